@@ -1,0 +1,148 @@
+"""Completion tracker: counts the pieces of each request and signals its barrier at the last."""
+
+from amaranth.hdl import Assert, Cat, Const, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from hw.free_list import FreeList
+from hw.layouts import (
+    BarrierCompletion,
+    ErrorCode,
+    error_layout,
+    generator_job_layout,
+    read_fault_layout,
+    setup_job_layout,
+    transfer_layout,
+    written_layout,
+)
+from hw.params import TmaParams
+from hw.queue import Queue
+
+
+class CompletionTracker(wiring.Component):
+    """Gives each job a slot, and ends its request when all of its pieces are written.
+
+    Jobs pass through in the same clock; they wait while all slots are taken. One ``written`` a
+    clock; a request's ``completion`` is offered the clock after its last one, once, with the byte
+    count of the whole request. A request with a read fault gives an error record instead and its
+    barrier is not signalled. ``written`` waits only for ``completion`` or ``error``.
+
+    Parameters
+    ----------
+    params : TmaParams
+
+    Members
+    -------
+    i : In(stream) of ``setup_job_layout``
+    o : Out(stream) of ``generator_job_layout``
+    written : In(stream) of ``written_layout``
+    fault : In(stream) of ``read_fault_layout``; always ready; before its line's ``written``
+    completion : Out(stream) of ``BarrierCompletion``
+    error : Out(stream) of ``error_layout``
+    """
+
+    def __init__(self, params: TmaParams):
+        self.params = params
+        super().__init__(
+            {
+                "i": In(stream.Signature(setup_job_layout(params))),
+                "o": Out(stream.Signature(generator_job_layout(params))),
+                "written": In(stream.Signature(written_layout(params))),
+                "fault": In(stream.Signature(read_fault_layout(params))),
+                "completion": Out(stream.Signature(BarrierCompletion)),
+                "error": Out(stream.Signature(error_layout(params))),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        p = self.params
+        depth = p.requests_in_flight
+        fault_layout = data.StructLayout({"failed": 1, "line": p.line_address_bits})
+        m.submodules.slots = slots = FreeList(depth)
+        m.submodules.errors = errors = Queue(error_layout(p), 2)
+        m.submodules.transfers = transfers = Memory(
+            shape=transfer_layout(p), depth=depth, init=[]
+        )
+        m.submodules.progress = progress = Memory(
+            shape=p.box_piece_bits, depth=depth, init=[]
+        )
+        m.submodules.faults = faults = Memory(shape=fault_layout, depth=depth, init=[])
+        connect(m, errors.o, flipped(self.error))
+
+        # Open: a slot, and what is to happen when it ends.
+        opened = transfers.write_port()
+        m.d.comb += [
+            self.o.valid.eq(self.i.valid & slots.taken.valid),
+            self.o.p.slot.eq(slots.taken.payload),
+            self.o.p.walk.eq(self.i.p.walk),
+            self.i.ready.eq(self.o.ready & slots.taken.valid),
+            slots.taken.ready.eq(self.o.ready & self.i.valid),
+            opened.en.eq(self.i.valid & self.i.ready),
+            opened.addr.eq(slots.taken.payload),
+            opened.data.eq(self.i.p.transfer),
+        ]
+
+        # Count: look the slot up, then add. Reads see the count written in the same clock.
+        counted = progress.write_port()
+        failed = faults.write_port()
+        transfer_read = transfers.read_port()
+        progress_read = progress.read_port(transparent_for=(counted,))
+        fault_read = faults.read_port(transparent_for=(failed,))
+        busy = Signal()
+        now = Signal(written_layout(p), reset_less=True)
+        advance = Signal()
+        transfer = transfer_read.data
+        pieces = Signal(p.box_piece_bits)
+        complete = Signal()
+        is_failed = Signal()
+        m.d.comb += [
+            self.written.ready.eq(advance),
+            *(port.addr.eq(self.written.p.slot) for port in (transfer_read, progress_read)),
+            fault_read.addr.eq(self.written.p.slot),
+            *(port.en.eq(advance) for port in (transfer_read, progress_read, fault_read)),
+            pieces.eq(progress_read.data + now.pieces),
+            complete.eq(busy & (pieces == transfer.pieces)),
+            is_failed.eq(fault_read.data.failed),
+            counted.en.eq(busy & advance),
+            counted.addr.eq(now.slot),
+            counted.data.eq(Mux(complete, 0, pieces)),
+        ]
+        with m.If(advance):
+            m.d.sync += [busy.eq(self.written.valid), now.eq(self.written.p)]
+
+        # End: the barrier or an error, and the slot is free.
+        m.d.comb += [
+            advance.eq(
+                ~complete
+                | Mux(is_failed, errors.i.ready & ~self.fault.valid, self.completion.ready)
+            ),
+            self.completion.valid.eq(complete & ~is_failed),
+            self.completion.p.address.eq(transfer.mbarrier),
+            self.completion.p.tx_bytes.eq(transfer.pieces << 4),
+            errors.i.valid.eq(complete & is_failed & ~self.fault.valid),
+            errors.i.p.request_id.eq(transfer.request_id),
+            errors.i.p.code.eq(ErrorCode.GMEM_FAULT),
+            errors.i.p.value.eq(Cat(Const(0, p.lane_bits + 4), fault_read.data.line)),
+            slots.returned.valid.eq(complete & advance),
+            slots.returned.payload.eq(now.slot),
+        ]
+
+        # The mark of a fault is set as it is seen and wiped as its request ends.
+        m.d.comb += self.fault.ready.eq(1)
+        with m.If(self.fault.valid):
+            m.d.comb += [
+                failed.en.eq(1),
+                failed.addr.eq(self.fault.p.slot),
+                failed.data.failed.eq(1),
+                failed.data.line.eq(self.fault.p.line),
+            ]
+        with m.Else():
+            m.d.comb += [failed.en.eq(complete & is_failed & advance), failed.addr.eq(now.slot)]
+
+        m.d.sync += Assert(
+            ~busy | (pieces <= transfer.pieces),
+            "CompletionTracker: more pieces written than the request has\n",
+        )
+        return m

@@ -1,0 +1,138 @@
+"""The parameters of the unit: choices in, widths derived once."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+PIECE_BYTES = 16
+"""The unit of data: base, strides, box rows and shared-memory rows are multiples of it."""
+
+SMEM_OFFSET_BITS = 24
+"""Width of a shared-memory byte offset (PTX ``shared::cluster`` addresses, bits 23:0)."""
+
+DIMS = 5
+"""Largest tensor rank."""
+
+
+def _require(name: str, value: int, rule: str, holds: bool) -> None:
+    if not holds:
+        raise ValueError(f"{name} = {value}: must be {rule}")
+
+
+@dataclass(frozen=True)
+class TmaParams:
+    """Choices for one instance of the unit.
+
+    Parameters
+    ----------
+    line_bytes : int
+        Width of the memory port and of the shared-memory port: 16, 32, 64 or 128 bytes.
+    address_bits : int
+        Width of a global address, 32 to 64.
+    smem_bytes : int
+        The shared-memory window of the CTA; footprints beyond it are refused.
+    request_queue_depth : int
+        Requests accepted ahead of the descriptor cache.
+    descriptor_cache_entries : int
+        Tensor maps kept; fully associative.
+    tags : int
+        Line requests in flight at the memory port; a power of two.
+    requests_in_flight : int
+        Requests between setup and their ``complete_tx``; a power of two.
+    lane_depth : int
+        Pieces that wait in each queue in front of a shared-memory lane; a power of two.
+    request_id_bits : int
+        Width of the name that a request carries into its error record.
+    """
+
+    line_bytes: int = 128
+    address_bits: int = 64
+    smem_bytes: int = 228 * 1024
+    request_queue_depth: int = 8
+    descriptor_cache_entries: int = 8
+    tags: int = 64
+    requests_in_flight: int = 64
+    lane_depth: int = 16
+    request_id_bits: int = 16
+
+    def __post_init__(self) -> None:
+        def power_of_two(value: int, low: int, high: int) -> bool:
+            return low <= value <= high and value & (value - 1) == 0
+
+        for name, low, high in (
+            ("line_bytes", PIECE_BYTES, 128),
+            ("tags", 2, 4096),
+            ("requests_in_flight", 2, 4096),
+            ("lane_depth", 2, 64),
+        ):
+            value = getattr(self, name)
+            rule = f"a power of two from {low} to {high}"
+            _require(name, value, rule, power_of_two(value, low, high))
+        for name, low, high in (
+            ("address_bits", 32, 64),
+            ("request_queue_depth", 1, 1024),
+            ("descriptor_cache_entries", 2, 64),
+            ("request_id_bits", 1, 32),
+        ):
+            value = getattr(self, name)
+            _require(name, value, f"from {low} to {high}", low <= value <= high)
+        limit = 1 << SMEM_OFFSET_BITS
+        _require(
+            "smem_bytes",
+            self.smem_bytes,
+            f"a multiple of 128 from 128 to {limit}",
+            128 <= self.smem_bytes <= limit and self.smem_bytes % 128 == 0,
+        )
+
+    @cached_property
+    def lanes(self) -> int:
+        """Pieces in a line."""
+        return self.line_bytes // PIECE_BYTES
+
+    @cached_property
+    def lane_bits(self) -> int:
+        """Width of a piece's number in its line (0 where a line is one piece)."""
+        return (self.lanes - 1).bit_length()
+
+    @cached_property
+    def piece_address_bits(self) -> int:
+        """Width of a global address in pieces."""
+        return self.address_bits - 4
+
+    @cached_property
+    def line_address_bits(self) -> int:
+        """Width of a global address in lines."""
+        return self.piece_address_bits - self.lane_bits
+
+    @cached_property
+    def smem_piece_bits(self) -> int:
+        """Width of a shared-memory offset in pieces."""
+        return SMEM_OFFSET_BITS - 4
+
+    @cached_property
+    def smem_beat_bits(self) -> int:
+        """Width of a shared-memory offset in beats of ``line_bytes``."""
+        return self.smem_piece_bits - self.lane_bits
+
+    @cached_property
+    def tag_bits(self) -> int:
+        """Width of a tag of the memory port."""
+        return (self.tags - 1).bit_length()
+
+    @cached_property
+    def slot_bits(self) -> int:
+        """Width of the number of a request in flight."""
+        return (self.requests_in_flight - 1).bit_length()
+
+    @cached_property
+    def box_piece_bits(self) -> int:
+        """Width of a count of pieces up to the whole shared-memory window."""
+        return (self.smem_bytes // PIECE_BYTES).bit_length()
+
+
+PRESETS = {
+    "default": TmaParams(),
+    "bench": TmaParams(tags=512, requests_in_flight=512),
+    "tiny": TmaParams(line_bytes=16, tags=8, requests_in_flight=4, descriptor_cache_entries=2,
+                      request_queue_depth=2, lane_depth=4),
+}
+"""Named parameter sets of the command line."""

@@ -1,0 +1,317 @@
+"""Request generator: walks a box and asks for one line a clock.
+
+    RunWalker     one step a clock from run to run; what lies between two runs is fill
+    LineCutter    a run, cut at the lines of global memory
+    FillCutter    a stretch of fill, cut at the beats of shared memory
+"""
+
+from amaranth.hdl import Assert, Cat, Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from hw.layouts import (
+    fill_beat_layout,
+    fill_run_layout,
+    generator_job_layout,
+    line_request_layout,
+    run_layout,
+)
+from hw.params import TmaParams
+from hw.queue import Queue
+
+
+class RunWalker(wiring.Component):
+    """Steps through the runs of a box: additions and comparisons only.
+
+    Each step gives a run and the fill in front of it, if there is any; one more step gives the
+    fill behind the last run, if there is any. One step a clock; the first one the clock after the job is taken,
+    and the next job is taken with the last step. A step waits until both outputs have room.
+
+    Parameters
+    ----------
+    params : TmaParams
+
+    Members
+    -------
+    i : In(stream) of ``generator_job_layout``
+    run : Out(stream) of ``run_layout``
+    fill : Out(stream) of ``fill_run_layout``
+    """
+
+    def __init__(self, params: TmaParams):
+        self.params = params
+        super().__init__(
+            {
+                "i": In(stream.Signature(generator_job_layout(params))),
+                "run": Out(stream.Signature(run_layout(params))),
+                "fill": Out(stream.Signature(fill_run_layout(params))),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        p = self.params
+        m.submodules.runs = runs = Queue(run_layout(p), 2)
+        m.submodules.fills = fills = Queue(fill_run_layout(p), 2)
+        connect(m, runs.o, flipped(self.run))
+        connect(m, fills.o, flipped(self.fill))
+
+        busy = Signal()
+        on_runs = Signal()  # else at the fill behind the last run
+        job = Signal(generator_job_layout(p), reset_less=True)
+        walk = job.walk
+        filled_to = Signal(p.smem_piece_bits, reset_less=True)
+
+        # Level n: steps left in loop n, and the addresses where its current step began.
+        left = [Signal(8, name=f"left_{n}", reset_less=True) for n in range(len(walk.loops))]
+        starts = [
+            Signal(p.piece_address_bits, name=f"start_{n}", reset_less=True) for n in range(len(left))
+        ]
+        smems = [
+            Signal(p.smem_piece_bits, name=f"smem_{n}", reset_less=True) for n in range(len(left))
+        ]
+
+        # The innermost loop with steps left takes one; the loops below it begin anew.
+        more = Signal()
+        step_level = Signal(range(len(left)))
+        next_start = Signal(p.piece_address_bits)
+        next_smem = Signal(p.smem_piece_bits)
+        with m.If(left[0] != 0):
+            m.d.comb += [more.eq(1), step_level.eq(0)]
+        for level in range(1, len(left)):
+            with m.Elif(left[level] != 0):
+                m.d.comb += [more.eq(1), step_level.eq(level)]
+        with m.Switch(step_level):
+            for level, loop in enumerate(walk.loops):
+                with m.Case(level):
+                    m.d.comb += [
+                        next_start.eq(starts[level] + loop.global_step),
+                        next_smem.eq(smems[level] + loop.smem_step),
+                    ]
+
+        # Whoever counts fill must see its end: where the last step has none, an empty stretch.
+        fill_end = Signal(p.smem_piece_bits)
+        has_fill = Signal()
+        any_fill = Signal(reset_less=True)
+        run_end = Signal(p.smem_piece_bits)
+        step = Signal()
+        last_step = Signal()
+        m.d.comb += [
+            fill_end.eq(Mux(on_runs, smems[0], walk.smem_end)),
+            has_fill.eq(fill_end != filled_to),
+            run_end.eq(smems[0] + walk.smem_extent),
+            last_step.eq(~on_runs | (~more & (run_end == walk.smem_end))),
+            step.eq(busy & runs.i.ready & fills.i.ready),
+            self.i.ready.eq(~busy | (step & last_step)),
+            runs.i.valid.eq(step & on_runs),
+            runs.i.p.slot.eq(job.slot),
+            runs.i.p.style.eq(walk.style),
+            runs.i.p.start.eq(starts[0]),
+            runs.i.p.smem.eq(smems[0]),
+            runs.i.p.pieces.eq(walk.run),
+            runs.i.p.tail_bytes.eq(walk.tail_bytes),
+            fills.i.valid.eq(step & (has_fill | (last_step & any_fill))),
+            fills.i.p.slot.eq(job.slot),
+            fills.i.p.style.eq(walk.style),
+            fills.i.p.smem.eq(filled_to),
+            fills.i.p.pieces.eq(fill_end - filled_to),
+            fills.i.p.row_mask.eq(walk.row_mask),
+            fills.i.p.last.eq(last_step),
+        ]
+        m.d.sync += Assert(
+            ~(step & on_runs & (walk.run == 0)), "RunWalker: a run without pieces\n"
+        )
+
+        with m.If(self.i.ready):
+            fresh = self.i.p.walk
+            m.d.sync += [
+                busy.eq(self.i.valid),
+                job.eq(self.i.p),
+                on_runs.eq(fresh.has_data),
+                filled_to.eq(fresh.smem_begin),
+                any_fill.eq(0),
+                *(start.eq(fresh.start) for start in starts),
+                *(smem.eq(fresh.smem_start) for smem in smems),
+                *(steps.eq(loop.last) for steps, loop in zip(left, fresh.loops, strict=True)),
+            ]
+        with m.Elif(step):
+            m.d.sync += [
+                filled_to.eq(run_end),
+                on_runs.eq(more),
+                any_fill.eq(any_fill | has_fill),
+            ]
+            with m.If(more):
+                for level in range(len(left)):
+                    with m.If(level <= step_level):
+                        m.d.sync += [starts[level].eq(next_start), smems[level].eq(next_smem)]
+                    with m.If(level < step_level):
+                        m.d.sync += left[level].eq(walk.loops[level].last)
+                    with m.Elif(level == step_level):
+                        m.d.sync += left[level].eq(left[level] - 1)
+        return m
+
+
+def lane_range(first, pieces, lanes: int):
+    """Return which of ``lanes`` lanes are in [first, first + pieces)."""
+    end = first + pieces
+    return Cat((first <= lane) & (lane < end) for lane in range(lanes))
+
+
+class LineCutter(wiring.Component):
+    """Cuts runs into lines of global memory, one a clock and no clock lost between runs.
+
+    Latency one clock. ``i.ready`` follows ``o.ready`` when a run's last line is offered.
+
+    Parameters
+    ----------
+    params : TmaParams
+
+    Members
+    -------
+    i : In(stream) of ``run_layout``
+    o : Out(stream) of ``line_request_layout``
+    """
+
+    def __init__(self, params: TmaParams):
+        self.params = params
+        super().__init__(
+            {
+                "i": In(stream.Signature(run_layout(params))),
+                "o": Out(stream.Signature(line_request_layout(params))),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        p = self.params
+        busy = Signal()
+        run = Signal(run_layout(p), reset_less=True)
+
+        first = Signal(p.lane_bits)
+        room = Signal(p.lane_bits + 1)
+        last = Signal()
+        pieces = Signal(p.lane_bits + 1)
+        use = self.o.p.use
+        m.d.comb += [
+            first.eq(run.start[: p.lane_bits]),
+            room.eq(p.lanes - first),
+            last.eq(run.pieces <= room),
+            pieces.eq(Mux(last, run.pieces, room)),
+            self.i.ready.eq(~busy | (self.o.ready & last)),
+            self.o.valid.eq(busy),
+            self.o.p.line.eq(run.start[p.lane_bits :]),
+            use.slot.eq(run.slot),
+            use.style.eq(run.style),
+            use.origin.eq(run.smem - first),
+            use.valid.eq(lane_range(first, pieces, p.lanes)),
+            use.tail_bytes.eq(run.tail_bytes),
+        ]
+        with m.If(last):
+            m.d.comb += use.tail.eq(lane_range(first + pieces - 1, 1, p.lanes))
+
+        with m.If(self.i.ready):
+            m.d.sync += [busy.eq(self.i.valid), run.eq(self.i.p)]
+        with m.Elif(self.o.ready):
+            m.d.sync += [
+                run.start.eq(run.start + room),
+                run.smem.eq(run.smem + room),
+                run.pieces.eq(run.pieces - room),
+            ]
+        return m
+
+
+class FillCutter(wiring.Component):
+    """Cuts stretches of fill into beats of shared memory, one a clock.
+
+    Latency one clock. ``i.ready`` follows ``o.ready`` when a stretch's last beat is offered.
+
+    Parameters
+    ----------
+    params : TmaParams
+
+    Members
+    -------
+    i : In(stream) of ``fill_run_layout``
+    o : Out(stream) of ``fill_beat_layout``
+    """
+
+    def __init__(self, params: TmaParams):
+        self.params = params
+        super().__init__(
+            {
+                "i": In(stream.Signature(fill_run_layout(params))),
+                "o": Out(stream.Signature(fill_beat_layout(params))),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        p = self.params
+        busy = Signal()
+        run = Signal(fill_run_layout(p), reset_less=True)
+
+        first = Signal(p.lane_bits)
+        room = Signal(p.lane_bits + 1)
+        last = Signal()
+        pieces = Signal(p.lane_bits + 1)
+        in_rows = Signal(p.lanes)  # the part of row_mask that this beat is in
+        m.d.comb += [
+            first.eq(run.smem[: p.lane_bits]),
+            room.eq(p.lanes - first),
+            last.eq(run.pieces <= room),
+            pieces.eq(Mux(last, run.pieces, room)),
+            in_rows.eq(run.row_mask.word_select(run.smem[p.lane_bits : 3], p.lanes)),
+            self.i.ready.eq(~busy | (self.o.ready & last)),
+            self.o.valid.eq(busy),
+            self.o.p.slot.eq(run.slot),
+            self.o.p.style.eq(run.style),
+            self.o.p.beat.eq(run.smem[p.lane_bits :]),
+            self.o.p.valid.eq(lane_range(first, pieces, p.lanes) & in_rows),
+            self.o.p.last.eq(last & run.last),
+        ]
+        with m.If(self.i.ready):
+            m.d.sync += [busy.eq(self.i.valid), run.eq(self.i.p)]
+        with m.Elif(self.o.ready):
+            m.d.sync += [run.smem.eq(run.smem + room), run.pieces.eq(run.pieces - room)]
+        return m
+
+
+class RequestGenerator(wiring.Component):
+    """Turns each job into the lines to read and the beats to fill.
+
+    In steady state one line and one beat of fill a clock, with no clock lost between rows, runs
+    or jobs; three clocks from a job to its first line. The two outputs are independent: fill may
+    overtake lines. Back-pressure on one stops the walk once its queue of two runs is full.
+
+    Parameters
+    ----------
+    params : TmaParams
+
+    Members
+    -------
+    i : In(stream) of ``generator_job_layout``
+    line : Out(stream) of ``line_request_layout``
+    fill : Out(stream) of ``fill_beat_layout``
+    """
+
+    def __init__(self, params: TmaParams):
+        self.params = params
+        super().__init__(
+            {
+                "i": In(stream.Signature(generator_job_layout(params))),
+                "line": Out(stream.Signature(line_request_layout(params))),
+                "fill": Out(stream.Signature(fill_beat_layout(params))),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.run_walker = walker = RunWalker(self.params)
+        m.submodules.line_cutter = lines = LineCutter(self.params)
+        m.submodules.fill_cutter = fills = FillCutter(self.params)
+        connect(m, flipped(self.i), walker.i)
+        connect(m, walker.run, lines.i)
+        connect(m, walker.fill, fills.i)
+        connect(m, lines.o, flipped(self.line))
+        connect(m, fills.o, flipped(self.fill))
+        return m

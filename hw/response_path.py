@@ -1,0 +1,110 @@
+"""Response path: makes a line that arrived what shared memory is to hold."""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.layouts import Fill, line_arrival_layout, rotated_line_layout
+from hw.params import PIECE_BYTES, TmaParams
+from hw.permute import rotate
+
+NAN_HALF = 0x7FF7
+"""Fill value of a 16-bit half where the tensor map asks for NaN."""
+
+TF32_NAN = 0x7FFFE000
+TF32_DROPPED_BITS = 13
+
+
+def fill_piece(fill) -> Mux:
+    """Return 16 bytes of fill."""
+    return Mux(fill == Fill.NAN, Const(NAN_HALF, 16).replicate(PIECE_BYTES // 2), 0)
+
+
+def round_tf32(m: Module, word, name: str) -> Signal:
+    """Return a binary32 word rounded to tf32, to nearest even; infinities kept, one NaN."""
+    half_less_one = (1 << (TF32_DROPPED_BITS - 1)) - 1
+    kept = 32 - TF32_DROPPED_BITS
+    total = Signal(32, name=f"{name}_sum")
+    rounded = Signal(32, name=name)
+    m.d.comb += [
+        total.eq(word + half_less_one + word[TF32_DROPPED_BITS]),
+        rounded.eq(Cat(Const(0, TF32_DROPPED_BITS), total[-kept:])),
+    ]
+    with m.If(word[23:31].all()):
+        m.d.comb += rounded.eq(Mux(word[:23].any(), TF32_NAN, word))
+    return rounded
+
+
+class ResponsePath(wiring.Component):
+    """Rounds, fills the tail of a row, and rotates pieces to their lanes.
+
+    One line a clock, latency one clock. ``i.ready`` follows ``o.ready``.
+
+    Parameters
+    ----------
+    params : TmaParams
+
+    Members
+    -------
+    i : In(stream) of ``line_arrival_layout``
+    o : Out(stream) of ``rotated_line_layout``
+    """
+
+    def __init__(self, params: TmaParams):
+        self.params = params
+        super().__init__(
+            {
+                "i": In(stream.Signature(line_arrival_layout(params))),
+                "o": Out(stream.Signature(rotated_line_layout(params))),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        p = self.params
+        use = self.i.p.use
+
+        outside = Signal(PIECE_BYTES)  # bytes of the tail piece that are fill
+        m.d.comb += outside.eq(
+            Cat((use.tail_bytes != 0) & (byte >= use.tail_bytes) for byte in range(PIECE_BYTES))
+        )
+        outside_bits = Cat(bit.replicate(8) for bit in outside)
+        fill = fill_piece(use.style.fill)
+        pieces = []
+        for lane in range(p.lanes):
+            raw = self.i.p.data[lane]
+            rounded = Cat(
+                round_tf32(m, raw.word_select(word, 32), f"tf32_{lane}_{word}")
+                for word in range(PIECE_BYTES // 4)
+            )
+            converted = Signal(PIECE_BYTES * 8, name=f"converted_{lane}")
+            filled = Signal(PIECE_BYTES * 8, name=f"filled_{lane}")
+            masked = outside_bits & use.tail[lane].replicate(PIECE_BYTES * 8)
+            m.d.comb += [
+                converted.eq(Mux(use.style.round_tf32, rounded, raw)),
+                filled.eq((converted & ~masked) | (fill & masked)),
+            ]
+            pieces.append(Cat(filled, use.valid[lane] & ~self.i.p.failed))
+
+        boundary = use.origin[: p.lane_bits]
+        rotated = rotate(m, pieces, boundary, "rotated")
+
+        held = Signal()
+        line = Signal(rotated_line_layout(p), reset_less=True)
+        m.d.comb += [
+            self.i.ready.eq(~held | self.o.ready),
+            self.o.valid.eq(held),
+            self.o.p.eq(line),
+        ]
+        with m.If(self.i.ready):
+            m.d.sync += [
+                held.eq(self.i.valid),
+                line.slot.eq(use.slot),
+                line.swizzle.eq(use.style.swizzle),
+                line.beat.eq(use.origin[p.lane_bits :]),
+                line.boundary.eq(boundary),
+                line.pieces.eq(sum(use.valid)),
+                line.valid.eq(Cat(piece[-1] for piece in rotated)),
+                *(line.data[lane].eq(piece[:-1]) for lane, piece in enumerate(rotated)),
+            ]
+        return m
