@@ -1,0 +1,90 @@
+"""Runs a component in Amaranth's simulator: streams in, streams out, random stalls, the stream law.
+
+The law: what a component offers it goes on offering, unchanged, until it is taken.
+"""
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from amaranth.sim import Simulator
+
+
+@dataclass
+class Run:
+    """What came out of each stream, and when."""
+
+    payloads: dict[str, list[Any]] = field(default_factory=dict)
+    cycles: dict[str, list[int]] = field(default_factory=dict)
+    taken: dict[str, list[int]] = field(default_factory=dict)
+    """Cycles in which the component took each input."""
+
+
+def run_streams(
+    dut,
+    inputs: Mapping[str, Sequence[Any]],
+    outputs: Sequence[str],
+    *,
+    seed: int = 0,
+    stall: float = 0.5,
+    until: Callable[[Run], bool] | None = None,
+    quiet: int = 100,
+    limit: int = 100_000,
+) -> Run:
+    """Feed ``inputs`` to the ports of ``dut`` and collect from ``outputs``.
+
+    Each port stalls in a share ``stall`` of the clocks. Ends when all inputs are taken and nothing
+    moved for ``quiet`` clocks, or when ``until`` says so; fails after ``limit`` clocks.
+    """
+    run = Run(
+        payloads={name: [] for name in outputs},
+        cycles={name: [] for name in outputs},
+        taken={name: [] for name in inputs},
+    )
+    sim = Simulator(dut)
+    sim.add_clock(1e-9)
+
+    @sim.add_testbench
+    async def bench(ctx):
+        rng = random.Random(seed)
+        pending = {name: list(payloads) for name, payloads in inputs.items()}
+        offered: dict[str, Any] = {}
+        idle = 0
+        for cycle in range(limit):
+            for name, queue in pending.items():
+                port = getattr(dut, name)
+                if not ctx.get(port.valid) and queue and rng.random() >= stall:
+                    ctx.set(port.payload, queue.pop(0))
+                    ctx.set(port.valid, 1)
+            for name in outputs:
+                ctx.set(getattr(dut, name).ready, rng.random() >= stall)
+            moved = False
+            done = []
+            for name in pending:
+                port = getattr(dut, name)
+                if ctx.get(port.valid) and ctx.get(port.ready):
+                    run.taken[name].append(cycle)
+                    done.append(port)
+            for name in outputs:
+                port = getattr(dut, name)
+                valid, payload = ctx.get(port.valid), ctx.get(port.payload)
+                if name in offered:
+                    assert valid, f"{name}: withdrew what it offered"
+                    assert payload == offered.pop(name), f"{name}: changed what it offered"
+                if valid and ctx.get(port.ready):
+                    run.payloads[name].append(payload)
+                    run.cycles[name].append(cycle)
+                    moved = True
+                elif valid:
+                    offered[name] = payload
+            await ctx.tick()
+            for port in done:
+                ctx.set(port.valid, 0)
+            idle = 0 if moved or done or any(pending.values()) else idle + 1
+            if (until and until(run)) or idle > quiet:
+                return
+        raise AssertionError(f"still busy after {limit} clocks: {run}")
+
+    sim.run()
+    return run

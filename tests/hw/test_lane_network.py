@@ -1,0 +1,162 @@
+"""Lane network: every piece at its swizzled address, counted once, never before it is written."""
+
+import random
+
+import pytest
+from amaranth.sim import Simulator
+
+from hw.lane_network import LaneNetwork
+from hw.params import TmaParams
+
+SWIZZLE_MASK = (0, 1, 3, 7)
+
+
+def swizzled(piece: int, swizzle: int) -> int:
+    """Piece address after the swizzle of shared memory."""
+    return piece ^ (piece >> 3 & SWIZZLE_MASK[swizzle])
+
+
+class Bench:
+    """Random lines and fill into the network, a shared memory behind it."""
+
+    def __init__(self, params: TmaParams, seed: int, lines: list[dict], fills: list[dict], stall):
+        self.params = params
+        self.memory: dict[int, int] = {}
+        self.written: dict[int, int] = {}
+        self.cycles = 0
+        rng = random.Random(seed)
+        dut = LaneNetwork(params)
+        sim = Simulator(dut)
+        sim.add_clock(1e-9)
+        total = sum(line["pieces"] for line in lines) + sum(
+            beat["valid"].bit_count() for beat in fills
+        )
+        never_written = sum(line["pieces"] - line["valid"].bit_count() for line in lines)
+
+        @sim.add_testbench
+        async def bench(ctx):
+            queues = {"line": list(lines), "fill": list(fills)}
+            landed = 0
+            while sum(self.written.values()) < total:
+                for name, queue in queues.items():
+                    port = getattr(dut, name)
+                    if not ctx.get(port.valid) and queue and rng.random() >= stall:
+                        ctx.set(port.p, queue[0])
+                        ctx.set(port.valid, 1)
+                ctx.set(dut.smem_write.ready, rng.random() >= stall)
+                ctx.set(dut.written.ready, rng.random() >= stall / 2)
+                taken = []
+                for name, queue in queues.items():
+                    port = getattr(dut, name)
+                    if ctx.get(port.valid) and ctx.get(port.ready):
+                        queue.pop(0)
+                        taken.append(port)
+                if ctx.get(dut.written.valid) and ctx.get(dut.written.ready):
+                    report = ctx.get(dut.written.p)
+                    self.written[report.slot] = self.written.get(report.slot, 0) + report.pieces
+                    ahead = sum(self.written.values()) - landed
+                    assert ahead <= never_written, "counted before it was written"
+                if ctx.get(dut.smem_write.valid) and ctx.get(dut.smem_write.ready):
+                    beat = ctx.get(dut.smem_write.p)
+                    for lane in range(params.lanes):
+                        if beat[lane].valid:
+                            address = beat[lane].beat * params.lanes + lane
+                            assert address not in self.memory, "written twice"
+                            self.memory[address] = beat[lane].data
+                            landed += 1
+                await ctx.tick()
+                for port in taken:
+                    ctx.set(port.valid, 0)
+                self.cycles += 1
+                assert self.cycles < 20000, "stuck"
+
+        sim.run()
+
+
+def run_of_lines(
+    params: TmaParams, rng: random.Random, first: int, count: int, swizzle: int, slot: int
+) -> tuple[list[dict], dict[int, int]]:
+    """Lines of one run to the pieces from ``first`` on; also what memory holds afterwards."""
+    lanes = params.lanes
+    lines, memory = [], {}
+    for number in range(count):
+        origin = first + number * lanes
+        data = [0] * lanes
+        for lane in range(lanes):
+            value = rng.getrandbits(128)
+            data[(origin + lane) % lanes] = value
+            memory[swizzled(origin + lane, swizzle)] = value
+        lines.append(
+            {
+                "slot": slot,
+                "swizzle": swizzle,
+                "beat": origin // lanes,
+                "boundary": origin % lanes,
+                "pieces": lanes,
+                "valid": (1 << lanes) - 1,
+                "data": data,
+            }
+        )
+    return lines, memory
+
+
+@pytest.mark.parametrize("line_bytes", [16, 32, 64, 128])
+@pytest.mark.parametrize("swizzle", range(4))
+def test_lands_at_the_swizzled_address(line_bytes, swizzle):
+    params = TmaParams(line_bytes=line_bytes)
+    rng = random.Random(swizzle)
+    lanes = params.lanes
+    lines, memory = run_of_lines(params, rng, 5, 40, swizzle, slot=1)
+    rng.shuffle(lines)
+    fills = []
+    for beat in range(1000, 1020):
+        valid = rng.randrange(1 << lanes)
+        fills.append(
+            {
+                "slot": 2,
+                "style": {"swizzle": swizzle, "fill": 1, "round_tf32": 0},
+                "beat": beat,
+                "valid": valid,
+                "last": beat == 1019,
+            }
+        )
+        for lane in range(lanes):
+            if valid >> lane & 1:
+                memory[swizzled(beat * lanes + lane, swizzle)] = int("7FF7" * 8, 16)
+    bench = Bench(params, swizzle, lines, fills, stall=0.5)
+    assert bench.memory == memory
+    assert bench.written == {1: 40 * lanes, 2: sum(f["valid"].bit_count() for f in fills)}
+
+
+def test_a_line_that_failed_is_counted_and_not_written():
+    params = TmaParams()
+    rng = random.Random(3)
+    lines, memory = run_of_lines(params, rng, 0, 9, 3, slot=1)
+    lines[4]["valid"] = 0
+    for piece in range(32, 40):
+        del memory[swizzled(piece, 3)]
+    bench = Bench(params, 0, lines, [], stall=0.3)
+    assert bench.memory == memory
+    assert bench.written == {1: 72}
+
+
+@pytest.mark.parametrize("swizzle", range(4))
+@pytest.mark.parametrize("offset", range(8))
+def test_one_line_a_clock_at_every_offset(swizzle, offset):
+    """In order, as of a run that starts ``offset`` pieces off in shared memory."""
+    params = TmaParams()
+    lines, memory = run_of_lines(params, random.Random(0), offset, 64, swizzle, slot=1)
+    bench = Bench(params, 0, lines, [], stall=0)
+    assert bench.memory == memory
+    assert bench.cycles <= 64 + 8
+
+
+def test_shuffled_lines_keep_the_lanes_busy():
+    """Out of order and across two swizzled beats: nine lines in ten clocks, or better."""
+    params = TmaParams()
+    rng = random.Random(7)
+    lines, memory = run_of_lines(params, rng, 3, 400, 3, slot=1)
+    rng.shuffle(lines)
+    bench = Bench(params, 0, lines, [], stall=0)
+    assert bench.memory == memory
+    assert bench.cycles <= 400 / 0.9

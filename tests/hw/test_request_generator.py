@@ -1,0 +1,156 @@
+"""Request generator: every piece once, by the fewest lines, one a clock."""
+
+import random
+
+import pytest
+
+from hw.params import TmaParams
+from hw.request_generator import RequestGenerator
+from hw.setup_block import SetupBlock
+from tests.hw.boxes import Box, Pieces, random_box
+from tests.hw.simulate import Run, run_streams
+from tests.hw.test_setup_block import described
+
+SEEDS = range(3)
+
+
+def jobs_of(boxes: list[Box], params: TmaParams) -> list[dict]:
+    run = run_streams(SetupBlock(params), {"i": [described(box) for box in boxes]}, ["job"], stall=0)
+    return [
+        {"slot": slot % params.requests_in_flight, "walk": job.walk}
+        for slot, job in enumerate(run.payloads["job"])
+    ]
+
+
+def generate(boxes: list[Box], params: TmaParams, **options) -> Run:
+    return run_streams(
+        RequestGenerator(params), {"i": jobs_of(boxes, params)}, ["line", "fill"], **options
+    )
+
+
+def covered(run: Run, params: TmaParams) -> dict[int, Pieces]:
+    """By slot: what the lines and beats of fill cover; asserts that nothing comes twice."""
+    boxes: dict[int, Pieces] = {}
+
+    def cover(slot: int, smem: int, source: tuple[int, int] | None) -> None:
+        pieces = boxes.setdefault(slot, {})
+        assert smem not in pieces, "covered twice"
+        pieces[smem] = source
+
+    for line in run.payloads["line"]:
+        use = line.use
+        assert use.valid, "a line without use"
+        assert use.tail & ~use.valid == 0
+        for lane in range(params.lanes):
+            if use.valid >> lane & 1:
+                tail = use.tail >> lane & 1 and use.tail_bytes
+                source = (line.line * params.lanes + lane, tail or 16)
+                cover(use.slot, (use.origin + lane) % (1 << params.smem_piece_bits), source)
+    for beat in run.payloads["fill"]:
+        for lane in range(params.lanes):
+            if beat.valid >> lane & 1:
+                cover(beat.slot, beat.beat * params.lanes + lane, None)
+    return boxes
+
+
+@pytest.mark.parametrize("line_bytes", [16, 32, 64, 128])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_covers_each_box_once(seed, line_bytes):
+    params = TmaParams(line_bytes=line_bytes)
+    rng = random.Random(seed)
+    boxes = [random_box(rng) for _ in range(40)]
+    run = generate(boxes, params, seed=seed)
+    assert covered(run, params) == {slot: box.pieces() for slot, box in enumerate(boxes)}
+
+
+def test_fill_of_a_request_ends_once():
+    params = TmaParams()
+    rng = random.Random(1)
+    boxes = [random_box(rng) for _ in range(60)]
+    run = generate(boxes, params, stall=0.2)
+    with_fill = [slot for slot, box in enumerate(boxes) if None in box.pieces().values()]
+    assert [beat.slot for beat in run.payloads["fill"] if beat.last] == with_fill
+
+
+def flat(width: int, rows: int, pitch: int, smem: int = 0, column: int = 0, swizzle: int = 0) -> Box:
+    """A box of ``rows`` rows of ``width`` bytes in a tensor with rows of ``pitch`` bytes."""
+    return Box(
+        format=0,
+        swizzle=swizzle,
+        fill=0,
+        address=0,
+        dims=(pitch, 4096),
+        strides=(pitch,),
+        box=(width, rows),
+        element_strides=(1, 1),
+        coords=(column, 0),
+        smem_address=smem,
+    )
+
+
+def test_one_line_a_clock_across_rows_runs_and_boxes():
+    """Rows of one and of several lines, merged rows, rows off a line: never a clock without."""
+    boxes = [
+        flat(128, 40, 1024, swizzle=3),
+        flat(64, 33, 1024),
+        flat(128, 20, 128, column=0, swizzle=3),
+        flat(240, 17, 4096, column=80),
+        flat(16, 30, 256),
+    ] * 3
+    run = generate(boxes, TmaParams(), stall=0)
+    cycles = run.cycles["line"]
+    assert cycles[-1] - cycles[0] == len(cycles) - 1
+    assert not run.payloads["fill"]
+
+
+def test_merged_rows_cost_their_lines():
+    run = generate([flat(32, 64, 32)], TmaParams(), stall=0)
+    assert len(run.payloads["line"]) == 32 * 64 // 128
+
+
+def test_a_box_outside_fills_a_beat_a_clock_and_reads_nothing():
+    outside = Box(
+        format=0,
+        swizzle=0,
+        fill=0,
+        address=0,
+        dims=(16, 16),
+        strides=(16,),
+        box=(16, 256),
+        element_strides=(1, 1),
+        coords=(0, 100),
+        smem_address=0,
+    )
+    run = generate([outside], TmaParams(), stall=0)
+    assert not run.payloads["line"]
+    cycles = run.cycles["fill"]
+    assert len(cycles) == cycles[-1] - cycles[0] + 1 == 32
+
+
+def test_fill_hides_behind_lines():
+    """Every row is half outside: lines and fill leave side by side."""
+    clipped = Box(
+        format=0,
+        swizzle=0,
+        fill=0,
+        address=0,
+        dims=(128, 64),
+        strides=(1024,),
+        box=(256, 64),
+        element_strides=(1, 1),
+        coords=(0, 0),
+        smem_address=0,
+    )
+    run = generate([clipped] * 4, TmaParams(), stall=0)
+    lines, fills = run.cycles["line"], run.cycles["fill"]
+    assert len(lines) == len(fills) == 4 * 64
+    # one more clock a box, for the fill behind its last row
+    assert lines[-1] - lines[0] <= 4 * 65
+
+
+def test_stalled_fill_stops_the_walk_and_loses_nothing():
+    params = TmaParams()
+    rng = random.Random(5)
+    boxes = [random_box(rng) for _ in range(30)]
+    run = generate(boxes, params, stall=0.9, seed=5)
+    assert covered(run, params) == {slot: box.pieces() for slot, box in enumerate(boxes)}

@@ -1,0 +1,195 @@
+"""Setup block: the walk of a box covers the box, and what may not be asked for is refused."""
+
+import random
+from itertools import product
+
+import pytest
+
+from golden.errors import Cause
+from hw.params import TmaParams
+from hw.setup_block import SetupBlock
+from tests.hw.boxes import Box, Pieces, random_box
+from tests.hw.simulate import run_streams
+
+PARAMS = TmaParams()
+SEEDS = range(4)
+
+
+def described(box: Box, **changes) -> dict:
+    """The input of the block for ``box``; ``changes`` replace fields of the request or words."""
+    request = {
+        "request_id": 7,
+        "tensor_map": 0x1000,
+        "rank": len(box.dims),
+        "coords": [*box.coords, *[0] * (5 - len(box.coords))],
+        "smem_address": box.smem_address,
+        "mbarrier": 64,
+    }
+    words = box.words()
+    fault = changes.pop("fault", 0)
+    for name, value in changes.items():
+        if name.startswith("w"):
+            words[int(name[1:])] = value
+        else:
+            assert name in request
+            request[name] = value
+    return {"request": request, "words": words, "fault": fault}
+
+
+def walked(job) -> Pieces:
+    """The pieces that a walk covers, by the description of ``walk_layout``."""
+    walk = job.walk
+    pieces: Pieces = {
+        smem: None
+        for smem in range(walk.smem_begin, walk.smem_end)
+        if walk.row_mask >> (smem % 8) & 1
+    }
+    loops = [walk.loops[n] for n in range(4)]
+    if not walk.has_data:
+        return pieces
+    for steps in product(*(range(loop.last + 1) for loop in loops)):
+        start = walk.start + sum(k * loop.global_step for k, loop in zip(steps, loops, strict=True))
+        smem = walk.smem_start + sum(k * loop.smem_step for k, loop in zip(steps, loops, strict=True))
+        for piece in range(walk.run):
+            tail = walk.tail_bytes if piece == walk.run - 1 and walk.tail_bytes else 16
+            assert pieces[smem + piece] is None, "two runs overlap"
+            pieces[smem + piece] = ((start + piece) % (1 << 60), tail)
+    return pieces
+
+
+def set_up(inputs: list[dict], seed: int) -> tuple[list, list]:
+    """Jobs and error records for ``inputs``, under random back-pressure."""
+    dut = SetupBlock(PARAMS)
+    run = run_streams(dut, {"i": inputs}, ["job", "error"], seed=seed)
+    return run.payloads["job"], run.payloads["error"]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_walk_covers_the_box(seed):
+    rng = random.Random(seed)
+    boxes = [random_box(rng) for _ in range(100)]
+    jobs, errors = set_up([described(box) for box in boxes], seed)
+    assert not errors
+    for box, job in zip(boxes, jobs, strict=True):
+        expected = box.pieces()
+        assert walked(job) == expected, box
+        assert job.transfer.pieces == len(expected)
+
+
+def test_dense_rows_are_one_run():
+    dense = Box(
+        format=0,
+        swizzle=0,
+        fill=0,
+        address=0,
+        dims=(32, 64, 5),
+        strides=(32, 2048),
+        box=(32, 64, 4),
+        element_strides=(1, 1, 1),
+        coords=(0, 0, 0),
+        smem_address=0,
+    )
+    (job,), _ = set_up([described(dense)], 0)
+    assert job.walk.run == 2 * 64 * 4
+
+
+PLAIN = Box(
+    format=7,
+    swizzle=1,
+    fill=1,
+    address=1 << 20,
+    dims=(64, 64),
+    strides=(256,),
+    box=(8, 16),
+    element_strides=(1, 1),
+    coords=(0, 0),
+    smem_address=1024,
+)
+W2 = PLAIN.words()[2]
+LAST_MBARRIER = PARAMS.smem_bytes - 8
+
+
+@pytest.mark.parametrize(
+    ("changes", "cause", "value"),
+    [
+        ({"w2": W2 | 0xF << 7}, Cause.MAP_FIELD, W2 | 0xF << 7),
+        ({"w2": W2 & ~(0xF << 7)}, Cause.MAP_FIELD, W2 & ~(0xF << 7)),  # NaN and an integer
+        ({"w2": W2 | 1 << 11}, Cause.MAP_FIELD, W2 | 1 << 11),
+        ({"w2": W2 | 7 << 4}, Cause.MAP_FIELD, W2 | 7 << 4),
+        ({"w2": W2 | 1 << 19}, Cause.MAP_FIELD, W2 | 1 << 19),
+        ({"w13": 6 << 24}, Cause.MAP_FIELD, W2),  # 28 bytes a row
+        ({"w13": 11 << 24}, Cause.MAP_FIELD, W2),  # 48 bytes a row, span 32
+        ({"w0": 8}, Cause.MAP_FIELD, W2),
+        ({"w2": W2 | 1}, Cause.MAP_MODE, 2),
+        ({"rank": 3}, Cause.MAP_MODE, 3),
+        ({"smem_address": 64}, Cause.SMEM_ALIGN, 64),
+        ({"smem_address": PARAMS.smem_bytes}, Cause.SMEM_RANGE, PARAMS.smem_bytes),
+        ({"smem_address": PARAMS.smem_bytes - 384}, Cause.SMEM_RANGE, PARAMS.smem_bytes - 384),
+        ({"mbarrier": LAST_MBARRIER + 8}, Cause.SMEM_RANGE, LAST_MBARRIER + 8),
+        ({"coords": [-3, 0, 0, 0, 0]}, Cause.COORD_ALIGN, 2**64 - 3),
+        ({"mbarrier": 12}, Cause.MBAR_ALIGN, 12),
+        ({"fault": 1}, Cause.GMEM_FAULT, 0x1000),
+        # several at once: the first of the table
+        ({"w0": 8, "rank": 3}, Cause.MAP_FIELD, W2),
+        ({"rank": 1, "smem_address": 64}, Cause.MAP_MODE, 1),
+        ({"smem_address": PARAMS.smem_bytes, "mbarrier": 4}, Cause.SMEM_RANGE, PARAMS.smem_bytes),
+        ({"coords": [1, 0, 0, 0, 0], "mbarrier": 4}, Cause.COORD_ALIGN, 1),
+    ],
+)
+def test_refusal(changes, cause, value):
+    jobs, errors = set_up([described(PLAIN, **changes), described(PLAIN)], 0)
+    assert len(jobs) == 1  # the next request is not touched
+    (error,) = errors
+    assert (error.request_id, error.code.value, error.value) == (7, cause, value)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"smem_address": PARAMS.smem_bytes - 512},
+        {"mbarrier": LAST_MBARRIER},
+        {"coords": [-4, 0, 0, 0, 0]},
+    ],
+)
+def test_just_inside(changes):
+    jobs, errors = set_up([described(PLAIN, **changes)], 0)
+    assert len(jobs) == 1
+    assert not errors
+
+
+def test_footprint_that_overflows_every_counter():
+    huge = Box(
+        format=9,
+        swizzle=0,
+        fill=0,
+        address=0,
+        dims=(256,) * 5,
+        strides=(2048,) * 4,
+        box=(256,) * 5,
+        element_strides=(1,) * 5,
+        coords=(0,) * 5,
+        smem_address=0,
+    )
+    jobs, (error,) = set_up([described(huge)], 0)
+    assert not jobs
+    assert error.code.value == Cause.SMEM_RANGE
+
+
+@pytest.mark.parametrize("rank", range(1, 6))
+def test_throughput(rank):
+    """A request of rank R takes max(1, R - 1) clocks."""
+    box = Box(
+        format=0,
+        swizzle=0,
+        fill=0,
+        address=0,
+        dims=(16,) * rank,
+        strides=(16,) * (rank - 1),
+        box=(16,) + (1,) * (rank - 1),
+        element_strides=(1,) * rank,
+        coords=(0,) * rank,
+        smem_address=0,
+    )
+    run = run_streams(SetupBlock(PARAMS), {"i": [described(box)] * 50}, ["job", "error"], stall=0)
+    times = run.cycles["job"]
+    assert times[-1] - times[0] == 49 * max(1, rank - 1)
