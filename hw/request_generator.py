@@ -6,7 +6,7 @@
 """
 
 from amaranth.hdl import Assert, Cat, Module, Mux, Signal
-from amaranth.lib import stream, wiring
+from amaranth.lib import enum, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.layouts import (
@@ -18,6 +18,14 @@ from hw.layouts import (
 )
 from hw.params import TmaParams
 from hw.queue import Queue
+
+
+class WalkState(enum.Enum, shape=2):
+    """Where the walk of a box is."""
+
+    IDLE = 0
+    RUNS = 1
+    LAST_FILL = 2
 
 
 class RunWalker(wiring.Component):
@@ -56,8 +64,9 @@ class RunWalker(wiring.Component):
         connect(m, runs.o, flipped(self.run))
         connect(m, fills.o, flipped(self.fill))
 
-        busy = Signal()
-        on_runs = Signal()  # else at the fill behind the last run
+        state = Signal(WalkState)
+        on_runs = Signal()
+        m.d.comb += on_runs.eq(state == WalkState.RUNS)
         job = Signal(generator_job_layout(p), reset_less=True)
         walk = job.walk
         filled_to = Signal(p.smem_piece_bits, reset_less=True)
@@ -101,8 +110,8 @@ class RunWalker(wiring.Component):
             has_fill.eq(fill_end != filled_to),
             run_end.eq(smems[0] + walk.smem_extent),
             last_step.eq(~on_runs | (~more & (run_end == walk.smem_end))),
-            step.eq(busy & runs.i.ready & fills.i.ready),
-            self.i.ready.eq(~busy | (step & last_step)),
+            step.eq((state != WalkState.IDLE) & runs.i.ready & fills.i.ready),
+            self.i.ready.eq((state == WalkState.IDLE) | (step & last_step)),
             runs.i.valid.eq(step & on_runs),
             runs.i.p.slot.eq(job.slot),
             runs.i.p.style.eq(walk.style),
@@ -124,10 +133,14 @@ class RunWalker(wiring.Component):
 
         with m.If(self.i.ready):
             fresh = self.i.p.walk
+            with m.If(~self.i.valid):
+                m.d.sync += state.eq(WalkState.IDLE)
+            with m.Elif(fresh.has_data):
+                m.d.sync += state.eq(WalkState.RUNS)
+            with m.Else():
+                m.d.sync += state.eq(WalkState.LAST_FILL)
             m.d.sync += [
-                busy.eq(self.i.valid),
                 job.eq(self.i.p),
-                on_runs.eq(fresh.has_data),
                 filled_to.eq(fresh.smem_begin),
                 any_fill.eq(0),
                 *(start.eq(fresh.start) for start in starts),
@@ -137,10 +150,11 @@ class RunWalker(wiring.Component):
         with m.Elif(step):
             m.d.sync += [
                 filled_to.eq(run_end),
-                on_runs.eq(more),
                 any_fill.eq(any_fill | has_fill),
             ]
-            with m.If(more):
+            with m.If(~more):
+                m.d.sync += state.eq(WalkState.LAST_FILL)
+            with m.Else():
                 for level in range(len(left)):
                     with m.If(level <= step_level):
                         m.d.sync += [starts[level].eq(next_start), smems[level].eq(next_smem)]

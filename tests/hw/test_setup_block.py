@@ -1,6 +1,7 @@
 """Setup block: the walk of a box covers the box, and what may not be asked for is refused."""
 
 import random
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -76,21 +77,51 @@ def test_walk_covers_the_box(seed):
         assert job.transfer.pieces == len(expected)
 
 
-def test_dense_rows_are_one_run():
+@pytest.mark.parametrize("element_stride", range(1, 9))
+def test_long_dimension_over_each_edge(element_stride):
+    """Every count of steps up to 256, clipped on either side."""
+    rng = random.Random(element_stride)
+    boxes = []
+    for start in (-300, -257, -256, -255, -129, -128, -1, 0, 1, 100):
+        for extent in (1, 127, 128, 129, 200, 255, 256, 257, 400):
+            boxes.append(
+                Box(
+                    format=0,
+                    swizzle=0,
+                    fill=0,
+                    address=1 << 30,
+                    dims=(16, extent),
+                    strides=(48,),
+                    box=(16, rng.choice((129, 255, 256))),
+                    element_strides=(1, element_stride),
+                    coords=(0, start),
+                    smem_address=0,
+                )
+            )
+    jobs, _ = set_up([described(box) for box in boxes], 0)
+    for box, job in zip(boxes, jobs, strict=True):
+        assert walked(job) == box.pieces(), box
+
+
+@pytest.mark.parametrize("middle", [1, 4])
+def test_dense_rows_are_one_run(middle):
+    """A dimension of one step, however long its stride, does not end a run."""
     dense = Box(
         format=0,
         swizzle=0,
         fill=0,
         address=0,
         dims=(32, 64, 5),
-        strides=(32, 2048),
-        box=(32, 64, 4),
+        strides=(32, 2048) if middle == 4 else (4096, 32),
+        box=(32, 64, 4) if middle == 4 else (32, 1, 64),
         element_strides=(1, 1, 1),
         coords=(0, 0, 0),
         smem_address=0,
     )
+    if middle == 1:
+        dense = replace(dense, dims=(32, 5, 64))
     (job,), _ = set_up([described(dense)], 0)
-    assert job.walk.run == 2 * 64 * 4
+    assert job.walk.run == 2 * 64 * middle
 
 
 PLAIN = Box(

@@ -1,0 +1,72 @@
+"""The tables of README.md that follow from the sources.
+
+``python -m hw.tables README.md`` brings them up to date; a test fails when they are not.
+"""
+
+import dataclasses
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from amaranth.hdl import Shape
+from amaranth.lib import wiring
+
+from hw.params import PRESETS, TmaParams
+from hw.top import Tma
+
+
+def members(component: type, section: str) -> Iterator[tuple[str, str, str]]:
+    """Name, kind and description of each entry under ``section`` of a docstring."""
+    text = inspect.getdoc(component) or ""
+    body = text.split(f"{section}\n{'-' * len(section)}\n")[1].split("\n\n")[0]
+    for entry in re.finditer(r"^(\w+) : (.*)\n((?:    .*\n?)+)", body, re.MULTILINE):
+        yield entry[1], entry[2], " ".join(entry[3].split()).replace("``", "`")
+
+
+def ports() -> str:
+    """The streams and interfaces of the unit."""
+    params = PRESETS["default"]
+    unit = Tma(params)
+    widths: dict[str, int] = {}
+    for path, member, _ in unit.signature.flatten(unit):
+        if len(path) == 1 or path[-1] == "payload":
+            widths[path[0]] = Shape.cast(member.shape).width
+    rows = ["| port | direction | payload bits | |", "|---|---|---|---|"]
+    for name, _, text in members(Tma, "Members"):
+        flow = "in" if unit.signature.members[name].flow is wiring.In else "out"
+        rows.append(f"| `{name}` | {flow} | {widths.get(name, '')} | {text} |")
+    return "\n".join(rows)
+
+
+def parameters() -> str:
+    """The parameters and their presets."""
+    rows = [f"| parameter | {' | '.join(PRESETS)} | |", "|---|" + "---|" * (len(PRESETS) + 1)]
+    known = {field.name for field in dataclasses.fields(TmaParams)}
+    for name, _, text in members(TmaParams, "Parameters"):
+        known.remove(name)
+        values = " | ".join(str(getattr(params, name)) for params in PRESETS.values())
+        rows.append(f"| `{name}` | {values} | {text} |")
+    if known:
+        raise ValueError(f"TmaParams: {', '.join(sorted(known))} without a description")
+    return "\n".join(rows)
+
+
+TABLES = {"ports": ports, "parameters": parameters}
+
+
+def refreshed(text: str) -> str:
+    """``text`` with what stands between ``<!-- NAME -->`` and ``<!-- /NAME -->`` made anew."""
+    for name, table in TABLES.items():
+        start, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+        if text.count(start) != 1 or text.count(end) != 1:
+            raise ValueError(f"expected one {start} and one {end}")
+        head, rest = text.split(start)
+        text = f"{head}{start}\n{table()}\n{end}{rest.split(end)[1]}"
+    return text
+
+
+if __name__ == "__main__":
+    path = Path(sys.argv[1])
+    path.write_text(refreshed(path.read_text()))

@@ -1,0 +1,91 @@
+"""Silicon vectors through the golden model or the RTL: ``make conformance``.
+
+The last line is ``N passed, M failed``; the exit status is 0, 1 if a case failed, 2 if the call was
+wrong.
+"""
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from golden import conformance as golden_conformance
+from golden.vectors import Case, VectorError, check, read_cases
+
+TARGETS = ("golden", "rtl")
+MOST_PRINTED = 50
+
+
+def diagnoses(cases: Sequence[Case], target: str) -> Iterator[str | None]:
+    """Run the cases; for each, in order, None or what is wrong."""
+    encodings = [case for case in cases if case.op == "encode"]
+    if encodings and target == "rtl":
+        raise VectorError(f"{encodings[0]}: tensor maps are encoded by the golden model only")
+    if target == "golden":
+        runs = golden_conformance.outcomes(case for case in cases if case.op != "encode")
+    else:
+        from sim_tb import rtl_conformance  # needs the simulator
+
+        runs = rtl_conformance.outcomes([case for case in cases if case.op != "encode"])
+    for case in cases:
+        if case.op == "encode":
+            yield golden_conformance.check_encoding(case)
+        else:
+            yield check(case, next(runs))
+
+
+def run(cases: Sequence[Case], target: str, console: Console) -> int:
+    """Run, print failures and a table, and return how many failed."""
+    passed: Counter[str] = Counter()
+    failed: Counter[str] = Counter()
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task(target, total=len(cases))
+        for case, diagnosis in zip(cases, diagnoses(cases, target), strict=True):
+            progress.advance(task)
+            if diagnosis is None:
+                passed[case.kind] += 1
+                continue
+            failed[case.kind] += 1
+            if failed.total() <= MOST_PRINTED:
+                console.print(diagnosis, markup=False, highlight=False, soft_wrap=True)
+    if failed.total() > MOST_PRINTED:
+        console.print(f"... and {failed.total() - MOST_PRINTED} more", highlight=False)
+    table = Table("kind", "passed", "failed", title=f"target {target}", title_justify="left")
+    for kind in sorted(passed.keys() | failed.keys()):
+        table.add_row(kind, str(passed[kind]), str(failed[kind]))
+    console.print(table)
+    console.print(f"{passed.total()} passed, {failed.total()} failed", highlight=False)
+    return failed.total()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Command line; see ``--help``."""
+    parser = argparse.ArgumentParser(prog="python -m sim_tb.conformance", description=__doc__)
+    parser.add_argument("vectors", type=Path, metavar="FILE")
+    parser.add_argument("--target", choices=TARGETS, default="golden")
+    parser.add_argument("--kinds", default="", metavar="A,B", help="only these kinds")
+    parser.add_argument("--limit", type=int, metavar="N", help="only the first N of them")
+    options = parser.parse_args(arguments)
+    if options.limit is not None and options.limit < 1:
+        parser.error(f"--limit {options.limit}: must be at least 1")
+    kinds = [kind.strip() for kind in options.kinds.split(",") if kind.strip()]
+    try:
+        cases = read_cases(options.vectors, kinds, options.limit)
+        return 1 if run(cases, options.target, Console()) else 0
+    except VectorError as error:
+        parser.error(str(error))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
