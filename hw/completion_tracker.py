@@ -7,8 +7,8 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.free_list import FreeList
 from hw.layouts import (
-    BarrierCompletion,
     ErrorCode,
+    barrier_completion_layout,
     error_layout,
     generator_job_layout,
     read_fault_layout,
@@ -38,7 +38,7 @@ class CompletionTracker(wiring.Component):
     o : Out(stream) of ``generator_job_layout``
     written : In(stream) of ``written_layout``
     fault : In(stream) of ``read_fault_layout``; always ready; before its line's ``written``
-    completion : Out(stream) of ``BarrierCompletion``
+    completion : Out(stream) of ``barrier_completion_layout``
     error : Out(stream) of ``error_layout``
     """
 
@@ -50,7 +50,7 @@ class CompletionTracker(wiring.Component):
                 "o": Out(stream.Signature(generator_job_layout(params))),
                 "written": In(stream.Signature(written_layout(params))),
                 "fault": In(stream.Signature(read_fault_layout(params))),
-                "completion": Out(stream.Signature(BarrierCompletion)),
+                "completion": Out(stream.Signature(barrier_completion_layout(params))),
                 "error": Out(stream.Signature(error_layout(params))),
             }
         )
@@ -119,6 +119,7 @@ class CompletionTracker(wiring.Component):
                 | Mux(is_failed, errors.i.ready & ~self.fault.valid, self.completion.ready)
             ),
             self.completion.valid.eq(complete & ~is_failed),
+            self.completion.p.request_id.eq(transfer.request_id),
             self.completion.p.address.eq(transfer.mbarrier),
             self.completion.p.tx_bytes.eq(transfer.pieces << 4),
             errors.i.valid.eq(complete & is_failed & ~self.fault.valid),

@@ -184,11 +184,24 @@ class BarrierResult(data.Struct):
     state: 64
 
 
-class BarrierCompletion(data.Struct):
+@cache
+def barrier_completion_layout(params: TmaParams) -> data.StructLayout:
     """``complete_tx`` of a whole request."""
+    return data.StructLayout(
+        {
+            "request_id": params.request_id_bits,
+            "address": SMEM_OFFSET_BITS,
+            "tx_bytes": BARRIER_COUNT_BITS,
+        }
+    )
 
-    address: SMEM_OFFSET_BITS
-    tx_bytes: BARRIER_COUNT_BITS
+
+@cache
+def barrier_fault_layout(params: TmaParams) -> data.StructLayout:
+    """A ``complete_tx`` that the barrier at ``address`` could not take."""
+    return data.StructLayout(
+        {"request_id": params.request_id_bits, "address": SMEM_OFFSET_BITS}
+    )
 
 
 @cache

@@ -134,6 +134,7 @@ class Tma(wiring.Component):
         barrier_error = errors.i[2]
         m.d.comb += [
             barrier_error.valid.eq(mbarrier_unit.fault.valid),
+            barrier_error.p.request_id.eq(mbarrier_unit.fault.p.request_id),
             barrier_error.p.code.eq(ErrorCode.MBAR_FAULT),
             barrier_error.p.value.eq(mbarrier_unit.fault.p.address),
             mbarrier_unit.fault.ready.eq(barrier_error.ready),

@@ -1,0 +1,52 @@
+# Each target does all set-up it needs, once: a virtual environment in .venv, packages pinned.
+
+PYTHON := .venv/bin/python
+export PYTHONDONTWRITEBYTECODE := 1
+unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
+
+VECTORS ?=
+TARGET ?= golden
+PRESET ?= default
+
+.NOTPARALLEL:
+.DEFAULT_GOAL := help
+.PHONY: help setup sim test regress lint verilog conformance bench waves clean
+
+help: ## these lines
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | awk -F '\t' '{ printf "make %-12s %s\n", $$1, $$2 }'
+
+setup: ## the virtual environment with all packages; every other target does it, too
+	@sh .ci/setup
+
+sim: setup ## a warp-specialized GEMM on the behavioural SM [M= N= K= STAGES= A=a.npy B=b.npy]
+	@$(PYTHON) -m sim_tb.gemm $(foreach name,M N K STAGES A B,$(if $($(name)),--$(name) $($(name))))
+
+test: setup ## every test but the long ones
+	@$(PYTHON) -W error -m pytest -m "not regress"
+
+regress: setup ## every test
+	@$(PYTHON) -W error -m pytest
+
+lint: setup ## ruff, mypy, Verilator's lint of the generated Verilog
+	@$(PYTHON) -m ruff check .
+	@$(PYTHON) -m ruff format --check .
+	@$(PYTHON) -m mypy
+	@$(PYTHON) -W error -m hw.lint
+
+verilog: setup ## build/rtl/tma.v, its ports as JSON and as a table [PRESET=default]
+	@$(PYTHON) -W error -m hw.verilog --preset $(PRESET)
+
+conformance: setup ## silicon vectors: VECTORS=FILE [TARGET=golden|rtl] [KINDS=a,b] [LIMIT=n]
+	@test -n "$(VECTORS)" || { echo "make conformance: VECTORS=FILE is missing" >&2; exit 2; }
+	@$(PYTHON) -W error -m sim_tb.conformance $(VECTORS) --target $(TARGET) \
+		$(if $(KINDS),--kinds $(KINDS)) $(if $(LIMIT),--limit $(LIMIT))
+
+bench: setup ## steady-state cycles a box beside the silicon's [VECTORS=timing file]
+	@$(PYTHON) -W error -m sim_tb.bench $(VECTORS)
+
+waves: setup ## the named test again, traced, with a GTKWave save file: TEST=name
+	@test -n "$(TEST)" || { echo "make waves: TEST=name is missing" >&2; exit 2; }
+	@$(PYTHON) -m sim_tb.waves $(TEST)
+
+clean: ## remove what was built; .venv stays
+	@rm -rf build

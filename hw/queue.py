@@ -1,0 +1,61 @@
+"""A first-in first-out queue of typed payloads."""
+
+from amaranth.hdl import Module, Shape, ShapeLike
+from amaranth.lib import stream, wiring
+from amaranth.lib.fifo import SyncFIFO, SyncFIFOBuffered
+from amaranth.lib.wiring import In, Out
+
+SMALL = 16
+"""Most entries that are kept in registers or LUT memory; block memory holds deeper queues."""
+
+
+class Queue(wiring.Component):
+    """Delivers what it accepts, in order.
+
+    Latency: a payload accepted by an empty queue is offered one clock later; two clocks later where
+    ``depth`` is more than ``SMALL``. Throughput: one in and one out a clock (one every two clocks
+    with a depth of 1). Back-pressure: accepts while fewer than ``depth`` payloads wait, a freed
+    place counting from the next clock on; no input drives an output in the same clock.
+
+    Parameters
+    ----------
+    shape : ShapeLike
+        The payload.
+    depth : int
+        Payloads that can wait, at least 1.
+
+    Members
+    -------
+    i : In(stream.Signature(shape))
+    o : Out(stream.Signature(shape))
+    level : Out(range(depth + 1))
+        Payloads that wait.
+    """
+
+    def __init__(self, shape: ShapeLike, depth: int) -> None:
+        if depth < 1:
+            raise ValueError(f"depth = {depth}: must be at least 1")
+        self.depth = depth
+        self._width = Shape.cast(shape).width
+        super().__init__(
+            {
+                "i": In(stream.Signature(shape)),
+                "o": Out(stream.Signature(shape)),
+                "level": Out(range(depth + 1)),
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        kind = SyncFIFO if self.depth <= SMALL else SyncFIFOBuffered
+        m.submodules.fifo = fifo = kind(width=self._width, depth=self.depth)
+        m.d.comb += [
+            fifo.w_data.eq(self.i.payload),
+            fifo.w_en.eq(self.i.valid),
+            self.i.ready.eq(fifo.w_rdy),
+            self.o.payload.eq(fifo.r_data),
+            self.o.valid.eq(fifo.r_rdy),
+            fifo.r_en.eq(self.o.ready),
+            self.level.eq(fifo.level),
+        ]
+        return m

@@ -1,0 +1,135 @@
+"""Timelines of a run: a picture, and trace events for Perfetto."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from numpy.typing import NDArray
+
+from sim_tb.sm import Span
+
+mpl.use("Agg")
+
+from matplotlib import pyplot as plt  # noqa: E402  # after the choice of backend
+
+COLOURS = {
+    "wait": "#d9d9d9",
+    "issue": "#e3872d",
+    "mma": "#3a6ea5",
+    "store": "#8a63a8",
+    "filling": "#f2c879",
+    "full": "#5b9e6f",
+    "free": "#eeeeee",
+}
+"""By the first word of a span's name."""
+
+
+def stage_spans(spans: Sequence[Span], stages: int, end: int) -> list[Span]:
+    """What each stage of the ring does: filling from issue to full, full until all have read it."""
+    result = []
+    for stage in range(stages):
+        issued = [s.start for s in spans if s.name == f"issue {stage}"]
+        filled: dict[str, list[int]] = {}
+        read: dict[str, list[int]] = {}
+        for span in spans:
+            if span.name == f"wait full {stage}":
+                filled.setdefault(span.track, []).append(span.end)
+            elif span.name == f"mma {stage}":
+                read.setdefault(span.track, []).append(span.end)
+        for use, start in enumerate(issued):
+            full = min((times[use] for times in filled.values() if use < len(times)), default=end)
+            free = max((times[use] for times in read.values() if use < len(times)), default=end)
+            result.append(Span(f"stage {stage}", "filling", start, full))
+            result.append(Span(f"stage {stage}", "full", full, free))
+    return result
+
+
+def picture(
+    path: Path,
+    spans: Sequence[Span],
+    activity: dict[str, NDArray[np.uint64]],
+    title: str,
+) -> None:
+    """Draw the spans, one row a track in order of appearance, over the activity of the unit.
+
+    Parameters
+    ----------
+    path : Path
+        A PNG file.
+    activity : name to cycle stamps
+        Shown as the share of cycles in which it happened.
+    """
+    tracks = list(dict.fromkeys(span.track for span in spans))
+    end = max(span.end for span in spans)
+    heights = [1.1] * len(activity) + [0.55 * len(tracks)]
+    figure, axes = plt.subplots(
+        len(heights), 1, sharex=True, figsize=(15, 1.2 + sum(heights)), height_ratios=heights
+    )
+    bucket = max(1, end // 400)
+    edges = np.arange(0, end + bucket, bucket)
+    for axis, (name, stamps) in zip(axes, activity.items(), strict=False):
+        share = np.histogram(stamps, edges)[0] / bucket
+        axis.fill_between(edges[:-1], share, step="post", color="#3a6ea5", linewidth=0)
+        axis.set_ylim(0, 1.05)
+        axis.set_yticks([0, 1])
+        axis.set_ylabel(name, rotation=0, ha="right", va="center")
+    axis = axes[-1]
+    for row, track in enumerate(tracks):
+        for colour in COLOURS:
+            bars = [
+                (span.start, span.end - span.start)
+                for span in spans
+                if span.track == track and span.name.split()[0] == colour
+            ]
+            axis.broken_barh(bars, (row - 0.4, 0.8), color=COLOURS[colour], linewidth=0)
+    axis.set_yticks(range(len(tracks)), tracks)
+    axis.set_ylim(len(tracks) - 0.4, -0.6)
+    axis.set_xlim(0, end)
+    axis.set_xlabel("cycle")
+    used = {span.name.split()[0] for span in spans}
+    handles = [
+        plt.Rectangle((0, 0), 1, 1, color=colour, label=name)
+        for name, colour in COLOURS.items()
+        if name in used
+    ]
+    figure.legend(handles=handles, ncols=len(handles), loc="upper right", frameon=False)
+    figure.suptitle(title, x=0.01, ha="left", fontsize=12)
+    for one in axes:
+        one.spines[["top", "right"]].set_visible(False)
+    figure.tight_layout(rect=(0, 0, 1, 0.99))
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def trace_events(
+    path: Path, spans: Sequence[Span], activity: dict[str, NDArray[np.uint64]], bucket: int = 32
+) -> None:
+    """Write Chrome's trace-event JSON, as Perfetto loads it; a microsecond there is a cycle."""
+    tracks = list(dict.fromkeys(span.track for span in spans))
+    events: list[dict[str, Any]] = [
+        {"ph": "M", "pid": 0, "tid": 0, "name": "process_name", "args": {"name": "SM 0"}}
+    ]
+    for number, track in enumerate(tracks, 1):
+        name = {"ph": "M", "pid": 0, "tid": number, "name": "thread_name", "args": {"name": track}}
+        events.append(name)
+    for span in spans:
+        events.append(
+            {
+                "ph": "X",
+                "pid": 0,
+                "tid": tracks.index(span.track) + 1,
+                "name": span.name,
+                "ts": span.start,
+                "dur": span.end - span.start,
+            }
+        )
+    end = max(span.end for span in spans)
+    for name, stamps in activity.items():
+        edges = np.arange(0, end + bucket, bucket)
+        for start, count in zip(edges, np.histogram(stamps, edges)[0], strict=False):
+            value = {name: float(count / bucket)}
+            events.append({"ph": "C", "pid": 0, "name": name, "ts": int(start), "args": value})
+    path.write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ns"}))
