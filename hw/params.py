@@ -35,9 +35,11 @@ class TmaParams:
     descriptor_cache_entries : int
         Tensor maps kept; fully associative.
     tags : int
-        Line requests in flight at the memory port; a power of two.
+        Line requests in flight at the memory port; a power of two. A line a clock from a memory
+        that answers after L clocks takes L of them.
     requests_in_flight : int
-        Requests between setup and their ``complete_tx``; a power of two.
+        Requests between setup and their ``complete_tx``; a power of two. As many as ``tags``
+        keep small boxes at full rate.
     lane_depth : int
         Pieces that wait in each queue in front of a shared-memory lane; a power of two.
     request_id_bits : int
@@ -49,8 +51,8 @@ class TmaParams:
     smem_bytes: int = 228 * 1024
     request_queue_depth: int = 8
     descriptor_cache_entries: int = 8
-    tags: int = 64
-    requests_in_flight: int = 64
+    tags: int = 512
+    requests_in_flight: int = 512
     lane_depth: int = 16
     request_id_bits: int = 16
 
@@ -131,8 +133,13 @@ class TmaParams:
 
 PRESETS = {
     "default": TmaParams(),
-    "bench": TmaParams(tags=512, requests_in_flight=512),
-    "tiny": TmaParams(line_bytes=16, tags=8, requests_in_flight=4, descriptor_cache_entries=2,
-                      request_queue_depth=2, lane_depth=4),
+    "tiny": TmaParams(
+        line_bytes=16,
+        tags=8,
+        requests_in_flight=4,
+        request_queue_depth=2,
+        descriptor_cache_entries=2,
+        lane_depth=4,
+    ),
 }
 """Named parameter sets of the command line."""

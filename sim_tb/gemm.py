@@ -16,7 +16,7 @@ from hw.params import PRESETS
 from sim_tb import runner
 from sim_tb.gemm_kernel import JOB, TILE_K, TILE_M, TILE_N, Ring, accumulate
 from sim_tb.sm import Span
-from sim_tb.timeline import picture, stage_spans, trace_events
+from sim_tb.timeline import picture, trace_events
 
 OUTPUT = Path("build/sim")
 BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -99,9 +99,13 @@ def report(job: Path, a: NDArray[np.generic], b: NDArray[np.generic], stages: in
     cycles = summary["cycles"]
     with np.load(job / "activity.npz") as file:
         activity = {"line requests\nper clock": file["lines"], "beats written\nper clock": file["beats"]}
-    rows = [span for span in spans if span.track == "producer"]
-    rows += stage_spans(spans, stages, cycles)
-    rows += [span for span in spans if span.track.startswith("consumer")]
+    tracks = ("producer", "stage", "consumer")
+    rows = [
+        span
+        for track in tracks
+        for span in sorted(spans, key=lambda span: span.track)
+        if span.track.startswith(track)
+    ]
     rows += [Span("tensor cores", "mma", *busy) for busy in summary["tensor_cores"]]
     (m, k), n = a.shape, b.shape[0]
     title = f"GEMM {m} x {n} x {k}, tiles {TILE_M} x {TILE_N} x {TILE_K}, {stages} stages"

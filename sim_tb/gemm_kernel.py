@@ -9,6 +9,7 @@ import json
 import os
 import time
 from dataclasses import asdict, dataclass
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 
@@ -19,8 +20,8 @@ from numpy.typing import NDArray
 
 from golden.tensor_map import DataType, L2Promotion, Swizzle, TensorMap
 from sim_tb.bridge import LogKind
-from sim_tb.environment import Environment
-from sim_tb.sm import SM, STORE_BYTES_PER_CYCLE, Warp
+from sim_tb.environment import Environment, Word
+from sim_tb.sm import SM, STORE_BYTES_PER_CYCLE, Span, Warp
 
 TILE_M, TILE_N, TILE_K = 128, 128, 64
 CONSUMERS = 2
@@ -38,8 +39,10 @@ def accumulate(
     total: NDArray[np.float32], a: NDArray[np.float32], b: NDArray[np.float32]
 ) -> None:
     """Add a @ b.T to ``total``, one k after the other: each product is exact, each sum rounds."""
-    for k in range(a.shape[1]):
-        total += a[:, k, None] * b[None, :, k]
+    scratch = np.empty_like(total)
+    for column, row in zip(np.ascontiguousarray(a.T), np.ascontiguousarray(b.T), strict=True):
+        np.multiply(column[:, None], row, out=scratch)
+        np.add(total, scratch, out=total)
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,7 @@ class Gemm:
         self.k_steps = range(0, self.k, TILE_K)
         self.map_a = self._place(a, A_ADDRESS, TILE_M)
         self.map_b = self._place(b, B_ADDRESS, TILE_N)
+        self.stage_spans: list[Span] = []
 
     def _place(self, matrix: NDArray[np.generic], address: int, rows: int) -> int:
         """Put a matrix and its tensor map into global memory; return the map's address."""
@@ -105,8 +109,25 @@ class Gemm:
         for stage in range(self.ring.stages):
             await warp.mbarrier_init(self.ring.full(stage), 1)
             await warp.mbarrier_init(self.ring.empty(stage), CONSUMERS)
+            self._watch(stage)
         consumers = {f"consumer {n}": self.consumer(n) for n in range(CONSUMERS)}
         await self.sm.run({"producer": self.producer, **consumers})
+
+    def _watch(self, stage: int) -> None:
+        """Record when the stage is full and when it is free again."""
+        env = self.sm.env
+        since = env.cycle
+
+        def changed(name: str) -> Callable[[int, Word], None]:
+            def record(cycle: int, _: Word) -> None:
+                nonlocal since
+                self.stage_spans.append(Span(f"stage {stage}", name, since, cycle))
+                since = cycle
+
+            return record
+
+        env.watch(self.ring.full(stage), changed("filling"))
+        env.watch(self.ring.empty(stage), changed("full"))
 
     async def producer(self, warp: Warp) -> None:
         """Keep the stages filled."""
@@ -176,7 +197,7 @@ async def gemm(dut: object) -> None:
         "lines": int(env.log(LogKind.LINE).size),
         "bytes": len(kernel.tiles) * len(kernel.k_steps) * 2 * TILE_BYTES,
         "starved": sm.tensor_cores.starved,
-        "spans": [asdict(span) for span in sm.spans],
+        "spans": [asdict(span) for span in [*sm.spans, *kernel.stage_spans]],
         "tensor_cores": sm.tensor_cores.busy,
     }
     (job / "summary.json").write_text(json.dumps(summary))

@@ -21,6 +21,9 @@ from sim_tb.environment import BenchError, Environment
 FMA_PER_CYCLE = 2048
 """Dense bf16 multiply-adds per clock of Hopper's four tensor cores together."""
 
+PIECE_BYTES = 16
+"""What a swizzle moves as a whole."""
+
 STORE_BYTES_PER_CYCLE = 128
 """What a warpgroup stores to global memory per clock."""
 
@@ -152,9 +155,10 @@ class SM:
         self, address: int, rows: int, row_bytes: int, swizzle: Swizzle, dtype: np.dtype[Any]
     ) -> NDArray[Any]:
         """A tile of shared memory in rows, its swizzle undone; ``row_bytes`` is the span."""
-        offsets = address + np.arange(rows * row_bytes)
-        moved = offsets ^ (offsets >> 3 & swizzle.mask)
-        return self.env.smem[moved].view(dtype).reshape(rows, -1)
+        pieces = (address + np.arange(0, rows * row_bytes, PIECE_BYTES)) // PIECE_BYTES
+        pieces ^= pieces >> 3 & swizzle.mask // PIECE_BYTES
+        memory = self.env.smem.reshape(-1, PIECE_BYTES)
+        return memory[pieces].view(dtype).reshape(rows, -1)
 
 
 async def _coroutine(kernel: Callable[[Warp], Awaitable[None]], warp: Warp) -> None:

@@ -22,29 +22,8 @@ COLOURS = {
     "store": "#8a63a8",
     "filling": "#f2c879",
     "full": "#5b9e6f",
-    "free": "#eeeeee",
 }
 """By the first word of a span's name."""
-
-
-def stage_spans(spans: Sequence[Span], stages: int, end: int) -> list[Span]:
-    """What each stage of the ring does: filling from issue to full, full until all have read it."""
-    result = []
-    for stage in range(stages):
-        issued = [s.start for s in spans if s.name == f"issue {stage}"]
-        filled: dict[str, list[int]] = {}
-        read: dict[str, list[int]] = {}
-        for span in spans:
-            if span.name == f"wait full {stage}":
-                filled.setdefault(span.track, []).append(span.end)
-            elif span.name == f"mma {stage}":
-                read.setdefault(span.track, []).append(span.end)
-        for use, start in enumerate(issued):
-            full = min((times[use] for times in filled.values() if use < len(times)), default=end)
-            free = max((times[use] for times in read.values() if use < len(times)), default=end)
-            result.append(Span(f"stage {stage}", "filling", start, full))
-            result.append(Span(f"stage {stage}", "full", full, free))
-    return result
 
 
 def picture(
