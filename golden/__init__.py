@@ -6,7 +6,7 @@ tiled loads, mbarriers. Nothing here knows the RTL.
 
 from golden.errors import Cause, Refusal, TensorMapError
 from golden.load import check, lines_touched, load
-from golden.memory import ArrayMemory, HashedMemory, Memory
+from golden.memory import ArrayMemory, HashedMemory, LayeredMemory, Memory
 from golden.tensor_map import (
     DataType,
     Descriptor,
@@ -25,6 +25,7 @@ __all__ = [
     "HashedMemory",
     "Interleave",
     "L2Promotion",
+    "LayeredMemory",
     "Memory",
     "OobFill",
     "Refusal",

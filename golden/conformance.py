@@ -11,13 +11,14 @@ def outcomes(cases: Iterable[Case]) -> Iterator[Outcome]:
     """Run each transfer on the golden model, in order."""
     for case in cases:
         if not is_tiled_load(case):
-            yield Outcome(note=f"the golden model has no {case.mode} {case.op} yet")
+            multicast = "multicast " if case.is_multicast else ""
+            yield Outcome(note=f"the golden model has no {multicast}{case.mode} {case.op} yet")
             continue
         smem = case.smem()
         try:
             count = load(case.descriptor, case.gmem, smem, case.smem_address, case.coords)
         except Refusal as refusal:
-            yield Outcome(refused=refusal.cause)
+            yield Outcome(refused=refusal.cause, memory=smem)
         else:
             yield Outcome(bytes=count, memory=smem)
 

@@ -77,7 +77,7 @@ def load(
             inside = all(0 <= position[i] < d.global_dim[i] for i in range(rank))
             address = d.global_address + sum(position[i] * bytes_per_step[i] for i in range(rank))
             if inside:
-                addresses = (np.arange(unit, dtype=np.uint64) + np.uint64(address % (1 << 64)))
+                addresses = np.arange(unit, dtype=np.uint64) + np.uint64(address % (1 << 64))
                 data = converted(gmem.read(addresses).tobytes(), data_type)
             else:
                 data = fill_bytes(d.oob_fill, unit)

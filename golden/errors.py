@@ -44,7 +44,7 @@ class TensorMapError(ValueError):
         self.value = value
 
 
-class Refusal(Exception):
+class Refusal(Exception):  # noqa: N818 - it is the unit's answer, not a failure of the model
     """The unit refuses a request; nothing has happened.
 
     Attributes

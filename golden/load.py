@@ -134,7 +134,7 @@ def check(
     mbarrier: int = 0,
     smem_bytes: int = SMEM_LIMIT,
 ) -> Geometry:
-    """Refuse a tiled load that the unit refuses; the length of ``coords`` is the instruction's rank.
+    """Refuse a tiled load that the unit refuses; ``coords`` are as many as the instruction's rank.
 
     Raises
     ------
@@ -144,27 +144,28 @@ def check(
     d = as_descriptor(tensor_map)
     fault = _map_fault(d)
     if fault:
-        raise Refusal(Cause.MAP_FIELD, 0, d.words[2], fault)
+        raise Refusal(Cause.MAP_FIELD, 0, d.words[2], f"{fault} (silicon)")
     if d.mode is Mode.IM2COL or len(coords) != d.rank:
         raise Refusal(
             Cause.MAP_MODE,
             0,
             len(coords),
-            f"a tiled load of rank {len(coords)} with a {d.mode.name} map of rank {d.rank}",
+            f"rank {len(coords)} tiled load with a rank {d.rank} {d.mode.name} map (PTX ISA)",
         )
     geometry = Geometry.of(d)
     if smem_address % SMEM_ALIGN:
-        rule = f"must be a multiple of {SMEM_ALIGN}"
+        rule = f"must be a multiple of {SMEM_ALIGN} (PTX ISA)"
         raise Refusal(Cause.SMEM_ALIGN, 0, smem_address, f"smem_address = {smem_address}: {rule}")
-    if smem_address + geometry.footprint > smem_bytes:
+    if not 0 <= smem_address <= smem_bytes - geometry.footprint:
         raise Refusal(
             Cause.SMEM_RANGE,
             0,
             smem_address,
-            f"{geometry.footprint} bytes at {smem_address}: shared memory has {smem_bytes}",
+            f"{geometry.footprint} bytes at {smem_address}: shared memory ends at {smem_bytes}"
+            " (choice)",
         )
-    if mbarrier + BARRIER_BYTES > smem_bytes:
-        rule = f"shared memory has {smem_bytes} bytes"
+    if not 0 <= mbarrier <= smem_bytes - BARRIER_BYTES:
+        rule = f"shared memory has {smem_bytes} bytes (choice)"
         raise Refusal(Cause.SMEM_RANGE, 0, mbarrier, f"mbarrier = {mbarrier}: {rule}")
     start = coords[0] * geometry.data_type.itemsize
     if not d.interleave and start % 16:
@@ -192,9 +193,7 @@ class Elements:
     inside: NDArray[np.bool_]
 
 
-def spread(
-    d: Descriptor, geometry: Geometry, smem_address: int, coords: Sequence[int]
-) -> Elements:
+def spread(d: Descriptor, geometry: Geometry, smem_address: int, coords: Sequence[int]) -> Elements:
     """Every unit of the box at ``coords`` (silicon)."""
     shape = tuple(reversed(geometry.steps))
     inside = np.ones(shape, bool)
@@ -230,15 +229,17 @@ def load(
 
     Parameters
     ----------
-    tensor_map : TensorMap, Descriptor, or its bytes
+    tensor_map : TensorMap or Descriptor or bytes
+        Legal or not.
     gmem : Memory
         Read inside the tensor only.
-    smem : array of uint8
-        The shared-memory window; its length is the limit.
+    smem : ndarray
+        The shared-memory window, of uint8; its length is the limit.
     smem_address : int
         Byte offset, a multiple of 128.
-    coords : sequence of int, one for each dimension, innermost first
-        In elements; any int32. Elements outside the tensor are filled.
+    coords : sequence of int
+        One for each dimension, innermost first; in elements, any int32. Elements outside the
+        tensor are filled.
     mbarrier : int
         Byte offset of the barrier, for the checks.
 

@@ -56,10 +56,12 @@ class Barrier:
 class BarrierFault(Refusal):
     """An operation that a barrier cannot take.
 
+    ``cause`` is MBAR_FAULT.
+
     Attributes
     ----------
     word : int
-        The barrier afterwards: locked, or as it was.
+        The barrier afterwards: locked, and otherwise as it was.
     """
 
     def __init__(self, word: int, message: str) -> None:
@@ -74,22 +76,30 @@ def init(count: int) -> int:
     return Barrier(phase=0, pending=count, expected=count).encode()
 
 
-def _update(word: int, *, arrivals: int = 0, tx: int = 0, drops: int = 0) -> int:
+def _unlocked(word: int) -> Barrier:
     barrier = Barrier.decode(word)
     if barrier.lock:
         raise BarrierFault(word, "the barrier is locked by an earlier fault")
+    return barrier
+
+
+def _update(word: int, *, arrivals: int = 0, tx: int = 0, drops: int = 0) -> int:
+    barrier = _unlocked(word)
     tx_count = barrier.tx_count + tx
     locked = replace(barrier, lock=1).encode()
     if arrivals > barrier.pending:
         raise BarrierFault(locked, f"{arrivals} arrivals: {barrier.pending} are pending")
+    if drops > barrier.expected:
+        raise BarrierFault(locked, f"{drops} drops: {barrier.expected} are expected")
     if abs(tx_count) > MAX_COUNT:
         raise BarrierFault(locked, f"tx-count {tx_count}: must be within {MAX_COUNT} of 0")
-    return replace(
+    after = replace(
         barrier,
         pending=barrier.pending - arrivals,
         expected=barrier.expected - drops,
         tx_count=tx_count,
-    )._checked().encode()
+    )
+    return after._checked().encode()
 
 
 def arrive(word: int, count: int = 1) -> int:
@@ -99,8 +109,6 @@ def arrive(word: int, count: int = 1) -> int:
 
 def arrive_drop(word: int, count: int = 1) -> int:
     """``count`` arrivals that later phases do not expect, then the check (PTX ISA)."""
-    if count > Barrier.decode(word).expected:
-        raise ValueError(f"count = {count}: {Barrier.decode(word).expected} are expected")
     return _update(word, arrivals=count, drops=count)
 
 
@@ -131,7 +139,7 @@ def test_wait(word: int, state: int) -> bool:
 
 def test_wait_parity(word: int, parity: int) -> bool:
     """Whether the phase of this parity is complete: a fresh barrier says so of parity 1."""
-    return Barrier.decode(word).phase != parity
+    return _unlocked(word).phase != parity
 
 
 def pending_count(state: int) -> int:

@@ -1,9 +1,12 @@
 """Global memory, as the golden model reads it."""
 
+from collections.abc import Mapping
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from golden.errors import Cause, Refusal
 
 Bytes = NDArray[np.uint8]
 Addresses = NDArray[np.uint64]
@@ -37,7 +40,7 @@ class HashedMemory:
 
 
 class ArrayMemory:
-    """An array at an address. Reads outside of it are errors.
+    """An array at an address, and nothing elsewhere.
 
     Parameters
     ----------
@@ -48,20 +51,55 @@ class ArrayMemory:
     """
 
     def __init__(self, array: NDArray[np.generic], base: int = 0) -> None:
+        if not array.flags.c_contiguous:
+            raise ValueError("the array must be C-contiguous: it is shared, not copied")
         self.base = base
         self.bytes: Bytes = array.reshape(-1).view(np.uint8)
+
+    def holds(self, addresses: Addresses) -> NDArray[np.bool_]:
+        """Which of ``addresses`` are in the array, in their shape."""
+        # Below the base the difference wraps to something huge.
+        inside: NDArray[np.bool_] = addresses - np.uint64(self.base) < np.uint64(self.bytes.size)
+        return inside
 
     def read(self, addresses: Addresses) -> Bytes:
         """Return the bytes at ``addresses``, in their shape.
 
         Raises
         ------
-        IndexError
-            For an address outside the array.
+        Refusal
+            GMEM_FAULT, with the lowest address that is outside the array.
         """
-        offsets = addresses - np.uint64(self.base)  # wraps to huge below the base
-        if offsets.size and offsets.max() >= self.bytes.size:
-            bad = int(addresses.flat[int(offsets.argmax())])
-            end = self.base + self.bytes.size
-            raise IndexError(f"read of {bad:#x}: memory is {self.base:#x} to {end:#x}")
-        return self.bytes[offsets]
+        outside = addresses[~self.holds(addresses)]
+        if outside.size:
+            bad, end = int(outside.min()), self.base + self.bytes.size
+            message = f"read of {bad:#x}: memory is {self.base:#x} to {end:#x} (PTX ISA)"
+            raise Refusal(Cause.GMEM_FAULT, 0, bad, message)
+        return np.take(self.bytes, (addresses - np.uint64(self.base)).astype(np.int64))
+
+
+class LayeredMemory:
+    """Arrays that lie over another memory; where arrays overlap, the last is seen.
+
+    Parameters
+    ----------
+    below : Memory
+    arrays : mapping from address to ndarray
+        As for `ArrayMemory`.
+    """
+
+    def __init__(self, below: Memory, arrays: Mapping[int, NDArray[np.generic]]) -> None:
+        self.below = below
+        self.layers = [ArrayMemory(array, base) for base, array in arrays.items()]
+
+    def read(self, addresses: Addresses) -> Bytes:
+        """Return the bytes at ``addresses``, in their shape."""
+        data = np.empty(addresses.shape, np.uint8)
+        missing = np.ones(addresses.shape, np.bool_)
+        for layer in reversed(self.layers):
+            here = missing & layer.holds(addresses)
+            data[here] = layer.read(addresses[here])
+            missing &= ~here
+        if missing.any():
+            data[missing] = self.below.read(addresses[missing])
+        return data

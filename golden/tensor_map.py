@@ -101,7 +101,7 @@ class DataType(enum.IntEnum):
     @property
     def dtype(self) -> np.dtype[Any]:
         """The NumPy type of an element in memory."""
-        return np.dtype(_DTYPES[self])
+        return _DTYPES[self]
 
     @property
     def format(self) -> int:
@@ -119,10 +119,13 @@ class DataType(enum.IntEnum):
         return self >= DataType.FLOAT16
 
 
-_DTYPES: tuple[Any, ...] = (
-    *(np.uint8, np.uint16, np.uint32, np.int32, np.uint64, np.int64),
-    *(np.float16, np.float32, np.float64, ml_dtypes.bfloat16),
-    *(np.float32, np.float32, np.float32),
+_DTYPES: tuple[np.dtype[Any], ...] = tuple(
+    np.dtype(item)
+    for item in (
+        *(np.uint8, np.uint16, np.uint32, np.int32, np.uint64, np.int64),
+        *(np.float16, np.float32, np.float64, ml_dtypes.bfloat16),
+        *(np.float32, np.float32, np.float32),
+    )
 )
 _FORMATS = (0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 8, 7, 8)
 _TYPES = {(item.format, item.rounds): item for item in DataType}
@@ -152,11 +155,18 @@ class Descriptor:
 
     @property
     def global_address(self) -> int:
+        """Byte address of the tensor."""
         return self.words[0] | self.words[1] << 32
 
     @property
     def mode(self) -> Mode:
+        """Tile or im2col."""
         return Mode(self._bits(2, 0, 1))
+
+    @property
+    def version(self) -> int:
+        """0 in every map of the driver; the unit ignores it."""
+        return self._bits(2, 1, 3)
 
     @property
     def rank(self) -> int:
@@ -181,14 +191,17 @@ class Descriptor:
 
     @property
     def swizzle(self) -> Swizzle:
+        """Of shared memory."""
         return Swizzle(self._bits(2, 13, 2))
 
     @property
     def oob_fill(self) -> OobFill:
+        """What elements outside read as."""
         return OobFill(self._bits(2, 15, 1))
 
     @property
     def l2_promotion(self) -> L2Promotion:
+        """A hint."""
         return L2Promotion(self._bits(2, 17, 2))
 
     @property
@@ -198,14 +211,17 @@ class Descriptor:
 
     @property
     def global_strides(self) -> tuple[int, ...]:
+        """Of dimensions 1 to 4, in bytes."""
         return tuple((self.words[3 + i] | self._bits(7, 4 * i, 4) << 32) << 4 for i in range(4))
 
     @property
     def global_dim(self) -> tuple[int, ...]:
+        """Extents of dimensions 0 to 4."""
         return tuple(self.words[8 + i] + 1 for i in range(MAX_RANK))
 
     @property
     def element_strides(self) -> tuple[int, ...]:
+        """Of dimensions 0 to 4."""
         return tuple(self._bits(13, 3 * i, 3) + 1 for i in range(MAX_RANK))
 
     @property
@@ -215,10 +231,12 @@ class Descriptor:
 
     @property
     def channels_per_pixel(self) -> int:
+        """Of an im2col map."""
         return self._bits(13, 24, 8) + 1
 
     @property
     def pixels_per_column(self) -> int:
+        """Of an im2col map."""
         return self._bits(15, 0, 10) + 1
 
     def _corner(self, base: int) -> tuple[int, ...]:
@@ -296,6 +314,7 @@ class TensorMap:
         Parameters
         ----------
         data_type : DataType
+            One of Hopper's.
         global_address : int
             Byte address of the tensor, a multiple of 16 (32 with 32-byte interleave).
         global_dim : sequence of 1 to 5
@@ -306,6 +325,14 @@ class TensorMap:
             Elements, each 1 to 256.
         element_strides : sequence
             1 to 8; default 1.
+        interleave : Interleave
+            Slices of channels; of rank 3 and more.
+        swizzle : Swizzle
+            Limits the row of a map without interleave to its span.
+        l2_promotion : L2Promotion
+            A hint.
+        oob_fill : OobFill
+            NaN with float types only.
 
         Raises
         ------
@@ -518,6 +545,8 @@ class TensorMap:
         kind = fields.data_type
         if kind is None:
             raise TensorMapError("format", fields.format, "must be from 0 to 10")
+        _check(fields.version == 0, "version", fields.version, "must be 0")
+        _check(fields.swizzle_atom == 0, "swizzle atom", fields.swizzle_atom, "must be 0 on Hopper")
         rank = fields.rank
         _check(rank <= MAX_RANK, "rank", rank, f"must be from 1 to {MAX_RANK}")
         shared: dict[str, Any] = {

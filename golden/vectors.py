@@ -4,6 +4,8 @@ A file is an ``.npz`` with ``cases``, a structured array, and ``blob``, bytes to
 refer by offset and length. ``tests/silicon/README.md`` describes the fields.
 """
 
+import builtins
+import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,7 +25,22 @@ UNTOUCHED = 0xCD
 
 SMEM_BYTES = 233472
 
-REQUIRED = {"kind", "op", "mode", "rank", "descriptor", "coords", "expect", "refused"}
+MAP_FIELDS = {
+    *("mode", "dtype", "rank", "interleave", "swizzle", "l2_promotion", "oob_fill"),
+    *("global_address", "global_dim", "global_strides", "box_dim", "element_strides"),
+    *("lower_corner", "upper_corner", "channels_per_pixel", "pixels_per_column"),
+}
+SLICES = ("gmem_before", "smem_before", "expect")
+REQUIRED = MAP_FIELDS.union(
+    *(("kind", "op", "descriptor", "encode_status", "refused"), SLICES),
+    *(("coords", "smem_address", "bytes", "cta_mask"),),
+)
+
+ILLEGAL_INSTRUCTION = {
+    *(Cause.MAP_MODE, Cause.COORD_ALIGN, Cause.COORD_NEG),
+    *(Cause.IM2COL_START, Cause.IM2COL_CORNER, Cause.RED_TYPE),
+}
+"""Causes of the fault that ``refused`` records; the unit's other refusals look different."""
 
 
 class VectorError(ValueError):
@@ -71,6 +88,11 @@ class Case:
         return str(self.fields["mode"])
 
     @property
+    def is_encoding(self) -> bool:
+        """Only the encoder has an answer: it was asked alone, or rejected the parameters."""
+        return self.op == "encode" or self.encode_status != 0
+
+    @property
     def is_multicast(self) -> bool:
         """The bytes go to several CTAs."""
         return int(self.fields["cta_mask"]) != 0
@@ -106,9 +128,9 @@ class Case:
         return int(self.fields["encode_status"])
 
     @property
-    def descriptor(self) -> bytes:
+    def descriptor(self) -> builtins.bytes:
         """The 128 bytes of the tensor map."""
-        return bytes(self.fields["descriptor"].astype("<u4").tobytes())
+        return builtins.bytes(self.fields["descriptor"].astype("<u4").tobytes())
 
     def _slice(self, name: str) -> Bytes:
         offset, length = (int(n) for n in self.fields[name])
@@ -181,10 +203,11 @@ def read(path: Path) -> tuple[NDArray[Any], Bytes]:
         If it is no such file.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             cases = file["cases"]
             blob = file["blob"] if "blob" in file else np.zeros(0, np.uint8)
-    except (OSError, ValueError, KeyError) as error:
+    # TypeError: NumPy's answer to a lone array.
+    except (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile) as error:
         raise VectorError(f"{path}: not a file of vectors: {error}") from error
     return cases, blob
 
@@ -194,6 +217,8 @@ def read_cases(path: Path, kinds: Sequence[str] = (), limit: int | None = None) 
 
     Parameters
     ----------
+    path : Path
+        An ``.npz``.
     kinds : sequence of str
         Which to keep; all if empty.
     limit : int, optional
@@ -208,6 +233,14 @@ def read_cases(path: Path, kinds: Sequence[str] = (), limit: int | None = None) 
     missing = REQUIRED - set(rows.dtype.names or ())
     if missing:
         raise VectorError(f"{path}: cases without {', '.join(sorted(missing))}")
+    for name in SLICES:
+        # Not the sum, which may wrap.
+        start, length = rows[name].T
+        beyond = np.flatnonzero(
+            (start > blob.size) | (length > blob.size - np.minimum(start, blob.size))
+        )
+        if beyond.size:
+            raise VectorError(f"{path}: {name} of case {beyond[0]} is not in the blob")
     present = sorted(set(rows["kind"].tolist()))
     unknown = [kind for kind in kinds if kind not in present]
     if unknown:
@@ -246,13 +279,20 @@ def check(case: Case, outcome: Outcome) -> str | None:
     if outcome.note:
         return f"{case}: {outcome.note}"
     if case.refused != (outcome.refused is not None):
-        got = f"refused: {outcome.refused.name}" if outcome.refused is not None else "accepted"
-        return f"{case}: silicon {'refused' if case.refused else 'accepted'}, got {got}"
-    if case.refused:
+        answer = f"refused: {outcome.refused.name}" if outcome.refused is not None else "accepted"
+        return f"{case}: silicon {'refused' if case.refused else 'accepted'}, got {answer}"
+    if outcome.refused is not None:
+        if outcome.refused not in ILLEGAL_INSTRUCTION:
+            return f"{case}: silicon calls it illegal, got refused: {outcome.refused.name}"
+        memory = outcome.memory
+        if memory is not None and (memory != case.smem()[: memory.size]).any():
+            return f"{case}: refused, but memory was written"
         return None
     if outcome.bytes != case.bytes:
         return f"{case}: complete_tx of {outcome.bytes} bytes, expected {case.bytes}"
-    assert outcome.memory is not None
+    size = 0 if outcome.memory is None else outcome.memory.size
+    if outcome.memory is None or size < case.expect.size:
+        return f"{case}: {size} bytes of memory, expected {case.expect.size}"
     got = outcome.memory[: case.expect.size]
     differ = np.flatnonzero(got != case.expect)
     if not differ.size and (outcome.memory[case.expect.size :] != UNTOUCHED).any():
@@ -277,5 +317,3 @@ def is_tiled_load(case: Case) -> bool:
 def is_interleaved(case: Case) -> bool:
     """The map interleaves channels."""
     return int(case.fields["interleave"]) != Interleave.NONE
-
-

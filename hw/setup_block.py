@@ -251,6 +251,7 @@ class SetupBlock(wiring.Component):
             ~known
             | (map_format.interleave != 0)
             | (map_format.rank_less_one >= DIMS)
+            | (map_format.im2col & (map_format.rank_less_one < 2))
             | (map_format.atom != 0)
             | ((map_format.fill == Fill.NAN) & ~is_float)
             | inner_bytes[:4].any()

@@ -33,7 +33,8 @@ def random_load(rng: np.random.Generator, elements: int = 600, interleaved: bool
         box.append(int(rng.integers(1, 6)) * element_strides[i])
     while prod(-(-n // e) for n, e in zip(box, [1, *element_strides[1:]], strict=True)) > elements:
         largest = 1 + int(np.argmax(box[1:])) if max(box[1:], default=1) > 1 else 0
-        box[largest] = max(unit if largest == 0 else 1, box[largest] // 2 // (unit if not largest else 1) * (unit if not largest else 1))
+        step = unit if largest == 0 else 1
+        box[largest] = max(step, box[largest] // 2 // step * step)
     dims = [max(1, n + int(rng.choice([0, 0, 1, -1, rng.integers(-8, 40)]))) for n in box]
     strides = []
     pitch = -(-dims[0] * (item if not interleaved else align) // align) * align

@@ -10,6 +10,7 @@ from golden import (
     Cause,
     DataType,
     HashedMemory,
+    LayeredMemory,
     OobFill,
     Refusal,
     Swizzle,
@@ -106,7 +107,7 @@ def test_lines_and_beats_of_the_timing_files(name):
 
 
 def test_nothing_outside_the_tensor_is_read():
-    """The array ends with the tensor: a read beyond it is an error of ArrayMemory."""
+    """The array ends with the tensor: ArrayMemory refuses a read beyond it."""
     tensor = np.arange(20 * 16, dtype=np.float32).reshape(20, 16)
     tensor_map = TensorMap.tiled(DataType.FLOAT32, 0x1000, [16, 20], [64], [32, 16])
     smem = np.zeros(4096, np.uint8)
@@ -115,6 +116,32 @@ def test_nothing_outside_the_tensor_is_read():
     assert np.array_equal(tile[:8, :12], tensor[12:, 4:])
     assert not tile[8:].any()
     assert not tile[:, 12:].any()
+
+
+def test_unreadable_memory_is_refused_before_anything_is_written():
+    tensor_map = TensorMap.tiled(DataType.UINT8, 0x1000, [32, 4], [32], [32, 4])
+    smem = np.zeros(4096, np.uint8)
+    with pytest.raises(
+        Refusal, match="GMEM_FAULT: read of 0x1060: memory is 0x1000 to 0x1060"
+    ) as e:
+        load(tensor_map, ArrayMemory(np.ones(96, np.uint8), 0x1000), smem, 0, (0, 0))
+    assert (e.value.cause, e.value.value) == (Cause.GMEM_FAULT, 0x1060)
+    assert not smem.any()
+
+
+def test_layers_of_memory():
+    layers = {0x1000: np.full(4, 1, np.uint8), 0x1002: np.full(4, 2, np.uint8)}
+    addresses = np.arange(0xFFE, 0x1008, dtype=np.uint64).reshape(2, 5)
+    below = HashedMemory().read(addresses)
+    expected = [*below.flat[:2], 1, 1, 2, 2, 2, 2, *below.flat[8:]]
+    read = LayeredMemory(HashedMemory(), layers).read(addresses)
+    assert read.shape == (2, 5)
+    assert read.ravel().tolist() == expected
+
+
+def test_array_memory_shares_its_array():
+    with pytest.raises(ValueError, match="C-contiguous"):
+        ArrayMemory(np.zeros((4, 4))[:, ::2])
 
 
 def test_tf32_vectors():
@@ -141,8 +168,8 @@ def test_swizzle_is_its_own_inverse(kind):
 def test_columns_of_the_128_byte_swizzle():
     pieces = swizzle(np.arange(0, 1024, 16), Swizzle.SWIZZLE_128B.mask) // 16 % 8
     rows = ["".join(map(str, row)) for row in pieces.reshape(8, 8)]
-    assert rows == (
-        "01234567 10325476 23016745 32107654 45670123 54761032 67452301 76543210".split()
+    assert " ".join(rows) == (
+        "01234567 10325476 23016745 32107654 45670123 54761032 67452301 76543210"
     )
 
 
@@ -180,7 +207,11 @@ def changed(**words: int) -> Descriptor:
         (MAP, 0, (0, 0, 0), 0, Cause.MAP_MODE, 3),
         (MAP, 64, (0, 0), 0, Cause.SMEM_ALIGN, 64),
         (MAP, 233472 - 384, (0, 0), 0, Cause.SMEM_RANGE, 233472 - 384),
+        (MAP, -128, (0, 0), 0, Cause.SMEM_RANGE, -128),
         (MAP, 0, (0, 0), 233472, Cause.SMEM_RANGE, 233472),
+        (MAP, 0, (0, 0), -8, Cause.SMEM_RANGE, -8),
+        (MAP, 0, (0, 0), 233472 - 4, Cause.SMEM_RANGE, 233472 - 4),
+        (changed(w2=WORDS[2] | 1), 0, (0, 0), 0, Cause.MAP_FIELD, WORDS[2] | 1),
         (MAP, 0, (-3, 0), 0, Cause.COORD_ALIGN, -3),
         (MAP, 0, (0, 0), 12, Cause.MBAR_ALIGN, 12),
         (changed(w0=8), 64, (1, 0, 0), 4, Cause.MAP_FIELD, WORDS[2]),

@@ -3,13 +3,11 @@
 import numpy as np
 import pytest
 
-from golden import mbarrier
+from golden import Cause, mbarrier
 from golden.mbarrier import MAX_COUNT, Barrier, BarrierFault
 
 
-@pytest.mark.parametrize(
-    ("count", "word"), [(1, 0x7FFFF800_001FFFFE), (32, 0x7FFF0000_001FFFC0)]
-)
+@pytest.mark.parametrize(("count", "word"), [(1, 0x7FFFF800_001FFFFE), (32, 0x7FFF0000_001FFFC0)])
 def test_words_of_the_compiler(count, word):
     assert mbarrier.init(count) == word
 
@@ -70,6 +68,8 @@ def test_drop_lowers_later_phases():
     ("operation", "operand"),
     [
         (mbarrier.arrive, 3),
+        (mbarrier.arrive_drop, 3),
+        (mbarrier.arrive_expect_tx, MAX_COUNT + 1),
         (mbarrier.expect_tx, MAX_COUNT + 1),
         (mbarrier.complete_tx, MAX_COUNT + 1),
     ],
@@ -79,8 +79,26 @@ def test_fault_locks_and_changes_nothing_else(operation, operand):
     with pytest.raises(BarrierFault) as caught:
         operation(word, operand)
     assert caught.value.word == word | 1 << 42
-    with pytest.raises(BarrierFault, match="locked"):
-        mbarrier.arrive(caught.value.word)
+    assert caught.value.cause == Cause.MBAR_FAULT
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        mbarrier.arrive,
+        mbarrier.arrive_drop,
+        lambda word: mbarrier.expect_tx(word, 0),
+        lambda word: mbarrier.complete_tx(word, 0),
+        lambda word: mbarrier.arrive_expect_tx(word, 0),
+        lambda word: mbarrier.test_wait_parity(word, 1),
+        lambda word: mbarrier.test_wait(word, 0),
+    ],
+)
+def test_a_locked_barrier_takes_nothing(operation):
+    word = mbarrier.init(2) | 1 << 42
+    with pytest.raises(BarrierFault, match="locked") as caught:
+        operation(word)
+    assert caught.value.word == word
 
 
 def test_outermost_counts_are_allowed():

@@ -107,5 +107,10 @@ def test_descriptor_takes_what_the_encoder_never_writes():
     assert (fields.rank, fields.format, fields.data_type, fields.interleave) == (8, 15, None, 3)
     with pytest.raises(TensorMapError, match="format = 15"):
         TensorMap.decode(b"\xff" * 128)
+    for bit, message in (1, "version = 1: must be 0"), (19, "swizzle atom = 1: must be 0"):
+        words = np.frombuffer(TensorMap.tiled(**PLAIN).encode(), "<u4").copy()
+        words[2] |= 1 << bit
+        with pytest.raises(TensorMapError, match=message):
+            TensorMap.decode(words.tobytes())
     with pytest.raises(ValueError, match="32 bytes"):
         Descriptor.from_bytes(bytes(32))

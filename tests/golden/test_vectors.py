@@ -8,6 +8,7 @@ import pytest
 from golden import Cause
 from golden.conformance import outcomes
 from golden.vectors import Outcome, VectorError, check, read_cases
+from sim_tb.conformance import diagnoses, main
 
 TRANSFERS = Path(__file__).parents[1] / "silicon" / "transfers.npz"
 
@@ -46,6 +47,21 @@ def test_a_wrong_verdict_is_found(case, outcome):
     assert "got refused: COORD_ALIGN" in check(case, Outcome(refused=Cause.COORD_ALIGN))
     refused = next(c for c in read_cases(TRANSFERS, ["load_mis"]) if c.refused)
     assert "silicon refused, got accepted" in check(refused, outcome)
+    assert "got refused: MAP_FIELD" in check(refused, Outcome(refused=Cause.MAP_FIELD))
+
+
+def test_a_write_by_a_refused_request_is_found():
+    refused = next(c for c in read_cases(TRANSFERS, ["load_mis"]) if c.refused)
+    memory = refused.smem()
+    right = Outcome(refused=Cause.COORD_ALIGN, memory=memory)
+    assert check(refused, right) is None
+    memory[5] = 0
+    assert "memory was written" in check(refused, right)
+
+
+@pytest.mark.parametrize("memory", [None, np.zeros(16, np.uint8)])
+def test_too_little_memory_is_found(case, memory):
+    assert "bytes of memory, expected" in check(case, Outcome(bytes=case.bytes, memory=memory))
 
 
 def test_what_is_not_there_yet_fails(case):
@@ -70,3 +86,50 @@ def test_bad_file(tmp_path):
     np.savez(path, cases=np.zeros(1, [("kind", "U4")]))
     with pytest.raises(VectorError, match="cases without"):
         read_cases(path)
+
+
+@pytest.mark.parametrize("damage", ["empty", "truncated", "lone array", "missing"])
+def test_damaged_file(tmp_path, damage):
+    path = tmp_path / "x.npz"
+    if damage == "lone array":
+        with path.open("wb") as file:
+            np.save(file, np.zeros(3))
+    elif damage != "missing":
+        path.write_bytes(TRANSFERS.read_bytes()[: 3000 * (damage == "truncated")])
+    with pytest.raises(VectorError, match="not a file of vectors"):
+        read_cases(path)
+
+
+def test_bytes_beyond_the_blob(tmp_path):
+    path = tmp_path / "x.npz"
+    with np.load(TRANSFERS) as file:
+        np.savez(path, cases=file["cases"][:4], blob=file["blob"][:100])
+    with pytest.raises(VectorError, match="expect of case 0 is not in the blob"):
+        read_cases(path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "last"),
+    [
+        (["--kinds", "load_mis,load_tile_big"], 0, "28 passed, 0 failed"),
+        (["--kinds", "load_mis,store_neg"], 1, "24 passed, 24 failed"),
+    ],
+)
+def test_command_line(capsys, arguments, status, last):
+    assert main([str(TRANSFERS), *arguments]) == status
+    assert capsys.readouterr().out.splitlines()[-1] == last
+
+
+@pytest.mark.parametrize("arguments", [["--kinds", "nonsense"], ["--limit", "0"]])
+def test_command_line_says_what_is_wrong(capsys, arguments):
+    with pytest.raises(SystemExit) as caught:
+        main([str(TRANSFERS), *arguments])
+    assert caught.value.code == 2
+    assert arguments[1] in capsys.readouterr().err
+
+
+def test_the_rtl_encodes_no_maps():
+    maps = TRANSFERS.with_name("tensor_maps.npz")
+    assert list(diagnoses(read_cases(maps, limit=2), "rtl")) == [
+        f"encode[{n}]: tensor maps are encoded by the golden model only" for n in range(2)
+    ]

@@ -151,7 +151,8 @@ LAST_MBARRIER = PARAMS.smem_bytes - 8
         ({"w13": 6 << 24}, Cause.MAP_FIELD, W2),  # 28 bytes a row
         ({"w13": 11 << 24}, Cause.MAP_FIELD, W2),  # 48 bytes a row, span 32
         ({"w0": 8}, Cause.MAP_FIELD, W2),
-        ({"w2": W2 | 1}, Cause.MAP_MODE, 2),
+        ({"w2": W2 | 1}, Cause.MAP_FIELD, W2 | 1),  # im2col needs rank 3
+        ({"w2": W2 | 1 | 2 << 4, "rank": 3}, Cause.MAP_MODE, 3),
         ({"rank": 3}, Cause.MAP_MODE, 3),
         ({"smem_address": 64}, Cause.SMEM_ALIGN, 64),
         ({"smem_address": PARAMS.smem_bytes}, Cause.SMEM_RANGE, PARAMS.smem_bytes),
