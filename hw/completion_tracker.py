@@ -62,12 +62,8 @@ class CompletionTracker(wiring.Component):
         fault_layout = data.StructLayout({"failed": 1, "line": p.line_address_bits})
         m.submodules.slots = slots = FreeList(depth)
         m.submodules.errors = errors = Queue(error_layout(p), 2)
-        m.submodules.transfers = transfers = Memory(
-            shape=transfer_layout(p), depth=depth, init=[]
-        )
-        m.submodules.progress = progress = Memory(
-            shape=p.box_piece_bits, depth=depth, init=[]
-        )
+        m.submodules.transfers = transfers = Memory(shape=transfer_layout(p), depth=depth, init=[])
+        m.submodules.progress = progress = Memory(shape=p.box_piece_bits, depth=depth, init=[])
         m.submodules.faults = faults = Memory(shape=fault_layout, depth=depth, init=[])
         connect(m, errors.o, flipped(self.error))
 

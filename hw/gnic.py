@@ -56,9 +56,7 @@ class Gnic(wiring.Component):
         p = self.params
         m.submodules.tags = tags = FreeList(p.tags)
         m.submodules.requests = requests = Queue(gnic_request_layout(p), 2)
-        m.submodules.table = table = Memory(
-            shape=line_request_layout(p), depth=p.tags, init=[]
-        )
+        m.submodules.table = table = Memory(shape=line_request_layout(p), depth=p.tags, init=[])
         connect(m, requests.o, flipped(self.request))
 
         write = table.write_port()

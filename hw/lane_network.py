@@ -197,7 +197,7 @@ class LaneNetwork(wiring.Component):
                         out.data.eq(Mux(second, head_1.data, head_0.data)),
                     ]
 
-        # Pieces that left their queue are in ``beat`` or written; with ``pop`` they are written now.
+        # Pieces that left their queue are in ``beat`` or written; with ``pop`` the former are, too.
         reporting = Signal()
         report = Signal(written_layout(p), reset_less=True)
         report_line = Signal()

@@ -140,9 +140,7 @@ def gnic_request_layout(params: TmaParams) -> data.StructLayout:
 @cache
 def gnic_response_layout(params: TmaParams) -> data.StructLayout:
     """The line that the request of this tag asked for, byte 0 first; ``error``: unreadable."""
-    return data.StructLayout(
-        {"tag": params.tag_bits, "error": 1, "data": params.line_bytes * 8}
-    )
+    return data.StructLayout({"tag": params.tag_bits, "error": 1, "data": params.line_bytes * 8})
 
 
 @cache
@@ -152,9 +150,7 @@ def smem_write_layout(params: TmaParams) -> data.ArrayLayout:
     Lane ``i`` holds bytes 16 * i to 16 * i + 15 of every beat. ``beat`` is the byte offset divided
     by ``line_bytes``.
     """
-    lane = data.StructLayout(
-        {"valid": 1, "beat": params.smem_beat_bits, "data": PIECE_BYTES * 8}
-    )
+    lane = data.StructLayout({"valid": 1, "beat": params.smem_beat_bits, "data": PIECE_BYTES * 8})
     return data.ArrayLayout(lane, params.lanes)
 
 
@@ -199,9 +195,7 @@ def barrier_completion_layout(params: TmaParams) -> data.StructLayout:
 @cache
 def barrier_fault_layout(params: TmaParams) -> data.StructLayout:
     """A ``complete_tx`` that the barrier at ``address`` could not take."""
-    return data.StructLayout(
-        {"request_id": params.request_id_bits, "address": SMEM_OFFSET_BITS}
-    )
+    return data.StructLayout({"request_id": params.request_id_bits, "address": SMEM_OFFSET_BITS})
 
 
 @cache
@@ -264,9 +258,7 @@ def walk_layout(params: TmaParams) -> data.StructLayout:
 @cache
 def setup_job_layout(params: TmaParams) -> data.StructLayout:
     """What setup makes of a request."""
-    return data.StructLayout(
-        {"transfer": transfer_layout(params), "walk": walk_layout(params)}
-    )
+    return data.StructLayout({"transfer": transfer_layout(params), "walk": walk_layout(params)})
 
 
 @cache
@@ -335,9 +327,7 @@ def line_use_layout(params: TmaParams) -> data.StructLayout:
 @cache
 def line_request_layout(params: TmaParams) -> data.StructLayout:
     """A line to read and its use."""
-    return data.StructLayout(
-        {"line": params.line_address_bits, "use": line_use_layout(params)}
-    )
+    return data.StructLayout({"line": params.line_address_bits, "use": line_use_layout(params)})
 
 
 @cache

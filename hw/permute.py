@@ -5,9 +5,7 @@ from collections.abc import Callable
 from amaranth.hdl import Cat, Module, Mux, Signal
 
 
-def permute(
-    m: Module, lanes: list, amount, name: str, source: Callable[[int, int], int]
-) -> list:
+def permute(m: Module, lanes: list, amount, name: str, source: Callable[[int, int], int]) -> list:
     """Return ``lanes`` permuted by ``amount``, through signals ``<name>_0``, ``<name>_1``, ...
 
     ``source(lane, step)`` is the lane that output ``lane`` takes in a stage of size ``step``.

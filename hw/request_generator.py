@@ -1,8 +1,8 @@
 """Request generator: walks a box and asks for one line a clock.
 
-    RunWalker     one step a clock from run to run; what lies between two runs is fill
-    LineCutter    a run, cut at the lines of global memory
-    FillCutter    a stretch of fill, cut at the beats of shared memory
+RunWalker     one step a clock from run to run; what lies between two runs is fill
+LineCutter    a run, cut at the lines of global memory
+FillCutter    a stretch of fill, cut at the beats of shared memory
 """
 
 from amaranth.hdl import Assert, Cat, Module, Mux, Signal
@@ -32,8 +32,9 @@ class RunWalker(wiring.Component):
     """Steps through the runs of a box: additions and comparisons only.
 
     Each step gives a run and the fill in front of it, if there is any; one more step gives the
-    fill behind the last run, if there is any. One step a clock; the first one the clock after the job is taken,
-    and the next job is taken with the last step. A step waits until both outputs have room.
+    fill behind the last run, if there is any. One step a clock, the first in the clock after the
+    job is taken; the next job is taken with the last step. A step waits until both outputs have
+    room.
 
     Parameters
     ----------
@@ -74,7 +75,8 @@ class RunWalker(wiring.Component):
         # Level n: steps left in loop n, and the addresses where its current step began.
         left = [Signal(8, name=f"left_{n}", reset_less=True) for n in range(len(walk.loops))]
         starts = [
-            Signal(p.piece_address_bits, name=f"start_{n}", reset_less=True) for n in range(len(left))
+            Signal(p.piece_address_bits, name=f"start_{n}", reset_less=True)
+            for n in range(len(left))
         ]
         smems = [
             Signal(p.smem_piece_bits, name=f"smem_{n}", reset_less=True) for n in range(len(left))
@@ -127,9 +129,7 @@ class RunWalker(wiring.Component):
             fills.i.p.row_mask.eq(walk.row_mask),
             fills.i.p.last.eq(last_step),
         ]
-        m.d.sync += Assert(
-            ~(step & on_runs & (walk.run == 0)), "RunWalker: a run without pieces\n"
-        )
+        m.d.sync += Assert(~(step & on_runs & (walk.run == 0)), "RunWalker: a run without pieces\n")
 
         with m.If(self.i.ready):
             fresh = self.i.p.walk

@@ -311,9 +311,7 @@ class SetupBlock(wiring.Component):
                             step.dim_less_one.eq(words[8 + dim]),
                             step.box_less_one.eq(words[14].word_select(dim - 1, 8)),
                             step.element_stride_less_one.eq(words[13].word_select(dim, 3)),
-                            step.stride.eq(
-                                Cat(words[2 + dim], words[7].word_select(dim - 1, 4))
-                            ),
+                            step.stride.eq(Cat(words[2 + dim], words[7].word_select(dim - 1, 4))),
                         ]
             with m.If(map_format.rank_less_one == 0):
                 m.d.sync += step.eq(0)
@@ -349,9 +347,7 @@ class SetupBlock(wiring.Component):
                 out.step.low.eq(low),
                 out.step.count_less_one.eq(high - low),
                 out.step.full.eq((low == 0) & (high == steps_less_one)),
-                out.step.outside.eq(
-                    (negative & (before >= 256)) | (low > high) | (behind < 0)
-                ),
+                out.step.outside.eq((negative & (before >= 256)) | (low > high) | (behind < 0)),
                 out.step.position.eq(Mux(negative, divisor - remainder, step.coord)),
                 out.step.element_stride_less_one.eq(divisor),
                 out.step.stride.eq(step.stride),
@@ -375,9 +371,7 @@ class SetupBlock(wiring.Component):
                 out.row.low.eq(row_low),
                 out.row.pieces.eq(row_high - row_low),
                 out.row.tail_bytes.eq(Mux(ends, item.dim_tail, 0)),
-                out.row.extent.eq(
-                    Mux(row_high == pieces, item.common.pitch, row_high) - row_low
-                ),
+                out.row.extent.eq(Mux(row_high == pieces, item.common.pitch, row_high) - row_low),
                 out.row.full.eq(
                     (coord >= 0) & (~ends | ((to_end == pieces) & (item.dim_tail == 0)))
                 ),

@@ -38,8 +38,8 @@ def describe(shape: Any) -> dict[str, Any]:
     about: dict[str, Any] = {"width": Shape.cast(shape).width}
     if isinstance(shape, data.ArrayLayout):
         about |= {"length": shape.length, "element": describe(shape.elem_shape)}
-    elif isinstance(shape, data.Layout) or isinstance(shape, type) and issubclass(
-        shape, (data.Struct, data.Union)
+    elif isinstance(shape, data.Layout) or (
+        isinstance(shape, type) and issubclass(shape, (data.Struct, data.Union))
     ):
         about["fields"] = [
             {"name": str(name), "offset": field.offset, **describe(field.shape)}
@@ -71,9 +71,7 @@ def derived(params: TmaParams) -> dict[str, int]:
     return {name: getattr(params, name) for name in cached}
 
 
-def generate(
-    params: TmaParams, directory: Path, unit: wiring.Component | None = None
-) -> Path:
+def generate(params: TmaParams, directory: Path, unit: wiring.Component | None = None) -> Path:
     """Write ``tma.v`` and ``tma.json`` into ``directory``; return the path of the first.
 
     The text depends on nothing but ``params`` and the sources: it may be compared and hashed.
@@ -81,6 +79,7 @@ def generate(
     Parameters
     ----------
     params : TmaParams
+        What to build.
     directory : Path
         Made if it is not there.
     unit : Component
@@ -126,7 +125,7 @@ def parameters(preset: str, settings: Sequence[str]) -> TmaParams:
 
 def _meaning(port: dict[str, Any]) -> str:
     if "element" in port:
-        return f"{port['length']} × {{{_meaning(port['element'])}}}"
+        return f"{port['length']} x {{{_meaning(port['element'])}}}"
     if "fields" in port:
         return ", ".join(f"{field['name']}:{field['width']}" for field in port["fields"])
     return ""
@@ -155,8 +154,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Command line; see ``--help``."""
     parser = argparse.ArgumentParser(prog="python -m hw.verilog", description=__doc__)
     parser.add_argument("--preset", default="default", help=f"one of {', '.join(PRESETS)}")
-    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE",
-                        help="change one parameter of the preset; may be repeated")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="change one parameter of the preset; may be repeated",
+    )
     parser.add_argument("--out", type=Path, default=Path("build/rtl"), metavar="DIRECTORY")
     options = parser.parse_args(arguments)
     try:

@@ -25,7 +25,9 @@ LEAST_STAGES = 3
 SEED = 1
 
 
-def operand(name: str, path: Path | None, shape: tuple[int | None, int | None]) -> NDArray[np.generic]:
+def operand(
+    name: str, path: Path | None, shape: tuple[int | None, int | None]
+) -> NDArray[np.generic]:
     """A matrix in bf16: from ``path``, else random of ``shape``.
 
     Raises
@@ -35,7 +37,10 @@ def operand(name: str, path: Path | None, shape: tuple[int | None, int | None]) 
     """
     if path is None:
         rng = np.random.default_rng([SEED, ord(name)])
-        return rng.standard_normal(shape).astype(BF16)
+        rows, columns = shape
+        assert rows is not None
+        assert columns is not None
+        return rng.standard_normal((rows, columns)).astype(BF16)
     try:
         matrix = np.load(path, allow_pickle=False)
     except (OSError, ValueError) as error:
@@ -43,8 +48,10 @@ def operand(name: str, path: Path | None, shape: tuple[int | None, int | None]) 
     if matrix.dtype.kind == "V" and matrix.dtype.itemsize == BF16.itemsize:
         matrix = matrix.view(BF16)  # how NumPy loads what it saved of ml_dtypes
     if matrix.ndim != 2 or not (matrix.dtype == BF16 or matrix.dtype.kind == "f"):
-        raise ValueError(f"{name} = {path}: a {matrix.dtype} array of shape {matrix.shape}: must be "
-                         "a matrix of floats")
+        raise ValueError(
+            f"{name} = {path}: a {matrix.dtype} array of shape {matrix.shape}: must be "
+            "a matrix of floats"
+        )
     for axis, (got, wanted) in enumerate(zip(matrix.shape, shape, strict=True)):
         if wanted is not None and got != wanted:
             raise ValueError(f"{name} = {path}: shape {matrix.shape}: axis {axis} must be {wanted}")
@@ -79,8 +86,10 @@ def operands(
         b = operand("B", options.B, (n, k))
         a = operand("A", None, (m, b.shape[1]))
     if a.shape[1] * BF16.itemsize % 16:
-        raise ValueError(f"K = {a.shape[1]}: a row has {a.shape[1] * BF16.itemsize} bytes, and a "
-                         "tensor map's strides must be multiples of 16: K must be one of 8")
+        raise ValueError(
+            f"K = {a.shape[1]}: a row has {a.shape[1] * BF16.itemsize} bytes, and a "
+            "tensor map's strides must be multiples of 16: K must be one of 8"
+        )
     return a, b
 
 
@@ -98,7 +107,10 @@ def report(job: Path, a: NDArray[np.generic], b: NDArray[np.generic], stages: in
     spans = [Span(**span) for span in summary["spans"]]
     cycles = summary["cycles"]
     with np.load(job / "activity.npz") as file:
-        activity = {"line requests\nper clock": file["lines"], "beats written\nper clock": file["beats"]}
+        activity = {
+            "line requests\nper clock": file["lines"],
+            "beats written\nper clock": file["beats"],
+        }
     tracks = ("producer", "stage", "consumer")
     rows = [
         span
@@ -149,8 +161,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     smem = PRESETS["default"].smem_bytes
     most = next(n for n in range(64, 0, -1) if Ring(n).bytes <= smem)
     if not LEAST_STAGES <= stages <= most:
-        parser.error(f"STAGES = {stages}: must be from {LEAST_STAGES} to {most}, as a stage takes "
-                     f"{Ring(1).a(1)} of {smem} bytes")
+        parser.error(
+            f"STAGES = {stages}: must be from {LEAST_STAGES} to {most}, as a stage takes "
+            f"{Ring(1).a(1)} of {smem} bytes"
+        )
     try:
         a, b = operands(options)
     except ValueError as error:

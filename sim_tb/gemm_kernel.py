@@ -8,8 +8,8 @@ producer arms and the unit completes, and *empty*, on which both consumers arriv
 import json
 import os
 import time
-from dataclasses import asdict, dataclass
 from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
 
@@ -35,9 +35,7 @@ JOB = "TMA_GEMM_JOB"
 """Environment variable: the folder with ``a.npy`` and ``b.npy``; results go there, too."""
 
 
-def accumulate(
-    total: NDArray[np.float32], a: NDArray[np.float32], b: NDArray[np.float32]
-) -> None:
+def accumulate(total: NDArray[np.float32], a: NDArray[np.float32], b: NDArray[np.float32]) -> None:
     """Add a @ b.T to ``total``, one k after the other: each product is exact, each sum rounds."""
     scratch = np.empty_like(total)
     for column, row in zip(np.ascontiguousarray(a.T), np.ascontiguousarray(b.T), strict=True):

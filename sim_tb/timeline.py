@@ -5,15 +5,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
 from sim_tb.sm import Span
-
-mpl.use("Agg")
-
-from matplotlib import pyplot as plt  # noqa: E402  # after the choice of backend
 
 COLOURS = {
     "wait": "#d9d9d9",
@@ -38,15 +36,19 @@ def picture(
     ----------
     path : Path
         A PNG file.
-    activity : name to cycle stamps
+    spans : sequence of Span
+        A bar each, coloured by the first word of its name.
+    activity : dict of name to cycle stamps
         Shown as the share of cycles in which it happened.
+    title : str
+        Stands on top.
     """
     tracks = list(dict.fromkeys(span.track for span in spans))
     end = max(span.end for span in spans)
     heights = [1.1] * len(activity) + [0.55 * len(tracks)]
-    figure, axes = plt.subplots(
-        len(heights), 1, sharex=True, figsize=(15, 1.2 + sum(heights)), height_ratios=heights
-    )
+    figure = Figure(figsize=(15, 1.2 + sum(heights)))
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(len(heights), 1, sharex=True, height_ratios=heights)
     bucket = max(1, end // 400)
     edges = np.arange(0, end + bucket, bucket)
     for axis, (name, stamps) in zip(axes, activity.items(), strict=False):
@@ -70,7 +72,7 @@ def picture(
     axis.set_xlabel("cycle")
     used = {span.name.split()[0] for span in spans}
     handles = [
-        plt.Rectangle((0, 0), 1, 1, color=colour, label=name)
+        Rectangle((0, 0), 1, 1, color=colour, label=name)
         for name, colour in COLOURS.items()
         if name in used
     ]
@@ -80,7 +82,6 @@ def picture(
         one.spines[["top", "right"]].set_visible(False)
     figure.tight_layout(rect=(0, 0, 1, 0.99))
     figure.savefig(path, dpi=110)
-    plt.close(figure)
 
 
 def trace_events(
@@ -109,6 +110,6 @@ def trace_events(
     for name, stamps in activity.items():
         edges = np.arange(0, end + bucket, bucket)
         for start, count in zip(edges, np.histogram(stamps, edges)[0], strict=False):
-            value = {name: float(count / bucket)}
-            events.append({"ph": "C", "pid": 0, "name": name, "ts": int(start), "args": value})
+            share = {name: float(count / bucket)}
+            events.append({"ph": "C", "pid": 0, "name": name, "ts": int(start), "args": share})
     path.write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ns"}))

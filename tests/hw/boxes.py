@@ -91,8 +91,8 @@ class Box:
 def random_box(rng: random.Random) -> Box:
     """A box of a few hundred pieces at most; often over an edge, sometimes far away."""
     rank = rng.randint(1, 5)
-    format = rng.choice(list(ITEM_SIZE_LOG2))
-    item_bytes = 1 << ITEM_SIZE_LOG2[format]
+    code = rng.choice(list(ITEM_SIZE_LOG2))
+    item_bytes = 1 << ITEM_SIZE_LOG2[code]
     swizzle = rng.randint(0, 3)
     most = SPAN_PIECES.get(swizzle, 20)
     row = rng.randint(1, min(most, 256 * item_bytes // 16))
@@ -126,9 +126,9 @@ def random_box(rng: random.Random) -> Box:
         far = rng.randrange(rank)
         coords[far] = rng.choice((-(1 << 31), (1 << 31) - 16))
     return Box(
-        format=format,
+        format=code,
         swizzle=swizzle,
-        fill=rng.randint(0, 1) if format >= 6 else 0,
+        fill=rng.randint(0, 1) if code >= 6 else 0,
         address=rng.randrange(1 << 44) * 16,
         dims=tuple(dims),
         strides=tuple(strides),

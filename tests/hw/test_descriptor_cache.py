@@ -38,8 +38,10 @@ class Bench:
         self.seen = Observed()
 
     def run(self, script: list[tuple], quiet: int = 200) -> Observed:
-        """Play a script of ("request", a), ("prefetch", a), ("edit", a), ("invalidate", a | None),
-        ("wait", clocks)."""
+        """Play a script of pairs: what to do, and an address, or the clocks of a ("wait", n).
+
+        ("invalidate", None) is that of all maps.
+        """
         dut, rng, seen = self.dut, self.rng, self.seen
         sim = Simulator(dut)
         sim.add_clock(1e-9)
@@ -54,9 +56,7 @@ class Bench:
             request = 0
             while idle < quiet:
                 # one step of the script at a time, offered until it is taken
-                busy = any(
-                    ctx.get(port.valid) for port in (dut.i, dut.prefetch, dut.invalidate)
-                )
+                busy = any(ctx.get(port.valid) for port in (dut.i, dut.prefetch, dut.invalidate))
                 while todo and not busy and not wait:
                     what, argument = todo[0]
                     if what == "edit":

@@ -50,9 +50,7 @@ def test_every_line_comes_back_with_its_use(seed):
             else:
                 answered = rng.choice(list(memory))
                 line = memory[answered]
-                ctx.set(
-                    dut.response.p, {"tag": answered, "data": line * 3, "error": line % 5 == 0}
-                )
+                ctx.set(dut.response.p, {"tag": answered, "data": line * 3, "error": line % 5 == 0})
                 ctx.set(dut.response.valid, 1)
             if ctx.get(dut.i.ready) and sent < LINES:
                 sent += 1

@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import pytest
 from amaranth.sim import Simulator
@@ -180,13 +181,11 @@ def test_commands_and_completions_take_turns():
     seen = operate(commands, [(8, 16)] * 50, stall=0, memory=memory)
     check(seen, memory)
     sources = [source for source, *_ in seen.accepted]
-    assert all(a != b for a, b in zip(sources[2:90], sources[3:91], strict=True))
+    assert all(a != b for a, b in pairwise(sources[2:91]))
     assert seen.waited <= 1
 
 
-@pytest.mark.parametrize(
-    ("count", "word"), [(1, 0x7FFFF800_001FFFFE), (32, 0x7FFF0000_001FFFC0)]
-)
+@pytest.mark.parametrize(("count", "word"), [(1, 0x7FFFF800_001FFFFE), (32, 0x7FFF0000_001FFFC0)])
 def test_words_of_the_compiler(count, word):
     assert operate([(BarrierOp.INIT, 0, count)], []).memory[0] == word
 

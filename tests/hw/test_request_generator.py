@@ -15,7 +15,9 @@ SEEDS = range(3)
 
 
 def jobs_of(boxes: list[Box], params: TmaParams) -> list[dict]:
-    run = run_streams(SetupBlock(params), {"i": [described(box) for box in boxes]}, ["job"], stall=0)
+    run = run_streams(
+        SetupBlock(params), {"i": [described(box) for box in boxes]}, ["job"], stall=0
+    )
     return [
         {"slot": slot % params.requests_in_flight, "walk": job.walk}
         for slot, job in enumerate(run.payloads["job"])
@@ -72,7 +74,9 @@ def test_fill_of_a_request_ends_once():
     assert [beat.slot for beat in run.payloads["fill"] if beat.last] == with_fill
 
 
-def flat(width: int, rows: int, pitch: int, smem: int = 0, column: int = 0, swizzle: int = 0) -> Box:
+def flat(
+    width: int, rows: int, pitch: int, smem: int = 0, column: int = 0, swizzle: int = 0
+) -> Box:
     """A box of ``rows`` rows of ``width`` bytes in a tensor with rows of ``pitch`` bytes."""
     return Box(
         format=0,

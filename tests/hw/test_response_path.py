@@ -74,7 +74,9 @@ def test_rotates_pieces_to_their_lanes(line_bytes):
     for origin in range(2 * lanes):
         data = rng.randbytes(line_bytes)
         arrivals.append(
-            arrival(params, data, origin=origin, valid=rng.randrange(1 << lanes), failed=origin == 3)
+            arrival(
+                params, data, origin=origin, valid=rng.randrange(1 << lanes), failed=origin == 3
+            )
         )
     for given, out in zip(arrivals, rotated(params, arrivals, seed=1), strict=True):
         origin, valid = given["use"]["origin"], given["use"]["valid"]

@@ -50,7 +50,9 @@ def walked(job) -> Pieces:
         return pieces
     for steps in product(*(range(loop.last + 1) for loop in loops)):
         start = walk.start + sum(k * loop.global_step for k, loop in zip(steps, loops, strict=True))
-        smem = walk.smem_start + sum(k * loop.smem_step for k, loop in zip(steps, loops, strict=True))
+        smem = walk.smem_start + sum(
+            k * loop.smem_step for k, loop in zip(steps, loops, strict=True)
+        )
         for piece in range(walk.run):
             tail = walk.tail_bytes if piece == walk.run - 1 and walk.tail_bytes else 16
             assert pieces[smem + piece] is None, "two runs overlap"

@@ -1,0 +1,1 @@
+"""Simulation of the unit: bench, memories, behavioural SM, and the command lines around them."""

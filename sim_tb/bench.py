@@ -1,0 +1,230 @@
+"""Steady-state cycles per box beside the silicon's: ``make bench``.
+
+Each box of a timing file is issued back to back, its data in a memory that always answers. The
+floor is what one 128-byte line and one 128-byte write a clock would take.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from golden import TensorMap
+from golden.load import check
+from golden.tensor_map import Interleave
+from golden.vectors import VectorError, read
+from hw.params import PRESETS
+from sim_tb import jobs, runner
+from sim_tb.bench_timing import Box
+from sim_tb.models import PRESETS as MODELS
+
+MODULE = "sim_tb.bench_timing"
+DEFAULT = runner.ROOT / "tests" / "silicon" / "timing_workloads.npz"
+FIELDS = {"name", "mode", "interleave", "lines", "beats", "silicon_cycles"}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A box of the file and what the unit took for it. ``error``: why there is no number."""
+
+    name: str
+    lines: int
+    beats: int
+    silicon_cycles: float
+    cycles: float | None
+    error: str = ""
+
+    @property
+    def floor(self) -> int:
+        """Clocks that one line and one write a clock would take."""
+        return max(self.lines, self.beats, 1)
+
+    @property
+    def ratio(self) -> float:
+        """Cycles over the floor."""
+        return (self.cycles or 0.0) / self.floor
+
+    @property
+    def is_slower(self) -> bool:
+        """Than the silicon."""
+        return self.cycles is not None and self.cycles > self.silicon_cycles
+
+
+def is_supported(row: Any) -> bool:
+    """What the unit does so far."""
+    return str(row["mode"]) == "tile" and int(row["interleave"]) == Interleave.NONE
+
+
+def box(row: Any) -> Box:
+    """The load that a row of a timing file describes."""
+    rank = int(row["rank"])
+    tensor_map = TensorMap.tiled(
+        data_type=int(row["dtype"]),
+        global_address=int(row["global_address"]),
+        global_dim=[int(n) for n in row["global_dim"][:rank]],
+        global_strides=[int(n) for n in row["global_strides"][: rank - 1]],
+        box_dim=[int(n) for n in row["box_dim"][:rank]],
+        element_strides=[int(n) for n in row["element_strides"][:rank]],
+        interleave=int(row["interleave"]),
+        swizzle=int(row["swizzle"]),
+        oob_fill=int(row["oob_fill"]),
+    )
+    coords = tuple(int(c) for c in row["coords"][:rank])
+    geometry = check(tensor_map, int(row["smem_address"]), coords)
+    floor = max(int(row["lines"]), int(row["beats"]), 1)
+    return Box(
+        tensor_map.encode(),
+        coords,
+        int(row["smem_address"]),
+        geometry.footprint,
+        geometry.bytes,
+        floor,
+    )
+
+
+def rows(path: Path) -> list[Any]:
+    """The boxes of a timing file.
+
+    Raises
+    ------
+    VectorError
+        If it is none.
+    """
+    table, _ = read(path)
+    missing = FIELDS - set(table.dtype.names or ())
+    if missing:
+        raise VectorError(f"{path}: no timing file: boxes without {', '.join(sorted(missing))}")
+    return list(table)
+
+
+def measure(selected: Sequence[Any], models: str, preset: str, console: Console) -> list[Measured]:
+    """Measure the boxes, all in one simulation."""
+    measured = []
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("boxes", total=len(selected))
+        answers = jobs.results(
+            MODULE,
+            [box(row) for row in selected],
+            env={"TIMING_MODELS": models},
+            params=PRESETS[preset],
+        )
+        for row, answer in zip(selected, answers, strict=True):
+            known = isinstance(answer, float)
+            measured.append(
+                Measured(
+                    str(row["name"]),
+                    int(row["lines"]),
+                    int(row["beats"]),
+                    float(row["silicon_cycles"]),
+                    answer if known else None,
+                    "" if known else str(answer),
+                )
+            )
+            progress.advance(task)
+    return measured
+
+
+def show(measured: Sequence[Measured], unsupported: Sequence[str], console: Console) -> None:
+    """Print the table and the summary."""
+    table = Table(title="cycles per box, steady state", title_justify="left")
+    for heading in "name", "cycles", "floor", "ratio", "silicon", "silicon/cycles":
+        table.add_column(heading, justify="left" if heading == "name" else "right", no_wrap=True)
+    for item in measured:
+        if item.cycles is None:
+            table.add_row(item.name, "[red]failed", str(item.floor), "", f"{item.silicon_cycles}")
+            continue
+        gain = f"{item.silicon_cycles / item.cycles:.2f}"
+        table.add_row(
+            item.name,
+            f"{item.cycles:.2f}",
+            str(item.floor),
+            f"{item.ratio:.3f}",
+            f"{item.silicon_cycles:.2f}",
+            f"[red]{gain}" if item.is_slower else gain,
+        )
+    console.print(table)
+    for item in measured:
+        if item.error:
+            console.print(f"{item.name}: {item.error}", markup=False, soft_wrap=True)
+    if unsupported:
+        console.print(f"not supported yet: {', '.join(unsupported)}", highlight=False)
+    done = [item for item in measured if item.cycles is not None]
+    if done:
+        ratios = np.array([item.ratio for item in done])
+        worst = max(done, key=lambda item: item.ratio)
+        slower = [item for item in done if item.is_slower]
+        console.print(
+            f"cycles / floor over {len(done)} boxes: median {np.median(ratios):.3f}, "
+            f"p95 {np.percentile(ratios, 95):.3f}, worst {worst.ratio:.3f} ({worst.name}); "
+            f"{len(slower)} slower than silicon",
+            highlight=False,
+        )
+
+
+def write(path: Path, measured: Sequence[Measured], unsupported: Sequence[str]) -> None:
+    """Leave the numbers as JSON."""
+    boxes = [
+        {
+            "name": item.name,
+            "cycles": item.cycles,
+            "lines": item.lines,
+            "beats": item.beats,
+            "silicon_cycles": item.silicon_cycles,
+        }
+        for item in measured
+        if item.cycles is not None
+    ]
+    failed = {item.name: item.error for item in measured if item.cycles is None}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    contents = {"boxes": boxes, "unsupported": list(unsupported), "failed": failed}
+    path.write_text(json.dumps(contents, indent=1) + "\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Command line; see ``--help``. The exit status is 1 if a box failed."""
+    parser = argparse.ArgumentParser(prog="python -m sim_tb.bench", description=__doc__)
+    parser.add_argument("vectors", type=Path, nargs="?", default=DEFAULT, metavar="FILE")
+    parser.add_argument("--out", type=Path, default=Path("build/bench.json"), metavar="FILE")
+    parser.add_argument(
+        "--models",
+        choices=MODELS,
+        default="fixed",
+        help="memories and stalls; default: %(default)s",
+    )
+    parser.add_argument(
+        "--preset", choices=PRESETS, default="default", help="parameters; default: %(default)s"
+    )
+    options = parser.parse_args(arguments)
+    console = Console()
+    try:
+        table = rows(options.vectors)
+        unsupported = [str(row["name"]) for row in table if not is_supported(row)]
+        supported = [row for row in table if is_supported(row)]
+        measured = measure(supported, options.models, options.preset, console)
+    except VectorError as error:
+        parser.error(str(error))
+    except runner.SimulationError as error:
+        print(error, file=sys.stderr)
+        return 1
+    show(measured, unsupported, console)
+    write(options.out, measured, unsupported)
+    console.print(f"{options.out}", highlight=False)
+    return 1 if any(item.error for item in measured) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,73 @@
+"""cocotb module: runs recorded cases through the unit. ``sim_tb.rtl_conformance`` starts it.
+
+``CONFORMANCE_MODELS`` is a preset of ``sim_tb.models``.
+"""
+
+import os
+from typing import Any
+
+import cocotb
+import numpy as np
+
+from golden.errors import Cause
+from golden.vectors import UNTOUCHED, Case, Outcome
+from sim_tb import jobs
+from sim_tb.environment import BenchError, Environment, Word
+from sim_tb.models import PRESETS
+
+MEMORY_BASE = 0
+BARRIER_BYTES = 8
+REFUSED_BYTES = 16
+"""What the barrier expects where the vectors expect a refusal, so that its phase stays open."""
+
+
+def barrier_of(case: Case, smem_bytes: int) -> int:
+    """Where the barrier goes: next to the destination, where a stray byte would hit it."""
+    return case.smem_address - BARRIER_BYTES if case.smem_address >= 128 else smem_bytes - 8
+
+
+async def outcome(env: Environment, case: Case) -> Outcome:
+    """Run one case; what cannot be compared (a broken rule, a time-out) becomes a note."""
+    barrier = barrier_of(case, env.smem.size)
+    env.smem[:] = case.smem()[: env.smem.size]
+    memory = case.gmem_before
+    expected = case.bytes or REFUSED_BYTES
+    env.gmem.background("hash" if memory is None else "fault")
+    if memory is not None:
+        env.gmem.place(MEMORY_BASE, np.array(memory))
+    tensor_map = env.descriptor(np.frombuffer(case.descriptor, np.uint32).copy())
+    try:
+        await env.barrier("INIT", barrier, 1)
+        await env.barrier("ARRIVE_EXPECT_TX", barrier, expected)
+        env.submit(tensor_map, case.coords, case.smem_address, barrier)
+        await env.idle()
+    finally:
+        env.gmem.remove(tensor_map)
+        env.gmem.remove(MEMORY_BASE)
+    word = env.word(barrier)
+    errors = env.take_errors()
+    env.smem[barrier : barrier + BARRIER_BYTES] = UNTOUCHED
+    if errors:
+        if len(errors) > 1 or word != Word(phase=0, pending=0, expected=1, tx=expected, lock=0):
+            return Outcome(note=f"{len(errors)} error records, barrier {word}: {errors}")
+        if (env.smem != case.smem()[: env.smem.size]).any():
+            return Outcome(note=f"refused, but shared memory was written: {errors[0]}")
+        return Outcome(refused=Cause(errors[0].code))
+    counted = expected - word.tx
+    if (word.phase, word.pending, word.lock) != (counted == expected, word.phase, 0):
+        return Outcome(note=f"the barrier is wrong after {expected} bytes: {word}")
+    return Outcome(bytes=counted, memory=env.smem.copy())
+
+
+@cocotb.test()
+async def conformance(dut: Any) -> None:
+    """Every case in order, in one simulation; the unit is reset only after a broken rule."""
+    models = PRESETS[os.environ["CONFORMANCE_MODELS"]]
+    env = await Environment.start(dut, models, logs=[])
+    with jobs.Results() as results:
+        for case in jobs.given():
+            try:
+                results.put(await outcome(env, case))
+            except BenchError as error:
+                results.put(Outcome(note=str(error)))
+                await env.reset(models, logs=[])

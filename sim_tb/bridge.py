@@ -1,0 +1,154 @@
+"""The bench's C++ side (``dpi/``) as Python calls; usable inside the simulator only.
+
+cocotb's Python runs in the simulator's process, so that both sides share memory: arrays are handed
+over by pointer and must be kept alive by the caller.
+"""
+
+import ctypes
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim_tb.models import Memory
+
+Bytes = NDArray[np.uint8]
+
+
+class EventKind(IntEnum):
+    """What the bench tells Python about; see ``EVENT`` for what each carries."""
+
+    FAILURE = 0
+    ACCEPTED = 1
+    """id: of the request; a: its number since reset."""
+    REFUSED = 2
+    """An error record. id: of the request; a, b, c: code, dim, value."""
+    ANSWERED = 3
+    """id: of the barrier command; a, b, c: done, error, state."""
+    WAIT_DONE = 4
+    """id: of the wait; a, b, c as in ANSWERED."""
+    PHASE = 5
+    """id: offset of a watched barrier whose phase changed; a: its word."""
+    ALARM = 6
+    IDLE = 7
+    FENCED = 8
+    """id: of the prefetch or invalidation that the unit took."""
+
+
+class LogKind(IntEnum):
+    """What can be recorded clock by clock; see ``LOG`` for what each holds."""
+
+    LINE = 0
+    """A line read was accepted. key: line number; value: tag."""
+    RESPONSE = 1
+    """A response was taken. key: line number; value: tag."""
+    BEAT = 2
+    """A write to shared memory. key: beat of the first valid lane; value: mask of lanes."""
+    ACCEPT = 3
+    """A request was accepted. key: request_id; value: its number since reset."""
+    WORD = 4
+    """A barrier's word was written. key: offset; value: the word."""
+    FETCH = 5
+    """A tensor map is fetched. key: address."""
+
+
+EVENT = np.dtype(
+    [("cycle", "u8"), ("kind", "u4"), ("id", "u4"), ("a", "u8"), ("b", "u8"), ("c", "u8")]
+)
+LOG = np.dtype([("cycle", "u8"), ("key", "u8"), ("value", "u8")])
+
+
+class Timing(ctypes.Structure):
+    """``bench::Timing``."""
+
+    _fields_ = [
+        ("low", ctypes.c_uint32),
+        ("high", ctypes.c_uint32),
+        ("period", ctypes.c_uint32),
+        ("window", ctypes.c_uint32),
+        ("in_order", ctypes.c_uint32),
+        ("in_flight", ctypes.c_uint32),
+        ("bandwidth", ctypes.c_double),
+    ]
+
+    @classmethod
+    def of(cls, memory: Memory, in_order: bool) -> "Timing":
+        """The C++ form of ``memory``."""
+        limit = 0xFFFFFFFF if memory.in_flight is None else memory.in_flight
+        return cls(
+            memory.low, memory.high, memory.period, memory.window, in_order, limit, memory.bandwidth
+        )
+
+
+class Request(ctypes.Structure):
+    """``bench::Request``."""
+
+    _fields_ = [
+        ("tensor_map", ctypes.c_uint64),
+        ("coords", ctypes.c_int32 * 5),
+        ("request_id", ctypes.c_uint32),
+        ("rank", ctypes.c_uint32),
+        ("smem_address", ctypes.c_uint32),
+        ("mbarrier", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
+    ]
+
+
+_U32, _U64, _F64, _PTR = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_double, ctypes.c_void_p
+_FUNCTIONS: dict[str, tuple[list[Any], Any]] = {
+    "reset": ([_U32, _U32, _PTR, _U64, _U32], None),
+    "stall": ([_U32, _F64, _F64, _U64], None),
+    "timing": ([_U32, ctypes.POINTER(Timing), _U64], None),
+    "background": ([_U32], None),
+    "region": ([_U64, _U64, _PTR], None),
+    "remove": ([_U64], None),
+    "request": ([ctypes.POINTER(Request)], None),
+    "prefetch": ([_U64, _U32], None),
+    "invalidate": ([_U64, _U32, _U32], None),
+    "command": ([_U32, _U32, _U32, _U32], None),
+    "wait": ([_U32, _U32, _U32], None),
+    "watch": ([_U32, _U32], None),
+    "alarm": ([_U64, _U32], None),
+    "idle": ([_U64, _U32], None),
+    "wake_on": ([_U32], None),
+    "log_kinds": ([_U32], None),
+    "events": ([ctypes.POINTER(_PTR)], _U64),
+    "log": ([_U32, ctypes.POINTER(_PTR)], _U64),
+    "clear_log": ([_U32], None),
+    "cycle": ([], _U64),
+    "failure": ([], ctypes.c_char_p),
+    "ledger": ([], ctypes.c_char_p),
+}
+
+
+class Bridge:
+    """The functions ``bench_<name>`` of the running simulator, as attributes."""
+
+    def __init__(self) -> None:
+        library = ctypes.CDLL(None)
+        self._calls: dict[str, Callable[..., Any]] = {}
+        for name, (arguments, result) in _FUNCTIONS.items():
+            function = getattr(library, f"bench_{name}")
+            function.argtypes, function.restype = arguments, result
+            self._calls[name] = function
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return self._calls[name]
+
+    def records(self, name: str, dtype: np.dtype[Any], *arguments: int) -> NDArray[Any]:
+        """A copy of the records that ``events`` or ``log`` points at."""
+        pointer = ctypes.c_void_p()
+        count = self._calls[name](*arguments, ctypes.byref(pointer))
+        if not count or pointer.value is None:
+            return np.empty(0, dtype)
+        raw = (ctypes.c_uint8 * (count * dtype.itemsize)).from_address(pointer.value)
+        return np.frombuffer(raw, dtype).copy()
+
+
+def pointer(array: Bytes) -> int:
+    """The address of ``array``'s first byte; it must be contiguous and writable."""
+    if not array.flags.carray:
+        raise ValueError("the array must be contiguous and writable")
+    return int(array.ctypes.data)

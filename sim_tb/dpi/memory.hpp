@@ -1,0 +1,152 @@
+// Global memory, and when it answers.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <queue>
+#include <vector>
+
+#include "random.hpp"
+
+namespace bench {
+
+// Buffers that belong to NumPy over a background. Addresses are modulo 2**64.
+class GlobalMemory {
+  public:
+    enum Background : uint32_t { kHash = 0, kFault = 1 };
+
+    void set_background(uint32_t background) { background_ = background; }
+
+    // A later region hides an earlier one where they overlap.
+    void add(uint64_t base, uint64_t size, const uint8_t* bytes) {
+        regions_.push_back({base, size, bytes});
+    }
+
+    void remove(uint64_t base) {
+        std::erase_if(regions_, [base](const Region& region) { return region.base == base; });
+    }
+
+    // Copy `size` bytes at `address`; true: unreadable. Over kFault a read fails when no byte of it
+    // is in a region (a line is the unit of access); stray bytes then read as 0xEE.
+    bool read(uint64_t address, uint32_t size, uint8_t* bytes) const {
+        bool any = false, whole = false;
+        for (const Region& region : regions_) {
+            const Overlap part = overlap(region, address, size);
+            any |= part.count > 0;
+            whole |= part.count == size;
+        }
+        if (!whole && background_ == kHash) {
+            for (uint32_t i = 0; i < size; ++i) {
+                bytes[i] = mix(static_cast<uint32_t>(address) + i);
+            }
+        } else if (!whole) {
+            std::memset(bytes, 0xee, size);
+        }
+        if (any) {
+            for (const Region& region : regions_) {
+                const Overlap part = overlap(region, address, size);
+                std::memcpy(bytes + part.to, region.bytes + part.from, part.count);
+            }
+        }
+        return !any && background_ == kFault;
+    }
+
+  private:
+    struct Region {
+        uint64_t base, size;
+        const uint8_t* bytes;
+    };
+
+    struct Overlap {
+        uint64_t from, to, count;  // offsets in the region and in the read
+    };
+
+    static Overlap overlap(const Region& region, uint64_t address, uint32_t size) {
+        const uint64_t inside = address - region.base, before = region.base - address;
+        if (inside < region.size) return {inside, 0, std::min<uint64_t>(size, region.size - inside)};
+        if (before < size) return {0, before, std::min<uint64_t>(size - before, region.size)};
+        return {0, 0, 0};
+    }
+
+    // The byte that an address of recorded vectors holds unless they say otherwise.
+    static uint8_t mix(uint32_t x) {
+        x ^= x >> 16;
+        x *= 0x7feb352d;
+        x ^= x >> 15;
+        x *= 0x846ca68b;
+        x ^= x >> 16;
+        return static_cast<uint8_t>(x);
+    }
+
+    std::vector<Region> regions_;
+    uint32_t background_ = kHash;
+};
+
+// Latency and order of the answers, by slot number. Cycle numbers are those of the clock edge.
+struct Timing {
+    uint32_t low = 1, high = 1;  // clocks from request to response, uniform
+    uint32_t period = 1;         // answers become ready at multiples of it: bursts
+    uint32_t window = 1;         // how many of the oldest ready answers the next is drawn from
+    uint32_t in_order = 0;       // answers keep the order of the requests, whatever the latency
+    uint32_t in_flight = ~0u;    // no further request is taken above so many unanswered ones
+    double bandwidth = 1;        // requests taken per clock, on average
+};
+
+class Schedule {
+  public:
+    void configure(const Timing& timing, uint64_t seed) {
+        *this = {};
+        timing_ = timing;
+        random_ = Random(seed);
+    }
+
+    size_t outstanding() const { return waiting_.size() + ready_.size(); }
+
+    // Whether the memory takes a request in the next cycle. Call once per cycle.
+    bool open(size_t unanswered) {
+        credit_ = std::min(credit_ + timing_.bandwidth, 1.0);
+        return unanswered < timing_.in_flight && credit_ > 1 - 1e-9;
+    }
+
+    void request(uint32_t slot, uint64_t now) {
+        credit_ -= 1;
+        uint64_t due = now + timing_.low + random_.below(timing_.high - timing_.low + 1);
+        due = (due + timing_.period - 1) / timing_.period * timing_.period;
+        if (timing_.in_order) due = newest_ = std::max(due, newest_);
+        waiting_.push({due, serial_++, slot});
+    }
+
+    // The slot whose answer is on the port in the cycle after `now`, or -1.
+    int64_t answer(uint64_t now) {
+        while (!waiting_.empty() && waiting_.top().due <= now + 1) {
+            ready_.push_back(waiting_.top().slot);
+            waiting_.pop();
+        }
+        if (ready_.empty()) return -1;
+        const uint64_t choices = std::min<uint64_t>(timing_.window, ready_.size());
+        const auto chosen = ready_.begin() + (choices > 1 ? random_.below(choices) : 0);
+        const uint32_t slot = *chosen;
+        ready_.erase(chosen);
+        return slot;
+    }
+
+  private:
+    struct Entry {
+        uint64_t due, serial;
+        uint32_t slot;
+        bool operator>(const Entry& other) const {
+            return due != other.due ? due > other.due : serial > other.serial;
+        }
+    };
+
+    Timing timing_;
+    Random random_;
+    std::priority_queue<Entry, std::vector<Entry>, std::greater<>> waiting_;
+    std::deque<uint32_t> ready_;
+    uint64_t serial_ = 0, newest_ = 0;
+    double credit_ = 0;
+};
+
+}  // namespace bench

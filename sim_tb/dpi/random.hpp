@@ -1,0 +1,62 @@
+// Seeded randomness of the bench: nothing here depends on a library's generator.
+#pragma once
+
+#include <cstdint>
+
+namespace bench {
+
+// SplitMix64 (Steele, Lea, Flood 2014): one addition and two multiplications per number.
+class Random {
+  public:
+    explicit Random(uint64_t seed = 0) : state_(seed) {}
+
+    uint64_t next() {
+        uint64_t z = state_ += 0x9e3779b97f4a7c15;
+        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+        z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+        return z ^ (z >> 31);
+    }
+
+    // Uniform in [0, count); count > 0. The bias is below count / 2**64.
+    uint64_t below(uint64_t count) {
+        return static_cast<uint64_t>((static_cast<unsigned __int128>(next()) * count) >> 64);
+    }
+
+    // True with a probability of threshold / 2**32.
+    bool chance(uint64_t threshold) { return (next() >> 32) < threshold; }
+
+  private:
+    uint64_t state_;
+};
+
+// A port that is closed for a share of the cycles, in stretches of a mean length.
+class Stall {
+  public:
+    // share in [0, 1); mean >= 1, or 0 for independent cycles (a mean of 1 / (1 - share)).
+    void configure(double share, double mean, uint64_t seed) {
+        const double leave = mean > 0 ? 1 / mean : 1 - share;
+        const double enter = leave * share / (1 - share);
+        leave_ = threshold(leave);
+        enter_ = threshold(enter);
+        random_ = Random(seed);
+        closed_ = false;
+    }
+
+    // Call once per cycle.
+    bool closed() {
+        if (enter_ == 0) return false;
+        closed_ = closed_ ? !random_.chance(leave_) : random_.chance(enter_);
+        return closed_;
+    }
+
+  private:
+    static uint64_t threshold(double probability) {
+        return static_cast<uint64_t>((probability < 1 ? probability : 1) * 4294967296.0);
+    }
+
+    Random random_;
+    uint64_t enter_ = 0, leave_ = 0;
+    bool closed_ = false;
+};
+
+}  // namespace bench

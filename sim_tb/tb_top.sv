@@ -1,0 +1,194 @@
+// The unit in its bench. Every model is C++ behind DPI and every wire into the unit is a register,
+// so that no Python and no combinational path through the bench runs in the clock loop. Python
+// drives clk and rst, talks to the C++ side directly, and wakes when `wake` changes.
+
+`include "tma_types.svh"  // written from tma.json: one packed struct per payload
+
+// A stream keeps valid and payload until the transfer.
+module stream_law #(
+    parameter string NAME = "",
+    parameter int WIDTH = 1
+) (
+    input logic clk,
+    input logic rst,
+    input logic valid,
+    input logic ready,
+    input logic [WIDTH-1:0] payload
+);
+  import "DPI-C" function void tb_violation(input string stream, input string what);
+
+  logic waiting;
+  logic [WIDTH-1:0] held;
+  always_ff @(posedge clk) begin
+    waiting <= !rst && valid && !ready;
+    if (valid && !ready) held <= payload;
+    if (!rst && waiting && !valid) tb_violation(NAME, "valid fell before the transfer");
+    if (!rst && waiting && valid && payload != held)
+      tb_violation(NAME, "the payload changed before the transfer");
+  end
+endmodule
+
+`define WIRES(stream) logic stream``_valid, stream``_ready; stream``_t stream;
+`define PORT(stream) \
+  .stream``__valid(stream``_valid), .stream``__ready(stream``_ready), .stream``__payload(stream)
+`define LAW(stream) \
+  stream_law #(`"stream`", $bits(stream``_t)) law_``stream ( \
+    .clk, .rst, .valid(stream``_valid), .ready(stream``_ready), .payload(stream));
+
+module tb_top (
+    input logic clk,
+    input logic rst,
+    output logic wake
+);
+  import "DPI-C" function void tb_sample(input int unsigned unit);
+  import "DPI-C" function int unsigned tb_drive();
+  import "DPI-C" function void tb_gnic_request(input int unsigned tag, input longint unsigned line);
+  import "DPI-C" function void tb_descriptor_request(input longint unsigned address);
+  import "DPI-C" function void tb_smem_write(
+      input int unsigned lane, input int unsigned beat, input bit [127:0] data);
+  import "DPI-C" function void tb_error(
+      input int unsigned request_id, input int unsigned code, input int unsigned dim,
+      input longint unsigned value);
+  import "DPI-C" function void tb_barrier_result(
+      input int unsigned tag, input bit done, input bit error, input longint unsigned state);
+  import "DPI-C" function longint unsigned tb_barrier_read(input int unsigned word);
+  import "DPI-C" function void tb_barrier_write(
+      input int unsigned word, input longint unsigned value);
+  import "DPI-C" function void tb_next_request(
+      output int unsigned request_id, output longint unsigned tensor_map, output int unsigned rank,
+      output bit [159:0] coords, output int unsigned smem_address, output int unsigned mbarrier);
+  import "DPI-C" function void tb_next_prefetch(output longint unsigned address);
+  import "DPI-C" function void tb_next_invalidate(
+      output longint unsigned address, output bit all);
+  import "DPI-C" function void tb_next_fill(output bit [511:0] words, output bit error);
+  import "DPI-C" function void tb_next_response(
+      output int unsigned tag, output bit error, output bit [1023:0] data);
+  import "DPI-C" function void tb_next_command(
+      output int unsigned op, output int unsigned address, output int unsigned count,
+      output int unsigned tag);
+
+  `WIRES(request)
+  `WIRES(descriptor_prefetch)
+  `WIRES(descriptor_invalidate)
+  `WIRES(descriptor_fill)
+  `WIRES(gnic_response)
+  `WIRES(barrier_command)
+  `WIRES(error)
+  `WIRES(descriptor_request)
+  `WIRES(gnic_request)
+  `WIRES(smem_write)
+  `WIRES(barrier_result)
+
+  logic barrier_read_en, barrier_write_en;
+  logic [20:0] barrier_read_address, barrier_write_address;
+  logic [63:0] barrier_read_data, barrier_write_data;
+
+  tma dut (
+      .clk,
+      .rst,
+      `PORT(request),
+      `PORT(descriptor_prefetch),
+      `PORT(descriptor_invalidate),
+      `PORT(descriptor_fill),
+      `PORT(gnic_response),
+      `PORT(barrier_command),
+      `PORT(error),
+      `PORT(descriptor_request),
+      `PORT(gnic_request),
+      `PORT(smem_write),
+      `PORT(barrier_result),
+      .barrier_memory__read_en(barrier_read_en),
+      .barrier_memory__read_address(barrier_read_address),
+      .barrier_memory__read_data(barrier_read_data),
+      .barrier_memory__write_en(barrier_write_en),
+      .barrier_memory__write_address(barrier_write_address),
+      .barrier_memory__write_data(barrier_write_data)
+  );
+
+  `LAW(error)
+  `LAW(descriptor_request)
+  `LAW(gnic_request)
+  `LAW(smem_write)
+  `LAW(barrier_result)
+
+  // Bits of tb_sample and tb_drive: port i at bit i, a new payload of source i at bit 11 + i.
+  localparam int SOURCES = 6, PORTS = 11;
+  wire [PORTS-1:0] unit = {
+      barrier_result_valid, smem_write_valid, gnic_request_valid, descriptor_request_valid,
+      error_valid, barrier_command_ready, gnic_response_ready, descriptor_fill_ready,
+      descriptor_invalidate_ready, descriptor_prefetch_ready, request_ready};
+
+  // DPI takes variables of the exact type; the structs are as wide as the parameters say.
+  bit [31:0] drive, id, rank, smem_address, mbarrier, op, count, tag;
+  bit [63:0] address;
+  bit [159:0] coords;
+  bit [511:0] words;
+  bit [1023:0] data;
+  bit fault, all;
+
+  always @(posedge clk) begin
+    drive = 0;
+    if (!rst) begin
+      tb_sample(32'(unit));
+      if (gnic_request_valid && gnic_request_ready)
+        tb_gnic_request(32'(gnic_request.tag), 64'(gnic_request.line));
+      if (descriptor_request_valid && descriptor_request_ready)
+        tb_descriptor_request(descriptor_request);
+      if (smem_write_valid && smem_write_ready)
+        for (int lane = 0; lane < $bits(smem_write_t) / $bits(smem_write_element_t); lane++)
+          if (smem_write[lane].valid)
+            tb_smem_write(lane, 32'(smem_write[lane].beat), smem_write[lane].data);
+      if (error_valid && error_ready)
+        tb_error(32'(error.request_id), 32'(error.code), 32'(error.dim), error.value);
+      if (barrier_result_valid && barrier_result_ready)
+        tb_barrier_result(32'(barrier_result.tag), barrier_result.done, barrier_result.error,
+                          barrier_result.state);
+      // A read next to a write of the same word returns the old one.
+      if (barrier_read_en) barrier_read_data <= tb_barrier_read(32'(barrier_read_address));
+      if (barrier_write_en) tb_barrier_write(32'(barrier_write_address), barrier_write_data);
+      drive = tb_drive();
+    end
+
+    {barrier_result_ready, smem_write_ready, gnic_request_ready, descriptor_request_ready,
+     error_ready, barrier_command_valid, gnic_response_valid, descriptor_fill_valid,
+     descriptor_invalidate_valid, descriptor_prefetch_valid, request_valid} <= drive[PORTS-1:0];
+    if (!rst) wake <= drive[31];
+
+    if (drive[PORTS+0]) begin
+      tb_next_request(id, address, rank, coords, smem_address, mbarrier);
+      request.request_id <= id;
+      request.tensor_map <= address;
+      request.rank <= rank;
+      request.coords <= coords;
+      request.smem_address <= smem_address;
+      request.mbarrier <= mbarrier;
+    end
+    if (drive[PORTS+1]) begin
+      tb_next_prefetch(address);
+      descriptor_prefetch <= address;
+    end
+    if (drive[PORTS+2]) begin
+      tb_next_invalidate(address, all);
+      descriptor_invalidate.address <= address;
+      descriptor_invalidate.all <= all;
+    end
+    if (drive[PORTS+3]) begin
+      tb_next_fill(words, fault);
+      descriptor_fill.words <= words;
+      descriptor_fill.error <= fault;
+    end
+    if (drive[PORTS+4]) begin
+      tb_next_response(tag, fault, data);
+      gnic_response.tag <= tag;
+      gnic_response.error <= fault;
+      gnic_response.data <= data;
+    end
+    if (drive[PORTS+5]) begin
+      tb_next_command(op, smem_address, count, tag);
+      barrier_command.op <= op;
+      barrier_command.address <= smem_address;
+      barrier_command.count <= count;
+      barrier_command.tag <= tag;
+    end
+  end
+endmodule

@@ -1,0 +1,18 @@
+"""Tests that end badly, for those who watch."""
+
+import os
+from typing import Any
+
+import cocotb
+from cocotb.triggers import Timer
+
+
+@cocotb.test()
+async def fails(_: Any) -> None:
+    await Timer(1, "ns")
+    raise AssertionError("on purpose")
+
+
+@cocotb.test()
+async def crashes(_: Any) -> None:
+    os._exit(3)

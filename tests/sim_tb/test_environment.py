@@ -1,0 +1,61 @@
+"""The bench itself: it does what it says, and notices a unit that errs."""
+
+from pathlib import Path
+
+import pytest
+from cocotb_tools.check_results import get_results
+
+from hw import verilog
+from hw.params import TmaParams
+from sim_tb import runner
+from tests.sim_tb.stand_in import StandIn
+
+MODULE = "tests.sim_tb.bench_stand_in"
+
+
+@pytest.fixture(scope="module")
+def rtl(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of the stand-in's Verilog."""
+    params = TmaParams()
+    directory = tmp_path_factory.mktemp("stand_in")
+    verilog.generate(params, directory, StandIn(params))
+    return directory
+
+
+def test_environment(rtl: Path) -> None:
+    run = runner.run(MODULE, rtl=rtl)
+    assert get_results(run / "results.xml") == (18, 0)
+
+
+def test_a_failure_says_how_to_repeat_it(rtl: Path) -> None:
+    with pytest.raises(runner.SimulationError) as caught:
+        runner.run("tests.sim_tb.bench_failing", "fails", rtl=rtl, seed=7)
+    text = str(caught.value)
+    assert "1 of 1 tests failed" in text
+    assert "AssertionError: on purpose" in text
+    last = text.splitlines()[-1]
+    assert last.startswith("reproduce: python -m sim_tb.runner tests.sim_tb.bench_failing fails")
+    assert "--seed 7" in last
+
+
+def test_no_test_is_a_failure(rtl: Path) -> None:
+    with pytest.raises(runner.SimulationError, match=r"0 tests ran|broke off"):
+        runner.run(MODULE, "no_such_test", rtl=rtl)
+
+
+def test_a_crash_is_a_failure(rtl: Path) -> None:
+    with pytest.raises(runner.SimulationError, match="broke off"):
+        runner.run("tests.sim_tb.bench_failing", "crashes", rtl=rtl)
+
+
+def test_waves_are_left(rtl: Path, tmp_path: Path) -> None:
+    waves = tmp_path / ("copies.fst" if runner.fst() else "copies.vcd")
+    runner.run(MODULE, "errors_arrive", rtl=rtl, waves=waves)
+    assert waves.stat().st_size > 10_000
+
+
+def test_a_build_is_kept(rtl: Path) -> None:
+    first = runner.build(rtl=rtl)
+    finished = (first.directory / "finished").stat().st_mtime_ns
+    assert runner.build(rtl=rtl) == first
+    assert (first.directory / "finished").stat().st_mtime_ns == finished

@@ -1,0 +1,72 @@
+"""What is written beside the Verilog agrees with it, and with the design's layouts."""
+
+from pathlib import Path
+
+import pytest
+
+from hw import verilog
+from hw.layouts import BarrierOp, ErrorCode
+from hw.params import PRESETS, TmaParams
+from sim_tb.interface import Interface
+from sim_tb.models import PORTS
+from tests.sim_tb.stand_in import StandIn
+
+
+@pytest.fixture(scope="module", params=PRESETS)
+def interface(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Interface:
+    params = PRESETS[request.param]
+    directory = tmp_path_factory.mktemp(request.param)
+    path = verilog.generate(params, directory, StandIn(params))
+    text = path.read_text()
+    assert text.count("\n") < 3000
+    assert "src" not in text
+    return Interface(path.with_suffix(".json"))
+
+
+def test_streams_are_those_of_the_bench(interface: Interface) -> None:
+    for name in PORTS:
+        assert {f"{name}__valid", f"{name}__ready", f"{name}__payload"} <= set(interface.ports)
+
+
+def test_fields_fill_their_payload(interface: Interface) -> None:
+    for port in interface.ports.values():
+        item = port.get("element", port)
+        if "fields" in item:
+            ends = [field["offset"] + field["width"] for field in item["fields"]]
+            assert [0, *ends] == [*(field["offset"] for field in item["fields"]), item["width"]]
+        if "element" in port:
+            assert port["width"] == port["length"] * item["width"]
+
+
+def test_enums_are_the_designs(interface: Interface) -> None:
+    assert interface.enums["BarrierOp"] == {item.name: item.value for item in BarrierOp}
+    assert interface.enums["ErrorCode"] == {item.name: item.value for item in ErrorCode}
+
+
+def test_types(interface: Interface) -> None:
+    lanes = interface.derived["lanes"]
+    assert f"typedef smem_write_element_t [{lanes - 1}:0] smem_write_t;" in interface.types
+    assert "  logic [4:0][31:0] coords;\n" in interface.types
+    assert "typedef logic [63:0] descriptor_request_t;" in interface.types
+
+
+def test_settings() -> None:
+    assert verilog.parameters("default", ["tags=0x80", "line_bytes=32"]) == TmaParams(
+        tags=128, line_bytes=32
+    )
+    for preset, settings, text in (
+        ("none", [], "no preset"),
+        ("default", ["tag=4"], "expected name=value"),
+        ("default", ["tags"], "expected name=value"),
+        ("default", ["tags=3"], "tags = 3"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            verilog.parameters(preset, settings)
+
+
+def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert verilog.main(["--preset", "tiny", "--out", str(tmp_path)]) == 0
+    assert "gnic_request" in capsys.readouterr().out
+    assert Interface(tmp_path / "tma.json").parameters["line_bytes"] == 16

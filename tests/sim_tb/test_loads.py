@@ -1,0 +1,46 @@
+"""The unit against the golden model, in system benches."""
+
+import pytest
+
+from hw.params import TmaParams
+from sim_tb import runner
+
+MODULE = "tests.sim_tb.bench_loads"
+RANDOM = ["one_at_a_time", "in_flight"]
+RULES = [
+    "an_edit_is_seen_after_invalidation",
+    "a_fill_in_flight_is_overtaken",
+    "a_prefetched_map_is_not_fetched_again",
+    "unreadable_lines_are_an_error",
+    "an_unreadable_map_is_an_error",
+    "memory_is_read_inside_the_tensor_only",
+]
+SMALL = TmaParams(line_bytes=32, tags=4, requests_in_flight=2, descriptor_cache_entries=2,
+                  request_queue_depth=2, lane_depth=4)  # fmt: skip
+
+
+def random_loads(testcase: str, models: str, seed: int, **options: TmaParams) -> None:
+    env = {"LOADS_MODELS": models, "LOADS_COUNT": "100"}
+    runner.run(MODULE, testcase, seed=seed, env=env, **options)
+
+
+@pytest.mark.parametrize("seed", range(1, 6))
+@pytest.mark.parametrize("models", ["fixed", "rough"])
+@pytest.mark.parametrize("testcase", RANDOM)
+def test_random_loads(testcase: str, models: str, seed: int) -> None:
+    random_loads(testcase, models, seed)
+
+
+@pytest.mark.parametrize("models", ["near", "bursty", "shuffled", "choked"])
+def test_other_memories(models: str) -> None:
+    random_loads("in_flight", models, 1)
+
+
+@pytest.mark.parametrize("models", ["fixed", "choked"])
+def test_small_unit(models: str) -> None:
+    random_loads("in_flight", models, 1, params=SMALL)
+
+
+@pytest.mark.parametrize("testcase", RULES)
+def test_rules(testcase: str) -> None:
+    runner.run(MODULE, testcase)
