@@ -42,8 +42,9 @@ class LaneNetwork(wiring.Component):
     """Writes lines and fill to shared memory, and says how much of which request is written.
 
     A line and a beat of fill a clock, as long as no lane gets more than one piece a clock on
-    average. Fill goes before data. Three clocks from ``line`` to ``smem_write``. A line waits
-    while any lane's queue is full; each is emptied as fast as ``smem_write`` is taken.
+    average. Where they want the same lanes, lines go first and a beat of fill in the next clock:
+    neither holds up the other for longer. Three clocks from ``line`` to ``smem_write``. A line
+    waits while any lane's queue is full; each is emptied as fast as ``smem_write`` is taken.
 
     ``written`` follows the write that it speaks of by a clock at least.
 
@@ -134,14 +135,22 @@ class LaneNetwork(wiring.Component):
         fill = self.fill.p
         fill_bits = swizzle_bits(m, fill.style.swizzle, fill.beat, p.lane_bits, "swizzle_fill")
         fill_lanes = exchange(m, list(fill.valid), fill_bits[: p.lane_bits], "fill")
+        wants_lanes = Signal(p.lanes)  # of the queues
+        fill_waited = Signal()
         take_fill = Signal()
         filled = Signal(written_layout(p))
         fill_complete = Signal()
         report_fill = Signal()
         m.d.comb += [
-            self.fill.ready.eq(pop & (~fill_complete | report_fill)),
+            self.fill.ready.eq(
+                pop
+                & (~fill_complete | report_fill)
+                & (fill_waited | ~(Cat(fill_lanes) & wants_lanes).any())
+            ),
             take_fill.eq(self.fill.valid & self.fill.ready),
         ]
+        with m.If(pop):
+            m.d.sync += fill_waited.eq(self.fill.valid & ~take_fill)
         with m.If(take_fill):
             m.d.sync += filled.slot.eq(fill.slot)
         with m.If(take_fill | report_fill):
@@ -181,7 +190,8 @@ class LaneNetwork(wiring.Component):
                 fills.eq(take_fill & fill_lanes[lane]),
                 queue_0.r_en.eq(pop & ~fills & ~second),
                 queue_1.r_en.eq(pop & ~fills & second),
-                writes[lane].eq(fills | queue_0.r_rdy | queue_1.r_rdy),
+                wants_lanes[lane].eq(queue_0.r_rdy | queue_1.r_rdy),
+                writes[lane].eq(fills | wants_lanes[lane]),
             ]
             with m.If(pop):
                 out = beat[lane]

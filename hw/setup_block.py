@@ -487,6 +487,7 @@ class SetupBlock(wiring.Component):
             refused.eq(refusal.code != ErrorCode.NONE),
             error.p.request_id.eq(job.transfer.request_id),
             error.p.code.eq(refusal.code),
+            error.p.dim.eq(0),
             error.p.value.eq(refusal.value),
         ]
         with m.Switch(refusal.code):

@@ -22,6 +22,7 @@ class Bench:
     def __init__(self, params: TmaParams, seed: int, lines: list[dict], fills: list[dict], stall):
         self.params = params
         self.memory: dict[int, int] = {}
+        self.landed: dict[int, int] = {}
         self.written: dict[int, int] = {}
         self.cycles = 0
         rng = random.Random(seed)
@@ -63,6 +64,7 @@ class Bench:
                             address = beat[lane].beat * params.lanes + lane
                             assert address not in self.memory, "written twice"
                             self.memory[address] = beat[lane].data
+                            self.landed[address] = self.cycles
                             landed += 1
                 await ctx.tick()
                 for port in taken:
@@ -160,3 +162,35 @@ def test_shuffled_lines_keep_the_lanes_busy():
     bench = Bench(params, 0, lines, [], stall=0)
     assert bench.memory == memory
     assert bench.cycles <= 400 / 0.9
+
+
+def test_lines_and_fill_take_turns():
+    """100 full lines and 100 full beats of fill at once: 200 clocks, each at half rate."""
+    params = TmaParams()
+    lines, memory = run_of_lines(params, random.Random(0), 0, 100, 3, slot=1)
+    style = {"swizzle": 3, "fill": 0, "round_tf32": 0}
+    fills = [
+        {"slot": 2, "style": style, "beat": beat, "valid": 0xFF, "last": beat == 1099}
+        for beat in range(1000, 1100)
+    ]
+    bench = Bench(params, 0, lines, fills, stall=0)
+    assert {a: w for a, w in bench.memory.items() if a < 8000} == memory
+    assert bench.cycles <= 200 + 10
+    for source in (range(800), range(8000, 8800)):
+        half_way = sorted(bench.landed[piece] for piece in source)[len(source) // 2]
+        assert 90 <= half_way <= 115
+
+
+def test_fill_uses_the_lanes_that_lines_leave_free():
+    params = TmaParams()
+    lines, _ = run_of_lines(params, random.Random(0), 0, 64, 0, slot=1)
+    for line in lines:
+        line["valid"], line["pieces"] = 0x0F, 4
+    style = {"swizzle": 0, "fill": 0, "round_tf32": 0}
+    fills = [
+        {"slot": 1, "style": style, "beat": beat, "valid": 0xF0, "last": beat == 63}
+        for beat in range(64)
+    ]
+    bench = Bench(params, 0, lines, fills, stall=0)
+    assert bench.written == {1: 512}
+    assert bench.cycles <= 64 + 10

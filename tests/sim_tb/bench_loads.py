@@ -149,8 +149,14 @@ def assert_same(got: NDArray[np.uint8], expected: NDArray[np.uint8], about: obje
         )
 
 
-async def run_batch(env: Environment, rng: np.random.Generator, count: int) -> None:
-    """Issue ``count`` loads back to back, over all barriers, and compare everything at the end."""
+async def run_batch(
+    env: Environment, rng: np.random.Generator, count: int, flips: list[NDArray[np.uint8]]
+) -> None:
+    """Issue ``count`` loads back to back, over all barriers, and compare everything at the end.
+
+    ``flips`` grows by a copy of shared memory at each phase that completes.
+    """
+    flips.clear()
     env.smem[:] = rng.integers(0, 256, env.smem.size, dtype=np.uint8)
     expected = env.smem.copy()
     loads, address = [], FIRST
@@ -174,6 +180,7 @@ async def run_batch(env: Environment, rng: np.random.Generator, count: int) -> N
     ]
     for barrier in BARRIERS:
         await env.wait(barrier, 0)
+    visible = flips[-1]  # shared memory as the last phase flipped
     await env.idle()
 
     about = "\n".join(f"{item} -> {answer!r}" for item, answer in zip(loads, answers, strict=True))
@@ -182,6 +189,7 @@ async def run_batch(env: Environment, rng: np.random.Generator, count: int) -> N
         assert word == Word(phase=1, pending=1, expected=1, tx=0, lock=0), (barrier, word, about)
         expected[barrier : barrier + 8] = env.smem[barrier : barrier + 8]
     assert_same(env.smem, expected, about)
+    assert_same(visible, expected, f"completed before it was written\n{about}")
     refused = {
         (name, answer.cause, answer.dim, answer.value & (1 << 64) - 1)
         for name, answer in zip(names, answers, strict=True)
@@ -204,9 +212,12 @@ async def random_batches(dut: Any, largest: int) -> None:
     env = await Environment.start(dut, PRESETS[os.environ["LOADS_MODELS"]])
     rng = env.rng("loads")
     cocotb.log.info("seed %d", env.seed)
+    flips: list[NDArray[np.uint8]] = []
+    for barrier in BARRIERS:
+        env.watch(barrier, lambda *_: flips.append(env.smem.copy()))
     while count > 0:
         batch = int(rng.integers(1, min(count, largest) + 1))
-        await run_batch(env, rng, batch)
+        await run_batch(env, rng, batch, flips)
         count -= batch
 
 
