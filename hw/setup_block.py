@@ -120,7 +120,7 @@ class SetupBlock(wiring.Component):
         )
 
         # What every item of a request carries along.
-        refusal = data.StructLayout({"code": ErrorCode, "value": 64})
+        refusal = data.StructLayout({"code": ErrorCode, "dim": range(DIMS), "value": 64})
         common = data.StructLayout(
             {
                 "first": 1,
@@ -284,6 +284,7 @@ class SetupBlock(wiring.Component):
                 out.dim_pieces.eq((dim_bytes + PIECE_BYTES - 1) >> 4),
                 out.dim_tail.eq(dim_bytes[:4]),
                 refusal.code.eq(ErrorCode.NONE),
+                refusal.dim.eq(0),  # every cause of a tiled load is one of dimension 0
                 refusal.value.eq(0),
             ]
             with m.If(self.i.p.fault):
@@ -487,7 +488,7 @@ class SetupBlock(wiring.Component):
             refused.eq(refusal.code != ErrorCode.NONE),
             error.p.request_id.eq(job.transfer.request_id),
             error.p.code.eq(refusal.code),
-            error.p.dim.eq(0),
+            error.p.dim.eq(refusal.dim),
             error.p.value.eq(refusal.value),
         ]
         with m.Switch(refusal.code):

@@ -93,8 +93,8 @@ def trace_events(
         {"ph": "M", "pid": 0, "tid": 0, "name": "process_name", "args": {"name": "SM 0"}}
     ]
     for number, track in enumerate(tracks, 1):
-        name = {"ph": "M", "pid": 0, "tid": number, "name": "thread_name", "args": {"name": track}}
-        events.append(name)
+        args = {"name": track}
+        events.append({"ph": "M", "pid": 0, "tid": number, "name": "thread_name", "args": args})
     for span in spans:
         events.append(
             {

