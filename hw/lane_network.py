@@ -3,15 +3,17 @@
 Lane ``i`` of shared memory holds piece ``i`` of every beat and takes one piece a clock, at an
 address of its own. A line's pieces belong to two neighbouring beats at most. With a swizzle the
 two parts are permuted differently and may want the same lane, so each part has a queue in front
-of each lane; over a few lines every lane gets its equal share.
+of each lane; over a few lines every lane gets its equal share. Fill, which has no data, has a
+third.
 """
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFO
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.layouts import (
+    Fill,
     Swizzle,
     fill_beat_layout,
     rotated_line_layout,
@@ -38,15 +40,58 @@ def swizzle_bits(m: Module, swizzle, beat, lane_bits: int, name: str) -> Signal:
     return bits
 
 
+class TicketList(wiring.Component):
+    """Says when everything that came in one clock has left the lanes' queues.
+
+    What comes in gets a ticket, which goes into the queues with its pieces. Queues are in order:
+    once all older ones are gone, the oldest is gone as soon as no queue begins with its ticket.
+
+    Parameters
+    ----------
+    shape : ShapeLike
+    depth : int
+        A power of two.
+
+    Members
+    -------
+    i : In(stream)
+    o : Out(stream), the oldest; to be taken when it is gone
+    ticket : Out, what ``i`` gets
+    oldest : Out, the ticket of ``o``
+    """
+
+    def __init__(self, shape, depth: int):
+        self.queue = Queue(shape, depth)
+        super().__init__(
+            {
+                "i": In(stream.Signature(shape)),
+                "o": Out(stream.Signature(shape)),
+                "ticket": Out(range(depth)),
+                "oldest": Out(range(depth)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.queue = queue = self.queue
+        connect(m, flipped(self.i), queue.i)
+        connect(m, queue.o, flipped(self.o))
+        with m.If(self.i.valid & self.i.ready):
+            m.d.sync += self.ticket.eq(self.ticket + 1)
+        with m.If(self.o.valid & self.o.ready):
+            m.d.sync += self.oldest.eq(self.oldest + 1)
+        return m
+
+
 class LaneNetwork(wiring.Component):
     """Writes lines and fill to shared memory, and says how much of which request is written.
 
     A line and a beat of fill a clock, as long as no lane gets more than one piece a clock on
-    average. Where they want the same lanes, lines go first and a beat of fill in the next clock:
-    neither holds up the other for longer. Three clocks from ``line`` to ``smem_write``. A line
-    waits while any lane's queue is full; each is emptied as fast as ``smem_write`` is taken.
+    average. Lines and fill take turns at a lane that both want. Three clocks from ``line`` to
+    ``smem_write``. A line, or a beat of fill, waits while a queue that it may need is full.
 
-    ``written`` follows the write that it speaks of by a clock at least.
+    ``written`` follows the write that it speaks of by a clock at least. Lines are reported one by
+    one, fill when its request has no more.
 
     Parameters
     ----------
@@ -71,101 +116,101 @@ class LaneNetwork(wiring.Component):
             }
         )
 
+        depth = 2 * params.lane_depth
+        self._fill_count = data.StructLayout({"count": written_layout(params), "last": 1})
+        self._lines = TicketList(written_layout(params), depth)
+        self._fills = TicketList(self._fill_count, depth)
+        position = {"ticket": range(depth), "beat": params.smem_beat_bits}
+        self._line_piece = data.StructLayout({**position, "data": PIECE_BYTES * 8})
+        self._fill_piece = data.StructLayout({**position, "fill": Fill})
+
     def elaborate(self, platform):
         m = Module()
+        m.submodules.lines = self._lines
+        m.submodules.fills = self._fills
+        pop = Signal()
+        line_queues = self._queue_lines(m)
+        fill_queues = self._queue_fill(m)
+        self._write(m, pop, line_queues, fill_queues)
+        self._report(m, pop, line_queues, fill_queues)
+        return m
+
+    def _queue_lines(self, m: Module) -> list[list[SyncFIFO]]:
+        """Swizzle both parts of a line and queue them; return, by part, a queue for each lane."""
         p = self.params
         line = self.line.p
-        queued = 2 * p.lane_depth  # lines that may have pieces in the queues
-        ticket_bits = (queued - 1).bit_length()
-        piece = data.StructLayout(
-            {
-                "ticket": ticket_bits,
-                "beat": p.smem_beat_bits,
-                "data": PIECE_BYTES * 8,
-            }
-        )
-
-        # Every line gets a ticket, in order. A line is written when it is the oldest and no queue
-        # begins with its ticket: the queues are in order, and all older lines are gone.
-        m.submodules.lines = lines = Queue(written_layout(p), queued)
-        newest = Signal(ticket_bits)
-        oldest = Signal(ticket_bits)
-
-        room = Signal()
+        tickets = self._lines
         push = Signal()
-        pop = Signal()
-        m.d.comb += [push.eq(self.line.valid & room), self.line.ready.eq(room)]
-
-        queues = []  # of each part, one queue a lane
+        parts = []
         for part in range(2):
             beat = Signal(p.smem_beat_bits, name=f"beat_{part}")
             m.d.comb += beat.eq(line.beat + part)
             bits = swizzle_bits(m, line.swizzle, beat, p.lane_bits, f"swizzle_{part}")
-            above = bits[p.lane_bits :]  # the part of the swizzle that moves whole beats
             wanted = [
                 Cat(line.data[lane], line.valid[lane] & ((lane < line.boundary) == part))
                 for lane in range(p.lanes)
             ]
             swizzled = exchange(m, wanted, bits[: p.lane_bits], f"part_{part}")
-            queues.append([])
+            parts.append([])
             for lane, wide in enumerate(swizzled):
-                queue = SyncFIFO(width=piece.size, depth=p.lane_depth)
+                queue = SyncFIFO(width=self._line_piece.size, depth=p.lane_depth)
                 m.submodules[f"lane_{lane}_part_{part}"] = queue
-                entry = Signal(piece, name=f"entry_{lane}_{part}")
+                entry = Signal(self._line_piece, name=f"entry_{lane}_{part}")
                 m.d.comb += [
-                    entry.ticket.eq(newest),
-                    entry.beat.eq(beat ^ above),
+                    entry.ticket.eq(tickets.ticket),
+                    entry.beat.eq(beat ^ bits[p.lane_bits :]),
                     entry.data.eq(wide[:-1]),
                     queue.w_data.eq(entry),
                     queue.w_en.eq(push & wide[-1]),
                 ]
-                queues[part].append(queue)
-
+                parts[part].append(queue)
+        room = Cat(queue.w_rdy for queues in parts for queue in queues).all()
         m.d.comb += [
-            room.eq(lines.i.ready & Cat(q.w_rdy for part in queues for q in part).all()),
-            lines.i.valid.eq(push),
-            lines.i.p.slot.eq(line.slot),
-            lines.i.p.pieces.eq(line.pieces),
+            self.line.ready.eq(tickets.i.ready & room),
+            push.eq(self.line.valid & self.line.ready),
+            tickets.i.valid.eq(push),
+            tickets.i.p.slot.eq(line.slot),
+            tickets.i.p.pieces.eq(line.pieces),
         ]
-        with m.If(push):
-            m.d.sync += newest.eq(newest + 1)
+        return parts
 
-        # Fill is permuted as its pieces are: only the mask moves. Its pieces are counted up until
-        # the request has no more fill.
+    def _queue_fill(self, m: Module) -> list[SyncFIFO]:
+        """Swizzle a beat of fill, which is its mask, and queue it; return a queue for each lane."""
+        p = self.params
         fill = self.fill.p
-        fill_bits = swizzle_bits(m, fill.style.swizzle, fill.beat, p.lane_bits, "swizzle_fill")
-        fill_lanes = exchange(m, list(fill.valid), fill_bits[: p.lane_bits], "fill")
-        wants_lanes = Signal(p.lanes)  # of the queues
-        fill_waited = Signal()
-        take_fill = Signal()
-        filled = Signal(written_layout(p))
-        fill_complete = Signal()
-        report_fill = Signal()
-        m.d.comb += [
-            self.fill.ready.eq(
-                pop
-                & (~fill_complete | report_fill)
-                & (fill_waited | ~(Cat(fill_lanes) & wants_lanes).any())
-            ),
-            take_fill.eq(self.fill.valid & self.fill.ready),
-        ]
-        with m.If(pop):
-            m.d.sync += fill_waited.eq(self.fill.valid & ~take_fill)
-        with m.If(take_fill):
-            m.d.sync += filled.slot.eq(fill.slot)
-        with m.If(take_fill | report_fill):
-            m.d.sync += [
-                fill_complete.eq(take_fill & fill.last),
-                filled.pieces.eq(
-                    Mux(report_fill, 0, filled.pieces) + Mux(take_fill, sum(fill.valid), 0)
-                ),
+        tickets = self._fills
+        push = Signal()
+        bits = swizzle_bits(m, fill.style.swizzle, fill.beat, p.lane_bits, "swizzle_fill")
+        swizzled = exchange(m, list(fill.valid), bits[: p.lane_bits], "fill")
+        queues = []
+        for lane, wanted in enumerate(swizzled):
+            queue = SyncFIFO(width=self._fill_piece.size, depth=p.lane_depth)
+            m.submodules[f"lane_{lane}_fill"] = queue
+            entry = Signal(self._fill_piece, name=f"entry_{lane}_fill")
+            m.d.comb += [
+                entry.ticket.eq(tickets.ticket),
+                entry.beat.eq(fill.beat ^ bits[p.lane_bits :]),
+                entry.fill.eq(fill.style.fill),
+                queue.w_data.eq(entry),
+                queue.w_en.eq(push & wanted),
             ]
+            queues.append(queue)
+        m.d.comb += [
+            self.fill.ready.eq(tickets.i.ready & Cat(queue.w_rdy for queue in queues).all()),
+            push.eq(self.fill.valid & self.fill.ready),
+            tickets.i.valid.eq(push),
+            tickets.i.p.count.slot.eq(fill.slot),
+            tickets.i.p.count.pieces.eq(sum(fill.valid)),
+            tickets.i.p.last.eq(fill.last),
+        ]
+        return queues
 
-        # The beat on its way to shared memory. A lane's two queues: the older line goes first.
+    def _write(self, m: Module, pop, line_queues, fill_queues) -> None:
+        """Take a piece for each lane, with ``pop``, into the beat on its way to shared memory."""
+        p = self.params
         writing = Signal()
         beat = Signal(smem_write_layout(p), reset_less=True)
         writes = Signal(p.lanes)
-        waits = []  # heads of queues that belong to the oldest line
         m.d.comb += [
             pop.eq(~writing | self.smem_write.ready),
             self.smem_write.valid.eq(writing),
@@ -174,57 +219,87 @@ class LaneNetwork(wiring.Component):
         with m.If(pop):
             m.d.sync += writing.eq(writes.any())
         for lane in range(p.lanes):
-            heads = []
-            for part in range(2):
-                queue = queues[part][lane]
-                head = Signal(piece, name=f"head_{lane}_{part}")
-                age = Signal(ticket_bits, name=f"age_{lane}_{part}")
-                m.d.comb += [head.eq(queue.r_data), age.eq(head.ticket - oldest)]
-                waits.append(queue.r_rdy & (age == 0))
-                heads.append((queue, head, age))
-            (queue_0, head_0, age_0), (queue_1, head_1, age_1) = heads
+            parts = [queues[lane] for queues in line_queues]
+            heads = [data.View(self._line_piece, queue.r_data) for queue in parts]
+            fill_queue = fill_queues[lane]
+            fill_head = data.View(self._fill_piece, fill_queue.r_data)
+
+            # Of a lane's two parts the older line's; between lines and fill, in turn.
+            ages = [head.ticket - self._lines.oldest for head in heads]
+            width = len(self._lines.oldest)
             second = Signal(name=f"second_{lane}")
             fills = Signal(name=f"fills_{lane}")
+            filled_last = Signal(name=f"filled_last_{lane}")
+            line_waits = parts[0].r_rdy | parts[1].r_rdy
             m.d.comb += [
-                second.eq(queue_1.r_rdy & (~queue_0.r_rdy | (age_1 < age_0))),
-                fills.eq(take_fill & fill_lanes[lane]),
-                queue_0.r_en.eq(pop & ~fills & ~second),
-                queue_1.r_en.eq(pop & ~fills & second),
-                wants_lanes[lane].eq(queue_0.r_rdy | queue_1.r_rdy),
-                writes[lane].eq(fills | wants_lanes[lane]),
+                second.eq(parts[1].r_rdy & (~parts[0].r_rdy | (ages[1][:width] < ages[0][:width]))),
+                fills.eq(fill_queue.r_rdy & ~(line_waits & filled_last)),
+                parts[0].r_en.eq(pop & ~fills & ~second),
+                parts[1].r_en.eq(pop & ~fills & second),
+                fill_queue.r_en.eq(pop & fills),
+                writes[lane].eq(fill_queue.r_rdy | line_waits),
             ]
             with m.If(pop):
                 out = beat[lane]
-                m.d.sync += out.valid.eq(writes[lane])
+                m.d.sync += [out.valid.eq(writes[lane]), filled_last.eq(fills)]
                 with m.If(fills):
                     m.d.sync += [
-                        out.beat.eq(fill.beat ^ fill_bits[p.lane_bits :]),
-                        out.data.eq(fill_piece(fill.style.fill)),
+                        out.beat.eq(fill_head.beat),
+                        out.data.eq(fill_piece(fill_head.fill)),
                     ]
                 with m.Else():
                     m.d.sync += [
-                        out.beat.eq(Mux(second, head_1.beat, head_0.beat)),
-                        out.data.eq(Mux(second, head_1.data, head_0.data)),
+                        out.beat.eq(Mux(second, heads[1].beat, heads[0].beat)),
+                        out.data.eq(Mux(second, heads[1].data, heads[0].data)),
                     ]
 
-        # Pieces that left their queue are in ``beat`` or written; with ``pop`` the former are, too.
+    def _report(self, m: Module, pop, line_queues, fill_queues) -> None:
+        """Report what is written: it left its queues, and with ``pop`` the beat after them."""
+        p = self.params
+
+        def gone(tickets: TicketList, shape, queues: list[SyncFIFO]):
+            waits = Cat(
+                queue.r_rdy & (data.View(shape, queue.r_data).ticket == tickets.oldest)
+                for queue in queues
+            )
+            return pop & tickets.o.valid & ~waits.any()
+
+        filled = Signal(written_layout(p))  # so far, of one request
+        fill_complete = Signal()
+        report_fill = Signal()
+        count_fill = Signal()
+        fills = self._fills.o
+        m.d.comb += [
+            count_fill.eq(
+                gone(self._fills, self._fill_piece, fill_queues) & (~fill_complete | report_fill)
+            ),
+            fills.ready.eq(count_fill),
+        ]
+        with m.If(count_fill):
+            m.d.sync += filled.slot.eq(fills.p.count.slot)
+        with m.If(count_fill | report_fill):
+            m.d.sync += [
+                fill_complete.eq(count_fill & fills.p.last),
+                filled.pieces.eq(
+                    Mux(report_fill, 0, filled.pieces) + Mux(count_fill, fills.p.count.pieces, 0)
+                ),
+            ]
+
         reporting = Signal()
         report = Signal(written_layout(p), reset_less=True)
         report_line = Signal()
+        all_parts = [queue for queues in line_queues for queue in queues]
         m.d.comb += [
             self.written.valid.eq(reporting),
             self.written.p.eq(report),
+            self._lines.o.ready.eq(report_line),
         ]
         with m.If(~reporting | self.written.ready):
             m.d.comb += [
-                report_fill.eq(pop & fill_complete),
-                report_line.eq(pop & ~fill_complete & lines.o.valid & ~Cat(waits).any()),
+                report_fill.eq(fill_complete),
+                report_line.eq(~fill_complete & gone(self._lines, self._line_piece, all_parts)),
             ]
             m.d.sync += [
                 reporting.eq(report_fill | report_line),
-                report.eq(Mux(fill_complete, filled, lines.o.p)),
+                report.eq(Mux(fill_complete, filled, self._lines.o.p)),
             ]
-        m.d.comb += lines.o.ready.eq(report_line)
-        with m.If(report_line):
-            m.d.sync += oldest.eq(oldest + 1)
-        return m

@@ -1,0 +1,51 @@
+"""A queue delivers what it accepts: nothing lost, added, reordered or withdrawn."""
+
+from amaranth.asserts import AnyConst, AnySeq
+from amaranth.hdl import Assert, Assume, Cover, Elaboratable, Module, ResetSignal, Signal
+
+from hw.queue import Queue
+from tests.formal.streams import hold
+
+WIDTH = 4
+COUNT = 5  # bits of the transfer counters, which wrap after more clocks than are searched
+
+
+class QueueSpec(Elaboratable):
+    """Transfer number ``n`` brings ``want`` in, and delivers it."""
+
+    def __init__(self, depth: int) -> None:
+        self.depth = depth
+
+    def elaborate(self, _platform) -> Module:
+        m = Module()
+        m.submodules.dut = dut = Queue(WIDTH, self.depth)
+        m.d.comb += [
+            dut.i.valid.eq(AnySeq(1)),
+            dut.i.payload.eq(AnySeq(WIDTH)),
+            dut.o.ready.eq(AnySeq(1)),
+            Assume(~ResetSignal()),
+        ]
+        hold(m, dut.i, "i", Assume)
+        hold(m, dut.o, "o", Assert)
+
+        taken = dut.i.valid & dut.i.ready
+        given = dut.o.valid & dut.o.ready
+        n, want = AnyConst(COUNT), AnyConst(WIDTH)
+        ins, outs = Signal(COUNT), Signal(COUNT)
+        m.d.sync += [ins.eq(ins + taken), outs.eq(outs + given)]
+        with m.If(taken & (ins == n)):
+            m.d.comb += Assume(dut.i.payload == want)
+        with m.If(given & (outs == n)):
+            m.d.comb += Assert(dut.o.payload == want)
+        m.d.comb += [
+            Assert(dut.level == (ins - outs)[:COUNT]),
+            Assert(dut.o.valid == (dut.level != 0)),
+            Assert(dut.i.ready == (dut.level != self.depth)),
+        ]
+
+        # The search is not empty: the queue fills, and its last entry comes out.
+        was_full = Signal()
+        with m.If(dut.level == self.depth):
+            m.d.sync += was_full.eq(1)
+        m.d.comb += Cover(was_full & (dut.level == 0) & (outs == self.depth + 1))
+        return m

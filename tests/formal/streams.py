@@ -1,0 +1,18 @@
+"""The stream law, for proofs."""
+
+from collections.abc import Callable
+
+from amaranth.hdl import Module, Signal, Value
+
+
+def hold(m: Module, port, name: str, rule: Callable) -> None:
+    """What ``port`` offers it goes on offering, unchanged, until it is taken.
+
+    ``rule`` is ``Assume`` where the environment offers and ``Assert`` where the design does.
+    """
+    payload = Value.cast(port.payload)
+    stalled = Signal(name=f"{name}_stalled")
+    offered = Signal(len(payload), name=f"{name}_offered")
+    m.d.sync += [stalled.eq(port.valid & ~port.ready), offered.eq(payload)]
+    with m.If(stalled):
+        m.d.comb += rule(port.valid & (payload == offered))
