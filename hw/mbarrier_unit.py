@@ -85,17 +85,18 @@ class MbarrierUnit(wiring.Component):
 
     Errors. More arrivals than are pending, or bytes to come outside ``-(2**20 - 1)`` to
     ``2**20 - 1``, set ``lock`` and change nothing else; with ``lock`` set every operation but INIT
-    and INVAL is an error and changes nothing. INIT with a count out of range is an error and
-    writes nothing. The error is in the result of a command; a completion has none and is
-    reported at ``fault``. A word that was never initialised looks like any other, so its use is not
-    detected. The low three bits of an address are ignored: alignment is checked where a request is.
+    and INVAL is an error and changes nothing. INIT with a count out of range is an error and writes
+    nothing, and so is an operation that does not exist. The error is in the result of a command; a
+    completion has none and is reported at ``fault``. A word that was never initialised looks like
+    any other, so its use is not detected. The low three bits of an address are ignored: alignment
+    is checked where a request is.
 
     Order: operations take effect one after another in the order of their acceptance. Latency: the
     word is read in the clock of acceptance, written in the next, and the result offered in the one
     after. Throughput: one operation a clock, on any mix of barriers or on one. Arbitration: while
     both ports wait they take turns, so that each waits at most one clock for the other.
-    Back-pressure: commands wait while ``REPORTS`` results are held up, completions (never commands)
-    while ``REPORTS`` faults are; neither holds up the other.
+    Back-pressure: commands wait while ``REPORTS - 1`` results are held up, completions (never
+    commands) while as many faults are; neither holds up the other.
 
     Parameters
     ----------
@@ -221,7 +222,12 @@ class MbarrierUnit(wiring.Component):
                 m.d.comb += after.eq(0)
             with m.Case(BarrierOp.TEST_WAIT_PARITY):
                 m.d.comb += [error.eq(word.lock), write.eq(0)]
-            with m.Default():
+            with m.Case(
+                BarrierOp.ARRIVE,
+                BarrierOp.ARRIVE_EXPECT_TX,
+                BarrierOp.EXPECT_TX,
+                BarrierOp.COMPLETE_TX,
+            ):
                 with m.If(word.lock | (arrived > full) | (tx >= full) | (tx <= -full)):
                     m.d.comb += [error.eq(1), after.lock.eq(1)]
                 with m.Elif((arrived == full) & (tx == 0)):
@@ -232,6 +238,8 @@ class MbarrierUnit(wiring.Component):
                     ]
                 with m.Else():
                     m.d.comb += [after.pending.eq(arrived), after.tx.eq(tx)]
+            with m.Default():
+                m.d.comb += [error.eq(1), write.eq(0)]
 
         waited = (todo.op == BarrierOp.TEST_WAIT_PARITY) & (word.phase != todo.count[0])
         m.d.comb += [

@@ -1,6 +1,6 @@
 """The unit: blocks and the streams between them."""
 
-from amaranth.hdl import Module
+from amaranth.hdl import Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -140,4 +140,29 @@ class Tma(wiring.Component):
             mbarrier_unit.fault.ready.eq(barrier_error.ready),
         ]
         connect(m, errors.o, flipped(self.error))
+
+        # The streams between the blocks under names of their own, for waves.
+        for name, port in {
+            "request_queue__o": request_queue.o,
+            "descriptor_cache__o": descriptor_cache.o,
+            "setup_block__job": setup_block.job,
+            "setup_block__error": setup_block.error,
+            "completion_tracker__o": completion_tracker.o,
+            "request_generator__line": request_generator.line,
+            "request_generator__fill": request_generator.fill,
+            "gnic__o": gnic.o,
+            "response_path__o": response_path.o,
+            "lane_network__written": lane_network.written,
+            "completion_tracker__completion": completion_tracker.completion,
+            "completion_tracker__error": completion_tracker.error,
+            "mbarrier_unit__fault": mbarrier_unit.fault,
+        }.items():
+            expose(m, name, port)
         return m
+
+
+def expose(m: Module, name: str, port) -> None:
+    """Give the parts of a stream names that do not depend on how modules are flattened."""
+    for part in ("valid", "ready", "payload"):
+        value = getattr(port, part)
+        m.d.comb += Signal(value.shape(), name=f"{name}__{part}").eq(value)

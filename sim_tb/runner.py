@@ -37,6 +37,7 @@ from rich.console import Console
 
 from hw.params import PRESETS, TmaParams
 from sim_tb.interface import Interface
+from sim_tb.waves import TRACE_DIRECTORY, hide_anonymous, write_save_file
 
 ROOT = Path(__file__).resolve().parents[1]
 HERE = Path(__file__).resolve().parent
@@ -152,6 +153,8 @@ def build(
     rtl = rtl or generate(params)
     interface = Interface(rtl / "tma.json")
     design = (rtl / "tma.v").read_text()
+    if waves:
+        design = hide_anonymous(design)
     if rewrite is not None:
         design = rewrite(design)
     sources = [HERE / "tb_top.sv", *sorted((HERE / "dpi").iterdir())]
@@ -231,7 +234,8 @@ def run(
     env : mapping, optional
         More environment variables for the tests.
     waves : Path, optional
-        Where to leave a trace.
+        Where to leave a trace, and a save file for GTKWave beside it. By default none, unless
+        the environment names a directory for traces (``sim_tb.waves``).
     quiet : bool
         Off: the simulator's output is printed too.
 
@@ -241,10 +245,12 @@ def run(
         When a test failed, when the simulator ended otherwise than by itself, and when fewer tests
         ran than were asked for. The text ends with one command that repeats the run.
     """
-    simulator = build(params, waves=waves is not None, rtl=rtl, rewrite=rewrite)
     names = [testcase] if isinstance(testcase, str) else list(testcase or [])
     env = dict(env or {})
     label = "-".join([module.rpartition(".")[2], *names, f"seed{seed}"])
+    if waves is None and TRACE_DIRECTORY in os.environ:
+        waves = Path(os.environ[TRACE_DIRECTORY], f"{label}.{'fst' if fst() else 'vcd'}")
+    simulator = build(params, waves=waves is not None, rtl=rtl, rewrite=rewrite)
     key = _digest([module, simulator.directory.name, *sorted(f"{k}={v}" for k, v in env.items())])
     directory = BUILD / "runs" / f"{label}-{key[:6]}"
     directory.mkdir(parents=True, exist_ok=True)
@@ -269,6 +275,8 @@ def run(
             waves=waves is not None,
             log_file=log,
         )
+    if waves is not None and waves.exists():
+        write_save_file(waves, simulator.directory / "tma.v")
     if not quiet:
         print(log.read_text())
     again = command(module, names, params=params, seed=seed, env=env, rtl=rtl)

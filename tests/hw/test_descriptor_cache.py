@@ -181,6 +181,14 @@ def test_holds_as_many_maps_as_it_has_entries():
     assert len(Bench(PARAMS).run(script).fetches) == 4
 
 
+def test_replaces_in_rotation():
+    """Two new maps take two entries: the second does not push out the first."""
+    script = []
+    for number in (1, 2, 3, 4, 5, 6, 5):
+        script += [("request", 64 * number), ("wait", 60)]
+    assert len(Bench(PARAMS).run(script).fetches) == 6
+
+
 def test_look_ahead_overlaps_two_misses():
     latency = 200
     seen = Bench(PARAMS, latency=latency).run([("request", 64), ("request", 128)])
