@@ -10,7 +10,7 @@ PRESET ?= default
 
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help setup sim test regress lint verilog conformance bench waves clean
+.PHONY: help setup sim test regress formal lint verilog conformance bench waves clean
 
 help: ## these lines
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | awk -F '\t' '{ printf "make %-12s %s\n", $$1, $$2 }'
@@ -26,6 +26,9 @@ test: setup ## every test but the long ones
 
 regress: setup ## every test
 	@$(PYTHON) -W error -m pytest
+
+formal: setup ## all proofs
+	@$(PYTHON) -W error -m tests.formal
 
 lint: setup ## ruff, mypy, Verilator's lint of the generated Verilog
 	@$(PYTHON) -m ruff check .

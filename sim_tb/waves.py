@@ -149,27 +149,27 @@ def write_save_file(trace: Path, verilog: Path, top: str = "tma") -> Path:
                 for prefix in prefixes:
                     save.blank(label=prefix if not module else "")
                     for net in leaves(modules[module], prefix):
-                        _trace(save, scope, net, names)
+                        _trace(save, scope, net, names, trace.suffix == ".vcd")
     return path
 
 
-def _trace(save: GTKWSave, scope: str, net: Net, names: Path) -> None:
-    escape = "\\" if re.search(r"\W", net.name) else ""  # as GTKWave names it
+def _trace(save: GTKWSave, scope: str, net: Net, names: Path, vcd: bool) -> None:
+    escape = "\\" if vcd and re.search(r"\W", net.name) else ""  # what GTKWave makes of such names
     suffix = f"[{net.width - 1}:0]" if net.width > 1 else ""
-    name = f"{scope}.{escape}{net.name}{suffix}"
+    path = f"{scope}.{escape}{net.name}{suffix}"
     short = net.name.rpartition("__")[2].removeprefix("payload.").replace(".", "/")
     if not net.members:
-        save.trace(name, alias=short, datafmt="hex")
+        save.trace(path, alias=short, datafmt="hex")
         return
     listing = "".join(f"{value} {name}\n" for value, name in sorted(net.members.items()))
-    path = names / f"{net.name}.txt"
-    path.write_text(listing)
+    file = names / f"{net.name}.txt"
+    file.write_text(listing)
     save.trace(
-        name,
+        path,
         alias=short,
         datafmt="bin",
         color=GTKWColor.yellow,
-        translate_filter_file=str(path.resolve()),
+        translate_filter_file=str(file.resolve()),
     )
 
 
