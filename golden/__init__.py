@@ -1,38 +1,76 @@
 """Golden model of the Tensor Memory Accelerator, in NumPy.
 
 What the unit does, to be read, run and compared with: tensor maps as CUDA's driver encodes them,
-tiled loads, mbarriers. Nothing here knows the RTL.
+every request of the unit, mbarriers and bulk groups. Nothing here knows the RTL.
+
+``definition`` is the literal text to be checked against documents; ``Plan`` and ``execute`` are the
+vectorised model, which agrees with it; ``Cluster`` adds shared memories, barriers and groups.
 """
 
-from golden.errors import Cause, Refusal, TensorMapError
-from golden.load import check, lines_touched, load
-from golden.memory import ArrayMemory, HashedMemory, LayeredMemory, Memory
-from golden.tensor_map import (
+from golden.descriptor import Descriptor
+from golden.enums import (
+    AccessMode,
+    Arch,
     DataType,
-    Descriptor,
     Interleave,
     L2Promotion,
+    MapMode,
     OobFill,
+    ReductionOp,
     Swizzle,
-    TensorMap,
 )
+from golden.errors import ErrorCode, TmaError, TmaWarning
+from golden.memory import ArrayMemory, HashedMemory, LayeredMemory, Memory
+from golden.model import check, execute
+from golden.plan import Plan
+from golden.request import (
+    BulkLoad,
+    BulkPrefetch,
+    BulkReduce,
+    BulkStore,
+    Completion,
+    DsmemCopy,
+    DsmemReduce,
+    Load,
+    Prefetch,
+    Reduce,
+    Request,
+    Store,
+)
+from golden.tensor_map import TensorMap
 
 __all__ = [
+    "AccessMode",
+    "Arch",
     "ArrayMemory",
-    "Cause",
+    "BulkLoad",
+    "BulkPrefetch",
+    "BulkReduce",
+    "BulkStore",
+    "Completion",
     "DataType",
     "Descriptor",
+    "DsmemCopy",
+    "DsmemReduce",
+    "ErrorCode",
     "HashedMemory",
     "Interleave",
     "L2Promotion",
     "LayeredMemory",
+    "Load",
+    "MapMode",
     "Memory",
     "OobFill",
-    "Refusal",
+    "Plan",
+    "Prefetch",
+    "Reduce",
+    "ReductionOp",
+    "Request",
+    "Store",
     "Swizzle",
     "TensorMap",
-    "TensorMapError",
+    "TmaError",
+    "TmaWarning",
     "check",
-    "lines_touched",
-    "load",
+    "execute",
 ]

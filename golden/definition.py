@@ -1,17 +1,39 @@
-"""A tiled load, element by element: slow, and to be compared with the rules line by line.
+"""What every request does, element by element: slow, to be compared with the rules line by line.
 
-The vectorised model is ``golden.load``; both agree. Nothing is checked here: the request must be
-one that the unit accepts.
+The vectorised model, ``golden.model``, agrees with it. Nothing is checked here: the request must be
+one that the unit accepts. Unmarked rules are (silicon).
+
+A *unit* is what dimension 0 counts: an element, or a slice of an interleaved map.
 """
 
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
 from itertools import product
 
 import numpy as np
 
+from golden.descriptor import Descriptor, as_descriptor
+from golden.enums import AccessMode, DataType, Interleave, OobFill, ReductionOp, Swizzle
 from golden.memory import Bytes, Memory
-from golden.tensor_map import DataType, Descriptor, Interleave, OobFill
+from golden.request import (
+    BulkLoad,
+    BulkPrefetch,
+    BulkReduce,
+    BulkStore,
+    Completion,
+    DsmemCopy,
+    DsmemReduce,
+    Load,
+    Prefetch,
+    Reduce,
+    Request,
+    Store,
+    TensorRequest,
+    TensorWalk,
+)
 
-NAN_HALF = 0x7FF7
+# Arithmetic
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -19,20 +41,40 @@ def ceil_div(a: int, b: int) -> int:
     return -(-a // b)
 
 
-def swizzled(address: int, mask: int) -> int:
-    """Where the byte of ``address`` lies: bits 6:4 change by the bits three above (silicon)."""
-    return address ^ (address >> 3 & mask)
+def swizzled(address: int, swizzle: Swizzle) -> int:
+    """Where the byte of ``address`` lies (4 and above: PTX ISA)."""
+
+    def bit(n: int) -> int:
+        return address >> n & 1
+
+    match swizzle:
+        case Swizzle.NONE:
+            return address
+        case Swizzle.SWIZZLE_32B:
+            return address ^ bit(7) << 4
+        case Swizzle.SWIZZLE_64B:
+            return address ^ bit(7) << 4 ^ bit(8) << 5
+        case Swizzle.SWIZZLE_128B:
+            return address ^ bit(7) << 4 ^ bit(8) << 5 ^ bit(9) << 6
+        case Swizzle.SWIZZLE_128B_ATOM_32B:
+            return address ^ bit(7) << 5 ^ bit(8) << 6
+        case Swizzle.SWIZZLE_128B_ATOM_32B_FLIP_8B:
+            return address ^ bit(7) << 5 ^ bit(8) << 6 ^ bit(7) << 3
+        case Swizzle.SWIZZLE_128B_ATOM_64B:
+            return address ^ bit(7) << 6
+        case Swizzle.SWIZZLE_96B:
+            return address ^ bit(7) << 4
 
 
 def round_tf32(word: int) -> int:
-    """Round a binary32 to tf32: nearest even, infinities kept, one NaN (silicon)."""
+    """Round a binary32 to tf32: nearest even, infinities kept, one NaN."""
     if word >> 23 & 0xFF == 0xFF:
         return 0x7FFFE000 if word & 0x7FFFFF else word
     return word + 0xFFF + (word >> 13 & 1) & 0xFFFFE000
 
 
 def converted(data: bytes, data_type: DataType) -> bytes:
-    """An element, or a slice of several, as a load leaves it in shared memory (silicon)."""
+    """A unit as a load leaves it in shared memory."""
     if not data_type.rounds:
         return data
     words = (int.from_bytes(data[i : i + 4], "little") for i in range(0, len(data), 4))
@@ -40,48 +82,455 @@ def converted(data: bytes, data_type: DataType) -> bytes:
 
 
 def fill_bytes(oob_fill: OobFill, count: int) -> bytes:
-    """What an element outside the tensor reads as (silicon)."""
-    if oob_fill is OobFill.NONE:
-        return bytes(count)
-    return (NAN_HALF.to_bytes(2, "little") * count)[:count]
+    """What a unit outside the tensor reads as: zeros, or 0x7FF7 in every 16 bits."""
+    return (b"\xf7\x7f" * count)[:count] if oob_fill else bytes(count)
 
 
-def load(
-    descriptor: Descriptor,
-    gmem: Memory,
-    smem: Bytes,
-    smem_address: int,
-    coords: tuple[int, ...],
-) -> int:
-    """Load the box at ``coords`` to ``smem_address``; return the bytes that ``complete_tx`` counts.
+@dataclass(frozen=True)
+class FloatFormat:
+    """A binary floating-point format."""
 
-    Every rule is (silicon).
-    """
-    d = descriptor
-    rank, data_type = d.rank, d.data_type
-    assert data_type is not None
-    interleaved = d.interleave != Interleave.NONE
-    unit = {0: data_type.itemsize, 1: 16, 2: 32}[d.interleave]
+    bits: int
+    mantissa: int
+
+    @property
+    def infinity(self) -> int:
+        """Its word."""
+        return (1 << (self.bits - 1)) - (1 << self.mantissa)
+
+    @property
+    def bias(self) -> int:
+        """Of the exponent."""
+        return (1 << (self.bits - self.mantissa - 2)) - 1
+
+    def magnitude(self, word: int) -> int:
+        """The word without its sign."""
+        return word & ~(1 << (self.bits - 1))
+
+    def is_nan(self, word: int) -> bool:
+        """Whether it is no number."""
+        return self.magnitude(word) > self.infinity
+
+    def negative(self, word: int) -> bool:
+        """Its sign."""
+        return bool(word >> (self.bits - 1))
+
+    def value(self, word: int) -> Fraction:
+        """The exact value of a finite word."""
+        exponent, mantissa = divmod(self.magnitude(word), 1 << self.mantissa)
+        if exponent:
+            mantissa += 1 << self.mantissa
+        scale = Fraction(2) ** (max(exponent, 1) - self.bias - self.mantissa)
+        return (-mantissa if self.negative(word) else mantissa) * scale
+
+    def rounded(self, value: Fraction) -> int:
+        """The word nearest to ``value``, ties to even; beyond the largest: infinity."""
+        size = abs(value)
+        exponent = 1
+        while size >= Fraction(2) ** (exponent + 1 - self.bias):
+            exponent += 1
+        steps = size / Fraction(2) ** (exponent - self.bias - self.mantissa)
+        # Python rounds to even; a carry goes on into the exponent as it should.
+        word = min(round(steps) + ((exponent - 1) << self.mantissa), self.infinity)
+        return word | (value < 0) << (self.bits - 1)
+
+    def flushed(self, word: int) -> int:
+        """Subnormals become zero of the same sign."""
+        subnormal = self.magnitude(word) < 1 << self.mantissa
+        return word & 1 << (self.bits - 1) if subnormal else word
+
+    def sum(self, a: int, b: int) -> int | None:
+        """The sum, rounded once; None: no number."""
+        if self.is_nan(a) or self.is_nan(b):
+            return None
+        infinite = [word for word in (a, b) if self.magnitude(word) == self.infinity]
+        if infinite:
+            return infinite[0] if len(set(infinite)) == 1 else None
+        if self.magnitude(a) == self.magnitude(b) == 0:
+            return a & b  # -0 only of two of them
+        total = self.value(a) + self.value(b)
+        return self.rounded(total)
+
+
+HALF = FloatFormat(16, 10)
+BRAIN = FloatFormat(16, 7)
+SINGLE = FloatFormat(32, 23)
+DOUBLE = FloatFormat(64, 52)
+
+
+def float_sum(data_type: DataType, m: int, s: int) -> int:
+    """``m + s`` of floating-point words."""
+    if data_type is DataType.FLOAT64:
+        for word in (s, m):
+            if DOUBLE.is_nan(word):
+                return word
+        total = DOUBLE.sum(m, s)
+        return 0xFFF8000000000000 if total is None else total
+    if data_type in (DataType.FLOAT16, DataType.BFLOAT16):
+        total = (HALF if data_type is DataType.FLOAT16 else BRAIN).sum(m, s)
+        return 0x7FFF if total is None else total
+    if data_type.flushes:
+        m, s = SINGLE.flushed(m), SINGLE.flushed(s)
+    total = SINGLE.sum(m, s)
+    if total is None:
+        return 0x7FFFFFFF
+    return SINGLE.flushed(total) if data_type.flushes else total
+
+
+def float_extreme(form: FloatFormat, m: int, s: int, largest: bool) -> int:
+    """The less or the greater of two words: a NaN loses to a number, -0 is below +0."""
+    numbers = [word for word in (m, s) if not form.is_nan(word)]
+    if not numbers:
+        return 0x7FFF
+
+    def order(word: int) -> tuple[bool, int]:
+        negative = form.negative(word)
+        return not negative, -form.magnitude(word) if negative else form.magnitude(word)
+
+    return max(numbers, key=order) if largest else min(numbers, key=order)
+
+
+def combined(op: ReductionOp, data_type: DataType, m: int, s: int) -> int:
+    """Memory's element after the operation; both are words of the type's size."""
+    bits = data_type.bits
+    match op:
+        case ReductionOp.AND:
+            return m & s
+        case ReductionOp.OR:
+            return m | s
+        case ReductionOp.XOR:
+            return m ^ s
+        case ReductionOp.INC:
+            return 0 if m >= s else m + 1
+        case ReductionOp.DEC:
+            return s if m == 0 or m > s else m - 1
+        case ReductionOp.ADD if data_type.is_float:
+            return float_sum(data_type, m, s)
+        case ReductionOp.ADD:
+            return (m + s) % (1 << bits)
+    largest = op is ReductionOp.MAX
+    if data_type.is_float:
+        return float_extreme(HALF if data_type is DataType.FLOAT16 else BRAIN, m, s, largest)
+    signed = data_type in (DataType.INT32, DataType.INT64)
+
+    def number(word: int) -> int:
+        return word - (word >> (bits - 1) << bits) if signed else word
+
+    return max(m, s, key=number) if largest else min(m, s, key=number)
+
+
+# Walks: the positions of the tensor in the order in which shared memory holds them
+
+
+def tile_rows(d: Descriptor, coords: Sequence[int]) -> Iterator[list[list[int]]]:
+    """Rows of a tiled box, each a list of positions, one for each unit."""
+    rank = d.rank
+    interleaved = d.interleave is not Interleave.NONE
     stride = [d.element_strides[i] if interleaved or i > 0 else 1 for i in range(rank)]
     steps = [ceil_div(d.box_dim[i], stride[i]) for i in range(rank)]
     if interleaved:
         steps[rank - 2] = 1
-    bytes_per_step = [unit, *d.global_strides]
-    pitch = d.swizzle.span if d.swizzle.span and not interleaved else steps[0] * unit
-
-    outer = product(*(range(n) for n in reversed(steps[1:])))
-    for row, reversed_steps in enumerate(outer):
+    for outer in product(*(range(n) for n in reversed(steps[1:]))):
+        row = []
         for k0 in range(steps[0]):
-            k = (k0, *reversed(reversed_steps))
-            position = [coords[i] + k[i] * stride[i] for i in range(rank)]
-            inside = all(0 <= position[i] < d.global_dim[i] for i in range(rank))
-            address = d.global_address + sum(position[i] * bytes_per_step[i] for i in range(rank))
-            if inside:
-                addresses = np.arange(unit, dtype=np.uint64) + np.uint64(address % (1 << 64))
-                data = converted(gmem.read(addresses).tobytes(), data_type)
+            k = (k0, *reversed(outer))
+            row.append([coords[i] + k[i] * stride[i] for i in range(rank)])
+        yield row
+
+
+def channels(start: Sequence[int], count: int) -> list[list[int]]:
+    """A row of ``count`` units of dimension 0."""
+    return [[start[0] + e, *start[1:]] for e in range(count)]
+
+
+def im2col_rows(
+    d: Descriptor, coords: Sequence[int], offsets: Sequence[int]
+) -> Iterator[list[list[int]]]:
+    """Rows of im2col, one for each pixel."""
+    rank = d.rank
+    spatial = rank - 2
+    first = 0 if d.interleave else 1
+    position = list(coords)
+    for _ in range(d.pixels_per_column):
+        access = list(position)
+        for j in range(spatial):
+            access[first + j] += offsets[j] if offsets else 0
+        yield [access] if d.interleave else channels(access, d.channels_per_pixel)
+        for j in range(spatial):
+            i = first + j
+            position[i] += d.element_strides[i]
+            if position[i] <= d.global_dim[i] - 1 + d.upper_corner[j]:
+                break
+            position[i] = d.lower_corner[j]
+        else:
+            position[rank - 1] += d.element_strides[rank - 1]
+
+
+def gather4_rows(d: Descriptor, coords: Sequence[int]) -> Iterator[list[list[int]]]:
+    """Four rows of a matrix, each at a coordinate of its own (PTX ISA)."""
+    for row in coords[1:]:
+        yield channels([coords[0], row], d.box_dim[0])
+
+
+def im2col_w_rows(
+    d: Descriptor, coords: Sequence[int], mode: AccessMode, halo: int, offset: int
+) -> Iterator[list[list[int]]]:
+    """Rows of ``im2col::w`` and ``im2col::w::128`` (PTX ISA)."""
+    last = d.rank - 1
+    low, high = d.lower_corner[0] + offset, d.global_dim[1] + d.upper_corner[0] + offset
+
+    def walk() -> Iterator[list[int]]:
+        current = list(coords)
+        current[1] += offset
+        while True:
+            yield list(current)
+            current[1] += d.element_strides[1]
+            if current[1] >= high:
+                current[1] = low
+                current[last] += d.element_strides[last]
+
+    count = 128 + 31 if mode is AccessMode.IM2COL_W_128 else d.pixels_per_column + halo
+    positions = [position for position, _ in zip(walk(), range(count), strict=False)]
+    order = list(range(d.pixels_per_column + halo))
+    if mode is AccessMode.IM2COL_W_128:
+        groups = range(4)
+        order = list(range(128)) + [32 * (g + 1) + h for h in range(halo) for g in groups]
+    for n in order:
+        yield channels(positions[n], d.channels_per_pixel)
+
+
+def request_rows(request: TensorRequest) -> Iterator[list[list[int]]]:
+    """Rows of positions of a request, in the order of shared memory."""
+    d = as_descriptor(request.tensor_map)
+    mode = AccessMode(int(d.mode)) if request.mode is None else request.mode
+    walk = request if isinstance(request, TensorWalk) else TensorWalk(d, ())
+    match mode:
+        case AccessMode.TILE:
+            return tile_rows(d, request.coords)
+        case AccessMode.IM2COL:
+            return im2col_rows(d, request.coords, walk.im2col_offsets)
+        case AccessMode.TILE_GATHER4 | AccessMode.TILE_SCATTER4:
+            return gather4_rows(d, request.coords)
+    return im2col_w_rows(d, request.coords, mode, walk.w_halo, walk.w_offset)
+
+
+# Tensor requests
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A unit's place: bit address in global memory, bit address in shared memory before the
+    swizzle, whether it is inside, and whether all of its row is within the dimensions above 0.
+    """
+
+    gmem: int
+    smem: int
+    inside: bool
+    row_inside: bool
+
+
+def units(request: TensorRequest, smem_address: int) -> Iterator[Unit]:
+    """All units of a request, in the order of shared memory."""
+    d = as_descriptor(request.tensor_map)
+    kind, swizzle = d.data_type, d.swizzle
+    assert kind is not None
+    assert swizzle is not None
+    interleaved = d.interleave is not Interleave.NONE
+    gmem_bits = 128 * int(d.interleave or 0) if interleaved else kind.bits
+    smem_bits = gmem_bits if interleaved else kind.smem_bits
+    step = [gmem_bits, *(8 * stride for stride in d.global_strides)]
+    limit = list(d.global_dim[: d.rank])
+    if isinstance(request, Store) and not interleaved:
+        # Whole pieces: 16 bytes of shared memory.
+        limit[0] = ceil_div(limit[0] * smem_bits, 128) * 128 // smem_bits
+    for r, row in enumerate(request_rows(request)):
+        span = None if interleaved else swizzle.span
+        pitch = 8 * span if span else len(row) * smem_bits
+        for k, position in enumerate(row):
+            in_dim = [0 <= position[i] < limit[i] for i in range(d.rank)]
+            yield Unit(
+                8 * d.global_address + sum(p * s for p, s in zip(position, step, strict=False)),
+                8 * smem_address + r * pitch + k * smem_bits,
+                all(in_dim),
+                all(in_dim[1:]),
+            )
+
+
+def read_bits(gmem: Memory, address: int, count: int) -> int:
+    """``count`` bits of global memory from bit ``address`` on."""
+    first, last = address // 8, (address + count - 1) // 8
+    addresses = [byte % (1 << 64) for byte in range(first, last + 1)]
+    data = gmem.read(np.array(addresses, np.uint64)).tobytes()
+    return int.from_bytes(data, "little") >> address % 8 & ((1 << count) - 1)
+
+
+def write_bits(gmem: Memory, address: int, count: int, value: int) -> None:
+    """Put ``count`` bits of ``value`` at bit ``address`` of global memory."""
+    first, last = address // 8, (address + count - 1) // 8
+    addresses = np.array([byte % (1 << 64) for byte in range(first, last + 1)], np.uint64)
+    mask = ((1 << count) - 1) << address % 8
+    old = int.from_bytes(gmem.read(addresses).tobytes(), "little")
+    new = old & ~mask | value << address % 8
+    data = new.to_bytes(len(addresses), "little")
+    gmem.write(addresses, np.frombuffer(data, np.uint8))
+
+
+def unit_bits(d: Descriptor) -> int:
+    """Bits of global memory of a unit."""
+    assert d.data_type is not None
+    return 128 * int(d.interleave) if d.interleave else d.data_type.bits
+
+
+def load(request: Load, gmem: Memory, smem: Bytes) -> int:
+    """Load a box; return the bytes that ``complete_tx`` counts.
+
+    Elements of packed types lie side by side from the start of each 16 bytes of shared memory; what
+    is left of the 16 keeps what it was (choice).
+    """
+    d = as_descriptor(request.tensor_map)
+    kind, swizzle, bits = d.data_type, d.swizzle, unit_bits(d)
+    assert kind is not None
+    assert swizzle is not None
+    total = 0
+    for unit in units(request, request.smem_address):
+        if bits % 8 == 0:
+            value = read_bits(gmem, unit.gmem, bits) if unit.inside else 0
+            data = converted(value.to_bytes(bits // 8, "little"), kind)
+            if not unit.inside:
+                data = fill_bytes(d.oob_fill, bits // 8)
+            for b, byte in enumerate(data):
+                smem[swizzled(unit.smem // 8 + b, swizzle)] = byte
+        else:
+            value = read_bits(gmem, unit.gmem, bits) if unit.inside else 0
+            piece, rest = divmod(unit.smem, 128)
+            place = 128 * piece + rest // kind.smem_bits * bits
+            for b in range(bits):
+                byte, bit = swizzled((place + b) // 8, swizzle), (place + b) % 8
+                smem[byte] = int(smem[byte]) & ~(1 << bit) | (value >> b & 1) << bit
+        total += bits
+    return total // 8
+
+
+def store(request: Store, gmem: Memory, smem: Bytes) -> None:
+    """Store or reduce a box; what is outside is left as it is."""
+    d = as_descriptor(request.tensor_map)
+    kind, swizzle, bits = d.data_type, d.swizzle, unit_bits(d)
+    assert kind is not None
+    assert swizzle is not None
+    for unit in units(request, request.smem_address):
+        if not unit.row_inside and request.mode is AccessMode.IM2COL_W:
+            return  # stops at the first pixel outside (PTX ISA)
+        if not unit.inside:
+            continue
+        first = unit.smem // 8
+        count = max(bits // 8, 1)
+        data = bytes(smem[swizzled(first + b, swizzle)] for b in range(count))
+        value = int.from_bytes(data, "little") >> unit.smem % 8 & ((1 << bits) - 1)
+        if isinstance(request, Reduce):
+            # A slice of an interleaved map holds several elements.
+            for at in range(0, bits, kind.bits):
+                mask = (1 << kind.bits) - 1
+                old = read_bits(gmem, unit.gmem + at, kind.bits)
+                new = combined(request.op, kind, old, value >> at & mask)
+                write_bits(gmem, unit.gmem + at, kind.bits, new)
+        else:
+            write_bits(gmem, unit.gmem, bits, value)
+
+
+# Bulk requests
+
+
+def bulk_reduce(
+    op: ReductionOp,
+    data_type: DataType,
+    size: int,
+    read: Callable[[int], int],
+    write: Callable[[int, int], None],
+    source: Bytes,
+) -> None:
+    """Reduce ``size`` bytes of ``source``; ``read`` and ``write`` take offsets in bytes."""
+    item = data_type.itemsize
+    for at in range(0, size, item):
+        value = int.from_bytes(source[at : at + item].tobytes(), "little")
+        write(at, combined(op, data_type, read(at), value))
+
+
+def receivers(request: Load | BulkLoad, cta: int) -> list[tuple[int, int]]:
+    """Pairs of a CTA that gets the bytes and the one whose barrier counts them."""
+    if request.cta_mask is None:
+        dst = cta if request.dst_cta is None else request.dst_cta
+        return [(dst, dst if request.mbarrier_cta is None else request.mbarrier_cta)]
+    ranks = [rank for rank in range(16) if request.cta_mask >> rank & 1]
+    if isinstance(request, Load) and request.cta_group == 2:
+        holder = cta if request.mbarrier_cta is None else request.mbarrier_cta
+        return [(rank, rank - rank % 2 + holder % 2) for rank in ranks]
+    return [(rank, rank) for rank in ranks]
+
+
+def execute(
+    request: Request, gmem: Memory, smem: Sequence[Bytes], *, cta: int = 0
+) -> list[Completion]:
+    """Carry out a request, as ``golden.model.execute`` does.
+
+    Multicast is silicon for tiles; CTA pairs, DSMEM, masks and ignored bytes are of the PTX ISA.
+    """
+    match request:
+        case Prefetch() | BulkPrefetch():
+            return []
+        case Load():
+            counts = [load(request, gmem, smem[dst]) for dst, _ in receivers(request, cta)]
+        case Store():
+            store(request, gmem, smem[cta])
+            return []
+        case BulkLoad():
+            counts = []
+            for dst, _ in receivers(request, cta):
+                for b in range(request.ignore_first, request.size - request.ignore_last):
+                    value = read_bits(gmem, 8 * (request.gmem_address + b), 8)
+                    smem[dst][request.smem_address + b] = value
+                counts.append(request.size)
+        case DsmemCopy():
+            source = smem[cta][request.smem_address :]
+            target = smem[request.dst_cta][request.dst_address :]
+            if isinstance(request, DsmemReduce):
+                item = request.data_type.itemsize
+
+                def read_smem(at: int) -> int:
+                    return int.from_bytes(target[at : at + item].tobytes(), "little")
+
+                def write_smem(at: int, value: int) -> None:
+                    data = value.to_bytes(item, "little")
+                    target[at : at + item] = np.frombuffer(data, np.uint8)
+
+                bulk_reduce(
+                    *(request.op, request.data_type, request.size), read_smem, write_smem, source
+                )
             else:
-                data = fill_bytes(d.oob_fill, unit)
-            for b in range(unit):
-                target = smem_address + row * pitch + k0 * unit + b
-                smem[swizzled(target, d.swizzle.mask)] = data[b]
-    return unit * int(np.prod(steps))
+                for b in range(request.size):
+                    target[b] = source[b]
+            return [Completion(request.dst_cta, request.mbarrier, request.size)]
+        case BulkStore():
+            for b in range(request.size):
+                if request.byte_mask >> b % 16 & 1:
+                    value = int(smem[cta][request.smem_address + b])
+                    write_bits(gmem, 8 * (request.gmem_address + b), 8, value)
+            return []
+        case BulkReduce():
+            bits, base = request.data_type.bits, request.gmem_address
+
+            def read_gmem(at: int) -> int:
+                return read_bits(gmem, 8 * (base + at), bits)
+
+            def write_gmem(at: int, value: int) -> None:
+                write_bits(gmem, 8 * (base + at), bits, value)
+
+            source = smem[cta][request.smem_address :]
+            bulk_reduce(
+                *(request.op, request.data_type, request.size), read_gmem, write_gmem, source
+            )
+            return []
+    barriers = [holder for _, holder in receivers(request, cta)]
+    return [
+        Completion(holder, request.mbarrier, count)
+        for holder, count in zip(barriers, counts, strict=True)
+    ]

@@ -6,7 +6,7 @@ The layout of the 64 bits is that of the compiler's init sequence for sm_90a whe
 
 from dataclasses import dataclass, replace
 
-from golden.errors import Cause, Refusal
+from golden.errors import ErrorCode, TmaError
 
 MAX_COUNT = (1 << 20) - 1
 """Most arrivals of a phase, and most bytes that may be outstanding either way (PTX ISA)."""
@@ -53,46 +53,62 @@ class Barrier:
         return self
 
 
-class BarrierFault(Refusal):
-    """An operation that a barrier cannot take.
+def words(word: int) -> tuple[int, int]:
+    """The low and the high 32 bits, as two registers hold them.
 
-    ``cause`` is MBAR_FAULT.
-
-    Attributes
-    ----------
-    word : int
-        The barrier afterwards: locked, and otherwise as it was.
+    Examples
+    --------
+    >>> [hex(half) for half in words(init(1))]
+    ['0x1ffffe', '0x7ffff800']
     """
-
-    def __init__(self, word: int, message: str) -> None:
-        super().__init__(Cause.MBAR_FAULT, 0, word, message)
-        self.word = word
+    return word & 0xFFFFFFFF, word >> 32
 
 
 def init(count: int) -> int:
-    """A fresh barrier that expects ``count`` arrivals, 1 to 2**20 - 1."""
+    """A fresh barrier that expects ``count`` arrivals, 1 to 2**20 - 1.
+
+    Raises
+    ------
+    TmaError
+        MBAR_FAULT, if it cannot expect so many.
+    """
     if not 1 <= count <= MAX_COUNT:
-        raise ValueError(f"count = {count}: must be from 1 to {MAX_COUNT}")
+        limit = f"must be from 1 to {MAX_COUNT}"
+        raise TmaError(ErrorCode.MBAR_FAULT, "count", count, limit)
     return Barrier(phase=0, pending=count, expected=count).encode()
+
+
+def inval() -> int:
+    """What an invalidated barrier leaves in memory: here zero; programs may not rely on it."""
+    return 0
+
+
+def _fault(barrier: Barrier, parameter: str, value: int, limit: str) -> TmaError:
+    """A fault locks the barrier and changes nothing else; its value is the word afterwards."""
+    locked = replace(barrier, lock=1).encode()
+    return TmaError(ErrorCode.MBAR_FAULT, parameter, locked, limit, shown=str(value))
 
 
 def _unlocked(word: int) -> Barrier:
     barrier = Barrier.decode(word)
     if barrier.lock:
-        raise BarrierFault(word, "the barrier is locked by an earlier fault")
+        raise _fault(barrier, "lock", 1, "must be 0: an earlier fault has locked the barrier")
     return barrier
 
 
 def _update(word: int, *, arrivals: int = 0, tx: int = 0, drops: int = 0) -> int:
     barrier = _unlocked(word)
     tx_count = barrier.tx_count + tx
-    locked = replace(barrier, lock=1).encode()
-    if arrivals > barrier.pending:
-        raise BarrierFault(locked, f"{arrivals} arrivals: {barrier.pending} are pending")
-    if drops > barrier.expected:
-        raise BarrierFault(locked, f"{drops} drops: {barrier.expected} are expected")
+    for name, value, most in (
+        ("arrivals", arrivals, barrier.pending),
+        ("drops", drops, barrier.expected),
+    ):
+        if not 0 <= value <= most:
+            limit = f"must be from 0 to {most}: {most} are left"
+            raise _fault(barrier, name, value, limit)
     if abs(tx_count) > MAX_COUNT:
-        raise BarrierFault(locked, f"tx-count {tx_count}: must be within {MAX_COUNT} of 0")
+        limit = f"must be from {-MAX_COUNT} to {MAX_COUNT}"
+        raise _fault(barrier, "tx-count", tx_count, limit)
     after = replace(
         barrier,
         pending=barrier.pending - arrivals,
@@ -103,18 +119,43 @@ def _update(word: int, *, arrivals: int = 0, tx: int = 0, drops: int = 0) -> int
 
 
 def arrive(word: int, count: int = 1) -> int:
-    """``count`` arrivals, then the check (PTX ISA)."""
+    """``count`` arrivals, then the check (PTX ISA).
+
+    The state that the instruction returns is ``word``, the barrier before.
+
+    Parameters
+    ----------
+    word : int
+        The barrier: 64 bits.
+    count : int
+        Arrivals, as many as are pending at most.
+
+    Returns
+    -------
+    int
+        The barrier afterwards.
+
+    Raises
+    ------
+    TmaError
+        MBAR_FAULT; its ``value`` is the barrier afterwards, locked (report).
+    """
     return _update(word, arrivals=count)
 
 
-def arrive_drop(word: int, count: int = 1) -> int:
-    """``count`` arrivals that later phases do not expect, then the check (PTX ISA)."""
-    return _update(word, arrivals=count, drops=count)
+def arrive_no_complete(word: int, count: int = 1) -> int:
+    """``count`` arrivals that do not complete the phase.
 
-
-def expect_tx(word: int, tx_bytes: int) -> int:
-    """``tx_bytes`` more to come, then the check."""
-    return _update(word, tx=tx_bytes)
+    Raises
+    ------
+    TmaError
+        MBAR_FAULT if they would, which the PTX ISA leaves undefined (choice), or as `arrive`.
+    """
+    after = arrive(word, count)
+    if Barrier.decode(after).phase != Barrier.decode(word).phase:
+        limit = "must leave the phase incomplete"
+        raise _fault(Barrier.decode(word), "arrivals", count, limit)
+    return after
 
 
 def arrive_expect_tx(word: int, tx_bytes: int) -> int:
@@ -122,18 +163,46 @@ def arrive_expect_tx(word: int, tx_bytes: int) -> int:
     return _update(word, arrivals=1, tx=tx_bytes)
 
 
+def arrive_drop(word: int, count: int = 1) -> int:
+    """``count`` arrivals that later phases do not expect, then the check (PTX ISA)."""
+    return _update(word, arrivals=count, drops=count)
+
+
+def arrive_drop_expect_tx(word: int, tx_bytes: int) -> int:
+    """``tx_bytes`` more to come and one dropped arrival, then the check (PTX ISA)."""
+    return _update(word, arrivals=1, drops=1, tx=tx_bytes)
+
+
+def arrive_drop_no_complete(word: int, count: int = 1) -> int:
+    """``count`` dropped arrivals that do not complete the phase.
+
+    Raises
+    ------
+    TmaError
+        MBAR_FAULT, as `arrive_no_complete`.
+    """
+    after = arrive_drop(word, count)
+    if Barrier.decode(after).phase != Barrier.decode(word).phase:
+        limit = "must leave the phase incomplete"
+        raise _fault(Barrier.decode(word), "arrivals", count, limit)
+    return after
+
+
+def expect_tx(word: int, tx_bytes: int) -> int:
+    """``tx_bytes`` more to come, then the check (that there is one: choice)."""
+    return _update(word, tx=tx_bytes)
+
+
 def complete_tx(word: int, tx_bytes: int) -> int:
     """``tx_bytes`` came, then the check; before they were expected, too (PTX ISA)."""
     return _update(word, tx=-tx_bytes)
 
 
-def inval() -> int:
-    """What an invalidated barrier leaves in memory: here zero; programs may not rely on it."""
-    return 0
-
-
 def test_wait(word: int, state: int) -> bool:
-    """Whether the phase of ``state``, a word of this or the preceding phase, is complete."""
+    """Whether the phase of ``state``, a word of this or the preceding phase, is complete.
+
+    ``try_wait`` answers the same; in hardware it may wait for a while first.
+    """
     return test_wait_parity(word, Barrier.decode(state).phase)
 
 

@@ -1,15 +1,19 @@
-"""Global memory, as the golden model reads it."""
+"""Global memory, as the golden model reads and writes it."""
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from golden.errors import Cause, Refusal
+from golden.enums import PIECE
+from golden.errors import ErrorCode, TmaError
 
 Bytes = NDArray[np.uint8]
 Addresses = NDArray[np.uint64]
+Pieces = NDArray[np.void]
+
+PIECE_DTYPE = np.dtype(f"V{PIECE}")
 
 
 class Memory(Protocol):
@@ -17,6 +21,10 @@ class Memory(Protocol):
 
     def read(self, addresses: Addresses) -> Bytes:
         """Return the bytes at ``addresses``, in their shape."""
+        ...
+
+    def write(self, addresses: Addresses, data: Bytes) -> None:
+        """Put ``data`` at ``addresses``, of the same shape; of equal addresses the last counts."""
         ...
 
 
@@ -32,11 +40,25 @@ def hashed(addresses: Addresses) -> Bytes:
 
 
 class HashedMemory:
-    """Every byte is a function of its address: memory that need not be stored."""
+    """Every byte is a function of its address: memory that need not be stored, and only read."""
 
     def read(self, addresses: Addresses) -> Bytes:
         """Return the bytes at ``addresses``, in their shape."""
         return hashed(addresses)
+
+    def write(self, addresses: Addresses, data: Bytes) -> None:
+        """Refuse.
+
+        Raises
+        ------
+        TmaError
+            GMEM_FAULT.
+        """
+        del data
+        if addresses.size:
+            bad = int(addresses.min())
+            limit = "must be writable memory"
+            raise TmaError(ErrorCode.GMEM_FAULT, "address", bad, limit, shown=hex(bad))
 
 
 class ArrayMemory:
@@ -48,6 +70,13 @@ class ArrayMemory:
         C-contiguous; shared, not copied.
     base : int
         Address of its first byte.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> memory = ArrayMemory(np.arange(64, dtype=np.uint8), base=0x100)
+    >>> memory.read(np.array([0x102, 0x13F], np.uint64)).tolist()
+    [2, 63]
     """
 
     def __init__(self, array: NDArray[np.generic], base: int = 0) -> None:
@@ -55,6 +84,26 @@ class ArrayMemory:
             raise ValueError("the array must be C-contiguous: it is shared, not copied")
         self.base = base
         self.bytes: Bytes = array.reshape(-1).view(np.uint8)
+        whole = self.bytes.size // PIECE * PIECE if base % PIECE == 0 else 0
+        self.pieces: Pieces = self.bytes[:whole].view(PIECE_DTYPE)
+
+    @classmethod
+    def of(cls, array: NDArray[Any]) -> "ArrayMemory":
+        """The memory of an array of any strides, at its own address, as ``TensorMap.from_array``.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> array = np.arange(64, dtype=np.uint8).reshape(4, 16)
+        >>> memory = ArrayMemory.of(array[::2])
+        >>> memory.read(np.array([memory.base + 32], np.uint64)).tolist()
+        [32]
+        """
+        low, high = np.lib.array_utils.byte_bounds(array)
+        # One byte at the lowest address, then as many as the array spans.
+        lowest = tuple(slice(-1, None) if stride < 0 else slice(0, 1) for stride in array.strides)
+        first = array[lowest].view(np.uint8).reshape(-1)
+        return cls(np.lib.stride_tricks.as_strided(first, (high - low,), (1,)), low)
 
     def holds(self, addresses: Addresses) -> NDArray[np.bool_]:
         """Which of ``addresses`` are in the array, in their shape."""
@@ -62,20 +111,33 @@ class ArrayMemory:
         inside: NDArray[np.bool_] = addresses - np.uint64(self.base) < np.uint64(self.bytes.size)
         return inside
 
+    def _offsets(self, addresses: Addresses, what: str) -> NDArray[np.int64]:
+        outside = addresses[~self.holds(addresses)]
+        if outside.size:
+            bad, end = int(outside.min()), self.base + self.bytes.size
+            limit = f"must be from {self.base:#x} to {end - 1:#x}, where memory is"
+            raise TmaError(ErrorCode.GMEM_FAULT, what, bad, limit, shown=hex(bad))
+        return (addresses - np.uint64(self.base)).astype(np.int64)
+
     def read(self, addresses: Addresses) -> Bytes:
         """Return the bytes at ``addresses``, in their shape.
 
         Raises
         ------
-        Refusal
+        TmaError
             GMEM_FAULT, with the lowest address that is outside the array.
         """
-        outside = addresses[~self.holds(addresses)]
-        if outside.size:
-            bad, end = int(outside.min()), self.base + self.bytes.size
-            message = f"read of {bad:#x}: memory is {self.base:#x} to {end:#x} (PTX ISA)"
-            raise Refusal(Cause.GMEM_FAULT, 0, bad, message)
-        return np.take(self.bytes, (addresses - np.uint64(self.base)).astype(np.int64))
+        return np.take(self.bytes, self._offsets(addresses, "address of a read"))
+
+    def write(self, addresses: Addresses, data: Bytes) -> None:
+        """Put ``data`` at ``addresses``; nothing is written if one of them is outside.
+
+        Raises
+        ------
+        TmaError
+            GMEM_FAULT, with the lowest address that is outside the array.
+        """
+        self.bytes[self._offsets(addresses, "address of a write")] = data
 
 
 class LayeredMemory:
@@ -103,3 +165,13 @@ class LayeredMemory:
         if missing.any():
             data[missing] = self.below.read(addresses[missing])
         return data
+
+    def write(self, addresses: Addresses, data: Bytes) -> None:
+        """Put ``data`` at ``addresses``, each in the layer that is seen there."""
+        missing = np.ones(addresses.shape, np.bool_)
+        for layer in reversed(self.layers):
+            here = missing & layer.holds(addresses)
+            layer.write(addresses[here], data[here])
+            missing &= ~here
+        if missing.any():
+            self.below.write(addresses[missing], data[missing])

@@ -4,273 +4,73 @@ Arrays are innermost dimension first; strides are in bytes. Everything here agre
 driver did on silicon, also where its documentation says otherwise.
 """
 
-import enum
 import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import ml_dtypes
-import numpy as np
-
-from golden.errors import TensorMapError
-
-EnumT = TypeVar("EnumT", bound=enum.IntEnum)
-
-MAX_RANK = 5
-MAP_BYTES = 128
-WORDS = MAP_BYTES // 4
-
-SMEM_LIMIT = 233472
-"""Bytes of the largest tiled box: 228 KiB (silicon)."""
-
-
-class Interleave(enum.IntEnum):
-    """``CUtensorMapInterleave``."""
-
-    NONE = 0
-    INTERLEAVE_16B = 1
-    INTERLEAVE_32B = 2
-
-
-class Swizzle(enum.IntEnum):
-    """``CUtensorMapSwizzle``, as far as Hopper has it."""
-
-    NONE = 0
-    SWIZZLE_32B = 1
-    SWIZZLE_64B = 2
-    SWIZZLE_128B = 3
-
-    @property
-    def span(self) -> int | None:
-        """Bytes from a row of shared memory to the next; None: rows are packed."""
-        return 16 << self if self else None
-
-    @property
-    def mask(self) -> int:
-        """Address bits 6:4 that change, by the bits three above them."""
-        return ((1 << self) - 1) << 4
-
-
-class L2Promotion(enum.IntEnum):
-    """``CUtensorMapL2promotion``: a hint."""
-
-    NONE = 0
-    L2_64B = 1
-    L2_128B = 2
-    L2_256B = 3
-
-
-class OobFill(enum.IntEnum):
-    """``CUtensorMapFloatOOBfill``."""
-
-    NONE = 0
-    NAN_REQUEST_ZERO_FMA = 1
-
-
-class Mode(enum.IntEnum):
-    """How the box is given."""
-
-    TILE = 0
-    IM2COL = 1
-
-
-class DataType(enum.IntEnum):
-    """``CUtensorMapDataType``: the types that Hopper has."""
-
-    UINT8 = 0
-    UINT16 = 1
-    UINT32 = 2
-    INT32 = 3
-    UINT64 = 4
-    INT64 = 5
-    FLOAT16 = 6
-    FLOAT32 = 7
-    FLOAT64 = 8
-    BFLOAT16 = 9
-    FLOAT32_FTZ = 10
-    TFLOAT32 = 11
-    TFLOAT32_FTZ = 12
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes of an element."""
-        return int(self.dtype.itemsize)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The NumPy type of an element in memory."""
-        return _DTYPES[self]
-
-    @property
-    def format(self) -> int:
-        """Code in word w2 of a tensor map."""
-        return _FORMATS[self]
-
-    @property
-    def rounds(self) -> bool:
-        """Loads round float32 to tf32."""
-        return self in (DataType.TFLOAT32, DataType.TFLOAT32_FTZ)
-
-    @property
-    def is_float(self) -> bool:
-        """NaN fill is allowed."""
-        return self >= DataType.FLOAT16
-
-
-_DTYPES: tuple[np.dtype[Any], ...] = tuple(
-    np.dtype(item)
-    for item in (
-        *(np.uint8, np.uint16, np.uint32, np.int32, np.uint64, np.int64),
-        *(np.float16, np.float32, np.float64, ml_dtypes.bfloat16),
-        *(np.float32, np.float32, np.float32),
-    )
+from golden.descriptor import CORNER_BITS, WORDS, Descriptor
+from golden.enums import (
+    MAX_RANK,
+    SMEM_BYTES,
+    Arch,
+    DataType,
+    Interleave,
+    L2Promotion,
+    MapMode,
+    Named,
+    OobFill,
+    Swizzle,
 )
-_FORMATS = (0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 8, 7, 8)
-_TYPES = {(item.format, item.rounds): item for item in DataType}
-_CORNER_BITS = {3: 16, 4: 8, 5: 5}
+from golden.errors import ErrorCode, TmaError
+from golden.map_rules import check_map, require
+
+EnumT = TypeVar("EnumT", bound=Named)
+
 _SPAN_WORDS = (0x10, 0x100, 0x200, 0x400)
 
 
-@dataclass(frozen=True)
-class Descriptor:
-    """The fields of a tensor map as they stand in its words w0 to w15: anything 512 bits can say.
-
-    ``global_strides``, ``global_dim``, ``box_dim`` and ``element_strides`` always have their full
-    length of 4 or 5. For im2col ``box_dim[0]`` is the channels per pixel.
-    """
-
-    words: tuple[int, ...]
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> "Descriptor":
-        """Take words w0 to w15 of ``data``, 64 bytes or more."""
-        if len(data) < 64:
-            raise ValueError(f"{len(data)} bytes: a tensor map has 64 that count")
-        return cls(struct.unpack_from("<16I", data))
-
-    def _bits(self, word: int, low: int, count: int) -> int:
-        return self.words[word] >> low & ((1 << count) - 1)
-
-    @property
-    def global_address(self) -> int:
-        """Byte address of the tensor."""
-        return self.words[0] | self.words[1] << 32
-
-    @property
-    def mode(self) -> Mode:
-        """Tile or im2col."""
-        return Mode(self._bits(2, 0, 1))
-
-    @property
-    def version(self) -> int:
-        """0 in every map of the driver; the unit ignores it."""
-        return self._bits(2, 1, 3)
-
-    @property
-    def rank(self) -> int:
-        """1 to 8; above 5 is refused."""
-        return self._bits(2, 4, 3) + 1
-
-    @property
-    def format(self) -> int:
-        """0 to 15; above 10 is refused."""
-        return self._bits(2, 7, 4)
-
-    @property
-    def data_type(self) -> DataType | None:
-        """None for a format that does not exist. The tf32 bit counts for binary32 formats only."""
-        rounds = bool(self._bits(2, 16, 1)) and self.format in (7, 8)
-        return _TYPES.get((self.format, rounds))
-
-    @property
-    def interleave(self) -> int:
-        """``Interleave``, or 3, which is refused."""
-        return self._bits(2, 11, 2)
-
-    @property
-    def swizzle(self) -> Swizzle:
-        """Of shared memory."""
-        return Swizzle(self._bits(2, 13, 2))
-
-    @property
-    def oob_fill(self) -> OobFill:
-        """What elements outside read as."""
-        return OobFill(self._bits(2, 15, 1))
-
-    @property
-    def l2_promotion(self) -> L2Promotion:
-        """A hint."""
-        return L2Promotion(self._bits(2, 17, 2))
-
-    @property
-    def swizzle_atom(self) -> int:
-        """0 on Hopper."""
-        return self._bits(2, 19, 2)
-
-    @property
-    def global_strides(self) -> tuple[int, ...]:
-        """Of dimensions 1 to 4, in bytes."""
-        return tuple((self.words[3 + i] | self._bits(7, 4 * i, 4) << 32) << 4 for i in range(4))
-
-    @property
-    def global_dim(self) -> tuple[int, ...]:
-        """Extents of dimensions 0 to 4."""
-        return tuple(self.words[8 + i] + 1 for i in range(MAX_RANK))
-
-    @property
-    def element_strides(self) -> tuple[int, ...]:
-        """Of dimensions 0 to 4."""
-        return tuple(self._bits(13, 3 * i, 3) + 1 for i in range(MAX_RANK))
-
-    @property
-    def box_dim(self) -> tuple[int, ...]:
-        """Of a tiled map."""
-        return (self._bits(13, 24, 8) + 1, *(self._bits(14, 8 * i, 8) + 1 for i in range(4)))
-
-    @property
-    def channels_per_pixel(self) -> int:
-        """Of an im2col map."""
-        return self._bits(13, 24, 8) + 1
-
-    @property
-    def pixels_per_column(self) -> int:
-        """Of an im2col map."""
-        return self._bits(15, 0, 10) + 1
-
-    def _corner(self, base: int) -> tuple[int, ...]:
-        bits = _CORNER_BITS[self.rank]
-        raw = (self._bits(14, base + bits * j, bits) for j in range(self.rank - 2))
-        return tuple(value - (value >> (bits - 1) << bits) for value in raw)
-
-    @property
-    def lower_corner(self) -> tuple[int, ...]:
-        """W first; im2col of rank 3 to 5 only."""
-        return self._corner(0)
-
-    @property
-    def upper_corner(self) -> tuple[int, ...]:
-        """W first; im2col of rank 3 to 5 only."""
-        return self._corner(16)
+def _member(kind: type[EnumT], code: ErrorCode, value: int | str) -> EnumT:
+    try:
+        return kind.member(value)
+    except ValueError:
+        parameter = code.name.lower()
+        last = int(max(kind))
+        limit = f"must be from 0 to {last}, or one of {', '.join(item.name for item in kind)}"
+        number = value if isinstance(value, int) else 0
+        raise TmaError(code, parameter, number, limit, shown=str(value)) from None
 
 
-def _check(holds: bool, parameter: str, value: object, rule: str) -> None:
-    if not holds:
-        raise TensorMapError(parameter, value, rule)
-
-
-def _enumeration(kind: type[EnumT], parameter: str, value: int) -> EnumT:
-    numbers = [int(item) for item in kind]
-    _check(value in numbers, parameter, value, f"must be from 0 to {max(numbers)}")
-    return kind(value)
+def _integers(name: str, values: Sequence[int], length: int) -> tuple[int, ...]:
+    limit = f"must be {length}"
+    require(len(values) == length, ErrorCode.LENGTH, f"len({name})", len(values), limit)
+    return tuple(int(value) for value in values)
 
 
 @dataclass(frozen=True)
 class TensorMap:
-    """A tensor map that the driver's encoder accepts; make it with ``tiled`` or ``im2col``.
+    """A tensor map that the driver's encoder accepts; see ``tiled``, ``im2col``, ``from_array``.
 
-    Tuples have ``rank`` entries, ``global_strides`` one less, corners two less (W first).
+    Tuples have ``rank`` entries, ``global_strides`` one less, corners two less (W first). Equal
+    maps have equal bytes, and ``TensorMap.decode(map.encode()) == map``.
+
+    Examples
+    --------
+    >>> tensor_map = TensorMap.tiled("f16", 0x7F0000000000, (16, 16), (32,), (16, 8))
+    >>> hex(Descriptor.from_bytes(tensor_map.encode()).words[2])
+    '0x310'
+    >>> print(tensor_map)
+    rank-2 tiled map of FLOAT16
+      global_address   0x7f0000000000
+      global_dim       (16, 16)  elements, innermost first
+      global_strides   (32)  bytes
+      box_dim          (16, 8)  = 256 bytes of shared memory
+      element_strides  (1, 1)
+      interleave       NONE
+      swizzle          NONE
+      l2_promotion     NONE
+      oob_fill         NONE
     """
 
     data_type: DataType
@@ -282,12 +82,13 @@ class TensorMap:
     swizzle: Swizzle = Swizzle.NONE
     l2_promotion: L2Promotion = L2Promotion.NONE
     oob_fill: OobFill = OobFill.NONE
-    mode: Mode = Mode.TILE
+    mode: MapMode = MapMode.TILE
     box_dim: tuple[int, ...] = ()
     lower_corner: tuple[int, ...] = ()
     upper_corner: tuple[int, ...] = ()
     channels_per_pixel: int = 0
     pixels_per_column: int = 0
+    wide: bool = False
 
     @property
     def rank(self) -> int:
@@ -297,24 +98,25 @@ class TensorMap:
     @classmethod
     def tiled(
         cls,
-        data_type: int,
+        data_type: DataType | int | str,
         global_address: int,
         global_dim: Sequence[int],
         global_strides: Sequence[int],
         box_dim: Sequence[int],
         element_strides: Sequence[int] | None = None,
         *,
-        interleave: int = Interleave.NONE,
-        swizzle: int = Swizzle.NONE,
-        l2_promotion: int = L2Promotion.NONE,
-        oob_fill: int = OobFill.NONE,
+        interleave: Interleave | int | str = Interleave.NONE,
+        swizzle: Swizzle | int | str = Swizzle.NONE,
+        l2_promotion: L2Promotion | int | str = L2Promotion.NONE,
+        oob_fill: OobFill | int | str = OobFill.NONE,
+        arch: Arch = Arch.SM_90A,
     ) -> "TensorMap":
         """Check as ``cuTensorMapEncodeTiled`` does (silicon).
 
         Parameters
         ----------
         data_type : DataType
-            One of Hopper's.
+            Or its number or name, as for all enumerations: ``"bf16"``.
         global_address : int
             Byte address of the tensor, a multiple of 16 (32 with 32-byte interleave).
         global_dim : sequence of 1 to 5
@@ -333,35 +135,39 @@ class TensorMap:
             A hint.
         oob_fill : OobFill
             NaN with float types only.
+        arch : Arch
+            ``SM_100A`` adds sub-byte types and swizzles (PTX ISA).
 
         Raises
         ------
-        TensorMapError
+        TmaError
             Where the driver answers with an invalid value.
         """
         tensor_map = cls._common(
-            Mode.TILE, data_type, global_address, global_dim, global_strides, element_strides,
-            interleave, swizzle, l2_promotion, oob_fill, box_dim=tuple(map(int, box_dim)),
+            MapMode.TILE, data_type, global_address, global_dim, global_strides, element_strides,
+            interleave, swizzle, l2_promotion, oob_fill,
+            box_dim=_integers("box_dim", box_dim, len(global_dim)),
         )  # fmt: skip
-        box, item = tensor_map.box_dim, tensor_map.data_type.itemsize
-        _check(len(box) == tensor_map.rank, "len(box_dim)", len(box), f"must be {tensor_map.rank}")
-        for i, extent in enumerate(box):
-            _check(1 <= extent <= 256, f"box_dim[{i}]", extent, "must be from 1 to 256")
-        tensor_map._check_inner("box_dim[0]", box[0])
-        steps = zip(box, tensor_map.element_strides, strict=True)
-        size = item * math.prod(extent // stride for extent, stride in steps)
-        _check(
-            size <= SMEM_LIMIT,
-            "the box",
-            f"{size} bytes",
-            f"must be at most {SMEM_LIMIT} bytes of shared memory",
+        for i, extent in enumerate(tensor_map.box_dim):
+            limit = "must be from 1 to 256"
+            name = f"box_dim[{i}]"
+            require(1 <= extent <= 256, ErrorCode.BOX_DIM, name, extent, limit, dim=i)
+        tensor_map._check(arch)
+        size = tensor_map._elements() * tensor_map.data_type.smem_bits // 8
+        require(
+            size <= SMEM_BYTES,
+            ErrorCode.BOX_BYTES,
+            "box_dim",
+            size,
+            f"must be at most {SMEM_BYTES} bytes of shared memory",
+            shown=f"{tensor_map.box_dim}, {size} bytes",
         )
         return tensor_map
 
     @classmethod
     def im2col(
         cls,
-        data_type: int,
+        data_type: DataType | int | str,
         global_address: int,
         global_dim: Sequence[int],
         global_strides: Sequence[int],
@@ -371,10 +177,12 @@ class TensorMap:
         pixels_per_column: int,
         element_strides: Sequence[int] | None = None,
         *,
-        interleave: int = Interleave.NONE,
-        swizzle: int = Swizzle.NONE,
-        l2_promotion: int = L2Promotion.NONE,
-        oob_fill: int = OobFill.NONE,
+        interleave: Interleave | int | str = Interleave.NONE,
+        swizzle: Swizzle | int | str = Swizzle.NONE,
+        l2_promotion: L2Promotion | int | str = L2Promotion.NONE,
+        oob_fill: OobFill | int | str = OobFill.NONE,
+        wide: bool = False,
+        arch: Arch = Arch.SM_90A,
     ) -> "TensorMap":
         """Check as ``cuTensorMapEncodeIm2col`` does (silicon).
 
@@ -386,124 +194,141 @@ class TensorMap:
             1 to 256.
         pixels_per_column : int
             1 to 1024.
+        wide : bool
+            For ``im2col::w``: corners of W alone, 16 bits each, as ``cuTensorMapEncodeIm2colWide``
+            takes them (cuda.h; its place in the map: choice). ``SM_100A`` only.
 
         Raises
         ------
-        TensorMapError
+        TmaError
             Where the driver answers with an invalid value.
         """
+        spatial = 1 if wide else max(len(global_dim) - 2, 0)
         tensor_map = cls._common(
-            Mode.IM2COL, data_type, global_address, global_dim, global_strides, element_strides,
+            MapMode.IM2COL, data_type, global_address, global_dim, global_strides, element_strides,
             interleave, swizzle, l2_promotion, oob_fill,
-            lower_corner=tuple(map(int, lower_corner)),
-            upper_corner=tuple(map(int, upper_corner)),
+            lower_corner=_integers("lower_corner", lower_corner, spatial),
+            upper_corner=_integers("upper_corner", upper_corner, spatial),
             channels_per_pixel=int(channels_per_pixel),
             pixels_per_column=int(pixels_per_column),
+            wide=wide,
         )  # fmt: skip
         channels, pixels = tensor_map.channels_per_pixel, tensor_map.pixels_per_column
-        _check(1 <= channels <= 256, "channels_per_pixel", channels, "must be from 1 to 256")
-        _check(1 <= pixels <= 1024, "pixels_per_column", pixels, "must be from 1 to 1024")
-        tensor_map._check_inner("channels_per_pixel", channels)
-        spatial = tensor_map.rank - 2
-        first = 0 if tensor_map.interleave else 1
-        low = -(1 << (_CORNER_BITS[tensor_map.rank] - 1))
-        for name in ("lower_corner", "upper_corner"):
-            corner = getattr(tensor_map, name)
-            _check(len(corner) == spatial, f"len({name})", len(corner), f"must be {spatial}")
-            for j, value in enumerate(corner):
-                rule = f"must be from {low} to {~low}"
-                _check(low <= value <= ~low, f"{name}[{j}]", value, rule)
-        corners = zip(tensor_map.lower_corner, tensor_map.upper_corner, strict=True)
-        for j, (lower, upper) in enumerate(corners):
-            # The driver adds in 32 bits.
-            end = (tensor_map.global_dim[first + j] + upper + (1 << 31)) % (1 << 32) - (1 << 31)
-            _check(
-                end - lower > 0,
-                f"bounding box of spatial dimension {j}",
-                end - lower,
-                "must be positive: int32(global_dim + upper_corner) - lower_corner",
-            )
+        for code, value, most in (
+            (ErrorCode.CHANNELS_PER_PIXEL, channels, 256),
+            (ErrorCode.PIXELS_PER_COLUMN, pixels, 1024),
+        ):
+            limit = f"must be from 1 to {most}"
+            require(1 <= value <= most, code, code.name.lower(), value, limit)
+        tensor_map._check(arch)
+        tensor_map._check_corners()
         return tensor_map
 
     @classmethod
     def _common(
         cls,
-        mode: Mode,
-        data_type: int,
+        mode: MapMode,
+        data_type: DataType | int | str,
         global_address: int,
         global_dim: Sequence[int],
         global_strides: Sequence[int],
         element_strides: Sequence[int] | None,
-        interleave: int,
-        swizzle: int,
-        l2_promotion: int,
-        oob_fill: int,
+        interleave: Interleave | int | str,
+        swizzle: Swizzle | int | str,
+        l2_promotion: L2Promotion | int | str,
+        oob_fill: OobFill | int | str,
         **rest: Any,
     ) -> "TensorMap":
-        """The rules that both encoders share."""
-        kind = _enumeration(DataType, "data_type", data_type)
-        layout = _enumeration(Interleave, "interleave", interleave)
+        """Take the parameters that both encoders share and see that each is in its range."""
         rank = len(global_dim)
-        least = 3 if layout or mode is Mode.IM2COL else 1
-        _check(least <= rank <= MAX_RANK, "rank", rank, f"must be from {least} to {MAX_RANK}")
-        if element_strides is None:
-            element_strides = (1,) * rank
-        fill = _enumeration(OobFill, "oob_fill", oob_fill)
-        if fill:
-            _check(kind.is_float, "oob_fill", fill.name, f"needs a float type, not {kind.name}")
-        align = 32 if layout is Interleave.INTERLEAVE_32B else 16
-        aligned = f"must be a multiple of {align}"
-        _check(0 <= global_address < 1 << 64, "global_address", global_address, "must be 64 bits")
-        _check(global_address % align == 0, "global_address", hex(global_address), aligned)
-        for i, extent in enumerate(global_dim):
-            _check(1 <= extent <= 1 << 32, f"global_dim[{i}]", extent, "must be from 1 to 2**32")
-        for name, values, length in (
-            ("global_strides", global_strides, rank - 1),
-            ("element_strides", element_strides, rank),
-        ):
-            _check(len(values) == length, f"len({name})", len(values), f"must be {length}")
-        for i, stride in enumerate(global_strides):
-            _check(0 <= stride < 1 << 40, f"global_strides[{i}]", stride, "must be below 2**40")
-            _check(stride % align == 0, f"global_strides[{i}]", stride, aligned)
-        for i, stride in enumerate(element_strides):
-            _check(1 <= stride <= 8, f"element_strides[{i}]", stride, "must be from 1 to 8")
-        return cls(
-            data_type=kind,
+        # Before the lengths that follow from it.
+        limit = f"must be from 1 to {MAX_RANK}"
+        require(1 <= rank <= MAX_RANK, ErrorCode.RANK, "rank", rank, limit)
+        tensor_map = cls(
+            data_type=_member(DataType, ErrorCode.DATA_TYPE, data_type),
             global_address=int(global_address),
-            global_dim=tuple(map(int, global_dim)),
-            global_strides=tuple(map(int, global_strides)),
-            element_strides=tuple(map(int, element_strides)),
-            interleave=layout,
-            swizzle=_enumeration(Swizzle, "swizzle", swizzle),
-            l2_promotion=_enumeration(L2Promotion, "l2_promotion", l2_promotion),
-            oob_fill=fill,
+            global_dim=_integers("global_dim", global_dim, rank),
+            global_strides=_integers("global_strides", global_strides, rank - 1),
+            element_strides=_integers("element_strides", element_strides or (1,) * rank, rank),
+            interleave=_member(Interleave, ErrorCode.INTERLEAVE, interleave),
+            swizzle=_member(Swizzle, ErrorCode.SWIZZLE, swizzle),
+            l2_promotion=_member(L2Promotion, ErrorCode.L2_PROMOTION, l2_promotion),
+            oob_fill=_member(OobFill, ErrorCode.OOB_FILL, oob_fill),
             mode=mode,
             **rest,
         )
+        address = tensor_map.global_address
+        require(
+            0 <= address < 1 << 64,
+            ErrorCode.GLOBAL_ADDRESS,
+            "global_address",
+            address,
+            "must be from 0 to 2**64 - 1",
+            shown=hex(address),
+        )
+        for code, values, least, most, words, first in (
+            (ErrorCode.GLOBAL_DIM, tensor_map.global_dim, 1, 1 << 32, "2**32", 0),
+            (ErrorCode.GLOBAL_STRIDES, tensor_map.global_strides, 0, (1 << 40) - 1, "2**40 - 1", 1),
+            (ErrorCode.ELEMENT_STRIDES, tensor_map.element_strides, 1, 8, "8", 0),
+        ):
+            for i, value in enumerate(values):
+                name, limit = f"{code.name.lower()}[{i}]", f"must be from {least} to {words}"
+                require(least <= value <= most, code, name, value, limit, dim=i + first)
+        return tensor_map
 
-    def _check_inner(self, name: str, extent: int) -> None:
-        inner = extent * self.data_type.itemsize
-        what = f"{name}*{self.data_type.itemsize}"
-        _check(inner % 16 == 0, what, f"{inner} bytes", "must be a multiple of 16")
-        span = self.swizzle.span
-        if span and not self.interleave:
-            rule = f"must be at most {span} with {self.swizzle.name}"
-            _check(inner <= span, what, f"{inner} bytes", rule)
+    def _check(self, arch: Arch) -> None:
+        """The unit's own rules."""
+        check_map(self, arch)
+
+    def _check_corners(self) -> None:
+        bits = 16 if self.wide else CORNER_BITS[self.rank]
+        low, high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+        first = 0 if self.interleave else 1
+        for name, corner in (
+            ("lower_corner", self.lower_corner),
+            ("upper_corner", self.upper_corner),
+        ):
+            for j, value in enumerate(corner):
+                limit = f"must be from {low} to {high} with rank {self.rank}"
+                where = f"{name}[{j}]"
+                holds = low <= value <= high
+                require(holds, ErrorCode.CORNER, where, value, limit, dim=first + j)
+        for j, (lower, upper) in enumerate(zip(self.lower_corner, self.upper_corner, strict=True)):
+            # The driver adds in 32 bits.
+            end = (self.global_dim[first + j] + upper + (1 << 31)) % (1 << 32) - (1 << 31)
+            require(
+                end - lower > 0,
+                ErrorCode.BOUNDING_BOX,
+                f"int32(global_dim[{first + j}] + upper_corner[{j}]) - lower_corner[{j}]",
+                end - lower,
+                "must be positive",
+                dim=first + j,
+            )
+
+    def _elements(self) -> int:
+        """Elements as the encoder counts them, which is not what a transfer moves (silicon)."""
+        if self.mode is MapMode.IM2COL:
+            return self.channels_per_pixel * self.pixels_per_column
+        steps = zip(self.box_dim, self.element_strides, strict=True)
+        return math.prod(extent // stride for extent, stride in steps)
 
     def encode(self) -> bytes:
         """The 128 bytes that the driver writes (silicon)."""
         words = [0] * WORDS
         words[0] = self.global_address & 0xFFFFFFFF
         words[1] = self.global_address >> 32
+        span, atom = self.swizzle.fields
         words[2] = (
             self.mode
             | (self.rank - 1) << 4
             | self.data_type.format << 7
             | self.interleave << 11
-            | self.swizzle << 13
+            | span << 13
             | self.oob_fill << 15
             | self.data_type.rounds << 16
             | self.l2_promotion << 17
+            | atom << 19
+            | self.wide << 22
         )
         for i, stride in enumerate(self.global_strides):
             words[3 + i] = stride >> 4 & 0xFFFFFFFF
@@ -511,46 +336,47 @@ class TensorMap:
         for i in range(self.rank):
             words[8 + i] = self.global_dim[i] - 1
             words[13] |= (self.element_strides[i] - 1) << 3 * i
-        if self.mode is Mode.TILE:
+        if self.mode is MapMode.TILE:
             words[13] |= (self.box_dim[0] - 1) << 24
             for i, extent in enumerate(self.box_dim[1:]):
                 words[14] |= (extent - 1) << 8 * i
-            steps = zip(self.box_dim, self.element_strides, strict=True)
-            elements = math.prod(extent // stride for extent, stride in steps)
         else:
             words[13] |= (self.channels_per_pixel - 1) << 24
-            bits = _CORNER_BITS[self.rank]
+            bits = 16 if self.wide else CORNER_BITS[self.rank]
+            mask = (1 << bits) - 1
             for j, (lower, upper) in enumerate(
                 zip(self.lower_corner, self.upper_corner, strict=True)
             ):
-                mask = (1 << bits) - 1
                 words[14] |= (lower & mask) << bits * j | (upper & mask) << (16 + bits * j)
             words[15] = self.pixels_per_column - 1
-            elements = self.channels_per_pixel * self.pixels_per_column
         # Metadata that the unit does not read.
-        words[16] = elements * self.data_type.itemsize & 0xFFFFFFFF
-        words[18] = _SPAN_WORDS[self.swizzle]
+        words[16] = self._elements() * self.data_type.bits // 8 & 0xFFFFFFFF
+        words[18] = _SPAN_WORDS[span]
         return struct.pack(f"<{WORDS}I", *words)
 
     @classmethod
-    def decode(cls, data: bytes) -> "TensorMap":
-        """The map that ``data`` holds: ``decode(encode(x)) == x``.
+    def decode(cls, data: bytes, *, arch: Arch = Arch.SM_90A) -> "TensorMap":
+        """The map that ``data`` holds; printed, it is a captured ``CUtensorMap`` in words.
+
+        Parameters
+        ----------
+        data : bytes
+            128, of which the first 64 count.
+        arch : Arch
+            What may be in it.
 
         Raises
         ------
-        TensorMapError
+        TmaError
             If the encoder would not have written it. ``Descriptor`` takes anything.
         """
         fields = Descriptor.from_bytes(data)
-        kind = fields.data_type
-        if kind is None:
-            raise TensorMapError("format", fields.format, "must be from 0 to 10")
-        _check(fields.version == 0, "version", fields.version, "must be 0")
-        _check(fields.swizzle_atom == 0, "swizzle atom", fields.swizzle_atom, "must be 0 on Hopper")
+        version = fields.version
+        require(version == 0, ErrorCode.VERSION, "version", version, "must be 0")
+        check_map(fields, arch)
         rank = fields.rank
-        _check(rank <= MAX_RANK, "rank", rank, f"must be from 1 to {MAX_RANK}")
         shared: dict[str, Any] = {
-            "data_type": kind,
+            "data_type": fields.data_type,
             "global_address": fields.global_address,
             "global_dim": fields.global_dim[:rank],
             "global_strides": fields.global_strides[: rank - 1],
@@ -559,14 +385,107 @@ class TensorMap:
             "swizzle": fields.swizzle,
             "l2_promotion": fields.l2_promotion,
             "oob_fill": fields.oob_fill,
+            "arch": arch,
         }
-        if fields.mode is Mode.TILE:
+        if fields.mode is MapMode.TILE:
             return cls.tiled(**shared, box_dim=fields.box_dim[:rank])
-        _check(rank >= 3, "rank", rank, "must be at least 3 for im2col")
         return cls.im2col(
             **shared,
             lower_corner=fields.lower_corner,
             upper_corner=fields.upper_corner,
             channels_per_pixel=fields.channels_per_pixel,
             pixels_per_column=fields.pixels_per_column,
+            wide=fields.wide,
+        )
+
+    @classmethod
+    def from_array(
+        cls,
+        array: object,
+        box: Sequence[int],
+        *,
+        data_type: DataType | int | str | None = None,
+        global_address: int | None = None,
+        element_strides: Sequence[int] | None = None,
+        swizzle: Swizzle | int | str = Swizzle.NONE,
+        l2_promotion: L2Promotion | int | str = L2Promotion.NONE,
+        oob_fill: OobFill | int | str = OobFill.NONE,
+        arch: Arch = Arch.SM_90A,
+    ) -> "TensorMap":
+        """A tiled map of an array in memory: its address, extents, strides and type.
+
+        Parameters
+        ----------
+        array : array_like
+            A NumPy array of any strides that a map can say, of NumPy's or ``ml_dtypes``' types; or
+            anything with ``__array_interface__`` or DLPack. Its last axis is dimension 0.
+        box : sequence of int
+            Elements of the box, **innermost first**, as everywhere here: the reverse of the
+            array's shape. ``(64, 128)`` is 128 rows of 64 elements.
+        data_type : DataType, optional
+            Another type of the same size.
+        global_address : int, optional
+            Where the tensor lies for the unit; the array's own address if not given.
+        element_strides, swizzle, l2_promotion, oob_fill, arch
+            As for ``tiled``.
+
+        Raises
+        ------
+        TmaError
+            ARRAY if no map can describe the array, or as ``tiled`` raises.
+
+        Examples
+        --------
+        >>> import ml_dtypes, numpy as np
+        >>> array = np.zeros((512, 1024), ml_dtypes.bfloat16)
+        >>> tensor_map = TensorMap.from_array(array, box=(64, 128), swizzle="128B")
+        >>> tensor_map.global_dim, tensor_map.global_strides, tensor_map.box_dim
+        ((1024, 512), (2048,), (64, 128))
+        >>> TensorMap.from_array(array[::2, 64:192], box=(64, 128)).global_strides
+        (4096,)
+        """
+        from golden.arrays import described
+
+        kind, address, dim, strides = described(array, data_type)
+        return cls.tiled(
+            kind,
+            address if global_address is None else global_address,
+            dim,
+            strides,
+            box,
+            element_strides,
+            swizzle=swizzle,
+            l2_promotion=l2_promotion,
+            oob_fill=oob_fill,
+            arch=arch,
+        )
+
+    def __str__(self) -> str:
+        tile = self.mode is MapMode.TILE
+
+        def entries(values: Sequence[int]) -> str:
+            return f"({', '.join(map(str, values))})"
+
+        rows = {
+            "global_address": hex(self.global_address),
+            "global_dim": f"{entries(self.global_dim)}  elements, innermost first",
+            "global_strides": f"{entries(self.global_strides)}  bytes",
+        }
+        if tile:
+            size = self._elements() * self.data_type.smem_bits // 8
+            rows["box_dim"] = f"{entries(self.box_dim)}  = {size} bytes of shared memory"
+        else:
+            size = self._elements() * self.data_type.smem_bits // 8
+            rows["channels_per_pixel"] = str(self.channels_per_pixel)
+            rows["pixels_per_column"] = f"{self.pixels_per_column}  = {size} bytes of shared memory"
+            rows["lower_corner"] = f"{entries(self.lower_corner)}  W first"
+            rows["upper_corner"] = f"{entries(self.upper_corner)}  W first"
+        rows["element_strides"] = entries(self.element_strides)
+        for name in ("interleave", "swizzle", "l2_promotion", "oob_fill"):
+            rows[name] = getattr(self, name).name
+        width = max(map(len, rows))
+        kind = "tiled" if tile else "wide im2col" if self.wide else "im2col"
+        return "\n".join(
+            [f"rank-{self.rank} {kind} map of {self.data_type.name}"]
+            + [f"  {name:{width}}  {value}" for name, value in rows.items()]
         )

@@ -15,15 +15,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from golden.errors import Cause, TensorMapError
-from golden.load import Geometry, spread, swizzle
+from golden.checks import Operands
+from golden.enums import SMEM_BYTES, DataType, ReductionOp
+from golden.errors import ErrorCode
 from golden.memory import ArrayMemory, Bytes, HashedMemory, Memory
-from golden.tensor_map import Descriptor, Interleave, TensorMap
+from golden.plan import Plan, swizzled
+from golden.request import BulkLoad, BulkReduce, BulkStore, Load, Reduce, Request, Store
+from golden.tensor_map import TensorMap
 
 UNTOUCHED = 0xCD
 """Byte of shared memory before a load."""
-
-SMEM_BYTES = 233472
 
 MAP_FIELDS = {
     *("mode", "dtype", "rank", "interleave", "swizzle", "l2_promotion", "oob_fill"),
@@ -33,12 +34,16 @@ MAP_FIELDS = {
 SLICES = ("gmem_before", "smem_before", "expect")
 REQUIRED = MAP_FIELDS.union(
     *(("kind", "op", "descriptor", "encode_status", "refused"), SLICES),
-    *(("coords", "smem_address", "bytes", "cta_mask"),),
+    *(("coords", "im2col_offsets", "smem_address", "bytes"),),
+    *(("cta_mask", "issuer", "red_op"),),
 )
 
+CLUSTER = 4
+"""CTAs of the cluster of a multicast."""
+
 ILLEGAL_INSTRUCTION = {
-    *(Cause.MAP_MODE, Cause.COORD_ALIGN, Cause.COORD_NEG),
-    *(Cause.IM2COL_START, Cause.IM2COL_CORNER, Cause.RED_TYPE),
+    *(ErrorCode.MAP_MODE, ErrorCode.COORD_ALIGN, ErrorCode.COORD_NEG),
+    *(ErrorCode.IM2COL_START, ErrorCode.IM2COL_CORNER, ErrorCode.RED_TYPE),
 }
 """Causes of the fault that ``refused`` records; the unit's other refusals look different."""
 
@@ -51,11 +56,13 @@ class VectorError(ValueError):
 class Outcome:
     """What a target did with a case.
 
-    ``refused``: the cause, or None. ``bytes``: what ``complete_tx`` counted. ``memory``: shared
-    memory after a load. ``note``: why there is no outcome, where there is none.
+    ``refused``: the code, or None. ``bytes``: what ``complete_tx`` counted at each receiver.
+    ``memory``: afterwards, the shared memory of a load (of a multicast, an array of one for each
+    CTA), the global memory of a store or reduction. ``note``: why there is no outcome, where there
+    is none.
     """
 
-    refused: Cause | None = None
+    refused: ErrorCode | None = None
     bytes: int = 0
     memory: Bytes | None = None
     note: str | None = None
@@ -95,7 +102,7 @@ class Case:
     @property
     def is_multicast(self) -> bool:
         """The bytes go to several CTAs."""
-        return int(self.fields["cta_mask"]) != 0
+        return self.cta_mask != 0
 
     @property
     def rank(self) -> int:
@@ -106,6 +113,26 @@ class Case:
     def coords(self) -> tuple[int, ...]:
         """Start of the box, innermost first."""
         return tuple(int(c) for c in self.fields["coords"][: self.rank])
+
+    @property
+    def im2col_offsets(self) -> tuple[int, ...]:
+        """Of an im2col load, W first."""
+        return tuple(int(n) for n in self.fields["im2col_offsets"][: max(self.rank - 2, 0)])
+
+    @property
+    def cta_mask(self) -> int:
+        """0 without multicast."""
+        return int(self.fields["cta_mask"])
+
+    @property
+    def red_op(self) -> ReductionOp:
+        """Of a reduction."""
+        return ReductionOp(int(self.fields["red_op"]))
+
+    @property
+    def issuer(self) -> int:
+        """Rank of the issuing CTA."""
+        return int(self.fields["issuer"])
 
     @property
     def smem_address(self) -> int:
@@ -155,22 +182,64 @@ class Case:
         memory[: before.size] = before
         return memory
 
+    def gmem_writable(self) -> ArrayMemory:
+        """A fresh global memory, of as many bytes as are known afterwards."""
+        before = self.gmem_before
+        if before is not None:
+            return ArrayMemory(before.copy())
+        return ArrayMemory(HashedMemory().read(np.arange(self.expect.size, dtype=np.uint64)))
+
+    def memory_before(self) -> Bytes:
+        """What a refused request leaves as it is."""
+        return self.smem() if self.op == "load" else self.gmem_writable().bytes
+
     @cached_property
     def expect(self) -> Bytes:
-        """For a load, shared memory from 0 on afterwards."""
+        """Memory from 0 on afterwards: shared of a load (of four CTAs if multicast), or global."""
         return self._slice("expect")
+
+    def request(self) -> Request:
+        """What the unit was asked.
+
+        Raises
+        ------
+        VectorError
+            If it is nothing that a file of vectors holds.
+        """
+        f, d = self.fields, self.descriptor
+        where: dict[str, Any] = {"smem_address": self.smem_address}
+        if self.mode == "bulk":
+            where |= {"gmem_address": int(f["global_address"]), "size": self.bytes}
+            match self.op:
+                case "load":
+                    return BulkLoad(**where, cta_mask=self.cta_mask or None)
+                case "store":
+                    return BulkStore(**where)
+                case "reduce":
+                    return BulkReduce(**where, data_type=DataType(int(f["dtype"])), op=self.red_op)
+        elif self.mode in ("tile", "im2col"):
+            match self.op:
+                case "load":
+                    offsets = self.im2col_offsets if self.mode == "im2col" else ()
+                    mask = self.cta_mask or None
+                    return Load(d, self.coords, **where, im2col_offsets=offsets, cta_mask=mask)
+                case "store":
+                    return Store(d, self.coords, **where)
+                case "reduce":
+                    return Reduce(d, self.coords, **where, op=self.red_op)
+        raise VectorError(f"{self}: no request is a {self.mode} {self.op}")
 
     def tensor_map(self) -> TensorMap:
         """Build the map from its parameters, as the encoder would.
 
         Raises
         ------
-        TensorMapError
+        TmaError
             As the encoder rejects.
         """
-        f, rank = self.fields, self.rank
-        if not 1 <= rank <= 5:
-            raise TensorMapError("rank", rank, "must be from 1 to 5")
+        f = self.fields
+        # A rank that no array holds is rejected all the same.
+        rank = self.rank if 1 <= self.rank <= 5 else 0
         shared: dict[str, Any] = {
             "data_type": int(f["dtype"]),
             "global_address": int(f["global_address"]),
@@ -257,21 +326,27 @@ def read_cases(path: Path, kinds: Sequence[str] = (), limit: int | None = None) 
 
 def _locate(case: Case, address: int) -> str:
     """Which element of the tensor belongs at a byte of shared memory."""
-    d = Descriptor.from_bytes(case.descriptor)
-    if case.mode != "tile" or d.data_type is None:
-        return ""
-    geometry = Geometry.of(d)
-    elements = spread(d, geometry, case.smem_address, case.coords)
-    plain = int(swizzle(np.array([address]), d.swizzle.mask)[0])
-    found = np.flatnonzero((elements.smem <= plain) & (plain < elements.smem + geometry.unit))
-    if not found.size:
+    if case.mode == "bulk":
+        return f", byte {address - case.smem_address} of {case.bytes}"
+    plan = Plan(case.descriptor)
+    byte = int(swizzled(np.array([address]), plan.swizzle)[0]) - case.smem_address
+    row, inner = divmod(byte, plan.pitch)
+    if not (0 <= row < plan.rows() and inner < plan.row_bytes):
         return ", outside the box"
-    step, position = int(found[0]), []
-    for i, steps in enumerate(geometry.steps):
-        position.append(case.coords[i] + step % steps * geometry.strides[i])
-        step //= steps
-    where = "inside" if elements.inside[found[0]] else "outside"
+    offsets = case.im2col_offsets if case.mode == "im2col" else ()
+    rows = plan.positions(Operands(case.coords, offsets))
+    position = [int(p) for p in rows[:, row]]
+    if not plan.interleaved:
+        position[0] += inner // plan.data_type.itemsize
+    dims = plan.descriptor.global_dim
+    inside = all(0 <= p < n for p, n in zip(position, dims, strict=False))
+    where = "inside" if inside else "outside"
     return f", element {tuple(position)}, {where} the tensor"
+
+
+def _locate_gmem(case: Case, address: int) -> str:
+    """Where a byte of global memory is, relative to the tensor or range."""
+    return f", {address - int(case.fields['global_address'])} bytes from the start of the tensor"
 
 
 def check(case: Case, outcome: Outcome) -> str | None:
@@ -281,39 +356,44 @@ def check(case: Case, outcome: Outcome) -> str | None:
     if case.refused != (outcome.refused is not None):
         answer = f"refused: {outcome.refused.name}" if outcome.refused is not None else "accepted"
         return f"{case}: silicon {'refused' if case.refused else 'accepted'}, got {answer}"
+    expected = case.memory_before() if case.refused else case.expect
+    memory = outcome.memory
     if outcome.refused is not None:
         if outcome.refused not in ILLEGAL_INSTRUCTION:
             return f"{case}: silicon calls it illegal, got refused: {outcome.refused.name}"
-        memory = outcome.memory
-        if memory is not None and (memory != case.smem()[: memory.size]).any():
+        if memory is not None and (memory.ravel() != expected.ravel()[: memory.size]).any():
             return f"{case}: refused, but memory was written"
         return None
-    if outcome.bytes != case.bytes:
+    if case.op == "load" and outcome.bytes != case.bytes:
         return f"{case}: complete_tx of {outcome.bytes} bytes, expected {case.bytes}"
-    size = 0 if outcome.memory is None else outcome.memory.size
-    if outcome.memory is None or size < case.expect.size:
-        return f"{case}: {size} bytes of memory, expected {case.expect.size}"
-    got = outcome.memory[: case.expect.size]
-    differ = np.flatnonzero(got != case.expect)
-    if not differ.size and (outcome.memory[case.expect.size :] != UNTOUCHED).any():
-        address = case.expect.size + int(
-            np.flatnonzero(outcome.memory[case.expect.size :] != UNTOUCHED)[0]
-        )
-        return f"{case}: shared byte {address:#x} written, none expected there"
+    if memory is None:
+        return f"{case}: no memory, expected {expected.size} bytes"
+    parts = CLUSTER if case.is_multicast else 1
+    for cta, (want, got) in enumerate(
+        zip(expected.reshape(parts, -1), memory.reshape(parts, -1), strict=True)
+    ):
+        difference = _compare(case, want, got)
+        if difference:
+            return f"{case}: {f'CTA {cta}: ' if case.is_multicast else ''}{difference}"
+    return None
+
+
+def _compare(case: Case, expected: Bytes, memory: Bytes) -> str | None:
+    """What is wrong with one memory."""
+    size = expected.size
+    if memory.size < size:
+        return f"{memory.size} bytes of memory, expected {size}"
+    name = "shared" if case.op == "load" else "global"
+    beyond = np.flatnonzero(memory[size:] != UNTOUCHED) if case.op == "load" else np.zeros(0)
+    differ = np.flatnonzero(memory[:size] != expected)
     if not differ.size:
-        return None
+        if not beyond.size:
+            return None
+        address = size + int(beyond[0])
+        return f"{name} byte {address:#x} written, none expected there"
     address = int(differ[0])
+    locate = _locate if case.op == "load" else _locate_gmem
     return (
-        f"{case}: {differ.size} bytes differ, first shared byte {address:#x}"
-        f"{_locate(case, address)}: expected {case.expect[address]:#04x}, got {got[address]:#04x}"
+        f"{differ.size} bytes differ, first {name} byte {address:#x}"
+        f"{locate(case, address)}: expected {expected[address]:#04x}, got {memory[address]:#04x}"
     )
-
-
-def is_tiled_load(case: Case) -> bool:
-    """What the unit does so far."""
-    return case.op == "load" and case.mode == "tile" and not case.is_multicast
-
-
-def is_interleaved(case: Case) -> bool:
-    """The map interleaves channels."""
-    return int(case.fields["interleave"]) != Interleave.NONE

@@ -11,7 +11,7 @@ from functools import cache
 from amaranth.hdl import signed, unsigned
 from amaranth.lib import data, enum
 
-from golden.errors import Cause
+from golden.errors import ErrorCode as GoldenCode
 from hw.params import DIMS, PIECE_BYTES, SMEM_OFFSET_BITS, TmaParams
 
 DESCRIPTOR_BITS = 512
@@ -28,8 +28,8 @@ STEP_BITS = 40
 
 
 def _error_code(namespace: dict[str, object]) -> None:
-    namespace["__doc__"] = "Why a request was refused: the codes of ``golden.errors.Cause``."
-    namespace.update({cause.name: cause.value for cause in Cause})
+    namespace["__doc__"] = "Why a request was refused: ``golden.errors.ErrorCode`` below 32."
+    namespace.update({code.name: code.value for code in GoldenCode if code < 32})
 
 
 ErrorCode = types.new_class("ErrorCode", (enum.Enum,), {"shape": unsigned(5)}, _error_code)

@@ -17,9 +17,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from golden import TensorMap
-from golden.load import check
-from golden.tensor_map import Interleave
+from golden import Interleave, Plan, TensorMap
+from golden.checks import Operands, check_tensor
+from golden.enums import SMEM_BYTES
 from golden.vectors import VectorError, read
 from hw.params import PRESETS
 from sim_tb import jobs, runner
@@ -78,14 +78,15 @@ def box(row: Any) -> Box:
         oob_fill=int(row["oob_fill"]),
     )
     coords = tuple(int(c) for c in row["coords"][:rank])
-    geometry = check(tensor_map, int(row["smem_address"]), coords)
+    plan = Plan(tensor_map)
+    check_tensor(plan, Operands(coords), int(row["smem_address"]), SMEM_BYTES)
     floor = max(int(row["lines"]), int(row["beats"]), 1)
     return Box(
         tensor_map.encode(),
         coords,
         int(row["smem_address"]),
-        geometry.footprint,
-        geometry.bytes,
+        plan.footprint,
+        plan.bytes(),
         floor,
     )
 

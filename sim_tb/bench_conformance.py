@@ -9,7 +9,7 @@ from typing import Any
 import cocotb
 import numpy as np
 
-from golden.errors import Cause
+from golden.errors import ErrorCode
 from golden.vectors import UNTOUCHED, Case, Outcome
 from sim_tb import jobs
 from sim_tb.environment import BenchError, Environment, Word
@@ -52,7 +52,7 @@ async def outcome(env: Environment, case: Case) -> Outcome:
             return Outcome(note=f"{len(errors)} error records, barrier {word}: {errors}")
         if (env.smem != case.smem()[: env.smem.size]).any():
             return Outcome(note=f"refused, but shared memory was written: {errors[0]}")
-        return Outcome(refused=Cause(errors[0].code))
+        return Outcome(refused=ErrorCode(errors[0].code))
     counted = expected - word.tx
     if (word.phase, word.pending, word.lock) != (counted == expected, word.phase, 0):
         return Outcome(note=f"the barrier is wrong after {expected} bytes: {word}")

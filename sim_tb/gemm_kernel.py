@@ -18,7 +18,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from golden.tensor_map import DataType, L2Promotion, Swizzle, TensorMap
+from golden import DataType, L2Promotion, Swizzle, TensorMap
 from sim_tb.bridge import LogKind
 from sim_tb.environment import Environment, Word
 from sim_tb.sm import SM, STORE_BYTES_PER_CYCLE, Span, Warp

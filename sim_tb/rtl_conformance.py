@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from golden.vectors import Case, Outcome, is_interleaved, is_tiled_load
+from golden.vectors import Case, Outcome
 from hw.params import PRESETS, TmaParams
 from sim_tb import jobs
 
@@ -11,9 +11,9 @@ MODULE = "sim_tb.bench_conformance"
 
 def unsupported(case: Case) -> str | None:
     """Why the unit has no answer to ``case`` yet; None if it has."""
-    if not is_tiled_load(case):
+    if (case.op, case.mode, case.is_multicast) != ("load", "tile", False):
         return f"{case.mode} {case.op}{' multicast' if case.is_multicast else ''}"
-    return "interleaved maps" if is_interleaved(case) else None
+    return "interleaved maps" if case.fields["interleave"] else None
 
 
 def outcomes(

@@ -15,7 +15,7 @@ import numpy as np
 from cocotb.triggers import Lock
 from numpy.typing import NDArray
 
-from golden.tensor_map import Swizzle
+from golden import Swizzle
 from sim_tb.environment import BenchError, Environment
 
 FMA_PER_CYCLE = 2048

@@ -4,11 +4,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from golden.load import round_tf32, swizzle
 
 from golden import (
     ArrayMemory,
-    Cause,
     DataType,
+    ErrorCode,
     HashedMemory,
     LayeredMemory,
     OobFill,
@@ -21,7 +22,6 @@ from golden import (
 )
 from golden import definition as literal
 from golden.conformance import outcomes
-from golden.load import round_tf32, swizzle
 from golden.tensor_map import Descriptor
 from golden.vectors import check as compare
 from golden.vectors import is_tiled_load, read, read_cases
@@ -125,7 +125,7 @@ def test_unreadable_memory_is_refused_before_anything_is_written():
         Refusal, match="GMEM_FAULT: read of 0x1060: memory is 0x1000 to 0x1060"
     ) as e:
         load(tensor_map, ArrayMemory(np.ones(96, np.uint8), 0x1000), smem, 0, (0, 0))
-    assert (e.value.cause, e.value.value) == (Cause.GMEM_FAULT, 0x1060)
+    assert (e.value.cause, e.value.value) == (ErrorCode.GMEM_FAULT, 0x1060)
     assert not smem.any()
 
 
@@ -196,28 +196,28 @@ def changed(**words: int) -> Descriptor:
 @pytest.mark.parametrize(
     ("tensor_map", "smem", "coords", "mbarrier", "cause", "value"),
     [
-        (changed(w2=WORDS[2] | 0xF << 7), 0, (0, 0), 0, Cause.MAP_FIELD, WORDS[2] | 0xF << 7),
-        (changed(w2=WORDS[2] | 3 << 11), 0, (0, 0), 0, Cause.MAP_FIELD, WORDS[2] | 3 << 11),
-        (changed(w2=WORDS[2] | 7 << 4), 0, (0, 0), 0, Cause.MAP_FIELD, WORDS[2] | 7 << 4),
-        (changed(w2=WORDS[2] | 1 << 19), 0, (0, 0), 0, Cause.MAP_FIELD, WORDS[2] | 1 << 19),
-        (changed(w2=WORDS[2] & ~0x780), 0, (0, 0), 0, Cause.MAP_FIELD, WORDS[2] & ~0x780),
-        (changed(w13=6 << 24), 0, (0, 0), 0, Cause.MAP_FIELD, WORDS[2]),
-        (changed(w13=11 << 24), 0, (0, 0), 0, Cause.MAP_FIELD, WORDS[2]),
-        (changed(w0=8), 0, (0, 0), 0, Cause.MAP_FIELD, WORDS[2]),
-        (MAP, 0, (0, 0, 0), 0, Cause.MAP_MODE, 3),
-        (MAP, 64, (0, 0), 0, Cause.SMEM_ALIGN, 64),
-        (MAP, 233472 - 384, (0, 0), 0, Cause.SMEM_RANGE, 233472 - 384),
-        (MAP, -128, (0, 0), 0, Cause.SMEM_RANGE, -128),
-        (MAP, 0, (0, 0), 233472, Cause.SMEM_RANGE, 233472),
-        (MAP, 0, (0, 0), -8, Cause.SMEM_RANGE, -8),
-        (MAP, 0, (0, 0), 233472 - 4, Cause.SMEM_RANGE, 233472 - 4),
-        (changed(w2=WORDS[2] | 1), 0, (0, 0), 0, Cause.MAP_FIELD, WORDS[2] | 1),
-        (MAP, 0, (-3, 0), 0, Cause.COORD_ALIGN, -3),
-        (MAP, 0, (0, 0), 12, Cause.MBAR_ALIGN, 12),
-        (changed(w0=8), 64, (1, 0, 0), 4, Cause.MAP_FIELD, WORDS[2]),
-        (MAP, 64, (1, 0, 0), 4, Cause.MAP_MODE, 3),
-        (MAP, 233472, (1, 0), 4, Cause.SMEM_RANGE, 233472),
-        (MAP, 0, (1, 0), 4, Cause.COORD_ALIGN, 1),
+        (changed(w2=WORDS[2] | 0xF << 7), 0, (0, 0), 0, ErrorCode.MAP_FIELD, WORDS[2] | 0xF << 7),
+        (changed(w2=WORDS[2] | 3 << 11), 0, (0, 0), 0, ErrorCode.MAP_FIELD, WORDS[2] | 3 << 11),
+        (changed(w2=WORDS[2] | 7 << 4), 0, (0, 0), 0, ErrorCode.MAP_FIELD, WORDS[2] | 7 << 4),
+        (changed(w2=WORDS[2] | 1 << 19), 0, (0, 0), 0, ErrorCode.MAP_FIELD, WORDS[2] | 1 << 19),
+        (changed(w2=WORDS[2] & ~0x780), 0, (0, 0), 0, ErrorCode.MAP_FIELD, WORDS[2] & ~0x780),
+        (changed(w13=6 << 24), 0, (0, 0), 0, ErrorCode.MAP_FIELD, WORDS[2]),
+        (changed(w13=11 << 24), 0, (0, 0), 0, ErrorCode.MAP_FIELD, WORDS[2]),
+        (changed(w0=8), 0, (0, 0), 0, ErrorCode.MAP_FIELD, WORDS[2]),
+        (MAP, 0, (0, 0, 0), 0, ErrorCode.MAP_MODE, 3),
+        (MAP, 64, (0, 0), 0, ErrorCode.SMEM_ALIGN, 64),
+        (MAP, 233472 - 384, (0, 0), 0, ErrorCode.SMEM_RANGE, 233472 - 384),
+        (MAP, -128, (0, 0), 0, ErrorCode.SMEM_RANGE, -128),
+        (MAP, 0, (0, 0), 233472, ErrorCode.SMEM_RANGE, 233472),
+        (MAP, 0, (0, 0), -8, ErrorCode.SMEM_RANGE, -8),
+        (MAP, 0, (0, 0), 233472 - 4, ErrorCode.SMEM_RANGE, 233472 - 4),
+        (changed(w2=WORDS[2] | 1), 0, (0, 0), 0, ErrorCode.MAP_FIELD, WORDS[2] | 1),
+        (MAP, 0, (-3, 0), 0, ErrorCode.COORD_ALIGN, -3),
+        (MAP, 0, (0, 0), 12, ErrorCode.MBAR_ALIGN, 12),
+        (changed(w0=8), 64, (1, 0, 0), 4, ErrorCode.MAP_FIELD, WORDS[2]),
+        (MAP, 64, (1, 0, 0), 4, ErrorCode.MAP_MODE, 3),
+        (MAP, 233472, (1, 0), 4, ErrorCode.SMEM_RANGE, 233472),
+        (MAP, 0, (1, 0), 4, ErrorCode.COORD_ALIGN, 1),
     ],
 )
 def test_refusal(tensor_map, smem, coords, mbarrier, cause, value):

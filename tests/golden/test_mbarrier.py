@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from golden import Cause, mbarrier
+from golden import ErrorCode, mbarrier
 from golden.mbarrier import MAX_COUNT, Barrier, BarrierFault
 
 
@@ -79,7 +79,7 @@ def test_fault_locks_and_changes_nothing_else(operation, operand):
     with pytest.raises(BarrierFault) as caught:
         operation(word, operand)
     assert caught.value.word == word | 1 << 42
-    assert caught.value.cause == Cause.MBAR_FAULT
+    assert caught.value.cause == ErrorCode.MBAR_FAULT
 
 
 @pytest.mark.parametrize(

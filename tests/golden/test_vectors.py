@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from golden import Cause
+from golden import ErrorCode
 from golden.conformance import outcomes
 from golden.vectors import Outcome, VectorError, check, read_cases
 from sim_tb.conformance import diagnoses, main
@@ -44,16 +44,16 @@ def test_a_wrong_count_is_found(case, outcome):
 
 
 def test_a_wrong_verdict_is_found(case, outcome):
-    assert "got refused: COORD_ALIGN" in check(case, Outcome(refused=Cause.COORD_ALIGN))
+    assert "got refused: COORD_ALIGN" in check(case, Outcome(refused=ErrorCode.COORD_ALIGN))
     refused = next(c for c in read_cases(TRANSFERS, ["load_mis"]) if c.refused)
     assert "silicon refused, got accepted" in check(refused, outcome)
-    assert "got refused: MAP_FIELD" in check(refused, Outcome(refused=Cause.MAP_FIELD))
+    assert "got refused: MAP_FIELD" in check(refused, Outcome(refused=ErrorCode.MAP_FIELD))
 
 
 def test_a_write_by_a_refused_request_is_found():
     refused = next(c for c in read_cases(TRANSFERS, ["load_mis"]) if c.refused)
     memory = refused.smem()
-    right = Outcome(refused=Cause.COORD_ALIGN, memory=memory)
+    right = Outcome(refused=ErrorCode.COORD_ALIGN, memory=memory)
     assert check(refused, right) is None
     memory[5] = 0
     assert "memory was written" in check(refused, right)

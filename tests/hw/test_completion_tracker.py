@@ -5,7 +5,7 @@ import random
 import pytest
 from amaranth.sim import Simulator
 
-from golden.errors import Cause
+from golden.errors import ErrorCode
 from hw.completion_tracker import CompletionTracker
 from hw.params import TmaParams
 
@@ -86,7 +86,7 @@ def test_every_request_ends_once_with_all_its_bytes(seed):
     sim.run()
     whole = [n for n in range(len(totals)) if n not in broken]
     assert sorted(completed) == [(n, 16 * totals[n]) for n in whole]
-    expected = [(n, Cause.GMEM_FAULT, (1000 + n) * PARAMS.line_bytes) for n in sorted(broken)]
+    expected = [(n, ErrorCode.GMEM_FAULT, (1000 + n) * PARAMS.line_bytes) for n in sorted(broken)]
     assert sorted(errors) == expected
 
 

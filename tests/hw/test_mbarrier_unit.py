@@ -8,7 +8,8 @@ import pytest
 from amaranth.sim import Simulator
 
 from golden import mbarrier as golden
-from golden.mbarrier import MAX_COUNT, Barrier, BarrierFault
+from golden.errors import TmaError
+from golden.mbarrier import MAX_COUNT, Barrier
 from hw.layouts import BarrierOp
 from hw.mbarrier_unit import MbarrierUnit
 from hw.params import TmaParams
@@ -128,8 +129,8 @@ def model(
         else:
             try:
                 memory[address] = functions[op](before, count)
-            except BarrierFault as fault:
-                memory[address] = fault.word
+            except TmaError as fault:
+                memory[address] = fault.value
                 error = 1
         if source == "command":
             results.append((int(done), int(error), before))

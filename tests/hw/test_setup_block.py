@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from golden.errors import Cause
+from golden.errors import ErrorCode
 from hw.params import TmaParams
 from hw.setup_block import SetupBlock
 from tests.hw.boxes import Box, Pieces, random_box
@@ -145,29 +145,33 @@ LAST_MBARRIER = PARAMS.smem_bytes - 8
 @pytest.mark.parametrize(
     ("changes", "cause", "value"),
     [
-        ({"w2": W2 | 0xF << 7}, Cause.MAP_FIELD, W2 | 0xF << 7),
-        ({"w2": W2 & ~(0xF << 7)}, Cause.MAP_FIELD, W2 & ~(0xF << 7)),  # NaN and an integer
-        ({"w2": W2 | 1 << 11}, Cause.MAP_FIELD, W2 | 1 << 11),
-        ({"w2": W2 | 7 << 4}, Cause.MAP_FIELD, W2 | 7 << 4),
-        ({"w2": W2 | 1 << 19}, Cause.MAP_FIELD, W2 | 1 << 19),
-        ({"w13": 6 << 24}, Cause.MAP_FIELD, W2),  # 28 bytes a row
-        ({"w13": 11 << 24}, Cause.MAP_FIELD, W2),  # 48 bytes a row, span 32
-        ({"w0": 8}, Cause.MAP_FIELD, W2),
-        ({"w2": W2 | 1}, Cause.MAP_FIELD, W2 | 1),  # im2col needs rank 3
-        ({"w2": W2 | 1 | 2 << 4, "rank": 3}, Cause.MAP_MODE, 3),
-        ({"rank": 3}, Cause.MAP_MODE, 3),
-        ({"smem_address": 64}, Cause.SMEM_ALIGN, 64),
-        ({"smem_address": PARAMS.smem_bytes}, Cause.SMEM_RANGE, PARAMS.smem_bytes),
-        ({"smem_address": PARAMS.smem_bytes - 384}, Cause.SMEM_RANGE, PARAMS.smem_bytes - 384),
-        ({"mbarrier": LAST_MBARRIER + 8}, Cause.SMEM_RANGE, LAST_MBARRIER + 8),
-        ({"coords": [-3, 0, 0, 0, 0]}, Cause.COORD_ALIGN, 2**64 - 3),
-        ({"mbarrier": 12}, Cause.MBAR_ALIGN, 12),
-        ({"fault": 1}, Cause.GMEM_FAULT, 0x1000),
+        ({"w2": W2 | 0xF << 7}, ErrorCode.MAP_FIELD, W2 | 0xF << 7),
+        ({"w2": W2 & ~(0xF << 7)}, ErrorCode.MAP_FIELD, W2 & ~(0xF << 7)),  # NaN and an integer
+        ({"w2": W2 | 1 << 11}, ErrorCode.MAP_FIELD, W2 | 1 << 11),
+        ({"w2": W2 | 7 << 4}, ErrorCode.MAP_FIELD, W2 | 7 << 4),
+        ({"w2": W2 | 1 << 19}, ErrorCode.MAP_FIELD, W2 | 1 << 19),
+        ({"w13": 6 << 24}, ErrorCode.MAP_FIELD, W2),  # 28 bytes a row
+        ({"w13": 11 << 24}, ErrorCode.MAP_FIELD, W2),  # 48 bytes a row, span 32
+        ({"w0": 8}, ErrorCode.MAP_FIELD, W2),
+        ({"w2": W2 | 1}, ErrorCode.MAP_FIELD, W2 | 1),  # im2col needs rank 3
+        ({"w2": W2 | 1 | 2 << 4, "rank": 3}, ErrorCode.MAP_MODE, 3),
+        ({"rank": 3}, ErrorCode.MAP_MODE, 3),
+        ({"smem_address": 64}, ErrorCode.SMEM_ALIGN, 64),
+        ({"smem_address": PARAMS.smem_bytes}, ErrorCode.SMEM_RANGE, PARAMS.smem_bytes),
+        ({"smem_address": PARAMS.smem_bytes - 384}, ErrorCode.SMEM_RANGE, PARAMS.smem_bytes - 384),
+        ({"mbarrier": LAST_MBARRIER + 8}, ErrorCode.SMEM_RANGE, LAST_MBARRIER + 8),
+        ({"coords": [-3, 0, 0, 0, 0]}, ErrorCode.COORD_ALIGN, 2**64 - 3),
+        ({"mbarrier": 12}, ErrorCode.MBAR_ALIGN, 12),
+        ({"fault": 1}, ErrorCode.GMEM_FAULT, 0x1000),
         # several at once: the first of the table
-        ({"w0": 8, "rank": 3}, Cause.MAP_FIELD, W2),
-        ({"rank": 1, "smem_address": 64}, Cause.MAP_MODE, 1),
-        ({"smem_address": PARAMS.smem_bytes, "mbarrier": 4}, Cause.SMEM_RANGE, PARAMS.smem_bytes),
-        ({"coords": [1, 0, 0, 0, 0], "mbarrier": 4}, Cause.COORD_ALIGN, 1),
+        ({"w0": 8, "rank": 3}, ErrorCode.MAP_FIELD, W2),
+        ({"rank": 1, "smem_address": 64}, ErrorCode.MAP_MODE, 1),
+        (
+            {"smem_address": PARAMS.smem_bytes, "mbarrier": 4},
+            ErrorCode.SMEM_RANGE,
+            PARAMS.smem_bytes,
+        ),
+        ({"coords": [1, 0, 0, 0, 0], "mbarrier": 4}, ErrorCode.COORD_ALIGN, 1),
     ],
 )
 def test_refusal(changes, cause, value):
@@ -206,7 +210,7 @@ def test_footprint_that_overflows_every_counter():
     )
     jobs, (error,) = set_up([described(huge)], 0)
     assert not jobs
-    assert error.code.value == Cause.SMEM_RANGE
+    assert error.code.value == ErrorCode.SMEM_RANGE
 
 
 @pytest.mark.parametrize("rank", range(1, 6))

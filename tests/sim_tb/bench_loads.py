@@ -10,11 +10,11 @@ import cocotb
 import numpy as np
 from numpy.typing import NDArray
 
-from golden import Refusal, TensorMap, load
-from golden.errors import Cause
-from golden.load import Geometry, as_descriptor, spread
+from golden import AccessMode, Completion, DataType, ErrorCode, Plan, TensorMap, TmaError, execute
+from golden import Load as LoadRequest
+from golden.checks import Operands
+from golden.descriptor import as_descriptor
 from golden.memory import ArrayMemory, HashedMemory
-from golden.tensor_map import DataType
 from sim_tb.bridge import LogKind
 from sim_tb.environment import Environment, Word
 from sim_tb.models import PRESETS, Memory, Models
@@ -36,29 +36,29 @@ class Load:
     smem_address: int
     mbarrier: int
 
-    def golden(self, smem: NDArray[np.uint8]) -> int | Refusal:
+    def golden(self, smem: NDArray[np.uint8]) -> Completion | TmaError:
         """Apply it to ``smem``; return its bytes, or why it is refused."""
+        request = LoadRequest(
+            self.words.tobytes(),
+            tuple(self.coords),
+            AccessMode.TILE,
+            smem_address=self.smem_address,
+            mbarrier=self.mbarrier,
+        )
         try:
-            return load(
-                self.words.tobytes(),
-                HashedMemory(),
-                smem,
-                self.smem_address,
-                self.coords,
-                mbarrier=self.mbarrier,
-            )
-        except Refusal as refusal:
-            return refusal
+            return execute(request, HashedMemory(), [smem])[0]
+        except TmaError as error:
+            return error
 
     def lines(self, line_bytes: int) -> tuple[NDArray[Any], int]:
         """Distinct lines that it reads, and how many reads row after row would take at most."""
-        d = as_descriptor(self.words.tobytes())
-        geometry = Geometry.of(d)
-        elements = spread(d, geometry, self.smem_address, self.coords)
-        row = np.arange(elements.smem.size) // geometry.steps[0]
-        first = elements.gmem[elements.inside] // np.uint64(line_bytes)
-        by_row = np.unique(np.stack([row[elements.inside].astype(np.uint64), first]), axis=1)
-        return np.unique(first), by_row.shape[1]
+        plan = Plan(self.words.tobytes(), AccessMode.TILE)
+        spread = plan.spread(self.smem_address, Operands(tuple(self.coords)))
+        inside = spread.inside > 0
+        row = np.broadcast_to(np.arange(inside.shape[0])[:, None], inside.shape)[inside]
+        line = spread.gmem[inside] // np.uint64(line_bytes)
+        by_row = np.unique(np.stack([row.astype(np.uint64), line]), axis=1)
+        return np.unique(line), by_row.shape[1]
 
 
 def pick(rng: np.random.Generator, *choices: Any) -> Any:
@@ -167,8 +167,8 @@ async def run_batch(
     answers = [item.golden(expected) for item in loads]
     to_come = dict.fromkeys(BARRIERS, 0)
     for item, answer in zip(loads, answers, strict=True):
-        if isinstance(answer, int):
-            to_come[item.mbarrier] += answer
+        if isinstance(answer, Completion):
+            to_come[item.mbarrier] += answer.bytes
     for barrier in BARRIERS:
         await env.barrier("INIT", barrier, 1)
         await env.barrier("ARRIVE_EXPECT_TX", barrier, to_come[barrier])
@@ -191,13 +191,15 @@ async def run_batch(
     assert_same(env.smem, expected, about)
     assert_same(visible, expected, f"completed before it was written\n{about}")
     refused = {
-        (name, answer.cause, answer.dim, answer.value & (1 << 64) - 1)
+        (name, answer.code, answer.dim, answer.value & (1 << 64) - 1)
         for name, answer in zip(names, answers, strict=True)
-        if isinstance(answer, Refusal)
+        if isinstance(answer, TmaError)
     }
-    errors = {(e.request_id, Cause(e.code), e.dim, e.value) for e in env.take_errors()}
+    errors = {(e.request_id, ErrorCode(e.code), e.dim, e.value) for e in env.take_errors()}
     assert errors == refused, (errors, refused, about)
-    taken = [item for item, answer in zip(loads, answers, strict=True) if isinstance(answer, int)]
+    taken = [
+        item for item, answer in zip(loads, answers, strict=True) if isinstance(answer, Completion)
+    ]
     read = env.log(LogKind.LINE)["key"]
     lines = [item.lines(env.interface.parameters["line_bytes"]) for item in taken]
     touched = np.unique(np.concatenate([np.empty(0, np.uint64), *(line for line, _ in lines)]))
@@ -345,7 +347,7 @@ async def unreadable_lines_are_an_error(dut: Any) -> None:
     await env.barrier("ARRIVE_EXPECT_TX", BARRIER, ROWS * 128)
     name = env.submit(tensor_map, [0, 0], TARGET, BARRIER)
     error = await env.next_error()
-    assert (error.request_id, error.code) == (name, Cause.GMEM_FAULT)
+    assert (error.request_id, error.code) == (name, ErrorCode.GMEM_FAULT)
     await env.idle()
     assert env.errors == ()
     assert env.word(BARRIER) == Word(phase=0, pending=0, expected=1, tx=ROWS * 128, lock=0)
@@ -358,7 +360,7 @@ async def an_unreadable_map_is_an_error(dut: Any) -> None:
     env = await start(dut)
     name = env.submit(0x5000_0000, [0, 0], TARGET, BARRIER)
     error = await env.next_error()
-    assert (error.request_id, error.code) == (name, Cause.GMEM_FAULT)
+    assert (error.request_id, error.code) == (name, ErrorCode.GMEM_FAULT)
     await env.idle()
     assert (env.smem == 0xCD).all()
 
@@ -373,7 +375,7 @@ async def memory_is_read_inside_the_tensor_only(dut: Any) -> None:
     tensor_map = env.descriptor(words)
     for coords in [-16, -3], [16, 3], [-128, 0], [0, 1 << 30], [1 << 30, -(1 << 31)]:
         expected = env.smem.copy()
-        count = load(words.tobytes(), ArrayMemory(old, SOURCE), expected, TARGET, coords)
+        count = Plan(words.tobytes()).load(ArrayMemory(old, SOURCE), expected, TARGET, coords)
         await env.barrier("INIT", BARRIER, 1)
         await env.barrier("ARRIVE_EXPECT_TX", BARRIER, count)
         env.submit(tensor_map, coords, TARGET, BARRIER)

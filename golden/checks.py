@@ -1,0 +1,244 @@
+"""What the unit refuses of a request, rule by rule, in the order of ``ErrorCode``.
+
+The rules of tensor maps are in ``golden.map_rules``, those of a map with an instruction's mode in
+``golden.plan``.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from golden.enums import PIECE, AccessMode, Arch, DataType, ReductionOp
+from golden.errors import ErrorCode, TmaError
+from golden.map_rules import require
+from golden.reduction import Pairs
+
+if TYPE_CHECKING:
+    from golden.plan import Plan
+
+SMEM_ALIGN = 128
+BARRIER_BYTES = 8
+OFFSET_LIMITS = {3: 65535, 4: 255, 5: 31}
+"""Most of an im2col offset, by rank: what its bits in the instruction hold."""
+
+
+@dataclass(frozen=True)
+class Operands:
+    """Where a tensor request starts, in all its parts; as in ``golden.request``."""
+
+    coords: tuple[int, ...]
+    offsets: tuple[int, ...] = ()
+    w_halo: int = 0
+    w_offset: int = 0
+
+
+def check_tensor(
+    plan: "Plan",
+    operands: Operands,
+    smem_address: int | None,
+    smem_bytes: int,
+    mbarrier: int | None = None,
+) -> None:
+    """Refuse what is wrong with where a tensor request starts.
+
+    Parameters
+    ----------
+    plan : Plan
+        Of its map, mode and direction.
+    operands : Operands
+        Start of the box.
+    smem_address : int or None
+        None for a prefetch.
+    smem_bytes : int
+        The CTA's window.
+    mbarrier : int, optional
+        Byte offset of a load's barrier, to be in the window.
+
+    Raises
+    ------
+    TmaError
+        With the first code that applies.
+    """
+    _check_counts(plan, operands)
+    if smem_address is not None:
+        _check_smem(plan, smem_address, smem_bytes, operands.w_halo)
+    if mbarrier is not None:
+        check_window("mbarrier", mbarrier, BARRIER_BYTES, smem_bytes)
+    coords = operands.coords
+    start, align, bits = coords[0], plan.coord_align, plan.data_type.bits
+    if start % align:
+        limit = f"must be a multiple of {align * bits // 8}"
+        shown = f"{start} starts at byte {start * bits / 8:g}"
+        raise TmaError(ErrorCode.COORD_ALIGN, "coords[0]", start, limit, shown=shown)
+    if plan.is_store:
+        for i, start in enumerate(coords):
+            limit = "must not be negative in a store or reduction"
+            require(start >= 0, ErrorCode.COORD_NEG, f"coords[{i}]", start, limit, dim=i)
+    if plan.mode is AccessMode.IM2COL:
+        _check_im2col(plan, operands)
+    elif plan.mode in (AccessMode.IM2COL_W, AccessMode.IM2COL_W_128):
+        _check_wide(plan, operands)
+
+
+def _check_counts(plan: "Plan", operands: Operands) -> None:
+    coords, offsets = operands.coords, operands.offsets
+    rank = plan.descriptor.rank
+    limit = f"must be {plan.coords} for {plan.mode.name} with a rank-{rank} map"
+    require(len(coords) == plan.coords, ErrorCode.MAP_MODE, "len(coords)", len(coords), limit)
+    if offsets:
+        wanted = rank - 2 if plan.mode is AccessMode.IM2COL and not plan.is_store else 0
+        require(
+            len(offsets) == wanted,
+            ErrorCode.MAP_MODE,
+            "len(im2col_offsets)",
+            len(offsets),
+            f"must be {wanted} for {plan.mode.name} with a rank-{rank} map",
+        )
+    for i, start in enumerate(coords):
+        holds = -(1 << 31) <= start < 1 << 31
+        limit = "must fit in 32 signed bits"
+        require(holds, ErrorCode.COORD_RANGE, f"coords[{i}]", start, limit, dim=i)
+
+
+def _check_smem(plan: "Plan", address: int, smem_bytes: int, w_halo: int) -> None:
+    limit = f"must be a multiple of {SMEM_ALIGN}"
+    aligned = address % SMEM_ALIGN == 0
+    require(aligned, ErrorCode.SMEM_ALIGN, "smem_address", address, limit)
+    check_window("smem_address", address, plan.extent(w_halo), smem_bytes)
+
+
+def check_window(name: str, address: int, size: int, smem_bytes: int) -> None:
+    """Refuse ``size`` bytes at ``address`` that leave the CTA's shared memory."""
+    limit = f"must be from 0 to {smem_bytes - size}: {size} of {smem_bytes} bytes"
+    holds = 0 <= address <= smem_bytes - size
+    require(holds, ErrorCode.SMEM_RANGE, name, address, limit)
+
+
+def check_mbarrier(mbarrier: int) -> None:
+    """Refuse a barrier that is not aligned."""
+    limit = f"must be a multiple of {BARRIER_BYTES}"
+    aligned = mbarrier % BARRIER_BYTES == 0
+    require(aligned, ErrorCode.MBAR_ALIGN, "mbarrier", mbarrier, limit)
+
+
+def check_pair(data_type: DataType, op: ReductionOp, pairs: Pairs) -> None:
+    """Refuse an operation that does not exist for the type."""
+    if (data_type, op) not in pairs:
+        takes = [other.name for kind, other in sorted(pairs) if kind is data_type]
+        limit = f"must be one of {', '.join(takes)}" if takes else "has no reductions"
+        shown = f"{op.name} of {data_type.name}"
+        raise TmaError(ErrorCode.RED_TYPE, "op", op, limit, shown=shown)
+
+
+def _check_im2col(plan: "Plan", operands: Operands) -> None:
+    d = plan.descriptor
+    first = 0 if plan.interleaved else 1
+    corners = list(zip(d.lower_corner, d.upper_corner, strict=True))
+    for j, (lower, upper) in enumerate(corners):
+        i = first + j
+        start, last = operands.coords[i], d.global_dim[i] - 1 + upper
+        limit = f"must be from {lower} to {last}, in the bounding box"
+        holds = lower <= start <= last
+        require(holds, ErrorCode.IM2COL_START, f"coords[{i}]", start, limit, dim=i)
+    if plan.is_store:
+        for j, (lower, upper) in enumerate(corners):
+            for name, value, holds, limit in (
+                ("lower_corner", lower, lower >= 0, "must not be negative"),
+                ("upper_corner", upper, upper <= 0, "must not be positive"),
+            ):
+                require(
+                    holds,
+                    ErrorCode.IM2COL_CORNER,
+                    f"{name}[{j}]",
+                    value,
+                    f"{limit} in a store or reduction",
+                    dim=first + j,
+                )
+    most = OFFSET_LIMITS[d.rank]
+    for j, offset in enumerate(operands.offsets):
+        limit = f"must be from 0 to {most} with rank {d.rank}"
+        name = f"im2col_offsets[{j}]"
+        holds = 0 <= offset <= most
+        require(holds, ErrorCode.IM2COL_OFFSET, name, offset, limit, dim=first + j)
+
+
+def _check_wide(plan: "Plan", operands: Operands) -> None:
+    d = plan.descriptor
+    last = d.global_dim[1] + d.upper_corner[0] - 1
+    start = operands.coords[1]
+    limit = f"must be at most {last}, the end of the bounding box"
+    require(start <= last, ErrorCode.IM2COL_START, "coords[1]", start, limit, dim=1)
+    most_halo = 31 if plan.mode is AccessMode.IM2COL_W_128 else 511
+    for name, value, most in (
+        ("w_halo", operands.w_halo, 0 if plan.is_store else most_halo),
+        ("w_offset", operands.w_offset, 0 if plan.is_store else 31),
+    ):
+        limit = f"must be from 0 to {most}"
+        holds = 0 <= value <= most
+        require(holds, ErrorCode.IM2COL_OFFSET, name, value, limit, dim=1)
+
+
+def check_bulk(
+    *,
+    size: int,
+    smem: dict[str, int],
+    gmem_address: int = 0,
+    mbarrier: int | None = None,
+    smem_bytes: int,
+    pair: tuple[DataType, ReductionOp] | None = None,
+    pairs: Pairs = frozenset(),
+) -> None:
+    """Refuse what is wrong with a bulk request, CTAs and the barrier's alignment left aside.
+
+    Parameters
+    ----------
+    size, gmem_address : int
+        In bytes.
+    smem : dict
+        Byte offsets in shared memory, by the name of the parameter.
+    mbarrier : int, optional
+        Byte offset of the barrier.
+    smem_bytes : int
+        The CTA's window.
+    pair : (DataType, ReductionOp), optional
+        Of a reduction.
+    pairs : set of them
+        Those that exist.
+
+    Raises
+    ------
+    TmaError
+        With the first code that applies.
+    """
+    for name, address in smem.items():
+        limit = f"must be a multiple of {PIECE}"
+        require(address % PIECE == 0, ErrorCode.SMEM_ALIGN, name, address, limit)
+    for name, address in smem.items():
+        check_window(name, address, size, smem_bytes)
+    if mbarrier is not None:
+        check_window("mbarrier", mbarrier, BARRIER_BYTES, smem_bytes)
+    if pair is not None:
+        check_pair(*pair, pairs)
+    limit = f"must be a multiple of {PIECE}"
+    require(size % PIECE == 0, ErrorCode.BULK_ALIGN, "size", size, limit)
+    aligned = gmem_address % PIECE == 0
+    shown = hex(gmem_address)
+    require(aligned, ErrorCode.BULK_ALIGN, "gmem_address", gmem_address, limit, shown=shown)
+
+
+def check_mask(cta_mask: int, ctas: int) -> None:
+    """Refuse a multicast mask that names no CTA, or one that the cluster does not have."""
+    limit = f"must be from 1 to {(1 << ctas) - 1:#x}: the cluster has {ctas} CTAs"
+    shown = hex(cta_mask)
+    require(0 < cta_mask < 1 << ctas, ErrorCode.MASK, "cta_mask", cta_mask, limit, shown=shown)
+
+
+def check_cta(name: str, cta: int, ctas: int) -> None:
+    """Refuse a CTA that the cluster does not have."""
+    limit = f"must be from 0 to {ctas - 1}: the cluster has {ctas} CTAs"
+    require(0 <= cta < ctas, ErrorCode.DST_CTA, name, cta, limit)
+
+
+def check_arch(holds: bool, arch: Arch, parameter: str, value: int, limit: str) -> None:
+    """Refuse a feature that came after Hopper."""
+    limit = f"must be {limit} on {arch.name}"
+    require(holds or arch >= Arch.SM_100A, ErrorCode.MAP_MODE, parameter, value, limit)

@@ -1,0 +1,157 @@
+"""The 128 bytes of a tensor map, field by field: anything that they can say, legal or not."""
+
+import struct
+from dataclasses import dataclass
+from typing import Protocol
+
+from golden.enums import MAX_RANK, DataType, Interleave, L2Promotion, MapMode, OobFill, Swizzle
+from golden.errors import ErrorCode, TmaError
+
+MAP_BYTES = 128
+WORDS = MAP_BYTES // 4
+CORNER_BITS = {3: 16, 4: 8, 5: 5}
+"""Bits of an im2col corner, by rank."""
+
+_TYPES = {(item.format, item.rounds): item for item in DataType}
+_SWIZZLES = {item.fields: item for item in Swizzle}
+
+
+class EncodesMap(Protocol):
+    """A tensor map that has bytes."""
+
+    def encode(self) -> bytes:
+        """The 128 bytes."""
+        ...
+
+
+@dataclass(frozen=True)
+class Descriptor:
+    """The fields of a tensor map as they stand in its words w0 to w15: anything 512 bits can say.
+
+    ``global_strides``, ``global_dim``, ``box_dim`` and ``element_strides`` always have their full
+    length of 4 or 5. For im2col ``box_dim[0]`` is the channels per pixel.
+    """
+
+    words: tuple[int, ...]
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "Descriptor":
+        """Take words w0 to w15 of ``data``, 64 bytes or more."""
+        if len(data) < 64:
+            limit = f"must be {MAP_BYTES} bytes, of which 64 count"
+            raise TmaError(ErrorCode.MAP_BYTES, "len(data)", len(data), limit)
+        return cls(struct.unpack_from("<16I", data))
+
+    def _bits(self, word: int, low: int, count: int) -> int:
+        return self.words[word] >> low & ((1 << count) - 1)
+
+    @property
+    def global_address(self) -> int:
+        """Byte address of the tensor."""
+        return self.words[0] | self.words[1] << 32
+
+    @property
+    def mode(self) -> MapMode:
+        """Tile or im2col."""
+        return MapMode(self._bits(2, 0, 1))
+
+    @property
+    def version(self) -> int:
+        """0 in every map of the driver; the unit ignores it."""
+        return self._bits(2, 1, 3)
+
+    @property
+    def rank(self) -> int:
+        """1 to 8; above 5 is refused."""
+        return self._bits(2, 4, 3) + 1
+
+    @property
+    def format(self) -> int:
+        """0 to 15; 14 and 15 are no type."""
+        return self._bits(2, 7, 4)
+
+    @property
+    def data_type(self) -> DataType | None:
+        """None for a format that does not exist. The tf32 bit counts for binary32 formats only."""
+        rounds = bool(self._bits(2, 16, 1)) and self.format in (7, 8)
+        return _TYPES.get((self.format, rounds))
+
+    @property
+    def interleave(self) -> Interleave | None:
+        """None for code 3, which does not exist."""
+        code = self._bits(2, 11, 2)
+        return Interleave(code) if code < 3 else None
+
+    @property
+    def swizzle(self) -> Swizzle | None:
+        """Of shared memory; None for an atom that does not go with the swizzle."""
+        return _SWIZZLES.get((self._bits(2, 13, 2), self._bits(2, 19, 2)))
+
+    @property
+    def oob_fill(self) -> OobFill:
+        """What elements outside read as."""
+        return OobFill(self._bits(2, 15, 1))
+
+    @property
+    def l2_promotion(self) -> L2Promotion:
+        """A hint."""
+        return L2Promotion(self._bits(2, 17, 2))
+
+    @property
+    def global_strides(self) -> tuple[int, ...]:
+        """Of dimensions 1 to 4, in bytes."""
+        return tuple((self.words[3 + i] | self._bits(7, 4 * i, 4) << 32) << 4 for i in range(4))
+
+    @property
+    def global_dim(self) -> tuple[int, ...]:
+        """Extents of dimensions 0 to 4."""
+        return tuple(self.words[8 + i] + 1 for i in range(MAX_RANK))
+
+    @property
+    def element_strides(self) -> tuple[int, ...]:
+        """Of dimensions 0 to 4."""
+        return tuple(self._bits(13, 3 * i, 3) + 1 for i in range(MAX_RANK))
+
+    @property
+    def box_dim(self) -> tuple[int, ...]:
+        """Of a tiled map."""
+        return (self._bits(13, 24, 8) + 1, *(self._bits(14, 8 * i, 8) + 1 for i in range(4)))
+
+    @property
+    def channels_per_pixel(self) -> int:
+        """Of an im2col map."""
+        return self._bits(13, 24, 8) + 1
+
+    @property
+    def pixels_per_column(self) -> int:
+        """Of an im2col map."""
+        return self._bits(15, 0, 10) + 1
+
+    @property
+    def wide(self) -> bool:
+        """Made for ``im2col::w``: W alone has corners, of 16 bits each (bit w2[22]: choice)."""
+        return bool(self._bits(2, 22, 1))
+
+    def _corner(self, base: int) -> tuple[int, ...]:
+        bits = 16 if self.wide else CORNER_BITS[self.rank]
+        count = 1 if self.wide else self.rank - 2
+        raw = (self._bits(14, base + bits * j, bits) for j in range(count))
+        return tuple(value - (value >> (bits - 1) << bits) for value in raw)
+
+    @property
+    def lower_corner(self) -> tuple[int, ...]:
+        """W first; im2col of rank 3 to 5 only."""
+        return self._corner(0)
+
+    @property
+    def upper_corner(self) -> tuple[int, ...]:
+        """W first; im2col of rank 3 to 5 only."""
+        return self._corner(16)
+
+
+def as_descriptor(tensor_map: "EncodesMap | Descriptor | bytes") -> Descriptor:
+    """The words of a tensor map, whatever it comes as."""
+    if isinstance(tensor_map, Descriptor):
+        return tensor_map
+    data = tensor_map if isinstance(tensor_map, bytes) else tensor_map.encode()
+    return Descriptor.from_bytes(data)

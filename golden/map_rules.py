@@ -1,0 +1,212 @@
+"""The rules that the unit itself has for a tensor map, whoever wrote it.
+
+The encoder's own rules are in ``golden.tensor_map``.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from golden.enums import (
+    MAX_RANK,
+    Arch,
+    DataType,
+    Interleave,
+    MapMode,
+    OobFill,
+    Swizzle,
+)
+from golden.errors import ErrorCode, TmaError
+
+_WIDE_SWIZZLES = {
+    *(Swizzle.NONE, Swizzle.SWIZZLE_128B, Swizzle.SWIZZLE_128B_ATOM_32B),
+    Swizzle.SWIZZLE_128B_ATOM_64B,
+}
+
+
+class MapFields(Protocol):
+    """What ``TensorMap`` and ``Descriptor`` have in common."""
+
+    @property
+    def mode(self) -> MapMode:
+        """Tile or im2col."""
+        ...
+
+    @property
+    def rank(self) -> int:
+        """Number of dimensions."""
+        ...
+
+    @property
+    def data_type(self) -> DataType | None:
+        """None: no such type."""
+        ...
+
+    @property
+    def interleave(self) -> Interleave | None:
+        """None: no such layout."""
+        ...
+
+    @property
+    def swizzle(self) -> Swizzle | None:
+        """None: no such swizzle."""
+        ...
+
+    @property
+    def oob_fill(self) -> OobFill:
+        """What is outside reads as."""
+        ...
+
+    @property
+    def wide(self) -> bool:
+        """For ``im2col::w``."""
+        ...
+
+    @property
+    def global_address(self) -> int:
+        """In bytes."""
+        ...
+
+    @property
+    def global_dim(self) -> Sequence[int]:
+        """In elements."""
+        ...
+
+    @property
+    def global_strides(self) -> Sequence[int]:
+        """In bytes."""
+        ...
+
+    @property
+    def box_dim(self) -> Sequence[int]:
+        """Of a tiled map."""
+        ...
+
+    @property
+    def channels_per_pixel(self) -> int:
+        """Of an im2col map."""
+        ...
+
+
+def require(
+    holds: bool,
+    code: ErrorCode,
+    parameter: str,
+    value: int,
+    limit: str,
+    *,
+    shown: str = "",
+    dim: int = 0,
+) -> None:
+    """Raise a `TmaError` unless ``holds``."""
+    if not holds:
+        raise TmaError(code, parameter, value, limit, shown=shown, dim=dim)
+
+
+def row_bytes(data_type: DataType, elements: int) -> int:
+    """Bytes of shared memory that a row of elements takes up."""
+    return elements * data_type.smem_bits // 8
+
+
+def check_map(m: MapFields, arch: Arch) -> None:
+    """Refuse fields that the unit cannot work with.
+
+    Raises
+    ------
+    TmaError
+        With the code of the first rule that is broken.
+    """
+    kind, swizzle, interleave = m.data_type, m.swizzle, m.interleave
+    hopper = arch is Arch.SM_90A
+    if kind is None or (kind.is_sub_byte and hopper):
+        shown = "code of no type" if kind is None else kind.name
+        last = DataType.TFLOAT32_FTZ if hopper else DataType.PACKED_16U6_ALIGN16B
+        limit = f"must be from 0 to {int(last)} on {arch.name}"
+        raise TmaError(ErrorCode.DATA_TYPE, "data_type", int(kind or 0), limit, shown=shown)
+    if interleave is None:
+        raise TmaError(ErrorCode.INTERLEAVE, "interleave", 3, "must be from 0 to 2")
+    if swizzle is None or (swizzle > Swizzle.SWIZZLE_128B and hopper):
+        shown = "code of no swizzle" if swizzle is None else swizzle.name
+        limit = f"must be from 0 to {3 if hopper else 7} on {arch.name}"
+        raise TmaError(ErrorCode.SWIZZLE, "swizzle", int(swizzle or 0), limit, shown=shown)
+    im2col = m.mode is MapMode.IM2COL
+    least = 3 if interleave or im2col else 1
+    limit = f"must be from {least} to {MAX_RANK}"
+    if least == 3:
+        limit += " with im2col" if im2col else " with interleave"
+    require(least <= m.rank <= MAX_RANK, ErrorCode.RANK, "rank", m.rank, limit)
+    if m.oob_fill:
+        limit = f"needs a float type, not {kind.name}"
+        name = m.oob_fill.name
+        require(kind.is_float, ErrorCode.OOB_FILL, "oob_fill", m.oob_fill, limit, shown=name)
+    if m.wide and (hopper or not im2col):
+        limit = "needs im2col and SM_100A"
+        raise TmaError(ErrorCode.VERSION, "wide", 1, limit)
+    align = interleave.align
+    aligned = f"must be a multiple of {align}"
+    require(
+        m.global_address % align == 0,
+        ErrorCode.GLOBAL_ADDRESS,
+        "global_address",
+        m.global_address,
+        aligned,
+        shown=f"{m.global_address:#x}",
+    )
+    for i, stride in enumerate(m.global_strides[: m.rank - 1]):
+        name = f"global_strides[{i}]"
+        require(stride % align == 0, ErrorCode.GLOBAL_STRIDES, name, stride, aligned, dim=i + 1)
+    if swizzle is Swizzle.SWIZZLE_96B:
+        limit = "must be NONE with SWIZZLE_96B"
+        none = interleave is Interleave.NONE
+        require(none, ErrorCode.SWIZZLE, "interleave", interleave, limit, shown=interleave.name)
+    _check_inner(m, kind, swizzle, interleave)
+    if kind.is_sub_byte:
+        _check_sub_byte(m, kind, swizzle, interleave)
+
+
+def _check_inner(m: MapFields, kind: DataType, swizzle: Swizzle, interleave: Interleave) -> None:
+    im2col = m.mode is MapMode.IM2COL
+    name, extent = (
+        ("channels_per_pixel", m.channels_per_pixel) if im2col else ("box_dim[0]", m.box_dim[0])
+    )
+    inner = row_bytes(kind, extent)
+    factor = "/2" if kind.smem_bits == 4 else f"*{kind.smem_bits // 8}"
+    shown = f"{inner} bytes"
+    require(
+        extent * kind.smem_bits % 128 == 0,
+        ErrorCode.INNER_ALIGN,
+        name + factor,
+        inner,
+        "must be a multiple of 16",
+        shown=shown,
+    )
+    span = swizzle.span
+    if span and not interleave:
+        limit = f"must be at most {span} with {swizzle.name}"
+        require(inner <= span, ErrorCode.INNER_SPAN, name + factor, inner, limit, shown=shown)
+
+
+def _check_sub_byte(m: MapFields, kind: DataType, swizzle: Swizzle, interleave: Interleave) -> None:
+    """Limits of the packed types (PTX ISA, cuda.h); interleave: choice for 4-bit types."""
+
+    def must(holds: bool, parameter: str, value: int, limit: str, dim: int = 0) -> None:
+        limit = f"must be {limit} with {kind.name}"
+        require(holds, ErrorCode.SUB_BYTE, parameter, value, limit, dim=dim)
+
+    must(interleave is Interleave.NONE, "interleave", interleave, "NONE")
+    extent = m.global_dim[0]
+    if kind is DataType.PACKED_16U4_ALIGN8B:
+        must(extent % 2 == 0, "global_dim[0]", extent, "a multiple of 2")
+        return
+    im2col = m.mode is MapMode.IM2COL
+    name, inner = (
+        ("channels_per_pixel", m.channels_per_pixel) if im2col else ("box_dim[0]", m.box_dim[0])
+    )
+    must(inner == 128, name, inner, "128")
+    must(extent % 128 == 0, "global_dim[0]", extent, "a multiple of 128")
+    must(m.global_address % 32 == 0, "global_address", m.global_address, "a multiple of 32")
+    for i, stride in enumerate(m.global_strides[: m.rank - 1]):
+        must(stride % 32 == 0, f"global_strides[{i}]", stride, "a multiple of 32", i + 1)
+    allowed = set(_WIDE_SWIZZLES)
+    if kind is DataType.PACKED_16U4_ALIGN16B:
+        allowed.add(Swizzle.SWIZZLE_128B_ATOM_32B_FLIP_8B)
+    must(swizzle in allowed, "swizzle", swizzle, "NONE, 128B or one of its atom variants")

@@ -1,0 +1,358 @@
+"""Every request of the unit, carried out at once: the vectorised model.
+
+Tensor requests are a matter of ``golden.plan``; here are bulk requests, destinations, and which
+barrier gets how many bytes. ``golden.definition`` says the same literally.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from golden import checks
+from golden.checks import Operands
+from golden.descriptor import as_descriptor
+from golden.enums import SMEM_BYTES, AccessMode, Arch
+from golden.errors import ErrorCode
+from golden.map_rules import require
+from golden.memory import ArrayMemory, Bytes, Memory
+from golden.plan import Plan, plan_of
+from golden.reduction import BULK_PAIRS, DSMEM_PAIRS, TENSOR_PAIRS, reduced
+from golden.request import (
+    AnyMap,
+    BulkLoad,
+    BulkPrefetch,
+    BulkReduce,
+    BulkStore,
+    Completion,
+    DsmemCopy,
+    DsmemReduce,
+    Load,
+    Prefetch,
+    Reduce,
+    Request,
+    Store,
+    TensorRequest,
+    TensorWalk,
+)
+
+
+def plan_for(
+    tensor_map: AnyMap,
+    mode: AccessMode | None = None,
+    *,
+    store: bool = False,
+    arch: Arch = Arch.SM_90A,
+) -> Plan:
+    """The plan of a map, made once for equal maps.
+
+    Raises
+    ------
+    TmaError
+        MAP_FIELD or MAP_MODE.
+    """
+    return plan_of(as_descriptor(tensor_map), mode, store, arch)
+
+
+def _operands(request: TensorRequest) -> Operands:
+    coords = tuple(request.coords)
+    if isinstance(request, TensorWalk):
+        return Operands(coords, tuple(request.im2col_offsets), request.w_halo, request.w_offset)
+    return Operands(coords)
+
+
+def check(
+    request: Request,
+    *,
+    cta: int = 0,
+    ctas: int = 1,
+    smem_bytes: int = SMEM_BYTES,
+    arch: Arch = Arch.SM_90A,
+) -> None:
+    """Refuse what the unit refuses, by the first rule of ``ErrorCode`` that is broken.
+
+    Parameters
+    ----------
+    request : Request
+        Any.
+    cta, ctas : int
+        Rank of the issuing CTA, and CTAs of its cluster.
+    smem_bytes : int
+        Each CTA's window.
+    arch : Arch
+        What is there to be used.
+
+    Raises
+    ------
+    TmaError
+        The refusal.
+
+    Examples
+    --------
+    >>> from golden import Load, TensorMap
+    >>> tensor_map = TensorMap.tiled("bf16", 0, (64, 64), (128,), (64, 8))
+    >>> check(Load(tensor_map, (5, 0)))
+    Traceback (most recent call last):
+        ...
+    golden.errors.TmaError: coords[0] = 5 starts at byte 10: must be a multiple of 16 \
+[COORD_ALIGN, silicon]
+    """
+    if isinstance(request, TensorRequest):
+        _check_tensor(request, smem_bytes, arch)
+    else:
+        _check_bulk(request, smem_bytes, arch)
+    if isinstance(request, Load | BulkLoad):
+        _check_destination(request, cta, ctas)
+    elif isinstance(request, DsmemCopy):
+        checks.check_cta("dst_cta", request.dst_cta, ctas)
+        same = request.dst_cta == cta
+        limit = f"must be another CTA than the issuer, {cta}"
+        require(not same, ErrorCode.DST_CTA, "dst_cta", request.dst_cta, limit)
+        _check_barrier_cta(request.mbarrier_cta, (request.dst_cta,))
+    if isinstance(request, Load | BulkLoad | DsmemCopy):
+        checks.check_mbarrier(request.mbarrier)
+
+
+def _check_tensor(request: TensorRequest, smem_bytes: int, arch: Arch) -> None:
+    store = isinstance(request, Store)
+    plan = plan_for(request.tensor_map, request.mode, store=store, arch=arch)
+    if isinstance(request, Load):
+        holds = request.cta_group == 1
+        checks.check_arch(holds, arch, "cta_group", request.cta_group, "1")
+    smem_address = request.smem_address if isinstance(request, Load | Store) else None
+    mbarrier = request.mbarrier if isinstance(request, Load) else None
+    checks.check_tensor(plan, _operands(request), smem_address, smem_bytes, mbarrier)
+    if isinstance(request, Reduce):
+        checks.check_pair(plan.data_type, request.op, TENSOR_PAIRS)
+
+
+def _check_bulk(
+    request: BulkLoad | BulkPrefetch | BulkStore | BulkReduce | DsmemCopy,
+    smem_bytes: int,
+    arch: Arch,
+) -> None:
+    match request:
+        case BulkPrefetch():
+            checks.check_bulk(
+                size=request.size, smem={}, gmem_address=request.gmem_address, smem_bytes=0
+            )
+            return
+        case BulkStore():
+            holds = request.byte_mask == 0xFFFF
+            checks.check_arch(holds, arch, "byte_mask", request.byte_mask, "0xFFFF")
+    smem = {"smem_address": request.smem_address}
+    if isinstance(request, DsmemCopy):
+        smem["dst_address"] = request.dst_address
+    pair = None
+    if isinstance(request, BulkReduce | DsmemReduce):
+        pair = request.data_type, request.op
+    checks.check_bulk(
+        size=request.size,
+        smem=smem,
+        gmem_address=0 if isinstance(request, DsmemCopy) else request.gmem_address,
+        mbarrier=request.mbarrier if isinstance(request, BulkLoad | DsmemCopy) else None,
+        smem_bytes=smem_bytes,
+        pair=pair,
+        pairs=DSMEM_PAIRS if isinstance(request, DsmemReduce) else BULK_PAIRS,
+    )
+    if isinstance(request, BulkStore):
+        limit = "must fit in 16 bits"
+        mask = request.byte_mask
+        require(0 <= mask < 1 << 16, ErrorCode.BULK_ALIGN, "byte_mask", mask, limit)
+    if isinstance(request, BulkLoad):
+        ignored = {
+            "ignore_first": request.ignore_first,
+            "ignore_last": request.ignore_last,
+        }
+        remote = request.cta_mask is not None or request.dst_cta is not None
+        for name, count in ignored.items():
+            most = 0 if remote else 15
+            limit = f"must be from 0 to {most}" + " outside .shared::cta" * remote
+            require(0 <= count <= most, ErrorCode.BULK_ALIGN, name, count, limit)
+
+
+def _check_barrier_cta(mbarrier_cta: int | None, allowed: Sequence[int]) -> None:
+    if mbarrier_cta is not None:
+        limit = f"must be {' or '.join(map(str, allowed))}"
+        holds = mbarrier_cta in allowed
+        require(holds, ErrorCode.DST_CTA, "mbarrier_cta", mbarrier_cta, limit)
+
+
+def _check_destination(request: Load | BulkLoad, cta: int, ctas: int) -> None:
+    group = request.cta_group if isinstance(request, Load) else 1
+    limit = "must be 1 or 2"
+    require(group in (1, 2), ErrorCode.DST_CTA, "cta_group", group, limit)
+    if request.cta_mask is not None:
+        checks.check_mask(request.cta_mask, ctas)
+        dst = -1 if request.dst_cta is None else request.dst_cta
+        limit = "must be left out with cta_mask"
+        require(dst == -1, ErrorCode.DST_CTA, "dst_cta", dst, limit)
+        holder = cta if request.mbarrier_cta is None else request.mbarrier_cta
+        _check_barrier_cta(holder, range(ctas) if group == 2 else (cta,))
+        for signalled in _signalled(request, cta):
+            checks.check_cta("mbarrier_cta", signalled, ctas)
+        return
+    dst = cta if request.dst_cta is None else request.dst_cta
+    checks.check_cta("dst_cta", dst, ctas)
+    _check_barrier_cta(request.mbarrier_cta, (dst, dst ^ 1) if group == 2 else (dst,))
+    if request.mbarrier_cta is not None:
+        checks.check_cta("mbarrier_cta", request.mbarrier_cta, ctas)
+
+
+def _receivers(request: Load | BulkLoad, cta: int) -> list[int]:
+    """Ranks of the CTAs whose shared memory is written."""
+    mask = request.cta_mask
+    if mask is None:
+        return [cta if request.dst_cta is None else request.dst_cta]
+    return [rank for rank in range(mask.bit_length()) if mask >> rank & 1]
+
+
+def _signalled(request: Load | BulkLoad, cta: int) -> list[int]:
+    """For each receiver, the CTA whose barrier counts its bytes.
+
+    With ``.cta_group::2`` and multicast, the one of the receiver's pair whose parity is that of the
+    barrier's CTA.
+    """
+    receivers = _receivers(request, cta)
+    if request.cta_mask is None:
+        only = receivers[0] if request.mbarrier_cta is None else request.mbarrier_cta
+        return [only]
+    if isinstance(request, Load) and request.cta_group == 2:
+        holder = cta if request.mbarrier_cta is None else request.mbarrier_cta
+        return [rank & ~1 | holder & 1 for rank in receivers]
+    return receivers
+
+
+def execute(
+    request: Request,
+    gmem: Memory,
+    smem: Sequence[Bytes],
+    *,
+    cta: int = 0,
+    arch: Arch = Arch.SM_90A,
+) -> list[Completion]:
+    """Carry out a request at once.
+
+    Parameters
+    ----------
+    request : Request
+        Any.
+    gmem : Memory
+        Global memory.
+    smem : sequence of ndarray
+        The shared memory of each CTA of the cluster, of uint8, all of one length.
+    cta : int
+        Rank of the issuing CTA.
+    arch : Arch
+        What is there to be used.
+
+    Returns
+    -------
+    list of Completion
+        The ``complete_tx`` that it signals, one for each receiver. The unit may split them.
+
+    Raises
+    ------
+    TmaError
+        If the unit refuses it. Nothing has happened.
+    """
+    check(request, cta=cta, ctas=len(smem), smem_bytes=smem[cta].size, arch=arch)
+    match request:
+        case Prefetch() | BulkPrefetch():
+            return []
+        case Load():
+            return _load(request, gmem, smem, cta, arch)
+        case Store():
+            plan = plan_for(request.tensor_map, request.mode, store=True, arch=arch)
+            place = (gmem, smem[cta], request.smem_address, request.coords)
+            if isinstance(request, Reduce):
+                plan.reduce(request.op, *place)
+            else:
+                plan.store(*place)
+            return []
+        case BulkLoad():
+            return _bulk_load(request, gmem, smem, cta)
+        case DsmemCopy():
+            return _dsmem(request, smem, cta)
+    source = smem[cta][request.smem_address :][: request.size]
+    if isinstance(request, BulkReduce):
+        word = f"u{request.data_type.itemsize}"
+        memory = read_range(gmem, request.gmem_address, request.size)
+        operands = np.ascontiguousarray(memory).view(word), source.view(word)
+        result = reduced(request.op, request.data_type, *operands)
+        write_range(gmem, request.gmem_address, result.view(np.uint8))
+    elif request.byte_mask == 0xFFFF:
+        write_range(gmem, request.gmem_address, source)
+    else:
+        byte = np.arange(request.size)
+        chosen = byte[request.byte_mask >> byte % 16 & 1 == 1]
+        addresses = chosen.astype(np.uint64) + np.uint64(request.gmem_address)
+        gmem.write(addresses, source[chosen])
+    return []
+
+
+def _load(
+    request: Load, gmem: Memory, smem: Sequence[Bytes], cta: int, arch: Arch
+) -> list[Completion]:
+    plan = plan_for(request.tensor_map, request.mode, arch=arch)
+    counted = [
+        plan.load(
+            gmem,
+            smem[receiver],
+            request.smem_address,
+            request.coords,
+            request.im2col_offsets,
+            request.w_halo,
+            request.w_offset,
+        )
+        for receiver in _receivers(request, cta)
+    ]
+    return [
+        Completion(rank, request.mbarrier, count)
+        for rank, count in zip(_signalled(request, cta), counted, strict=True)
+    ]
+
+
+def _bulk_load(
+    request: BulkLoad, gmem: Memory, smem: Sequence[Bytes], cta: int
+) -> list[Completion]:
+    first, last = request.ignore_first, request.size - request.ignore_last
+    if first < last:
+        data = read_range(gmem, request.gmem_address + first, last - first)
+        for receiver in _receivers(request, cta):
+            smem[receiver][request.smem_address :][first:last] = data
+    return [Completion(rank, request.mbarrier, request.size) for rank in _signalled(request, cta)]
+
+
+def _dsmem(request: DsmemCopy, smem: Sequence[Bytes], cta: int) -> list[Completion]:
+    source = smem[cta][request.smem_address :][: request.size]
+    target = smem[request.dst_cta][request.dst_address :][: request.size]
+    if isinstance(request, DsmemReduce):
+        word = f"u{request.data_type.itemsize}"
+        result = reduced(request.op, request.data_type, target.view(word), source.view(word))
+        target.view(word)[:] = result
+    else:
+        target[:] = source
+    return [Completion(request.dst_cta, request.mbarrier, request.size)]
+
+
+def _range(address: int, size: int) -> "np.ndarray[tuple[int], np.dtype[np.uint64]]":
+    return np.arange(size, dtype=np.uint64) + np.uint64(address)
+
+
+def read_range(memory: Memory, address: int, size: int) -> Bytes:
+    """``size`` bytes from ``address`` on; of an array, a view."""
+    if isinstance(memory, ArrayMemory):
+        first = address - memory.base
+        if 0 <= first <= memory.bytes.size - size:
+            return memory.bytes[first : first + size]
+    return memory.read(_range(address, size))
+
+
+def write_range(memory: Memory, address: int, data: Bytes) -> None:
+    """Put ``data`` at ``address``."""
+    if isinstance(memory, ArrayMemory):
+        first = address - memory.base
+        if 0 <= first <= memory.bytes.size - data.size:
+            memory.bytes[first : first + data.size] = data
+            return
+    memory.write(_range(address, data.size), data)
