@@ -7,6 +7,9 @@ every request of the unit, mbarriers and bulk groups. Nothing here knows the RTL
 vectorised model, which agrees with it; ``Cluster`` adds shared memories, barriers and groups.
 """
 
+from golden.advice import advice
+from golden.bulk_group import BulkGroups
+from golden.cluster import Cluster
 from golden.descriptor import Descriptor
 from golden.enums import (
     AccessMode,
@@ -38,15 +41,18 @@ from golden.request import (
     Store,
 )
 from golden.tensor_map import TensorMap
+from golden.tensormap_replace import tensormap_replace
 
 __all__ = [
     "AccessMode",
     "Arch",
     "ArrayMemory",
+    "BulkGroups",
     "BulkLoad",
     "BulkPrefetch",
     "BulkReduce",
     "BulkStore",
+    "Cluster",
     "Completion",
     "DataType",
     "Descriptor",
@@ -71,6 +77,8 @@ __all__ = [
     "TensorMap",
     "TmaError",
     "TmaWarning",
+    "advice",
     "check",
     "execute",
+    "tensormap_replace",
 ]

@@ -126,7 +126,11 @@ class FloatFormat:
     def rounded(self, value: Fraction) -> int:
         """The word nearest to ``value``, ties to even; beyond the largest: infinity."""
         size = abs(value)
-        exponent = 1
+        if not size:
+            return 0
+        # At most one below the exponent of the leading bit.
+        highest = size.numerator.bit_length() - size.denominator.bit_length() - 1
+        exponent = max(highest + self.bias, 1)
         while size >= Fraction(2) ** (exponent + 1 - self.bias):
             exponent += 1
         steps = size / Fraction(2) ** (exponent - self.bias - self.mantissa)

@@ -220,6 +220,11 @@ class DataType(Named):
         return _FORMATS[self]
 
     @property
+    def replace_code(self) -> int:
+        """Code in ``tensormap.replace`` (PTX ISA)."""
+        return _REPLACE_CODES[self]
+
+    @property
     def rounds(self) -> bool:
         """Loads round float32 to tf32."""
         return self in (DataType.TFLOAT32, DataType.TFLOAT32_FTZ)
@@ -264,6 +269,7 @@ _DTYPES: tuple[np.dtype[Any], ...] = tuple(
     )
 )
 _FORMATS = (0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 8, 7, 8, 11, 12, 13)
+_REPLACE_CODES = (0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 8, 11, 12, 13, 14, 15)
 _OF_DTYPE: dict[np.dtype[Any], DataType] = {
     **{_DTYPES[kind]: kind for kind in DataType if kind <= DataType.BFLOAT16},
     **{

@@ -61,9 +61,9 @@ class Placement:
 
     ``gmem``: bytes from ``low`` to pieces that are all inside; ``smem``: their pieces in shared
     memory. ``fill``: pieces of shared memory that are all outside. ``tail_gmem``, ``tail_smem``:
-    pieces of which ``tail_bytes`` are inside. ``dense``: all of shared memory from the first to the
-    last piece is inside, and ``gmem`` is sorted by it. ``low``, ``span``: bytes from the start to
-    the lowest byte of global memory, and from it to the highest.
+    pieces of which ``tail_bytes`` are inside. ``dense``, of loads: all of shared memory from the
+    first to the last piece is inside, and the pieces are sorted by it. ``low``, ``span``: bytes
+    from the start to the lowest byte of global memory, and from it to the highest.
     """
 
     gmem: Indices
@@ -106,13 +106,13 @@ class Placement:
 
 
 def _placement(
-    gmem: Indices, smem: Indices, inside: NDArray[np.int64], piece_bytes: int
+    gmem: Indices, smem: Indices, inside: NDArray[np.int64], piece_bytes: int, keep_order: bool
 ) -> Placement:
     """Sort pieces, arrays of shape (rows, pieces), by how much of them is inside."""
     whole = inside == piece_bytes
     tail = (inside > 0) & ~whole
     tail_bytes = int(inside[tail].max(initial=0))
-    dense = bool(whole.all()) and smem.size == int(smem.max()) + 1
+    dense = not keep_order and bool(whole.all()) and smem.size == int(smem.max()) + 1
     parts = gmem[whole], gmem[tail]
     low = min((int(part.min()) for part in parts if part.size), default=0)
     ends = zip(parts, (piece_bytes, tail_bytes), strict=True)
@@ -491,7 +491,7 @@ class Plan:
         start = np.uint64(self._start(operands.coords))
         gmem = (spread.gmem - start).view(np.int64)
         smem = (spread.smem - phase) // PIECE
-        return _placement(gmem, smem, spread.inside, self.piece_bytes)
+        return _placement(gmem, smem, spread.inside, self.piece_bytes, self.is_store)
 
     def _find(self, operands: Operands, smem_address: int) -> tuple[Placement, int]:
         """The placement of a request that was checked, and the address that it is relative to."""
@@ -577,7 +577,7 @@ class Plan:
         """
         placement, start = self._locate(smem, smem_address, coords, offsets, w_halo, w_offset)
         if not self._plain:
-            self._load_bytes(placement, start, gmem, smem[smem_address:])
+            self._load_bytes(placement, start, gmem, smem, smem_address)
             return self.bytes(w_halo)
         if placement.dense:
             size = placement.size
@@ -630,16 +630,15 @@ class Plan:
             words[:] = round_tf32(words)
         return pieces
 
-    def _smem_bytes(self, pieces: Indices, count: int) -> Indices:
-        """Byte addresses of the first ``count`` bytes of some pieces, an array of (pieces, count).
-
-        ``pieces`` are relative to shared memory that starts at a multiple of 128.
-        """
+    def _smem_bytes(self, address: int, pieces: Indices, count: int) -> Indices:
+        """Byte addresses of the first ``count`` bytes of each piece, an array (pieces, count)."""
         byte = np.arange(count, dtype=np.int64)
-        address = pieces[:, None] * PIECE
-        return address + (byte ^ (address >> 4 & 8) if self.swizzle.flips else byte)
+        start = address + pieces[:, None] * PIECE
+        return start + (byte ^ (start >> 4 & 8) if self.swizzle.flips else byte)
 
-    def _load_bytes(self, p: Placement, start: int, gmem: Memory, window: Bytes) -> None:
+    def _load_bytes(
+        self, p: Placement, start: int, gmem: Memory, smem: Bytes, address: int
+    ) -> None:
         """Load pieces that have fewer bytes in global memory, or whose halves change places."""
         some = self.piece_bytes
         inside = gmem.read(_addresses(start + p.low, p.gmem, some))
@@ -647,11 +646,11 @@ class Plan:
         if self._rounds:
             inside = round_tf32(np.ascontiguousarray(inside).view(np.uint32)).view(np.uint8)
         fill = np.frombuffer(self._fill.tobytes(), np.uint8)[:some]
-        window[self._smem_bytes(p.fill, some)] = fill
-        window[self._smem_bytes(p.smem, some)] = inside
+        smem[self._smem_bytes(address, p.fill, some)] = fill
+        smem[self._smem_bytes(address, p.smem, some)] = inside
         if tails is not None:
             data = tails.view(np.uint8).reshape(-1, PIECE)
-            window[self._smem_bytes(p.tail_smem, PIECE)] = data
+            smem[self._smem_bytes(address, p.tail_smem, PIECE)] = data
 
     def store(self, gmem: Memory, smem: Bytes, smem_address: int, coords: Sequence[int]) -> None:
         """Store the box at ``coords``; what is outside the tensor is dropped (silicon).

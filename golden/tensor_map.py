@@ -152,7 +152,7 @@ class TensorMap:
             limit = "must be from 1 to 256"
             name = f"box_dim[{i}]"
             require(1 <= extent <= 256, ErrorCode.BOX_DIM, name, extent, limit, dim=i)
-        tensor_map._check(arch)
+        check_map(tensor_map, arch)
         size = tensor_map._elements() * tensor_map.data_type.smem_bits // 8
         require(
             size <= SMEM_BYTES,
@@ -220,7 +220,7 @@ class TensorMap:
         ):
             limit = f"must be from 1 to {most}"
             require(1 <= value <= most, code, code.name.lower(), value, limit)
-        tensor_map._check(arch)
+        check_map(tensor_map, arch)
         tensor_map._check_corners()
         return tensor_map
 
@@ -275,10 +275,6 @@ class TensorMap:
                 name, limit = f"{code.name.lower()}[{i}]", f"must be from {least} to {words}"
                 require(least <= value <= most, code, name, value, limit, dim=i + first)
         return tensor_map
-
-    def _check(self, arch: Arch) -> None:
-        """The unit's own rules."""
-        check_map(self, arch)
 
     def _check_corners(self) -> None:
         bits = 16 if self.wide else CORNER_BITS[self.rank]
@@ -447,18 +443,20 @@ class TensorMap:
         from golden.arrays import described
 
         kind, address, dim, strides = described(array, data_type)
-        return cls.tiled(
-            kind,
-            address if global_address is None else global_address,
-            dim,
-            strides,
-            box,
-            element_strides,
-            swizzle=swizzle,
-            l2_promotion=l2_promotion,
-            oob_fill=oob_fill,
-            arch=arch,
-        )
+        if global_address is not None:
+            address = global_address
+        hints: dict[str, Any] = {"swizzle": swizzle, "arch": arch}
+        hints |= {"l2_promotion": l2_promotion, "oob_fill": oob_fill}
+        try:
+            return cls.tiled(kind, address, dim, strides, box, element_strides, **hints)
+        except TmaError as error:
+            turned = tuple(box)[::-1]
+            try:
+                cls.tiled(kind, address, dim, strides, turned, element_strides, **hints)
+            except TmaError:
+                raise error from None
+            error.add_note(f"box is innermost first: {turned} would be accepted")
+            raise
 
     def __str__(self) -> str:
         tile = self.mode is MapMode.TILE

@@ -1,0 +1,57 @@
+"""What the unit accepts and its user may regret."""
+
+from golden.enums import PIECE
+from golden.errors import RowPaddingWarning, SwizzlePatternWarning, TmaWarning
+from golden.model import plan_for
+from golden.plan import Plan
+from golden.request import Load, Reduce, Request, Store
+
+
+def advice(request: Request, plan: Plan | None = None) -> list[TmaWarning]:
+    """Warnings about a request that is legal.
+
+    Parameters
+    ----------
+    request : Request
+        Any; only tensor requests have something to warn of.
+    plan : Plan, optional
+        Its plan, if there is one.
+
+    Examples
+    --------
+    >>> from golden import Store, TensorMap
+    >>> tensor_map = TensorMap.tiled("f32", 0, (5, 4), (32,), (8, 4), swizzle="32B")
+    >>> for warning in advice(Store(tensor_map, (0, 0), smem_address=128)):
+    ...     print(warning)
+    smem_address = 128: SWIZZLE_32B repeats every 256 bytes, the box starts inside the pattern \
+[SWIZZLE_PATTERN]
+    global_dim[0] = 5 elements end at byte 20 of a row: the store overwrites bytes 20 to 31 \
+[ROW_PADDING]
+    """
+    if not isinstance(request, Load | Store):
+        return []
+    store = isinstance(request, Store)
+    plan = plan or plan_for(request.tensor_map, request.mode, store=store)
+    found: list[TmaWarning] = []
+    repeat = plan.swizzle.repeat
+    if request.smem_address % repeat:
+        found.append(
+            SwizzlePatternWarning(
+                f"smem_address = {request.smem_address}: {plan.swizzle.name} repeats every "
+                f"{repeat} bytes, the box starts inside the pattern"
+            )
+        )
+    extent, kind = plan.descriptor.global_dim[0], plan.data_type
+    end = extent * kind.bits // 8
+    start = request.coords[0]
+    reaches = start < extent < start + plan.row_elements
+    if store and not plan.interleaved and end % PIECE and reaches:
+        last = -(-end // PIECE) * PIECE - 1
+        verb = "reduction changes" if isinstance(request, Reduce) else "store overwrites"
+        found.append(
+            RowPaddingWarning(
+                f"global_dim[0] = {extent} elements end at byte {end} of a row: "
+                f"the {verb} bytes {end} to {last}"
+            )
+        )
+    return found

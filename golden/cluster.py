@@ -1,0 +1,210 @@
+"""A cluster of CTAs: shared memories, barriers and bulk groups around the unit.
+
+Requests are carried out at once, in the order in which they are issued: one of the orders that the
+unit may choose. Barriers are the words in shared memory.
+"""
+
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+
+from golden import mbarrier
+from golden.advice import advice
+from golden.bulk_group import BulkGroups
+from golden.checks import check_cta, check_mbarrier, check_window
+from golden.enums import SMEM_BYTES, Arch
+from golden.errors import ErrorCode, ExpectTxWarning, TmaError
+from golden.memory import Bytes, Memory
+from golden.model import execute, plan_for
+from golden.request import (
+    BulkReduce,
+    BulkStore,
+    Completion,
+    Load,
+    Request,
+    Store,
+)
+
+BARRIER_BYTES = 8
+
+
+class Cluster:
+    """CTAs that share a global memory.
+
+    Parameters
+    ----------
+    gmem : Memory
+        Global memory.
+    ctas : int
+        1 to 16.
+    smem_bytes : int
+        Of each CTA's window.
+    arch : Arch
+        What requests may use.
+
+    Attributes
+    ----------
+    smem : list of ndarray
+        Each CTA's shared memory, of uint8, zero at first.
+
+    Examples
+    --------
+    >>> import ml_dtypes, numpy as np
+    >>> from golden import ArrayMemory, Load, TensorMap
+    >>> array = np.arange(64 * 64).astype(ml_dtypes.bfloat16).reshape(64, 64)
+    >>> cluster = Cluster(ArrayMemory.of(array))
+    >>> cluster.mbarrier_init(0, 1)
+    >>> state = cluster.mbarrier_arrive_expect_tx(0, 8 * 64 * 2)
+    >>> tensor_map = TensorMap.from_array(array, box=(64, 8), swizzle="128B")
+    >>> cluster.issue(Load(tensor_map, (0, 16), smem_address=1024, mbarrier=0))
+    [Completion(cta=0, mbarrier=0, bytes=1024)]
+    >>> cluster.mbarrier_test_wait(0, state)
+    True
+    """
+
+    def __init__(
+        self,
+        gmem: Memory,
+        ctas: int = 1,
+        *,
+        smem_bytes: int = SMEM_BYTES,
+        arch: Arch = Arch.SM_90A,
+    ) -> None:
+        if not 1 <= ctas <= 16:
+            raise ValueError(f"ctas = {ctas}: must be from 1 to 16")
+        self.gmem = gmem
+        self.arch = arch
+        self.smem: list[Bytes] = [np.zeros(smem_bytes, np.uint8) for _ in range(ctas)]
+        self._groups: dict[tuple[int, int], BulkGroups] = {}
+
+    def issue(self, request: Request, *, cta: int = 0, thread: int = 0) -> list[Completion]:
+        """Carry out a request of a thread, and signal its barriers.
+
+        Stores and reductions to global memory join the thread's next bulk group.
+
+        Warns
+        -----
+        TmaWarning
+            What the unit accepts and the user may regret.
+
+        Raises
+        ------
+        TmaError
+            A refusal: nothing has happened. MBAR_FAULT: the data is there, the barrier is locked.
+        """
+        check_cta("cta", cta, len(self.smem))
+        completions = execute(request, self.gmem, self.smem, cta=cta, arch=self.arch)
+        if isinstance(request, Load | Store):
+            store = isinstance(request, Store)
+            plan = plan_for(request.tensor_map, request.mode, store=store, arch=self.arch)
+            for warning in advice(request, plan):
+                warnings.warn(warning, stacklevel=2)
+        if isinstance(request, Store | BulkStore | BulkReduce):
+            groups = self.groups(cta, thread)
+            number = groups.issue()
+            groups.source_read(number)
+            groups.complete(number)
+        for completion in completions:
+            self._complete_tx(completion)
+        return completions
+
+    def _complete_tx(self, completion: Completion) -> None:
+        address, cta = completion.mbarrier, completion.cta
+        self._update(address, cta, lambda word: mbarrier.complete_tx(word, completion.bytes))
+        barrier = mbarrier.Barrier.decode(self.word(address, cta))
+        if barrier.pending == 0 and barrier.tx_count < 0:
+            warnings.warn(
+                ExpectTxWarning(
+                    f"mbarrier {address:#x} of CTA {cta} got {-barrier.tx_count} bytes more than "
+                    "it expects: the phase cannot end"
+                ),
+                stacklevel=3,
+            )
+
+    def groups(self, cta: int = 0, thread: int = 0) -> BulkGroups:
+        """The bulk groups of a thread."""
+        return self._groups.setdefault((cta, thread), BulkGroups())
+
+    # Barriers
+
+    def word(self, address: int, cta: int = 0) -> int:
+        """The 64 bits of a barrier.
+
+        Raises
+        ------
+        TmaError
+            SMEM_RANGE, MBAR_ALIGN or DST_CTA.
+        """
+        return int(self._barrier(address, cta)[0])
+
+    def _barrier(self, address: int, cta: int) -> "np.ndarray[tuple[int], np.dtype[np.uint64]]":
+        check_cta("cta", cta, len(self.smem))
+        check_window("mbarrier", address, BARRIER_BYTES, self.smem[cta].size)
+        check_mbarrier(address)
+        return self.smem[cta][address : address + BARRIER_BYTES].view("<u8")
+
+    def _update(self, address: int, cta: int, change: Callable[[int], int]) -> int:
+        """Change a barrier; return what it was. A fault locks it."""
+        view = self._barrier(address, cta)
+        before = int(view[0])
+        try:
+            view[0] = change(before)
+        except TmaError as error:
+            if error.code is ErrorCode.MBAR_FAULT:
+                view[0] = error.value
+            raise
+        return before
+
+    def mbarrier_init(self, address: int, count: int, *, cta: int = 0) -> None:
+        """A barrier of ``count`` arrivals a phase."""
+        word = mbarrier.init(count)
+        self._barrier(address, cta)[0] = word
+
+    def mbarrier_inval(self, address: int, *, cta: int = 0) -> None:
+        """The barrier becomes plain memory."""
+        self._barrier(address, cta)[0] = mbarrier.inval()
+
+    def mbarrier_arrive(self, address: int, count: int = 1, *, cta: int = 0) -> int:
+        """Arrive; return the state of the phase, for ``mbarrier_test_wait``."""
+        return self._update(address, cta, lambda word: mbarrier.arrive(word, count))
+
+    def mbarrier_arrive_drop(self, address: int, count: int = 1, *, cta: int = 0) -> int:
+        """Arrive, and no more in later phases."""
+        return self._update(address, cta, lambda word: mbarrier.arrive_drop(word, count))
+
+    def mbarrier_arrive_expect_tx(self, address: int, tx_bytes: int, *, cta: int = 0) -> int:
+        """Expect bytes, and arrive."""
+        return self._update(address, cta, lambda word: mbarrier.arrive_expect_tx(word, tx_bytes))
+
+    def mbarrier_expect_tx(self, address: int, tx_bytes: int, *, cta: int = 0) -> None:
+        """Expect bytes."""
+        self._update(address, cta, lambda word: mbarrier.expect_tx(word, tx_bytes))
+
+    def mbarrier_test_wait(self, address: int, state: int, *, cta: int = 0) -> bool:
+        """Whether the phase of ``state`` is complete.
+
+        Warns
+        -----
+        ExpectTxWarning
+            If all have arrived and bytes are missing: nothing is in flight here, so that a program
+            that waits now waits forever.
+        """
+        return self._tested(address, cta, mbarrier.test_wait(self.word(address, cta), state))
+
+    def mbarrier_test_wait_parity(self, address: int, parity: int, *, cta: int = 0) -> bool:
+        """Whether the phase of this parity is complete; warns as ``mbarrier_test_wait``."""
+        done = mbarrier.test_wait_parity(self.word(address, cta), parity)
+        return self._tested(address, cta, done)
+
+    def _tested(self, address: int, cta: int, done: bool) -> bool:
+        barrier = mbarrier.Barrier.decode(self.word(address, cta))
+        if not done and barrier.pending == 0 and barrier.tx_count > 0:
+            warnings.warn(
+                ExpectTxWarning(
+                    f"mbarrier {address:#x} of CTA {cta} waits for {barrier.tx_count} bytes more, "
+                    "and no request is in flight"
+                ),
+                stacklevel=3,
+            )
+        return done

@@ -1,0 +1,168 @@
+"""``tensormap.replace``: edit the bytes of a tensor map in memory, field by field, unchecked.
+
+What each field does to the words follows from the driver's layout (silicon) and from public use of
+the instruction; what the unit makes of an illegal result is its own matter.
+"""
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from golden.descriptor import MAP_BYTES, WORDS
+from golden.enums import MAX_RANK, Arch, DataType, Swizzle
+from golden.errors import ErrorCode, TmaError
+from golden.map_rules import require
+
+Words = list[int]
+
+
+def _put(words: Words, word: int, low: int, count: int, value: int) -> None:
+    mask = ((1 << count) - 1) << low
+    words[word] = words[word] & ~mask | value << low & mask
+
+
+def _global_address(words: Words, index: int, value: int) -> None:
+    del index
+    _put(words, 0, 0, 32, value & 0xFFFFFFFF)
+    _put(words, 1, 0, 32, value >> 32)
+
+
+def _box_dim(words: Words, index: int, value: int) -> None:
+    if index == 0:
+        _put(words, 13, 24, 8, value - 1)
+    else:
+        _put(words, 14, 8 * (index - 1), 8, value - 1)
+
+
+def _global_stride(words: Words, index: int, value: int) -> None:
+    _put(words, 3 + index, 0, 32, value >> 4 & 0xFFFFFFFF)
+    _put(words, 7, 4 * index, 4, value >> 36)
+
+
+def _elemtype(words: Words, index: int, value: int) -> None:
+    del index
+    kind = next(item for item in DataType if item.replace_code == value)
+    _put(words, 2, 7, 4, kind.format)
+    _put(words, 2, 16, 1, kind.rounds)
+
+
+def _swizzle_mode(words: Words, index: int, value: int) -> None:
+    del index
+    code = words[2] >> 13 & 3, words[2] >> 19 & 3
+    if value == 4:
+        span, atom = Swizzle.SWIZZLE_96B.fields
+        _put(words, 2, 19, 2, atom)
+    else:
+        span = value
+        if code == Swizzle.SWIZZLE_96B.fields:
+            _put(words, 2, 19, 2, 0)
+    _put(words, 2, 13, 2, span)
+
+
+def _bits(word: int, low: int, count: int, minus: int = 0) -> Callable[[Words, int, int], None]:
+    def edit(words: Words, index: int, value: int) -> None:
+        del index
+        _put(words, word, low, count, value - minus)
+
+    return edit
+
+
+@dataclass(frozen=True)
+class _Field:
+    """What a field takes: indices below ``count`` (None: no index), values ``least`` to ``most``
+    (``later``: of architectures after Hopper), and what it does.
+    """
+
+    edit: Callable[[Words, int, int], None]
+    least: int
+    most: int
+    count: int | None = None
+    later: int | None = None
+
+
+_FIELDS = {
+    "global_address": _Field(_global_address, 0, (1 << 64) - 1),
+    "rank": _Field(_bits(2, 4, 3), 0, MAX_RANK - 1),
+    "box_dim": _Field(_box_dim, 1, 256, MAX_RANK),
+    "global_dim": _Field(
+        lambda words, i, value: _put(words, 8 + i, 0, 32, value - 1), 1, 1 << 32, MAX_RANK
+    ),
+    "global_stride": _Field(_global_stride, 0, (1 << 40) - 1, MAX_RANK - 1),
+    "element_stride": _Field(
+        lambda words, i, value: _put(words, 13, 3 * i, 3, value - 1), 1, 8, MAX_RANK
+    ),
+    "elemtype": _Field(_elemtype, 0, 12, later=15),
+    "interleave_layout": _Field(_bits(2, 11, 2), 0, 2),
+    "swizzle_mode": _Field(_swizzle_mode, 0, 3, later=4),
+    "swizzle_atomicity": _Field(_bits(2, 19, 2), 0, 0, later=3),
+    "fill_mode": _Field(_bits(2, 15, 1), 0, 1),
+}
+
+
+def tensormap_replace(
+    data: bytes,
+    field: str,
+    value: int,
+    index: int | None = None,
+    *,
+    arch: Arch = Arch.SM_90A,
+) -> bytes:
+    """A tensor map with one field replaced (``tensormap.replace.tile.<field>``).
+
+    Parameters
+    ----------
+    data : bytes
+        The 128 bytes of a map, or of zeros.
+    field : str
+        ``global_address``, ``rank``, ``box_dim``, ``global_dim``, ``global_stride``,
+        ``element_stride``, ``elemtype``, ``interleave_layout``, ``swizzle_mode``,
+        ``swizzle_atomicity`` or ``fill_mode``.
+    value : int
+        As the instruction takes it: ``rank`` is the rank less 1, ``global_stride`` is in bytes (as
+        of CUDA 12.5), ``elemtype`` is ``DataType.replace_code``, others are the codes of the map.
+    index : int, optional
+        The dimension, of fields that have several; stride 0 is that of dimension 1.
+    arch : Arch
+        ``SM_100A`` adds types, 96-byte swizzle and atoms (PTX ISA).
+
+    Returns
+    -------
+    bytes
+        All 128. Metadata that the unit does not read stays as it was.
+
+    Raises
+    ------
+    TmaError
+        REPLACE, or MAP_BYTES.
+
+    Examples
+    --------
+    >>> from golden import TensorMap
+    >>> edited = tensormap_replace(TensorMap.tiled("u8", 0, (64,), (), (64,)).encode(), "rank", 1)
+    >>> for field, value in ("global_dim", 9), ("box_dim", 2):
+    ...     edited = tensormap_replace(edited, field, value, 1)
+    >>> edited = tensormap_replace(edited, "global_stride", 64, 0)
+    >>> TensorMap.decode(edited) == TensorMap.tiled("u8", 0, (64, 9), (64,), (64, 2))
+    True
+    """
+    limit = f"must be {MAP_BYTES}"
+    require(len(data) == MAP_BYTES, ErrorCode.MAP_BYTES, "len(data)", len(data), limit)
+    what = _FIELDS.get(field)
+    if what is None:
+        limit = f"must be one of {', '.join(_FIELDS)}"
+        raise TmaError(ErrorCode.REPLACE, "field", 0, limit, shown=field)
+    if what.count is None:
+        limit = f"must be left out for {field}"
+        require(index is None, ErrorCode.REPLACE, "index", index or 0, limit)
+    else:
+        limit = f"must be from 0 to {what.count - 1} for {field}"
+        holds = index is not None and 0 <= index < what.count
+        shown = str(index)
+        require(holds, ErrorCode.REPLACE, "index", index or 0, limit, shown=shown)
+    most = what.most if what.later is None or arch is Arch.SM_90A else what.later
+    limit = f"must be from {what.least} to {most} on {arch.name}"
+    holds = what.least <= value <= most
+    require(holds, ErrorCode.REPLACE, field, value, limit, dim=index or 0)
+    words = list(struct.unpack(f"<{WORDS}I", data))
+    what.edit(words, index or 0, value)
+    return struct.pack(f"<{WORDS}I", *words)

@@ -1,0 +1,423 @@
+"""Random requests of every mode that are accepted: over every edge, of every type and layout."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+
+from golden import (
+    AccessMode,
+    Arch,
+    ArrayMemory,
+    BulkLoad,
+    BulkPrefetch,
+    BulkReduce,
+    BulkStore,
+    DataType,
+    DsmemCopy,
+    DsmemReduce,
+    HashedMemory,
+    Interleave,
+    Load,
+    Memory,
+    Prefetch,
+    Reduce,
+    Request,
+    Store,
+    Swizzle,
+    TensorMap,
+    TmaError,
+    check,
+)
+from golden.reduction import BULK_PAIRS, DSMEM_PAIRS, TENSOR_PAIRS
+
+Rng = np.random.Generator
+
+CTAS = 4
+SMEM_BYTES = 32768
+GMEM_BYTES = 1 << 18
+MOST_UNITS = 500
+"""Elements or slices of a box, about: the literal definition takes its time."""
+
+HOPPER_TYPES = tuple(kind for kind in DataType if not kind.is_sub_byte)
+SPECIAL = (0, 1, 0x7F, 0x80, 0x7C, 0xFF, 0x7FFF, 0x8000)
+"""Bytes and halves of numbers that are not like others."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A request and who issues it."""
+
+    request: Request
+    cta: int = 0
+    arch: Arch = Arch.SM_90A
+
+    @property
+    def writes_gmem(self) -> bool:
+        """It needs a memory that can be written."""
+        return isinstance(self.request, Store | BulkStore | BulkReduce)
+
+    def memories(self, seed: int) -> tuple[Memory, list[np.ndarray]]:
+        """Fresh memories, the same for the same seed."""
+        rng = np.random.default_rng(seed)
+        smem = [random_bytes(rng, SMEM_BYTES) for _ in range(CTAS)]
+        gmem = ArrayMemory(random_bytes(rng, GMEM_BYTES)) if self.writes_gmem else HashedMemory()
+        return gmem, smem
+
+
+def random_bytes(rng: Rng, count: int) -> np.ndarray:
+    """Random data in which special numbers are frequent."""
+    halves = rng.integers(0, 1 << 16, count // 2, dtype=np.uint16)
+    special = rng.random(count // 8) < 0.3
+    wide = halves.reshape(-1, 4)
+    wide[special] = rng.choice(np.array(SPECIAL, np.uint16) * 0x101, (int(special.sum()), 4))
+    wide[:, 3][special] = rng.choice([0x7FF0, 0xFFF0, 0, 0x8000, 0x7C00, 0x7F80], special.sum())
+    wide[:, 1][special] = rng.choice([0x7F80, 0xFF80, 0, 0x8000, 0x7FC0, 0x1], special.sum())
+    return halves.view(np.uint8)
+
+
+def pick(rng: Rng, *choices):
+    """One of ``choices``."""
+    return choices[int(rng.integers(len(choices)))]
+
+
+def swizzle_of(rng: Rng, arch: Arch) -> Swizzle:
+    """Any that the architecture has."""
+    return Swizzle(int(rng.integers(4 if arch is Arch.SM_90A else 8)))
+
+
+def _tensor(rng: Rng, extents: list[int], inner_bytes: int, align: int, small: bool):
+    """Base address and strides of a tensor of ``inner_bytes`` by ``extents``."""
+    strides, dense = [], inner_bytes
+    for extent in extents:
+        dense = -(-dense // align) * align
+        choices = [dense, dense, dense + align * int(rng.integers(0, 20)), align, 0]
+        if not small:
+            choices.append(1 << 35)
+        strides.append(pick(rng, *choices))
+        dense = max(strides[-1] * extent, dense)
+    base = align * int(rng.integers(0, 64 if small else 1 << 30))
+    return base, strides
+
+
+def tiled(rng: Rng, data_type: DataType, arch: Arch, *, interleaved: bool, small: bool):
+    """A tiled map of about `MOST_UNITS` units; ``small``: within `GMEM_BYTES`."""
+    rank = int(rng.integers(3 if interleaved else 1, 6))
+    interleave = Interleave(int(rng.integers(1, 3)) if interleaved else 0)
+    swizzle = swizzle_of(rng, arch)
+    unit = 128 // data_type.smem_bits
+    widest = unit * ((swizzle.span or 256) // 16) if not interleaved else 64
+    wide = data_type > DataType.PACKED_16U4_ALIGN8B
+    box = [128 if wide else unit * int(rng.integers(1, min(widest, 256) // unit + 1))]
+    strides = [int(rng.choice([1, 1, 1, 2, 3, 5, 8])) for _ in range(rank)]
+    while len(box) < rank:
+        box.append(int(rng.integers(1, 5)) * strides[len(box)])
+    while prod(-(-n // e) for n, e in zip(box, [1, *strides[1:]], strict=True)) > MOST_UNITS:
+        at = int(np.argmax(box[1:])) + 1
+        if box[at] == 1:
+            box[0] = unit
+            break
+        box[at] = max(1, box[at] // 2)
+    dims = [max(1, n + int(rng.choice([0, 0, 1, -1, rng.integers(-8, 9)]))) for n in box]
+    if data_type.is_sub_byte:
+        dims[0] = 128 * int(rng.integers(1, 3)) if wide else max(2, dims[0] // 2 * 2)
+    align = 32 if interleave is Interleave.INTERLEAVE_32B or data_type.is_sub_byte else 16
+    row = dims[0] * (16 * interleave if interleaved else 1)
+    row = row if interleaved else -(-row * data_type.bits // 8)
+    base, global_strides = _tensor(rng, dims[1:], row, align, small)
+    return TensorMap.tiled(
+        data_type,
+        base,
+        dims,
+        global_strides,
+        box,
+        strides,
+        interleave=interleave,
+        swizzle=swizzle,
+        oob_fill=int(rng.integers(2)) if data_type.is_float else 0,
+        arch=arch,
+    )
+
+
+def tile_coords(rng: Rng, tensor_map: TensorMap, *, store: bool) -> tuple[int, ...]:
+    """A start inside, across an edge, outside, or as far away as it goes."""
+    interleaved = bool(tensor_map.interleave)
+    kind = tensor_map.data_type
+    step = 1 if interleaved else 128 // kind.smem_bits
+    if kind > DataType.PACKED_16U4_ALIGN8B:
+        step = 128
+    coords = []
+    for i, (box, dim) in enumerate(zip(tensor_map.box_dim, tensor_map.global_dim, strict=True)):
+        low = 0 if store else -box - 2
+        start = int(rng.choice([0, 0, 1, -1, rng.integers(low, dim + 2)]))
+        if not store and rng.random() < 0.02:
+            start = pick(rng, -(1 << 31), (1 << 31) - 256)
+        start = start // step * step if i == 0 else start
+        coords.append(max(start, 0) if store else start)
+    return tuple(coords)
+
+
+def im2col(rng: Rng, data_type: DataType, *, interleaved: bool, small: bool, wide: bool = False):
+    """An im2col map; stores have corners within the tensor."""
+    rank = int(rng.integers(3, 6))
+    interleave = Interleave(int(rng.integers(1, 3)) if interleaved else 0)
+    arch = Arch.SM_100A if wide else Arch.SM_90A
+    swizzle = swizzle_of(rng, arch)
+    unit = 128 // data_type.smem_bits
+    widest = unit * ((swizzle.span or 64) // 16) if not interleaved else 256
+    channels = unit * int(rng.integers(1, min(widest, 64) // unit + 1))
+    pixels = int(rng.integers(1, max(2, MOST_UNITS // (1 if interleaved else channels))))
+    first = 0 if interleaved else 1
+    dims = [int(rng.integers(1, 9)) for _ in range(rank)]
+    if not interleaved:
+        dims[0] = max(1, channels + int(rng.choice([0, 0, 3, -3, 40])))
+    spatial = 1 if wide else rank - 2
+    most = {3: 100, 4: 100, 5: 15}[rank]
+    lower = [int(rng.integers(0 if small else -3, 3)) for _ in range(spatial)]
+    upper = [int(rng.integers(-2, 1 if small else min(4, most))) for _ in range(spatial)]
+    for j in range(spatial):
+        dims[first + j] = max(dims[first + j], lower[j] - upper[j] + 1)
+    align = 32 if interleave is Interleave.INTERLEAVE_32B else 16
+    row = dims[0] * (16 * interleave if interleaved else data_type.itemsize)
+    base, strides = _tensor(rng, dims[1:], row, align, small)
+    return TensorMap.im2col(
+        data_type,
+        base,
+        dims,
+        strides,
+        lower,
+        upper,
+        channels,
+        pixels,
+        [int(rng.choice([1, 1, 1, 2, 3])) for _ in range(rank)],
+        interleave=interleave,
+        swizzle=swizzle,
+        oob_fill=int(rng.integers(2)) if data_type.is_float else 0,
+        wide=wide,
+        arch=arch,
+    )
+
+
+def im2col_coords(rng: Rng, tensor_map: TensorMap, *, store: bool) -> tuple[int, ...]:
+    """A start in the bounding box; channels and images may be outside."""
+    rank, interleaved = tensor_map.rank, bool(tensor_map.interleave)
+    first = 0 if interleaved else 1
+    low = 0 if store else -2
+    beyond = int(rng.integers(0, 2))
+    coords = [int(rng.integers(low * beyond, n + 2 * beyond)) for n in tensor_map.global_dim]
+    if not interleaved:
+        unit = 128 // tensor_map.data_type.smem_bits
+        coords[0] = unit * int(rng.integers(low, 3))
+    for j in range(1 if tensor_map.wide else rank - 2):
+        last = tensor_map.global_dim[first + j] - 1 + tensor_map.upper_corner[j]
+        coords[first + j] = int(rng.integers(tensor_map.lower_corner[j], last + 1))
+    return tuple(coords)
+
+
+def _smem(rng: Rng) -> int:
+    return 128 * int(rng.integers(0, 96))
+
+
+def _mbarrier(rng: Rng) -> int:
+    return 8 * int(rng.integers(0, SMEM_BYTES // 8))
+
+
+def load_tile(rng: Rng, *, interleaved: bool = False, arch: Arch = Arch.SM_90A) -> Case:
+    kinds = HOPPER_TYPES if arch is Arch.SM_90A or interleaved else tuple(DataType)
+    tensor_map = tiled(rng, pick(rng, *kinds), arch, interleaved=interleaved, small=False)
+    coords = tile_coords(rng, tensor_map, store=False)
+    return Case(Load(tensor_map, coords, smem_address=_smem(rng), mbarrier=_mbarrier(rng)), 0, arch)
+
+
+def load_im2col(rng: Rng, *, interleaved: bool = False) -> Case:
+    tensor_map = im2col(rng, pick(rng, *HOPPER_TYPES), interleaved=interleaved, small=False)
+    coords = im2col_coords(rng, tensor_map, store=False)
+    count = tensor_map.rank - 2
+    offsets = tuple(int(n) for n in rng.integers(0, 5, count)) if rng.random() < 0.8 else ()
+    return Case(Load(tensor_map, coords, im2col_offsets=offsets, smem_address=_smem(rng)))
+
+
+def store_tile(rng: Rng, *, interleaved: bool = False, arch: Arch = Arch.SM_90A) -> Case:
+    kinds = HOPPER_TYPES if arch is Arch.SM_90A or interleaved else tuple(DataType)
+    tensor_map = tiled(rng, pick(rng, *kinds), arch, interleaved=interleaved, small=True)
+    coords = tile_coords(rng, tensor_map, store=True)
+    return Case(Store(tensor_map, coords, smem_address=_smem(rng)), 1, arch)
+
+
+def store_im2col(rng: Rng, *, interleaved: bool = False) -> Case:
+    tensor_map = im2col(rng, pick(rng, *HOPPER_TYPES), interleaved=interleaved, small=True)
+    coords = im2col_coords(rng, tensor_map, store=True)
+    return Case(Store(tensor_map, coords, smem_address=_smem(rng)))
+
+
+def _reduced(rng: Rng, tensor_map: TensorMap, coords: tuple[int, ...]) -> Case:
+    ops = [op for kind, op in sorted(TENSOR_PAIRS) if kind is tensor_map.data_type]
+    return Case(Reduce(tensor_map, coords, smem_address=_smem(rng), op=pick(rng, *ops)))
+
+
+REDUCED_TYPES = tuple(sorted({kind for kind, _ in TENSOR_PAIRS}))
+
+
+def reduce_tile(rng: Rng, *, interleaved: bool = False) -> Case:
+    kind = pick(rng, *REDUCED_TYPES)
+    tensor_map = tiled(rng, kind, Arch.SM_90A, interleaved=interleaved, small=True)
+    return _reduced(rng, tensor_map, tile_coords(rng, tensor_map, store=True))
+
+
+def reduce_im2col(rng: Rng, *, interleaved: bool = False) -> Case:
+    kind = pick(rng, *REDUCED_TYPES)
+    tensor_map = im2col(rng, kind, interleaved=interleaved, small=True)
+    return _reduced(rng, tensor_map, im2col_coords(rng, tensor_map, store=True))
+
+
+def _routed(rng: Rng, case: Case) -> Case:
+    """The same load to other CTAs."""
+    cta = int(rng.integers(CTAS))
+    if rng.random() < 0.5:
+        return Case(replace(case.request, cta_mask=int(rng.integers(1, 1 << CTAS))), cta, case.arch)
+    return Case(replace(case.request, dst_cta=int(rng.integers(CTAS))), cta, case.arch)
+
+
+def multicast(rng: Rng) -> Case:
+    return _routed(rng, load_tile(rng) if rng.random() < 0.5 else load_im2col(rng))
+
+
+def cta_pair(rng: Rng) -> Case:
+    case = load_tile(rng, arch=Arch.SM_100A)
+    if rng.random() < 0.5:
+        mask, holder = int(rng.integers(1, 1 << CTAS)), int(rng.integers(CTAS))
+        request = replace(case.request, cta_mask=mask, mbarrier_cta=holder, cta_group=2)
+    else:
+        dst = int(rng.integers(CTAS))
+        holder = dst ^ int(rng.integers(2))
+        request = replace(case.request, dst_cta=dst, mbarrier_cta=holder, cta_group=2)
+    return Case(request, int(rng.integers(CTAS)), Arch.SM_100A)
+
+
+def gather4(rng: Rng, *, store: bool = False) -> Case:
+    while True:
+        kind = pick(rng, *DataType)
+        tensor_map = tiled(rng, kind, Arch.SM_100A, interleaved=False, small=store)
+        if tensor_map.rank == 2:
+            break
+    tensor_map = replace(tensor_map, box_dim=(tensor_map.box_dim[0], 1))
+    start = tile_coords(rng, tensor_map, store=store)[0]
+    low = 0 if store else -2
+    rows = rng.integers(low, tensor_map.global_dim[1] + 2, 4)
+    coords = (start, *(int(row) for row in rows))
+    if store:
+        request = Store(tensor_map, coords, AccessMode.TILE_SCATTER4, smem_address=_smem(rng))
+    else:
+        request = Load(tensor_map, coords, AccessMode.TILE_GATHER4, smem_address=_smem(rng))
+    return Case(request, 0, Arch.SM_100A)
+
+
+def im2col_w(rng: Rng, *, mode: AccessMode = AccessMode.IM2COL_W, store: bool = False) -> Case:
+    tensor_map = im2col(rng, pick(rng, *HOPPER_TYPES), interleaved=False, small=store, wide=True)
+    coords = im2col_coords(rng, tensor_map, store=store)
+    if store:
+        request = Store(tensor_map, coords, mode, smem_address=_smem(rng))
+    else:
+        halo, offset = int(rng.integers(0, 12)), int(rng.integers(0, 32))
+        address = _smem(rng) % 8192
+        request = Load(tensor_map, coords, mode, (), halo, offset, smem_address=address)
+    return Case(request, 0, Arch.SM_100A)
+
+
+def prefetch(rng: Rng) -> Case:
+    load = (load_tile(rng) if rng.random() < 0.5 else load_im2col(rng)).request
+    return Case(Prefetch(load.tensor_map, load.coords, im2col_offsets=load.im2col_offsets))
+
+
+def _bulk(rng: Rng) -> dict[str, int]:
+    return {
+        "smem_address": 16 * int(rng.integers(0, 1024)),
+        "size": 16 * int(rng.choice([0, 1, 2, rng.integers(0, 60)])),
+    }
+
+
+def bulk_load(rng: Rng) -> Case:
+    request = BulkLoad(16 * int(rng.integers(0, 1 << 40)), **_bulk(rng), mbarrier=_mbarrier(rng))
+    if rng.random() < 0.3:
+        first, last = (int(n) for n in rng.integers(0, 16, 2))
+        return Case(replace(request, ignore_first=first, ignore_last=last), 2)
+    return _routed(rng, Case(request))
+
+
+def bulk_store(rng: Rng) -> Case:
+    request = BulkStore(16 * int(rng.integers(0, 4096)), **_bulk(rng))
+    if rng.random() < 0.5:
+        return Case(request, 3)
+    return Case(replace(request, byte_mask=int(rng.integers(0, 1 << 16))), 3, Arch.SM_100A)
+
+
+def bulk_reduce(rng: Rng) -> Case:
+    kind, op = pick(rng, *sorted(BULK_PAIRS))
+    return Case(BulkReduce(16 * int(rng.integers(0, 4096)), **_bulk(rng), data_type=kind, op=op))
+
+
+def bulk_prefetch(rng: Rng) -> Case:
+    return Case(BulkPrefetch(16 * int(rng.integers(0, 4096)), 16 * int(rng.integers(0, 4096))))
+
+
+def dsmem(rng: Rng) -> Case:
+    cta, by = int(rng.integers(CTAS)), int(rng.integers(1, CTAS))
+    where = {"dst_cta": (cta + by) % CTAS, "dst_address": 16 * int(rng.integers(0, 1024))}
+    where |= {**_bulk(rng), "mbarrier": _mbarrier(rng)}
+    if rng.random() < 0.5:
+        return Case(DsmemCopy(**where), cta)
+    kind, op = pick(rng, *sorted(DSMEM_PAIRS))
+    return Case(DsmemReduce(**where, data_type=kind, op=op), cta)
+
+
+MODES: dict[str, Callable[[Rng], Case]] = {
+    "load_tile": load_tile,
+    "load_tile_interleaved": lambda rng: load_tile(rng, interleaved=True),
+    "load_im2col": load_im2col,
+    "load_im2col_interleaved": lambda rng: load_im2col(rng, interleaved=True),
+    "store_tile": store_tile,
+    "store_tile_interleaved": lambda rng: store_tile(rng, interleaved=True),
+    "store_im2col": store_im2col,
+    "store_im2col_interleaved": lambda rng: store_im2col(rng, interleaved=True),
+    "reduce_tile": reduce_tile,
+    "reduce_tile_interleaved": lambda rng: reduce_tile(rng, interleaved=True),
+    "reduce_im2col": reduce_im2col,
+    "reduce_im2col_interleaved": lambda rng: reduce_im2col(rng, interleaved=True),
+    "multicast": multicast,
+    "prefetch": prefetch,
+    "bulk_load": bulk_load,
+    "bulk_store": bulk_store,
+    "bulk_reduce": bulk_reduce,
+    "bulk_prefetch": bulk_prefetch,
+    "dsmem": dsmem,
+    "sm_100a_load_tile": lambda rng: load_tile(rng, arch=Arch.SM_100A),
+    "sm_100a_store_tile": lambda rng: store_tile(rng, arch=Arch.SM_100A),
+    "sm_100a_gather4": gather4,
+    "sm_100a_scatter4": lambda rng: gather4(rng, store=True),
+    "sm_100a_im2col_w": im2col_w,
+    "sm_100a_im2col_w_128": lambda rng: im2col_w(rng, mode=AccessMode.IM2COL_W_128),
+    "sm_100a_im2col_w_store": lambda rng: im2col_w(rng, store=True),
+    "sm_100a_cta_pair": cta_pair,
+}
+
+
+def random_case(rng: Rng, mode: str) -> Case:
+    """A request of ``mode`` that is accepted, and touches only memory that there is."""
+    while True:
+        try:
+            case = MODES[mode](rng)
+            check(case.request, cta=case.cta, ctas=CTAS, smem_bytes=SMEM_BYTES, arch=case.arch)
+        except TmaError:
+            continue
+        if not isinstance(case.request, Store) or _reach(case.request) <= GMEM_BYTES:
+            return case
+
+
+def _reach(request: Store) -> int:
+    """The end of the tensor and of the padding behind it."""
+    m = request.tensor_map
+    assert isinstance(m, TensorMap)
+    row = m.global_dim[0] * (16 * m.interleave if m.interleave else m.data_type.itemsize)
+    outer = zip(m.global_dim[1:], m.global_strides, strict=True)
+    return m.global_address + row + 16 + sum((n - 1) * stride for n, stride in outer)
