@@ -4,16 +4,11 @@ The rules of tensor maps are in ``golden.map_rules``, those of a map with an ins
 ``golden.plan``.
 """
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
 from golden.enums import PIECE, AccessMode, Arch, DataType, ReductionOp
 from golden.errors import ErrorCode, TmaError
+from golden.geometry import Geometry, Operands
 from golden.map_rules import require
 from golden.reduction import Pairs
-
-if TYPE_CHECKING:
-    from golden.plan import Plan
 
 SMEM_ALIGN = 128
 BARRIER_BYTES = 8
@@ -21,18 +16,8 @@ OFFSET_LIMITS = {3: 65535, 4: 255, 5: 31}
 """Most of an im2col offset, by rank: what its bits in the instruction hold."""
 
 
-@dataclass(frozen=True)
-class Operands:
-    """Where a tensor request starts, in all its parts; as in ``golden.request``."""
-
-    coords: tuple[int, ...]
-    offsets: tuple[int, ...] = ()
-    w_halo: int = 0
-    w_offset: int = 0
-
-
 def check_tensor(
-    plan: "Plan",
+    plan: Geometry,
     operands: Operands,
     smem_address: int | None,
     smem_bytes: int,
@@ -42,7 +27,7 @@ def check_tensor(
 
     Parameters
     ----------
-    plan : Plan
+    plan : Geometry
         Of its map, mode and direction.
     operands : Operands
         Start of the box.
@@ -79,7 +64,7 @@ def check_tensor(
         _check_wide(plan, operands)
 
 
-def _check_counts(plan: "Plan", operands: Operands) -> None:
+def _check_counts(plan: Geometry, operands: Operands) -> None:
     coords, offsets = operands.coords, operands.offsets
     rank = plan.descriptor.rank
     limit = f"must be {plan.coords} for {plan.mode.name} with a rank-{rank} map"
@@ -99,7 +84,7 @@ def _check_counts(plan: "Plan", operands: Operands) -> None:
         require(holds, ErrorCode.COORD_RANGE, f"coords[{i}]", start, limit, dim=i)
 
 
-def _check_smem(plan: "Plan", address: int, smem_bytes: int, w_halo: int) -> None:
+def _check_smem(plan: Geometry, address: int, smem_bytes: int, w_halo: int) -> None:
     limit = f"must be a multiple of {SMEM_ALIGN}"
     aligned = address % SMEM_ALIGN == 0
     require(aligned, ErrorCode.SMEM_ALIGN, "smem_address", address, limit)
@@ -129,7 +114,7 @@ def check_pair(data_type: DataType, op: ReductionOp, pairs: Pairs) -> None:
         raise TmaError(ErrorCode.RED_TYPE, "op", op, limit, shown=shown)
 
 
-def _check_im2col(plan: "Plan", operands: Operands) -> None:
+def _check_im2col(plan: Geometry, operands: Operands) -> None:
     d = plan.descriptor
     first = 0 if plan.interleaved else 1
     corners = list(zip(d.lower_corner, d.upper_corner, strict=True))
@@ -161,7 +146,7 @@ def _check_im2col(plan: "Plan", operands: Operands) -> None:
         require(holds, ErrorCode.IM2COL_OFFSET, name, offset, limit, dim=first + j)
 
 
-def _check_wide(plan: "Plan", operands: Operands) -> None:
+def _check_wide(plan: Geometry, operands: Operands) -> None:
     d = plan.descriptor
     last = d.global_dim[1] + d.upper_corner[0] - 1
     start = operands.coords[1]

@@ -13,6 +13,8 @@ Bytes = NDArray[np.uint8]
 Addresses = NDArray[np.uint64]
 Pieces = NDArray[np.void]
 
+ADDRESSES = 1 << 64
+
 PIECE_DTYPE = np.dtype(f"V{PIECE}")
 
 
@@ -86,6 +88,7 @@ class ArrayMemory:
         self.bytes: Bytes = array.reshape(-1).view(np.uint8)
         whole = self.bytes.size // PIECE * PIECE if base % PIECE == 0 else 0
         self.pieces: Pieces = self.bytes[:whole].view(PIECE_DTYPE)
+        self.piece_bytes = whole
 
     @classmethod
     def of(cls, array: NDArray[Any]) -> "ArrayMemory":
@@ -104,6 +107,11 @@ class ArrayMemory:
         lowest = tuple(slice(-1, None) if stride < 0 else slice(0, 1) for stride in array.strides)
         first = array[lowest].view(np.uint8).reshape(-1)
         return cls(np.lib.stride_tricks.as_strided(first, (high - low,), (1,)), low)
+
+    def at(self, address: int, span: int) -> Pieces | None:
+        """The pieces from ``address`` on, unless fewer than ``span`` bytes are there."""
+        first = (address - self.base) % ADDRESSES
+        return self.pieces[first >> 4 :] if first + span <= self.piece_bytes else None
 
     def holds(self, addresses: Addresses) -> NDArray[np.bool_]:
         """Which of ``addresses`` are in the array, in their shape."""

@@ -5,18 +5,27 @@ barrier gets how many bytes. ``golden.definition`` says the same literally.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
-from golden import checks
-from golden.checks import Operands
+from golden.checks import (
+    check_arch,
+    check_bulk,
+    check_cta,
+    check_mask,
+    check_mbarrier,
+    check_pair,
+    check_tensor,
+)
 from golden.descriptor import as_descriptor
 from golden.enums import SMEM_BYTES, AccessMode, Arch
 from golden.errors import ErrorCode
+from golden.geometry import Operands
 from golden.map_rules import require
 from golden.memory import ArrayMemory, Bytes, Memory
 from golden.plan import Plan, plan_of
-from golden.reduction import BULK_PAIRS, DSMEM_PAIRS, TENSOR_PAIRS, reduced
+from golden.reduction import BULK_PAIRS, DSMEM_PAIRS, TENSOR_PAIRS, operation
 from golden.request import (
     AnyMap,
     BulkLoad,
@@ -27,7 +36,6 @@ from golden.request import (
     DsmemCopy,
     DsmemReduce,
     Load,
-    Prefetch,
     Reduce,
     Request,
     Store,
@@ -96,33 +104,42 @@ def check(
     golden.errors.TmaError: coords[0] = 5 starts at byte 10: must be a multiple of 16 \
 [COORD_ALIGN, silicon]
     """
+    _checked(request, cta, ctas, smem_bytes, arch)
+
+
+@lru_cache(maxsize=1024)
+def _checked(request: Request, cta: int, ctas: int, smem_bytes: int, arch: Arch) -> Plan | None:
+    """The plan of a tensor request that is legal, worked out once for equal requests."""
+    plan = None
     if isinstance(request, TensorRequest):
-        _check_tensor(request, smem_bytes, arch)
+        plan = _check_tensor(request, smem_bytes, arch)
     else:
         _check_bulk(request, smem_bytes, arch)
     if isinstance(request, Load | BulkLoad):
         _check_destination(request, cta, ctas)
     elif isinstance(request, DsmemCopy):
-        checks.check_cta("dst_cta", request.dst_cta, ctas)
+        check_cta("dst_cta", request.dst_cta, ctas)
         same = request.dst_cta == cta
         limit = f"must be another CTA than the issuer, {cta}"
         require(not same, ErrorCode.DST_CTA, "dst_cta", request.dst_cta, limit)
         _check_barrier_cta(request.mbarrier_cta, (request.dst_cta,))
     if isinstance(request, Load | BulkLoad | DsmemCopy):
-        checks.check_mbarrier(request.mbarrier)
+        check_mbarrier(request.mbarrier)
+    return plan
 
 
-def _check_tensor(request: TensorRequest, smem_bytes: int, arch: Arch) -> None:
+def _check_tensor(request: TensorRequest, smem_bytes: int, arch: Arch) -> Plan:
     store = isinstance(request, Store)
     plan = plan_for(request.tensor_map, request.mode, store=store, arch=arch)
     if isinstance(request, Load):
         holds = request.cta_group == 1
-        checks.check_arch(holds, arch, "cta_group", request.cta_group, "1")
+        check_arch(holds, arch, "cta_group", request.cta_group, "1")
     smem_address = request.smem_address if isinstance(request, Load | Store) else None
     mbarrier = request.mbarrier if isinstance(request, Load) else None
-    checks.check_tensor(plan, _operands(request), smem_address, smem_bytes, mbarrier)
+    check_tensor(plan, _operands(request), smem_address, smem_bytes, mbarrier)
     if isinstance(request, Reduce):
-        checks.check_pair(plan.data_type, request.op, TENSOR_PAIRS)
+        check_pair(plan.data_type, request.op, TENSOR_PAIRS)
+    return plan
 
 
 def _check_bulk(
@@ -132,20 +149,18 @@ def _check_bulk(
 ) -> None:
     match request:
         case BulkPrefetch():
-            checks.check_bulk(
-                size=request.size, smem={}, gmem_address=request.gmem_address, smem_bytes=0
-            )
+            check_bulk(size=request.size, smem={}, gmem_address=request.gmem_address, smem_bytes=0)
             return
         case BulkStore():
             holds = request.byte_mask == 0xFFFF
-            checks.check_arch(holds, arch, "byte_mask", request.byte_mask, "0xFFFF")
+            check_arch(holds, arch, "byte_mask", request.byte_mask, "0xFFFF")
     smem = {"smem_address": request.smem_address}
     if isinstance(request, DsmemCopy):
         smem["dst_address"] = request.dst_address
     pair = None
     if isinstance(request, BulkReduce | DsmemReduce):
         pair = request.data_type, request.op
-    checks.check_bulk(
+    check_bulk(
         size=request.size,
         smem=smem,
         gmem_address=0 if isinstance(request, DsmemCopy) else request.gmem_address,
@@ -182,20 +197,20 @@ def _check_destination(request: Load | BulkLoad, cta: int, ctas: int) -> None:
     limit = "must be 1 or 2"
     require(group in (1, 2), ErrorCode.DST_CTA, "cta_group", group, limit)
     if request.cta_mask is not None:
-        checks.check_mask(request.cta_mask, ctas)
+        check_mask(request.cta_mask, ctas)
         dst = -1 if request.dst_cta is None else request.dst_cta
         limit = "must be left out with cta_mask"
         require(dst == -1, ErrorCode.DST_CTA, "dst_cta", dst, limit)
         holder = cta if request.mbarrier_cta is None else request.mbarrier_cta
         _check_barrier_cta(holder, range(ctas) if group == 2 else (cta,))
         for signalled in _signalled(request, cta):
-            checks.check_cta("mbarrier_cta", signalled, ctas)
+            check_cta("mbarrier_cta", signalled, ctas)
         return
     dst = cta if request.dst_cta is None else request.dst_cta
-    checks.check_cta("dst_cta", dst, ctas)
+    check_cta("dst_cta", dst, ctas)
     _check_barrier_cta(request.mbarrier_cta, (dst, dst ^ 1) if group == 2 else (dst,))
     if request.mbarrier_cta is not None:
-        checks.check_cta("mbarrier_cta", request.mbarrier_cta, ctas)
+        check_cta("mbarrier_cta", request.mbarrier_cta, ctas)
 
 
 def _receivers(request: Load | BulkLoad, cta: int) -> list[int]:
@@ -255,19 +270,12 @@ def execute(
     TmaError
         If the unit refuses it. Nothing has happened.
     """
-    check(request, cta=cta, ctas=len(smem), smem_bytes=smem[cta].size, arch=arch)
+    plan = _checked(request, cta, len(smem), smem[cta].size, arch)
+    if isinstance(request, TensorRequest):
+        assert plan is not None
+        return _tensor(plan, request, gmem, smem, cta)
     match request:
-        case Prefetch() | BulkPrefetch():
-            return []
-        case Load():
-            return _load(request, gmem, smem, cta, arch)
-        case Store():
-            plan = plan_for(request.tensor_map, request.mode, store=True, arch=arch)
-            place = (gmem, smem[cta], request.smem_address, request.coords)
-            if isinstance(request, Reduce):
-                plan.reduce(request.op, *place)
-            else:
-                plan.store(*place)
+        case BulkPrefetch():
             return []
         case BulkLoad():
             return _bulk_load(request, gmem, smem, cta)
@@ -278,7 +286,7 @@ def execute(
         word = f"u{request.data_type.itemsize}"
         memory = read_range(gmem, request.gmem_address, request.size)
         operands = np.ascontiguousarray(memory).view(word), source.view(word)
-        result = reduced(request.op, request.data_type, *operands)
+        result = operation(request.op, request.data_type)(*operands)
         write_range(gmem, request.gmem_address, result.view(np.uint8))
     elif request.byte_mask == 0xFFFF:
         write_range(gmem, request.gmem_address, source)
@@ -290,26 +298,22 @@ def execute(
     return []
 
 
-def _load(
-    request: Load, gmem: Memory, smem: Sequence[Bytes], cta: int, arch: Arch
+def _tensor(
+    plan: Plan, request: TensorRequest, gmem: Memory, smem: Sequence[Bytes], cta: int
 ) -> list[Completion]:
-    plan = plan_for(request.tensor_map, request.mode, arch=arch)
-    counted = [
-        plan.load(
-            gmem,
-            smem[receiver],
-            request.smem_address,
-            request.coords,
-            request.im2col_offsets,
-            request.w_halo,
-            request.w_offset,
-        )
-        for receiver in _receivers(request, cta)
-    ]
-    return [
-        Completion(rank, request.mbarrier, count)
-        for rank, count in zip(_signalled(request, cta), counted, strict=True)
-    ]
+    if isinstance(request, Load):
+        where = (request.smem_address, request.coords, request.im2col_offsets)
+        halo = (request.w_halo, request.w_offset)
+        for receiver in _receivers(request, cta):
+            count = plan.load(gmem, smem[receiver], *where, *halo)
+        return [Completion(rank, request.mbarrier, count) for rank in _signalled(request, cta)]
+    if isinstance(request, Store):
+        place = (gmem, smem[cta], request.smem_address, request.coords)
+        if isinstance(request, Reduce):
+            plan.reduce(request.op, *place)
+        else:
+            plan.store(*place)
+    return []  # a prefetch has no effect
 
 
 def _bulk_load(
@@ -328,7 +332,8 @@ def _dsmem(request: DsmemCopy, smem: Sequence[Bytes], cta: int) -> list[Completi
     target = smem[request.dst_cta][request.dst_address :][: request.size]
     if isinstance(request, DsmemReduce):
         word = f"u{request.data_type.itemsize}"
-        result = reduced(request.op, request.data_type, target.view(word), source.view(word))
+        combine = operation(request.op, request.data_type)
+        result = combine(target.view(word), source.view(word))
         target.view(word)[:] = result
     else:
         target[:] = source

@@ -3,6 +3,8 @@
 ``golden.definition`` says the same a number at a time.
 """
 
+from collections.abc import Callable
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ from numpy.typing import NDArray
 from golden.enums import DataType, ReductionOp
 
 Words = NDArray[Any]
+Combine = Callable[[Words, Words], Words]
 Pairs = frozenset[tuple[DataType, ReductionOp]]
 
 _ARITHMETIC = (ReductionOp.ADD, ReductionOp.MIN, ReductionOp.MAX)
@@ -73,100 +76,120 @@ NAN_DOUBLE = 0xFFF8000000000000
 _INFINITY = {DataType.FLOAT16: 0x7C00, DataType.BFLOAT16: 0x7F80}
 
 
-def _flushed(words: NDArray[np.uint32]) -> NDArray[np.uint32]:
+def has_nan(values: Words) -> bool:
+    """Whether one of the floating-point ``values`` is no number; it is fast."""
+    return bool(values.size and np.isnan(np.maximum.reduce(values, axis=None)))
+
+
+def _flushed(words: Words) -> Words:
     """Subnormals become zero of the same sign."""
     tiny = words & np.uint32(0x7F800000) == 0
-    return np.where(tiny, words & np.uint32(0x80000000), words).astype(np.uint32, copy=False)
+    return np.where(tiny, words & np.uint32(0x80000000), words) if tiny.any() else words
 
 
-def _add_single(m: Words, s: Words, flush: bool) -> Words:
+def _add_single(flush: bool, m: Words, s: Words) -> Words:
     if flush:
         m, s = _flushed(m), _flushed(s)
-    total = m.view(np.float32) + s.view(np.float32)
-    words = total.view(np.uint32)
+    with np.errstate(all="ignore"):
+        total = m.view(np.float32) + s.view(np.float32)
+    words: Words = total.view(np.uint32)
     if flush:
         words = _flushed(words)
-    words[np.isnan(total)] = NAN_SINGLE
+    if has_nan(total):
+        words[np.isnan(total)] = NAN_SINGLE
     return words
 
 
-def _add_half(m: Words, s: Words, kind: DataType) -> Words:
+def _add_half(kind: DataType, m: Words, s: Words) -> Words:
     # Both libraries add in binary32, so wide that rounding twice is rounding once.
-    words: Words = (m.view(kind.dtype) + s.view(kind.dtype)).view(np.uint16)
-    words[words & np.uint16(0x7FFF) > _INFINITY[kind]] = NAN_HALF
+    with np.errstate(all="ignore"):
+        words: Words = (m.view(kind.dtype) + s.view(kind.dtype)).view(np.uint16)
+    nan = words & np.uint16(0x7FFF) > _INFINITY[kind]
+    if nan.any():
+        words[nan] = NAN_HALF
     return words
 
 
 def _add_double(m: Words, s: Words) -> Words:
     a, b = m.view(np.float64), s.view(np.float64)
-    total = a + b
+    with np.errstate(all="ignore"):
+        total = a + b
     words: Words = total.view(np.uint64)
-    nan = np.isnan(total)
-    if nan.any():
+    if has_nan(total):
+        nan = np.isnan(total)
         words = np.where(nan, np.uint64(NAN_DOUBLE), words)
         words = np.where(np.isnan(a), m, words)
         words = np.where(np.isnan(b), s, words)
     return words
 
 
-def _order_half(m: Words, s: Words, infinity: int, largest: bool) -> Words:
-    def key(words: Words) -> NDArray[np.int32]:
-        magnitude = words & np.uint16(0x7FFF)
-        signed = words.astype(np.int32)
-        signed = np.where(signed & 0x8000, 0x7FFF - signed, signed)  # -0 below +0
-        return np.where(magnitude > infinity, -0x10000 if largest else 0x10000, signed)
-
-    km, ks = key(m), key(s)
-    words = np.where(km > ks if largest else km < ks, m, s)
-    both = (m & np.uint16(0x7FFF) > infinity) & (s & np.uint16(0x7FFF) > infinity)
-    return np.where(both, np.uint16(NAN_HALF), words).astype(np.uint16)
+def _ordered(words: NDArray[np.int16]) -> NDArray[np.int16]:
+    """Halves as integers in the same order, -0 below +0; its own inverse."""
+    return words ^ (words >> np.int16(15) & np.int16(0x7FFF))
 
 
-def reduced(op: ReductionOp, data_type: DataType, memory: Words, source: Words) -> Words:
-    """``memory`` after the operation with ``source`` (silicon).
+def _extreme_half(extreme: Combine, kind: DataType, m: Words, s: Words) -> Words:
+    found = extreme(_ordered(m.view(np.int16)), _ordered(s.view(np.int16)))
+    words: Words = _ordered(found).view(np.uint16)
+    no_m = m & np.uint16(0x7FFF) > _INFINITY[kind]
+    no_s = s & np.uint16(0x7FFF) > _INFINITY[kind]
+    if no_m.any() or no_s.any():
+        words = np.where(no_m, s, np.where(no_s, m, words))
+        words[no_m & no_s] = NAN_HALF
+    return words
+
+
+def _extreme(extreme: Combine, kind: DataType, m: Words, s: Words) -> Words:
+    words: Words = extreme(m.view(kind.dtype), s.view(kind.dtype)).view(m.dtype)
+    return words
+
+
+def _increment(m: Words, s: Words) -> Words:
+    words: Words = np.where(m >= s, m.dtype.type(0), m + m.dtype.type(1))
+    return words
+
+
+def _decrement(m: Words, s: Words) -> Words:
+    words: Words = np.where((m == 0) | (m > s), s, m - m.dtype.type(1))
+    return words
+
+
+@cache
+def operation(op: ReductionOp, data_type: DataType) -> Combine:
+    """The function from memory and source to memory afterwards (silicon).
 
     Parameters
     ----------
     op, data_type
         One of the pairs above.
-    memory, source : ndarray of unsigned integers
-        Elements as words of the type's size, in one shape.
 
     Returns
     -------
-    ndarray
-        Words like ``memory``; neither operand is changed.
+    callable
+        Takes two arrays of the type's elements, as unsigned words of its size, and returns a new
+        one.
+
+    Examples
+    --------
+    >>> add = operation(ReductionOp.ADD, DataType.UINT32)
+    >>> add(np.uint32([7, 0xFFFFFFFF]), np.uint32([1, 2])).tolist()
+    [8, 1]
     """
-    m, s = memory, source
-    result: Words
-    match op:
-        case ReductionOp.AND:
-            result = m & s
-        case ReductionOp.OR:
-            result = m | s
-        case ReductionOp.XOR:
-            result = m ^ s
-        case ReductionOp.INC:
-            result = np.where(m >= s, m.dtype.type(0), m + m.dtype.type(1))
-        case ReductionOp.DEC:
-            result = np.where((m == 0) | (m > s), s, m - m.dtype.type(1))
-        case _ if data_type.is_float:
-            result = _float_reduced(op, data_type, m, s)
-        case ReductionOp.ADD:
-            result = m + s
-        case _:
-            a, b = m.view(data_type.dtype), s.view(data_type.dtype)
-            extreme = np.maximum(a, b) if op is ReductionOp.MAX else np.minimum(a, b)
-            result = extreme.view(m.dtype)
-    return result
-
-
-def _float_reduced(op: ReductionOp, data_type: DataType, m: Words, s: Words) -> Words:
-    if data_type in _INFINITY and op is not ReductionOp.ADD:
-        return _order_half(m, s, _INFINITY[data_type], op is ReductionOp.MAX)
-    with np.errstate(all="ignore"):
-        if data_type in _INFINITY:
-            return _add_half(m, s, data_type)
-        if data_type is DataType.FLOAT64:
-            return _add_double(m, s)
-        return _add_single(m, s, data_type.flushes)
+    simple: dict[ReductionOp, Combine] = {
+        ReductionOp.INC: _increment,
+        ReductionOp.DEC: _decrement,
+        ReductionOp.AND: np.bitwise_and,
+        ReductionOp.OR: np.bitwise_or,
+        ReductionOp.XOR: np.bitwise_xor,
+    }
+    if op in simple:
+        return simple[op]
+    half = data_type in _INFINITY
+    if op is not ReductionOp.ADD:
+        extreme = np.maximum if op is ReductionOp.MAX else np.minimum
+        return partial(_extreme_half if half else _extreme, extreme, data_type)
+    if half:
+        return partial(_add_half, data_type)
+    if data_type is DataType.FLOAT64:
+        return _add_double
+    return partial(_add_single, data_type.flushes) if data_type.is_float else np.add

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from golden.checks import Operands
 from golden.enums import SMEM_BYTES, DataType, ReductionOp
 from golden.errors import ErrorCode
+from golden.geometry import Operands, swizzled
 from golden.memory import ArrayMemory, Bytes, HashedMemory, Memory
-from golden.plan import Plan, swizzled
+from golden.plan import Plan
 from golden.request import BulkLoad, BulkReduce, BulkStore, Load, Reduce, Request, Store
 from golden.tensor_map import TensorMap
 

@@ -18,8 +18,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from golden import Interleave, Plan, TensorMap
-from golden.checks import Operands, check_tensor
+from golden.checks import check_tensor
 from golden.enums import SMEM_BYTES
+from golden.geometry import Operands
 from golden.vectors import VectorError, read
 from hw.params import PRESETS
 from sim_tb import jobs, runner

@@ -8,7 +8,7 @@ import pytest
 from golden import ArrayMemory, definition, execute
 from golden.definition import combined
 from golden.enums import DataType, ReductionOp
-from golden.reduction import BULK_PAIRS, TENSOR_PAIRS, reduced
+from golden.reduction import BULK_PAIRS, TENSOR_PAIRS, operation
 from tests.golden.random_requests import MODES, random_case
 
 SPECIAL_HALVES = (0, 0x8000, 1, 0x8001, 0x3FF, 0x400, 0x7BFF, 0x7C00, 0xFC00, 0x7E00, 0xFFFF)
@@ -73,7 +73,7 @@ def test_arithmetic(kind, op):
         near[:, 0] ^ np.uint64(1 << (8 * size - 1)) ^ rng.integers(0, 64, 2000, dtype=np.uint64)
     )
     m, s = np.concatenate([np.array(pairs, np.uint64), words, near]).astype(f"u{size}").T
-    got = reduced(op, kind, np.ascontiguousarray(m), np.ascontiguousarray(s))
+    got = operation(op, kind)(np.ascontiguousarray(m), np.ascontiguousarray(s))
     for a, b, c in zip(m.tolist(), s.tolist(), got.tolist(), strict=True):
         expected = combined(op, kind, a, b)
         assert c == expected, f"{op.name} {kind.name} {a:#x} {b:#x}: {c:#x} not {expected:#x}"
@@ -83,7 +83,7 @@ def test_every_half_sum_is_rounded_once():
     """All f16 numbers beside a few of every size."""
     m = np.repeat(np.arange(1 << 16, dtype=np.uint16), 4)
     s = np.random.default_rng(1).integers(0, 1 << 16, m.size, dtype=np.uint16)
-    got = reduced(ReductionOp.ADD, DataType.FLOAT16, m, s)
+    got = operation(ReductionOp.ADD, DataType.FLOAT16)(m, s)
     step = 37
     for a, b, c in zip(m[::step].tolist(), s[::step].tolist(), got[::step].tolist(), strict=True):
         assert c == combined(ReductionOp.ADD, DataType.FLOAT16, a, b)

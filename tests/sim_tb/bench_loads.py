@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from golden import AccessMode, Completion, DataType, ErrorCode, Plan, TensorMap, TmaError, execute
 from golden import Load as LoadRequest
-from golden.checks import Operands
 from golden.descriptor import as_descriptor
+from golden.geometry import Operands
 from golden.memory import ArrayMemory, HashedMemory
 from sim_tb.bridge import LogKind
 from sim_tb.environment import Environment, Word
