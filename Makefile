@@ -10,10 +10,10 @@ PRESET ?= default
 
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help setup sim test regress formal lint verilog conformance bench waves clean
+.PHONY: help setup sim test regress formal lint verilog conformance bench bench-golden waves clean
 
 help: ## these lines
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | awk -F '\t' '{ printf "make %-12s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | awk -F '\t' '{ printf "make %-12s %s\n", $$1, $$2 }'
 
 setup: ## the virtual environment with all packages; every other target does it, too
 	@sh .ci/setup
@@ -46,6 +46,9 @@ conformance: setup ## silicon vectors: VECTORS=FILE [TARGET=golden|rtl] [KINDS=a
 
 bench: setup ## steady-state cycles a box beside the silicon's [VECTORS=timing file]
 	@$(PYTHON) -W error -m sim_tb.bench $(VECTORS)
+
+bench-golden: setup ## the golden model's time beside numpy.copyto of the same bytes
+	@$(PYTHON) -W error -m golden.bench
 
 waves: setup ## the named test again, traced, with a GTKWave save file: TEST=name
 	@test -n "$(TEST)" || { echo "make waves: TEST=name is missing" >&2; exit 2; }

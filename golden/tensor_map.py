@@ -48,6 +48,14 @@ def _integers(name: str, values: Sequence[int], length: int) -> tuple[int, ...]:
     return tuple(int(value) for value in values)
 
 
+def _rank(global_dim: Sequence[int]) -> int:
+    """Number of dimensions: of all parameters the first to be looked at."""
+    rank = len(global_dim)
+    limit = f"must be from 1 to {MAX_RANK}"
+    require(1 <= rank <= MAX_RANK, ErrorCode.RANK, "rank", rank, limit)
+    return rank
+
+
 @dataclass(frozen=True)
 class TensorMap:
     """A tensor map that the driver's encoder accepts; see ``tiled``, ``im2col``, ``from_array``.
@@ -146,7 +154,7 @@ class TensorMap:
         tensor_map = cls._common(
             MapMode.TILE, data_type, global_address, global_dim, global_strides, element_strides,
             interleave, swizzle, l2_promotion, oob_fill,
-            box_dim=_integers("box_dim", box_dim, len(global_dim)),
+            box_dim=_integers("box_dim", box_dim, _rank(global_dim)),
         )  # fmt: skip
         for i, extent in enumerate(tensor_map.box_dim):
             limit = "must be from 1 to 256"
@@ -203,7 +211,7 @@ class TensorMap:
         TmaError
             Where the driver answers with an invalid value.
         """
-        spatial = 1 if wide else max(len(global_dim) - 2, 0)
+        spatial = 1 if wide else max(_rank(global_dim) - 2, 0)
         tensor_map = cls._common(
             MapMode.IM2COL, data_type, global_address, global_dim, global_strides, element_strides,
             interleave, swizzle, l2_promotion, oob_fill,
@@ -240,10 +248,7 @@ class TensorMap:
         **rest: Any,
     ) -> "TensorMap":
         """Take the parameters that both encoders share and see that each is in its range."""
-        rank = len(global_dim)
-        # Before the lengths that follow from it.
-        limit = f"must be from 1 to {MAX_RANK}"
-        require(1 <= rank <= MAX_RANK, ErrorCode.RANK, "rank", rank, limit)
+        rank = _rank(global_dim)
         tensor_map = cls(
             data_type=_member(DataType, ErrorCode.DATA_TYPE, data_type),
             global_address=int(global_address),

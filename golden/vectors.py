@@ -42,7 +42,7 @@ CLUSTER = 4
 """CTAs of the cluster of a multicast."""
 
 ILLEGAL_INSTRUCTION = {
-    *(ErrorCode.MAP_MODE, ErrorCode.COORD_ALIGN, ErrorCode.COORD_NEG),
+    *(ErrorCode.MAP_FIELD, ErrorCode.MAP_MODE, ErrorCode.COORD_ALIGN, ErrorCode.COORD_NEG),
     *(ErrorCode.IM2COL_START, ErrorCode.IM2COL_CORNER, ErrorCode.RED_TYPE),
 }
 """Causes of the fault that ``refused`` records; the unit's other refusals look different."""
@@ -367,7 +367,7 @@ def check(case: Case, outcome: Outcome) -> str | None:
     if case.op == "load" and outcome.bytes != case.bytes:
         return f"{case}: complete_tx of {outcome.bytes} bytes, expected {case.bytes}"
     if memory is None:
-        return f"{case}: no memory, expected {expected.size} bytes"
+        return f"{case}: no bytes of memory, expected {expected.size}"
     parts = CLUSTER if case.is_multicast else 1
     for cta, (want, got) in enumerate(
         zip(expected.reshape(parts, -1), memory.reshape(parts, -1), strict=True)

@@ -5,11 +5,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from golden import DataType, Interleave, OobFill, Swizzle, TensorMap, TensorMapError
+from golden import (
+    Arch,
+    DataType,
+    Descriptor,
+    ErrorCode,
+    Interleave,
+    OobFill,
+    Swizzle,
+    TensorMap,
+    TmaError,
+)
 from golden.conformance import check_encoding
-from golden.tensor_map import Descriptor
 from golden.vectors import read_cases
-from tests.golden.random_loads import random_load
+from tests.golden.random_requests import MODES, random_case
 
 SILICON = Path(__file__).parents[1] / "silicon"
 PLAIN = {
@@ -55,62 +64,179 @@ def test_words_of_a_plain_map():
     assert words.tolist() == expected.tolist()
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_round_trip(seed):
-    rng = np.random.default_rng(seed)
-    for _ in range(200):
-        tensor_map = random_load(rng, interleaved=bool(rng.integers(2))).tensor_map
-        assert TensorMap.decode(tensor_map.encode()) == tensor_map
+def test_words_of_an_im2col_map():
+    """The other worked example."""
+    tensor_map = TensorMap.im2col(
+        "f16",
+        0,
+        (64, 14, 9, 64),
+        (128, 1792, 16128),
+        (-1, -2),
+        (-3, 1),
+        64,
+        32,
+        (1, 2, 1, 1),
+        swizzle="128B",
+        l2_promotion="128B",
+    )
+    words = Descriptor.from_bytes(tensor_map.encode()).words
+    expected = {2: 0x46331, 3: 8, 4: 0x70, 5: 0x3F0, 8: 0x3F, 9: 0xD, 10: 8, 11: 0x3F}
+    expected |= {13: 0x3F000008, 14: 0x01FDFEFF, 15: 0x1F}
+    assert words == tuple(expected.get(n, 0) for n in range(16))
+    assert np.frombuffer(tensor_map.encode(), "<u4")[[16, 18]].tolist() == [0x1000, 0x400]
+
+
+@pytest.mark.parametrize("mode", [mode for mode in MODES if "bulk" not in mode and mode != "dsmem"])
+def test_round_trip(mode):
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        case = random_case(rng, mode)
+        tensor_map = case.request.tensor_map
+        assert TensorMap.decode(tensor_map.encode(), arch=case.arch) == tensor_map
+
+
+IM2COL = {
+    "data_type": DataType.FLOAT16,
+    "global_address": 0,
+    "global_dim": [64, 8, 8, 4],
+    "global_strides": [128, 1024, 8192],
+    "lower_corner": [0, 0],
+    "upper_corner": [0, 0],
+    "channels_per_pixel": 64,
+    "pixels_per_column": 32,
+}
+TOO_WIDE = {"box_dim": [32, 8], "swizzle": Swizzle.SWIZZLE_32B}
+SUB_BYTE = {"data_type": DataType.PACKED_16U6_ALIGN16B, "arch": Arch.SM_100A}
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "code", "message"),
     [
-        ({"data_type": 13}, "data_type = 13: must be from 0 to 12"),
-        ({"interleave": 3}, "interleave = 3: must be from 0 to 2"),
-        ({"interleave": Interleave.INTERLEAVE_16B}, "rank = 2: must be from 3 to 5"),
-        ({"swizzle": 4}, "swizzle = 4: must be from 0 to 3"),
-        ({"l2_promotion": 4}, "l2_promotion = 4: must be from 0 to 3"),
-        ({"oob_fill": 2}, "oob_fill = 2: must be from 0 to 1"),
+        ({"data_type": 13}, "DATA_TYPE", "= PACKED_16U4_ALIGN8B: must be from 0 to 12 on SM_90A"),
+        ({"data_type": 16}, "DATA_TYPE", "data_type = 16: must be from 0 to 15, or one of UINT8"),
+        ({"data_type": "f17"}, "DATA_TYPE", "data_type = f17: must be from 0 to 15, or one of"),
+        ({"interleave": 3}, "INTERLEAVE", "interleave = 3: must be from 0 to 2"),
+        (
+            {"interleave": Interleave.INTERLEAVE_16B},
+            "RANK",
+            "rank = 2: must be from 3 to 5 with interleave",
+        ),
+        ({"swizzle": 4}, "SWIZZLE", "= SWIZZLE_128B_ATOM_32B: must be from 0 to 3 on SM_90A"),
+        ({"swizzle": "48B"}, "SWIZZLE", "swizzle = 48B: must be from 0 to 7, or one of NONE"),
+        ({"l2_promotion": 4}, "L2_PROMOTION", "l2_promotion = 4: must be from 0 to 3"),
+        ({"oob_fill": 2}, "OOB_FILL", "oob_fill = 2: must be from 0 to 1"),
         (
             {"data_type": DataType.INT32, "oob_fill": OobFill.NAN_REQUEST_ZERO_FMA},
+            "OOB_FILL",
             "oob_fill = NAN_REQUEST_ZERO_FMA: needs a float type, not INT32",
         ),
-        ({"global_dim": [], "global_strides": []}, "rank = 0: must be from 1 to 5"),
-        ({"global_address": 8}, "global_address = 0x8: must be a multiple of 16"),
-        ({"global_dim": [16, 0]}, "global_dim[1] = 0: must be from 1 to 2**32"),
-        ({"global_strides": [40]}, "global_strides[0] = 40: must be a multiple of 16"),
-        ({"global_strides": [1 << 40]}, f"global_strides[0] = {1 << 40}: must be below 2**40"),
-        ({"global_strides": [32, 64]}, "len(global_strides) = 2: must be 1"),
-        ({"element_strides": [9, 1]}, "element_strides[0] = 9: must be from 1 to 8"),
-        ({"box_dim": [16, 257]}, "box_dim[1] = 257: must be from 1 to 256"),
-        ({"box_dim": [16]}, "len(box_dim) = 1: must be 2"),
-        ({"box_dim": [12, 8]}, "box_dim[0]*2 = 24 bytes: must be a multiple of 16"),
+        ({"global_dim": [], "global_strides": []}, "RANK", "rank = 0: must be from 1 to 5"),
+        ({"global_address": 8}, "GLOBAL_ADDRESS", "global_address = 0x8: must be a multiple of 16"),
+        ({"global_address": 1 << 64}, "GLOBAL_ADDRESS", "must be from 0 to 2**64 - 1"),
+        ({"global_dim": [16, 0]}, "GLOBAL_DIM", "global_dim[1] = 0: must be from 1 to 2**32"),
         (
-            {"box_dim": [32, 8], "swizzle": Swizzle.SWIZZLE_32B},
-            "box_dim[0]*2 = 64 bytes: must be at most 32 with SWIZZLE_32B",
+            {"global_strides": [40]},
+            "GLOBAL_STRIDES",
+            "global_strides[0] = 40: must be a multiple of 16",
         ),
         (
+            {"global_strides": [1 << 40]},
+            "GLOBAL_STRIDES",
+            f"global_strides[0] = {1 << 40}: must be from 0 to 2**40 - 1",
+        ),
+        ({"global_strides": [32, 64]}, "LENGTH", "len(global_strides) = 2: must be 1"),
+        (
+            {"element_strides": [9, 1]},
+            "ELEMENT_STRIDES",
+            "element_strides[0] = 9: must be from 1 to 8",
+        ),
+        ({"box_dim": [16, 257]}, "BOX_DIM", "box_dim[1] = 257: must be from 1 to 256"),
+        ({"box_dim": [16]}, "LENGTH", "len(box_dim) = 1: must be 2"),
+        ({"box_dim": [12, 8]}, "INNER_ALIGN", "box_dim[0]*2 = 24 bytes: must be a multiple of 16"),
+        (TOO_WIDE, "INNER_SPAN", "box_dim[0]*2 = 64 bytes: must be at most 32 with SWIZZLE_32B"),
+        (
             {"box_dim": [256, 256], "data_type": DataType.FLOAT64},
-            "the box = 524288 bytes: must be at most 233472 bytes of shared memory",
+            "BOX_BYTES",
+            "box_dim = (256, 256), 524288 bytes: must be at most 233472 bytes of shared memory",
+        ),
+        (SUB_BYTE | {"box_dim": [64, 8]}, "SUB_BYTE", "box_dim[0] = 64: must be 128 with PACKED"),
+        (
+            {"swizzle": "96B", "arch": Arch.SM_100A, "interleave": 1}
+            | {"global_dim": [16] * 3, "global_strides": [32] * 2, "box_dim": [8] * 3},
+            "SWIZZLE",
+            "interleave = INTERLEAVE_16B: must be NONE with SWIZZLE_96B",
         ),
     ],
 )
-def test_error_names_parameter_value_and_limit(changes, message):
-    with pytest.raises(TensorMapError) as caught:
+def test_a_tiled_map_that_is_refused(changes, code, message):
+    with pytest.raises(TmaError) as caught:
         TensorMap.tiled(**{**PLAIN, **changes})
-    assert str(caught.value) == message
+    assert caught.value.code is ErrorCode[code]
+    assert message in str(caught.value)
+    assert f"[{code}, {caught.value.origin.value}]" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "message"),
+    [
+        ({"global_dim": [64, 8], "global_strides": [128]}, "LENGTH", "len(lower_corner) = 2"),
+        (
+            {"global_dim": [64, 8], "global_strides": [128]}
+            | {"lower_corner": [], "upper_corner": []},
+            "RANK",
+            "rank = 2: must be from 3 to 5 with im2col",
+        ),
+        ({"channels_per_pixel": 257}, "CHANNELS_PER_PIXEL", "= 257: must be from 1 to 256"),
+        ({"channels_per_pixel": 60}, "INNER_ALIGN", "channels_per_pixel*2 = 120 bytes"),
+        ({"pixels_per_column": 0}, "PIXELS_PER_COLUMN", "= 0: must be from 1 to 1024"),
+        (
+            {"lower_corner": [0, -129]},
+            "CORNER",
+            "lower_corner[1] = -129: must be from -128 to 127 with rank 4",
+        ),
+        (
+            {"lower_corner": [4, 0], "upper_corner": [-4, 0]},
+            "BOUNDING_BOX",
+            "int32(global_dim[1] + upper_corner[0]) - lower_corner[0] = 0: must be positive",
+        ),
+        ({"global_dim": [64, 1 << 31, 8, 4]}, "BOUNDING_BOX", "must be positive"),
+        ({"wide": True, "lower_corner": [0], "upper_corner": [0]}, "VERSION", "needs im2col and"),
+    ],
+)
+def test_an_im2col_map_that_is_refused(changes, code, message):
+    with pytest.raises(TmaError) as caught:
+        TensorMap.im2col(**{**IM2COL, **changes})
+    assert caught.value.code is ErrorCode[code]
+    assert message in str(caught.value)
+
+
+def test_an_error_is_data_too():
+    with pytest.raises(TmaError) as caught:
+        TensorMap.tiled(
+            **{**PLAIN, "global_dim": [16, 16, 0], "global_strides": [32, 64]}
+            | {"box_dim": [16, 8, 1]}
+        )
+    error = caught.value
+    assert (error.parameter, error.dim, error.value) == ("global_dim[2]", 2, 0)
+    assert error.limit == "must be from 1 to 2**32"
 
 
 def test_descriptor_takes_what_the_encoder_never_writes():
     fields = Descriptor((0xFFFFFFFF,) * 16)
-    assert (fields.rank, fields.format, fields.data_type, fields.interleave) == (8, 15, None, 3)
-    with pytest.raises(TensorMapError, match="format = 15"):
-        TensorMap.decode(b"\xff" * 128)
-    for bit, message in (1, "version = 1: must be 0"), (19, "swizzle atom = 1: must be 0"):
+    assert (fields.rank, fields.format, fields.data_type) == (8, 15, None)
+    assert fields.interleave is None
+    with pytest.raises(TmaError, match="data_type = code of no type"):
+        TensorMap.decode(bytes([0, 0, 0, 0, 0, 0, 0, 0]) + b"\xf0\xff" * 60)
+    for bit, message in (1, "version = 1: must be 0"), (19, "SWIZZLE_96B: must be from 0 to 3"):
         words = np.frombuffer(TensorMap.tiled(**PLAIN).encode(), "<u4").copy()
         words[2] |= 1 << bit
-        with pytest.raises(TensorMapError, match=message):
+        with pytest.raises(TmaError, match=message):
             TensorMap.decode(words.tobytes())
-    with pytest.raises(ValueError, match="32 bytes"):
+    with pytest.raises(TmaError, match=r"len\(data\) = 32: must be 128 bytes, of which 64 count"):
         Descriptor.from_bytes(bytes(32))
+
+
+def test_a_map_of_im2col_in_words():
+    text = str(TensorMap.im2col(**IM2COL))
+    assert text.splitlines()[0] == "rank-4 im2col map of FLOAT16"
+    assert "pixels_per_column   32  = 4096 bytes of shared memory" in text

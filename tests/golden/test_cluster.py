@@ -1,0 +1,183 @@
+"""Clusters, bulk groups, and warnings about what is legal."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+from golden import (
+    ArrayMemory,
+    BulkGroups,
+    BulkStore,
+    Cluster,
+    DsmemCopy,
+    ErrorCode,
+    Load,
+    Reduce,
+    Store,
+    TensorMap,
+    TmaError,
+    advice,
+    mbarrier,
+)
+from golden.errors import ExpectTxWarning, RowPaddingWarning, SwizzlePatternWarning
+
+ARRAY = np.arange(64 * 64, dtype=np.float32).reshape(64, 64)
+MAP = TensorMap.from_array(ARRAY, (32, 8), swizzle="128B")
+
+
+@pytest.fixture
+def cluster():
+    return Cluster(ArrayMemory.of(ARRAY.copy()), ctas=4, smem_bytes=16384)
+
+
+@pytest.fixture
+def shared():
+    """A cluster over the array that MAP describes."""
+    return Cluster(ArrayMemory.of(ARRAY), ctas=4, smem_bytes=16384)
+
+
+def test_multicast_completes_the_phase_of_every_receiver(shared):
+    for cta in range(4):
+        shared.mbarrier_init(0, 1, cta=cta)
+        shared.mbarrier_arrive_expect_tx(0, 1024, cta=cta)
+    shared.issue(Load(MAP, (0, 8), smem_address=1024, cta_mask=0b1101), cta=1)
+    waits = [shared.mbarrier_test_wait_parity(0, 0, cta=cta) for cta in (0, 2, 3)]
+    assert waits == [True] * 3
+    with pytest.warns(ExpectTxWarning, match="CTA 1 waits for 1024 bytes more"):
+        assert not shared.mbarrier_test_wait_parity(0, 0, cta=1)
+    assert not shared.smem[1][1024:].any()
+
+
+def test_more_bytes_than_expected_are_warned_of(shared):
+    shared.mbarrier_init(8, 1)
+    shared.mbarrier_arrive_expect_tx(8, 1000)
+    with pytest.warns(ExpectTxWarning, match="0x8 of CTA 0 got 24 bytes more than it expects"):
+        shared.issue(Load(MAP, (0, 8), smem_address=1024, mbarrier=8))
+
+
+def test_bytes_that_come_first_are_no_matter(shared):
+    shared.mbarrier_init(0, 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        shared.issue(Load(MAP, (0, 8), smem_address=1024))
+        state = shared.mbarrier_arrive_expect_tx(0, 1024)
+        assert shared.mbarrier_test_wait(0, state)
+
+
+def test_a_locked_barrier_faults_behind_the_data(shared):
+    shared.mbarrier_init(0, 1)
+    with pytest.raises(TmaError) as caught:
+        shared.mbarrier_arrive(0, 2)
+    assert caught.value.code is ErrorCode.MBAR_FAULT
+    assert shared.word(0) == mbarrier.init(1) | 1 << 42
+    with pytest.raises(TmaError, match="an earlier fault has locked the barrier"):
+        shared.issue(Load(MAP, (0, 8), smem_address=1024))
+    assert shared.smem[0][1024:2048].any()
+
+
+@pytest.mark.parametrize(
+    ("address", "cta", "code"),
+    [(4, 0, ErrorCode.MBAR_ALIGN), (16384, 0, ErrorCode.SMEM_RANGE), (0, 4, ErrorCode.DST_CTA)],
+)
+def test_a_barrier_that_is_nowhere(cluster, address, cta, code):
+    with pytest.raises(TmaError) as caught:
+        cluster.mbarrier_init(address, 1, cta=cta)
+    assert caught.value.code is code
+
+
+def test_dsmem_copy_signals_the_other_cta(cluster):
+    cluster.smem[0][:64] = 7
+    cluster.mbarrier_init(256, 1, cta=3)
+    state = cluster.mbarrier_arrive_expect_tx(256, 64, cta=3)
+    cluster.issue(DsmemCopy(3, 512, 0, 64, mbarrier=256))
+    assert cluster.mbarrier_test_wait(256, state, cta=3)
+    assert (cluster.smem[3][512:576] == 7).all()
+
+
+def test_drop_and_inval(cluster):
+    cluster.mbarrier_init(0, 2)
+    cluster.mbarrier_arrive_drop(0)
+    cluster.mbarrier_expect_tx(0, 16)
+    assert mbarrier.Barrier.decode(cluster.word(0)) == mbarrier.Barrier(0, 1, 1, 16)
+    cluster.mbarrier_inval(0)
+    assert cluster.word(0) == mbarrier.inval()
+
+
+def test_stores_join_the_groups_of_their_thread(cluster):
+    cluster.issue(BulkStore(cluster.gmem.base, 0, 64), thread=5)
+    groups = cluster.groups(0, 5)
+    groups.commit_group()
+    assert groups.wait_group(0)
+    assert cluster.groups(0, 6).issue() == 0
+    assert groups.issue() == 1
+
+
+def test_groups_wait_for_all_but_the_youngest():
+    groups = BulkGroups()
+    first, second = groups.issue(), groups.issue()
+    groups.commit_group()
+    groups.commit_group()  # empty: complete
+    third = groups.issue()
+    groups.commit_group()
+    fourth = groups.issue()  # in no group yet
+    assert [groups.wait_group(n) for n in range(4)] == [False, False, False, True]
+    groups.source_read(first)
+    groups.source_read(third)
+    assert [groups.wait_group_read(n) for n in range(4)] == [False, False, False, True]
+    groups.source_read(second)
+    assert groups.wait_group_read(0)
+    groups.complete(third)
+    assert [groups.wait_group(n) for n in range(4)] == [False, False, False, True]
+    groups.complete(first)
+    groups.complete(second)
+    assert groups.wait_group(0)
+    groups.commit_group()
+    assert [groups.wait_group(n) for n in range(2)] == [False, True]
+    groups.source_read(fourth)
+    groups.complete(fourth)
+    assert groups.wait_group(0)
+
+
+def test_groups_say_what_cannot_be():
+    groups = BulkGroups()
+    with pytest.raises(ValueError, match="request 0 is not in flight: 0 were issued"):
+        groups.source_read(0)
+    number = groups.issue()
+    with pytest.raises(ValueError, match="complete before its source was read"):
+        groups.complete(number)
+    groups.source_read(number)
+    groups.complete(number)
+    with pytest.raises(ValueError, match="request 0 is not in flight"):
+        groups.complete(number)
+    with pytest.raises(ValueError, match="N = -1"):
+        groups.wait_group(-1)
+
+
+NARROW = TensorMap.tiled("f32", 0, (5, 4), (32,), (8, 4))
+
+
+@pytest.mark.parametrize(
+    ("request_", "expected"),
+    [
+        (Load(MAP, (0, 0), smem_address=1024), []),
+        (Load(MAP, (0, 0), smem_address=128), [SwizzlePatternWarning]),
+        (Load(NARROW, (0, 0), smem_address=128), []),
+        (Store(NARROW, (0, 0)), [RowPaddingWarning]),
+        (Reduce(NARROW, (0, 0)), [RowPaddingWarning]),
+        (Store(NARROW, (8, 0)), []),
+        (BulkStore(0, 0, 16), []),
+    ],
+)
+def test_advice(request_, expected):
+    assert [type(warning) for warning in advice(request_)] == expected
+
+
+def test_advice_comes_as_a_warning(cluster):
+    array = np.zeros((4, 8), np.float32)
+    tensor_map = TensorMap.from_array(array[:, :5], (8, 4))
+    cluster = Cluster(ArrayMemory.of(array))
+    with pytest.warns(RowPaddingWarning, match="bytes 20 to 31") as caught:
+        cluster.issue(Store(tensor_map, (0, 0)))
+    assert caught[0].filename == __file__
+    assert caught[0].message.code is ErrorCode.ROW_PADDING

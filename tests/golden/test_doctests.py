@@ -1,0 +1,24 @@
+"""The examples in docstrings run, and there are some."""
+
+import doctest
+import importlib
+import pkgutil
+
+import pytest
+
+import golden
+
+MODULES = sorted(m.name for m in pkgutil.iter_modules(golden.__path__) if m.name != "__main__")
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples(name):
+    result = doctest.testmod(importlib.import_module(f"golden.{name}"))
+    assert result.failed == 0
+
+
+@pytest.mark.parametrize(
+    "name", ["tensor_map", "plan", "model", "cluster", "advice", "errors", "tensormap_replace"]
+)
+def test_there_are_examples(name):
+    assert doctest.testmod(importlib.import_module(f"golden.{name}")).attempted > 0

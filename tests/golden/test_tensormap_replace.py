@@ -1,0 +1,101 @@
+"""``tensormap.replace``: every field, and what it does not take."""
+
+from dataclasses import replace
+
+import pytest
+
+from golden import Arch, DataType, Descriptor, Swizzle, TensorMap, TmaError, tensormap_replace
+
+MAP = TensorMap.tiled(
+    "bf16", 1 << 32, (64, 32, 8), (128, 4096), (32, 8, 2), (1, 2, 1), swizzle="64B"
+)
+
+
+@pytest.mark.parametrize(
+    ("field", "index", "value", "changes"),
+    [
+        ("global_address", None, 0x7F_0000_0010, {"global_address": 0x7F_0000_0010}),
+        ("box_dim", 0, 16, {"box_dim": (16, 8, 2)}),
+        ("box_dim", 2, 5, {"box_dim": (32, 8, 5)}),
+        ("global_dim", 1, 1 << 32, {"global_dim": (64, 1 << 32, 8)}),
+        ("global_stride", 1, 5 << 36, {"global_strides": (128, 5 << 36)}),
+        ("global_stride", 0, 0, {"global_strides": (0, 4096)}),
+        ("element_stride", 2, 8, {"element_strides": (1, 2, 8)}),
+        ("elemtype", None, 6, {"data_type": DataType.FLOAT16}),
+        ("interleave_layout", None, 1, {"interleave": 1}),
+        ("swizzle_mode", None, 3, {"swizzle": Swizzle.SWIZZLE_128B}),
+        ("fill_mode", None, 1, {"oob_fill": 1}),
+    ],
+)
+def test_one_field_changes(field, index, value, changes):
+    edited = tensormap_replace(MAP.encode(), field, value, index)
+    assert TensorMap.decode(edited) == replace(MAP, **changes)
+    # Metadata stays.
+    assert edited[64:] == MAP.encode()[64:]
+
+
+@pytest.mark.parametrize("kind", DataType)
+def test_every_type(kind):
+    arch = Arch.SM_100A
+    edited = tensormap_replace(MAP.encode(), "elemtype", kind.replace_code, arch=arch)
+    assert Descriptor.from_bytes(edited).data_type is kind
+
+
+@pytest.mark.parametrize("swizzle", Swizzle)
+def test_every_swizzle_and_back(swizzle):
+    data = MAP.encode()
+    if swizzle is Swizzle.SWIZZLE_96B:
+        data = tensormap_replace(data, "swizzle_mode", 4, arch=Arch.SM_100A)
+    else:
+        data = tensormap_replace(data, "swizzle_mode", swizzle.fields[0])
+        atom = swizzle.fields[1]
+        data = tensormap_replace(data, "swizzle_atomicity", atom, arch=Arch.SM_100A)
+    assert Descriptor.from_bytes(data).swizzle is swizzle
+    if swizzle is Swizzle.SWIZZLE_96B:
+        data = tensormap_replace(data, "swizzle_mode", 1)
+        assert Descriptor.from_bytes(data).swizzle is Swizzle.SWIZZLE_32B
+
+
+def test_a_map_is_built_of_zeros():
+    data = bytes(128)
+    steps = [
+        ("global_address", None, 1 << 20),
+        ("rank", None, 1),
+        ("elemtype", None, DataType.FLOAT32.replace_code),
+        ("global_dim", 0, 100),
+        ("global_dim", 1, 50),
+        ("global_stride", 0, 400),
+        ("box_dim", 0, 32),
+        ("box_dim", 1, 16),
+        ("element_stride", 0, 1),
+        ("swizzle_mode", None, 3),
+    ]
+    for field, index, value in steps:
+        data = tensormap_replace(data, field, value, index)
+    expected = TensorMap.tiled("f32", 1 << 20, (100, 50), (400,), (32, 16), swizzle="128B")
+    assert TensorMap.decode(data) == expected
+
+
+@pytest.mark.parametrize(
+    ("field", "index", "value", "text"),
+    [
+        ("box", None, 1, "field = box: must be one of global_address"),
+        ("box_dim", None, 1, "index = None: must be from 0 to 4 for box_dim"),
+        ("box_dim", 5, 1, "index = 5: must be from 0 to 4"),
+        ("global_stride", 4, 16, "index = 4: must be from 0 to 3"),
+        ("rank", 0, 1, "index = 0: must be left out for rank"),
+        ("rank", None, 5, "rank = 5: must be from 0 to 4 on SM_90A"),
+        ("box_dim", 0, 257, "box_dim = 257: must be from 1 to 256"),
+        ("swizzle_atomicity", None, 1, "swizzle_atomicity = 1: must be from 0 to 0 on SM_90A"),
+        ("elemtype", None, 13, "elemtype = 13: must be from 0 to 12 on SM_90A"),
+    ],
+)
+def test_what_it_does_not_take(field, index, value, text):
+    with pytest.raises(TmaError) as caught:
+        tensormap_replace(MAP.encode(), field, value, index)
+    assert text in str(caught.value)
+
+
+def test_it_takes_128_bytes():
+    with pytest.raises(TmaError, match=r"len\(data\) = 64: must be 128"):
+        tensormap_replace(bytes(64), "rank", 1)
