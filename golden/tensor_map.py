@@ -7,7 +7,7 @@ driver did on silicon, also where its documentation says otherwise.
 import math
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from golden.descriptor import CORNER_BITS, WORDS, Descriptor
@@ -262,15 +262,7 @@ class TensorMap:
             mode=mode,
             **rest,
         )
-        address = tensor_map.global_address
-        require(
-            0 <= address < 1 << 64,
-            ErrorCode.GLOBAL_ADDRESS,
-            "global_address",
-            address,
-            "must be from 0 to 2**64 - 1",
-            shown=hex(address),
-        )
+        tensor_map._check_address()
         for code, values, least, most, words, first in (
             (ErrorCode.GLOBAL_DIM, tensor_map.global_dim, 1, 1 << 32, "2**32", 0),
             (ErrorCode.GLOBAL_STRIDES, tensor_map.global_strides, 0, (1 << 40) - 1, "2**40 - 1", 1),
@@ -280,6 +272,12 @@ class TensorMap:
                 name, limit = f"{code.name.lower()}[{i}]", f"must be from {least} to {words}"
                 require(least <= value <= most, code, name, value, limit, dim=i + first)
         return tensor_map
+
+    def _check_address(self) -> None:
+        address, name = self.global_address, "global_address"
+        limit = "must be from 0 to 2**64 - 1"
+        holds = 0 <= address < 1 << 64
+        require(holds, ErrorCode.GLOBAL_ADDRESS, name, address, limit, shown=hex(address))
 
     def _check_corners(self) -> None:
         bits = 16 if self.wide else CORNER_BITS[self.rank]
@@ -462,6 +460,19 @@ class TensorMap:
                 raise error from None
             error.add_note(f"box is innermost first: {turned} would be accepted")
             raise
+
+    def with_address(self, global_address: int) -> "TensorMap":
+        """The same map of another tensor, as ``cuTensorMapReplaceAddress`` makes it.
+
+        Raises
+        ------
+        TmaError
+            GLOBAL_ADDRESS.
+        """
+        moved = replace(self, global_address=int(global_address))
+        moved._check_address()
+        check_map(moved, Arch.SM_100A)
+        return moved
 
     def __str__(self) -> str:
         tile = self.mode is MapMode.TILE

@@ -3,6 +3,7 @@
 import doctest
 import importlib
 import pkgutil
+from pathlib import Path
 
 import pytest
 
@@ -22,3 +23,9 @@ def test_examples(name):
 )
 def test_there_are_examples(name):
     assert doctest.testmod(importlib.import_module(f"golden.{name}")).attempted > 0
+
+
+def test_the_guide():
+    page = Path(__file__).parents[2] / "docs" / "golden_model.md"
+    result = doctest.testfile(str(page), module_relative=False)
+    assert (result.failed, result.attempted > 10) == (0, True)

@@ -240,3 +240,12 @@ def test_a_map_of_im2col_in_words():
     text = str(TensorMap.im2col(**IM2COL))
     assert text.splitlines()[0] == "rank-4 im2col map of FLOAT16"
     assert "pixels_per_column   32  = 4096 bytes of shared memory" in text
+
+
+def test_another_address():
+    tensor_map = TensorMap.tiled(**PLAIN)
+    moved = tensor_map.with_address(1 << 20)
+    assert moved == TensorMap.tiled(**{**PLAIN, "global_address": 1 << 20})
+    for address in 8, 1 << 64:
+        with pytest.raises(TmaError, match="global_address = 0x"):
+            tensor_map.with_address(address)
