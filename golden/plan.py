@@ -361,6 +361,8 @@ class Plan(Geometry):
         TmaError
             If the unit refuses the request. Nothing is written.
         """
+        if self.is_store:
+            raise ValueError("this plan was made for stores: Plan(..., store=False) loads")
         placement, start = self._locate(smem, smem_address, coords, offsets, w_halo, w_offset)
         if not self._plain:
             self._load_bytes(placement, start, gmem, smem, smem_address)
@@ -441,6 +443,13 @@ class Plan(Geometry):
             data = tails.view(np.uint8).reshape(-1, PIECE)
             smem[self._smem_bytes(address, p.tail_smem, PIECE)] = data
 
+    def _stored(
+        self, smem: Bytes, smem_address: int, coords: Sequence[int]
+    ) -> tuple[Placement, int]:
+        if not self.is_store:
+            raise ValueError("this plan was made for loads: Plan(..., store=True) stores")
+        return self._locate(smem, smem_address, coords, (), 0, 0)
+
     def store(self, gmem: Memory, smem: Bytes, smem_address: int, coords: Sequence[int]) -> None:
         """Store the box at ``coords``; what is outside the tensor is dropped (silicon).
 
@@ -451,7 +460,7 @@ class Plan(Geometry):
         TmaError
             If the unit refuses the request. Nothing is written.
         """
-        placement, start = self._locate(smem, smem_address, coords, (), 0, 0)
+        placement, start = self._stored(smem, smem_address, coords)
         source = smem[smem_address : smem_address + self.footprint].view(PIECE_DTYPE)
         self._scatter(gmem, start, placement, source.take(placement.smem))
 
@@ -472,7 +481,7 @@ class Plan(Geometry):
         TmaError
             If the unit refuses the request. Nothing is written.
         """
-        placement, start = self._locate(smem, smem_address, coords, (), 0, 0)
+        placement, start = self._stored(smem, smem_address, coords)
         combine = self._operations[op]
         if combine is None:
             check_pair(self.data_type, op, TENSOR_PAIRS)

@@ -268,3 +268,14 @@ def test_gather4_repeats_and_reorders_rows():
     assert plan.load(ArrayMemory(array), smem, 0, (0, 9, 2, 9, 64)) == 64
     assert np.array_equal(smem.reshape(4, 16)[:3], array[[9, 2, 9]])
     assert not smem[48:].any()
+
+
+def test_a_plan_goes_one_way():
+    tensor_map = TensorMap.tiled("u32", 0, (64,), (), (16,))
+    smem = np.zeros(128, np.uint8)
+    with pytest.raises(ValueError, match="made for stores"):
+        Plan(tensor_map, store=True).load(HashedMemory(), smem, 0, (0,))
+    with pytest.raises(ValueError, match="made for loads"):
+        Plan(tensor_map).store(HashedMemory(), smem, 0, (0,))
+    with pytest.raises(ValueError, match="made for loads"):
+        Plan(tensor_map).reduce(ReductionOp.ADD, HashedMemory(), smem, 0, (0,))
