@@ -174,8 +174,9 @@ def im2col(rng: Rng, data_type: DataType, *, interleaved: bool, small: bool, wid
         dims[0] = max(1, channels + int(rng.choice([0, 0, 3, -3, 40])))
     spatial = 1 if wide else rank - 2
     most = {3: 100, 4: 100, 5: 15}[rank]
-    lower = [int(rng.integers(0 if small else -3, 3)) for _ in range(spatial)]
-    upper = [int(rng.integers(-2, 1 if small else min(4, most))) for _ in range(spatial)]
+    inside = small and not wide
+    lower = [int(rng.integers(0 if inside else -3, 3)) for _ in range(spatial)]
+    upper = [int(rng.integers(-2, 1 if inside else min(4, most))) for _ in range(spatial)]
     for j in range(spatial):
         dims[first + j] = max(dims[first + j], lower[j] - upper[j] + 1)
     align = 32 if interleave is Interleave.INTERLEAVE_32B else 16
@@ -211,7 +212,8 @@ def im2col_coords(rng: Rng, tensor_map: TensorMap, *, store: bool) -> tuple[int,
         coords[0] = unit * int(rng.integers(low, 3))
     for j in range(1 if tensor_map.wide else rank - 2):
         last = tensor_map.global_dim[first + j] - 1 + tensor_map.upper_corner[j]
-        coords[first + j] = int(rng.integers(tensor_map.lower_corner[j], last + 1))
+        start = int(rng.integers(tensor_map.lower_corner[j], last + 1))
+        coords[first + j] = max(start, 0) if store else start
     return tuple(coords)
 
 
@@ -410,11 +412,11 @@ def random_case(rng: Rng, mode: str) -> Case:
             check(case.request, cta=case.cta, ctas=CTAS, smem_bytes=SMEM_BYTES, arch=case.arch)
         except TmaError:
             continue
-        if not isinstance(case.request, Store) or _reach(case.request) <= GMEM_BYTES:
+        if not isinstance(case.request, Store) or reach(case.request) <= GMEM_BYTES:
             return case
 
 
-def _reach(request: Store) -> int:
+def reach(request: Store) -> int:
     """The end of the tensor and of the padding behind it."""
     m = request.tensor_map
     assert isinstance(m, TensorMap)

@@ -1,16 +1,37 @@
 """The vectorised model does what the literal definition says, in every mode."""
 
 import zlib
+from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from golden import ArrayMemory, definition, execute
+from golden import ArrayMemory, Plan, Store, TmaError, definition, execute
 from golden.definition import combined
 from golden.enums import DataType, ReductionOp
 from golden.reduction import BULK_PAIRS, TENSOR_PAIRS, operation
-from tests.golden.random_requests import MODES, random_case
+from tests.golden.random_requests import (
+    GMEM_BYTES,
+    MODES,
+    im2col_coords,
+    random_case,
+    reach,
+    tile_coords,
+)
 
+COORDS = {
+    "load_tile": tile_coords,
+    "load_tile_interleaved": tile_coords,
+    "load_im2col": im2col_coords,
+    "load_im2col_interleaved": im2col_coords,
+    "store_tile": tile_coords,
+    "store_im2col": im2col_coords,
+    "sm_100a_load_tile": tile_coords,
+    "sm_100a_im2col_w": im2col_coords,
+    "sm_100a_im2col_w_128": im2col_coords,
+    "sm_100a_im2col_w_store": im2col_coords,
+}
 SPECIAL_HALVES = (0, 0x8000, 1, 0x8001, 0x3FF, 0x400, 0x7BFF, 0x7C00, 0xFC00, 0x7E00, 0xFFFF)
 
 
@@ -50,6 +71,38 @@ def test_every_mode(mode):
 @pytest.mark.parametrize("mode", MODES)
 def test_every_mode_at_length(mode, seed):
     same(mode, seed=seed, count=150)
+
+
+@pytest.mark.parametrize("mode", [mode for mode in MODES if mode in COORDS])
+@pytest.mark.parametrize("seed", range(3))
+def test_one_plan_serves_many_starts(mode, seed):
+    """What a plan remembers of other starts does not matter."""
+    rng = np.random.default_rng([seed, zlib.crc32(mode.encode())])
+    moved = 0
+    for _ in range(8):
+        case = random_case(rng, mode)
+        request = case.request
+        store = isinstance(request, Store)
+        where = {"store": store, "arch": case.arch}
+        plan = Plan(request.tensor_map, request.mode, **where)
+        for _ in range(15):
+            coords = COORDS[mode](rng, request.tensor_map, store=store)
+            other = replace(request, coords=coords, smem_address=128 * int(rng.integers(0, 8)))
+            if store and reach(other) > GMEM_BYTES:
+                continue
+            runs = []
+            for model in (plan, Plan(request.tensor_map, request.mode, **where)):
+                gmem, smem = case.memories(seed)
+                place = (gmem, smem[0], other.smem_address, coords)
+                with suppress(TmaError):  # then both refuse
+                    if store:
+                        model.store(*place)
+                    else:
+                        model.load(*place, other.im2col_offsets, other.w_halo, other.w_offset)
+                runs.append((gmem.bytes if store else smem[0], smem[0]))
+            assert np.array_equal(runs[0][0], runs[1][0]), f"seed {seed}: {other}"
+            moved += 1
+    assert moved > 60
 
 
 @pytest.mark.parametrize(("kind", "op"), sorted(TENSOR_PAIRS | BULK_PAIRS))
