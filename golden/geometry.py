@@ -111,7 +111,7 @@ class Geometry:
             check_map(d, arch)
         except TmaError as error:
             raise error.as_map_field(d.words[2]) from None
-        self.mode = AccessMode(int(d.mode)) if mode is None else mode
+        self.mode = AccessMode(int(d.mode) if mode is None else mode)
         self._check_mode(arch)
         assert d.data_type is not None
         assert d.interleave is not None

@@ -1,0 +1,347 @@
+"""A picture of a load: ``python -m golden draw``.
+
+The box in the tensor, where its pieces land in shared memory, and what that means for who reads
+them: 8 threads with 16 bytes each are served at once if they touch all 32 banks.
+"""
+
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import PolyCollection
+from matplotlib.figure import Figure
+from matplotlib.legend_handler import HandlerTuple
+from matplotlib.patches import Patch, Rectangle
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
+
+from golden.enums import LINE, PIECE, AccessMode, Arch, OobFill, Swizzle
+from golden.geometry import Operands
+from golden.model import check, plan_for
+from golden.plan import Plan
+from golden.request import Load
+
+GROUPS = LINE // PIECE
+"""Groups of 4 banks, each 16 bytes wide; as many threads read in one wavefront."""
+
+MOST_LINES = 32
+MOST_COLUMNS = 16
+"""What a panel shows at most."""
+
+SIZE = (16, 10)
+DPI = 120
+
+Style = dict[str, Any]
+
+BLUE, ORANGE, VERMILLION = "#0072B2", "#E69F00", "#D55E00"
+INK, GREY, PALE = "#222222", "#666666", "#E6ECF2"
+OUTSIDE: Style = {"facecolor": "#FFF3EB", "edgecolor": VERMILLION, "hatch": "////", "linewidth": 0}
+TENSOR: Style = {"facecolor": PALE, "edgecolor": INK, "linewidth": 1.2}
+WALK: Style = {"facecolor": "none", "edgecolor": BLUE, "linewidth": 1.6, "linestyle": (0, (4, 2))}
+GAP: Style = {"facecolor": "#ECECEC", "edgecolor": "white", "linewidth": 0.8}
+LABEL: Style = {"boxstyle": "round,pad=0.15", "facecolor": "white", "alpha": 0.85, "linewidth": 0}
+FIRST: Style = {"facecolor": "none", "edgecolor": ORANGE, "linewidth": 2}
+
+Colours = NDArray[np.float64]
+"""Of the rows of a box: (rows, 4)."""
+
+
+def conflicts(addresses: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How many accesses fall on each group of 4 banks when columns are read.
+
+    Parameters
+    ----------
+    addresses : array of shape (rows, columns)
+        Byte addresses of pieces. A thread reads one; 8 rows of a column are read at a time.
+
+    Returns
+    -------
+    Array of shape (reads, columns, 8); the greatest count of a read is its wavefronts.
+
+    Examples
+    --------
+    >>> rows = np.arange(8)[:, None] * 128
+    >>> conflicts(rows).max(), conflicts(rows ^ (rows >> 3 & 0x70)).max()
+    (np.int64(8), np.int64(1))
+    """
+    hits = addresses[..., None] // PIECE % GROUPS == np.arange(GROUPS)
+    return np.add.reduceat(hits.astype(np.int64), np.arange(0, len(hits), GROUPS), axis=0)
+
+
+def draw(request: Load, arch: Arch = Arch.SM_90A) -> Figure:
+    """Draw a load in three panels: tensor, shared memory, bank conflicts.
+
+    Parameters
+    ----------
+    request : Load
+        Any that is legal.
+    arch : Arch
+        What is there to be used.
+
+    Returns
+    -------
+    A figure to be saved.
+
+    Raises
+    ------
+    TmaError
+        If the unit refuses the request.
+    """
+    check(request, arch=arch)
+    plan = plan_for(request.tensor_map, request.mode, arch=arch)
+    operands = Operands(
+        tuple(request.coords), tuple(request.im2col_offsets), request.w_halo, request.w_offset
+    )
+    rows = plan.rows(request.w_halo)
+    colours = matplotlib.colormaps["viridis"](np.linspace(0.08, 0.95, rows))
+    figure = Figure(SIZE, dpi=DPI)
+    FigureCanvasAgg(figure)
+    grid = figure.add_gridspec(
+        2, 2, left=0.06, right=0.98, top=0.825, bottom=0.12, wspace=0.18, hspace=0.52,
+        height_ratios=(3, 2),
+    )  # fmt: skip
+    _draw_tensor(figure.add_subplot(grid[0, 0]), plan, operands, colours)
+    _draw_lines(figure.add_subplot(grid[:, 1]), plan, operands, request.smem_address, colours)
+    _draw_conflicts(figure.add_subplot(grid[1, 0]), plan, operands, request.smem_address)
+    _draw_frame(figure, plan, operands, request)
+    return figure
+
+
+def _draw_frame(figure: Figure, plan: Plan, operands: Operands, request: Load) -> None:
+    """Headline and legend."""
+    d = plan.descriptor
+    if plan.mode.map_mode:
+        inner = "one slice" if plan.interleaved else f"{plan.row_elements} channels"
+        box = f"{plan.rows(operands.w_halo)} pixels of {inner}"
+    else:
+        box = f"box {' x '.join(map(str, d.box_dim[: d.rank]))}"
+    offsets = f", offsets {operands.offsets}" if operands.offsets else ""
+    layout = [] if d.interleave is None or not d.interleave else [d.interleave.name]
+    swizzle = plan.swizzle.name if plan.swizzle else "no swizzle"
+    names = ", ".join([plan.data_type.name, *layout, swizzle])
+    tensor = " x ".join(map(str, d.global_dim[: d.rank]))
+    start = ", ".join(map(str, operands.coords))
+    title = f"{plan.mode.name} load of {box} at ({start}){offsets}"
+    size = min(17, 1650 / len(title))
+    figure.text(0.06, 0.955, title, fontsize=size, weight="bold", color=INK)
+    small = (
+        f"Tensor {tensor}, innermost first: {names}.  {plan.bytes(operands.w_halo)} bytes to "
+        f"shared memory at {request.smem_address:#x}, in rows of {plan.row_bytes} bytes"
+    )
+    small += f", one every {plan.pitch}." if plan.pitch > plan.row_bytes else "."
+    figure.text(0.06, 0.925, small, fontsize=min(11, 1980 / len(small)), color=GREY)
+    fill = "NaN" if d.oob_fill is OobFill.NAN_REQUEST_ZERO_FMA else "zero"
+    viridis = matplotlib.colormaps["viridis"]
+    shades = tuple(Patch(facecolor=viridis(level)) for level in (0.1, 0.35, 0.6, 0.85))
+    entries: dict[str, Any] = {
+        "tensor": Patch(**TENSOR),
+        "in the box, coloured by row": shades,
+        f"outside the tensor: filled with {fill}": Patch(**OUTSIDE),
+        "not written": Patch(**GAP),
+    }
+    if plan.row_bytes > PIECE:
+        entries["piece 0 of each row"] = Patch(**FIRST)
+    if plan.mode is AccessMode.IM2COL:
+        moved = ", moved by the offsets" if operands.offsets else ""
+        entries[f"bounding box{moved}"] = Patch(**WALK)
+    figure.legend(
+        entries.values(), entries.keys(), loc="lower left", bbox_to_anchor=(0.052, 0.012),
+        ncols=len(entries), frameon=False, fontsize=10.5, handlelength=2, columnspacing=2,
+        handler_map={tuple: HandlerTuple(ndivide=None, pad=0)},
+    )  # fmt: skip
+
+
+def _titles(ax: Axes, title: str, small: str) -> None:
+    """A title and a line of small print, with room for a line between them and the axes."""
+    place: Style = {"xycoords": "axes fraction", "textcoords": "offset points", "va": "bottom"}
+    ax.annotate(title, (0, 1), (0, 43), fontsize=13, weight="bold", color=INK, **place)
+    ax.annotate(small, (0, 1), (0, 24), fontsize=10, color=GREY, **place)
+
+
+def _plane(plan: Plan) -> tuple[int, int | None]:
+    """The dimensions that a picture shows: the first two that a box extends in."""
+    rank = plan.descriptor.rank
+    if not plan.mode.map_mode:
+        return 0, 1 if rank > 1 else None
+    first = 0 if plan.interleaved else 1
+    return first, first + 1 if rank > 3 else rank - 1
+
+
+def _name(plan: Plan, dim: int) -> str:
+    if plan.mode.map_mode:
+        rank, first = plan.descriptor.rank, 0 if plan.interleaved else 1
+        if dim >= first + rank - 2:
+            return "image" if dim == rank - 1 else "slice"
+        return "WHD"[dim - first]
+    units = f"slices of {plan.row_bytes} bytes" if plan.interleaved else "elements"
+    return f"dimension {dim}" + (f", {units}" if dim == 0 else "")
+
+
+def _view(low: int, high: int, first: int, last: int) -> tuple[float, float]:
+    """What to show of an axis: the box, and what is not too far away of what is around it."""
+    reach = max(2 * (high - low), 8)
+    left, right = max(low - reach, min(low, first)), min(high + reach, max(high, last))
+    pad = 0.05 * (right - left)
+    return left - pad, right + pad
+
+
+def _bounds(plan: Plan, operands: Operands, dim: int) -> tuple[int, int]:
+    """From where to where im2col goes in a dimension; all of a dimension that it does not walk."""
+    d = plan.descriptor
+    extent, j = d.global_dim[dim], dim - (0 if plan.interleaved else 1)
+    if plan.mode is not AccessMode.IM2COL or dim == d.rank - 1:
+        return 0, extent
+    moved = operands.offsets[j] if operands.offsets else 0
+    return d.lower_corner[j] + moved, extent + d.upper_corner[j] + moved
+
+
+def _draw_tensor(ax: Axes, plan: Plan, operands: Operands, colours: Colours) -> None:
+    """The box, or the pixels, in two dimensions of the tensor."""
+    i, j = _plane(plan)
+    positions = plan.positions(operands)
+    hidden = [k for k in plan.bounded if k not in (i, j)]
+    shown = (positions[hidden] == positions[hidden, :1]).all(axis=0)
+    x, width = positions[i, shown], plan.row_elements if i == 0 else 1
+    y = np.zeros_like(x) if j is None else positions[j, shown]
+    extents = [1 if k is None else plan.descriptor.global_dim[k] for k in (i, j)]
+    walk = [(0, 1) if k is None else _bounds(plan, operands, k) for k in (i, j)]
+    views = [
+        _view(int(at.min()), int(at.max()) + size, min(first, 0), max(last, extent))
+        for at, size, (first, last), extent in zip((x, y), (width, 1), walk, extents, strict=True)
+    ]
+    ax.set_xlim(views[0])
+    ax.set_ylim(views[1][::-1])
+    tensor = ax.add_patch(Rectangle((0, 0), *extents, **TENSOR))
+    sides = ((0, 0), (width, 0), (width, 1), (0, 1))
+    corners = list(np.stack([np.stack([x + dx, y + dy], -1) for dx, dy in sides], 1))
+    ax.add_collection(PolyCollection(corners, **OUTSIDE))
+    if plan.spread(0, operands).inside[shown].any():
+        wide = min(_room(ax)) > 4
+        edges: Style = {"edgecolor": "white", "linewidth": 0.5} if wide else {"edgecolor": "face"}
+        rows = PolyCollection(corners, facecolor=colours[shown], **edges)
+        ax.add_collection(rows)
+        rows.set_clip_path(tensor)
+    ax.add_patch(Rectangle((0, 0), *extents, **TENSOR | {"facecolor": "none"}))
+    if plan.mode is AccessMode.IM2COL:
+        (left, right), (top, bottom) = walk
+        ax.add_patch(Rectangle((left, top), right - left, bottom - top, **WALK))
+    if plan.mode.map_mode:
+        _number(ax, x, y)
+    ax.set_xlabel(_name(plan, i))
+    ax.set_ylabel("" if j is None else _name(plan, j))
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_locator(MaxNLocator(steps=(1, 2, 4, 8, 10), integer=True))
+    if j is None:
+        ax.set_yticks([])
+    ax.ticklabel_format(axis="x", useOffset=False, style="plain")
+    ax.spines[:].set_visible(False)
+    what = "pixels, in order" if plan.mode.map_mode else "rows of the box"
+    count = "all" if shown.all() else f"{x.size} of {shown.size}"
+    where = ", ".join(f"{_name(plan, k)} = {positions[k, 0]}" for k in hidden)
+    clipped = any(
+        view[0] > 0 or view[1] < extent for view, extent in zip(views, extents, strict=True)
+    )
+    notes = [where, f"{count} {what}", "part of the tensor" if clipped else ""]
+    _titles(ax, "The box in the tensor", "; ".join(filter(None, notes)))
+
+
+def _room(ax: Axes) -> tuple[float, float]:
+    """Dots that a unit of each axis takes up."""
+    box = ax.get_window_extent()
+    (left, right), (low, high) = ax.get_xlim(), ax.get_ylim()
+    return box.width / abs(right - left), box.height / abs(high - low)
+
+
+def _ink(colour: NDArray[np.float64]) -> str:
+    """A colour of text to be read on another."""
+    return "white" if colour[:3] @ (0.3, 0.6, 0.1) < 0.5 else INK
+
+
+def _number(ax: Axes, x: NDArray[np.int64], y: NDArray[np.int64]) -> None:
+    """Number the pixels, or the first and the last if there is no room for all."""
+    width, height = _room(ax)
+    room = min(width / 1.6, height)
+    for n in range(x.size) if room > 15 else sorted({0, x.size - 1}):
+        ax.text(
+            x[n] + 0.5, y[n] + 0.5, str(n), ha="center", va="center", color=INK, bbox=LABEL,
+            fontsize=min(max(room, 18) / 3, 10), clip_on=True,
+        )  # fmt: skip
+
+
+def _draw_lines(
+    ax: Axes, plan: Plan, operands: Operands, smem_address: int, colours: Colours
+) -> None:
+    """Lines of shared memory, with what is in each of their pieces."""
+    spread = plan.spread(smem_address, operands)
+    base = smem_address // LINE
+    total = -(-plan.extent(operands.w_halo) // LINE)
+    lines = min(total, MOST_LINES)
+    for place in range(lines * GROUPS):
+        ax.add_patch(Rectangle((place % GROUPS, place // GROUPS), 1, 1, **GAP))
+    line, column = np.divmod(spread.smem // PIECE - base * GROUPS, GROUPS)
+    for row, piece in np.argwhere(line < lines):
+        x, y = int(column[row, piece]), int(line[row, piece])
+        part = spread.inside[row, piece] / plan.piece_bytes
+        if part < 1:
+            ax.add_patch(Rectangle((x, y), 1, 1, **OUTSIDE))
+        ax.add_patch(Rectangle((x, y), part, 1, facecolor=colours[row], linewidth=0))
+        ax.add_patch(Rectangle((x, y), 1, 1, facecolor="none", edgecolor="white", linewidth=0.8))
+        ax.text(
+            x + 0.5, y + 0.5, f"{row}·{piece}" if plan.row_bytes > PIECE else str(row),
+            ha="center", va="center", fontsize=8.5, weight="bold" if piece == 0 else "normal",
+            color=_ink(colours[row]) if part == 1 else INK, bbox=None if part == 1 else LABEL,
+        )  # fmt: skip
+        if piece == 0 and plan.row_bytes > PIECE:
+            ax.add_patch(Rectangle((x + 0.03, y + 0.06), 0.94, 0.88, **FIRST))
+    ax.set_xlim(0, GROUPS)
+    ax.set_ylim(max(lines, 12), 0)
+    ax.set_xticks(np.arange(GROUPS) + 0.5, [f"{4 * n}-{4 * n + 3}" for n in range(GROUPS)])
+    ax.set_yticks(np.arange(lines) + 0.5, [f"{(base + n) * LINE:#x}" for n in range(lines)])
+    ax.tick_params(length=0, labelsize=9)
+    ax.xaxis.tick_top()
+    ax.spines[:].set_visible(False)
+    label = "row·piece" if plan.row_bytes > PIECE else "row"
+    count = f"first {lines} of {total}" if lines < total else f"{lines}"
+    small = f"{label} in each 16 bytes of the {count} lines; left: address; top: banks"
+    _titles(ax, "The box in shared memory", small)
+
+
+def _draw_conflicts(ax: Axes, plan: Plan, operands: Operands, smem_address: int) -> None:
+    """Wavefronts of reading a column, with and without the swizzle."""
+    smem = plan.spread(smem_address, operands).smem
+    rows, pieces = smem.shape
+    plain = (
+        smem_address + np.arange(rows)[:, None] * plan.pitch + np.arange(pieces)[None, :] * PIECE
+    )
+    series: list[tuple[str, str, NDArray[np.int64]]] = [("no swizzle", ORANGE, plain)]
+    if plan.swizzle is not Swizzle.NONE:
+        series.insert(0, (plan.swizzle.name, BLUE, smem))
+    columns = min(pieces, MOST_COLUMNS)
+    width = 0.8 / len(series)
+    reads = -(-rows // GROUPS) * pieces
+    for n, (name, colour, addresses) in enumerate(series):
+        wavefronts = conflicts(addresses).max(axis=-1)
+        worst = wavefronts[:, :columns].max(axis=0)
+        left = np.arange(columns) - 0.4 + width * n
+        label = f"{name}: {wavefronts.sum()} wavefronts in all"
+        bars = ax.bar(left, worst, width * 0.92, align="edge", color=colour, label=label)
+        ax.bar_label(bars, fontsize=9, padding=2, color=INK)
+    ax.set_ylim(0, 9.2)
+    ax.set_yticks([0, 2, 4, 6, 8])
+    ax.set_xlim(*((columns - 1 + side * max(columns + 0.2, 5)) / 2 for side in (-1, 1)))
+    ax.set_xticks(range(columns))
+    ax.tick_params(length=0)
+    ax.grid(axis="y", color="#DDDDDD", linewidth=0.6)
+    ax.set_axisbelow(True)
+    ax.spines[["top", "right", "left"]].set_visible(False)
+    some = f" ({columns} of {pieces})" if columns < pieces else ""
+    ax.set_xlabel(f"column: piece of the row{some}")
+    ax.set_ylabel("accesses to one bank group")
+    ax.legend(
+        loc="lower left", bbox_to_anchor=(-0.011, 0.97), ncols=2, frameon=False, fontsize=10,
+        handlelength=1.2, borderaxespad=0, borderpad=0.4,
+    )  # fmt: skip
+    small = f"8 threads read 16 bytes each, of 8 rows: 1 is best, 8 is worst; {reads} such reads"
+    _titles(ax, "Bank conflicts of a read down a column", small)
