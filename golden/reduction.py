@@ -61,7 +61,7 @@ DSMEM_PAIRS: Pairs = frozenset(
     (kind, op)
     for kind, ops in {
         DataType.UINT32: _ARITHMETIC + _COUNTING + _BITWISE,
-        DataType.INT32: _ARITHMETIC[1:] + _ADD + _BITWISE,
+        DataType.INT32: _ARITHMETIC + _BITWISE,
         DataType.UINT64: _ADD,
     }.items()
     for op in ops
