@@ -1,7 +1,8 @@
 """Setup block: a request and its tensor map become a walk, or a refusal.
 
-All multiplications and divisions of the unit are here. Dimension 0 is counted in pieces; the
-others pass through the pipeline one a clock, lowest first, each as an *item*:
+All multiplications and divisions of the unit are here. A row, which is dimension 0 or one slice of
+an interleaved map, is counted in pieces; the dimensions above it pass through the pipeline one a
+clock, lowest first, each as an *item*:
 
     select    the item's fields out of the tensor map; all checks that need no arithmetic
     clip      which steps of the item are inside the tensor, and where the first one is
@@ -51,11 +52,13 @@ class MapFormat(data.Struct):
     tf32: 1
     l2_promotion: 2
     atom: 2
-    reserved: 11
+    allocation: 1
+    wide: 1
+    reserved: 9
 
 
 class Step(data.Struct):
-    """One dimension from 1 up, as it enters ``clip``."""
+    """One dimension above the row, as it enters ``clip``."""
 
     coord: signed(32)
     dim_less_one: 32
@@ -93,7 +96,8 @@ class SetupBlock(wiring.Component):
     """Turns each described request into a job or an error record, in order.
 
     Latency 4 clocks plus one for each dimension beyond the second; a request of rank R takes
-    max(1, R - 1) clocks of throughput. Back-pressure on either output stops the pipeline.
+    max(1, R - 1) clocks of throughput, with an interleaved map R. Back-pressure on either output
+    stops the pipeline.
 
     Refuses, in the order of ``ErrorCode``, what a tiled load may not ask for; a tensor map that
     could not be read is ``GMEM_FAULT``. A refused request leaves nothing behind.
@@ -125,7 +129,7 @@ class SetupBlock(wiring.Component):
             {
                 "first": 1,
                 "last": 1,
-                "index": range(DIMS),
+                "loop": range(DIMS),
                 "request_id": params.request_id_bits,
                 "smem_address": SMEM_OFFSET_BITS,
                 "mbarrier": SMEM_OFFSET_BITS,
@@ -201,11 +205,20 @@ class SetupBlock(wiring.Component):
         words = self.i.p.words
         map_format = data.View(MapFormat, words[2])
 
-        # Items are dimensions 1 to R - 1; rank 1 has one item of a single step.
-        index = Signal(range(DIMS), init=1)
+        # Items are dimensions 1 to R - 1, of an interleaved map 0 to R - 1; rank 1 has one of a
+        # single step.
+        number = Signal(range(DIMS))
+        index = Signal(range(DIMS + 1))
         last = Signal()
+        interleaved = Signal()
+        is_slice = Signal()
+        unit = Signal(2)
         m.d.comb += [
+            interleaved.eq(map_format.interleave != 0),
+            unit.eq(Mux(map_format.interleave[1], 2, 1)),
+            index.eq(number + ~interleaved),
             last.eq((index >= map_format.rank_less_one) | (index == DIMS - 1)),
+            is_slice.eq(interleaved & (index + 1 == map_format.rank_less_one)),
             self.i.ready.eq(advance & last),
         ]
 
@@ -232,27 +245,38 @@ class SetupBlock(wiring.Component):
         too_wide = Signal()
         m.d.comb += [
             inner_bytes.eq((words[13][24:] + 1) << size_log2),
-            coord_bytes.eq(request.coords[0] << size_log2),
-            dim_bytes.eq((words[8] + 1) << size_log2),
-            row.eq(inner_bytes >> 4),
             pitch.eq(row),
             row_mask.eq(0xFF),
         ]
-        with m.Switch(map_format.swizzle):
-            for swizzle, pieces in SPANS:
-                with m.Case(swizzle):
-                    m.d.comb += [
-                        pitch.eq(pieces),
-                        row_mask.eq(Cat((piece % pieces) < row for piece in range(8))),
-                        too_wide.eq(inner_bytes > pieces * PIECE_BYTES),
-                    ]
+        with m.If(interleaved):  # a row is all of one slice; where it starts is a step's matter
+            m.d.comb += [row.eq(unit), dim_bytes.eq(unit << 4)]
+        with m.Else():
+            m.d.comb += [
+                row.eq(inner_bytes >> 4),
+                coord_bytes.eq(request.coords[0] << size_log2),
+                dim_bytes.eq((words[8] + 1) << size_log2),
+            ]
+            with m.Switch(map_format.swizzle):
+                for swizzle, pieces in SPANS:
+                    with m.Case(swizzle):
+                        m.d.comb += [
+                            pitch.eq(pieces),
+                            row_mask.eq(Cat((piece % pieces) < row for piece in range(8))),
+                            too_wide.eq(inner_bytes > pieces * PIECE_BYTES),
+                        ]
 
+        odd_slices = (
+            words[0][4]
+            | Cat(words[3 + i][0] & (map_format.rank_less_one > i) for i in range(DIMS - 1)).any()
+        )
         bad_field = (
             ~known
-            | (map_format.interleave != 0)
+            | (map_format.interleave == 3)
+            | (map_format.interleave[1] & odd_slices)
             | (map_format.rank_less_one >= DIMS)
-            | (map_format.im2col & (map_format.rank_less_one < 2))
+            | ((map_format.im2col | interleaved) & (map_format.rank_less_one < 2))
             | (map_format.atom != 0)
+            | map_format.wide
             | ((map_format.fill == Fill.NAN) & ~is_float)
             | inner_bytes[:4].any()
             | too_wide
@@ -265,11 +289,12 @@ class SetupBlock(wiring.Component):
         refusal = common.refusal
         with m.If(advance):
             with m.If(self.i.valid):
-                m.d.sync += index.eq(Mux(last, 1, index + 1))
+                m.d.sync += number.eq(Mux(last, 0, number + 1))
             m.d.sync += [
-                common.first.eq(index == 1),
+                common.first.eq(number == 0),
                 common.last.eq(last),
-                common.index.eq(index),
+                # The slice has one step and needs no loop, so that four are enough.
+                common.loop.eq(Mux(is_slice, DIMS - 1, number - (interleaved & last))),
                 common.request_id.eq(request.request_id),
                 common.smem_address.eq(request.smem_address),
                 common.mbarrier.eq(request.mbarrier),
@@ -305,12 +330,22 @@ class SetupBlock(wiring.Component):
 
             step = out.step
             with m.Switch(index):
+                with m.Case(0):
+                    m.d.sync += [
+                        step.coord.eq(request.coords[0]),
+                        step.dim_less_one.eq(words[8]),
+                        step.box_less_one.eq(words[13][24:]),
+                        step.element_stride_less_one.eq(words[13][:3]),
+                        step.stride.eq(unit),
+                    ]
                 for dim in range(1, DIMS):
                     with m.Case(dim):
                         m.d.sync += [
                             step.coord.eq(request.coords[dim]),
                             step.dim_less_one.eq(words[8 + dim]),
-                            step.box_less_one.eq(words[14].word_select(dim - 1, 8)),
+                            step.box_less_one.eq(
+                                Mux(is_slice, 0, words[14].word_select(dim - 1, 8))
+                            ),
                             step.element_stride_less_one.eq(words[13].word_select(dim, 3)),
                             step.stride.eq(Cat(words[2 + dim], words[7].word_select(dim - 1, 4))),
                         ]
@@ -474,7 +509,7 @@ class SetupBlock(wiring.Component):
             with m.If(merges):
                 m.d.sync += [walk.run.eq(run), walk.smem_extent.eq(run)]
             for number, loop in enumerate(walk.loops):
-                with m.If(common.index == number + 1):
+                with m.If(common.loop == number):
                     m.d.sync += [
                         loop.last.eq(Mux(merges, 0, step.count_less_one)),
                         loop.global_step.eq(item.global_step),

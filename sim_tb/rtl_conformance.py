@@ -13,7 +13,7 @@ def unsupported(case: Case) -> str | None:
     """Why the unit has no answer to ``case`` yet; None if it has."""
     if (case.op, case.mode, case.is_multicast) != ("load", "tile", False):
         return f"{case.mode} {case.op}{' multicast' if case.is_multicast else ''}"
-    return "interleaved maps" if case.fields["interleave"] else None
+    return None
 
 
 def outcomes(

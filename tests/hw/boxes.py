@@ -29,6 +29,7 @@ class Box:
     element_strides: tuple[int, ...]
     coords: tuple[int, ...]
     smem_address: int
+    interleave: int = 0
 
     @property
     def item_bytes(self) -> int:
@@ -36,19 +37,26 @@ class Box:
 
     @property
     def row(self) -> int:
-        """Pieces in a row."""
-        return self.box[0] * self.item_bytes // 16
+        """Pieces in a row; of an interleaved map, in a slice."""
+        return self.interleave or self.box[0] * self.item_bytes // 16
 
     @property
     def pitch(self) -> int:
         """Pieces from one row to the next in shared memory."""
-        return SPAN_PIECES.get(self.swizzle, self.row)
+        return self.row if self.interleave else SPAN_PIECES.get(self.swizzle, self.row)
+
+    @property
+    def outer(self) -> range:
+        """Dimensions above the row."""
+        return range(0 if self.interleave else 1, len(self.dims))
 
     @property
     def steps(self) -> tuple[int, ...]:
-        """Rows along each dimension from 1 up."""
-        pairs = zip(self.box[1:], self.element_strides[1:], strict=True)
-        return tuple(-(-extent // stride) for extent, stride in pairs)
+        """Rows along each dimension above the row."""
+        steps = [-(-self.box[i] // self.element_strides[i]) for i in self.outer]
+        if self.interleave:
+            steps[-2] = 1  # the slice
+        return tuple(steps)
 
     def words(self) -> list[int]:
         """Words w0 to w15 of the tensor map."""
@@ -57,6 +65,7 @@ class Box:
         words[0] = self.address & 0xFFFFFFFF
         words[1] = self.address >> 32
         words[2] = (rank - 1) << 4 | self.format << 7 | self.swizzle << 13 | self.fill << 15
+        words[2] |= self.interleave << 11
         for i, stride in enumerate(self.strides):
             words[3 + i] = stride >> 4 & 0xFFFFFFFF
             words[7] |= (stride >> 36) << (4 * i)
@@ -72,20 +81,51 @@ class Box:
         """The box, piece by piece, by the definition."""
         pieces: Pieces = {}
         rows = product(*(range(n) for n in reversed(self.steps)))
+        pitches = (16 * self.interleave, *self.strides)
+        first = 0 if self.interleave else self.coords[0] * self.item_bytes
+        end = 16 * self.interleave or self.dims[0] * self.item_bytes
         for number, reversed_steps in enumerate(rows):
-            address = self.address + self.coords[0] * self.item_bytes
+            address = self.address + first
             inside = True
-            for i, k in enumerate(reversed(reversed_steps), start=1):
+            for i, k in zip(self.outer, reversed(reversed_steps), strict=True):
                 position = self.coords[i] + k * self.element_strides[i]
                 inside &= 0 <= position < self.dims[i]
-                address += position * self.strides[i - 1]
+                address += position * pitches[i]
             for j in range(self.row):
-                start = self.coords[0] * self.item_bytes + 16 * j
-                valid = min(16, self.dims[0] * self.item_bytes - start)
+                start = first + 16 * j
+                valid = min(16, end - start)
                 smem = self.smem_address // 16 + number * self.pitch + j
                 good = inside and start >= 0 and valid > 0
                 pieces[smem] = (((address >> 4) + j) % (1 << 60), valid) if good else None
         return pieces
+
+
+def random_interleaved(rng: random.Random) -> Box:
+    """An interleaved box, often over an edge."""
+    rank, unit = rng.randint(3, 5), rng.randint(1, 2)
+    code = rng.choice(list(ITEM_SIZE_LOG2))
+    least = 16 >> ITEM_SIZE_LOG2[code]
+    element_strides = [rng.choice((1, 1, 1, 2, 3, 8)) for _ in range(rank)]
+    box = [least * rng.randint(1, 2), *(rng.randint(1, 6) for _ in range(rank - 1))]
+    dims = [max(1, n + rng.choice((0, 0, 1, -2, rng.randint(-9, 30)))) for n in box]
+    strides, pitch = [], dims[0] * 16 * unit
+    for i in range(1, rank):
+        pitch += 16 * unit * rng.choice((0, 0, 1, rng.randint(0, 100)))
+        strides.append(pitch)
+        pitch *= dims[i]
+    return Box(
+        format=code,
+        swizzle=rng.randint(0, 3),
+        fill=rng.randint(0, 1) if code >= 6 else 0,
+        address=rng.randrange(1 << 44) * 16 * unit,
+        dims=tuple(dims),
+        strides=tuple(strides),
+        box=tuple(box),
+        element_strides=tuple(element_strides),
+        coords=tuple(rng.choice((0, 0, -1, 1, rng.randint(-9, n + 2))) for n in dims),
+        smem_address=rng.randrange(64) * 128,
+        interleave=unit,
+    )
 
 
 def random_box(rng: random.Random) -> Box:

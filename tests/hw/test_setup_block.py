@@ -9,7 +9,7 @@ import pytest
 from golden.errors import ErrorCode
 from hw.params import TmaParams
 from hw.setup_block import SetupBlock
-from tests.hw.boxes import Box, Pieces, random_box
+from tests.hw.boxes import Box, Pieces, random_box, random_interleaved
 from tests.hw.simulate import run_streams
 
 PARAMS = TmaParams()
@@ -71,6 +71,8 @@ def set_up(inputs: list[dict], seed: int) -> tuple[list, list]:
 def test_walk_covers_the_box(seed):
     rng = random.Random(seed)
     boxes = [random_box(rng) for _ in range(100)]
+    boxes += [random_interleaved(rng) for _ in range(60)]
+    rng.shuffle(boxes)
     jobs, errors = set_up([described(box) for box in boxes], seed)
     assert not errors
     for box, job in zip(boxes, jobs, strict=True):
@@ -126,6 +128,9 @@ def test_dense_rows_are_one_run(middle):
     assert job.walk.run == 2 * 64 * middle
 
 
+SLICED = {"rank": 3, "coords": [0, 0, 0, 0, 0]}
+W2_SLICED = 2 << 4 | 7 << 7 | 2 << 11
+
 PLAIN = Box(
     format=7,
     swizzle=1,
@@ -147,7 +152,11 @@ LAST_MBARRIER = PARAMS.smem_bytes - 8
     [
         ({"w2": W2 | 0xF << 7}, ErrorCode.MAP_FIELD, W2 | 0xF << 7),
         ({"w2": W2 & ~(0xF << 7)}, ErrorCode.MAP_FIELD, W2 & ~(0xF << 7)),  # NaN and an integer
-        ({"w2": W2 | 1 << 11}, ErrorCode.MAP_FIELD, W2 | 1 << 11),
+        ({"w2": W2 | 1 << 11}, ErrorCode.MAP_FIELD, W2 | 1 << 11),  # of rank 2
+        ({"w2": W2 | 3 << 11}, ErrorCode.MAP_FIELD, W2 | 3 << 11),
+        ({"w2": W2_SLICED, **SLICED, "w0": 16}, ErrorCode.MAP_FIELD, W2_SLICED),
+        ({"w2": W2_SLICED, **SLICED, "w4": 1}, ErrorCode.MAP_FIELD, W2_SLICED),
+        ({"w2": W2 | 1 << 22}, ErrorCode.MAP_FIELD, W2 | 1 << 22),
         ({"w2": W2 | 7 << 4}, ErrorCode.MAP_FIELD, W2 | 7 << 4),
         ({"w2": W2 | 1 << 19}, ErrorCode.MAP_FIELD, W2 | 1 << 19),
         ({"w13": 6 << 24}, ErrorCode.MAP_FIELD, W2),  # 28 bytes a row

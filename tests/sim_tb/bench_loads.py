@@ -66,8 +66,35 @@ def pick(rng: np.random.Generator, *choices: Any) -> Any:
     return choices[rng.integers(len(choices))]
 
 
+def random_interleaved(rng: np.random.Generator) -> TensorMap:
+    """An interleaved map whose box has at most ``LARGEST`` bytes."""
+    rank, unit = int(rng.integers(3, 6)), 16 * int(rng.integers(1, 3))
+    data_type = DataType(rng.integers(13))
+    least = 16 // data_type.itemsize
+    element_strides = [int(rng.integers(1, 9)) if rng.random() < 0.3 else 1 for _ in range(rank)]
+    box = [least * int(rng.integers(1, 3)), *rng.integers(1, 5, rank - 1).tolist()]
+    dim = [int(rng.integers(1, pick(rng, 2, 3) * extent + 2)) for extent in box]
+    strides, dense = [], dim[0] * unit
+    for extent in dim[1:]:
+        strides.append(dense + unit * int(pick(rng, 0, 0, rng.integers(0, 20))))
+        dense = strides[-1] * extent
+    return TensorMap.tiled(
+        data_type=data_type,
+        global_address=int(rng.integers(1 << 27)) * unit,
+        global_dim=dim,
+        global_strides=strides,
+        box_dim=box,
+        element_strides=element_strides,
+        interleave=unit // 16,
+        swizzle=int(rng.integers(4)),
+        oob_fill=int(rng.integers(2)) if data_type.is_float else 0,
+    )
+
+
 def random_map(rng: np.random.Generator) -> TensorMap:
     """A map whose box has at most ``LARGEST`` bytes."""
+    if rng.random() < 0.2:
+        return random_interleaved(rng)
     while True:
         rank = int(rng.integers(1, 6))
         data_type = DataType(rng.integers(13))
