@@ -228,7 +228,6 @@ class TmaError(ValueError):
             word,
             self.limit,
             shown=self._shown,
-            dim=self.dim,
             detail=self.code,
         )
 

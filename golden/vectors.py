@@ -135,6 +135,11 @@ class Case:
         return int(self.fields["issuer"])
 
     @property
+    def global_address(self) -> int:
+        """Of the tensor, or of a bulk request's bytes."""
+        return int(self.fields["global_address"])
+
+    @property
     def smem_address(self) -> int:
         """Byte offset in shared memory."""
         return int(self.fields["smem_address"])
@@ -209,7 +214,7 @@ class Case:
         f, d = self.fields, self.descriptor
         where: dict[str, Any] = {"smem_address": self.smem_address}
         if self.mode == "bulk":
-            where |= {"gmem_address": int(f["global_address"]), "size": self.bytes}
+            where |= {"gmem_address": self.global_address, "size": self.bytes}
             match self.op:
                 case "load":
                     return BulkLoad(**where, cta_mask=self.cta_mask or None)
@@ -346,7 +351,7 @@ def _locate(case: Case, address: int) -> str:
 
 def _locate_gmem(case: Case, address: int) -> str:
     """Where a byte of global memory is, relative to the tensor or range."""
-    return f", {address - int(case.fields['global_address'])} bytes from the start of the tensor"
+    return f", {address - case.global_address} bytes from the start of the tensor"
 
 
 def check(case: Case, outcome: Outcome) -> str | None:

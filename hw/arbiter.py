@@ -6,9 +6,10 @@ from amaranth.lib.wiring import In, Out
 
 
 class Arbiter(wiring.Component):
-    """Merges streams that seldom carry anything; the lowest number goes first.
+    """Merges streams in turn: of those that wait, the next one after the last that was taken.
 
-    No latency. A stream that was offered at ``o`` stays there until it is taken.
+    No latency. A stream that was offered at ``o`` stays there until it is taken. None waits for
+    more than one payload of each of the others.
 
     Parameters
     ----------
@@ -35,10 +36,13 @@ class Arbiter(wiring.Component):
         first = Signal(range(self.ways))
         chosen = Signal(range(self.ways))
         locked = Signal()
+        held = Signal(range(self.ways), init=self.ways - 1)
         for way in reversed(range(self.ways)):
             with m.If(self.i[way].valid):
                 m.d.comb += first.eq(way)
-        held = Signal(range(self.ways))
+        for way in reversed(range(1, self.ways)):
+            with m.If(self.i[way].valid & (way > held)):
+                m.d.comb += first.eq(way)
         with m.If(locked):
             m.d.comb += chosen.eq(held)
         with m.Else():
@@ -50,5 +54,7 @@ class Arbiter(wiring.Component):
                     self.o.payload.eq(self.i[way].payload),
                     self.i[way].ready.eq(self.o.ready),
                 ]
-        m.d.sync += [held.eq(chosen), locked.eq(self.o.valid & ~self.o.ready)]
+        m.d.sync += locked.eq(self.o.valid & ~self.o.ready)
+        with m.If(self.o.valid):
+            m.d.sync += held.eq(chosen)
         return m

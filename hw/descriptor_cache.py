@@ -138,7 +138,7 @@ class DescriptorCache(wiring.Component):
         with m.If(self.invalidate.valid):
             m.d.comb += tag.eq(self.invalidate.payload.address[MAP_ALIGN_BITS:])
         with m.Elif(can_join):
-            m.d.comb += tag.eq(self.i.payload.tensor_map[MAP_ALIGN_BITS:])
+            m.d.comb += tag.eq(self.i.payload.global_address[MAP_ALIGN_BITS:])
         with m.Else():
             m.d.comb += tag.eq(self.prefetch.payload[MAP_ALIGN_BITS:])
         m.d.comb += [

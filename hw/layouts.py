@@ -71,23 +71,34 @@ class BarrierOp(enum.Enum, shape=3):
     TEST_WAIT_PARITY = 6
 
 
+class Operation(enum.Enum, shape=1):
+    """What a request asks for."""
+
+    TENSOR_LOAD = 0
+    BULK_LOAD = 1
+
+
 @cache
 def request_layout(params: TmaParams) -> data.StructLayout:
-    """A tensor load, as one thread issues it.
+    """A request, as one thread issues it.
 
     Members
     -------
+    operation : which; others' members do not count
     request_id : the issuer's name for it; comes back in an error record
-    tensor_map : global address of the tensor map, a multiple of 64
-    rank : number of coordinates the instruction carries, 1 to 5
+    global_address : of a tensor load's map, a multiple of 64; of a bulk load's bytes, of 16
+    size : bytes of a bulk load, a multiple of 16
+    rank : of a tensor load, the number of coordinates the instruction carries, 1 to 5
     coords : first element of the box, dimension 0 first
     smem_address : byte offset of the destination
     mbarrier : byte offset of the barrier that counts the bytes
     """
     return data.StructLayout(
         {
+            "operation": Operation,
             "request_id": params.request_id_bits,
-            "tensor_map": GLOBAL_ADDRESS_BITS,
+            "global_address": GLOBAL_ADDRESS_BITS,
+            "size": 32,
             "rank": 3,
             "coords": data.ArrayLayout(signed(32), DIMS),
             "smem_address": SMEM_OFFSET_BITS,

@@ -142,7 +142,7 @@ class RunWalker(wiring.Component):
             m.d.sync += [
                 job.eq(self.i.p),
                 filled_to.eq(fresh.smem_begin),
-                any_fill.eq(0),
+                any_fill.eq(~fresh.has_data),  # a job of no pieces ends, too
                 *(start.eq(fresh.start) for start in starts),
                 *(smem.eq(fresh.smem_start) for smem in smems),
                 *(steps.eq(loop.last) for steps, loop in zip(left, fresh.loops, strict=True)),

@@ -1,20 +1,22 @@
-"""The door of the unit: requests wait here for the descriptor cache."""
+"""The door of the unit: requests wait here, each kind for itself."""
 
 from amaranth.hdl import Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from hw.layouts import request_layout
+from hw.layouts import Operation, request_layout
 from hw.params import TmaParams
 from hw.queue import Queue
 
 
 class RequestQueue(wiring.Component):
-    """Keeps requests in the order in which they were issued.
+    """Keeps requests of each kind in the order in which they were issued.
 
-    All operands are captured when a request is accepted: the issuer may change its registers in the
-    next clock. Latency, throughput and back-pressure are those of ``Queue`` with a depth of
-    ``request_queue_depth``. Nothing is checked here: refusals come from the setup block, in order.
+    Bulk requests need no tensor map and do not wait for one: they have a way of their own. All
+    operands are captured when a request is accepted: the issuer may change its registers in the
+    next clock. Latency, throughput and back-pressure of each way are those of ``Queue`` with a
+    depth of ``request_queue_depth``; a full one holds back what is issued behind. Nothing is
+    checked here.
 
     Parameters
     ----------
@@ -22,20 +24,26 @@ class RequestQueue(wiring.Component):
 
     Members
     -------
-    i : In(stream.Signature(request_layout(params)))
-    o : Out(stream.Signature(request_layout(params)))
+    i : In(stream) of ``request_layout``
+    tensor : Out(stream) of ``request_layout``
+    bulk : Out(stream) of ``request_layout``
     """
 
     def __init__(self, params: TmaParams) -> None:
         self.params = params
         port = stream.Signature(request_layout(params))
-        super().__init__({"i": In(port), "o": Out(port)})
+        super().__init__({"i": In(port), "tensor": Out(port), "bulk": Out(port)})
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        m.submodules.queue = queue = Queue(
-            request_layout(self.params), self.params.request_queue_depth
-        )
-        connect(m, flipped(self.i), queue.i)
-        connect(m, queue.o, flipped(self.o))
+        layout, depth = request_layout(self.params), self.params.request_queue_depth
+        m.submodules.tensor_queue = tensor = Queue(layout, depth)
+        m.submodules.bulk_queue = bulk = Queue(layout, depth)
+        connect(m, tensor.o, flipped(self.tensor))
+        connect(m, bulk.o, flipped(self.bulk))
+        m.d.comb += [tensor.i.payload.eq(self.i.payload), bulk.i.payload.eq(self.i.payload)]
+        with m.If(self.i.p.operation == Operation.BULK_LOAD):
+            m.d.comb += [bulk.i.valid.eq(self.i.valid), self.i.ready.eq(bulk.i.ready)]
+        with m.Else():
+            m.d.comb += [tensor.i.valid.eq(self.i.valid), self.i.ready.eq(tensor.i.ready)]
         return m

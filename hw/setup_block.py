@@ -315,7 +315,7 @@ class SetupBlock(wiring.Component):
             with m.If(self.i.p.fault):
                 m.d.sync += [
                     refusal.code.eq(ErrorCode.GMEM_FAULT),
-                    refusal.value.eq(request.tensor_map),
+                    refusal.value.eq(request.global_address),
                 ]
             for condition, code, value in (
                 (bad_field, ErrorCode.MAP_FIELD, words[2]),

@@ -5,6 +5,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.arbiter import Arbiter
+from hw.bulk_setup import BulkSetup
 from hw.completion_tracker import CompletionTracker
 from hw.descriptor_cache import DescriptorCache
 from hw.gnic import Gnic
@@ -20,6 +21,7 @@ from hw.layouts import (
     gnic_request_layout,
     gnic_response_layout,
     request_layout,
+    setup_job_layout,
     smem_write_layout,
 )
 from hw.mbarrier_unit import BarrierMemory, MbarrierUnit
@@ -31,7 +33,7 @@ from hw.setup_block import SetupBlock
 
 
 class Tma(wiring.Component):
-    """Copies boxes of tensors from global to shared memory and signals barriers.
+    """Copies boxes of tensors, and plain bytes, from global to shared memory; signals barriers.
 
     A request that is refused, or a read that fails, gives one record on ``error``; every other
     request gives one ``complete_tx`` of its bytes at its barrier, never before they are in shared
@@ -44,7 +46,7 @@ class Tma(wiring.Component):
     Members
     -------
     request : In(stream) of ``request_layout``
-        ``cp.async.bulk.tensor`` of the SM's threads.
+        ``cp.async.bulk.tensor`` and ``cp.async.bulk`` of the SM's threads.
     error : Out(stream) of ``error_layout``
         Requests that were refused or failed.
     descriptor_prefetch : In(stream) of 64 bits
@@ -94,23 +96,28 @@ class Tma(wiring.Component):
         m.submodules.request_queue = request_queue = RequestQueue(p)
         m.submodules.descriptor_cache = descriptor_cache = DescriptorCache(p)
         m.submodules.setup_block = setup_block = SetupBlock(p)
+        m.submodules.bulk_setup = bulk_setup = BulkSetup(p)
+        m.submodules.jobs = jobs = Arbiter(setup_job_layout(p), 2)
         m.submodules.completion_tracker = completion_tracker = CompletionTracker(p)
         m.submodules.request_generator = request_generator = RequestGenerator(p)
         m.submodules.gnic = gnic = Gnic(p)
         m.submodules.response_path = response_path = ResponsePath(p)
         m.submodules.lane_network = lane_network = LaneNetwork(p)
         m.submodules.mbarrier_unit = mbarrier_unit = MbarrierUnit(p)
-        m.submodules.errors = errors = Arbiter(error_layout(p), 3)
+        m.submodules.errors = errors = Arbiter(error_layout(p), 4)
 
         # From the request to its lines.
         connect(m, flipped(self.request), request_queue.i)
-        connect(m, request_queue.o, descriptor_cache.i)
+        connect(m, request_queue.tensor, descriptor_cache.i)
+        connect(m, request_queue.bulk, bulk_setup.i)
         connect(m, flipped(self.descriptor_prefetch), descriptor_cache.prefetch)
         connect(m, flipped(self.descriptor_invalidate), descriptor_cache.invalidate)
         connect(m, descriptor_cache.fetch, flipped(self.descriptor_request))
         connect(m, flipped(self.descriptor_fill), descriptor_cache.fill)
         connect(m, descriptor_cache.o, setup_block.i)
-        connect(m, setup_block.job, completion_tracker.i)
+        connect(m, setup_block.job, jobs.i[0])
+        connect(m, bulk_setup.job, jobs.i[1])
+        connect(m, jobs.o, completion_tracker.i)
         connect(m, completion_tracker.o, request_generator.i)
         connect(m, request_generator.line, gnic.i)
         connect(m, gnic.request, flipped(self.gnic_request))
@@ -130,8 +137,9 @@ class Tma(wiring.Component):
 
         # Errors.
         connect(m, setup_block.error, errors.i[0])
-        connect(m, completion_tracker.error, errors.i[1])
-        barrier_error = errors.i[2]
+        connect(m, bulk_setup.error, errors.i[1])
+        connect(m, completion_tracker.error, errors.i[2])
+        barrier_error = errors.i[3]
         m.d.comb += [
             barrier_error.valid.eq(mbarrier_unit.fault.valid),
             barrier_error.p.request_id.eq(mbarrier_unit.fault.p.request_id),
@@ -143,10 +151,12 @@ class Tma(wiring.Component):
 
         # The streams between the blocks under names of their own, for waves.
         for name, port in {
-            "request_queue__o": request_queue.o,
+            "request_queue__tensor": request_queue.tensor,
+            "request_queue__bulk": request_queue.bulk,
             "descriptor_cache__o": descriptor_cache.o,
             "setup_block__job": setup_block.job,
             "setup_block__error": setup_block.error,
+            "bulk_setup__job": bulk_setup.job,
             "completion_tracker__o": completion_tracker.o,
             "request_generator__line": request_generator.line,
             "request_generator__fill": request_generator.fill,

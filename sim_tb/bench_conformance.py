@@ -39,7 +39,10 @@ async def outcome(env: Environment, case: Case) -> Outcome:
     try:
         await env.barrier("INIT", barrier, 1)
         await env.barrier("ARRIVE_EXPECT_TX", barrier, expected)
-        env.submit(tensor_map, case.coords, case.smem_address, barrier)
+        if case.mode == "bulk":
+            env.submit_bulk(case.global_address, case.smem_address, case.bytes, barrier)
+        else:
+            env.submit(tensor_map, case.coords, case.smem_address, barrier)
         await env.idle()
     finally:
         env.gmem.remove(tensor_map)

@@ -86,9 +86,11 @@ class Request(ctypes.Structure):
     """``bench::Request``."""
 
     _fields_ = [
-        ("tensor_map", ctypes.c_uint64),
+        ("global_address", ctypes.c_uint64),
         ("coords", ctypes.c_int32 * 5),
+        ("operation", ctypes.c_uint32),
         ("request_id", ctypes.c_uint32),
+        ("size", ctypes.c_uint32),
         ("rank", ctypes.c_uint32),
         ("smem_address", ctypes.c_uint32),
         ("mbarrier", ctypes.c_uint32),

@@ -273,17 +273,41 @@ class Environment:
         request_id: int | None = None,
     ) -> int:
         """Queue a tensor load; return its request id. The unit gets them in this order."""
-        if request_id is None:
-            request_id = self._next_request & self._id_mask
-            self._next_request += 1
-        request = Request(
-            tensor_map=tensor_map,
+        return self._submit(
+            "TENSOR_LOAD",
+            request_id,
+            global_address=tensor_map,
             coords=(ctypes.c_int32 * 5)(*(int(coord) for coord in coords)),
-            request_id=request_id,
             rank=len(coords) if rank is None else rank,
             smem_address=smem_address,
             mbarrier=mbarrier,
         )
+
+    def submit_bulk(
+        self,
+        global_address: int,
+        smem_address: int,
+        size: int,
+        mbarrier: int,
+        *,
+        request_id: int | None = None,
+    ) -> int:
+        """Queue a bulk load; return its request id. The unit gets all requests in this order."""
+        return self._submit(
+            "BULK_LOAD",
+            request_id,
+            global_address=global_address,
+            smem_address=smem_address,
+            size=size,
+            mbarrier=mbarrier,
+        )
+
+    def _submit(self, operation: str, request_id: int | None, **operands: Any) -> int:
+        if request_id is None:
+            request_id = self._next_request & self._id_mask
+            self._next_request += 1
+        code = self.interface.enums["Operation"][operation]
+        request = Request(operation=code, request_id=request_id, **operands)
         self.bridge.request(ctypes.byref(request))
         return request_id
 

@@ -55,7 +55,8 @@ module tb_top (
   import "DPI-C" function void tb_barrier_write(
       input int unsigned word, input longint unsigned value);
   import "DPI-C" function void tb_next_request(
-      output int unsigned request_id, output longint unsigned tensor_map, output int unsigned rank,
+      output int unsigned operation, output int unsigned request_id,
+      output longint unsigned global_address, output int unsigned size, output int unsigned rank,
       output bit [159:0] coords, output int unsigned smem_address, output int unsigned mbarrier);
   import "DPI-C" function void tb_next_prefetch(output longint unsigned address);
   import "DPI-C" function void tb_next_invalidate(
@@ -155,9 +156,11 @@ module tb_top (
     if (!rst) wake <= drive[31];
 
     if (drive[PORTS+0]) begin
-      tb_next_request(id, address, rank, coords, smem_address, mbarrier);
+      tb_next_request(op, id, address, count, rank, coords, smem_address, mbarrier);
+      request.operation <= op;
       request.request_id <= id;
-      request.tensor_map <= address;
+      request.global_address <= address;
+      request.size <= count;
       request.rank <= rank;
       request.coords <= coords;
       request.smem_address <= smem_address;

@@ -27,7 +27,7 @@ SCOPE = "tb_top.dut"
 
 GROUPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("request", "", ("request",)),
-    ("request queue", "", ("request_queue__o",)),
+    ("request queue", "", ("request_queue__tensor", "request_queue__bulk")),
     (
         "descriptor cache",
         "",

@@ -41,9 +41,9 @@ struct LogRecord {
 };
 
 struct Request {
-    uint64_t tensor_map;
+    uint64_t global_address;
     int32_t coords[5];
-    uint32_t request_id, rank, smem_address, mbarrier, reserved;
+    uint32_t operation, request_id, size, rank, smem_address, mbarrier, reserved;
 };
 
 struct Fence {
@@ -409,11 +409,14 @@ uint64_t tb_barrier_read(uint32_t word) { return the.read_word(word); }
 void tb_barrier_write(uint32_t word, uint64_t value) { the.write_word(word, value); }
 void tb_violation(const char* stream, const char* what) { the.fail("%s: %s", stream, what); }
 
-void tb_next_request(uint32_t* request_id, uint64_t* tensor_map, uint32_t* rank,
-                     svBitVecVal* coords, uint32_t* smem_address, uint32_t* mbarrier) {
+void tb_next_request(uint32_t* operation, uint32_t* request_id, uint64_t* global_address,
+                     uint32_t* size, uint32_t* rank, svBitVecVal* coords, uint32_t* smem_address,
+                     uint32_t* mbarrier) {
     const Request& request = the.request.current;
+    *operation = request.operation;
     *request_id = request.request_id;
-    *tensor_map = request.tensor_map;
+    *global_address = request.global_address;
+    *size = request.size;
     *rank = request.rank;
     std::memcpy(coords, request.coords, sizeof request.coords);
     *smem_address = request.smem_address;

@@ -24,3 +24,10 @@ def test_nothing_lost_nothing_reordered(seed):
     run = run_streams(Ports(8, 3), inputs, ["o"], seed=seed)
     for way in range(3):
         assert [item for item in run.payloads["o"] if item % 4 == way] == inputs[f"way_{way}"]
+
+
+def test_turns_are_taken():
+    """Of two that always wait, each goes every second time."""
+    inputs = {f"way_{way}": [way] * 20 for way in range(2)}
+    run = run_streams(Ports(8, 2), inputs, ["o"], stall=0)
+    assert run.payloads["o"] == [0, 1] * 20

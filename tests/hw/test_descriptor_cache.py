@@ -65,7 +65,7 @@ class Bench:
                         wait = argument
                     elif what == "request":
                         ctx.set(dut.i.p.request_id, request)
-                        ctx.set(dut.i.p.tensor_map, argument)
+                        ctx.set(dut.i.p.global_address, argument)
                         ctx.set(dut.i.valid, 1)
                         busy = True
                     elif what == "prefetch":
@@ -102,7 +102,7 @@ class Bench:
                         if every or known == address:
                             self.oldest[known] = version
                 if dut.i in taken:
-                    address = ctx.get(dut.i.p.tensor_map)
+                    address = ctx.get(dut.i.p.global_address)
                     bounds.append((address, self.oldest.get(address, 0)))
                     seen.accepted.append(clock)
                     request += 1
@@ -115,7 +115,7 @@ class Bench:
                     number = answer.request.request_id
                     address, oldest = bounds[number]
                     assert number == len(seen.answers), "answers out of order"
-                    assert answer.request.tensor_map == address
+                    assert answer.request.global_address == address
                     version = 0
                     if not answer.fault:
                         version, rest = divmod(answer.words[0] - address, 16)

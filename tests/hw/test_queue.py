@@ -4,6 +4,7 @@ import gc
 
 import pytest
 
+from hw.layouts import Operation
 from hw.params import TmaParams
 from hw.queue import Queue
 from hw.request_queue import RequestQueue
@@ -52,8 +53,10 @@ def test_requests_keep_their_operands():
     params = TmaParams(request_queue_depth=3)
     requests = [
         {
+            "operation": Operation(n % 3 == 0),
             "request_id": n,
-            "tensor_map": n << 40,
+            "global_address": n << 40,
+            "size": 16 * n,
             "rank": n % 5 + 1,
             "coords": [-n, n, 1 - n, n + 1, 2 * n],
             "smem_address": 128 * n,
@@ -61,16 +64,10 @@ def test_requests_keep_their_operands():
         }
         for n in range(60)
     ]
-    run = run_streams(RequestQueue(params), {"i": requests}, ["o"], seed=1)
-    got = [
-        {
-            "request_id": item.request_id,
-            "tensor_map": item.tensor_map,
-            "rank": item.rank,
-            "coords": list(item.coords),
-            "smem_address": item.smem_address,
-            "mbarrier": item.mbarrier,
-        }
-        for item in run.payloads["o"]
-    ]
-    assert got == requests
+    run = run_streams(RequestQueue(params), {"i": requests}, ["tensor", "bulk"], seed=1)
+    for name, operation in ("tensor", Operation.TENSOR_LOAD), ("bulk", Operation.BULK_LOAD):
+        got = [
+            {field: getattr(item, field) for field in requests[0]} | {"coords": list(item.coords)}
+            for item in run.payloads[name]
+        ]
+        assert got == [request for request in requests if request["operation"] == operation]

@@ -7,6 +7,7 @@ from itertools import product
 import pytest
 
 from golden.errors import ErrorCode
+from hw.layouts import Operation
 from hw.params import TmaParams
 from hw.setup_block import SetupBlock
 from tests.hw.boxes import Box, Pieces, random_box, random_interleaved
@@ -19,8 +20,10 @@ SEEDS = range(4)
 def described(box: Box, **changes) -> dict:
     """The input of the block for ``box``; ``changes`` replace fields of the request or words."""
     request = {
+        "operation": Operation.TENSOR_LOAD,
         "request_id": 7,
-        "tensor_map": 0x1000,
+        "global_address": 0x1000,
+        "size": 0,
         "rank": len(box.dims),
         "coords": [*box.coords, *[0] * (5 - len(box.coords))],
         "smem_address": box.smem_address,

@@ -10,7 +10,17 @@ import cocotb
 import numpy as np
 from numpy.typing import NDArray
 
-from golden import AccessMode, Completion, DataType, ErrorCode, Plan, TensorMap, TmaError, execute
+from golden import (
+    AccessMode,
+    BulkLoad,
+    Completion,
+    DataType,
+    ErrorCode,
+    Plan,
+    TensorMap,
+    TmaError,
+    execute,
+)
 from golden import Load as LoadRequest
 from golden.descriptor import as_descriptor
 from golden.geometry import Operands
@@ -50,6 +60,15 @@ class Load:
         except TmaError as error:
             return error
 
+    def submit(self, env: Environment) -> int:
+        """Issue it; return its request id."""
+        self.map = env.descriptor(self.words)
+        return env.submit(self.map, self.coords, self.smem_address, self.mbarrier)
+
+    def forget(self, env: Environment) -> None:
+        """Remove its map."""
+        env.gmem.remove(self.map)
+
     def lines(self, line_bytes: int) -> tuple[NDArray[Any], int]:
         """Distinct lines that it reads, and how many reads row after row would take at most."""
         plan = Plan(self.words.tobytes(), AccessMode.TILE)
@@ -61,6 +80,62 @@ class Load:
         return np.unique(line), by_row.shape[1]
 
 
+@dataclass
+class Bulk:
+    """A bulk load, and what the golden model says about it."""
+
+    gmem_address: int
+    smem_address: int
+    size: int
+    mbarrier: int
+
+    def golden(self, smem: NDArray[np.uint8]) -> Completion | TmaError:
+        """Apply it to ``smem``; return its bytes, or why it is refused."""
+        where = self.gmem_address, self.smem_address, self.size, self.mbarrier
+        try:
+            return execute(BulkLoad(*where), HashedMemory(), [smem])[0]
+        except TmaError as error:
+            return error
+
+    def submit(self, env: Environment) -> int:
+        """Issue it; return its request id."""
+        where = self.gmem_address, self.smem_address, self.size, self.mbarrier
+        return env.submit_bulk(*where)
+
+    def forget(self, env: Environment) -> None:
+        """There is nothing to remove."""
+
+    def lines(self, line_bytes: int) -> tuple[NDArray[Any], int]:
+        """Distinct lines that it reads, and how many reads it takes at most."""
+        pieces = np.arange(self.gmem_address, self.gmem_address + self.size, 16, np.uint64)
+        lines = np.unique(pieces // np.uint64(line_bytes))
+        return lines, lines.size
+
+
+def random_bulk(rng: np.random.Generator, smem_address: int, mbarrier: int) -> Bulk:
+    """A bulk load; about one in ten is refused."""
+    largest = LARGEST // 16
+    size = 16 * int(pick(rng, 0, 1, 2, rng.integers(64), rng.integers(largest)))
+    request = Bulk(
+        16 * int(rng.integers(1 << int(pick(rng, 20, 44)))),
+        smem_address + 16 * int(rng.integers(8)),
+        min(size, LARGEST - 128),
+        mbarrier,
+    )
+    fault = rng.integers(48)
+    if fault == 0:
+        request.gmem_address += int(rng.integers(1, 16))
+    elif fault == 1:
+        request.size += int(rng.integers(1, 16))
+    elif fault == 2:
+        request.smem_address += int(rng.integers(1, 16))
+    elif fault == 3:
+        request.size = (1 << 32) - 16
+    elif fault == 4:
+        request.mbarrier += int(rng.integers(1, 8))
+    return request
+
+
 def pick(rng: np.random.Generator, *choices: Any) -> Any:
     """One of ``choices``."""
     return choices[rng.integers(len(choices))]
@@ -69,10 +144,10 @@ def pick(rng: np.random.Generator, *choices: Any) -> Any:
 def random_interleaved(rng: np.random.Generator) -> TensorMap:
     """An interleaved map whose box has at most ``LARGEST`` bytes."""
     rank, unit = int(rng.integers(3, 6)), 16 * int(rng.integers(1, 3))
-    data_type = DataType(rng.integers(13))
+    data_type = DataType(rng.integers(2, 13))
     least = 16 // data_type.itemsize
     element_strides = [int(rng.integers(1, 9)) if rng.random() < 0.3 else 1 for _ in range(rank)]
-    box = [least * int(rng.integers(1, 3)), *rng.integers(1, 5, rank - 1).tolist()]
+    box = [least * int(rng.integers(1, 3)), *rng.integers(1, 4, rank - 1).tolist()]
     dim = [int(rng.integers(1, pick(rng, 2, 3) * extent + 2)) for extent in box]
     strides, dense = [], dim[0] * unit
     for extent in dim[1:]:
@@ -186,10 +261,12 @@ async def run_batch(
     flips.clear()
     env.smem[:] = rng.integers(0, 256, env.smem.size, dtype=np.uint8)
     expected = env.smem.copy()
-    loads, address = [], FIRST
+    loads: list[Load | Bulk] = []
+    address = FIRST
     for _ in range(count):
         address += 128 * int(rng.integers(0, 12))
-        loads.append(random_load(rng, address, int(rng.choice(BARRIERS))))
+        kind = random_bulk if rng.random() < 0.2 else random_load
+        loads.append(kind(rng, address, int(rng.choice(BARRIERS))))
         address += LARGEST
     answers = [item.golden(expected) for item in loads]
     to_come = dict.fromkeys(BARRIERS, 0)
@@ -200,11 +277,7 @@ async def run_batch(
         await env.barrier("INIT", barrier, 1)
         await env.barrier("ARRIVE_EXPECT_TX", barrier, to_come[barrier])
     env.clear_log(LogKind.LINE)
-    maps = [env.descriptor(item.words) for item in loads]
-    names = [
-        env.submit(where, item.coords, item.smem_address, item.mbarrier)
-        for where, item in zip(maps, loads, strict=True)
-    ]
+    names = [item.submit(env) for item in loads]
     for barrier in BARRIERS:
         await env.wait(barrier, 0)
     visible = flips[-1]  # shared memory as the last phase flipped
@@ -232,8 +305,8 @@ async def run_batch(
     touched = np.unique(np.concatenate([np.empty(0, np.uint64), *(line for line, _ in lines)]))
     assert np.array_equal(np.unique(read), touched), about
     assert read.size <= sum(most for _, most in lines), about
-    for where in maps:
-        env.gmem.remove(where)
+    for item in loads:
+        item.forget(env)
 
 
 async def random_batches(dut: Any, largest: int) -> None:

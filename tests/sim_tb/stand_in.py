@@ -100,7 +100,7 @@ class StandIn(wiring.Component):
         m.d.comb += [
             self.descriptor_prefetch.ready.eq(1),
             self.descriptor_invalidate.ready.eq(1),
-            self.descriptor_request.payload.eq(request.tensor_map),
+            self.descriptor_request.payload.eq(request.global_address),
             self.gnic_request.p.tag.eq(tag),
             self.gnic_request.p.line.eq(line),
             self.error.p.request_id.eq(request.request_id),
