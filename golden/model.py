@@ -282,6 +282,8 @@ def execute(
         case DsmemCopy():
             return _dsmem(request, smem, cta)
     source = smem[cta][request.smem_address :][: request.size]
+    if not request.size:
+        return []
     if isinstance(request, BulkReduce):
         word = f"u{request.data_type.itemsize}"
         memory = read_range(gmem, request.gmem_address, request.size)
@@ -330,7 +332,7 @@ def _bulk_load(
 def _dsmem(request: DsmemCopy, smem: Sequence[Bytes], cta: int) -> list[Completion]:
     source = smem[cta][request.smem_address :][: request.size]
     target = smem[request.dst_cta][request.dst_address :][: request.size]
-    if isinstance(request, DsmemReduce):
+    if isinstance(request, DsmemReduce) and request.size:
         word = f"u{request.data_type.itemsize}"
         combine = operation(request.op, request.data_type)
         result = combine(target.view(word), source.view(word))

@@ -120,16 +120,23 @@ def _addresses(start: int, offsets: Indices, count: int) -> NDArray[np.uint64]:
     return np.add.outer(first, byte)
 
 
-def round_tf32(words: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Round binary32 words to tf32, to nearest even; any NaN becomes 0x7FFFE000 (silicon)."""
-    rounded: NDArray[np.uint32] = words >> np.uint32(13)
-    rounded &= 1
-    rounded += words
-    rounded += 0xFFF
-    rounded &= 0xFFFFE000  # infinities come out as they were
+def round_tf32(
+    words: NDArray[np.uint32], out: NDArray[np.uint32] | None = None
+) -> NDArray[np.uint32]:
+    """Round binary32 words to tf32, to nearest even; any NaN becomes 0x7FFFE000 (silicon).
+
+    ``out``, which may be ``words``, takes the result.
+    """
     values = words.view(np.float32)
-    if has_nan(values):
-        rounded[np.isnan(values)] = 0x7FFFE000
+    nan = np.isnan(values) if has_nan(values) else None
+    rounded: NDArray[np.uint32] = words >> np.uint32(13)
+    rounded &= np.uint32(1)
+    rounded += words
+    rounded += np.uint32(0xFFF)
+    # Infinities come out as they were.
+    rounded = np.bitwise_and(rounded, np.uint32(0xFFFFE000), out=out)
+    if nan is not None:
+        rounded[nan] = 0x7FFFE000
     return rounded
 
 
@@ -370,13 +377,13 @@ class Plan(Geometry):
         if placement.dense:
             size = placement.size
             out = smem[smem_address : smem_address + size].view(PIECE_DTYPE)
-            self._gathered(gmem, start, placement, out)
+            self._gathered(gmem, start, placement, self._window(gmem, start, placement), out)
             if self._rounds:
                 self._converted(out)
             return size
         size = self.extent(w_halo) if w_halo else self.footprint
         pieces = smem[smem_address : smem_address + size].view(PIECE_DTYPE)
-        inside = self._gathered(gmem, start, placement)
+        inside = self._gathered(gmem, start, placement, self._window(gmem, start, placement))
         if self._rounds:
             self._converted(inside)
         tails = self._tails(gmem, start, placement)
@@ -386,17 +393,26 @@ class Plan(Geometry):
             pieces[placement.tail_smem] = tails
         return self.bytes(w_halo)
 
+    def _window(self, gmem: Memory, start: int, placement: Placement) -> Pieces | None:
+        """The pieces of an array from the lowest on that a request touches: the fast way."""
+        if isinstance(gmem, ArrayMemory) and self.piece_bytes == PIECE:
+            return gmem.at(start + placement.low, placement.span)
+        return None
+
     def _gathered(
-        self, gmem: Memory, start: int, placement: Placement, out: Pieces | None = None
+        self,
+        gmem: Memory,
+        start: int,
+        placement: Placement,
+        window: Pieces | None,
+        out: Pieces | None = None,
     ) -> Pieces:
         """Read all pieces that are inside."""
         if not placement.gmem.size:
             return np.empty(0, PIECE_DTYPE)
-        if isinstance(gmem, ArrayMemory):
-            pieces = gmem.at(start + placement.low, placement.span)
-            if pieces is not None:
-                # Clipping does nothing here; raising would make a copy.
-                return pieces.take(placement.pieces, None, out, "clip")
+        if window is not None:
+            # Clipping does nothing here; raising would make a copy.
+            return window.take(placement.pieces, None, out, "clip")
         found = gmem.read(_addresses(start + placement.low, placement.gmem, PIECE))
         data = np.ascontiguousarray(found).view(PIECE_DTYPE).reshape(-1)
         if out is not None:
@@ -419,7 +435,7 @@ class Plan(Geometry):
     def _converted(self, pieces: Pieces) -> None:
         """Round in place."""
         words = pieces.view(np.uint32)
-        words[:] = round_tf32(words)
+        round_tf32(words, out=words)
 
     def _smem_bytes(self, address: int, pieces: Indices, count: int) -> Indices:
         """Byte addresses of the first ``count`` bytes of each piece, an array (pieces, count)."""
@@ -462,7 +478,8 @@ class Plan(Geometry):
         """
         placement, start = self._stored(smem, smem_address, coords)
         source = smem[smem_address : smem_address + self.footprint].view(PIECE_DTYPE)
-        self._scatter(gmem, start, placement, source.take(placement.smem))
+        window = self._window(gmem, start, placement)
+        self._scatter(gmem, start, placement, window, source.take(placement.smem))
 
     def reduce(
         self,
@@ -485,23 +502,25 @@ class Plan(Geometry):
         combine = self._operations[op]
         if combine is None:
             check_pair(self.data_type, op, TENSOR_PAIRS)
-            raise AssertionError
+        if combine is None or not placement.gmem.size:
+            return
         source = smem[smem_address : smem_address + self.footprint].view(PIECE_DTYPE)
         operands = source.take(placement.smem)
         word = self._word
         for part in placement.rounds:
             some = placement if isinstance(part, slice) else placement.only(part)
-            memory = self._gathered(gmem, start, some).view(word)
-            result = combine(memory, operands[part].view(word))
-            self._scatter(gmem, start, some, result.view(PIECE_DTYPE))
+            window = self._window(gmem, start, some)
+            memory = self._gathered(gmem, start, some, window)
+            result = combine(memory.view(word), operands[part].view(word)).view(PIECE_DTYPE)
+            self._scatter(gmem, start, some, window, result)
 
-    def _scatter(self, gmem: Memory, start: int, placement: Placement, data: Pieces) -> None:
+    def _scatter(
+        self, gmem: Memory, start: int, placement: Placement, window: Pieces | None, data: Pieces
+    ) -> None:
         """Write all pieces that are inside."""
-        if self.piece_bytes == PIECE and isinstance(gmem, ArrayMemory):
-            pieces = gmem.at(start + placement.low, placement.span)
-            if pieces is not None:
-                pieces[placement.pieces] = data
-                return
+        if window is not None:
+            window[placement.pieces] = data
+            return
         some = self.piece_bytes
         found = data.view(np.uint8).reshape(-1, PIECE)
         if self.data_type is DataType.PACKED_16U6_ALIGN16B:

@@ -78,7 +78,10 @@ _INFINITY = {DataType.FLOAT16: 0x7C00, DataType.BFLOAT16: 0x7F80}
 
 def has_nan(values: Words) -> bool:
     """Whether one of the floating-point ``values`` is no number; it is fast."""
-    return bool(values.size and np.isnan(np.maximum.reduce(values, axis=None)))
+    if not values.size:
+        return False
+    top = values.reshape(-1)[values.argmax()]  # a NaN counts as the greatest
+    return bool(top != top)
 
 
 def _flushed(words: Words) -> Words:
@@ -104,9 +107,9 @@ def _add_half(kind: DataType, m: Words, s: Words) -> Words:
     # Both libraries add in binary32, so wide that rounding twice is rounding once.
     with np.errstate(all="ignore"):
         words: Words = (m.view(kind.dtype) + s.view(kind.dtype)).view(np.uint16)
-    nan = words & np.uint16(0x7FFF) > _INFINITY[kind]
-    if nan.any():
-        words[nan] = NAN_HALF
+    magnitude = words & np.uint16(0x7FFF)
+    if magnitude[magnitude.argmax()] > _INFINITY[kind]:
+        words[magnitude > _INFINITY[kind]] = NAN_HALF
     return words
 
 
@@ -131,9 +134,9 @@ def _ordered(words: NDArray[np.int16]) -> NDArray[np.int16]:
 def _extreme_half(extreme: Combine, kind: DataType, m: Words, s: Words) -> Words:
     found = extreme(_ordered(m.view(np.int16)), _ordered(s.view(np.int16)))
     words: Words = _ordered(found).view(np.uint16)
-    no_m = m & np.uint16(0x7FFF) > _INFINITY[kind]
-    no_s = s & np.uint16(0x7FFF) > _INFINITY[kind]
-    if no_m.any() or no_s.any():
+    sizes = m & np.uint16(0x7FFF), s & np.uint16(0x7FFF)
+    if any(size[size.argmax()] > _INFINITY[kind] for size in sizes):
+        no_m, no_s = (size > _INFINITY[kind] for size in sizes)
         words = np.where(no_m, s, np.where(no_s, m, words))
         words[no_m & no_s] = NAN_HALF
     return words
