@@ -44,8 +44,8 @@ def check_tensor(
         With the first code that applies.
     """
     _check_counts(plan, operands)
-    if smem_address is not None:
-        _check_smem(plan, smem_address, smem_bytes, operands.w_halo)
+    # A prefetch's box must be one that a load could have (choice).
+    _check_smem(plan, smem_address or 0, smem_bytes, operands.w_halo)
     if mbarrier is not None:
         check_window("mbarrier", mbarrier, BARRIER_BYTES, smem_bytes)
     coords = operands.coords

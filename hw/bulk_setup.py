@@ -1,12 +1,13 @@
 """Bulk setup: a bulk request becomes a walk of a single run, or a refusal."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.layouts import (
     ErrorCode,
     Fill,
+    Operation,
     Swizzle,
     error_layout,
     request_layout,
@@ -18,10 +19,12 @@ from hw.params import PIECE_BYTES, TmaParams
 class BulkSetup(wiring.Component):
     """Turns each bulk request into a job or an error record, in order.
 
-    Latency one clock; one request a clock. It takes neither the descriptor cache nor the setup
-    block. A request of no bytes is a job of no pieces. Refuses, in the order of ``ErrorCode``, what
-    a bulk load may not ask for; a refused request leaves nothing behind. Back-pressure on the
-    output that a request needs holds back those behind it.
+    Latency one clock; one request a clock, but a prefetch gives a job for each part
+    that counters made for shared memory can hold. It takes neither the descriptor cache nor the
+    setup block. A request of no bytes is a job of no pieces.
+    Refuses, in the order of ``ErrorCode``, what a bulk request may not ask for; a refused request
+    leaves nothing behind. Back-pressure on the output that a request needs holds back those behind
+    it.
 
     Parameters
     ----------
@@ -54,43 +57,60 @@ class BulkSetup(wiring.Component):
         refused = Signal(reset_less=True)
         advance = Signal()
         transfer, walk = job.transfer, job.walk
-        pieces = request.size[4:]
-        latch = [
-            transfer.request_id.eq(request.request_id),
-            transfer.mbarrier.eq(request.mbarrier),
-            transfer.pieces.eq(pieces),
-            walk.style.swizzle.eq(Swizzle.NONE),
-            walk.style.fill.eq(Fill.ZERO),
-            walk.has_data.eq(pieces != 0),
-            walk.start.eq(request.global_address[4:]),
-            walk.run.eq(pieces),
-            walk.smem_begin.eq(request.smem_address[4:]),
-            walk.smem_end.eq(request.smem_address[4:] + pieces),
-            walk.smem_start.eq(request.smem_address[4:]),
-            walk.smem_extent.eq(pieces),
-            walk.row_mask.eq(0xFF),
-            error.request_id.eq(request.request_id),
-            refused.eq(0),
-            busy.eq(self.i.valid),
-        ]
-        end = request.smem_address + request.size
+        # A prefetch may be longer than any box: it goes on in chunks.
+        chunk_log2 = (p.smem_bytes // PIECE_BYTES).bit_length() - 1
+        prefetch = request.operation == Operation.BULK_PREFETCH
+        size = Mux(prefetch, 0, request.size)
+        smem_address = Mux(prefetch, 0, request.smem_address)
+        mbarrier = Mux(prefetch, 0, request.mbarrier)
         low = PIECE_BYTES - 1
         rules = (
-            (request.smem_address & low, ErrorCode.SMEM_ALIGN, request.smem_address),
-            (end > p.smem_bytes, ErrorCode.SMEM_RANGE, request.smem_address),
-            (request.mbarrier > p.smem_bytes - 8, ErrorCode.SMEM_RANGE, request.mbarrier),
+            (smem_address & low, ErrorCode.SMEM_ALIGN, smem_address),
+            (smem_address + size > p.smem_bytes, ErrorCode.SMEM_RANGE, smem_address),
+            (mbarrier > p.smem_bytes - 8, ErrorCode.SMEM_RANGE, mbarrier),
             (request.size & low, ErrorCode.BULK_ALIGN, request.size),
             (request.global_address & low, ErrorCode.BULK_ALIGN, request.global_address),
-            (request.mbarrier[:3], ErrorCode.MBAR_ALIGN, request.mbarrier),
+            (mbarrier[:3], ErrorCode.MBAR_ALIGN, mbarrier),
         )
+        refuse = Signal()
+        done = Signal(28 - chunk_log2)  # chunks of this request
+        left = Signal(28)
+        last = Signal()
+        pieces = Signal(p.box_piece_bits)
+        begin = smem_address[4:]
+        m.d.comb += [
+            refuse.eq(Cat(broken.any() for broken, _, _ in rules).any()),
+            left.eq(request.size[4:] - (done << chunk_log2)),
+            last.eq(refuse | ~prefetch | (left <= 1 << chunk_log2)),
+            pieces.eq(Mux(last, left, 1 << chunk_log2)),
+        ]
         with m.If(advance):
-            m.d.sync += latch
+            m.d.sync += [
+                busy.eq(self.i.valid),
+                refused.eq(refuse),
+                done.eq(Mux(self.i.valid & ~last, done + 1, 0)),
+                transfer.request_id.eq(request.request_id),
+                transfer.mbarrier.eq(mbarrier),
+                transfer.pieces.eq(pieces),
+                walk.prefetch.eq(prefetch),
+                walk.style.swizzle.eq(Swizzle.NONE),
+                walk.style.fill.eq(Fill.ZERO),
+                walk.has_data.eq(pieces != 0),
+                walk.start.eq(request.global_address[4:] + (done << chunk_log2)),
+                walk.run.eq(pieces),
+                walk.smem_begin.eq(begin),
+                walk.smem_end.eq(begin + pieces),
+                walk.smem_start.eq(begin),
+                walk.smem_extent.eq(pieces),
+                walk.row_mask.eq(0xFF),
+                error.request_id.eq(request.request_id),
+            ]
             for broken, code, value in reversed(rules):
                 with m.If(broken.any()):
-                    m.d.sync += [error.code.eq(code), error.value.eq(value), refused.eq(1)]
+                    m.d.sync += [error.code.eq(code), error.value.eq(value)]
         m.d.comb += [
             advance.eq(~busy | Mux(refused, self.error.ready, self.job.ready)),
-            self.i.ready.eq(advance),
+            self.i.ready.eq(advance & last),
             self.job.p.eq(job),
             self.job.valid.eq(busy & ~refused),
             self.error.p.eq(error),

@@ -23,7 +23,8 @@ from hw.queue import Queue
 class CompletionTracker(wiring.Component):
     """Gives each job a slot, and ends its request when all of its pieces are written.
 
-    Jobs pass through in the same clock; they wait while all slots are taken. One ``written`` a
+    Jobs pass through in the same clock; they wait while all slots are taken. A prefetch takes none:
+    nobody is told of its end. One ``written`` a
     clock; a request's ``completion`` is offered the clock after its last one, once, with the byte
     count of the whole request. A request with a read fault gives an error record instead and its
     barrier is not signalled. ``written`` waits only for ``completion`` or ``error``.
@@ -69,13 +70,17 @@ class CompletionTracker(wiring.Component):
 
         # Open: a slot, and what is to happen when it ends.
         opened = transfers.write_port()
+        tracked = Signal()
+        may_pass = Signal()
         m.d.comb += [
-            self.o.valid.eq(self.i.valid & slots.taken.valid),
+            tracked.eq(~self.i.p.walk.prefetch),
+            may_pass.eq(slots.taken.valid | ~tracked),
+            self.o.valid.eq(self.i.valid & may_pass),
             self.o.p.slot.eq(slots.taken.payload),
             self.o.p.walk.eq(self.i.p.walk),
-            self.i.ready.eq(self.o.ready & slots.taken.valid),
-            slots.taken.ready.eq(self.o.ready & self.i.valid),
-            opened.en.eq(self.i.valid & self.i.ready),
+            self.i.ready.eq(self.o.ready & may_pass),
+            slots.taken.ready.eq(self.o.ready & self.i.valid & tracked),
+            opened.en.eq(self.i.valid & self.i.ready & tracked),
             opened.addr.eq(slots.taken.payload),
             opened.data.eq(self.i.p.transfer),
         ]

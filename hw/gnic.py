@@ -21,8 +21,9 @@ class Gnic(wiring.Component):
     """Gives each line request a tag, and each response the use that its tag stands for.
 
     One request and one response a clock. A request waits while all tags are in flight; a tag is
-    free again when its response is taken. Two clocks from ``i`` to ``request``, one from
-    ``response`` to ``o``. Each response must carry a tag in flight, once.
+    free again when its response is taken. A prefetch takes no tag and has no response. Two clocks
+    from ``i`` to ``request``, one from ``response`` to ``o``. Each response must carry a tag in
+    flight, once.
 
     A response with ``error`` arrives marked ``failed``, and is reported on ``fault`` as it does.
 
@@ -61,14 +62,17 @@ class Gnic(wiring.Component):
 
         write = table.write_port()
         issue = Signal()
+        tagged = Signal()
         m.d.comb += [
-            issue.eq(self.i.valid & tags.taken.valid & requests.i.ready),
-            self.i.ready.eq(tags.taken.valid & requests.i.ready),
-            tags.taken.ready.eq(issue),
+            self.i.ready.eq((tags.taken.valid | self.i.p.prefetch) & requests.i.ready),
+            issue.eq(self.i.valid & self.i.ready),
+            tagged.eq(issue & ~self.i.p.prefetch),
+            tags.taken.ready.eq(tagged),
             requests.i.valid.eq(issue),
+            requests.i.p.prefetch.eq(self.i.p.prefetch),
             requests.i.p.tag.eq(tags.taken.payload),
             requests.i.p.line.eq(self.i.p.line),
-            write.en.eq(issue),
+            write.en.eq(tagged),
             write.addr.eq(tags.taken.payload),
             write.data.eq(self.i.p),
         ]
@@ -100,7 +104,7 @@ class Gnic(wiring.Component):
 
         in_flight = Signal(range(p.tags + 1))
         m.d.sync += [
-            in_flight.eq(in_flight + issue - take),
+            in_flight.eq(in_flight + tagged - take),
             Assert(~take | (in_flight != 0), "Gnic: a response that nobody asked for\n"),
         ]
         return m

@@ -71,11 +71,13 @@ class BarrierOp(enum.Enum, shape=3):
     TEST_WAIT_PARITY = 6
 
 
-class Operation(enum.Enum, shape=1):
-    """What a request asks for."""
+class Operation(enum.Enum, shape=2):
+    """What a request asks for. A prefetch brings lines to L2; nothing tells of its end."""
 
     TENSOR_LOAD = 0
     BULK_LOAD = 1
+    TENSOR_PREFETCH = 2
+    BULK_PREFETCH = 3
 
 
 @cache
@@ -86,12 +88,12 @@ def request_layout(params: TmaParams) -> data.StructLayout:
     -------
     operation : which; others' members do not count
     request_id : the issuer's name for it; comes back in an error record
-    global_address : of a tensor load's map, a multiple of 64; of a bulk load's bytes, of 16
-    size : bytes of a bulk load, a multiple of 16
-    rank : of a tensor load, the number of coordinates the instruction carries, 1 to 5
+    global_address : of a tensor's map, a multiple of 64; of bulk bytes, of 16
+    size : of bulk bytes, a multiple of 16
+    rank : of a tensor, the number of coordinates the instruction carries, 1 to 5
     coords : first element of the box, dimension 0 first
-    smem_address : byte offset of the destination
-    mbarrier : byte offset of the barrier that counts the bytes
+    smem_address : byte offset of a load's destination
+    mbarrier : byte offset of the barrier that counts a load's bytes
     """
     return data.StructLayout(
         {
@@ -144,8 +146,13 @@ class DescriptorFill(data.Struct):
 
 @cache
 def gnic_request_layout(params: TmaParams) -> data.StructLayout:
-    """A read of one line. ``line`` is the global address divided by ``line_bytes``."""
-    return data.StructLayout({"tag": params.tag_bits, "line": params.line_address_bits})
+    """A read of one line. ``line`` is the global address divided by ``line_bytes``.
+
+    With ``prefetch`` the line is wanted in L2 only: there is no answer, and ``tag`` means nothing.
+    """
+    return data.StructLayout(
+        {"tag": params.tag_bits, "line": params.line_address_bits, "prefetch": 1}
+    )
 
 
 @cache
@@ -231,6 +238,7 @@ def walk_layout(params: TmaParams) -> data.StructLayout:
 
     Members
     -------
+    prefetch : only the lines are wanted, in L2
     style : of every piece
     has_data : some part of the box is inside the tensor
     start : global piece address of the first run
@@ -251,6 +259,7 @@ def walk_layout(params: TmaParams) -> data.StructLayout:
     )
     return data.StructLayout(
         {
+            "prefetch": 1,
             "style": DataStyle,
             "has_data": 1,
             "start": params.piece_address_bits,
@@ -283,6 +292,7 @@ def run_layout(params: TmaParams) -> data.StructLayout:
     """Pieces that are contiguous in both memories; ``tail_bytes`` as in ``walk_layout``."""
     return data.StructLayout(
         {
+            "prefetch": 1,
             "slot": params.slot_bits,
             "style": DataStyle,
             "start": params.piece_address_bits,
@@ -337,8 +347,10 @@ def line_use_layout(params: TmaParams) -> data.StructLayout:
 
 @cache
 def line_request_layout(params: TmaParams) -> data.StructLayout:
-    """A line to read and its use."""
-    return data.StructLayout({"line": params.line_address_bits, "use": line_use_layout(params)})
+    """A line to read and its use; of a ``prefetch`` there is none."""
+    return data.StructLayout(
+        {"prefetch": 1, "line": params.line_address_bits, "use": line_use_layout(params)}
+    )
 
 
 @cache

@@ -1,6 +1,6 @@
 """The door of the unit: requests wait here, each kind for itself."""
 
-from amaranth.hdl import Module
+from amaranth.hdl import Cat, Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -42,7 +42,9 @@ class RequestQueue(wiring.Component):
         connect(m, tensor.o, flipped(self.tensor))
         connect(m, bulk.o, flipped(self.bulk))
         m.d.comb += [tensor.i.payload.eq(self.i.payload), bulk.i.payload.eq(self.i.payload)]
-        with m.If(self.i.p.operation == Operation.BULK_LOAD):
+        operation = self.i.p.operation
+        bulk_operations = Operation.BULK_LOAD, Operation.BULK_PREFETCH
+        with m.If(Cat(operation == other for other in bulk_operations).any()):
             m.d.comb += [bulk.i.valid.eq(self.i.valid), self.i.ready.eq(bulk.i.ready)]
         with m.Else():
             m.d.comb += [tensor.i.valid.eq(self.i.valid), self.i.ready.eq(tensor.i.ready)]

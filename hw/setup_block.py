@@ -20,6 +20,7 @@ from hw.layouts import (
     DataStyle,
     ErrorCode,
     Fill,
+    Operation,
     Swizzle,
     error_layout,
     setup_job_layout,
@@ -99,8 +100,8 @@ class SetupBlock(wiring.Component):
     max(1, R - 1) clocks of throughput, with an interleaved map R. Back-pressure on either output
     stops the pipeline.
 
-    Refuses, in the order of ``ErrorCode``, what a tiled load may not ask for; a tensor map that
-    could not be read is ``GMEM_FAULT``. A refused request leaves nothing behind.
+    Refuses, in the order of ``ErrorCode``, what a tiled load or prefetch may not ask for; a tensor
+    map that could not be read is ``GMEM_FAULT``. A refused request leaves nothing behind.
 
     Parameters
     ----------
@@ -130,6 +131,7 @@ class SetupBlock(wiring.Component):
                 "first": 1,
                 "last": 1,
                 "loop": range(DIMS),
+                "prefetch": 1,
                 "request_id": params.request_id_bits,
                 "smem_address": SMEM_OFFSET_BITS,
                 "mbarrier": SMEM_OFFSET_BITS,
@@ -283,7 +285,11 @@ class SetupBlock(wiring.Component):
             | words[0][:4].any()
         )
         bad_mode = map_format.im2col | (request.rank != map_format.rank_less_one + 1)
-        barrier_outside = request.mbarrier > p.smem_bytes - 8
+        # A prefetch has no place in shared memory; its box must be one that a load could have.
+        prefetch = request.operation == Operation.TENSOR_PREFETCH
+        smem_address = Mux(prefetch, 0, request.smem_address)
+        mbarrier = Mux(prefetch, 0, request.mbarrier)
+        barrier_outside = mbarrier > p.smem_bytes - 8
 
         common = out.common
         refusal = common.refusal
@@ -296,8 +302,9 @@ class SetupBlock(wiring.Component):
                 # The slice has one step and needs no loop, so that four are enough.
                 common.loop.eq(Mux(is_slice, DIMS - 1, number - (interleaved & last))),
                 common.request_id.eq(request.request_id),
-                common.smem_address.eq(request.smem_address),
-                common.mbarrier.eq(request.mbarrier),
+                common.prefetch.eq(prefetch),
+                common.smem_address.eq(smem_address),
+                common.mbarrier.eq(mbarrier),
                 common.style.swizzle.eq(map_format.swizzle),
                 common.style.fill.eq(map_format.fill),
                 common.style.round_tf32.eq(rounds),
@@ -320,10 +327,10 @@ class SetupBlock(wiring.Component):
             for condition, code, value in (
                 (bad_field, ErrorCode.MAP_FIELD, words[2]),
                 (bad_mode, ErrorCode.MAP_MODE, request.rank),
-                (request.smem_address[:7].any(), ErrorCode.SMEM_ALIGN, request.smem_address),
-                (barrier_outside, ErrorCode.SMEM_RANGE, request.mbarrier),
+                (smem_address[:7].any(), ErrorCode.SMEM_ALIGN, smem_address),
+                (barrier_outside, ErrorCode.SMEM_RANGE, mbarrier),
                 (coord_bytes[:4].any(), ErrorCode.COORD_ALIGN, request.coords[0]),
-                (request.mbarrier[:3].any(), ErrorCode.MBAR_ALIGN, request.mbarrier),
+                (mbarrier[:3].any(), ErrorCode.MBAR_ALIGN, mbarrier),
             ):
                 with m.Elif(condition):
                     m.d.sync += [refusal.code.eq(code), refusal.value.eq(value)]
@@ -489,6 +496,7 @@ class SetupBlock(wiring.Component):
                 job.transfer.request_id.eq(common.request_id),
                 job.transfer.mbarrier.eq(common.mbarrier),
                 job.transfer.pieces.eq(held * steps),
+                walk.prefetch.eq(common.prefetch),
                 walk.style.eq(common.style),
                 walk.has_data.eq(Mux(first, ~row.outside, walk.has_data) & ~step.outside),
                 walk.start.eq(Mux(first, row.start, walk.start) + offset),

@@ -52,6 +52,8 @@ class LogKind(IntEnum):
     """A barrier's word was written. key: offset; value: the word."""
     FETCH = 5
     """A tensor map is fetched. key: address."""
+    PREFETCH = 6
+    """A prefetch of a line was accepted. key: line number; value: 0."""
 
 
 EVENT = np.dtype(

@@ -302,6 +302,20 @@ class Environment:
             mbarrier=mbarrier,
         )
 
+    def submit_prefetch(self, tensor_map: int, coords: Sequence[int]) -> int:
+        """Queue a prefetch of a box; return its request id."""
+        return self._submit(
+            "TENSOR_PREFETCH",
+            None,
+            global_address=tensor_map,
+            coords=(ctypes.c_int32 * 5)(*(int(coord) for coord in coords)),
+            rank=len(coords),
+        )
+
+    def submit_bulk_prefetch(self, global_address: int, size: int) -> int:
+        """Queue a prefetch of bytes; return its request id."""
+        return self._submit("BULK_PREFETCH", None, global_address=global_address, size=size)
+
     def _submit(self, operation: str, request_id: int | None, **operands: Any) -> int:
         if request_id is None:
             request_id = self._next_request & self._id_mask

@@ -42,7 +42,8 @@ module tb_top (
 );
   import "DPI-C" function void tb_sample(input int unsigned unit);
   import "DPI-C" function int unsigned tb_drive();
-  import "DPI-C" function void tb_gnic_request(input int unsigned tag, input longint unsigned line);
+  import "DPI-C" function void tb_gnic_request(
+      input int unsigned tag, input longint unsigned line, input bit prefetch);
   import "DPI-C" function void tb_descriptor_request(input longint unsigned address);
   import "DPI-C" function void tb_smem_write(
       input int unsigned lane, input int unsigned beat, input bit [127:0] data);
@@ -132,7 +133,7 @@ module tb_top (
     if (!rst) begin
       tb_sample(32'(unit));
       if (gnic_request_valid && gnic_request_ready)
-        tb_gnic_request(32'(gnic_request.tag), 64'(gnic_request.line));
+        tb_gnic_request(32'(gnic_request.tag), 64'(gnic_request.line), gnic_request.prefetch);
       if (descriptor_request_valid && descriptor_request_ready)
         tb_descriptor_request(descriptor_request);
       if (smem_write_valid && smem_write_ready)

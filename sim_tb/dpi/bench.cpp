@@ -24,7 +24,7 @@ enum Port : uint32_t {  // sources, then sinks
 enum Event : uint32_t {
     kFailure, kAccepted, kRefused, kAnswered, kWaitDone, kPhase, kAlarm, kIdle, kFenced
 };
-enum Log : uint32_t { kLogLine, kLogResponse, kLogBeat, kLogAccept, kLogWord, kLogFetch, kLogs };
+enum Log : uint32_t { kLogLine, kLogResponse, kLogBeat, kLogAccept, kLogWord, kLogFetch, kLogPrefetch, kLogs };
 
 constexpr uint32_t kPieceBytes = 16, kMapBytes = 64, kMaxLine = 128;
 constexpr uint64_t kSlowPoll = 4096;  // clocks between polls of a barrier nobody has written
@@ -172,7 +172,8 @@ struct Bench {
         if (moved) active = cycle;
     }
 
-    void take_line(uint32_t tag, uint64_t number) {
+    void take_line(uint32_t tag, uint64_t number, bool prefetch) {
+        if (prefetch) return log(kLogPrefetch, number, 0);
         if (tag >= lines.size()) return fail("gnic_request: tag %u of %zu", tag, lines.size());
         Line& slot = lines[tag];
         if (slot.busy) {
@@ -394,7 +395,9 @@ uint32_t tb_drive() {
     return the.controls();
 }
 
-void tb_gnic_request(uint32_t tag, uint64_t line) { the.take_line(tag, line); }
+void tb_gnic_request(uint32_t tag, uint64_t line, svBit prefetch) {
+    the.take_line(tag, line, prefetch);
+}
 void tb_descriptor_request(uint64_t address) { the.take_fetch(address); }
 void tb_smem_write(uint32_t lane, uint32_t beat, const svBitVecVal* data) {
     the.take_write(lane, beat, data);

@@ -50,6 +50,33 @@ def refusal(bulk: BulkLoad) -> TmaError | None:
     return None
 
 
+@pytest.mark.parametrize("size", [0, 16, 1 << 14, (1 << 14) + 16, 5 << 14, (1 << 20) - 16])
+def test_a_prefetch_goes_on_in_chunks(size):
+    """It has nothing to do with shared memory, whatever stands there."""
+    base = (1 << 44) + 48
+    prefetch = described(BulkLoad(base, 5, size, 5), 9) | {"operation": Operation.BULK_PREFETCH}
+    load = described(BulkLoad(1 << 20, 0, 32), 10)
+    run = run_streams(BulkSetup(PARAMS), {"i": [prefetch, load]}, ["job", "error"], seed=size)
+    *chunks, after = run.payloads["job"]
+    assert not run.payloads["error"]
+    assert (after.transfer.request_id, after.walk.prefetch, after.walk.run) == (10, 0, 2)
+    at = base // 16
+    for chunk in chunks:
+        assert (chunk.walk.prefetch, chunk.walk.start) == (1, at)
+        assert chunk.walk.has_data == (chunk.walk.run > 0)
+        at += chunk.walk.run
+    assert at == (base + size) // 16
+    assert len(chunks) == max(1, -(-size // PARAMS.smem_bytes))  # a power of two
+
+
+@pytest.mark.parametrize("change", [{"size": 8}, {"global_address": 8}])
+def test_a_prefetch_that_is_refused(change):
+    prefetch = described(BulkLoad(0, 0, 1 << 20), 9) | {"operation": Operation.BULK_PREFETCH}
+    run = run_streams(BulkSetup(PARAMS), {"i": [prefetch | change] * 2}, ["job", "error"])
+    assert not run.payloads["job"]
+    assert [record.code.value for record in run.payloads["error"]] == [ErrorCode.BULK_ALIGN] * 2
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_jobs_and_refusals_are_the_golden_models(seed):
     rng = random.Random(seed)

@@ -147,6 +147,16 @@ PLAIN = Box(
     smem_address=1024,
 )
 W2 = PLAIN.words()[2]
+
+
+def test_a_prefetch_has_no_place_in_shared_memory():
+    changes = {"operation": Operation.TENSOR_PREFETCH, "smem_address": 5, "mbarrier": 5}
+    jobs, errors = set_up([described(PLAIN, **changes), described(PLAIN)], 0)
+    assert not errors
+    assert [job.walk.prefetch for job in jobs] == [1, 0]
+    assert (jobs[0].walk.start, jobs[0].walk.run) == (jobs[1].walk.start, jobs[1].walk.run)
+
+
 LAST_MBARRIER = PARAMS.smem_bytes - 8
 
 

@@ -355,7 +355,7 @@ def whole(address: int) -> NDArray[np.uint32]:
 
 async def start(dut: Any, background: str = "fault") -> Environment:
     models = Models(Memory.random(20, 200), Memory.fixed(120))
-    logs = [LogKind.LINE, LogKind.FETCH]
+    logs = [LogKind.LINE, LogKind.FETCH, LogKind.PREFETCH]
     env = await Environment.start(dut, models, background=background, logs=logs)
     env.smem[:] = 0xCD
     return env
@@ -453,6 +453,37 @@ async def unreadable_lines_are_an_error(dut: Any) -> None:
     assert env.word(BARRIER) == Word(phase=0, pending=0, expected=1, tx=ROWS * 128, lock=0)
     env.gmem.place(SOURCE, old)
     assert np.array_equal(await fill(env, tensor_map), old)
+
+
+@cocotb.test()
+async def prefetches_ask_for_lines_and_nothing_else(dut: Any) -> None:
+    """As many as the boxes touch, between loads that are not disturbed."""
+    env = await start(dut)
+    rng = env.rng("prefetch")
+    line_bytes = env.interface.parameters["line_bytes"]
+    old, _ = tensors(env)
+    tensor_map = env.descriptor(whole(SOURCE))
+    wanted, maps = [], []
+    for _ in range(30):
+        words = random_map(rng)
+        coords = random_coords(rng, words)
+        maps.append(env.descriptor(np.frombuffer(words.encode(), np.uint32).copy()))
+        env.submit_prefetch(maps[-1], coords)
+        wanted.append(Plan(words).touched(0, coords, line_bytes=line_bytes)[0])
+    base, size = 16 * int(rng.integers(1 << 40)), 200 * 1024 + 48
+    env.submit_bulk_prefetch(base, size)
+    wanted.append(np.unique(np.arange(base, base + size, 16, np.uint64) // np.uint64(line_bytes)))
+    env.submit_bulk_prefetch(base, 0)
+    env.submit_bulk_prefetch(base, 8)
+    before = env.smem.copy()
+    assert np.array_equal(await fill(env, tensor_map), old)
+    await env.idle()
+    (error,) = env.take_errors()
+    assert (error.code, error.value) == (ErrorCode.BULK_ALIGN, 8)
+    asked = env.log(LogKind.PREFETCH)["key"]
+    assert np.array_equal(np.unique(asked), np.unique(np.concatenate(wanted)))
+    changed = np.flatnonzero(env.smem != before)
+    assert not changed.size or changed.min() < TARGET + old.nbytes
 
 
 @cocotb.test()

@@ -13,6 +13,7 @@ RULES = [
     "a_prefetched_map_is_not_fetched_again",
     "unreadable_lines_are_an_error",
     "an_unreadable_map_is_an_error",
+    "prefetches_ask_for_lines_and_nothing_else",
     "memory_is_read_inside_the_tensor_only",
 ]
 SMALL = TmaParams(line_bytes=32, tags=4, requests_in_flight=2, descriptor_cache_entries=2,
