@@ -406,7 +406,7 @@ MODES: dict[str, Callable[[Rng], Case]] = {
 
 def random_case(rng: Rng, mode: str) -> Case:
     """A request of ``mode`` that is accepted, and touches only memory that there is."""
-    while True:
+    for _ in range(500):
         try:
             case = MODES[mode](rng)
             check(case.request, cta=case.cta, ctas=CTAS, smem_bytes=SMEM_BYTES, arch=case.arch)
@@ -414,6 +414,7 @@ def random_case(rng: Rng, mode: str) -> Case:
             continue
         if not isinstance(case.request, Store) or reach(case.request) <= GMEM_BYTES:
             return case
+    raise AssertionError(f"500 requests of {mode}, and none is legal")
 
 
 def reach(request: Store) -> int:
