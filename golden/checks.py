@@ -1,7 +1,7 @@
 """What the unit refuses of a request, rule by rule, in the order of ``ErrorCode``.
 
 The rules of tensor maps are in ``golden.map_rules``, those of a map with an instruction's mode in
-``golden.plan``.
+``golden.geometry``.
 """
 
 from golden.enums import PIECE, AccessMode, Arch, DataType, ReductionOp
@@ -60,7 +60,7 @@ def check_tensor(
             require(start >= 0, ErrorCode.COORD_NEG, f"coords[{i}]", start, limit, dim=i)
     if plan.mode is AccessMode.IM2COL:
         _check_im2col(plan, operands)
-    elif plan.mode in (AccessMode.IM2COL_W, AccessMode.IM2COL_W_128):
+    elif plan.is_wide:
         _check_wide(plan, operands)
 
 
@@ -116,7 +116,7 @@ def check_pair(data_type: DataType, op: ReductionOp, pairs: Pairs) -> None:
 
 def _check_im2col(plan: Geometry, operands: Operands) -> None:
     d = plan.descriptor
-    first = 0 if plan.interleaved else 1
+    first = plan.bounded.start
     corners = list(zip(d.lower_corner, d.upper_corner, strict=True))
     for j, (lower, upper) in enumerate(corners):
         i = first + j
@@ -194,8 +194,8 @@ def check_bulk(
     TmaError
         With the first code that applies.
     """
+    limit = f"must be a multiple of {PIECE}"
     for name, address in smem.items():
-        limit = f"must be a multiple of {PIECE}"
         require(address % PIECE == 0, ErrorCode.SMEM_ALIGN, name, address, limit)
     for name, address in smem.items():
         check_window(name, address, size, smem_bytes)
@@ -203,7 +203,6 @@ def check_bulk(
         check_window("mbarrier", mbarrier, BARRIER_BYTES, smem_bytes)
     if pair is not None:
         check_pair(*pair, pairs)
-    limit = f"must be a multiple of {PIECE}"
     require(size % PIECE == 0, ErrorCode.BULK_ALIGN, "size", size, limit)
     aligned = gmem_address % PIECE == 0
     shown = hex(gmem_address)

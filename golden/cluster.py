@@ -12,7 +12,7 @@ import numpy as np
 from golden import mbarrier
 from golden.advice import advice
 from golden.bulk_group import BulkGroups
-from golden.checks import check_cta, check_mbarrier, check_window
+from golden.checks import BARRIER_BYTES, check_cta, check_mbarrier, check_window
 from golden.enums import SMEM_BYTES, Arch
 from golden.errors import ErrorCode, ExpectTxWarning, TmaError
 from golden.memory import Bytes, Memory
@@ -25,8 +25,6 @@ from golden.request import (
     Request,
     Store,
 )
-
-BARRIER_BYTES = 8
 
 
 class Cluster:

@@ -2,10 +2,13 @@
 
 import struct
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from golden.enums import MAX_RANK, DataType, Interleave, L2Promotion, MapMode, OobFill, Swizzle
 from golden.errors import ErrorCode, TmaError
+
+if TYPE_CHECKING:
+    from golden.tensor_map import TensorMap
 
 MAP_BYTES = 128
 WORDS = MAP_BYTES // 4
@@ -14,14 +17,6 @@ CORNER_BITS = {3: 16, 4: 8, 5: 5}
 
 _TYPES = {(item.format, item.rounds): item for item in DataType}
 _SWIZZLES = {item.fields: item for item in Swizzle}
-
-
-class EncodesMap(Protocol):
-    """A tensor map that has bytes."""
-
-    def encode(self) -> bytes:
-        """The 128 bytes."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -149,7 +144,7 @@ class Descriptor:
         return self._corner(16)
 
 
-def as_descriptor(tensor_map: "EncodesMap | Descriptor | bytes") -> Descriptor:
+def as_descriptor(tensor_map: "TensorMap | Descriptor | bytes") -> Descriptor:
     """The words of a tensor map, whatever it comes as."""
     if isinstance(tensor_map, Descriptor):
         return tensor_map

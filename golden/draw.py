@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from golden.enums import LINE, PIECE, AccessMode, Arch, OobFill, Swizzle
 from golden.geometry import Operands
-from golden.model import check, plan_for
+from golden.model import check, operands_of, plan_for
 from golden.plan import Plan
 from golden.request import Load
 
@@ -91,9 +91,7 @@ def draw(request: Load, arch: Arch = Arch.SM_90A) -> Figure:
     """
     check(request, arch=arch)
     plan = plan_for(request.tensor_map, request.mode, arch=arch)
-    operands = Operands(
-        tuple(request.coords), tuple(request.im2col_offsets), request.w_halo, request.w_offset
-    )
+    operands = operands_of(request)
     rows = plan.rows(request.w_halo)
     colours = matplotlib.colormaps["viridis"](np.linspace(0.08, 0.95, rows))
     figure = Figure(SIZE, dpi=DPI)

@@ -85,7 +85,7 @@ class Geometry:
     piece_bytes : int
         Bytes of global memory for a piece of shared memory.
     steps : tuple of int
-        Bytes of global memory of a position in each dimension; entry 0 with interleave only.
+        Bytes of global memory of a position in each dimension; 0 if less than one.
     limits : tuple of int
         First positions outside; dimension 0 of a store counts whole pieces (silicon).
     bounded : range
@@ -127,7 +127,7 @@ class Geometry:
         self.pitch = (None if self.interleaved else d.swizzle.span) or self.row_bytes
         self._per_piece = PIECE * 8 // self.data_type.smem_bits
         self.piece_bytes = self._per_piece * self.data_type.bits // 8
-        self.steps = (unit, *d.global_strides[: rank - 1])
+        self.steps = (unit or self.data_type.bits // 8, *d.global_strides[: rank - 1])
         limits = [*d.global_dim[:rank]]
         if store and not self.interleaved:
             limits[0] = -(-limits[0] // self._per_piece) * self._per_piece

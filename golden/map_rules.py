@@ -3,8 +3,7 @@
 The encoder's own rules are in ``golden.tensor_map``.
 """
 
-from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 from golden.enums import (
     MAX_RANK,
@@ -12,79 +11,20 @@ from golden.enums import (
     DataType,
     Interleave,
     MapMode,
-    OobFill,
     Swizzle,
 )
 from golden.errors import ErrorCode, TmaError
+
+if TYPE_CHECKING:
+    from golden.descriptor import Descriptor
+    from golden.tensor_map import TensorMap
+
+    AnyFields: TypeAlias = TensorMap | Descriptor
 
 _WIDE_SWIZZLES = {
     *(Swizzle.NONE, Swizzle.SWIZZLE_128B, Swizzle.SWIZZLE_128B_ATOM_32B),
     Swizzle.SWIZZLE_128B_ATOM_64B,
 }
-
-
-class MapFields(Protocol):
-    """What ``TensorMap`` and ``Descriptor`` have in common."""
-
-    @property
-    def mode(self) -> MapMode:
-        """Tile or im2col."""
-        ...
-
-    @property
-    def rank(self) -> int:
-        """Number of dimensions."""
-        ...
-
-    @property
-    def data_type(self) -> DataType | None:
-        """None: no such type."""
-        ...
-
-    @property
-    def interleave(self) -> Interleave | None:
-        """None: no such layout."""
-        ...
-
-    @property
-    def swizzle(self) -> Swizzle | None:
-        """None: no such swizzle."""
-        ...
-
-    @property
-    def oob_fill(self) -> OobFill:
-        """What is outside reads as."""
-        ...
-
-    @property
-    def wide(self) -> bool:
-        """For ``im2col::w``."""
-        ...
-
-    @property
-    def global_address(self) -> int:
-        """In bytes."""
-        ...
-
-    @property
-    def global_dim(self) -> Sequence[int]:
-        """In elements."""
-        ...
-
-    @property
-    def global_strides(self) -> Sequence[int]:
-        """In bytes."""
-        ...
-
-    @property
-    def box_dim(self) -> Sequence[int]:
-        """Of a tiled map."""
-        ...
-
-    @property
-    def channels_per_pixel(self) -> int:
-        """Of an im2col map."""
-        ...
 
 
 def require(
@@ -107,7 +47,7 @@ def row_bytes(data_type: DataType, elements: int) -> int:
     return elements * data_type.smem_bits // 8
 
 
-def check_map(m: MapFields, arch: Arch) -> None:
+def check_map(m: "AnyFields", arch: Arch) -> None:
     """Refuse fields that the unit cannot work with.
 
     Raises
@@ -163,11 +103,15 @@ def check_map(m: MapFields, arch: Arch) -> None:
         _check_sub_byte(m, kind, swizzle, interleave)
 
 
-def _check_inner(m: MapFields, kind: DataType, swizzle: Swizzle, interleave: Interleave) -> None:
-    im2col = m.mode is MapMode.IM2COL
-    name, extent = (
-        ("channels_per_pixel", m.channels_per_pixel) if im2col else ("box_dim[0]", m.box_dim[0])
-    )
+def _inner(m: "AnyFields") -> tuple[str, int]:
+    """The parameter that sets the elements of a row, and how many."""
+    if m.mode is MapMode.IM2COL:
+        return "channels_per_pixel", m.channels_per_pixel
+    return "box_dim[0]", m.box_dim[0]
+
+
+def _check_inner(m: "AnyFields", kind: DataType, swizzle: Swizzle, interleave: Interleave) -> None:
+    name, extent = _inner(m)
     inner = row_bytes(kind, extent)
     factor = "/2" if kind.smem_bits == 4 else f"*{kind.smem_bits // 8}"
     shown = f"{inner} bytes"
@@ -185,7 +129,9 @@ def _check_inner(m: MapFields, kind: DataType, swizzle: Swizzle, interleave: Int
         require(inner <= span, ErrorCode.INNER_SPAN, name + factor, inner, limit, shown=shown)
 
 
-def _check_sub_byte(m: MapFields, kind: DataType, swizzle: Swizzle, interleave: Interleave) -> None:
+def _check_sub_byte(
+    m: "AnyFields", kind: DataType, swizzle: Swizzle, interleave: Interleave
+) -> None:
     """Limits of the packed types (PTX ISA, cuda.h); interleave: choice for 4-bit types."""
 
     def must(holds: bool, parameter: str, value: int, limit: str, dim: int = 0) -> None:
@@ -197,10 +143,7 @@ def _check_sub_byte(m: MapFields, kind: DataType, swizzle: Swizzle, interleave: 
     if kind is DataType.PACKED_16U4_ALIGN8B:
         must(extent % 2 == 0, "global_dim[0]", extent, "a multiple of 2")
         return
-    im2col = m.mode is MapMode.IM2COL
-    name, inner = (
-        ("channels_per_pixel", m.channels_per_pixel) if im2col else ("box_dim[0]", m.box_dim[0])
-    )
+    name, inner = _inner(m)
     must(inner == 128, name, inner, "128")
     must(extent % 128 == 0, "global_dim[0]", extent, "a multiple of 128")
     must(m.global_address % 32 == 0, "global_address", m.global_address, "a multiple of 32")

@@ -118,6 +118,14 @@ def _update(word: int, *, arrivals: int = 0, tx: int = 0, drops: int = 0) -> int
     return after._checked().encode()
 
 
+def _incomplete(word: int, after: int, count: int) -> int:
+    """``after``, unless the phase of ``word`` is complete in it."""
+    before = Barrier.decode(word)
+    if Barrier.decode(after).phase != before.phase:
+        raise _fault(before, "arrivals", count, "must leave the phase incomplete")
+    return after
+
+
 def arrive(word: int, count: int = 1) -> int:
     """``count`` arrivals, then the check (PTX ISA).
 
@@ -151,11 +159,7 @@ def arrive_no_complete(word: int, count: int = 1) -> int:
     TmaError
         MBAR_FAULT if they would, which the PTX ISA leaves undefined (choice), or as `arrive`.
     """
-    after = arrive(word, count)
-    if Barrier.decode(after).phase != Barrier.decode(word).phase:
-        limit = "must leave the phase incomplete"
-        raise _fault(Barrier.decode(word), "arrivals", count, limit)
-    return after
+    return _incomplete(word, arrive(word, count), count)
 
 
 def arrive_expect_tx(word: int, tx_bytes: int) -> int:
@@ -181,11 +185,7 @@ def arrive_drop_no_complete(word: int, count: int = 1) -> int:
     TmaError
         MBAR_FAULT, as `arrive_no_complete`.
     """
-    after = arrive_drop(word, count)
-    if Barrier.decode(after).phase != Barrier.decode(word).phase:
-        limit = "must leave the phase incomplete"
-        raise _fault(Barrier.decode(word), "arrivals", count, limit)
-    return after
+    return _incomplete(word, arrive_drop(word, count), count)
 
 
 def expect_tx(word: int, tx_bytes: int) -> int:

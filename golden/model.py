@@ -61,7 +61,8 @@ def plan_for(
     return plan_of(as_descriptor(tensor_map), mode, store, arch)
 
 
-def _operands(request: TensorRequest) -> Operands:
+def operands_of(request: TensorRequest) -> Operands:
+    """Where a request starts."""
     coords = tuple(request.coords)
     if isinstance(request, TensorWalk):
         return Operands(coords, tuple(request.im2col_offsets), request.w_halo, request.w_offset)
@@ -136,7 +137,7 @@ def _check_tensor(request: TensorRequest, smem_bytes: int, arch: Arch) -> Plan:
         check_arch(holds, arch, "cta_group", request.cta_group, "1")
     smem_address = request.smem_address if isinstance(request, Load | Store) else None
     mbarrier = request.mbarrier if isinstance(request, Load) else None
-    check_tensor(plan, _operands(request), smem_address, smem_bytes, mbarrier)
+    check_tensor(plan, operands_of(request), smem_address, smem_bytes, mbarrier)
     if isinstance(request, Reduce):
         check_pair(plan.data_type, request.op, TENSOR_PAIRS)
     return plan

@@ -4,6 +4,7 @@ A plan keeps the places of all pieces relative to where the box starts, one set 
 which it meets the tensor's edges and the swizzle's pattern.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -186,7 +187,9 @@ class Plan(Geometry):
         self._base = d.global_address
         self._counts, self._strides = walk.steps_of(d), walk.strides_of(d)
         self._moves = self._translations()
-        self._tops = self._interior()
+        self._tops = self._last_starts()
+        # Starts of less than a byte need a closer look.
+        self._quick = 0 if self.data_type.is_sub_byte else len(self._tops)
         self._rounds = self.data_type.rounds and not store
         self._plain = self.piece_bytes == PIECE and not self.swizzle.flips
         self._operations = [
@@ -205,26 +208,33 @@ class Plan(Geometry):
     def _translations(self) -> tuple[int, ...]:
         """Bytes of global memory by which a start coordinate moves the whole box.
 
-        0 where it makes another placement instead. Entry 0 is of a piece, if of less than a byte.
+        0 where it makes another placement instead.
         """
-        steps = [self.data_type.bits // 8, *self.steps[1:]]
-        if self.interleaved:
-            steps[0] = self.steps[0]
         if self.mode is AccessMode.TILE:
-            return tuple(steps)
+            return self.steps
         if self.is_gather:
-            return (steps[0], 0, 0, 0, 0)
-        first = 0 if self.interleaved else 1
-        for i in range(first, first + self.descriptor.rank - 2):
-            steps[i] = 0
-        return tuple(steps)
+            return (self.steps[0], 0, 0, 0, 0)
+        first = self.bounded.start
+        spatial = range(first, first + self.descriptor.rank - 2)
+        return tuple(0 if i in spatial else step for i, step in enumerate(self.steps))
 
-    def _interior(self) -> tuple[int, ...]:
-        """The greatest start coordinates of a tiled box that is inside; empty: look closer."""
-        if self.mode is not AccessMode.TILE or self.data_type.is_sub_byte:
+    def _last_starts(self) -> tuple[int, ...]:
+        """The greatest start coordinates of a tiled box that is inside; empty for other modes."""
+        if self.mode is not AccessMode.TILE:
             return ()
         edges = zip(self.limits, self._counts, self._strides, strict=True)
         return tuple(limit - 1 - (count - 1) * by for limit, count, by in edges)
+
+    @cached_property
+    def _period(self) -> int:
+        """Positions that a walk of im2col has in an image."""
+        d, first = self.descriptor, self.bounded.start
+        walked = zip(
+            *(d.global_dim[first:], d.element_strides[first:], d.lower_corner, d.upper_corner),
+            strict=False,  # there are no more corners than dimensions that are walked
+        )
+        counts = ((extent - 1 + upper - lower) // by + 1 for extent, by, lower, upper in walked)
+        return math.prod(max(count, 1) for count in counts)
 
     def _start(self, coords: Sequence[int]) -> int:
         """Address of the start of the box, as far as placements are relative to it."""
@@ -235,42 +245,26 @@ class Plan(Geometry):
         start += sum(c * step for c, step in zip(coords, self._moves, strict=True))
         return start % ADDRESSES
 
-    def _images(self, rows: int) -> int:
-        """Most images that a walk of im2col goes on by."""
-        d = self.descriptor
-        if self.is_wide:
-            extents = [d.global_dim[1]]
-            strides = [d.element_strides[1]]
-        else:
-            first = 0 if self.interleaved else 1
-            extents = list(d.global_dim[first : d.rank - 1])
-            strides = list(d.element_strides[first : d.rank - 1])
-        period = 1
-        for extent, by, lower, upper in zip(
-            extents, strides, d.lower_corner, d.upper_corner, strict=False
-        ):
-            period *= max((extent - 1 + upper - lower) // by + 1, 1)
-        return rows // period + 1
-
     def _key(self, operands: Operands, phase: int) -> tuple[object, ...]:
         """What of the operands a placement depends on: how the box meets the tensor's edges."""
-        coords, d = operands.coords, self.descriptor
+        coords = operands.coords
         columns = self.columns(coords[0])
         if self.mode is AccessMode.TILE:
             key: list[object] = [phase, columns]
             for i in self.bounded:
                 start, by, count = coords[i], self._strides[i], self._counts[i]
-                if start < 0 or start > self.limits[i] - 1 - (count - 1) * by:
+                if not 0 <= start <= self._tops[i]:
                     low = min(max(0, -(start // by)), count)
                     high = min(max(low, -((start - self.limits[i]) // by)), count)
                     key.append((i, low, high))
             return tuple(key)
         if self.is_gather:
             return (phase, columns, coords[1:])
-        image, by = coords[-1], d.element_strides[d.rank - 1]
-        last = image + by * self._images(self.rows(operands.w_halo))
-        at: object = image if image < 0 or last >= d.global_dim[d.rank - 1] else None
-        fixed = coords[: d.rank - 1] if self.interleaved else coords[1 : d.rank - 1]
+        image = coords[-1]
+        # At most so many images follow the first.
+        last = image + self._strides[-1] * (self.rows(operands.w_halo) // self._period + 1)
+        at: object = image if image < 0 or last >= self.limits[-1] else None
+        fixed = coords[self.bounded.start : -1]
         more = (operands.offsets, operands.w_halo, operands.w_offset)
         return (phase, columns, at, fixed, *more)
 
@@ -302,16 +296,15 @@ class Plan(Geometry):
         w_offset: int,
     ) -> tuple[Placement, int]:
         """Check a request and find its placement; at once for a tiled box that is all inside."""
-        tops = self._tops
         if (
-            len(coords) == len(tops)
+            len(coords) == self._quick
             and not smem_address % SMEM_ALIGN
             and 0 <= smem_address <= smem.size - self.footprint
             and not coords[0] % self.coord_align
             and not offsets
         ):
             start = self._base
-            for coord, top, step in zip(coords, tops, self._moves):  # noqa: B905 - is slow
+            for coord, top, step in zip(coords, self._tops, self._moves):  # noqa: B905 - is slow
                 if not 0 <= coord <= top:
                     break
                 start += coord * step

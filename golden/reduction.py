@@ -22,9 +22,13 @@ _BITWISE = (ReductionOp.AND, ReductionOp.OR, ReductionOp.XOR)
 _ADD = (ReductionOp.ADD,)
 _ORDER = (ReductionOp.MIN, ReductionOp.MAX)
 
-TENSOR_PAIRS: Pairs = frozenset(
-    (kind, op)
-    for kind, ops in {
+
+def _pairs(ops: dict[DataType, tuple[ReductionOp, ...]]) -> Pairs:
+    return frozenset((kind, op) for kind in ops for op in ops[kind])
+
+
+TENSOR_PAIRS = _pairs(
+    {
         DataType.UINT32: _ARITHMETIC + _COUNTING + _BITWISE,
         DataType.INT32: _ARITHMETIC + _BITWISE,
         DataType.UINT64: _ARITHMETIC + _BITWISE,
@@ -36,14 +40,12 @@ TENSOR_PAIRS: Pairs = frozenset(
         DataType.FLOAT32_FTZ: _ADD,
         DataType.TFLOAT32: _ADD,
         DataType.TFLOAT32_FTZ: _ADD,
-    }.items()
-    for op in ops
+    }
 )
 """Of tensor reductions (silicon; documents omit f64 and promise more bitwise ones)."""
 
-BULK_PAIRS: Pairs = frozenset(
-    (kind, op)
-    for kind, ops in {
+BULK_PAIRS = _pairs(
+    {
         DataType.UINT32: _ARITHMETIC + _COUNTING + _BITWISE,
         DataType.INT32: _ARITHMETIC + _BITWISE,
         DataType.UINT64: _ARITHMETIC + _BITWISE,
@@ -52,19 +54,16 @@ BULK_PAIRS: Pairs = frozenset(
         DataType.BFLOAT16: _ARITHMETIC,
         DataType.FLOAT32: _ADD,
         DataType.FLOAT64: _ADD,
-    }.items()
-    for op in ops
+    }
 )
 """Of bulk reductions to global memory (silicon); bitwise ones are of b32 and b64."""
 
-DSMEM_PAIRS: Pairs = frozenset(
-    (kind, op)
-    for kind, ops in {
+DSMEM_PAIRS = _pairs(
+    {
         DataType.UINT32: _ARITHMETIC + _COUNTING + _BITWISE,
         DataType.INT32: _ARITHMETIC + _BITWISE,
         DataType.UINT64: _ADD,
-    }.items()
-    for op in ops
+    }
 )
 """Of bulk reductions to another CTA's shared memory (PTX ISA)."""
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from golden.arrays import described
 from golden.descriptor import CORNER_BITS, WORDS, Descriptor
 from golden.enums import (
     MAX_RANK,
@@ -24,7 +25,7 @@ from golden.enums import (
     Swizzle,
 )
 from golden.errors import ErrorCode, TmaError
-from golden.map_rules import check_map, require
+from golden.map_rules import check_map, require, row_bytes
 
 EnumT = TypeVar("EnumT", bound=Named)
 
@@ -46,6 +47,11 @@ def _integers(name: str, values: Sequence[int], length: int) -> tuple[int, ...]:
     limit = f"must be {length}"
     require(len(values) == length, ErrorCode.LENGTH, f"len({name})", len(values), limit)
     return tuple(int(value) for value in values)
+
+
+def entries(values: Sequence[int]) -> str:
+    """A tuple as people write it, also of one entry."""
+    return f"({', '.join(map(str, values))})"
 
 
 def _rank(global_dim: Sequence[int]) -> int:
@@ -161,7 +167,7 @@ class TensorMap:
             name = f"box_dim[{i}]"
             require(1 <= extent <= 256, ErrorCode.BOX_DIM, name, extent, limit, dim=i)
         check_map(tensor_map, arch)
-        size = tensor_map._elements() * tensor_map.data_type.smem_bits // 8
+        size = tensor_map._smem_bytes()
         require(
             size <= SMEM_BYTES,
             ErrorCode.BOX_BYTES,
@@ -311,6 +317,10 @@ class TensorMap:
         steps = zip(self.box_dim, self.element_strides, strict=True)
         return math.prod(extent // stride for extent, stride in steps)
 
+    def _smem_bytes(self) -> int:
+        """What ``_elements`` take up in shared memory."""
+        return row_bytes(self.data_type, self._elements())
+
     def encode(self) -> bytes:
         """The 128 bytes that the driver writes (silicon)."""
         words = [0] * WORDS
@@ -443,8 +453,6 @@ class TensorMap:
         >>> TensorMap.from_array(array[::2, 64:192], box=(64, 128)).global_strides
         (4096,)
         """
-        from golden.arrays import described
-
         kind, address, dim, strides = described(array, data_type)
         if global_address is not None:
             address = global_address
@@ -477,19 +485,15 @@ class TensorMap:
     def __str__(self) -> str:
         tile = self.mode is MapMode.TILE
 
-        def entries(values: Sequence[int]) -> str:
-            return f"({', '.join(map(str, values))})"
-
         rows = {
             "global_address": hex(self.global_address),
             "global_dim": f"{entries(self.global_dim)}  elements, innermost first",
             "global_strides": f"{entries(self.global_strides)}  bytes",
         }
+        size = self._smem_bytes()
         if tile:
-            size = self._elements() * self.data_type.smem_bits // 8
             rows["box_dim"] = f"{entries(self.box_dim)}  = {size} bytes of shared memory"
         else:
-            size = self._elements() * self.data_type.smem_bits // 8
             rows["channels_per_pixel"] = str(self.channels_per_pixel)
             rows["pixels_per_column"] = f"{self.pixels_per_column}  = {size} bytes of shared memory"
             rows["lower_corner"] = f"{entries(self.lower_corner)}  W first"

@@ -247,7 +247,7 @@ class Case:
         rank = self.rank if 1 <= self.rank <= 5 else 0
         shared: dict[str, Any] = {
             "data_type": int(f["dtype"]),
-            "global_address": int(f["global_address"]),
+            "global_address": self.global_address,
             "global_dim": [int(n) for n in f["global_dim"][:rank]],
             "global_strides": [int(n) for n in f["global_strides"][: rank - 1]],
             "element_strides": [int(n) for n in f["element_strides"][:rank]],

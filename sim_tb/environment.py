@@ -276,8 +276,8 @@ class Environment:
         return self._submit(
             "TENSOR_LOAD",
             request_id,
+            coords,
             global_address=tensor_map,
-            coords=(ctypes.c_int32 * 5)(*(int(coord) for coord in coords)),
             rank=len(coords) if rank is None else rank,
             smem_address=smem_address,
             mbarrier=mbarrier,
@@ -307,8 +307,8 @@ class Environment:
         return self._submit(
             "TENSOR_PREFETCH",
             None,
+            coords,
             global_address=tensor_map,
-            coords=(ctypes.c_int32 * 5)(*(int(coord) for coord in coords)),
             rank=len(coords),
         )
 
@@ -316,12 +316,19 @@ class Environment:
         """Queue a prefetch of bytes; return its request id."""
         return self._submit("BULK_PREFETCH", None, global_address=global_address, size=size)
 
-    def _submit(self, operation: str, request_id: int | None, **operands: Any) -> int:
+    def _submit(
+        self,
+        operation: str,
+        request_id: int | None,
+        coords: Sequence[int] = (),
+        **operands: int,
+    ) -> int:
         if request_id is None:
             request_id = self._next_request & self._id_mask
             self._next_request += 1
         code = self.interface.enums["Operation"][operation]
-        request = Request(operation=code, request_id=request_id, **operands)
+        start = (ctypes.c_int32 * 5)(*(int(coord) for coord in coords))
+        request = Request(operation=code, request_id=request_id, coords=start, **operands)
         self.bridge.request(ctypes.byref(request))
         return request_id
 
