@@ -188,8 +188,9 @@ class Plan(Geometry):
         self._counts, self._strides = walk.steps_of(d), walk.strides_of(d)
         self._moves = self._translations()
         self._tops = self._last_starts()
-        # Starts of less than a byte need a closer look.
-        self._quick = 0 if self.data_type.is_sub_byte else len(self._tops)
+        # Coordinates of a request that may go the fast way; starts of less than a byte may not.
+        quick = self.mode is AccessMode.TILE and not self.data_type.is_sub_byte
+        self._quick = self.coords if quick else -1
         self._rounds = self.data_type.rounds and not store
         self._plain = self.piece_bytes == PIECE and not self.swizzle.flips
         self._operations = [

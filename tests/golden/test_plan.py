@@ -279,3 +279,12 @@ def test_a_plan_goes_one_way():
         Plan(tensor_map).store(HashedMemory(), smem, 0, (0,))
     with pytest.raises(ValueError, match="made for loads"):
         Plan(tensor_map).reduce(ReductionOp.ADD, HashedMemory(), smem, 0, (0,))
+
+
+@pytest.mark.parametrize("coords", [(), (0,), (0,) * 6])
+def test_the_number_of_coordinates_is_checked(coords):
+    im2col = TensorMap.im2col("u8", 0, (64, 8, 2), (64, 512), (0,), (0,), 64, 8)
+    for tensor_map in TensorMap.tiled("u8", 0, (64, 8), (64,), (64, 8)), im2col:
+        with pytest.raises(TmaError, match=rf"len\(coords\) = {len(coords)}: must be") as caught:
+            Plan(tensor_map).load(HashedMemory(), np.zeros(1024, np.uint8), 0, coords)
+        assert caught.value.code is ErrorCode.MAP_MODE
