@@ -112,7 +112,6 @@ class Geometry:
         except TmaError as error:
             raise error.as_map_field(d.words[2]) from None
         self.mode = AccessMode(int(d.mode) if mode is None else mode)
-        self._check_mode(arch)
         assert d.data_type is not None
         assert d.interleave is not None
         assert d.swizzle is not None
@@ -120,6 +119,7 @@ class Geometry:
         self.swizzle: Swizzle = d.swizzle
         self.interleaved = bool(d.interleave)
         self._check_direction()
+        self._check_mode(arch)
         rank, unit = d.rank, PIECE * d.interleave
         extent = d.channels_per_pixel if d.mode is MapMode.IM2COL else d.box_dim[0]
         self.row_bytes = unit or row_bytes(self.data_type, extent)
@@ -152,7 +152,7 @@ class Geometry:
 
         def must(holds: bool, limit: str) -> None:
             shown = f"{mode.name} with a rank-{d.rank} {d.mode.name} map"
-            require(holds, ErrorCode.MAP_MODE, "mode", d.rank, limit, shown=shown)
+            require(holds, ErrorCode.MAP_MODE, "mode", mode, limit, shown=shown)
 
         must(mode.map_mode is d.mode, "must be the mode of the map")
         must(d.wide == self.is_wide, "must be im2col::w with a map for it, and with no other")

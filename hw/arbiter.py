@@ -9,12 +9,15 @@ class Arbiter(wiring.Component):
     """Merges streams in turn: of those that wait, the next one after the last that was taken.
 
     No latency. A stream that was offered at ``o`` stays there until it is taken. None waits for
-    more than one payload of each of the others.
+    more than one payload of each of the others; of packets, one packet.
 
     Parameters
     ----------
     shape : ShapeLike
     ways : int
+    packets : bool
+        A payload has a field ``last``; what comes before it in a stream is not to be parted from
+        it.
 
     Members
     -------
@@ -22,8 +25,9 @@ class Arbiter(wiring.Component):
     o : Out(stream)
     """
 
-    def __init__(self, shape, ways: int):
+    def __init__(self, shape, ways: int, *, packets: bool = False):
         self.ways = ways
+        self.packets = packets
         super().__init__(
             {
                 "i": In(stream.Signature(shape)).array(ways),
@@ -54,7 +58,9 @@ class Arbiter(wiring.Component):
                     self.o.payload.eq(self.i[way].payload),
                     self.i[way].ready.eq(self.o.ready),
                 ]
-        m.d.sync += locked.eq(self.o.valid & ~self.o.ready)
+        with m.If(self.o.valid):
+            parted = ~self.o.p.last if self.packets else 0
+            m.d.sync += locked.eq(~self.o.ready | parted)
         with m.If(self.o.valid):
             m.d.sync += held.eq(chosen)
         return m

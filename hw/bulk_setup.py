@@ -6,12 +6,10 @@ from amaranth.lib.wiring import In, Out
 
 from hw.layouts import (
     ErrorCode,
-    Fill,
     Operation,
-    Swizzle,
     error_layout,
     request_layout,
-    setup_job_layout,
+    walk_job_layout,
 )
 from hw.params import PIECE_BYTES, TmaParams
 
@@ -33,7 +31,7 @@ class BulkSetup(wiring.Component):
     Members
     -------
     i : In(stream) of ``request_layout``
-    job : Out(stream) of ``setup_job_layout``
+    job : Out(stream) of ``walk_job_layout``
     error : Out(stream) of ``error_layout``
     """
 
@@ -42,7 +40,7 @@ class BulkSetup(wiring.Component):
         super().__init__(
             {
                 "i": In(stream.Signature(request_layout(params))),
-                "job": Out(stream.Signature(setup_job_layout(params))),
+                "job": Out(stream.Signature(walk_job_layout(params))),
                 "error": Out(stream.Signature(error_layout(params))),
             }
         )
@@ -51,7 +49,7 @@ class BulkSetup(wiring.Component):
         m = Module()
         p = self.params
         request = self.i.p
-        job = Signal(setup_job_layout(p), reset_less=True)
+        job = Signal(walk_job_layout(p), reset_less=True)
         error = Signal(error_layout(p), reset_less=True)
         busy = Signal()
         refused = Signal(reset_less=True)
@@ -93,8 +91,7 @@ class BulkSetup(wiring.Component):
                 transfer.mbarrier.eq(mbarrier),
                 transfer.pieces.eq(pieces),
                 walk.prefetch.eq(prefetch),
-                walk.style.swizzle.eq(Swizzle.NONE),
-                walk.style.fill.eq(Fill.ZERO),
+                walk.attributes.cache_policy.eq(request.cache_policy),
                 walk.has_data.eq(pieces != 0),
                 walk.start.eq(request.global_address[4:] + (done << chunk_log2)),
                 walk.run.eq(pieces),
@@ -102,7 +99,8 @@ class BulkSetup(wiring.Component):
                 walk.smem_end.eq(begin + pieces),
                 walk.smem_start.eq(begin),
                 walk.smem_extent.eq(pieces),
-                walk.row_mask.eq(0xFF),
+                walk.row_mask.eq(~0),
+                *(flag.eq(1) for flag in (job.first, job.last, walk.first, walk.last)),
                 error.request_id.eq(request.request_id),
             ]
             for broken, code, value in reversed(rules):

@@ -12,8 +12,8 @@ from hw.layouts import (
     error_layout,
     generator_job_layout,
     read_fault_layout,
-    setup_job_layout,
     transfer_layout,
+    walk_job_layout,
     written_layout,
 )
 from hw.params import TmaParams
@@ -21,13 +21,13 @@ from hw.queue import Queue
 
 
 class CompletionTracker(wiring.Component):
-    """Gives each job a slot, and ends its request when all of its pieces are written.
+    """Gives each request a slot, and ends it when all of its pieces are written.
 
-    Jobs pass through in the same clock; they wait while all slots are taken. A prefetch takes none:
-    nobody is told of its end. One ``written`` a
-    clock; a request's ``completion`` is offered the clock after its last one, once, with the byte
-    count of the whole request. A request with a read fault gives an error record instead and its
-    barrier is not signalled. ``written`` waits only for ``completion`` or ``error``.
+    Jobs pass through in the same clock; the first of a request waits while all slots are taken. A
+    prefetch takes none: nobody is told of its end. One ``written`` a clock; a request's
+    ``completion`` is offered the clock after its last one, once, with the byte count of the whole
+    request. A request with a read fault gives an error record instead and its barrier is not
+    signalled. ``written`` waits only for ``completion`` or ``error``.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ class CompletionTracker(wiring.Component):
 
     Members
     -------
-    i : In(stream) of ``setup_job_layout``
+    i : In(stream) of ``walk_job_layout``; all jobs of a request, then those of the next
     o : Out(stream) of ``generator_job_layout``
     written : In(stream) of ``written_layout``
     fault : In(stream) of ``read_fault_layout``; always ready; before its line's ``written``
@@ -47,7 +47,7 @@ class CompletionTracker(wiring.Component):
         self.params = params
         super().__init__(
             {
-                "i": In(stream.Signature(setup_job_layout(params))),
+                "i": In(stream.Signature(walk_job_layout(params))),
                 "o": Out(stream.Signature(generator_job_layout(params))),
                 "written": In(stream.Signature(written_layout(params))),
                 "fault": In(stream.Signature(read_fault_layout(params))),
@@ -70,20 +70,24 @@ class CompletionTracker(wiring.Component):
 
         # Open: a slot, and what is to happen when it ends.
         opened = transfers.write_port()
-        tracked = Signal()
+        opens = Signal()
         may_pass = Signal()
+        slot = Signal(p.slot_bits, reset_less=True)
         m.d.comb += [
-            tracked.eq(~self.i.p.walk.prefetch),
-            may_pass.eq(slots.taken.valid | ~tracked),
+            opens.eq(self.i.p.first & ~self.i.p.walk.prefetch),
+            may_pass.eq(slots.taken.valid | ~opens),
             self.o.valid.eq(self.i.valid & may_pass),
-            self.o.p.slot.eq(slots.taken.payload),
+            self.o.p.slot.eq(Mux(opens, slots.taken.payload, slot)),
+            self.o.p.last.eq(self.i.p.last),
             self.o.p.walk.eq(self.i.p.walk),
             self.i.ready.eq(self.o.ready & may_pass),
-            slots.taken.ready.eq(self.o.ready & self.i.valid & tracked),
-            opened.en.eq(self.i.valid & self.i.ready & tracked),
+            slots.taken.ready.eq(self.o.ready & self.i.valid & opens),
+            opened.en.eq(self.i.valid & self.i.ready & opens),
             opened.addr.eq(slots.taken.payload),
             opened.data.eq(self.i.p.transfer),
         ]
+        with m.If(opened.en):
+            m.d.sync += slot.eq(slots.taken.payload)
 
         # Count: look the slot up, then add. Reads see the count written in the same clock.
         counted = progress.write_port()

@@ -1,7 +1,7 @@
 """GNIC port: line reads with tags, answered in any order."""
 
 from amaranth.hdl import Assert, Module, Signal
-from amaranth.lib import stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -11,6 +11,7 @@ from hw.layouts import (
     gnic_response_layout,
     line_arrival_layout,
     line_request_layout,
+    line_use_layout,
     read_fault_layout,
 )
 from hw.params import TmaParams
@@ -19,6 +20,8 @@ from hw.queue import Queue
 
 class Gnic(wiring.Component):
     """Gives each line request a tag, and each response the use that its tag stands for.
+
+    Attributes of a line go out with its request; nothing here depends on them.
 
     One request and one response a clock. A request waits while all tags are in flight; a tag is
     free again when its response is taken. A prefetch takes no tag and has no response. Two clocks
@@ -57,7 +60,8 @@ class Gnic(wiring.Component):
         p = self.params
         m.submodules.tags = tags = FreeList(p.tags)
         m.submodules.requests = requests = Queue(gnic_request_layout(p), 2)
-        m.submodules.table = table = Memory(shape=line_request_layout(p), depth=p.tags, init=[])
+        entry = data.StructLayout({"line": p.line_address_bits, "use": line_use_layout(p)})
+        m.submodules.table = table = Memory(shape=entry, depth=p.tags, init=[])
         connect(m, requests.o, flipped(self.request))
 
         write = table.write_port()
@@ -70,11 +74,13 @@ class Gnic(wiring.Component):
             tags.taken.ready.eq(tagged),
             requests.i.valid.eq(issue),
             requests.i.p.prefetch.eq(self.i.p.prefetch),
+            requests.i.p.attributes.eq(self.i.p.attributes),
             requests.i.p.tag.eq(tags.taken.payload),
             requests.i.p.line.eq(self.i.p.line),
             write.en.eq(tagged),
             write.addr.eq(tags.taken.payload),
-            write.data.eq(self.i.p),
+            write.data.line.eq(self.i.p.line),
+            write.data.use.eq(self.i.p.use),
         ]
 
         read = table.read_port()

@@ -7,14 +7,16 @@ of each lane; over a few lines every lane gets its equal share. Fill, which has 
 third.
 """
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.layouts import (
     Fill,
+    Packing,
     Swizzle,
+    SwizzleAtom,
     fill_beat_layout,
     rotated_line_layout,
     smem_write_layout,
@@ -26,18 +28,59 @@ from hw.queue import Queue
 from hw.response_path import fill_piece
 
 
-def swizzle_bits(m: Module, swizzle, beat, lane_bits: int, name: str) -> Signal:
+def line_number(beat, lane_bits: int):
+    """Return the number of the 128-byte line that ``beat`` is in, modulo 8."""
+    return beat[3 - lane_bits :][:3]
+
+
+def swizzle_bits(m: Module, params: TmaParams, style, beat, name: str) -> Signal:
     """Return what is XORed to the three piece bits of a shared-memory address in ``beat``."""
-    line = beat[3 - lane_bits :][:3]  # number of the 128-byte line, modulo 8
+    line = line_number(beat, params.lane_bits)
     bits = Signal(3, name=name)
-    with m.Switch(swizzle):
+    with m.Switch(style.swizzle):
         with m.Case(Swizzle.SPAN_32B):
             m.d.comb += bits.eq(line & 1)
         with m.Case(Swizzle.SPAN_64B):
             m.d.comb += bits.eq(line & 3)
         with m.Case(Swizzle.SPAN_128B):
             m.d.comb += bits.eq(line)
+            if params.swizzle_atoms:
+                with m.Switch(style.atom):
+                    with m.Case(SwizzleAtom.ATOM_32B, SwizzleAtom.ATOM_32B_FLIP_8B):
+                        m.d.comb += bits.eq((line & 3) << 1)
+                    with m.Case(SwizzleAtom.ATOM_64B):
+                        m.d.comb += bits.eq((line & 1) << 2)
     return bits
+
+
+def flipped_halves(params: TmaParams, style, beat, piece):
+    """Return ``piece`` with its halves exchanged, where ``ATOM_32B_FLIP_8B`` does that."""
+    if not params.swizzle_atoms:
+        return piece
+    flips = (style.atom == SwizzleAtom.ATOM_32B_FLIP_8B) & line_number(beat, params.lane_bits)[0]
+    half = len(piece) // 2
+    return Mux(flips, Cat(piece[half:], piece[:half]), piece)
+
+
+def packed_words(params: TmaParams, style) -> Value:
+    """Return the 4-byte words of a piece that hold elements."""
+    if not params.sub_byte:
+        return Const(0xF, 4)
+    return Mux(
+        style.packing == Packing.BYTES_8, 0x3, Mux(style.packing == Packing.BYTES_12, 0x7, 0xF)
+    )
+
+
+def packed_pieces(params: TmaParams, style, pieces) -> Value:
+    """Return how many pieces of global memory ``pieces`` of shared memory stand for.
+
+    Packed rows, eight pieces each, are outside of a tensor as a whole.
+    """
+    if not params.sub_byte:
+        return pieces
+    return Mux(
+        style.packing == Packing.BYTES_8, 4, Mux(style.packing == Packing.BYTES_12, 6, pieces)
+    )
 
 
 class TicketList(wiring.Component):
@@ -121,6 +164,8 @@ class LaneNetwork(wiring.Component):
         self._lines = TicketList(written_layout(params), depth)
         self._fills = TicketList(self._fill_count, depth)
         position = {"ticket": range(depth), "beat": params.smem_beat_bits}
+        if params.sub_byte:
+            position["words"] = 4
         self._line_piece = data.StructLayout({**position, "data": PIECE_BYTES * 8})
         self._fill_piece = data.StructLayout({**position, "fill": Fill})
 
@@ -145,9 +190,13 @@ class LaneNetwork(wiring.Component):
         for part in range(2):
             beat = Signal(p.smem_beat_bits, name=f"beat_{part}")
             m.d.comb += beat.eq(line.beat + part)
-            bits = swizzle_bits(m, line.swizzle, beat, p.lane_bits, f"swizzle_{part}")
+            bits = swizzle_bits(m, p, line.style, beat, f"swizzle_{part}")
             wanted = [
-                Cat(line.data[lane], line.valid[lane] & ((lane < line.boundary) == part))
+                Cat(
+                    flipped_halves(p, line.style, beat, line.data[lane]),
+                    line.words[lane] if p.sub_byte else Const(0, 0),
+                    line.valid[lane] & ((lane < line.boundary) == part),
+                )
                 for lane in range(p.lanes)
             ]
             swizzled = exchange(m, wanted, bits[: p.lane_bits], f"part_{part}")
@@ -159,10 +208,12 @@ class LaneNetwork(wiring.Component):
                 m.d.comb += [
                     entry.ticket.eq(tickets.ticket),
                     entry.beat.eq(beat ^ bits[p.lane_bits :]),
-                    entry.data.eq(wide[:-1]),
+                    entry.data.eq(wide[: PIECE_BYTES * 8]),
                     queue.w_data.eq(entry),
                     queue.w_en.eq(push & wide[-1]),
                 ]
+                if p.sub_byte:
+                    m.d.comb += entry.words.eq(wide[PIECE_BYTES * 8 : -1])
                 parts[part].append(queue)
         room = Cat(queue.w_rdy for queues in parts for queue in queues).all()
         m.d.comb += [
@@ -180,7 +231,7 @@ class LaneNetwork(wiring.Component):
         fill = self.fill.p
         tickets = self._fills
         push = Signal()
-        bits = swizzle_bits(m, fill.style.swizzle, fill.beat, p.lane_bits, "swizzle_fill")
+        bits = swizzle_bits(m, p, fill.style, fill.beat, "swizzle_fill")
         swizzled = exchange(m, list(fill.valid), bits[: p.lane_bits], "fill")
         queues = []
         for lane, wanted in enumerate(swizzled):
@@ -194,13 +245,15 @@ class LaneNetwork(wiring.Component):
                 queue.w_data.eq(entry),
                 queue.w_en.eq(push & wanted),
             ]
+            if p.sub_byte:
+                m.d.comb += entry.words.eq(packed_words(p, fill.style))
             queues.append(queue)
         m.d.comb += [
             self.fill.ready.eq(tickets.i.ready & Cat(queue.w_rdy for queue in queues).all()),
             push.eq(self.fill.valid & self.fill.ready),
             tickets.i.valid.eq(push),
             tickets.i.p.count.slot.eq(fill.slot),
-            tickets.i.p.count.pieces.eq(sum(fill.valid)),
+            tickets.i.p.count.pieces.eq(packed_pieces(p, fill.style, sum(fill.valid))),
             tickets.i.p.last.eq(fill.last),
         ]
         return queues
@@ -241,17 +294,25 @@ class LaneNetwork(wiring.Component):
             ]
             with m.If(pop):
                 out = beat[lane]
-                m.d.sync += [out.valid.eq(writes[lane]), filled_last.eq(fills)]
+                m.d.sync += [
+                    out.valid.eq(writes[lane]),
+                    out.words.eq(~0),
+                    filled_last.eq(fills),
+                ]
                 with m.If(fills):
                     m.d.sync += [
                         out.beat.eq(fill_head.beat),
                         out.data.eq(fill_piece(fill_head.fill)),
                     ]
+                    if p.sub_byte:
+                        m.d.sync += out.words.eq(fill_head.words)
                 with m.Else():
                     m.d.sync += [
                         out.beat.eq(Mux(second, heads[1].beat, heads[0].beat)),
                         out.data.eq(Mux(second, heads[1].data, heads[0].data)),
                     ]
+                    if p.sub_byte:
+                        m.d.sync += out.words.eq(Mux(second, heads[1].words, heads[0].words))
 
     def _report(self, m: Module, pop, line_queues, fill_queues) -> None:
         """Report what is written: it left its queues, and with ``pop`` the beat after them."""

@@ -51,12 +51,51 @@ class Fill(enum.Enum, shape=1):
     NAN = 1
 
 
-class DataStyle(data.Struct):
-    """How the bytes of a request look in shared memory; the same for all of its pieces."""
+class SwizzleAtom(enum.Enum, shape=2):
+    """What the 128-byte swizzle exchanges (tensor map w2[20:19])."""
 
-    swizzle: Swizzle
-    fill: Fill
-    round_tf32: 1
+    ATOM_16B = 0
+    ATOM_32B = 1
+    ATOM_32B_FLIP_8B = 2
+    ATOM_64B = 3
+
+
+class Packing(enum.Enum, shape=2):
+    """Bytes of each 16 in shared memory that hold elements of 4 or 6 bits; the rest is left."""
+
+    NONE = 0
+    BYTES_8 = 1
+    BYTES_12 = 2
+
+
+class L2Promotion(enum.Enum, shape=2):
+    """How much L2 is to fetch around a line (tensor map w2[18:17]); a hint."""
+
+    NONE = 0
+    L2_64B = 1
+    L2_128B = 2
+    L2_256B = 3
+
+
+class MemoryAttributes(data.Struct):
+    """Hints that go to the memory port with each line.
+
+    ``cache_policy`` is the 64 bits of ``.L2::cache_hint``, 0 without.
+    """
+
+    l2_promotion: L2Promotion
+    cache_policy: 64
+
+
+@cache
+def data_style_layout(params: TmaParams) -> data.StructLayout:
+    """How the bytes of a request look in shared memory; the same for all of its pieces."""
+    style = {"swizzle": Swizzle, "fill": Fill, "round_tf32": 1}
+    if params.swizzle_atoms:
+        style["atom"] = SwizzleAtom
+    if params.sub_byte:
+        style["packing"] = Packing
+    return data.StructLayout(style)
 
 
 class BarrierOp(enum.Enum, shape=3):
@@ -80,6 +119,17 @@ class Operation(enum.Enum, shape=2):
     BULK_PREFETCH = 3
 
 
+class AccessMode(enum.Enum, shape=3):
+    """How a tensor request walks the tensor: PTX's load modes."""
+
+    TILE = 0
+    IM2COL = 1
+    TILE_GATHER4 = 2
+    TILE_SCATTER4 = 3
+    IM2COL_W = 4
+    IM2COL_W_128 = 5
+
+
 @cache
 def request_layout(params: TmaParams) -> data.StructLayout:
     """A request, as one thread issues it.
@@ -90,8 +140,11 @@ def request_layout(params: TmaParams) -> data.StructLayout:
     request_id : the issuer's name for it; comes back in an error record
     global_address : of a tensor's map, a multiple of 64; of bulk bytes, of 16
     size : of bulk bytes, a multiple of 16
-    rank : of a tensor, the number of coordinates the instruction carries, 1 to 5
-    coords : first element of the box, dimension 0 first
+    mode : of a tensor request
+    rank : of a tensor request, the number of coordinates the instruction carries, 1 to 5
+    coords : first element of the box, dimension 0 first; TILE_GATHER4: a column, four rows
+    im2col_info : IM2COL: offsets, W first; IM2COL_W and IM2COL_W_128: wHalo, wOffset
+    cache_policy : 64 bits of ``.L2::cache_hint``, 0 without
     smem_address : byte offset of a load's destination
     mbarrier : byte offset of the barrier that counts a load's bytes
     """
@@ -101,8 +154,11 @@ def request_layout(params: TmaParams) -> data.StructLayout:
             "request_id": params.request_id_bits,
             "global_address": GLOBAL_ADDRESS_BITS,
             "size": 32,
+            "mode": AccessMode,
             "rank": 3,
             "coords": data.ArrayLayout(signed(32), DIMS),
+            "im2col_info": data.ArrayLayout(16, 3),
+            "cache_policy": 64,
             "smem_address": SMEM_OFFSET_BITS,
             "mbarrier": SMEM_OFFSET_BITS,
         }
@@ -151,7 +207,12 @@ def gnic_request_layout(params: TmaParams) -> data.StructLayout:
     With ``prefetch`` the line is wanted in L2 only: there is no answer, and ``tag`` means nothing.
     """
     return data.StructLayout(
-        {"tag": params.tag_bits, "line": params.line_address_bits, "prefetch": 1}
+        {
+            "tag": params.tag_bits,
+            "line": params.line_address_bits,
+            "prefetch": 1,
+            "attributes": MemoryAttributes,
+        }
     )
 
 
@@ -166,9 +227,11 @@ def smem_write_layout(params: TmaParams) -> data.ArrayLayout:
     """One clock of the shared-memory port: each lane writes 16 bytes at its own beat.
 
     Lane ``i`` holds bytes 16 * i to 16 * i + 15 of every beat. ``beat`` is the byte offset divided
-    by ``line_bytes``.
+    by ``line_bytes``. ``words`` says which groups of 4 bytes are written: all, but of packed types.
     """
-    lane = data.StructLayout({"valid": 1, "beat": params.smem_beat_bits, "data": PIECE_BYTES * 8})
+    lane = data.StructLayout(
+        {"valid": 1, "words": 4, "beat": params.smem_beat_bits, "data": PIECE_BYTES * 8}
+    )
     return data.ArrayLayout(lane, params.lanes)
 
 
@@ -230,24 +293,28 @@ def transfer_layout(params: TmaParams) -> data.StructLayout:
 
 @cache
 def walk_layout(params: TmaParams) -> data.StructLayout:
-    """A box, ready to be walked by adding and comparing.
+    """A box, or a part of it, ready to be walked by adding and comparing.
 
-    The part of the box inside the tensor is a set of equal *runs*, contiguous in both memories;
-    up to four nested loops, innermost first, lead from one to the next. What lies between the
-    runs in shared memory is fill.
+    What is inside the tensor is a set of equal *runs*, contiguous in both memories; up to four
+    nested loops, innermost first, lead from one to the next. What lies between the runs in shared
+    memory is fill. A box in several walks is a *chain*: fill goes on from one to the next.
 
     Members
     -------
     prefetch : only the lines are wanted, in L2
+    attributes : of every line
     style : of every piece
-    has_data : some part of the box is inside the tensor
+    first, last : of its chain
+    has_data : something is inside the tensor
     start : global piece address of the first run
     run : pieces in a run
     tail_bytes : bytes of a run's last piece that are inside the tensor; 0: all 16
-    smem_begin, smem_end : the box in shared memory, in pieces
+    smem_begin, smem_end : the chain in shared memory, in pieces; ``smem_begin`` counts where it
+        begins, ``smem_end`` where it ends
     smem_start : shared-memory piece address of the first run
     smem_extent : from the start of a run to where fill may begin; skips the gap behind a row
-    row_mask : which of the 8 pieces of 128 aligned bytes belong to rows, not to gaps
+    row_mask : which pieces of 128 aligned bytes belong to rows, not to gaps; with swizzle 96B, of
+        384 bytes
     loops : repetitions less one, and what a repetition adds to both addresses
     """
     loop = data.StructLayout(
@@ -260,7 +327,10 @@ def walk_layout(params: TmaParams) -> data.StructLayout:
     return data.StructLayout(
         {
             "prefetch": 1,
-            "style": DataStyle,
+            "attributes": MemoryAttributes,
+            "style": data_style_layout(params),
+            "first": 1,
+            "last": 1,
             "has_data": 1,
             "start": params.piece_address_bits,
             "run": params.box_piece_bits,
@@ -269,22 +339,101 @@ def walk_layout(params: TmaParams) -> data.StructLayout:
             "smem_end": params.smem_piece_bits,
             "smem_start": params.smem_piece_bits,
             "smem_extent": params.box_piece_bits,
-            "row_mask": 8,
+            "row_mask": params.row_mask_bits,
             "loops": data.ArrayLayout(loop, DIMS - 1),
         }
     )
 
 
 @cache
+def walk_job_layout(params: TmaParams) -> data.StructLayout:
+    """One of the walks of a request, ``first`` to ``last``, and what completes the request."""
+    return data.StructLayout(
+        {
+            "first": 1,
+            "last": 1,
+            "transfer": transfer_layout(params),
+            "walk": walk_layout(params),
+        }
+    )
+
+
+POSITION_BITS = 36
+"""A position in a tensor, signed: extent, coordinate, corner and offset added up."""
+
+
+@cache
+def level_layout(params: TmaParams) -> data.StructLayout:
+    """A dimension of an image as an odometer's wheel, in positions and in piece addresses.
+
+    Members
+    -------
+    absent : there is no such dimension: it wraps at each step
+    position : where the column starts
+    restart : where a wrapped wheel goes on; its address is relative to the level above
+    last : behind it, the wheel wraps
+    limit : last position in the tensor
+    by_less_one, step : from one position to the next
+    address : of the column's start, levels above included
+    """
+    return data.StructLayout(
+        {
+            "absent": 1,
+            "position": signed(POSITION_BITS),
+            "restart": signed(POSITION_BITS),
+            "last": signed(POSITION_BITS),
+            "limit": 32,
+            "by_less_one": 3,
+            "step": STEP_BITS,
+            "address": params.piece_address_bits,
+            "restart_address": params.piece_address_bits,
+        }
+    )
+
+
+@cache
+def column_layout(params: TmaParams) -> data.StructLayout:
+    """A column of pixels of an image: what the im2col walker makes walks of.
+
+    Members
+    -------
+    enabled : it is one; otherwise the walk is ready
+    pixels : rows of the column; with ``grouped``, of its first part
+    grouped : ``im2col::w::128``: after each 32 pixels, ``halo`` more that the walk does not count
+    pitch : pieces of shared memory from a pixel to the next
+    row_low : pieces of a pixel in front of the tensor's first channel
+    dense : pixels side by side are contiguous in both memories, ...
+    row_log2 : ... of so many pieces each
+    levels : W, H, D, N
+    """
+    return data.StructLayout(
+        {
+            "enabled": 1,
+            "pixels": params.pixel_bits,
+            "grouped": 1,
+            "halo": 5,
+            "pitch": 8,
+            "row_low": 8,
+            "dense": 1,
+            "row_log2": 2,
+            "levels": data.ArrayLayout(level_layout(params), DIMS - 1),
+        }
+    )
+
+
+@cache
 def setup_job_layout(params: TmaParams) -> data.StructLayout:
-    """What setup makes of a request."""
-    return data.StructLayout({"transfer": transfer_layout(params), "walk": walk_layout(params)})
+    """What setup makes of a tensor request."""
+    job = dict(walk_job_layout(params).members)
+    if params.im2col:
+        job["column"] = column_layout(params)
+    return data.StructLayout(job)
 
 
 @cache
 def generator_job_layout(params: TmaParams) -> data.StructLayout:
-    """A walk whose completion is tracked under ``slot``."""
-    return data.StructLayout({"slot": params.slot_bits, "walk": walk_layout(params)})
+    """A walk whose completion is tracked under ``slot``; ``last``: of its request."""
+    return data.StructLayout({"slot": params.slot_bits, "last": 1, "walk": walk_layout(params)})
 
 
 @cache
@@ -293,8 +442,9 @@ def run_layout(params: TmaParams) -> data.StructLayout:
     return data.StructLayout(
         {
             "prefetch": 1,
+            "attributes": MemoryAttributes,
             "slot": params.slot_bits,
-            "style": DataStyle,
+            "style": data_style_layout(params),
             "start": params.piece_address_bits,
             "smem": params.smem_piece_bits,
             "pieces": params.box_piece_bits,
@@ -312,10 +462,10 @@ def fill_run_layout(params: TmaParams) -> data.StructLayout:
     return data.StructLayout(
         {
             "slot": params.slot_bits,
-            "style": DataStyle,
+            "style": data_style_layout(params),
             "smem": params.smem_piece_bits,
             "pieces": params.box_piece_bits,
-            "row_mask": 8,
+            "row_mask": params.row_mask_bits,
             "last": 1,
         }
     )
@@ -336,7 +486,7 @@ def line_use_layout(params: TmaParams) -> data.StructLayout:
     return data.StructLayout(
         {
             "slot": params.slot_bits,
-            "style": DataStyle,
+            "style": data_style_layout(params),
             "origin": params.smem_piece_bits,
             "valid": params.lanes,
             "tail": params.lanes,
@@ -349,7 +499,12 @@ def line_use_layout(params: TmaParams) -> data.StructLayout:
 def line_request_layout(params: TmaParams) -> data.StructLayout:
     """A line to read and its use; of a ``prefetch`` there is none."""
     return data.StructLayout(
-        {"prefetch": 1, "line": params.line_address_bits, "use": line_use_layout(params)}
+        {
+            "prefetch": 1,
+            "attributes": MemoryAttributes,
+            "line": params.line_address_bits,
+            "use": line_use_layout(params),
+        }
     )
 
 
@@ -372,17 +527,19 @@ def rotated_line_layout(params: TmaParams) -> data.StructLayout:
     """A line whose pieces stand in the lane of their shared-memory address before swizzling.
 
     Lanes from ``boundary`` on belong to ``beat``, those below it to the next beat. The request has
-    ``pieces`` of its pieces in the line, even where none is to be written.
+    ``pieces`` of its pieces in the line, even where none is to be written. ``words`` as in
+    ``smem_write_layout``.
     """
     return data.StructLayout(
         {
             "slot": params.slot_bits,
-            "swizzle": Swizzle,
+            "style": data_style_layout(params),
             "beat": params.smem_beat_bits,
             "boundary": params.lane_bits,
             "pieces": params.lane_bits + 1,
             "valid": params.lanes,
             "data": lanes_layout(params),
+            **({"words": data.ArrayLayout(4, params.lanes)} if params.sub_byte else {}),
         }
     )
 
@@ -393,7 +550,7 @@ def fill_beat_layout(params: TmaParams) -> data.StructLayout:
     return data.StructLayout(
         {
             "slot": params.slot_bits,
-            "style": DataStyle,
+            "style": data_style_layout(params),
             "beat": params.smem_beat_bits,
             "valid": params.lanes,
             "last": 1,

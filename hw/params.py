@@ -44,6 +44,19 @@ class TmaParams:
         Pieces that wait in each queue in front of a shared-memory lane; a power of two.
     request_id_bits : int
         Width of the name that a request carries into its error record.
+    im2col : bool
+        Image boxes: im2col maps.
+    gather4 : bool
+        Four rows of a matrix by their own coordinates. This and the features below came after
+        Hopper.
+    im2col_w : bool
+        ``im2col::w`` and ``im2col::w::128``; needs ``im2col``.
+    swizzle_atoms : bool
+        The 128-byte swizzles that exchange units of 32 or 64 bytes.
+    swizzle_96b : bool
+        Rows of 96 bytes.
+    sub_byte : bool
+        Elements of 4 and 6 bits; needs lines of 128 bytes.
     """
 
     line_bytes: int = 128
@@ -55,6 +68,12 @@ class TmaParams:
     requests_in_flight: int = 512
     lane_depth: int = 16
     request_id_bits: int = 16
+    im2col: bool = True
+    gather4: bool = False
+    im2col_w: bool = False
+    swizzle_atoms: bool = False
+    swizzle_96b: bool = False
+    sub_byte: bool = False
 
     def __post_init__(self) -> None:
         def power_of_two(value: int, low: int, high: int) -> bool:
@@ -84,6 +103,10 @@ class TmaParams:
             f"a multiple of 128 from 128 to {limit}",
             128 <= self.smem_bytes <= limit and self.smem_bytes % 128 == 0,
         )
+        holds = self.im2col or not self.im2col_w
+        _require("im2col_w", self.im2col_w, "False without im2col", holds)
+        holds = self.line_bytes == 128 or not self.sub_byte
+        _require("sub_byte", self.sub_byte, "False with lines of less than 128 bytes", holds)
 
     @cached_property
     def lanes(self) -> int:
@@ -126,6 +149,16 @@ class TmaParams:
         return (self.requests_in_flight - 1).bit_length()
 
     @cached_property
+    def pixel_bits(self) -> int:
+        """Width of a count of pixels: a column of 1024, and a halo of 511 with ``im2col_w``."""
+        return 11
+
+    @cached_property
+    def row_mask_bits(self) -> int:
+        """Pieces of shared memory after which the gaps between rows repeat."""
+        return 24 if self.swizzle_96b else 8
+
+    @cached_property
     def box_piece_bits(self) -> int:
         """Width of a count of pieces up to the whole shared-memory window."""
         return (self.smem_bytes // PIECE_BYTES).bit_length()
@@ -140,6 +173,14 @@ PRESETS = {
         request_queue_depth=2,
         descriptor_cache_entries=2,
         lane_depth=4,
+        im2col=False,
+    ),
+    "sm_100a": TmaParams(
+        gather4=True,
+        im2col_w=True,
+        swizzle_atoms=True,
+        swizzle_96b=True,
+        sub_byte=True,
     ),
 }
 """Named parameter sets of the command line."""

@@ -1,4 +1,4 @@
-"""Request generator: walks a box and asks for one line a clock.
+"""Request generator: walks boxes and asks for one line a clock.
 
 RunWalker     one step a clock from run to run; what lies between two runs is fill
 LineCutter    a run, cut at the lines of global memory
@@ -21,7 +21,7 @@ from hw.queue import Queue
 
 
 class WalkState(enum.Enum, shape=2):
-    """Where the walk of a box is."""
+    """Where a walk is."""
 
     IDLE = 0
     RUNS = 1
@@ -29,12 +29,12 @@ class WalkState(enum.Enum, shape=2):
 
 
 class RunWalker(wiring.Component):
-    """Steps through the runs of a box: additions and comparisons only.
+    """Steps through the runs of a walk: additions and comparisons only.
 
-    Each step gives a run and the fill in front of it, if there is any; one more step gives the
-    fill behind the last run, if there is any. One step a clock, the first in the clock after the
-    job is taken; the next job is taken with the last step. A step waits until both outputs have
-    room.
+    Each step gives a run and the fill in front of it, if there is any; at the end of a chain one
+    more step gives the fill behind the last run, if there is any. One step a clock, the first in
+    the clock after the job is taken; the next job is taken with the last step. A walk of no runs
+    inside a chain takes a clock. A step waits until both outputs have room.
 
     Parameters
     ----------
@@ -103,56 +103,60 @@ class RunWalker(wiring.Component):
         # Whoever counts fill must see its end: where the last step has none, an empty stretch.
         fill_end = Signal(p.smem_piece_bits)
         has_fill = Signal()
-        any_fill = Signal(reset_less=True)
+        any_fill = Signal()
         run_end = Signal(p.smem_piece_bits)
         step = Signal()
         last_step = Signal()
+        ends = Signal()  # the request
         m.d.comb += [
+            ends.eq(last_step & job.last),
             fill_end.eq(Mux(on_runs, smems[0], walk.smem_end)),
             has_fill.eq(fill_end != filled_to),
             run_end.eq(smems[0] + walk.smem_extent),
-            last_step.eq(~on_runs | (~more & (run_end == walk.smem_end))),
+            last_step.eq(~on_runs | (~more & (~walk.last | (run_end == walk.smem_end)))),
             step.eq((state != WalkState.IDLE) & runs.i.ready & fills.i.ready),
             self.i.ready.eq((state == WalkState.IDLE) | (step & last_step)),
             runs.i.valid.eq(step & on_runs),
             runs.i.p.prefetch.eq(walk.prefetch),
+            runs.i.p.attributes.eq(walk.attributes),
             runs.i.p.slot.eq(job.slot),
             runs.i.p.style.eq(walk.style),
             runs.i.p.start.eq(starts[0]),
             runs.i.p.smem.eq(smems[0]),
             runs.i.p.pieces.eq(walk.run),
             runs.i.p.tail_bytes.eq(walk.tail_bytes),
-            fills.i.valid.eq(step & ~walk.prefetch & (has_fill | (last_step & any_fill))),
+            fills.i.valid.eq(step & ~walk.prefetch & (has_fill | (ends & any_fill))),
             fills.i.p.slot.eq(job.slot),
             fills.i.p.style.eq(walk.style),
             fills.i.p.smem.eq(filled_to),
             fills.i.p.pieces.eq(fill_end - filled_to),
             fills.i.p.row_mask.eq(walk.row_mask),
-            fills.i.p.last.eq(last_step),
+            fills.i.p.last.eq(ends),
         ]
         m.d.sync += Assert(~(step & on_runs & (walk.run == 0)), "RunWalker: a run without pieces\n")
 
+        with m.If(step):
+            m.d.sync += [filled_to.eq(run_end), any_fill.eq(~ends & (any_fill | has_fill))]
         with m.If(self.i.ready):
             fresh = self.i.p.walk
-            with m.If(~self.i.valid):
-                m.d.sync += state.eq(WalkState.IDLE)
-            with m.Elif(fresh.has_data):
+            with m.If(self.i.valid & fresh.has_data):
                 m.d.sync += state.eq(WalkState.RUNS)
+            with m.Elif(self.i.valid & fresh.last):
+                m.d.sync += [
+                    state.eq(WalkState.LAST_FILL),
+                    any_fill.eq(1),  # a request of no pieces ends, too
+                ]
             with m.Else():
-                m.d.sync += state.eq(WalkState.LAST_FILL)
+                m.d.sync += state.eq(WalkState.IDLE)
+            with m.If(self.i.valid & fresh.first):
+                m.d.sync += filled_to.eq(fresh.smem_begin)
             m.d.sync += [
                 job.eq(self.i.p),
-                filled_to.eq(fresh.smem_begin),
-                any_fill.eq(~fresh.has_data),  # a job of no pieces ends, too
                 *(start.eq(fresh.start) for start in starts),
                 *(smem.eq(fresh.smem_start) for smem in smems),
                 *(steps.eq(loop.last) for steps, loop in zip(left, fresh.loops, strict=True)),
             ]
         with m.Elif(step):
-            m.d.sync += [
-                filled_to.eq(run_end),
-                any_fill.eq(any_fill | has_fill),
-            ]
             with m.If(~more):
                 m.d.sync += state.eq(WalkState.LAST_FILL)
             with m.Else():
@@ -164,6 +168,21 @@ class RunWalker(wiring.Component):
                     with m.Elif(level == step_level):
                         m.d.sync += left[level].eq(left[level] - 1)
         return m
+
+
+def modulo_3(m: Module, value, name: str) -> Signal:
+    """Return ``value`` modulo 3: that of the sum of its digits to base 4."""
+    while len(value) > 4:
+        digits = [value[at : at + 2] for at in range(0, len(value), 2)]
+        total = Signal(range(3 * len(digits) + 1), name=f"{name}_of_{len(value)}")
+        m.d.comb += total.eq(sum(digits))
+        value = total
+    rest = Signal(2, name=name)
+    with m.Switch(value):
+        for number in range(1 << len(value)):
+            with m.Case(number):
+                m.d.comb += rest.eq(number % 3)
+    return rest
 
 
 def lane_range(first, pieces, lanes: int):
@@ -215,6 +234,7 @@ class LineCutter(wiring.Component):
             self.i.ready.eq(~busy | (self.o.ready & last)),
             self.o.valid.eq(busy),
             self.o.p.prefetch.eq(run.prefetch),
+            self.o.p.attributes.eq(run.attributes),
             self.o.p.line.eq(run.start[p.lane_bits :]),
             use.slot.eq(run.slot),
             use.style.eq(run.style),
@@ -270,13 +290,19 @@ class FillCutter(wiring.Component):
         room = Signal(p.lane_bits + 1)
         last = Signal()
         pieces = Signal(p.lane_bits + 1)
-        in_rows = Signal(p.lanes)  # the part of row_mask that this beat is in
+        row_mask = Signal(8)  # of these 128 bytes
+        in_rows = Signal(p.lanes)  # of this beat
+        if p.row_mask_bits == 8:
+            m.d.comb += row_mask.eq(run.row_mask)
+        else:
+            third = modulo_3(m, run.smem[3:], "third")
+            m.d.comb += row_mask.eq(run.row_mask.word_select(third, 8))
         m.d.comb += [
             first.eq(run.smem[: p.lane_bits]),
             room.eq(p.lanes - first),
             last.eq(run.pieces <= room),
             pieces.eq(Mux(last, run.pieces, room)),
-            in_rows.eq(run.row_mask.word_select(run.smem[p.lane_bits : 3], p.lanes)),
+            in_rows.eq(row_mask.word_select(run.smem[p.lane_bits : 3], p.lanes)),
             self.i.ready.eq(~busy | (self.o.ready & last)),
             self.o.valid.eq(busy),
             self.o.p.slot.eq(run.slot),

@@ -4,7 +4,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.layouts import Fill, line_arrival_layout, rotated_line_layout
+from hw.layouts import Fill, Packing, line_arrival_layout, rotated_line_layout
 from hw.params import PIECE_BYTES, TmaParams
 from hw.permute import rotate
 
@@ -35,8 +35,28 @@ def round_tf32(m: Module, word, name: str) -> Signal:
     return rounded
 
 
+def unpack(pieces: list, bytes_of_16: int) -> list:
+    """Return the eight pieces that the packed bytes of a row become, each with its words' validity.
+
+    A row lies in ``pieces`` from lane 0 on, each with a bit above that says whether it is here.
+    """
+    words = [
+        Cat(piece.word_select(word, 32), piece[-1])
+        for piece in pieces
+        for word in range(PIECE_BYTES // 4)
+    ]
+    count = bytes_of_16 // 4
+    unpacked = []
+    for lane in range(8):
+        mine = words[lane * count : (lane + 1) * count]
+        valid = Cat(word[-1] for word in mine)
+        data = Cat(word[:-1] for word in mine)
+        unpacked.append((data, valid))
+    return unpacked
+
+
 class ResponsePath(wiring.Component):
-    """Rounds, fills the tail of a row, and rotates pieces to their lanes.
+    """Rounds, fills the tail of a row, rotates pieces to their lanes, and unpacks small elements.
 
     One line a clock, latency one clock. ``i.ready`` follows ``o.ready``.
 
@@ -100,11 +120,38 @@ class ResponsePath(wiring.Component):
             m.d.sync += [
                 held.eq(self.i.valid),
                 line.slot.eq(use.slot),
-                line.swizzle.eq(use.style.swizzle),
+                line.style.eq(use.style),
                 line.beat.eq(use.origin[p.lane_bits :]),
                 line.boundary.eq(boundary),
                 line.pieces.eq(sum(use.valid)),
                 line.valid.eq(Cat(piece[-1] for piece in rotated)),
                 *(line.data[lane].eq(piece[:-1]) for lane, piece in enumerate(rotated)),
             ]
+            if p.sub_byte:
+                self._unpack(m, use, line, rotated)
         return m
+
+    def _unpack(self, m: Module, use, line, rotated: list) -> None:
+        """Spread a packed row over all lanes. It is one beat: all of it that is here is on the same
+        side of the boundary.
+        """
+        p = self.params
+        m.d.sync += [words.eq(~0) for words in line.words]
+        here = Signal(p.lanes)
+        boundary = use.origin[: p.lane_bits]
+        m.d.comb += here.eq(Cat(piece[-1] for piece in rotated))
+        in_next = Signal()
+        m.d.comb += in_next.eq(Cat(here[lane] & (lane < boundary) for lane in range(p.lanes)).any())
+        with m.If(use.style.packing != Packing.NONE):
+            m.d.sync += [
+                line.boundary.eq(0),
+                line.beat.eq(use.origin[p.lane_bits :] + in_next),
+            ]
+        for packing, count in ((Packing.BYTES_8, 8), (Packing.BYTES_12, 12)):
+            with m.If(use.style.packing == packing):
+                for lane, (data, words) in enumerate(unpack(rotated, count)):
+                    m.d.sync += [
+                        line.data[lane].eq(data),
+                        line.words[lane].eq(words),
+                        line.valid[lane].eq(words.any()),
+                    ]

@@ -9,6 +9,7 @@ from hw.bulk_setup import BulkSetup
 from hw.completion_tracker import CompletionTracker
 from hw.descriptor_cache import DescriptorCache
 from hw.gnic import Gnic
+from hw.im2col_walker import Im2colWalker
 from hw.lane_network import LaneNetwork
 from hw.layouts import (
     GLOBAL_ADDRESS_BITS,
@@ -21,8 +22,8 @@ from hw.layouts import (
     gnic_request_layout,
     gnic_response_layout,
     request_layout,
-    setup_job_layout,
     smem_write_layout,
+    walk_job_layout,
 )
 from hw.mbarrier_unit import BarrierMemory, MbarrierUnit
 from hw.params import TmaParams
@@ -97,7 +98,7 @@ class Tma(wiring.Component):
         m.submodules.descriptor_cache = descriptor_cache = DescriptorCache(p)
         m.submodules.setup_block = setup_block = SetupBlock(p)
         m.submodules.bulk_setup = bulk_setup = BulkSetup(p)
-        m.submodules.jobs = jobs = Arbiter(setup_job_layout(p), 2)
+        m.submodules.jobs = jobs = Arbiter(walk_job_layout(p), 2, packets=True)
         m.submodules.completion_tracker = completion_tracker = CompletionTracker(p)
         m.submodules.request_generator = request_generator = RequestGenerator(p)
         m.submodules.gnic = gnic = Gnic(p)
@@ -115,7 +116,12 @@ class Tma(wiring.Component):
         connect(m, descriptor_cache.fetch, flipped(self.descriptor_request))
         connect(m, flipped(self.descriptor_fill), descriptor_cache.fill)
         connect(m, descriptor_cache.o, setup_block.i)
-        connect(m, setup_block.job, jobs.i[0])
+        walks = setup_block.job
+        if p.im2col:
+            m.submodules.im2col_walker = im2col_walker = Im2colWalker(p)
+            connect(m, setup_block.job, im2col_walker.i)
+            walks = im2col_walker.o
+        connect(m, walks, jobs.i[0])
         connect(m, bulk_setup.job, jobs.i[1])
         connect(m, jobs.o, completion_tracker.i)
         connect(m, completion_tracker.o, request_generator.i)

@@ -42,7 +42,14 @@ async def outcome(env: Environment, case: Case) -> Outcome:
         if case.mode == "bulk":
             env.submit_bulk(case.global_address, case.smem_address, case.bytes, barrier)
         else:
-            env.submit(tensor_map, case.coords, case.smem_address, barrier)
+            env.submit(
+                tensor_map,
+                case.coords,
+                case.smem_address,
+                barrier,
+                mode=case.mode.upper(),
+                im2col_info=case.im2col_offsets if case.mode == "im2col" else (),
+            )
         await env.idle()
     finally:
         env.gmem.remove(tensor_map)

@@ -54,6 +54,8 @@ class LogKind(IntEnum):
     """A tensor map is fetched. key: address."""
     PREFETCH = 6
     """A prefetch of a line was accepted. key: line number; value: 0."""
+    HINT = 7
+    """With each line read or prefetched. key: cache policy; value: L2 promotion."""
 
 
 EVENT = np.dtype(
@@ -89,14 +91,16 @@ class Request(ctypes.Structure):
 
     _fields_ = [
         ("global_address", ctypes.c_uint64),
+        ("cache_policy", ctypes.c_uint64),
         ("coords", ctypes.c_int32 * 5),
+        ("im2col_info", ctypes.c_uint16 * 4),
         ("operation", ctypes.c_uint32),
         ("request_id", ctypes.c_uint32),
         ("size", ctypes.c_uint32),
+        ("mode", ctypes.c_uint32),
         ("rank", ctypes.c_uint32),
         ("smem_address", ctypes.c_uint32),
         ("mbarrier", ctypes.c_uint32),
-        ("reserved", ctypes.c_uint32),
     ]
 
 

@@ -269,18 +269,25 @@ class Environment:
         smem_address: int,
         mbarrier: int,
         *,
-        rank: int | None = None,
+        mode: str = "TILE",
+        im2col_info: Sequence[int] = (),
+        cache_policy: int = 0,
         request_id: int | None = None,
     ) -> int:
-        """Queue a tensor load; return its request id. The unit gets them in this order."""
+        """Queue a tensor load; return its request id. The unit gets them in this order.
+
+        ``mode`` is a name of ``AccessMode``; ``im2col_info`` are offsets, or wHalo and wOffset.
+        """
         return self._submit(
             "TENSOR_LOAD",
             request_id,
             coords,
+            im2col_info,
+            mode=self.interface.enums["AccessMode"][mode],
             global_address=tensor_map,
-            rank=len(coords) if rank is None else rank,
             smem_address=smem_address,
             mbarrier=mbarrier,
+            cache_policy=cache_policy,
         )
 
     def submit_bulk(
@@ -290,6 +297,7 @@ class Environment:
         size: int,
         mbarrier: int,
         *,
+        cache_policy: int = 0,
         request_id: int | None = None,
     ) -> int:
         """Queue a bulk load; return its request id. The unit gets all requests in this order."""
@@ -300,35 +308,58 @@ class Environment:
             smem_address=smem_address,
             size=size,
             mbarrier=mbarrier,
+            cache_policy=cache_policy,
         )
 
-    def submit_prefetch(self, tensor_map: int, coords: Sequence[int]) -> int:
+    def submit_prefetch(
+        self,
+        tensor_map: int,
+        coords: Sequence[int],
+        *,
+        mode: str = "TILE",
+        im2col_info: Sequence[int] = (),
+        cache_policy: int = 0,
+    ) -> int:
         """Queue a prefetch of a box; return its request id."""
         return self._submit(
             "TENSOR_PREFETCH",
             None,
             coords,
+            im2col_info,
+            mode=self.interface.enums["AccessMode"][mode],
             global_address=tensor_map,
-            rank=len(coords),
+            cache_policy=cache_policy,
         )
 
-    def submit_bulk_prefetch(self, global_address: int, size: int) -> int:
+    def submit_bulk_prefetch(self, global_address: int, size: int, *, cache_policy: int = 0) -> int:
         """Queue a prefetch of bytes; return its request id."""
-        return self._submit("BULK_PREFETCH", None, global_address=global_address, size=size)
+        return self._submit(
+            "BULK_PREFETCH",
+            None,
+            global_address=global_address,
+            size=size,
+            cache_policy=cache_policy,
+        )
 
     def _submit(
         self,
         operation: str,
         request_id: int | None,
         coords: Sequence[int] = (),
+        im2col_info: Sequence[int] = (),
         **operands: int,
     ) -> int:
         if request_id is None:
             request_id = self._next_request & self._id_mask
             self._next_request += 1
-        code = self.interface.enums["Operation"][operation]
-        start = (ctypes.c_int32 * 5)(*(int(coord) for coord in coords))
-        request = Request(operation=code, request_id=request_id, coords=start, **operands)
+        request = Request(
+            operation=self.interface.enums["Operation"][operation],
+            request_id=request_id,
+            rank=len(coords),
+            coords=(ctypes.c_int32 * 5)(*(int(coord) for coord in coords)),
+            im2col_info=(ctypes.c_uint16 * 4)(*(int(number) for number in im2col_info)),
+            **operands,
+        )
         self.bridge.request(ctypes.byref(request))
         return request_id
 

@@ -60,12 +60,14 @@ def _typedef(name: str, item: Description) -> str:
     if "element" in item:
         inner = _typedef(f"{name}_element", item["element"])
         return f"{inner}\ntypedef {name}_element_t [{item['length'] - 1}:0] {name}_t;"
-    if "fields" in item:
-        members = "".join(
-            f"  logic {_dimensions(field)} {field['name']};\n" for field in reversed(item["fields"])
-        )
-        return f"typedef struct packed {{\n{members}}} {name}_t;"
-    return f"typedef logic {_dimensions(item)} {name}_t;"
+    return f"typedef {_type(item)} {name}_t;"
+
+
+def _type(item: Description) -> str:
+    if "fields" not in item:
+        return f"logic {_dimensions(item)}"
+    members = "".join(f"  {_type(field)} {field['name']};\n" for field in reversed(item["fields"]))
+    return f"struct packed {{\n{members}}}"
 
 
 def _dimensions(item: Description) -> str:

@@ -43,10 +43,12 @@ module tb_top (
   import "DPI-C" function void tb_sample(input int unsigned unit);
   import "DPI-C" function int unsigned tb_drive();
   import "DPI-C" function void tb_gnic_request(
-      input int unsigned tag, input longint unsigned line, input bit prefetch);
+      input int unsigned tag, input longint unsigned line, input bit prefetch,
+      input int unsigned promotion, input longint unsigned policy);
   import "DPI-C" function void tb_descriptor_request(input longint unsigned address);
   import "DPI-C" function void tb_smem_write(
-      input int unsigned lane, input int unsigned beat, input bit [127:0] data);
+      input int unsigned lane, input int unsigned words, input int unsigned beat,
+      input bit [127:0] data);
   import "DPI-C" function void tb_error(
       input int unsigned request_id, input int unsigned code, input int unsigned dim,
       input longint unsigned value);
@@ -57,8 +59,10 @@ module tb_top (
       input int unsigned word, input longint unsigned value);
   import "DPI-C" function void tb_next_request(
       output int unsigned operation, output int unsigned request_id,
-      output longint unsigned global_address, output int unsigned size, output int unsigned rank,
-      output bit [159:0] coords, output int unsigned smem_address, output int unsigned mbarrier);
+      output longint unsigned global_address, output int unsigned size, output int unsigned mode,
+      output int unsigned rank, output bit [159:0] coords, output bit [63:0] im2col_info,
+      output longint unsigned cache_policy, output int unsigned smem_address,
+      output int unsigned mbarrier);
   import "DPI-C" function void tb_next_prefetch(output longint unsigned address);
   import "DPI-C" function void tb_next_invalidate(
       output longint unsigned address, output bit all);
@@ -121,8 +125,8 @@ module tb_top (
       descriptor_invalidate_ready, descriptor_prefetch_ready, request_ready};
 
   // DPI takes variables of the exact type; the structs are as wide as the parameters say.
-  bit [31:0] drive, id, rank, smem_address, mbarrier, op, count, tag;
-  bit [63:0] address;
+  bit [31:0] drive, id, mode, rank, smem_address, mbarrier, op, count, tag;
+  bit [63:0] address, info, policy;
   bit [159:0] coords;
   bit [511:0] words;
   bit [1023:0] data;
@@ -133,13 +137,16 @@ module tb_top (
     if (!rst) begin
       tb_sample(32'(unit));
       if (gnic_request_valid && gnic_request_ready)
-        tb_gnic_request(32'(gnic_request.tag), 64'(gnic_request.line), gnic_request.prefetch);
+        tb_gnic_request(32'(gnic_request.tag), 64'(gnic_request.line), gnic_request.prefetch,
+                        32'(gnic_request.attributes.l2_promotion),
+                        gnic_request.attributes.cache_policy);
       if (descriptor_request_valid && descriptor_request_ready)
         tb_descriptor_request(descriptor_request);
       if (smem_write_valid && smem_write_ready)
         for (int lane = 0; lane < $bits(smem_write_t) / $bits(smem_write_element_t); lane++)
           if (smem_write[lane].valid)
-            tb_smem_write(lane, 32'(smem_write[lane].beat), smem_write[lane].data);
+            tb_smem_write(lane, 32'(smem_write[lane].words), 32'(smem_write[lane].beat),
+                          smem_write[lane].data);
       if (error_valid && error_ready)
         tb_error(32'(error.request_id), 32'(error.code), 32'(error.dim), error.value);
       if (barrier_result_valid && barrier_result_ready)
@@ -157,13 +164,17 @@ module tb_top (
     if (!rst) wake <= drive[31];
 
     if (drive[PORTS+0]) begin
-      tb_next_request(op, id, address, count, rank, coords, smem_address, mbarrier);
+      tb_next_request(op, id, address, count, mode, rank, coords, info, policy, smem_address,
+                      mbarrier);
       request.operation <= op;
       request.request_id <= id;
       request.global_address <= address;
       request.size <= count;
+      request.mode <= mode;
       request.rank <= rank;
       request.coords <= coords;
+      request.im2col_info <= info;
+      request.cache_policy <= policy;
       request.smem_address <= smem_address;
       request.mbarrier <= mbarrier;
     end

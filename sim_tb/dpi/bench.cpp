@@ -24,7 +24,9 @@ enum Port : uint32_t {  // sources, then sinks
 enum Event : uint32_t {
     kFailure, kAccepted, kRefused, kAnswered, kWaitDone, kPhase, kAlarm, kIdle, kFenced
 };
-enum Log : uint32_t { kLogLine, kLogResponse, kLogBeat, kLogAccept, kLogWord, kLogFetch, kLogPrefetch, kLogs };
+enum Log : uint32_t {
+    kLogLine, kLogResponse, kLogBeat, kLogAccept, kLogWord, kLogFetch, kLogPrefetch, kLogHint, kLogs
+};
 
 constexpr uint32_t kPieceBytes = 16, kMapBytes = 64, kMaxLine = 128;
 constexpr uint64_t kSlowPoll = 4096;  // clocks between polls of a barrier nobody has written
@@ -41,9 +43,10 @@ struct LogRecord {
 };
 
 struct Request {
-    uint64_t global_address;
+    uint64_t global_address, cache_policy;
     int32_t coords[5];
-    uint32_t operation, request_id, size, rank, smem_address, mbarrier, reserved;
+    uint16_t im2col_info[4];
+    uint32_t operation, request_id, size, mode, rank, smem_address, mbarrier;
 };
 
 struct Fence {
@@ -200,12 +203,18 @@ struct Bench {
         log(kLogFetch, address, 0);
     }
 
-    void take_write(uint32_t lane, uint64_t number, const svBitVecVal* bytes) {
+    void take_write(uint32_t lane, uint32_t words, uint64_t number, const svBitVecVal* bytes) {
         const uint64_t offset = number * line_bytes + lane * kPieceBytes;
         if (offset + kPieceBytes > smem_bytes) {
             return fail("smem_write: offset 0x%" PRIx64 " is beyond shared memory", offset);
         }
-        std::memcpy(smem + offset, bytes, kPieceBytes);
+        if (words == 0xf) {
+            std::memcpy(smem + offset, bytes, kPieceBytes);
+        } else {
+            for (uint32_t word = 0; word < 4; ++word) {
+                if (words >> word & 1) std::memcpy(smem + offset + 4 * word, bytes + word, 4);
+            }
+        }
         if (!beat_lanes) beat = number;
         beat_lanes |= uint64_t{1} << lane;
     }
@@ -395,12 +404,14 @@ uint32_t tb_drive() {
     return the.controls();
 }
 
-void tb_gnic_request(uint32_t tag, uint64_t line, svBit prefetch) {
+void tb_gnic_request(
+    uint32_t tag, uint64_t line, svBit prefetch, uint32_t promotion, uint64_t policy) {
+    the.log(kLogHint, policy, promotion);
     the.take_line(tag, line, prefetch);
 }
 void tb_descriptor_request(uint64_t address) { the.take_fetch(address); }
-void tb_smem_write(uint32_t lane, uint32_t beat, const svBitVecVal* data) {
-    the.take_write(lane, beat, data);
+void tb_smem_write(uint32_t lane, uint32_t words, uint32_t beat, const svBitVecVal* data) {
+    the.take_write(lane, words, beat, data);
 }
 void tb_error(uint32_t request_id, uint32_t code, uint32_t dim, uint64_t value) {
     the.take_error(request_id, code, dim, value);
@@ -413,15 +424,19 @@ void tb_barrier_write(uint32_t word, uint64_t value) { the.write_word(word, valu
 void tb_violation(const char* stream, const char* what) { the.fail("%s: %s", stream, what); }
 
 void tb_next_request(uint32_t* operation, uint32_t* request_id, uint64_t* global_address,
-                     uint32_t* size, uint32_t* rank, svBitVecVal* coords, uint32_t* smem_address,
+                     uint32_t* size, uint32_t* mode, uint32_t* rank, svBitVecVal* coords,
+                     svBitVecVal* im2col_info, uint64_t* cache_policy, uint32_t* smem_address,
                      uint32_t* mbarrier) {
     const Request& request = the.request.current;
     *operation = request.operation;
     *request_id = request.request_id;
     *global_address = request.global_address;
     *size = request.size;
+    *mode = request.mode;
     *rank = request.rank;
     std::memcpy(coords, request.coords, sizeof request.coords);
+    std::memcpy(im2col_info, request.im2col_info, sizeof request.im2col_info);
+    *cache_policy = request.cache_policy;
     *smem_address = request.smem_address;
     *mbarrier = request.mbarrier;
 }

@@ -19,26 +19,33 @@ def test_every_request_ends_once_with_all_its_bytes(seed):
     sim = Simulator(dut)
     sim.add_clock(1e-9)
     totals = [rng.choice((1, 2, 9, 100)) for _ in range(80)]
+    walks = [
+        (n, k, last) for n in range(80) for last in [rng.randint(0, 2)] for k in range(last + 1)
+    ]
     broken = {n for n in range(80) if rng.random() < 0.15}
     completed: list[tuple[int, int]] = []
     errors: list[tuple[int, int, int]] = []
 
     @sim.add_testbench
     async def bench(ctx):
-        opened = 0
+        passed = 0
+        slots: dict[int, int] = {}
         left: dict[int, list[int]] = {}  # slot -> [request, pieces left]
         ending: set[int] = set()
         faults: dict[int, int] = {}  # slot -> line, to be reported before the last piece
         now = None
         for _ in range(6000):
-            ctx.set(dut.i.valid, opened < len(totals))
-            if opened < len(totals):
+            ctx.set(dut.i.valid, passed < len(walks))
+            if passed < len(walks):
+                request, walk, last = walks[passed]
                 transfer = {
-                    "request_id": opened,
-                    "mbarrier": 8 * opened,
-                    "pieces": totals[opened],
+                    "request_id": request,
+                    "mbarrier": 8 * request,
+                    "pieces": totals[request],
                 }
                 ctx.set(dut.i.p.transfer, transfer)
+                ctx.set(dut.i.p.first, walk == 0)
+                ctx.set(dut.i.p.last, walk == last)
             ctx.set(dut.o.ready, rng.random() < 0.8)
             ctx.set(dut.completion.ready, rng.random() < 0.6)
             ctx.set(dut.error.ready, rng.random() < 0.6)
@@ -68,16 +75,22 @@ def test_every_request_ends_once_with_all_its_bytes(seed):
                 assert record.request_id in ending
             if ctx.get(dut.o.valid) and ctx.get(dut.o.ready):
                 slot = ctx.get(dut.o.p.slot)
-                assert slot not in left, "a slot given twice"
-                left[slot] = [opened, totals[opened]]
-                if opened in broken:
-                    faults[slot] = 1000 + opened
-                opened += 1
+                assert ctx.get(dut.o.p.last) == (walk == last)
+                if walk == 0:
+                    assert slot not in slots, "a slot given twice"
+                    slots[slot] = request
+                assert slots[slot] == request, "the walks of a request under two slots"
+                if walk == last:
+                    left[slot] = [request, totals[request]]
+                    if request in broken:
+                        faults[slot] = 1000 + request
+                passed += 1
             if now and ctx.get(dut.written.ready):
                 slot, pieces = now
                 left[slot][1] -= pieces
                 if left[slot][1] == 0:
                     ending.add(left.pop(slot)[0])
+                    del slots[slot]
                 now = None
             await ctx.tick()
             if len(completed) + len(errors) == len(totals):
@@ -98,6 +111,7 @@ def test_one_report_a_clock_on_one_slot():
     @sim.add_testbench
     async def bench(ctx):
         ctx.set(dut.i.p.transfer, {"request_id": 1, "mbarrier": 8, "pieces": 64})
+        ctx.set(dut.i.p.first, 1)
         ctx.set(dut.i.valid, 1)
         ctx.set(dut.o.ready, 1)
         slot = ctx.get(dut.o.p.slot)

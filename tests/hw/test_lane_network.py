@@ -91,7 +91,7 @@ def run_of_lines(
         lines.append(
             {
                 "slot": slot,
-                "swizzle": swizzle,
+                "style": {"swizzle": swizzle, "fill": 0, "round_tf32": 0},
                 "beat": origin // lanes,
                 "boundary": origin % lanes,
                 "pieces": lanes,

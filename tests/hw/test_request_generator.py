@@ -19,7 +19,7 @@ def jobs_of(boxes: list[Box], params: TmaParams) -> list[dict]:
         SetupBlock(params), {"i": [described(box) for box in boxes]}, ["job"], stall=0
     )
     return [
-        {"slot": slot % params.requests_in_flight, "walk": job.walk}
+        {"slot": slot % params.requests_in_flight, "last": 1, "walk": job.walk}
         for slot, job in enumerate(run.payloads["job"])
     ]
 

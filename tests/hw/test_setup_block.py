@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from golden.errors import ErrorCode
-from hw.layouts import Operation
+from hw.layouts import AccessMode, Operation
 from hw.params import TmaParams
 from hw.setup_block import SetupBlock
 from tests.hw.boxes import Box, Pieces, random_box, random_interleaved
@@ -24,6 +24,9 @@ def described(box: Box, **changes) -> dict:
         "request_id": 7,
         "global_address": 0x1000,
         "size": 0,
+        "mode": AccessMode.TILE,
+        "im2col_info": [0, 0, 0],
+        "cache_policy": 0,
         "rank": len(box.dims),
         "coords": [*box.coords, *[0] * (5 - len(box.coords))],
         "smem_address": box.smem_address,
@@ -176,7 +179,7 @@ LAST_MBARRIER = PARAMS.smem_bytes - 8
         ({"w13": 11 << 24}, ErrorCode.MAP_FIELD, W2),  # 48 bytes a row, span 32
         ({"w0": 8}, ErrorCode.MAP_FIELD, W2),
         ({"w2": W2 | 1}, ErrorCode.MAP_FIELD, W2 | 1),  # im2col needs rank 3
-        ({"w2": W2 | 1 | 2 << 4, "rank": 3}, ErrorCode.MAP_MODE, 3),
+        ({"w2": W2 | 1 | 2 << 4, "rank": 3}, ErrorCode.MAP_MODE, AccessMode.TILE.value),
         ({"rank": 3}, ErrorCode.MAP_MODE, 3),
         ({"smem_address": 64}, ErrorCode.SMEM_ALIGN, 64),
         ({"smem_address": PARAMS.smem_bytes}, ErrorCode.SMEM_RANGE, PARAMS.smem_bytes),
