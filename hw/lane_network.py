@@ -53,8 +53,10 @@ def swizzle_bits(m: Module, params: TmaParams, style, beat, name: str) -> Signal
     return bits
 
 
-def flipped_halves(params: TmaParams, style, beat, piece):
-    """Return ``piece`` with its halves exchanged, where ``ATOM_32B_FLIP_8B`` does that."""
+def flipped_halves(params: TmaParams, style, beat, piece) -> Value:
+    """Return ``piece``, or what goes with it word by word, with its halves exchanged where
+    ``ATOM_32B_FLIP_8B`` does that.
+    """
     if not params.swizzle_atoms:
         return piece
     flips = (style.atom == SwizzleAtom.ATOM_32B_FLIP_8B) & line_number(beat, params.lane_bits)[0]
@@ -72,15 +74,14 @@ def packed_words(params: TmaParams, style) -> Value:
 
 
 def packed_pieces(params: TmaParams, style, pieces) -> Value:
-    """Return how many pieces of global memory ``pieces`` of shared memory stand for.
-
-    Packed rows, eight pieces each, are outside of a tensor as a whole.
+    """Return how many pieces of global memory ``pieces`` of shared memory stand for: of a packed
+    row, which is outside as a whole, for 4 or 6 of its 8.
     """
     if not params.sub_byte:
         return pieces
-    return Mux(
-        style.packing == Packing.BYTES_8, 4, Mux(style.packing == Packing.BYTES_12, 6, pieces)
-    )
+    half, quarter = pieces >> 1, pieces >> 2
+    of_12 = style.packing == Packing.BYTES_12
+    return Mux(style.packing == Packing.NONE, pieces, half + Mux(of_12, quarter, 0))
 
 
 class TicketList(wiring.Component):
@@ -194,7 +195,9 @@ class LaneNetwork(wiring.Component):
             wanted = [
                 Cat(
                     flipped_halves(p, line.style, beat, line.data[lane]),
-                    line.words[lane] if p.sub_byte else Const(0, 0),
+                    flipped_halves(p, line.style, beat, line.words[lane])
+                    if p.sub_byte
+                    else Const(0, 0),
                     line.valid[lane] & ((lane < line.boundary) == part),
                 )
                 for lane in range(p.lanes)
@@ -246,7 +249,8 @@ class LaneNetwork(wiring.Component):
                 queue.w_en.eq(push & wanted),
             ]
             if p.sub_byte:
-                m.d.comb += entry.words.eq(packed_words(p, fill.style))
+                words = packed_words(p, fill.style)
+                m.d.comb += entry.words.eq(flipped_halves(p, fill.style, fill.beat, words))
             queues.append(queue)
         m.d.comb += [
             self.fill.ready.eq(tickets.i.ready & Cat(queue.w_rdy for queue in queues).all()),

@@ -119,7 +119,7 @@ def parameters(preset: str, settings: Sequence[str]) -> TmaParams:
         name, equals, value = setting.partition("=")
         if name not in known or not equals:
             raise ValueError(f"{setting!r}: expected name=value of {', '.join(sorted(known))}")
-        changes[name] = int(value, 0)
+        changes[name] = type(getattr(PRESETS[preset], name))(int(value, 0))
     return dataclasses.replace(PRESETS[preset], **changes)
 
 

@@ -4,11 +4,13 @@
 """
 
 import os
+from dataclasses import replace
 from typing import Any
 
 import cocotb
 import numpy as np
 
+from golden import BulkLoad, Load
 from golden.errors import ErrorCode
 from golden.vectors import UNTOUCHED, Case, Outcome
 from sim_tb import jobs
@@ -39,17 +41,9 @@ async def outcome(env: Environment, case: Case) -> Outcome:
     try:
         await env.barrier("INIT", barrier, 1)
         await env.barrier("ARRIVE_EXPECT_TX", barrier, expected)
-        if case.mode == "bulk":
-            env.submit_bulk(case.global_address, case.smem_address, case.bytes, barrier)
-        else:
-            env.submit(
-                tensor_map,
-                case.coords,
-                case.smem_address,
-                barrier,
-                mode=case.mode.upper(),
-                im2col_info=case.im2col_offsets if case.mode == "im2col" else (),
-            )
+        request = case.request()
+        assert isinstance(request, Load | BulkLoad)
+        env.issue(replace(request, mbarrier=barrier), tensor_map)
         await env.idle()
     finally:
         env.gmem.remove(tensor_map)

@@ -20,6 +20,8 @@ from cocotb.task import Task
 from cocotb.triggers import ClockCycles, Event
 from numpy.typing import NDArray
 
+from golden import AccessMode, BulkLoad, BulkPrefetch, Load, Prefetch
+from golden.descriptor import as_descriptor
 from sim_tb.bridge import EVENT, LOG, Bridge, Bytes, EventKind, LogKind, Request, Timing, pointer
 from sim_tb.interface import Interface
 from sim_tb.models import PORTS, Models
@@ -338,6 +340,46 @@ class Environment:
             None,
             global_address=global_address,
             size=size,
+            cache_policy=cache_policy,
+        )
+
+    def issue(
+        self,
+        request: Load | BulkLoad | Prefetch | BulkPrefetch,
+        tensor_map: int = 0,
+        cache_policy: int = 0,
+    ) -> int:
+        """Queue a request of the golden model; return its request id.
+
+        ``tensor_map`` is where its map is; what concerns other CTAs does not count.
+        """
+        if isinstance(request, BulkLoad):
+            where = request.gmem_address, request.smem_address, request.size, request.mbarrier
+            return self.submit_bulk(*where, cache_policy=cache_policy)
+        if isinstance(request, BulkPrefetch):
+            where_from = request.gmem_address, request.size
+            return self.submit_bulk_prefetch(*where_from, cache_policy=cache_policy)
+        mode = request.mode
+        if mode is None:
+            mode = AccessMode(int(as_descriptor(request.tensor_map).mode))
+        info = request.im2col_offsets
+        if mode in (AccessMode.IM2COL_W, AccessMode.IM2COL_W_128):
+            info = request.w_halo, request.w_offset
+        if isinstance(request, Prefetch):
+            return self.submit_prefetch(
+                tensor_map,
+                request.coords,
+                mode=mode.name,
+                im2col_info=info,
+                cache_policy=cache_policy,
+            )
+        return self.submit(
+            tensor_map,
+            request.coords,
+            request.smem_address,
+            request.mbarrier,
+            mode=mode.name,
+            im2col_info=info,
             cache_policy=cache_policy,
         )
 

@@ -306,7 +306,7 @@ def command(
     if preset is None:
         default = dataclasses.asdict(PRESETS["default"])
         for name, value in dataclasses.asdict(params).items():
-            words += ["--set", f"{name}={value}"] if value != default[name] else []
+            words += ["--set", f"{name}={value:d}"] if value != default[name] else []
     elif preset != "default":
         words += ["--preset", preset]
     for name, text in env.items():

@@ -101,8 +101,16 @@ def _tensor(rng: Rng, extents: list[int], inner_bytes: int, align: int, small: b
     return base, strides
 
 
-def tiled(rng: Rng, data_type: DataType, arch: Arch, *, interleaved: bool, small: bool):
-    """A tiled map of about `MOST_UNITS` units; ``small``: within `GMEM_BYTES`."""
+def tiled(
+    rng: Rng,
+    data_type: DataType,
+    arch: Arch,
+    *,
+    interleaved: bool,
+    small: bool,
+    most: int = MOST_UNITS,
+):
+    """A tiled map of up to about ``most`` units; ``small``: within `GMEM_BYTES`."""
     rank = int(rng.integers(3 if interleaved else 1, 6))
     interleave = Interleave(int(rng.integers(1, 3)) if interleaved else 0)
     swizzle = swizzle_of(rng, arch)
@@ -112,8 +120,9 @@ def tiled(rng: Rng, data_type: DataType, arch: Arch, *, interleaved: bool, small
     box = [128 if wide else unit * int(rng.integers(1, min(widest, 256) // unit + 1))]
     strides = [int(rng.choice([1, 1, 1, 2, 3, 5, 8])) for _ in range(rank)]
     while len(box) < rank:
-        box.append(int(rng.integers(1, 5)) * strides[len(box)])
-    while prod(-(-n // e) for n, e in zip(box, [1, *strides[1:]], strict=True)) > MOST_UNITS:
+        longest = 4 if most <= MOST_UNITS else pick(rng, 4, 9, 40, 256)
+        box.append(min(int(rng.integers(1, longest + 1)) * strides[len(box)], 256))
+    while prod(-(-n // e) for n, e in zip(box, [1, *strides[1:]], strict=True)) > most:
         at = int(np.argmax(box[1:])) + 1
         if box[at] == 1:
             box[0] = unit
@@ -158,7 +167,15 @@ def tile_coords(rng: Rng, tensor_map: TensorMap, *, store: bool) -> tuple[int, .
     return tuple(coords)
 
 
-def im2col(rng: Rng, data_type: DataType, *, interleaved: bool, small: bool, wide: bool = False):
+def im2col(
+    rng: Rng,
+    data_type: DataType,
+    *,
+    interleaved: bool,
+    small: bool,
+    wide: bool = False,
+    most: int = MOST_UNITS,
+):
     """An im2col map; stores have corners within the tensor."""
     rank = int(rng.integers(3, 6))
     interleave = Interleave(int(rng.integers(1, 3)) if interleaved else 0)
@@ -167,7 +184,7 @@ def im2col(rng: Rng, data_type: DataType, *, interleaved: bool, small: bool, wid
     unit = 128 // data_type.smem_bits
     widest = unit * ((swizzle.span or 64) // 16) if not interleaved else 256
     channels = unit * int(rng.integers(1, min(widest, 64) // unit + 1))
-    pixels = int(rng.integers(1, max(2, MOST_UNITS // (1 if interleaved else channels))))
+    pixels = int(rng.integers(1, min(1025, max(2, most // (1 if interleaved else channels)))))
     first = 0 if interleaved else 1
     dims = [int(rng.integers(1, 9)) for _ in range(rank)]
     if not interleaved:
@@ -225,15 +242,23 @@ def _mbarrier(rng: Rng) -> int:
     return 8 * int(rng.integers(0, SMEM_BYTES // 8))
 
 
-def load_tile(rng: Rng, *, interleaved: bool = False, arch: Arch = Arch.SM_90A) -> Case:
+def load_tile(
+    rng: Rng,
+    *,
+    interleaved: bool = False,
+    arch: Arch = Arch.SM_90A,
+    most: int = MOST_UNITS,
+) -> Case:
     kinds = HOPPER_TYPES if arch is Arch.SM_90A or interleaved else tuple(DataType)
-    tensor_map = tiled(rng, pick(rng, *kinds), arch, interleaved=interleaved, small=False)
+    kind = pick(rng, *kinds)
+    tensor_map = tiled(rng, kind, arch, interleaved=interleaved, small=False, most=most)
     coords = tile_coords(rng, tensor_map, store=False)
     return Case(Load(tensor_map, coords, smem_address=_smem(rng), mbarrier=_mbarrier(rng)), 0, arch)
 
 
-def load_im2col(rng: Rng, *, interleaved: bool = False) -> Case:
-    tensor_map = im2col(rng, pick(rng, *HOPPER_TYPES), interleaved=interleaved, small=False)
+def load_im2col(rng: Rng, *, interleaved: bool = False, most: int = MOST_UNITS) -> Case:
+    kind = pick(rng, *HOPPER_TYPES)
+    tensor_map = im2col(rng, kind, interleaved=interleaved, small=False, most=most)
     coords = im2col_coords(rng, tensor_map, store=False)
     count = tensor_map.rank - 2
     offsets = tuple(int(n) for n in rng.integers(0, 5, count)) if rng.random() < 0.8 else ()

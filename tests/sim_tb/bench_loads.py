@@ -1,9 +1,9 @@
 """Benches of the real unit: random loads against the golden model, and the rules about faults and
-tensor maps. ``LOADS_MODELS`` is a preset of ``sim_tb.models``, ``LOADS_COUNT`` a number of loads.
+tensor maps. ``LOADS_MODELS`` is a preset of ``sim_tb.models``, ``LOADS_COUNT`` a number of loads,
+``LOADS_MODES`` a list of what they are.
 """
 
 import os
-from dataclasses import dataclass
 from typing import Any
 
 import cocotb
@@ -11,233 +11,46 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden import (
-    AccessMode,
-    BulkLoad,
+    Arch,
     Completion,
     DataType,
     ErrorCode,
     Plan,
+    Prefetch,
     TensorMap,
     TmaError,
-    execute,
+    check,
 )
-from golden import Load as LoadRequest
-from golden.descriptor import as_descriptor
-from golden.geometry import Operands
-from golden.memory import ArrayMemory, HashedMemory
+from golden.memory import ArrayMemory
 from sim_tb.bridge import LogKind
 from sim_tb.environment import Environment, Word
 from sim_tb.models import PRESETS, Memory, Models
+from tests.sim_tb.random_loads import (
+    BLACKWELL,
+    HOPPER,
+    LARGEST,
+    Item,
+    as_words,
+    lines_of,
+    random_item,
+)
 
 BARRIERS = range(0, 32, 8)
 """Offsets of the barriers; loads go behind them."""
 
 FIRST = 128
-LARGEST = 12 * 1024
-"""Most bytes of a random box, gaps of the swizzle included."""
 
 
-@dataclass
-class Load:
-    """A request, and what the golden model says about it."""
-
-    words: NDArray[np.uint32]
-    coords: list[int]
-    smem_address: int
-    mbarrier: int
-
-    def golden(self, smem: NDArray[np.uint8]) -> Completion | TmaError:
-        """Apply it to ``smem``; return its bytes, or why it is refused."""
-        request = LoadRequest(
-            self.words.tobytes(),
-            tuple(self.coords),
-            AccessMode.TILE,
-            smem_address=self.smem_address,
-            mbarrier=self.mbarrier,
-        )
-        try:
-            return execute(request, HashedMemory(), [smem])[0]
-        except TmaError as error:
-            return error
-
-    def submit(self, env: Environment) -> int:
-        """Issue it; return its request id."""
-        self.map = env.descriptor(self.words)
-        return env.submit(self.map, self.coords, self.smem_address, self.mbarrier)
-
-    def forget(self, env: Environment) -> None:
-        """Remove its map."""
-        env.gmem.remove(self.map)
-
-    def lines(self, line_bytes: int) -> tuple[NDArray[Any], int]:
-        """Distinct lines that it reads, and how many reads row after row would take at most."""
-        plan = Plan(self.words.tobytes(), AccessMode.TILE)
-        spread = plan.spread(self.smem_address, Operands(tuple(self.coords)))
-        inside = spread.inside > 0
-        row = np.broadcast_to(np.arange(inside.shape[0])[:, None], inside.shape)[inside]
-        line = spread.gmem[inside] // np.uint64(line_bytes)
-        by_row = np.unique(np.stack([row.astype(np.uint64), line]), axis=1)
-        return np.unique(line), by_row.shape[1]
+def arch_of(env: Environment) -> Arch:
+    """What the unit was built as."""
+    return Arch.SM_100A if env.interface.parameters["gather4"] else Arch.SM_90A
 
 
-@dataclass
-class Bulk:
-    """A bulk load, and what the golden model says about it."""
-
-    gmem_address: int
-    smem_address: int
-    size: int
-    mbarrier: int
-
-    def golden(self, smem: NDArray[np.uint8]) -> Completion | TmaError:
-        """Apply it to ``smem``; return its bytes, or why it is refused."""
-        where = self.gmem_address, self.smem_address, self.size, self.mbarrier
-        try:
-            return execute(BulkLoad(*where), HashedMemory(), [smem])[0]
-        except TmaError as error:
-            return error
-
-    def submit(self, env: Environment) -> int:
-        """Issue it; return its request id."""
-        where = self.gmem_address, self.smem_address, self.size, self.mbarrier
-        return env.submit_bulk(*where)
-
-    def forget(self, env: Environment) -> None:
-        """There is nothing to remove."""
-
-    def lines(self, line_bytes: int) -> tuple[NDArray[Any], int]:
-        """Distinct lines that it reads, and how many reads it takes at most."""
-        pieces = np.arange(self.gmem_address, self.gmem_address + self.size, 16, np.uint64)
-        lines = np.unique(pieces // np.uint64(line_bytes))
-        return lines, lines.size
-
-
-def random_bulk(rng: np.random.Generator, smem_address: int, mbarrier: int) -> Bulk:
-    """A bulk load; about one in ten is refused."""
-    largest = LARGEST // 16
-    size = 16 * int(pick(rng, 0, 1, 2, rng.integers(64), rng.integers(largest)))
-    request = Bulk(
-        16 * int(rng.integers(1 << int(pick(rng, 20, 44)))),
-        smem_address + 16 * int(rng.integers(8)),
-        min(size, LARGEST - 128),
-        mbarrier,
-    )
-    fault = rng.integers(48)
-    if fault == 0:
-        request.gmem_address += int(rng.integers(1, 16))
-    elif fault == 1:
-        request.size += int(rng.integers(1, 16))
-    elif fault == 2:
-        request.smem_address += int(rng.integers(1, 16))
-    elif fault == 3:
-        request.size = (1 << 32) - 16
-    elif fault == 4:
-        request.mbarrier += int(rng.integers(1, 8))
-    return request
-
-
-def pick(rng: np.random.Generator, *choices: Any) -> Any:
-    """One of ``choices``."""
-    return choices[rng.integers(len(choices))]
-
-
-def random_interleaved(rng: np.random.Generator) -> TensorMap:
-    """An interleaved map whose box has at most ``LARGEST`` bytes."""
-    rank, unit = int(rng.integers(3, 6)), 16 * int(rng.integers(1, 3))
-    data_type = DataType(rng.integers(2, 13))
-    least = 16 // data_type.itemsize
-    element_strides = [int(rng.integers(1, 9)) if rng.random() < 0.3 else 1 for _ in range(rank)]
-    box = [least * int(rng.integers(1, 3)), *rng.integers(1, 4, rank - 1).tolist()]
-    dim = [int(rng.integers(1, pick(rng, 2, 3) * extent + 2)) for extent in box]
-    strides, dense = [], dim[0] * unit
-    for extent in dim[1:]:
-        strides.append(dense + unit * int(pick(rng, 0, 0, rng.integers(0, 20))))
-        dense = strides[-1] * extent
-    return TensorMap.tiled(
-        data_type=data_type,
-        global_address=int(rng.integers(1 << 27)) * unit,
-        global_dim=dim,
-        global_strides=strides,
-        box_dim=box,
-        element_strides=element_strides,
-        interleave=unit // 16,
-        swizzle=int(rng.integers(4)),
-        oob_fill=int(rng.integers(2)) if data_type.is_float else 0,
-    )
-
-
-def random_map(rng: np.random.Generator) -> TensorMap:
-    """A map whose box has at most ``LARGEST`` bytes."""
-    if rng.random() < 0.2:
-        return random_interleaved(rng)
-    while True:
-        rank = int(rng.integers(1, 6))
-        data_type = DataType(rng.integers(13))
-        size = data_type.itemsize
-        swizzle = int(rng.integers(4))
-        span = 16 << swizzle if swizzle else min(256 * size, int(pick(rng, 64, 256, 1024)))
-        box = [int(rng.integers(1, span // 16 + 1)) * 16 // size]
-        box += [int(rng.integers(1, pick(rng, 3, 9, 40))) for _ in range(rank - 1)]
-        if (span if swizzle else box[0] * size) * int(np.prod(box[1:], initial=1)) > LARGEST:
-            continue
-        element_strides = [int(rng.integers(1, 9)) if rng.random() < 0.3 else 1 for _ in box]
-        dim = [int(rng.integers(1, pick(rng, 2, 3) * extent + 2)) for extent in box]
-        strides, dense = [], dim[0] * size
-        for extent in dim[1:]:
-            dense = -(-dense // 16) * 16
-            padding = int(rng.integers(0, 20)) * 16 if rng.random() < 0.5 else 0
-            stride = pick(rng, dense, dense, dense + padding, padding, 1 << 35)
-            strides.append(min(int(stride), (1 << 40) - 16))
-            dense = strides[-1] * extent
-        base = int(rng.integers(1 << 27)) * 16
-        return TensorMap.tiled(
-            data_type=data_type,
-            global_address=pick(rng, base, base & ~127, base << 16),
-            global_dim=dim,
-            global_strides=strides,
-            box_dim=box,
-            element_strides=element_strides,
-            interleave=0,
-            swizzle=swizzle,
-            oob_fill=int(rng.integers(2)) if data_type.is_float else 0,
-        )
-
-
-def random_coords(rng: np.random.Generator, tensor_map: TensorMap) -> list[int]:
-    """A start inside, across an edge, outside, or as far away as it goes."""
-    d = as_descriptor(tensor_map)
-    assert d.data_type is not None
-    unit = 16 // d.data_type.itemsize
-    coords = []
-    for extent, box in zip(d.global_dim[: d.rank], d.box_dim, strict=False):
-        near = int(rng.integers(-box - 1, extent + 2))
-        far = int(pick(rng, -(1 << 31), (1 << 31) - 1, (1 << 31) - box, -box, extent))
-        coords.append(far if rng.random() < 0.05 else near if rng.random() < 0.6 else 0)
-    coords[0] = coords[0] // unit * unit
-    return coords
-
-
-def random_load(rng: np.random.Generator, smem_address: int, mbarrier: int) -> Load:
-    """A load; about one in eight is refused."""
-    tensor_map = random_map(rng)
-    words = np.frombuffer(tensor_map.encode(), np.uint32).copy()
-    request = Load(words, random_coords(rng, tensor_map), smem_address, mbarrier)
-    fault = rng.integers(48)
-    if fault == 0:
-        request.coords[0] += int(rng.integers(1, 16))
-    elif fault == 1:
-        request.coords = (request.coords * 5)[: int(rng.integers(1, 6))]
-    elif fault == 2:
-        request.smem_address += 16 * int(rng.integers(1, 8))
-    elif fault == 3:
-        request.smem_address = (1 << 24) - 128
-    elif fault == 4:
-        request.mbarrier += int(rng.integers(1, 8))
-    elif fault == 5:
-        words[0] += int(rng.integers(1, 16))
-    elif fault == 6:
-        words[2] ^= 1 << int(pick(rng, 0, 6, 10, 19, 20))
-    return request
+def modes_of(env: Environment) -> list[str]:
+    """What ``LOADS_MODES`` asks for; by default all that the unit does, and one that it may not."""
+    chosen = os.environ.get("LOADS_MODES", "")
+    later = [*BLACKWELL] if arch_of(env) is Arch.SM_100A else ["im2col_w"]
+    return chosen.split(",") if chosen else [*HOPPER, *HOPPER, *later, "bulk", "bulk"]
 
 
 def assert_same(got: NDArray[np.uint8], expected: NDArray[np.uint8], about: object) -> None:
@@ -261,18 +74,18 @@ async def run_batch(
     flips.clear()
     env.smem[:] = rng.integers(0, 256, env.smem.size, dtype=np.uint8)
     expected = env.smem.copy()
-    loads: list[Load | Bulk] = []
+    loads: list[Item] = []
     address = FIRST
+    modes, arch = modes_of(env), arch_of(env)
     for _ in range(count):
         address += 128 * int(rng.integers(0, 12))
-        kind = random_bulk if rng.random() < 0.2 else random_load
-        loads.append(kind(rng, address, int(rng.choice(BARRIERS))))
+        loads.append(random_item(rng, modes, arch, address, int(rng.choice(BARRIERS))))
         address += LARGEST
     answers = [item.golden(expected) for item in loads]
     to_come = dict.fromkeys(BARRIERS, 0)
     for item, answer in zip(loads, answers, strict=True):
         if isinstance(answer, Completion):
-            to_come[item.mbarrier] += answer.bytes
+            to_come[item.request.mbarrier] += answer.bytes
     for barrier in BARRIERS:
         await env.barrier("INIT", barrier, 1)
         await env.barrier("ARRIVE_EXPECT_TX", barrier, to_come[barrier])
@@ -464,12 +277,17 @@ async def prefetches_ask_for_lines_and_nothing_else(dut: Any) -> None:
     old, _ = tensors(env)
     tensor_map = env.descriptor(whole(SOURCE))
     wanted, maps = [], []
-    for _ in range(30):
-        words = random_map(rng)
-        coords = random_coords(rng, words)
-        maps.append(env.descriptor(np.frombuffer(words.encode(), np.uint32).copy()))
-        env.submit_prefetch(maps[-1], coords)
-        wanted.append(Plan(words).touched(0, coords, line_bytes=line_bytes)[0])
+    while len(wanted) < 30:
+        load = random_item(rng, [*HOPPER], arch_of(env), 0, 0).request
+        operands = load.im2col_offsets, load.w_halo, load.w_offset
+        request = Prefetch(as_words(load), load.coords, load.mode, *operands)
+        try:
+            check(request, smem_bytes=env.smem.size)
+        except TmaError:
+            continue
+        maps.append(env.descriptor(np.frombuffer(as_words(load), np.uint32).copy()))
+        env.issue(request, maps[-1])
+        wanted.append(lines_of(request, arch_of(env), line_bytes)[0])
     base, size = 16 * int(rng.integers(1 << 40)), 200 * 1024 + 48
     env.submit_bulk_prefetch(base, size)
     wanted.append(np.unique(np.arange(base, base + size, 16, np.uint64) // np.uint64(line_bytes)))
