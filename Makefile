@@ -39,10 +39,10 @@ lint: setup ## ruff, mypy, Verilator's lint of the generated Verilog
 verilog: setup ## build/rtl/tma.v, its ports as JSON and as a table [PRESET=default]
 	@$(PYTHON) -W error -m hw.verilog --preset $(PRESET)
 
-conformance: setup ## silicon vectors: VECTORS=FILE [TARGET=golden|rtl] [KINDS=a,b] [LIMIT=n]
+conformance: setup ## silicon vectors: VECTORS=FILE [TARGET=golden|rtl] [KINDS=a,b] [LIMIT=n] [MODELS=rough]
 	@test -n "$(VECTORS)" || { echo "make conformance: VECTORS=FILE is missing" >&2; exit 2; }
 	@$(PYTHON) -W error -m sim_tb.conformance $(VECTORS) --target $(TARGET) \
-		$(if $(KINDS),--kinds $(KINDS)) $(if $(LIMIT),--limit $(LIMIT))
+		$(if $(KINDS),--kinds $(KINDS)) $(if $(LIMIT),--limit $(LIMIT)) $(if $(MODELS),--models $(MODELS))
 
 bench: setup ## steady-state cycles a box beside the silicon's [VECTORS=timing file]
 	@$(PYTHON) -W error -m sim_tb.bench $(VECTORS)

@@ -242,30 +242,40 @@ class Case:
         TmaError
             As the encoder rejects.
         """
-        f = self.fields
-        # A rank that no array holds is rejected all the same.
-        rank = self.rank if 1 <= self.rank <= 5 else 0
-        shared: dict[str, Any] = {
-            "data_type": int(f["dtype"]),
-            "global_address": self.global_address,
-            "global_dim": [int(n) for n in f["global_dim"][:rank]],
-            "global_strides": [int(n) for n in f["global_strides"][: rank - 1]],
-            "element_strides": [int(n) for n in f["element_strides"][:rank]],
-            "interleave": int(f["interleave"]),
-            "swizzle": int(f["swizzle"]),
-            "l2_promotion": int(f["l2_promotion"]),
-            "oob_fill": int(f["oob_fill"]),
-        }
-        if self.mode == "tile":
-            return TensorMap.tiled(**shared, box_dim=[int(n) for n in f["box_dim"][:rank]])
-        corners = max(rank - 2, 0)
-        return TensorMap.im2col(
-            **shared,
-            lower_corner=[int(n) for n in f["lower_corner"][:corners]],
-            upper_corner=[int(n) for n in f["upper_corner"][:corners]],
-            channels_per_pixel=int(f["channels_per_pixel"]),
-            pixels_per_column=int(f["pixels_per_column"]),
-        )
+        return tensor_map_of(self.fields)
+
+
+def tensor_map_of(f: Any) -> TensorMap:
+    """The tensor map whose parameters are fields of a recorded case or timing.
+
+    Raises
+    ------
+    TmaError
+        As the encoder rejects.
+    """
+    # A rank that no array holds is rejected all the same.
+    rank = int(f["rank"]) if 1 <= int(f["rank"]) <= 5 else 0
+    shared: dict[str, Any] = {
+        "data_type": int(f["dtype"]),
+        "global_address": int(f["global_address"]),
+        "global_dim": [int(n) for n in f["global_dim"][:rank]],
+        "global_strides": [int(n) for n in f["global_strides"][: rank - 1]],
+        "element_strides": [int(n) for n in f["element_strides"][:rank]],
+        "interleave": int(f["interleave"]),
+        "swizzle": int(f["swizzle"]),
+        "l2_promotion": int(f["l2_promotion"]) if "l2_promotion" in f.dtype.names else 0,
+        "oob_fill": int(f["oob_fill"]),
+    }
+    if str(f["mode"]) == "tile":
+        return TensorMap.tiled(**shared, box_dim=[int(n) for n in f["box_dim"][:rank]])
+    corners = max(rank - 2, 0)
+    return TensorMap.im2col(
+        **shared,
+        lower_corner=[int(n) for n in f["lower_corner"][:corners]],
+        upper_corner=[int(n) for n in f["upper_corner"][:corners]],
+        channels_per_pixel=int(f["channels_per_pixel"]),
+        pixels_per_column=int(f["pixels_per_column"]),
+    )
 
 
 def read(path: Path) -> tuple[NDArray[Any], Bytes]:

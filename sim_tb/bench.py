@@ -17,11 +17,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from golden import Plan, TensorMap
+from golden import AccessMode, Load, Plan
 from golden.checks import check_tensor
 from golden.enums import SMEM_BYTES
 from golden.geometry import Operands
-from golden.vectors import VectorError, read
+from golden.vectors import VectorError, read, tensor_map_of
 from hw.params import PRESETS
 from sim_tb import jobs, runner
 from sim_tb.bench_timing import Box
@@ -59,37 +59,19 @@ class Measured:
         return self.cycles is not None and self.cycles > self.silicon_cycles
 
 
-def is_supported(row: Any) -> bool:
-    """What the unit does so far."""
-    return str(row["mode"]) == "tile"
-
-
 def box(row: Any) -> Box:
     """The load that a row of a timing file describes."""
     rank = int(row["rank"])
-    tensor_map = TensorMap.tiled(
-        data_type=int(row["dtype"]),
-        global_address=int(row["global_address"]),
-        global_dim=[int(n) for n in row["global_dim"][:rank]],
-        global_strides=[int(n) for n in row["global_strides"][: rank - 1]],
-        box_dim=[int(n) for n in row["box_dim"][:rank]],
-        element_strides=[int(n) for n in row["element_strides"][:rank]],
-        interleave=int(row["interleave"]),
-        swizzle=int(row["swizzle"]),
-        oob_fill=int(row["oob_fill"]),
-    )
+    tensor_map = tensor_map_of(row)
     coords = tuple(int(c) for c in row["coords"][:rank])
     plan = Plan(tensor_map)
-    check_tensor(plan, Operands(coords), int(row["smem_address"]), SMEM_BYTES)
+    im2col = plan.mode is AccessMode.IM2COL
+    offsets = tuple(int(n) for n in row["im2col_offsets"][: rank - 2]) if im2col else ()
+    smem_address = int(row["smem_address"])
+    check_tensor(plan, Operands(coords, offsets), smem_address, SMEM_BYTES)
     floor = max(int(row["lines"]), int(row["beats"]), 1)
-    return Box(
-        tensor_map.encode(),
-        coords,
-        int(row["smem_address"]),
-        plan.footprint,
-        plan.bytes(),
-        floor,
-    )
+    load = Load(tensor_map, coords, im2col_offsets=offsets, smem_address=smem_address)
+    return Box(load, plan.footprint, plan.bytes(), floor)
 
 
 def rows(path: Path) -> list[Any]:
@@ -140,7 +122,7 @@ def measure(selected: Sequence[Any], models: str, preset: str, console: Console)
     return measured
 
 
-def show(measured: Sequence[Measured], unsupported: Sequence[str], console: Console) -> None:
+def show(measured: Sequence[Measured], console: Console) -> None:
     """Print the table and the summary."""
     table = Table(title="cycles per box, steady state", title_justify="left")
     for heading in "name", "cycles", "floor", "ratio", "silicon", "silicon/cycles":
@@ -162,8 +144,6 @@ def show(measured: Sequence[Measured], unsupported: Sequence[str], console: Cons
     for item in measured:
         if item.error:
             console.print(f"{item.name}: {item.error}", markup=False, soft_wrap=True)
-    if unsupported:
-        console.print(f"not supported yet: {', '.join(unsupported)}", highlight=False)
     done = [item for item in measured if item.cycles is not None]
     if done:
         ratios = np.array([item.ratio for item in done])
@@ -177,7 +157,7 @@ def show(measured: Sequence[Measured], unsupported: Sequence[str], console: Cons
         )
 
 
-def write(path: Path, measured: Sequence[Measured], unsupported: Sequence[str]) -> None:
+def write(path: Path, measured: Sequence[Measured]) -> None:
     """Leave the numbers as JSON."""
     boxes = [
         {
@@ -192,7 +172,7 @@ def write(path: Path, measured: Sequence[Measured], unsupported: Sequence[str]) 
     ]
     failed = {item.name: item.error for item in measured if item.cycles is None}
     path.parent.mkdir(parents=True, exist_ok=True)
-    contents = {"boxes": boxes, "unsupported": list(unsupported), "failed": failed}
+    contents = {"boxes": boxes, "failed": failed}
     path.write_text(json.dumps(contents, indent=1) + "\n")
 
 
@@ -213,17 +193,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     console = Console()
     try:
-        table = rows(options.vectors)
-        unsupported = [str(row["name"]) for row in table if not is_supported(row)]
-        supported = [row for row in table if is_supported(row)]
-        measured = measure(supported, options.models, options.preset, console)
+        measured = measure(rows(options.vectors), options.models, options.preset, console)
     except VectorError as error:
         parser.error(str(error))
     except runner.SimulationError as error:
         print(error, file=sys.stderr)
         return 1
-    show(measured, unsupported, console)
-    write(options.out, measured, unsupported)
+    show(measured, console)
+    write(options.out, measured)
     console.print(f"{options.out}", highlight=False)
     return 1 if any(item.error for item in measured) else 0
 

@@ -4,12 +4,13 @@
 """
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import cocotb
 import numpy as np
 
+from golden import Load, TensorMap
 from sim_tb import jobs
 from sim_tb.bridge import LogKind
 from sim_tb.environment import BenchError, Environment
@@ -30,11 +31,9 @@ LOGS = (LogKind.ACCEPT, LogKind.WORD)
 
 @dataclass(frozen=True)
 class Box:
-    """A load to be measured: its map, where it goes, and what it moves."""
+    """A load to be measured, and what it moves."""
 
-    descriptor: bytes
-    coords: tuple[int, ...]
-    smem_address: int
+    load: Load
     footprint: int
     bytes: int
     floor: int
@@ -43,10 +42,10 @@ class Box:
 def barriers(box: Box, count: int, smem_bytes: int) -> list[int]:
     """Offsets of ``count`` barriers that the box does not write."""
     size = count * WORD_BYTES
-    end = box.smem_address + box.footprint
-    if end + size <= smem_bytes:
+    start = box.load.smem_address
+    if start + box.footprint + size <= smem_bytes:
         return list(range(smem_bytes - size, smem_bytes, WORD_BYTES))
-    if size <= box.smem_address:
+    if size <= start:
         return list(range(0, size, WORD_BYTES))
     raise BenchError(f"no room for {count} barriers beside {box.footprint} bytes")
 
@@ -61,7 +60,7 @@ async def row(env: Environment, box: Box, tensor_map: int, count: int) -> int:
     for kind in LOGS:
         env.clear_log(kind)
     for i in range(count):
-        env.submit(tensor_map, box.coords, box.smem_address, offsets[i % needed])
+        env.issue(replace(box.load, mbarrier=offsets[i % needed]), tensor_map)
     await env.idle()
     errors = env.take_errors()
     if errors:
@@ -80,7 +79,9 @@ async def measure(env: Environment, box: Box) -> float:
     may write fill of later boxes while earlier ones wait for their lines.
     """
     count = int(np.clip(CLOCKS // box.floor, FEWEST, MOST))
-    tensor_map = env.descriptor(np.frombuffer(box.descriptor, np.uint32).copy())
+    assert isinstance(box.load.tensor_map, TensorMap)
+    words = np.frombuffer(box.load.tensor_map.encode(), np.uint32)
+    tensor_map = env.descriptor(words.copy())
     try:
         await env.prefetch(tensor_map)
         await env.idle()

@@ -16,11 +16,12 @@ from rich.table import Table
 
 from golden import conformance as golden_conformance
 from golden.vectors import Case, VectorError, check, read_cases
+from sim_tb.models import PRESETS as MODELS
 
 TARGETS = ("golden", "rtl")
 
 
-def diagnoses(cases: Sequence[Case], target: str) -> Iterator[str | None]:
+def diagnoses(cases: Sequence[Case], target: str, models: str) -> Iterator[str | None]:
     """Run the cases; for each, in order, None or what is wrong."""
     transfers = [case for case in cases if not case.is_encoding]
     if target == "golden":
@@ -28,7 +29,7 @@ def diagnoses(cases: Sequence[Case], target: str) -> Iterator[str | None]:
     else:
         from sim_tb import rtl_conformance  # needs the simulator
 
-        runs = rtl_conformance.outcomes(transfers)
+        runs = rtl_conformance.outcomes(transfers, models=models)
     for case in cases:
         if not case.is_encoding:
             yield check(case, next(runs))
@@ -38,8 +39,11 @@ def diagnoses(cases: Sequence[Case], target: str) -> Iterator[str | None]:
             yield f"{case}: tensor maps are encoded by the golden model only"
 
 
-def run(cases: Sequence[Case], target: str, console: Console) -> int:
-    """Run, print failures and a table, and return how many failed."""
+def run(cases: Sequence[Case], target: str, console: Console, models: str = "fixed") -> int:
+    """Run, print failures and a table, and return how many failed.
+
+    ``models``: what surrounds the RTL, a preset of ``sim_tb.models``.
+    """
     passed: Counter[str] = Counter()
     failed: Counter[str] = Counter()
     columns = (
@@ -50,7 +54,7 @@ def run(cases: Sequence[Case], target: str, console: Console) -> int:
     )
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task(target, total=len(cases))
-        for case, diagnosis in zip(cases, diagnoses(cases, target), strict=True):
+        for case, diagnosis in zip(cases, diagnoses(cases, target, models), strict=True):
             progress.advance(task)
             if diagnosis is None:
                 passed[case.kind] += 1
@@ -72,13 +76,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--target", choices=TARGETS, default="golden")
     parser.add_argument("--kinds", default="", metavar="A,B", help="only these kinds")
     parser.add_argument("--limit", type=int, metavar="N", help="only the first N of them")
+    parser.add_argument(
+        "--models",
+        choices=MODELS,
+        default="fixed",
+        help="memories and stalls around the RTL; default: %(default)s",
+    )
     options = parser.parse_args(arguments)
     if options.limit is not None and options.limit < 1:
         parser.error(f"--limit {options.limit}: must be at least 1")
     kinds = [kind.strip() for kind in options.kinds.split(",") if kind.strip()]
     try:
         cases = read_cases(options.vectors, kinds, options.limit)
-        return 1 if run(cases, options.target, Console()) else 0
+        return 1 if run(cases, options.target, Console(), options.models) else 0
     except VectorError as error:
         parser.error(str(error))
 
