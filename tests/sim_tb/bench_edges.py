@@ -1,0 +1,130 @@
+"""Benches of the real unit at the edges that random loads do not reach: every operation at
+barriers, misuse of them, errors of all kinds at once, and every slot taken.
+"""
+
+from typing import Any
+
+import cocotb
+import numpy as np
+
+from golden import BulkLoad, ErrorCode, HashedMemory, TensorMap, TmaError, execute, mbarrier
+from golden.mbarrier import MAX_COUNT, Barrier
+from sim_tb.environment import Environment
+from sim_tb.models import PRESETS, Memory, Models
+
+BARRIERS = (0x40, 0x48, 0x80)
+TARGET = 0x400
+UNKNOWN = "UNKNOWN"
+UPDATES = {
+    "ARRIVE": mbarrier.arrive,
+    "EXPECT_TX": mbarrier.expect_tx,
+    "ARRIVE_EXPECT_TX": mbarrier.arrive_expect_tx,
+    "COMPLETE_TX": mbarrier.complete_tx,
+}
+
+
+def golden(op: str, word: int, count: int) -> tuple[int, bool, bool]:
+    """The word afterwards, and whether the answer is ``done`` and ``error``."""
+    if op == "INVAL":
+        return mbarrier.inval(), False, False
+    if op == UNKNOWN:
+        return word, False, True
+    try:
+        if op == "INIT":
+            return mbarrier.init(count), False, False
+        if op == "TEST_WAIT_PARITY":
+            return word, mbarrier.test_wait_parity(word, count & 1), False
+        return UPDATES[op](word, count), False, False
+    except TmaError as fault:
+        return fault.value if op in UPDATES else word, False, True
+
+
+def word_at(env: Environment, barrier: int) -> int:
+    return int(env.smem[barrier : barrier + 8].view(np.uint64)[0])
+
+
+@cocotb.test()
+async def every_operation_is_the_golden_models(dut: Any) -> None:
+    env = await Environment.start(dut, PRESETS["rough"])
+    rng = env.rng("operations")
+    counts = (0, 1, 1, 2, 16, MAX_COUNT, MAX_COUNT + 1)
+    ops = [*UPDATES, "INIT", "INIT", "INVAL", "TEST_WAIT_PARITY", UNKNOWN]
+    env.interface.enums["BarrierOp"][UNKNOWN] = 7
+    words = dict.fromkeys(BARRIERS, 0)
+    for _ in range(400):
+        op = str(rng.choice(ops))
+        barrier, count = int(rng.choice(BARRIERS)), int(rng.choice(counts))
+        before = words[barrier]
+        words[barrier], done, error = golden(op, before, count)
+        answer = await env.barrier(op, barrier, count)
+        assert (answer.done, answer.error, answer.state) == (done, error, before), (op, count)
+    await env.idle()
+    assert {barrier: word_at(env, barrier) for barrier in BARRIERS} == words
+
+
+@cocotb.test()
+async def errors_of_all_kinds_wait_for_their_port(dut: Any) -> None:
+    """Loads refused, loads of unreadable lines, and loads that complete at a locked barrier."""
+    env = await Environment.start(dut, PRESETS["choked"], background="fault")
+    source = np.zeros(128, np.uint8)
+    env.gmem.place(0, source)
+    free, locked, _ = BARRIERS
+    await env.barrier("INIT", free, 1)
+    await env.barrier("INIT", locked, 1)
+    assert (await env.barrier("ARRIVE", locked, 2)).error
+    word = word_at(env, locked)
+    assert Barrier.decode(word).lock
+    kinds = (
+        (ErrorCode.MBAR_FAULT, 0, 16, locked),
+        (ErrorCode.BULK_ALIGN, 0, 24, free),
+        (ErrorCode.GMEM_FAULT, 4096, 16, free),
+    )
+    expected = set()
+    for number in env.rng("kinds").integers(0, len(kinds), 200):
+        code, address, size, barrier = kinds[number]
+        expected.add((env.submit_bulk(address, TARGET, size, barrier), code))
+    await env.idle()
+    assert {(error.request_id, error.code) for error in env.take_errors()} == expected
+    assert word_at(env, locked) == word
+
+
+@cocotb.test()
+async def as_many_loads_in_flight_as_there_are_slots(dut: Any) -> None:
+    """And more are waiting, twice over."""
+    env = await Environment.start(dut, Models(Memory.fixed(3000)))
+    parameters = env.interface.parameters
+    count = 2 * max(parameters["requests_in_flight"], parameters["tags"]) + 1
+    barrier, rng = BARRIERS[0], env.rng("loads")
+    expected = env.smem.copy()
+    await env.barrier("INIT", barrier, 1)
+    await env.barrier("ARRIVE_EXPECT_TX", barrier, 16 * count)
+    for number, line in enumerate(rng.integers(0, 1 << 40, count).tolist()):
+        place = TARGET + 16 * number
+        execute(BulkLoad(128 * line, place, 16), HashedMemory(), [expected])
+        env.submit_bulk(128 * line, place, 16, barrier)
+    await env.wait(barrier, 0)
+    expected[barrier : barrier + 8] = env.smem[barrier : barrier + 8]
+    assert np.array_equal(env.smem, expected)
+
+
+@cocotb.test()
+async def barriers_outside_of_shared_memory_or_misplaced_are_refused(dut: Any) -> None:
+    env = await Environment.start(dut)
+    tensor_map = TensorMap.tiled("u8", 0, [128, 8], [128], [128, 8])
+    where = env.descriptor(np.frombuffer(tensor_map.encode(), np.uint32).copy())
+    before = env.smem.copy()
+    expected = set()
+    for barrier, code in (
+        (env.smem.size, ErrorCode.SMEM_RANGE),
+        ((1 << 24) - 8, ErrorCode.SMEM_RANGE),
+        *((BARRIERS[0] + odd, ErrorCode.MBAR_ALIGN) for odd in (1, 2, 4)),
+    ):
+        for name in (
+            env.submit(where, [0, 0], TARGET, barrier),
+            env.submit_bulk(0, TARGET, 16, barrier),
+        ):
+            expected.add((name, code, barrier))
+    await env.idle()
+    errors = env.take_errors()
+    assert {(error.request_id, error.code, error.value) for error in errors} == expected
+    assert np.array_equal(env.smem, before)
