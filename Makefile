@@ -10,7 +10,8 @@ PRESET ?= default
 
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help setup sim test regress formal lint verilog conformance bench bench-golden waves clean
+.PHONY: help setup sim test regress formal lint verilog conformance coverage bench bench-golden \
+	waves clean
 
 help: ## these lines
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | awk -F '\t' '{ printf "make %-12s %s\n", $$1, $$2 }'
@@ -43,6 +44,10 @@ conformance: setup ## silicon vectors: VECTORS=FILE [TARGET=golden|rtl] [KINDS=a
 	@test -n "$(VECTORS)" || { echo "make conformance: VECTORS=FILE is missing" >&2; exit 2; }
 	@$(PYTHON) -W error -m sim_tb.conformance $(VECTORS) --target $(TARGET) \
 		$(if $(KINDS),--kinds $(KINDS)) $(if $(LIMIT),--limit $(LIMIT)) $(if $(MODELS),--models $(MODELS))
+
+coverage: setup ## kinds of loads simulated, branches of the RTL taken [PRESET= SEEDS= COUNT=]
+	@$(PYTHON) -W error -m sim_tb.coverage --preset $(PRESET) $(if $(SEEDS),--seeds $(SEEDS)) \
+		$(if $(COUNT),--count $(COUNT))
 
 bench: setup ## steady-state cycles a box beside the silicon's [VECTORS=timing file]
 	@$(PYTHON) -W error -m sim_tb.bench $(VECTORS)
