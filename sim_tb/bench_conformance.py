@@ -13,7 +13,7 @@ import numpy as np
 from golden import BulkLoad, Load
 from golden.errors import ErrorCode
 from golden.vectors import UNTOUCHED, Case, Outcome
-from sim_tb import jobs
+from sim_tb import coverage, jobs
 from sim_tb.environment import BenchError, Environment, Word
 from sim_tb.models import PRESETS
 
@@ -43,6 +43,8 @@ async def outcome(env: Environment, case: Case) -> Outcome:
         await env.barrier("ARRIVE_EXPECT_TX", barrier, expected)
         request = case.request()
         assert isinstance(request, Load | BulkLoad)
+        if not case.refused:
+            coverage.record(request)
         env.issue(replace(request, mbarrier=barrier), tensor_map)
         await env.idle()
     finally:

@@ -22,6 +22,7 @@ from golden import (
 from golden.descriptor import as_descriptor
 from golden.geometry import Operands
 from golden.memory import HashedMemory
+from sim_tb import coverage
 from sim_tb.environment import Environment
 from tests.golden.random_requests import (
     Case,
@@ -58,9 +59,11 @@ class Item:
     def golden(self, smem: NDArray[np.uint8]) -> Completion | TmaError:
         """Apply it to ``smem``; return its bytes, or why it is refused."""
         try:
-            return execute(self.request, HashedMemory(), [smem], arch=self.arch)[0]
+            answer = execute(self.request, HashedMemory(), [smem], arch=self.arch)[0]
         except TmaError as error:
             return error
+        coverage.record(self.request)
+        return answer
 
     def submit(self, env: Environment) -> int:
         """Issue it; return its request id."""
