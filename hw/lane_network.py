@@ -7,7 +7,7 @@ of each lane; over a few lines every lane gets its equal share. Fill, which has 
 third.
 """
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Assert, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out, connect, flipped
@@ -177,9 +177,31 @@ class LaneNetwork(wiring.Component):
         pop = Signal()
         line_queues = self._queue_lines(m)
         fill_queues = self._queue_fill(m)
-        self._write(m, pop, line_queues, fill_queues)
+        leaving = self._write(m, pop, line_queues, fill_queues)
         self._report(m, pop, line_queues, fill_queues)
+
+        all_parts = [queue for queues in line_queues for queue in queues]
+        waiting = leaving.valid & ~self.smem_write.ready
+        for name, tickets, shape, queues, lanes in (
+            ("line", self._lines, self._line_piece, all_parts, leaving.lanes & ~leaving.fills),
+            ("fill", self._fills, self._fill_piece, fill_queues, leaving.lanes & leaving.fills),
+        ):
+            self._assert_written(m, name, tickets, shape, queues, leaving, waiting & lanes)
         return m
+
+    def _assert_written(self, m: Module, name, tickets, shape, queues, leaving, lanes) -> None:
+        """What is counted has left the unit: looked at again in the clock after."""
+        counted = Signal(name=f"{name}_counted")
+        ticket = Signal.like(tickets.oldest, name=f"{name}_counted_ticket", reset_less=True)
+        remains = Cat(
+            *(queue.r_rdy & (data.View(shape, queue.r_data).ticket == ticket) for queue in queues),
+            *(lanes[lane] & (leaving.tickets[lane] == ticket) for lane in range(len(lanes))),
+        ).any()
+        m.d.sync += [
+            counted.eq(tickets.o.valid & tickets.o.ready),
+            ticket.eq(tickets.oldest),
+            Assert(~counted | ~remains, f"LaneNetwork: a {name} counted before it is written\n"),
+        ]
 
     def _queue_lines(self, m: Module) -> list[list[SyncFIFO]]:
         """Swizzle both parts of a line and queue them; return, by part, a queue for each lane."""
@@ -262,13 +284,21 @@ class LaneNetwork(wiring.Component):
         ]
         return queues
 
-    def _write(self, m: Module, pop, line_queues, fill_queues) -> None:
-        """Take a piece for each lane, with ``pop``, into the beat on its way to shared memory."""
+    def _write(self, m: Module, pop, line_queues, fill_queues) -> Signal:
+        """Take a piece for each lane, with ``pop``, into the beat on its way to shared memory;
+        return whose pieces these are.
+        """
         p = self.params
         writing = Signal()
         beat = Signal(smem_write_layout(p), reset_less=True)
         writes = Signal(p.lanes)
+        tickets = data.ArrayLayout(len(self._lines.oldest), p.lanes)
+        leaving = Signal(
+            data.StructLayout({"valid": 1, "lanes": p.lanes, "fills": p.lanes, "tickets": tickets})
+        )
         m.d.comb += [
+            leaving.valid.eq(writing),
+            leaving.lanes.eq(Cat(beat[lane].valid for lane in range(p.lanes))),
             pop.eq(~writing | self.smem_write.ready),
             self.smem_write.valid.eq(writing),
             self.smem_write.p.eq(beat),
@@ -287,6 +317,8 @@ class LaneNetwork(wiring.Component):
             second = Signal(name=f"second_{lane}")
             fills = Signal(name=f"fills_{lane}")
             filled_last = Signal(name=f"filled_last_{lane}")
+            ticket = Signal.like(self._lines.oldest, name=f"ticket_{lane}", reset_less=True)
+            m.d.comb += [leaving.fills[lane].eq(filled_last), leaving.tickets[lane].eq(ticket)]
             line_waits = parts[0].r_rdy | parts[1].r_rdy
             m.d.comb += [
                 second.eq(parts[1].r_rdy & (~parts[0].r_rdy | (ages[1][:width] < ages[0][:width]))),
@@ -305,6 +337,7 @@ class LaneNetwork(wiring.Component):
                 ]
                 with m.If(fills):
                     m.d.sync += [
+                        ticket.eq(fill_head.ticket),
                         out.beat.eq(fill_head.beat),
                         out.data.eq(fill_piece(fill_head.fill)),
                     ]
@@ -312,11 +345,13 @@ class LaneNetwork(wiring.Component):
                         m.d.sync += out.words.eq(fill_head.words)
                 with m.Else():
                     m.d.sync += [
+                        ticket.eq(Mux(second, heads[1].ticket, heads[0].ticket)),
                         out.beat.eq(Mux(second, heads[1].beat, heads[0].beat)),
                         out.data.eq(Mux(second, heads[1].data, heads[0].data)),
                     ]
                     if p.sub_byte:
                         m.d.sync += out.words.eq(Mux(second, heads[1].words, heads[0].words))
+        return leaving
 
     def _report(self, m: Module, pop, line_queues, fill_queues) -> None:
         """Report what is written: it left its queues, and with ``pop`` the beat after them."""

@@ -1,8 +1,10 @@
 """Arbiter: everything arrives, by way in order."""
 
 import random
+from itertools import pairwise
 
 import pytest
+from amaranth.lib import data
 
 from hw.arbiter import Arbiter
 from tests.hw.simulate import run_streams
@@ -31,3 +33,20 @@ def test_turns_are_taken():
     inputs = {f"way_{way}": [way] * 20 for way in range(2)}
     run = run_streams(Ports(8, 2), inputs, ["o"], stall=0)
     assert run.payloads["o"] == [0, 1] * 20
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_packets_are_not_parted(seed):
+    rng = random.Random(seed)
+    packet = data.StructLayout({"last": 1, "way": 2, "number": 8})
+    inputs = {}
+    for way in range(3):
+        lasts = [rng.random() < 0.4 for _ in range(60)] + [True]
+        inputs[f"way_{way}"] = [
+            {"last": last, "way": way, "number": number} for number, last in enumerate(lasts)
+        ]
+    run = run_streams(Ports(packet, 3, packets=True), inputs, ["o"], seed=seed)
+    got = run.payloads["o"]
+    assert len(got) == 183
+    for item, following in pairwise(got):
+        assert item.last or (following.way, following.number) == (item.way, item.number + 1)

@@ -43,17 +43,29 @@ def described(box: Box, **changes) -> dict:
     return {"request": request, "words": words, "fault": fault}
 
 
-def walked(job) -> Pieces:
-    """The pieces that a walk covers, by the description of ``walk_layout``."""
-    walk = job.walk
-    pieces: Pieces = {
-        smem: None
-        for smem in range(walk.smem_begin, walk.smem_end)
-        if walk.row_mask >> (smem % 8) & 1
-    }
+def covered_by(jobs) -> Pieces:
+    """The pieces that the walks of a request cover, by the description of ``walk_layout``."""
+    pieces: Pieces = {}
+    for job in jobs:
+        walk = job.walk
+        if walk.first:
+            begin, runs = walk.smem_begin, {}
+        if walk.has_data:
+            runs |= runs_of(walk)
+        if walk.last:
+            rows = (smem for smem in range(begin, walk.smem_end) if is_row(walk.row_mask, smem))
+            pieces |= dict.fromkeys(rows) | runs
+    return pieces
+
+
+def is_row(mask: int, smem: int) -> int:
+    return mask >> (smem % 24 if mask >> 8 else smem % 8) & 1
+
+
+def runs_of(walk) -> Pieces:
+    """The pieces that the runs of a walk cover."""
+    pieces: Pieces = {}
     loops = [walk.loops[n] for n in range(4)]
-    if not walk.has_data:
-        return pieces
     for steps in product(*(range(loop.last + 1) for loop in loops)):
         start = walk.start + sum(k * loop.global_step for k, loop in zip(steps, loops, strict=True))
         smem = walk.smem_start + sum(
@@ -61,7 +73,7 @@ def walked(job) -> Pieces:
         )
         for piece in range(walk.run):
             tail = walk.tail_bytes if piece == walk.run - 1 and walk.tail_bytes else 16
-            assert pieces[smem + piece] is None, "two runs overlap"
+            assert smem + piece not in pieces, "two runs overlap"
             pieces[smem + piece] = ((start + piece) % (1 << 60), tail)
     return pieces
 
@@ -83,7 +95,7 @@ def test_walk_covers_the_box(seed):
     assert not errors
     for box, job in zip(boxes, jobs, strict=True):
         expected = box.pieces()
-        assert walked(job) == expected, box
+        assert covered_by([job]) == expected, box
         assert job.transfer.pieces == len(expected)
 
 
@@ -110,7 +122,7 @@ def test_long_dimension_over_each_edge(element_stride):
             )
     jobs, _ = set_up([described(box) for box in boxes], 0)
     for box, job in zip(boxes, jobs, strict=True):
-        assert walked(job) == box.pieces(), box
+        assert covered_by([job]) == box.pieces(), box
 
 
 @pytest.mark.parametrize("middle", [1, 4])

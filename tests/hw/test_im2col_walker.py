@@ -1,0 +1,130 @@
+"""Im2col walker, behind the setup block: every pixel once, at its address, one walk a clock."""
+
+import numpy as np
+import pytest
+
+from golden import AccessMode, Arch, Load, TensorMap, TmaError, check
+from golden.descriptor import as_descriptor
+from golden.geometry import Geometry, Operands
+from hw.im2col_walker import Im2colWalker
+from hw.layouts import AccessMode as Mode
+from hw.layouts import Operation
+from hw.params import PRESETS, TmaParams
+from hw.setup_block import SetupBlock
+from tests.golden.random_requests import MODES
+from tests.hw.boxes import Pieces
+from tests.hw.simulate import Run, run_streams
+from tests.hw.test_setup_block import covered_by
+
+KINDS = {
+    "load_im2col": "default",
+    "load_im2col_interleaved": "default",
+    "sm_100a_im2col_w": "sm_100a",
+    "sm_100a_im2col_w_128": "sm_100a",
+    "sm_100a_gather4": "sm_100a",
+    "load_tile": "default",
+}
+SMEM_BYTES = PRESETS["default"].smem_bytes
+
+
+def described(load: Load) -> dict:
+    """The input of the setup block for ``load``."""
+    d = as_descriptor(load.tensor_map)
+    mode = AccessMode(int(d.mode)) if load.mode is None else load.mode
+    info = load.im2col_offsets
+    if mode in (AccessMode.IM2COL_W, AccessMode.IM2COL_W_128):
+        info = load.w_halo, load.w_offset
+    request = {
+        "operation": Operation.TENSOR_LOAD,
+        "mode": Mode(mode.value),
+        "rank": len(load.coords),
+        "coords": [*load.coords, 0, 0, 0, 0][:5],
+        "im2col_info": [*info, 0, 0, 0][:3],
+        "smem_address": load.smem_address,
+        "mbarrier": 0,
+    }
+    return {"request": request, "words": list(d.words), "fault": 0}
+
+
+def expected(load: Load, arch: Arch) -> Pieces:
+    """The pieces of ``load``, before the swizzle."""
+    geometry = Geometry(load.tensor_map, load.mode, arch=arch)
+    operands = Operands(load.coords, load.im2col_offsets, load.w_halo, load.w_offset)
+    spread = geometry.spread(load.smem_address, operands)
+    pieces: Pieces = {}
+    for row, (addresses, inside) in enumerate(zip(spread.gmem, spread.inside, strict=True)):
+        start = (load.smem_address + row * geometry.pitch) // 16
+        for column, (address, count) in enumerate(zip(addresses, inside, strict=True)):
+            source = (int(address) // 16, int(count)) if count else None
+            pieces[start + column] = source
+    return pieces
+
+
+def walk(loads: list[Load], params: TmaParams, **options) -> Run:
+    """What the walker makes of ``loads``; setup runs without stalls."""
+    inputs = {"i": [described(load) for load in loads]}
+    jobs = run_streams(SetupBlock(params), inputs, ["job", "error"], stall=0)
+    assert not jobs.payloads["error"]
+    return run_streams(Im2colWalker(params), {"i": jobs.payloads["job"]}, ["o"], **options)
+
+
+def requests_of(run: Run) -> list[list]:
+    """The walks, request by request."""
+    requests: list[list] = []
+    for job in run.payloads["o"]:
+        if job.first:
+            requests.append([])
+        requests[-1].append(job)
+    return requests
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("kind", KINDS)
+def test_walks_cover_the_box(kind: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    params = PRESETS[KINDS[kind]]
+    arch = Arch.SM_100A if KINDS[kind] == "sm_100a" else Arch.SM_90A
+    loads: list[Load] = []
+    while len(loads) < 12:
+        try:
+            load = MODES[kind](rng).request
+            check(load, smem_bytes=SMEM_BYTES, arch=arch)
+            geometry = Geometry(load.tensor_map, load.mode, arch=arch)
+        except TmaError:
+            continue
+        if geometry.data_type.smem_bits == geometry.data_type.bits:
+            loads.append(load)
+    run = walk(loads, params, seed=seed)
+    found = requests_of(run)
+    assert len(found) == len(loads)
+    for load, jobs in zip(loads, found, strict=True):
+        wanted = expected(load, arch)
+        assert covered_by(jobs) == wanted, load
+        assert [job.last for job in jobs] == [0] * (len(jobs) - 1) + [1]
+        assert {job.transfer.pieces for job in jobs} == {len(wanted)}
+
+
+def image(channels: int, w: int, corner: int, pixels: int = 256) -> Load:
+    """A column over all of W, H, D and N of a small image of 16-bit numbers."""
+    dims = (64, w, 3, 2, 4)
+    strides = (128, 128 * w, 384 * w, 768 * w)
+    lower, upper = (-corner,) * 3, (corner,) * 3
+    tensor_map = TensorMap.im2col(
+        *("f16", 0, dims, strides, lower, upper, channels, pixels), swizzle="128B"
+    )
+    return Load(tensor_map, (0, -corner, -corner, -corner, 0), mbarrier=0)
+
+
+@pytest.mark.parametrize("corner", [0, 1])
+@pytest.mark.parametrize("channels", [32, 64])
+def test_no_clock_is_lost_at_any_wrap(channels: int, corner: int) -> None:
+    """Rows of one pixel, of two and of seven; W, H, D and N wrap, and so do requests."""
+    loads = [image(channels, w, corner) for w in (1, 2, 7)] * 2
+    run = walk(loads, PRESETS["default"], stall=0)
+    cycles = run.cycles["o"]
+    assert cycles[-1] - cycles[0] == len(cycles) - 1
+    if channels == 32:  # not dense: a walk for each pixel
+        assert len(cycles) == 6 * 256
+    else:
+        rows = {w: 256 // (w + 2 * corner) for w in (1, 2, 7)}
+        assert len(cycles) == 2 * sum(-(-256 // (w + 2 * corner)) for w in rows)

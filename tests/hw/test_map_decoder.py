@@ -1,0 +1,87 @@
+"""Map decoder: what it refuses and decodes is what the golden model does, for any words."""
+
+import random
+
+import pytest
+from amaranth.sim import Simulator
+
+from golden.descriptor import Descriptor
+from golden.enums import AccessMode, Arch
+from golden.errors import ErrorCode, TmaError
+from golden.geometry import Geometry
+from hw.map_decoder import MapDecoder
+from hw.params import PRESETS
+
+PRESET_OF = {Arch.SM_90A: "default", Arch.SM_100A: "sm_100a"}
+
+
+def random_words(rng: random.Random) -> list[int]:
+    """Words that are mostly those of a map, and then changed."""
+    rank_less_one = rng.choice((0, 1, 2, 3, 4, 4, 5))
+    w2 = rng.getrandbits(1) | rank_less_one << 4 | rng.randrange(14) << 7
+    w2 |= rng.choice((0, 0, 0, 1, 2)) << 11 | rng.randrange(4) << 13
+    if rng.random() < 0.2:
+        w2 |= 1 << 15
+    if rng.random() < 0.5:
+        w2 |= rng.randrange(4) << 19
+    if rng.random() < 0.1:
+        w2 |= 1 << 22
+    if rng.random() < 0.1:
+        w2 ^= 1 << rng.randrange(23)
+    unit = rng.choice((1, 16, 16, 32))
+    aligned = rng.random() < 0.8
+    words = [0] * 16
+    words[0] = (rng.getrandbits(20) << 7) + (0 if aligned else 8 * rng.randrange(16))
+    words[2] = w2
+    for i in range(3, 7):
+        words[i] = rng.getrandbits(10) << 1 | (not aligned and rng.getrandbits(1))
+    for i in range(8, 13):
+        words[i] = rng.choice((127, 255, rng.getrandbits(8), 2 * rng.getrandbits(7) + 1))
+    box = rng.choice((127, 127, unit * rng.randrange(1, 9) - 1, rng.getrandbits(8)))
+    words[13] = (box & 0xFF) << 24 | rng.getrandbits(15)
+    words[14], words[15] = rng.getrandbits(32), rng.getrandbits(10)
+    return words
+
+
+@pytest.mark.parametrize("arch", Arch)
+@pytest.mark.parametrize("seed", range(2))
+def test_any_words(seed: int, arch: Arch) -> None:
+    rng = random.Random(seed)
+    dut = MapDecoder(PRESETS[PRESET_OF[arch]])
+    sim = Simulator(dut)
+    refused = 0
+
+    @sim.add_testbench
+    async def bench(ctx):
+        nonlocal refused
+        for _ in range(3000):
+            words = random_words(rng)
+            descriptor = Descriptor(tuple(words))
+            ctx.set(dut.words, words)
+            decoded = ctx.get(dut.o)
+            about = " ".join(f"{word:x}" for word in words)
+            geometry = geometry_of(descriptor, arch)
+            if isinstance(geometry, TmaError):
+                of_map = geometry.code is ErrorCode.MAP_FIELD
+                refused += of_map
+                assert decoded.refused == of_map, f"{about}: {geometry}"
+                continue
+            assert not decoded.refused, about
+            shown = decoded.row, decoded.pitch, decoded.interleaved, decoded.im2col
+            row = geometry.bytes() // geometry.rows() // 16
+            pitch = geometry.pitch // 16
+            assert shown == (row, pitch, geometry.interleaved, descriptor.mode), about
+            assert decoded.style.fill.value == descriptor.oob_fill, about
+            assert decoded.style.round_tf32 == geometry.data_type.rounds, about
+
+    sim.run()
+    assert 300 < refused < 2900
+
+
+def geometry_of(descriptor: Descriptor, arch: Arch) -> Geometry | TmaError:
+    """What the map makes of a load in its own mode, or why there is none."""
+    try:
+        mode = AccessMode.IM2COL_W if descriptor.wide else AccessMode(int(descriptor.mode))
+        return Geometry(descriptor, mode, arch=arch)
+    except TmaError as error:
+        return error
