@@ -4,6 +4,7 @@ tensor maps. ``LOADS_MODELS`` is a preset of ``sim_tb.models``, ``LOADS_COUNT`` 
 """
 
 import os
+from dataclasses import replace
 from typing import Any
 
 import cocotb
@@ -11,12 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden import (
+    AccessMode,
     Arch,
     Completion,
     DataType,
     ErrorCode,
+    Load,
     Plan,
-    Prefetch,
     TensorMap,
     TmaError,
     check,
@@ -30,6 +32,7 @@ from tests.sim_tb.random_loads import (
     HOPPER,
     LARGEST,
     Item,
+    as_prefetch,
     as_words,
     lines_of,
     random_item,
@@ -39,6 +42,19 @@ BARRIERS = range(0, 32, 8)
 """Offsets of the barriers; loads go behind them."""
 
 FIRST = 128
+MOST_PIECES = 233472 // 16
+"""Of a box: 228 KiB."""
+
+WHOLE = Load(
+    TensorMap.tiled("f32", 1 << 32, (64, 60, 20), (512, 1 << 15), (64, 57, 16)),
+    (0, 2, -3),
+    AccessMode.TILE,
+)
+"""As large as a box can be."""
+
+
+Flips = dict[int, NDArray[np.uint8]]
+"""Shared memory as the phase of each barrier completed."""
 
 
 def arch_of(env: Environment) -> Arch:
@@ -65,22 +81,14 @@ def assert_same(got: NDArray[np.uint8], expected: NDArray[np.uint8], about: obje
 
 
 async def run_batch(
-    env: Environment, rng: np.random.Generator, count: int, flips: list[NDArray[np.uint8]]
+    env: Environment, rng: np.random.Generator, loads: list[Item], flips: Flips
 ) -> None:
-    """Issue ``count`` loads back to back, over all barriers, and compare everything at the end.
+    """Issue ``loads`` back to back and compare everything at the end.
 
-    ``flips`` grows by a copy of shared memory at each phase that completes.
+    Each is looked at in the clock, too, in which the phase of its barrier completes.
     """
-    flips.clear()
     env.smem[:] = rng.integers(0, 256, env.smem.size, dtype=np.uint8)
     expected = env.smem.copy()
-    loads: list[Item] = []
-    address = FIRST
-    modes, arch = modes_of(env), arch_of(env)
-    for _ in range(count):
-        address += 128 * int(rng.integers(0, 12))
-        loads.append(random_item(rng, modes, arch, address, int(rng.choice(BARRIERS))))
-        address += LARGEST
     answers = [item.golden(expected) for item in loads]
     to_come = dict.fromkeys(BARRIERS, 0)
     for item, answer in zip(loads, answers, strict=True):
@@ -90,10 +98,10 @@ async def run_batch(
         await env.barrier("INIT", barrier, 1)
         await env.barrier("ARRIVE_EXPECT_TX", barrier, to_come[barrier])
     env.clear_log(LogKind.LINE)
+    flips.clear()
     names = [item.submit(env) for item in loads]
     for barrier in BARRIERS:
         await env.wait(barrier, 0)
-    visible = flips[-1]  # shared memory as the last phase flipped
     await env.idle()
 
     about = "\n".join(f"{item} -> {answer!r}" for item, answer in zip(loads, answers, strict=True))
@@ -102,7 +110,15 @@ async def run_batch(
         assert word == Word(phase=1, pending=1, expected=1, tx=0, lock=0), (barrier, word, about)
         expected[barrier : barrier + 8] = env.smem[barrier : barrier + 8]
     assert_same(env.smem, expected, about)
-    assert_same(visible, expected, f"completed before it was written\n{about}")
+    taken = [
+        item for item, answer in zip(loads, answers, strict=True) if isinstance(answer, Completion)
+    ]
+    for item in taken:
+        if not to_come[item.request.mbarrier]:
+            continue  # the phase completed without it
+        there = slice(item.request.smem_address, item.request.smem_address + item.extent)
+        visible = flips[item.request.mbarrier][there]
+        assert_same(visible, expected[there], f"completed before it was written: {item}\n{about}")
     refused = {
         (name, answer.code, answer.dim, answer.value & (1 << 64) - 1)
         for name, answer in zip(names, answers, strict=True)
@@ -110,9 +126,6 @@ async def run_batch(
     }
     errors = {(e.request_id, ErrorCode(e.code), e.dim, e.value) for e in env.take_errors()}
     assert errors == refused, (errors, refused, about)
-    taken = [
-        item for item, answer in zip(loads, answers, strict=True) if isinstance(answer, Completion)
-    ]
     read = env.log(LogKind.LINE)["key"]
     lines = [item.lines(env.interface.parameters["line_bytes"]) for item in taken]
     touched = np.unique(np.concatenate([np.empty(0, np.uint64), *(line for line, _ in lines)]))
@@ -122,18 +135,52 @@ async def run_batch(
         item.forget(env)
 
 
+def batch(env: Environment, rng: np.random.Generator, count: int) -> list[Item]:
+    """Up to ``count`` boxes of up to ``LARGEST`` bytes."""
+    modes, arch = modes_of(env), arch_of(env)
+    loads: list[Item] = []
+    address = FIRST
+    for _ in range(int(rng.integers(1, count + 1))):
+        address += 128 * int(rng.integers(0, 12))
+        loads.append(random_item(rng, modes, arch, address, int(rng.choice(BARRIERS))))
+        address += LARGEST
+    return loads
+
+
+def mixture(env: Environment, rng: np.random.Generator) -> list[Item]:
+    """Boxes of all sizes, from 16 bytes to all that a box may have, until memory is full."""
+    modes, arch = modes_of(env), arch_of(env)
+    loads: list[Item] = []
+    address = FIRST
+    while True:
+        largest = 16 * int(MOST_PIECES ** rng.random())
+        barrier = int(rng.choice(BARRIERS))
+        if rng.random() < 0.05:
+            item = Item(replace(WHOLE, smem_address=address, mbarrier=barrier), arch)
+        else:
+            item = random_item(rng, modes, arch, address, barrier, max(largest, 256))
+        address += -(-max(item.extent, largest) // 128) * 128 + 128
+        if address > env.smem.size:
+            return loads
+        loads.append(item)
+
+
+async def start_random(dut: Any) -> tuple[Environment, np.random.Generator, Flips]:
+    env = await Environment.start(dut, PRESETS[os.environ["LOADS_MODELS"]])
+    cocotb.log.info("seed %d", env.seed)
+    flips: Flips = {}
+    for barrier in BARRIERS:
+        env.watch(barrier, lambda *_, at=barrier: flips.setdefault(at, env.smem.copy()))
+    return env, env.rng("loads"), flips
+
+
 async def random_batches(dut: Any, largest: int) -> None:
     count = int(os.environ["LOADS_COUNT"])
-    env = await Environment.start(dut, PRESETS[os.environ["LOADS_MODELS"]])
-    rng = env.rng("loads")
-    cocotb.log.info("seed %d", env.seed)
-    flips: list[NDArray[np.uint8]] = []
-    for barrier in BARRIERS:
-        env.watch(barrier, lambda *_: flips.append(env.smem.copy()))
+    env, rng, flips = await start_random(dut)
     while count > 0:
-        batch = int(rng.integers(1, min(count, largest) + 1))
-        await run_batch(env, rng, batch, flips)
-        count -= batch
+        loads = batch(env, rng, min(count, largest))
+        await run_batch(env, rng, loads, flips)
+        count -= len(loads)
 
 
 @cocotb.test()
@@ -146,6 +193,49 @@ async def one_at_a_time(dut: Any) -> None:
 async def in_flight(dut: Any) -> None:
     """Up to sixteen loads in flight, over four barriers."""
     await random_batches(dut, 16)
+
+
+@cocotb.test()
+async def mixed_sizes(dut: Any) -> None:
+    """One stream of boxes and bytes of all sizes at once."""
+    count = int(os.environ["LOADS_COUNT"])
+    env, rng, flips = await start_random(dut)
+    sizes: list[int] = []
+    while len(sizes) < count:
+        loads = mixture(env, rng)
+        await run_batch(env, rng, loads, flips)
+        sizes += [item.extent for item in loads]
+    assert min(sizes) <= 16
+    assert max(sizes) == (16 * MOST_PIECES if env.smem.size > 16 * MOST_PIECES else max(sizes))
+
+
+@cocotb.test()
+async def hints_go_with_every_line(dut: Any) -> None:
+    """The cache policy of a request, and the L2 promotion of its map, of loads and prefetches."""
+    env = await Environment.start(dut, logs=[LogKind.HINT])
+    rng = env.rng("hints")
+    seen = set()
+    for turn in range(60):
+        policy = int(rng.integers(1 << 63)) if turn % 3 else 0
+        item = random_item(rng, [*HOPPER, "bulk"], arch_of(env), FIRST, 0)
+        promotion = 0
+        if isinstance(item.request, Load):
+            words = np.frombuffer(as_words(item.request), np.uint32).copy()
+            promotion = int(words[2]) >> 17 & 3 ^ turn & 3
+            words[2] ^= (turn & 3) << 17
+            item.request = replace(item.request, tensor_map=words.tobytes())
+        await env.barrier("INIT", 0, 1)
+        env.clear_log(LogKind.HINT)
+        item.submit(env, cache_policy=policy, prefetch=bool(turn & 4))
+        await env.idle()
+        env.take_errors()
+        hints = env.log(LogKind.HINT)
+        assert set(zip(hints["key"].tolist(), hints["value"].tolist(), strict=True)) <= {
+            (policy, promotion)
+        }
+        seen |= {promotion} if hints.size else set()
+        item.forget(env)
+    assert seen == {0, 1, 2, 3}
 
 
 # A tensor of 32 rows of 128 bytes, and a map whose box is all of it.
@@ -279,8 +369,7 @@ async def prefetches_ask_for_lines_and_nothing_else(dut: Any) -> None:
     wanted, maps = [], []
     while len(wanted) < 30:
         load = random_item(rng, [*HOPPER], arch_of(env), 0, 0).request
-        operands = load.im2col_offsets, load.w_halo, load.w_offset
-        request = Prefetch(as_words(load), load.coords, load.mode, *operands)
+        request = as_prefetch(load)
         try:
             check(request, smem_bytes=env.smem.size)
         except TmaError:

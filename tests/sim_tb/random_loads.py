@@ -11,6 +11,7 @@ from golden import (
     AccessMode,
     Arch,
     BulkLoad,
+    BulkPrefetch,
     Completion,
     Load,
     Plan,
@@ -65,12 +66,17 @@ class Item:
         coverage.record(self.request)
         return answer
 
-    def submit(self, env: Environment) -> int:
-        """Issue it; return its request id."""
-        if isinstance(self.request, Load):
-            words = np.frombuffer(as_words(self.request), np.uint32).copy()
+    def submit(self, env: Environment, *, cache_policy: int = 0, prefetch: bool = False) -> int:
+        """Issue it, or a prefetch of the same; return its request id."""
+        request: Load | BulkLoad | Prefetch | BulkPrefetch = self.request
+        if isinstance(request, Load):
+            words = np.frombuffer(as_words(request), np.uint32).copy()
             self.map_address = env.descriptor(words)
-        return env.issue(self.request, self.map_address)
+            if prefetch:
+                request = as_prefetch(request)
+        elif prefetch:
+            request = BulkPrefetch(self.request.gmem_address, self.request.size)
+        return env.issue(request, self.map_address, cache_policy)
 
     def forget(self, env: Environment) -> None:
         """Remove its map, if it has one."""
@@ -78,10 +84,13 @@ class Item:
 
     @property
     def extent(self) -> int:
-        """Bytes of shared memory that it may touch, if it is accepted."""
+        """Bytes of shared memory that it may touch; 0 if its map or size is refused."""
         if isinstance(self.request, BulkLoad):
-            return self.request.size
-        return plan_of(self.request, self.arch).extent(self.request.w_halo)
+            return self.request.size % (1 << 24)
+        try:
+            return plan_of(self.request, self.arch).extent(self.request.w_halo)
+        except TmaError:
+            return 0
 
     def lines(self, line_bytes: int) -> tuple[NDArray[Any], int]:
         """Distinct lines that it reads, and how many reads row after row would take at most."""
@@ -98,6 +107,13 @@ def as_words(request: Load | Prefetch) -> bytes:
     """The bytes of its tensor map."""
     tensor_map = request.tensor_map
     return tensor_map if isinstance(tensor_map, bytes) else tensor_map.encode()  # type: ignore[union-attr]
+
+
+def as_prefetch(load: Load) -> Prefetch:
+    """A prefetch of the same box."""
+    return Prefetch(
+        as_words(load), load.coords, load.mode, load.im2col_offsets, load.w_halo, load.w_offset
+    )
 
 
 def plan_of(request: Load | Prefetch, arch: Arch) -> Plan:
@@ -217,6 +233,7 @@ def spoilt(rng: Rng, request: Load) -> Load:
             changes["w_halo"] = int(pick(rng, 32, 511, 512))
         case 10 if changes["mode"] in WALKS_W:
             changes["w_offset"] = 32
+    coords = [min(max(coord, -(1 << 31)), (1 << 31) - 1) for coord in coords]
     changes |= {"coords": tuple(coords), "im2col_offsets": tuple(offsets)}
     return replace(request, tensor_map=words.tobytes(), **changes)
 
@@ -233,7 +250,7 @@ def random_item(
     mode = pick(rng, *modes)
     request: Load | BulkLoad
     if mode == "bulk":
-        request = random_bulk(rng, largest)
+        request = random_bulk(rng, max(largest, 256))
     else:
         request = random_tensor_load(rng, mode, arch, largest)
     # What was put there is on top: the misplaced stay misplaced.

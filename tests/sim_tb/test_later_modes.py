@@ -27,6 +27,12 @@ def test_with_all_others(models: str) -> None:
     loads("in_flight", "", 100, models)
 
 
+@pytest.mark.parametrize("models", ["fixed", "rough"])
+def test_mixed_sizes(models: str) -> None:
+    """Here the largest box leaves room for others in flight."""
+    loads("mixed_sizes", "", 200, models)
+
+
 @pytest.mark.regress
 @pytest.mark.parametrize("models", ["fixed", "rough"])
 @pytest.mark.parametrize("mode", BLACKWELL)

@@ -15,6 +15,7 @@ RULES = [
     "an_unreadable_map_is_an_error",
     "prefetches_ask_for_lines_and_nothing_else",
     "memory_is_read_inside_the_tensor_only",
+    "hints_go_with_every_line",
 ]
 SMALL = TmaParams(line_bytes=32, tags=4, requests_in_flight=2, descriptor_cache_entries=2,
                   request_queue_depth=2, lane_depth=4)  # fmt: skip
@@ -40,6 +41,11 @@ def test_other_memories(models: str) -> None:
 @pytest.mark.parametrize("models", ["fixed", "choked"])
 def test_small_unit(models: str) -> None:
     random_loads("in_flight", models, 1, params=SMALL)
+
+
+@pytest.mark.parametrize("models", ["fixed", "rough"])
+def test_mixed_sizes(models: str) -> None:
+    random_loads("mixed_sizes", models, 1)
 
 
 @pytest.mark.parametrize("testcase", RULES)
