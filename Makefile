@@ -10,7 +10,7 @@ PRESET ?= default
 
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help setup sim test regress formal lint verilog conformance coverage bench bench-golden \
+.PHONY: help setup sim test regress formal lint verilog conformance coverage bench cells bench-golden \
 	waves clean
 
 help: ## these lines
@@ -51,6 +51,9 @@ coverage: setup ## kinds of loads simulated, branches of the RTL taken [PRESET= 
 
 bench: setup ## steady-state cycles a box beside the silicon's [VECTORS=timing file]
 	@$(PYTHON) -W error -m sim_tb.bench $(VECTORS)
+
+cells: setup ## what each optional feature costs
+	@$(PYTHON) -W error -m hw.cells
 
 bench-golden: setup ## the golden model's time beside numpy.copyto of the same bytes
 	@$(PYTHON) -W error -m golden.bench

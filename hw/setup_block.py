@@ -326,7 +326,9 @@ class SetupBlock(wiring.Component):
         if p.im2col_w:
             grouped = mode == AccessMode.IM2COL_W_128
             walks_w = grouped | (mode == AccessMode.IM2COL_W)
-            swizzled = decoded.swizzled & ~(decoded.flips if p.swizzle_atoms else 0)
+            swizzled = decoded.swizzled
+            if p.swizzle_atoms:
+                swizzled &= ~decoded.flips
             fits |= walks_w & decoded.im2col & decoded.wide & ~decoded.interleaved & swizzled
             halo, offset = request.im2col_info[0], request.im2col_info[1]
             halo_too_large = Mux(grouped, halo[5:].any(), halo[9:].any())
