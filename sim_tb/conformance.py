@@ -21,7 +21,7 @@ from sim_tb.models import PRESETS as MODELS
 TARGETS = ("golden", "rtl")
 
 
-def diagnoses(cases: Sequence[Case], target: str, models: str) -> Iterator[str | None]:
+def diagnoses(cases: Sequence[Case], target: str, models: str = "fixed") -> Iterator[str | None]:
     """Run the cases; for each, in order, None or what is wrong."""
     transfers = [case for case in cases if not case.is_encoding]
     if target == "golden":

@@ -128,7 +128,7 @@ def tiled(
             box[0] = unit
             break
         box[at] = max(1, box[at] // 2)
-    dims = [max(1, n + int(rng.choice([0, 0, 1, -1, rng.integers(-8, 9)]))) for n in box]
+    dims = [max(1, n + int(rng.choice([0, 0, 1, -1, n, rng.integers(-8, 9)]))) for n in box]
     if data_type.is_sub_byte:
         dims[0] = 128 * int(rng.integers(1, 3)) if wide else max(2, dims[0] // 2 * 2)
     align = 32 if interleave is Interleave.INTERLEAVE_32B or data_type.is_sub_byte else 16
@@ -157,10 +157,13 @@ def tile_coords(rng: Rng, tensor_map: TensorMap, *, store: bool) -> tuple[int, .
     if kind > DataType.PACKED_16U4_ALIGN8B:
         step = 128
     coords = []
+    inside = rng.random() < 0.5
     for i, (box, dim) in enumerate(zip(tensor_map.box_dim, tensor_map.global_dim, strict=True)):
         low = 0 if store else -box - 2
         start = int(rng.choice([0, 0, 1, -1, rng.integers(low, dim + 2)]))
-        if not store and rng.random() < 0.02:
+        if inside and rng.random() < 0.9:
+            start = int(rng.integers(0, max(dim - box, 0) + 1))
+        elif not store and rng.random() < 0.02:
             start = pick(rng, -(1 << 31), (1 << 31) - 256)
         start = start // step * step if i == 0 else start
         coords.append(max(start, 0) if store else start)
