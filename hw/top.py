@@ -116,12 +116,13 @@ class Tma(wiring.Component):
         connect(m, descriptor_cache.fetch, flipped(self.descriptor_request))
         connect(m, flipped(self.descriptor_fill), descriptor_cache.fill)
         connect(m, descriptor_cache.o, setup_block.i)
-        walks = setup_block.job
+        tensor_walks = setup_block.job
         if p.im2col:
             m.submodules.im2col_walker = im2col_walker = Im2colWalker(p)
             connect(m, setup_block.job, im2col_walker.i)
-            walks = im2col_walker.o
-        connect(m, walks, jobs.i[0])
+            tensor_walks = im2col_walker.o
+            expose(m, "im2col_walker__o", tensor_walks)
+        connect(m, tensor_walks, jobs.i[0])
         connect(m, bulk_setup.job, jobs.i[1])
         connect(m, jobs.o, completion_tracker.i)
         connect(m, completion_tracker.o, request_generator.i)

@@ -40,6 +40,8 @@ GROUPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         ),
     ),
     ("setup block", "", ("setup_block__job", "setup_block__error")),
+    ("im2col walker", "", ("im2col_walker__o",)),
+    ("bulk setup", "", ("bulk_setup__job",)),
     ("completion tracker, open", "", ("completion_tracker__o",)),
     ("request generator, walk", "request_generator.run_walker", ("state", "left_", "step")),
     ("request generator", "", ("request_generator__line", "request_generator__fill")),
