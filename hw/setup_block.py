@@ -1,82 +1,32 @@
 """Setup block: a request and its tensor map become walks, or a refusal.
 
-All multiplications and divisions of the unit are here. A row, which is dimension 0 or one slice of
-an interleaved map, is counted in pieces; the dimensions above it pass through the pipeline one a
-clock, each as an *item*:
+All multiplications and divisions of the unit are here. The items of a request pass one a clock:
 
-    select    the item's fields out of the tensor map; all checks that need no arithmetic
+    sequence  the item's fields out of the tensor map; all checks that need no arithmetic
     clip      which steps of the item are inside the tensor, and where the first one is
     multiply  first position and element stride by the tensor's stride
     combine   addresses, runs and loops of the items so far
-
-The items of a tile are its dimensions, lowest first. Those of an image are its dimensions from N
-down to W, the spatial ones twice: where the column starts, and where it goes on after a wrap. Those
-of TILE_GATHER4 are its four rows, each a walk of its own.
 """
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.descriptor_cache import described_request_layout
+from hw.item_sequencer import ItemSequencer, N, item_common_layout
 from hw.layouts import (
     POSITION_BITS,
     STEP_BITS,
-    AccessMode,
     ErrorCode,
-    MemoryAttributes,
-    Operation,
-    data_style_layout,
     error_layout,
     setup_job_layout,
 )
-from hw.map_decoder import ROW_BITS, MapDecoder, bytes_of, is_misaligned
+from hw.map_decoder import ROW_BITS
 from hw.params import DIMS, PIECE_BYTES, SMEM_OFFSET_BITS, TmaParams
-from hw.request_generator import modulo_3
-
-N = DIMS - 2
-"""The level of the images; W, H and D are 0 to 2."""
-
-GROUPED_PIXELS = 128
-
-MALFORMED = ErrorCode.MAP_FIELD, ErrorCode.MAP_MODE
-"""Causes after which the items of a request mean nothing."""
 
 _OTHERS = (code for code in ErrorCode if code not in (ErrorCode.NONE, ErrorCode.GMEM_FAULT))
 CAUSES = (ErrorCode.GMEM_FAULT, *_OTHERS)
 """In the order in which they are reported; a map that was not read has no other."""
-
-OFFSET_BITS = {3: 16, 4: 8, 5: 5}
-"""Of an im2col offset, by rank."""
-
-
-class Step(data.Struct):
-    """One dimension above the row, as it enters ``clip``."""
-
-    coord: signed(32)
-    dim_less_one: 32
-    box_less_one: 8
-    element_stride_less_one: 3
-    stride: 36
-
-
-class ImageStep(data.Struct):
-    """What a dimension of an image has besides.
-
-    ``level``: 0 to 3 for W, H, D, N. ``is_fixed``: the column does not walk it; it adds to the
-    level of N. ``restarts``: the item is about ``lower``, not about the coordinate. ``is_bounded``:
-    the start is to be in the bounding box, ``has_lower``: on either side.
-    """
-
-    dim: range(DIMS)
-    level: range(DIMS - 1)
-    is_fixed: 1
-    restarts: 1
-    is_bounded: 1
-    has_lower: 1
-    lower: signed(16)
-    upper: signed(16)
-    offset: 16
 
 
 class ClippedStep(data.Struct):
@@ -149,31 +99,8 @@ class SetupBlock(wiring.Component):
             }
         )
 
-        # What every item of a request carries along. ``first`` and ``last`` are those of a walk,
-        # ``opens`` and ``ends`` those of the request.
-        refusal = data.StructLayout({"code": ErrorCode, "dim": range(DIMS), "value": 64})
-        common = {
-            "first": 1,
-            "last": 1,
-            "opens": 1,
-            "ends": 1,
-            "loop": range(DIMS),
-            "prefetch": 1,
-            "attributes": MemoryAttributes,
-            "request_id": params.request_id_bits,
-            "smem_address": SMEM_OFFSET_BITS,
-            "mbarrier": SMEM_OFFSET_BITS,
-            "refusal": refusal,
-            "style": data_style_layout(params),
-            "row": ROW_BITS,
-            "pitch": ROW_BITS,
-            "row_mask": params.row_mask_bits,
-        }
-        self._counts_rows = params.im2col or params.gather4
-        if self._counts_rows:
-            common |= {"has_rows": 1, "rows": params.pixel_bits}
-        if params.im2col:
-            common |= {"is_image": 1, "pixels": params.pixel_bits, "grouped": 1, "halo": 5}
+        common = item_common_layout(params)
+        self._counts_rows = "has_rows" in common.members
         row = data.StructLayout(
             {
                 "start": params.piece_address_bits,
@@ -185,330 +112,29 @@ class SetupBlock(wiring.Component):
                 "outside": 1,
             }
         )
-        common = data.StructLayout(common)
-        selected = {
-            "common": common,
-            "step": Step,
-            "base": params.piece_address_bits,
-            "coord_pieces": signed(31),
-            "dim_pieces": 33,
-            "dim_tail": 4,
-        }
         clipped = {"common": common, "row": row, "step": ClippedStep}
         multiplied = {"offset_low": 52, "offset_high": signed(56), "global_step": STEP_BITS}
         if params.im2col:
-            selected["image"] = ImageStep
             clipped["image"] = ClippedImageStep
-        self._selected_layout = data.StructLayout(selected)
         self._clipped_layout = data.StructLayout(clipped)
         self._multiplied_layout = data.StructLayout(clipped | multiplied)
 
     def elaborate(self, platform):
         m = Module()
         advance = Signal()
-
-        selected = Signal(self._selected_layout, reset_less=True)
         clipped = Signal(self._clipped_layout, reset_less=True)
         multiplied = Signal(self._multiplied_layout, reset_less=True)
-        select_valid = Signal()
         clip_valid = Signal()
         multiply_valid = Signal()
+        m.submodules.item_sequencer = items = ItemSequencer(self.params)
+        connect(m, flipped(self.i), items.i)
+        m.d.comb += items.o.ready.eq(advance)
         with m.If(advance):
-            m.d.sync += [
-                select_valid.eq(self.i.valid),
-                clip_valid.eq(select_valid),
-                multiply_valid.eq(clip_valid),
-            ]
-
-        m.submodules.map_decoder = decoder = MapDecoder(self.params)
-        m.d.comb += decoder.words.eq(self.i.p.words)
-        self._select(m, advance, decoder.o, selected)
-        self._clip(m, advance, selected, clipped)
+            m.d.sync += [clip_valid.eq(items.o.valid), multiply_valid.eq(clip_valid)]
+        self._clip(m, advance, items.o.p, clipped)
         self._multiply(m, advance, clipped, multiplied)
         self._combine(m, advance, multiply_valid, multiplied)
         return m
-
-    def _select(self, m: Module, advance, decoded, out) -> None:
-        """Feed the items of the request at ``i``; make the checks that need no arithmetic."""
-        request = self.i.p.request
-        words = self.i.p.words
-        common = out.common
-        prefetch = request.operation == Operation.TENSOR_PREFETCH
-        # A prefetch has no place in shared memory; its box must be one that a load could have.
-        smem_address = Signal(SMEM_OFFSET_BITS)
-        mbarrier = Signal(SMEM_OFFSET_BITS)
-        m.d.comb += [
-            smem_address.eq(Mux(prefetch, 0, request.smem_address)),
-            mbarrier.eq(Mux(prefetch, 0, request.mbarrier)),
-        ]
-        checks = self._check(decoded, smem_address, mbarrier)
-        malformed = Signal()
-        m.d.comb += malformed.eq(
-            self.i.p.fault | Cat(broken for broken, code, *_ in checks if code in MALFORMED).any()
-        )
-        self._sequence(m, advance, decoded, malformed, out)
-
-        # Of an interleaved map a row is all of one slice; where it starts is a step's matter.
-        coord = Mux(decoded.interleaved, 0, request.coords[0])
-        coord_bytes = Signal(signed(35))
-        dim_bytes = Signal(36)
-        m.d.comb += [
-            coord_bytes.eq(bytes_of(self.params, decoded.element, coord)),
-            dim_bytes.eq(
-                Mux(
-                    decoded.interleaved,
-                    decoded.row << 4,
-                    bytes_of(self.params, decoded.element, words[8] + 1),
-                )
-            ),
-        ]
-        refusal = common.refusal
-        with m.If(advance):
-            m.d.sync += [
-                common.request_id.eq(request.request_id),
-                common.prefetch.eq(prefetch),
-                common.attributes.l2_promotion.eq(decoded.l2_promotion),
-                common.attributes.cache_policy.eq(request.cache_policy),
-                common.smem_address.eq(smem_address),
-                common.mbarrier.eq(mbarrier),
-                common.style.eq(decoded.style),
-                common.row.eq(decoded.row),
-                common.pitch.eq(decoded.pitch),
-                common.row_mask.eq(self._placed(m, decoded.row_mask, smem_address)),
-                out.base.eq(Cat(words[0], words[1]) >> 4),
-                out.coord_pieces.eq(coord_bytes >> 4),
-                out.dim_pieces.eq((dim_bytes + PIECE_BYTES - 1) >> 4),
-                out.dim_tail.eq(dim_bytes[:4]),
-                refusal.code.eq(ErrorCode.NONE),
-                refusal.dim.eq(0),
-                refusal.value.eq(0),
-            ]
-            with m.If(self.i.p.fault):
-                m.d.sync += [
-                    refusal.code.eq(ErrorCode.GMEM_FAULT),
-                    refusal.value.eq(request.global_address),
-                ]
-            for broken, code, value, *dim in checks:
-                with m.Elif(broken):
-                    m.d.sync += [refusal.code.eq(code), refusal.value.eq(value)]
-                    m.d.sync += [refusal.dim.eq(number) for number in dim]
-
-    def _check(self, decoded, smem_address, mbarrier) -> list[tuple]:
-        """Return what may be wrong, the first cause first: a condition, a code and a value, and a
-        dimension if it is not 0.
-        """
-        p = self.params
-        request = self.i.p.request
-        words = self.i.p.words
-        mode = request.mode
-        rank = decoded.rank_less_one + 1
-        coords = rank
-        of_im2col = mode == AccessMode.IM2COL
-        fits = (mode == AccessMode.TILE) & ~decoded.im2col
-        late: list[tuple] = []
-        if p.gather4:
-            gathers = mode == AccessMode.TILE_GATHER4
-            one_row = words[14][:8] == 0
-            matrix = ~decoded.im2col & ~decoded.interleaved & (rank == 2) & one_row
-            fits |= gathers & matrix
-            coords = Mux(gathers, 5, coords)
-        if p.im2col:
-            fits |= of_im2col & decoded.im2col & ~decoded.wide
-            for j in range(DIMS - 2):
-                offset = request.im2col_info[j]
-                too_large = Cat(
-                    (rank == r) & offset[bits:].any()
-                    for r, bits in OFFSET_BITS.items()
-                    if j < r - 2
-                ).any()
-                dim = j + ~decoded.interleaved
-                late.append((of_im2col & too_large, ErrorCode.IM2COL_OFFSET, offset, dim))
-        if p.im2col_w:
-            grouped = mode == AccessMode.IM2COL_W_128
-            walks_w = grouped | (mode == AccessMode.IM2COL_W)
-            swizzled = decoded.swizzled
-            if p.swizzle_atoms:
-                swizzled &= ~decoded.flips
-            fits |= walks_w & decoded.im2col & decoded.wide & ~decoded.interleaved & swizzled
-            halo, offset = request.im2col_info[0], request.im2col_info[1]
-            halo_too_large = Mux(grouped, halo[5:].any(), halo[9:].any())
-            late += [
-                (walks_w & halo_too_large, ErrorCode.IM2COL_OFFSET, halo, 1),
-                (walks_w & offset[5:].any(), ErrorCode.IM2COL_OFFSET, offset, 1),
-            ]
-        misaligned = is_misaligned(p, decoded, request.coords[0])
-        return [
-            (decoded.refused, ErrorCode.MAP_FIELD, words[2]),
-            (~fits, ErrorCode.MAP_MODE, mode),
-            (request.rank != coords, ErrorCode.MAP_MODE, request.rank),
-            (smem_address[:7].any(), ErrorCode.SMEM_ALIGN, smem_address),
-            (mbarrier > p.smem_bytes - 8, ErrorCode.SMEM_RANGE, mbarrier),
-            (misaligned, ErrorCode.COORD_ALIGN, request.coords[0]),
-            *late,
-            (mbarrier[:3].any(), ErrorCode.MBAR_ALIGN, mbarrier),
-        ]
-
-    def _placed(self, m: Module, row_mask, smem_address) -> Value:
-        """Return ``row_mask``, which is that of address 0, for a box at ``smem_address``."""
-        if len(row_mask) == 8:
-            return row_mask
-        third = modulo_3(m, smem_address[7:], "third")
-        second = Mux(third == 1, row_mask.rotate_left(8), row_mask.rotate_left(16))
-        return Mux(third == 0, row_mask, second)
-
-    def _sequence(self, m: Module, advance, decoded, malformed, out) -> None:
-        """Count the items of a request, and take each one's fields out of request and map."""
-        p = self.params
-        request = self.i.p.request
-        words = self.i.p.words
-        rank_less_one = decoded.rank_less_one
-        number = Signal(3)
-        index = Signal(3)  # the dimension
-        first, last, opens, ends = (
-            Signal(name=name) for name in ("first", "last", "opens", "ends")
-        )
-        is_slice = Signal()
-        m.d.comb += [
-            index.eq(number + ~decoded.interleaved),
-            first.eq(number == 0),
-            last.eq((index >= rank_less_one) | (index == DIMS - 1)),
-            opens.eq(number == 0),
-            ends.eq(last),
-            is_slice.eq(decoded.interleaved & (index + 1 == rank_less_one)),
-            self.i.ready.eq(advance & ends),
-        ]
-        coords = request.coords.as_value()
-        coord_number = Signal(3)
-        m.d.comb += coord_number.eq(index)
-        gathers = Signal()
-        if p.gather4:
-            m.d.comb += gathers.eq(request.mode == AccessMode.TILE_GATHER4)
-            with m.If(gathers):
-                m.d.comb += [
-                    index.eq(1),
-                    coord_number.eq(number + 1),
-                    *(flag.eq(1) for flag in (first, last)),
-                    ends.eq(number == 3),
-                ]
-        if p.im2col:
-            with m.If(decoded.im2col):
-                self._sequence_image(m, advance, decoded, number, index, last, ends, out)
-        with m.If(malformed):
-            m.d.comb += [flag.eq(1) for flag in (first, last, ends)]
-        with m.If(advance & self.i.valid):
-            m.d.sync += number.eq(Mux(ends, 0, number + 1))
-
-        common, step = out.common, out.step
-        one_step = is_slice | gathers | decoded.im2col
-        with m.If(advance):
-            m.d.sync += [
-                common.first.eq(first),
-                common.last.eq(last),
-                common.opens.eq(opens),
-                common.ends.eq(ends),
-                # The slice has one step and needs no loop, so that four are enough.
-                common.loop.eq(Mux(one_step, DIMS - 1, number - (decoded.interleaved & last))),
-                step.coord.eq(coords.word_select(coord_number, 32)),
-            ]
-            if self._counts_rows:
-                m.d.sync += [
-                    common.has_rows.eq(gathers | decoded.im2col),
-                    common.rows.eq(4),
-                ]
-            if p.im2col:
-                self._count_pixels(m, decoded, common)
-            with m.Switch(index):
-                with m.Case(0):
-                    m.d.sync += [
-                        step.dim_less_one.eq(words[8]),
-                        step.box_less_one.eq(words[13][24:]),
-                        step.element_stride_less_one.eq(words[13][:3]),
-                        step.stride.eq(decoded.row),
-                    ]
-                for dim in range(1, DIMS):
-                    with m.Case(dim):
-                        m.d.sync += [
-                            step.dim_less_one.eq(words[8 + dim]),
-                            step.box_less_one.eq(words[14].word_select(dim - 1, 8)),
-                            step.element_stride_less_one.eq(words[13].word_select(dim, 3)),
-                            step.stride.eq(Cat(words[2 + dim], words[7].word_select(dim - 1, 4))),
-                        ]
-            with m.If(one_step):
-                m.d.sync += step.box_less_one.eq(0)
-            with m.If(rank_less_one == 0):
-                m.d.sync += step.eq(0)
-
-    def _sequence_image(self, m: Module, advance, decoded, number, index, last, ends, out) -> None:
-        """N, what the column does not walk, and twice each what it walks, down to W."""
-        p = self.params
-        request = self.i.p.request
-        corners = self.i.p.words[14]
-        rank_less_one = decoded.rank_less_one
-        lowest = ~decoded.interleaved
-        walks_w = decoded.wide if p.im2col_w else Const(0, 1)
-        fixed = Signal(2)
-        is_fixed = Signal()
-        is_spatial = Signal()
-        spatial = Signal(3)
-        restarts = Signal()
-        m.d.comb += [
-            fixed.eq(Mux(walks_w, rank_less_one - 2, decoded.interleaved)),
-            is_fixed.eq((number != 0) & (number <= fixed)),
-            is_spatial.eq(number > fixed),
-            spatial.eq(number - 1 - fixed),
-            restarts.eq(is_spatial & spatial[0]),
-            index.eq(rank_less_one - Mux(is_spatial, 1 + fixed + spatial[1:], number)),
-            last.eq(restarts & (index == lowest)),
-            ends.eq(last),
-        ]
-
-        of_w = index - lowest  # 0 for W
-        lower, upper = (Signal(signed(16), name=name) for name in ("lower", "upper"))
-        for corner, half in ((lower, corners[:16]), (upper, corners[16:])):
-            with m.Switch(rank_less_one):
-                with m.Case(3):
-                    m.d.comb += corner.eq(half.word_select(of_w[0], 8).as_signed())
-                with m.Case(4):
-                    m.d.comb += corner.eq(half.word_select(of_w[:2], 5).as_signed())
-                with m.Default():
-                    m.d.comb += corner.eq(half.as_signed())
-            with m.If(walks_w):
-                m.d.comb += corner.eq(half.as_signed())
-        info = request.im2col_info.as_value()
-        image = out.image
-        with m.If(advance):
-            m.d.sync += [
-                image.dim.eq(index),
-                image.level.eq(Mux(is_spatial, of_w, N)),
-                image.is_fixed.eq(is_fixed),
-                image.restarts.eq(restarts),
-                image.is_bounded.eq(is_spatial & ~restarts),
-                image.has_lower.eq(~walks_w),
-                image.lower.eq(Mux(is_spatial, lower, 0)),
-                image.upper.eq(Mux(is_spatial, upper, 0)),
-                image.offset.eq(
-                    Mux(is_spatial, info.word_select(Mux(walks_w, 1, of_w[:2]), 16), 0)
-                ),
-            ]
-
-    def _count_pixels(self, m: Module, decoded, common) -> None:
-        """Rows of a column in shared memory; the first of them are its pixels."""
-        request = self.i.p.request
-        pixels = Signal(self.params.pixel_bits)
-        rows = Signal(self.params.pixel_bits)
-        column = self.i.p.words[15][:10] + 1
-        m.d.comb += [pixels.eq(column), rows.eq(column)]
-        m.d.sync += common.is_image.eq(decoded.im2col)
-        if self.params.im2col_w:
-            halo = request.im2col_info[0]
-            grouped = request.mode == AccessMode.IM2COL_W_128
-            with m.If(request.mode == AccessMode.IM2COL_W):
-                m.d.comb += [pixels.eq(column + halo), rows.eq(column + halo)]
-            with m.If(grouped):
-                m.d.comb += [pixels.eq(GROUPED_PIXELS), rows.eq(GROUPED_PIXELS + (halo << 2))]
-            m.d.sync += [common.grouped.eq(grouped), common.halo.eq(halo)]
-        with m.If(decoded.im2col):
-            m.d.sync += [common.pixels.eq(pixels), common.rows.eq(rows)]
 
     def _clip(self, m: Module, advance, item, out) -> None:
         """Intersect the item, and the row, with the tensor."""

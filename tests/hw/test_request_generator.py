@@ -2,13 +2,22 @@
 
 import random
 
+import numpy as np
 import pytest
 
-from hw.params import TmaParams
+from hw.params import PRESETS, TmaParams
 from hw.request_generator import RequestGenerator
 from hw.setup_block import SetupBlock
 from tests.hw.boxes import Box, Pieces, random_box
 from tests.hw.simulate import Run, run_streams
+from tests.hw.test_im2col_walker import (
+    KINDS,
+    arch_of,
+    expected,
+    random_loads,
+    requests_of,
+    walk,
+)
 from tests.hw.test_setup_block import described
 
 SEEDS = range(3)
@@ -63,6 +72,25 @@ def test_covers_each_box_once(seed, line_bytes):
     boxes = [random_box(rng) for _ in range(40)]
     run = generate(boxes, params, seed=seed)
     assert covered(run, params) == {slot: box.pieces() for slot, box in enumerate(boxes)}
+
+
+@pytest.mark.parametrize("kind", ["load_im2col", "sm_100a_im2col_w_128", "sm_100a_gather4"])
+def test_covers_a_chain_of_walks_once(kind):
+    """Fill goes on from walk to walk, and ends with the request."""
+    rng = np.random.default_rng(1)
+    params = PRESETS[KINDS[kind]]
+    loads = random_loads(rng, kind, 10)
+    walked = walk(loads, params, stall=0)
+    slots = [slot for slot, jobs in enumerate(requests_of(walked)) for _ in jobs]
+    jobs = [
+        {"slot": slot, "last": job.last, "walk": job.walk}
+        for slot, job in zip(slots, walked.payloads["o"], strict=True)
+    ]
+    run = run_streams(RequestGenerator(params), {"i": jobs}, ["line", "fill"], stall=0.3)
+    wanted = {slot: expected(load, arch_of(kind)) for slot, load in enumerate(loads)}
+    assert covered(run, params) == wanted
+    with_fill = [slot for slot, pieces in wanted.items() if None in pieces.values()]
+    assert [beat.slot for beat in run.payloads["fill"] if beat.last] == with_fill
 
 
 def test_fill_of_a_request_ends_once():

@@ -169,6 +169,7 @@ class StandIn(wiring.Component):
                     bits = self.gnic_response.p.data.word_select(number, 128)
                     m.d.comb += [
                         lane.valid.eq(1),
+                        lane.words.eq(~0),
                         lane.beat.eq(Mux((fault == Fault.BEYOND_SMEM) & ~faulty, ~0, beat)),
                         lane.data.eq(bits ^ ((fault == Fault.WRONG_BYTE) & (number == 0))),
                     ]
