@@ -1,6 +1,6 @@
 """Random requests for benches of the unit, about one in eight of them refused, and what they do."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from golden import (
     Plan,
     Prefetch,
     Swizzle,
+    TensorMap,
     TmaError,
     execute,
 )
@@ -38,6 +39,7 @@ from tests.golden.random_requests import (
 LARGEST = 12 * 1024
 """Most bytes of a box, gaps of the swizzle included."""
 
+ATOMS = range(Swizzle.SWIZZLE_128B_ATOM_32B, Swizzle.SWIZZLE_96B)
 WALKS_W = AccessMode.IM2COL_W, AccessMode.IM2COL_W_128
 OPERANDS = ("coords", "im2col_offsets", "w_halo", "w_offset")
 
@@ -152,19 +154,11 @@ def random_bulk(rng: Rng, largest: int) -> BulkLoad:
     return request
 
 
-def swizzled_later(rng: Rng, most: int) -> Case:
-    """A tile with a swizzle that came after Hopper."""
+def later_tile(rng: Rng, most: int, wanted: Callable[[TensorMap], bool]) -> Case:
+    """A tile with what came after Hopper, whose map is ``wanted``."""
     while True:
         case = load_tile(rng, arch=Arch.SM_100A, most=most)
-        if case.request.tensor_map.swizzle > Swizzle.SWIZZLE_128B:
-            return case
-
-
-def sub_byte(rng: Rng, most: int) -> Case:
-    """A tile of elements of less than a byte."""
-    while True:
-        case = load_tile(rng, arch=Arch.SM_100A, most=most)
-        if case.request.tensor_map.data_type.is_sub_byte:
+        if wanted(case.request.tensor_map):
             return case
 
 
@@ -178,8 +172,11 @@ BLACKWELL = {
     "gather4": lambda rng, _: gather4(rng),
     "im2col_w": lambda rng, _: im2col_w(rng),
     "im2col_w_128": lambda rng, _: im2col_w(rng, mode=AccessMode.IM2COL_W_128),
-    "swizzle": swizzled_later,
-    "sub_byte": sub_byte,
+    "swizzle_atoms": lambda rng, most: later_tile(rng, most, lambda m: m.swizzle in ATOMS),
+    "swizzle_96b": lambda rng, most: later_tile(
+        rng, most, lambda m: m.swizzle is Swizzle.SWIZZLE_96B
+    ),
+    "sub_byte": lambda rng, most: later_tile(rng, most, lambda m: m.data_type.is_sub_byte),
 }
 MODES = {**HOPPER, **BLACKWELL}
 

@@ -2,11 +2,15 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from golden import AccessMode, Arch, DataType, Load, TensorMap
+from golden.geometry import Geometry, Operands
 from hw.params import PRESETS
-from sim_tb import runner
-from tests.sim_tb.random_loads import BLACKWELL
+from sim_tb import jobs, runner
+from sim_tb.bench_timing import Box
+from tests.sim_tb.random_loads import BLACKWELL, lines_of
 
 MODULE = "tests.sim_tb.bench_loads"
 PARAMS = replace(PRESETS["sm_100a"], smem_bytes=512 * 1024)
@@ -31,6 +35,60 @@ def test_with_all_others(models: str) -> None:
 def test_mixed_sizes(models: str) -> None:
     """Here the largest box leaves room for others in flight."""
     loads("mixed_sizes", "", 200, models)
+
+
+def image(pixels: int) -> TensorMap:
+    """Rows of 13 pixels of 128 bytes, and padding on either side."""
+    return TensorMap.im2col(
+        *("bf16", 1 << 20, (64, 13, 9, 40), (128, 1664, 14976), (-1,), (1,), 64, pixels),
+        swizzle="128B",
+        wide=True,
+        arch=Arch.SM_100A,
+    )
+
+
+def matrix(kind: str, columns: int, rows: int = 512, **fields: str) -> TensorMap:
+    """A dense matrix of ``rows``, and a box of all columns and one row."""
+    data_type = DataType.member(kind)
+    stride = columns * data_type.bits // 8
+    shape = (columns, rows), (stride,), (columns, 1)
+    return TensorMap.tiled(data_type, 1 << 20, *shape, **fields, arch=Arch.SM_100A)
+
+
+def tall(tensor_map: TensorMap, rows: int) -> TensorMap:
+    return replace(tensor_map, box_dim=(tensor_map.box_dim[0], rows))
+
+
+RATES = {
+    "gather4": Load(
+        matrix("bf16", 64, swizzle="128B"), (0, 7, 500, 3, 90), AccessMode.TILE_GATHER4
+    ),
+    "gather4, half a row": Load(matrix("bf16", 32), (0, 7, 500, 3, 90), AccessMode.TILE_GATHER4),
+    "im2col_w": Load(image(128), (0, 3, 2, 1), AccessMode.IM2COL_W, w_halo=20, w_offset=1),
+    "im2col_w_128": Load(image(128), (0, 3, 2, 1), AccessMode.IM2COL_W_128, w_halo=9),
+    "96B": Load(tall(matrix("bf16", 48, swizzle="96B"), 64), (0, 8)),
+    "128B_ATOM_32B": Load(tall(matrix("bf16", 64, swizzle="128B_ATOM_32B"), 64), (0, 8)),
+    "128B_ATOM_64B": Load(tall(matrix("bf16", 64, swizzle="128B_ATOM_64B"), 64), (0, 8)),
+    "16U4_ALIGN8B": Load(tall(matrix("16U4_ALIGN8B", 256), 64), (0, 8)),
+    "16U4_ALIGN16B": Load(tall(matrix("16U4_ALIGN16B", 128), 64), (0, 8)),
+    "16U6_ALIGN16B": Load(tall(matrix("16U6_ALIGN16B", 128), 64), (0, 8)),
+}
+
+
+def test_a_line_a_clock() -> None:
+    """In steady state each mode takes the clocks of its lines, row by row, or of its beats."""
+    boxes, floors = [], []
+    for load in RATES.values():
+        geometry = Geometry(load.tensor_map, load.mode, arch=Arch.SM_100A)
+        operands = Operands(load.coords, (), load.w_halo, load.w_offset)
+        beats = np.unique(geometry.spread(0, operands).smem // 128).size
+        floors.append(max(beats, lines_of(load, Arch.SM_100A, 128)[1]))
+        extent, count = geometry.extent(load.w_halo), geometry.bytes(load.w_halo)
+        boxes.append(Box(load, extent, count, floors[-1]))
+    env = {"TIMING_MODELS": "fixed"}
+    measured = list(jobs.results("sim_tb.bench_timing", boxes, env=env, params=PARAMS))
+    for name, floor, cycles in zip(RATES, floors, measured, strict=True):
+        assert 0.9 * floor < cycles <= 1.03 * floor, (name, floor, cycles)
 
 
 @pytest.mark.regress
