@@ -179,6 +179,9 @@ DIMENSIONS: dict[str, Any] = {
 }
 """The fields of a ``Sample``, and their bins."""
 
+SHOWN = 20
+"""Holes of the full cross that are printed."""
+
 PACKED = (Size.U4_8B, Size.U4_16B, Size.U6_16B)
 WIDE_PACKED = (Size.U4_16B, Size.U6_16B)
 HOPPER_SWIZZLES = (Swizzling.NONE, Swizzling.B32, Swizzling.B64, Swizzling.B128)
@@ -357,10 +360,10 @@ class Kinds:
         verdicts = ((sample, impossible(sample, self.arch)) for sample in self.samples)
         return [f"{sample}: {reason}" for sample, reason in verdicts if reason]
 
-    @property
-    def hit(self) -> int:
-        """Different samples."""
-        return len(self.samples)
+    @cached_property
+    def holes(self) -> list[Sample]:
+        """Of the full cross."""
+        return [sample for sample in self.possible if sample not in self.samples]
 
     @cached_property
     def bins(self) -> dict[str, dict[StrEnum, int]]:
@@ -416,8 +419,14 @@ class Kinds:
         console.print(table)
         for line in self.hole_lines():
             console.print(line, markup=False, highlight=False, soft_wrap=True)
+        for sample in self.holes[:SHOWN]:
+            console.print(f"hole: {sample}", markup=False, highlight=False)
+        rest = len(self.holes) - SHOWN
+        if rest > 0:
+            console.print(f"and {rest} holes more in kinds.json", highlight=False)
+        hit = len(self.possible) - len(self.holes)
         console.print(
-            f"full cross: {self.hit} of {len(self.possible)} possible combinations were hit",
+            f"full cross: {hit} of {len(self.possible)} possible combinations were hit",
             highlight=False,
         )
         for line in self.wrong:
@@ -455,7 +464,7 @@ class Kinds:
                 }
                 for cross in self.crosses
             },
-            "full": {"hit": self.hit, "possible": len(self.possible)},
+            "full": {"possible": len(self.possible), "holes": [str(item) for item in self.holes]},
         }
 
 

@@ -25,8 +25,10 @@ from golden import (
 )
 from golden.memory import ArrayMemory
 from sim_tb.bridge import LogKind
+from sim_tb.coverage import classify, every
 from sim_tb.environment import Environment, Word
 from sim_tb.models import PRESETS, Memory, Models
+from tests.sim_tb.every_kind import load_of
 from tests.sim_tb.random_loads import (
     BLACKWELL,
     HOPPER,
@@ -207,6 +209,30 @@ async def mixed_sizes(dut: Any) -> None:
         sizes += [item.extent for item in loads]
     assert min(sizes) <= 16
     assert max(sizes) == (16 * MOST_PIECES if env.smem.size > 16 * MOST_PIECES else max(sizes))
+
+
+@cocotb.test()
+async def every_kind(dut: Any) -> None:
+    """Loads of all kinds that coverage tells apart, or of every ``LOADS_EVERY``-th."""
+    env, rng, flips = await start_random(dut)
+    arch = arch_of(env)
+    apart = int(os.environ.get("LOADS_EVERY", "1"))
+    kinds = list(every(arch))[int(rng.integers(apart)) :: apart]
+    rng.shuffle(kinds)
+    loads: list[Item] = []
+    address = FIRST
+    for kind in kinds:
+        item = Item(load_of(rng, kind), arch)
+        assert classify(item.request) == kind
+        end = address + -(-item.extent // 128) * 128
+        if len(loads) == 32 or end > env.smem.size:
+            await run_batch(env, rng, loads, flips)
+            loads, end, address = [], end - address + FIRST, FIRST
+        barrier = int(rng.choice(BARRIERS))
+        item.request = replace(item.request, smem_address=address, mbarrier=barrier)
+        loads.append(item)
+        address = end
+    await run_batch(env, rng, loads, flips)
 
 
 @cocotb.test()

@@ -190,6 +190,8 @@ def test_holes_are_the_possible_pairs_that_were_not_hit():
     assert (cross.hit, len(cross.hits), len(cross.holes)) == (2, 11, 9)
     assert (Rank.TWO, Interleaving.B16) not in cross.hits
     assert not hit & set(cross.holes)
+    assert len(kinds.holes) == len(kinds.possible) - 2
+    assert not set(words) & {str(sample) for sample in kinds.holes}
     lines = list(kinds.hole_lines())
     assert "hole: mode im2col, with anything" in lines
     assert "hole: rank 3 with interleave none" in lines

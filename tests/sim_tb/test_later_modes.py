@@ -95,6 +95,13 @@ def test_a_line_a_clock() -> None:
         assert 0.97 * floor < cycles <= 1.03 * limit, (name, floor, limit, cycles)
 
 
+@pytest.mark.parametrize("apart", [40, pytest.param(1, marks=pytest.mark.regress)])
+def test_every_kind(apart: int) -> None:
+    """A load of every combination of properties, or of every fortieth."""
+    env = {"LOADS_MODELS": "rough", "LOADS_EVERY": str(apart)}
+    runner.run(MODULE, "every_kind", params=PARAMS, env=env)
+
+
 @pytest.mark.regress
 @pytest.mark.parametrize("models", ["fixed", "rough"])
 @pytest.mark.parametrize("mode", BLACKWELL)

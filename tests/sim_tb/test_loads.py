@@ -17,6 +17,7 @@ RULES = [
     "memory_is_read_inside_the_tensor_only",
     "hints_go_with_every_line",
 ]
+MODELS = ["fixed", "rough"]
 SMALL = TmaParams(line_bytes=32, tags=4, requests_in_flight=2, descriptor_cache_entries=2,
                   request_queue_depth=2, lane_depth=4)  # fmt: skip
 
@@ -27,7 +28,7 @@ def random_loads(testcase: str, models: str, seed: int, **options: TmaParams) ->
 
 
 @pytest.mark.parametrize("seed", range(1, 6))
-@pytest.mark.parametrize("models", ["fixed", "rough"])
+@pytest.mark.parametrize("models", MODELS)
 @pytest.mark.parametrize("testcase", RANDOM)
 def test_random_loads(testcase: str, models: str, seed: int) -> None:
     random_loads(testcase, models, seed)
@@ -43,9 +44,19 @@ def test_small_unit(models: str) -> None:
     random_loads("in_flight", models, 1, params=SMALL)
 
 
-@pytest.mark.parametrize("models", ["fixed", "rough"])
+@pytest.mark.parametrize("models", MODELS)
 def test_mixed_sizes(models: str) -> None:
     random_loads("mixed_sizes", models, 1)
+
+
+@pytest.mark.parametrize(
+    ("models", "apart"),
+    [("rough", 5), *(pytest.param(models, 1, marks=pytest.mark.regress) for models in MODELS)],
+)
+def test_every_kind(models: str, apart: int) -> None:
+    """A load of every combination of properties, or of every fifth."""
+    env = {"LOADS_MODELS": models, "LOADS_EVERY": str(apart)}
+    runner.run(MODULE, "every_kind", env=env)
 
 
 @pytest.mark.parametrize("testcase", RULES)
