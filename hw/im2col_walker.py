@@ -1,6 +1,6 @@
 """Im2col walker: a column of pixels becomes walks, a pixel or a row of contiguous ones each."""
 
-from amaranth.hdl import Module, Mux, Signal, signed
+from amaranth.hdl import Const, Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -50,11 +50,20 @@ class Im2colWalker(wiring.Component):
         wheel = data.StructLayout(
             {"position": signed(POSITION_BITS), "address": p.piece_address_bits}
         )
-        wheels = Signal(data.ArrayLayout(wheel, LEVELS), reset_less=True)
-        smem = Signal(p.smem_piece_bits, reset_less=True)
-        left = Signal(p.pixel_bits, reset_less=True)  # pixels of this stretch
-        begins = Signal(reset_less=True)  # the stretch
-        opens = Signal(reset_less=True)  # the request
+        # ``left``: pixels of this stretch, which ``begins``; ``opens``: so does the request.
+        place = data.StructLayout(
+            {
+                "wheels": data.ArrayLayout(wheel, LEVELS),
+                "smem": p.smem_piece_bits,
+                "left": p.pixel_bits,
+                "begins": 1,
+                "opens": 1,
+            }
+        )
+        now = Signal(place, reset_less=True)
+        onward = Signal(place)  # a walk further
+        after = Signal(place)  # where the next walk is: there, but for groups
+        wheels, smem, left = now.wheels, now.smem, now.left
 
         # Pixels [low, high) of the next ``pixels`` are inside.
         position = wheels[0].position
@@ -79,44 +88,13 @@ class Im2colWalker(wiring.Component):
             with m.If((where < 0) | (where > column.levels[number].limit)):
                 m.d.comb += inside.eq(0)
 
-        # Where the column goes on: the lowest wheel that does not wrap takes a step, those below
-        # it begin anew.
         moved = Signal(p.box_piece_bits)
-        after = Signal.like(wheels)
-        turns = Signal()
         smem_next = Signal(p.smem_piece_bits)
         m.d.comb += [
             moved.eq(pixels << column.row_log2),
             smem_next.eq(smem + Mux(column.dense, moved, column.pitch)),
-            turns.eq(1),
-            after.eq(wheels),
         ]
-        for number in range(LEVELS):
-            level = column.levels[number]
-            by, step = level.by_less_one + 1, level.step
-            if number == 0:
-                by, step = Mux(column.dense, pixels, by), Mux(column.dense, moved, step)
-            reached = Signal(signed(POSITION_BITS), name=f"reached_{number}")
-            address = Signal(p.piece_address_bits, name=f"address_{number}")
-            wraps = Signal(name=f"wraps_{number}")
-            m.d.comb += [
-                reached.eq(wheels[number].position + by),
-                address.eq(wheels[number].address + step),
-            ]
-            if number < LEVELS - 1:
-                m.d.comb += wraps.eq(level.absent | (reached > level.last))
-            still_turns = Signal(name=f"turns_{number + 1}")
-            m.d.comb += still_turns.eq(turns & wraps)
-            with m.If(turns & ~wraps):
-                m.d.comb += [after[number].position.eq(reached), after[number].address.eq(address)]
-                for below in reversed(range(number)):
-                    restart = column.levels[below]
-                    address = address + restart.restart_address
-                    m.d.comb += [
-                        after[below].position.eq(restart.restart),
-                        after[below].address.eq(address),
-                    ]
-            turns = still_turns
+        turned = self._turn(m, column, wheels, pixels, moved)
 
         stretch_ends = Signal()
         ends = Signal()
@@ -136,9 +114,9 @@ class Im2colWalker(wiring.Component):
         ]
         with m.If(column.enabled):
             m.d.comb += [
-                out.first.eq(opens),
+                out.first.eq(now.opens),
                 out.last.eq(ends),
-                walk.first.eq(begins),
+                walk.first.eq(now.begins),
                 walk.last.eq(stretch_ends),
                 walk.has_data.eq(inside),
                 walk.start.eq(wheels[0].address + offset),
@@ -150,14 +128,20 @@ class Im2colWalker(wiring.Component):
                 m.d.comb += [walk.run.eq(run), walk.smem_extent.eq(run)]
 
         fresh = self.i.p
+        m.d.comb += [
+            onward.wheels.eq(turned),
+            onward.smem.eq(smem_next),
+            onward.left.eq(left - pixels),
+            after.eq(onward),
+        ]
         with m.If(take):
             m.d.sync += [
                 busy.eq(self.i.valid),
                 job.eq(fresh),
                 smem.eq(fresh.walk.smem_begin),
                 left.eq(fresh.column.pixels),
-                begins.eq(1),
-                opens.eq(1),
+                now.begins.eq(1),
+                now.opens.eq(1),
             ]
             for number in range(LEVELS):
                 level = fresh.column.levels[number]
@@ -165,23 +149,52 @@ class Im2colWalker(wiring.Component):
                     wheels[number].position.eq(level.position),
                     wheels[number].address.eq(level.address),
                 ]
+            if p.im2col_w:
+                with m.If(fresh.column.grouped):
+                    m.d.sync += left.eq(GROUP)
         with m.Elif(self.o.ready):
-            m.d.sync += [
-                wheels.eq(after),
-                smem.eq(smem_next),
-                left.eq(left - pixels),
-                begins.eq(0),
-                opens.eq(0),
-            ]
+            m.d.sync += now.eq(after)
         if p.im2col_w:
-            self._group(
-                m, take, job, stretch_ends, ends, wheels, after, smem, smem_next, left, begins
-            )
+            self._group(m, take, job, onward, after, stretch_ends, ends)
         return m
 
-    def _group(
-        self, m, take, job, stretch_ends, ends, wheels, after, smem, smem_next, left, begins
-    ) -> None:
+    def _turn(self, m: Module, column, wheels, pixels, moved) -> Signal:
+        """Return the wheels after this walk: the lowest that does not wrap takes a step, those
+        below it begin anew.
+        """
+        turned = Signal(wheels.shape())
+        m.d.comb += turned.eq(wheels)
+        turns = Const(1, 1)  # all wheels below wrap
+        for number in range(LEVELS):
+            level = column.levels[number]
+            by, step = level.by_less_one + 1, level.step
+            if number == 0:
+                by, step = Mux(column.dense, pixels, by), Mux(column.dense, moved, step)
+            reached = Signal(signed(POSITION_BITS), name=f"reached_{number}")
+            address = Signal(self.params.piece_address_bits, name=f"address_{number}")
+            wraps = Signal(name=f"wraps_{number}")
+            m.d.comb += [
+                reached.eq(wheels[number].position + by),
+                address.eq(wheels[number].address + step),
+            ]
+            if number < LEVELS - 1:  # images have no end
+                m.d.comb += wraps.eq(level.absent | (reached > level.last))
+            with m.If(turns & ~wraps):
+                m.d.comb += [
+                    turned[number].position.eq(reached),
+                    turned[number].address.eq(address),
+                ]
+                for below in reversed(range(number)):
+                    restart = column.levels[below]
+                    address = address + restart.restart_address
+                    m.d.comb += [
+                        turned[below].position.eq(restart.restart),
+                        turned[below].address.eq(address),
+                    ]
+            turns = turns & wraps
+        return turned
+
+    def _group(self, m: Module, take, job, onward, after, stretch_ends, ends) -> None:
         """The stretches of ``im2col::w::128``: four groups, after each one its halo."""
         p = self.params
         column, fresh = job.column, self.i.p
@@ -189,39 +202,31 @@ class Im2colWalker(wiring.Component):
         group = Signal(range(GROUPS), reset_less=True)
         halo_left = Signal(5, reset_less=True)
         halo_smem = Signal(p.smem_piece_bits, reset_less=True)  # of this group's first
-        stopped = Signal.like(wheels, reset_less=True)
-        stopped_smem = Signal.like(smem, reset_less=True)
+        halo_pixel = Signal(p.smem_piece_bits, reset_less=True)
+        stopped = Signal.like(onward, reset_less=True)
         group_ends = Signal()
         m.d.comb += group_ends.eq(stretch_ends & Mux(in_halo, halo_left == 1, column.halo == 0))
         with m.If(column.grouped):
             m.d.comb += ends.eq(group_ends & (group == GROUPS - 1))
+        with m.If(column.grouped & stretch_ends):
+            m.d.comb += after.begins.eq(1)
+            with m.If(~group_ends):
+                m.d.comb += [after.left.eq(1), after.smem.eq(Mux(in_halo, halo_pixel, halo_smem))]
+            with m.Else():
+                m.d.comb += after.left.eq(GROUP)
+                with m.If(in_halo):
+                    m.d.comb += [after.wheels.eq(stopped.wheels), after.smem.eq(stopped.smem)]
+
         with m.If(take):
             halos = fresh.walk.smem_begin + (fresh.column.pitch << 7)
             m.d.sync += [in_halo.eq(0), group.eq(0), halo_smem.eq(halos)]
-            with m.If(fresh.column.grouped):
-                m.d.sync += left.eq(GROUP)
         with m.Elif(self.o.ready & column.grouped & stretch_ends):
-            m.d.sync += begins.eq(1)
+            m.d.sync += [
+                in_halo.eq(~group_ends),
+                halo_left.eq(Mux(in_halo, halo_left - 1, column.halo)),
+            ]
             with m.If(group_ends):
-                m.d.sync += [
-                    in_halo.eq(0),
-                    group.eq(group + 1),
-                    halo_smem.eq(halo_smem + column.pitch),
-                    left.eq(GROUP),
-                ]
-                with m.If(in_halo):
-                    m.d.sync += [wheels.eq(stopped), smem.eq(stopped_smem)]
-            with m.Else():
-                m.d.sync += [in_halo.eq(1), left.eq(1)]
-                with m.If(in_halo):
-                    m.d.sync += [
-                        smem.eq(smem + (column.pitch << 2)),
-                        halo_left.eq(halo_left - 1),
-                    ]
-                with m.Else():
-                    m.d.sync += [
-                        stopped.eq(after),
-                        stopped_smem.eq(smem_next),
-                        smem.eq(halo_smem),
-                        halo_left.eq(column.halo),
-                    ]
+                m.d.sync += [group.eq(group + 1), halo_smem.eq(halo_smem + column.pitch)]
+            with m.If(~in_halo):
+                m.d.sync += stopped.eq(onward)
+            m.d.sync += halo_pixel.eq(after.smem + (column.pitch << 2))
