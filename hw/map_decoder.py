@@ -194,22 +194,18 @@ class MapDecoder(wiring.Component):
                         element.is_nibble.eq(1),
                         bad_extent.eq(~words[8][0]),
                     ]
-                with m.Case(PACKED_NIBBLES):
-                    m.d.comb += [
-                        known.eq(~interleaved),
-                        element.is_packed.eq(1),
-                        element.is_nibble.eq(1),
-                        o.style.packing.eq(Packing.BYTES_8),
-                        bad_extent.eq(no_multiple),
-                    ]
-                with m.Case(PACKED_SIXES):
-                    m.d.comb += [
-                        known.eq(~interleaved),
-                        element.is_packed.eq(1),
-                        element.is_six.eq(1),
-                        o.style.packing.eq(Packing.BYTES_12),
-                        bad_extent.eq(no_multiple),
-                    ]
+                for code, small, packing in (
+                    (PACKED_NIBBLES, element.is_nibble, Packing.BYTES_8),
+                    (PACKED_SIXES, element.is_six, Packing.BYTES_12),
+                ):
+                    with m.Case(code):
+                        m.d.comb += [
+                            known.eq(~interleaved),
+                            element.is_packed.eq(1),
+                            small.eq(1),
+                            o.style.packing.eq(packing),
+                            bad_extent.eq(no_multiple),
+                        ]
         return ~known | bad_extent | ((w2.fill == Fill.NAN) & ~is_float)
 
     def _row(self, m: Module, w2, interleaved, element) -> Value:
