@@ -1,5 +1,7 @@
 """Im2col walker, behind the setup block: every pixel once, at its address, one walk a clock."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -135,3 +137,13 @@ def test_no_clock_is_lost_at_any_wrap(channels: int, corner: int) -> None:
     else:
         rows = {w: 256 // (w + 2 * corner) for w in (1, 2, 7)}
         assert len(cycles) == 2 * sum(-(-256 // (w + 2 * corner)) for w in rows)
+
+
+@pytest.mark.parametrize("corner", [0, 1, 3])
+def test_rows_of_pixels_are_cut_at_the_edges(corner: int) -> None:
+    """Contiguous pixels in one walk, some of them outside on either side."""
+    loads = [image(64, w, corner, pixels) for w in (1, 2, 7) for pixels in (5, 100)]
+    loads += [replace(load, coords=(0, 0, *load.coords[2:])) for load in loads]
+    run = walk(loads, PRESETS["default"], stall=0)
+    for load, jobs in zip(loads, requests_of(run), strict=True):
+        assert covered_by(jobs) == expected(load, Arch.SM_90A), load
