@@ -143,7 +143,7 @@ def test_no_clock_is_lost_at_any_wrap(channels: int, corner: int) -> None:
 def test_rows_of_pixels_are_cut_at_the_edges(corner: int) -> None:
     """Contiguous pixels in one walk, some of them outside on either side."""
     loads = [image(64, w, corner, pixels) for w in (1, 2, 7) for pixels in (5, 100)]
-    loads += [replace(load, coords=(0, 0, *load.coords[2:])) for load in loads]
+    loads = [replace(load, coords=(0, x, 0, 0, 0)) for load in loads for x in (-corner, 0)]
     run = walk(loads, PRESETS["default"], stall=0)
     for load, jobs in zip(loads, requests_of(run), strict=True):
         assert covered_by(jobs) == expected(load, Arch.SM_90A), load
