@@ -147,3 +147,15 @@ def test_rows_of_pixels_are_cut_at_the_edges(corner: int) -> None:
     run = walk(loads, PRESETS["default"], stall=0)
     for load, jobs in zip(loads, requests_of(run), strict=True):
         assert covered_by(jobs) == expected(load, Arch.SM_90A), load
+
+
+def test_strided_pixels_are_not_contiguous() -> None:
+    """Every second pixel of rows that overlap: the addresses are those of contiguous pixels."""
+    tensor_map = TensorMap.im2col(
+        *("f16", 0, (64, 9, 3, 2), (64, 1152, 3456), (0, 0), (0, 0), 64, 20),
+        element_strides=(1, 2, 1, 1),
+        swizzle="128B",
+    )
+    load = Load(tensor_map, (0, 1, 0, 0))
+    (jobs,) = requests_of(walk([load], PRESETS["default"], stall=0))
+    assert covered_by(jobs) == expected(load, Arch.SM_90A)
