@@ -159,3 +159,25 @@ def test_strided_pixels_are_not_contiguous() -> None:
     load = Load(tensor_map, (0, 1, 0, 0))
     (jobs,) = requests_of(walk([load], PRESETS["default"], stall=0))
     assert covered_by(jobs) == expected(load, Arch.SM_90A)
+
+
+@pytest.mark.parametrize("where", [-1, 3])
+def test_what_the_column_does_not_walk_may_be_outside(where: int) -> None:
+    """The slice of an interleaved map, and H of ``im2col::w``: everything is fill."""
+    dims, strides = (9, 3, 4), (288, 1152)
+    sliced = TensorMap.im2col(
+        *("f16", 0, dims, strides, (0,), (0,), 8, 20), swizzle="32B", interleave="32B"
+    )
+    dims, strides = (64, 9, 3, 4), (128, 1152, 3456)
+    wide = TensorMap.im2col(
+        *("f16", 0, dims, strides, (0,), (0,), 64, 20),
+        swizzle="128B",
+        wide=True,
+        arch=Arch.SM_100A,
+    )
+    loads = [Load(sliced, (2, where, 1)), Load(wide, (0, 2, where, 1), AccessMode.IM2COL_W)]
+    run = walk(loads, PRESETS["sm_100a"], stall=0)
+    for load, jobs in zip(loads, requests_of(run), strict=True):
+        pieces = covered_by(jobs)
+        assert pieces == expected(load, Arch.SM_100A)
+        assert not any(pieces.values())
