@@ -171,15 +171,17 @@ class RunWalker(wiring.Component):
 
 
 def modulo_3(m: Module, value, name: str) -> Signal:
-    """Return ``value`` modulo 3: that of the sum of its digits to base 4."""
-    while len(value) > 4:
+    """Return ``value`` modulo 3: that of the sum of its digits to base 4, again and again."""
+    most = (1 << len(value)) - 1
+    while most > 6:
         digits = [value[at : at + 2] for at in range(0, len(value), 2)]
-        total = Signal(range(3 * len(digits) + 1), name=f"{name}_of_{len(value)}")
+        most = 3 * len(digits)
+        total = Signal(range(most + 1), name=f"{name}_up_to_{most}")
         m.d.comb += total.eq(sum(digits))
         value = total
     rest = Signal(2, name=name)
     with m.Switch(value):
-        for number in range(1 << len(value)):
+        for number in range(most + 1):
             with m.Case(number):
                 m.d.comb += rest.eq(number % 3)
     return rest

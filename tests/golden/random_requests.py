@@ -118,7 +118,7 @@ def tiled(
     widest = unit * ((swizzle.span or 256) // 16) if not interleaved else 64
     wide = data_type > DataType.PACKED_16U4_ALIGN8B
     box = [128 if wide else unit * int(rng.integers(1, min(widest, 256) // unit + 1))]
-    strides = [int(rng.choice([1, 1, 1, 2, 3, 5, 8])) for _ in range(rank)]
+    strides = [int(rng.choice([1] * 6 + [2, 3, 4, 5, 6, 7, 8])) for _ in range(rank)]
     while len(box) < rank:
         longest = 4 if most <= MOST_UNITS else pick(rng, 4, 9, 40, 256)
         box.append(min(int(rng.integers(1, longest + 1)) * strides[len(box)], 256))

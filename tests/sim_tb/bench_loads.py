@@ -5,6 +5,7 @@ tensor maps. ``LOADS_MODELS`` is a preset of ``sim_tb.models``, ``LOADS_COUNT`` 
 
 import os
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import cocotb
@@ -23,9 +24,10 @@ from golden import (
     TmaError,
     check,
 )
+from golden.checks import OFFSET_LIMITS
 from golden.memory import ArrayMemory
 from sim_tb.bridge import LogKind
-from sim_tb.coverage import classify, every
+from sim_tb.coverage import Sample, classify, every
 from sim_tb.environment import Environment, Word
 from sim_tb.models import PRESETS, Memory, Models
 from tests.sim_tb.every_kind import load_of
@@ -233,6 +235,28 @@ async def every_kind(dut: Any) -> None:
         loads.append(item)
         address = end
     await run_batch(env, rng, loads, flips)
+
+
+@cocotb.test()
+async def offsets_are_limited(dut: Any) -> None:
+    """Offsets and halos up to what the instruction's bits hold, and one more."""
+    env, rng, flips = await start_random(dut)
+    arch = arch_of(env)
+    requests = []
+    for rank in 3, 4, 5:
+        inside = load_of(rng, Sample.parse(f"im2col {rank} 2B 128B none zero 128B inside"))
+        for j, beyond in product(range(rank - 2), (0, 1)):
+            offsets = [0] * (rank - 2)
+            offsets[j] = min(OFFSET_LIMITS[rank] + beyond, 65535)
+            requests.append(replace(inside, im2col_offsets=tuple(offsets)))
+    if arch is Arch.SM_100A:
+        for mode, halo in ("im2col_w", 511), ("im2col_w_128", 31):
+            inside = load_of(rng, Sample.parse(f"{mode} 3 2B 128B none zero 128B inside"))
+            for more in {"w_halo": halo}, {"w_halo": halo + 1}, {"w_offset": 31}, {"w_offset": 32}:
+                requests.append(replace(inside, **more))
+    for request in requests:
+        item = Item(replace(request, smem_address=FIRST, mbarrier=0), arch)
+        await run_batch(env, rng, [item], flips)
 
 
 @cocotb.test()

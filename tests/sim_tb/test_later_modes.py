@@ -95,6 +95,10 @@ def test_a_line_a_clock() -> None:
         assert 0.97 * floor < cycles <= 1.03 * limit, (name, floor, limit, cycles)
 
 
+def test_offsets() -> None:
+    loads("offsets_are_limited", "", 1, "fixed")
+
+
 @pytest.mark.parametrize("apart", [40, pytest.param(1, marks=pytest.mark.regress)])
 def test_every_kind(apart: int) -> None:
     """A load of every combination of properties, or of every fortieth."""

@@ -59,6 +59,10 @@ def test_every_kind(models: str, apart: int) -> None:
     runner.run(MODULE, "every_kind", env=env)
 
 
+def test_offsets() -> None:
+    random_loads("offsets_are_limited", "fixed", 1)
+
+
 @pytest.mark.parametrize("testcase", RULES)
 def test_rules(testcase: str) -> None:
     runner.run(MODULE, testcase)
