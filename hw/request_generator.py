@@ -5,7 +5,7 @@ LineCutter    a run, cut at the lines of global memory
 FillCutter    a stretch of fill, cut at the beats of shared memory
 """
 
-from amaranth.hdl import Assert, Cat, Module, Mux, Signal
+from amaranth.hdl import Assert, Cat, Const, Module, Mux, Signal
 from amaranth.lib import enum, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -179,11 +179,9 @@ def modulo_3(m: Module, value, name: str) -> Signal:
         total = Signal(range(most + 1), name=f"{name}_up_to_{most}")
         m.d.comb += total.eq(sum(digits))
         value = total
+    table = sum(number % 3 << 2 * number for number in range(most + 1))
     rest = Signal(2, name=name)
-    with m.Switch(value):
-        for number in range(most + 1):
-            with m.Case(number):
-                m.d.comb += rest.eq(number % 3)
+    m.d.comb += rest.eq(Const(table, 2 * (most + 1)).word_select(value, 2))
     return rest
 
 
