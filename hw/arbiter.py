@@ -60,7 +60,5 @@ class Arbiter(wiring.Component):
                 ]
         with m.If(self.o.valid):
             parted = ~self.o.p.last if self.packets else 0
-            m.d.sync += locked.eq(~self.o.ready | parted)
-        with m.If(self.o.valid):
-            m.d.sync += held.eq(chosen)
+            m.d.sync += [locked.eq(~self.o.ready | parted), held.eq(chosen)]
         return m

@@ -64,10 +64,8 @@ def flipped_halves(params: TmaParams, style, beat, piece) -> Value:
     return Mux(flips, Cat(piece[half:], piece[:half]), piece)
 
 
-def packed_words(params: TmaParams, style) -> Value:
+def packed_words(style) -> Value:
     """Return the 4-byte words of a piece that hold elements."""
-    if not params.sub_byte:
-        return Const(0xF, 4)
     return Mux(
         style.packing == Packing.BYTES_8, 0x3, Mux(style.packing == Packing.BYTES_12, 0x7, 0xF)
     )
@@ -271,7 +269,7 @@ class LaneNetwork(wiring.Component):
                 queue.w_en.eq(push & wanted),
             ]
             if p.sub_byte:
-                words = packed_words(p, fill.style)
+                words = packed_words(fill.style)
                 m.d.comb += entry.words.eq(flipped_halves(p, fill.style, fill.beat, words))
             queues.append(queue)
         m.d.comb += [

@@ -14,18 +14,18 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from golden import AccessMode, Load, Plan
 from golden.checks import check_tensor
 from golden.enums import SMEM_BYTES
-from golden.geometry import Operands
+from golden.model import operands_of
 from golden.vectors import VectorError, read, tensor_map_of
 from hw.params import PRESETS
 from sim_tb import jobs, runner
 from sim_tb.bench_timing import Box
 from sim_tb.models import PRESETS as MODELS
+from sim_tb.progress import progress_bar
 
 MODULE = "sim_tb.bench_timing"
 DEFAULT = runner.ROOT / "tests" / "silicon" / "timing_workloads.npz"
@@ -68,9 +68,9 @@ def box(row: Any) -> Box:
     im2col = plan.mode is AccessMode.IM2COL
     offsets = tuple(int(n) for n in row["im2col_offsets"][: rank - 2]) if im2col else ()
     smem_address = int(row["smem_address"])
-    check_tensor(plan, Operands(coords, offsets), smem_address, SMEM_BYTES)
-    floor = max(int(row["lines"]), int(row["beats"]), 1)
     load = Load(tensor_map, coords, im2col_offsets=offsets, smem_address=smem_address)
+    check_tensor(plan, operands_of(load), smem_address, SMEM_BYTES)
+    floor = max(int(row["lines"]), int(row["beats"]), 1)
     return Box(load, plan.footprint, plan.bytes(), floor)
 
 
@@ -92,13 +92,7 @@ def rows(path: Path) -> list[Any]:
 def measure(selected: Sequence[Any], models: str, preset: str, console: Console) -> list[Measured]:
     """Measure the boxes, all in one simulation."""
     measured = []
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=console, transient=True) as progress:
+    with progress_bar(console) as progress:
         task = progress.add_task("boxes", total=len(selected))
         answers = jobs.results(
             MODULE,

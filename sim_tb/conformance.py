@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from golden import conformance as golden_conformance
 from golden.vectors import Case, VectorError, check, read_cases
 from sim_tb.models import PRESETS as MODELS
+from sim_tb.progress import progress_bar
 
 TARGETS = ("golden", "rtl")
 
@@ -46,13 +46,7 @@ def run(cases: Sequence[Case], target: str, console: Console, models: str = "fix
     """
     passed: Counter[str] = Counter()
     failed: Counter[str] = Counter()
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=console, transient=True) as progress:
+    with progress_bar(console) as progress:
         task = progress.add_task(target, total=len(cases))
         for case, diagnosis in zip(cases, diagnoses(cases, target, models), strict=True):
             progress.advance(task)

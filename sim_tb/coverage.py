@@ -23,16 +23,17 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from golden.enums import Arch, DataType
 from golden.geometry import Geometry, Operands
+from golden.model import operands_of
 from golden.request import BulkLoad, Load, Request
 from golden.vectors import read_cases
 from hw.params import PRESETS as PARAMS
 from sim_tb import branches, runner
 from sim_tb.models import PRESETS as MODELS
+from sim_tb.progress import progress_bar
 from sim_tb.rtl_conformance import unsupported
 
 SAMPLES = "COVERAGE_SAMPLES"
@@ -195,7 +196,7 @@ def classify(request: Load | BulkLoad) -> Sample:
         return Sample(Mode.BULK, None, None, None, None, None, align, None)
     plan = Geometry(request.tensor_map, request.mode, arch=Arch.SM_100A)
     d, kind = plan.descriptor, plan.data_type
-    where = Operands(request.coords, request.im2col_offsets, request.w_halo, request.w_offset)
+    where = operands_of(request)
     start = int(plan.spread(0, where).gmem[0, 0])
     packed = DataType.PACKED_16U4_ALIGN8B
     return Sample(
@@ -520,14 +521,8 @@ def simulate(preset: str, selected: Sequence[Job], directory: Path, console: Con
     }
     runner.build(PARAMS[preset], coverage=True)
     failed = []
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
     with (
-        Progress(*columns, console=console, transient=True) as progress,
+        progress_bar(console) as progress,
         ThreadPoolExecutor(WORKERS) as pool,
     ):
         task = progress.add_task("simulations", total=len(selected))

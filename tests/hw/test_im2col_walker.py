@@ -7,7 +7,8 @@ import pytest
 
 from golden import AccessMode, Arch, Load, TensorMap, TmaError, check
 from golden.descriptor import as_descriptor
-from golden.geometry import Geometry, Operands
+from golden.geometry import Geometry
+from golden.model import operands_of
 from hw.im2col_walker import Im2colWalker
 from hw.layouts import AccessMode as Mode
 from hw.layouts import Operation
@@ -51,8 +52,7 @@ def described(load: Load) -> dict:
 def expected(load: Load, arch: Arch) -> Pieces:
     """The pieces of ``load``, before the swizzle."""
     geometry = Geometry(load.tensor_map, load.mode, arch=arch)
-    operands = Operands(load.coords, load.im2col_offsets, load.w_halo, load.w_offset)
-    spread = geometry.spread(load.smem_address, operands)
+    spread = geometry.spread(load.smem_address, operands_of(load))
     pieces: Pieces = {}
     for row, (addresses, inside) in enumerate(zip(spread.gmem, spread.inside, strict=True)):
         start = (load.smem_address + row * geometry.pitch) // 16

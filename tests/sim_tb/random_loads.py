@@ -22,8 +22,8 @@ from golden import (
     execute,
 )
 from golden.descriptor import as_descriptor
-from golden.geometry import Operands
 from golden.memory import HashedMemory
+from golden.model import operands_of
 from sim_tb import coverage
 from sim_tb.environment import Environment
 from tests.golden.random_requests import (
@@ -125,8 +125,7 @@ def plan_of(request: Load | Prefetch, arch: Arch) -> Plan:
 
 def lines_of(request: Load | Prefetch, arch: Arch, line_bytes: int) -> tuple[NDArray[Any], int]:
     """Distinct lines that a request reads, and how many reads row after row would take at most."""
-    operands = Operands(*(getattr(request, name) for name in OPERANDS))
-    spread = plan_of(request, arch).spread(0, operands)
+    spread = plan_of(request, arch).spread(0, operands_of(request))
     inside = spread.inside > 0
     first = spread.gmem[inside]
     last = first + (spread.inside[inside] - 1).astype(np.uint64)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from golden import AccessMode, Arch, DataType, Load, TensorMap
-from golden.geometry import Geometry, Operands
+from golden.geometry import Geometry
+from golden.model import operands_of
 from hw.params import PRESETS
 from sim_tb import jobs, runner
 from sim_tb.bench_timing import Box
@@ -82,8 +83,7 @@ def test_a_line_a_clock() -> None:
     boxes, floors, limits = [], [], []
     for load in RATES.values():
         geometry = Geometry(load.tensor_map, load.mode, arch=Arch.SM_100A)
-        operands = Operands(load.coords, (), load.w_halo, load.w_offset)
-        beats = np.unique(geometry.spread(0, operands).smem // 128).size
+        beats = np.unique(geometry.spread(0, operands_of(load)).smem // 128).size
         lines, by_row = lines_of(load, Arch.SM_100A, 128)
         floors.append(max(beats, lines.size))
         limits.append(max(beats, by_row))
