@@ -110,13 +110,77 @@ class BarrierOp(enum.Enum, shape=3):
     TEST_WAIT_PARITY = 6
 
 
-class Operation(enum.Enum, shape=2):
-    """What a request asks for. A prefetch brings lines to L2; nothing tells of its end."""
+class Operation(enum.Enum, shape=4):
+    """What a request asks for; bit 0 of those that move data says whether they have a tensor map.
+
+    A prefetch brings lines to L2; nothing tells of its end. The last three are about the bulk
+    groups of the thread that issues them.
+    """
 
     TENSOR_LOAD = 0
     BULK_LOAD = 1
     TENSOR_PREFETCH = 2
     BULK_PREFETCH = 3
+    TENSOR_STORE = 4
+    BULK_STORE = 5
+    TENSOR_REDUCE = 6
+    BULK_REDUCE = 7
+    COMMIT_GROUP = 8
+    WAIT_GROUP = 9
+    WAIT_GROUP_READ = 10
+
+
+class ReductionOp(enum.Enum, shape=3):
+    """How memory combines what it holds with what a reduction brings."""
+
+    ADD = 0
+    MIN = 1
+    MAX = 2
+    INC = 3
+    DEC = 4
+    AND = 5
+    OR = 6
+    XOR = 7
+
+
+class ElementType(enum.Enum, shape=4):
+    """Type of an element, numbered as in tensor maps (w2[10:7])."""
+
+    U8 = 0
+    U16 = 1
+    U32 = 2
+    S32 = 3
+    U64 = 4
+    S64 = 5
+    F16 = 6
+    F32 = 7
+    F32_FTZ = 8
+    F64 = 9
+    BF16 = 10
+
+
+_ARITHMETIC = ReductionOp.ADD, ReductionOp.MIN, ReductionOp.MAX
+_COUNTING = ReductionOp.INC, ReductionOp.DEC
+_BITWISE = ReductionOp.AND, ReductionOp.OR, ReductionOp.XOR
+
+REDUCTIONS = {
+    ElementType.U32: (*_ARITHMETIC, *_COUNTING, *_BITWISE),
+    ElementType.S32: (*_ARITHMETIC, *_BITWISE),
+    ElementType.U64: (*_ARITHMETIC, *_BITWISE),
+    ElementType.S64: (ReductionOp.MIN, ReductionOp.MAX),
+    ElementType.F16: _ARITHMETIC,
+    ElementType.F32: (ReductionOp.ADD,),
+    ElementType.F32_FTZ: (ReductionOp.ADD,),
+    ElementType.F64: (ReductionOp.ADD,),
+    ElementType.BF16: _ARITHMETIC,
+}
+"""What there is of each type for tensor reductions."""
+
+BULK_REDUCTIONS = {
+    **{kind: ops for kind, ops in REDUCTIONS.items() if kind != ElementType.F32_FTZ},
+    ElementType.S64: (ReductionOp.MIN, ReductionOp.MAX, *_BITWISE),
+}
+"""What there is for bulk reductions."""
 
 
 class AccessMode(enum.Enum, shape=3):
@@ -143,10 +207,17 @@ def request_layout(params: TmaParams) -> data.StructLayout:
     mode : of a tensor request
     rank : of a tensor request, the number of coordinates the instruction carries, 1 to 5
     coords : first element of the box, dimension 0 first; TILE_GATHER4: a column, four rows
-    im2col_info : IM2COL: offsets, W first; IM2COL_W and IM2COL_W_128: wHalo, wOffset
+    im2col_info : of loads and prefetches. IM2COL: offsets, W first; others: wHalo, wOffset
     cache_policy : 64 bits of ``.L2::cache_hint``, 0 without
-    smem_address : byte offset of a load's destination
+    smem_address : byte offset in shared memory
     mbarrier : byte offset of the barrier that counts a load's bytes
+    reduction_op : of a reduction
+    element_type : of a bulk reduction; a tensor's is in its map
+    byte_mask : of a bulk store: byte i of each 16 is written where bit i is set
+    thread : the issuer, for its bulk groups
+    joins_group : a load is in the thread's bulk group until its tensor map is read; stores always
+        are, until they are done
+    groups : WAIT_GROUP and WAIT_GROUP_READ: so many of the youngest groups may be pending
     """
     return data.StructLayout(
         {
@@ -161,6 +232,58 @@ def request_layout(params: TmaParams) -> data.StructLayout:
             "cache_policy": 64,
             "smem_address": SMEM_OFFSET_BITS,
             "mbarrier": SMEM_OFFSET_BITS,
+            "reduction_op": ReductionOp,
+            "element_type": ElementType,
+            "byte_mask": PIECE_BYTES,
+            "thread": params.thread_bits,
+            "joins_group": 1,
+            "groups": 8,
+        }
+    )
+
+
+@cache
+def group_layout(params: TmaParams) -> data.StructLayout:
+    """The bulk group that a request is in: one of its thread's, if it has ``joined`` any."""
+    return data.StructLayout(
+        {"joined": 1, "thread": params.thread_bits, "index": params.group_bits}
+    )
+
+
+@cache
+def queued_request_layout(params: TmaParams) -> data.StructLayout:
+    """A request that moves data, and the bulk group that it is in."""
+    fields = dict(request_layout(params).members)
+    if params.stores:
+        fields["group"] = group_layout(params)
+    return data.StructLayout(fields)
+
+
+@cache
+def group_result_layout(params: TmaParams) -> data.StructLayout:
+    """The wait of this thread, which it issued as ``request_id``, is over."""
+    return data.StructLayout({"thread": params.thread_bits, "request_id": params.request_id_bits})
+
+
+SECTOR_BYTES = 32
+"""What memory reduces at a time."""
+
+
+@cache
+def reduction_request_layout(params: TmaParams) -> data.StructLayout:
+    """A part of a line that memory is to combine with what it holds.
+
+    ``sector`` is the global address divided by 32; ``pieces`` says which of its two pieces of 16
+    bytes take part; ``tag`` comes back.
+    """
+    return data.StructLayout(
+        {
+            "tag": params.tag_bits,
+            "sector": params.address_bits - 5,
+            "op": ReductionOp,
+            "type": ElementType,
+            "pieces": SECTOR_BYTES // PIECE_BYTES,
+            "data": SECTOR_BYTES * 8,
         }
     )
 

@@ -44,11 +44,23 @@ class TmaParams:
         Pieces that wait in each queue in front of a shared-memory lane; a power of two.
     request_id_bits : int
         Width of the name that a request carries into its error record.
+    smem_reads : int
+        Lines of stores whose bytes are on their way from shared memory; a power of two. A line a
+        clock from a memory that answers after L clocks takes L of them and a few more.
+    threads : int
+        Threads that have bulk groups of their own; a power of two.
+    bulk_groups : int
+        Groups of a thread that can be told apart; a power of two. ``wait_group`` with an N of
+        ``bulk_groups - 1`` and more waits as with ``bulk_groups - 2``.
+    stores : bool
+        Shared to global memory, and bulk groups.
+    reductions : bool
+        Stores that memory combines with what it holds; needs ``stores``.
     im2col : bool
         Image boxes: im2col maps.
     gather4 : bool
-        Four rows of a matrix by their own coordinates. This and the features below came after
-        Hopper.
+        Four rows of a matrix by their own coordinates; of stores, scatter4. This and the features
+        below came after Hopper.
     im2col_w : bool
         ``im2col::w`` and ``im2col::w::128``; needs ``im2col``.
     swizzle_atoms : bool
@@ -57,6 +69,8 @@ class TmaParams:
         Rows of 96 bytes.
     sub_byte : bool
         Elements of 4 and 6 bits; needs lines of 128 bytes.
+    cp_mask : bool
+        Bulk stores of chosen bytes of each 16; needs ``stores``.
     """
 
     line_bytes: int = 128
@@ -68,12 +82,18 @@ class TmaParams:
     requests_in_flight: int = 512
     lane_depth: int = 16
     request_id_bits: int = 16
+    smem_reads: int = 32
+    threads: int = 1024
+    bulk_groups: int = 8
+    stores: bool = True
+    reductions: bool = True
     im2col: bool = True
     gather4: bool = False
     im2col_w: bool = False
     swizzle_atoms: bool = False
     swizzle_96b: bool = False
     sub_byte: bool = False
+    cp_mask: bool = False
 
     def __post_init__(self) -> None:
         def power_of_two(value: int, low: int, high: int) -> bool:
@@ -84,6 +104,9 @@ class TmaParams:
             ("tags", 2, 4096),
             ("requests_in_flight", 2, 4096),
             ("lane_depth", 2, 64),
+            ("smem_reads", 2, 256),
+            ("threads", 1, 2048),
+            ("bulk_groups", 4, 64),
         ):
             value = getattr(self, name)
             rule = f"a power of two from {low} to {high}"
@@ -105,6 +128,9 @@ class TmaParams:
         )
         holds = self.im2col or not self.im2col_w
         _require("im2col_w", self.im2col_w, "False without im2col", holds)
+        for name in "reductions", "cp_mask":
+            value = getattr(self, name)
+            _require(name, value, "False without stores", self.stores or not value)
         holds = self.line_bytes == 128 or not self.sub_byte
         _require("sub_byte", self.sub_byte, "False with lines of less than 128 bytes", holds)
 
@@ -149,6 +175,16 @@ class TmaParams:
         return (self.requests_in_flight - 1).bit_length()
 
     @cached_property
+    def thread_bits(self) -> int:
+        """Width of a thread's number."""
+        return (self.threads - 1).bit_length()
+
+    @cached_property
+    def group_bits(self) -> int:
+        """Width of the number of a bulk group among those of its thread."""
+        return (self.bulk_groups - 1).bit_length()
+
+    @cached_property
     def pixel_bits(self) -> int:
         """Width of a count of pixels: a column of 1024, and a halo of 511 with ``im2col_w``."""
         return 11
@@ -173,6 +209,10 @@ PRESETS = {
         request_queue_depth=2,
         descriptor_cache_entries=2,
         lane_depth=4,
+        smem_reads=4,
+        threads=4,
+        bulk_groups=4,
+        reductions=False,
         im2col=False,
     ),
     "sm_100a": TmaParams(
@@ -181,6 +221,7 @@ PRESETS = {
         swizzle_atoms=True,
         swizzle_96b=True,
         sub_byte=True,
+        cp_mask=True,
     ),
 }
 """Named parameter sets of the command line."""
