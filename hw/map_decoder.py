@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -80,6 +80,8 @@ def decoded_map_layout(params: TmaParams) -> data.StructLayout:
     Members
     -------
     refused : some field has a value that the unit cannot work with
+    load_only, store_only : some field is for that direction only
+    corners : of im2col, W first; 0 where there is no such dimension
     im2col, wide : made for im2col; for ``im2col::w``
     rank_less_one : 0 to 4
     interleaved : a row is a slice, of ``row`` pieces
@@ -90,9 +92,13 @@ def decoded_map_layout(params: TmaParams) -> data.StructLayout:
     pitch : pieces of shared memory from a row to the next
     row_mask : as in ``walk_layout``, for a box at a multiple of 384 bytes
     """
+    corner = data.StructLayout({"lower": signed(16), "upper": signed(16)})
     return data.StructLayout(
         {
             "refused": 1,
+            **({"load_only": 1} if params.swizzle_atoms or params.sub_byte else {}),
+            **({"store_only": 1} if params.sub_byte else {}),
+            **({"corners": data.ArrayLayout(corner, DIMS - 2)} if params.im2col else {}),
             "im2col": 1,
             "wide": 1,
             "rank_less_one": 3,
@@ -153,6 +159,8 @@ class MapDecoder(wiring.Component):
         ]
         bad_type = self._type(m, w2, interleaved, element)
         bad_row = self._row(m, w2, interleaved, element)
+        if p.im2col:
+            self._corners(m, w2)
 
         more = [w2.rank_less_one > i for i in range(DIMS - 1)]
         odd_multiples = words[0][4] | Cat(words[3 + i][0] & more[i] for i in range(DIMS - 1)).any()
@@ -168,6 +176,18 @@ class MapDecoder(wiring.Component):
             | words[0][:4].any()
         )
         return m
+
+    def _corners(self, m: Module, w2) -> None:
+        """Corners have fewer bits the more of them there are."""
+        halves = self.words[14][:16], self.words[14][16:]
+        bits = Mux(w2.wide, 2, w2.rank_less_one) if self.params.im2col_w else w2.rank_less_one
+        with m.Switch(bits):
+            for rank_less_one, width in ((2, 16), (3, 8), (4, 5)):
+                with m.Case(rank_less_one):
+                    for j in range(rank_less_one - 1):
+                        for name, half in zip(("lower", "upper"), halves, strict=True):
+                            field = half.word_select(j, width).as_signed()
+                            m.d.comb += self.o.corners[j][name].eq(field)
 
     def _type(self, m: Module, w2, interleaved, element) -> Value:
         """Element, rounding and packing; return whether they are refused."""
@@ -234,11 +254,15 @@ class MapDecoder(wiring.Component):
                         o.row_mask.eq(row_mask(row, pieces, p.row_mask_bits)),
                         too_wide.eq(inner > pieces * PIECE_BYTES),
                     ]
+        flips = Const(0, 1)
         if p.swizzle_atoms:
-            m.d.comb += o.style.atom.eq(w2.atom)
+            flips = Signal()
+            m.d.comb += [o.style.atom.eq(w2.atom), o.flips.eq(flips)]
             with m.If(w2.swizzle == Swizzle.SPAN_128B):
-                flips = w2.atom == SwizzleAtom.ATOM_32B_FLIP_8B
-                m.d.comb += [bad_swizzle.eq(0), o.flips.eq(flips)]
+                m.d.comb += [
+                    bad_swizzle.eq(0),
+                    flips.eq(w2.atom == SwizzleAtom.ATOM_32B_FLIP_8B),
+                ]
         if p.swizzle_96b:
             is_96b = (w2.swizzle == Swizzle.NONE) & (w2.atom == SwizzleAtom.ATOM_32B)
             with m.If(is_96b):  # the exchange of 32B on rows of another length
@@ -255,15 +279,17 @@ class MapDecoder(wiring.Component):
             m.d.comb += [o.row.eq(unit), o.pitch.eq(unit), o.row_mask.eq(~0), too_wide.eq(0)]
         refused = bad_swizzle | too_wide
         odd = inner[:4].any()
+        packed_for_loads = element.is_packed & ~element.is_six if p.sub_byte else Const(0, 1)
         if p.sub_byte:
             with m.If(element.is_packed):  # a row of 128 elements, eight pieces
                 m.d.comb += [inner.eq(PACKED_ELEMENTS), o.row_mask.eq(~0)]
-            atoms = [SwizzleAtom.ATOM_16B, SwizzleAtom.ATOM_32B]
-            of_six = Cat(w2.atom == atom for atom in atoms).any()
-            spans = (w2.swizzle == Swizzle.SPAN_128B) & (of_six | ~element.is_six)
+            spans = (w2.swizzle == Swizzle.SPAN_128B) & ~(flips & element.is_six)
             none = (w2.swizzle == Swizzle.NONE) & (w2.atom == SwizzleAtom.ATOM_16B)
             refused |= element.is_packed & ~spans & ~none
+            m.d.comb += o.store_only.eq(element.is_six & (w2.atom == SwizzleAtom.ATOM_64B))
             odd |= element.is_nibble & ~element.is_packed & elements[:5].any()
+        if p.swizzle_atoms or p.sub_byte:
+            m.d.comb += o.load_only.eq(packed_for_loads | flips)
         return refused | odd
 
 

@@ -1,11 +1,11 @@
-"""Request generator: walks boxes and asks for one line a clock.
+"""Request generator: walks boxes and asks for one line a clock, loads and stores each their own.
 
 RunWalker     one step a clock from run to run; what lies between two runs is fill
 LineCutter    a run, cut at the lines of global memory
 FillCutter    a stretch of fill, cut at the beats of shared memory
 """
 
-from amaranth.hdl import Assert, Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Assert, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import enum, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -15,6 +15,7 @@ from hw.layouts import (
     generator_job_layout,
     line_request_layout,
     run_layout,
+    store_line_layout,
 )
 from hw.params import TmaParams
 from hw.queue import Queue
@@ -25,7 +26,8 @@ class WalkState(enum.Enum, shape=2):
 
     IDLE = 0
     RUNS = 1
-    LAST_FILL = 2
+    END = 2
+    """A step behind the last run."""
 
 
 class RunWalker(wiring.Component):
@@ -36,41 +38,44 @@ class RunWalker(wiring.Component):
     the clock after the job is taken; the next job is taken with the last step. A walk of no runs
     inside a chain takes a clock. A step waits until both outputs have room.
 
+    A store has no fill. Its last run is marked; where its last walk has none, a run of no pieces
+    is.
+
     Parameters
     ----------
     params : TmaParams
+    store : bool
+        For stores; else for loads and prefetches.
 
     Members
     -------
     i : In(stream) of ``generator_job_layout``
     run : Out(stream) of ``run_layout``
-    fill : Out(stream) of ``fill_run_layout``
+    fill : Out(stream) of ``fill_run_layout``; of loads only
     """
 
-    def __init__(self, params: TmaParams):
+    def __init__(self, params: TmaParams, *, store: bool = False):
         self.params = params
-        super().__init__(
-            {
-                "i": In(stream.Signature(generator_job_layout(params))),
-                "run": Out(stream.Signature(run_layout(params))),
-                "fill": Out(stream.Signature(fill_run_layout(params))),
-            }
-        )
+        self.store = store
+        ports = {
+            "i": In(stream.Signature(generator_job_layout(params))),
+            "run": Out(stream.Signature(run_layout(params, store))),
+        }
+        if not store:
+            ports["fill"] = Out(stream.Signature(fill_run_layout(params)))
+        super().__init__(ports)
 
     def elaborate(self, platform):
         m = Module()
         p = self.params
-        m.submodules.runs = runs = Queue(run_layout(p), 2)
-        m.submodules.fills = fills = Queue(fill_run_layout(p), 2)
+        m.submodules.runs = runs = Queue(run_layout(p, self.store), 2)
         connect(m, runs.o, flipped(self.run))
-        connect(m, fills.o, flipped(self.fill))
 
         state = Signal(WalkState)
         on_runs = Signal()
         m.d.comb += on_runs.eq(state == WalkState.RUNS)
         job = Signal(generator_job_layout(p), reset_less=True)
         walk = job.walk
-        filled_to = Signal(p.smem_piece_bits, reset_less=True)
 
         # Level n: steps left in loop n, and the addresses where its current step began.
         left = [Signal(8, name=f"left_{n}", reset_less=True) for n in range(len(walk.loops))]
@@ -100,56 +105,48 @@ class RunWalker(wiring.Component):
                         next_smem.eq(smems[level] + loop.smem_step),
                     ]
 
-        # Whoever counts fill must see its end: where the last step has none, an empty stretch.
-        fill_end = Signal(p.smem_piece_bits)
-        has_fill = Signal()
-        any_fill = Signal()
-        run_end = Signal(p.smem_piece_bits)
         step = Signal()
         last_step = Signal()
-        ends = Signal()  # the request
+        room = Signal()
         m.d.comb += [
-            ends.eq(last_step & job.last),
-            fill_end.eq(Mux(on_runs, smems[0], walk.smem_end)),
-            has_fill.eq(fill_end != filled_to),
-            run_end.eq(smems[0] + walk.smem_extent),
-            last_step.eq(~on_runs | (~more & (~walk.last | (run_end == walk.smem_end)))),
-            step.eq((state != WalkState.IDLE) & runs.i.ready & fills.i.ready),
+            step.eq((state != WalkState.IDLE) & room),
             self.i.ready.eq((state == WalkState.IDLE) | (step & last_step)),
-            runs.i.valid.eq(step & on_runs),
-            runs.i.p.prefetch.eq(walk.prefetch),
             runs.i.p.attributes.eq(walk.attributes),
             runs.i.p.slot.eq(job.slot),
             runs.i.p.style.eq(walk.style),
             runs.i.p.start.eq(starts[0]),
             runs.i.p.smem.eq(smems[0]),
-            runs.i.p.pieces.eq(walk.run),
-            runs.i.p.tail_bytes.eq(walk.tail_bytes),
-            fills.i.valid.eq(step & ~walk.prefetch & (has_fill | (ends & any_fill))),
-            fills.i.p.slot.eq(job.slot),
-            fills.i.p.style.eq(walk.style),
-            fills.i.p.smem.eq(filled_to),
-            fills.i.p.pieces.eq(fill_end - filled_to),
-            fills.i.p.row_mask.eq(walk.row_mask),
-            fills.i.p.last.eq(ends),
         ]
+        fresh = self.i.p.walk
+        if self.store:
+            has_end = self.i.p.last
+            m.d.comb += [
+                room.eq(runs.i.ready),
+                last_step.eq(~on_runs | ~more),
+                runs.i.valid.eq(step),
+                runs.i.p.pieces.eq(Mux(on_runs, walk.run, 0)),
+                runs.i.p.last.eq(last_step & job.last),
+                runs.i.p.writing.eq(walk.writing),
+            ]
+        else:
+            has_end = fresh.last
+            fills_end = self._fill(m, room, runs.i.ready, job, state, step, last_step, smems[0])
+            m.d.comb += [
+                last_step.eq(~on_runs | (~more & fills_end)),
+                runs.i.valid.eq(step & on_runs),
+                runs.i.p.pieces.eq(walk.run),
+                runs.i.p.prefetch.eq(walk.prefetch),
+                runs.i.p.tail_bytes.eq(walk.tail_bytes),
+            ]
         m.d.sync += Assert(~(step & on_runs & (walk.run == 0)), "RunWalker: a run without pieces\n")
 
-        with m.If(step):
-            m.d.sync += [filled_to.eq(run_end), any_fill.eq(~ends & (any_fill | has_fill))]
         with m.If(self.i.ready):
-            fresh = self.i.p.walk
             with m.If(self.i.valid & fresh.has_data):
                 m.d.sync += state.eq(WalkState.RUNS)
-            with m.Elif(self.i.valid & fresh.last):
-                m.d.sync += [
-                    state.eq(WalkState.LAST_FILL),
-                    any_fill.eq(1),  # a request of no pieces ends, too
-                ]
+            with m.Elif(self.i.valid & has_end):
+                m.d.sync += state.eq(WalkState.END)
             with m.Else():
                 m.d.sync += state.eq(WalkState.IDLE)
-            with m.If(self.i.valid & fresh.first):
-                m.d.sync += filled_to.eq(fresh.smem_begin)
             m.d.sync += [
                 job.eq(self.i.p),
                 *(start.eq(fresh.start) for start in starts),
@@ -158,7 +155,7 @@ class RunWalker(wiring.Component):
             ]
         with m.Elif(step):
             with m.If(~more):
-                m.d.sync += state.eq(WalkState.LAST_FILL)
+                m.d.sync += state.eq(WalkState.END)
             with m.Else():
                 for level in range(len(left)):
                     with m.If(level <= step_level):
@@ -168,6 +165,43 @@ class RunWalker(wiring.Component):
                     with m.Elif(level == step_level):
                         m.d.sync += left[level].eq(left[level] - 1)
         return m
+
+    def _fill(self, m: Module, room, run_room, job, state, step, last_step, smem) -> Value:
+        """Give what lies between the runs; return whether none is behind the present one."""
+        p = self.params
+        m.submodules.fills = fills = Queue(fill_run_layout(p), 2)
+        connect(m, fills.o, flipped(self.fill))
+        walk, fresh = job.walk, self.i.p.walk
+
+        # Whoever counts fill must see its end: where the last step has none, an empty stretch.
+        filled_to = Signal(p.smem_piece_bits, reset_less=True)
+        fill_end = Signal(p.smem_piece_bits)
+        has_fill = Signal()
+        any_fill = Signal()
+        run_end = Signal(p.smem_piece_bits)
+        ends = Signal()  # the request
+        m.d.comb += [
+            room.eq(run_room & fills.i.ready),
+            ends.eq(last_step & job.last),
+            fill_end.eq(Mux(state == WalkState.RUNS, smem, walk.smem_end)),
+            has_fill.eq(fill_end != filled_to),
+            run_end.eq(smem + walk.smem_extent),
+            fills.i.valid.eq(step & ~walk.prefetch & (has_fill | (ends & any_fill))),
+            fills.i.p.slot.eq(job.slot),
+            fills.i.p.style.eq(walk.style),
+            fills.i.p.smem.eq(filled_to),
+            fills.i.p.pieces.eq(fill_end - filled_to),
+            fills.i.p.row_mask.eq(walk.row_mask),
+            fills.i.p.last.eq(ends),
+        ]
+        with m.If(step):
+            m.d.sync += [filled_to.eq(run_end), any_fill.eq(~ends & (any_fill | has_fill))]
+        with m.If(self.i.ready & self.i.valid):
+            with m.If(~fresh.has_data & fresh.last):
+                m.d.sync += any_fill.eq(1)  # a request of no pieces ends, too
+            with m.If(fresh.first):
+                m.d.sync += filled_to.eq(fresh.smem_begin)
+        return ~walk.last | (run_end == walk.smem_end)
 
 
 def modulo_3(m: Module, value, name: str) -> Signal:
@@ -199,33 +233,35 @@ class LineCutter(wiring.Component):
     Parameters
     ----------
     params : TmaParams
+    store : bool
+        For stores; else for loads and prefetches.
 
     Members
     -------
     i : In(stream) of ``run_layout``
-    o : Out(stream) of ``line_request_layout``
+    o : Out(stream) of ``line_request_layout``, for stores of ``store_line_layout``
     """
 
-    def __init__(self, params: TmaParams):
+    def __init__(self, params: TmaParams, *, store: bool = False):
         self.params = params
+        self.store = store
+        line = store_line_layout(params) if store else line_request_layout(params)
         super().__init__(
-            {
-                "i": In(stream.Signature(run_layout(params))),
-                "o": Out(stream.Signature(line_request_layout(params))),
-            }
+            {"i": In(stream.Signature(run_layout(params, store))), "o": Out(stream.Signature(line))}
         )
 
     def elaborate(self, platform):
         m = Module()
         p = self.params
         busy = Signal()
-        run = Signal(run_layout(p), reset_less=True)
+        run = Signal(run_layout(p, self.store), reset_less=True)
 
         first = Signal(p.lane_bits)
         room = Signal(p.lane_bits + 1)
         last = Signal()
         pieces = Signal(p.lane_bits + 1)
-        use = self.o.p.use
+        line = self.o.p
+        use = line if self.store else line.use
         m.d.comb += [
             first.eq(run.start[: p.lane_bits]),
             room.eq(p.lanes - first),
@@ -233,17 +269,19 @@ class LineCutter(wiring.Component):
             pieces.eq(Mux(last, run.pieces, room)),
             self.i.ready.eq(~busy | (self.o.ready & last)),
             self.o.valid.eq(busy),
-            self.o.p.prefetch.eq(run.prefetch),
-            self.o.p.attributes.eq(run.attributes),
-            self.o.p.line.eq(run.start[p.lane_bits :]),
+            line.attributes.eq(run.attributes),
+            line.line.eq(run.start[p.lane_bits :]),
             use.slot.eq(run.slot),
             use.style.eq(run.style),
             use.origin.eq(run.smem - first),
             use.valid.eq(lane_range(first, pieces, p.lanes)),
-            use.tail_bytes.eq(run.tail_bytes),
         ]
-        with m.If(last):
-            m.d.comb += use.tail.eq(lane_range(first + pieces - 1, 1, p.lanes))
+        if self.store:
+            m.d.comb += [line.last.eq(last & run.last), line.writing.eq(run.writing)]
+        else:
+            m.d.comb += [line.prefetch.eq(run.prefetch), use.tail_bytes.eq(run.tail_bytes)]
+            with m.If(last):
+                m.d.comb += use.tail.eq(lane_range(first + pieces - 1, 1, p.lanes))
 
         with m.If(self.i.ready):
             m.d.sync += [busy.eq(self.i.valid), run.eq(self.i.p)]
@@ -356,4 +394,40 @@ class RequestGenerator(wiring.Component):
         connect(m, walker.fill, fills.i)
         connect(m, lines.o, flipped(self.line))
         connect(m, fills.o, flipped(self.fill))
+        return m
+
+
+class StoreGenerator(wiring.Component):
+    """Turns each job of a store into the lines to write.
+
+    In steady state one line a clock, with no clock lost between rows, runs or jobs; three clocks
+    from a job to its first line. The last line of a request is marked, and is one without pieces
+    where the end of the walk is outside the tensor.
+
+    Parameters
+    ----------
+    params : TmaParams
+
+    Members
+    -------
+    i : In(stream) of ``generator_job_layout``
+    o : Out(stream) of ``store_line_layout``
+    """
+
+    def __init__(self, params: TmaParams):
+        self.params = params
+        super().__init__(
+            {
+                "i": In(stream.Signature(generator_job_layout(params))),
+                "o": Out(stream.Signature(store_line_layout(params))),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.run_walker = walker = RunWalker(self.params, store=True)
+        m.submodules.line_cutter = lines = LineCutter(self.params, store=True)
+        connect(m, flipped(self.i), walker.i)
+        connect(m, walker.run, lines.i)
+        connect(m, lines.o, flipped(self.o))
         return m

@@ -1,10 +1,10 @@
 """The door of the unit: requests wait here, each kind for itself."""
 
-from amaranth.hdl import Cat, Module
+from amaranth.hdl import Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from hw.layouts import Operation, request_layout
+from hw.layouts import queued_request_layout
 from hw.params import TmaParams
 from hw.queue import Queue
 
@@ -24,27 +24,25 @@ class RequestQueue(wiring.Component):
 
     Members
     -------
-    i : In(stream) of ``request_layout``
-    tensor : Out(stream) of ``request_layout``
-    bulk : Out(stream) of ``request_layout``
+    i : In(stream) of ``queued_request_layout``
+    tensor : Out(stream) of ``queued_request_layout``
+    bulk : Out(stream) of ``queued_request_layout``
     """
 
     def __init__(self, params: TmaParams) -> None:
         self.params = params
-        port = stream.Signature(request_layout(params))
+        port = stream.Signature(queued_request_layout(params))
         super().__init__({"i": In(port), "tensor": Out(port), "bulk": Out(port)})
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        layout, depth = request_layout(self.params), self.params.request_queue_depth
+        layout, depth = queued_request_layout(self.params), self.params.request_queue_depth
         m.submodules.tensor_queue = tensor = Queue(layout, depth)
         m.submodules.bulk_queue = bulk = Queue(layout, depth)
         connect(m, tensor.o, flipped(self.tensor))
         connect(m, bulk.o, flipped(self.bulk))
         m.d.comb += [tensor.i.payload.eq(self.i.payload), bulk.i.payload.eq(self.i.payload)]
-        operation = self.i.p.operation
-        bulk_operations = Operation.BULK_LOAD, Operation.BULK_PREFETCH
-        with m.If(Cat(operation == other for other in bulk_operations).any()):
+        with m.If(self.i.p.operation.as_value()[0]):  # see ``Operation``
             m.d.comb += [bulk.i.valid.eq(self.i.valid), self.i.ready.eq(bulk.i.ready)]
         with m.Else():
             m.d.comb += [tensor.i.valid.eq(self.i.valid), self.i.ready.eq(tensor.i.ready)]

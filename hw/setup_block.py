@@ -18,7 +18,7 @@ from hw.layouts import (
     POSITION_BITS,
     STEP_BITS,
     ErrorCode,
-    error_layout,
+    refusal_layout,
     setup_job_layout,
 )
 from hw.map_decoder import ROW_BITS
@@ -75,8 +75,8 @@ class SetupBlock(wiring.Component):
     clocks of throughput, with an interleaved map R; a column of rank R takes 2R - 3, interleaved
     2R - 2; the four rows of TILE_GATHER4 four. Back-pressure on either output stops the pipeline.
 
-    Refuses, in the order of ``ErrorCode``, what a load or prefetch may not ask for; a tensor map
-    that could not be read is ``GMEM_FAULT``. A refused request leaves nothing behind.
+    Refuses, in the order of ``ErrorCode``, what a request may not ask for; a tensor map that could
+    not be read is ``GMEM_FAULT``. A refused request leaves nothing behind.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ class SetupBlock(wiring.Component):
     -------
     i : In(stream) of ``described_request_layout``
     job : Out(stream) of ``setup_job_layout``
-    error : Out(stream) of ``error_layout``
+    error : Out(stream) of ``refusal_layout``
     """
 
     def __init__(self, params: TmaParams):
@@ -95,7 +95,7 @@ class SetupBlock(wiring.Component):
             {
                 "i": In(stream.Signature(described_request_layout(params))),
                 "job": Out(stream.Signature(setup_job_layout(params))),
-                "error": Out(stream.Signature(error_layout(params))),
+                "error": Out(stream.Signature(refusal_layout(params))),
             }
         )
 
@@ -317,10 +317,12 @@ class SetupBlock(wiring.Component):
                 refusal.eq(common.refusal),
                 job.first.eq(Mux(first, common.opens, job.first)),
                 job.last.eq(common.ends),
+                *([job.group.eq(common.group)] if p.stores else ()),
                 job.transfer.request_id.eq(common.request_id),
                 job.transfer.mbarrier.eq(common.mbarrier),
                 job.transfer.pieces.eq(held * steps),
                 walk.prefetch.eq(common.prefetch),
+                *(walk[name].eq(common[name]) for name in ("store", "writing") if p.stores),
                 walk.attributes.eq(common.attributes),
                 walk.style.eq(common.style),
                 walk.first.eq(Mux(first, common.opens, walk.first)),
@@ -364,6 +366,7 @@ class SetupBlock(wiring.Component):
         m.d.comb += [
             refused.eq(code != ErrorCode.NONE),
             error.p.request_id.eq(job.transfer.request_id),
+            *([error.p.group.eq(job.group)] if p.stores else ()),
             error.p.code.eq(code),
             error.p.dim.eq(refusal.dim),
             error.p.value.eq(refusal.value),
@@ -386,10 +389,12 @@ class SetupBlock(wiring.Component):
 
     def _combine_image(self, m: Module, item, offset, column) -> None:
         """Give a level of the column its positions and addresses."""
+        p = self.params
         common, row, image = item.common, item.row, item.image
         row_sizes = 1, 2, 4, 8  # pieces, that walking them takes shifts only
         m.d.sync += [
             column.enabled.eq(common.is_image),
+            *([column.stops.eq(common.stops)] if p.im2col_w and p.stores else ()),
             column.pixels.eq(common.pixels),
             column.grouped.eq(common.grouped),
             column.halo.eq(common.halo),

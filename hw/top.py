@@ -5,10 +5,12 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.arbiter import Arbiter
+from hw.bulk_group import BulkGroups
 from hw.bulk_setup import BulkSetup
 from hw.completion_tracker import CompletionTracker
 from hw.descriptor_cache import DescriptorCache
-from hw.gnic import Gnic
+from hw.dispatcher import Dispatcher
+from hw.gnic import Gnic, GnicWrite
 from hw.im2col_walker import Im2colWalker
 from hw.lane_network import LaneNetwork
 from hw.layouts import (
@@ -19,26 +21,35 @@ from hw.layouts import (
     DescriptorInvalidate,
     ErrorCode,
     error_layout,
+    gnic_ack_layout,
     gnic_request_layout,
     gnic_response_layout,
+    gnic_write_layout,
+    group_result_layout,
+    lanes_layout,
+    refusal_layout,
     request_layout,
+    smem_read_layout,
     smem_write_layout,
     walk_job_layout,
 )
 from hw.mbarrier_unit import BarrierMemory, MbarrierUnit
 from hw.params import TmaParams
-from hw.request_generator import RequestGenerator
+from hw.request_generator import RequestGenerator, StoreGenerator
 from hw.request_queue import RequestQueue
 from hw.response_path import ResponsePath
 from hw.setup_block import SetupBlock
+from hw.store_path import StorePath
+from hw.store_tracker import StoreTracker
 
 
 class Tma(wiring.Component):
-    """Copies boxes of tensors, and plain bytes, from global to shared memory; signals barriers.
+    """Copies boxes of tensors, and plain bytes, between global and shared memory.
 
-    A request that is refused, or a read that fails, gives one record on ``error``; every other
-    request gives one ``complete_tx`` of its bytes at its barrier, never before they are in shared
-    memory. Requests complete in any order.
+    A request that is refused, or an access that fails, gives one record on ``error``. Every other
+    load gives one ``complete_tx`` of its bytes at its barrier, never before they are in shared
+    memory. A store or reduction counts in a bulk group of its thread until its writes are
+    performed. Requests are not ordered, and complete in any order.
 
     Parameters
     ----------
@@ -47,7 +58,7 @@ class Tma(wiring.Component):
     Members
     -------
     request : In(stream) of ``request_layout``
-        ``cp.async.bulk.tensor`` and ``cp.async.bulk`` of the SM's threads.
+        ``cp.async.bulk``, ``cp.async.bulk.tensor`` and so on, in the order of their issue.
     error : Out(stream) of ``error_layout``
         Requests that were refused or failed.
     descriptor_prefetch : In(stream) of 64 bits
@@ -64,6 +75,16 @@ class Tma(wiring.Component):
         Their answers, in any order.
     smem_write : Out(stream) of ``smem_write_layout``
         Writes to shared memory.
+    smem_read : Out(stream) of ``smem_read_layout``
+        Reads of shared memory. This port and the following are there with ``stores``.
+    smem_data : In(stream) of ``lanes_layout``
+        What was read, in order.
+    gnic_write : Out(stream) of ``gnic_write_layout``
+        Writes and reductions of lines.
+    gnic_ack : In(stream) of ``gnic_ack_layout``
+        Their answers, in any order.
+    group_result : Out(stream) of ``group_result_layout``
+        Threads whose ``wait_group`` is over.
     barrier_command : In(stream) of ``BarrierCommand``
         mbarrier operations of the SM's threads.
     barrier_result : Out(stream) of ``BarrierResult``
@@ -85,6 +106,7 @@ class Tma(wiring.Component):
                 "gnic_request": Out(stream.Signature(gnic_request_layout(params))),
                 "gnic_response": In(stream.Signature(gnic_response_layout(params))),
                 "smem_write": Out(stream.Signature(smem_write_layout(params))),
+                **(store_ports(params) if params.stores else {}),
                 "barrier_command": In(stream.Signature(BarrierCommand)),
                 "barrier_result": Out(stream.Signature(BarrierResult)),
                 "barrier_memory": Out(BarrierMemory()),
@@ -99,16 +121,16 @@ class Tma(wiring.Component):
         m.submodules.setup_block = setup_block = SetupBlock(p)
         m.submodules.bulk_setup = bulk_setup = BulkSetup(p)
         m.submodules.jobs = jobs = Arbiter(walk_job_layout(p), 2, packets=True)
+        m.submodules.refusals = refusals = Arbiter(refusal_layout(p), 2)
         m.submodules.completion_tracker = completion_tracker = CompletionTracker(p)
         m.submodules.request_generator = request_generator = RequestGenerator(p)
         m.submodules.gnic = gnic = Gnic(p)
         m.submodules.response_path = response_path = ResponsePath(p)
         m.submodules.lane_network = lane_network = LaneNetwork(p)
         m.submodules.mbarrier_unit = mbarrier_unit = MbarrierUnit(p)
-        m.submodules.errors = errors = Arbiter(error_layout(p), 4)
+        m.submodules.errors = errors = Arbiter(error_layout(p), 4 if p.stores else 3)
 
-        # From the request to its lines.
-        connect(m, flipped(self.request), request_queue.i)
+        # From the request to its walks.
         connect(m, request_queue.tensor, descriptor_cache.i)
         connect(m, request_queue.bulk, bulk_setup.i)
         connect(m, flipped(self.descriptor_prefetch), descriptor_cache.prefetch)
@@ -124,12 +146,19 @@ class Tma(wiring.Component):
             expose(m, "im2col_walker__o", tensor_walks)
         connect(m, tensor_walks, jobs.i[0])
         connect(m, bulk_setup.job, jobs.i[1])
-        connect(m, jobs.o, completion_tracker.i)
+        connect(m, setup_block.error, refusals.i[0])
+        connect(m, bulk_setup.error, refusals.i[1])
+        if p.stores:
+            self._connect_stores(m, request_queue, jobs, refusals, completion_tracker, errors)
+        else:
+            connect(m, flipped(self.request), request_queue.i)
+            connect(m, jobs.o, completion_tracker.i)
+            connect(m, refusals.o, errors.i[0])
+
+        # From the walks of loads to lines, and from the lines to the barrier.
         connect(m, completion_tracker.o, request_generator.i)
         connect(m, request_generator.line, gnic.i)
         connect(m, gnic.request, flipped(self.gnic_request))
-
-        # From the lines to the barrier.
         connect(m, flipped(self.gnic_response), gnic.response)
         connect(m, gnic.o, response_path.i)
         connect(m, gnic.fault, completion_tracker.fault)
@@ -143,10 +172,8 @@ class Tma(wiring.Component):
         connect(m, mbarrier_unit.result, flipped(self.barrier_result))
 
         # Errors.
-        connect(m, setup_block.error, errors.i[0])
-        connect(m, bulk_setup.error, errors.i[1])
-        connect(m, completion_tracker.error, errors.i[2])
-        barrier_error = errors.i[3]
+        connect(m, completion_tracker.error, errors.i[1])
+        barrier_error = errors.i[2]
         m.d.comb += [
             barrier_error.valid.eq(mbarrier_unit.fault.valid),
             barrier_error.p.request_id.eq(mbarrier_unit.fault.p.request_id),
@@ -176,6 +203,67 @@ class Tma(wiring.Component):
         }.items():
             expose(m, name, port)
         return m
+
+    def _connect_stores(
+        self, m: Module, request_queue, jobs, refusals, completion_tracker, errors
+    ) -> None:
+        """Bulk groups in front of the queue; behind setup, the way of the stores."""
+        p = self.params
+        m.submodules.bulk_groups = bulk_groups = BulkGroups(p)
+        m.submodules.dispatcher = dispatcher = Dispatcher(p)
+        m.submodules.store_tracker = store_tracker = StoreTracker(p)
+        m.submodules.store_generator = store_generator = StoreGenerator(p)
+        m.submodules.store_path = store_path = StorePath(p)
+        m.submodules.gnic_write = gnic_write = GnicWrite(p)
+
+        connect(m, flipped(self.request), bulk_groups.i)
+        connect(m, bulk_groups.o, request_queue.i)
+        connect(m, bulk_groups.result, flipped(self.group_result))
+        connect(m, jobs.o, dispatcher.job)
+        connect(m, refusals.o, dispatcher.refusal)
+        connect(m, dispatcher.error, errors.i[0])
+        connect(m, dispatcher.released, bulk_groups.released)
+        connect(m, dispatcher.load, completion_tracker.i)
+
+        # From the walks of stores to lines, and from the answers to the group.
+        connect(m, dispatcher.store, store_tracker.i)
+        connect(m, store_tracker.o, store_generator.i)
+        connect(m, store_generator.o, store_path.i)
+        connect(m, store_path.smem_read, flipped(self.smem_read))
+        connect(m, flipped(self.smem_data), store_path.smem_data)
+        connect(m, store_path.source_read, store_tracker.slot_read)
+        connect(m, store_path.o, gnic_write.i)
+        connect(m, gnic_write.request, flipped(self.gnic_write))
+        connect(m, flipped(self.gnic_ack), gnic_write.ack)
+        connect(m, gnic_write.performed, store_tracker.performed)
+        connect(m, store_tracker.source_read, bulk_groups.source_read)
+        connect(m, store_tracker.complete, bulk_groups.complete)
+        connect(m, store_tracker.error, errors.i[3])
+
+        for name, port in {
+            "bulk_groups__o": bulk_groups.o,
+            "dispatcher__load": dispatcher.load,
+            "dispatcher__store": dispatcher.store,
+            "dispatcher__released": dispatcher.released,
+            "store_tracker__o": store_tracker.o,
+            "store_generator__o": store_generator.o,
+            "store_path__o": store_path.o,
+            "gnic_write__performed": gnic_write.performed,
+            "store_tracker__source_read": store_tracker.source_read,
+            "store_tracker__complete": store_tracker.complete,
+        }.items():
+            expose(m, name, port)
+
+
+def store_ports(params: TmaParams) -> dict:
+    """The ports that a unit has for stores."""
+    return {
+        "smem_read": Out(stream.Signature(smem_read_layout(params))),
+        "smem_data": In(stream.Signature(lanes_layout(params))),
+        "gnic_write": Out(stream.Signature(gnic_write_layout(params))),
+        "gnic_ack": In(stream.Signature(gnic_ack_layout(params))),
+        "group_result": Out(stream.Signature(group_result_layout(params))),
+    }
 
 
 def expose(m: Module, name: str, port) -> None:

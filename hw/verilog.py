@@ -1,6 +1,6 @@
-"""Writes the unit as Verilog, with a JSON file that says what its ports mean.
+"""Writes the unit, and the reduction unit, as Verilog, with JSON files that say what ports mean.
 
-``python -m hw.verilog`` makes both and prints the port table.
+``python -m hw.verilog`` makes them and prints the port tables.
 """
 
 import argparse
@@ -21,7 +21,10 @@ from rich.table import Table
 from hw.params import PRESETS, TmaParams
 
 MODULE = "tma"
-"""Name of the generated module, and of the two files."""
+"""Name of the unit's module, and of its two files."""
+
+REDUCTION_MODULE = "reduction_unit"
+"""The same of what stands in front of memory."""
 
 CLOCK_AND_RESET = ("clk", "rst")
 
@@ -74,7 +77,8 @@ def derived(params: TmaParams) -> dict[str, int]:
 def generate(params: TmaParams, directory: Path, unit: wiring.Component | None = None) -> Path:
     """Write ``tma.v`` and ``tma.json`` into ``directory``; return the path of the first.
 
-    The text depends on nothing but ``params`` and the sources: it may be compared and hashed.
+    With ``reductions``, ``reduction_unit.v`` and ``.json`` beside them. The text depends on nothing
+    but ``params`` and the sources: it may be compared and hashed.
 
     Parameters
     ----------
@@ -89,15 +93,23 @@ def generate(params: TmaParams, directory: Path, unit: wiring.Component | None =
         from hw.top import Tma  # here, so that a stand-in needs no complete design
 
         unit = Tma(params)
+    if params.reductions:
+        from hw.reduction_unit import ReductionUnit
+
+        _write(ReductionUnit(params), REDUCTION_MODULE, params, directory)
+    return _write(unit, MODULE, params, directory)
+
+
+def _write(unit: wiring.Component, module: str, params: TmaParams, directory: Path) -> Path:
     interface = {
-        "module": MODULE,
+        "module": module,
         "parameters": dataclasses.asdict(params),
         "derived": derived(params),
         "ports": list(ports(unit)),
     }
-    text = verilog.convert(unit, name=MODULE, emit_src=False)
+    text = verilog.convert(unit, name=module, emit_src=False)
     directory.mkdir(parents=True, exist_ok=True)
-    path = directory / f"{MODULE}.v"
+    path = directory / f"{module}.v"
     path.write_text(text)
     path.with_suffix(".json").write_text(json.dumps(interface, indent=1) + "\n")
     return path
@@ -167,11 +179,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         params = parameters(options.preset, options.set)
     except ValueError as error:
         parser.error(str(error))
-    path = generate(params, options.out)
+    generate(params, options.out)
     console = Console()
-    console.print(port_table(json.loads(path.with_suffix(".json").read_text())))
-    lines = path.read_text().count("\n")
-    console.print(f"{path}: {lines} lines; {path.with_suffix('.json')}: the ports' meaning")
+    for module in (MODULE, REDUCTION_MODULE) if params.reductions else (MODULE,):
+        path = options.out / f"{module}.v"
+        console.print(port_table(json.loads(path.with_suffix(".json").read_text())))
+        lines = path.read_text().count("\n")
+        console.print(f"{path}: {lines} lines; {path.with_suffix('.json')}: the ports' meaning")
     return 0
 
 

@@ -35,6 +35,8 @@ class EventKind(IntEnum):
     IDLE = 7
     FENCED = 8
     """id: of the prefetch or invalidation that the unit took."""
+    GROUP_DONE = 9
+    """A wait for bulk groups is over. id: its request_id; a: the thread."""
 
 
 class LogKind(IntEnum):
@@ -55,7 +57,13 @@ class LogKind(IntEnum):
     PREFETCH = 6
     """A prefetch of a line was accepted. key: line number; value: 0."""
     HINT = 7
-    """With each line read or prefetched. key: cache policy; value: L2 promotion."""
+    """With each line read, prefetched or written. key: cache policy; value: L2 promotion."""
+    READ = 8
+    """A read of shared memory. key: beat of the first valid lane; value: mask of lanes."""
+    STORE = 9
+    """A write or reduction of a line was accepted. key: line number; value: pieces written."""
+    PERFORMED = 10
+    """It took effect. key: line number; value: tag."""
 
 
 EVENT = np.dtype(
@@ -101,6 +109,12 @@ class Request(ctypes.Structure):
         ("rank", ctypes.c_uint32),
         ("smem_address", ctypes.c_uint32),
         ("mbarrier", ctypes.c_uint32),
+        ("reduction_op", ctypes.c_uint32),
+        ("element_type", ctypes.c_uint32),
+        ("byte_mask", ctypes.c_uint32),
+        ("thread", ctypes.c_uint32),
+        ("joins_group", ctypes.c_uint32),
+        ("groups", ctypes.c_uint32),
     ]
 
 

@@ -20,7 +20,19 @@ from cocotb.task import Task
 from cocotb.triggers import ClockCycles, Event
 from numpy.typing import NDArray
 
-from golden import AccessMode, BulkLoad, BulkPrefetch, Load, Prefetch
+from golden import (
+    AccessMode,
+    BulkLoad,
+    BulkPrefetch,
+    BulkReduce,
+    BulkStore,
+    DataType,
+    Load,
+    Prefetch,
+    Reduce,
+    ReductionOp,
+    Store,
+)
 from golden.descriptor import as_descriptor
 from sim_tb.bridge import EVENT, LOG, Bridge, Bytes, EventKind, LogKind, Request, Timing, pointer
 from sim_tb.interface import Interface
@@ -40,6 +52,12 @@ MAP_BYTES = 128
 BACKGROUNDS = ("hash", "fault")
 
 RESET_CYCLES = 4
+
+IN_ORDER = (1, 2)
+"""Of the memories: tensor maps and shared memory answer in order."""
+
+Issued = Load | BulkLoad | Prefetch | BulkPrefetch | Store | BulkStore | BulkReduce
+"""Requests that one unit can carry out."""
 
 
 class BenchError(AssertionError):
@@ -234,9 +252,11 @@ class Environment:
             BACKGROUNDS.index(background),
         )
         self.gmem = GlobalMemory(self.bridge)
-        for which, memory in enumerate((models.lines, models.descriptors)):
+        memories = models.lines, models.descriptors, models.smem, models.stores
+        for which, memory in enumerate(memories):
             seed = self._seed(f"memory{which}")
-            self.bridge.timing(which, ctypes.byref(Timing.of(memory, which == 1)), seed)
+            in_order = which in IN_ORDER
+            self.bridge.timing(which, ctypes.byref(Timing.of(memory, in_order)), seed)
         for name, stall in models.stalls.items():
             self.bridge.stall(PORTS.index(name), stall.share, stall.mean, self._seed(name))
         self._pending.clear()
@@ -274,11 +294,13 @@ class Environment:
         mode: str = "TILE",
         im2col_info: Sequence[int] = (),
         cache_policy: int = 0,
+        thread: int | None = None,
         request_id: int | None = None,
     ) -> int:
         """Queue a tensor load; return its request id. The unit gets them in this order.
 
         ``mode`` is a name of ``AccessMode``; ``im2col_info`` are offsets, or wHalo and wOffset.
+        With ``thread`` it joins the bulk group of that thread until its map is read.
         """
         return self._submit(
             "TENSOR_LOAD",
@@ -290,6 +312,8 @@ class Environment:
             smem_address=smem_address,
             mbarrier=mbarrier,
             cache_policy=cache_policy,
+            thread=thread or 0,
+            joins_group=thread is not None,
         )
 
     def submit_bulk(
@@ -343,45 +367,116 @@ class Environment:
             cache_policy=cache_policy,
         )
 
-    def issue(
+    def submit_store(
         self,
-        request: Load | BulkLoad | Prefetch | BulkPrefetch,
-        tensor_map: int = 0,
+        tensor_map: int,
+        coords: Sequence[int],
+        smem_address: int,
+        *,
+        mode: str = "TILE",
+        op: ReductionOp | None = None,
+        thread: int = 0,
         cache_policy: int = 0,
+        request_id: int | None = None,
+    ) -> int:
+        """Queue a tensor store, with ``op`` a reduction; return its request id."""
+        return self._submit(
+            "TENSOR_STORE" if op is None else "TENSOR_REDUCE",
+            request_id,
+            coords,
+            mode=self.interface.enums["AccessMode"][mode],
+            global_address=tensor_map,
+            smem_address=smem_address,
+            reduction_op=0 if op is None else int(op),
+            thread=thread,
+            cache_policy=cache_policy,
+        )
+
+    def submit_bulk_store(
+        self,
+        global_address: int,
+        smem_address: int,
+        size: int,
+        *,
+        reduction: tuple[DataType, ReductionOp] | None = None,
+        byte_mask: int = 0xFFFF,
+        thread: int = 0,
+        cache_policy: int = 0,
+        request_id: int | None = None,
+    ) -> int:
+        """Queue a bulk store or reduction; return its request id."""
+        data_type, op = reduction or (DataType.UINT8, ReductionOp.ADD)
+        return self._submit(
+            "BULK_STORE" if reduction is None else "BULK_REDUCE",
+            request_id,
+            global_address=global_address,
+            smem_address=smem_address,
+            size=size,
+            reduction_op=int(op),
+            element_type=data_type.format,
+            byte_mask=byte_mask,
+            thread=thread,
+            cache_policy=cache_policy,
+        )
+
+    def issue(
+        self, request: Issued, tensor_map: int = 0, cache_policy: int = 0, thread: int = 0
     ) -> int:
         """Queue a request of the golden model; return its request id.
 
         ``tensor_map`` is where its map is; what concerns other CTAs does not count.
         """
-        if isinstance(request, BulkLoad):
-            where = request.gmem_address, request.smem_address, request.size, request.mbarrier
-            return self.submit_bulk(*where, cache_policy=cache_policy)
-        if isinstance(request, BulkPrefetch):
-            where_from = request.gmem_address, request.size
-            return self.submit_bulk_prefetch(*where_from, cache_policy=cache_policy)
+        hint: dict[str, Any] = {"cache_policy": cache_policy}
+        match request:
+            case BulkLoad():
+                where = request.gmem_address, request.smem_address, request.size
+                return self.submit_bulk(*where, request.mbarrier, **hint)
+            case BulkPrefetch():
+                return self.submit_bulk_prefetch(request.gmem_address, request.size, **hint)
+            case BulkStore():
+                where = request.gmem_address, request.smem_address, request.size
+                mask = request.byte_mask
+                return self.submit_bulk_store(*where, byte_mask=mask, thread=thread, **hint)
+            case BulkReduce():
+                where = request.gmem_address, request.smem_address, request.size
+                pair = request.data_type, request.op
+                return self.submit_bulk_store(*where, reduction=pair, thread=thread, **hint)
         mode = request.mode
         if mode is None:
             mode = AccessMode(int(as_descriptor(request.tensor_map).mode))
+        if isinstance(request, Store):
+            return self.submit_store(
+                tensor_map,
+                request.coords,
+                request.smem_address,
+                mode=mode.name,
+                op=request.op if isinstance(request, Reduce) else None,
+                thread=thread,
+                **hint,
+            )
         info = request.im2col_offsets
         if mode in (AccessMode.IM2COL_W, AccessMode.IM2COL_W_128):
             info = request.w_halo, request.w_offset
+        walk: dict[str, Any] = {"mode": mode.name, "im2col_info": info, **hint}
         if isinstance(request, Prefetch):
-            return self.submit_prefetch(
-                tensor_map,
-                request.coords,
-                mode=mode.name,
-                im2col_info=info,
-                cache_policy=cache_policy,
-            )
-        return self.submit(
-            tensor_map,
-            request.coords,
-            request.smem_address,
-            request.mbarrier,
-            mode=mode.name,
-            im2col_info=info,
-            cache_policy=cache_policy,
-        )
+            return self.submit_prefetch(tensor_map, request.coords, **walk)
+        target = request.smem_address, request.mbarrier
+        return self.submit(tensor_map, request.coords, *target, **walk)
+
+    def commit_group(self, thread: int = 0) -> None:
+        """``cp.async.bulk.commit_group``, behind all requests that are queued."""
+        self._submit("COMMIT_GROUP", None, thread=thread)
+
+    async def wait_group(
+        self, groups: int = 0, *, read: bool = False, thread: int = 0, timeout: int = TIMEOUT
+    ) -> int:
+        """``cp.async.bulk.wait_group``, or ``.read``: wait until at most so many of the youngest
+        groups of ``thread`` are pending; return the cycle of the unit's answer.
+        """
+        operation = "WAIT_GROUP_READ" if read else "WAIT_GROUP"
+        number = self._submit(operation, None, thread=thread, groups=groups)
+        what = f"all but {groups} bulk groups of thread {thread}"
+        return await self._event(EventKind.GROUP_DONE, number, what, timeout)
 
     def _submit(
         self,

@@ -6,6 +6,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+UNIT = "tma"
+
 Description = Mapping[str, Any]
 """What the bits of a port or field mean; see ``hw.verilog.describe``."""
 
@@ -39,12 +41,16 @@ class Interface:
 
     @cached_property
     def types(self) -> str:
-        """SystemVerilog: ``<stream>_t`` for every payload, ``<stream>_element_t`` of an array."""
+        """SystemVerilog: ``<stream>_t`` for every payload, ``<stream>_element_t`` of an array.
+
+        Of another module than the unit, with the module's name in front.
+        """
         text = [f"// Payloads of {self.module}, from {self.path.name}.", ""]
+        prefix = "" if self.module == UNIT else f"{self.module}_"
         for name, port in self.ports.items():
             stream, _, part = name.rpartition("__")
             if part == "payload":
-                text += [_typedef(stream, port), ""]
+                text += [_typedef(prefix + stream, port), ""]
         return "\n".join(text)
 
 

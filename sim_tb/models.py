@@ -9,16 +9,33 @@ SOURCES = (
     "descriptor_fill",
     "gnic_response",
     "barrier_command",
+    "smem_data",
+    "gnic_ack",
+    "reduction_request",
 )
 """Streams that the bench drives, in the order of their numbers in ``dpi/bench.cpp``."""
 
-SINKS = ("error", "descriptor_request", "gnic_request", "smem_write", "barrier_result")
-"""Streams that the bench takes; their numbers follow those of the sources."""
+SINKS = (
+    "error",
+    "descriptor_request",
+    "gnic_request",
+    "smem_write",
+    "barrier_result",
+    "smem_read",
+    "gnic_write",
+    "group_result",
+    "reduction_done",
+)
+"""Streams that the bench takes; their numbers follow those of the sources. ``reduction_request``
+and ``reduction_done`` are those of the reduction unit at memory."""
 
 PORTS = SOURCES + SINKS
 
 LATENCY = 300
 """Clocks from a line read to the line, unless told otherwise: about an L2 hit."""
+
+SMEM_LATENCY = 12
+"""Clocks from a read of shared memory to its answer, unless told otherwise."""
 
 DESCRIPTOR_LATENCY = 250
 """Clocks from the fetch of a tensor map to its words: what a miss costs on silicon, at least."""
@@ -96,12 +113,15 @@ class Stall:
 class Models:
     """Everything around the unit.
 
-    ``lines`` answers the line reads, ``descriptors`` the fetches of tensor maps (in order);
+    ``lines`` answers the line reads, ``descriptors`` the fetches of tensor maps, ``smem`` the reads
+    of shared memory (both in order), and ``stores`` performs the writes of lines and answers them;
     ``stalls`` by port name.
     """
 
     lines: Memory = field(default_factory=lambda: Memory.fixed(LATENCY))
     descriptors: Memory = field(default_factory=lambda: Memory.fixed(DESCRIPTOR_LATENCY))
+    smem: Memory = field(default_factory=lambda: Memory.fixed(SMEM_LATENCY))
+    stores: Memory = field(default_factory=lambda: Memory.fixed(LATENCY))
     stalls: dict[str, Stall] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -116,13 +136,24 @@ class Models:
 
 PRESETS = {
     "fixed": Models(),
-    "near": Models(Memory.fixed(8), Memory.fixed(8)),
-    "random": Models(Memory.random(20, 500), Memory.random(10, 400)),
-    "bursty": Models(Memory.bursty(100, 64), Memory.bursty(100, 64)),
-    "shuffled": Models(Memory.shuffled(40, 64), Memory.random(10, 400)),
-    "rough": Models(Memory.random(1, 300), Memory.random(1, 300)).stalling(0.3),
+    "near": Models(Memory.fixed(8), Memory.fixed(8), Memory.fixed(1), Memory.fixed(1)),
+    "random": Models(
+        Memory.random(20, 500), Memory.random(10, 400), Memory.random(1, 40), Memory.random(20, 500)
+    ),
+    "bursty": Models(
+        Memory.bursty(100, 64), Memory.bursty(100, 64), Memory.bursty(4, 16), Memory.bursty(100, 64)
+    ),
+    "shuffled": Models(
+        Memory.shuffled(40, 64), Memory.random(10, 400), Memory.fixed(30), Memory.shuffled(40, 64)
+    ),
+    "rough": Models(
+        Memory.random(1, 300), Memory.random(1, 300), Memory.random(1, 30), Memory.random(1, 300)
+    ).stalling(0.3),
     "choked": Models(
-        Memory(30, 90, window=16, in_flight=16, bandwidth=0.5), Memory.random(1, 50)
+        Memory(30, 90, window=16, in_flight=16, bandwidth=0.5),
+        Memory.random(1, 50),
+        Memory(1, 9, bandwidth=0.5),
+        Memory(30, 90, window=16, in_flight=16, bandwidth=0.5),
     ).stalling(0.5, mean=8),
 }
 """Named surroundings of the command lines. ``rough``: random, out of order, every port stalled."""

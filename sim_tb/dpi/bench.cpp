@@ -6,6 +6,7 @@
 #include <cstring>
 #include <deque>
 #include <string>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -18,19 +19,22 @@ namespace {
 
 // The numbers below are shared with sim_tb/bridge.py and tb_top.sv.
 enum Port : uint32_t {  // sources, then sinks
-    kRequest, kPrefetch, kInvalidate, kFill, kResponse, kCommand,
-    kError, kFetch, kLine, kWrite, kResult, kPorts
+    kRequest, kPrefetch, kInvalidate, kFill, kResponse, kCommand, kData, kAck, kReduce,
+    kError, kFetch, kLine, kWrite, kResult, kRead, kStore, kGroup, kReduced, kPorts
 };
 enum Event : uint32_t {
-    kFailure, kAccepted, kRefused, kAnswered, kWaitDone, kPhase, kAlarm, kIdle, kFenced
+    kFailure, kAccepted, kRefused, kAnswered, kWaitDone, kPhase, kAlarm, kIdle, kFenced, kGroupDone
 };
 enum Log : uint32_t {
-    kLogLine, kLogResponse, kLogBeat, kLogAccept, kLogWord, kLogFetch, kLogPrefetch, kLogHint, kLogs
+    kLogLine, kLogResponse, kLogBeat, kLogAccept, kLogWord, kLogFetch, kLogPrefetch, kLogHint,
+    kLogRead, kLogStore, kLogPerformed, kLogs
 };
+enum Memory : uint32_t { kLines, kDescriptors, kSmem, kStores };
 
-constexpr uint32_t kPieceBytes = 16, kMapBytes = 64, kMaxLine = 128;
+constexpr uint32_t kPieceBytes = 16, kSectorBytes = 32, kMapBytes = 64, kMaxLine = 128;
 constexpr uint64_t kSlowPoll = 4096;  // clocks between polls of a barrier nobody has written
 constexpr uint32_t kTestWaitParity = 6;
+constexpr uint32_t kFailed = 1u << 31;  // beside the tag of a store
 
 struct EventRecord {
     uint64_t cycle;
@@ -47,6 +51,7 @@ struct Request {
     int32_t coords[5];
     uint16_t im2col_info[4];
     uint32_t operation, request_id, size, mode, rank, smem_address, mbarrier;
+    uint32_t reduction_op, element_type, byte_mask, thread, joins_group, groups;
 };
 
 struct Fence {
@@ -58,6 +63,22 @@ struct Fence {
 struct Line {
     bool busy = false, error = false;
     uint64_t line = 0, since = 0;
+    uint8_t data[kMaxLine];
+};
+
+struct Store {
+    bool busy = false, reduces = false;
+    uint32_t op = 0, type = 0, sectors = 0;  // sectors: of a reduction, not done yet
+    uint64_t line = 0, since = 0;
+    uint8_t strobe[kMaxLine / 8], data[kMaxLine];
+};
+
+struct Sector {
+    uint32_t tag, pieces, from;  // from: offset in the line
+    uint64_t number;
+};
+
+struct Beat {
     uint8_t data[kMaxLine];
 };
 
@@ -90,17 +111,24 @@ struct Bench {
     uint8_t* smem = nullptr;
     uint64_t smem_bytes = 0;
     GlobalMemory gmem;
-    Schedule line_schedule, fetch_schedule;
+    Schedule schedules[4];  // by Memory
 
     Source<Request> request;
     Source<Fence> prefetch, invalidate;
     Source<Fill> fill;
     Source<uint32_t> response;  // by tag
     Source<Command> command;
-    Sink error, fetch, line, write, result;
+    Source<Beat> data;
+    Source<uint32_t> ack;  // by tag
+    Source<Sector> reduce;
+    Sink error, fetch, line, write, result, read, store, group, reduced;
 
     std::vector<Line> lines;  // by tag
-    size_t lines_busy = 0;
+    std::vector<Store> stores;
+    size_t lines_busy = 0, stores_busy = 0;
+    std::deque<Beat> beats;                 // read, not answered
+    std::deque<uint32_t> held_up;           // stores to sectors that are being reduced
+    std::unordered_map<uint64_t, uint32_t> reducing;  // sectors
     std::deque<Fill> fetches;
     std::deque<std::pair<uint8_t, Command>> commands;  // sent, not answered
     uint8_t next_tag = 0;
@@ -112,6 +140,8 @@ struct Bench {
 
     uint64_t cycle = 0, active = 0;
     uint64_t beat = 0, beat_lanes = 0;
+    uint64_t read_beat = 0, read_lanes = 0;
+    Beat reading;
     std::vector<EventRecord> events;
     std::vector<LogRecord> logs[kLogs];
     uint32_t logged = 0, waking = 0;
@@ -121,7 +151,9 @@ struct Bench {
     Stall* stall(uint32_t port) {
         Stall* const stalls[kPorts] = {
             &request.stall, &prefetch.stall, &invalidate.stall, &fill.stall, &response.stall,
-            &command.stall, &error.stall, &fetch.stall, &line.stall, &write.stall, &result.stall};
+            &command.stall, &data.stall, &ack.stall, &reduce.stall, &error.stall, &fetch.stall,
+            &line.stall, &write.stall, &result.stall, &read.stall, &store.stall, &group.stall,
+            &reduced.stall};
         return port < kPorts ? stalls[port] : nullptr;
     }
 
@@ -167,11 +199,22 @@ struct Bench {
             log(kLogResponse, lines[response.current].line, response.current);
         }
         if (command.sample(bit(kCommand))) moved |= !command.current.poll;
+        moved |= data.sample(bit(kData));
+        if (ack.sample(bit(kAck))) {
+            moved = true;
+            stores[ack.current & ~kFailed].busy = false;
+            --stores_busy;
+        }
+        moved |= reduce.sample(bit(kReduce));
         moved |= error.sample(bit(kError));
         moved |= fetch.sample(bit(kFetch));
         moved |= line.sample(bit(kLine));
         moved |= write.sample(bit(kWrite));
         result.sample(bit(kResult));
+        moved |= read.sample(bit(kRead));
+        moved |= store.sample(bit(kStore));
+        moved |= group.sample(bit(kGroup));
+        moved |= reduced.sample(bit(kReduced));
         if (moved) active = cycle;
     }
 
@@ -188,7 +231,7 @@ struct Bench {
         slot.since = cycle;
         slot.error = gmem.read(number * line_bytes, line_bytes, slot.data);
         ++lines_busy;
-        line_schedule.request(tag, cycle);
+        schedules[kLines].request(tag, cycle);
         log(kLogLine, number, tag);
     }
 
@@ -199,7 +242,7 @@ struct Bench {
         Fill& slot = fetches.emplace_back();
         slot.address = address;
         slot.error = gmem.read(address, kMapBytes, slot.words);
-        fetch_schedule.request(0, cycle);
+        schedules[kDescriptors].request(0, cycle);
         log(kLogFetch, address, 0);
     }
 
@@ -217,6 +260,99 @@ struct Bench {
         }
         if (!beat_lanes) beat = number;
         beat_lanes |= uint64_t{1} << lane;
+    }
+
+    void take_read(uint32_t lane, uint64_t number) {
+        const uint64_t offset = number * line_bytes + lane * kPieceBytes;
+        if (offset + kPieceBytes > smem_bytes) {
+            return fail("smem_read: offset 0x%" PRIx64 " is beyond shared memory", offset);
+        }
+        std::memcpy(reading.data + lane * kPieceBytes, smem + offset, kPieceBytes);
+        if (!read_lanes) read_beat = number;
+        read_lanes |= uint64_t{1} << lane;
+    }
+
+    void take_store(uint32_t tag, uint64_t number, bool reduces, uint32_t op, uint32_t type,
+                    const svBitVecVal* strobe, const svBitVecVal* bytes) {
+        if (tag >= stores.size()) return fail("gnic_write: tag %u of %zu", tag, stores.size());
+        Store& slot = stores[tag];
+        if (slot.busy) {
+            return fail("gnic_write: tag %u is in flight since cycle %" PRIu64 " (line 0x%" PRIx64
+                        ", now 0x%" PRIx64 ")", tag, slot.since, slot.line, number);
+        }
+        slot.busy = true;
+        slot.reduces = reduces;
+        slot.op = op;
+        slot.type = type;
+        slot.line = number;
+        slot.since = cycle;
+        std::memcpy(slot.strobe, strobe, sizeof slot.strobe);
+        std::memcpy(slot.data, bytes, sizeof slot.data);
+        uint32_t written = 0;
+        for (uint32_t i = 0; i < line_bytes; i += kPieceBytes) {
+            const uint32_t piece = slot.strobe[i / 8] | slot.strobe[i / 8 + 1] << 8;
+            if (reduces && piece != 0 && piece != 0xffff) {
+                return fail("gnic_write: line 0x%" PRIx64 ": a reduction of a part of 16 bytes",
+                            number);
+            }
+            written += piece != 0;
+        }
+        ++stores_busy;
+        schedules[kStores].request(tag, cycle);
+        log(kLogStore, number, written);
+    }
+
+    // The time of a store has come: it is performed, or handed to the reduction unit.
+    void perform(uint32_t tag) {
+        Store& slot = stores[tag];
+        const uint64_t address = slot.line * line_bytes;
+        if (!gmem.writable(address, line_bytes, slot.strobe)) {
+            return ack.queue.push_back(tag | kFailed);
+        }
+        if (!slot.reduces) {
+            for (uint64_t at = address; at < address + line_bytes; at += kSectorBytes) {
+                if (reducing.count(at / kSectorBytes)) return held_up.push_back(tag);
+            }
+            gmem.write(address, line_bytes, slot.strobe, slot.data);
+            log(kLogPerformed, slot.line, tag);
+            return ack.queue.push_back(tag);
+        }
+        for (uint32_t from = 0; from < line_bytes; from += kSectorBytes) {
+            const uint32_t base = (address + from) % kSectorBytes;  // lines may be shorter
+            const uint32_t size = std::min(line_bytes, kSectorBytes);
+            uint32_t pieces = 0;
+            for (uint32_t at = 0; at < size; at += kPieceBytes) {
+                if (slot.strobe[(from + at) / 8]) pieces |= 1u << (base + at) / kPieceBytes;
+            }
+            if (!pieces) continue;
+            const uint64_t number = (address + from) / kSectorBytes;
+            ++slot.sectors;
+            ++reducing[number];
+            reduce.queue.push_back({tag, pieces, from, number});
+        }
+    }
+
+    void take_reduced(uint32_t tag) {
+        Store& slot = stores[tag];
+        if (!slot.sectors) return fail("reduction_done: tag %u was not asked for", tag);
+        if (--slot.sectors == 0) {
+            log(kLogPerformed, slot.line, tag);
+            ack.queue.push_back(tag);
+        }
+    }
+
+    void write_sector(uint64_t number, uint32_t pieces, const svBitVecVal* bytes) {
+        const uint8_t strobe[] = {
+            uint8_t(pieces & 1 ? 0xff : 0), uint8_t(pieces & 1 ? 0xff : 0),
+            uint8_t(pieces & 2 ? 0xff : 0), uint8_t(pieces & 2 ? 0xff : 0)};
+        uint8_t data[kSectorBytes];
+        std::memcpy(data, bytes, sizeof data);
+        gmem.write(number * kSectorBytes, kSectorBytes, strobe, data);
+        const auto found = reducing.find(number);
+        if (found == reducing.end()) {
+            return fail("reduction_memory: sector 0x%" PRIx64 " is not reduced", number);
+        }
+        if (--found->second == 0) reducing.erase(found);
     }
 
     void take_error(uint32_t id, uint32_t code, uint32_t dim, uint64_t value) {
@@ -281,11 +417,30 @@ struct Bench {
             log(kLogBeat, beat, beat_lanes);
             beat_lanes = 0;
         }
+        if (read_lanes) {
+            log(kLogRead, read_beat, read_lanes);
+            beats.push_back(reading);
+            schedules[kSmem].request(0, cycle);
+            read_lanes = 0;
+        }
+        if (data.idle() && schedules[kSmem].answer(cycle) >= 0) {
+            data.queue.push_back(beats.front());
+            beats.pop_front();
+        }
+        for (size_t left = held_up.size(); left; --left) {
+            const uint32_t tag = held_up.front();
+            held_up.pop_front();
+            perform(tag);
+        }
+        if (ack.idle()) {
+            const int64_t tag = schedules[kStores].answer(cycle);
+            if (tag >= 0) perform(static_cast<uint32_t>(tag));
+        }
         if (response.idle()) {
-            const int64_t tag = line_schedule.answer(cycle);
+            const int64_t tag = schedules[kLines].answer(cycle);
             if (tag >= 0) response.queue.push_back(static_cast<uint32_t>(tag));
         }
-        if (fill.idle() && fetch_schedule.answer(cycle) >= 0) {
+        if (fill.idle() && schedules[kDescriptors].answer(cycle) >= 0) {
             fill.queue.push_back(fetches.front());
             fetches.pop_front();
         }
@@ -296,11 +451,18 @@ struct Bench {
         fill.drive();
         response.drive();
         command.drive();
+        data.drive();
+        ack.drive();
+        reduce.drive();
         error.drive();
-        fetch.drive(fetch_schedule.open(fetches.size()));
-        line.drive(line_schedule.open(lines_busy));
+        fetch.drive(schedules[kDescriptors].open(fetches.size()));
+        line.drive(schedules[kLines].open(lines_busy));
         write.drive();
         result.drive();
+        read.drive(schedules[kSmem].open(beats.size()));
+        store.drive(schedules[kStores].open(stores_busy));
+        group.drive();
+        reduced.drive();
         while (!alarms.empty() && alarms.top().cycle <= cycle) {
             post(kAlarm, alarms.top().id);
             alarms.pop();
@@ -328,7 +490,8 @@ struct Bench {
 
     bool quiet() const {
         return request.idle() && prefetch.idle() && invalidate.idle() && lines_busy == 0 &&
-               fetches.empty() && fill.idle() && (command.idle() || command.current.poll) &&
+               stores_busy == 0 && beats.empty() && data.idle() && fetches.empty() &&
+               fill.idle() && (command.idle() || command.current.poll) &&
                (commands.empty() || commands.front().second.poll);
     }
 
@@ -338,9 +501,10 @@ struct Bench {
         const bool run = failure.empty();
         const bool bits[] = {
             request.valid, prefetch.valid, invalidate.valid, fill.valid, response.valid,
-            command.valid, error.ready, fetch.ready, line.ready, write.ready, result.ready,
-            request.fresh, prefetch.fresh, invalidate.fresh, fill.fresh, response.fresh,
-            command.fresh};
+            command.valid, data.valid, ack.valid, reduce.valid, error.ready, fetch.ready,
+            line.ready, write.ready, result.ready, read.ready, store.ready, group.ready,
+            reduced.ready, request.fresh, prefetch.fresh, invalidate.fresh, fill.fresh,
+            response.fresh, command.fresh, data.fresh, ack.fresh, reduce.fresh};
         uint32_t word = 0;
         for (size_t i = 0; run && i < sizeof bits; ++i) word |= uint32_t{bits[i]} << i;
         return word | uint32_t{wake} << 31;
@@ -370,15 +534,18 @@ struct Bench {
                 lines[tag].line, lines[tag].since);
         }
         say("%s\n", response.valid ? "; a response is offered and not taken" : "");
+        say("stores: %" PRIu64 " lines written, %zu unanswered%s; shared memory: %" PRIu64
+            " beats read, %zu unanswered\n", store.taken, stores_busy,
+            ack.valid ? " (an answer is offered and not taken)" : "", read.taken, beats.size());
         say("descriptors: %" PRIu64 " fetches, %zu unanswered%s\n", fetch.taken,
             fetches.size() + fill.pending(), fill.valid ? "; a fill is offered and not taken" : "");
         say("shared memory: %" PRIu64 " beats written\n", write.taken);
         say("barrier commands: %zu to go, %zu without a result; errors: %" PRIu64 "\n",
             command.pending(), commands.size(), error.taken);
-        const Sink* const sinks[] = {&error, &fetch, &line, &write, &result};
-        const char* const names[] = {
-            "error", "descriptor_request", "gnic_request", "smem_write", "barrier_result"};
-        for (size_t i = 0; i < 5; ++i) {
+        const Sink* const sinks[] = {&error, &fetch, &line, &write, &result, &read, &store, &group};
+        const char* const names[] = {"error", "descriptor_request", "gnic_request", "smem_write",
+                                     "barrier_result", "smem_read", "gnic_write", "group_result"};
+        for (size_t i = 0; i < sizeof names / sizeof *names; ++i) {
             if (sinks[i]->blocked) say("%s: offered for %" PRIu64 " clocks and not taken\n", names[i],
                                        sinks[i]->blocked);
         }
@@ -413,6 +580,25 @@ void tb_descriptor_request(uint64_t address) { the.take_fetch(address); }
 void tb_smem_write(uint32_t lane, uint32_t words, uint32_t beat, const svBitVecVal* data) {
     the.take_write(lane, words, beat, data);
 }
+void tb_smem_read(uint32_t lane, uint32_t beat) { the.take_read(lane, beat); }
+void tb_gnic_write(
+    uint32_t tag, uint64_t line, uint32_t promotion, uint64_t policy, svBit reduces, uint32_t op,
+    uint32_t type, const svBitVecVal* strobe, const svBitVecVal* data) {
+    the.log(kLogHint, policy, promotion);
+    the.take_store(tag, line, reduces, op, type, strobe, data);
+}
+void tb_group_result(uint32_t thread, uint32_t request_id) {
+    the.post(kGroupDone, request_id, thread);
+}
+void tb_reduced(uint32_t tag) { the.take_reduced(tag); }
+void tb_sector_read(uint64_t sector, svBitVecVal* data) {
+    uint8_t bytes[kSectorBytes];
+    the.gmem.read(sector * kSectorBytes, kSectorBytes, bytes);
+    std::memcpy(data, bytes, sizeof bytes);
+}
+void tb_sector_write(uint64_t sector, uint32_t pieces, const svBitVecVal* data) {
+    the.write_sector(sector, pieces, data);
+}
 void tb_error(uint32_t request_id, uint32_t code, uint32_t dim, uint64_t value) {
     the.take_error(request_id, code, dim, value);
 }
@@ -426,7 +612,8 @@ void tb_violation(const char* stream, const char* what) { the.fail("%s: %s", str
 void tb_next_request(uint32_t* operation, uint32_t* request_id, uint64_t* global_address,
                      uint32_t* size, uint32_t* mode, uint32_t* rank, svBitVecVal* coords,
                      svBitVecVal* im2col_info, uint64_t* cache_policy, uint32_t* smem_address,
-                     uint32_t* mbarrier) {
+                     uint32_t* mbarrier, uint32_t* reduction_op, uint32_t* element_type,
+                     uint32_t* byte_mask, uint32_t* thread, svBit* joins_group, uint32_t* groups) {
     const Request& request = the.request.current;
     *operation = request.operation;
     *request_id = request.request_id;
@@ -439,6 +626,12 @@ void tb_next_request(uint32_t* operation, uint32_t* request_id, uint64_t* global
     *cache_policy = request.cache_policy;
     *smem_address = request.smem_address;
     *mbarrier = request.mbarrier;
+    *reduction_op = request.reduction_op;
+    *element_type = request.element_type;
+    *byte_mask = request.byte_mask;
+    *thread = request.thread;
+    *joins_group = request.joins_group != 0;
+    *groups = request.groups;
 }
 
 void tb_next_prefetch(uint64_t* address) { *address = the.prefetch.current.address; }
@@ -460,6 +653,29 @@ void tb_next_response(uint32_t* tag, svBit* error, svBitVecVal* data) {
     std::memcpy(data, line.data, kMaxLine);
 }
 
+void tb_next_data(svBitVecVal* data) { std::memcpy(data, the.data.current.data, kMaxLine); }
+
+void tb_next_ack(uint32_t* tag, svBit* error) {
+    *tag = the.ack.current & ~kFailed;
+    *error = (the.ack.current & kFailed) != 0;
+}
+
+void tb_next_reduce(uint32_t* tag, uint64_t* sector, uint32_t* op, uint32_t* type,
+                    uint32_t* pieces, svBitVecVal* data) {
+    const Sector& part = the.reduce.current;
+    const Store& store = the.stores[part.tag];
+    *tag = part.tag;
+    *sector = part.number;
+    *op = store.op;
+    *type = store.type;
+    *pieces = part.pieces;
+    uint8_t bytes[kSectorBytes] = {};
+    const uint32_t size = std::min(the.line_bytes, kSectorBytes);
+    const uint64_t base = (store.line * the.line_bytes + part.from) % kSectorBytes;
+    std::memcpy(bytes + base, store.data + part.from, size);
+    std::memcpy(data, bytes, sizeof bytes);
+}
+
 void tb_next_command(uint32_t* op, uint32_t* address, uint32_t* count, uint32_t* tag) {
     const Command& command = the.command.current;
     *op = command.op;
@@ -478,6 +694,7 @@ void bench_reset(uint32_t line_bytes, uint32_t tags, uint8_t* smem, uint64_t sme
     the.wake = wake;
     the.line_bytes = line_bytes;
     the.lines.resize(tags);
+    the.stores.resize(tags);
     the.smem = smem;
     the.smem_bytes = smem_bytes;
     the.gmem.set_background(background);
@@ -488,11 +705,11 @@ void bench_stall(uint32_t port, double share, double mean, uint64_t seed) {
 }
 
 void bench_timing(uint32_t which, const Timing* timing, uint64_t seed) {
-    (which ? the.fetch_schedule : the.line_schedule).configure(*timing, seed);
+    the.schedules[which].configure(*timing, seed);
 }
 
 void bench_background(uint32_t background) { the.gmem.set_background(background); }
-void bench_region(uint64_t base, uint64_t size, const uint8_t* bytes) {
+void bench_region(uint64_t base, uint64_t size, uint8_t* bytes) {
     the.gmem.add(base, size, bytes);
 }
 void bench_remove(uint64_t base) { the.gmem.remove(base); }

@@ -20,7 +20,7 @@ class GlobalMemory {
     void set_background(uint32_t background) { background_ = background; }
 
     // A later region hides an earlier one where they overlap.
-    void add(uint64_t base, uint64_t size, const uint8_t* bytes) {
+    void add(uint64_t base, uint64_t size, uint8_t* bytes) {
         regions_.push_back({base, size, bytes});
     }
 
@@ -53,11 +53,37 @@ class GlobalMemory {
         return !any && background_ == kFault;
     }
 
+    // Whether all bytes at `address` whose `strobe` bit is set are in regions. Nothing else can be
+    // written: a background has no place for it.
+    bool writable(uint64_t address, uint32_t size, const uint8_t* strobe) const {
+        for (uint32_t i = 0; i < size; ++i) {
+            if (strobe[i / 8] >> i % 8 & 1 && !find(address + i)) return false;
+        }
+        return true;
+    }
+
+    // Write those bytes, which are writable.
+    void write(uint64_t address, uint32_t size, const uint8_t* strobe, const uint8_t* bytes) {
+        for (uint32_t i = 0; i < size; ++i) {
+            if (strobe[i / 8] >> i % 8 & 1) *find(address + i) = bytes[i];
+        }
+    }
+
   private:
     struct Region {
         uint64_t base, size;
-        const uint8_t* bytes;
+        uint8_t* bytes;
     };
+
+    // The byte that is read at `address`, if it is in a region.
+    uint8_t* find(uint64_t address) const {
+        for (auto region = regions_.rbegin(); region != regions_.rend(); ++region) {
+            if (address - region->base < region->size) {
+                return region->bytes + (address - region->base);
+            }
+        }
+        return nullptr;
+    }
 
     struct Overlap {
         uint64_t from, to, count;  // offsets in the region and in the read

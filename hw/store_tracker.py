@@ -1,0 +1,172 @@
+"""Store tracker: knows of each store when its source is read and when its writes are performed."""
+
+from amaranth.hdl import Assert, Cat, Const, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from hw.free_list import FreeList
+from hw.layouts import (
+    ErrorCode,
+    error_layout,
+    generator_job_layout,
+    group_layout,
+    performed_layout,
+    walk_job_layout,
+)
+from hw.params import TmaParams
+from hw.queue import Queue
+
+
+class StoreTracker(wiring.Component):
+    """Gives each store a slot, and ends it when all of its lines are performed.
+
+    Jobs pass through in the same clock; the first of a request waits while all slots are taken.
+    One ``performed`` a clock; a request's ``complete`` is offered the clock after its last one,
+    once. A request of which a line failed completes, too, and gives an error record besides, with
+    the address of the last line that failed. ``source_read`` is passed on, as the group that its
+    slot stands for, in the clock after.
+
+    Parameters
+    ----------
+    params : TmaParams
+
+    Members
+    -------
+    i : In(stream) of ``walk_job_layout``; all jobs of a request, then those of the next
+    o : Out(stream) of ``generator_job_layout``
+    slot_read : In(stream) of slots: the source of the request is read, once for each
+    performed : In(stream) of ``performed_layout``
+    source_read : Out(stream) of ``group_layout``
+    complete : Out(stream) of ``group_layout``
+    error : Out(stream) of ``error_layout``
+    """
+
+    def __init__(self, params: TmaParams):
+        self.params = params
+        super().__init__(
+            {
+                "i": In(stream.Signature(walk_job_layout(params))),
+                "o": Out(stream.Signature(generator_job_layout(params))),
+                "slot_read": In(stream.Signature(params.slot_bits)),
+                "performed": In(stream.Signature(performed_layout(params))),
+                "source_read": Out(stream.Signature(group_layout(params))),
+                "complete": Out(stream.Signature(group_layout(params))),
+                "error": Out(stream.Signature(error_layout(params))),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        p = self.params
+        depth = p.requests_in_flight
+        m.submodules.slots = slots = FreeList(depth)
+        m.submodules.errors = errors = Queue(error_layout(p), 2)
+        connect(m, errors.o, flipped(self.error))
+        owner_layout = data.StructLayout(
+            {"group": group_layout(p), "request_id": p.request_id_bits}
+        )
+        m.submodules.owners = owners = Memory(shape=owner_layout, depth=depth, init=[])
+
+        # Open: a slot, and whose it is.
+        opened = owners.write_port()
+        opens = Signal()
+        slot = Signal(p.slot_bits, reset_less=True)
+        m.d.comb += [
+            opens.eq(self.i.p.first),
+            self.o.valid.eq(self.i.valid & (slots.taken.valid | ~opens)),
+            self.o.p.slot.eq(Mux(opens, slots.taken.payload, slot)),
+            self.o.p.last.eq(self.i.p.last),
+            self.o.p.walk.eq(self.i.p.walk),
+            self.i.ready.eq(self.o.ready & (slots.taken.valid | ~opens)),
+            slots.taken.ready.eq(self.o.ready & self.i.valid & opens),
+            opened.en.eq(self.i.valid & self.i.ready & opens),
+            opened.addr.eq(slots.taken.payload),
+            opened.data.group.eq(self.i.p.group),
+            opened.data.request_id.eq(self.i.p.transfer.request_id),
+        ]
+        with m.If(opened.en):
+            m.d.sync += slot.eq(slots.taken.payload)
+
+        self._pass_source_read(m, owners.read_port())
+        self._count(m, owners.read_port(), slots, errors)
+        return m
+
+    def _pass_source_read(self, m: Module, owner) -> None:
+        """Look up whose slot it is."""
+        busy = Signal()
+        m.d.comb += [
+            self.slot_read.ready.eq(~busy | self.source_read.ready),
+            owner.en.eq(self.slot_read.ready),
+            owner.addr.eq(self.slot_read.payload),
+            self.source_read.valid.eq(busy),
+            self.source_read.p.eq(owner.data.group),
+        ]
+        with m.If(self.slot_read.ready):
+            m.d.sync += busy.eq(self.slot_read.valid)
+
+    def _count(self, m: Module, owner, slots: FreeList, errors: Queue) -> None:
+        """Count lines that are performed; end the request at the last, which may come before it is
+        known how many there are.
+        """
+        p = self.params
+        progress_layout = data.StructLayout(
+            {
+                "performed": p.box_piece_bits,
+                "known": 1,
+                "lines": p.box_piece_bits,
+                "failed": 1,
+                "line": p.line_address_bits,
+            }
+        )
+        m.submodules.progress = progress = Memory(
+            shape=progress_layout, depth=p.requests_in_flight, init=[]
+        )
+        counted = progress.write_port()
+        read = progress.read_port(transparent_for=(counted,))
+        busy = Signal()
+        now = Signal(performed_layout(p), reset_less=True)
+        advance = Signal()
+        before, after = read.data, Signal(progress_layout)
+        number = Signal(p.box_piece_bits)  # of lines performed
+        ends = Signal()
+        done = Signal()
+        fails = now.counted & now.failed
+        failed = before.failed | fails
+        known = before.known | now.ends
+        lines = Mux(now.ends, now.lines, before.lines)
+        line = Mux(fails, now.line, before.line)
+        m.d.comb += [
+            self.performed.ready.eq(advance),
+            *(port.addr.eq(self.performed.p.slot) for port in (owner, read)),
+            *(port.en.eq(advance) for port in (owner, read)),
+            number.eq(before.performed + now.counted),
+            after.performed.eq(number),
+            after.known.eq(known),
+            after.lines.eq(lines),
+            after.failed.eq(failed),
+            after.line.eq(line),
+            ends.eq(busy & known & (number == lines)),
+            counted.en.eq(busy & advance),
+            counted.addr.eq(now.slot),
+            counted.data.eq(Mux(ends, 0, after)),
+        ]
+        with m.If(advance):
+            m.d.sync += [busy.eq(self.performed.valid), now.eq(self.performed.p)]
+
+        # A failed request needs room for its record before it lets go of its group.
+        m.d.comb += [
+            done.eq(ends & (~failed | errors.i.ready)),
+            advance.eq(~ends | (done & self.complete.ready)),
+            self.complete.valid.eq(done),
+            self.complete.p.eq(owner.data.group),
+            errors.i.valid.eq(ends & failed & self.complete.ready),
+            errors.i.p.request_id.eq(owner.data.request_id),
+            errors.i.p.code.eq(ErrorCode.GMEM_FAULT),
+            errors.i.p.value.eq(Cat(Const(0, p.lane_bits + 4), line)),
+            slots.returned.valid.eq(ends & advance),
+            slots.returned.payload.eq(now.slot),
+        ]
+        m.d.sync += Assert(
+            ~(busy & before.known & now.ends), "StoreTracker: a request ends twice\n"
+        )
