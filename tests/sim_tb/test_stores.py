@@ -1,0 +1,78 @@
+"""Stores, reductions and bulk groups of the unit against the golden model, in system benches."""
+
+from dataclasses import replace
+
+import pytest
+
+from hw.params import PRESETS, TmaParams
+from sim_tb import runner
+from tests.sim_tb.random_stores import BLACKWELL
+
+MODULE = "tests.sim_tb.bench_stores"
+RULES = [
+    "read_is_before_done",
+    "groups_are_the_threads_own",
+    "a_load_joins_until_its_map_is_read",
+    "refused_stores_leave_nothing",
+    "unwritable_lines_are_an_error",
+    "padding_of_a_row_is_written",
+    "two_stores_to_the_same_bytes",
+    "a_load_behind_a_store",
+    "shared_memory_is_written_again_behind_a_read_wait",
+    "reductions_to_one_address",
+    "a_line_a_clock_both_ways",
+]
+SMALL = TmaParams(line_bytes=32, tags=4, requests_in_flight=2, descriptor_cache_entries=2,
+                  request_queue_depth=2, lane_depth=4, smem_reads=4, threads=4,
+                  bulk_groups=4)  # fmt: skip
+LATER = replace(PRESETS["sm_100a"], smem_bytes=512 * 1024)
+
+
+def stores(testcase: str, models: str, seed: int = 1, *, count: int = 150, modes: str = "",
+           params: TmaParams = PRESETS["default"]) -> None:  # fmt: skip
+    env = {"STORES_MODELS": models, "STORES_COUNT": str(count), "STORES_MODES": modes}
+    runner.run(MODULE, testcase, params=params, seed=seed, env=env)
+
+
+@pytest.mark.parametrize("seed", range(1, 4))
+@pytest.mark.parametrize("models", ["fixed", "rough"])
+def test_random_stores(models: str, seed: int) -> None:
+    stores("random_stores", models, seed)
+
+
+@pytest.mark.parametrize("models", ["near", "bursty", "shuffled", "choked"])
+def test_other_memories(models: str) -> None:
+    stores("random_stores", models)
+
+
+@pytest.mark.parametrize("models", ["fixed", "choked"])
+def test_small_unit(models: str) -> None:
+    stores("random_stores", models, params=SMALL)
+
+
+@pytest.mark.parametrize("models", ["fixed", "rough"])
+def test_copies(models: str) -> None:
+    """Loads and stores in turn, through shared memory."""
+    stores("copies", models)
+
+
+@pytest.mark.parametrize("mode", [*BLACKWELL, "bulk_store"])
+def test_later_mode(mode: str) -> None:
+    stores("random_stores", "rough", modes=mode, params=LATER)
+
+
+def test_later_modes_with_all_others() -> None:
+    stores("random_stores", "fixed", params=LATER)
+
+
+@pytest.mark.regress
+@pytest.mark.parametrize("seed", range(1, 4))
+@pytest.mark.parametrize("models", ["fixed", "rough"])
+@pytest.mark.parametrize("params", [PRESETS["default"], LATER], ids=["default", "sm_100a"])
+def test_many(params: TmaParams, models: str, seed: int) -> None:
+    stores("random_stores", models, seed, count=2000, params=params)
+
+
+@pytest.mark.parametrize("testcase", RULES)
+def test_rules(testcase: str) -> None:
+    runner.run(MODULE, testcase)
