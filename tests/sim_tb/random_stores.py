@@ -181,8 +181,8 @@ def overlaps(request: StoreRequest, arch: Arch) -> bool:
         return False
     plan = Plan(request.tensor_map, request.mode, store=True, arch=arch)
     spread = plan.spread(request.smem_address, operands_of(request))
-    pieces = spread.gmem[spread.inside > 0]
-    return bool(np.unique(pieces).size < pieces.size)
+    starts = np.sort(spread.gmem[spread.inside > 0])
+    return bool((np.diff(starts) < plan.piece_bytes).any())
 
 
 def moved(request: Any, base: int, thread: int) -> StoreRequest:
