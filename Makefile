@@ -49,8 +49,8 @@ coverage: setup ## kinds of loads simulated, branches of the RTL taken [PRESET= 
 	@$(PYTHON) -W error -m sim_tb.coverage --preset $(PRESET) $(if $(SEEDS),--seeds $(SEEDS)) \
 		$(if $(COUNT),--count $(COUNT))
 
-bench: setup ## steady-state cycles a box beside the silicon's [VECTORS=timing file]
-	@$(PYTHON) -W error -m sim_tb.bench $(VECTORS)
+bench: setup ## steady-state cycles a box beside the silicon's [VECTORS=timing file] [WAY=store|both]
+	@$(PYTHON) -W error -m sim_tb.bench $(VECTORS) $(if $(WAY),--way $(WAY))
 
 cells: setup ## what each optional feature costs
 	@$(PYTHON) -W error -m hw.cells

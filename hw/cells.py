@@ -32,12 +32,19 @@ BASE = replace(
     lane_depth=4,
     request_queue_depth=2,
     descriptor_cache_entries=2,
+    smem_reads=4,
+    threads=16,
+    stores=False,
+    reductions=False,
     im2col=False,
 )
-"""What the features are added to: tiles, interleaved tiles and bulk copies."""
+"""What the features are added to: loads of tiles, interleaved tiles and bytes."""
 
-FEATURES = ("im2col", "gather4", "im2col_w", "swizzle_atoms", "swizzle_96b", "sub_byte")
-NEEDS = {"im2col_w": "im2col"}
+FEATURES = (
+    *("stores", "reductions", "im2col"),
+    *("gather4", "im2col_w", "swizzle_atoms", "swizzle_96b", "sub_byte", "cp_mask"),
+)
+NEEDS = {"reductions": "stores", "im2col_w": "im2col", "cp_mask": "stores"}
 
 
 @dataclass(frozen=True)

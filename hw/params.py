@@ -50,8 +50,8 @@ class TmaParams:
     threads : int
         Threads that have bulk groups of their own; a power of two.
     bulk_groups : int
-        Groups of a thread that can be told apart; a power of two. ``wait_group`` with an N of
-        ``bulk_groups - 1`` and more waits as with ``bulk_groups - 2``.
+        Groups of a thread that can be told apart; a power of two. One less can be committed and
+        pending; another commit waits.
     stores : bool
         Shared to global memory, and bulk groups.
     reductions : bool

@@ -10,7 +10,7 @@ from typing import Any
 import cocotb
 import numpy as np
 
-from golden import Load, TensorMap
+from golden import Load, Store, TensorMap
 from sim_tb import jobs
 from sim_tb.bridge import LogKind
 from sim_tb.environment import BenchError, Environment
@@ -31,9 +31,13 @@ LOGS = (LogKind.ACCEPT, LogKind.WORD)
 
 @dataclass(frozen=True)
 class Box:
-    """A load to be measured, and what it moves."""
+    """What is to be measured.
 
-    load: Load
+    ``requests`` are issued in turn, a load, a store, or one of each; ``bytes`` is what a barrier
+    counts, and ``floor`` the clocks that they take together at least.
+    """
+
+    requests: tuple[Load | Store, ...]
     footprint: int
     bytes: int
     floor: int
@@ -42,7 +46,7 @@ class Box:
 def barriers(box: Box, count: int, smem_bytes: int) -> list[int]:
     """Offsets of ``count`` barriers that the box does not write."""
     size = count * WORD_BYTES
-    start = box.load.smem_address
+    start = box.requests[0].smem_address
     if start + box.footprint + size <= smem_bytes:
         return list(range(smem_bytes - size, smem_bytes, WORD_BYTES))
     if size <= start:
@@ -51,16 +55,25 @@ def barriers(box: Box, count: int, smem_bytes: int) -> list[int]:
 
 
 async def row(env: Environment, box: Box, tensor_map: int, count: int) -> int:
-    """Clocks from the first of ``count`` requests, issued as fast as they go, to the last phase."""
+    """Clocks from the first of ``count`` boxes, issued as fast as they go, to the last phase and to
+    the end of a wait for all stores.
+    """
     needed = max(BARRIERS, -(-count * box.bytes // (PHASE_BYTES - box.bytes)))
-    offsets = barriers(box, needed, env.smem.size)
+    offsets = barriers(box, needed, env.smem.size) if box.bytes else []
     for i, offset in enumerate(offsets):
         await env.barrier("INIT", offset, 1)
         await env.barrier("ARRIVE_EXPECT_TX", offset, len(range(i, count, needed)) * box.bytes)
     for kind in LOGS:
         env.clear_log(kind)
     for i in range(count):
-        env.issue(replace(box.load, mbarrier=offsets[i % needed]), tensor_map)
+        for request in box.requests:
+            if isinstance(request, Load):
+                request = replace(request, mbarrier=offsets[i % needed])
+            env.issue(request, tensor_map)
+    ends = []
+    if isinstance(box.requests[-1], Store):
+        env.commit_group()
+        ends.append(await env.wait_group())
     await env.idle()
     errors = env.take_errors()
     if errors:
@@ -68,8 +81,9 @@ async def row(env: Environment, box: Box, tensor_map: int, count: int) -> int:
     for offset in offsets:
         if env.word(offset).phase != 1:
             raise BenchError(f"incomplete: {env.word(offset)}\n{env.ledger()}")
-    first, last = env.log(LogKind.ACCEPT)["cycle"][0], env.log(LogKind.WORD)["cycle"][-1]
-    return int(last - first)
+    if offsets:
+        ends.append(env.log(LogKind.WORD)["cycle"][-1])
+    return int(max(ends) - env.log(LogKind.ACCEPT)["cycle"][0])
 
 
 async def measure(env: Environment, box: Box) -> float:
@@ -79,8 +93,9 @@ async def measure(env: Environment, box: Box) -> float:
     may write fill of later boxes while earlier ones wait for their lines.
     """
     count = int(np.clip(CLOCKS // box.floor, FEWEST, MOST))
-    assert isinstance(box.load.tensor_map, TensorMap)
-    words = np.frombuffer(box.load.tensor_map.encode(), np.uint32)
+    described = box.requests[0].tensor_map
+    assert isinstance(described, TensorMap)
+    words = np.frombuffer(described.encode(), np.uint32)
     tensor_map = env.descriptor(words.copy())
     try:
         await env.prefetch(tensor_map)
@@ -95,11 +110,11 @@ async def measure(env: Environment, box: Box) -> float:
 async def timing(dut: Any) -> None:
     """Every box in order; a result is a number of cycles, or a text that says what went wrong."""
     models = PRESETS[os.environ["TIMING_MODELS"]]
-    env = await Environment.start(dut, models, logs=LOGS)
+    env = await Environment.start(dut, models, background="void", logs=LOGS)
     with jobs.Results() as results:
         for box in jobs.given():
             try:
                 results.put(await measure(env, box))
             except BenchError as error:
                 results.put(str(error))
-                await env.reset(models, logs=LOGS)
+                await env.reset(models, background="void", logs=LOGS)

@@ -49,7 +49,7 @@ MAPS = 0x7E00_0000_0000
 
 MAP_BYTES = 128
 
-BACKGROUNDS = ("hash", "fault")
+BACKGROUNDS = ("hash", "fault", "void")
 
 RESET_CYCLES = 4
 
@@ -115,7 +115,8 @@ class GlobalMemory:
     """Arrays in the address space of the unit, over a background.
 
     The background is ``"hash"``, where every byte is a function of its address (that of recorded
-    vectors), or ``"fault"``, where a read fails that touches no array. Arrays are shared, not
+    vectors), or ``"fault"``, where a read fails that touches no array. Writes fail outside of
+    arrays; over ``"void"``, which reads as ``"hash"`` does, they vanish. Arrays are shared, not
     copied: what Python writes is read from the next clock on. Where two overlap, the later counts.
     """
 
@@ -124,7 +125,7 @@ class GlobalMemory:
         self._regions: dict[int, Bytes] = {}
 
     def background(self, kind: str) -> None:
-        """Choose what is outside of all arrays: ``"hash"`` or ``"fault"``."""
+        """Choose what is outside of all arrays: ``"hash"``, ``"fault"`` or ``"void"``."""
         self._bridge.background(BACKGROUNDS.index(kind))
 
     def place(self, address: int, array: NDArray[Any]) -> None:
@@ -215,7 +216,7 @@ class Environment:
             Memories and stalls; default ``Models()``.
         seed : int, optional
             Default: cocotb's.
-        background : "hash" or "fault"
+        background : "hash", "fault" or "void"
             What global memory is outside of all arrays.
         logs : sequence of LogKind
             What is recorded from the start.

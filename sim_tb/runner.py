@@ -55,7 +55,7 @@ MAKEFLAGS = (
     "CFG_CXXFLAGS_STD_NEWEST=-std=gnu++20",
     "CFG_CXXFLAGS_COROUTINES=-fcoroutines",
     "OPT_FAST=-O2",
-    "OPT_SLOW=-O1",
+    "OPT_SLOW=-O0",
     "OPT_GLOBAL=-O2",
 )
 

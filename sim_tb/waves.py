@@ -27,6 +27,17 @@ SCOPE = "tb_top.dut"
 
 GROUPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("request", "", ("request",)),
+    (
+        "bulk groups",
+        "",
+        (
+            "bulk_groups__o",
+            "dispatcher__released",
+            "store_tracker__source_read",
+            "store_tracker__complete",
+            "group_result",
+        ),
+    ),
     ("request queue", "", ("request_queue__tensor", "request_queue__bulk")),
     (
         "descriptor cache",
@@ -58,6 +69,10 @@ GROUPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         "",
         ("barrier_command", "barrier_result", "barrier_memory", "mbarrier_unit__fault"),
     ),
+    ("dispatcher", "", ("dispatcher__load", "dispatcher__store")),
+    ("store generator", "", ("store_tracker__o", "store_generator__o")),
+    ("store path", "", ("smem_read", "smem_data", "store_path__o")),
+    ("gnic, writes", "", ("gnic_write", "gnic_ack", "gnic_write__performed")),
     ("errors", "", ("error",)),
 )
 """Title, module below the unit, and names or prefixes of streams and signals."""

@@ -15,7 +15,7 @@ namespace bench {
 // Buffers that belong to NumPy over a background. Addresses are modulo 2**64.
 class GlobalMemory {
   public:
-    enum Background : uint32_t { kHash = 0, kFault = 1 };
+    enum Background : uint32_t { kHash = 0, kFault = 1, kVoid = 2 };
 
     void set_background(uint32_t background) { background_ = background; }
 
@@ -37,7 +37,7 @@ class GlobalMemory {
             any |= part.count > 0;
             whole |= part.count == size;
         }
-        if (!whole && background_ == kHash) {
+        if (!whole && background_ != kFault) {
             for (uint32_t i = 0; i < size; ++i) {
                 bytes[i] = mix(static_cast<uint32_t>(address) + i);
             }
@@ -54,8 +54,9 @@ class GlobalMemory {
     }
 
     // Whether all bytes at `address` whose `strobe` bit is set are in regions. Nothing else can be
-    // written: a background has no place for it.
+    // written: a background has no place for it, but kVoid pretends.
     bool writable(uint64_t address, uint32_t size, const uint8_t* strobe) const {
+        if (background_ == kVoid) return true;
         for (uint32_t i = 0; i < size; ++i) {
             if (strobe[i / 8] >> i % 8 & 1 && !find(address + i)) return false;
         }
@@ -65,7 +66,8 @@ class GlobalMemory {
     // Write those bytes, which are writable.
     void write(uint64_t address, uint32_t size, const uint8_t* strobe, const uint8_t* bytes) {
         for (uint32_t i = 0; i < size; ++i) {
-            if (strobe[i / 8] >> i % 8 & 1) *find(address + i) = bytes[i];
+            if (!(strobe[i / 8] >> i % 8 & 1)) continue;
+            if (uint8_t* byte = find(address + i)) *byte = bytes[i];
         }
     }
 

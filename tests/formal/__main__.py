@@ -16,6 +16,7 @@ from pathlib import Path
 from amaranth.back import rtlil
 from amaranth.hdl import Elaboratable
 
+from tests.formal.bulk_group import WaitSpec
 from tests.formal.mbarrier import TurnSpec, WordSpec
 from tests.formal.queue import QueueSpec
 
@@ -46,6 +47,12 @@ def proofs() -> list[Proof]:
         ("mbarrier: completions wait one clock at most", TurnSpec, 8),
     ):
         found += [Proof(name, spec, "prove", depth), Proof(name, spec, "cover", 12)]
+    for threads, depth in ((1, 11), (2, 8)):
+        name = f"bulk groups of {threads} threads: no wait is over early"
+        found += [
+            Proof(name, partial(WaitSpec, threads), "bmc", depth),
+            Proof(name, partial(WaitSpec, threads), "cover", 14),
+        ]
     return found
 
 

@@ -23,6 +23,7 @@ from hw.layouts import (
     smem_write_layout,
 )
 from hw.params import TmaParams
+from hw.top import store_ports
 
 
 class Fault(enum.Enum, shape=4):
@@ -60,6 +61,7 @@ class StandIn(wiring.Component):
                 "gnic_request": Out(stream.Signature(gnic_request_layout(params))),
                 "gnic_response": In(stream.Signature(gnic_response_layout(params))),
                 "smem_write": Out(stream.Signature(smem_write_layout(params))),
+                **(store_ports(params) if params.stores else {}),  # idle
                 "barrier_command": In(stream.Signature(BarrierCommand)),
                 "barrier_result": Out(stream.Signature(BarrierResult)),
                 "barrier_memory": Out(

@@ -16,7 +16,7 @@ MODULE = "tests.sim_tb.bench_stand_in"
 @pytest.fixture(scope="module")
 def rtl(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory of the stand-in's Verilog."""
-    params = TmaParams()
+    params = TmaParams(stores=False, reductions=False)
     directory = tmp_path_factory.mktemp("stand_in")
     verilog.generate(params, directory, StandIn(params))
     return directory

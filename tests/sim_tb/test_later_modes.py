@@ -8,18 +8,17 @@ import pytest
 from golden import AccessMode, Arch, DataType, Load, TensorMap
 from golden.geometry import Geometry
 from golden.model import operands_of
-from hw.params import PRESETS
 from sim_tb import jobs, runner
 from sim_tb.bench_timing import Box
 from tests.sim_tb.random_loads import BLACKWELL, lines_of
+from tests.sim_tb.units import LATER
 
 MODULE = "tests.sim_tb.bench_loads"
-PARAMS = replace(PRESETS["sm_100a"], smem_bytes=512 * 1024)
 
 
 def loads(testcase: str, modes: str, count: int, models: str, seed: int = 1) -> None:
     env = {"LOADS_MODELS": models, "LOADS_COUNT": str(count), "LOADS_MODES": modes}
-    runner.run(MODULE, testcase, params=PARAMS, seed=seed, env=env)
+    runner.run(MODULE, testcase, params=LATER, seed=seed, env=env)
 
 
 @pytest.mark.parametrize("mode", BLACKWELL)
@@ -88,9 +87,9 @@ def test_a_line_a_clock() -> None:
         floors.append(max(beats, lines.size))
         limits.append(max(beats, by_row))
         extent, count = geometry.extent(load.w_halo), geometry.bytes(load.w_halo)
-        boxes.append(Box(load, extent, count, floors[-1]))
+        boxes.append(Box((load,), extent, count, floors[-1]))
     env = {"TIMING_MODELS": "fixed"}
-    measured = list(jobs.results("sim_tb.bench_timing", boxes, env=env, params=PARAMS))
+    measured = list(jobs.results("sim_tb.bench_timing", boxes, env=env, params=LATER))
     for name, floor, limit, cycles in zip(RATES, floors, limits, measured, strict=True):
         assert 0.97 * floor < cycles <= 1.03 * limit, (name, floor, limit, cycles)
 
@@ -103,7 +102,7 @@ def test_offsets() -> None:
 def test_every_kind(apart: int) -> None:
     """A load of every combination of properties, or of every fortieth."""
     env = {"LOADS_MODELS": "rough", "LOADS_EVERY": str(apart)}
-    runner.run(MODULE, "every_kind", params=PARAMS, env=env)
+    runner.run(MODULE, "every_kind", params=LATER, env=env)
 
 
 @pytest.mark.regress

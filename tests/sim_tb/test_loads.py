@@ -4,6 +4,7 @@ import pytest
 
 from hw.params import TmaParams
 from sim_tb import runner
+from tests.sim_tb.units import LOADS_ONLY
 
 MODULE = "tests.sim_tb.bench_loads"
 RANDOM = ["one_at_a_time", "in_flight"]
@@ -18,8 +19,6 @@ RULES = [
     "hints_go_with_every_line",
 ]
 MODELS = ["fixed", "rough"]
-SMALL = TmaParams(line_bytes=32, tags=4, requests_in_flight=2, descriptor_cache_entries=2,
-                  request_queue_depth=2, lane_depth=4)  # fmt: skip
 
 
 def random_loads(testcase: str, models: str, seed: int, **options: TmaParams) -> None:
@@ -41,7 +40,7 @@ def test_other_memories(models: str) -> None:
 
 @pytest.mark.parametrize("models", ["fixed", "choked"])
 def test_small_unit(models: str) -> None:
-    random_loads("in_flight", models, 1, params=SMALL)
+    random_loads("in_flight", models, 1, params=LOADS_ONLY)
 
 
 @pytest.mark.parametrize("models", MODELS)

@@ -1,12 +1,11 @@
 """Stores, reductions and bulk groups of the unit against the golden model, in system benches."""
 
-from dataclasses import replace
-
 import pytest
 
 from hw.params import PRESETS, TmaParams
 from sim_tb import runner
 from tests.sim_tb.random_stores import BLACKWELL
+from tests.sim_tb.units import LATER, SMALL
 
 MODULE = "tests.sim_tb.bench_stores"
 RULES = [
@@ -22,10 +21,6 @@ RULES = [
     "reductions_to_one_address",
     "a_line_a_clock_both_ways",
 ]
-SMALL = TmaParams(line_bytes=32, tags=4, requests_in_flight=2, descriptor_cache_entries=2,
-                  request_queue_depth=2, lane_depth=4, smem_reads=4, threads=4,
-                  bulk_groups=4)  # fmt: skip
-LATER = replace(PRESETS["sm_100a"], smem_bytes=512 * 1024)
 
 
 def stores(testcase: str, models: str, seed: int = 1, *, count: int = 150, modes: str = "",

@@ -1,0 +1,23 @@
+"""Units that benches are run on, besides the default one."""
+
+from dataclasses import replace
+
+from hw.params import PRESETS, TmaParams
+
+SMALL = TmaParams(
+    line_bytes=32,
+    tags=4,
+    requests_in_flight=2,
+    descriptor_cache_entries=2,
+    request_queue_depth=2,
+    lane_depth=4,
+    smem_reads=4,
+    threads=4,
+    bulk_groups=4,
+)
+"""As narrow and shallow as it is of use."""
+
+LOADS_ONLY = replace(SMALL, stores=False, reductions=False)
+
+LATER = replace(PRESETS["sm_100a"], smem_bytes=512 * 1024)
+"""What came after Hopper; here the largest box leaves room for others in flight."""
