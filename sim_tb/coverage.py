@@ -1,8 +1,8 @@
-"""What the load path's simulations covered: ``make coverage``.
+"""What the unit's simulations covered: ``make coverage``.
 
 Two answers: which kinds of accepted loads they had, alone and in pairs, and which branches of the
-RTL they took (``sim_tb.branches``). The exit status is 1 if a simulation failed, or if a branch was
-not taken and no explanation says why.
+RTL all of them took, stores included (``sim_tb.branches``). The exit status is 1 if a simulation
+failed, or if a branch was not taken and no explanation says why.
 """
 
 import argparse
@@ -44,6 +44,7 @@ SILICON = runner.ROOT / "tests" / "silicon" / "transfers.npz"
 EXPLANATIONS = runner.ROOT / "tests" / "coverage" / "uncovered.toml"
 
 LOADS = "tests.sim_tb.bench_loads"
+STORES = "tests.sim_tb.bench_stores"
 EDGES = "tests.sim_tb.bench_edges"
 ALONE = ("fixed", "rough")
 """Models with which random loads also run one at a time."""
@@ -481,12 +482,12 @@ class Job:
 
 
 def jobs(preset: str, seeds: int, count: int) -> list[Job]:
-    """All simulations of a unit, the longest first; recorded loads are for the default one."""
+    """All simulations of a unit, loads first; recorded transfers are for the default one."""
     found = []
     options: tuple[str, ...]
     if preset == "default":
         options = ("--target", "rtl", "--kinds", silicon_kinds())
-        found.append(Job("recorded loads", ("sim_tb.conformance", str(SILICON), *options)))
+        found.append(Job("recorded transfers", ("sim_tb.conformance", str(SILICON), *options)))
     found.append(Job("edges", ("sim_tb.runner", EDGES, "--preset", preset)))
     for seed, models in itertools.product(range(1, seeds + 1), MODELS):
         env = ("--env", f"LOADS_MODELS={models}", "--env", f"LOADS_COUNT={count}")
@@ -497,6 +498,13 @@ def jobs(preset: str, seeds: int, count: int) -> list[Job]:
         for test in ("one_at_a_time", "in_flight") if models in ALONE else ("in_flight",):
             command = ("sim_tb.runner", LOADS, test, *options)
             found.append(Job(f"{test}, {models}, seed {seed}", command))
+    for seed, models in itertools.product(range(1, seeds + 1), MODELS):
+        env = ("--env", f"STORES_MODELS={models}", "--env", f"STORES_COUNT={count}")
+        tests = () if (seed, models) == (1, "fixed") else ("random_stores",)  # with the rules
+        options = ("--preset", preset, "--seed", str(seed), *env)
+        command = ("sim_tb.runner", STORES, *tests, *options)
+        name = tests[0] if tests else "rules and stores"
+        found.append(Job(f"{name}, {models}, seed {seed}", command))
     return found
 
 
