@@ -360,8 +360,21 @@ def _locate(case: Case, address: int) -> str:
 
 
 def _locate_gmem(case: Case, address: int) -> str:
-    """Where a byte of global memory is, relative to the tensor or range."""
-    return f", {address - case.global_address} bytes from the start of the tensor"
+    """Which element of the tensor a byte of global memory belongs to."""
+    byte = address - case.global_address
+    if case.mode == "bulk":
+        return f", byte {byte} of {case.bytes}"
+    where = f", {byte} bytes from the start of the tensor"
+    plan = Plan(case.descriptor)
+    steps = list(enumerate(plan.steps))
+    position = [0] * len(steps)
+    rest = byte
+    # From the widest step down; of a tensor whose rows overlap, one of the elements there.
+    for i, step in sorted(steps, key=lambda item: -item[1]):
+        position[i], rest = divmod(rest, step) if step else (0, rest)
+    dims = plan.descriptor.global_dim
+    inside = all(0 <= p < n for p, n in zip(position, dims, strict=False))
+    return f"{where}, element {tuple(position)}{'' if inside else ', behind it or in padding'}"
 
 
 def check(case: Case, outcome: Outcome) -> str | None:

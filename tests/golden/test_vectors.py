@@ -70,7 +70,19 @@ def test_a_wrong_byte_of_global_memory_is_named(kind):
     (right,) = outcomes([case])
     assert check(case, right) is None
     right.memory[70] ^= 1
-    assert "first global byte 0x46, " in check(case, right)
+    text = check(case, right)
+    assert "first global byte 0x46, " in text
+    assert ("element (" in text) == (kind != "bulk_store")
+
+
+def test_a_wrong_byte_of_global_memory_is_named_with_its_element():
+    case = next(c for c in read_cases(TRANSFERS, ["store_tile"]) if c.rank == 3)
+    (right,) = outcomes([case])
+    dims, (row, plane) = case.fields["global_dim"][:3], case.fields["global_strides"][:2]
+    item = case.tensor_map().data_type.itemsize
+    x, y, z = (int(n) - 1 for n in dims)
+    right.memory[case.global_address + x * item + y * int(row) + z * int(plane)] ^= 1
+    assert f"element ({x}, {y}, {z}):" in check(case, right)
 
 
 def test_a_wrong_cta_is_named():

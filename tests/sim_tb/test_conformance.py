@@ -1,4 +1,4 @@
-"""The RTL against every recorded load."""
+"""The RTL against every recorded transfer."""
 
 from pathlib import Path
 
@@ -9,15 +9,15 @@ from sim_tb import runner
 from sim_tb.rtl_conformance import outcomes, unsupported
 
 SILICON = runner.ROOT / "tests" / "silicon"
-LOADS = {"transfers": 1438, "workloads": 132}
-"""In each file, multicast left out."""
+CASES = {"transfers": 1438 + 1303, "workloads": 132}
+"""In each file, loads and stores; multicast left out."""
 
 
-@pytest.mark.parametrize("models", ["fixed", "rough"])
+@pytest.mark.parametrize("models", ["fixed", "random", "rough"])
 @pytest.mark.parametrize("name", ["transfers", "workloads"])
-def test_recorded_loads(name: str, models: str) -> None:
+def test_recorded_transfers(name: str, models: str) -> None:
     cases = [case for case in read_cases(Path(SILICON, f"{name}.npz")) if not unsupported(case)]
-    assert len(cases) == LOADS[name]
+    assert len(cases) == CASES[name]
     found = outcomes(cases, models=models)
     wrong = [check(case, outcome) for case, outcome in zip(cases, found, strict=True)]
     assert [text for text in wrong if text] == []
