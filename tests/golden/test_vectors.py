@@ -151,7 +151,7 @@ def test_bytes_beyond_the_blob(tmp_path):
     ("arguments", "status", "last"),
     [
         (["--kinds", "load_mis,load_tile_big"], 0, "28 passed, 0 failed"),
-        (["--kinds", "store_neg", "--target", "rtl"], 1, "0 passed, 24 failed"),
+        (["--kinds", "multicast", "--target", "rtl"], 1, "0 passed, 60 failed"),
     ],
 )
 def test_command_line(capsys, arguments, status, last):
