@@ -28,7 +28,7 @@ class Gnic(wiring.Component):
     Attributes of a line go out with its request; nothing here depends on them.
 
     One request and one response a clock. A request waits while all tags are in flight; a tag is
-    free again when its response is taken. A prefetch takes no tag and has no response. Two clocks
+    free again when its response is taken. A prefetch takes no tag and has no response. One clock
     from ``i`` to ``request``, one from ``response`` to ``o``. Each response must carry a tag in
     flight, once.
 
@@ -124,8 +124,8 @@ class GnicWrite(wiring.Component):
     """Gives each line of a store a tag, and tells of each answer which store it belongs to.
 
     One write and one answer a clock. A line waits while all tags are in flight; a tag is free again
-    when its answer is taken. A line without pieces is no write: it ends its request at once. Two
-    clocks from ``i`` to ``request``, one from ``ack`` to ``performed``. Each answer must carry a
+    when its answer is taken. A line without pieces is no write: it ends its request at once. One
+    clock from ``i`` to ``request``, one from ``ack`` to ``performed``. Each answer must carry a
     tag in flight, once.
 
     The number of lines of a request is known with its last one, and reported with the answer to it,

@@ -17,6 +17,8 @@ class Run:
 
     payloads: dict[str, list[Any]] = field(default_factory=dict)
     cycles: dict[str, list[int]] = field(default_factory=dict)
+    offered: dict[str, list[int]] = field(default_factory=dict)
+    """Cycles in which the component began to offer each output."""
     taken: dict[str, list[int]] = field(default_factory=dict)
     """Cycles in which the component took each input."""
 
@@ -28,20 +30,26 @@ def run_streams(
     *,
     seed: int = 0,
     stall: float = 0.5,
+    stalls: Mapping[str, float] | None = None,
+    feed: Callable[[Run, int], Mapping[str, Sequence[Any]]] | None = None,
     until: Callable[[Run], bool] | None = None,
     quiet: int = 100,
     limit: int = 100_000,
 ) -> Run:
     """Feed ``inputs`` to the ports of ``dut`` and collect from ``outputs``.
 
-    Each port stalls in a share ``stall`` of the clocks. Ends when all inputs are taken and nothing
-    moved for ``quiet`` clocks, or when ``until`` says so; fails after ``limit`` clocks.
+    Each port stalls in a share ``stall`` of the clocks, those in ``stalls`` in a share of their
+    own. ``feed`` is asked in each clock for more inputs, as answers to what came out in the clocks
+    before. Ends when all inputs are taken and nothing moved for ``quiet`` clocks, or when ``until``
+    says so; fails after ``limit`` clocks.
     """
     run = Run(
         payloads={name: [] for name in outputs},
         cycles={name: [] for name in outputs},
+        offered={name: [] for name in outputs},
         taken={name: [] for name in inputs},
     )
+    shares = dict.fromkeys((*inputs, *outputs), stall) | dict(stalls or {})
     sim = Simulator(dut)
     sim.add_clock(1e-9)
 
@@ -52,13 +60,15 @@ def run_streams(
         offered: dict[str, Any] = {}
         idle = 0
         for cycle in range(limit):
+            for name, more in feed(run, cycle).items() if feed else ():
+                pending[name] += more
             for name, queue in pending.items():
                 port = getattr(dut, name)
-                if not ctx.get(port.valid) and queue and rng.random() >= stall:
+                if not ctx.get(port.valid) and queue and rng.random() >= shares[name]:
                     ctx.set(port.payload, queue.pop(0))
                     ctx.set(port.valid, 1)
             for name in outputs:
-                ctx.set(getattr(dut, name).ready, rng.random() >= stall)
+                ctx.set(getattr(dut, name).ready, rng.random() >= shares[name])
             moved = False
             done = []
             for name in pending:
@@ -72,6 +82,8 @@ def run_streams(
                 if name in offered:
                     assert valid, f"{name}: withdrew what it offered"
                     assert payload == offered.pop(name), f"{name}: changed what it offered"
+                elif valid:
+                    run.offered[name].append(cycle)
                 if valid and ctx.get(port.ready):
                     run.payloads[name].append(payload)
                     run.cycles[name].append(cycle)

@@ -1,70 +1,33 @@
 """Im2col walker, behind the setup block: every pixel once, at its address, one walk a clock."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from golden import AccessMode, Arch, Load, TensorMap, TmaError, check
+from golden import AccessMode, Arch, Load, Reduce, Store, TensorMap
 from golden.descriptor import as_descriptor
-from golden.geometry import Geometry
-from golden.model import operands_of
 from hw.im2col_walker import Im2colWalker
-from hw.layouts import AccessMode as Mode
-from hw.layouts import Operation
 from hw.params import PRESETS, TmaParams
 from hw.setup_block import SetupBlock
-from tests.golden.random_requests import MODES
 from tests.hw.boxes import Pieces
+from tests.hw.golden_requests import (
+    KINDS,
+    STORE_KINDS,
+    arch_of,
+    described,
+    expected,
+    group_of,
+    random_requests,
+)
 from tests.hw.simulate import Run, run_streams
 from tests.hw.test_setup_block import covered_by
 
-KINDS = {
-    "load_im2col": "default",
-    "load_im2col_interleaved": "default",
-    "sm_100a_im2col_w": "sm_100a",
-    "sm_100a_im2col_w_128": "sm_100a",
-    "sm_100a_gather4": "sm_100a",
-    "load_tile": "default",
-}
-SMEM_BYTES = PRESETS["default"].smem_bytes
 
-
-def described(load: Load) -> dict:
-    """The input of the setup block for ``load``."""
-    d = as_descriptor(load.tensor_map)
-    mode = AccessMode(int(d.mode)) if load.mode is None else load.mode
-    info = load.im2col_offsets
-    if mode in (AccessMode.IM2COL_W, AccessMode.IM2COL_W_128):
-        info = load.w_halo, load.w_offset
-    request = {
-        "operation": Operation.TENSOR_LOAD,
-        "mode": Mode(mode.value),
-        "rank": len(load.coords),
-        "coords": [*load.coords, 0, 0, 0, 0][:5],
-        "im2col_info": [*info, 0, 0, 0][:3],
-        "smem_address": load.smem_address,
-        "mbarrier": 0,
-    }
-    return {"request": request, "words": list(d.words), "fault": 0}
-
-
-def expected(load: Load, arch: Arch) -> Pieces:
-    """The pieces of ``load``, before the swizzle."""
-    geometry = Geometry(load.tensor_map, load.mode, arch=arch)
-    spread = geometry.spread(load.smem_address, operands_of(load))
-    pieces: Pieces = {}
-    for row, (addresses, inside) in enumerate(zip(spread.gmem, spread.inside, strict=True)):
-        start = (load.smem_address + row * geometry.pitch) // 16
-        for column, (address, count) in enumerate(zip(addresses, inside, strict=True)):
-            source = (int(address) // 16, int(count)) if count else None
-            pieces[start + column] = source
-    return pieces
-
-
-def walk(loads: list[Load], params: TmaParams, **options) -> Run:
-    """What the walker makes of ``loads``; setup runs without stalls."""
-    inputs = {"i": [described(load) for load in loads]}
+def walk(requests: Sequence[Load | Store], params: TmaParams, **options) -> Run:
+    """What the walker makes of ``requests``; setup runs without stalls."""
+    inputs = {"i": [described(request, number) for number, request in enumerate(requests)]}
     jobs = run_streams(SetupBlock(params), inputs, ["job", "error"], stall=0)
     assert not jobs.payloads["error"]
     return run_streams(Im2colWalker(params), {"i": jobs.payloads["job"]}, ["o"], **options)
@@ -80,29 +43,10 @@ def requests_of(run: Run) -> list[list]:
     return requests
 
 
-def arch_of(kind: str) -> Arch:
-    return Arch.SM_100A if KINDS[kind] == "sm_100a" else Arch.SM_90A
-
-
-def random_loads(rng: np.random.Generator, kind: str, count: int) -> list[Load]:
-    """Legal loads of types that are no smaller than a byte."""
-    loads: list[Load] = []
-    while len(loads) < count:
-        try:
-            load = MODES[kind](rng).request
-            check(load, smem_bytes=SMEM_BYTES, arch=arch_of(kind))
-        except TmaError:
-            continue
-        data_type = as_descriptor(load.tensor_map).data_type
-        if data_type is not None and not data_type.is_sub_byte:
-            loads.append(load)
-    return loads
-
-
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("kind", KINDS)
 def test_walks_cover_the_box(kind: str, seed: int) -> None:
-    loads = random_loads(np.random.default_rng(seed), kind, 10)
+    loads = random_requests(np.random.default_rng(seed), kind, 10)
     run = walk(loads, PRESETS[KINDS[kind]], seed=seed)
     found = requests_of(run)
     assert len(found) == len(loads)
@@ -111,6 +55,61 @@ def test_walks_cover_the_box(kind: str, seed: int) -> None:
         assert covered_by(jobs) == wanted, load
         assert [job.last for job in jobs] == [0] * (len(jobs) - 1) + [1]
         assert {job.transfer.pieces for job in jobs} == {len(wanted)}
+
+
+def written_by(jobs) -> Pieces:
+    """The pieces that the walks of a store cover; there is no fill."""
+    return {smem: source for smem, source in covered_by(jobs).items() if source}
+
+
+def check_stores(stores: Sequence[Store], run: Run, arch: Arch) -> None:
+    """What the walks of each cover, and what they carry along."""
+    for number, (store, jobs) in enumerate(zip(stores, requests_of(run), strict=True)):
+        assert written_by(jobs) == expected(store, arch), store
+        assert [job.last for job in jobs] == [0] * (len(jobs) - 1) + [1]
+        for job in jobs:
+            assert job.transfer.request_id == number
+            group = {"joined": job.group.joined, "thread": job.group.thread}
+            assert group | {"index": job.group.index} == group_of(number)
+            assert (job.walk.store, job.walk.prefetch, job.walk.tail_bytes) == (1, 0, 0)
+            reduction = job.walk.writing.reduction
+            assert reduction.enabled == isinstance(store, Reduce)
+            if isinstance(store, Reduce):
+                kind = as_descriptor(store.tensor_map).format
+                assert (reduction.op.value, reduction.element_type.value) == (store.op, kind)
+            if arch is Arch.SM_100A:
+                assert job.walk.writing.byte_mask == 0xFFFF
+
+
+@pytest.mark.parametrize("kind", STORE_KINDS)
+def test_walks_of_a_store_cover_what_is_inside(kind: str) -> None:
+    """Whole pieces of dimension 0; of the rest what the golden model says."""
+    count = 5 if "im2col" in kind else 20
+    stores = random_requests(np.random.default_rng(3), kind, count)
+    run = walk(stores, PRESETS[STORE_KINDS[kind]], seed=1, stall=0.3)
+    check_stores(stores, run, arch_of(kind))
+
+
+@pytest.mark.parametrize("channels", [32, 64])
+def test_a_store_of_im2col_w_stops_at_the_first_pixel_outside(channels: int) -> None:
+    """In front of the tensor, behind it, in a row above or below it, or behind all images; what
+    comes after is inside again. A store of other pixels follows.
+    """
+    dims, strides = (64, 9, 3, 4), (128, 1152, 3456)
+    stores = []
+    for lower, upper in ((0, 0), (-1, 0), (0, 1)):
+        tensor_map = TensorMap.im2col(
+            *("f16", 0, dims, strides, (lower,), (upper,), channels, 30),
+            swizzle="128B",
+            wide=True,
+            arch=Arch.SM_100A,
+        )
+        for where in ((0, 0, 0), (0, 8 + upper, 0), (2, 2, 1), (3, 1, 3), (3, 3, 0), (0, 0, 4)):
+            stores.append(Store(tensor_map, (0, *where), AccessMode.IM2COL_W))
+    run = walk(stores, PRESETS["sm_100a"], stall=0)
+    check_stores(stores, run, Arch.SM_100A)
+    counts = {len(expected(store, Arch.SM_100A)) for store in stores}
+    assert len(counts) > 4
 
 
 def image(channels: int, w: int, corner: int, pixels: int = 256) -> Load:

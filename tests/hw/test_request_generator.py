@@ -11,15 +11,14 @@ from hw.params import PRESETS, TmaParams
 from hw.request_generator import RequestGenerator, modulo_3
 from hw.setup_block import SetupBlock
 from tests.hw.boxes import Box, Pieces, random_box
-from tests.hw.simulate import Run, run_streams
-from tests.hw.test_im2col_walker import (
+from tests.hw.golden_requests import (
     KINDS,
     arch_of,
     expected,
-    random_loads,
-    requests_of,
-    walk,
+    random_requests,
 )
+from tests.hw.simulate import Run, run_streams
+from tests.hw.test_im2col_walker import requests_of, walk
 from tests.hw.test_setup_block import described
 
 SEEDS = range(3)
@@ -96,7 +95,7 @@ def test_covers_a_chain_of_walks_once(kind):
     """Fill goes on from walk to walk, and ends with the request."""
     rng = np.random.default_rng(1)
     params = PRESETS[KINDS[kind]]
-    loads = random_loads(rng, kind, 10)
+    loads = random_requests(rng, kind, 10)
     walked = walk(loads, params, stall=0)
     slots = [slot for slot, jobs in enumerate(requests_of(walked)) for _ in jobs]
     jobs = [
