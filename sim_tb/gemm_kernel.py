@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from golden import DataType, L2Promotion, Swizzle, TensorMap
 from sim_tb.bridge import LogKind
 from sim_tb.environment import Environment, Word
-from sim_tb.sm import SM, STORE_BYTES_PER_CYCLE, Span, Warp
+from sim_tb.sm import SM, SMEM_BYTES_PER_CYCLE, Span, Warp
 
 TILE_M, TILE_N, TILE_K = 128, 128, 64
 CONSUMERS = 2
@@ -162,7 +162,7 @@ class Gemm:
                         await sm.tensor_cores.mma(count, TILE_N, TILE_K)
                     await warp.mbarrier_arrive(ring.empty(stage))
                 with warp.span("store"):
-                    await sm.env.cycles(total.nbytes // STORE_BYTES_PER_CYCLE)
+                    await sm.env.cycles(total.nbytes // SMEM_BYTES_PER_CYCLE)
                     part = self.c[m : m + TILE_M][rows, n : n + TILE_N]
                     part[:] = total[: part.shape[0], : part.shape[1]]
 
