@@ -85,6 +85,7 @@ class Warp:
         self.thread = thread
         self.waiting_for: str | None = None
         self._unfenced = False
+        self._sources: list[list[int]] = [[]]
 
     @contextmanager
     def span(self, name: str) -> Iterator[None]:
@@ -123,7 +124,18 @@ class Warp:
         return self.sm.env.submit(tensor_map, coords, smem, barrier)
 
     async def write_tile(self, address: int, values: NDArray[Any], swizzle: Swizzle) -> None:
-        """``st.shared`` of a tile in rows: `SM.write_tile`, and the time that it takes."""
+        """``st.shared`` of a tile in rows: `SM.write_tile`, and the time that it takes.
+
+        Raises
+        ------
+        BenchError
+            If a store begins there that the warp has not waited for: a race on silicon, whoever
+            wins it here.
+        """
+        if any(
+            0 <= source - address < values.nbytes for group in self._sources for source in group
+        ):
+            raise BenchError(f"{self.role}: the source of a store is written, without wait_group")
         async with self.sm.smem_writes:
             await self.sm.env.cycles(-(-values.nbytes // SMEM_BYTES_PER_CYCLE))
         self.sm.write_tile(address, values, swizzle)
@@ -139,29 +151,32 @@ class Warp:
 
     def cp_async_bulk_tensor_store(self, tensor_map: int, coords: Sequence[int], smem: int) -> int:
         """``cp.async.bulk.tensor`` from shared to global memory; return the request's id."""
-        self._check_fence()
+        self._reads(smem)
         return self.sm.env.submit_store(tensor_map, coords, smem, thread=self.thread)
 
     def cp_reduce_async_bulk_tensor(
         self, tensor_map: int, coords: Sequence[int], smem: int, op: ReductionOp
     ) -> int:
         """``cp.reduce.async.bulk.tensor``; return the request's id."""
-        self._check_fence()
+        self._reads(smem)
         return self.sm.env.submit_store(tensor_map, coords, smem, op=op, thread=self.thread)
 
-    def _check_fence(self) -> None:
+    def _reads(self, smem: int) -> None:
         if self._unfenced:
             raise BenchError(
                 f"{self.role}: a store behind writes to shared memory, without fence.proxy.async"
             )
+        self._sources[-1].append(smem)
 
     def commit_group(self) -> None:
         """``cp.async.bulk.commit_group``."""
         self.sm.env.commit_group(self.thread)
+        self._sources.append([])
 
     async def wait_group(self, groups: int, *, read: bool = False) -> None:
         """``cp.async.bulk.wait_group``, or ``.read``."""
         await self.sm.env.wait_group(groups, read=read, thread=self.thread)
+        del self._sources[: max(0, len(self._sources) - 1 - groups)]
 
 
 class SM:

@@ -22,6 +22,12 @@ class StandIn:
     async def cycles(self, count):
         self.cycle += count
 
+    def commit_group(self, thread):
+        self.stores.append(SimpleNamespace(thread=thread))
+
+    async def wait_group(self, groups, *, read, thread):
+        self.waited = groups, read, thread
+
     def submit_store(self, *operands, **named):
         self.stores.append(SimpleNamespace(operands=operands, **named))
         return len(self.stores)
@@ -70,6 +76,31 @@ def test_a_store_needs_the_fence():
     warp.fence_proxy_async()
     assert warp.cp_async_bulk_tensor_store(0, (0, 0), 0) == 1
     assert warp.cp_reduce_async_bulk_tensor(0, (0, 0), 0, ReductionOp.ADD) == 2
+
+
+def test_the_source_of_a_store_is_not_written_before_it_is_read():
+    env = StandIn()
+    sm = SM(env)
+    sm.smem_writes = nullcontext()
+    warp = sm.warp("consumer")
+    tile = np.ones((8, 32), np.float32)
+
+    def write(address):
+        finish(warp.write_tile(address, tile, Swizzle.SWIZZLE_128B))
+
+    for address in (0, 1024):
+        write(address)
+        warp.fence_proxy_async()
+        warp.cp_async_bulk_tensor_store(0, (0, 0), address)
+        warp.commit_group()
+    write(2048)
+    finish(warp.wait_group(1, read=True))
+    assert env.waited == (1, True, warp.thread)
+    write(0)
+    with pytest.raises(BenchError, match="consumer: the source of a store is written"):
+        warp.write_tile(1024, tile, Swizzle.SWIZZLE_128B).send(None)
+    finish(warp.wait_group(0, read=True))
+    write(1024)
 
 
 def test_each_warp_issues_as_a_thread_of_its_own():
