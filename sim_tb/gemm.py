@@ -14,7 +14,18 @@ from rich.table import Table
 
 from hw.params import PRESETS
 from sim_tb import runner
-from sim_tb.gemm_kernel import JOB, TILE_K, TILE_M, TILE_N, Ring, accumulate
+from sim_tb.gemm_kernel import (
+    CONSUMERS,
+    JOB,
+    STAGING_BYTES,
+    TILE_K,
+    TILE_M,
+    TILE_N,
+    Epilogue,
+    Layout,
+    accumulate,
+    passes,
+)
 from sim_tb.sm import Span
 from sim_tb.timeline import picture, trace_events
 
@@ -23,6 +34,8 @@ BF16 = np.dtype(ml_dtypes.bfloat16)
 DEFAULT_M, DEFAULT_N, DEFAULT_K, DEFAULT_STAGES = 328, 200, 456, 4
 LEAST_STAGES = 3
 SEED = 1
+REDUCED_NAN = np.uint32(0x7FFF_FFFF).view(np.float32)
+"""What a reduction in float32 makes of every sum that is not a number."""
 
 
 def operand(
@@ -93,14 +106,34 @@ def operands(
     return a, b
 
 
-def reference(a: NDArray[np.generic], b: NDArray[np.generic]) -> NDArray[np.float32]:
-    """A @ B.T in the order of the kernel: over k, from 0 up. Knows no tiles."""
-    total = np.zeros((a.shape[0], b.shape[0]), np.float32)
-    accumulate(total, a.astype(np.float32), b.astype(np.float32))
-    return total
+def reference(
+    a: NDArray[np.generic], b: NDArray[np.generic], epilogue: Epilogue
+) -> NDArray[np.float32]:
+    """A @ B.T in the order of the kernel: over k, from 0 up, in each pass. Knows no tiles."""
+    wide_a, wide_b = a.astype(np.float32), b.astype(np.float32)
+    totals = []
+    for k_steps in passes(a.shape[1], epilogue):
+        part = slice(k_steps.start, k_steps.stop)
+        total = np.zeros((a.shape[0], b.shape[0]), np.float32)
+        accumulate(total, wide_a[:, part], wide_b[:, part])
+        totals.append(total)
+    if epilogue is Epilogue.STORE:
+        return totals[0]
+    c = np.zeros_like(totals[0])
+    with np.errstate(over="ignore", invalid="ignore"):
+        for total in totals:
+            c += total
+    c[np.isnan(c)] = REDUCED_NAN
+    return c
 
 
-def report(job: Path, a: NDArray[np.generic], b: NDArray[np.generic], stages: int) -> int:
+def report(
+    job: Path,
+    a: NDArray[np.generic],
+    b: NDArray[np.generic],
+    stages: int,
+    epilogue: Epilogue,
+) -> int:
     """Compare, print, and draw; return the exit status."""
     console = Console()
     summary = json.loads((job / "summary.json").read_text())
@@ -108,33 +141,40 @@ def report(job: Path, a: NDArray[np.generic], b: NDArray[np.generic], stages: in
     cycles = summary["cycles"]
     with np.load(job / "activity.npz") as file:
         activity = {
-            "line requests\nper clock": file["lines"],
-            "beats written\nper clock": file["beats"],
+            "lines read\nper clock": file["lines_read"],
+            "beats written\nper clock": file["beats_written"],
+            "beats read\nper clock": file["beats_read"],
+            "lines written\nper clock": file["lines_written"],
         }
-    tracks = ("producer", "stage", "consumer")
+    tracks = ("producer", "stage", "consumer", "staging")
     rows = [
         span
         for track in tracks
         for span in sorted(spans, key=lambda span: span.track)
-        if span.track.startswith(track)
+        if span.track.split()[0] == track
     ]
     rows += [Span("tensor cores", "mma", *busy) for busy in summary["tensor_cores"]]
     (m, k), n = a.shape, b.shape[0]
-    title = f"GEMM {m} x {n} x {k}, tiles {TILE_M} x {TILE_N} x {TILE_K}, {stages} stages"
+    tiles = f"tiles {TILE_M} x {TILE_N} x {TILE_K}"
+    title = f"GEMM {m} x {n} x {k}, {tiles}, {stages} stages, epilogue {epilogue}"
     picture(job / "timeline.png", rows, activity, title)
     trace_events(job / "timeline.json", rows, activity)
 
-    table = Table(title=title, title_justify="left", show_header=False)
+    console.print(title, highlight=False)
+    table = Table(show_header=False)
     table.add_row("cycles", f"{cycles}")
-    table.add_row("bytes into shared memory", f"{summary['bytes']}")
-    table.add_row("bytes per cycle", f"{summary['bytes'] / cycles:.1f}")
-    table.add_row("128-byte lines read", f"{summary['lines']}")
+    table.add_row("bytes into shared memory", f"{summary['load_bytes']}")
+    table.add_row("load bytes per cycle", f"{summary['load_bytes'] / cycles:.1f}")
+    table.add_row("128-byte lines read", f"{summary['lines_read']}")
+    table.add_row("bytes into global memory", f"{summary['store_bytes']}")
+    table.add_row("store bytes per cycle", f"{summary['store_bytes'] / cycles:.1f}")
+    table.add_row("128-byte lines written", f"{summary['lines_written']}")
     table.add_row("tensor cores starve", f"{summary['starved']:.1%} of the cycles")
     table.add_row("simulated", f"{cycles / summary['seconds']:,.0f} cycles per second")
     console.print(table)
     console.print(f"{job}/timeline.png, timeline.json (Perfetto), c.npy", highlight=False)
 
-    expected, got = reference(a, b), np.load(job / "c.npy")
+    expected, got = reference(a, b, epilogue), np.load(job / "c.npy")
     differ = np.argwhere(expected.view(np.uint32) != got.view(np.uint32))
     if differ.size:
         i, j = map(int, differ[0])
@@ -154,16 +194,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in ("M", "N", "K"):
         parser.add_argument(f"--{name}", type=int)
     parser.add_argument("--STAGES", type=int, default=DEFAULT_STAGES)
+    parser.add_argument(
+        "--EPILOGUE",
+        choices=[epilogue.value for epilogue in Epilogue],
+        default=Epilogue.STORE.value,
+        help="what becomes of a tile: it is stored, or added to C (split-K)",
+    )
     for name in ("A", "B"):
         parser.add_argument(f"--{name}", type=Path, metavar="FILE", help="an .npy file")
     options = parser.parse_args(arguments)
-    stages = options.STAGES
+    stages, epilogue = options.STAGES, Epilogue(options.EPILOGUE)
     smem = PRESETS["default"].smem_bytes
-    most = next(n for n in range(64, 0, -1) if Ring(n).bytes <= smem)
+    most = next(n for n in range(64, 0, -1) if Layout(n).bytes <= smem)
     if not LEAST_STAGES <= stages <= most:
         parser.error(
             f"STAGES = {stages}: must be from {LEAST_STAGES} to {most}, as a stage takes "
-            f"{Ring(1).a(1)} of {smem} bytes"
+            f"{Layout(1).a(1)} of {smem} bytes and the epilogue {CONSUMERS * STAGING_BYTES}"
         )
     try:
         a, b = operands(options)
@@ -172,7 +218,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     OUTPUT.mkdir(parents=True, exist_ok=True)
     np.save(OUTPUT / "a.npy", a.view(np.uint16))
     np.save(OUTPUT / "b.npy", b.view(np.uint16))
-    (OUTPUT / "job.json").write_text(json.dumps({"stages": stages}))
+    (OUTPUT / "job.json").write_text(json.dumps({"stages": stages, "epilogue": epilogue}))
     for stale in ("summary.json", "c.npy"):
         (OUTPUT / stale).unlink(missing_ok=True)
     runner.run(
@@ -182,7 +228,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         seed=SEED,
         env={JOB: str(OUTPUT.resolve())},
     )
-    return report(OUTPUT, a, b, stages)
+    return report(OUTPUT, a, b, stages, epilogue)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,8 @@ import numpy as np
 from cocotb.triggers import Lock
 from numpy.typing import NDArray
 
-from golden import Swizzle
+from golden import ReductionOp, Swizzle
+from sim_tb.bridge import Bytes
 from sim_tb.environment import BenchError, Environment
 
 FMA_PER_CYCLE = 2048
@@ -24,8 +25,11 @@ FMA_PER_CYCLE = 2048
 PIECE_BYTES = 16
 """What a swizzle moves as a whole."""
 
-STORE_BYTES_PER_CYCLE = 128
-"""What a warpgroup stores to global memory per clock."""
+SMEM_BYTES_PER_CYCLE = 128
+"""What shared memory takes per clock of all warps' writes together."""
+
+WARPGROUP_THREADS = 128
+"""Threads of a warpgroup; a warp or warpgroup has as many numbers to itself."""
 
 
 @dataclass(frozen=True)
@@ -63,12 +67,25 @@ class TensorCores:
 
 
 class Warp:
-    """A warp or warpgroup with a role; its operations are those of one elected thread."""
+    """A warp or warpgroup with a role; its operations are those of one elected thread.
 
-    def __init__(self, sm: "SM", role: str) -> None:
+    Members
+    -------
+    sm : SM
+    role : str
+    thread : int
+        The elected thread, whose bulk groups they are.
+    waiting_for : str, optional
+        The span that it is in.
+    """
+
+    def __init__(self, sm: "SM", role: str, thread: int) -> None:
         self.sm = sm
         self.role = role
+        self.thread = thread
         self.waiting_for: str | None = None
+        self._unfenced = False
+        self._sources: list[list[int]] = [[]]
 
     @contextmanager
     def span(self, name: str) -> Iterator[None]:
@@ -106,6 +123,61 @@ class Warp:
         """``cp.async.bulk.tensor`` from global to shared memory; return the request's id."""
         return self.sm.env.submit(tensor_map, coords, smem, barrier)
 
+    async def write_tile(self, address: int, values: NDArray[Any], swizzle: Swizzle) -> None:
+        """``st.shared`` of a tile in rows: `SM.write_tile`, and the time that it takes.
+
+        Raises
+        ------
+        BenchError
+            If a store begins there that the warp has not waited for: a race on silicon, whoever
+            wins it here.
+        """
+        if any(
+            0 <= source - address < values.nbytes for group in self._sources for source in group
+        ):
+            raise BenchError(f"{self.role}: the source of a store is written, without wait_group")
+        async with self.sm.smem_writes:
+            await self.sm.env.cycles(-(-values.nbytes // SMEM_BYTES_PER_CYCLE))
+        self.sm.write_tile(address, values, swizzle)
+        self._unfenced = True
+
+    def fence_proxy_async(self) -> None:
+        """``fence.proxy.async.shared::cta``: what the warp has written is visible to the unit.
+
+        It takes no time, as the unit reads shared memory where the warps write it. That it is not
+        forgotten is checked: a kernel without it is wrong on silicon.
+        """
+        self._unfenced = False
+
+    def cp_async_bulk_tensor_store(self, tensor_map: int, coords: Sequence[int], smem: int) -> int:
+        """``cp.async.bulk.tensor`` from shared to global memory; return the request's id."""
+        self._reads(smem)
+        return self.sm.env.submit_store(tensor_map, coords, smem, thread=self.thread)
+
+    def cp_reduce_async_bulk_tensor(
+        self, tensor_map: int, coords: Sequence[int], smem: int, op: ReductionOp
+    ) -> int:
+        """``cp.reduce.async.bulk.tensor``; return the request's id."""
+        self._reads(smem)
+        return self.sm.env.submit_store(tensor_map, coords, smem, op=op, thread=self.thread)
+
+    def _reads(self, smem: int) -> None:
+        if self._unfenced:
+            raise BenchError(
+                f"{self.role}: a store behind writes to shared memory, without fence.proxy.async"
+            )
+        self._sources[-1].append(smem)
+
+    def commit_group(self) -> None:
+        """``cp.async.bulk.commit_group``."""
+        self.sm.env.commit_group(self.thread)
+        self._sources.append([])
+
+    async def wait_group(self, groups: int, *, read: bool = False) -> None:
+        """``cp.async.bulk.wait_group``, or ``.read``."""
+        await self.sm.env.wait_group(groups, read=read, thread=self.thread)
+        del self._sources[: max(0, len(self._sources) - 1 - groups)]
+
 
 class SM:
     """The warps of one CTA, around the unit of ``env``.
@@ -114,6 +186,8 @@ class SM:
     -------
     env : Environment
     tensor_cores : TensorCores
+    smem_writes : Lock
+        Held by the warp that writes to shared memory.
     spans : list of Span
         What the warps did.
     """
@@ -121,12 +195,13 @@ class SM:
     def __init__(self, env: Environment) -> None:
         self.env = env
         self.tensor_cores = TensorCores(self)
+        self.smem_writes = Lock()
         self.spans: list[Span] = []
         self._warps: list[Warp] = []
 
     def warp(self, role: str) -> Warp:
         """A warp of this SM."""
-        warp = Warp(self, role)
+        warp = Warp(self, role, len(self._warps) * WARPGROUP_THREADS)
         self._warps.append(warp)
         return warp
 
@@ -155,10 +230,23 @@ class SM:
         self, address: int, rows: int, row_bytes: int, swizzle: Swizzle, dtype: np.dtype[Any]
     ) -> NDArray[Any]:
         """A tile of shared memory in rows, its swizzle undone; ``row_bytes`` is the span."""
-        pieces = (address + np.arange(0, rows * row_bytes, PIECE_BYTES)) // PIECE_BYTES
-        pieces ^= pieces >> 3 & swizzle.mask // PIECE_BYTES
-        memory = self.env.smem.reshape(-1, PIECE_BYTES)
-        return memory[pieces].view(dtype).reshape(rows, -1)
+        pieces = _pieces(address, rows * row_bytes, swizzle)
+        return self._smem_pieces[pieces].view(dtype).reshape(rows, -1)
+
+    def write_tile(self, address: int, values: NDArray[Any], swizzle: Swizzle) -> None:
+        """Put a tile into shared memory, row after row, swizzled; a row is the span."""
+        pieces = np.ascontiguousarray(values).view(np.uint8).reshape(-1, PIECE_BYTES)
+        self._smem_pieces[_pieces(address, values.nbytes, swizzle)] = pieces
+
+    @property
+    def _smem_pieces(self) -> Bytes:
+        return self.env.smem.reshape(-1, PIECE_BYTES)
+
+
+def _pieces(address: int, size: int, swizzle: Swizzle) -> NDArray[np.int64]:
+    """Where the pieces of ``size`` bytes from ``address`` on are: numbers of 16 bytes."""
+    pieces = (address + np.arange(0, size, PIECE_BYTES)) // PIECE_BYTES
+    return pieces ^ (pieces >> 3 & swizzle.mask // PIECE_BYTES)
 
 
 async def _coroutine(kernel: Callable[[Warp], Awaitable[None]], warp: Warp) -> None:

@@ -17,7 +17,9 @@ COLOURS = {
     "wait": "#d9d9d9",
     "issue": "#e3872d",
     "mma": "#3a6ea5",
-    "store": "#8a63a8",
+    "write": "#8a63a8",
+    "store": "#c4547a",
+    "reduce": "#c4547a",
     "filling": "#f2c879",
     "full": "#5b9e6f",
 }
