@@ -13,7 +13,7 @@ GUARD_BITS = 3
 
 def shift_right(m: Module, value: Value, amount: Value, name: str) -> Value:
     """Return ``value >> amount``, bit 0 set where a one was there or was shifted out beyond it."""
-    near = (len(value) - 1).bit_length()
+    near = min(len(amount), (len(value) - 1).bit_length())
     for k in range(near):
         shifted = Signal(len(value), name=f"{name}_{k}")
         by = 1 << k
