@@ -32,7 +32,7 @@ from sim_tb.runner import BUILD, MAKEFLAGS
 PARAMS = TmaParams()
 HARNESS = Path(__file__).with_name("reduction_harness.cpp")
 ARGUMENTS = (
-    *("--cc", "--exe", "--build", "--assert", "-Wall", "-O3", "--top-module", "bench"),
+    *("--cc", "--exe", "--build", "-j", "2", "--assert", "-Wall", "-O3", "--top-module", "bench"),
     *("--Mdir", "obj", "-o", "bench", "-CFLAGS", "-std=gnu++20"),
     *("lint.vlt", "bench.v", "harness.cpp"),
 )
@@ -71,6 +71,8 @@ GOLDEN_TYPES = {
     ElementType.F32_FTZ: DataType.FLOAT32_FTZ,
     ElementType.F64: DataType.FLOAT64,
 }
+
+GOLDEN_OPS = {op: GoldenOp[op.name] for op in ReductionOp}
 
 
 class Bench(wiring.Component):
@@ -176,7 +178,7 @@ def make_requests(sectors: np.ndarray, op, kind, data: np.ndarray, pieces=3) -> 
 
 def golden(op: ReductionOp, kind: ElementType, m: Words, s: Words) -> Words:
     """What the golden model makes of elements."""
-    return operation(GoldenOp[op.name], GOLDEN_TYPES[kind])(m, s)
+    return operation(GOLDEN_OPS[op], GOLDEN_TYPES[kind])(m, s)
 
 
 def check(op: ReductionOp, kind: ElementType, m: Words, s: Words, what: object = "") -> int:
@@ -315,7 +317,9 @@ class Format:
         small = rng.integers(0, 2 * (self.fraction_bits + 2) << self.fraction_bits, count)
         small = small.astype(self.dtype) % self.dtype.type(self.infinity)
         word = np.where(rng.random(count) < 0.3, small, word)
-        kept = self.dtype.type(1) << (np.arange(count) % (self.fraction_bits + 3)).astype(self.dtype)
+        kept = self.dtype.type(1) << (np.arange(count) % (self.fraction_bits + 3)).astype(
+            self.dtype
+        )
         by = np.where(rng.random(count) < 0.5, kept, self.anything(rng, count) % kept)
         by = np.where(rng.random(count) < 0.5, by, self.dtype.type(0) - by)
         return word, (word + by) ^ self.dtype.type(1 << (self.bits - 1))
