@@ -13,7 +13,7 @@ GUARD_BITS = 3
 
 def shift_right(m: Module, value: Value, amount: Value, name: str) -> Value:
     """Return ``value >> amount``, bit 0 set where a one was there or was shifted out beyond it."""
-    near = (len(value) - 1).bit_length()
+    near = min(len(amount), (len(value) - 1).bit_length())
     for k in range(near):
         shifted = Signal(len(value), name=f"{name}_{k}")
         by = 1 << k
@@ -117,13 +117,13 @@ class FpAdder(wiring.Component):
             addend.eq(Cat(small.fraction, small_is_normal)),
         ]
 
-        # Second clock: align and add. ``last`` marks where a leading one would have exponent 0, so
-        # that no sum is normalised beyond it.
+        # Second clock: align and add. ``last`` marks the place where a leading one has the smallest
+        # exponent, so that no sum is normalised beyond it.
         width = fraction_bits + 2 + GUARD_BITS  # a carry above
         aligned = Signal(width)
         added = Signal(state, reset_less=True)
         added_exponent = Signal(exponent_bits, reset_less=True)
-        exact = Signal(width, reset_less=True)
+        raw = Signal(width, reset_less=True)
         last = Signal(width, reset_less=True)
         m.d.comb += aligned.eq(
             shift_right(m, Cat(Const(0, GUARD_BITS), addend), distance, "aligned")
@@ -131,7 +131,7 @@ class FpAdder(wiring.Component):
         m.d.sync += [
             added.eq(compared),
             added_exponent.eq(exponent),
-            exact.eq(
+            raw.eq(
                 Cat(Const(0, GUARD_BITS), significand)
                 + (aligned ^ compared.subtract.replicate(width))
                 + compared.subtract
@@ -140,8 +140,8 @@ class FpAdder(wiring.Component):
         ]
 
         # Third clock: normalise, the leading one to the place of the carry.
-        sought = exact | last
-        shifted = exact
+        sought = raw | last
+        shifted = raw
         places = []
         for k in reversed(range((width - 1).bit_length())):
             by = 1 << k
@@ -157,15 +157,15 @@ class FpAdder(wiring.Component):
         leads = shifted[-1]
         normal = Signal(number, reset_less=True)
         half = Signal(reset_less=True)
-        less = Signal(reset_less=True)
+        rest = Signal(reset_less=True)
         normalised = Signal(state, reset_less=True)
         m.d.sync += [
             normalised.eq(added),
-            normal.sign.eq(added.sign & ~(added.subtract & (exact == 0))),
+            normal.sign.eq(added.sign & ~(added.subtract & (raw == 0))),
             normal.exponent.eq(Mux(leads, added_exponent + 1 - Cat(places), 0)),
             normal.fraction.eq(shifted[GUARD_BITS + 1 : -1]),
             half.eq(shifted[GUARD_BITS]),
-            less.eq(shifted[:GUARD_BITS].any()),
+            rest.eq(shifted[:GUARD_BITS].any()),
         ]
 
         # Round. A carry out of the fraction goes to the exponent, where it belongs.
@@ -175,7 +175,7 @@ class FpAdder(wiring.Component):
             m.d.comb += magnitude.eq(infinity)
         with m.Elif(~normalised.flush | normal.exponent.any()):
             m.d.comb += magnitude.eq(
-                Cat(normal.fraction, normal.exponent) + (half & (less | normal.fraction[0]))
+                Cat(normal.fraction, normal.exponent) + (half & (rest | normal.fraction[0]))
             )
         m.d.comb += [
             self.total.eq(Cat(magnitude, normal.sign)),

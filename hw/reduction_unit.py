@@ -349,8 +349,8 @@ class ReductionUnit(wiring.Component):
         # Accept a request and read its sector.
         owed = Signal(range(REPORTS + 1))
         waits = Cat(
-            valid & (where.sector == request.sector) & (where.pieces & request.pieces).any()
-            for valid, where in in_flight
+            busy & (at.sector == request.sector) & (at.pieces & request.pieces).any()
+            for busy, at in in_flight
         )
         m.d.comb += [
             self.request.ready.eq(~waits.any() & (owed != REPORTS)),
