@@ -5,7 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from hw.free_list import FreeList
+from hw.job_slots import JobSlots
 from hw.layouts import (
     ErrorCode,
     barrier_completion_layout,
@@ -61,7 +61,7 @@ class CompletionTracker(wiring.Component):
         p = self.params
         depth = p.requests_in_flight
         fault_layout = data.StructLayout({"failed": 1, "line": p.line_address_bits})
-        m.submodules.slots = slots = FreeList(depth)
+        m.submodules.slots = slots = JobSlots(p)
         m.submodules.errors = errors = Queue(error_layout(p), 2)
         m.submodules.transfers = transfers = Memory(shape=transfer_layout(p), depth=depth, init=[])
         m.submodules.progress = progress = Memory(shape=p.box_piece_bits, depth=depth, init=[])
@@ -70,24 +70,13 @@ class CompletionTracker(wiring.Component):
 
         # Open: a slot, and what is to happen when it ends.
         opened = transfers.write_port()
-        opens = Signal()
-        may_pass = Signal()
-        slot = Signal(p.slot_bits, reset_less=True)
+        connect(m, flipped(self.i), slots.i)
+        connect(m, slots.o, flipped(self.o))
         m.d.comb += [
-            opens.eq(self.i.p.first & ~self.i.p.walk.prefetch),
-            may_pass.eq(slots.taken.valid | ~opens),
-            self.o.valid.eq(self.i.valid & may_pass),
-            self.o.p.slot.eq(Mux(opens, slots.taken.payload, slot)),
-            self.o.p.last.eq(self.i.p.last),
-            self.o.p.walk.eq(self.i.p.walk),
-            self.i.ready.eq(self.o.ready & may_pass),
-            slots.taken.ready.eq(self.o.ready & self.i.valid & opens),
-            opened.en.eq(self.i.valid & self.i.ready & opens),
-            opened.addr.eq(slots.taken.payload),
+            opened.en.eq(slots.opened),
+            opened.addr.eq(slots.slot),
             opened.data.eq(self.i.p.transfer),
         ]
-        with m.If(opened.en):
-            m.d.sync += slot.eq(slots.taken.payload)
 
         # Count: look the slot up, then add. Reads see the count written in the same clock.
         counted = progress.write_port()

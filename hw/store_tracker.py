@@ -5,7 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from hw.free_list import FreeList
+from hw.job_slots import JobSlots
 from hw.layouts import (
     ErrorCode,
     error_layout,
@@ -60,7 +60,7 @@ class StoreTracker(wiring.Component):
         m = Module()
         p = self.params
         depth = p.requests_in_flight
-        m.submodules.slots = slots = FreeList(depth)
+        m.submodules.slots = slots = JobSlots(p)
         m.submodules.errors = errors = Queue(error_layout(p), 2)
         connect(m, errors.o, flipped(self.error))
         owner_layout = data.StructLayout(
@@ -70,23 +70,14 @@ class StoreTracker(wiring.Component):
 
         # Open: a slot, and whose it is.
         opened = owners.write_port()
-        opens = Signal()
-        slot = Signal(p.slot_bits, reset_less=True)
+        connect(m, flipped(self.i), slots.i)
+        connect(m, slots.o, flipped(self.o))
         m.d.comb += [
-            opens.eq(self.i.p.first),
-            self.o.valid.eq(self.i.valid & (slots.taken.valid | ~opens)),
-            self.o.p.slot.eq(Mux(opens, slots.taken.payload, slot)),
-            self.o.p.last.eq(self.i.p.last),
-            self.o.p.walk.eq(self.i.p.walk),
-            self.i.ready.eq(self.o.ready & (slots.taken.valid | ~opens)),
-            slots.taken.ready.eq(self.o.ready & self.i.valid & opens),
-            opened.en.eq(self.i.valid & self.i.ready & opens),
-            opened.addr.eq(slots.taken.payload),
+            opened.en.eq(slots.opened),
+            opened.addr.eq(slots.slot),
             opened.data.group.eq(self.i.p.group),
             opened.data.request_id.eq(self.i.p.transfer.request_id),
         ]
-        with m.If(opened.en):
-            m.d.sync += slot.eq(slots.taken.payload)
 
         self._pass_source_read(m, owners.read_port())
         self._count(m, owners.read_port(), slots, errors)
@@ -105,7 +96,7 @@ class StoreTracker(wiring.Component):
         with m.If(self.slot_read.ready):
             m.d.sync += busy.eq(self.slot_read.valid)
 
-    def _count(self, m: Module, owner, slots: FreeList, errors: Queue) -> None:
+    def _count(self, m: Module, owner, slots: JobSlots, errors: Queue) -> None:
         """Count lines that are performed; end the request at the last, which may come before it is
         known how many there are.
         """
