@@ -5,7 +5,7 @@ A box is described as the pieces it consists of: a dictionary from shared-memory
 """
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 
@@ -99,6 +99,10 @@ class Box:
                 pieces[smem] = (((address >> 4) + j) % (1 << 60), valid) if good else None
         return pieces
 
+    def stored(self) -> Pieces:
+        """What a store writes: whole pieces, also where the tensor ends inside of one."""
+        return {smem: (source[0], 16) for smem, source in self.pieces().items() if source}
+
 
 def random_interleaved(rng: random.Random) -> Box:
     """An interleaved box, often over an edge."""
@@ -177,3 +181,9 @@ def random_box(rng: random.Random) -> Box:
         coords=tuple(coords),
         smem_address=rng.randrange(64) * 128,
     )
+
+
+def stored_box(rng: random.Random) -> Box:
+    """A box that starts at no negative coordinate."""
+    box = rng.choice((random_box, random_interleaved))(rng)
+    return replace(box, coords=tuple(max(start, 0) for start in box.coords))
