@@ -113,3 +113,12 @@ def random_requests(rng: np.random.Generator, kind: str, count: int) -> list[Loa
         if isinstance(request, Store) or not data_type.is_sub_byte:
             requests.append(request)
     return requests
+
+
+def refusal(request: Load | Store, arch: Arch, smem_bytes: int = SMEM_BYTES) -> TmaError | None:
+    """Why the golden model refuses it."""
+    try:
+        check(request, smem_bytes=smem_bytes, arch=arch)
+    except TmaError as error:
+        return error
+    return None
