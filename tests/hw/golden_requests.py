@@ -46,7 +46,7 @@ def described(request: Load | Store, number: int = 0) -> dict:
         "request_id": number,
         "mode": Mode(mode.value),
         "rank": len(request.coords),
-        "coords": [*request.coords, 0, 0, 0, 0][:5],
+        "coords": [*request.coords, -1, -1, -1, -1][:5],
         "smem_address": request.smem_address,
     }
     if isinstance(request, Store):

@@ -351,6 +351,31 @@ def test_refusals_of_stores_are_the_golden_models(preset):
     assert set(seen) == wanted, seen
 
 
+def test_corners_of_a_store_are_inside_the_tensor():
+    """One after the other, each a little off; the first that is off is told, in both ways."""
+    stores = []
+    for rank in (3, 4, 5):
+        for off in range(2 * (rank - 2)):
+            for by in (-1, 0, 1):
+                corners = [[0] * (rank - 2), [0] * (rank - 2)]
+                corners[off % 2][off // 2] = by
+                dims, strides = (8, 4, 4, 4, 4)[:rank], (16, 64, 256, 1024)[: rank - 1]
+                tensor_map = golden.TensorMap.im2col("f16", 0, dims, strides, *corners, 8, 9)
+                coords = (0, *(1,) * (rank - 1))
+                stores.append(Store(tensor_map, coords))
+    inputs = [described_request(store, number) for number, store in enumerate(stores)]
+    jobs, errors = set_up(inputs, 0)
+    wanted = {n: refusal(store, golden.Arch.SM_90A) for n, store in enumerate(stores)}
+    assert [job.transfer.request_id for job in jobs] == [n for n in wanted if wanted[n] is None]
+    told = [(error.request_id, error.code.value, error.dim, error.value) for error in errors]
+    assert told == [
+        (number, error.code, error.dim, error.value % (1 << 64))
+        for number, error in wanted.items()
+        if error
+    ]
+    assert {code for _, code, _, _ in told} == {ErrorCode.IM2COL_CORNER}
+
+
 @pytest.mark.parametrize(
     ("without", "code", "value"),
     [
