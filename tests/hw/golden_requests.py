@@ -46,7 +46,7 @@ def described(request: Load | Store, number: int = 0) -> dict:
         "request_id": number,
         "mode": Mode(mode.value),
         "rank": len(request.coords),
-        "coords": [*request.coords, 0, 0, 0, 0][:5],
+        "coords": [*request.coords, -1, -1, -1, -1][:5],
         "smem_address": request.smem_address,
     }
     if isinstance(request, Store):
@@ -113,3 +113,12 @@ def random_requests(rng: np.random.Generator, kind: str, count: int) -> list[Loa
         if isinstance(request, Store) or not data_type.is_sub_byte:
             requests.append(request)
     return requests
+
+
+def refusal(request: Load | Store, arch: Arch, smem_bytes: int = SMEM_BYTES) -> TmaError | None:
+    """Why the golden model refuses it."""
+    try:
+        check(request, smem_bytes=smem_bytes, arch=arch)
+    except TmaError as error:
+        return error
+    return None

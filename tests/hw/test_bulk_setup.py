@@ -1,13 +1,25 @@
 """Bulk setup: one run, or the first thing that is wrong."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
-from golden import BulkLoad, ErrorCode, TmaError, check
+from golden import (
+    Arch,
+    BulkLoad,
+    BulkReduce,
+    BulkStore,
+    DataType,
+    ErrorCode,
+    ReductionOp,
+    TmaError,
+    check,
+)
 from hw.bulk_setup import BulkSetup
 from hw.layouts import Operation
 from hw.params import TmaParams
+from tests.hw.golden_requests import group_of
 from tests.hw.simulate import run_streams
 
 PARAMS = TmaParams(smem_bytes=16384)
@@ -41,10 +53,10 @@ def random_bulk(rng: random.Random) -> BulkLoad:
     )
 
 
-def refusal(bulk: BulkLoad) -> TmaError | None:
+def refusal(bulk: BulkLoad | BulkStore | BulkReduce, arch: Arch = Arch.SM_90A) -> TmaError | None:
     """Why the golden model refuses it."""
     try:
-        check(bulk, smem_bytes=PARAMS.smem_bytes)
+        check(bulk, smem_bytes=PARAMS.smem_bytes, arch=arch)
     except TmaError as error:
         return error
     return None
@@ -112,3 +124,101 @@ def test_jobs_and_refusals_are_the_golden_models(seed):
         ErrorCode.BULK_ALIGN,
         ErrorCode.MBAR_ALIGN,
     }
+
+
+TYPES = tuple(kind for kind in DataType if kind <= DataType.FLOAT32_FTZ)
+
+
+def random_store(rng: random.Random) -> BulkStore | BulkReduce:
+    """As ``random_bulk``, and one reduction in two has no such operation."""
+    bulk = random_bulk(rng)
+    if rng.random() < 0.4:
+        mask = rng.choice((0xFFFF, 0, rng.getrandbits(16)))
+        return BulkStore(bulk.gmem_address, bulk.smem_address, bulk.size, mask)
+    kind, op = rng.choice(TYPES), rng.choice(list(ReductionOp))
+    return BulkReduce(bulk.gmem_address, bulk.smem_address, bulk.size, kind, op)
+
+
+def described_store(store: BulkStore | BulkReduce, number: int) -> dict:
+    """A store has no barrier and, unless it reduces, no operation."""
+    request = described(BulkLoad(store.gmem_address, store.smem_address, store.size, 5), number)
+    request["group"] = group_of(number)
+    if isinstance(store, BulkReduce):
+        request |= {"operation": Operation.BULK_REDUCE, "byte_mask": number % 3}
+        kind, op = FORMATS.index(store.data_type), store.op.value
+    else:
+        request |= {"operation": Operation.BULK_STORE, "byte_mask": store.byte_mask}
+        kind, op = 0, 7
+    return request | {"element_type": kind, "reduction_op": op}
+
+
+FORMATS = (
+    *(DataType.UINT8, DataType.UINT16, DataType.UINT32, DataType.INT32),
+    *(DataType.UINT64, DataType.INT64, DataType.FLOAT16, DataType.FLOAT32),
+    *(DataType.FLOAT32_FTZ, DataType.FLOAT64, DataType.BFLOAT16),
+)
+"""By the number that tensor maps have for them."""
+
+
+@pytest.mark.parametrize("arch", Arch)
+def test_stores_and_refusals_are_the_golden_models(arch):
+    """Without byte masks it is a unit of Hopper's."""
+    rng = random.Random(1)
+    params = replace(PARAMS, cp_mask=arch is Arch.SM_100A)
+    stores = [random_store(rng) for _ in range(400)]
+    inputs = [described_store(store, n) for n, store in enumerate(stores)]
+    run = run_streams(BulkSetup(params), {"i": inputs}, ["job", "error"], stall=0.2)
+    jobs, errors = iter(run.payloads["job"]), iter(run.payloads["error"])
+    seen = set()
+    for number, store in enumerate(stores):
+        error = refusal(store, arch)
+        told = next(jobs if error is None else errors)
+        group = {"joined": told.group.joined, "thread": told.group.thread}
+        assert group | {"index": told.group.index} == group_of(number)
+        if error is not None:
+            got = (told.request_id, told.code.value, told.dim, told.value)
+            assert got == (number, error.code, error.dim, error.value), store
+            seen.add(error.code)
+            continue
+        walk, pieces = told.walk, store.size // 16
+        assert (told.transfer.request_id, told.transfer.mbarrier) == (number, 0)
+        assert (told.first, told.last, walk.store, walk.prefetch) == (1, 1, 1, 0)
+        assert (walk.start, walk.smem_start) == (store.gmem_address // 16, store.smem_address // 16)
+        assert (walk.run, walk.has_data, walk.tail_bytes) == (pieces, pieces > 0, 0)
+        reduction = walk.writing.reduction
+        assert reduction.enabled == isinstance(store, BulkReduce)
+        if isinstance(store, BulkReduce):
+            assert reduction.op.value == store.op
+            assert FORMATS[reduction.element_type.value] is store.data_type
+        if params.cp_mask:
+            mask = store.byte_mask if isinstance(store, BulkStore) else 0xFFFF
+            assert walk.writing.byte_mask == mask
+    assert next(jobs, None) is next(errors, None) is None
+    wanted = {
+        *(ErrorCode.SMEM_ALIGN, ErrorCode.SMEM_RANGE, ErrorCode.BULK_ALIGN, ErrorCode.RED_TYPE),
+        *([] if params.cp_mask else [ErrorCode.MAP_MODE]),
+    }
+    assert seen == wanted
+
+
+@pytest.mark.parametrize(
+    ("without", "records"),
+    [
+        ({"reductions": False}, [(2, ErrorCode.RED_TYPE, 0)]),
+        (
+            {"stores": False, "reductions": False},
+            [(1, ErrorCode.MAP_MODE, 5), (2, ErrorCode.MAP_MODE, 7)],
+        ),
+    ],
+)
+def test_a_unit_without_stores_or_reductions_refuses_them(without, records):
+    load = described(BulkLoad(1 << 20, 0, 32), 0)
+    store = load | {"operation": Operation.BULK_STORE, "request_id": 1, "byte_mask": 0xFFFF}
+    reduction = load | {"operation": Operation.BULK_REDUCE, "request_id": 2, "element_type": 2}
+    params = replace(PARAMS, **without)
+    run = run_streams(BulkSetup(params), {"i": [load, store, reduction]}, ["job", "error"])
+    told = [
+        (record.request_id, record.code.value, record.value) for record in run.payloads["error"]
+    ]
+    assert told == records
+    assert len(run.payloads["job"]) == 3 - len(records)

@@ -1,16 +1,23 @@
 """Setup block: the walk of a box covers the box, and what may not be asked for is refused."""
 
 import random
+from collections import Counter
 from dataclasses import replace
 from itertools import product
 
+import numpy as np
 import pytest
 
+import golden
+from golden import Descriptor, Reduce, Store
+from golden.descriptor import as_descriptor
 from golden.errors import ErrorCode
 from hw.layouts import AccessMode, Operation
-from hw.params import TmaParams
+from hw.params import PRESETS, TmaParams
 from hw.setup_block import SetupBlock
-from tests.hw.boxes import Box, Pieces, random_box, random_interleaved
+from tests.hw.boxes import Box, Pieces, random_box, random_interleaved, stored_box
+from tests.hw.golden_requests import STORE_KINDS, arch_of, group_of, random_requests, refusal
+from tests.hw.golden_requests import described as described_request
 from tests.hw.simulate import run_streams
 
 PARAMS = TmaParams()
@@ -268,3 +275,124 @@ def test_throughput(rank):
     run = run_streams(SetupBlock(PARAMS), {"i": [described(box)] * 50}, ["job", "error"], stall=0)
     times = run.cycles["job"]
     assert times[-1] - times[0] == 49 * max(1, rank - 1)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_walk_of_a_store_covers_what_is_inside(seed):
+    """The same walk as of a load, but for the tensor's last piece, which is written whole."""
+    rng = random.Random(seed)
+    boxes = [stored_box(rng) for _ in range(60)]
+    jobs, errors = set_up([described(box, operation=Operation.TENSOR_STORE) for box in boxes], seed)
+    assert not errors
+    for box, job in zip(boxes, jobs, strict=True):
+        written = {smem: source for smem, source in covered_by([job]).items() if source}
+        assert written == box.stored(), box
+        assert (job.walk.store, job.walk.prefetch, job.transfer.mbarrier) == (1, 0, 0)
+
+
+def spoiled(rng: random.Random, store: Store) -> Store:
+    """``store`` with one thing changed that may make it wrong."""
+    coords = list(store.coords)
+    dim = rng.randrange(len(coords))
+    words = list(as_descriptor(store.tensor_map).words)
+    match rng.randrange(8):
+        case 0 | 1:
+            coords[dim] = rng.choice((-16, -1, -(1 << 31), coords[dim] + 1, (1 << 31) - 16))
+            return replace(store, coords=tuple(coords))
+        case 2:
+            return replace(store, coords=tuple(coords[: rng.randint(1, 5)]))
+        case 3:
+            mode = rng.choice(list(AccessMode)).value
+            return replace(store, mode=golden.AccessMode(mode))
+        case 4:
+            address = rng.choice((64, PARAMS.smem_bytes - 128, PARAMS.smem_bytes))
+            return replace(store, smem_address=address)
+        case 5 if isinstance(store, Reduce):
+            return replace(store, op=rng.choice(list(golden.ReductionOp)))
+        case 6:
+            words[14] ^= 1 << rng.randrange(32)  # corners, or the box
+        case _:
+            words[2] ^= 1 << rng.choice((0, 4, 7, 8, 9, 11, 13, 14, 19, 20, 22))
+    return replace(store, tensor_map=Descriptor(tuple(words)))
+
+
+@pytest.mark.parametrize("preset", ["default", "sm_100a"])
+def test_refusals_of_stores_are_the_golden_models(preset):
+    """Up to three things are wrong; the first is told, and the group that the store was in."""
+    rng = random.Random(5)
+    kinds = [kind for kind, of in STORE_KINDS.items() if of == preset]
+    arch = arch_of(kinds[0])
+    draw = np.random.default_rng(5)
+    stores = [store for kind in kinds for store in random_requests(draw, kind, 100)]
+    for number, store in enumerate(stores):
+        for _ in range(rng.randint(0, 3)):
+            stores[number] = store = spoiled(rng, store)
+    inputs = [described_request(store, number) for number, store in enumerate(stores)]
+    run = run_streams(SetupBlock(PRESETS[preset]), {"i": inputs}, ["job", "error"], stall=0.1)
+    records = {record.request_id: record for record in run.payloads["error"]}
+    accepted = {job.transfer.request_id for job in run.payloads["job"]}
+    seen = Counter()
+    for number, store in enumerate(stores):
+        error = refusal(store, arch)
+        if error is None:
+            assert number in accepted, (store, records[number])
+            continue
+        assert number not in accepted, (store, error)
+        record = records.pop(number)
+        assert (record.code.value, record.dim) == (error.code, error.dim), (store, error)
+        assert record.value == error.value % (1 << 64), (store, error)
+        group = {"joined": record.group.joined, "thread": record.group.thread}
+        assert group | {"index": record.group.index} == group_of(number)
+        seen[error.code] += 1
+    assert not records
+    wanted = {code for code in ErrorCode if ErrorCode.MAP_FIELD <= code <= ErrorCode.IM2COL_START}
+    if preset == "default":
+        wanted |= {ErrorCode.IM2COL_CORNER, ErrorCode.RED_TYPE}
+    assert set(seen) == wanted, seen
+
+
+def test_corners_of_a_store_are_inside_the_tensor():
+    """One after the other, each a little off; the first that is off is told, in both ways."""
+    stores = []
+    for rank in (3, 4, 5):
+        for off in range(2 * (rank - 2)):
+            for by in (-1, 0, 1):
+                corners = [[0] * (rank - 2), [0] * (rank - 2)]
+                corners[off % 2][off // 2] = by
+                dims, strides = (8, 4, 4, 4, 4)[:rank], (16, 64, 256, 1024)[: rank - 1]
+                tensor_map = golden.TensorMap.im2col("f16", 0, dims, strides, *corners, 8, 9)
+                coords = (0, *(1,) * (rank - 1))
+                stores.append(Store(tensor_map, coords))
+    inputs = [described_request(store, number) for number, store in enumerate(stores)]
+    jobs, errors = set_up(inputs, 0)
+    wanted = {n: refusal(store, golden.Arch.SM_90A) for n, store in enumerate(stores)}
+    assert [job.transfer.request_id for job in jobs] == [n for n in wanted if wanted[n] is None]
+    told = [(error.request_id, error.code.value, error.dim, error.value) for error in errors]
+    assert told == [
+        (number, error.code, error.dim, error.value % (1 << 64))
+        for number, error in wanted.items()
+        if error
+    ]
+    assert {code for _, code, _, _ in told} == {ErrorCode.IM2COL_CORNER}
+
+
+@pytest.mark.parametrize(
+    ("without", "code", "value"),
+    [
+        ({"stores": False, "reductions": False}, ErrorCode.MAP_MODE, AccessMode.TILE.value),
+        ({"reductions": False}, ErrorCode.RED_TYPE, 0),
+    ],
+)
+def test_a_unit_without_stores_or_reductions_refuses_them(without, code, value):
+    params = replace(PARAMS, **without)
+    wanted = [Operation.TENSOR_LOAD, Operation.TENSOR_STORE, Operation.TENSOR_REDUCE]
+    inputs = [
+        described(PLAIN, operation=operation, request_id=number)
+        for number, operation in enumerate(wanted)
+    ]
+    run = run_streams(SetupBlock(params), {"i": inputs}, ["job", "error"])
+    jobs = [job.transfer.request_id for job in run.payloads["job"]]
+    assert jobs == ([0, 1] if params.stores else [0])
+    records = run.payloads["error"]
+    assert [record.request_id for record in records] == [n for n in range(3) if n not in jobs]
+    assert {(record.code.value, record.value) for record in records} == {(code, value)}
