@@ -363,7 +363,11 @@ class ReductionUnit(wiring.Component):
         op = Signal(ReductionOp, reset_less=True)
         element_type = Signal(ElementType, reset_less=True)
         source = Signal(SECTOR_BITS, reset_less=True)
-        m.d.sync += [op.eq(request.op), element_type.eq(request.element_type), source.eq(request.data)]
+        m.d.sync += [
+            op.eq(request.op),
+            element_type.eq(request.element_type),
+            source.eq(request.data),
+        ]
         m.d.comb += [
             alu.op.eq(op),
             alu.element_type.eq(element_type),
