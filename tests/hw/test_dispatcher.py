@@ -85,7 +85,7 @@ def test_every_job_goes_its_way(seed, stall, stalls):
     rng = random.Random(seed)
     requests = [
         Request(number, rng.random() < 0.5, rng.random() < 0.7, rng.choice((1, 1, 2, 5)))
-        for number in range(80)
+        for number in range(60)
     ]
     refused = [
         Request(1000 + number, rng.random() < 0.5, rng.random() < 0.7) for number in range(30)

@@ -323,7 +323,7 @@ def test_refusals_of_stores_are_the_golden_models(preset):
     kinds = [kind for kind, of in STORE_KINDS.items() if of == preset]
     arch = arch_of(kinds[0])
     draw = np.random.default_rng(5)
-    stores = [store for kind in kinds for store in random_requests(draw, kind, 100)]
+    stores = [store for kind in kinds for store in random_requests(draw, kind, 60)]
     for number, store in enumerate(stores):
         for _ in range(rng.randint(0, 3)):
             stores[number] = store = spoiled(rng, store)
