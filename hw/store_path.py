@@ -41,9 +41,9 @@ class StorePath(wiring.Component):
     """Gives each line of a store its bytes, in the order of the lines.
 
     A line a clock, as long as no lane of shared memory is asked for more than one piece a clock on
-    average. ``smem_reads`` lines wait for their bytes at most; ``i`` waits while they do. Shared memory
-    answers in order, a clock after it was asked at the earliest. Five clocks from ``i`` to ``o``
-    where it does that, seven if ``smem_reads`` is more than 16.
+    average. ``smem_reads`` lines wait for their bytes at most; ``i`` waits while they do. Shared
+    memory answers in order, a clock after it was asked at the earliest. Five clocks from ``i`` to
+    ``o`` where it does that, seven if ``smem_reads`` is more than 16.
 
     ``source_read`` gives the slot of a request whose last byte has been read; its last line waits
     until it is taken.
