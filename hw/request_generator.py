@@ -153,17 +153,17 @@ class RunWalker(wiring.Component):
                 *(smem.eq(fresh.smem_start) for smem in smems),
                 *(steps.eq(loop.last) for steps, loop in zip(left, fresh.loops, strict=True)),
             ]
-        with m.Elif(step):
-            with m.If(~more):
+        if not self.store:
+            with m.Elif(step & ~more):
                 m.d.sync += state.eq(WalkState.END)
-            with m.Else():
-                for level in range(len(left)):
-                    with m.If(level <= step_level):
-                        m.d.sync += [starts[level].eq(next_start), smems[level].eq(next_smem)]
-                    with m.If(level < step_level):
-                        m.d.sync += left[level].eq(walk.loops[level].last)
-                    with m.Elif(level == step_level):
-                        m.d.sync += left[level].eq(left[level] - 1)
+        with m.Elif(step):
+            for level in range(len(left)):
+                with m.If(level <= step_level):
+                    m.d.sync += [starts[level].eq(next_start), smems[level].eq(next_smem)]
+                with m.If(level < step_level):
+                    m.d.sync += left[level].eq(walk.loops[level].last)
+                with m.Elif(level == step_level):
+                    m.d.sync += left[level].eq(left[level] - 1)
         return m
 
     def _fill(self, m: Module, room, run_room, job, state, step, last_step, smem) -> Value:

@@ -176,11 +176,14 @@ class StorePath(wiring.Component):
         # Of each clock's reads: which lanes, and for which part.
         read = data.StructLayout({"lanes": p.lanes, "part": p.lanes})
         m.submodules.reads = reads = Queue(read, PARTS * p.smem_reads)
+        # It has room: a clock of reads takes a piece from each lane that is asked for most, and a
+        # line asks a lane for as many pieces as there are parts.
+        m.d.sync += Assert(~reads.i.valid | reads.i.ready, "StorePath: a read has no place\n")
         pop = Signal()
         reading = Signal()
         beats = Signal(smem_read_layout(p), reset_less=True)
         m.d.comb += [
-            pop.eq((~reading | self.smem_read.ready) & reads.i.ready),
+            pop.eq(~reading | self.smem_read.ready),
             reads.i.valid.eq(pop & reads.i.p.lanes.any()),
             self.smem_read.valid.eq(reading),
             self.smem_read.p.eq(beats),
@@ -189,8 +192,6 @@ class StorePath(wiring.Component):
         ]
         with m.If(pop):
             m.d.sync += reading.eq(reads.i.valid)
-        with m.Elif(self.smem_read.ready):
-            m.d.sync += reading.eq(0)
         for lane in range(p.lanes):
             first, second = (queues[lane] for queues in requests)
             ages = [(queue.o.p.ticket - oldest)[: len(oldest)] for queue in (first, second)]

@@ -15,6 +15,8 @@ RULES = [
     "refused_stores_leave_nothing",
     "unwritable_lines_are_an_error",
     "padding_of_a_row_is_written",
+    "corners_are_limited",
+    "slots_and_tags_are_used_again",
     "two_stores_to_the_same_bytes",
     "a_load_behind_a_store",
     "shared_memory_is_written_again_behind_a_read_wait",
