@@ -87,7 +87,7 @@ int main() {
       bench.request_tag = request.tag;
       bench.request_sector = request.sector;
       bench.request_op = request.op;
-      bench.request_type = request.element_type;
+      bench.request_element_type = request.element_type;
       bench.request_pieces = request.pieces;
       std::memcpy(bench.request_data.data(), request.data.bytes, sizeof(Sector));
     }

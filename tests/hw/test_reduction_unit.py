@@ -45,7 +45,7 @@ def model(memory: np.ndarray, requests: np.ndarray) -> np.ndarray:
     """Memory after the requests, one after another."""
     memory = memory.copy()
     for request in requests:
-        kind = ElementType(request["type"])
+        kind = ElementType(request["element_type"])
         row = memory[int(request["sector"]) - BASE]
         held, brought = row.view(dtype(kind)), request["data"].view(dtype(kind))
         after = golden(ReductionOp(request["op"]), kind, held, brought).view(np.uint8)

@@ -45,7 +45,7 @@ REQUEST = np.dtype(
         ("sector", "<u8"),
         ("tag", "<u4"),
         ("op", "u1"),
-        ("type", "u1"),
+        ("element_type", "u1"),
         ("pieces", "u1"),
         ("reserved", "u1"),
         ("data", "u1", SECTOR_BYTES),
@@ -170,7 +170,7 @@ def make_requests(sectors: np.ndarray, op, kind, data: np.ndarray, pieces=3) -> 
     requests["sector"] = np.uint64(BASE) + sectors.astype(np.uint64)
     requests["tag"] = np.arange(len(sectors)) % PARAMS.tags
     requests["op"] = op
-    requests["type"] = kind
+    requests["element_type"] = kind
     requests["pieces"] = pieces
     requests["data"] = data
     return requests
