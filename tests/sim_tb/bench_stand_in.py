@@ -99,7 +99,7 @@ def message(pattern):
 )
 async def notices(dut, fault, text):
     stalls = {"gnic_request": Stall(0.9)}
-    env = await start(dut, Models(Memory.fixed(9), Memory.fixed(9), stalls))
+    env = await start(dut, Models(Memory.fixed(9), Memory.fixed(9), stalls=stalls))
     submit(env, fault)
     with message(text):
         await env.wait(BARRIER, 0, timeout=5000)
