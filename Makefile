@@ -23,7 +23,7 @@ sim: setup ## a warp-specialized GEMM on the behavioural SM [M= N= K= STAGES= EP
 	@$(PYTHON) -m sim_tb.gemm $(foreach name,M N K STAGES EPILOGUE A B,$(if $($(name)),--$(name) $($(name))))
 
 test: setup ## every test but the long ones
-	@$(PYTHON) -W error -m pytest -m "not regress"
+	@$(PYTHON) -W error -m pytest -n auto -m "not regress"
 
 regress: setup ## every test
 	@$(PYTHON) -W error -m pytest
