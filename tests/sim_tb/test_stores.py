@@ -47,6 +47,12 @@ def test_small_unit(models: str) -> None:
     stores("random_stores", models, params=SMALL)
 
 
+def test_tiny_unit() -> None:
+    """Lines of one piece; no reductions, no images."""
+    modes = "store_tile,store_tile_interleaved,bulk_store"
+    stores("random_stores", "rough", modes=modes, params=PRESETS["tiny"])
+
+
 @pytest.mark.parametrize("models", ["fixed", "rough"])
 def test_copies(models: str) -> None:
     """Loads and stores in turn, through shared memory."""
