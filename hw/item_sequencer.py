@@ -268,8 +268,8 @@ class ItemSequencer(wiring.Component):
         coords = rank
         of_im2col = mode == AccessMode.IM2COL
         fits = (mode == AccessMode.TILE) & ~decoded.im2col
-        late: list[tuple] = []
-        offsets: list[tuple] = []
+        starts: list[tuple] = []  # of boxes, where a store may not begin
+        rest: list[tuple] = []
         if p.gather4:
             gathers = Mux(store, mode == AccessMode.TILE_SCATTER4, mode == AccessMode.TILE_GATHER4)
             one_row = words[14][:8] == 0
@@ -279,7 +279,7 @@ class ItemSequencer(wiring.Component):
         if p.stores:
             for number, coord in enumerate(request.coords):
                 negative = store & (number < coords) & (coord < 0)
-                late.append((negative, ErrorCode.COORD_NEG, coord, number))
+                starts.append((negative, ErrorCode.COORD_NEG, coord, number))
         if p.im2col:
             fits |= of_im2col & decoded.im2col & ~decoded.wide
             for j in range(DIMS - 2):
@@ -290,11 +290,11 @@ class ItemSequencer(wiring.Component):
                     for r, bits in OFFSET_BITS.items()
                     if j < r - 2
                 ).any()
-                offsets.append((of_im2col & too_large, ErrorCode.IM2COL_OFFSET, offset, dim))
+                rest.append((of_im2col & too_large, ErrorCode.IM2COL_OFFSET, offset, dim))
                 if p.stores:
                     corner = decoded.corners[j]
                     narrows = store & of_im2col
-                    late += [
+                    starts += [
                         (narrows & (corner.lower < 0), ErrorCode.IM2COL_CORNER, corner.lower, dim),
                         (narrows & (corner.upper > 0), ErrorCode.IM2COL_CORNER, corner.upper, dim),
                     ]
@@ -307,7 +307,7 @@ class ItemSequencer(wiring.Component):
             fits |= walks_w & decoded.im2col & decoded.wide & ~decoded.interleaved & swizzled
             halo, offset = info[0], info[1]
             halo_too_large = Mux(grouped, halo[5:].any(), halo[9:].any())
-            offsets += [
+            rest += [
                 (walks_w & halo_too_large, ErrorCode.IM2COL_OFFSET, halo, 1),
                 (walks_w & offset[5:].any(), ErrorCode.IM2COL_OFFSET, offset, 1),
             ]
@@ -315,7 +315,7 @@ class ItemSequencer(wiring.Component):
             reduces = request.operation == Operation.TENSOR_REDUCE
             if p.reductions:
                 reduces &= ~is_reducible(REDUCTIONS, words[2][7:11], request.reduction_op)
-            offsets.append((reduces, ErrorCode.RED_TYPE, request.reduction_op))
+            rest.append((reduces, ErrorCode.RED_TYPE, request.reduction_op))
         misaligned = is_misaligned(p, decoded, request.coords[0])
         refused = decoded.refused
         if p.swizzle_atoms or p.sub_byte:
@@ -331,8 +331,8 @@ class ItemSequencer(wiring.Component):
             (smem_address[:7].any(), ErrorCode.SMEM_ALIGN, smem_address),
             (mbarrier > p.smem_bytes - 8, ErrorCode.SMEM_RANGE, mbarrier),
             (misaligned, ErrorCode.COORD_ALIGN, request.coords[0]),
-            *late,
-            *offsets,
+            *starts,
+            *rest,
             (mbarrier[:3].any(), ErrorCode.MBAR_ALIGN, mbarrier),
         ]
 
