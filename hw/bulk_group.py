@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from amaranth.hdl import Assert, Module, Mux, Signal, Value
+from amaranth.hdl import Assert, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -12,6 +12,7 @@ from hw.layouts import (
     Operation,
     group_layout,
     group_result_layout,
+    is_store,
     queued_request_layout,
     request_layout,
 )
@@ -222,16 +223,9 @@ class BulkGroups(wiring.Component):
                 m.d.comb += [waits.eq(busy), leaves.eq(may_wait)]
             with m.Default():
                 m.d.comb += [self.o.valid.eq(busy), leaves.eq(self.o.ready)]
-        with m.Switch(now.operation):
-            with m.Case(Operation.TENSOR_LOAD, Operation.BULK_LOAD):
-                m.d.comb += joins.eq(now.joins_group)
-            with m.Case(
-                Operation.TENSOR_STORE,
-                Operation.BULK_STORE,
-                Operation.TENSOR_REDUCE,
-                Operation.BULK_REDUCE,
-            ):
-                m.d.comb += joins.eq(1)
+        loads = Operation.TENSOR_LOAD, Operation.BULK_LOAD
+        is_load = Cat(now.operation == load for load in loads).any()
+        m.d.comb += joins.eq(is_store(now.operation) | (is_load & now.joins_group))
         m.d.comb += [
             update.en.eq(busy & leaves & (commits | joins)),
             update.addr.eq(now.thread),

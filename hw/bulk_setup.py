@@ -9,10 +9,12 @@ from hw.layouts import (
     ErrorCode,
     Operation,
     is_reducible,
+    is_reduction,
     is_store,
     queued_request_layout,
     refusal_layout,
     walk_job_layout,
+    write_as,
 )
 from hw.params import PIECE_BYTES, TmaParams
 
@@ -64,7 +66,7 @@ class BulkSetup(wiring.Component):
         size = Mux(prefetch, 0, request.size)
         smem_address = Mux(prefetch, 0, request.smem_address)
         store = is_store(request.operation)
-        reduces = request.operation == Operation.BULK_REDUCE
+        reduces = is_reduction(request.operation)
         mbarrier = Mux(prefetch | store, 0, request.mbarrier)
         # What the unit was built without.
         missing: list[tuple] = []
@@ -116,10 +118,16 @@ class BulkSetup(wiring.Component):
                 walk.smem_start.eq(begin),
                 walk.smem_extent.eq(pieces),
                 walk.row_mask.eq(~0),
-                *self._write(request, job, error),
                 *(flag.eq(1) for flag in (job.first, job.last, walk.first, walk.last)),
                 error.request_id.eq(request.request_id),
             ]
+            if p.stores:
+                m.d.sync += [
+                    job.group.eq(request.group),
+                    error.group.eq(request.group),
+                    walk.store.eq(store),
+                    *write_as(p, walk.writing, request, request.element_type),
+                ]
             for broken, code, value in reversed(rules):
                 with m.If(broken.any()):
                     m.d.sync += [error.code.eq(code), error.value.eq(value)]
@@ -132,28 +140,3 @@ class BulkSetup(wiring.Component):
             self.error.valid.eq(busy & refused),
         ]
         return m
-
-    def _write(self, request, job, error) -> list:
-        """Return what makes a store of it."""
-        p = self.params
-        if not p.stores:
-            return []
-        writing = job.walk.writing
-        made = [
-            job.group.eq(request.group),
-            error.group.eq(request.group),
-            job.walk.store.eq(is_store(request.operation)),
-        ]
-        if p.reductions:
-            made += [
-                writing.reduction.enabled.eq(request.operation == Operation.BULK_REDUCE),
-                writing.reduction.op.eq(request.reduction_op),
-                writing.reduction.element_type.eq(request.element_type),
-            ]
-        if p.cp_mask:
-            made.append(
-                writing.byte_mask.eq(
-                    Mux(request.operation == Operation.BULK_STORE, request.byte_mask, 0xFFFF)
-                )
-            )
-        return made

@@ -23,8 +23,7 @@ from hw.queue import Queue
 class CompletionTracker(wiring.Component):
     """Gives each request a slot, and ends it when all of its pieces are written.
 
-    Jobs pass through in the same clock; the first of a request waits while all slots are taken. A
-    prefetch takes none: nobody is told of its end. One ``written`` a clock; a request's
+    Jobs pass as ``JobSlots`` lets them. One ``written`` a clock; a request's
     ``completion`` is offered the clock after its last one, once, with the byte count of the whole
     request. A request with a read fault gives an error record instead and its barrier is not
     signalled. ``written`` waits only for ``completion`` or ``error``.

@@ -22,7 +22,9 @@ from hw.layouts import (
     data_style_layout,
     group_layout,
     is_reducible,
+    is_reduction,
     is_store,
+    write_as,
     writing_layout,
 )
 from hw.map_decoder import ROW_BITS, MapDecoder, bytes_of, is_misaligned
@@ -92,8 +94,11 @@ def item_common_layout(params: TmaParams) -> data.StructLayout:
         "ends": 1,
         "loop": range(DIMS),
         "prefetch": 1,
-        **({"store": 1, "writing": writing_layout(params)} if params.stores else {}),
-        **({"group": group_layout(params)} if params.stores else {}),
+        **(
+            {"store": 1, "writing": writing_layout(params), "group": group_layout(params)}
+            if params.stores
+            else {}
+        ),
         "attributes": MemoryAttributes,
         "request_id": params.request_id_bits,
         "smem_address": SMEM_OFFSET_BITS,
@@ -235,17 +240,11 @@ class ItemSequencer(wiring.Component):
                 refusal.value.eq(0),
             ]
             if self.params.stores:
-                m.d.sync += [common.store.eq(store), common.group.eq(request.group)]
-            if self.params.reductions:
                 m.d.sync += [
-                    common.writing.reduction.enabled.eq(
-                        request.operation == Operation.TENSOR_REDUCE
-                    ),
-                    common.writing.reduction.op.eq(request.reduction_op),
-                    common.writing.reduction.element_type.eq(words[2][7:11]),
+                    common.store.eq(store),
+                    common.group.eq(request.group),
+                    *write_as(self.params, common.writing, request, words[2][7:11]),
                 ]
-            if self.params.cp_mask:  # of bulk stores only
-                m.d.sync += common.writing.byte_mask.eq(~Const(0, PIECE_BYTES))
             with m.If(self.i.p.fault):
                 m.d.sync += [
                     refusal.code.eq(ErrorCode.GMEM_FAULT),
@@ -312,7 +311,7 @@ class ItemSequencer(wiring.Component):
                 (walks_w & offset[5:].any(), ErrorCode.IM2COL_OFFSET, offset, 1),
             ]
         if p.stores:
-            reduces = request.operation == Operation.TENSOR_REDUCE
+            reduces = is_reduction(request.operation)
             if p.reductions:
                 reduces &= ~is_reducible(REDUCTIONS, words[2][7:11], request.reduction_op)
             rest.append((reduces, ErrorCode.RED_TYPE, request.reduction_op))

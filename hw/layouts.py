@@ -9,7 +9,7 @@ import types
 from collections.abc import Iterable, Mapping
 from functools import cache
 
-from amaranth.hdl import Cat, Value, signed, unsigned
+from amaranth.hdl import Cat, Mux, Value, signed, unsigned
 from amaranth.lib import data, enum
 
 from golden.errors import ErrorCode as GoldenCode
@@ -113,7 +113,7 @@ class BarrierOp(enum.Enum, shape=3):
 
 class Operation(enum.Enum, shape=4):
     """What a request asks for. Of those that move data, bit 0: without a tensor map; bit 2: to
-    global memory.
+    global memory, with bit 1 as a reduction.
 
     A prefetch brings lines to L2; nothing tells of its end. The last three are about the bulk
     groups of the thread that issues them.
@@ -135,6 +135,11 @@ class Operation(enum.Enum, shape=4):
 def is_store(operation) -> Value:
     """Return whether a request that moves data writes global memory."""
     return operation.as_value()[2]
+
+
+def is_reduction(operation) -> Value:
+    """Return whether memory combines what such a request writes with what it holds."""
+    return operation.as_value()[1:3].all()
 
 
 class ReductionOp(enum.Enum, shape=3):
@@ -487,6 +492,23 @@ def writing_layout(params: TmaParams) -> data.StructLayout:
     if params.cp_mask:
         writing["byte_mask"] = PIECE_BYTES
     return data.StructLayout(writing)
+
+
+def write_as(params: TmaParams, writing, request, element_type) -> list:
+    """Return what makes ``writing`` that of ``request``."""
+    made = []
+    if params.reductions:
+        reduction = writing.reduction
+        made += [
+            reduction.enabled.eq(is_reduction(request.operation)),
+            reduction.op.eq(request.reduction_op),
+            reduction.element_type.eq(element_type),
+        ]
+    if params.cp_mask:
+        all_bytes = (1 << PIECE_BYTES) - 1
+        masked = request.operation == Operation.BULK_STORE
+        made.append(writing.byte_mask.eq(Mux(masked, request.byte_mask, all_bytes)))
+    return made
 
 
 @cache

@@ -21,11 +21,10 @@ from hw.queue import Queue
 class StoreTracker(wiring.Component):
     """Gives each store a slot, and ends it when all of its lines are performed.
 
-    Jobs pass through in the same clock; the first of a request waits while all slots are taken.
-    One ``performed`` a clock; a request's ``complete`` is offered the clock after its last one,
-    once. A request of which a line failed completes, too, and gives an error record besides, with
-    the address of the last line that failed. ``source_read`` is passed on, as the group that its
-    slot stands for, in the clock after.
+    Jobs pass as ``JobSlots`` lets them. One ``performed`` a clock; a request's ``complete`` is
+    offered the clock after its last one, once. A request of which a line failed completes, too, and
+    gives an error record besides, with the address of the last line that failed. ``source_read`` is
+    passed on, as the group that its slot stands for, in the clock after.
 
     Parameters
     ----------
