@@ -218,17 +218,29 @@ struct Bench {
         if (moved) active = cycle;
     }
 
-    void take_line(uint32_t tag, uint64_t number, bool prefetch) {
-        if (prefetch) return log(kLogPrefetch, number, 0);
-        if (tag >= lines.size()) return fail("gnic_request: tag %u of %zu", tag, lines.size());
-        Line& slot = lines[tag];
+    // Whether `tag` is free; it is taken by the line then.
+    template <typename Slot>
+    bool claim(const char* port, std::vector<Slot>& slots, uint32_t tag, uint64_t number) {
+        if (tag >= slots.size()) {
+            fail("%s: tag %u of %zu", port, tag, slots.size());
+            return false;
+        }
+        Slot& slot = slots[tag];
         if (slot.busy) {
-            return fail("gnic_request: tag %u is in flight since cycle %" PRIu64 " (line 0x%" PRIx64
-                        ", now 0x%" PRIx64 ")", tag, slot.since, slot.line, number);
+            fail("%s: tag %u is in flight since cycle %" PRIu64 " (line 0x%" PRIx64
+                 ", now 0x%" PRIx64 ")", port, tag, slot.since, slot.line, number);
+            return false;
         }
         slot.busy = true;
         slot.line = number;
         slot.since = cycle;
+        return true;
+    }
+
+    void take_line(uint32_t tag, uint64_t number, bool prefetch) {
+        if (prefetch) return log(kLogPrefetch, number, 0);
+        if (!claim("gnic_request", lines, tag, number)) return;
+        Line& slot = lines[tag];
         slot.error = gmem.read(number * line_bytes, line_bytes, slot.data);
         ++lines_busy;
         schedules[kLines].request(tag, cycle);
@@ -274,18 +286,11 @@ struct Bench {
 
     void take_store(uint32_t tag, uint64_t number, bool reduces, uint32_t op, uint32_t type,
                     const svBitVecVal* strobe, const svBitVecVal* bytes) {
-        if (tag >= stores.size()) return fail("gnic_write: tag %u of %zu", tag, stores.size());
+        if (!claim("gnic_write", stores, tag, number)) return;
         Store& slot = stores[tag];
-        if (slot.busy) {
-            return fail("gnic_write: tag %u is in flight since cycle %" PRIu64 " (line 0x%" PRIx64
-                        ", now 0x%" PRIx64 ")", tag, slot.since, slot.line, number);
-        }
-        slot.busy = true;
         slot.reduces = reduces;
         slot.op = op;
         slot.type = type;
-        slot.line = number;
-        slot.since = cycle;
         std::memcpy(slot.strobe, strobe, sizeof slot.strobe);
         std::memcpy(slot.data, bytes, sizeof slot.data);
         uint32_t written = 0;
