@@ -298,4 +298,5 @@ class Geometry:
         first = spread.gmem[inside]
         last = first + (spread.inside[inside] - 1).astype(np.uint64)
         gmem = np.concatenate([first, last]) // np.uint64(line_bytes)
-        return np.unique(gmem), np.unique(spread.smem // line_bytes)
+        smem = spread.smem[inside] if self.is_store else spread.smem  # a load fills the rest
+        return np.unique(gmem), np.unique(smem // line_bytes)

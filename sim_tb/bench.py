@@ -19,7 +19,7 @@ from rich.table import Table
 
 from golden import AccessMode, Load, Plan, Store, TmaError
 from golden.checks import check_tensor
-from golden.enums import LINE, SMEM_BYTES
+from golden.enums import SMEM_BYTES
 from golden.model import operands_of
 from golden.vectors import VectorError, read, tensor_map_of
 from hw.params import PRESETS
@@ -90,12 +90,7 @@ def stored(loaded: Box) -> tuple[Box, int, int]:
     plan = Plan(load.tensor_map, store=True)
     store = Store(load.tensor_map, load.coords, smem_address=load.smem_address)
     check_tensor(plan, operands_of(store), store.smem_address, SMEM_BYTES)
-    spread = plan.spread(store.smem_address, operands_of(store))
-    inside = spread.inside > 0
-    lines, beats = (
-        int(np.unique(where[inside] // where.dtype.type(LINE)).size)
-        for where in (spread.gmem, spread.smem)
-    )
+    lines, beats = (found.size for found in plan.touched(store.smem_address, store.coords))
     return Box((store,), plan.footprint, 0, max(lines, beats, 1)), lines, beats
 
 
