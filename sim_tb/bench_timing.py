@@ -95,8 +95,7 @@ async def measure(env: Environment, box: Box) -> float:
     count = int(np.clip(CLOCKS // box.floor, FEWEST, MOST))
     described = box.requests[0].tensor_map
     assert isinstance(described, TensorMap)
-    words = np.frombuffer(described.encode(), np.uint32)
-    tensor_map = env.descriptor(words.copy())
+    tensor_map = env.descriptor(described)
     try:
         await env.prefetch(tensor_map)
         await env.idle()

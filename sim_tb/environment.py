@@ -32,6 +32,7 @@ from golden import (
     Reduce,
     ReductionOp,
     Store,
+    TensorMap,
 )
 from golden.descriptor import as_descriptor
 from sim_tb.bridge import EVENT, LOG, Bridge, Bytes, EventKind, LogKind, Request, Timing, pointer
@@ -508,11 +509,13 @@ class Environment:
         what = f"request {request_id} to be taken"
         return int(await self._event(EventKind.ACCEPTED, request_id, what, timeout))
 
-    def descriptor(self, words: NDArray[np.uint32], address: int | None = None) -> int:
+    def descriptor(self, words: NDArray[np.uint32] | TensorMap, address: int | None = None) -> int:
         """Place a tensor map; return its address, by default one that was never used.
 
-        ``words`` is shared: an edit is seen by the next fetch.
+        An array of words is shared: an edit is seen by the next fetch.
         """
+        if isinstance(words, TensorMap):
+            words = np.frombuffer(words.encode(), np.uint32).copy()
         if address is None:
             address = self._next_map
             self._next_map += MAP_BYTES

@@ -127,15 +127,13 @@ class Output:
             self._words[self._written] = 0
         env.gmem.place(C_ADDRESS, self._words)
         self.tensor_map = env.descriptor(
-            encode(
-                TensorMap.tiled(
-                    DataType.FLOAT32,
-                    C_ADDRESS + pitch,
-                    [n, m],
-                    [pitch],
-                    [C_COLUMNS, C_ROWS],
-                    swizzle=SWIZZLE,
-                )
+            TensorMap.tiled(
+                DataType.FLOAT32,
+                C_ADDRESS + pitch,
+                [n, m],
+                [pitch],
+                [C_COLUMNS, C_ROWS],
+                swizzle=SWIZZLE,
             )
         )
 
@@ -155,11 +153,6 @@ class Output:
             )
         m, n = self._shape
         return self._words[1 : m + 1, :n].copy().view(np.float32)
-
-
-def encode(tensor_map: TensorMap) -> NDArray[np.uint32]:
-    """The words of a tensor map."""
-    return np.frombuffer(tensor_map.encode(), "<u4").copy()
 
 
 class Gemm:
@@ -210,7 +203,7 @@ class Gemm:
             swizzle=SWIZZLE,
             l2_promotion=L2Promotion.L2_128B,
         )
-        return env.descriptor(encode(tensor_map))
+        return env.descriptor(tensor_map)
 
     @property
     def load_bytes(self) -> int:

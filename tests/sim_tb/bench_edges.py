@@ -111,7 +111,7 @@ async def as_many_loads_in_flight_as_there_are_slots(dut: Any) -> None:
 async def barriers_outside_of_shared_memory_or_misplaced_are_refused(dut: Any) -> None:
     env = await Environment.start(dut)
     tensor_map = TensorMap.tiled("u8", 0, [128, 8], [128], [128, 8])
-    where = env.descriptor(np.frombuffer(tensor_map.encode(), np.uint32).copy())
+    where = env.descriptor(tensor_map)
     before = env.smem.copy()
     expected = set()
     for barrier, code in (

@@ -150,11 +150,12 @@ async def copies(dut: Any) -> None:
     assert not env.errors
 
 
-def matrix(address: int, columns: int, rows: int, box: int, **fields: Any) -> NDArray[np.uint32]:
-    """A dense matrix of u16, and boxes of ``box`` whole rows with swizzle none."""
-    shape = (columns, rows), (2 * columns,), (columns, box)
-    tensor_map = TensorMap.tiled(DataType.UINT16, address, *shape, **fields)
-    return np.frombuffer(tensor_map.encode(), "<u4").copy()
+def matrix(
+    address: int, columns: int, rows: int, box: int, width: int | None = None, **fields: Any
+) -> TensorMap:
+    """A dense matrix of u16, and boxes of ``box`` rows: of whole ones, or their first ``width``."""
+    shape = (columns, rows), (2 * columns,), (width or columns, box)
+    return TensorMap.tiled(DataType.UINT16, address, *shape, **fields)
 
 
 # Rules
@@ -289,9 +290,7 @@ async def padding_of_a_row_is_written(dut: Any) -> None:
     target = place(env, TARGET, 1024)
     shape = (5, 6), (64,), (8, 4)
     tensor_map = TensorMap.tiled(DataType.FLOAT32, TARGET, *shape)
-    env.submit_store(
-        env.descriptor(np.frombuffer(tensor_map.encode(), "<u4").copy()), (0, 4), SOURCE
-    )
+    env.submit_store(env.descriptor(tensor_map), (0, 4), SOURCE)
     env.commit_group()
     await env.wait_group(0)
     expected = np.zeros_like(target)
@@ -312,8 +311,7 @@ async def corners_are_limited(dut: Any) -> None:
         dims = (8, *[4] * (rank - 1))
         strides = [16 * 4**i for i in range(rank - 1)]
         tensor_map = TensorMap.im2col(DataType.UINT16, TARGET, dims, strides, *corners, 8, 4)
-        words = np.frombuffer(tensor_map.encode(), "<u4").copy()
-        env.submit_store(env.descriptor(words), (0,) * rank, SOURCE, mode="IM2COL")
+        env.submit_store(env.descriptor(tensor_map), (0,) * rank, SOURCE, mode="IM2COL")
         error = await env.next_error()
         value = (-1, 1)[corner] & (1 << 64) - 1
         assert (error.cause, error.dim, error.value) == ("IM2COL_CORNER", 1 + j, value)
@@ -462,9 +460,10 @@ async def a_line_a_clock_both_ways(dut: Any) -> None:
         source = place(env, TARGET, size)
         place(env, 0x40_0000, size)
         source[:] = 3
-        fields = {"swizzle": "128B"}
-        load_map = env.descriptor(matrix_64(TARGET, boxes * rows, rows, **fields))
-        store_map = env.descriptor(matrix_64(0x40_0000, boxes * rows, rows, **fields))
+        load_map, store_map = (
+            env.descriptor(matrix(address, 128, boxes * rows, rows, 64, swizzle="128B"))
+            for address in (TARGET, 0x40_0000)
+        )
         await env.barrier("INIT", 0, 1)
         await env.barrier("ARRIVE_EXPECT_TX", 0, boxes * rows * LINE if way != "store" else 0)
         for number in range(boxes):
@@ -483,9 +482,3 @@ async def a_line_a_clock_both_ways(dut: Any) -> None:
                 assert spent[way, kind] <= boxes * rows * 1.01, (way, kind, spent)
         assert not env.errors
     cocotb.log.info("clocks for %d lines: %s", boxes * rows, spent)
-
-
-def matrix_64(address: int, rows: int, box: int, **fields: Any) -> NDArray[np.uint32]:
-    """Rows of 256 bytes, and boxes of the first half of each."""
-    tensor_map = TensorMap.tiled(DataType.UINT16, address, (128, rows), (256,), (64, box), **fields)
-    return np.frombuffer(tensor_map.encode(), "<u4").copy()

@@ -88,7 +88,7 @@ def test_split_k(k, halves):
 def test_writes_beside_the_result_are_found(row, word, where):
     placed = {}
     memory = SimpleNamespace(place=placed.__setitem__)
-    env = SimpleNamespace(gmem=memory, descriptor=lambda words: len(words))
+    env = SimpleNamespace(gmem=memory, descriptor=lambda _: 0)
     result = Output(env, 3, 5, Epilogue.STORE)
     words = placed[C_ADDRESS]
     words[1:4, :8] = 0  # C and the rest of each row's last 16 bytes
