@@ -24,6 +24,12 @@ GLOBAL_ADDRESS_BITS = 64
 BARRIER_COUNT_BITS = 21
 """A number of arrivals or of transaction bytes."""
 
+CTA_FIELD_BITS = 8
+"""A CTA's rank in a ``shared::cluster`` address, bits 31:24."""
+
+BARRIER_TAG_BITS = 16
+"""A thread's name for its barrier operation."""
+
 STEP_BITS = 40
 """A global step of a loop in pieces: an element stride times a tensor stride."""
 
@@ -99,7 +105,7 @@ def data_style_layout(params: TmaParams) -> data.StructLayout:
     return data.StructLayout(style)
 
 
-class BarrierOp(enum.Enum, shape=3):
+class BarrierOp(enum.Enum, shape=4):
     """Operations of the mbarrier unit."""
 
     INIT = 0
@@ -109,14 +115,36 @@ class BarrierOp(enum.Enum, shape=3):
     EXPECT_TX = 4
     COMPLETE_TX = 5
     TEST_WAIT_PARITY = 6
+    TEST_WAIT = 7
+    TRY_WAIT_PARITY = 8
+    TRY_WAIT = 9
+    ARRIVE_NO_COMPLETE = 10
+    ARRIVE_DROP = 11
+    ARRIVE_DROP_NO_COMPLETE = 12
+    ARRIVE_DROP_EXPECT_TX = 13
+    PENDING_COUNT = 14
+    REPORT = 15
+
+
+class BarrierFault(enum.Enum, shape=3):
+    """Why a barrier operation was not done (MBAR_FAULT)."""
+
+    NONE = 0
+    LOCKED = 1
+    UNINITIALISED = 2
+    OVER_ARRIVAL = 3
+    TX_RANGE = 4
+    COUNT = 5
+    COMPLETES = 6
+    OPERATION = 7
 
 
 class Operation(enum.Enum, shape=4):
     """What a request asks for. Of those that move data, bit 0: without a tensor map; bit 2: to
-    global memory, with bit 1 as a reduction.
+    global memory, with bit 1 as a reduction; with bits 2 and 3 to shared memory of another CTA.
 
-    A prefetch brings lines to L2; nothing tells of its end. The last three are about the bulk
-    groups of the thread that issues them.
+    A prefetch brings lines to L2; nothing tells of its end. COMMIT_GROUP and the waits are about
+    the bulk groups of the thread that issues them.
     """
 
     TENSOR_LOAD = 0
@@ -130,15 +158,22 @@ class Operation(enum.Enum, shape=4):
     COMMIT_GROUP = 8
     WAIT_GROUP = 9
     WAIT_GROUP_READ = 10
+    DSMEM_COPY = 13
+    DSMEM_REDUCE = 15
 
 
 def is_store(operation) -> Value:
-    """Return whether a request that moves data writes global memory."""
+    """Return whether a request that moves data reads shared memory."""
     return operation.as_value()[2]
 
 
+def is_dsmem(operation) -> Value:
+    """Return whether it writes shared memory of another CTA."""
+    return operation.as_value()[2:4].all()
+
+
 def is_reduction(operation) -> Value:
-    """Return whether memory combines what such a request writes with what it holds."""
+    """Return whether such a request is combined with what is where it writes."""
     return operation.as_value()[1:3].all()
 
 
@@ -195,6 +230,14 @@ BULK_REDUCTIONS = {
 """What there is for bulk reductions."""
 
 
+DSMEM_REDUCTIONS = {
+    ElementType.U32: REDUCTIONS[ElementType.U32],
+    ElementType.S32: REDUCTIONS[ElementType.S32],
+    ElementType.U64: (ReductionOp.ADD,),
+}
+"""What there is where the destination is shared memory."""
+
+
 class AccessMode(enum.Enum, shape=3):
     """How a tensor request walks the tensor: PTX's load modes."""
 
@@ -214,7 +257,8 @@ def request_layout(params: TmaParams) -> data.StructLayout:
     -------
     operation : which; others' members do not count
     request_id : the issuer's name for it; comes back in an error record
-    global_address : of a tensor's map, a multiple of 64; of bulk bytes, of 16
+    global_address : of a tensor's map, a multiple of 64; of bulk bytes, of 16; of a DSMEM request
+        the byte offset in the shared memory of ``dst_cta``
     size : of bulk bytes, a multiple of 16
     mode : of a tensor request
     rank : of a tensor request, the number of coordinates the instruction carries, 1 to 5
@@ -223,6 +267,10 @@ def request_layout(params: TmaParams) -> data.StructLayout:
     cache_policy : 64 bits of ``.L2::cache_hint``, 0 without
     smem_address : byte offset in shared memory
     mbarrier : byte offset of the barrier that counts a load's bytes
+    multicast, cta_mask : a load goes to all CTAs of the mask
+    dst_cta : otherwise to this one, and a DSMEM request, too
+    mbarrier_cta : the CTA that holds the barrier
+    cta_group_2 : ``.cta_group::2``: the barrier may be the peer's
     reduction_op : of a reduction
     element_type : of a bulk reduction; a tensor's is in its map
     byte_mask : of a bulk store: byte i of each 16 is written where bit i is set
@@ -244,6 +292,11 @@ def request_layout(params: TmaParams) -> data.StructLayout:
             "cache_policy": 64,
             "smem_address": SMEM_OFFSET_BITS,
             "mbarrier": SMEM_OFFSET_BITS,
+            "multicast": 1,
+            "cta_mask": 16,
+            "dst_cta": CTA_FIELD_BITS,
+            "mbarrier_cta": CTA_FIELD_BITS,
+            "cta_group_2": 1,
             "reduction_op": ReductionOp,
             "element_type": ElementType,
             "byte_mask": PIECE_BYTES,
@@ -308,6 +361,11 @@ def reduction_request_layout(params: TmaParams) -> data.StructLayout:
     )
 
 
+def issuer(params: TmaParams) -> dict[str, int]:
+    """The field that names the CTA of a request, where there are several."""
+    return {"cta": params.cta_bits} if params.ctas > 1 else {}
+
+
 @cache
 def error_layout(params: TmaParams) -> data.StructLayout:
     """The answer to a refused or failed request.
@@ -315,13 +373,15 @@ def error_layout(params: TmaParams) -> data.StructLayout:
     Members
     -------
     request_id : of the request
+    cta : its issuer, in a cluster
     code : the first cause that applies
-    dim : the dimension it was found in, or 0
+    dim : the dimension it was found in, or 0; of MBAR_FAULT, the ``BarrierFault``
     value : the offending value (two's complement where the field is signed)
     """
     return data.StructLayout(
         {
             "request_id": params.request_id_bits,
+            **issuer(params),
             "code": ErrorCode,
             "dim": 3,
             "value": GLOBAL_ADDRESS_BITS,
@@ -379,37 +439,61 @@ def smem_write_layout(params: TmaParams) -> data.ArrayLayout:
 
 
 class BarrierCommand(data.Struct):
-    """One mbarrier operation.
+    """One mbarrier operation of a thread.
 
-    ``count``: arrivals of INIT and ARRIVE, bytes of the tx operations, the parity of
-    TEST_WAIT_PARITY. ARRIVE_EXPECT_TX is one arrival and ``count`` bytes. ``tag`` comes back.
+    ``count``: arrivals of INIT and the arrivals, bytes of the tx operations, the parity of the
+    waits by parity, the report of REPORT. ARRIVE_EXPECT_TX is one arrival and ``count`` bytes.
+    ``state``: of TEST_WAIT, TRY_WAIT and PENDING_COUNT. ``time_limit``: clocks that a TRY_WAIT may
+    take at least. ``v1``: of INIT, the layout; of the waits, for the conditional phase. ``tag``
+    comes back.
     """
 
     op: BarrierOp
     address: SMEM_OFFSET_BITS
     count: BARRIER_COUNT_BITS
-    tag: 8
+    state: 64
+    time_limit: 32
+    v1: 1
+    tag: BARRIER_TAG_BITS
 
 
 class BarrierResult(data.Struct):
     """The answer to a command, in the order of the commands.
 
-    ``done``: TEST_WAIT_PARITY found the phase complete. ``error``: the operation was not done
-    (MBAR_FAULT). ``state``: the word before the operation.
+    ``done``: a test found the phase complete. ``waits``: a TRY_WAIT did not, and is answered by a
+    ``BarrierWake``. ``fault``: why the operation was not done. ``state``: the word before the
+    operation; of PENDING_COUNT, the count.
     """
 
-    tag: 8
+    tag: BARRIER_TAG_BITS
     done: 1
-    error: 1
+    waits: 1
+    fault: BarrierFault
     state: 64
+
+
+class BarrierWake(data.Struct):
+    """The end of a TRY_WAIT that had to wait.
+
+    ``done``: the phase is complete; else its time is over, or there is a ``fault``.
+    """
+
+    tag: BARRIER_TAG_BITS
+    done: 1
+    fault: BarrierFault
 
 
 @cache
 def barrier_completion_layout(params: TmaParams) -> data.StructLayout:
-    """``complete_tx`` of a whole request."""
+    """Bytes of a request that are in shared memory, for the barrier that counts them.
+
+    In a cluster, ``cta`` issued the request and ``holder`` holds the barrier.
+    """
     return data.StructLayout(
         {
             "request_id": params.request_id_bits,
+            **issuer(params),
+            **({"holder": params.cta_bits} if params.ctas > 1 else {}),
             "address": SMEM_OFFSET_BITS,
             "tx_bytes": BARRIER_COUNT_BITS,
         }
@@ -417,9 +501,40 @@ def barrier_completion_layout(params: TmaParams) -> data.StructLayout:
 
 
 @cache
+def barrier_update_layout(params: TmaParams) -> data.StructLayout:
+    """An operation on a barrier that has no result: COMPLETE_TX, or one of another CTA's threads.
+
+    ``count`` as in ``BarrierCommand``. ``request_id`` and ``cta`` come back in the record of a
+    fault.
+    """
+    return data.StructLayout(
+        {
+            "op": BarrierOp,
+            "address": SMEM_OFFSET_BITS,
+            "count": BARRIER_COUNT_BITS,
+            "request_id": params.request_id_bits,
+            **issuer(params),
+        }
+    )
+
+
+@cache
 def barrier_fault_layout(params: TmaParams) -> data.StructLayout:
-    """A ``complete_tx`` that the barrier at ``address`` could not take."""
-    return data.StructLayout({"request_id": params.request_id_bits, "address": SMEM_OFFSET_BITS})
+    """An update that the barrier at ``address`` could not take."""
+    return data.StructLayout(
+        {
+            "request_id": params.request_id_bits,
+            **issuer(params),
+            "address": SMEM_OFFSET_BITS,
+            "fault": BarrierFault,
+        }
+    )
+
+
+@cache
+def barrier_message_layout(params: TmaParams) -> data.StructLayout:
+    """An update on its way to the CTA ``holder``."""
+    return data.StructLayout({"holder": params.cta_bits, "update": barrier_update_layout(params)})
 
 
 @cache
@@ -471,6 +586,94 @@ def smem_read_layout(params: TmaParams) -> data.ArrayLayout:
     return data.ArrayLayout(lane, params.lanes)
 
 
+class SignalTo(enum.Enum, shape=2):
+    """Which CTA's barrier counts what arrives at a receiver."""
+
+    RECEIVER = 0
+    PAIR = 1
+    """The one of the receiver's pair with the parity of ``signal_cta``."""
+    CTA = 2
+    """``signal_cta``."""
+
+
+@cache
+def delivery_layout(params: TmaParams) -> data.StructLayout:
+    """Where a request writes: with ``remote``, the shared memories of all CTAs of ``mask``."""
+    return data.StructLayout(
+        {
+            "remote": 1,
+            "mask": params.ctas,
+            "signal": SignalTo,
+            "signal_cta": params.cta_bits,
+        }
+    )
+
+
+@cache
+def packet_layout(params: TmaParams) -> data.StructLayout:
+    """Up to a beat for the shared memory of another CTA, and its barrier.
+
+    Members
+    -------
+    request_id, cta : of the request, and who issued it
+    mbarrier, signal, signal_cta : the barrier that counts ...
+    tx_words : ... so many words of 4 bytes
+    reduction : how shared memory takes it
+    style, beat, boundary, valid, words, data : as in ``rotated_line_layout``
+    """
+    return data.StructLayout(
+        {
+            "request_id": params.request_id_bits,
+            "cta": params.cta_bits,
+            "mbarrier": SMEM_OFFSET_BITS,
+            "signal": SignalTo,
+            "signal_cta": params.cta_bits,
+            "tx_words": params.lane_bits + 3,
+            **({"reduction": Reduction} if params.reductions else {}),
+            "style": data_style_layout(params),
+            "beat": params.smem_beat_bits,
+            "boundary": params.lane_bits,
+            "valid": params.lanes,
+            "words": data.ArrayLayout(4, params.lanes),
+            "data": lanes_layout(params),
+        }
+    )
+
+
+@cache
+def remote_store_layout(params: TmaParams) -> data.StructLayout:
+    """``st.async`` or ``red.async`` of a thread: ``words`` of the 16 bytes at ``address``.
+
+    ``address`` is a multiple of 16; ``data`` its 16 bytes. ``mbarrier`` is in the same CTA.
+    """
+    return data.StructLayout(
+        {
+            "request_id": params.request_id_bits,
+            "dst_cta": CTA_FIELD_BITS,
+            "address": SMEM_OFFSET_BITS,
+            "mbarrier": SMEM_OFFSET_BITS,
+            "reduction": Reduction,
+            "words": 4,
+            "data": PIECE_BYTES * 8,
+        }
+    )
+
+
+@cache
+def receipt_layout(params: TmaParams) -> data.StructLayout:
+    """What a received packet tells its barrier; else ``received`` is 0."""
+    return data.StructLayout(
+        {
+            "received": 1,
+            "request_id": params.request_id_bits,
+            "cta": params.cta_bits,
+            "holder": params.cta_bits,
+            "mbarrier": SMEM_OFFSET_BITS,
+            "tx_words": params.lane_bits + 3,
+        }
+    )
+
+
 @cache
 def transfer_layout(params: TmaParams) -> data.StructLayout:
     """What completes a request: ``pieces`` written, then ``complete_tx`` at ``mbarrier``."""
@@ -479,6 +682,7 @@ def transfer_layout(params: TmaParams) -> data.StructLayout:
             "request_id": params.request_id_bits,
             "mbarrier": SMEM_OFFSET_BITS,
             "pieces": params.box_piece_bits,
+            **({"delivery": delivery_layout(params)} if params.ctas > 1 else {}),
         }
     )
 

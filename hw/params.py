@@ -52,6 +52,11 @@ class TmaParams:
     bulk_groups : int
         Groups of a thread that can be told apart; a power of two. One less can be committed and
         pending; another commit waits.
+    barrier_waiters : int
+        Threads that can wait in the mbarrier unit for phases to complete.
+    ctas : int
+        Thread blocks of the cluster, up to 16, each on an SM with a unit. Above 1: multicast, and
+        shared memory and barriers of other SMs.
     stores : bool
         Shared to global memory, and bulk groups.
     reductions : bool
@@ -71,6 +76,10 @@ class TmaParams:
         Elements of 4 and 6 bits; needs lines of 128 bytes.
     cp_mask : bool
         Bulk stores of chosen bytes of each 16; needs ``stores``.
+    cta_group_2 : bool
+        Signals to the peer of a pair of thread blocks; needs ``ctas`` above 1.
+    mbarrier_v1 : bool
+        Barriers of layout v1, too: with a report, and a phase that depends on it.
     """
 
     line_bytes: int = 128
@@ -85,6 +94,8 @@ class TmaParams:
     smem_reads: int = 32
     threads: int = 1024
     bulk_groups: int = 8
+    barrier_waiters: int = 64
+    ctas: int = 1
     stores: bool = True
     reductions: bool = True
     im2col: bool = True
@@ -94,6 +105,8 @@ class TmaParams:
     swizzle_96b: bool = False
     sub_byte: bool = False
     cp_mask: bool = False
+    cta_group_2: bool = False
+    mbarrier_v1: bool = False
 
     def __post_init__(self) -> None:
         def power_of_two(value: int, low: int, high: int) -> bool:
@@ -116,6 +129,8 @@ class TmaParams:
             ("request_queue_depth", 1, 1024),
             ("descriptor_cache_entries", 2, 64),
             ("request_id_bits", 1, 32),
+            ("barrier_waiters", 1, 256),
+            ("ctas", 1, 16),
         ):
             value = getattr(self, name)
             _require(name, value, f"from {low} to {high}", low <= value <= high)
@@ -131,6 +146,8 @@ class TmaParams:
         for name in "reductions", "cp_mask":
             value = getattr(self, name)
             _require(name, value, "False without stores", self.stores or not value)
+        holds = self.ctas > 1 or not self.cta_group_2
+        _require("cta_group_2", self.cta_group_2, "False with a single thread block", holds)
         holds = self.line_bytes == 128 or not self.sub_byte
         _require("sub_byte", self.sub_byte, "False with lines of less than 128 bytes", holds)
 
@@ -185,6 +202,16 @@ class TmaParams:
         return (self.bulk_groups - 1).bit_length()
 
     @cached_property
+    def cta_bits(self) -> int:
+        """Width of a thread block's rank in its cluster (0 where it is alone)."""
+        return (self.ctas - 1).bit_length()
+
+    @cached_property
+    def word_masks(self) -> bool:
+        """Whether writes to shared memory may leave out words of a piece."""
+        return self.sub_byte or self.ctas > 1
+
+    @cached_property
     def pixel_bits(self) -> int:
         """Width of a count of pixels: a column of 1024, and a halo of 511 with ``im2col_w``."""
         return 11
@@ -212,6 +239,7 @@ PRESETS = {
         smem_reads=4,
         threads=4,
         bulk_groups=4,
+        barrier_waiters=4,
         reductions=False,
         im2col=False,
     ),
@@ -222,6 +250,7 @@ PRESETS = {
         swizzle_96b=True,
         sub_byte=True,
         cp_mask=True,
+        mbarrier_v1=True,
     ),
 }
 """Named parameter sets of the command line."""
