@@ -10,11 +10,12 @@ from amaranth.utils import bits_for
 
 from hw.layouts import (
     Operation,
+    directed_request_layout,
     group_layout,
     group_result_layout,
+    is_dsmem,
     is_store,
     queued_request_layout,
-    request_layout,
 )
 from hw.params import TmaParams
 from hw.queue import Queue
@@ -47,8 +48,8 @@ class BulkGroups(wiring.Component):
     WAIT_GROUP       over when all but the ``groups`` youngest groups are complete; ends here
     WAIT_GROUP_READ  over when the sources of all but the ``groups`` youngest groups are read; ends
                      here
-    others           pass. Stores and reductions join the group of their thread, loads with
-                     ``joins_group``, prefetches never
+    others           pass. Stores and reductions to global memory join the group of their thread,
+                     loads with ``joins_group``, prefetches and DSMEM requests never
     ===============  ==============================================================================
 
     So ``bulk_groups - 1`` committed groups can be pending; a wait for all but so many, or more, is
@@ -86,7 +87,7 @@ class BulkGroups(wiring.Component):
 
     Members
     -------
-    i : In(stream.Signature(request_layout(params)))
+    i : In(stream.Signature(directed_request_layout(params)))
         All requests of the SM, in order.
     o : Out(stream.Signature(queued_request_layout(params)))
         Those that move data.
@@ -107,7 +108,7 @@ class BulkGroups(wiring.Component):
         token = stream.Signature(group_layout(params))
         super().__init__(
             {
-                "i": In(stream.Signature(request_layout(params))),
+                "i": In(stream.Signature(directed_request_layout(params))),
                 "o": Out(stream.Signature(queued_request_layout(params))),
                 "source_read": In(token),
                 "complete": In(token),
@@ -157,7 +158,7 @@ class BulkGroups(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         p = self.params
-        request, counters = request_layout(p), counters_layout(p)
+        request, counters = directed_request_layout(p), counters_layout(p)
         issue_layout = data.StructLayout({"index": p.group_bits, "issued": counters})
         wait_layout = data.StructLayout(
             {
@@ -225,7 +226,8 @@ class BulkGroups(wiring.Component):
                 m.d.comb += [self.o.valid.eq(busy), leaves.eq(self.o.ready)]
         loads = Operation.TENSOR_LOAD, Operation.BULK_LOAD
         is_load = Cat(now.operation == load for load in loads).any()
-        m.d.comb += joins.eq(is_store(now.operation) | (is_load & now.joins_group))
+        to_memory = is_store(now.operation) & ~is_dsmem(now.operation)
+        m.d.comb += joins.eq(to_memory | (is_load & now.joins_group))
         m.d.comb += [
             update.en.eq(busy & leaves & (commits | joins)),
             update.addr.eq(now.thread),

@@ -6,13 +6,16 @@ from amaranth.lib.wiring import In, Out
 
 from hw.layouts import (
     BULK_REDUCTIONS,
+    DSMEM_REDUCTIONS,
     ErrorCode,
     Operation,
+    is_dsmem,
     is_reducible,
     is_reduction,
     is_store,
     queued_request_layout,
     refusal_layout,
+    remote_layout,
     walk_job_layout,
     write_as,
 )
@@ -66,8 +69,11 @@ class BulkSetup(wiring.Component):
         size = Mux(prefetch, 0, request.size)
         smem_address = Mux(prefetch, 0, request.smem_address)
         store = is_store(request.operation)
+        to_smem = is_dsmem(request.operation)
         reduces = is_reduction(request.operation)
-        mbarrier = Mux(prefetch | store, 0, request.mbarrier)
+        dst_address = Mux(to_smem, request.global_address, 0)
+        global_address = Mux(to_smem, 0, request.global_address)
+        mbarrier = Mux(prefetch | (store & ~to_smem), 0, request.mbarrier)
         # What the unit was built without.
         missing: list[tuple] = []
         if not p.stores:
@@ -76,16 +82,25 @@ class BulkSetup(wiring.Component):
             masked = (request.operation == Operation.BULK_STORE) & ~request.byte_mask.all()
             missing.append((masked, ErrorCode.MAP_MODE, request.byte_mask))
         if p.reductions:
-            reduces &= ~is_reducible(BULK_REDUCTIONS, request.element_type, request.reduction_op)
+            pair = request.element_type, request.reduction_op
+            in_smem, in_memory = (
+                is_reducible(pairs, *pair) for pairs in (DSMEM_REDUCTIONS, BULK_REDUCTIONS)
+            )
+            reduces &= ~Mux(to_smem, in_smem, in_memory)
         low = PIECE_BYTES - 1
+        misdirected = request.misdirected
         rules = (
             *missing,
             (smem_address & low, ErrorCode.SMEM_ALIGN, smem_address),
+            (dst_address & low, ErrorCode.SMEM_ALIGN, dst_address),
             (smem_address + size > p.smem_bytes, ErrorCode.SMEM_RANGE, smem_address),
+            (to_smem & (dst_address + size > p.smem_bytes), ErrorCode.SMEM_RANGE, dst_address),
             (mbarrier > p.smem_bytes - 8, ErrorCode.SMEM_RANGE, mbarrier),
             (reduces, ErrorCode.RED_TYPE, request.reduction_op),
             (request.size & low, ErrorCode.BULK_ALIGN, request.size),
-            (request.global_address & low, ErrorCode.BULK_ALIGN, request.global_address),
+            (global_address & low, ErrorCode.BULK_ALIGN, global_address),
+            (misdirected.mask, ErrorCode.MASK, misdirected.value),
+            (misdirected.cta, ErrorCode.DST_CTA, misdirected.value),
             (mbarrier[:3], ErrorCode.MBAR_ALIGN, mbarrier),
         )
         refuse = Signal()
@@ -121,6 +136,11 @@ class BulkSetup(wiring.Component):
                 *(flag.eq(1) for flag in (job.first, job.last, walk.first, walk.last)),
                 error.request_id.eq(request.request_id),
             ]
+            if p.ctas > 1:
+                m.d.sync += [
+                    transfer.delivery.eq(request.delivery),
+                    *(walk[name].eq(request.delivery[name]) for name in remote_layout(p)),
+                ]
             if p.stores:
                 m.d.sync += [
                     job.group.eq(request.group),

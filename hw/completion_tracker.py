@@ -11,6 +11,8 @@ from hw.layouts import (
     barrier_completion_layout,
     error_layout,
     generator_job_layout,
+    gone_layout,
+    opened_layout,
     read_fault_layout,
     transfer_layout,
     walk_job_layout,
@@ -28,6 +30,10 @@ class CompletionTracker(wiring.Component):
     request. A request with a read fault gives an error record instead and its barrier is not
     signalled. ``written`` waits only for ``completion`` or ``error``.
 
+    In a cluster a request may be ``remote``: its receivers signal what they get. It ends without a
+    completion when all of its pieces are on their way, and with an error record (DST_CTA) if one of
+    the receivers is ``gone``.
+
     Parameters
     ----------
     params : TmaParams
@@ -39,13 +45,22 @@ class CompletionTracker(wiring.Component):
     written : In(stream) of ``written_layout``
     fault : In(stream) of ``read_fault_layout``; always ready; before its line's ``written``
     completion : Out(stream) of ``barrier_completion_layout``
+    cta_rank : In, of this SM's CTA; this and the following are there in a cluster
+    opened : Out of ``opened_layout``; each request, as it gets its slot
+    gone : In(stream) of ``gone_layout``; before the ``written`` of what the receiver does not get
     error : Out(stream) of ``error_layout``
     """
 
     def __init__(self, params: TmaParams):
         self.params = params
+        in_cluster = {
+            "cta_rank": In(params.cta_bits),
+            "opened": Out(opened_layout(params)),
+            "gone": In(stream.Signature(gone_layout(params))),
+        }
         super().__init__(
             {
+                **(in_cluster if params.ctas > 1 else {}),
                 "i": In(stream.Signature(walk_job_layout(params))),
                 "o": Out(stream.Signature(generator_job_layout(params))),
                 "written": In(stream.Signature(written_layout(params))),
@@ -59,7 +74,8 @@ class CompletionTracker(wiring.Component):
         m = Module()
         p = self.params
         depth = p.requests_in_flight
-        fault_layout = data.StructLayout({"failed": 1, "line": p.line_address_bits})
+        gone_bit = {"gone": 1} if p.ctas > 1 else {}
+        fault_layout = data.StructLayout({"failed": 1, **gone_bit, "line": p.line_address_bits})
         m.submodules.slots = slots = JobSlots(p)
         m.submodules.errors = errors = Queue(error_layout(p), 2)
         m.submodules.transfers = transfers = Memory(shape=transfer_layout(p), depth=depth, init=[])
@@ -76,6 +92,12 @@ class CompletionTracker(wiring.Component):
             opened.addr.eq(slots.slot),
             opened.data.eq(self.i.p.transfer),
         ]
+        if p.ctas > 1:
+            m.d.comb += [
+                self.opened.valid.eq(slots.opened),
+                self.opened.slot.eq(slots.slot),
+                self.opened.transfer.eq(self.i.p.transfer),
+            ]
 
         # Count: look the slot up, then add. Reads see the count written in the same clock.
         counted = progress.write_port()
@@ -106,25 +128,42 @@ class CompletionTracker(wiring.Component):
             m.d.sync += [busy.eq(self.written.valid), now.eq(self.written.p)]
 
         # End: the barrier or an error, and the slot is free.
+        marks = Signal()  # a fault, now
+        remote = transfer.delivery.remote if p.ctas > 1 else Const(0, 1)
         m.d.comb += [
             advance.eq(
                 ~complete
-                | Mux(is_failed, errors.i.ready & ~self.fault.valid, self.completion.ready)
+                | Mux(is_failed, errors.i.ready & ~marks, remote | self.completion.ready)
             ),
-            self.completion.valid.eq(complete & ~is_failed),
+            self.completion.valid.eq(complete & ~is_failed & ~remote),
             self.completion.p.request_id.eq(transfer.request_id),
             self.completion.p.address.eq(transfer.mbarrier),
             self.completion.p.tx_bytes.eq(transfer.pieces << 4),
-            errors.i.valid.eq(complete & is_failed & ~self.fault.valid),
+            errors.i.valid.eq(complete & is_failed & ~marks),
             errors.i.p.request_id.eq(transfer.request_id),
             errors.i.p.code.eq(ErrorCode.GMEM_FAULT),
             errors.i.p.value.eq(Cat(Const(0, p.lane_bits + 4), fault_read.data.line)),
             slots.returned.valid.eq(complete & advance),
             slots.returned.payload.eq(now.slot),
         ]
+        if p.ctas > 1:
+            m.d.comb += [
+                self.completion.p.cta.eq(self.cta_rank),
+                self.completion.p.holder.eq(transfer.delivery.signal_cta),
+            ]
+            with m.If(fault_read.data.gone):
+                m.d.comb += [
+                    errors.i.p.code.eq(ErrorCode.DST_CTA),
+                    errors.i.p.value.eq(fault_read.data.line),
+                ]
 
         # The mark of a fault is set as it is seen and wiped as its request ends.
         m.d.comb += self.fault.ready.eq(1)
+        if p.ctas > 1:
+            gone = self.gone
+            m.d.comb += [marks.eq(self.fault.valid | gone.valid), gone.ready.eq(~self.fault.valid)]
+        else:
+            m.d.comb += marks.eq(self.fault.valid)
         with m.If(self.fault.valid):
             m.d.comb += [
                 failed.en.eq(1),
@@ -132,6 +171,15 @@ class CompletionTracker(wiring.Component):
                 failed.data.failed.eq(1),
                 failed.data.line.eq(self.fault.p.line),
             ]
+        if p.ctas > 1:
+            with m.Elif(gone.valid):
+                m.d.comb += [
+                    failed.en.eq(1),
+                    failed.addr.eq(gone.p.slot),
+                    failed.data.failed.eq(1),
+                    failed.data.gone.eq(1),
+                    failed.data.line.eq(gone.p.receiver),
+                ]
         with m.Else():
             m.d.comb += [failed.en.eq(complete & is_failed & advance), failed.addr.eq(now.slot)]
 

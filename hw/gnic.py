@@ -219,7 +219,7 @@ class GnicWrite(wiring.Component):
             self.performed.valid.eq(arrived | ends_here),
             self.performed.p.slot.eq(Mux(arrived, read.data.slot, line.slot)),
             self.performed.p.counted.eq(arrived),
-            self.performed.p.failed.eq(failed),
+            self.performed.p.failed.eq(arrived & failed),
             self.performed.p.line.eq(read.data.line),
             self.performed.p.ends.eq(~arrived | read.data.ends),
             self.performed.p.lines.eq(Mux(arrived, read.data.lines, number)),

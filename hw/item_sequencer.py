@@ -20,6 +20,7 @@ from hw.layouts import (
     MemoryAttributes,
     Operation,
     data_style_layout,
+    delivery_layout,
     group_layout,
     is_reducible,
     is_reduction,
@@ -103,6 +104,7 @@ def item_common_layout(params: TmaParams) -> data.StructLayout:
         "request_id": params.request_id_bits,
         "smem_address": SMEM_OFFSET_BITS,
         "mbarrier": SMEM_OFFSET_BITS,
+        **({"delivery": delivery_layout(params)} if params.ctas > 1 else {}),
         "refusal": refusal,
         "style": data_style_layout(params),
         "row": ROW_BITS,
@@ -239,6 +241,8 @@ class ItemSequencer(wiring.Component):
                 refusal.dim.eq(0),
                 refusal.value.eq(0),
             ]
+            if self.params.ctas > 1:
+                m.d.sync += common.delivery.eq(request.delivery)
             if self.params.stores:
                 m.d.sync += [
                     common.store.eq(store),
@@ -323,15 +327,23 @@ class ItemSequencer(wiring.Component):
             refused |= ~store & decoded.store_only
         if not p.stores:
             fits &= ~store
+        paired = []
+        if not p.cta_group_2:
+            is_load = request.operation == Operation.TENSOR_LOAD
+            paired.append((is_load & request.cta_group_2, ErrorCode.MAP_MODE, 2))
+        misdirected = request.misdirected
         return [
             (refused, ErrorCode.MAP_FIELD, words[2]),
             (~fits, ErrorCode.MAP_MODE, mode),
             (request.rank != coords, ErrorCode.MAP_MODE, request.rank),
+            *paired,
             (smem_address[:7].any(), ErrorCode.SMEM_ALIGN, smem_address),
             (mbarrier > p.smem_bytes - 8, ErrorCode.SMEM_RANGE, mbarrier),
             (misaligned, ErrorCode.COORD_ALIGN, request.coords[0]),
             *starts,
             *rest,
+            (misdirected.mask, ErrorCode.MASK, misdirected.value),
+            (misdirected.cta, ErrorCode.DST_CTA, misdirected.value),
             (mbarrier[:3].any(), ErrorCode.MBAR_ALIGN, mbarrier),
         ]
 

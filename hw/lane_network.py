@@ -163,10 +163,11 @@ class LaneNetwork(wiring.Component):
         self._lines = TicketList(written_layout(params), depth)
         self._fills = TicketList(self._fill_count, depth)
         position = {"ticket": range(depth), "beat": params.smem_beat_bits}
-        if params.sub_byte:
-            position["words"] = 4
-        self._line_piece = data.StructLayout({**position, "data": PIECE_BYTES * 8})
-        self._fill_piece = data.StructLayout({**position, "fill": Fill})
+        masks = {"words": 4}
+        line_masks = masks if params.word_masks else {}
+        fill_masks = masks if params.sub_byte else {}
+        self._line_piece = data.StructLayout({**position, **line_masks, "data": PIECE_BYTES * 8})
+        self._fill_piece = data.StructLayout({**position, **fill_masks, "fill": Fill})
 
     def elaborate(self, platform):
         m = Module()
@@ -216,7 +217,7 @@ class LaneNetwork(wiring.Component):
                 Cat(
                     flipped_halves(p, line.style, beat, line.data[lane]),
                     flipped_halves(p, line.style, beat, line.words[lane])
-                    if p.sub_byte
+                    if p.word_masks
                     else Const(0, 0),
                     line.valid[lane] & ((lane < line.boundary) == part),
                 )
@@ -235,7 +236,7 @@ class LaneNetwork(wiring.Component):
                     queue.w_data.eq(entry),
                     queue.w_en.eq(push & wide[-1]),
                 ]
-                if p.sub_byte:
+                if p.word_masks:
                     m.d.comb += entry.words.eq(wide[PIECE_BYTES * 8 : -1])
                 parts[part].append(queue)
         room = Cat(queue.w_rdy for queues in parts for queue in queues).all()
@@ -245,6 +246,7 @@ class LaneNetwork(wiring.Component):
             tickets.i.valid.eq(push),
             tickets.i.p.slot.eq(line.slot),
             tickets.i.p.pieces.eq(line.pieces),
+            *([tickets.i.p.receipt.eq(line.receipt)] if p.ctas > 1 else ()),
         ]
         return parts
 
@@ -347,7 +349,7 @@ class LaneNetwork(wiring.Component):
                         out.beat.eq(Mux(second, heads[1].beat, heads[0].beat)),
                         out.data.eq(Mux(second, heads[1].data, heads[0].data)),
                     ]
-                    if p.sub_byte:
+                    if p.word_masks:
                         m.d.sync += out.words.eq(Mux(second, heads[1].words, heads[0].words))
         return leaving
 

@@ -30,6 +30,9 @@ CTA_FIELD_BITS = 8
 BARRIER_TAG_BITS = 16
 """A thread's name for its barrier operation."""
 
+PIECE_WORDS = PIECE_BYTES // 4
+"""Words of a piece, which a write may leave out one by one."""
+
 STEP_BITS = 40
 """A global step of a loop in pieces: an element stride times a tensor stride."""
 
@@ -316,9 +319,30 @@ def group_layout(params: TmaParams) -> data.StructLayout:
 
 
 @cache
+def directed_request_layout(params: TmaParams) -> data.StructLayout:
+    """A request of which it is known where it writes.
+
+    Members
+    -------
+    misdirected : CTAs that there are not (MASK, DST_CTA), with the value that says so
+    delivery : where a load or DSMEM request writes; in a cluster
+    """
+    operands = "multicast", "cta_mask", "dst_cta", "mbarrier_cta"
+    fields = request_layout(params).members
+    misdirected = data.StructLayout({"mask": 1, "cta": 1, "value": 16})
+    return data.StructLayout(
+        {
+            **{name: shape for name, shape in fields.items() if name not in operands},
+            "misdirected": misdirected,
+            **({"delivery": delivery_layout(params)} if params.ctas > 1 else {}),
+        }
+    )
+
+
+@cache
 def queued_request_layout(params: TmaParams) -> data.StructLayout:
     """A request that moves data, and the bulk group that it is in."""
-    fields = dict(request_layout(params).members)
+    fields = dict(directed_request_layout(params).members)
     if params.stores:
         fields["group"] = group_layout(params)
     return data.StructLayout(fields)
@@ -373,7 +397,6 @@ def error_layout(params: TmaParams) -> data.StructLayout:
     Members
     -------
     request_id : of the request
-    cta : its issuer, in a cluster
     code : the first cause that applies
     dim : the dimension it was found in, or 0; of MBAR_FAULT, the ``BarrierFault``
     value : the offending value (two's complement where the field is signed)
@@ -381,12 +404,19 @@ def error_layout(params: TmaParams) -> data.StructLayout:
     return data.StructLayout(
         {
             "request_id": params.request_id_bits,
-            **issuer(params),
             "code": ErrorCode,
             "dim": 3,
             "value": GLOBAL_ADDRESS_BITS,
         }
     )
+
+
+@cache
+def error_record_layout(params: TmaParams) -> data.StructLayout:
+    """An error as the SM gets it; in a cluster ``cta`` issued the request: a fault of a barrier is
+    told where the barrier is.
+    """
+    return data.StructLayout({**error_layout(params).members, **issuer(params)})
 
 
 class DescriptorInvalidate(data.Struct):
@@ -661,7 +691,10 @@ def remote_store_layout(params: TmaParams) -> data.StructLayout:
 
 @cache
 def receipt_layout(params: TmaParams) -> data.StructLayout:
-    """What a received packet tells its barrier; else ``received`` is 0."""
+    """What a received packet tells its barrier, which ``holder`` holds; else ``received`` is 0.
+
+    ``reduced``: it was combined with what was there.
+    """
     return data.StructLayout(
         {
             "received": 1,
@@ -670,6 +703,7 @@ def receipt_layout(params: TmaParams) -> data.StructLayout:
             "holder": params.cta_bits,
             "mbarrier": SMEM_OFFSET_BITS,
             "tx_words": params.lane_bits + 3,
+            "reduced": 1,
         }
     )
 
@@ -689,8 +723,12 @@ def transfer_layout(params: TmaParams) -> data.StructLayout:
 
 @cache
 def writing_layout(params: TmaParams) -> data.StructLayout:
-    """How the lines of a store are written; ``byte_mask``: which bytes of each piece."""
+    """How the lines of a store are written; ``byte_mask``: which bytes of each piece; ``remote``: to
+    shared memory of another CTA.
+    """
     writing = {}
+    if params.ctas > 1:
+        writing["remote"] = 1
     if params.reductions:
         writing["reduction"] = Reduction
     if params.cp_mask:
@@ -698,9 +736,16 @@ def writing_layout(params: TmaParams) -> data.StructLayout:
     return data.StructLayout(writing)
 
 
+def remote_layout(params: TmaParams) -> dict[str, int]:
+    """The field of all parts of a load that says that they go to other CTAs, where there are any."""
+    return {"remote": 1} if params.ctas > 1 else {}
+
+
 def write_as(params: TmaParams, writing, request, element_type) -> list:
     """Return what makes ``writing`` that of ``request``."""
     made = []
+    if params.ctas > 1:
+        made.append(writing.remote.eq(is_dsmem(request.operation)))
     if params.reductions:
         reduction = writing.reduction
         made += [
@@ -727,6 +772,7 @@ def walk_layout(params: TmaParams) -> data.StructLayout:
     -------
     prefetch : only the lines are wanted, in L2
     store : from shared to global memory, and how; there is no fill
+    remote : a load whose lines and fill go to shared memory of other CTAs
     attributes : of every line
     style : of every piece
     first, last : of its chain
@@ -753,6 +799,7 @@ def walk_layout(params: TmaParams) -> data.StructLayout:
         {
             "prefetch": 1,
             **({"store": 1, "writing": writing_layout(params)} if params.stores else {}),
+            **remote_layout(params),
             "attributes": MemoryAttributes,
             "style": data_style_layout(params),
             "first": 1,
@@ -875,7 +922,7 @@ def run_layout(params: TmaParams, store: bool = False) -> data.StructLayout:
     if store:
         way = {"last": 1, "writing": writing_layout(params)}
     else:
-        way = {"prefetch": 1, "tail_bytes": 4}
+        way = {"prefetch": 1, "tail_bytes": 4, **remote_layout(params)}
     return data.StructLayout(
         {
             **way,
@@ -903,6 +950,7 @@ def fill_run_layout(params: TmaParams) -> data.StructLayout:
             "pieces": params.box_piece_bits,
             "row_mask": params.row_mask_bits,
             "last": 1,
+            **remote_layout(params),
         }
     )
 
@@ -927,6 +975,7 @@ def line_use_layout(params: TmaParams) -> data.StructLayout:
             "valid": params.lanes,
             "tail": params.lanes,
             "tail_bytes": 4,
+            **remote_layout(params),
         }
     )
 
@@ -979,8 +1028,9 @@ def performed_layout(params: TmaParams) -> data.StructLayout:
     Members
     -------
     slot : of the request
-    counted : a line of it was answered, ...
-    failed, line : ... but could not be written
+    counted : a line of it was answered
+    failed, line : a line could not be written
+    gone : because its receiver, the CTA ``line``, does not run
     ends, lines : it is known now that there are so many lines
     """
     return data.StructLayout(
@@ -988,6 +1038,7 @@ def performed_layout(params: TmaParams) -> data.StructLayout:
             "slot": params.slot_bits,
             "counted": 1,
             "failed": 1,
+            **({"gone": 1} if params.ctas > 1 else {}),
             "line": params.line_address_bits,
             "ends": 1,
             "lines": params.box_piece_bits,
@@ -1028,7 +1079,7 @@ def rotated_line_layout(params: TmaParams) -> data.StructLayout:
 
     Lanes from ``boundary`` on belong to ``beat``, those below it to the next beat. The request has
     ``pieces`` of its pieces in the line, even where none is to be written. ``words`` as in
-    ``smem_write_layout``.
+    ``smem_write_layout``. In a cluster a line may be ``remote``, or one that was received.
     """
     return data.StructLayout(
         {
@@ -1039,7 +1090,9 @@ def rotated_line_layout(params: TmaParams) -> data.StructLayout:
             "pieces": params.lane_bits + 1,
             "valid": params.lanes,
             "data": lanes_layout(params),
-            **({"words": data.ArrayLayout(4, params.lanes)} if params.sub_byte else {}),
+            **({"words": data.ArrayLayout(4, params.lanes)} if params.word_masks else {}),
+            **remote_layout(params),
+            **({"receipt": receipt_layout(params)} if params.ctas > 1 else {}),
         }
     )
 
@@ -1054,14 +1107,35 @@ def fill_beat_layout(params: TmaParams) -> data.StructLayout:
             "beat": params.smem_beat_bits,
             "valid": params.lanes,
             "last": 1,
+            **remote_layout(params),
         }
     )
 
 
 @cache
 def written_layout(params: TmaParams) -> data.StructLayout:
-    """So many more pieces of a request are in shared memory."""
-    return data.StructLayout({"slot": params.slot_bits, "pieces": params.box_piece_bits})
+    """So many more pieces of a request are in shared memory, or what was received is."""
+    return data.StructLayout(
+        {
+            "slot": params.slot_bits,
+            "pieces": params.box_piece_bits,
+            **({"receipt": receipt_layout(params)} if params.ctas > 1 else {}),
+        }
+    )
+
+
+@cache
+def gone_layout(params: TmaParams) -> data.StructLayout:
+    """A receiver of a request that does not run."""
+    return data.StructLayout({"slot": params.slot_bits, "receiver": params.cta_bits})
+
+
+@cache
+def opened_layout(params: TmaParams) -> data.StructLayout:
+    """What a request is whose slot was opened: there is one if ``valid``."""
+    return data.StructLayout(
+        {"valid": 1, "slot": params.slot_bits, "transfer": transfer_layout(params)}
+    )
 
 
 @cache

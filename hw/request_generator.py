@@ -14,6 +14,7 @@ from hw.layouts import (
     fill_run_layout,
     generator_job_layout,
     line_request_layout,
+    remote_layout,
     run_layout,
     store_line_layout,
 )
@@ -137,6 +138,7 @@ class RunWalker(wiring.Component):
                 runs.i.p.pieces.eq(walk.run),
                 runs.i.p.prefetch.eq(walk.prefetch),
                 runs.i.p.tail_bytes.eq(walk.tail_bytes),
+                *(runs.i.p[name].eq(walk[name]) for name in remote_layout(p)),
             ]
         m.d.sync += Assert(~(step & on_runs & (walk.run == 0)), "RunWalker: a run without pieces\n")
 
@@ -193,6 +195,7 @@ class RunWalker(wiring.Component):
             fills.i.p.pieces.eq(fill_end - filled_to),
             fills.i.p.row_mask.eq(walk.row_mask),
             fills.i.p.last.eq(ends),
+            *(fills.i.p[name].eq(walk[name]) for name in remote_layout(p)),
         ]
         with m.If(step):
             m.d.sync += [filled_to.eq(run_end), any_fill.eq(~ends & (any_fill | has_fill))]
@@ -279,7 +282,11 @@ class LineCutter(wiring.Component):
         if self.store:
             m.d.comb += [line.last.eq(last & run.last), line.writing.eq(run.writing)]
         else:
-            m.d.comb += [line.prefetch.eq(run.prefetch), use.tail_bytes.eq(run.tail_bytes)]
+            m.d.comb += [
+                line.prefetch.eq(run.prefetch),
+                use.tail_bytes.eq(run.tail_bytes),
+                *(use[name].eq(run[name]) for name in remote_layout(p)),
+            ]
             with m.If(last):
                 m.d.comb += use.tail.eq(lane_range(first + pieces - 1, 1, p.lanes))
 
@@ -348,6 +355,7 @@ class FillCutter(wiring.Component):
             self.o.p.beat.eq(run.smem[p.lane_bits :]),
             self.o.p.valid.eq(lane_range(first, pieces, p.lanes) & in_rows),
             self.o.p.last.eq(last & run.last),
+            *(self.o.p[name].eq(run[name]) for name in remote_layout(p)),
         ]
         with m.If(self.i.ready):
             m.d.sync += [busy.eq(self.i.valid), run.eq(self.i.p)]

@@ -4,7 +4,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.layouts import Fill, Packing, line_arrival_layout, rotated_line_layout
+from hw.layouts import Fill, Packing, line_arrival_layout, remote_layout, rotated_line_layout
 from hw.params import PIECE_BYTES, TmaParams
 from hw.permute import rotate
 
@@ -126,7 +126,10 @@ class ResponsePath(wiring.Component):
                 line.pieces.eq(sum(use.valid)),
                 line.valid.eq(Cat(piece[-1] for piece in rotated)),
                 *(line.data[lane].eq(piece[:-1]) for lane, piece in enumerate(rotated)),
+                *(line[name].eq(use[name]) for name in remote_layout(p)),
             ]
+            if p.word_masks:
+                m.d.sync += [words.eq(~0) for words in line.words]
             if p.sub_byte:
                 self._unpack(m, use, line, rotated)
         return m
@@ -136,7 +139,6 @@ class ResponsePath(wiring.Component):
         side of the boundary.
         """
         p = self.params
-        m.d.sync += [words.eq(~0) for words in line.words]
         here = Signal(p.lanes)
         boundary = use.origin[: p.lane_bits]
         m.d.comb += here.eq(Cat(piece[-1] for piece in rotated))

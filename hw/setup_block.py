@@ -19,6 +19,7 @@ from hw.layouts import (
     STEP_BITS,
     ErrorCode,
     refusal_layout,
+    remote_layout,
     setup_job_layout,
 )
 from hw.map_decoder import ROW_BITS
@@ -321,7 +322,9 @@ class SetupBlock(wiring.Component):
                 job.transfer.request_id.eq(common.request_id),
                 job.transfer.mbarrier.eq(common.mbarrier),
                 job.transfer.pieces.eq(held * steps),
+                *([job.transfer.delivery.eq(common.delivery)] if p.ctas > 1 else ()),
                 walk.prefetch.eq(common.prefetch),
+                *(walk[name].eq(common.delivery[name]) for name in remote_layout(p)),
                 *(walk[name].eq(common[name]) for name in ("store", "writing") if p.stores),
                 walk.attributes.eq(common.attributes),
                 walk.style.eq(common.style),

@@ -11,6 +11,7 @@ from hw.layouts import (
     error_layout,
     generator_job_layout,
     group_layout,
+    opened_layout,
     performed_layout,
     walk_job_layout,
 )
@@ -26,6 +27,9 @@ class StoreTracker(wiring.Component):
     gives an error record besides, with the address of the last line that failed. ``source_read`` is
     passed on, as the group that its slot stands for, in the clock after.
 
+    A DSMEM request, in a cluster, ends as a store does, when its lines are on their way; the error
+    record is DST_CTA where its receiver does not run.
+
     Parameters
     ----------
     params : TmaParams
@@ -38,6 +42,7 @@ class StoreTracker(wiring.Component):
     performed : In(stream) of ``performed_layout``
     source_read : Out(stream) of ``group_layout``
     complete : Out(stream) of ``group_layout``
+    opened : Out of ``opened_layout``; each request, as it gets its slot; in a cluster
     error : Out(stream) of ``error_layout``
     """
 
@@ -52,6 +57,7 @@ class StoreTracker(wiring.Component):
                 "source_read": Out(stream.Signature(group_layout(params))),
                 "complete": Out(stream.Signature(group_layout(params))),
                 "error": Out(stream.Signature(error_layout(params))),
+                **({"opened": Out(opened_layout(params))} if params.ctas > 1 else {}),
             }
         )
 
@@ -77,6 +83,12 @@ class StoreTracker(wiring.Component):
             opened.data.group.eq(self.i.p.group),
             opened.data.request_id.eq(self.i.p.transfer.request_id),
         ]
+        if p.ctas > 1:
+            m.d.comb += [
+                self.opened.valid.eq(slots.opened),
+                self.opened.slot.eq(slots.slot),
+                self.opened.transfer.eq(self.i.p.transfer),
+            ]
 
         self._pass_source_read(m, owners.read_port())
         self._count(m, owners.read_port(), slots, errors)
@@ -106,6 +118,7 @@ class StoreTracker(wiring.Component):
                 "known": 1,
                 "lines": p.box_piece_bits,
                 "failed": 1,
+                **({"gone": 1} if p.ctas > 1 else {}),
                 "line": p.line_address_bits,
             }
         )
@@ -121,11 +134,10 @@ class StoreTracker(wiring.Component):
         number = Signal(p.box_piece_bits)  # of lines performed
         ends = Signal()
         done = Signal()
-        fails = now.counted & now.failed
-        failed = before.failed | fails
+        failed = before.failed | now.failed
         known = before.known | now.ends
         lines = Mux(now.ends, now.lines, before.lines)
-        line = Mux(fails, now.line, before.line)
+        line = Mux(now.failed, now.line, before.line)
         m.d.comb += [
             self.performed.ready.eq(advance),
             *(port.addr.eq(self.performed.p.slot) for port in (owner, read)),
@@ -157,6 +169,11 @@ class StoreTracker(wiring.Component):
             slots.returned.valid.eq(ends & advance),
             slots.returned.payload.eq(now.slot),
         ]
+        if p.ctas > 1:
+            gone = Mux(now.failed, now.gone, before.gone)
+            m.d.comb += after.gone.eq(gone)
+            with m.If(gone):
+                m.d.comb += [errors.i.p.code.eq(ErrorCode.DST_CTA), errors.i.p.value.eq(line)]
         m.d.sync += Assert(
             ~(busy & before.known & now.ends), "StoreTracker: a request ends twice\n"
         )

@@ -5,10 +5,13 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.arbiter import Arbiter
+from hw.barrier_router import as_update
 from hw.bulk_group import BulkGroups
 from hw.bulk_setup import BulkSetup
+from hw.cluster_port import ClusterPort, unit_ports
 from hw.completion_tracker import CompletionTracker
 from hw.descriptor_cache import DescriptorCache
+from hw.destination import Destination
 from hw.dispatcher import Dispatcher
 from hw.gnic import Gnic, GnicWrite
 from hw.im2col_walker import Im2colWalker
@@ -17,15 +20,18 @@ from hw.layouts import (
     GLOBAL_ADDRESS_BITS,
     BarrierCommand,
     BarrierResult,
+    BarrierWake,
     DescriptorFill,
     DescriptorInvalidate,
     ErrorCode,
     error_layout,
+    error_record_layout,
     gnic_ack_layout,
     gnic_request_layout,
     gnic_response_layout,
     gnic_write_layout,
     group_result_layout,
+    issuer,
     lanes_layout,
     refusal_layout,
     request_layout,
@@ -41,6 +47,7 @@ from hw.response_path import ResponsePath
 from hw.setup_block import SetupBlock
 from hw.store_path import StorePath
 from hw.store_tracker import StoreTracker
+from hw.tx_coalescer import TxCoalescer
 
 
 class Tma(wiring.Component):
@@ -59,7 +66,7 @@ class Tma(wiring.Component):
     -------
     request : In(stream) of ``request_layout``
         ``cp.async.bulk``, ``cp.async.bulk.tensor`` and so on, in the order of their issue.
-    error : Out(stream) of ``error_layout``
+    error : Out(stream) of ``error_record_layout``
         Requests that were refused or failed.
     descriptor_prefetch : In(stream) of 64 bits
         ``prefetch.tensormap``: the address of a tensor map.
@@ -89,8 +96,27 @@ class Tma(wiring.Component):
         mbarrier operations of the SM's threads.
     barrier_result : Out(stream) of ``BarrierResult``
         Their results, in order.
+    barrier_wake : Out(stream) of ``BarrierWake``
+        Ends of waits.
     barrier_memory : Out(BarrierMemory)
         The barriers in shared memory.
+    cta_rank : In
+        Of this SM's CTA in its cluster. This port and the following are there with ``ctas`` above
+        1.
+    running : In
+        A bit for each CTA of the cluster that runs.
+    remote_command : In(stream) of ``barrier_message_layout``
+        Operations of the SM's threads on barriers of other CTAs.
+    remote_store : In(stream) of ``remote_store_layout``
+        ``st.async`` and ``red.async``.
+    packet_out : Out(stream) of ``addressed_layout`` of ``packet_layout``
+        For shared memory of other CTAs.
+    packet_in : In(stream) of ``packet_layout``
+        From other CTAs.
+    message_out : Out(stream) of ``barrier_message_layout``
+        For barriers of other CTAs.
+    message_in : In(stream) of ``barrier_update_layout``
+        From other CTAs.
     """
 
     def __init__(self, params: TmaParams):
@@ -98,7 +124,7 @@ class Tma(wiring.Component):
         super().__init__(
             {
                 "request": In(stream.Signature(request_layout(params))),
-                "error": Out(stream.Signature(error_layout(params))),
+                "error": Out(stream.Signature(error_record_layout(params))),
                 "descriptor_prefetch": In(stream.Signature(GLOBAL_ADDRESS_BITS)),
                 "descriptor_invalidate": In(stream.Signature(DescriptorInvalidate)),
                 "descriptor_request": Out(stream.Signature(GLOBAL_ADDRESS_BITS)),
@@ -109,13 +135,16 @@ class Tma(wiring.Component):
                 **(store_ports(params) if params.stores else {}),
                 "barrier_command": In(stream.Signature(BarrierCommand)),
                 "barrier_result": Out(stream.Signature(BarrierResult)),
+                "barrier_wake": Out(stream.Signature(BarrierWake)),
                 "barrier_memory": Out(BarrierMemory()),
+                **(unit_ports(params) if params.ctas > 1 else {}),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
         p = self.params
+        m.submodules.destination = destination = Destination(p)
         m.submodules.request_queue = request_queue = RequestQueue(p)
         m.submodules.descriptor_cache = descriptor_cache = DescriptorCache(p)
         m.submodules.setup_block = setup_block = SetupBlock(p)
@@ -128,9 +157,10 @@ class Tma(wiring.Component):
         m.submodules.response_path = response_path = ResponsePath(p)
         m.submodules.lane_network = lane_network = LaneNetwork(p)
         m.submodules.mbarrier_unit = mbarrier_unit = MbarrierUnit(p)
-        m.submodules.errors = errors = Arbiter(error_layout(p), 4 if p.stores else 3)
+        errors = [completion_tracker.error]
 
         # From the request to its walks.
+        connect(m, flipped(self.request), destination.i)
         connect(m, request_queue.tensor, descriptor_cache.i)
         connect(m, request_queue.bulk, bulk_setup.i)
         connect(m, flipped(self.descriptor_prefetch), descriptor_cache.prefetch)
@@ -148,40 +178,70 @@ class Tma(wiring.Component):
         connect(m, bulk_setup.job, jobs.i[1])
         connect(m, setup_block.error, refusals.i[0])
         connect(m, bulk_setup.error, refusals.i[1])
-        if p.stores:
-            self._connect_stores(m, request_queue, jobs, refusals, completion_tracker, errors)
-        else:
-            connect(m, flipped(self.request), request_queue.i)
-            connect(m, jobs.o, completion_tracker.i)
-            connect(m, refusals.o, errors.i[0])
 
-        # From the walks of loads to lines, and from the lines to the barrier.
+        # From the walks of loads to lines, and from the lines to shared memory.
         connect(m, completion_tracker.o, request_generator.i)
         connect(m, request_generator.line, gnic.i)
         connect(m, gnic.request, flipped(self.gnic_request))
         connect(m, flipped(self.gnic_response), gnic.response)
         connect(m, gnic.o, response_path.i)
         connect(m, gnic.fault, completion_tracker.fault)
-        connect(m, response_path.o, lane_network.line)
-        connect(m, request_generator.fill, lane_network.fill)
         connect(m, lane_network.smem_write, flipped(self.smem_write))
-        connect(m, lane_network.written, completion_tracker.written)
-        connect(m, completion_tracker.completion, mbarrier_unit.completion)
+
+        # In a cluster, lines and signals may go to other SMs, and come from them.
+        if p.ctas > 1:
+            m.submodules.cluster_port = cluster = ClusterPort(p)
+            connect(m, response_path.o, cluster.line)
+            connect(m, cluster.local_line, lane_network.line)
+            connect(m, request_generator.fill, cluster.fill)
+            connect(m, cluster.local_fill, lane_network.fill)
+            connect(m, lane_network.written, cluster.written)
+            connect(m, cluster.load_written, completion_tracker.written)
+            connect(m, cluster.gone, completion_tracker.gone)
+            connect(m, completion_tracker.completion, cluster.completion)
+            connect(m, cluster.update, mbarrier_unit.update)
+            for name in unit_ports(p):
+                if name not in ("cta_rank", "running"):
+                    own, port = getattr(self, name), getattr(cluster, name)
+                    is_input = self.signature.members[name].flow is In
+                    pair = (flipped(own), port) if is_input else (port, flipped(own))
+                    connect(m, *pair)
+            m.d.comb += [
+                cluster.running.eq(self.running),
+                cluster.load_opened.eq(completion_tracker.opened),
+                *(
+                    block.cta_rank.eq(self.cta_rank)
+                    for block in (destination, completion_tracker, cluster)
+                ),
+            ]
+            errors.append(cluster.error)
+        else:
+            cluster = None
+            m.submodules.tx_coalescer = coalescer = TxCoalescer(p)
+            connect(m, response_path.o, lane_network.line)
+            connect(m, request_generator.fill, lane_network.fill)
+            connect(m, lane_network.written, completion_tracker.written)
+            connect(m, completion_tracker.completion, coalescer.i)
+            m.d.comb += [
+                mbarrier_unit.update.valid.eq(coalescer.o.valid),
+                coalescer.o.ready.eq(mbarrier_unit.update.ready),
+                *as_update(mbarrier_unit.update.p, coalescer.o.p),
+            ]
+
+        if p.stores:
+            blocks = destination, request_queue, jobs, refusals, completion_tracker, cluster
+            errors += self._connect_stores(m, *blocks)
+        else:
+            connect(m, destination.o, request_queue.i)
+            connect(m, jobs.o, completion_tracker.i)
+            errors.append(refusals.o)
+
+        # Barriers, and errors.
         connect(m, mbarrier_unit.memory, flipped(self.barrier_memory))
         connect(m, flipped(self.barrier_command), mbarrier_unit.command)
         connect(m, mbarrier_unit.result, flipped(self.barrier_result))
-
-        # Errors.
-        connect(m, completion_tracker.error, errors.i[1])
-        barrier_error = errors.i[2]
-        m.d.comb += [
-            barrier_error.valid.eq(mbarrier_unit.fault.valid),
-            barrier_error.p.request_id.eq(mbarrier_unit.fault.p.request_id),
-            barrier_error.p.code.eq(ErrorCode.MBAR_FAULT),
-            barrier_error.p.value.eq(mbarrier_unit.fault.p.address),
-            mbarrier_unit.fault.ready.eq(barrier_error.ready),
-        ]
-        connect(m, errors.o, flipped(self.error))
+        connect(m, mbarrier_unit.wake, flipped(self.barrier_wake))
+        self._report(m, errors, mbarrier_unit.fault)
 
         # The streams between the blocks under names of their own, for waves.
         for name, port in {
@@ -199,15 +259,18 @@ class Tma(wiring.Component):
             "lane_network__written": lane_network.written,
             "completion_tracker__completion": completion_tracker.completion,
             "completion_tracker__error": completion_tracker.error,
+            "mbarrier_unit__update": mbarrier_unit.update,
             "mbarrier_unit__fault": mbarrier_unit.fault,
         }.items():
             expose(m, name, port)
         return m
 
     def _connect_stores(
-        self, m: Module, request_queue, jobs, refusals, completion_tracker, errors
-    ) -> None:
-        """Bulk groups in front of the queue; behind setup, the way of the stores."""
+        self, m: Module, destination, request_queue, jobs, refusals, completion_tracker, cluster
+    ) -> list:
+        """Bulk groups in front of the queue; behind setup, the way of the stores. Return the
+        streams of errors.
+        """
         p = self.params
         m.submodules.bulk_groups = bulk_groups = BulkGroups(p)
         m.submodules.dispatcher = dispatcher = Dispatcher(p)
@@ -216,12 +279,11 @@ class Tma(wiring.Component):
         m.submodules.store_path = store_path = StorePath(p)
         m.submodules.gnic_write = gnic_write = GnicWrite(p)
 
-        connect(m, flipped(self.request), bulk_groups.i)
+        connect(m, destination.o, bulk_groups.i)
         connect(m, bulk_groups.o, request_queue.i)
         connect(m, bulk_groups.result, flipped(self.group_result))
         connect(m, jobs.o, dispatcher.job)
         connect(m, refusals.o, dispatcher.refusal)
-        connect(m, dispatcher.error, errors.i[0])
         connect(m, dispatcher.released, bulk_groups.released)
         connect(m, dispatcher.load, completion_tracker.i)
 
@@ -229,16 +291,28 @@ class Tma(wiring.Component):
         connect(m, dispatcher.store, store_tracker.i)
         connect(m, store_tracker.o, store_generator.i)
         connect(m, store_generator.o, store_path.i)
-        connect(m, store_path.smem_read, flipped(self.smem_read))
-        connect(m, flipped(self.smem_data), store_path.smem_data)
         connect(m, store_path.source_read, store_tracker.slot_read)
-        connect(m, store_path.o, gnic_write.i)
         connect(m, gnic_write.request, flipped(self.gnic_write))
         connect(m, flipped(self.gnic_ack), gnic_write.ack)
-        connect(m, gnic_write.performed, store_tracker.performed)
         connect(m, store_tracker.source_read, bulk_groups.source_read)
         connect(m, store_tracker.complete, bulk_groups.complete)
-        connect(m, store_tracker.error, errors.i[3])
+        if p.ctas > 1:
+            connect(m, store_path.o, cluster.store)
+            connect(m, cluster.memory_store, gnic_write.i)
+            connect(m, gnic_write.performed, cluster.performed)
+            connect(m, cluster.store_performed, store_tracker.performed)
+            m.d.comb += cluster.store_opened.eq(store_tracker.opened)
+        else:
+            connect(m, store_path.o, gnic_write.i)
+            connect(m, gnic_write.performed, store_tracker.performed)
+        if p.ctas > 1 and p.reductions:
+            connect(m, store_path.smem_read, cluster.store_read)
+            connect(m, cluster.store_data, store_path.smem_data)
+            connect(m, cluster.smem_read, flipped(self.smem_read))
+            connect(m, flipped(self.smem_data), cluster.smem_data)
+        else:
+            connect(m, store_path.smem_read, flipped(self.smem_read))
+            connect(m, flipped(self.smem_data), store_path.smem_data)
 
         for name, port in {
             "bulk_groups__o": bulk_groups.o,
@@ -253,6 +327,30 @@ class Tma(wiring.Component):
             "store_tracker__complete": store_tracker.complete,
         }.items():
             expose(m, name, port)
+        return [dispatcher.error, store_tracker.error]
+
+    def _report(self, m: Module, errors: list, fault) -> None:
+        """Bring the errors of all blocks, and the faults of barriers, to one port."""
+        p = self.params
+        ways = len(errors) + 1
+        m.submodules.errors = merged = Arbiter(error_record_layout(p), ways)
+        connect(m, merged.o, flipped(self.error))
+        for way, source in zip(merged.i, errors, strict=False):
+            m.d.comb += [
+                way.valid.eq(source.valid),
+                source.ready.eq(way.ready),
+                *(way.p[name].eq(source.p[name]) for name in error_layout(p).members),
+                *([way.p.cta.eq(self.cta_rank)] if p.ctas > 1 else ()),
+            ]
+        way = merged.i[ways - 1]
+        m.d.comb += [
+            way.valid.eq(fault.valid),
+            fault.ready.eq(way.ready),
+            way.p.code.eq(ErrorCode.MBAR_FAULT),
+            way.p.dim.eq(fault.p.fault),
+            way.p.value.eq(fault.p.address),
+            *(way.p[name].eq(fault.p[name]) for name in ("request_id", *issuer(p))),
+        ]
 
 
 def store_ports(params: TmaParams) -> dict:
