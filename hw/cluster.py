@@ -2,12 +2,11 @@
 
 from collections.abc import Callable
 
-from amaranth.hdl import Const, Module
+from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from hw.cluster_port import unit_ports
-from hw.crossbar import Crossbar, addressed_layout
+from hw.crossbar import Crossbar
 from hw.layouts import barrier_update_layout, packet_layout
 from hw.params import TmaParams
 from hw.top import Tma
@@ -38,7 +37,8 @@ class Cluster(wiring.Component):
 
     Members
     -------
-    sm : array of slices' ports: those of ``Tma`` but for ``BETWEEN_UNITS``
+    sm_0, sm_1 and so on : ports of the slices
+        Those of ``Tma`` but for ``BETWEEN_UNITS``.
     running : In(ctas)
         A bit for each CTA that runs.
     """
@@ -50,9 +50,8 @@ class Cluster(wiring.Component):
         self._units = [unit(params) for _ in range(params.ctas)]
         members = self._units[0].signature.members
         outside = {name: member for name, member in members.items() if name not in BETWEEN_UNITS}
-        super().__init__(
-            {"sm": Out(wiring.Signature(outside)).array(params.ctas), "running": In(params.ctas)}
-        )
+        slices = {f"sm_{rank}": Out(wiring.Signature(outside)) for rank in range(params.ctas)}
+        super().__init__({**slices, "running": In(params.ctas)})
 
     def elaborate(self, platform):
         m = Module()
@@ -60,7 +59,9 @@ class Cluster(wiring.Component):
         m.submodules.packets = packets = Crossbar(packet_layout(p), p.ctas)
         m.submodules.messages = messages = Crossbar(barrier_update_layout(p), p.ctas)
         for rank, unit in enumerate(self._units):
-            m.submodules[f"sm_{rank}"] = unit
+            name = f"sm_{rank}"
+            m.submodules[name] = unit
+            outside = getattr(self, name)
             m.d.comb += [unit.cta_rank.eq(rank), unit.running.eq(self.running)]
             connect(m, unit.packet_out, packets.i[rank])
             connect(m, packets.o[rank], unit.packet_in)
@@ -72,10 +73,10 @@ class Cluster(wiring.Component):
                 messages.i[rank].p.mask.eq(1 << message.p.holder),
                 messages.i[rank].p.payload.eq(message.p.update),
             ]
-            for name, member in self.sm[rank].signature.members.items():
-                inside, outside = getattr(unit, name), getattr(self.sm[rank], name)
+            for port, member in outside.signature.members.items():
+                inner, outer = getattr(unit, port), flipped(getattr(outside, port))
                 if member.flow is In:
-                    connect(m, flipped(outside), inside)
+                    connect(m, outer, inner)
                 else:
-                    connect(m, inside, flipped(outside))
+                    connect(m, inner, outer)
         return m

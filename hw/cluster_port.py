@@ -85,8 +85,8 @@ class ClusterPort(wiring.Component):
     error : Out(stream) of ``error_layout``
     store, memory_store : In, Out(stream) of ``write_line_layout``; with ``stores``, as the next
     performed, store_performed : In, Out(stream) of ``performed_layout``
-    store_read, smem_read : In, Out(stream) of ``smem_read_layout``; with ``reductions``, as the next
-    smem_data, store_data : In, Out(stream) of ``lanes_layout``
+    store_read, smem_read : In, Out(stream) of ``smem_read_layout``; with ``reductions``
+    smem_data, store_data : In, Out(stream) of ``lanes_layout``; likewise
     and those of ``unit_ports``
     """
 

@@ -132,8 +132,7 @@ class CompletionTracker(wiring.Component):
         remote = transfer.delivery.remote if p.ctas > 1 else Const(0, 1)
         m.d.comb += [
             advance.eq(
-                ~complete
-                | Mux(is_failed, errors.i.ready & ~marks, remote | self.completion.ready)
+                ~complete | Mux(is_failed, errors.i.ready & ~marks, remote | self.completion.ready)
             ),
             self.completion.valid.eq(complete & ~is_failed & ~remote),
             self.completion.p.request_id.eq(transfer.request_id),

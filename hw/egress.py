@@ -310,4 +310,3 @@ class Egress(wiring.Component):
         else:
             m.d.comb += self.packet.valid.eq(may_send)
         m.d.comb += send.eq(self.packet.valid & self.packet.ready)
-

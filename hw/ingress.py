@@ -1,6 +1,6 @@
 """Ingress: what arrives from other CTAs, on its way to shared memory and to barriers."""
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 

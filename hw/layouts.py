@@ -729,8 +729,9 @@ def transfer_layout(params: TmaParams) -> data.StructLayout:
 
 @cache
 def writing_layout(params: TmaParams) -> data.StructLayout:
-    """How the lines of a store are written; ``byte_mask``: which bytes of each piece; ``remote``: to
-    shared memory of another CTA.
+    """How the lines of a store are written.
+
+    ``byte_mask``: which bytes of each piece. ``remote``: to shared memory of another CTA.
     """
     writing = {}
     if params.ctas > 1:
@@ -743,7 +744,7 @@ def writing_layout(params: TmaParams) -> data.StructLayout:
 
 
 def remote_layout(params: TmaParams) -> dict[str, int]:
-    """The field of all parts of a load that says that they go to other CTAs, where there are any."""
+    """The field by which all parts of a load say that they go to other CTAs, in a cluster."""
     return {"remote": 1} if params.ctas > 1 else {}
 
 

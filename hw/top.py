@@ -50,6 +50,38 @@ from hw.store_tracker import StoreTracker
 from hw.tx_coalescer import TxCoalescer
 
 
+def tma_ports(params: TmaParams) -> dict:
+    """The ports of a unit."""
+    ports = {
+        "request": In(stream.Signature(request_layout(params))),
+        "error": Out(stream.Signature(error_record_layout(params))),
+        "descriptor_prefetch": In(stream.Signature(GLOBAL_ADDRESS_BITS)),
+        "descriptor_invalidate": In(stream.Signature(DescriptorInvalidate)),
+        "descriptor_request": Out(stream.Signature(GLOBAL_ADDRESS_BITS)),
+        "descriptor_fill": In(stream.Signature(DescriptorFill)),
+        "gnic_request": Out(stream.Signature(gnic_request_layout(params))),
+        "gnic_response": In(stream.Signature(gnic_response_layout(params))),
+        "smem_write": Out(stream.Signature(smem_write_layout(params))),
+    }
+    if params.stores:
+        ports |= {
+            "smem_read": Out(stream.Signature(smem_read_layout(params))),
+            "smem_data": In(stream.Signature(lanes_layout(params))),
+            "gnic_write": Out(stream.Signature(gnic_write_layout(params))),
+            "gnic_ack": In(stream.Signature(gnic_ack_layout(params))),
+            "group_result": Out(stream.Signature(group_result_layout(params))),
+        }
+    ports |= {
+        "barrier_command": In(stream.Signature(BarrierCommand)),
+        "barrier_result": Out(stream.Signature(BarrierResult)),
+        "barrier_wake": Out(stream.Signature(BarrierWake)),
+        "barrier_memory": Out(BarrierMemory()),
+    }
+    if params.ctas > 1:
+        ports |= unit_ports(params)
+    return ports
+
+
 class Tma(wiring.Component):
     """Copies boxes of tensors, and plain bytes, between global and shared memory.
 
@@ -121,25 +153,7 @@ class Tma(wiring.Component):
 
     def __init__(self, params: TmaParams):
         self.params = params
-        super().__init__(
-            {
-                "request": In(stream.Signature(request_layout(params))),
-                "error": Out(stream.Signature(error_record_layout(params))),
-                "descriptor_prefetch": In(stream.Signature(GLOBAL_ADDRESS_BITS)),
-                "descriptor_invalidate": In(stream.Signature(DescriptorInvalidate)),
-                "descriptor_request": Out(stream.Signature(GLOBAL_ADDRESS_BITS)),
-                "descriptor_fill": In(stream.Signature(DescriptorFill)),
-                "gnic_request": Out(stream.Signature(gnic_request_layout(params))),
-                "gnic_response": In(stream.Signature(gnic_response_layout(params))),
-                "smem_write": Out(stream.Signature(smem_write_layout(params))),
-                **(store_ports(params) if params.stores else {}),
-                "barrier_command": In(stream.Signature(BarrierCommand)),
-                "barrier_result": Out(stream.Signature(BarrierResult)),
-                "barrier_wake": Out(stream.Signature(BarrierWake)),
-                "barrier_memory": Out(BarrierMemory()),
-                **(unit_ports(params) if params.ctas > 1 else {}),
-            }
-        )
+        super().__init__(tma_ports(params))
 
     def elaborate(self, platform):
         m = Module()
@@ -351,17 +365,6 @@ class Tma(wiring.Component):
             way.p.value.eq(fault.p.address),
             *(way.p[name].eq(fault.p[name]) for name in ("request_id", *issuer(p))),
         ]
-
-
-def store_ports(params: TmaParams) -> dict:
-    """The ports that a unit has for stores."""
-    return {
-        "smem_read": Out(stream.Signature(smem_read_layout(params))),
-        "smem_data": In(stream.Signature(lanes_layout(params))),
-        "gnic_write": Out(stream.Signature(gnic_write_layout(params))),
-        "gnic_ack": In(stream.Signature(gnic_ack_layout(params))),
-        "group_result": Out(stream.Signature(group_result_layout(params))),
-    }
 
 
 def expose(m: Module, name: str, port) -> None:

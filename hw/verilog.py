@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from amaranth.back import verilog
-from amaranth.hdl import Shape
+from amaranth.hdl import ClockSignal, Instance, Module, ResetSignal, Shape
 from amaranth.lib import data, enum, wiring
 from rich.console import Console
 from rich.table import Table
@@ -25,6 +25,9 @@ MODULE = "tma"
 
 REDUCTION_MODULE = "reduction_unit"
 """The same of what stands in front of memory."""
+
+CLUSTER_MODULE = "cluster"
+"""The same of several SMs' units and the network between them."""
 
 CLOCK_AND_RESET = ("clk", "rst")
 
@@ -74,11 +77,32 @@ def derived(params: TmaParams) -> dict[str, int]:
     return {name: getattr(params, name) for name in cached}
 
 
+class Written(wiring.Component):
+    """The unit as an instance of the module that is written beside the cluster's: so each tool
+    sees one module many times, and not many modules.
+    """
+
+    def __init__(self, params: TmaParams):
+        from hw.top import tma_ports
+
+        super().__init__(tma_ports(params))
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        ports = {"i_clk": ClockSignal(), "i_rst": ResetSignal()}
+        for path, member, value in self.signature.flatten(self):
+            direction = "i" if member.flow is wiring.In else "o"
+            ports[f"{direction}_{'__'.join(map(str, path))}"] = value
+        m.submodules.unit = Instance(MODULE, **ports)
+        return m
+
+
 def generate(params: TmaParams, directory: Path, unit: wiring.Component | None = None) -> Path:
     """Write ``tma.v`` and ``tma.json`` into ``directory``; return the path of the first.
 
-    With ``reductions``, ``reduction_unit.v`` and ``.json`` beside them. The text depends on nothing
-    but ``params`` and the sources: it may be compared and hashed.
+    With ``reductions``, ``reduction_unit.v`` and ``.json`` beside them; with ``ctas`` above 1,
+    ``cluster.v`` and ``.json``, which has ``ctas`` instances of the unit. The text depends on
+    nothing but ``params`` and the sources: it may be compared and hashed.
 
     Parameters
     ----------
@@ -97,6 +121,10 @@ def generate(params: TmaParams, directory: Path, unit: wiring.Component | None =
         from hw.reduction_unit import ReductionUnit
 
         _write(ReductionUnit(params), REDUCTION_MODULE, params, directory)
+    if params.ctas > 1:
+        from hw.cluster import Cluster
+
+        _write(Cluster(params, Written), CLUSTER_MODULE, params, directory)
     return _write(unit, MODULE, params, directory)
 
 
@@ -181,7 +209,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(str(error))
     generate(params, options.out)
     console = Console()
-    for module in (MODULE, REDUCTION_MODULE) if params.reductions else (MODULE,):
+    written = [MODULE]
+    written += [REDUCTION_MODULE] if params.reductions else []
+    written += [CLUSTER_MODULE] if params.ctas > 1 else []
+    for module in written:
         path = options.out / f"{module}.v"
         console.print(port_table(json.loads(path.with_suffix(".json").read_text())))
         lines = path.read_text().count("\n")
