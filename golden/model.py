@@ -204,7 +204,7 @@ def _check_destination(request: Load | BulkLoad, cta: int, ctas: int) -> None:
         require(dst == -1, ErrorCode.DST_CTA, "dst_cta", dst, limit)
         holder = cta if request.mbarrier_cta is None else request.mbarrier_cta
         _check_barrier_cta(holder, range(ctas) if group == 2 else (cta,))
-        for signalled in _signalled(request, cta):
+        for signalled in signalled_by(request, cta):
             check_cta("mbarrier_cta", signalled, ctas)
         return
     dst = cta if request.dst_cta is None else request.dst_cta
@@ -214,7 +214,7 @@ def _check_destination(request: Load | BulkLoad, cta: int, ctas: int) -> None:
         check_cta("mbarrier_cta", request.mbarrier_cta, ctas)
 
 
-def _receivers(request: Load | BulkLoad, cta: int) -> list[int]:
+def receivers_of(request: Load | BulkLoad, cta: int) -> list[int]:
     """Ranks of the CTAs whose shared memory is written."""
     mask = request.cta_mask
     if mask is None:
@@ -222,13 +222,13 @@ def _receivers(request: Load | BulkLoad, cta: int) -> list[int]:
     return [rank for rank in range(mask.bit_length()) if mask >> rank & 1]
 
 
-def _signalled(request: Load | BulkLoad, cta: int) -> list[int]:
+def signalled_by(request: Load | BulkLoad, cta: int) -> list[int]:
     """For each receiver, the CTA whose barrier counts its bytes.
 
     With ``.cta_group::2`` and multicast, the one of the receiver's pair whose parity is that of the
     barrier's CTA.
     """
-    receivers = _receivers(request, cta)
+    receivers = receivers_of(request, cta)
     if request.cta_mask is None:
         only = receivers[0] if request.mbarrier_cta is None else request.mbarrier_cta
         return [only]
@@ -307,9 +307,9 @@ def _tensor(
     if isinstance(request, Load):
         where = (request.smem_address, request.coords, request.im2col_offsets)
         halo = (request.w_halo, request.w_offset)
-        for receiver in _receivers(request, cta):
+        for receiver in receivers_of(request, cta):
             count = plan.load(gmem, smem[receiver], *where, *halo)
-        return [Completion(rank, request.mbarrier, count) for rank in _signalled(request, cta)]
+        return [Completion(rank, request.mbarrier, count) for rank in signalled_by(request, cta)]
     if isinstance(request, Store):
         place = (gmem, smem[cta], request.smem_address, request.coords)
         if isinstance(request, Reduce):
@@ -325,9 +325,9 @@ def _bulk_load(
     first, last = request.ignore_first, request.size - request.ignore_last
     if first < last:
         data = read_range(gmem, request.gmem_address + first, last - first)
-        for receiver in _receivers(request, cta):
+        for receiver in receivers_of(request, cta):
             smem[receiver][request.smem_address :][first:last] = data
-    return [Completion(rank, request.mbarrier, request.size) for rank in _signalled(request, cta)]
+    return [Completion(rank, request.mbarrier, request.size) for rank in signalled_by(request, cta)]
 
 
 def _dsmem(request: DsmemCopy, smem: Sequence[Bytes], cta: int) -> list[Completion]:
