@@ -4,7 +4,7 @@ The law: what a component offers it goes on offering, unchanged, until it is tak
 """
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +32,7 @@ def run_streams(
     stall: float = 0.5,
     stalls: Mapping[str, float] | None = None,
     feed: Callable[[Run, int], Mapping[str, Sequence[Any]]] | None = None,
+    prepare: Callable[[Any], Awaitable[None]] | None = None,
     until: Callable[[Run], bool] | None = None,
     quiet: int = 100,
     limit: int = 100_000,
@@ -40,8 +41,9 @@ def run_streams(
 
     Each port stalls in a share ``stall`` of the clocks, those in ``stalls`` in a share of their
     own. ``feed`` is asked in each clock for more inputs, as answers to what came out in the clocks
-    before. Ends when all inputs are taken and nothing moved for ``quiet`` clocks, or when ``until``
-    says so; fails after ``limit`` clocks.
+    before. ``prepare`` is called first, with the simulator's context. Ends when all inputs are
+    taken and nothing moved for ``quiet`` clocks, or when ``until`` says so; fails after ``limit``
+    clocks.
     """
     run = Run(
         payloads={name: [] for name in outputs},
@@ -55,6 +57,8 @@ def run_streams(
 
     @sim.add_testbench
     async def bench(ctx):
+        if prepare is not None:
+            await prepare(ctx)
         rng = random.Random(seed)
         pending = {name: list(payloads) for name, payloads in inputs.items()}
         offered: dict[str, Any] = {}
