@@ -7,6 +7,7 @@ over by pointer and must be kept alive by the caller.
 import ctypes
 from collections.abc import Callable
 from enum import IntEnum
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,11 +25,11 @@ class EventKind(IntEnum):
     ACCEPTED = 1
     """id: of the request; a: its number since reset."""
     REFUSED = 2
-    """An error record. id: of the request; a, b, c: code, dim, value."""
+    """An error record. id: of the request; a, b, c, d: code, dim, value, issuer."""
     ANSWERED = 3
-    """id: of the barrier command; a, b, c: done, error, state."""
-    WAIT_DONE = 4
-    """id: of the wait; a, b, c as in ANSWERED."""
+    """id: of the barrier command; a, b, c, d: done, waits, fault, state."""
+    WAIT_OVER = 4
+    """A command that waits has ended. id: of the command; a, b: done, fault."""
     PHASE = 5
     """id: offset of a watched barrier whose phase changed; a: its word."""
     ALARM = 6
@@ -67,7 +68,8 @@ class LogKind(IntEnum):
 
 
 EVENT = np.dtype(
-    [("cycle", "u8"), ("kind", "u4"), ("id", "u4"), ("a", "u8"), ("b", "u8"), ("c", "u8")]
+    [("cycle", "u8"), ("kind", "u4"), ("id", "u4")]
+    + [(name, "u8") for name in ("a", "b", "c", "d")]
 )
 LOG = np.dtype([("cycle", "u8"), ("key", "u8"), ("value", "u8")])
 
@@ -109,6 +111,11 @@ class Request(ctypes.Structure):
         ("rank", ctypes.c_uint32),
         ("smem_address", ctypes.c_uint32),
         ("mbarrier", ctypes.c_uint32),
+        ("multicast", ctypes.c_uint32),
+        ("cta_mask", ctypes.c_uint32),
+        ("dst_cta", ctypes.c_uint32),
+        ("mbarrier_cta", ctypes.c_uint32),
+        ("cta_group_2", ctypes.c_uint32),
         ("reduction_op", ctypes.c_uint32),
         ("element_type", ctypes.c_uint32),
         ("byte_mask", ctypes.c_uint32),
@@ -118,22 +125,70 @@ class Request(ctypes.Structure):
     ]
 
 
+class Command(ctypes.Structure):
+    """``bench::Command``."""
+
+    _fields_ = [
+        ("state", ctypes.c_uint64),
+        ("op", ctypes.c_uint32),
+        ("address", ctypes.c_uint32),
+        ("count", ctypes.c_uint32),
+        ("time_limit", ctypes.c_uint32),
+        ("v1", ctypes.c_uint32),
+        ("id", ctypes.c_uint32),
+    ]
+
+
+class RemoteCommand(ctypes.Structure):
+    """``bench::RemoteCommand``."""
+
+    _fields_ = [
+        ("holder", ctypes.c_uint32),
+        ("op", ctypes.c_uint32),
+        ("address", ctypes.c_uint32),
+        ("count", ctypes.c_uint32),
+        ("request_id", ctypes.c_uint32),
+    ]
+
+
+class RemoteStore(ctypes.Structure):
+    """``bench::RemoteStore``."""
+
+    _fields_ = [
+        ("request_id", ctypes.c_uint32),
+        ("dst_cta", ctypes.c_uint32),
+        ("address", ctypes.c_uint32),
+        ("mbarrier", ctypes.c_uint32),
+        ("reduces", ctypes.c_uint32),
+        ("op", ctypes.c_uint32),
+        ("element_type", ctypes.c_uint32),
+        ("words", ctypes.c_uint32),
+        ("data", ctypes.c_uint8 * 16),
+    ]
+
+
 _U32, _U64, _F64, _PTR = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_double, ctypes.c_void_p
-_FUNCTIONS: dict[str, tuple[list[Any], Any]] = {
-    "reset": ([_U32, _U32, _PTR, _U64, _U32], None),
+_SHARED: dict[str, list[Any]] = {
+    "start": [_U32, _U32],
+    "background": [_U32],
+    "region": [_U64, _U64, _PTR],
+    "remove": [_U64],
+}
+"""Of global memory: arguments."""
+
+_OF_AN_SM: dict[str, tuple[list[Any], Any]] = {
+    "reset": ([_U32, _U32, _PTR, _U64], None),
     "stall": ([_U32, _F64, _F64, _U64], None),
     "timing": ([_U32, ctypes.POINTER(Timing), _U64], None),
-    "background": ([_U32], None),
-    "region": ([_U64, _U64, _PTR], None),
-    "remove": ([_U64], None),
     "request": ([ctypes.POINTER(Request)], None),
     "prefetch": ([_U64, _U32], None),
     "invalidate": ([_U64, _U32, _U32], None),
-    "command": ([_U32, _U32, _U32, _U32], None),
-    "wait": ([_U32, _U32, _U32], None),
+    "command": ([ctypes.POINTER(Command)], None),
+    "remote_command": ([ctypes.POINTER(RemoteCommand)], None),
+    "remote_store": ([ctypes.POINTER(RemoteStore)], None),
     "watch": ([_U32, _U32], None),
     "alarm": ([_U64, _U32], None),
-    "idle": ([_U64, _U32], None),
+    "idle": ([_U64, _U32, _U32], None),
     "wake_on": ([_U32], None),
     "log_kinds": ([_U32], None),
     "events": ([ctypes.POINTER(_PTR)], _U64),
@@ -143,18 +198,22 @@ _FUNCTIONS: dict[str, tuple[list[Any], Any]] = {
     "failure": ([], ctypes.c_char_p),
     "ledger": ([], ctypes.c_char_p),
 }
+"""Arguments behind the number of the SM, and result."""
 
 
 class Bridge:
-    """The functions ``bench_<name>`` of the running simulator, as attributes."""
+    """The functions ``bench_<name>`` of the running simulator, for one SM, as attributes."""
 
-    def __init__(self) -> None:
+    def __init__(self, sm: int = 0) -> None:
         library = ctypes.CDLL(None)
         self._calls: dict[str, Callable[..., Any]] = {}
-        for name, (arguments, result) in _FUNCTIONS.items():
-            function = getattr(library, f"bench_{name}")
-            function.argtypes, function.restype = arguments, result
-            self._calls[name] = function
+        for name, arguments in _SHARED.items():
+            function = self._calls[name] = library[f"bench_{name}"]
+            function.argtypes, function.restype = arguments, None
+        for name, (arguments, result) in _OF_AN_SM.items():
+            function = library[f"bench_{name}"]
+            function.argtypes, function.restype = [_U32, *arguments], result
+            self._calls[name] = partial(function, sm)
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         return self._calls[name]

@@ -1,23 +1,19 @@
-"""The unit in its bench, as cocotb tests see it.
+"""The unit of an SM in its bench, as cocotb tests see it.
 
 The clock loop runs in C++ (``dpi/``); Python is woken by events only, at the clock edge at which
 they happen, and what it then asks for takes effect at the next edge.
 """
 
 import ctypes
-import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 from zlib import crc32
 
 import cocotb
 import numpy as np
-from cocotb.clock import Clock
-from cocotb.task import Task
-from cocotb.triggers import ClockCycles, Event
+from cocotb.triggers import Event
 from numpy.typing import NDArray
 
 from golden import (
@@ -27,6 +23,8 @@ from golden import (
     BulkReduce,
     BulkStore,
     DataType,
+    DsmemCopy,
+    DsmemReduce,
     Load,
     Prefetch,
     Reduce,
@@ -35,30 +33,54 @@ from golden import (
     TensorMap,
 )
 from golden.descriptor import as_descriptor
-from sim_tb.bridge import EVENT, LOG, Bridge, Bytes, EventKind, LogKind, Request, Timing, pointer
+from sim_tb.bridge import (
+    EVENT,
+    LOG,
+    Bridge,
+    Bytes,
+    Command,
+    EventKind,
+    LogKind,
+    RemoteCommand,
+    RemoteStore,
+    Request,
+    Timing,
+    pointer,
+)
 from sim_tb.interface import Interface
 from sim_tb.models import PORTS, Models
+from sim_tb.shared import LOGS, Bench, GlobalMemory, described
 
 TIMEOUT = 1_000_000
 """Clocks after which a wait gives up, unless told otherwise."""
 
+TIME_LIMIT = 1 << 20
+"""Clocks that a ``try_wait`` may take, unless told otherwise."""
+
+RETRY = 32
+"""Clocks until a thread asks again that found no place to wait in."""
+
 QUIET = 256
 """Clocks without a transfer after which the unit counts as idle."""
 
-MAPS = 0x7E00_0000_0000
-"""Where ``descriptor`` places tensor maps: far from the addresses of recorded vectors."""
-
-MAP_BYTES = 128
-
-BACKGROUNDS = ("hash", "fault", "void")
-
-RESET_CYCLES = 4
+PIECE_BYTES = 16
+WORD_BYTES = 4
 
 IN_ORDER = (1, 2)
 """Of the memories: tensor maps and shared memory answer in order."""
 
-Issued = Load | BulkLoad | Prefetch | BulkPrefetch | Store | BulkStore | BulkReduce
-"""Requests that one unit can carry out."""
+Issued = (
+    Load
+    | BulkLoad
+    | Prefetch
+    | BulkPrefetch
+    | Store
+    | BulkStore
+    | BulkReduce
+    | DsmemCopy
+    | DsmemReduce
+)
+"""Requests that a unit takes."""
 
 
 class BenchError(AssertionError):
@@ -70,15 +92,29 @@ class BenchTimeoutError(BenchError):
 
 
 class BarrierResult(NamedTuple):
-    """The unit's answer to a barrier command. ``state``: the word before the operation."""
+    """The unit's answer to a barrier command.
+
+    ``done``: a test found the phase complete. ``waits``: a ``try_wait`` did not. ``fault``: why the
+    operation was not done, a name of ``BarrierFault``. ``state``: the word before the operation.
+    """
 
     done: bool
-    error: bool
+    waits: bool
+    fault: str | None
     state: int
 
 
+class WaitResult(NamedTuple):
+    """How a ``try_wait`` ended. ``waited``: it had to wait for ``done``, its time or a fault."""
+
+    done: bool
+    waited: bool
+    fault: str | None
+    cycle: int
+
+
 class ErrorRecord(NamedTuple):
-    """Why a request was refused or failed."""
+    """Why a request was refused or failed. ``cta``: who issued it, in a cluster."""
 
     request_id: int
     code: int
@@ -86,6 +122,7 @@ class ErrorRecord(NamedTuple):
     dim: int
     value: int
     cycle: int
+    cta: int = 0
 
 
 @dataclass(frozen=True)
@@ -112,38 +149,6 @@ class Word:
         )
 
 
-class GlobalMemory:
-    """Arrays in the address space of the unit, over a background.
-
-    The background is ``"hash"``, where every byte is a function of its address (that of recorded
-    vectors), or ``"fault"``, where a read fails that touches no array. Writes fail outside of
-    arrays; over ``"void"``, which reads as ``"hash"`` does, they vanish. Arrays are shared, not
-    copied: what Python writes is read from the next clock on. Where two overlap, the later counts.
-    """
-
-    def __init__(self, bridge: Bridge) -> None:
-        self._bridge = bridge
-        self._regions: dict[int, Bytes] = {}
-
-    def background(self, kind: str) -> None:
-        """Choose what is outside of all arrays: ``"hash"``, ``"fault"`` or ``"void"``."""
-        self._bridge.background(BACKGROUNDS.index(kind))
-
-    def place(self, address: int, array: NDArray[Any]) -> None:
-        """Show ``array``'s bytes at ``address``, in place of what was placed there before."""
-        self.remove(address)
-        flat = array.reshape(-1).view(np.uint8)
-        if flat.size and not np.shares_memory(flat, array):
-            raise ValueError("the array must be contiguous")
-        self._regions[address] = flat
-        self._bridge.region(address, flat.size, pointer(flat))
-
-    def remove(self, address: int) -> None:
-        """Take away what was placed at ``address``, if anything."""
-        if self._regions.pop(address, None) is not None:
-            self._bridge.remove(address)
-
-
 class _Pending:
     """Something that Python waits for."""
 
@@ -151,7 +156,6 @@ class _Pending:
         self.what = what
         self.event = Event()
         self.value: Any = None
-        self.error: BenchError | None = None
 
     def give(self, value: Any) -> None:
         self.value = value
@@ -159,12 +163,16 @@ class _Pending:
 
 
 class Environment:
-    """The bench around ``dut``; make it with ``start``.
+    """The bench around the unit of one SM; make it with ``start``.
 
     Members
     -------
     interface : Interface
-        Parameters and ports of the unit.
+        Parameters and ports of the design.
+    bench : Bench
+        What it shares with other SMs.
+    sm : int
+        Number of the SM, and rank of its CTA in the cluster.
     smem : array of bytes
         Shared memory, barriers included. Shared with the bench.
     gmem : GlobalMemory
@@ -172,24 +180,24 @@ class Environment:
     """
 
     interface: Interface
+    bench: Bench
+    sm: int
     smem: Bytes
-    gmem: GlobalMemory
     seed: int
 
-    _tasks: ClassVar[list[Task[Any]]] = []
-
-    def __init__(self, dut: Any, interface: Interface, seed: int) -> None:
+    def __init__(self, dut: Any, interface: Interface, seed: int, sm: int = 0) -> None:
         self.dut = dut
         self.interface = interface
         self.seed = seed
-        self.bridge = Bridge()
+        self.sm = sm
+        self.bridge = Bridge(sm)
         self.smem = np.zeros(interface.parameters["smem_bytes"], np.uint8)
         self._causes = {code: name for name, code in interface.enums["ErrorCode"].items()}
         self._ops = interface.enums["BarrierOp"]
+        self._faults = {code: name for name, code in interface.enums["BarrierFault"].items()}
         self._id_mask = (1 << interface.parameters["request_id_bits"]) - 1
         self._next_request = 0
         self._next_id = 0
-        self._next_map = MAPS
         self._pending: dict[tuple[EventKind, int], _Pending] = {}
         self._alarms: dict[int, _Pending] = {}
         self._errors: deque[ErrorRecord] = deque()
@@ -205,9 +213,9 @@ class Environment:
         *,
         seed: int | None = None,
         background: str = "hash",
-        logs: Sequence[LogKind] = (LogKind.LINE, LogKind.ACCEPT, LogKind.WORD),
+        logs: Sequence[LogKind] = LOGS,
     ) -> "Environment":
-        """Reset unit and bench, and start the clock.
+        """Reset a unit that is alone, and its bench, and start the clock.
 
         Parameters
         ----------
@@ -222,14 +230,8 @@ class Environment:
         logs : sequence of LogKind
             What is recorded from the start.
         """
-        interface = Interface(Path(os.environ["TMA_INTERFACE"]))
-        env = cls(dut, interface, cocotb.RANDOM_SEED if seed is None else seed)
-        for task in cls._tasks:  # of an environment that this test has started before
-            task.cancel()
-        dut.rst.value = 1
-        clock = Clock(dut.clk, 2, unit="ns").start()
-        await env.reset(models, background=background, logs=logs)
-        cls._tasks = [clock, cocotb.start_soon(env._pump())]
+        env = cls(dut, described(), cocotb.RANDOM_SEED if seed is None else seed)
+        await Bench(dut, [env]).begin(models, background, logs)
         return env
 
     async def reset(
@@ -237,23 +239,19 @@ class Environment:
         models: Models | None = None,
         *,
         background: str = "hash",
-        logs: Sequence[LogKind] = (LogKind.LINE, LogKind.ACCEPT, LogKind.WORD),
+        logs: Sequence[LogKind] = LOGS,
     ) -> None:
-        """Reset unit and bench: no array is placed, nothing is logged, cycle 0 comes next.
+        """``Bench.reset``, which in a cluster is of all SMs."""
+        await self.bench.reset(models, background=background, logs=logs)
 
-        Shared memory keeps its contents. Pending waits are forgotten.
-        """
-        self.dut.rst.value = 1
-        await ClockCycles(self.dut.clk, RESET_CYCLES)
-        models = models or Models()
+    def reset_models(self, models: Models, logs: Sequence[LogKind]) -> None:
+        """Reset what is around this SM; the unit is held in reset."""
         self.bridge.reset(
             self.interface.parameters["line_bytes"],
             self.interface.parameters["tags"],
             pointer(self.smem),
             self.smem.size,
-            BACKGROUNDS.index(background),
         )
-        self.gmem = GlobalMemory(self.bridge)
         memories = models.lines, models.descriptors, models.smem, models.stores
         for which, memory in enumerate(memories):
             seed = self._seed(f"memory{which}")
@@ -270,11 +268,16 @@ class Environment:
         kinds = set(EventKind) - {EventKind.ACCEPTED}
         self.bridge.wake_on(sum(1 << kind for kind in kinds))
         self.bridge.log_kinds(sum(1 << kind for kind in logs))
-        self.dut.rst.value = 0
+
+    @property
+    def gmem(self) -> GlobalMemory:
+        """Global memory, which all SMs share."""
+        return self.bench.gmem
 
     def rng(self, name: str) -> np.random.Generator:
-        """A generator of its own for ``name``, derived from the seed."""
-        return np.random.default_rng([self.seed, crc32(name.encode())])
+        """A generator of its own for ``name`` and this SM, derived from the seed."""
+        place = [self.sm] if self.sm else []
+        return np.random.default_rng([self.seed, crc32(name.encode()), *place])
 
     def _seed(self, name: str) -> int:
         return int(self.rng(name).integers(1 << 63))
@@ -298,11 +301,16 @@ class Environment:
         cache_policy: int = 0,
         thread: int | None = None,
         request_id: int | None = None,
+        cta_mask: int | None = None,
+        dst_cta: int | None = None,
+        mbarrier_cta: int | None = None,
+        cta_group: int = 1,
     ) -> int:
         """Queue a tensor load; return its request id. The unit gets them in this order.
 
         ``mode`` is a name of ``AccessMode``; ``im2col_info`` are offsets, or wHalo and wOffset.
-        With ``thread`` it joins the bulk group of that thread until its map is read.
+        With ``thread`` it joins the bulk group of that thread until its map is read. CTAs are as in
+        ``golden.Load``.
         """
         return self._submit(
             "TENSOR_LOAD",
@@ -316,6 +324,8 @@ class Environment:
             cache_policy=cache_policy,
             thread=thread or 0,
             joins_group=thread is not None,
+            cta_group_2=cta_group == 2,
+            **self._ctas(cta_mask, dst_cta, mbarrier_cta),
         )
 
     def submit_bulk(
@@ -327,6 +337,9 @@ class Environment:
         *,
         cache_policy: int = 0,
         request_id: int | None = None,
+        cta_mask: int | None = None,
+        dst_cta: int | None = None,
+        mbarrier_cta: int | None = None,
     ) -> int:
         """Queue a bulk load; return its request id. The unit gets all requests in this order."""
         return self._submit(
@@ -337,6 +350,33 @@ class Environment:
             size=size,
             mbarrier=mbarrier,
             cache_policy=cache_policy,
+            **self._ctas(cta_mask, dst_cta, mbarrier_cta),
+        )
+
+    def submit_dsmem(
+        self,
+        dst_cta: int,
+        dst_address: int,
+        smem_address: int,
+        size: int,
+        mbarrier: int,
+        *,
+        reduction: tuple[DataType, ReductionOp] | None = None,
+        mbarrier_cta: int | None = None,
+        request_id: int | None = None,
+    ) -> int:
+        """Queue a copy to shared memory of another CTA, or a reduction; return its request id."""
+        data_type, op = reduction or (DataType.UINT8, ReductionOp.ADD)
+        return self._submit(
+            "DSMEM_COPY" if reduction is None else "DSMEM_REDUCE",
+            request_id,
+            global_address=dst_address,
+            smem_address=smem_address,
+            size=size,
+            mbarrier=mbarrier,
+            reduction_op=int(op),
+            element_type=data_type.format,
+            **self._ctas(None, dst_cta, mbarrier_cta),
         )
 
     def submit_prefetch(
@@ -426,13 +466,33 @@ class Environment:
     ) -> int:
         """Queue a request of the golden model; return its request id.
 
-        ``tensor_map`` is where its map is; what concerns other CTAs does not count.
+        ``tensor_map`` is where its map is.
         """
         hint: dict[str, Any] = {"cache_policy": cache_policy}
+        ctas: dict[str, Any] = {}
+        if isinstance(request, Load | BulkLoad):
+            ctas = {
+                "cta_mask": request.cta_mask,
+                "dst_cta": request.dst_cta,
+                "mbarrier_cta": request.mbarrier_cta,
+            }
         match request:
             case BulkLoad():
                 where = request.gmem_address, request.smem_address, request.size
-                return self.submit_bulk(*where, request.mbarrier, **hint)
+                return self.submit_bulk(*where, request.mbarrier, **hint | ctas)
+            case DsmemCopy():
+                pair = None
+                if isinstance(request, DsmemReduce):
+                    pair = request.data_type, request.op
+                return self.submit_dsmem(
+                    request.dst_cta,
+                    request.dst_address,
+                    request.smem_address,
+                    request.size,
+                    request.mbarrier,
+                    reduction=pair,
+                    mbarrier_cta=request.mbarrier_cta,
+                )
             case BulkPrefetch():
                 return self.submit_bulk_prefetch(request.gmem_address, request.size, **hint)
             case BulkStore():
@@ -463,7 +523,8 @@ class Environment:
         if isinstance(request, Prefetch):
             return self.submit_prefetch(tensor_map, request.coords, **walk)
         target = request.smem_address, request.mbarrier
-        return self.submit(tensor_map, request.coords, *target, **walk)
+        ctas["cta_group"] = request.cta_group
+        return self.submit(tensor_map, request.coords, *target, **walk | ctas)
 
     def commit_group(self, thread: int = 0) -> None:
         """``cp.async.bulk.commit_group``, behind all requests that are queued."""
@@ -488,9 +549,7 @@ class Environment:
         im2col_info: Sequence[int] = (),
         **operands: int,
     ) -> int:
-        if request_id is None:
-            request_id = self._next_request & self._id_mask
-            self._next_request += 1
+        request_id = self._request_id(request_id)
         request = Request(
             operation=self.interface.enums["Operation"][operation],
             request_id=request_id,
@@ -501,6 +560,27 @@ class Environment:
         )
         self.bridge.request(ctypes.byref(request))
         return request_id
+
+    def _request_id(self, chosen: int | None) -> int:
+        if chosen is not None:
+            return chosen
+        self._next_request += 1
+        return (self._next_request - 1) & self._id_mask
+
+    def _ctas(
+        self, cta_mask: int | None, dst_cta: int | None, mbarrier_cta: int | None
+    ) -> dict[str, Any]:
+        """The operands that name CTAs, of a load or DSMEM request."""
+        if dst_cta is None:
+            dst_cta = self.sm
+        if mbarrier_cta is None:
+            mbarrier_cta = self.sm if cta_mask is not None else dst_cta
+        return {
+            "multicast": cta_mask is not None,
+            "cta_mask": cta_mask or 0,
+            "dst_cta": dst_cta,
+            "mbarrier_cta": mbarrier_cta,
+        }
 
     async def accepted(self, request_id: int, timeout: int = TIMEOUT) -> int:
         """Wait until the unit has taken the request submitted last under ``request_id``; return
@@ -517,8 +597,7 @@ class Environment:
         if isinstance(words, TensorMap):
             words = np.frombuffer(words.encode(), np.uint32).copy()
         if address is None:
-            address = self._next_map
-            self._next_map += MAP_BYTES
+            return self.gmem.place_map(words)
         self.gmem.place(address, words)
         return address
 
@@ -538,43 +617,152 @@ class Environment:
 
     # Barriers
 
-    def send_barrier(self, op: str, address: int, count: int = 0) -> int:
+    def send_barrier(
+        self,
+        op: str,
+        address: int,
+        count: int = 0,
+        *,
+        state: int = 0,
+        time_limit: int = TIME_LIMIT,
+        v1: bool = False,
+    ) -> int:
         """Queue a barrier operation, by its name in ``BarrierOp``, without waiting for its result.
 
-        Operations reach the unit in this order; ``result`` takes the number returned.
+        Operations reach the unit in this order; ``result`` takes the number returned. Operands are
+        those of ``hw.layouts.BarrierCommand``.
         """
         number = self._new_id()
         self._pending[EventKind.ANSWERED, number] = _Pending(f"result of {op} at 0x{address:x}")
-        self.bridge.command(self._ops[op], address, count, number)
+        command = Command(state, self._ops[op], address, count, time_limit, v1, number)
+        self.bridge.command(ctypes.byref(command))
         return number
 
     async def result(self, number: int, timeout: int = TIMEOUT) -> BarrierResult:
         """The answer to an operation that ``send_barrier`` queued; once."""
-        pending = self._pending[EventKind.ANSWERED, number]
-        event = await self._wait(pending, timeout)
-        return BarrierResult(bool(event["a"]), bool(event["b"]), int(event["c"]))
+        event = await self._wait(self._pending[EventKind.ANSWERED, number], timeout)
+        return self._barrier_result(event)
+
+    def _barrier_result(self, event: Any) -> BarrierResult:
+        fault = self._fault(event["c"])
+        return BarrierResult(bool(event["a"]), bool(event["b"]), fault, int(event["d"]))
+
+    def _fault(self, code: int) -> str | None:
+        return self._faults[int(code)] if code else None
 
     async def barrier(
-        self, op: str, address: int, count: int = 0, timeout: int = TIMEOUT
+        self,
+        op: str,
+        address: int,
+        count: int = 0,
+        timeout: int = TIMEOUT,
+        *,
+        state: int = 0,
+        time_limit: int = TIME_LIMIT,
+        v1: bool = False,
     ) -> BarrierResult:
         """Do a barrier operation, by its name in ``BarrierOp``; return the unit's answer."""
-        return await self.result(self.send_barrier(op, address, count), timeout)
+        operands: dict[str, Any] = {"state": state, "time_limit": time_limit, "v1": v1}
+        return await self.result(self.send_barrier(op, address, count, **operands), timeout)
 
-    async def wait(self, barrier: int, parity: int, timeout: int = TIMEOUT) -> int:
+    async def try_wait(
+        self,
+        barrier: int,
+        parity: int | None = None,
+        *,
+        state: int | None = None,
+        time_limit: int = TIME_LIMIT,
+        v1: bool = False,
+        timeout: int = TIMEOUT,
+    ) -> WaitResult:
+        """``mbarrier.try_wait`` for the phase of ``state``, or of ``parity``; return its end."""
+        if (parity is None) == (state is None):
+            raise ValueError("a try_wait is for a parity or for a state")
+        op, phase = ("TRY_WAIT", state) if parity is None else ("TRY_WAIT_PARITY", parity)
+        what = f"phase {phase} of the barrier at 0x{barrier:x}"
+        began = self.cycle
+        number = self.send_barrier(
+            op, barrier, parity or 0, state=state or 0, time_limit=time_limit, v1=v1
+        )
+        result = self._pending[EventKind.ANSWERED, number]
+        end = self._pending[EventKind.WAIT_OVER, number] = _Pending(what)
+        result.what = what
+        answer = self._barrier_result(await self._wait(result, timeout, barrier))
+        if not answer.waits:
+            del self._pending[EventKind.WAIT_OVER, number]
+            return WaitResult(answer.done, False, answer.fault, self.cycle)
+        event = await self._wait(end, timeout, barrier, began)
+        return WaitResult(bool(event["a"]), True, self._fault(event["b"]), int(event["cycle"]))
+
+    async def wait(
+        self, barrier: int, parity: int, timeout: int = TIMEOUT, *, time_limit: int = TIME_LIMIT
+    ) -> int:
         """Wait for the phase of ``parity`` to complete, as ``mbarrier.try_wait.parity`` in a loop;
         return the cycle at which the unit's answer said so.
 
-        Polls through the unit, after barrier operations queued before. A poll is repeated when the
-        word was written.
+        It comes after barrier operations queued before.
         """
-        number = self._new_id()
-        what = f"phase {parity} of the barrier at 0x{barrier:x}"
-        pending = self._pending[EventKind.WAIT_DONE, number] = _Pending(what)
-        self.bridge.wait(barrier, parity, number)
-        event = await self._wait(pending, timeout, barrier)
-        if event["b"]:
-            raise BenchError(f"waiting for {what}: the unit answered with an error")
-        return int(event["cycle"])
+        end = self.cycle + timeout
+        while True:
+            answer = await self.try_wait(
+                barrier, parity, time_limit=time_limit, timeout=end - self.cycle
+            )
+            if answer.fault is not None:
+                raise BenchError(
+                    f"waiting for phase {parity} of the barrier at 0x{barrier:x}: {answer.fault}"
+                )
+            if answer.done:
+                return answer.cycle
+            if not answer.waited:
+                await self.cycles(RETRY)
+
+    def send_remote_barrier(
+        self, cta: int, op: str, address: int, count: int = 0, *, request_id: int | None = None
+    ) -> int:
+        """Queue an operation on a barrier of another CTA; return its request id, which comes back
+        in an error record. There is no other answer.
+        """
+        request_id = self._request_id(request_id)
+        command = RemoteCommand(cta, self._ops[op], address, count, request_id)
+        self.bridge.remote_command(ctypes.byref(command))
+        return request_id
+
+    def send_remote_store(
+        self,
+        cta: int,
+        address: int,
+        values: NDArray[Any],
+        mbarrier: int,
+        *,
+        reduction: tuple[DataType, ReductionOp] | None = None,
+        request_id: int | None = None,
+    ) -> int:
+        """Queue ``st.async`` or ``red.async`` of ``values`` to another CTA; return its request id.
+
+        Raises
+        ------
+        ValueError
+            If they are no whole words of one piece of 16 bytes.
+        """
+        raw = values.tobytes()
+        first = address % PIECE_BYTES
+        if not raw or first + len(raw) > PIECE_BYTES or address % WORD_BYTES or len(raw) % 4:
+            raise ValueError(f"{len(raw)} bytes at {address:#x}: no words of 16 aligned bytes")
+        data_type, op = reduction or (DataType.UINT8, ReductionOp.ADD)
+        request_id = self._request_id(request_id)
+        store = RemoteStore(
+            request_id=request_id,
+            dst_cta=cta,
+            address=address - first,
+            mbarrier=mbarrier,
+            reduces=reduction is not None,
+            op=int(op),
+            element_type=data_type.format,
+            words=((1 << len(raw) // WORD_BYTES) - 1) << first // WORD_BYTES,
+            data=(ctypes.c_uint8 * PIECE_BYTES)(*bytes(first), *raw),
+        )
+        self.bridge.remote_store(ctypes.byref(store))
+        return request_id
 
     def word(self, barrier: int) -> Word:
         """The barrier's word as it is in shared memory."""
@@ -605,11 +793,15 @@ class Environment:
             await self._wait(self._error_taker, timeout)
         return self._errors.popleft()
 
-    async def idle(self, quiet: int = QUIET, timeout: int = TIMEOUT) -> None:
-        """Wait until nothing is queued or in flight and no port moved for ``quiet`` clocks."""
+    async def idle(
+        self, quiet: int = QUIET, timeout: int = TIMEOUT, *, everywhere: bool = True
+    ) -> None:
+        """Wait until nothing is queued or in flight and no port moved for ``quiet`` clocks: on all
+        SMs, or with ``everywhere`` off on this one. Threads that wait at a barrier do not count.
+        """
         number = self._new_id()
         pending = self._pending[EventKind.IDLE, number] = _Pending(f"{quiet} quiet clocks")
-        self.bridge.idle(quiet, number)
+        self.bridge.idle(quiet, number, everywhere)
         await self._wait(pending, timeout)
 
     async def cycles(self, count: int) -> None:
@@ -653,33 +845,33 @@ class Environment:
         event = await self._wait(pending, timeout)
         return int(event["cycle"])
 
-    async def _wait(self, pending: _Pending, timeout: int, barrier: int | None = None) -> Any:
+    async def _wait(
+        self, pending: _Pending, timeout: int, barrier: int | None = None, began: int | None = None
+    ) -> Any:
+        """What ``pending`` gets within ``timeout`` clocks of the cycle ``began``, or of now."""
         if self._failure is not None:
             raise self._failure
         if not pending.event.is_set():
-            self._arm(pending, timeout)
+            self._arm(pending, timeout if began is None else timeout - (self.cycle - began))
             await pending.event.wait()
-        if pending.error is not None:
-            raise pending.error
         if self._failure is not None:
             raise self._failure
         if pending.value is None:
             state = "" if barrier is None else f"\nbarrier 0x{barrier:x}: {self.word(barrier)}"
             raise BenchTimeoutError(
-                f"waited {timeout} clocks for {pending.what}{state}\n{self.ledger()}"
+                f"waited {timeout} clocks for {pending.what}{state}\n{self.bench.ledger()}"
             )
         return pending.value
 
-    async def _pump(self) -> None:
-        while True:
-            await self.dut.wake.value_change
-            for event in self.bridge.records("events", EVENT):
-                self._take(event)
+    def take_events(self) -> None:
+        """Handle what the bench of this SM has to tell."""
+        for event in self.bridge.records("events", EVENT):
+            self._take(event)
 
     def _take(self, event: Any) -> None:
         kind, number = EventKind(event["kind"]), int(event["id"])
         if kind is EventKind.FAILURE:
-            self._fail(BenchError(bytes(self.bridge.failure()).decode()))
+            self.bench.fail(BenchError(bytes(self.bridge.failure()).decode()))
         elif kind is EventKind.ALARM:
             pending = self._alarms.pop(number, None)
             if pending is not None and not pending.event.is_set():
@@ -688,7 +880,15 @@ class Environment:
             code, value = int(event["a"]), int(event["c"])
             cause = self._causes.get(code, f"code {code}")
             self._errors.append(
-                ErrorRecord(number, code, cause, int(event["b"]), value, int(event["cycle"]))
+                ErrorRecord(
+                    number,
+                    code,
+                    cause,
+                    int(event["b"]),
+                    value,
+                    int(event["cycle"]),
+                    int(event["d"]),
+                )
             )
             if self._error_taker is not None:
                 self._error_taker.give(event)
@@ -699,13 +899,12 @@ class Environment:
         elif (kind, number) in self._pending:
             self._pending.pop((kind, number)).give(event)
 
-    def _fail(self, failure: BenchError) -> None:
-        """Fail everybody who waits; if nobody does, the test."""
+    def give_up(self, failure: BenchError) -> bool:
+        """Fail everybody who waits; return whether there is anybody."""
         self._failure = failure
         known = [*self._pending.values(), *self._alarms.values()]
         waiting = [pending for pending in known if not pending.event.is_set()]
         self._pending.clear()
-        if not waiting:
-            raise failure
         for pending in waiting:
             pending.event.set()
+        return bool(waiting)

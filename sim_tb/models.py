@@ -12,6 +12,8 @@ SOURCES = (
     "smem_data",
     "gnic_ack",
     "reduction_request",
+    "remote_command",
+    "remote_store",
 )
 """Streams that the bench drives, in the order of their numbers in ``dpi/bench.cpp``."""
 
@@ -25,6 +27,7 @@ SINKS = (
     "gnic_write",
     "group_result",
     "reduction_done",
+    "barrier_wake",
 )
 """Streams that the bench takes; their numbers follow those of the sources. ``reduction_request``
 and ``reduction_done`` are those of the reduction unit at memory."""

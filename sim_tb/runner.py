@@ -1,9 +1,9 @@
-"""Builds simulators of the unit in its bench, and runs cocotb test modules in them.
+"""Builds simulators of a unit or cluster in its bench, and runs cocotb test modules in them.
 
 Verilator with three changes to cocotb's own runner:
 
 * ``--public-flat-rw`` is left out. It keeps every net alive and readable, which costs several
-  times the build time and the speed; a ``.vlt`` file names the three nets that Python touches.
+  times the build time and the speed; a ``.vlt`` file names the four nets that Python touches.
 * The PyPI package's ``verilated.mk`` was never configured, so ``make`` is told what ``configure``
   would have found, and to optimise.
 * The simulator's output goes into a log whose tail is shown where something fails.
@@ -37,13 +37,14 @@ from rich.console import Console
 
 from hw.params import PRESETS, TmaParams
 from sim_tb import branches
-from sim_tb.interface import Interface
+from sim_tb.interface import CLUSTER, UNIT, Interface
 from sim_tb.waves import TRACE_DIRECTORY, hide_anonymous, write_save_file
 
 ROOT = Path(__file__).resolve().parents[1]
 HERE = Path(__file__).resolve().parent
 BUILD = ROOT / "build"
 TOP = "tb_top"
+MEMORY_SIDE = "reduction_unit"
 COVERAGE_DIRECTORY = "TMA_COVERAGE"
 """Environment variable: what runs then counts the branches it takes; a file a run comes there."""
 
@@ -62,6 +63,7 @@ MAKEFLAGS = (
 VISIBLE = """`verilator_config
 public_flat_rw -module "tb_top" -var "clk"
 public_flat_rw -module "tb_top" -var "rst"
+public_flat_rw -module "tb_top" -var "running"
 public_flat_rd -module "tb_top" -var "wake"
 lint_off -rule WIDTHTRUNC -file "*tb_top.sv"
 lint_off -rule WIDTHEXPAND -file "*tb_top.sv"
@@ -109,24 +111,31 @@ class Verilator(cocotb_runner.Verilator):
 
 @dataclass(frozen=True)
 class Simulator:
-    """A built simulator: its directory, and the interface of the unit in it."""
+    """A built simulator: its directory, and the interface of the design in it."""
 
     directory: Path
     interface: Path
     waves: bool
 
 
+def description(rtl: Path) -> Path:
+    """The JSON file of the design in the directory: of a cluster, or of a unit alone."""
+    cluster = rtl / f"{CLUSTER}.json"
+    return cluster if cluster.exists() else rtl / f"{UNIT}.json"
+
+
 def generate(params: TmaParams) -> Path:
-    """The directory with ``tma.v`` and ``tma.json`` of ``params``, made if sources changed."""
+    """The directory with the Verilog and JSON of ``params``, made if sources changed."""
     parts = [repr(params)]
     for package in "hw", "golden":
         parts += [file.read_text() for file in sorted((ROOT / package).glob("*.py"))]
     directory = BUILD / "generated" / _digest(parts)
     with _sole(directory), _progress("writing Verilog") as done:
-        if not (directory / "tma.json").exists():
+        if not (directory / "finished").exists():
             from hw import verilog  # here: the design is needed only where it changed
 
             verilog.generate(params, directory)
+            (directory / "finished").touch()
             done()
     return directory
 
@@ -137,14 +146,15 @@ def generate_with_sources(params: TmaParams) -> Path:
     text = Path(branches.__file__).read_text()
     directory = BUILD / "generated" / _digest([plain.name, text])
     with _sole(directory), _progress("writing Verilog with sources") as done:
-        if not (directory / "tma.json").exists():
+        if not (directory / "finished").exists():
             from hw.top import Tma
 
             directory.mkdir(parents=True, exist_ok=True)
             (directory / "tma.v").write_text(branches.verilog(Tma(params), "tma"))
             for file in plain.iterdir():
-                if file.name != "tma.v":
+                if file.name not in ("tma.v", "finished"):
                     shutil.copy(file, directory / file.name)
+            (directory / "finished").touch()
             done()
     return directory
 
@@ -157,19 +167,19 @@ def build(
     rtl: Path | None = None,
     rewrite: Callable[[str], str] | None = None,
 ) -> Simulator:
-    """Build the bench around the unit, or find what was built from the same sources.
+    """Build the bench around the design, or find what was built from the same sources.
 
     Parameters
     ----------
     params : TmaParams
-        The unit's.
+        The unit's; with ``ctas`` above 1, of each unit of a cluster.
     waves : bool
         A build that can trace: FST where the headers of lz4 and zlib are found, else VCD. It is
         another binary, slower to build and to run.
     coverage : bool
         A build that counts the branches it takes, in Verilog that names their Python lines.
     rtl : Path, optional
-        Directory of a ``tma.v`` and ``tma.json`` to take in place of the generated ones.
+        Directory of Verilog and JSON to take in place of the generated ones.
     rewrite : callable, optional
         Changes the Verilog before it is built, such as giving enum names to a trace.
 
@@ -179,19 +189,22 @@ def build(
         With the end of the build log.
     """
     rtl = rtl or (generate_with_sources if coverage else generate)(params)
-    interface = Interface(rtl / "tma.json")
-    types = [interface.types]
-    design = (rtl / "tma.v").read_text()
-    memory_side = ""
-    if interface.parameters["reductions"]:
-        memory_side = (rtl / "reduction_unit.v").read_text()
-        types.append(Interface(rtl / "reduction_unit.json").types)
-    features = ("stores", "reductions")
-    types += [f"`define TMA_{name.upper()}" for name in features if interface.parameters[name]]
+    interface = Interface(description(rtl))
+    features = [name for name in ("stores", "reductions") if interface.parameters[name]]
+    designs, types = [UNIT], [interface.types, interface.wires]
+    if interface.module == CLUSTER:
+        designs.append(CLUSTER)
+        features.append("cluster")
+    verilog = {module: (rtl / f"{module}.v").read_text() for module in designs}
     if waves:
-        design = hide_anonymous(design)
+        verilog = {module: hide_anonymous(text) for module, text in verilog.items()}
     if rewrite is not None:
-        design = rewrite(design)
+        verilog[UNIT] = rewrite(verilog[UNIT])
+    if "reductions" in features:
+        verilog[MEMORY_SIDE] = (rtl / f"{MEMORY_SIDE}.v").read_text()
+        types.append(Interface(rtl / f"{MEMORY_SIDE}.json").types)
+    types += [f"`define TMA_{name.upper()}" for name in features]
+    types.append(f"`define TMA_SMS {interface.sms}")
     sources = [HERE / "tb_top.sv", *sorted((HERE / "dpi").iterdir())]
     arguments = [
         str(HERE / "dpi" / "bench.cpp"),
@@ -206,7 +219,7 @@ def build(
         arguments.append("--coverage-line")
     texts = [file.read_text() for file in sources]
     versions = [version("verilator"), version("cocotb"), version("numpy"), sys.version]
-    made = [design, interface.path.read_text(), memory_side, *types, VISIBLE, *texts]
+    made = [*verilog.values(), interface.path.read_text(), *types, VISIBLE, *texts]
     key = _digest([*made, *arguments, *MAKEFLAGS, *versions])
     directory = BUILD / "sim" / key
     finished = directory / "finished"
@@ -214,25 +227,25 @@ def build(
         if not finished.exists():
             shutil.rmtree(directory, ignore_errors=True)
             directory.mkdir(parents=True)
-            shutil.copy(rtl / "tma.json", directory / "tma.json")
-            (directory / "tma.v").write_text(design)
-            (directory / "reduction_unit.v").write_text(memory_side)
+            shutil.copy(interface.path, directory)
+            for module, text in verilog.items():
+                (directory / f"{module}.v").write_text(text)
             (directory / "tma_types.svh").write_text("\n".join(types) + "\n")
+            (directory / "tma_instance.svh").write_text(interface.instance)
             (directory / "visible.vlt").write_text(VISIBLE)
-            _verilate(directory, arguments, waves)
+            _verilate(directory, list(verilog), arguments, waves)
             finished.touch()
             done()
-    return Simulator(directory, directory / "tma.json", waves)
+    return Simulator(directory, directory / interface.path.name, waves)
 
 
-def _verilate(directory: Path, arguments: list[str], waves: bool) -> None:
+def _verilate(directory: Path, modules: list[str], arguments: list[str], waves: bool) -> None:
     log = directory / "build.log"
     try:
         Verilator().build(
             sources=[
                 directory / "visible.vlt",
-                directory / "tma.v",
-                directory / "reduction_unit.v",
+                *(directory / f"{module}.v" for module in modules),
                 HERE / "tb_top.sv",
             ],
             includes=[directory],

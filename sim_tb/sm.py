@@ -114,8 +114,8 @@ class Warp:
 
     async def _barrier(self, op: str, barrier: int, count: int) -> None:
         result = await self.sm.env.barrier(op, barrier, count)
-        if result.error:
-            raise BenchError(f"{self.role}: {op} of {count} at {barrier:#x}: MBAR_FAULT")
+        if result.fault is not None:
+            raise BenchError(f"{self.role}: {op} of {count} at {barrier:#x}: {result.fault}")
 
     def cp_async_bulk_tensor(
         self, smem: int, tensor_map: int, coords: Sequence[int], barrier: int

@@ -1,8 +1,11 @@
-// The unit in its bench. Every model is C++ behind DPI and every wire into the unit is a register,
-// so that no Python and no combinational path through the bench runs in the clock loop. Python
-// drives clk and rst, talks to the C++ side directly, and wakes when `wake` changes.
+// The units of up to 16 SMs in their bench. Every model is C++ behind DPI and every wire into a
+// unit is a register, so that no Python and no combinational path through the bench runs in the
+// clock loop. Python drives clk, rst and running, talks to the C++ side directly, and wakes when
+// `wake` changes.
 
-`include "tma_types.svh"  // written from tma.json: one packed struct per payload
+// Written from the design's JSON: its features, a packed struct for each payload, and the interface
+// unit_ports, the ports of one SM's unit.
+`include "tma_types.svh"
 
 // A stream keeps valid and payload until the transfer.
 module stream_law #(
@@ -11,112 +14,154 @@ module stream_law #(
 ) (
     input logic clk,
     input logic rst,
+    input int unsigned sm,
     input logic valid,
     input logic ready,
     input logic [WIDTH-1:0] payload
 );
-  import "DPI-C" function void tb_violation(input string stream, input string what);
+  import "DPI-C" function void tb_violation(
+      input int unsigned sm, input string stream, input string what);
 
   logic waiting;
   logic [WIDTH-1:0] held;
   always_ff @(posedge clk) begin
     waiting <= !rst && valid && !ready;
     if (valid && !ready) held <= payload;
-    if (!rst && waiting && !valid) tb_violation(NAME, "valid fell before the transfer");
+    if (!rst && waiting && !valid) tb_violation(sm, NAME, "valid fell before the transfer");
     if (!rst && waiting && valid && payload != held)
-      tb_violation(NAME, "the payload changed before the transfer");
+      tb_violation(sm, NAME, "the payload changed before the transfer");
   end
 endmodule
 
-`define WIRES(stream) logic stream``_valid, stream``_ready; stream``_t stream;
+`define SOURCE(stream) \
+  logic stream``_valid; stream``_t stream; wire stream``_ready = unit.stream``__ready; \
+  assign unit.stream``__valid = stream``_valid; \
+  assign unit.stream``__payload = stream;
+`define SINK(stream) \
+  logic stream``_ready; wire stream``_valid = unit.stream``__valid; \
+  wire stream``_t stream = unit.stream``__payload; \
+  assign unit.stream``__ready = stream``_ready; \
+  stream_law #(`"stream`", $bits(stream``_t)) law_``stream ( \
+      .clk, .rst, .sm, .valid(stream``_valid), .ready(stream``_ready), .payload(stream));
 `define NO_SOURCE(stream) logic stream``_valid; wire stream``_ready = 0;
 `define NO_SINK(stream) logic stream``_ready; wire stream``_valid = 0;
-`define PORT(stream) \
-  .stream``__valid(stream``_valid), .stream``__ready(stream``_ready), .stream``__payload(stream)
-`define LAW(stream) \
-  stream_law #(`"stream`", $bits(stream``_t)) law_``stream ( \
-    .clk, .rst, .valid(stream``_valid), .ready(stream``_ready), .payload(stream));
 
-module tb_top (
+// What is around the unit of one SM. `sm` is a port, so that all of them are the same module.
+module tb_sm (
     input logic clk,
     input logic rst,
-    output logic wake
+    input int unsigned sm,
+    output logic wake,
+    unit_ports unit
 );
-  import "DPI-C" function void tb_sample(input int unsigned unit);
-  import "DPI-C" function int unsigned tb_drive();
+  import "DPI-C" function void tb_sample(input int unsigned sm, input int unsigned unit);
+  import "DPI-C" function longint unsigned tb_drive(input int unsigned sm);
   import "DPI-C" function void tb_gnic_request(
-      input int unsigned tag, input longint unsigned line, input bit prefetch,
-      input int unsigned promotion, input longint unsigned policy);
-  import "DPI-C" function void tb_descriptor_request(input longint unsigned address);
+      input int unsigned sm, input int unsigned tag, input longint unsigned line,
+      input bit prefetch, input int unsigned promotion, input longint unsigned policy);
+  import "DPI-C" function void tb_descriptor_request(
+      input int unsigned sm, input longint unsigned address);
   import "DPI-C" function void tb_smem_write(
-      input int unsigned lane, input int unsigned words, input int unsigned beat,
-      input bit [127:0] data);
-  import "DPI-C" function void tb_smem_read(input int unsigned lane, input int unsigned beat);
+      input int unsigned sm, input int unsigned lane, input int unsigned words,
+      input int unsigned beat, input bit [127:0] data);
+  import "DPI-C" function void tb_smem_read(
+      input int unsigned sm, input int unsigned lane, input int unsigned beat);
   import "DPI-C" function void tb_gnic_write(
-      input int unsigned tag, input longint unsigned line, input int unsigned promotion,
-      input longint unsigned policy, input bit reduces, input int unsigned op,
-      input int unsigned kind, input bit [127:0] strobe, input bit [1023:0] data);
+      input int unsigned sm, input int unsigned tag, input longint unsigned line,
+      input int unsigned promotion, input longint unsigned policy, input bit reduces,
+      input int unsigned op, input int unsigned kind, input bit [127:0] strobe,
+      input bit [1023:0] data);
   import "DPI-C" function void tb_group_result(
-      input int unsigned thread, input int unsigned request_id);
-  import "DPI-C" function void tb_reduced(input int unsigned tag);
+      input int unsigned sm, input int unsigned thread, input int unsigned request_id);
+  import "DPI-C" function void tb_reduced(input int unsigned sm, input int unsigned tag);
   import "DPI-C" function void tb_sector_read(
       input longint unsigned sector, output bit [255:0] data);
   import "DPI-C" function void tb_sector_write(
-      input longint unsigned sector, input int unsigned pieces, input bit [255:0] data);
+      input int unsigned sm, input longint unsigned sector, input int unsigned pieces,
+      input bit [255:0] data);
   import "DPI-C" function void tb_error(
-      input int unsigned request_id, input int unsigned code, input int unsigned dim,
-      input longint unsigned value);
+      input int unsigned sm, input int unsigned request_id, input int unsigned cta,
+      input int unsigned code, input int unsigned dim, input longint unsigned value);
   import "DPI-C" function void tb_barrier_result(
-      input int unsigned tag, input bit done, input bit error, input longint unsigned state);
-  import "DPI-C" function longint unsigned tb_barrier_read(input int unsigned word);
+      input int unsigned sm, input int unsigned tag, input bit done, input bit waits,
+      input int unsigned fault, input longint unsigned state);
+  import "DPI-C" function void tb_barrier_wake(
+      input int unsigned sm, input int unsigned tag, input bit done, input int unsigned fault);
+  import "DPI-C" function longint unsigned tb_barrier_read(
+      input int unsigned sm, input int unsigned word);
   import "DPI-C" function void tb_barrier_write(
-      input int unsigned word, input longint unsigned value);
+      input int unsigned sm, input int unsigned word, input longint unsigned value);
   import "DPI-C" function void tb_next_request(
-      output int unsigned operation, output int unsigned request_id,
+      input int unsigned sm, output int unsigned operation, output int unsigned request_id,
       output longint unsigned global_address, output int unsigned size, output int unsigned mode,
       output int unsigned rank, output bit [159:0] coords, output bit [63:0] im2col_info,
       output longint unsigned cache_policy, output int unsigned smem_address,
-      output int unsigned mbarrier, output int unsigned reduction_op,
-      output int unsigned element_type, output int unsigned byte_mask,
-      output int unsigned thread, output bit joins_group, output int unsigned groups);
-  import "DPI-C" function void tb_next_prefetch(output longint unsigned address);
+      output int unsigned mbarrier, output bit multicast, output int unsigned cta_mask,
+      output int unsigned dst_cta, output int unsigned mbarrier_cta, output bit cta_group_2,
+      output int unsigned reduction_op, output int unsigned element_type,
+      output int unsigned byte_mask, output int unsigned thread, output bit joins_group,
+      output int unsigned groups);
+  import "DPI-C" function void tb_next_prefetch(
+      input int unsigned sm, output longint unsigned address);
   import "DPI-C" function void tb_next_invalidate(
-      output longint unsigned address, output bit all);
-  import "DPI-C" function void tb_next_fill(output bit [511:0] words, output bit error);
+      input int unsigned sm, output longint unsigned address, output bit all);
+  import "DPI-C" function void tb_next_fill(
+      input int unsigned sm, output bit [511:0] words, output bit error);
   import "DPI-C" function void tb_next_response(
-      output int unsigned tag, output bit error, output bit [1023:0] data);
-  import "DPI-C" function void tb_next_data(output bit [1023:0] data);
-  import "DPI-C" function void tb_next_ack(output int unsigned tag, output bit error);
+      input int unsigned sm, output int unsigned tag, output bit error, output bit [1023:0] data);
+  import "DPI-C" function void tb_next_data(input int unsigned sm, output bit [1023:0] data);
+  import "DPI-C" function void tb_next_ack(
+      input int unsigned sm, output int unsigned tag, output bit error);
   import "DPI-C" function void tb_next_reduce(
-      output int unsigned tag, output longint unsigned sector, output int unsigned op,
-      output int unsigned kind, output int unsigned pieces, output bit [255:0] data);
+      input int unsigned sm, output int unsigned tag, output longint unsigned sector,
+      output int unsigned op, output int unsigned kind, output int unsigned pieces,
+      output bit [255:0] data);
   import "DPI-C" function void tb_next_command(
-      output int unsigned op, output int unsigned address, output int unsigned count,
-      output int unsigned tag);
+      input int unsigned sm, output int unsigned op, output int unsigned address,
+      output int unsigned count, output longint unsigned state, output int unsigned time_limit,
+      output bit v1, output int unsigned tag);
+  import "DPI-C" function void tb_next_remote_command(
+      input int unsigned sm, output int unsigned holder, output int unsigned op,
+      output int unsigned address, output int unsigned count, output int unsigned request_id);
+  import "DPI-C" function void tb_next_remote_store(
+      input int unsigned sm, output int unsigned request_id, output int unsigned dst_cta,
+      output int unsigned address, output int unsigned mbarrier, output bit reduces,
+      output int unsigned op, output int unsigned kind, output int unsigned words,
+      output bit [127:0] data);
 
-  `WIRES(request)
-  `WIRES(descriptor_prefetch)
-  `WIRES(descriptor_invalidate)
-  `WIRES(descriptor_fill)
-  `WIRES(gnic_response)
-  `WIRES(barrier_command)
-  `WIRES(error)
-  `WIRES(descriptor_request)
-  `WIRES(gnic_request)
-  `WIRES(smem_write)
-  `WIRES(barrier_result)
+  `SOURCE(request)
+  `SOURCE(descriptor_prefetch)
+  `SOURCE(descriptor_invalidate)
+  `SOURCE(descriptor_fill)
+  `SOURCE(gnic_response)
+  `SOURCE(barrier_command)
+  `SINK(error)
+  `SINK(descriptor_request)
+  `SINK(gnic_request)
+  `SINK(smem_write)
+  `SINK(barrier_result)
+  `SINK(barrier_wake)
 `ifdef TMA_STORES
-  `WIRES(smem_data)
-  `WIRES(gnic_ack)
-  `WIRES(smem_read)
-  `WIRES(gnic_write)
-  `WIRES(group_result)
+  `SOURCE(smem_data)
+  `SOURCE(gnic_ack)
+  `SINK(smem_read)
+  `SINK(gnic_write)
+  `SINK(group_result)
 `else
   `NO_SOURCE(smem_data)
   `NO_SOURCE(gnic_ack)
   `NO_SINK(smem_read)
   `NO_SINK(gnic_write)
   `NO_SINK(group_result)
+`endif
+`ifdef TMA_CLUSTER
+  `SOURCE(remote_command)
+  `SOURCE(remote_store)
+  wire [31:0] error_cta = 32'(error.cta);
+`else
+  `NO_SOURCE(remote_command)
+  `NO_SOURCE(remote_store)
+  wire [31:0] error_cta = 0;
 `endif
 `ifdef TMA_REDUCTIONS
   logic reduction_request_valid, reduction_request_ready;
@@ -150,104 +195,69 @@ module tb_top (
   `NO_SINK(reduction_done)
 `endif
 
-  logic barrier_read_en, barrier_write_en;
-  logic [20:0] barrier_read_address, barrier_write_address;
-  logic [63:0] barrier_read_data, barrier_write_data;
-
-  tma dut (
-      .clk,
-      .rst,
-      `PORT(request),
-      `PORT(descriptor_prefetch),
-      `PORT(descriptor_invalidate),
-      `PORT(descriptor_fill),
-      `PORT(gnic_response),
-      `PORT(barrier_command),
-      `PORT(error),
-      `PORT(descriptor_request),
-      `PORT(gnic_request),
-      `PORT(smem_write),
-      `PORT(barrier_result),
-`ifdef TMA_STORES
-      `PORT(smem_data),
-      `PORT(gnic_ack),
-      `PORT(smem_read),
-      `PORT(gnic_write),
-      `PORT(group_result),
-`endif
-      .barrier_memory__read_en(barrier_read_en),
-      .barrier_memory__read_address(barrier_read_address),
-      .barrier_memory__read_data(barrier_read_data),
-      .barrier_memory__write_en(barrier_write_en),
-      .barrier_memory__write_address(barrier_write_address),
-      .barrier_memory__write_data(barrier_write_data)
-  );
-
-  `LAW(error)
-  `LAW(descriptor_request)
-  `LAW(gnic_request)
-  `LAW(smem_write)
-  `LAW(barrier_result)
-`ifdef TMA_STORES
-  `LAW(smem_read)
-  `LAW(gnic_write)
-  `LAW(group_result)
-`endif
-
   // Bits of tb_sample and tb_drive: port i at bit i, a new payload of source i at bit PORTS + i.
-  localparam int PORTS = 18;
-  wire [PORTS-1:0] unit = {
-      reduction_done_valid, group_result_valid, gnic_write_valid, smem_read_valid,
-      barrier_result_valid, smem_write_valid, gnic_request_valid, descriptor_request_valid,
-      error_valid, reduction_request_ready, gnic_ack_ready, smem_data_ready,
-      barrier_command_ready, gnic_response_ready, descriptor_fill_ready,
+  localparam int PORTS = 21;
+  wire [PORTS-1:0] moves = {
+      barrier_wake_valid, reduction_done_valid, group_result_valid, gnic_write_valid,
+      smem_read_valid, barrier_result_valid, smem_write_valid, gnic_request_valid,
+      descriptor_request_valid, error_valid,
+      remote_store_ready, remote_command_ready, reduction_request_ready, gnic_ack_ready,
+      smem_data_ready, barrier_command_ready, gnic_response_ready, descriptor_fill_ready,
       descriptor_invalidate_ready, descriptor_prefetch_ready, request_ready};
 
   // DPI takes variables of the exact type; the structs are as wide as the parameters say.
-  bit [31:0] drive, id, mode, rank, smem_address, mbarrier, op, count, tag;
-  bit [31:0] kind, mask, thread, groups, pieces;
-  bit [63:0] address, info, policy;
+  bit [63:0] drive, address, info, policy, state;
+  bit [31:0] id, mode, rank, smem_address, mbarrier, cta_mask, cta, mbarrier_cta, op, count, tag;
+  bit [31:0] kind, mask, thread, groups, pieces, time_limit;
+  bit [127:0] piece;
   bit [255:0] sector;
   bit [159:0] coords;
   bit [511:0] words;
   bit [1023:0] data;
-  bit fault, all, joins;
+  bit fault, all, joins, multicast, pair, v1, reduces;
 
   always @(posedge clk) begin
     drive = 0;
     if (!rst) begin
-      tb_sample(32'(unit));
+      tb_sample(sm, 32'(moves));
       if (gnic_request_valid && gnic_request_ready)
-        tb_gnic_request(32'(gnic_request.tag), 64'(gnic_request.line), gnic_request.prefetch,
+        tb_gnic_request(sm, 32'(gnic_request.tag), 64'(gnic_request.line), gnic_request.prefetch,
                         32'(gnic_request.attributes.l2_promotion),
                         gnic_request.attributes.cache_policy);
       if (descriptor_request_valid && descriptor_request_ready)
-        tb_descriptor_request(descriptor_request);
+        tb_descriptor_request(sm, descriptor_request);
       if (smem_write_valid && smem_write_ready)
         for (int lane = 0; lane < $bits(smem_write_t) / $bits(smem_write_element_t); lane++)
           if (smem_write[lane].valid)
-            tb_smem_write(lane, 32'(smem_write[lane].words), 32'(smem_write[lane].beat),
+            tb_smem_write(sm, lane, 32'(smem_write[lane].words), 32'(smem_write[lane].beat),
                           smem_write[lane].data);
       if (error_valid && error_ready)
-        tb_error(32'(error.request_id), 32'(error.code), 32'(error.dim), error.value);
+        tb_error(sm, 32'(error.request_id), error_cta, 32'(error.code), 32'(error.dim),
+                 error.value);
       if (barrier_result_valid && barrier_result_ready)
-        tb_barrier_result(32'(barrier_result.tag), barrier_result.done, barrier_result.error,
-                          barrier_result.state);
+        tb_barrier_result(sm, 32'(barrier_result.tag), barrier_result.done, barrier_result.waits,
+                          32'(barrier_result.fault), barrier_result.state);
+      if (barrier_wake_valid && barrier_wake_ready)
+        tb_barrier_wake(sm, 32'(barrier_wake.tag), barrier_wake.done, 32'(barrier_wake.fault));
       // A read next to a write of the same word returns the old one.
-      if (barrier_read_en) barrier_read_data <= tb_barrier_read(32'(barrier_read_address));
-      if (barrier_write_en) tb_barrier_write(32'(barrier_write_address), barrier_write_data);
+      if (unit.barrier_memory__read_en)
+        unit.barrier_memory__read_data <=
+            tb_barrier_read(sm, 32'(unit.barrier_memory__read_address));
+      if (unit.barrier_memory__write_en)
+        tb_barrier_write(sm, 32'(unit.barrier_memory__write_address),
+                         unit.barrier_memory__write_data);
 `ifdef TMA_STORES
       if (smem_read_valid && smem_read_ready)
         for (int lane = 0; lane < $bits(smem_read_t) / $bits(smem_read_element_t); lane++)
-          if (smem_read[lane].valid) tb_smem_read(lane, 32'(smem_read[lane].beat));
+          if (smem_read[lane].valid) tb_smem_read(sm, lane, 32'(smem_read[lane].beat));
       if (gnic_write_valid && gnic_write_ready)
-        tb_gnic_write(32'(gnic_write.tag), 64'(gnic_write.line),
+        tb_gnic_write(sm, 32'(gnic_write.tag), 64'(gnic_write.line),
                       32'(gnic_write.attributes.l2_promotion),
                       gnic_write.attributes.cache_policy, gnic_write.reduction.enabled,
                       32'(gnic_write.reduction.op), 32'(gnic_write.reduction.element_type),
                       128'(gnic_write.strobe), 1024'(gnic_write.data));
       if (group_result_valid && group_result_ready)
-        tb_group_result(32'(group_result.thread), 32'(group_result.request_id));
+        tb_group_result(sm, 32'(group_result.thread), 32'(group_result.request_id));
 `endif
 `ifdef TMA_REDUCTIONS
       // A read next to a write of the same sector returns the old one.
@@ -256,22 +266,24 @@ module tb_top (
         sector_read_data <= sector;
       end
       if (sector_write_en)
-        tb_sector_write(sector_write_address, 32'(sector_write_pieces), sector_write_data);
-      if (reduction_done_valid && reduction_done_ready) tb_reduced(32'(reduction_done));
+        tb_sector_write(sm, sector_write_address, 32'(sector_write_pieces), sector_write_data);
+      if (reduction_done_valid && reduction_done_ready) tb_reduced(sm, 32'(reduction_done));
 `endif
-      drive = tb_drive();
+      drive = tb_drive(sm);
     end
 
-    {reduction_done_ready, group_result_ready, gnic_write_ready, smem_read_ready,
-     barrier_result_ready, smem_write_ready, gnic_request_ready, descriptor_request_ready,
-     error_ready, reduction_request_valid, gnic_ack_valid, smem_data_valid,
-     barrier_command_valid, gnic_response_valid, descriptor_fill_valid,
+    {barrier_wake_ready, reduction_done_ready, group_result_ready, gnic_write_ready,
+     smem_read_ready, barrier_result_ready, smem_write_ready, gnic_request_ready,
+     descriptor_request_ready, error_ready,
+     remote_store_valid, remote_command_valid, reduction_request_valid, gnic_ack_valid,
+     smem_data_valid, barrier_command_valid, gnic_response_valid, descriptor_fill_valid,
      descriptor_invalidate_valid, descriptor_prefetch_valid, request_valid} <= drive[PORTS-1:0];
-    if (!rst) wake <= drive[31];
+    if (!rst) wake <= drive[63];
 
     if (drive[PORTS+0]) begin
-      tb_next_request(op, id, address, count, mode, rank, coords, info, policy, smem_address,
-                      mbarrier, tag, kind, mask, thread, joins, groups);
+      tb_next_request(sm, op, id, address, count, mode, rank, coords, info, policy, smem_address,
+                      mbarrier, multicast, cta_mask, cta, mbarrier_cta, pair, tag, kind, mask,
+                      thread, joins, groups);
       request.operation <= op;
       request.request_id <= id;
       request.global_address <= address;
@@ -283,6 +295,11 @@ module tb_top (
       request.cache_policy <= policy;
       request.smem_address <= smem_address;
       request.mbarrier <= mbarrier;
+      request.multicast <= multicast;
+      request.cta_mask <= cta_mask;
+      request.dst_cta <= cta;
+      request.mbarrier_cta <= mbarrier_cta;
+      request.cta_group_2 <= pair;
       request.reduction_op <= tag;
       request.element_type <= kind;
       request.byte_mask <= mask;
@@ -291,46 +308,49 @@ module tb_top (
       request.groups <= groups;
     end
     if (drive[PORTS+1]) begin
-      tb_next_prefetch(address);
+      tb_next_prefetch(sm, address);
       descriptor_prefetch <= address;
     end
     if (drive[PORTS+2]) begin
-      tb_next_invalidate(address, all);
+      tb_next_invalidate(sm, address, all);
       descriptor_invalidate.address <= address;
       descriptor_invalidate.all <= all;
     end
     if (drive[PORTS+3]) begin
-      tb_next_fill(words, fault);
+      tb_next_fill(sm, words, fault);
       descriptor_fill.words <= words;
       descriptor_fill.error <= fault;
     end
     if (drive[PORTS+4]) begin
-      tb_next_response(tag, fault, data);
+      tb_next_response(sm, tag, fault, data);
       gnic_response.tag <= tag;
       gnic_response.error <= fault;
       gnic_response.data <= data;
     end
     if (drive[PORTS+5]) begin
-      tb_next_command(op, smem_address, count, tag);
+      tb_next_command(sm, op, smem_address, count, state, time_limit, v1, tag);
       barrier_command.op <= op;
       barrier_command.address <= smem_address;
       barrier_command.count <= count;
+      barrier_command.state <= state;
+      barrier_command.time_limit <= time_limit;
+      barrier_command.v1 <= v1;
       barrier_command.tag <= tag;
     end
 `ifdef TMA_STORES
     if (drive[PORTS+6]) begin
-      tb_next_data(data);
+      tb_next_data(sm, data);
       smem_data <= data;
     end
     if (drive[PORTS+7]) begin
-      tb_next_ack(tag, fault);
+      tb_next_ack(sm, tag, fault);
       gnic_ack.tag <= tag;
       gnic_ack.error <= fault;
     end
 `endif
 `ifdef TMA_REDUCTIONS
     if (drive[PORTS+8]) begin
-      tb_next_reduce(tag, address, op, kind, pieces, sector);
+      tb_next_reduce(sm, tag, address, op, kind, pieces, sector);
       reduction_request.tag <= tag;
       reduction_request.sector <= address;
       reduction_request.op <= op;
@@ -339,5 +359,43 @@ module tb_top (
       reduction_request.data <= sector;
     end
 `endif
+`ifdef TMA_CLUSTER
+    if (drive[PORTS+9]) begin
+      tb_next_remote_command(sm, cta, op, smem_address, count, id);
+      remote_command.holder <= cta;
+      remote_command.update.op <= op;
+      remote_command.update.address <= smem_address;
+      remote_command.update.count <= count;
+      remote_command.update.request_id <= id;
+      remote_command.update.cta <= sm;
+    end
+    if (drive[PORTS+10]) begin
+      tb_next_remote_store(sm, id, cta, smem_address, mbarrier, reduces, op, kind, mask, piece);
+      remote_store.request_id <= id;
+      remote_store.dst_cta <= cta;
+      remote_store.address <= smem_address;
+      remote_store.mbarrier <= mbarrier;
+      remote_store.reduction.enabled <= reduces;
+      remote_store.reduction.op <= op;
+      remote_store.reduction.element_type <= kind;
+      remote_store.words <= mask;
+      remote_store.data <= piece;
+    end
+`endif
   end
+endmodule
+
+module tb_top (
+    input logic clk,
+    input logic rst,
+    input logic [`TMA_SMS-1:0] running,
+    output logic [`TMA_SMS-1:0] wake
+);
+  unit_ports units[`TMA_SMS] ();
+
+  for (genvar i = 0; i < `TMA_SMS; i++) begin : sms
+    tb_sm side (.clk, .rst, .sm(i), .wake(wake[i]), .unit(units[i]));
+  end
+
+`include "tma_instance.svh"  // written like the types: dut, whose ports are units and running
 endmodule

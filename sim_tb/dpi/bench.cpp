@@ -1,10 +1,11 @@
-// The bench around the unit: models, drivers and checks, with an interface to Python (bench_*, by
-// ctypes) and one to tb_top.sv (tb_*, by DPI). All buffers belong to Python.
+// The bench around the units of up to 16 SMs: models, drivers and checks, with an interface to
+// Python (bench_*, by ctypes) and one to tb_top.sv (tb_*, by DPI). All buffers belong to Python.
 #include <cinttypes>
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
 #include <deque>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -20,10 +21,11 @@ namespace {
 // The numbers below are shared with sim_tb/bridge.py and tb_top.sv.
 enum Port : uint32_t {  // sources, then sinks
     kRequest, kPrefetch, kInvalidate, kFill, kResponse, kCommand, kData, kAck, kReduce,
-    kError, kFetch, kLine, kWrite, kResult, kRead, kStore, kGroup, kReduced, kPorts
+    kRemoteCommand, kRemoteStore,
+    kError, kFetch, kLine, kWrite, kResult, kRead, kStore, kGroup, kReduced, kWoken, kPorts
 };
 enum Event : uint32_t {
-    kFailure, kAccepted, kRefused, kAnswered, kWaitDone, kPhase, kAlarm, kIdle, kFenced, kGroupDone
+    kFailure, kAccepted, kRefused, kAnswered, kWaitOver, kPhase, kAlarm, kIdle, kFenced, kGroupDone
 };
 enum Log : uint32_t {
     kLogLine, kLogResponse, kLogBeat, kLogAccept, kLogWord, kLogFetch, kLogPrefetch, kLogHint,
@@ -31,15 +33,16 @@ enum Log : uint32_t {
 };
 enum Memory : uint32_t { kLines, kDescriptors, kSmem, kStores };
 
-constexpr uint32_t kPieceBytes = 16, kSectorBytes = 32, kMapBytes = 64, kMaxLine = 128;
-constexpr uint64_t kSlowPoll = 4096;  // clocks between polls of a barrier nobody has written
-constexpr uint32_t kTestWaitParity = 6;
+constexpr uint32_t kSms = 16;
+constexpr uint32_t kPieceBytes = 16, kMapBytes = 64, kMaxLine = 128;
+constexpr uint32_t kTryWaitParity = 8, kTryWait = 9;
+constexpr uint32_t kBarrierTags = 1u << 16;
 constexpr uint32_t kFailed = 1u << 31;  // beside the tag of a store
 
 struct EventRecord {
     uint64_t cycle;
     uint32_t kind, id;
-    uint64_t a, b, c;
+    uint64_t a, b, c, d;
 };
 
 struct LogRecord {
@@ -51,6 +54,7 @@ struct Request {
     int32_t coords[5];
     uint16_t im2col_info[4];
     uint32_t operation, request_id, size, mode, rank, smem_address, mbarrier;
+    uint32_t multicast, cta_mask, dst_cta, mbarrier_cta, cta_group_2;
     uint32_t reduction_op, element_type, byte_mask, thread, joins_group, groups;
 };
 
@@ -89,15 +93,28 @@ struct Fill {
 };
 
 struct Command {
-    uint32_t op, address, count, id;
-    bool poll;
+    uint64_t state;
+    uint32_t op, address, count, time_limit, v1, id;
 };
 
-struct Wait {
-    enum State { kPoll, kSent, kSleep } state;
-    uint32_t id, address, parity;
-    bool again;         // the word was written while a poll was on its way
-    uint64_t wake_at;
+struct Wake {
+    bool done;
+    uint32_t fault;
+};
+
+struct Asked {
+    uint32_t tag, id;
+    bool may_wait;
+    std::optional<Wake> wake;  // it came before the result
+};
+
+struct RemoteCommand {
+    uint32_t holder, op, address, count, request_id;
+};
+
+struct RemoteStore {
+    uint32_t request_id, dst_cta, address, mbarrier, reduces, op, type, words;
+    uint8_t data[kPieceBytes];
 };
 
 struct Alarm {
@@ -106,11 +123,30 @@ struct Alarm {
     bool operator>(const Alarm& other) const { return cycle > other.cycle; }
 };
 
+struct Idle {
+    uint64_t clocks;
+    uint32_t id;
+    bool all;  // SMs
+};
+
+// What the SMs share.
+struct Shared {
+    uint32_t sms = 1;
+    GlobalMemory gmem;
+    Reducing reducing;
+};
+
+Shared shared;
+
+struct Bench;
+Bench& the(uint32_t sm);
+
+// What is around one SM.
 struct Bench {
+    uint32_t sm = 0;
     uint32_t line_bytes = kMaxLine;
     uint8_t* smem = nullptr;
     uint64_t smem_bytes = 0;
-    GlobalMemory gmem;
     Schedule schedules[4];  // by Memory
 
     Source<Request> request;
@@ -121,28 +157,28 @@ struct Bench {
     Source<Beat> data;
     Source<uint32_t> ack;  // by tag
     Source<Sector> reduce;
-    Sink error, fetch, line, write, result, read, store, group, reduced;
+    Source<RemoteCommand> remote_command;
+    Source<RemoteStore> remote_store;
+    Sink error, fetch, line, write, result, read, store, group, reduced, woken;
 
     std::vector<Line> lines;  // by tag
     std::vector<Store> stores;
     size_t lines_busy = 0, stores_busy = 0;
-    std::deque<Beat> beats;                 // read, not answered
-    std::deque<uint32_t> held_up;           // stores to sectors that are being reduced
-    std::unordered_map<uint64_t, uint32_t> reducing;  // sectors
+    std::deque<Beat> beats;  // read, not answered
     std::deque<Fill> fetches;
-    std::deque<std::pair<uint8_t, Command>> commands;  // sent, not answered
-    uint8_t next_tag = 0;
-    std::vector<Wait> waits;
-    size_t next_wait = 0;
+    std::deque<Asked> commands;                    // sent, not answered
+    std::unordered_map<uint32_t, uint32_t> waits;  // those that wait: tag to id
+    std::unordered_set<uint32_t> tags;             // of both
+    uint32_t next_tag = 0;
     std::unordered_set<uint32_t> watched;
     std::priority_queue<Alarm, std::vector<Alarm>, std::greater<>> alarms;
-    std::vector<Alarm> idles;  // cycle: the quiet clocks asked for
+    std::vector<Idle> idles;
 
     uint64_t cycle = 0, active = 0;
     uint64_t beat = 0, beat_lanes = 0;
     uint64_t read_beat = 0, read_lanes = 0;
     Beat reading;
-    std::vector<EventRecord> events;
+    std::vector<EventRecord> events, given;
     std::vector<LogRecord> logs[kLogs];
     uint32_t logged = 0, waking = 0;
     bool wake = false, alert = false;
@@ -151,14 +187,15 @@ struct Bench {
     Stall* stall(uint32_t port) {
         Stall* const stalls[kPorts] = {
             &request.stall, &prefetch.stall, &invalidate.stall, &fill.stall, &response.stall,
-            &command.stall, &data.stall, &ack.stall, &reduce.stall, &error.stall, &fetch.stall,
-            &line.stall, &write.stall, &result.stall, &read.stall, &store.stall, &group.stall,
-            &reduced.stall};
+            &command.stall, &data.stall, &ack.stall, &reduce.stall, &remote_command.stall,
+            &remote_store.stall, &error.stall, &fetch.stall, &line.stall, &write.stall,
+            &result.stall, &read.stall, &store.stall, &group.stall, &reduced.stall, &woken.stall};
         return port < kPorts ? stalls[port] : nullptr;
     }
 
-    void post(uint32_t kind, uint32_t id, uint64_t a = 0, uint64_t b = 0, uint64_t c = 0) {
-        events.push_back({cycle, kind, id, a, b, c});
+    void post(uint32_t kind, uint32_t id, uint64_t a = 0, uint64_t b = 0, uint64_t c = 0,
+              uint64_t d = 0) {
+        events.push_back({cycle, kind, id, a, b, c, d});
         alert |= kind == kFailure || (waking >> kind & 1);
     }
 
@@ -174,7 +211,9 @@ struct Bench {
         va_start(arguments, format);
         std::vsnprintf(message, sizeof message, format, arguments);
         va_end(arguments);
-        failure = "cycle " + std::to_string(cycle) + ": " + message;
+        failure = "cycle " + std::to_string(cycle) + ": ";
+        if (shared.sms > 1) failure += "SM " + std::to_string(sm) + ": ";
+        failure += message;
         post(kFailure, 0);
     }
 
@@ -198,7 +237,7 @@ struct Bench {
             --lines_busy;
             log(kLogResponse, lines[response.current].line, response.current);
         }
-        if (command.sample(bit(kCommand))) moved |= !command.current.poll;
+        moved |= command.sample(bit(kCommand));
         moved |= data.sample(bit(kData));
         if (ack.sample(bit(kAck))) {
             moved = true;
@@ -206,15 +245,18 @@ struct Bench {
             --stores_busy;
         }
         moved |= reduce.sample(bit(kReduce));
+        moved |= remote_command.sample(bit(kRemoteCommand));
+        moved |= remote_store.sample(bit(kRemoteStore));
         moved |= error.sample(bit(kError));
         moved |= fetch.sample(bit(kFetch));
         moved |= line.sample(bit(kLine));
         moved |= write.sample(bit(kWrite));
-        result.sample(bit(kResult));
+        moved |= result.sample(bit(kResult));
         moved |= read.sample(bit(kRead));
         moved |= store.sample(bit(kStore));
         moved |= group.sample(bit(kGroup));
         moved |= reduced.sample(bit(kReduced));
+        moved |= woken.sample(bit(kWoken));
         if (moved) active = cycle;
     }
 
@@ -241,7 +283,7 @@ struct Bench {
         if (prefetch) return log(kLogPrefetch, number, 0);
         if (!claim("gnic_request", lines, tag, number)) return;
         Line& slot = lines[tag];
-        slot.error = gmem.read(number * line_bytes, line_bytes, slot.data);
+        slot.error = shared.gmem.read(number * line_bytes, line_bytes, slot.data);
         ++lines_busy;
         schedules[kLines].request(tag, cycle);
         log(kLogLine, number, tag);
@@ -253,7 +295,7 @@ struct Bench {
         }
         Fill& slot = fetches.emplace_back();
         slot.address = address;
-        slot.error = gmem.read(address, kMapBytes, slot.words);
+        slot.error = shared.gmem.read(address, kMapBytes, slot.words);
         schedules[kDescriptors].request(0, cycle);
         log(kLogFetch, address, 0);
     }
@@ -311,14 +353,17 @@ struct Bench {
     void perform(uint32_t tag) {
         Store& slot = stores[tag];
         const uint64_t address = slot.line * line_bytes;
-        if (!gmem.writable(address, line_bytes, slot.strobe)) {
+        if (!shared.gmem.writable(address, line_bytes, slot.strobe)) {
             return ack.queue.push_back(tag | kFailed);
         }
-        if (!slot.reduces) {
-            for (uint64_t at = address; at < address + line_bytes; at += kSectorBytes) {
-                if (reducing.count(at / kSectorBytes)) return held_up.push_back(tag);
+        for (uint64_t at = address; at < address + line_bytes; at += kSectorBytes) {
+            const uint64_t number = at / kSectorBytes;
+            if (!shared.reducing.open(number, sm, slot.reduces)) {
+                return shared.reducing.wait(number, {sm, tag});
             }
-            gmem.write(address, line_bytes, slot.strobe, slot.data);
+        }
+        if (!slot.reduces) {
+            shared.gmem.write(address, line_bytes, slot.strobe, slot.data);
             log(kLogPerformed, slot.line, tag);
             return ack.queue.push_back(tag);
         }
@@ -332,7 +377,7 @@ struct Bench {
             if (!pieces) continue;
             const uint64_t number = (address + from) / kSectorBytes;
             ++slot.sectors;
-            ++reducing[number];
+            shared.reducing.begin(number, sm);
             reduce.queue.push_back({tag, pieces, from, number});
         }
     }
@@ -352,40 +397,71 @@ struct Bench {
             uint8_t(pieces & 2 ? 0xff : 0), uint8_t(pieces & 2 ? 0xff : 0)};
         uint8_t data[kSectorBytes];
         std::memcpy(data, bytes, sizeof data);
-        gmem.write(number * kSectorBytes, kSectorBytes, strobe, data);
-        const auto found = reducing.find(number);
-        if (found == reducing.end()) {
-            return fail("reduction_memory: sector 0x%" PRIx64 " is not reduced", number);
+        shared.gmem.write(number * kSectorBytes, kSectorBytes, strobe, data);
+        const auto freed = shared.reducing.end(number, sm);
+        if (!freed) return fail("reduction_memory: sector 0x%" PRIx64 " is not reduced", number);
+        for (const Waiter& waiter : *freed) the(waiter.sm).perform(waiter.tag);
+    }
+
+    void take_error(uint32_t id, uint32_t cta, uint32_t code, uint32_t dim, uint64_t value) {
+        post(kRefused, id, code, dim, value, cta);
+    }
+
+    // A tag for the command that goes to the unit now.
+    uint32_t take_command() {
+        if (tags.size() == kBarrierTags) {
+            fail("barrier_command: %u operations have no answer", kBarrierTags);
+            return 0;
         }
-        if (--found->second == 0) reducing.erase(found);
+        uint32_t tag;
+        do {
+            tag = next_tag++ % kBarrierTags;
+        } while (!tags.insert(tag).second);
+        const Command& sent = command.current;
+        const bool may_wait = sent.op == kTryWaitParity || sent.op == kTryWait;
+        commands.push_back({tag, sent.id, may_wait, {}});
+        return tag;
     }
 
-    void take_error(uint32_t id, uint32_t code, uint32_t dim, uint64_t value) {
-        post(kRefused, id, code, dim, value);
-    }
-
-    void take_result(uint32_t tag, bool done, bool refused, uint64_t state) {
+    void take_result(uint32_t tag, bool done, bool waiting, uint32_t fault, uint64_t state) {
         if (commands.empty()) return fail("barrier_result: no command is waiting for one");
-        const auto [expected, asked] = commands.front();
+        const Asked asked = commands.front();
         commands.pop_front();
-        if (tag != expected) return fail("barrier_result: tag %u, expected %u", tag, expected);
-        if (!asked.poll) {
-            active = cycle;
-            post(kAnswered, asked.id, done, refused, state);
+        if (tag != asked.tag) return fail("barrier_result: tag %u, expected %u", tag, asked.tag);
+        if (waiting && (done || fault || !asked.may_wait)) {
+            return fail("barrier_result: tag %u waits, but cannot", tag);
+        }
+        if (!waiting && asked.wake) return fail("barrier_wake: tag %u does not wait", tag);
+        post(kAnswered, asked.id, done, waiting, fault, state);
+        if (!waiting) {
+            tags.erase(tag);
+        } else if (asked.wake) {
+            end_wait(tag, asked.id, *asked.wake);
+        } else {
+            waits[tag] = asked.id;
+        }
+    }
+
+    void take_wake(uint32_t tag, const Wake& wake) {
+        if (wake.done && wake.fault) return fail("barrier_wake: tag %u is done, with a fault", tag);
+        const auto found = waits.find(tag);
+        if (found != waits.end()) {
+            end_wait(tag, found->second, wake);
+            waits.erase(found);
             return;
         }
-        for (size_t i = 0; i < waits.size(); ++i) {
-            Wait& wait = waits[i];
-            if (wait.id != asked.id) continue;
-            if (done || refused) {
-                post(kWaitDone, wait.id, done, refused, state);
-                waits.erase(waits.begin() + static_cast<std::ptrdiff_t>(i));
-            } else {
-                wait.state = wait.again ? Wait::kPoll : Wait::kSleep;
-                wait.wake_at = cycle + kSlowPoll;
+        for (Asked& asked : commands) {
+            if (asked.tag == tag && asked.may_wait && !asked.wake) {
+                asked.wake = wake;
+                return;
             }
-            return;
         }
+        fail("barrier_wake: tag %u does not wait", tag);
+    }
+
+    void end_wait(uint32_t tag, uint32_t id, const Wake& wake) {
+        post(kWaitOver, id, wake.done, wake.fault);
+        tags.erase(tag);
     }
 
     bool word_in_range(const char* port, uint64_t word) {
@@ -408,11 +484,6 @@ struct Bench {
         active = cycle;
         log(kLogWord, address, value);
         if ((before ^ value) >> 63 && watched.count(address)) post(kPhase, address, value);
-        for (Wait& wait : waits) {
-            if (wait.address != address) continue;
-            if (wait.state == Wait::kSleep) wait.state = Wait::kPoll;
-            wait.again = true;
-        }
     }
 
     // What the unit sees next
@@ -432,11 +503,6 @@ struct Bench {
             data.queue.push_back(beats.front());
             beats.pop_front();
         }
-        for (size_t left = held_up.size(); left; --left) {
-            const uint32_t tag = held_up.front();
-            held_up.pop_front();
-            perform(tag);
-        }
         if (ack.idle()) {
             const int64_t tag = schedules[kStores].answer(cycle);
             if (tag >= 0) perform(static_cast<uint32_t>(tag));
@@ -449,7 +515,6 @@ struct Bench {
             fill.queue.push_back(fetches.front());
             fetches.pop_front();
         }
-        if (command.idle()) poll();
         request.drive();
         prefetch.drive();
         invalidate.drive();
@@ -459,6 +524,8 @@ struct Bench {
         data.drive();
         ack.drive();
         reduce.drive();
+        remote_command.drive();
+        remote_store.drive();
         error.drive();
         fetch.drive(schedules[kDescriptors].open(fetches.size()));
         line.drive(schedules[kLines].open(lines_busy));
@@ -468,51 +535,45 @@ struct Bench {
         store.drive(schedules[kStores].open(stores_busy));
         group.drive();
         reduced.drive();
+        woken.drive();
         while (!alarms.empty() && alarms.top().cycle <= cycle) {
             post(kAlarm, alarms.top().id);
             alarms.pop();
         }
-        if (!idles.empty() && quiet()) {
-            std::erase_if(idles, [this](const Alarm& idle) {
-                if (cycle - active < idle.cycle) return false;
+        if (!idles.empty()) {
+            std::erase_if(idles, [this](const Idle& idle) {
+                if (!quiet_for(idle.clocks)) return false;
+                for (uint32_t other = 0; idle.all && other < shared.sms; ++other) {
+                    if (!the(other).quiet_for(idle.clocks)) return false;
+                }
                 post(kIdle, idle.id);
                 return true;
             });
         }
     }
 
-    void poll() {
-        for (size_t i = 0; i < waits.size(); ++i) {
-            Wait& wait = waits[next_wait++ % waits.size()];
-            if (wait.state == Wait::kSleep && cycle >= wait.wake_at) wait.state = Wait::kPoll;
-            if (wait.state != Wait::kPoll) continue;
-            wait.state = Wait::kSent;
-            wait.again = false;
-            command.queue.push_back({kTestWaitParity, wait.address, wait.parity, wait.id, true});
-            return;
-        }
+    bool quiet_for(uint64_t clocks) const {
+        return cycle - active >= clocks && request.idle() && prefetch.idle() &&
+               invalidate.idle() && lines_busy == 0 && stores_busy == 0 && beats.empty() &&
+               data.idle() && fetches.empty() && fill.idle() && command.idle() &&
+               commands.empty() && remote_command.idle() && remote_store.idle();
     }
 
-    bool quiet() const {
-        return request.idle() && prefetch.idle() && invalidate.idle() && lines_busy == 0 &&
-               stores_busy == 0 && beats.empty() && data.idle() && fetches.empty() &&
-               fill.idle() && (command.idle() || command.current.poll) &&
-               (commands.empty() || commands.front().second.poll);
-    }
-
-    uint32_t controls() {
+    uint64_t controls() {
         wake ^= alert;
         alert = false;
         const bool run = failure.empty();
         const bool bits[] = {
             request.valid, prefetch.valid, invalidate.valid, fill.valid, response.valid,
-            command.valid, data.valid, ack.valid, reduce.valid, error.ready, fetch.ready,
-            line.ready, write.ready, result.ready, read.ready, store.ready, group.ready,
-            reduced.ready, request.fresh, prefetch.fresh, invalidate.fresh, fill.fresh,
-            response.fresh, command.fresh, data.fresh, ack.fresh, reduce.fresh};
-        uint32_t word = 0;
-        for (size_t i = 0; run && i < sizeof bits; ++i) word |= uint32_t{bits[i]} << i;
-        return word | uint32_t{wake} << 31;
+            command.valid, data.valid, ack.valid, reduce.valid, remote_command.valid,
+            remote_store.valid, error.ready, fetch.ready, line.ready, write.ready, result.ready,
+            read.ready, store.ready, group.ready, reduced.ready, woken.ready,
+            request.fresh, prefetch.fresh, invalidate.fresh, fill.fresh, response.fresh,
+            command.fresh, data.fresh, ack.fresh, reduce.fresh, remote_command.fresh,
+            remote_store.fresh};
+        uint64_t word = 0;
+        for (size_t i = 0; run && i < sizeof bits; ++i) word |= uint64_t{bits[i]} << i;
+        return word | uint64_t{wake} << 63;
     }
 
     // What is outstanding, in words
@@ -545,11 +606,17 @@ struct Bench {
         say("descriptors: %" PRIu64 " fetches, %zu unanswered%s\n", fetch.taken,
             fetches.size() + fill.pending(), fill.valid ? "; a fill is offered and not taken" : "");
         say("shared memory: %" PRIu64 " beats written\n", write.taken);
-        say("barrier commands: %zu to go, %zu without a result; errors: %" PRIu64 "\n",
-            command.pending(), commands.size(), error.taken);
-        const Sink* const sinks[] = {&error, &fetch, &line, &write, &result, &read, &store, &group};
+        say("barrier commands: %zu to go, %zu without a result, %zu waiting; errors: %" PRIu64 "\n",
+            command.pending(), commands.size(), waits.size(), error.taken);
+        if (shared.sms > 1) {
+            say("other SMs: %zu barrier operations and %zu stores to go\n",
+                remote_command.pending(), remote_store.pending());
+        }
+        const Sink* const sinks[] = {&error, &fetch, &line, &write, &result,
+                                     &read, &store, &group, &woken};
         const char* const names[] = {"error", "descriptor_request", "gnic_request", "smem_write",
-                                     "barrier_result", "smem_read", "gnic_write", "group_result"};
+                                     "barrier_result", "smem_read", "gnic_write", "group_result",
+                                     "barrier_wake"};
         for (size_t i = 0; i < sizeof names / sizeof *names; ++i) {
             if (sinks[i]->blocked) say("%s: offered for %" PRIu64 " clocks and not taken\n", names[i],
                                        sinks[i]->blocked);
@@ -558,7 +625,9 @@ struct Bench {
     }
 };
 
-Bench the;
+Bench benches[kSms];
+
+Bench& the(uint32_t sm) { return benches[sm]; }
 
 }  // namespace
 }  // namespace bench
@@ -567,59 +636,71 @@ using namespace bench;
 
 extern "C" {
 
-// From tb_top.sv: once per clock, sample first and drive last.
+// From tb_top.sv: once per clock and SM, sample first and drive last.
 
-void tb_sample(uint32_t unit) { the.sample(unit); }
+void tb_sample(uint32_t sm, uint32_t unit) { the(sm).sample(unit); }
 
-uint32_t tb_drive() {
-    if (the.failure.empty()) the.drive();
-    return the.controls();
+uint64_t tb_drive(uint32_t sm) {
+    if (the(sm).failure.empty()) the(sm).drive();
+    return the(sm).controls();
 }
 
-void tb_gnic_request(
-    uint32_t tag, uint64_t line, svBit prefetch, uint32_t promotion, uint64_t policy) {
-    the.log(kLogHint, policy, promotion);
-    the.take_line(tag, line, prefetch);
+void tb_gnic_request(uint32_t sm, uint32_t tag, uint64_t line, svBit prefetch, uint32_t promotion,
+                     uint64_t policy) {
+    the(sm).log(kLogHint, policy, promotion);
+    the(sm).take_line(tag, line, prefetch);
 }
-void tb_descriptor_request(uint64_t address) { the.take_fetch(address); }
-void tb_smem_write(uint32_t lane, uint32_t words, uint32_t beat, const svBitVecVal* data) {
-    the.take_write(lane, words, beat, data);
+void tb_descriptor_request(uint32_t sm, uint64_t address) { the(sm).take_fetch(address); }
+void tb_smem_write(uint32_t sm, uint32_t lane, uint32_t words, uint32_t beat,
+                   const svBitVecVal* data) {
+    the(sm).take_write(lane, words, beat, data);
 }
-void tb_smem_read(uint32_t lane, uint32_t beat) { the.take_read(lane, beat); }
-void tb_gnic_write(
-    uint32_t tag, uint64_t line, uint32_t promotion, uint64_t policy, svBit reduces, uint32_t op,
-    uint32_t type, const svBitVecVal* strobe, const svBitVecVal* data) {
-    the.log(kLogHint, policy, promotion);
-    the.take_store(tag, line, reduces, op, type, strobe, data);
+void tb_smem_read(uint32_t sm, uint32_t lane, uint32_t beat) { the(sm).take_read(lane, beat); }
+void tb_gnic_write(uint32_t sm, uint32_t tag, uint64_t line, uint32_t promotion, uint64_t policy,
+                   svBit reduces, uint32_t op, uint32_t type, const svBitVecVal* strobe,
+                   const svBitVecVal* data) {
+    the(sm).log(kLogHint, policy, promotion);
+    the(sm).take_store(tag, line, reduces, op, type, strobe, data);
 }
-void tb_group_result(uint32_t thread, uint32_t request_id) {
-    the.post(kGroupDone, request_id, thread);
+void tb_group_result(uint32_t sm, uint32_t thread, uint32_t request_id) {
+    the(sm).post(kGroupDone, request_id, thread);
 }
-void tb_reduced(uint32_t tag) { the.take_reduced(tag); }
+void tb_reduced(uint32_t sm, uint32_t tag) { the(sm).take_reduced(tag); }
 void tb_sector_read(uint64_t sector, svBitVecVal* data) {
     uint8_t bytes[kSectorBytes];
-    the.gmem.read(sector * kSectorBytes, kSectorBytes, bytes);
+    shared.gmem.read(sector * kSectorBytes, kSectorBytes, bytes);
     std::memcpy(data, bytes, sizeof bytes);
 }
-void tb_sector_write(uint64_t sector, uint32_t pieces, const svBitVecVal* data) {
-    the.write_sector(sector, pieces, data);
+void tb_sector_write(uint32_t sm, uint64_t sector, uint32_t pieces, const svBitVecVal* data) {
+    the(sm).write_sector(sector, pieces, data);
 }
-void tb_error(uint32_t request_id, uint32_t code, uint32_t dim, uint64_t value) {
-    the.take_error(request_id, code, dim, value);
+void tb_error(uint32_t sm, uint32_t request_id, uint32_t cta, uint32_t code, uint32_t dim,
+              uint64_t value) {
+    the(sm).take_error(request_id, cta, code, dim, value);
 }
-void tb_barrier_result(uint32_t tag, svBit done, svBit error, uint64_t state) {
-    the.take_result(tag, done, error, state);
+void tb_barrier_result(uint32_t sm, uint32_t tag, svBit done, svBit waits, uint32_t fault,
+                       uint64_t state) {
+    the(sm).take_result(tag, done, waits, fault, state);
 }
-uint64_t tb_barrier_read(uint32_t word) { return the.read_word(word); }
-void tb_barrier_write(uint32_t word, uint64_t value) { the.write_word(word, value); }
-void tb_violation(const char* stream, const char* what) { the.fail("%s: %s", stream, what); }
+void tb_barrier_wake(uint32_t sm, uint32_t tag, svBit done, uint32_t fault) {
+    the(sm).take_wake(tag, {done != 0, fault});
+}
+uint64_t tb_barrier_read(uint32_t sm, uint32_t word) { return the(sm).read_word(word); }
+void tb_barrier_write(uint32_t sm, uint32_t word, uint64_t value) {
+    the(sm).write_word(word, value);
+}
+void tb_violation(uint32_t sm, const char* stream, const char* what) {
+    the(sm).fail("%s: %s", stream, what);
+}
 
-void tb_next_request(uint32_t* operation, uint32_t* request_id, uint64_t* global_address,
-                     uint32_t* size, uint32_t* mode, uint32_t* rank, svBitVecVal* coords,
-                     svBitVecVal* im2col_info, uint64_t* cache_policy, uint32_t* smem_address,
-                     uint32_t* mbarrier, uint32_t* reduction_op, uint32_t* element_type,
+void tb_next_request(uint32_t sm, uint32_t* operation, uint32_t* request_id,
+                     uint64_t* global_address, uint32_t* size, uint32_t* mode, uint32_t* rank,
+                     svBitVecVal* coords, svBitVecVal* im2col_info, uint64_t* cache_policy,
+                     uint32_t* smem_address, uint32_t* mbarrier, svBit* multicast,
+                     uint32_t* cta_mask, uint32_t* dst_cta, uint32_t* mbarrier_cta,
+                     svBit* cta_group_2, uint32_t* reduction_op, uint32_t* element_type,
                      uint32_t* byte_mask, uint32_t* thread, svBit* joins_group, uint32_t* groups) {
-    const Request& request = the.request.current;
+    const Request& request = the(sm).request.current;
     *operation = request.operation;
     *request_id = request.request_id;
     *global_address = request.global_address;
@@ -631,6 +712,11 @@ void tb_next_request(uint32_t* operation, uint32_t* request_id, uint64_t* global
     *cache_policy = request.cache_policy;
     *smem_address = request.smem_address;
     *mbarrier = request.mbarrier;
+    *multicast = request.multicast != 0;
+    *cta_mask = request.cta_mask;
+    *dst_cta = request.dst_cta;
+    *mbarrier_cta = request.mbarrier_cta;
+    *cta_group_2 = request.cta_group_2 != 0;
     *reduction_op = request.reduction_op;
     *element_type = request.element_type;
     *byte_mask = request.byte_mask;
@@ -639,123 +725,175 @@ void tb_next_request(uint32_t* operation, uint32_t* request_id, uint64_t* global
     *groups = request.groups;
 }
 
-void tb_next_prefetch(uint64_t* address) { *address = the.prefetch.current.address; }
-
-void tb_next_invalidate(uint64_t* address, svBit* all) {
-    *address = the.invalidate.current.address;
-    *all = the.invalidate.current.all;
+void tb_next_prefetch(uint32_t sm, uint64_t* address) {
+    *address = the(sm).prefetch.current.address;
 }
 
-void tb_next_fill(svBitVecVal* words, svBit* error) {
-    std::memcpy(words, the.fill.current.words, kMapBytes);
-    *error = the.fill.current.error;
+void tb_next_invalidate(uint32_t sm, uint64_t* address, svBit* all) {
+    const Fence& fence = the(sm).invalidate.current;
+    *address = fence.address;
+    *all = fence.all;
 }
 
-void tb_next_response(uint32_t* tag, svBit* error, svBitVecVal* data) {
-    const Line& line = the.lines[the.response.current];
-    *tag = the.response.current;
+void tb_next_fill(uint32_t sm, svBitVecVal* words, svBit* error) {
+    const Fill& fill = the(sm).fill.current;
+    std::memcpy(words, fill.words, kMapBytes);
+    *error = fill.error;
+}
+
+void tb_next_response(uint32_t sm, uint32_t* tag, svBit* error, svBitVecVal* data) {
+    *tag = the(sm).response.current;
+    const Line& line = the(sm).lines[*tag];
     *error = line.error;
     std::memcpy(data, line.data, kMaxLine);
 }
 
-void tb_next_data(svBitVecVal* data) { std::memcpy(data, the.data.current.data, kMaxLine); }
-
-void tb_next_ack(uint32_t* tag, svBit* error) {
-    *tag = the.ack.current & ~kFailed;
-    *error = (the.ack.current & kFailed) != 0;
+void tb_next_data(uint32_t sm, svBitVecVal* data) {
+    std::memcpy(data, the(sm).data.current.data, kMaxLine);
 }
 
-void tb_next_reduce(uint32_t* tag, uint64_t* sector, uint32_t* op, uint32_t* type,
+void tb_next_ack(uint32_t sm, uint32_t* tag, svBit* error) {
+    const uint32_t ack = the(sm).ack.current;
+    *tag = ack & ~kFailed;
+    *error = (ack & kFailed) != 0;
+}
+
+void tb_next_reduce(uint32_t sm, uint32_t* tag, uint64_t* sector, uint32_t* op, uint32_t* type,
                     uint32_t* pieces, svBitVecVal* data) {
-    const Sector& part = the.reduce.current;
-    const Store& store = the.stores[part.tag];
+    const uint32_t line_bytes = the(sm).line_bytes;
+    const Sector& part = the(sm).reduce.current;
+    const Store& store = the(sm).stores[part.tag];
     *tag = part.tag;
     *sector = part.number;
     *op = store.op;
     *type = store.type;
     *pieces = part.pieces;
     uint8_t bytes[kSectorBytes] = {};
-    const uint32_t size = std::min(the.line_bytes, kSectorBytes);
-    const uint64_t base = (store.line * the.line_bytes + part.from) % kSectorBytes;
+    const uint32_t size = std::min(line_bytes, kSectorBytes);
+    const uint64_t base = (store.line * line_bytes + part.from) % kSectorBytes;
     std::memcpy(bytes + base, store.data + part.from, size);
     std::memcpy(data, bytes, sizeof bytes);
 }
 
-void tb_next_command(uint32_t* op, uint32_t* address, uint32_t* count, uint32_t* tag) {
-    const Command& command = the.command.current;
+void tb_next_command(uint32_t sm, uint32_t* op, uint32_t* address, uint32_t* count,
+                     uint64_t* state, uint32_t* time_limit, svBit* v1, uint32_t* tag) {
+    const Command& command = the(sm).command.current;
     *op = command.op;
     *address = command.address;
     *count = command.count;
-    *tag = the.next_tag;
-    the.commands.emplace_back(the.next_tag++, command);
+    *state = command.state;
+    *time_limit = command.time_limit;
+    *v1 = command.v1 != 0;
+    *tag = the(sm).take_command();
 }
 
-// From Python, between clocks.
-
-void bench_reset(uint32_t line_bytes, uint32_t tags, uint8_t* smem, uint64_t smem_bytes,
-                 uint32_t background) {
-    const bool wake = the.wake;  // a level without meaning: keep it, a change would wake Python
-    the = Bench{};
-    the.wake = wake;
-    the.line_bytes = line_bytes;
-    the.lines.resize(tags);
-    the.stores.resize(tags);
-    the.smem = smem;
-    the.smem_bytes = smem_bytes;
-    the.gmem.set_background(background);
+void tb_next_remote_command(uint32_t sm, uint32_t* holder, uint32_t* op, uint32_t* address,
+                            uint32_t* count, uint32_t* request_id) {
+    const RemoteCommand& command = the(sm).remote_command.current;
+    *holder = command.holder;
+    *op = command.op;
+    *address = command.address;
+    *count = command.count;
+    *request_id = command.request_id;
 }
 
-void bench_stall(uint32_t port, double share, double mean, uint64_t seed) {
-    if (Stall* stall = the.stall(port)) stall->configure(share, mean, seed);
+void tb_next_remote_store(uint32_t sm, uint32_t* request_id, uint32_t* dst_cta, uint32_t* address,
+                          uint32_t* mbarrier, svBit* reduces, uint32_t* op, uint32_t* type,
+                          uint32_t* words, svBitVecVal* data) {
+    const RemoteStore& store = the(sm).remote_store.current;
+    *request_id = store.request_id;
+    *dst_cta = store.dst_cta;
+    *address = store.address;
+    *mbarrier = store.mbarrier;
+    *reduces = store.reduces != 0;
+    *op = store.op;
+    *type = store.type;
+    *words = store.words;
+    std::memcpy(data, store.data, sizeof store.data);
 }
 
-void bench_timing(uint32_t which, const Timing* timing, uint64_t seed) {
-    the.schedules[which].configure(*timing, seed);
+// From Python, between clocks: of global memory.
+
+// Nothing is placed; so many SMs are used. All of them are reset then.
+void bench_start(uint32_t sms, uint32_t background) {
+    shared = Shared{};
+    shared.sms = sms;
+    shared.gmem.set_background(background);
 }
 
-void bench_background(uint32_t background) { the.gmem.set_background(background); }
+void bench_background(uint32_t background) { shared.gmem.set_background(background); }
 void bench_region(uint64_t base, uint64_t size, uint8_t* bytes) {
-    the.gmem.add(base, size, bytes);
+    shared.gmem.add(base, size, bytes);
 }
-void bench_remove(uint64_t base) { the.gmem.remove(base); }
+void bench_remove(uint64_t base) { shared.gmem.remove(base); }
 
-void bench_request(const Request* request) { the.request.queue.push_back(*request); }
-void bench_prefetch(uint64_t address, uint32_t id) {
-    the.prefetch.queue.push_back({address, id, false});
-}
-void bench_invalidate(uint64_t address, uint32_t all, uint32_t id) {
-    the.invalidate.queue.push_back({address, id, all != 0});
-}
-void bench_command(uint32_t op, uint32_t address, uint32_t count, uint32_t id) {
-    the.command.queue.push_back({op, address, count, id, false});
-}
-void bench_wait(uint32_t address, uint32_t parity, uint32_t id) {
-    the.waits.push_back({Wait::kPoll, id, address, parity, false, 0});
-}
-void bench_watch(uint32_t address, uint32_t on) {
-    if (on) the.watched.insert(address); else the.watched.erase(address);
-}
-void bench_alarm(uint64_t cycle, uint32_t id) { the.alarms.push({cycle, id}); }
-void bench_idle(uint64_t quiet, uint32_t id) { the.idles.push_back({quiet, id}); }
-void bench_wake_on(uint32_t kinds) { the.waking = kinds; }
-void bench_log_kinds(uint32_t kinds) { the.logged = kinds; }
+// And of one SM.
 
-// Events since the last call; valid until the next clock.
-uint64_t bench_events(const EventRecord** events) {
-    static std::vector<EventRecord> given;
-    given = std::move(the.events);
-    the.events.clear();
-    *events = given.data();
-    return given.size();
+void bench_reset(uint32_t sm, uint32_t line_bytes, uint32_t tags, uint8_t* smem,
+                 uint64_t smem_bytes) {
+    const bool wake = the(sm).wake;  // a level without meaning: a change would wake Python
+    the(sm) = Bench{};
+    the(sm).sm = sm;
+    the(sm).wake = wake;
+    the(sm).line_bytes = line_bytes;
+    the(sm).lines.resize(tags);
+    the(sm).stores.resize(tags);
+    the(sm).smem = smem;
+    the(sm).smem_bytes = smem_bytes;
 }
 
-uint64_t bench_log(uint32_t kind, const LogRecord** records) {
-    *records = the.logs[kind].data();
-    return the.logs[kind].size();
+void bench_stall(uint32_t sm, uint32_t port, double share, double mean, uint64_t seed) {
+    if (Stall* stall = the(sm).stall(port)) stall->configure(share, mean, seed);
 }
-void bench_clear_log(uint32_t kind) { the.logs[kind].clear(); }
 
-uint64_t bench_cycle() { return the.cycle; }
-const char* bench_failure() { return the.failure.c_str(); }
-const char* bench_ledger() { return the.ledger(); }
+void bench_timing(uint32_t sm, uint32_t which, const Timing* timing, uint64_t seed) {
+    the(sm).schedules[which].configure(*timing, seed);
+}
+
+void bench_request(uint32_t sm, const Request* request) {
+    the(sm).request.queue.push_back(*request);
+}
+void bench_prefetch(uint32_t sm, uint64_t address, uint32_t id) {
+    the(sm).prefetch.queue.push_back({address, id, false});
+}
+void bench_invalidate(uint32_t sm, uint64_t address, uint32_t all, uint32_t id) {
+    the(sm).invalidate.queue.push_back({address, id, all != 0});
+}
+void bench_command(uint32_t sm, const Command* command) {
+    the(sm).command.queue.push_back(*command);
+}
+void bench_remote_command(uint32_t sm, const RemoteCommand* command) {
+    the(sm).remote_command.queue.push_back(*command);
+}
+void bench_remote_store(uint32_t sm, const RemoteStore* store) {
+    the(sm).remote_store.queue.push_back(*store);
+}
+void bench_watch(uint32_t sm, uint32_t address, uint32_t on) {
+    if (on) the(sm).watched.insert(address); else the(sm).watched.erase(address);
+}
+void bench_alarm(uint32_t sm, uint64_t cycle, uint32_t id) { the(sm).alarms.push({cycle, id}); }
+void bench_idle(uint32_t sm, uint64_t clocks, uint32_t id, uint32_t all) {
+    the(sm).idles.push_back({clocks, id, all != 0});
+}
+void bench_wake_on(uint32_t sm, uint32_t kinds) { the(sm).waking = kinds; }
+void bench_log_kinds(uint32_t sm, uint32_t kinds) { the(sm).logged = kinds; }
+
+// Events since the last call; valid until the next one.
+uint64_t bench_events(uint32_t sm, const EventRecord** events) {
+    Bench& bench = the(sm);
+    bench.given = std::move(bench.events);
+    bench.events.clear();
+    *events = bench.given.data();
+    return bench.given.size();
+}
+
+uint64_t bench_log(uint32_t sm, uint32_t kind, const LogRecord** records) {
+    *records = the(sm).logs[kind].data();
+    return the(sm).logs[kind].size();
+}
+void bench_clear_log(uint32_t sm, uint32_t kind) { the(sm).logs[kind].clear(); }
+
+uint64_t bench_cycle(uint32_t sm) { return the(sm).cycle; }
+const char* bench_failure(uint32_t sm) { return the(sm).failure.c_str(); }
+const char* bench_ledger(uint32_t sm) { return the(sm).ledger(); }
 }

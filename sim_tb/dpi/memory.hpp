@@ -1,16 +1,20 @@
-// Global memory, and when it answers.
+// Global memory, who may write it, and when it answers.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <deque>
+#include <optional>
 #include <queue>
+#include <unordered_map>
 #include <vector>
 
 #include "random.hpp"
 
 namespace bench {
+
+constexpr uint32_t kSectorBytes = 32;
 
 // Buffers that belong to NumPy over a background. Addresses are modulo 2**64.
 class GlobalMemory {
@@ -110,6 +114,58 @@ class GlobalMemory {
 
     std::vector<Region> regions_;
     uint32_t background_ = kHash;
+};
+
+// A store of an SM, by its tag.
+struct Waiter {
+    uint32_t sm, tag;
+};
+
+// Sectors that are being reduced. The reduction unit of an SM reads a sector before it writes it:
+// nothing but itself may write it meanwhile.
+class Reducing {
+  public:
+    // Whether a store, or with `reduces` a reduction, of `sm` may begin. Another SM that waits is
+    // not overtaken.
+    bool open(uint64_t sector, uint32_t sm, bool reduces) const {
+        const auto found = sectors_.find(sector);
+        if (found == sectors_.end()) return true;
+        return reduces && found->second.sm == sm && !found->second.wanted;
+    }
+
+    // What waits for a sector that is not open.
+    void wait(uint64_t sector, const Waiter& waiter) {
+        Sector& busy = sectors_.at(sector);
+        busy.wanted |= waiter.sm != busy.sm;
+        busy.waiters.push_back(waiter);
+    }
+
+    void begin(uint64_t sector, uint32_t sm) {
+        Sector& busy = sectors_[sector];
+        busy.sm = sm;
+        ++busy.reductions;
+    }
+
+    // One reduction is done; what waited and may ask again, or nothing if there was no reduction.
+    std::optional<std::vector<Waiter>> end(uint64_t sector, uint32_t sm) {
+        const auto found = sectors_.find(sector);
+        if (found == sectors_.end() || found->second.sm != sm) return std::nullopt;
+        std::vector<Waiter> waiters;
+        if (--found->second.reductions == 0) {
+            waiters = std::move(found->second.waiters);
+            sectors_.erase(found);
+        }
+        return waiters;
+    }
+
+  private:
+    struct Sector {
+        uint32_t sm = 0, reductions = 0;
+        bool wanted = false;  // by another SM
+        std::vector<Waiter> waiters;
+    };
+
+    std::unordered_map<uint64_t, Sector> sectors_;
 };
 
 // Latency and order of the answers, by slot number. Cycle numbers are those of the clock edge.

@@ -92,7 +92,7 @@ def message(pattern):
             (3, "gnic_request: tag 0 is in flight since cycle"),
             (4, "smem_write: offset 0x.* is beyond shared memory"),
             (5, "waited 5000 clocks for phase 0 of the barrier at 0x40.*tx=2048.*0 unanswered"),
-            (6, "barrier_result: tag 2, expected 3"),
+            (6, "barrier_wake: tag 3 does not wait"),
             (7, "waited 5000 clocks for phase 0 of the barrier.*tx=16"),
         ],
     )
@@ -106,12 +106,54 @@ async def notices(dut, fault, text):
 
 
 @cocotb.test()
+@cocotb.parametrize(
+    (
+        ("fault", "text"),
+        [(6, "barrier_result: tag 3, expected 2"), (10, "barrier_result: tag 2 waits, but cannot")],
+    )
+)
+async def notices_wrong_results(dut, fault, text):
+    env = await start(dut)
+    submit(env, fault)
+    await env.idle()
+    with message(text):
+        await env.barrier("EXPECT_TX", BARRIER, 0)
+
+
+@cocotb.test()
+async def waits_end(dut):
+    env = await start(dut)
+    assert (await env.try_wait(BARRIER, 1))[:3] == (True, False, None)
+    assert (await env.try_wait(BARRIER, 0, time_limit=0))[:3] == (False, False, None)
+    began = env.cycle
+    over = await env.try_wait(BARRIER, 0, time_limit=50)
+    assert over[:3] == (False, True, None)
+    assert 50 <= over.cycle - began < 70
+    assert env.cycle == over.cycle
+    with pytest.raises(ValueError, match="for a parity or for a state"):
+        await env.try_wait(BARRIER)
+
+
+@cocotb.test()
+async def more_threads_wait_than_have_a_place(dut):
+    """And ask again when their time is over."""
+    env = await start(dut, Models(Memory.fixed(100), Memory.fixed(100)))
+    waits = [cocotb.start_soon(env.wait(BARRIER, 0, time_limit=70)) for _ in range(4)]
+    submit(env)
+    ends = [await wait for wait in waits]
+    assert copied(env)
+    assert max(ends) - min(ends) < 200
+    assert sum(row["key"] == BARRIER for row in env.log(LogKind.WORD)) == 3
+
+
+@cocotb.test()
 async def errors_arrive(dut):
     env = await start(dut)
     number = submit(env, 8)
     error = await env.next_error()
     assert error.request_id == number
     assert error.code == 1
+    assert error.cta == 0
 
 
 @cocotb.test()

@@ -3,27 +3,16 @@
 It stands in for the real one where a test asks whether the bench notices. A request reads the map
 at ``tensor_map``, takes w0 and w1 as an address and copies ``coords[0]`` lines from there to
 ``smem_address``; then it takes the bytes off the tx-count of the barrier. ``coords[1]`` picks a
-``Fault``.
+``Fault``. One thread can wait at a barrier. In a cluster, what goes to other CTAs is answered with
+an error record whose value is made of its operands.
 """
 
 from amaranth.hdl import Cat, Module, Mux, Signal
-from amaranth.lib import data, enum, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import data, enum, wiring
 
-from hw.layouts import (
-    BarrierCommand,
-    BarrierOp,
-    BarrierResult,
-    DescriptorFill,
-    DescriptorInvalidate,
-    error_layout,
-    gnic_request_layout,
-    gnic_response_layout,
-    request_layout,
-    smem_write_layout,
-)
+from hw.layouts import BarrierCommand, BarrierOp, request_layout
 from hw.params import TmaParams
-from hw.top import store_ports
+from hw.top import tma_ports
 
 
 class Fault(enum.Enum, shape=4):
@@ -41,8 +30,10 @@ class Fault(enum.Enum, shape=4):
     SHORT_COUNT = 7
     """One piece too few is taken off the tx-count."""
     REFUSES = 8
-    """The request is answered with an error record."""
+    """The request is answered with an error record; its value are the operands that name CTAs."""
     WRONG_BYTE = 9
+    WAITS_WRONGLY = 10
+    """Barrier results say that the thread waits from now on."""
 
 
 class StandIn(wiring.Component):
@@ -50,34 +41,7 @@ class StandIn(wiring.Component):
 
     def __init__(self, params: TmaParams) -> None:
         self.params = params
-        super().__init__(
-            {
-                "request": In(stream.Signature(request_layout(params))),
-                "error": Out(stream.Signature(error_layout(params))),
-                "descriptor_prefetch": In(stream.Signature(64)),
-                "descriptor_invalidate": In(stream.Signature(DescriptorInvalidate)),
-                "descriptor_request": Out(stream.Signature(64)),
-                "descriptor_fill": In(stream.Signature(DescriptorFill)),
-                "gnic_request": Out(stream.Signature(gnic_request_layout(params))),
-                "gnic_response": In(stream.Signature(gnic_response_layout(params))),
-                "smem_write": Out(stream.Signature(smem_write_layout(params))),
-                **(store_ports(params) if params.stores else {}),  # idle
-                "barrier_command": In(stream.Signature(BarrierCommand)),
-                "barrier_result": Out(stream.Signature(BarrierResult)),
-                "barrier_memory": Out(
-                    wiring.Signature(
-                        {
-                            "read_en": Out(1),
-                            "read_address": Out(21),
-                            "read_data": In(64),
-                            "write_en": Out(1),
-                            "write_address": Out(21),
-                            "write_data": Out(64),
-                        }
-                    )
-                ),
-            }
-        )
+        super().__init__(tma_ports(params))  # those that are not used below are idle
 
     def elaborate(self, _):
         m = Module()
@@ -97,7 +61,14 @@ class StandIn(wiring.Component):
         command = Signal(BarrierCommand)
         internal = Signal()  # the command is the unit's own
         wrong_tag = Signal()
+        wrong_wait = Signal()
+        waiter = Signal(BarrierCommand)
+        waiting = Signal()
+        time_left = Signal(32)
         line_shift = (p.line_bytes - 1).bit_length()
+        waits = command.op == BarrierOp.TRY_WAIT_PARITY
+        done = word.phase != command.count[0]
+        suspended = Signal()  # the command takes the place of the thread that waits
 
         m.d.comb += [
             self.descriptor_prefetch.ready.eq(1),
@@ -107,9 +78,31 @@ class StandIn(wiring.Component):
             self.gnic_request.p.line.eq(line),
             self.error.p.request_id.eq(request.request_id),
             self.error.p.code.eq(1),
+            self.error.p.value.eq(
+                Cat(
+                    request.multicast,
+                    request.cta_mask,
+                    request.dst_cta,
+                    request.mbarrier_cta,
+                    request.cta_group_2,
+                )
+            ),
             self.barrier_memory.read_address.eq(command.address >> 3),
             self.barrier_memory.write_address.eq(command.address >> 3),
         ]
+        # The thread that waits: for its phase, or until its time is over.
+        over = Signal()
+        with m.If(waiting & ~self.barrier_wake.valid):
+            m.d.sync += time_left.eq(time_left - 1)
+            with m.If(over | (time_left == 0)):
+                m.d.sync += [
+                    self.barrier_wake.valid.eq(1),
+                    self.barrier_wake.p.tag.eq(waiter.tag ^ wrong_tag),
+                    self.barrier_wake.p.done.eq(over),
+                ]
+        with m.If(self.barrier_wake.valid & self.barrier_wake.ready):
+            m.d.sync += [self.barrier_wake.valid.eq(0), waiting.eq(0)]
+
         with m.FSM(name="fsm"):
             with m.State("IDLE"):
                 m.d.comb += self.barrier_command.ready.eq(1)
@@ -121,6 +114,11 @@ class StandIn(wiring.Component):
                 with m.Elif(self.request.valid):
                     m.d.sync += request.eq(self.request.payload)
                     m.next = "FETCH"
+                if p.ctas > 1:
+                    with m.Elif(self.remote_command.valid):
+                        m.next = "REMOTE_COMMAND"
+                    with m.Elif(self.remote_store.valid):
+                        m.next = "REMOTE_STORE"
             with m.State("FETCH"):
                 m.d.comb += self.descriptor_request.valid.eq(1)
                 with m.If(self.descriptor_request.ready):
@@ -140,6 +138,8 @@ class StandIn(wiring.Component):
             with m.State("START"):
                 with m.If(fault == Fault.WRONG_TAG):
                     m.d.sync += wrong_tag.eq(1)
+                with m.If(fault == Fault.WAITS_WRONGLY):
+                    m.d.sync += wrong_wait.eq(1)
                 with m.If(fault == Fault.REFUSES):
                     m.d.comb += self.error.valid.eq(1)
                     with m.If(self.error.ready):
@@ -219,23 +219,53 @@ class StandIn(wiring.Component):
                     m.d.comb += after.eq(0)
                     m.d.comb += after.expected.eq(-command.count)
                     m.d.comb += after.pending.eq(-command.count)
-                m.d.comb += self.barrier_memory.write_en.eq(
-                    command.op != BarrierOp.TEST_WAIT_PARITY
-                )
+                m.d.comb += self.barrier_memory.write_en.eq(~waits)
                 m.d.comb += self.barrier_memory.write_data.eq(after)
+                m.d.comb += over.eq(~waits & flip & (command.address == waiter.address))
                 m.next = "RESULT"
+                with m.If(waits & ~done & ~waiting & (command.time_limit != 0)):
+                    m.d.sync += [waiter.eq(command), waiting.eq(1), suspended.eq(1)]
+                    m.d.sync += time_left.eq(command.time_limit)
                 with m.If(internal):
                     m.next = "IDLE"
             with m.State("RESULT"):
                 m.d.comb += [
                     self.barrier_result.valid.eq(1),
                     self.barrier_result.p.tag.eq(command.tag ^ wrong_tag),
-                    self.barrier_result.p.done.eq(
-                        (command.op == BarrierOp.TEST_WAIT_PARITY)
-                        & (word.phase != command.count[0])
-                    ),
+                    self.barrier_result.p.done.eq(waits & done),
+                    self.barrier_result.p.waits.eq(suspended | wrong_wait),
                     self.barrier_result.p.state.eq(word),
                 ]
                 with m.If(self.barrier_result.ready):
+                    m.d.sync += suspended.eq(0)
                     m.next = "IDLE"
+            if p.ctas > 1:
+                m.d.comb += self.error.p.cta.eq(self.cta_rank)
+                update, store = self.remote_command.p.update, self.remote_store.p
+                with m.State("REMOTE_COMMAND"):
+                    self._answer(
+                        m,
+                        self.remote_command,
+                        update,
+                        (self.remote_command.p.holder, update.op, update.address, update.count),
+                    )
+                with m.State("REMOTE_STORE"):
+                    reduction = store.reduction
+                    self._answer(
+                        m,
+                        self.remote_store,
+                        store,
+                        (store.dst_cta, store.mbarrier, store.words, reduction.enabled, store.data),
+                    )
         return m
+
+    def _answer(self, m, source, payload, operands) -> None:
+        """Take what is for another CTA, and report its operands."""
+        m.d.comb += [
+            self.error.valid.eq(1),
+            self.error.p.request_id.eq(payload.request_id),
+            self.error.p.value.eq(Cat(operands)),
+            source.ready.eq(self.error.ready),
+        ]
+        with m.If(self.error.ready):
+            m.next = "IDLE"

@@ -14,6 +14,15 @@ MODULE = "tests.sim_tb.bench_stand_in"
 
 
 @pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of three stand-ins in a cluster."""
+    params = TmaParams(line_bytes=32, stores=False, reductions=False, ctas=3)
+    directory = tmp_path_factory.mktemp("cluster")
+    verilog.generate(params, directory, StandIn(params))
+    return directory
+
+
+@pytest.fixture(scope="module")
 def rtl(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory of the stand-in's Verilog."""
     params = TmaParams(stores=False, reductions=False)
@@ -24,7 +33,12 @@ def rtl(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_environment(rtl: Path) -> None:
     run = runner.run(MODULE, rtl=rtl)
-    assert get_results(run / "results.xml") == (18, 0)
+    assert get_results(run / "results.xml") == (22, 0)
+
+
+def test_cluster_environment(cluster: Path) -> None:
+    run = runner.run("tests.sim_tb.bench_stand_in_cluster", rtl=cluster)
+    assert get_results(run / "results.xml") == (8, 0)
 
 
 def test_a_failure_says_how_to_repeat_it(rtl: Path) -> None:
