@@ -293,6 +293,8 @@ def check_wakes(seen: Observed, waits: dict[int, Wait], params: TmaParams) -> No
             clock, done, fault = wait.end
             assert (bool(wake.done), wake.fault) == (done, fault)
             assert wake.offered >= clock + 3
+            before_it = [w for w in seen.wakes if clock + 3 <= w.offered < wake.offered]
+            assert len(before_it) <= params.barrier_waiters
             assert clock <= first_over + params.barrier_waiters
         else:
             assert wake.offered >= first_over + 3
