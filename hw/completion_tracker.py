@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.job_slots import JobSlots
 from hw.layouts import (
+    GLOBAL_ADDRESS_BITS,
     ErrorCode,
     barrier_completion_layout,
     error_layout,
@@ -130,6 +131,13 @@ class CompletionTracker(wiring.Component):
         # End: the barrier or an error, and the slot is free.
         marks = Signal()  # a fault, now
         remote = transfer.delivery.remote if p.ctas > 1 else Const(0, 1)
+        code = Signal(ErrorCode)
+        value = Signal(GLOBAL_ADDRESS_BITS)
+        line = Cat(Const(0, p.lane_bits + 4), fault_read.data.line)
+        with m.If(fault_read.data.gone if p.ctas > 1 else 0):
+            m.d.comb += [code.eq(ErrorCode.DST_CTA), value.eq(fault_read.data.line)]
+        with m.Else():
+            m.d.comb += [code.eq(ErrorCode.GMEM_FAULT), value.eq(line)]
         m.d.comb += [
             advance.eq(
                 ~complete | Mux(is_failed, errors.i.ready & ~marks, remote | self.completion.ready)
@@ -140,8 +148,8 @@ class CompletionTracker(wiring.Component):
             self.completion.p.tx_bytes.eq(transfer.pieces << 4),
             errors.i.valid.eq(complete & is_failed & ~marks),
             errors.i.p.request_id.eq(transfer.request_id),
-            errors.i.p.code.eq(ErrorCode.GMEM_FAULT),
-            errors.i.p.value.eq(Cat(Const(0, p.lane_bits + 4), fault_read.data.line)),
+            errors.i.p.code.eq(code),
+            errors.i.p.value.eq(value),
             slots.returned.valid.eq(complete & advance),
             slots.returned.payload.eq(now.slot),
         ]
@@ -150,11 +158,6 @@ class CompletionTracker(wiring.Component):
                 self.completion.p.cta.eq(self.cta_rank),
                 self.completion.p.holder.eq(transfer.delivery.signal_cta),
             ]
-            with m.If(fault_read.data.gone):
-                m.d.comb += [
-                    errors.i.p.code.eq(ErrorCode.DST_CTA),
-                    errors.i.p.value.eq(fault_read.data.line),
-                ]
 
         # The mark of a fault is set as it is seen and wiped as its request ends.
         m.d.comb += self.fault.ready.eq(1)

