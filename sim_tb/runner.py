@@ -341,7 +341,8 @@ def run(
             log_file=log,
         )
     if waves is not None and waves.exists():
-        write_save_file(waves, simulator.directory / "tma.v")
+        sms = Interface(simulator.interface).sms
+        write_save_file(waves, simulator.directory / "tma.v", sms=sms)
     if not quiet:
         print(log.read_text())
     again = command(module, names, params=params, seed=seed, env=env, rtl=rtl)

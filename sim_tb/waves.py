@@ -24,6 +24,10 @@ MAIN_JOB = "sim"
 """The name of ``make sim``."""
 
 SCOPE = "tb_top.dut"
+"""Where the unit is, if it is alone."""
+
+SLICE = "tb_top.dut.sm_{}.unit"
+"""Where it is in a cluster."""
 
 GROUPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("request", "", ("request",)),
@@ -146,8 +150,9 @@ def leaves(known: dict[str, Net], prefix: str) -> Iterator[Net]:
             yield net
 
 
-def write_save_file(trace: Path, verilog: Path, top: str = "tma") -> Path:
-    """Write ``<trace>.gtkw`` beside a trace of the unit whose Verilog is ``verilog``.
+def write_save_file(trace: Path, verilog: Path, top: str = "tma", sms: int = 1) -> Path:
+    """Write ``<trace>.gtkw`` beside a trace of the unit whose Verilog is ``verilog``, or of as many
+    in a cluster.
 
     Enumerations are shown by files of names, as waves of Verilator carry none.
     """
@@ -156,6 +161,9 @@ def write_save_file(trace: Path, verilog: Path, top: str = "tma") -> Path:
     names = trace.parent / "names"
     names.mkdir(exist_ok=True)
     modules = {module: nets(text, f"{top}.{module}" if module else top) for _, module, _ in GROUPS}
+    units = [("", SCOPE)]
+    if sms > 1:
+        units = [(f"SM {sm}, ", SLICE.format(sm)) for sm in range(sms)]
     with path.open("w") as file:
         save = GTKWSave(file)
         save.dumpfile(str(trace.resolve()))
@@ -163,13 +171,14 @@ def write_save_file(trace: Path, verilog: Path, top: str = "tma") -> Path:
         save.signals_width(320)
         save.sst_expanded(True)
         save.trace("tb_top.clk")
-        for number, (title, module, prefixes) in enumerate(GROUPS):
-            scope = f"{SCOPE}.{module}" if module else SCOPE
-            with save.group(title, closed=number > 0 and len(prefixes) > 4):
-                for prefix in prefixes:
-                    save.blank(label=prefix if not module else "")
-                    for net in leaves(modules[module], prefix):
-                        _trace(save, scope, net, names, trace.suffix == ".vcd")
+        for sm, (owner, unit) in enumerate(units):
+            for number, (title, module, prefixes) in enumerate(GROUPS):
+                scope = f"{unit}.{module}" if module else unit
+                with save.group(owner + title, closed=sm + number > 0 and len(prefixes) > 4):
+                    for prefix in prefixes:
+                        save.blank(label=prefix if not module else "")
+                        for net in leaves(modules[module], prefix):
+                            _trace(save, scope, net, names, trace.suffix == ".vcd")
     return path
 
 

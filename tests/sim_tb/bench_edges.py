@@ -9,34 +9,50 @@ import numpy as np
 
 from golden import BulkLoad, ErrorCode, HashedMemory, TensorMap, TmaError, execute, mbarrier
 from golden.mbarrier import MAX_COUNT, Barrier
-from sim_tb.environment import Environment
+from sim_tb.environment import BarrierResult, Environment
 from sim_tb.models import PRESETS, Memory, Models
 
 BARRIERS = (0x40, 0x48, 0x80)
 TARGET = 0x400
-UNKNOWN = "UNKNOWN"
 UPDATES = {
     "ARRIVE": mbarrier.arrive,
+    "ARRIVE_NO_COMPLETE": mbarrier.arrive_no_complete,
+    "ARRIVE_DROP": mbarrier.arrive_drop,
+    "ARRIVE_DROP_NO_COMPLETE": mbarrier.arrive_drop_no_complete,
     "EXPECT_TX": mbarrier.expect_tx,
     "ARRIVE_EXPECT_TX": mbarrier.arrive_expect_tx,
+    "ARRIVE_DROP_EXPECT_TX": mbarrier.arrive_drop_expect_tx,
     "COMPLETE_TX": mbarrier.complete_tx,
 }
+TESTS = "TEST_WAIT_PARITY", "TRY_WAIT_PARITY", "TEST_WAIT", "TRY_WAIT"
+NO_TIME = 0
+"""Time limit of a ``try_wait`` that answers at once."""
 
 
-def golden(op: str, word: int, count: int) -> tuple[int, bool, bool]:
-    """The word afterwards, and whether the answer is ``done`` and ``error``."""
-    if op == "INVAL":
-        return mbarrier.inval(), False, False
-    if op == UNKNOWN:
-        return word, False, True
+def golden(op: str, word: int, count: int, state: int) -> tuple[int, BarrierResult]:
+    """The word afterwards, and the answer."""
+    done, given = False, word
     try:
         if op == "INIT":
-            return mbarrier.init(count), False, False
-        if op == "TEST_WAIT_PARITY":
-            return word, mbarrier.test_wait_parity(word, count & 1), False
-        return UPDATES[op](word, count), False, False
-    except TmaError as fault:
-        return fault.value if op in UPDATES else word, False, True
+            after = mbarrier.init(count)
+        elif op == "INVAL":
+            after = mbarrier.inval()
+        elif op == "PENDING_COUNT":
+            after, given = word, mbarrier.pending_count(state)
+        elif op == "REPORT":
+            raise mbarrier.layout_v1_is_missing()
+        elif op in TESTS:
+            after = word
+            if op.endswith("PARITY"):
+                done = mbarrier.test_wait_parity(word, count & 1)
+            else:
+                done = mbarrier.test_wait(word, state)
+        else:
+            after = UPDATES[op](word, count)
+    except TmaError as error:
+        after = error.value if op in UPDATES else word
+        return after, BarrierResult(False, False, mbarrier.Fault(error.dim).name, word)
+    return after, BarrierResult(done, False, None, given)
 
 
 def word_at(env: Environment, barrier: int) -> int:
@@ -48,16 +64,16 @@ async def every_operation_is_the_golden_models(dut: Any) -> None:
     env = await Environment.start(dut, PRESETS["rough"])
     rng = env.rng("operations")
     counts = (0, 1, 1, 2, 16, MAX_COUNT, MAX_COUNT + 1)
-    ops = [*UPDATES, "INIT", "INIT", "INVAL", "TEST_WAIT_PARITY", UNKNOWN]
-    env.interface.enums["BarrierOp"][UNKNOWN] = 7
+    ops = [*UPDATES, *TESTS, *["INIT"] * 4, "INVAL", "PENDING_COUNT", "REPORT"]
     words = dict.fromkeys(BARRIERS, 0)
-    for _ in range(400):
+    for _ in range(600):
         op = str(rng.choice(ops))
         barrier, count = int(rng.choice(BARRIERS)), int(rng.choice(counts))
         before = words[barrier]
-        words[barrier], done, error = golden(op, before, count)
-        answer = await env.barrier(op, barrier, count)
-        assert (answer.done, answer.error, answer.state) == (done, error, before), (op, count)
+        state = before ^ int(rng.integers(2)) << 63
+        words[barrier], expected = golden(op, before, count, state)
+        answer = await env.barrier(op, barrier, count, state=state, time_limit=NO_TIME)
+        assert answer == expected, (op, count)
     await env.idle()
     assert {barrier: word_at(env, barrier) for barrier in BARRIERS} == words
 
@@ -71,7 +87,7 @@ async def errors_of_all_kinds_wait_for_their_port(dut: Any) -> None:
     free, locked, _ = BARRIERS
     await env.barrier("INIT", free, 1)
     await env.barrier("INIT", locked, 1)
-    assert (await env.barrier("ARRIVE", locked, 2)).error
+    assert (await env.barrier("ARRIVE", locked, 2)).fault == "OVER_ARRIVAL"
     word = word_at(env, locked)
     assert Barrier.decode(word).lock
     kinds = (
@@ -84,8 +100,38 @@ async def errors_of_all_kinds_wait_for_their_port(dut: Any) -> None:
         code, address, size, barrier = kinds[number]
         expected.add((env.submit_bulk(address, TARGET, size, barrier), code))
     await env.idle()
-    assert {(error.request_id, error.code) for error in env.take_errors()} == expected
+    errors = env.take_errors()
+    assert {(error.request_id, error.code) for error in errors} == expected
+    faults = {error.dim for error in errors if error.code == ErrorCode.MBAR_FAULT}
+    assert faults == {mbarrier.Fault.LOCKED}
     assert word_at(env, locked) == word
+
+
+@cocotb.test()
+async def waits_end(dut: Any) -> None:
+    """With the phase, with a fault, with the barrier, or with their time."""
+    env = await Environment.start(dut, PRESETS["rough"])
+    for barrier in BARRIERS:
+        await env.barrier("INIT", barrier, 1)
+    completed, locked, gone = BARRIERS
+    waits = [cocotb.start_soon(env.try_wait(barrier, 0)) for barrier in BARRIERS]
+    state = word_at(env, completed)
+    waits.append(cocotb.start_soon(env.try_wait(completed, state=state)))
+    waits.append(cocotb.start_soon(env.try_wait(completed, 0, time_limit=200)))
+    await env.cycles(1000)
+    await env.idle()
+    assert (await env.try_wait(completed, 1)).done
+    await env.barrier("ARRIVE", completed, 1)
+    await env.barrier("ARRIVE", locked, 2)
+    await env.barrier("INVAL", gone)
+    ends = [(await wait)[:3] for wait in waits]
+    assert ends == [
+        (True, True, None),
+        (False, True, "LOCKED"),
+        (False, True, "UNINITIALISED"),
+        (True, True, None),
+        (False, True, None),
+    ]
 
 
 @cocotb.test()

@@ -11,6 +11,7 @@ from sim_tb import runner
 from tests.sim_tb.stand_in import StandIn
 
 MODULE = "tests.sim_tb.bench_stand_in"
+CLUSTER_MODULE = "tests.sim_tb.bench_stand_in_cluster"
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +38,7 @@ def test_environment(rtl: Path) -> None:
 
 
 def test_cluster_environment(cluster: Path) -> None:
-    run = runner.run("tests.sim_tb.bench_stand_in_cluster", rtl=cluster)
+    run = runner.run(CLUSTER_MODULE, rtl=cluster)
     assert get_results(run / "results.xml") == (8, 0)
 
 
@@ -67,6 +68,14 @@ def test_waves_are_left(rtl: Path, tmp_path: Path) -> None:
     runner.run(MODULE, "errors_arrive", rtl=rtl, waves=waves)
     assert waves.stat().st_size > (1_000 if runner.fst() else 10_000)  # FST is compressed
     assert " tb_top.dut.request__valid\n" in waves.with_suffix(".gtkw").read_text()
+
+
+def test_waves_of_a_cluster_are_left(cluster: Path, tmp_path: Path) -> None:
+    waves = tmp_path / ("copies.fst" if runner.fst() else "copies.vcd")
+    runner.run(CLUSTER_MODULE, "all_at_once", rtl=cluster, waves=waves)
+    assert " tb_top.dut.sm_2.unit.request__valid\n" in waves.with_suffix(".gtkw").read_text()
+    if not runner.fst():
+        assert waves.read_text().count("$scope module unit $end") == 3
 
 
 def test_a_build_is_kept(rtl: Path) -> None:

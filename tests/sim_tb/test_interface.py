@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hw import verilog
-from hw.layouts import BarrierOp, ErrorCode
+from hw.layouts import BarrierFault, BarrierOp, ErrorCode
 from hw.params import PRESETS, TmaParams
 from sim_tb.interface import Interface
 from sim_tb.models import PORTS
@@ -26,14 +26,31 @@ def interface(
 
 
 def test_streams_are_those_of_the_bench(interface: Interface) -> None:
-    known = set(interface.ports)
+    known = set(interface.unit_ports)
     if interface.parameters["reductions"]:
         memory_side = Interface(interface.path.with_name("reduction_unit.json"))
         known |= {f"reduction_{name}" for name in memory_side.ports}
+    missing = ["remote_"] if interface.parameters["reductions"] else ["remote_", "reduction_"]
     for name in PORTS:
-        if name.startswith("reduction_") and not interface.parameters["reductions"]:
-            continue
-        assert {f"{name}__valid", f"{name}__ready", f"{name}__payload"} <= known
+        if not name.startswith(tuple(missing)):
+            assert {f"{name}__valid", f"{name}__ready", f"{name}__payload"} <= known
+
+
+def test_cluster(tmp_path: Path) -> None:
+    params = TmaParams(line_bytes=32, reductions=False, ctas=3)
+    verilog.generate(params, tmp_path, StandIn(params))
+    interface = Interface(tmp_path / "cluster.json")
+    assert (interface.module, interface.sms) == ("cluster", 3)
+    inside = {"cta_rank", "running", "packet_out", "packet_in", "message_out", "message_in"}
+    unit = Interface(tmp_path / "tma.json").ports
+    outside = {name for name in unit if name.split("__")[0] not in inside} - {"clk", "rst"}
+    assert set(interface.unit_ports) == outside
+    assert {f"{name}__ready" for name in PORTS if not name.startswith("reduction_")} < outside
+    assert interface.instance.count(".sm_2__") == len(outside)
+    assert ".sm_2__request__valid(units[2].request__valid)" in interface.instance
+    assert "    .running,\n" in interface.instance
+    assert "  request_t request__payload;\n" in interface.wires
+    assert interface.unit_ports["error__payload"]["fields"] == unit["error__payload"]["fields"]
 
 
 def test_fields_fill_their_payload(interface: Interface) -> None:
@@ -48,6 +65,7 @@ def test_fields_fill_their_payload(interface: Interface) -> None:
 
 def test_enums_are_the_designs(interface: Interface) -> None:
     assert interface.enums["BarrierOp"] == {item.name: item.value for item in BarrierOp}
+    assert interface.enums["BarrierFault"] == {item.name: item.value for item in BarrierFault}
     assert interface.enums["ErrorCode"] == {item.name: item.value for item in ErrorCode}
 
 

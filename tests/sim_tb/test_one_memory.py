@@ -1,0 +1,12 @@
+"""The bench's global memory under several SMs."""
+
+import pytest
+
+from sim_tb import runner
+from tests.sim_tb.units import PAIR
+
+
+@pytest.mark.parametrize("models", ["near", "fixed", "rough"])
+def test_one_memory(models: str) -> None:
+    env = {"MEMORY_MODELS": models}
+    runner.run("tests.sim_tb.bench_one_memory", params=PAIR, env=env)
