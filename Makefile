@@ -19,8 +19,8 @@ help: ## these lines
 setup: ## the virtual environment with all packages; every other target does it, too
 	@sh .ci/setup
 
-sim: setup ## a warp-specialized GEMM on the behavioural SM [M= N= K= STAGES= EPILOGUE=store|reduce A=a.npy B=b.npy]
-	@$(PYTHON) -m sim_tb.gemm $(foreach name,M N K STAGES EPILOGUE A B,$(if $($(name)),--$(name) $($(name))))
+sim: setup ## a warp-specialized GEMM on the behavioural SM [M= N= K= STAGES= EPILOGUE=store|reduce CLUSTER=2x1 A=a.npy B=b.npy]
+	@$(PYTHON) -m sim_tb.gemm $(foreach name,M N K STAGES EPILOGUE CLUSTER A B,$(if $($(name)),--$(name) $($(name))))
 
 test: setup ## every test but the long ones
 	@$(PYTHON) -W error -m pytest -n auto -m "not regress"

@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import ml_dtypes
@@ -15,6 +16,7 @@ from rich.table import Table
 from hw.params import PRESETS
 from sim_tb import runner
 from sim_tb.gemm_kernel import (
+    ACTIVITY,
     CONSUMERS,
     JOB,
     STAGING_BYTES,
@@ -22,6 +24,7 @@ from sim_tb.gemm_kernel import (
     TILE_M,
     TILE_N,
     Epilogue,
+    Grid,
     Layout,
     accumulate,
     passes,
@@ -30,6 +33,9 @@ from sim_tb.sm import Span
 from sim_tb.timeline import picture, trace_events
 
 OUTPUT = Path("build/sim")
+UNIT = PRESETS["default"]
+"""The unit of each SM."""
+
 BF16 = np.dtype(ml_dtypes.bfloat16)
 DEFAULT_M, DEFAULT_N, DEFAULT_K, DEFAULT_STAGES = 328, 200, 456, 4
 LEAST_STAGES = 3
@@ -127,25 +133,8 @@ def reference(
     return c
 
 
-def report(
-    job: Path,
-    a: NDArray[np.generic],
-    b: NDArray[np.generic],
-    stages: int,
-    epilogue: Epilogue,
-) -> int:
-    """Compare, print, and draw; return the exit status."""
-    console = Console()
-    summary = json.loads((job / "summary.json").read_text())
-    spans = [Span(**span) for span in summary["spans"]]
-    cycles = summary["cycles"]
-    with np.load(job / "activity.npz") as file:
-        activity = {
-            "lines read\nper clock": file["lines_read"],
-            "beats written\nper clock": file["beats_written"],
-            "beats read\nper clock": file["beats_read"],
-            "lines written\nper clock": file["lines_written"],
-        }
+def rows_of(spans: Sequence[Span], busy: Sequence[Sequence[int]]) -> list[Span]:
+    """The rows of a single SM's picture: its warps, its stages, its tensor cores."""
     tracks = ("producer", "stage", "consumer", "staging")
     rows = [
         span
@@ -153,12 +142,48 @@ def report(
         for span in sorted(spans, key=lambda span: span.track)
         if span.track.split()[0] == track
     ]
-    rows += [Span("tensor cores", "mma", *busy) for busy in summary["tensor_cores"]]
+    return rows + [Span("tensor cores", "mma", *times) for times in busy]
+
+
+def cluster_rows(sms: Sequence[Sequence[Span]]) -> list[Span]:
+    """A row for each SM: when its consumers multiply, write results, or wait for tiles."""
+    waits = ("wait full", "wait group", "wait read")
+    return [
+        Span(f"SM {number}", span.name, span.start, span.end)
+        for number, spans in enumerate(sms)
+        for span in sorted(spans, key=lambda span: not span.name.startswith(waits))
+        if span.track.split()[0] == "consumer"
+    ]
+
+
+def report(
+    job: Path,
+    a: NDArray[np.generic],
+    b: NDArray[np.generic],
+    stages: int,
+    epilogue: Epilogue,
+    grid: Grid,
+) -> int:
+    """Compare, print, and draw; return the exit status."""
+    console = Console()
+    summary = json.loads((job / "summary.json").read_text())
+    sms = [[Span(**span) for span in spans] for spans in summary["spans"]]
+    cycles = summary["cycles"]
+    per = "per clock" if grid.ctas == 1 else "per clock\nand SM"
+    with np.load(job / "activity.npz") as file:
+        activity = {f"{name.replace('_', ' ')}\n{per}": file[name] for name in ACTIVITY}
+    cores = summary["tensor_cores"]
+    rows = rows_of(sms[0], cores[0]) if grid.ctas == 1 else cluster_rows(sms)
     (m, k), n = a.shape, b.shape[0]
     tiles = f"tiles {TILE_M} x {TILE_N} x {TILE_K}"
-    title = f"GEMM {m} x {n} x {k}, {tiles}, {stages} stages, epilogue {epilogue}"
-    picture(job / "timeline.png", rows, activity, title)
-    trace_events(job / "timeline.json", rows, activity)
+    cluster = "" if grid.ctas == 1 else f", cluster {grid}"
+    title = f"GEMM {m} x {n} x {k}, {tiles}, {stages} stages, epilogue {epilogue}{cluster}"
+    picture(job / "timeline.png", rows, activity, title, grid.ctas)
+    everything = [
+        [*spans, *(Span("tensor cores", "mma", *times) for times in busy)]
+        for spans, busy in zip(sms, cores, strict=True)
+    ]
+    trace_events(job / "timeline.json", everything, activity)
 
     console.print(title, highlight=False)
     table = Table(show_header=False)
@@ -166,10 +191,15 @@ def report(
     table.add_row("bytes into shared memory", f"{summary['load_bytes']}")
     table.add_row("load bytes per cycle", f"{summary['load_bytes'] / cycles:.1f}")
     table.add_row("128-byte lines read", f"{summary['lines_read']}")
+    if grid.ctas > 1:
+        alone = summary["lines_without_multicast"]
+        times = f"{alone / summary['lines_read']:.2f} times as many"
+        table.add_row("without multicast", f"{alone}, {times}")
     table.add_row("bytes into global memory", f"{summary['store_bytes']}")
     table.add_row("store bytes per cycle", f"{summary['store_bytes'] / cycles:.1f}")
     table.add_row("128-byte lines written", f"{summary['lines_written']}")
-    table.add_row("tensor cores starve", f"{summary['starved']:.1%} of the cycles")
+    starved = ", ".join(f"{share:.1%}" for share in summary["starved"])
+    table.add_row("tensor cores starve", f"{starved} of the cycles")
     table.add_row("simulated", f"{cycles / summary['seconds']:,.0f} cycles per second")
     console.print(table)
     console.print(f"{job}/timeline.png, timeline.json (Perfetto), c.npy", highlight=False)
@@ -200,11 +230,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         default=Epilogue.STORE.value,
         help="what becomes of a tile: it is stored, or added to C (split-K)",
     )
+    parser.add_argument(
+        "--CLUSTER", default="1x1", metavar="ROWSxCOLUMNS", help="CTAs that share their tiles"
+    )
     for name in ("A", "B"):
         parser.add_argument(f"--{name}", type=Path, metavar="FILE", help="an .npy file")
     options = parser.parse_args(arguments)
     stages, epilogue = options.STAGES, Epilogue(options.EPILOGUE)
-    smem = PRESETS["default"].smem_bytes
+    smem = UNIT.smem_bytes
     most = next(n for n in range(64, 0, -1) if Layout(n).bytes <= smem)
     if not LEAST_STAGES <= stages <= most:
         parser.error(
@@ -212,23 +245,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"{Layout(1).a(1)} of {smem} bytes and the epilogue {CONSUMERS * STAGING_BYTES}"
         )
     try:
+        grid = Grid.parse(options.CLUSTER)
         a, b = operands(options)
     except ValueError as error:
         parser.error(str(error))
     OUTPUT.mkdir(parents=True, exist_ok=True)
     np.save(OUTPUT / "a.npy", a.view(np.uint16))
     np.save(OUTPUT / "b.npy", b.view(np.uint16))
-    (OUTPUT / "job.json").write_text(json.dumps({"stages": stages, "epilogue": epilogue}))
+    settings = {"stages": stages, "epilogue": epilogue, "cluster": str(grid)}
+    (OUTPUT / "job.json").write_text(json.dumps(settings))
     for stale in ("summary.json", "c.npy"):
         (OUTPUT / stale).unlink(missing_ok=True)
     runner.run(
         "sim_tb.gemm_kernel",
         ["gemm"],
-        params=PRESETS["default"],
+        params=replace(UNIT, ctas=grid.ctas),
         seed=SEED,
         env={JOB: str(OUTPUT.resolve())},
     )
-    return report(OUTPUT, a, b, stages, epilogue)
+    return report(OUTPUT, a, b, stages, epilogue, grid)
 
 
 if __name__ == "__main__":

@@ -100,9 +100,12 @@ class Warp:
         """``mbarrier.init``."""
         await self._barrier("INIT", barrier, count)
 
-    async def mbarrier_arrive(self, barrier: int) -> None:
-        """``mbarrier.arrive``."""
-        await self._barrier("ARRIVE", barrier, 1)
+    async def mbarrier_arrive(self, barrier: int, *, cta: int | None = None) -> None:
+        """``mbarrier.arrive``; at a barrier of another CTA it has no answer."""
+        if cta is None or cta == self.sm.cta:
+            await self._barrier("ARRIVE", barrier, 1)
+        else:
+            self.sm.env.send_remote_barrier(cta, "ARRIVE", barrier, 1)
 
     async def mbarrier_arrive_expect_tx(self, barrier: int, tx_bytes: int) -> None:
         """``mbarrier.arrive.expect_tx``."""
@@ -118,10 +121,18 @@ class Warp:
             raise BenchError(f"{self.role}: {op} of {count} at {barrier:#x}: {result.fault}")
 
     def cp_async_bulk_tensor(
-        self, smem: int, tensor_map: int, coords: Sequence[int], barrier: int
+        self,
+        smem: int,
+        tensor_map: int,
+        coords: Sequence[int],
+        barrier: int,
+        *,
+        cta_mask: int | None = None,
     ) -> int:
-        """``cp.async.bulk.tensor`` from global to shared memory; return the request's id."""
-        return self.sm.env.submit(tensor_map, coords, smem, barrier)
+        """``cp.async.bulk.tensor`` from global to shared memory, with ``cta_mask``
+        ``.multicast::cluster``; return the request's id.
+        """
+        return self.sm.env.submit(tensor_map, coords, smem, barrier, cta_mask=cta_mask)
 
     async def write_tile(self, address: int, values: NDArray[Any], swizzle: Swizzle) -> None:
         """``st.shared`` of a tile in rows: `SM.write_tile`, and the time that it takes.
@@ -198,6 +209,11 @@ class SM:
         self.smem_writes = Lock()
         self.spans: list[Span] = []
         self._warps: list[Warp] = []
+
+    @property
+    def cta(self) -> int:
+        """Rank of its CTA in the cluster."""
+        return self.env.sm
 
     def warp(self, role: str) -> Warp:
         """A warp of this SM."""

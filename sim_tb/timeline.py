@@ -31,8 +31,9 @@ def picture(
     spans: Sequence[Span],
     activity: dict[str, NDArray[np.uint64]],
     title: str,
+    units: int = 1,
 ) -> None:
-    """Draw the spans, one row a track in order of appearance, over the activity of the unit.
+    """Draw the spans, one row a track in order of appearance, over the activity of the units.
 
     Parameters
     ----------
@@ -44,6 +45,8 @@ def picture(
         Shown as the share of cycles in which it happened.
     title : str
         Stands on top.
+    units : int
+        As many units were active: shares are means over them.
     """
     tracks = list(dict.fromkeys(span.track for span in spans))
     end = max(span.end for span in spans)
@@ -54,7 +57,7 @@ def picture(
     bucket = max(1, end // 400)
     edges = np.arange(0, end + bucket, bucket)
     for axis, (name, stamps) in zip(axes, activity.items(), strict=False):
-        share = np.histogram(stamps, edges)[0] / bucket
+        share = np.histogram(stamps, edges)[0] / (bucket * units)
         axis.fill_between(edges[:-1], share, step="post", color="#3a6ea5", linewidth=0)
         axis.set_ylim(0, 1.05)
         axis.set_yticks([0, 1])
@@ -87,28 +90,36 @@ def picture(
 
 
 def trace_events(
-    path: Path, spans: Sequence[Span], activity: dict[str, NDArray[np.uint64]], bucket: int = 32
+    path: Path,
+    sms: Sequence[Sequence[Span]],
+    activity: dict[str, NDArray[np.uint64]],
+    bucket: int = 32,
 ) -> None:
-    """Write Chrome's trace-event JSON, as Perfetto loads it; a microsecond there is a cycle."""
-    tracks = list(dict.fromkeys(span.track for span in spans))
-    events: list[dict[str, Any]] = [
-        {"ph": "M", "pid": 0, "tid": 0, "name": "process_name", "args": {"name": "SM 0"}}
-    ]
-    for number, track in enumerate(tracks, 1):
-        args = {"name": track}
-        events.append({"ph": "M", "pid": 0, "tid": number, "name": "thread_name", "args": args})
-    for span in spans:
-        events.append(
-            {
-                "ph": "X",
-                "pid": 0,
-                "tid": tracks.index(span.track) + 1,
-                "name": span.name,
-                "ts": span.start,
-                "dur": span.end - span.start,
-            }
-        )
-    end = max(span.end for span in spans)
+    """Write Chrome's trace-event JSON, as Perfetto loads it; a microsecond there is a cycle.
+
+    Each SM is a process; the activity of all of them is with the first.
+    """
+    events: list[dict[str, Any]] = []
+    for sm, spans in enumerate(sms):
+        args: dict[str, Any] = {"name": f"SM {sm}"}
+        events.append({"ph": "M", "pid": sm, "tid": 0, "name": "process_name", "args": args})
+        tracks = list(dict.fromkeys(span.track for span in spans))
+        for number, track in enumerate(tracks, 1):
+            args = {"name": track}
+            thread = {"pid": sm, "tid": number, "name": "thread_name", "args": args}
+            events.append({"ph": "M", **thread})
+        for span in spans:
+            events.append(
+                {
+                    "ph": "X",
+                    "pid": sm,
+                    "tid": tracks.index(span.track) + 1,
+                    "name": span.name,
+                    "ts": span.start,
+                    "dur": span.end - span.start,
+                }
+            )
+    end = max(span.end for spans in sms for span in spans)
     for name, stamps in activity.items():
         edges = np.arange(0, end + bucket, bucket)
         for start, count in zip(edges, np.histogram(stamps, edges)[0], strict=False):
