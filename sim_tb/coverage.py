@@ -34,7 +34,6 @@ from hw.params import PRESETS as PARAMS
 from sim_tb import branches, runner
 from sim_tb.models import PRESETS as MODELS
 from sim_tb.progress import progress_bar
-from sim_tb.rtl_conformance import unsupported
 
 SAMPLES = "COVERAGE_SAMPLES"
 """Environment variable: the directory where the benches record their requests."""
@@ -512,7 +511,7 @@ def silicon_kinds() -> str:
     """The kinds of recorded cases of which the RTL takes all."""
     verdicts: dict[str, bool] = {}
     for case in read_cases(SILICON):
-        verdicts[case.kind] = verdicts.get(case.kind, True) and unsupported(case) is None
+        verdicts[case.kind] = verdicts.get(case.kind, True) and not case.is_multicast
     return ",".join(kind for kind, taken in verdicts.items() if taken)
 
 

@@ -7,11 +7,7 @@ from hw.params import PRESETS, TmaParams
 from sim_tb import jobs
 
 MODULE = "sim_tb.bench_conformance"
-
-
-def unsupported(case: Case) -> str | None:
-    """Why the unit has no answer to ``case`` yet; None if it has."""
-    return "multicast" if case.is_multicast else None
+CLUSTER_MODULE = "sim_tb.bench_multicast"
 
 
 def outcomes(
@@ -19,6 +15,7 @@ def outcomes(
     *,
     models: str = "fixed",
     params: TmaParams = PRESETS["default"],
+    cluster: TmaParams = PRESETS["cluster"],
     seed: int = 1,
 ) -> Iterator[Outcome]:
     """Run ``cases`` on the RTL, all in one simulation; yield an outcome each, as they finish.
@@ -26,11 +23,13 @@ def outcomes(
     Parameters
     ----------
     cases : iterable of Case
-        What the unit does not do yet is not simulated: its outcome has a note that says so.
+        Multicasts go to a cluster, in a simulation of their own.
     models : str
         A preset of ``sim_tb.models``, such as ``fixed`` or ``rough``.
     params, seed
         As for ``sim_tb.runner.run``.
+    cluster : TmaParams
+        The units of the cluster.
 
     Raises
     ------
@@ -38,11 +37,20 @@ def outcomes(
         When the simulator breaks off.
     """
     selected = list(cases)
-    simulated = [case for case in selected if unsupported(case) is None]
     env = {"CONFORMANCE_MODELS": models}
-    answers = jobs.results(MODULE, simulated, env=env, params=params, seed=seed)
+    units = {False: (MODULE, params), True: (CLUSTER_MODULE, cluster)}
+    answers = {
+        multicast: jobs.results(
+            module,
+            [case for case in selected if case.is_multicast is multicast],
+            env=env,
+            params=unit,
+            seed=seed,
+        )
+        for multicast, (module, unit) in units.items()
+    }
     for case in selected:
-        reason = unsupported(case)
-        yield Outcome(note=f"not supported yet: {reason}") if reason else next(answers)
-    for _ in answers:  # lets the simulation end
-        pass
+        yield next(answers[case.is_multicast])
+    for rest in answers.values():
+        for _ in rest:  # lets the simulation end
+            pass

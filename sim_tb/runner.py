@@ -217,9 +217,15 @@ def build(
         arguments += ["--trace-fst" if fst() else "--trace", "--trace-max-array", "512"]
     if coverage:
         arguments.append("--coverage-line")
+    visible = VISIBLE
+    if interface.module == CLUSTER and not waves and not coverage:
+        # Verilator makes each of these once, however many there are; but it cannot look inside.
+        blocks = [UNIT, *(MEMORY_SIDE for name in features if name == "reductions")]
+        visible += "".join(f'hier_block -module "{block}"\n' for block in blocks)
+        arguments.append("--hierarchical")
     texts = [file.read_text() for file in sources]
     versions = [version("verilator"), version("cocotb"), version("numpy"), sys.version]
-    made = [*verilog.values(), interface.path.read_text(), *types, VISIBLE, *texts]
+    made = [*verilog.values(), interface.path.read_text(), *types, visible, *texts]
     key = _digest([*made, *arguments, *MAKEFLAGS, *versions])
     directory = BUILD / "sim" / key
     finished = directory / "finished"
@@ -232,7 +238,7 @@ def build(
                 (directory / f"{module}.v").write_text(text)
             (directory / "tma_types.svh").write_text("\n".join(types) + "\n")
             (directory / "tma_instance.svh").write_text(interface.instance)
-            (directory / "visible.vlt").write_text(VISIBLE)
+            (directory / "visible.vlt").write_text(visible)
             _verilate(directory, list(verilog), arguments, waves)
             finished.touch()
             done()
@@ -259,7 +265,9 @@ def _verilate(directory: Path, modules: list[str], arguments: list[str], waves: 
     except (RuntimeError, SystemExit) as error:
         raise SimulationError(f"the build failed, {log}:\n{_tail(log)}") from error
     for file in (directory / "obj").iterdir():
-        if file.name != TOP:  # objects and headers are twenty times its size
+        if file.is_dir():
+            shutil.rmtree(file)
+        elif file.name != TOP:  # objects and headers are twenty times its size
             file.unlink()
 
 

@@ -24,3 +24,17 @@ PAIR = replace(SMALL, ctas=2)
 
 LATER = replace(PRESETS["sm_100a"], smem_bytes=512 * 1024)
 """What came after Hopper; here the largest box leaves room for others in flight."""
+
+CLUSTER = TmaParams(
+    ctas=4,
+    cta_group_2=True,
+    tags=64,
+    requests_in_flight=16,
+    lane_depth=8,
+    smem_reads=16,
+    threads=4,
+    bulk_groups=4,
+    barrier_waiters=8,
+    im2col=False,
+)
+"""Four SMs with lines of 128 bytes, and no more than clusters need."""
