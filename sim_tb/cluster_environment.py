@@ -46,7 +46,7 @@ class ClusterEnvironment(Bench):
     def running(self) -> int:
         """A bit for each CTA that runs: all of them, unless it was set otherwise since reset.
 
-        A change counts from the next clock on.
+        The design knows of a change two clocks later.
         """
         return self._running
 

@@ -62,8 +62,8 @@ MAKEFLAGS = (
 
 VISIBLE = """`verilator_config
 public_flat_rw -module "tb_top" -var "clk"
-public_flat_rw -module "tb_top" -var "rst"
-public_flat_rw -module "tb_top" -var "running"
+public_flat_rw -module "tb_top" -var "reset"
+public_flat_rw -module "tb_top" -var "run"
 public_flat_rd -module "tb_top" -var "wake"
 lint_off -rule WIDTHTRUNC -file "*tb_top.sv"
 lint_off -rule WIDTHEXPAND -file "*tb_top.sv"

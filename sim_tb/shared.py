@@ -107,7 +107,7 @@ class Bench:
         """Start the clock, and reset; what an earlier bench of this simulation began ends."""
         for task in Bench._tasks:
             task.cancel()
-        self.dut.rst.value = 1
+        self.dut.reset.value = 1
         clock = Clock(self.dut.clk, 2, unit="ns").start()
         await self.reset(models, background=background, logs=logs)
         Bench._tasks = [clock, cocotb.start_soon(self._pump())]
@@ -124,7 +124,7 @@ class Bench:
         Shared memories keep their contents. Pending waits are forgotten. ``models`` is one for all
         SMs, or one for each.
         """
-        self.dut.rst.value = 1
+        self.dut.reset.value = 1
         self.run((1 << len(self.sms)) - 1)
         await ClockCycles(self.dut.clk, RESET_CYCLES)
         Bridge().start(len(self.sms), BACKGROUNDS.index(background))
@@ -133,12 +133,12 @@ class Bench:
             models = [models or Models()] * len(self.sms)
         for env, model in zip(self.sms, models, strict=True):
             env.reset_models(model, logs)
-        self.dut.rst.value = 0
+        self.dut.reset.value = 0
 
     def run(self, ctas: int) -> None:
-        """Let the CTAs of this mask run, and no others, from the next clock on."""
+        """Let the CTAs of this mask run, and no others; the design knows two clocks later."""
         self._running = ctas
-        self.dut.running.value = ctas
+        self.dut.run.value = ctas
 
     def ledger(self) -> str:
         """What is outstanding, in words."""

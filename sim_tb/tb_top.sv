@@ -1,6 +1,6 @@
 // The units of up to 16 SMs in their bench. Every model is C++ behind DPI and every wire into a
 // unit is a register, so that no Python and no combinational path through the bench runs in the
-// clock loop. Python drives clk, rst and running, talks to the C++ side directly, and wakes when
+// clock loop. Python drives clk, reset and run, talks to the C++ side directly, and wakes when
 // `wake` changes.
 
 // Written from the design's JSON: its features, a packed struct for each payload, and the interface
@@ -42,14 +42,16 @@ endmodule
   wire stream``_t stream = unit.stream``__payload; \
   assign unit.stream``__ready = stream``_ready; \
   stream_law #(`"stream`", $bits(stream``_t)) law_``stream ( \
-      .clk, .rst, .sm, .valid(stream``_valid), .ready(stream``_ready), .payload(stream));
+      .clk, .rst(off), .sm, .valid(stream``_valid), .ready(stream``_ready), .payload(stream));
 `define NO_SOURCE(stream) logic stream``_valid; wire stream``_ready = 0;
 `define NO_SINK(stream) logic stream``_ready; wire stream``_valid = 0;
 
-// What is around the unit of one SM. `sm` is a port, so that all of them are the same module.
+// What is around the unit of one SM. `sm` is a port, so that all are the same module. `off`: the C++
+// side may not be called.
 module tb_sm (
     input logic clk,
     input logic rst,
+    input logic off,
     input int unsigned sm,
     output logic wake,
     unit_ports unit
@@ -218,7 +220,7 @@ module tb_sm (
 
   always @(posedge clk) begin
     drive = 0;
-    if (!rst) begin
+    if (!off) begin
       tb_sample(sm, 32'(moves));
       if (gnic_request_valid && gnic_request_ready)
         tb_gnic_request(sm, 32'(gnic_request.tag), 64'(gnic_request.line), gnic_request.prefetch,
@@ -278,7 +280,7 @@ module tb_sm (
      remote_store_valid, remote_command_valid, reduction_request_valid, gnic_ack_valid,
      smem_data_valid, barrier_command_valid, gnic_response_valid, descriptor_fill_valid,
      descriptor_invalidate_valid, descriptor_prefetch_valid, request_valid} <= drive[PORTS-1:0];
-    if (!rst) wake <= drive[63];
+    if (!off) wake <= drive[63];
 
     if (drive[PORTS+0]) begin
       tb_next_request(sm, op, id, address, count, mode, rank, coords, info, policy, smem_address,
@@ -387,14 +389,23 @@ endmodule
 
 module tb_top (
     input logic clk,
-    input logic rst,
-    input logic [`TMA_SMS-1:0] running,
+    input logic reset,
+    input logic [`TMA_SMS-1:0] run,
     output logic [`TMA_SMS-1:0] wake
 );
+  // Registers: what depends on an input of the top is evaluated anew at every change of the clock,
+  // and everything in a unit depends on its reset.
+  logic rst;
+  logic [`TMA_SMS-1:0] running;
+  always_ff @(posedge clk) begin
+    rst <= reset;
+    running <= run;
+  end
+
   unit_ports units[`TMA_SMS] ();
 
   for (genvar i = 0; i < `TMA_SMS; i++) begin : sms
-    tb_sm side (.clk, .rst, .sm(i), .wake(wake[i]), .unit(units[i]));
+    tb_sm side (.clk, .rst, .off(rst || reset), .sm(i), .wake(wake[i]), .unit(units[i]));
   end
 
 `include "tma_instance.svh"  // written like the types: dut, whose ports are units and running

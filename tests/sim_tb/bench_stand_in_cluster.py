@@ -160,6 +160,6 @@ async def who_runs(dut):
     assert cluster.running == 0b111
     cluster.running = 0b101
     await cluster.sms[0].cycles(1)
-    assert dut.running.value.to_unsigned() == cluster.running == 0b101
+    assert dut.run.value.to_unsigned() == cluster.running == 0b101
     await cluster.reset(NEAR)
     assert cluster.running == 0b111
