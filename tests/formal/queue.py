@@ -1,9 +1,12 @@
 """A queue delivers what it accepts: nothing lost, added, reordered or withdrawn."""
 
+from functools import partial
+
 from amaranth.asserts import AnyConst, AnySeq
 from amaranth.hdl import Assert, Assume, Cover, Elaboratable, Module, ResetSignal, Signal
 
 from hw.queue import Queue
+from tests.formal.proof import Bug, Proof
 from tests.formal.streams import hold
 
 WIDTH = 4
@@ -49,3 +52,23 @@ class QueueSpec(Elaboratable):
             m.d.sync += was_full.eq(1)
         m.d.comb += Cover(was_full & (dut.level == 0) & (outs == self.depth + 1))
         return m
+
+
+PROOFS = [
+    Proof(
+        f"queue of {depth}: order, nothing lost",
+        partial(QueueSpec, depth),
+        depth=14,
+        cover=14,
+        bugs=(
+            Bug(
+                "a full queue that accepts and loses",
+                "hw.queue",
+                "self.i.ready.eq(fifo.w_rdy)",
+                "self.i.ready.eq(fifo.w_rdy | fifo.r_en)",
+                depth=6,
+            ),
+        ),
+    )
+    for depth in (1, 3, 4)
+]
