@@ -12,13 +12,15 @@ from multiprocessing import get_context
 
 from tests.formal.proof import execute, runs
 
-AREAS = "queue", "bulk_group"
+AREAS = "queue", "completion", "bulk_group"
 
 
 def main() -> int:
     """Run the proofs, in as many processes as there are cores, and print them in order."""
     words = sys.argv[1:]
-    chosen = [run for area in AREAS for run in runs(area) if all(word in run.name for word in words)]
+    chosen = [
+        run for area in AREAS for run in runs(area) if all(word in run.name for word in words)
+    ]
     passed = []
     # A process is used once: what is planted stays in it.
     with ProcessPoolExecutor(

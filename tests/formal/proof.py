@@ -97,8 +97,9 @@ class Outcome:
         run = self.run
         verdict = ("caught" if run.bug else "passed") if self.passed else "FAILED"
         name = f"  with {run.bug.name}" if run.bug else run.name
-        depth = f"{run.mode} {run.depth}"
-        return f"{verdict}  {name:<66}  {ENGINE}  {depth:<8}  {self.seconds:5.1f} s"
+        return (
+            f"{verdict}  {name:<62}  {ENGINE}  {run.mode:>5} {run.depth:2}  {self.seconds:5.1f} s"
+        )
 
 
 def runs(area: str) -> list[Run]:
