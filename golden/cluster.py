@@ -142,11 +142,24 @@ class Cluster:
         check_mbarrier(address)
         return self.smem[cta][address : address + BARRIER_BYTES].view("<u8")
 
+    def _has_v1(self) -> bool:
+        """Only units beyond Hopper have layout v1 (choice)."""
+        return self.arch >= Arch.SM_100A
+
+    def _require_layout(self, word: int, *, locks: bool) -> None:
+        if not self._has_v1():
+            mbarrier.require_layout(word, locks=locks)
+
+    def _require_v1(self) -> None:
+        if not self._has_v1():
+            raise mbarrier.layout_v1_is_missing()
+
     def _update(self, address: int, cta: int, change: Callable[[int], int]) -> int:
         """Change a barrier; return what it was. A fault locks it."""
         view = self._barrier(address, cta)
         before = int(view[0])
         try:
+            self._require_layout(before, locks=True)
             view[0] = change(before)
         except TmaError as error:
             if error.code is ErrorCode.MBAR_FAULT:
@@ -154,33 +167,75 @@ class Cluster:
             raise
         return before
 
-    def mbarrier_init(self, address: int, count: int, *, cta: int = 0) -> None:
-        """A barrier of ``count`` arrivals a phase."""
-        word = mbarrier.init(count)
-        self._barrier(address, cta)[0] = word
+    def mbarrier_init(self, address: int, count: int, *, v1: bool = False, cta: int = 0) -> None:
+        """A barrier of ``count`` arrivals a phase; of layout v1 on units that have it."""
+        barrier = self._barrier(address, cta)
+        if v1:
+            self._require_v1()
+        barrier[0] = mbarrier.init(count, v1=v1)
 
     def mbarrier_inval(self, address: int, *, cta: int = 0) -> None:
-        """The barrier becomes plain memory."""
+        """The barrier becomes plain memory: until the next init, operations on it are faults."""
         self._barrier(address, cta)[0] = mbarrier.inval()
 
     def mbarrier_arrive(self, address: int, count: int = 1, *, cta: int = 0) -> int:
-        """Arrive; return the state of the phase, for ``mbarrier_test_wait``."""
+        """Arrive; return the state of the phase, for ``mbarrier_test_wait``.
+
+        As in all operations, ``cta`` holds the barrier. To that of another CTA a program may
+        arrive and count bytes, and gets no state.
+        """
         return self._update(address, cta, lambda word: mbarrier.arrive(word, count))
+
+    def mbarrier_arrive_no_complete(self, address: int, count: int = 1, *, cta: int = 0) -> int:
+        """Arrive; a fault if that completes the phase."""
+        return self._update(address, cta, lambda word: mbarrier.arrive_no_complete(word, count))
 
     def mbarrier_arrive_drop(self, address: int, count: int = 1, *, cta: int = 0) -> int:
         """Arrive, and no more in later phases."""
         return self._update(address, cta, lambda word: mbarrier.arrive_drop(word, count))
 
+    def mbarrier_arrive_drop_no_complete(
+        self, address: int, count: int = 1, *, cta: int = 0
+    ) -> int:
+        """Arrive, and no more in later phases; a fault if that completes the phase."""
+        return self._update(
+            address, cta, lambda word: mbarrier.arrive_drop_no_complete(word, count)
+        )
+
     def mbarrier_arrive_expect_tx(self, address: int, tx_bytes: int, *, cta: int = 0) -> int:
         """Expect bytes, and arrive."""
         return self._update(address, cta, lambda word: mbarrier.arrive_expect_tx(word, tx_bytes))
+
+    def mbarrier_arrive_drop_expect_tx(self, address: int, tx_bytes: int, *, cta: int = 0) -> int:
+        """Expect bytes, arrive, and no more in later phases."""
+        return self._update(
+            address, cta, lambda word: mbarrier.arrive_drop_expect_tx(word, tx_bytes)
+        )
 
     def mbarrier_expect_tx(self, address: int, tx_bytes: int, *, cta: int = 0) -> None:
         """Expect bytes."""
         self._update(address, cta, lambda word: mbarrier.expect_tx(word, tx_bytes))
 
-    def mbarrier_test_wait(self, address: int, state: int, *, cta: int = 0) -> bool:
-        """Whether the phase of ``state`` is complete.
+    def mbarrier_complete_tx(self, address: int, tx_bytes: int, *, cta: int = 0) -> None:
+        """Count bytes as come, as the unit does behind a request."""
+        self._update(address, cta, lambda word: mbarrier.complete_tx(word, tx_bytes))
+
+    def mbarrier_report(self, address: int, value: int, *, cta: int = 0) -> int:
+        """Add to the report of the phase (layout v1)."""
+        self._require_v1()
+        view = self._barrier(address, cta)
+        before = int(view[0])
+        view[0] = mbarrier.report(before, value)
+        return before
+
+    def mbarrier_pending_count(self, state: int) -> int:
+        """Arrivals pending in a state that an operation has returned."""
+        return mbarrier.pending_count(state)
+
+    def mbarrier_test_wait(
+        self, address: int, state: int, *, conditional: bool = False, cta: int = 0
+    ) -> bool:
+        """Whether the phase of ``state`` is complete; with ``conditional``, the conditional one.
 
         Warns
         -----
@@ -188,15 +243,25 @@ class Cluster:
             If all have arrived and bytes are missing: nothing is in flight here, so that a program
             that waits now waits forever.
         """
-        return self._tested(address, cta, mbarrier.test_wait(self.word(address, cta), state))
+        test = mbarrier.test_conditional_wait if conditional else mbarrier.test_wait
+        return self._tested(address, cta, conditional, lambda word: test(word, state))
 
-    def mbarrier_test_wait_parity(self, address: int, parity: int, *, cta: int = 0) -> bool:
+    def mbarrier_test_wait_parity(
+        self, address: int, parity: int, *, conditional: bool = False, cta: int = 0
+    ) -> bool:
         """Whether the phase of this parity is complete; warns as ``mbarrier_test_wait``."""
-        done = mbarrier.test_wait_parity(self.word(address, cta), parity)
-        return self._tested(address, cta, done)
+        test = mbarrier.test_conditional_wait_parity if conditional else mbarrier.test_wait_parity
+        return self._tested(address, cta, conditional, lambda word: test(word, parity))
 
-    def _tested(self, address: int, cta: int, done: bool) -> bool:
-        barrier = mbarrier.Barrier.decode(self.word(address, cta))
+    def _tested(
+        self, address: int, cta: int, conditional: bool, test: Callable[[int], bool]
+    ) -> bool:
+        word = self.word(address, cta)
+        if conditional:
+            self._require_v1()
+        self._require_layout(word, locks=False)
+        done = test(word)
+        barrier = mbarrier.Barrier.decode(word)
         if not done and barrier.pending == 0 and barrier.tx_count > 0:
             warnings.warn(
                 ExpectTxWarning(

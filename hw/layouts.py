@@ -30,6 +30,12 @@ CTA_FIELD_BITS = 8
 BARRIER_TAG_BITS = 16
 """A thread's name for its barrier operation."""
 
+BARRIER_WORD_ADDRESS_BITS = SMEM_OFFSET_BITS - 3
+"""A barrier's place in shared memory, in words of 64 bits."""
+
+TIME_LIMIT_BITS = 32
+"""Clocks that a thread may wait in the mbarrier unit."""
+
 STEP_BITS = 40
 """A global step of a loop in pieces: an element stride times a tensor stride."""
 
@@ -442,17 +448,17 @@ class BarrierCommand(data.Struct):
     """One mbarrier operation of a thread.
 
     ``count``: arrivals of INIT and the arrivals, bytes of the tx operations, the parity of the
-    waits by parity, the report of REPORT. ARRIVE_EXPECT_TX is one arrival and ``count`` bytes.
-    ``state``: of TEST_WAIT, TRY_WAIT and PENDING_COUNT. ``time_limit``: clocks that a TRY_WAIT may
-    take at least. ``v1``: of INIT, the layout; of the waits, for the conditional phase. ``tag``
-    comes back.
+    waits by parity, the report of REPORT. ARRIVE_EXPECT_TX and ARRIVE_DROP_EXPECT_TX are one
+    arrival and ``count`` bytes. ``state``: of TEST_WAIT, TRY_WAIT and PENDING_COUNT.
+    ``time_limit``: clocks that a TRY_WAIT waits, 0 for none. ``v1``: of INIT, the layout; of the
+    waits, for the conditional phase. ``tag`` comes back.
     """
 
     op: BarrierOp
     address: SMEM_OFFSET_BITS
     count: BARRIER_COUNT_BITS
     state: 64
-    time_limit: 32
+    time_limit: TIME_LIMIT_BITS
     v1: 1
     tag: BARRIER_TAG_BITS
 
