@@ -41,6 +41,15 @@ DROPS = BarrierOp.ARRIVE_DROP, BarrierOp.ARRIVE_DROP_NO_COMPLETE, BarrierOp.ARRI
 BY_PARITY = BarrierOp.TEST_WAIT_PARITY, BarrierOp.TRY_WAIT_PARITY
 TRIES = BarrierOp.TRY_WAIT, BarrierOp.TRY_WAIT_PARITY
 
+SOON = 2
+"""Clocks that the wake of any of two threads waits for others to leave."""
+
+PATIENCE = 2
+"""Clocks that fair ports hold up a report."""
+
+ACCEPTED = 2 * (PATIENCE + 1) + 1
+"""Clocks that an operation waits: for two reports to be taken, and for one of the other port."""
+
 
 def _unit() -> MbarrierUnit:
     return MbarrierUnit(
@@ -205,8 +214,8 @@ def _define(m: Module, dut: MbarrierUnit) -> SimpleNamespace:
 class WordSpec(Elaboratable):
     """Any one word of memory holds, two clocks after an operation was accepted, its outcome.
 
-    And the operation's answer, or the record of an update's fault, is on its way to its queue one
-    clock after.
+    One clock after, its answer or the record of its fault is on the way to its queue; a thread that
+    has to wait is on the way to the table, and an event if waits for the word are over.
     """
 
     def elaborate(self, _platform) -> Module:
@@ -219,6 +228,7 @@ class WordSpec(Elaboratable):
         # Answers and faults.
         was_command, was_fault, was_touched = Signal(), Signal(), Signal()
         answer, may_wait = Signal(BarrierResult), Signal()
+        ends, outcome = Signal(), Signal(Outcome)
         record = Signal(barrier_fault_layout(dut.params))
         is_count = it.among(BarrierOp.PENDING_COUNT)
         pending = (-BarrierWord(it.done.state).pending)[:20]
@@ -240,7 +250,18 @@ class WordSpec(Elaboratable):
             record.address.eq(dut.update.p.address),
             record.fault.eq(it.fault),
         ]
-        results, faults = here.results.i, here.faults.i
+        removes = it.among(BarrierOp.INIT, BarrierOp.INVAL) & it.is_taken
+        m.d.sync += [
+            ends.eq(it.touched & (it.flip | (it.counts & ~it.is_taken) | removes)),
+            outcome.eq(
+                Mux(
+                    it.counts,
+                    Mux(it.flip, Outcome.COMPLETE.value, Outcome.LOCKED.value),
+                    Outcome.REMOVED.value,
+                )
+            ),
+        ]
+        results, faults, event = here.results.i, here.faults.i, here.waiters.event
         m.d.comb += [
             Assert(results.valid == was_command),
             Assert(~results.valid | results.ready),
@@ -253,9 +274,15 @@ class WordSpec(Elaboratable):
                     Assert(results.p[name] == answer[name])
                     for name in ("tag", "done", "fault", "state")
                 ]
-                m.d.comb += Assert(~results.p.waits | may_wait)
+                m.d.comb += Assert(results.p.waits == (may_wait & here.waiters.has_room))
             with m.If(was_fault):
                 m.d.comb += Assert(faults.p == record)
+
+        # Waits for the word end as its phase completes, as it is locked, or is no barrier any more.
+        m.d.comb += [
+            Assert((event.valid & (event.p.address == it.address)) == ends),
+            Assert(~ends | (event.p.outcome == outcome)),
+        ]
 
         # The proof is not empty: a phase completes by an update on top of other operations.
         operations, completed = Signal(3), Signal()
@@ -266,11 +293,180 @@ class WordSpec(Elaboratable):
         return m
 
 
+class WaitSpec(Elaboratable):
+    """Any one thread that waits is woken once, soon, and for a reason.
+
+    The solver chooses the thread by its tag, which no other has while it waits, and its barrier.
+    Its reason is the first of: an event of its barrier, that is an operation which completes the
+    phase, or locks or ends the barrier, as ``WordSpec`` proves; the end of its time. Other threads
+    come and go, memory holds anything, and wakes may be held up.
+    """
+
+    def elaborate(self, _platform) -> Module:
+        m = Module()
+        m.submodules.dut = dut = _unit()
+        here = inside(dut)
+        table = inside(here.waiters)
+        _drive(m, dut)
+        m.d.comb += dut.memory.read_data.eq(AnySeq(64))
+
+        # The thread asks, and is told in the next clock whether it waits.
+        tag, address = AnyConst(len(dut.wake.p.tag)), AnyConst(len(dut.memory.read_address))
+        command, event = dut.command, here.waiters.event
+        asks, asked, waiting = Signal(), Signal(), Signal()
+        limit = Signal(TIME_LIMIT_BITS)
+        told, woken = Signal(), Signal()
+        places = Signal(2)  # wakes that are owed
+        m.d.comb += [
+            asks.eq(
+                (command.valid & command.ready)
+                & Cat(command.p.op == op for op in TRIES).any()
+                & (command.p.tag == tag)
+            ),
+            Assume(~asks | (~asked & ~waiting & (command.p.address[3:] == address))),
+            told.eq(here.results.i.valid & here.results.i.p.waits),
+            woken.eq(dut.wake.valid & (dut.wake.p.tag == tag)),
+        ]
+        m.d.sync += [
+            asked.eq(asks),
+            waiting.eq(Mux(asked, told, waiting & ~(woken & dut.wake.ready))),
+            places.eq(places + told - (dut.wake.valid & dut.wake.ready)),
+        ]
+        with m.If(asks):
+            m.d.sync += limit.eq(command.p.time_limit)
+
+        # What may end its wait, and when, in clocks since it asked.
+        ended, reason = Signal(), Signal(Outcome)
+        age, age_of_reason = Signal(TIME_LIMIT_BITS + 1), Signal(TIME_LIMIT_BITS + 1)
+        overdue = limit + 4
+        with m.If(asks):
+            m.d.sync += [age.eq(1), ended.eq(0)]
+        with m.Elif(asked | waiting):
+            m.d.sync += age.eq(Mux(age == overdue, age, age + 1))
+            with m.If(event.valid & (event.p.address == address) & ~ended):
+                m.d.sync += [ended.eq(1), reason.eq(event.p.outcome), age_of_reason.eq(age)]
+
+        # The wake: for the event, unless the time was over in an earlier clock.
+        def is_right(given):
+            time_is_over = (age > limit + 1) & (~ended | (age_of_reason > limit + 1))
+            return Mux(given == Outcome.TIME_OVER, time_is_over, ended & (given == reason))
+
+        given = Signal(Outcome)
+        with m.If(dut.wake.p.done):
+            m.d.comb += given.eq(Outcome.COMPLETE)
+        with m.Elif(dut.wake.p.fault == BarrierFault.LOCKED):
+            m.d.comb += given.eq(Outcome.LOCKED)
+        with m.Elif(dut.wake.p.fault == BarrierFault.UNINITIALISED):
+            m.d.comb += given.eq(Outcome.REMOVED)
+        no_fault = dut.wake.p.fault == BarrierFault.NONE
+        with m.If(woken):
+            m.d.comb += [
+                Assert(waiting),
+                Assert(is_right(given)),
+                Assert(no_fault == ((given == Outcome.COMPLETE) | (given == Outcome.TIME_OVER))),
+            ]
+        hold(m, dut.wake, "wake", Assert)
+
+        # It comes soon: clocks in which wakes are held up do not count.
+        late = Signal(3)
+        with m.If(asks):
+            m.d.sync += late.eq(0)
+        with m.Elif(waiting & (ended | (age == overdue)) & (~dut.wake.valid | dut.wake.ready)):
+            m.d.sync += late.eq(late + 1)
+        m.d.comb += Assert(~waiting | (late <= SOON))
+
+        # Where the thread is in the table: at one place, with what is known of it.
+        m.d.comb += [
+            Assert(age <= overdue),
+            Assert((table.waiting & table.leaving) == 0),
+            Assert(places == sum((*table.waiting, *table.leaving), start=table.offers)),
+        ]
+        found = []
+        for number in range(dut.params.barrier_waiters):
+            deadline = row(m, table.deadlines, number)
+            is_it = row(m, table.tags, number) == tag
+            is_waiting, is_leaving = table.waiting[number], table.leaving[number]
+            looked = (table.looked == number) & table.looked_waiting
+            found.append(is_it & (is_waiting | is_leaving))
+            with m.If(is_waiting & looked):
+                m.d.comb += Assert(table.read_deadline.data == deadline)
+            with m.If(is_waiting & is_it):
+                m.d.comb += [
+                    Assert(table.addresses[number] == address),
+                    Assert(~ended),
+                    Assert(deadline == (table.now + limit + 1 - age)[: len(deadline)]),
+                    Assert((age <= limit + 2) | ((age == limit + 3) & looked)),
+                    Assert(late == 0),
+                ]
+            with m.If(is_leaving & is_it):
+                m.d.comb += [
+                    Assert(is_right(table.outcomes[number])),
+                    Assert((late == 0) | ((late == 1) & table.first[number])),
+                ]
+        is_offered = table.offers & (table.read_tag.data == tag)
+        m.d.comb += Assert(sum(found, start=is_offered) == waiting)
+        with m.If(is_offered):
+            m.d.comb += Assert(is_right(table.outcome))
+
+        # The proof is not empty: its phase is complete as another thread's time is over.
+        overtaken = Signal()
+        with m.If(dut.wake.valid & ~woken & ~dut.wake.p.done & waiting & ended):
+            m.d.sync += overtaken.eq(1)
+        m.d.comb += Cover(overtaken & woken & dut.wake.p.done)
+        return m
+
+
+class TurnSpec(Elaboratable):
+    """Commands and updates are accepted soon, whoever waits.
+
+    Commands need no more than that results are taken within ``PATIENCE`` clocks, updates the same
+    of faults. All else may be held up for ever: the other reports, and wakes.
+    """
+
+    def elaborate(self, _platform) -> Module:
+        m = Module()
+        m.submodules.dut = dut = _unit()
+        here = inside(dut)
+        _drive(m, dut)
+        m.d.comb += dut.memory.read_data.eq(AnySeq(64))
+        for name, report, queue, on_its_way in (
+            ("command", "result", here.results, here.commanded),
+            ("update", "fault", here.faults, here.updated),
+        ):
+            port, taken_from = getattr(dut, name), getattr(dut, report)
+            is_fair = AnyConst(1)
+            held_up = Signal(range(PATIENCE + 2), name=f"{report}_held_up")
+            waits = Signal(range(ACCEPTED + 2), name=f"{name}_waits")
+            with m.If(taken_from.valid & ~taken_from.ready):
+                m.d.comb += Assume(~is_fair | (held_up < PATIENCE))
+                m.d.sync += held_up.eq(Mux(held_up > PATIENCE, held_up, held_up + 1))
+            with m.Else():
+                m.d.sync += held_up.eq(0)
+            with m.If(port.valid & ~port.ready & is_fair):
+                m.d.sync += waits.eq(waits + 1)
+            with m.Else():
+                m.d.sync += waits.eq(0)
+            hold(m, taken_from, report, Assert)
+            m.d.comb += [
+                Assert(waits <= ACCEPTED),
+                Assert(queue.level + on_its_way <= queue.depth),
+            ]
+
+        # Both wait as long as they may; and while nothing is taken, all else goes on.
+        stalled = Signal(5)
+        with m.If(dut.command.valid & ~dut.command.ready):
+            m.d.sync += stalled.eq(stalled + 1)
+        with m.Else():
+            m.d.sync += stalled.eq(0)
+        m.d.comb += Cover((stalled == 3) & dut.update.valid & dut.update.ready & dut.wake.valid)
+        return m
+
+
 PROOFS = [
     Proof(
         "mbarrier: the word follows the definition",
         WordSpec,
-        depth=4,
+        depth=2,
         cover=12,
         bugs=(
             Bug(
@@ -293,6 +489,60 @@ PROOFS = [
                 "after.pending.eq(Mux(complete, dropped, arrived))",
                 "after.pending.eq(Mux(complete, word.expected, arrived))",
                 depth=5,
+            ),
+        ),
+        unbounded=True,
+    ),
+    Proof(
+        "mbarrier: a thread that waits is woken once, soon, for a reason",
+        WaitSpec,
+        depth=2,
+        cover=12,
+        bugs=(
+            Bug(
+                "a wake that is lost while another leaves",
+                "hw.barrier_waiters",
+                "leaving.eq((leaving | ended | over) & ~leaves)",
+                "leaving.eq(Mux(leaving.any(), leaving & ~leaves, ended | over))",
+                depth=7,
+            ),
+            Bug(
+                "a wake for a phase and one for want of time",
+                "hw.barrier_waiters",
+                "& ~(ended | over)),",
+                "& ~ended),",
+                depth=7,
+            ),
+            Bug(
+                "done for an error",
+                "hw.barrier_waiters",
+                "done.eq(outcome == Outcome.COMPLETE)",
+                "done.eq(outcome != Outcome.TIME_OVER)",
+                depth=6,
+            ),
+        ),
+        unbounded=True,
+    ),
+    Proof(
+        "mbarrier: operations are accepted soon, whoever waits",
+        TurnSpec,
+        depth=ACCEPTED + 2,
+        cover=14,
+        bugs=(
+            Bug(
+                "updates that are never followed by a command",
+                "hw.mbarrier_unit",
+                "may_update & ~(may_command & updated_last)",
+                "may_update",
+                depth=ACCEPTED + 3,
+            ),
+            Bug(
+                "operations that wait for room for wakes",
+                "hw.mbarrier_unit",
+                "may_command.eq(self.command.valid & (results.level < REPORTS - 1))",
+                "may_command.eq("
+                "self.command.valid & (results.level < REPORTS - 1) & waiters.has_room)",
+                depth=ACCEPTED + 6,
             ),
         ),
         unbounded=True,
