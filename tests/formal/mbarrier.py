@@ -401,7 +401,8 @@ class WaitSpec(Elaboratable):
             with m.If(is_leaving & is_it):
                 m.d.comb += [
                     Assert(is_right(table.outcomes[number])),
-                    Assert((late == 0) | ((late == 1) & table.first[number])),
+                    # Nobody gets before it when the other has left.
+                    Assert((late == 0) | ((late == 1) & (table.behind == 2 * number))),
                 ]
         is_offered = table.offers & (table.read_tag.data == tag)
         m.d.comb += Assert(sum(found, start=is_offered) == waiting)
