@@ -1,15 +1,13 @@
 """Hopper's mbarrier objects: 64-bit words in shared memory, one operation a clock."""
 
-from amaranth.hdl import Assert, Cat, Module, Mux, Signal, signed
+from amaranth.hdl import Assert, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from hw.barrier_waiters import BarrierWaiters, Outcome
+from hw.barrier_step import ARRIVAL_BITS, BarrierStep, BarrierTask, BarrierWord, BarrierWordV1
+from hw.barrier_waiters import BarrierWaiters
 from hw.layouts import (
-    BARRIER_COUNT_BITS,
-    BARRIER_TAG_BITS,
     BARRIER_WORD_ADDRESS_BITS,
-    TIME_LIMIT_BITS,
     BarrierCommand,
     BarrierFault,
     BarrierOp,
@@ -18,71 +16,11 @@ from hw.layouts import (
     barrier_fault_layout,
     barrier_update_layout,
 )
-from hw.params import SMEM_OFFSET_BITS, TmaParams
+from hw.params import TmaParams
 from hw.queue import Queue
-
-ARRIVAL_BITS = 20
-"""Width of a count of arrivals; at most ``2**20 - 1`` are expected in a phase."""
-
-V1_ARRIVAL_BITS = 9
-"""The same in layout v1."""
-
-REPORT_BITS = 8
-"""Width of the report of layout v1."""
 
 REPORTS = 4
 """Results, and faults, that wait at their port before operations that may need one have to."""
-
-
-class BarrierWord(data.Struct):
-    """A barrier in shared memory.
-
-    Arrivals are stored as the negative of their number, modulo ``2**20``: ``pending`` counts up to
-    zero. ``lock`` freezes a barrier that was misused.
-    """
-
-    reserved: 1
-    expected: ARRIVAL_BITS
-    tx: signed(BARRIER_COUNT_BITS)
-    lock: 1
-    pending: ARRIVAL_BITS
-    phase: 1
-
-
-class BarrierWordV1(data.Struct):
-    """A barrier of layout v1.
-
-    Known of it are the 9 bits of ``expected``, that there is a report byte, and a phase that
-    depends on it. The rest is this project's choice: the places, and that ``pending``, ``lock``,
-    ``tx`` and ``phase`` are where ``BarrierWord`` has them. ``is_v1`` is 1; ``stale``: the report
-    is that of a completed phase, none of this one has come.
-    """
-
-    is_v1: 1
-    expected: V1_ARRIVAL_BITS
-    report: REPORT_BITS
-    conditional_phase: 1
-    stale: 1
-    reserved: 1
-    tx: signed(BARRIER_COUNT_BITS)
-    lock: 1
-    pending: ARRIVAL_BITS
-    phase: 1
-
-
-class _Task(data.Struct):
-    """An operation on its way to its word: a command with what its ``state`` says taken out.
-
-    ``parity``: the phase that a wait is for. ``count`` of PENDING_COUNT is the result.
-    """
-
-    op: BarrierOp
-    address: SMEM_OFFSET_BITS
-    count: BARRIER_COUNT_BITS
-    parity: 1
-    time_limit: TIME_LIMIT_BITS
-    v1: 1
-    tag: BARRIER_TAG_BITS
 
 
 class BarrierMemory(wiring.Signature):
@@ -228,7 +166,7 @@ class MbarrierUnit(wiring.Component):
             self.update.ready.eq(may_update & ~(may_command & updated_last)),
             self.command.ready.eq(may_command & ~self.update.ready),
         ]
-        offered = Signal(_Task)
+        offered = Signal(BarrierTask)
         command = self.command.p
         with m.If(self.update.ready):
             m.d.comb += [
@@ -256,7 +194,7 @@ class MbarrierUnit(wiring.Component):
 
         commanded = Signal()
         updated = Signal()
-        task = Signal(_Task, reset_less=True)
+        task = Signal(BarrierTask, reset_less=True)
         updating = Signal(barrier_update_layout(self.params), reset_less=True)
         m.d.comb += [
             self.memory.read_en.eq(self.command.ready | self.update.ready),
@@ -276,195 +214,54 @@ class MbarrierUnit(wiring.Component):
         # The read did not see what was written in the same clock.
         forward = Signal()
         written = Signal(64, reset_less=True)
-        word = Signal(BarrierWord)
         m.d.sync += [
             forward.eq(
                 self.memory.write_en & (self.memory.write_address == self.memory.read_address)
             ),
             written.eq(self.memory.write_data),
         ]
-        m.d.comb += word.eq(Mux(forward, written, self.memory.read_data))
 
-        # What the operation asks for.
-        counts = Signal()  # arrives or counts bytes
-        tests = Signal()
-        tries = Signal()
-        drops = Signal()
-        must_not_complete = Signal()
-        is_init = task.op == BarrierOp.INIT
-        is_inval = task.op == BarrierOp.INVAL
-        is_report = task.op == BarrierOp.REPORT
-        arrivals = Signal(BARRIER_COUNT_BITS)
-        more_bytes = Signal(signed(BARRIER_COUNT_BITS + 1))
-        with m.Switch(task.op):
-            with m.Case(
-                BarrierOp.ARRIVE,
-                BarrierOp.ARRIVE_NO_COMPLETE,
-                BarrierOp.ARRIVE_DROP,
-                BarrierOp.ARRIVE_DROP_NO_COMPLETE,
-            ):
-                m.d.comb += [counts.eq(1), arrivals.eq(task.count)]
-            with m.Case(BarrierOp.ARRIVE_EXPECT_TX, BarrierOp.ARRIVE_DROP_EXPECT_TX):
-                m.d.comb += [counts.eq(1), arrivals.eq(1), more_bytes.eq(task.count)]
-            with m.Case(BarrierOp.EXPECT_TX):
-                m.d.comb += [counts.eq(1), more_bytes.eq(task.count)]
-            with m.Case(BarrierOp.COMPLETE_TX):
-                m.d.comb += [counts.eq(1), more_bytes.eq(-task.count)]
-            with m.Case(BarrierOp.TEST_WAIT, BarrierOp.TEST_WAIT_PARITY):
-                m.d.comb += tests.eq(1)
-            with m.Case(BarrierOp.TRY_WAIT, BarrierOp.TRY_WAIT_PARITY):
-                m.d.comb += [tests.eq(1), tries.eq(1)]
-        with m.Switch(task.op):
-            with m.Case(
-                BarrierOp.ARRIVE_DROP,
-                BarrierOp.ARRIVE_DROP_NO_COMPLETE,
-                BarrierOp.ARRIVE_DROP_EXPECT_TX,
-            ):
-                m.d.comb += drops.eq(1)
-        with m.Switch(task.op):
-            with m.Case(BarrierOp.ARRIVE_NO_COMPLETE, BarrierOp.ARRIVE_DROP_NO_COMPLETE):
-                m.d.comb += must_not_complete.eq(1)
-
-        # The fields of the word, of either layout.
-        full = 1 << ARRIVAL_BITS
-        expected = Signal(ARRIVAL_BITS)
-        phase = Signal()
-        uninitialised = Signal()
-        wants_v1 = is_report | (tests & task.v1)
+        # Apply the operation.
+        m.submodules.step = step = BarrierStep(self.params)
         m.d.comb += [
-            expected.eq(word.expected),
-            phase.eq(word.phase),
-            uninitialised.eq(word.as_value() == 0),
-        ]
-        if has_v1:
-            v1 = data.View(BarrierWordV1, word.as_value())
-            with m.If(v1.is_v1):
-                more = ARRIVAL_BITS - V1_ARRIVAL_BITS
-                m.d.comb += expected.eq(Cat(v1.expected, v1.expected.any().replicate(more)))
-            with m.If(task.v1):
-                m.d.comb += phase.eq(v1.conditional_phase)
-        else:
-            with m.If(word.reserved):
-                m.d.comb += uninitialised.eq(1)
-
-        # What they become. With no arrival pending, the stored 0 stands for 2**20, the end.
-        arrived = Signal(BARRIER_COUNT_BITS + 1)
-        dropped = Signal(BARRIER_COUNT_BITS + 1)
-        tx = Signal(signed(BARRIER_COUNT_BITS + 2))
-        complete = Signal()
-        m.d.comb += [
-            arrived.eq(Cat(word.pending, word.pending == 0) + arrivals),
-            dropped.eq(Cat(expected, expected == 0) + Mux(drops, arrivals, 0)),
-            tx.eq(word.tx + more_bytes),
-            complete.eq((arrived == full) & (tx == 0)),
-        ]
-
-        fault = Signal(BarrierFault)
-        most = Mux(task.v1, (1 << V1_ARRIVAL_BITS) - 1, full - 1)
-        unknown = 0 if has_v1 else is_report | ((is_init | tests) & task.v1)
-        with m.If(unknown | (updated & ~counts)):
-            m.d.comb += fault.eq(BarrierFault.OPERATION)
-        with m.Elif(is_init):
-            with m.If((task.count == 0) | (task.count > most)):
-                m.d.comb += fault.eq(BarrierFault.COUNT)
-        with m.Elif(counts | tests | is_report):
-            with m.If(word.lock):
-                m.d.comb += fault.eq(BarrierFault.LOCKED)
-            with m.Elif(uninitialised):
-                m.d.comb += fault.eq(BarrierFault.UNINITIALISED)
-            with m.Elif(wants_v1 & ~word.reserved):
-                m.d.comb += fault.eq(BarrierFault.OPERATION)
-            with m.Elif((arrived > full) | (dropped > full)):
-                m.d.comb += fault.eq(BarrierFault.OVER_ARRIVAL)
-            with m.Elif(counts & ((tx >= full) | (tx <= -full))):
-                m.d.comb += fault.eq(BarrierFault.TX_RANGE)
-            with m.Elif(must_not_complete & complete):
-                m.d.comb += fault.eq(BarrierFault.COMPLETES)
-
-        # The word afterwards.
-        taken = Signal()
-        after = Signal(BarrierWord)
-        m.d.comb += [taken.eq(fault == BarrierFault.NONE), after.eq(word)]
-        initial = (-task.count)[:ARRIVAL_BITS]
-        with m.If(is_init | is_inval):
-            m.d.comb += after.eq(0)
-            with m.If(is_init):
-                m.d.comb += [after.expected.eq(initial), after.pending.eq(initial)]
-        with m.Elif(~taken):
-            m.d.comb += after.lock.eq(1)
-        with m.Elif(counts):
-            m.d.comb += [
-                after.expected.eq(dropped),
-                after.pending.eq(Mux(complete, dropped, arrived)),
-                after.tx.eq(tx),
-                after.phase.eq(word.phase ^ complete),
-            ]
-        unmet = Signal()
-        if has_v1:
-            v1_after = data.View(BarrierWordV1, after.as_value())
-            report = Mux(v1.stale, 0, v1.report)
-            m.d.comb += unmet.eq(v1.is_v1 & (report != 0))
-            with m.If(is_init & task.v1):
-                m.d.comb += [v1_after.is_v1.eq(1), after.expected.eq(initial[:V1_ARRIVAL_BITS])]
-            with m.Elif(counts & taken & v1.is_v1):
-                m.d.comb += [after.expected.eq(word.expected), v1_after.expected.eq(dropped)]
-                with m.If(complete):
-                    m.d.comb += [
-                        v1_after.report.eq(report),
-                        v1_after.stale.eq(1),
-                        v1_after.conditional_phase.eq(v1.conditional_phase ^ ~unmet),
-                    ]
-            with m.Elif(is_report):
-                m.d.comb += [v1_after.report.eq(report | task.count), v1_after.stale.eq(0)]
-        m.d.comb += [
-            self.memory.write_en.eq(
-                (commanded | updated) & (counts | (taken & (is_init | is_inval | is_report)))
-            ),
+            step.task.eq(task),
+            step.is_update.eq(updated),
+            step.word.eq(Mux(forward, written, self.memory.read_data)),
+            self.memory.write_en.eq((commanded | updated) & step.writes),
             self.memory.write_address.eq(task.address[-BARRIER_WORD_ADDRESS_BITS:]),
-            self.memory.write_data.eq(after),
+            self.memory.write_data.eq(step.after),
         ]
 
         # The threads that wait.
         waits = Signal()
         m.d.comb += [
-            waits.eq(
-                (commanded & tries & taken)
-                & (phase == task.parity)
-                & (task.time_limit != 0)
-                & waiters.has_room
-            ),
+            waits.eq(commanded & step.may_wait & waiters.has_room),
             waiters.i.valid.eq(waits),
             waiters.i.p.address.eq(self.memory.write_address),
             waiters.i.p.tag.eq(task.tag),
             waiters.i.p.time_limit.eq(task.time_limit),
-            waiters.event.valid.eq(
-                (commanded | updated) & Mux(counts, complete | ~taken, (is_init | is_inval) & taken)
-            ),
+            waiters.event.valid.eq((commanded | updated) & step.ends_waits),
             waiters.event.p.address.eq(self.memory.write_address),
+            waiters.event.p.outcome.eq(step.outcome),
         ]
-        with m.If(~counts):
-            m.d.comb += waiters.event.p.outcome.eq(Outcome.REMOVED)
-        with m.Elif(taken):
-            m.d.comb += waiters.event.p.outcome.eq(Outcome.COMPLETE)
-        with m.Else():
-            m.d.comb += waiters.event.p.outcome.eq(Outcome.LOCKED)
         if has_v1:
             m.d.comb += [
                 waiters.i.p.conditional.eq(task.v1),
-                waiters.event.p.unmet.eq(counts & taken & unmet),
+                waiters.event.p.unmet.eq(step.unmet),
             ]
 
+        # Report.
         m.d.comb += [
             results.i.valid.eq(commanded),
             results.i.p.tag.eq(task.tag),
-            results.i.p.done.eq(tests & taken & (phase != task.parity)),
+            results.i.p.done.eq(step.done),
             results.i.p.waits.eq(waits),
-            results.i.p.fault.eq(fault),
-            results.i.p.state.eq(Mux(task.op == BarrierOp.PENDING_COUNT, task.count, word)),
-            faults.i.valid.eq(updated & ~taken),
+            results.i.p.fault.eq(step.fault),
+            results.i.p.state.eq(Mux(task.op == BarrierOp.PENDING_COUNT, task.count, step.word)),
+            faults.i.valid.eq(updated & (step.fault != BarrierFault.NONE)),
             faults.i.p.request_id.eq(updating.request_id),
             faults.i.p.address.eq(task.address),
-            faults.i.p.fault.eq(fault),
+            faults.i.p.fault.eq(step.fault),
         ]
         if self.params.ctas > 1:
             m.d.comb += faults.i.p.cta.eq(updating.cta)

@@ -18,14 +18,16 @@ class TxCoalescer(wiring.Component):
     """Turns completions that wait for one barrier into one with the sum of their bytes.
 
     It is legal: PTX leaves open into how many ``complete_tx`` the bytes of a request are split and
-    does not order requests, so no program can tell one ``complete_tx`` of the sum from several. A
-    sum stays within the bytes that one can have. Where the sum of all would be more, what comes
-    later waits in an entry of its own.
+    does not order requests, so no program can tell one ``complete_tx`` of the sum from several. Nor
+    do phases mix: a request for the next one is issued when this one is complete, and then no
+    completion of this one waits. A sum stays within the bytes that one can have; where it would be
+    more, what comes later waits in an entry of its own.
 
     A completion is added to one that waits in an entry, if that is for the same ``address`` (and
     ``holder``) and the sum is at most ``MOST_BYTES``; it leaves with the ``request_id`` (and
     ``cta``) of the last one added. Entries leave in the order of their first completions. What is
-    offered at ``o`` is not added to: it may not change.
+    offered at ``o`` is not added to: it may not change. So of N for one barrier, while ``o`` is
+    held up, the first leaves alone and the others as one.
 
     Latency: none while nothing waits, the input is the output. Throughput: a completion a clock in
     and out. Back-pressure: ``i`` waits while all ``ENTRIES`` are taken and it can be added to none;

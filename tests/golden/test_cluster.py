@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from golden import (
+    Arch,
     ArrayMemory,
     BulkGroups,
     BulkStore,
@@ -100,8 +101,61 @@ def test_drop_and_inval(cluster):
     cluster.mbarrier_arrive_drop(0)
     cluster.mbarrier_expect_tx(0, 16)
     assert mbarrier.Barrier.decode(cluster.word(0)) == mbarrier.Barrier(0, 1, 1, 16)
+    cluster.mbarrier_complete_tx(0, 16)
+    assert mbarrier.Barrier.decode(cluster.word(0)).tx_count == 0
     cluster.mbarrier_inval(0)
     assert cluster.word(0) == mbarrier.inval()
+    with pytest.raises(TmaError, match="there is no barrier") as caught:
+        cluster.mbarrier_test_wait_parity(0, 1)
+    assert caught.value.dim == mbarrier.Fault.UNINITIALISED
+    assert cluster.word(0) == 0
+    with pytest.raises(TmaError, match="there is no barrier"):
+        cluster.mbarrier_arrive(0)
+    assert cluster.word(0) == 1 << 42
+    cluster.mbarrier_init(0, 1)
+    assert not cluster.mbarrier_test_wait_parity(0, 0)
+
+
+def test_arrivals_that_complete_nothing(cluster):
+    cluster.mbarrier_init(0, 4, cta=2)
+    assert cluster.mbarrier_arrive_no_complete(0, cta=2) == mbarrier.init(4)
+    cluster.mbarrier_arrive_drop_no_complete(0, cta=2)
+    state = cluster.mbarrier_arrive_drop_expect_tx(0, 32, cta=2)
+    assert cluster.mbarrier_pending_count(state) == 2
+    barrier = mbarrier.Barrier.decode(cluster.word(0, 2))
+    assert barrier == mbarrier.Barrier(phase=0, pending=1, expected=2, tx_count=32)
+    cluster.mbarrier_complete_tx(0, 32, cta=2)
+    with pytest.raises(TmaError) as caught:
+        cluster.mbarrier_arrive_no_complete(0, cta=2)
+    assert caught.value.dim == mbarrier.Fault.COMPLETES
+    assert mbarrier.Barrier.decode(cluster.word(0, 2)).lock
+
+
+def test_layout_v1_is_beyond_hopper(cluster):
+    v1 = mbarrier.init(1, v1=True)
+    operations = (
+        lambda unit: unit.mbarrier_init(0, 1, v1=True),
+        lambda unit: unit.mbarrier_report(0, 4),
+        lambda unit: unit.mbarrier_test_wait(0, v1, conditional=True),
+        lambda unit: unit.mbarrier_test_wait_parity(0, 0, conditional=True),
+    )
+    for operation in operations:
+        with pytest.raises(TmaError) as caught:
+            operation(cluster)
+        assert caught.value.dim == mbarrier.Fault.OPERATION
+    cluster.smem[0][:8] = np.frombuffer(np.uint64(v1).tobytes(), np.uint8)
+    with pytest.raises(TmaError) as caught:
+        cluster.mbarrier_test_wait(0, v1)
+    assert caught.value.dim == mbarrier.Fault.UNINITIALISED
+
+    later = Cluster(ArrayMemory.of(ARRAY.copy()), arch=Arch.SM_100A)
+    assert [operation(later) for operation in operations] == [None, v1, False, False]
+    state = later.mbarrier_arrive(0)
+    assert later.mbarrier_test_wait(0, state)
+    assert not later.mbarrier_test_wait(0, state, conditional=True)
+    later.mbarrier_arrive(0)
+    assert later.mbarrier_test_wait(0, state, conditional=True)
+    assert later.mbarrier_test_wait_parity(0, 0, conditional=True)
 
 
 def test_stores_join_the_groups_of_their_thread(cluster):

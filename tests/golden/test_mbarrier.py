@@ -1,10 +1,12 @@
 """mbarriers: the compiler's words, phases, and faults that change nothing."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from golden import ErrorCode, TmaError, mbarrier
-from golden.mbarrier import MAX_COUNT, Barrier
+from golden.mbarrier import MAX_COUNT, MAX_COUNT_V1, Barrier, Fault, Report
 
 
 @pytest.mark.parametrize(("count", "word"), [(1, 0x7FFFF800_001FFFFE), (32, 0x7FFF0000_001FFFC0)])
@@ -28,6 +30,9 @@ def test_encode_and_decode():
             tx_count=int(rng.integers(-MAX_COUNT, MAX_COUNT + 1)),
             lock=int(rng.integers(2)),
         )
+        assert Barrier.decode(barrier.encode()) == barrier
+        report = Report(*(int(rng.integers(most)) for most in (256, 2, 2)))
+        barrier = replace(barrier, expected=barrier.expected % 512, report=report)
         assert Barrier.decode(barrier.encode()) == barrier
 
 
@@ -65,21 +70,41 @@ def test_drop_lowers_later_phases():
 
 
 @pytest.mark.parametrize(
-    ("operation", "operand"),
+    ("operation", "operand", "fault"),
     [
-        (mbarrier.arrive, 3),
-        (mbarrier.arrive_drop, 3),
-        (mbarrier.arrive_expect_tx, MAX_COUNT + 1),
-        (mbarrier.expect_tx, MAX_COUNT + 1),
-        (mbarrier.complete_tx, MAX_COUNT + 1),
+        (mbarrier.arrive, 3, Fault.OVER_ARRIVAL),
+        (mbarrier.arrive_drop, 3, Fault.OVER_ARRIVAL),
+        (mbarrier.arrive_no_complete, 2, Fault.COMPLETES),
+        (mbarrier.arrive_drop_no_complete, 2, Fault.COMPLETES),
+        (mbarrier.arrive_expect_tx, MAX_COUNT + 1, Fault.TX_RANGE),
+        (mbarrier.expect_tx, MAX_COUNT + 1, Fault.TX_RANGE),
+        (mbarrier.complete_tx, MAX_COUNT + 1, Fault.TX_RANGE),
     ],
 )
-def test_fault_locks_and_changes_nothing_else(operation, operand):
-    word = mbarrier.init(2)
+@pytest.mark.parametrize("v1", [False, True])
+def test_fault_locks_and_changes_nothing_else(operation, operand, fault, v1):
+    word = mbarrier.init(2, v1=v1)
     with pytest.raises(TmaError) as caught:
         operation(word, operand)
     assert caught.value.value == word | 1 << 42
     assert caught.value.code == ErrorCode.MBAR_FAULT
+    assert caught.value.dim == fault
+
+
+@pytest.mark.parametrize("operation", [mbarrier.arrive, mbarrier.expect_tx, mbarrier.complete_tx])
+def test_zero_is_no_barrier(operation):
+    with pytest.raises(TmaError, match="there is no barrier") as caught:
+        operation(mbarrier.inval(), 1)
+    assert (caught.value.dim, caught.value.value) == (Fault.UNINITIALISED, 1 << 42)
+    with pytest.raises(TmaError, match="there is no barrier") as caught:
+        mbarrier.test_wait_parity(0, 1)
+    assert (caught.value.dim, caught.value.value) == (Fault.UNINITIALISED, 0)
+
+
+def test_nothing_arrives_and_no_byte_comes():
+    word = mbarrier.init(2)
+    assert mbarrier.complete_tx(word, 0) == mbarrier.expect_tx(word, 0) == word
+    assert mbarrier.arrive(word, 0) == word
 
 
 @pytest.mark.parametrize(
@@ -92,6 +117,8 @@ def test_fault_locks_and_changes_nothing_else(operation, operand):
         lambda word: mbarrier.arrive_expect_tx(word, 0),
         lambda word: mbarrier.test_wait_parity(word, 1),
         lambda word: mbarrier.test_wait(word, 0),
+        lambda word: mbarrier.test_conditional_wait_parity(word, 1),
+        lambda word: mbarrier.report(word, 1),
     ],
 )
 def test_a_locked_barrier_takes_nothing(operation):
@@ -158,3 +185,60 @@ def test_random_operations_keep_the_books():
             phase, pending, flips = 1 - phase, expected, flips + 1
         assert Barrier.decode(word) == Barrier(phase, pending, expected, tx)
     assert flips > 50
+
+
+def test_layout_v1():
+    """Expected in 9 bits, a report byte and a conditional phase; their places are a choice."""
+    word = mbarrier.init(3, v1=True)
+    assert word & (1 << 20) - 1 == 1 | (512 - 3) << 1
+    assert mbarrier.pending_count(word) == 3
+    word = mbarrier.arrive(mbarrier.arrive_drop(word, 1), 2)
+    assert Barrier.decode(word) == Barrier(1, 2, 2, report=Report(0, 1, 1))
+    for count in (0, MAX_COUNT_V1 + 1):
+        with pytest.raises(TmaError, match="must be from 1 to 511"):
+            mbarrier.init(count, v1=True)
+    assert Barrier.decode(mbarrier.init(MAX_COUNT_V1, v1=True)).expected == MAX_COUNT_V1
+
+
+def test_a_report_keeps_the_conditional_phase():
+    word = mbarrier.init(1, v1=True)
+    word = mbarrier.report(mbarrier.report(word, 0x101), 0x80)
+    word = mbarrier.arrive(word)
+    assert Barrier.decode(word) == Barrier(1, 1, 1, report=Report(0x81, 0, 1))
+    assert mbarrier.test_wait_parity(word, 0)
+    assert not mbarrier.test_conditional_wait_parity(word, 0)
+    state = word
+    word = mbarrier.report(word, 0)  # of the new phase; nothing is wrong with it
+    assert Barrier.decode(word).report == Report(0, 0, 0)
+    word = mbarrier.arrive(word)
+    assert Barrier.decode(word) == Barrier(0, 1, 1, report=Report(0, 1, 1))
+    assert mbarrier.test_conditional_wait(word, state)
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        lambda word: mbarrier.report(word, 1),
+        lambda word: mbarrier.test_conditional_wait_parity(word, 1),
+        lambda word: mbarrier.test_conditional_wait(word, word),
+    ],
+)
+def test_layout_v0_has_no_report(operation):
+    word = mbarrier.init(1)
+    with pytest.raises(TmaError, match="must be v1") as caught:
+        operation(word)
+    assert (caught.value.dim, caught.value.value) == (Fault.OPERATION, word)
+
+
+def test_layout_v1_is_no_barrier_to_other_units():
+    word = mbarrier.init(1, v1=True)
+    mbarrier.require_layout(mbarrier.init(1))
+    with pytest.raises(TmaError) as caught:
+        mbarrier.require_layout(word)
+    assert (caught.value.dim, caught.value.value) == (Fault.UNINITIALISED, word | 1 << 42)
+    with pytest.raises(TmaError) as caught:
+        mbarrier.require_layout(word, locks=False)
+    assert (caught.value.dim, caught.value.value) == (Fault.UNINITIALISED, word)
+    with pytest.raises(TmaError) as caught:
+        mbarrier.require_layout(word | 1 << 42)
+    assert caught.value.dim == Fault.LOCKED

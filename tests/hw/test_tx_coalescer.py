@@ -4,6 +4,7 @@ import random
 from collections import Counter
 
 import pytest
+from amaranth.sim import Simulator
 
 from hw.params import TmaParams
 from hw.tx_coalescer import ENTRIES, MOST_BYTES, TxCoalescer
@@ -65,7 +66,7 @@ def left(run: Run) -> list[tuple]:
 def test_sums_are_exact(params, i_stall, o_stall, barriers):
     rng = random.Random(barriers)
     items = []
-    for number in range(400):
+    for number in range(150):
         where = {}
         if params.ctas > 1:
             where = {"holder": rng.randrange(2), "cta": rng.randrange(4)}
@@ -88,15 +89,70 @@ def test_no_latency_and_one_a_clock():
     assert [o.request_id for o in run.payloads["o"]] == list(range(100))
 
 
-def held_until(clock: int):
-    """An output that is stuck at first: feed nothing, and hold ``o`` for so many clocks."""
-    return lambda _run, cycle: {} if cycle < clock else None
+def run_stuck(items, clocks: int) -> tuple[list[int], list]:
+    """Hold ``o`` up for so many clocks; return when each item was taken, and what left."""
+    dut = TxCoalescer(ALONE)
+    taken: list[int] = []
+    out: list = []
+    sim = Simulator(dut)
+    sim.add_clock(1e-9)
+
+    @sim.add_testbench
+    async def bench(ctx):
+        for clock in range(clocks + 20):
+            ctx.set(dut.i.valid, len(taken) < len(items))
+            if len(taken) < len(items):
+                ctx.set(dut.i.payload, items[len(taken)])
+            ctx.set(dut.o.ready, clock >= clocks)
+            is_taken = ctx.get(dut.i.valid) and ctx.get(dut.i.ready)
+            if ctx.get(dut.o.valid) and ctx.get(dut.o.ready):
+                o = ctx.get(dut.o.payload)
+                out.append((clock, o.request_id, o.address, o.tx_bytes))
+            await ctx.tick()
+            if is_taken:
+                taken.append(clock)
+
+    sim.run()
+    return taken, out
 
 
 @pytest.mark.parametrize("number", [2, 3, 50])
 def test_a_backlog_leaves_as_one(number):
-    """The first is at ``o`` already; all behind it are one."""
+    """The first is at ``o`` and may not change; all behind it are one."""
     items = [completion(n, 64, 32) for n in range(number)]
-    dut = TxCoalescer(ALONE)
-    stuck = run_streams(dut, {"i": items}, ["o"], stalls={"i": 0, "o": 1.0}, quiet=5)
-    assert stuck.taken["i"] == list(range(number))
+    taken, out = run_stuck(items, 60)
+    assert taken == list(range(number))
+    assert out == [(60, 0, 64, 32), (61, number - 1, 64, 32 * (number - 1))]
+
+
+def test_backlogs_of_several_barriers_keep_the_order_of_their_first():
+    items = [completion(n, address) for n, address in enumerate([0, 8, 16, 8, 24, 16, 24, 8])]
+    _, out = run_stuck(items, 20)
+    assert out == [(20, 0, 0, 16), (21, 7, 8, 48), (22, 5, 16, 32), (23, 6, 24, 32)]
+
+
+def test_a_sum_stays_within_what_one_may_have():
+    items = [completion(n, 0, tx) for n, tx in enumerate([1, MOST_BYTES - 1, 2, 1, MOST_BYTES])]
+    _, out = run_stuck(items, 20)
+    assert [(number, total) for _, number, _, total in out] == [
+        (0, 1),
+        (3, MOST_BYTES),
+        (2, 2),
+        (4, MOST_BYTES),
+    ]
+
+
+def test_waits_only_if_all_entries_are_taken_and_none_is_its_own():
+    full = [completion(n, 8 * n) for n in range(ENTRIES)]
+    other = completion(9, 8 * ENTRIES)
+    taken, out = run_stuck([*full, full[1], full[ENTRIES - 1], other], 20)
+    assert taken == [*range(ENTRIES + 2), 21]
+    assert [clock for clock, *_ in out] == list(range(20, 25))
+    assert [total for *_, total in out] == [16, 32, 16, 32, 16]
+
+
+def test_one_that_is_offered_is_not_added_to():
+    full = [completion(n, 8 * n) for n in range(ENTRIES)]
+    taken, out = run_stuck([*full, completion(9, 0)], 20)
+    assert taken[-1] == 21
+    assert [number for _, number, *_ in out] == [0, 1, 2, 3, 9]

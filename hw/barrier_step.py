@@ -1,0 +1,265 @@
+"""One operation on the word of a barrier, as a function."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal, signed
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.barrier_waiters import Outcome
+from hw.layouts import (
+    BARRIER_COUNT_BITS,
+    BARRIER_TAG_BITS,
+    TIME_LIMIT_BITS,
+    BarrierFault,
+    BarrierOp,
+)
+from hw.params import SMEM_OFFSET_BITS, TmaParams
+
+ARRIVAL_BITS = 20
+"""Width of a count of arrivals; at most ``2**20 - 1`` are expected in a phase."""
+
+V1_ARRIVAL_BITS = 9
+"""The same in layout v1."""
+
+REPORT_BITS = 8
+"""Width of the report of layout v1."""
+
+
+class BarrierWord(data.Struct):
+    """A barrier in shared memory.
+
+    Arrivals are stored as the negative of their number, modulo ``2**20``: ``pending`` counts up to
+    zero. ``lock`` freezes a barrier that was misused.
+    """
+
+    reserved: 1
+    expected: ARRIVAL_BITS
+    tx: signed(BARRIER_COUNT_BITS)
+    lock: 1
+    pending: ARRIVAL_BITS
+    phase: 1
+
+
+class BarrierWordV1(data.Struct):
+    """A barrier of layout v1.
+
+    Known of it are the 9 bits of ``expected``, that there is a report byte, and a phase that
+    depends on it. The rest is this project's choice: the places, and that ``pending``, ``lock``,
+    ``tx`` and ``phase`` are where ``BarrierWord`` has them. ``is_v1`` is 1; ``stale``: the report
+    is that of a completed phase, none of this one has come.
+    """
+
+    is_v1: 1
+    expected: V1_ARRIVAL_BITS
+    report: REPORT_BITS
+    conditional_phase: 1
+    stale: 1
+    reserved: 1
+    tx: signed(BARRIER_COUNT_BITS)
+    lock: 1
+    pending: ARRIVAL_BITS
+    phase: 1
+
+
+class BarrierTask(data.Struct):
+    """An operation on its way to its word: a command with what its ``state`` says taken out.
+
+    ``parity``: the phase that a wait is for. ``count`` of PENDING_COUNT is the result.
+    """
+
+    op: BarrierOp
+    address: SMEM_OFFSET_BITS
+    count: BARRIER_COUNT_BITS
+    parity: 1
+    time_limit: TIME_LIMIT_BITS
+    v1: 1
+    tag: BARRIER_TAG_BITS
+
+
+class BarrierStep(wiring.Component):
+    """Carries out one operation on one word, in no time; `MbarrierUnit` says what each does.
+
+    Parameters
+    ----------
+    params : TmaParams
+
+    Members
+    -------
+    task : In(BarrierTask)
+    is_update : In(1)
+        It came without a place for a result.
+    word : In(BarrierWord)
+    after : Out(BarrierWord)
+    writes : Out(1)
+        ``after`` is to be written.
+    fault : Out(BarrierFault)
+    done : Out(1)
+        A wait finds its phase complete.
+    may_wait : Out(1)
+        A TRY_WAIT does not, and has time.
+    ends_waits : Out(1)
+        Waits for the barrier end, with ``outcome``; with ``unmet`` not those for its conditional
+        phase.
+    outcome : Out(Outcome)
+    unmet : Out(1)
+    """
+
+    def __init__(self, params: TmaParams) -> None:
+        self.params = params
+        super().__init__(
+            {
+                "task": In(BarrierTask),
+                "is_update": In(1),
+                "word": In(BarrierWord),
+                "after": Out(BarrierWord),
+                "writes": Out(1),
+                "fault": Out(BarrierFault),
+                "done": Out(1),
+                "may_wait": Out(1),
+                "ends_waits": Out(1),
+                "outcome": Out(Outcome),
+                "unmet": Out(1),
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        has_v1 = self.params.mbarrier_v1
+        task, word, after, fault = self.task, self.word, self.after, self.fault
+        v1 = data.View(BarrierWordV1, word.as_value())
+
+        # What the operation asks for.
+        op = task.op.as_value()
+        tries = op.matches(BarrierOp.TRY_WAIT, BarrierOp.TRY_WAIT_PARITY)
+        tests = tries | op.matches(BarrierOp.TEST_WAIT, BarrierOp.TEST_WAIT_PARITY)
+        drops = op.matches(
+            BarrierOp.ARRIVE_DROP,
+            BarrierOp.ARRIVE_DROP_NO_COMPLETE,
+            BarrierOp.ARRIVE_DROP_EXPECT_TX,
+        )
+        must_not_complete = op.matches(
+            BarrierOp.ARRIVE_NO_COMPLETE, BarrierOp.ARRIVE_DROP_NO_COMPLETE
+        )
+        is_init = task.op == BarrierOp.INIT
+        is_inval = task.op == BarrierOp.INVAL
+        is_report = task.op == BarrierOp.REPORT
+        counts = Signal()  # arrives or counts bytes
+        arrivals = Signal(BARRIER_COUNT_BITS)
+        more_bytes = Signal(signed(BARRIER_COUNT_BITS + 1))
+        with m.Switch(task.op):
+            with m.Case(
+                BarrierOp.ARRIVE,
+                BarrierOp.ARRIVE_NO_COMPLETE,
+                BarrierOp.ARRIVE_DROP,
+                BarrierOp.ARRIVE_DROP_NO_COMPLETE,
+            ):
+                m.d.comb += [counts.eq(1), arrivals.eq(task.count)]
+            with m.Case(BarrierOp.ARRIVE_EXPECT_TX, BarrierOp.ARRIVE_DROP_EXPECT_TX):
+                m.d.comb += [counts.eq(1), arrivals.eq(1), more_bytes.eq(task.count)]
+            with m.Case(BarrierOp.EXPECT_TX):
+                m.d.comb += [counts.eq(1), more_bytes.eq(task.count)]
+            with m.Case(BarrierOp.COMPLETE_TX):
+                m.d.comb += [counts.eq(1), more_bytes.eq(-task.count)]
+
+        # The fields of the word, of either layout.
+        full = 1 << ARRIVAL_BITS
+        expected = Signal(ARRIVAL_BITS)
+        phase = Signal()
+        uninitialised = Signal()
+        m.d.comb += [
+            expected.eq(word.expected),
+            phase.eq(word.phase),
+            uninitialised.eq(word.as_value() == 0),
+        ]
+        if has_v1:
+            with m.If(v1.is_v1):
+                more = ARRIVAL_BITS - V1_ARRIVAL_BITS
+                m.d.comb += expected.eq(Cat(v1.expected, v1.expected.any().replicate(more)))
+            with m.If(task.v1):
+                m.d.comb += phase.eq(v1.conditional_phase)
+        else:
+            with m.If(word.reserved):
+                m.d.comb += uninitialised.eq(1)
+
+        # What they become. With no arrival pending, the stored 0 stands for 2**20, the end.
+        arrived = Signal(BARRIER_COUNT_BITS + 1)
+        dropped = Signal(BARRIER_COUNT_BITS + 1)
+        tx = Signal(signed(BARRIER_COUNT_BITS + 2))
+        complete = Signal()
+        m.d.comb += [
+            arrived.eq(Cat(word.pending, word.pending == 0) + arrivals),
+            dropped.eq(Cat(expected, expected == 0) + Mux(drops, arrivals, 0)),
+            tx.eq(word.tx + more_bytes),
+            complete.eq((arrived == full) & (tx == 0)),
+        ]
+
+        # The first error that applies.
+        most = full - 1
+        if has_v1:
+            most = Mux(task.v1, (1 << V1_ARRIVAL_BITS) - 1, full - 1)
+        wants_v1 = is_report | (tests & task.v1)
+        with m.If((self.is_update & ~counts) | (0 if has_v1 else wants_v1 | (is_init & task.v1))):
+            m.d.comb += fault.eq(BarrierFault.OPERATION)
+        with m.Elif(is_init):
+            with m.If((task.count == 0) | (task.count > most)):
+                m.d.comb += fault.eq(BarrierFault.COUNT)
+        with m.Elif(counts | tests | is_report):
+            with m.If(word.lock):
+                m.d.comb += fault.eq(BarrierFault.LOCKED)
+            with m.Elif(uninitialised):
+                m.d.comb += fault.eq(BarrierFault.UNINITIALISED)
+            with m.Elif(wants_v1 & ~word.reserved):
+                m.d.comb += fault.eq(BarrierFault.OPERATION)
+            with m.Elif((arrived > full) | (dropped > full)):
+                m.d.comb += fault.eq(BarrierFault.OVER_ARRIVAL)
+            with m.Elif(counts & ((tx >= full) | (tx <= -full))):
+                m.d.comb += fault.eq(BarrierFault.TX_RANGE)
+            with m.Elif(must_not_complete & complete):
+                m.d.comb += fault.eq(BarrierFault.COMPLETES)
+
+        # The word afterwards.
+        taken = Signal()
+        m.d.comb += [taken.eq(fault == BarrierFault.NONE), after.eq(word)]
+        initial = (-task.count)[:ARRIVAL_BITS]
+        with m.If(is_init | is_inval):
+            m.d.comb += after.eq(0)
+            with m.If(is_init):
+                m.d.comb += [after.expected.eq(initial), after.pending.eq(initial)]
+        with m.Elif(~taken):
+            m.d.comb += after.lock.eq(1)
+        with m.Elif(counts):
+            m.d.comb += [
+                after.expected.eq(dropped),
+                after.pending.eq(Mux(complete, dropped, arrived)),
+                after.tx.eq(tx),
+                after.phase.eq(word.phase ^ complete),
+            ]
+        if has_v1:
+            v1_after = data.View(BarrierWordV1, after.as_value())
+            report = Mux(v1.stale, 0, v1.report)
+            keeps = v1.is_v1 & (report != 0)
+            m.d.comb += self.unmet.eq(counts & taken & keeps)
+            with m.If(is_init & task.v1):
+                m.d.comb += [v1_after.is_v1.eq(1), after.expected.eq(initial[:V1_ARRIVAL_BITS])]
+            with m.Elif(counts & taken & v1.is_v1):
+                m.d.comb += [after.expected.eq(word.expected), v1_after.expected.eq(dropped)]
+                with m.If(complete):
+                    m.d.comb += [
+                        v1_after.report.eq(report),
+                        v1_after.stale.eq(1),
+                        v1_after.conditional_phase.eq(v1.conditional_phase ^ ~keeps),
+                    ]
+            with m.Elif(is_report):
+                m.d.comb += [v1_after.report.eq(report | task.count), v1_after.stale.eq(0)]
+        m.d.comb += [
+            self.writes.eq(counts | (taken & (is_init | is_inval | is_report))),
+            self.done.eq(tests & taken & (phase != task.parity)),
+            self.may_wait.eq(tries & taken & (phase == task.parity) & (task.time_limit != 0)),
+            self.ends_waits.eq(Mux(counts, complete | ~taken, taken & (is_init | is_inval))),
+        ]
+        with m.If(~counts):
+            m.d.comb += self.outcome.eq(Outcome.REMOVED)
+        with m.Elif(taken):
+            m.d.comb += self.outcome.eq(Outcome.COMPLETE)
+        with m.Else():
+            m.d.comb += self.outcome.eq(Outcome.LOCKED)
+        return m
