@@ -138,8 +138,9 @@ def test_no_clock_is_lost_once_all_have_caught_up():
 
 def test_turns_are_taken():
     """Of senders that always wait, each goes every so many times, at every receiver by itself."""
-    run = simulate([[1] * 20 for _ in range(4)], stall=0)
-    assert [item // 1024 for item in run.payloads["out_0"]] == [0, 1, 2, 3] * 20
+    for stall in 0, 0.5:
+        run = simulate([[1] * 20 for _ in range(4)], stall=0, stalls={"out_0": stall})
+        assert [item // 1024 for item in run.payloads["out_0"]] == [0, 1, 2, 3] * 20
     # One sends to all, and each of the others to a receiver of its own.
     masks = [[15] * 30, *([1 << cta] * 30 for cta in range(1, 4))]
     run = simulate(masks, stall=0)
@@ -181,7 +182,7 @@ def test_a_receiver_that_never_takes(depth):
 
 
 def test_an_empty_mask_costs_a_clock_of_its_sender():
-    """Even where its sender's queue is stalled, up to the queue's depth."""
+    """It takes no place in its sender's queue."""
     masks = [[0, 0, 1, 0, 0, 0, 1], []]
     run = simulate(masks, stall=0)
     assert run.taken["in_0"] == list(range(7))
