@@ -12,7 +12,7 @@ from multiprocessing import get_context
 
 from tests.formal.proof import execute, runs
 
-AREAS = "queue", "completion", "mbarrier", "coalescer", "bulk_group"
+AREAS = "queue", "completion", "mbarrier", "coalescer", "crossbar", "bulk_group"
 
 
 def main() -> int:

@@ -1,5 +1,7 @@
 """A crossbar delivers to each receiver what is for it: in order, soon, and nothing else."""
 
+from functools import partial
+
 from amaranth.asserts import AnyConst, AnySeq
 from amaranth.hdl import (
     Array,
@@ -16,6 +18,7 @@ from amaranth.hdl import (
 from amaranth.lib import data
 
 from hw.crossbar import Crossbar
+from tests.formal.proof import Bug, Proof
 from tests.formal.streams import hold
 
 COUNT = 5  # bits of the transfer counters, which wrap after more clocks than are searched
@@ -96,3 +99,30 @@ class CrossbarSpec(Elaboratable):
             Cover(steady & inside & (age == 2 * self.ctas)),
         ]
         return m
+
+
+PROOFS = [
+    Proof(
+        f"crossbar of {ctas}: order, nothing lost, turns",
+        partial(CrossbarSpec, ctas),
+        depth=depth,
+        cover=14,
+        bugs=(
+            Bug(
+                "a payload that leaves with its first receiver",
+                "hw.crossbar",
+                "sender.o.ready.eq(~(missing[cta] & ~gets).any())",
+                "sender.o.ready.eq(~missing[cta].any() | gets.any())",
+                depth=6,
+            ),
+            Bug(
+                "a receiver that takes no turns",
+                "hw.crossbar",
+                "later.eq(wanted & behind)",
+                "later.eq(wanted)",
+                depth=10,
+            ),
+        ),
+    )
+    for ctas, depth in ((2, 12), (3, 10))
+]

@@ -16,6 +16,7 @@ from amaranth.hdl import (
     signed,
 )
 
+from hw.barrier_step import BarrierWord
 from hw.barrier_waiters import Outcome
 from hw.layouts import (
     TIME_LIMIT_BITS,
@@ -25,7 +26,7 @@ from hw.layouts import (
     BarrierResult,
     barrier_fault_layout,
 )
-from hw.mbarrier_unit import BarrierWord, MbarrierUnit
+from hw.mbarrier_unit import MbarrierUnit
 from hw.params import TmaParams
 from tests.formal.inside import inside, row
 from tests.formal.proof import Bug, Proof
@@ -472,7 +473,7 @@ PROOFS = [
         bugs=(
             Bug(
                 "a phase that flips with bytes to come",
-                "hw.mbarrier_unit",
+                "hw.barrier_step",
                 "complete.eq((arrived == full) & (tx == 0))",
                 "complete.eq(arrived == full)",
                 depth=5,
@@ -480,13 +481,13 @@ PROOFS = [
             Bug(
                 "a word read before it was written",
                 "hw.mbarrier_unit",
-                "word.eq(Mux(forward, written, self.memory.read_data))",
-                "word.eq(self.memory.read_data)",
+                "step.word.eq(Mux(forward, written, self.memory.read_data))",
+                "step.word.eq(self.memory.read_data)",
                 depth=5,
             ),
             Bug(
                 "drops of the next phase's arrivals only after it",
-                "hw.mbarrier_unit",
+                "hw.barrier_step",
                 "after.pending.eq(Mux(complete, dropped, arrived))",
                 "after.pending.eq(Mux(complete, word.expected, arrived))",
                 depth=5,
