@@ -276,6 +276,17 @@ def test_the_same_beat_again(read_clocks, write_clocks):
     assert ran.accepted == list(range(0, 20 * period, period))
 
 
+def test_beats_that_differ_in_one_bit_do_not_wait():
+    rng = random.Random(1)
+    beats = []
+    for bit in range(PARAMS.smem_beat_bits):
+        beat = rng.getrandbits(PARAMS.smem_beat_bits)
+        beats += [beat, beat ^ 1 << bit]
+    assert len(set(beats)) == len(beats)
+    packets, memory = traffic(beats)
+    assert run(PARAMS, packets, memory).accepted == list(range(len(beats)))
+
+
 def test_alternating_beats_overlap():
     packets, memory = traffic([7, 8] * 10)
     ran = run(PARAMS, packets, memory)
