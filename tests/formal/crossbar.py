@@ -46,18 +46,18 @@ class CrossbarSpec(Elaboratable):
         steady, dead = AnyConst(1), AnyConst(self.ctas)
         m.d.comb += [
             Assume(~ResetSignal()),
-            Assume(sender < self.ctas),
+            Assume((sender < self.ctas) & (receiver < self.ctas)),
         ]
         for cta, (i, o) in enumerate(zip(dut.i, dut.o, strict=True)):
             offer(m, i)
             m.d.comb += [
                 o.ready.eq(AnySeq(1)),
                 Assume(i.p.payload.sender == cta),
-                Assume(~steady | (out.ready == ~dead[cta])),
+                Assume(~steady | (o.ready == ~dead[cta])),
                 Assume(~steady | (sender != cta) | ~(i.p.mask & dead).any()),
             ]
             hold(m, i, f"i_{cta}", Assume)
-            hold(m, out, f"o_{cta}", Assert)
+            hold(m, o, f"o_{cta}", Assert)
 
         # What goes in and comes out; ``ahead`` are those that come before the one with the mark.
         mask = Array(i.p.mask for i in dut.i)[sender]

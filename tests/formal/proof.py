@@ -15,7 +15,15 @@ from pathlib import Path
 from amaranth.back import rtlil
 from amaranth.hdl import Elaboratable
 
+AREAS = "queue", "completion", "mbarrier", "coalescer", "crossbar", "bulk_group"
+"""Modules of ``tests.formal`` with ``PROOFS``."""
+
 ENGINE = "smtbmc yices"
+
+LINE = "{:<6}  {:<64}  {:<12}  {:<5}  {:>6}  {:>7}"
+HEADER = LINE.format(
+    "", "proof, and bugs planted into what it is about", "engine", "mode", "clocks", "time"
+)
 
 
 @dataclass(frozen=True)
@@ -31,19 +39,29 @@ class Bug:
     new: str
     depth: int
 
-    def plant(self) -> None:
-        """Make ``module`` the changed one, for this process; nothing may have imported it."""
-        assert self.module not in sys.modules, f"{self.module} is imported already\n"
-        spec = importlib.util.find_spec(self.module)
-        source = Path(spec.origin).read_text()
+    def source(self) -> str:
+        """Return the changed source.
+
+        Raises
+        ------
+        ValueError
+            If the design has changed so that ``old`` is not there, or more than once.
+        """
+        source = Path(importlib.util.find_spec(self.module).origin).read_text()
         found = source.count(self.old)
         if found != 1:
             raise ValueError(
                 f"bug {self.name!r} of {self.module}: its old text is there {found} times: "
                 f"{self.old!r}"
             )
+        return source.replace(self.old, self.new)
+
+    def plant(self) -> None:
+        """Make ``module`` the changed one, for this process; nothing may have imported it."""
+        assert self.module not in sys.modules, f"{self.module} is imported already\n"
+        spec = importlib.util.find_spec(self.module)
         sys.modules[self.module] = module = importlib.util.module_from_spec(spec)
-        exec(compile(source.replace(self.old, self.new), spec.origin, "exec"), module.__dict__)
+        exec(compile(self.source(), spec.origin, "exec"), module.__dict__)
 
 
 @dataclass(frozen=True)
