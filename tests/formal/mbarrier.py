@@ -496,7 +496,7 @@ PROOFS = [
         unbounded=True,
     ),
     Proof(
-        "mbarrier: a thread that waits is woken once, soon, for a reason",
+        "mbarrier: who waits is woken once, soon, and for a reason",
         WaitSpec,
         depth=2,
         cover=12,
@@ -526,7 +526,7 @@ PROOFS = [
         unbounded=True,
     ),
     Proof(
-        "mbarrier: operations are accepted soon, whoever waits",
+        "mbarrier: no deadlock: all is accepted soon, whoever waits",
         TurnSpec,
         depth=ACCEPTED + 2,
         cover=14,

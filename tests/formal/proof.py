@@ -20,10 +20,8 @@ AREAS = "queue", "completion", "mbarrier", "coalescer", "crossbar", "bulk_group"
 
 ENGINE = "smtbmc yices"
 
-LINE = "{:<6}  {:<64}  {:<12}  {:<5}  {:>6}  {:>7}"
-HEADER = LINE.format(
-    "", "proof, and bugs planted into what it is about", "engine", "mode", "clocks", "time"
-)
+LINE = "{:<6}  {:<60}  {:<12}  {:<5}  {:>6}  {:>7}"
+HEADER = LINE.format("", "proof; bugs planted into its target", "engine", "mode", "clocks", "time")
 
 
 @dataclass(frozen=True)
@@ -115,9 +113,7 @@ class Outcome:
         run = self.run
         verdict = ("caught" if run.bug else "passed") if self.passed else "FAILED"
         name = f"  with {run.bug.name}" if run.bug else run.name
-        return (
-            f"{verdict}  {name:<62}  {ENGINE}  {run.mode:>5} {run.depth:2}  {self.seconds:5.1f} s"
-        )
+        return LINE.format(verdict, name, ENGINE, run.mode, run.depth, f"{self.seconds:.1f} s")
 
 
 def runs(area: str) -> list[Run]:
