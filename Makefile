@@ -28,7 +28,7 @@ test: setup ## every test but the long ones
 regress: setup ## every test
 	@$(PYTHON) -W error -m pytest
 
-formal: setup ## all proofs
+formal: setup ## all proofs, and again with planted bugs, which must fail them
 	@$(PYTHON) -W error -m tests.formal
 
 lint: setup ## ruff, mypy, Verilator's lint of the generated Verilog

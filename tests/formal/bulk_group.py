@@ -1,5 +1,7 @@
 """No wait for bulk groups is over while a request that it covers is pending."""
 
+from functools import partial
+
 from amaranth.asserts import AnySeq
 from amaranth.hdl import (
     Assert,
@@ -16,6 +18,7 @@ from amaranth.hdl import (
 from hw.bulk_group import BulkGroups
 from hw.layouts import Operation
 from hw.params import TmaParams
+from tests.formal.proof import Bug, Proof
 from tests.formal.streams import hold
 
 COUNT = 4  # bits of what counts requests and commits; less than one a clock is searched
@@ -135,3 +138,23 @@ class WaitSpec(Elaboratable):
             m.d.sync += had_to_wait.eq(1)
         m.d.comb += Cover(over & covered & had_to_wait & ~of_source & (age == 2))
         return m
+
+
+PROOFS = [
+    Proof(
+        f"bulk groups of {threads} thread{'s' if threads > 1 else ''}: no wait is over early",
+        partial(WaitSpec, threads),
+        depth=depth,
+        cover=14,
+        bugs=(
+            Bug(
+                "waits for sources only",
+                "hw.bulk_group",
+                "counted.eq(Mux(look.source, read_look, done_look))",
+                "counted.eq(read_look)",
+                depth=depth,
+            ),
+        ),
+    )
+    for threads, depth in ((1, 11), (2, 8))
+]

@@ -1,165 +1,552 @@
 """The mbarrier unit is its operations, one after another, whatever arrives when."""
 
+from types import SimpleNamespace
+
 from amaranth.asserts import AnyConst, AnySeq
 from amaranth.hdl import (
     Assert,
     Assume,
+    Cat,
     Cover,
     Elaboratable,
     Module,
     Mux,
     ResetSignal,
     Signal,
-    Value,
     signed,
 )
 
-from hw.layouts import BarrierCommand, BarrierOp
-from hw.mbarrier_unit import BarrierWord, MbarrierUnit
+from hw.barrier_step import BarrierWord
+from hw.barrier_waiters import Outcome
+from hw.layouts import (
+    TIME_LIMIT_BITS,
+    BarrierCommand,
+    BarrierFault,
+    BarrierOp,
+    BarrierResult,
+    barrier_fault_layout,
+)
+from hw.mbarrier_unit import MbarrierUnit
 from hw.params import TmaParams
-from tests.formal.streams import hold
+from tests.formal.inside import inside, row
+from tests.formal.proof import Bug, Proof
+from tests.formal.streams import hold, offer
 
 ARRIVALS = 1 << 20
 COUNT_LIMIT = ARRIVALS - 1
 
+ARRIVE = BarrierOp.ARRIVE, BarrierOp.ARRIVE_DROP
+NO_COMPLETE = BarrierOp.ARRIVE_NO_COMPLETE, BarrierOp.ARRIVE_DROP_NO_COMPLETE
+ARRIVE_EXPECT = BarrierOp.ARRIVE_EXPECT_TX, BarrierOp.ARRIVE_DROP_EXPECT_TX
+DROPS = BarrierOp.ARRIVE_DROP, BarrierOp.ARRIVE_DROP_NO_COMPLETE, BarrierOp.ARRIVE_DROP_EXPECT_TX
+BY_PARITY = BarrierOp.TEST_WAIT_PARITY, BarrierOp.TRY_WAIT_PARITY
+TRIES = BarrierOp.TRY_WAIT, BarrierOp.TRY_WAIT_PARITY
+
+SOON = 2
+"""Clocks that the wake of any of two threads waits for others to leave."""
+
+PATIENCE = 2
+"""Clocks that fair ports hold up a report."""
+
+ACCEPTED = 2 * (PATIENCE + 1) + 1
+"""Clocks that an operation waits: for two reports to be taken, and for one of the other port."""
+
+
+def _unit() -> MbarrierUnit:
+    return MbarrierUnit(
+        TmaParams(
+            request_id_bits=1, barrier_waiters=2, stores=False, reductions=False, im2col=False
+        )
+    )
+
 
 def _drive(m: Module, dut: MbarrierUnit) -> None:
-    for port in (dut.command, dut.completion):
+    """Any operations, at any time."""
+    for name in "command", "update":
+        offer(m, getattr(dut, name))
+        hold(m, getattr(dut, name), name, Assume)
+    for name in "result", "wake", "fault":
+        m.d.comb += getattr(dut, name).ready.eq(AnySeq(1))
+    m.d.comb += Assume(~ResetSignal())
+
+
+def _define(m: Module, dut: MbarrierUnit) -> SimpleNamespace:
+    """One word of the memory, at any address, as the definition has it.
+
+    The definition is in numbers of arrivals and bytes, not in the stored complements, and takes an
+    operation in the clock of its acceptance: the phase flips exactly when both have come to zero.
+
+    Returns
+    -------
+    SimpleNamespace
+        ``done``, ``commanded``, ``updated``: the operation that is accepted; ``touched``: it is on
+        the word. ``parity``: that a wait asks for. ``word``: as it was before; ``fault``, ``flip``:
+        of the operation. ``cell``: what the unit has stored two clocks after the operation that
+        ``expected`` is the outcome of.
+    """
+    # The memory; it is read before it is written.
+    memory = dut.memory
+    address = AnyConst(len(memory.read_address))
+    start = AnyConst(64)
+    begun = Signal()
+    cell_now, cell = Signal(64), Signal(64)
+    was_read, read = Signal(), Signal(64)
+    m.d.comb += [cell_now.eq(Mux(begun, cell, start)), memory.read_data.eq(AnySeq(64))]
+    m.d.sync += [
+        begun.eq(1),
+        cell.eq(cell_now),
+        was_read.eq(memory.read_en & (memory.read_address == address)),
+        read.eq(cell_now),
+    ]
+    with m.If(memory.write_en & (memory.write_address == address)):
+        m.d.sync += cell.eq(memory.write_data)
+    with m.If(was_read):
+        m.d.comb += Assume(memory.read_data == read)
+
+    # The operation.
+    done = Signal(BarrierCommand)
+    commanded, updated, touched = Signal(), Signal(), Signal()
+    parity = Signal()
+    m.d.comb += [
+        commanded.eq(dut.command.valid & dut.command.ready),
+        updated.eq(dut.update.valid & dut.update.ready),
+        Assert(~(commanded & updated)),
+        touched.eq((commanded | updated) & (done.address[3:] == address)),
+    ]
+    with m.If(updated):
         m.d.comb += [
-            port.valid.eq(AnySeq(1)),
-            port.payload.eq(AnySeq(len(Value.cast(port.payload)))),
+            done.op.eq(dut.update.p.op),
+            done.address.eq(dut.update.p.address),
+            done.count.eq(dut.update.p.count),
         ]
-    m.d.comb += [dut.result.ready.eq(AnySeq(1)), Assume(~ResetSignal())]
-    hold(m, dut.command, "command", Assume)
-    hold(m, dut.completion, "completion", Assume)
-    m.d.comb += Assume(Value.cast(dut.command.payload.op) != 7)  # no such operation
+    with m.Else():
+        m.d.comb += done.eq(dut.command.p)
+
+    def among(*ops: BarrierOp):
+        return Cat(done.op == op for op in ops).any()
+
+    m.d.comb += parity.eq(Mux(among(*BY_PARITY), done.count[0], done.state[63]))
+
+    # What it does.
+    word, truth, expected = Signal(BarrierWord), Signal(BarrierWord), Signal(64)
+    counts, tests = Signal(), Signal()
+    arrivals, left, kept = Signal(21), Signal(signed(23)), Signal(signed(23))
+    more, tx = Signal(signed(23)), Signal(signed(24))
+    fault = Signal(BarrierFault)
+    completes, flip = Signal(), Signal()
+    m.d.sync += [truth.eq(word), expected.eq(word)]
+    m.d.comb += [
+        word.eq(Mux(begun, truth, start)),
+        counts.eq(
+            among(*ARRIVE, *NO_COMPLETE, *ARRIVE_EXPECT, BarrierOp.EXPECT_TX, BarrierOp.COMPLETE_TX)
+        ),
+        tests.eq(among(BarrierOp.TEST_WAIT, BarrierOp.TEST_WAIT_PARITY, *TRIES)),
+        left.eq((-word.pending)[:20] - arrivals),
+        kept.eq((-word.expected)[:20] - Mux(among(*DROPS), arrivals, 0)),
+        tx.eq(word.tx + more),
+        completes.eq((left == 0) & (tx == 0)),
+        flip.eq(touched & counts & (fault == BarrierFault.NONE) & completes),
+    ]
+    with m.If(among(*ARRIVE, *NO_COMPLETE)):
+        m.d.comb += arrivals.eq(done.count)
+    with m.Elif(among(*ARRIVE_EXPECT)):
+        m.d.comb += arrivals.eq(1)
+    with m.If(among(*ARRIVE_EXPECT, BarrierOp.EXPECT_TX)):
+        m.d.comb += more.eq(done.count)
+    with m.Elif(among(BarrierOp.COMPLETE_TX)):
+        m.d.comb += more.eq(-done.count)
+
+    is_init = among(BarrierOp.INIT)
+    needs_v1 = among(BarrierOp.REPORT) | ((is_init | tests) & done.v1)
+    with m.If(needs_v1 | (updated & ~counts)):
+        m.d.comb += fault.eq(BarrierFault.OPERATION)
+    with m.Elif(is_init & ((done.count == 0) | (done.count > COUNT_LIMIT))):
+        m.d.comb += fault.eq(BarrierFault.COUNT)
+    with m.Elif(counts | tests):
+        with m.If(word.lock):
+            m.d.comb += fault.eq(BarrierFault.LOCKED)
+        with m.Elif((word.as_value() == 0) | word.reserved):
+            m.d.comb += fault.eq(BarrierFault.UNINITIALISED)
+        with m.Elif((left < 0) | (kept < 0)):
+            m.d.comb += fault.eq(BarrierFault.OVER_ARRIVAL)
+        with m.Elif(counts & ((tx > COUNT_LIMIT) | (tx < -COUNT_LIMIT))):
+            m.d.comb += fault.eq(BarrierFault.TX_RANGE)
+        with m.Elif(among(*NO_COMPLETE) & completes):
+            m.d.comb += fault.eq(BarrierFault.COMPLETES)
+
+    is_taken = fault == BarrierFault.NONE
+    with m.If(touched & counts & is_taken):
+        m.d.sync += [
+            truth.expected.eq(ARRIVALS - kept),
+            truth.pending.eq(ARRIVALS - Mux(flip, kept, left)),
+            truth.tx.eq(tx),
+            truth.phase.eq(word.phase ^ flip),
+        ]
+    with m.Elif(touched & counts):
+        m.d.sync += truth.lock.eq(1)
+    with m.Elif(touched & is_init & is_taken):
+        m.d.sync += [
+            truth.eq(0),
+            truth.expected.eq(ARRIVALS - done.count),
+            truth.pending.eq(ARRIVALS - done.count),
+        ]
+    with m.Elif(touched & among(BarrierOp.INVAL) & is_taken):
+        m.d.sync += truth.eq(0)
+    with m.If(begun):
+        m.d.comb += Assert(cell == expected)
+    return SimpleNamespace(
+        address=address,
+        start=start,
+        done=done,
+        commanded=commanded,
+        updated=updated,
+        touched=touched,
+        among=among,
+        tests=tests,
+        counts=counts,
+        parity=parity,
+        word=word,
+        fault=fault,
+        is_taken=is_taken,
+        flip=flip,
+    )
 
 
 class WordSpec(Elaboratable):
     """Any one word of memory holds, two clocks after an operation was accepted, its outcome.
 
-    The outcome is stated in numbers of arrivals and bytes, not in the stored complements: the phase
-    flips exactly when both have come to zero.
+    One clock after, its answer or the record of its fault is on the way to its queue; a thread that
+    has to wait is on the way to the table, and an event if waits for the word are over.
     """
 
     def elaborate(self, _platform) -> Module:
         m = Module()
-        m.submodules.dut = dut = MbarrierUnit(TmaParams(request_id_bits=1))
+        m.submodules.dut = dut = _unit()
+        here = inside(dut)
         _drive(m, dut)
-        m.d.comb += dut.fault.ready.eq(AnySeq(1))
+        it = _define(m, dut)
 
-        # One word of the memory, at any address; it is read before it is written.
-        memory = dut.memory
-        address = AnyConst(len(memory.read_address))
-        start = AnyConst(64)
-        begun = Signal()
-        cell_now, cell = Signal(64), Signal(64)
-        was_read, read = Signal(), Signal(64)
-        m.d.comb += [cell_now.eq(Mux(begun, cell, start)), memory.read_data.eq(AnySeq(64))]
+        # Answers and faults.
+        was_command, was_fault, was_touched = Signal(), Signal(), Signal()
+        answer, may_wait = Signal(BarrierResult), Signal()
+        ends, outcome = Signal(), Signal(Outcome)
+        record = Signal(barrier_fault_layout(dut.params))
+        is_count = it.among(BarrierOp.PENDING_COUNT)
+        pending = (-BarrierWord(it.done.state).pending)[:20]
         m.d.sync += [
-            begun.eq(1),
-            cell.eq(cell_now),
-            was_read.eq(memory.read_en & (memory.read_address == address)),
-            read.eq(cell_now),
+            was_command.eq(it.commanded),
+            was_fault.eq(it.updated & ~it.is_taken),
+            was_touched.eq(it.touched),
+            may_wait.eq(
+                it.among(*TRIES)
+                & it.is_taken
+                & (it.word.phase == it.parity)
+                & (it.done.time_limit != 0)
+            ),
+            answer.tag.eq(it.done.tag),
+            answer.done.eq(it.tests & it.is_taken & (it.word.phase != it.parity)),
+            answer.fault.eq(it.fault),
+            answer.state.eq(Mux(is_count, pending, it.word)),
+            record.request_id.eq(dut.update.p.request_id),
+            record.address.eq(dut.update.p.address),
+            record.fault.eq(it.fault),
         ]
-        with m.If(memory.write_en & (memory.write_address == address)):
-            m.d.sync += cell.eq(memory.write_data)
-        with m.If(was_read):
-            m.d.comb += Assume(memory.read_data == read)
-
-        # The same word by the definition, one operation at a time.
-        done = Signal(BarrierCommand)
-        accepted = Signal()
-        m.d.comb += accepted.eq(
-            (dut.command.valid & dut.command.ready) | (dut.completion.valid & dut.completion.ready)
-        )
-        with m.If(dut.completion.valid & dut.completion.ready):
-            m.d.comb += [
-                done.op.eq(BarrierOp.COMPLETE_TX),
-                done.address.eq(dut.completion.payload.address),
-                done.count.eq(dut.completion.payload.tx_bytes),
-                Assert(~dut.command.ready),
-            ]
-        with m.Else():
-            m.d.comb += done.eq(dut.command.payload)
-
-        truth_now, truth, expected = Signal(BarrierWord), Signal(BarrierWord), Signal(64)
-        m.d.comb += truth_now.eq(Mux(begun, truth, start))
-        m.d.sync += [truth.eq(truth_now), expected.eq(truth_now)]
-        pending, left = Signal(21), Signal(signed(23))
-        arrivals, tx = Signal(21), Signal(signed(24))
+        removes = it.among(BarrierOp.INIT, BarrierOp.INVAL) & it.is_taken
+        m.d.sync += [
+            ends.eq(it.touched & (it.flip | (it.counts & ~it.is_taken) | removes)),
+            outcome.eq(
+                Mux(
+                    it.counts,
+                    Mux(it.flip, Outcome.COMPLETE.value, Outcome.LOCKED.value),
+                    Outcome.REMOVED.value,
+                )
+            ),
+        ]
+        results, faults, event = here.results.i, here.faults.i, here.waiters.event
         m.d.comb += [
-            pending.eq(Mux(truth_now.pending == 0, 0, ARRIVALS - truth_now.pending)),
-            left.eq(pending - arrivals),
+            Assert(results.valid == was_command),
+            Assert(~results.valid | results.ready),
+            Assert(~faults.valid | faults.ready),
         ]
-        with m.Switch(done.op):
-            with m.Case(BarrierOp.ARRIVE):
-                m.d.comb += [arrivals.eq(done.count), tx.eq(truth_now.tx)]
-            with m.Case(BarrierOp.ARRIVE_EXPECT_TX):
-                m.d.comb += [arrivals.eq(1), tx.eq(truth_now.tx + done.count)]
-            with m.Case(BarrierOp.EXPECT_TX):
-                m.d.comb += tx.eq(truth_now.tx + done.count)
-            with m.Default():
-                m.d.comb += tx.eq(truth_now.tx - done.count)
-
-        flip = Signal()
-        is_init, is_test = Signal(), Signal()
-        m.d.comb += [
-            is_init.eq(done.op == BarrierOp.INIT),
-            is_test.eq(done.op == BarrierOp.TEST_WAIT_PARITY),
-        ]
-        touched = accepted & (done.address[3:] == address)
-        with m.If(touched & is_init & (done.count > 0) & (done.count <= COUNT_LIMIT)):
-            m.d.sync += [
-                truth.eq(0),
-                truth.expected.eq(ARRIVALS - done.count),
-                truth.pending.eq(ARRIVALS - done.count),
-            ]
-        with m.Elif(touched & (done.op == BarrierOp.INVAL)):
-            m.d.sync += truth.eq(0)
-        with m.Elif(touched & ~is_init & ~is_test & ~truth_now.lock):
-            with m.If((left < 0) | (tx > COUNT_LIMIT) | (tx < -COUNT_LIMIT)):
-                m.d.sync += truth.lock.eq(1)
-            with m.Else():
-                m.d.comb += flip.eq((left == 0) & (tx == 0))
-                m.d.sync += [
-                    truth.tx.eq(tx),
-                    truth.pending.eq(Mux(flip, truth_now.expected, ARRIVALS - left)),
-                    truth.phase.eq(truth_now.phase ^ flip),
+        with m.If(was_touched):
+            m.d.comb += Assert(faults.valid == was_fault)
+            with m.If(was_command):
+                m.d.comb += [
+                    Assert(results.p[name] == answer[name])
+                    for name in ("tag", "done", "fault", "state")
                 ]
-        with m.If(begun):
-            m.d.comb += Assert(cell == expected)
+                m.d.comb += Assert(results.p.waits == (may_wait & here.waiters.has_room))
+            with m.If(was_fault):
+                m.d.comb += Assert(faults.p == record)
 
-        # The proof is not empty: a phase completes by a complete_tx on top of other operations.
+        # Waits for the word end as its phase completes, as it is locked, or is no barrier any more.
+        m.d.comb += [
+            Assert((event.valid & (event.p.address == it.address)) == ends),
+            Assert(~ends | (event.p.outcome == outcome)),
+        ]
+
+        # The proof is not empty: a phase completes by an update on top of other operations.
         operations, completed = Signal(3), Signal()
-        m.d.sync += operations.eq(operations + accepted)
-        with m.If(flip & dut.completion.ready & (operations == 3)):
+        m.d.sync += operations.eq(operations + (it.commanded | it.updated))
+        with m.If(it.flip & it.updated & (operations == 3)):
             m.d.sync += completed.eq(1)
-        m.d.comb += Cover(completed & (start == 0))
+        m.d.comb += Cover(completed & (it.start == 0))
+        return m
+
+
+class WaitSpec(Elaboratable):
+    """Any one thread that waits is woken once, soon, and for a reason.
+
+    The solver chooses the thread by its tag, which no other has while it waits, and its barrier.
+    Its reason is the first of: an event of its barrier, that is an operation which completes the
+    phase, or locks or ends the barrier, as ``WordSpec`` proves; the end of its time. Other threads
+    come and go, memory holds anything, and wakes may be held up.
+    """
+
+    def elaborate(self, _platform) -> Module:
+        m = Module()
+        m.submodules.dut = dut = _unit()
+        here = inside(dut)
+        table = inside(here.waiters)
+        _drive(m, dut)
+        m.d.comb += dut.memory.read_data.eq(AnySeq(64))
+
+        # The thread asks, and is told in the next clock whether it waits.
+        tag, address = AnyConst(len(dut.wake.p.tag)), AnyConst(len(dut.memory.read_address))
+        command, event = dut.command, here.waiters.event
+        asks, asked, waiting = Signal(), Signal(), Signal()
+        limit = Signal(TIME_LIMIT_BITS)
+        told, woken = Signal(), Signal()
+        places = Signal(2)  # wakes that are owed
+        m.d.comb += [
+            asks.eq(
+                (command.valid & command.ready)
+                & Cat(command.p.op == op for op in TRIES).any()
+                & (command.p.tag == tag)
+            ),
+            Assume(~asks | (~asked & ~waiting & (command.p.address[3:] == address))),
+            told.eq(here.results.i.valid & here.results.i.p.waits),
+            woken.eq(dut.wake.valid & (dut.wake.p.tag == tag)),
+        ]
+        m.d.sync += [
+            asked.eq(asks),
+            waiting.eq(Mux(asked, told, waiting & ~(woken & dut.wake.ready))),
+            places.eq(places + told - (dut.wake.valid & dut.wake.ready)),
+        ]
+        with m.If(asks):
+            m.d.sync += limit.eq(command.p.time_limit)
+
+        # What may end its wait, and when, in clocks since it asked.
+        ended, reason = Signal(), Signal(Outcome)
+        age, age_of_reason = Signal(TIME_LIMIT_BITS + 1), Signal(TIME_LIMIT_BITS + 1)
+        overdue = limit + 4
+        with m.If(asks):
+            m.d.sync += [age.eq(1), ended.eq(0)]
+        with m.Elif(asked | waiting):
+            m.d.sync += age.eq(Mux(age == overdue, age, age + 1))
+            with m.If(event.valid & (event.p.address == address) & ~ended):
+                m.d.sync += [ended.eq(1), reason.eq(event.p.outcome), age_of_reason.eq(age)]
+
+        # The wake: for the event, unless the time was over in an earlier clock.
+        def is_right(given):
+            time_is_over = (age > limit + 1) & (~ended | (age_of_reason > limit + 1))
+            return Mux(given == Outcome.TIME_OVER, time_is_over, ended & (given == reason))
+
+        given = Signal(Outcome)
+        with m.If(dut.wake.p.done):
+            m.d.comb += given.eq(Outcome.COMPLETE)
+        with m.Elif(dut.wake.p.fault == BarrierFault.LOCKED):
+            m.d.comb += given.eq(Outcome.LOCKED)
+        with m.Elif(dut.wake.p.fault == BarrierFault.UNINITIALISED):
+            m.d.comb += given.eq(Outcome.REMOVED)
+        no_fault = dut.wake.p.fault == BarrierFault.NONE
+        with m.If(woken):
+            m.d.comb += [
+                Assert(waiting),
+                Assert(is_right(given)),
+                Assert(no_fault == ((given == Outcome.COMPLETE) | (given == Outcome.TIME_OVER))),
+            ]
+        hold(m, dut.wake, "wake", Assert)
+
+        # It comes soon: clocks in which wakes are held up do not count.
+        late = Signal(3)
+        with m.If(asks):
+            m.d.sync += late.eq(0)
+        with m.Elif(waiting & (ended | (age == overdue)) & (~dut.wake.valid | dut.wake.ready)):
+            m.d.sync += late.eq(late + 1)
+        m.d.comb += Assert(~waiting | (late <= SOON))
+
+        # Where the thread is in the table: at one place, with what is known of it.
+        m.d.comb += [
+            Assert(age <= overdue),
+            Assert((table.waiting & table.leaving) == 0),
+            Assert(places == sum((*table.waiting, *table.leaving), start=table.offers)),
+        ]
+        found = []
+        for number in range(dut.params.barrier_waiters):
+            deadline = row(m, table.deadlines, number)
+            is_it = row(m, table.tags, number) == tag
+            is_waiting, is_leaving = table.waiting[number], table.leaving[number]
+            looked = (table.looked == number) & table.looked_waiting
+            found.append(is_it & (is_waiting | is_leaving))
+            with m.If(is_waiting & looked):
+                m.d.comb += Assert(table.read_deadline.data == deadline)
+            with m.If(is_waiting & is_it):
+                m.d.comb += [
+                    Assert(table.addresses[number] == address),
+                    Assert(~ended),
+                    Assert(deadline == (table.now + limit + 1 - age)[: len(deadline)]),
+                    Assert((age <= limit + 2) | ((age == limit + 3) & looked)),
+                    Assert(late == 0),
+                ]
+            with m.If(is_leaving & is_it):
+                m.d.comb += [
+                    Assert(is_right(table.outcomes[number])),
+                    # Nobody gets before it when the other has left.
+                    Assert((late == 0) | ((late == 1) & (table.behind == 2 * number))),
+                ]
+        is_offered = table.offers & (table.read_tag.data == tag)
+        m.d.comb += Assert(sum(found, start=is_offered) == waiting)
+        with m.If(is_offered):
+            m.d.comb += Assert(is_right(table.outcome))
+
+        # The proof is not empty: its phase is complete as another thread's time is over.
+        overtaken = Signal()
+        with m.If(dut.wake.valid & ~woken & ~dut.wake.p.done & waiting & ended):
+            m.d.sync += overtaken.eq(1)
+        m.d.comb += Cover(overtaken & woken & dut.wake.p.done)
         return m
 
 
 class TurnSpec(Elaboratable):
-    """A completion waits one clock at most, however long results are held up.
+    """Commands and updates are accepted soon, whoever waits.
 
-    Faults are taken at once here: a full queue of faults is the one thing that may hold it up.
+    Commands need no more than that results are taken within ``PATIENCE`` clocks, updates the same
+    of faults. All else may be held up for ever: the other reports, and wakes.
     """
 
     def elaborate(self, _platform) -> Module:
         m = Module()
-        m.submodules.dut = dut = MbarrierUnit(TmaParams(request_id_bits=1))
+        m.submodules.dut = dut = _unit()
+        here = inside(dut)
         _drive(m, dut)
-        m.d.comb += [dut.fault.ready.eq(1), dut.memory.read_data.eq(AnySeq(64))]
-        hold(m, dut.result, "result", Assert)
-        waited, stalled = Signal(), Signal(4)
-        m.d.sync += waited.eq(dut.completion.valid & ~dut.completion.ready)
+        m.d.comb += dut.memory.read_data.eq(AnySeq(64))
+        for name, report, queue, on_its_way in (
+            ("command", "result", here.results, here.commanded),
+            ("update", "fault", here.faults, here.updated),
+        ):
+            port, taken_from = getattr(dut, name), getattr(dut, report)
+            is_fair = AnyConst(1)
+            held_up = Signal(range(PATIENCE + 2), name=f"{report}_held_up")
+            waits = Signal(range(ACCEPTED + 2), name=f"{name}_waits")
+            with m.If(taken_from.valid & ~taken_from.ready):
+                m.d.comb += Assume(~is_fair | (held_up < PATIENCE))
+                m.d.sync += held_up.eq(Mux(held_up > PATIENCE, held_up, held_up + 1))
+            with m.Else():
+                m.d.sync += held_up.eq(0)
+            with m.If(port.valid & ~port.ready & is_fair):
+                m.d.sync += waits.eq(waits + 1)
+            with m.Else():
+                m.d.sync += waits.eq(0)
+            hold(m, taken_from, report, Assert)
+            m.d.comb += [
+                Assert(waits <= ACCEPTED),
+                Assert(queue.level + on_its_way <= queue.depth),
+            ]
+
+        # Both wait as long as they may; and while nothing is taken, all else goes on.
+        stalled = Signal(5)
         with m.If(dut.command.valid & ~dut.command.ready):
             m.d.sync += stalled.eq(stalled + 1)
         with m.Else():
             m.d.sync += stalled.eq(0)
-        with m.If(waited):
-            m.d.comb += Assert(dut.completion.ready)
-
-        # A completion passes commands that wait for room.
-        m.d.comb += Cover((stalled == 3) & dut.completion.valid & dut.completion.ready)
+        m.d.comb += Cover((stalled == 3) & dut.update.valid & dut.update.ready & dut.wake.valid)
         return m
+
+
+PROOFS = [
+    Proof(
+        "mbarrier: the word follows the definition",
+        WordSpec,
+        depth=2,
+        cover=12,
+        bugs=(
+            Bug(
+                "a phase that flips with bytes to come",
+                "hw.barrier_step",
+                "complete.eq((arrived == full) & (tx == 0))",
+                "complete.eq(arrived == full)",
+                depth=5,
+            ),
+            Bug(
+                "a word read before it was written",
+                "hw.mbarrier_unit",
+                "step.word.eq(Mux(forward, written, self.memory.read_data))",
+                "step.word.eq(self.memory.read_data)",
+                depth=5,
+            ),
+            Bug(
+                "drops of the next phase's arrivals only after it",
+                "hw.barrier_step",
+                "after.pending.eq(Mux(complete, dropped, arrived))",
+                "after.pending.eq(Mux(complete, word.expected, arrived))",
+                depth=5,
+            ),
+        ),
+        unbounded=True,
+    ),
+    Proof(
+        "mbarrier: who waits is woken once, soon, and for a reason",
+        WaitSpec,
+        depth=2,
+        cover=12,
+        bugs=(
+            Bug(
+                "a wake that is lost while another leaves",
+                "hw.barrier_waiters",
+                "leaving.eq((leaving | ended | over) & ~leaves)",
+                "leaving.eq(Mux(leaving.any(), leaving & ~leaves, ended | over))",
+                depth=7,
+            ),
+            Bug(
+                "a wake for a phase and one for want of time",
+                "hw.barrier_waiters",
+                "& ~(ended | over)),",
+                "& ~ended),",
+                depth=7,
+            ),
+            Bug(
+                "done for an error",
+                "hw.barrier_waiters",
+                "done.eq(outcome == Outcome.COMPLETE)",
+                "done.eq(outcome != Outcome.TIME_OVER)",
+                depth=6,
+            ),
+        ),
+        unbounded=True,
+    ),
+    Proof(
+        "mbarrier: no deadlock: all is accepted soon, whoever waits",
+        TurnSpec,
+        depth=ACCEPTED + 2,
+        cover=14,
+        bugs=(
+            Bug(
+                "updates that are never followed by a command",
+                "hw.mbarrier_unit",
+                "may_update & ~(may_command & updated_last)",
+                "may_update",
+                depth=ACCEPTED + 3,
+            ),
+            Bug(
+                "operations that wait for room for wakes",
+                "hw.mbarrier_unit",
+                "may_command.eq(self.command.valid & (results.level < REPORTS - 1))",
+                "may_command.eq("
+                "self.command.valid & (results.level < REPORTS - 1) & waiters.has_room)",
+                depth=ACCEPTED + 6,
+            ),
+        ),
+        unbounded=True,
+    ),
+]

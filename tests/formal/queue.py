@@ -1,13 +1,17 @@
 """A queue delivers what it accepts: nothing lost, added, reordered or withdrawn."""
 
+from functools import partial
+
 from amaranth.asserts import AnyConst, AnySeq
-from amaranth.hdl import Assert, Assume, Cover, Elaboratable, Module, ResetSignal, Signal
+from amaranth.hdl import Assert, Assume, Cover, Elaboratable, Module, Mux, ResetSignal, Signal
 
 from hw.queue import Queue
+from tests.formal.inside import inside, row
+from tests.formal.proof import Bug, Proof
 from tests.formal.streams import hold
 
 WIDTH = 4
-COUNT = 5  # bits of the transfer counters, which wrap after more clocks than are searched
+COUNT = 5  # bits of the transfer counters; fewer payloads wait than they count
 
 
 class QueueSpec(Elaboratable):
@@ -43,9 +47,48 @@ class QueueSpec(Elaboratable):
             Assert(dut.i.ready == (dut.level != self.depth)),
         ]
 
+        # Where the queue keeps it.
+        fifo = inside(dut).fifo
+        state = inside(fifo)
+
+        def place(age):
+            behind = state.consume + age
+            return Mux(behind < self.depth, behind, behind - self.depth)
+
+        age = (n - outs)[:COUNT]
+        m.d.comb += [
+            Assert(dut.level <= self.depth),
+            Assert(state.consume < self.depth),
+            Assert(state.produce == place(dut.level)),
+        ]
+        for number in range(self.depth):
+            with m.If((age < dut.level) & (place(age) == number)):
+                m.d.comb += Assert(row(m, state.storage, number) == want)
+
         # The search is not empty: the queue fills, and its last entry comes out.
         was_full = Signal()
         with m.If(dut.level == self.depth):
             m.d.sync += was_full.eq(1)
         m.d.comb += Cover(was_full & (dut.level == 0) & (outs == self.depth + 1))
         return m
+
+
+PROOFS = [
+    Proof(
+        f"queue of {depth}: order, nothing lost",
+        partial(QueueSpec, depth),
+        depth=2,
+        cover=14,
+        bugs=(
+            Bug(
+                "a full queue that accepts and loses",
+                "hw.queue",
+                "self.i.ready.eq(fifo.w_rdy)",
+                "self.i.ready.eq(fifo.w_rdy | fifo.r_en)",
+                depth=6,
+            ),
+        ),
+        unbounded=True,
+    )
+    for depth in (1, 3, 4)
+]

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from amaranth.asserts import AnySeq
 from amaranth.hdl import Module, Signal, Value
 
 
@@ -16,3 +17,11 @@ def hold(m: Module, port, name: str, rule: Callable) -> None:
     m.d.sync += [stalled.eq(port.valid & ~port.ready), offered.eq(payload)]
     with m.If(stalled):
         m.d.comb += rule(port.valid & (payload == offered))
+
+
+def offer(m: Module, port) -> None:
+    """``port`` offers whatever the solver chooses."""
+    m.d.comb += [
+        port.valid.eq(AnySeq(1)),
+        port.payload.eq(AnySeq(len(Value.cast(port.payload)))),
+    ]

@@ -1,0 +1,134 @@
+"""Completions that are added up reach their barriers: all bytes, soon, and nobody else's."""
+
+from amaranth.asserts import AnyConst, AnySeq
+from amaranth.hdl import Assert, Assume, Cover, Elaboratable, Module, Mux, ResetSignal, Signal
+
+from hw.params import TmaParams
+from hw.tx_coalescer import ENTRIES, MOST_BYTES, TxCoalescer
+from tests.formal.inside import inside
+from tests.formal.proof import Bug, Proof
+from tests.formal.streams import hold, offer
+
+STEP = 1 << 17
+
+
+class CoalescerSpec(Elaboratable):
+    """Of any one barrier, the bytes that came are those that left and those that are kept.
+
+    What is kept at any one moment has left ``ENTRIES`` transfers later, in completions of as many
+    bytes as a ``complete_tx`` can have, which name requests of this barrier. Bytes come by the
+    ``STEP``: sums of all 21 bits are too much for the solver, and all bits are added alike.
+    """
+
+    def elaborate(self, _platform) -> Module:
+        m = Module()
+        m.submodules.dut = dut = TxCoalescer(
+            TmaParams(request_id_bits=2, stores=False, reductions=False, im2col=False)
+        )
+        here = inside(dut)
+        offer(m, dut.i)
+        hold(m, dut.i, "i", Assume)
+        hold(m, dut.o, "o", Assert)
+        m.d.comb += [
+            dut.o.ready.eq(AnySeq(1)),
+            Assume(~ResetSignal()),
+            Assume((dut.i.p.tx_bytes <= MOST_BYTES) & (dut.i.p.tx_bytes % STEP == 0)),
+        ]
+
+        # Bytes of the barrier.
+        address = AnyConst(len(dut.i.p.address))
+        width = len(dut.i.p.tx_bytes) + ENTRIES
+        comes, leaves = Signal(), Signal()
+        kept, now_kept = Signal(width), Signal(width)
+        m.d.comb += [
+            comes.eq(dut.i.valid & dut.i.ready & (dut.i.p.address == address)),
+            leaves.eq(dut.o.valid & dut.o.ready & (dut.o.p.address == address)),
+            now_kept.eq(kept + Mux(comes, dut.i.p.tx_bytes, 0) - Mux(leaves, dut.o.p.tx_bytes, 0)),
+            Assert(~dut.o.valid | (dut.o.p.tx_bytes <= MOST_BYTES)),
+            Assert((kept == 0) | dut.o.valid),
+        ]
+        m.d.sync += kept.eq(now_kept)
+
+        # What is kept at a moment that the solver chooses.
+        owed, transfers = Signal(width), Signal(range(ENTRIES + 1))
+        with m.If(AnySeq(1)):
+            m.d.sync += [owed.eq(now_kept), transfers.eq(0)]
+        with m.Elif(dut.o.valid & dut.o.ready & (transfers != ENTRIES)):
+            m.d.sync += transfers.eq(transfers + 1)
+            with m.If(leaves):
+                m.d.sync += owed.eq(Mux(owed > dut.o.p.tx_bytes, owed - dut.o.p.tx_bytes, 0))
+        m.d.comb += Assert((transfers != ENTRIES) | (owed == 0))
+
+        # The entries: taken from the first on, and what is kept is in them.
+        is_its = [
+            is_taken & (entry.address == address)
+            for is_taken, entry in zip(here.taken, here.entries, strict=True)
+        ]
+        in_entries = [
+            Mux(own, entry.tx_bytes, 0) for own, entry in zip(is_its, here.entries, strict=True)
+        ]
+        m.d.comb += [
+            Assert((transfers <= ENTRIES) & (owed % STEP == 0)),
+            Assert((here.taken & (here.taken + 1)) == 0),
+            Assert(dut.i.ready | here.taken.all()),
+            Assert(kept == sum(in_entries)),
+            *(
+                Assert(~is_taken | ((entry.tx_bytes <= MOST_BYTES) & (entry.tx_bytes % STEP == 0)))
+                for is_taken, entry in zip(here.taken, here.entries, strict=True)
+            ),
+        ]
+        for number in range(ENTRIES + 1):
+            with m.If(transfers == number):
+                m.d.comb += Assert(owed <= sum(in_entries[: ENTRIES - number]))
+
+        # A request that is not this barrier's is named to others only.
+        foreign = AnyConst(len(dut.i.p.request_id))
+        m.d.comb += [
+            Assume(~comes | (dut.i.p.request_id != foreign)),
+            Assert(~leaves | (dut.o.p.request_id != foreign)),
+            *(
+                Assert(~own | (entry.request_id != foreign))
+                for own, entry in zip(is_its, here.entries, strict=True)
+            ),
+        ]
+
+        # The proof is not empty: it keeps what four barriers wait for, and adds to one of them.
+        added = Signal()
+        with m.If(here.taken.all() & comes & (kept > 1)):
+            m.d.sync += added.eq(1)
+        m.d.comb += Cover(added & (kept == 0) & ~dut.o.valid)
+        return m
+
+
+PROOFS = [
+    Proof(
+        "coalescer: bytes in = bytes out + bytes kept",
+        CoalescerSpec,
+        depth=2,
+        cover=14,
+        bugs=(
+            Bug(
+                "bytes lost that are added to an entry that moves up",
+                "hw.tx_coalescer",
+                "entry.eq(summed[number + 1])",
+                "entry.eq(entries[number + 1])",
+                depth=5,
+            ),
+            Bug(
+                "bytes added to those of another barrier",
+                "hw.tx_coalescer",
+                "taken[number] & same & (total",
+                "taken[number] & (total",
+                depth=5,
+            ),
+            Bug(
+                "a sum that no complete_tx can have",
+                "hw.tx_coalescer",
+                "& same & (total <= MOST_BYTES)",
+                "& same",
+                depth=5,
+            ),
+        ),
+        unbounded=True,
+    )
+]
