@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from hw.params import PRESETS
+from hw.params import PRESETS, TmaParams
 from sim_tb import runner
 from sim_tb.gemm_kernel import (
     ACTIVITY,
@@ -33,15 +33,17 @@ from sim_tb.sm import Span
 from sim_tb.timeline import picture, trace_events
 
 OUTPUT = Path("build/sim")
-UNIT = PRESETS["default"]
-"""The unit of each SM."""
-
 BF16 = np.dtype(ml_dtypes.bfloat16)
 DEFAULT_M, DEFAULT_N, DEFAULT_K, DEFAULT_STAGES = 328, 200, 456, 4
 LEAST_STAGES = 3
 SEED = 1
 REDUCED_NAN = np.uint32(0x7FFF_FFFF).view(np.float32)
 """What a reduction in float32 makes of every sum that is not a number."""
+
+
+def unit_of(grid: Grid) -> TmaParams:
+    """The unit of each SM."""
+    return replace(PRESETS["default"], ctas=grid.ctas)
 
 
 def operand(
@@ -237,7 +239,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.add_argument(f"--{name}", type=Path, metavar="FILE", help="an .npy file")
     options = parser.parse_args(arguments)
     stages, epilogue = options.STAGES, Epilogue(options.EPILOGUE)
-    smem = UNIT.smem_bytes
+    smem = PRESETS["default"].smem_bytes
     most = next(n for n in range(64, 0, -1) if Layout(n).bytes <= smem)
     if not LEAST_STAGES <= stages <= most:
         parser.error(
@@ -259,7 +261,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     runner.run(
         "sim_tb.gemm_kernel",
         ["gemm"],
-        params=replace(UNIT, ctas=grid.ctas),
+        params=unit_of(grid),
         seed=SEED,
         env={JOB: str(OUTPUT.resolve())},
     )

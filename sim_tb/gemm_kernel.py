@@ -310,10 +310,12 @@ class Gemm:
     @property
     def lines_without_multicast(self) -> int:
         """Lines that would be read if each CTA loaded its tiles for itself."""
+        line_bytes = self.sms[0].env.interface.parameters["line_bytes"]
 
         @cache
         def lines(which: int, k: int, row: int) -> int:
-            found, _ = plan_for(self._whole[which]).touched(0, (k, row))
+            plan = plan_for(self._whole[which])
+            found, _ = plan.touched(0, (k, row), line_bytes=line_bytes)
             return int(found.size)
 
         total = 0
@@ -466,7 +468,7 @@ async def environments(dut: object, grid: Grid, logs: Sequence[LogKind]) -> list
     if grid.ctas == 1:
         return [await Environment.start(dut, background="fault", logs=logs)]
     cluster = await ClusterEnvironment.start(dut, background="fault", logs=logs)
-    return cluster.sms
+    return cluster.sms[: grid.ctas]
 
 
 @cocotb.test()

@@ -9,8 +9,9 @@ import pytest
 
 from sim_tb import gemm
 from sim_tb.environment import BenchError
-from sim_tb.gemm_kernel import C_ADDRESS, Epilogue, Output, passes
+from sim_tb.gemm_kernel import ACTIVITY, C_ADDRESS, Epilogue, Grid, Output, passes
 from sim_tb.sm import Span
+from tests.sim_tb.units import CLUSTER, OCTET
 
 
 @pytest.fixture
@@ -51,6 +52,49 @@ def test_equals_numpy(output, m, n, k, stages, epilogue, capsys):
     assert summary["store_bytes"] == times * m * row_bytes
     assert summary["lines_written"] == times * m * -(-row_bytes // 128)
     assert summary["load_bytes"] == -(-m // 128) * -(-n // 128) * tiles_of_k * 32768
+
+
+@pytest.mark.parametrize(
+    ("cluster", "unit", "m", "n", "k", "epilogue"),
+    [
+        ("2x1", CLUSTER, 300, 136, 136, Epilogue.STORE),
+        ("2x2", CLUSTER, 200, 260, 72, Epilogue.REDUCE),
+        ("4x2", OCTET, 450, 230, 72, Epilogue.STORE),
+    ],
+)
+def test_clusters_share_tiles(output, monkeypatch, capsys, cluster, unit, m, n, k, epilogue):
+    """The same result; a line that several CTAs need is read once for all of them."""
+    monkeypatch.setattr(gemm, "unit_of", lambda _: unit)
+    grid = Grid.parse(cluster)
+    arguments = ["--M", str(m), "--N", str(n), "--K", str(k), "--CLUSTER", cluster]
+    assert gemm.main([*arguments, "--EPILOGUE", epilogue]) == 0
+    assert f"bit for bit: {m * n} elements" in capsys.readouterr().out
+    assert (output / "timeline.png").stat().st_size > 10_000
+    events = json.loads((output / "timeline.json").read_text())["traceEvents"]
+    names = {event["args"]["name"] for event in events if event["name"] == "process_name"}
+    assert names == {f"SM {number}" for number in range(grid.ctas)}
+    summary = json.loads((output / "summary.json").read_text())
+    tiles = -(-m // (128 * grid.rows)), -(-n // (128 * grid.columns))
+    tall, wide = tiles[0] * grid.rows, tiles[1] * grid.columns
+    # Each tile of A for one CTA of a row, each of B for one of a column.
+    lines_a, lines_b = (
+        times * lines(rows, k, unit.line_bytes) for rows, times in ((m, wide), (n, tall))
+    )
+    once = lines_a // grid.columns + lines_b // grid.rows
+    assert summary["lines_read"] == once
+    assert summary["lines_without_multicast"] == lines_a + lines_b
+    assert summary["load_bytes"] == tall * wide * -(-k // 64) * 32768
+
+
+def lines(rows: int, k: int, line_bytes: int) -> int:
+    """Lines of a matrix of bf16, tile by tile along k."""
+    count = 0
+    for row in range(rows):
+        for step in range(0, k, 64):
+            begin = (row * k + step) * 2
+            end = (row * k + min(step + 64, k)) * 2
+            count += (end - 1) // line_bytes - begin // line_bytes + 1
+    return count
 
 
 @pytest.mark.parametrize("epilogue", list(Epilogue))
@@ -113,16 +157,15 @@ def test_a_wrong_element_is_named(tmp_path, capsys):
     c = gemm.reference(a, a, Epilogue.STORE)
     c[1, 0] += 1
     np.save(tmp_path / "c.npy", c)
-    activity = ("lines_read", "beats_written", "beats_read", "lines_written")
-    np.savez(tmp_path / "activity.npz", **dict.fromkeys(activity, np.zeros(1)))
+    np.savez(tmp_path / "activity.npz", **dict.fromkeys(ACTIVITY, np.zeros(1)))
     span = {"track": "producer", "name": "issue 0", "start": 0, "end": 10}
     counts = ("lines_read", "lines_written", "load_bytes", "store_bytes")
-    summary = {"cycles": 10, "seconds": 1, "starved": 0, **dict.fromkeys(counts, 1)}
+    summary = {"cycles": 10, "seconds": 1, "starved": [0], **dict.fromkeys(counts, 1)}
     (tmp_path / "summary.json").write_text(
-        json.dumps({**summary, "spans": [span], "tensor_cores": [[1, 2]]})
+        json.dumps({**summary, "spans": [[span]], "tensor_cores": [[[1, 2]]]})
     )
     assert Span(**span).end == 10
-    assert gemm.report(tmp_path, a, a, 3, Epilogue.STORE) == 1
+    assert gemm.report(tmp_path, a, a, 3, Epilogue.STORE, Grid()) == 1
     assert "first C[1, 0]" in capsys.readouterr().out
 
 
@@ -133,6 +176,9 @@ def test_a_wrong_element_is_named(tmp_path, capsys):
         (["--M", "0"], "M = 0: must be at least 1"),
         (["--STAGES", "2"], "STAGES = 2: must be from 3 to 5"),
         (["--STAGES", "6"], "STAGES = 6: must be from 3 to 5"),
+        (["--CLUSTER", "2"], "CLUSTER = 2: must be ROWSxCOLUMNS"),
+        (["--CLUSTER", "3x1"], "CLUSTER = 3x1: must be of 1, 2, 4 or 8 rows"),
+        (["--CLUSTER", "8x4"], "and of at most 16 CTAs"),
         (["--EPILOGUE", "add"], "--EPILOGUE: invalid choice: 'add'"),
         (["--A", "no.npy"], "A = no.npy"),
     ],

@@ -38,3 +38,6 @@ CLUSTER = TmaParams(
     im2col=False,
 )
 """Four SMs with lines of 128 bytes, and no more than clusters need."""
+
+OCTET = replace(CLUSTER, ctas=8, cta_group_2=False, reductions=False, line_bytes=32)
+"""Eight SMs, of narrower lines."""
