@@ -14,7 +14,7 @@ from amaranth.hdl import Shape
 from amaranth.lib import wiring
 
 from hw.params import PRESETS, TmaParams
-from hw.top import Tma
+from hw.top import Tma, tma_ports
 
 
 def members(component: type, section: str) -> Iterator[tuple[str, str, str]]:
@@ -26,17 +26,15 @@ def members(component: type, section: str) -> Iterator[tuple[str, str, str]]:
 
 
 def ports() -> str:
-    """The streams and interfaces of the unit."""
-    params = PRESETS["default"]
-    unit = Tma(params)
-    unit._MustUse__silence = True  # it is looked at, not built
+    """The streams and interfaces of a unit in a cluster, which has all of them."""
+    signature = wiring.Signature(tma_ports(PRESETS["cluster"]))
     widths: dict[str, int] = {}
-    for path, member, _ in unit.signature.flatten(unit):
+    for path, member, _ in signature.flatten(signature.create()):
         if len(path) == 1 or path[-1] == "payload":
             widths[path[0]] = Shape.cast(member.shape).width
     rows = ["| port | direction | payload bits | |", "|---|---|---|---|"]
     for name, _, text in members(Tma, "Members"):
-        flow = "in" if unit.signature.members[name].flow is wiring.In else "out"
+        flow = "in" if signature.members[name].flow is wiring.In else "out"
         rows.append(f"| `{name}` | {flow} | {widths.get(name, '')} | {text} |")
     return "\n".join(rows)
 
