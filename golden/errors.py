@@ -137,8 +137,8 @@ RULES: dict[ErrorCode, Rule] = _rules(
             "strides, extents, interleave and swizzle.",
         },
         Origin.REPORT: {
-            "MBAR_FAULT": "An mbarrier gets no more arrivals than are pending, keeps its tx-count "
-            "within 2**20 - 1 of zero, and takes nothing once it is locked.",
+            "MBAR_FAULT": "An mbarrier was initialised, gets no more arrivals than are pending, keeps "
+            "its tx-count within 2**20 - 1 of zero, and takes nothing once it is locked.",
         },
         Origin.CHOICE: {
             "MAP_FIELD": "The fields of the tensor map are such that the unit can work with them. "
@@ -150,7 +150,7 @@ RULES: dict[ErrorCode, Rule] = _rules(
             "BULK_ALIGN": "Size and global address of a bulk request are multiples of 16.",
             "MASK": "`cta_mask` names at least one CTA, and only CTAs of the cluster.",
             "DST_CTA": "A DSMEM request goes to another CTA of the cluster; destination and "
-            "mbarrier are in the same CTA.",
+            "mbarrier are in the same CTA; in the unit, each receiver runs.",
             "LENGTH": "A sequence has as many entries as the rank asks for.",
             "VERSION": "The version field is 0.",
             "MAP_BYTES": "A tensor map has 128 bytes, of which 64 count.",

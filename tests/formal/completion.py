@@ -1,5 +1,7 @@
 """Each request's barrier is told once, of all of its bytes, when the last of them is written."""
 
+from functools import partial
+
 from amaranth.asserts import AnyConst, AnySeq
 from amaranth.hdl import (
     Array,
@@ -14,7 +16,7 @@ from amaranth.hdl import (
     ResetSignal,
     Signal,
 )
-from amaranth.lib import data
+from amaranth.lib import data, stream
 
 from hw.completion_tracker import CompletionTracker
 from hw.layouts import ErrorCode, error_layout, transfer_layout
@@ -40,10 +42,14 @@ class CompletionSpec(Elaboratable):
       order of the ends;
     - ``written`` waits for the offered completion, or for room for the record, and for nothing
       else.
+
+    In a cluster: a remote request has no completion, but ends likewise; a receiver that is gone is
+    a fault, too.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ctas: int = 1) -> None:
         self.params = TmaParams(
+            ctas=ctas,
             line_bytes=16,
             address_bits=32,
             smem_bytes=128,
@@ -61,6 +67,11 @@ class CompletionSpec(Elaboratable):
         for name in "i", "written", "fault":
             offer(m, getattr(dut, name))
             hold(m, getattr(dut, name), name, Assume)
+        gone = dut.gone if p.ctas > 1 else stream.Signature(1).create()
+        if p.ctas > 1:
+            offer(m, gone)
+            hold(m, gone, "gone", Assume)
+            m.d.comb += dut.cta_rank.eq(AnyConst(p.cta_bits))
         for name in "o", "completion", "error":
             m.d.comb += getattr(dut, name).ready.eq(AnySeq(1))
         m.d.comb += Assume(~ResetSignal())
@@ -72,6 +83,7 @@ class CompletionSpec(Elaboratable):
                 "transfer": transfer_layout(p),
                 "written": p.box_piece_bits,
                 "failed": 1,
+                "gone": 1,
                 "line": p.line_address_bits,
             }
         )
@@ -105,7 +117,7 @@ class CompletionSpec(Elaboratable):
 
         # Pieces and faults, of requests of which some are yet to be written.
         ends_now = Signal()
-        for port in dut.written, dut.fault:
+        for port in (dut.written, dut.fault, *([gone] if p.ctas > 1 else [])):
             request = requests[port.p.slot]
             m.d.comb += Assume(
                 ~port.valid | (request.is_open & (request.written != request.transfer.pieces))
@@ -126,16 +138,32 @@ class CompletionSpec(Elaboratable):
             with m.If(dut.fault.valid & (dut.fault.p.slot == number)):
                 m.d.sync += [
                     requests[number].failed.eq(1),
+                    requests[number].gone.eq(0),
                     requests[number].line.eq(dut.fault.p.line),
                 ]
+            if p.ctas > 1:
+                with m.Elif(gone.valid & gone.ready & (gone.p.slot == number)):
+                    m.d.sync += [
+                        requests[number].failed.eq(1),
+                        requests[number].gone.eq(1),
+                        requests[number].line.eq(gone.p.receiver),
+                    ]
 
         # The end: in the clock after the last piece and from then on, until it is taken.
         ending, ending_slot, error_taken = Signal(), Signal(p.slot_bits), Signal()
         ended = requests[ending_slot]
         room = Signal()
+        remote = ended.transfer.delivery.remote if p.ctas > 1 else Const(0, 1)
+        if p.ctas > 1:
+            m.d.comb += Assert(gone.ready == ~dut.fault.valid)
+            with m.If(dut.completion.valid):
+                m.d.comb += [
+                    Assert(dut.completion.p.cta == dut.cta_rank),
+                    Assert(dut.completion.p.holder == ended.transfer.delivery.signal_cta),
+                ]
         m.d.comb += [
             Assert(dut.fault.ready),
-            Assert(dut.completion.valid == (ending & ~ended.failed)),
+            Assert(dut.completion.valid == (ending & ~ended.failed & ~remote)),
             error_taken.eq(ending & ended.failed & dut.written.ready),
         ]
         with m.If(dut.completion.valid):
@@ -145,8 +173,8 @@ class CompletionSpec(Elaboratable):
                 Assert(dut.completion.p.tx_bytes == 16 * ended.written),
                 Assert(dut.written.ready == dut.completion.ready),
             ]
-        with m.Elif(ending):
-            m.d.comb += Assert(dut.written.ready == (room & ~dut.fault.valid))
+        with m.Elif(ending & ended.failed):
+            m.d.comb += Assert(dut.written.ready == (room & ~dut.fault.valid & ~gone.valid))
         with m.Else():
             m.d.comb += Assert(dut.written.ready)
         with m.If(dut.written.ready):
@@ -154,6 +182,8 @@ class CompletionSpec(Elaboratable):
             for number in slots:
                 with m.If(ending & (ending_slot == number)):
                     m.d.sync += requests[number].is_open.eq(0)
+
+        gone_code, fault_code = ErrorCode.DST_CTA.value, ErrorCode.GMEM_FAULT.value
 
         # Error records: number ``n`` of those that ended is number ``n`` of those that come out.
         n, wanted = AnyConst(range(ERRORS)), Signal(error_layout(p))
@@ -169,9 +199,11 @@ class CompletionSpec(Elaboratable):
         with m.If(error_taken & (made == n)):
             m.d.sync += [
                 wanted.request_id.eq(ended.transfer.request_id),
-                wanted.code.eq(ErrorCode.GMEM_FAULT),
+                wanted.code.eq(Mux(ended.gone, gone_code, fault_code)),
                 wanted.dim.eq(0),
-                wanted.value.eq(Cat(Const(0, p.lane_bits + 4), ended.line)),
+                wanted.value.eq(
+                    Mux(ended.gone, ended.line, Cat(Const(0, p.lane_bits + 4), ended.line))
+                ),
             ]
         with m.If(dut.error.valid & (given == n)):
             m.d.comb += Assert(dut.error.payload == wanted)
@@ -228,6 +260,7 @@ class CompletionSpec(Elaboratable):
                     Assert(row(m, here.transfers, number) == request.transfer),
                     Assert(fault.failed == request.failed),
                     Assert(~fault.failed | (fault.line == request.line)),
+                    Assert(~fault.failed | ((fault.gone if p.ctas > 1 else 0) == request.gone)),
                     Assert(request.transfer.pieces != 0),
                     Assert(
                         (request.written == request.transfer.pieces)
@@ -260,6 +293,10 @@ class CompletionSpec(Elaboratable):
                     | (here.fault_read.data.line == requests[ending_slot].line)
                 ),
             ]
+            if p.ctas > 1:
+                read = here.fault_read.data
+                same = read.gone == requests[ending_slot].gone
+                m.d.comb += Assert(~read.failed | same)
         # The queue of error records.
         queue = inside(inside(here.errors).fifo)
         n, made, given, wanted = errors
@@ -306,7 +343,7 @@ PROOFS = [
             Bug(
                 "an error record told again while faults come",
                 "hw.completion_tracker",
-                "errors.i.valid.eq(complete & is_failed & ~self.fault.valid)",
+                "errors.i.valid.eq(complete & is_failed & ~marks)",
                 "errors.i.valid.eq(complete & is_failed)",
                 depth=6,
             ),
@@ -319,5 +356,28 @@ PROOFS = [
             ),
         ),
         unbounded=True,
-    )
+    ),
+    Proof(
+        "completion in a cluster: remote requests end, receivers that are gone are told",
+        partial(CompletionSpec, 2),
+        depth=2,
+        cover=12,
+        bugs=(
+            Bug(
+                "a remote request whose own barrier is signalled",
+                "hw.completion_tracker",
+                "self.completion.valid.eq(complete & ~is_failed & ~remote)",
+                "self.completion.valid.eq(complete & ~is_failed)",
+                depth=6,
+            ),
+            Bug(
+                "a receiver that is gone forgotten for a fault that comes with it",
+                "hw.completion_tracker",
+                "gone.ready.eq(~self.fault.valid)",
+                "gone.ready.eq(1)",
+                depth=6,
+            ),
+        ),
+        unbounded=True,
+    ),
 ]
