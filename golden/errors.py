@@ -137,8 +137,8 @@ RULES: dict[ErrorCode, Rule] = _rules(
             "strides, extents, interleave and swizzle.",
         },
         Origin.REPORT: {
-            "MBAR_FAULT": "An mbarrier was initialised, gets no more arrivals than are pending, keeps "
-            "its tx-count within 2**20 - 1 of zero, and takes nothing once it is locked.",
+            "MBAR_FAULT": "An mbarrier was initialised, gets no more arrivals than are pending, "
+            "keeps its tx-count within 2**20 - 1 of zero, and takes nothing once it is locked.",
         },
         Origin.CHOICE: {
             "MAP_FIELD": "The fields of the tensor map are such that the unit can work with them. "
