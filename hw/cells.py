@@ -34,17 +34,20 @@ BASE = replace(
     descriptor_cache_entries=2,
     smem_reads=4,
     threads=16,
+    barrier_waiters=8,
     stores=False,
     reductions=False,
     im2col=False,
 )
 """What the features are added to: loads of tiles, interleaved tiles and bytes."""
 
-FEATURES = (
-    *("stores", "reductions", "im2col"),
-    *("gather4", "im2col_w", "swizzle_atoms", "swizzle_96b", "sub_byte", "cp_mask"),
-)
-NEEDS = {"reductions": "stores", "im2col_w": "im2col", "cp_mask": "stores"}
+FEATURES = {
+    **dict.fromkeys(("stores", "reductions"), True),
+    "ctas": 4,
+    **dict.fromkeys(("im2col", "gather4", "im2col_w", "swizzle_atoms", "swizzle_96b"), True),
+    **dict.fromkeys(("sub_byte", "cp_mask", "mbarrier_v1"), True),
+}
+NEEDS = {"reductions": "stores", "ctas": "stores", "im2col_w": "im2col", "cp_mask": "stores"}
 
 
 @dataclass(frozen=True)
@@ -71,10 +74,10 @@ def count(params: TmaParams, name: str) -> Cells:
 
 def features() -> Iterator[tuple[str, TmaParams, TmaParams]]:
     """Each feature with a unit that has it, and the same without."""
-    for feature in FEATURES:
+    for feature, value in FEATURES.items():
         needed = NEEDS.get(feature)
         without = replace(BASE, **{needed: True}) if needed else BASE
-        yield feature, replace(without, **{feature: True}), without
+        yield feature, replace(without, **{feature: value}), without
 
 
 def main() -> int:
@@ -90,9 +93,10 @@ def main() -> int:
     for feature, params, without in features():
         known[params] = has = count(params, feature)
         of = known[without]
+        name = feature if FEATURES[feature] is True else f"{feature} = {FEATURES[feature]}"
         needs = f", beside {NEEDS[feature]}" if feature in NEEDS else ""
         table.add_row(
-            f"{feature}{needs}",
+            f"{name}{needs}",
             f"+{has.gates - of.gates}",
             f"+{has.flip_flops - of.flip_flops}",
             f"+{has.memory_bits - of.memory_bits}",

@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from hw.crossbar import Crossbar
 from hw.layouts import barrier_update_layout, packet_layout
 from hw.params import TmaParams
-from hw.top import Tma
+from hw.top import Tma, tma_ports
 
 BETWEEN_UNITS = "cta_rank", "running", "packet_out", "packet_in", "message_out", "message_in"
 """Ports of a unit that end in the cluster."""
@@ -33,7 +33,7 @@ class Cluster(wiring.Component):
     params : TmaParams
         ``ctas`` above 1.
     unit : callable
-        Makes a slice; of ``Tma``'s ports.
+        Makes a slice, with the ports of ``Tma``.
 
     Members
     -------
@@ -47,8 +47,8 @@ class Cluster(wiring.Component):
         if params.ctas < 2:
             raise ValueError(f"ctas = {params.ctas}: must be from 2 to 16 in a cluster")
         self.params = params
-        self._units = [unit(params) for _ in range(params.ctas)]
-        members = self._units[0].signature.members
+        self._unit = unit
+        members = tma_ports(params)
         outside = {name: member for name, member in members.items() if name not in BETWEEN_UNITS}
         slices = {f"sm_{rank}": Out(wiring.Signature(outside)) for rank in range(params.ctas)}
         super().__init__({**slices, "running": In(params.ctas)})
@@ -58,9 +58,9 @@ class Cluster(wiring.Component):
         p = self.params
         m.submodules.packets = packets = Crossbar(packet_layout(p), p.ctas)
         m.submodules.messages = messages = Crossbar(barrier_update_layout(p), p.ctas)
-        for rank, unit in enumerate(self._units):
+        for rank in range(p.ctas):
             name = f"sm_{rank}"
-            m.submodules[name] = unit
+            m.submodules[name] = unit = self._unit(p)
             outside = getattr(self, name)
             m.d.comb += [unit.cta_rank.eq(rank), unit.running.eq(self.running)]
             connect(m, unit.packet_out, packets.i[rank])

@@ -71,7 +71,18 @@ GROUPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (
         "mbarrier unit",
         "",
-        ("barrier_command", "barrier_result", "barrier_memory", "mbarrier_unit__fault"),
+        (
+            *("barrier_command", "barrier_result", "barrier_wake", "mbarrier_unit__update"),
+            *("barrier_memory", "mbarrier_unit__fault"),
+        ),
+    ),
+    (
+        "cluster port",
+        "",
+        (
+            *("packet_out", "packet_in", "message_out", "message_in"),
+            *("remote_command", "remote_store"),
+        ),
     ),
     ("dispatcher", "", ("dispatcher__load", "dispatcher__store")),
     ("store generator", "", ("store_tracker__o", "store_generator__o")),
@@ -174,6 +185,8 @@ def write_save_file(trace: Path, verilog: Path, top: str = "tma", sms: int = 1) 
         for sm, (owner, unit) in enumerate(units):
             for number, (title, module, prefixes) in enumerate(GROUPS):
                 scope = f"{unit}.{module}" if module else unit
+                if not any(any(leaves(modules[module], prefix)) for prefix in prefixes):
+                    continue  # the unit has no such block
                 with save.group(owner + title, closed=sm + number > 0 and len(prefixes) > 4):
                     for prefix in prefixes:
                         save.blank(label=prefix if not module else "")

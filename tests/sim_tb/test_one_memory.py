@@ -3,10 +3,10 @@
 import pytest
 
 from sim_tb import runner
-from tests.sim_tb.units import PAIR
+from tests.sim_tb.units import CLUSTER
 
 
 @pytest.mark.parametrize("models", ["near", "fixed", "rough"])
 def test_one_memory(models: str) -> None:
     env = {"MEMORY_MODELS": models}
-    runner.run("tests.sim_tb.bench_one_memory", params=PAIR, env=env)
+    runner.run("tests.sim_tb.bench_one_memory", params=CLUSTER, env=env)

@@ -19,9 +19,6 @@ SMALL = TmaParams(
 
 LOADS_ONLY = replace(SMALL, stores=False, reductions=False)
 
-PAIR = replace(SMALL, ctas=2)
-"""Two of them in a cluster."""
-
 LATER = replace(PRESETS["sm_100a"], smem_bytes=512 * 1024)
 """What came after Hopper; here the largest box leaves room for others in flight."""
 

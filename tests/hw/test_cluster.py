@@ -1,0 +1,120 @@
+"""Cluster: which slice is which, and that each reaches every other; slices are stand-ins."""
+
+import pytest
+from amaranth.hdl import Module
+from amaranth.lib import wiring
+from amaranth.sim import Simulator
+
+from hw.cluster import BETWEEN_UNITS, Cluster
+from hw.layouts import BarrierOp
+from hw.params import TmaParams
+from hw.top import tma_ports
+
+
+class Echo(wiring.Component):
+    """Sends its threads' stores as packets, to the CTAs that the data says, and their commands as
+    messages; tells of packets as errors, and of messages as writes to its barriers.
+    """
+
+    def __init__(self, params: TmaParams):
+        self.params = params
+        super().__init__(tma_ports(params))
+
+    def elaborate(self, _platform):
+        m = Module()
+        store, packet, told = self.remote_store, self.packet_out, self.error
+        m.d.comb += [
+            packet.valid.eq(store.valid),
+            store.ready.eq(packet.ready),
+            packet.p.mask.eq(store.p.data),
+            packet.p.payload.cta.eq(self.cta_rank),
+            packet.p.payload.request_id.eq(store.p.request_id),
+            told.valid.eq(self.packet_in.valid),
+            self.packet_in.ready.eq(told.ready),
+            told.p.cta.eq(self.packet_in.p.cta),
+            told.p.request_id.eq(self.packet_in.p.request_id),
+            told.p.value.eq(self.running),
+            self.message_out.valid.eq(self.remote_command.valid),
+            self.remote_command.ready.eq(self.message_out.ready),
+            self.message_out.payload.eq(self.remote_command.payload),
+            self.message_in.ready.eq(1),
+            self.barrier_memory.write_en.eq(self.message_in.valid),
+            self.barrier_memory.write_address.eq(self.message_in.p.address[3:]),
+            self.barrier_memory.write_data.eq(self.message_in.p.request_id),
+        ]
+        return m
+
+
+@pytest.mark.parametrize("ctas", [2, 5, 16])
+def test_everybody_reaches_everybody(ctas):
+    """Each CTA sends a packet to all others and a message to each; ranks and ``running`` arrive."""
+    params = TmaParams(ctas=ctas, line_bytes=16)
+    dut = Cluster(params, Echo)
+    sms = [getattr(dut, f"sm_{rank}") for rank in range(ctas)]
+    everybody = (1 << ctas) - 1
+    running = everybody & 0b1010_1010_1010_1010
+    packets: set[tuple[int, int]] = set()
+    messages: set[tuple[int, int, int]] = set()
+    sim = Simulator(dut)
+    sim.add_clock(1e-9)
+
+    @sim.add_testbench
+    async def bench(ctx):
+        ctx.set(dut.running, running)
+        targets = [[to for to in range(ctas) if to != rank] for rank in range(ctas)]
+        for rank, sm in enumerate(sms):
+            ctx.set(sm.error.ready, 1)
+            ctx.set(sm.remote_store.p.data, everybody & ~(1 << rank))
+            ctx.set(sm.remote_store.p.request_id, 100 + rank)
+            ctx.set(sm.remote_store.valid, 1)
+        for _ in range(4 * ctas + 20):
+            for rank, sm in enumerate(sms):
+                command = sm.remote_command
+                ctx.set(command.valid, bool(targets[rank]))
+                if targets[rank]:
+                    update = {
+                        "op": BarrierOp.ARRIVE,
+                        "address": 8 * rank,
+                        "request_id": 1000 + targets[rank][0],
+                    }
+                    ctx.set(command.p, {"holder": targets[rank][0], "update": update})
+            stores = [sm for sm in sms if ctx.get(sm.remote_store.ready)]
+            sent = [rank for rank, sm in enumerate(sms) if ctx.get(sm.remote_command.ready)]
+            for rank, sm in enumerate(sms):
+                if ctx.get(sm.error.valid):
+                    told = ctx.get(sm.error.p)
+                    assert told.request_id == 100 + told.cta
+                    assert told.value == running
+                    assert (told.cta, rank) not in packets
+                    packets.add((told.cta, rank))
+                memory = sm.barrier_memory
+                if ctx.get(memory.write_en):
+                    sender, number = ctx.get(memory.write_address), ctx.get(memory.write_data)
+                    assert (sender, rank, number) not in messages
+                    messages.add((sender, rank, number))
+            await ctx.tick()
+            for sm in stores:
+                ctx.set(sm.remote_store.valid, 0)
+            for rank in sent:
+                if targets[rank]:
+                    targets[rank].pop(0)
+
+    sim.run()
+    pairs = {(a, b) for a in range(ctas) for b in range(ctas) if a != b}
+    assert packets == pairs
+    assert messages == {(a, b, 1000 + b) for a, b in pairs}
+
+
+def test_ports():
+    """A slice has the ports of a unit but for those that end in the cluster."""
+    params = TmaParams(ctas=3)
+    dut = Cluster(params, Echo)
+    dut._MustUse__silence = True  # it is looked at, not built
+    members = dut.signature.members
+    assert set(members) == {"sm_0", "sm_1", "sm_2", "running"}
+    assert set(members["sm_1"].signature.members) == set(tma_ports(params)) - set(BETWEEN_UNITS)
+
+
+def test_a_cluster_has_several():
+    with pytest.raises(ValueError, match="ctas = 1: must be from 2 to 16"):
+        Cluster(TmaParams())
