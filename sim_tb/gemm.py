@@ -200,7 +200,8 @@ def report(
     table.add_row("bytes into global memory", f"{summary['store_bytes']}")
     table.add_row("store bytes per cycle", f"{summary['store_bytes'] / cycles:.1f}")
     table.add_row("128-byte lines written", f"{summary['lines_written']}")
-    starved = ", ".join(f"{share:.1%}" for share in summary["starved"])
+    starved = summary["starved"]
+    starved = " to ".join(dict.fromkeys(f"{share:.1%}" for share in (min(starved), max(starved))))
     table.add_row("tensor cores starve", f"{starved} of the cycles")
     table.add_row("simulated", f"{cycles / summary['seconds']:,.0f} cycles per second")
     console.print(table)

@@ -25,7 +25,7 @@ def clusters(testcase: str, models: str, seed: int = 1, *, count: int = 25) -> N
     runner.run(MODULE, testcase, params=CLUSTER, seed=seed, env=env)
 
 
-@pytest.mark.parametrize("models", ["fixed", "near", "random", "rough", "choked"])
+@pytest.mark.parametrize("models", ["fixed", "rough", "choked"])
 def test_random_requests(models: str) -> None:
     clusters("random_requests", models)
 
@@ -37,6 +37,6 @@ def test_rules(testcase: str) -> None:
 
 @pytest.mark.regress
 @pytest.mark.parametrize("seed", range(2, 8))
-@pytest.mark.parametrize("models", ["shuffled", "rough", "choked"])
+@pytest.mark.parametrize("models", ["near", "random", "shuffled", "rough", "choked"])
 def test_many(models: str, seed: int) -> None:
     clusters("random_requests", models, seed, count=150)

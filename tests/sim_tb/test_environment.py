@@ -70,6 +70,7 @@ def test_waves_are_left(rtl: Path, tmp_path: Path) -> None:
     assert " tb_top.dut.request__valid\n" in waves.with_suffix(".gtkw").read_text()
 
 
+@pytest.mark.regress
 def test_waves_of_a_cluster_are_left(
     cluster: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
