@@ -25,8 +25,9 @@ class Cluster(wiring.Component):
 
     A multicast load reads global memory once: its issuer sends each line to all receivers. A slow
     receiver holds up the packets that are for it, what its senders have queued behind those, and
-    nothing else. A CTA that does not run gets nothing; who sends to it gets an error record
-    (DST_CTA) with its rank.
+    nothing else; so does an SM that does not take its error records, since faults of its barriers
+    wait for them. A CTA that does not run gets nothing; who sends to it gets an error record
+    (DST_CTA) with its rank, or that of one of them.
 
     Parameters
     ----------

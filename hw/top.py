@@ -87,8 +87,9 @@ class Tma(wiring.Component):
 
     A request that is refused, or an access that fails, gives one record on ``error``. Every other
     load gives one ``complete_tx`` of its bytes at its barrier, never before they are in shared
-    memory. A store or reduction counts in a bulk group of its thread until its writes are
-    performed. Requests are not ordered, and complete in any order.
+    memory; what goes to other CTAs is signalled by each receiver, part by part. A store or
+    reduction counts in a bulk group of its thread until its writes are performed. Requests are not
+    ordered, and complete in any order.
 
     Parameters
     ----------
