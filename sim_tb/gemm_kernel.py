@@ -31,7 +31,6 @@ from cocotb.triggers import Event
 from numpy.typing import NDArray
 
 from golden import DataType, L2Promotion, ReductionOp, Swizzle, TensorMap
-from golden.model import plan_for
 from sim_tb.bridge import LogKind
 from sim_tb.cluster_environment import ClusterEnvironment
 from sim_tb.environment import BenchError, Environment, Word
@@ -223,20 +222,6 @@ class Output:
         return self._words[1 : m + 1, :n].copy().view(np.float32)
 
 
-def matrix_map(matrix: NDArray[np.generic], address: int, rows: int) -> TensorMap:
-    """The tensor map of ``rows`` rows of a tile."""
-    height, width = matrix.shape
-    return TensorMap.tiled(
-        DataType.BFLOAT16,
-        address,
-        [width, height],
-        [width * ITEM],
-        [TILE_K, rows],
-        swizzle=SWIZZLE,
-        l2_promotion=L2Promotion.L2_128B,
-    )
-
-
 def mask_of(ctas: Sequence[int]) -> int:
     """The multicast mask of these ranks."""
     return sum(1 << cta for cta in ctas)
@@ -281,10 +266,7 @@ class Gemm:
         self.rows_a, self.rows_b = TILE_M // grid.columns, TILE_N // grid.rows
         self.map_a = self._place(a, A_ADDRESS, self.rows_a)
         self.map_b = self._place(b, B_ADDRESS, self.rows_b)
-        self._whole = [
-            matrix_map(matrix, address, rows)
-            for matrix, address, rows in ((a, A_ADDRESS, TILE_M), (b, B_ADDRESS, TILE_N))
-        ]
+        self._shapes = a.shape, b.shape
         self.stage_spans: list[Span] = []
         self.handed_over: list[list[int]] = [[] for _ in range(CONSUMERS)]
         self._ready = 0
@@ -294,7 +276,17 @@ class Gemm:
         """Put a matrix and its tensor map into global memory; return the map's address."""
         env = self.sms[0].env
         env.gmem.place(address, matrix)
-        return env.descriptor(matrix_map(matrix, address, rows))
+        height, width = matrix.shape
+        tensor_map = TensorMap.tiled(
+            DataType.BFLOAT16,
+            address,
+            [width, height],
+            [width * ITEM],
+            [TILE_K, rows],
+            swizzle=SWIZZLE,
+            l2_promotion=L2Promotion.L2_128B,
+        )
+        return env.descriptor(tensor_map)
 
     def tile(self, cta: int, corner: tuple[int, int]) -> tuple[int, int]:
         """Where the tile of a CTA begins, from that of the first."""
@@ -309,14 +301,15 @@ class Gemm:
 
     @property
     def lines_without_multicast(self) -> int:
-        """Lines that would be read if each CTA loaded its tiles for itself."""
+        """Lines that would be read, row by row, if each CTA loaded its tiles for itself."""
         line_bytes = self.sms[0].env.interface.parameters["line_bytes"]
 
         @cache
         def lines(which: int, k: int, row: int) -> int:
-            plan = plan_for(self._whole[which])
-            found, _ = plan.touched(0, (k, row), line_bytes=line_bytes)
-            return int(found.size)
+            height, width = self._shapes[which]
+            begin = np.arange(row, min(row + TILE_M, height)) * width + k
+            end = begin + min(TILE_K, width - k)
+            return int(((end * ITEM - 1) // line_bytes - begin * ITEM // line_bytes + 1).sum())
 
         total = 0
         for k_steps, corner in self.work:
