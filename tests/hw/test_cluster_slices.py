@@ -47,7 +47,7 @@ class Echo(wiring.Component):
         return m
 
 
-@pytest.mark.parametrize("ctas", [3, 16])
+@pytest.mark.parametrize("ctas", [3, pytest.param(16, marks=pytest.mark.regress)])
 def test_everybody_reaches_everybody(ctas):
     """Each CTA sends a packet to all others and a message to each; ranks and ``running`` arrive."""
     params = TmaParams(ctas=ctas, line_bytes=16)

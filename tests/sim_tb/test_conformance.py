@@ -14,7 +14,9 @@ CASES = {"transfers": 1438 + 1303, "workloads": 132}
 """In each file, loads and stores; multicast left out."""
 
 
-@pytest.mark.parametrize("models", ["fixed", "random", "rough"])
+@pytest.mark.parametrize(
+    "models", ["fixed", pytest.param("random", marks=pytest.mark.regress), "rough"]
+)
 @pytest.mark.parametrize("name", ["transfers", "workloads"])
 def test_recorded_transfers(name: str, models: str) -> None:
     cases = [case for case in read_cases(Path(SILICON, f"{name}.npz")) if not case.is_multicast]

@@ -37,6 +37,7 @@ def test_environment(rtl: Path) -> None:
     assert get_results(run / "results.xml") == (22, 0)
 
 
+@pytest.mark.regress
 def test_cluster_environment(cluster: Path) -> None:
     run = runner.run(CLUSTER_MODULE, rtl=cluster)
     assert get_results(run / "results.xml") == (8, 0)
