@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from amaranth.hdl import Assert, Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Assert, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -14,6 +14,7 @@ from hw.layouts import (
     group_layout,
     group_result_layout,
     is_dsmem,
+    is_load,
     is_store,
     queued_request_layout,
 )
@@ -224,10 +225,8 @@ class BulkGroups(wiring.Component):
                 m.d.comb += [waits.eq(busy), leaves.eq(may_wait)]
             with m.Default():
                 m.d.comb += [self.o.valid.eq(busy), leaves.eq(self.o.ready)]
-        loads = Operation.TENSOR_LOAD, Operation.BULK_LOAD
-        is_load = Cat(now.operation == load for load in loads).any()
         to_memory = is_store(now.operation) & ~is_dsmem(now.operation)
-        m.d.comb += joins.eq(to_memory | (is_load & now.joins_group))
+        m.d.comb += joins.eq(to_memory | (is_load(now.operation) & now.joins_group))
         m.d.comb += [
             update.en.eq(busy & leaves & (commits | joins)),
             update.addr.eq(now.thread),

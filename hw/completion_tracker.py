@@ -1,14 +1,12 @@
 """Completion tracker: counts the pieces of each request and signals its barrier at the last."""
 
-from amaranth.hdl import Assert, Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Assert, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from hw.job_slots import JobSlots
+from hw.job_slots import JobSlots, failure
 from hw.layouts import (
-    GLOBAL_ADDRESS_BITS,
-    ErrorCode,
     barrier_completion_layout,
     error_layout,
     generator_job_layout,
@@ -131,13 +129,8 @@ class CompletionTracker(wiring.Component):
         # End: the barrier or an error, and the slot is free.
         marks = Signal()  # a fault, now
         remote = transfer.delivery.remote if p.ctas > 1 else Const(0, 1)
-        code = Signal(ErrorCode)
-        value = Signal(GLOBAL_ADDRESS_BITS)
-        line = Cat(Const(0, p.lane_bits + 4), fault_read.data.line)
-        with m.If(fault_read.data.gone if p.ctas > 1 else 0):
-            m.d.comb += [code.eq(ErrorCode.DST_CTA), value.eq(fault_read.data.line)]
-        with m.Else():
-            m.d.comb += [code.eq(ErrorCode.GMEM_FAULT), value.eq(line)]
+        gone = fault_read.data.gone if p.ctas > 1 else Const(0, 1)
+        code, value = failure(m, p, gone, fault_read.data.line)
         m.d.comb += [
             advance.eq(
                 ~complete | Mux(is_failed, errors.i.ready & ~marks, remote | self.completion.ready)

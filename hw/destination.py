@@ -10,6 +10,7 @@ from hw.layouts import (
     SignalTo,
     directed_request_layout,
     is_dsmem,
+    is_load,
     request_layout,
 )
 from hw.params import TmaParams
@@ -65,10 +66,9 @@ class Destination(wiring.Component):
             *(out[name].eq(request[name]) for name in copied),
         ]
 
-        loads = (Operation.TENSOR_LOAD, Operation.BULK_LOAD)
-        is_load = Cat(request.operation == load for load in loads).any()
+        loads = is_load(request.operation)
         to_other = is_dsmem(request.operation)
-        multicast = is_load & request.multicast
+        multicast = loads & request.multicast
         paired = (request.operation == Operation.TENSOR_LOAD) & request.cta_group_2
         dst, holder = request.dst_cta, request.mbarrier_cta
 
@@ -83,7 +83,7 @@ class Destination(wiring.Component):
                 multicast & ((request.cta_mask == 0) | (request.cta_mask >> p.ctas).any())
             ),
             dst_errs.eq(
-                (is_load & ~multicast & (dst >= p.ctas))
+                (loads & ~multicast & (dst >= p.ctas))
                 | (to_other & ((dst >= p.ctas) | (dst == rank)))
             ),
         ]
@@ -93,7 +93,7 @@ class Destination(wiring.Component):
         else:
             lonely = Const(0, 1)
         m.d.comb += holder_errs.eq(
-            (is_load | to_other)
+            (loads | to_other)
             & (
                 Mux(paired, ~multicast & pair_difference[1:].any(), pair_difference.any())
                 | (holder >= p.ctas)
@@ -107,10 +107,10 @@ class Destination(wiring.Component):
             wrong.value.eq(Mux(mask_errs, request.cta_mask, Mux(dst_errs, dst, holder))),
         ]
         if p.ctas > 1:
-            self._deliver(m, is_load, to_other, multicast, paired)
+            self._deliver(m, loads, to_other, multicast, paired)
         return m
 
-    def _deliver(self, m: Module, is_load, to_other, multicast, paired) -> None:
+    def _deliver(self, m: Module, loads, to_other, multicast, paired) -> None:
         """What stays in this CTA is a plain load, whose barrier is known here."""
         p = self.params
         request, delivery = self.i.p, self.o.p.delivery
@@ -121,7 +121,7 @@ class Destination(wiring.Component):
         m.d.comb += [
             own.eq(1 << self.cta_rank),
             mask.eq(Mux(multicast, request.cta_mask, 1 << request.dst_cta[: p.cta_bits])),
-            remote.eq((is_load & (mask != own)) | to_other),
+            remote.eq((loads & (mask != own)) | to_other),
         ]
         with m.If(~multicast):
             m.d.comb += signal.eq(SignalTo.CTA)

@@ -1,12 +1,28 @@
 """Job slots: a number for each request between its first job and its end."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.free_list import FreeList
-from hw.layouts import generator_job_layout, walk_job_layout
+from hw.layouts import GLOBAL_ADDRESS_BITS, ErrorCode, generator_job_layout, walk_job_layout
 from hw.params import TmaParams
+
+
+def failure(m: Module, params: TmaParams, gone: Value, line: Value) -> tuple[Signal, Signal]:
+    """Return code and value of the record of a request that failed at ``line``, or with ``gone`` at
+    the CTA of that number.
+    """
+    code = Signal(ErrorCode)
+    value = Signal(GLOBAL_ADDRESS_BITS)
+    with m.If(gone):
+        m.d.comb += [code.eq(ErrorCode.DST_CTA), value.eq(line)]
+    with m.Else():
+        m.d.comb += [
+            code.eq(ErrorCode.GMEM_FAULT),
+            value.eq(Cat(Const(0, params.lane_bits + 4), line)),
+        ]
+    return code, value
 
 
 class JobSlots(wiring.Component):

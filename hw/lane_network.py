@@ -13,6 +13,7 @@ from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.layouts import (
+    PIECE_WORDS,
     Fill,
     Packing,
     Swizzle,
@@ -163,7 +164,7 @@ class LaneNetwork(wiring.Component):
         self._lines = TicketList(written_layout(params), depth)
         self._fills = TicketList(self._fill_count, depth)
         position = {"ticket": range(depth), "beat": params.smem_beat_bits}
-        masks = {"words": 4}
+        masks = {"words": PIECE_WORDS}
         line_masks = masks if params.word_masks else {}
         fill_masks = masks if params.sub_byte else {}
         self._line_piece = data.StructLayout({**position, **line_masks, "data": PIECE_BYTES * 8})

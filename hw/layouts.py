@@ -171,6 +171,11 @@ class Operation(enum.Enum, shape=4):
     DSMEM_REDUCE = 15
 
 
+def is_load(operation) -> Value:
+    """Return whether a request loads: prefetches do not."""
+    return Cat(operation == load for load in (Operation.TENSOR_LOAD, Operation.BULK_LOAD)).any()
+
+
 def is_store(operation) -> Value:
     """Return whether a request that moves data reads shared memory."""
     return operation.as_value()[2]
@@ -469,7 +474,7 @@ def smem_write_layout(params: TmaParams) -> data.ArrayLayout:
     by ``line_bytes``. ``words`` says which groups of 4 bytes are written: all, but of packed types.
     """
     lane = data.StructLayout(
-        {"valid": 1, "words": 4, "beat": params.smem_beat_bits, "data": PIECE_BYTES * 8}
+        {"valid": 1, "words": PIECE_WORDS, "beat": params.smem_beat_bits, "data": PIECE_BYTES * 8}
     )
     return data.ArrayLayout(lane, params.lanes)
 
@@ -670,7 +675,7 @@ def packet_layout(params: TmaParams) -> data.StructLayout:
             "beat": params.smem_beat_bits,
             "boundary": params.lane_bits,
             "valid": params.lanes,
-            "words": data.ArrayLayout(4, params.lanes),
+            "words": data.ArrayLayout(PIECE_WORDS, params.lanes),
             "data": lanes_layout(params),
         }
     )
@@ -689,7 +694,7 @@ def remote_store_layout(params: TmaParams) -> data.StructLayout:
             "address": SMEM_OFFSET_BITS,
             "mbarrier": SMEM_OFFSET_BITS,
             "reduction": Reduction,
-            "words": 4,
+            "words": PIECE_WORDS,
             "data": PIECE_BYTES * 8,
         }
     )
@@ -1097,7 +1102,7 @@ def rotated_line_layout(params: TmaParams) -> data.StructLayout:
             "pieces": params.lane_bits + 1,
             "valid": params.lanes,
             "data": lanes_layout(params),
-            **({"words": data.ArrayLayout(4, params.lanes)} if params.word_masks else {}),
+            **({"words": data.ArrayLayout(PIECE_WORDS, params.lanes)} if params.word_masks else {}),
             **remote_layout(params),
             **({"receipt": receipt_layout(params)} if params.ctas > 1 else {}),
         }

@@ -1,14 +1,12 @@
 """Store tracker: knows of each store when its source is read and when its writes are performed."""
 
-from amaranth.hdl import Assert, Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Assert, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from hw.job_slots import JobSlots
+from hw.job_slots import JobSlots, failure
 from hw.layouts import (
-    GLOBAL_ADDRESS_BITS,
-    ErrorCode,
     error_layout,
     generator_job_layout,
     group_layout,
@@ -159,16 +157,8 @@ class StoreTracker(wiring.Component):
             m.d.sync += [busy.eq(self.performed.valid), now.eq(self.performed.p)]
 
         gone = Mux(now.failed, now.gone, before.gone) if p.ctas > 1 else Const(0, 1)
-        code = Signal(ErrorCode)
-        value = Signal(GLOBAL_ADDRESS_BITS)
+        code, value = failure(m, p, gone, line)
         m.d.comb += [after[name].eq(gone) for name in gone_bit]
-        with m.If(gone):
-            m.d.comb += [code.eq(ErrorCode.DST_CTA), value.eq(line)]
-        with m.Else():
-            m.d.comb += [
-                code.eq(ErrorCode.GMEM_FAULT),
-                value.eq(Cat(Const(0, p.lane_bits + 4), line)),
-            ]
 
         # A failed request needs room for its record before it lets go of its group.
         m.d.comb += [
