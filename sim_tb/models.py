@@ -160,3 +160,49 @@ PRESETS = {
     ).stalling(0.5, mean=8),
 }
 """Named surroundings of the command lines. ``rough``: random, out of order, every port stalled."""
+
+MEMORIES = {
+    "l2": Models(),
+    "dram": Models(lines=Memory.random(510, 850), descriptors=Memory.random(440, 880)),
+    **{name: PRESETS[name] for name in ("near", "random", "bursty", "shuffled", "rough", "choked")},
+}
+"""Surroundings of kernels: ``l2`` and ``dram`` are as measured on an H200, see
+``tests/silicon/README.md``.
+"""
+
+
+def surroundings(text: str) -> Models:
+    """The surroundings that ``--memory`` names: a name of ``MEMORIES``, and changes of it.
+
+    ``l2``, ``dram,bandwidth=0.5``, ``latency=600``: latency and descriptor are clocks from request
+    to answer, bandwidth is lines per clock.
+
+    Raises
+    ------
+    ValueError
+        If it is nothing like that.
+    """
+    name, *changes = text.split(",")
+    if "=" in name:
+        name, changes = "l2", [name, *changes]
+    if name not in MEMORIES:
+        raise ValueError(f"memory = {name}: must be one of {', '.join(MEMORIES)}")
+    models = MEMORIES[name]
+    for change in changes:
+        key, _, value = change.partition("=")
+        try:
+            number = float(value) if key == "bandwidth" else int(value)
+        except ValueError:
+            raise ValueError(f"memory: {change}: must be a number behind =") from None
+        if key == "latency":
+            fixed = {"low": int(number), "high": int(number)}
+            lines, stores = replace(models.lines, **fixed), replace(models.stores, **fixed)
+            models = replace(models, lines=lines, stores=stores)
+        elif key == "descriptor":
+            models = replace(models, descriptors=Memory.fixed(int(number)))
+        elif key == "bandwidth":
+            lines = replace(models.lines, bandwidth=number)
+            models = replace(models, lines=lines, stores=replace(models.stores, bandwidth=number))
+        else:
+            raise ValueError(f"memory: {change}: must be latency=, descriptor= or bandwidth=")
+    return models

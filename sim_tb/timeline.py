@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
-from sim_tb.sm import Span
+from sim_tb.spans import Span
 
 COLOURS = {
     "wait": "#d9d9d9",

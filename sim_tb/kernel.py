@@ -1,0 +1,183 @@
+"""What a kernel is: host code, shared memory, warps with roles, and the result that NumPy has."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim_tb.device import Device
+from sim_tb.smem import SmemLayout
+
+if TYPE_CHECKING:
+    from sim_tb.sm import Role, Warp
+
+
+def option(default: Any, text: str, least: int | None = 1, most: int | None = None) -> Any:
+    """A field of a kernel that the command line can set; numbers within limits."""
+    metadata = {"help": text, "least": least, "most": most}
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True)
+class Check:
+    """How a result compares with NumPy's.
+
+    Parameters
+    ----------
+    elements : int
+        How many were compared.
+    error : float
+        The greatest difference, as a share of ``scale``.
+    limit : float
+        The most that it may be; 0: equal bit for bit.
+    wrong : str
+        The first element that differs by more; empty if none does.
+    """
+
+    elements: int
+    error: float
+    limit: float
+    wrong: str = ""
+
+    def __str__(self) -> str:
+        if self.wrong:
+            return f"WRONG: {self.wrong}"
+        if not self.limit:
+            return f"equals NumPy's, bit for bit: {self.elements} elements"
+        return (
+            f"equals NumPy's: {self.elements} elements, greatest error {self.error:.2e} "
+            f"(limit {self.limit:g})"
+        )
+
+
+def equal(name: str, got: NDArray[Any], expected: NDArray[Any], limit: float = 0.0) -> Check:
+    """Compare a result.
+
+    Parameters
+    ----------
+    name : str
+        Of the result, for the message.
+    got : array
+    expected : array
+        Of the same shape.
+    limit : float
+        The greatest difference allowed, as a share of the greatest value expected; 0: bits must be
+        equal.
+    """
+    if not limit:
+        width = f"u{got.dtype.itemsize}"
+        here = np.ascontiguousarray(got).view(width)
+        there = np.ascontiguousarray(expected.astype(got.dtype)).view(width)
+        error, differ = 0.0, np.argwhere(here != there)
+    else:
+        wide = expected.astype(np.float64)
+        scale = float(np.abs(wide).max()) or 1.0
+        errors = np.abs(got.astype(np.float64) - wide) / scale
+        error, differ = float(errors.max(initial=0)), np.argwhere(~(errors <= limit))
+    wrong = ""
+    if differ.size:
+        where = tuple(int(i) for i in differ[0])
+        wrong = (
+            f"{len(differ)} of {got.size} elements differ; first {name}{list(where)}: expected "
+            f"{expected[where]!r}, got {got[where]!r}"
+        )
+    return Check(got.size, error, limit, wrong)
+
+
+@dataclass
+class Kernel:
+    """A kernel of the behavioural SM; its fields are the options of the command line.
+
+    The simulator makes one object of it: ``host`` is called once, then ``smem``, then on each CTA
+    the coroutine ``prologue`` and, when all CTAs are through it, those of ``warps`` at once. What
+    ``host`` and ``smem`` make are attributes for the coroutines.
+
+    Members
+    -------
+    ctas : int
+        Of its cluster, each on an SM with a unit.
+    flops : int
+        Of its products; 0 if it has none.
+    """
+
+    name: ClassVar[str]
+
+    seed: int = field(default=1, metadata={"help": "of the random inputs", "least": 0})
+
+    @property
+    def ctas(self) -> int:
+        """Of its cluster."""
+        return 1
+
+    @property
+    def flops(self) -> int:
+        """Two of each multiply-add that the result needs."""
+        return 0
+
+    def rng(self, name: str) -> np.random.Generator:
+        """A generator of its own for ``name``, from the seed."""
+        return np.random.default_rng([self.seed, *name.encode()])
+
+    def validate(self) -> None:
+        """See that the options are within their limits.
+
+        Raises
+        ------
+        ValueError
+            Naming option, value and limit.
+        """
+        for item in fields(self):
+            value = getattr(self, item.name)
+            least, most = item.metadata.get("least"), item.metadata.get("most")
+            if not isinstance(value, int) or isinstance(value, bool):
+                continue
+            if (least is not None and value < least) or (most is not None and value > most):
+                limit = f"at least {least}" if most is None else f"from {least} to {most}"
+                raise ValueError(f"{item.name} = {value}: must be {limit}")
+
+    def host(self, device: Device) -> None:
+        """Allocate tensors, and encode their maps."""
+        raise NotImplementedError
+
+    def smem(self, smem: SmemLayout) -> None:
+        """Lay out shared memory."""
+        raise NotImplementedError
+
+    async def prologue(self, warp: "Warp") -> None:
+        """What one warp does before the others: it initialises the barriers."""
+        raise NotImplementedError
+
+    def warps(self) -> Mapping[str, "Role"]:
+        """A coroutine for each role."""
+        raise NotImplementedError
+
+    def check(self) -> Check:
+        """Compare the result with NumPy's."""
+        raise NotImplementedError
+
+
+KERNELS: dict[str, type[Kernel]] = {}
+"""Kernels by name; see ``kernels``."""
+
+
+def kernel(name: str) -> Callable[[type[Kernel]], type[Kernel]]:
+    """Register a class under ``name``."""
+
+    def register(cls: type[Kernel]) -> type[Kernel]:
+        cls.name = name
+        KERNELS[name] = cls
+        return cls
+
+    return register
+
+
+def kernels() -> Mapping[str, type[Kernel]]:
+    """All kernels of ``sim_tb.kernels``, by name."""
+    package = import_module("sim_tb.kernels")
+    for module in iter_modules(package.__path__):
+        import_module(f"sim_tb.kernels.{module.name}")
+    return dict(sorted(KERNELS.items()))

@@ -1,0 +1,1 @@
+"""Kernels for the behavioural SM, each in a file of its own."""
