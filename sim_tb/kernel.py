@@ -62,8 +62,9 @@ def equal(name: str, got: NDArray[Any], expected: NDArray[Any], limit: float = 0
     name : str
         Of the result, for the message.
     got : array
+        The result.
     expected : array
-        Of the same shape.
+        NumPy's, of the same shape.
     limit : float
         The greatest difference allowed, as a share of the greatest value expected; 0: bits must be
         equal.
