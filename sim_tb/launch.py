@@ -37,6 +37,9 @@ LOGS = {
     "lines_written": LogKind.STORE,
 }
 
+ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1"}
+"""Tiles are too small for more: threads that wait for each other take longer."""
+
 Job = tuple[Kernel, Setting]
 
 
@@ -65,7 +68,7 @@ def run(work: Sequence[Job], params: TmaParams = PRESETS["default"]) -> Iterator
         kernel.smem(SmemLayout(params.smem_bytes))
     for ctas, group in groupby(work, lambda job: job[0].ctas):
         unit = replace(params, ctas=ctas)
-        yield from jobs.results("sim_tb.launch", list(group), env={}, params=unit)
+        yield from jobs.results("sim_tb.launch", list(group), env=ENVIRONMENT, params=unit)
 
 
 @cocotb.test()
