@@ -1,6 +1,7 @@
 """GEMM, warp-specialized and persistent: one producer, two consumers that share each tile of C."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import product
@@ -29,6 +30,8 @@ DEFAULT_M, DEFAULT_N, DEFAULT_K = 328, 200, 456
 MOST_CTAS = 16
 
 Total = NDArray[np.float32]
+Steps = Iterator[tuple[int, int]]
+Release = Callable[[Warp, int], Coroutine[None, None, None]]
 
 
 @dataclass(frozen=True)
@@ -230,6 +233,27 @@ class GemmBase(Kernel):
         """Row, column and k of each step."""
         return ((m, n, k) for m, n, steps in self.tiles(cta) for k in steps)
 
+    async def mainloop(
+        self, warp: Warp, ring: Steps, steps: range, rows: slice, total: Total, release: Release
+    ) -> None:
+        """Multiply ``rows`` of each step's tiles, and release its stage when that is over: with the
+        next product in flight, if there is another stage.
+        """
+        held: deque[int] = deque()
+        in_flight = min(1, self.stages - 1)
+        for _ in steps:
+            s, parity = next(ring)
+            await warp.mbarrier_try_wait_parity(self.ring.full[s], parity)
+            await warp.wgmma(total, self.tile_a[s].rows(rows.start, rows.stop), self.tile_b[s])
+            await warp.wgmma_commit_group()
+            held.append(s)
+            if len(held) > in_flight:
+                await warp.wgmma_wait_group(in_flight)
+                await release(warp, held.popleft())
+        await warp.wgmma_wait_group(0)
+        for s in held:
+            await release(warp, s)
+
     async def epilogue(self, warp: Warp, buffer: int, total: Total, m: int, n: int) -> None:
         """Put ``total`` into a staging buffer, and have the unit move it to C."""
         staging = self.staging[buffer]
@@ -313,13 +337,11 @@ class Gemm(GemmBase):
         mine = slice(number * ROWS, (number + 1) * ROWS)
         for m, n, steps in self.tiles(warp.cta):
             total = np.zeros((ROWS, TILE_N), F32)
-            for _ in steps:
-                s, parity = next(ring)
-                await warp.mbarrier_try_wait_parity(self.ring.full[s], parity)
-                await warp.wgmma(total, self.tile_a[s].rows(mine.start, mine.stop), self.tile_b[s])
-                await warp.wgmma_commit_group()
-                await warp.wgmma_wait_group(0)
-                for cta in self.grid.partners(warp.cta):
-                    await warp.mbarrier_arrive(self.ring.empty[s], cta=cta)
+            await self.mainloop(warp, ring, steps, mine, total, self.release)
             await self.epilogue(warp, number, total, m + mine.start, n)
         await warp.wait_group(0)
+
+    async def release(self, warp: Warp, s: int) -> None:
+        """The stage may be overwritten, by the partners too."""
+        for cta in self.grid.partners(warp.cta):
+            await warp.mbarrier_arrive(self.ring.empty[s], cta=cta)
