@@ -27,6 +27,9 @@ from sim_tb.smem import PIECE_BYTES, SmemLayout
 LOOK = 1024
 """Clocks between two looks of the watchdog."""
 
+DRAIN = 10_000
+"""Clocks in which a unit whose run broke off must come to rest."""
+
 MOST_REGISTERS = 168
 """Of a thread at the launch, as compilers like it."""
 
@@ -67,8 +70,13 @@ def run(work: Sequence[Job], params: TmaParams = PRESETS["default"]) -> Iterator
         surroundings(setting.memory)
         kernel.smem(SmemLayout(params.smem_bytes))
     for ctas, group in groupby(work, lambda job: job[0].ctas):
-        unit = replace(params, ctas=ctas)
-        yield from jobs.results("sim_tb.launch", list(group), env=ENVIRONMENT, params=unit)
+        unit, left = replace(params, ctas=ctas), list(group)
+        while left:
+            for record in jobs.results("sim_tb.launch", left, env=ENVIRONMENT, params=unit):
+                del left[0]
+                yield record
+                if record.dirty:
+                    break  # the next one needs a unit that has just been switched on
 
 
 @cocotb.test()
@@ -76,7 +84,10 @@ async def kernels(dut: Any) -> None:
     """Run the jobs."""
     with jobs.Results() as results:
         for kernel, setting in jobs.given():
-            results.put(await launch(dut, kernel, setting))
+            record = await launch(dut, kernel, setting)
+            results.put(record)
+            if record.dirty:
+                break
 
 
 async def launch(dut: Any, kernel: Kernel, setting: Setting) -> Record:
@@ -102,6 +113,7 @@ async def launch(dut: Any, kernel: Kernel, setting: Setting) -> Record:
     except BenchError as failure:
         cycles, seconds, error = envs[0].cycle, time.perf_counter() - began, str(failure)
     watchdog.cancel()
+    dirty = bool(error) and not await _drained(sms)
     models = surroundings(setting.memory)
     return Record(
         kernel=kernel.name,
@@ -114,6 +126,7 @@ async def launch(dut: Any, kernel: Kernel, setting: Setting) -> Record:
         check="" if check is None else str(check),
         wrong=check is not None and bool(check.wrong),
         error=error,
+        dirty=dirty,
         flops=kernel.flops,
         smem_bytes=layout.bytes,
         sms=[_record(sm) for sm in sms],
@@ -182,6 +195,19 @@ async def _watch(sms: Sequence[SM], patience: int) -> None:
         elif env.cycle - since >= patience:
             text = f"cycle {env.cycle}: nothing has happened since cycle {since}\n{ledger(sms)}"
             sms[0].cluster.fail(KernelError(text))
+
+
+async def _drained(sms: Sequence[SM]) -> bool:
+    """Whether a unit whose run broke off has come to rest; a reset does not clear its memories."""
+    try:
+        for sm in sms:
+            await sm.env.idle(timeout=DRAIN)
+            for warp in sm.warps:
+                sm.env.commit_group(warp.thread)
+                await sm.env.wait_group(0, thread=warp.thread, timeout=DRAIN)
+    except BenchError:
+        return False
+    return True
 
 
 def _refused(sms: Sequence[SM]) -> None:

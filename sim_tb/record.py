@@ -77,7 +77,8 @@ class RequestRecord:
 class Record:
     """A run.
 
-    ``error`` tells why it ended early; then ``check`` is empty. ``latency`` is the clocks from a
+    ``error`` tells why it ended early; then ``check`` is empty, and the unit may be ``dirty``:
+    requests are stuck in it. ``latency`` is the clocks from a
     line read to the line (the mean, where it varies).
     """
 
@@ -91,6 +92,7 @@ class Record:
     check: str
     wrong: bool
     error: str
+    dirty: bool
     flops: int
     smem_bytes: int
     sms: list[SmRecord]

@@ -58,9 +58,9 @@ class Request:
 
 @dataclass
 class Access:
-    """Who wrote a piece last: for messages."""
+    """Who wrote a piece last, and how: for messages."""
 
-    text: str
+    what: str | Request
     swizzle: Swizzle | None = None
     barrier: "Barrier | None" = None
 
@@ -181,9 +181,11 @@ class Sanitizer:
 
     def thread(self, cta: int, role: str) -> Thread:
         """A warp that takes part; it knows what has happened so far."""
-        kinds = "", "its wgmma", "a store of "
-        components = tuple(self._component(f"{kind} {role}".strip()) for kind in kinds)
-        thread = Thread(cta, self._label(cta, role), (components[0], components[1], components[2]))
+        label = self._label(cta, role)
+        clock, wgmma, groups = map(
+            self._component, (label, f"a wgmma of {label}", f"a store of {label}")
+        )
+        thread = Thread(cta, label, (clock, wgmma, groups))
         self.threads.append(thread)
         return thread
 
@@ -220,10 +222,25 @@ class Sanitizer:
             raise KernelError(f"{thread.role}: {what} on {name}, which was never initialised")
         return found
 
-    def arrive(self, thread: Thread, barrier: Barrier, cycle: int, tx_bytes: int = 0) -> None:
-        """An arrival releases what the warp did before; ``tx_bytes``: of ``expect_tx``."""
+    def arrive(
+        self, thread: Thread, barrier: Barrier, cycle: int, arrivals: int, tx_bytes: int
+    ) -> None:
+        """An arrival releases what the warp did before; ``tx_bytes``: of ``expect_tx``.
+
+        Raises
+        ------
+        KernelError
+            If the phase has all of its arrivals, and has not completed.
+        """
+        if len(barrier.arrivals) + arrivals > barrier.count:
+            there = ", ".join(barrier.arrivals)
+            raise KernelError(
+                f"{thread.role}: arrives at {barrier.name} in cycle {cycle}, whose phase "
+                f"{barrier.flips} has all of its {barrier.count} arrivals ({there}) and waits for "
+                f"{barrier.expected} bytes"
+            )
         barrier.gathering.learn(thread.knows)
-        barrier.arrivals.append(thread.role)
+        barrier.arrivals += [thread.role] * arrivals
         thread.tick()
         self.expect(thread, barrier, cycle, tx_bytes)
 
@@ -333,7 +350,8 @@ class Sanitizer:
         """Threads write a tile."""
         self._phase(thread, what, tile)
         self._after_all(thread, what, tile.name, thread.cta, tile.span, cycle)
-        access = Access(f"{what} of {thread.role} in cycle {cycle}", tile.swizzle)
+        how = f"{what} {tile.name} by {thread.role} in cycle {cycle}"
+        access = Access(how, tile.swizzle)
         self._written(thread.cta, tile.span, thread.clock, thread.now, access, generic=True)
         self.progress += 1
 
@@ -359,7 +377,7 @@ class Sanitizer:
             self._after_all(thread, request.text, "", cta, span, request.cycle, proxy=True)
             barrier.requests.append(request)
             barrier.gathering.learn(thread.knows)
-            access = Access(str(request), swizzle, barrier)
+            access = Access(request, swizzle, barrier)
             self._written(cta, span, barrier.component, barrier.flips + 1, access, generic=False)
         self.requests.append(request)
         self.progress += 1
@@ -469,18 +487,18 @@ class Sanitizer:
             access = self.accesses[shadow.access[span][hidden][0]]
             raise KernelError(
                 f"{thread.role}: {what} in cycle {cycle}: without fence.proxy.async, the unit may "
-                f"not see what was written before ({access.text})"
+                f"not see what was written before ({access.what})"
             )
 
     def _unknown(self, thread: Thread, access: Access) -> str:
         barrier = access.barrier
         if barrier is None:
-            return f"nothing orders it behind {access.text}"
+            return f"nothing orders it behind {access.what}"
         waited = thread.waited.get((barrier.cta, barrier.address), "it never waited for it")
         if barrier.cta != thread.cta:
             waited = "it is a barrier of another CTA"
         return (
-            f"{access.text} writes there, and the warp has not waited for that phase of "
+            f"{access.what} writes there, and the warp has not waited for that phase of "
             f"{barrier.name}: {waited}"
         )
 
@@ -506,7 +524,7 @@ class Sanitizer:
                 raise KernelError(
                     f"{thread.role}: {what}{name} in cycle {cycle} overwrites shared memory at "
                     f"{where:#x} before its release: {self._owners[component]} reads there what "
-                    f"{access.text} wrote, and nothing orders the two"
+                    f"{access.what} wrote, and nothing orders the two"
                 )
         self._after_writes(thread, what, name, span, cycle, proxy=proxy, cta=cta)
 
@@ -518,7 +536,7 @@ class Sanitizer:
             if access.swizzle not in (None, swizzle):
                 raise KernelError(
                     f"{thread.role}: {what} {name} with swizzle {swizzle.short_names[0]}: it was "
-                    f"written with swizzle {access.swizzle.short_names[0]} by {access.text}"
+                    f"written with swizzle {access.swizzle.short_names[0]} by {access.what}"
                 )
 
     def _written(

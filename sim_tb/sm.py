@@ -171,7 +171,8 @@ class Warp:
         holder = self.cta if cta is None else cta
         what = f"mbarrier.{op.lower().replace('_e', '.e', 1)}"
         watched = self.sm.sanitizer.barrier(self.watched, what, holder, barrier)
-        self.sm.sanitizer.arrive(self.watched, watched, self.sm.env.cycle, tx_bytes)
+        arrivals = 1 if op == "ARRIVE_EXPECT_TX" else count
+        self.sm.sanitizer.arrive(self.watched, watched, self.sm.env.cycle, arrivals, tx_bytes)
         if holder == self.cta:
             await self._barrier(op, barrier, count)
         else:

@@ -124,6 +124,9 @@ class GemmBase(Kernel):
     n: int | None = option(None, f"rows of B, columns of C [{DEFAULT_N}]")
     k: int | None = option(None, f"columns of A and B [{DEFAULT_K}]")
     stages: int = option(4, "of the ring")
+    promotion: int = option(
+        0, "instructions on each accumulator in each step, as where FP8 sums are promoted", 0
+    )
     a: str = option("", "an .npy file with A")
     b: str = option("", "an .npy file with B")
 
@@ -237,10 +240,10 @@ class GemmBase(Kernel):
         self, warp: Warp, ring: Steps, steps: range, rows: slice, total: Total, release: Release
     ) -> None:
         """Multiply ``rows`` of each step's tiles, and release its stage when that is over: with the
-        next product in flight, if there is another stage.
+        next product in flight, if there is another stage and nothing has to be done between.
         """
         held: deque[int] = deque()
-        in_flight = min(1, self.stages - 1)
+        in_flight = 0 if self.promotion else min(1, self.stages - 1)
         for _ in steps:
             s, parity = next(ring)
             await warp.mbarrier_try_wait_parity(self.ring.full[s], parity)
@@ -250,6 +253,7 @@ class GemmBase(Kernel):
             if len(held) > in_flight:
                 await warp.wgmma_wait_group(in_flight)
                 await release(warp, held.popleft())
+            await warp.alu(total.size, self.promotion)
         await warp.wgmma_wait_group(0)
         for s in held:
             await release(warp, s)
