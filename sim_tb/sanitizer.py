@@ -531,7 +531,8 @@ class Sanitizer:
     def _same_swizzle(
         self, thread: Thread, what: str, name: str, swizzle: Swizzle, span: slice, cta: int
     ) -> None:
-        for number in np.unique(self.shadows[cta].access[span]):
+        numbers = self.shadows[cta].access[span]
+        for number in numbers[np.flatnonzero(np.diff(numbers, prepend=-2))]:
             access = self.accesses[number]
             if access.swizzle not in (None, swizzle):
                 raise KernelError(

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 from cocotb.triggers import Event
 from numpy.typing import NDArray
@@ -34,6 +35,8 @@ Array = NDArray[Any]
 Role = Callable[["Warp"], Coroutine[Any, Any, None]]
 
 REGISTER_STEP, LEAST_REGISTERS, MOST_REGISTERS = 8, 24, 256
+BF16 = np.dtype(ml_dtypes.bfloat16)
+
 WGMMA_K_BYTES = 32
 """Of one wgmma: 16 values of 16 bits, 32 of 8 bits."""
 
@@ -515,7 +518,7 @@ def bits(mask: int) -> list[int]:
 
 def wide(values: Array) -> NDArray[np.float64]:
     """In double, in which products of two bf16 or half numbers are exact."""
-    if values.dtype.name == "bfloat16":
+    if values.dtype == BF16:
         return (values.view(np.uint16).astype(np.uint32) << 16).view(np.float32).astype(np.float64)
     return values.astype(np.float64)
 
