@@ -6,17 +6,16 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import product
 from pathlib import Path
-from typing import ClassVar
 
 import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from golden import L2Promotion, ReductionOp, Swizzle
+from golden import L2Promotion, Swizzle
 from sim_tb.device import Device, Tensor
 from sim_tb.kernel import Check, Kernel, equal, kernel, option
 from sim_tb.sm import Role, Warp, wide
-from sim_tb.smem import SmemLayout
+from sim_tb.smem import SmemLayout, Tile
 
 TILE_M, TILE_N, TILE_K = 128, 128, 64
 CONSUMERS = 2
@@ -130,9 +129,6 @@ class GemmBase(Kernel):
     a: str = option("", "an .npy file with A")
     b: str = option("", "an .npy file with B")
 
-    op: ClassVar[ReductionOp | None] = None
-    """A reduction in place of a store."""
-
     @property
     def flops(self) -> int:
         """Of the product."""
@@ -183,8 +179,6 @@ class GemmBase(Kernel):
         a, b = self.operands
         self.tensor_a, self.tensor_b = device.tensor("A", a), device.tensor("B", b)
         self.c = device.empty("C", (self.rows, self.columns), F32)
-        if self.op is not None:
-            self.c.array[...] = 0
         grid = self.grid
         # In a cluster a CTA loads its share of a tile, and its share goes to all.
         self.share_a, self.share_b = TILE_M // grid.columns, TILE_N // grid.rows
@@ -260,18 +254,17 @@ class GemmBase(Kernel):
 
     async def epilogue(self, warp: Warp, buffer: int, total: Total, m: int, n: int) -> None:
         """Put ``total`` into a staging buffer, and have the unit move it to C."""
-        staging = self.staging[buffer]
         await warp.wait_group(0, read=True)
-        for box, tile in enumerate(staging):
+        for box, tile in enumerate(self.staging[buffer]):
             await warp.stmatrix(tile, total[:, box * BOX_COLUMNS : (box + 1) * BOX_COLUMNS])
         await warp.fence_proxy_async()
-        for box, tile in enumerate(staging):
-            coords = n + box * BOX_COLUMNS, m
-            if self.op is None:
-                await warp.cp_async_bulk_tensor_store(self.map_c, coords, tile)
-            else:
-                await warp.cp_reduce_async_bulk_tensor(self.map_c, coords, tile, self.op)
+        for box, tile in enumerate(self.staging[buffer]):
+            await self.move(warp, (n + box * BOX_COLUMNS, m), tile)
         await warp.commit_group()
+
+    async def move(self, warp: Warp, coords: tuple[int, int], tile: Tile) -> None:
+        """A box of results to C."""
+        await warp.cp_async_bulk_tensor_store(self.map_c, coords, tile)
 
     def check(self) -> Check:
         """Each step of k is summed up in double and rounded once, as the tensor cores do."""

@@ -2,13 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
 from golden import ReductionOp
+from sim_tb.device import Device
 from sim_tb.kernel import kernel
 from sim_tb.kernels.gemm import F32, TILE_K, Gemm, Total
+from sim_tb.sm import Warp
+from sim_tb.smem import Tile
 
 REDUCED_NAN = np.uint32(0x7FFF_FFFF).view(np.float32)
 """What a reduction in float32 makes of every sum that is not a number."""
@@ -19,7 +21,14 @@ REDUCED_NAN = np.uint32(0x7FFF_FFFF).view(np.float32)
 class GemmSplitK(Gemm):
     """C += A @ B.T in two halves of K, each added to C by a reduction of the unit."""
 
-    op: ClassVar[ReductionOp | None] = ReductionOp.ADD
+    def host(self, device: Device) -> None:
+        """C begins with zeros."""
+        super().host(device)
+        self.c.array[...] = 0
+
+    async def move(self, warp: Warp, coords: tuple[int, int], tile: Tile) -> None:
+        """A box of results is added to C."""
+        await warp.cp_reduce_async_bulk_tensor(self.map_c, coords, tile, ReductionOp.ADD)
 
     def passes(self) -> list[range]:
         """The halves; the second is left out if it has no steps."""

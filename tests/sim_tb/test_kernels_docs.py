@@ -1,0 +1,68 @@
+"""docs/kernels.md names what there is, and its example is a kernel that runs."""
+
+import ast
+import inspect
+import re
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from sim_tb import launch
+from sim_tb.kernel import kernels
+from sim_tb.kernels.copy import Copy
+from sim_tb.record import Setting
+from sim_tb.sm import Warp
+
+MOST_LINES = 60
+"""Of a kernel's code on the device, docstrings and blank lines left out."""
+
+DOCS = (Path(__file__).parents[2] / "docs" / "kernels.md").read_text()
+
+
+def test_every_operation_is_there():
+    operations = {
+        name
+        for name, member in vars(Warp).items()
+        if inspect.iscoroutinefunction(member) and not name.startswith("_")
+    }
+    table = DOCS.partition("## Operations")[2].partition("## Time")[0]
+    assert set(re.findall(r"`(\w+)\(", table)) == operations
+
+
+@pytest.mark.parametrize("operation", re.findall(r"`(\w+\([^`.]*\))`", DOCS))
+def test_operations_have_these_operands(operation):
+    name, operands = re.fullmatch(r"(\w+)\((.*)\)", operation).groups()
+    parameters = inspect.signature(getattr(Warp, name)).parameters
+    assert {operand.strip("= ") for operand in operands.split(",") if operand} <= set(parameters)
+
+
+def test_the_example_is_the_kernel():
+    source = Path(inspect.getfile(Copy)).read_text()
+    assert source[source.index("@kernel") :] in DOCS
+
+
+def test_the_example_runs():
+    (record,) = launch.run([(Copy(rows=77), Setting())])
+    assert not record.error
+    assert record.check.endswith(f"bit for bit: {77 * 32} elements")
+
+
+def code_lines(method):
+    source = inspect.getsource(method)
+    (function,) = ast.parse(textwrap.dedent(source)).body
+    documentation = function.body[0]
+    blank = sum(not line.strip() for line in source.splitlines())
+    return len(source.splitlines()) - blank - (documentation.end_lineno - documentation.lineno + 1)
+
+
+@pytest.mark.parametrize("name", kernels())
+def test_the_device_code_of_a_kernel_is_short(name):
+    """Prologue, roles, and what they call."""
+    cls = kernels()[name]
+    methods = [
+        member
+        for member_name in dir(cls)
+        if inspect.iscoroutinefunction(member := getattr(cls, member_name))
+    ]
+    assert sum(code_lines(method) for method in (*methods, cls.warps)) < MOST_LINES
