@@ -85,6 +85,11 @@ class Grid:
         return sorted({*self.of_row(cta), *self.of_column(cta)})
 
 
+def half(number: int) -> slice:
+    """The rows of a tile that a consumer has."""
+    return slice(number * ROWS, (number + 1) * ROWS)
+
+
 def mask_of(ctas: Sequence[int]) -> int | None:
     """The multicast mask of these ranks; none of one alone."""
     return sum(1 << cta for cta in ctas) if len(ctas) > 1 else None
@@ -236,8 +241,7 @@ class GemmBase(Kernel):
         """Multiply ``rows`` of each step's tiles, and release its stage when that is over: with the
         next product in flight, if there is another stage and nothing has to be done between.
         """
-        held: deque[int] = deque()
-        in_flight = 0 if self.promotion else min(1, self.stages - 1)
+        held, in_flight = deque[int](), 0 if self.promotion else min(1, self.stages - 1)
         for _ in steps:
             s, parity = next(ring)
             await warp.mbarrier_try_wait_parity(self.ring.full[s], parity)
@@ -331,11 +335,10 @@ class Gemm(GemmBase):
         """Multiply half of the rows of each tile, release the stages, and store."""
         await warp.setmaxnreg(232)
         ring = self.ring.steps()
-        mine = slice(number * ROWS, (number + 1) * ROWS)
         for m, n, steps in self.tiles(warp.cta):
             total = np.zeros((ROWS, TILE_N), F32)
-            await self.mainloop(warp, ring, steps, mine, total, self.release)
-            await self.epilogue(warp, number, total, m + mine.start, n)
+            await self.mainloop(warp, ring, steps, half(number), total, self.release)
+            await self.epilogue(warp, number, total, m + number * ROWS, n)
         await warp.wait_group(0)
 
     async def release(self, warp: Warp, s: int) -> None:

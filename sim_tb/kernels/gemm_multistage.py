@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from sim_tb.kernel import kernel
-from sim_tb.kernels.gemm import CONSUMERS, F32, ROWS, TILE_N, GemmBase
+from sim_tb.kernels.gemm import CONSUMERS, F32, ROWS, TILE_N, GemmBase, half
 from sim_tb.sm import Role, Warp
 
 
@@ -28,13 +28,11 @@ class GemmMultistage(GemmBase):
     async def warpgroup(self, number: int, warp: Warp) -> None:
         """Multiply half of the rows; the first one loads what they need, at first all stages."""
         ring, loads, fill = self.ring.steps(), self.steps(), self.ring.steps()
-        mine = slice(number * ROWS, (number + 1) * ROWS)
 
         async def load() -> None:
             (s, _), step = next(fill), next(loads, None)
             if number == 0 and step is not None:
-                m, n, k = step
-                full = self.ring.full[s]
+                (m, n, k), full = step, self.ring.full[s]
                 await warp.mbarrier_arrive_expect_tx(full, self.stage_bytes)
                 await warp.cp_async_bulk_tensor(self.tile_a[s], self.map_a, (k, m), full)
                 await warp.cp_async_bulk_tensor(self.tile_b[s], self.map_b, (k, n), full)
@@ -47,6 +45,6 @@ class GemmMultistage(GemmBase):
             await load()
         for m, n, steps in self.tiles():
             total = np.zeros((ROWS, TILE_N), F32)
-            await self.mainloop(warp, ring, steps, mine, total, release)
-            await self.epilogue(warp, number, total, m + mine.start, n)
+            await self.mainloop(warp, ring, steps, half(number), total, release)
+            await self.epilogue(warp, number, total, m + number * ROWS, n)
         await warp.wait_group(0)
