@@ -60,6 +60,20 @@ class Tensor:
         """Bytes, from dimension 1 on."""
         return tuple(self.array.strides[-2::-1])
 
+    @property
+    def described(self) -> tuple[DataType, int, tuple[int, ...], tuple[int, ...]]:
+        """Type, address, extents and strides, as the encoders of tensor maps take them.
+
+        Raises
+        ------
+        KernelError
+            If no tensor map has elements of this type.
+        """
+        data_type = DataType.of_dtype(self.array.dtype)
+        if data_type is None:
+            raise KernelError(f"{self.name}: no tensor map has elements of {self.array.dtype}")
+        return data_type, self.address, self.global_dim, self.global_strides
+
 
 class Device:
     """Global memory of a kernel.
@@ -110,13 +124,25 @@ class Device:
 
         ``more`` is of ``TensorMap.tiled``.
         """
-        data_type = DataType.of_dtype(tensor.array.dtype)
-        if data_type is None:
-            raise KernelError(f"{tensor.name}: no tensor map has elements of {tensor.array.dtype}")
-        where = tensor.address, tensor.global_dim, tensor.global_strides
         return self.place_map(
-            tensor.name, TensorMap.tiled(data_type, *where, box_dim, swizzle=swizzle, **more)
+            tensor.name, TensorMap.tiled(*tensor.described, box_dim, swizzle=swizzle, **more)
         )
+
+    def im2col_map(
+        self,
+        tensor: Tensor,
+        corners: tuple[Sequence[int], Sequence[int]],
+        box: tuple[int, int],
+        swizzle: Swizzle = Swizzle.NONE,
+        **more: Any,
+    ) -> int:
+        """``cuTensorMapEncodeIm2col`` of a tensor in NHWC or alike; return its address.
+
+        ``corners`` are the lower and the upper one, W first; a ``box`` has so many channels of so
+        many pixels; ``more`` is of ``TensorMap.im2col``.
+        """
+        where = *tensor.described, *corners
+        return self.place_map(tensor.name, TensorMap.im2col(*where, *box, swizzle=swizzle, **more))
 
     def place_map(self, name: str, tensor_map: TensorMap) -> int:
         """Put a tensor map of the tensor called ``name`` into global memory; return its address."""
