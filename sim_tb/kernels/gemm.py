@@ -116,22 +116,96 @@ def matrix(name: str, path: str, shape: tuple[int | None, int | None]) -> NDArra
     return np.ascontiguousarray(values.astype(BF16))
 
 
-@dataclass
-class GemmBase(Kernel):
-    """C = A @ B.T: the host side of every GEMM here, the order of its work, and its epilogue."""
+def product_of(a: NDArray[np.generic], b: NDArray[np.generic], steps: range) -> Total:
+    """Sum up a @ b.T over these steps of k, each in double and rounded once, as the tensor cores
+    do.
+    """
+    wide_a, wide_b = wide(a), wide(b)
+    total = np.zeros((len(a), len(b)), F32)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for k in steps:
+            part = slice(k, k + TILE_K)
+            np.add(total, wide_a[:, part] @ wide_b[:, part].T, out=total, casting="same_kind")
+    return total
 
-    m: int | None = option(None, f"rows of A and C [{DEFAULT_M}]")
-    n: int | None = option(None, f"rows of B, columns of C [{DEFAULT_N}]")
-    k: int | None = option(None, f"columns of A and B [{DEFAULT_K}]")
+
+@dataclass
+class GemmTiles(Kernel):
+    """The shared memory of every GEMM here, its main loop, and its epilogue."""
+
     stages: int = option(4, "of the ring")
     promotion: int = option(
         0, "instructions on each accumulator in each step, as where FP8 sums are promoted", 0
     )
-    a: str = option("", "an .npy file with A")
-    b: str = option("", "an .npy file with B")
 
     op: ClassVar[ReductionOp | None] = None
     """A reduction in place of a store."""
+
+    def smem(self, smem: SmemLayout) -> None:
+        """The stages, a staging buffer for each consumer, the barriers."""
+        self.tile_a = smem.tiles("A", self.stages, (TILE_M, TILE_K), BF16, SWIZZLE)
+        self.tile_b = smem.tiles("B", self.stages, (TILE_N, TILE_K), BF16, SWIZZLE)
+        boxes = TILE_N // BOX_COLUMNS
+        self.staging = [
+            smem.tiles(f"staging {consumer}", boxes, (ROWS, BOX_COLUMNS), F32, SWIZZLE)
+            for consumer in range(CONSUMERS)
+        ]
+        self.ring = smem.ring("", self.stages)
+
+    @property
+    def stage_bytes(self) -> int:
+        """What the loads of a stage bring."""
+        return self.tile_a[0].nbytes + self.tile_b[0].nbytes
+
+    async def mainloop(
+        self, warp: Warp, ring: Steps, steps: range, rows: slice, total: Total, release: Release
+    ) -> None:
+        """Multiply ``rows`` of each step's tiles, and release its stage when that is over: with the
+        next product in flight, if there is another stage and nothing has to be done between.
+        """
+        held: deque[int] = deque()
+        in_flight = 0 if self.promotion else min(1, self.stages - 1)
+        for _ in steps:
+            s, parity = next(ring)
+            await warp.mbarrier_try_wait_parity(self.ring.full[s], parity)
+            await warp.wgmma(total, self.tile_a[s].rows(rows.start, rows.stop), self.tile_b[s])
+            await warp.wgmma_commit_group()
+            held.append(s)
+            if len(held) > in_flight:
+                await warp.wgmma_wait_group(in_flight)
+                await release(warp, held.popleft())
+            await warp.alu(total.size, self.promotion)
+        await warp.wgmma_wait_group(0)
+        for s in held:
+            await release(warp, s)
+
+    async def store(
+        self, warp: Warp, map_c: int, buffer: int, total: Total, m: int, n: int
+    ) -> None:
+        """Put ``total`` into a staging buffer, and have the unit move it to C."""
+        staging = self.staging[buffer]
+        await warp.wait_group(0, read=True)
+        for box, tile in enumerate(staging):
+            await warp.stmatrix(tile, total[:, box * BOX_COLUMNS : (box + 1) * BOX_COLUMNS])
+        await warp.fence_proxy_async()
+        for box, tile in enumerate(staging):
+            coords = n + box * BOX_COLUMNS, m
+            if self.op is None:
+                await warp.cp_async_bulk_tensor_store(map_c, coords, tile)
+            else:
+                await warp.cp_reduce_async_bulk_tensor(map_c, coords, tile, self.op)
+        await warp.commit_group()
+
+
+@dataclass
+class GemmBase(GemmTiles):
+    """C = A @ B.T: the host side, and the order of the work."""
+
+    m: int | None = option(None, f"rows of A and C [{DEFAULT_M}]")
+    n: int | None = option(None, f"rows of B, columns of C [{DEFAULT_N}]")
+    k: int | None = option(None, f"columns of A and B [{DEFAULT_K}]")
+    a: str = option("", "an .npy file with A")
+    b: str = option("", "an .npy file with B")
 
     @property
     def flops(self) -> int:
@@ -202,22 +276,6 @@ class GemmBase(Kernel):
         """CTAs of the cluster."""
         return Grid()
 
-    def smem(self, smem: SmemLayout) -> None:
-        """The stages, a staging buffer for each consumer, the barriers."""
-        self.tile_a = smem.tiles("A", self.stages, (TILE_M, TILE_K), BF16, SWIZZLE)
-        self.tile_b = smem.tiles("B", self.stages, (TILE_N, TILE_K), BF16, SWIZZLE)
-        boxes = TILE_N // BOX_COLUMNS
-        self.staging = [
-            smem.tiles(f"staging {consumer}", boxes, (ROWS, BOX_COLUMNS), F32, SWIZZLE)
-            for consumer in range(CONSUMERS)
-        ]
-        self.ring = smem.ring("", self.stages)
-
-    @property
-    def stage_bytes(self) -> int:
-        """What the loads of a stage bring."""
-        return self.tile_a[0].nbytes + self.tile_b[0].nbytes
-
     def passes(self) -> list[range]:
         """Steps of k, for each pass over C."""
         return [range(0, self.depth, TILE_K)]
@@ -236,54 +294,13 @@ class GemmBase(Kernel):
         """Row, column and k of each step."""
         return ((m, n, k) for m, n, steps in self.tiles(cta) for k in steps)
 
-    async def mainloop(
-        self, warp: Warp, ring: Steps, steps: range, rows: slice, total: Total, release: Release
-    ) -> None:
-        """Multiply ``rows`` of each step's tiles, and release its stage when that is over: with the
-        next product in flight, if there is another stage and nothing has to be done between.
-        """
-        held: deque[int] = deque()
-        in_flight = 0 if self.promotion else min(1, self.stages - 1)
-        for _ in steps:
-            s, parity = next(ring)
-            await warp.mbarrier_try_wait_parity(self.ring.full[s], parity)
-            await warp.wgmma(total, self.tile_a[s].rows(rows.start, rows.stop), self.tile_b[s])
-            await warp.wgmma_commit_group()
-            held.append(s)
-            if len(held) > in_flight:
-                await warp.wgmma_wait_group(in_flight)
-                await release(warp, held.popleft())
-            await warp.alu(total.size, self.promotion)
-        await warp.wgmma_wait_group(0)
-        for s in held:
-            await release(warp, s)
-
     async def epilogue(self, warp: Warp, buffer: int, total: Total, m: int, n: int) -> None:
-        """Put ``total`` into a staging buffer, and have the unit move it to C."""
-        staging = self.staging[buffer]
-        await warp.wait_group(0, read=True)
-        for box, tile in enumerate(staging):
-            await warp.stmatrix(tile, total[:, box * BOX_COLUMNS : (box + 1) * BOX_COLUMNS])
-        await warp.fence_proxy_async()
-        for box, tile in enumerate(staging):
-            coords = n + box * BOX_COLUMNS, m
-            if self.op is None:
-                await warp.cp_async_bulk_tensor_store(self.map_c, coords, tile)
-            else:
-                await warp.cp_reduce_async_bulk_tensor(self.map_c, coords, tile, self.op)
-        await warp.commit_group()
+        """Move ``total`` to C."""
+        await self.store(warp, self.map_c, buffer, total, m, n)
 
     def check(self) -> Check:
-        """Each step of k is summed up in double and rounded once, as the tensor cores do."""
-        wide_a, wide_b = (wide(operand) for operand in self.operands)
-        totals = []
-        with np.errstate(over="ignore", invalid="ignore"):
-            for steps in self.passes():
-                totals.append(np.zeros((self.rows, self.columns), F32))
-                for k in steps:
-                    part = slice(k, k + TILE_K)
-                    step = wide_a[:, part] @ wide_b[:, part].T
-                    np.add(totals[-1], step, out=totals[-1], casting="same_kind")
+        """Of what the passes become."""
+        totals = [product_of(*self.operands, steps) for steps in self.passes()]
         return equal("C", self.c.array, self.combined(totals))
 
     def combined(self, totals: Sequence[Total]) -> Total:
