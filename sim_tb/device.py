@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from golden import AccessMode, DataType, Plan, Swizzle, TensorMap
+from golden import AccessMode, Arch, DataType, Plan, Swizzle, TensorMap
 from sim_tb.environment import BenchError
 from sim_tb.sanitizer import KernelError
 from sim_tb.shared import GlobalMemory
@@ -78,6 +78,12 @@ class Tensor:
 class Device:
     """Global memory of a kernel.
 
+    Parameters
+    ----------
+    gmem : GlobalMemory
+    arch : Arch
+        What requests may use.
+
     Members
     -------
     tensors : list of Tensor
@@ -85,8 +91,9 @@ class Device:
         Tensor maps by address, 32 words each.
     """
 
-    def __init__(self, gmem: GlobalMemory) -> None:
+    def __init__(self, gmem: GlobalMemory, arch: Arch = Arch.SM_90A) -> None:
         self._gmem = gmem
+        self._arch = arch
         self.tensors: list[Tensor] = []
         self.maps: dict[int, NDArray[np.uint32]] = {}
         self._names: dict[int, str] = {}
@@ -171,7 +178,8 @@ class Device:
         key = tensor_map, mode, store
         known = self._plans.get(key)
         if known is None or known[0] != contents:
-            known = self._plans[key] = contents, Plan(contents, mode, store=store)
+            plan = Plan(contents, mode, store=store, arch=self._arch)
+            known = self._plans[key] = contents, plan
         return known[1]
 
     def check_range(self, what: str, address: int, size: int) -> None:

@@ -101,6 +101,8 @@ class Kernel:
     -------
     ctas : int
         Of its cluster, each on an SM with a unit.
+    unit : mapping
+        Parameters of ``TmaParams`` that its unit must have.
     flops : int
         Of its products; 0 if it has none.
     """
@@ -113,6 +115,11 @@ class Kernel:
     def ctas(self) -> int:
         """Of its cluster."""
         return 1
+
+    @property
+    def unit(self) -> Mapping[str, Any]:
+        """Features of the unit that are not Hopper's."""
+        return {}
 
     @property
     def flops(self) -> int:

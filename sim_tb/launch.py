@@ -10,6 +10,7 @@ import cocotb
 from cocotb.task import Task
 from cocotb.triggers import Combine, First
 
+from golden import Arch
 from hw.params import PRESETS, TmaParams
 from sim_tb import jobs
 from sim_tb.bridge import LogKind
@@ -54,7 +55,7 @@ def run(work: Sequence[Job], params: TmaParams = PRESETS["default"]) -> Iterator
     work : sequence
         Of kernels and what surrounds them.
     params : TmaParams
-        Of each unit, but for the number of CTAs, which is the kernel's.
+        Of each unit, but for what the kernel asks for: number of CTAs, features.
 
     Raises
     ------
@@ -69,14 +70,19 @@ def run(work: Sequence[Job], params: TmaParams = PRESETS["default"]) -> Iterator
         kernel.validate()
         surroundings(setting.memory)
         kernel.smem(SmemLayout(params.smem_bytes))
-    for ctas, group in groupby(work, lambda job: job[0].ctas):
-        unit, left = replace(params, ctas=ctas), list(group)
+    for unit, group in groupby(work, lambda job: unit_of(job[0], params)):
+        left = list(group)
         while left:
             for record in jobs.results("sim_tb.launch", left, env=ENVIRONMENT, params=unit):
                 del left[0]
                 yield record
                 if record.dirty:
                     break  # the next one needs a unit that has just been switched on
+
+
+def unit_of(kernel: Kernel, params: TmaParams) -> TmaParams:
+    """The parameters with what the kernel asks for."""
+    return replace(params, ctas=kernel.ctas, **kernel.unit)
 
 
 @cocotb.test()
@@ -93,7 +99,7 @@ async def kernels(dut: Any) -> None:
 async def launch(dut: Any, kernel: Kernel, setting: Setting) -> Record:
     """Run a kernel from reset on."""
     envs = await _environments(dut, kernel, setting)
-    device = Device(envs[0].gmem)
+    device = Device(envs[0].gmem, Arch.SM_100A if kernel.unit else Arch.SM_90A)
     layout = SmemLayout(envs[0].interface.parameters["smem_bytes"])
     kernel.host(device)
     kernel.smem(layout)

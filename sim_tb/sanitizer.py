@@ -48,6 +48,7 @@ class Request:
     role: str
     cycle: int
     tx_bytes: int = 0
+    tensor_map: int | None = None
     barrier: str = ""
     done: int | None = None
 
@@ -176,6 +177,7 @@ class Sanitizer:
         self._owners = ["nobody"]
         self._patched: dict[int, tuple[int, str]] = {}
         self._acquired: dict[tuple[int, int], int] = defaultdict(int)
+        self._users: dict[int | None, dict[int, tuple[int, Request]]] = defaultdict(dict)
 
     # Who there is
 
@@ -304,8 +306,20 @@ class Sanitizer:
         thread.tick()
         self.progress += 1
 
-    def patched(self, address: int, what: str) -> None:
-        """A tensor map in global memory was changed."""
+    def patched(self, thread: Thread, address: int, what: str) -> None:
+        """A tensor map in global memory is about to be changed.
+
+        Raises
+        ------
+        KernelError
+            If requests that use it may still be on their way.
+        """
+        for component, (time, request) in self._users[address].items():
+            if time > thread.knows[0, component]:
+                raise KernelError(
+                    f"{what} changes the tensor map at {address:#x} that {request} uses: nothing "
+                    "says that it is done"
+                )
         version, _ = self._patched.get(address, (0, ""))
         self._patched[address] = version + 1, what
         self.progress += 1
@@ -376,6 +390,7 @@ class Sanitizer:
             request.barrier = barrier.name
             self._after_all(thread, request.text, "", cta, span, request.cycle, proxy=True)
             barrier.requests.append(request)
+            self._users[request.tensor_map][barrier.component] = barrier.flips + 1, request
             barrier.gathering.learn(thread.knows)
             access = Access(request, swizzle, barrier)
             self._written(cta, span, barrier.component, barrier.flips + 1, access, generic=False)
@@ -400,7 +415,9 @@ class Sanitizer:
         if swizzle is not None:
             self._same_swizzle(thread, request.text, "its source", swizzle, span, thread.cta)
         if barrier is None:
-            shadow.reader(thread.groups)[span] = thread.committed[thread.groups] + 1
+            group = thread.committed[thread.groups] + 1
+            shadow.reader(thread.groups)[span] = group
+            self._users[request.tensor_map][thread.groups] = group, request
             thread.open.append(request)
             self.requests.append(request)
         else:

@@ -213,7 +213,7 @@ class Warp:
         holder = self.cta if mbarrier_cta is None else mbarrier_cta
         receivers = [self.cta] if cta_mask is None else bits(cta_mask)
         targets = [(cta, holder if cta_mask is None else cta) for cta in receivers]
-        request = self._request(text, plan.bytes())
+        request = self._request(text, plan.bytes(), tensor_map)
         sm.sanitizer.load(
             self.watched,
             request,
@@ -307,7 +307,7 @@ class Warp:
         plan = sm.device.plan(tensor_map, mode, store=True)
         text = f"{instruction} to {sm.device.name(tensor_map)} at {tuple(coords)}"
         sm.sanitizer.uses_map(self.watched, text, tensor_map)
-        request = self._request(text)
+        request = self._request(text, tensor_map=tensor_map)
         sm.sanitizer.store(
             self.watched, request, tile.address, plan.footprint, plan.descriptor.swizzle
         )
@@ -358,8 +358,8 @@ class Warp:
             self.watched, self.watched.groups, groups, self.sm.env.cycle, read=read
         )
 
-    def _request(self, text: str, tx_bytes: int = 0) -> Request:
-        return Request(-1, text, self.cta, self.role, self.sm.env.cycle, tx_bytes)
+    def _request(self, text: str, tx_bytes: int = 0, tensor_map: int | None = None) -> Request:
+        return Request(-1, text, self.cta, self.role, self.sm.env.cycle, tx_bytes, tensor_map)
 
     # Proxies and tensor maps
 
@@ -377,10 +377,10 @@ class Warp:
     ) -> None:
         """``tensormap.replace.tile`` on a map in global memory."""
         await self.issue(self.sm.timing.mbarrier)
+        what = f"tensormap.replace of {field} by {self.role} in cycle {self.sm.env.cycle}"
+        self.sm.sanitizer.patched(self.watched, tensor_map, what)
         words = self.sm.device.maps[tensor_map]
         words[:] = np.frombuffer(tensormap_replace(words.tobytes(), field, value, index), np.uint32)
-        what = f"tensormap.replace of {field} by {self.role} in cycle {self.sm.env.cycle}"
-        self.sm.sanitizer.patched(tensor_map, what)
 
     async def fence_proxy_tensormap(self, tensor_map: int) -> None:
         """``fence.proxy.tensormap::generic.acquire`` of 128 bytes: the descriptor cache forgets."""

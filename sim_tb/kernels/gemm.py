@@ -120,17 +120,89 @@ def matrix(name: str, path: str, shape: tuple[int | None, int | None]) -> NDArra
     return np.ascontiguousarray(values.astype(BF16))
 
 
-@dataclass
-class GemmBase(Kernel):
-    """C = A @ B.T: the host side of every GEMM here, the order of its work, and its epilogue."""
+def product_of(a: NDArray[np.generic], b: NDArray[np.generic], steps: range) -> Total:
+    """Sum up a @ b.T over these steps of k, each in double and rounded once, as the tensor cores
+    do.
+    """
+    wide_a, wide_b = wide(a), wide(b)
+    total = np.zeros((len(a), len(b)), F32)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for k in steps:
+            part = slice(k, k + TILE_K)
+            np.add(total, wide_a[:, part] @ wide_b[:, part].T, out=total, casting="same_kind")
+    return total
 
-    m: int | None = option(None, f"rows of A and C [{DEFAULT_M}]")
-    n: int | None = option(None, f"rows of B, columns of C [{DEFAULT_N}]")
-    k: int | None = option(None, f"columns of A and B [{DEFAULT_K}]")
+
+@dataclass
+class GemmTiles(Kernel):
+    """The shared memory of every GEMM here, its main loop, and its epilogue."""
+
     stages: int = option(4, "of the ring")
     promotion: int = option(
         0, "instructions on each accumulator in each step, as where FP8 sums are promoted", 0
     )
+
+    def smem(self, smem: SmemLayout) -> None:
+        """The stages, a staging buffer for each consumer, the barriers."""
+        self.tile_a = smem.tiles("A", self.stages, (TILE_M, TILE_K), BF16, SWIZZLE)
+        self.tile_b = smem.tiles("B", self.stages, (TILE_N, TILE_K), BF16, SWIZZLE)
+        boxes = TILE_N // BOX_COLUMNS
+        self.staging = [
+            smem.tiles(f"staging {consumer}", boxes, (ROWS, BOX_COLUMNS), F32, SWIZZLE)
+            for consumer in range(CONSUMERS)
+        ]
+        self.ring = smem.ring("", self.stages)
+
+    @property
+    def stage_bytes(self) -> int:
+        """What the loads of a stage bring."""
+        return self.tile_a[0].nbytes + self.tile_b[0].nbytes
+
+    async def mainloop(
+        self, warp: Warp, ring: Steps, steps: range, rows: slice, total: Total, release: Release
+    ) -> None:
+        """Multiply ``rows`` of each step's tiles, and release its stage when that is over: with the
+        next product in flight, if there is another stage and nothing has to be done between.
+        """
+        held, in_flight = deque[int](), 0 if self.promotion else min(1, self.stages - 1)
+        for _ in steps:
+            s, parity = next(ring)
+            await warp.mbarrier_try_wait_parity(self.ring.full[s], parity)
+            await warp.wgmma(total, self.tile_a[s].rows(rows.start, rows.stop), self.tile_b[s])
+            await warp.wgmma_commit_group()
+            held.append(s)
+            if len(held) > in_flight:
+                await warp.wgmma_wait_group(in_flight)
+                await release(warp, held.popleft())
+            await warp.alu(total.size, self.promotion)
+        await warp.wgmma_wait_group(0)
+        for s in held:
+            await release(warp, s)
+
+    async def epilogue(
+        self, warp: Warp, map_c: int, buffer: int, total: Total, m: int, n: int
+    ) -> None:
+        """Put ``total`` into a staging buffer, and have the unit move it to C."""
+        await warp.wait_group(0, read=True)
+        for box, tile in enumerate(self.staging[buffer]):
+            await warp.stmatrix(tile, total[:, box * BOX_COLUMNS : (box + 1) * BOX_COLUMNS])
+        await warp.fence_proxy_async()
+        for box, tile in enumerate(self.staging[buffer]):
+            await self.move(warp, map_c, (n + box * BOX_COLUMNS, m), tile)
+        await warp.commit_group()
+
+    async def move(self, warp: Warp, map_c: int, coords: tuple[int, int], tile: Tile) -> None:
+        """A box of results to C."""
+        await warp.cp_async_bulk_tensor_store(map_c, coords, tile)
+
+
+@dataclass
+class GemmBase(GemmTiles):
+    """C = A @ B.T: the host side, and the order of the work."""
+
+    m: int | None = option(None, f"rows of A and C [{DEFAULT_M}]")
+    n: int | None = option(None, f"rows of B, columns of C [{DEFAULT_N}]")
+    k: int | None = option(None, f"columns of A and B [{DEFAULT_K}]")
     a: str = option("", "an .npy file with A")
     b: str = option("", "an .npy file with B")
 
@@ -201,22 +273,6 @@ class GemmBase(Kernel):
         """CTAs of the cluster."""
         return Grid()
 
-    def smem(self, smem: SmemLayout) -> None:
-        """The stages, a staging buffer for each consumer, the barriers."""
-        self.tile_a = smem.tiles("A", self.stages, (TILE_M, TILE_K), BF16, SWIZZLE)
-        self.tile_b = smem.tiles("B", self.stages, (TILE_N, TILE_K), BF16, SWIZZLE)
-        boxes = TILE_N // BOX_COLUMNS
-        self.staging = [
-            smem.tiles(f"staging {consumer}", boxes, (ROWS, BOX_COLUMNS), F32, SWIZZLE)
-            for consumer in range(CONSUMERS)
-        ]
-        self.ring = smem.ring("", self.stages)
-
-    @property
-    def stage_bytes(self) -> int:
-        """What the loads of a stage bring."""
-        return self.tile_a[0].nbytes + self.tile_b[0].nbytes
-
     def passes(self) -> list[range]:
         """Steps of k, for each pass over C."""
         return [range(0, self.depth, TILE_K)]
@@ -235,52 +291,9 @@ class GemmBase(Kernel):
         """Row, column and k of each step."""
         return ((m, n, k) for m, n, steps in self.tiles(cta) for k in steps)
 
-    async def mainloop(
-        self, warp: Warp, ring: Steps, steps: range, rows: slice, total: Total, release: Release
-    ) -> None:
-        """Multiply ``rows`` of each step's tiles, and release its stage when that is over: with the
-        next product in flight, if there is another stage and nothing has to be done between.
-        """
-        held, in_flight = deque[int](), 0 if self.promotion else min(1, self.stages - 1)
-        for _ in steps:
-            s, parity = next(ring)
-            await warp.mbarrier_try_wait_parity(self.ring.full[s], parity)
-            await warp.wgmma(total, self.tile_a[s].rows(rows.start, rows.stop), self.tile_b[s])
-            await warp.wgmma_commit_group()
-            held.append(s)
-            if len(held) > in_flight:
-                await warp.wgmma_wait_group(in_flight)
-                await release(warp, held.popleft())
-            await warp.alu(total.size, self.promotion)
-        await warp.wgmma_wait_group(0)
-        for s in held:
-            await release(warp, s)
-
-    async def epilogue(self, warp: Warp, buffer: int, total: Total, m: int, n: int) -> None:
-        """Put ``total`` into a staging buffer, and have the unit move it to C."""
-        await warp.wait_group(0, read=True)
-        for box, tile in enumerate(self.staging[buffer]):
-            await warp.stmatrix(tile, total[:, box * BOX_COLUMNS : (box + 1) * BOX_COLUMNS])
-        await warp.fence_proxy_async()
-        for box, tile in enumerate(self.staging[buffer]):
-            await self.move(warp, (n + box * BOX_COLUMNS, m), tile)
-        await warp.commit_group()
-
-    async def move(self, warp: Warp, coords: tuple[int, int], tile: Tile) -> None:
-        """A box of results to C."""
-        await warp.cp_async_bulk_tensor_store(self.map_c, coords, tile)
-
     def check(self) -> Check:
-        """Each step of k is summed up in double and rounded once, as the tensor cores do."""
-        wide_a, wide_b = (wide(operand) for operand in self.operands)
-        totals = []
-        with np.errstate(over="ignore", invalid="ignore"):
-            for steps in self.passes():
-                totals.append(np.zeros((self.rows, self.columns), F32))
-                for k in steps:
-                    part = slice(k, k + TILE_K)
-                    step = wide_a[:, part] @ wide_b[:, part].T
-                    np.add(totals[-1], step, out=totals[-1], casting="same_kind")
+        """Of what the passes become."""
+        totals = [product_of(*self.operands, steps) for steps in self.passes()]
         return equal("C", self.c.array, self.combined(totals))
 
     def combined(self, totals: Sequence[Total]) -> Total:
@@ -338,7 +351,7 @@ class Gemm(GemmBase):
         for m, n, steps in self.tiles(warp.cta):
             total = np.zeros((ROWS, TILE_N), F32)
             await self.mainloop(warp, ring, steps, half(number), total, self.release)
-            await self.epilogue(warp, number, total, m + number * ROWS, n)
+            await self.epilogue(warp, self.map_c, number, total, m + number * ROWS, n)
         await warp.wait_group(0)
 
     async def release(self, warp: Warp, s: int) -> None:

@@ -46,5 +46,5 @@ class GemmMultistage(GemmBase):
         for m, n, steps in self.tiles():
             total = np.zeros((ROWS, TILE_N), F32)
             await self.mainloop(warp, ring, steps, half(number), total, release)
-            await self.epilogue(warp, number, total, m + number * ROWS, n)
+            await self.epilogue(warp, self.map_c, number, total, m + number * ROWS, n)
         await warp.wait_group(0)

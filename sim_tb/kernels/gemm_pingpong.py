@@ -60,7 +60,9 @@ class GemmPingPong(GemmBase):
             await self.mainloop(warp, ring, steps, slice(0, TILE_M), total, self.release)
             await warp.mbarrier_arrive(other)
             for half in range(0, TILE_M, ROWS):
-                await self.epilogue(warp, number, total[half : half + ROWS], m + half, n)
+                await self.epilogue(
+                    warp, self.map_c, number, total[half : half + ROWS], m + half, n
+                )
         await warp.wait_group(0)
 
     async def release(self, warp: Warp, s: int) -> None:

@@ -26,9 +26,9 @@ class GemmSplitK(Gemm):
         super().host(device)
         self.c.array[...] = 0
 
-    async def move(self, warp: Warp, coords: tuple[int, int], tile: Tile) -> None:
+    async def move(self, warp: Warp, map_c: int, coords: tuple[int, int], tile: Tile) -> None:
         """A box of results is added to C."""
-        await warp.cp_reduce_async_bulk_tensor(self.map_c, coords, tile, ReductionOp.ADD)
+        await warp.cp_reduce_async_bulk_tensor(map_c, coords, tile, ReductionOp.ADD)
 
     def passes(self) -> list[range]:
         """The halves; the second is left out if it has no steps."""

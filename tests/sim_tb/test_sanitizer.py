@@ -59,6 +59,10 @@ MISTAKES = {
         r"tensormap\.replace of global_address by producer in cycle \d+, without "
         r"fence\.proxy\.tensormap acquire: the descriptor cache may hold the old one"
     ),
+    "map patched in use": (
+        r"tensormap\.replace of global_address by producer in cycle \d+ changes the tensor map at "
+        r"0x\w+ that request 1 \(.*1024 bytes\) uses: nothing says that it is done"
+    ),
     "phase of the swizzle": (
         r"consumer: ldmatrix of stage\[0\] at 0x80: the phase of its swizzle 128B is off by 1 rows "
         r"of 8: .* align the tile to 1024 bytes"
