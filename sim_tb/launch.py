@@ -73,7 +73,8 @@ def run(work: Sequence[Job], params: TmaParams = PRESETS["default"]) -> Iterator
     for unit, group in groupby(work, lambda job: unit_of(job[0], params)):
         left = list(group)
         while left:
-            for record in jobs.results("sim_tb.launch", left, env=ENVIRONMENT, params=unit):
+            now = list(left)
+            for record in jobs.results("sim_tb.launch", now, env=ENVIRONMENT, params=unit):
                 del left[0]
                 yield record
                 if record.dirty:

@@ -21,6 +21,7 @@ from sim_tb.kernels.gemm import (
     TILE_M,
     TILE_N,
     GemmTiles,
+    half,
     product_of,
 )
 from sim_tb.sm import Role, Warp
@@ -164,15 +165,14 @@ class GroupedGemm(GemmTiles):
         """Multiply half of the rows of each tile, and store them with the group's map."""
         await warp.setmaxnreg(232)
         ring = self.ring.steps()
-        mine = slice(number * ROWS, (number + 1) * ROWS)
         for (i, parity), group in zip(self.map_ring.steps(), self.groups, strict=False):
             _, _, map_c = self.maps[i]
             await warp.mbarrier_try_wait_parity(self.map_ring.full[i], parity)
             await warp.fence_proxy_tensormap(map_c)
             for m, n in group.tiles():
                 total = np.zeros((ROWS, TILE_N), F32)
-                await self.mainloop(warp, ring, group.steps, mine, total, self.release)
-                await self.epilogue(warp, map_c, number, total, m + mine.start, n)
+                await self.mainloop(warp, ring, group.steps, half(number), total, self.release)
+                await self.epilogue(warp, map_c, number, total, m + number * ROWS, n)
             await warp.wait_group(0)
             await warp.mbarrier_arrive(self.map_ring.empty[i])
 
