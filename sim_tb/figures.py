@@ -14,7 +14,7 @@ from rich.console import Console
 from hw.params import PRESETS
 from sim_tb import launch
 from sim_tb.kernel import Kernel
-from sim_tb.kernels.gemm import TILE_K, TILE_M, TILE_N, Gemm
+from sim_tb.kernels.gemm import TILE_K, TILE_M, TILE_N, Gemm, GemmBase
 from sim_tb.kernels.gemm_multistage import GemmMultistage
 from sim_tb.kernels.gemm_pingpong import GemmPingPong
 from sim_tb.pipes import FMA_PER_CLOCK
@@ -33,7 +33,7 @@ STAGES = range(1, 6)
 LATENCIES = (150, 300, 600, 1200)
 PROMOTIONS = range(7)
 BANDWIDTHS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)
-SCHEDULES: tuple[type[Kernel], ...] = Gemm, GemmPingPong, GemmMultistage
+SCHEDULES: tuple[type[GemmBase], ...] = Gemm, GemmPingPong, GemmMultistage
 COLOURS = ("#3a6ea5", "#e3872d", "#5b9e6f", "#8a63a8")
 
 Job = tuple[Kernel, Setting]
@@ -66,7 +66,7 @@ def expected_gain(latency: float) -> float:
     two, or what as many lines take as there are tags for.
     """
     transfer = LINES * max(1, latency / PRESETS["default"].tags)
-    return (latency + LINES + PRODUCT) / max(transfer, PRODUCT)
+    return float((latency + LINES + PRODUCT) / max(transfer, PRODUCT))
 
 
 def gain(serialized: Record, overlapped: Record) -> float:
