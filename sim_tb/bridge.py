@@ -5,6 +5,7 @@ over by pointer and must be kept alive by the caller.
 """
 
 import ctypes
+import struct
 from collections.abc import Callable
 from enum import IntEnum
 from functools import partial
@@ -19,7 +20,7 @@ Bytes = NDArray[np.uint8]
 
 
 class EventKind(IntEnum):
-    """What the bench tells Python about; see ``EVENT`` for what each carries."""
+    """What the bench tells Python about; see ``EVENT_FIELDS`` for what each carries."""
 
     FAILURE = 0
     ACCEPTED = 1
@@ -67,10 +68,8 @@ class LogKind(IntEnum):
     """It took effect. key: line number; value: tag."""
 
 
-EVENT = np.dtype(
-    [("cycle", "u8"), ("kind", "u4"), ("id", "u4")]
-    + [(name, "u8") for name in ("a", "b", "c", "d")]
-)
+EVENT = struct.Struct("=QIIQQQQ")
+EVENT_FIELDS = ("cycle", "kind", "id", "a", "b", "c", "d")
 LOG = np.dtype([("cycle", "u8"), ("key", "u8"), ("value", "u8")])
 
 
@@ -169,12 +168,13 @@ class RemoteStore(ctypes.Structure):
 
 _U32, _U64, _F64, _PTR = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_double, ctypes.c_void_p
 _SHARED: dict[str, list[Any]] = {
+    "clock": [],
     "start": [_U32, _U32],
     "background": [_U32],
     "region": [_U64, _U64, _PTR],
     "remove": [_U64],
 }
-"""Of global memory: arguments."""
+"""Of the clock and global memory: arguments."""
 
 _OF_AN_SM: dict[str, tuple[list[Any], Any]] = {
     "reset": ([_U32, _U32, _PTR, _U64], None),
@@ -218,8 +218,17 @@ class Bridge:
     def __getattr__(self, name: str) -> Callable[..., Any]:
         return self._calls[name]
 
+    def events(self) -> list[dict[str, int]]:
+        """What happened since the last call: of each event, its value by ``EVENT_FIELDS``."""
+        pointer = ctypes.c_void_p()
+        count = self._calls["events"](ctypes.byref(pointer))
+        if not count or pointer.value is None:
+            return []
+        raw = ctypes.string_at(pointer.value, count * EVENT.size)
+        return [dict(zip(EVENT_FIELDS, event, strict=True)) for event in EVENT.iter_unpack(raw)]
+
     def records(self, name: str, dtype: np.dtype[Any], *arguments: int) -> NDArray[Any]:
-        """A copy of the records that ``events`` or ``log`` points at."""
+        """A copy of the records that ``log`` points at."""
         pointer = ctypes.c_void_p()
         count = self._calls[name](*arguments, ctypes.byref(pointer))
         if not count or pointer.value is None:

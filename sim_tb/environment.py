@@ -34,7 +34,6 @@ from golden import (
 )
 from golden.descriptor import as_descriptor
 from sim_tb.bridge import (
-    EVENT,
     LOG,
     Bridge,
     Bytes,
@@ -865,7 +864,7 @@ class Environment:
 
     def take_events(self) -> None:
         """Handle what the bench of this SM has to tell."""
-        for event in self.bridge.records("events", EVENT):
+        for event in self.bridge.events():
             self._take(event)
 
     def _take(self, event: Any) -> None:

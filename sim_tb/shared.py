@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import cocotb
 import numpy as np
-from cocotb.clock import Clock
 from cocotb.task import Task
 from cocotb.triggers import ClockCycles
 from numpy.typing import NDArray
@@ -108,9 +107,9 @@ class Bench:
         for task in Bench._tasks:
             task.cancel()
         self.dut.reset.value = 1
-        clock = Clock(self.dut.clk, 2, unit="ns").start()
+        Bridge().clock()
         await self.reset(models, background=background, logs=logs)
-        Bench._tasks = [clock, cocotb.start_soon(self._pump())]
+        Bench._tasks = [cocotb.start_soon(self._pump())]
 
     async def reset(
         self,
@@ -153,7 +152,8 @@ class Bench:
             raise failure
 
     async def _pump(self) -> None:
+        changes = self.dut.wake.value_change
         while True:
-            await self.dut.wake.value_change
+            await changes
             for env in self.sms:
                 env.take_events()

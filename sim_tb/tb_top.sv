@@ -28,8 +28,8 @@ module stream_law #(
     waiting <= !rst && valid && !ready;
     if (valid && !ready) held <= payload;
     if (!rst && waiting && !valid) tb_violation(sm, NAME, "valid fell before the transfer");
-    if (!rst && waiting && valid && payload != held)
-      tb_violation(sm, NAME, "the payload changed before the transfer");
+    if (!rst && waiting && valid)
+      if (payload != held) tb_violation(sm, NAME, "the payload changed before the transfer");
   end
 endmodule
 
@@ -175,8 +175,22 @@ module tb_sm (
   logic [1:0] sector_write_pieces;
   logic [255:0] sector_read_data, sector_write_data;
 
+  // The reduction unit gets no clock while it holds no request, which is most of the time: nothing
+  // changes in it then that anyone sees, and it is a quarter of the design.
+  logic [15:0] reductions;
+  logic reducing;
+  always_ff @(posedge clk)
+    if (rst) reductions <= 0;
+    else
+      reductions <= reductions + 16'(reduction_request_valid && reduction_request_ready)
+          - 16'(reduction_done_valid && reduction_done_ready);
+  always_ff @(negedge clk) reducing <= rst || reduction_request_valid || reductions != 0;
+  wire reducing_clk = clk && reducing;
+  logic [255:0] reducing_data;
+  always_ff @(negedge reducing_clk) reducing_data <= sector_read_data;
+
   reduction_unit memory_side (
-      .clk,
+      .clk(reducing_clk),
       .rst,
       .request__valid(reduction_request_valid),
       .request__ready(reduction_request_ready),
@@ -186,7 +200,7 @@ module tb_sm (
       .done__payload(reduction_done),
       .memory__read_en(sector_read_en),
       .memory__read_address(sector_read_address),
-      .memory__read_data(sector_read_data),
+      .memory__read_data(reducing_data),
       .memory__write_en(sector_write_en),
       .memory__write_address(sector_write_address),
       .memory__write_pieces(sector_write_pieces),

@@ -60,7 +60,7 @@ class GlobalMemory {
     // Whether all bytes at `address` whose `strobe` bit is set are in regions. Nothing else can be
     // written: a background has no place for it, but kVoid pretends.
     bool writable(uint64_t address, uint32_t size, const uint8_t* strobe) const {
-        if (background_ == kVoid) return true;
+        if (background_ == kVoid || find_all(address, size)) return true;
         for (uint32_t i = 0; i < size; ++i) {
             if (strobe[i / 8] >> i % 8 & 1 && !find(address + i)) return false;
         }
@@ -69,9 +69,10 @@ class GlobalMemory {
 
     // Write those bytes, which are writable.
     void write(uint64_t address, uint32_t size, const uint8_t* strobe, const uint8_t* bytes) {
+        uint8_t* const all = find_all(address, size);
         for (uint32_t i = 0; i < size; ++i) {
             if (!(strobe[i / 8] >> i % 8 & 1)) continue;
-            if (uint8_t* byte = find(address + i)) *byte = bytes[i];
+            if (uint8_t* byte = all ? all + i : find(address + i)) *byte = bytes[i];
         }
     }
 
@@ -87,6 +88,16 @@ class GlobalMemory {
             if (address - region->base < region->size) {
                 return region->bytes + (address - region->base);
             }
+        }
+        return nullptr;
+    }
+
+    // The first of `size` bytes that are read at `address`, if they are in one region.
+    uint8_t* find_all(uint64_t address, uint32_t size) const {
+        for (auto region = regions_.rbegin(); region != regions_.rend(); ++region) {
+            const Overlap part = overlap(*region, address, size);
+            if (part.count == size) return region->bytes + part.from;
+            if (part.count) break;
         }
         return nullptr;
     }

@@ -1,0 +1,106 @@
+// The simulator's main program, in place of cocotb's: the same regions in each time step, and a
+// clock of its own. One that cocotb drives registers a callback and writes a net at every edge.
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "Vtop.h"
+#include "verilated.h"
+#include "verilated_vpi.h"
+
+#if VM_TRACE_FST
+#include "verilated_fst_c.h"
+using Trace = VerilatedFstC;
+#elif VM_TRACE
+#include "verilated_vcd_c.h"
+using Trace = VerilatedVcdC;
+#endif
+
+extern "C" void vlog_startup_routines_bootstrap();
+
+namespace {
+
+constexpr uint64_t kNever = ~uint64_t{0};
+constexpr uint64_t kHalfPeriod = 1000;  // in picoseconds, as --timescale says
+
+uint64_t now = 0, edge = kNever;  // edge: when the clock changes next
+
+// Callbacks on value changes may change values.
+void settle() {
+    while (VerilatedVpi::callValueCbs()) {
+    }
+}
+
+void settle_puts() {
+    VerilatedVpi::doInertialPuts();
+    settle();
+}
+
+// All that happens at the present time.
+void step(Vtop& top) {
+    do {
+        do {
+            top.eval_step();
+            VerilatedVpi::clearEvalNeeded();
+            settle_puts();
+        } while (VerilatedVpi::evalNeeded());
+        VerilatedVpi::callCbs(cbReadWriteSynch);
+        settle_puts();
+    } while (VerilatedVpi::evalNeeded());
+    top.eval_end_step();
+    VerilatedVpi::callCbs(cbReadOnlySynch);
+}
+
+}  // namespace
+
+double sc_time_stamp() { return static_cast<double>(now); }
+
+// From Python: the clock runs from now on.
+extern "C" void bench_clock() {
+    if (edge == kNever) edge = now + kHalfPeriod;
+}
+
+int main(int argc, char** argv) {
+    Verilated::commandArgs(argc, argv);
+    const auto top = std::make_unique<Vtop>("");
+    Verilated::fatalOnVpiError(false);  // cocotb asks for objects that may not exist
+#if VM_TRACE
+    Verilated::traceEverOn(true);
+    Trace* const trace = new Trace;  // never deleted: Verilator would wait for itself
+    for (int i = 1; i + 1 < argc; ++i) {
+        if (std::string(argv[i]) != "--trace-file") continue;
+        top->trace(trace, 99);
+        trace->open(argv[i + 1]);
+    }
+#endif
+    vlog_startup_routines_bootstrap();
+    Verilated::addExitCb([](void*) { VerilatedVpi::callCbs(cbEndOfSimulation); }, nullptr);
+    VerilatedVpi::callCbs(cbStartOfSimulation);
+    settle();
+    while (!Verilated::gotFinish()) {
+        step(*top);
+#if VM_TRACE
+        if (trace->isOpen()) trace->dump(now);
+#endif
+        now = std::min(edge, uint64_t{VerilatedVpi::cbNextDeadline()});
+        if (now == kNever) break;
+        VerilatedVpi::callCbs(cbNextSimTime);
+        settle();
+        VerilatedVpi::callTimedCbs();
+        settle();
+        if (now == edge) {
+            top->clk = !top->clk;
+            edge += kHalfPeriod;
+        }
+    }
+    top->final();
+    VerilatedVpi::callCbs(cbEndOfSimulation);
+#if VM_TRACE
+    trace->close();
+#endif
+#if VM_COVERAGE
+    VerilatedCov::write();
+#endif
+    return Verilated::threadContextp()->errorCount() > 0;
+}
