@@ -28,7 +28,11 @@ class EventKind(IntEnum):
     REFUSED = 2
     """An error record. id: of the request; a, b, c, d: code, dim, value, issuer."""
     ANSWERED = 3
-    """id: of the barrier command; a, b, c, d: done, waits, fault, state."""
+    """id: of the barrier command; a, b, c, d: done, waits, fault, state.
+
+    Comes with the next event, and wakes nobody, if the command waits; or if it is a quiet one, and
+    there is no fault.
+    """
     WAIT_OVER = 4
     """A command that waits has ended. id: of the command; a, b: done, fault."""
     PHASE = 5
@@ -134,6 +138,7 @@ class Command(ctypes.Structure):
         ("count", ctypes.c_uint32),
         ("time_limit", ctypes.c_uint32),
         ("v1", ctypes.c_uint32),
+        ("quiet", ctypes.c_uint32),
         ("id", ctypes.c_uint32),
     ]
 

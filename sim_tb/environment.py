@@ -161,6 +161,19 @@ class _Pending:
         self.event.set()
 
 
+class _Notice(_Pending):
+    """Something that Python does not wait for: it calls if the answer is a fault."""
+
+    def __init__(self, fault: Callable[[int], str | None], on_fault: Callable[[str], None]) -> None:
+        super().__init__("an answer that nobody waits for")
+        self._fault, self._on_fault = fault, on_fault
+
+    def give(self, value: Any) -> None:
+        super().give(value)
+        if (fault := self._fault(value["c"])) is not None:
+            self._on_fault(fault)
+
+
 class Environment:
     """The bench around the unit of one SM; make it with ``start``.
 
@@ -633,9 +646,20 @@ class Environment:
         """
         number = self._new_id()
         self._pending[EventKind.ANSWERED, number] = _Pending(f"result of {op} at 0x{address:x}")
-        command = Command(state, self._ops[op], address, count, time_limit, v1, number)
+        command = Command(state, self._ops[op], address, count, time_limit, v1, False, number)
         self.bridge.command(ctypes.byref(command))
         return number
+
+    def post_barrier(
+        self, op: str, address: int, count: int, on_fault: Callable[[str], None]
+    ) -> None:
+        """Queue a barrier operation whose answer matters only if it is a fault, whose name
+        ``on_fault`` gets.
+        """
+        number = self._new_id()
+        self._pending[EventKind.ANSWERED, number] = _Notice(self._fault, on_fault)
+        command = Command(0, self._ops[op], address, count, 0, False, True, number)
+        self.bridge.command(ctypes.byref(command))
 
     async def result(self, number: int, timeout: int = TIMEOUT) -> BarrierResult:
         """The answer to an operation that ``send_barrier`` queued; once."""

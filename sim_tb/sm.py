@@ -157,12 +157,13 @@ class Warp:
 
     async def mbarrier_try_wait_parity(self, barrier: int, parity: int) -> None:
         """``mbarrier.try_wait.parity`` until it is true."""
-        await self.issue(self.sm.timing.mbarrier)
         what, name = "mbarrier.try_wait.parity", self.sm.layout.name(barrier)
         watched = self.sm.sanitizer.barrier(self.watched, what, self.cta, barrier)
         start = self.sm.env.cycle
+        issued = self.sm.scheduler.take(start, self.sm.timing.mbarrier * self.sm.timing.interval)
         with self.span(f"wait {name}"):
             await self.sm.env.wait(barrier, parity, self.sm.patience)
+            await self.sm.until(issued)
         end = self.sm.env.cycle
         self.sm.counts.waits.append((name, end - start))
         self.sm.sanitizer.waited(self.watched, watched, parity, end)
@@ -177,7 +178,12 @@ class Warp:
         arrivals = 1 if op == "ARRIVE_EXPECT_TX" else count
         self.sm.sanitizer.arrive(self.watched, watched, self.sm.env.cycle, arrivals, tx_bytes)
         if holder == self.cta:
-            await self._barrier(op, barrier, count)
+            name, cluster = self.sm.layout.name(barrier), self.sm.cluster
+
+            def fault(why: str) -> None:
+                cluster.fail(KernelError(f"{self.role}: {what} of {count} on {name}: {why}"))
+
+            self.sm.env.post_barrier(op, barrier, count, fault)
         else:
             self.sm.env.send_remote_barrier(holder, op, barrier, count)
 
@@ -344,7 +350,6 @@ class Warp:
 
     async def commit_group(self) -> None:
         """``cp.async.bulk.commit_group``."""
-        await self.issue(1)
         self.sm.sanitizer.commit(self.watched, self.watched.groups)
         self.sm.env.commit_group(self.thread)
 
@@ -468,7 +473,6 @@ class Warp:
         """``wgmma.commit_group``."""
         self._wgmma_ends.append(self._wgmma_end)
         self.sm.sanitizer.commit(self.watched, self.watched.wgmma)
-        await self.issue(1)
 
     async def wgmma_wait_group(self, groups: int) -> None:
         """``wgmma.wait_group``: until at most the youngest ``groups`` are pending."""

@@ -94,7 +94,7 @@ struct Fill {
 
 struct Command {
     uint64_t state;
-    uint32_t op, address, count, time_limit, v1, id;
+    uint32_t op, address, count, time_limit, v1, quiet, id;
 };
 
 struct Wake {
@@ -104,7 +104,7 @@ struct Wake {
 
 struct Asked {
     uint32_t tag, id;
-    bool may_wait;
+    bool may_wait, quiet;  // quiet: nobody waits for the result, unless it is a fault
     std::optional<Wake> wake;  // it came before the result
 };
 
@@ -193,10 +193,11 @@ struct Bench {
         return port < kPorts ? stalls[port] : nullptr;
     }
 
+    // Python takes it now, or without `awaited` with the next event that it is woken by.
     void post(uint32_t kind, uint32_t id, uint64_t a = 0, uint64_t b = 0, uint64_t c = 0,
-              uint64_t d = 0) {
+              uint64_t d = 0, bool awaited = true) {
         events.push_back({cycle, kind, id, a, b, c, d});
-        alert |= kind == kFailure || (waking >> kind & 1);
+        alert |= kind == kFailure || (awaited && (waking >> kind & 1));
     }
 
     void log(uint32_t kind, uint64_t key, uint64_t value) {
@@ -419,7 +420,7 @@ struct Bench {
         } while (!tags.insert(tag).second);
         const Command& sent = command.current;
         const bool may_wait = sent.op == kTryWaitParity || sent.op == kTryWait;
-        commands.push_back({tag, sent.id, may_wait, {}});
+        commands.push_back({tag, sent.id, may_wait, sent.quiet != 0, {}});
         return tag;
     }
 
@@ -432,7 +433,8 @@ struct Bench {
             return fail("barrier_result: tag %u waits, but cannot", tag);
         }
         if (!waiting && asked.wake) return fail("barrier_wake: tag %u does not wait", tag);
-        post(kAnswered, asked.id, done, waiting, fault, state);
+        const bool awaited = fault || !(waiting || asked.quiet);
+        post(kAnswered, asked.id, done, waiting, fault, state, awaited);
         if (!waiting) {
             tags.erase(tag);
         } else if (asked.wake) {
