@@ -82,6 +82,7 @@ def stages_plot(axes: Axes, records: Sequence[Record]) -> None:
         starved = [100 * record.starved for record in mine]
         axes.plot(STAGES, starved, "o-", color=colour, label=f"latency {latency}")
     axes.set(xlabel="stages", ylabel="tensor cores starve, % of the cycles", ylim=(-2, None))
+    axes.set_xticks(STAGES)
     axes.set_title("How many stages hide which latency", loc="left")
     axes.legend(frameon=False)
 
@@ -93,7 +94,7 @@ def promotion_plot(axes: Axes, records: Sequence[Record]) -> None:
         clocks = [record.cycles / STEPS for record in mine]
         axes.plot(PROMOTIONS, clocks, "o-", color=colour, label=schedule.name)
     axes.axhline(PRODUCT, color="#999999", linewidth=1, linestyle="--")
-    axes.text(0, PRODUCT, " tensor cores' time", va="top", color="#777777")
+    axes.text(max(PROMOTIONS), PRODUCT, "tensor cores", va="top", ha="right", color="#777777")
     axes.set(xlabel="instructions on each accumulator in each step", ylabel="clocks a step")
     axes.set_title("Where issue slots are scarce", loc="left")
     axes.legend(frameon=False)
@@ -105,10 +106,10 @@ def bandwidth_plot(axes: Axes, records: Sequence[Record]) -> None:
     axes.plot(BANDWIDTHS, roof, color="#999999", linestyle="--", label="roofline")
     for colour, stages in zip(COLOURS, (1, 4), strict=False):
         mine = [record for record in records if record.options["stages"] == stages]
-        share = [record.flops_per_clock / record.peak_flops_per_clock for record in mine]
+        share = [1 - record.starved for record in mine]
         label = f"{stages} stage{'s' if stages > 1 else ''}"
         axes.plot(BANDWIDTHS, share, "o-", color=colour, label=label)
-    axes.set(xlabel="lines that memory gives per clock", ylabel="share of the peak", ylim=(0, 1.05))
+    axes.set(xlabel="lines that memory gives per clock", ylabel="tensor cores busy", ylim=(0, 1.05))
     axes.set_title("What a narrow memory leaves", loc="left")
     axes.legend(frameon=False)
 

@@ -201,7 +201,7 @@ class Schedule {
 
     // Whether the memory takes a request in the next cycle. Call once per cycle.
     bool open(size_t unanswered) {
-        credit_ = std::min(credit_ + timing_.bandwidth, 1.0);
+        credit_ = std::min(credit_ + timing_.bandwidth, 1 + timing_.bandwidth);
         return unanswered < timing_.in_flight && credit_ > 1 - 1e-9;
     }
 

@@ -82,6 +82,16 @@ def test_a_load_takes_as_long_as_on_silicon(clocks, what, lines):
     assert clocks[what, lines] == pytest.approx(silicon(what, lines), rel=0.06)
 
 
+@pytest.mark.parametrize("bandwidth", [0.25, 0.6, 0.8])
+def test_memory_gives_what_it_should(bandwidth):
+    lines = 256
+    setting = Setting(memory=f"bandwidth={bandwidth}")
+    (record,) = launch.run([(LoadTwice(rows=lines), setting)])
+    taken = record.sms[0].lines_read[lines:]
+    assert taken.size == lines
+    assert int(taken[-1] - taken[0]) == pytest.approx(lines / bandwidth, rel=0.02)
+
+
 def test_dram_is_as_far_as_on_silicon():
     lines = surroundings("dram").lines
     assert lines.low + AROUND == pytest.approx(silicon(DRAM, 1, "least"), rel=0.06)
