@@ -176,6 +176,7 @@ async def _run(kernel: Kernel, sms: Sequence[SM]) -> None:
 async def _coroutine(role: Role, warp: Warp) -> None:
     try:
         await role(warp)
+        warp.sm.sanitizer.exits(warp.watched)
     except BenchError as error:
         warp.sm.cluster.fail(error)
 

@@ -92,6 +92,7 @@ class Thread(Knower):
         self.open: list[Request] = []
         self.pending: list[list[Request]] = []
         self.waited: dict[tuple[int, int], str] = {}
+        self.is_over = False
         self.tick()
 
     def tick(self) -> None:
@@ -568,6 +569,31 @@ class Sanitizer:
         shadow.access[span] = len(self.accesses) - 1
 
     # The end
+
+    def exits(self, thread: Thread) -> None:
+        """A warp has come to its end.
+
+        Raises
+        ------
+        KernelError
+            If it is the last one of its CTA, and requests may still read the CTA's shared memory,
+            which now belongs to nobody.
+        """
+        thread.is_over = True
+        threads = [other for other in self.threads if other.cta == thread.cta]
+        if not all(other.is_over for other in threads):
+            return
+        knows = np.maximum.reduce([other.knows[0] for other in threads])
+        shadow = self.shadows[thread.cta]
+        for component, times in shadow.readers.items():
+            late = times > knows[component]
+            if late.any():
+                access = self.accesses[shadow.access[late][0]]
+                raise KernelError(
+                    f"{thread.role}: the CTA ends while {self._owners[component]} may read what "
+                    f"{access.what} wrote at {int(np.argmax(late)) * PIECE_BYTES:#x} of shared "
+                    "memory: nobody has waited for that"
+                )
 
     def ended(self) -> None:
         """The kernel has ended.

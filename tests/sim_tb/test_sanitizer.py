@@ -88,6 +88,10 @@ MISTAKES = {
         r"the kernel ends with loads on their way to full\[0\]: expect_tx: 1024 of producer in "
         r"cycle \d+; counted: request \d+ "
     ),
+    "store at the end": (
+        r"consumer: the CTA ends while a store of consumer may read what stmatrix of out by "
+        r"consumer in cycle \d+ wrote at 0x1000 of shared memory: nobody has waited for that"
+    ),
     "refused": r"the unit refused request 0 \(.*\): MBAR_ALIGN, dimension 0, value 0x",
     "registers": r"consumer: setmaxnreg 250: must be from 24 to 256, a multiple of 8",
 }
