@@ -40,6 +40,21 @@ LOGS = {
 Job = tuple[Kernel, Setting]
 
 
+def validate(kernel: Kernel, setting: Setting, params: TmaParams = PRESETS["default"]) -> None:
+    """See that a kernel can be run.
+
+    Raises
+    ------
+    ValueError
+        If an option or setting is out of its limits.
+    SmemError
+        If the kernel's shared memory does not fit.
+    """
+    kernel.validate()
+    setting.validate()
+    kernel.smem(SmemLayout(replace(params, ctas=kernel.ctas).smem_bytes))
+
+
 def run(work: Sequence[Job], params: TmaParams = PRESETS["default"]) -> Iterator[Record]:
     """Run kernels one after the other; yield each one's record when it is done.
 
@@ -60,9 +75,7 @@ def run(work: Sequence[Job], params: TmaParams = PRESETS["default"]) -> Iterator
         If the simulation breaks off. A kernel's own failure is in its record.
     """
     for kernel, setting in work:
-        kernel.validate()
-        surroundings(setting.memory)
-        kernel.smem(SmemLayout(params.smem_bytes))
+        validate(kernel, setting, params)
     for ctas, group in groupby(work, lambda job: job[0].ctas):
         unit = replace(params, ctas=ctas)
         yield from jobs.results("sim_tb.launch", list(group), env={}, params=unit)
