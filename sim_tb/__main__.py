@@ -162,9 +162,11 @@ def print_run(console: Console, record: Record) -> None:
 def print_sweep(console: Console, records: Sequence[Record]) -> None:
     """What several gave."""
     rows = report.table_of(records)
-    table = Table(*rows[0])
-    for record in rows:
-        table.add_row(*record.values())
+    table = Table()
+    for name in rows[0]:
+        table.add_column(name, overflow="fold")
+    for row in rows:
+        table.add_row(*row.values())
     console.print(table)
 
 

@@ -20,6 +20,7 @@ from sim_tb.record import Record
 from sim_tb.spans import Span
 from sim_tb.timeline import (
     COLOURS,
+    OUTSTANDING,
     activity,
     cluster_rows,
     coverage,
@@ -37,10 +38,10 @@ PAGE, PICTURE, TRACE = "report.html", "timeline.png", "timeline.json"
 
 LINES = [COLOURS[kind] for kind in ("mma", "issue", "full", "store", "math", "shared memory")]
 DASHES = "solid", "dash", "dot", "dashdot"
-PANEL, GAP = 74, 16
+PANEL, GAP = 70, 20
 """Pixels: the height of a small chart, and what is between two."""
 
-MARGIN = {"l": 150, "r": 24, "t": 8, "b": 44}
+MARGIN = {"l": 172, "r": 24, "t": 8, "b": 44}
 """Of charts over time: their cycles stand below each other."""
 
 FIGURE_HEIGHT = 330
@@ -109,13 +110,13 @@ def figures_of(record: Record) -> dict[str, str]:
         "issue slots taken": f"{record.busy('scheduler'):.1%}",
     }
     if record.total("fma"):
-        found["tensor cores busy"] = f"{record.busy('tensor_cores'):.1%} of the cycles"
-        found["tensor cores starve"] = f"{record.starved:.1%} from first to last product"
+        found["tensor cores busy"] = f"{record.busy('tensor_cores'):.1%}"
+        found["tensor cores starve"] = f"{record.starved:.1%}"
     if record.flops:
         peak = record.peak_flops_per_clock
         share = record.flops_per_clock / peak
         found["flops per clock"] = f"{record.flops_per_clock:,.0f} of {peak:,} ({share:.1%})"
-    found["simulated"] = f"{record.cycles / max(record.seconds, 1e-9):,.0f} cycles per second"
+    found["simulated"] = f"{record.cycles / max(record.seconds, 1e-9):,.0f} cycles/s"
     return found
 
 
@@ -172,7 +173,7 @@ def _against(records: Sequence[Record], name: str) -> Figure:
         latencies = {record.setting.memory: record.latency for record in records}
         if len(set(latencies.values())) == len(latencies):
             values = [record.latency for record in records]
-            label = "clocks from a line's request to the line (mean)"
+            label = "latency of a line, clocks (mean)"
     for value, record in zip(values, records, strict=True):
         if not record.failed:
             options = _options(record)
@@ -211,7 +212,10 @@ def _against(records: Sequence[Record], name: str) -> Figure:
         start = (number - 1) * width
         layout[f"xaxis{axis}"] = {
             "title": {"text": label},
-            "domain": [start + (0.035 if number > 1 else 0), start + width - 0.015],
+            "domain": [
+                start + (0.05 if number > 1 else 0),
+                start + width - (0.03 if number < len(panels) else 0),
+            ],
             "anchor": f"y{axis}",
         }
         if name != "memory" and all(isinstance(value, int) for value in values):
@@ -235,8 +239,10 @@ def _against(records: Sequence[Record], name: str) -> Figure:
                 "y0": peak,
                 "y1": peak,
                 "line": {"color": "#8a94a0", "dash": "dash", "width": 1.5},
+                "label": {"text": "peak", "textposition": "end", "yanchor": "top"},
             }
         ]
+        layout[f"yaxis{number}"]["range"] = [0, 1.05 * peak]
     text = "Each point is a run. "
     text += (
         "Where the tensor cores starve less, the flops per clock come closer to their peak, the "
@@ -365,7 +371,7 @@ def _panels(
                 "xref": "paper",
                 "x": 0,
                 "xanchor": "right",
-                "xshift": -32,
+                "xshift": -34,
                 "yref": "paper",
                 "y": upper - height / total / 2,
                 "yanchor": "middle",
@@ -441,13 +447,13 @@ def _requests(record: Record) -> Figure:
     for kind, intervals in in_flight(record).items():
         if intervals:
             level = coverage(intervals, edges)
-            panels[f"{kind}s"] = [(f"{kind}s", COLOURS[kind], level)]
+            panels[OUTSTANDING[kind]] = [(f"{kind}s", COLOURS[kind], level)]
             tops.append(max(1, int(np.ceil(level.max()))))
     text = (
-        "Requests from their issue until their barrier's phase completed or their group was waited "
-        "for. Loads in flight times their bytes are what covers the latency of memory."
+        "Loads from their issue until their barrier's phase completed, stores until their group "
+        "was waited for (not only its reads). Loads in flight cover the latency of memory."
     )
-    return _panels("Requests in flight", text, record, panels, tops, height=100)
+    return _panels("Requests", text, record, panels, tops, height=100)
 
 
 def _waits(record: Record) -> Figure:

@@ -54,6 +54,9 @@ PIPES = {
 }
 """Of the SM: attributes of an ``SmRecord``."""
 
+OUTSTANDING = {"load": "loads in flight", "store": "stores pending"}
+"""Rows of requests. A store is pending until ``wait_group`` without ``.read`` tells the warp."""
+
 
 def kind_of(name: str) -> str:
     """The kind of a span, for its colour."""
@@ -144,7 +147,7 @@ def in_flight(record: Record, cta: int | None = None) -> dict[str, list[tuple[in
 
 
 def _counted(kind: str, intervals: Intervals) -> Iterable[Span]:
-    """A row that tells how many intervals were open."""
+    """A row that tells how many loads or stores there were."""
     steps: dict[int, int] = defaultdict(int)
     for start, end in intervals:
         steps[start] += 1
@@ -152,7 +155,7 @@ def _counted(kind: str, intervals: Intervals) -> Iterable[Span]:
     level, since = 0, 0
     for cycle in sorted(cycle for cycle, step in steps.items() if step):
         if level:
-            yield Span(f"{kind}s in flight", f"{kind}, {level} in flight", since, cycle)
+            yield Span(OUTSTANDING[kind], f"{kind} ({level})", since, cycle)
         level, since = level + steps[cycle], cycle
 
 
