@@ -168,6 +168,9 @@ def print_sweep(console: Console, records: Sequence[Record]) -> None:
     for row in rows:
         table.add_row(*row.values())
     console.print(table)
+    for record in records:
+        if record.failed:
+            console.print(f"{record.title}\n{report.verdict(record)}", soft_wrap=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

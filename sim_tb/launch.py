@@ -1,7 +1,9 @@
 """Runs kernels: ``run`` outside of the simulator, the rest inside."""
 
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import asdict, replace
 from itertools import groupby
 from typing import Any
@@ -78,15 +80,28 @@ def run(work: Sequence[Job], params: TmaParams = PRESETS["default"]) -> Iterator
         validate(kernel, setting, params)
     for ctas, group in groupby(work, lambda job: job[0].ctas):
         unit = replace(params, ctas=ctas)
-        yield from jobs.results("sim_tb.launch", list(group), env={}, params=unit)
+        left = deque(group)
+        while left:
+            results = jobs.results("sim_tb.launch", list(left), env={}, params=unit)
+            with closing(results):
+                for record in results:
+                    left.popleft()
+                    yield record
+                    if record.error:
+                        break
 
 
 @cocotb.test()
 async def kernels(dut: Any) -> None:
-    """Run the jobs."""
+    """Run the jobs, up to the first that breaks off: requests in flight outlast a reset, as counts
+    in memories of the unit.
+    """
     with jobs.Results() as results:
         for kernel, setting in jobs.given():
-            results.put(await launch(dut, kernel, setting))
+            record = await launch(dut, kernel, setting)
+            results.put(record)
+            if record.error:
+                return
 
 
 async def launch(dut: Any, kernel: Kernel, setting: Setting) -> Record:

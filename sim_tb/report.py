@@ -143,7 +143,7 @@ def table_of(records: Sequence[Record]) -> list[dict[str, str]]:
             row["flops per clock"] = f"{record.flops_per_clock:,.0f}"
             share = record.flops_per_clock / record.peak_flops_per_clock
             row["of the peak"] = f"{share:.1%}"
-        row["result"] = verdict(record).partition("\n")[0] if record.failed else "right"
+        row["result"] = "failed" if record.error else "WRONG" if record.wrong else "right"
         rows.append(row)
     return rows
 

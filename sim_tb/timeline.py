@@ -81,8 +81,9 @@ def coverage(intervals: Intervals, edges: NDArray[np.int64]) -> NDArray[np.float
 
 def edges_of(record: Record, buckets: int = BUCKETS) -> NDArray[np.int64]:
     """Where the steps of an activity begin, and where the last one ends."""
-    step = max(1, -(-record.cycles // buckets))
-    return np.arange(0, record.cycles + step, step)
+    cycles = max(1, record.cycles)
+    step = -(-cycles // buckets)
+    return np.arange(0, cycles + step, step)
 
 
 def activity(record: Record, edges: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
