@@ -249,21 +249,59 @@ def test_a_run_that_failed_at_once(tmp_path):
     assert details["verdict"] == "FAILED: no such map"
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
-@pytest.mark.parametrize("sms", [1, 2])
-def test_a_browser_draws_it(tmp_path, sms):
-    records = [record_of(1, sms=sms), record_of(2, sms=sms)]
-    (page,) = report.write(tmp_path, records)
-    command = [BROWSER, *FLAGS, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom"]
-    dom = subprocess.run(
+def drawn(page, directory):
+    """What a browser makes of a page: its body, without the scripts."""
+    command = [BROWSER, *FLAGS, f"--user-data-dir={directory / 'profile'}", "--dump-dom"]
+    made = subprocess.run(
         [*command, page.as_uri()], capture_output=True, text=True, check=True, timeout=120
-    ).stdout
-    body = dom.replace(report.get_plotlyjs(), "")
+    )
+    return re.sub(r"<script.*?</script>", "", made.stdout.partition("<body")[2], flags=re.S)
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
+def test_a_browser_draws_it(tmp_path):
+    records = [record_of(1), record_of(2)]
+    (page,) = report.write(tmp_path, records)
+    body = drawn(page, tmp_path)
     charts = 1 + 1 + 4  # the sweep's, the timeline, and those of the first run
     assert body.count('class="js-plotly-plot"') == charts
     assert body.count('class="main-svg"') >= charts
-    traces = [*contents(report.page(records))["sweep"][0]["data"]]
-    for figure in contents(report.page(records))["records"][0]["charts"]:
-        traces += figure["data"]
-    assert body.count('class="trace ') >= len(traces)
-    assert ("all SMs</option>" in body) == (sms > 1)
+    data = contents(page.read_text())
+    figures = [*data["sweep"], *data["records"][0]["charts"]]
+    kinds = {kind_of(span.name) for span in rows_of(records[0])}
+    traces = sum(len(figure["data"]) for figure in figures) + len(kinds)
+    assert len(re.findall(r'<g class="(?:trace |trace")', body)) == traces
+    for name, value in report.figures_of(records[0]).items():
+        assert f"<dt>{name}</dt><dd>{value}</dd>" in body
+
+
+ACTIONS = """<script>
+document.querySelectorAll("tr[data-record]")[1].click();
+const choice = document.querySelector("select");
+choice.selectedIndex = 2;
+choice.onchange();
+const [timelinePlot, ...others] = document.querySelectorAll("#details .js-plotly-plot");
+Plotly.relayout(timelinePlot, {"xaxis.range": [100, 200]}).then(() => {
+  const box = timelinePlot.getBoundingClientRect(), {xaxis, yaxis} = timelinePlot._fullLayout;
+  timelinePlot.dispatchEvent(new MouseEvent("mousemove", {
+    clientX: box.left + xaxis._offset + xaxis.d2p(150),
+    clientY: box.top + yaxis._offset + yaxis.d2p(1)}));
+  const overTime = others.filter(plot => plot.layout.xaxis.title.text === "cycle");
+  document.body.dataset.ranges = overTime.map(plot => plot.layout.xaxis.range).join(" ");
+});
+</script></body>"""
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
+def test_a_reader_chooses_and_zooms(tmp_path):
+    """The second run, of that the second SM, of that cycles 100 to 200; a pointer at a span."""
+    records = [record_of(1, sms=2), record_of(2, sms=2)]
+    (page,) = report.write(tmp_path, records)
+    page.write_text(page.read_text().replace("</body>", ACTIONS))
+    body = drawn(page, tmp_path)
+    assert f"<code>{records[1].title}</code>" in body
+    assert 'data-ranges="100,200 100,200 100,200"' in body
+    rows = re.findall(r'class="ytick".*?<text[^>]*>([^<]*)<', body)
+    assert {"producer", "consumer", "stage 0", "tensor cores"} <= set(rows)
+    tip = "consumer: mma, cycles 140 to 160 (20)"
+    assert re.search(f'<div id="tip"[^>]*>{re.escape(tip)}</div>', body)
