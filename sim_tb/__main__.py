@@ -52,8 +52,10 @@ def one(text: str) -> list[str]:
 
 
 def add_options(parser: argparse.ArgumentParser, cls: type[Any], *, sweep: bool) -> None:
-    """An option for each field of a dataclass."""
-    for item in fields(cls):
+    """An option for each field of a dataclass that was made by ``option``."""
+    for item in options_of(cls):
+        if item.type not in (int, int | None, str):
+            raise TypeError(f"{cls.__name__}.{item.name}: {item.type}: must be an int or a str")
         kind: Callable[[str], Any] = numbers if sweep else number
         metavar = "N|A..B[..STEP]|A,B,..." if sweep else "N"
         if item.type is str:
@@ -68,6 +70,11 @@ def add_options(parser: argparse.ArgumentParser, cls: type[Any], *, sweep: bool)
             default=argparse.SUPPRESS,
             help=description(item).replace("%", "%%"),
         )
+
+
+def options_of(cls: type[Any]) -> "list[Field[Any]]":
+    """The fields that were made by ``option``."""
+    return [item for item in fields(cls) if "help" in item.metadata]
 
 
 def flag(name: str) -> str:
@@ -120,7 +127,7 @@ def print_list(console: Console, known: Mapping[str, type[Kernel]]) -> None:
     """A table of the kernels."""
     table = Table("kernel", "what it does", "options", show_lines=True)
     for name, cls in known.items():
-        options = (f"{flag(item.name)}: {description(item)}" for item in fields(cls))
+        options = (f"{flag(item.name)}: {description(item)}" for item in options_of(cls))
         table.add_row(name, summary(cls), "\n".join(options))
     console.print(table)
 
@@ -133,7 +140,7 @@ def work_of(cls: type[Kernel], options: argparse.Namespace) -> Iterator[launch.J
     ValueError
         If any is out of its limits: it names the combination where there are several.
     """
-    mine, around = [item.name for item in fields(cls)], [item.name for item in fields(Setting)]
+    mine, around = ([item.name for item in options_of(each)] for each in (cls, Setting))
     given = {name: getattr(options, name) for name in (*mine, *around) if name in options}
     if options.command == "run":
         given = {name: [value] for name, value in given.items()}

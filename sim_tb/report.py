@@ -491,7 +491,7 @@ def _waits(record: Record) -> Figure:
         "showlegend": True,
     }
     text = (
-        "How long warps waited at barriers, by the barriers' names. Long waits for full: data come "
-        "too late; long waits for empty: the stages are released too late, and loads have time."
+        "How long warps waited at barriers, by the barriers' names. Long waits for full: the data "
+        "come too late. Long waits for empty: the producer is ahead, as it should be."
     )
     return _figure("Waits at barriers", text, data, layout)
