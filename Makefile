@@ -20,7 +20,10 @@ setup: ## the virtual environment with all packages; every other target does it,
 	@sh .ci/setup
 
 sim: setup ## a warp-specialized GEMM on the behavioural SM [M= N= K= STAGES= EPILOGUE=store|reduce CLUSTER=2x1 A=a.npy B=b.npy]
-	@$(PYTHON) -m sim_tb.gemm $(foreach name,M N K STAGES EPILOGUE CLUSTER A B,$(if $($(name)),--$(name) $($(name))))
+	$(if $(filter-out store reduce,$(EPILOGUE)),$(error EPILOGUE = $(EPILOGUE): must be store or reduce))
+	@$(PYTHON) -m sim_tb run $(if $(filter reduce,$(EPILOGUE)),gemm_split_k,gemm) --report build/sim \
+		$(if $(M),--m $(M)) $(if $(N),--n $(N)) $(if $(K),--k $(K)) $(if $(STAGES),--stages $(STAGES)) \
+		$(if $(CLUSTER),--cluster $(CLUSTER)) $(if $(A),--a $(A)) $(if $(B),--b $(B))
 
 test: setup ## every test but the long ones
 	@$(PYTHON) -W error -m pytest -n auto -m "not regress"

@@ -8,7 +8,7 @@ import hashlib
 import os
 import pickle
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -29,7 +29,7 @@ def results(
     env: Mapping[str, str],
     params: TmaParams = PRESETS["default"],
     seed: int = 1,
-) -> Iterator[Any]:
+) -> Generator[Any, None, None]:
     """Do ``jobs`` in the cocotb module ``module``; yield the result of each as it comes.
 
     Jobs and results can be anything that pickles. They stay under ``build/jobs`` for the command

@@ -28,6 +28,8 @@ class Check:
 
     Parameters
     ----------
+    name : str
+        Of the result.
     elements : int
         How many were compared.
     error : float
@@ -38,6 +40,7 @@ class Check:
         The first element that differs by more; empty if none does.
     """
 
+    name: str
     elements: int
     error: float
     limit: float
@@ -47,10 +50,10 @@ class Check:
         if self.wrong:
             return f"WRONG: {self.wrong}"
         if not self.limit:
-            return f"equals NumPy's, bit for bit: {self.elements} elements"
+            return f"{self.name} equals NumPy's, bit for bit: {self.elements} elements"
         return (
-            f"equals NumPy's: {self.elements} elements, greatest error {self.error:.2e} "
-            f"(limit {self.limit:g})"
+            f"{self.name} equals NumPy's: {self.elements} elements, greatest error "
+            f"{self.error:.2e} (limit {self.limit:g})"
         )
 
 
@@ -86,7 +89,25 @@ def equal(name: str, got: NDArray[Any], expected: NDArray[Any], limit: float = 0
             f"{len(differ)} of {got.size} elements differ; first {name}{list(where)}: expected "
             f"{expected[where]!r}, got {got[where]!r}"
         )
-    return Check(got.size, error, limit, wrong)
+    return Check(name, got.size, error, limit, wrong)
+
+
+def check_limits(options: Any) -> None:
+    """See that the fields of a dataclass, made by ``option``, are within their limits.
+
+    Raises
+    ------
+    ValueError
+        Naming option, value and limit.
+    """
+    for item in fields(options):
+        value = getattr(options, item.name)
+        least, most = item.metadata.get("least"), item.metadata.get("most")
+        if not isinstance(value, int) or isinstance(value, bool):
+            continue
+        if (least is not None and value < least) or (most is not None and value > most):
+            limit = f"at least {least}" if most is None else f"from {least} to {most}"
+            raise ValueError(f"{item.name} = {value}: must be {limit}")
 
 
 @dataclass
@@ -109,7 +130,7 @@ class Kernel:
 
     name: ClassVar[str]
 
-    seed: int = field(default=1, metadata={"help": "of the random inputs", "least": 0})
+    seed: int = option(1, "of the random inputs", least=0)
 
     @property
     def ctas(self) -> int:
@@ -138,14 +159,7 @@ class Kernel:
         ValueError
             Naming option, value and limit.
         """
-        for item in fields(self):
-            value = getattr(self, item.name)
-            least, most = item.metadata.get("least"), item.metadata.get("most")
-            if not isinstance(value, int) or isinstance(value, bool):
-                continue
-            if (least is not None and value < least) or (most is not None and value > most):
-                limit = f"at least {least}" if most is None else f"from {least} to {most}"
-                raise ValueError(f"{item.name} = {value}: must be {limit}")
+        check_limits(self)
 
     def host(self, device: Device) -> None:
         """Allocate tensors, and encode their maps."""

@@ -1,7 +1,9 @@
 """Runs kernels: ``run`` outside of the simulator, the rest inside."""
 
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import asdict, replace
 from itertools import groupby
 from typing import Any
@@ -47,6 +49,21 @@ ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1"}
 Job = tuple[Kernel, Setting]
 
 
+def validate(kernel: Kernel, setting: Setting, params: TmaParams = PRESETS["default"]) -> None:
+    """See that a kernel can be run.
+
+    Raises
+    ------
+    ValueError
+        If an option or setting is out of its limits.
+    SmemError
+        If the kernel's shared memory does not fit.
+    """
+    kernel.validate()
+    setting.validate()
+    kernel.smem(SmemLayout(params.smem_bytes))
+
+
 def run(work: Sequence[Job], params: TmaParams = PRESETS["default"]) -> Iterator[Record]:
     """Run kernels one after the other; yield each one's record when it is done.
 
@@ -67,18 +84,17 @@ def run(work: Sequence[Job], params: TmaParams = PRESETS["default"]) -> Iterator
         If the simulation breaks off. A kernel's own failure is in its record.
     """
     for kernel, setting in work:
-        kernel.validate()
-        surroundings(setting.memory)
-        kernel.smem(SmemLayout(params.smem_bytes))
+        validate(kernel, setting, params)
     for unit, group in groupby(work, lambda job: unit_of(job[0], params)):
-        left = list(group)
+        left = deque(group)
         while left:
-            now = list(left)
-            for record in jobs.results("sim_tb.launch", now, env=ENVIRONMENT, params=unit):
-                del left[0]
-                yield record
-                if record.dirty:
-                    break  # the next one needs a unit that has just been switched on
+            results = jobs.results("sim_tb.launch", list(left), env=ENVIRONMENT, params=unit)
+            with closing(results):
+                for record in results:
+                    left.popleft()
+                    yield record
+                    if record.dirty:
+                        break  # the next one needs a unit that has just been switched on
 
 
 def unit_of(kernel: Kernel, params: TmaParams) -> TmaParams:
@@ -88,7 +104,9 @@ def unit_of(kernel: Kernel, params: TmaParams) -> TmaParams:
 
 @cocotb.test()
 async def kernels(dut: Any) -> None:
-    """Run the jobs."""
+    """Run the jobs, up to the first that breaks off: requests in flight outlast a reset, as counts
+    in memories of the unit.
+    """
     with jobs.Results() as results:
         for kernel, setting in jobs.given():
             record = await launch(dut, kernel, setting)

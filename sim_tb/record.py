@@ -1,12 +1,14 @@
 """What a run of a kernel leaves for its report."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sim_tb.kernel import check_limits, option
+from sim_tb.models import MEMORIES, surroundings
 from sim_tb.pipes import FMA_PER_CLOCK
 from sim_tb.smem import Ring
 from sim_tb.spans import Span
@@ -28,9 +30,22 @@ class Setting:
         Clocks without any progress that end the run.
     """
 
-    memory: str = "l2"
-    issue_interval: int = 1
-    watchdog: int = 20_000
+    memory: str = option(
+        "l2", f"{', '.join(MEMORIES)}; and changes of it, such as dram,latency=600,bandwidth=0.5"
+    )
+    issue_interval: int = option(1, "clocks between two instructions of a warp scheduler")
+    watchdog: int = option(20_000, "clocks without any progress that end the run")
+
+    def validate(self) -> None:
+        """See that all are within their limits.
+
+        Raises
+        ------
+        ValueError
+            Naming option, value and limit.
+        """
+        check_limits(self)
+        surroundings(self.memory)
 
 
 @dataclass(frozen=True)
@@ -102,10 +117,22 @@ class Record:
     @property
     def title(self) -> str:
         """Kernel and options in one line."""
-        options = " ".join(
-            f"--{name.replace('_', '-')} {value}" for name, value in self.options.items()
+        options = {**self.options, **asdict(self.setting)}
+        return " ".join(
+            [
+                self.kernel,
+                *(
+                    f"--{name.replace('_', '-')} {value}"
+                    for name, value in options.items()
+                    if value not in ("", None)
+                ),
+            ]
         )
-        return f"{self.kernel} {options}"
+
+    @property
+    def failed(self) -> bool:
+        """Whether it ended early, or with a wrong result."""
+        return self.wrong or bool(self.error)
 
     def busy(self, pipe: str) -> float:
         """Share of all cycles in which a pipe of the SMs was busy: ``"tensor_cores"`` and so on."""

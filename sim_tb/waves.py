@@ -23,6 +23,9 @@ TRACE_DIRECTORY = "TMA_WAVES"
 MAIN_JOB = "sim"
 """The name of ``make sim``."""
 
+MAIN_REPORT = Path("build/sim")
+"""Where it leaves its report."""
+
 SCOPE = "tb_top.dut"
 """Where the unit is, if it is alone."""
 
@@ -244,7 +247,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         if options.test == MAIN_JOB:
-            command = [sys.executable, "-m", "sim_tb.gemm"]
+            command = [sys.executable, "-m", "sim_tb", "run", "gemm", "--report", str(MAIN_REPORT)]
         else:
             command = [sys.executable, "-W", "error", "-m", "pytest", "-q", select(options.test)]
     except ValueError as error:
