@@ -10,7 +10,7 @@ from typing import Any
 
 import cocotb
 from cocotb.task import Task
-from cocotb.triggers import Combine, First
+from cocotb.triggers import gather, select
 
 from golden import Arch
 from hw.params import PRESETS, TmaParams
@@ -201,7 +201,7 @@ async def _coroutine(role: Role, warp: Warp) -> None:
 
 async def _all(tasks: Sequence[Task[None]], cluster: Cluster) -> None:
     """Wait until all are done, or something fails."""
-    await First(Combine(*tasks), cluster.failed.wait())
+    await select(gather(*tasks), cluster.failed.wait())
     if cluster.error is not None:
         raise cluster.error
 
