@@ -79,6 +79,7 @@ class Twice(Kernel):
             far = Tile("far", warp.sm.layout.bytes // 16 * 16, (1, 64), F16)
             await warp.cp_async_bulk(far, self.x.address, 128, full)
         if self.is_("load at the end"):
+            await warp.bar_sync(1, 2)
             await warp.mbarrier_try_wait_parity(self.ring.empty[s], parity)
             await warp.mbarrier_arrive_expect_tx(full, tile.nbytes // 2)
             await warp.cp_async_bulk_tensor(tile, self.map_x, (0, 0), full)
@@ -108,6 +109,8 @@ class Twice(Kernel):
                 await warp.mbarrier_arrive(self.ring.empty[s])
         if not self.is_("store at the end"):
             await warp.wait_group(0)
+        if self.is_("load at the end"):
+            await warp.bar_sync(1, 2)
 
     def check(self):
         return equal("y", self.y.array, self.x.array)
