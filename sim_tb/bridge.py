@@ -36,7 +36,9 @@ class EventKind(IntEnum):
     WAIT_OVER = 4
     """A command that waits has ended. id: of the command; a, b: done, fault."""
     PHASE = 5
-    """id: offset of a watched barrier whose phase changed; a: its word."""
+    """id: offset of a watched barrier whose phase changed; a: its word. Wakes nobody unless it is
+    awaited.
+    """
     ALARM = 6
     IDLE = 7
     FENCED = 8
@@ -199,7 +201,7 @@ _OF_AN_SM: dict[str, tuple[list[Any], Any]] = {
     "events": ([ctypes.POINTER(_PTR)], _U64),
     "log": ([_U32, ctypes.POINTER(_PTR)], _U64),
     "clear_log": ([_U32], None),
-    "cycle": ([], _U64),
+    "cycle": ([], _PTR),
     "failure": ([], ctypes.c_char_p),
     "ledger": ([], ctypes.c_char_p),
 }

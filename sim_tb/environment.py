@@ -203,6 +203,7 @@ class Environment:
         self.seed = seed
         self.sm = sm
         self.bridge = Bridge(sm)
+        self._cycle = ctypes.c_uint64.from_address(self.bridge.cycle())
         self.smem = np.zeros(interface.parameters["smem_bytes"], np.uint8)
         self._causes = {code: name for name, code in interface.enums["ErrorCode"].items()}
         self._ops = interface.enums["BarrierOp"]
@@ -297,7 +298,7 @@ class Environment:
     @property
     def cycle(self) -> int:
         """Clock edges since reset; at an event, the edge at which it happened."""
-        return int(self.bridge.cycle())
+        return self._cycle.value
 
     # Requests
 
@@ -543,7 +544,12 @@ class Environment:
         self._submit("COMMIT_GROUP", None, thread=thread)
 
     async def wait_group(
-        self, groups: int = 0, *, read: bool = False, thread: int = 0, timeout: int = TIMEOUT
+        self,
+        groups: int = 0,
+        *,
+        read: bool = False,
+        thread: int = 0,
+        timeout: int | None = TIMEOUT,
     ) -> int:
         """``cp.async.bulk.wait_group``, or ``.read``: wait until at most so many of the youngest
         groups of ``thread`` are pending; return the cycle of the unit's answer.
@@ -696,7 +702,7 @@ class Environment:
         state: int | None = None,
         time_limit: int = TIME_LIMIT,
         v1: bool = False,
-        timeout: int = TIMEOUT,
+        timeout: int | None = TIMEOUT,
     ) -> WaitResult:
         """``mbarrier.try_wait`` for the phase of ``state``, or of ``parity``; return its end."""
         if (parity is None) == (state is None):
@@ -718,18 +724,22 @@ class Environment:
         return WaitResult(bool(event["a"]), True, self._fault(event["b"]), int(event["cycle"]))
 
     async def wait(
-        self, barrier: int, parity: int, timeout: int = TIMEOUT, *, time_limit: int = TIME_LIMIT
+        self,
+        barrier: int,
+        parity: int,
+        timeout: int | None = TIMEOUT,
+        *,
+        time_limit: int = TIME_LIMIT,
     ) -> int:
         """Wait for the phase of ``parity`` to complete, as ``mbarrier.try_wait.parity`` in a loop;
         return the cycle at which the unit's answer said so.
 
         It comes after barrier operations queued before.
         """
-        end = self.cycle + timeout
+        began = self.cycle
         while True:
-            answer = await self.try_wait(
-                barrier, parity, time_limit=time_limit, timeout=end - self.cycle
-            )
+            left = None if timeout is None else timeout - (self.cycle - began)
+            answer = await self.try_wait(barrier, parity, time_limit=time_limit, timeout=left)
             if answer.fault is not None:
                 raise BenchError(
                     f"waiting for phase {parity} of the barrier at 0x{barrier:x}: {answer.fault}"
@@ -791,10 +801,14 @@ class Environment:
         """The barrier's word as it is in shared memory."""
         return Word.of(int(self.smem[barrier : barrier + 8].view(np.uint64)[0]))
 
-    def watch(self, barrier: int, call: Callable[[int, Word], None]) -> None:
-        """Call ``call(cycle, word)`` at each change of the barrier's phase."""
+    def watch(
+        self, barrier: int, call: Callable[[int, Word], None], *, awaited: bool = True
+    ) -> None:
+        """Call ``call(cycle, word)`` at each change of the barrier's phase; if nobody waits for it,
+        with whatever happens next.
+        """
         self._watchers.setdefault(barrier, []).append(call)
-        self.bridge.watch(barrier, 1)
+        self.bridge.watch(barrier, awaited)
 
     # Errors, idleness, time
 
@@ -861,7 +875,7 @@ class Environment:
         self._alarms[number] = pending
         self.bridge.alarm(self.cycle + clocks, number)
 
-    async def _event(self, kind: EventKind, number: int, what: str, timeout: int) -> int:
+    async def _event(self, kind: EventKind, number: int, what: str, timeout: int | None) -> int:
         pending = self._pending[kind, number] = _Pending(what)
         if kind is EventKind.ACCEPTED:
             self.bridge.wake_on((1 << len(EventKind)) - 1)
@@ -869,13 +883,20 @@ class Environment:
         return int(event["cycle"])
 
     async def _wait(
-        self, pending: _Pending, timeout: int, barrier: int | None = None, began: int | None = None
+        self,
+        pending: _Pending,
+        timeout: int | None,
+        barrier: int | None = None,
+        began: int | None = None,
     ) -> Any:
-        """What ``pending`` gets within ``timeout`` clocks of the cycle ``began``, or of now."""
+        """What ``pending`` gets within ``timeout`` clocks of the cycle ``began``, or of now; if it
+        is None, whenever that is.
+        """
         if self._failure is not None:
             raise self._failure
         if not pending.event.is_set():
-            self._arm(pending, timeout if began is None else timeout - (self.cycle - began))
+            if timeout is not None:
+                self._arm(pending, timeout if began is None else timeout - (self.cycle - began))
             await pending.event.wait()
         if self._failure is not None:
             raise self._failure
@@ -892,14 +913,14 @@ class Environment:
             self._take(event)
 
     def _take(self, event: Any) -> None:
-        kind, number = EventKind(event["kind"]), int(event["id"])
-        if kind is EventKind.FAILURE:
+        kind, number = event["kind"], event["id"]
+        if kind == EventKind.FAILURE:
             self.bench.fail(BenchError(bytes(self.bridge.failure()).decode()))
-        elif kind is EventKind.ALARM:
+        elif kind == EventKind.ALARM:
             pending = self._alarms.pop(number, None)
             if pending is not None and not pending.event.is_set():
                 pending.event.set()
-        elif kind is EventKind.REFUSED:
+        elif kind == EventKind.REFUSED:
             code, value = int(event["a"]), int(event["c"])
             cause = self._causes.get(code, f"code {code}")
             self._errors.append(
@@ -916,7 +937,7 @@ class Environment:
             if self._error_taker is not None:
                 self._error_taker.give(event)
                 self._error_taker = None
-        elif kind is EventKind.PHASE:
+        elif kind == EventKind.PHASE:
             for call in self._watchers.get(number, []):
                 call(int(event["cycle"]), Word.of(int(event["a"])))
         elif (kind, number) in self._pending:

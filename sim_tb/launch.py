@@ -1,5 +1,6 @@
 """Runs kernels: ``run`` outside of the simulator, the rest inside."""
 
+import gc
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -107,6 +108,7 @@ async def kernels(dut: Any) -> None:
     """Run the jobs, up to the first that breaks off: requests in flight outlast a reset, as counts
     in memories of the unit.
     """
+    gc.freeze()  # what is there now stays: the collector need not look at it again and again
     with jobs.Results() as results:
         for kernel, setting in jobs.given():
             record = await launch(dut, kernel, setting)
@@ -194,6 +196,7 @@ async def _run(kernel: Kernel, sms: Sequence[SM]) -> None:
 async def _coroutine(role: Role, warp: Warp) -> None:
     try:
         await role(warp)
+        await warp.sm.until(warp.ready)
         warp.sm.sanitizer.exits(warp.watched)
     except BenchError as error:
         warp.sm.cluster.fail(error)

@@ -550,7 +550,8 @@ class Sanitizer:
         self, thread: Thread, what: str, name: str, swizzle: Swizzle, span: slice, cta: int
     ) -> None:
         numbers = self.shadows[cta].access[span]
-        for number in numbers[np.flatnonzero(np.diff(numbers, prepend=-2))]:
+        last_of_each = numbers[:-1][numbers[1:] != numbers[:-1]]
+        for number in (*last_of_each, numbers[-1]):
             access = self.accesses[number]
             if access.swizzle not in (None, swizzle):
                 raise KernelError(

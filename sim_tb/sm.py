@@ -68,8 +68,10 @@ class Warp:
         The elected thread, whose bulk groups they are.
     registers : int
         Of each thread.
+    ready : int
+        The cycle from which on it can do the next thing.
     doing : (str, int), optional
-        The span that it is in, and since which cycle.
+        What it waits for, and since which cycle.
     """
 
     def __init__(self, sm: "SM", role: str, thread: int) -> None:
@@ -77,7 +79,9 @@ class Warp:
         self.role = role
         self.thread = thread
         self.registers = 0
+        self.ready = 0
         self.doing: tuple[str, int] | None = None
+        self._last: int | None = None
         self.watched = sm.sanitizer.thread(sm.cta, role)
         self._wgmma_ends: list[int] = []
         self._wgmma_end = 0
@@ -90,23 +94,42 @@ class Warp:
     @contextmanager
     def span(self, name: str) -> Iterator[None]:
         """Record what the warp does in the block, under ``name``."""
-        start = self.sm.env.cycle
+        start = max(self.sm.env.cycle, self.ready)
         self.doing = name, start
         yield
         self.doing = None
-        if self.sm.env.cycle > start:
-            self.sm.spans.append(Span(self.role, name, start, self.sm.env.cycle))
+        self._did(name, start, self.sm.env.cycle)
+
+    def _did(self, name: str, start: int, end: int) -> None:
+        spans = self.sm.spans
+        if self._last is not None and spans[self._last][1:] == (
+            name,
+            spans[self._last].start,
+            start,
+        ):
+            spans[self._last] = Span(self.role, name, spans[self._last].start, end)
+        elif end > start:
+            self._last = len(spans)
+            spans.append(Span(self.role, name, start, end))
 
     async def issue(self, slots: int, name: str = "issue") -> None:
-        """Take so many issue slots, in turns with the other warps."""
-        issue = self.sm.timing
-        with self.span(name):
-            while slots > 0:
-                part = min(slots, issue.chunk)
-                slots -= part
-                await self.sm.until(
-                    self.sm.scheduler.take(self.sm.env.cycle, part * issue.interval)
-                )
+        """Take so many issue slots, in turns with the other warps.
+
+        Returns when it is issued: what the instruction does, it does then; the warp's next one
+        comes when the warp is ``ready``.
+        """
+        timing = self.sm.timing
+        while slots > 0:
+            clocks = min(slots, timing.chunk) * timing.interval
+            slots -= timing.chunk
+            await self._take(self.sm.scheduler, clocks, name)
+
+    async def _take(self, pipe: Pipe, clocks: int, name: str) -> None:
+        """When the warp is ready, be busy with a pipe as soon as that is free; return then."""
+        await self.sm.until(self.ready)
+        self.ready = pipe.take(self.sm.env.cycle, clocks)
+        self._did(name, self.ready - clocks, self.ready)
+        await self.sm.until(self.ready - clocks)
 
     async def alu(self, elements: int, operations: int = 1) -> None:
         """``operations`` arithmetic instructions on each of so many elements in registers."""
@@ -114,9 +137,7 @@ class Warp:
 
     async def mufu(self, elements: int) -> None:
         """``ex2.approx`` and the like on each of so many elements."""
-        with self.span("math"):
-            end = self.sm.mufu.take(self.sm.env.cycle, -(-elements // MUFU_PER_CLOCK))
-            await self.sm.until(end)
+        await self._take(self.sm.mufu, -(-elements // MUFU_PER_CLOCK), "math")
 
     # mbarrier
 
@@ -134,7 +155,7 @@ class Warp:
             except KernelError as error:
                 self.sm.cluster.fail(error)
 
-        self.sm.env.watch(barrier, flipped)
+        self.sm.env.watch(barrier, flipped, awaited=False)
 
     async def mbarrier_arrive(
         self, barrier: int, count: int = 1, *, cta: int | None = None
@@ -159,11 +180,15 @@ class Warp:
         """``mbarrier.try_wait.parity`` until it is true."""
         what, name = "mbarrier.try_wait.parity", self.sm.layout.name(barrier)
         watched = self.sm.sanitizer.barrier(self.watched, what, self.cta, barrier)
-        start = self.sm.env.cycle
-        issued = self.sm.scheduler.take(start, self.sm.timing.mbarrier * self.sm.timing.interval)
+        timing = self.sm.timing
+        if self.ready - self.sm.env.cycle > timing.wgmma * timing.interval:
+            await self.sm.until(self.ready)
+        # Otherwise it asks a little early, which costs one wake less and changes nothing.
+        start = max(self.sm.env.cycle, self.ready)
+        self.ready = self.sm.scheduler.take(start, timing.mbarrier * timing.interval)
         with self.span(f"wait {name}"):
-            await self.sm.env.wait(barrier, parity, self.sm.patience)
-            await self.sm.until(issued)
+            await self.sm.env.wait(barrier, parity, None)
+            await self.sm.until(self.ready)
         end = self.sm.env.cycle
         self.sm.counts.waits.append((name, end - start))
         self.sm.sanitizer.waited(self.watched, watched, parity, end)
@@ -356,9 +381,8 @@ class Warp:
     async def wait_group(self, groups: int, *, read: bool = False) -> None:
         """``cp.async.bulk.wait_group``, or ``.read``."""
         with self.span("wait read" if read else "wait group"):
-            await self.sm.env.wait_group(
-                groups, read=read, thread=self.thread, timeout=self.sm.patience
-            )
+            await self.sm.env.wait_group(groups, read=read, thread=self.thread, timeout=None)
+            await self.sm.until(self.ready)
         self.sm.sanitizer.group_waited(
             self.watched, self.watched.groups, groups, self.sm.env.cycle, read=read
         )
@@ -425,8 +449,7 @@ class Warp:
 
     async def _smem(self, name: str, wavefronts: int, ideal: int) -> None:
         self.sm.counts.bank_conflicts += max(0, wavefronts - ideal)
-        with self.span(name):
-            await self.sm.until(self.sm.smem_port.take(self.sm.env.cycle, wavefronts))
+        await self._take(self.sm.smem_port, wavefronts, name)
 
     def _read(self, what: str, tile: Tile) -> Array:
         self.sm.sanitizer.reads(self.watched, what, tile, self.sm.env.cycle)
@@ -456,7 +479,7 @@ class Warp:
         m, k = a.shape
         n = total.shape[1]
         steps = -(-k * b.dtype.itemsize // WGMMA_K_BYTES) * -(-m // WGMMA_ROWS)
-        await self.issue(self.sm.timing.wgmma * steps, "issue")
+        await self.issue(self.sm.timing.wgmma * steps)
         cycle = self.sm.env.cycle
         for tile in (a, b):
             if isinstance(tile, Tile):
@@ -467,7 +490,7 @@ class Warp:
             product = wide(left) @ (wide(right).T if trans_b else wide(right))
             np.add(total, product, out=total, casting="same_kind")
         self.sm.counts.fma += m * n * k
-        self._wgmma_end = self.sm.tensor_cores.take(cycle, -(-m * n * k // FMA_PER_CLOCK))
+        self._wgmma_end = self.sm.tensor_cores.take(self.ready, -(-m * n * k // FMA_PER_CLOCK))
 
     async def wgmma_commit_group(self) -> None:
         """``wgmma.commit_group``."""
@@ -479,7 +502,7 @@ class Warp:
         over = len(self._wgmma_ends) - groups
         if over > 0:
             with self.span("mma"):
-                await self.sm.until(self._wgmma_ends[over - 1])
+                await self.sm.until(max(self.ready, self._wgmma_ends[over - 1]))
             del self._wgmma_ends[:over]
         self.sm.sanitizer.group_waited(self.watched, self.watched.wgmma, groups, self.sm.env.cycle)
 
@@ -488,12 +511,14 @@ class Warp:
     async def bar_sync(self, number: int, warps: int) -> None:
         """``bar.sync`` of so many of this CTA's warps and warpgroups (roles) at a named barrier."""
         await self.issue(self.sm.timing.sync)
+        await self.sm.until(self.ready)
         with self.span(f"bar.sync {number}"):
             await self.sm.rendezvous(self, number, warps)
 
     async def cluster_sync(self) -> None:
         """``barrier.cluster.arrive`` and ``wait``, of one warp of each CTA."""
         await self.issue(self.sm.timing.sync)
+        await self.sm.until(self.ready)
         with self.span("barrier.cluster"):
             await self.sm.cluster.rendezvous(self)
 
@@ -543,8 +568,6 @@ class SM:
     counts : Counts
     load_bytes : int
         What its loads write to shared memory, of all receivers.
-    patience : int
-        Clocks that a wait may take: the watchdog is to speak before.
     """
 
     def __init__(
@@ -562,7 +585,6 @@ class SM:
         self.spans: list[Span] = []
         self.counts = Counts()
         self.load_bytes = 0
-        self.patience = 1 << 40
         self.warps: list[Warp] = []
         self._rendezvous: dict[int, Rendezvous] = {}
         self._released = Event()

@@ -170,7 +170,7 @@ struct Bench {
     std::unordered_map<uint32_t, uint32_t> waits;  // those that wait: tag to id
     std::unordered_set<uint32_t> tags;             // of both
     uint32_t next_tag = 0;
-    std::unordered_set<uint32_t> watched;
+    std::unordered_map<uint32_t, bool> watched;  // whether a change is awaited
     std::priority_queue<Alarm, std::vector<Alarm>, std::greater<>> alarms;
     std::vector<Idle> idles;
 
@@ -485,7 +485,10 @@ struct Bench {
         std::memcpy(smem + address, &value, 8);
         active = cycle;
         log(kLogWord, address, value);
-        if ((before ^ value) >> 63 && watched.count(address)) post(kPhase, address, value);
+        const auto found = watched.find(address);
+        if ((before ^ value) >> 63 && found != watched.end()) {
+            post(kPhase, address, value, 0, 0, 0, found->second);
+        }
     }
 
     // What the unit sees next
@@ -870,8 +873,8 @@ void bench_remote_command(uint32_t sm, const RemoteCommand* command) {
 void bench_remote_store(uint32_t sm, const RemoteStore* store) {
     the(sm).remote_store.queue.push_back(*store);
 }
-void bench_watch(uint32_t sm, uint32_t address, uint32_t on) {
-    if (on) the(sm).watched.insert(address); else the(sm).watched.erase(address);
+void bench_watch(uint32_t sm, uint32_t address, uint32_t awaited) {
+    the(sm).watched[address] |= awaited != 0;
 }
 void bench_alarm(uint32_t sm, uint64_t cycle, uint32_t id) { the(sm).alarms.push({cycle, id}); }
 void bench_idle(uint32_t sm, uint64_t clocks, uint32_t id, uint32_t all) {
@@ -895,7 +898,7 @@ uint64_t bench_log(uint32_t sm, uint32_t kind, const LogRecord** records) {
 }
 void bench_clear_log(uint32_t sm, uint32_t kind) { the(sm).logs[kind].clear(); }
 
-uint64_t bench_cycle(uint32_t sm) { return the(sm).cycle; }
+const uint64_t* bench_cycle(uint32_t sm) { return &the(sm).cycle; }  // read between clocks
 const char* bench_failure(uint32_t sm) { return the(sm).failure.c_str(); }
 const char* bench_ledger(uint32_t sm) { return the(sm).ledger(); }
 }
