@@ -133,8 +133,8 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def tables(records: dict[str, list[Record]]) -> str:
-    """What docs/overlap.md quotes."""
+def tables(records: dict[str, list[Record]]) -> dict[str, str]:
+    """The tables of docs/overlap.md, by the name of their place."""
     stages = {(r.latency, r.options["stages"]): r for r in records["stages"]}
     head = ["latency", *(f"{n} stages" if n > 1 else "1 stage" for n in STAGES), "gain", "expected"]
     rows = []
@@ -151,7 +151,20 @@ def tables(records: dict[str, list[Record]]) -> str:
         ]
         for schedule in SCHEDULES
     ]
-    return table(head, rows) + "\n" + table(["clocks a step", *map(str, PROMOTIONS)], clocks)
+    instructions = ["clocks a step", *map(str, PROMOTIONS)]
+    return {"stages": table(head, rows), "promotion": table(instructions, clocks)}
+
+
+def fill(text: str, contents: dict[str, str]) -> str:
+    """Put tables between their marks."""
+    for name, made in contents.items():
+        begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
+        before, _, rest = text.partition(begin)
+        _, found, after = rest.partition(end)
+        if not found:
+            raise SystemExit(f"there is no place for the table {name}")
+        text = before + begin + made + end + after
+    return text
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -175,7 +188,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         records[name] = done[start : start + len(group)]
         start += len(group)
     picture(directory / "overlap.png", records)
-    print(tables(records))
+    page = directory / "overlap.md"
+    page.write_text(fill(page.read_text(), tables(records)))
     return 0
 
 
