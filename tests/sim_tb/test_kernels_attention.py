@@ -38,7 +38,7 @@ def test_equals_numpy(records, case):
     assert not record.error
     assert not record.wrong, record.check
     elements = kernel.heads * kernel.seq * kernel.head_dim
-    assert record.check.startswith(f"equals NumPy's: {elements} elements")
+    assert record.check.startswith(f"O equals NumPy's: {elements} elements")
     # Both products, of whole tiles: 64 rows of each consumer.
     blocks = [(m, n) for _, m in kernel.blocks() for n in kernel.key_blocks(m)]
     assert record.total("fma") == len(blocks) * 2 * 128 * 64 * kernel.head_dim

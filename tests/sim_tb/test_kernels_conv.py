@@ -35,7 +35,7 @@ def test_equals_numpy(records, case):
     assert not record.error
     assert not record.wrong, record.check
     pixels, filters = kernel.n * kernel.p * kernel.q, kernel.filters
-    assert record.check == f"equals NumPy's, bit for bit: {pixels * filters} elements"
+    assert record.check == f"Y equals NumPy's, bit for bit: {pixels * filters} elements"
     # Tiles are loaded whole, whatever lies outside of the tensors; stores end where Y does.
     tiles = -(-pixels // 128) * -(-filters // 64)
     steps = tiles * kernel.r * kernel.s * -(-kernel.c // 64)
