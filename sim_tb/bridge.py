@@ -102,9 +102,10 @@ class Timing(ctypes.Structure):
 
 
 class Request(ctypes.Structure):
-    """``bench::Request``."""
+    """``bench::Request``; ``at``, here and below, is the cycle before which it does not leave."""
 
     _fields_ = [
+        ("at", ctypes.c_uint64),
         ("global_address", ctypes.c_uint64),
         ("cache_policy", ctypes.c_uint64),
         ("coords", ctypes.c_int32 * 5),
@@ -134,6 +135,7 @@ class Command(ctypes.Structure):
     """``bench::Command``."""
 
     _fields_ = [
+        ("at", ctypes.c_uint64),
         ("state", ctypes.c_uint64),
         ("op", ctypes.c_uint32),
         ("address", ctypes.c_uint32),
@@ -149,6 +151,7 @@ class RemoteCommand(ctypes.Structure):
     """``bench::RemoteCommand``."""
 
     _fields_ = [
+        ("at", ctypes.c_uint64),
         ("holder", ctypes.c_uint32),
         ("op", ctypes.c_uint32),
         ("address", ctypes.c_uint32),

@@ -189,6 +189,9 @@ class Environment:
         Shared memory, barriers included. Shared with the bench.
     gmem : GlobalMemory
     seed : int
+    not_before : int
+        Cycle before which no request and no barrier operation that is queued from now on goes to
+        the unit. They go in the order of these cycles.
     """
 
     interface: Interface
@@ -216,6 +219,7 @@ class Environment:
         self._errors: deque[ErrorRecord] = deque()
         self._error_taker: _Pending | None = None
         self._failure: BenchError | None = None
+        self.not_before = 0
         self._watchers: dict[int, list[Callable[[int, Word], None]]] = {}
 
     @classmethod
@@ -278,6 +282,7 @@ class Environment:
         self._watchers.clear()
         self._error_taker = None
         self._failure = None
+        self.not_before = 0
         kinds = set(EventKind) - {EventKind.ACCEPTED}
         self.bridge.wake_on(sum(1 << kind for kind in kinds))
         self.bridge.log_kinds(sum(1 << kind for kind in logs))
@@ -569,6 +574,7 @@ class Environment:
     ) -> int:
         request_id = self._request_id(request_id)
         request = Request(
+            at=self.not_before,
             operation=self.interface.enums["Operation"][operation],
             request_id=request_id,
             rank=len(coords),
@@ -652,7 +658,8 @@ class Environment:
         """
         number = self._new_id()
         self._pending[EventKind.ANSWERED, number] = _Pending(f"result of {op} at 0x{address:x}")
-        command = Command(state, self._ops[op], address, count, time_limit, v1, False, number)
+        operands = self._ops[op], address, count, time_limit, v1, False, number
+        command = Command(self.not_before, state, *operands)
         self.bridge.command(ctypes.byref(command))
         return number
 
@@ -664,7 +671,8 @@ class Environment:
         """
         number = self._new_id()
         self._pending[EventKind.ANSWERED, number] = _Notice(self._fault, on_fault)
-        command = Command(0, self._ops[op], address, count, 0, False, True, number)
+        operands = self._ops[op], address, count, 0, False, True, number
+        command = Command(self.not_before, 0, *operands)
         self.bridge.command(ctypes.byref(command))
 
     async def result(self, number: int, timeout: int = TIMEOUT) -> BarrierResult:
@@ -756,7 +764,7 @@ class Environment:
         in an error record. There is no other answer.
         """
         request_id = self._request_id(request_id)
-        command = RemoteCommand(cta, self._ops[op], address, count, request_id)
+        command = RemoteCommand(self.not_before, cta, self._ops[op], address, count, request_id)
         self.bridge.remote_command(ctypes.byref(command))
         return request_id
 

@@ -35,6 +35,11 @@ Array = NDArray[Any]
 Role = Callable[["Warp"], Coroutine[Any, Any, None]]
 
 REGISTER_STEP, LEAST_REGISTERS, MOST_REGISTERS = 8, 24, 256
+PIECE = np.dtype((np.void, PIECE_BYTES))
+
+AHEAD = 64
+"""Clocks that a warp may be ahead of the clock: it sleeps less often."""
+
 BF16 = np.dtype(ml_dtypes.bfloat16)
 
 WGMMA_K_BYTES = 32
@@ -115,8 +120,8 @@ class Warp:
     async def issue(self, slots: int, name: str = "issue") -> None:
         """Take so many issue slots, in turns with the other warps.
 
-        Returns when it is issued: what the instruction does, it does then; the warp's next one
-        comes when the warp is ``ready``.
+        The warp may be ``AHEAD`` of the clock then: what the instruction does goes to the unit when
+        its slots come.
         """
         timing = self.sm.timing
         while slots > 0:
@@ -125,11 +130,12 @@ class Warp:
             await self._take(self.sm.scheduler, clocks, name)
 
     async def _take(self, pipe: Pipe, clocks: int, name: str) -> None:
-        """When the warp is ready, be busy with a pipe as soon as that is free; return then."""
-        await self.sm.until(self.ready)
-        self.ready = pipe.take(self.sm.env.cycle, clocks)
+        """When the warp is ready, be busy with a pipe as soon as that is free."""
+        if self.ready > self.sm.env.cycle + AHEAD:
+            await self.sm.until(self.ready)
+        self.ready = pipe.take(max(self.sm.env.cycle, self.ready), clocks)
+        self.sm.env.not_before = self.ready - clocks
         self._did(name, self.ready - clocks, self.ready)
-        await self.sm.until(self.ready - clocks)
 
     async def alu(self, elements: int, operations: int = 1) -> None:
         """``operations`` arithmetic instructions on each of so many elements in registers."""
@@ -180,17 +186,13 @@ class Warp:
         """``mbarrier.try_wait.parity`` until it is true."""
         what, name = "mbarrier.try_wait.parity", self.sm.layout.name(barrier)
         watched = self.sm.sanitizer.barrier(self.watched, what, self.cta, barrier)
-        timing = self.sm.timing
-        if self.ready - self.sm.env.cycle > timing.wgmma * timing.interval:
-            await self.sm.until(self.ready)
-        # Otherwise it asks a little early, which costs one wake less and changes nothing.
+        await self.issue(self.sm.timing.mbarrier)
         start = max(self.sm.env.cycle, self.ready)
-        self.ready = self.sm.scheduler.take(start, timing.mbarrier * timing.interval)
         with self.span(f"wait {name}"):
             await self.sm.env.wait(barrier, parity, None)
             await self.sm.until(self.ready)
         end = self.sm.env.cycle
-        self.sm.counts.waits.append((name, end - start))
+        self.sm.counts.waits.append((name, max(0, end - start)))
         self.sm.sanitizer.waited(self.watched, watched, parity, end)
 
     async def _arrive(
@@ -297,6 +299,7 @@ class Warp:
     async def prefetch_tensormap(self, tensor_map: int) -> None:
         """``prefetch.tensormap``."""
         await self.issue(self.sm.timing.tma)
+        await self.sm.until(self.ready)
         await self.sm.env.prefetch(tensor_map)
 
     # Stores
@@ -376,10 +379,12 @@ class Warp:
     async def commit_group(self) -> None:
         """``cp.async.bulk.commit_group``."""
         self.sm.sanitizer.commit(self.watched, self.watched.groups)
+        self.sm.env.not_before = self.ready
         self.sm.env.commit_group(self.thread)
 
     async def wait_group(self, groups: int, *, read: bool = False) -> None:
         """``cp.async.bulk.wait_group``, or ``.read``."""
+        self.sm.env.not_before = self.ready
         with self.span("wait read" if read else "wait group"):
             await self.sm.env.wait_group(groups, read=read, thread=self.thread, timeout=None)
             await self.sm.until(self.ready)
@@ -388,7 +393,7 @@ class Warp:
         )
 
     def _request(self, text: str, tx_bytes: int = 0, tensor_map: int | None = None) -> Request:
-        return Request(-1, text, self.cta, self.role, self.sm.env.cycle, tx_bytes, tensor_map)
+        return Request(-1, text, self.cta, self.role, self.sm.env.not_before, tx_bytes, tensor_map)
 
     # Proxies and tensor maps
 
@@ -414,6 +419,7 @@ class Warp:
     async def fence_proxy_tensormap(self, tensor_map: int) -> None:
         """``fence.proxy.tensormap::generic.acquire`` of 128 bytes: the descriptor cache forgets."""
         await self.issue(self.sm.timing.fence)
+        await self.sm.until(self.ready)
         await self.sm.env.invalidate(tensor_map)
         self.sm.sanitizer.acquired(self.watched, tensor_map)
 
@@ -627,7 +633,8 @@ class SM:
 
     def read(self, tile: Tile) -> Array:
         """The elements of a tile in rows, as they are now."""
-        return self._smem_pieces[tile.pieces].reshape(tile.shape[0], -1).view(tile.dtype)
+        rows = self.env.smem.view(PIECE).take(tile.pieces)
+        return rows.view(tile.dtype).reshape(tile.shape)
 
     def write(self, tile: Tile, values: Array) -> None:
         """Put elements into a tile.

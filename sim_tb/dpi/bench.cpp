@@ -50,7 +50,7 @@ struct LogRecord {
 };
 
 struct Request {
-    uint64_t global_address, cache_policy;
+    uint64_t at, global_address, cache_policy;
     int32_t coords[5];
     uint16_t im2col_info[4];
     uint32_t operation, request_id, size, mode, rank, smem_address, mbarrier;
@@ -93,7 +93,7 @@ struct Fill {
 };
 
 struct Command {
-    uint64_t state;
+    uint64_t at, state;
     uint32_t op, address, count, time_limit, v1, quiet, id;
 };
 
@@ -109,6 +109,7 @@ struct Asked {
 };
 
 struct RemoteCommand {
+    uint64_t at;
     uint32_t holder, op, address, count, request_id;
 };
 
@@ -520,16 +521,16 @@ struct Bench {
             fill.queue.push_back(fetches.front());
             fetches.pop_front();
         }
-        request.drive();
+        request.drive(cycle);
         prefetch.drive();
         invalidate.drive();
         fill.drive();
         response.drive();
-        command.drive();
+        command.drive(cycle);
         data.drive();
         ack.drive();
         reduce.drive();
-        remote_command.drive();
+        remote_command.drive(cycle);
         remote_store.drive();
         error.drive();
         fetch.drive(schedules[kDescriptors].open(fetches.size()));
@@ -856,7 +857,7 @@ void bench_timing(uint32_t sm, uint32_t which, const Timing* timing, uint64_t se
 }
 
 void bench_request(uint32_t sm, const Request* request) {
-    the(sm).request.queue.push_back(*request);
+    the(sm).request.put(*request, request->at);
 }
 void bench_prefetch(uint32_t sm, uint64_t address, uint32_t id) {
     the(sm).prefetch.queue.push_back({address, id, false});
@@ -865,10 +866,10 @@ void bench_invalidate(uint32_t sm, uint64_t address, uint32_t all, uint32_t id) 
     the(sm).invalidate.queue.push_back({address, id, all != 0});
 }
 void bench_command(uint32_t sm, const Command* command) {
-    the(sm).command.queue.push_back(*command);
+    the(sm).command.put(*command, command->at);
 }
 void bench_remote_command(uint32_t sm, const RemoteCommand* command) {
-    the(sm).remote_command.queue.push_back(*command);
+    the(sm).remote_command.put(*command, command->at);
 }
 void bench_remote_store(uint32_t sm, const RemoteStore* store) {
     the(sm).remote_store.queue.push_back(*store);

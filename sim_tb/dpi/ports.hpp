@@ -1,6 +1,7 @@
 // The two ends of a stream, as the bench plays them: registered, and free to stall.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <utility>
@@ -13,6 +14,7 @@ namespace bench {
 template <typename T>
 struct Source {
     std::deque<T> queue;
+    std::deque<uint64_t> due;  // of each in the queue, if any of them has to wait
     Stall stall;
     T current{};
     bool valid = false, fresh = false;
@@ -26,12 +28,20 @@ struct Source {
         return true;
     }
 
+    // Not before cycle `at`, and behind all that come no later. For all payloads, or for none.
+    void put(const T& payload, uint64_t at) {
+        const auto place = std::upper_bound(due.begin(), due.end(), at) - due.begin();
+        queue.insert(queue.begin() + place, payload);
+        due.insert(due.begin() + place, at);
+    }
+
     // After sample: what the port shows in the next cycle. `fresh`: a new payload.
-    void drive() {
-        fresh = !stall.closed() && !valid && !queue.empty();
+    void drive(uint64_t now = 0) {
+        fresh = !stall.closed() && !valid && !queue.empty() && (due.empty() || due.front() <= now);
         if (fresh) {
             current = std::move(queue.front());
             queue.pop_front();
+            if (!due.empty()) due.pop_front();
             valid = true;
         }
     }
