@@ -62,7 +62,7 @@ def validate(kernel: Kernel, setting: Setting, params: TmaParams = PRESETS["defa
     """
     kernel.validate()
     setting.validate()
-    kernel.smem(SmemLayout(params.smem_bytes))
+    kernel.smem(SmemLayout(unit_of(kernel, params).smem_bytes))
 
 
 def run(work: Sequence[Job], params: TmaParams = PRESETS["default"]) -> Iterator[Record]:

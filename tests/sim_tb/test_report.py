@@ -70,6 +70,7 @@ def record_of(stages=1, memory="l2", latency=234.5, cycles=400, sms=1, **changes
         "check": "C equals NumPy's, bit for bit: 6 elements",
         "wrong": False,
         "error": "",
+        "dirty": False,
         "flops": 100_000,
         "smem_bytes": 1040,
         "sms": [sm_of(cycles, number) for number in range(sms)],
