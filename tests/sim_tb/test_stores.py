@@ -47,6 +47,7 @@ def test_small_unit(models: str) -> None:
     stores("random_stores", models, params=SMALL)
 
 
+@pytest.mark.regress
 def test_tiny_unit() -> None:
     """Lines of one piece; no reductions, no images."""
     modes = "store_tile,store_tile_interleaved,bulk_store"
