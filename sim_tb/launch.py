@@ -109,10 +109,12 @@ async def kernels(dut: Any) -> None:
     in memories of the unit.
     """
     gc.freeze()  # what is there now stays: the collector need not look at it again and again
+    gc.disable()  # and no more often than between two kernels
     with jobs.Results() as results:
         for kernel, setting in jobs.given():
             record = await launch(dut, kernel, setting)
             results.put(record)
+            gc.collect()
             if record.dirty:
                 break
 

@@ -13,7 +13,7 @@ A second vector holds what the warp knows to be visible to the async proxy: it g
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -25,9 +25,6 @@ from sim_tb.smem import PIECE_BYTES, SmemLayout, Tile
 
 COMPONENTS = 1024
 """Most clocks: three of each warp and one of each barrier."""
-
-NOBODY = 0
-"""The component of memory that nobody has written."""
 
 
 class KernelError(BenchError):
@@ -57,11 +54,14 @@ class Request:
         return f"request {self.number} ({self.text} of {self.role} in cycle {self.cycle}{size})"
 
 
-@dataclass
+@dataclass(frozen=True)
 class Access:
-    """Who wrote a piece last, and how: for messages."""
+    """Who wrote a piece last: at which time of which component, by threads (``generic``) or not."""
 
-    what: str | Request
+    what: "str | Request"
+    component: int
+    time: int
+    generic: bool
     swizzle: Swizzle | None = None
     barrier: "Barrier | None" = None
 
@@ -138,21 +138,53 @@ class Barrier:
         return f"expect_tx: {expects or 'none'}; counted: {requests or 'none'}"
 
 
-class Shadow:
-    """The pieces of a CTA's shared memory."""
+class Reads:
+    """When a component has read each piece last, and any of them; 0 is never."""
 
     def __init__(self, pieces: int) -> None:
-        self.writer = np.full(pieces, NOBODY, np.int32)
-        self.written = np.zeros(pieces, np.int64)
-        self.generic = np.zeros(pieces, bool)
-        self.access = np.full(pieces, -1, np.int32)
-        self.readers: dict[int, NDArray[np.int64]] = {}
+        self.times = np.zeros(pieces, np.int64)
+        self.latest = 0
 
-    def reader(self, component: int) -> NDArray[np.int64]:
-        """When a component read each piece last; 0 is never."""
-        if component not in self.readers:
-            self.readers[component] = np.zeros(self.writer.size, np.int64)
-        return self.readers[component]
+    def late(self, span: slice, known: int) -> int | None:
+        """The first piece of a span that it has read later than that is known."""
+        if self.latest <= known:
+            return None
+        late = np.flatnonzero(self.times[span] > known)
+        return (span.start or 0) + int(late[0]) if late.size else None
+
+
+class Shadow:
+    """The pieces of a CTA's shared memory: who wrote each last, and who has read it since."""
+
+    def __init__(self, pieces: int) -> None:
+        self.accesses: list[Access] = []
+        self.readers: dict[int, Reads] = {}
+        self._writers = np.full(pieces, -1, np.int32)
+
+    def write(self, span: slice, access: Access) -> None:
+        """The pieces of a span are overwritten."""
+        self._writers[span] = len(self.accesses)
+        self.accesses.append(access)
+
+    def read(self, span: slice, component: int, time: int) -> None:
+        """The pieces of a span are read."""
+        reads = self.readers.get(component)
+        if reads is None:
+            reads = self.readers[component] = Reads(self._writers.size)
+        reads.times[span] = time
+        reads.latest = max(reads.latest, time)
+
+    def writers(self, span: slice) -> Iterator[tuple[int, Access | None]]:
+        """The parts of a span that were written at once: first piece, and who, if anybody."""
+        numbers = self._writers[span]
+        starts = np.flatnonzero(numbers[1:] != numbers[:-1]) + 1
+        for start in (0, *starts.tolist()):
+            number = numbers[start]
+            yield span.start + start, None if number < 0 else self.accesses[number]
+
+    def writer(self, piece: int) -> Access:
+        """Who wrote a piece that was read."""
+        return self.accesses[int(self._writers[piece])]
 
 
 class Sanitizer:
@@ -173,7 +205,6 @@ class Sanitizer:
         self.threads: list[Thread] = []
         self.barriers: dict[tuple[int, int], Barrier] = {}
         self.requests: list[Request] = []
-        self.accesses: list[Access] = []
         self.progress = 0
         self._owners = ["nobody"]
         self._patched: dict[int, tuple[int, str]] = {}
@@ -353,12 +384,11 @@ class Sanitizer:
         """Threads read a tile, or with ``wgmma`` tensor cores do until the group is waited for."""
         self._phase(thread, what, tile)
         shadow, span = self.shadows[thread.cta], tile.span
-        self._after_writes(thread, what, tile.name, span, cycle)
-        self._same_swizzle(thread, what, tile.name, tile.swizzle, span, thread.cta)
+        self._after_writes(thread, what, tile.name, thread.cta, span, cycle, reads=tile.swizzle)
         if wgmma:
-            shadow.reader(thread.wgmma)[span] = thread.committed[thread.wgmma] + 1
+            shadow.read(span, thread.wgmma, thread.committed[thread.wgmma] + 1)
         else:
-            shadow.reader(thread.clock)[span] = thread.now
+            shadow.read(span, thread.clock, thread.now)
         self.progress += 1
 
     def writes(self, thread: Thread, what: str, tile: Tile, cycle: int) -> None:
@@ -366,8 +396,8 @@ class Sanitizer:
         self._phase(thread, what, tile)
         self._after_all(thread, what, tile.name, thread.cta, tile.span, cycle)
         how = f"{what} {tile.name} by {thread.role} in cycle {cycle}"
-        access = Access(how, tile.swizzle)
-        self._written(thread.cta, tile.span, thread.clock, thread.now, access, generic=True)
+        access = Access(how, thread.clock, thread.now, True, tile.swizzle)
+        self.shadows[thread.cta].write(tile.span, access)
         self.progress += 1
 
     def load(
@@ -393,8 +423,9 @@ class Sanitizer:
             barrier.requests.append(request)
             self._users[request.tensor_map][barrier.component] = barrier.flips + 1, request
             barrier.gathering.learn(thread.knows)
-            access = Access(request, swizzle, barrier)
-            self._written(cta, span, barrier.component, barrier.flips + 1, access, generic=False)
+            time = barrier.flips + 1
+            access = Access(request, barrier.component, time, False, swizzle, barrier)
+            self.shadows[cta].write(span, access)
         self.requests.append(request)
         self.progress += 1
 
@@ -412,17 +443,17 @@ class Sanitizer:
         """
         span = self._range(thread, request, address, size)
         shadow = self.shadows[thread.cta]
-        self._after_writes(thread, request.text, "", span, request.cycle, proxy=True)
-        if swizzle is not None:
-            self._same_swizzle(thread, request.text, "its source", swizzle, span, thread.cta)
+        self._after_writes(
+            thread, request.text, "", thread.cta, span, request.cycle, proxy=True, reads=swizzle
+        )
         if barrier is None:
             group = thread.committed[thread.groups] + 1
-            shadow.reader(thread.groups)[span] = group
+            shadow.read(span, thread.groups, group)
             self._users[request.tensor_map][thread.groups] = group, request
             thread.open.append(request)
             self.requests.append(request)
         else:
-            shadow.reader(barrier.component)[span] = barrier.flips + 1
+            shadow.read(span, barrier.component, barrier.flips + 1)
         self.progress += 1
 
     def commit(self, thread: Thread, component: int) -> None:
@@ -474,39 +505,42 @@ class Sanitizer:
         thread: Thread,
         what: str,
         name: str,
+        cta: int,
         span: slice,
         cycle: int,
         *,
         proxy: bool = False,
-        cta: int | None = None,
+        reads: Swizzle | None = None,
+        overwrites: bool = False,
     ) -> None:
-        """Whoever wrote the pieces has done so for all that the warp knows."""
-        shadow = self.shadows[thread.cta if cta is None else cta]
-        writer, written = shadow.writer[span], shadow.written[span]
-        name = f" {name}" if name else ""
-        if cta is None and not writer.all():
-            piece = span.start + int(np.argmin(writer != NOBODY))
-            raise KernelError(
-                f"{thread.role}: {what}{name} in cycle {cycle}: nobody has written shared memory "
-                f"at {piece * PIECE_BYTES:#x}"
-            )
-        late = written > thread.knows[0, writer]
-        if late.any():
-            access = self.accesses[shadow.access[span][late][0]]
-            where = (span.start + int(np.argmax(late))) * PIECE_BYTES
-            raise KernelError(
-                f"{thread.role}: {what}{name} in cycle {cycle}, at {where:#x} of shared memory: "
-                + self._unknown(thread, access)
-            )
-        if not proxy:
-            return
-        hidden = shadow.generic[span] & (written > thread.knows[1, writer])
-        if hidden.any():
-            access = self.accesses[shadow.access[span][hidden][0]]
-            raise KernelError(
-                f"{thread.role}: {what} in cycle {cycle}: without fence.proxy.async, the unit may "
-                f"not see what was written before ({access.what})"
-            )
+        """Whoever wrote the pieces has done so for all that the warp knows; with ``proxy`` for all
+        that the unit sees. Who reads them with a swizzle does it with that of the write.
+        """
+        what = f"{what} {name}" if name else what
+        for piece, access in self.shadows[cta].writers(span):
+            where = f"{piece * PIECE_BYTES:#x}"
+            if access is None:
+                if overwrites:
+                    continue
+                raise KernelError(
+                    f"{thread.role}: {what} in cycle {cycle}: nobody has written shared memory at "
+                    f"{where}"
+                )
+            if access.time > thread.knows[0, access.component]:
+                raise KernelError(
+                    f"{thread.role}: {what} in cycle {cycle}, at {where} of shared memory: "
+                    + self._unknown(thread, access)
+                )
+            if proxy and access.generic and access.time > thread.knows[1, access.component]:
+                raise KernelError(
+                    f"{thread.role}: {what} in cycle {cycle}: without fence.proxy.async, the unit "
+                    f"may not see what was written before ({access.what})"
+                )
+            if reads is not None and access.swizzle not in (None, reads):
+                raise KernelError(
+                    f"{thread.role}: {what} with swizzle {reads.short_names[0]}: it was written "
+                    f"with swizzle {access.swizzle.short_names[0]} by {access.what}"
+                )
 
     def _unknown(self, thread: Thread, access: Access) -> str:
         barrier = access.barrier
@@ -533,41 +567,16 @@ class Sanitizer:
     ) -> None:
         """Whoever wrote or read the pieces has done so: they may be overwritten."""
         shadow = self.shadows[cta]
-        for component, times in shadow.readers.items():
-            late = times[span] > thread.knows[0, component]
-            if late.any():
-                where = (span.start + int(np.argmax(late))) * PIECE_BYTES
-                access = self.accesses[shadow.access[span][late][0]]
-                name = f" {name}" if name else ""
+        for component, reads in shadow.readers.items():
+            piece = reads.late(span, int(thread.knows[0, component]))
+            if piece is not None:
+                what = f"{what} {name}" if name else what
                 raise KernelError(
-                    f"{thread.role}: {what}{name} in cycle {cycle} overwrites shared memory at "
-                    f"{where:#x} before its release: {self._owners[component]} reads there what "
-                    f"{access.what} wrote, and nothing orders the two"
+                    f"{thread.role}: {what} in cycle {cycle} overwrites shared memory at "
+                    f"{piece * PIECE_BYTES:#x} before its release: {self._owners[component]} reads "
+                    f"there what {shadow.writer(piece).what} wrote, and nothing orders the two"
                 )
-        self._after_writes(thread, what, name, span, cycle, proxy=proxy, cta=cta)
-
-    def _same_swizzle(
-        self, thread: Thread, what: str, name: str, swizzle: Swizzle, span: slice, cta: int
-    ) -> None:
-        numbers = self.shadows[cta].access[span]
-        last_of_each = numbers[:-1][numbers[1:] != numbers[:-1]]
-        for number in (*last_of_each, numbers[-1]):
-            access = self.accesses[number]
-            if access.swizzle not in (None, swizzle):
-                raise KernelError(
-                    f"{thread.role}: {what} {name} with swizzle {swizzle.short_names[0]}: it was "
-                    f"written with swizzle {access.swizzle.short_names[0]} by {access.what}"
-                )
-
-    def _written(
-        self, cta: int, span: slice, component: int, time: int, access: Access, *, generic: bool
-    ) -> None:
-        self.accesses.append(access)
-        shadow = self.shadows[cta]
-        shadow.writer[span] = component
-        shadow.written[span] = time
-        shadow.generic[span] = generic
-        shadow.access[span] = len(self.accesses) - 1
+        self._after_writes(thread, what, name, cta, span, cycle, proxy=proxy, overwrites=True)
 
     # The end
 
@@ -586,13 +595,12 @@ class Sanitizer:
             return
         knows = np.maximum.reduce([other.knows[0] for other in threads])
         shadow = self.shadows[thread.cta]
-        for component, times in shadow.readers.items():
-            late = times > knows[component]
-            if late.any():
-                access = self.accesses[shadow.access[late][0]]
+        for component, reads in shadow.readers.items():
+            piece = reads.late(slice(None), int(knows[component]))
+            if piece is not None:
                 raise KernelError(
                     f"{thread.role}: the CTA ends while {self._owners[component]} may read what "
-                    f"{access.what} wrote at {int(np.argmax(late)) * PIECE_BYTES:#x} of shared "
+                    f"{shadow.writer(piece).what} wrote at {piece * PIECE_BYTES:#x} of shared "
                     "memory: nobody has waited for that"
                 )
 

@@ -69,17 +69,25 @@ class Tile:
         """Where its first row is."""
         return self.origin + self.first * self.row_bytes
 
-    @property
+    @cached_property
     def span(self) -> slice:
         """The pieces of shared memory that it lies in."""
         return slice(self.address // PIECE_BYTES, -(-(self.address + self.nbytes) // PIECE_BYTES))
 
     def rows(self, start: int, stop: int) -> "Tile":
         """A view of rows ``start`` to ``stop`` - 1."""
-        if not 0 <= start < stop <= self.shape[0]:
-            raise SmemError(f"{self.name}: rows {start} to {stop}: it has {self.shape[0]}")
-        shape = (stop - start, self.shape[1])
-        return replace(self, shape=shape, first=self.first + start)
+        found = self._views.get((start, stop))
+        if found is None:
+            if not 0 <= start < stop <= self.shape[0]:
+                raise SmemError(f"{self.name}: rows {start} to {stop}: it has {self.shape[0]}")
+            shape = (stop - start, self.shape[1])
+            found = replace(self, shape=shape, first=self.first + start)
+            self._views[start, stop] = found
+        return found
+
+    @cached_property
+    def _views(self) -> "dict[tuple[int, int], Tile]":
+        return {}
 
     @cached_property
     def pieces(self) -> Pieces:
