@@ -106,13 +106,9 @@ class Warp:
         self._did(name, start, self.sm.env.cycle)
 
     def _did(self, name: str, start: int, end: int) -> None:
-        spans = self.sm.spans
-        if self._last is not None and spans[self._last][1:] == (
-            name,
-            spans[self._last].start,
-            start,
-        ):
-            spans[self._last] = Span(self.role, name, spans[self._last].start, end)
+        spans, last = self.sm.spans, self._last
+        if last is not None and (spans[last].name, spans[last].end) == (name, start):
+            spans[last] = spans[last]._replace(end=end)
         elif end > start:
             self._last = len(spans)
             spans.append(Span(self.role, name, start, end))
