@@ -404,20 +404,19 @@ class Sanitizer:
         self,
         thread: Thread,
         request: Request,
-        targets: Iterable[tuple[int, int]],
+        receivers: Iterable[int],
         address: int,
         size: int,
         swizzle: Swizzle | None,
         signals: int,
     ) -> None:
-        """A request writes ``size`` bytes at ``address`` of each target's shared memory.
-
-        Of each target there is its CTA, and the CTA of the barrier at offset ``signals``. Without
-        ``swizzle`` it writes bytes, whatever they mean.
+        """A request writes ``size`` bytes at ``address`` of each receiver's shared memory, whose
+        barrier at offset ``signals`` counts them. Without ``swizzle`` it writes bytes, whatever
+        they mean.
         """
         span = self._range(thread, request, address, size)
-        for cta, holder in targets:
-            barrier = self.barrier(thread, request.text, holder, signals)
+        for cta in receivers:
+            barrier = self.barrier(thread, request.text, cta, signals)
             request.barrier = barrier.name
             self._after_all(thread, request.text, "", cta, span, request.cycle, proxy=True)
             barrier.requests.append(request)

@@ -220,7 +220,7 @@ class Warp:
 
     async def cp_async_bulk_tensor(
         self,
-        tile: Tile | Sequence[Tile],
+        tile: Tile,
         tensor_map: int,
         coords: Sequence[int],
         barrier: int,
@@ -228,25 +228,21 @@ class Warp:
         mode: AccessMode | None = None,
         im2col_offsets: Sequence[int] = (),
         cta_mask: int | None = None,
-        mbarrier_cta: int | None = None,
     ) -> None:
         """``cp.async.bulk.tensor``, global to shared memory; with ``cta_mask``
         ``.multicast::cluster``. The box begins where ``tile`` does.
         """
         await self.issue(self.sm.timing.tma)
-        first = tile if isinstance(tile, Tile) else tile[0]
-        sm, address = self.sm, first.address
+        sm, address = self.sm, tile.address
         plan = sm.device.plan(tensor_map, mode)
         text = f"cp.async.bulk.tensor of {sm.device.name(tensor_map)} at {tuple(coords)}"
         sm.sanitizer.uses_map(self.watched, text, tensor_map)
-        holder = self.cta if mbarrier_cta is None else mbarrier_cta
         receivers = [self.cta] if cta_mask is None else bits(cta_mask)
-        targets = [(cta, holder if cta_mask is None else cta) for cta in receivers]
         request = self._request(text, plan.bytes(), tensor_map)
         sm.sanitizer.load(
             self.watched,
             request,
-            targets,
+            receivers,
             address,
             plan.footprint,
             plan.descriptor.swizzle,
@@ -260,9 +256,8 @@ class Warp:
             mode=plan.mode.name,
             im2col_info=im2col_offsets,
             cta_mask=cta_mask,
-            mbarrier_cta=mbarrier_cta,
         )
-        sm.load_bytes += plan.bytes() * len(targets)
+        sm.load_bytes += plan.bytes() * len(receivers)
 
     async def cp_async_bulk(self, tile: Tile, source: int, size: int, barrier: int) -> None:
         """``cp.async.bulk``, ``size`` bytes from global memory to the start of ``tile``."""
@@ -270,9 +265,7 @@ class Warp:
         text = f"cp.async.bulk of {size} bytes at {source:#x}"
         self.sm.device.check_range(f"{self.role}: {text}", source, size)
         request = self._request(text, size)
-        self.sm.sanitizer.load(
-            self.watched, request, [(self.cta, self.cta)], tile.address, size, None, barrier
-        )
+        self.sm.sanitizer.load(self.watched, request, [self.cta], tile.address, size, None, barrier)
         request.number = self.sm.env.submit_bulk(source, tile.address, size, barrier)
         self.sm.load_bytes += size
 
@@ -287,7 +280,7 @@ class Warp:
         sanitizer = self.sm.sanitizer
         watched = sanitizer.barrier(self.watched, text, cta, barrier)
         sanitizer.store(self.watched, request, source.address, size, None, watched)
-        sanitizer.load(self.watched, request, [(cta, cta)], target.address, size, None, barrier)
+        sanitizer.load(self.watched, request, [cta], target.address, size, None, barrier)
         request.number = self.sm.env.submit_dsmem(
             cta, target.address, source.address, size, barrier
         )
