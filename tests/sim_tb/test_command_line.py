@@ -2,6 +2,7 @@
 
 import json
 import re
+import os
 import subprocess
 
 import pytest
@@ -107,8 +108,9 @@ def test_wrong_input_is_named(arguments, message, capsys, monkeypatch):
 
 def make(*variables):
     """What ``make sim`` would run, without the set-up."""
-    command = ["make", "-n", "-o", "setup", "sim", *variables]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    command = ["make", "--no-print-directory", "-n", "-o", "setup", "sim", *variables]
+    mine = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    return subprocess.run(command, cwd=ROOT, env=mine, capture_output=True, text=True, check=False)
 
 
 def test_make_sim():
