@@ -1,8 +1,8 @@
 """The command line of kernels: list, run, sweep, and what it says of wrong input."""
 
 import json
-import re
 import os
+import re
 import subprocess
 
 import pytest
