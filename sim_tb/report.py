@@ -37,6 +37,9 @@ TEMPLATE = Path(__file__).with_name("report.html")
 PAGE, PICTURE, TRACE = "report.html", "timeline.png", "timeline.json"
 
 LINES = [COLOURS[kind] for kind in ("mma", "issue", "full", "store", "math", "shared memory")]
+MOST_TICKS = 16
+"""Of an axis that has a tick at each value."""
+
 DASHES = "solid", "dash", "dot", "dashdot"
 PANEL, GAP = 70, 20
 """Pixels: the height of a small chart, and what is between two."""
@@ -218,8 +221,8 @@ def _against(records: Sequence[Record], name: str) -> Figure:
             ],
             "anchor": f"y{axis}",
         }
-        if name != "memory" and all(isinstance(value, int) for value in values):
-            layout[f"xaxis{axis}"]["tickformat"] = "d"
+        if name != "memory" and len(set(values)) <= MOST_TICKS:
+            layout[f"xaxis{axis}"] |= {"tickmode": "array", "tickvals": sorted(set(values))}
         layout[f"yaxis{axis}"] = {
             "title": {"text": title},
             "anchor": f"x{axis}",
