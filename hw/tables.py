@@ -7,7 +7,7 @@ import dataclasses
 import inspect
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from amaranth.hdl import Shape
@@ -55,15 +55,26 @@ def parameters() -> str:
 TABLES = {"ports": ports, "parameters": parameters}
 
 
-def refreshed(text: str) -> str:
-    """``text`` with what stands between ``<!-- NAME -->`` and ``<!-- /NAME -->`` made anew."""
-    for name, table in TABLES.items():
+def filled(text: str, tables: Mapping[str, str]) -> str:
+    """``text`` with tables between ``<!-- NAME -->`` and ``<!-- /NAME -->``.
+
+    Raises
+    ------
+    ValueError
+        If there is not one such place for each.
+    """
+    for name, table in tables.items():
         start, end = f"<!-- {name} -->", f"<!-- /{name} -->"
         if text.count(start) != 1 or text.count(end) != 1:
             raise ValueError(f"expected one {start} and one {end}")
         head, rest = text.split(start)
-        text = f"{head}{start}\n{table()}\n{end}{rest.split(end)[1]}"
+        text = f"{head}{start}\n{table}\n{end}{rest.split(end)[1]}"
     return text
+
+
+def refreshed(text: str) -> str:
+    """``text`` with the tables of README.md made anew."""
+    return filled(text, {name: table() for name, table in TABLES.items()})
 
 
 if __name__ == "__main__":

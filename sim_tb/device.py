@@ -12,6 +12,7 @@ from golden import AccessMode, Arch, DataType, Plan, Swizzle, TensorMap
 from sim_tb.environment import BenchError
 from sim_tb.sanitizer import KernelError
 from sim_tb.shared import GlobalMemory
+from sim_tb.smem import PIECE_BYTES
 
 HEAP = 0x10_0000_0000
 """Where tensors begin."""
@@ -22,8 +23,6 @@ TENSOR_ALIGN, PITCH_ALIGN = 4096, 128
 GUARD_BYTES = 4096
 UNTOUCHED = 0xA5
 """What is around a tensor, and behind its rows."""
-
-PIECE_BYTES = 16
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,12 @@ class Tensor:
     @property
     def nbytes(self) -> int:
         """From the first element to the end of the last row's pitch."""
-        return self.array.strides[0] * self.array.shape[0] if self.array.ndim else 0
+        return int(self.array.strides[0] * self.array.shape[0])
+
+    @property
+    def row_bytes(self) -> int:
+        """Of a row, without what is behind it."""
+        return int(self.array.shape[-1] * self.array.dtype.itemsize)
 
     @property
     def global_dim(self) -> tuple[int, ...]:
@@ -73,6 +77,11 @@ class Tensor:
         if data_type is None:
             raise KernelError(f"{self.name}: no tensor map has elements of {self.array.dtype}")
         return data_type, self.address, self.global_dim, self.global_strides
+
+
+def aligned(size: int, to: int) -> int:
+    """The next multiple."""
+    return -(-size // to) * to
 
 
 class Device:
@@ -109,7 +118,7 @@ class Device:
     def empty(self, name: str, shape: Sequence[int], dtype: DTypeLike) -> Tensor:
         """A tensor whose bytes are all ``UNTOUCHED``, as are those around it."""
         kind = np.dtype(dtype)
-        pitch = -(-shape[-1] * kind.itemsize // PITCH_ALIGN) * PITCH_ALIGN
+        pitch = aligned(shape[-1] * kind.itemsize, PITCH_ALIGN)
         rows = int(np.prod(shape[:-1], dtype=np.int64))
         raw = np.full(GUARD_BYTES + rows * pitch + GUARD_BYTES, UNTOUCHED, np.uint8)
         inside = raw[GUARD_BYTES : GUARD_BYTES + rows * pitch].reshape(rows, pitch)
@@ -120,7 +129,7 @@ class Device:
         array: NDArray[Any] = np.ndarray(tuple(shape), kind, inside, strides=strides[::-1])
         tensor = Tensor(name, self._next + GUARD_BYTES, array, raw)
         self._gmem.place(self._next, raw)
-        self._next += -(-raw.size // TENSOR_ALIGN) * TENSOR_ALIGN
+        self._next += aligned(raw.size, TENSOR_ALIGN)
         self.tensors.append(tensor)
         return tensor
 
@@ -211,11 +220,10 @@ class Device:
             If anything was: the unit is wrong.
         """
         for tensor in self.tensors:
-            row = tensor.array.shape[-1] * tensor.array.dtype.itemsize
-            pitch = -(-row // PITCH_ALIGN) * PITCH_ALIGN
-            raw = tensor.raw
-            rows = raw[GUARD_BYTES:-GUARD_BYTES].reshape(-1, pitch)
-            guards = raw[:GUARD_BYTES], raw[-GUARD_BYTES:], rows[:, -(-row // 16) * 16 :]
+            raw, row = tensor.raw, tensor.row_bytes
+            rows = raw[GUARD_BYTES:-GUARD_BYTES].reshape(-1, aligned(row, PITCH_ALIGN))
+            behind = rows[:, aligned(row, PIECE_BYTES) :]
+            guards = raw[:GUARD_BYTES], raw[-GUARD_BYTES:], behind
             stray = sum(int((guard != UNTOUCHED).sum()) for guard in guards)
             if stray:
                 raise BenchError(f"{stray} bytes were written around {tensor.name}")

@@ -49,6 +49,7 @@ from sim_tb.bridge import (
 from sim_tb.interface import Interface
 from sim_tb.models import PORTS, Models
 from sim_tb.shared import LOGS, Bench, GlobalMemory, described
+from sim_tb.smem import PIECE_BYTES
 
 TIMEOUT = 1_000_000
 """Clocks after which a wait gives up, unless told otherwise."""
@@ -62,7 +63,6 @@ RETRY = 32
 QUIET = 256
 """Clocks without a transfer after which the unit counts as idle."""
 
-PIECE_BYTES = 16
 WORD_BYTES = 4
 
 IN_ORDER = (1, 2)

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from hw.params import PRESETS
+from hw.tables import filled
 from sim_tb import launch
 from sim_tb.kernel import Kernel
 from sim_tb.kernels.gemm import TILE_K, TILE_M, TILE_N, Gemm, GemmBase
@@ -130,7 +131,7 @@ def picture(path: Path, records: dict[str, list[Record]]) -> None:
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Markdown."""
     lines = [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
 
 
 def tables(records: dict[str, list[Record]]) -> dict[str, str]:
@@ -155,18 +156,6 @@ def tables(records: dict[str, list[Record]]) -> dict[str, str]:
     return {"stages": table(head, rows), "promotion": table(instructions, clocks)}
 
 
-def fill(text: str, contents: dict[str, str]) -> str:
-    """Put tables between their marks."""
-    for name, made in contents.items():
-        begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
-        before, _, rest = text.partition(begin)
-        _, found, after = rest.partition(end)
-        if not found:
-            raise SystemExit(f"there is no place for the table {name}")
-        text = before + begin + made + end + after
-    return text
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line; see ``--help``."""
     parser = argparse.ArgumentParser(prog="python -m sim_tb.figures", description=__doc__)
@@ -189,7 +178,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         start += len(group)
     picture(directory / "overlap.png", records)
     page = directory / "overlap.md"
-    page.write_text(fill(page.read_text(), tables(records)))
+    page.write_text(filled(page.read_text(), tables(records)))
     return 0
 
 

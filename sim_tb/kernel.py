@@ -1,7 +1,9 @@
 """What a kernel is: host code, shared memory, warps with roles, and the result that NumPy has."""
 
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field, fields
+from functools import partial
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -10,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim_tb.device import Device
-from sim_tb.smem import SmemLayout
+from sim_tb.smem import Ring, SmemLayout
 
 if TYPE_CHECKING:
     from sim_tb.sm import Role, Warp
@@ -33,7 +35,7 @@ class Check:
     elements : int
         How many were compared.
     error : float
-        The greatest difference, as a share of ``scale``.
+        The greatest difference, as a share of the greatest value expected.
     limit : float
         The most that it may be; 0: equal bit for bit.
     wrong : str
@@ -111,7 +113,7 @@ def check_limits(options: Any) -> None:
 
 
 @dataclass
-class Kernel:
+class Kernel(ABC):
     """A kernel of the behavioural SM; its fields are the options of the command line.
 
     The simulator makes one object of it: ``host`` is called once, then ``smem``, then on each CTA
@@ -161,25 +163,40 @@ class Kernel:
         """
         check_limits(self)
 
+    @abstractmethod
     def host(self, device: Device) -> None:
         """Allocate tensors, and encode their maps."""
-        raise NotImplementedError
 
+    @abstractmethod
     def smem(self, smem: SmemLayout) -> None:
         """Lay out shared memory."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def prologue(self, warp: "Warp") -> None:
         """What one warp does before the others: it initialises the barriers."""
-        raise NotImplementedError
 
+    @abstractmethod
     def warps(self) -> Mapping[str, "Role"]:
         """A coroutine for each role."""
-        raise NotImplementedError
 
+    @abstractmethod
     def check(self) -> Check:
         """Compare the result with NumPy's."""
-        raise NotImplementedError
+
+
+async def init_ring(warp: "Warp", ring: Ring, releases: int) -> None:
+    """``mbarrier.init`` of a ring: one arrival, and bytes, fill a stage; ``releases`` empty it."""
+    for full, empty in zip(ring.full, ring.empty, strict=True):
+        await warp.mbarrier_init(full, 1)
+        await warp.mbarrier_init(empty, releases)
+
+
+def specialized(
+    producer: "Role", consumer: Callable[[int, "Warp"], Coroutine[Any, Any, None]], consumers: int
+) -> Mapping[str, "Role"]:
+    """Roles: one producer, and consumers, which know their number."""
+    numbered = {f"consumer {i}": partial(consumer, i) for i in range(consumers)}
+    return {"producer": producer, **numbered}
 
 
 KERNELS: dict[str, type[Kernel]] = {}

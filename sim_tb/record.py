@@ -93,8 +93,8 @@ class Record:
     """A run.
 
     ``error`` tells why it ended early; then ``check`` is empty, and the unit may be ``dirty``:
-    requests are stuck in it. ``latency`` is the clocks from a
-    line read to the line (the mean, where it varies).
+    requests are stuck in it. ``latency`` is the clocks from a line read to the line (the mean,
+    where it varies).
     """
 
     kernel: str
@@ -115,15 +115,19 @@ class Record:
     rings: list[Ring] = field(default_factory=list)
 
     @property
+    def choices(self) -> dict[str, Any]:
+        """Options of the kernel and of what surrounds it, by name."""
+        return {**self.options, **asdict(self.setting)}
+
+    @property
     def title(self) -> str:
         """Kernel and options in one line."""
-        options = {**self.options, **asdict(self.setting)}
         return " ".join(
             [
                 self.kernel,
                 *(
                     f"--{name.replace('_', '-')} {value}"
-                    for name, value in options.items()
+                    for name, value in self.choices.items()
                     if value not in ("", None)
                 ),
             ]
@@ -164,6 +168,11 @@ class Record:
     def flops_per_clock(self) -> float:
         """Of the result's products, of all SMs."""
         return self.flops / max(1, self.cycles)
+
+    @property
+    def share_of_peak(self) -> float:
+        """Of ``peak_flops_per_clock``."""
+        return self.flops_per_clock / self.peak_flops_per_clock
 
     @property
     def peak_flops_per_clock(self) -> int:

@@ -8,7 +8,6 @@ import html
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -117,20 +116,16 @@ def figures_of(record: Record) -> dict[str, str]:
         found["tensor cores starve"] = f"{record.starved:.1%}"
     if record.flops:
         peak = record.peak_flops_per_clock
-        share = record.flops_per_clock / peak
-        found["flops per clock"] = f"{record.flops_per_clock:,.0f} of {peak:,} ({share:.1%})"
+        share = f"({record.share_of_peak:.1%})"
+        found["flops per clock"] = f"{record.flops_per_clock:,.0f} of {peak:,} {share}"
     found["simulated"] = f"{record.cycles / max(record.seconds, 1e-9):,.0f} cycles/s"
     return found
 
 
 def swept(records: Sequence[Record]) -> list[str]:
     """The options and settings that differ between records."""
-    every = [_options(record) for record in records]
+    every = [record.choices for record in records]
     return [name for name in every[0] if len({options.get(name) for options in every}) > 1]
-
-
-def _options(record: Record) -> dict[str, Any]:
-    return {**record.options, **asdict(record.setting)}
 
 
 def table_of(records: Sequence[Record]) -> list[dict[str, str]]:
@@ -138,14 +133,13 @@ def table_of(records: Sequence[Record]) -> list[dict[str, str]]:
     names = swept(records)
     rows = []
     for record in records:
-        row = {name.replace("_", " "): str(_options(record)[name]) for name in names}
+        row = {name.replace("_", " "): str(record.choices[name]) for name in names}
         row["cycles"] = f"{record.cycles:,}"
         row["lines read per cycle"] = f"{record.rate('lines_read'):.3f}"
         if records[0].flops:
             row["tensor cores starve"] = f"{record.starved:.1%}"
             row["flops per clock"] = f"{record.flops_per_clock:,.0f}"
-            share = record.flops_per_clock / record.peak_flops_per_clock
-            row["of the peak"] = f"{share:.1%}"
+            row["of the peak"] = f"{record.share_of_peak:.1%}"
         row["result"] = "failed" if record.error else "WRONG" if record.wrong else "right"
         rows.append(row)
     return rows
@@ -179,7 +173,7 @@ def _against(records: Sequence[Record], name: str) -> Figure:
             label = "latency of a line, clocks (mean)"
     for value, record in zip(values, records, strict=True):
         if not record.failed:
-            options = _options(record)
+            options = record.choices
             groups[", ".join(f"{o.replace('_', ' ')} {options[o]}" for o in others)].append(
                 (value, record)
             )
@@ -257,7 +251,7 @@ def _against(records: Sequence[Record], name: str) -> Figure:
 
 
 def _value(record: Record, name: str) -> Any:
-    value = _options(record)[name]
+    value = record.choices[name]
     return value if isinstance(value, int) else str(value)
 
 

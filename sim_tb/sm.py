@@ -188,7 +188,7 @@ class Warp:
             await self.sm.env.wait(barrier, parity, None)
             await self.sm.until(self.ready)
         end = self.sm.env.cycle
-        self.sm.counts.waits.append((name, max(0, end - start)))
+        self.sm.counts.waits.append((name, end - start))
         self.sm.sanitizer.waited(self.watched, watched, parity, end)
 
     async def _arrive(
@@ -416,33 +416,28 @@ class Warp:
 
     async def ldmatrix(self, tile: Tile) -> Array:
         """``ldmatrix`` of a whole tile, its swizzle undone: an array in rows."""
-        ideal = -(-tile.nbytes // SMEM_BYTES_PER_CLOCK)
-        await self._smem("ldmatrix", tile.matrix_wavefronts, ideal)
+        await self._smem("ldmatrix", tile, tile.matrix_wavefronts)
         return self._read("ldmatrix of", tile)
 
     async def ld_shared(self, tile: Tile, *, columns: bool = False) -> Array:
         """``ld.shared`` of a whole tile, each warp along a row or a column."""
-        await self._access("ld.shared", tile, columns)
+        await self._smem("ld.shared", tile, tile.access_wavefronts(columns=columns))
         return self._read("ld.shared of", tile)
 
     async def stmatrix(self, tile: Tile, values: Array) -> None:
         """``stmatrix`` of a whole tile."""
         self.sm.sanitizer.writes(self.watched, "stmatrix of", tile, self.sm.env.cycle)
-        ideal = -(-tile.nbytes // SMEM_BYTES_PER_CLOCK)
-        await self._smem("stmatrix", tile.matrix_wavefronts, ideal)
+        await self._smem("stmatrix", tile, tile.matrix_wavefronts)
         self.sm.write(tile, values)
 
     async def st_shared(self, tile: Tile, values: Array, *, columns: bool = False) -> None:
         """``st.shared`` of a whole tile, each warp along a row or a column."""
         self.sm.sanitizer.writes(self.watched, "st.shared of", tile, self.sm.env.cycle)
-        await self._access("st.shared", tile, columns)
+        await self._smem("st.shared", tile, tile.access_wavefronts(columns=columns))
         self.sm.write(tile, values)
 
-    async def _access(self, what: str, tile: Tile, columns: bool) -> None:
+    async def _smem(self, name: str, tile: Tile, wavefronts: int) -> None:
         ideal = -(-tile.nbytes // SMEM_BYTES_PER_CLOCK)
-        await self._smem(what, tile.access_wavefronts(columns=columns), ideal)
-
-    async def _smem(self, name: str, wavefronts: int, ideal: int) -> None:
         self.sm.counts.bank_conflicts += max(0, wavefronts - ideal)
         await self._take(self.sm.smem_port, wavefronts, name)
 

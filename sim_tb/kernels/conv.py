@@ -2,16 +2,15 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from itertools import product
 
 import numpy as np
 
 from golden import Swizzle
 from sim_tb.device import Device
-from sim_tb.kernel import Check, Kernel, equal, kernel, option
-from sim_tb.kernels.gemm import BF16, F32
-from sim_tb.sm import Role, Warp
+from sim_tb.kernel import Check, Kernel, equal, init_ring, kernel, option, specialized
+from sim_tb.kernels.gemm import F32, stage_boxes
+from sim_tb.sm import BF16, Role, Warp
 from sim_tb.smem import SmemLayout
 
 TILE_M, TILE_N, TILE_K = 128, 64, 64
@@ -121,14 +120,11 @@ class Conv(Kernel):
 
     async def prologue(self, warp: Warp) -> None:
         """Barriers."""
-        for full, empty in zip(self.ring.full, self.ring.empty, strict=True):
-            await warp.mbarrier_init(full, 1)
-            await warp.mbarrier_init(empty, CONSUMERS)
+        await init_ring(warp, self.ring, CONSUMERS)
 
     def warps(self) -> Mapping[str, Role]:
         """One producer, two consumers."""
-        consumers = {f"consumer {i}": partial(self.consumer, i) for i in range(CONSUMERS)}
-        return {"producer": self.producer, **consumers}
+        return specialized(self.producer, self.consumer, CONSUMERS)
 
     async def producer(self, warp: Warp) -> None:
         """Keep the stages filled: the coordinates say where pixels begin, the offsets which tap."""
@@ -160,10 +156,7 @@ class Conv(Kernel):
                 await warp.wgmma_commit_group()
                 await warp.wgmma_wait_group(0)
                 await warp.mbarrier_arrive(self.ring.empty[stage])
-            await warp.wait_group(0, read=True)
-            for box, tile in enumerate(self.staging[number]):
-                await warp.stmatrix(tile, total[:, box * BOX_COLUMNS : (box + 1) * BOX_COLUMNS])
-            await warp.fence_proxy_async()
+            await stage_boxes(warp, self.staging[number], total)
             for box, tile in enumerate(self.staging[number]):
                 at = k + box * BOX_COLUMNS, pixel + first
                 await warp.cp_async_bulk_tensor_store(self.map_y, at, tile)

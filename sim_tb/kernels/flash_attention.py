@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import product
 
 import numpy as np
@@ -10,9 +9,9 @@ from numpy.typing import NDArray
 
 from golden import Swizzle
 from sim_tb.device import Device
-from sim_tb.kernel import Check, Kernel, equal, kernel, option
-from sim_tb.kernels.gemm import BF16, F32
-from sim_tb.sm import Role, Warp, wide
+from sim_tb.kernel import Check, Kernel, equal, init_ring, kernel, option, specialized
+from sim_tb.kernels.gemm import F32, stage_boxes
+from sim_tb.sm import BF16, Role, Warp, wide
 from sim_tb.smem import Ring, SmemLayout, Tile
 
 QUERIES, KEYS = 128, 64
@@ -111,14 +110,11 @@ class FlashAttention(Kernel):
     async def prologue(self, warp: Warp) -> None:
         """Barriers."""
         for ring in (self.q.ring, self.k.ring, self.v.ring):
-            for full, empty in zip(ring.full, ring.empty, strict=True):
-                await warp.mbarrier_init(full, 1)
-                await warp.mbarrier_init(empty, CONSUMERS)
+            await init_ring(warp, ring, CONSUMERS)
 
     def warps(self) -> Mapping[str, Role]:
         """One producer, two consumers."""
-        consumers = {f"consumer {i}": partial(self.consumer, i) for i in range(CONSUMERS)}
-        return {"producer": self.producer, **consumers}
+        return specialized(self.producer, self.consumer, CONSUMERS)
 
     async def producer(self, warp: Warp) -> None:
         """Load each block of queries, and all keys and values that it sees."""
@@ -219,11 +215,7 @@ class FlashAttention(Kernel):
     async def epilogue(self, warp: Warp, number: int, out: Values, m: int, head: int) -> None:
         """Store this consumer's rows."""
         await warp.alu(out.size, 2)
-        await warp.wait_group(0, read=True)
-        for box, tile in enumerate(self.staging[number]):
-            columns = slice(box * BOX_COLUMNS, (box + 1) * BOX_COLUMNS)
-            await warp.stmatrix(tile, out[:, columns].astype(BF16))
-        await warp.fence_proxy_async()
+        await stage_boxes(warp, self.staging[number], out.astype(BF16))
         for box, tile in enumerate(self.staging[number]):
             await warp.cp_async_bulk_tensor_store(self.map_o, (box * BOX_COLUMNS, m, head), tile)
         await warp.commit_group()

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from golden import AccessMode, Swizzle
 from sim_tb.device import Device
-from sim_tb.kernel import Check, Kernel, equal, kernel, option
+from sim_tb.kernel import Check, Kernel, equal, init_ring, kernel, option
 from sim_tb.sm import Role, Warp
 from sim_tb.smem import SmemLayout
 
@@ -78,9 +78,7 @@ class Gather(Kernel):
     async def prologue(self, warp: Warp) -> None:
         """Barriers."""
         await warp.mbarrier_init(self.listed, 1)
-        for full, empty in zip(self.ring.full, self.ring.empty, strict=True):
-            await warp.mbarrier_init(full, 1)
-            await warp.mbarrier_init(empty, 1)
+        await init_ring(warp, self.ring, 1)
 
     def warps(self) -> Mapping[str, Role]:
         """One that gathers, one that stores."""

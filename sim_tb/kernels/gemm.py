@@ -3,25 +3,24 @@
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import product
 from pathlib import Path
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
 from golden import L2Promotion, Swizzle
 from sim_tb.device import Device, Tensor
-from sim_tb.kernel import Check, Kernel, equal, kernel, option
-from sim_tb.sm import Role, Warp, wide
+from sim_tb.kernel import Check, Kernel, equal, init_ring, kernel, option, specialized
+from sim_tb.sm import BF16, Array, Role, Warp, wide
 from sim_tb.smem import SmemLayout, Tile
 
 TILE_M, TILE_N, TILE_K = 128, 128, 64
 CONSUMERS = 2
 ROWS = TILE_M // CONSUMERS
 SWIZZLE = Swizzle.SWIZZLE_128B
-BF16, F32 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float32)
+F32 = np.dtype(np.float32)
 BOX_COLUMNS = 32
 """Of a box of C: its rows are as long as the swizzle's span, so a tile of C has several boxes."""
 
@@ -88,6 +87,15 @@ class Grid:
 def half(number: int) -> slice:
     """The rows of a tile that a consumer has."""
     return slice(number * ROWS, (number + 1) * ROWS)
+
+
+async def stage_boxes(warp: Warp, staging: Sequence[Tile], values: Array) -> None:
+    """Put values into a staging buffer, box by box, when the unit has read what was in it."""
+    await warp.wait_group(0, read=True)
+    for box, tile in enumerate(staging):
+        columns = tile.shape[1]
+        await warp.stmatrix(tile, values[:, box * columns : (box + 1) * columns])
+    await warp.fence_proxy_async()
 
 
 def mask_of(ctas: Sequence[int]) -> int | None:
@@ -183,10 +191,7 @@ class GemmTiles(Kernel):
         self, warp: Warp, map_c: int, buffer: int, total: Total, m: int, n: int
     ) -> None:
         """Put ``total`` into a staging buffer, and have the unit move it to C."""
-        await warp.wait_group(0, read=True)
-        for box, tile in enumerate(self.staging[buffer]):
-            await warp.stmatrix(tile, total[:, box * BOX_COLUMNS : (box + 1) * BOX_COLUMNS])
-        await warp.fence_proxy_async()
+        await stage_boxes(warp, self.staging[buffer], total)
         for box, tile in enumerate(self.staging[buffer]):
             await self.move(warp, map_c, (n + box * BOX_COLUMNS, m), tile)
         await warp.commit_group()
@@ -320,14 +325,11 @@ class Gemm(GemmBase):
 
     async def prologue(self, warp: Warp) -> None:
         """Barriers."""
-        for full, empty in zip(self.ring.full, self.ring.empty, strict=True):
-            await warp.mbarrier_init(full, 1)
-            await warp.mbarrier_init(empty, CONSUMERS * len(self.grid.partners(warp.cta)))
+        await init_ring(warp, self.ring, CONSUMERS * len(self.grid.partners(warp.cta)))
 
     def warps(self) -> Mapping[str, Role]:
         """One producer, two consumers."""
-        consumers = {f"consumer {i}": partial(self.consumer, i) for i in range(CONSUMERS)}
-        return {"producer": self.producer, **consumers}
+        return specialized(self.producer, self.consumer, CONSUMERS)
 
     async def producer(self, warp: Warp) -> None:
         """Keep the stages filled, those of the partners too."""

@@ -2,12 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 
 import numpy as np
 
-from sim_tb.kernel import kernel
+from sim_tb.kernel import init_ring, kernel, specialized
 from sim_tb.kernels.gemm import CONSUMERS, F32, ROWS, TILE_M, TILE_N, GemmBase
 from sim_tb.sm import Role, Warp
 from sim_tb.smem import SmemLayout
@@ -25,17 +24,14 @@ class GemmPingPong(GemmBase):
 
     async def prologue(self, warp: Warp) -> None:
         """Barriers; the first consumer begins."""
-        for full, empty in zip(self.ring.full, self.ring.empty, strict=True):
-            await warp.mbarrier_init(full, 1)
-            await warp.mbarrier_init(empty, 1)
+        await init_ring(warp, self.ring, 1)
         for turn in self.turn:
             await warp.mbarrier_init(turn, 1)
         await warp.mbarrier_arrive(self.turn[0])
 
     def warps(self) -> Mapping[str, Role]:
         """One producer, two consumers."""
-        consumers = {f"consumer {i}": partial(self.consumer, i) for i in range(CONSUMERS)}
-        return {"producer": self.producer, **consumers}
+        return specialized(self.producer, self.consumer, CONSUMERS)
 
     async def producer(self, warp: Warp) -> None:
         """Keep the stages filled."""

@@ -2,16 +2,15 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import product
 
 import numpy as np
 
 from golden import L2Promotion
 from sim_tb.device import Device, Tensor
-from sim_tb.kernel import Check, equal, kernel, option
+from sim_tb.kernel import Check, equal, init_ring, kernel, option, specialized
 from sim_tb.kernels.gemm import (
-    BF16,
     BOX_COLUMNS,
     CONSUMERS,
     F32,
@@ -24,7 +23,7 @@ from sim_tb.kernels.gemm import (
     half,
     product_of,
 )
-from sim_tb.sm import Role, Warp
+from sim_tb.sm import BF16, Role, Warp
 from sim_tb.smem import SmemLayout
 
 MAP_SETS = 2
@@ -125,14 +124,11 @@ class GroupedGemm(GemmTiles):
     async def prologue(self, warp: Warp) -> None:
         """Barriers."""
         for ring in (self.ring, self.map_ring):
-            for full, empty in zip(ring.full, ring.empty, strict=True):
-                await warp.mbarrier_init(full, 1)
-                await warp.mbarrier_init(empty, CONSUMERS)
+            await init_ring(warp, ring, CONSUMERS)
 
     def warps(self) -> Mapping[str, Role]:
         """One producer, two consumers."""
-        consumers = {f"consumer {i}": partial(self.consumer, i) for i in range(CONSUMERS)}
-        return {"producer": self.producer, **consumers}
+        return specialized(self.producer, self.consumer, CONSUMERS)
 
     async def producer(self, warp: Warp) -> None:
         """Patch the maps for each group, and load its tiles."""

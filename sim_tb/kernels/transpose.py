@@ -8,7 +8,7 @@ import numpy as np
 
 from golden import Swizzle
 from sim_tb.device import Device
-from sim_tb.kernel import Check, Kernel, equal, kernel, option
+from sim_tb.kernel import Check, Kernel, equal, init_ring, kernel, option
 from sim_tb.sm import Role, Warp
 from sim_tb.smem import SmemLayout
 
@@ -74,9 +74,7 @@ class Transpose(Kernel):
 
     async def prologue(self, warp: Warp) -> None:
         """Barriers."""
-        for full, empty in zip(self.ring.full, self.ring.empty, strict=True):
-            await warp.mbarrier_init(full, 1)
-            await warp.mbarrier_init(empty, 1)
+        await init_ring(warp, self.ring, 1)
 
     def warps(self) -> Mapping[str, Role]:
         """One that loads, one that turns and stores."""
