@@ -16,6 +16,8 @@ from hw.layouts import (
     queued_request_layout,
     refusal_layout,
     remote_layout,
+    stream_layout,
+    stream_of,
     walk_job_layout,
     write_as,
 )
@@ -135,6 +137,11 @@ class BulkSetup(wiring.Component):
                 walk.row_mask.eq(~0),
                 *(flag.eq(1) for flag in (job.first, job.last, walk.first, walk.last)),
                 error.request_id.eq(request.request_id),
+                *(
+                    out[name].eq(stream_of(p, request))
+                    for out in (job, error)
+                    for name in stream_layout(p)
+                ),
             ]
             if p.ctas > 1:
                 m.d.sync += [

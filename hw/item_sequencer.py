@@ -25,6 +25,8 @@ from hw.layouts import (
     is_reducible,
     is_reduction,
     is_store,
+    stream_layout,
+    stream_of,
     write_as,
     writing_layout,
 )
@@ -100,6 +102,7 @@ def item_common_layout(params: TmaParams) -> data.StructLayout:
             if params.stores
             else {}
         ),
+        **stream_layout(params),
         "attributes": MemoryAttributes,
         "request_id": params.request_id_bits,
         "smem_address": SMEM_OFFSET_BITS,
@@ -223,6 +226,10 @@ class ItemSequencer(wiring.Component):
         with m.If(advance):
             m.d.sync += [
                 common.request_id.eq(request.request_id),
+                *(
+                    common[name].eq(stream_of(self.params, request))
+                    for name in stream_layout(self.params)
+                ),
                 common.prefetch.eq(prefetch),
                 common.attributes.l2_promotion.eq(decoded.l2_promotion),
                 common.attributes.cache_policy.eq(request.cache_policy),

@@ -13,7 +13,7 @@ from amaranth.hdl import Cat, Mux, Value, signed, unsigned
 from amaranth.lib import data, enum
 
 from golden.errors import ErrorCode as GoldenCode
-from hw.params import DIMS, PIECE_BYTES, SMEM_OFFSET_BITS, TmaParams
+from hw.params import DIMS, PIECE_BYTES, SMEM_OFFSET_BITS, WARP, TmaParams
 
 DESCRIPTOR_BITS = 512
 """The significant half of a tensor map: words w0 to w15."""
@@ -329,6 +329,16 @@ def group_layout(params: TmaParams) -> data.StructLayout:
     )
 
 
+def stream_layout(params: TmaParams) -> dict[str, int]:
+    """The field by which a request's jobs say which stream they are of, where there are several."""
+    return {"stream": params.stream_bits} if params.streams > 1 else {}
+
+
+def stream_of(params: TmaParams, request) -> Value:
+    """Return the stream of a request: that of its warp."""
+    return request.thread[(WARP - 1).bit_length() :][: params.stream_bits]
+
+
 @cache
 def directed_request_layout(params: TmaParams) -> data.StructLayout:
     """A request of which it is known where it writes.
@@ -580,8 +590,8 @@ def barrier_message_layout(params: TmaParams) -> data.StructLayout:
 
 @cache
 def refusal_layout(params: TmaParams) -> data.StructLayout:
-    """An error record, and the bulk group that its request was in."""
-    fields = dict(error_layout(params).members)
+    """An error record, and the stream and the bulk group that its request was in."""
+    fields = dict(error_layout(params).members) | stream_layout(params)
     if params.stores:
         fields["group"] = group_layout(params)
     return data.StructLayout(fields)
@@ -837,6 +847,7 @@ def walk_job_layout(params: TmaParams) -> data.StructLayout:
         {
             "first": 1,
             "last": 1,
+            **stream_layout(params),
             **({"group": group_layout(params)} if params.stores else {}),
             "transfer": transfer_layout(params),
             "walk": walk_layout(params),
@@ -921,7 +932,14 @@ def setup_job_layout(params: TmaParams) -> data.StructLayout:
 @cache
 def generator_job_layout(params: TmaParams) -> data.StructLayout:
     """A walk whose completion is tracked under ``slot``; ``last``: of its request."""
-    return data.StructLayout({"slot": params.slot_bits, "last": 1, "walk": walk_layout(params)})
+    return data.StructLayout(
+        {
+            "slot": params.slot_bits,
+            "last": 1,
+            **stream_layout(params),
+            "walk": walk_layout(params),
+        }
+    )
 
 
 @cache

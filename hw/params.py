@@ -12,6 +12,9 @@ SMEM_OFFSET_BITS = 24
 DIMS = 5
 """Largest tensor rank."""
 
+WARP = 32
+"""Threads of a warp."""
+
 
 def _require(name: str, value: int, rule: str, holds: bool) -> None:
     if not holds:
@@ -54,6 +57,9 @@ class TmaParams:
         pending; another commit waits.
     barrier_waiters : int
         Threads that can wait in the mbarrier unit for phases to complete.
+    streams : int
+        Streams of requests that share the memory port line by line; a power of two. A request is in
+        that of its warp, modulo ``streams``: on an SM of four sub-cores, of its sub-core.
     ctas : int
         Thread blocks of the cluster, up to 16, each on an SM with a unit. Above 1: multicast, and
         shared memory and barriers of other SMs.
@@ -95,6 +101,7 @@ class TmaParams:
     threads: int = 1024
     bulk_groups: int = 8
     barrier_waiters: int = 64
+    streams: int = 1
     ctas: int = 1
     stores: bool = True
     reductions: bool = True
@@ -120,6 +127,7 @@ class TmaParams:
             ("smem_reads", 2, 256),
             ("threads", 1, 2048),
             ("bulk_groups", 4, 64),
+            ("streams", 1, 8),
         ):
             value = getattr(self, name)
             rule = f"a power of two from {low} to {high}"
@@ -134,6 +142,9 @@ class TmaParams:
         ):
             value = getattr(self, name)
             _require(name, value, f"from {low} to {high}", low <= value <= high)
+        warps = max(1, self.threads // WARP)
+        rule = f"at most {warps}, the warps of threads = {self.threads}"
+        _require("streams", self.streams, rule, self.streams <= warps)
         limit = 1 << SMEM_OFFSET_BITS
         _require(
             "smem_bytes",
@@ -195,6 +206,11 @@ class TmaParams:
     def thread_bits(self) -> int:
         """Width of a thread's number."""
         return (self.threads - 1).bit_length()
+
+    @cached_property
+    def stream_bits(self) -> int:
+        """Width of a stream's number (0 where there is one)."""
+        return (self.streams - 1).bit_length()
 
     @cached_property
     def group_bits(self) -> int:

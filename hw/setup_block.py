@@ -21,6 +21,7 @@ from hw.layouts import (
     refusal_layout,
     remote_layout,
     setup_job_layout,
+    stream_layout,
 )
 from hw.map_decoder import ROW_BITS
 from hw.params import DIMS, PIECE_BYTES, SMEM_OFFSET_BITS, TmaParams
@@ -319,6 +320,7 @@ class SetupBlock(wiring.Component):
                 job.first.eq(Mux(first, common.opens, job.first)),
                 job.last.eq(common.ends),
                 *([job.group.eq(common.group)] if p.stores else ()),
+                *(job[name].eq(common[name]) for name in stream_layout(p)),
                 job.transfer.request_id.eq(common.request_id),
                 job.transfer.mbarrier.eq(common.mbarrier),
                 job.transfer.pieces.eq(held * steps),
@@ -370,6 +372,7 @@ class SetupBlock(wiring.Component):
             refused.eq(code != ErrorCode.NONE),
             error.p.request_id.eq(job.transfer.request_id),
             *([error.p.group.eq(job.group)] if p.stores else ()),
+            *(error.p[name].eq(job[name]) for name in stream_layout(p)),
             error.p.code.eq(code),
             error.p.dim.eq(refusal.dim),
             error.p.value.eq(refusal.value),
