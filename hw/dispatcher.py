@@ -9,15 +9,15 @@ from hw.params import TmaParams
 from hw.queue import Queue
 
 WAITING = 2
-"""Jobs that wait for either direction, so that the other one gets on meanwhile."""
+"""Groups, and error records, that can wait."""
 
 
 class Dispatcher(wiring.Component):
     """Parts stores from loads, and lets go of requests that leave their bulk group here.
 
     Those are loads, whose tensor map is read, with their first job, and refused requests, with
-    their error record. Latency one clock; a job a clock. A direction has
-    room for two jobs; a third holds back all that come behind it.
+    their error record. Jobs pass in the same clock, one a clock; error records and groups take one.
+    A job that has to wait holds back all that come behind it, whatever their direction.
 
     Parameters
     ----------
@@ -50,12 +50,8 @@ class Dispatcher(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         p = self.params
-        m.submodules.loads = loads = Queue(walk_job_layout(p), WAITING)
-        m.submodules.stores = stores = Queue(walk_job_layout(p), WAITING)
         m.submodules.groups = groups = Queue(group_layout(p), WAITING)
         m.submodules.errors = errors = Queue(error_layout(p), WAITING)
-        connect(m, loads.o, flipped(self.load))
-        connect(m, stores.o, flipped(self.store))
         connect(m, groups.o, flipped(self.released))
         connect(m, errors.o, flipped(self.error))
 
@@ -68,15 +64,15 @@ class Dispatcher(wiring.Component):
             *(errors.i.p[name].eq(refusal.p[name]) for name in error_layout(p).members),
             errors.i.valid.eq(refuses),
             refusal.ready.eq(refuses),
-            loads.i.payload.eq(job.payload),
-            stores.i.payload.eq(job.payload),
-            loads.i.valid.eq(job.valid & ~job.p.walk.store & may_leave),
-            stores.i.valid.eq(job.valid & job.p.walk.store),
+            self.load.payload.eq(job.payload),
+            self.store.payload.eq(job.payload),
+            self.load.valid.eq(job.valid & ~job.p.walk.store & may_leave),
+            self.store.valid.eq(job.valid & job.p.walk.store),
         ]
         with m.If(job.p.walk.store):
-            m.d.comb += job.ready.eq(stores.i.ready)
+            m.d.comb += job.ready.eq(self.store.ready)
         with m.Else():
-            m.d.comb += job.ready.eq(loads.i.ready & may_leave)
+            m.d.comb += job.ready.eq(self.load.ready & may_leave)
         with m.If(refusal.valid):
             m.d.comb += [groups.i.p.eq(refusal.p.group), groups.i.valid.eq(refuses)]
         with m.Else():

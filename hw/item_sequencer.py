@@ -19,13 +19,13 @@ from hw.layouts import (
     ErrorCode,
     MemoryAttributes,
     Operation,
+    channel_of,
     data_style_layout,
     delivery_layout,
     group_layout,
     is_reducible,
     is_reduction,
     is_store,
-    stream_layout,
     stream_of,
     write_as,
     writing_layout,
@@ -102,7 +102,8 @@ def item_common_layout(params: TmaParams) -> data.StructLayout:
             if params.stores
             else {}
         ),
-        **stream_layout(params),
+        "stream": params.stream_bits,
+        "channel": params.channel_bits,
         "attributes": MemoryAttributes,
         "request_id": params.request_id_bits,
         "smem_address": SMEM_OFFSET_BITS,
@@ -223,13 +224,12 @@ class ItemSequencer(wiring.Component):
             ),
         ]
         refusal = common.refusal
+        stream = stream_of(self.params, request)
         with m.If(advance):
             m.d.sync += [
                 common.request_id.eq(request.request_id),
-                *(
-                    common[name].eq(stream_of(self.params, request))
-                    for name in stream_layout(self.params)
-                ),
+                common.stream.eq(stream),
+                common.channel.eq(channel_of(self.params, request.operation, stream)),
                 common.prefetch.eq(prefetch),
                 common.attributes.l2_promotion.eq(decoded.l2_promotion),
                 common.attributes.cache_policy.eq(request.cache_policy),

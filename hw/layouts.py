@@ -329,14 +329,14 @@ def group_layout(params: TmaParams) -> data.StructLayout:
     )
 
 
-def stream_layout(params: TmaParams) -> dict[str, int]:
-    """The field by which a request's jobs say which stream they are of, where there are several."""
-    return {"stream": params.stream_bits} if params.streams > 1 else {}
-
-
 def stream_of(params: TmaParams, request) -> Value:
     """Return the stream of a request: that of its warp."""
     return request.thread[(WARP - 1).bit_length() :][: params.stream_bits]
+
+
+def channel_of(params: TmaParams, operation, stream) -> Value:
+    """Return the channel (see ``RequestQueue``) of a request: that of its stream, or of stores."""
+    return Mux(is_store(operation), params.streams, stream) if params.stores else stream
 
 
 @cache
@@ -590,8 +590,8 @@ def barrier_message_layout(params: TmaParams) -> data.StructLayout:
 
 @cache
 def refusal_layout(params: TmaParams) -> data.StructLayout:
-    """An error record, and the stream and the bulk group that its request was in."""
-    fields = dict(error_layout(params).members) | stream_layout(params)
+    """An error record, and the channel and the bulk group that its request was in."""
+    fields = dict(error_layout(params).members) | {"channel": params.channel_bits}
     if params.stores:
         fields["group"] = group_layout(params)
     return data.StructLayout(fields)
@@ -828,7 +828,7 @@ def walk_layout(params: TmaParams) -> data.StructLayout:
             "last": 1,
             "has_data": 1,
             "start": params.piece_address_bits,
-            "run": params.box_piece_bits,
+            "run": params.run_bits,
             "tail_bytes": 4,
             "smem_begin": params.smem_piece_bits,
             "smem_end": params.smem_piece_bits,
@@ -847,7 +847,7 @@ def walk_job_layout(params: TmaParams) -> data.StructLayout:
         {
             "first": 1,
             "last": 1,
-            **stream_layout(params),
+            "stream": params.stream_bits,
             **({"group": group_layout(params)} if params.stores else {}),
             "transfer": transfer_layout(params),
             "walk": walk_layout(params),
@@ -936,7 +936,7 @@ def generator_job_layout(params: TmaParams) -> data.StructLayout:
         {
             "slot": params.slot_bits,
             "last": 1,
-            **stream_layout(params),
+            "stream": params.stream_bits,
             "walk": walk_layout(params),
         }
     )
@@ -961,7 +961,7 @@ def run_layout(params: TmaParams, store: bool = False) -> data.StructLayout:
             "style": data_style_layout(params),
             "start": params.piece_address_bits,
             "smem": params.smem_piece_bits,
-            "pieces": params.box_piece_bits,
+            "pieces": params.box_piece_bits if store else params.run_bits,
         }
     )
 

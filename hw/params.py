@@ -43,6 +43,9 @@ class TmaParams:
     requests_in_flight : int
         Requests between setup and their ``complete_tx``; a power of two. As many as ``tags``
         keep small boxes at full rate.
+    jobs_waiting : int
+        Requests of a channel between its queue and its generator; a power of two. As many clocks
+        as setup takes keep small boxes at full rate.
     lane_depth : int
         Pieces that wait in each queue in front of a shared-memory lane; a power of two.
     request_id_bits : int
@@ -95,6 +98,7 @@ class TmaParams:
     descriptor_cache_entries: int = 8
     tags: int = 512
     requests_in_flight: int = 512
+    jobs_waiting: int = 16
     lane_depth: int = 16
     request_id_bits: int = 16
     smem_reads: int = 32
@@ -123,6 +127,7 @@ class TmaParams:
             ("line_bytes", PIECE_BYTES, 128),
             ("tags", 2, 4096),
             ("requests_in_flight", 2, 4096),
+            ("jobs_waiting", 2, 64),
             ("lane_depth", 2, 64),
             ("smem_reads", 2, 256),
             ("threads", 1, 2048),
@@ -211,6 +216,21 @@ class TmaParams:
     def stream_bits(self) -> int:
         """Width of a stream's number (0 where there is one)."""
         return (self.streams - 1).bit_length()
+
+    @cached_property
+    def channels(self) -> int:
+        """Ways through setup that do not wait for each other: loads of each stream, and stores."""
+        return self.streams + self.stores
+
+    @cached_property
+    def channel_bits(self) -> int:
+        """Width of a channel's number (0 where there is one)."""
+        return (self.channels - 1).bit_length()
+
+    @cached_property
+    def run_bits(self) -> int:
+        """Width of a count of pieces in a run: a bulk prefetch may be 4 GiB."""
+        return 28
 
     @cached_property
     def group_bits(self) -> int:

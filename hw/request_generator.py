@@ -389,11 +389,13 @@ class RequestGenerator(wiring.Component):
                 "i": In(stream.Signature(generator_job_layout(params))),
                 "line": Out(stream.Signature(line_request_layout(params))),
                 "fill": Out(stream.Signature(fill_beat_layout(params))),
+                "freed": Out(params.streams),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
+        m.d.comb += self.freed[0].eq(self.i.valid & self.i.ready & self.i.p.last)
         m.submodules.run_walker = walker = RunWalker(self.params)
         m.submodules.line_cutter = lines = LineCutter(self.params)
         m.submodules.fill_cutter = fills = FillCutter(self.params)
@@ -428,11 +430,13 @@ class StoreGenerator(wiring.Component):
             {
                 "i": In(stream.Signature(generator_job_layout(params))),
                 "o": Out(stream.Signature(store_line_layout(params))),
+                "freed": Out(1),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
+        m.d.comb += self.freed.eq(self.i.valid & self.i.ready & self.i.p.last)
         m.submodules.run_walker = walker = RunWalker(self.params, store=True)
         m.submodules.line_cutter = lines = LineCutter(self.params, store=True)
         connect(m, flipped(self.i), walker.i)

@@ -21,7 +21,6 @@ from hw.layouts import (
     refusal_layout,
     remote_layout,
     setup_job_layout,
-    stream_layout,
 )
 from hw.map_decoder import ROW_BITS
 from hw.params import DIMS, PIECE_BYTES, SMEM_OFFSET_BITS, TmaParams
@@ -258,6 +257,7 @@ class SetupBlock(wiring.Component):
         too_large = Signal()
         smem_address = Signal(SMEM_OFFSET_BITS, reset_less=True)
         refusal = Signal(common.refusal.shape(), reset_less=True)
+        channel = Signal(p.channel_bits, reset_less=True)
         job = Signal(setup_job_layout(p), reset_less=True)
         walk = job.walk
 
@@ -320,7 +320,8 @@ class SetupBlock(wiring.Component):
                 job.first.eq(Mux(first, common.opens, job.first)),
                 job.last.eq(common.ends),
                 *([job.group.eq(common.group)] if p.stores else ()),
-                *(job[name].eq(common[name]) for name in stream_layout(p)),
+                job.stream.eq(common.stream),
+                channel.eq(common.channel),
                 job.transfer.request_id.eq(common.request_id),
                 job.transfer.mbarrier.eq(common.mbarrier),
                 job.transfer.pieces.eq(held * steps),
@@ -372,7 +373,7 @@ class SetupBlock(wiring.Component):
             refused.eq(code != ErrorCode.NONE),
             error.p.request_id.eq(job.transfer.request_id),
             *([error.p.group.eq(job.group)] if p.stores else ()),
-            *(error.p[name].eq(job[name]) for name in stream_layout(p)),
+            error.p.channel.eq(channel),
             error.p.code.eq(code),
             error.p.dim.eq(refusal.dim),
             error.p.value.eq(refusal.value),

@@ -54,6 +54,7 @@ def tma_ports(params: TmaParams) -> dict:
     """The ports of a unit."""
     ports = {
         "request": In(stream.Signature(request_layout(params))),
+        "request_room": Out(params.channels),
         "error": Out(stream.Signature(error_record_layout(params))),
         "descriptor_prefetch": In(stream.Signature(GLOBAL_ADDRESS_BITS)),
         "descriptor_invalidate": In(stream.Signature(DescriptorInvalidate)),
@@ -99,6 +100,9 @@ class Tma(wiring.Component):
     -------
     request : In(stream) of ``request_layout``
         ``cp.async.bulk``, ``cp.async.bulk.tensor`` and so on, in the order of their issue.
+    request_room : Out, a bit for each channel
+        Requests of the channel will not hold back others at ``request``: channel n is the loads of
+        stream n (see ``TmaParams.streams``), the last one all stores.
     error : Out(stream) of ``error_record_layout``
         Requests that were refused or failed.
     descriptor_prefetch : In(stream) of 64 bits
@@ -193,6 +197,14 @@ class Tma(wiring.Component):
         connect(m, bulk_setup.job, jobs.i[1])
         connect(m, setup_block.error, refusals.i[0])
         connect(m, bulk_setup.error, refusals.i[1])
+
+        # A request that is refused, or whose job leaves for its walk, makes room for another.
+        refused = refusals.o
+        m.d.comb += [
+            self.request_room.eq(request_queue.room),
+            request_queue.refused.eq((refused.valid & refused.ready) << refused.p.channel),
+            request_queue.freed[: p.streams].eq(request_generator.freed),
+        ]
 
         # From the walks of loads to lines, and from the lines to shared memory.
         connect(m, completion_tracker.o, request_generator.i)
@@ -305,6 +317,7 @@ class Tma(wiring.Component):
         # From the walks of stores to lines, and from the answers to the group.
         connect(m, dispatcher.store, store_tracker.i)
         connect(m, store_tracker.o, store_generator.i)
+        m.d.comb += request_queue.freed[p.streams].eq(store_generator.freed)
         connect(m, store_generator.o, store_path.i)
         connect(m, store_path.source_read, store_tracker.slot_read)
         connect(m, gnic_write.request, flipped(self.gnic_write))
