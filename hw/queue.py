@@ -6,7 +6,8 @@ from amaranth.lib.fifo import SyncFIFO, SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
 SMALL = 16
-"""Most entries that are kept in registers or LUT memory; block memory holds deeper queues."""
+"""Most entries that are kept in registers or LUT memory; block memory holds deeper queues that
+are not passed through."""
 
 
 class Queue(wiring.Component):
@@ -52,7 +53,8 @@ class Queue(wiring.Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        kind = SyncFIFO if self.depth <= SMALL else SyncFIFOBuffered
+        shallow = self.depth <= SMALL or self.passes
+        kind = SyncFIFO if shallow else SyncFIFOBuffered
         m.submodules.fifo = fifo = kind(width=self._width, depth=self.depth)
         m.d.comb += [
             fifo.w_data.eq(self.i.payload),

@@ -54,7 +54,7 @@ def tma_ports(params: TmaParams) -> dict:
     """The ports of a unit."""
     ports = {
         "request": In(stream.Signature(request_layout(params))),
-        "request_room": Out(params.channels),
+        "request_room": Out(wiring.Signature({"channels": Out(params.channels)})),
         "error": Out(stream.Signature(error_record_layout(params))),
         "descriptor_prefetch": In(stream.Signature(GLOBAL_ADDRESS_BITS)),
         "descriptor_invalidate": In(stream.Signature(DescriptorInvalidate)),
@@ -100,7 +100,7 @@ class Tma(wiring.Component):
     -------
     request : In(stream) of ``request_layout``
         ``cp.async.bulk``, ``cp.async.bulk.tensor`` and so on, in the order of their issue.
-    request_room : Out, a bit for each channel
+    request_room : Out; ``channels``, a bit for each
         Requests of the channel will not hold back others at ``request``: channel n is the loads of
         stream n (see ``TmaParams.streams``), the last one all stores.
     error : Out(stream) of ``error_record_layout``
@@ -201,7 +201,7 @@ class Tma(wiring.Component):
         # A request that is refused, or whose job leaves for its walk, makes room for another.
         refused = refusals.o
         m.d.comb += [
-            self.request_room.eq(request_queue.room),
+            self.request_room.channels.eq(request_queue.room),
             request_queue.refused.eq((refused.valid & refused.ready) << refused.p.channel),
             request_queue.freed[: p.streams].eq(request_generator.freed),
         ]
