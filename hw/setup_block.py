@@ -13,7 +13,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.descriptor_cache import described_request_layout
-from hw.item_sequencer import ItemSequencer, N, item_common_layout
+from hw.item_sequencer import RESTART_BITS, ItemSequencer, N, item_common_layout
 from hw.layouts import (
     POSITION_BITS,
     STEP_BITS,
@@ -49,10 +49,10 @@ class ClippedImageStep(data.Struct):
     dim: range(DIMS)
     level: range(DIMS - 1)
     is_fixed: 1
-    restarts: 1
     misplaced: 1
     coord: signed(32)
     position: signed(POSITION_BITS)
+    restart: signed(RESTART_BITS)
     last: signed(POSITION_BITS)
     limit: 32
 
@@ -72,9 +72,9 @@ def quotient(m: Module, name: str, dividend, divisor_less_one) -> Signal:
 class SetupBlock(wiring.Component):
     """Turns each described request into its jobs or an error record, in order.
 
-    Latency 4 clocks plus one for each item beyond the first. A tile of rank R takes max(1, R - 1)
-    clocks of throughput, with an interleaved map R; a column of rank R takes 2R - 3, interleaved
-    2R - 2; the four rows of TILE_GATHER4 four. Back-pressure on either output stops the pipeline.
+    Latency 4 clocks plus one for each item beyond the first. A request of rank R takes
+    max(1, R - 1) clocks of throughput, with an interleaved map R; the four rows of TILE_GATHER4
+    four. Back-pressure on either output stops the pipeline.
 
     Refuses, in the order of ``ErrorCode``, what a request may not ask for; a tensor map that could
     not be read is ``GMEM_FAULT``. A refused request leaves nothing behind.
@@ -117,6 +117,7 @@ class SetupBlock(wiring.Component):
         multiplied = {"offset_low": 52, "offset_high": signed(56), "global_step": STEP_BITS}
         if params.im2col:
             clipped["image"] = ClippedImageStep
+            multiplied["restart_offset"] = signed(54)
         self._clipped_layout = data.StructLayout(clipped)
         self._multiplied_layout = data.StructLayout(clipped | multiplied)
 
@@ -207,26 +208,29 @@ class SetupBlock(wiring.Component):
     def _place_image(self, m: Module, advance, item, out) -> None:
         """Place a dimension of an image: it is not clipped here, but as the column is walked."""
         step, image = item.step, item.image
-        start = Mux(image.restarts, image.lower, step.coord)
         last = Signal(signed(POSITION_BITS))
-        m.d.comb += last.eq(step.dim_less_one + image.upper)
+        position = Signal(signed(POSITION_BITS))
+        m.d.comb += [
+            last.eq(step.dim_less_one + image.upper),
+            position.eq(step.coord + image.offset),
+        ]
         with m.If(advance):
             m.d.sync += [
                 out.image.dim.eq(image.dim),
                 out.image.level.eq(image.level),
                 out.image.is_fixed.eq(image.is_fixed),
-                out.image.restarts.eq(image.restarts),
                 out.image.misplaced.eq(
                     image.is_bounded
                     & ((step.coord > last) | (image.has_lower & (step.coord < image.lower)))
                 ),
                 out.image.coord.eq(step.coord),
-                out.image.position.eq(start + image.offset),
+                out.image.position.eq(position),
+                out.image.restart.eq(image.restart),
                 out.image.last.eq(last + image.offset),
                 out.image.limit.eq(step.dim_less_one),
             ]
             with m.If(item.common.is_image):
-                m.d.sync += out.step.position.eq(start + image.offset)
+                m.d.sync += out.step.position.eq(position)
 
     def _multiply(self, m: Module, advance, item, out) -> None:
         """Multiply by the tensor's stride, half of the position at a time."""
@@ -241,7 +245,10 @@ class SetupBlock(wiring.Component):
                 out.global_step.eq((step.element_stride_less_one + 1) * step.stride),
             ]
             if self.params.im2col:
-                m.d.sync += out.image.eq(item.image)
+                m.d.sync += [
+                    out.image.eq(item.image),
+                    out.restart_offset.eq(item.image.restart * step.stride),
+                ]
 
     def _combine(self, m: Module, advance, valid, item) -> None:
         """Accumulate the items of a walk; offer the job, or the refusal, after the last."""
@@ -411,8 +418,7 @@ class SetupBlock(wiring.Component):
         start = Signal(self.params.piece_address_bits, reset_less=True)
         moved = Signal(self.params.piece_address_bits)
         m.d.comb += moved.eq(Mux(common.first, row.start, start) + offset)
-        with m.If(~image.restarts):
-            m.d.sync += start.eq(moved)
+        m.d.sync += start.eq(moved)
         with m.If(common.first):  # until its item comes, a level is absent
             for level in (column.levels[number] for number in range(N)):
                 m.d.sync += [
@@ -423,20 +429,20 @@ class SetupBlock(wiring.Component):
                 ]
         for number in range(DIMS - 1):
             level = column.levels[number]
-            with m.If(~image.restarts & (number <= image.level)):
+            with m.If(number <= image.level):
                 m.d.sync += level.address.eq(moved)
-            with m.If((image.level == number) & image.restarts):
-                m.d.sync += [level.restart.eq(image.position), level.restart_address.eq(offset)]
-            with m.Elif((image.level == number) & ~image.is_fixed):
+            with m.If((image.level == number) & ~image.is_fixed):
                 m.d.sync += [
                     level.absent.eq(0),
                     level.position.eq(image.position),
+                    level.restart.eq(image.restart),
+                    level.restart_address.eq(item.restart_offset),
                     level.last.eq(image.last),
                     level.limit.eq(image.limit),
                     level.by_less_one.eq(item.step.element_stride_less_one),
                     level.step.eq(item.global_step),
                 ]
-        with m.If((image.level == 0) & ~image.restarts):
+        with m.If(image.level == 0):
             contiguous = row.full & (common.row == common.pitch) & (item.global_step == common.row)
             shifts = Cat(common.row == size for size in row_sizes)
             one_by_one = item.step.element_stride_less_one == 0

@@ -257,10 +257,9 @@ def test_footprint_that_overflows_every_counter():
     assert error.code.value == ErrorCode.SMEM_RANGE
 
 
-@pytest.mark.parametrize("rank", range(1, 6))
-def test_throughput(rank):
-    """A request of rank R takes max(1, R - 1) clocks."""
-    box = Box(
+def small_box(rank: int, interleave: int = 0) -> Box:
+    """One row of 16 bytes."""
+    return Box(
         format=0,
         swizzle=0,
         fill=0,
@@ -271,10 +270,38 @@ def test_throughput(rank):
         element_strides=(1,) * rank,
         coords=(0,) * rank,
         smem_address=0,
+        interleave=interleave,
     )
-    run = run_streams(SetupBlock(PARAMS), {"i": [described(box)] * 50}, ["job", "error"], stall=0)
+
+
+def small_column(rank: int, **fields) -> golden.Load:
+    """One pixel of 16 bytes."""
+    dims, strides = (16,) * rank, (16,) * (rank - 1)
+    corners = [(0,) * (rank - 2)] * 2
+    tensor_map = golden.TensorMap.im2col("u8", 0, dims, strides, *corners, 16, 1, **fields)
+    return golden.Load(tensor_map, (0,) * rank)
+
+
+SLICES = {"interleave": "16B"}
+SMALL = {
+    **{f"tile {rank}": (described(small_box(rank)), max(1, rank - 1)) for rank in range(1, 6)},
+    **{f"slices {rank}": (described(small_box(rank, 1)), rank) for rank in range(3, 6)},
+    **{f"image {rank}": (described_request(small_column(rank)), rank - 1) for rank in range(3, 6)},
+    **{
+        f"slices of images {rank}": (described_request(small_column(rank, **SLICES)), rank)
+        for rank in range(3, 6)
+    },
+}
+"""Requests, and of how many items they are."""
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_throughput_and_latency(name):
+    request, items = SMALL[name]
+    run = run_streams(SetupBlock(PARAMS), {"i": [request] * 20}, ["job", "error"], stall=0)
     times = run.cycles["job"]
-    assert times[-1] - times[0] == 49 * max(1, rank - 1)
+    assert times[0] == 4 + items - 1  # the first is offered in clock 0
+    assert times[-1] - times[0] == 19 * items
 
 
 @pytest.mark.parametrize("seed", range(2))
