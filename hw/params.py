@@ -69,6 +69,8 @@ class TmaParams:
         Stores that memory combines with what it holds; needs ``stores``.
     im2col : bool
         Image boxes: im2col maps.
+    bulk : bool
+        Bulk copies, which need no tensor map, and DSMEM requests.
     gather4 : bool
         Four rows of a matrix by their own coordinates; of stores, scatter4. This and the features
         below came after Hopper.
@@ -81,7 +83,7 @@ class TmaParams:
     sub_byte : bool
         Elements of 4 and 6 bits; needs lines of 128 bytes.
     cp_mask : bool
-        Bulk stores of chosen bytes of each 16; needs ``stores``.
+        Bulk stores of chosen bytes of each 16; needs ``stores`` and ``bulk``.
     cta_group_2 : bool
         Signals to the peer of a pair of thread blocks; needs ``ctas`` above 1.
     mbarrier_v1 : bool
@@ -106,6 +108,7 @@ class TmaParams:
     stores: bool = True
     reductions: bool = True
     im2col: bool = True
+    bulk: bool = True
     gather4: bool = False
     im2col_w: bool = False
     swizzle_atoms: bool = False
@@ -157,6 +160,7 @@ class TmaParams:
         for name in "reductions", "cp_mask":
             value = getattr(self, name)
             _require(name, value, "False without stores", self.stores or not value)
+        _require("cp_mask", self.cp_mask, "False without bulk", self.bulk or not self.cp_mask)
         holds = self.ctas > 1 or not self.cta_group_2
         _require("cta_group_2", self.cta_group_2, "False with a single thread block", holds)
         holds = self.line_bytes == 128 or not self.sub_byte
@@ -244,9 +248,22 @@ class TmaParams:
 
 
 PRESETS = {
-    "default": TmaParams(),
+    "default": (DEFAULT := TmaParams()),
+    "full": DEFAULT,
+    "fpga": TmaParams(
+        line_bytes=64,
+        address_bits=32,
+        tags=32,
+        requests_in_flight=32,
+        request_queue_depth=4,
+        descriptor_cache_entries=4,
+        smem_reads=16,
+        threads=32,
+        barrier_waiters=8,
+    ),
     "tiny": TmaParams(
         line_bytes=16,
+        address_bits=32,
         tags=8,
         requests_in_flight=4,
         request_queue_depth=2,
@@ -256,8 +273,10 @@ PRESETS = {
         threads=4,
         bulk_groups=4,
         barrier_waiters=4,
+        stores=False,
         reductions=False,
         im2col=False,
+        bulk=False,
     ),
     "cluster": TmaParams(ctas=4),
     "sm_100a": TmaParams(
@@ -270,4 +289,12 @@ PRESETS = {
         mbarrier_v1=True,
     ),
 }
-"""Named parameter sets of the command line."""
+"""Named parameter sets of the command line; ``full`` is another name of ``default``."""
+
+
+def preset_names() -> dict[TmaParams, list[str]]:
+    """Return each set of ``PRESETS`` once, with all of its names."""
+    names: dict[TmaParams, list[str]] = {}
+    for name, params in PRESETS.items():
+        names.setdefault(params, []).append(name)
+    return names

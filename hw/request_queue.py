@@ -12,7 +12,8 @@ from hw.queue import Queue
 class RequestQueue(wiring.Component):
     """Keeps requests of each kind in the order in which they were issued.
 
-    Bulk requests need no tensor map and do not wait for one: they have a way of their own. All
+    Bulk requests need no tensor map and do not wait for one: they have a way of their own; without
+    the parameter ``bulk``, where all are refused, it has no queue. All
     operands are captured when a request is accepted: the issuer may change its registers in the
     next clock. Latency, throughput and back-pressure of each way are those of ``Queue`` with a
     depth of ``request_queue_depth``; a full one holds back what is issued behind. Nothing is
@@ -38,12 +39,16 @@ class RequestQueue(wiring.Component):
         m = Module()
         layout, depth = queued_request_layout(self.params), self.params.request_queue_depth
         m.submodules.tensor_queue = tensor = Queue(layout, depth)
-        m.submodules.bulk_queue = bulk = Queue(layout, depth)
         connect(m, tensor.o, flipped(self.tensor))
-        connect(m, bulk.o, flipped(self.bulk))
-        m.d.comb += [tensor.i.payload.eq(self.i.payload), bulk.i.payload.eq(self.i.payload)]
+        if self.params.bulk:
+            m.submodules.bulk_queue = queue = Queue(layout, depth)
+            connect(m, queue.o, flipped(self.bulk))
+            bulk = queue.i
+        else:
+            bulk = self.bulk
+        m.d.comb += [tensor.i.payload.eq(self.i.payload), bulk.payload.eq(self.i.payload)]
         with m.If(self.i.p.operation.as_value()[0]):  # see ``Operation``
-            m.d.comb += [bulk.i.valid.eq(self.i.valid), self.i.ready.eq(bulk.i.ready)]
+            m.d.comb += [bulk.valid.eq(self.i.valid), self.i.ready.eq(bulk.ready)]
         with m.Else():
             m.d.comb += [tensor.i.valid.eq(self.i.valid), self.i.ready.eq(tensor.i.ready)]
         return m
