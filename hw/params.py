@@ -72,6 +72,8 @@ class TmaParams:
         Stores that memory combines with what it holds; needs ``stores``.
     im2col : bool
         Image boxes: im2col maps.
+    bulk : bool
+        Bulk copies, which need no tensor map, and DSMEM requests.
     gather4 : bool
         Four rows of a matrix by their own coordinates; of stores, scatter4. This and the features
         below came after Hopper.
@@ -84,7 +86,7 @@ class TmaParams:
     sub_byte : bool
         Elements of 4 and 6 bits; needs lines of 128 bytes.
     cp_mask : bool
-        Bulk stores of chosen bytes of each 16; needs ``stores``.
+        Bulk stores of chosen bytes of each 16; needs ``stores`` and ``bulk``.
     cta_group_2 : bool
         Signals to the peer of a pair of thread blocks; needs ``ctas`` above 1.
     mbarrier_v1 : bool
@@ -110,6 +112,7 @@ class TmaParams:
     stores: bool = True
     reductions: bool = True
     im2col: bool = True
+    bulk: bool = True
     gather4: bool = False
     im2col_w: bool = False
     swizzle_atoms: bool = False
@@ -162,6 +165,7 @@ class TmaParams:
         for name in "reductions", "cp_mask":
             value = getattr(self, name)
             _require(name, value, "False without stores", self.stores or not value)
+        _require("cp_mask", self.cp_mask, "False without bulk", self.bulk or not self.cp_mask)
         holds = self.ctas > 1 or not self.cta_group_2
         _require("cta_group_2", self.cta_group_2, "False with a single thread block", holds)
         holds = self.line_bytes == 128 or not self.sub_byte
@@ -230,7 +234,7 @@ class TmaParams:
     @cached_property
     def run_bits(self) -> int:
         """Width of a count of pieces in a run: a bulk prefetch may be 4 GiB."""
-        return 28
+        return 28 if self.bulk else self.box_piece_bits
 
     @cached_property
     def group_bits(self) -> int:
@@ -264,9 +268,22 @@ class TmaParams:
 
 
 PRESETS = {
-    "default": TmaParams(),
+    "default": (DEFAULT := TmaParams()),
+    "full": DEFAULT,
+    "fpga": TmaParams(
+        line_bytes=64,
+        address_bits=32,
+        tags=32,
+        requests_in_flight=32,
+        request_queue_depth=4,
+        descriptor_cache_entries=4,
+        smem_reads=16,
+        threads=32,
+        barrier_waiters=8,
+    ),
     "tiny": TmaParams(
         line_bytes=16,
+        address_bits=32,
         tags=8,
         requests_in_flight=4,
         request_queue_depth=2,
@@ -276,8 +293,10 @@ PRESETS = {
         threads=4,
         bulk_groups=4,
         barrier_waiters=4,
+        stores=False,
         reductions=False,
         im2col=False,
+        bulk=False,
     ),
     "cluster": TmaParams(ctas=4),
     "sm_100a": TmaParams(
@@ -290,4 +309,12 @@ PRESETS = {
         mbarrier_v1=True,
     ),
 }
-"""Named parameter sets of the command line."""
+"""Named parameter sets of the command line; ``full`` is another name of ``default``."""
+
+
+def preset_names() -> dict[TmaParams, list[str]]:
+    """Return each set of ``PRESETS`` once, with all of its names."""
+    names: dict[TmaParams, list[str]] = {}
+    for name, params in PRESETS.items():
+        names.setdefault(params, []).append(name)
+    return names

@@ -17,6 +17,12 @@ SMALL = TmaParams(
 )
 """As narrow and shallow as it is of use."""
 
+TINY = replace(PRESETS["tiny"], address_bits=64)
+"""Whose addresses are those of the golden model."""
+
+TINY_STORES = replace(TINY, stores=True, bulk=True)
+"""With stores, of lines of one piece; no reductions, no images."""
+
 LOADS_ONLY = replace(SMALL, stores=False, reductions=False)
 
 LATER = replace(PRESETS["sm_100a"], smem_bytes=512 * 1024)
