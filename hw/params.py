@@ -37,6 +37,9 @@ class TmaParams:
         Requests accepted ahead of the descriptor cache.
     descriptor_cache_entries : int
         Tensor maps kept; fully associative.
+    setup_pipelines : int
+        Tensor requests that are set up at a time, 1 to 5. One takes a clock for each dimension
+        above its rows; as many pipelines keep up with a request a clock.
     tags : int
         Line requests in flight at the memory port; a power of two. A line a clock from a memory
         that answers after L clocks takes L of them.
@@ -98,6 +101,7 @@ class TmaParams:
     smem_bytes: int = 228 * 1024
     request_queue_depth: int = 8
     descriptor_cache_entries: int = 8
+    setup_pipelines: int = 4
     tags: int = 512
     requests_in_flight: int = 512
     jobs_waiting: int = 16
@@ -144,6 +148,7 @@ class TmaParams:
             ("address_bits", 32, 64),
             ("request_queue_depth", 1, 1024),
             ("descriptor_cache_entries", 2, 64),
+            ("setup_pipelines", 1, DIMS),
             ("request_id_bits", 1, 32),
             ("barrier_waiters", 1, 256),
             ("ctas", 1, 16),
@@ -288,6 +293,7 @@ PRESETS = {
         requests_in_flight=4,
         request_queue_depth=2,
         descriptor_cache_entries=2,
+        setup_pipelines=1,
         lane_depth=4,
         smem_reads=4,
         threads=4,

@@ -69,12 +69,22 @@ def quotient(m: Module, name: str, dividend, divisor_less_one) -> Signal:
     return product[11:19]
 
 
+def setup_ports(params: TmaParams) -> dict:
+    """The ports of the block and of each of its pipelines."""
+    return {
+        "i": In(stream.Signature(described_request_layout(params))),
+        "job": Out(stream.Signature(setup_job_layout(params))),
+        "error": Out(stream.Signature(refusal_layout(params))),
+    }
+
+
 class SetupBlock(wiring.Component):
     """Turns each described request into its jobs or an error record, in order.
 
-    Latency 4 clocks plus one for each item beyond the first. A request of rank R takes
-    max(1, R - 1) clocks of throughput, with an interleaved map R; the four rows of TILE_GATHER4
-    four. Back-pressure on either output stops the pipeline.
+    So many pipelines as there are work on requests in turn, and what they make of them leaves in
+    turn. Latency 4 clocks plus one for each item of the request beyond the first. A request a clock
+    as long as none has more items than there are pipelines; a job a clock. Back-pressure on either
+    output holds all up.
 
     Refuses, in the order of ``ErrorCode``, what a request may not ask for; a tensor map that could
     not be read is ``GMEM_FAULT``. A refused request leaves nothing behind.
@@ -92,13 +102,71 @@ class SetupBlock(wiring.Component):
 
     def __init__(self, params: TmaParams):
         self.params = params
-        super().__init__(
-            {
-                "i": In(stream.Signature(described_request_layout(params))),
-                "job": Out(stream.Signature(setup_job_layout(params))),
-                "error": Out(stream.Signature(refusal_layout(params))),
-            }
+        super().__init__(setup_ports(params))
+
+    def elaborate(self, platform):
+        m = Module()
+        ways = range(self.params.setup_pipelines)
+        enters = Signal(ways)  # whose turn it is to take a request ...
+        leaves = Signal(ways)  # ... and to give what it made of one
+        for way in ways:
+            m.submodules[f"pipeline_{way}"] = pipeline = SetupPipeline(self.params)
+            door = self._hold(m, pipeline.i, way) if len(ways) > 1 else pipeline.i
+            m.d.comb += door.payload.eq(self.i.payload)
+            with m.If(enters == way):
+                m.d.comb += [door.valid.eq(self.i.valid), self.i.ready.eq(door.ready)]
+            with m.If(leaves == way):
+                for own, made in ((self.job, pipeline.job), (self.error, pipeline.error)):
+                    m.d.comb += [
+                        own.valid.eq(made.valid),
+                        own.payload.eq(made.payload),
+                        made.ready.eq(own.ready),
+                    ]
+        done = (self.job.ready & self.job.valid & self.job.p.last) | (
+            self.error.ready & self.error.valid
         )
+        for turn, taken in ((enters, self.i.valid & self.i.ready), (leaves, done)):
+            with m.If(taken):
+                m.d.sync += turn.eq(Mux(turn == ways[-1], 0, turn + 1))
+        return m
+
+    def _hold(self, m: Module, port, way: int):
+        """Return a stream to ``port`` that does not wait for all items of a request: what is still
+        being taken apart is held here.
+        """
+        door = port.signature.flip().create(path=(f"door_{way}",))
+        held = Signal(port.payload.shape(), name=f"held_{way}", reset_less=True)
+        holds = Signal(name=f"holds_{way}")
+        m.d.comb += [
+            door.ready.eq(~holds),
+            port.valid.eq(holds | door.valid),
+            port.payload.eq(Mux(holds, held, door.payload)),
+        ]
+        m.d.sync += holds.eq(port.valid & ~port.ready)
+        with m.If(~holds):
+            m.d.sync += held.eq(door.payload)
+        return door
+
+
+class SetupPipeline(wiring.Component):
+    """One pipeline of the setup block: an item a clock.
+
+    Latency 4 clocks plus one for each item of a request beyond the first; throughput one request in
+    as many clocks as it has items. A stage waits only for the one behind it, and the last for the
+    outputs.
+
+    Parameters
+    ----------
+    params : TmaParams
+
+    Members
+    -------
+    i, job, error : as of ``SetupBlock``
+    """
+
+    def __init__(self, params: TmaParams):
+        self.params = params
+        super().__init__(setup_ports(params))
 
         common = item_common_layout(params)
         self._counts_rows = "has_rows" in common.members
@@ -123,19 +191,27 @@ class SetupBlock(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        advance = Signal()
         clipped = Signal(self._clipped_layout, reset_less=True)
         multiplied = Signal(self._multiplied_layout, reset_less=True)
-        clip_valid = Signal()
-        multiply_valid = Signal()
+        may_clip, may_multiply, may_combine = (
+            Signal(name=name) for name in ("may_clip", "may_multiply", "may_combine")
+        )
+        has_clipped = Signal()
+        has_multiplied = Signal()
         m.submodules.item_sequencer = items = ItemSequencer(self.params)
         connect(m, flipped(self.i), items.i)
-        m.d.comb += items.o.ready.eq(advance)
-        with m.If(advance):
-            m.d.sync += [clip_valid.eq(items.o.valid), multiply_valid.eq(clip_valid)]
-        self._clip(m, advance, items.o.p, clipped)
-        self._multiply(m, advance, clipped, multiplied)
-        self._combine(m, advance, multiply_valid, multiplied)
+        m.d.comb += [
+            may_multiply.eq(~has_multiplied | may_combine),
+            may_clip.eq(~has_clipped | may_multiply),
+            items.o.ready.eq(may_clip),
+        ]
+        with m.If(may_clip):
+            m.d.sync += has_clipped.eq(items.o.valid)
+        with m.If(may_multiply):
+            m.d.sync += has_multiplied.eq(has_clipped)
+        self._clip(m, may_clip, items.o.p, clipped)
+        self._multiply(m, may_multiply, clipped, multiplied)
+        self._combine(m, may_combine, has_multiplied, multiplied)
         return m
 
     def _clip(self, m: Module, advance, item, out) -> None:
