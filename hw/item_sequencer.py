@@ -31,7 +31,7 @@ from hw.layouts import (
 )
 from hw.map_decoder import ROW_BITS, MapDecoder, bytes_of, is_misaligned
 from hw.params import DIMS, PIECE_BYTES, SMEM_OFFSET_BITS, TmaParams
-from hw.request_generator import modulo_3
+from hw.remainder import modulo_3
 
 N = DIMS - 2
 """The level of the images; W, H and D are 0 to 2."""

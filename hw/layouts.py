@@ -966,21 +966,61 @@ def run_layout(params: TmaParams, store: bool = False) -> data.StructLayout:
     )
 
 
-@cache
-def fill_run_layout(params: TmaParams) -> data.StructLayout:
-    """Shared-memory pieces from ``smem`` on to be filled, gaps between rows excepted.
+def fill_style(params: TmaParams) -> dict:
+    """The fields that all fill of a request has: whose it is, and which pieces are not in gaps."""
+    return {
+        "slot": params.slot_bits,
+        "style": data_style_layout(params),
+        "row_mask": params.row_mask_bits,
+        **remote_layout(params),
+    }
 
-    ``last``: no more fill for this request; such a stretch may be empty.
+
+@cache
+def fill_step_layout(params: TmaParams) -> data.StructLayout:
+    """A step of a walk, by what there is to be filled in front of its run, and behind a chain.
+
+    Members
+    -------
+    first : of its chain, which begins at ``begin``
+    has_run : otherwise the walk has none, and this is its only step
+    start, extent : of the run, as in ``walk_layout``
+    ends : the chain, at ``end``
+    last : of its request
     """
     return data.StructLayout(
         {
-            "slot": params.slot_bits,
-            "style": data_style_layout(params),
-            "smem": params.smem_piece_bits,
-            "pieces": params.box_piece_bits,
-            "row_mask": params.row_mask_bits,
+            **fill_style(params),
+            "first": 1,
+            "begin": params.smem_piece_bits,
+            "has_run": 1,
+            "start": params.smem_piece_bits,
+            "extent": params.box_piece_bits,
+            "ends": 1,
+            "end": params.smem_piece_bits,
             "last": 1,
-            **remote_layout(params),
+        }
+    )
+
+
+@cache
+def fill_stretch_layout(params: TmaParams) -> data.StructLayout:
+    """Beats to be filled, gaps between rows excepted.
+
+    Members
+    -------
+    beat, mask : the first, and which of its pieces
+    more, last_mask : so many more, all pieces of them but in the last
+    last : no more fill for this request; such a stretch may have no pieces
+    """
+    return data.StructLayout(
+        {
+            **fill_style(params),
+            "beat": params.smem_beat_bits,
+            "mask": params.lanes,
+            "more": params.box_piece_bits - params.lane_bits,
+            "last_mask": params.lanes,
+            "last": 1,
         }
     )
 
@@ -1129,7 +1169,7 @@ def rotated_line_layout(params: TmaParams) -> data.StructLayout:
 
 @cache
 def fill_beat_layout(params: TmaParams) -> data.StructLayout:
-    """Pieces of one beat to be filled, before swizzling; ``last`` as in ``fill_run_layout``."""
+    """Pieces of one beat to be filled, before swizzling; ``last`` as in ``fill_stretch_layout``."""
     return data.StructLayout(
         {
             "slot": params.slot_bits,
