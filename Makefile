@@ -52,7 +52,7 @@ coverage: setup ## kinds of loads simulated, branches of the RTL taken [PRESET= 
 	@$(PYTHON) -W error -m sim_tb.coverage --preset $(PRESET) $(if $(SEEDS),--seeds $(SEEDS)) \
 		$(if $(COUNT),--count $(COUNT))
 
-bench: setup ## steady-state cycles a box beside the silicon's [VECTORS=timing file] [WAY=store|both]
+bench: setup ## steady-state cycles a box beside floor and silicon's; bounds [VECTORS=file|random:SEED:COUNT] [WAY=store|both]
 	@$(PYTHON) -W error -m sim_tb.bench $(VECTORS) $(if $(WAY),--way $(WAY))
 
 cells: setup ## what each optional feature costs

@@ -1,261 +1,138 @@
-"""Steady-state cycles per box beside the silicon's: ``make bench``.
+"""Steady-state cycles per box beside the floor and the silicon's: ``make bench``.
 
-Each box of a timing file is issued back to back, its data in a memory that always answers. The
-floor is what one 128-byte line and one 128-byte beat a clock would take. The same boxes may be
-stored instead, or loaded and stored in turn; of that the silicon was not asked.
+Each box is issued back to back, its data in a memory that always answers. The floor is what one
+128-byte line and one 128-byte beat a clock would take. The boxes are those of recorded timing files
+or random ones (``random:SEED:COUNT``); they may be stored instead, or loaded and stored at once: of
+that the silicon was not asked. The exit status is 1 if a box failed or a bound was broken.
 """
 
 import argparse
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from golden import AccessMode, Load, Plan, Store, TmaError
-from golden.checks import check_tensor
-from golden.enums import SMEM_BYTES
-from golden.model import operands_of
-from golden.vectors import VectorError, read, tensor_map_of
+from golden.vectors import VectorError
 from hw.params import PRESETS
-from sim_tb import jobs, runner
-from sim_tb.bench_timing import Box
+from sim_tb import runner
+from sim_tb.bench_bounds import RATE, Measured, broken, classes
+from sim_tb.bench_series import RECORDED, SILICON, WAYS, jobs_of, measure, series_of
 from sim_tb.models import PRESETS as MODELS
-from sim_tb.progress import progress_bar
-
-MODULE = "sim_tb.bench_timing"
-DEFAULT = runner.ROOT / "tests" / "silicon" / "timing_workloads.npz"
-WAYS = "load", "store", "both"
-FIELDS = {"name", "mode", "interleave", "lines", "beats", "silicon_cycles"}
 
 
-@dataclass(frozen=True)
-class Measured:
-    """A box of the file and what the unit took for it. ``error``: why there is no number."""
-
-    name: str
-    lines: int
-    beats: int
-    silicon_cycles: float | None
-    cycles: float | None
-    error: str = ""
-
-    @property
-    def floor(self) -> int:
-        """Clocks that one line and one write a clock would take."""
-        return max(self.lines, self.beats, 1)
-
-    @property
-    def ratio(self) -> float:
-        """Cycles over the floor."""
-        return (self.cycles or 0.0) / self.floor
-
-    @property
-    def is_slower(self) -> bool:
-        """Than the silicon."""
-        if self.cycles is None or self.silicon_cycles is None:
-            return False
-        return self.cycles > self.silicon_cycles
-
-
-def box(row: Any) -> Box:
-    """The load that a row of a timing file describes."""
-    rank = int(row["rank"])
-    tensor_map = tensor_map_of(row)
-    coords = tuple(int(c) for c in row["coords"][:rank])
-    plan = Plan(tensor_map)
-    im2col = plan.mode is AccessMode.IM2COL
-    offsets = tuple(int(n) for n in row["im2col_offsets"][: rank - 2]) if im2col else ()
-    smem_address = int(row["smem_address"])
-    load = Load(tensor_map, coords, im2col_offsets=offsets, smem_address=smem_address)
-    check_tensor(plan, operands_of(load), smem_address, SMEM_BYTES)
-    floor = max(int(row["lines"]), int(row["beats"]), 1)
-    return Box((load,), plan.footprint, plan.bytes(), floor)
-
-
-def stored(loaded: Box) -> tuple[Box, int, int]:
-    """The same box as a store, the lines it writes and the beats it reads.
-
-    Raises
-    ------
-    TmaError
-        If no store may start there.
-    """
-    load = loaded.requests[0]
-    plan = Plan(load.tensor_map, store=True)
-    store = Store(load.tensor_map, load.coords, smem_address=load.smem_address)
-    check_tensor(plan, operands_of(store), store.smem_address, SMEM_BYTES)
-    lines, beats = (found.size for found in plan.touched(store.smem_address, store.coords))
-    return Box((store,), plan.footprint, 0, max(lines, beats, 1)), lines, beats
-
-
-@dataclass(frozen=True)
-class Job:
-    """A box to be measured, and what is known of it."""
-
-    box: Box
-    name: str
-    lines: int
-    beats: int
-    silicon_cycles: float | None
-
-
-def job(row: Any, way: str) -> Job | None:
-    """What to measure of a row of a timing file; None where no store may start."""
-    loaded, name = box(row), str(row["name"])
-    lines, beats = int(row["lines"]), int(row["beats"])
-    if way == "load":
-        return Job(loaded, name, lines, beats, float(row["silicon_cycles"]))
-    try:
-        back, lines_back, beats_back = stored(loaded)
-    except TmaError:
-        return None
-    if way == "store":
-        return Job(back, name, lines_back, beats_back, None)
-    both = replace(
-        loaded,
-        requests=loaded.requests + back.requests,
-        floor=max(loaded.floor, back.floor),
-    )
-    return Job(both, name, max(lines, lines_back), max(beats, beats_back), None)
-
-
-def rows(path: Path) -> list[Any]:
-    """The boxes of a timing file.
-
-    Raises
-    ------
-    VectorError
-        If it is none.
-    """
-    table, _ = read(path)
-    missing = FIELDS - set(table.dtype.names or ())
-    if missing:
-        raise VectorError(f"{path}: no timing file: boxes without {', '.join(sorted(missing))}")
-    return list(table)
-
-
-def measure(selected: Sequence[Job], models: str, preset: str, console: Console) -> list[Measured]:
-    """Measure the boxes, all in one simulation."""
-    measured = []
-    with progress_bar(console) as progress:
-        task = progress.add_task("boxes", total=len(selected))
-        answers = jobs.results(
-            MODULE,
-            [item.box for item in selected],
-            env={"TIMING_MODELS": models},
-            params=PRESETS[preset],
-        )
-        for item, answer in zip(selected, answers, strict=True):
-            known = isinstance(answer, float)
-            measured.append(
-                Measured(
-                    item.name,
-                    item.lines,
-                    item.beats,
-                    item.silicon_cycles,
-                    answer if known else None,
-                    "" if known else str(answer),
-                )
-            )
-            progress.advance(task)
-    return measured
-
-
-def show(measured: Sequence[Measured], console: Console) -> None:
-    """Print the table and the summary."""
-    table = Table(title="cycles per box, steady state", title_justify="left")
+def show(title: str, measured: Sequence[Measured], console: Console) -> None:
+    """Print a row for each box."""
+    table = Table(title=f"{title}: cycles per box, steady state", title_justify="left")
     recorded = any(item.silicon_cycles is not None for item in measured)
-    headings = ["name", "cycles", "floor", "ratio"]
-    for heading in headings + ["silicon", "silicon/cycles"] * recorded:
-        table.add_column(heading, justify="left" if heading == "name" else "right", no_wrap=True)
+    headings = ["cycles", "floor", "ratio", *["silicon", "silicon/cycles"] * recorded]
+    if any(item.both is not None for item in measured):
+        headings = ["loads alone", "of that rate", "stores alone", "of that rate"]
+    table.add_column("name", no_wrap=True)
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
     for item in measured:
         if item.cycles is None:
-            table.add_row(item.name, "[red]failed", str(item.floor))
-            continue
-        cells = [item.name, f"{item.cycles:.2f}", str(item.floor), f"{item.ratio:.3f}"]
-        if item.silicon_cycles is not None:
-            gain = f"{item.silicon_cycles / item.cycles:.2f}"
-            cells += [f"{item.silicon_cycles:.2f}", f"[red]{gain}" if item.is_slower else gain]
-        table.add_row(*cells)
+            cells = ["[red]failed"]
+        elif (both := item.both) is not None:
+            mark = "" if both.attained >= RATE else "[red]"
+            cells = [f"{both.load_alone:.2f}", f"{mark}{both.load_share:.3f}"]
+            cells += [f"{both.store_alone:.2f}", f"{mark}{both.store_share:.3f}"]
+        else:
+            cells = [f"{item.cycles:.2f}", str(item.floor), f"{item.ratio:.3f}"]
+            if item.silicon_cycles is not None:
+                gain = f"{item.silicon_cycles / item.cycles:.2f}"
+                cells += [f"{item.silicon_cycles:.2f}", f"[red]{gain}" if item.is_slower else gain]
+        table.add_row(item.name, *cells)
     console.print(table)
-    for item in measured:
-        if item.error:
-            console.print(f"{item.name}: {item.error}", markup=False, soft_wrap=True)
+
+
+def summarize(measured: Sequence[Measured], console: Console) -> None:
+    """Print cycles over the floor by class, and the worst box."""
+    table = Table(title="cycles / floor", title_justify="left")
+    for heading in ("", "boxes", "median", "p95", "worst"):
+        table.add_column(heading, justify="right" if heading else "left")
+    for name, quantiles in classes(measured).items():
+        table.add_row(name, *quantiles.cells)
+    console.print(table)
     done = [item for item in measured if item.cycles is not None]
     if done:
-        ratios = np.array([item.ratio for item in done])
         worst = max(done, key=lambda item: item.ratio)
-        slower = sum(item.is_slower for item in done)
-        console.print(
-            f"cycles / floor over {len(done)} boxes: median {np.median(ratios):.3f}, "
-            f"p95 {np.percentile(ratios, 95):.3f}, worst {worst.ratio:.3f} ({worst.name})"
-            + (f"; {slower} slower than silicon" if recorded else ""),
-            highlight=False,
-        )
+        line = f"cycles / floor over {len(done)} boxes: worst {worst.ratio:.3f} ({worst.name})"
+        if any(item.silicon_cycles is not None for item in done):
+            line += f"; {sum(item.is_slower for item in done)} slower than silicon"
+        console.print(line, highlight=False, soft_wrap=True)
 
 
-def write(path: Path, measured: Sequence[Measured]) -> None:
-    """Leave the numbers as JSON."""
-    boxes = [
-        {
-            "name": item.name,
-            "cycles": item.cycles,
-            "lines": item.lines,
-            "beats": item.beats,
-            "silicon_cycles": item.silicon_cycles,
-        }
-        for item in measured
-        if item.cycles is not None
-    ]
-    failed = {item.name: item.error for item in measured if item.cycles is None}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    contents = {"boxes": boxes, "failed": failed}
-    path.write_text(json.dumps(contents, indent=1) + "\n")
+def entry(file: str, item: Measured) -> dict[str, Any]:
+    """What is left of a box in the file of results."""
+    keys = "name", "cycles", "lines", "beats", "silicon_cycles", "requests"
+    found: dict[str, Any] = {"file": file, **{key: getattr(item, key) for key in keys}}
+    if (both := item.both) is not None:
+        found["alone"] = {"load": both.load_alone, "store": both.store_alone}
+        found["share"] = {"load": both.load_share, "store": both.store_share}
+    return found
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Command line; see ``--help``. The exit status is 1 if a box failed."""
+    """Command line; see ``--help``."""
     parser = argparse.ArgumentParser(prog="python -m sim_tb.bench", description=__doc__)
-    parser.add_argument("vectors", type=Path, nargs="?", default=DEFAULT, metavar="FILE")
+    parser.add_argument(
+        "vectors",
+        nargs="*",
+        default=[str(SILICON / f"{name}.npz") for name in RECORDED],
+        metavar="FILE|random:SEED:COUNT",
+        help="default: the recorded timing files",
+    )
     parser.add_argument("--out", type=Path, default=Path("build/bench.json"), metavar="FILE")
     parser.add_argument(
         "--way",
         choices=WAYS,
         default="load",
-        help="load the boxes, store them, or both in turn; default: %(default)s",
+        help="load the boxes, store them, or both at once; default: %(default)s",
     )
     parser.add_argument(
         "--models",
         choices=MODELS,
         default="fixed",
-        help="memories and stalls; default: %(default)s",
+        help="memories and stalls; default, and what bounds are for: %(default)s",
     )
     parser.add_argument(
         "--preset", choices=PRESETS, default="default", help="parameters; default: %(default)s"
     )
     options = parser.parse_args(arguments)
     console = Console()
+    boxes: list[dict[str, Any]] = []
+    failed: dict[str, str] = {}
+    wrong = []
     try:
-        all_jobs = [job(row, options.way) for row in rows(options.vectors)]
-        selected = [item for item in all_jobs if item is not None]
-        if len(selected) < len(all_jobs):
-            console.print(f"{len(all_jobs) - len(selected)} boxes start where no store may")
-        measured = measure(selected, options.models, options.preset, console)
+        for series in [series_of(source) for source in options.vectors]:
+            selected = jobs_of(series, options.way)
+            if left := len(series.loads) - len(selected):
+                console.print(f"{left} boxes start where no store may")
+            params = PRESETS[options.preset]
+            measured = measure(selected, console, models=options.models, params=params)
+            show(series.name, measured, console)
+            summarize(measured, console)
+            as_bound = (options.models, options.preset) == ("fixed", "default")
+            bounds = series.bounds if as_bound else None
+            wrong += [f"{series.name}: {text}" for text in broken(measured, bounds, options.way)]
+            boxes += [entry(series.name, item) for item in measured if item.cycles is not None]
+            failed |= {item.name: item.error for item in measured if item.cycles is None}
     except VectorError as error:
         parser.error(str(error))
     except runner.SimulationError as error:
         print(error, file=sys.stderr)
         return 1
-    show(measured, console)
-    write(options.out, measured)
+    for text in wrong:
+        console.print(text, style="red", highlight=False, markup=False, soft_wrap=True)
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text(json.dumps({"boxes": boxes, "failed": failed}, indent=1) + "\n")
     console.print(f"{options.out}", highlight=False)
-    return 1 if any(item.error for item in measured) else 0
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":
