@@ -10,8 +10,8 @@ PRESET ?= default
 
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help setup sim test regress formal lint verilog conformance coverage bench cells bench-golden \
-	waves clean
+.PHONY: help setup sim test regress formal lint verilog conformance coverage bench cells synth \
+	bench-golden waves clean
 
 help: ## these lines
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | awk -F '\t' '{ printf "make %-12s %s\n", $$1, $$2 }'
@@ -57,6 +57,10 @@ bench: setup ## steady-state cycles a box beside floor and silicon's; bounds [VE
 
 cells: setup ## what each optional feature costs
 	@$(PYTHON) -W error -m hw.cells
+
+synth: setup ## area and clock in an ECP5, half an hour and more [PRESET=tiny|fpga|full SEEDS=1,2,3]
+	@$(PYTHON) -W error -m hw.synth $(if $(SEEDS),--seeds $(SEEDS)) \
+		$(if $(filter file,$(origin PRESET)),,--preset $(PRESET))
 
 bench-golden: setup ## the golden model's time beside numpy.copyto of the same bytes
 	@$(PYTHON) -W error -m golden.bench

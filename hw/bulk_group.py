@@ -22,12 +22,13 @@ from hw.params import TmaParams
 from hw.queue import Queue
 
 BETWEEN_BLOCKS = 32
-"""Requests and tokens on their way, outside of the two request queues and the slots of trackers."""
+"""Requests and tokens on their way, outside of queues and of the slots of trackers."""
 
 
 def most_pending(params: TmaParams) -> int:
     """Requests of a group that can be between ``o`` and the count of their tokens, at most."""
-    return params.requests_in_flight + 2 * params.request_queue_depth + BETWEEN_BLOCKS
+    of_channel = params.request_queue_depth + params.jobs_waiting
+    return params.requests_in_flight + params.channels * of_channel + BETWEEN_BLOCKS
 
 
 @cache

@@ -9,6 +9,7 @@ from hw.layouts import (
     DSMEM_REDUCTIONS,
     ErrorCode,
     Operation,
+    channel_of,
     is_dsmem,
     is_reducible,
     is_reduction,
@@ -16,7 +17,6 @@ from hw.layouts import (
     queued_request_layout,
     refusal_layout,
     remote_layout,
-    stream_layout,
     stream_of,
     walk_job_layout,
     write_as,
@@ -27,9 +27,8 @@ from hw.params import PIECE_BYTES, TmaParams
 class BulkSetup(wiring.Component):
     """Turns each bulk request into a job or an error record, in order.
 
-    Latency one clock; one request a clock, but a prefetch gives a job for each part
-    that counters made for shared memory can hold. It takes neither the descriptor cache nor the
-    setup block. A request of no bytes is a job of no pieces.
+    Latency one clock; one request a clock. It takes neither the descriptor cache nor the setup
+    block. A request of no bytes is a job of no pieces.
     Refuses, in the order of ``ErrorCode``, what a bulk request may not ask for; a refused request
     leaves nothing behind. Back-pressure on the output that a request needs holds back those behind
     it.
@@ -65,8 +64,6 @@ class BulkSetup(wiring.Component):
         refused = Signal(reset_less=True)
         advance = Signal()
         transfer, walk = job.transfer, job.walk
-        # A prefetch may be longer than any box: it goes on in chunks.
-        chunk_log2 = (p.smem_bytes // PIECE_BYTES).bit_length() - 1
         prefetch = request.operation == Operation.BULK_PREFETCH
         size = Mux(prefetch, 0, request.size)
         smem_address = Mux(prefetch, 0, request.smem_address)
@@ -106,29 +103,21 @@ class BulkSetup(wiring.Component):
             (mbarrier[:3], ErrorCode.MBAR_ALIGN, mbarrier),
         )
         refuse = Signal()
-        done = Signal(28 - chunk_log2)  # chunks of this request
-        left = Signal(28)
-        last = Signal()
-        pieces = Signal(p.box_piece_bits)
+        stream = stream_of(p, request)
+        pieces = request.size[4:]
         begin = smem_address[4:]
-        m.d.comb += [
-            refuse.eq(Cat(broken.any() for broken, _, _ in rules).any()),
-            left.eq(request.size[4:] - (done << chunk_log2)),
-            last.eq(refuse | ~prefetch | (left <= 1 << chunk_log2)),
-            pieces.eq(Mux(last, left, 1 << chunk_log2)),
-        ]
+        m.d.comb += refuse.eq(Cat(broken.any() for broken, _, _ in rules).any())
         with m.If(advance):
             m.d.sync += [
                 busy.eq(self.i.valid),
                 refused.eq(refuse),
-                done.eq(Mux(self.i.valid & ~last, done + 1, 0)),
                 transfer.request_id.eq(request.request_id),
                 transfer.mbarrier.eq(mbarrier),
                 transfer.pieces.eq(pieces),
                 walk.prefetch.eq(prefetch),
                 walk.attributes.cache_policy.eq(request.cache_policy),
                 walk.has_data.eq(pieces != 0),
-                walk.start.eq(request.global_address[4:] + (done << chunk_log2)),
+                walk.start.eq(request.global_address[4:]),
                 walk.run.eq(pieces),
                 walk.smem_begin.eq(begin),
                 walk.smem_end.eq(begin + pieces),
@@ -137,11 +126,8 @@ class BulkSetup(wiring.Component):
                 walk.row_mask.eq(~0),
                 *(flag.eq(1) for flag in (job.first, job.last, walk.first, walk.last)),
                 error.request_id.eq(request.request_id),
-                *(
-                    out[name].eq(stream_of(p, request))
-                    for out in (job, error)
-                    for name in stream_layout(p)
-                ),
+                job.stream.eq(stream),
+                error.channel.eq(channel_of(p, request.operation, stream)),
             ]
             if p.ctas > 1:
                 m.d.sync += [
@@ -160,7 +146,7 @@ class BulkSetup(wiring.Component):
                     m.d.sync += [error.code.eq(code), error.value.eq(value)]
         m.d.comb += [
             advance.eq(~busy | Mux(refused, self.error.ready, self.job.ready)),
-            self.i.ready.eq(advance & last),
+            self.i.ready.eq(advance),
             self.job.p.eq(job),
             self.job.valid.eq(busy & ~refused),
             self.error.p.eq(error),

@@ -32,6 +32,7 @@ BASE = replace(
     lane_depth=4,
     request_queue_depth=2,
     descriptor_cache_entries=2,
+    setup_pipelines=1,
     smem_reads=4,
     threads=16,
     barrier_waiters=8,

@@ -1,23 +1,24 @@
 """Dispatcher: sends each job its way, and tells bulk groups whom they need not wait for."""
 
-from amaranth.hdl import Module
+from amaranth.hdl import Module, Mux
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
+from hw.arbiter import Arbiter
 from hw.layouts import error_layout, group_layout, refusal_layout, walk_job_layout
 from hw.params import TmaParams
 from hw.queue import Queue
 
 WAITING = 2
-"""Jobs that wait for either direction, so that the other one gets on meanwhile."""
+"""Groups, and error records, that can wait."""
 
 
 class Dispatcher(wiring.Component):
     """Parts stores from loads, and lets go of requests that leave their bulk group here.
 
     Those are loads, whose tensor map is read, with their first job, and refused requests, with
-    their error record. Latency one clock; a job a clock. A direction has
-    room for two jobs; a third holds back all that come behind it.
+    their error record. Jobs pass in the same clock, one a clock; error records and groups take one.
+    A job that has to wait holds back all that come behind it, whatever their direction.
 
     Parameters
     ----------
@@ -50,38 +51,34 @@ class Dispatcher(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         p = self.params
-        m.submodules.loads = loads = Queue(walk_job_layout(p), WAITING)
-        m.submodules.stores = stores = Queue(walk_job_layout(p), WAITING)
-        m.submodules.groups = groups = Queue(group_layout(p), WAITING)
         m.submodules.errors = errors = Queue(error_layout(p), WAITING)
-        connect(m, loads.o, flipped(self.load))
-        connect(m, stores.o, flipped(self.store))
-        connect(m, groups.o, flipped(self.released))
+        m.submodules.of_refusals = of_refusals = Queue(group_layout(p), WAITING)
+        m.submodules.of_loads = of_loads = Queue(group_layout(p), WAITING)
+        m.submodules.released = released = Arbiter(group_layout(p), 2)
         connect(m, errors.o, flipped(self.error))
+        connect(m, of_refusals.o, released.i[0])
+        connect(m, of_loads.o, released.i[1])
+        connect(m, released.o, flipped(self.released))
 
-        # A refusal goes first: it is rare, and jobs behind it wait a clock.
         refusal, job = self.refusal, self.job
-        refuses = refusal.valid & errors.i.ready & groups.i.ready
-        leaves = job.p.group.joined & job.p.first & ~job.p.walk.store
-        may_leave = ~leaves | (groups.i.ready & ~refusal.valid)
         m.d.comb += [
+            refusal.ready.eq(errors.i.ready & of_refusals.i.ready),
+            errors.i.valid.eq(refusal.valid & refusal.ready),
             *(errors.i.p[name].eq(refusal.p[name]) for name in error_layout(p).members),
-            errors.i.valid.eq(refuses),
-            refusal.ready.eq(refuses),
-            loads.i.payload.eq(job.payload),
-            stores.i.payload.eq(job.payload),
-            loads.i.valid.eq(job.valid & ~job.p.walk.store & may_leave),
-            stores.i.valid.eq(job.valid & job.p.walk.store),
+            of_refusals.i.valid.eq(errors.i.valid),
+            of_refusals.i.p.eq(refusal.p.group),
         ]
-        with m.If(job.p.walk.store):
-            m.d.comb += job.ready.eq(stores.i.ready)
-        with m.Else():
-            m.d.comb += job.ready.eq(loads.i.ready & may_leave)
-        with m.If(refusal.valid):
-            m.d.comb += [groups.i.p.eq(refusal.p.group), groups.i.valid.eq(refuses)]
-        with m.Else():
-            m.d.comb += [
-                groups.i.p.eq(job.p.group),
-                groups.i.valid.eq(job.valid & job.ready & leaves),
-            ]
+
+        is_store = job.p.walk.store
+        leaves = job.p.group.joined & job.p.first & ~is_store
+        may_leave = ~leaves | of_loads.i.ready
+        m.d.comb += [
+            self.load.payload.eq(job.payload),
+            self.store.payload.eq(job.payload),
+            self.load.valid.eq(job.valid & ~is_store & may_leave),
+            self.store.valid.eq(job.valid & is_store),
+            job.ready.eq(Mux(is_store, self.store.ready, self.load.ready & may_leave)),
+            of_loads.i.valid.eq(job.valid & job.ready & leaves),
+            of_loads.i.p.eq(job.p.group),
+        ]
         return m

@@ -1,9 +1,8 @@
 """Item sequencer: the first stage of the setup block. A request becomes items, checked.
 
 A row, which is dimension 0 or one slice of an interleaved map, is counted in pieces; the dimensions
-above it are the *items*. Those of a tile come lowest first. Those of an image come from N down to
-W, the spatial ones twice: where the column starts, and where it goes on after a wrap. The items of
-TILE_GATHER4 are its four rows.
+above it are the *items*. Those of a tile come lowest first, those of an image from N down to W. The
+items of TILE_GATHER4 are its four rows.
 """
 
 from functools import cache
@@ -19,20 +18,20 @@ from hw.layouts import (
     ErrorCode,
     MemoryAttributes,
     Operation,
+    channel_of,
     data_style_layout,
     delivery_layout,
     group_layout,
     is_reducible,
     is_reduction,
     is_store,
-    stream_layout,
     stream_of,
     write_as,
     writing_layout,
 )
 from hw.map_decoder import ROW_BITS, MapDecoder, bytes_of, is_misaligned
 from hw.params import DIMS, PIECE_BYTES, SMEM_OFFSET_BITS, TmaParams
-from hw.request_generator import modulo_3
+from hw.remainder import modulo_3
 
 N = DIMS - 2
 """The level of the images; W, H and D are 0 to 2."""
@@ -44,6 +43,9 @@ MALFORMED = ErrorCode.MAP_FIELD, ErrorCode.MAP_MODE
 
 OFFSET_BITS = {3: 16, 4: 8, 5: 5}
 """Of an im2col offset, by rank."""
+
+RESTART_BITS = 18
+"""A lower corner and an offset, added up."""
 
 
 class Step(data.Struct):
@@ -60,19 +62,19 @@ class ImageStep(data.Struct):
     """What a dimension of an image has besides.
 
     ``level``: 0 to 3 for W, H, D, N. ``is_fixed``: the column does not walk it; it adds to the
-    level of N. ``restarts``: the item is about ``lower``, not about the coordinate. ``is_bounded``:
-    the start is to be in the bounding box, ``has_lower``: on either side.
+    level of N. ``is_bounded``: the start is to be in the bounding box, ``has_lower``: on either
+    side. A wrapped dimension goes on at ``restart``.
     """
 
     dim: range(DIMS)
     level: range(DIMS - 1)
     is_fixed: 1
-    restarts: 1
     is_bounded: 1
     has_lower: 1
     lower: signed(16)
     upper: signed(16)
     offset: 16
+    restart: signed(RESTART_BITS)
 
 
 @cache
@@ -102,7 +104,8 @@ def item_common_layout(params: TmaParams) -> data.StructLayout:
             if params.stores
             else {}
         ),
-        **stream_layout(params),
+        "stream": params.stream_bits,
+        "channel": params.channel_bits,
         "attributes": MemoryAttributes,
         "request_id": params.request_id_bits,
         "smem_address": SMEM_OFFSET_BITS,
@@ -145,9 +148,9 @@ def item_layout(params: TmaParams) -> data.StructLayout:
 class ItemSequencer(wiring.Component):
     """Feeds the items of each request, one a clock, and checks what takes no arithmetic.
 
-    Latency one clock. A tile of rank R has max(1, R - 1) items, with an interleaved map R; a column
-    of rank R has 2R - 3, interleaved 2R - 2; TILE_GATHER4 has four; a request whose map or mode is
-    refused has one. ``i.ready`` follows ``o.ready`` with a request's last item.
+    Latency one clock. A request of rank R has max(1, R - 1) items, with an interleaved map R;
+    TILE_GATHER4 has four; a request whose map or mode is refused has one. ``i.ready`` follows
+    ``o.ready`` with a request's last item.
 
     Parameters
     ----------
@@ -223,13 +226,12 @@ class ItemSequencer(wiring.Component):
             ),
         ]
         refusal = common.refusal
+        stream = stream_of(self.params, request)
         with m.If(advance):
             m.d.sync += [
                 common.request_id.eq(request.request_id),
-                *(
-                    common[name].eq(stream_of(self.params, request))
-                    for name in stream_layout(self.params)
-                ),
+                common.stream.eq(stream),
+                common.channel.eq(channel_of(self.params, request.operation, stream)),
                 common.prefetch.eq(prefetch),
                 common.attributes.l2_promotion.eq(decoded.l2_promotion),
                 common.attributes.cache_policy.eq(request.cache_policy),
@@ -448,7 +450,7 @@ class ItemSequencer(wiring.Component):
     def _sequence_image(
         self, m: Module, advance, decoded, number, index, last, ends, info, out
     ) -> None:
-        """N, what the column does not walk, and twice each what it walks, down to W."""
+        """From N down to W; what the column does not walk comes right behind N."""
         p = self.params
         rank_less_one = decoded.rank_less_one
         lowest = ~decoded.interleaved
@@ -456,39 +458,36 @@ class ItemSequencer(wiring.Component):
         fixed = Signal(2)
         is_fixed = Signal()
         is_spatial = Signal()
-        spatial = Signal(3)
-        restarts = Signal()
         m.d.comb += [
             fixed.eq(Mux(walks_w, rank_less_one - 2, decoded.interleaved)),
             is_fixed.eq((number != 0) & (number <= fixed)),
             is_spatial.eq(number > fixed),
-            spatial.eq(number - 1 - fixed),
-            restarts.eq(is_spatial & spatial[0]),
-            index.eq(rank_less_one - Mux(is_spatial, 1 + fixed + spatial[1:], number)),
-            last.eq(restarts & (index == lowest)),
+            index.eq(rank_less_one - number),
+            last.eq(index == lowest),
             ends.eq(last),
         ]
 
-        of_w = index - lowest  # 0 for W
-        corner = decoded.corners[of_w[:2]]
+        of_w = Signal(2)  # 0 for W
+        corner = Signal(decoded.corners.shape().elem_shape)
+        offset = Signal(16)
+        with m.If(is_spatial):
+            m.d.comb += [
+                corner.eq(decoded.corners[of_w]),
+                offset.eq(info.as_value().word_select(Mux(walks_w, 1, of_w), 16)),
+            ]
+        m.d.comb += of_w.eq(index - lowest)
         image = out.image
         with m.If(advance):
             m.d.sync += [
                 image.dim.eq(index),
                 image.level.eq(Mux(is_spatial, of_w, N)),
                 image.is_fixed.eq(is_fixed),
-                image.restarts.eq(restarts),
-                image.is_bounded.eq(is_spatial & ~restarts),
+                image.is_bounded.eq(is_spatial),
                 image.has_lower.eq(~walks_w),
-                image.lower.eq(Mux(is_spatial, corner.lower, 0)),
-                image.upper.eq(Mux(is_spatial, corner.upper, 0)),
-                image.offset.eq(
-                    Mux(
-                        is_spatial,
-                        info.as_value().word_select(Mux(walks_w, 1, of_w[:2]), 16),
-                        0,
-                    )
-                ),
+                image.lower.eq(corner.lower),
+                image.upper.eq(corner.upper),
+                image.offset.eq(offset),
+                image.restart.eq(corner.lower + offset),
             ]
 
     def _count_pixels(self, m: Module, decoded, info, common) -> None:

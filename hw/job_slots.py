@@ -5,13 +5,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.free_list import FreeList
-from hw.layouts import (
-    GLOBAL_ADDRESS_BITS,
-    ErrorCode,
-    generator_job_layout,
-    stream_layout,
-    walk_job_layout,
-)
+from hw.layouts import GLOBAL_ADDRESS_BITS, ErrorCode, generator_job_layout, walk_job_layout
 from hw.params import TmaParams
 
 
@@ -79,7 +73,7 @@ class JobSlots(wiring.Component):
             self.o.valid.eq(self.i.valid & may_pass),
             self.o.p.slot.eq(Mux(opens, self.slot, held)),
             self.o.p.last.eq(self.i.p.last),
-            *(self.o.p[name].eq(self.i.p[name]) for name in stream_layout(self.params)),
+            self.o.p.stream.eq(self.i.p.stream),
             self.o.p.walk.eq(self.i.p.walk),
             self.i.ready.eq(self.o.ready & may_pass),
             self.opened.eq(self.i.valid & self.i.ready & opens),

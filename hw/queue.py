@@ -1,21 +1,24 @@
 """A first-in first-out queue of typed payloads."""
 
-from amaranth.hdl import Module, Shape, ShapeLike
+from amaranth.hdl import Module, Mux, Shape, ShapeLike
 from amaranth.lib import stream, wiring
 from amaranth.lib.fifo import SyncFIFO, SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
 SMALL = 16
-"""Most entries that are kept in registers or LUT memory; block memory holds deeper queues."""
+"""Most entries that are kept in registers or LUT memory; block memory holds deeper queues that
+are not passed through."""
 
 
 class Queue(wiring.Component):
     """Delivers what it accepts, in order.
 
     Latency: a payload accepted by an empty queue is offered one clock later; two clocks later where
-    ``depth`` is more than ``SMALL``. Throughput: one in and one out a clock (one every two clocks
-    with a depth of 1). Back-pressure: accepts while fewer than ``depth`` payloads wait, a freed
-    place counting from the next clock on; no input drives an output in the same clock.
+    ``depth`` is more than ``SMALL``; in the same clock with ``passes``, and then it need not wait
+    if it is taken at once. Throughput: one in and one out a clock (one every two clocks with a
+    depth of 1, but for what passes). Back-pressure: accepts while fewer than ``depth`` payloads
+    wait, a freed place counting from the next clock on: ``o.ready`` drives no output in the same
+    clock, and ``i`` none but, with ``passes``, ``o``.
 
     Parameters
     ----------
@@ -23,6 +26,8 @@ class Queue(wiring.Component):
         The payload.
     depth : int
         Payloads that can wait, at least 1.
+    passes : bool
+        An empty queue is passed through.
 
     Members
     -------
@@ -32,10 +37,11 @@ class Queue(wiring.Component):
         Payloads that wait.
     """
 
-    def __init__(self, shape: ShapeLike, depth: int) -> None:
+    def __init__(self, shape: ShapeLike, depth: int, *, passes: bool = False) -> None:
         if depth < 1:
             raise ValueError(f"depth = {depth}: must be at least 1")
         self.depth = depth
+        self.passes = passes
         self._width = Shape.cast(shape).width
         super().__init__(
             {
@@ -47,7 +53,8 @@ class Queue(wiring.Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        kind = SyncFIFO if self.depth <= SMALL else SyncFIFOBuffered
+        shallow = self.depth <= SMALL or self.passes
+        kind = SyncFIFO if shallow else SyncFIFOBuffered
         m.submodules.fifo = fifo = kind(width=self._width, depth=self.depth)
         m.d.comb += [
             fifo.w_data.eq(self.i.payload),
@@ -58,4 +65,11 @@ class Queue(wiring.Component):
             fifo.r_en.eq(self.o.ready),
             self.level.eq(fifo.level),
         ]
+        if self.passes:
+            empty = fifo.level == 0
+            m.d.comb += [
+                self.o.payload.eq(Mux(empty, self.i.payload, fifo.r_data)),
+                self.o.valid.eq(Mux(empty, self.i.valid, fifo.r_rdy)),
+                fifo.w_en.eq(self.i.valid & ~(empty & self.o.ready)),
+            ]
         return m

@@ -1,22 +1,30 @@
-"""The door of the unit: requests wait here, each kind for itself."""
+"""The door of the unit: requests wait here, each channel's for themselves."""
 
-from amaranth.hdl import Module
+from amaranth.hdl import Assert, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from hw.layouts import queued_request_layout
+from hw.arbiter import Arbiter
+from hw.layouts import channel_of, queued_request_layout, stream_of
 from hw.params import TmaParams
 from hw.queue import Queue
 
 
 class RequestQueue(wiring.Component):
-    """Keeps requests of each kind in the order in which they were issued.
+    """Keeps the requests of each channel in the order in which they were issued.
 
-    Bulk requests need no tensor map and do not wait for one: they have a way of their own. All
-    operands are captured when a request is accepted: the issuer may change its registers in the
-    next clock. Latency, throughput and back-pressure of each way are those of ``Queue`` with a
-    depth of ``request_queue_depth``; a full one holds back what is issued behind. Nothing is
-    checked here.
+    A *channel* is the loads and prefetches of a stream, or all stores. A request leaves for setup
+    only when the generator is sure to have room for its job: at most ``jobs_waiting`` of a channel
+    are on the way there, counted from here until they are ``freed`` by the generator or
+    ``refused``. So nothing between here and the generators ever waits for a channel, and a long box
+    holds back only those behind it in its own channel. Channels take turns.
+
+    Tensor requests and bulk requests leave by ways of their own, one each a clock.
+
+    All operands are captured when a request is accepted: the issuer may change its registers in the
+    next clock. A request passes an empty queue in the same clock. Each queue holds
+    ``request_queue_depth``; a full one holds back what is issued behind, of whatever channel: an
+    issuer that minds offers only what has ``room``. Nothing is checked here.
 
     Parameters
     ----------
@@ -27,23 +35,68 @@ class RequestQueue(wiring.Component):
     i : In(stream) of ``queued_request_layout``
     tensor : Out(stream) of ``queued_request_layout``
     bulk : Out(stream) of ``queued_request_layout``
+    freed : In, a bit for each channel
+        A request of the channel has left the queue of its generator.
+    refused : In, a bit for each channel
+        A request of the channel was refused.
+    room : Out, a bit for each channel
+        A request that is offered next will find room, also behind one that is on its way here.
     """
 
     def __init__(self, params: TmaParams) -> None:
         self.params = params
         port = stream.Signature(queued_request_layout(params))
-        super().__init__({"i": In(port), "tensor": Out(port), "bulk": Out(port)})
+        super().__init__(
+            {
+                "i": In(port),
+                "tensor": Out(port),
+                "bulk": Out(port),
+                "freed": In(params.channels),
+                "refused": In(params.channels),
+                "room": Out(params.channels),
+            }
+        )
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        layout, depth = queued_request_layout(self.params), self.params.request_queue_depth
-        m.submodules.tensor_queue = tensor = Queue(layout, depth)
-        m.submodules.bulk_queue = bulk = Queue(layout, depth)
+        p = self.params
+        layout = queued_request_layout(p)
+        m.submodules.tensor_turns = tensor = Arbiter(layout, p.channels)
+        m.submodules.bulk_turns = bulk = Arbiter(layout, p.channels)
         connect(m, tensor.o, flipped(self.tensor))
         connect(m, bulk.o, flipped(self.bulk))
-        m.d.comb += [tensor.i.payload.eq(self.i.payload), bulk.i.payload.eq(self.i.payload)]
-        with m.If(self.i.p.operation.as_value()[0]):  # see ``Operation``
-            m.d.comb += [bulk.i.valid.eq(self.i.valid), self.i.ready.eq(bulk.i.ready)]
-        with m.Else():
-            m.d.comb += [tensor.i.valid.eq(self.i.valid), self.i.ready.eq(tensor.i.ready)]
+
+        chosen = Signal(p.channels)
+        accepts = Signal(p.channels)
+        m.d.comb += [
+            chosen.eq(1 << channel_of(p, self.i.p.operation, stream_of(p, self.i.p))),
+            self.i.ready.eq((chosen & accepts).any()),
+        ]
+        for channel in range(p.channels):
+            queue = Queue(layout, p.request_queue_depth, passes=True)
+            m.submodules[f"queue_{channel}"] = queue
+            may_leave = Signal(name=f"may_leave_{channel}")
+            leaves = Signal(name=f"leaves_{channel}")
+            is_bulk = queue.o.p.operation.as_value()[0]  # see ``Operation``
+            m.d.comb += [
+                queue.i.valid.eq(self.i.valid & chosen[channel]),
+                queue.i.payload.eq(self.i.payload),
+                accepts[channel].eq(queue.i.ready),
+                *(way.i[channel].payload.eq(queue.o.payload) for way in (tensor, bulk)),
+                tensor.i[channel].valid.eq(queue.o.valid & may_leave & ~is_bulk),
+                bulk.i[channel].valid.eq(queue.o.valid & may_leave & is_bulk),
+                queue.o.ready.eq(
+                    may_leave & Mux(is_bulk, bulk.i[channel].ready, tensor.i[channel].ready)
+                ),
+                leaves.eq(queue.o.valid & queue.o.ready),
+            ]
+
+            ahead = Signal(range(p.jobs_waiting + 1), name=f"ahead_{channel}")
+            ended = self.freed[channel] + self.refused[channel]
+            m.d.sync += [
+                ahead.eq(ahead + leaves - ended),
+                self.room[channel].eq(queue.level + 2 < p.request_queue_depth),
+                Assert(ahead + leaves >= ended, "RequestQueue: a request ended twice\n"),
+            ]
+            m.d.comb += may_leave.eq(ahead < p.jobs_waiting)
         return m

@@ -13,7 +13,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.descriptor_cache import described_request_layout
-from hw.item_sequencer import ItemSequencer, N, item_common_layout
+from hw.item_sequencer import RESTART_BITS, ItemSequencer, N, item_common_layout
 from hw.layouts import (
     POSITION_BITS,
     STEP_BITS,
@@ -21,7 +21,6 @@ from hw.layouts import (
     refusal_layout,
     remote_layout,
     setup_job_layout,
-    stream_layout,
 )
 from hw.map_decoder import ROW_BITS
 from hw.params import DIMS, PIECE_BYTES, SMEM_OFFSET_BITS, TmaParams
@@ -50,10 +49,10 @@ class ClippedImageStep(data.Struct):
     dim: range(DIMS)
     level: range(DIMS - 1)
     is_fixed: 1
-    restarts: 1
     misplaced: 1
     coord: signed(32)
     position: signed(POSITION_BITS)
+    restart: signed(RESTART_BITS)
     last: signed(POSITION_BITS)
     limit: 32
 
@@ -70,12 +69,22 @@ def quotient(m: Module, name: str, dividend, divisor_less_one) -> Signal:
     return product[11:19]
 
 
+def setup_ports(params: TmaParams) -> dict:
+    """The ports of the block and of each of its pipelines."""
+    return {
+        "i": In(stream.Signature(described_request_layout(params))),
+        "job": Out(stream.Signature(setup_job_layout(params))),
+        "error": Out(stream.Signature(refusal_layout(params))),
+    }
+
+
 class SetupBlock(wiring.Component):
     """Turns each described request into its jobs or an error record, in order.
 
-    Latency 4 clocks plus one for each item beyond the first. A tile of rank R takes max(1, R - 1)
-    clocks of throughput, with an interleaved map R; a column of rank R takes 2R - 3, interleaved
-    2R - 2; the four rows of TILE_GATHER4 four. Back-pressure on either output stops the pipeline.
+    So many pipelines as there are work on requests in turn, and what they make of them leaves in
+    turn. Latency 4 clocks plus one for each item of the request beyond the first. A request a clock
+    as long as none has more items than there are pipelines; a job a clock. Back-pressure on either
+    output holds all up.
 
     Refuses, in the order of ``ErrorCode``, what a request may not ask for; a tensor map that could
     not be read is ``GMEM_FAULT``. A refused request leaves nothing behind.
@@ -93,13 +102,71 @@ class SetupBlock(wiring.Component):
 
     def __init__(self, params: TmaParams):
         self.params = params
-        super().__init__(
-            {
-                "i": In(stream.Signature(described_request_layout(params))),
-                "job": Out(stream.Signature(setup_job_layout(params))),
-                "error": Out(stream.Signature(refusal_layout(params))),
-            }
+        super().__init__(setup_ports(params))
+
+    def elaborate(self, platform):
+        m = Module()
+        ways = range(self.params.setup_pipelines)
+        enters = Signal(ways)  # whose turn it is to take a request ...
+        leaves = Signal(ways)  # ... and to give what it made of one
+        for way in ways:
+            m.submodules[f"pipeline_{way}"] = pipeline = SetupPipeline(self.params)
+            door = self._hold(m, pipeline.i, way) if len(ways) > 1 else pipeline.i
+            m.d.comb += door.payload.eq(self.i.payload)
+            with m.If(enters == way):
+                m.d.comb += [door.valid.eq(self.i.valid), self.i.ready.eq(door.ready)]
+            with m.If(leaves == way):
+                for own, made in ((self.job, pipeline.job), (self.error, pipeline.error)):
+                    m.d.comb += [
+                        own.valid.eq(made.valid),
+                        own.payload.eq(made.payload),
+                        made.ready.eq(own.ready),
+                    ]
+        done = (self.job.ready & self.job.valid & self.job.p.last) | (
+            self.error.ready & self.error.valid
         )
+        for turn, taken in ((enters, self.i.valid & self.i.ready), (leaves, done)):
+            with m.If(taken):
+                m.d.sync += turn.eq(Mux(turn == ways[-1], 0, turn + 1))
+        return m
+
+    def _hold(self, m: Module, port, way: int):
+        """Return a stream to ``port`` that does not wait for all items of a request: what is still
+        being taken apart is held here.
+        """
+        door = port.signature.flip().create(path=(f"door_{way}",))
+        held = Signal(port.payload.shape(), name=f"held_{way}", reset_less=True)
+        holds = Signal(name=f"holds_{way}")
+        m.d.comb += [
+            door.ready.eq(~holds),
+            port.valid.eq(holds | door.valid),
+            port.payload.eq(Mux(holds, held, door.payload)),
+        ]
+        m.d.sync += holds.eq(port.valid & ~port.ready)
+        with m.If(~holds):
+            m.d.sync += held.eq(door.payload)
+        return door
+
+
+class SetupPipeline(wiring.Component):
+    """One pipeline of the setup block: an item a clock.
+
+    Latency 4 clocks plus one for each item of a request beyond the first; throughput one request in
+    as many clocks as it has items. A stage waits only for the one behind it, and the last for the
+    outputs.
+
+    Parameters
+    ----------
+    params : TmaParams
+
+    Members
+    -------
+    i, job, error : as of ``SetupBlock``
+    """
+
+    def __init__(self, params: TmaParams):
+        self.params = params
+        super().__init__(setup_ports(params))
 
         common = item_common_layout(params)
         self._counts_rows = "has_rows" in common.members
@@ -118,24 +185,33 @@ class SetupBlock(wiring.Component):
         multiplied = {"offset_low": 52, "offset_high": signed(56), "global_step": STEP_BITS}
         if params.im2col:
             clipped["image"] = ClippedImageStep
+            multiplied["restart_offset"] = signed(54)
         self._clipped_layout = data.StructLayout(clipped)
         self._multiplied_layout = data.StructLayout(clipped | multiplied)
 
     def elaborate(self, platform):
         m = Module()
-        advance = Signal()
         clipped = Signal(self._clipped_layout, reset_less=True)
         multiplied = Signal(self._multiplied_layout, reset_less=True)
-        clip_valid = Signal()
-        multiply_valid = Signal()
+        may_clip, may_multiply, may_combine = (
+            Signal(name=name) for name in ("may_clip", "may_multiply", "may_combine")
+        )
+        has_clipped = Signal()
+        has_multiplied = Signal()
         m.submodules.item_sequencer = items = ItemSequencer(self.params)
         connect(m, flipped(self.i), items.i)
-        m.d.comb += items.o.ready.eq(advance)
-        with m.If(advance):
-            m.d.sync += [clip_valid.eq(items.o.valid), multiply_valid.eq(clip_valid)]
-        self._clip(m, advance, items.o.p, clipped)
-        self._multiply(m, advance, clipped, multiplied)
-        self._combine(m, advance, multiply_valid, multiplied)
+        m.d.comb += [
+            may_multiply.eq(~has_multiplied | may_combine),
+            may_clip.eq(~has_clipped | may_multiply),
+            items.o.ready.eq(may_clip),
+        ]
+        with m.If(may_clip):
+            m.d.sync += has_clipped.eq(items.o.valid)
+        with m.If(may_multiply):
+            m.d.sync += has_multiplied.eq(has_clipped)
+        self._clip(m, may_clip, items.o.p, clipped)
+        self._multiply(m, may_multiply, clipped, multiplied)
+        self._combine(m, may_combine, has_multiplied, multiplied)
         return m
 
     def _clip(self, m: Module, advance, item, out) -> None:
@@ -208,26 +284,29 @@ class SetupBlock(wiring.Component):
     def _place_image(self, m: Module, advance, item, out) -> None:
         """Place a dimension of an image: it is not clipped here, but as the column is walked."""
         step, image = item.step, item.image
-        start = Mux(image.restarts, image.lower, step.coord)
         last = Signal(signed(POSITION_BITS))
-        m.d.comb += last.eq(step.dim_less_one + image.upper)
+        position = Signal(signed(POSITION_BITS))
+        m.d.comb += [
+            last.eq(step.dim_less_one + image.upper),
+            position.eq(step.coord + image.offset),
+        ]
         with m.If(advance):
             m.d.sync += [
                 out.image.dim.eq(image.dim),
                 out.image.level.eq(image.level),
                 out.image.is_fixed.eq(image.is_fixed),
-                out.image.restarts.eq(image.restarts),
                 out.image.misplaced.eq(
                     image.is_bounded
                     & ((step.coord > last) | (image.has_lower & (step.coord < image.lower)))
                 ),
                 out.image.coord.eq(step.coord),
-                out.image.position.eq(start + image.offset),
+                out.image.position.eq(position),
+                out.image.restart.eq(image.restart),
                 out.image.last.eq(last + image.offset),
                 out.image.limit.eq(step.dim_less_one),
             ]
             with m.If(item.common.is_image):
-                m.d.sync += out.step.position.eq(start + image.offset)
+                m.d.sync += out.step.position.eq(position)
 
     def _multiply(self, m: Module, advance, item, out) -> None:
         """Multiply by the tensor's stride, half of the position at a time."""
@@ -242,7 +321,10 @@ class SetupBlock(wiring.Component):
                 out.global_step.eq((step.element_stride_less_one + 1) * step.stride),
             ]
             if self.params.im2col:
-                m.d.sync += out.image.eq(item.image)
+                m.d.sync += [
+                    out.image.eq(item.image),
+                    out.restart_offset.eq(item.image.restart * step.stride),
+                ]
 
     def _combine(self, m: Module, advance, valid, item) -> None:
         """Accumulate the items of a walk; offer the job, or the refusal, after the last."""
@@ -258,6 +340,7 @@ class SetupBlock(wiring.Component):
         too_large = Signal()
         smem_address = Signal(SMEM_OFFSET_BITS, reset_less=True)
         refusal = Signal(common.refusal.shape(), reset_less=True)
+        channel = Signal(p.channel_bits, reset_less=True)
         job = Signal(setup_job_layout(p), reset_less=True)
         walk = job.walk
 
@@ -320,7 +403,8 @@ class SetupBlock(wiring.Component):
                 job.first.eq(Mux(first, common.opens, job.first)),
                 job.last.eq(common.ends),
                 *([job.group.eq(common.group)] if p.stores else ()),
-                *(job[name].eq(common[name]) for name in stream_layout(p)),
+                job.stream.eq(common.stream),
+                channel.eq(common.channel),
                 job.transfer.request_id.eq(common.request_id),
                 job.transfer.mbarrier.eq(common.mbarrier),
                 job.transfer.pieces.eq(held * steps),
@@ -372,7 +456,7 @@ class SetupBlock(wiring.Component):
             refused.eq(code != ErrorCode.NONE),
             error.p.request_id.eq(job.transfer.request_id),
             *([error.p.group.eq(job.group)] if p.stores else ()),
-            *(error.p[name].eq(job[name]) for name in stream_layout(p)),
+            error.p.channel.eq(channel),
             error.p.code.eq(code),
             error.p.dim.eq(refusal.dim),
             error.p.value.eq(refusal.value),
@@ -410,8 +494,7 @@ class SetupBlock(wiring.Component):
         start = Signal(self.params.piece_address_bits, reset_less=True)
         moved = Signal(self.params.piece_address_bits)
         m.d.comb += moved.eq(Mux(common.first, row.start, start) + offset)
-        with m.If(~image.restarts):
-            m.d.sync += start.eq(moved)
+        m.d.sync += start.eq(moved)
         with m.If(common.first):  # until its item comes, a level is absent
             for level in (column.levels[number] for number in range(N)):
                 m.d.sync += [
@@ -422,20 +505,20 @@ class SetupBlock(wiring.Component):
                 ]
         for number in range(DIMS - 1):
             level = column.levels[number]
-            with m.If(~image.restarts & (number <= image.level)):
+            with m.If(number <= image.level):
                 m.d.sync += level.address.eq(moved)
-            with m.If((image.level == number) & image.restarts):
-                m.d.sync += [level.restart.eq(image.position), level.restart_address.eq(offset)]
-            with m.Elif((image.level == number) & ~image.is_fixed):
+            with m.If((image.level == number) & ~image.is_fixed):
                 m.d.sync += [
                     level.absent.eq(0),
                     level.position.eq(image.position),
+                    level.restart.eq(image.restart),
+                    level.restart_address.eq(item.restart_offset),
                     level.last.eq(image.last),
                     level.limit.eq(image.limit),
                     level.by_less_one.eq(item.step.element_stride_less_one),
                     level.step.eq(item.global_step),
                 ]
-        with m.If((image.level == 0) & ~image.restarts):
+        with m.If(image.level == 0):
             contiguous = row.full & (common.row == common.pitch) & (item.global_step == common.row)
             shifts = Cat(common.row == size for size in row_sizes)
             one_by_one = item.step.element_stride_less_one == 0

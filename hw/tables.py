@@ -13,7 +13,7 @@ from pathlib import Path
 from amaranth.hdl import Shape
 from amaranth.lib import wiring
 
-from hw.params import PRESETS, TmaParams
+from hw.params import PRESETS, TmaParams, preset_names
 from hw.top import Tma, tma_ports
 
 
@@ -41,11 +41,13 @@ def ports() -> str:
 
 def parameters() -> str:
     """The parameters and their presets."""
-    rows = [f"| parameter | {' | '.join(PRESETS)} | |", "|---|" + "---|" * (len(PRESETS) + 1)]
+    presets = preset_names()
+    heads = " | ".join(", ".join(names) for names in presets.values())
+    rows = [f"| parameter | {heads} | |", "|---|" + "---|" * (len(presets) + 1)]
     known = {field.name for field in dataclasses.fields(TmaParams)}
     for name, _, text in members(TmaParams, "Parameters"):
         known.remove(name)
-        values = " | ".join(str(getattr(params, name)) for params in PRESETS.values())
+        values = " | ".join(str(getattr(params, name)) for params in presets)
         rows.append(f"| `{name}` | {values} | {text} |")
     if known:
         raise ValueError(f"TmaParams: {', '.join(sorted(known))} without a description")

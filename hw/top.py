@@ -24,6 +24,7 @@ from hw.layouts import (
     DescriptorFill,
     DescriptorInvalidate,
     ErrorCode,
+    channel_of,
     error_layout,
     error_record_layout,
     gnic_ack_layout,
@@ -37,6 +38,7 @@ from hw.layouts import (
     request_layout,
     smem_read_layout,
     smem_write_layout,
+    stream_of,
     walk_job_layout,
 )
 from hw.mbarrier_unit import BarrierMemory, MbarrierUnit
@@ -54,6 +56,7 @@ def tma_ports(params: TmaParams) -> dict:
     """The ports of a unit."""
     ports = {
         "request": In(stream.Signature(request_layout(params))),
+        "request_room": Out(wiring.Signature({"channels": Out(params.channels)})),
         "error": Out(stream.Signature(error_record_layout(params))),
         "descriptor_prefetch": In(stream.Signature(GLOBAL_ADDRESS_BITS)),
         "descriptor_invalidate": In(stream.Signature(DescriptorInvalidate)),
@@ -99,6 +102,9 @@ class Tma(wiring.Component):
     -------
     request : In(stream) of ``request_layout``
         ``cp.async.bulk``, ``cp.async.bulk.tensor`` and so on, in the order of their issue.
+    request_room : Out; ``channels``, a bit for each
+        Requests of the channel will not hold back others at ``request``: channel n is the loads of
+        stream n (see ``TmaParams.streams``), the last one all stores.
     error : Out(stream) of ``error_record_layout``
         Requests that were refused or failed.
     descriptor_prefetch : In(stream) of 64 bits
@@ -163,8 +169,6 @@ class Tma(wiring.Component):
         m.submodules.request_queue = request_queue = RequestQueue(p)
         m.submodules.descriptor_cache = descriptor_cache = DescriptorCache(p)
         m.submodules.setup_block = setup_block = SetupBlock(p)
-        m.submodules.bulk_setup = bulk_setup = BulkSetup(p)
-        m.submodules.jobs = jobs = Arbiter(walk_job_layout(p), 2, packets=True)
         m.submodules.refusals = refusals = Arbiter(refusal_layout(p), 2)
         m.submodules.completion_tracker = completion_tracker = CompletionTracker(p)
         m.submodules.request_generator = request_generator = RequestGenerator(p)
@@ -177,22 +181,30 @@ class Tma(wiring.Component):
         # From the request to its walks.
         connect(m, flipped(self.request), destination.i)
         connect(m, request_queue.tensor, descriptor_cache.i)
-        connect(m, request_queue.bulk, bulk_setup.i)
         connect(m, flipped(self.descriptor_prefetch), descriptor_cache.prefetch)
         connect(m, flipped(self.descriptor_invalidate), descriptor_cache.invalidate)
         connect(m, descriptor_cache.fetch, flipped(self.descriptor_request))
         connect(m, flipped(self.descriptor_fill), descriptor_cache.fill)
         connect(m, descriptor_cache.o, setup_block.i)
-        tensor_walks = setup_block.job
+        walks = setup_block.job
         if p.im2col:
             m.submodules.im2col_walker = im2col_walker = Im2colWalker(p)
             connect(m, setup_block.job, im2col_walker.i)
-            tensor_walks = im2col_walker.o
-            expose(m, "im2col_walker__o", tensor_walks)
-        connect(m, tensor_walks, jobs.i[0])
-        connect(m, bulk_setup.job, jobs.i[1])
+            walks = im2col_walker.o
+            expose(m, "im2col_walker__o", walks)
         connect(m, setup_block.error, refusals.i[0])
-        connect(m, bulk_setup.error, refusals.i[1])
+        if p.bulk:
+            walks = self._connect_bulk(m, request_queue.bulk, walks, refusals.i[1])
+        else:
+            self._refuse_bulk(m, request_queue.bulk, refusals.i[1])
+
+        # A request that is refused, or whose job leaves for its walk, makes room for another.
+        refused = refusals.o
+        m.d.comb += [
+            self.request_room.channels.eq(request_queue.room),
+            request_queue.refused.eq((refused.valid & refused.ready) << refused.p.channel),
+            request_queue.freed[: p.streams].eq(request_generator.freed),
+        ]
 
         # From the walks of loads to lines, and from the lines to shared memory.
         connect(m, completion_tracker.o, request_generator.i)
@@ -244,11 +256,11 @@ class Tma(wiring.Component):
             ]
 
         if p.stores:
-            blocks = destination, request_queue, jobs, refusals, completion_tracker, cluster
+            blocks = destination, request_queue, walks, refusals, completion_tracker, cluster
             errors += self._connect_stores(m, *blocks)
         else:
             connect(m, destination.o, request_queue.i)
-            connect(m, jobs.o, completion_tracker.i)
+            connect(m, walks, completion_tracker.i)
             errors.append(refusals.o)
 
         # Barriers, and errors.
@@ -265,7 +277,6 @@ class Tma(wiring.Component):
             "descriptor_cache__o": descriptor_cache.o,
             "setup_block__job": setup_block.job,
             "setup_block__error": setup_block.error,
-            "bulk_setup__job": bulk_setup.job,
             "completion_tracker__o": completion_tracker.o,
             "request_generator__line": request_generator.line,
             "request_generator__fill": request_generator.fill,
@@ -280,8 +291,34 @@ class Tma(wiring.Component):
             expose(m, name, port)
         return m
 
+    def _connect_bulk(self, m: Module, requests, tensor_walks, refusals):
+        """Bulk requests join behind the setup of tensor requests. Return the walks of all."""
+        p = self.params
+        m.submodules.bulk_setup = bulk_setup = BulkSetup(p)
+        m.submodules.jobs = jobs = Arbiter(walk_job_layout(p), 2, packets=True)
+        connect(m, requests, bulk_setup.i)
+        connect(m, bulk_setup.error, refusals)
+        connect(m, tensor_walks, jobs.i[0])
+        connect(m, bulk_setup.job, jobs.i[1])
+        expose(m, "bulk_setup__job", bulk_setup.job)
+        return jobs.o
+
+    def _refuse_bulk(self, m: Module, requests, refusals) -> None:
+        """The unit was built without them."""
+        p = self.params
+        request, refusal = requests.p, refusals.p
+        m.d.comb += [
+            refusals.valid.eq(requests.valid),
+            requests.ready.eq(refusals.ready),
+            refusal.request_id.eq(request.request_id),
+            refusal.code.eq(ErrorCode.MAP_MODE),
+            refusal.value.eq(request.operation.as_value()),
+            refusal.channel.eq(channel_of(p, request.operation, stream_of(p, request))),
+            *([refusal.group.eq(request.group)] if p.stores else ()),
+        ]
+
     def _connect_stores(
-        self, m: Module, destination, request_queue, jobs, refusals, completion_tracker, cluster
+        self, m: Module, destination, request_queue, walks, refusals, completion_tracker, cluster
     ) -> list:
         """Bulk groups in front of the queue; behind setup, the way of the stores. Return the
         streams of errors.
@@ -297,7 +334,7 @@ class Tma(wiring.Component):
         connect(m, destination.o, bulk_groups.i)
         connect(m, bulk_groups.o, request_queue.i)
         connect(m, bulk_groups.result, flipped(self.group_result))
-        connect(m, jobs.o, dispatcher.job)
+        connect(m, walks, dispatcher.job)
         connect(m, refusals.o, dispatcher.refusal)
         connect(m, dispatcher.released, bulk_groups.released)
         connect(m, dispatcher.load, completion_tracker.i)
@@ -305,6 +342,7 @@ class Tma(wiring.Component):
         # From the walks of stores to lines, and from the answers to the group.
         connect(m, dispatcher.store, store_tracker.i)
         connect(m, store_tracker.o, store_generator.i)
+        m.d.comb += request_queue.freed[p.streams].eq(store_generator.freed)
         connect(m, store_generator.o, store_path.i)
         connect(m, store_path.source_read, store_tracker.slot_read)
         connect(m, gnic_write.request, flipped(self.gnic_write))

@@ -187,7 +187,7 @@ _SHARED: dict[str, list[Any]] = {
 """Of the clock and global memory: arguments."""
 
 _OF_AN_SM: dict[str, tuple[list[Any], Any]] = {
-    "reset": ([_U32, _U32, _PTR, _U64], None),
+    "reset": ([_U32, _U32, _U32, _PTR, _U64], None),
     "stall": ([_U32, _F64, _F64, _U64], None),
     "timing": ([_U32, ctypes.POINTER(Timing), _U64], None),
     "request": ([ctypes.POINTER(Request)], None),

@@ -266,6 +266,7 @@ class Environment:
         self.bridge.reset(
             self.interface.parameters["line_bytes"],
             self.interface.parameters["tags"],
+            self.interface.parameters["streams"],
             pointer(self.smem),
             self.smem.size,
         )

@@ -211,7 +211,8 @@ module tb_sm (
   `NO_SINK(reduction_done)
 `endif
 
-  // Bits of tb_sample and tb_drive: port i at bit i, a new payload of source i at bit PORTS + i.
+  // Bits of tb_sample and tb_drive: port i at bit i; above, of tb_sample the channels with room, of
+  // tb_drive source i's new payload at bit PORTS + i.
   localparam int PORTS = 21;
   wire [PORTS-1:0] moves = {
       barrier_wake_valid, reduction_done_valid, group_result_valid, gnic_write_valid,
@@ -235,7 +236,7 @@ module tb_sm (
   always @(posedge clk) begin
     drive = 0;
     if (!off) begin
-      tb_sample(sm, 32'(moves));
+      tb_sample(sm, 32'({unit.request_room__channels, moves}));
       if (gnic_request_valid && gnic_request_ready)
         tb_gnic_request(sm, 32'(gnic_request.tag), 64'(gnic_request.line), gnic_request.prefetch,
                         32'(gnic_request.attributes.l2_promotion),

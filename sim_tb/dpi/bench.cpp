@@ -36,6 +36,8 @@ enum Memory : uint32_t { kLines, kDescriptors, kSmem, kStores };
 constexpr uint32_t kSms = 16;
 constexpr uint32_t kPieceBytes = 16, kMapBytes = 64, kMaxLine = 128;
 constexpr uint32_t kTryWaitParity = 8, kTryWait = 9;
+constexpr uint32_t kStoreBit = 4, kCommitGroup = 8, kWaitGroupRead = 10;  // of hw's Operation
+constexpr uint32_t kWarp = 32;
 constexpr uint32_t kBarrierTags = 1u << 16;
 constexpr uint32_t kFailed = 1u << 31;  // beside the tag of a store
 
@@ -151,6 +153,9 @@ struct Bench {
     Schedule schedules[4];  // by Memory
 
     Source<Request> request;
+    std::vector<Source<Request>> streams;  // what waits for the port, where there are several
+    size_t stream = 0;                     // the last one that had the port
+    uint32_t room = 0;                     // a bit for each channel
     Source<Fence> prefetch, invalidate;
     Source<Fill> fill;
     Source<uint32_t> response;  // by tag
@@ -219,10 +224,44 @@ struct Bench {
         post(kFailure, 0);
     }
 
+    // The SM's issuers
+
+    void issue(const Request& issued) {
+        Source<Request>* source = &request;
+        if (!streams.empty()) source = &streams[issued.thread / kWarp % streams.size()];
+        source->put(issued, issued.at);
+    }
+
+    size_t requests() const {
+        size_t waiting = request.pending();
+        for (const auto& source : streams) waiting += source.pending();
+        return waiting;
+    }
+
+    // Give the port to the next stream whose first request will not hold it up.
+    void choose() {
+        if (streams.empty() || request.pending()) return;
+        for (size_t i = 1; i <= streams.size(); ++i) {
+            const size_t next = (stream + i) % streams.size();
+            Source<Request>& source = streams[next];
+            if (source.queue.empty() || source.due.front() > cycle) continue;
+            const uint32_t operation = source.queue.front().operation;
+            const bool moves_data = operation < kCommitGroup || operation > kWaitGroupRead;
+            const size_t channel = operation & kStoreBit ? streams.size() : next;
+            if (moves_data && !(room >> channel & 1)) continue;
+            request.queue.push_back(source.queue.front());
+            source.queue.pop_front();
+            source.due.pop_front();
+            stream = next;
+            return;
+        }
+    }
+
     // What the unit did
 
     void sample(uint32_t unit) {
         ++cycle;
+        room = unit >> kPorts;
         const auto bit = [unit](Port port) { return (unit >> port & 1) != 0; };
         bool moved = false;
         if (request.sample(bit(kRequest))) {
@@ -521,6 +560,7 @@ struct Bench {
             fill.queue.push_back(fetches.front());
             fetches.pop_front();
         }
+        choose();
         request.drive(cycle);
         prefetch.drive();
         invalidate.drive();
@@ -559,7 +599,7 @@ struct Bench {
     }
 
     bool quiet_for(uint64_t clocks) const {
-        return cycle - active >= clocks && request.idle() && prefetch.idle() &&
+        return cycle - active >= clocks && requests() == 0 && prefetch.idle() &&
                invalidate.idle() && lines_busy == 0 && stores_busy == 0 && beats.empty() &&
                data.idle() && fetches.empty() && fill.idle() && command.idle() &&
                commands.empty() && remote_command.idle() && remote_store.idle();
@@ -597,7 +637,7 @@ struct Bench {
         text.clear();
         say("cycle %" PRIu64 ", last transfer in cycle %" PRIu64 "\n", cycle, active);
         say("requests: %" PRIu64 " taken by the unit, %zu to go%s\n", request.taken,
-            request.pending(), request.valid ? " (one is offered and not taken)" : "");
+            requests(), request.valid ? " (one is offered and not taken)" : "");
         say("lines: %" PRIu64 " requested, %zu unanswered", line.taken, lines_busy);
         size_t shown = 0;
         for (size_t tag = 0; tag < lines.size() && shown < 4; ++tag) {
@@ -835,7 +875,7 @@ void bench_remove(uint64_t base) { shared.gmem.remove(base); }
 
 // And of one SM.
 
-void bench_reset(uint32_t sm, uint32_t line_bytes, uint32_t tags, uint8_t* smem,
+void bench_reset(uint32_t sm, uint32_t line_bytes, uint32_t tags, uint32_t streams, uint8_t* smem,
                  uint64_t smem_bytes) {
     const bool wake = the(sm).wake;  // a level without meaning: a change would wake Python
     the(sm) = Bench{};
@@ -844,6 +884,7 @@ void bench_reset(uint32_t sm, uint32_t line_bytes, uint32_t tags, uint8_t* smem,
     the(sm).line_bytes = line_bytes;
     the(sm).lines.resize(tags);
     the(sm).stores.resize(tags);
+    if (streams > 1) the(sm).streams.resize(streams);
     the(sm).smem = smem;
     the(sm).smem_bytes = smem_bytes;
 }
@@ -857,7 +898,7 @@ void bench_timing(uint32_t sm, uint32_t which, const Timing* timing, uint64_t se
 }
 
 void bench_request(uint32_t sm, const Request* request) {
-    the(sm).request.put(*request, request->at);
+    the(sm).issue(*request);
 }
 void bench_prefetch(uint32_t sm, uint64_t address, uint32_t id) {
     the(sm).prefetch.queue.push_back({address, id, false});

@@ -4,10 +4,7 @@ import gc
 
 import pytest
 
-from hw.layouts import Operation
-from hw.params import TmaParams
 from hw.queue import Queue
-from hw.request_queue import RequestQueue
 from tests.hw.simulate import run_streams
 
 DEPTHS = [1, 2, 3, 16, 17, 40]
@@ -49,25 +46,12 @@ def test_depth_has_a_limit(monkeypatch):
     gc.collect()
 
 
-def test_requests_keep_their_operands():
-    params = TmaParams(request_queue_depth=3)
-    requests = [
-        {
-            "operation": Operation(n % 3 == 0),
-            "request_id": n,
-            "global_address": n << 40,
-            "size": 16 * n,
-            "rank": n % 5 + 1,
-            "coords": [-n, n, 1 - n, n + 1, 2 * n],
-            "smem_address": 128 * n,
-            "mbarrier": 8 * n,
-        }
-        for n in range(60)
-    ]
-    run = run_streams(RequestQueue(params), {"i": requests}, ["tensor", "bulk"], seed=1)
-    for name, operation in ("tensor", Operation.TENSOR_LOAD), ("bulk", Operation.BULK_LOAD):
-        got = [
-            {field: getattr(item, field) for field in requests[0]} | {"coords": list(item.coords)}
-            for item in run.payloads[name]
-        ]
-        assert got == [request for request in requests if request["operation"] == operation]
+@pytest.mark.parametrize("depth", DEPTHS)
+@pytest.mark.parametrize("seed", range(2))
+def test_an_empty_one_is_passed(depth, seed):
+    items = list(range(200))
+    run = run_streams(Queue(8, depth, passes=True), {"i": items}, ["o"], seed=seed)
+    assert run.payloads["o"] == items
+    run = run_streams(Queue(8, depth, passes=True), {"i": items}, ["o"], stall=0)
+    assert run.payloads["o"] == items
+    assert run.cycles["o"] == run.taken["i"] == items

@@ -9,7 +9,8 @@ from amaranth.sim import Simulator
 
 from hw.layouts import Operation
 from hw.params import PRESETS, TmaParams
-from hw.request_generator import RequestGenerator, StoreGenerator, modulo_3
+from hw.remainder import modulo_3
+from hw.request_generator import RequestGenerator, StoreGenerator
 from hw.setup_block import SetupBlock
 from tests.hw.boxes import Box, Pieces, random_box, stored_box
 from tests.hw.golden_requests import KINDS, STORE_KINDS, arch_of, expected, random_requests
@@ -104,6 +105,16 @@ def test_covers_a_chain_of_walks_once(kind):
     assert [beat.slot for beat in run.payloads["fill"] if beat.last] == with_fill
 
 
+@pytest.mark.parametrize("line_bytes", [16, 64, 128])
+def test_no_beat_of_a_box_is_filled_twice(line_bytes):
+    """Also where several rows share it."""
+    params = TmaParams(line_bytes=line_bytes)
+    rng = random.Random(line_bytes)
+    run = generate([random_box(rng) for _ in range(60)], params, seed=line_bytes)
+    beats = [(beat.slot, beat.beat) for beat in run.payloads["fill"] if beat.valid]
+    assert len(beats) == len(set(beats))
+
+
 def test_fill_of_a_request_ends_once():
     params = TmaParams()
     rng = random.Random(1)
@@ -187,8 +198,33 @@ def test_fill_hides_behind_lines():
     run = generate([clipped] * 4, TmaParams(), stall=0)
     lines, fills = run.cycles["line"], run.cycles["fill"]
     assert len(lines) == len(fills) == 4 * 64
-    # one more clock a box, for the fill behind its last row
-    assert lines[-1] - lines[0] <= 4 * 65
+    assert lines[-1] - lines[0] == fills[-1] - fills[0] == 4 * 64 - 1
+
+
+@pytest.mark.parametrize("columns", [(96, -16), (64, 0), (192, -16), (160, 0)])
+@pytest.mark.parametrize("rows", [1, 2, 16])
+def test_fill_costs_no_clock(rows, columns):
+    """Rows that end outside, on either side or on both: as many clocks as lines or beats."""
+    width, column = columns
+    clipped = Box(
+        format=0,
+        swizzle=0,
+        fill=0,
+        address=0,
+        dims=(width - 32, 64),
+        strides=(1024,),
+        box=(width, rows),
+        element_strides=(1, 1),
+        coords=(column, 0),
+        smem_address=0,
+    )
+    count = 12
+    run = generate([clipped] * count, TmaParams(), stall=0)
+    assert run.payloads["fill"]
+    beats = -(-width * rows // 128)
+    lines = len(run.payloads["line"]) / count
+    for cycles in run.cycles["line"], run.cycles["fill"]:
+        assert cycles[-1] - cycles[0] < count * max(lines, beats)
 
 
 def test_stalled_fill_stops_the_walk_and_loses_nothing():
@@ -270,5 +306,5 @@ def test_one_line_a_clock_across_stores():
     check_lines(run, [box.stored() for box in boxes], params)
     cycles = run.cycles["o"]
     assert cycles[-1] - cycles[0] == len(cycles) - 1
-    assert cycles[0] - run.taken["i"][0] == 3
+    assert cycles[0] - run.taken["i"][0] == 2
     assert [line.valid for line in run.payloads["o"]].count(0) == 2

@@ -20,7 +20,7 @@ from tests.hw.golden_requests import STORE_KINDS, arch_of, group_of, random_requ
 from tests.hw.golden_requests import described as described_request
 from tests.hw.simulate import run_streams
 
-PARAMS = TmaParams()
+PARAMS = TmaParams(setup_pipelines=1)
 SEEDS = range(4)
 
 
@@ -257,10 +257,9 @@ def test_footprint_that_overflows_every_counter():
     assert error.code.value == ErrorCode.SMEM_RANGE
 
 
-@pytest.mark.parametrize("rank", range(1, 6))
-def test_throughput(rank):
-    """A request of rank R takes max(1, R - 1) clocks."""
-    box = Box(
+def small_box(rank: int, interleave: int = 0) -> Box:
+    """One row of 16 bytes."""
+    return Box(
         format=0,
         swizzle=0,
         fill=0,
@@ -271,10 +270,88 @@ def test_throughput(rank):
         element_strides=(1,) * rank,
         coords=(0,) * rank,
         smem_address=0,
+        interleave=interleave,
     )
-    run = run_streams(SetupBlock(PARAMS), {"i": [described(box)] * 50}, ["job", "error"], stall=0)
+
+
+def small_column(rank: int, **fields) -> golden.Load:
+    """One pixel of 16 bytes."""
+    dims, strides = (16,) * rank, (16,) * (rank - 1)
+    corners = [(0,) * (rank - 2)] * 2
+    tensor_map = golden.TensorMap.im2col("u8", 0, dims, strides, *corners, 16, 1, **fields)
+    return golden.Load(tensor_map, (0,) * rank)
+
+
+SLICES = {"interleave": "16B"}
+SMALL = {
+    **{f"tile {rank}": (described(small_box(rank)), max(1, rank - 1)) for rank in range(1, 6)},
+    **{f"slices {rank}": (described(small_box(rank, 1)), rank) for rank in range(3, 6)},
+    **{f"image {rank}": (described_request(small_column(rank)), rank - 1) for rank in range(3, 6)},
+    **{
+        f"slices of images {rank}": (described_request(small_column(rank, **SLICES)), rank)
+        for rank in range(3, 6)
+    },
+}
+"""Requests, and of how many items they are."""
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_throughput_and_latency(name):
+    request, items = SMALL[name]
+    run = run_streams(SetupBlock(PARAMS), {"i": [request] * 20}, ["job", "error"], stall=0)
     times = run.cycles["job"]
-    assert times[-1] - times[0] == 49 * max(1, rank - 1)
+    assert times[0] == 4 + items - 1  # the first is offered in clock 0
+    assert times[-1] - times[0] == 19 * items
+
+
+def small_requests(seed: int, count: int) -> list[dict]:
+    """Of all ranks and modes, the slowest first, numbered; every tenth is refused."""
+    requests = random.Random(seed).choices([request for request, _ in SMALL.values()], k=count)
+    requests[0], _ = max(SMALL.values(), key=lambda small: small[1])
+    inputs = [{**r, "request": r["request"] | {"request_id": n}} for n, r in enumerate(requests)]
+    for number in range(5, count, 10):
+        inputs[number]["fault"] = 1
+    return inputs
+
+
+def done_in(run) -> list[tuple[int, int, bool]]:
+    """Clocks in which jobs and records left, the request of each, and whether it was refused."""
+    jobs, records = run.payloads["job"], run.payloads["error"]
+    done = [(job.transfer.request_id, False) for job in jobs]
+    done += [(record.request_id, True) for record in records]
+    times = run.cycles["job"] + run.cycles["error"]
+    return sorted((time, *what) for time, what in zip(times, done, strict=True))
+
+
+def test_five_pipelines_take_a_request_a_clock():
+    """Of whatever rank and mode, and their results leave at that rate."""
+    run = run_streams(
+        SetupBlock(replace(PARAMS, setup_pipelines=5)),
+        {"i": small_requests(8, 100)},
+        ["job", "error"],
+        stall=0,
+    )
+    assert run.taken["i"] == list(range(100))
+    times = [time for time, _, _ in done_in(run)]
+    assert times == list(range(8, 108))
+
+
+@pytest.mark.parametrize("pipelines", [2, 3, 4])
+def test_what_pipelines_make_leaves_in_the_order_of_the_requests(pipelines):
+    """With four jobs of some requests; every tenth request is refused."""
+    loads = random_requests(np.random.default_rng(3), "sm_100a_gather4", 10)
+    inputs = [*small_requests(9, 60), *(described_request(load) for load in loads)]
+    random.Random(9).shuffle(inputs)
+    inputs = [{**r, "request": r["request"] | {"request_id": n}} for n, r in enumerate(inputs)]
+    params = replace(PRESETS["sm_100a"], setup_pipelines=pipelines)
+    run = run_streams(SetupBlock(params), {"i": inputs}, ["job", "error"], seed=9)
+    gathers = AccessMode.TILE_GATHER4
+    wanted = [
+        (number, bool(entry["fault"]))
+        for number, entry in enumerate(inputs)
+        for _ in range(4 if entry["request"]["mode"] == gathers else 1)
+    ]
+    assert [(number, refused) for _, number, refused in done_in(run)] == wanted
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -2,10 +2,11 @@
 
 import random
 from collections import deque
+from dataclasses import replace
 
 import pytest
 
-from hw.params import PRESETS, TmaParams
+from hw.params import TmaParams
 from hw.smem_read_port import SmemReadPort, outstanding
 from tests.hw.simulate import run_streams
 
@@ -71,7 +72,7 @@ def check(sent, run):
         assert mine == sent[f"read_{user}"]
 
 
-@pytest.mark.parametrize("params", [PARAMS, PRESETS["tiny"]])
+@pytest.mark.parametrize("params", [PARAMS, replace(PARAMS, line_bytes=16)])
 @pytest.mark.parametrize("seed", range(4))
 def test_each_gets_its_answers(seed, params):
     rng = random.Random(seed)

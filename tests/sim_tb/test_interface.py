@@ -31,6 +31,8 @@ def test_streams_are_those_of_the_bench(interface: Interface) -> None:
         memory_side = Interface(interface.path.with_name("reduction_unit.json"))
         known |= {f"reduction_{name}" for name in memory_side.ports}
     missing = ["remote_"] if interface.parameters["reductions"] else ["remote_", "reduction_"]
+    if not interface.parameters["stores"]:
+        missing += ["smem_read", "smem_data", "gnic_write", "gnic_ack", "group_result"]
     for name in PORTS:
         if not name.startswith(tuple(missing)):
             assert {f"{name}__valid", f"{name}__ready", f"{name}__payload"} <= known

@@ -5,7 +5,7 @@ import pytest
 from hw.params import PRESETS, TmaParams
 from sim_tb import runner
 from tests.sim_tb.random_stores import BLACKWELL
-from tests.sim_tb.units import LATER, SMALL
+from tests.sim_tb.units import LATER, SMALL, TINY_STORES
 
 MODULE = "tests.sim_tb.bench_stores"
 RULES = [
@@ -49,9 +49,8 @@ def test_small_unit(models: str) -> None:
 
 @pytest.mark.regress
 def test_tiny_unit() -> None:
-    """Lines of one piece; no reductions, no images."""
     modes = "store_tile,store_tile_interleaved,bulk_store"
-    stores("random_stores", "rough", modes=modes, params=PRESETS["tiny"])
+    stores("random_stores", "rough", modes=modes, params=TINY_STORES)
 
 
 @pytest.mark.parametrize("models", ["fixed", "rough"])

@@ -9,6 +9,7 @@ SMALL = TmaParams(
     tags=4,
     requests_in_flight=2,
     descriptor_cache_entries=2,
+    setup_pipelines=2,
     request_queue_depth=2,
     lane_depth=4,
     smem_reads=4,
@@ -16,6 +17,12 @@ SMALL = TmaParams(
     bulk_groups=4,
 )
 """As narrow and shallow as it is of use."""
+
+TINY = replace(PRESETS["tiny"], address_bits=64)
+"""Whose addresses are those of the golden model."""
+
+TINY_STORES = replace(TINY, stores=True, bulk=True)
+"""With stores, of lines of one piece; no reductions, no images."""
 
 LOADS_ONLY = replace(SMALL, stores=False, reductions=False)
 
@@ -27,6 +34,7 @@ CLUSTER = TmaParams(
     cta_group_2=True,
     tags=64,
     requests_in_flight=16,
+    setup_pipelines=1,
     lane_depth=8,
     smem_reads=16,
     threads=4,

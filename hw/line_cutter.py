@@ -1,0 +1,87 @@
+"""Line cutter: a run, cut at the lines of global memory."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.layouts import line_request_layout, remote_layout, run_layout, store_line_layout
+from hw.params import TmaParams
+
+
+def lane_range(first, pieces, lanes: int):
+    """Return which of ``lanes`` lanes are in [first, first + pieces)."""
+    end = first + pieces
+    return Cat((first <= lane) & (lane < end) for lane in range(lanes))
+
+
+class LineCutter(wiring.Component):
+    """Cuts runs into lines of global memory, one a clock and no clock lost between runs.
+
+    Latency one clock. ``i.ready`` follows ``o.ready`` when a run's last line is offered.
+
+    Parameters
+    ----------
+    params : TmaParams
+    store : bool
+        For stores; else for loads and prefetches.
+
+    Members
+    -------
+    i : In(stream) of ``run_layout``
+    o : Out(stream) of ``line_request_layout``, for stores of ``store_line_layout``
+    """
+
+    def __init__(self, params: TmaParams, *, store: bool = False):
+        self.params = params
+        self.store = store
+        line = store_line_layout(params) if store else line_request_layout(params)
+        super().__init__(
+            {"i": In(stream.Signature(run_layout(params, store))), "o": Out(stream.Signature(line))}
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        p = self.params
+        busy = Signal()
+        run = Signal(run_layout(p, self.store), reset_less=True)
+
+        first = Signal(p.lane_bits)
+        room = Signal(p.lane_bits + 1)
+        last = Signal()
+        pieces = Signal(p.lane_bits + 1)
+        line = self.o.p
+        use = line if self.store else line.use
+        m.d.comb += [
+            first.eq(run.start[: p.lane_bits]),
+            room.eq(p.lanes - first),
+            last.eq(run.pieces <= room),
+            pieces.eq(Mux(last, run.pieces, room)),
+            self.i.ready.eq(~busy | (self.o.ready & last)),
+            self.o.valid.eq(busy),
+            line.attributes.eq(run.attributes),
+            line.line.eq(run.start[p.lane_bits :]),
+            use.slot.eq(run.slot),
+            use.style.eq(run.style),
+            use.origin.eq(run.smem - first),
+            use.valid.eq(lane_range(first, pieces, p.lanes)),
+        ]
+        if self.store:
+            m.d.comb += [line.last.eq(last & run.last), line.writing.eq(run.writing)]
+        else:
+            m.d.comb += [
+                line.prefetch.eq(run.prefetch),
+                use.tail_bytes.eq(run.tail_bytes),
+                *(use[name].eq(run[name]) for name in remote_layout(p)),
+            ]
+            with m.If(last):
+                m.d.comb += use.tail.eq(lane_range(first + pieces - 1, 1, p.lanes))
+
+        with m.If(self.i.ready):
+            m.d.sync += [busy.eq(self.i.valid), run.eq(self.i.p)]
+        with m.Elif(self.o.ready):
+            m.d.sync += [
+                run.start.eq(run.start + room),
+                run.smem.eq(run.smem + room),
+                run.pieces.eq(run.pieces - room),
+            ]
+        return m
