@@ -19,6 +19,12 @@ LATENCIES = 64, 100, 200, 300, 500, 700, 1000
 LINES = 128
 """Of a box that asks for all the bandwidth there is."""
 
+TINY = 2
+"""Cycles that a box of 16 bytes may take."""
+
+FIRST_LINE, LAST_PHASE = 12, 4
+"""Clocks from a request to its first line read, and from the last write to the phase."""
+
 Item = Box | Pair
 KeyT = TypeVar("KeyT")
 
@@ -72,32 +78,37 @@ def latencies(params: TmaParams = DEFAULT) -> dict[str, Latency]:
     return dict(zip(kinds, answers, strict=True))
 
 
+def missed(lines: int) -> Box:
+    """A box of so many lines: 128, 256 or 512."""
+    width = min(lines, 256)
+    shape = (256, 4096), (256,), (width, lines * 128 // width)
+    return box_of(Load(TensorMap.tiled("u8", 1 << 20, *shape), (0, 0)))
+
+
 def misses(lines: Sequence[int], params: TmaParams = DEFAULT) -> dict[int, tuple[Taken, Taken]]:
     """Boxes of so many lines: with a tensor map that is in the descriptor cache, and each with a
     map of its own that is not.
     """
     items: dict[tuple[int, bool], Item] = {}
     for count in lines:
-        width = 128 if count <= 256 else 256
-        tall = TensorMap.tiled("u8", 1 << 20, (256, 4096), (256,), (width, count * 128 // width))
-        box = box_of(Load(tall, (0, 0)))
-        items |= {(count, miss): replace(box, misses=miss) for miss in (False, True)}
+        items |= {(count, miss): replace(missed(count), misses=miss) for miss in (False, True)}
     found = timed(items, params)
     return {count: (found[count, False], found[count, True]) for count in lines}
+
+
+def late(latency: int, params: TmaParams = DEFAULT) -> Box:
+    """A box that asks for all the bandwidth there is, of a memory with this latency."""
+    width = params.line_bytes
+    shape = (width, 4096), (128,), (width, LINES)
+    box = box_of(Load(TensorMap.tiled("u8", 1 << 20, *shape), (0, 0)))
+    return replace(box, floor=LINES / attainable(params, latency), latency=latency)
 
 
 def bandwidth(
     params: TmaParams = DEFAULT, latencies: Sequence[int] = LATENCIES
 ) -> dict[int, float]:
     """Lines a clock by the memory's latency."""
-    width = params.line_bytes
-    shape = (width, 4096), (128,), (width, LINES)
-    box = box_of(Load(TensorMap.tiled("u8", 1 << 20, *shape), (0, 0)))
-    items: dict[int, Item] = {}
-    for latency in latencies:
-        floor = LINES * max(1.0, latency / params.tags)
-        items[latency] = replace(box, floor=floor, latency=latency)
-    found = timed(items, params)
+    found = timed({latency: late(latency, params) for latency in latencies}, params)
     rates: dict[int, float] = {}
     for latency, taken in found.items():
         rates[latency] = taken.lines / taken.cycles
@@ -106,4 +117,4 @@ def bandwidth(
 
 def attainable(params: TmaParams, latency: int) -> float:
     """Lines a clock that so many tags allow."""
-    return min(1.0, params.tags / latency)
+    return float(min(1.0, params.tags / latency))
