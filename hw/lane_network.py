@@ -386,21 +386,16 @@ class LaneNetwork(wiring.Component):
                 ),
             ]
 
-        reporting = Signal()
-        report = Signal(written_layout(p), reset_less=True)
+        m.submodules.reports = reports = Queue(written_layout(p), 2)
+        connect(m, reports.o, flipped(self.written))
         report_line = Signal()
         all_parts = [queue for queues in line_queues for queue in queues]
         m.d.comb += [
-            self.written.valid.eq(reporting),
-            self.written.p.eq(report),
+            report_fill.eq(fill_complete & reports.i.ready),
+            report_line.eq(
+                ~fill_complete & reports.i.ready & gone(self._lines, self._line_piece, all_parts)
+            ),
             self._lines.o.ready.eq(report_line),
+            reports.i.valid.eq(report_fill | report_line),
+            reports.i.payload.eq(Mux(fill_complete, filled, self._lines.o.p)),
         ]
-        with m.If(~reporting | self.written.ready):
-            m.d.comb += [
-                report_fill.eq(fill_complete),
-                report_line.eq(~fill_complete & gone(self._lines, self._line_piece, all_parts)),
-            ]
-            m.d.sync += [
-                reporting.eq(report_fill | report_line),
-                report.eq(Mux(fill_complete, filled, self._lines.o.p)),
-            ]

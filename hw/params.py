@@ -63,6 +63,9 @@ class TmaParams:
         pending; another commit waits.
     barrier_waiters : int
         Threads that can wait in the mbarrier unit for phases to complete.
+    completions_waiting : int
+        Completions that can wait for barriers and be added up meanwhile; 0: each is told alone, and
+        waits where its request is.
     streams : int
         Streams of requests that share the memory port line by line; a power of two. A request is in
         that of its warp, modulo ``streams``: on an SM of four sub-cores, of its sub-core.
@@ -111,6 +114,7 @@ class TmaParams:
     threads: int = 1024
     bulk_groups: int = 8
     barrier_waiters: int = 64
+    completions_waiting: int = 4
     streams: int = 1
     ctas: int = 1
     stores: bool = True
@@ -155,6 +159,8 @@ class TmaParams:
         ):
             value = getattr(self, name)
             _require(name, value, f"from {low} to {high}", low <= value <= high)
+        holds = self.completions_waiting in (0, *range(2, 9))
+        _require("completions_waiting", self.completions_waiting, "0, or from 2 to 8", holds)
         warps = max(1, self.threads // WARP)
         rule = f"at most {warps}, the warps of threads = {self.threads}"
         _require("streams", self.streams, rule, self.streams <= warps)
@@ -299,6 +305,7 @@ PRESETS = {
         threads=4,
         bulk_groups=4,
         barrier_waiters=4,
+        completions_waiting=0,
         stores=False,
         reductions=False,
         im2col=False,

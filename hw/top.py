@@ -43,6 +43,7 @@ from hw.layouts import (
 )
 from hw.mbarrier_unit import BarrierMemory, MbarrierUnit
 from hw.params import TmaParams
+from hw.queue import Queue
 from hw.request_generator import RequestGenerator, StoreGenerator
 from hw.request_queue import RequestQueue
 from hw.response_path import ResponsePath
@@ -192,7 +193,9 @@ class Tma(wiring.Component):
             connect(m, setup_block.job, im2col_walker.i)
             walks = im2col_walker.o
             expose(m, "im2col_walker__o", walks)
-        connect(m, setup_block.error, refusals.i[0])
+        m.submodules.refused = refused = Queue(refusal_layout(p), 2)  # parts the ready signals
+        connect(m, setup_block.error, refused.i)
+        connect(m, refused.o, refusals.i[0])
         if p.bulk:
             walks = self._connect_bulk(m, request_queue.bulk, walks, refusals.i[1])
         else:
