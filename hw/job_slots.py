@@ -9,7 +9,6 @@ from hw.layouts import (
     GLOBAL_ADDRESS_BITS,
     ErrorCode,
     generator_job_layout,
-    stream_layout,
     walk_job_layout,
 )
 from hw.params import TmaParams
@@ -78,9 +77,11 @@ class JobSlots(wiring.Component):
             self.slot.eq(slots.taken.payload),
             self.o.valid.eq(self.i.valid & may_pass),
             self.o.p.slot.eq(Mux(opens, self.slot, held)),
-            self.o.p.last.eq(self.i.p.last),
-            *(self.o.p[name].eq(self.i.p[name]) for name in stream_layout(self.params)),
-            self.o.p.walk.eq(self.i.p.walk),
+            *(
+                self.o.p[name].eq(self.i.p[name])
+                for name in generator_job_layout(self.params).members
+                if name != "slot"
+            ),
             self.i.ready.eq(self.o.ready & may_pass),
             self.opened.eq(self.i.valid & self.i.ready & opens),
             slots.taken.ready.eq(self.opened),

@@ -14,7 +14,6 @@ from hw.descriptor_cache import DescriptorCache
 from hw.destination import Destination
 from hw.dispatcher import Dispatcher
 from hw.gnic import Gnic, GnicWrite
-from hw.im2col_walker import Im2colWalker
 from hw.lane_network import LaneNetwork
 from hw.layouts import (
     GLOBAL_ADDRESS_BITS,
@@ -174,7 +173,7 @@ class Tma(wiring.Component):
         m.submodules.mbarrier_unit = mbarrier_unit = MbarrierUnit(p)
         errors = [completion_tracker.error]
 
-        # From the request to its walks.
+        # From the request to its jobs.
         connect(m, flipped(self.request), destination.i)
         connect(m, request_queue.tensor, descriptor_cache.i)
         connect(m, request_queue.bulk, bulk_setup.i)
@@ -183,18 +182,12 @@ class Tma(wiring.Component):
         connect(m, descriptor_cache.fetch, flipped(self.descriptor_request))
         connect(m, flipped(self.descriptor_fill), descriptor_cache.fill)
         connect(m, descriptor_cache.o, setup_block.i)
-        tensor_walks = setup_block.job
-        if p.im2col:
-            m.submodules.im2col_walker = im2col_walker = Im2colWalker(p)
-            connect(m, setup_block.job, im2col_walker.i)
-            tensor_walks = im2col_walker.o
-            expose(m, "im2col_walker__o", tensor_walks)
-        connect(m, tensor_walks, jobs.i[0])
+        connect(m, setup_block.job, jobs.i[0])
         connect(m, bulk_setup.job, jobs.i[1])
         connect(m, setup_block.error, refusals.i[0])
         connect(m, bulk_setup.error, refusals.i[1])
 
-        # From the walks of loads to lines, and from the lines to shared memory.
+        # From the jobs of loads to lines, and from the lines to shared memory.
         connect(m, completion_tracker.o, request_generator.i)
         connect(m, request_generator.line, gnic.i)
         connect(m, gnic.request, flipped(self.gnic_request))
@@ -302,7 +295,7 @@ class Tma(wiring.Component):
         connect(m, dispatcher.released, bulk_groups.released)
         connect(m, dispatcher.load, completion_tracker.i)
 
-        # From the walks of stores to lines, and from the answers to the group.
+        # From the jobs of stores to lines, and from the answers to the group.
         connect(m, dispatcher.store, store_tracker.i)
         connect(m, store_tracker.o, store_generator.i)
         connect(m, store_generator.o, store_path.i)

@@ -15,7 +15,7 @@ from hw.setup_block import SetupBlock
 from tests.hw.boxes import Box, Pieces, random_box, stored_box
 from tests.hw.golden_requests import KINDS, STORE_KINDS, arch_of, expected, random_requests
 from tests.hw.simulate import Run, run_streams
-from tests.hw.test_im2col_walker import requests_of, walk
+from tests.hw.test_im2col_walker import requests_of, setup, walk, with_slots
 from tests.hw.test_setup_block import described
 
 SEEDS = range(3)
@@ -92,12 +92,7 @@ def test_covers_a_chain_of_walks_once(kind):
     rng = np.random.default_rng(1)
     params = PRESETS[KINDS[kind]]
     loads = random_requests(rng, kind, 10)
-    walked = walk(loads, params, stall=0)
-    slots = [slot for slot, jobs in enumerate(requests_of(walked)) for _ in jobs]
-    jobs = [
-        {"slot": slot, "last": job.last, "walk": job.walk}
-        for slot, job in zip(slots, walked.payloads["o"], strict=True)
-    ]
+    jobs = with_slots(setup(loads, params), params)
     run = run_streams(RequestGenerator(params), {"i": jobs}, ["line", "fill"], stall=0.3)
     wanted = {slot: expected(load, arch_of(kind)) for slot, load in enumerate(loads)}
     assert covered(run, params) == wanted
@@ -264,14 +259,8 @@ def test_covers_a_store_of_several_walks_once(kind):
     """Also where walks at the end have nothing inside."""
     params = PRESETS[STORE_KINDS[kind]]
     stores = random_requests(np.random.default_rng(2), kind, 5)
-    walked = walk(stores, params, stall=0)
-    requests = requests_of(walked)
-    jobs = [
-        {"slot": slot, "last": job.last, "walk": job.walk}
-        for slot, jobs in enumerate(requests)
-        for job in jobs
-    ]
-    run = lines_of(jobs, params, stall=0.3)
+    run = lines_of(with_slots(setup(stores, params), params), params, stall=0.3)
+    requests = requests_of(walk(stores, params, stall=0))
     check_lines(run, [expected(store, arch_of(kind)) for store in stores], params)
     assert any(not jobs[-1].walk.has_data for jobs in requests)
     for line in run.payloads["o"]:
