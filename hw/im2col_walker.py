@@ -216,7 +216,7 @@ class Im2colWalker(wiring.Component):
             halo_smem.eq(Mux(begun, next_halo, halos)),
             group_ends.eq(stretch_ends & Mux(in_halo, halo_left == 1, column.halo == 0)),
         ]
-        with m.If(column.grouped):
+        with m.If(column.enabled & column.grouped):
             m.d.comb += ends.eq(group_ends & (group == GROUPS - 1))
         with m.If(column.grouped & stretch_ends):
             m.d.comb += after.begins.eq(1)
@@ -229,7 +229,7 @@ class Im2colWalker(wiring.Component):
 
         with m.If(moves):
             m.d.sync += next_halo.eq(Mux(group_ends, halo_smem + column.pitch, halo_smem))
-        with m.If(moves & column.grouped & stretch_ends):
+        with m.If(moves & column.enabled & column.grouped & stretch_ends):
             m.d.sync += [
                 in_halo.eq(~group_ends),
                 halo_left.eq(Mux(in_halo, halo_left - 1, column.halo)),

@@ -21,6 +21,8 @@ from hw.layouts import (
     fill_beat_layout,
     rotated_line_layout,
     smem_write_layout,
+    stream_layout,
+    stream_number,
     written_layout,
 )
 from hw.params import PIECE_BYTES, TmaParams
@@ -160,7 +162,9 @@ class LaneNetwork(wiring.Component):
         )
 
         depth = 2 * params.lane_depth
-        self._fill_count = data.StructLayout({"count": written_layout(params), "last": 1})
+        self._fill_count = data.StructLayout(
+            {"count": written_layout(params), "last": 1, **stream_layout(params)}
+        )
         self._lines = TicketList(written_layout(params), depth)
         self._fills = TicketList(self._fill_count, depth)
         position = {"ticket": range(depth), "beat": params.smem_beat_bits}
@@ -282,6 +286,7 @@ class LaneNetwork(wiring.Component):
             tickets.i.p.count.slot.eq(fill.slot),
             tickets.i.p.count.pieces.eq(packed_pieces(p, fill.style, sum(fill.valid))),
             tickets.i.p.last.eq(fill.last),
+            *(tickets.i.p[name].eq(fill[name]) for name in stream_layout(p)),
         ]
         return queues
 
@@ -365,26 +370,30 @@ class LaneNetwork(wiring.Component):
             )
             return pop & tickets.o.valid & ~waits.any()
 
-        filled = Signal(written_layout(p))  # so far, of one request
+        # So far, of one request of each stream; and a whole one that is to be reported.
+        filled = Signal(data.ArrayLayout(p.box_piece_bits, p.streams))
+        total = Signal(p.box_piece_bits)
         fill_complete = Signal()
+        fill_report = Signal(written_layout(p), reset_less=True)
         report_fill = Signal()
         count_fill = Signal()
         fills = self._fills.o
+        of_stream = filled[stream_number(p, fills.p)]
         m.d.comb += [
             count_fill.eq(
                 gone(self._fills, self._fill_piece, fill_queues) & (~fill_complete | report_fill)
             ),
             fills.ready.eq(count_fill),
+            total.eq(of_stream + fills.p.count.pieces),
         ]
         with m.If(count_fill):
-            m.d.sync += filled.slot.eq(fills.p.count.slot)
-        with m.If(count_fill | report_fill):
             m.d.sync += [
-                fill_complete.eq(count_fill & fills.p.last),
-                filled.pieces.eq(
-                    Mux(report_fill, 0, filled.pieces) + Mux(count_fill, fills.p.count.pieces, 0)
-                ),
+                of_stream.eq(Mux(fills.p.last, 0, total)),
+                fill_report.slot.eq(fills.p.count.slot),
+                fill_report.pieces.eq(total),
             ]
+        with m.If(count_fill | report_fill):
+            m.d.sync += fill_complete.eq(count_fill & fills.p.last)
 
         reporting = Signal()
         report = Signal(written_layout(p), reset_less=True)
@@ -402,5 +411,5 @@ class LaneNetwork(wiring.Component):
             ]
             m.d.sync += [
                 reporting.eq(report_fill | report_line),
-                report.eq(Mux(fill_complete, filled, self._lines.o.p)),
+                report.eq(Mux(fill_complete, fill_report, self._lines.o.p)),
             ]

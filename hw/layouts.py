@@ -9,7 +9,7 @@ import types
 from collections.abc import Iterable, Mapping
 from functools import cache
 
-from amaranth.hdl import Cat, Mux, Value, signed, unsigned
+from amaranth.hdl import Cat, Const, Mux, Value, signed, unsigned
 from amaranth.lib import data, enum
 
 from golden.errors import ErrorCode as GoldenCode
@@ -332,6 +332,11 @@ def group_layout(params: TmaParams) -> data.StructLayout:
 def stream_layout(params: TmaParams) -> dict[str, int]:
     """The field by which a request's jobs say which stream they are of, where there are several."""
     return {"stream": params.stream_bits} if params.streams > 1 else {}
+
+
+def stream_number(params: TmaParams, payload) -> Value:
+    """Return the stream of what has a ``stream_layout``; 0 where there is only one."""
+    return payload.stream if params.streams > 1 else Const(0, 0)
 
 
 def stream_of(params: TmaParams, request) -> Value:
@@ -1168,7 +1173,10 @@ def rotated_line_layout(params: TmaParams) -> data.StructLayout:
 
 @cache
 def fill_beat_layout(params: TmaParams) -> data.StructLayout:
-    """Pieces of one beat to be filled, before swizzling; ``last`` as in ``fill_stretch_layout``."""
+    """Pieces of one beat to be filled, before swizzling; ``last`` as in ``fill_stretch_layout``.
+
+    Beats of a stream come request by request; those of several streams in any order.
+    """
     return data.StructLayout(
         {
             "slot": params.slot_bits,
@@ -1177,6 +1185,7 @@ def fill_beat_layout(params: TmaParams) -> data.StructLayout:
             "valid": params.lanes,
             "last": 1,
             **remote_layout(params),
+            **stream_layout(params),
         }
     )
 

@@ -60,6 +60,9 @@ class TmaParams:
     streams : int
         Streams of requests that share the memory port line by line; a power of two. A request is in
         that of its warp, modulo ``streams``: on an SM of four sub-cores, of its sub-core.
+    jobs_waiting : int
+        Jobs of a stream, or of stores, that wait for the generator; a power of two. With
+        ``gather4`` a request has four.
     ctas : int
         Thread blocks of the cluster, up to 16, each on an SM with a unit. Above 1: multicast, and
         shared memory and barriers of other SMs.
@@ -102,6 +105,7 @@ class TmaParams:
     bulk_groups: int = 8
     barrier_waiters: int = 64
     streams: int = 1
+    jobs_waiting: int = 16
     ctas: int = 1
     stores: bool = True
     reductions: bool = True
@@ -128,6 +132,7 @@ class TmaParams:
             ("threads", 1, 2048),
             ("bulk_groups", 4, 64),
             ("streams", 1, 8),
+            ("jobs_waiting", 4 if self.gather4 else 1, 16),
         ):
             value = getattr(self, name)
             rule = f"a power of two from {low} to {high}"
