@@ -318,18 +318,20 @@ class Environment:
         mode: str = "TILE",
         im2col_info: Sequence[int] = (),
         cache_policy: int = 0,
-        thread: int | None = None,
+        thread: int = 0,
+        joins_group: bool = False,
         request_id: int | None = None,
         cta_mask: int | None = None,
         dst_cta: int | None = None,
         mbarrier_cta: int | None = None,
         cta_group: int = 1,
     ) -> int:
-        """Queue a tensor load; return its request id. The unit gets them in this order.
+        """Queue a tensor load; return its request id. The unit gets those of a stream in this
+        order.
 
         ``mode`` is a name of ``AccessMode``; ``im2col_info`` are offsets, or wHalo and wOffset.
-        With ``thread`` it joins the bulk group of that thread until its map is read. CTAs are as in
-        ``golden.Load``.
+        With ``joins_group`` it is in the bulk group of ``thread`` until its map is read. CTAs are
+        as in ``golden.Load``.
         """
         return self._submit(
             "TENSOR_LOAD",
@@ -341,8 +343,8 @@ class Environment:
             smem_address=smem_address,
             mbarrier=mbarrier,
             cache_policy=cache_policy,
-            thread=thread or 0,
-            joins_group=thread is not None,
+            thread=thread,
+            joins_group=joins_group,
             cta_group_2=cta_group == 2,
             **self._ctas(cta_mask, dst_cta, mbarrier_cta),
         )
@@ -355,12 +357,15 @@ class Environment:
         mbarrier: int,
         *,
         cache_policy: int = 0,
+        thread: int = 0,
         request_id: int | None = None,
         cta_mask: int | None = None,
         dst_cta: int | None = None,
         mbarrier_cta: int | None = None,
     ) -> int:
-        """Queue a bulk load; return its request id. The unit gets all requests in this order."""
+        """Queue a bulk load; return its request id. The unit gets all requests of a stream in this
+        order.
+        """
         return self._submit(
             "BULK_LOAD",
             request_id,
@@ -369,6 +374,7 @@ class Environment:
             size=size,
             mbarrier=mbarrier,
             cache_policy=cache_policy,
+            thread=thread,
             **self._ctas(cta_mask, dst_cta, mbarrier_cta),
         )
 
@@ -485,7 +491,7 @@ class Environment:
     ) -> int:
         """Queue a request of the golden model; return its request id.
 
-        ``tensor_map`` is where its map is.
+        ``tensor_map`` is where its map is; ``thread`` issues it.
         """
         hint: dict[str, Any] = {"cache_policy": cache_policy}
         ctas: dict[str, Any] = {}
@@ -494,6 +500,7 @@ class Environment:
                 "cta_mask": request.cta_mask,
                 "dst_cta": request.dst_cta,
                 "mbarrier_cta": request.mbarrier_cta,
+                "thread": thread,
             }
         match request:
             case BulkLoad():

@@ -229,14 +229,14 @@ async def a_load_joins_until_its_map_is_read(dut: Any) -> None:
     tensor_map = env.descriptor(matrix(TARGET, 128, 16, 16))
     await env.barrier("INIT", 0, 1)
     await env.barrier("ARRIVE_EXPECT_TX", 0, 4096)
-    env.submit(tensor_map, (0, 0), SOURCE, 0, thread=3)
+    env.submit(tensor_map, (0, 0), SOURCE, 0, thread=3, joins_group=True)
     env.commit_group(3)
     read = await env.wait_group(0, read=True, thread=3)
     done = await env.wait_group(0, thread=3)
     assert 400 < read < done < 500
     assert await env.wait(0, 0) > 2000
     # One that is refused, and one that does not join, hold up nobody.
-    env.submit(tensor_map, (1, 0), SOURCE, 0, thread=3)
+    env.submit(tensor_map, (1, 0), SOURCE, 0, thread=3, joins_group=True)
     env.submit(tensor_map, (0, 0), SOURCE, 0)
     env.commit_group(3)
     now = env.cycle

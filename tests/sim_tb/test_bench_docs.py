@@ -1,0 +1,47 @@
+"""docs/performance.md has a place for each table, and what fills some of them from files."""
+
+import json
+from pathlib import Path
+
+import pytest
+from matplotlib.figure import Figure
+
+from hw.tables import filled
+from sim_tb import bench_docs, bench_rows, runner
+
+PAGE = runner.ROOT / "docs" / "performance.md"
+SYNTH = {
+    "tiny": {
+        "area": {"LUT4": 4567, "TRELLIS_FF": 2345, "DP16KD": 3},
+        "routes": {"1": {"mhz": 91.25}, "2": {"mhz": 90.04}},
+    },
+    "full": {"area": {"LUT4": 234567, "TRELLIS_FF": 45678, "DP16KD": 99}, "routes": {}},
+}
+
+
+def test_a_place_for_each_table() -> None:
+    text = filled(PAGE.read_text(), {name: f"only {name}" for name in bench_docs.TABLES})
+    for name in bench_docs.TABLES:
+        assert f"\nonly {name}\n" in text
+
+
+def test_area_and_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "synth.json"
+    monkeypatch.setattr(bench_docs, "SYNTH", path)
+    assert bench_docs.synth() is None
+    path.write_text(json.dumps({"presets": SYNTH}))
+    tiny, full = (bench_docs.synth() or "").splitlines()[2:]
+    assert tiny == "| `tiny` | 16 bytes, 8 in flight | 4,567 | 2,345 | 3 | 90.0 to 91.2 |"
+    assert full.endswith("| 234,567 | 45,678 | 99 | does not fit |")
+
+
+def test_the_plot_shows_all_that_was_recorded() -> None:
+    """Rows of every width and offset are lines, recorded boxes points."""
+    ours = dict.fromkeys(bench_rows.every_row(), 1.5)
+    shown = 0
+    for dense in (True, False):
+        axes = Figure().subplots()
+        bench_docs.rows_plot(axes, dense, ours)
+        assert len(axes.lines) == len(bench_rows.OFFSETS) + 1
+        shown += sum(len(points.get_offsets()) for points in axes.collections)
+    assert shown == len(list(bench_rows.recorded())) > 100
