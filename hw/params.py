@@ -115,7 +115,7 @@ class TmaParams:
     bulk_groups: int = 8
     barrier_waiters: int = 64
     completions_waiting: int = 4
-    streams: int = 1
+    streams: int = 4
     jobs_waiting: int = 16
     ctas: int = 1
     stores: bool = True
@@ -296,6 +296,7 @@ PRESETS = {
         descriptor_cache_entries=4,
         smem_reads=16,
         threads=32,
+        streams=1,
         barrier_waiters=8,
     ),
     "tiny": TmaParams(
@@ -309,6 +310,7 @@ PRESETS = {
         lane_depth=4,
         smem_reads=4,
         threads=4,
+        streams=1,
         bulk_groups=4,
         barrier_waiters=4,
         completions_waiting=0,
