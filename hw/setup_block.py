@@ -454,6 +454,7 @@ class SetupPipeline(wiring.Component):
             count.eq(step.count_less_one + 1),
         ]
         spanned = Signal(len(stride) + len(item.steps))
+        left = Signal(signed(max(len(spanned), len(item.room)) + 1))  # of the window
         overflow = Signal()
         merges = Signal()
         offset = Signal(p.piece_address_bits)
@@ -464,7 +465,8 @@ class SetupPipeline(wiring.Component):
         row_start = Signal(p.smem_piece_bits)
         m.d.comb += [
             spanned.eq(stride * item.steps),
-            overflow.eq((spanned > item.room) | (~first & overflow_below)),
+            left.eq(item.room - spanned),
+            overflow.eq((left < 0) | (~first & overflow_below)),
             merges.eq(is_open & ~is_image & ((item.global_step == stride) | step.is_single)),
             offset.eq(item.offset_low + (item.offset_high << POSITION_LOW_BITS)),
             run.eq(stride * count),
