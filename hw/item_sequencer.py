@@ -13,6 +13,7 @@ from amaranth.lib.wiring import In, Out
 
 from hw.descriptor_cache import described_request_layout
 from hw.layouts import (
+    GLOBAL_ADDRESS_BITS,
     REDUCTIONS,
     AccessMode,
     ErrorCode,
@@ -29,8 +30,15 @@ from hw.layouts import (
     write_as,
     writing_layout,
 )
-from hw.map_decoder import ROW_BITS, MapDecoder, bytes_of, is_misaligned
-from hw.params import DIMS, PIECE_BYTES, SMEM_OFFSET_BITS, TmaParams
+from hw.map_decoder import (
+    ROW_BITS,
+    MapDecoder,
+    bytes_of,
+    element_layout,
+    is_misaligned,
+    last_byte_of,
+)
+from hw.params import DIMS, SMEM_OFFSET_BITS, TmaParams
 from hw.remainder import modulo_3
 
 N = DIMS - 2
@@ -38,24 +46,31 @@ N = DIMS - 2
 
 GROUPED_PIXELS = 128
 
-MALFORMED = ErrorCode.MAP_FIELD, ErrorCode.MAP_MODE
-"""Causes after which the items of a request mean nothing."""
-
 OFFSET_BITS = {3: 16, 4: 8, 5: 5}
 """Of an im2col offset, by rank."""
 
 RESTART_BITS = 18
 """A lower corner and an offset, added up."""
 
+RECIPROCAL_BITS = 12
+RECIPROCAL_OF = 2048
+"""A number below 256 divided by 1 to 8: it times the reciprocal, which is rounded up, over this."""
+
 
 class Step(data.Struct):
-    """One dimension above the row, as it enters ``clip``."""
+    """One dimension above the row, as it enters ``clip``.
 
-    coord: signed(32)
+    ``before``: from the coordinate to the tensor, less one, if it is negative: its complement.
+    ``reciprocal``: of the element stride. ``is_void``: there is no such dimension.
+    """
+
+    before: 32
     dim_less_one: 32
     box_less_one: 8
     element_stride_less_one: 3
+    reciprocal: RECIPROCAL_BITS
     stride: 36
+    is_void: 1
 
 
 class ImageStep(data.Struct):
@@ -78,6 +93,35 @@ class ImageStep(data.Struct):
 
 
 @cache
+def found_layout(params: TmaParams) -> data.StructLayout:
+    """The first cause that looking alone has found.
+
+    Members
+    -------
+    code, dim : of the error record; ``NONE`` if there is no cause
+    chosen : number of the member of ``values`` that is the offending value
+    values : all that may be; ``short`` is whatever has few bits
+    """
+    coords = {f"coord_{dim}": signed(32) for dim in range(DIMS if params.stores else 1)}
+    values = {
+        "global_address": GLOBAL_ADDRESS_BITS,
+        **coords,
+        "word_2": 32,
+        "smem_address": SMEM_OFFSET_BITS,
+        "mbarrier": SMEM_OFFSET_BITS,
+        "short": signed(17),
+    }
+    return data.StructLayout(
+        {
+            "code": ErrorCode,
+            "dim": range(DIMS),
+            "chosen": range(len(values)),
+            "values": data.StructLayout(values),
+        }
+    )
+
+
+@cache
 def item_common_layout(params: TmaParams) -> data.StructLayout:
     """What every item of a request carries along.
 
@@ -87,11 +131,9 @@ def item_common_layout(params: TmaParams) -> data.StructLayout:
     opens, ends : of the request
     loop : the loop of the walk that the item is, ``DIMS - 1`` if none
     row, pitch, row_mask, style : of all rows
-    refusal : the first cause that looking alone has found
     has_rows, rows : whether, and how many, rows are counted here and not by dimension
     is_image, stops, pixels, grouped, halo : as in ``column_layout``
     """
-    refusal = data.StructLayout({"code": ErrorCode, "dim": range(DIMS), "value": 64})
     common = {
         "first": 1,
         "last": 1,
@@ -111,7 +153,6 @@ def item_common_layout(params: TmaParams) -> data.StructLayout:
         "smem_address": SMEM_OFFSET_BITS,
         "mbarrier": SMEM_OFFSET_BITS,
         **({"delivery": delivery_layout(params)} if params.ctas > 1 else {}),
-        "refusal": refusal,
         "style": data_style_layout(params),
         "row": ROW_BITS,
         "pitch": ROW_BITS,
@@ -128,29 +169,48 @@ def item_common_layout(params: TmaParams) -> data.StructLayout:
 
 @cache
 def item_layout(params: TmaParams) -> data.StructLayout:
-    """An item, and the row, of which ``coord_pieces`` and ``dim_pieces`` are start and extent.
+    """An item, and the row.
 
-    ``dim_tail``: bytes of the tensor's last piece; 0: all 16.
+    Members
+    -------
+    common, step, image : the item
+    base : of the tensor, a global piece address
+    start, dim_less_one : of the row, in elements
+    start_pieces : the same start
+    element : size
+    tail : bytes of the tensor's last piece; 0: all 16
     """
     return data.StructLayout(
         {
             "common": item_common_layout(params),
             "step": Step,
             "base": params.piece_address_bits,
-            "coord_pieces": signed(31),
-            "dim_pieces": 33,
-            "dim_tail": 4,
+            "start": signed(32),
+            "start_pieces": 31,
+            "dim_less_one": 32,
+            "element": element_layout(params),
+            "tail": 4,
             **({"image": ImageStep} if params.im2col else {}),
         }
     )
+
+
+def reciprocal_of(m: Module, divisor_less_one) -> Signal:
+    """Return what to multiply with instead of dividing by 1 to 8."""
+    reciprocal = Signal(RECIPROCAL_BITS)
+    with m.Switch(divisor_less_one):
+        for less_one in range(8):
+            with m.Case(less_one):
+                m.d.comb += reciprocal.eq(-(-RECIPROCAL_OF // (less_one + 1)))
+    return reciprocal
 
 
 class ItemSequencer(wiring.Component):
     """Feeds the items of each request, one a clock, and checks what takes no arithmetic.
 
     Latency one clock. A request of rank R has max(1, R - 1) items, with an interleaved map R;
-    TILE_GATHER4 has four; a request whose map or mode is refused has one. ``i.ready`` follows
-    ``o.ready`` with a request's last item.
+    TILE_GATHER4 has four. A refused request has up to eight, whose meaning is void. ``i.ready``
+    follows ``o.ready`` with a request's last item.
 
     Parameters
     ----------
@@ -160,6 +220,8 @@ class ItemSequencer(wiring.Component):
     -------
     i : In(stream) of ``described_request_layout``
     o : Out(stream) of ``item_layout``
+    found : Out of ``found_layout``
+        Of the request whose item was taken last.
     """
 
     def __init__(self, params: TmaParams):
@@ -168,6 +230,7 @@ class ItemSequencer(wiring.Component):
             {
                 "i": In(stream.Signature(described_request_layout(params))),
                 "o": Out(stream.Signature(item_layout(params))),
+                "found": Out(found_layout(params)),
             }
         )
 
@@ -204,28 +267,22 @@ class ItemSequencer(wiring.Component):
         # A store has no offsets and no halo.
         info = Signal(request.im2col_info.shape())
         m.d.comb += info.eq(Mux(store, 0, request.im2col_info))
+        self._sequence(m, advance, decoded, info, out)
         checks = self._check(decoded, store, smem_address, mbarrier, info)
-        malformed = Signal()
-        m.d.comb += malformed.eq(
-            self.i.p.fault | Cat(broken for broken, code, *_ in checks if code in MALFORMED).any()
-        )
-        self._sequence(m, advance, decoded, malformed, info, out)
+        values = {
+            "global_address": request.global_address,
+            "word_2": words[2],
+            "smem_address": smem_address,
+            "mbarrier": mbarrier,
+        }
+        self._refuse(m, advance, checks, values)
 
-        # Of an interleaved map a row is all of one slice; where it starts is a step's matter.
-        coord = Mux(decoded.interleaved, 0, request.coords[0])
-        coord_bytes = Signal(signed(35))
-        dim_bytes = Signal(36)
+        start_byte = Signal(35)
+        last_byte = Signal(4)
         m.d.comb += [
-            coord_bytes.eq(bytes_of(self.params, decoded.element, coord)),
-            dim_bytes.eq(
-                Mux(
-                    decoded.interleaved,
-                    decoded.row << 4,
-                    bytes_of(self.params, decoded.element, words[8] + 1),
-                )
-            ),
+            start_byte.eq(bytes_of(self.params, decoded.element, request.coords[0])),
+            last_byte.eq(last_byte_of(self.params, decoded.element, words[8])),
         ]
-        refusal = common.refusal
         stream = stream_of(self.params, request)
         with m.If(advance):
             m.d.sync += [
@@ -242,14 +299,16 @@ class ItemSequencer(wiring.Component):
                 common.pitch.eq(decoded.pitch),
                 common.row_mask.eq(self._placed(m, decoded.row_mask, smem_address)),
                 out.base.eq(Cat(words[0], words[1]) >> 4),
-                out.coord_pieces.eq(coord_bytes >> 4),
-                out.dim_pieces.eq((dim_bytes + PIECE_BYTES - 1) >> 4),
+                out.start.eq(request.coords[0]),
+                out.start_pieces.eq(start_byte >> 4),
+                out.dim_less_one.eq(words[8]),
+                out.element.eq(decoded.element),
                 # A store writes whole pieces, also where the tensor ends inside of one.
-                out.dim_tail.eq(Mux(store, 0, dim_bytes[:4])),
-                refusal.code.eq(ErrorCode.NONE),
-                refusal.dim.eq(0),
-                refusal.value.eq(0),
+                out.tail.eq(Mux(store, 0, last_byte + 1)),
             ]
+            # Of an interleaved map a row is all of one slice; where it starts is a step's matter.
+            with m.If(decoded.interleaved):
+                m.d.sync += [out.start.eq(0), out.start_pieces.eq(0), out.dim_less_one.eq(~0)]
             if self.params.ctas > 1:
                 m.d.sync += common.delivery.eq(request.delivery)
             if self.params.stores:
@@ -258,19 +317,46 @@ class ItemSequencer(wiring.Component):
                     common.group.eq(request.group),
                     *write_as(self.params, common.writing, request, words[2][7:11]),
                 ]
-            with m.If(self.i.p.fault):
-                m.d.sync += [
-                    refusal.code.eq(ErrorCode.GMEM_FAULT),
-                    refusal.value.eq(request.global_address),
-                ]
-            for broken, code, value, *dim in checks:
-                with m.Elif(broken):
-                    m.d.sync += [refusal.code.eq(code), refusal.value.eq(value)]
-                    m.d.sync += [refusal.dim.eq(number) for number in dim]
+
+    def _refuse(self, m: Module, advance, checks: list[tuple], values: dict) -> None:
+        """Check, and a clock later find the first cause."""
+        found = Signal.like(self.found, reset_less=True)
+        kept = Signal(found.values.shape(), reset_less=True)
+        broken = Signal(len(checks), reset_less=True)
+        dims = Signal(data.ArrayLayout(range(DIMS), len(checks)), reset_less=True)
+        shorts = Signal(data.ArrayLayout(found.values.short.shape(), len(checks)), reset_less=True)
+        names = list(kept.shape().members)
+        m.d.comb += self.found.eq(found)
+        with m.If(advance):
+            m.d.sync += [
+                broken.eq(Cat(condition for condition, *_ in checks)),
+                *(kept[name].eq(value) for name, value in values.items()),
+                *(
+                    kept[name].eq(self.i.p.request.coords[dim])
+                    for dim, name in enumerate(n for n in names if n.startswith("coord"))
+                ),
+            ]
+            for number, (_, _, value, *dim) in enumerate(checks):
+                m.d.sync += [dims[number].eq(which) for which in dim]
+                if not isinstance(value, str):
+                    m.d.sync += shorts[number].eq(value)
+        with m.If(self.o.ready):
+            m.d.sync += [found.code.eq(ErrorCode.NONE), found.dim.eq(0), found.values.eq(kept)]
+            branch = m.If
+            for number, (_, code, value, *_) in enumerate(checks):
+                name = value if isinstance(value, str) else "short"
+                with branch(broken[number]):
+                    m.d.sync += [
+                        found.code.eq(code),
+                        found.dim.eq(dims[number]),
+                        found.chosen.eq(names.index(name)),
+                        found.values.short.eq(shorts[number]),
+                    ]
+                branch = m.Elif
 
     def _check(self, decoded, store, smem_address, mbarrier, info) -> list[tuple]:
-        """Return what may be wrong, the first cause first: a condition, a code and a value, and a
-        dimension if it is not 0.
+        """Return what may be wrong, the first cause first: a condition, a code, a short value or
+        the name of another one, and a dimension if it is not 0.
         """
         p = self.params
         request = self.i.p.request
@@ -291,7 +377,7 @@ class ItemSequencer(wiring.Component):
         if p.stores:
             for number, coord in enumerate(request.coords):
                 negative = store & (number < coords) & (coord < 0)
-                starts.append((negative, ErrorCode.COORD_NEG, coord, number))
+                starts.append((negative, ErrorCode.COORD_NEG, f"coord_{number}", number))
         if p.im2col:
             fits |= of_im2col & decoded.im2col & ~decoded.wide
             for j in range(DIMS - 2):
@@ -304,11 +390,11 @@ class ItemSequencer(wiring.Component):
                 ).any()
                 rest.append((of_im2col & too_large, ErrorCode.IM2COL_OFFSET, offset, dim))
                 if p.stores:
-                    corner = decoded.corners[j]
+                    lower, upper = decoded.corners[j].lower, decoded.corners[j].upper
                     narrows = store & of_im2col
                     starts += [
-                        (narrows & (corner.lower < 0), ErrorCode.IM2COL_CORNER, corner.lower, dim),
-                        (narrows & (corner.upper > 0), ErrorCode.IM2COL_CORNER, corner.upper, dim),
+                        (narrows & (lower < 0), ErrorCode.IM2COL_CORNER, lower, dim),
+                        (narrows & (upper > 0), ErrorCode.IM2COL_CORNER, upper, dim),
                     ]
         if p.im2col_w:
             grouped = (mode == AccessMode.IM2COL_W_128) & ~store
@@ -342,18 +428,19 @@ class ItemSequencer(wiring.Component):
             paired.append((is_load & request.cta_group_2, ErrorCode.MAP_MODE, 2))
         misdirected = request.misdirected
         return [
-            (refused, ErrorCode.MAP_FIELD, words[2]),
+            (self.i.p.fault, ErrorCode.GMEM_FAULT, "global_address"),
+            (refused, ErrorCode.MAP_FIELD, "word_2"),
             (~fits, ErrorCode.MAP_MODE, mode),
             (request.rank != coords, ErrorCode.MAP_MODE, request.rank),
             *paired,
-            (smem_address[:7].any(), ErrorCode.SMEM_ALIGN, smem_address),
-            (mbarrier > p.smem_bytes - 8, ErrorCode.SMEM_RANGE, mbarrier),
-            (misaligned, ErrorCode.COORD_ALIGN, request.coords[0]),
+            (smem_address[:7].any(), ErrorCode.SMEM_ALIGN, "smem_address"),
+            (mbarrier > p.smem_bytes - 8, ErrorCode.SMEM_RANGE, "mbarrier"),
+            (misaligned, ErrorCode.COORD_ALIGN, "coord_0"),
             *starts,
             *rest,
             (misdirected.mask, ErrorCode.MASK, misdirected.value),
             (misdirected.cta, ErrorCode.DST_CTA, misdirected.value),
-            (mbarrier[:3].any(), ErrorCode.MBAR_ALIGN, mbarrier),
+            (mbarrier[:3].any(), ErrorCode.MBAR_ALIGN, "mbarrier"),
         ]
 
     def _placed(self, m: Module, row_mask, smem_address) -> Value:
@@ -364,7 +451,7 @@ class ItemSequencer(wiring.Component):
         second = Mux(third == 1, row_mask.rotate_left(8), row_mask.rotate_left(16))
         return Mux(third == 0, row_mask, second)
 
-    def _sequence(self, m: Module, advance, decoded, malformed, info, out) -> None:
+    def _sequence(self, m: Module, advance, decoded, info, out) -> None:
         """Count the items of a request, and take each one's fields out of request and map."""
         p = self.params
         request = self.i.p.request
@@ -385,9 +472,6 @@ class ItemSequencer(wiring.Component):
             is_slice.eq(decoded.interleaved & (index + 1 == rank_less_one)),
             self.i.ready.eq(advance & ends),
         ]
-        coords = request.coords.as_value()
-        coord_number = Signal(3)
-        m.d.comb += coord_number.eq(index)
         gathers = Signal()
         if p.gather4:
             gather_modes = AccessMode.TILE_GATHER4, AccessMode.TILE_SCATTER4
@@ -395,19 +479,19 @@ class ItemSequencer(wiring.Component):
             with m.If(gathers):
                 m.d.comb += [
                     index.eq(1),
-                    coord_number.eq(number + 1),
                     *(flag.eq(1) for flag in (first, last)),
                     ends.eq(number == 3),
                 ]
         if p.im2col:
             with m.If(decoded.im2col):
                 self._sequence_image(m, advance, decoded, number, index, last, ends, info, out)
-        with m.If(malformed):
-            m.d.comb += [flag.eq(1) for flag in (first, last, ends)]
         with m.If(advance & self.i.valid):
             m.d.sync += number.eq(Mux(ends, 0, number + 1))
 
+        element_stride_less_one = Signal(3)
+        m.d.comb += element_stride_less_one.eq(words[13].word_select(index, 3))
         common, step = out.common, out.step
+        is_void = rank_less_one == 0
         one_step = is_slice | gathers | decoded.im2col
         with m.If(advance):
             m.d.sync += [
@@ -417,7 +501,9 @@ class ItemSequencer(wiring.Component):
                 common.ends.eq(ends),
                 # The slice has one step and needs no loop, so that four are enough.
                 common.loop.eq(Mux(one_step, DIMS - 1, number - (decoded.interleaved & last))),
-                step.coord.eq(coords.word_select(coord_number, 32)),
+                step.is_void.eq(is_void),
+                step.element_stride_less_one.eq(element_stride_less_one),
+                step.reciprocal.eq(reciprocal_of(m, element_stride_less_one)),
             ]
             if p.im2col or p.gather4:
                 m.d.sync += [
@@ -429,23 +515,27 @@ class ItemSequencer(wiring.Component):
             with m.Switch(index):
                 with m.Case(0):
                     m.d.sync += [
+                        step.before.eq(~request.coords[0]),
                         step.dim_less_one.eq(words[8]),
                         step.box_less_one.eq(words[13][24:]),
-                        step.element_stride_less_one.eq(words[13][:3]),
                         step.stride.eq(decoded.row),
                     ]
                 for dim in range(1, DIMS):
                     with m.Case(dim):
                         m.d.sync += [
+                            step.before.eq(~request.coords[dim]),
                             step.dim_less_one.eq(words[8 + dim]),
                             step.box_less_one.eq(words[14].word_select(dim - 1, 8)),
-                            step.element_stride_less_one.eq(words[13].word_select(dim, 3)),
                             step.stride.eq(Cat(words[2 + dim], words[7].word_select(dim - 1, 4))),
                         ]
-            with m.If(one_step):
+            if p.gather4:
+                with m.If(gathers):
+                    rows = request.coords.as_value()[32:]
+                    m.d.sync += step.before.eq(~rows.word_select(number[:2], 32))
+            with m.If(one_step | is_void):
                 m.d.sync += step.box_less_one.eq(0)
-            with m.If(rank_less_one == 0):
-                m.d.sync += step.eq(0)
+            with m.If(is_void):
+                m.d.sync += step.stride.eq(0)
 
     def _sequence_image(
         self, m: Module, advance, decoded, number, index, last, ends, info, out

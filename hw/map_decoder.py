@@ -73,6 +73,16 @@ def bytes_of(params: TmaParams, element, elements) -> Value:
     return Mux(element.is_six | element.is_nibble, small, whole)
 
 
+def last_byte_of(params: TmaParams, element, elements_less_one) -> Value:
+    """Return the number of the last byte of so many elements, which are a legal extent."""
+    ones = Mux(element.log2[1], 3, 0) | Mux(element.log2 == 1, 1, 0) | Mux(element.log2 == 3, 4, 0)
+    whole = (elements_less_one << element.log2) | ones
+    if not params.sub_byte:
+        return whole
+    small = Mux(element.is_six, (elements_less_one * 3) >> 2, elements_less_one >> 1)
+    return Mux(element.is_six | element.is_nibble, small, whole)
+
+
 @cache
 def decoded_map_layout(params: TmaParams) -> data.StructLayout:
     """A tensor map, decoded.

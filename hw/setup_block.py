@@ -3,17 +3,25 @@
 All multiplications and divisions of the unit are here. The items of a request pass one a clock:
 
     sequence  the item's fields out of the tensor map; all checks that need no arithmetic
-    clip      which steps of the item are inside the tensor, and where the first one is
-    multiply  first position and element stride by the tensor's stride
+    clip      where the item enters the tensor and leaves it, and the first position inside
+    multiply  that position and the element stride by the tensor's stride; the steps inside
     combine   addresses, runs and loops of the items so far
 """
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.descriptor_cache import described_request_layout
-from hw.item_sequencer import RESTART_BITS, ItemSequencer, N, item_common_layout
+from hw.item_sequencer import (
+    RECIPROCAL_BITS,
+    RECIPROCAL_OF,
+    RESTART_BITS,
+    ItemSequencer,
+    N,
+    found_layout,
+    item_common_layout,
+)
 from hw.layouts import (
     POSITION_BITS,
     STEP_BITS,
@@ -22,25 +30,49 @@ from hw.layouts import (
     remote_layout,
     walk_job_layout,
 )
-from hw.map_decoder import ROW_BITS
-from hw.params import DIMS, PIECE_BYTES, SMEM_OFFSET_BITS, TmaParams
+from hw.map_decoder import ROW_BITS, last_byte_of
+from hw.params import DIMS, PIECE_BYTES, TmaParams
 
 _OTHERS = (code for code in ErrorCode if code not in (ErrorCode.NONE, ErrorCode.GMEM_FAULT))
 CAUSES = (ErrorCode.GMEM_FAULT, *_OTHERS)
 """In the order in which they are reported; a map that was not read has no other."""
 
 
+POSITION_LOW_BITS = 16
+"""Of a position, multiplied for themselves."""
+
+
+TIMES = Const(sum((a * (b + 1)) % 8 << 3 * (8 * a + b) for a in range(8) for b in range(8)), 192)
+"""Table of a * (b + 1), of three bits each."""
+
+
 class ClippedStep(data.Struct):
-    """What ``clip`` makes of it: ``count_less_one`` + 1 steps from ``low`` on are inside."""
+    """What ``clip`` makes of it: the steps from ``low`` on are behind the tensor's start.
+
+    If it ``may_end`` inside the box, it does so with the step ``reachable_less_one``. ``outside``:
+    it is too far away on either side.
+    """
 
     steps_less_one: 8
-    low: 8
-    count_less_one: 8
-    full: 1
+    low: 9
+    reachable_less_one: 8
+    may_end: 1
     outside: 1
     position: signed(POSITION_BITS)
     element_stride_less_one: 3
     stride: 36
+    is_void: 1
+
+
+class CountedStep(data.Struct):
+    """And ``multiply``: ``count_less_one`` + 1 steps from ``low`` on are inside the tensor."""
+
+    is_single: 1
+    low: 8
+    count_less_one: 8
+    full: 1
+    outside: 1
+    element_stride_less_one: 3
 
 
 class ClippedImageStep(data.Struct):
@@ -57,16 +89,11 @@ class ClippedImageStep(data.Struct):
     limit: 32
 
 
-def quotient(m: Module, name: str, dividend, divisor_less_one) -> Signal:
-    """Return 8 bits divided by 1 to 8, rounded down: times ceil(2048 / divisor), over 2048."""
-    reciprocal = Signal(12, name=f"{name}_reciprocal")
-    with m.Switch(divisor_less_one):
-        for less_one in range(8):
-            with m.Case(less_one):
-                m.d.comb += reciprocal.eq(-(-2048 // (less_one + 1)))
-    product = Signal(20, name=f"{name}_product")
+def quotient(m: Module, name: str, dividend, reciprocal) -> Signal:
+    """Return 8 bits divided by 1 to 8, rounded down."""
+    product = Signal(8 + RECIPROCAL_BITS, name=f"{name}_product")
     m.d.comb += product.eq(dividend[:8] * reciprocal)
-    return product[11:19]
+    return product[RECIPROCAL_OF.bit_length() - 1 :][:8]
 
 
 def setup_ports(params: TmaParams) -> dict:
@@ -76,6 +103,11 @@ def setup_ports(params: TmaParams) -> dict:
         "job": Out(stream.Signature(walk_job_layout(params))),
         "error": Out(stream.Signature(refusal_layout(params))),
     }
+
+
+def pieces_of(params: TmaParams, element, elements_less_one) -> Value:
+    """Return how many pieces hold so many elements."""
+    return (last_byte_of(params, element, elements_less_one) >> 4) + 1
 
 
 class SetupBlock(wiring.Component):
@@ -170,24 +202,37 @@ class SetupPipeline(wiring.Component):
 
         common = item_common_layout(params)
         self._counts_rows = "has_rows" in common.members
-        row = data.StructLayout(
-            {
-                "start": params.piece_address_bits,
-                "low": ROW_BITS,
-                "pieces": ROW_BITS,
-                "tail_bytes": 4,
-                "extent": ROW_BITS,
-                "full": 1,
-                "outside": 1,
-            }
-        )
-        clipped = {"common": common, "row": row, "step": ClippedStep}
-        multiplied = {"offset_low": 52, "offset_high": signed(56), "global_step": STEP_BITS}
+        start = params.piece_address_bits
+        clipped_row = {"low": ROW_BITS + 1, "to_end": ROW_BITS + 1, "may_end": 1, "tail": 4}
+        row = {
+            "low": ROW_BITS,
+            "pieces": ROW_BITS,
+            "tail_bytes": 4,
+            "extent": ROW_BITS,
+            "full": 1,
+        }
+        both = {"start": start, "outside": 1}
+        clipped = {
+            "common": common,
+            "row": data.StructLayout(both | clipped_row),
+            "step": ClippedStep,
+        }
+        multiplied = {
+            "common": common,
+            "row": data.StructLayout(both | row),
+            "step": CountedStep,
+            "found": found_layout(params),
+            "steps": params.pixel_bits if self._counts_rows else 9,
+            "room": signed(params.smem_piece_bits + 1),
+            "offset_low": min(start, POSITION_LOW_BITS + 36),
+            "offset_high": max(0, min(start, POSITION_BITS + 36) - POSITION_LOW_BITS),
+            "global_step": STEP_BITS,
+        }
         if params.im2col:
-            clipped["image"] = ClippedImageStep
-            multiplied["restart_offset"] = signed(54)
+            clipped["image"] = multiplied["image"] = ClippedImageStep
+            multiplied["restart_offset"] = start
         self._clipped_layout = data.StructLayout(clipped)
-        self._multiplied_layout = data.StructLayout(clipped | multiplied)
+        self._multiplied_layout = data.StructLayout(multiplied)
 
     def elaborate(self, platform):
         m = Module()
@@ -210,85 +255,83 @@ class SetupPipeline(wiring.Component):
         with m.If(may_multiply):
             m.d.sync += has_multiplied.eq(has_clipped)
         self._clip(m, may_clip, items.o.p, clipped)
-        self._multiply(m, may_multiply, clipped, multiplied)
+        self._multiply(m, may_multiply, clipped, items.found, multiplied)
         self._combine(m, may_combine, has_multiplied, multiplied)
         return m
 
     def _clip(self, m: Module, advance, item, out) -> None:
-        """Intersect the item, and the row, with the tensor."""
+        """Where the item, and the row, enter and leave the tensor."""
         step = item.step
         divisor = step.element_stride_less_one
         before = Signal(32)  # positions from the start to the tensor, less one
         behind = Signal(signed(34))  # positions from the start to the tensor's last
-        m.d.comb += [before.eq(~step.coord), behind.eq(step.dim_less_one - step.coord)]
-        steps_less_one = quotient(m, "steps_less_one", step.box_less_one, divisor)
-        skipped_less_one = quotient(m, "skipped_less_one", before, divisor)
-        reachable_less_one = quotient(m, "reachable_less_one", behind, divisor)
+        coord = Signal(signed(32))
+        m.d.comb += [
+            before.eq(step.before),
+            coord.eq(~step.before),
+            behind.eq(step.dim_less_one - coord),
+        ]
+        skipped_less_one = quotient(m, "skipped_less_one", before, step.reciprocal)
 
         negative = Signal()
-        low = Signal(9)
-        high = Signal(8)  # the last step inside
-        remainder = Signal(3)
+        first_inside = Signal(3)  # below 8, so that three bits of each term do
+        skipped = Signal(3)  # positions
         m.d.comb += [
-            negative.eq(step.coord < 0),
-            low.eq(Mux(negative, skipped_less_one + 1, 0)),
-            high.eq(steps_less_one),
-            # of before over the divisor; below 8, so three bits of the difference do
-            remainder.eq(before[:3] - skipped_less_one[:3] * (divisor + 1)),
+            negative.eq(coord < 0),
+            skipped.eq(TIMES.word_select(Cat(divisor, skipped_less_one[:3]), 3)),
+            first_inside.eq(skipped + (divisor - before[:3])),
         ]
-        with m.If((behind < 256) & (reachable_less_one < steps_less_one)):
-            m.d.comb += high.eq(reachable_less_one)
         with m.If(advance):
             m.d.sync += [
                 out.common.eq(item.common),
-                out.step.steps_less_one.eq(steps_less_one),
-                out.step.low.eq(low),
-                out.step.count_less_one.eq(high - low),
-                out.step.full.eq((low == 0) & (high == steps_less_one)),
-                out.step.outside.eq((negative & (before >= 256)) | (low > high) | (behind < 0)),
-                out.step.position.eq(Mux(negative, divisor - remainder, step.coord)),
+                out.step.steps_less_one.eq(
+                    quotient(m, "steps_less_one", step.box_less_one, step.reciprocal)
+                ),
+                out.step.low.eq(Mux(negative, skipped_less_one + 1, 0)),
+                out.step.reachable_less_one.eq(
+                    quotient(m, "reachable_less_one", behind, step.reciprocal)
+                ),
+                out.step.may_end.eq(behind < 256),
+                out.step.outside.eq((negative & (before >= 256)) | (behind < 0)),
+                out.step.position.eq(Mux(negative, first_inside, coord)),
                 out.step.element_stride_less_one.eq(divisor),
                 out.step.stride.eq(step.stride),
+                out.step.is_void.eq(step.is_void),
             ]
         self._clip_row(m, advance, item, out)
         if self.params.im2col:
             self._place_image(m, advance, item, out)
 
     def _clip_row(self, m: Module, advance, item, out) -> None:
-        """Intersect a row with the tensor."""
-        pieces = item.common.row
-        coord = item.coord_pieces
-        to_end = Signal(signed(35))
-        row_low = Signal(ROW_BITS)
-        row_high = Signal(ROW_BITS)
-        ends = Signal()
+        """Of a row the pieces are counted; it has no more than 256 elements."""
+        p = self.params
+        before = Signal(32)  # elements from the start to the tensor, less one
+        behind = Signal(signed(34))  # elements from the start to the tensor's last
+        negative = Signal()
         m.d.comb += [
-            to_end.eq(item.dim_pieces - coord),
-            row_low.eq(Mux(coord < 0, -coord, 0)),
-            ends.eq(to_end <= pieces),
-            row_high.eq(Mux(ends, to_end, pieces)),
+            negative.eq(item.start < 0),
+            before.eq(~item.start),
+            behind.eq(item.dim_less_one - item.start),
         ]
         with m.If(advance):
             m.d.sync += [
-                out.row.start.eq(item.base + Mux(coord < 0, 0, coord)),
-                out.row.low.eq(row_low),
-                out.row.pieces.eq(row_high - row_low),
-                out.row.tail_bytes.eq(Mux(ends, item.dim_tail, 0)),
-                out.row.extent.eq(Mux(row_high == pieces, item.common.pitch, row_high) - row_low),
-                out.row.full.eq(
-                    (coord >= 0) & (~ends | ((to_end == pieces) & (item.dim_tail == 0)))
-                ),
-                out.row.outside.eq((to_end <= 0) | (coord + pieces <= 0)),
+                out.row.start.eq(item.base + Mux(negative, 0, item.start_pieces)),
+                out.row.low.eq(Mux(negative, pieces_of(p, item.element, before[:8]), 0)),
+                out.row.to_end.eq(pieces_of(p, item.element, behind[:8])),
+                out.row.may_end.eq(behind < 256),
+                out.row.outside.eq((negative & (before >= 256)) | (behind < 0)),
+                out.row.tail.eq(item.tail),
             ]
 
     def _place_image(self, m: Module, advance, item, out) -> None:
         """Place a dimension of an image: it is not clipped here, but as the column is walked."""
         step, image = item.step, item.image
+        coord = (~step.before).as_signed()
         last = Signal(signed(POSITION_BITS))
         position = Signal(signed(POSITION_BITS))
         m.d.comb += [
             last.eq(step.dim_less_one + image.upper),
-            position.eq(step.coord + image.offset),
+            position.eq(coord + image.offset),
         ]
         with m.If(advance):
             m.d.sync += [
@@ -296,10 +339,9 @@ class SetupPipeline(wiring.Component):
                 out.image.level.eq(image.level),
                 out.image.is_fixed.eq(image.is_fixed),
                 out.image.misplaced.eq(
-                    image.is_bounded
-                    & ((step.coord > last) | (image.has_lower & (step.coord < image.lower)))
+                    image.is_bounded & ((coord > last) | (image.has_lower & (coord < image.lower)))
                 ),
-                out.image.coord.eq(step.coord),
+                out.image.coord.eq(coord),
                 out.image.position.eq(position),
                 out.image.restart.eq(image.restart),
                 out.image.last.eq(last + image.offset),
@@ -308,16 +350,18 @@ class SetupPipeline(wiring.Component):
             with m.If(item.common.is_image):
                 m.d.sync += out.step.position.eq(position)
 
-    def _multiply(self, m: Module, advance, item, out) -> None:
-        """Multiply by the tensor's stride, half of the position at a time."""
+    def _multiply(self, m: Module, advance, item, found, out) -> None:
+        """Multiply by the tensor's stride, half of the position at a time. Meanwhile, count."""
         step = item.step
+        low, high = step.position[:POSITION_LOW_BITS], step.position[POSITION_LOW_BITS:]
         with m.If(advance):
             m.d.sync += [
                 out.common.eq(item.common),
-                out.row.eq(item.row),
-                out.step.eq(step),
-                out.offset_low.eq(step.position[:16] * step.stride),
-                out.offset_high.eq(step.position[16:].as_signed() * step.stride),
+                out.found.eq(found),
+                out.steps.eq(step.steps_less_one + 1),
+                out.room.eq(self.params.smem_bytes // PIECE_BYTES - item.common.smem_address[4:]),
+                out.offset_low.eq(low * step.stride),
+                out.offset_high.eq(high.as_signed() * step.stride),
                 out.global_step.eq((step.element_stride_less_one + 1) * step.stride),
             ]
             if self.params.im2col:
@@ -325,11 +369,60 @@ class SetupPipeline(wiring.Component):
                     out.image.eq(item.image),
                     out.restart_offset.eq(item.image.restart * step.stride),
                 ]
+            if self._counts_rows:
+                with m.If(item.common.has_rows):
+                    m.d.sync += out.steps.eq(item.common.rows)
+        self._count(m, advance, step, out.step)
+        self._count_row(m, advance, item, out.row)
+
+    def _count(self, m: Module, advance, step, out) -> None:
+        """The steps inside the tensor."""
+        ends = Signal()
+        high = Signal(8)  # the last step inside
+        m.d.comb += [
+            ends.eq(step.may_end & (step.reachable_less_one < step.steps_less_one)),
+            high.eq(Mux(ends, step.reachable_less_one, step.steps_less_one)),
+        ]
+        with m.If(advance):
+            m.d.sync += [
+                out.is_single.eq(step.steps_less_one == 0),
+                out.low.eq(step.low),
+                out.count_less_one.eq(high - step.low),
+                out.full.eq((step.low == 0) & ~ends),
+                out.outside.eq(step.outside | (step.low > high)),
+                out.element_stride_less_one.eq(step.element_stride_less_one),
+            ]
+            with m.If(step.is_void):
+                m.d.sync += [out.eq(0), out.is_single.eq(1), out.full.eq(1)]
+
+    def _count_row(self, m: Module, advance, item, out) -> None:
+        """The pieces of the row inside the tensor."""
+        row = item.row
+        pieces = item.common.row
+        ends = Signal()  # the tensor, not behind the row
+        is_short = Signal()
+        high = Signal(ROW_BITS)
+        end = Signal(ROW_BITS)
+        m.d.comb += [
+            ends.eq(row.may_end & (row.to_end <= pieces)),
+            is_short.eq(row.may_end & (row.to_end < pieces)),
+            high.eq(Mux(is_short, row.to_end, pieces)),
+            end.eq(Mux(is_short, row.to_end, item.common.pitch)),
+        ]
+        with m.If(advance):
+            m.d.sync += [
+                out.start.eq(row.start),
+                out.low.eq(row.low),
+                out.pieces.eq(high - row.low),
+                out.tail_bytes.eq(Mux(ends, row.tail, 0)),
+                out.extent.eq(end - row.low),
+                out.full.eq((row.low == 0) & ~is_short & ~(ends & (row.tail != 0))),
+                out.outside.eq(row.outside | (row.low >= high)),
+            ]
 
     def _combine(self, m: Module, advance, valid, item) -> None:
         """Accumulate the items of a walk; offer the job, or the refusal, after the last."""
         p = self.params
-        window = p.smem_bytes // PIECE_BYTES
         common, row, step = item.common, item.row, item.step
         first = common.first
         has_rows = common.has_rows if self._counts_rows else Const(0, 1)
@@ -338,8 +431,7 @@ class SetupPipeline(wiring.Component):
         done = Signal()
         ends = Signal(reset_less=True)
         too_large = Signal()
-        smem_address = Signal(SMEM_OFFSET_BITS, reset_less=True)
-        refusal = Signal(common.refusal.shape(), reset_less=True)
+        found = Signal(item.found.shape(), reset_less=True)
         channel = Signal(p.channel_bits, reset_less=True)
         job = Signal(walk_job_layout(p), reset_less=True)
         walk = job.walk
@@ -353,35 +445,30 @@ class SetupPipeline(wiring.Component):
         stride = Signal(p.box_piece_bits)
         held = Signal(p.box_piece_bits)
         is_open = Signal()
-        steps = Signal(p.pixel_bits if self._counts_rows else 9)
         count = Signal(9)
         of_row = first | is_image
         m.d.comb += [
             stride.eq(Mux(of_row, common.pitch, spanned_below)),
             held.eq(Mux(of_row, common.row, held_below)),
             is_open.eq(Mux(first, row.full & (common.row == common.pitch), open_below)),
-            steps.eq(step.steps_less_one + 1),
             count.eq(step.count_less_one + 1),
         ]
-        if self._counts_rows:
-            with m.If(has_rows):
-                m.d.comb += steps.eq(common.rows)
-        spanned = Signal(len(stride) + len(steps))
+        spanned = Signal(len(stride) + len(item.steps))
+        left = Signal(signed(max(len(spanned), len(item.room)) + 1))  # of the window
         overflow = Signal()
         merges = Signal()
         offset = Signal(p.piece_address_bits)
         run = Signal(p.box_piece_bits)
         smem_begin = common.smem_address[4:]
-        smem_end = Signal(p.smem_piece_bits + 1)
+        smem_end = Signal(p.smem_piece_bits)
         outside = Signal()
         row_start = Signal(p.smem_piece_bits)
         m.d.comb += [
-            spanned.eq(stride * steps),
-            overflow.eq((spanned > window) | (~first & overflow_below)),
-            merges.eq(
-                is_open & ~is_image & ((item.global_step == stride) | (step.steps_less_one == 0))
-            ),
-            offset.eq(item.offset_low + (item.offset_high << 16)),
+            spanned.eq(stride * item.steps),
+            left.eq(item.room - spanned),
+            overflow.eq((left < 0) | (~first & overflow_below)),
+            merges.eq(is_open & ~is_image & ((item.global_step == stride) | step.is_single)),
+            offset.eq(item.offset_low + (item.offset_high << POSITION_LOW_BITS)),
             run.eq(stride * count),
             smem_end.eq(smem_begin + spanned),
             outside.eq(step.outside),
@@ -394,12 +481,11 @@ class SetupPipeline(wiring.Component):
             m.d.sync += [
                 ends.eq(common.ends),
                 spanned_below.eq(spanned),
-                held_below.eq(held * steps),
+                held_below.eq(held * item.steps),
                 open_below.eq(merges & step.full),
                 overflow_below.eq(overflow),
-                too_large.eq(overflow | (smem_end > window)),
-                smem_address.eq(common.smem_address),
-                refusal.eq(common.refusal),
+                too_large.eq(overflow),
+                found.eq(item.found),
                 job.first.eq(Mux(first, common.opens, job.first)),
                 job.last.eq(common.ends),
                 *([job.group.eq(common.group)] if p.stores else ()),
@@ -407,7 +493,7 @@ class SetupPipeline(wiring.Component):
                 channel.eq(common.channel),
                 job.transfer.request_id.eq(common.request_id),
                 job.transfer.mbarrier.eq(common.mbarrier),
-                job.transfer.pieces.eq(held * steps),
+                job.transfer.pieces.eq(held * item.steps),
                 *([job.transfer.delivery.eq(common.delivery)] if p.ctas > 1 else ()),
                 walk.prefetch.eq(common.prefetch),
                 *(walk[name].eq(common.delivery[name]) for name in remote_layout(p)),
@@ -443,32 +529,40 @@ class SetupPipeline(wiring.Component):
                     ]
 
         # Causes that arithmetic has found rank between those that were found by looking alone.
-        code = refusal.code
-        late = [(ErrorCode.SMEM_RANGE, too_large, 0, smem_address)]
+        code = found.code
+        values = [found.values[name] for name in found.values.shape().members]
+        named = list(found.values.shape().members).index
+        late = [(ErrorCode.SMEM_RANGE, too_large, 0, named("smem_address"))]
         if p.im2col:
             m.d.comb += outside.eq(step.outside & (~is_image | item.image.is_fixed))
             with m.If(advance & valid):
                 self._combine_image(m, item, offset, job.column)
-            late.append((ErrorCode.IM2COL_START, *self._misplaced(m, advance & valid, item)))
+            misplaced, dim, coord = self._misplaced(m, advance & valid, item)
+            late.append((ErrorCode.IM2COL_START, misplaced, dim, len(values)))
+            values.append(coord)
         error = self.error
         refused = Signal()
+        chosen = Signal(range(len(values)))
+        choices = Signal(data.ArrayLayout(len(error.p.value), 1 << len(chosen)))
         m.d.comb += [
             refused.eq(code != ErrorCode.NONE),
+            chosen.eq(found.chosen),
+            *(choices[number].eq(value) for number, value in enumerate(values)),
             error.p.request_id.eq(job.transfer.request_id),
             *([error.p.group.eq(job.group)] if p.stores else ()),
             error.p.channel.eq(channel),
             error.p.code.eq(code),
-            error.p.dim.eq(refusal.dim),
-            error.p.value.eq(refusal.value),
+            error.p.dim.eq(found.dim),
+            error.p.value.eq(choices.as_value().word_select(chosen, len(error.p.value))),
         ]
-        for cause, found, dim, value in reversed(late):
+        for cause, is_so, dim, number in reversed(late):
             earlier = Cat(code == other for other in CAUSES[: CAUSES.index(cause)])
-            with m.If(found & ~earlier.any()):
+            with m.If(is_so & ~earlier.any()):
                 m.d.comb += [
                     refused.eq(1),
+                    chosen.eq(number),
                     error.p.code.eq(cause),
                     error.p.dim.eq(dim),
-                    error.p.value.eq(value),
                 ]
         m.d.comb += [
             self.job.p.eq(job),

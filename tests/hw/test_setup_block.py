@@ -257,6 +257,28 @@ def test_footprint_that_overflows_every_counter():
     assert error.code.value == ErrorCode.SMEM_RANGE
 
 
+@pytest.mark.parametrize("junk", [0, -1, 1 << 30, -(1 << 31)])
+def test_a_row_has_no_other_dimension(junk):
+    """Whatever map and request have where another dimension would be."""
+    row = Box(
+        format=0,
+        swizzle=0,
+        fill=0,
+        address=1 << 30,
+        dims=(100,),
+        strides=(),
+        box=(64,),
+        element_strides=(1,),
+        coords=(48,),
+        smem_address=256,
+    )
+    words = {"w3": 0xFFFFFFFF, "w7": 0xFFFF, "w9": 5, "w13": 63 << 24 | 0x7FF8, "w14": 0xFFFFFFFF}
+    jobs, errors = set_up([described(row, coords=[48, *[junk] * 4], **words)], 0)
+    assert not errors
+    assert covered_by(jobs) == row.pieces()
+    assert jobs[0].transfer.pieces == 4
+
+
 def small_box(rank: int, interleave: int = 0) -> Box:
     """One row of 16 bytes."""
     return Box(
