@@ -251,7 +251,10 @@ class Tma(wiring.Component):
             errors += self._connect_stores(m, *blocks)
         else:
             connect(m, destination.o, request_queue.i)
-            connect(m, walks, completion_tracker.i)
+            # As the dispatcher has it for loads beside stores: it parts the ready signals.
+            m.submodules.walks = waiting = Queue(walk_job_layout(p), 2)
+            connect(m, walks, waiting.i)
+            connect(m, waiting.o, completion_tracker.i)
             errors.append(refusals.o)
 
         # Barriers, and errors.
