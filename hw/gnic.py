@@ -32,7 +32,8 @@ class Gnic(wiring.Component):
     from ``i`` to ``request``, one from ``response`` to ``o``. Each response must carry a tag in
     flight, once.
 
-    A response with ``error`` arrives marked ``failed``, and is reported on ``fault`` as it does.
+    A response with ``error`` arrives marked ``failed``, and is reported on ``fault`` in the first
+    clock in which it is offered.
 
     Parameters
     ----------
@@ -89,6 +90,7 @@ class Gnic(wiring.Component):
 
         read = table.read_port()
         arrived = Signal()
+        just_arrived = Signal()
         response = Signal(gnic_response_layout(p), reset_less=True)
         take = Signal()
         m.d.comb += [
@@ -102,10 +104,11 @@ class Gnic(wiring.Component):
             self.o.p.use.eq(read.data.use),
             self.o.p.failed.eq(response.error),
             self.o.p.data.eq(response.data),
-            self.fault.valid.eq(arrived & response.error & self.o.ready),
+            self.fault.valid.eq(just_arrived & response.error),
             self.fault.p.slot.eq(read.data.use.slot),
             self.fault.p.line.eq(read.data.line),
         ]
+        m.d.sync += just_arrived.eq(take)
         with m.If(self.response.ready):
             m.d.sync += [arrived.eq(self.response.valid), response.eq(self.response.p)]
         m.d.sync += Assert(
