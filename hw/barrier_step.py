@@ -1,6 +1,6 @@
 """One operation on the word of a barrier, as a function."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -64,15 +64,24 @@ class BarrierTask(data.Struct):
     """An operation on its way to its word: a command with what its ``state`` says taken out.
 
     ``parity``: the phase that a wait is for. ``count`` of PENDING_COUNT is the result.
+    ``arrivals``, ``more_bytes``: what is to be counted.
     """
 
     op: BarrierOp
     address: SMEM_OFFSET_BITS
     count: BARRIER_COUNT_BITS
+    arrivals: BARRIER_COUNT_BITS
+    more_bytes: signed(BARRIER_COUNT_BITS + 1)
     parity: 1
     time_limit: TIME_LIMIT_BITS
     v1: 1
     tag: BARRIER_TAG_BITS
+
+
+def sum_is_zero(a: Value, b: Value) -> Value:
+    """Return whether ``a + b`` is 0, modulo the width of ``a``; without a chain of carries."""
+    b = b[: len(a)]
+    return (a ^ b) == ((a | b) << 1)[: len(a)]
 
 
 class BarrierStep(wiring.Component):
@@ -92,6 +101,8 @@ class BarrierStep(wiring.Component):
     writes : Out(1)
         ``after`` is to be written.
     fault : Out(BarrierFault)
+    fails : Out(1)
+        There is one.
     done : Out(1)
         A wait finds its phase complete.
     may_wait : Out(1)
@@ -113,6 +124,7 @@ class BarrierStep(wiring.Component):
                 "after": Out(BarrierWord),
                 "writes": Out(1),
                 "fault": Out(BarrierFault),
+                "fails": Out(1),
                 "done": Out(1),
                 "may_wait": Out(1),
                 "ends_waits": Out(1),
@@ -120,6 +132,25 @@ class BarrierStep(wiring.Component):
                 "unmet": Out(1),
             }
         )
+
+    def _arrive(self, m: Module, name: str, stored: Value, arrivals: Value) -> tuple:
+        """Count ``arrivals`` in a stored number; return the number, whether it is the end, and
+        whether it is beyond.
+        """
+        total = Signal(BARRIER_COUNT_BITS + 1, name=name)
+        at_end = Signal(name=f"{name}_at_end")
+        beyond = Signal(name=f"{name}_beyond")
+        low_zero = sum_is_zero(stored, arrivals)
+        high = total[ARRIVAL_BITS:]
+        m.d.comb += total.eq(stored + arrivals)
+        with m.If(stored == 0):
+            m.d.comb += [at_end.eq(arrivals == 0), beyond.eq(arrivals != 0)]
+        with m.Else():
+            m.d.comb += [
+                at_end.eq(low_zero & (high == 1)),
+                beyond.eq(high[1] | (high[0] & ~low_zero)),
+            ]
+        return total, at_end, beyond
 
     def elaborate(self, platform) -> Module:
         m = Module()
@@ -142,26 +173,19 @@ class BarrierStep(wiring.Component):
         is_init = task.op == BarrierOp.INIT
         is_inval = task.op == BarrierOp.INVAL
         is_report = task.op == BarrierOp.REPORT
-        counts = Signal()  # arrives or counts bytes
-        arrivals = Signal(BARRIER_COUNT_BITS)
-        more_bytes = Signal(signed(BARRIER_COUNT_BITS + 1))
-        with m.Switch(task.op):
-            with m.Case(
-                BarrierOp.ARRIVE,
-                BarrierOp.ARRIVE_NO_COMPLETE,
-                BarrierOp.ARRIVE_DROP,
-                BarrierOp.ARRIVE_DROP_NO_COMPLETE,
-            ):
-                m.d.comb += [counts.eq(1), arrivals.eq(task.count)]
-            with m.Case(BarrierOp.ARRIVE_EXPECT_TX, BarrierOp.ARRIVE_DROP_EXPECT_TX):
-                m.d.comb += [counts.eq(1), arrivals.eq(1), more_bytes.eq(task.count)]
-            with m.Case(BarrierOp.EXPECT_TX):
-                m.d.comb += [counts.eq(1), more_bytes.eq(task.count)]
-            with m.Case(BarrierOp.COMPLETE_TX):
-                m.d.comb += [counts.eq(1), more_bytes.eq(-task.count)]
+        counts = op.matches(
+            BarrierOp.ARRIVE,
+            BarrierOp.ARRIVE_NO_COMPLETE,
+            BarrierOp.ARRIVE_DROP,
+            BarrierOp.ARRIVE_DROP_NO_COMPLETE,
+            BarrierOp.ARRIVE_EXPECT_TX,
+            BarrierOp.ARRIVE_DROP_EXPECT_TX,
+            BarrierOp.EXPECT_TX,
+            BarrierOp.COMPLETE_TX,
+        )
+        arrivals, more_bytes = task.arrivals, task.more_bytes
 
         # The fields of the word, of either layout.
-        full = 1 << ARRIVAL_BITS
         expected = Signal(ARRIVAL_BITS)
         phase = Signal()
         uninitialised = Signal()
@@ -181,26 +205,48 @@ class BarrierStep(wiring.Component):
                 m.d.comb += uninitialised.eq(1)
 
         # What they become. With no arrival pending, the stored 0 stands for 2**20, the end.
-        arrived = Signal(BARRIER_COUNT_BITS + 1)
-        dropped = Signal(BARRIER_COUNT_BITS + 1)
+        arrived, all_arrived, over_arrived = self._arrive(m, "arrived", word.pending, arrivals)
+        dropped, _, over_dropped = self._arrive(m, "dropped", expected, Mux(drops, arrivals, 0))
         tx = Signal(signed(BARRIER_COUNT_BITS + 2))
+        tx_low_zero = sum_is_zero(word.tx.as_unsigned()[:ARRIVAL_BITS], more_bytes.as_unsigned())
+        tx_high = tx[ARRIVAL_BITS:]
+        tx_out_of_range = Signal()
         complete = Signal()
         m.d.comb += [
-            arrived.eq(Cat(word.pending, word.pending == 0) + arrivals),
-            dropped.eq(Cat(expected, expected == 0) + Mux(drops, arrivals, 0)),
             tx.eq(word.tx + more_bytes),
-            complete.eq((arrived == full) & (tx == 0)),
+            tx_out_of_range.eq(Mux(tx_high.all(), tx_low_zero, tx_high.any())),
+            complete.eq(all_arrived & tx_low_zero & ~tx_high.any()),
         ]
 
-        # The first error that applies.
-        most = full - 1
+        # The first error that applies, and, sooner, whether one does.
+        most = (1 << ARRIVAL_BITS) - 1
         if has_v1:
-            most = Mux(task.v1, (1 << V1_ARRIVAL_BITS) - 1, full - 1)
+            most = Mux(task.v1, (1 << V1_ARRIVAL_BITS) - 1, most)
         wants_v1 = is_report | (tests & task.v1)
-        with m.If((self.is_update & ~counts) | (0 if has_v1 else wants_v1 | (is_init & task.v1))):
+        is_operation = (self.is_update & ~counts) | (
+            0 if has_v1 else wants_v1 | (is_init & task.v1)
+        )
+        is_count = (task.count == 0) | (task.count > most)
+        m.d.comb += self.fails.eq(
+            is_operation
+            | (is_init & is_count)
+            | (
+                (counts | tests | is_report)
+                & (
+                    word.lock
+                    | uninitialised
+                    | (wants_v1 & ~word.reserved)
+                    | over_arrived
+                    | over_dropped
+                    | (counts & tx_out_of_range)
+                    | (must_not_complete & complete)
+                )
+            )
+        )
+        with m.If(is_operation):
             m.d.comb += fault.eq(BarrierFault.OPERATION)
         with m.Elif(is_init):
-            with m.If((task.count == 0) | (task.count > most)):
+            with m.If(is_count):
                 m.d.comb += fault.eq(BarrierFault.COUNT)
         with m.Elif(counts | tests | is_report):
             with m.If(word.lock):
@@ -209,16 +255,16 @@ class BarrierStep(wiring.Component):
                 m.d.comb += fault.eq(BarrierFault.UNINITIALISED)
             with m.Elif(wants_v1 & ~word.reserved):
                 m.d.comb += fault.eq(BarrierFault.OPERATION)
-            with m.Elif((arrived > full) | (dropped > full)):
+            with m.Elif(over_arrived | over_dropped):
                 m.d.comb += fault.eq(BarrierFault.OVER_ARRIVAL)
-            with m.Elif(counts & ((tx >= full) | (tx <= -full))):
+            with m.Elif(counts & tx_out_of_range):
                 m.d.comb += fault.eq(BarrierFault.TX_RANGE)
             with m.Elif(must_not_complete & complete):
                 m.d.comb += fault.eq(BarrierFault.COMPLETES)
 
         # The word afterwards.
         taken = Signal()
-        m.d.comb += [taken.eq(fault == BarrierFault.NONE), after.eq(word)]
+        m.d.comb += [taken.eq(~self.fails), after.eq(word)]
         initial = (-task.count)[:ARRIVAL_BITS]
         with m.If(is_init | is_inval):
             m.d.comb += after.eq(0)

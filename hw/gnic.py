@@ -28,11 +28,12 @@ class Gnic(wiring.Component):
     Attributes of a line go out with its request; nothing here depends on them.
 
     One request and one response a clock. A request waits while all tags are in flight; a tag is
-    free again when its response is taken. A prefetch takes no tag and has no response. A line
-    passes to ``request`` in the same clock if nothing waits there; one clock from ``response`` to
-    ``o``. Each response must carry a tag in flight, once.
+    free again in the clock after its response is taken. A prefetch takes no tag and has no
+    response. A line passes to ``request`` in the same clock if nothing waits there; one clock from
+    ``response`` to ``o``. Each response must carry a tag in flight, once.
 
-    A response with ``error`` arrives marked ``failed``, and is reported on ``fault`` as it does.
+    A response with ``error`` arrives marked ``failed``, and is reported on ``fault`` in the first
+    clock in which it is offered.
 
     Parameters
     ----------
@@ -63,32 +64,31 @@ class Gnic(wiring.Component):
         m = Module()
         p = self.params
         m.submodules.tags = tags = FreeList(p.tags)
-        m.submodules.requests = requests = Queue(gnic_request_layout(p), 2, passes=True)
+        m.submodules.requests = requests = Queue(line_request_layout(p), 2, passes=True)
         entry = data.StructLayout({"line": p.line_address_bits, "use": line_use_layout(p)})
         m.submodules.table = table = Memory(shape=entry, depth=p.tags, init=[])
-        connect(m, requests.o, flipped(self.request))
+        connect(m, flipped(self.i), requests.i)
 
+        # A tag is taken as the request leaves: no sooner than it is of use.
         write = table.write_port()
-        issue = Signal()
+        line, request = requests.o.p, self.request
         tagged = Signal()
         m.d.comb += [
-            self.i.ready.eq((tags.taken.valid | self.i.p.prefetch) & requests.i.ready),
-            issue.eq(self.i.valid & self.i.ready),
-            tagged.eq(issue & ~self.i.p.prefetch),
+            request.valid.eq(requests.o.valid & (tags.taken.valid | line.prefetch)),
+            requests.o.ready.eq(request.ready & (tags.taken.valid | line.prefetch)),
+            tagged.eq(request.valid & request.ready & ~line.prefetch),
             tags.taken.ready.eq(tagged),
-            requests.i.valid.eq(issue),
-            requests.i.p.prefetch.eq(self.i.p.prefetch),
-            requests.i.p.attributes.eq(self.i.p.attributes),
-            requests.i.p.tag.eq(tags.taken.payload),
-            requests.i.p.line.eq(self.i.p.line),
+            *(request.p[name].eq(line[name]) for name in ("prefetch", "attributes", "line")),
+            request.p.tag.eq(tags.taken.payload),
             write.en.eq(tagged),
             write.addr.eq(tags.taken.payload),
-            write.data.line.eq(self.i.p.line),
-            write.data.use.eq(self.i.p.use),
+            write.data.line.eq(line.line),
+            write.data.use.eq(line.use),
         ]
 
         read = table.read_port()
         arrived = Signal()
+        just_arrived = Signal()
         response = Signal(gnic_response_layout(p), reset_less=True)
         take = Signal()
         m.d.comb += [
@@ -102,10 +102,11 @@ class Gnic(wiring.Component):
             self.o.p.use.eq(read.data.use),
             self.o.p.failed.eq(response.error),
             self.o.p.data.eq(response.data),
-            self.fault.valid.eq(arrived & response.error & self.o.ready),
+            self.fault.valid.eq(just_arrived & response.error),
             self.fault.p.slot.eq(read.data.use.slot),
             self.fault.p.line.eq(read.data.line),
         ]
+        m.d.sync += just_arrived.eq(take)
         with m.If(self.response.ready):
             m.d.sync += [arrived.eq(self.response.valid), response.eq(self.response.p)]
         m.d.sync += Assert(

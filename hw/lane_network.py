@@ -244,9 +244,14 @@ class LaneNetwork(wiring.Component):
                 if p.word_masks:
                     m.d.comb += entry.words.eq(wide[PIECE_BYTES * 8 : -1])
                 parts[part].append(queue)
-        room = Cat(queue.w_rdy for queues in parts for queue in queues).all()
+        # Room for one line more than may come in this clock: no chain of ready signals.
+        room = Signal()
+        all_parts = [queue for queues in parts for queue in queues]
+        m.d.sync += room.eq(
+            Cat(queue.level < queue.depth - 1 for queue in (*all_parts, tickets.queue)).all()
+        )
         m.d.comb += [
-            self.line.ready.eq(tickets.i.ready & room),
+            self.line.ready.eq(room),
             push.eq(self.line.valid & self.line.ready),
             tickets.i.valid.eq(push),
             tickets.i.p.slot.eq(line.slot),

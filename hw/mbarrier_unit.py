@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from hw.barrier_step import ARRIVAL_BITS, BarrierStep, BarrierTask, BarrierWord, BarrierWordV1
 from hw.barrier_waiters import BarrierWaiters
 from hw.layouts import (
+    BARRIER_COUNT_BITS,
     BARRIER_WORD_ADDRESS_BITS,
     BarrierCommand,
     BarrierFault,
@@ -194,6 +195,28 @@ class MbarrierUnit(wiring.Component):
                         with m.If(command.v1):
                             m.d.comb += offered.parity.eq(state.conditional_phase)
 
+        # What it counts, early: the step behind has enough to do.
+        op = Signal(BarrierOp)
+        count = Signal(BARRIER_COUNT_BITS)
+        m.d.comb += [
+            op.eq(Mux(updates, self.update.p.op.as_value(), command.op.as_value())),
+            count.eq(Mux(updates, self.update.p.count, command.count)),
+        ]
+        with m.Switch(op):
+            with m.Case(
+                BarrierOp.ARRIVE,
+                BarrierOp.ARRIVE_NO_COMPLETE,
+                BarrierOp.ARRIVE_DROP,
+                BarrierOp.ARRIVE_DROP_NO_COMPLETE,
+            ):
+                m.d.comb += offered.arrivals.eq(count)
+            with m.Case(BarrierOp.ARRIVE_EXPECT_TX, BarrierOp.ARRIVE_DROP_EXPECT_TX):
+                m.d.comb += [offered.arrivals.eq(1), offered.more_bytes.eq(count)]
+            with m.Case(BarrierOp.EXPECT_TX):
+                m.d.comb += offered.more_bytes.eq(count)
+            with m.Case(BarrierOp.COMPLETE_TX):
+                m.d.comb += offered.more_bytes.eq(-count)
+
         commanded = Signal()
         updated = Signal()
         task = Signal(BarrierTask, reset_less=True)
@@ -260,7 +283,7 @@ class MbarrierUnit(wiring.Component):
             results.i.p.waits.eq(waits),
             results.i.p.fault.eq(step.fault),
             results.i.p.state.eq(Mux(task.op == BarrierOp.PENDING_COUNT, task.count, step.word)),
-            faults.i.valid.eq(updated & (step.fault != BarrierFault.NONE)),
+            faults.i.valid.eq(updated & step.fails),
             faults.i.p.request_id.eq(updating.request_id),
             faults.i.p.address.eq(task.address),
             faults.i.p.fault.eq(step.fault),
@@ -270,5 +293,9 @@ class MbarrierUnit(wiring.Component):
         m.d.sync += [
             Assert(~results.i.valid | results.i.ready, "mbarrier unit: a result was lost\n"),
             Assert(~faults.i.valid | faults.i.ready, "mbarrier unit: a fault was lost\n"),
+            Assert(
+                step.fails == (step.fault != BarrierFault.NONE),
+                "mbarrier unit: a fault without a reason\n",
+            ),
         ]
         return m

@@ -30,7 +30,7 @@ class TmaParams:
     line_bytes : int
         Width of the memory port and of the shared-memory port: 16, 32, 64 or 128 bytes.
     address_bits : int
-        Width of a global address, 32 to 64.
+        Width of a global address, 32 to 64; higher bits of addresses are ignored.
     smem_bytes : int
         The shared-memory window of the CTA; footprints beyond it are refused.
     request_queue_depth : int

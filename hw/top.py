@@ -258,7 +258,9 @@ class Tma(wiring.Component):
             errors += self._connect_stores(m, *blocks)
         else:
             connect(m, destination.o, request_queue.i)
-            connect(m, jobs, completion_tracker.i)
+            m.submodules.waiting = waiting = Queue(walk_job_layout(p), 2)  # parts ready signals
+            connect(m, jobs, waiting.i)
+            connect(m, waiting.o, completion_tracker.i)
             errors.append(refusals.o)
 
         # Barriers, and errors.

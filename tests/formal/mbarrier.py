@@ -474,8 +474,8 @@ PROOFS = [
             Bug(
                 "a phase that flips with bytes to come",
                 "hw.barrier_step",
-                "complete.eq((arrived == full) & (tx == 0))",
-                "complete.eq(arrived == full)",
+                "complete.eq(all_arrived & tx_low_zero & ~tx_high.any())",
+                "complete.eq(all_arrived)",
                 depth=5,
             ),
             Bug(

@@ -1,6 +1,8 @@
 """GNIC port: tags, out-of-order answers, read faults."""
 
 import random
+from collections import deque
+from dataclasses import replace
 
 import pytest
 from amaranth.sim import Simulator
@@ -82,3 +84,31 @@ def test_every_line_comes_back_with_its_use(seed):
         assert use.style.swizzle.value == wanted["style"]["swizzle"]
     assert sorted(failed) == [line for line in expected if line % 5 == 0]
     assert most_in_flight == PARAMS.tags
+
+
+def test_as_many_tags_as_clocks_of_latency_are_a_line_a_clock():
+    """A tag is busy from its request to the clock after the answer."""
+    params = replace(PARAMS, tags=64)
+    dut = Gnic(params)
+    sim = Simulator(dut)
+    sim.add_clock(1e-9)
+    clocks = 10 * params.tags
+    asked = 0
+
+    @sim.add_testbench
+    async def bench(ctx):
+        nonlocal asked
+        answers: deque = deque([None] * params.tags)
+        for port in (dut.i.valid, dut.request.ready, dut.o.ready, dut.fault.ready):
+            ctx.set(port, 1)
+        for _ in range(clocks):
+            tag = answers.popleft()
+            ctx.set(dut.response.valid, tag is not None)
+            ctx.set(dut.response.p.tag, tag or 0)
+            asks = ctx.get(dut.request.valid)
+            answers.append(ctx.get(dut.request.p.tag) if asks else None)
+            asked += asks
+            await ctx.tick()
+
+    sim.run()
+    assert asked >= clocks * params.tags // (params.tags + 1) - 1

@@ -454,6 +454,20 @@ async def an_unreadable_map_is_an_error(dut: Any) -> None:
 
 
 @cocotb.test()
+async def bulk_requests_are_refused_by_a_unit_without(dut: Any) -> None:
+    env = await start(dut)
+    assert not env.interface.parameters["bulk"]
+    names = [env.submit_bulk(SOURCE, TARGET, size, BARRIER) for size in (16, 24)]
+    names.append(env.submit_bulk_prefetch(SOURCE, 4096))
+    for name, operation in zip(names, ("BULK_LOAD", "BULK_LOAD", "BULK_PREFETCH"), strict=True):
+        error = await env.next_error()
+        value = env.interface.enums["Operation"][operation]
+        assert (error.request_id, error.code, error.value) == (name, ErrorCode.MAP_MODE, value)
+    await env.idle()
+    assert (env.smem == 0xCD).all()
+
+
+@cocotb.test()
 async def memory_is_read_inside_the_tensor_only(dut: Any) -> None:
     """Every line that is not the tensor's is unreadable, and the box reaches across all edges."""
     env = await start(dut)

@@ -4,7 +4,7 @@ import pytest
 
 from hw.params import TmaParams
 from sim_tb import runner
-from tests.sim_tb.units import LOADS_ONLY, SMALL
+from tests.sim_tb.units import LOADS_ONLY, SMALL, TINY
 
 MODULE = "tests.sim_tb.bench_loads"
 RANDOM = ["one_at_a_time", "in_flight"]
@@ -21,8 +21,10 @@ RULES = [
 MODELS = ["fixed", "rough"]
 
 
-def random_loads(testcase: str, models: str, seed: int, **options: TmaParams) -> None:
-    env = {"LOADS_MODELS": models, "LOADS_COUNT": "100"}
+def random_loads(
+    testcase: str, models: str, seed: int, *, modes: str = "", **options: TmaParams
+) -> None:
+    env = {"LOADS_MODELS": models, "LOADS_COUNT": "100", "LOADS_MODES": modes}
     runner.run(MODULE, testcase, seed=seed, env=env, **options)
 
 
@@ -44,6 +46,16 @@ def test_other_memories(models: str) -> None:
 @pytest.mark.parametrize("models", ["fixed", "choked"])
 def test_small_unit(models: str, unit: TmaParams) -> None:
     random_loads("in_flight", models, 1, params=unit)
+
+
+@pytest.mark.parametrize("models", ["fixed", "choked"])
+def test_tiny_unit(models: str) -> None:
+    """Lines of one piece; no images, no bulk copies."""
+    random_loads("in_flight", models, 1, modes="tile,interleaved", params=TINY)
+
+
+def test_a_unit_without_bulk_copies() -> None:
+    runner.run(MODULE, "bulk_requests_are_refused_by_a_unit_without", params=TINY)
 
 
 @pytest.mark.parametrize("models", MODELS)
