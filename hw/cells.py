@@ -35,6 +35,7 @@ BASE = replace(
     setup_pipelines=1,
     smem_reads=4,
     threads=16,
+    streams=1,
     barrier_waiters=8,
     stores=False,
     reductions=False,

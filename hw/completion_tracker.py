@@ -1,5 +1,7 @@
 """Completion tracker: counts the pieces of each request and signals its barrier at the last."""
 
+from functools import cache
+
 from amaranth.hdl import Assert, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
@@ -21,13 +23,43 @@ from hw.params import TmaParams
 from hw.queue import Queue
 
 
+@cache
+def fault_layout(params: TmaParams) -> data.StructLayout:
+    """Whether a request has ``failed``, or with ``gone`` at which CTA, or at which line."""
+    gone = {"gone": 1} if params.ctas > 1 else {}
+    return data.StructLayout({"failed": 1, **gone, "line": params.line_address_bits})
+
+
+class Counted:
+    """A kind of pieces that is counted: the event in hand, and what was looked up for it."""
+
+    def __init__(self, params: TmaParams, name: str, port, memory: Memory):
+        def signal(shape, part: str, **options) -> Signal:
+            return Signal(shape, name=f"{name}_{part}", **options)
+
+        self.port = port
+        self.memory = memory
+        self.write = memory.write_port()
+        self.advance = signal(1, "advance")
+        self.busy = signal(1, "busy")
+        self.slot = signal(params.slot_bits, "slot", reset_less=True)
+        self.pieces = signal(params.box_piece_bits, "pieces", reset_less=True)
+        self.transfer = signal(transfer_layout(params), "transfer")
+        self.fault = signal(fault_layout(params), "fault")
+        self.others = signal(params.box_piece_bits, "others")
+        self.total = signal(params.box_piece_bits, "total")
+        self.sum = signal(params.box_piece_bits, "sum")
+        self.complete = signal(1, "complete")
+
+
 class CompletionTracker(wiring.Component):
     """Gives each request a slot, and ends it when all of its pieces are written.
 
-    Jobs pass as ``JobSlots`` lets them. One ``written`` a clock; a request's
-    ``completion`` is offered the clock after its last one, once, with the byte count of the whole
-    request. A request with a read fault gives an error record instead and its barrier is not
-    signalled. ``written`` waits only for ``completion`` or ``error``.
+    Jobs pass as ``JobSlots`` lets them. One ``written`` and one ``filled`` a clock; a request's
+    ``completion`` is offered the clock after its last one of either, once, with the byte count of
+    the whole request. A request with a read fault gives an error record instead and its barrier is
+    not signalled. ``written`` waits only for ``completion`` or ``error``, ``filled`` also for what
+    ``written`` ends.
 
     In a cluster a request may be ``remote``: its receivers signal what they get. It ends without a
     completion when all of its pieces are on their way, and with an error record (DST_CTA) if one of
@@ -41,7 +73,8 @@ class CompletionTracker(wiring.Component):
     -------
     i : In(stream) of ``walk_job_layout``; all jobs of a request, then those of the next
     o : Out(stream) of ``generator_job_layout``
-    written : In(stream) of ``written_layout``
+    written : In(stream) of ``written_layout``; of lines
+    filled : In(stream) of ``written_layout``; of fill
     fault : In(stream) of ``read_fault_layout``; always ready; before its line's ``written``
     completion : Out(stream) of ``barrier_completion_layout``
     cta_rank : In, of this SM's CTA; this and the following are there in a cluster
@@ -63,6 +96,7 @@ class CompletionTracker(wiring.Component):
                 "i": In(stream.Signature(walk_job_layout(params))),
                 "o": Out(stream.Signature(generator_job_layout(params))),
                 "written": In(stream.Signature(written_layout(params))),
+                "filled": In(stream.Signature(written_layout(params))),
                 "fault": In(stream.Signature(read_fault_layout(params))),
                 "completion": Out(stream.Signature(barrier_completion_layout(params))),
                 "error": Out(stream.Signature(error_layout(params))),
@@ -73,13 +107,10 @@ class CompletionTracker(wiring.Component):
         m = Module()
         p = self.params
         depth = p.requests_in_flight
-        gone_bit = {"gone": 1} if p.ctas > 1 else {}
-        fault_layout = data.StructLayout({"failed": 1, **gone_bit, "line": p.line_address_bits})
         m.submodules.slots = slots = JobSlots(p)
         m.submodules.errors = errors = Queue(error_layout(p), 2)
         m.submodules.transfers = transfers = Memory(shape=transfer_layout(p), depth=depth, init=[])
-        m.submodules.progress = progress = Memory(shape=p.box_piece_bits, depth=depth, init=[])
-        m.submodules.faults = faults = Memory(shape=fault_layout, depth=depth, init=[])
+        m.submodules.faults = faults = Memory(shape=fault_layout(p), depth=depth, init=[])
         connect(m, errors.o, flipped(self.error))
 
         # Open: a slot, and what is to happen when it ends.
@@ -98,54 +129,45 @@ class CompletionTracker(wiring.Component):
                 self.opened.transfer.eq(self.i.p.transfer),
             ]
 
-        # Count: look the slot up, then add. Reads see the count written in the same clock.
-        counted = progress.write_port()
-        failed = faults.write_port()
-        transfer_read = transfers.read_port()
-        progress_read = progress.read_port(transparent_for=(counted,))
-        fault_read = faults.read_port(transparent_for=(failed,))
-        busy = Signal()
-        now = Signal(written_layout(p), reset_less=True)
-        advance = Signal()
-        transfer = transfer_read.data
-        pieces = Signal(p.box_piece_bits)
-        complete = Signal()
-        is_failed = Signal()
-        m.d.comb += [
-            self.written.ready.eq(advance),
-            *(port.addr.eq(self.written.p.slot) for port in (transfer_read, progress_read)),
-            fault_read.addr.eq(self.written.p.slot),
-            *(port.en.eq(advance) for port in (transfer_read, progress_read, fault_read)),
-            pieces.eq(progress_read.data + now.pieces),
-            complete.eq(busy & (pieces == transfer.pieces)),
-            is_failed.eq(fault_read.data.failed),
-            counted.en.eq(busy & advance),
-            counted.addr.eq(now.slot),
-            counted.data.eq(Mux(complete, 0, pieces)),
-        ]
-        with m.If(advance):
-            m.d.sync += [busy.eq(self.written.valid), now.eq(self.written.p)]
+        # Count: look the slot up, then add.
+        marked = faults.write_port()
+        lines, fill = self._count(m, transfers, faults, marked)
 
-        # End: the barrier or an error, and the slot is free.
+        # End: the barrier or an error, and the slot is free. Lines go first, but what is offered
+        # stays.
+        ends, now = Signal(), Signal(p.slot_bits)
+        of_lines = Signal()
+        fill_waits = Signal()
+        transfer = Signal(transfer_layout(p))
+        fault = Signal(fault_layout(p))
+        m.d.comb += [
+            ends.eq(lines.complete | fill.complete),
+            of_lines.eq(lines.complete & ~fill_waits),
+            now.eq(Mux(of_lines, lines.slot, fill.slot)),
+            transfer.eq(Mux(of_lines, lines.transfer, fill.transfer)),
+            fault.eq(Mux(of_lines, lines.fault, fill.fault)),
+        ]
+        done = Signal()
         marks = Signal()  # a fault, now
         remote = transfer.delivery.remote if p.ctas > 1 else Const(0, 1)
-        gone = fault_read.data.gone if p.ctas > 1 else Const(0, 1)
-        code, value = failure(m, p, gone, fault_read.data.line)
+        gone = fault.gone if p.ctas > 1 else Const(0, 1)
+        code, value = failure(m, p, gone, fault.line)
         m.d.comb += [
-            advance.eq(
-                ~complete | Mux(is_failed, errors.i.ready & ~marks, remote | self.completion.ready)
-            ),
-            self.completion.valid.eq(complete & ~is_failed & ~remote),
+            done.eq(Mux(fault.failed, errors.i.ready & ~marks, remote | self.completion.ready)),
+            lines.advance.eq(~lines.complete | (done & of_lines)),
+            fill.advance.eq(~fill.complete | (done & ~of_lines)),
+            self.completion.valid.eq(ends & ~fault.failed & ~remote),
             self.completion.p.request_id.eq(transfer.request_id),
             self.completion.p.address.eq(transfer.mbarrier),
             self.completion.p.tx_bytes.eq(transfer.pieces << 4),
-            errors.i.valid.eq(complete & is_failed & ~marks),
+            errors.i.valid.eq(ends & fault.failed & ~marks),
             errors.i.p.request_id.eq(transfer.request_id),
             errors.i.p.code.eq(code),
             errors.i.p.value.eq(value),
-            slots.returned.valid.eq(complete & advance),
-            slots.returned.payload.eq(now.slot),
+            slots.returned.valid.eq(ends & done),
+            slots.returned.payload.eq(now),
         ]
+        m.d.sync += fill_waits.eq(ends & ~of_lines & ~done)
         if p.ctas > 1:
             m.d.comb += [
                 self.completion.p.cta.eq(self.cta_rank),
@@ -161,25 +183,71 @@ class CompletionTracker(wiring.Component):
             m.d.comb += marks.eq(self.fault.valid)
         with m.If(self.fault.valid):
             m.d.comb += [
-                failed.en.eq(1),
-                failed.addr.eq(self.fault.p.slot),
-                failed.data.failed.eq(1),
-                failed.data.line.eq(self.fault.p.line),
+                marked.en.eq(1),
+                marked.addr.eq(self.fault.p.slot),
+                marked.data.failed.eq(1),
+                marked.data.line.eq(self.fault.p.line),
             ]
         if p.ctas > 1:
             with m.Elif(gone.valid):
                 m.d.comb += [
-                    failed.en.eq(1),
-                    failed.addr.eq(gone.p.slot),
-                    failed.data.failed.eq(1),
-                    failed.data.gone.eq(1),
-                    failed.data.line.eq(gone.p.receiver),
+                    marked.en.eq(1),
+                    marked.addr.eq(gone.p.slot),
+                    marked.data.failed.eq(1),
+                    marked.data.gone.eq(1),
+                    marked.data.line.eq(gone.p.receiver),
                 ]
         with m.Else():
-            m.d.comb += [failed.en.eq(complete & is_failed & advance), failed.addr.eq(now.slot)]
-
-        m.d.sync += Assert(
-            ~busy | (pieces <= transfer.pieces),
-            "CompletionTracker: more pieces written than the request has\n",
-        )
+            m.d.comb += [marked.en.eq(ends & fault.failed & done), marked.addr.eq(now)]
         return m
+
+    def _count(self, m: Module, transfers: Memory, faults: Memory, marked) -> list["Counted"]:
+        """Add up the pieces of lines and those of fill.
+
+        Each has a memory of its own, so that both count in the same clock; what a request has is
+        the sum of both, modulo the size of a counter. The event that makes it whole is the last one
+        and leaves in its memory what makes the sum 0 for the next request of the slot.
+        """
+        p = self.params
+        counted = []
+        for name, port in ("lines", self.written), ("fill", self.filled):
+            m.submodules[name] = memory = Memory(
+                shape=p.box_piece_bits, depth=p.requests_in_flight, init=[]
+            )
+            counted.append(Counted(p, name, port, memory))
+        lines, fill = counted
+        for mine, other in (lines, fill), (fill, lines):
+            own = mine.memory.read_port(transparent_for=(mine.write,))
+            others = other.memory.read_port(transparent_for=(other.write,))
+            transfer = transfers.read_port()
+            fault = faults.read_port(transparent_for=(marked,))
+            for read in own, transfer, fault:
+                m.d.comb += [read.addr.eq(mine.port.p.slot), read.en.eq(mine.advance)]
+            m.d.comb += [
+                # An event that waits goes on seeing what the other kind has counted.
+                others.addr.eq(Mux(mine.advance, mine.port.p.slot, mine.slot)),
+                mine.port.ready.eq(mine.advance),
+                mine.transfer.eq(transfer.data),
+                mine.fault.eq(fault.data),
+                mine.others.eq(others.data),
+                mine.total.eq(own.data + mine.pieces),
+                mine.sum.eq(mine.total + mine.others),
+                mine.complete.eq(mine.busy & (mine.sum == mine.transfer.pieces)),
+                mine.write.en.eq(mine.busy & mine.advance),
+                mine.write.addr.eq(mine.slot),
+                mine.write.data.eq(Mux(mine.complete, -mine.others, mine.total)),
+            ]
+            with m.If(mine.advance):
+                m.d.sync += [
+                    mine.busy.eq(mine.port.valid),
+                    mine.slot.eq(mine.port.p.slot),
+                    mine.pieces.eq(mine.port.p.pieces),
+                ]
+            m.d.sync += Assert(
+                ~mine.busy | (mine.sum <= mine.transfer.pieces),
+                "CompletionTracker: more pieces written than the request has\n",
+            )
+        # Of two events of a request in the same clock, that of a line sees the other.
+        with m.If(fill.busy & (fill.slot == lines.slot)):
+            m.d.comb += lines.others.eq(fill.total)
+        return counted

@@ -20,9 +20,6 @@ from hw.queue import Queue
 MAP_ALIGN_BITS = 6
 """A map starts at a multiple of 64 bytes; the address bits above are its tag."""
 
-LOOK_AHEAD = 2
-"""Requests between lookup and output: one waits for its fill, the next is already looked up."""
-
 FETCHES_WAITING = 2
 """Fetches that wait for the fetch port before lookups have to."""
 
@@ -57,28 +54,29 @@ def _number(one_hot: Value) -> Value:
 class DescriptorCache(wiring.Component):
     """Looks up the tensor map of each request, fetches what is missing, and answers in order.
 
-    Fully associative; an entry is the whole of w0 to w15 and its tag the address of the map (bits
-    63:6, the others are ignored). One lookup a clock, for the first of these that waits:
+    Fully associative; an entry is the whole of w0 to w15 and its tag the address of the map, from
+    bit 6 up to the width of a global address; other bits are ignored. One lookup a clock, for the
+    first of these that waits:
 
     1. *Invalidation*, of one address or of all. No later lookup uses what the entry holds, nor a
-       fill in flight; requests looked up before keep theirs.
-    2. *Request*. A hit, also on a fill in flight, joins it; a miss issues a fetch into a free
-       entry. Waits while ``LOOK_AHEAD`` requests are between lookup and output, while no entry is
-       free (each has a fill in flight or a request that waits for it), or while the fetch port is
-       backed up.
-    3. *Prefetch*. The same without an output. Waits as a request does, and behind requests that
-       can be looked up.
+       fill in flight; requests accepted before keep theirs.
+    2. *Request*. It is accepted when it hits, also on a fill in flight, and the one before it has
+       left or leaves. A miss issues a fetch into a free entry and is looked up again. It waits
+       while no entry is free (each has a fill in flight or the request that was accepted), or while
+       the fetch port is backed up.
+    3. *Prefetch*. The same without an output. It goes behind requests, but before one that was just
+       looked up and has to wait.
 
     A request therefore never gets a mix of two fills, nor a copy older than the last invalidation
     that was accepted before it was. A fill with ``error`` goes to the requests that wait for it and
     is not kept.
 
-    Latency: a hit is offered two clocks after the request was accepted; a miss is offered to the
-    fetch port one clock after, and the request two clocks after the fill. Throughput: a request a
-    clock on hits; two misses overlap. Back-pressure: an invalidation is accepted at once, whatever
-    the other ports do; a fill is accepted whenever a fetch is out; requests are delayed by a clock
-    for each invalidation, prefetches for as long as requests come. ``i.ready`` depends on
-    ``i.payload`` and not on ``o.ready``.
+    Latency: a hit is offered a clock after the request was accepted; a miss is offered to the fetch
+    port two clocks after it was looked up, and the request two clocks after the fill. Throughput: a
+    request a clock on hits; the miss of a request overlaps that of the one before. Back-pressure:
+    an invalidation is accepted at once, whatever the other ports do; a fill is accepted whenever a
+    fetch is out; requests are delayed by a clock for each invalidation, prefetches for as long as
+    requests are accepted. ``i.ready`` follows ``i.payload`` and ``o.ready``.
 
     Replacement: an entry that holds nothing valid before the others, in rotation.
 
@@ -115,11 +113,9 @@ class DescriptorCache(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         entries = self.params.descriptor_cache_entries
-        tag_bits = GLOBAL_ADDRESS_BITS - MAP_ALIGN_BITS
+        tag_bits = self.params.address_bits - MAP_ALIGN_BITS
         request = queued_request_layout(self.params)
-        waiting = data.StructLayout({"request": request, "entry": entries})
 
-        m.submodules.ahead = ahead = Queue(waiting, LOOK_AHEAD)
         m.submodules.fetches = fetches = Queue(tag_bits, FETCHES_WAITING)
         m.submodules.fills = fills = Queue(entries, entries)
         m.submodules.maps = maps = Memory(shape=DescriptorFill, depth=entries, init=[])
@@ -128,25 +124,43 @@ class DescriptorCache(wiring.Component):
         tags = [Signal(tag_bits, name=f"tag_{n}", reset_less=True) for n in range(entries)]
         live = Signal(entries)  # lookups may hit
         filling = Signal(entries)  # a fetch is out
-        awaited = Signal(entries)  # a request between lookup and output uses it
 
-        # Lookup.
-        can_join = Signal()
+        # The request that was accepted, and its entry.
+        busy = Signal()
+        present = Signal(reset_less=True)
+        held = Signal(request, reset_less=True)
+        entry = Signal(entries, reset_less=True)
+        room = Signal()
+        m.d.comb += room.eq(~busy | (present & self.o.ready))
+
+        # Lookup. None counts in the clock after a miss, in which that gets its entry.
+        missed = Signal()
+        missed_tag = Signal(tag_bits, reset_less=True)
+        yields = Signal()  # the request was just looked up
+        looks = Signal()  # at the request
+        counts = Signal()
         tag = Signal(tag_bits)
         hit = Signal(entries)
-        usable = Signal()
+        address = Signal(GLOBAL_ADDRESS_BITS)
         with m.If(self.invalidate.valid):
-            m.d.comb += tag.eq(self.invalidate.payload.address[MAP_ALIGN_BITS:])
-        with m.Elif(can_join):
-            m.d.comb += tag.eq(self.i.payload.global_address[MAP_ALIGN_BITS:])
+            m.d.comb += address.eq(self.invalidate.payload.address)
+        with m.Elif(looks):
+            m.d.comb += address.eq(self.i.payload.global_address)
         with m.Else():
-            m.d.comb += tag.eq(self.prefetch.payload[MAP_ALIGN_BITS:])
+            m.d.comb += address.eq(self.prefetch.payload)
         m.d.comb += [
-            can_join.eq(self.i.valid & ahead.i.ready),
+            looks.eq(self.i.valid & ~(yields & self.prefetch.valid)),
+            counts.eq(~self.invalidate.valid & ~missed),
+            tag.eq(address[MAP_ALIGN_BITS:]),
             hit.eq(live & Cat(tag == known for known in tags)),
             self.invalidate.ready.eq(1),
-            self.i.ready.eq(can_join & usable & ~self.invalidate.valid),
-            self.prefetch.ready.eq(~can_join & usable & ~self.invalidate.valid),
+            self.i.ready.eq(looks & counts & hit.any() & room),
+            self.prefetch.ready.eq(~looks & counts & hit.any()),
+        ]
+        m.d.sync += [
+            yields.eq(looks & counts),
+            missed.eq((looks | self.prefetch.valid) & counts & ~hit.any()),
+            missed_tag.eq(tag),
         ]
 
         # Replacement. ``turn`` marks the entry whose turn it is: the first candidate from there on
@@ -158,31 +172,29 @@ class DescriptorCache(wiring.Component):
         twice = Cat(candidates, candidates)
         first = Signal(2 * entries)
         m.d.comb += [
-            free.eq(~(filling | awaited)),
+            free.eq(~(filling | Mux(busy, entry, 0))),
             candidates.eq(Mux((free & ~live).any(), free & ~live, free)),
             first.eq(twice & ~(twice - turn)[: 2 * entries]),
             victim.eq(first[:entries] | first[entries:]),
         ]
 
         # Miss.
-        miss = Signal()
-        looked_up = (self.i.valid & self.i.ready) | (self.prefetch.valid & self.prefetch.ready)
+        allocates = Signal()
         m.d.comb += [
-            usable.eq(hit.any() | (free.any() & fetches.i.ready)),
-            miss.eq(looked_up & ~hit.any()),
-            fetches.i.valid.eq(miss),
-            fetches.i.payload.eq(tag),
-            fills.i.valid.eq(miss),
+            allocates.eq(missed & free.any() & fetches.i.ready),
+            fetches.i.valid.eq(allocates),
+            fetches.i.payload.eq(missed_tag),
+            fills.i.valid.eq(allocates),
             fills.i.payload.eq(victim),
             self.fetch.valid.eq(fetches.o.valid),
             self.fetch.payload.eq(Cat(Const(0, MAP_ALIGN_BITS), fetches.o.payload)),
             fetches.o.ready.eq(self.fetch.ready),
         ]
-        with m.If(miss):
+        with m.If(allocates):
             m.d.sync += turn.eq(victim.rotate_left(1))
             for number, known in enumerate(tags):
                 with m.If(victim[number]):
-                    m.d.sync += known.eq(tag)
+                    m.d.sync += known.eq(missed_tag)
 
         # Fill.
         filled = Signal(entries)
@@ -197,7 +209,7 @@ class DescriptorCache(wiring.Component):
         ]
 
         # What an entry is after this clock: a fill that fails or is overtaken is never live again.
-        allocated = Mux(miss, victim, 0)
+        allocated = Mux(allocates, victim, 0)
         failed = Mux(self.fill.payload.error, filled, 0)
         dropped = Mux(
             self.invalidate.valid, hit | self.invalidate.payload.all.replicate(entries), 0
@@ -207,43 +219,25 @@ class DescriptorCache(wiring.Component):
             filling.eq((filling | allocated) & ~filled),
         ]
 
-        # Output. The entries of the last two lookups, as many of them as still wait, are awaited.
-        entry = hit | allocated
-        last = Signal(entries, reset_less=True)
-        second_last = Signal(entries, reset_less=True)
-        m.d.comb += [
-            ahead.i.valid.eq(self.i.valid & self.i.ready),
-            ahead.i.payload.request.eq(self.i.payload),
-            ahead.i.payload.entry.eq(entry),
-            awaited.eq(
-                Mux(ahead.level != 0, last, 0) | Mux(ahead.level == LOOK_AHEAD, second_last, 0)
-            ),
-        ]
-        with m.If(ahead.i.valid):
-            m.d.sync += [last.eq(entry), second_last.eq(last)]
-
-        step = Signal()
+        # Output: the map is read as the request is accepted, and then until it is there.
+        reads = Signal(entries)
         read = maps.read_port()
-        held = Signal(request, reset_less=True)
         m.d.comb += [
-            ahead.o.ready.eq(
-                (~self.o.valid | self.o.ready) & ~(filling & ahead.o.payload.entry).any()
-            ),
-            step.eq(ahead.o.valid & ahead.o.ready),
-            read.addr.eq(_number(ahead.o.payload.entry)),
-            read.en.eq(step),
+            reads.eq(Mux(room, hit, entry)),
+            read.addr.eq(_number(reads)),
+            self.o.valid.eq(busy & present),
             self.o.payload.request.eq(held),
             self.o.payload.words.eq(read.data.words),
             self.o.payload.fault.eq(read.data.error),
         ]
-        with m.If(step):
-            m.d.sync += [held.eq(ahead.o.payload.request), self.o.valid.eq(1)]
-        with m.Elif(self.o.ready):
-            m.d.sync += self.o.valid.eq(0)
+        m.d.sync += present.eq(~(filling & reads).any())
+        with m.If(room):
+            m.d.sync += [busy.eq(self.i.valid & self.i.ready), entry.eq(hit)]
+            m.d.sync += held.eq(self.i.payload)
 
         m.d.sync += [
             Assert((hit & (hit - 1)) == 0, "descriptor cache: two live entries of one address\n"),
-            Assert(~miss | fills.i.ready, "descriptor cache: more fetches out than entries\n"),
+            Assert(~allocates | fills.i.ready, "descriptor cache: more fetches out than entries\n"),
             Assert(~self.fill.valid | filling.any(), "descriptor cache: a fill without a fetch\n"),
             Assert(
                 (filled & ~filling) == 0, "descriptor cache: a fill for an entry that awaits none\n"

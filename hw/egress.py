@@ -118,6 +118,7 @@ class Egress(wiring.Component):
                 "valid": params.lanes,
                 "words": data.ArrayLayout(PIECE_WORDS, params.lanes),
                 "data": lanes_layout(params),
+                "stream": params.stream_bits,
             }
         )
         self._address = data.StructLayout(
@@ -228,6 +229,7 @@ class Egress(wiring.Component):
             item.p.pieces.eq(pieces),
             item.p.tx_words.eq(pieces * PIECE_WORDS),
             *(item.p[name].eq(fill[name]) for name in ("slot", "last", "style", "beat", "valid")),
+            item.p.stream.eq(fill.stream),
             *(lane.eq(words) for lane in item.p.words),
             *(lane.eq(fill_piece(fill.style.fill)) for lane in item.p.data),
         ]
@@ -276,7 +278,8 @@ class Egress(wiring.Component):
         is_fill = item.source == Source.FILL
         of_load = (item.source == Source.LINE) | is_fill
         tells = of_load & missing.any()
-        filled = Signal(p.box_piece_bits)  # so far, of one request
+        filled = Signal(data.ArrayLayout(p.box_piece_bits, p.streams))  # of one request each
+        of_stream = filled[item.stream]
         total = Signal(p.box_piece_bits)
         may_send = Signal()
         m.d.comb += [
@@ -284,7 +287,7 @@ class Egress(wiring.Component):
             self.gone.p.slot.eq(item.slot),
             self.gone.p.receiver.eq(receiver),
             may_send.eq(held & (~tells | told) & written.i.ready),
-            total.eq(item.pieces + Mux(is_fill, filled, 0)),
+            total.eq(item.pieces + Mux(is_fill, of_stream, 0)),
             written.i.valid.eq(send & of_load & (~is_fill | item.last)),
             written.i.p.slot.eq(item.slot),
             written.i.p.pieces.eq(total),
@@ -292,7 +295,7 @@ class Egress(wiring.Component):
         with m.If(self.gone.valid & self.gone.ready):
             m.d.sync += told.eq(1)
         with m.If(send & is_fill):
-            m.d.sync += filled.eq(Mux(item.last, 0, total))
+            m.d.sync += of_stream.eq(Mux(item.last, 0, total))
         if p.stores:
             m.submodules.performed_queue = performed = Queue(performed_layout(p), 2)
             connect(m, performed.o, flipped(self.performed))

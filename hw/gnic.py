@@ -28,9 +28,9 @@ class Gnic(wiring.Component):
     Attributes of a line go out with its request; nothing here depends on them.
 
     One request and one response a clock. A request waits while all tags are in flight; a tag is
-    free again when its response is taken. A prefetch takes no tag and has no response. One clock
-    from ``i`` to ``request``, one from ``response`` to ``o``. Each response must carry a tag in
-    flight, once.
+    free again when its response is taken. A prefetch takes no tag and has no response. A line
+    passes to ``request`` in the same clock if nothing waits there; one clock from ``response`` to
+    ``o``. Each response must carry a tag in flight, once.
 
     A response with ``error`` arrives marked ``failed``, and is reported on ``fault`` as it does.
 
@@ -63,7 +63,7 @@ class Gnic(wiring.Component):
         m = Module()
         p = self.params
         m.submodules.tags = tags = FreeList(p.tags)
-        m.submodules.requests = requests = Queue(gnic_request_layout(p), 2)
+        m.submodules.requests = requests = Queue(gnic_request_layout(p), 2, passes=True)
         entry = data.StructLayout({"line": p.line_address_bits, "use": line_use_layout(p)})
         m.submodules.table = table = Memory(shape=entry, depth=p.tags, init=[])
         connect(m, requests.o, flipped(self.request))

@@ -4,7 +4,7 @@ from amaranth.hdl import Const, Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.layouts import POSITION_BITS, setup_job_layout, walk_job_layout
+from hw.layouts import POSITION_BITS, generator_job_layout, slot_walk_layout
 from hw.params import DIMS, TmaParams
 
 LEVELS = DIMS - 1
@@ -20,7 +20,8 @@ class Im2colWalker(wiring.Component):
     are a chain. ``im2col::w::128`` stops after each 32 pixels for the halo, each pixel of which is
     a chain of its own, and goes on where it stopped.
 
-    What is no column passes. Latency one clock; back-pressure on ``o`` stops the walk.
+    No latency: what is no column passes, and a column is taken with its last walk. Back-pressure on
+    ``o`` stops the walk.
 
     Parameters
     ----------
@@ -28,42 +29,59 @@ class Im2colWalker(wiring.Component):
 
     Members
     -------
-    i : In(stream) of ``setup_job_layout``
-    o : Out(stream) of ``walk_job_layout``
+    i : In(stream) of ``generator_job_layout``
+    o : Out(stream) of ``slot_walk_layout``
     """
 
     def __init__(self, params: TmaParams):
         self.params = params
         super().__init__(
             {
-                "i": In(stream.Signature(setup_job_layout(params))),
-                "o": Out(stream.Signature(walk_job_layout(params))),
+                "i": In(stream.Signature(generator_job_layout(params))),
+                "o": Out(stream.Signature(slot_walk_layout(params))),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
         p = self.params
-        busy = Signal()
-        job = Signal(setup_job_layout(p), reset_less=True)
+        job = self.i.p
         column = job.column
         wheel = data.StructLayout(
             {"position": signed(POSITION_BITS), "address": p.piece_address_bits}
         )
-        # ``left``: pixels of this stretch, which ``begins``; ``opens``: so does the request.
+        # ``left``: pixels of this stretch, which ``begins``.
         place = data.StructLayout(
             {
                 "wheels": data.ArrayLayout(wheel, LEVELS),
                 "smem": p.smem_piece_bits,
                 "left": p.pixel_bits,
                 "begins": 1,
-                "opens": 1,
             }
         )
-        now = Signal(place, reset_less=True)
+        begun = Signal()  # ``kept`` is where the next walk is
+        kept = Signal(place, reset_less=True)
+        now = Signal(place)
         onward = Signal(place)  # a walk further
         after = Signal(place)  # where the next walk is: there, but for groups
         wheels, smem, left = now.wheels, now.smem, now.left
+
+        with m.If(begun):
+            m.d.comb += now.eq(kept)
+        with m.Else():
+            m.d.comb += [
+                *(
+                    wheel[name].eq(level[name])
+                    for wheel, level in zip(wheels, column.levels, strict=True)
+                    for name in ("position", "address")
+                ),
+                smem.eq(job.walk.smem_begin),
+                left.eq(column.pixels),
+                now.begins.eq(1),
+            ]
+            if p.im2col_w:
+                with m.If(column.grouped):
+                    m.d.comb += left.eq(GROUP)
 
         # Pixels [low, high) of the next ``pixels`` are inside.
         position = wheels[0].position
@@ -98,24 +116,23 @@ class Im2colWalker(wiring.Component):
 
         stretch_ends = Signal()
         ends = Signal()
-        take = Signal()
+        moves = Signal()
         run = Signal(p.box_piece_bits)
         offset = Signal(p.box_piece_bits)
         out, walk = self.o.p, self.o.p.walk
         m.d.comb += [
             stretch_ends.eq(left == pixels),
             ends.eq(~column.enabled | stretch_ends),
-            take.eq(~busy | (self.o.ready & ends)),
-            self.i.ready.eq(take),
-            self.o.valid.eq(busy),
-            *(out[name].eq(job[name]) for name in walk_job_layout(p).members),
+            self.o.valid.eq(self.i.valid),
+            self.i.ready.eq(self.o.ready & ends),
+            moves.eq(self.o.valid & self.o.ready),
+            *(out[name].eq(job[name]) for name in slot_walk_layout(p).members),
             offset.eq(low << column.row_log2),
             run.eq((high - low) << column.row_log2),
         ]
         with m.If(column.enabled):
             m.d.comb += [
-                out.first.eq(now.opens),
-                out.last.eq(ends),
+                out.last.eq(job.last & ends),
                 walk.first.eq(now.begins),
                 walk.last.eq(stretch_ends),
                 walk.has_data.eq(inside),
@@ -127,43 +144,23 @@ class Im2colWalker(wiring.Component):
             with m.If(column.dense):
                 m.d.comb += [walk.run.eq(run), walk.smem_extent.eq(run)]
 
-        fresh = self.i.p
         m.d.comb += [
             onward.wheels.eq(turned),
             onward.smem.eq(smem_next),
             onward.left.eq(left - pixels),
             after.eq(onward),
         ]
-        with m.If(take):
-            m.d.sync += [
-                busy.eq(self.i.valid),
-                job.eq(fresh),
-                smem.eq(fresh.walk.smem_begin),
-                left.eq(fresh.column.pixels),
-                now.begins.eq(1),
-                now.opens.eq(1),
-            ]
-            for number in range(LEVELS):
-                level = fresh.column.levels[number]
-                m.d.sync += [
-                    wheels[number].position.eq(level.position),
-                    wheels[number].address.eq(level.address),
-                ]
-            if p.im2col_w:
-                with m.If(fresh.column.grouped):
-                    m.d.sync += left.eq(GROUP)
-        with m.Elif(self.o.ready):
-            m.d.sync += now.eq(after)
+        with m.If(moves):
+            m.d.sync += [begun.eq(~ends), kept.eq(after)]
         if "stops" in column.shape().members:
-            outside = Signal(reset_less=True)  # something of this column was
-            with m.If(take):
-                m.d.sync += outside.eq(0)
-            with m.Elif(self.o.ready):
-                m.d.sync += outside.eq(outside | ~inside | (low != 0) | (high != pixels))
+            outside = Signal()  # something of this column was
+            cut = ~inside | (low != 0) | (high != pixels)
+            with m.If(moves):
+                m.d.sync += outside.eq(~ends & (outside | cut))
             with m.If(column.enabled & column.stops & (outside | (low != 0))):
                 m.d.comb += walk.has_data.eq(0)
         if p.im2col_w:
-            self._group(m, take, job, onward, after, stretch_ends, ends)
+            self._group(m, moves, begun, onward, after, stretch_ends, ends)
         return m
 
     def _turn(self, m: Module, column, wheels, pixels, moved) -> Signal:
@@ -202,19 +199,24 @@ class Im2colWalker(wiring.Component):
             turns = turns & wraps
         return turned
 
-    def _group(self, m: Module, take, job, onward, after, stretch_ends, ends) -> None:
+    def _group(self, m: Module, moves, begun, onward, after, stretch_ends, ends) -> None:
         """The stretches of ``im2col::w::128``: four groups, after each one its halo."""
         p = self.params
-        column, fresh = job.column, self.i.p
-        in_halo = Signal(reset_less=True)
-        group = Signal(range(GROUPS), reset_less=True)
+        column = self.i.p.column
+        in_halo = Signal()
+        group = Signal(range(GROUPS))
         halo_left = Signal(5, reset_less=True)
-        halo_smem = Signal(p.smem_piece_bits, reset_less=True)  # of this group's first
+        halo_smem = Signal(p.smem_piece_bits)  # of this group's first
+        next_halo = Signal(p.smem_piece_bits, reset_less=True)
         halo_pixel = Signal(p.smem_piece_bits, reset_less=True)
         stopped = Signal.like(onward, reset_less=True)
         group_ends = Signal()
-        m.d.comb += group_ends.eq(stretch_ends & Mux(in_halo, halo_left == 1, column.halo == 0))
-        with m.If(column.grouped):
+        halos = self.i.p.walk.smem_begin + (column.pitch << 7)
+        m.d.comb += [
+            halo_smem.eq(Mux(begun, next_halo, halos)),
+            group_ends.eq(stretch_ends & Mux(in_halo, halo_left == 1, column.halo == 0)),
+        ]
+        with m.If(column.enabled & column.grouped):
             m.d.comb += ends.eq(group_ends & (group == GROUPS - 1))
         with m.If(column.grouped & stretch_ends):
             m.d.comb += after.begins.eq(1)
@@ -225,16 +227,15 @@ class Im2colWalker(wiring.Component):
                 with m.If(in_halo):
                     m.d.comb += [after.wheels.eq(stopped.wheels), after.smem.eq(stopped.smem)]
 
-        with m.If(take):
-            halos = fresh.walk.smem_begin + (fresh.column.pitch << 7)
-            m.d.sync += [in_halo.eq(0), group.eq(0), halo_smem.eq(halos)]
-        with m.Elif(self.o.ready & column.grouped & stretch_ends):
+        with m.If(moves):
+            m.d.sync += next_halo.eq(Mux(group_ends, halo_smem + column.pitch, halo_smem))
+        with m.If(moves & column.enabled & column.grouped & stretch_ends):
             m.d.sync += [
                 in_halo.eq(~group_ends),
                 halo_left.eq(Mux(in_halo, halo_left - 1, column.halo)),
+                halo_pixel.eq(after.smem + (column.pitch << 2)),
             ]
             with m.If(group_ends):
-                m.d.sync += [group.eq(group + 1), halo_smem.eq(halo_smem + column.pitch)]
+                m.d.sync += group.eq(group + 1)
             with m.If(~in_halo):
                 m.d.sync += stopped.eq(onward)
-            m.d.sync += halo_pixel.eq(after.smem + (column.pitch << 2))

@@ -72,9 +72,11 @@ class JobSlots(wiring.Component):
             self.slot.eq(slots.taken.payload),
             self.o.valid.eq(self.i.valid & may_pass),
             self.o.p.slot.eq(Mux(opens, self.slot, held)),
-            self.o.p.last.eq(self.i.p.last),
-            self.o.p.stream.eq(self.i.p.stream),
-            self.o.p.walk.eq(self.i.p.walk),
+            *(
+                self.o.p[name].eq(self.i.p[name])
+                for name in generator_job_layout(self.params).members
+                if name != "slot"
+            ),
             self.i.ready.eq(self.o.ready & may_pass),
             self.opened.eq(self.i.valid & self.i.ready & opens),
             slots.taken.ready.eq(self.opened),

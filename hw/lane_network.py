@@ -133,8 +133,8 @@ class LaneNetwork(wiring.Component):
     average. Lines and fill take turns at a lane that both want. Three clocks from ``line`` to
     ``smem_write``. A line, or a beat of fill, waits while a queue that it may need is full.
 
-    ``written`` follows the write that it speaks of by a clock at least. Lines are reported one by
-    one, fill when its request has no more.
+    ``written`` and ``filled`` follow the write that they speak of by a clock at least. Lines are
+    reported one by one, fill when its request has no more.
 
     Parameters
     ----------
@@ -145,7 +145,8 @@ class LaneNetwork(wiring.Component):
     line : In(stream) of ``rotated_line_layout``
     fill : In(stream) of ``fill_beat_layout``
     smem_write : Out(stream) of ``smem_write_layout``
-    written : Out(stream) of ``written_layout``
+    written : Out(stream) of ``written_layout``; lines
+    filled : Out(stream) of ``written_layout``; fill
     """
 
     def __init__(self, params: TmaParams):
@@ -156,11 +157,14 @@ class LaneNetwork(wiring.Component):
                 "fill": In(stream.Signature(fill_beat_layout(params))),
                 "smem_write": Out(stream.Signature(smem_write_layout(params))),
                 "written": Out(stream.Signature(written_layout(params))),
+                "filled": Out(stream.Signature(written_layout(params))),
             }
         )
 
         depth = 2 * params.lane_depth
-        self._fill_count = data.StructLayout({"count": written_layout(params), "last": 1})
+        self._fill_count = data.StructLayout(
+            {"count": written_layout(params), "last": 1, "stream": params.stream_bits}
+        )
         self._lines = TicketList(written_layout(params), depth)
         self._fills = TicketList(self._fill_count, depth)
         position = {"ticket": range(depth), "beat": params.smem_beat_bits}
@@ -282,6 +286,7 @@ class LaneNetwork(wiring.Component):
             tickets.i.p.count.slot.eq(fill.slot),
             tickets.i.p.count.pieces.eq(packed_pieces(p, fill.style, sum(fill.valid))),
             tickets.i.p.last.eq(fill.last),
+            tickets.i.p.stream.eq(fill.stream),
         ]
         return queues
 
@@ -365,42 +370,42 @@ class LaneNetwork(wiring.Component):
             )
             return pop & tickets.o.valid & ~waits.any()
 
-        filled = Signal(written_layout(p))  # so far, of one request
+        # So far, of one request of each stream; and a whole one that is to be reported.
+        filled = Signal(data.ArrayLayout(p.box_piece_bits, p.streams))
+        total = Signal(p.box_piece_bits)
         fill_complete = Signal()
+        fill_report = Signal(written_layout(p), reset_less=True)
         report_fill = Signal()
         count_fill = Signal()
         fills = self._fills.o
+        of_stream = filled[fills.p.stream]
         m.d.comb += [
             count_fill.eq(
                 gone(self._fills, self._fill_piece, fill_queues) & (~fill_complete | report_fill)
             ),
             fills.ready.eq(count_fill),
+            total.eq(of_stream + fills.p.count.pieces),
         ]
         with m.If(count_fill):
-            m.d.sync += filled.slot.eq(fills.p.count.slot)
-        with m.If(count_fill | report_fill):
             m.d.sync += [
-                fill_complete.eq(count_fill & fills.p.last),
-                filled.pieces.eq(
-                    Mux(report_fill, 0, filled.pieces) + Mux(count_fill, fills.p.count.pieces, 0)
-                ),
+                of_stream.eq(Mux(fills.p.last, 0, total)),
+                fill_report.slot.eq(fills.p.count.slot),
+                fill_report.pieces.eq(total),
             ]
+        with m.If(count_fill | report_fill):
+            m.d.sync += fill_complete.eq(count_fill & fills.p.last)
 
-        reporting = Signal()
-        report = Signal(written_layout(p), reset_less=True)
-        report_line = Signal()
+        m.d.comb += [
+            self.filled.valid.eq(fill_complete),
+            self.filled.p.eq(fill_report),
+            report_fill.eq(fill_complete & self.filled.ready),
+        ]
+
+        m.submodules.reports = reports = Queue(written_layout(p), 2)
+        connect(m, reports.o, flipped(self.written))
         all_parts = [queue for queues in line_queues for queue in queues]
         m.d.comb += [
-            self.written.valid.eq(reporting),
-            self.written.p.eq(report),
-            self._lines.o.ready.eq(report_line),
+            reports.i.valid.eq(gone(self._lines, self._line_piece, all_parts)),
+            reports.i.payload.eq(self._lines.o.p),
+            self._lines.o.ready.eq(reports.i.valid & reports.i.ready),
         ]
-        with m.If(~reporting | self.written.ready):
-            m.d.comb += [
-                report_fill.eq(fill_complete),
-                report_line.eq(~fill_complete & gone(self._lines, self._line_piece, all_parts)),
-            ]
-            m.d.sync += [
-                reporting.eq(report_fill | report_line),
-                report.eq(Mux(fill_complete, filled, self._lines.o.p)),
-            ]

@@ -840,21 +840,6 @@ def walk_layout(params: TmaParams) -> data.StructLayout:
     )
 
 
-@cache
-def walk_job_layout(params: TmaParams) -> data.StructLayout:
-    """One of the walks of a request, ``first`` to ``last``, and what completes the request."""
-    return data.StructLayout(
-        {
-            "first": 1,
-            "last": 1,
-            "stream": params.stream_bits,
-            **({"group": group_layout(params)} if params.stores else {}),
-            "transfer": transfer_layout(params),
-            "walk": walk_layout(params),
-        }
-    )
-
-
 POSITION_BITS = 36
 """A position in a tensor, signed: extent, coordinate, corner and offset added up."""
 
@@ -890,7 +875,8 @@ def level_layout(params: TmaParams) -> data.StructLayout:
 
 @cache
 def column_layout(params: TmaParams) -> data.StructLayout:
-    """A column of pixels of an image: what the im2col walker makes walks of.
+    """A column of pixels of an image: what the im2col walker makes walks of. The walk that it comes
+    with holds what they have in common.
 
     Members
     -------
@@ -920,26 +906,44 @@ def column_layout(params: TmaParams) -> data.StructLayout:
     )
 
 
+def _part(params: TmaParams) -> dict[str, data.StructLayout]:
+    """The part of a box that a job is: a walk, or in a unit with im2col a column of them."""
+    column = {"column": column_layout(params)} if params.im2col else {}
+    return {"walk": walk_layout(params), **column}
+
+
 @cache
-def setup_job_layout(params: TmaParams) -> data.StructLayout:
-    """What setup makes of a tensor request."""
-    job = dict(walk_job_layout(params).members)
-    if params.im2col:
-        job["column"] = column_layout(params)
-    return data.StructLayout(job)
+def walk_job_layout(params: TmaParams) -> data.StructLayout:
+    """One of the parts of a request, ``first`` to ``last``, and what completes the request."""
+    return data.StructLayout(
+        {
+            "first": 1,
+            "last": 1,
+            "stream": params.stream_bits,
+            **({"group": group_layout(params)} if params.stores else {}),
+            "transfer": transfer_layout(params),
+            **_part(params),
+        }
+    )
 
 
 @cache
 def generator_job_layout(params: TmaParams) -> data.StructLayout:
-    """A walk whose completion is tracked under ``slot``; ``last``: of its request."""
+    """A part of a request whose completion is tracked under ``slot``; ``last``: of its request."""
     return data.StructLayout(
         {
             "slot": params.slot_bits,
             "last": 1,
             "stream": params.stream_bits,
-            "walk": walk_layout(params),
+            **_part(params),
         }
     )
+
+
+@cache
+def slot_walk_layout(params: TmaParams) -> data.StructLayout:
+    """A walk of the request under ``slot``; ``last``: its last one."""
+    return data.StructLayout({"slot": params.slot_bits, "last": 1, "walk": walk_layout(params)})
 
 
 @cache
@@ -1169,7 +1173,10 @@ def rotated_line_layout(params: TmaParams) -> data.StructLayout:
 
 @cache
 def fill_beat_layout(params: TmaParams) -> data.StructLayout:
-    """Pieces of one beat to be filled, before swizzling; ``last`` as in ``fill_stretch_layout``."""
+    """Pieces of one beat to be filled, before swizzling; ``last`` as in ``fill_stretch_layout``.
+
+    Beats of a stream come request by request; those of several streams in any order.
+    """
     return data.StructLayout(
         {
             "slot": params.slot_bits,
@@ -1178,6 +1185,7 @@ def fill_beat_layout(params: TmaParams) -> data.StructLayout:
             "valid": params.lanes,
             "last": 1,
             **remote_layout(params),
+            "stream": params.stream_bits,
         }
     )
 

@@ -160,15 +160,17 @@ class MbarrierUnit(wiring.Component):
         may_command = Signal()
         may_update = Signal()
         updated_last = Signal()
+        updates = Signal()
         m.d.comb += [
             may_command.eq(self.command.valid & (results.level < REPORTS - 1)),
-            may_update.eq(self.update.valid & (faults.level < REPORTS - 1)),
+            may_update.eq(faults.level < REPORTS - 1),
             self.update.ready.eq(may_update & ~(may_command & updated_last)),
-            self.command.ready.eq(may_command & ~self.update.ready),
+            updates.eq(self.update.valid & self.update.ready),
+            self.command.ready.eq(may_command & ~updates),
         ]
         offered = Signal(BarrierTask)
         command = self.command.p
-        with m.If(self.update.ready):
+        with m.If(updates):
             m.d.comb += [
                 offered.op.eq(self.update.p.op),
                 offered.address.eq(self.update.p.address),
@@ -197,18 +199,18 @@ class MbarrierUnit(wiring.Component):
         task = Signal(BarrierTask, reset_less=True)
         updating = Signal(barrier_update_layout(self.params), reset_less=True)
         m.d.comb += [
-            self.memory.read_en.eq(self.command.ready | self.update.ready),
+            self.memory.read_en.eq(self.command.ready | updates),
             self.memory.read_address.eq(offered.address[-BARRIER_WORD_ADDRESS_BITS:]),
         ]
         m.d.sync += [
             commanded.eq(self.command.ready),
-            updated.eq(self.update.ready),
+            updated.eq(updates),
         ]
         with m.If(self.memory.read_en):
             m.d.sync += [
                 task.eq(offered),
                 updating.eq(self.update.p),
-                updated_last.eq(self.update.ready),
+                updated_last.eq(updates),
             ]
 
         # The read did not see what was written in the same clock.

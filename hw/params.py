@@ -46,9 +46,6 @@ class TmaParams:
     requests_in_flight : int
         Requests between setup and their ``complete_tx``; a power of two. As many as ``tags``
         keep small boxes at full rate.
-    jobs_waiting : int
-        Requests of a channel between its queue and its generator; a power of two. As many clocks
-        as setup takes keep small boxes at full rate.
     lane_depth : int
         Pieces that wait in each queue in front of a shared-memory lane; a power of two.
     request_id_bits : int
@@ -63,9 +60,16 @@ class TmaParams:
         pending; another commit waits.
     barrier_waiters : int
         Threads that can wait in the mbarrier unit for phases to complete.
+    completions_waiting : int
+        Completions that can wait for barriers and be added up meanwhile; 0: each is told alone, and
+        waits where its request is.
     streams : int
         Streams of requests that share the memory port line by line; a power of two. A request is in
         that of its warp, modulo ``streams``: on an SM of four sub-cores, of its sub-core.
+    jobs_waiting : int
+        Jobs of a stream's loads, or of all stores, between the request queue and their walk; a
+        power of two. As many as setup takes clocks keep small boxes at full rate; with ``gather4``
+        a request has four.
     ctas : int
         Thread blocks of the cluster, up to 16, each on an SM with a unit. Above 1: multicast, and
         shared memory and barriers of other SMs.
@@ -104,14 +108,15 @@ class TmaParams:
     setup_pipelines: int = 4
     tags: int = 512
     requests_in_flight: int = 512
-    jobs_waiting: int = 16
     lane_depth: int = 16
     request_id_bits: int = 16
     smem_reads: int = 32
     threads: int = 1024
     bulk_groups: int = 8
     barrier_waiters: int = 64
-    streams: int = 1
+    completions_waiting: int = 4
+    streams: int = 4
+    jobs_waiting: int = 16
     ctas: int = 1
     stores: bool = True
     reductions: bool = True
@@ -134,12 +139,12 @@ class TmaParams:
             ("line_bytes", PIECE_BYTES, 128),
             ("tags", 2, 4096),
             ("requests_in_flight", 2, 4096),
-            ("jobs_waiting", 2, 64),
             ("lane_depth", 2, 64),
             ("smem_reads", 2, 256),
             ("threads", 1, 2048),
             ("bulk_groups", 4, 64),
             ("streams", 1, 8),
+            ("jobs_waiting", 4 if self.gather4 else 1, 64),
         ):
             value = getattr(self, name)
             rule = f"a power of two from {low} to {high}"
@@ -155,6 +160,8 @@ class TmaParams:
         ):
             value = getattr(self, name)
             _require(name, value, f"from {low} to {high}", low <= value <= high)
+        holds = self.completions_waiting in (0, *range(2, 9))
+        _require("completions_waiting", self.completions_waiting, "0, or from 2 to 8", holds)
         warps = max(1, self.threads // WARP)
         rule = f"at most {warps}, the warps of threads = {self.threads}"
         _require("streams", self.streams, rule, self.streams <= warps)
@@ -237,6 +244,11 @@ class TmaParams:
         return (self.channels - 1).bit_length()
 
     @cached_property
+    def requests_waiting(self) -> int:
+        """Requests of a channel whose jobs are sure to find room: one may have four."""
+        return self.jobs_waiting // (4 if self.gather4 else 1)
+
+    @cached_property
     def run_bits(self) -> int:
         """Width of a count of pieces in a run: a bulk prefetch may be 4 GiB."""
         return 28 if self.bulk else self.box_piece_bits
@@ -284,6 +296,7 @@ PRESETS = {
         descriptor_cache_entries=4,
         smem_reads=16,
         threads=32,
+        streams=1,
         barrier_waiters=8,
     ),
     "tiny": TmaParams(
@@ -297,8 +310,10 @@ PRESETS = {
         lane_depth=4,
         smem_reads=4,
         threads=4,
+        streams=1,
         bulk_groups=4,
         barrier_waiters=4,
+        completions_waiting=0,
         stores=False,
         reductions=False,
         im2col=False,
@@ -306,6 +321,7 @@ PRESETS = {
     ),
     "cluster": TmaParams(ctas=4),
     "sm_100a": TmaParams(
+        jobs_waiting=64,
         gather4=True,
         im2col_w=True,
         swizzle_atoms=True,

@@ -14,8 +14,8 @@ class RequestQueue(wiring.Component):
     """Keeps the requests of each channel in the order in which they were issued.
 
     A *channel* is the loads and prefetches of a stream, or all stores. A request leaves for setup
-    only when the generator is sure to have room for its job: at most ``jobs_waiting`` of a channel
-    are on the way there, counted from here until they are ``freed`` by the generator or
+    only when the generator is sure to have room for its job: at most ``requests_waiting`` of a
+    channel are on the way there, counted from here until they are ``freed`` by the generator or
     ``refused``. So nothing between here and the generators ever waits for a channel, and a long box
     holds back only those behind it in its own channel. Channels take turns.
 
@@ -91,12 +91,12 @@ class RequestQueue(wiring.Component):
                 leaves.eq(queue.o.valid & queue.o.ready),
             ]
 
-            ahead = Signal(range(p.jobs_waiting + 1), name=f"ahead_{channel}")
+            ahead = Signal(range(p.requests_waiting + 1), name=f"ahead_{channel}")
             ended = self.freed[channel] + self.refused[channel]
             m.d.sync += [
                 ahead.eq(ahead + leaves - ended),
                 self.room[channel].eq(queue.level + 2 < p.request_queue_depth),
                 Assert(ahead + leaves >= ended, "RequestQueue: a request ended twice\n"),
             ]
-            m.d.comb += may_leave.eq(ahead < p.jobs_waiting)
+            m.d.comb += may_leave.eq(ahead < p.requests_waiting)
         return m

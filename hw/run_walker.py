@@ -4,7 +4,7 @@ from amaranth.hdl import Assert, Module, Mux, Signal
 from amaranth.lib import enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.layouts import fill_step_layout, generator_job_layout, remote_layout, run_layout
+from hw.layouts import fill_step_layout, remote_layout, run_layout, slot_walk_layout
 from hw.params import TmaParams
 
 
@@ -35,7 +35,7 @@ class RunWalker(wiring.Component):
 
     Members
     -------
-    i : In(stream) of ``generator_job_layout``
+    i : In(stream) of ``slot_walk_layout``
     run : Out(stream) of ``run_layout``
     fill : Out(stream) of ``fill_step_layout``; of loads only
     """
@@ -44,7 +44,7 @@ class RunWalker(wiring.Component):
         self.params = params
         self.store = store
         ports = {
-            "i": In(stream.Signature(generator_job_layout(params))),
+            "i": In(stream.Signature(slot_walk_layout(params))),
             "run": Out(stream.Signature(run_layout(params, store))),
         }
         if not store:
@@ -57,7 +57,7 @@ class RunWalker(wiring.Component):
         state = Signal(WalkState)
         on_runs = Signal()
         m.d.comb += on_runs.eq(state == WalkState.RUNS)
-        job = Signal(generator_job_layout(p), reset_less=True)
+        job = Signal(slot_walk_layout(p), reset_less=True)
         walk = job.walk
 
         # Level n: steps left in loop n, and the addresses where its current step began.

@@ -20,7 +20,7 @@ from hw.layouts import (
     ErrorCode,
     refusal_layout,
     remote_layout,
-    setup_job_layout,
+    walk_job_layout,
 )
 from hw.map_decoder import ROW_BITS
 from hw.params import DIMS, PIECE_BYTES, SMEM_OFFSET_BITS, TmaParams
@@ -73,7 +73,7 @@ def setup_ports(params: TmaParams) -> dict:
     """The ports of the block and of each of its pipelines."""
     return {
         "i": In(stream.Signature(described_request_layout(params))),
-        "job": Out(stream.Signature(setup_job_layout(params))),
+        "job": Out(stream.Signature(walk_job_layout(params))),
         "error": Out(stream.Signature(refusal_layout(params))),
     }
 
@@ -96,7 +96,7 @@ class SetupBlock(wiring.Component):
     Members
     -------
     i : In(stream) of ``described_request_layout``
-    job : Out(stream) of ``setup_job_layout``
+    job : Out(stream) of ``walk_job_layout``
     error : Out(stream) of ``refusal_layout``
     """
 
@@ -341,7 +341,7 @@ class SetupPipeline(wiring.Component):
         smem_address = Signal(SMEM_OFFSET_BITS, reset_less=True)
         refusal = Signal(common.refusal.shape(), reset_less=True)
         channel = Signal(p.channel_bits, reset_less=True)
-        job = Signal(setup_job_layout(p), reset_less=True)
+        job = Signal(walk_job_layout(p), reset_less=True)
         walk = job.walk
 
         # Of the lower dimensions: the pieces they span in shared memory, the pieces they hold,

@@ -14,7 +14,6 @@ from hw.descriptor_cache import DescriptorCache
 from hw.destination import Destination
 from hw.dispatcher import Dispatcher
 from hw.gnic import Gnic, GnicWrite
-from hw.im2col_walker import Im2colWalker
 from hw.lane_network import LaneNetwork
 from hw.layouts import (
     GLOBAL_ADDRESS_BITS,
@@ -43,6 +42,7 @@ from hw.layouts import (
 )
 from hw.mbarrier_unit import BarrierMemory, MbarrierUnit
 from hw.params import TmaParams
+from hw.queue import Queue
 from hw.request_generator import RequestGenerator, StoreGenerator
 from hw.request_queue import RequestQueue
 from hw.response_path import ResponsePath
@@ -178,7 +178,7 @@ class Tma(wiring.Component):
         m.submodules.mbarrier_unit = mbarrier_unit = MbarrierUnit(p)
         errors = [completion_tracker.error]
 
-        # From the request to its walks.
+        # From the request to its jobs.
         connect(m, flipped(self.request), destination.i)
         connect(m, request_queue.tensor, descriptor_cache.i)
         connect(m, flipped(self.descriptor_prefetch), descriptor_cache.prefetch)
@@ -186,15 +186,12 @@ class Tma(wiring.Component):
         connect(m, descriptor_cache.fetch, flipped(self.descriptor_request))
         connect(m, flipped(self.descriptor_fill), descriptor_cache.fill)
         connect(m, descriptor_cache.o, setup_block.i)
-        walks = setup_block.job
-        if p.im2col:
-            m.submodules.im2col_walker = im2col_walker = Im2colWalker(p)
-            connect(m, setup_block.job, im2col_walker.i)
-            walks = im2col_walker.o
-            expose(m, "im2col_walker__o", walks)
-        connect(m, setup_block.error, refusals.i[0])
+        jobs = setup_block.job
+        m.submodules.refused = refused = Queue(refusal_layout(p), 2)  # parts the ready signals
+        connect(m, setup_block.error, refused.i)
+        connect(m, refused.o, refusals.i[0])
         if p.bulk:
-            walks = self._connect_bulk(m, request_queue.bulk, walks, refusals.i[1])
+            jobs = self._connect_bulk(m, request_queue.bulk, jobs, refusals.i[1])
         else:
             self._refuse_bulk(m, request_queue.bulk, refusals.i[1])
 
@@ -206,13 +203,14 @@ class Tma(wiring.Component):
             request_queue.freed[: p.streams].eq(request_generator.freed),
         ]
 
-        # From the walks of loads to lines, and from the lines to shared memory.
+        # From the jobs of loads to lines, and from the lines to shared memory.
         connect(m, completion_tracker.o, request_generator.i)
         connect(m, request_generator.line, gnic.i)
         connect(m, gnic.request, flipped(self.gnic_request))
         connect(m, flipped(self.gnic_response), gnic.response)
         connect(m, gnic.o, response_path.i)
         connect(m, gnic.fault, completion_tracker.fault)
+        connect(m, lane_network.filled, completion_tracker.filled)
         connect(m, lane_network.smem_write, flipped(self.smem_write))
 
         # In a cluster, lines and signals may go to other SMs, and come from them.
@@ -256,11 +254,11 @@ class Tma(wiring.Component):
             ]
 
         if p.stores:
-            blocks = destination, request_queue, walks, refusals, completion_tracker, cluster
+            blocks = destination, request_queue, jobs, refusals, completion_tracker, cluster
             errors += self._connect_stores(m, *blocks)
         else:
             connect(m, destination.o, request_queue.i)
-            connect(m, walks, completion_tracker.i)
+            connect(m, jobs, completion_tracker.i)
             errors.append(refusals.o)
 
         # Barriers, and errors.
@@ -318,7 +316,7 @@ class Tma(wiring.Component):
         ]
 
     def _connect_stores(
-        self, m: Module, destination, request_queue, walks, refusals, completion_tracker, cluster
+        self, m: Module, destination, request_queue, jobs, refusals, completion_tracker, cluster
     ) -> list:
         """Bulk groups in front of the queue; behind setup, the way of the stores. Return the
         streams of errors.
@@ -334,12 +332,12 @@ class Tma(wiring.Component):
         connect(m, destination.o, bulk_groups.i)
         connect(m, bulk_groups.o, request_queue.i)
         connect(m, bulk_groups.result, flipped(self.group_result))
-        connect(m, walks, dispatcher.job)
+        connect(m, jobs, dispatcher.job)
         connect(m, refusals.o, dispatcher.refusal)
         connect(m, dispatcher.released, bulk_groups.released)
         connect(m, dispatcher.load, completion_tracker.i)
 
-        # From the walks of stores to lines, and from the answers to the group.
+        # From the jobs of stores to lines, and from the answers to the group.
         connect(m, dispatcher.store, store_tracker.i)
         connect(m, store_tracker.o, store_generator.i)
         m.d.comb += request_queue.freed[p.streams].eq(store_generator.freed)

@@ -2,15 +2,13 @@
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.layouts import BARRIER_COUNT_BITS, barrier_completion_layout
 from hw.params import TmaParams
 
-ENTRIES = 4
-"""Barriers whose completions can wait."""
-
-MOST_BYTES = (1 << 20) - 1
+MOST_BYTES_BITS = BARRIER_COUNT_BITS - 1
+MOST_BYTES = (1 << MOST_BYTES_BITS) - 1
 """Most bytes of one ``complete_tx``."""
 
 
@@ -30,9 +28,10 @@ class TxCoalescer(wiring.Component):
     held up, the first leaves alone and the others as one.
 
     Latency: none while nothing waits, the input is the output. Throughput: a completion a clock in
-    and out. Back-pressure: ``i`` waits while all ``ENTRIES`` are taken and it can be added to none;
-    ``i.ready`` depends on ``i.payload`` and not on ``o.ready``. What was offered to ``o`` in the
-    clock of its arrival and not taken is in the first entry from the next clock on.
+    and out. Back-pressure: ``i`` waits while all of the ``completions_waiting`` entries are taken;
+    no input drives ``i.ready`` in the same clock. What was offered to ``o`` in the clock of its
+    arrival and not taken is in the first entry from the next clock on. Without entries the ports
+    are connected.
 
     Parameters
     ----------
@@ -51,19 +50,23 @@ class TxCoalescer(wiring.Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
+        count = self.params.completions_waiting
+        if not count:
+            connect(m, flipped(self.i), flipped(self.o))
+            return m
         layout = barrier_completion_layout(self.params)
         barrier = [name for name in ("holder", "address") if name in layout.members]
 
         # Entries are taken from the first on, which is at ``o``.
-        taken = Signal(ENTRIES)
-        entries = [Signal(layout, name=f"entry_{n}", reset_less=True) for n in range(ENTRIES)]
-        fits = Signal(ENTRIES)
-        adds = Signal(ENTRIES)
+        taken = Signal(count)
+        entries = [Signal(layout, name=f"entry_{n}", reset_less=True) for n in range(count)]
+        fits = Signal(count)
+        adds = Signal(count)
         leaves = Signal()
         m.d.comb += [
-            adds.eq(Mux(self.i.valid, fits & -fits, 0)),
+            adds.eq(Mux(self.i.valid & self.i.ready, fits & -fits, 0)),
             leaves.eq(taken[0] & self.o.ready),
-            self.i.ready.eq(~taken[-1] | fits.any()),
+            self.i.ready.eq(~taken[-1]),
             self.o.valid.eq(taken[0] | self.i.valid),
         ]
         with m.If(taken[0]):
@@ -73,14 +76,14 @@ class TxCoalescer(wiring.Component):
 
         # Add to one that waits, but not to the one at ``o``.
         summed = entries[:1]
-        for number in range(1, ENTRIES):
+        for number in range(1, count):
             entry = entries[number]
             total = Signal(BARRIER_COUNT_BITS + 1, name=f"total_{number}")
             after = Signal(layout, name=f"after_{number}")
             same = Cat(self.i.p[name] == entry[name] for name in barrier).all()
             m.d.comb += [
                 total.eq(entry.tx_bytes + self.i.p.tx_bytes),
-                fits[number].eq(taken[number] & same & (total <= MOST_BYTES)),
+                fits[number].eq(taken[number] & same & ~total[MOST_BYTES_BITS:].any()),
             ]
             with m.If(adds[number]):
                 m.d.comb += [after.eq(self.i.payload), after.tx_bytes.eq(total)]
@@ -89,8 +92,8 @@ class TxCoalescer(wiring.Component):
             summed.append(after)
 
         # Move up, and take a new one behind the others.
-        kept = Signal(ENTRIES)
-        place = Signal(ENTRIES)
+        kept = Signal(count)
+        place = Signal(count)
         m.d.comb += kept.eq(Mux(leaves, taken[1:], taken))
         with m.If(self.i.valid & self.i.ready & ~fits.any() & (taken[0] | ~self.o.ready)):
             m.d.comb += place.eq(~kept & Cat(1, kept))
@@ -99,7 +102,7 @@ class TxCoalescer(wiring.Component):
             with m.If(place[number]):
                 m.d.sync += entry.eq(self.i.payload)
             with m.Elif(leaves):
-                if number + 1 < ENTRIES:
+                if number + 1 < count:
                     m.d.sync += entry.eq(summed[number + 1])
             with m.Else():
                 m.d.sync += entry.eq(summed[number])

@@ -36,6 +36,7 @@ class WaitSpec(Elaboratable):
     def __init__(self, threads: int) -> None:
         self.params = TmaParams(
             threads=threads,
+            streams=1,
             bulk_groups=4,
             requests_in_flight=2,
             request_queue_depth=1,

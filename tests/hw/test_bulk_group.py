@@ -14,7 +14,12 @@ from hw.layouts import Operation
 from hw.params import PRESETS, TmaParams
 
 SMALL = TmaParams(
-    threads=4, bulk_groups=4, requests_in_flight=2, request_queue_depth=1, request_id_bits=8
+    threads=4,
+    streams=1,
+    bulk_groups=4,
+    requests_in_flight=2,
+    request_queue_depth=1,
+    request_id_bits=8,
 )
 ONE_THREAD = replace(SMALL, threads=1)
 MANY = replace(SMALL, threads=32, bulk_groups=8)

@@ -1,6 +1,7 @@
 """Egress: every line, fill, DSMEM line and thread's store to its receivers, counted when sent."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -233,6 +234,19 @@ def test_packets(seed):
     ends = [(report.slot, report.ends, report.failed) for report in run.payloads["performed"]]
     assert ends == [(item["slot"], 1, 0) for item in inputs["dsmem"] if item["last"]]
     assert not run.payloads["gone"]
+
+
+def test_fill_of_streams_is_counted_apart():
+    """Beats of two requests in turn: each is reported as a whole."""
+    rng = random.Random(1)
+    beats = [fill(rng, n % 2, last=n >= 8) | {"stream": n % 2} for n in range(10)]
+    dut = Egress(replace(PARAMS, streams=2))
+    prepare = prepared([ALL] * SLOTS)
+    run = run_streams(dut, {"fill": beats}, OUTPUTS, prepare=lambda ctx: prepare(ctx, dut))
+    reports = [(report.slot, report.pieces) for report in run.payloads["written"]]
+    assert reports == [
+        (slot, sum(beat["valid"].bit_count() for beat in beats[slot::2])) for slot in range(2)
+    ]
 
 
 def test_a_packet_a_clock():

@@ -25,21 +25,37 @@ from tests.hw.simulate import Run, run_streams
 from tests.hw.test_setup_block import covered_by
 
 
-def walk(requests: Sequence[Load | Store], params: TmaParams, **options) -> Run:
-    """What the walker makes of ``requests``; setup runs without stalls."""
+def setup(requests: Sequence[Load | Store], params: TmaParams) -> list:
+    """The jobs that setup makes of ``requests``."""
     inputs = {"i": [described(request, number) for number, request in enumerate(requests)]}
-    jobs = run_streams(SetupBlock(params), inputs, ["job", "error"], stall=0)
-    assert not jobs.payloads["error"]
-    return run_streams(Im2colWalker(params), {"i": jobs.payloads["job"]}, ["o"], **options)
+    run = run_streams(SetupBlock(params), inputs, ["job", "error"], stall=0)
+    assert not run.payloads["error"]
+    return run.payloads["job"]
+
+
+def with_slots(jobs: Sequence, params: TmaParams) -> list[dict]:
+    """The jobs of setup as a generator gets them: the slot is the request's number."""
+    parts = "last", "walk", *(["column"] if params.im2col else [])
+    return [
+        {"slot": job.transfer.request_id, **{name: getattr(job, name) for name in parts}}
+        for job in jobs
+    ]
+
+
+def walk(requests: Sequence[Load | Store], params: TmaParams, **options) -> Run:
+    """What the walker makes of ``requests``."""
+    inputs = {"i": with_slots(setup(requests, params), params)}
+    return run_streams(Im2colWalker(params), inputs, ["o"], **options)
 
 
 def requests_of(run: Run) -> list[list]:
     """The walks, request by request."""
-    requests: list[list] = []
+    requests: list[list] = [[]]
     for job in run.payloads["o"]:
-        if job.first:
-            requests.append([])
         requests[-1].append(job)
+        if job.last:
+            requests.append([])
+    assert requests.pop() == []
     return requests
 
 
@@ -50,11 +66,37 @@ def test_walks_cover_the_box(kind: str, seed: int) -> None:
     run = walk(loads, PRESETS[KINDS[kind]], seed=seed)
     found = requests_of(run)
     assert len(found) == len(loads)
-    for load, jobs in zip(loads, found, strict=True):
-        wanted = expected(load, arch_of(kind))
-        assert covered_by(jobs) == wanted, load
-        assert [job.last for job in jobs] == [0] * (len(jobs) - 1) + [1]
-        assert {job.transfer.pieces for job in jobs} == {len(wanted)}
+    for number, (load, jobs) in enumerate(zip(loads, found, strict=True)):
+        assert covered_by(jobs) == expected(load, arch_of(kind)), load
+        assert {job.slot for job in jobs} == {number}
+
+
+@pytest.mark.parametrize("kind", KINDS | STORE_KINDS)
+def test_a_job_says_what_completes_its_request(kind: str) -> None:
+    """Pieces and bulk group, in each of the jobs; the first and the last one are marked."""
+    preset = (KINDS | STORE_KINDS)[kind]
+    requests = random_requests(np.random.default_rng(6), kind, 6)
+    jobs = iter(setup(requests, PRESETS[preset]))
+    for number, request in enumerate(requests):
+        parts = [next(jobs)]
+        while not parts[-1].last:
+            parts.append(next(jobs))
+        assert [job.first for job in parts] == [1] + [0] * (len(parts) - 1)
+        for job in parts:
+            assert job.transfer.request_id == number
+            if isinstance(request, Store):
+                group = {name: getattr(job.group, name) for name in ("joined", "thread", "index")}
+                assert group == group_of(number)
+            else:
+                assert parts[-1].transfer.pieces == len(expected(request, arch_of(kind)))
+    assert next(jobs, None) is None
+
+
+@pytest.mark.parametrize("kind", ["load_tile", "sm_100a_gather4"])
+def test_a_tile_passes_without_latency(kind: str) -> None:
+    loads = random_requests(np.random.default_rng(2), kind, 8)
+    run = walk(loads, PRESETS[KINDS[kind]], stall=0)
+    assert run.cycles["o"] == run.taken["i"] == list(range(len(run.payloads["o"])))
 
 
 def written_by(jobs) -> Pieces:
@@ -66,11 +108,8 @@ def check_stores(stores: Sequence[Store], run: Run, arch: Arch) -> None:
     """What the walks of each cover, and what they carry along."""
     for number, (store, jobs) in enumerate(zip(stores, requests_of(run), strict=True)):
         assert written_by(jobs) == expected(store, arch), store
-        assert [job.last for job in jobs] == [0] * (len(jobs) - 1) + [1]
         for job in jobs:
-            assert job.transfer.request_id == number
-            group = {"joined": job.group.joined, "thread": job.group.thread}
-            assert group | {"index": job.group.index} == group_of(number)
+            assert job.slot == number
             assert (job.walk.store, job.walk.prefetch, job.walk.tail_bytes) == (1, 0, 0)
             reduction = job.walk.writing.reduction
             assert reduction.enabled == isinstance(store, Reduce)

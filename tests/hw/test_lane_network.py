@@ -24,6 +24,7 @@ class Bench:
         self.memory: dict[int, int] = {}
         self.landed: dict[int, int] = {}
         self.written: dict[int, int] = {}
+        self.reports: dict[int, list[int]] = {}
         self.cycles = 0
         rng = random.Random(seed)
         dut = LaneNetwork(params)
@@ -54,6 +55,7 @@ class Bench:
                         taken.append(port)
                 if ctx.get(dut.written.valid) and ctx.get(dut.written.ready):
                     report = ctx.get(dut.written.p)
+                    self.reports.setdefault(report.slot, []).append(report.pieces)
                     self.written[report.slot] = self.written.get(report.slot, 0) + report.pieces
                     ahead = sum(self.written.values()) - landed
                     assert ahead <= never_written, "counted before it was written"
@@ -128,6 +130,29 @@ def test_lands_at_the_swizzled_address(line_bytes, swizzle):
     bench = Bench(params, swizzle, lines, fills, stall=0.5)
     assert bench.memory == memory
     assert bench.written == {1: 40 * lanes, 2: sum(f["valid"].bit_count() for f in fills)}
+
+
+def test_fill_of_streams_is_counted_apart():
+    """Beats of two requests in turn: each is reported once, as a whole."""
+    params = TmaParams(line_bytes=32, streams=2)
+    rng = random.Random(3)
+    fills = []
+    for number in range(40):
+        name = number % 2
+        fills.append(
+            {
+                "slot": 2 * (number // 20) + name,
+                "style": {"swizzle": 0, "fill": 0, "round_tf32": 0},
+                "beat": number,
+                "valid": rng.randrange(4),
+                "last": number % 20 >= 18,
+                "stream": name,
+            }
+        )
+    bench = Bench(params, 3, [], fills, stall=0.3)
+    for slot in range(4):
+        pieces = sum(beat["valid"].bit_count() for beat in fills if beat["slot"] == slot)
+        assert bench.reports[slot] == [pieces]
 
 
 def test_a_line_that_failed_is_counted_and_not_written():

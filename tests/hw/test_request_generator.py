@@ -1,6 +1,7 @@
 """Request generator: every piece once, by the fewest lines, one a clock."""
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from hw.setup_block import SetupBlock
 from tests.hw.boxes import Box, Pieces, random_box, stored_box
 from tests.hw.golden_requests import KINDS, STORE_KINDS, arch_of, expected, random_requests
 from tests.hw.simulate import Run, run_streams
-from tests.hw.test_im2col_walker import requests_of, walk
+from tests.hw.test_im2col_walker import requests_of, setup, walk, with_slots
 from tests.hw.test_setup_block import described
 
 SEEDS = range(3)
@@ -92,12 +93,7 @@ def test_covers_a_chain_of_walks_once(kind):
     rng = np.random.default_rng(1)
     params = PRESETS[KINDS[kind]]
     loads = random_requests(rng, kind, 10)
-    walked = walk(loads, params, stall=0)
-    slots = [slot for slot, jobs in enumerate(requests_of(walked)) for _ in jobs]
-    jobs = [
-        {"slot": slot, "last": job.last, "walk": job.walk}
-        for slot, job in zip(slots, walked.payloads["o"], strict=True)
-    ]
+    jobs = with_slots(setup(loads, params), params)
     run = run_streams(RequestGenerator(params), {"i": jobs}, ["line", "fill"], stall=0.3)
     wanted = {slot: expected(load, arch_of(kind)) for slot, load in enumerate(loads)}
     assert covered(run, params) == wanted
@@ -227,6 +223,100 @@ def test_fill_costs_no_clock(rows, columns):
         assert cycles[-1] - cycles[0] < count * max(lines, beats)
 
 
+def streams_of(boxes: list[tuple[int, Box]], params: TmaParams) -> list[dict]:
+    """Jobs of boxes, each of its stream; slots are numbers of the boxes."""
+    jobs = jobs_of([box for _, box in boxes], params)
+    return [job | {"stream": number} for job, (number, _) in zip(jobs, boxes, strict=True)]
+
+
+def test_streams_take_turns():
+    """A box of 228 KiB, half of it outside, and small ones: lines alternate, and so does fill."""
+    params = TmaParams(streams=2)
+    large = replace(flat(912, 256, 1024), format=7, dims=(228, 128), box=(228, 256))
+    small = flat(128, 8, 1024, swizzle=3)
+    small = replace(small, dims=(1024, 4))
+    jobs = streams_of([(0, large), *[(1, small)] * 12], params)
+    run = run_streams(RequestGenerator(params), {"i": jobs}, ["line", "fill"], stall=0)
+    wanted = {slot: box.pieces() for slot, box in enumerate([large] + [small] * 12)}
+    assert covered(run, params) == wanted
+
+    lines = [line.use.slot for line in run.payloads["line"]]
+    first = lines.index(1)
+    assert first <= 16
+    assert all((slot == 0) == (at % 2 == 0) for at, slot in enumerate(lines[first - 1 : 90]))
+    cycles = run.cycles["line"]
+    assert cycles[-1] - cycles[0] == len(cycles) - 1
+
+    beats = run.payloads["fill"]
+    assert all(beat.stream == (beat.slot != 0) for beat in beats)
+    ends = [beat.slot for beat in beats if beat.last]
+    assert sorted(ends) == list(range(13))
+
+
+def test_beats_of_streams_take_turns():
+    """Two boxes that are outside, of different streams."""
+    params = TmaParams(streams=2)
+    outside = replace(flat(128, 64, 128, swizzle=3), coords=(0, 5000))
+    jobs = streams_of([(0, outside), (1, outside)], params)
+    run = run_streams(RequestGenerator(params), {"i": jobs}, ["line", "fill"], stall=0)
+    slots = [beat.slot for beat in run.payloads["fill"]]
+    assert slots[:2] == [0, 0] or slots[:2] == [0, 1]
+    first = slots.index(1)
+    assert slots[first:126] == [1, 0] * ((126 - first) // 2) + [1] * ((126 - first) % 2)
+    cycles = run.cycles["fill"]
+    assert cycles[-1] - cycles[0] == len(cycles) - 1 == 127
+
+
+@pytest.mark.parametrize("streams", [2, 4])
+def test_streams_at_random(streams):
+    params = TmaParams(streams=streams, jobs_waiting=2)
+    rng = random.Random(streams)
+    boxes = [(rng.randrange(streams), random_box(rng)) for _ in range(40)]
+    jobs = streams_of(boxes, params)
+    run = run_streams(
+        RequestGenerator(params), {"i": jobs}, ["line", "fill"], seed=streams, stall=0.3
+    )
+    assert covered(run, params) == {slot: box.pieces() for slot, (_, box) in enumerate(boxes)}
+    for number in range(streams):
+        mine = [beat.slot for beat in run.payloads["fill"] if beat.stream == number]
+        assert mine == sorted(mine)
+        assert all(boxes[slot][0] == number for slot in mine)
+
+
+@pytest.mark.parametrize("streams", [1, 2])
+def test_freed_as_the_last_job_leaves_the_queue(streams):
+    """Once for each request, whatever its number of jobs, while those behind it wait."""
+    params = replace(PRESETS["sm_100a"], streams=streams)
+    requests = random_requests(np.random.default_rng(4), "sm_100a_gather4", 6)
+    requests += random_requests(np.random.default_rng(4), "load_im2col", 6)
+    jobs = with_slots(setup(requests, PRESETS["sm_100a"]), PRESETS["sm_100a"])
+    dut = RequestGenerator(params)
+    freed = [0] * streams
+    if streams > 1:
+        jobs = [job | {"stream": job["slot"] % streams} for job in jobs]
+    sim = Simulator(dut)
+    sim.add_clock(1e-9)
+
+    @sim.add_testbench
+    async def bench(ctx):
+        ctx.set(dut.line.ready, 1)
+        ctx.set(dut.fill.ready, 1)
+        waiting = list(jobs)
+        for _ in range(6000):
+            if waiting:
+                ctx.set(dut.i.p, waiting[0])
+            ctx.set(dut.i.valid, bool(waiting))
+            if waiting and ctx.get(dut.i.ready):
+                waiting.pop(0)
+            for number in range(streams):
+                freed[number] += ctx.get(dut.freed) >> number & 1
+            await ctx.tick()
+        assert not waiting
+
+    sim.run()
+    assert freed == [12 // streams] * streams
+
+
 def test_stalled_fill_stops_the_walk_and_loses_nothing():
     params = TmaParams()
     rng = random.Random(5)
@@ -264,14 +354,8 @@ def test_covers_a_store_of_several_walks_once(kind):
     """Also where walks at the end have nothing inside."""
     params = PRESETS[STORE_KINDS[kind]]
     stores = random_requests(np.random.default_rng(2), kind, 5)
-    walked = walk(stores, params, stall=0)
-    requests = requests_of(walked)
-    jobs = [
-        {"slot": slot, "last": job.last, "walk": job.walk}
-        for slot, jobs in enumerate(requests)
-        for job in jobs
-    ]
-    run = lines_of(jobs, params, stall=0.3)
+    run = lines_of(with_slots(setup(stores, params), params), params, stall=0.3)
+    requests = requests_of(walk(stores, params, stall=0))
     check_lines(run, [expected(store, arch_of(kind)) for store in stores], params)
     assert any(not jobs[-1].walk.has_data for jobs in requests)
     for line in run.payloads["o"]:

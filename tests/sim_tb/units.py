@@ -14,6 +14,7 @@ SMALL = TmaParams(
     lane_depth=4,
     smem_reads=4,
     threads=4,
+    streams=1,
     bulk_groups=4,
 )
 """As narrow and shallow as it is of use."""
@@ -26,7 +27,9 @@ TINY_STORES = replace(TINY, stores=True, bulk=True)
 
 LOADS_ONLY = replace(SMALL, stores=False, reductions=False)
 
-LATER = replace(PRESETS["sm_100a"], smem_bytes=512 * 1024)
+LATER = replace(
+    PRESETS["sm_100a"], smem_bytes=512 * 1024, streams=1, setup_pipelines=2, jobs_waiting=16
+)
 """What came after Hopper; here the largest box leaves room for others in flight."""
 
 CLUSTER = TmaParams(
@@ -38,6 +41,7 @@ CLUSTER = TmaParams(
     lane_depth=8,
     smem_reads=16,
     threads=4,
+    streams=1,
     bulk_groups=4,
     barrier_waiters=8,
     im2col=False,
