@@ -10,10 +10,10 @@ import numpy as np
 
 from golden import BulkLoad, Load, TensorMap
 from sim_tb import jobs
+from sim_tb.bench_timing import WARP
 from sim_tb.bridge import LogKind
 from sim_tb.environment import Environment, Word
 
-WARP = 32
 LOGS = (LogKind.ACCEPT, LogKind.LINE)
 BARRIER_BYTES = 4096
 """At the end of shared memory; no box is written there."""

@@ -123,7 +123,13 @@ def series_of(source: str) -> Series:
     missing = FIELDS - set(table.dtype.names or ())
     if missing:
         raise VectorError(f"{path}: no timing file: boxes without {', '.join(sorted(missing))}")
-    recorded = [(str(row["name"]), load_of(row), float(row["silicon_cycles"])) for row in table]
+    names = [str(row["name"]) for row in table]
+    if len(set(names)) < len(names):
+        names = [f"{name}[{i}]" for i, name in enumerate(names)]
+    recorded = [
+        (name, load_of(row), float(row["silicon_cycles"]))
+        for name, row in zip(names, table, strict=True)
+    ]
     return Series(path.name, recorded, RECORDED.get(path.stem))
 
 

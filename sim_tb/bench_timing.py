@@ -27,6 +27,7 @@ PHASE_BYTES = (1 << 20) - 1
 
 BARRIERS = 4
 WORD_BYTES = 8
+WARP = 32
 LOGS = (LogKind.ACCEPT, LogKind.WORD, LogKind.LINE, LogKind.STORE)
 
 Timed = Load | BulkLoad | Store | BulkStore
@@ -155,7 +156,8 @@ class Maps:
 
 
 async def row(env: Environment, maps: Maps, boxes: Sequence[Box]) -> Row:
-    """Issue a row of boxes as fast as they go."""
+    """Issue a row of boxes as fast as they go; another warp has the stores."""
+    storer = WARP % env.interface.parameters["threads"]
     loads = [box for box in boxes if box.is_load]
     total = sum(box.bytes for box in loads)
     largest = max((box.bytes for box in loads), default=0)
@@ -174,11 +176,11 @@ async def row(env: Environment, maps: Maps, boxes: Sequence[Box]) -> Row:
         if isinstance(request, Load | BulkLoad):
             request = replace(request, mbarrier=offsets[turn % needed])
             turn += 1
-        env.issue(request, tensor_map)
+        env.issue(request, tensor_map, thread=0 if box.is_load else storer)
     stored = 0
     if len(loads) < len(boxes):
-        env.commit_group()
-        stored = await env.wait_group()
+        env.commit_group(storer)
+        stored = await env.wait_group(thread=storer)
     await env.idle()
     errors = env.take_errors()
     if errors:
