@@ -31,17 +31,19 @@ ERRORS = 8  # error records are numbered modulo this; fewer wait
 class CompletionSpec(Elaboratable):
     """What is told of a request, from the pieces that were written for it.
 
-    The environment writes pieces of requests that have a slot, never more than they have, and
-    reports a fault before the pieces of its line. Then, whatever comes when:
+    The environment writes pieces of requests that have a slot, as lines or as fill, never more than
+    they have, and reports a fault before the pieces of its line. Fill of no pieces may come even
+    when its request has ended. Then, whatever comes when:
 
     - a slot is given to no second request before the first has ended, and all jobs of a request
       carry it;
     - a request's completion is offered in the clock after its last piece was accepted, and in no
-      other; it says 16 bytes for each piece that was written;
+      other; it says 16 bytes for each piece that was written. Of two ends, one by fill waits,
+      unless it was offered already; what is offered stays until it is taken;
     - with a fault it is not offered, and there is one error record, of its last fault, in the
       order of the ends;
-    - ``written`` waits for the offered completion, or for room for the record, and for nothing
-      else.
+    - ``written`` and ``filled`` wait for the ends that came by them, each for its offered
+      completion or for room for its record, and for nothing else.
 
     In a cluster: a remote request has no completion, but ends likewise; a receiver that is gone is
     a fault, too.
@@ -64,7 +66,7 @@ class CompletionSpec(Elaboratable):
         m = Module()
         p = self.params
         m.submodules.dut = dut = CompletionTracker(p)
-        for name in "i", "written", "fault":
+        for name in "i", "written", "filled", "fault":
             offer(m, getattr(dut, name))
             hold(m, getattr(dut, name), name, Assume)
         gone = dut.gone if p.ctas > 1 else stream.Signature(1).create()
@@ -74,6 +76,8 @@ class CompletionSpec(Elaboratable):
             m.d.comb += dut.cta_rank.eq(AnyConst(p.cta_bits))
         for name in "o", "completion", "error":
             m.d.comb += getattr(dut, name).ready.eq(AnySeq(1))
+        for name in "completion", "error":
+            hold(m, getattr(dut, name), name, Assert)
         m.d.comb += Assume(~ResetSignal())
 
         # What is known of the request that has a slot.
@@ -116,25 +120,45 @@ class CompletionSpec(Elaboratable):
             m.d.comb += Assert(dut.o.p.slot == slot)
 
         # Pieces and faults, of requests of which some are yet to be written.
-        ends_now = Signal()
-        for port in (dut.written, dut.fault, *([gone] if p.ctas > 1 else [])):
+        written, filled = dut.written, dut.filled
+        for port in (written, dut.fault, *([gone] if p.ctas > 1 else [])):
             request = requests[port.p.slot]
             m.d.comb += Assume(
                 ~port.valid | (request.is_open & (request.written != request.transfer.pieces))
             )
-        request = requests[dut.written.p.slot]
-        m.d.comb += Assume(
-            ~dut.written.valid
-            | (dut.written.p.pieces <= (request.transfer.pieces - request.written))
-        )
-        total = Signal(p.box_piece_bits)
+        request = requests[filled.p.slot]
+        was_open = request.transfer.pieces != 0
         m.d.comb += [
-            total.eq(request.written + dut.written.p.pieces),
-            ends_now.eq(dut.written.valid & dut.written.ready & (total == request.transfer.pieces)),
+            Assume(~written.valid | (written.p.pieces != 0)),
+            Assume(~filled.valid | request.is_open | (was_open & (filled.p.pieces == 0))),
         ]
+        ends_line, ends_fill = Signal(), Signal()
+        for number, request in enumerate(requests):
+            left = request.transfer.pieces - request.written
+            of_lines = written.valid & (written.p.slot == number)
+            of_fill = filled.valid & (filled.p.slot == number)
+            m.d.comb += Assume(
+                ~request.is_open
+                | (Mux(of_lines, written.p.pieces, 0) + Mux(of_fill, filled.p.pieces, 0) <= left)
+            )
+            of_lines, of_fill = of_lines & written.ready, of_fill & filled.ready
+            total = Signal(p.box_piece_bits, name=f"total_{number}")
+            whole = Signal(name=f"whole_{number}")
+            m.d.comb += [
+                total.eq(
+                    request.written
+                    + Mux(of_lines, written.p.pieces, 0)
+                    + Mux(of_fill, filled.p.pieces, 0)
+                ),
+                whole.eq((total != request.written) & (total == request.transfer.pieces)),
+            ]
+            with m.If(request.is_open):
+                m.d.sync += request.written.eq(total)
+            with m.If(whole & of_lines):
+                m.d.comb += ends_line.eq(1)
+            with m.If(whole & ~of_lines):
+                m.d.comb += ends_fill.eq(1)
         for number in slots:
-            with m.If(dut.written.valid & dut.written.ready & (dut.written.p.slot == number)):
-                m.d.sync += requests[number].written.eq(total)
             with m.If(dut.fault.valid & (dut.fault.p.slot == number)):
                 m.d.sync += [
                     requests[number].failed.eq(1),
@@ -149,10 +173,15 @@ class CompletionSpec(Elaboratable):
                         requests[number].line.eq(gone.p.receiver),
                     ]
 
-        # The end: in the clock after the last piece and from then on, until it is taken.
-        ending, ending_slot, error_taken = Signal(), Signal(p.slot_bits), Signal()
+        # The end: in the clock after the last piece and from then on, until it is taken. Of two,
+        # that by fill waits, unless it came first.
+        line_ends, line_slot = Signal(), Signal(p.slot_bits)
+        fill_ends, fill_slot = Signal(), Signal(p.slot_bits)
+        fill_first = Signal()
+        by_line = line_ends & ~fill_first
+        ending, ending_slot = line_ends | fill_ends, Mux(by_line, line_slot, fill_slot)
         ended = requests[ending_slot]
-        room = Signal()
+        error_taken, done, room = Signal(), Signal(), Signal()
         remote = ended.transfer.delivery.remote if p.ctas > 1 else Const(0, 1)
         if p.ctas > 1:
             m.d.comb += Assert(gone.ready == ~dut.fault.valid)
@@ -161,27 +190,31 @@ class CompletionSpec(Elaboratable):
                     Assert(dut.completion.p.cta == dut.cta_rank),
                     Assert(dut.completion.p.holder == ended.transfer.delivery.signal_cta),
                 ]
+        with m.If(ended.failed):
+            m.d.comb += done.eq(room & ~dut.fault.valid & ~gone.valid)
+        with m.Else():
+            m.d.comb += done.eq(remote | dut.completion.ready)
         m.d.comb += [
             Assert(dut.fault.ready),
             Assert(dut.completion.valid == (ending & ~ended.failed & ~remote)),
-            error_taken.eq(ending & ended.failed & dut.written.ready),
+            Assert(written.ready == (~line_ends | (by_line & done))),
+            Assert(filled.ready == (~fill_ends | (~by_line & done))),
+            error_taken.eq(ending & ended.failed & done),
         ]
         with m.If(dut.completion.valid):
             m.d.comb += [
                 Assert(dut.completion.p.request_id == ended.transfer.request_id),
                 Assert(dut.completion.p.address == ended.transfer.mbarrier),
                 Assert(dut.completion.p.tx_bytes == 16 * ended.written),
-                Assert(dut.written.ready == dut.completion.ready),
             ]
-        with m.Elif(ending & ended.failed):
-            m.d.comb += Assert(dut.written.ready == (room & ~dut.fault.valid & ~gone.valid))
-        with m.Else():
-            m.d.comb += Assert(dut.written.ready)
-        with m.If(dut.written.ready):
-            m.d.sync += [ending.eq(ends_now), ending_slot.eq(dut.written.p.slot)]
-            for number in slots:
-                with m.If(ending & (ending_slot == number)):
-                    m.d.sync += requests[number].is_open.eq(0)
+        m.d.sync += fill_first.eq(fill_ends & ~by_line & ~done)
+        with m.If(written.ready):
+            m.d.sync += [line_ends.eq(ends_line), line_slot.eq(written.p.slot)]
+        with m.If(filled.ready):
+            m.d.sync += [fill_ends.eq(ends_fill), fill_slot.eq(filled.p.slot)]
+        for number in slots:
+            with m.If(ending & done & (ending_slot == number)):
+                m.d.sync += requests[number].is_open.eq(0)
 
         gone_code, fault_code = ErrorCode.DST_CTA.value, ErrorCode.GMEM_FAULT.value
 
@@ -208,7 +241,8 @@ class CompletionSpec(Elaboratable):
         with m.If(dut.error.valid & (given == n)):
             m.d.comb += Assert(dut.error.payload == wanted)
 
-        self._invariants(m, dut, requests, slot, (ending, ending_slot), (n, made, given, wanted))
+        ends = (line_ends, line_slot), (fill_ends, fill_slot), fill_first
+        self._invariants(m, dut, requests, slot, ends, (n, made, given, wanted))
 
         # The search is not empty: a slot is used again after a fault, while the other is in use.
         errors_given, completions = Signal(2), Signal(2)
@@ -219,13 +253,16 @@ class CompletionSpec(Elaboratable):
         m.d.comb += Cover(
             (errors_given == 1) & (completions == 1) & Cat(r.is_open for r in requests).all()
         )
+        # Of two ends in the same clock, each goes first.
+        m.d.comb += [Cover(line_ends & fill_ends & first) for first in (by_line, fill_first)]
         return m
 
-    def _invariants(self, m: Module, dut, requests, slot, end, errors) -> None:
+    def _invariants(self, m: Module, dut, requests, slot, ends, errors) -> None:
         """What is true in every state that can be reached; without it induction would not close."""
         p = self.params
-        ending, ending_slot = end
+        (line_ends, line_slot), (fill_ends, fill_slot), fill_first = ends
         here = inside(dut)
+        lines, fill = here.lines, here.fill
         jobs = inside(here.slots)
         free = inside(jobs.slots)
         slots = range(p.requests_in_flight)
@@ -250,53 +287,74 @@ class CompletionSpec(Elaboratable):
             Assert(numbers.produce == (numbers.consume + level)[: p.slot_bits]),
         ]
 
+        m.d.comb += [Assert(here.fill_waits == fill_first), Assert(~fill_first | fill_ends)]
+
         # What the memories hold of a request, but for the pieces that are being added.
         for number in slots:
             request = requests[number]
             fault = row(m, here.faults, number)
-            counting = here.busy & (here.now.slot == number)
+            of_lines = row(m, lines.memory, number)
+            of_fill = row(m, fill.memory, number)
+            counts_line = lines.busy & (lines.slot == number)
+            counts_fill = fill.busy & (fill.slot == number)
+            counted = of_lines + of_fill
+            new_lines = Mux(counts_line, lines.pieces, 0)
+            new_fill = Mux(counts_fill, fill.pieces, 0)
+            ends_line = line_ends & (line_slot == number)
+            ends_fill = fill_ends & (fill_slot == number)
+            m.d.comb += Assert(row(m, here.transfers, number) == request.transfer)
             with m.If(request.is_open):
                 m.d.comb += [
-                    Assert(row(m, here.transfers, number) == request.transfer),
                     Assert(fault.failed == request.failed),
                     Assert(~fault.failed | (fault.line == request.line)),
                     Assert(~fault.failed | ((fault.gone if p.ctas > 1 else 0) == request.gone)),
                     Assert(request.transfer.pieces != 0),
-                    Assert(
-                        (request.written == request.transfer.pieces)
-                        == (ending & (ending_slot == number))
-                    ),
+                    Assert((request.written == request.transfer.pieces) == (ends_line | ends_fill)),
+                    Assert(~(ends_fill & counts_line)),
                     Assert(request.written <= request.transfer.pieces),
-                    Assert(
-                        row(m, here.progress, number) + Mux(counting, here.now.pieces, 0)
-                        == request.written
-                    ),
+                    Assert(new_lines + new_fill <= request.written),
+                    Assert((counted + new_lines + new_fill)[: p.box_piece_bits] == request.written),
                 ]
             with m.Else():
                 m.d.comb += [
                     Assert(~fault.failed),
-                    Assert(row(m, here.progress, number) == 0),
-                    Assert(~counting),
+                    Assert(counted[: p.box_piece_bits] == 0),
+                    Assert(~counts_line & ~ends_line & ~ends_fill),
+                    Assert(new_fill == 0),
                 ]
-            with m.If(counting):
+            with m.If(counts_line):
                 m.d.comb += [
-                    Assert(here.transfer == request.transfer),
-                    Assert(here.progress_read.data == row(m, here.progress, number)),
+                    Assert(lines.pieces != 0),
+                    Assert(lines.transfer == request.transfer),
+                    Assert(lines.total == (of_lines + lines.pieces)[: p.box_piece_bits]),
+                    Assert(lines.others == (of_fill + new_fill)[: p.box_piece_bits]),
                 ]
-        with m.If(ending):
-            m.d.comb += [
-                Assert(here.busy & (here.now.slot == ending_slot)),
-                Assert(requests[ending_slot].is_open),
-                Assert(here.fault_read.data.failed == requests[ending_slot].failed),
-                Assert(
-                    ~here.fault_read.data.failed
-                    | (here.fault_read.data.line == requests[ending_slot].line)
-                ),
-            ]
-            if p.ctas > 1:
-                read = here.fault_read.data
-                same = read.gone == requests[ending_slot].gone
-                m.d.comb += Assert(~read.failed | same)
+            with m.If(counts_fill):
+                # Fill of a request that has ended may have seen what the slot's next one will be.
+                m.d.comb += [
+                    Assert(fill.transfer.pieces != 0),
+                    Assert(
+                        (fill.transfer == request.transfer)
+                        | ((request.written == 0) & (fill.pieces == 0))
+                    ),
+                    Assert(fill.total == (of_fill + fill.pieces)[: p.box_piece_bits]),
+                    Assert(fill.others == of_lines),
+                ]
+        for counts, ends, ending_slot in (
+            (lines, line_ends, line_slot),
+            (fill, fill_ends, fill_slot),
+        ):
+            request = requests[ending_slot]
+            with m.If(ends):
+                m.d.comb += [
+                    Assert(counts.busy & (counts.slot == ending_slot)),
+                    Assert(counts.pieces != 0),
+                    Assert(request.is_open),
+                    Assert(counts.fault.failed == request.failed),
+                    Assert(~request.failed | (counts.fault.line == request.line)),
+                ]
+                if p.ctas > 1:
+                    m.d.comb += Assert(~request.failed | (counts.fault.gone == request.gone))
         # The queue of error records.
         queue = inside(inside(here.errors).fifo)
         n, made, given, wanted = errors
@@ -322,29 +380,50 @@ PROOFS = [
             Bug(
                 "a count that goes on in the slot's next request",
                 "hw.completion_tracker",
-                "counted.data.eq(Mux(complete, 0, pieces))",
-                "counted.data.eq(pieces)",
+                "Mux(mine.complete, -mine.others, mine.total)",
+                "mine.total",
+                depth=8,
+            ),
+            Bug(
+                "a line and fill of a request that do not see each other in the same clock",
+                "hw.completion_tracker",
+                "with m.If(fill.busy & (fill.slot == lines.slot)):",
+                "with m.If(0):",
+                depth=5,
+            ),
+            Bug(
+                "an end that waits and forgets what the other kind counted",
+                "hw.completion_tracker",
+                "others.addr.eq(Mux(mine.advance, mine.port.p.slot, mine.slot))",
+                "others.addr.eq(mine.port.p.slot)",
+                depth=8,
+            ),
+            Bug(
+                "an end by fill that was offered, and makes room for one by a line",
+                "hw.completion_tracker",
+                "of_lines.eq(lines.complete & ~fill_waits)",
+                "of_lines.eq(lines.complete)",
                 depth=8,
             ),
             Bug(
                 "the bytes of the last pieces only",
                 "hw.completion_tracker",
                 "tx_bytes.eq(transfer.pieces << 4)",
-                "tx_bytes.eq(now.pieces << 4)",
+                "tx_bytes.eq(Mux(of_lines, lines.pieces, fill.pieces) << 4)",
                 depth=6,
             ),
             Bug(
                 "a fault missed that comes with the last piece",
                 "hw.completion_tracker",
-                "faults.read_port(transparent_for=(failed,))",
+                "faults.read_port(transparent_for=(marked,))",
                 "faults.read_port()",
                 depth=5,
             ),
             Bug(
                 "an error record told again while faults come",
                 "hw.completion_tracker",
-                "errors.i.valid.eq(complete & is_failed & ~marks)",
-                "errors.i.valid.eq(complete & is_failed)",
+                "errors.i.valid.eq(ends & fault.failed & ~marks)",
+                "errors.i.valid.eq(ends & fault.failed)",
                 depth=6,
             ),
             Bug(
@@ -366,8 +445,8 @@ PROOFS = [
             Bug(
                 "a remote request whose own barrier is signalled",
                 "hw.completion_tracker",
-                "self.completion.valid.eq(complete & ~is_failed & ~remote)",
-                "self.completion.valid.eq(complete & ~is_failed)",
+                "self.completion.valid.eq(ends & ~fault.failed & ~remote)",
+                "self.completion.valid.eq(ends & ~fault.failed)",
                 depth=6,
             ),
             Bug(

@@ -24,7 +24,7 @@ class Bench:
         self.memory: dict[int, int] = {}
         self.landed: dict[int, int] = {}
         self.written: dict[int, int] = {}
-        self.reports: dict[int, list[int]] = {}
+        self.reports: dict[str, dict[int, list[int]]] = {"written": {}, "filled": {}}
         self.cycles = 0
         rng = random.Random(seed)
         dut = LaneNetwork(params)
@@ -33,32 +33,54 @@ class Bench:
         total = sum(line["pieces"] for line in lines) + sum(
             beat["valid"].bit_count() for beat in fills
         )
+        filled = {
+            swizzled(beat["beat"] * params.lanes + lane, beat["style"]["swizzle"])
+            for beat in fills
+            for lane in range(params.lanes)
+            if beat["valid"] >> lane & 1
+        }
         never_written = sum(line["pieces"] - line["valid"].bit_count() for line in lines)
 
         @sim.add_testbench
         async def bench(ctx):
             queues = {"line": list(lines), "fill": list(fills)}
-            landed = 0
-            while sum(self.written.values()) < total:
+            landed = {"written": 0, "filled": 0}
+            reported = {"written": 0, "filled": 0}
+            held = {}
+            ends = sum(beat["last"] for beat in fills)
+            while (
+                sum(reported.values()) < total
+                or sum(map(len, self.reports["filled"].values())) < ends
+            ):
                 for name, queue in queues.items():
                     port = getattr(dut, name)
                     if not ctx.get(port.valid) and queue and rng.random() >= stall:
                         ctx.set(port.p, queue[0])
                         ctx.set(port.valid, 1)
                 ctx.set(dut.smem_write.ready, rng.random() >= stall)
-                ctx.set(dut.written.ready, rng.random() >= stall / 2)
+                for name in reported:
+                    ctx.set(getattr(dut, name).ready, rng.random() >= stall / 2)
                 taken = []
                 for name, queue in queues.items():
                     port = getattr(dut, name)
                     if ctx.get(port.valid) and ctx.get(port.ready):
                         queue.pop(0)
                         taken.append(port)
-                if ctx.get(dut.written.valid) and ctx.get(dut.written.ready):
-                    report = ctx.get(dut.written.p)
-                    self.reports.setdefault(report.slot, []).append(report.pieces)
+                for name, never in ("written", never_written), ("filled", 0):
+                    port = getattr(dut, name)
+                    if name in held:
+                        assert ctx.get(port.valid), f"{name}: withdrew what it offered"
+                        assert ctx.get(port.p) == held.pop(name), f"{name}: changed its offer"
+                    if not ctx.get(port.valid):
+                        continue
+                    report = ctx.get(port.p)
+                    if not ctx.get(port.ready):
+                        held[name] = report
+                        continue
+                    self.reports[name].setdefault(report.slot, []).append(report.pieces)
                     self.written[report.slot] = self.written.get(report.slot, 0) + report.pieces
-                    ahead = sum(self.written.values()) - landed
-                    assert ahead <= never_written, "counted before it was written"
+                    reported[name] += report.pieces
+                    assert reported[name] <= landed[name] + never, "counted before it was written"
                 if ctx.get(dut.smem_write.valid) and ctx.get(dut.smem_write.ready):
                     beat = ctx.get(dut.smem_write.p)
                     for lane in range(params.lanes):
@@ -67,7 +89,7 @@ class Bench:
                             assert address not in self.memory, "written twice"
                             self.memory[address] = beat[lane].data
                             self.landed[address] = self.cycles
-                            landed += 1
+                            landed["filled" if address in filled else "written"] += 1
                 await ctx.tick()
                 for port in taken:
                     ctx.set(port.valid, 0)
@@ -152,7 +174,7 @@ def test_fill_of_streams_is_counted_apart():
     bench = Bench(params, 3, [], fills, stall=0.3)
     for slot in range(4):
         pieces = sum(beat["valid"].bit_count() for beat in fills if beat["slot"] == slot)
-        assert bench.reports[slot] == [pieces]
+        assert bench.reports["filled"][slot] == [pieces]
 
 
 def test_a_line_that_failed_is_counted_and_not_written():
