@@ -136,7 +136,8 @@ class LaneNetwork(wiring.Component):
     ``smem_write``. A line, or a beat of fill, waits while a queue that it may need is full.
 
     ``written`` follows the write that it speaks of by a clock at least. Lines are reported one by
-    one, fill when its request has no more.
+    one, fill when its request has no more; a line that comes as fill is reported is held, and
+    reported with the next one if that is of the same request.
 
     Parameters
     ----------
@@ -395,21 +396,39 @@ class LaneNetwork(wiring.Component):
         with m.If(count_fill | report_fill):
             m.d.sync += fill_complete.eq(count_fill & fills.p.last)
 
+        # A line that is gone as fill is reported is held, and joins the next of its request.
         reporting = Signal()
         report = Signal(written_layout(p), reset_less=True)
-        report_line = Signal()
+        holds = Signal()
+        held = Signal(written_layout(p), reset_less=True)
+        joined = Signal(written_layout(p))
+        joins = Signal()
+        line_gone = Signal()
+        count_line = Signal()
+        line = self._lines.o.p
+        received = held.receipt.received | line.receipt.received if p.ctas > 1 else Const(0, 1)
         all_parts = [queue for queues in line_queues for queue in queues]
         m.d.comb += [
             self.written.valid.eq(reporting),
             self.written.p.eq(report),
-            self._lines.o.ready.eq(report_line),
+            line_gone.eq(gone(self._lines, self._line_piece, all_parts)),
+            joins.eq(holds & line_gone & (held.slot == line.slot) & ~received),
+            *(joined[name].eq(line[name]) for name in line.shape().members if name != "pieces"),
+            joined.pieces.eq(line.pieces + Mux(joins, held.pieces, 0)),
+            self._lines.o.ready.eq(count_line),
         ]
         with m.If(~reporting | self.written.ready):
             m.d.comb += [
                 report_fill.eq(fill_complete),
-                report_line.eq(~fill_complete & gone(self._lines, self._line_piece, all_parts)),
+                count_line.eq(line_gone & (~fill_complete | ~holds | joins)),
             ]
-            m.d.sync += [
-                reporting.eq(report_fill | report_line),
-                report.eq(Mux(fill_complete, fill_report, self._lines.o.p)),
-            ]
+            with m.If(fill_complete):
+                m.d.sync += [reporting.eq(1), report.eq(fill_report), holds.eq(holds | line_gone)]
+            with m.Else():
+                m.d.sync += [
+                    reporting.eq(holds | line_gone),
+                    report.eq(Mux(holds & ~joins, held, joined)),
+                    holds.eq(holds & line_gone & ~joins),
+                ]
+            with m.If(count_line):
+                m.d.sync += held.eq(joined)

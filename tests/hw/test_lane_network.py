@@ -132,6 +132,23 @@ def test_lands_at_the_swizzled_address(line_bytes, swizzle):
     assert bench.written == {1: 40 * lanes, 2: sum(f["valid"].bit_count() for f in fills)}
 
 
+def test_reports_of_fill_hold_up_no_lines():
+    """Requests of four lines and four beats of fill each: a line a clock all the same."""
+    params = TmaParams()
+    style = {"swizzle": 0, "fill": 0, "round_tf32": 0}
+    lines, fills = [], []
+    for number in range(120):
+        common = {"slot": number // 4, "style": style}
+        lines.append(
+            common
+            | {"beat": number, "boundary": 0, "pieces": 4, "valid": 0x0F, "data": list(range(8))}
+        )
+        fills.append(common | {"beat": number, "valid": 0xF0, "last": number % 4 == 3})
+    bench = Bench(params, 0, lines, fills, stall=0)
+    assert bench.written == dict.fromkeys(range(30), 8 * 4)
+    assert bench.cycles <= 120 + 8
+
+
 def test_fill_of_streams_is_counted_apart():
     """Beats of two requests in turn: each is reported once, as a whole."""
     params = TmaParams(line_bytes=32, streams=2)
