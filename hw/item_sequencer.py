@@ -271,6 +271,7 @@ class ItemSequencer(wiring.Component):
         checks = self._check(decoded, store, smem_address, mbarrier, info)
         values = {
             "global_address": request.global_address,
+            **{f"coord_{dim}": coord for dim, coord in enumerate(request.coords)},
             "word_2": words[2],
             "smem_address": smem_address,
             "mbarrier": mbarrier,
@@ -330,11 +331,7 @@ class ItemSequencer(wiring.Component):
         with m.If(advance):
             m.d.sync += [
                 broken.eq(Cat(condition for condition, *_ in checks)),
-                *(kept[name].eq(value) for name, value in values.items()),
-                *(
-                    kept[name].eq(self.i.p.request.coords[dim])
-                    for dim, name in enumerate(n for n in names if n.startswith("coord"))
-                ),
+                *(kept[name].eq(values[name]) for name in names if name != "short"),
             ]
             for number, (_, _, value, *dim) in enumerate(checks):
                 m.d.sync += [dims[number].eq(which) for which in dim]

@@ -50,7 +50,7 @@ class ClippedStep(data.Struct):
     """What ``clip`` makes of it: the steps from ``low`` on are behind the tensor's start.
 
     If it ``may_end`` inside the box, it does so with the step ``reachable_less_one``. ``outside``:
-    it is too far away on either side.
+    it is too far away on either side. ``is_void`` as in ``Step``.
     """
 
     steps_less_one: 8
@@ -65,7 +65,10 @@ class ClippedStep(data.Struct):
 
 
 class CountedStep(data.Struct):
-    """And ``multiply``: ``count_less_one`` + 1 steps from ``low`` on are inside the tensor."""
+    """And ``multiply``: ``count_less_one`` + 1 steps from ``low`` on are inside the tensor.
+
+    ``is_single``: of one step, inside or not; ``full``: all steps are inside, ``outside``: none is.
+    """
 
     is_single: 1
     low: 8
