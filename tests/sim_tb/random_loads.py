@@ -24,6 +24,7 @@ from golden import (
 from golden.descriptor import as_descriptor
 from golden.memory import HashedMemory
 from golden.model import operands_of
+from hw.params import WARP
 from sim_tb import coverage
 from sim_tb.environment import Environment
 from tests.golden.random_requests import (
@@ -69,7 +70,10 @@ class Item:
         return answer
 
     def submit(self, env: Environment, *, cache_policy: int = 0, prefetch: bool = False) -> int:
-        """Issue it, or a prefetch of the same; return its request id."""
+        """Issue it, or a prefetch of the same; return its request id.
+
+        Its place says whose warp, so that all streams have some.
+        """
         request: Load | BulkLoad | Prefetch | BulkPrefetch = self.request
         if isinstance(request, Load):
             words = np.frombuffer(as_words(request), np.uint32).copy()
@@ -78,7 +82,8 @@ class Item:
                 request = as_prefetch(request)
         elif prefetch:
             request = BulkPrefetch(self.request.gmem_address, self.request.size)
-        return env.issue(request, self.map_address, cache_policy)
+        warp = self.request.smem_address // 128 % env.interface.parameters["streams"]
+        return env.issue(request, self.map_address, cache_policy, thread=WARP * warp)
 
     def forget(self, env: Environment) -> None:
         """Remove its map, if it has one."""

@@ -71,6 +71,7 @@ class StandIn(wiring.Component):
         suspended = Signal()  # the command takes the place of the thread that waits
 
         m.d.comb += [
+            self.request_room.channels.eq(~0),
             self.descriptor_prefetch.ready.eq(1),
             self.descriptor_invalidate.ready.eq(1),
             self.descriptor_request.payload.eq(request.global_address),
