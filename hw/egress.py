@@ -277,8 +277,7 @@ class Egress(wiring.Component):
         connect(m, written.o, flipped(self.written))
         is_fill = item.source == Source.FILL
         of_load = (item.source == Source.LINE) | is_fill
-        # The empty end of a fill may come when its slot is another request's.
-        tells = of_load & missing.any() & (~is_fill | item.valid.any())
+        tells = of_load & missing.any()
         filled = Signal(data.ArrayLayout(p.box_piece_bits, p.streams))  # of one request each
         of_stream = filled[item.stream]
         total = Signal(p.box_piece_bits)

@@ -273,14 +273,6 @@ def test_nothing_to_write():
     assert reports == {(2, failed["pieces"]), (3, 0)}
 
 
-def test_an_empty_end_of_fill_tells_of_no_receiver():
-    """Its request may have ended: whoever has the slot now is not to fail."""
-    rng = random.Random(9)
-    fills = [fill(rng, 3, last=True, valid=0), fill(rng, 2, last=True)]
-    run = send({"fill": fills}, [ALL] * SLOTS, ALL & ~1)
-    assert [(report.slot, report.receiver) for report in run.payloads["gone"]] == [(2, 0)]
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_receiver_is_gone(seed):
     """The others get theirs; the tracker is told who is gone before the pieces are counted."""
