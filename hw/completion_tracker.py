@@ -59,7 +59,7 @@ class CompletionTracker(wiring.Component):
     ``completion`` is offered the clock after its last one of either, once, with the byte count of
     the whole request. A request with a read fault gives an error record instead and its barrier is
     not signalled. ``written`` waits only for ``completion`` or ``error``, ``filled`` also for what
-    ``written`` ends. A report of no pieces counts nothing; its request may have ended before.
+    ``written`` ends.
 
     In a cluster a request may be ``remote``: its receivers signal what they get. It ends without a
     completion when all of its pieces are on their way, and with an error record (DST_CTA) if one of
@@ -239,7 +239,7 @@ class CompletionTracker(wiring.Component):
             ]
             with m.If(mine.advance):
                 m.d.sync += [
-                    mine.busy.eq(mine.port.valid & mine.port.p.pieces.any()),
+                    mine.busy.eq(mine.port.valid),
                     mine.slot.eq(mine.port.p.slot),
                     mine.pieces.eq(mine.port.p.pieces),
                 ]

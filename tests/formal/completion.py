@@ -32,8 +32,8 @@ class CompletionSpec(Elaboratable):
     """What is told of a request, from the pieces that were written for it.
 
     The environment writes pieces of requests that have a slot, as lines or as fill, never more than
-    they have, and reports a fault before the pieces of its line. Reports of no pieces may come
-    whenever they like. Then, whatever comes when:
+    they have, and reports a fault before the pieces of its line. Fill of no pieces may come even
+    when its request has ended. Then, whatever comes when:
 
     - a slot is given to no second request before the first has ended, and all jobs of a request
       carry it;
@@ -121,14 +121,17 @@ class CompletionSpec(Elaboratable):
 
         # Pieces and faults, of requests of which some are yet to be written.
         written, filled = dut.written, dut.filled
-        for port in (dut.fault, *([gone] if p.ctas > 1 else [])):
+        for port in (written, dut.fault, *([gone] if p.ctas > 1 else [])):
             request = requests[port.p.slot]
             m.d.comb += Assume(
                 ~port.valid | (request.is_open & (request.written != request.transfer.pieces))
             )
-        for port in written, filled:
-            is_open = requests[port.p.slot].is_open
-            m.d.comb += Assume(~port.valid | is_open | (port.p.pieces == 0))
+        request = requests[filled.p.slot]
+        was_open = request.transfer.pieces != 0
+        m.d.comb += [
+            Assume(~written.valid | (written.p.pieces != 0)),
+            Assume(~filled.valid | request.is_open | (was_open & (filled.p.pieces == 0))),
+        ]
         ends_line, ends_fill = Signal(), Signal()
         for number, request in enumerate(requests):
             left = request.transfer.pieces - request.written
@@ -151,10 +154,9 @@ class CompletionSpec(Elaboratable):
             ]
             with m.If(request.is_open):
                 m.d.sync += request.written.eq(total)
-            by_line = of_lines & (written.p.pieces != 0)
-            with m.If(whole & by_line):
+            with m.If(whole & of_lines):
                 m.d.comb += ends_line.eq(1)
-            with m.If(whole & ~by_line):
+            with m.If(whole & ~of_lines):
                 m.d.comb += ends_fill.eq(1)
         for number in slots:
             with m.If(dut.fault.valid & (dut.fault.p.slot == number)):
@@ -317,7 +319,8 @@ class CompletionSpec(Elaboratable):
                 m.d.comb += [
                     Assert(~fault.failed),
                     Assert(counted[: p.box_piece_bits] == 0),
-                    Assert(~counts_line & ~counts_fill & ~ends_line & ~ends_fill),
+                    Assert(~counts_line & ~ends_line & ~ends_fill),
+                    Assert(new_fill == 0),
                 ]
             with m.If(counts_line):
                 m.d.comb += [
@@ -327,9 +330,13 @@ class CompletionSpec(Elaboratable):
                     Assert(lines.others == (of_fill + new_fill)[: p.box_piece_bits]),
                 ]
             with m.If(counts_fill):
+                # Fill of a request that has ended may have seen what the slot's next one will be.
                 m.d.comb += [
-                    Assert(fill.pieces != 0),
-                    Assert(fill.transfer == request.transfer),
+                    Assert(fill.transfer.pieces != 0),
+                    Assert(
+                        (fill.transfer == request.transfer)
+                        | ((request.written == 0) & (fill.pieces == 0))
+                    ),
                     Assert(fill.total == (of_fill + fill.pieces)[: p.box_piece_bits]),
                     Assert(fill.others == of_lines),
                 ]
@@ -341,6 +348,7 @@ class CompletionSpec(Elaboratable):
             with m.If(ends):
                 m.d.comb += [
                     Assert(counts.busy & (counts.slot == ending_slot)),
+                    Assert(counts.pieces != 0),
                     Assert(request.is_open),
                     Assert(counts.fault.failed == request.failed),
                     Assert(~request.failed | (counts.fault.line == request.line)),

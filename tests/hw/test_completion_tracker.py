@@ -20,7 +20,7 @@ def test_every_request_ends_once_with_all_its_bytes(seed, ctas):
     """In a cluster, remote requests end without a completion, and may find a receiver gone.
 
     Part of the pieces are fill, reported at once or in several parts, also in the clock of a line
-    of the same request. Reports of no pieces may come when their request has ended.
+    of the same request; that of a request without any may come when the request has ended.
     """
     rng = random.Random(seed)
     params = replace(PARAMS, ctas=ctas)
@@ -48,7 +48,7 @@ def test_every_request_ends_once_with_all_its_bytes(seed, ctas):
         slots: dict[int, int] = {}
         left: dict[int, dict[str, int]] = {}  # slot -> pieces of it that are still to be reported
         ending: set[int] = set()
-        empty: list[int] = []  # slots of which a report of no pieces comes, now or later
+        empty: list[int] = []  # slots of requests whose fill is none
         faults: dict[int, int] = {}  # slot -> line, to be reported before the last piece
         gone: dict[int, int] = {}  # slot -> receiver, likewise
         telling = None
@@ -87,7 +87,7 @@ def test_every_request_ends_once_with_all_its_bytes(seed, ctas):
                 slots_left = [slot for slot in left if left[slot][name]]
                 if name in offered or rng.random() >= share:
                     continue
-                if empty and rng.random() < 0.3:
+                if name == "filled" and empty and rng.random() < 0.3:
                     offered[name] = empty.pop(0), 0
                 elif slots_left:
                     same = offered.get("written", (None,))[0]
@@ -147,7 +147,7 @@ def test_every_request_ends_once_with_all_its_bytes(seed, ctas):
                 if walk == last:
                     lines = with_lines[request]
                     left[slot] = {"written": lines, "filled": totals[request] - lines}
-                    if rng.random() < 0.5:
+                    if lines == totals[request] and rng.random() < 0.5:
                         empty.append(slot)
                     if request in broken:
                         faults[slot] = 1000 + request
