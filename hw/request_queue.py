@@ -22,7 +22,8 @@ class RequestQueue(wiring.Component):
     Tensor requests and bulk requests leave by ways of their own, one each a clock.
 
     All operands are captured when a request is accepted: the issuer may change its registers in the
-    next clock. A request passes an empty queue in the same clock. Each queue holds
+    next clock. With ``stores`` a request passes an empty queue in the same clock, because it comes
+    from a register of the bulk groups; without, it is offered one clock later. Each queue holds
     ``request_queue_depth``; a full one holds back what is issued behind, of whatever channel: an
     issuer that minds offers only what has ``room``. Nothing is checked here.
 
@@ -73,7 +74,7 @@ class RequestQueue(wiring.Component):
             self.i.ready.eq((chosen & accepts).any()),
         ]
         for channel in range(p.channels):
-            queue = Queue(layout, p.request_queue_depth, passes=True)
+            queue = Queue(layout, p.request_queue_depth, passes=p.stores)
             m.submodules[f"queue_{channel}"] = queue
             may_leave = Signal(name=f"may_leave_{channel}")
             leaves = Signal(name=f"leaves_{channel}")
