@@ -34,7 +34,7 @@ class JobQueue(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         p = self.params
-        m.submodules.queue = queue = Queue(generator_job_layout(p), p.jobs_waiting)
+        m.submodules.queue = queue = Queue(generator_job_layout(p), p.jobs_waiting, prompt=True)
         waits = queue.o.valid
         passes = ~waits
         if p.im2col:

@@ -6,19 +6,18 @@ from amaranth.lib.fifo import SyncFIFO, SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
 SMALL = 16
-"""Most entries that are kept in registers or LUT memory; block memory holds deeper queues that
-are not passed through."""
+"""Most entries that are kept in registers or LUT memory; block memory holds deeper queues."""
 
 
 class Queue(wiring.Component):
     """Delivers what it accepts, in order.
 
     Latency: a payload accepted by an empty queue is offered one clock later; two clocks later where
-    ``depth`` is more than ``SMALL``; in the same clock with ``passes``, and then it need not wait
-    if it is taken at once. Throughput: one in and one out a clock (one every two clocks with a
-    depth of 1, but for what passes). Back-pressure: accepts while fewer than ``depth`` payloads
-    wait, a freed place counting from the next clock on: ``o.ready`` drives no output in the same
-    clock, and ``i`` none but, with ``passes``, ``o``.
+    ``depth`` is more than ``SMALL`` and it is not ``prompt``; in the same clock with ``passes``,
+    and then it need not wait if it is taken at once. Throughput: one in and one out a clock (one
+    every two clocks with a depth of 1, but for what passes). Back-pressure: accepts while fewer
+    than ``depth`` payloads wait, a freed place counting from the next clock on: ``o.ready`` drives
+    no output in the same clock, and ``i`` none but, with ``passes``, ``o``.
 
     Parameters
     ----------
@@ -28,6 +27,8 @@ class Queue(wiring.Component):
         Payloads that can wait, at least 1.
     passes : bool
         An empty queue is passed through.
+    prompt : bool
+        Kept in registers or LUT memory, however deep.
 
     Members
     -------
@@ -37,11 +38,14 @@ class Queue(wiring.Component):
         Payloads that wait.
     """
 
-    def __init__(self, shape: ShapeLike, depth: int, *, passes: bool = False) -> None:
+    def __init__(
+        self, shape: ShapeLike, depth: int, *, passes: bool = False, prompt: bool = False
+    ) -> None:
         if depth < 1:
             raise ValueError(f"depth = {depth}: must be at least 1")
         self.depth = depth
         self.passes = passes
+        self.prompt = passes or prompt
         self._width = Shape.cast(shape).width
         super().__init__(
             {
@@ -53,8 +57,7 @@ class Queue(wiring.Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        shallow = self.depth <= SMALL or self.passes
-        kind = SyncFIFO if shallow else SyncFIFOBuffered
+        kind = SyncFIFO if self.prompt or self.depth <= SMALL else SyncFIFOBuffered
         m.submodules.fifo = fifo = kind(width=self._width, depth=self.depth)
         m.d.comb += [
             fifo.w_data.eq(self.i.payload),

@@ -26,6 +26,12 @@ def test_one_a_clock(depth):
     assert cycles[0] - run.taken["i"][0] == (1 if depth <= 16 else 2)
 
 
+@pytest.mark.parametrize("depth", DEPTHS[1:])
+def test_a_prompt_one_takes_a_clock(depth):
+    run = run_streams(Queue(8, depth, prompt=True), {"i": list(range(100))}, ["o"], stall=0)
+    assert run.cycles["o"] == [cycle + 1 for cycle in run.taken["i"]] == list(range(1, 101))
+
+
 @pytest.mark.parametrize("depth", DEPTHS)
 def test_holds_as_many_as_it_says(depth):
     clocks = iter(range(200))

@@ -50,7 +50,7 @@ def test_save_file_of_the_unit(tmp_path, verilog, suffix, escape):
         assert (f"\n-{title}\n" in text) == (title != "cluster port")  # the unit is alone
     assert f" tb_top.dut.{escape}setup_block__job__payload.walk.start[59:0]\n" in text
     assert " tb_top.dut.request_generator.lane_0.run_walker.state[1:0]\n" in text
-    assert (tmp_path / "names" / "state.txt").read_text() == "00 IDLE\n01 RUNS\n10 END\n"
+    assert (tmp_path / "names" / "state.txt").read_text() == "00 IDLE\n01 RUNS\n10 BARE\n"
     assert (
         "NAN" in (tmp_path / "names" / "setup_block__job__payload.walk.style.fill.txt").read_text()
     )
