@@ -97,6 +97,8 @@ class BarrierStep(wiring.Component):
     is_update : In(1)
         It came without a place for a result.
     word : In(BarrierWord)
+    is_zero : In(1)
+        Whether it is 0.
     after : Out(BarrierWord)
     writes : Out(1)
         ``after`` is to be written.
@@ -121,6 +123,7 @@ class BarrierStep(wiring.Component):
                 "task": In(BarrierTask),
                 "is_update": In(1),
                 "word": In(BarrierWord),
+                "is_zero": In(1),
                 "after": Out(BarrierWord),
                 "writes": Out(1),
                 "fault": Out(BarrierFault),
@@ -133,23 +136,24 @@ class BarrierStep(wiring.Component):
             }
         )
 
-    def _arrive(self, m: Module, name: str, stored: Value, arrivals: Value) -> tuple:
+    def _arrive(self, m: Module, name: str, stored: Value, arrivals: Value, fewer: Value) -> tuple:
         """Count ``arrivals`` in a stored number; return the number, whether it is the end, and
-        whether it is beyond.
+        whether it is beyond, which ``fewer``, that is one arrival less, says sooner.
         """
         total = Signal(BARRIER_COUNT_BITS + 1, name=name)
+        less_one = Signal(BARRIER_COUNT_BITS + 1, name=f"{name}_less_one")
         at_end = Signal(name=f"{name}_at_end")
         beyond = Signal(name=f"{name}_beyond")
-        low_zero = sum_is_zero(stored, arrivals)
-        high = total[ARRIVAL_BITS:]
-        m.d.comb += total.eq(stored + arrivals)
+        none = arrivals == 0
+        m.d.comb += [
+            total.eq(stored + arrivals),
+            less_one.eq(stored + fewer),
+            beyond.eq(~none & ((stored == 0) | less_one[ARRIVAL_BITS:].any())),
+        ]
         with m.If(stored == 0):
-            m.d.comb += [at_end.eq(arrivals == 0), beyond.eq(arrivals != 0)]
+            m.d.comb += at_end.eq(none)
         with m.Else():
-            m.d.comb += [
-                at_end.eq(low_zero & (high == 1)),
-                beyond.eq(high[1] | (high[0] & ~low_zero)),
-            ]
+            m.d.comb += at_end.eq(sum_is_zero(stored, arrivals) & (total[ARRIVAL_BITS:] == 1))
         return total, at_end, beyond
 
     def elaborate(self, platform) -> Module:
@@ -192,7 +196,7 @@ class BarrierStep(wiring.Component):
         m.d.comb += [
             expected.eq(word.expected),
             phase.eq(word.phase),
-            uninitialised.eq(word.as_value() == 0),
+            uninitialised.eq(self.is_zero),
         ]
         if has_v1:
             with m.If(v1.is_v1):
@@ -205,17 +209,26 @@ class BarrierStep(wiring.Component):
                 m.d.comb += uninitialised.eq(1)
 
         # What they become. With no arrival pending, the stored 0 stands for 2**20, the end.
-        arrived, all_arrived, over_arrived = self._arrive(m, "arrived", word.pending, arrivals)
-        dropped, _, over_dropped = self._arrive(m, "dropped", expected, Mux(drops, arrivals, 0))
+        fewer = Signal(BARRIER_COUNT_BITS)
+        m.d.comb += fewer.eq(arrivals - 1)
+        arrived, all_arrived, over_arrived = self._arrive(
+            m, "arrived", word.pending, arrivals, fewer
+        )
+        left, _, over_dropped = self._arrive(m, "left", expected, arrivals, fewer)
+        dropped = Mux(drops, left[:ARRIVAL_BITS], expected)
         tx = Signal(signed(BARRIER_COUNT_BITS + 2))
+        tx_less_one = Signal.like(tx)
+        fewer_bytes = Signal.like(tx)
         tx_low_zero = sum_is_zero(word.tx.as_unsigned()[:ARRIVAL_BITS], more_bytes.as_unsigned())
-        tx_high = tx[ARRIVAL_BITS:]
+        too_high, too_low = tx[ARRIVAL_BITS:].any(), ~tx_less_one[ARRIVAL_BITS:].all()
         tx_out_of_range = Signal()
         complete = Signal()
         m.d.comb += [
             tx.eq(word.tx + more_bytes),
-            tx_out_of_range.eq(Mux(tx_high.all(), tx_low_zero, tx_high.any())),
-            complete.eq(all_arrived & tx_low_zero & ~tx_high.any()),
+            fewer_bytes.eq(more_bytes - 1),
+            tx_less_one.eq(word.tx + fewer_bytes),
+            tx_out_of_range.eq(Mux(tx < 0, too_low, too_high)),
+            complete.eq(all_arrived & tx_low_zero & ~tx[ARRIVAL_BITS:].any()),
         ]
 
         # The first error that applies, and, sooner, whether one does.
@@ -237,7 +250,7 @@ class BarrierStep(wiring.Component):
                     | uninitialised
                     | (wants_v1 & ~word.reserved)
                     | over_arrived
-                    | over_dropped
+                    | (drops & over_dropped)
                     | (counts & tx_out_of_range)
                     | (must_not_complete & complete)
                 )
@@ -255,7 +268,7 @@ class BarrierStep(wiring.Component):
                 m.d.comb += fault.eq(BarrierFault.UNINITIALISED)
             with m.Elif(wants_v1 & ~word.reserved):
                 m.d.comb += fault.eq(BarrierFault.OPERATION)
-            with m.Elif(over_arrived | over_dropped):
+            with m.Elif(over_arrived | (drops & over_dropped)):
                 m.d.comb += fault.eq(BarrierFault.OVER_ARRIVAL)
             with m.Elif(counts & tx_out_of_range):
                 m.d.comb += fault.eq(BarrierFault.TX_RANGE)

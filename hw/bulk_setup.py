@@ -2,8 +2,9 @@
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, connect, flipped
 
+from hw.late_ready import LateReady
 from hw.layouts import (
     BULK_REDUCTIONS,
     DSMEM_REDUCTIONS,
@@ -27,8 +28,9 @@ from hw.params import PIECE_BYTES, TmaParams
 class BulkSetup(wiring.Component):
     """Turns each bulk request into a job or an error record, in order.
 
-    Latency one clock; one request a clock. It takes neither the descriptor cache nor the setup
-    block. A request of no bytes is a job of no pieces.
+    Latency two clocks; one request a clock, in a ``compact`` unit one in two. It takes neither the
+    descriptor cache nor the setup block. A request of no bytes is a job of no pieces.
+
     Refuses, in the order of ``ErrorCode``, what a bulk request may not ask for; a refused request
     leaves nothing behind. Back-pressure on the output that a request needs holds back those behind
     it.
@@ -57,7 +59,15 @@ class BulkSetup(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         p = self.params
-        request = self.i.p
+        request = Signal(queued_request_layout(p), reset_less=True)
+        smem_end, dst_end = (
+            Signal(len(end), name=name, reset_less=True)
+            for name, end in (
+                ("smem_end", self.i.p.smem_address + self.i.p.size),
+                ("dst_end", self.i.p.global_address + self.i.p.size),
+            )
+        )
+        waits = Signal()
         job = Signal(walk_job_layout(p), reset_less=True)
         error = Signal(refusal_layout(p), reset_less=True)
         busy = Signal()
@@ -65,7 +75,6 @@ class BulkSetup(wiring.Component):
         advance = Signal()
         transfer, walk = job.transfer, job.walk
         prefetch = request.operation == Operation.BULK_PREFETCH
-        size = Mux(prefetch, 0, request.size)
         smem_address = Mux(prefetch, 0, request.smem_address)
         store = is_store(request.operation)
         to_smem = is_dsmem(request.operation)
@@ -92,8 +101,8 @@ class BulkSetup(wiring.Component):
             *missing,
             (smem_address & low, ErrorCode.SMEM_ALIGN, smem_address),
             (dst_address & low, ErrorCode.SMEM_ALIGN, dst_address),
-            (smem_address + size > p.smem_bytes, ErrorCode.SMEM_RANGE, smem_address),
-            (to_smem & (dst_address + size > p.smem_bytes), ErrorCode.SMEM_RANGE, dst_address),
+            (~prefetch & (smem_end > p.smem_bytes), ErrorCode.SMEM_RANGE, smem_address),
+            (to_smem & (dst_end > p.smem_bytes), ErrorCode.SMEM_RANGE, dst_address),
             (mbarrier > p.smem_bytes - 8, ErrorCode.SMEM_RANGE, mbarrier),
             (reduces, ErrorCode.RED_TYPE, request.reduction_op),
             (request.size & low, ErrorCode.BULK_ALIGN, request.size),
@@ -109,7 +118,11 @@ class BulkSetup(wiring.Component):
         m.d.comb += refuse.eq(Cat(broken.any() for broken, _, _ in rules).any())
         with m.If(advance):
             m.d.sync += [
-                busy.eq(self.i.valid),
+                waits.eq(self.i.valid),
+                request.eq(self.i.p),
+                smem_end.eq(self.i.p.smem_address + self.i.p.size),
+                dst_end.eq(self.i.p.global_address + self.i.p.size),
+                busy.eq(waits),
                 refused.eq(refuse),
                 transfer.request_id.eq(request.request_id),
                 transfer.mbarrier.eq(mbarrier),
@@ -144,11 +157,16 @@ class BulkSetup(wiring.Component):
             for broken, code, value in reversed(rules):
                 with m.If(broken.any()):
                     m.d.sync += [error.code.eq(code), error.value.eq(value)]
+        way_out = flipped(self.job)
+        if p.compact:
+            m.submodules.exit = late = LateReady(self.job.payload.shape())
+            connect(m, late.o, way_out)
+            way_out = late.i
         m.d.comb += [
-            advance.eq(~busy | Mux(refused, self.error.ready, self.job.ready)),
+            advance.eq(~busy | Mux(refused, self.error.ready, way_out.ready)),
             self.i.ready.eq(advance),
-            self.job.p.eq(job),
-            self.job.valid.eq(busy & ~refused),
+            way_out.p.eq(job),
+            way_out.valid.eq(busy & ~refused),
             self.error.p.eq(error),
             self.error.valid.eq(busy & refused),
         ]

@@ -31,7 +31,9 @@ def fault_layout(params: TmaParams) -> data.StructLayout:
 
 
 class Counted:
-    """A kind of pieces that is counted: the event in hand, and what was looked up for it."""
+    """A kind of pieces that is counted: the event in hand, what was looked up for it, and the end
+    of a request that an event before it was.
+    """
 
     def __init__(self, params: TmaParams, name: str, port, memory: Memory):
         def signal(shape, part: str, **options) -> Signal:
@@ -50,16 +52,25 @@ class Counted:
         self.total = signal(params.box_piece_bits, "total")
         self.sum = signal(params.box_piece_bits, "sum")
         self.complete = signal(1, "complete")
+        end = {
+            "slot": params.slot_bits,
+            "transfer": transfer_layout(params),
+            "fault": fault_layout(params),
+        }
+        self.ended = signal(1, "ended")
+        self.end = signal(data.StructLayout(end), "end", reset_less=True)
+        self.told = signal(1, "told")
 
 
 class CompletionTracker(wiring.Component):
     """Gives each request a slot, and ends it when all of its pieces are written.
 
     Jobs pass as ``JobSlots`` lets them. One ``written`` and one ``filled`` a clock; a request's
-    ``completion`` is offered the clock after its last one of either, once, with the byte count of
+    ``completion`` is offered two clocks after its last one of either, once, with the byte count of
     the whole request. A request with a read fault gives an error record instead and its barrier is
-    not signalled. ``written`` waits only for ``completion`` or ``error``, ``filled`` also for what
-    ``written`` ends.
+    not signalled. ``written`` and ``filled`` wait only while an end of theirs is held up, by
+    ``completion`` or ``error`` or, for a clock, by the other's end; a line waits, besides, for fill
+    of its request that does.
 
     In a cluster a request may be ``remote``: its receivers signal what they get. It ends without a
     completion when all of its pieces are on their way, and with an error record (DST_CTA) if one of
@@ -135,17 +146,13 @@ class CompletionTracker(wiring.Component):
 
         # End: the barrier or an error, and the slot is free. Lines go first, but what is offered
         # stays.
-        ends, now = Signal(), Signal(p.slot_bits)
-        of_lines = Signal()
-        fill_waits = Signal()
-        transfer = Signal(transfer_layout(p))
-        fault = Signal(fault_layout(p))
+        ends, of_lines, fill_waits = Signal(), Signal(), Signal()
+        end = Signal(lines.end.shape())
+        transfer, fault = end.transfer, end.fault
         m.d.comb += [
-            ends.eq(lines.complete | fill.complete),
-            of_lines.eq(lines.complete & ~fill_waits),
-            now.eq(Mux(of_lines, lines.slot, fill.slot)),
-            transfer.eq(Mux(of_lines, lines.transfer, fill.transfer)),
-            fault.eq(Mux(of_lines, lines.fault, fill.fault)),
+            ends.eq(lines.ended | fill.ended),
+            of_lines.eq(lines.ended & ~fill_waits),
+            end.eq(Mux(of_lines, lines.end, fill.end)),
         ]
         done = Signal()
         marks = Signal()  # a fault, now
@@ -154,8 +161,8 @@ class CompletionTracker(wiring.Component):
         code, value = failure(m, p, gone, fault.line)
         m.d.comb += [
             done.eq(Mux(fault.failed, errors.i.ready & ~marks, remote | self.completion.ready)),
-            lines.advance.eq(~lines.complete | (done & of_lines)),
-            fill.advance.eq(~fill.complete | (done & ~of_lines)),
+            lines.told.eq(done & of_lines),
+            fill.told.eq(done & ~of_lines),
             self.completion.valid.eq(ends & ~fault.failed & ~remote),
             self.completion.p.request_id.eq(transfer.request_id),
             self.completion.p.address.eq(transfer.mbarrier),
@@ -165,7 +172,7 @@ class CompletionTracker(wiring.Component):
             errors.i.p.code.eq(code),
             errors.i.p.value.eq(value),
             slots.returned.valid.eq(ends & done),
-            slots.returned.payload.eq(now),
+            slots.returned.payload.eq(end.slot),
         ]
         m.d.sync += fill_waits.eq(ends & ~of_lines & ~done)
         if p.ctas > 1:
@@ -198,7 +205,7 @@ class CompletionTracker(wiring.Component):
                     marked.data.line.eq(gone.p.receiver),
                 ]
         with m.Else():
-            m.d.comb += [marked.en.eq(ends & fault.failed & done), marked.addr.eq(now)]
+            m.d.comb += [marked.en.eq(ends & fault.failed & done), marked.addr.eq(end.slot)]
         return m
 
     def _count(self, m: Module, transfers: Memory, faults: Memory, marked) -> list["Counted"]:
@@ -221,6 +228,8 @@ class CompletionTracker(wiring.Component):
             others = other.memory.read_port(transparent_for=(other.write,))
             transfer = transfers.read_port()
             fault = faults.read_port(transparent_for=(marked,))
+            # Fill of no pieces may come when its request has ended, and its slot is another's.
+            counts = (mine.pieces != 0) | (mine.transfer.pieces == 0)
             for read in own, transfer, fault:
                 m.d.comb += [read.addr.eq(mine.port.p.slot), read.en.eq(mine.advance)]
             m.d.comb += [
@@ -232,22 +241,38 @@ class CompletionTracker(wiring.Component):
                 mine.others.eq(others.data),
                 mine.total.eq(own.data + mine.pieces),
                 mine.sum.eq(mine.total + mine.others),
-                mine.complete.eq(mine.busy & (mine.sum == mine.transfer.pieces)),
+                mine.complete.eq(mine.busy & counts & (mine.sum == mine.transfer.pieces)),
                 mine.write.en.eq(mine.busy & mine.advance),
                 mine.write.addr.eq(mine.slot),
-                mine.write.data.eq(Mux(mine.complete, -mine.others, mine.total)),
+                # The others' number, negated.
+                mine.write.data.eq(
+                    Mux(mine.complete, mine.total - mine.transfer.pieces, mine.total)
+                ),
             ]
             with m.If(mine.advance):
                 m.d.sync += [
                     mine.busy.eq(mine.port.valid),
                     mine.slot.eq(mine.port.p.slot),
                     mine.pieces.eq(mine.port.p.pieces),
+                    mine.ended.eq(mine.complete),
+                    mine.end.slot.eq(mine.slot),
+                    mine.end.transfer.eq(mine.transfer),
+                    mine.end.fault.eq(mine.fault),
                 ]
+            with m.Elif(mine.told):
+                m.d.sync += mine.ended.eq(0)
             m.d.sync += Assert(
                 ~mine.busy | (mine.sum <= mine.transfer.pieces),
                 "CompletionTracker: more pieces written than the request has\n",
             )
-        # Of two events of a request in the same clock, that of a line sees the other.
-        with m.If(fill.busy & (fill.slot == lines.slot)):
+        # Of two events of a request in the same clock, that of a line sees the other, and does not
+        # leave before it.
+        same = Signal()
+        m.d.comb += [
+            same.eq(lines.busy & fill.busy & (fill.slot == lines.slot)),
+            fill.advance.eq(~fill.ended | fill.told),
+            lines.advance.eq((~lines.ended | lines.told) & (fill.advance | ~same)),
+        ]
+        with m.If(same):
             m.d.comb += lines.others.eq(fill.total)
         return counted

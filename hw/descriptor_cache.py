@@ -133,34 +133,31 @@ class DescriptorCache(wiring.Component):
         room = Signal()
         m.d.comb += room.eq(~busy | (present & self.o.ready))
 
-        # Lookup. None counts in the clock after a miss, in which that gets its entry.
+        # Lookup, of a request and of what else there is apart: the first is in a hurry. None counts
+        # in the clock after a miss, in which that gets its entry.
         missed = Signal()
         missed_tag = Signal(tag_bits, reset_less=True)
         yields = Signal()  # the request was just looked up
         looks = Signal()  # at the request
         counts = Signal()
-        tag = Signal(tag_bits)
-        hit = Signal(entries)
-        address = Signal(GLOBAL_ADDRESS_BITS)
-        with m.If(self.invalidate.valid):
-            m.d.comb += address.eq(self.invalidate.payload.address)
-        with m.Elif(looks):
-            m.d.comb += address.eq(self.i.payload.global_address)
-        with m.Else():
-            m.d.comb += address.eq(self.prefetch.payload)
+        tag, other_tag = Signal(tag_bits), Signal(tag_bits)
+        hit, other_hit = Signal(entries), Signal(entries)
+        other = Mux(self.invalidate.valid, self.invalidate.payload.address, self.prefetch.payload)
         m.d.comb += [
             looks.eq(self.i.valid & ~(yields & self.prefetch.valid)),
             counts.eq(~self.invalidate.valid & ~missed),
-            tag.eq(address[MAP_ALIGN_BITS:]),
+            tag.eq(self.i.payload.global_address[MAP_ALIGN_BITS:]),
+            other_tag.eq(other[MAP_ALIGN_BITS:]),
             hit.eq(live & Cat(tag == known for known in tags)),
+            other_hit.eq(live & Cat(other_tag == known for known in tags)),
             self.invalidate.ready.eq(1),
             self.i.ready.eq(looks & counts & hit.any() & room),
-            self.prefetch.ready.eq(~looks & counts & hit.any()),
+            self.prefetch.ready.eq(~looks & counts & other_hit.any()),
         ]
         m.d.sync += [
             yields.eq(looks & counts),
-            missed.eq((looks | self.prefetch.valid) & counts & ~hit.any()),
-            missed_tag.eq(tag),
+            missed.eq(counts & Mux(looks, ~hit.any(), self.prefetch.valid & ~other_hit.any())),
+            missed_tag.eq(Mux(looks, tag, other_tag)),
         ]
 
         # Replacement. ``turn`` marks the entry whose turn it is: the first candidate from there on
@@ -212,7 +209,7 @@ class DescriptorCache(wiring.Component):
         allocated = Mux(allocates, victim, 0)
         failed = Mux(self.fill.payload.error, filled, 0)
         dropped = Mux(
-            self.invalidate.valid, hit | self.invalidate.payload.all.replicate(entries), 0
+            self.invalidate.valid, other_hit | self.invalidate.payload.all.replicate(entries), 0
         )
         m.d.sync += [
             live.eq((live | allocated) & ~failed & ~dropped),

@@ -65,28 +65,26 @@ class FillCollector(wiring.Component):
             reset_less=True,
         )
 
+        begin = Signal(place)  # of a chain
         run_end = Signal(p.smem_piece_bits)
-        crosses = Signal()  # into the beat in which the run begins
-        leaves = Signal()  # that beat, within the run
-        collected = Signal(p.lanes)  # of that beat
-        gives = Signal()
+        leaves = Signal()  # the run, the beat in which it begins
         m.d.comb += [
-            start.since.eq(Mux(step.first, step.begin, now.since)),
-            start.mask.eq(Mux(step.first, 0, now.mask)),
+            begin.since.eq(step.begin),
+            start.eq(Mux(step.first, begin, now)),
             run_end.eq(step.start + step.extent),
-            crosses.eq(self._beat(start.since) != self._beat(step.start)),
-            leaves.eq(self._beat(run_end) != self._beat(step.start)),
-            collected.eq(
-                self._below(step.start) & (self._open(start) | crosses.replicate(p.lanes))
-            ),
-            gives.eq(step.has_run & (crosses | (leaves & collected.any()))),
+            leaves.eq((step.start[: p.lane_bits] + step.extent)[p.lane_bits :].any()),
+        ]
+        collected, gives = self._collect(m, "step", start, step, leaves)
+        _, begins_with = self._collect(m, "begin", begin, step, leaves)
+        m.d.comb += [
             after.since.eq(Mux(step.has_run, run_end, start.since)),
             after.mask.eq(Mux(step.has_run, Mux(leaves, 0, collected), start.mask)),
         ]
 
         taken = Signal()
         m.d.comb += [
-            self.i.ready.eq(self.o.ready & ~(ending & gives)),
+            # Behind the end of a chain comes the beginning of another.
+            self.i.ready.eq(self.o.ready & ~(ending & begins_with)),
             taken.eq(self.i.valid & self.i.ready),
             self.o.valid.eq(ending | (self.i.valid & gives)),
             out.last.eq(ending & end.last),
@@ -118,6 +116,23 @@ class FillCollector(wiring.Component):
             with m.If(step.ends):
                 m.d.sync += ending.eq(remains | (step.last & (any_fill | gives | ~step.has_run)))
         return m
+
+    def _collect(self, m: Module, name: str, start, step, leaves) -> tuple[Signal, Signal]:
+        """Return what fill there is in front of the step's run, in its beat, if fill goes on at
+        ``start``; and whether some is complete.
+        """
+        p = self.params
+        crosses = Signal(name=f"{name}_crosses")  # into the beat in which the run begins
+        collected = Signal(p.lanes, name=f"{name}_collected")
+        gives = Signal(name=f"{name}_gives")
+        m.d.comb += [
+            crosses.eq(self._beat(start.since) != self._beat(step.start)),
+            collected.eq(
+                self._below(step.start) & (self._open(start) | crosses.replicate(p.lanes))
+            ),
+            gives.eq(step.has_run & (crosses | (leaves & collected.any()))),
+        ]
+        return collected, gives
 
     def _give(self, m: Module, start, to, complete) -> None:
         """Give the beats from ``start`` up to ``to``; if ``complete``, the beat of ``to``, too."""

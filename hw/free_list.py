@@ -3,16 +3,17 @@
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.fifo import SyncFIFO, SyncFIFOBuffered
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, connect, flipped
 
-DEEPEST_LUT_RAM = 16
+from hw.queue import SMALL, Queue
 
 
 class FreeList(wiring.Component):
     """Hands out the numbers 0 to ``count - 1``, each to one holder at a time.
 
     One number out and one back per clock. A number that came back can be handed out in the next
-    clock. What is offered stays until it is taken. No input drives an output in the same clock.
+    clock. What is offered stays until it is taken. No input drives an output in the same clock. The
+    first number is offered a clock after reset.
 
     Parameters
     ----------
@@ -35,32 +36,29 @@ class FreeList(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         width = (self.count - 1).bit_length()
-        kind = SyncFIFO if self.count <= DEEPEST_LUT_RAM else SyncFIFOBuffered
+        kind = SyncFIFO if self.count <= SMALL else SyncFIFOBuffered
         m.submodules.numbers = numbers = kind(width=width, depth=self.count)
 
-        # The first round comes from a counter, later ones from what was given back: by way of a
-        # register where that offers nothing else in the next clock, as a deep queue takes two.
+        # Offered are two, so that no path leads from what is taken to the queue of the others.
+        m.submodules.offered = offered = Queue(width, 2)
+        connect(m, offered.o, flipped(self.taken))
+
+        # The first round comes from a counter, later ones from what was given back: past the queue
+        # if nothing is offered from there, as a deep one takes two clocks.
         fresh = Signal(range(self.count + 1))
         first_round = Signal()
-        spare = Signal(width, reset_less=True)
-        has_spare = Signal()
-        to_spare = Signal()
-        taken = Signal()
+        past = Signal()
+        number = Mux(numbers.r_rdy, numbers.r_data, self.returned.payload)
         m.d.comb += [
-            first_round.eq(fresh != self.count),
-            taken.eq(self.taken.valid & self.taken.ready),
-            self.taken.valid.eq(first_round | has_spare | numbers.r_rdy),
-            self.taken.payload.eq(Mux(first_round, fresh, Mux(has_spare, spare, numbers.r_data))),
-            numbers.r_en.eq(~first_round & ~has_spare & self.taken.ready),
+            first_round.eq(~fresh[-1]),
+            past.eq(offered.i.ready & ~first_round & ~numbers.r_rdy),
+            offered.i.valid.eq(first_round | numbers.r_rdy | self.returned.valid),
+            offered.i.payload.eq(Mux(first_round, fresh, number)),
+            numbers.r_en.eq(offered.i.ready & ~first_round),
             numbers.w_data.eq(self.returned.payload),
-            numbers.w_en.eq(self.returned.valid & ~to_spare),
+            numbers.w_en.eq(self.returned.valid & ~past),
             self.returned.ready.eq(1),
         ]
-        if kind is SyncFIFOBuffered:
-            leaves = has_spare & taken & ~first_round
-            m.d.comb += to_spare.eq(Mux(has_spare, leaves, first_round | ~numbers.r_rdy | taken))
-            with m.If(leaves | to_spare):
-                m.d.sync += [has_spare.eq(self.returned.valid), spare.eq(self.returned.payload)]
-        with m.If(first_round & taken):
-            m.d.sync += fresh.eq(fresh + 1)
+        with m.If(offered.i.ready):
+            m.d.sync += fresh.eq(fresh + first_round)
         return m

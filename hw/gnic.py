@@ -20,6 +20,7 @@ from hw.layouts import (
 )
 from hw.params import PIECE_BYTES, TmaParams
 from hw.queue import Queue
+from hw.skid_buffer import ready_cut
 
 
 class Gnic(wiring.Component):
@@ -29,8 +30,9 @@ class Gnic(wiring.Component):
 
     One request and one response a clock. A request waits while all tags are in flight; a tag is
     free again in the clock after its response is taken. A prefetch takes no tag and has no
-    response. A line passes to ``request`` in the same clock if nothing waits there; one clock from
-    ``response`` to ``o``. Each response must carry a tag in flight, once.
+    response. A line passes to ``request`` in the same clock if nothing waits there, in a
+    ``compact`` unit a clock later; one clock from ``response`` to ``o``. Each response must carry a
+    tag in flight, once.
 
     A response with ``error`` arrives marked ``failed``, and is reported on ``fault`` in the first
     clock in which it is offered.
@@ -64,7 +66,7 @@ class Gnic(wiring.Component):
         m = Module()
         p = self.params
         m.submodules.tags = tags = FreeList(p.tags)
-        m.submodules.requests = requests = Queue(line_request_layout(p), 2, passes=True)
+        m.submodules.requests = requests = Queue(line_request_layout(p), 2, latency=int(p.compact))
         entry = data.StructLayout({"line": p.line_address_bits, "use": line_use_layout(p)})
         m.submodules.table = table = Memory(shape=entry, depth=p.tags, init=[])
         connect(m, flipped(self.i), requests.i)
@@ -160,6 +162,8 @@ class GnicWrite(wiring.Component):
         p = self.params
         m.submodules.tags = tags = FreeList(p.tags)
         m.submodules.requests = requests = Queue(gnic_write_layout(p), 2)
+        m.submodules.performed = performed = ready_cut(p, performed_layout(p))
+        connect(m, performed.o, flipped(self.performed))
         entry = data.StructLayout(
             {
                 "slot": p.slot_bits,
@@ -209,21 +213,21 @@ class GnicWrite(wiring.Component):
         failed = Signal(reset_less=True)
         ends_here = Signal()
         m.d.comb += [
-            self.ack.ready.eq((~arrived & ~ends_here) | self.performed.ready),
+            self.ack.ready.eq((~arrived & ~ends_here) | performed.i.ready),
             take.eq(self.ack.valid & self.ack.ready),
             tags.returned.valid.eq(take),
             tags.returned.payload.eq(self.ack.p.tag),
             read.en.eq(take),
             read.addr.eq(self.ack.p.tag),
             ends_here.eq(self.i.valid & ~writes & ~arrived),
-            self.i.ready.eq(issue | (ends_here & self.performed.ready)),
-            self.performed.valid.eq(arrived | ends_here),
-            self.performed.p.slot.eq(Mux(arrived, read.data.slot, line.slot)),
-            self.performed.p.counted.eq(arrived),
-            self.performed.p.failed.eq(arrived & failed),
-            self.performed.p.line.eq(read.data.line),
-            self.performed.p.ends.eq(~arrived | read.data.ends),
-            self.performed.p.lines.eq(Mux(arrived, read.data.lines, number)),
+            self.i.ready.eq(issue | (ends_here & performed.i.ready)),
+            performed.i.valid.eq(arrived | ends_here),
+            performed.i.p.slot.eq(Mux(arrived, read.data.slot, line.slot)),
+            performed.i.p.counted.eq(arrived),
+            performed.i.p.failed.eq(arrived & failed),
+            performed.i.p.line.eq(read.data.line),
+            performed.i.p.ends.eq(~arrived | read.data.ends),
+            performed.i.p.lines.eq(Mux(arrived, read.data.lines, number)),
         ]
         with m.If(self.ack.ready):
             m.d.sync += [arrived.eq(self.ack.valid), failed.eq(self.ack.p.error)]

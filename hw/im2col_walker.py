@@ -16,12 +16,12 @@ class Im2colWalker(wiring.Component):
     """Steps through the pixels of an image, as an odometer with the wheels W, H, D and N.
 
     Additions and comparisons only. A walk is one pixel, or, where pixels are dense, all that are
-    left of the column up to the next wrap; one walk a clock, whatever wraps. The walks of a column
-    are a chain. ``im2col::w::128`` stops after each 32 pixels for the halo, each pixel of which is
-    a chain of its own, and goes on where it stopped.
+    left of the column up to the next wrap; one walk a clock, whatever wraps, in a ``compact`` unit
+    one in two clocks. The walks of a column are a chain. ``im2col::w::128`` stops after each 32
+    pixels for the halo, each pixel of which is a chain of its own, and goes on where it stopped.
 
-    No latency: what is no column passes, and a column is taken with its last walk. Back-pressure on
-    ``o`` stops the walk.
+    No latency, in a ``compact`` unit one clock: what is no column passes, and a column is taken
+    with its last walk. Back-pressure on ``o`` stops the walk.
 
     Parameters
     ----------
@@ -87,20 +87,22 @@ class Im2colWalker(wiring.Component):
         position = wheels[0].position
         to_wrap = Signal(signed(POSITION_BITS + 1))
         to_limit = Signal(signed(POSITION_BITS + 1))
+        to_walk = Signal(p.pixel_bits)
         pixels = Signal(p.pixel_bits)
+        settled = Signal()  # ``pixels`` is that of here
         low = Signal(signed(POSITION_BITS))
         high = Signal(p.pixel_bits)
         inside = Signal()
         m.d.comb += [
             to_wrap.eq(column.levels[0].last - position + 1),
             to_limit.eq(column.levels[0].limit - position + 1),
-            pixels.eq(1),
+            to_walk.eq(1),
             low.eq(Mux(position < 0, -position, 0)),
             high.eq(Mux(to_limit < pixels, to_limit, pixels)),
             inside.eq(job.walk.has_data & (to_limit > 0) & (low < high)),
         ]
         with m.If(column.dense & (to_wrap > 1)):
-            m.d.comb += pixels.eq(Mux(to_wrap < left, to_wrap, left))
+            m.d.comb += to_walk.eq(Mux(to_wrap < left, to_wrap, left))
         for number in range(1, LEVELS):
             where = wheels[number].position
             with m.If((where < 0) | (where > column.levels[number].limit)):
@@ -112,19 +114,23 @@ class Im2colWalker(wiring.Component):
             moved.eq(pixels << column.row_log2),
             smem_next.eq(smem + Mux(column.dense, moved, column.pitch)),
         ]
-        turned = self._turn(m, column, wheels, pixels, moved)
+        turned = self._turn(m, column, wheels, to_wrap <= left, pixels, moved)
 
         stretch_ends = Signal()
         ends = Signal()
         moves = Signal()
+        if p.compact:  # a long path, cut in the middle
+            m.d.sync += [pixels.eq(to_walk), settled.eq(self.i.valid & ~moves)]
+        else:
+            m.d.comb += [pixels.eq(to_walk), settled.eq(1)]
         run = Signal(p.box_piece_bits)
         offset = Signal(p.box_piece_bits)
         out, walk = self.o.p, self.o.p.walk
         m.d.comb += [
             stretch_ends.eq(left == pixels),
             ends.eq(~column.enabled | stretch_ends),
-            self.o.valid.eq(self.i.valid),
-            self.i.ready.eq(self.o.ready & ends),
+            self.o.valid.eq(self.i.valid & settled),
+            self.i.ready.eq(self.o.ready & settled & ends),
             moves.eq(self.o.valid & self.o.ready),
             *(out[name].eq(job[name]) for name in slot_walk_layout(p).members),
             offset.eq(low << column.row_log2),
@@ -163,27 +169,30 @@ class Im2colWalker(wiring.Component):
             self._group(m, moves, begun, onward, after, stretch_ends, ends)
         return m
 
-    def _turn(self, m: Module, column, wheels, pixels, moved) -> Signal:
+    def _turn(self, m: Module, column, wheels, walked, pixels, moved) -> Signal:
         """Return the wheels after this walk: the lowest that does not wrap takes a step, those
-        below it begin anew.
+        below it begin anew. A dense one wraps when all up to there is ``walked``.
         """
+        early = m.d.sync if self.params.compact else m.d.comb
         turned = Signal(wheels.shape())
         m.d.comb += turned.eq(wheels)
         turns = Const(1, 1)  # all wheels below wrap
         for number in range(LEVELS):
             level = column.levels[number]
-            by, step = level.by_less_one + 1, level.step
-            if number == 0:
-                by, step = Mux(column.dense, pixels, by), Mux(column.dense, moved, step)
+            step = level.step
             reached = Signal(signed(POSITION_BITS), name=f"reached_{number}")
             address = Signal(self.params.piece_address_bits, name=f"address_{number}")
             wraps = Signal(name=f"wraps_{number}")
-            m.d.comb += [
-                reached.eq(wheels[number].position + by),
-                address.eq(wheels[number].address + step),
-            ]
+            beyond = wheels[number].position + level.by_less_one >= level.last
+            m.d.comb += reached.eq(wheels[number].position + level.by_less_one + 1)
+            if number == 0:
+                step = Mux(column.dense, moved, step)
+                beyond = Mux(column.dense, walked, beyond)
+                with m.If(column.dense):
+                    m.d.comb += reached.eq(wheels[number].position + pixels)
+            m.d.comb += address.eq(wheels[number].address + step)
             if number < LEVELS - 1:  # images have no end
-                m.d.comb += wraps.eq(level.absent | (reached > level.last))
+                early += wraps.eq(level.absent | beyond)
             with m.If(turns & ~wraps):
                 m.d.comb += [
                     turned[number].position.eq(reached),

@@ -347,21 +347,26 @@ class LaneNetwork(wiring.Component):
                     filled_last.eq(fills),
                 ]
                 with m.If(fills):
-                    m.d.sync += [
-                        ticket.eq(fill_head.ticket),
-                        out.beat.eq(fill_head.beat),
-                        out.data.eq(fill_piece(fill_head.fill)),
-                    ]
+                    m.d.sync += [ticket.eq(fill_head.ticket), out.beat.eq(fill_head.beat)]
                     if p.sub_byte:
                         m.d.sync += out.words.eq(fill_head.words)
                 with m.Else():
                     m.d.sync += [
                         ticket.eq(Mux(second, heads[1].ticket, heads[0].ticket)),
                         out.beat.eq(Mux(second, heads[1].beat, heads[0].beat)),
-                        out.data.eq(Mux(second, heads[1].data, heads[0].data)),
                     ]
                     if p.word_masks:
                         m.d.sync += out.words.eq(Mux(second, heads[1].words, heads[0].words))
+                # Two bits choose, for all data: between lines, or of fill between its kinds.
+                chosen = Signal(name=f"chosen_{lane}")
+                m.d.comb += chosen.eq(Mux(fills, fill_head.fill == Fill.NAN, second))
+                m.d.sync += out.data.eq(
+                    Mux(
+                        fills,
+                        fill_piece(Mux(chosen, Fill.NAN, Fill.ZERO)),
+                        Mux(chosen, heads[1].data, heads[0].data),
+                    )
+                )
         return leaving
 
     def _report(self, m: Module, pop, line_queues, fill_queues) -> None:

@@ -252,6 +252,7 @@ class MbarrierUnit(wiring.Component):
             step.task.eq(task),
             step.is_update.eq(updated),
             step.word.eq(Mux(forward, written, self.memory.read_data)),
+            step.is_zero.eq(Mux(forward, written == 0, self.memory.read_data == 0)),
             self.memory.write_en.eq((commanded | updated) & step.writes),
             self.memory.write_address.eq(task.address[-BARRIER_WORD_ADDRESS_BITS:]),
             self.memory.write_data.eq(step.after),

@@ -39,7 +39,8 @@ class TmaParams:
         Tensor maps kept; fully associative.
     setup_pipelines : int
         Tensor requests that are set up at a time, 1 to 5. One takes a clock for each dimension
-        above its rows; as many pipelines keep up with a request a clock.
+        above its rows; as many pipelines keep up with a request a clock. A unit of one is
+        ``compact``.
     tags : int
         Line requests in flight at the memory port; a power of two. A line a clock from a memory
         that answers after L clocks takes L of them.
@@ -244,6 +245,11 @@ class TmaParams:
         return (self.channels - 1).bit_length()
 
     @cached_property
+    def compact(self) -> bool:
+        """Whether area and clock come before latency, the rate of tiny boxes, and fairness."""
+        return self.setup_pipelines == 1
+
+    @cached_property
     def requests_waiting(self) -> int:
         """Requests of a channel whose jobs are sure to find room: one may have four."""
         return self.jobs_waiting // (4 if self.gather4 else 1)
@@ -293,11 +299,15 @@ PRESETS = {
         tags=32,
         requests_in_flight=32,
         request_queue_depth=4,
-        descriptor_cache_entries=4,
+        descriptor_cache_entries=2,
+        setup_pipelines=1,
+        request_id_bits=8,
         smem_reads=16,
         threads=32,
         streams=1,
-        barrier_waiters=8,
+        bulk_groups=4,
+        barrier_waiters=4,
+        completions_waiting=0,
     ),
     "tiny": TmaParams(
         line_bytes=16,

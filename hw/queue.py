@@ -12,12 +12,11 @@ SMALL = 16
 class Queue(wiring.Component):
     """Delivers what it accepts, in order.
 
-    Latency: a payload accepted by an empty queue is offered one clock later; two clocks later where
-    ``depth`` is more than ``SMALL`` and it is not ``prompt``; in the same clock with ``passes``,
-    and then it need not wait if it is taken at once. Throughput: one in and one out a clock (one
+    Latency: a payload accepted by an empty queue is offered ``latency`` clocks later. With 0 it
+    passes, and need not wait if it is taken at once. Throughput: one in and one out a clock (one
     every two clocks with a depth of 1, but for what passes). Back-pressure: accepts while fewer
     than ``depth`` payloads wait, a freed place counting from the next clock on: ``o.ready`` drives
-    no output in the same clock, and ``i`` none but, with ``passes``, ``o``.
+    no output in the same clock, and ``i`` none but, with a latency of 0, ``o``.
 
     Parameters
     ----------
@@ -25,10 +24,9 @@ class Queue(wiring.Component):
         The payload.
     depth : int
         Payloads that can wait, at least 1.
-    passes : bool
-        An empty queue is passed through.
-    prompt : bool
-        Kept in registers or LUT memory, however deep.
+    latency : int, optional
+        0 or 1: kept in registers or LUT memory, however deep. 2: offered from a register, as block
+        memory does. If it is not given, 1 up to a depth of ``SMALL``, 2 beyond.
 
     Members
     -------
@@ -38,14 +36,15 @@ class Queue(wiring.Component):
         Payloads that wait.
     """
 
-    def __init__(
-        self, shape: ShapeLike, depth: int, *, passes: bool = False, prompt: bool = False
-    ) -> None:
+    def __init__(self, shape: ShapeLike, depth: int, *, latency: int | None = None) -> None:
         if depth < 1:
             raise ValueError(f"depth = {depth}: must be at least 1")
+        if latency is None:
+            latency = 1 if depth <= SMALL else 2
+        if latency not in (0, 1, 2):
+            raise ValueError(f"latency = {latency}: must be 0, 1 or 2")
         self.depth = depth
-        self.passes = passes
-        self.prompt = passes or prompt
+        self.latency = latency
         self._width = Shape.cast(shape).width
         super().__init__(
             {
@@ -57,7 +56,7 @@ class Queue(wiring.Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        kind = SyncFIFO if self.prompt or self.depth <= SMALL else SyncFIFOBuffered
+        kind = SyncFIFOBuffered if self.latency == 2 else SyncFIFO
         m.submodules.fifo = fifo = kind(width=self._width, depth=self.depth)
         m.d.comb += [
             fifo.w_data.eq(self.i.payload),
@@ -68,7 +67,7 @@ class Queue(wiring.Component):
             fifo.r_en.eq(self.o.ready),
             self.level.eq(fifo.level),
         ]
-        if self.passes:
+        if not self.latency:
             empty = fifo.level == 0
             m.d.comb += [
                 self.o.payload.eq(Mux(empty, self.i.payload, fifo.r_data)),

@@ -7,9 +7,9 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from hw.arbiter import Arbiter
 from hw.fill import FillCollector, FillCutter
 from hw.im2col_walker import Im2colWalker
-from hw.job_queue import JobQueue
 from hw.layouts import (
     fill_beat_layout,
+    fill_step_layout,
     fill_stretch_layout,
     generator_job_layout,
     line_request_layout,
@@ -21,7 +21,7 @@ from hw.line_cutter import LineCutter
 from hw.params import TmaParams
 from hw.queue import Queue
 from hw.run_walker import RunWalker
-from hw.skid_buffer import SkidBuffer
+from hw.skid_buffer import ready_cut
 
 STRETCHES = 64
 """Stretches of fill that wait while a long one is filled and the walk goes on."""
@@ -34,8 +34,8 @@ class Lane(wiring.Component):
     or jobs; two clocks from a walk to its first line. The two outputs are independent: fill may
     overtake lines. Back-pressure stops the walk, that on fill once ``STRETCHES`` wait.
 
-    Jobs wait in a ``JobQueue``. A unit that only loads tiles, of one stream, has none: they wait in
-    front.
+    ``jobs_waiting`` jobs wait here; ``i`` takes them while there is room, whatever the outputs do.
+    A job that finds none waiting is walked at once, in a ``compact`` unit two clocks later.
 
     Parameters
     ----------
@@ -69,13 +69,13 @@ class Lane(wiring.Component):
         m = Module()
         p = self.params
         m.submodules.run_walker = walker = RunWalker(p, store=self.store)
-        m.submodules.runs = runs = SkidBuffer(run_layout(p, self.store))
+        m.submodules.runs = runs = ready_cut(p, run_layout(p, self.store))
         m.submodules.line_cutter = lines = LineCutter(p, store=self.store)
-        jobs = flipped(self.i)
-        if p.streams > 1 or p.stores or p.im2col:
-            m.submodules.job_queue = queue = JobQueue(p)
-            connect(m, jobs, queue.i)
-            jobs = queue.o
+        layout = generator_job_layout(p)
+        latency = 2 if p.compact else 0
+        m.submodules.job_queue = queue = Queue(layout, p.jobs_waiting, latency=latency)
+        connect(m, flipped(self.i), queue.i)
+        jobs = queue.o
         m.d.comb += self.freed.eq(jobs.valid & jobs.ready & jobs.p.last)
         if p.im2col:
             m.submodules.im2col_walker = columns = Im2colWalker(p)
@@ -91,10 +91,12 @@ class Lane(wiring.Component):
         connect(m, runs.o, lines.i)
         connect(m, lines.o, flipped(self.line))
         if not self.store:
+            m.submodules.steps = steps = ready_cut(p, fill_step_layout(p))
             m.submodules.fill_collector = collector = FillCollector(p)
             m.submodules.stretches = stretches = Queue(fill_stretch_layout(p), STRETCHES)
             m.submodules.fill_cutter = beats = FillCutter(p)
-            connect(m, walker.fill, collector.i)
+            connect(m, walker.fill, steps.i)
+            connect(m, steps.o, collector.i)
             connect(m, collector.o, stretches.i)
             connect(m, stretches.o, beats.i)
             connect(m, beats.o, flipped(self.fill))

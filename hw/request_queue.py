@@ -1,6 +1,6 @@
 """The door of the unit: requests wait here, each channel's for themselves."""
 
-from amaranth.hdl import Assert, Module, Mux, Signal
+from amaranth.hdl import Assert, Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -15,17 +15,19 @@ class RequestQueue(wiring.Component):
 
     A *channel* is the loads and prefetches of a stream, or all stores. A request leaves for setup
     only when the generator is sure to have room for its job: at most ``requests_waiting`` of a
-    channel are on the way there, counted from here until they are ``freed`` by the generator or
-    ``refused``. So nothing between here and the generators ever waits for a channel, and a long box
-    holds back only those behind it in its own channel. Channels take turns.
+    channel are on the way there, counted from here until three clocks after they are ``freed`` by
+    the generator or ``refused``. So nothing between here and the generators ever waits for a
+    channel, and a long box holds back only those behind it in its own channel. Channels take turns.
+    In a ``compact`` unit all channels share a queue and what is counted.
 
     Tensor requests and bulk requests leave by ways of their own, one each a clock.
 
     All operands are captured when a request is accepted: the issuer may change its registers in the
     next clock. With ``stores`` a request passes an empty queue in the same clock, because it comes
-    from a register of the bulk groups; without, it is offered one clock later. Each queue holds
-    ``request_queue_depth``; a full one holds back what is issued behind, of whatever channel: an
-    issuer that minds offers only what has ``room``. Nothing is checked here.
+    from a register of the bulk groups; without, it is offered one clock later; in a ``compact``
+    unit always two clocks later. Each queue holds ``request_queue_depth``; a full one holds back
+    what is issued behind, of whatever channel: an issuer that minds offers only what has ``room``.
+    Nothing is checked here.
 
     Parameters
     ----------
@@ -62,8 +64,9 @@ class RequestQueue(wiring.Component):
         m = Module()
         p = self.params
         layout = queued_request_layout(p)
-        m.submodules.tensor_turns = tensor = Arbiter(layout, p.channels)
-        m.submodules.bulk_turns = bulk = Arbiter(layout, p.channels)
+        queues = [range(p.channels)] if p.compact else [(channel,) for channel in range(p.channels)]
+        m.submodules.tensor_turns = tensor = Arbiter(layout, len(queues))
+        m.submodules.bulk_turns = bulk = Arbiter(layout, len(queues))
         connect(m, tensor.o, flipped(self.tensor))
         connect(m, bulk.o, flipped(self.bulk))
 
@@ -73,31 +76,43 @@ class RequestQueue(wiring.Component):
             chosen.eq(1 << channel_of(p, self.i.p.operation, stream_of(p, self.i.p))),
             self.i.ready.eq((chosen & accepts).any()),
         ]
-        for channel in range(p.channels):
-            queue = Queue(layout, p.request_queue_depth, passes=p.stores)
-            m.submodules[f"queue_{channel}"] = queue
-            may_leave = Signal(name=f"may_leave_{channel}")
-            leaves = Signal(name=f"leaves_{channel}")
+        latency = 2 if p.compact else int(not p.stores)
+        for number, channels in enumerate(queues):
+            queue = Queue(layout, p.request_queue_depth, latency=latency)
+            m.submodules[f"queue_{number}"] = queue
+            may_leave = Signal(init=1, name=f"may_leave_{number}")
+            leaves = Signal(name=f"leaves_{number}")
             is_bulk = queue.o.p.operation.as_value()[0]  # see ``Operation``
             m.d.comb += [
-                queue.i.valid.eq(self.i.valid & chosen[channel]),
+                queue.i.valid.eq(self.i.valid & Cat(chosen[n] for n in channels).any()),
                 queue.i.payload.eq(self.i.payload),
-                accepts[channel].eq(queue.i.ready),
-                *(way.i[channel].payload.eq(queue.o.payload) for way in (tensor, bulk)),
-                tensor.i[channel].valid.eq(queue.o.valid & may_leave & ~is_bulk),
-                bulk.i[channel].valid.eq(queue.o.valid & may_leave & is_bulk),
+                *(accepts[n].eq(queue.i.ready) for n in channels),
+                *(way.i[number].payload.eq(queue.o.payload) for way in (tensor, bulk)),
+                tensor.i[number].valid.eq(queue.o.valid & may_leave & ~is_bulk),
+                bulk.i[number].valid.eq(queue.o.valid & may_leave & is_bulk),
                 queue.o.ready.eq(
-                    may_leave & Mux(is_bulk, bulk.i[channel].ready, tensor.i[channel].ready)
+                    may_leave & Mux(is_bulk, bulk.i[number].ready, tensor.i[number].ready)
                 ),
                 leaves.eq(queue.o.valid & queue.o.ready),
             ]
 
-            ahead = Signal(range(p.requests_waiting + 1), name=f"ahead_{channel}")
-            ended = self.freed[channel] + self.refused[channel]
+            # For short paths a register, and what is done with a request that leaves comes late.
+            ahead = Signal(range(p.requests_waiting + 1), name=f"ahead_{number}")
+            left = Signal(name=f"left_{number}")
+            ends = [bit for n in channels for bit in (self.freed[n], self.refused[n])]
+            ended = Signal(range(len(ends) + 1), name=f"ended_{number}")
             m.d.sync += [
-                ahead.eq(ahead + leaves - ended),
-                self.room[channel].eq(queue.level + 2 < p.request_queue_depth),
-                Assert(ahead + leaves >= ended, "RequestQueue: a request ended twice\n"),
+                left.eq(leaves),
+                ended.eq(sum(ends)),
+                ahead.eq(ahead + left - ended),
+                may_leave.eq(
+                    Mux(
+                        leaves,
+                        ahead + left + 1 < p.requests_waiting,
+                        ahead + left < p.requests_waiting,
+                    )
+                ),
+                *(self.room[n].eq(queue.level + 2 < p.request_queue_depth) for n in channels),
+                Assert(ahead + left >= ended, "RequestQueue: a request ended twice\n"),
             ]
-            m.d.comb += may_leave.eq(ahead < p.requests_waiting)
         return m

@@ -22,6 +22,7 @@ from hw.item_sequencer import (
     found_layout,
     item_common_layout,
 )
+from hw.late_ready import LateReady
 from hw.layouts import (
     POSITION_BITS,
     STEP_BITS,
@@ -32,6 +33,7 @@ from hw.layouts import (
 )
 from hw.map_decoder import ROW_BITS, last_byte_of
 from hw.params import DIMS, PIECE_BYTES, TmaParams
+from hw.skid_buffer import SkidBuffer
 
 _OTHERS = (code for code in ErrorCode if code not in (ErrorCode.NONE, ErrorCode.GMEM_FAULT))
 CAUSES = (ErrorCode.GMEM_FAULT, *_OTHERS)
@@ -118,8 +120,9 @@ class SetupBlock(wiring.Component):
 
     So many pipelines as there are work on requests in turn, and what they make of them leaves in
     turn. Latency 4 clocks plus one for each item of the request beyond the first. A request a clock
-    as long as none has more items than there are pipelines; a job a clock. Back-pressure on either
-    output holds all up.
+    as long as none has more items than there are pipelines; a job a clock. The pipeline of a
+    ``compact`` unit takes up to two clocks more for a request than it has items. Back-pressure on
+    either output holds all up.
 
     Refuses, in the order of ``ErrorCode``, what a request may not ask for; a tensor map that could
     not be read is ``GMEM_FAULT``. A refused request leaves nothing behind.
@@ -142,14 +145,26 @@ class SetupBlock(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         ways = range(self.params.setup_pipelines)
+        if self.params.compact:
+            m.submodules.pipeline_0 = pipeline = SetupPipeline(self.params)
+            m.submodules.door_0 = door = LateReady(self.i.payload.shape())
+            m.submodules.exit_0 = way_out = LateReady(self.job.payload.shape())
+            connect(m, flipped(self.i), door.i)
+            connect(m, door.o, pipeline.i)
+            connect(m, pipeline.job, way_out.i)
+            connect(m, way_out.o, flipped(self.job))
+            connect(m, pipeline.error, flipped(self.error))
+            return m
         enters = Signal(ways)  # whose turn it is to take a request ...
         leaves = Signal(ways)  # ... and to give what it made of one
         for way in ways:
             m.submodules[f"pipeline_{way}"] = pipeline = SetupPipeline(self.params)
-            door = self._hold(m, pipeline.i, way) if len(ways) > 1 else pipeline.i
-            m.d.comb += door.payload.eq(self.i.payload)
+            # What is still being taken apart does not hold up the others' turn.
+            m.submodules[f"door_{way}"] = door = SkidBuffer(self.i.payload.shape())
+            connect(m, door.o, pipeline.i)
+            m.d.comb += door.i.payload.eq(self.i.payload)
             with m.If(enters == way):
-                m.d.comb += [door.valid.eq(self.i.valid), self.i.ready.eq(door.ready)]
+                m.d.comb += [door.i.valid.eq(self.i.valid), self.i.ready.eq(door.i.ready)]
             with m.If(leaves == way):
                 for own, made in ((self.job, pipeline.job), (self.error, pipeline.error)):
                     m.d.comb += [
@@ -165,30 +180,13 @@ class SetupBlock(wiring.Component):
                 m.d.sync += turn.eq(Mux(turn == ways[-1], 0, turn + 1))
         return m
 
-    def _hold(self, m: Module, port, way: int):
-        """Return a stream to ``port`` that does not wait for all items of a request: what is still
-        being taken apart is held here.
-        """
-        door = port.signature.flip().create(path=(f"door_{way}",))
-        held = Signal(port.payload.shape(), name=f"held_{way}", reset_less=True)
-        holds = Signal(name=f"holds_{way}")
-        m.d.comb += [
-            door.ready.eq(~holds),
-            port.valid.eq(holds | door.valid),
-            port.payload.eq(Mux(holds, held, door.payload)),
-        ]
-        m.d.sync += holds.eq(port.valid & ~port.ready)
-        with m.If(~holds):
-            m.d.sync += held.eq(door.payload)
-        return door
-
 
 class SetupPipeline(wiring.Component):
     """One pipeline of the setup block: an item a clock.
 
     Latency 4 clocks plus one for each item of a request beyond the first; throughput one request in
     as many clocks as it has items. A stage waits only for the one behind it, and the last for the
-    outputs.
+    outputs; of a single pipeline all wait together.
 
     Parameters
     ----------
@@ -248,9 +246,12 @@ class SetupPipeline(wiring.Component):
         has_multiplied = Signal()
         m.submodules.item_sequencer = items = ItemSequencer(self.params)
         connect(m, flipped(self.i), items.i)
+        # A pipeline that waits for its turn goes on behind what waits. A single one has no turns,
+        # and the shorter path.
+        closes_up = Const(not self.params.compact)
         m.d.comb += [
-            may_multiply.eq(~has_multiplied | may_combine),
-            may_clip.eq(~has_clipped | may_multiply),
+            may_multiply.eq(may_combine | (closes_up & ~has_multiplied)),
+            may_clip.eq(may_multiply | (closes_up & ~has_clipped)),
             items.o.ready.eq(may_clip),
         ]
         with m.If(may_clip):
@@ -434,6 +435,8 @@ class SetupPipeline(wiring.Component):
         done = Signal()
         ends = Signal(reset_less=True)
         too_large = Signal()
+        refused = Signal()
+        refused_earlier = Signal(reset_less=True)
         found = Signal(item.found.shape(), reset_less=True)
         channel = Signal(p.channel_bits, reset_less=True)
         job = Signal(walk_job_layout(p), reset_less=True)
@@ -536,19 +539,22 @@ class SetupPipeline(wiring.Component):
         values = [found.values[name] for name in found.values.shape().members]
         named = list(found.values.shape().members).index
         late = [(ErrorCode.SMEM_RANGE, too_large, 0, named("smem_address"))]
+        refused_now = item.found.code != ErrorCode.NONE
         if p.im2col:
             m.d.comb += outside.eq(step.outside & (~is_image | item.image.is_fixed))
             with m.If(advance & valid):
                 self._combine_image(m, item, offset, job.column)
-            misplaced, dim, coord = self._misplaced(m, advance & valid, item)
+            misplaced_now, misplaced, dim, coord = self._misplaced(m, advance & valid, item)
+            refused_now |= misplaced_now
             late.append((ErrorCode.IM2COL_START, misplaced, dim, len(values)))
             values.append(coord)
+        with m.If(advance & valid):
+            m.d.sync += refused_earlier.eq(refused_now)
+        m.d.comb += refused.eq(refused_earlier | too_large)
         error = self.error
-        refused = Signal()
         chosen = Signal(range(len(values)))
         choices = Signal(data.ArrayLayout(len(error.p.value), 1 << len(chosen)))
         m.d.comb += [
-            refused.eq(code != ErrorCode.NONE),
             chosen.eq(found.chosen),
             *(choices[number].eq(value) for number, value in enumerate(values)),
             error.p.request_id.eq(job.transfer.request_id),
@@ -562,7 +568,6 @@ class SetupPipeline(wiring.Component):
             earlier = Cat(code == other for other in CAUSES[: CAUSES.index(cause)])
             with m.If(is_so & ~earlier.any()):
                 m.d.comb += [
-                    refused.eq(1),
                     chosen.eq(number),
                     error.p.code.eq(cause),
                     error.p.dim.eq(dim),
@@ -624,17 +629,19 @@ class SetupPipeline(wiring.Component):
                 with m.If(fits):
                     m.d.sync += column.row_log2.eq(log2)
 
-    def _misplaced(self, m: Module, taken, item) -> tuple[Signal, Signal, Signal]:
-        """Return whether the start of an image is refused, and the lowest dimension and its
-        coordinate that are the cause.
+    def _misplaced(self, m: Module, taken, item) -> tuple[Signal, Signal, Signal, Signal]:
+        """Return whether the start of an image is refused, with this item and in the clock after,
+        and then the lowest dimension and its coordinate that are the cause.
         """
         image = item.image
+        now = Signal()
         found = Signal(reset_less=True)
         dim = Signal.like(image.dim, reset_less=True)
         value = Signal(signed(32), reset_less=True)
+        misplaced = image.misplaced & item.common.is_image
+        m.d.comb += now.eq(misplaced | (found & ~item.common.first))
         with m.If(taken):
-            misplaced = image.misplaced & item.common.is_image
-            m.d.sync += found.eq(misplaced | (found & ~item.common.first))
+            m.d.sync += found.eq(now)
             with m.If(misplaced):
                 m.d.sync += [dim.eq(image.dim), value.eq(image.coord)]
-        return found, dim, value
+        return now, found, dim, value

@@ -4,6 +4,9 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from hw.params import TmaParams
+from hw.queue import Queue
+
 
 class SkidBuffer(wiring.Component):
     """Passes a stream on, and keeps a payload that is not taken at once.
@@ -38,3 +41,10 @@ class SkidBuffer(wiring.Component):
             m.d.sync += kept.eq(self.i.payload)
         m.d.sync += keeps.eq(self.o.valid & ~self.o.ready)
         return m
+
+
+def ready_cut(params: TmaParams, shape) -> SkidBuffer | Queue:
+    """Return what cuts the path of ``ready``; in a ``compact`` unit without a multiplexer, and in a
+    clock.
+    """
+    return Queue(shape, 2) if params.compact else SkidBuffer(shape)

@@ -22,9 +22,9 @@ class StoreTracker(wiring.Component):
     """Gives each store a slot, and ends it when all of its lines are performed.
 
     Jobs pass as ``JobSlots`` lets them. One ``performed`` a clock; a request's ``complete`` is
-    offered the clock after its last one, once. A request of which a line failed completes, too, and
-    gives an error record besides, with the address of the last line that failed. ``source_read`` is
-    passed on, as the group that its slot stands for, in the clock after.
+    offered two clocks after its last one, once. A request of which a line failed completes, too,
+    and gives an error record besides, with the address of the last line that failed.
+    ``source_read`` is passed on, as the group that its slot stands for, in the clock after.
 
     A DSMEM request, in a cluster, ends as a store does, when its lines are on their way; the error
     record is DST_CTA where its receiver does not run.
@@ -133,11 +133,11 @@ class StoreTracker(wiring.Component):
         before, after = read.data, Signal(progress_layout)
         number = Signal(p.box_piece_bits)  # of lines performed
         ends = Signal()
-        done = Signal()
         failed = before.failed | now.failed
         known = before.known | now.ends
         lines = Mux(now.ends, now.lines, before.lines)
         line = Mux(now.failed, now.line, before.line)
+        gone = Mux(now.failed, now.gone, before.gone) if p.ctas > 1 else Const(0, 1)
         m.d.comb += [
             self.performed.ready.eq(advance),
             *(port.addr.eq(self.performed.p.slot) for port in (owner, read)),
@@ -148,31 +148,48 @@ class StoreTracker(wiring.Component):
             after.lines.eq(lines),
             after.failed.eq(failed),
             after.line.eq(line),
+            *(after[name].eq(gone) for name in gone_bit),
             ends.eq(busy & known & (number == lines)),
             counted.en.eq(busy & advance),
             counted.addr.eq(now.slot),
             counted.data.eq(Mux(ends, 0, after)),
         ]
-        with m.If(advance):
-            m.d.sync += [busy.eq(self.performed.valid), now.eq(self.performed.p)]
 
-        gone = Mux(now.failed, now.gone, before.gone) if p.ctas > 1 else Const(0, 1)
-        code, value = failure(m, p, gone, line)
-        m.d.comb += [after[name].eq(gone) for name in gone_bit]
-
-        # A failed request needs room for its record before it lets go of its group.
+        # What has ended. A failed request needs room for its record before it lets go of its group.
+        end_layout = {
+            "slot": p.slot_bits,
+            "owner": owner.data.shape(),
+            "failed": 1,
+            "gone": 1,
+            "line": p.line_address_bits,
+        }
+        ended = Signal()
+        end = Signal(data.StructLayout(end_layout), reset_less=True)
+        told = Signal()
+        code, value = failure(m, p, end.gone, end.line)
         m.d.comb += [
-            done.eq(ends & (~failed | errors.i.ready)),
-            advance.eq(~ends | (done & self.complete.ready)),
-            self.complete.valid.eq(done),
-            self.complete.p.eq(owner.data.group),
-            errors.i.valid.eq(ends & failed & self.complete.ready),
-            errors.i.p.request_id.eq(owner.data.request_id),
+            self.complete.valid.eq(ended & (~end.failed | errors.i.ready)),
+            self.complete.p.eq(end.owner.group),
+            told.eq(self.complete.valid & self.complete.ready),
+            errors.i.valid.eq(told & end.failed),
+            errors.i.p.request_id.eq(end.owner.request_id),
             errors.i.p.code.eq(code),
             errors.i.p.value.eq(value),
-            slots.returned.valid.eq(ends & advance),
-            slots.returned.payload.eq(now.slot),
+            slots.returned.valid.eq(told),
+            slots.returned.payload.eq(end.slot),
+            advance.eq(~ended | told),
         ]
+        with m.If(advance):
+            m.d.sync += [
+                busy.eq(self.performed.valid),
+                now.eq(self.performed.p),
+                ended.eq(ends),
+                end.slot.eq(now.slot),
+                end.owner.eq(owner.data),
+                end.failed.eq(failed),
+                end.gone.eq(gone),
+                end.line.eq(line),
+            ]
         m.d.sync += Assert(
             ~(busy & before.known & now.ends), "StoreTracker: a request ends twice\n"
         )

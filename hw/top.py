@@ -187,19 +187,21 @@ class Tma(wiring.Component):
         connect(m, flipped(self.descriptor_fill), descriptor_cache.fill)
         connect(m, descriptor_cache.o, setup_block.i)
         jobs = setup_block.job
-        m.submodules.refused = refused = Queue(refusal_layout(p), 2)  # parts the ready signals
-        connect(m, setup_block.error, refused.i)
-        connect(m, refused.o, refusals.i[0])
+        refused = [Queue(refusal_layout(p), 2) for _ in refusals.i]  # part the ready signals
+        for number, (queue, way) in enumerate(zip(refused, refusals.i, strict=True)):
+            m.submodules[f"refused_{number}"] = queue
+            connect(m, queue.o, way)
+        connect(m, setup_block.error, refused[0].i)
         if p.bulk:
-            jobs = self._connect_bulk(m, request_queue.bulk, jobs, refusals.i[1])
+            jobs = self._connect_bulk(m, request_queue.bulk, jobs, refused[1].i)
         else:
-            self._refuse_bulk(m, request_queue.bulk, refusals.i[1])
+            self._refuse_bulk(m, request_queue.bulk, refused[1].i)
 
         # A request that is refused, or whose job leaves for its walk, makes room for another.
-        refused = refusals.o
+        refusal = refusals.o
         m.d.comb += [
             self.request_room.channels.eq(request_queue.room),
-            request_queue.refused.eq((refused.valid & refused.ready) << refused.p.channel),
+            request_queue.refused.eq((refusal.valid & refusal.ready) << refusal.p.channel),
             request_queue.freed[: p.streams].eq(request_generator.freed),
         ]
 
@@ -258,9 +260,7 @@ class Tma(wiring.Component):
             errors += self._connect_stores(m, *blocks)
         else:
             connect(m, destination.o, request_queue.i)
-            m.submodules.waiting = waiting = Queue(walk_job_layout(p), 2)  # parts ready signals
-            connect(m, jobs, waiting.i)
-            connect(m, waiting.o, completion_tracker.i)
+            connect(m, jobs, completion_tracker.i)
             errors.append(refusals.o)
 
         # Barriers, and errors.
@@ -283,6 +283,7 @@ class Tma(wiring.Component):
             "gnic__o": gnic.o,
             "response_path__o": response_path.o,
             "lane_network__written": lane_network.written,
+            "lane_network__filled": lane_network.filled,
             "completion_tracker__completion": completion_tracker.completion,
             "completion_tracker__error": completion_tracker.error,
             "mbarrier_unit__update": mbarrier_unit.update,
@@ -291,17 +292,38 @@ class Tma(wiring.Component):
             expose(m, name, port)
         return m
 
-    def _connect_bulk(self, m: Module, requests, tensor_walks, refusals):
-        """Bulk requests join behind the setup of tensor requests. Return the walks of all."""
+    def _connect_bulk(self, m: Module, requests, tensor_jobs, refusals):
+        """Bulk requests join behind the setup of tensor requests. Return the jobs of all."""
         p = self.params
         m.submodules.bulk_setup = bulk_setup = BulkSetup(p)
         m.submodules.jobs = jobs = Arbiter(walk_job_layout(p), 2, packets=True)
         connect(m, requests, bulk_setup.i)
         connect(m, bulk_setup.error, refusals)
-        connect(m, tensor_walks, jobs.i[0])
+        connect(m, tensor_jobs, jobs.i[0])
         connect(m, bulk_setup.job, jobs.i[1])
         expose(m, "bulk_setup__job", bulk_setup.job)
-        return jobs.o
+
+        # What only boxes have is not chosen: of a bulk copy it does not count.
+        merged, joined = jobs.o, stream.Signature(walk_job_layout(p)).create()
+        m.d.comb += [
+            joined.valid.eq(merged.valid),
+            merged.ready.eq(joined.ready),
+            joined.p.eq(merged.p),
+            *(
+                loop[name].eq(of_tensor[name])
+                for loop, of_tensor in zip(
+                    joined.p.walk.loops, tensor_jobs.p.walk.loops, strict=True
+                )
+                for name in ("global_step", "smem_step")
+            ),
+        ]
+        if p.im2col:
+            column = joined.p.column
+            m.d.comb += [
+                column.eq(tensor_jobs.p.column),
+                column.enabled.eq(merged.p.column.enabled),
+            ]
+        return joined
 
     def _refuse_bulk(self, m: Module, requests, refusals) -> None:
         """The unit was built without them."""

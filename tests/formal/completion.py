@@ -32,18 +32,20 @@ class CompletionSpec(Elaboratable):
     """What is told of a request, from the pieces that were written for it.
 
     The environment writes pieces of requests that have a slot, as lines or as fill, never more than
-    they have, and reports a fault before the pieces of its line. Fill of no pieces may come even
+    they have, and reports a fault before the pieces of its line, which so are not whole by fill
+    before a line came. Fill of no pieces may come even
     when its request has ended. Then, whatever comes when:
 
     - a slot is given to no second request before the first has ended, and all jobs of a request
       carry it;
-    - a request's completion is offered in the clock after its last piece was accepted, and in no
-      other; it says 16 bytes for each piece that was written. Of two ends, one by fill waits,
-      unless it was offered already; what is offered stays until it is taken;
+    - a request's completion is offered when the event that made it whole has left the counters,
+      and not sooner; it says 16 bytes for each piece that was written. Of two ends, one by fill
+      waits, unless it was offered already; what is offered stays until it is taken;
     - with a fault it is not offered, and there is one error record, of its last fault, in the
       order of the ends;
     - ``written`` and ``filled`` wait for the ends that came by them, each for its offered
-      completion or for room for its record, and for nothing else.
+      completion or for room for its record, ``written`` also for fill of its request that waits,
+      and for nothing else.
 
     In a cluster: a remote request has no completion, but ends likewise; a receiver that is gone is
     a fault, too.
@@ -89,6 +91,7 @@ class CompletionSpec(Elaboratable):
                 "failed": 1,
                 "gone": 1,
                 "line": p.line_address_bits,
+                "owes": 1,  # a line, since the fault
             }
         )
         slots = range(p.requests_in_flight)
@@ -132,7 +135,13 @@ class CompletionSpec(Elaboratable):
             Assume(~written.valid | (written.p.pieces != 0)),
             Assume(~filled.valid | request.is_open | (was_open & (filled.p.pieces == 0))),
         ]
-        ends_line, ends_fill = Signal(), Signal()
+        # Events in hand, of which one may be ``last``: it made its request whole, or waits while
+        # fill does; then those that ended one, ``ends``.
+        line_busy, line_slot, line_last = Signal(), Signal(p.slot_bits), Signal()
+        fill_busy, fill_slot, fill_last = Signal(), Signal(p.slot_bits), Signal()
+        line_ends, line_end_slot = Signal(), Signal(p.slot_bits)
+        fill_ends, fill_end_slot = Signal(), Signal(p.slot_bits)
+        whole_by_line, whole_by_fill = Signal(), Signal()
         for number, request in enumerate(requests):
             left = request.transfer.pieces - request.written
             of_lines = written.valid & (written.p.slot == number)
@@ -152,12 +161,21 @@ class CompletionSpec(Elaboratable):
                 ),
                 whole.eq((total != request.written) & (total == request.transfer.pieces)),
             ]
+            stays = line_busy & ~written.ready & (line_slot == number)
+            marks = dut.fault.valid & (dut.fault.p.slot == number)
+            if p.ctas > 1:
+                marks |= gone.valid & gone.ready & (gone.p.slot == number)
+            m.d.comb += Assume(~(whole & ~of_lines & (request.owes | marks)))
             with m.If(request.is_open):
                 m.d.sync += request.written.eq(total)
-            with m.If(whole & of_lines):
-                m.d.comb += ends_line.eq(1)
-            with m.If(whole & ~of_lines):
-                m.d.comb += ends_fill.eq(1)
+            with m.If(whole & (of_lines | stays)):
+                m.d.comb += whole_by_line.eq(1)
+            with m.If(whole & ~(of_lines | stays)):
+                m.d.comb += whole_by_fill.eq(1)
+            with m.If(of_lines):
+                m.d.sync += request.owes.eq(0)
+            with m.Elif(marks):
+                m.d.sync += request.owes.eq(1)
         for number in slots:
             with m.If(dut.fault.valid & (dut.fault.p.slot == number)):
                 m.d.sync += [
@@ -173,15 +191,13 @@ class CompletionSpec(Elaboratable):
                         requests[number].line.eq(gone.p.receiver),
                     ]
 
-        # The end: in the clock after the last piece and from then on, until it is taken. Of two,
-        # that by fill waits, unless it came first.
-        line_ends, line_slot = Signal(), Signal(p.slot_bits)
-        fill_ends, fill_slot = Signal(), Signal(p.slot_bits)
+        # The end: from when its event has left the counters, until it is taken. Of two, that by
+        # fill waits, unless it came first.
         fill_first = Signal()
         by_line = line_ends & ~fill_first
-        ending, ending_slot = line_ends | fill_ends, Mux(by_line, line_slot, fill_slot)
+        ending, ending_slot = line_ends | fill_ends, Mux(by_line, line_end_slot, fill_end_slot)
         ended = requests[ending_slot]
-        error_taken, done, room = Signal(), Signal(), Signal()
+        error_taken, done, room, same = Signal(), Signal(), Signal(), Signal()
         remote = ended.transfer.delivery.remote if p.ctas > 1 else Const(0, 1)
         if p.ctas > 1:
             m.d.comb += Assert(gone.ready == ~dut.fault.valid)
@@ -197,7 +213,8 @@ class CompletionSpec(Elaboratable):
         m.d.comb += [
             Assert(dut.fault.ready),
             Assert(dut.completion.valid == (ending & ~ended.failed & ~remote)),
-            Assert(written.ready == (~line_ends | (by_line & done))),
+            same.eq(line_busy & fill_busy & (line_slot == fill_slot)),
+            Assert(written.ready == ((~line_ends | (by_line & done)) & ~(same & ~filled.ready))),
             Assert(filled.ready == (~fill_ends | (~by_line & done))),
             error_taken.eq(ending & ended.failed & done),
         ]
@@ -208,10 +225,22 @@ class CompletionSpec(Elaboratable):
                 Assert(dut.completion.p.tx_bytes == 16 * ended.written),
             ]
         m.d.sync += fill_first.eq(fill_ends & ~by_line & ~done)
-        with m.If(written.ready):
-            m.d.sync += [line_ends.eq(ends_line), line_slot.eq(written.p.slot)]
-        with m.If(filled.ready):
-            m.d.sync += [fill_ends.eq(ends_fill), fill_slot.eq(filled.p.slot)]
+        for port, whole, busy, slot_in_hand, last, ends, end_slot in (
+            (written, whole_by_line, line_busy, line_slot, line_last, line_ends, line_end_slot),
+            (filled, whole_by_fill, fill_busy, fill_slot, fill_last, fill_ends, fill_end_slot),
+        ):
+            with m.If(port.ready):
+                m.d.sync += [
+                    busy.eq(port.valid),
+                    slot_in_hand.eq(port.p.slot),
+                    last.eq(whole),
+                    ends.eq(last),
+                    end_slot.eq(slot_in_hand),
+                ]
+            with m.Elif(whole):
+                m.d.sync += last.eq(1)
+        with m.If(line_ends & by_line & done & ~written.ready):
+            m.d.sync += line_ends.eq(0)
         for number in slots:
             with m.If(ending & done & (ending_slot == number)):
                 m.d.sync += requests[number].is_open.eq(0)
@@ -241,8 +270,11 @@ class CompletionSpec(Elaboratable):
         with m.If(dut.error.valid & (given == n)):
             m.d.comb += Assert(dut.error.payload == wanted)
 
-        ends = (line_ends, line_slot), (fill_ends, fill_slot), fill_first
-        self._invariants(m, dut, requests, slot, ends, (n, made, given, wanted))
+        events = (
+            (line_busy, line_slot, line_last, line_ends, line_end_slot),
+            (fill_busy, fill_slot, fill_last, fill_ends, fill_end_slot),
+        )
+        self._invariants(m, dut, requests, slot, events, fill_first, (n, made, given, wanted))
 
         # The search is not empty: a slot is used again after a fault, while the other is in use.
         errors_given, completions = Signal(2), Signal(2)
@@ -257,34 +289,37 @@ class CompletionSpec(Elaboratable):
         m.d.comb += [Cover(line_ends & fill_ends & first) for first in (by_line, fill_first)]
         return m
 
-    def _invariants(self, m: Module, dut, requests, slot, ends, errors) -> None:
+    def _invariants(self, m: Module, dut, requests, slot, events, fill_first, errors) -> None:
         """What is true in every state that can be reached; without it induction would not close."""
         p = self.params
-        (line_ends, line_slot), (fill_ends, fill_slot), fill_first = ends
+        (_, line_slot, line_last, line_ends, line_end_slot) = events[0]
+        (_, fill_slot, fill_last, fill_ends, fill_end_slot) = events[1]
         here = inside(dut)
         lines, fill = here.lines, here.fill
         jobs = inside(here.slots)
         free = inside(jobs.slots)
         slots = range(p.requests_in_flight)
 
-        # Free slots are those not open: those never given, and those in the list.
-        numbers = inside(free.numbers)
+        # Free slots are those not open: those never given, those in the list, and those offered.
+        numbers, offered = inside(free.numbers), inside(inside(free.offered).fifo)
+        levels = free.numbers.level, free.offered.level
         is_open = Cat(request.is_open for request in requests)
-        level = free.numbers.level
         for number in slots:
-            listed = Cat(
-                (level > (position - numbers.consume)[: p.slot_bits])
-                & (row(m, numbers.storage, position) == number)
+            listed = [
+                (level > (position - fifo.consume)[: p.slot_bits])
+                & (row(m, fifo.storage, position) == number)
+                for fifo, level in zip((numbers, offered), levels, strict=True)
                 for position in slots
-            )
-            m.d.comb += Assert(
-                listed[0] + listed[1] + is_open[number] + (free.fresh <= number) == 1
-            )
+            ]
+            m.d.comb += Assert(sum(listed) + is_open[number] + (free.fresh <= number) == 1)
         m.d.comb += [
             Assert(jobs.held == slot),
             Assert(free.fresh <= p.requests_in_flight),
-            Assert(level <= p.requests_in_flight),
-            Assert(numbers.produce == (numbers.consume + level)[: p.slot_bits]),
+            *(Assert(level <= p.requests_in_flight) for level in levels),
+            *(
+                Assert(fifo.produce == (fifo.consume + level)[: p.slot_bits])
+                for fifo, level in zip((numbers, offered), levels, strict=True)
+            ),
         ]
 
         m.d.comb += [Assert(here.fill_waits == fill_first), Assert(~fill_first | fill_ends)]
@@ -300,8 +335,11 @@ class CompletionSpec(Elaboratable):
             counted = of_lines + of_fill
             new_lines = Mux(counts_line, lines.pieces, 0)
             new_fill = Mux(counts_fill, fill.pieces, 0)
-            ends_line = line_ends & (line_slot == number)
-            ends_fill = fill_ends & (fill_slot == number)
+            last_line = line_last & (line_slot == number)
+            last_fill = fill_last & (fill_slot == number)
+            ended = Cat(
+                line_ends & (line_end_slot == number), fill_ends & (fill_end_slot == number)
+            )
             m.d.comb += Assert(row(m, here.transfers, number) == request.transfer)
             with m.If(request.is_open):
                 m.d.comb += [
@@ -309,52 +347,81 @@ class CompletionSpec(Elaboratable):
                     Assert(~fault.failed | (fault.line == request.line)),
                     Assert(~fault.failed | ((fault.gone if p.ctas > 1 else 0) == request.gone)),
                     Assert(request.transfer.pieces != 0),
-                    Assert((request.written == request.transfer.pieces) == (ends_line | ends_fill)),
-                    Assert(~(ends_fill & counts_line)),
+                    Assert(
+                        (request.written == request.transfer.pieces)
+                        == (last_line | last_fill | ended.any())
+                    ),
+                    Assert(last_line + last_fill + ended[0] + ended[1] <= 1),
+                    Assert(~counts_line | (request.written != request.transfer.pieces) | last_line),
+                    Assert(~(last_fill & counts_line)),
                     Assert(request.written <= request.transfer.pieces),
                     Assert(new_lines + new_fill <= request.written),
-                    Assert((counted + new_lines + new_fill)[: p.box_piece_bits] == request.written),
                 ]
+                with m.If(ended.any()):
+                    m.d.comb += [
+                        Assert(counted[: p.box_piece_bits] == 0),
+                        Assert(~counts_line),
+                        Assert(new_fill == 0),
+                    ]
+                with m.Else():
+                    whole = (counted + new_lines + new_fill)[: p.box_piece_bits]
+                    m.d.comb += Assert(whole == request.written)
             with m.Else():
                 m.d.comb += [
                     Assert(~fault.failed),
                     Assert(counted[: p.box_piece_bits] == 0),
-                    Assert(~counts_line & ~ends_line & ~ends_fill),
+                    Assert(~counts_line & ~last_line & ~last_fill & ~ended.any()),
                     Assert(new_fill == 0),
                 ]
+            for counts, has_ended in zip((lines, fill), ended, strict=True):
+                with m.If(has_ended):
+                    m.d.comb += Assert(counts.end.transfer == request.transfer)
             with m.If(counts_line):
                 m.d.comb += [
                     Assert(lines.pieces != 0),
                     Assert(lines.transfer == request.transfer),
                     Assert(lines.total == (of_lines + lines.pieces)[: p.box_piece_bits]),
                     Assert(lines.others == (of_fill + new_fill)[: p.box_piece_bits]),
+                    Assert(request.owes | (lines.fault.failed == request.failed)),
+                    Assert(request.owes | ~request.failed | (lines.fault.line == request.line)),
+                    Assert(
+                        request.owes
+                        | ~request.failed
+                        | ((lines.fault.gone if p.ctas > 1 else 0) == request.gone)
+                    ),
                 ]
             with m.If(counts_fill):
                 # Fill of a request that has ended may have seen what the slot's next one will be.
                 m.d.comb += [
                     Assert(fill.transfer.pieces != 0),
-                    Assert(
-                        (fill.transfer == request.transfer)
-                        | ((request.written == 0) & (fill.pieces == 0))
-                    ),
+                    Assert((fill.transfer == request.transfer) | (fill.pieces == 0)),
                     Assert(fill.total == (of_fill + fill.pieces)[: p.box_piece_bits]),
                     Assert(fill.others == of_lines),
                 ]
-        for counts, ends, ending_slot in (
-            (lines, line_ends, line_slot),
-            (fill, fill_ends, fill_slot),
+        for counts, (busy, in_hand, last, ends, end_slot) in zip(
+            (lines, fill), events, strict=True
         ):
-            request = requests[ending_slot]
+            m.d.comb += [
+                Assert(counts.busy == busy),
+                Assert(~busy | (counts.slot == in_hand)),
+                Assert(counts.ended == ends),
+                Assert(~last | (busy & (counts.pieces != 0))),
+            ]
+            for is_so, number, fault in (
+                (last, in_hand, counts.fault),
+                (ends, end_slot, counts.end.fault),
+            ):
+                request = requests[number]
+                with m.If(is_so):
+                    m.d.comb += [
+                        Assert(request.is_open),
+                        Assert(fault.failed == request.failed),
+                        Assert(~request.failed | (fault.line == request.line)),
+                    ]
+                    if p.ctas > 1:
+                        m.d.comb += Assert(~request.failed | (fault.gone == request.gone))
             with m.If(ends):
-                m.d.comb += [
-                    Assert(counts.busy & (counts.slot == ending_slot)),
-                    Assert(counts.pieces != 0),
-                    Assert(request.is_open),
-                    Assert(counts.fault.failed == request.failed),
-                    Assert(~request.failed | (counts.fault.line == request.line)),
-                ]
-                if p.ctas > 1:
-                    m.d.comb += Assert(~request.failed | (counts.fault.gone == request.gone))
+                m.d.comb += Assert(counts.end.slot == end_slot)
         # The queue of error records.
         queue = inside(inside(here.errors).fifo)
         n, made, given, wanted = errors
@@ -380,16 +447,23 @@ PROOFS = [
             Bug(
                 "a count that goes on in the slot's next request",
                 "hw.completion_tracker",
-                "Mux(mine.complete, -mine.others, mine.total)",
+                "mine.total - mine.transfer.pieces",
                 "mine.total",
                 depth=8,
             ),
             Bug(
                 "a line and fill of a request that do not see each other in the same clock",
                 "hw.completion_tracker",
-                "with m.If(fill.busy & (fill.slot == lines.slot)):",
+                "with m.If(same):",
                 "with m.If(0):",
                 depth=5,
+            ),
+            Bug(
+                "a line that ends its request before fill that it counted is counted",
+                "hw.completion_tracker",
+                " & (fill.advance | ~same)",
+                "",
+                depth=12,
             ),
             Bug(
                 "an end that waits and forgets what the other kind counted",
@@ -401,8 +475,8 @@ PROOFS = [
             Bug(
                 "an end by fill that was offered, and makes room for one by a line",
                 "hw.completion_tracker",
-                "of_lines.eq(lines.complete & ~fill_waits)",
-                "of_lines.eq(lines.complete)",
+                "of_lines.eq(lines.ended & ~fill_waits)",
+                "of_lines.eq(lines.ended)",
                 depth=8,
             ),
             Bug(

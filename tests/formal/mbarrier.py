@@ -474,7 +474,7 @@ PROOFS = [
             Bug(
                 "a phase that flips with bytes to come",
                 "hw.barrier_step",
-                "complete.eq(all_arrived & tx_low_zero & ~tx_high.any())",
+                "complete.eq(all_arrived & tx_low_zero & ~tx[ARRIVAL_BITS:].any())",
                 "complete.eq(all_arrived)",
                 depth=5,
             ),

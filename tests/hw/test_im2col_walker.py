@@ -59,11 +59,13 @@ def requests_of(run: Run) -> list[list]:
     return requests
 
 
+@pytest.mark.parametrize("pipelines", [1, 4])
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("kind", KINDS)
-def test_walks_cover_the_box(kind: str, seed: int) -> None:
+def test_walks_cover_the_box(kind: str, seed: int, pipelines: int) -> None:
+    """Also those of a ``compact`` unit, of one pipeline."""
     loads = random_requests(np.random.default_rng(seed), kind, 10)
-    run = walk(loads, PRESETS[KINDS[kind]], seed=seed)
+    run = walk(loads, replace(PRESETS[KINDS[kind]], setup_pipelines=pipelines), seed=seed)
     found = requests_of(run)
     assert len(found) == len(loads)
     for number, (load, jobs) in enumerate(zip(loads, found, strict=True)):
@@ -120,12 +122,14 @@ def check_stores(stores: Sequence[Store], run: Run, arch: Arch) -> None:
                 assert job.walk.writing.byte_mask == 0xFFFF
 
 
+@pytest.mark.parametrize("pipelines", [1, 4])
 @pytest.mark.parametrize("kind", STORE_KINDS)
-def test_walks_of_a_store_cover_what_is_inside(kind: str) -> None:
+def test_walks_of_a_store_cover_what_is_inside(kind: str, pipelines: int) -> None:
     """Whole pieces of dimension 0; of the rest what the golden model says."""
     count = 5 if "im2col" in kind else 20
     stores = random_requests(np.random.default_rng(3), kind, count)
-    run = walk(stores, PRESETS[STORE_KINDS[kind]], seed=1, stall=0.3)
+    params = replace(PRESETS[STORE_KINDS[kind]], setup_pipelines=pipelines)
+    run = walk(stores, params, seed=1, stall=0.3)
     check_stores(stores, run, arch_of(kind))
 
 

@@ -28,7 +28,7 @@ def test_one_a_clock(depth):
 
 @pytest.mark.parametrize("depth", DEPTHS[1:])
 def test_a_prompt_one_takes_a_clock(depth):
-    run = run_streams(Queue(8, depth, prompt=True), {"i": list(range(100))}, ["o"], stall=0)
+    run = run_streams(Queue(8, depth, latency=1), {"i": list(range(100))}, ["o"], stall=0)
     assert run.cycles["o"] == [cycle + 1 for cycle in run.taken["i"]] == list(range(1, 101))
 
 
@@ -56,8 +56,8 @@ def test_depth_has_a_limit(monkeypatch):
 @pytest.mark.parametrize("seed", range(2))
 def test_an_empty_one_is_passed(depth, seed):
     items = list(range(200))
-    run = run_streams(Queue(8, depth, passes=True), {"i": items}, ["o"], seed=seed)
+    run = run_streams(Queue(8, depth, latency=0), {"i": items}, ["o"], seed=seed)
     assert run.payloads["o"] == items
-    run = run_streams(Queue(8, depth, passes=True), {"i": items}, ["o"], stall=0)
+    run = run_streams(Queue(8, depth, latency=0), {"i": items}, ["o"], stall=0)
     assert run.payloads["o"] == items
     assert run.cycles["o"] == run.taken["i"] == items
