@@ -9,8 +9,8 @@ import cocotb
 import numpy as np
 
 from golden import BulkLoad, Load, TensorMap
+from hw.params import WARP
 from sim_tb import jobs
-from sim_tb.bench_timing import WARP
 from sim_tb.bridge import LogKind
 from sim_tb.environment import Environment, Word
 

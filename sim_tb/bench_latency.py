@@ -9,9 +9,9 @@ from typing import Any
 
 import cocotb
 
-from golden import BulkLoad, Load, TensorMap
+from golden import BulkLoad, Load
 from sim_tb import jobs
-from sim_tb.bench_timing import Box, barriers
+from sim_tb.bench_timing import Box, Maps, barriers
 from sim_tb.bridge import LogKind
 from sim_tb.environment import BenchError, Environment
 
@@ -33,20 +33,16 @@ async def latency(env: Environment, box: Box) -> Latency:
     """Load a box whose map, if any, is in the descriptor cache."""
     request = box.request
     assert isinstance(request, Load | BulkLoad)
-    tensor_map = 0
-    if isinstance(request, Load):
-        assert isinstance(request.tensor_map, TensorMap)
-        tensor_map = env.descriptor(request.tensor_map)
-        await env.prefetch(tensor_map)
     (barrier,) = barriers([box], 1, env.smem.size)
     await env.barrier("INIT", barrier, 1)
     await env.barrier("ARRIVE_EXPECT_TX", barrier, box.bytes)
-    await env.idle()
-    for kind in LOGS:
-        env.clear_log(kind)
-    env.issue(replace(request, mbarrier=barrier), tensor_map)
-    await env.idle()
-    env.gmem.remove(tensor_map)
+    with Maps(env) as maps:
+        tensor_map = await maps.of(box)
+        await env.idle()
+        for kind in LOGS:
+            env.clear_log(kind)
+        env.issue(replace(request, mbarrier=barrier), tensor_map)
+        await env.idle()
     errors = env.take_errors()
     if errors or env.word(barrier).phase != 1:
         raise BenchError(f"incomplete: {env.word(barrier)}, {errors}")

@@ -12,6 +12,7 @@ import cocotb
 import numpy as np
 
 from golden import BulkLoad, BulkStore, Load, Store, TensorMap
+from hw.params import WARP
 from sim_tb import jobs
 from sim_tb.bridge import LogKind
 from sim_tb.environment import BenchError, Environment
@@ -27,7 +28,6 @@ PHASE_BYTES = (1 << 20) - 1
 
 BARRIERS = 4
 WORD_BYTES = 8
-WARP = 32
 LOGS = (LogKind.ACCEPT, LogKind.WORD, LogKind.LINE, LogKind.STORE)
 
 Timed = Load | BulkLoad | Store | BulkStore

@@ -4,6 +4,7 @@
 module that does the jobs.
 """
 
+import fcntl
 import hashlib
 import os
 import pickle
@@ -47,10 +48,12 @@ def results(
     directory = runner.BUILD / "jobs" / label.hexdigest()[:16]
     directory.mkdir(parents=True, exist_ok=True)
     given, made = directory / "jobs", directory / "results"
-    given.write_bytes(contents)
-    made.write_bytes(b"")
     files = {JOBS: str(given), RESULTS: str(made)}
-    with ThreadPoolExecutor(1) as pool, made.open("rb") as file:
+    with ThreadPoolExecutor(1) as pool, given.open("ab") as lock, made.open("ab+") as file:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another process may do the same jobs
+        given.write_bytes(contents)
+        file.truncate(0)
+        file.seek(0)
         run = pool.submit(runner.run, module, params=params, seed=seed, env={**files, **env})
         for _ in jobs:
             yield _next(file, run)

@@ -64,7 +64,7 @@ GROUPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("request generator", "", ("request_generator__line", "request_generator__fill")),
     ("gnic", "", ("gnic_request", "gnic_response", "gnic__o")),
     ("response path", "", ("response_path__o",)),
-    ("lane network", "", ("smem_write", "lane_network__written")),
+    ("lane network", "", ("smem_write", "lane_network__written", "lane_network__filled")),
     (
         "completion tracker, end",
         "",
