@@ -26,7 +26,7 @@ sim: setup ## a warp-specialized GEMM on the behavioural SM [M= N= K= STAGES= EP
 		$(if $(CLUSTER),--cluster $(CLUSTER)) $(if $(A),--a $(A)) $(if $(B),--b $(B))
 
 test: setup ## every test but the long ones
-	@$(PYTHON) -W error -m pytest -n auto -m "not regress"
+	@$(PYTHON) -W error -m pytest -n auto --dist loadgroup -m "not regress"
 
 regress: setup ## every test
 	@$(PYTHON) -W error -m pytest

@@ -13,6 +13,8 @@ from sim_tb.launch import run, validate
 from sim_tb.record import Setting
 from tests.sim_tb.units import CLUSTER
 
+pytestmark = pytest.mark.xdist_group("gemm")  # one process: its simulations are run once
+
 SIZES = {"130x72x72": (3, 1), "1x1x8": (4, 1), "128x128x128": (5, 1), "65x131x136": (1, 3)}
 """With the stages, and the clocks between instructions."""
 

@@ -13,6 +13,8 @@ from sim_tb.record import Setting
 from tests.sim_tb.units import CLUSTER, LATER
 from tests.sim_tb.without import Without
 
+pytestmark = pytest.mark.xdist_group("kernels_data")  # one process: its simulations are run once
+
 SWIZZLES = "none", "32B", "64B", "128B"
 ROWS, COLUMNS = 70, 45
 TRANSPOSES = [Transpose(rows=ROWS, columns=COLUMNS, swizzle=swizzle) for swizzle in SWIZZLES]

@@ -12,6 +12,8 @@ from sim_tb.kernel import Kernel, equal, option
 from sim_tb.models import surroundings
 from sim_tb.record import Setting
 
+pytestmark = pytest.mark.xdist_group("latency")  # one process: its simulations are run once
+
 SILICON = Path(__file__).parents[1] / "silicon" / "latency.csv"
 HIT, MISS, DRAM = (
     "tensor load, map in the descriptor cache, data in L2",

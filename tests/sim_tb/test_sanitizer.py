@@ -8,6 +8,8 @@ from sim_tb import launch
 from sim_tb.record import Setting
 from tests.sim_tb.mistakes import Twice
 
+pytestmark = pytest.mark.xdist_group("sanitizer")  # one process: its simulations are run once
+
 MISTAKES = {
     "too large": (
         r"nothing has happened since cycle \d+\n"
