@@ -107,17 +107,24 @@ def test_everybody_reaches_everybody(ctas):
     assert messages == {(a, b, 1000 + b) for a, b in pairs}
 
 
-def test_ports(monkeypatch):
+@pytest.fixture
+def silent(monkeypatch):
+    """A cluster may be left without being elaborated; the warning comes as it is collected."""
+    monkeypatch.setattr(Cluster, "_MustUse__silence", True, raising=False)
+    yield
+    gc.collect()
+
+
+@pytest.mark.usefixtures("silent")
+def test_ports():
     """A slice has the ports of a unit but for those that end in the cluster."""
     params = TmaParams(ctas=3)
-    monkeypatch.setattr(Cluster, "_MustUse__silence", True, raising=False)  # never elaborated
     members = Cluster(params, Echo).signature.members
     assert set(members) == {"sm_0", "sm_1", "sm_2", "running"}
     assert set(members["sm_1"].signature.members) == set(tma_ports(params)) - set(BETWEEN_UNITS)
 
 
-def test_a_cluster_has_several(monkeypatch):
-    monkeypatch.setattr(Cluster, "_MustUse__silence", True, raising=False)  # never elaborated
+@pytest.mark.usefixtures("silent")
+def test_a_cluster_has_several():
     with pytest.raises(ValueError, match="ctas = 1: must be from 2 to 16"):
         Cluster(TmaParams())
-    gc.collect()

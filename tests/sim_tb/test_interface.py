@@ -6,18 +6,21 @@ import pytest
 
 from hw import verilog
 from hw.layouts import BarrierFault, BarrierOp, ErrorCode
-from hw.params import PRESETS, TmaParams
+from hw.params import TmaParams, preset_names
 from sim_tb.interface import Interface
 from sim_tb.models import PORTS
 from tests.sim_tb.stand_in import StandIn
 
+# One process: the Verilog of each preset is written once.
+pytestmark = pytest.mark.xdist_group("interface")
 
-@pytest.fixture(scope="module", params=PRESETS)
+
+@pytest.fixture(scope="module", params=preset_names(), ids=lambda params: preset_names()[params][0])
 def interface(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Interface:
-    params = PRESETS[request.param]
-    directory = tmp_path_factory.mktemp(request.param)
+    params = request.param
+    directory = tmp_path_factory.mktemp("generated")
     path = verilog.generate(params, directory, StandIn(params))
     text = path.read_text()
     assert text.count("\n") < 3000

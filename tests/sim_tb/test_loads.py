@@ -4,7 +4,7 @@ import pytest
 
 from hw.params import TmaParams
 from sim_tb import runner
-from tests.sim_tb.units import LOADS_ONLY, SMALL, TINY
+from tests.sim_tb.units import FPGA, LOADS_ONLY, SMALL, TINY
 
 MODULE = "tests.sim_tb.bench_loads"
 RANDOM = ["one_at_a_time", "in_flight"]
@@ -42,7 +42,9 @@ def test_other_memories(models: str) -> None:
     random_loads("in_flight", models, 1)
 
 
-@pytest.mark.parametrize("unit", [SMALL, pytest.param(LOADS_ONLY, marks=pytest.mark.regress)])
+@pytest.mark.parametrize(
+    "unit", [SMALL, *(pytest.param(unit, marks=pytest.mark.regress) for unit in (FPGA, LOADS_ONLY))]
+)
 @pytest.mark.parametrize("models", ["fixed", "choked"])
 def test_small_unit(models: str, unit: TmaParams) -> None:
     random_loads("in_flight", models, 1, params=unit)

@@ -5,7 +5,7 @@ import pytest
 from hw.params import PRESETS, TmaParams
 from sim_tb import runner
 from tests.sim_tb.random_stores import BLACKWELL
-from tests.sim_tb.units import LATER, SMALL, TINY_STORES
+from tests.sim_tb.units import FPGA, LATER, SMALL, TINY_STORES
 
 MODULE = "tests.sim_tb.bench_stores"
 RULES = [
@@ -42,9 +42,10 @@ def test_other_memories(models: str) -> None:
     stores("random_stores", models)
 
 
+@pytest.mark.parametrize("unit", [SMALL, pytest.param(FPGA, marks=pytest.mark.regress)])
 @pytest.mark.parametrize("models", ["fixed", "choked"])
-def test_small_unit(models: str) -> None:
-    stores("random_stores", models, params=SMALL)
+def test_small_unit(models: str, unit: TmaParams) -> None:
+    stores("random_stores", models, params=unit)
 
 
 @pytest.mark.regress

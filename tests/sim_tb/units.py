@@ -9,7 +9,7 @@ SMALL = TmaParams(
     tags=4,
     requests_in_flight=2,
     descriptor_cache_entries=2,
-    setup_pipelines=2,
+    setup_pipelines=1,
     request_queue_depth=2,
     lane_depth=4,
     smem_reads=4,
@@ -17,9 +17,10 @@ SMALL = TmaParams(
     streams=1,
     bulk_groups=4,
 )
-"""As narrow and shallow as it is of use."""
+"""As narrow and shallow as it is of use; a ``compact`` one that does everything."""
 
 TINY = replace(PRESETS["tiny"], address_bits=64)
+FPGA = replace(PRESETS["fpga"], address_bits=64)
 """Whose addresses are those of the golden model."""
 
 TINY_STORES = replace(TINY, stores=True, bulk=True)
