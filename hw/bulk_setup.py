@@ -4,7 +4,6 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from hw.late_ready import LateReady
 from hw.layouts import (
     BULK_REDUCTIONS,
     DSMEM_REDUCTIONS,
@@ -23,6 +22,7 @@ from hw.layouts import (
     write_as,
 )
 from hw.params import PIECE_BYTES, TmaParams
+from hw.ready_cut import LateReady
 
 
 class BulkSetup(wiring.Component):

@@ -20,7 +20,7 @@ from hw.layouts import (
 )
 from hw.params import PIECE_BYTES, TmaParams
 from hw.queue import Queue
-from hw.skid_buffer import ready_cut
+from hw.ready_cut import ready_cut
 
 
 class Gnic(wiring.Component):

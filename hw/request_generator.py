@@ -20,8 +20,8 @@ from hw.layouts import (
 from hw.line_cutter import LineCutter
 from hw.params import TmaParams
 from hw.queue import Queue
+from hw.ready_cut import ready_cut
 from hw.run_walker import RunWalker
-from hw.skid_buffer import ready_cut
 
 STRETCHES = 64
 """Stretches of fill that wait while a long one is filled and the walk goes on."""

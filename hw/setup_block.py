@@ -22,7 +22,6 @@ from hw.item_sequencer import (
     found_layout,
     item_common_layout,
 )
-from hw.late_ready import LateReady
 from hw.layouts import (
     POSITION_BITS,
     STEP_BITS,
@@ -33,7 +32,7 @@ from hw.layouts import (
 )
 from hw.map_decoder import ROW_BITS, last_byte_of
 from hw.params import DIMS, PIECE_BYTES, TmaParams
-from hw.skid_buffer import SkidBuffer
+from hw.ready_cut import LateReady, SkidBuffer
 
 _OTHERS = (code for code in ErrorCode if code not in (ErrorCode.NONE, ErrorCode.GMEM_FAULT))
 CAUSES = (ErrorCode.GMEM_FAULT, *_OTHERS)

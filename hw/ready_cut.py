@@ -1,0 +1,74 @@
+"""Ready cuts: a stream goes through, and the path of its ``ready`` ends in a register."""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.params import TmaParams
+from hw.queue import Queue
+
+
+class ReadyCut(wiring.Component):
+    """What both have in common.
+
+    Parameters
+    ----------
+    shape : ShapeLike
+
+    Members
+    -------
+    i : In(stream)
+    o : Out(stream)
+    """
+
+    def __init__(self, shape):
+        self.shape = shape
+        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
+
+
+class SkidBuffer(ReadyCut):
+    """Passes a stream on, and keeps a payload that is not taken at once.
+
+    No latency; a payload a clock. ``i.ready`` is low while a payload is kept.
+    """
+
+    def elaborate(self, platform):
+        m = Module()
+        keeps = Signal()
+        kept = Signal(self.shape, reset_less=True)
+        m.d.comb += [
+            self.i.ready.eq(~keeps),
+            self.o.valid.eq(keeps | self.i.valid),
+            self.o.payload.eq(Mux(keeps, kept, self.i.payload)),
+        ]
+        with m.If(~keeps):
+            m.d.sync += kept.eq(self.i.payload)
+        m.d.sync += keeps.eq(self.o.valid & ~self.o.ready)
+        return m
+
+
+class LateReady(ReadyCut):
+    """Passes a stream on, and tells in the clock after that a payload was taken: without a place
+    to keep one.
+
+    No latency; a payload every two clocks. ``i.ready`` is high in the clock after the one in which
+    ``o`` was taken, and then ``o`` offers nothing.
+    """
+
+    def elaborate(self, platform):
+        m = Module()
+        taken = Signal()
+        m.d.comb += [
+            self.o.valid.eq(self.i.valid & ~taken),
+            self.o.payload.eq(self.i.payload),
+            self.i.ready.eq(taken),
+        ]
+        m.d.sync += taken.eq(self.o.valid & self.o.ready)
+        return m
+
+
+def ready_cut(params: TmaParams, shape) -> SkidBuffer | Queue:
+    """Return what cuts the path of ``ready`` at a payload a clock; in a ``compact`` unit without a
+    multiplexer, and in a clock.
+    """
+    return Queue(shape, 2) if params.compact else SkidBuffer(shape)
