@@ -51,13 +51,13 @@ class CompletionSpec(Elaboratable):
     a fault, too.
     """
 
-    def __init__(self, ctas: int = 1) -> None:
+    def __init__(self, ctas: int = 1, requests_in_flight: int = 2) -> None:
         self.params = TmaParams(
             ctas=ctas,
             line_bytes=16,
             address_bits=32,
             smem_bytes=128,
-            requests_in_flight=2,
+            requests_in_flight=requests_in_flight,
             request_id_bits=1,
             stores=False,
             reductions=False,
@@ -304,21 +304,22 @@ class CompletionSpec(Elaboratable):
         numbers, offered = inside(free.numbers), inside(inside(free.offered).fifo)
         levels = free.numbers.level, free.offered.level
         is_open = Cat(request.is_open for request in requests)
+        lists = [(numbers, levels[0], p.requests_in_flight), (offered, levels[1], 2)]
         for number in slots:
             listed = [
-                (level > (position - fifo.consume)[: p.slot_bits])
+                (((position - fifo.consume) % depth) < level)
                 & (row(m, fifo.storage, position) == number)
-                for fifo, level in zip((numbers, offered), levels, strict=True)
-                for position in slots
+                for fifo, level, depth in lists
+                for position in range(depth)
             ]
             m.d.comb += Assert(sum(listed) + is_open[number] + (free.fresh <= number) == 1)
         m.d.comb += [
             Assert(jobs.held == slot),
             Assert(free.fresh <= p.requests_in_flight),
-            *(Assert(level <= p.requests_in_flight) for level in levels),
+            *(Assert(level <= depth) for _, level, depth in lists),
             *(
-                Assert(fifo.produce == (fifo.consume + level)[: p.slot_bits])
-                for fifo, level in zip((numbers, offered), levels, strict=True)
+                Assert(fifo.produce == ((fifo.consume + level) % depth))
+                for fifo, level, depth in lists
             ),
         ]
 
@@ -506,6 +507,22 @@ PROOFS = [
                 "slots.taken.ready.eq(self.opened)",
                 "slots.taken.ready.eq(self.opened & self.i.p.last)",
                 depth=5,
+            ),
+        ),
+        unbounded=True,
+    ),
+    Proof(
+        "completion: of four requests, two of which may end at once",
+        partial(CompletionSpec, requests_in_flight=4),
+        depth=2,
+        cover=12,
+        bugs=(
+            Bug(
+                "an end by fill that tells of a line's request",
+                "hw.completion_tracker",
+                "end.eq(Mux(of_lines, lines.end, fill.end))",
+                "end.eq(lines.end)",
+                depth=7,
             ),
         ),
         unbounded=True,
