@@ -17,8 +17,9 @@ class Im2colWalker(wiring.Component):
 
     Additions and comparisons only. A walk is one pixel, or, where pixels are dense, all that are
     left of the column up to the next wrap; one walk a clock, whatever wraps, in a ``compact`` unit
-    one in two clocks. The walks of a column are a chain. ``im2col::w::128`` stops after each 32
-    pixels for the halo, each pixel of which is a chain of its own, and goes on where it stopped.
+    one in two clocks, and a clock more for each column. The walks of a column are a chain.
+    ``im2col::w::128`` stops after each 32 pixels for the halo, each pixel of which is a chain of
+    its own, and goes on where it stopped.
 
     No latency, in a ``compact`` unit one clock: what is no column passes, and a column is taken
     with its last walk. Back-pressure on ``o`` stops the walk.
@@ -61,27 +62,30 @@ class Im2colWalker(wiring.Component):
         )
         begun = Signal()  # ``kept`` is where the next walk is
         kept = Signal(place, reset_less=True)
+        fresh = Signal(place)  # where the job begins
         now = Signal(place)
         onward = Signal(place)  # a walk further
         after = Signal(place)  # where the next walk is: there, but for groups
         wheels, smem, left = now.wheels, now.smem, now.left
-
-        with m.If(begun):
+        m.d.comb += [
+            *(
+                wheel[name].eq(level[name])
+                for wheel, level in zip(fresh.wheels, column.levels, strict=True)
+                for name in ("position", "address")
+            ),
+            fresh.smem.eq(job.walk.smem_begin),
+            fresh.left.eq(column.pixels),
+            fresh.begins.eq(1),
+        ]
+        if p.im2col_w:
+            with m.If(column.grouped):
+                m.d.comb += fresh.left.eq(GROUP)
+        if p.compact:
             m.d.comb += now.eq(kept)
-        with m.Else():
-            m.d.comb += [
-                *(
-                    wheel[name].eq(level[name])
-                    for wheel, level in zip(wheels, column.levels, strict=True)
-                    for name in ("position", "address")
-                ),
-                smem.eq(job.walk.smem_begin),
-                left.eq(column.pixels),
-                now.begins.eq(1),
-            ]
-            if p.im2col_w:
-                with m.If(column.grouped):
-                    m.d.comb += left.eq(GROUP)
+            with m.If(~begun):
+                m.d.sync += [begun.eq(self.i.valid), kept.eq(fresh)]
+        else:
+            m.d.comb += now.eq(Mux(begun, kept, fresh))
 
         # Pixels [low, high) of the next ``pixels`` are inside.
         position = wheels[0].position
@@ -89,7 +93,7 @@ class Im2colWalker(wiring.Component):
         to_limit = Signal(signed(POSITION_BITS + 1))
         to_walk = Signal(p.pixel_bits)
         pixels = Signal(p.pixel_bits)
-        settled = Signal()  # ``pixels`` is that of here
+        settled = Signal()  # ``pixels`` is that of here, or of no matter
         low = Signal(signed(POSITION_BITS))
         high = Signal(p.pixel_bits)
         inside = Signal()
@@ -120,7 +124,9 @@ class Im2colWalker(wiring.Component):
         ends = Signal()
         moves = Signal()
         if p.compact:  # a long path, cut in the middle
-            m.d.sync += [pixels.eq(to_walk), settled.eq(self.i.valid & ~moves)]
+            counted = Signal()
+            m.d.sync += [pixels.eq(to_walk), counted.eq(begun & ~moves)]
+            m.d.comb += settled.eq(begun & (counted | ~column.enabled))
         else:
             m.d.comb += [pixels.eq(to_walk), settled.eq(1)]
         run = Signal(p.box_piece_bits)
@@ -221,8 +227,13 @@ class Im2colWalker(wiring.Component):
         stopped = Signal.like(onward, reset_less=True)
         group_ends = Signal()
         halos = self.i.p.walk.smem_begin + (column.pitch << 7)
+        if p.compact:
+            with m.If(~begun):
+                m.d.sync += next_halo.eq(halos)
+            m.d.comb += halo_smem.eq(next_halo)
+        else:
+            m.d.comb += halo_smem.eq(Mux(begun, next_halo, halos))
         m.d.comb += [
-            halo_smem.eq(Mux(begun, next_halo, halos)),
             group_ends.eq(stretch_ends & Mux(in_halo, halo_left == 1, column.halo == 0)),
         ]
         with m.If(column.enabled & column.grouped):

@@ -9,7 +9,7 @@ third.
 
 from amaranth.hdl import Assert, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.fifo import SyncFIFO
+from amaranth.lib.fifo import SyncFIFO, SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.layouts import (
@@ -94,6 +94,8 @@ class TicketList(wiring.Component):
     shape : ShapeLike
     depth : int
         A power of two.
+    latency : int, optional
+        Of the list as a queue; not less than that of the lanes' queues.
 
     Members
     -------
@@ -103,8 +105,8 @@ class TicketList(wiring.Component):
     oldest : Out, the ticket of ``o``
     """
 
-    def __init__(self, shape, depth: int):
-        self.queue = Queue(shape, depth)
+    def __init__(self, shape, depth: int, latency: int | None = None):
+        self.queue = Queue(shape, depth, latency=latency)
         super().__init__(
             {
                 "i": In(stream.Signature(shape)),
@@ -131,7 +133,8 @@ class LaneNetwork(wiring.Component):
 
     A line and a beat of fill a clock, as long as no lane gets more than one piece a clock on
     average. Lines and fill take turns at a lane that both want. Three clocks from ``line`` to
-    ``smem_write``. A line, or a beat of fill, waits while a queue that it may need is full.
+    ``smem_write``, in a ``compact`` unit four: what is first in a lane's queue comes from a
+    register. A line, or a beat of fill, waits while a queue that it may need is full.
 
     ``written`` and ``filled`` follow the write that they speak of by a clock at least. Lines are
     reported one by one, fill when its request has no more.
@@ -165,8 +168,9 @@ class LaneNetwork(wiring.Component):
         self._fill_count = data.StructLayout(
             {"count": written_layout(params), "last": 1, "stream": params.stream_bits}
         )
-        self._lines = TicketList(written_layout(params), depth)
-        self._fills = TicketList(self._fill_count, depth)
+        latency = 2 if params.compact else None
+        self._lines = TicketList(written_layout(params), depth, latency)
+        self._fills = TicketList(self._fill_count, depth, latency)
         position = {"ticket": range(depth), "beat": params.smem_beat_bits}
         masks = {"words": PIECE_WORDS}
         line_masks = masks if params.word_masks else {}
@@ -207,6 +211,11 @@ class LaneNetwork(wiring.Component):
             Assert(~counted | ~remains, f"LaneNetwork: a {name} counted before it is written\n"),
         ]
 
+    def _lane(self, piece: data.StructLayout) -> SyncFIFO | SyncFIFOBuffered:
+        """Return a queue of pieces in front of a lane."""
+        kind = SyncFIFOBuffered if self.params.compact else SyncFIFO
+        return kind(width=piece.size, depth=self.params.lane_depth)
+
     def _queue_lines(self, m: Module) -> list[list[SyncFIFO]]:
         """Swizzle both parts of a line and queue them; return, by part, a queue for each lane."""
         p = self.params
@@ -231,7 +240,7 @@ class LaneNetwork(wiring.Component):
             swizzled = exchange(m, wanted, bits[: p.lane_bits], f"part_{part}")
             parts.append([])
             for lane, wide in enumerate(swizzled):
-                queue = SyncFIFO(width=self._line_piece.size, depth=p.lane_depth)
+                queue = self._lane(self._line_piece)
                 m.submodules[f"lane_{lane}_part_{part}"] = queue
                 entry = Signal(self._line_piece, name=f"entry_{lane}_{part}")
                 m.d.comb += [
@@ -270,7 +279,7 @@ class LaneNetwork(wiring.Component):
         swizzled = exchange(m, list(fill.valid), bits[: p.lane_bits], "fill")
         queues = []
         for lane, wanted in enumerate(swizzled):
-            queue = SyncFIFO(width=self._fill_piece.size, depth=p.lane_depth)
+            queue = self._lane(self._fill_piece)
             m.submodules[f"lane_{lane}_fill"] = queue
             entry = Signal(self._fill_piece, name=f"entry_{lane}_fill")
             m.d.comb += [
