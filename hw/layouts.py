@@ -782,6 +782,11 @@ def write_as(params: TmaParams, writing, request, element_type) -> list:
     return made
 
 
+SHORT_ROW_BITS = 3
+"""Of the pieces of a row that is short enough to be one run with others though its end is not in
+the tensor; a longer one loses less by a run of its own."""
+
+
 @cache
 def walk_layout(params: TmaParams) -> data.StructLayout:
     """A box, or a part of it, ready to be walked by adding and comparing.
@@ -801,7 +806,8 @@ def walk_layout(params: TmaParams) -> data.StructLayout:
     has_data : something is inside the tensor
     start : global piece address of the first run
     run : pieces in a run
-    tail_bytes : bytes of a run's last piece that are inside the tensor; 0: all 16
+    tail_bytes : bytes of a row's last piece that are inside the tensor; 0: all 16
+    row_pieces : of rows that are one run with others; 0: of a run only the last piece is a row's
     smem_begin, smem_end : the chain in shared memory, in pieces; ``smem_begin`` counts where it
         begins, ``smem_end`` where it ends
     smem_start : shared-memory piece address of the first run
@@ -830,6 +836,7 @@ def walk_layout(params: TmaParams) -> data.StructLayout:
             "start": params.piece_address_bits,
             "run": params.run_bits,
             "tail_bytes": 4,
+            "row_pieces": SHORT_ROW_BITS,
             "smem_begin": params.smem_piece_bits,
             "smem_end": params.smem_piece_bits,
             "smem_start": params.smem_piece_bits,
@@ -950,13 +957,14 @@ def slot_walk_layout(params: TmaParams) -> data.StructLayout:
 def run_layout(params: TmaParams, store: bool = False) -> data.StructLayout:
     """Pieces that are contiguous in both memories.
 
-    ``tail_bytes`` as in ``walk_layout``. ``last``: of a store, which may end with a run of no
-    pieces.
+    ``tail_bytes`` and ``row_pieces`` as in ``walk_layout``. ``last``: of a store, which may end
+    with a run of no pieces.
     """
     if store:
         way = {"last": 1, "writing": writing_layout(params)}
     else:
-        way = {"prefetch": 1, "tail_bytes": 4, **remote_layout(params)}
+        row = {"tail_bytes": 4, "row_pieces": SHORT_ROW_BITS}
+        way = {"prefetch": 1, **row, **remote_layout(params)}
     return data.StructLayout(
         {
             **way,
@@ -1038,7 +1046,7 @@ def line_use_layout(params: TmaParams) -> data.StructLayout:
     slot, style : of the request
     origin : shared-memory piece address that the line's piece 0 has, were it used
     valid : which pieces are used
-    tail : the last piece of a run, of which ...
+    tail : the last pieces of rows, of which ...
     tail_bytes : ... so many bytes count and the rest is fill; 0: all 16 count
     """
     return data.StructLayout(

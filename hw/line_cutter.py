@@ -1,10 +1,18 @@
 """Line cutter: a run, cut at the lines of global memory."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from collections.abc import Callable
+
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.layouts import line_request_layout, remote_layout, run_layout, store_line_layout
+from hw.layouts import (
+    SHORT_ROW_BITS,
+    line_request_layout,
+    remote_layout,
+    run_layout,
+    store_line_layout,
+)
 from hw.params import TmaParams
 
 
@@ -12,6 +20,13 @@ def lane_range(first, pieces, lanes: int):
     """Return which of ``lanes`` lanes are in [first, first + pieces)."""
     end = first + pieces
     return Cat((first <= lane) & (lane < end) for lane in range(lanes))
+
+
+def of_row(pieces, number, function: Callable[[int, int], int], width: int) -> Value:
+    """Return ``function(pieces, number)`` of a short row's pieces and a number, from a table."""
+    most = 1 << SHORT_ROW_BITS
+    table = [Const(function(i, n) if i else 0, width) for i in range(most) for n in range(most)]
+    return Array(table)[Cat(Cat(number, Const(0, SHORT_ROW_BITS))[:SHORT_ROW_BITS], pieces)]
 
 
 class LineCutter(wiring.Component):
@@ -73,8 +88,7 @@ class LineCutter(wiring.Component):
                 use.tail_bytes.eq(run.tail_bytes),
                 *(use[name].eq(run[name]) for name in remote_layout(p)),
             ]
-            with m.If(last):
-                m.d.comb += use.tail.eq(lane_range(first + pieces - 1, 1, p.lanes))
+            self._tails(m, run, use, last, lane_range(first + pieces - 1, 1, p.lanes))
 
         with m.If(self.i.ready):
             m.d.sync += [busy.eq(self.i.valid), run.eq(self.i.p)]
@@ -85,3 +99,25 @@ class LineCutter(wiring.Component):
                 run.pieces.eq(run.pieces - room),
             ]
         return m
+
+    def _tails(self, m: Module, run, use, last, run_end) -> None:
+        """Find the pieces that end rows: the run's last one, or each row's of several."""
+        lanes = self.params.lanes
+        phase = Signal(SHORT_ROW_BITS, reset_less=True)  # the number in its row of the line's first
+
+        def row_ends(pieces: int, number: int) -> int:
+            return sum(1 << i for i in range(lanes) if (number + i) % pieces == pieces - 1)
+
+        with m.If(run.row_pieces != 0):
+            m.d.comb += use.tail.eq(of_row(run.row_pieces, phase, row_ends, lanes) & use.valid)
+        with m.Elif(last):
+            m.d.comb += use.tail.eq(run_end)
+        with m.If(self.i.ready):
+            first = self.i.p.start[: self.params.lane_bits]
+            m.d.sync += phase.eq(
+                of_row(self.i.p.row_pieces, first, lambda of, n: -n % of, SHORT_ROW_BITS)
+            )
+        with m.Elif(self.o.ready):
+            m.d.sync += phase.eq(
+                of_row(run.row_pieces, phase, lambda of, n: (n + lanes) % of, SHORT_ROW_BITS)
+            )

@@ -115,6 +115,7 @@ class RunWalker(wiring.Component):
                 run.prefetch.eq(walk.prefetch),
                 run.pieces.eq(walk.run),
                 run.tail_bytes.eq(walk.tail_bytes),
+                run.row_pieces.eq(walk.row_pieces),
                 *(run[name].eq(walk[name]) for name in remote_layout(p)),
             ]
         m.d.sync += Assert(~(step & on_runs & (walk.run == 0)), "RunWalker: a run without pieces\n")

@@ -24,6 +24,7 @@ from hw.item_sequencer import (
 )
 from hw.layouts import (
     POSITION_BITS,
+    SHORT_ROW_BITS,
     STEP_BITS,
     ErrorCode,
     refusal_layout,
@@ -208,6 +209,7 @@ class SetupPipeline(wiring.Component):
             "low": ROW_BITS,
             "pieces": ROW_BITS,
             "tail_bytes": 4,
+            "short": SHORT_ROW_BITS,
             "extent": ROW_BITS,
             "full": 1,
         }
@@ -403,7 +405,9 @@ class SetupPipeline(wiring.Component):
         row = item.row
         pieces = item.common.row
         ends = Signal()  # the tensor, not behind the row
-        is_short = Signal()
+        is_short = Signal()  # there are pieces behind the tensor
+        is_whole = Signal()
+        few = Signal()  # pieces
         high = Signal(ROW_BITS)
         end = Signal(ROW_BITS)
         m.d.comb += [
@@ -411,6 +415,8 @@ class SetupPipeline(wiring.Component):
             is_short.eq(row.may_end & (row.to_end < pieces)),
             high.eq(Mux(is_short, row.to_end, pieces)),
             end.eq(Mux(is_short, row.to_end, item.common.pitch)),
+            is_whole.eq((row.low == 0) & ~is_short),
+            few.eq(pieces >> SHORT_ROW_BITS == 0),
         ]
         with m.If(advance):
             m.d.sync += [
@@ -419,7 +425,8 @@ class SetupPipeline(wiring.Component):
                 out.pieces.eq(high - row.low),
                 out.tail_bytes.eq(Mux(ends, row.tail, 0)),
                 out.extent.eq(end - row.low),
-                out.full.eq((row.low == 0) & ~is_short & ~(ends & (row.tail != 0))),
+                out.short.eq(Mux(is_whole & few, pieces, 0)),
+                out.full.eq(is_whole & (few | ~(ends & (row.tail != 0)))),
                 out.outside.eq(row.outside | (row.low >= high)),
             ]
 
@@ -510,6 +517,7 @@ class SetupPipeline(wiring.Component):
                 walk.has_data.eq(Mux(first, ~row.outside, walk.has_data) & ~outside),
                 walk.start.eq(Mux(first, row.start, walk.start) + offset),
                 walk.tail_bytes.eq(row.tail_bytes),
+                walk.row_pieces.eq(row.short),
                 walk.smem_begin.eq(smem_begin),
                 walk.smem_end.eq(smem_end),
                 walk.smem_start.eq(

@@ -158,6 +158,28 @@ def test_merged_rows_cost_their_lines():
     assert len(run.payloads["line"]) == 32 * 64 // 128
 
 
+@pytest.mark.parametrize("line_bytes", [16, 32, 128])
+@pytest.mark.parametrize("row", range(1, 9))
+def test_short_rows_that_end_behind_the_tensor_are_merged(row, line_bytes):
+    """Each has a tail of its own; ``row`` pieces, from everywhere in a line, whole and clipped."""
+    params = TmaParams(line_bytes=line_bytes)
+    boxes = [
+        replace(
+            flat(16 * row, 21, 16 * row, smem=128 * number),
+            dims=(16 * row - 1 - number, 40),
+            address=16 * number,
+            coords=(16 * (number == 6 and row > 1), number - 3),
+        )
+        for number in range(8)
+    ]
+    run = generate(boxes, params, seed=row)
+    pieces = [box.pieces() for box in boxes]
+    assert covered(run, params) == dict(enumerate(pieces))
+    lines = [{source[0] // params.lanes for source in box.values() if source} for box in pieces]
+    for slot in {0, 1, 2, 3, 4, 5, 7} if row < 8 else ():
+        assert sum(line.use.slot == slot for line in run.payloads["line"]) == len(lines[slot])
+
+
 def test_a_box_outside_fills_a_beat_a_clock_and_reads_nothing():
     outside = Box(
         format=0,

@@ -78,8 +78,10 @@ def runs_of(walk) -> Pieces:
         smem = walk.smem_start + sum(
             k * loop.smem_step for k, loop in zip(steps, loops, strict=True)
         )
+        row = walk.row_pieces or walk.run
+        assert walk.run % row == 0
         for piece in range(walk.run):
-            tail = walk.tail_bytes if piece == walk.run - 1 and walk.tail_bytes else 16
+            tail = walk.tail_bytes if piece % row == row - 1 and walk.tail_bytes else 16
             assert smem + piece not in pieces, "two runs overlap"
             pieces[smem + piece] = ((start + piece) % (1 << 60), tail)
     return pieces
