@@ -24,9 +24,12 @@ def lane_range(first, pieces, lanes: int):
 
 def of_row(pieces, number, function: Callable[[int, int], int], width: int) -> Value:
     """Return ``function(pieces, number)`` of a short row's pieces and a number, from a table."""
-    most = 1 << SHORT_ROW_BITS
-    table = [Const(function(i, n) if i else 0, width) for i in range(most) for n in range(most)]
-    return Array(table)[Cat(Cat(number, Const(0, SHORT_ROW_BITS))[:SHORT_ROW_BITS], pieces)]
+    table = [
+        Const(function(i, n) if i else 0, width)
+        for i in range(1 << len(pieces))
+        for n in range(1 << len(number))
+    ]
+    return Array(table)[Cat(number, pieces)]
 
 
 class LineCutter(wiring.Component):
