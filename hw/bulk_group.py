@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from amaranth.hdl import Assert, Module, Mux, Signal, Value
+from amaranth.hdl import Assert, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -70,14 +70,14 @@ class BulkGroups(wiring.Component):
     Latency: from ``i`` to ``o`` one clock. The result of a wait that is already over is offered
     four clocks after its acceptance, three where ``threads`` is at most 16. The result of any other
     is offered three to five clocks after the last token was taken, and up to one clock later for
-    each other wait. Throughput: a request a clock, also of one thread; commits, too. A wait behind
-    which others wait takes two clocks. A ``source_read`` and a ``complete`` a clock, or a
-    ``released``, on any mix of groups or on one; while both kinds come they take turns, so that
-    each waits at most one clock for the other.
+    each other wait. Throughput: a request a clock, also of one thread; commits, too; in a
+    ``compact`` unit one in two clocks. A wait behind which others wait takes two clocks. A
+    ``source_read`` and a ``complete`` a clock, or a ``released``, on any mix of groups or on one;
+    while both kinds come they take turns, so that each waits at most one clock for the other.
 
-    Back-pressure: ``i.ready`` follows ``o.ready`` in the same clock and does not depend on
-    ``i.payload``. Tokens are taken whatever the other ports do. A result that is held up holds up
-    the other waits and nothing else.
+    Back-pressure: ``i.ready`` does not depend on ``i.payload``; it follows ``o.ready`` in the same
+    clock, in a ``compact`` unit in the next. Tokens are taken whatever the other ports do. A result
+    that is held up holds up the other waits and nothing else.
 
     There are no errors: every N is valid. Counters are memory, which a reset does not clear: at a
     reset no request may be pending.
@@ -194,15 +194,18 @@ class BulkGroups(wiring.Component):
         busy = Signal()
         now = Signal(request, reset_less=True)
         leaves = Signal()
+        follows = Const(not p.compact)  # the next one, at once
         row = issue_read.data
         m.d.comb += [
-            self.i.ready.eq(~busy | leaves),
+            self.i.ready.eq(~busy | (leaves & follows)),
             issue_read.en.eq(self.i.ready),
             issue_read.addr.eq(self.i.p.thread),
             done_read.addr.eq(Mux(self.i.ready, self.i.p.thread, now.thread)),
         ]
         with m.If(self.i.ready):
             m.d.sync += [busy.eq(self.i.valid), now.eq(self.i.payload)]
+        with m.Elif(leaves):
+            m.d.sync += busy.eq(0)
 
         joins = Signal()
         commits = Signal()

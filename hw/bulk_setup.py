@@ -60,13 +60,6 @@ class BulkSetup(wiring.Component):
         m = Module()
         p = self.params
         request = Signal(queued_request_layout(p), reset_less=True)
-        smem_end, dst_end = (
-            Signal(len(end), name=name, reset_less=True)
-            for name, end in (
-                ("smem_end", self.i.p.smem_address + self.i.p.size),
-                ("dst_end", self.i.p.global_address + self.i.p.size),
-            )
-        )
         waits = Signal()
         job = Signal(walk_job_layout(p), reset_less=True)
         error = Signal(refusal_layout(p), reset_less=True)
@@ -74,11 +67,20 @@ class BulkSetup(wiring.Component):
         refused = Signal(reset_less=True)
         advance = Signal()
         transfer, walk = job.transfer, job.walk
-        prefetch = request.operation == Operation.BULK_PREFETCH
+        # What the operation is, and sums, known a clock early.
+        early = {
+            "prefetch": self.i.p.operation == Operation.BULK_PREFETCH,
+            "store": is_store(self.i.p.operation),
+            "to_smem": is_dsmem(self.i.p.operation),
+            "reduces": is_reduction(self.i.p.operation),
+            "smem_end": self.i.p.smem_address + self.i.p.size,
+            "dst_end": self.i.p.global_address + self.i.p.size,
+        }
+        known = {
+            name: Signal(len(is_so), name=name, reset_less=True) for name, is_so in early.items()
+        }
+        prefetch, store, to_smem, reduces, smem_end, dst_end = known.values()
         smem_address = Mux(prefetch, 0, request.smem_address)
-        store = is_store(request.operation)
-        to_smem = is_dsmem(request.operation)
-        reduces = is_reduction(request.operation)
         dst_address = Mux(to_smem, request.global_address, 0)
         global_address = Mux(to_smem, 0, request.global_address)
         mbarrier = Mux(prefetch | (store & ~to_smem), 0, request.mbarrier)
@@ -94,7 +96,7 @@ class BulkSetup(wiring.Component):
             in_smem, in_memory = (
                 is_reducible(pairs, *pair) for pairs in (DSMEM_REDUCTIONS, BULK_REDUCTIONS)
             )
-            reduces &= ~Mux(to_smem, in_smem, in_memory)
+            reduces = reduces & ~Mux(to_smem, in_smem, in_memory)
         low = PIECE_BYTES - 1
         misdirected = request.misdirected
         rules = (
@@ -120,8 +122,7 @@ class BulkSetup(wiring.Component):
             m.d.sync += [
                 waits.eq(self.i.valid),
                 request.eq(self.i.p),
-                smem_end.eq(self.i.p.smem_address + self.i.p.size),
-                dst_end.eq(self.i.p.global_address + self.i.p.size),
+                *(known[name].eq(is_so) for name, is_so in early.items()),
                 busy.eq(waits),
                 refused.eq(refuse),
                 transfer.request_id.eq(request.request_id),
@@ -157,17 +158,18 @@ class BulkSetup(wiring.Component):
             for broken, code, value in reversed(rules):
                 with m.If(broken.any()):
                     m.d.sync += [error.code.eq(code), error.value.eq(value)]
-        way_out = flipped(self.job)
+        ways_out = {"job": flipped(self.job), "error": flipped(self.error)}
         if p.compact:
-            m.submodules.exit = late = LateReady(self.job.payload.shape())
-            connect(m, late.o, way_out)
-            way_out = late.i
+            for name, way_out in ways_out.items():
+                m.submodules[f"{name}_exit"] = late = LateReady(way_out.payload.shape())
+                connect(m, late.o, way_out)
+                ways_out[name] = late.i
         m.d.comb += [
-            advance.eq(~busy | Mux(refused, self.error.ready, way_out.ready)),
+            advance.eq(~busy | Mux(refused, ways_out["error"].ready, ways_out["job"].ready)),
             self.i.ready.eq(advance),
-            way_out.p.eq(job),
-            way_out.valid.eq(busy & ~refused),
-            self.error.p.eq(error),
-            self.error.valid.eq(busy & refused),
+            ways_out["job"].p.eq(job),
+            ways_out["job"].valid.eq(busy & ~refused),
+            ways_out["error"].p.eq(error),
+            ways_out["error"].valid.eq(busy & refused),
         ]
         return m
