@@ -783,8 +783,9 @@ def write_as(params: TmaParams, writing, request, element_type) -> list:
 
 
 SHORT_ROW_BITS = 3
-"""Of the pieces of a row that is short enough to be one run with others though its end is not in
-the tensor; a longer one loses less by a run of its own."""
+"""Of the pieces of a row that is short enough to be one run, or one line, with others though its
+end is not in the tensor or they do not lie side by side; a longer one loses less by a run of its
+own. Also of the pieces from one such row to the next."""
 
 
 @cache
@@ -953,18 +954,27 @@ def slot_walk_layout(params: TmaParams) -> data.StructLayout:
     return data.StructLayout({"slot": params.slot_bits, "last": 1, "walk": walk_layout(params)})
 
 
+def gather_layout(params: TmaParams) -> dict:
+    """The fields of rows that are read with one line."""
+    if not params.gathers_rows:
+        return {}
+    rows = {"more": params.lane_bits, "step": SHORT_ROW_BITS, "pitch": SHORT_ROW_BITS}
+    return {"gather": data.StructLayout(rows)}
+
+
 @cache
 def run_layout(params: TmaParams, store: bool = False) -> data.StructLayout:
     """Pieces that are contiguous in both memories.
 
     ``tail_bytes`` and ``row_pieces`` as in ``walk_layout``. ``last``: of a store, which may end
-    with a run of no pieces.
+    with a run of no pieces. ``gather``: so many more rows of ``pieces`` in the same line, each
+    ``step`` pieces behind the one before, and ``pitch`` in shared memory.
     """
     if store:
         way = {"last": 1, "writing": writing_layout(params)}
     else:
         row = {"tail_bytes": 4, "row_pieces": SHORT_ROW_BITS}
-        way = {"prefetch": 1, **row, **remote_layout(params)}
+        way = {"prefetch": 1, **row, **gather_layout(params), **remote_layout(params)}
     return data.StructLayout(
         {
             **way,
@@ -1037,6 +1047,12 @@ def fill_stretch_layout(params: TmaParams) -> data.StructLayout:
     )
 
 
+def moves_layout(params: TmaParams) -> dict:
+    """Where the pieces of gathered rows are in their line."""
+    moves = {"moves": data.ArrayLayout(params.lane_bits, params.lanes)}
+    return moves if params.gathers_rows else {}
+
+
 @cache
 def line_use_layout(params: TmaParams) -> data.StructLayout:
     """What becomes of a line when it arrives.
@@ -1046,6 +1062,7 @@ def line_use_layout(params: TmaParams) -> data.StructLayout:
     slot, style : of the request
     origin : shared-memory piece address that the line's piece 0 has, were it used
     valid : which pieces are used
+    moves : which piece of the line takes the place of each; those above are of the places
     tail : the last pieces of rows, of which ...
     tail_bytes : ... so many bytes count and the rest is fill; 0: all 16 count
     """
@@ -1057,6 +1074,7 @@ def line_use_layout(params: TmaParams) -> data.StructLayout:
             "valid": params.lanes,
             "tail": params.lanes,
             "tail_bytes": 4,
+            **moves_layout(params),
             **remote_layout(params),
         }
     )

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Array, Cat, Const, Module, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -14,12 +14,6 @@ from hw.layouts import (
     store_line_layout,
 )
 from hw.params import TmaParams
-
-
-def lane_range(first, pieces, lanes: int):
-    """Return which of ``lanes`` lanes are in [first, first + pieces)."""
-    end = first + pieces
-    return Cat((first <= lane) & (lane < end) for lane in range(lanes))
 
 
 def of_row(pieces, number, function: Callable[[int, int], int], width: int) -> Value:
@@ -34,6 +28,9 @@ def of_row(pieces, number, function: Callable[[int, int], int], width: int) -> V
 
 class LineCutter(wiring.Component):
     """Cuts runs into lines of global memory, one a clock and no clock lost between runs.
+
+    Rows to ``gather`` are one line: its use is told from where they are in shared memory, and of
+    each place which piece of the line moves there.
 
     Latency one clock. ``i.ready`` follows ``o.ready`` when a run's last line is offered.
 
@@ -65,15 +62,16 @@ class LineCutter(wiring.Component):
 
         first = Signal(p.lane_bits)
         room = Signal(p.lane_bits + 1)
-        last = Signal()
-        pieces = Signal(p.lane_bits + 1)
+        last = Signal(reset_less=True)
+        end = Signal(p.lane_bits + 2)  # of a run that ends in this line
+        left = Signal.like(run.pieces)
         line = self.o.p
         use = line if self.store else line.use
         m.d.comb += [
             first.eq(run.start[: p.lane_bits]),
             room.eq(p.lanes - first),
-            last.eq(run.pieces <= room),
-            pieces.eq(Mux(last, run.pieces, room)),
+            left.eq(run.pieces - room),
+            end.eq(first + run.pieces[: p.lane_bits + 1]),
             self.i.ready.eq(~busy | (self.o.ready & last)),
             self.o.valid.eq(busy),
             line.attributes.eq(run.attributes),
@@ -81,7 +79,7 @@ class LineCutter(wiring.Component):
             use.slot.eq(run.slot),
             use.style.eq(run.style),
             use.origin.eq(run.smem - first),
-            use.valid.eq(lane_range(first, pieces, p.lanes)),
+            use.valid.eq(Cat((first <= lane) & (~last | (lane < end)) for lane in range(p.lanes))),
         ]
         if self.store:
             m.d.comb += [line.last.eq(last & run.last), line.writing.eq(run.writing)]
@@ -91,15 +89,22 @@ class LineCutter(wiring.Component):
                 use.tail_bytes.eq(run.tail_bytes),
                 *(use[name].eq(run[name]) for name in remote_layout(p)),
             ]
-            self._tails(m, run, use, last, lane_range(first + pieces - 1, 1, p.lanes))
+            self._tails(m, run, use, last, Cat(lane + 1 == end for lane in range(p.lanes)))
+        if not self.store and p.gathers_rows:
+            self._gather(m, run, use, first)
 
         with m.If(self.i.ready):
-            m.d.sync += [busy.eq(self.i.valid), run.eq(self.i.p)]
+            m.d.sync += [
+                busy.eq(self.i.valid),
+                run.eq(self.i.p),
+                last.eq(self.i.p.pieces <= p.lanes - self.i.p.start[: p.lane_bits]),
+            ]
         with m.Elif(self.o.ready):
             m.d.sync += [
                 run.start.eq(run.start + room),
                 run.smem.eq(run.smem + room),
-                run.pieces.eq(run.pieces - room),
+                run.pieces.eq(left),
+                last.eq(left <= p.lanes),
             ]
         return m
 
@@ -107,20 +112,43 @@ class LineCutter(wiring.Component):
         """Find the pieces that end rows: the run's last one, or each row's of several."""
         lanes = self.params.lanes
         phase = Signal(SHORT_ROW_BITS, reset_less=True)  # the number in its row of the line's first
+        ends = Signal(lanes, reset_less=True)  # rows
 
-        def row_ends(pieces: int, number: int) -> int:
-            return sum(1 << i for i in range(lanes) if (number + i) % pieces == pieces - 1)
+        def row_ends(of: int, number: int) -> int:
+            return sum(1 << i for i in range(lanes) if (number + i) % of == of - 1)
 
         with m.If(run.row_pieces != 0):
-            m.d.comb += use.tail.eq(of_row(run.row_pieces, phase, row_ends, lanes) & use.valid)
+            m.d.comb += use.tail.eq(ends & use.valid)
         with m.Elif(last):
             m.d.comb += use.tail.eq(run_end)
+
+        def begin(pieces, number, function: Callable[[int, int], int]) -> list:
+            """A line whose first piece has a number in its row that follows from ``number``."""
+            return [
+                phase.eq(of_row(pieces, number, function, SHORT_ROW_BITS)),
+                ends.eq(of_row(pieces, number, lambda of, n: row_ends(of, function(of, n)), lanes)),
+            ]
+
         with m.If(self.i.ready):
             first = self.i.p.start[: self.params.lane_bits]
-            m.d.sync += phase.eq(
-                of_row(self.i.p.row_pieces, first, lambda of, n: -n % of, SHORT_ROW_BITS)
-            )
+            m.d.sync += begin(self.i.p.row_pieces, first, lambda of, n: -n % of)
         with m.Elif(self.o.ready):
-            m.d.sync += phase.eq(
-                of_row(run.row_pieces, phase, lambda of, n: (n + lanes) % of, SHORT_ROW_BITS)
-            )
+            m.d.sync += begin(run.row_pieces, phase, lambda of, n: (n + lanes) % of)
+
+    def _gather(self, m: Module, run, use, first) -> None:
+        """Find the places of rows that share a line, and the pieces that move there."""
+        gather, row = run.gather, run.row_pieces
+        m.d.comb += [move.eq(place) for place, move in enumerate(use.moves)]
+        with m.If(gather.more != 0):
+            m.d.comb += use.origin.eq(run.smem)
+            with m.Switch(gather.pitch):
+                for pitch in range(1, 1 << SHORT_ROW_BITS):
+                    with m.Case(pitch):
+                        for place, move in enumerate(use.moves):
+                            number, piece = divmod(place, pitch)
+                            is_row = number <= gather.more
+                            m.d.comb += [
+                                use.valid[place].eq(is_row & (piece < row)),
+                                use.tail[place].eq(is_row & (piece + 1 == row)),
+                                move.eq(first + number * gather.step + piece),
+                            ]

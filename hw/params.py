@@ -250,6 +250,11 @@ class TmaParams:
         return self.setup_pipelines == 1
 
     @cached_property
+    def gathers_rows(self) -> bool:
+        """Whether short rows that share a line are read with it, all at once."""
+        return self.lanes > 1 and not self.compact
+
+    @cached_property
     def requests_waiting(self) -> int:
         """Requests of a channel whose jobs are sure to find room: one may have four."""
         return self.jobs_waiting // (4 if self.gather4 else 1)

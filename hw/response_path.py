@@ -56,7 +56,8 @@ def unpack(pieces: list, bytes_of_16: int) -> list:
 
 
 class ResponsePath(wiring.Component):
-    """Rounds, fills the tail of a row, rotates pieces to their lanes, and unpacks small elements.
+    """Moves gathered rows to their places, rounds, fills the tail of a row, rotates pieces to their
+    lanes, and unpacks small elements.
 
     One line a clock, latency one clock. ``i.ready`` follows ``o.ready``.
 
@@ -93,6 +94,12 @@ class ResponsePath(wiring.Component):
         pieces = []
         for lane in range(p.lanes):
             raw = self.i.p.data[lane]
+            if p.gathers_rows:
+                raw = Signal(PIECE_BYTES * 8, name=f"moved_{lane}")
+                with m.Switch(use.moves[lane]):
+                    for source in range(p.lanes):
+                        with m.Case(source):
+                            m.d.comb += raw.eq(self.i.p.data[source])
             rounded = Cat(
                 round_tf32(m, raw.word_select(word, 32), f"tf32_{lane}_{word}")
                 for word in range(PIECE_BYTES // 4)

@@ -1,10 +1,17 @@
 """Run walker: steps through the runs of a walk."""
 
-from amaranth.hdl import Assert, Module, Mux, Signal
+from amaranth.hdl import Array, Assert, Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.layouts import fill_step_layout, remote_layout, run_layout, slot_walk_layout
+from hw.layouts import (
+    SHORT_ROW_BITS,
+    Packing,
+    fill_step_layout,
+    remote_layout,
+    run_layout,
+    slot_walk_layout,
+)
 from hw.params import TmaParams
 
 
@@ -21,8 +28,13 @@ class RunWalker(wiring.Component):
     """Steps through the runs of a walk: additions and comparisons only.
 
     Each step gives a run, and the fill collector what it has to know of it. One step a clock, the
-    first in the clock after the job is taken; the next job is taken with the last step. A walk of
-    no runs takes a clock. A step waits until both outputs have room.
+    first in the clock after the job is taken; the next job is taken with the last step, in a
+    ``compact`` unit a clock later. A walk of no runs takes a clock. A step waits until both outputs
+    have room.
+
+    Short rows of a load that lie apart, but several in a line, are one run if the unit
+    ``gathers_rows``: as many as are in the line of the first one, and find room in as many pieces
+    of shared memory.
 
     A store has no fill. Its last run is marked; where its last walk has none, a run of no pieces
     is.
@@ -70,15 +82,21 @@ class RunWalker(wiring.Component):
             Signal(p.smem_piece_bits, name=f"smem_{n}", reset_less=True) for n in range(len(left))
         ]
 
-        # The innermost loop with steps left takes one; the loops below it begin anew.
+        # The innermost loop with steps left takes one, or as many as rows are gathered; the loops
+        # below it begin anew.
+        gathers = Signal(len(left))
+        gathered = Signal(p.lane_bits)  # rows behind this one
+        apart, pitch = Signal(SHORT_ROW_BITS), Signal(SHORT_ROW_BITS)
+        if not self.store and p.gathers_rows:
+            self._gather(m, walk, left, starts[0], gathers, gathered, apart, pitch)
         more = Signal()
         step_level = Signal(range(len(left)))
         next_start = Signal(p.piece_address_bits)
         next_smem = Signal(p.smem_piece_bits)
-        with m.If(left[0] != 0):
-            m.d.comb += [more.eq(1), step_level.eq(0)]
-        for level in range(1, len(left)):
-            with m.Elif(left[level] != 0):
+        taken = Signal(p.lane_bits + 1)  # steps of that loop
+        m.d.comb += taken.eq(1)
+        for level, steps in reversed(list(enumerate(left))):
+            with m.If(steps > Mux(gathers[level], gathered, 0)):
                 m.d.comb += [more.eq(1), step_level.eq(level)]
         with m.Switch(step_level):
             for level, loop in enumerate(walk.loops):
@@ -87,13 +105,20 @@ class RunWalker(wiring.Component):
                         next_start.eq(starts[level] + loop.global_step),
                         next_smem.eq(smems[level] + loop.smem_step),
                     ]
+                    with m.If(gathers[level]):
+                        m.d.comb += [
+                            taken.eq(gathered + 1),
+                            next_start.eq(starts[level] + apart * taken),
+                            next_smem.eq(smems[level] + pitch * taken),
+                        ]
 
         step = Signal()
         last_step = Signal()
+        follows = Const(not p.compact)  # the next job, at once
         run, fresh = self.run.p, self.i.p.walk
         m.d.comb += [
             last_step.eq(~on_runs | ~more),
-            self.i.ready.eq((state == WalkState.IDLE) | (step & last_step)),
+            self.i.ready.eq((state == WalkState.IDLE) | (step & last_step & follows)),
             run.attributes.eq(walk.attributes),
             run.slot.eq(job.slot),
             run.style.eq(walk.style),
@@ -109,7 +134,14 @@ class RunWalker(wiring.Component):
                 run.writing.eq(walk.writing),
             ]
         else:
-            self._fill(m, state, job, step, last_step, smems[0])
+            self._fill(m, state, job, step, last_step, smems[0], gathered * pitch)
+            if p.gathers_rows:
+                gather = run.gather
+                m.d.comb += [
+                    gather.more.eq(gathered),
+                    gather.step.eq(apart),
+                    gather.pitch.eq(pitch),
+                ]
             m.d.comb += [
                 self.run.valid.eq(step & on_runs),
                 run.prefetch.eq(walk.prefetch),
@@ -134,17 +166,62 @@ class RunWalker(wiring.Component):
                 *(steps.eq(loop.last) for steps, loop in zip(left, fresh.loops, strict=True)),
             ]
         with m.Elif(step):
+            with m.If(last_step):
+                m.d.sync += state.eq(WalkState.IDLE)
             for level in range(len(left)):
                 with m.If(level <= step_level):
                     m.d.sync += [starts[level].eq(next_start), smems[level].eq(next_smem)]
                 with m.If(level < step_level):
                     m.d.sync += left[level].eq(walk.loops[level].last)
                 with m.Elif(level == step_level):
-                    m.d.sync += left[level].eq(left[level] - 1)
+                    m.d.sync += left[level].eq(left[level] - taken)
         return m
 
-    def _fill(self, m: Module, state, job, step, last_step, smem) -> None:
-        """Tell the fill collector of each step; it takes part in whether there is one."""
+    def _gather(self, m: Module, walk, left, start, gathers, gathered, apart, pitch) -> None:
+        """Find the loop whose rows may share a line, and how many do so from here on."""
+        p = self.params
+        may = Signal()
+        m.d.comb += may.eq((walk.row_pieces != 0) & (walk.run == walk.row_pieces))
+        if p.sub_byte:
+            with m.If(walk.style.packing != Packing.NONE):
+                m.d.comb += may.eq(0)
+        rest = Signal.like(left[0])
+        lowest = Const(1, 1)
+        for level, loop in enumerate(walk.loops):
+            steps = loop.global_step, loop.smem_step
+            short = Cat(step >> SHORT_ROW_BITS == 0 for step in steps).all()
+            m.d.comb += gathers[level].eq(may & lowest & (loop.last != 0) & short)
+            lowest = lowest & (loop.last == 0)
+            with m.If(gathers[level]):
+                m.d.comb += [rest.eq(left[level]), apart.eq(steps[0]), pitch.eq(steps[1])]
+
+        # Behind the first row there is room for so many more, in the line and in shared memory.
+        in_line, in_smem = Signal(p.lane_bits), Signal(p.lane_bits)
+        free = Signal(signed(p.lane_bits + 2))
+        most = Signal(p.lane_bits)
+        m.d.comb += [
+            free.eq(p.lanes - walk.row_pieces - start[: p.lane_bits]),
+            in_line.eq(self._fit(free, apart)),
+            in_smem.eq(self._fit((p.lanes - walk.row_pieces), pitch)),
+            most.eq(Mux(in_line < in_smem, in_line, in_smem)),
+        ]
+        with m.If(gathers.any()):
+            m.d.comb += gathered.eq(Mux(rest < most, rest, most))
+
+    def _fit(self, free, apart) -> Value:
+        """Return how many rows so far ``apart`` find room in so many ``free`` pieces."""
+        lanes = self.params.lanes
+        table = [
+            Const(number // each if each else 0, self.params.lane_bits)
+            for each in range(1 << SHORT_ROW_BITS)
+            for number in range(lanes)
+        ]
+        return Mux(free < 0, 0, Array(table)[Cat(free[: self.params.lane_bits], apart)])
+
+    def _fill(self, m: Module, state, job, step, last_step, smem, gathered) -> None:
+        """Tell the fill collector of each step; it takes part in whether there is one. A run and
+        what is ``gathered`` behind it is one.
+        """
         p = self.params
         walk, told = job.walk, self.fill.p
         begins = Signal()  # the walk
@@ -160,7 +237,7 @@ class RunWalker(wiring.Component):
             told.begin.eq(walk.smem_begin),
             told.has_run.eq(state == WalkState.RUNS),
             told.start.eq(smem),
-            told.extent.eq(walk.smem_extent),
+            told.extent.eq(walk.smem_extent + gathered),
             told.ends.eq(last_step & walk.last),
             told.end.eq(walk.smem_end),
             told.last.eq(last_step & job.last),

@@ -53,7 +53,8 @@ def covered(run: Run, params: TmaParams) -> dict[int, Pieces]:
         for lane in range(params.lanes):
             if use.valid >> lane & 1:
                 tail = use.tail >> lane & 1 and use.tail_bytes
-                source = (line.line * params.lanes + lane, tail or 16)
+                piece = use.moves[lane] if params.gathers_rows else lane
+                source = (line.line * params.lanes + piece, tail or 16)
                 cover(use.slot, (use.origin + lane) % (1 << params.smem_piece_bits), source)
     for beat in run.payloads["fill"]:
         for lane in range(params.lanes):
@@ -178,6 +179,45 @@ def test_short_rows_that_end_behind_the_tensor_are_merged(row, line_bytes):
     lines = [{source[0] // params.lanes for source in box.values() if source} for box in pieces]
     for slot in {0, 1, 2, 3, 4, 5, 7} if row < 8 else ():
         assert sum(line.use.slot == slot for line in run.payloads["line"]) == len(lines[slot])
+
+
+@pytest.mark.parametrize("line_bytes", [32, 64, 128])
+@pytest.mark.parametrize(("row", "pitch"), [(1, 1), (1, 2), (1, 4), (2, 2), (2, 4), (3, 3), (3, 4)])
+def test_rows_that_share_a_line_are_read_with_it(row, pitch, line_bytes):
+    """Rows of a few pieces that lie apart in either memory, some outside, some with tails."""
+    params = TmaParams(line_bytes=line_bytes)
+    spans = {1: 0, 2: 1, 4: 2, 3: 0} if pitch != row else {pitch: 0}
+    steps = [step for step in range(row, 8) if (step, pitch) != (row, row)]
+    boxes = [
+        replace(
+            flat(16 * row, 19, 16 * step, smem=512 * number, swizzle=spans[pitch]),
+            dims=(16 * row - number, 40),
+            address=16 * (3 * number % 8),
+            coords=(0, 5 * number - 6),
+        )
+        for number, step in enumerate(steps)
+    ]
+    run = generate(boxes, params, seed=row)
+    assert covered(run, params) == {slot: box.pieces() for slot, box in enumerate(boxes)}
+    for slot, (step, box) in enumerate(zip(steps, boxes, strict=True)):
+        first = box.address // 16 + step * max(box.coords[1], 0)
+        rows = sum(0 <= box.coords[1] + number < box.dims[1] for number in range(box.box[1]))
+        wanted = requests_for(params.lanes, [first + step * n for n in range(rows)], row, pitch)
+        assert sum(line.use.slot == slot for line in run.payloads["line"]) == wanted
+
+
+def requests_for(lanes: int, starts: list[int], row: int, pitch: int) -> int:
+    """How many requests for lines rows take: those of a line come by one, if they find room in as
+    many pieces of shared memory.
+    """
+    requests = 0
+    while starts:
+        first = starts[0]
+        end = first - first % lanes + lanes
+        together = sum(start + row <= end for start in starts[: (lanes - row) // pitch + 1])
+        requests += 1 if together else 2
+        starts = starts[max(together, 1) :]
+    return requests
 
 
 def test_a_box_outside_fills_a_beat_a_clock_and_reads_nothing():

@@ -33,6 +33,8 @@ def arrival(params: TmaParams, data: bytes, **use) -> dict:
     style = {"swizzle": 0, "fill": use.pop("fill", 0), "round_tf32": use.pop("round_tf32", 0)}
     pieces = [int.from_bytes(data[i : i + 16], "little") for i in range(0, len(data), 16)]
     fields = {"slot": 1, "origin": 0, "valid": (1 << params.lanes) - 1, "tail": 0, "tail_bytes": 0}
+    if params.gathers_rows:
+        fields["moves"] = list(range(params.lanes))
     failed = use.pop("failed", 0)
     return {"use": {**fields, **use, "style": style}, "failed": failed, "data": pieces}
 
@@ -86,3 +88,19 @@ def test_rotates_pieces_to_their_lanes(line_bytes):
             target = (origin + lane) % lanes
             assert out.data[target] == given["data"][lane]
             assert out.valid >> target & 1 == (valid >> lane & 1 and not given["failed"])
+
+
+@pytest.mark.parametrize("line_bytes", [32, 64, 128])
+def test_gathered_pieces_take_their_places(line_bytes):
+    """And are as one that comes from there: of those that move to two places, both."""
+    params = TmaParams(line_bytes=line_bytes)
+    rng = random.Random(line_bytes)
+    arrivals = []
+    for _ in range(50):
+        moves = [rng.randrange(params.lanes) for _ in range(params.lanes)]
+        origin = rng.randrange(2 * params.lanes)
+        arrivals.append(arrival(params, rng.randbytes(line_bytes), origin=origin, moves=moves))
+    for given, out in zip(arrivals, rotated(params, arrivals, seed=1), strict=True):
+        for place, source in enumerate(given["use"]["moves"]):
+            target = (given["use"]["origin"] + place) % params.lanes
+            assert out.data[target] == given["data"][source]

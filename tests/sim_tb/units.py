@@ -38,7 +38,7 @@ CLUSTER = TmaParams(
     cta_group_2=True,
     tags=64,
     requests_in_flight=16,
-    setup_pipelines=1,
+    setup_pipelines=2,
     lane_depth=8,
     smem_reads=16,
     threads=4,
@@ -49,5 +49,7 @@ CLUSTER = TmaParams(
 )
 """Four SMs with lines of 128 bytes, and no more than clusters need."""
 
-OCTET = replace(CLUSTER, ctas=8, cta_group_2=False, reductions=False, line_bytes=32)
-"""Eight SMs, of narrower lines."""
+OCTET = replace(
+    CLUSTER, ctas=8, cta_group_2=False, reductions=False, line_bytes=32, setup_pipelines=1
+)
+"""Eight SMs, of narrower lines; ``compact``."""
