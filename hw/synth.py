@@ -2,7 +2,8 @@
 
 Yosys maps the flattened unit (``synth_ecp5 -noabc9 -nowidelut``: without wide multiplexers, which
 take fewer LUTs as LUTs); nextpnr places and routes it in an LFE5U-85 of speed grade 8, with its
-ports left open (``--out-of-context``), once for each seed. What does not fit is only mapped. Gates,
+ports left open (``--out-of-context``), once for each seed. What does not fit is only mapped, and
+its critical path estimated from typical delays. Gates,
 flip-flops and memory bits without any technology are counted as ``make cells`` does.
 
 What was done is kept in ``build/synth``, by a hash of the netlist, the commands and the tools'
@@ -13,13 +14,12 @@ import argparse
 import hashlib
 import json
 import os
-import re
 import subprocess
 import sys
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from rich.table import Table
 
 from hw import cells
 from hw.params import PRESETS
+from hw.route import Route, estimated, read_route
 from hw.top import Tma
 
 BUILD = Path("build")
@@ -68,82 +69,6 @@ LUTS_OF = {"LUT4": 1, "CCU2C": 2, "TRELLIS_DPR16X4": 4}
 
 class SynthesisError(Exception):
     """What is missing, or which tool failed and where it says why."""
-
-
-@dataclass(frozen=True)
-class Route:
-    """A unit, placed and routed.
-
-    Parameters
-    ----------
-    mhz : float
-        Fastest clock.
-    start, end : str
-        Registers, or memories, of the critical path.
-    blocks : tuple of str
-        Through which it leads.
-    logic_ns, routing_ns : float
-        What its delay consists of.
-    """
-
-    mhz: float
-    start: str
-    end: str
-    blocks: tuple[str, ...]
-    logic_ns: float
-    routing_ns: float
-
-    @property
-    def path(self) -> str:
-        """The path, readable."""
-        inside = [block for block in self.blocks if block not in map(block_of, self._ends)]
-        return " -> ".join((self.start, *inside, self.end))
-
-    @property
-    def _ends(self) -> tuple[str, str]:
-        return self.start, self.end
-
-
-def signal_of(cell: str) -> str:
-    """The Amaranth signal or memory that a mapped cell is named after.
-
-    >>> signal_of("setup_block.job_TRELLIS_FF_Q_12_DI_LUT4_Z_C")
-    'setup_block.job'
-    """
-    name = re.split(r"_(?:TRELLIS_FF|LUT4|CCU2C|MULT18X18D|DP16KD)(?:_|$)", cell)[0]
-    name = re.sub(r"\$.*$|\[\d+\]$|_(?:DO|DI|RAD|WAD|WRE)(?:_\d+)?$", "", name)
-    return re.sub(r"(?:\.\d+)+$", "", name)
-
-
-def block_of(signal: str) -> str:
-    """The block that a signal is in: of one of the unit itself, its name.
-
-    >>> block_of("setup_block.item_sequencer.item")
-    'setup_block.item_sequencer'
-    """
-    return signal.rpartition(".")[0] or signal.partition("__")[0]
-
-
-def read_route(report: dict[str, Any]) -> Route:
-    """Return what nextpnr's report says of the paths between registers."""
-    (clock,) = report["fmax"].values()
-    paths = [
-        path["path"]
-        for path in report["critical_paths"]
-        if path["from"] == path["to"] and path["from"].startswith("posedge")
-    ]
-    if not paths:
-        raise SynthesisError("nextpnr's report has no path between registers")
-    path = max(paths, key=lambda steps: sum(step["delay"] for step in steps))
-    signals = [signal_of(step["to"]["cell"]) for step in path]
-    start = signal_of(path[0]["from"]["cell"])
-    blocks = dict.fromkeys(block_of(signal) for signal in signals if signal)
-    delay = dict.fromkeys(("logic", "routing"), 0.0)
-    for step in path:
-        delay["routing" if step["type"] == "routing" else "logic"] += step["delay"]
-    return Route(
-        clock["achieved"], start, signals[-1], tuple(blocks), delay["logic"], delay["routing"]
-    )
 
 
 def read_area(statistics: dict[str, Any]) -> dict[str, int]:
@@ -234,6 +159,10 @@ class Synthesis:
             lambda: asdict(cells.count(PRESETS[self.preset], self.stem.name)),
         )
 
+    def estimate(self) -> Route:
+        """The longest path of the mapped netlist, which is not placed."""
+        return estimated(json.loads(self.stem.with_suffix(".json").read_text()), "top")
+
     def route(self, seed: int) -> Route:
         """Place and route it."""
 
@@ -245,7 +174,7 @@ class Synthesis:
         return read_route(self._once(f"place and route, seed {seed}", result, make))
 
 
-def table_of(preset: str, found: dict[str, Any], routes: dict[int, Route]) -> Table:
+def table_of(preset: str, found: dict[str, Any], routes: dict[str, Route]) -> Table:
     """The figures of a preset, to be printed."""
     table = Table("", "", title=f"{preset}: {DEVICE}", title_justify="left", show_header=False)
     for kind, name in RESOURCES.items():
@@ -256,10 +185,9 @@ def table_of(preset: str, found: dict[str, Any], routes: dict[int, Route]) -> Ta
     table.add_section()
     if found["too_large"]:
         lacking = ", ".join(RESOURCES[kind] for kind in found["too_large"])
-        table.add_row("clock", f"does not fit the device, too few: {lacking}; only area")
-        return table
-    for seed, route in routes.items():
-        table.add_row(f"seed {seed}", f"{route.mhz:.1f} MHz")
+        table.add_row("clock", f"does not fit the device, too few: {lacking}; estimated")
+    for name, route in routes.items():
+        table.add_row(f"{name}", f"{route.mhz:.1f} MHz")
         delay = f"{route.logic_ns:.1f} ns logic, {route.routing_ns:.1f} ns routing"
         table.add_row("  critical path", f"{route.path}\n{delay}")
     return table
@@ -277,9 +205,12 @@ def synthesize(presets: Iterable[str], seeds: Sequence[int], console: Console) -
             found = {"area": area, "gates": synthesis.gates(), "too_large": too_large(area)}
             fitting = () if found["too_large"] else seeds
             routes = dict(zip(fitting, pool.map(synthesis.route, fitting), strict=True))
-            found["routes"] = {seed: asdict(route) for seed, route in routes.items()}
+            named = {f"seed {seed}": route for seed, route in routes.items()}
+            if found["too_large"]:
+                named["estimate"] = synthesis.estimate()
+            found["routes"] = {name: asdict(route) for name, route in named.items()}
             results[preset] = found
-            console.print(table_of(preset, found, routes))
+            console.print(table_of(preset, found, named))
     return {"device": DEVICE, "tools": tools, "presets": results}
 
 

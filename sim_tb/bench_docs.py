@@ -19,6 +19,7 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from hw.params import PRESETS
+from hw.route import Route
 from hw.tables import filled
 from sim_tb import bench_points, bench_rows, bench_streams, runner
 from sim_tb.bench_bounds import Bounds, Measured, Quantiles, classes
@@ -191,12 +192,16 @@ def synth() -> str | None:
     for preset, found in contents["presets"].items():
         area = found["area"]
         luts, flops, ram = (area[name] for name in ("LUT4", "TRELLIS_FF", "DP16KD"))
-        clocks = [route["mhz"] for route in found["routes"].values()]
-        clock = f"{min(clocks):.1f} to {max(clocks):.1f}" if clocks else "does not fit"
+        routes = {name: Route(**route) for name, route in found["routes"].items()}
+        clocks = sorted(route.mhz for route in routes.values())
+        clock = f"{clocks[0]:.1f} to {clocks[-1]:.1f}"
+        if found["too_large"]:
+            clock = f"does not fit; about {clocks[0]:.0f}"
+        path = min(routes.values(), key=lambda route: route.mhz).path
         params = PRESETS[preset]
         port = f"{params.line_bytes} bytes, {params.tags} in flight"
-        rows.append([f"`{preset}`", port, f"{luts:,}", f"{flops:,}", str(ram), clock])
-    resources = "LUT4", "flip-flops", "block RAM", "MHz"
+        rows.append([f"`{preset}`", port, f"{luts:,}", f"{flops:,}", str(ram), clock, path])
+    resources = "LUT4", "flip-flops", "block RAM", "MHz", "critical path"
     return table(("preset", "memory port", *resources), rows)
 
 

@@ -12,6 +12,7 @@ from rich.console import Console
 from hw import cells, synth
 from hw.params import PRESETS
 from hw.queue import Queue
+from hw.route import Route, signal_of
 from hw.top import tma_ports
 
 BITS = 8
@@ -59,7 +60,7 @@ def test_a_small_component(capsys):
     assert found["area"]["TRELLIS_DPR16X4"] == BITS // 4
     assert found["area"]["DP16KD"] == found["area"]["MULT18X18D"] == 0
     assert found["gates"]["memory_bits"] == 4 * BITS
-    assert set(found["routes"]) == {"1", "2"}
+    assert set(found["routes"]) == {"seed 1", "seed 2"}
     for route in found["routes"].values():
         assert 100 < route["mhz"] < 1000
         delay = route["logic_ns"] + route["routing_ns"]
@@ -87,8 +88,8 @@ def test_names():
         ("x.y_CCU2C_S0_COUT$CCU2_COMB1", "x.y"),
         ("descriptor_cache.o__valid$52", "descriptor_cache.o__valid"),
     ):
-        assert synth.signal_of(cell) == signal
-    route = synth.Route(90.0, "a.x", "c.y", ("a", "b", "c"), 3.0, 8.0)
+        assert signal_of(cell) == signal
+    route = Route(90.0, "a.x", "c.y", ("a", "b", "c"), 3.0, 8.0)
     assert route.path == "a.x -> b -> c.y"
 
 
@@ -101,11 +102,17 @@ def test_what_does_not_fit():
 
 
 @pytest.mark.usefixtures("small")
-def test_a_unit_that_does_not_fit_has_an_area_only(monkeypatch, capsys):
+def test_a_unit_that_does_not_fit_has_an_estimate(monkeypatch, capsys):
+    """Of the same path, and no further from the truth than it says."""
+    placed = synth.synthesize(["full"], [1], Console())["presets"]["full"]["routes"]["seed 1"]
     monkeypatch.setitem(synth.CAPACITY, "TRELLIS_FF", 1)
-    results = synth.synthesize(["full"], [1], Console())
-    assert results["presets"]["full"]["too_large"] == ["TRELLIS_FF"]
-    assert results["presets"]["full"]["routes"] == {}
+    found = synth.synthesize(["full"], [1], Console())["presets"]["full"]
+    assert found["too_large"] == ["TRELLIS_FF"]
+    assert set(found["routes"]) == {"estimate"}
+    estimate = found["routes"]["estimate"]
+    assert 0.6 < estimate["mhz"] / placed["mhz"] < 1.1
+    assert estimate["logic_ns"] + estimate["routing_ns"] == pytest.approx(1000 / estimate["mhz"])
+    assert estimate["start"].startswith(("inner.", "queue."))
     assert "does not fit the device" in capsys.readouterr().out
 
 
