@@ -74,12 +74,9 @@ class Im2colWalker(wiring.Component):
                 for name in ("position", "address")
             ),
             fresh.smem.eq(job.walk.smem_begin),
-            fresh.left.eq(column.pixels),
+            fresh.left.eq(Mux(column.grouped, GROUP, column.pixels)),
             fresh.begins.eq(1),
         ]
-        if p.im2col_w:
-            with m.If(column.grouped):
-                m.d.comb += fresh.left.eq(GROUP)
         if p.compact:
             m.d.comb += now.eq(kept)
             with m.If(~begun):
