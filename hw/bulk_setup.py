@@ -22,7 +22,7 @@ from hw.layouts import (
     write_as,
 )
 from hw.params import PIECE_BYTES, TmaParams
-from hw.ready_cut import LateReady
+from hw.ready_cut import Relay
 
 
 class BulkSetup(wiring.Component):
@@ -161,7 +161,7 @@ class BulkSetup(wiring.Component):
         ways_out = {"job": flipped(self.job), "error": flipped(self.error)}
         if p.compact:
             for name, way_out in ways_out.items():
-                m.submodules[f"{name}_exit"] = late = LateReady(way_out.payload.shape())
+                m.submodules[f"{name}_exit"] = late = Relay(way_out.payload.shape())
                 connect(m, late.o, way_out)
                 ways_out[name] = late.i
         m.d.comb += [

@@ -266,12 +266,13 @@ class CompletionTracker(wiring.Component):
                 "CompletionTracker: more pieces written than the request has\n",
             )
         # Of two events of a request in the same clock, that of a line sees the other, and does not
-        # leave before it.
+        # leave before it. What is behind an end follows as it is told, in a compact unit then.
         same = Signal()
+        follows = Const(not self.params.compact)
         m.d.comb += [
             same.eq(lines.busy & fill.busy & (fill.slot == lines.slot)),
-            fill.advance.eq(~fill.ended | fill.told),
-            lines.advance.eq((~lines.ended | lines.told) & (fill.advance | ~same)),
+            fill.advance.eq(~fill.ended | (fill.told & follows)),
+            lines.advance.eq((~lines.ended | (lines.told & follows)) & (fill.advance | ~same)),
         ]
         with m.If(same):
             m.d.comb += lines.others.eq(fill.total)

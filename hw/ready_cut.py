@@ -9,7 +9,7 @@ from hw.queue import Queue
 
 
 class ReadyCut(wiring.Component):
-    """What both have in common.
+    """What they have in common.
 
     Parameters
     ----------
@@ -47,23 +47,25 @@ class SkidBuffer(ReadyCut):
         return m
 
 
-class LateReady(ReadyCut):
-    """Passes a stream on, and tells in the clock after that a payload was taken: without a place
-    to keep one.
+class Relay(ReadyCut):
+    """Passes a stream on, and has no path from one side to the other: neither of ``valid`` nor of
+    ``ready``, and no place to keep a payload.
 
-    No latency; a payload every two clocks. ``i.ready`` is high in the clock after the one in which
-    ``o`` was taken, and then ``o`` offers nothing.
+    Latency one clock; a payload every three clocks. ``o`` offers what ``i`` offered the clock
+    before; ``i.ready`` is high in the clock after the one in which ``o`` was taken.
     """
 
     def elaborate(self, platform):
         m = Module()
+        offers = Signal()
         taken = Signal()
+        takes = self.o.valid & self.o.ready
         m.d.comb += [
-            self.o.valid.eq(self.i.valid & ~taken),
+            self.o.valid.eq(offers),
             self.o.payload.eq(self.i.payload),
             self.i.ready.eq(taken),
         ]
-        m.d.sync += taken.eq(self.o.valid & self.o.ready)
+        m.d.sync += [offers.eq(self.i.valid & ~takes & ~taken), taken.eq(takes)]
         return m
 
 

@@ -33,7 +33,7 @@ from hw.layouts import (
 )
 from hw.map_decoder import ROW_BITS, last_byte_of
 from hw.params import DIMS, PIECE_BYTES, TmaParams
-from hw.ready_cut import LateReady, SkidBuffer
+from hw.ready_cut import Relay, SkidBuffer
 
 _OTHERS = (code for code in ErrorCode if code not in (ErrorCode.NONE, ErrorCode.GMEM_FAULT))
 CAUSES = (ErrorCode.GMEM_FAULT, *_OTHERS)
@@ -147,8 +147,8 @@ class SetupBlock(wiring.Component):
         ways = range(self.params.setup_pipelines)
         if self.params.compact:
             m.submodules.pipeline_0 = pipeline = SetupPipeline(self.params)
-            m.submodules.door_0 = door = LateReady(self.i.payload.shape())
-            m.submodules.exit_0 = way_out = LateReady(self.job.payload.shape())
+            m.submodules.door_0 = door = Relay(self.i.payload.shape())
+            m.submodules.exit_0 = way_out = Relay(self.job.payload.shape())
             connect(m, flipped(self.i), door.i)
             connect(m, door.o, pipeline.i)
             connect(m, pipeline.job, way_out.i)

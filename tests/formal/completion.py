@@ -44,15 +44,16 @@ class CompletionSpec(Elaboratable):
     - with a fault it is not offered, and there is one error record, of its last fault, in the
       order of the ends;
     - ``written`` and ``filled`` wait for the ends that came by them, each for its offered
-      completion or for room for its record, ``written`` also for fill of its request that waits,
-      and for nothing else.
+      completion or for room for its record, in a compact unit until the clock after; ``written``
+      also for fill of its request that waits, and for nothing else.
 
     In a cluster: a remote request has no completion, but ends likewise; a receiver that is gone is
     a fault, too.
     """
 
-    def __init__(self, ctas: int = 1, requests_in_flight: int = 2) -> None:
+    def __init__(self, ctas: int = 1, requests_in_flight: int = 2, pipelines: int = 4) -> None:
         self.params = TmaParams(
+            setup_pipelines=pipelines,
             ctas=ctas,
             line_bytes=16,
             address_bits=32,
@@ -198,6 +199,7 @@ class CompletionSpec(Elaboratable):
         ending, ending_slot = line_ends | fill_ends, Mux(by_line, line_end_slot, fill_end_slot)
         ended = requests[ending_slot]
         error_taken, done, room, same = Signal(), Signal(), Signal(), Signal()
+        follows = not p.compact
         remote = ended.transfer.delivery.remote if p.ctas > 1 else Const(0, 1)
         if p.ctas > 1:
             m.d.comb += Assert(gone.ready == ~dut.fault.valid)
@@ -214,8 +216,11 @@ class CompletionSpec(Elaboratable):
             Assert(dut.fault.ready),
             Assert(dut.completion.valid == (ending & ~ended.failed & ~remote)),
             same.eq(line_busy & fill_busy & (line_slot == fill_slot)),
-            Assert(written.ready == ((~line_ends | (by_line & done)) & ~(same & ~filled.ready))),
-            Assert(filled.ready == (~fill_ends | (~by_line & done))),
+            Assert(
+                written.ready
+                == ((~line_ends | (by_line & done & follows)) & ~(same & ~filled.ready))
+            ),
+            Assert(filled.ready == (~fill_ends | (~by_line & done & follows))),
             error_taken.eq(ending & ended.failed & done),
         ]
         with m.If(dut.completion.valid):
@@ -239,8 +244,9 @@ class CompletionSpec(Elaboratable):
                 ]
             with m.Elif(whole):
                 m.d.sync += last.eq(1)
-        with m.If(line_ends & by_line & done & ~written.ready):
-            m.d.sync += line_ends.eq(0)
+        for ends, port, is_told in (line_ends, written, by_line), (fill_ends, filled, ~by_line):
+            with m.If(ends & is_told & done & ~port.ready):
+                m.d.sync += ends.eq(0)
         for number in slots:
             with m.If(ending & done & (ending_slot == number)):
                 m.d.sync += requests[number].is_open.eq(0)
@@ -512,8 +518,8 @@ PROOFS = [
         unbounded=True,
     ),
     Proof(
-        "completion: of four requests, two of which may end at once",
-        partial(CompletionSpec, requests_in_flight=4),
+        "completion: of four requests, in a compact unit",
+        partial(CompletionSpec, requests_in_flight=4, pipelines=1),
         depth=2,
         cover=12,
         bugs=(

@@ -3,10 +3,10 @@
 import pytest
 from amaranth.sim import Simulator
 
-from hw.ready_cut import LateReady, SkidBuffer
+from hw.ready_cut import Relay, SkidBuffer
 from tests.hw.simulate import run_streams
 
-CUTS = SkidBuffer, LateReady
+CUTS = SkidBuffer, Relay
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -21,10 +21,10 @@ def test_a_skid_buffer_passes_one_a_clock():
     assert run.cycles["o"] == run.taken["i"] == list(range(100))
 
 
-def test_a_late_ready_passes_one_in_two_clocks():
-    run = run_streams(LateReady(8), {"i": list(range(100))}, ["o"], stall=0)
-    assert run.cycles["o"] == list(range(0, 200, 2))
-    assert run.taken["i"] == list(range(1, 200, 2))
+def test_a_relay_passes_one_in_three_clocks():
+    run = run_streams(Relay(8), {"i": list(range(100))}, ["o"], stall=0)
+    assert run.cycles["o"] == list(range(1, 300, 3))
+    assert run.taken["i"] == list(range(2, 300, 3))
 
 
 @pytest.mark.parametrize("cut", CUTS)
