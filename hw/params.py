@@ -252,7 +252,7 @@ class TmaParams:
     @cached_property
     def gathers_rows(self) -> bool:
         """Whether short rows that share a line are read with it, all at once."""
-        return self.lanes > 1 and not self.compact
+        return self.lanes > 1 and not self.compact and not self.sub_byte
 
     @cached_property
     def requests_waiting(self) -> int:

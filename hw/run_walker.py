@@ -6,7 +6,6 @@ from amaranth.lib.wiring import In, Out
 
 from hw.layouts import (
     SHORT_ROW_BITS,
-    Packing,
     fill_step_layout,
     remote_layout,
     run_layout,
@@ -182,9 +181,6 @@ class RunWalker(wiring.Component):
         p = self.params
         may = Signal()
         m.d.comb += may.eq((walk.row_pieces != 0) & (walk.run == walk.row_pieces))
-        if p.sub_byte:
-            with m.If(walk.style.packing != Packing.NONE):
-                m.d.comb += may.eq(0)
         rest = Signal.like(left[0])
         lowest = Const(1, 1)
         for level, loop in enumerate(walk.loops):
