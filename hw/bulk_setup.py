@@ -28,8 +28,8 @@ from hw.ready_cut import Relay
 class BulkSetup(wiring.Component):
     """Turns each bulk request into a job or an error record, in order.
 
-    Latency two clocks; one request a clock, in a ``compact`` unit one in two. It takes neither the
-    descriptor cache nor the setup block. A request of no bytes is a job of no pieces.
+    Latency two clocks; one request a clock, in a ``compact`` unit one in three. It takes neither
+    the descriptor cache nor the setup block. A request of no bytes is a job of no pieces.
 
     Refuses, in the order of ``ErrorCode``, what a bulk request may not ask for; a refused request
     leaves nothing behind. Back-pressure on the output that a request needs holds back those behind

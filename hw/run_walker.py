@@ -198,7 +198,7 @@ class RunWalker(wiring.Component):
         m.d.comb += [
             free.eq(p.lanes - walk.row_pieces - start[: p.lane_bits]),
             in_line.eq(self._fit(free, apart)),
-            in_smem.eq(self._fit((p.lanes - walk.row_pieces), pitch)),
+            in_smem.eq(self._fit(p.lanes - walk.row_pieces, pitch)),
             most.eq(Mux(in_line < in_smem, in_line, in_smem)),
         ]
         with m.If(gathers.any()):

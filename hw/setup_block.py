@@ -120,8 +120,8 @@ class SetupBlock(wiring.Component):
 
     So many pipelines as there are work on requests in turn, and what they make of them leaves in
     turn. Latency 4 clocks plus one for each item of the request beyond the first. A request a clock
-    as long as none has more items than there are pipelines; a job a clock. The pipeline of a
-    ``compact`` unit takes up to two clocks more for a request than it has items. Back-pressure on
+    as long as none has more items than there are pipelines; a job a clock. A ``compact`` unit takes
+    two clocks more, and a request in up to four clocks more than one has items. Back-pressure on
     either output holds all up.
 
     Refuses, in the order of ``ErrorCode``, what a request may not ask for; a tensor map that could

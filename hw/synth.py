@@ -3,8 +3,8 @@
 Yosys maps the flattened unit (``synth_ecp5 -noabc9 -nowidelut``: without wide multiplexers, which
 take fewer LUTs as LUTs); nextpnr places and routes it in an LFE5U-85 of speed grade 8, with its
 ports left open (``--out-of-context``), once for each seed. What does not fit is only mapped, and
-its critical path estimated from typical delays. Gates,
-flip-flops and memory bits without any technology are counted as ``make cells`` does.
+its critical path estimated from typical delays. Gates, flip-flops and memory bits without any
+technology are counted as ``make cells`` does.
 
 What was done is kept in ``build/synth``, by a hash of the netlist, the commands and the tools'
 versions; all figures are in ``build/synth.json``.
@@ -30,7 +30,7 @@ from rich.table import Table
 
 from hw import cells
 from hw.params import PRESETS
-from hw.route import Route, estimated, read_route
+from hw.route import NoPathError, Route, estimated, read_route
 from hw.top import Tma
 
 BUILD = Path("build")
@@ -231,7 +231,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         chosen = CHOSEN if options.preset == "all" else (options.preset,)
         results = synthesize(chosen, seeds, Console())
-    except SynthesisError as error:
+    except (SynthesisError, NoPathError) as error:
         print(f"make synth: {error}", file=sys.stderr)
         return 1
     path = BUILD / "synth.json"

