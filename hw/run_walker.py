@@ -33,7 +33,7 @@ class RunWalker(wiring.Component):
 
     Short rows of a load that lie apart, but several in a line, are one run if the unit
     ``gathers_rows``: as many as are in the line of the first one, and find room in as many pieces
-    of shared memory.
+    of shared memory. Nothing is to be filled between them.
 
     A store has no fill. Its last run is marked; where its last walk has none, a run of no pieces
     is.
@@ -191,6 +191,13 @@ class RunWalker(wiring.Component):
             with m.If(gathers[level]):
                 m.d.comb += [rest.eq(left[level]), apart.eq(steps[0]), pitch.eq(steps[1])]
 
+        # Where rows outside lie between two of them, there is fill, which the run would cover.
+        between = Signal(1 << SHORT_ROW_BITS)
+        m.d.comb += between.eq(
+            Cat((walk.row_pieces <= piece) & (piece < pitch) for piece in range(len(between)))
+        )
+        has_fill = (between & walk.row_mask).any()
+
         # Behind the first row there is room for so many more, in the line and in shared memory.
         in_line, in_smem = Signal(p.lane_bits), Signal(p.lane_bits)
         free = Signal(signed(p.lane_bits + 2))
@@ -201,7 +208,7 @@ class RunWalker(wiring.Component):
             in_smem.eq(self._fit(p.lanes - walk.row_pieces, pitch)),
             most.eq(Mux(in_line < in_smem, in_line, in_smem)),
         ]
-        with m.If(gathers.any()):
+        with m.If(gathers.any() & ~has_fill):
             m.d.comb += gathered.eq(Mux(rest < most, rest, most))
 
     def _fit(self, free, apart) -> Value:

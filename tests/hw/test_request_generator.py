@@ -206,6 +206,35 @@ def test_rows_that_share_a_line_are_read_with_it(row, pitch, line_bytes):
         assert sum(line.use.slot == slot for line in run.payloads["line"]) == wanted
 
 
+@pytest.mark.parametrize("preset", ["default", "sm_100a"])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_rows_outside_between_rows_that_share_a_line_are_filled(seed, preset):
+    """Short rows in up to five dimensions, a few pieces apart in each, over edges of all."""
+    rng = random.Random(seed)
+    params = PRESETS[preset]
+    boxes = []
+    for number in range(60):
+        row, rank = rng.randint(1, 3), rng.randint(3, 5)
+        shape = [rng.choice((1, 2, 3)) for _ in range(rank - 1)]
+        steps = [rng.choice((0, 1, 2, 3, 4, 6, 7)) for _ in shape]
+        coords = [rng.choice((0, 0, -1, 1)) for _ in shape]
+        boxes.append(
+            replace(
+                flat(
+                    16 * row, 1, 16, smem=2048 * number, swizzle=rng.randint(0, 2) if row < 3 else 0
+                ),
+                dims=(16 * row - rng.choice((0, 1)), *(n + rng.choice((0, 1)) for n in shape)),
+                strides=tuple(16 * step for step in steps),
+                address=16 * rng.randrange(8),
+                box=(16 * row, *shape),
+                element_strides=(1,) * rank,
+                coords=(0, *coords),
+            )
+        )
+    run = generate(boxes, params, seed=seed)
+    assert covered(run, params) == {slot: box.pieces() for slot, box in enumerate(boxes)}
+
+
 def requests_for(lanes: int, starts: list[int], row: int, pitch: int) -> int:
     """How many requests for lines rows take: those of a line come by one, if they find room in as
     many pieces of shared memory.
