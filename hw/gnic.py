@@ -127,9 +127,9 @@ class GnicWrite(wiring.Component):
     """Gives each line of a store a tag, and tells of each answer which store it belongs to.
 
     One write and one answer a clock. A line waits while all tags are in flight; a tag is free again
-    when its answer is taken. A line without pieces is no write: it ends its request at once. One
-    clock from ``i`` to ``request``, one from ``ack`` to ``performed``. Each answer must carry a
-    tag in flight, once.
+    when its answer is taken. A line without pieces is no write: it ends its request at once. A line
+    passes to ``request`` in the same clock, and waits at ``i`` meanwhile; one clock from ``ack`` to
+    ``performed``. Each answer must carry a tag in flight, once.
 
     The number of lines of a request is known with its last one, and reported with the answer to it,
     or with the line that is no write.
@@ -161,7 +161,6 @@ class GnicWrite(wiring.Component):
         m = Module()
         p = self.params
         m.submodules.tags = tags = FreeList(p.tags)
-        m.submodules.requests = requests = Queue(gnic_write_layout(p), 2)
         m.submodules.performed = performed = ready_cut(p, performed_layout(p))
         connect(m, performed.o, flipped(self.performed))
         entry = data.StructLayout(
@@ -173,10 +172,9 @@ class GnicWrite(wiring.Component):
             }
         )
         m.submodules.table = table = Memory(shape=entry, depth=p.tags, init=[])
-        connect(m, requests.o, flipped(self.request))
 
         # Out: count the lines of each request.
-        line, out = self.i.p, requests.i.p
+        line, out = self.i.p, self.request.p
         write = table.write_port()
         lines = Signal(p.box_piece_bits)
         number = Signal(p.box_piece_bits)
@@ -186,9 +184,9 @@ class GnicWrite(wiring.Component):
         m.d.comb += [
             writes.eq(line.valid.any()),
             number.eq(lines + writes),
-            issue.eq(self.i.valid & writes & tags.taken.valid & requests.i.ready),
+            self.request.valid.eq(self.i.valid & writes & tags.taken.valid),
+            issue.eq(self.request.valid & self.request.ready),
             tags.taken.ready.eq(issue),
-            requests.i.valid.eq(issue),
             out.tag.eq(tags.taken.payload),
             out.line.eq(line.line),
             out.attributes.eq(line.attributes),

@@ -252,7 +252,7 @@ class TmaParams:
     @cached_property
     def gathers_rows(self) -> bool:
         """Whether short rows that share a line are read with it, all at once."""
-        return self.lanes > 1 and not self.compact and not self.sub_byte
+        return self.lanes > 1 and not self.compact
 
     @cached_property
     def requests_waiting(self) -> int:
@@ -310,6 +310,7 @@ PRESETS = {
         smem_reads=16,
         threads=32,
         streams=1,
+        jobs_waiting=2,
         bulk_groups=4,
         barrier_waiters=4,
         completions_waiting=0,
@@ -326,6 +327,7 @@ PRESETS = {
         smem_reads=4,
         threads=4,
         streams=1,
+        jobs_waiting=2,
         bulk_groups=4,
         barrier_waiters=4,
         completions_waiting=0,

@@ -222,6 +222,7 @@ class StorePath(wiring.Component):
         waiting = lines.o.p
         held = Signal()
         line = Signal(write_line_layout(p), reset_less=True)
+        free = Signal()
         complete = Signal()
         take = Signal()
         missing = [
@@ -230,7 +231,8 @@ class StorePath(wiring.Component):
             for lane, queue in enumerate(queues)
         ]
         m.d.comb += [
-            complete.eq(lines.o.valid & ~Cat(missing).any() & (~held | self.o.ready)),
+            free.eq(~held | self.o.ready),
+            complete.eq(lines.o.valid & ~Cat(missing).any() & free),
             self.source_read.valid.eq(complete & waiting.last),
             self.source_read.payload.eq(waiting.slot),
             take.eq(complete & (~waiting.last | self.source_read.ready)),
@@ -257,10 +259,10 @@ class StorePath(wiring.Component):
                 pieces[lane] = Mux(waiting.packs, packed, pieces[lane])
         back = Signal(p.lane_bits)
         m.d.comb += back.eq(-boundary)
-        with m.If(take):
+        # Loaded whether or not the line is complete: it does not count until it is.
+        with m.If(free):
             m.d.sync += [
-                held.eq(1),
-                oldest.eq(oldest + 1),
+                held.eq(take),
                 *(
                     line[name].eq(waiting[name])
                     for name in ("last", "writing", "attributes", "slot", "line", "valid")
@@ -270,5 +272,5 @@ class StorePath(wiring.Component):
                     for lane, piece in enumerate(rotate(m, pieces, back, "in_order"))
                 ),
             ]
-        with m.Elif(self.o.ready):
-            m.d.sync += held.eq(0)
+        with m.If(take):
+            m.d.sync += oldest.eq(oldest + 1)
