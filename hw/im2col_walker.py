@@ -1,23 +1,31 @@
-"""Im2col walker: a column of pixels becomes walks, a pixel or a row of contiguous ones each."""
+"""Im2col walker: a column of pixels becomes walks, rows of pixels of an image."""
 
-from amaranth.hdl import Const, Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from hw.item_sequencer import N
 from hw.layouts import POSITION_BITS, generator_job_layout, slot_walk_layout
-from hw.params import DIMS, TmaParams
+from hw.params import TmaParams
+from hw.quotient import BITS, quotient, reciprocal_of
 
-LEVELS = DIMS - 1
+LEVELS = N + 1
 GROUP = 32
 GROUPS = 4
+LEAP_LOG2 = 5
+LEAP = 1 << LEAP_LOG2
+"""Most pixels of a walk that are not dense; from first to last they span at most 256 positions."""
 
 
 class Im2colWalker(wiring.Component):
     """Steps through the pixels of an image, as an odometer with the wheels W, H, D and N.
 
-    Additions and comparisons only. A walk is one pixel, or, where pixels are dense, all that are
-    left of the column up to the next wrap; one walk a clock, whatever wraps, in a ``compact`` unit
-    one in two clocks, and a clock more for each column. The walks of a column are a chain.
+    A walk is all pixels that are left of the column up to the next wrap; where they are not dense,
+    ``LEAP`` at most, and with ``im2col::w::128`` or in a ``compact`` unit one. What is left is one
+    walk if all of it is outside, but not in a ``compact`` unit. One walk a clock, whatever wraps,
+    in a ``compact`` unit one in two clocks, and a clock more for each column. The walks of a column
+    are a chain.
+
     ``im2col::w::128`` stops after each 32 pixels for the halo, each pixel of which is a chain of
     its own, and goes on where it stopped.
 
@@ -85,37 +93,28 @@ class Im2colWalker(wiring.Component):
             m.d.comb += now.eq(Mux(begun, kept, fresh))
 
         # Pixels [low, high) of the next ``pixels`` are inside.
-        position = wheels[0].position
-        to_wrap = Signal(signed(POSITION_BITS + 1))
-        to_limit = Signal(signed(POSITION_BITS + 1))
-        to_walk = Signal(p.pixel_bits)
         pixels = Signal(p.pixel_bits)
         settled = Signal()  # ``pixels`` is that of here, or of no matter
-        low = Signal(signed(POSITION_BITS))
-        high = Signal(p.pixel_bits)
-        inside = Signal()
-        m.d.comb += [
-            to_wrap.eq(column.levels[0].last - position + 1),
-            to_limit.eq(column.levels[0].limit - position + 1),
-            to_walk.eq(1),
-            low.eq(Mux(position < 0, -position, 0)),
-            high.eq(Mux(to_limit < pixels, to_limit, pixels)),
-            inside.eq(job.walk.has_data & (to_limit > 0) & (low < high)),
-        ]
-        with m.If(column.dense & (to_wrap > 1)):
-            m.d.comb += to_walk.eq(Mux(to_wrap < left, to_wrap, left))
+        to_walk, wraps, leaps = self._ahead(m, column, wheels[0].position, left)
+        low, high, inside = self._inside(m, column, wheels[0].position, pixels)
         for number in range(1, LEVELS):
             where = wheels[number].position
             with m.If((where < 0) | (where > column.levels[number].limit)):
                 m.d.comb += inside.eq(0)
+        with m.If(~job.walk.has_data):
+            m.d.comb += inside.eq(0)
+        if not p.compact:
+            with m.If(self._nowhere(job, wheels[N].position)):
+                m.d.comb += [to_walk.eq(left), inside.eq(0)]
 
         moved = Signal(p.box_piece_bits)
         smem_next = Signal(p.smem_piece_bits)
+        is_one = Const(p.compact) & ~column.dense
         m.d.comb += [
-            moved.eq(pixels << column.row_log2),
-            smem_next.eq(smem + Mux(column.dense, moved, column.pitch)),
+            moved.eq(self._pitches(column, pixels)),
+            smem_next.eq(smem + Mux(is_one, column.pitch, moved)),
         ]
-        turned = self._turn(m, column, wheels, to_wrap <= left, pixels, moved)
+        turned = self._turn(m, column, wheels, wraps, leaps, pixels, moved)
 
         stretch_ends = Signal()
         ends = Signal()
@@ -136,22 +135,32 @@ class Im2colWalker(wiring.Component):
             self.i.ready.eq(self.o.ready & settled & ends),
             moves.eq(self.o.valid & self.o.ready),
             *(out[name].eq(job[name]) for name in slot_walk_layout(p).members),
-            offset.eq(low << column.row_log2),
-            run.eq((high - low) << column.row_log2),
+            offset.eq(self._pitches(column, low[: p.pixel_bits])),
+            run.eq(self._pitches(column, high - low)),
         ]
+        # In global memory a pixel may be further from the next.
+        step = column.levels[0].step
+        moved_in = offset if p.compact else low[: p.pixel_bits] * step
         with m.If(column.enabled):
             m.d.comb += [
                 out.last.eq(job.last & ends),
                 walk.first.eq(now.begins),
                 walk.last.eq(stretch_ends),
                 walk.has_data.eq(inside),
-                walk.start.eq(wheels[0].address + offset),
+                walk.start.eq(wheels[0].address + moved_in),
                 walk.smem_begin.eq(smem),
                 walk.smem_end.eq(smem_next),
                 walk.smem_start.eq(smem + column.row_low + offset),
             ]
             with m.If(column.dense):
                 m.d.comb += [walk.run.eq(run), walk.smem_extent.eq(run)]
+            if not p.compact:
+                with m.Else():
+                    m.d.comb += [
+                        walk.loops[0].last.eq(high - low - 1),
+                        walk.loops[0].global_step.eq(step),
+                        walk.loops[0].smem_step.eq(column.pitch),
+                    ]
 
         m.d.comb += [
             onward.wheels.eq(turned),
@@ -172,9 +181,82 @@ class Im2colWalker(wiring.Component):
             self._group(m, moves, begun, onward, after, stretch_ends, ends)
         return m
 
-    def _turn(self, m: Module, column, wheels, walked, pixels, moved) -> Signal:
+    def _pitches(self, column, pixels) -> Value:
+        """Return how many pieces of shared memory so many pixels take; in a ``compact`` unit, dense
+        ones.
+        """
+        return pixels << column.row_log2 if self.params.compact else pixels * column.pitch
+
+    def _ahead(self, m: Module, column, position, left) -> tuple[Signal, Value, Value]:
+        """Return how many pixels to walk, whether the lowest wheel wraps then, and whether it leaps
+        over ``LEAP`` pixels.
+        """
+        level = column.levels[0]
+        to_wrap = Signal(signed(POSITION_BITS + 1))  # positions, at least this one
+        to_walk = Signal(self.params.pixel_bits)
+        m.d.comb += [to_wrap.eq(level.last - position + 1), to_walk.eq(1)]
+        in_row = Mux(to_wrap > 1, to_wrap, 1)
+        if self.params.compact:
+            with m.If(column.dense):
+                m.d.comb += to_walk.eq(Mux(in_row < left, in_row, left))
+            beyond = position + level.by_less_one >= level.last
+            return to_walk, Mux(column.dense, to_wrap <= left, beyond), Const(0)
+
+        far = Signal()
+        ahead = Signal.like(to_wrap)
+        most = Mux(column.grouped & ~column.dense, 1, left)
+        by = level.by_less_one + 1
+        strided = self._strided(m, "ahead", level, in_row - 1)
+        m.d.comb += [
+            far.eq(~column.dense & (to_wrap > by << LEAP_LOG2)),
+            ahead.eq(Mux(column.dense, in_row, Mux(far, LEAP, strided))),
+            to_walk.eq(Mux(ahead < most, ahead, most)),
+        ]
+        return to_walk, ~far & (ahead <= most), far & ~column.grouped
+
+    def _inside(self, m: Module, column, position, pixels) -> tuple[Signal, Signal, Signal]:
+        """Return ``low`` and ``high``: of the next ``pixels`` those are inside the row, and whether
+        there are any.
+        """
+        level = column.levels[0]
+        to_limit = Signal(signed(POSITION_BITS + 1))  # positions
+        low = Signal(signed(POSITION_BITS))
+        high = Signal(self.params.pixel_bits)
+        inside = Signal()
+        before, up_to = -position, to_limit
+        if not self.params.compact:  # where pixels are not dense, by stride
+            before = Mux(column.dense, before, self._strided(m, "before", level, ~position))
+            strided = self._strided(m, "inside", level, to_limit - 1)
+            up_to = Mux(column.dense, up_to, strided)
+        m.d.comb += [
+            to_limit.eq(level.limit - position + 1),
+            low.eq(Mux(position < 0, before, 0)),
+            high.eq(Mux(up_to < pixels, up_to, pixels)),
+            inside.eq((to_limit > 0) & (low < high)),
+        ]
+        return low, high, inside
+
+    def _nowhere(self, job, image) -> Value:
+        """Return whether all that is left is outside: behind the last image, or the rows or columns
+        of every image are.
+        """
+        outside = [~job.walk.has_data, image > job.column.levels[N].limit]
+        for number in range(N):
+            level = job.column.levels[number]
+            outside.append(~level.absent & ((level.last < 0) | (level.restart > level.limit)))
+        return Cat(outside).any()
+
+    def _strided(self, m: Module, name: str, level, positions_less_one) -> Value:
+        """Return how many pixels that are not dense are in so many positions; of more than
+        ``LEAP``, at least that.
+        """
+        most = (1 << BITS) - 1
+        positions = Mux(positions_less_one > most, most, positions_less_one)
+        return quotient(m, name, positions, reciprocal_of(m, level.by_less_one)) + 1
+
+    def _turn(self, m: Module, column, wheels, wraps_lowest, leaps, pixels, moved) -> Signal:
         """Return the wheels after this walk: the lowest that does not wrap takes a step, those
-        below it begin anew. A dense one wraps when all up to there is ``walked``.
+        below it begin anew. The lowest of all takes ``pixels`` dense ones, or one, or it ``leaps``.
         """
         early = m.d.sync if self.params.compact else m.d.comb
         turned = Signal(wheels.shape())
@@ -186,13 +268,13 @@ class Im2colWalker(wiring.Component):
             reached = Signal(signed(POSITION_BITS), name=f"reached_{number}")
             address = Signal(self.params.piece_address_bits, name=f"address_{number}")
             wraps = Signal(name=f"wraps_{number}")
+            by = level.by_less_one + 1
             beyond = wheels[number].position + level.by_less_one >= level.last
-            m.d.comb += reached.eq(wheels[number].position + level.by_less_one + 1)
             if number == 0:
-                step = Mux(column.dense, moved, step)
-                beyond = Mux(column.dense, walked, beyond)
-                with m.If(column.dense):
-                    m.d.comb += reached.eq(wheels[number].position + pixels)
+                beyond = wraps_lowest
+                by = Mux(column.dense, pixels, Mux(leaps, by << LEAP_LOG2, by))
+                step = Mux(column.dense, moved, Mux(leaps, step << LEAP_LOG2, step))
+            m.d.comb += reached.eq(wheels[number].position + by)
             m.d.comb += address.eq(wheels[number].address + step)
             if number < LEVELS - 1:  # images have no end
                 early += wraps.eq(level.absent | beyond)

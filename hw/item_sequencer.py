@@ -39,6 +39,7 @@ from hw.map_decoder import (
     last_byte_of,
 )
 from hw.params import DIMS, SMEM_OFFSET_BITS, TmaParams
+from hw.quotient import RECIPROCAL_BITS, reciprocal_of
 from hw.remainder import modulo_3
 
 N = DIMS - 2
@@ -51,10 +52,6 @@ OFFSET_BITS = {3: 16, 4: 8, 5: 5}
 
 RESTART_BITS = 18
 """A lower corner and an offset, added up."""
-
-RECIPROCAL_BITS = 12
-RECIPROCAL_OF = 2048
-"""A number below 256 divided by 1 to 8: it times the reciprocal, which is rounded up, over this."""
 
 
 class Step(data.Struct):
@@ -193,16 +190,6 @@ def item_layout(params: TmaParams) -> data.StructLayout:
             **({"image": ImageStep} if params.im2col else {}),
         }
     )
-
-
-def reciprocal_of(m: Module, divisor_less_one) -> Signal:
-    """Return what to multiply with instead of dividing by 1 to 8."""
-    reciprocal = Signal(RECIPROCAL_BITS)
-    with m.Switch(divisor_less_one):
-        for less_one in range(8):
-            with m.Case(less_one):
-                m.d.comb += reciprocal.eq(-(-RECIPROCAL_OF // (less_one + 1)))
-    return reciprocal
 
 
 class ItemSequencer(wiring.Component):

@@ -894,8 +894,8 @@ def column_layout(params: TmaParams) -> data.StructLayout:
     grouped : ``im2col::w::128``: after each 32 pixels, ``halo`` more that the walk does not count
     pitch : pieces of shared memory from a pixel to the next
     row_low : pieces of a pixel in front of the tensor's first channel
-    dense : pixels side by side are contiguous in both memories, ...
-    row_log2 : ... of so many pieces each
+    dense : pixels side by side are contiguous in both memories
+    row_log2 : of so many pieces each; in a ``compact`` unit, where only such are ``dense``
     levels : W, H, D, N
     """
     return data.StructLayout(
@@ -908,7 +908,7 @@ def column_layout(params: TmaParams) -> data.StructLayout:
             "pitch": 8,
             "row_low": 8,
             "dense": 1,
-            "row_log2": 2,
+            **({"row_log2": 2} if params.compact else {}),
             "levels": data.ArrayLayout(level_layout(params), DIMS - 1),
         }
     )

@@ -14,8 +14,6 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.descriptor_cache import described_request_layout
 from hw.item_sequencer import (
-    RECIPROCAL_BITS,
-    RECIPROCAL_OF,
     RESTART_BITS,
     ItemSequencer,
     N,
@@ -33,6 +31,7 @@ from hw.layouts import (
 )
 from hw.map_decoder import ROW_BITS, last_byte_of
 from hw.params import DIMS, PIECE_BYTES, TmaParams
+from hw.quotient import quotient
 from hw.ready_cut import Relay, SkidBuffer
 
 _OTHERS = (code for code in ErrorCode if code not in (ErrorCode.NONE, ErrorCode.GMEM_FAULT))
@@ -92,13 +91,6 @@ class ClippedImageStep(data.Struct):
     restart: signed(RESTART_BITS)
     last: signed(POSITION_BITS)
     limit: 32
-
-
-def quotient(m: Module, name: str, dividend, reciprocal) -> Signal:
-    """Return 8 bits divided by 1 to 8, rounded down."""
-    product = Signal(8 + RECIPROCAL_BITS, name=f"{name}_product")
-    m.d.comb += product.eq(dividend[:8] * reciprocal)
-    return product[RECIPROCAL_OF.bit_length() - 1 :][:8]
 
 
 def setup_ports(params: TmaParams) -> dict:
@@ -590,7 +582,6 @@ class SetupPipeline(wiring.Component):
         """Give a level of the column its positions and addresses."""
         p = self.params
         common, row, image = item.common, item.row, item.image
-        row_sizes = 1, 2, 4, 8  # pieces, that walking them takes shifts only
         m.d.sync += [
             column.enabled.eq(common.is_image),
             *([column.stops.eq(common.stops)] if p.im2col_w and p.stores else ()),
@@ -629,12 +620,15 @@ class SetupPipeline(wiring.Component):
                 ]
         with m.If(image.level == 0):
             contiguous = row.full & (common.row == common.pitch) & (item.global_step == common.row)
-            shifts = Cat(common.row == size for size in row_sizes)
             one_by_one = item.step.element_stride_less_one == 0
-            m.d.sync += column.dense.eq(contiguous & one_by_one & shifts.any())
-            for log2, fits in enumerate(shifts):
-                with m.If(fits):
-                    m.d.sync += column.row_log2.eq(log2)
+            walked = Const(1, 1)
+            if p.compact:
+                shifts = Cat(common.row == 1 << log2 for log2 in range(1 << len(column.row_log2)))
+                walked = shifts.any()
+                for log2, fits in enumerate(shifts):
+                    with m.If(fits):
+                        m.d.sync += column.row_log2.eq(log2)
+            m.d.sync += column.dense.eq(contiguous & one_by_one & walked)
 
     def _misplaced(self, m: Module, taken, item) -> tuple[Signal, Signal, Signal, Signal]:
         """Return whether the start of an image is refused, with this item and in the clock after,

@@ -157,7 +157,7 @@ def test_a_store_of_im2col_w_stops_at_the_first_pixel_outside(channels: int) -> 
 
 def image(channels: int, w: int, corner: int, pixels: int = 256) -> Load:
     """A column over all of W, H, D and N of a small image of 16-bit numbers."""
-    dims = (64, w, 3, 2, 4)
+    dims = (64, w, 3, 2, 64)
     strides = (128, 128 * w, 384 * w, 768 * w)
     lower, upper = (-corner,) * 3, (corner,) * 3
     tensor_map = TensorMap.im2col(
@@ -174,11 +174,66 @@ def test_no_clock_is_lost_at_any_wrap(channels: int, corner: int) -> None:
     run = walk(loads, PRESETS["default"], stall=0)
     cycles = run.cycles["o"]
     assert cycles[-1] - cycles[0] == len(cycles) - 1
-    if channels == 32:  # not dense: a walk for each pixel
-        assert len(cycles) == 6 * 256
+    assert len(cycles) == 2 * sum(-(-256 // (w + 2 * corner)) for w in (1, 2, 7))
+
+
+@pytest.mark.parametrize("by", range(1, 9))
+@pytest.mark.parametrize("channels", [8, 24])
+def test_long_rows_of_pixels_that_lie_apart(channels: int, by: int) -> None:
+    """Each ``by`` positions from the one before: walks of 32 pixels, from all around the edges."""
+    width = 331
+    tensor_map = TensorMap.im2col(
+        *("f16", 0, (24, width, 3, 20), (48, 48 * width, 144 * width), (-20, 0), (11, 0)),
+        *(channels, 500),
+        element_strides=(1, by, 1, 1),
+        swizzle="64B" if channels == 24 else "32B",
+    )
+    loads = [Load(tensor_map, (0, x, 0, 0)) for x in (-20, -1, 0, 7, 290, 320, width - 1 + 11)]
+    run = walk(loads, PRESETS["default"], stall=0)
+    for load, jobs in zip(loads, requests_of(run), strict=True):
+        assert covered_by(jobs) == expected(load, Arch.SM_90A), load
+        rows, left, x = 0, 500, load.coords[1]
+        while left > 0:
+            row = -(-(width + 11 - x) // by)
+            rows += -(-min(row, left) // 32)
+            left, x = left - row, -20
+        assert len(jobs) == rows
+
+
+@pytest.mark.parametrize("where", ["W", "H", "D", "N", "C", "W from the right"])
+def test_what_is_outside_to_the_last_pixel_is_one_walk(where: str) -> None:
+    """Rows and columns that are left or right of all images, images behind the last, channels."""
+    dims, strides = (16, 5, 4, 3, 2), (32, 160, 640, 1920)
+    lower, upper, coords = [-1] * 3, [1] * 3, [0, 1, 2, 1, 1]
+    if where == "C":
+        coords[0] = 16
+    elif where == "N":
+        coords[4] = 2
+    elif where == "W from the right":
+        lower[0], upper[0], coords[1] = 5, 7, 6
     else:
-        rows = {w: 256 // (w + 2 * corner) for w in (1, 2, 7)}
-        assert len(cycles) == 2 * sum(-(-256 // (w + 2 * corner)) for w in rows)
+        at = "WHD".index(where)
+        lower[at], upper[at], coords[1 + at] = -7, -dims[1 + at], -3
+    tensor_map = TensorMap.im2col("f16", 0, dims, strides, lower, upper, 8, 200)
+    loads = [Load(tensor_map, coords), Load(tensor_map, [*coords[:4], 2])]
+    (jobs, others) = requests_of(walk(loads, PRESETS["default"], stall=0))
+    assert covered_by(jobs) == expected(loads[0], Arch.SM_90A)
+    assert len(jobs) == len(others) == 1
+
+
+@pytest.mark.parametrize("channels", [8, 24, 72])
+def test_pixels_of_any_width_are_contiguous(channels: int) -> None:
+    """1, 3 and 9 pieces: a walk of one run for each row."""
+    strides = [2 * channels * n for n in (1, 9, 27)]
+    tensor_map = TensorMap.im2col(
+        *("f16", 0, (channels, 9, 3, 9), strides, (0, 0), (0, 0), channels, 50)
+    )
+    loads = [Load(tensor_map, (0, 3, 0, 0)), Load(tensor_map, (0, 0, 1, 1))]
+    run = walk(loads, PRESETS["default"], stall=0)
+    for load, jobs in zip(loads, requests_of(run), strict=True):
+        assert covered_by(jobs) == expected(load, Arch.SM_90A), load
+        assert len(jobs) == 6
+        assert not any(loop.last for job in jobs for loop in job.walk.loops)
 
 
 @pytest.mark.parametrize("corner", [0, 1, 3])
