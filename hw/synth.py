@@ -54,8 +54,8 @@ PLACE = (
     "--placer-heap-timingweight 30 --placer-heap-critexp 4 "
     "--seed {seed} --json {0}.json --report {0}.{seed}.json"
 )
-"""The clock that is asked for is out of reach, so that no path is left as it comes. The placer weighs
-delay three times as much as by default, and long paths more than others: most of it is wires."""
+"""The clock that is asked for is out of reach, so that no path is left as it comes. Most time goes
+into wires: it weighs more than by default, and that of long paths even more."""
 
 RESOURCES = {
     "LUT4": "LUT4",
