@@ -50,6 +50,13 @@ class Route:
     logic_ns: float
     routing_ns: float
 
+    @classmethod
+    def through(cls, mhz: float, cells: list[str], logic_ns: float, routing_ns: float) -> "Route":
+        """The route from the first of the mapped ``cells`` to the last."""
+        signals = [signal_of(cell) for cell in cells]
+        blocks = dict.fromkeys(block_of(signal) for signal in signals if signal)
+        return cls(mhz, signals[0], signals[-1], tuple(blocks), logic_ns, routing_ns)
+
     @property
     def path(self) -> str:
         """The path, readable."""
@@ -92,15 +99,11 @@ def read_route(report: dict[str, Any]) -> Route:
     if not paths:
         raise NoPathError("nextpnr's report has no path between registers")
     path = max(paths, key=lambda steps: sum(step["delay"] for step in steps))
-    signals = [signal_of(step["to"]["cell"]) for step in path]
-    start = signal_of(path[0]["from"]["cell"])
-    blocks = dict.fromkeys(block_of(signal) for signal in signals if signal)
+    cells = [path[0]["from"]["cell"], *(step["to"]["cell"] for step in path)]
     delay = dict.fromkeys(("logic", "routing"), 0.0)
     for step in path:
         delay["routing" if step["type"] == "routing" else "logic"] += step["delay"]
-    return Route(
-        clock["achieved"], start, signals[-1], tuple(blocks), delay["logic"], delay["routing"]
-    )
+    return Route.through(clock["achieved"], cells, delay["logic"], delay["routing"])
 
 
 @dataclass(frozen=True)
@@ -183,12 +186,9 @@ def estimated(netlist: dict[str, Any], top: str) -> Route:
     while step is not None:
         path.insert(0, step)
         step = settles.get(step.source, (0.0, None))[1]
-    signals = [signal_of(arc.cell) for arc in path]
-    return Route(
+    return Route.through(
         1000 / delay,
-        signals[0],
-        signals[-1],
-        tuple(dict.fromkeys(map(block_of, signals))),
+        [arc.cell for arc in path],
         sum(arc.logic_ns for arc in path),
         sum(arc.routing_ns for arc in path),
     )
