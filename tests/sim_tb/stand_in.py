@@ -230,13 +230,7 @@ class StandIn(wiring.Component):
                 with m.If(internal):
                     m.next = "IDLE"
             with m.State("RESULT"):
-                m.d.comb += [
-                    self.barrier_result.valid.eq(1),
-                    self.barrier_result.p.tag.eq(command.tag ^ wrong_tag),
-                    self.barrier_result.p.done.eq(waits & done),
-                    self.barrier_result.p.waits.eq(suspended | wrong_wait),
-                    self.barrier_result.p.state.eq(word),
-                ]
+                m.d.comb += self.barrier_result.valid.eq(1)
                 with m.If(self.barrier_result.ready):
                     m.d.sync += suspended.eq(0)
                     m.next = "IDLE"
@@ -258,6 +252,13 @@ class StandIn(wiring.Component):
                         store,
                         (store.dst_cta, store.mbarrier, store.words, reduction.enabled, store.data),
                     )
+        result = self.barrier_result.p
+        m.d.comb += [
+            result.tag.eq(command.tag ^ wrong_tag),
+            result.done.eq(waits & done),
+            result.waits.eq(suspended | wrong_wait),
+            result.state.eq(word),
+        ]
         return m
 
     def _answer(self, m, source, payload, operands) -> None:
