@@ -88,8 +88,11 @@ def test_every_sum_of_a_small_format(bits):
 
 @pytest.mark.parametrize("kind", FORMATS, ids=lambda kind: kind.name)
 def test_sums(kind):
-    pairs = sum(check(ReductionOp.ADD, kind, *pair) for pair in FORMATS[kind].pairs(0))
-    assert pairs == 1 << 19
+    """A quarter of a seed."""
+    pairs = 0
+    for a, b in FORMATS[kind].pairs(0):
+        pairs += check(ReductionOp.ADD, kind, a[::4], b[::4])
+    assert pairs == 1 << 17
 
 
 @pytest.mark.regress

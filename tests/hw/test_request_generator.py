@@ -159,7 +159,7 @@ def test_merged_rows_cost_their_lines():
     assert len(run.payloads["line"]) == 32 * 64 // 128
 
 
-@pytest.mark.parametrize("line_bytes", [16, 32, 128])
+@pytest.mark.parametrize("line_bytes", [32, 128])
 @pytest.mark.parametrize("row", range(1, 9))
 def test_short_rows_that_end_behind_the_tensor_are_merged(row, line_bytes):
     """Each has a tail of its own; ``row`` pieces, from everywhere in a line, whole and clipped."""
@@ -213,11 +213,11 @@ def test_rows_outside_between_rows_that_share_a_line_are_filled(seed, preset):
     rng = random.Random(seed)
     params = PRESETS[preset]
     boxes = []
-    for number in range(60):
+    for number in range(40):
         row, rank = rng.randint(1, 3), rng.randint(3, 5)
         shape = [rng.choice((1, 2, 3)) for _ in range(rank - 1)]
-        steps = [rng.choice((0, 1, 2, 3, 4, 6, 7)) for _ in shape]
-        coords = [rng.choice((0, 0, -1, 1)) for _ in shape]
+        steps = [rng.choice((0, 1, 2, 3, 4, 7)) for _ in shape]
+        coords = [rng.choice((0, -1, 1)) for _ in shape]
         boxes.append(
             replace(
                 flat(
