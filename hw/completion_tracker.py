@@ -129,7 +129,7 @@ class CompletionTracker(wiring.Component):
         connect(m, flipped(self.i), slots.i)
         connect(m, slots.o, flipped(self.o))
         m.d.comb += [
-            opened.en.eq(slots.free),  # in time, as it waits for no ready signal
+            opened.en.eq(slots.opened),
             opened.addr.eq(slots.slot),
             opened.data.eq(self.i.p.transfer),
         ]

@@ -44,8 +44,6 @@ class JobSlots(wiring.Component):
         The first job of a request passes, and ...
     slot : Out
         ... this is its slot.
-    free : Out(1)
-        ``slot`` is nobody's yet: what is kept for it may be written, also before the job passes.
     returned : In(stream) of slots; always ready
     """
 
@@ -57,7 +55,6 @@ class JobSlots(wiring.Component):
                 "o": Out(stream.Signature(generator_job_layout(params))),
                 "opened": Out(1),
                 "slot": Out(params.slot_bits),
-                "free": Out(1),
                 "returned": In(stream.Signature(params.slot_bits)),
             }
         )
@@ -73,7 +70,6 @@ class JobSlots(wiring.Component):
             opens.eq(self.i.p.first & ~self.i.p.walk.prefetch),
             may_pass.eq(slots.taken.valid | ~opens),
             self.slot.eq(slots.taken.payload),
-            self.free.eq(slots.taken.valid),
             self.o.valid.eq(self.i.valid & may_pass),
             self.o.p.slot.eq(Mux(opens, self.slot, held)),
             *(

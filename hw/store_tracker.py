@@ -77,7 +77,7 @@ class StoreTracker(wiring.Component):
         connect(m, flipped(self.i), slots.i)
         connect(m, slots.o, flipped(self.o))
         m.d.comb += [
-            opened.en.eq(slots.free),  # in time, as it waits for no ready signal
+            opened.en.eq(slots.opened),
             opened.addr.eq(slots.slot),
             opened.data.group.eq(self.i.p.group),
             opened.data.request_id.eq(self.i.p.transfer.request_id),
