@@ -4,12 +4,12 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.item_sequencer import N
 from hw.layouts import POSITION_BITS, generator_job_layout, slot_walk_layout
-from hw.params import TmaParams
+from hw.params import DIMS, TmaParams
 from hw.quotient import BITS, quotient, reciprocal_of
 
-LEVELS = N + 1
+LEVELS = DIMS - 1
+IMAGES = LEVELS - 1
 GROUP = 32
 GROUPS = 4
 LEAP_LOG2 = 5
@@ -101,11 +101,11 @@ class Im2colWalker(wiring.Component):
             where = wheels[number].position
             with m.If((where < 0) | (where > column.levels[number].limit)):
                 m.d.comb += inside.eq(0)
-        with m.If(~job.walk.has_data):
+        nothing = ~job.walk.has_data if p.compact else self._nowhere(job, wheels[IMAGES].position)
+        with m.If(nothing):
             m.d.comb += inside.eq(0)
-        if not p.compact:
-            with m.If(self._nowhere(job, wheels[N].position)):
-                m.d.comb += [to_walk.eq(left), inside.eq(0)]
+            if not p.compact:
+                m.d.comb += to_walk.eq(left)
 
         moved = Signal(p.box_piece_bits)
         smem_next = Signal(p.smem_piece_bits)
@@ -240,8 +240,8 @@ class Im2colWalker(wiring.Component):
         """Return whether all that is left is outside: behind the last image, or the rows or columns
         of every image are.
         """
-        outside = [~job.walk.has_data, image > job.column.levels[N].limit]
-        for number in range(N):
+        outside = [~job.walk.has_data, image > job.column.levels[IMAGES].limit]
+        for number in range(IMAGES):
             level = job.column.levels[number]
             outside.append(~level.absent & ((level.last < 0) | (level.restart > level.limit)))
         return Cat(outside).any()
