@@ -177,7 +177,9 @@ def test_no_clock_is_lost_at_any_wrap(channels: int, corner: int) -> None:
     assert len(cycles) == 2 * sum(-(-256 // (w + 2 * corner)) for w in (1, 2, 7))
 
 
-@pytest.mark.parametrize("by", [1, 3, 7, 8])
+@pytest.mark.parametrize(
+    "by", [1, 3, 7, 8, *(pytest.param(by, marks=pytest.mark.regress) for by in (2, 4, 5, 6))]
+)
 @pytest.mark.parametrize("channels", [8, 24])
 def test_long_rows_of_pixels_that_lie_apart(channels: int, by: int) -> None:
     """Each ``by`` positions from the one before: walks of 32 pixels, from all around the edges."""

@@ -159,7 +159,7 @@ def test_merged_rows_cost_their_lines():
     assert len(run.payloads["line"]) == 32 * 64 // 128
 
 
-@pytest.mark.parametrize("line_bytes", [32, 128])
+@pytest.mark.parametrize("line_bytes", [pytest.param(16, marks=pytest.mark.regress), 32, 128])
 @pytest.mark.parametrize("row", range(1, 9))
 def test_short_rows_that_end_behind_the_tensor_are_merged(row, line_bytes):
     """Each has a tail of its own; ``row`` pieces, from everywhere in a line, whole and clipped."""
