@@ -124,12 +124,13 @@ class CompletionTracker(wiring.Component):
         m.submodules.faults = faults = Memory(shape=fault_layout(p), depth=depth, init=[])
         connect(m, errors.o, flipped(self.error))
 
-        # Open: a slot, and what is to happen when it ends.
+        # Open: a slot, and what is to happen when it ends; that is written whether or not the job
+        # passes, as to know it takes long.
         opened = transfers.write_port()
         connect(m, flipped(self.i), slots.i)
         connect(m, slots.o, flipped(self.o))
         m.d.comb += [
-            opened.en.eq(slots.opened),
+            opened.en.eq(slots.is_free & self.i.valid),
             opened.addr.eq(slots.slot),
             opened.data.eq(self.i.p.transfer),
         ]

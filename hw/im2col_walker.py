@@ -224,7 +224,9 @@ class Im2colWalker(wiring.Component):
         high = Signal(self.params.pixel_bits)
         inside = Signal()
         before, up_to = -position, to_limit
+        begins = position + pixels > 0  # the row, within them
         if not self.params.compact:  # where pixels are not dense, by stride
+            begins = low < high
             before = Mux(column.dense, before, self._strided(m, "before", level, ~position))
             strided = self._strided(m, "inside", level, to_limit - 1)
             up_to = Mux(column.dense, up_to, strided)
@@ -232,7 +234,7 @@ class Im2colWalker(wiring.Component):
             to_limit.eq(level.limit - position + 1),
             low.eq(Mux(position < 0, before, 0)),
             high.eq(Mux(up_to < pixels, up_to, pixels)),
-            inside.eq((to_limit > 0) & (low < high)),
+            inside.eq((position <= level.limit) & begins),
         ]
         return low, high, inside
 

@@ -44,6 +44,8 @@ class JobSlots(wiring.Component):
         The first job of a request passes, and ...
     slot : Out
         ... this is its slot.
+    is_free : Out(1)
+        ``slot`` is nobody's yet: what is kept for its request may be written, until it is opened.
     returned : In(stream) of slots; always ready
     """
 
@@ -55,6 +57,7 @@ class JobSlots(wiring.Component):
                 "o": Out(stream.Signature(generator_job_layout(params))),
                 "opened": Out(1),
                 "slot": Out(params.slot_bits),
+                "is_free": Out(1),
                 "returned": In(stream.Signature(params.slot_bits)),
             }
         )
@@ -70,6 +73,7 @@ class JobSlots(wiring.Component):
             opens.eq(self.i.p.first & ~self.i.p.walk.prefetch),
             may_pass.eq(slots.taken.valid | ~opens),
             self.slot.eq(slots.taken.payload),
+            self.is_free.eq(slots.taken.valid),
             self.o.valid.eq(self.i.valid & may_pass),
             self.o.p.slot.eq(Mux(opens, self.slot, held)),
             *(

@@ -72,12 +72,13 @@ class StoreTracker(wiring.Component):
         )
         m.submodules.owners = owners = Memory(shape=owner_layout, depth=depth, init=[])
 
-        # Open: a slot, and whose it is.
+        # Open: a slot, and whose it is; that is written whether or not the job passes, as to know
+        # it takes long.
         opened = owners.write_port()
         connect(m, flipped(self.i), slots.i)
         connect(m, slots.o, flipped(self.o))
         m.d.comb += [
-            opened.en.eq(slots.opened),
+            opened.en.eq(slots.is_free & self.i.valid),
             opened.addr.eq(slots.slot),
             opened.data.group.eq(self.i.p.group),
             opened.data.request_id.eq(self.i.p.transfer.request_id),
