@@ -22,8 +22,9 @@ from hw.remainder import modulo_3
 class FillCollector(wiring.Component):
     """Collects the fill in front of each run, so that a beat is given once.
 
-    What lies in the beat in which a run begins stays here as long as further runs begin there. What
-    lies behind the last run of a chain is given a clock after, while the next chain begins.
+    What lies in the beat in which a run begins, also between its rows, stays here as long as
+    further runs begin there. What lies behind the last run of a chain is given a clock after, while
+    the next chain begins.
 
     A step a clock, but two where a step has something to give in the clock in which the end of the
     chain before is given: such a chain has two beats. No latency to ``o``. ``i.ready`` follows
@@ -66,6 +67,7 @@ class FillCollector(wiring.Component):
         )
 
         begin = Signal(place)  # of a chain
+        between = Signal(p.lanes)  # rows of the run, in the beat in which it begins
         run_end = Signal(p.smem_piece_bits)
         leaves = Signal()  # the run, the beat in which it begins
         m.d.comb += [
@@ -74,8 +76,10 @@ class FillCollector(wiring.Component):
             run_end.eq(step.start + step.extent),
             leaves.eq((step.start[: p.lane_bits] + step.extent)[p.lane_bits :].any()),
         ]
-        collected, gives = self._collect(m, "step", start, step, leaves)
-        _, begins_with = self._collect(m, "begin", begin, step, leaves)
+        if p.gathers_rows:
+            m.d.comb += between.eq(step.between << step.start[: p.lane_bits])
+        collected, gives = self._collect(m, "step", start, step, between, leaves)
+        _, begins_with = self._collect(m, "begin", begin, step, between, leaves)
         m.d.comb += [
             after.since.eq(Mux(step.has_run, run_end, start.since)),
             after.mask.eq(Mux(step.has_run, Mux(leaves, 0, collected), start.mask)),
@@ -96,7 +100,7 @@ class FillCollector(wiring.Component):
             given_from.eq(Mux(ending, end.place, start)),
             to.eq(Mux(ending, end.to, step.start)),
         ]
-        self._give(m, given_from, to, ending | leaves)
+        self._give(m, given_from, to, ending | leaves, Mux(ending, 0, between))
 
         # Whoever counts fill must see its end: where a request has had some, or nothing at all.
         any_fill = Signal()
@@ -117,9 +121,9 @@ class FillCollector(wiring.Component):
                 m.d.sync += ending.eq(remains | (step.last & (any_fill | gives | ~step.has_run)))
         return m
 
-    def _collect(self, m: Module, name: str, start, step, leaves) -> tuple[Signal, Signal]:
-        """Return what fill there is in front of the step's run, in its beat, if fill goes on at
-        ``start``; and whether some is complete.
+    def _collect(self, m: Module, name: str, start, step, between, leaves) -> tuple:
+        """Return what fill there is in front of the step's run and ``between`` its rows, in its
+        beat, if fill goes on at ``start``; and whether some is complete.
         """
         p = self.params
         crosses = Signal(name=f"{name}_crosses")  # into the beat in which the run begins
@@ -128,18 +132,21 @@ class FillCollector(wiring.Component):
         m.d.comb += [
             crosses.eq(self._beat(start.since) != self._beat(step.start)),
             collected.eq(
-                self._below(step.start) & (self._open(start) | crosses.replicate(p.lanes))
+                (self._below(step.start) | between)
+                & (self._open(start) | crosses.replicate(p.lanes))
             ),
             gives.eq(step.has_run & (crosses | (leaves & collected.any()))),
         ]
         return collected, gives
 
-    def _give(self, m: Module, start, to, complete) -> None:
-        """Give the beats from ``start`` up to ``to``; if ``complete``, the beat of ``to``, too."""
+    def _give(self, m: Module, start, to, complete, between) -> None:
+        """Give the beats from ``start`` up to ``to``; if ``complete``, the beat of ``to``, too, of
+        which pieces ``between`` rows are fill.
+        """
         p = self.params
         out = self.o.p
         beats = Signal(p.box_piece_bits - p.lane_bits)
-        below = self._below(to)
+        below = self._below(to) | between
         whole = Signal()  # the last beat
         m.d.comb += [
             beats.eq(self._beat(to) - self._beat(start.since)),

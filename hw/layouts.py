@@ -14,6 +14,7 @@ from amaranth.lib import data, enum
 
 from golden.errors import ErrorCode as GoldenCode
 from hw.params import DIMS, PIECE_BYTES, SMEM_OFFSET_BITS, WARP, TmaParams
+from hw.short_row import SHORT_ROW_BITS
 
 DESCRIPTOR_BITS = 512
 """The significant half of a tensor map: words w0 to w15."""
@@ -782,12 +783,6 @@ def write_as(params: TmaParams, writing, request, element_type) -> list:
     return made
 
 
-SHORT_ROW_BITS = 3
-"""Of the pieces of a row that is short enough to be one run, or one line, with others though its
-end is not in the tensor or they do not lie side by side; a longer one loses less by a run of its
-own. Also of the pieces from one such row to the next."""
-
-
 @cache
 def walk_layout(params: TmaParams) -> data.StructLayout:
     """A box, or a part of it, ready to be walked by adding and comparing.
@@ -1007,6 +1002,7 @@ def fill_step_layout(params: TmaParams) -> data.StructLayout:
     first : of its chain, which begins at ``begin``
     has_run : otherwise the walk has none, and this is its only step
     start, extent : of the run, as in ``walk_layout``
+    between : from its start on, the fill between rows that are one run, all in one beat
     ends : the chain, at ``end``
     last : of its request
     """
@@ -1018,6 +1014,7 @@ def fill_step_layout(params: TmaParams) -> data.StructLayout:
             "has_run": 1,
             "start": params.smem_piece_bits,
             "extent": params.box_piece_bits,
+            **({"between": params.lanes} if params.gathers_rows else {}),
             "ends": 1,
             "end": params.smem_piece_bits,
             "last": 1,

@@ -2,28 +2,18 @@
 
 from collections.abc import Callable
 
-from amaranth.hdl import Array, Cat, Const, Module, Signal, Value
+from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.layouts import (
-    SHORT_ROW_BITS,
     line_request_layout,
     remote_layout,
     run_layout,
     store_line_layout,
 )
 from hw.params import TmaParams
-
-
-def of_row(pieces, number, function: Callable[[int, int], int], width: int) -> Value:
-    """Return ``function(pieces, number)`` of a short row's pieces and a number, from a table."""
-    table = [
-        Const(function(i, n) if i else 0, width)
-        for i in range(1 << len(pieces))
-        for n in range(1 << len(number))
-    ]
-    return Array(table)[Cat(number, pieces)]
+from hw.short_row import SHORT_ROW_BITS, of_row
 
 
 class LineCutter(wiring.Component):

@@ -1,17 +1,17 @@
 """Run walker: steps through the runs of a walk."""
 
-from amaranth.hdl import Array, Assert, Cat, Const, Module, Mux, Signal, Value, signed
-from amaranth.lib import enum, stream, wiring
+from amaranth.hdl import Assert, Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.layouts import (
-    SHORT_ROW_BITS,
     fill_step_layout,
     remote_layout,
     run_layout,
     slot_walk_layout,
 )
 from hw.params import TmaParams
+from hw.short_row import SHORT_ROW_BITS, of_row
 
 
 class WalkState(enum.Enum, shape=2):
@@ -33,7 +33,7 @@ class RunWalker(wiring.Component):
 
     Short rows of a load that lie apart, but several in a line, are one run if the unit
     ``gathers_rows``: as many as are in the line of the first one, and find room in as many pieces
-    of shared memory. Nothing is to be filled between them.
+    of shared memory; in the same beat, where there is fill between them.
 
     A store has no fill. Its last run is marked; where its last walk has none, a run of no pieces
     is.
@@ -81,13 +81,27 @@ class RunWalker(wiring.Component):
             Signal(p.smem_piece_bits, name=f"smem_{n}", reset_less=True) for n in range(len(left))
         ]
 
+        # Rows that may share a line: of which ``loop`` they are the steps, how far it is from one
+        # to the next in both memories, which of the pieces from the first one on are ``fill``, and
+        # for how many more there is room behind one that begins at that piece.
+        rows_layout = data.StructLayout(
+            {
+                "loop": len(left),
+                "apart": SHORT_ROW_BITS,
+                "pitch": SHORT_ROW_BITS,
+                "fill": p.lanes,
+                "in_line": data.ArrayLayout(p.lane_bits, p.lanes),
+                "in_beat": data.ArrayLayout(p.lane_bits, p.lanes),
+            }
+        )
+        rows = Signal(rows_layout, reset_less=True)
+        most = Signal(p.lane_bits)  # that find room behind this one ...
+        gathered = Signal(p.lane_bits)  # ... and are there
+        if not self.store and p.gathers_rows:
+            self._gather(m, job, left, rows, most, gathered, starts[0], smems[0])
+
         # The innermost loop with steps left takes one, or as many as rows are gathered; the loops
         # below it begin anew.
-        gathers = Signal(len(left))
-        gathered = Signal(p.lane_bits)  # rows behind this one
-        apart, pitch = Signal(SHORT_ROW_BITS), Signal(SHORT_ROW_BITS)
-        if not self.store and p.gathers_rows:
-            self._gather(m, walk, left, starts[0], gathers, gathered, apart, pitch)
         more = Signal()
         step_level = Signal(range(len(left)))
         next_start = Signal(p.piece_address_bits)
@@ -95,7 +109,7 @@ class RunWalker(wiring.Component):
         taken = Signal(p.lane_bits + 1)  # steps of that loop
         m.d.comb += taken.eq(1)
         for level, steps in reversed(list(enumerate(left))):
-            with m.If(steps > Mux(gathers[level], gathered, 0)):
+            with m.If(steps > Mux(rows.loop[level], most, 0)):
                 m.d.comb += [more.eq(1), step_level.eq(level)]
         with m.Switch(step_level):
             for level, loop in enumerate(walk.loops):
@@ -104,11 +118,11 @@ class RunWalker(wiring.Component):
                         next_start.eq(starts[level] + loop.global_step),
                         next_smem.eq(smems[level] + loop.smem_step),
                     ]
-                    with m.If(gathers[level]):
+                    with m.If(rows.loop[level]):
                         m.d.comb += [
                             taken.eq(gathered + 1),
-                            next_start.eq(starts[level] + apart * taken),
-                            next_smem.eq(smems[level] + pitch * taken),
+                            next_start.eq(starts[level] + rows.apart * taken),
+                            next_smem.eq(smems[level] + rows.pitch * taken),
                         ]
 
         step = Signal()
@@ -133,13 +147,15 @@ class RunWalker(wiring.Component):
                 run.writing.eq(walk.writing),
             ]
         else:
-            self._fill(m, state, job, step, last_step, smems[0], gathered * pitch)
+            self._fill(m, state, job, step, last_step, smems[0], gathered * rows.pitch)
             if p.gathers_rows:
                 gather = run.gather
+                of_rows = Cat(piece < gathered * rows.pitch for piece in range(p.lanes))
                 m.d.comb += [
+                    self.fill.p.between.eq(rows.fill & of_rows),
                     gather.more.eq(gathered),
-                    gather.step.eq(apart),
-                    gather.pitch.eq(pitch),
+                    gather.step.eq(rows.apart),
+                    gather.pitch.eq(rows.pitch),
                 ]
             m.d.comb += [
                 self.run.valid.eq(step & on_runs),
@@ -176,50 +192,71 @@ class RunWalker(wiring.Component):
                     m.d.sync += left[level].eq(left[level] - taken)
         return m
 
-    def _gather(self, m: Module, walk, left, start, gathers, gathered, apart, pitch) -> None:
-        """Find the loop whose rows may share a line, and how many do so from here on."""
+    def _gather(self, m: Module, job, left, rows, most, gathered, start, smem) -> None:
+        """Find the loop whose rows may share a line, and how many do so behind this one. What is
+        the same for the whole walk is found as the job is taken.
+        """
         p = self.params
-        may = Signal()
-        m.d.comb += may.eq((walk.row_pieces != 0) & (walk.run == walk.row_pieces))
-        rest = Signal.like(left[0])
+        fresh = self.i.p.walk
+        gathers = Signal(len(left))
+        apart, pitch = Signal(SHORT_ROW_BITS), Signal(SHORT_ROW_BITS)
         lowest = Const(1, 1)
-        for level, loop in enumerate(walk.loops):
+        for level, loop in enumerate(fresh.loops):
             steps = loop.global_step, loop.smem_step
             short = Cat(step >> SHORT_ROW_BITS == 0 for step in steps).all()
-            m.d.comb += gathers[level].eq(may & lowest & (loop.last != 0) & short)
+            with m.If(lowest & (loop.last != 0) & short):
+                m.d.comb += [gathers[level].eq(1), apart.eq(steps[0]), pitch.eq(steps[1])]
             lowest = lowest & (loop.last == 0)
-            with m.If(gathers[level]):
-                m.d.comb += [rest.eq(left[level]), apart.eq(steps[0]), pitch.eq(steps[1])]
 
-        # Where rows outside lie between two of them, there is fill, which the run would cover.
-        between = Signal(1 << SHORT_ROW_BITS)
-        m.d.comb += between.eq(
-            Cat((walk.row_pieces <= piece) & (piece < pitch) for piece in range(len(between)))
-        )
-        has_fill = (between & walk.row_mask).any()
-
-        # Behind the first row there is room for so many more, in the line and in shared memory.
-        in_line, in_smem = Signal(p.lane_bits), Signal(p.lane_bits)
-        free = Signal(signed(p.lane_bits + 2))
-        most = Signal(p.lane_bits)
+        # Where what lies between two of them is fill, and no gap, they share a beat, too.
+        pieces = fresh.row_pieces
+        between, has_fill = Signal(p.lanes), Signal()
         m.d.comb += [
-            free.eq(p.lanes - walk.row_pieces - start[: p.lane_bits]),
-            in_line.eq(self._fit(free, apart)),
-            in_smem.eq(self._fit(p.lanes - walk.row_pieces, pitch)),
-            most.eq(Mux(in_line < in_smem, in_line, in_smem)),
+            between.eq(self._between(pieces, pitch)),
+            has_fill.eq((between & fresh.row_mask).any()),
         ]
-        with m.If(gathers.any() & ~has_fill):
-            m.d.comb += gathered.eq(Mux(rest < most, rest, most))
+        with m.If(self.i.ready):
+            m.d.sync += [
+                rows.loop.eq(gathers),
+                rows.apart.eq(apart),
+                rows.pitch.eq(pitch),
+                rows.fill.eq(Mux(has_fill, between, 0)),
+            ]
+            for first in range(p.lanes):
+                anywhere, here = (self._behind(at, pieces, pitch) for at in (0, first))
+                m.d.sync += [
+                    rows.in_line[first].eq(self._behind(first, pieces, apart)),
+                    rows.in_beat[first].eq(Mux(has_fill, here, anywhere)),
+                ]
 
-    def _fit(self, free, apart) -> Value:
-        """Return how many rows so far ``apart`` find room in so many ``free`` pieces."""
+        rest = Signal.like(left[0])
+        for steps, gathered_here in zip(left, rows.loop, strict=True):
+            with m.If(gathered_here):
+                m.d.comb += rest.eq(steps)
+        in_line, in_beat = rows.in_line[start[: p.lane_bits]], rows.in_beat[smem[: p.lane_bits]]
+        with m.If(job.walk.run == job.walk.row_pieces):
+            m.d.comb += most.eq(Mux(in_line < in_beat, in_line, in_beat))
+        m.d.comb += gathered.eq(Mux(rest < most, rest, most))
+
+    def _behind(self, first: int, pieces, apart) -> Value:
+        """Return how many rows of so many ``pieces`` find room in a line, or a beat, behind one
+        that begins at its piece ``first``.
+        """
+        lanes, lane_bits = self.params.lanes, self.params.lane_bits
+
+        def behind(row: int, apart: int) -> int:
+            return max(lanes - first - row, 0) // apart if apart else 0
+
+        return of_row(pieces, apart, behind, lane_bits)
+
+    def _between(self, pieces, pitch) -> Value:
+        """Return which pieces lie between rows of so many ``pieces``, from the first piece on."""
         lanes = self.params.lanes
-        table = [
-            Const(number // each if each else 0, self.params.lane_bits)
-            for each in range(1 << SHORT_ROW_BITS)
-            for number in range(lanes)
-        ]
-        return Mux(free < 0, 0, Array(table)[Cat(free[: self.params.lane_bits], apart)])
+
+        def between(row: int, pitch: int) -> int:
+            return sum(1 << piece for piece in range(lanes) if pitch and piece % pitch >= row)
+
+        return of_row(pieces, pitch, between, lanes)
 
     def _fill(self, m: Module, state, job, step, last_step, smem, gathered) -> None:
         """Tell the fill collector of each step; it takes part in whether there is one. A run and

@@ -22,7 +22,6 @@ from hw.item_sequencer import (
 )
 from hw.layouts import (
     POSITION_BITS,
-    SHORT_ROW_BITS,
     STEP_BITS,
     ErrorCode,
     refusal_layout,
@@ -33,6 +32,7 @@ from hw.map_decoder import ROW_BITS, last_byte_of
 from hw.params import DIMS, PIECE_BYTES, TmaParams
 from hw.quotient import quotient
 from hw.ready_cut import Relay, SkidBuffer
+from hw.short_row import SHORT_ROW_BITS
 
 _OTHERS = (code for code in ErrorCode if code not in (ErrorCode.NONE, ErrorCode.GMEM_FAULT))
 CAUSES = (ErrorCode.GMEM_FAULT, *_OTHERS)
@@ -417,7 +417,7 @@ class SetupPipeline(wiring.Component):
                 out.pieces.eq(high - row.low),
                 out.tail_bytes.eq(Mux(ends, row.tail, 0)),
                 out.extent.eq(end - row.low),
-                out.short.eq(Mux(is_whole & few, pieces, 0)),
+                out.short.eq(Mux(few, high - row.low, 0)),
                 out.full.eq(is_whole & (few | ~(ends & (row.tail != 0)))),
                 out.outside.eq(row.outside | (row.low >= high)),
             ]

@@ -209,7 +209,9 @@ def test_rows_that_share_a_line_are_read_with_it(row, pitch, line_bytes):
 @pytest.mark.parametrize("preset", ["default", "sm_100a"])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_rows_outside_between_rows_that_share_a_line_are_filled(seed, preset):
-    """Short rows in up to five dimensions, a few pieces apart in each, over edges of all."""
+    """Short rows in up to five dimensions, a few pieces apart in each, over edges of all; and rows
+    that are outside in part.
+    """
     rng = random.Random(seed)
     params = PRESETS[preset]
     boxes = []
@@ -218,34 +220,65 @@ def test_rows_outside_between_rows_that_share_a_line_are_filled(seed, preset):
         shape = [rng.choice((1, 2, 3)) for _ in range(rank - 1)]
         steps = [rng.choice((0, 1, 2, 3, 4, 7)) for _ in shape]
         coords = [rng.choice((0, -1, 1)) for _ in shape]
+        width, column = 16 * rng.randint(1, row), 16 * rng.choice((0, 0, -1, 1 - row))
         boxes.append(
             replace(
                 flat(
                     16 * row, 1, 16, smem=2048 * number, swizzle=rng.randint(0, 2) if row < 3 else 0
                 ),
-                dims=(16 * row - rng.choice((0, 1)), *(n + rng.choice((0, 1)) for n in shape)),
+                dims=(width - rng.choice((0, 1)), *(n + rng.choice((0, 1)) for n in shape)),
                 strides=tuple(16 * step for step in steps),
                 address=16 * rng.randrange(8),
                 box=(16 * row, *shape),
                 element_strides=(1,) * rank,
-                coords=(0, *coords),
+                coords=(column, *coords),
             )
         )
     run = generate(boxes, params, seed=seed)
     assert covered(run, params) == {slot: box.pieces() for slot, box in enumerate(boxes)}
 
 
-def requests_for(lanes: int, starts: list[int], row: int, pitch: int) -> int:
+@pytest.mark.parametrize("preset", ["default", "sm_100a"])
+@pytest.mark.parametrize("pitch", range(2, 9))
+def test_rows_partly_outside_that_share_a_line_are_read_with_it(pitch, preset):
+    """Rows of ``pitch`` pieces, of which some are behind the tensor, or in front of it."""
+    params = PRESETS[preset]
+    clips = [(row, low) for row in range(1, pitch) for low in (0, 1) if row + low <= pitch]
+    boxes = [
+        replace(
+            flat(16 * pitch, 21, 16 * (row + number % 2), smem=4096 * number),
+            dims=(16 * row - number % 3, 18),
+            address=16 * (3 * number % 8),
+            coords=(-16 * low, 0),
+        )
+        for number, (row, low) in enumerate(clips)
+    ]
+    run = generate(boxes, params, seed=pitch)
+    assert covered(run, params) == {slot: box.pieces() for slot, box in enumerate(boxes)}
+    for slot, ((row, low), box) in enumerate(zip(clips, boxes, strict=True)):
+        starts = [(box.address + box.strides[0] * number) // 16 for number in range(18)]
+        wanted = requests_for(params.lanes, starts, row, pitch, low)
+        if pitch == 8:
+            wanted = sum(1 + (start % 8 + row > 8) for start in starts)
+        assert sum(line.use.slot == slot for line in run.payloads["line"]) == wanted, (row, low)
+
+
+def requests_for(
+    lanes: int, starts: list[int], row: int, pitch: int, smem: int | None = None
+) -> int:
     """How many requests for lines rows take: those of a line come by one, if they find room in as
-    many pieces of shared memory.
+    many pieces of shared memory; in a beat of it, where the first one begins at piece ``smem``.
     """
     requests = 0
     while starts:
         first = starts[0]
         end = first - first % lanes + lanes
-        together = sum(start + row <= end for start in starts[: (lanes - row) // pitch + 1])
+        room = max(lanes - (0 if smem is None else smem % lanes) - row, 0) // pitch
+        together = sum(start + row <= end for start in starts[: room + 1])
         requests += 1 if together else 2
-        starts = starts[max(together, 1) :]
+        taken = max(together, 1)
+        starts = starts[taken:]
+        smem = None if smem is None else smem + taken * pitch
     return requests
 
 
