@@ -1,7 +1,7 @@
 """Run walker: steps through the runs of a walk."""
 
-from amaranth.hdl import Assert, Cat, Const, Module, Mux, Signal, Value
-from amaranth.lib import data, enum, stream, wiring
+from amaranth.hdl import Assert, Cat, Const, Module, Mux, Signal
+from amaranth.lib import enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.layouts import (
@@ -11,7 +11,7 @@ from hw.layouts import (
     slot_walk_layout,
 )
 from hw.params import TmaParams
-from hw.short_row import SHORT_ROW_BITS, of_row
+from hw.short_row import rows_layout, rows_of
 
 
 class WalkState(enum.Enum, shape=2):
@@ -81,24 +81,13 @@ class RunWalker(wiring.Component):
             Signal(p.smem_piece_bits, name=f"smem_{n}", reset_less=True) for n in range(len(left))
         ]
 
-        # Rows that may share a line: of which ``loop`` they are the steps, how far it is from one
-        # to the next in both memories, which of the pieces from the first one on are ``fill``, and
-        # for how many more there is room behind one that begins at that piece.
-        rows_layout = data.StructLayout(
-            {
-                "loop": len(left),
-                "apart": SHORT_ROW_BITS,
-                "pitch": SHORT_ROW_BITS,
-                "fill": p.lanes,
-                "in_line": data.ArrayLayout(p.lane_bits, p.lanes),
-                "in_beat": data.ArrayLayout(p.lane_bits, p.lanes),
-            }
-        )
-        rows = Signal(rows_layout, reset_less=True)
-        most = Signal(p.lane_bits)  # that find room behind this one ...
-        gathered = Signal(p.lane_bits)  # ... and are there
+        rows = Signal(rows_layout(p), reset_less=True)
+        most = Signal(p.lane_bits)  # rows behind this one that may share its line, and ...
+        gathered = Signal(p.lane_bits)  # ... those of them that are there
+        found = []
         if not self.store and p.gathers_rows:
-            self._gather(m, job, left, rows, most, gathered, starts[0], smems[0])
+            found = rows_of(m, p, self.i.p.walk, rows)
+            self._gather(m, walk, rows, left, starts[0], smems[0], most, gathered)
 
         # The innermost loop with steps left takes one, or as many as rows are gathered; the loops
         # below it begin anew.
@@ -176,6 +165,7 @@ class RunWalker(wiring.Component):
                 m.d.sync += state.eq(WalkState.IDLE)
             m.d.sync += [
                 job.eq(self.i.p),
+                *found,
                 *(start.eq(fresh.start) for start in starts),
                 *(smem.eq(fresh.smem_start) for smem in smems),
                 *(steps.eq(loop.last) for steps, loop in zip(left, fresh.loops, strict=True)),
@@ -192,71 +182,17 @@ class RunWalker(wiring.Component):
                     m.d.sync += left[level].eq(left[level] - taken)
         return m
 
-    def _gather(self, m: Module, job, left, rows, most, gathered, start, smem) -> None:
-        """Find the loop whose rows may share a line, and how many do so behind this one. What is
-        the same for the whole walk is found as the job is taken.
-        """
-        p = self.params
-        fresh = self.i.p.walk
-        gathers = Signal(len(left))
-        apart, pitch = Signal(SHORT_ROW_BITS), Signal(SHORT_ROW_BITS)
-        lowest = Const(1, 1)
-        for level, loop in enumerate(fresh.loops):
-            steps = loop.global_step, loop.smem_step
-            short = Cat(step >> SHORT_ROW_BITS == 0 for step in steps).all()
-            with m.If(lowest & (loop.last != 0) & short):
-                m.d.comb += [gathers[level].eq(1), apart.eq(steps[0]), pitch.eq(steps[1])]
-            lowest = lowest & (loop.last == 0)
-
-        # Where what lies between two of them is fill, and no gap, they share a beat, too.
-        pieces = fresh.row_pieces
-        between, has_fill = Signal(p.lanes), Signal()
-        m.d.comb += [
-            between.eq(self._between(pieces, pitch)),
-            has_fill.eq((between & fresh.row_mask).any()),
-        ]
-        with m.If(self.i.ready):
-            m.d.sync += [
-                rows.loop.eq(gathers),
-                rows.apart.eq(apart),
-                rows.pitch.eq(pitch),
-                rows.fill.eq(Mux(has_fill, between, 0)),
-            ]
-            for first in range(p.lanes):
-                anywhere, here = (self._behind(at, pieces, pitch) for at in (0, first))
-                m.d.sync += [
-                    rows.in_line[first].eq(self._behind(first, pieces, apart)),
-                    rows.in_beat[first].eq(Mux(has_fill, here, anywhere)),
-                ]
-
-        rest = Signal.like(left[0])
-        for steps, gathered_here in zip(left, rows.loop, strict=True):
-            with m.If(gathered_here):
-                m.d.comb += rest.eq(steps)
-        in_line, in_beat = rows.in_line[start[: p.lane_bits]], rows.in_beat[smem[: p.lane_bits]]
-        with m.If(job.walk.run == job.walk.row_pieces):
+    def _gather(self, m: Module, walk, rows, left, start, smem, most, gathered) -> None:
+        """Find how many rows there is room for behind this one, and how many there are."""
+        lane_bits = self.params.lane_bits
+        in_line, in_beat = rows.in_line[start[:lane_bits]], rows.in_beat[smem[:lane_bits]]
+        with m.If(walk.run == walk.row_pieces):
             m.d.comb += most.eq(Mux(in_line < in_beat, in_line, in_beat))
+        rest = Signal.like(left[0])
+        for steps, is_gathered in zip(left, rows.loop, strict=True):
+            with m.If(is_gathered):
+                m.d.comb += rest.eq(steps)
         m.d.comb += gathered.eq(Mux(rest < most, rest, most))
-
-    def _behind(self, first: int, pieces, apart) -> Value:
-        """Return how many rows of so many ``pieces`` find room in a line, or a beat, behind one
-        that begins at its piece ``first``.
-        """
-        lanes, lane_bits = self.params.lanes, self.params.lane_bits
-
-        def behind(row: int, apart: int) -> int:
-            return max(lanes - first - row, 0) // apart if apart else 0
-
-        return of_row(pieces, apart, behind, lane_bits)
-
-    def _between(self, pieces, pitch) -> Value:
-        """Return which pieces lie between rows of so many ``pieces``, from the first piece on."""
-        lanes = self.params.lanes
-
-        def between(row: int, pitch: int) -> int:
-            return sum(1 << piece for piece in range(lanes) if pitch and piece % pitch >= row)
-
-        return of_row(pieces, pitch, between, lanes)
 
     def _fill(self, m: Module, state, job, step, last_step, smem, gathered) -> None:
         """Tell the fill collector of each step; it takes part in whether there is one. A run and
