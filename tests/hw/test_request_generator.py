@@ -1,6 +1,7 @@
 """Request generator: every piece once, by the fewest lines, one a clock."""
 
 import random
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -19,7 +20,7 @@ from tests.hw.simulate import Run, run_streams
 from tests.hw.test_im2col_walker import requests_of, setup, walk, with_slots
 from tests.hw.test_setup_block import described
 
-SEEDS = range(3)
+SEED = 1
 
 
 def jobs_of(boxes: list[Box], params: TmaParams, **changes) -> list[dict]:
@@ -79,12 +80,11 @@ def test_modulo_3():
 
 
 @pytest.mark.parametrize("line_bytes", [16, 32, 64, 128])
-@pytest.mark.parametrize("seed", SEEDS)
-def test_covers_each_box_once(seed, line_bytes):
+def test_covers_each_box_once(line_bytes):
     params = TmaParams(line_bytes=line_bytes)
-    rng = random.Random(seed)
-    boxes = [random_box(rng) for _ in range(40)]
-    run = generate(boxes, params, seed=seed)
+    rng = random.Random(SEED)
+    boxes = [random_box(rng) for _ in range(120)]
+    run = generate(boxes, params, seed=SEED)
     assert covered(run, params) == {slot: box.pieces() for slot, box in enumerate(boxes)}
 
 
@@ -160,10 +160,10 @@ def test_merged_rows_cost_their_lines():
 
 
 @pytest.mark.parametrize("line_bytes", [pytest.param(16, marks=pytest.mark.regress), 32, 128])
-@pytest.mark.parametrize("row", range(1, 9))
-def test_short_rows_that_end_behind_the_tensor_are_merged(row, line_bytes):
-    """Each has a tail of its own; ``row`` pieces, from everywhere in a line, whole and clipped."""
+def test_short_rows_that_end_behind_the_tensor_are_merged(line_bytes):
+    """Each has a tail of its own; 1 to 8 pieces, from everywhere in a line, whole and clipped."""
     params = TmaParams(line_bytes=line_bytes)
+    cases = [(row, number) for row in range(1, 9) for number in range(8)]
     boxes = [
         replace(
             flat(16 * row, 21, 16 * row, smem=128 * number),
@@ -171,51 +171,60 @@ def test_short_rows_that_end_behind_the_tensor_are_merged(row, line_bytes):
             address=16 * number,
             coords=(16 * (number == 6 and row > 1), number - 3),
         )
-        for number in range(8)
+        for row, number in cases
     ]
-    run = generate(boxes, params, seed=row)
+    run = generate(boxes, params, seed=line_bytes)
     pieces = [box.pieces() for box in boxes]
     assert covered(run, params) == dict(enumerate(pieces))
-    lines = [{source[0] // params.lanes for source in box.values() if source} for box in pieces]
-    for slot in {0, 1, 2, 3, 4, 5, 7} if row < 8 else ():
-        assert sum(line.use.slot == slot for line in run.payloads["line"]) == len(lines[slot])
+    requests = Counter(line.use.slot for line in run.payloads["line"])
+    for slot, (row, number) in enumerate(cases):
+        lines = {source[0] // params.lanes for source in pieces[slot].values() if source}
+        if row < 8 and number != 6:
+            assert requests[slot] == len(lines), (row, number)
 
 
 @pytest.mark.parametrize("line_bytes", [32, 64, 128])
-@pytest.mark.parametrize(("row", "pitch"), [(1, 1), (1, 2), (1, 4), (2, 2), (2, 4), (3, 3), (3, 4)])
-def test_rows_that_share_a_line_are_read_with_it(row, pitch, line_bytes):
+def test_rows_that_share_a_line_are_read_with_it(line_bytes):
     """Rows of a few pieces that lie apart in either memory, some outside, some with tails."""
     params = TmaParams(line_bytes=line_bytes)
-    spans = {1: 0, 2: 1, 4: 2, 3: 0} if pitch != row else {pitch: 0}
-    steps = [step for step in range(row, 8) if (step, pitch) != (row, row)]
+    swizzles = {1: 0, 2: 1, 4: 2, 3: 0}
+    cases = [
+        (row, pitch, number, step)
+        for row, pitch in ((1, 1), (1, 2), (1, 4), (2, 2), (2, 4), (3, 3), (3, 4))
+        for number, step in enumerate(step for step in range(row, 8) if (step, pitch) != (row, row))
+    ]
     boxes = [
         replace(
-            flat(16 * row, 19, 16 * step, smem=512 * number, swizzle=spans[pitch]),
+            flat(
+                *(16 * row, 19, 16 * step),
+                smem=512 * number,
+                swizzle=swizzles[pitch] if pitch != row else 0,
+            ),
             dims=(16 * row - number, 40),
             address=16 * (3 * number % 8),
             coords=(0, 5 * number - 6),
         )
-        for number, step in enumerate(steps)
+        for row, pitch, number, step in cases
     ]
-    run = generate(boxes, params, seed=row)
+    run = generate(boxes, params, seed=line_bytes)
     assert covered(run, params) == {slot: box.pieces() for slot, box in enumerate(boxes)}
-    for slot, (step, box) in enumerate(zip(steps, boxes, strict=True)):
+    requests = Counter(line.use.slot for line in run.payloads["line"])
+    for slot, ((row, pitch, _, step), box) in enumerate(zip(cases, boxes, strict=True)):
         first = box.address // 16 + step * max(box.coords[1], 0)
         rows = sum(0 <= box.coords[1] + number < box.dims[1] for number in range(box.box[1]))
-        wanted = requests_for(params.lanes, [first + step * n for n in range(rows)], row, pitch)
-        assert sum(line.use.slot == slot for line in run.payloads["line"]) == wanted
+        starts = [first + step * number for number in range(rows)]
+        assert requests[slot] == requests_for(params.lanes, starts, row, pitch), (row, pitch, step)
 
 
 @pytest.mark.parametrize("preset", ["default", "sm_100a"])
-@pytest.mark.parametrize("seed", SEEDS)
-def test_rows_outside_between_rows_that_share_a_line_are_filled(seed, preset):
+def test_rows_outside_between_rows_that_share_a_line_are_filled(preset):
     """Short rows in up to five dimensions, a few pieces apart in each, over edges of all; and rows
     that are outside in part.
     """
-    rng = random.Random(seed)
+    rng = random.Random(SEED)
     params = PRESETS[preset]
     boxes = []
-    for number in range(40):
+    for number in range(112):
         row, rank = rng.randint(1, 3), rng.randint(3, 5)
         shape = [rng.choice((1, 2, 3)) for _ in range(rank - 1)]
         steps = [rng.choice((0, 1, 2, 3, 4, 7)) for _ in shape]
@@ -234,16 +243,17 @@ def test_rows_outside_between_rows_that_share_a_line_are_filled(seed, preset):
                 coords=(column, *coords),
             )
         )
-    run = generate(boxes, params, seed=seed)
+    run = generate(boxes, params, seed=SEED)
     assert covered(run, params) == {slot: box.pieces() for slot, box in enumerate(boxes)}
 
 
 @pytest.mark.parametrize("preset", ["default", "sm_100a"])
-@pytest.mark.parametrize("pitch", range(2, 9))
-def test_rows_partly_outside_that_share_a_line_are_read_with_it(pitch, preset):
-    """Rows of ``pitch`` pieces, of which some are behind the tensor, or in front of it."""
+def test_rows_partly_outside_that_share_a_line_are_read_with_it(preset):
+    """Rows of 2 to 8 pieces, of which some are behind the tensor, or in front of it."""
     params = PRESETS[preset]
-    clips = [(row, low) for row in range(1, pitch) for low in (0, 1) if row + low <= pitch]
+    cases = [
+        (pitch, row, low) for pitch in range(2, 9) for row in range(1, pitch) for low in (0, 1)
+    ]
     boxes = [
         replace(
             flat(16 * pitch, 21, 16 * (row + number % 2), smem=4096 * number),
@@ -251,16 +261,17 @@ def test_rows_partly_outside_that_share_a_line_are_read_with_it(pitch, preset):
             address=16 * (3 * number % 8),
             coords=(-16 * low, 0),
         )
-        for number, (row, low) in enumerate(clips)
+        for number, (pitch, row, low) in enumerate(cases)
     ]
-    run = generate(boxes, params, seed=pitch)
+    run = generate(boxes, params, seed=SEED)
     assert covered(run, params) == {slot: box.pieces() for slot, box in enumerate(boxes)}
-    for slot, ((row, low), box) in enumerate(zip(clips, boxes, strict=True)):
+    requests = Counter(line.use.slot for line in run.payloads["line"])
+    for slot, ((pitch, row, low), box) in enumerate(zip(cases, boxes, strict=True)):
         starts = [(box.address + box.strides[0] * number) // 16 for number in range(18)]
         wanted = requests_for(params.lanes, starts, row, pitch, low)
-        if pitch == 8:
-            wanted = sum(1 + (start % 8 + row > 8) for start in starts)
-        assert sum(line.use.slot == slot for line in run.payloads["line"]) == wanted, (row, low)
+        if pitch == params.lanes:  # each in a beat of its own
+            wanted = sum(1 + (start % params.lanes + row > params.lanes) for start in starts)
+        assert requests[slot] == wanted, (pitch, row, low)
 
 
 def requests_for(
