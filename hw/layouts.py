@@ -803,7 +803,8 @@ def walk_layout(params: TmaParams) -> data.StructLayout:
     start : global piece address of the first run
     run : pieces in a run
     tail_bytes : bytes of a row's last piece that are inside the tensor; 0: all 16
-    row_pieces : of rows that are one run with others; 0: of a run only the last piece is a row's
+    row_pieces : of each of the run's rows that is inside the tensor, if these are short; 0: of the
+        run only the last piece is a row's
     smem_begin, smem_end : the chain in shared memory, in pieces; ``smem_begin`` counts where it
         begins, ``smem_end`` where it ends
     smem_start : shared-memory piece address of the first run
