@@ -4,26 +4,21 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from hw.arbiter import Arbiter
-from hw.barrier_router import as_update
-from hw.bulk_group import BulkGroups
-from hw.bulk_setup import BulkSetup
-from hw.cluster_port import ClusterPort, unit_ports
-from hw.completion_tracker import CompletionTracker
-from hw.descriptor_cache import DescriptorCache
-from hw.destination import Destination
-from hw.dispatcher import Dispatcher
-from hw.gnic import Gnic, GnicWrite
-from hw.lane_network import LaneNetwork
-from hw.layouts import (
-    GLOBAL_ADDRESS_BITS,
-    BarrierCommand,
-    BarrierResult,
-    BarrierWake,
+from hw.barrier.mbarrier_unit import BarrierMemory, MbarrierUnit
+from hw.barrier.tx_coalescer import TxCoalescer
+from hw.cluster.barrier_router import as_update
+from hw.cluster.cluster_port import ClusterPort, unit_ports
+from hw.front.bulk_group import BulkGroups
+from hw.front.descriptor_cache import DescriptorCache
+from hw.front.destination import Destination
+from hw.front.request_queue import RequestQueue
+from hw.generate.request_generator import RequestGenerator, StoreGenerator
+from hw.layouts.barriers import BarrierCommand, BarrierResult, BarrierWake
+from hw.layouts.isa import GLOBAL_ADDRESS_BITS, ErrorCode
+from hw.layouts.jobs import channel_of, refusal_layout, stream_of, walk_job_layout
+from hw.layouts.ports import (
     DescriptorFill,
     DescriptorInvalidate,
-    ErrorCode,
-    channel_of,
     error_layout,
     error_record_layout,
     gnic_ack_layout,
@@ -33,23 +28,23 @@ from hw.layouts import (
     group_result_layout,
     issuer,
     lanes_layout,
-    refusal_layout,
     request_layout,
     smem_read_layout,
     smem_write_layout,
-    stream_of,
-    walk_job_layout,
 )
-from hw.mbarrier_unit import BarrierMemory, MbarrierUnit
+from hw.lib.arbiter import Arbiter
+from hw.lib.queue import Queue
+from hw.load.completion_tracker import CompletionTracker
+from hw.load.gnic import Gnic
+from hw.load.lane_network import LaneNetwork
+from hw.load.response_path import ResponsePath
 from hw.params import TmaParams
-from hw.queue import Queue
-from hw.request_generator import RequestGenerator, StoreGenerator
-from hw.request_queue import RequestQueue
-from hw.response_path import ResponsePath
-from hw.setup_block import SetupBlock
-from hw.store_path import StorePath
-from hw.store_tracker import StoreTracker
-from hw.tx_coalescer import TxCoalescer
+from hw.setup.block import SetupBlock
+from hw.setup.bulk_setup import BulkSetup
+from hw.setup.dispatcher import Dispatcher
+from hw.store.gnic_write import GnicWrite
+from hw.store.store_path import StorePath
+from hw.store.store_tracker import StoreTracker
 
 
 def tma_ports(params: TmaParams) -> dict:

@@ -11,11 +11,12 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from sim_tb import launch, report
-from sim_tb.kernel import Kernel, kernels
-from sim_tb.progress import progress_bar
-from sim_tb.record import Record, Setting
-from sim_tb.runner import SimulationError
+from sim_tb.report import report
+from sim_tb.simulator.progress import progress_bar
+from sim_tb.simulator.runner import SimulationError
+from sim_tb.sm import launch
+from sim_tb.sm.kernel import Kernel, kernels
+from sim_tb.sm.record import Record, Setting
 
 REPORTS = Path("build/sim_tb")
 

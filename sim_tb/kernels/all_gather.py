@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sim_tb.device import Device
-from sim_tb.kernel import Check, Kernel, equal, kernel, option
-from sim_tb.sm import Role, Warp
-from sim_tb.smem import PIECE_BYTES, SmemLayout
+from sim_tb.sm.device import Device
+from sim_tb.sm.kernel import Check, Kernel, equal, kernel, option
+from sim_tb.sm.sm import Role, Warp
+from sim_tb.sm.smem import PIECE_BYTES, SmemLayout
 
 MOST_CTAS = 16
 

@@ -7,11 +7,11 @@ from itertools import product
 import numpy as np
 
 from golden import Swizzle
-from sim_tb.device import Device
-from sim_tb.kernel import Check, Kernel, equal, init_ring, kernel, option, specialized
 from sim_tb.kernels.gemm import F32, stage_boxes
-from sim_tb.sm import BF16, Role, Warp
-from sim_tb.smem import SmemLayout
+from sim_tb.sm.device import Device
+from sim_tb.sm.kernel import Check, Kernel, equal, init_ring, kernel, option, specialized
+from sim_tb.sm.sm import BF16, Role, Warp
+from sim_tb.sm.smem import SmemLayout
 
 TILE_M, TILE_N, TILE_K = 128, 64, 64
 CONSUMERS = 2

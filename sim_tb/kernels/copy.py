@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from golden import Swizzle
-from sim_tb.device import Device
-from sim_tb.kernel import Check, Kernel, equal, kernel, option
-from sim_tb.sm import Role, Warp
-from sim_tb.smem import SmemLayout
+from sim_tb.sm.device import Device
+from sim_tb.sm.kernel import Check, Kernel, equal, kernel, option
+from sim_tb.sm.sm import Role, Warp
+from sim_tb.sm.smem import SmemLayout
 
 F32 = np.dtype(np.float32)
 

@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden import Swizzle
-from sim_tb.device import Device
-from sim_tb.kernel import Check, Kernel, equal, init_ring, kernel, option, specialized
 from sim_tb.kernels.gemm import F32, stage_boxes
-from sim_tb.sm import BF16, Role, Warp, wide
-from sim_tb.smem import Ring, SmemLayout, Tile
+from sim_tb.sm.device import Device
+from sim_tb.sm.kernel import Check, Kernel, equal, init_ring, kernel, option, specialized
+from sim_tb.sm.sm import BF16, Role, Warp, wide
+from sim_tb.sm.smem import Ring, SmemLayout, Tile
 
 QUERIES, KEYS = 128, 64
 CONSUMERS = 2

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden import AccessMode, Swizzle
-from sim_tb.device import Device
-from sim_tb.kernel import Check, Kernel, equal, init_ring, kernel, option
-from sim_tb.sm import Role, Warp
-from sim_tb.smem import SmemLayout
+from sim_tb.sm.device import Device
+from sim_tb.sm.kernel import Check, Kernel, equal, init_ring, kernel, option
+from sim_tb.sm.sm import Role, Warp
+from sim_tb.sm.smem import SmemLayout
 
 TILE_ROWS, TILE_COLUMNS = 32, 32
 ROWS = 4

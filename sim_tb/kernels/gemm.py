@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden import L2Promotion, Swizzle
-from sim_tb.device import Device, Tensor
-from sim_tb.kernel import Check, Kernel, equal, init_ring, kernel, option, specialized
-from sim_tb.sm import BF16, Array, Role, Warp, wide
-from sim_tb.smem import SmemLayout, Tile
+from sim_tb.sm.device import Device, Tensor
+from sim_tb.sm.kernel import Check, Kernel, equal, init_ring, kernel, option, specialized
+from sim_tb.sm.sm import BF16, Array, Role, Warp, wide
+from sim_tb.sm.smem import SmemLayout, Tile
 
 TILE_M, TILE_N, TILE_K = 128, 128, 64
 CONSUMERS = 2

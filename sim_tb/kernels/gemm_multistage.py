@@ -6,9 +6,9 @@ from functools import partial
 
 import numpy as np
 
-from sim_tb.kernel import kernel
 from sim_tb.kernels.gemm import CONSUMERS, F32, ROWS, TILE_N, GemmBase, half
-from sim_tb.sm import Role, Warp
+from sim_tb.sm.kernel import kernel
+from sim_tb.sm.sm import Role, Warp
 
 
 @kernel("gemm_multistage")

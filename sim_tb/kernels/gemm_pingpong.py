@@ -6,10 +6,10 @@ from itertools import islice
 
 import numpy as np
 
-from sim_tb.kernel import init_ring, kernel, specialized
 from sim_tb.kernels.gemm import CONSUMERS, F32, ROWS, TILE_M, TILE_N, GemmBase
-from sim_tb.sm import Role, Warp
-from sim_tb.smem import SmemLayout
+from sim_tb.sm.kernel import init_ring, kernel, specialized
+from sim_tb.sm.sm import Role, Warp
+from sim_tb.sm.smem import SmemLayout
 
 
 @kernel("gemm_pingpong")

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from golden import ReductionOp
-from sim_tb.device import Device
-from sim_tb.kernel import kernel
 from sim_tb.kernels.gemm import F32, TILE_K, Gemm, Total
-from sim_tb.sm import Warp
-from sim_tb.smem import Tile
+from sim_tb.sm.device import Device
+from sim_tb.sm.kernel import kernel
+from sim_tb.sm.sm import Warp
+from sim_tb.sm.smem import Tile
 
 REDUCED_NAN = np.uint32(0x7FFF_FFFF).view(np.float32)
 """What a reduction in float32 makes of every sum that is not a number."""

@@ -8,8 +8,6 @@ from itertools import product
 import numpy as np
 
 from golden import L2Promotion
-from sim_tb.device import Device, Tensor
-from sim_tb.kernel import Check, equal, init_ring, kernel, option, specialized
 from sim_tb.kernels.gemm import (
     BOX_COLUMNS,
     CONSUMERS,
@@ -23,8 +21,10 @@ from sim_tb.kernels.gemm import (
     half,
     product_of,
 )
-from sim_tb.sm import BF16, Role, Warp
-from sim_tb.smem import SmemLayout
+from sim_tb.sm.device import Device, Tensor
+from sim_tb.sm.kernel import Check, equal, init_ring, kernel, option, specialized
+from sim_tb.sm.sm import BF16, Role, Warp
+from sim_tb.sm.smem import SmemLayout
 
 MAP_SETS = 2
 """Sets of tensor maps: one is patched while requests that use the other are in flight."""

@@ -7,10 +7,10 @@ from itertools import product
 import numpy as np
 
 from golden import Swizzle
-from sim_tb.device import Device
-from sim_tb.kernel import Check, Kernel, equal, init_ring, kernel, option
-from sim_tb.sm import Role, Warp
-from sim_tb.smem import SmemLayout
+from sim_tb.sm.device import Device
+from sim_tb.sm.kernel import Check, Kernel, equal, init_ring, kernel, option
+from sim_tb.sm.sm import Role, Warp
+from sim_tb.sm.smem import SmemLayout
 
 TILE = 32
 """Rows and columns of a tile: a row is as long as the widest swizzle's span."""

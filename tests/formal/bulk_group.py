@@ -15,8 +15,8 @@ from amaranth.hdl import (
     Value,
 )
 
-from hw.bulk_group import BulkGroups
-from hw.layouts import Operation
+from hw.front.bulk_group import BulkGroups
+from hw.layouts.isa import Operation
 from hw.params import TmaParams
 from tests.formal.proof import Bug, Proof
 from tests.formal.streams import hold
@@ -150,7 +150,7 @@ PROOFS = [
         bugs=(
             Bug(
                 "waits for sources only",
-                "hw.bulk_group",
+                "hw.front.bulk_group",
                 "counted.eq(Mux(look.source, read_look, done_look))",
                 "counted.eq(read_look)",
                 depth=depth,

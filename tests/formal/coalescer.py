@@ -3,8 +3,8 @@
 from amaranth.asserts import AnyConst, AnySeq
 from amaranth.hdl import Assert, Assume, Cover, Elaboratable, Module, Mux, ResetSignal, Signal
 
+from hw.barrier.tx_coalescer import MOST_BYTES, TxCoalescer
 from hw.params import TmaParams
-from hw.tx_coalescer import MOST_BYTES, TxCoalescer
 from tests.formal.inside import inside
 from tests.formal.proof import Bug, Proof
 from tests.formal.streams import hold, offer
@@ -110,21 +110,21 @@ PROOFS = [
         bugs=(
             Bug(
                 "bytes lost that are added to an entry that moves up",
-                "hw.tx_coalescer",
+                "hw.barrier.tx_coalescer",
                 "entry.eq(summed[number + 1])",
                 "entry.eq(entries[number + 1])",
                 depth=5,
             ),
             Bug(
                 "bytes added to those of another barrier",
-                "hw.tx_coalescer",
+                "hw.barrier.tx_coalescer",
                 "taken[number] & same & ~total",
                 "taken[number] & ~total",
                 depth=5,
             ),
             Bug(
                 "a sum that no complete_tx can have",
-                "hw.tx_coalescer",
+                "hw.barrier.tx_coalescer",
                 "& same & ~total[MOST_BYTES_BITS:].any()",
                 "& same",
                 depth=5,

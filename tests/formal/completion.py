@@ -18,8 +18,10 @@ from amaranth.hdl import (
 )
 from amaranth.lib import data, stream
 
-from hw.completion_tracker import CompletionTracker
-from hw.layouts import ErrorCode, error_layout, transfer_layout
+from hw.layouts.isa import ErrorCode
+from hw.layouts.jobs import transfer_layout
+from hw.layouts.ports import error_layout
+from hw.load.completion_tracker import CompletionTracker
 from hw.params import TmaParams
 from tests.formal.inside import inside, row
 from tests.formal.proof import Bug, Proof
@@ -457,63 +459,63 @@ PROOFS = [
         bugs=(
             Bug(
                 "a count that goes on in the slot's next request",
-                "hw.completion_tracker",
+                "hw.load.completion_tracker",
                 "mine.total - mine.transfer.pieces",
                 "mine.total",
                 depth=8,
             ),
             Bug(
                 "a line and fill of a request that do not see each other in the same clock",
-                "hw.completion_tracker",
+                "hw.load.completion_tracker",
                 "with m.If(same):",
                 "with m.If(0):",
                 depth=5,
             ),
             Bug(
                 "a line that ends its request before fill that it counted is counted",
-                "hw.completion_tracker",
+                "hw.load.completion_tracker",
                 " & (fill.advance | ~same)",
                 "",
                 depth=12,
             ),
             Bug(
                 "an end that waits and forgets what the other kind counted",
-                "hw.completion_tracker",
+                "hw.load.completion_tracker",
                 "others.addr.eq(Mux(mine.advance, mine.port.p.slot, mine.slot))",
                 "others.addr.eq(mine.port.p.slot)",
                 depth=8,
             ),
             Bug(
                 "an end by fill that was offered, and makes room for one by a line",
-                "hw.completion_tracker",
+                "hw.load.completion_tracker",
                 "of_lines.eq(lines.ended & ~fill_waits)",
                 "of_lines.eq(lines.ended)",
                 depth=8,
             ),
             Bug(
                 "the bytes of the last pieces only",
-                "hw.completion_tracker",
+                "hw.load.completion_tracker",
                 "tx_bytes.eq(transfer.pieces << 4)",
                 "tx_bytes.eq(Mux(of_lines, lines.pieces, fill.pieces) << 4)",
                 depth=6,
             ),
             Bug(
                 "a fault missed that comes with the last piece",
-                "hw.completion_tracker",
+                "hw.load.completion_tracker",
                 "faults.read_port(transparent_for=(marked,))",
                 "faults.read_port()",
                 depth=5,
             ),
             Bug(
                 "an error record told again while faults come",
-                "hw.completion_tracker",
+                "hw.load.completion_tracker",
                 "errors.i.valid.eq(ends & fault.failed & ~marks)",
                 "errors.i.valid.eq(ends & fault.failed)",
                 depth=6,
             ),
             Bug(
                 "a slot given to two requests",
-                "hw.job_slots",
+                "hw.lib.job_slots",
                 "slots.taken.ready.eq(self.opened)",
                 "slots.taken.ready.eq(self.opened & self.i.p.last)",
                 depth=5,
@@ -529,7 +531,7 @@ PROOFS = [
         bugs=(
             Bug(
                 "an end by fill that tells of a line's request",
-                "hw.completion_tracker",
+                "hw.load.completion_tracker",
                 "end.eq(Mux(of_lines, lines.end, fill.end))",
                 "end.eq(lines.end)",
                 depth=7,
@@ -545,14 +547,14 @@ PROOFS = [
         bugs=(
             Bug(
                 "a remote request whose own barrier is signalled",
-                "hw.completion_tracker",
+                "hw.load.completion_tracker",
                 "self.completion.valid.eq(ends & ~fault.failed & ~remote)",
                 "self.completion.valid.eq(ends & ~fault.failed)",
                 depth=6,
             ),
             Bug(
                 "a receiver that is gone forgotten for a fault that comes with it",
-                "hw.completion_tracker",
+                "hw.load.completion_tracker",
                 "gone.ready.eq(~self.fault.valid)",
                 "gone.ready.eq(1)",
                 depth=6,

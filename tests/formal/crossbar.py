@@ -18,8 +18,8 @@ from amaranth.hdl import (
 )
 from amaranth.lib import data
 
-from hw.crossbar import Crossbar
-from hw.queue import Queue
+from hw.cluster.crossbar import Crossbar
+from hw.lib.queue import Queue
 from tests.formal.inside import inside, row
 from tests.formal.proof import Bug, Proof
 from tests.formal.streams import hold, offer
@@ -175,14 +175,14 @@ PROOFS = [
         bugs=(
             Bug(
                 "a payload that leaves with its first receiver",
-                "hw.crossbar",
+                "hw.cluster.crossbar",
                 "sender.o.ready.eq(~(missing[cta] & ~gets).any())",
                 "sender.o.ready.eq(~missing[cta].any() | gets.any())",
                 depth=6,
             ),
             Bug(
                 "a receiver that takes no turns",
-                "hw.crossbar",
+                "hw.cluster.crossbar",
                 "later.eq(wanted & behind)",
                 "later.eq(wanted)",
                 depth=2 * ctas + 5,

@@ -16,9 +16,10 @@ from amaranth.hdl import (
     signed,
 )
 
-from hw.barrier_step import BarrierWord
-from hw.barrier_waiters import Outcome
-from hw.layouts import (
+from hw.barrier.barrier_step import BarrierWord
+from hw.barrier.barrier_waiters import Outcome
+from hw.barrier.mbarrier_unit import MbarrierUnit
+from hw.layouts.barriers import (
     TIME_LIMIT_BITS,
     BarrierCommand,
     BarrierFault,
@@ -26,7 +27,6 @@ from hw.layouts import (
     BarrierResult,
     barrier_fault_layout,
 )
-from hw.mbarrier_unit import MbarrierUnit
 from hw.params import TmaParams
 from tests.formal.inside import inside, row
 from tests.formal.proof import Bug, Proof
@@ -473,21 +473,21 @@ PROOFS = [
         bugs=(
             Bug(
                 "a phase that flips with bytes to come",
-                "hw.barrier_step",
+                "hw.barrier.barrier_step",
                 "complete.eq(all_arrived & tx_low_zero & ~tx[ARRIVAL_BITS:].any())",
                 "complete.eq(all_arrived)",
                 depth=5,
             ),
             Bug(
                 "a word read before it was written",
-                "hw.mbarrier_unit",
+                "hw.barrier.mbarrier_unit",
                 "step.word.eq(Mux(forward, written, self.memory.read_data))",
                 "step.word.eq(self.memory.read_data)",
                 depth=5,
             ),
             Bug(
                 "drops of the next phase's arrivals only after it",
-                "hw.barrier_step",
+                "hw.barrier.barrier_step",
                 "after.pending.eq(Mux(complete, dropped, arrived))",
                 "after.pending.eq(Mux(complete, word.expected, arrived))",
                 depth=5,
@@ -503,21 +503,21 @@ PROOFS = [
         bugs=(
             Bug(
                 "a wake that is lost while another leaves",
-                "hw.barrier_waiters",
+                "hw.barrier.barrier_waiters",
                 "leaving.eq((leaving | ended | over) & ~leaves)",
                 "leaving.eq(Mux(leaving.any(), leaving & ~leaves, ended | over))",
                 depth=7,
             ),
             Bug(
                 "a wake for a phase and one for want of time",
-                "hw.barrier_waiters",
+                "hw.barrier.barrier_waiters",
                 "& ~(ended | over)),",
                 "& ~ended),",
                 depth=7,
             ),
             Bug(
                 "done for an error",
-                "hw.barrier_waiters",
+                "hw.barrier.barrier_waiters",
                 "done.eq(outcome == Outcome.COMPLETE)",
                 "done.eq(outcome != Outcome.TIME_OVER)",
                 depth=6,
@@ -533,14 +533,14 @@ PROOFS = [
         bugs=(
             Bug(
                 "updates that are never followed by a command",
-                "hw.mbarrier_unit",
+                "hw.barrier.mbarrier_unit",
                 "may_update & ~(may_command & updated_last)",
                 "may_update",
                 depth=ACCEPTED + 3,
             ),
             Bug(
                 "operations that wait for room for wakes",
-                "hw.mbarrier_unit",
+                "hw.barrier.mbarrier_unit",
                 "may_command.eq(self.command.valid & (results.level < REPORTS - 1))",
                 "may_command.eq("
                 "self.command.valid & (results.level < REPORTS - 1) & waiters.has_room)",

@@ -5,7 +5,7 @@ from functools import partial
 from amaranth.asserts import AnyConst, AnySeq
 from amaranth.hdl import Assert, Assume, Cover, Elaboratable, Module, Mux, ResetSignal, Signal
 
-from hw.queue import Queue
+from hw.lib.queue import Queue
 from tests.formal.inside import inside, row
 from tests.formal.proof import Bug, Proof
 from tests.formal.streams import hold
@@ -82,7 +82,7 @@ PROOFS = [
         bugs=(
             Bug(
                 "a full queue that accepts and loses",
-                "hw.queue",
+                "hw.lib.queue",
                 "self.i.ready.eq(fifo.w_rdy)",
                 "self.i.ready.eq(fifo.w_rdy | fifo.r_en)",
                 depth=6,

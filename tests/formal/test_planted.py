@@ -14,4 +14,4 @@ def test_its_text_is_there_once(bug):
 
 def test_a_text_that_is_gone_is_an_error():
     with pytest.raises(ValueError, match="its old text is there 0 times"):
-        Bug("nothing", "hw.queue", "no such text", "", depth=1).source()
+        Bug("nothing", "hw.lib.queue", "no such text", "", depth=1).source()

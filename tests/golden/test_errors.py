@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from golden.errors import RULES, ErrorCode, TmaError, errors_table
-from hw.layouts import ErrorCode as RtlCode
+from hw.layouts.isa import ErrorCode as RtlCode
 
 ROOT = Path(__file__).parents[2]
 

@@ -8,8 +8,8 @@ from golden import AccessMode, Arch, Load, Reduce, Store, TmaError, check
 from golden.descriptor import as_descriptor
 from golden.geometry import Geometry
 from golden.model import operands_of
-from hw.layouts import AccessMode as Mode
-from hw.layouts import Operation
+from hw.layouts.isa import AccessMode as Mode
+from hw.layouts.isa import Operation
 from hw.params import PRESETS
 from tests.golden.random_requests import MODES
 from tests.hw.boxes import Pieces

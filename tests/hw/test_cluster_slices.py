@@ -7,8 +7,8 @@ from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.sim import Simulator
 
-from hw.cluster import BETWEEN_UNITS, Cluster
-from hw.layouts import BarrierOp
+from hw.cluster_top import BETWEEN_UNITS, Cluster
+from hw.layouts.barriers import BarrierOp
 from hw.params import TmaParams
 from hw.top import tma_ports
 

@@ -23,11 +23,12 @@ from amaranth.lib.wiring import In
 from golden.enums import DataType
 from golden.enums import ReductionOp as GoldenOp
 from golden.reduction import Words, operation
-from hw.layouts import SECTOR_BYTES, ElementType, ReductionOp, reduction_request_layout
-from hw.lint import VERILATOR, WAIVERS
+from hw.flow.lint import VERILATOR, WAIVERS
+from hw.layouts.isa import ElementType, ReductionOp
+from hw.layouts.ports import SECTOR_BYTES, reduction_request_layout
 from hw.params import TmaParams
-from hw.reduction_unit import ReductionUnit
-from sim_tb.runner import BUILD, MAKEFLAGS
+from hw.reduce.reduction_unit import ReductionUnit
+from sim_tb.simulator.runner import BUILD, MAKEFLAGS
 
 PARAMS = TmaParams()
 HARNESS = Path(__file__).with_name("reduction_harness.cpp")

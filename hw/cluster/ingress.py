@@ -1,0 +1,110 @@
+"""Ingress: what arrives from other CTAs, on its way to shared memory and to barriers."""
+
+from amaranth.hdl import Module
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from hw.cluster.smem_reduction import SmemReduction
+from hw.front.destination import holder_of
+from hw.layouts.barriers import barrier_completion_layout
+from hw.layouts.cluster import packet_layout
+from hw.layouts.lines import rotated_line_layout, written_layout
+from hw.layouts.ports import lanes_layout, smem_read_layout
+from hw.lib.arbiter import Arbiter
+from hw.params import TmaParams
+
+
+class Ingress(wiring.Component):
+    """Makes each packet a line for the lane network, and its receipt a ``complete_tx``.
+
+    Reductions are first combined with what shared memory holds; other packets may overtake them. A
+    packet a clock; of plain ones combinational. Each packet gives one completion, of its own bytes,
+    after they are written: how the bytes of a request are split is not for programs to rely on
+    (PTX ISA), and no table of requests is needed here.
+
+    Parameters
+    ----------
+    params : TmaParams
+        With ``ctas`` above 1.
+
+    Members
+    -------
+    cta_rank : In, of this SM's CTA
+    packet : In(stream) of ``packet_layout``
+    line : Out(stream) of ``rotated_line_layout``
+    written : In(stream) of ``written_layout``, of which only receipts come here
+    completion : Out(stream) of ``barrier_completion_layout``
+    smem_read : Out(stream) of ``smem_read_layout``; this and the following with ``reductions``
+    smem_data : In(stream) of ``lanes_layout``
+    """
+
+    def __init__(self, params: TmaParams):
+        self.params = params
+        ports = {
+            "cta_rank": In(params.cta_bits),
+            "packet": In(stream.Signature(packet_layout(params))),
+            "line": Out(stream.Signature(rotated_line_layout(params))),
+            "written": In(stream.Signature(written_layout(params))),
+            "completion": Out(stream.Signature(barrier_completion_layout(params))),
+        }
+        if params.reductions:
+            ports |= {
+                "smem_read": Out(stream.Signature(smem_read_layout(params))),
+                "smem_data": In(stream.Signature(lanes_layout(params))),
+            }
+        super().__init__(ports)
+
+    def elaborate(self, platform):
+        m = Module()
+        p = self.params
+        m.submodules.lines = lines = Arbiter(rotated_line_layout(p), 2 if p.reductions else 1)
+        connect(m, lines.o, flipped(self.line))
+        plain = lines.i[0]
+        self._make_line(m, self.packet.p, plain.p, reduced=0)
+        m.d.comb += [plain.valid.eq(self.packet.valid), self.packet.ready.eq(plain.ready)]
+
+        receipt = self.written.p.receipt
+        if p.reductions:
+            m.submodules.smem_reduction = reduction = SmemReduction(p)
+            connect(m, reduction.smem_read, flipped(self.smem_read))
+            connect(m, flipped(self.smem_data), reduction.smem_data)
+            combined = lines.i[1]
+            self._make_line(m, reduction.o.p, combined.p, reduced=1)
+            m.d.comb += [
+                combined.valid.eq(reduction.o.valid),
+                reduction.o.ready.eq(combined.ready),
+                reduction.i.payload.eq(self.packet.payload),
+                reduction.done.eq(self.written.valid & self.written.ready & receipt.reduced),
+            ]
+            with m.If(self.packet.p.reduction.enabled):
+                m.d.comb += [
+                    reduction.i.valid.eq(self.packet.valid),
+                    plain.valid.eq(0),
+                    self.packet.ready.eq(reduction.i.ready),
+                ]
+
+        completion = self.completion
+        m.d.comb += [
+            completion.valid.eq(self.written.valid),
+            self.written.ready.eq(completion.ready),
+            *(completion.p[name].eq(receipt[name]) for name in ("request_id", "cta", "holder")),
+            completion.p.address.eq(receipt.mbarrier),
+            completion.p.tx_bytes.eq(receipt.tx_words << 2),
+        ]
+        return m
+
+    def _make_line(self, m: Module, packet, line, *, reduced: int) -> None:
+        receipt = line.receipt
+        m.d.comb += [
+            *(
+                line[name].eq(packet[name])
+                for name in ("style", "beat", "boundary", "valid", "words", "data")
+            ),
+            receipt.received.eq(1),
+            *(
+                receipt[name].eq(packet[name])
+                for name in ("request_id", "cta", "mbarrier", "tx_words")
+            ),
+            receipt.holder.eq(holder_of(packet.signal, packet.signal_cta, self.cta_rank)),
+            receipt.reduced.eq(reduced),
+        ]

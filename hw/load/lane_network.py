@@ -1,0 +1,369 @@
+"""Lane network: swizzles pieces to the lanes of shared memory and writes them.
+
+Lane ``i`` of shared memory holds piece ``i`` of every beat and takes one piece a clock, at an
+address of its own. A line's pieces belong to two neighbouring beats at most. With a swizzle the
+two parts are permuted differently and may want the same lane, so each part has a queue in front
+of each lane; over a few lines every lane gets its equal share. Fill, which has no data, has a
+third.
+"""
+
+from amaranth.hdl import Assert, Cat, Const, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.fifo import SyncFIFO, SyncFIFOBuffered
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from hw.layouts.isa import PIECE_WORDS, Fill
+from hw.layouts.lines import fill_beat_layout, rotated_line_layout, written_layout
+from hw.layouts.ports import smem_write_layout
+from hw.lib.permute import exchange
+from hw.lib.piece_format import fill_piece, packed_pieces, packed_words
+from hw.lib.queue import Queue
+from hw.lib.swizzle import flipped_halves, swizzle_bits
+from hw.params import PIECE_BYTES, TmaParams
+
+
+class TicketList(wiring.Component):
+    """Says when everything that came in one clock has left the lanes' queues.
+
+    What comes in gets a ticket, which goes into the queues with its pieces. Queues are in order:
+    once all older ones are gone, the oldest is gone as soon as no queue begins with its ticket.
+
+    Parameters
+    ----------
+    shape : ShapeLike
+    depth : int
+        A power of two.
+    latency : int, optional
+        Of the list as a queue; not less than that of the lanes' queues.
+
+    Members
+    -------
+    i : In(stream)
+    o : Out(stream), the oldest; to be taken when it is gone
+    ticket : Out, what ``i`` gets
+    oldest : Out, the ticket of ``o``
+    """
+
+    def __init__(self, shape, depth: int, latency: int | None = None):
+        self.queue = Queue(shape, depth, latency=latency)
+        super().__init__(
+            {
+                "i": In(stream.Signature(shape)),
+                "o": Out(stream.Signature(shape)),
+                "ticket": Out(range(depth)),
+                "oldest": Out(range(depth)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.queue = queue = self.queue
+        connect(m, flipped(self.i), queue.i)
+        connect(m, queue.o, flipped(self.o))
+        with m.If(self.i.valid & self.i.ready):
+            m.d.sync += self.ticket.eq(self.ticket + 1)
+        with m.If(self.o.valid & self.o.ready):
+            m.d.sync += self.oldest.eq(self.oldest + 1)
+        return m
+
+
+class LaneNetwork(wiring.Component):
+    """Writes lines and fill to shared memory, and says how much of which request is written.
+
+    A line and a beat of fill a clock, as long as no lane gets more than one piece a clock on
+    average. Lines and fill take turns at a lane that both want. Three clocks from ``line`` to
+    ``smem_write``, in a ``compact`` unit four: what is first in a lane's queue comes from a
+    register. A line, or a beat of fill, waits while a queue that it may need is full.
+
+    ``written`` and ``filled`` follow the write that they speak of by a clock at least. Lines are
+    reported one by one, fill when its request has no more.
+
+    Parameters
+    ----------
+    params : TmaParams
+
+    Members
+    -------
+    line : In(stream) of ``rotated_line_layout``
+    fill : In(stream) of ``fill_beat_layout``
+    smem_write : Out(stream) of ``smem_write_layout``
+    written : Out(stream) of ``written_layout``; lines
+    filled : Out(stream) of ``written_layout``; fill
+    """
+
+    def __init__(self, params: TmaParams):
+        self.params = params
+        super().__init__(
+            {
+                "line": In(stream.Signature(rotated_line_layout(params))),
+                "fill": In(stream.Signature(fill_beat_layout(params))),
+                "smem_write": Out(stream.Signature(smem_write_layout(params))),
+                "written": Out(stream.Signature(written_layout(params))),
+                "filled": Out(stream.Signature(written_layout(params))),
+            }
+        )
+
+        depth = 2 * params.lane_depth
+        self._fill_count = data.StructLayout(
+            {"count": written_layout(params), "last": 1, "stream": params.stream_bits}
+        )
+        latency = 2 if params.compact else None
+        self._lines = TicketList(written_layout(params), depth, latency)
+        self._fills = TicketList(self._fill_count, depth, latency)
+        position = {"ticket": range(depth), "beat": params.smem_beat_bits}
+        masks = {"words": PIECE_WORDS}
+        line_masks = masks if params.word_masks else {}
+        fill_masks = masks if params.sub_byte else {}
+        self._line_piece = data.StructLayout({**position, **line_masks, "data": PIECE_BYTES * 8})
+        self._fill_piece = data.StructLayout({**position, **fill_masks, "fill": Fill})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.lines = self._lines
+        m.submodules.fills = self._fills
+        pop = Signal()
+        line_queues = self._queue_lines(m)
+        fill_queues = self._queue_fill(m)
+        leaving = self._write(m, pop, line_queues, fill_queues)
+        self._report(m, pop, line_queues, fill_queues)
+
+        all_parts = [queue for queues in line_queues for queue in queues]
+        waiting = leaving.valid & ~self.smem_write.ready
+        for name, tickets, shape, queues, lanes in (
+            ("line", self._lines, self._line_piece, all_parts, leaving.lanes & ~leaving.fills),
+            ("fill", self._fills, self._fill_piece, fill_queues, leaving.lanes & leaving.fills),
+        ):
+            self._assert_written(m, name, tickets, shape, queues, leaving, waiting & lanes)
+        return m
+
+    def _assert_written(self, m: Module, name, tickets, shape, queues, leaving, lanes) -> None:
+        """What is counted has left the unit: looked at again in the clock after."""
+        counted = Signal(name=f"{name}_counted")
+        ticket = Signal.like(tickets.oldest, name=f"{name}_counted_ticket", reset_less=True)
+        remains = Cat(
+            *(queue.r_rdy & (data.View(shape, queue.r_data).ticket == ticket) for queue in queues),
+            *(lanes[lane] & (leaving.tickets[lane] == ticket) for lane in range(len(lanes))),
+        ).any()
+        m.d.sync += [
+            counted.eq(tickets.o.valid & tickets.o.ready),
+            ticket.eq(tickets.oldest),
+            Assert(~counted | ~remains, f"LaneNetwork: a {name} counted before it is written\n"),
+        ]
+
+    def _lane(self, piece: data.StructLayout) -> SyncFIFO | SyncFIFOBuffered:
+        """Return a queue of pieces in front of a lane."""
+        kind = SyncFIFOBuffered if self.params.compact else SyncFIFO
+        return kind(width=piece.size, depth=self.params.lane_depth)
+
+    def _queue_lines(self, m: Module) -> list[list[SyncFIFO]]:
+        """Swizzle both parts of a line and queue them; return, by part, a queue for each lane."""
+        p = self.params
+        line = self.line.p
+        tickets = self._lines
+        push = Signal()
+        parts = []
+        for part in range(2):
+            beat = Signal(p.smem_beat_bits, name=f"beat_{part}")
+            m.d.comb += beat.eq(line.beat + part)
+            bits = swizzle_bits(m, p, line.style, beat, f"swizzle_{part}")
+            wanted = [
+                Cat(
+                    flipped_halves(p, line.style, beat, line.data[lane]),
+                    flipped_halves(p, line.style, beat, line.words[lane])
+                    if p.word_masks
+                    else Const(0, 0),
+                    line.valid[lane] & ((lane < line.boundary) == part),
+                )
+                for lane in range(p.lanes)
+            ]
+            swizzled = exchange(m, wanted, bits[: p.lane_bits], f"part_{part}")
+            parts.append([])
+            for lane, wide in enumerate(swizzled):
+                queue = self._lane(self._line_piece)
+                m.submodules[f"lane_{lane}_part_{part}"] = queue
+                entry = Signal(self._line_piece, name=f"entry_{lane}_{part}")
+                m.d.comb += [
+                    entry.ticket.eq(tickets.ticket),
+                    entry.beat.eq(beat ^ bits[p.lane_bits :]),
+                    entry.data.eq(wide[: PIECE_BYTES * 8]),
+                    queue.w_data.eq(entry),
+                    queue.w_en.eq(push & wide[-1]),
+                ]
+                if p.word_masks:
+                    m.d.comb += entry.words.eq(wide[PIECE_BYTES * 8 : -1])
+                parts[part].append(queue)
+        # Room for one line more than may come in this clock: no chain of ready signals.
+        room = Signal()
+        all_parts = [queue for queues in parts for queue in queues]
+        m.d.sync += room.eq(
+            Cat(queue.level < queue.depth - 1 for queue in (*all_parts, tickets.queue)).all()
+        )
+        m.d.comb += [
+            self.line.ready.eq(room),
+            push.eq(self.line.valid & self.line.ready),
+            tickets.i.valid.eq(push),
+            tickets.i.p.slot.eq(line.slot),
+            tickets.i.p.pieces.eq(line.pieces),
+            *([tickets.i.p.receipt.eq(line.receipt)] if p.ctas > 1 else ()),
+        ]
+        return parts
+
+    def _queue_fill(self, m: Module) -> list[SyncFIFO]:
+        """Swizzle a beat of fill, which is its mask, and queue it; return a queue for each lane."""
+        p = self.params
+        fill = self.fill.p
+        tickets = self._fills
+        push = Signal()
+        bits = swizzle_bits(m, p, fill.style, fill.beat, "swizzle_fill")
+        swizzled = exchange(m, list(fill.valid), bits[: p.lane_bits], "fill")
+        queues = []
+        for lane, wanted in enumerate(swizzled):
+            queue = self._lane(self._fill_piece)
+            m.submodules[f"lane_{lane}_fill"] = queue
+            entry = Signal(self._fill_piece, name=f"entry_{lane}_fill")
+            m.d.comb += [
+                entry.ticket.eq(tickets.ticket),
+                entry.beat.eq(fill.beat ^ bits[p.lane_bits :]),
+                entry.fill.eq(fill.style.fill),
+                queue.w_data.eq(entry),
+                queue.w_en.eq(push & wanted),
+            ]
+            if p.sub_byte:
+                words = packed_words(fill.style)
+                m.d.comb += entry.words.eq(flipped_halves(p, fill.style, fill.beat, words))
+            queues.append(queue)
+        m.d.comb += [
+            self.fill.ready.eq(tickets.i.ready & Cat(queue.w_rdy for queue in queues).all()),
+            push.eq(self.fill.valid & self.fill.ready),
+            tickets.i.valid.eq(push),
+            tickets.i.p.count.slot.eq(fill.slot),
+            tickets.i.p.count.pieces.eq(packed_pieces(p, fill.style, sum(fill.valid))),
+            tickets.i.p.last.eq(fill.last),
+            tickets.i.p.stream.eq(fill.stream),
+        ]
+        return queues
+
+    def _write(self, m: Module, pop, line_queues, fill_queues) -> Signal:
+        """Take a piece for each lane, with ``pop``, into the beat on its way to shared memory;
+        return whose pieces these are.
+        """
+        p = self.params
+        writing = Signal()
+        beat = Signal(smem_write_layout(p), reset_less=True)
+        writes = Signal(p.lanes)
+        tickets = data.ArrayLayout(len(self._lines.oldest), p.lanes)
+        leaving = Signal(
+            data.StructLayout({"valid": 1, "lanes": p.lanes, "fills": p.lanes, "tickets": tickets})
+        )
+        m.d.comb += [
+            leaving.valid.eq(writing),
+            leaving.lanes.eq(Cat(beat[lane].valid for lane in range(p.lanes))),
+            pop.eq(~writing | self.smem_write.ready),
+            self.smem_write.valid.eq(writing),
+            self.smem_write.p.eq(beat),
+        ]
+        with m.If(pop):
+            m.d.sync += writing.eq(writes.any())
+        for lane in range(p.lanes):
+            parts = [queues[lane] for queues in line_queues]
+            heads = [data.View(self._line_piece, queue.r_data) for queue in parts]
+            fill_queue = fill_queues[lane]
+            fill_head = data.View(self._fill_piece, fill_queue.r_data)
+
+            # Of a lane's two parts the older line's; between lines and fill, in turn.
+            ages = [head.ticket - self._lines.oldest for head in heads]
+            width = len(self._lines.oldest)
+            second = Signal(name=f"second_{lane}")
+            fills = Signal(name=f"fills_{lane}")
+            filled_last = Signal(name=f"filled_last_{lane}")
+            ticket = Signal.like(self._lines.oldest, name=f"ticket_{lane}", reset_less=True)
+            m.d.comb += [leaving.fills[lane].eq(filled_last), leaving.tickets[lane].eq(ticket)]
+            line_waits = parts[0].r_rdy | parts[1].r_rdy
+            m.d.comb += [
+                second.eq(parts[1].r_rdy & (~parts[0].r_rdy | (ages[1][:width] < ages[0][:width]))),
+                fills.eq(fill_queue.r_rdy & ~(line_waits & filled_last)),
+                parts[0].r_en.eq(pop & ~fills & ~second),
+                parts[1].r_en.eq(pop & ~fills & second),
+                fill_queue.r_en.eq(pop & fills),
+                writes[lane].eq(fill_queue.r_rdy | line_waits),
+            ]
+            with m.If(pop):
+                out = beat[lane]
+                m.d.sync += [
+                    out.valid.eq(writes[lane]),
+                    out.words.eq(~0),
+                    filled_last.eq(fills),
+                ]
+                with m.If(fills):
+                    m.d.sync += [ticket.eq(fill_head.ticket), out.beat.eq(fill_head.beat)]
+                    if p.sub_byte:
+                        m.d.sync += out.words.eq(fill_head.words)
+                with m.Else():
+                    m.d.sync += [
+                        ticket.eq(Mux(second, heads[1].ticket, heads[0].ticket)),
+                        out.beat.eq(Mux(second, heads[1].beat, heads[0].beat)),
+                    ]
+                    if p.word_masks:
+                        m.d.sync += out.words.eq(Mux(second, heads[1].words, heads[0].words))
+                # Two bits choose, for all data: between lines, or of fill between its kinds.
+                chosen = Signal(name=f"chosen_{lane}")
+                m.d.comb += chosen.eq(Mux(fills, fill_head.fill == Fill.NAN, second))
+                m.d.sync += out.data.eq(
+                    Mux(
+                        fills,
+                        fill_piece(Mux(chosen, Fill.NAN, Fill.ZERO)),
+                        Mux(chosen, heads[1].data, heads[0].data),
+                    )
+                )
+        return leaving
+
+    def _report(self, m: Module, pop, line_queues, fill_queues) -> None:
+        """Report what is written: it left its queues, and with ``pop`` the beat after them."""
+        p = self.params
+
+        def gone(tickets: TicketList, shape, queues: list[SyncFIFO]):
+            waits = Cat(
+                queue.r_rdy & (data.View(shape, queue.r_data).ticket == tickets.oldest)
+                for queue in queues
+            )
+            return pop & tickets.o.valid & ~waits.any()
+
+        # So far, of one request of each stream; and a whole one that is to be reported.
+        filled = Signal(data.ArrayLayout(p.box_piece_bits, p.streams))
+        total = Signal(p.box_piece_bits)
+        fill_complete = Signal()
+        fill_report = Signal(written_layout(p), reset_less=True)
+        report_fill = Signal()
+        count_fill = Signal()
+        fills = self._fills.o
+        of_stream = filled[fills.p.stream]
+        m.d.comb += [
+            count_fill.eq(
+                gone(self._fills, self._fill_piece, fill_queues) & (~fill_complete | report_fill)
+            ),
+            fills.ready.eq(count_fill),
+            total.eq(of_stream + fills.p.count.pieces),
+        ]
+        with m.If(count_fill):
+            m.d.sync += [
+                of_stream.eq(Mux(fills.p.last, 0, total)),
+                fill_report.slot.eq(fills.p.count.slot),
+                fill_report.pieces.eq(total),
+            ]
+        with m.If(count_fill | report_fill):
+            m.d.sync += fill_complete.eq(count_fill & fills.p.last)
+
+        m.d.comb += [
+            self.filled.valid.eq(fill_complete),
+            self.filled.p.eq(fill_report),
+            report_fill.eq(fill_complete & self.filled.ready),
+        ]
+
+        m.submodules.reports = reports = Queue(written_layout(p), 2)
+        connect(m, reports.o, flipped(self.written))
+        all_parts = [queue for queues in line_queues for queue in queues]
+        m.d.comb += [
+            reports.i.valid.eq(gone(self._lines, self._line_piece, all_parts)),
+            reports.i.payload.eq(self._lines.o.p),
+            self._lines.o.ready.eq(reports.i.valid & reports.i.ready),
+        ]

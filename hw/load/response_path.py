@@ -1,0 +1,161 @@
+"""Response path: makes a line that arrived what shared memory is to hold."""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.layouts.isa import Packing
+from hw.layouts.jobs import remote_layout
+from hw.layouts.lines import line_arrival_layout, rotated_line_layout
+from hw.lib.permute import rotate
+from hw.lib.piece_format import fill_piece
+from hw.params import PIECE_BYTES, TmaParams
+
+TF32_NAN = 0x7FFFE000
+TF32_DROPPED_BITS = 13
+
+
+def round_tf32(m: Module, word, name: str) -> Signal:
+    """Return a binary32 word rounded to tf32, to nearest even; infinities kept, one NaN."""
+    half_less_one = (1 << (TF32_DROPPED_BITS - 1)) - 1
+    kept = 32 - TF32_DROPPED_BITS
+    total = Signal(32, name=f"{name}_sum")
+    rounded = Signal(32, name=name)
+    m.d.comb += [
+        total.eq(word + half_less_one + word[TF32_DROPPED_BITS]),
+        rounded.eq(Cat(Const(0, TF32_DROPPED_BITS), total[-kept:])),
+    ]
+    with m.If(word[23:31].all()):
+        m.d.comb += rounded.eq(Mux(word[:23].any(), TF32_NAN, word))
+    return rounded
+
+
+def unpack(pieces: list, bytes_of_16: int) -> list:
+    """Return the eight pieces that the packed bytes of a row become, each with its words' validity.
+
+    A row lies in ``pieces`` from lane 0 on, each with a bit above that says whether it is here.
+    """
+    words = [
+        Cat(piece.word_select(word, 32), piece[-1])
+        for piece in pieces
+        for word in range(PIECE_BYTES // 4)
+    ]
+    count = bytes_of_16 // 4
+    unpacked = []
+    for lane in range(8):
+        mine = words[lane * count : (lane + 1) * count]
+        valid = Cat(word[-1] for word in mine)
+        data = Cat(word[:-1] for word in mine)
+        unpacked.append((data, valid))
+    return unpacked
+
+
+class ResponsePath(wiring.Component):
+    """Moves gathered rows to their places, rounds, fills the tail of a row, rotates pieces to their
+    lanes, and unpacks small elements.
+
+    One line a clock, latency one clock. ``i.ready`` follows ``o.ready``.
+
+    Parameters
+    ----------
+    params : TmaParams
+
+    Members
+    -------
+    i : In(stream) of ``line_arrival_layout``
+    o : Out(stream) of ``rotated_line_layout``
+    """
+
+    def __init__(self, params: TmaParams):
+        self.params = params
+        super().__init__(
+            {
+                "i": In(stream.Signature(line_arrival_layout(params))),
+                "o": Out(stream.Signature(rotated_line_layout(params))),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        p = self.params
+        use = self.i.p.use
+
+        outside = Signal(PIECE_BYTES)  # bytes of the tail piece that are fill
+        m.d.comb += outside.eq(
+            Cat((use.tail_bytes != 0) & (byte >= use.tail_bytes) for byte in range(PIECE_BYTES))
+        )
+        outside_bits = Cat(bit.replicate(8) for bit in outside)
+        fill = fill_piece(use.style.fill)
+        pieces = []
+        for lane in range(p.lanes):
+            raw = self.i.p.data[lane]
+            if p.gathers_rows:
+                raw = Signal(PIECE_BYTES * 8, name=f"moved_{lane}")
+                with m.Switch(use.moves[lane]):
+                    for source in range(p.lanes):
+                        with m.Case(source):
+                            m.d.comb += raw.eq(self.i.p.data[source])
+            rounded = Cat(
+                round_tf32(m, raw.word_select(word, 32), f"tf32_{lane}_{word}")
+                for word in range(PIECE_BYTES // 4)
+            )
+            converted = Signal(PIECE_BYTES * 8, name=f"converted_{lane}")
+            filled = Signal(PIECE_BYTES * 8, name=f"filled_{lane}")
+            masked = outside_bits & use.tail[lane].replicate(PIECE_BYTES * 8)
+            m.d.comb += [
+                converted.eq(Mux(use.style.round_tf32, rounded, raw)),
+                filled.eq((converted & ~masked) | (fill & masked)),
+            ]
+            pieces.append(Cat(filled, use.valid[lane] & ~self.i.p.failed))
+
+        boundary = use.origin[: p.lane_bits]
+        rotated = rotate(m, pieces, boundary, "rotated")
+
+        held = Signal()
+        line = Signal(rotated_line_layout(p), reset_less=True)
+        m.d.comb += [
+            self.i.ready.eq(~held | self.o.ready),
+            self.o.valid.eq(held),
+            self.o.p.eq(line),
+        ]
+        with m.If(self.i.ready):
+            m.d.sync += [
+                held.eq(self.i.valid),
+                line.slot.eq(use.slot),
+                line.style.eq(use.style),
+                line.beat.eq(use.origin[p.lane_bits :]),
+                line.boundary.eq(boundary),
+                line.pieces.eq(sum(use.valid)),
+                line.valid.eq(Cat(piece[-1] for piece in rotated)),
+                *(line.data[lane].eq(piece[:-1]) for lane, piece in enumerate(rotated)),
+                *(line[name].eq(use[name]) for name in remote_layout(p)),
+            ]
+            if p.word_masks:
+                m.d.sync += [words.eq(~0) for words in line.words]
+            if p.sub_byte:
+                self._unpack(m, use, line, rotated)
+        return m
+
+    def _unpack(self, m: Module, use, line, rotated: list) -> None:
+        """Spread a packed row over all lanes. It is one beat: all of it that is here is on the same
+        side of the boundary.
+        """
+        p = self.params
+        here = Signal(p.lanes)
+        boundary = use.origin[: p.lane_bits]
+        m.d.comb += here.eq(Cat(piece[-1] for piece in rotated))
+        in_next = Signal()
+        m.d.comb += in_next.eq(Cat(here[lane] & (lane < boundary) for lane in range(p.lanes)).any())
+        with m.If(use.style.packing != Packing.NONE):
+            m.d.sync += [
+                line.boundary.eq(0),
+                line.beat.eq(use.origin[p.lane_bits :] + in_next),
+            ]
+        for packing, count in ((Packing.BYTES_8, 8), (Packing.BYTES_12, 12)):
+            with m.If(use.style.packing == packing):
+                for lane, (data, words) in enumerate(unpack(rotated, count)):
+                    m.d.sync += [
+                        line.data[lane].eq(data),
+                        line.words[lane].eq(words),
+                        line.valid[lane].eq(words.any()),
+                    ]

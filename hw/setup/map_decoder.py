@@ -1,0 +1,306 @@
+"""Map decoder: words w0 to w15 of a tensor map as the setup block needs them, and their checks."""
+
+from functools import cache
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.layouts.isa import Fill, L2Promotion, Packing, Swizzle, SwizzleAtom, data_style_layout
+from hw.params import DIMS, PIECE_BYTES, TmaParams
+
+ITEM_SIZE_LOG2 = (0, 1, 2, 2, 3, 3, 1, 2, 2, 3, 1)
+"""By tensor-map format, 0 to 10: log2 of the element size in bytes."""
+
+FLOAT_FORMATS = range(6, 11)
+TF32_FORMATS = (7, 8)
+NIBBLES, PACKED_NIBBLES, PACKED_SIXES = 11, 12, 13
+"""Formats of 4 and 6 bits; the packed ones have 16 elements in each piece of shared memory."""
+
+PACKED_ELEMENTS = 128
+"""Elements in a row of a packed type, which also its coordinates are multiples of."""
+
+SPANS = ((Swizzle.SPAN_32B, 2), (Swizzle.SPAN_64B, 4), (Swizzle.SPAN_128B, 8))
+"""Pieces in a row of shared memory, by swizzle."""
+
+PIECES_96B = 6
+
+ROW_BITS = 8
+"""Width of a count of pieces in a row: 256 elements of 8 bytes are 128 pieces."""
+
+
+class MapFormat(data.Struct):
+    """Word w2 of a tensor map."""
+
+    im2col: 1
+    version: 3
+    rank_less_one: 3
+    format: 4
+    interleave: 2
+    swizzle: Swizzle
+    fill: Fill
+    tf32: 1
+    l2_promotion: L2Promotion
+    atom: SwizzleAtom
+    allocation: 1
+    wide: 1
+    reserved: 9
+
+
+@cache
+def element_layout(params: TmaParams) -> data.StructLayout:
+    """Size of an element: 8 bits << ``log2``, but 4 bits of ``is_nibble`` and 6 of ``is_six``.
+
+    ``is_packed``: elements are spread over shared memory.
+    """
+    flags = {"is_nibble": 1, "is_six": 1, "is_packed": 1} if params.sub_byte else {}
+    return data.StructLayout({"log2": 2, **flags})
+
+
+def bytes_of(params: TmaParams, element, elements) -> Value:
+    """Return the bytes of so many elements in global memory."""
+    whole = elements << element.log2
+    if not params.sub_byte:
+        return whole
+    small = Mux(element.is_six, (elements * 3) >> 2, elements >> 1)
+    return Mux(element.is_six | element.is_nibble, small, whole)
+
+
+def last_byte_of(params: TmaParams, element, elements_less_one) -> Value:
+    """Return the number of the last byte of so many elements, which are a legal extent."""
+    ones = Mux(element.log2[1], 3, 0) | Mux(element.log2 == 1, 1, 0) | Mux(element.log2 == 3, 4, 0)
+    whole = (elements_less_one << element.log2) | ones
+    if not params.sub_byte:
+        return whole
+    small = Mux(element.is_six, (elements_less_one * 3) >> 2, elements_less_one >> 1)
+    return Mux(element.is_six | element.is_nibble, small, whole)
+
+
+@cache
+def decoded_map_layout(params: TmaParams) -> data.StructLayout:
+    """A tensor map, decoded.
+
+    Members
+    -------
+    refused : some field has a value that the unit cannot work with
+    load_only, store_only : some field is for that direction only
+    corners : of im2col, W first; 0 where there is no such dimension
+    im2col, wide : made for im2col; for ``im2col::w``
+    rank_less_one : 0 to 4
+    interleaved : a row is a slice, of ``row`` pieces
+    swizzled, flips : there is a swizzle; it is the one that exchanges halves of pieces
+    element : size
+    style : of all bytes
+    row : pieces of global memory in a row
+    pitch : pieces of shared memory from a row to the next
+    row_mask : as in ``walk_layout``, for a box at a multiple of 384 bytes
+    """
+    corner = data.StructLayout({"lower": signed(16), "upper": signed(16)})
+    return data.StructLayout(
+        {
+            "refused": 1,
+            **({"load_only": 1} if params.swizzle_atoms or params.sub_byte else {}),
+            **({"store_only": 1} if params.sub_byte else {}),
+            **({"corners": data.ArrayLayout(corner, DIMS - 2)} if params.im2col else {}),
+            "im2col": 1,
+            "wide": 1,
+            "rank_less_one": 3,
+            "interleaved": 1,
+            "swizzled": 1,
+            **({"flips": 1} if params.swizzle_atoms else {}),
+            "element": element_layout(params),
+            "l2_promotion": L2Promotion,
+            "style": data_style_layout(params),
+            "row": ROW_BITS,
+            "pitch": ROW_BITS,
+            "row_mask": params.row_mask_bits,
+        }
+    )
+
+
+def row_mask(row, pitch: int, bits: int) -> Value:
+    """Return which of ``bits`` pieces from the start of a row on belong to rows."""
+    return Cat((piece % pitch) < row for piece in range(bits))
+
+
+class MapDecoder(wiring.Component):
+    """Decodes a tensor map; combinational.
+
+    Parameters
+    ----------
+    params : TmaParams
+
+    Members
+    -------
+    words : In, w0 to w15
+    o : Out of ``decoded_map_layout``
+    """
+
+    def __init__(self, params: TmaParams):
+        self.params = params
+        super().__init__(
+            {"words": In(data.ArrayLayout(32, 16)), "o": Out(decoded_map_layout(params))}
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        p = self.params
+        words, o = self.words, self.o
+        w2 = data.View(MapFormat, words[2])
+        element = Signal(element_layout(p))
+        is_packed = element.is_packed if p.sub_byte else Const(0, 1)
+        interleaved = Signal()
+        m.d.comb += [
+            interleaved.eq(w2.interleave != 0),
+            o.element.eq(element),
+            o.im2col.eq(w2.im2col),
+            o.wide.eq(w2.wide),
+            o.rank_less_one.eq(w2.rank_less_one),
+            o.interleaved.eq(interleaved),
+            o.l2_promotion.eq(w2.l2_promotion),
+            o.style.fill.eq(w2.fill),
+        ]
+        bad_type = self._type(m, w2, interleaved, element)
+        bad_row = self._row(m, w2, interleaved, element)
+        if p.im2col:
+            self._corners(m, w2)
+
+        more = [w2.rank_less_one > i for i in range(DIMS - 1)]
+        odd_multiples = words[0][4] | Cat(words[3 + i][0] & more[i] for i in range(DIMS - 1)).any()
+        wide = w2.im2col if p.im2col_w else 0
+        m.d.comb += o.refused.eq(
+            bad_type
+            | bad_row
+            | (w2.interleave == 3)
+            | ((w2.interleave[1] | is_packed) & odd_multiples)
+            | (w2.rank_less_one >= DIMS)
+            | ((w2.im2col | interleaved) & (w2.rank_less_one < 2))
+            | (w2.wide & ~wide)
+            | words[0][:4].any()
+        )
+        return m
+
+    def _corners(self, m: Module, w2) -> None:
+        """Corners have fewer bits the more of them there are."""
+        halves = self.words[14][:16], self.words[14][16:]
+        bits = Mux(w2.wide, 2, w2.rank_less_one) if self.params.im2col_w else w2.rank_less_one
+        with m.Switch(bits):
+            for rank_less_one, width in ((2, 16), (3, 8), (4, 5)):
+                with m.Case(rank_less_one):
+                    for j in range(rank_less_one - 1):
+                        for name, half in zip(("lower", "upper"), halves, strict=True):
+                            field = half.word_select(j, width).as_signed()
+                            m.d.comb += self.o.corners[j][name].eq(field)
+
+    def _type(self, m: Module, w2, interleaved, element) -> Value:
+        """Element, rounding and packing; return whether they are refused."""
+        p, words, o = self.params, self.words, self.o
+        known = Signal()
+        is_float = Signal()
+        bad_extent = Signal()
+        with m.Switch(w2.format):
+            for code, log2 in enumerate(ITEM_SIZE_LOG2):
+                with m.Case(code):
+                    m.d.comb += [
+                        known.eq(1),
+                        is_float.eq(code in FLOAT_FORMATS),
+                        element.log2.eq(log2),
+                        o.style.round_tf32.eq(w2.tf32 if code in TF32_FORMATS else 0),
+                    ]
+            if p.sub_byte:
+                no_multiple = (words[8][:7] != PACKED_ELEMENTS - 1) | (
+                    words[13][24:] != PACKED_ELEMENTS - 1
+                )
+                with m.Case(NIBBLES):
+                    m.d.comb += [
+                        known.eq(~interleaved),
+                        element.is_nibble.eq(1),
+                        bad_extent.eq(~words[8][0]),
+                    ]
+                for code, small, packing in (
+                    (PACKED_NIBBLES, element.is_nibble, Packing.BYTES_8),
+                    (PACKED_SIXES, element.is_six, Packing.BYTES_12),
+                ):
+                    with m.Case(code):
+                        m.d.comb += [
+                            known.eq(~interleaved),
+                            element.is_packed.eq(1),
+                            small.eq(1),
+                            o.style.packing.eq(packing),
+                            bad_extent.eq(no_multiple),
+                        ]
+        return ~known | bad_extent | ((w2.fill == Fill.NAN) & ~is_float)
+
+    def _row(self, m: Module, w2, interleaved, element) -> Value:
+        """A row in both memories; return whether its swizzle or its length is refused."""
+        p, o = self.params, self.o
+        elements = self.words[13][24:] + 1
+        inner = Signal(12)  # bytes of shared memory
+        row = Signal(ROW_BITS)
+        bad_swizzle = Signal()
+        too_wide = Signal()
+        m.d.comb += [
+            inner.eq(bytes_of(p, element, elements)),
+            row.eq(bytes_of(p, element, elements) >> 4),
+            o.row.eq(row),
+            o.pitch.eq(inner >> 4),
+            o.row_mask.eq(~0),
+            o.style.swizzle.eq(w2.swizzle),
+            o.swizzled.eq(w2.swizzle != Swizzle.NONE),
+            bad_swizzle.eq(w2.atom != SwizzleAtom.ATOM_16B),
+        ]
+        with m.Switch(w2.swizzle):
+            for swizzle, pieces in SPANS:
+                with m.Case(swizzle):
+                    m.d.comb += [
+                        o.pitch.eq(pieces),
+                        o.row_mask.eq(row_mask(row, pieces, p.row_mask_bits)),
+                        too_wide.eq(inner > pieces * PIECE_BYTES),
+                    ]
+        flips = Const(0, 1)
+        if p.swizzle_atoms:
+            flips = Signal()
+            m.d.comb += [o.style.atom.eq(w2.atom), o.flips.eq(flips)]
+            with m.If(w2.swizzle == Swizzle.SPAN_128B):
+                m.d.comb += [
+                    bad_swizzle.eq(0),
+                    flips.eq(w2.atom == SwizzleAtom.ATOM_32B_FLIP_8B),
+                ]
+        if p.swizzle_96b:
+            is_96b = (w2.swizzle == Swizzle.NONE) & (w2.atom == SwizzleAtom.ATOM_32B)
+            with m.If(is_96b):  # the exchange of 32B on rows of another length
+                m.d.comb += [
+                    bad_swizzle.eq(interleaved),
+                    too_wide.eq(inner > PIECES_96B * PIECE_BYTES),
+                    o.style.swizzle.eq(Swizzle.SPAN_32B),
+                    o.swizzled.eq(1),
+                    o.pitch.eq(PIECES_96B),
+                    o.row_mask.eq(row_mask(row, PIECES_96B, p.row_mask_bits)),
+                ]
+        with m.If(interleaved):
+            unit = Mux(w2.interleave[1], 2, 1)
+            m.d.comb += [o.row.eq(unit), o.pitch.eq(unit), o.row_mask.eq(~0), too_wide.eq(0)]
+        refused = bad_swizzle | too_wide
+        odd = inner[:4].any()
+        packed_for_loads = element.is_packed & ~element.is_six if p.sub_byte else Const(0, 1)
+        if p.sub_byte:
+            with m.If(element.is_packed):  # a row of 128 elements, eight pieces
+                m.d.comb += [inner.eq(PACKED_ELEMENTS), o.row_mask.eq(~0)]
+            spans = (w2.swizzle == Swizzle.SPAN_128B) & ~(flips & element.is_six)
+            none = (w2.swizzle == Swizzle.NONE) & (w2.atom == SwizzleAtom.ATOM_16B)
+            refused |= element.is_packed & ~spans & ~none
+            m.d.comb += o.store_only.eq(element.is_six & (w2.atom == SwizzleAtom.ATOM_64B))
+            odd |= element.is_nibble & ~element.is_packed & elements[:5].any()
+        if p.swizzle_atoms or p.sub_byte:
+            m.d.comb += o.load_only.eq(packed_for_loads | flips)
+        return refused | odd
+
+
+def is_misaligned(params: TmaParams, decoded, coord) -> Value:
+    """Return whether no box of the map may start at ``coord`` of dimension 0, in elements."""
+    element = decoded.element
+    misaligned = (coord << element.log2)[:4].any()
+    if params.sub_byte:
+        small = Mux(element.is_packed, coord[:7].any(), coord[:5].any())
+        misaligned = Mux(element.is_nibble | element.is_six, small, misaligned)
+    return ~decoded.interleaved & misaligned

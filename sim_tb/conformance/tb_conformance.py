@@ -1,0 +1,110 @@
+"""cocotb module: runs recorded cases through the unit. ``sim_tb.conformance.rtl`` starts it.
+
+``CONFORMANCE_MODELS`` is a preset of ``sim_tb.testbench.models``.
+"""
+
+import os
+from dataclasses import replace
+from typing import Any
+
+import cocotb
+import numpy as np
+
+from golden import BulkLoad, BulkReduce, BulkStore, Load, Store
+from golden.errors import ErrorCode
+from golden.vectors import UNTOUCHED, Case, Outcome
+from sim_tb.coverage import functional
+from sim_tb.simulator import jobs
+from sim_tb.testbench.environment import BenchError, Environment, Issued, Word
+from sim_tb.testbench.models import PRESETS
+
+MEMORY_BASE = 0
+BARRIER_BYTES = 8
+REFUSED_BYTES = 16
+"""What the barrier expects where the vectors expect a refusal, so that its phase stays open."""
+
+
+def barrier_of(case: Case, smem_bytes: int) -> int:
+    """Where the barrier goes: next to the destination, where a stray byte would hit it."""
+    return case.smem_address - BARRIER_BYTES if case.smem_address >= 128 else smem_bytes - 8
+
+
+async def outcome(env: Environment, case: Case) -> Outcome:
+    """Run one case; what cannot be compared (a broken rule, a time-out) becomes a note."""
+    return await (load(env, case) if case.op == "load" else store(env, case))
+
+
+async def load(env: Environment, case: Case) -> Outcome:
+    """The shared memory of a load afterwards, and what its barrier counted."""
+    barrier = barrier_of(case, env.smem.size)
+    env.smem[:] = case.smem()[: env.smem.size]
+    memory = case.gmem_before
+    expected = case.bytes or REFUSED_BYTES
+    env.gmem.background("hash" if memory is None else "fault")
+    if memory is not None:
+        env.gmem.place(MEMORY_BASE, np.array(memory))
+    request = case.request()
+    assert isinstance(request, Load | BulkLoad)
+    await env.barrier("INIT", barrier, 1)
+    await env.barrier("ARRIVE_EXPECT_TX", barrier, expected)
+    await carry_out(env, case, replace(request, mbarrier=barrier))
+    word = env.word(barrier)
+    errors = env.take_errors()
+    env.smem[barrier : barrier + BARRIER_BYTES] = UNTOUCHED
+    if errors:
+        if len(errors) > 1 or word != Word(phase=0, pending=0, expected=1, tx=expected, lock=0):
+            return Outcome(note=f"{len(errors)} error records, barrier {word}: {errors}")
+        if (env.smem != case.smem()[: env.smem.size]).any():
+            return Outcome(note=f"refused, but shared memory was written: {errors[0]}")
+        return Outcome(refused=ErrorCode(errors[0].code))
+    counted = expected - word.tx
+    if (word.phase, word.pending, word.lock) != (counted == expected, word.phase, 0):
+        return Outcome(note=f"the barrier is wrong after {expected} bytes: {word}")
+    return Outcome(bytes=counted, memory=env.smem.copy())
+
+
+async def store(env: Environment, case: Case) -> Outcome:
+    """The global memory of a store or reduction afterwards; its bulk group has completed."""
+    env.smem[:] = case.smem()[: env.smem.size]
+    memory = case.gmem_writable().bytes
+    env.gmem.background("fault")
+    env.gmem.place(MEMORY_BASE, memory)
+    request = case.request()
+    assert isinstance(request, Store | BulkStore | BulkReduce)
+    await carry_out(env, case, request)
+    if (env.smem != case.smem()[: env.smem.size]).any():
+        return Outcome(note="shared memory was written")
+    errors = env.take_errors()
+    if len(errors) > 1:
+        return Outcome(note=f"{len(errors)} error records: {errors}")
+    return Outcome(refused=ErrorCode(errors[0].code) if errors else None, memory=memory)
+
+
+async def carry_out(env: Environment, case: Case, request: Issued) -> None:
+    """Issue the request and wait for its end; memories that were placed for it are gone then."""
+    tensor_map = env.descriptor(np.frombuffer(case.descriptor, np.uint32).copy())
+    try:
+        if not case.refused:
+            functional.record(request)
+        env.issue(request, tensor_map)
+        if case.op != "load":
+            env.commit_group()
+            await env.wait_group()
+        await env.idle()
+    finally:
+        env.gmem.remove(tensor_map)
+        env.gmem.remove(MEMORY_BASE)
+
+
+@cocotb.test()
+async def conformance(dut: Any) -> None:
+    """Every case in order, in one simulation; the unit is reset only after a broken rule."""
+    models = PRESETS[os.environ["CONFORMANCE_MODELS"]]
+    env = await Environment.start(dut, models, logs=[])
+    with jobs.Results() as results:
+        for case in jobs.given():
+            try:
+                results.put(await outcome(env, case))
+            except BenchError as error:
+                results.put(Outcome(note=str(error)))
+                await env.reset(models, logs=[])

@@ -1,0 +1,61 @@
+"""cocotb module: clocks of single loads through an empty unit, part by part.
+
+``sim_tb.performance.points`` starts it.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import cocotb
+
+from golden import BulkLoad, Load
+from sim_tb.performance.tb_timing import Box, Maps, barriers
+from sim_tb.simulator import jobs
+from sim_tb.testbench.bridge import LogKind
+from sim_tb.testbench.environment import BenchError, Environment
+
+LOGS = (LogKind.ACCEPT, LogKind.LINE, LogKind.BEAT, LogKind.WORD)
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Clocks from the acceptance of a request to its first line read, and from the last write to
+    shared memory to the barrier's next phase; and from the acceptance to that.
+    """
+
+    first_line: int
+    last_phase: int
+    whole: int
+
+
+async def latency(env: Environment, box: Box) -> Latency:
+    """Load a box whose map, if any, is in the descriptor cache."""
+    request = box.request
+    assert isinstance(request, Load | BulkLoad)
+    (barrier,) = barriers([box], 1, env.smem.size)
+    await env.barrier("INIT", barrier, 1)
+    await env.barrier("ARRIVE_EXPECT_TX", barrier, box.bytes)
+    with Maps(env) as maps:
+        tensor_map = await maps.of(box)
+        await env.idle()
+        for kind in LOGS:
+            env.clear_log(kind)
+        env.issue(replace(request, mbarrier=barrier), tensor_map)
+        await env.idle()
+    errors = env.take_errors()
+    if errors or env.word(barrier).phase != 1:
+        raise BenchError(f"incomplete: {env.word(barrier)}, {errors}")
+    accepted, line = (int(env.log(kind)["cycle"][0]) for kind in (LogKind.ACCEPT, LogKind.LINE))
+    beat, phase = (int(env.log(kind)["cycle"][-1]) for kind in (LogKind.BEAT, LogKind.WORD))
+    return Latency(line - accepted, phase - beat, phase - accepted)
+
+
+@cocotb.test()
+async def latencies(dut: Any) -> None:
+    """A ``Latency`` for each box."""
+    env = await Environment.start(dut, background="void", logs=LOGS)
+    given: Iterable[Box] = jobs.given()
+    with jobs.Results() as results:
+        for box in given:
+            results.put(await latency(env, box))

@@ -1,0 +1,98 @@
+"""Many jobs in one simulation: a list goes in as a file, results come out of another one by one.
+
+``results`` is for the process that starts the simulator, ``given`` and ``Results`` for the cocotb
+module that does the jobs.
+"""
+
+import fcntl
+import hashlib
+import os
+import pickle
+import time
+from collections.abc import Generator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from hw.params import PRESETS, TmaParams
+from sim_tb.simulator import runner
+
+JOBS, RESULTS = "JOBS_FILE", "JOBS_RESULTS"
+LOOK = 0.05
+"""Seconds between looks at the file of results."""
+
+
+def results(
+    module: str,
+    jobs: Sequence[Any],
+    *,
+    env: Mapping[str, str],
+    params: TmaParams = PRESETS["default"],
+    seed: int = 1,
+) -> Generator[Any, None, None]:
+    """Do ``jobs`` in the cocotb module ``module``; yield the result of each as it comes.
+
+    Jobs and results can be anything that pickles. They stay under ``build/jobs`` for the command
+    that repeats a run.
+
+    Raises
+    ------
+    SimulationError
+        When the simulation fails, or ends with jobs undone.
+    """
+    if not jobs:
+        return
+    contents = pickle.dumps(jobs)
+    label = hashlib.sha256(contents + repr((params, seed, sorted(env.items()))).encode())
+    directory = runner.BUILD / "jobs" / label.hexdigest()[:16]
+    directory.mkdir(parents=True, exist_ok=True)
+    given, made = directory / "jobs", directory / "results"
+    files = {JOBS: str(given), RESULTS: str(made)}
+    with ThreadPoolExecutor(1) as pool, given.open("ab") as lock, made.open("ab+") as file:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another process may do the same jobs
+        given.write_bytes(contents)
+        file.truncate(0)
+        file.seek(0)
+        run = pool.submit(runner.run, module, params=params, seed=seed, env={**files, **env})
+        for _ in jobs:
+            yield _next(file, run)
+        run.result()
+
+
+def _next(file: Any, run: "Future[Path]") -> Any:
+    while True:
+        last, start = run.done(), file.tell()
+        try:
+            return pickle.load(file)
+        except (EOFError, pickle.UnpicklingError):
+            file.seek(start)  # half a result, or none yet
+        if last:
+            run.result()
+            raise runner.SimulationError("the simulation ended with jobs undone")
+        time.sleep(LOOK)
+
+
+def given() -> Any:
+    """In the simulator: the list of jobs."""
+    return pickle.loads(Path(os.environ[JOBS]).read_bytes())
+
+
+class Results:
+    """In the simulator: takes the results, in the order of the jobs. A context manager."""
+
+    def __enter__(self) -> "Results":
+        self._file = Path(os.environ[RESULTS]).open("wb", buffering=0)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._file.close()
+
+    def put(self, result: Any) -> None:
+        """Hand one result to the process outside."""
+        self._file.write(pickle.dumps(result))

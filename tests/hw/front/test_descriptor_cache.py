@@ -1,0 +1,251 @@
+"""Descriptor cache: the right map for each request, never a mix, never one that is too old."""
+
+import random
+from dataclasses import dataclass, field
+
+import pytest
+from amaranth.sim import Simulator
+
+from hw.front.descriptor_cache import DescriptorCache
+from hw.params import TmaParams
+
+PARAMS = TmaParams(descriptor_cache_entries=4)
+FAULTY = 0xBAD * 64
+
+
+@dataclass
+class Observed:
+    """What came out: (request, version of its map, fault, clock) and the fetches, with clocks."""
+
+    answers: list[tuple[int, int, int, int]] = field(default_factory=list)
+    fetches: list[tuple[int, int]] = field(default_factory=list)
+    accepted: list[int] = field(default_factory=list)
+
+
+class Bench:
+    """A cache, a memory whose maps have versions, and requests.
+
+    Word i of version v of the map at address a is a + 16 * v + i: a mix of versions would show.
+    """
+
+    def __init__(self, params: TmaParams, seed: int = 0, stall: float = 0.0, latency: int = 20):
+        self.dut = DescriptorCache(params)
+        self.rng = random.Random(seed)
+        self.stall = stall
+        self.latency = latency
+        self.versions: dict[int, int] = {}
+        self.oldest: dict[int, int] = {}  # version that a request accepted now may get at least
+        self.seen = Observed()
+
+    def run(self, script: list[tuple], quiet: int = 200) -> Observed:
+        """Play a script of pairs: what to do, and an address, or the clocks of a ("wait", n).
+
+        ("invalidate", None) is that of all maps.
+        """
+        dut, rng, seen = self.dut, self.rng, self.seen
+        sim = Simulator(dut)
+        sim.add_clock(1e-9)
+        bounds: list[tuple[int, int]] = []  # of each accepted request: address, oldest version
+
+        @sim.add_testbench
+        async def bench(ctx):
+            todo = list(script)
+            fills: list[tuple[int, int]] = []  # address, clock at which it is due
+            clock = idle = wait = 0
+            filling = False
+            request = 0
+            while idle < quiet:
+                # one step of the script at a time, offered until it is taken
+                busy = any(ctx.get(port.valid) for port in (dut.i, dut.prefetch, dut.invalidate))
+                while todo and not busy and not wait:
+                    what, argument = todo[0]
+                    if what == "edit":
+                        self.versions[argument] = self.versions.get(argument, 0) + 1
+                    elif what == "wait":
+                        wait = argument
+                    elif what == "request":
+                        ctx.set(dut.i.p.request_id, request)
+                        ctx.set(dut.i.p.global_address, argument)
+                        ctx.set(dut.i.valid, 1)
+                        busy = True
+                    elif what == "prefetch":
+                        ctx.set(dut.prefetch.payload, argument)
+                        ctx.set(dut.prefetch.valid, 1)
+                        busy = True
+                    else:
+                        ctx.set(dut.invalidate.p.address, argument or 0)
+                        ctx.set(dut.invalidate.p.all, argument is None)
+                        ctx.set(dut.invalidate.valid, 1)
+                        busy = True
+                    todo.pop(0)
+                wait = max(0, wait - 1)
+
+                ctx.set(dut.o.ready, rng.random() >= self.stall)
+                ctx.set(dut.fetch.ready, rng.random() >= self.stall)
+                if not filling and fills and fills[0][1] <= clock and rng.random() >= self.stall:
+                    address = fills[0][0]
+                    version = self.versions.get(address, 0)  # read as late as can be
+                    words = [address + 16 * version + i for i in range(16)]
+                    ctx.set(dut.fill.p, {"words": words, "error": address == FAULTY})
+                    ctx.set(dut.fill.valid, 1)
+                    filling = True
+
+                moved = filling
+                taken = []
+                for port in (dut.i, dut.prefetch, dut.invalidate):
+                    if ctx.get(port.valid) and ctx.get(port.ready):
+                        taken.append(port)
+                if dut.invalidate in taken:
+                    every = ctx.get(dut.invalidate.p.all)
+                    address = ctx.get(dut.invalidate.p.address)
+                    for known, version in self.versions.items():
+                        if every or known == address:
+                            self.oldest[known] = version
+                if dut.i in taken:
+                    address = ctx.get(dut.i.p.global_address)
+                    bounds.append((address, self.oldest.get(address, 0)))
+                    seen.accepted.append(clock)
+                    request += 1
+                if ctx.get(dut.fetch.valid) and ctx.get(dut.fetch.ready):
+                    fills.append((ctx.get(dut.fetch.payload), clock + self.latency))
+                    seen.fetches.append((ctx.get(dut.fetch.payload), clock))
+                    moved = True
+                if ctx.get(dut.o.valid) and ctx.get(dut.o.ready):
+                    answer = ctx.get(dut.o.p)
+                    number = answer.request.request_id
+                    address, oldest = bounds[number]
+                    assert number == len(seen.answers), "answers out of order"
+                    assert answer.request.global_address == address
+                    version = 0
+                    if not answer.fault:
+                        version, rest = divmod(answer.words[0] - address, 16)
+                        assert rest == 0
+                        words = [address + 16 * version + i for i in range(16)]
+                        assert list(answer.words) == words, "a mix of two maps"
+                        now = self.versions.get(address, 0)
+                        assert oldest <= version <= now, "a map from before the invalidation"
+                    assert bool(answer.fault) == (address == FAULTY)
+                    seen.answers.append((number, version, answer.fault, clock))
+                    moved = True
+                filled = filling and ctx.get(dut.fill.ready)
+                await ctx.tick()
+                for port in taken:
+                    ctx.set(port.valid, 0)
+                if filled:
+                    fills.pop(0)
+                    ctx.set(dut.fill.valid, 0)
+                    filling = False
+                clock += 1
+                idle = 0 if moved or taken or todo or fills else idle + 1
+                assert clock < 60_000, "stuck"
+
+        sim.run()
+        assert len(seen.answers) == sum(what == "request" for what, _ in script)
+        return seen
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_traffic(seed):
+    """Requests, prefetches, edits with and without invalidation, faults, more maps than entries."""
+    rng = random.Random(seed)
+    addresses = [64 * n for n in range(1, 8)] + [FAULTY]
+    script = []
+    for _ in range(500):
+        what = rng.choices(
+            ["request", "prefetch", "edit", "invalidate", "wait"], [60, 8, 10, 10, 4]
+        )[0]
+        address = rng.choice(addresses[: rng.choice((2, 5, 8))])
+        if what == "wait":
+            script.append((what, rng.randrange(30)))
+        elif what == "invalidate" and rng.random() < 0.2:
+            script.append((what, None))
+        else:
+            script.append((what, address))
+    Bench(PARAMS, seed, stall=rng.choice((0, 0.3, 0.7)), latency=rng.choice((2, 20, 60))).run(
+        script
+    )
+
+
+def test_hits_one_a_clock():
+    script = [("request", 64), ("wait", 50), *[("request", 64)] * 100]
+    seen = Bench(PARAMS).run(script)
+    clocks = [clock for *_, clock in seen.answers[1:]]
+    assert clocks[-1] - clocks[0] == 99
+    assert clocks[0] - seen.accepted[1] == 1
+    assert len(seen.fetches) == 1
+
+
+def test_holds_as_many_maps_as_it_has_entries():
+    maps = [64 * n for n in range(1, 5)]
+    script = [("request", a) for a in maps] + [("wait", 100)] + [("request", a) for a in maps] * 5
+    assert len(Bench(PARAMS).run(script).fetches) == 4
+
+
+def test_replaces_in_rotation():
+    """Two new maps take two entries: the second does not push out the first."""
+    script = []
+    for number in (1, 2, 3, 4, 5, 6, 5):
+        script += [("request", 64 * number), ("wait", 60)]
+    assert len(Bench(PARAMS).run(script).fetches) == 6
+
+
+def test_look_ahead_overlaps_two_misses():
+    latency = 200
+    seen = Bench(PARAMS, latency=latency).run([("request", 64), ("request", 128)])
+    assert seen.answers[-1][-1] < latency + 20
+
+
+def test_two_requests_of_one_map_share_a_fetch():
+    seen = Bench(PARAMS).run([("request", 64), ("request", 64)])
+    assert len(seen.fetches) == 1
+
+
+def test_prefetch_makes_a_hit():
+    seen = Bench(PARAMS).run([("prefetch", 64), ("wait", 60), ("request", 64)])
+    assert len(seen.fetches) == 1
+    assert seen.answers[0][-1] - seen.accepted[0] == 1
+
+
+def test_an_edit_is_seen_after_an_invalidation_and_not_before():
+    script = [
+        ("request", 64),
+        ("wait", 60),
+        ("edit", 64),
+        ("request", 64),
+        ("wait", 60),
+        ("invalidate", 64),
+        ("request", 64),
+    ]
+    seen = Bench(PARAMS).run(script)
+    assert [version for _, version, *_ in seen.answers] == [0, 0, 1]
+
+
+def test_a_fill_in_flight_at_an_invalidation_serves_no_later_request():
+    script = [("request", 64), ("wait", 10), ("invalidate", 64), ("request", 64)]
+    assert len(Bench(PARAMS, latency=40).run(script).fetches) == 2
+
+
+def test_a_failed_fill_is_not_kept():
+    seen = Bench(PARAMS).run([("request", FAULTY), ("wait", 60), ("request", FAULTY)])
+    assert len(seen.fetches) == 2
+    assert [fault for _, _, fault, _ in seen.answers] == [1, 1]
+
+
+def test_bits_above_a_global_address_are_ignored():
+    bench = Bench(TmaParams(address_bits=40))
+    addresses = [64, 1 << 30]
+    script = [("prefetch", address | 0xABC << 40) for address in addresses]
+    script += [("wait", 60), *(("request", address) for address in addresses)]
+    assert [address for address, _ in bench.run(script).fetches] == addresses
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_prefetches_of_many_maps_hold_up_no_request(seed):
+    """Two entries, and a request between prefetches that want them both."""
+    params = TmaParams(descriptor_cache_entries=2)
+    rng = random.Random(seed)
+    script = []
+    for number in range(100):
+        script += [("request", 64 * rng.randrange(1, 4))]
+        script += [("prefetch", 64 * rng.randrange(4, 8)) for _ in range(number % 3)]
+    Bench(params, seed, stall=0.3, latency=rng.choice((2, 30))).run(script)

@@ -1,0 +1,160 @@
+"""Request queue: requests keep their operands and their order, and channels do not wait."""
+
+import random
+
+import pytest
+from amaranth.hdl import Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import connect, flipped
+from amaranth.sim import Simulator
+
+from hw.front.request_queue import RequestQueue
+from hw.layouts.isa import Operation
+from hw.layouts.jobs import channel_of, stream_of
+from hw.params import TmaParams
+from tests.hw.simulate import run_streams
+
+PARAMS = TmaParams(request_queue_depth=3, jobs_waiting=4, streams=4)
+STORES = PARAMS.streams
+FIELDS = (
+    *("operation", "request_id", "global_address", "size", "rank", "coords", "smem_address"),
+    *("mbarrier", "thread"),
+)
+
+
+class Freeing(wiring.Component):
+    """The queue, with generators that free each request ``clocks`` after it left, but those of the
+    channels in ``stuck``.
+    """
+
+    def __init__(self, params: TmaParams, clocks: int, stuck: int = 0):
+        self.queue = RequestQueue(params)
+        self.clocks = clocks
+        self.stuck = stuck
+        ports = self.queue.signature.members
+        super().__init__({name: ports[name] for name in ("i", "tensor", "bulk", "room")})
+
+    def elaborate(self, _platform):
+        m = Module()
+        m.submodules.queue = queue = self.queue
+        p = queue.params
+        for name in "tensor", "bulk":
+            connect(m, getattr(queue, name), flipped(getattr(self, name)))
+        connect(m, flipped(self.i), queue.i)
+        left = []
+        for port in (queue.tensor, queue.bulk):
+            channel = channel_of(p, port.p.operation, stream_of(p, port.p))
+            bit = Signal(p.channels)
+            m.d.comb += bit.eq((port.valid & port.ready) << channel)
+            for _ in range(self.clocks):
+                later = Signal(p.channels)
+                m.d.sync += later.eq(bit)
+                bit = later
+            left.append(bit & ~self.stuck)
+        m.d.comb += [
+            queue.freed.eq(left[0]),
+            queue.refused.eq(left[1]),
+            self.room.eq(queue.room),
+        ]
+        return m
+
+
+def request(number: int, operation: Operation, stream: int) -> dict:
+    return {
+        "operation": operation,
+        "request_id": number,
+        "global_address": number << 40,
+        "size": 16 * number,
+        "rank": number % 5 + 1,
+        "coords": [-number, number, 1 - number, number + 1, 2 * number],
+        "smem_address": 128 * number,
+        "mbarrier": 8 * number,
+        "thread": 128 * (number % 8) + 32 * stream + number % 32,
+    }
+
+
+def channel(item) -> int:
+    return STORES if item.operation.value & 4 else item.thread >> 5 & 3
+
+
+def operands(item) -> dict:
+    return {field: getattr(item, field) for field in FIELDS} | {"coords": list(item.coords)}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_order_and_operands(seed):
+    rng = random.Random(seed)
+    operations = [Operation(code) for code in (*range(8), 13)]
+    requests = [request(number, rng.choice(operations), rng.randrange(4)) for number in range(300)]
+    run = run_streams(Freeing(PARAMS, 5), {"i": requests}, ["tensor", "bulk"], seed=seed)
+    for name, bit in ("tensor", 0), ("bulk", 1):
+        got = [operands(item) for item in run.payloads[name]]
+        wanted = [item for item in requests if item["operation"].value & 1 == bit]
+        for stream in range(4):
+            for store in False, True:
+
+                def mine(items, stream=stream, store=store):
+                    return [
+                        item
+                        for item in items
+                        if bool(item["operation"].value & 4) == store
+                        and (store or item["thread"] >> 5 & 3 == stream)
+                    ]
+
+                assert mine(got) == mine(wanted)
+
+
+@pytest.mark.parametrize("streams", [1, 4])
+@pytest.mark.parametrize("operation", [Operation.TENSOR_LOAD, Operation.BULK_STORE])
+def test_one_a_clock_of_one_stream(streams, operation):
+    """As long as they are freed soon: three clocks after that they count no more. No latency."""
+    params = TmaParams(request_queue_depth=3, jobs_waiting=8, streams=streams)
+    requests = [request(number, operation, 0) for number in range(50)]
+    run = run_streams(Freeing(params, 4), {"i": requests}, ["tensor", "bulk"], stall=0)
+    name = "bulk" if operation.value & 1 else "tensor"
+    assert run.cycles[name] == run.taken["i"] == list(range(50))
+
+
+def test_a_channel_that_is_stuck_holds_up_no_other():
+    """Two of the four streams are never freed: the others and the stores go on."""
+    stuck = [request(number, Operation.TENSOR_LOAD, number % 2) for number in range(8 + 6)]
+    others = [
+        request(100 + number, Operation.TENSOR_STORE if number % 3 else Operation.BULK_LOAD, 2)
+        for number in range(60)
+    ]
+    dut = Freeing(PARAMS, 2, stuck=0b00011)
+    run = run_streams(dut, {"i": [*stuck, *others]}, ["tensor", "bulk"], stall=0)
+    of_others = [item for name in run.payloads for item in run.payloads[name] if channel(item) > 1]
+    of_stuck = [item for item in run.payloads["tensor"] if channel(item) < 2]
+    assert len(of_others) == 60
+    assert len(of_stuck) == 2 * PARAMS.jobs_waiting
+    assert run.taken["i"][-1] == len(stuck) + len(others) - 1
+
+
+def test_room_says_who_would_hold_up_the_port():
+    """As long as a channel has room, three more requests find a place."""
+    params = TmaParams(request_queue_depth=8, jobs_waiting=4, streams=4)
+    dut = Freeing(params, 2, stuck=0b00001)
+    sim = Simulator(dut)
+    sim.add_clock(1e-9)
+
+    async def bench(ctx):
+        ctx.set(dut.i.payload, request(0, Operation.TENSOR_LOAD, 0))
+        ctx.set(dut.tensor.ready, 1)
+        await ctx.tick()
+        assert ctx.get(dut.room) == 0b11111
+        taken = 0
+        while ctx.get(dut.room) & 1:
+            ctx.set(dut.i.valid, 1)
+            taken += ctx.get(dut.i.ready)
+            await ctx.tick()
+        more = 0
+        while ctx.get(dut.i.ready):
+            more += 1
+            await ctx.tick()
+        assert ctx.get(dut.room) == 0b11110
+        assert taken + more == params.jobs_waiting + params.request_queue_depth
+        assert more >= 1
+
+    sim.add_testbench(bench)
+    sim.run()

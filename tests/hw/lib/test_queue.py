@@ -1,0 +1,63 @@
+"""Queues: first in, first out, at full rate, and as deep as they say."""
+
+import gc
+
+import pytest
+
+from hw.lib.queue import Queue
+from tests.hw.simulate import run_streams
+
+DEPTHS = [1, 2, 3, 16, 17, 40]
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+@pytest.mark.parametrize("seed", range(2))
+def test_order(depth, seed):
+    items = list(range(200))
+    run = run_streams(Queue(8, depth), {"i": items}, ["o"], seed=seed)
+    assert run.payloads["o"] == items
+
+
+@pytest.mark.parametrize("depth", DEPTHS[1:])
+def test_one_a_clock(depth):
+    run = run_streams(Queue(8, depth), {"i": list(range(100))}, ["o"], stall=0)
+    cycles = run.cycles["o"]
+    assert cycles[-1] - cycles[0] == 99
+    assert cycles[0] - run.taken["i"][0] == (1 if depth <= 16 else 2)
+
+
+@pytest.mark.parametrize("depth", DEPTHS[1:])
+def test_a_prompt_one_takes_a_clock(depth):
+    run = run_streams(Queue(8, depth, latency=1), {"i": list(range(100))}, ["o"], stall=0)
+    assert run.cycles["o"] == [cycle + 1 for cycle in run.taken["i"]] == list(range(1, 101))
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+def test_holds_as_many_as_it_says(depth):
+    clocks = iter(range(200))
+    run = run_streams(
+        Queue(8, depth),
+        {"i": list(range(100))},
+        [],  # nothing is taken out
+        stall=0,
+        until=lambda _: next(clocks, None) is None,
+    )
+    assert len(run.taken["i"]) == depth
+
+
+def test_depth_has_a_limit(monkeypatch):
+    monkeypatch.setattr(Queue, "_MustUse__silence", True, raising=False)  # it is never elaborated
+    with pytest.raises(ValueError, match="depth = 0: must be at least 1"):
+        Queue(8, 0)
+    gc.collect()
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+@pytest.mark.parametrize("seed", range(2))
+def test_an_empty_one_is_passed(depth, seed):
+    items = list(range(200))
+    run = run_streams(Queue(8, depth, latency=0), {"i": items}, ["o"], seed=seed)
+    assert run.payloads["o"] == items
+    run = run_streams(Queue(8, depth, latency=0), {"i": items}, ["o"], stall=0)
+    assert run.payloads["o"] == items
+    assert run.cycles["o"] == run.taken["i"] == items

@@ -1,0 +1,247 @@
+"""Lane network: every piece at its swizzled address, counted once, never before it is written."""
+
+import random
+
+import pytest
+from amaranth.sim import Simulator
+
+from hw.load.lane_network import LaneNetwork
+from hw.params import TmaParams
+
+SWIZZLE_MASK = (0, 1, 3, 7)
+
+
+def swizzled(piece: int, swizzle: int) -> int:
+    """Piece address after the swizzle of shared memory."""
+    return piece ^ (piece >> 3 & SWIZZLE_MASK[swizzle])
+
+
+class Bench:
+    """Random lines and fill into the network, a shared memory behind it."""
+
+    def __init__(self, params: TmaParams, seed: int, lines: list[dict], fills: list[dict], stall):
+        self.params = params
+        self.memory: dict[int, int] = {}
+        self.landed: dict[int, int] = {}
+        self.written: dict[int, int] = {}
+        self.reports: dict[str, dict[int, list[int]]] = {"written": {}, "filled": {}}
+        self.cycles = 0
+        rng = random.Random(seed)
+        dut = LaneNetwork(params)
+        sim = Simulator(dut)
+        sim.add_clock(1e-9)
+        total = sum(line["pieces"] for line in lines) + sum(
+            beat["valid"].bit_count() for beat in fills
+        )
+        filled = {
+            swizzled(beat["beat"] * params.lanes + lane, beat["style"]["swizzle"])
+            for beat in fills
+            for lane in range(params.lanes)
+            if beat["valid"] >> lane & 1
+        }
+        never_written = sum(line["pieces"] - line["valid"].bit_count() for line in lines)
+
+        @sim.add_testbench
+        async def bench(ctx):
+            queues = {"line": list(lines), "fill": list(fills)}
+            landed = {"written": 0, "filled": 0}
+            reported = {"written": 0, "filled": 0}
+            held = {}
+            ends = sum(beat["last"] for beat in fills)
+            while (
+                sum(reported.values()) < total
+                or sum(map(len, self.reports["filled"].values())) < ends
+            ):
+                for name, queue in queues.items():
+                    port = getattr(dut, name)
+                    if not ctx.get(port.valid) and queue and rng.random() >= stall:
+                        ctx.set(port.p, queue[0])
+                        ctx.set(port.valid, 1)
+                ctx.set(dut.smem_write.ready, rng.random() >= stall)
+                for name in reported:
+                    ctx.set(getattr(dut, name).ready, rng.random() >= stall / 2)
+                taken = []
+                for name, queue in queues.items():
+                    port = getattr(dut, name)
+                    if ctx.get(port.valid) and ctx.get(port.ready):
+                        queue.pop(0)
+                        taken.append(port)
+                for name, never in ("written", never_written), ("filled", 0):
+                    port = getattr(dut, name)
+                    if name in held:
+                        assert ctx.get(port.valid), f"{name}: withdrew what it offered"
+                        assert ctx.get(port.p) == held.pop(name), f"{name}: changed its offer"
+                    if not ctx.get(port.valid):
+                        continue
+                    report = ctx.get(port.p)
+                    if not ctx.get(port.ready):
+                        held[name] = report
+                        continue
+                    self.reports[name].setdefault(report.slot, []).append(report.pieces)
+                    self.written[report.slot] = self.written.get(report.slot, 0) + report.pieces
+                    reported[name] += report.pieces
+                    assert reported[name] <= landed[name] + never, "counted before it was written"
+                if ctx.get(dut.smem_write.valid) and ctx.get(dut.smem_write.ready):
+                    beat = ctx.get(dut.smem_write.p)
+                    for lane in range(params.lanes):
+                        if beat[lane].valid:
+                            address = beat[lane].beat * params.lanes + lane
+                            assert address not in self.memory, "written twice"
+                            self.memory[address] = beat[lane].data
+                            self.landed[address] = self.cycles
+                            landed["filled" if address in filled else "written"] += 1
+                await ctx.tick()
+                for port in taken:
+                    ctx.set(port.valid, 0)
+                self.cycles += 1
+                assert self.cycles < 20000, "stuck"
+
+        sim.run()
+
+
+def run_of_lines(
+    params: TmaParams, rng: random.Random, first: int, count: int, swizzle: int, slot: int
+) -> tuple[list[dict], dict[int, int]]:
+    """Lines of one run to the pieces from ``first`` on; also what memory holds afterwards."""
+    lanes = params.lanes
+    lines, memory = [], {}
+    for number in range(count):
+        origin = first + number * lanes
+        data = [0] * lanes
+        for lane in range(lanes):
+            value = rng.getrandbits(128)
+            data[(origin + lane) % lanes] = value
+            memory[swizzled(origin + lane, swizzle)] = value
+        lines.append(
+            {
+                "slot": slot,
+                "style": {"swizzle": swizzle, "fill": 0, "round_tf32": 0},
+                "beat": origin // lanes,
+                "boundary": origin % lanes,
+                "pieces": lanes,
+                "valid": (1 << lanes) - 1,
+                "data": data,
+            }
+        )
+    return lines, memory
+
+
+@pytest.mark.parametrize("pipelines", [1, 4])
+@pytest.mark.parametrize("line_bytes", [16, 32, 64, 128])
+@pytest.mark.parametrize("swizzle", range(4))
+def test_lands_at_the_swizzled_address(line_bytes, swizzle, pipelines):
+    """Also in a ``compact`` unit, of one pipeline."""
+    depth = 4 if line_bytes == 16 else 16
+    params = TmaParams(line_bytes=line_bytes, setup_pipelines=pipelines, lane_depth=depth)
+    rng = random.Random(swizzle)
+    lanes = params.lanes
+    lines, memory = run_of_lines(params, rng, 5, 40, swizzle, slot=1)
+    rng.shuffle(lines)
+    fills = []
+    for beat in range(1000, 1020):
+        valid = rng.randrange(1 << lanes)
+        fills.append(
+            {
+                "slot": 2,
+                "style": {"swizzle": swizzle, "fill": 1, "round_tf32": 0},
+                "beat": beat,
+                "valid": valid,
+                "last": beat == 1019,
+            }
+        )
+        for lane in range(lanes):
+            if valid >> lane & 1:
+                memory[swizzled(beat * lanes + lane, swizzle)] = int("7FF7" * 8, 16)
+    bench = Bench(params, swizzle, lines, fills, stall=0.5)
+    assert bench.memory == memory
+    assert bench.written == {1: 40 * lanes, 2: sum(f["valid"].bit_count() for f in fills)}
+
+
+def test_fill_of_streams_is_counted_apart():
+    """Beats of two requests in turn: each is reported once, as a whole."""
+    params = TmaParams(line_bytes=32, streams=2)
+    rng = random.Random(3)
+    fills = []
+    for number in range(40):
+        name = number % 2
+        fills.append(
+            {
+                "slot": 2 * (number // 20) + name,
+                "style": {"swizzle": 0, "fill": 0, "round_tf32": 0},
+                "beat": number,
+                "valid": rng.randrange(4),
+                "last": number % 20 >= 18,
+                "stream": name,
+            }
+        )
+    bench = Bench(params, 3, [], fills, stall=0.3)
+    for slot in range(4):
+        pieces = sum(beat["valid"].bit_count() for beat in fills if beat["slot"] == slot)
+        assert bench.reports["filled"][slot] == [pieces]
+
+
+def test_a_line_that_failed_is_counted_and_not_written():
+    params = TmaParams()
+    rng = random.Random(3)
+    lines, memory = run_of_lines(params, rng, 0, 9, 3, slot=1)
+    lines[4]["valid"] = 0
+    for piece in range(32, 40):
+        del memory[swizzled(piece, 3)]
+    bench = Bench(params, 0, lines, [], stall=0.3)
+    assert bench.memory == memory
+    assert bench.written == {1: 72}
+
+
+@pytest.mark.parametrize("pipelines", [1, 4])
+@pytest.mark.parametrize("swizzle", range(4))
+@pytest.mark.parametrize("offset", range(8))
+def test_one_line_a_clock_at_every_offset(swizzle, offset, pipelines):
+    """In order, as of a run that starts ``offset`` pieces off in shared memory."""
+    params = TmaParams(setup_pipelines=pipelines)
+    lines, memory = run_of_lines(params, random.Random(0), offset, 64, swizzle, slot=1)
+    bench = Bench(params, 0, lines, [], stall=0)
+    assert bench.memory == memory
+    assert bench.cycles <= 64 + 8
+
+
+def test_shuffled_lines_keep_the_lanes_busy():
+    """Out of order and across two swizzled beats: nine lines in ten clocks, or better."""
+    params = TmaParams()
+    rng = random.Random(7)
+    lines, memory = run_of_lines(params, rng, 3, 400, 3, slot=1)
+    rng.shuffle(lines)
+    bench = Bench(params, 0, lines, [], stall=0)
+    assert bench.memory == memory
+    assert bench.cycles <= 400 / 0.9
+
+
+def test_lines_and_fill_take_turns():
+    """100 full lines and 100 full beats of fill at once: 200 clocks, each at half rate."""
+    params = TmaParams()
+    lines, memory = run_of_lines(params, random.Random(0), 0, 100, 3, slot=1)
+    style = {"swizzle": 3, "fill": 0, "round_tf32": 0}
+    fills = [
+        {"slot": 2, "style": style, "beat": beat, "valid": 0xFF, "last": beat == 1099}
+        for beat in range(1000, 1100)
+    ]
+    bench = Bench(params, 0, lines, fills, stall=0)
+    assert {a: w for a, w in bench.memory.items() if a < 8000} == memory
+    assert bench.cycles <= 200 + 10
+    for source in (range(800), range(8000, 8800)):
+        half_way = sorted(bench.landed[piece] for piece in source)[len(source) // 2]
+        assert 90 <= half_way <= 115
+
+
+def test_fill_uses_the_lanes_that_lines_leave_free():
+    params = TmaParams()
+    lines, _ = run_of_lines(params, random.Random(0), 0, 64, 0, slot=1)
+    for line in lines:
+        line["valid"], line["pieces"] = 0x0F, 4
+    style = {"swizzle": 0, "fill": 0, "round_tf32": 0}
+    fills = [
+        {"slot": 1, "style": style, "beat": beat, "valid": 0xF0, "last": beat == 63}
+        for beat in range(64)
+    ]
+    bench = Bench(params, 0, lines, fills, stall=0)
+    assert bench.written == {1: 512}
+    assert bench.cycles <= 64 + 10

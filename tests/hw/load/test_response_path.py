@@ -1,0 +1,106 @@
+"""Response path and lane network: what arrives lands at the right bytes."""
+
+import random
+
+import numpy as np
+import pytest
+
+from hw.load.response_path import ResponsePath
+from hw.params import TmaParams
+from tests.hw.simulate import run_streams
+
+TF32_VECTORS = {
+    0x3F801000: 0x3F800000,
+    0x3F801001: 0x3F802000,
+    0x3F803000: 0x3F804000,
+    0x7F7FEFFF: 0x7F7FE000,
+    0x7F7FF000: 0x7F800000,
+    0x00001000: 0x00000000,
+    0x00001001: 0x00002000,
+    0x807FFFFF: 0x80800000,
+    0xFF800000: 0xFF800000,
+    0x7F800000: 0x7F800000,
+    0xFFC00001: 0x7FFFE000,
+    0x7F800001: 0x7FFFE000,
+    0x7FC00000: 0x7FFFE000,
+    0xBF7FF001: 0xBF800000,
+    0x3F7FEFFF: 0x3F7FE000,
+    0x80000FFF: 0x80000000,
+}
+
+
+def arrival(params: TmaParams, data: bytes, **use) -> dict:
+    style = {"swizzle": 0, "fill": use.pop("fill", 0), "round_tf32": use.pop("round_tf32", 0)}
+    pieces = [int.from_bytes(data[i : i + 16], "little") for i in range(0, len(data), 16)]
+    fields = {"slot": 1, "origin": 0, "valid": (1 << params.lanes) - 1, "tail": 0, "tail_bytes": 0}
+    if params.gathers_rows:
+        fields["moves"] = list(range(params.lanes))
+    failed = use.pop("failed", 0)
+    return {"use": {**fields, **use, "style": style}, "failed": failed, "data": pieces}
+
+
+def rotated(params: TmaParams, arrivals: list[dict], seed: int = 0) -> list:
+    return run_streams(ResponsePath(params), {"i": arrivals}, ["o"], seed=seed).payloads["o"]
+
+
+def test_tf32_vectors():
+    params = TmaParams(line_bytes=16)
+    words = list(TF32_VECTORS)
+    lines = [np.array(words[i : i + 4], "<u4").tobytes() for i in range(0, len(words), 4)]
+    outputs = rotated(params, [arrival(params, line, round_tf32=1) for line in lines])
+    got = [int(piece.data[0]) >> 32 * n & 0xFFFFFFFF for piece in outputs for n in range(4)]
+    assert [hex(word) for word in got] == [hex(word) for word in TF32_VECTORS.values()]
+
+
+@pytest.mark.parametrize("fill", [0, 1])
+@pytest.mark.parametrize("tail_bytes", range(16))
+def test_tail_is_filled_and_not_rounded(tail_bytes, fill):
+    params = TmaParams(line_bytes=32)
+    data = bytes([0x11, 0x22, 0x33, 0x44] * 8)
+    (out,) = rotated(
+        params, [arrival(params, data, tail=0b10, tail_bytes=tail_bytes, fill=fill, round_tf32=1)]
+    )
+    kept = bytes([0x00, 0x20, 0x33, 0x44] * 4)
+    filler = bytes([0xF7, 0x7F] * 8) if fill else bytes(16)
+    end = tail_bytes or 16
+    assert int(out.data[0]).to_bytes(16, "little") == kept
+    assert int(out.data[1]).to_bytes(16, "little") == kept[:end] + filler[end:]
+
+
+@pytest.mark.parametrize("line_bytes", [16, 32, 64, 128])
+def test_rotates_pieces_to_their_lanes(line_bytes):
+    params = TmaParams(line_bytes=line_bytes)
+    lanes = params.lanes
+    rng = random.Random(line_bytes)
+    arrivals = []
+    for origin in range(2 * lanes):
+        data = rng.randbytes(line_bytes)
+        arrivals.append(
+            arrival(
+                params, data, origin=origin, valid=rng.randrange(1 << lanes), failed=origin == 3
+            )
+        )
+    for given, out in zip(arrivals, rotated(params, arrivals, seed=1), strict=True):
+        origin, valid = given["use"]["origin"], given["use"]["valid"]
+        assert (out.beat, out.boundary) == (origin // lanes, origin % lanes)
+        assert out.pieces == valid.bit_count()
+        for lane in range(lanes):
+            target = (origin + lane) % lanes
+            assert out.data[target] == given["data"][lane]
+            assert out.valid >> target & 1 == (valid >> lane & 1 and not given["failed"])
+
+
+@pytest.mark.parametrize("line_bytes", [32, 64, 128])
+def test_gathered_pieces_take_their_places(line_bytes):
+    """And are as one that comes from there: of those that move to two places, both."""
+    params = TmaParams(line_bytes=line_bytes)
+    rng = random.Random(line_bytes)
+    arrivals = []
+    for _ in range(50):
+        moves = [rng.randrange(params.lanes) for _ in range(params.lanes)]
+        origin = rng.randrange(2 * params.lanes)
+        arrivals.append(arrival(params, rng.randbytes(line_bytes), origin=origin, moves=moves))
+    for given, out in zip(arrivals, rotated(params, arrivals, seed=1), strict=True):
+        for place, source in enumerate(given["use"]["moves"]):
+            target = (given["use"]["origin"] + place) % params.lanes
+            assert out.data[target] == given["data"][source]

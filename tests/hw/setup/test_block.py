@@ -1,0 +1,499 @@
+"""Setup block: the walk of a box covers the box, and what may not be asked for is refused."""
+
+import random
+from collections import Counter
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+
+import golden
+from golden import Descriptor, Reduce, Store
+from golden.descriptor import as_descriptor
+from golden.errors import ErrorCode
+from hw.layouts.isa import AccessMode, Operation
+from hw.params import PRESETS, TmaParams
+from hw.setup.block import SetupBlock
+from tests.hw.boxes import Box, Pieces, random_box, random_interleaved, stored_box
+from tests.hw.golden_requests import STORE_KINDS, arch_of, group_of, random_requests, refusal
+from tests.hw.golden_requests import described as described_request
+from tests.hw.simulate import run_streams
+
+PARAMS = TmaParams(setup_pipelines=1)
+SEEDS = range(4)
+
+
+def described(box: Box, **changes) -> dict:
+    """The input of the block for ``box``; ``changes`` replace fields of the request or words."""
+    request = {
+        "operation": Operation.TENSOR_LOAD,
+        "request_id": 7,
+        "global_address": 0x1000,
+        "size": 0,
+        "mode": AccessMode.TILE,
+        "im2col_info": [0, 0, 0],
+        "cache_policy": 0,
+        "rank": len(box.dims),
+        "coords": [*box.coords, *[0] * (5 - len(box.coords))],
+        "smem_address": box.smem_address,
+        "mbarrier": 64,
+    }
+    words = box.words()
+    fault = changes.pop("fault", 0)
+    for name, value in changes.items():
+        if name.startswith("w"):
+            words[int(name[1:])] = value
+        else:
+            assert name in request
+            request[name] = value
+    return {"request": request, "words": words, "fault": fault}
+
+
+def covered_by(jobs) -> Pieces:
+    """The pieces that the walks of a request cover, by the description of ``walk_layout``."""
+    pieces: Pieces = {}
+    for job in jobs:
+        walk = job.walk
+        if walk.first:
+            begin, runs = walk.smem_begin, {}
+        if walk.has_data:
+            runs |= runs_of(walk)
+        if walk.last:
+            rows = (smem for smem in range(begin, walk.smem_end) if is_row(walk.row_mask, smem))
+            pieces |= dict.fromkeys(rows) | runs
+    return pieces
+
+
+def is_row(mask: int, smem: int) -> int:
+    return mask >> (smem % 24 if mask >> 8 else smem % 8) & 1
+
+
+def runs_of(walk) -> Pieces:
+    """The pieces that the runs of a walk cover."""
+    pieces: Pieces = {}
+    loops = [walk.loops[n] for n in range(4)]
+    for steps in product(*(range(loop.last + 1) for loop in loops)):
+        start = walk.start + sum(k * loop.global_step for k, loop in zip(steps, loops, strict=True))
+        smem = walk.smem_start + sum(
+            k * loop.smem_step for k, loop in zip(steps, loops, strict=True)
+        )
+        row = walk.row_pieces or walk.run
+        assert walk.run % row == 0
+        for piece in range(walk.run):
+            tail = walk.tail_bytes if piece % row == row - 1 and walk.tail_bytes else 16
+            assert smem + piece not in pieces, "two runs overlap"
+            pieces[smem + piece] = ((start + piece) % (1 << 60), tail)
+    return pieces
+
+
+def set_up(inputs: list[dict], seed: int) -> tuple[list, list]:
+    """Jobs and error records for ``inputs``, under random back-pressure."""
+    dut = SetupBlock(PARAMS)
+    run = run_streams(dut, {"i": inputs}, ["job", "error"], seed=seed)
+    return run.payloads["job"], run.payloads["error"]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_walk_covers_the_box(seed):
+    rng = random.Random(seed)
+    boxes = [random_box(rng) for _ in range(100)]
+    boxes += [random_interleaved(rng) for _ in range(60)]
+    rng.shuffle(boxes)
+    jobs, errors = set_up([described(box) for box in boxes], seed)
+    assert not errors
+    for box, job in zip(boxes, jobs, strict=True):
+        expected = box.pieces()
+        assert covered_by([job]) == expected, box
+        assert job.transfer.pieces == len(expected)
+
+
+@pytest.mark.parametrize("element_stride", range(1, 9))
+def test_long_dimension_over_each_edge(element_stride):
+    """Every count of steps up to 256, clipped on either side."""
+    rng = random.Random(element_stride)
+    boxes = []
+    for start in (-300, -257, -256, -255, -129, -128, -1, 0, 1, 100):
+        for extent in (1, 127, 128, 129, 200, 255, 256, 257, 400):
+            boxes.append(
+                Box(
+                    format=0,
+                    swizzle=0,
+                    fill=0,
+                    address=1 << 30,
+                    dims=(16, extent),
+                    strides=(48,),
+                    box=(16, rng.choice((129, 255, 256))),
+                    element_strides=(1, element_stride),
+                    coords=(0, start),
+                    smem_address=0,
+                )
+            )
+    jobs, _ = set_up([described(box) for box in boxes], 0)
+    for box, job in zip(boxes, jobs, strict=True):
+        assert covered_by([job]) == box.pieces(), box
+
+
+@pytest.mark.parametrize("middle", [1, 4])
+def test_dense_rows_are_one_run(middle):
+    """A dimension of one step, however long its stride, does not end a run."""
+    dense = Box(
+        format=0,
+        swizzle=0,
+        fill=0,
+        address=0,
+        dims=(32, 64, 5),
+        strides=(32, 2048) if middle == 4 else (4096, 32),
+        box=(32, 64, 4) if middle == 4 else (32, 1, 64),
+        element_strides=(1, 1, 1),
+        coords=(0, 0, 0),
+        smem_address=0,
+    )
+    if middle == 1:
+        dense = replace(dense, dims=(32, 5, 64))
+    (job,), _ = set_up([described(dense)], 0)
+    assert job.walk.run == 2 * 64 * middle
+
+
+SLICED = {"rank": 3, "coords": [0, 0, 0, 0, 0]}
+W2_SLICED = 2 << 4 | 7 << 7 | 2 << 11
+
+PLAIN = Box(
+    format=7,
+    swizzle=1,
+    fill=1,
+    address=1 << 20,
+    dims=(64, 64),
+    strides=(256,),
+    box=(8, 16),
+    element_strides=(1, 1),
+    coords=(0, 0),
+    smem_address=1024,
+)
+W2 = PLAIN.words()[2]
+
+
+def test_a_prefetch_has_no_place_in_shared_memory():
+    changes = {"operation": Operation.TENSOR_PREFETCH, "smem_address": 5, "mbarrier": 5}
+    jobs, errors = set_up([described(PLAIN, **changes), described(PLAIN)], 0)
+    assert not errors
+    assert [job.walk.prefetch for job in jobs] == [1, 0]
+    assert (jobs[0].walk.start, jobs[0].walk.run) == (jobs[1].walk.start, jobs[1].walk.run)
+
+
+LAST_MBARRIER = PARAMS.smem_bytes - 8
+
+
+@pytest.mark.parametrize(
+    ("changes", "cause", "value"),
+    [
+        ({"w2": W2 | 0xF << 7}, ErrorCode.MAP_FIELD, W2 | 0xF << 7),
+        ({"w2": W2 & ~(0xF << 7)}, ErrorCode.MAP_FIELD, W2 & ~(0xF << 7)),  # NaN and an integer
+        ({"w2": W2 | 1 << 11}, ErrorCode.MAP_FIELD, W2 | 1 << 11),  # of rank 2
+        ({"w2": W2 | 3 << 11}, ErrorCode.MAP_FIELD, W2 | 3 << 11),
+        ({"w2": W2_SLICED, **SLICED, "w0": 16}, ErrorCode.MAP_FIELD, W2_SLICED),
+        ({"w2": W2_SLICED, **SLICED, "w4": 1}, ErrorCode.MAP_FIELD, W2_SLICED),
+        ({"w2": W2 | 1 << 22}, ErrorCode.MAP_FIELD, W2 | 1 << 22),
+        ({"w2": W2 | 7 << 4}, ErrorCode.MAP_FIELD, W2 | 7 << 4),
+        ({"w2": W2 | 1 << 19}, ErrorCode.MAP_FIELD, W2 | 1 << 19),
+        ({"w13": 6 << 24}, ErrorCode.MAP_FIELD, W2),  # 28 bytes a row
+        ({"w13": 11 << 24}, ErrorCode.MAP_FIELD, W2),  # 48 bytes a row, span 32
+        ({"w0": 8}, ErrorCode.MAP_FIELD, W2),
+        ({"w2": W2 | 1}, ErrorCode.MAP_FIELD, W2 | 1),  # im2col needs rank 3
+        ({"w2": W2 | 1 | 2 << 4, "rank": 3}, ErrorCode.MAP_MODE, AccessMode.TILE.value),
+        ({"rank": 3}, ErrorCode.MAP_MODE, 3),
+        ({"smem_address": 64}, ErrorCode.SMEM_ALIGN, 64),
+        ({"smem_address": PARAMS.smem_bytes}, ErrorCode.SMEM_RANGE, PARAMS.smem_bytes),
+        ({"smem_address": PARAMS.smem_bytes - 384}, ErrorCode.SMEM_RANGE, PARAMS.smem_bytes - 384),
+        ({"mbarrier": LAST_MBARRIER + 8}, ErrorCode.SMEM_RANGE, LAST_MBARRIER + 8),
+        ({"coords": [-3, 0, 0, 0, 0]}, ErrorCode.COORD_ALIGN, 2**64 - 3),
+        ({"mbarrier": 12}, ErrorCode.MBAR_ALIGN, 12),
+        ({"fault": 1}, ErrorCode.GMEM_FAULT, 0x1000),
+        # several at once: the first of the table
+        ({"w0": 8, "rank": 3}, ErrorCode.MAP_FIELD, W2),
+        ({"rank": 1, "smem_address": 64}, ErrorCode.MAP_MODE, 1),
+        (
+            {"smem_address": PARAMS.smem_bytes, "mbarrier": 4},
+            ErrorCode.SMEM_RANGE,
+            PARAMS.smem_bytes,
+        ),
+        ({"coords": [1, 0, 0, 0, 0], "mbarrier": 4}, ErrorCode.COORD_ALIGN, 1),
+    ],
+)
+def test_refusal(changes, cause, value):
+    jobs, errors = set_up([described(PLAIN, **changes), described(PLAIN)], 0)
+    assert len(jobs) == 1  # the next request is not touched
+    (error,) = errors
+    assert (error.request_id, error.code.value, error.value) == (7, cause, value)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"smem_address": PARAMS.smem_bytes - 512},
+        {"mbarrier": LAST_MBARRIER},
+        {"coords": [-4, 0, 0, 0, 0]},
+    ],
+)
+def test_just_inside(changes):
+    jobs, errors = set_up([described(PLAIN, **changes)], 0)
+    assert len(jobs) == 1
+    assert not errors
+
+
+def test_footprint_that_overflows_every_counter():
+    huge = Box(
+        format=9,
+        swizzle=0,
+        fill=0,
+        address=0,
+        dims=(256,) * 5,
+        strides=(2048,) * 4,
+        box=(256,) * 5,
+        element_strides=(1,) * 5,
+        coords=(0,) * 5,
+        smem_address=0,
+    )
+    jobs, (error,) = set_up([described(huge)], 0)
+    assert not jobs
+    assert error.code.value == ErrorCode.SMEM_RANGE
+
+
+@pytest.mark.parametrize("junk", [0, -1, 1 << 30, -(1 << 31)])
+def test_a_row_has_no_other_dimension(junk):
+    """Whatever map and request have where another dimension would be."""
+    row = Box(
+        format=0,
+        swizzle=0,
+        fill=0,
+        address=1 << 30,
+        dims=(100,),
+        strides=(),
+        box=(64,),
+        element_strides=(1,),
+        coords=(48,),
+        smem_address=256,
+    )
+    words = {"w3": 0xFFFFFFFF, "w7": 0xFFFF, "w9": 5, "w13": 63 << 24 | 0x7FF8, "w14": 0xFFFFFFFF}
+    jobs, errors = set_up([described(row, coords=[48, *[junk] * 4], **words)], 0)
+    assert not errors
+    assert covered_by(jobs) == row.pieces()
+    assert jobs[0].transfer.pieces == 4
+
+
+def small_box(rank: int, interleave: int = 0) -> Box:
+    """One row of 16 bytes."""
+    return Box(
+        format=0,
+        swizzle=0,
+        fill=0,
+        address=0,
+        dims=(16,) * rank,
+        strides=(16,) * (rank - 1),
+        box=(16,) + (1,) * (rank - 1),
+        element_strides=(1,) * rank,
+        coords=(0,) * rank,
+        smem_address=0,
+        interleave=interleave,
+    )
+
+
+def small_column(rank: int, **fields) -> golden.Load:
+    """One pixel of 16 bytes."""
+    dims, strides = (16,) * rank, (16,) * (rank - 1)
+    corners = [(0,) * (rank - 2)] * 2
+    tensor_map = golden.TensorMap.im2col("u8", 0, dims, strides, *corners, 16, 1, **fields)
+    return golden.Load(tensor_map, (0,) * rank)
+
+
+SLICES = {"interleave": "16B"}
+SMALL = {
+    **{f"tile {rank}": (described(small_box(rank)), max(1, rank - 1)) for rank in range(1, 6)},
+    **{f"slices {rank}": (described(small_box(rank, 1)), rank) for rank in range(3, 6)},
+    **{f"image {rank}": (described_request(small_column(rank)), rank - 1) for rank in range(3, 6)},
+    **{
+        f"slices of images {rank}": (described_request(small_column(rank, **SLICES)), rank)
+        for rank in range(3, 6)
+    },
+}
+"""Requests, and of how many items they are."""
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_throughput_and_latency_of_a_compact_unit(name):
+    request, items = SMALL[name]
+    run = run_streams(SetupBlock(PARAMS), {"i": [request] * 20}, ["job", "error"], stall=0)
+    times = run.cycles["job"]
+    assert times[0] == 4 + items - 1 + 2  # the first is offered in clock 0
+    assert times[-1] - times[0] <= 19 * (items + 4)
+
+
+def small_requests(seed: int, count: int) -> list[dict]:
+    """Of all ranks and modes, the slowest first, numbered; every tenth is refused."""
+    requests = random.Random(seed).choices([request for request, _ in SMALL.values()], k=count)
+    requests[0], _ = max(SMALL.values(), key=lambda small: small[1])
+    inputs = [{**r, "request": r["request"] | {"request_id": n}} for n, r in enumerate(requests)]
+    for number in range(5, count, 10):
+        inputs[number]["fault"] = 1
+    return inputs
+
+
+def done_in(run) -> list[tuple[int, int, bool]]:
+    """Clocks in which jobs and records left, the request of each, and whether it was refused."""
+    jobs, records = run.payloads["job"], run.payloads["error"]
+    done = [(job.transfer.request_id, False) for job in jobs]
+    done += [(record.request_id, True) for record in records]
+    times = run.cycles["job"] + run.cycles["error"]
+    return sorted((time, *what) for time, what in zip(times, done, strict=True))
+
+
+def test_five_pipelines_take_a_request_a_clock():
+    """Of whatever rank and mode, and their results leave at that rate."""
+    run = run_streams(
+        SetupBlock(replace(PARAMS, setup_pipelines=5)),
+        {"i": small_requests(8, 100)},
+        ["job", "error"],
+        stall=0,
+    )
+    assert run.taken["i"] == list(range(100))
+    times = [time for time, _, _ in done_in(run)]
+    assert times == list(range(8, 108))
+
+
+@pytest.mark.parametrize("pipelines", [2, 3, 4])
+def test_what_pipelines_make_leaves_in_the_order_of_the_requests(pipelines):
+    """With four jobs of some requests; every tenth request is refused."""
+    loads = random_requests(np.random.default_rng(3), "sm_100a_gather4", 10)
+    inputs = [*small_requests(9, 60), *(described_request(load) for load in loads)]
+    random.Random(9).shuffle(inputs)
+    inputs = [{**r, "request": r["request"] | {"request_id": n}} for n, r in enumerate(inputs)]
+    params = replace(PRESETS["sm_100a"], setup_pipelines=pipelines)
+    run = run_streams(SetupBlock(params), {"i": inputs}, ["job", "error"], seed=9)
+    gathers = AccessMode.TILE_GATHER4
+    wanted = [
+        (number, bool(entry["fault"]))
+        for number, entry in enumerate(inputs)
+        for _ in range(4 if entry["request"]["mode"] == gathers else 1)
+    ]
+    assert [(number, refused) for _, number, refused in done_in(run)] == wanted
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_walk_of_a_store_covers_what_is_inside(seed):
+    """The same walk as of a load, but for the tensor's last piece, which is written whole."""
+    rng = random.Random(seed)
+    boxes = [stored_box(rng) for _ in range(60)]
+    jobs, errors = set_up([described(box, operation=Operation.TENSOR_STORE) for box in boxes], seed)
+    assert not errors
+    for box, job in zip(boxes, jobs, strict=True):
+        written = {smem: source for smem, source in covered_by([job]).items() if source}
+        assert written == box.stored(), box
+        assert (job.walk.store, job.walk.prefetch, job.transfer.mbarrier) == (1, 0, 0)
+
+
+def spoiled(rng: random.Random, store: Store) -> Store:
+    """``store`` with one thing changed that may make it wrong."""
+    coords = list(store.coords)
+    dim = rng.randrange(len(coords))
+    words = list(as_descriptor(store.tensor_map).words)
+    match rng.randrange(8):
+        case 0 | 1:
+            coords[dim] = rng.choice((-16, -1, -(1 << 31), coords[dim] + 1, (1 << 31) - 16))
+            return replace(store, coords=tuple(coords))
+        case 2:
+            return replace(store, coords=tuple(coords[: rng.randint(1, 5)]))
+        case 3:
+            mode = rng.choice(list(AccessMode)).value
+            return replace(store, mode=golden.AccessMode(mode))
+        case 4:
+            address = rng.choice((64, PARAMS.smem_bytes - 128, PARAMS.smem_bytes))
+            return replace(store, smem_address=address)
+        case 5 if isinstance(store, Reduce):
+            return replace(store, op=rng.choice(list(golden.ReductionOp)))
+        case 6:
+            words[14] ^= 1 << rng.randrange(32)  # corners, or the box
+        case _:
+            words[2] ^= 1 << rng.choice((0, 4, 7, 8, 9, 11, 13, 14, 19, 20, 22))
+    return replace(store, tensor_map=Descriptor(tuple(words)))
+
+
+@pytest.mark.parametrize("preset", ["default", "sm_100a"])
+def test_refusals_of_stores_are_the_golden_models(preset):
+    """Up to three things are wrong; the first is told, and the group that the store was in."""
+    rng = random.Random(5)
+    kinds = [kind for kind, of in STORE_KINDS.items() if of == preset]
+    arch = arch_of(kinds[0])
+    draw = np.random.default_rng(5)
+    stores = [store for kind in kinds for store in random_requests(draw, kind, 60)]
+    for number, store in enumerate(stores):
+        for _ in range(rng.randint(0, 3)):
+            stores[number] = store = spoiled(rng, store)
+    inputs = [described_request(store, number) for number, store in enumerate(stores)]
+    run = run_streams(SetupBlock(PRESETS[preset]), {"i": inputs}, ["job", "error"], stall=0.1)
+    records = {record.request_id: record for record in run.payloads["error"]}
+    accepted = {job.transfer.request_id for job in run.payloads["job"]}
+    seen = Counter()
+    for number, store in enumerate(stores):
+        error = refusal(store, arch)
+        if error is None:
+            assert number in accepted, (store, records[number])
+            continue
+        assert number not in accepted, (store, error)
+        record = records.pop(number)
+        assert (record.code.value, record.dim) == (error.code, error.dim), (store, error)
+        assert record.value == error.value % (1 << 64), (store, error)
+        group = {"joined": record.group.joined, "thread": record.group.thread}
+        assert group | {"index": record.group.index} == group_of(number)
+        seen[error.code] += 1
+    assert not records
+    wanted = {code for code in ErrorCode if ErrorCode.MAP_FIELD <= code <= ErrorCode.IM2COL_START}
+    if preset == "default":
+        wanted |= {ErrorCode.IM2COL_CORNER, ErrorCode.RED_TYPE}
+    assert set(seen) == wanted, seen
+
+
+def test_corners_of_a_store_are_inside_the_tensor():
+    """One after the other, each a little off; the first that is off is told, in both ways."""
+    stores = []
+    for rank in (3, 4, 5):
+        for off in range(2 * (rank - 2)):
+            for by in (-1, 0, 1):
+                corners = [[0] * (rank - 2), [0] * (rank - 2)]
+                corners[off % 2][off // 2] = by
+                dims, strides = (8, 4, 4, 4, 4)[:rank], (16, 64, 256, 1024)[: rank - 1]
+                tensor_map = golden.TensorMap.im2col("f16", 0, dims, strides, *corners, 8, 9)
+                coords = (0, *(1,) * (rank - 1))
+                stores.append(Store(tensor_map, coords))
+    inputs = [described_request(store, number) for number, store in enumerate(stores)]
+    jobs, errors = set_up(inputs, 0)
+    wanted = {n: refusal(store, golden.Arch.SM_90A) for n, store in enumerate(stores)}
+    assert [job.transfer.request_id for job in jobs] == [n for n in wanted if wanted[n] is None]
+    told = [(error.request_id, error.code.value, error.dim, error.value) for error in errors]
+    assert told == [
+        (number, error.code, error.dim, error.value % (1 << 64))
+        for number, error in wanted.items()
+        if error
+    ]
+    assert {code for _, code, _, _ in told} == {ErrorCode.IM2COL_CORNER}
+
+
+@pytest.mark.parametrize(
+    ("without", "code", "value"),
+    [
+        ({"stores": False, "reductions": False}, ErrorCode.MAP_MODE, AccessMode.TILE.value),
+        ({"reductions": False}, ErrorCode.RED_TYPE, 0),
+    ],
+)
+def test_a_unit_without_stores_or_reductions_refuses_them(without, code, value):
+    params = replace(PARAMS, **without)
+    wanted = [Operation.TENSOR_LOAD, Operation.TENSOR_STORE, Operation.TENSOR_REDUCE]
+    inputs = [
+        described(PLAIN, operation=operation, request_id=number)
+        for number, operation in enumerate(wanted)
+    ]
+    run = run_streams(SetupBlock(params), {"i": inputs}, ["job", "error"])
+    jobs = [job.transfer.request_id for job in run.payloads["job"]]
+    assert jobs == ([0, 1] if params.stores else [0])
+    records = run.payloads["error"]
+    assert [record.request_id for record in records] == [n for n in range(3) if n not in jobs]
+    assert {(record.code.value, record.value) for record in records} == {(code, value)}

@@ -1,0 +1,220 @@
+"""Bulk setup: one run, or the first thing that is wrong."""
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from golden import (
+    Arch,
+    BulkLoad,
+    BulkReduce,
+    BulkStore,
+    DataType,
+    ErrorCode,
+    ReductionOp,
+    TmaError,
+    check,
+)
+from hw.layouts.isa import Operation
+from hw.params import TmaParams
+from hw.setup.bulk_setup import BulkSetup
+from tests.hw.golden_requests import group_of
+from tests.hw.simulate import run_streams
+
+PARAMS = TmaParams(smem_bytes=16384)
+
+
+def described(bulk: BulkLoad, number: int) -> dict:
+    return {
+        "operation": Operation.BULK_LOAD,
+        "request_id": number,
+        "global_address": bulk.gmem_address,
+        "size": bulk.size,
+        "rank": 0,
+        "coords": [0] * 5,
+        "smem_address": bulk.smem_address,
+        "mbarrier": bulk.mbarrier,
+    }
+
+
+def random_bulk(rng: random.Random) -> BulkLoad:
+    """One in two has something wrong."""
+
+    def off(chance: float, most: int) -> int:
+        return rng.randrange(most) if rng.random() < chance else 0
+
+    size = rng.choice((0, 16, 32, 4096, 16384, 16 * rng.randrange(1000)))
+    return BulkLoad(
+        16 * rng.randrange(1 << 60) + off(0.1, 16),
+        16 * rng.randrange(1024) + off(0.1, 16),
+        rng.choice((size, size, size + off(0.3, 16), (1 << 32) - 16)),
+        8 * rng.randrange(2048) + off(0.1, 16),
+    )
+
+
+def refusal(bulk: BulkLoad | BulkStore | BulkReduce, arch: Arch = Arch.SM_90A) -> TmaError | None:
+    """Why the golden model refuses it."""
+    try:
+        check(bulk, smem_bytes=PARAMS.smem_bytes, arch=arch)
+    except TmaError as error:
+        return error
+    return None
+
+
+@pytest.mark.parametrize("size", [0, 16, 1 << 14, (1 << 20) - 16, (1 << 32) - 16])
+def test_a_prefetch_may_be_longer_than_shared_memory(size):
+    """It has nothing to do with shared memory, whatever stands there."""
+    base = (1 << 44) + 48
+    prefetch = described(BulkLoad(base, 5, size, 5), 9) | {"operation": Operation.BULK_PREFETCH}
+    load = described(BulkLoad(1 << 20, 0, 32), 10)
+    run = run_streams(BulkSetup(PARAMS), {"i": [prefetch, load]}, ["job", "error"], seed=size)
+    job, after = run.payloads["job"]
+    assert not run.payloads["error"]
+    assert (after.transfer.request_id, after.walk.prefetch, after.walk.run) == (10, 0, 2)
+    walk = job.walk
+    assert (walk.prefetch, walk.start, walk.run) == (1, base // 16, size // 16)
+    assert walk.has_data == (size > 0)
+
+
+@pytest.mark.parametrize("change", [{"size": 8}, {"global_address": 8}])
+def test_a_prefetch_that_is_refused(change):
+    prefetch = described(BulkLoad(0, 0, 1 << 20), 9) | {"operation": Operation.BULK_PREFETCH}
+    run = run_streams(BulkSetup(PARAMS), {"i": [prefetch | change] * 2}, ["job", "error"])
+    assert not run.payloads["job"]
+    assert [record.code.value for record in run.payloads["error"]] == [ErrorCode.BULK_ALIGN] * 2
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_jobs_and_refusals_are_the_golden_models(seed):
+    rng = random.Random(seed)
+    requests = [random_bulk(rng) for _ in range(300)]
+    inputs = [described(bulk, n) for n, bulk in enumerate(requests)]
+    run = run_streams(BulkSetup(PARAMS), {"i": inputs}, ["job", "error"], seed=seed)
+    jobs, errors = iter(run.payloads["job"]), iter(run.payloads["error"])
+    seen = set()
+    for number, bulk in enumerate(requests):
+        error = refusal(bulk)
+        if error is not None:
+            record = next(errors)
+            got = (record.request_id, record.code.value, record.dim, record.value)
+            assert got == (number, error.code, error.dim, error.value), bulk
+            seen.add(error.code)
+            continue
+        job = next(jobs)
+        pieces, smem = bulk.size // 16, bulk.smem_address // 16
+        assert (job.transfer.request_id, job.transfer.mbarrier) == (number, bulk.mbarrier)
+        assert (job.transfer.pieces, job.walk.run, job.walk.has_data) == (
+            *(pieces, pieces),
+            pieces > 0,
+        )
+        assert job.walk.start == bulk.gmem_address // 16
+        assert (job.walk.smem_begin, job.walk.smem_end) == (smem, smem + pieces)
+        assert (job.walk.smem_start, job.walk.smem_extent) == (smem, pieces)
+        assert all(loop.last == 0 for loop in (job.walk.loops[n] for n in range(4)))
+        assert (job.walk.style.swizzle.value, job.walk.style.round_tf32) == (0, 0)
+    assert next(jobs, None) is next(errors, None) is None
+    assert seen == {
+        ErrorCode.SMEM_ALIGN,
+        ErrorCode.SMEM_RANGE,
+        ErrorCode.BULK_ALIGN,
+        ErrorCode.MBAR_ALIGN,
+    }
+
+
+TYPES = tuple(kind for kind in DataType if kind <= DataType.FLOAT32_FTZ)
+
+
+def random_store(rng: random.Random) -> BulkStore | BulkReduce:
+    """As ``random_bulk``, and one reduction in two has no such operation."""
+    bulk = random_bulk(rng)
+    if rng.random() < 0.4:
+        mask = rng.choice((0xFFFF, 0, rng.getrandbits(16)))
+        return BulkStore(bulk.gmem_address, bulk.smem_address, bulk.size, mask)
+    kind, op = rng.choice(TYPES), rng.choice(list(ReductionOp))
+    return BulkReduce(bulk.gmem_address, bulk.smem_address, bulk.size, kind, op)
+
+
+def described_store(store: BulkStore | BulkReduce, number: int) -> dict:
+    """A store has no barrier and, unless it reduces, no operation."""
+    request = described(BulkLoad(store.gmem_address, store.smem_address, store.size, 5), number)
+    request["group"] = group_of(number)
+    if isinstance(store, BulkReduce):
+        request |= {"operation": Operation.BULK_REDUCE, "byte_mask": number % 3}
+        kind, op = FORMATS.index(store.data_type), store.op.value
+    else:
+        request |= {"operation": Operation.BULK_STORE, "byte_mask": store.byte_mask}
+        kind, op = 0, 7
+    return request | {"element_type": kind, "reduction_op": op}
+
+
+FORMATS = (
+    *(DataType.UINT8, DataType.UINT16, DataType.UINT32, DataType.INT32),
+    *(DataType.UINT64, DataType.INT64, DataType.FLOAT16, DataType.FLOAT32),
+    *(DataType.FLOAT32_FTZ, DataType.FLOAT64, DataType.BFLOAT16),
+)
+"""By the number that tensor maps have for them."""
+
+
+@pytest.mark.parametrize("arch", Arch)
+def test_stores_and_refusals_are_the_golden_models(arch):
+    """Without byte masks it is a unit of Hopper's."""
+    rng = random.Random(1)
+    params = replace(PARAMS, cp_mask=arch is Arch.SM_100A)
+    stores = [random_store(rng) for _ in range(400)]
+    inputs = [described_store(store, n) for n, store in enumerate(stores)]
+    run = run_streams(BulkSetup(params), {"i": inputs}, ["job", "error"], stall=0.2)
+    jobs, errors = iter(run.payloads["job"]), iter(run.payloads["error"])
+    seen = set()
+    for number, store in enumerate(stores):
+        error = refusal(store, arch)
+        told = next(jobs if error is None else errors)
+        group = {"joined": told.group.joined, "thread": told.group.thread}
+        assert group | {"index": told.group.index} == group_of(number)
+        if error is not None:
+            got = (told.request_id, told.code.value, told.dim, told.value)
+            assert got == (number, error.code, error.dim, error.value), store
+            seen.add(error.code)
+            continue
+        walk, pieces = told.walk, store.size // 16
+        assert (told.transfer.request_id, told.transfer.mbarrier) == (number, 0)
+        assert (told.first, told.last, walk.store, walk.prefetch) == (1, 1, 1, 0)
+        assert (walk.start, walk.smem_start) == (store.gmem_address // 16, store.smem_address // 16)
+        assert (walk.run, walk.has_data, walk.tail_bytes) == (pieces, pieces > 0, 0)
+        reduction = walk.writing.reduction
+        assert reduction.enabled == isinstance(store, BulkReduce)
+        if isinstance(store, BulkReduce):
+            assert reduction.op.value == store.op
+            assert FORMATS[reduction.element_type.value] is store.data_type
+        if params.cp_mask:
+            mask = store.byte_mask if isinstance(store, BulkStore) else 0xFFFF
+            assert walk.writing.byte_mask == mask
+    assert next(jobs, None) is next(errors, None) is None
+    wanted = {
+        *(ErrorCode.SMEM_ALIGN, ErrorCode.SMEM_RANGE, ErrorCode.BULK_ALIGN, ErrorCode.RED_TYPE),
+        *([] if params.cp_mask else [ErrorCode.MAP_MODE]),
+    }
+    assert seen == wanted
+
+
+@pytest.mark.parametrize(
+    ("without", "records"),
+    [
+        ({"reductions": False}, [(2, ErrorCode.RED_TYPE, 0)]),
+        (
+            {"stores": False, "reductions": False},
+            [(1, ErrorCode.MAP_MODE, 5), (2, ErrorCode.MAP_MODE, 7)],
+        ),
+    ],
+)
+def test_a_unit_without_stores_or_reductions_refuses_them(without, records):
+    load = described(BulkLoad(1 << 20, 0, 32), 0)
+    store = load | {"operation": Operation.BULK_STORE, "request_id": 1, "byte_mask": 0xFFFF}
+    reduction = load | {"operation": Operation.BULK_REDUCE, "request_id": 2, "element_type": 2}
+    params = replace(PARAMS, **without)
+    run = run_streams(BulkSetup(params), {"i": [load, store, reduction]}, ["job", "error"])
+    told = [
+        (record.request_id, record.code.value, record.value) for record in run.payloads["error"]
+    ]
+    assert told == records
+    assert len(run.payloads["job"]) == 3 - len(records)

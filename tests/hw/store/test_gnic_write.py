@@ -1,0 +1,185 @@
+"""GNIC port for writes: tags, answers out of order, and how many lines each store has."""
+
+import random
+from collections import Counter, deque
+from dataclasses import dataclass, field
+
+import pytest
+
+from hw.params import PIECE_BYTES, TmaParams
+from hw.store.gnic_write import GnicWrite
+from tests.hw.simulate import Run, run_streams
+
+PARAMS = TmaParams(line_bytes=32, tags=8, requests_in_flight=8, cp_mask=True)
+SLOTS = PARAMS.requests_in_flight
+
+
+def line_of(number: int, slot: int, valid: int, last: bool) -> dict:
+    return {
+        "last": last,
+        "writing": {
+            "reduction": {"enabled": number % 2, "op": number % 8, "element_type": number % 11},
+            "byte_mask": number * 40503 % (1 << 16),
+        },
+        "attributes": {"l2_promotion": number % 4, "cache_policy": 5 * number},
+        "slot": slot,
+        "line": number,
+        "valid": valid,
+        "data": [number * 7 + lane for lane in range(PARAMS.lanes)],
+    }
+
+
+@dataclass
+class Store:
+    """A request and its lines; ``writes``: those that are one."""
+
+    lines: list[dict] = field(default_factory=list)
+
+    @property
+    def slot(self) -> int:
+        return self.lines[0]["slot"]
+
+    @property
+    def writes(self) -> list[dict]:
+        return [line for line in self.lines if line["valid"]]
+
+
+def random_stores(rng: random.Random, count: int) -> list[Store]:
+    """Slots come again, but never with ``SLOTS`` requests in between; a third ends with nothing."""
+    stores, number = [], 1000
+    for request in range(count):
+        lines = []
+        for _ in range(rng.choice((0, 1, 1, 2, 5, 20))):
+            valid = rng.randrange(1, 1 << PARAMS.lanes)
+            lines.append(line_of(number, request % SLOTS, valid, False))
+            number += 1
+        if not lines or rng.random() < 0.3:
+            lines.append(line_of(number, request % SLOTS, 0, True))
+            number += 1
+        lines[-1]["last"] = True
+        stores.append(Store(lines))
+    return stores
+
+
+class Memory:
+    """Answers writes in any order; fails every fifth line; lets no tag come twice."""
+
+    def __init__(self, rng: random.Random, share: float, most: int = PARAMS.tags):
+        self.rng = rng
+        self.share = share
+        self.most = most
+        self.seen = self.given = 0
+        self.open: dict[int, int] = {}  # tag -> line
+        self.order: list[int] = []  # tags, as answered
+        self.answered: list[int] = []  # lines, as answered
+        self.fullest = 0
+
+    def feed(self, run: Run, _cycle: int) -> dict[str, list]:
+        for tag in self.order[self.given : len(run.taken["ack"])]:
+            del self.open[tag]
+        self.given = len(run.taken["ack"])
+        for write in run.payloads["request"][self.seen :]:
+            assert write.tag not in self.open, "a tag in flight twice"
+            self.open[write.tag] = write.line
+        self.seen = len(run.payloads["request"])
+        self.fullest = max(self.fullest, len(self.open))
+        free = [tag for tag in self.open if tag not in self.order[self.given :]]
+        if not free or self.rng.random() >= self.share:
+            return {}
+        tag = self.rng.choice(free)
+        self.order.append(tag)
+        self.answered.append(self.open[tag])
+        return {"ack": [{"tag": tag, "error": self.open[tag] % 5 == 0}]}
+
+
+def run_of(stores: list[Store], memory: Memory, **options) -> Run:
+    inputs = {"i": [line for store in stores for line in store.lines], "ack": []}
+    return run_streams(
+        GnicWrite(PARAMS), inputs, ["request", "performed"], feed=memory.feed, **options
+    )
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_line_is_written_and_accounted_for(seed):
+    rng = random.Random(seed)
+    stores = random_stores(rng, 60)
+    memory = Memory(rng, 0.4)
+    run = run_of(stores, memory, seed=seed, stall=0.3)
+    writes = [line for store in stores for line in store.writes]
+    for line, got in zip(writes, run.payloads["request"], strict=True):
+        assert got.line == line["line"]
+        assert got.attributes.cache_policy == line["attributes"]["cache_policy"]
+        assert got.attributes.l2_promotion.value == line["attributes"]["l2_promotion"]
+        reduction = line["writing"]["reduction"]
+        assert got.reduction.enabled == reduction["enabled"]
+        assert got.reduction.op.value == reduction["op"]
+        assert got.reduction.element_type.value == reduction["element_type"]
+        data = sum(piece << 128 * lane for lane, piece in enumerate(line["data"]))
+        assert got.data == data
+        masks = (line["writing"]["byte_mask"] * (line["valid"] >> n & 1) for n in range(2))
+        assert got.strobe == sum(mask << PIECE_BYTES * lane for lane, mask in enumerate(masks))
+
+    of_line = {line["line"]: store for store in stores for line in store.lines}
+    ends: Counter[int] = Counter()
+    answered = deque(memory.answered)
+    empty = deque(store for store in stores if not store.lines[-1]["valid"])
+    for news in run.payloads["performed"]:
+        if news.counted:
+            line = answered.popleft()
+            store = of_line[line]
+            assert (news.slot, news.failed) == (store.slot, line % 5 == 0)
+            assert not news.failed or news.line == line
+            assert news.ends == (line == store.lines[-1]["line"])
+        else:
+            store = empty.popleft()
+            assert news.ends
+            assert news.slot == store.slot
+        if news.ends:
+            assert news.lines == len(store.writes)
+            ends[stores.index(store)] += 1
+    assert not answered
+    assert not empty
+    assert ends == Counter(range(len(stores)))
+
+
+def test_a_line_waits_for_a_tag():
+    """Nothing is answered at first: as many writes as tags go out; each answer frees one."""
+    stores = [Store([line_of(n, 0, 3, n == 19) for n in range(20)])]
+    memory = Memory(random.Random(0), 1)
+
+    def late(run: Run, cycle: int) -> dict[str, list]:
+        memory.share = cycle >= 50
+        return memory.feed(run, cycle)
+
+    inputs = {"i": stores[0].lines, "ack": []}
+    run = run_streams(
+        GnicWrite(PARAMS), inputs, ["request", "performed"], feed=late, stall=0, quiet=60
+    )
+    times = run.cycles["request"]
+    assert len(times) == 20
+    assert times[PARAMS.tags - 1] < 20
+    assert times[PARAMS.tags] >= 50
+    assert memory.fullest == PARAMS.tags
+
+
+def test_one_write_and_one_answer_a_clock():
+    """Lines of many stores, none without pieces; a tag comes back after three clocks."""
+    stores = [Store([line_of(8 * n + k, n % 4, 3, k == 7) for k in range(8)]) for n in range(12)]
+    run = run_of(stores, Memory(random.Random(0), 1), stall=0)
+    for name in ("request", "performed"):
+        times = run.cycles[name]
+        assert len(times) == times[-1] - times[0] + 1 == 96
+    assert run.cycles["request"][0] == run.taken["i"][0]
+    assert run.cycles["performed"][0] - run.taken["ack"][0] == 1
+
+
+def test_stores_without_lines_do_not_wait_for_tags():
+    """All tags are in flight, and no answer comes."""
+    full = Store([line_of(n, 0, 3, n == PARAMS.tags - 1) for n in range(PARAMS.tags)])
+    nothing = [Store([line_of(100 + n, 1 + n, 0, True)]) for n in range(5)]
+    run = run_of([full, *nothing], Memory(random.Random(0), 0), stall=0)
+    assert [(news.slot, news.lines) for news in run.payloads["performed"]] == [
+        (1 + n, 0) for n in range(5)
+    ]
+    times = run.cycles["performed"]
+    assert times[-1] - times[0] == 4

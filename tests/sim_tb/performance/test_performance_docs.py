@@ -1,0 +1,61 @@
+"""docs/performance.md has a place for each table, and what fills some of them from files."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+from matplotlib.figure import Figure
+
+from hw.flow.route import Route
+from hw.flow.tables import filled
+from sim_tb.performance import docs, rows
+from sim_tb.simulator import runner
+
+PAGE = runner.ROOT / "docs" / "performance.md"
+SYNTH = {
+    "tiny": {
+        "area": {"LUT4": 4567, "TRELLIS_FF": 2345, "DP16KD": 3},
+        "too_large": [],
+        "routes": {
+            "seed 1": asdict(Route(91.25, "a.fast", "b.path", ("a", "b"), 1.0, 9.96)),
+            "seed 2": asdict(Route(90.04, "a.slow", "c.path", ("a", "b", "c"), 1.0, 10.11)),
+        },
+    },
+    "full": {
+        "area": {"LUT4": 234567, "TRELLIS_FF": 45678, "DP16KD": 99},
+        "too_large": ["LUT4"],
+        "routes": {"estimate": asdict(Route(41.7, "a.long", "b.path", ("a", "b"), 10.0, 14.0))},
+    },
+}
+
+
+def test_a_place_for_each_table() -> None:
+    text = filled(PAGE.read_text(), {name: f"only {name}" for name in docs.TABLES})
+    for name in docs.TABLES:
+        assert f"\nonly {name}\n" in text
+
+
+def test_area_and_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "synth.json"
+    monkeypatch.setattr(docs, "SYNTH", path)
+    assert docs.synth() is None
+    path.write_text(json.dumps({"presets": SYNTH}))
+    tiny, full = (docs.synth() or "").splitlines()[2:]
+    assert tiny == (
+        "| `tiny` | 16 bytes, 8 in flight | 4,567 | 2,345 | 3 | 90.0 to 91.2 | "
+        "a.slow -> b -> c.path |"
+    )
+    assert full.endswith("| 234,567 | 45,678 | 99 | does not fit; about 42 | a.long -> b.path |")
+
+
+def test_the_plot_shows_all_that_was_recorded() -> None:
+    """Rows of every width and offset are lines, recorded boxes points."""
+    ours = dict.fromkeys(rows.every_row(), 1.5)
+    shown = 0
+    for dense in (True, False):
+        axes = Figure().subplots()
+        docs.rows_plot(axes, dense, ours)
+        assert len(axes.lines) == len(rows.OFFSETS) + 1
+        shown += sum(len(points.get_offsets()) for points in axes.collections)
+    assert shown == len(list(rows.recorded())) > 100

@@ -1,0 +1,274 @@
+"""A unit with the ports of the real one that copies lines, and misbehaves on demand.
+
+It stands in for the real one where a test asks whether the bench notices. A request reads the map
+at ``tensor_map``, takes w0 and w1 as an address and copies ``coords[0]`` lines from there to
+``smem_address``; then it takes the bytes off the tx-count of the barrier. ``coords[1]`` picks a
+``Fault``. One thread can wait at a barrier. In a cluster, what goes to other CTAs is answered with
+an error record whose value is made of its operands.
+"""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, enum, wiring
+
+from hw.layouts.barriers import BarrierCommand, BarrierOp
+from hw.layouts.ports import request_layout
+from hw.params import TmaParams
+from hw.top import tma_ports
+
+
+class Fault(enum.Enum, shape=4):
+    NONE = 0
+    VALID_FALLS = 1
+    """A line request is withdrawn before it was taken."""
+    PAYLOAD_CHANGES = 2
+    TAG_REUSED = 3
+    BEYOND_SMEM = 4
+    """The first beat goes to the last beat of the address space."""
+    HANGS = 5
+    """Nothing happens after the map was read."""
+    WRONG_TAG = 6
+    """Barrier results bear another tag from now on."""
+    SHORT_COUNT = 7
+    """One piece too few is taken off the tx-count."""
+    REFUSES = 8
+    """The request is answered with an error record; its value are the operands that name CTAs."""
+    WRONG_BYTE = 9
+    WAITS_WRONGLY = 10
+    """Barrier results say that the thread waits from now on."""
+
+
+class StandIn(wiring.Component):
+    """See the module; one request at a time, a line at a time."""
+
+    def __init__(self, params: TmaParams) -> None:
+        self.params = params
+        super().__init__(tma_ports(params))  # those that are not used below are idle
+
+    def elaborate(self, _):
+        m = Module()
+        p = self.params
+        request = Signal(request_layout(p))
+        line = Signal(64)
+        left = Signal(32)
+        beat = Signal(p.smem_beat_bits)
+        tag = Signal(p.tag_bits)
+        fault = Signal(Fault)
+        faulty = Signal()  # the fault was committed
+        word = Signal(
+            data.StructLayout(
+                {"zero": 1, "expected": 20, "tx": 21, "lock": 1, "pending": 20, "phase": 1}
+            )
+        )
+        command = Signal(BarrierCommand)
+        internal = Signal()  # the command is the unit's own
+        wrong_tag = Signal()
+        wrong_wait = Signal()
+        waiter = Signal(BarrierCommand)
+        waiting = Signal()
+        time_left = Signal(32)
+        line_shift = (p.line_bytes - 1).bit_length()
+        waits = command.op == BarrierOp.TRY_WAIT_PARITY
+        done = word.phase != command.count[0]
+        suspended = Signal()  # the command takes the place of the thread that waits
+
+        m.d.comb += [
+            self.request_room.channels.eq(~0),
+            self.descriptor_prefetch.ready.eq(1),
+            self.descriptor_invalidate.ready.eq(1),
+            self.descriptor_request.payload.eq(request.global_address),
+            self.gnic_request.p.tag.eq(tag),
+            self.gnic_request.p.line.eq(line),
+            self.error.p.request_id.eq(request.request_id),
+            self.error.p.code.eq(1),
+            self.error.p.value.eq(
+                Cat(
+                    request.multicast,
+                    request.cta_mask,
+                    request.dst_cta,
+                    request.mbarrier_cta,
+                    request.cta_group_2,
+                )
+            ),
+            self.barrier_memory.read_address.eq(command.address >> 3),
+            self.barrier_memory.write_address.eq(command.address >> 3),
+        ]
+        # The thread that waits: for its phase, or until its time is over.
+        over = Signal()
+        with m.If(waiting & ~self.barrier_wake.valid):
+            m.d.sync += time_left.eq(time_left - 1)
+            with m.If(over | (time_left == 0)):
+                m.d.sync += [
+                    self.barrier_wake.valid.eq(1),
+                    self.barrier_wake.p.tag.eq(waiter.tag ^ wrong_tag),
+                    self.barrier_wake.p.done.eq(over),
+                ]
+        with m.If(self.barrier_wake.valid & self.barrier_wake.ready):
+            m.d.sync += [self.barrier_wake.valid.eq(0), waiting.eq(0)]
+
+        with m.FSM(name="fsm"):
+            with m.State("IDLE"):
+                m.d.comb += self.barrier_command.ready.eq(1)
+                m.d.comb += self.request.ready.eq(~self.barrier_command.valid)
+                with m.If(self.barrier_command.valid):
+                    m.d.sync += command.eq(self.barrier_command.payload)
+                    m.d.sync += internal.eq(0)
+                    m.next = "READ_WORD"
+                with m.Elif(self.request.valid):
+                    m.d.sync += request.eq(self.request.payload)
+                    m.next = "FETCH"
+                if p.ctas > 1:
+                    with m.Elif(self.remote_command.valid):
+                        m.next = "REMOTE_COMMAND"
+                    with m.Elif(self.remote_store.valid):
+                        m.next = "REMOTE_STORE"
+            with m.State("FETCH"):
+                m.d.comb += self.descriptor_request.valid.eq(1)
+                with m.If(self.descriptor_request.ready):
+                    m.next = "FILL"
+            with m.State("FILL"):
+                m.d.comb += self.descriptor_fill.ready.eq(1)
+                with m.If(self.descriptor_fill.valid):
+                    words = self.descriptor_fill.p.words
+                    m.d.sync += [
+                        line.eq(Cat(words[0], words[1]) >> line_shift),
+                        left.eq(request.coords[0]),
+                        beat.eq(request.smem_address >> line_shift),
+                        fault.eq(Fault(request.coords[1][:4])),
+                        faulty.eq(0),
+                    ]
+                    m.next = "START"
+            with m.State("START"):
+                with m.If(fault == Fault.WRONG_TAG):
+                    m.d.sync += wrong_tag.eq(1)
+                with m.If(fault == Fault.WAITS_WRONGLY):
+                    m.d.sync += wrong_wait.eq(1)
+                with m.If(fault == Fault.REFUSES):
+                    m.d.comb += self.error.valid.eq(1)
+                    with m.If(self.error.ready):
+                        m.next = "IDLE"
+                with m.Elif(fault != Fault.HANGS):
+                    m.next = "LINE"
+            with m.State("LINE"):
+                m.d.comb += self.gnic_request.valid.eq(1)
+                with m.If(self.gnic_request.ready):
+                    m.d.sync += tag.eq(tag + 1)
+                    m.next = "DATA"
+                    with m.If((fault == Fault.TAG_REUSED) & ~faulty):
+                        m.d.sync += faulty.eq(1)
+                        m.d.sync += tag.eq(tag)
+                        m.next = "LINE"
+                with m.Elif((fault == Fault.VALID_FALLS) & ~faulty):
+                    m.d.sync += faulty.eq(1)
+                    m.next = "START"
+                with m.Elif((fault == Fault.PAYLOAD_CHANGES) & ~faulty):
+                    m.d.sync += faulty.eq(1)
+                    m.d.sync += line.eq(line + 1)
+            with m.State("DATA"):
+                m.d.comb += [
+                    self.smem_write.valid.eq(self.gnic_response.valid),
+                    self.gnic_response.ready.eq(self.smem_write.ready),
+                ]
+                for number in range(p.lanes):
+                    lane = self.smem_write.payload[number]
+                    bits = self.gnic_response.p.data.word_select(number, 128)
+                    m.d.comb += [
+                        lane.valid.eq(1),
+                        lane.words.eq(~0),
+                        lane.beat.eq(Mux((fault == Fault.BEYOND_SMEM) & ~faulty, ~0, beat)),
+                        lane.data.eq(bits ^ ((fault == Fault.WRONG_BYTE) & (number == 0))),
+                    ]
+                with m.If(self.smem_write.valid & self.smem_write.ready):
+                    m.d.sync += [line.eq(line + 1), left.eq(left - 1), beat.eq(beat + 1)]
+                    m.d.sync += faulty.eq(1)
+                    m.next = "LINE"
+                    with m.If(left == 1):
+                        count = (request.coords[0] << line_shift).as_unsigned()
+                        m.d.sync += [
+                            command.op.eq(BarrierOp.COMPLETE_TX),
+                            command.address.eq(request.mbarrier),
+                            command.count.eq(count - 16 * (fault == Fault.SHORT_COUNT)),
+                            internal.eq(1),
+                        ]
+                        m.next = "READ_WORD"
+            with m.State("READ_WORD"):
+                m.d.comb += self.barrier_memory.read_en.eq(1)
+                m.next = "LATCH"
+            with m.State("LATCH"):
+                m.d.sync += word.eq(self.barrier_memory.read_data)
+                m.next = "WRITE_WORD"
+            with m.State("WRITE_WORD"):
+                tx = Signal(21)
+                pending = Signal(20)
+                after = Signal.like(word)
+                m.d.comb += [tx.eq(word.tx), pending.eq(word.pending), after.eq(word)]
+                with m.Switch(command.op):
+                    with m.Case(BarrierOp.ARRIVE):
+                        m.d.comb += pending.eq(word.pending + command.count)
+                    with m.Case(BarrierOp.ARRIVE_EXPECT_TX):
+                        m.d.comb += pending.eq(word.pending + 1)
+                        m.d.comb += tx.eq(word.tx + command.count)
+                    with m.Case(BarrierOp.EXPECT_TX):
+                        m.d.comb += tx.eq(word.tx + command.count)
+                    with m.Case(BarrierOp.COMPLETE_TX):
+                        m.d.comb += tx.eq(word.tx - command.count)
+                flip = (tx == 0) & (pending == 0)
+                m.d.comb += [
+                    after.tx.eq(tx),
+                    after.pending.eq(Mux(flip, word.expected, pending)),
+                    after.phase.eq(word.phase ^ flip),
+                ]
+                with m.If(command.op == BarrierOp.INIT):
+                    m.d.comb += after.eq(0)
+                    m.d.comb += after.expected.eq(-command.count)
+                    m.d.comb += after.pending.eq(-command.count)
+                m.d.comb += self.barrier_memory.write_en.eq(~waits)
+                m.d.comb += self.barrier_memory.write_data.eq(after)
+                m.d.comb += over.eq(~waits & flip & (command.address == waiter.address))
+                m.next = "RESULT"
+                with m.If(waits & ~done & ~waiting & (command.time_limit != 0)):
+                    m.d.sync += [waiter.eq(command), waiting.eq(1), suspended.eq(1)]
+                    m.d.sync += time_left.eq(command.time_limit)
+                with m.If(internal):
+                    m.next = "IDLE"
+            with m.State("RESULT"):
+                m.d.comb += self.barrier_result.valid.eq(1)
+                with m.If(self.barrier_result.ready):
+                    m.d.sync += suspended.eq(0)
+                    m.next = "IDLE"
+            if p.ctas > 1:
+                m.d.comb += self.error.p.cta.eq(self.cta_rank)
+                update, store = self.remote_command.p.update, self.remote_store.p
+                with m.State("REMOTE_COMMAND"):
+                    self._answer(
+                        m,
+                        self.remote_command,
+                        update,
+                        (self.remote_command.p.holder, update.op, update.address, update.count),
+                    )
+                with m.State("REMOTE_STORE"):
+                    reduction = store.reduction
+                    self._answer(
+                        m,
+                        self.remote_store,
+                        store,
+                        (store.dst_cta, store.mbarrier, store.words, reduction.enabled, store.data),
+                    )
+        result = self.barrier_result.p
+        m.d.comb += [
+            result.tag.eq(command.tag ^ wrong_tag),
+            result.done.eq(waits & done),
+            result.waits.eq(suspended | wrong_wait),
+            result.state.eq(word),
+        ]
+        return m
+
+    def _answer(self, m, source, payload, operands) -> None:
+        """Take what is for another CTA, and report its operands."""
+        m.d.comb += [
+            self.error.valid.eq(1),
+            self.error.p.request_id.eq(payload.request_id),
+            self.error.p.value.eq(Cat(operands)),
+            source.ready.eq(self.error.ready),
+        ]
+        with m.If(self.error.ready):
+            m.next = "IDLE"

@@ -1,0 +1,92 @@
+"""The bench itself: it does what it says, and notices a unit that errs."""
+
+from pathlib import Path
+
+import pytest
+from cocotb_tools.check_results import get_results
+
+from hw.flow import verilog
+from hw.params import TmaParams
+from sim_tb.simulator import runner
+from tests.sim_tb.testbench.stand_in import StandIn
+
+MODULE = "tests.sim_tb.testbench.tb_stand_in"
+CLUSTER_MODULE = "tests.sim_tb.testbench.tb_stand_in_cluster"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of three stand-ins in a cluster."""
+    params = TmaParams(line_bytes=32, stores=False, reductions=False, ctas=3)
+    directory = tmp_path_factory.mktemp("cluster")
+    verilog.generate(params, directory, StandIn(params))
+    return directory
+
+
+@pytest.fixture(scope="module")
+def rtl(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of the stand-in's Verilog."""
+    params = TmaParams(stores=False, reductions=False)
+    directory = tmp_path_factory.mktemp("stand_in")
+    verilog.generate(params, directory, StandIn(params))
+    return directory
+
+
+def test_environment(rtl: Path) -> None:
+    run = runner.run(MODULE, rtl=rtl)
+    assert get_results(run / "results.xml") == (22, 0)
+
+
+@pytest.mark.regress
+def test_cluster_environment(cluster: Path) -> None:
+    run = runner.run(CLUSTER_MODULE, rtl=cluster)
+    assert get_results(run / "results.xml") == (8, 0)
+
+
+def test_a_failure_says_how_to_repeat_it(rtl: Path) -> None:
+    with pytest.raises(runner.SimulationError) as caught:
+        runner.run("tests.sim_tb.testbench.tb_failing", "fails", rtl=rtl, seed=7)
+    text = str(caught.value)
+    assert "1 of 1 tests failed" in text
+    assert "AssertionError: on purpose" in text
+    last = text.splitlines()[-1]
+    assert last.startswith(
+        "reproduce: python -m sim_tb.runner tests.sim_tb.testbench.tb_failing fails"
+    )
+    assert "--seed 7" in last
+
+
+def test_no_test_is_a_failure(rtl: Path) -> None:
+    with pytest.raises(runner.SimulationError, match=r"0 tests ran|broke off"):
+        runner.run(MODULE, "no_such_test", rtl=rtl)
+
+
+def test_a_crash_is_a_failure(rtl: Path) -> None:
+    with pytest.raises(runner.SimulationError, match="broke off"):
+        runner.run("tests.sim_tb.testbench.tb_failing", "crashes", rtl=rtl)
+
+
+def test_waves_are_left(rtl: Path, tmp_path: Path) -> None:
+    waves = tmp_path / ("copies.fst" if runner.fst() else "copies.vcd")
+    runner.run(MODULE, "errors_arrive", rtl=rtl, waves=waves)
+    assert waves.stat().st_size > (1_000 if runner.fst() else 10_000)  # FST is compressed
+    assert " tb_top.dut.request__valid\n" in waves.with_suffix(".gtkw").read_text()
+
+
+@pytest.mark.regress
+def test_waves_of_a_cluster_are_left(
+    cluster: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "fst", lambda: False)
+    waves = tmp_path / "copies.vcd"
+    runner.run(CLUSTER_MODULE, "all_at_once", rtl=cluster, waves=waves)
+    assert " tb_top.dut.sm_2.unit.request__valid\n" in waves.with_suffix(".gtkw").read_text()
+    design = waves.read_text().partition("\n  $scope module dut $end")[2]
+    assert design.partition("\n  $upscope $end")[0].count("$scope module unit $end") == 3
+
+
+def test_a_build_is_kept(rtl: Path) -> None:
+    first = runner.build(rtl=rtl)
+    finished = (first.directory / "finished").stat().st_mtime_ns
+    assert runner.build(rtl=rtl) == first
+    assert (first.directory / "finished").stat().st_mtime_ns == finished

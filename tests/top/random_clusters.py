@@ -1,0 +1,273 @@
+"""Random requests between the CTAs of a cluster, and what the golden model makes of them."""
+
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golden import (
+    Arch,
+    BulkLoad,
+    BulkStore,
+    DataType,
+    DsmemCopy,
+    DsmemReduce,
+    Load,
+    ReductionOp,
+    TmaError,
+    execute,
+)
+from golden.memory import HashedMemory
+from golden.reduction import DSMEM_PAIRS, operation
+from sim_tb.testbench.cluster_environment import ClusterEnvironment
+from sim_tb.testbench.environment import Word
+from tests.golden.random_requests import Rng, load_tile, pick
+from tests.top.random_loads import as_words, random_bulk, random_tensor_load
+
+LARGEST = 8 * 1024
+"""Most bytes of a request."""
+
+SOURCES = 32 * 1024
+"""Shared memory from 0 on that requests read and none writes."""
+
+REDUCED = SOURCES, 2048
+"""Where reductions of all CTAs meet: offset and size."""
+
+FIRST_REGION = 64 * 1024
+BARRIERS = 2
+OUTPUT = 0x5000_0000
+COMMUTING = {
+    ReductionOp.ADD,
+    ReductionOp.MIN,
+    ReductionOp.MAX,
+    ReductionOp.AND,
+    ReductionOp.OR,
+    ReductionOp.XOR,
+}
+"""Their order does not matter."""
+
+
+@dataclass(frozen=True)
+class RemoteStore:
+    """``st.async``, or with a type and an operation ``red.async``."""
+
+    dst_cta: int
+    address: int
+    values: bytes
+    mbarrier: int
+    reduction: tuple[DataType, ReductionOp] | None = None
+
+
+@dataclass
+class Item:
+    """Something that a thread of CTA ``cta`` asks for."""
+
+    request: Load | BulkLoad | BulkStore | DsmemCopy | RemoteStore
+    cta: int
+    arch: Arch = Arch.SM_90A
+    map_address: int = 0
+    request_id: int = 0
+
+
+class Round:
+    """Requests in flight together, in regions of shared memory of their own."""
+
+    def __init__(self, cluster: ClusterEnvironment, rng: Rng, count: int) -> None:
+        self.cluster = cluster
+        self.rng = rng
+        self.ctas = len(cluster.sms)
+        size = cluster.sms[0].smem.size
+        self.barriers = [size - 8 * (n + 1) for n in range(BARRIERS)]
+        self.output = np.zeros(SOURCES, np.uint8)
+        pairs = [pair for pair in sorted(DSMEM_PAIRS) if pair[1] in COMMUTING]
+        self.pair = pick(rng, *pairs)
+        self.next_region = FIRST_REGION
+        self.items = [self._draw() for _ in range(count)]
+
+    def _cta(self) -> int:
+        return int(self.rng.integers(self.ctas))
+
+    def _region(self) -> int:
+        """A multiple of 128; also what is put on top of it stays in it."""
+        region = self.next_region
+        self.next_region += LARGEST + 256
+        return region
+
+    def _draw(self) -> Item:
+        rng, cta = self.rng, self._cta()
+        kinds = [self._multicast] * 3 + [self._elsewhere, self._pair, self._own, self._store]
+        kinds += [self._dsmem] * 2 + [self._reduce] * 2 + [self._async] * 2
+        return pick(rng, *kinds)(cta)
+
+    def _load(self) -> Load | BulkLoad:
+        rng = self.rng
+        if rng.random() < 0.3:
+            request: Load | BulkLoad = random_bulk(rng, LARGEST)
+        else:
+            mode = pick(rng, "tile", "tile", "interleaved")
+            request = random_tensor_load(rng, mode, Arch.SM_90A, LARGEST)
+        at = request.smem_address + self._region(), request.mbarrier + pick(rng, *self.barriers)
+        return replace(request, smem_address=at[0], mbarrier=at[1])
+
+    def _multicast(self, cta: int) -> Item:
+        mask = int(self.rng.integers(1, 1 << self.ctas))
+        if self.rng.random() < 0.05:
+            mask = pick(self.rng, 0, 1 << self.ctas, mask | 1 << 15)
+        return Item(replace(self._load(), cta_mask=mask), cta)
+
+    def _elsewhere(self, cta: int) -> Item:
+        dst = self._cta() if self.rng.random() < 0.95 else self.ctas
+        return Item(replace(self._load(), dst_cta=dst), cta)
+
+    def _own(self, cta: int) -> Item:
+        return Item(self._load(), cta)
+
+    def _pair(self, cta: int) -> Item:
+        """``.cta_group::2``, of a box that the unit takes."""
+        request = None
+        while request is None:
+            with suppress(TmaError):  # no such map
+                request = load_tile(self.rng, most=400).request
+        where: dict[str, Any]
+        if self.rng.random() < 0.6:
+            where = {"cta_mask": int(self.rng.integers(1, 1 << self.ctas))}
+            where["mbarrier_cta"] = self._cta()
+        else:
+            dst = self._cta()
+            where = {"dst_cta": dst, "mbarrier_cta": dst ^ int(self.rng.integers(2))}
+        where |= {"smem_address": self._region(), "mbarrier": pick(self.rng, *self.barriers)}
+        return Item(replace(request, cta_group=2, **where), cta, Arch.SM_100A)
+
+    def _piece_range(self, most: int) -> tuple[int, int]:
+        """Offset and size of some pieces of ``most`` bytes."""
+        size = 16 * int(pick(self.rng, 0, 1, 8, self.rng.integers(most // 16)))
+        return 16 * int(self.rng.integers((most - size) // 16 + 1)), size
+
+    def _dsmem(self, cta: int) -> Item:
+        source, size = self._piece_range(LARGEST)
+        dst = self._cta() if self.rng.random() < 0.05 else (cta + 1) % self.ctas
+        at = self._region() + 16 * int(self.rng.integers(8))
+        return Item(DsmemCopy(dst, at, source, size, pick(self.rng, *self.barriers)), cta)
+
+    def _reduce(self, cta: int) -> Item:
+        start, most = REDUCED
+        offset, size = self._piece_range(most)
+        dst = (cta + int(self.rng.integers(1, self.ctas))) % self.ctas
+        source = 16 * int(self.rng.integers(64))
+        where = dst, start + offset, source, size, pick(self.rng, *self.barriers)
+        kind, op = self.pair
+        return Item(DsmemReduce(*where, data_type=kind, op=op), cta)
+
+    def _async(self, cta: int) -> Item:
+        rng = self.rng
+        barrier = pick(rng, *self.barriers)
+        if rng.random() < 0.5:
+            words = int(pick(rng, 1, 2, 4))
+            at = self._region() + 4 * words * int(rng.integers(8))
+            return Item(RemoteStore(self._cta(), at, rng.bytes(4 * words), barrier), cta)
+        start, most = REDUCED
+        size = self.pair[0].itemsize
+        at = start + size * int(rng.integers(most // size))
+        return Item(RemoteStore(self._cta(), at, rng.bytes(size), barrier, self.pair), cta)
+
+    def _store(self, cta: int) -> Item:
+        """To global memory, so that the two ways of the store path meet."""
+        offset, size = self._piece_range(LARGEST)
+        target = OUTPUT + 16 * int(self.rng.integers((SOURCES - size) // 16 + 1))
+        return Item(BulkStore(target, offset, size), cta)
+
+    async def run(self) -> None:
+        """Carry it all out, here and in the golden model, and compare."""
+        sms = self.cluster.sms
+        for env in sms:
+            env.smem[:] = self.rng.integers(0, 256, env.smem.size, dtype=np.uint8)
+        expected = [env.smem.copy() for env in sms]
+        stores = [item for item in self.items if isinstance(item.request, BulkStore)]
+        self.items = [item for item in self.items if item not in stores[1:]]  # one in any place
+        self.cluster.gmem.place(OUTPUT, self.output)
+        wanted_output = self.output.copy()
+
+        tx = np.zeros((self.ctas, BARRIERS), int)
+        refused: dict[tuple[int, int], str] = {}
+        outcomes = [self._golden(item, expected, wanted_output) for item in self.items]
+        for outcome in outcomes:
+            if not isinstance(outcome, TmaError):
+                for cta, mbarrier, count in outcome:
+                    tx[cta, self.barriers.index(mbarrier)] += count
+        for env in sms:
+            for number, barrier in enumerate(self.barriers):
+                await env.barrier("INIT", barrier, 1)
+                await env.barrier("ARRIVE_EXPECT_TX", barrier, int(tx[env.sm, number]))
+        for item, outcome in zip(self.items, outcomes, strict=True):
+            self._submit(item)
+            if isinstance(outcome, TmaError):
+                refused[item.cta, item.request_id] = outcome.code.name
+        await self.cluster.idle()
+        self._compare(expected, wanted_output, refused)
+        for item in self.items:
+            self.cluster.gmem.remove(item.map_address)
+        self.cluster.gmem.remove(OUTPUT)
+
+    def _golden(
+        self, item: Item, smem: list[NDArray[np.uint8]], output: NDArray[np.uint8]
+    ) -> list[tuple[int, int, int]] | TmaError:
+        """Apply the item; return the CTA, barrier and bytes of each signal, or its refusal."""
+        request = item.request
+        match request:
+            case BulkStore():
+                at = request.gmem_address - OUTPUT
+                source = smem[item.cta][request.smem_address :][: request.size]
+                output[at : at + request.size] = source
+                return []
+            case RemoteStore():
+                target = smem[request.dst_cta][request.address :][: len(request.values)]
+                brought = np.frombuffer(request.values, np.uint8)
+                if request.reduction is not None:
+                    kind, op = request.reduction
+                    word = f"u{kind.itemsize}"
+                    combined = operation(op, kind)(target.view(word), brought.view(word))
+                    brought = combined.view(np.uint8)
+                target[:] = brought
+                return [(request.dst_cta, request.mbarrier, len(request.values))]
+        try:
+            done = execute(request, HashedMemory(), smem, cta=item.cta, arch=item.arch)
+        except TmaError as error:
+            return error
+        return [(one.cta, one.mbarrier, one.bytes) for one in done]
+
+    def _submit(self, item: Item) -> None:
+        env, request = self.cluster.sms[item.cta], item.request
+        if isinstance(request, RemoteStore):
+            kind = np.uint32 if request.reduction is None else f"u{request.reduction[0].itemsize}"
+            item.request_id = env.send_remote_store(
+                request.dst_cta,
+                request.address,
+                np.frombuffer(request.values, kind),
+                request.mbarrier,
+                reduction=request.reduction,
+            )
+            return
+        if isinstance(request, Load):
+            words = np.frombuffer(as_words(request), np.uint32).copy()
+            item.map_address = env.descriptor(words)
+        item.request_id = env.issue(request, item.map_address)
+
+    def _compare(self, expected, output, refused) -> None:
+        sms = self.cluster.sms
+        records = {(env.sm, e.request_id): e.cause for env in sms for e in env.take_errors()}
+        assert records == refused
+        for env, wanted in zip(sms, expected, strict=True):
+            for barrier in self.barriers:
+                word = Word(phase=1, pending=1, expected=1, tx=0, lock=0)
+                assert env.word(barrier) == word, f"CTA {env.sm}, barrier {barrier:#x}"
+            end = min(self.barriers)
+            differs = np.flatnonzero(env.smem[:end] != wanted[:end])
+            if differs.size:
+                first = int(differs[0])
+                raise AssertionError(
+                    f"CTA {env.sm}: {differs.size} bytes differ, first {first:#x}: expected "
+                    f"{wanted[first]:#x}, got {env.smem[first]:#x}; {self.items}"
+                )
+        assert np.array_equal(self.output, output)

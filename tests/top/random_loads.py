@@ -1,0 +1,251 @@
+"""Random requests for benches of the unit, about one in eight of them refused, and what they do."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golden import (
+    AccessMode,
+    Arch,
+    BulkLoad,
+    BulkPrefetch,
+    Completion,
+    Load,
+    Plan,
+    Prefetch,
+    Swizzle,
+    TensorMap,
+    TmaError,
+    execute,
+)
+from golden.descriptor import as_descriptor
+from golden.memory import HashedMemory
+from golden.model import operands_of
+from hw.params import WARP
+from sim_tb.coverage import functional
+from sim_tb.testbench.environment import Environment
+from tests.golden.random_requests import Case, Rng, gather4, im2col_w, load_im2col, load_tile, pick
+
+LARGEST = 12 * 1024
+"""Most bytes of a box, gaps of the swizzle included."""
+
+ATOMS = range(Swizzle.SWIZZLE_128B_ATOM_32B, Swizzle.SWIZZLE_96B)
+WALKS_W = AccessMode.IM2COL_W, AccessMode.IM2COL_W_128
+OPERANDS = ("coords", "im2col_offsets", "w_halo", "w_offset")
+
+
+@dataclass
+class Item:
+    """A request, and what the golden model says about it."""
+
+    request: Load | BulkLoad
+    arch: Arch
+    map_address: int = 0
+
+    def __str__(self) -> str:
+        if isinstance(self.request, BulkLoad):
+            return str(self.request)
+        words = " ".join(f"{word:x}" for word in np.frombuffer(as_words(self.request), "<u4")[:16])
+        shown = {name: getattr(self.request, name) for name in (*OPERANDS, "smem_address")}
+        return f"{self.request.mode.name} of [{words}] {shown}"
+
+    def golden(self, smem: NDArray[np.uint8]) -> Completion | TmaError:
+        """Apply it to ``smem``; return its bytes, or why it is refused."""
+        try:
+            answer = execute(self.request, HashedMemory(), [smem], arch=self.arch)[0]
+        except TmaError as error:
+            return error
+        functional.record(self.request)
+        return answer
+
+    def submit(self, env: Environment, *, cache_policy: int = 0, prefetch: bool = False) -> int:
+        """Issue it, or a prefetch of the same; return its request id.
+
+        Its place says whose warp, so that all streams have some.
+        """
+        request: Load | BulkLoad | Prefetch | BulkPrefetch = self.request
+        if isinstance(request, Load):
+            words = np.frombuffer(as_words(request), np.uint32).copy()
+            self.map_address = env.descriptor(words)
+            if prefetch:
+                request = as_prefetch(request)
+        elif prefetch:
+            request = BulkPrefetch(self.request.gmem_address, self.request.size)
+        warp = self.request.smem_address // 128 % env.interface.parameters["streams"]
+        return env.issue(request, self.map_address, cache_policy, thread=WARP * warp)
+
+    def forget(self, env: Environment) -> None:
+        """Remove its map, if it has one."""
+        env.gmem.remove(self.map_address)
+
+    @property
+    def extent(self) -> int:
+        """Bytes of shared memory that it may touch; 0 if its map or size is refused."""
+        if isinstance(self.request, BulkLoad):
+            return self.request.size % (1 << 24)
+        try:
+            return plan_of(self.request, self.arch).extent(self.request.w_halo)
+        except TmaError:
+            return 0
+
+    def lines(self, line_bytes: int) -> tuple[NDArray[Any], int]:
+        """Distinct lines that it reads, and how many reads row after row would take at most."""
+        request = self.request
+        if isinstance(request, BulkLoad):
+            end = request.gmem_address + request.size
+            pieces = np.arange(request.gmem_address, end, 16, np.uint64)
+            lines = np.unique(pieces // np.uint64(line_bytes))
+            return lines, lines.size
+        return lines_of(request, self.arch, line_bytes)
+
+
+def as_words(request: Load | Prefetch) -> bytes:
+    """The bytes of its tensor map."""
+    tensor_map = request.tensor_map
+    return tensor_map if isinstance(tensor_map, bytes) else tensor_map.encode()  # type: ignore[union-attr]
+
+
+def as_prefetch(load: Load) -> Prefetch:
+    """A prefetch of the same box."""
+    return Prefetch(
+        as_words(load), load.coords, load.mode, load.im2col_offsets, load.w_halo, load.w_offset
+    )
+
+
+def plan_of(request: Load | Prefetch, arch: Arch) -> Plan:
+    """Its plan; raises what is wrong with its map."""
+    return Plan(as_words(request), request.mode, arch=arch)
+
+
+def lines_of(request: Load | Prefetch, arch: Arch, line_bytes: int) -> tuple[NDArray[Any], int]:
+    """Distinct lines that a request reads, and how many reads row after row would take at most."""
+    spread = plan_of(request, arch).spread(0, operands_of(request))
+    inside = spread.inside > 0
+    first = spread.gmem[inside]
+    last = first + (spread.inside[inside] - 1).astype(np.uint64)
+    row = np.broadcast_to(np.arange(inside.shape[0])[:, None], inside.shape)[inside]
+    line = np.concatenate([first, last]) // np.uint64(line_bytes)
+    by_row = np.stack([np.concatenate([row, row]).astype(np.uint64), line])
+    return np.unique(line), np.unique(by_row, axis=1).shape[1]
+
+
+def random_bulk(rng: Rng, largest: int) -> BulkLoad:
+    """A bulk load; about one in ten is refused."""
+    size = 16 * int(pick(rng, 0, 1, 2, rng.integers(64), rng.integers(largest // 16)))
+    address = 16 * int(rng.integers(1 << int(pick(rng, 20, 44))))
+    request = BulkLoad(address, 16 * int(rng.integers(8)), min(size, largest - 128))
+    odd = int(rng.integers(1, 16))
+    match rng.integers(48):
+        case 0:
+            return replace(request, gmem_address=address + odd)
+        case 1:
+            return replace(request, size=request.size + odd)
+        case 2:
+            return replace(request, smem_address=request.smem_address + odd)
+        case 3:
+            return replace(request, size=(1 << 32) - 16)
+    return request
+
+
+def later_tile(rng: Rng, most: int, wanted: Callable[[TensorMap], bool]) -> Case:
+    """A tile with what came after Hopper, whose map is ``wanted``."""
+    while True:
+        case = load_tile(rng, arch=Arch.SM_100A, most=most)
+        if wanted(case.request.tensor_map):
+            return case
+
+
+HOPPER = {
+    "tile": lambda rng, most: load_tile(rng, most=most),
+    "interleaved": lambda rng, most: load_tile(rng, interleaved=True, most=most),
+    "im2col": lambda rng, most: load_im2col(rng, most=most),
+    "im2col_interleaved": lambda rng, most: load_im2col(rng, interleaved=True, most=most),
+}
+BLACKWELL = {
+    "gather4": lambda rng, _: gather4(rng),
+    "im2col_w": lambda rng, _: im2col_w(rng),
+    "im2col_w_128": lambda rng, _: im2col_w(rng, mode=AccessMode.IM2COL_W_128),
+    "swizzle_atoms": lambda rng, most: later_tile(rng, most, lambda m: m.swizzle in ATOMS),
+    "swizzle_96b": lambda rng, most: later_tile(
+        rng, most, lambda m: m.swizzle is Swizzle.SWIZZLE_96B
+    ),
+    "sub_byte": lambda rng, most: later_tile(rng, most, lambda m: m.data_type.is_sub_byte),
+}
+MODES = {**HOPPER, **BLACKWELL}
+
+
+def random_tensor_load(rng: Rng, mode: str, arch: Arch, largest: int) -> Load:
+    """A load of ``mode`` whose box has at most ``largest`` bytes; ``arch`` may refuse it."""
+    while True:
+        try:
+            case = MODES[mode](rng, int(pick(rng, 300, 1000, largest)))
+        except TmaError:  # no such map
+            continue
+        request = spoilt(rng, replace(case.request, smem_address=0, mbarrier=0))
+        try:
+            extent = plan_of(request, arch).extent(request.w_halo)
+        except TmaError:
+            return request
+        if extent <= largest:
+            return request
+
+
+def spoilt(rng: Rng, request: Load) -> Load:
+    """``request``, one time in eight with something else in it, mostly wrong."""
+    words = np.frombuffer(as_words(request), np.uint32).copy()
+    coords, dim = list(request.coords), int(rng.integers(len(request.coords)))
+    offsets = list(request.im2col_offsets)
+    mode = AccessMode(int(as_descriptor(request.tensor_map).mode))
+    changes: dict[str, Any] = {"mode": mode if request.mode is None else request.mode}
+    match rng.integers(56):
+        case 0:
+            coords[0] += int(rng.integers(1, 16))
+        case 1:
+            coords = (coords * 5)[: int(rng.integers(1, 6))]
+        case 2:
+            changes["smem_address"] = 16 * int(rng.integers(1, 8))
+        case 3:
+            changes["smem_address"] = 1 << 23
+        case 4:
+            changes["mbarrier"] = int(rng.integers(1, 8))
+        case 5:
+            words[0] += int(rng.integers(1, 32))
+        case 6:
+            words[2] ^= 1 << int(rng.integers(23))
+        case 7 if changes["mode"] is not AccessMode.IM2COL:
+            changes["mode"] = AccessMode(rng.integers(6))
+            offsets = []
+        case 7 if offsets:
+            offsets[int(rng.integers(len(offsets)))] = int(pick(rng, 32, 256, 65535))
+        case 8:
+            coords[dim] += int(pick(rng, -1, 1)) * int(rng.integers(1, 20))
+        case 9 if changes["mode"] in WALKS_W:
+            changes["w_halo"] = int(pick(rng, 32, 511, 512))
+        case 10 if changes["mode"] in WALKS_W:
+            changes["w_offset"] = 32
+    coords = [min(max(coord, -(1 << 31)), (1 << 31) - 1) for coord in coords]
+    changes |= {"coords": tuple(coords), "im2col_offsets": tuple(offsets)}
+    return replace(request, tensor_map=words.tobytes(), **changes)
+
+
+def random_item(
+    rng: Rng,
+    modes: Sequence[str],
+    arch: Arch,
+    smem_address: int,
+    mbarrier: int,
+    largest: int = LARGEST,
+) -> Item:
+    """A request at ``smem_address``, of one of ``modes``; ``bulk`` is one, too."""
+    mode = pick(rng, *modes)
+    request: Load | BulkLoad
+    if mode == "bulk":
+        request = random_bulk(rng, max(largest, 256))
+    else:
+        request = random_tensor_load(rng, mode, arch, largest)
+    # What was put there is on top: the misplaced stay misplaced.
+    at = request.smem_address + smem_address, request.mbarrier + mbarrier
+    return Item(replace(request, smem_address=at[0], mbarrier=at[1]), arch)

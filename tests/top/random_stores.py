@@ -1,0 +1,202 @@
+"""Random stores and reductions for benches of the unit, about one in six of them refused."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golden import (
+    AccessMode,
+    Arch,
+    ArrayMemory,
+    BulkReduce,
+    BulkStore,
+    DataType,
+    ErrorCode,
+    Plan,
+    Reduce,
+    ReductionOp,
+    Store,
+    TmaError,
+    execute,
+)
+from golden.descriptor import as_descriptor
+from golden.model import operands_of
+from sim_tb.testbench.environment import Environment
+from tests.golden.random_requests import (
+    GMEM_BYTES,
+    SMEM_BYTES,
+    Rng,
+    pick,
+    random_bytes,
+    random_case,
+)
+
+HOPPER = (
+    "store_tile",
+    "store_tile_interleaved",
+    "store_im2col",
+    "store_im2col_interleaved",
+    "reduce_tile",
+    "reduce_tile_interleaved",
+    "reduce_im2col",
+    "reduce_im2col_interleaved",
+    "bulk_store",
+    "bulk_reduce",
+)
+BLACKWELL = ("sm_100a_store_tile", "sm_100a_scatter4", "sm_100a_im2col_w_store")
+
+WINDOW = SMEM_BYTES
+"""Bytes of shared memory from which each thread stores."""
+
+APART = 1 << 20
+"""Between the global memories of two requests."""
+
+StoreRequest = Store | BulkStore | BulkReduce
+
+
+@dataclass
+class Item:
+    """A request, its own global memory, and what that is to be afterwards.
+
+    ``expected``: the memory, or why the request is refused.
+    """
+
+    request: StoreRequest
+    base: int
+    memory: NDArray[np.uint8]
+    expected: NDArray[np.uint8] | TmaError
+    map_address: int = 0
+
+    def __str__(self) -> str:
+        request = self.request
+        if not isinstance(request, Store):
+            return str(request)
+        words = " ".join(f"{word:x}" for word in words_of(request)[:16])
+        op = request.op.name if isinstance(request, Reduce) else "store"
+        assert request.mode is not None
+        where = f"{request.coords} from {request.smem_address:#x}"
+        return f"{op} {request.mode.name} of [{words}] at {where}"
+
+    def submit(self, env: Environment, thread: int) -> int:
+        """Place its memory and map, and issue it; return its request id."""
+        env.gmem.place(self.base, self.memory)
+        if isinstance(self.request, Store):
+            self.map_address = env.descriptor(words_of(self.request))
+        return env.issue(self.request, self.map_address, thread=thread)
+
+    def check(self, env: Environment) -> None:
+        """Compare its memory, and take it away."""
+        expected = self.expected
+        if isinstance(expected, TmaError):
+            return
+        differ = np.flatnonzero(self.memory != expected)
+        if differ.size:
+            at = int(differ[0])
+            raise AssertionError(
+                f"{differ.size} bytes differ, the first at {at:#x}: expected {expected[at]:#04x}, "
+                f"got {self.memory[at]:#04x}\n{self}"
+            )
+        env.gmem.remove(self.base)
+        env.gmem.remove(self.map_address)
+
+
+def words_of(request: Store) -> NDArray[np.uint32]:
+    """The words of its tensor map, to be edited."""
+    return np.array(as_descriptor(request.tensor_map).words, np.uint32)
+
+
+def spoilt(rng: Rng, request: StoreRequest, arch: Arch) -> StoreRequest:
+    """``request``, one time in six with something else in it, mostly wrong."""
+    choice = int(rng.integers(60))
+    if choice == 0:
+        return replace(request, smem_address=request.smem_address + int(rng.integers(1, 16)))
+    if choice == 1:
+        return replace(request, smem_address=1 << 23)
+    if isinstance(request, Store):
+        return spoilt_tensor(rng, request, choice)
+    odd = int(rng.integers(1, 16))
+    match choice:
+        case 2 | 3:
+            return replace(request, gmem_address=request.gmem_address + odd)
+        case 4 | 5:
+            return replace(request, size=request.size + odd)
+        case 6 if isinstance(request, BulkStore) and arch is Arch.SM_90A:
+            return replace(request, byte_mask=int(rng.integers(0, 0xFFFF)))
+        case 7 | 8 | 9 if isinstance(request, BulkReduce):
+            kind = pick(rng, *(kind for kind in DataType if kind <= DataType.FLOAT32_FTZ))
+            return replace(request, data_type=kind, op=pick(rng, *ReductionOp))
+    return request
+
+
+def spoilt_tensor(rng: Rng, request: Store, choice: int) -> Store:
+    """The same of a request with a tensor map."""
+    coords, dim = list(request.coords), int(rng.integers(len(request.coords)))
+    words = words_of(request)
+    changes: dict[str, Any] = {}
+    match choice:
+        case 2:
+            coords[0] += int(rng.integers(1, 16))
+        case 3 | 4:
+            coords[dim] = -int(pick(rng, 1, 16, 1 << 31))
+        case 5:
+            coords = (coords * 5)[: int(rng.integers(1, 6))]
+        case 6:
+            words[2] ^= 1 << int(rng.integers(7, 23))
+        case 7:
+            changes["mode"] = pick(rng, *AccessMode)
+        case 8 if as_descriptor(request.tensor_map).mode:
+            words[14] = int(rng.integers(1 << 32))
+        case 9 if isinstance(request, Reduce):
+            changes["op"] = pick(rng, *ReductionOp)
+    changes |= {"coords": tuple(coords), "tensor_map": words.tobytes()}
+    return replace(request, **changes)
+
+
+def random_item(
+    rng: Rng, mode: str, arch: Arch, smem: NDArray[np.uint8], number: int, thread: int
+) -> Item:
+    """Request number ``number`` of all, of ``mode``: from the window of ``thread`` in ``smem`` to a
+    memory of its own.
+    """
+    base = (1 << 32) + number * APART
+    while True:
+        request = spoilt(rng, moved(random_case(rng, mode).request, base, thread), arch)
+        memory = random_bytes(rng, GMEM_BYTES)
+        after = memory.copy()
+        try:
+            execute(request, ArrayMemory(after, base), [smem], arch=arch)
+        except TmaError as error:
+            if error.code is ErrorCode.GMEM_FAULT:
+                continue  # spoilt, but not refused: it reaches beyond its memory
+            return Item(request, base, memory, error)
+        if not overlaps(request, arch):
+            return Item(request, base, memory, after)
+
+
+def overlaps(request: StoreRequest, arch: Arch) -> bool:
+    """Whether it writes something twice, which leaves open what is there afterwards."""
+    if not isinstance(request, Store):
+        return False
+    plan = Plan(request.tensor_map, request.mode, store=True, arch=arch)
+    spread = plan.spread(request.smem_address, operands_of(request))
+    starts = np.sort(spread.gmem[spread.inside > 0])
+    return bool((np.diff(starts) < plan.piece_bytes).any())
+
+
+def moved(request: Any, base: int, thread: int) -> StoreRequest:
+    """``request`` from the window of ``thread`` to memory at ``base``."""
+    smem_address = request.smem_address + thread * WINDOW
+    if isinstance(request, Store):
+        mode = request.mode
+        if mode is None:
+            mode = AccessMode(int(as_descriptor(request.tensor_map).mode))
+        words = words_of(request)
+        address = (int(words[1]) << 32 | int(words[0])) + base
+        words[0], words[1] = address & 0xFFFFFFFF, address >> 32
+        changes = {"tensor_map": words.tobytes(), "mode": mode}
+        return replace(request, smem_address=smem_address, **changes)
+    assert isinstance(request, BulkStore | BulkReduce)
+    gmem_address = request.gmem_address + base
+    return replace(request, gmem_address=gmem_address, smem_address=smem_address)

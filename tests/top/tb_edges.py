@@ -1,0 +1,182 @@
+"""Benches of the real unit at the edges that random loads do not reach: every operation at
+barriers, misuse of them, errors of all kinds at once, and every slot taken.
+"""
+
+from typing import Any
+
+import cocotb
+import numpy as np
+
+from golden import BulkLoad, ErrorCode, HashedMemory, TensorMap, TmaError, execute, mbarrier
+from golden.mbarrier import MAX_COUNT, Barrier
+from sim_tb.testbench.environment import BarrierResult, Environment
+from sim_tb.testbench.models import PRESETS, Memory, Models
+
+BARRIERS = (0x40, 0x48, 0x80)
+TARGET = 0x400
+UPDATES = {
+    "ARRIVE": mbarrier.arrive,
+    "ARRIVE_NO_COMPLETE": mbarrier.arrive_no_complete,
+    "ARRIVE_DROP": mbarrier.arrive_drop,
+    "ARRIVE_DROP_NO_COMPLETE": mbarrier.arrive_drop_no_complete,
+    "EXPECT_TX": mbarrier.expect_tx,
+    "ARRIVE_EXPECT_TX": mbarrier.arrive_expect_tx,
+    "ARRIVE_DROP_EXPECT_TX": mbarrier.arrive_drop_expect_tx,
+    "COMPLETE_TX": mbarrier.complete_tx,
+}
+TESTS = "TEST_WAIT_PARITY", "TRY_WAIT_PARITY", "TEST_WAIT", "TRY_WAIT"
+NO_TIME = 0
+"""Time limit of a ``try_wait`` that answers at once."""
+
+
+def golden(op: str, word: int, count: int, state: int) -> tuple[int, BarrierResult]:
+    """The word afterwards, and the answer."""
+    done, given = False, word
+    try:
+        if op == "INIT":
+            after = mbarrier.init(count)
+        elif op == "INVAL":
+            after = mbarrier.inval()
+        elif op == "PENDING_COUNT":
+            after, given = word, mbarrier.pending_count(state)
+        elif op == "REPORT":
+            raise mbarrier.layout_v1_is_missing()
+        elif op in TESTS:
+            after = word
+            if op.endswith("PARITY"):
+                done = mbarrier.test_wait_parity(word, count & 1)
+            else:
+                done = mbarrier.test_wait(word, state)
+        else:
+            after = UPDATES[op](word, count)
+    except TmaError as error:
+        after = error.value if op in UPDATES else word
+        return after, BarrierResult(False, False, mbarrier.Fault(error.dim).name, word)
+    return after, BarrierResult(done, False, None, given)
+
+
+def word_at(env: Environment, barrier: int) -> int:
+    return int(env.smem[barrier : barrier + 8].view(np.uint64)[0])
+
+
+@cocotb.test()
+async def every_operation_is_the_golden_models(dut: Any) -> None:
+    env = await Environment.start(dut, PRESETS["rough"])
+    rng = env.rng("operations")
+    counts = (0, 1, 1, 2, 16, MAX_COUNT, MAX_COUNT + 1)
+    ops = [*UPDATES, *TESTS, *["INIT"] * 4, "INVAL", "PENDING_COUNT", "REPORT"]
+    words = dict.fromkeys(BARRIERS, 0)
+    for _ in range(600):
+        op = str(rng.choice(ops))
+        barrier, count = int(rng.choice(BARRIERS)), int(rng.choice(counts))
+        before = words[barrier]
+        state = before ^ int(rng.integers(2)) << 63
+        words[barrier], expected = golden(op, before, count, state)
+        answer = await env.barrier(op, barrier, count, state=state, time_limit=NO_TIME)
+        assert answer == expected, (op, count)
+    await env.idle()
+    assert {barrier: word_at(env, barrier) for barrier in BARRIERS} == words
+
+
+@cocotb.test()
+async def errors_of_all_kinds_wait_for_their_port(dut: Any) -> None:
+    """Loads refused, loads of unreadable lines, and loads that complete at a locked barrier.
+
+    Signals that wait for the same barrier are one, and have one record, in the name of the last.
+    """
+    env = await Environment.start(dut, PRESETS["choked"], background="fault")
+    source = np.zeros(128, np.uint8)
+    env.gmem.place(0, source)
+    free, locked, _ = BARRIERS
+    await env.barrier("INIT", free, 1)
+    await env.barrier("INIT", locked, 1)
+    assert (await env.barrier("ARRIVE", locked, 2)).fault == "OVER_ARRIVAL"
+    word = word_at(env, locked)
+    assert Barrier.decode(word).lock
+    kinds = (
+        (ErrorCode.MBAR_FAULT, 0, 16, locked),
+        (ErrorCode.BULK_ALIGN, 0, 24, free),
+        (ErrorCode.GMEM_FAULT, 4096, 16, free),
+    )
+    expected = set()
+    for number in env.rng("kinds").integers(0, len(kinds), 200):
+        code, address, size, barrier = kinds[number]
+        expected.add((env.submit_bulk(address, TARGET, size, barrier), code))
+    await env.idle()
+    errors = env.take_errors()
+    found = {(error.request_id, error.code) for error in errors}
+    at_barriers = {(number, code) for number, code in expected if code is ErrorCode.MBAR_FAULT}
+    assert expected - at_barriers <= found <= expected
+    faults = [error.dim for error in errors if error.code == ErrorCode.MBAR_FAULT]
+    assert set(faults) == {mbarrier.Fault.LOCKED}
+    assert 1 < len(faults) <= len(at_barriers)
+    assert word_at(env, locked) == word
+
+
+@cocotb.test()
+async def waits_end(dut: Any) -> None:
+    """With the phase, with a fault, with the barrier, or with their time."""
+    env = await Environment.start(dut, PRESETS["rough"])
+    for barrier in BARRIERS:
+        await env.barrier("INIT", barrier, 1)
+    completed, locked, gone = BARRIERS
+    waits = [cocotb.start_soon(env.try_wait(barrier, 0)) for barrier in BARRIERS]
+    state = word_at(env, completed)
+    waits.append(cocotb.start_soon(env.try_wait(completed, state=state)))
+    waits.append(cocotb.start_soon(env.try_wait(completed, 0, time_limit=200)))
+    await env.cycles(1000)
+    await env.idle()
+    assert (await env.try_wait(completed, 1)).done
+    await env.barrier("ARRIVE", completed, 1)
+    await env.barrier("ARRIVE", locked, 2)
+    await env.barrier("INVAL", gone)
+    ends = [(await wait)[:3] for wait in waits]
+    assert ends == [
+        (True, True, None),
+        (False, True, "LOCKED"),
+        (False, True, "UNINITIALISED"),
+        (True, True, None),
+        (False, True, None),
+    ]
+
+
+@cocotb.test()
+async def as_many_loads_in_flight_as_there_are_slots(dut: Any) -> None:
+    """And more are waiting, twice over."""
+    env = await Environment.start(dut, Models(Memory.fixed(3000)))
+    parameters = env.interface.parameters
+    count = 2 * max(parameters["requests_in_flight"], parameters["tags"]) + 1
+    barrier, rng = BARRIERS[0], env.rng("loads")
+    expected = env.smem.copy()
+    await env.barrier("INIT", barrier, 1)
+    await env.barrier("ARRIVE_EXPECT_TX", barrier, 16 * count)
+    for number, line in enumerate(rng.integers(0, 1 << 40, count).tolist()):
+        place = TARGET + 16 * number
+        execute(BulkLoad(128 * line, place, 16), HashedMemory(), [expected])
+        env.submit_bulk(128 * line, place, 16, barrier)
+    await env.wait(barrier, 0)
+    expected[barrier : barrier + 8] = env.smem[barrier : barrier + 8]
+    assert np.array_equal(env.smem, expected)
+
+
+@cocotb.test()
+async def barriers_outside_of_shared_memory_or_misplaced_are_refused(dut: Any) -> None:
+    env = await Environment.start(dut)
+    tensor_map = TensorMap.tiled("u8", 0, [128, 8], [128], [128, 8])
+    where = env.descriptor(tensor_map)
+    before = env.smem.copy()
+    expected = set()
+    for barrier, code in (
+        (env.smem.size, ErrorCode.SMEM_RANGE),
+        ((1 << 24) - 8, ErrorCode.SMEM_RANGE),
+        *((BARRIERS[0] + odd, ErrorCode.MBAR_ALIGN) for odd in (1, 2, 4)),
+    ):
+        for name in (
+            env.submit(where, [0, 0], TARGET, barrier),
+            env.submit_bulk(0, TARGET, 16, barrier),
+        ):
+            expected.add((name, code, barrier))
+    await env.idle()
+    errors = env.take_errors()
+    assert {(error.request_id, error.code, error.value) for error in errors} == expected
+    assert np.array_equal(env.smem, before)

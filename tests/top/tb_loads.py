@@ -1,0 +1,487 @@
+"""Benches of the real unit: random loads against the golden model, and the rules about faults and
+tensor maps. ``LOADS_MODELS`` is a preset of ``sim_tb.testbench.models``, ``LOADS_COUNT`` a
+number of loads, ``LOADS_MODES`` a list of what they are.
+"""
+
+import os
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import cocotb
+import numpy as np
+from numpy.typing import NDArray
+
+from golden import (
+    AccessMode,
+    Arch,
+    Completion,
+    DataType,
+    ErrorCode,
+    Load,
+    Plan,
+    TensorMap,
+    TmaError,
+    check,
+)
+from golden.checks import OFFSET_LIMITS
+from golden.memory import ArrayMemory
+from sim_tb.coverage.functional import Sample, classify, every
+from sim_tb.testbench.bridge import LogKind
+from sim_tb.testbench.environment import Environment, Word
+from sim_tb.testbench.models import PRESETS, Memory, Models
+from tests.top.every_kind import load_of
+from tests.top.random_loads import (
+    BLACKWELL,
+    HOPPER,
+    LARGEST,
+    Item,
+    as_prefetch,
+    as_words,
+    lines_of,
+    random_item,
+)
+
+BARRIERS = range(0, 32, 8)
+"""Offsets of the barriers; loads go behind them."""
+
+FIRST = 128
+MOST_PIECES = 233472 // 16
+"""Of a box: 228 KiB."""
+
+WHOLE = Load(
+    TensorMap.tiled("f32", 1 << 32, (64, 60, 20), (512, 1 << 15), (64, 57, 16)),
+    (0, 2, -3),
+    AccessMode.TILE,
+)
+"""As large as a box can be."""
+
+
+Flips = dict[int, NDArray[np.uint8]]
+"""Shared memory as the phase of each barrier completed."""
+
+
+def arch_of(env: Environment) -> Arch:
+    """What the unit was built as."""
+    return Arch.SM_100A if env.interface.parameters["gather4"] else Arch.SM_90A
+
+
+def modes_of(env: Environment) -> list[str]:
+    """What ``LOADS_MODES`` asks for; by default all that the unit does, and one that it may not."""
+    chosen = os.environ.get("LOADS_MODES", "")
+    later = [*BLACKWELL] if arch_of(env) is Arch.SM_100A else ["im2col_w"]
+    return chosen.split(",") if chosen else [*HOPPER, *HOPPER, *later, "bulk", "bulk"]
+
+
+def assert_same(got: NDArray[np.uint8], expected: NDArray[np.uint8], about: object) -> None:
+    """Fail with the first byte that differs."""
+    differ = np.flatnonzero(got != expected)
+    if differ.size:
+        at = int(differ[0])
+        raise AssertionError(
+            f"{differ.size} bytes differ, the first at 0x{at:x}: expected 0x{expected[at]:02x}, "
+            f"got 0x{got[at]:02x}\n{about}"
+        )
+
+
+async def run_batch(
+    env: Environment, rng: np.random.Generator, loads: list[Item], flips: Flips
+) -> None:
+    """Issue ``loads`` back to back and compare everything at the end.
+
+    Each is looked at in the clock, too, in which the phase of its barrier completes.
+    """
+    env.smem[:] = rng.integers(0, 256, env.smem.size, dtype=np.uint8)
+    expected = env.smem.copy()
+    answers = [item.golden(expected) for item in loads]
+    to_come = dict.fromkeys(BARRIERS, 0)
+    for item, answer in zip(loads, answers, strict=True):
+        if isinstance(answer, Completion):
+            to_come[item.request.mbarrier] += answer.bytes
+    for barrier in BARRIERS:
+        await env.barrier("INIT", barrier, 1)
+        await env.barrier("ARRIVE_EXPECT_TX", barrier, to_come[barrier])
+    env.clear_log(LogKind.LINE)
+    flips.clear()
+    names = [item.submit(env) for item in loads]
+    for barrier in BARRIERS:
+        await env.wait(barrier, 0)
+    await env.idle()
+
+    about = "\n".join(f"{item} -> {answer!r}" for item, answer in zip(loads, answers, strict=True))
+    for barrier in BARRIERS:
+        word = env.word(barrier)
+        assert word == Word(phase=1, pending=1, expected=1, tx=0, lock=0), (barrier, word, about)
+        expected[barrier : barrier + 8] = env.smem[barrier : barrier + 8]
+    assert_same(env.smem, expected, about)
+    taken = [
+        item for item, answer in zip(loads, answers, strict=True) if isinstance(answer, Completion)
+    ]
+    for item in taken:
+        if not to_come[item.request.mbarrier]:
+            continue  # the phase completed without it
+        there = slice(item.request.smem_address, item.request.smem_address + item.extent)
+        visible = flips[item.request.mbarrier][there]
+        assert_same(visible, expected[there], f"completed before it was written: {item}\n{about}")
+    refused = {
+        (name, answer.code, answer.dim, answer.value & (1 << 64) - 1)
+        for name, answer in zip(names, answers, strict=True)
+        if isinstance(answer, TmaError)
+    }
+    errors = {(e.request_id, ErrorCode(e.code), e.dim, e.value) for e in env.take_errors()}
+    assert errors == refused, (errors, refused, about)
+    read = env.log(LogKind.LINE)["key"]
+    lines = [item.lines(env.interface.parameters["line_bytes"]) for item in taken]
+    touched = np.unique(np.concatenate([np.empty(0, np.uint64), *(line for line, _ in lines)]))
+    assert np.array_equal(np.unique(read), touched), about
+    assert read.size <= sum(most for _, most in lines), about
+    for item in loads:
+        item.forget(env)
+
+
+def batch(env: Environment, rng: np.random.Generator, count: int) -> list[Item]:
+    """Up to ``count`` boxes of up to ``LARGEST`` bytes."""
+    modes, arch = modes_of(env), arch_of(env)
+    loads: list[Item] = []
+    address = FIRST
+    for _ in range(int(rng.integers(1, count + 1))):
+        address += 128 * int(rng.integers(0, 12))
+        loads.append(random_item(rng, modes, arch, address, int(rng.choice(BARRIERS))))
+        address += LARGEST
+    return loads
+
+
+def mixture(env: Environment, rng: np.random.Generator) -> list[Item]:
+    """Boxes of all sizes, from 16 bytes to all that a box may have, until memory is full."""
+    modes, arch = modes_of(env), arch_of(env)
+    loads: list[Item] = []
+    address = FIRST
+    while True:
+        largest = 16 * int(MOST_PIECES ** rng.random())
+        barrier = int(rng.choice(BARRIERS))
+        if rng.random() < 0.05:
+            item = Item(replace(WHOLE, smem_address=address, mbarrier=barrier), arch)
+        else:
+            item = random_item(rng, modes, arch, address, barrier, max(largest, 256))
+        address += -(-max(item.extent, largest) // 128) * 128 + 128
+        if address > env.smem.size:
+            return loads
+        loads.append(item)
+
+
+async def start_random(dut: Any) -> tuple[Environment, np.random.Generator, Flips]:
+    env = await Environment.start(dut, PRESETS[os.environ["LOADS_MODELS"]])
+    cocotb.log.info("seed %d", env.seed)
+    flips: Flips = {}
+    for barrier in BARRIERS:
+        env.watch(barrier, lambda *_, at=barrier: flips.setdefault(at, env.smem.copy()))
+    return env, env.rng("loads"), flips
+
+
+async def random_batches(dut: Any, largest: int) -> None:
+    count = int(os.environ["LOADS_COUNT"])
+    env, rng, flips = await start_random(dut)
+    while count > 0:
+        loads = batch(env, rng, min(count, largest))
+        await run_batch(env, rng, loads, flips)
+        count -= len(loads)
+
+
+@cocotb.test()
+async def one_at_a_time(dut: Any) -> None:
+    """Each load alone: its bytes, its lines, its barrier, and nothing else."""
+    await random_batches(dut, 1)
+
+
+@cocotb.test()
+async def in_flight(dut: Any) -> None:
+    """Up to sixteen loads in flight, over four barriers."""
+    await random_batches(dut, 16)
+
+
+@cocotb.test()
+async def mixed_sizes(dut: Any) -> None:
+    """One stream of boxes and bytes of all sizes at once."""
+    count = int(os.environ["LOADS_COUNT"])
+    env, rng, flips = await start_random(dut)
+    sizes: list[int] = []
+    while len(sizes) < count:
+        loads = mixture(env, rng)
+        await run_batch(env, rng, loads, flips)
+        sizes += [item.extent for item in loads]
+    assert min(sizes) <= 16
+    assert max(sizes) == (16 * MOST_PIECES if env.smem.size > 16 * MOST_PIECES else max(sizes))
+
+
+@cocotb.test()
+async def every_kind(dut: Any) -> None:
+    """Loads of all kinds that coverage tells apart, or of every ``LOADS_EVERY``-th."""
+    env, rng, flips = await start_random(dut)
+    arch = arch_of(env)
+    apart = int(os.environ.get("LOADS_EVERY", "1"))
+    kinds = list(every(arch))[int(rng.integers(apart)) :: apart]
+    rng.shuffle(kinds)
+    loads: list[Item] = []
+    address = FIRST
+    for kind in kinds:
+        item = Item(load_of(rng, kind), arch)
+        assert classify(item.request) == kind
+        end = address + -(-item.extent // 128) * 128
+        if len(loads) == 32 or end > env.smem.size:
+            await run_batch(env, rng, loads, flips)
+            loads, end, address = [], end - address + FIRST, FIRST
+        barrier = int(rng.choice(BARRIERS))
+        item.request = replace(item.request, smem_address=address, mbarrier=barrier)
+        loads.append(item)
+        address = end
+    await run_batch(env, rng, loads, flips)
+
+
+@cocotb.test()
+async def offsets_are_limited(dut: Any) -> None:
+    """Offsets and halos up to what the instruction's bits hold, and one more."""
+    env, rng, flips = await start_random(dut)
+    arch = arch_of(env)
+    requests = []
+    for rank in 3, 4, 5:
+        inside = load_of(rng, Sample.parse(f"im2col {rank} 2B 128B none zero 128B inside"))
+        for j, beyond in product(range(rank - 2), (0, 1)):
+            offsets = [0] * (rank - 2)
+            offsets[j] = min(OFFSET_LIMITS[rank] + beyond, 65535)
+            requests.append(replace(inside, im2col_offsets=tuple(offsets)))
+    if arch is Arch.SM_100A:
+        for mode, halo in ("im2col_w", 511), ("im2col_w_128", 31):
+            inside = load_of(rng, Sample.parse(f"{mode} 3 2B 128B none zero 128B inside"))
+            for more in {"w_halo": halo}, {"w_halo": halo + 1}, {"w_offset": 31}, {"w_offset": 32}:
+                requests.append(replace(inside, **more))
+    for request in requests:
+        item = Item(replace(request, smem_address=FIRST, mbarrier=0), arch)
+        await run_batch(env, rng, [item], flips)
+
+
+@cocotb.test()
+async def hints_go_with_every_line(dut: Any) -> None:
+    """The cache policy of a request, and the L2 promotion of its map, of loads and prefetches."""
+    env = await Environment.start(dut, logs=[LogKind.HINT])
+    rng = env.rng("hints")
+    seen = set()
+    for turn in range(60):
+        policy = int(rng.integers(1 << 63)) if turn % 3 else 0
+        item = random_item(rng, [*HOPPER, "bulk"], arch_of(env), FIRST, 0)
+        promotion = 0
+        if isinstance(item.request, Load):
+            words = np.frombuffer(as_words(item.request), np.uint32).copy()
+            promotion = int(words[2]) >> 17 & 3 ^ turn & 3
+            words[2] ^= (turn & 3) << 17
+            item.request = replace(item.request, tensor_map=words.tobytes())
+        await env.barrier("INIT", 0, 1)
+        env.clear_log(LogKind.HINT)
+        item.submit(env, cache_policy=policy, prefetch=bool(turn & 4))
+        await env.idle()
+        env.take_errors()
+        hints = env.log(LogKind.HINT)
+        assert set(zip(hints["key"].tolist(), hints["value"].tolist(), strict=True)) <= {
+            (policy, promotion)
+        }
+        seen |= {promotion} if hints.size else set()
+        item.forget(env)
+    assert seen == {0, 1, 2, 3}
+
+
+# A tensor of 32 rows of 128 bytes, and a map whose box is all of it.
+
+ROWS = 32
+SOURCE, OTHER, TARGET, BARRIER = 0x10_0000, 0x20_0000, 0x400, 0x40
+
+
+def whole(address: int) -> NDArray[np.uint32]:
+    tensor_map = TensorMap.tiled(
+        data_type=DataType.UINT8,
+        global_address=address,
+        global_dim=[128, ROWS],
+        global_strides=[128],
+        box_dim=[128, ROWS],
+        element_strides=[1, 1],
+    )
+    return np.frombuffer(tensor_map.encode(), np.uint32).copy()
+
+
+async def start(dut: Any, background: str = "fault") -> Environment:
+    models = Models(Memory.random(20, 200), Memory.fixed(120))
+    logs = [LogKind.LINE, LogKind.FETCH, LogKind.PREFETCH]
+    env = await Environment.start(dut, models, background=background, logs=logs)
+    env.smem[:] = 0xCD
+    return env
+
+
+async def fill(env: Environment, tensor_map: int, target: int = TARGET) -> NDArray[np.uint8]:
+    """Load the whole tensor; return what came."""
+    await env.barrier("INIT", BARRIER, 1)
+    await env.barrier("ARRIVE_EXPECT_TX", BARRIER, ROWS * 128)
+    env.submit(tensor_map, [0, 0], target, BARRIER)
+    await env.wait(BARRIER, 0)
+    return env.smem[target : target + ROWS * 128].copy()
+
+
+def tensors(env: Environment) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    rng = env.rng("tensors")
+    old, new = rng.integers(0, 256, (2, ROWS * 128), dtype=np.uint8)
+    env.gmem.place(SOURCE, old)
+    env.gmem.place(OTHER, new)
+    return old, new
+
+
+@cocotb.test()
+async def an_edit_is_seen_after_invalidation(dut: Any) -> None:
+    env = await start(dut)
+    old, new = tensors(env)
+    words = whole(SOURCE)
+    tensor_map = env.descriptor(words)
+    assert np.array_equal(await fill(env, tensor_map), old)
+    words[:] = whole(OTHER)
+    without = await fill(env, tensor_map)
+    assert np.array_equal(without, old) or np.array_equal(without, new)
+    for everything in False, True:
+        words[:] = whole(OTHER)
+        await env.invalidate(None if everything else tensor_map)
+        assert np.array_equal(await fill(env, tensor_map), new)
+        words[:] = whole(SOURCE)
+        await env.invalidate(None if everything else tensor_map)
+        assert np.array_equal(await fill(env, tensor_map), old)
+
+
+@cocotb.test()
+async def a_fill_in_flight_is_overtaken(dut: Any) -> None:
+    """The map is edited and invalidated while its old words are on their way."""
+    env = await start(dut)
+    old, new = tensors(env)
+    for by_prefetch in False, True:
+        words = whole(SOURCE)
+        tensor_map = env.descriptor(words)
+        env.clear_log(LogKind.FETCH)
+        await env.barrier("INIT", BARRIER + 8, 1)
+        await env.barrier("ARRIVE_EXPECT_TX", BARRIER + 8, ROWS * 128)
+        if by_prefetch:
+            await env.prefetch(tensor_map)
+        else:
+            env.submit(tensor_map, [0, 0], TARGET + ROWS * 128, BARRIER + 8)
+        while not env.log(LogKind.FETCH).size:
+            await env.cycles(1)
+        words[:] = whole(OTHER)
+        await env.invalidate(tensor_map)
+        assert np.array_equal(await fill(env, tensor_map), new)
+        if not by_prefetch:
+            await env.wait(BARRIER + 8, 0)
+            first = env.smem[TARGET + ROWS * 128 :][: ROWS * 128]
+            assert np.array_equal(first, old) or np.array_equal(first, new)
+
+
+@cocotb.test()
+async def a_prefetched_map_is_not_fetched_again(dut: Any) -> None:
+    env = await start(dut)
+    old, _ = tensors(env)
+    tensor_map = env.descriptor(whole(SOURCE))
+    await env.prefetch(tensor_map)
+    await env.idle()
+    assert np.array_equal(await fill(env, tensor_map), old)
+    assert env.log(LogKind.FETCH)["key"].tolist() == [tensor_map]
+
+
+@cocotb.test()
+async def unreadable_lines_are_an_error(dut: Any) -> None:
+    """No completion, one error record; the next request is as if nothing had been."""
+    env = await start(dut)
+    old, _ = tensors(env)
+    half = old[: ROWS * 64]
+    env.gmem.remove(SOURCE)
+    env.gmem.place(SOURCE, half)
+    tensor_map = env.descriptor(whole(SOURCE))
+    await env.barrier("INIT", BARRIER, 1)
+    await env.barrier("ARRIVE_EXPECT_TX", BARRIER, ROWS * 128)
+    name = env.submit(tensor_map, [0, 0], TARGET, BARRIER)
+    error = await env.next_error()
+    assert (error.request_id, error.code) == (name, ErrorCode.GMEM_FAULT)
+    await env.idle()
+    assert env.errors == ()
+    assert env.word(BARRIER) == Word(phase=0, pending=0, expected=1, tx=ROWS * 128, lock=0)
+    env.gmem.place(SOURCE, old)
+    assert np.array_equal(await fill(env, tensor_map), old)
+
+
+@cocotb.test()
+async def prefetches_ask_for_lines_and_nothing_else(dut: Any) -> None:
+    """As many as the boxes touch, between loads that are not disturbed."""
+    env = await start(dut)
+    rng = env.rng("prefetch")
+    line_bytes = env.interface.parameters["line_bytes"]
+    old, _ = tensors(env)
+    tensor_map = env.descriptor(whole(SOURCE))
+    wanted, maps = [], []
+    while len(wanted) < 30:
+        load = random_item(rng, [*HOPPER], arch_of(env), 0, 0).request
+        request = as_prefetch(load)
+        try:
+            check(request, smem_bytes=env.smem.size)
+        except TmaError:
+            continue
+        maps.append(env.descriptor(np.frombuffer(as_words(load), np.uint32).copy()))
+        env.issue(request, maps[-1])
+        wanted.append(lines_of(request, arch_of(env), line_bytes)[0])
+    base, size = 16 * int(rng.integers(1 << 40)), 200 * 1024 + 48
+    env.submit_bulk_prefetch(base, size)
+    wanted.append(np.unique(np.arange(base, base + size, 16, np.uint64) // np.uint64(line_bytes)))
+    env.submit_bulk_prefetch(base, 0)
+    env.submit_bulk_prefetch(base, 8)
+    before = env.smem.copy()
+    assert np.array_equal(await fill(env, tensor_map), old)
+    await env.idle()
+    (error,) = env.take_errors()
+    assert (error.code, error.value) == (ErrorCode.BULK_ALIGN, 8)
+    asked = env.log(LogKind.PREFETCH)["key"]
+    assert np.array_equal(np.unique(asked), np.unique(np.concatenate(wanted)))
+    changed = np.flatnonzero(env.smem != before)
+    assert not changed.size or changed.min() < TARGET + old.nbytes
+
+
+@cocotb.test()
+async def an_unreadable_map_is_an_error(dut: Any) -> None:
+    env = await start(dut)
+    name = env.submit(0x5000_0000, [0, 0], TARGET, BARRIER)
+    error = await env.next_error()
+    assert (error.request_id, error.code) == (name, ErrorCode.GMEM_FAULT)
+    await env.idle()
+    assert (env.smem == 0xCD).all()
+
+
+@cocotb.test()
+async def bulk_requests_are_refused_by_a_unit_without(dut: Any) -> None:
+    env = await start(dut)
+    assert not env.interface.parameters["bulk"]
+    names = [env.submit_bulk(SOURCE, TARGET, size, BARRIER) for size in (16, 24)]
+    names.append(env.submit_bulk_prefetch(SOURCE, 4096))
+    for name, operation in zip(names, ("BULK_LOAD", "BULK_LOAD", "BULK_PREFETCH"), strict=True):
+        error = await env.next_error()
+        value = env.interface.enums["Operation"][operation]
+        assert (error.request_id, error.code, error.value) == (name, ErrorCode.MAP_MODE, value)
+    await env.idle()
+    assert (env.smem == 0xCD).all()
+
+
+@cocotb.test()
+async def memory_is_read_inside_the_tensor_only(dut: Any) -> None:
+    """Every line that is not the tensor's is unreadable, and the box reaches across all edges."""
+    env = await start(dut)
+    old, _ = tensors(env)
+    env.gmem.remove(OTHER)
+    words = whole(SOURCE)
+    tensor_map = env.descriptor(words)
+    for coords in [-16, -3], [16, 3], [-128, 0], [0, 1 << 30], [1 << 30, -(1 << 31)]:
+        expected = env.smem.copy()
+        count = Plan(words.tobytes()).load(ArrayMemory(old, SOURCE), expected, TARGET, coords)
+        await env.barrier("INIT", BARRIER, 1)
+        await env.barrier("ARRIVE_EXPECT_TX", BARRIER, count)
+        env.submit(tensor_map, coords, TARGET, BARRIER)
+        await env.wait(BARRIER, 0)
+        expected[BARRIER : BARRIER + 8] = env.smem[BARRIER : BARRIER + 8]
+        assert_same(env.smem, expected, coords)
+    assert env.errors == ()

@@ -1,0 +1,484 @@
+"""Benches of stores, reductions and bulk groups: random ones against the golden model, and rules.
+
+``STORES_MODELS`` is a preset of ``sim_tb.testbench.models``, ``STORES_COUNT`` a number of requests,
+``STORES_MODES`` a list of what they are.
+"""
+
+import os
+from itertools import count, product
+from typing import Any
+
+import cocotb
+import numpy as np
+from numpy.typing import NDArray
+
+from golden import Arch, DataType, ReductionOp, TensorMap, TmaError
+from sim_tb.testbench.bridge import LogKind
+from sim_tb.testbench.environment import Environment, ErrorRecord
+from sim_tb.testbench.models import PRESETS, Memory, Models
+from tests.golden.random_requests import Rng, pick, random_bytes
+from tests.top.random_stores import BLACKWELL, HOPPER, WINDOW, Item, random_item
+
+THREADS = 4
+SOURCE = 0x400
+TARGET, OTHER = 0x10_0000, 0x20_0000
+LINE = 128
+
+
+def arch_of(env: Environment) -> Arch:
+    """What the unit was built as."""
+    return Arch.SM_100A if env.interface.parameters["gather4"] else Arch.SM_90A
+
+
+def modes_of(env: Environment) -> list[str]:
+    """What ``STORES_MODES`` asks for; by default all that the unit does."""
+    chosen = os.environ.get("STORES_MODES", "")
+    later = BLACKWELL if arch_of(env) is Arch.SM_100A else ()
+    return chosen.split(",") if chosen else [*HOPPER, *later]
+
+
+def threads_of(env: Environment) -> int:
+    """Threads that store, each from a window of shared memory of its own."""
+    return min(THREADS, env.interface.parameters["threads"], env.smem.size // WINDOW)
+
+
+# Random requests of several threads
+
+
+class Thread:
+    """Issues groups of stores, waits for some of them, and compares what they wrote."""
+
+    def __init__(self, env: Environment, number: int, numbers: "count[int]") -> None:
+        self.env = env
+        self.number = number
+        self.numbers = numbers
+        self.rng = env.rng(f"thread {number}")
+        self.groups: list[list[Item]] = []
+        self.refused: dict[int, TmaError] = {}
+        self.window = env.smem[number * WINDOW : (number + 1) * WINDOW]
+
+    async def run(self, requests: int) -> None:
+        """Issue so many, in groups of up to four."""
+        modes, arch = modes_of(self.env), arch_of(self.env)
+        while requests > 0:
+            group = []
+            for _ in range(min(int(self.rng.integers(0, 5)), requests)):
+                mode, number = pick(self.rng, *modes), next(self.numbers)
+                smem = self.env.smem
+                item = random_item(self.rng, mode, arch, smem, number, self.number)
+                name = item.submit(self.env, self.number)
+                if isinstance(item.expected, TmaError):
+                    self.refused[name] = item.expected
+                group.append(item)
+            requests -= max(len(group), 1)
+            self.env.commit_group(self.number)
+            self.groups.append(group)
+            match self.rng.integers(4):
+                case 0:
+                    await self.wait(int(self.rng.integers(0, 3)))
+                case 1:
+                    await self.reuse()
+        await self.wait(0)
+
+    async def wait(self, pending: int) -> None:
+        """Wait for all but the youngest ``pending`` groups; all others are there now."""
+        await self.env.wait_group(pending, thread=self.number)
+        while len(self.groups) > pending:
+            for item in self.groups.pop(0):
+                item.check(self.env)
+
+    async def reuse(self) -> None:
+        """Wait until the window has been read, and fill it with something else."""
+        await self.env.wait_group(0, read=True, thread=self.number)
+        self.window[:] = random_bytes(self.rng, WINDOW)
+
+
+@cocotb.test()
+async def random_stores(dut: Any) -> None:
+    """Stores of several threads in flight: their bytes and nothing else, at the end of a wait."""
+    env = await Environment.start(dut, PRESETS[os.environ["STORES_MODELS"]], background="fault")
+    cocotb.log.info("seed %d", env.seed)
+    env.smem[:] = random_bytes(env.rng("smem"), env.smem.size)
+    numbers = count()
+    threads = [Thread(env, number, numbers) for number in range(threads_of(env))]
+    share = -(-int(os.environ["STORES_COUNT"]) // len(threads))
+    for task in [cocotb.start_soon(thread.run(share)) for thread in threads]:
+        await task
+    await env.idle()
+    refused = {
+        (name, error.code.value, error.dim, error.value & (1 << 64) - 1)
+        for thread in threads
+        for name, error in thread.refused.items()
+    }
+    errors = {(e.request_id, e.code, e.dim, e.value) for e in env.take_errors()}
+    assert errors == refused, (errors - refused, refused - errors)
+
+
+@cocotb.test()
+async def copies(dut: Any) -> None:
+    """Threads that copy matrices through shared memory: loads and stores at the same time."""
+    env = await Environment.start(dut, PRESETS[os.environ["STORES_MODELS"]], background="fault")
+    rng = env.rng("copies")
+    rows = 40 * THREADS
+    a = random_bytes(rng, rows * 256)
+    b = np.zeros_like(a)
+    env.gmem.place(TARGET, a)
+    env.gmem.place(OTHER, b)
+    maps = [env.descriptor(matrix(address, 128, rows, 8)) for address in (TARGET, OTHER)]
+
+    async def copy(thread: int) -> None:
+        buffers = [thread * WINDOW + 4096 * (1 + k) for k in range(3)]
+        barriers = [thread * WINDOW + 8 * k for k in range(3)]
+        for barrier in barriers:
+            await env.barrier("INIT", barrier, 1)
+        first = range(thread * 40, thread * 40 + 40, 8)
+        for step, row in enumerate(first):
+            k = step % 3
+            await env.wait_group(2, read=True, thread=thread)
+            await env.barrier("ARRIVE_EXPECT_TX", barriers[k], 2048)
+            env.submit(maps[0], (0, row), buffers[k], barriers[k])
+            await env.wait(barriers[k], step // 3 & 1)
+            env.submit_store(maps[1], (0, row), buffers[k], thread=thread)
+            env.commit_group(thread)
+        await env.wait_group(0, thread=thread)
+        there = slice(thread * 40 * 256, (thread + 1) * 40 * 256)
+        assert np.array_equal(a[there], b[there])
+
+    tasks = [cocotb.start_soon(copy(thread)) for thread in range(threads_of(env))]
+    for task in tasks:
+        await task
+    assert not env.errors
+
+
+def matrix(
+    address: int, columns: int, rows: int, box: int, width: int | None = None, **fields: Any
+) -> TensorMap:
+    """A dense matrix of u16, and boxes of ``box`` rows: of whole ones, or their first ``width``."""
+    shape = (columns, rows), (2 * columns,), (width or columns, box)
+    return TensorMap.tiled(DataType.UINT16, address, *shape, **fields)
+
+
+# Rules
+
+
+async def start(dut: Any, models: Models | None = None) -> tuple[Environment, Rng]:
+    """No array is placed; shared memory is random; stores take 150 to 450 clocks."""
+    models = models or Models(stores=Memory.random(150, 450))
+    logs = [LogKind.STORE, LogKind.READ, LogKind.PERFORMED, LogKind.LINE]
+    env = await Environment.start(dut, models, background="fault", logs=logs)
+    rng = env.rng("rules")
+    env.smem[:] = rng.integers(0, 256, env.smem.size, dtype=np.uint8)
+    return env, rng
+
+
+def place(env: Environment, address: int, size: int) -> NDArray[np.uint8]:
+    """An array of zeros."""
+    array = np.zeros(size, np.uint8)
+    env.gmem.place(address, array)
+    return array
+
+
+@cocotb.test()
+async def read_is_before_done(dut: Any) -> None:
+    """``.read`` ends when shared memory has been read, the full wait when all is performed."""
+    env, _ = await start(dut)
+    target = place(env, TARGET, 8192)
+    before = env.smem[SOURCE : SOURCE + 8192].copy()
+    env.submit_bulk_store(TARGET, SOURCE, 8192)
+    env.commit_group()
+    read = await env.wait_group(0, read=True)
+    assert env.log(LogKind.READ).size == 8192 // LINE
+    assert env.log(LogKind.PERFORMED).size == 0
+    env.smem[SOURCE : SOURCE + 8192] = 0
+    done = await env.wait_group(0)
+    assert env.log(LogKind.PERFORMED).size == 8192 // LINE
+    assert np.array_equal(target, before)
+    last = int(env.log(LogKind.PERFORMED)["cycle"].max())
+    assert read < last < done < last + 20
+
+
+@cocotb.test()
+async def groups_are_the_threads_own(dut: Any) -> None:
+    """A thread that has stored nothing does not wait; one with young groups waits for old ones."""
+    env, _ = await start(dut)
+    target = place(env, TARGET, 1 << 16)
+    sizes = (16384, 16, 2048)
+    at = 0
+    for size in sizes:
+        env.submit_bulk_store(TARGET + at, SOURCE + at, size, thread=1)
+        env.commit_group(1)
+        at += size
+    env.commit_group(2)
+    assert await env.wait_group(0, thread=2) < 100
+    ends = []
+    for pending in (200, 3, 2, 1, 0):
+        ends.append(await env.wait_group(pending, thread=1))
+        there = sum(sizes[: max(3 - pending, 0)])
+        assert np.array_equal(target[:there], env.smem[SOURCE : SOURCE + there])
+    assert ends == sorted(ends)
+    assert ends[1] < 100 < ends[2]
+
+
+@cocotb.test()
+async def a_load_joins_until_its_map_is_read(dut: Any) -> None:
+    """A wait behind it ends with the map, long before the data is there."""
+    models = Models(Memory.fixed(2000), Memory.fixed(400))
+    env, _ = await start(dut, models)
+    source = place(env, TARGET, 4096)
+    source[:] = 7
+    tensor_map = env.descriptor(matrix(TARGET, 128, 16, 16))
+    await env.barrier("INIT", 0, 1)
+    await env.barrier("ARRIVE_EXPECT_TX", 0, 4096)
+    env.submit(tensor_map, (0, 0), SOURCE, 0, thread=3, joins_group=True)
+    env.commit_group(3)
+    read = await env.wait_group(0, read=True, thread=3)
+    done = await env.wait_group(0, thread=3)
+    assert 400 < read < done < 500
+    assert await env.wait(0, 0) > 2000
+    # One that is refused, and one that does not join, hold up nobody.
+    env.submit(tensor_map, (1, 0), SOURCE, 0, thread=3, joins_group=True)
+    env.submit(tensor_map, (0, 0), SOURCE, 0)
+    env.commit_group(3)
+    now = env.cycle
+    assert await env.wait_group(0, thread=3) < now + 50
+    assert (await env.next_error()).cause == "COORD_ALIGN"
+
+
+@cocotb.test()
+async def refused_stores_leave_nothing(dut: Any) -> None:
+    """No line is written, and the group completes."""
+    env, _ = await start(dut)
+    target = place(env, TARGET, 4096)
+    tensor_map = env.descriptor(matrix(TARGET, 128, 16, 16))
+    env.submit_store(tensor_map, (-8, 0), SOURCE)
+    env.submit_bulk_store(TARGET + 8, SOURCE, 16)
+    env.submit_store(tensor_map, (0, 0), SOURCE, op=ReductionOp.ADD)
+    env.commit_group()
+    await env.wait_group(0)
+    await env.idle()
+    causes = sorted(error.cause for error in env.take_errors())
+    assert causes == ["BULK_ALIGN", "COORD_NEG", "RED_TYPE"]
+    assert not target.any()
+    assert env.log(LogKind.STORE).size == env.log(LogKind.READ).size == 0
+
+
+@cocotb.test()
+async def unwritable_lines_are_an_error(dut: Any) -> None:
+    """The rest is written, one record names the last line that was not, and the group completes."""
+    env, _ = await start(dut, Models())
+    target = place(env, TARGET, 2048)
+    for reduction in None, (DataType.UINT32, ReductionOp.ADD):
+        target[:] = 0
+        env.submit_bulk_store(TARGET, SOURCE, 8)
+        name = env.submit_bulk_store(TARGET - 256, SOURCE, 4096, reduction=reduction)
+        env.submit_bulk_store(TARGET + 16, SOURCE, 0)
+        env.commit_group()
+        await env.wait_group(0)
+        assert np.array_equal(target, env.smem[SOURCE + 256 :][:2048])
+        assert (await env.next_error()).cause == "BULK_ALIGN"
+        error = await env.next_error()
+        assert isinstance(error, ErrorRecord)
+        assert (error.request_id, error.cause) == (name, "GMEM_FAULT")
+        assert error.value == TARGET - 256 + 4096 - LINE
+        assert not env.errors
+
+
+@cocotb.test()
+async def padding_of_a_row_is_written(dut: Any) -> None:
+    """Dimension 0 in whole pieces: five floats of a row take eight; rows in between are left."""
+    env, _ = await start(dut)
+    target = place(env, TARGET, 1024)
+    shape = (5, 6), (64,), (8, 4)
+    tensor_map = TensorMap.tiled(DataType.FLOAT32, TARGET, *shape)
+    env.submit_store(env.descriptor(tensor_map), (0, 4), SOURCE)
+    env.commit_group()
+    await env.wait_group(0)
+    expected = np.zeros_like(target)
+    for row in (4, 5):
+        expected[64 * row :][:32] = env.smem[SOURCE + 32 * (row - 4) :][:32]
+    assert np.array_equal(target, expected)
+
+
+@cocotb.test()
+async def corners_are_limited(dut: Any) -> None:
+    """Of an im2col store, no pixel may be outside: each corner, in each dimension."""
+    env, _ = await start(dut)
+    for rank, j, corner in product((3, 4, 5), range(3), (0, 1)):
+        if j >= rank - 2:
+            continue
+        corners = [[0] * (rank - 2), [0] * (rank - 2)]
+        corners[corner][j] = (-1, 1)[corner]
+        dims = (8, *[4] * (rank - 1))
+        strides = [16 * 4**i for i in range(rank - 1)]
+        tensor_map = TensorMap.im2col(DataType.UINT16, TARGET, dims, strides, *corners, 8, 4)
+        env.submit_store(env.descriptor(tensor_map), (0,) * rank, SOURCE, mode="IM2COL")
+        error = await env.next_error()
+        value = (-1, 1)[corner] & (1 << 64) - 1
+        assert (error.cause, error.dim, error.value) == ("IM2COL_CORNER", 1 + j, value)
+
+
+@cocotb.test()
+async def slots_and_tags_are_used_again(dut: Any) -> None:
+    """More stores than can be in flight, of a piece each, of two threads."""
+    for memory in Memory.random(1, 300), Memory.fixed(900):
+        env, _ = await start(dut, Models(stores=memory))
+        parameters = env.interface.parameters
+        stores = 3 * max(parameters["requests_in_flight"], parameters["tags"])
+        target = place(env, TARGET, 16 * stores)
+        for number in range(stores):
+            at = 16 * number
+            env.submit_bulk_store(TARGET + at, SOURCE + at, 16, thread=number & 1)
+        for thread in 0, 1:
+            env.commit_group(thread)
+        for thread in 0, 1:
+            await env.wait_group(0, thread=thread)
+        assert np.array_equal(target, env.smem[SOURCE : SOURCE + 16 * stores])
+        clocks = np.ptp(env.log(LogKind.STORE)["cycle"])
+        assert (clocks < 1.05 * stores) == (memory.high < parameters["tags"])
+
+
+# Ordering and hazards
+
+
+@cocotb.test()
+async def two_stores_to_the_same_bytes(dut: Any) -> None:
+    """Unordered: each line is of one or the other. With a wait in between, the second stays."""
+    env, _ = await start(dut)
+    size = 32 * LINE
+    target = place(env, TARGET, size)
+    first, second = (env.smem[at : at + size] for at in (SOURCE, SOURCE + size))
+    seen = set()
+    for _ in range(4):
+        env.submit_bulk_store(TARGET, SOURCE, size)
+        env.submit_bulk_store(TARGET, SOURCE + size, size, thread=1)
+        env.commit_group()
+        env.commit_group(1)
+        await env.wait_group(0)
+        await env.wait_group(0, thread=1)
+        for at in range(0, size, LINE):
+            line = slice(at, at + LINE)
+            winners = [np.array_equal(target[line], each[line]) for each in (first, second)]
+            assert any(winners)
+            seen.add(tuple(winners))
+    assert len(seen) == 2, "this memory reorders: both are to be seen"
+    for _ in range(4):
+        for at in (SOURCE, SOURCE + size):
+            env.submit_bulk_store(TARGET, at, size)
+            env.commit_group()
+            await env.wait_group(0)
+        assert np.array_equal(target, second)
+
+
+@cocotb.test()
+async def a_load_behind_a_store(dut: Any) -> None:
+    """Old or new bytes without a wait, piece by piece; new ones behind a full wait."""
+    env, rng = await start(dut, Models(stores=Memory.random(1, 300)))
+    size, back, barrier = 32 * LINE, 0x8000, 0x40
+    target = place(env, TARGET, size)
+    phases = count()
+
+    async def load() -> NDArray[np.uint8]:
+        parity = next(phases) & 1
+        await env.barrier("ARRIVE_EXPECT_TX", barrier, size)
+        env.submit_bulk(TARGET, back, size, barrier)
+        await env.wait(barrier, parity)
+        return env.smem[back : back + size].copy()
+
+    await env.barrier("INIT", barrier, 1)
+    seen = set()
+    for wait in (False, True) * 3:
+        old = target.copy()
+        env.smem[SOURCE : SOURCE + size] = rng.integers(0, 256, size, dtype=np.uint8)
+        new = env.smem[SOURCE : SOURCE + size].copy()
+        env.submit_bulk_store(TARGET, SOURCE, size)
+        env.commit_group()
+        if wait:
+            await env.wait_group(0)
+            assert np.array_equal(await load(), new)
+            continue
+        await env.cycles(100)
+        got = await load()
+        for at in range(0, size, 16):
+            piece = slice(at, at + 16)
+            is_new = np.array_equal(got[piece], new[piece])
+            assert is_new or np.array_equal(got[piece], old[piece])
+            seen.add(is_new)
+        await env.wait_group(0)
+    assert seen == {False, True}, "this memory reorders: both are to be seen"
+
+
+@cocotb.test()
+async def shared_memory_is_written_again_behind_a_read_wait(dut: Any) -> None:
+    """The order a kernel relies on: store, ``wait_group.read``, overwrite."""
+    env, rng = await start(dut, Models(smem=Memory.fixed(30)))
+    size = 64 * LINE
+    target = place(env, TARGET, 8 * size)
+    expected = []
+    for turn in range(8):
+        env.smem[SOURCE : SOURCE + size] = rng.integers(0, 256, size, dtype=np.uint8)
+        expected.append(env.smem[SOURCE : SOURCE + size].copy())
+        env.submit_bulk_store(TARGET + turn * size, SOURCE, size)
+        env.commit_group()
+        await env.wait_group(0, read=True)
+    await env.wait_group(0)
+    assert np.array_equal(target, np.concatenate(expected))
+
+
+@cocotb.test()
+async def reductions_to_one_address(dut: Any) -> None:
+    """Each element is updated atomically: of many threads' additions none is lost."""
+    env, rng = await start(dut, Models(stores=Memory.random(1, 300)))
+    size = 4 * LINE
+    target = place(env, TARGET, size).view(np.uint32)
+    sums = np.zeros_like(target)
+    for turn in range(64):
+        at = SOURCE + 16 * int(rng.integers(0, 256))
+        part = 16 * int(rng.integers(1, size // 16 + 1))
+        to = 16 * int(rng.integers(0, (size - part) // 16 + 1))
+        reduction = DataType.UINT32, ReductionOp.ADD
+        thread = turn % 8
+        env.submit_bulk_store(TARGET + to, at, part, reduction=reduction, thread=thread)
+        env.commit_group(thread)
+        sums[to // 4 :][: part // 4] += env.smem[at : at + part].view(np.uint32)
+    for thread in range(8):
+        await env.wait_group(0, thread=thread)
+    assert np.array_equal(target, sums)
+
+
+# Rate
+
+
+@cocotb.test()
+async def a_line_a_clock_both_ways(dut: Any) -> None:
+    """Loads and stores of 16 KiB, at once: each as fast as alone, a line a clock."""
+    models = Models()
+    boxes, rows = 24, 64
+    spent = {}
+    for way in ("load", "store", "both"):
+        env, _ = await start(dut, models)
+        size = boxes * rows * 256
+        source = place(env, TARGET, size)
+        place(env, 0x40_0000, size)
+        source[:] = 3
+        load_map, store_map = (
+            env.descriptor(matrix(address, 128, boxes * rows, rows, 64, swizzle="128B"))
+            for address in (TARGET, 0x40_0000)
+        )
+        await env.barrier("INIT", 0, 1)
+        await env.barrier("ARRIVE_EXPECT_TX", 0, boxes * rows * LINE if way != "store" else 0)
+        for number in range(boxes):
+            if way != "store":
+                env.submit(load_map, (0, number * rows), 0x2000 * (1 + number % 4), 0)
+            if way != "load":
+                env.submit_store(store_map, (0, number * rows), 0x10000 + 0x2000 * (number % 4))
+        env.commit_group()
+        await env.wait(0, 0)
+        await env.wait_group(0)
+        for kind, present in (LogKind.LINE, way != "store"), (LogKind.STORE, way != "load"):
+            cycles = env.log(kind)["cycle"]
+            assert cycles.size == boxes * rows * present
+            if present:
+                spent[way, kind] = int(cycles[-1] - cycles[0]) + 1
+                assert spent[way, kind] <= boxes * rows * 1.01, (way, kind, spent)
+        assert not env.errors
+    cocotb.log.info("clocks for %d lines: %s", boxes * rows, spent)

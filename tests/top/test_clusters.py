@@ -1,0 +1,42 @@
+"""Clusters: multicast, shared memory and barriers of other SMs, against the golden model."""
+
+import pytest
+
+from sim_tb.simulator import runner
+from tests.top.units import CLUSTER
+
+MODULE = "tests.top.tb_clusters"
+RULES = [
+    "memory_is_read_once",
+    "a_beat_a_clock_at_every_receiver",
+    "a_slow_receiver_stalls_only_its_own",
+    "a_receiver_that_is_gone_is_named",
+    "dsmem_rates",
+    "barriers_of_other_ctas",
+    "pairs_signal_one_barrier",
+    "sums_that_wait_are_one",
+    "a_bad_request_leaves_nothing",
+    "an_unreadable_line_signals_less",
+]
+
+
+def clusters(testcase: str, models: str, seed: int = 1, *, count: int = 25) -> None:
+    env = {"CLUSTER_MODELS": models, "CLUSTER_COUNT": str(count)}
+    runner.run(MODULE, testcase, params=CLUSTER, seed=seed, env=env)
+
+
+@pytest.mark.parametrize("models", ["fixed", "rough", "choked"])
+def test_random_requests(models: str) -> None:
+    clusters("random_requests", models)
+
+
+@pytest.mark.parametrize("testcase", RULES)
+def test_rules(testcase: str) -> None:
+    clusters(testcase, "fixed")
+
+
+@pytest.mark.regress
+@pytest.mark.parametrize("seed", range(2, 8))
+@pytest.mark.parametrize("models", ["near", "random", "shuffled", "rough", "choked"])
+def test_many(models: str, seed: int) -> None:
+    clusters("random_requests", models, seed, count=150)

@@ -1,0 +1,10 @@
+"""What random loads do not reach, through the ports of the unit."""
+
+import pytest
+
+from sim_tb.simulator import runner
+
+
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_edges(seed: int) -> None:
+    runner.run("tests.top.tb_edges", seed=seed)
