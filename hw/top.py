@@ -26,7 +26,7 @@ from hw.layouts.ports import (
     gnic_response_layout,
     gnic_write_layout,
     group_result_layout,
-    issuer,
+    issuer_field,
     lanes_layout,
     request_layout,
     smem_read_layout,
@@ -219,7 +219,7 @@ class Tma(wiring.Component):
             connect(m, cluster.local_fill, lane_network.fill)
             connect(m, lane_network.written, cluster.written)
             connect(m, cluster.load_written, completion_tracker.written)
-            connect(m, cluster.gone, completion_tracker.gone)
+            connect(m, cluster.receiver_absent, completion_tracker.receiver_absent)
             connect(m, completion_tracker.completion, cluster.completion)
             connect(m, cluster.update, mbarrier_unit.update)
             for name in unit_ports(p):
@@ -419,7 +419,7 @@ class Tma(wiring.Component):
             way.p.code.eq(ErrorCode.MBAR_FAULT),
             way.p.dim.eq(fault.p.fault),
             way.p.value.eq(fault.p.address),
-            *(way.p[name].eq(fault.p[name]) for name in ("request_id", *issuer(p))),
+            *(way.p[name].eq(fault.p[name]) for name in ("request_id", *issuer_field(p))),
         ]
 
 

@@ -18,8 +18,8 @@ from hw.layouts.barriers import (
 from hw.layouts.cluster import packet_layout, remote_store_layout
 from hw.layouts.jobs import opened_layout
 from hw.layouts.lines import (
+    absent_receiver_layout,
     fill_beat_layout,
-    gone_layout,
     performed_layout,
     rotated_line_layout,
     write_line_layout,
@@ -78,7 +78,7 @@ class ClusterPort(wiring.Component):
     line, local_line : In, Out(stream) of ``rotated_line_layout``
     fill, local_fill : In, Out(stream) of ``fill_beat_layout``
     written, load_written : In, Out(stream) of ``written_layout``
-    gone : Out(stream) of ``gone_layout``
+    receiver_absent : Out(stream) of ``absent_receiver_layout``
     completion : In(stream) of ``barrier_completion_layout``
     update : Out(stream) of ``barrier_update_layout``
     error : Out(stream) of ``error_layout``
@@ -103,7 +103,7 @@ class ClusterPort(wiring.Component):
             "local_fill": Out(fill),
             "written": In(written),
             "load_written": Out(written),
-            "gone": Out(stream.Signature(gone_layout(params))),
+            "receiver_absent": Out(stream.Signature(absent_receiver_layout(params))),
             "completion": In(stream.Signature(barrier_completion_layout(params))),
             "update": Out(stream.Signature(barrier_update_layout(params))),
             "error": Out(stream.Signature(error_layout(params))),
@@ -152,7 +152,7 @@ class ClusterPort(wiring.Component):
         connect(m, remote_store.o, egress.thread)
         connect(m, egress.packet, flipped(self.packet_out))
         connect(m, egress.written, written.i[1])
-        connect(m, egress.gone, flipped(self.gone))
+        connect(m, egress.receiver_absent, flipped(self.receiver_absent))
         m.d.comb += egress.load_opened.eq(self.load_opened)
 
         # In.
@@ -190,7 +190,7 @@ class ClusterPort(wiring.Component):
     def _connect_stores(self, m: Module, egress: Egress) -> None:
         m.submodules.performed_lines = performed = Arbiter(performed_layout(self.params), 2)
         store = flipped(self.store)
-        part(m, store, store.p.writing.remote, egress.dsmem, flipped(self.memory_store))
+        part(m, store, store.p.write_mode.remote, egress.dsmem, flipped(self.memory_store))
         connect(m, flipped(self.performed), performed.i[0])
         connect(m, egress.performed, performed.i[1])
         connect(m, performed.o, flipped(self.store_performed))

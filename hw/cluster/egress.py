@@ -10,8 +10,8 @@ from hw.layouts.cluster import packet_layout, remote_store_layout
 from hw.layouts.isa import PIECE_WORDS, Reduction, data_style_layout
 from hw.layouts.jobs import SignalTo, delivery_layout, opened_layout
 from hw.layouts.lines import (
+    absent_receiver_layout,
     fill_beat_layout,
-    gone_layout,
     performed_layout,
     rotated_line_layout,
     write_line_layout,
@@ -47,8 +47,8 @@ class Egress(wiring.Component):
     slot. What has no valid piece (a line that could not be read, the empty end of a fill) goes
     nowhere, but counts.
 
-    A receiver that does not run gets nothing: it is reported on ``gone``, or with the ``performed``
-    of a DSMEM request, before the request can end. The other receivers get theirs.
+    A receiver that does not run gets nothing: it is reported on ``receiver_absent``, or with the
+    ``performed`` of a DSMEM request, before the request can end. The other receivers get theirs.
 
     Back-pressure: a packet waits for ``packet``, all behind it for that packet.
 
@@ -69,7 +69,7 @@ class Egress(wiring.Component):
     thread : In(stream) of ``remote_store_layout``
     packet : Out(stream) of ``addressed_layout`` of ``packet_layout``
     written : Out(stream) of ``written_layout``; pieces of loads, those of fill at its end
-    gone : Out(stream) of ``gone_layout``; of loads
+    receiver_absent : Out(stream) of ``absent_receiver_layout``; of loads
     performed : Out(stream) of ``performed_layout``
     """
 
@@ -84,7 +84,7 @@ class Egress(wiring.Component):
             "thread": In(stream.Signature(remote_store_layout(params))),
             "packet": Out(stream.Signature(addressed_layout(packet_layout(params), params.ctas))),
             "written": Out(stream.Signature(written_layout(params))),
-            "gone": Out(stream.Signature(gone_layout(params))),
+            "receiver_absent": Out(stream.Signature(absent_receiver_layout(params))),
         }
         if params.stores:
             ports |= {
@@ -262,7 +262,7 @@ class Egress(wiring.Component):
             item.p.data.eq(line.data),
         ]
         if self.params.reductions:
-            m.d.comb += item.p.reduction.eq(line.writing.reduction)
+            m.d.comb += item.p.reduction.eq(line.write_mode.reduction)
 
     def _report(self, m: Module, held, told, item, missing, receiver, send) -> None:
         """Send the item when its receivers that are gone are told of and its report has room."""
@@ -277,16 +277,16 @@ class Egress(wiring.Component):
         total = Signal(p.box_piece_bits)
         may_send = Signal()
         m.d.comb += [
-            self.gone.valid.eq(held & tells & ~told),
-            self.gone.p.slot.eq(item.slot),
-            self.gone.p.receiver.eq(receiver),
+            self.receiver_absent.valid.eq(held & tells & ~told),
+            self.receiver_absent.p.slot.eq(item.slot),
+            self.receiver_absent.p.receiver.eq(receiver),
             may_send.eq(held & (~tells | told) & written.i.ready),
             total.eq(item.pieces + Mux(is_fill, of_stream, 0)),
             written.i.valid.eq(send & of_load & (~is_fill | item.last)),
             written.i.p.slot.eq(item.slot),
             written.i.p.pieces.eq(total),
         ]
-        with m.If(self.gone.valid & self.gone.ready):
+        with m.If(self.receiver_absent.valid & self.receiver_absent.ready):
             m.d.sync += told.eq(1)
         with m.If(send & is_fill):
             m.d.sync += of_stream.eq(Mux(item.last, 0, total))
@@ -300,9 +300,9 @@ class Egress(wiring.Component):
                 performed.i.valid.eq(send & is_dsmem & (item.last | fails)),
                 performed.i.p.slot.eq(item.slot),
                 performed.i.p.failed.eq(fails),
-                performed.i.p.gone.eq(fails),
+                performed.i.p.receiver_absent.eq(fails),
                 performed.i.p.line.eq(receiver),
-                performed.i.p.ends.eq(item.last),
+                performed.i.p.total_valid.eq(item.last),
             ]
         else:
             m.d.comb += self.packet.valid.eq(may_send)

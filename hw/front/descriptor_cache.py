@@ -22,7 +22,7 @@ FETCHES_WAITING = 2
 
 
 @cache
-def described_request_layout(params: TmaParams) -> data.StructLayout:
+def request_with_map_layout(params: TmaParams) -> data.StructLayout:
     """A request with its tensor map.
 
     Members
@@ -84,7 +84,7 @@ class DescriptorCache(wiring.Component):
     Members
     -------
     i : In(stream.Signature(queued_request_layout(params)))
-    o : Out(stream.Signature(described_request_layout(params)))
+    o : Out(stream.Signature(request_with_map_layout(params)))
     prefetch : In(stream.Signature(64))
         Address of a map that will be used.
     invalidate : In(stream.Signature(DescriptorInvalidate))
@@ -99,7 +99,7 @@ class DescriptorCache(wiring.Component):
         super().__init__(
             {
                 "i": In(stream.Signature(queued_request_layout(params))),
-                "o": Out(stream.Signature(described_request_layout(params))),
+                "o": Out(stream.Signature(request_with_map_layout(params))),
                 "prefetch": In(stream.Signature(GLOBAL_ADDRESS_BITS)),
                 "invalidate": In(stream.Signature(DescriptorInvalidate)),
                 "fetch": Out(stream.Signature(GLOBAL_ADDRESS_BITS)),

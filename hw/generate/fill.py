@@ -8,8 +8,8 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.layouts.jobs import remote_layout
-from hw.layouts.lines import fill_beat_layout, fill_step_layout, fill_stretch_layout, fill_style
+from hw.layouts.jobs import remote_field
+from hw.layouts.lines import fill_beat_layout, fill_fields, fill_step_layout, fill_stretch_layout
 from hw.lib.remainder import modulo_3
 from hw.params import TmaParams
 
@@ -56,7 +56,7 @@ class FillCollector(wiring.Component):
         ending = Signal()
         end = Signal(
             data.StructLayout(
-                {"place": place, "to": p.smem_piece_bits, "last": 1, **fill_style(p)}
+                {"place": place, "to": p.smem_piece_bits, "last": 1, **fill_fields(p)}
             ),
             reset_less=True,
         )
@@ -87,7 +87,7 @@ class FillCollector(wiring.Component):
             taken.eq(self.i.valid & self.i.ready),
             self.o.valid.eq(ending | (self.i.valid & gives)),
             out.last.eq(ending & end.last),
-            *(out[name].eq(Mux(ending, end[name], step[name])) for name in fill_style(p)),
+            *(out[name].eq(Mux(ending, end[name], step[name])) for name in fill_fields(p)),
         ]
         given_from = Signal(place)
         to = Signal(p.smem_piece_bits)
@@ -109,7 +109,7 @@ class FillCollector(wiring.Component):
                 end.place.eq(after),
                 end.to.eq(step.end),
                 end.last.eq(step.last),
-                *(end[name].eq(step[name]) for name in fill_style(p)),
+                *(end[name].eq(step[name]) for name in fill_fields(p)),
                 any_fill.eq(~step.last & (any_fill | gives | (step.ends & remains))),
             ]
             with m.If(step.ends):
@@ -214,7 +214,7 @@ class FillCutter(wiring.Component):
             beat.beat.eq(left.beat),
             beat.valid.eq(left.mask & in_rows),
             beat.last.eq(last & left.last),
-            *(beat[name].eq(left[name]) for name in remote_layout(p)),
+            *(beat[name].eq(left[name]) for name in remote_field(p)),
         ]
         with m.If(self.i.ready):
             m.d.sync += [busy.eq(self.i.valid), left.eq(self.i.p)]

@@ -150,7 +150,7 @@ class Im2colWalker(wiring.Component):
                 walk.start.eq(wheels[0].address + moved_in),
                 walk.smem_begin.eq(smem),
                 walk.smem_end.eq(smem_next),
-                walk.smem_start.eq(smem + column.row_low + offset),
+                walk.smem_start.eq(smem + column.skipped_pieces + offset),
             ]
             with m.If(column.dense):
                 m.d.comb += [walk.run.eq(run), walk.smem_extent.eq(run)]
@@ -170,12 +170,12 @@ class Im2colWalker(wiring.Component):
         ]
         with m.If(moves):
             m.d.sync += [begun.eq(~ends), kept.eq(after)]
-        if "stops" in column.shape().members:
+        if "stops_outside" in column.shape().members:
             outside = Signal()  # something of this column was
             cut = ~inside | (low != 0) | (high != pixels)
             with m.If(moves):
                 m.d.sync += outside.eq(~ends & (outside | cut))
-            with m.If(column.enabled & column.stops & (outside | (low != 0))):
+            with m.If(column.enabled & column.stops_outside & (outside | (low != 0))):
                 m.d.comb += walk.has_data.eq(0)
         if p.im2col_w:
             self._group(m, moves, begun, onward, after, stretch_ends, ends)
@@ -199,13 +199,13 @@ class Im2colWalker(wiring.Component):
         if self.params.compact:
             with m.If(column.dense):
                 m.d.comb += to_walk.eq(Mux(in_row < left, in_row, left))
-            beyond = position + level.by_less_one >= level.last
+            beyond = position + level.stride_less_one >= level.last
             return to_walk, Mux(column.dense, to_wrap <= left, beyond), Const(0)
 
         far = Signal()
         ahead = Signal.like(to_wrap)
         most = Mux(column.grouped & ~column.dense, 1, left)
-        by = level.by_less_one + 1
+        by = level.stride_less_one + 1
         strided = self._strided(m, "ahead", level, in_row - 1)
         m.d.comb += [
             far.eq(~column.dense & (to_wrap > by << LEAP_LOG2)),
@@ -254,7 +254,7 @@ class Im2colWalker(wiring.Component):
         """
         most = (1 << BITS) - 1
         positions = Mux(positions_less_one > most, most, positions_less_one)
-        return quotient(m, name, positions, reciprocal_of(m, level.by_less_one)) + 1
+        return quotient(m, name, positions, reciprocal_of(m, level.stride_less_one)) + 1
 
     def _turn(self, m: Module, column, wheels, wraps_lowest, leaps, pixels, moved) -> Signal:
         """Return the wheels after this walk: the lowest that does not wrap takes a step, those
@@ -270,8 +270,8 @@ class Im2colWalker(wiring.Component):
             reached = Signal(signed(POSITION_BITS), name=f"reached_{number}")
             address = Signal(self.params.piece_address_bits, name=f"address_{number}")
             wraps = Signal(name=f"wraps_{number}")
-            by = level.by_less_one + 1
-            beyond = wheels[number].position + level.by_less_one >= level.last
+            by = level.stride_less_one + 1
+            beyond = wheels[number].position + level.stride_less_one >= level.last
             if number == 0:
                 beyond = wraps_lowest
                 by = Mux(column.dense, pixels, Mux(leaps, by << LEAP_LOG2, by))

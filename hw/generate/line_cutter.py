@@ -7,7 +7,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.generate.short_row import of_row
-from hw.layouts.jobs import SHORT_ROW_BITS, remote_layout
+from hw.layouts.jobs import SHORT_ROW_BITS, remote_field
 from hw.layouts.lines import line_request_layout, run_layout, store_line_layout
 from hw.params import TmaParams
 
@@ -68,12 +68,12 @@ class LineCutter(wiring.Component):
             use.valid.eq(Cat((first <= lane) & (~last | (lane < end)) for lane in range(p.lanes))),
         ]
         if self.store:
-            m.d.comb += [line.last.eq(last & run.last), line.writing.eq(run.writing)]
+            m.d.comb += [line.last.eq(last & run.last), line.write_mode.eq(run.write_mode)]
         else:
             m.d.comb += [
                 line.prefetch.eq(run.prefetch),
                 use.tail_bytes.eq(run.tail_bytes),
-                *(use[name].eq(run[name]) for name in remote_layout(p)),
+                *(use[name].eq(run[name]) for name in remote_field(p)),
             ]
             self._tails(m, run, use, last, Cat(lane + 1 == end for lane in range(p.lanes)))
         if not self.store and p.gathers_rows:
@@ -124,13 +124,13 @@ class LineCutter(wiring.Component):
     def _gather(self, m: Module, run, use, first) -> None:
         """Find the places of rows that share a line, and the pieces that move there."""
         gather, row = run.gather, run.row_pieces
-        m.d.comb += [move.eq(place) for place, move in enumerate(use.moves)]
+        m.d.comb += [move.eq(place) for place, move in enumerate(use.source)]
         with m.If(gather.more != 0):
             m.d.comb += use.origin.eq(run.smem)
             with m.Switch(gather.pitch):
                 for pitch in range(1, 1 << SHORT_ROW_BITS):
                     with m.Case(pitch):
-                        for place, move in enumerate(use.moves):
+                        for place, move in enumerate(use.source):
                             number, piece = divmod(place, pitch)
                             is_row = number <= gather.more
                             m.d.comb += [

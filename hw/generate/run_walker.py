@@ -5,7 +5,7 @@ from amaranth.lib import enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.generate.short_row import rows_layout, rows_of
-from hw.layouts.jobs import remote_layout, slot_walk_layout
+from hw.layouts.jobs import remote_field, slot_walk_layout
 from hw.layouts.lines import fill_step_layout, run_layout
 from hw.params import TmaParams
 
@@ -129,7 +129,7 @@ class RunWalker(wiring.Component):
                 self.run.valid.eq(state != WalkState.IDLE),
                 run.pieces.eq(Mux(on_runs, walk.run, 0)),
                 run.last.eq(last_step & job.last),
-                run.writing.eq(walk.writing),
+                run.write_mode.eq(walk.write_mode),
             ]
         else:
             self._fill(m, state, job, step, last_step, smems[0], gathered * rows.pitch)
@@ -148,7 +148,7 @@ class RunWalker(wiring.Component):
                 run.pieces.eq(walk.run),
                 run.tail_bytes.eq(walk.tail_bytes),
                 run.row_pieces.eq(walk.row_pieces),
-                *(run[name].eq(walk[name]) for name in remote_layout(p)),
+                *(run[name].eq(walk[name]) for name in remote_field(p)),
             ]
         m.d.sync += Assert(~(step & on_runs & (walk.run == 0)), "RunWalker: a run without pieces\n")
 
@@ -213,7 +213,7 @@ class RunWalker(wiring.Component):
             told.ends.eq(last_step & walk.last),
             told.end.eq(walk.smem_end),
             told.last.eq(last_step & job.last),
-            *(told[name].eq(walk[name]) for name in remote_layout(p)),
+            *(told[name].eq(walk[name]) for name in remote_field(p)),
         ]
         with m.If(self.i.ready):
             m.d.sync += begins.eq(1)

@@ -4,7 +4,7 @@ from functools import cache
 
 from amaranth.lib import data, enum
 
-from hw.layouts.ports import issuer
+from hw.layouts.ports import issuer_field
 from hw.params import SMEM_OFFSET_BITS, TmaParams
 
 BARRIER_COUNT_BITS = 21
@@ -111,7 +111,7 @@ def barrier_completion_layout(params: TmaParams) -> data.StructLayout:
     return data.StructLayout(
         {
             "request_id": params.request_id_bits,
-            **issuer(params),
+            **issuer_field(params),
             **({"holder": params.cta_bits} if params.ctas > 1 else {}),
             "address": SMEM_OFFSET_BITS,
             "tx_bytes": BARRIER_COUNT_BITS,
@@ -132,7 +132,7 @@ def barrier_update_layout(params: TmaParams) -> data.StructLayout:
             "address": SMEM_OFFSET_BITS,
             "count": BARRIER_COUNT_BITS,
             "request_id": params.request_id_bits,
-            **issuer(params),
+            **issuer_field(params),
         }
     )
 
@@ -143,7 +143,7 @@ def barrier_fault_layout(params: TmaParams) -> data.StructLayout:
     return data.StructLayout(
         {
             "request_id": params.request_id_bits,
-            **issuer(params),
+            **issuer_field(params),
             "address": SMEM_OFFSET_BITS,
             "fault": BarrierFault,
         }

@@ -121,7 +121,7 @@ def transfer_layout(params: TmaParams) -> data.StructLayout:
 
 
 @cache
-def writing_layout(params: TmaParams) -> data.StructLayout:
+def write_mode_layout(params: TmaParams) -> data.StructLayout:
     """How the lines of a store are written.
 
     ``byte_mask``: which bytes of each piece. ``remote``: to shared memory of another CTA.
@@ -136,12 +136,12 @@ def writing_layout(params: TmaParams) -> data.StructLayout:
     return data.StructLayout(writing)
 
 
-def remote_layout(params: TmaParams) -> dict[str, int]:
+def remote_field(params: TmaParams) -> dict[str, int]:
     """The field by which all parts of a load say that they go to other CTAs, in a cluster."""
     return {"remote": 1} if params.ctas > 1 else {}
 
 
-def write_as(params: TmaParams, writing, request, element_type) -> list:
+def assign_write_mode(params: TmaParams, writing, request, element_type) -> list:
     """Return what makes ``writing`` that of ``request``."""
     made = []
     if params.ctas > 1:
@@ -200,8 +200,8 @@ def walk_layout(params: TmaParams) -> data.StructLayout:
     return data.StructLayout(
         {
             "prefetch": 1,
-            **({"store": 1, "writing": writing_layout(params)} if params.stores else {}),
-            **remote_layout(params),
+            **({"store": 1, "write_mode": write_mode_layout(params)} if params.stores else {}),
+            **remote_field(params),
             "attributes": MemoryAttributes,
             "style": data_style_layout(params),
             "first": 1,
@@ -236,7 +236,7 @@ def level_layout(params: TmaParams) -> data.StructLayout:
     restart : where a wrapped wheel goes on; its address is relative to the level above
     last : behind it, the wheel wraps
     limit : last position in the tensor
-    by_less_one, step : from one position to the next
+    stride_less_one, step : from one position to the next
     address : of the column's start, levels above included
     """
     return data.StructLayout(
@@ -246,7 +246,7 @@ def level_layout(params: TmaParams) -> data.StructLayout:
             "restart": signed(POSITION_BITS),
             "last": signed(POSITION_BITS),
             "limit": 32,
-            "by_less_one": 3,
+            "stride_less_one": 3,
             "step": STEP_BITS,
             "address": params.piece_address_bits,
             "restart_address": params.piece_address_bits,
@@ -262,11 +262,11 @@ def column_layout(params: TmaParams) -> data.StructLayout:
     Members
     -------
     enabled : it is one; otherwise the walk is ready
-    stops : the first pixel outside and all behind it are left out
+    stops_outside : the first pixel outside and all behind it are left out
     pixels : rows of the column; with ``grouped``, of its first part
     grouped : ``im2col::w::128``: after each 32 pixels, ``halo`` more that the walk does not count
     pitch : pieces of shared memory from a pixel to the next
-    row_low : pieces of a pixel in front of the tensor's first channel
+    skipped_pieces : pieces of a pixel in front of the tensor's first channel
     dense : pixels side by side are contiguous in both memories
     row_log2 : of so many pieces each; in a ``compact`` unit, where only such are ``dense``
     levels : W, H, D, N
@@ -274,12 +274,12 @@ def column_layout(params: TmaParams) -> data.StructLayout:
     return data.StructLayout(
         {
             "enabled": 1,
-            **({"stops": 1} if params.im2col_w and params.stores else {}),
+            **({"stops_outside": 1} if params.im2col_w and params.stores else {}),
             "pixels": params.pixel_bits,
             "grouped": 1,
             "halo": 5,
             "pitch": 8,
-            "row_low": 8,
+            "skipped_pieces": 8,
             "dense": 1,
             **({"row_log2": 2} if params.compact else {}),
             "levels": data.ArrayLayout(level_layout(params), DIMS - 1),
@@ -287,7 +287,7 @@ def column_layout(params: TmaParams) -> data.StructLayout:
     )
 
 
-def _part(params: TmaParams) -> dict[str, data.StructLayout]:
+def _part_fields(params: TmaParams) -> dict[str, data.StructLayout]:
     """The part of a box that a job is: a walk, or in a unit with im2col a column of them."""
     column = {"column": column_layout(params)} if params.im2col else {}
     return {"walk": walk_layout(params), **column}
@@ -303,7 +303,7 @@ def walk_job_layout(params: TmaParams) -> data.StructLayout:
             "stream": params.stream_bits,
             **({"group": group_layout(params)} if params.stores else {}),
             "transfer": transfer_layout(params),
-            **_part(params),
+            **_part_fields(params),
         }
     )
 
@@ -316,7 +316,7 @@ def generator_job_layout(params: TmaParams) -> data.StructLayout:
             "slot": params.slot_bits,
             "last": 1,
             "stream": params.stream_bits,
-            **_part(params),
+            **_part_fields(params),
         }
     )
 

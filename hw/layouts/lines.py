@@ -5,7 +5,7 @@ from functools import cache
 from amaranth.lib import data
 
 from hw.layouts.isa import PIECE_WORDS, MemoryAttributes, data_style_layout
-from hw.layouts.jobs import SHORT_ROW_BITS, remote_layout, writing_layout
+from hw.layouts.jobs import SHORT_ROW_BITS, remote_field, write_mode_layout
 from hw.layouts.ports import lanes_layout
 from hw.params import SMEM_OFFSET_BITS, TmaParams
 
@@ -29,7 +29,7 @@ def receipt_layout(params: TmaParams) -> data.StructLayout:
     )
 
 
-def gather_layout(params: TmaParams) -> dict:
+def gather_field(params: TmaParams) -> dict:
     """The fields of rows that are read with one line."""
     if not params.gathers_rows:
         return {}
@@ -46,10 +46,10 @@ def run_layout(params: TmaParams, store: bool = False) -> data.StructLayout:
     ``step`` pieces behind the one before, and ``pitch`` in shared memory.
     """
     if store:
-        way = {"last": 1, "writing": writing_layout(params)}
+        way = {"last": 1, "write_mode": write_mode_layout(params)}
     else:
         row = {"tail_bytes": 4, "row_pieces": SHORT_ROW_BITS}
-        way = {"prefetch": 1, **row, **gather_layout(params), **remote_layout(params)}
+        way = {"prefetch": 1, **row, **gather_field(params), **remote_field(params)}
     return data.StructLayout(
         {
             **way,
@@ -63,13 +63,13 @@ def run_layout(params: TmaParams, store: bool = False) -> data.StructLayout:
     )
 
 
-def fill_style(params: TmaParams) -> dict:
+def fill_fields(params: TmaParams) -> dict:
     """The fields that all fill of a request has: whose it is, and which pieces are not in gaps."""
     return {
         "slot": params.slot_bits,
         "style": data_style_layout(params),
         "row_mask": params.row_mask_bits,
-        **remote_layout(params),
+        **remote_field(params),
     }
 
 
@@ -88,7 +88,7 @@ def fill_step_layout(params: TmaParams) -> data.StructLayout:
     """
     return data.StructLayout(
         {
-            **fill_style(params),
+            **fill_fields(params),
             "first": 1,
             "begin": params.smem_piece_bits,
             "has_run": 1,
@@ -114,7 +114,7 @@ def fill_stretch_layout(params: TmaParams) -> data.StructLayout:
     """
     return data.StructLayout(
         {
-            **fill_style(params),
+            **fill_fields(params),
             "beat": params.smem_beat_bits,
             "mask": params.lanes,
             "more": params.box_piece_bits - params.lane_bits,
@@ -124,10 +124,10 @@ def fill_stretch_layout(params: TmaParams) -> data.StructLayout:
     )
 
 
-def moves_layout(params: TmaParams) -> dict:
+def source_field(params: TmaParams) -> dict:
     """Where the pieces of gathered rows are in their line."""
-    moves = {"moves": data.ArrayLayout(params.lane_bits, params.lanes)}
-    return moves if params.gathers_rows else {}
+    source = {"source": data.ArrayLayout(params.lane_bits, params.lanes)}
+    return source if params.gathers_rows else {}
 
 
 @cache
@@ -139,7 +139,7 @@ def line_use_layout(params: TmaParams) -> data.StructLayout:
     slot, style : of the request
     origin : shared-memory piece address that the line's piece 0 has, were it used
     valid : which pieces are used
-    moves : which piece of the line takes the place of each; those above are of the places
+    source : which piece of the line takes the place of each; those above are of the places
     tail : the last pieces of rows, of which ...
     tail_bytes : ... so many bytes count and the rest is fill; 0: all 16 count
     """
@@ -151,8 +151,8 @@ def line_use_layout(params: TmaParams) -> data.StructLayout:
             "valid": params.lanes,
             "tail": params.lanes,
             "tail_bytes": 4,
-            **moves_layout(params),
-            **remote_layout(params),
+            **source_field(params),
+            **remote_field(params),
         }
     )
 
@@ -171,7 +171,7 @@ def store_line_layout(params: TmaParams) -> data.StructLayout:
     return data.StructLayout(
         {
             "last": 1,
-            "writing": writing_layout(params),
+            "write_mode": write_mode_layout(params),
             "attributes": MemoryAttributes,
             "slot": params.slot_bits,
             "style": data_style_layout(params),
@@ -188,7 +188,7 @@ def write_line_layout(params: TmaParams) -> data.StructLayout:
     return data.StructLayout(
         {
             "last": 1,
-            "writing": writing_layout(params),
+            "write_mode": write_mode_layout(params),
             "attributes": MemoryAttributes,
             "slot": params.slot_bits,
             "line": params.line_address_bits,
@@ -205,20 +205,20 @@ def performed_layout(params: TmaParams) -> data.StructLayout:
     Members
     -------
     slot : of the request
-    counted : a line of it was answered
+    answered : a line of the store was answered
     failed, line : a line could not be written
-    gone : because its receiver, the CTA ``line``, does not run
-    ends, lines : it is known now that there are so many lines
+    receiver_absent : the line failed because its receiver, the CTA ``line``, does not run
+    total_valid, total_lines : the number of lines of the store is known from now on
     """
     return data.StructLayout(
         {
             "slot": params.slot_bits,
-            "counted": 1,
+            "answered": 1,
             "failed": 1,
-            **({"gone": 1} if params.ctas > 1 else {}),
+            **({"receiver_absent": 1} if params.ctas > 1 else {}),
             "line": params.line_address_bits,
-            "ends": 1,
-            "lines": params.box_piece_bits,
+            "total_valid": 1,
+            "total_lines": params.box_piece_bits,
         }
     )
 
@@ -262,7 +262,7 @@ def rotated_line_layout(params: TmaParams) -> data.StructLayout:
             "valid": params.lanes,
             "data": lanes_layout(params),
             **({"words": data.ArrayLayout(PIECE_WORDS, params.lanes)} if params.word_masks else {}),
-            **remote_layout(params),
+            **remote_field(params),
             **({"receipt": receipt_layout(params)} if params.ctas > 1 else {}),
         }
     )
@@ -281,7 +281,7 @@ def fill_beat_layout(params: TmaParams) -> data.StructLayout:
             "beat": params.smem_beat_bits,
             "valid": params.lanes,
             "last": 1,
-            **remote_layout(params),
+            **remote_field(params),
             "stream": params.stream_bits,
         }
     )
@@ -300,7 +300,7 @@ def written_layout(params: TmaParams) -> data.StructLayout:
 
 
 @cache
-def gone_layout(params: TmaParams) -> data.StructLayout:
+def absent_receiver_layout(params: TmaParams) -> data.StructLayout:
     """A receiver of a request that does not run."""
     return data.StructLayout({"slot": params.slot_bits, "receiver": params.cta_bits})
 

@@ -107,7 +107,7 @@ def reduction_request_layout(params: TmaParams) -> data.StructLayout:
     )
 
 
-def issuer(params: TmaParams) -> dict[str, int]:
+def issuer_field(params: TmaParams) -> dict[str, int]:
     """The field that names the CTA of a request, where there are several."""
     return {"cta": params.cta_bits} if params.ctas > 1 else {}
 
@@ -138,7 +138,7 @@ def error_record_layout(params: TmaParams) -> data.StructLayout:
     """An error as the SM gets it; in a cluster ``cta`` issued the request: a fault of a barrier is
     told where the barrier is.
     """
-    return data.StructLayout({**error_layout(params).members, **issuer(params)})
+    return data.StructLayout({**error_layout(params).members, **issuer_field(params)})
 
 
 class DescriptorInvalidate(data.Struct):

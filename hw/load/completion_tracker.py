@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.layouts.barriers import barrier_completion_layout
 from hw.layouts.jobs import generator_job_layout, opened_layout, transfer_layout, walk_job_layout
-from hw.layouts.lines import gone_layout, read_fault_layout, written_layout
+from hw.layouts.lines import absent_receiver_layout, read_fault_layout, written_layout
 from hw.layouts.ports import error_layout
 from hw.lib.job_slots import JobSlots, failure
 from hw.lib.queue import Queue
@@ -19,7 +19,7 @@ from hw.params import TmaParams
 @cache
 def fault_layout(params: TmaParams) -> data.StructLayout:
     """Whether a request has ``failed``, or with ``gone`` at which CTA, or at which line."""
-    gone = {"gone": 1} if params.ctas > 1 else {}
+    gone = {"receiver_absent": 1} if params.ctas > 1 else {}
     return data.StructLayout({"failed": 1, **gone, "line": params.line_address_bits})
 
 
@@ -83,7 +83,8 @@ class CompletionTracker(wiring.Component):
     completion : Out(stream) of ``barrier_completion_layout``
     cta_rank : In, of this SM's CTA; this and the following are there in a cluster
     opened : Out of ``opened_layout``; each request, as it gets its slot
-    gone : In(stream) of ``gone_layout``; before the ``written`` of what the receiver does not get
+    receiver_absent : In(stream) of ``absent_receiver_layout``; before the ``written`` of what the
+        receiver does not get
     error : Out(stream) of ``error_layout``
     """
 
@@ -92,7 +93,7 @@ class CompletionTracker(wiring.Component):
         in_cluster = {
             "cta_rank": In(params.cta_bits),
             "opened": Out(opened_layout(params)),
-            "gone": In(stream.Signature(gone_layout(params))),
+            "receiver_absent": In(stream.Signature(absent_receiver_layout(params))),
         }
         super().__init__(
             {
@@ -151,7 +152,7 @@ class CompletionTracker(wiring.Component):
         done = Signal()
         marks = Signal()  # a fault, now
         remote = transfer.delivery.remote if p.ctas > 1 else Const(0, 1)
-        gone = fault.gone if p.ctas > 1 else Const(0, 1)
+        gone = fault.receiver_absent if p.ctas > 1 else Const(0, 1)
         code, value = failure(m, p, gone, fault.line)
         m.d.comb += [
             done.eq(Mux(fault.failed, errors.i.ready & ~marks, remote | self.completion.ready)),
@@ -178,7 +179,7 @@ class CompletionTracker(wiring.Component):
         # The mark of a fault is set as it is seen and wiped as its request ends.
         m.d.comb += self.fault.ready.eq(1)
         if p.ctas > 1:
-            gone = self.gone
+            gone = self.receiver_absent
             m.d.comb += [marks.eq(self.fault.valid | gone.valid), gone.ready.eq(~self.fault.valid)]
         else:
             m.d.comb += marks.eq(self.fault.valid)
@@ -195,7 +196,7 @@ class CompletionTracker(wiring.Component):
                     marked.en.eq(1),
                     marked.addr.eq(gone.p.slot),
                     marked.data.failed.eq(1),
-                    marked.data.gone.eq(1),
+                    marked.data.receiver_absent.eq(1),
                     marked.data.line.eq(gone.p.receiver),
                 ]
         with m.Else():

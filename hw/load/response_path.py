@@ -5,7 +5,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.layouts.isa import Packing
-from hw.layouts.jobs import remote_layout
+from hw.layouts.jobs import remote_field
 from hw.layouts.lines import line_arrival_layout, rotated_line_layout
 from hw.lib.permute import rotate
 from hw.lib.piece_format import fill_piece
@@ -91,7 +91,7 @@ class ResponsePath(wiring.Component):
             raw = self.i.p.data[lane]
             if p.gathers_rows:
                 raw = Signal(PIECE_BYTES * 8, name=f"moved_{lane}")
-                with m.Switch(use.moves[lane]):
+                with m.Switch(use.source[lane]):
                     for source in range(p.lanes):
                         with m.Case(source):
                             m.d.comb += raw.eq(self.i.p.data[source])
@@ -128,7 +128,7 @@ class ResponsePath(wiring.Component):
                 line.pieces.eq(sum(use.valid)),
                 line.valid.eq(Cat(piece[-1] for piece in rotated)),
                 *(line.data[lane].eq(piece[:-1]) for lane, piece in enumerate(rotated)),
-                *(line[name].eq(use[name]) for name in remote_layout(p)),
+                *(line[name].eq(use[name]) for name in remote_field(p)),
             ]
             if p.word_masks:
                 m.d.sync += [words.eq(~0) for words in line.words]

@@ -12,14 +12,14 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from hw.front.descriptor_cache import described_request_layout
+from hw.front.descriptor_cache import request_with_map_layout
 from hw.layouts.isa import ErrorCode
 from hw.layouts.jobs import (
     POSITION_BITS,
     SHORT_ROW_BITS,
     STEP_BITS,
     refusal_layout,
-    remote_layout,
+    remote_field,
     walk_job_layout,
 )
 from hw.lib.quotient import quotient
@@ -90,7 +90,7 @@ class ClippedImageStep(data.Struct):
 def setup_ports(params: TmaParams) -> dict:
     """The ports of the block and of each of its pipelines."""
     return {
-        "i": In(stream.Signature(described_request_layout(params))),
+        "i": In(stream.Signature(request_with_map_layout(params))),
         "job": Out(stream.Signature(walk_job_layout(params))),
         "error": Out(stream.Signature(refusal_layout(params))),
     }
@@ -119,7 +119,7 @@ class SetupBlock(wiring.Component):
 
     Members
     -------
-    i : In(stream) of ``described_request_layout``
+    i : In(stream) of ``request_with_map_layout``
     job : Out(stream) of ``walk_job_layout``
     error : Out(stream) of ``refusal_layout``
     """
@@ -494,8 +494,8 @@ class SetupPipeline(wiring.Component):
                 job.transfer.pieces.eq(held * item.steps),
                 *([job.transfer.delivery.eq(common.delivery)] if p.ctas > 1 else ()),
                 walk.prefetch.eq(common.prefetch),
-                *(walk[name].eq(common.delivery[name]) for name in remote_layout(p)),
-                *(walk[name].eq(common[name]) for name in ("store", "writing") if p.stores),
+                *(walk[name].eq(common.delivery[name]) for name in remote_field(p)),
+                *(walk[name].eq(common[name]) for name in ("store", "write_mode") if p.stores),
                 walk.attributes.eq(common.attributes),
                 walk.style.eq(common.style),
                 walk.first.eq(Mux(first, common.opens, walk.first)),
@@ -578,12 +578,12 @@ class SetupPipeline(wiring.Component):
         common, row, image = item.common, item.row, item.image
         m.d.sync += [
             column.enabled.eq(common.is_image),
-            *([column.stops.eq(common.stops)] if p.im2col_w and p.stores else ()),
+            *([column.stops_outside.eq(common.stops_outside)] if p.im2col_w and p.stores else ()),
             column.pixels.eq(common.pixels),
             column.grouped.eq(common.grouped),
             column.halo.eq(common.halo),
             column.pitch.eq(common.pitch),
-            column.row_low.eq(row.low),
+            column.skipped_pieces.eq(row.low),
         ]
         start = Signal(self.params.piece_address_bits, reset_less=True)
         moved = Signal(self.params.piece_address_bits)
@@ -609,7 +609,7 @@ class SetupPipeline(wiring.Component):
                     level.restart_address.eq(item.restart_offset),
                     level.last.eq(image.last),
                     level.limit.eq(image.limit),
-                    level.by_less_one.eq(item.step.element_stride_less_one),
+                    level.stride_less_one.eq(item.step.element_stride_less_one),
                     level.step.eq(item.global_step),
                 ]
         with m.If(image.level == 0):

@@ -15,13 +15,13 @@ from hw.layouts.isa import (
     is_store,
 )
 from hw.layouts.jobs import (
+    assign_write_mode,
     channel_of,
     queued_request_layout,
     refusal_layout,
-    remote_layout,
+    remote_field,
     stream_of,
     walk_job_layout,
-    write_as,
 )
 from hw.lib.register_slice import Relay
 from hw.params import PIECE_BYTES, TmaParams
@@ -148,14 +148,14 @@ class BulkSetup(wiring.Component):
             if p.ctas > 1:
                 m.d.sync += [
                     transfer.delivery.eq(request.delivery),
-                    *(walk[name].eq(request.delivery[name]) for name in remote_layout(p)),
+                    *(walk[name].eq(request.delivery[name]) for name in remote_field(p)),
                 ]
             if p.stores:
                 m.d.sync += [
                     job.group.eq(request.group),
                     error.group.eq(request.group),
                     walk.store.eq(store),
-                    *write_as(p, walk.writing, request, request.element_type),
+                    *assign_write_mode(p, walk.write_mode, request, request.element_type),
                 ]
             for broken, code, value in reversed(rules):
                 with m.If(broken.any()):

@@ -11,7 +11,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.front.descriptor_cache import described_request_layout
+from hw.front.descriptor_cache import request_with_map_layout
 from hw.layouts.isa import (
     GLOBAL_ADDRESS_BITS,
     REDUCTIONS,
@@ -25,12 +25,12 @@ from hw.layouts.isa import (
     is_store,
 )
 from hw.layouts.jobs import (
+    assign_write_mode,
     channel_of,
     delivery_layout,
     group_layout,
     stream_of,
-    write_as,
-    writing_layout,
+    write_mode_layout,
 )
 from hw.lib.quotient import RECIPROCAL_BITS, reciprocal_of
 from hw.lib.remainder import modulo_3
@@ -141,7 +141,7 @@ def item_common_layout(params: TmaParams) -> data.StructLayout:
         "loop": range(DIMS),
         "prefetch": 1,
         **(
-            {"store": 1, "writing": writing_layout(params), "group": group_layout(params)}
+            {"store": 1, "write_mode": write_mode_layout(params), "group": group_layout(params)}
             if params.stores
             else {}
         ),
@@ -162,7 +162,7 @@ def item_common_layout(params: TmaParams) -> data.StructLayout:
     if params.im2col:
         common |= {"is_image": 1, "pixels": params.pixel_bits, "grouped": 1, "halo": 5}
         if params.im2col_w and params.stores:
-            common["stops"] = 1
+            common["stops_outside"] = 1
     return data.StructLayout(common)
 
 
@@ -207,7 +207,7 @@ class ItemSequencer(wiring.Component):
 
     Members
     -------
-    i : In(stream) of ``described_request_layout``
+    i : In(stream) of ``request_with_map_layout``
     o : Out(stream) of ``item_layout``
     found : Out of ``found_layout``
         Of the request whose item was taken last.
@@ -217,7 +217,7 @@ class ItemSequencer(wiring.Component):
         self.params = params
         super().__init__(
             {
-                "i": In(stream.Signature(described_request_layout(params))),
+                "i": In(stream.Signature(request_with_map_layout(params))),
                 "o": Out(stream.Signature(item_layout(params))),
                 "found": Out(found_layout(params)),
             }
@@ -305,7 +305,7 @@ class ItemSequencer(wiring.Component):
                 m.d.sync += [
                     common.store.eq(store),
                     common.group.eq(request.group),
-                    *write_as(self.params, common.writing, request, words[2][7:11]),
+                    *assign_write_mode(self.params, common.write_mode, request, words[2][7:11]),
                 ]
 
     def _refuse(self, m: Module, advance, checks: list[tuple], values: dict) -> None:
@@ -583,6 +583,6 @@ class ItemSequencer(wiring.Component):
                 m.d.comb += [pixels.eq(GROUPED_PIXELS), rows.eq(GROUPED_PIXELS + (halo << 2))]
             m.d.sync += [common.grouped.eq(grouped), common.halo.eq(halo)]
             if self.params.stores:
-                m.d.sync += common.stops.eq(decoded.wide & is_store(request.operation))
+                m.d.sync += common.stops_outside.eq(decoded.wide & is_store(request.operation))
         with m.If(decoded.im2col):
             m.d.sync += [common.pixels.eq(pixels), common.rows.eq(rows)]

@@ -87,10 +87,10 @@ class GnicWrite(wiring.Component):
             write.data.ends.eq(line.last),
             write.data.lines.eq(number),
         ]
-        mask = line.writing.byte_mask if p.cp_mask else ~Const(0, PIECE_BYTES)
+        mask = line.write_mode.byte_mask if p.cp_mask else ~Const(0, PIECE_BYTES)
         m.d.comb += out.strobe.eq(Cat(mask & valid.replicate(PIECE_BYTES) for valid in line.valid))
         if p.reductions:
-            m.d.comb += out.reduction.eq(line.writing.reduction)
+            m.d.comb += out.reduction.eq(line.write_mode.reduction)
         with m.If(self.i.valid & self.i.ready):
             m.d.sync += lines.eq(Mux(line.last, 0, number))
 
@@ -110,11 +110,11 @@ class GnicWrite(wiring.Component):
             self.i.ready.eq(issue | (ends_here & performed.i.ready)),
             performed.i.valid.eq(arrived | ends_here),
             performed.i.p.slot.eq(Mux(arrived, read.data.slot, line.slot)),
-            performed.i.p.counted.eq(arrived),
+            performed.i.p.answered.eq(arrived),
             performed.i.p.failed.eq(arrived & failed),
             performed.i.p.line.eq(read.data.line),
-            performed.i.p.ends.eq(~arrived | read.data.ends),
-            performed.i.p.lines.eq(Mux(arrived, read.data.lines, number)),
+            performed.i.p.total_valid.eq(~arrived | read.data.ends),
+            performed.i.p.total_lines.eq(Mux(arrived, read.data.lines, number)),
         ]
         with m.If(self.ack.ready):
             m.d.sync += [arrived.eq(self.ack.valid), failed.eq(self.ack.p.error)]

@@ -12,7 +12,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.layouts.isa import MemoryAttributes, Packing
-from hw.layouts.jobs import writing_layout
+from hw.layouts.jobs import write_mode_layout
 from hw.layouts.lines import store_line_layout, write_line_layout
 from hw.layouts.ports import lanes_layout, smem_read_layout
 from hw.lib.permute import exchange, rotate
@@ -73,7 +73,7 @@ class StorePath(wiring.Component):
         self._line = data.StructLayout(
             {
                 "last": 1,
-                "writing": writing_layout(params),
+                "write_mode": write_mode_layout(params),
                 "attributes": MemoryAttributes,
                 "slot": params.slot_bits,
                 "line": params.line_address_bits,
@@ -127,7 +127,7 @@ class StorePath(wiring.Component):
             lines.i.valid.eq(self.i.valid),
             *(
                 entry[name].eq(line[name])
-                for name in ("last", "writing", "attributes", "slot", "line", "valid")
+                for name in ("last", "write_mode", "attributes", "slot", "line", "valid")
             ),
             entry.boundary.eq(boundary),
         ]
@@ -260,7 +260,7 @@ class StorePath(wiring.Component):
                 held.eq(take),
                 *(
                     line[name].eq(waiting[name])
-                    for name in ("last", "writing", "attributes", "slot", "line", "valid")
+                    for name in ("last", "write_mode", "attributes", "slot", "line", "valid")
                 ),
                 *(
                     line.data[lane].eq(piece)

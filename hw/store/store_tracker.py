@@ -107,7 +107,7 @@ class StoreTracker(wiring.Component):
         known how many there are.
         """
         p = self.params
-        gone_bit = {"gone": 1} if p.ctas > 1 else {}
+        gone_bit = {"receiver_absent": 1} if p.ctas > 1 else {}
         progress_layout = data.StructLayout(
             {
                 "performed": p.box_piece_bits,
@@ -130,15 +130,19 @@ class StoreTracker(wiring.Component):
         number = Signal(p.box_piece_bits)  # of lines performed
         ends = Signal()
         failed = before.failed | now.failed
-        known = before.known | now.ends
-        lines = Mux(now.ends, now.lines, before.lines)
+        known = before.known | now.total_valid
+        lines = Mux(now.total_valid, now.total_lines, before.lines)
         line = Mux(now.failed, now.line, before.line)
-        gone = Mux(now.failed, now.gone, before.gone) if p.ctas > 1 else Const(0, 1)
+        gone = (
+            Mux(now.failed, now.receiver_absent, before.receiver_absent)
+            if p.ctas > 1
+            else Const(0, 1)
+        )
         m.d.comb += [
             self.performed.ready.eq(advance),
             *(port.addr.eq(self.performed.p.slot) for port in (owner, read)),
             *(port.en.eq(advance) for port in (owner, read)),
-            number.eq(before.performed + now.counted),
+            number.eq(before.performed + now.answered),
             after.performed.eq(number),
             after.known.eq(known),
             after.lines.eq(lines),
@@ -156,13 +160,13 @@ class StoreTracker(wiring.Component):
             "slot": p.slot_bits,
             "owner": owner.data.shape(),
             "failed": 1,
-            "gone": 1,
+            "receiver_absent": 1,
             "line": p.line_address_bits,
         }
         ended = Signal()
         end = Signal(data.StructLayout(end_layout), reset_less=True)
         told = Signal()
-        code, value = failure(m, p, end.gone, end.line)
+        code, value = failure(m, p, end.receiver_absent, end.line)
         m.d.comb += [
             self.complete.valid.eq(ended & (~end.failed | errors.i.ready)),
             self.complete.p.eq(end.owner.group),
@@ -183,9 +187,9 @@ class StoreTracker(wiring.Component):
                 end.slot.eq(now.slot),
                 end.owner.eq(owner.data),
                 end.failed.eq(failed),
-                end.gone.eq(gone),
+                end.receiver_absent.eq(gone),
                 end.line.eq(line),
             ]
         m.d.sync += Assert(
-            ~(busy & before.known & now.ends), "StoreTracker: a request ends twice\n"
+            ~(busy & before.known & now.total_valid), "StoreTracker: a request ends twice\n"
         )

@@ -74,10 +74,10 @@ class CompletionSpec(Elaboratable):
         for name in "i", "written", "filled", "fault":
             offer(m, getattr(dut, name))
             hold(m, getattr(dut, name), name, Assume)
-        gone = dut.gone if p.ctas > 1 else stream.Signature(1).create()
+        gone = dut.receiver_absent if p.ctas > 1 else stream.Signature(1).create()
         if p.ctas > 1:
             offer(m, gone)
-            hold(m, gone, "gone", Assume)
+            hold(m, gone, "receiver_absent", Assume)
             m.d.comb += dut.cta_rank.eq(AnyConst(p.cta_bits))
         for name in "o", "completion", "error":
             m.d.comb += getattr(dut, name).ready.eq(AnySeq(1))
@@ -92,7 +92,7 @@ class CompletionSpec(Elaboratable):
                 "transfer": transfer_layout(p),
                 "written": p.box_piece_bits,
                 "failed": 1,
-                "gone": 1,
+                "receiver_absent": 1,
                 "line": p.line_address_bits,
                 "owes": 1,  # a line, since the fault
             }
@@ -183,14 +183,14 @@ class CompletionSpec(Elaboratable):
             with m.If(dut.fault.valid & (dut.fault.p.slot == number)):
                 m.d.sync += [
                     requests[number].failed.eq(1),
-                    requests[number].gone.eq(0),
+                    requests[number].receiver_absent.eq(0),
                     requests[number].line.eq(dut.fault.p.line),
                 ]
             if p.ctas > 1:
                 with m.Elif(gone.valid & gone.ready & (gone.p.slot == number)):
                     m.d.sync += [
                         requests[number].failed.eq(1),
-                        requests[number].gone.eq(1),
+                        requests[number].receiver_absent.eq(1),
                         requests[number].line.eq(gone.p.receiver),
                     ]
 
@@ -269,10 +269,14 @@ class CompletionSpec(Elaboratable):
         with m.If(error_taken & (made == n)):
             m.d.sync += [
                 wanted.request_id.eq(ended.transfer.request_id),
-                wanted.code.eq(Mux(ended.gone, gone_code, fault_code)),
+                wanted.code.eq(Mux(ended.receiver_absent, gone_code, fault_code)),
                 wanted.dim.eq(0),
                 wanted.value.eq(
-                    Mux(ended.gone, ended.line, Cat(Const(0, p.lane_bits + 4), ended.line))
+                    Mux(
+                        ended.receiver_absent,
+                        ended.line,
+                        Cat(Const(0, p.lane_bits + 4), ended.line),
+                    )
                 ),
             ]
         with m.If(dut.error.valid & (given == n)):
@@ -356,7 +360,10 @@ class CompletionSpec(Elaboratable):
                     Assert(transfer == request.transfer),
                     Assert(fault.failed == request.failed),
                     Assert(~fault.failed | (fault.line == request.line)),
-                    Assert(~fault.failed | ((fault.gone if p.ctas > 1 else 0) == request.gone)),
+                    Assert(
+                        ~fault.failed
+                        | ((fault.receiver_absent if p.ctas > 1 else 0) == request.receiver_absent)
+                    ),
                     Assert(request.transfer.pieces != 0),
                     Assert(
                         (request.written == request.transfer.pieces)
@@ -400,7 +407,10 @@ class CompletionSpec(Elaboratable):
                     Assert(
                         request.owes
                         | ~request.failed
-                        | ((lines.fault.gone if p.ctas > 1 else 0) == request.gone)
+                        | (
+                            (lines.fault.receiver_absent if p.ctas > 1 else 0)
+                            == request.receiver_absent
+                        )
                     ),
                 ]
             with m.If(counts_fill):
@@ -432,7 +442,9 @@ class CompletionSpec(Elaboratable):
                         Assert(~request.failed | (fault.line == request.line)),
                     ]
                     if p.ctas > 1:
-                        m.d.comb += Assert(~request.failed | (fault.gone == request.gone))
+                        m.d.comb += Assert(
+                            ~request.failed | (fault.receiver_absent == request.receiver_absent)
+                        )
             with m.If(ends):
                 m.d.comb += Assert(counts.end.slot == end_slot)
         # The queue of error records.

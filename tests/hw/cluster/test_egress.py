@@ -14,7 +14,7 @@ from tests.hw.simulate import Run, run_streams
 CTAS, RANK, SLOTS = 3, 1, 4
 PARAMS = TmaParams(ctas=CTAS, line_bytes=32, requests_in_flight=SLOTS, tags=4)
 LANES = PARAMS.lanes
-OUTPUTS = ["packet", "written", "gone", "performed"]
+OUTPUTS = ["packet", "written", "receiver_absent", "performed"]
 ALL = (1 << CTAS) - 1
 NAN_PIECE = int.from_bytes(bytes.fromhex("f77f") * 8, "little")
 
@@ -97,7 +97,7 @@ def dsmem(rng: random.Random, slot: int, *, last: bool) -> dict:
         "last": last,
         "line": rng.randrange(64),
         "valid": rng.randrange(1, 1 << LANES),
-        "writing": {
+        "write_mode": {
             "remote": 1,
             "reduction": {
                 "enabled": slot & 1,
@@ -165,7 +165,7 @@ def packet_of(kind: str, item: dict, masks: list[int]) -> tuple[int, dict]:
             "words": [15] * LANES,
             "data": item["data"],
             "tx_words": 4 * item["valid"].bit_count(),
-            "reduction": item["writing"]["reduction"],
+            "reduction": item["write_mode"]["reduction"],
         }
     address = item["address"]
     return 1 << item["dst_cta"], {
@@ -232,9 +232,11 @@ def test_packets(seed):
         assert reported.get(slot, 0) == pieces
     fills = [report for report in run.payloads["written"] if report.pieces > LANES]
     assert fills, "fill is reported as a whole"
-    ends = [(report.slot, report.ends, report.failed) for report in run.payloads["performed"]]
+    ends = [
+        (report.slot, report.total_valid, report.failed) for report in run.payloads["performed"]
+    ]
     assert ends == [(item["slot"], 1, 0) for item in inputs["dsmem"] if item["last"]]
-    assert not run.payloads["gone"]
+    assert not run.payloads["receiver_absent"]
 
 
 def test_fill_of_streams_is_counted_apart():
@@ -289,11 +291,19 @@ def test_receiver_is_gone(seed):
         **{slot: mask & running for slot, mask in enumerate(masks)},
         **{100 + slot: mask & -mask & running for slot, mask in enumerate(masks)},
     }
-    told = {report.slot: report.receiver for report in run.payloads["gone"]}
+    told = {report.slot: report.receiver for report in run.payloads["receiver_absent"]}
     assert told == {0: gone, 1: gone, 3: gone}
-    assert len(run.payloads["gone"]) == 3
-    when = dict(zip((r.slot for r in run.payloads["gone"]), run.cycles["gone"], strict=True))
+    assert len(run.payloads["receiver_absent"]) == 3
+    when = dict(
+        zip(
+            (r.slot for r in run.payloads["receiver_absent"]),
+            run.cycles["receiver_absent"],
+            strict=True,
+        )
+    )
     for report, cycle in zip(run.payloads["written"], run.cycles["written"], strict=True):
         assert when.get(report.slot, -1) < cycle
-    failed = {r.slot: (r.failed, r.gone, r.line) for r in run.payloads["performed"] if r.failed}
+    failed = {
+        r.slot: (r.failed, r.receiver_absent, r.line) for r in run.payloads["performed"] if r.failed
+    }
     assert failed == {1: (1, 1, gone)}

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.hw.setup.test_block import covered_by
 
 from golden import AccessMode, Arch, Load, Reduce, Store, TensorMap
 from golden.descriptor import as_descriptor
@@ -22,6 +21,7 @@ from tests.hw.golden_requests import (
     group_of,
     random_requests,
 )
+from tests.hw.setup.test_block import covered_by
 from tests.hw.simulate import Run, run_streams
 
 
@@ -113,13 +113,13 @@ def check_stores(stores: Sequence[Store], run: Run, arch: Arch) -> None:
         for job in jobs:
             assert job.slot == number
             assert (job.walk.store, job.walk.prefetch, job.walk.tail_bytes) == (1, 0, 0)
-            reduction = job.walk.writing.reduction
+            reduction = job.walk.write_mode.reduction
             assert reduction.enabled == isinstance(store, Reduce)
             if isinstance(store, Reduce):
                 kind = as_descriptor(store.tensor_map).format
                 assert (reduction.op.value, reduction.element_type.value) == (store.op, kind)
             if arch is Arch.SM_100A:
-                assert job.walk.writing.byte_mask == 0xFFFF
+                assert job.walk.write_mode.byte_mask == 0xFFFF
 
 
 @pytest.mark.parametrize("pipelines", [1, 4])

@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 from amaranth.hdl import Module, Signal
 from amaranth.sim import Simulator
-from tests.hw.generate.test_im2col_walker import requests_of, setup, walk, with_slots
-from tests.hw.setup.test_block import described
 
 from hw.generate.request_generator import RequestGenerator, StoreGenerator
 from hw.layouts.isa import Operation
@@ -17,7 +15,9 @@ from hw.lib.remainder import modulo_3
 from hw.params import PRESETS, TmaParams
 from hw.setup.block import SetupBlock
 from tests.hw.boxes import Box, Pieces, random_box, stored_box
+from tests.hw.generate.test_im2col_walker import requests_of, setup, walk, with_slots
 from tests.hw.golden_requests import KINDS, STORE_KINDS, arch_of, expected, random_requests
+from tests.hw.setup.test_block import described
 from tests.hw.simulate import Run, run_streams
 
 SEED = 1
@@ -54,7 +54,7 @@ def covered(run: Run, params: TmaParams) -> dict[int, Pieces]:
         for lane in range(params.lanes):
             if use.valid >> lane & 1:
                 tail = use.tail >> lane & 1 and use.tail_bytes
-                piece = use.moves[lane] if params.gathers_rows else lane
+                piece = use.source[lane] if params.gathers_rows else lane
                 source = (line.line * params.lanes + piece, tail or 16)
                 cover(use.slot, (use.origin + lane) % (1 << params.smem_piece_bits), source)
     for beat in run.payloads["fill"]:
@@ -493,7 +493,7 @@ def test_covers_a_store_of_several_walks_once(kind):
     assert any(not jobs[-1].walk.has_data for jobs in requests)
     for line in run.payloads["o"]:
         walks = [job.walk for job in requests[line.slot]]
-        assert line.writing == walks[0].writing
+        assert line.write_mode == walks[0].write_mode
         assert (line.style, line.attributes) == (walks[0].style, walks[0].attributes)
 
 

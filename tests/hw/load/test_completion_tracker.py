@@ -110,10 +110,10 @@ def test_every_request_ends_once_with_all_its_bytes(seed, ctas):
             if ctas > 1:
                 if telling is None and gone and rng.random() < 0.3:
                     telling, receiver = gone.popitem()
-                    ctx.set(dut.gone.p, {"slot": telling, "receiver": receiver})
+                    ctx.set(dut.receiver_absent.p, {"slot": telling, "receiver": receiver})
                     gone[telling] = receiver  # until it is taken
-                ctx.set(dut.gone.valid, telling is not None)
-                if telling is not None and ctx.get(dut.gone.ready):
+                ctx.set(dut.receiver_absent.valid, telling is not None)
+                if telling is not None and ctx.get(dut.receiver_absent.ready):
                     del gone[telling]
                     telling = None
                 if ctx.get(dut.opened.valid):

@@ -34,7 +34,7 @@ def arrival(params: TmaParams, data: bytes, **use) -> dict:
     pieces = [int.from_bytes(data[i : i + 16], "little") for i in range(0, len(data), 16)]
     fields = {"slot": 1, "origin": 0, "valid": (1 << params.lanes) - 1, "tail": 0, "tail_bytes": 0}
     if params.gathers_rows:
-        fields["moves"] = list(range(params.lanes))
+        fields["source"] = list(range(params.lanes))
     failed = use.pop("failed", 0)
     return {"use": {**fields, **use, "style": style}, "failed": failed, "data": pieces}
 
@@ -101,6 +101,6 @@ def test_gathered_pieces_take_their_places(line_bytes):
         origin = rng.randrange(2 * params.lanes)
         arrivals.append(arrival(params, rng.randbytes(line_bytes), origin=origin, moves=moves))
     for given, out in zip(arrivals, rotated(params, arrivals, seed=1), strict=True):
-        for place, source in enumerate(given["use"]["moves"]):
+        for place, source in enumerate(given["use"]["source"]):
             target = (given["use"]["origin"] + place) % params.lanes
             assert out.data[target] == given["data"][source]

@@ -181,14 +181,14 @@ def test_stores_and_refusals_are_the_golden_models(arch):
         assert (told.first, told.last, walk.store, walk.prefetch) == (1, 1, 1, 0)
         assert (walk.start, walk.smem_start) == (store.gmem_address // 16, store.smem_address // 16)
         assert (walk.run, walk.has_data, walk.tail_bytes) == (pieces, pieces > 0, 0)
-        reduction = walk.writing.reduction
+        reduction = walk.write_mode.reduction
         assert reduction.enabled == isinstance(store, BulkReduce)
         if isinstance(store, BulkReduce):
             assert reduction.op.value == store.op
             assert FORMATS[reduction.element_type.value] is store.data_type
         if params.cp_mask:
             mask = store.byte_mask if isinstance(store, BulkStore) else 0xFFFF
-            assert walk.writing.byte_mask == mask
+            assert walk.write_mode.byte_mask == mask
     assert next(jobs, None) is next(errors, None) is None
     wanted = {
         *(ErrorCode.SMEM_ALIGN, ErrorCode.SMEM_RANGE, ErrorCode.BULK_ALIGN, ErrorCode.RED_TYPE),

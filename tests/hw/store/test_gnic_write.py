@@ -17,7 +17,7 @@ SLOTS = PARAMS.requests_in_flight
 def line_of(number: int, slot: int, valid: int, last: bool) -> dict:
     return {
         "last": last,
-        "writing": {
+        "write_mode": {
             "reduction": {"enabled": number % 2, "op": number % 8, "element_type": number % 11},
             "byte_mask": number * 40503 % (1 << 16),
         },
@@ -110,13 +110,13 @@ def test_every_line_is_written_and_accounted_for(seed):
         assert got.line == line["line"]
         assert got.attributes.cache_policy == line["attributes"]["cache_policy"]
         assert got.attributes.l2_promotion.value == line["attributes"]["l2_promotion"]
-        reduction = line["writing"]["reduction"]
+        reduction = line["write_mode"]["reduction"]
         assert got.reduction.enabled == reduction["enabled"]
         assert got.reduction.op.value == reduction["op"]
         assert got.reduction.element_type.value == reduction["element_type"]
         data = sum(piece << 128 * lane for lane, piece in enumerate(line["data"]))
         assert got.data == data
-        masks = (line["writing"]["byte_mask"] * (line["valid"] >> n & 1) for n in range(2))
+        masks = (line["write_mode"]["byte_mask"] * (line["valid"] >> n & 1) for n in range(2))
         assert got.strobe == sum(mask << PIECE_BYTES * lane for lane, mask in enumerate(masks))
 
     of_line = {line["line"]: store for store in stores for line in store.lines}
@@ -124,18 +124,18 @@ def test_every_line_is_written_and_accounted_for(seed):
     answered = deque(memory.answered)
     empty = deque(store for store in stores if not store.lines[-1]["valid"])
     for news in run.payloads["performed"]:
-        if news.counted:
+        if news.answered:
             line = answered.popleft()
             store = of_line[line]
             assert (news.slot, news.failed) == (store.slot, line % 5 == 0)
             assert not news.failed or news.line == line
-            assert news.ends == (line == store.lines[-1]["line"])
+            assert news.total_valid == (line == store.lines[-1]["line"])
         else:
             store = empty.popleft()
-            assert news.ends
+            assert news.total_valid
             assert news.slot == store.slot
-        if news.ends:
-            assert news.lines == len(store.writes)
+        if news.total_valid:
+            assert news.total_lines == len(store.writes)
             ends[stores.index(store)] += 1
     assert not answered
     assert not empty
@@ -178,7 +178,7 @@ def test_stores_without_lines_do_not_wait_for_tags():
     full = Store([line_of(n, 0, 3, n == PARAMS.tags - 1) for n in range(PARAMS.tags)])
     nothing = [Store([line_of(100 + n, 1 + n, 0, True)]) for n in range(5)]
     run = run_of([full, *nothing], Memory(random.Random(0), 0), stall=0)
-    assert [(news.slot, news.lines) for news in run.payloads["performed"]] == [
+    assert [(news.slot, news.total_lines) for news in run.payloads["performed"]] == [
         (1 + n, 0) for n in range(5)
     ]
     times = run.cycles["performed"]

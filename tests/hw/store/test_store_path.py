@@ -107,7 +107,7 @@ class Line:
             writing["byte_mask"] = self.number % 65521
         return {
             "last": self.last,
-            "writing": writing,
+            "write_mode": writing,
             "attributes": {"l2_promotion": self.number % 4, "cache_policy": 3 * self.number},
             "slot": self.slot,
             "style": style,
@@ -177,10 +177,10 @@ def check(params: TmaParams, lines: list[Line], run: Run) -> None:
         assert got.attributes.cache_policy == given["attributes"]["cache_policy"]
         assert got.attributes.l2_promotion.value == given["attributes"]["l2_promotion"]
         if params.reductions:
-            assert got.writing.reduction.enabled == given["writing"]["reduction"]["enabled"]
-            assert got.writing.reduction.op.value == given["writing"]["reduction"]["op"]
+            assert got.write_mode.reduction.enabled == given["write_mode"]["reduction"]["enabled"]
+            assert got.write_mode.reduction.op.value == given["write_mode"]["reduction"]["op"]
         if params.cp_mask:
-            assert got.writing.byte_mask == given["writing"]["byte_mask"]
+            assert got.write_mode.byte_mask == given["write_mode"]["byte_mask"]
         assert {lane: got.data[lane] for lane in line.sources()} == line.data(), line
 
     # Each piece is read once for each line that needs it; a line is read at its last answer.

@@ -55,11 +55,19 @@ def random_store(rng: random.Random, number: int) -> Store:
     for _ in range(lines):
         failed = rng.random() < fails
         line = rng.randrange(1 << PARAMS.line_address_bits)
-        store.news.append({"counted": 1, "failed": failed, "line": line, "ends": 0, "lines": 0})
+        store.news.append(
+            {"answered": 1, "failed": failed, "line": line, "total_valid": 0, "total_lines": 0}
+        )
     if lines and rng.random() < 0.6:
-        rng.choice(store.news).update(ends=1, lines=lines)
+        rng.choice(store.news).update(total_valid=1, total_lines=lines)
     else:
-        alone = {"counted": 0, "failed": rng.getrandbits(1), "line": 7, "ends": 1, "lines": lines}
+        alone = {
+            "answered": 0,
+            "failed": rng.getrandbits(1),
+            "line": 7,
+            "total_valid": 1,
+            "total_lines": lines,
+        }
         store.news.insert(rng.randint(0, lines), alone)
     return store
 
@@ -170,7 +178,7 @@ def test_a_store_waits_for_a_slot():
     """Nothing is told: as many stores as slots pass, and one more when one has ended."""
     stores = [Store(number, 2) for number in range(7)]
     for store in stores:
-        store.news = [{"counted": 1, "failed": 0, "line": 5, "ends": 1, "lines": 1}]
+        store.news = [{"answered": 1, "failed": 0, "line": 5, "total_valid": 1, "total_lines": 1}]
     bench = Bench(stores, 0, lambda cycle: cycle in (50, 90))
     run = track(stores, bench, stall=0, until=lambda run: len(run.payloads["o"]) == 12)
     assert run.cycles["o"][7] < 20
@@ -182,9 +190,9 @@ def test_a_store_waits_for_a_slot():
 def test_one_answer_a_clock(slots):
     """On one slot, and on two by turns."""
     stores = [Store(number, 1) for number in range(slots)]
-    told = {"counted": 1, "failed": 0, "line": 5, "ends": 0, "lines": 0}
+    told = {"answered": 1, "failed": 0, "line": 5, "total_valid": 0, "total_lines": 0}
     for store in stores:
-        store.news = [{**told, "ends": n == 20, "lines": 40} for n in range(40)]
+        store.news = [{**told, "total_valid": n == 20, "total_lines": 40} for n in range(40)]
     bench = Bench(stores, 0)
     run = track(stores, bench, stall=0)
     times = run.taken["performed"]
