@@ -19,7 +19,7 @@ from hw.layouts.lines import (
 )
 from hw.lib.arbiter import Arbiter
 from hw.lib.queue import Queue
-from hw.lib.register_slice import ready_cut
+from hw.lib.register_slice import register_slice
 from hw.params import TmaParams
 
 STRETCHES = 64
@@ -68,7 +68,7 @@ class Lane(wiring.Component):
         m = Module()
         p = self.params
         m.submodules.run_walker = walker = RunWalker(p, store=self.store)
-        m.submodules.runs = runs = ready_cut(p, run_layout(p, self.store))
+        m.submodules.runs = runs = register_slice(p, run_layout(p, self.store))
         m.submodules.line_cutter = lines = LineCutter(p, store=self.store)
         layout = generator_job_layout(p)
         latency = 2 if p.compact else 0
@@ -90,7 +90,7 @@ class Lane(wiring.Component):
         connect(m, runs.o, lines.i)
         connect(m, lines.o, flipped(self.line))
         if not self.store:
-            m.submodules.steps = steps = ready_cut(p, fill_step_layout(p))
+            m.submodules.steps = steps = register_slice(p, fill_step_layout(p))
             m.submodules.fill_collector = collector = FillCollector(p)
             m.submodules.stretches = stretches = Queue(fill_stretch_layout(p), STRETCHES)
             m.submodules.fill_cutter = beats = FillCutter(p)

@@ -8,7 +8,7 @@ from hw.lib.queue import Queue
 from hw.params import TmaParams
 
 
-class ReadyCut(wiring.Component):
+class StreamBuffer(wiring.Component):
     """What they have in common.
 
     Parameters
@@ -26,7 +26,7 @@ class ReadyCut(wiring.Component):
         super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
 
 
-class SkidBuffer(ReadyCut):
+class SkidBuffer(StreamBuffer):
     """Passes a stream on, and keeps a payload that is not taken at once.
 
     No latency; a payload a clock. ``i.ready`` is low while a payload is kept.
@@ -47,7 +47,7 @@ class SkidBuffer(ReadyCut):
         return m
 
 
-class Relay(ReadyCut):
+class HalfBuffer(StreamBuffer):
     """Passes a stream on, and has no path from one side to the other: neither of ``valid`` nor of
     ``ready``, and no place to keep a payload.
 
@@ -69,7 +69,7 @@ class Relay(ReadyCut):
         return m
 
 
-def ready_cut(params: TmaParams, shape) -> SkidBuffer | Queue:
+def register_slice(params: TmaParams, shape) -> SkidBuffer | Queue:
     """Return what cuts the path of ``ready`` at a payload a clock; in a ``compact`` unit without a
     multiplexer, and in a clock.
     """

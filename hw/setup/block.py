@@ -23,7 +23,7 @@ from hw.layouts.jobs import (
     walk_job_layout,
 )
 from hw.lib.quotient import quotient
-from hw.lib.register_slice import Relay, SkidBuffer
+from hw.lib.register_slice import HalfBuffer, SkidBuffer
 from hw.params import DIMS, PIECE_BYTES, TmaParams
 from hw.setup.item_sequencer import RESTART_BITS, ItemSequencer, N, found_layout, item_common_layout
 from hw.setup.map_decoder import ROW_BITS, last_byte_of
@@ -133,8 +133,8 @@ class SetupBlock(wiring.Component):
         ways = range(self.params.setup_pipelines)
         if self.params.compact:
             m.submodules.pipeline_0 = pipeline = SetupPipeline(self.params)
-            m.submodules.door_0 = door = Relay(self.i.payload.shape())
-            m.submodules.exit_0 = way_out = Relay(self.job.payload.shape())
+            m.submodules.door_0 = door = HalfBuffer(self.i.payload.shape())
+            m.submodules.exit_0 = way_out = HalfBuffer(self.job.payload.shape())
             connect(m, flipped(self.i), door.i)
             connect(m, door.o, pipeline.i)
             connect(m, pipeline.job, way_out.i)

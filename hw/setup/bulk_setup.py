@@ -23,7 +23,7 @@ from hw.layouts.jobs import (
     stream_of,
     walk_job_layout,
 )
-from hw.lib.register_slice import Relay
+from hw.lib.register_slice import HalfBuffer
 from hw.params import PIECE_BYTES, TmaParams
 
 
@@ -163,7 +163,7 @@ class BulkSetup(wiring.Component):
         ways_out = {"job": flipped(self.job), "error": flipped(self.error)}
         if p.compact:
             for name, way_out in ways_out.items():
-                m.submodules[f"{name}_exit"] = late = Relay(way_out.payload.shape())
+                m.submodules[f"{name}_exit"] = late = HalfBuffer(way_out.payload.shape())
                 connect(m, late.o, way_out)
                 ways_out[name] = late.i
         m.d.comb += [

@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from hw.layouts.lines import performed_layout, write_line_layout
 from hw.layouts.ports import gnic_ack_layout, gnic_write_layout
 from hw.lib.free_list import FreeList
-from hw.lib.register_slice import ready_cut
+from hw.lib.register_slice import register_slice
 from hw.params import PIECE_BYTES, TmaParams
 
 
@@ -50,7 +50,7 @@ class GnicWrite(wiring.Component):
         m = Module()
         p = self.params
         m.submodules.tags = tags = FreeList(p.tags)
-        m.submodules.performed = performed = ready_cut(p, performed_layout(p))
+        m.submodules.performed = performed = register_slice(p, performed_layout(p))
         connect(m, performed.o, flipped(self.performed))
         entry = data.StructLayout(
             {

@@ -3,10 +3,10 @@
 import pytest
 from amaranth.sim import Simulator
 
-from hw.lib.register_slice import Relay, SkidBuffer
+from hw.lib.register_slice import HalfBuffer, SkidBuffer
 from tests.hw.simulate import run_streams
 
-CUTS = SkidBuffer, Relay
+CUTS = SkidBuffer, HalfBuffer
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -22,7 +22,7 @@ def test_a_skid_buffer_passes_one_a_clock():
 
 
 def test_a_relay_passes_one_in_three_clocks():
-    run = run_streams(Relay(8), {"i": list(range(100))}, ["o"], stall=0)
+    run = run_streams(HalfBuffer(8), {"i": list(range(100))}, ["o"], stall=0)
     assert run.cycles["o"] == list(range(1, 300, 3))
     assert run.taken["i"] == list(range(2, 300, 3))
 
