@@ -1,0 +1,71 @@
+"""Error reporter: brings the errors of all blocks to the SM as error records."""
+
+from amaranth.hdl import Module
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from hw.layouts.barriers import barrier_fault_layout
+from hw.layouts.isa import ErrorCode
+from hw.layouts.ports import error_layout, error_record_layout, issuer_field
+from hw.lib.arbiter import Arbiter
+from hw.params import TmaParams
+
+
+class ErrorReporter(wiring.Component):
+    """Merges the errors of the unit's blocks and the faults of its barriers.
+
+    The error of a block concerns a request of this SM. The fault of a barrier (MBAR_FAULT) concerns
+    the CTA that issued the update, which its record names; the record's ``dim`` is the
+    ``BarrierFault`` and its ``value`` the address of the barrier.
+
+    Latency: none. Throughput: one record a clock, inputs in turn. Back-pressure: an error waits
+    until its record is taken.
+
+    Parameters
+    ----------
+    params : TmaParams
+    sources : int
+        Number of streams of errors.
+
+    Members
+    -------
+    i : In(stream) of ``error_layout``, one for each source
+    fault : In(stream) of ``barrier_fault_layout``
+    cta_rank : In; rank of this SM's CTA, with ``ctas`` above 1
+    o : Out(stream) of ``error_record_layout``
+    """
+
+    def __init__(self, params: TmaParams, sources: int) -> None:
+        self.params = params
+        super().__init__(
+            {
+                "i": In(stream.Signature(error_layout(params))).array(sources),
+                "fault": In(stream.Signature(barrier_fault_layout(params))),
+                **({"cta_rank": In(params.cta_bits)} if params.ctas > 1 else {}),
+                "o": Out(stream.Signature(error_record_layout(params))),
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        p = self.params
+        m.submodules.records = records = Arbiter(error_record_layout(p), len(self.i) + 1)
+        connect(m, records.o, flipped(self.o))
+        *of_blocks, of_barriers = records.i
+        for error, record in zip(self.i, of_blocks, strict=True):
+            m.d.comb += [
+                record.valid.eq(error.valid),
+                error.ready.eq(record.ready),
+                *(record.p[name].eq(error.p[name]) for name in error_layout(p).members),
+                *([record.p.cta.eq(self.cta_rank)] if p.ctas > 1 else ()),
+            ]
+        fault = self.fault
+        m.d.comb += [
+            of_barriers.valid.eq(fault.valid),
+            fault.ready.eq(of_barriers.ready),
+            of_barriers.p.code.eq(ErrorCode.MBAR_FAULT),
+            of_barriers.p.dim.eq(fault.p.fault),
+            of_barriers.p.value.eq(fault.p.address),
+            *(of_barriers.p[name].eq(fault.p[name]) for name in ("request_id", *issuer_field(p))),
+        ]
+        return m
