@@ -30,7 +30,7 @@ from hw.layouts.ports import (
     smem_read_layout,
     smem_write_layout,
 )
-from hw.lib.wave_taps import WaveTaps
+from hw.lib.wave_taps import tap_streams
 from hw.load.completion_tracker import CompletionTracker
 from hw.load.gnic import Gnic
 from hw.load.lane_network import LaneNetwork
@@ -177,7 +177,6 @@ class Tma(wiring.Component):
         m.submodules.response_path = response_path = ResponsePath(p)
         m.submodules.lane_network = lane_network = LaneNetwork(p)
         m.submodules.mbarrier_unit = mbarrier_unit = MbarrierUnit(p)
-        m.submodules.wave_taps = wave_taps = WaveTaps()
 
         # Front and setup: from the request to its job.
         connect(m, flipped(self.request), destination.i)
@@ -194,7 +193,7 @@ class Tma(wiring.Component):
             m.submodules.job_merger = job_merger = JobMerger(p)
             connect(m, setup_block.job, job_merger.tensor)
             connect(m, bulk_setup.job, job_merger.bulk)
-            wave_taps.add(bulk_setup__job=bulk_setup.job)
+            tap_streams(m, bulk_setup__job=bulk_setup.job)
             jobs = job_merger.o
         else:
             jobs = setup_block.job
@@ -259,10 +258,11 @@ class Tma(wiring.Component):
             connect(m, dispatcher.released, bulk_groups.released)
             connect(m, dispatcher.load, completion_tracker.i)
             store_error = self._connect_stores(
-                m, dispatcher.store, request_queue, bulk_groups, cluster_port, wave_taps
+                m, dispatcher.store, request_queue, bulk_groups, cluster_port
             )
             errors = [dispatcher.error, store_error]
-            wave_taps.add(
+            tap_streams(
+                m,
                 bulk_groups__o=bulk_groups.o,
                 dispatcher__load=dispatcher.load,
                 dispatcher__store=dispatcher.store,
@@ -288,7 +288,8 @@ class Tma(wiring.Component):
         if p.ctas > 1:
             m.d.comb += error_reporter.cta_rank.eq(self.cta_rank)
 
-        wave_taps.add(
+        tap_streams(
+            m,
             request_queue__tensor=request_queue.tensor,
             request_queue__bulk=request_queue.bulk,
             descriptor_cache__o=descriptor_cache.o,
@@ -326,7 +327,6 @@ class Tma(wiring.Component):
         request_queue: RequestQueue,
         bulk_groups: BulkGroups,
         cluster_port: ClusterPort | None,
-        wave_taps: WaveTaps,
     ) -> stream.Interface:
         """Connect the blocks from the jobs of stores to the bulk groups. Return their errors."""
         p = self.params
@@ -362,7 +362,8 @@ class Tma(wiring.Component):
             connect(m, store_path.smem_read, flipped(self.smem_read))
             connect(m, flipped(self.smem_data), store_path.smem_data)
 
-        wave_taps.add(
+        tap_streams(
+            m,
             store_tracker__o=store_tracker.o,
             store_generator__o=store_generator.o,
             store_path__o=store_path.o,

@@ -15,8 +15,9 @@ class JobMerger(wiring.Component):
     All jobs of a request stay together. Latency: none. Throughput: one job a clock. Back-pressure:
     a job waits while the other side delivers a request.
 
-    A bulk job has no loops and no column, and their members may have any value. They are therefore
-    taken from the tensor job without a multiplexer, but for ``column.enabled``.
+    A bulk job repeats no loop and has no column, so that the steps of its loops and the members of
+    its column may have any value. These members are therefore those of ``tensor``, without a
+    multiplexer, but for ``column.enabled``; they may change while a bulk job waits.
 
     Parameters
     ----------

@@ -1,0 +1,73 @@
+"""Error reporter: every error and every barrier fault becomes one record."""
+
+import random
+
+import pytest
+
+from hw.front.error_reporter import ErrorReporter
+from hw.layouts.barriers import BarrierFault
+from hw.layouts.isa import ErrorCode
+from hw.params import TmaParams
+from tests.hw.simulate import run_streams
+
+RANK = 2
+
+
+class Ports(ErrorReporter):
+    """Error reporter whose inputs have names, for the simulation."""
+
+    def __getattr__(self, name: str):
+        if name.startswith("source_"):
+            return self.i[int(name.removeprefix("source_"))]
+        raise AttributeError(name)
+
+
+@pytest.mark.parametrize("ctas", [1, 4])
+@pytest.mark.parametrize("seed", range(2))
+def test_every_error_is_reported(ctas: int, seed: int) -> None:
+    rng = random.Random(seed)
+    codes = [ErrorCode.GMEM_FAULT, ErrorCode.COORD_NEG, ErrorCode.DST_CTA]
+    inputs: dict[str, list[dict]] = {
+        f"source_{source}": [
+            {
+                "request_id": 1000 * source + number,
+                "code": rng.choice(codes),
+                "dim": rng.randrange(5),
+                "value": rng.randrange(1 << 64),
+            }
+            for number in range(30)
+        ]
+        for source in range(3)
+    }
+    faults = [
+        {
+            "request_id": 9000 + number,
+            "address": 8 * rng.randrange(1 << 12),
+            "fault": rng.choice([BarrierFault.LOCKED, BarrierFault.TX_RANGE]),
+        }
+        | ({"cta": rng.randrange(ctas)} if ctas > 1 else {})
+        for number in range(30)
+    ]
+
+    async def set_rank(ctx) -> None:
+        if ctas > 1:
+            ctx.set(dut.cta_rank, RANK)
+
+    dut = Ports(TmaParams(ctas=ctas), 3)
+    run = run_streams(dut, inputs | {"fault": faults}, ["o"], seed=seed, prepare=set_rank)
+    records = run.payloads["o"]
+    assert len(records) == 120
+    for given in inputs.values():
+        ids = [error["request_id"] for error in given]
+        assert [(r.request_id, r.code, r.dim, r.value) for r in records if r.request_id in ids] == [
+            tuple(error.values()) for error in given
+        ]
+    reported = [record for record in records if record.request_id >= 9000]
+    for record, fault in zip(reported, faults, strict=True):
+        assert record.request_id == fault["request_id"]
+        assert record.code == ErrorCode.MBAR_FAULT
+        assert (record.dim, record.value) == (fault["fault"].value, fault["address"])
+        if ctas > 1:
+            assert record.cta == fault["cta"]
+    if ctas > 1:
+        assert all(record.cta == RANK for record in records if record.request_id < 9000)
