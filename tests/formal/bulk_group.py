@@ -18,6 +18,7 @@ from amaranth.hdl import (
 from hw.front.bulk_group import BulkGroups
 from hw.layouts.isa import Operation
 from hw.params import TmaParams
+from tests.formal.inside import Inside
 from tests.formal.proof import Bug, Proof
 from tests.formal.streams import hold
 
@@ -141,6 +142,11 @@ class WaitSpec(Elaboratable):
         return m
 
 
+def _waits_for_sources_only(_groups: BulkGroups, inner: Inside) -> None:
+    *_, look = inner.read.read_ports
+    inner.module.d.comb += inner.counted.eq(look.data)
+
+
 PROOFS = [
     Proof(
         f"bulk groups of {threads} thread{'s' if threads > 1 else ''}: no wait is over early",
@@ -150,9 +156,8 @@ PROOFS = [
         bugs=(
             Bug(
                 "waits for sources only",
-                "hw.front.bulk_group",
-                "counted.eq(Mux(look.source, read_look, done_look))",
-                "counted.eq(read_look)",
+                BulkGroups,
+                _waits_for_sources_only,
                 depth=depth,
             ),
         ),

@@ -1,11 +1,14 @@
 """Completions that are added up reach their barriers: all bytes, soon, and nobody else's."""
 
+from itertools import pairwise
+
 from amaranth.asserts import AnyConst, AnySeq
 from amaranth.hdl import Assert, Assume, Cover, Elaboratable, Module, Mux, ResetSignal, Signal
 
-from hw.barrier.tx_coalescer import MOST_BYTES, TxCoalescer
+from hw.barrier.tx_coalescer import MOST_BYTES, MOST_BYTES_BITS, TxCoalescer
+from hw.layouts.barriers import barrier_completion_layout
 from hw.params import TmaParams
-from tests.formal.inside import inside
+from tests.formal.inside import Inside, inside
 from tests.formal.proof import Bug, Proof
 from tests.formal.streams import hold, offer
 
@@ -27,6 +30,8 @@ class CoalescerSpec(Elaboratable):
         m = Module()
         m.submodules.dut = dut = TxCoalescer(PARAMS)
         here = inside(dut)
+        layout = barrier_completion_layout(PARAMS)
+        entries = [here.view(f"entry_{number}", layout) for number in range(ENTRIES)]
         offer(m, dut.i)
         hold(m, dut.i, "i", Assume)
         hold(m, dut.o, "o", Assert)
@@ -63,10 +68,10 @@ class CoalescerSpec(Elaboratable):
         # The entries: taken from the first on, and what is kept is in them.
         is_its = [
             is_taken & (entry.address == address)
-            for is_taken, entry in zip(here.taken, here.entries, strict=True)
+            for is_taken, entry in zip(here.taken, entries, strict=True)
         ]
         in_entries = [
-            Mux(own, entry.tx_bytes, 0) for own, entry in zip(is_its, here.entries, strict=True)
+            Mux(own, entry.tx_bytes, 0) for own, entry in zip(is_its, entries, strict=True)
         ]
         m.d.comb += [
             Assert((transfers <= ENTRIES) & (owed % STEP == 0)),
@@ -75,7 +80,7 @@ class CoalescerSpec(Elaboratable):
             Assert(kept == sum(in_entries)),
             *(
                 Assert(~is_taken | ((entry.tx_bytes <= MOST_BYTES) & (entry.tx_bytes % STEP == 0)))
-                for is_taken, entry in zip(here.taken, here.entries, strict=True)
+                for is_taken, entry in zip(here.taken, entries, strict=True)
             ),
         ]
         for number in range(ENTRIES + 1):
@@ -89,7 +94,7 @@ class CoalescerSpec(Elaboratable):
             Assert(~leaves | (dut.o.p.request_id != foreign)),
             *(
                 Assert(~own | (entry.request_id != foreign))
-                for own, entry in zip(is_its, here.entries, strict=True)
+                for own, entry in zip(is_its, entries, strict=True)
             ),
         ]
 
@@ -101,6 +106,26 @@ class CoalescerSpec(Elaboratable):
         return m
 
 
+def _loses_added_bytes(_coalescer: TxCoalescer, inner: Inside) -> None:
+    entries = inner.array("entry_{}", ENTRIES)
+    for number, (entry, following) in enumerate(pairwise(entries)):
+        with inner.module.If(inner.leaves & ~inner.place[number]):
+            inner.module.d.sync += entry.eq(following)
+
+
+def _adds_to_any_barrier(_coalescer: TxCoalescer, inner: Inside) -> None:
+    for number in range(1, ENTRIES):
+        fits_in = ~inner.signal(f"total_{number}")[MOST_BYTES_BITS:].any()
+        inner.module.d.comb += inner.fits[number].eq(inner.taken[number] & fits_in)
+
+
+def _adds_without_limit(coalescer: TxCoalescer, inner: Inside) -> None:
+    layout = barrier_completion_layout(PARAMS)
+    for number in range(1, ENTRIES):
+        same_barrier = coalescer.i.p.address == inner.view(f"entry_{number}", layout).address
+        inner.module.d.comb += inner.fits[number].eq(inner.taken[number] & same_barrier)
+
+
 PROOFS = [
     Proof(
         "coalescer: bytes in = bytes out + bytes kept",
@@ -110,23 +135,20 @@ PROOFS = [
         bugs=(
             Bug(
                 "bytes lost that are added to an entry that moves up",
-                "hw.barrier.tx_coalescer",
-                "entry.eq(summed[number + 1])",
-                "entry.eq(entries[number + 1])",
+                TxCoalescer,
+                _loses_added_bytes,
                 depth=5,
             ),
             Bug(
                 "bytes added to those of another barrier",
-                "hw.barrier.tx_coalescer",
-                "taken[number] & same & ~total",
-                "taken[number] & ~total",
+                TxCoalescer,
+                _adds_to_any_barrier,
                 depth=5,
             ),
             Bug(
                 "a sum that no complete_tx can have",
-                "hw.barrier.tx_coalescer",
-                "& same & ~total[MOST_BYTES_BITS:].any()",
-                "& same",
+                TxCoalescer,
+                _adds_without_limit,
                 depth=5,
             ),
         ),

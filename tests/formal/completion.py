@@ -1,6 +1,7 @@
 """Each request's barrier is told once, of all of its bytes, when the last of them is written."""
 
 from functools import partial
+from types import SimpleNamespace
 
 from amaranth.asserts import AnyConst, AnySeq
 from amaranth.hdl import (
@@ -15,19 +16,57 @@ from amaranth.hdl import (
     Mux,
     ResetSignal,
     Signal,
+    Value,
 )
 from amaranth.lib import data, stream
 
 from hw.layouts.isa import ErrorCode
 from hw.layouts.jobs import transfer_layout
 from hw.layouts.ports import error_layout
-from hw.load.completion_tracker import CompletionTracker
+from hw.lib.job_slots import JobSlots
+from hw.load.completion_tracker import CompletionTracker, fault_layout
 from hw.params import TmaParams
-from tests.formal.inside import inside, row
+from tests.formal.inside import Inside, inside, row
 from tests.formal.proof import Bug, Proof
 from tests.formal.streams import hold, offer
 
 ERRORS = 8  # error records are numbered modulo this; fewer wait
+
+
+PARTS = "busy", "slot", "pieces", "total", "others", "ended"
+
+
+def _kind(here: Inside, params: TmaParams, name: str) -> SimpleNamespace:
+    """Return the signals that count pieces of a kind, ``lines`` or ``fill``, and its memory."""
+    transfer, fault = transfer_layout(params), fault_layout(params)
+    end = data.StructLayout({"slot": params.slot_bits, "transfer": transfer, "fault": fault})
+    return SimpleNamespace(
+        memory=getattr(here.module.submodules, name),
+        transfer=here.view(f"{name}_transfer", transfer),
+        fault=here.view(f"{name}_fault", fault),
+        end=here.view(f"{name}_end", end),
+        **{part: here.signal(f"{name}_{part}") for part in PARTS},
+    )
+
+
+PARTS = "busy", "slot", "pieces", "total", "others", "ended"
+
+
+def _end_layout(params: TmaParams) -> data.StructLayout:
+    """Return the layout of the end of a request."""
+    transfer, fault = transfer_layout(params), fault_layout(params)
+    return data.StructLayout({"slot": params.slot_bits, "transfer": transfer, "fault": fault})
+
+
+def _kind(here: Inside, params: TmaParams, name: str) -> SimpleNamespace:
+    """Return the signals that count pieces of a kind, ``lines`` or ``fill``, and their memory."""
+    return SimpleNamespace(
+        memory=getattr(here, name),
+        transfer=here.view(f"{name}_transfer", transfer_layout(params)),
+        fault=here.view(f"{name}_fault", fault_layout(params)),
+        end=here.view(f"{name}_end", _end_layout(params)),
+        **{part: here.signal(f"{name}_{part}") for part in PARTS},
+    )
 
 
 class CompletionSpec(Elaboratable):
@@ -307,7 +346,7 @@ class CompletionSpec(Elaboratable):
         (_, line_slot, line_last, line_ends, line_end_slot) = events[0]
         (_, fill_slot, fill_last, fill_ends, fill_end_slot) = events[1]
         here = inside(dut)
-        lines, fill = here.lines, here.fill
+        lines, fill = _kind(here, p, "lines"), _kind(here, p, "fill")
         jobs = inside(here.slots)
         free = inside(jobs.slots)
         slots = range(p.requests_in_flight)
@@ -462,6 +501,71 @@ class CompletionSpec(Elaboratable):
                 m.d.comb += Assert(row(m, queue.storage, position) == wanted.as_value())
 
 
+def _counts_on(_tracker: CompletionTracker, inner: Inside) -> None:
+    for name in "lines", "fill":
+        (write,) = getattr(inner, name).write_ports
+        inner.module.d.comb += write.data.eq(inner.signal(f"{name}_total"))
+
+
+def _does_not_see_fill(_tracker: CompletionTracker, inner: Inside) -> None:
+    seen_by_lines, _ = inner.fill.read_ports
+    inner.module.d.comb += inner.lines_others.eq(seen_by_lines.data)
+
+
+def _ends_before_fill_is_counted(_tracker: CompletionTracker, inner: Inside) -> None:
+    inner.module.d.comb += inner.lines_advance.eq(~inner.lines_ended | inner.lines_retired)
+
+
+def _forgets_while_it_waits(tracker: CompletionTracker, inner: Inside) -> None:
+    seen_by_lines, _ = inner.fill.read_ports
+    _, seen_by_fill = inner.lines.read_ports
+    inner.module.d.comb += [
+        seen_by_lines.addr.eq(tracker.written.p.slot),
+        seen_by_fill.addr.eq(tracker.filled.p.slot),
+    ]
+
+
+def _withdraws_the_end_of_fill(_tracker: CompletionTracker, inner: Inside) -> None:
+    inner.module.d.comb += inner.of_lines.eq(inner.lines_ended)
+
+
+def _signals_the_last_pieces(tracker: CompletionTracker, inner: Inside) -> None:
+    pieces = Mux(inner.of_lines, inner.lines_pieces, inner.fill_pieces)
+    inner.module.d.comb += tracker.completion.p.tx_bytes.eq(pieces << 4)
+
+
+def _misses_a_late_fault(tracker: CompletionTracker, inner: Inside) -> None:
+    for name, port in ("lines", tracker.written), ("fill", tracker.filled):
+        read = inner.faults.read_port()
+        inner.module.d.comb += [
+            read.addr.eq(port.p.slot),
+            read.en.eq(inner.signal(f"{name}_advance")),
+            Value.cast(inner.signal(f"{name}_fault")).eq(read.data),
+        ]
+
+
+def _repeats_an_error(tracker: CompletionTracker, inner: Inside) -> None:
+    end = inner.view("end", _end_layout(tracker.params))
+    inner.module.d.comb += inner.errors.i.valid.eq(inner.ends & end.fault.failed)
+
+
+def _reuses_a_slot(slots: JobSlots, inner: Inside) -> None:
+    inner.module.d.comb += inner.slots.taken.ready.eq(slots.opened & slots.i.p.last)
+
+
+def _ends_the_request_of_a_line(_tracker: CompletionTracker, inner: Inside) -> None:
+    inner.module.d.comb += inner.signal("end").eq(inner.lines_end)
+
+
+def _signals_remote_requests(tracker: CompletionTracker, inner: Inside) -> None:
+    end = inner.view("end", _end_layout(tracker.params))
+    inner.module.d.comb += tracker.completion.valid.eq(inner.ends & ~end.fault.failed)
+
+
+def _drops_an_absent_receiver(tracker: CompletionTracker, inner: Inside) -> None:
+    inner.module.d.comb += tracker.receiver_absent.ready.eq(1)
+
+
 PROOFS = [
     Proof(
         "completion: each request's bytes, once, at its end",
@@ -471,65 +575,56 @@ PROOFS = [
         bugs=(
             Bug(
                 "a count that goes on in the slot's next request",
-                "hw.load.completion_tracker",
-                "mine.total - mine.transfer.pieces",
-                "mine.total",
+                CompletionTracker,
+                _counts_on,
                 depth=8,
             ),
             Bug(
                 "a line and fill of a request that do not see each other in the same clock",
-                "hw.load.completion_tracker",
-                "with m.If(same):",
-                "with m.If(0):",
+                CompletionTracker,
+                _does_not_see_fill,
                 depth=5,
             ),
             Bug(
                 "a line that ends its request before fill that it counted is counted",
-                "hw.load.completion_tracker",
-                " & (fill.advance | ~same)",
-                "",
+                CompletionTracker,
+                _ends_before_fill_is_counted,
                 depth=12,
             ),
             Bug(
                 "an end that waits and forgets what the other kind counted",
-                "hw.load.completion_tracker",
-                "others.addr.eq(Mux(mine.advance, mine.port.p.slot, mine.slot))",
-                "others.addr.eq(mine.port.p.slot)",
+                CompletionTracker,
+                _forgets_while_it_waits,
                 depth=8,
             ),
             Bug(
                 "an end by fill that was offered, and makes room for one by a line",
-                "hw.load.completion_tracker",
-                "of_lines.eq(lines.ended & ~fill_waits)",
-                "of_lines.eq(lines.ended)",
+                CompletionTracker,
+                _withdraws_the_end_of_fill,
                 depth=8,
             ),
             Bug(
                 "the bytes of the last pieces only",
-                "hw.load.completion_tracker",
-                "tx_bytes.eq(transfer.pieces << 4)",
-                "tx_bytes.eq(Mux(of_lines, lines.pieces, fill.pieces) << 4)",
+                CompletionTracker,
+                _signals_the_last_pieces,
                 depth=6,
             ),
             Bug(
                 "a fault missed that comes with the last piece",
-                "hw.load.completion_tracker",
-                "faults.read_port(transparent_for=(marked,))",
-                "faults.read_port()",
+                CompletionTracker,
+                _misses_a_late_fault,
                 depth=5,
             ),
             Bug(
                 "an error record told again while faults come",
-                "hw.load.completion_tracker",
-                "errors.i.valid.eq(ends & fault.failed & ~marks)",
-                "errors.i.valid.eq(ends & fault.failed)",
+                CompletionTracker,
+                _repeats_an_error,
                 depth=6,
             ),
             Bug(
                 "a slot given to two requests",
-                "hw.lib.job_slots",
-                "slots.taken.ready.eq(self.opened)",
-                "slots.taken.ready.eq(self.opened & self.i.p.last)",
+                JobSlots,
+                _reuses_a_slot,
                 depth=5,
             ),
         ),
@@ -543,9 +638,8 @@ PROOFS = [
         bugs=(
             Bug(
                 "an end by fill that tells of a line's request",
-                "hw.load.completion_tracker",
-                "end.eq(Mux(of_lines, lines.end, fill.end))",
-                "end.eq(lines.end)",
+                CompletionTracker,
+                _ends_the_request_of_a_line,
                 depth=7,
             ),
         ),
@@ -559,16 +653,14 @@ PROOFS = [
         bugs=(
             Bug(
                 "a remote request whose own barrier is signalled",
-                "hw.load.completion_tracker",
-                "self.completion.valid.eq(ends & ~fault.failed & ~remote)",
-                "self.completion.valid.eq(ends & ~fault.failed)",
+                CompletionTracker,
+                _signals_remote_requests,
                 depth=6,
             ),
             Bug(
                 "a receiver that is gone forgotten for a fault that comes with it",
-                "hw.load.completion_tracker",
-                "gone.ready.eq(~self.fault.valid)",
-                "gone.ready.eq(1)",
+                CompletionTracker,
+                _drops_an_absent_receiver,
                 depth=6,
             ),
         ),

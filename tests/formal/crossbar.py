@@ -20,7 +20,7 @@ from amaranth.lib import data
 
 from hw.cluster.crossbar import Crossbar
 from hw.lib.queue import Queue
-from tests.formal.inside import inside, row
+from tests.formal.inside import Inside, inside, row
 from tests.formal.proof import Bug, Proof
 from tests.formal.streams import hold, offer
 
@@ -138,9 +138,9 @@ class CrossbarSpec(Elaboratable):
             ]
 
         in_senders, in_receivers, all_masks = [], [], []
-        for cta, queue in enumerate(here.senders):
+        for cta, queue in enumerate(here.array("sender_{}", self.ctas)):
             places = waiting(queue, queue.o.p.shape())
-            got = here.got[cta]
+            got = here.signal(f"got_{cta}")
             masks = []
             for is_taken, entry in places:
                 missing = entry.mask if masks else entry.mask & ~got
@@ -150,7 +150,7 @@ class CrossbarSpec(Elaboratable):
                 in_senders.append((is_its, entry.payload.mark))
             m.d.comb += Assert((got & ~masks[0]) == 0)
             all_masks.append(masks[0] | masks[1])
-        for cta, queue in enumerate(here.receivers):
+        for cta, queue in enumerate(here.array("receiver_{}", self.ctas)):
             for is_taken, payload in waiting(queue, PAYLOAD):
                 is_its = is_taken & (payload.sender == sender) & (receiver == cta)
                 in_receivers.append((is_its, payload.mark))
@@ -166,6 +166,19 @@ class CrossbarSpec(Elaboratable):
         return all_masks
 
 
+def _leaves_with_its_first_receiver(crossbar: Crossbar, inner: Inside) -> None:
+    for cta in range(crossbar.ctas):
+        missing, gets = inner.signal(f"missing_{cta}"), inner.signal(f"gets_{cta}")
+        sender = getattr(inner, f"sender_{cta}")
+        inner.module.d.comb += sender.o.ready.eq(~missing.any() | gets.any())
+
+
+def _takes_no_turns(crossbar: Crossbar, inner: Inside) -> None:
+    for cta in range(crossbar.ctas):
+        wanted = Cat(missing[cta] for missing in inner.array("missing_{}", crossbar.ctas))
+        inner.module.d.comb += inner.signal(f"later_{cta}").eq(wanted)
+
+
 PROOFS = [
     Proof(
         f"crossbar of {ctas}: order, nothing lost, turns",
@@ -175,16 +188,14 @@ PROOFS = [
         bugs=(
             Bug(
                 "a payload that leaves with its first receiver",
-                "hw.cluster.crossbar",
-                "sender.o.ready.eq(~(missing[cta] & ~gets).any())",
-                "sender.o.ready.eq(~missing[cta].any() | gets.any())",
+                Crossbar,
+                _leaves_with_its_first_receiver,
                 depth=6,
             ),
             Bug(
                 "a receiver that takes no turns",
-                "hw.cluster.crossbar",
-                "later.eq(wanted & behind)",
-                "later.eq(wanted)",
+                Crossbar,
+                _takes_no_turns,
                 depth=2 * ctas + 5,
             ),
         ),

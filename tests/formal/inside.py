@@ -1,32 +1,80 @@
-"""How proofs look inside of a design, for invariants that its ports do not show."""
+"""Access of proofs to the inside of a block: its named submodules and its named signals."""
 
-import sys
-from types import SimpleNamespace
-
-from amaranth.hdl import Elaboratable, Module, Value
+from amaranth.hdl import Elaboratable, Module, Signal, Value
+from amaranth.lib import data
 from amaranth.lib.memory import Memory
 
 
-def inside(component: Elaboratable) -> SimpleNamespace:
-    """Return the local variables of ``component.elaborate``, which is called now and once."""
-    code = type(component).elaborate.__code__
-    found = {}
+class Inside:
+    """Named submodules and named signals of a block.
 
-    def note(frame, event, _arg) -> None:
-        if event == "return" and frame.f_code is code:
-            found.update(frame.f_locals)
+    An attribute is the submodule of this name, or else the signal that the block assigns or reads
+    under this name. A name of the netlist is what counts: how the block's source calls the variable
+    does not matter.
 
-    sys.setprofile(note)
-    try:
-        module = component.elaborate("formal")
-    finally:
-        sys.setprofile(None)
+    Parameters
+    ----------
+    block : str
+        Name of the block, for errors.
+    module : Module
+        The elaborated block.
+    """
+
+    def __init__(self, block: str, module: Module) -> None:
+        self.module = module
+        self._block = block
+        module.d.comb += []  # closes an If that is still open
+        self._signals: dict[str, list[Signal]] = {}
+        # Amaranth has no public access to the statements of a module; its version is pinned.
+        for statement in (s for domain in module._statements.values() for s in domain):
+            for signal in (*statement._lhs_signals(), *statement._rhs_signals()):
+                named = self._signals.setdefault(signal.name, [])
+                if not any(signal is other for other in named):
+                    named.append(signal)
+
+    def __getattr__(self, name: str) -> Elaboratable | Signal:
+        try:
+            return getattr(self.module.submodules, name)
+        except AttributeError:
+            return self.signal(name)
+
+    def signal(self, name: str) -> Signal:
+        """Return the signal of this name.
+
+        Raises
+        ------
+        AttributeError
+            If the block has no signal of this name, or several.
+        """
+        named = self._signals.get(name, [])
+        if len(named) != 1:
+            names = ", ".join(sorted(self._signals))
+            raise AttributeError(
+                f"{self._block} has {len(named)} signals with the name {name!r}; there are: {names}"
+            )
+        return named[0]
+
+    def view(self, name: str, layout: data.Layout) -> data.View:
+        """Return the signal of this name by its fields."""
+        return data.View(layout, self.signal(name))
+
+    def array(self, pattern: str, count: int) -> list[Elaboratable | Signal]:
+        """Return ``pattern.format(n)`` for n from 0 to ``count - 1``."""
+        return [getattr(self, pattern.format(number)) for number in range(count)]
+
+
+def inside(component: Elaboratable) -> Inside:
+    """Elaborate ``component``, once, and return access to its inside.
+
+    Who elaborates it later gets the same module, with what was added to it in between.
+    """
+    module = component.elaborate("formal")
     component.elaborate = lambda _platform: module
-    return SimpleNamespace(**found)
+    return Inside(type(component).__name__, module)
 
 
 def row(m: Module, memory: Memory, index: int) -> Value:
-    """Return what is in a row of ``memory``, by one more port that only reads."""
+    """Return the content of a row of ``memory``, by a read port that is added for it."""
     port = memory.read_port(domain="comb")
     m.d.comb += port.addr.eq(index)
     return port.data

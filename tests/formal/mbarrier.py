@@ -16,9 +16,9 @@ from amaranth.hdl import (
     signed,
 )
 
-from hw.barrier.barrier_step import BarrierWord
-from hw.barrier.barrier_waiters import Outcome
-from hw.barrier.mbarrier_unit import MbarrierUnit
+from hw.barrier.barrier_step import BarrierStep, BarrierWord
+from hw.barrier.barrier_waiters import BarrierWaiters, Outcome
+from hw.barrier.mbarrier_unit import REPORTS, MbarrierUnit
 from hw.layouts.barriers import (
     TIME_LIMIT_BITS,
     BarrierCommand,
@@ -28,7 +28,7 @@ from hw.layouts.barriers import (
     barrier_fault_layout,
 )
 from hw.params import TmaParams
-from tests.formal.inside import inside, row
+from tests.formal.inside import Inside, inside, row
 from tests.formal.proof import Bug, Proof
 from tests.formal.streams import hold, offer
 
@@ -390,10 +390,10 @@ class WaitSpec(Elaboratable):
             looked = (table.looked == number) & table.looked_waiting
             found.append(is_it & (is_waiting | is_leaving))
             with m.If(is_waiting & looked):
-                m.d.comb += Assert(table.read_deadline.data == deadline)
+                m.d.comb += Assert(table.deadlines.read_ports[0].data == deadline)
             with m.If(is_waiting & is_it):
                 m.d.comb += [
-                    Assert(table.addresses[number] == address),
+                    Assert(table.signal(f"address_{number}") == address),
                     Assert(~ended),
                     Assert(deadline == (table.now + limit + 1 - age)[: len(deadline)]),
                     Assert((age <= limit + 2) | ((age == limit + 3) & looked)),
@@ -401,14 +401,14 @@ class WaitSpec(Elaboratable):
                 ]
             with m.If(is_leaving & is_it):
                 m.d.comb += [
-                    Assert(is_right(table.outcomes[number])),
+                    Assert(is_right(Outcome(table.signal(f"outcome_{number}")))),
                     # Nobody gets before it when the other has left.
                     Assert((late == 0) | ((late == 1) & (table.behind == 2 * number))),
                 ]
-        is_offered = table.offers & (table.read_tag.data == tag)
+        is_offered = table.offers & (table.tags.read_ports[0].data == tag)
         m.d.comb += Assert(sum(found, start=is_offered) == waiting)
         with m.If(is_offered):
-            m.d.comb += Assert(is_right(table.outcome))
+            m.d.comb += Assert(is_right(Outcome(table.signal("outcome"))))
 
         # The proof is not empty: its phase is complete as another thread's time is over.
         overtaken = Signal()
@@ -464,6 +464,43 @@ class TurnSpec(Elaboratable):
         return m
 
 
+def _flips_with_bytes_to_come(_step: BarrierStep, inner: Inside) -> None:
+    inner.module.d.comb += inner.complete.eq(inner.all_arrived)
+
+
+def _reads_before_the_write(unit: MbarrierUnit, inner: Inside) -> None:
+    inner.module.d.comb += inner.step.word.eq(unit.memory.read_data)
+
+
+def _drops_too_late(step: BarrierStep, inner: Inside) -> None:
+    with inner.module.If(inner.complete & ~step.fails):
+        inner.module.d.comb += step.after.pending.eq(step.word.expected)
+
+
+def _loses_a_wake(_waiters: BarrierWaiters, inner: Inside) -> None:
+    leaving = inner.leaving
+    ended = inner.ended | inner.over
+    inner.module.d.sync += leaving.eq(Mux(leaving.any(), leaving & ~inner.leaves, ended))
+
+
+def _wakes_twice(waiters: BarrierWaiters, inner: Inside) -> None:
+    entered = Mux(waiters.i.valid, inner.place, 0)
+    inner.module.d.sync += inner.waiting.eq((inner.waiting | entered) & ~inner.ended)
+
+
+def _takes_errors_for_done(waiters: BarrierWaiters, inner: Inside) -> None:
+    inner.module.d.comb += waiters.wake.p.done.eq(inner.outcome != Outcome.TIME_OVER.value)
+
+
+def _favours_updates(unit: MbarrierUnit, inner: Inside) -> None:
+    inner.module.d.comb += unit.update.ready.eq(inner.may_update)
+
+
+def _waits_for_room(unit: MbarrierUnit, inner: Inside) -> None:
+    has_room = (inner.results.level < REPORTS - 1) & inner.waiters.has_room
+    inner.module.d.comb += inner.may_command.eq(unit.command.valid & has_room)
+
+
 PROOFS = [
     Proof(
         "mbarrier: the word follows the definition",
@@ -473,23 +510,20 @@ PROOFS = [
         bugs=(
             Bug(
                 "a phase that flips with bytes to come",
-                "hw.barrier.barrier_step",
-                "complete.eq(all_arrived & tx_low_zero & ~tx[ARRIVAL_BITS:].any())",
-                "complete.eq(all_arrived)",
+                BarrierStep,
+                _flips_with_bytes_to_come,
                 depth=5,
             ),
             Bug(
                 "a word read before it was written",
-                "hw.barrier.mbarrier_unit",
-                "step.word.eq(Mux(forward, written, self.memory.read_data))",
-                "step.word.eq(self.memory.read_data)",
+                MbarrierUnit,
+                _reads_before_the_write,
                 depth=5,
             ),
             Bug(
                 "drops of the next phase's arrivals only after it",
-                "hw.barrier.barrier_step",
-                "after.pending.eq(Mux(complete, dropped, arrived))",
-                "after.pending.eq(Mux(complete, word.expected, arrived))",
+                BarrierStep,
+                _drops_too_late,
                 depth=5,
             ),
         ),
@@ -503,23 +537,20 @@ PROOFS = [
         bugs=(
             Bug(
                 "a wake that is lost while another leaves",
-                "hw.barrier.barrier_waiters",
-                "leaving.eq((leaving | ended | over) & ~leaves)",
-                "leaving.eq(Mux(leaving.any(), leaving & ~leaves, ended | over))",
+                BarrierWaiters,
+                _loses_a_wake,
                 depth=7,
             ),
             Bug(
                 "a wake for a phase and one for want of time",
-                "hw.barrier.barrier_waiters",
-                "& ~(ended | over)),",
-                "& ~ended),",
+                BarrierWaiters,
+                _wakes_twice,
                 depth=7,
             ),
             Bug(
                 "done for an error",
-                "hw.barrier.barrier_waiters",
-                "done.eq(outcome == Outcome.COMPLETE)",
-                "done.eq(outcome != Outcome.TIME_OVER)",
+                BarrierWaiters,
+                _takes_errors_for_done,
                 depth=6,
             ),
         ),
@@ -533,17 +564,14 @@ PROOFS = [
         bugs=(
             Bug(
                 "updates that are never followed by a command",
-                "hw.barrier.mbarrier_unit",
-                "may_update & ~(may_command & updated_last)",
-                "may_update",
+                MbarrierUnit,
+                _favours_updates,
                 depth=ACCEPTED + 3,
             ),
             Bug(
                 "operations that wait for room for wakes",
-                "hw.barrier.mbarrier_unit",
-                "may_command.eq(self.command.valid & (results.level < REPORTS - 1))",
-                "may_command.eq("
-                "self.command.valid & (results.level < REPORTS - 1) & waiters.has_room)",
+                MbarrierUnit,
+                _waits_for_room,
                 depth=ACCEPTED + 6,
             ),
         ),

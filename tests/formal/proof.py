@@ -1,19 +1,21 @@
-"""What a proof is, and how it is run: on the real design, and on a copy with a planted bug."""
+"""Proofs, and how they are run: on the design as it is, and with a planted bug."""
 
-import importlib.util
 import os
 import subprocess
 import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 
 from amaranth.back import rtlil
-from amaranth.hdl import Elaboratable
+from amaranth.hdl import Elaboratable, Module
+
+from tests.formal.inside import Inside
 
 AREAS = "queue", "completion", "mbarrier", "coalescer", "crossbar", "bulk_group"
 """Modules of ``tests.formal`` with ``PROOFS``."""
@@ -26,40 +28,40 @@ HEADER = LINE.format("", "proof; bugs planted into its target", "engine", "mode"
 
 @dataclass(frozen=True)
 class Bug:
-    """A change of ``module``'s source that a proof must notice within ``depth`` clocks.
+    """A change of a block that a proof must notice within ``depth`` clocks.
 
-    ``old`` stands there exactly once; ``name`` says what breaks.
+    Parameters
+    ----------
+    name : str
+        What breaks.
+    block : type
+        Class of the block.
+    change : Callable[[Elaboratable, Inside], None]
+        Called with each block of the class and its inside, when it has been elaborated. It adds
+        statements to ``inside.module``: as the last ones they win over those of the block.
+    depth : int
     """
 
     name: str
-    module: str
-    old: str
-    new: str
+    block: type[Elaboratable]
+    change: Callable[[Elaboratable, Inside], None]
     depth: int
 
-    def source(self) -> str:
-        """Return the changed source.
+    @contextmanager
+    def planted(self) -> Iterator[None]:
+        """Change every block of the class that is elaborated in this context."""
+        elaborate = self.block.elaborate
 
-        Raises
-        ------
-        ValueError
-            If the design has changed so that ``old`` is not there, or more than once.
-        """
-        source = Path(importlib.util.find_spec(self.module).origin).read_text()
-        found = source.count(self.old)
-        if found != 1:
-            raise ValueError(
-                f"bug {self.name!r} of {self.module}: its old text is there {found} times: "
-                f"{self.old!r}"
-            )
-        return source.replace(self.old, self.new)
+        def elaborate_with_bug(component: Elaboratable, platform: object) -> Module:
+            module = elaborate(component, platform)
+            self.change(component, Inside(self.block.__name__, module))
+            return module
 
-    def plant(self) -> None:
-        """Make ``module`` the changed one, for this process; nothing may have imported it."""
-        assert self.module not in sys.modules, f"{self.module} is imported already\n"
-        spec = importlib.util.find_spec(self.module)
-        sys.modules[self.module] = module = importlib.util.module_from_spec(spec)
-        exec(compile(self.source(), spec.origin, "exec"), module.__dict__)
+        self.block.elaborate = elaborate_with_bug
+        try:
+            yield
+        finally:
+            self.block.elaborate = elaborate
 
 
 @dataclass(frozen=True)
@@ -90,14 +92,29 @@ class Proof:
 
 @dataclass(frozen=True)
 class Run:
-    """One run of the solver: ``mode`` of proof ``number`` in ``area``, perhaps with a bug."""
+    """One run of the solver: ``mode`` of proof ``number`` in ``area``.
+
+    ``bug`` is the number of the planted bug among those of the proof, if there is one, and
+    ``name`` is that of the proof or of the bug.
+    """
 
     area: str
     number: int
     name: str
     mode: str
     depth: int
-    bug: Bug | None = None
+    bug: int | None = None
+
+    @property
+    def proof(self) -> Proof:
+        """The proof itself."""
+        return import_module(f"tests.formal.{self.area}").PROOFS[self.number]
+
+    def netlist(self) -> str:
+        """Return the specification with the design, and with the planted bug, as RTLIL."""
+        bug = nullcontext() if self.bug is None else self.proof.bugs[self.bug].planted()
+        with bug:
+            return rtlil.convert(self.proof.spec(), platform="formal", ports=[])
 
 
 @dataclass(frozen=True)
@@ -111,13 +128,14 @@ class Outcome:
 
     def __str__(self) -> str:
         run = self.run
-        verdict = ("caught" if run.bug else "passed") if self.passed else "FAILED"
-        name = f"  with {run.bug.name}" if run.bug else run.name
+        is_planted = run.bug is not None
+        verdict = ("caught" if is_planted else "passed") if self.passed else "FAILED"
+        name = f"  with {run.name}" if is_planted else run.name
         return LINE.format(verdict, name, ENGINE, run.mode, run.depth, f"{self.seconds:.1f} s")
 
 
 def runs(area: str) -> list[Run]:
-    """All runs of ``tests.formal.{area}``: each proof, its cover, and each bug."""
+    """Return all runs of ``tests.formal.{area}``: each proof, its cover, and each bug."""
     found = []
     for number, proof in enumerate(import_module(f"tests.formal.{area}").PROOFS):
         mode = "prove" if proof.unbounded else "bmc"
@@ -125,19 +143,19 @@ def runs(area: str) -> list[Run]:
         found += [
             Run(area, number, proof.name, mode, proof.depth),
             Run(area, number, proof.name, "cover", proof.cover),
-            *(Run(area, number, proof.name, "bmc", bug.depth, bug) for bug in proof.bugs),
+            *(
+                Run(area, number, bug.name, "bmc", bug.depth, index)
+                for index, bug in enumerate(proof.bugs)
+            ),
         ]
     return found
 
 
 def execute(run: Run) -> Outcome:
-    """Execute ``run`` in this process, which has imported nothing of ``hw`` so far."""
+    """Execute ``run``; an exception is a failure, with its traceback as the log."""
     start = time.monotonic()
     try:
-        if run.bug:
-            run.bug.plant()
-        proof = import_module(f"tests.formal.{run.area}").PROOFS[run.number]
-        passed, log = _solve(run, rtlil.convert(proof.spec(), platform="formal", ports=[]))
+        passed, log = _solve(run, run.netlist())
     except Exception:
         passed, log = False, traceback.format_exc()
     return Outcome(run, passed, time.monotonic() - start, log)
@@ -153,7 +171,7 @@ def _solve(run: Run, netlist: str) -> tuple[bool, str]:
         job = Path(folder, "proof.sby")
         job.write_text(
             f"[options]\nmode {run.mode}\ndepth {run.depth}\n"
-            f"expect {'fail' if run.bug else 'pass'}\n[engines]\n{ENGINE}\n"
+            f"expect {'pass' if run.bug is None else 'fail'}\n[engines]\n{ENGINE}\n"
             f"[script]\nread_rtlil top.il\nprep -top top\nmemory_map\n[files]\n{top}\n"
         )
         result = subprocess.run(

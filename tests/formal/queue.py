@@ -6,7 +6,7 @@ from amaranth.asserts import AnyConst, AnySeq
 from amaranth.hdl import Assert, Assume, Cover, Elaboratable, Module, Mux, ResetSignal, Signal
 
 from hw.lib.queue import Queue
-from tests.formal.inside import inside, row
+from tests.formal.inside import Inside, inside, row
 from tests.formal.proof import Bug, Proof
 from tests.formal.streams import hold
 
@@ -73,6 +73,10 @@ class QueueSpec(Elaboratable):
         return m
 
 
+def _accepts_when_full(queue: Queue, inner: Inside) -> None:
+    inner.module.d.comb += queue.i.ready.eq(inner.fifo.w_rdy | inner.fifo.r_en)
+
+
 PROOFS = [
     Proof(
         f"queue of {depth}: order, nothing lost",
@@ -82,9 +86,8 @@ PROOFS = [
         bugs=(
             Bug(
                 "a full queue that accepts and loses",
-                "hw.lib.queue",
-                "self.i.ready.eq(fifo.w_rdy)",
-                "self.i.ready.eq(fifo.w_rdy | fifo.r_en)",
+                Queue,
+                _accepts_when_full,
                 depth=6,
             ),
         ),
