@@ -5,9 +5,8 @@ The rules of tensor maps are in ``golden.map_rules``, those of a map with an ins
 """
 
 from golden.enums import PIECE, AccessMode, Arch, DataType, ReductionOp
-from golden.errors import ErrorCode, TmaError
+from golden.errors import ErrorCode, TmaError, require
 from golden.geometry import Geometry, Operands
-from golden.map_rules import require
 from golden.reduction import Pairs
 
 SMEM_ALIGN = 128

@@ -13,7 +13,7 @@ from itertools import product
 
 import numpy as np
 
-from golden.descriptor import Descriptor, as_descriptor
+from golden.descriptor import Descriptor
 from golden.enums import AccessMode, DataType, Interleave, OobFill, ReductionOp, Swizzle
 from golden.memory import Bytes, Memory
 from golden.request import (
@@ -31,6 +31,7 @@ from golden.request import (
     Store,
     TensorRequest,
     TensorWalk,
+    as_descriptor,
 )
 
 # Arithmetic

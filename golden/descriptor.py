@@ -2,13 +2,9 @@
 
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from golden.enums import MAX_RANK, DataType, Interleave, L2Promotion, MapMode, OobFill, Swizzle
 from golden.errors import ErrorCode, TmaError
-
-if TYPE_CHECKING:
-    from golden.tensor_map import TensorMap
 
 MAP_BYTES = 128
 WORDS = MAP_BYTES // 4
@@ -142,11 +138,3 @@ class Descriptor:
     def upper_corner(self) -> tuple[int, ...]:
         """W first; im2col of rank 3 to 5 only."""
         return self._corner(16)
-
-
-def as_descriptor(tensor_map: "TensorMap | Descriptor | bytes") -> Descriptor:
-    """The words of a tensor map, whatever it comes as."""
-    if isinstance(tensor_map, Descriptor):
-        return tensor_map
-    data = tensor_map if isinstance(tensor_map, bytes) else tensor_map.encode()
-    return Descriptor.from_bytes(data)

@@ -232,6 +232,21 @@ class TmaError(ValueError):
         )
 
 
+def require(
+    holds: bool,
+    code: ErrorCode,
+    parameter: str,
+    value: int,
+    limit: str,
+    *,
+    shown: str = "",
+    dim: int = 0,
+) -> None:
+    """Raise a `TmaError` unless ``holds``."""
+    if not holds:
+        raise TmaError(code, parameter, value, limit, shown=shown, dim=dim)
+
+
 class TmaWarning(UserWarning):
     """Something that the unit accepts and its user may regret.
 

@@ -14,12 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden import walk
-from golden.descriptor import as_descriptor
 from golden.enums import LINE, PIECE, AccessMode, Arch, DataType, MapMode, Swizzle
-from golden.errors import ErrorCode, TmaError
-from golden.map_rules import check_map, require, row_bytes
+from golden.errors import ErrorCode, TmaError, require
+from golden.map_rules import check_map, row_bytes
 from golden.memory import ADDRESSES
-from golden.request import AnyMap
+from golden.request import AnyMap, as_descriptor
 
 
 @dataclass(frozen=True)

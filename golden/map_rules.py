@@ -3,23 +3,9 @@
 The encoder's own rules are in ``golden.tensor_map``.
 """
 
-from typing import TYPE_CHECKING, TypeAlias
-
-from golden.enums import (
-    MAX_RANK,
-    Arch,
-    DataType,
-    Interleave,
-    MapMode,
-    Swizzle,
-)
-from golden.errors import ErrorCode, TmaError
-
-if TYPE_CHECKING:
-    from golden.descriptor import Descriptor
-    from golden.tensor_map import TensorMap
-
-    AnyFields: TypeAlias = TensorMap | Descriptor
+from golden.descriptor import Descriptor
+from golden.enums import MAX_RANK, Arch, DataType, Interleave, MapMode, Swizzle
+from golden.errors import ErrorCode, TmaError, require
 
 _WIDE_SWIZZLES = {
     *(Swizzle.NONE, Swizzle.SWIZZLE_128B, Swizzle.SWIZZLE_128B_ATOM_32B),
@@ -27,27 +13,12 @@ _WIDE_SWIZZLES = {
 }
 
 
-def require(
-    holds: bool,
-    code: ErrorCode,
-    parameter: str,
-    value: int,
-    limit: str,
-    *,
-    shown: str = "",
-    dim: int = 0,
-) -> None:
-    """Raise a `TmaError` unless ``holds``."""
-    if not holds:
-        raise TmaError(code, parameter, value, limit, shown=shown, dim=dim)
-
-
 def row_bytes(data_type: DataType, elements: int) -> int:
     """Bytes of shared memory that a row of elements takes up."""
     return elements * data_type.smem_bits // 8
 
 
-def check_map(m: "AnyFields", arch: Arch) -> None:
+def check_map(m: Descriptor, arch: Arch) -> None:
     """Refuse fields that the unit cannot work with.
 
     Raises
@@ -103,14 +74,14 @@ def check_map(m: "AnyFields", arch: Arch) -> None:
         _check_sub_byte(m, kind, swizzle, interleave)
 
 
-def _inner(m: "AnyFields") -> tuple[str, int]:
+def _inner(m: Descriptor) -> tuple[str, int]:
     """The parameter that sets the elements of a row, and how many."""
     if m.mode is MapMode.IM2COL:
         return "channels_per_pixel", m.channels_per_pixel
     return "box_dim[0]", m.box_dim[0]
 
 
-def _check_inner(m: "AnyFields", kind: DataType, swizzle: Swizzle, interleave: Interleave) -> None:
+def _check_inner(m: Descriptor, kind: DataType, swizzle: Swizzle, interleave: Interleave) -> None:
     name, extent = _inner(m)
     inner = row_bytes(kind, extent)
     factor = "/2" if kind.smem_bits == 4 else f"*{kind.smem_bits // 8}"
@@ -130,7 +101,7 @@ def _check_inner(m: "AnyFields", kind: DataType, swizzle: Swizzle, interleave: I
 
 
 def _check_sub_byte(
-    m: "AnyFields", kind: DataType, swizzle: Swizzle, interleave: Interleave
+    m: Descriptor, kind: DataType, swizzle: Swizzle, interleave: Interleave
 ) -> None:
     """Limits of the packed types (PTX ISA, cuda.h); interleave: choice for 4-bit types."""
 

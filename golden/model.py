@@ -18,11 +18,9 @@ from golden.checks import (
     check_pair,
     check_tensor,
 )
-from golden.descriptor import as_descriptor
 from golden.enums import SMEM_BYTES, AccessMode, Arch
-from golden.errors import ErrorCode
+from golden.errors import ErrorCode, require
 from golden.geometry import Operands
-from golden.map_rules import require
 from golden.memory import ArrayMemory, Bytes, Memory
 from golden.plan import Plan, plan_of
 from golden.reduction import BULK_PAIRS, DSMEM_PAIRS, TENSOR_PAIRS, operation
@@ -41,6 +39,7 @@ from golden.request import (
     Store,
     TensorRequest,
     TensorWalk,
+    as_descriptor,
 )
 
 

@@ -12,6 +12,21 @@ from golden.enums import AccessMode, DataType, ReductionOp
 from golden.tensor_map import TensorMap
 
 AnyMap = TensorMap | Descriptor | bytes
+"""Every form in which a request may hold its tensor map."""
+
+
+def as_descriptor(tensor_map: AnyMap) -> Descriptor:
+    """Return the words w0 to w15 of a tensor map.
+
+    Raises
+    ------
+    TmaError
+        MAP_BYTES, if ``tensor_map`` is bytes and has fewer than 64.
+    """
+    if isinstance(tensor_map, Descriptor):
+        return tensor_map
+    data = tensor_map if isinstance(tensor_map, bytes) else tensor_map.encode()
+    return Descriptor.from_bytes(data)
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ from golden.enums import (
     OobFill,
     Swizzle,
 )
-from golden.errors import ErrorCode, TmaError
-from golden.map_rules import check_map, require, row_bytes
+from golden.errors import ErrorCode, TmaError, require
+from golden.map_rules import check_map, row_bytes
 
 EnumT = TypeVar("EnumT", bound=Named)
 
@@ -166,7 +166,7 @@ class TensorMap:
             limit = "must be from 1 to 256"
             name = f"box_dim[{i}]"
             require(1 <= extent <= 256, ErrorCode.BOX_DIM, name, extent, limit, dim=i)
-        check_map(tensor_map, arch)
+        check_map(Descriptor.from_bytes(tensor_map.encode()), arch)
         size = tensor_map._smem_bytes()
         require(
             size <= SMEM_BYTES,
@@ -234,7 +234,7 @@ class TensorMap:
         ):
             limit = f"must be from 1 to {most}"
             require(1 <= value <= most, code, code.name.lower(), value, limit)
-        check_map(tensor_map, arch)
+        check_map(Descriptor.from_bytes(tensor_map.encode()), arch)
         tensor_map._check_corners()
         return tensor_map
 
@@ -479,7 +479,7 @@ class TensorMap:
         """
         moved = replace(self, global_address=int(global_address))
         moved._check_address()
-        check_map(moved, Arch.SM_100A)
+        check_map(Descriptor.from_bytes(moved.encode()), Arch.SM_100A)
         return moved
 
     def __str__(self) -> str:

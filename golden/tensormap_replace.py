@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 from golden.descriptor import MAP_BYTES, WORDS
 from golden.enums import MAX_RANK, Arch, DataType, Swizzle
-from golden.errors import ErrorCode, TmaError
-from golden.map_rules import require
+from golden.errors import ErrorCode, TmaError, require
 
 Words = list[int]
 
