@@ -32,7 +32,7 @@ from golden import (
     Store,
     TensorMap,
 )
-from golden.descriptor import as_descriptor
+from golden.request import as_descriptor
 from sim_tb.bridge import (
     LOG,
     Bridge,
