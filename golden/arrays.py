@@ -32,7 +32,7 @@ def as_array(array: object) -> NDArray[Any]:
     raise TmaError(ErrorCode.ARRAY, "array", 0, limit, shown=kind)
 
 
-def described(
+def array_layout(
     source: object, data_type: DataType | int | str | None
 ) -> tuple[DataType, int, tuple[int, ...], tuple[int, ...]]:
     """Type, address, extents and strides of an array, innermost first."""

@@ -19,7 +19,7 @@ from golden.enums import MAX_RANK, SMEM_BYTES, AccessMode, Arch, MapMode
 from golden.errors import TmaError
 from golden.plan import Plan
 from golden.request import Store
-from golden.tensor_map import TensorMap, entries
+from golden.tensor_map import TensorMap, tuple_text
 
 _UNREAD = 16
 """First word that the unit does not read."""
@@ -238,15 +238,15 @@ def _fields(d: Descriptor) -> list[list[Field]]:
         setup.append(("22", "wide: for im2col::w", True))
     inner = "box_dim[0]" if tile else "channels_per_pixel"
     steps = [
-        ("14:0", f"element_strides = {entries(d.element_strides[:rank])}", True),
+        ("14:0", f"element_strides = {tuple_text(d.element_strides[:rank])}", True),
         ("31:24", f"{inner} = {d.channels_per_pixel}", True),
     ]
     if tile:
-        outer: list[Field] = [("31:0", f"box_dim[1:] = {entries(d.box_dim[1:rank])}", rank > 1)]
+        outer: list[Field] = [("31:0", f"box_dim[1:] = {tuple_text(d.box_dim[1:rank])}", rank > 1)]
     elif d.wide or d.rank in CORNER_BITS:
         outer = [
-            ("15:0", f"lower_corner = {entries(d.lower_corner)}", True),
-            ("31:16", f"upper_corner = {entries(d.upper_corner)}", True),
+            ("15:0", f"lower_corner = {tuple_text(d.lower_corner)}", True),
+            ("31:16", f"upper_corner = {tuple_text(d.upper_corner)}", True),
         ]
     else:
         outer = [("31:0", f"corners: none with rank {d.rank}", False)]
