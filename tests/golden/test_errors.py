@@ -1,4 +1,4 @@
-"""The table of errors: complete, and the page that is made of it."""
+"""Error table: complete, and the generated page is current."""
 
 from pathlib import Path
 
@@ -15,9 +15,7 @@ def test_every_code_has_a_rule():
 
 def test_the_page_is_current():
     page = ROOT / "docs" / "errors.md"
-    assert page.read_text() == errors_table(), (
-        "make it again: python -m golden errors docs/errors.md"
-    )
+    assert page.read_text() == errors_table(), "stale, run: python -m golden errors docs/errors.md"
 
 
 @pytest.mark.parametrize("code", [code for code in ErrorCode if code])

@@ -1,4 +1,4 @@
-"""Fields of a `TensorMap`: each holds what its bits in the 128 bytes can express, and no more."""
+"""Fields of a `TensorMap`: each holds exactly the values that its bits can express."""
 
 from dataclasses import fields, replace
 
@@ -50,7 +50,7 @@ def code_of(field: str) -> ErrorCode:
 
 
 def refusal(tensor_map: TensorMap, **changes: object) -> TmaError:
-    """The error of changed fields, which the constructor gives as well as ``replace`` does."""
+    """Return the error of changed fields, which is the same in the constructor and ``replace``."""
     values = {field.name: getattr(tensor_map, field.name) for field in fields(tensor_map)}
     with pytest.raises(TmaError) as constructed:
         TensorMap(**values | changes)
@@ -108,7 +108,7 @@ def test_wrong_lengths(name, field):
 
 
 @pytest.mark.parametrize(("name", "field"), [row[:2] for row in TUPLES])
-def test_no_sequence(name, field):
+def test_values_that_are_no_sequence(name, field):
     for wrong in (None, 3, 2.5, "16", b"\x10\x10", {16, 32}, np.array(3), iter((1, 2))):
         error = refusal(MAPS[name], **{field: wrong})
         assert error.code is ErrorCode.LENGTH
@@ -129,7 +129,7 @@ def test_integers_that_do_not_fit(name, field, low, high, limit):
 
 
 @pytest.mark.parametrize(("field", "last"), ENUMERATIONS)
-def test_members_that_there_are_not(field, last):
+def test_values_that_are_no_member(field, last):
     for value in (-1, last + 1, 1 << 70, 1.0, "nothing", "", True, np.True_, None, (1,)):
         error = refusal(TILE, **{field: value})
         assert error.code is code_of(field)
@@ -202,7 +202,7 @@ def test_the_bytes_express_every_member(field, last):
 @pytest.mark.parametrize(
     "kind", [np.int64, np.uint64, np.int32, np.uint16, lambda value: np.array(value, np.int64)]
 )
-def test_integers_of_numpy_become_python_s(kind):
+def test_numpy_integers_become_int(kind):
     for name, field, *_ in TUPLES:
         values = getattr(MAPS[name], field)
         if min(values) < 0 and kind in (np.uint64, np.uint16):
@@ -238,7 +238,7 @@ def test_enumerations_become_members():
     ],
 )
 def test_a_map_that_the_bytes_express_and_the_unit_refuses(changes, rule):
-    """Such a map can exist: it is how a refusal with MAP_FIELD is provoked."""
+    """Such a map can exist; requests with it are refused with MAP_FIELD."""
     tensor_map = replace(TILE, **changes)
     with pytest.raises(TmaError) as decoded:
         TensorMap.decode(tensor_map.encode())
