@@ -154,8 +154,8 @@ RULES: dict[ErrorCode, Rule] = _rules(
             "(rank 5).",
             "BULK_ALIGN": "Size and global address of a bulk request are multiples of 16.",
             "MASK": "`cta_mask` names at least one CTA, and only CTAs of the cluster.",
-            "DST_CTA": "The destination is a CTA of the cluster, and of a DSMEM request another "
-            "one than the issuer. The mbarrier is in the destination, or with `cta_group` 2 in the "
+            "DST_CTA": "The destination is a CTA of the cluster; for a DSMEM request, it is not "
+            "the issuer. The mbarrier is in the destination, or with `cta_group` 2 in the "
             "destination's pair. In the unit, each receiving CTA is running.",
             "LENGTH": "A sequence has the number of entries that the rank requires.",
             "VERSION": "The version field is 0.",
