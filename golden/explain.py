@@ -195,7 +195,8 @@ def _edges(d: Descriptor) -> Iterator[str]:
                 if box > extent
                 else f"global_dim[{i}] = {extent} is not a multiple of {box}: the last box"
             )
-            yield f"{box_text} reaches {beyond} elements past the end: loads fill them, stores drop them"
+            end = f"{beyond} elements past the end"
+            yield f"{box_text} reaches {end}: loads fill them, stores drop them"
 
 
 def _words(d: Descriptor) -> Table:

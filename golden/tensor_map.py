@@ -478,7 +478,7 @@ class TensorMap:
             )
 
     def _elements(self) -> int:
-        """Return the elements that the encoder counts: fewer than a transfer moves (silicon)."""
+        """Return the elements that the encoder counts; a transfer may move more (silicon)."""
         if self.mode is MapMode.IM2COL:
             return self.channels_per_pixel * self.pixels_per_column
         steps = zip(self.box_dim, self.element_strides, strict=True)
