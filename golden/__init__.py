@@ -1,10 +1,11 @@
 """Golden model of the Tensor Memory Accelerator, in NumPy.
 
-What the unit does, to be read, run and compared with: tensor maps as CUDA's driver encodes them,
-every request of the unit, mbarriers and bulk groups. Nothing here knows the RTL.
+The package is an executable specification of the unit: tensor maps as CUDA's driver encodes them,
+every request, mbarriers and bulk groups. It imports nothing of the RTL.
 
-``definition`` is the literal text to be checked against documents; ``Plan`` and ``execute`` are the
-vectorised model, which agrees with it; ``Cluster`` adds shared memories, barriers and groups.
+``definition`` describes each request element by element, for comparison with the documents. `Plan`
+and `execute` are the vectorised model, which agrees with it. `Cluster` adds shared memories,
+mbarriers and bulk groups.
 """
 
 from golden.advice import advice

@@ -1,4 +1,4 @@
-"""What the unit accepts and its user may regret."""
+"""Warnings about requests that the unit accepts, but that are probably mistakes."""
 
 from golden.enums import PIECE
 from golden.errors import RowPaddingWarning, SwizzlePatternWarning, TmaWarning
@@ -8,14 +8,19 @@ from golden.request import Load, Reduce, Request, Store
 
 
 def advice(request: Request, plan: Plan | None = None) -> list[TmaWarning]:
-    """Warnings about a request that is legal.
+    """Return the warnings about a legal request.
 
     Parameters
     ----------
     request : Request
-        Any; only tensor requests have something to warn of.
+        Any request; only tensor loads, stores and reductions cause warnings.
     plan : Plan, optional
-        Its plan, if there is one.
+        Plan of the request, if the caller has one.
+
+    Returns
+    -------
+    list of TmaWarning
+        Empty if nothing is suspicious.
 
     Examples
     --------
@@ -32,10 +37,10 @@ def advice(request: Request, plan: Plan | None = None) -> list[TmaWarning]:
         return []
     store = isinstance(request, Store)
     plan = plan or plan_for(request.tensor_map, request.mode, store=store)
-    found: list[TmaWarning] = []
+    warnings: list[TmaWarning] = []
     repeat = plan.swizzle.repeat
     if request.smem_address % repeat:
-        found.append(
+        warnings.append(
             SwizzlePatternWarning(
                 f"smem_address = {request.smem_address}: {plan.swizzle.name} repeats every "
                 f"{repeat} bytes, the box starts inside the pattern"
@@ -44,14 +49,14 @@ def advice(request: Request, plan: Plan | None = None) -> list[TmaWarning]:
     extent, kind = plan.descriptor.global_dim[0], plan.data_type
     end = extent * kind.bits // 8
     start = request.coords[0]
-    reaches = start < extent < start + plan.row_elements
-    if store and not plan.interleaved and end % PIECE and reaches:
+    crosses_end = start < extent < start + plan.row_elements
+    if store and not plan.interleaved and end % PIECE and crosses_end:
         last = -(-end // PIECE) * PIECE - 1
         verb = "reduction changes" if isinstance(request, Reduce) else "store overwrites"
-        found.append(
+        warnings.append(
             RowPaddingWarning(
                 f"global_dim[0] = {extent} elements end at byte {end} of a row: "
                 f"the {verb} bytes {end} to {last}"
             )
         )
-    return found
+    return warnings

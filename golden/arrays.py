@@ -1,4 +1,4 @@
-"""Arrays in memory, as a tensor map describes them."""
+"""Parameters of a tensor map for an array in memory."""
 
 from typing import Any
 
@@ -6,16 +6,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden.enums import MAX_RANK, DataType
-from golden.errors import ErrorCode, TmaError
+from golden.errors import ErrorCode, TmaError, require
 
 
 def as_array(array: object) -> NDArray[Any]:
-    """An array's memory, not a copy of it.
+    """Return an ndarray that shares the memory of ``array``.
 
     Raises
     ------
     TmaError
-        ARRAY, if ``array`` has no memory to share.
+        ARRAY, if NumPy cannot share the memory.
     """
     if isinstance(array, np.ndarray):
         return array
@@ -26,48 +26,56 @@ def as_array(array: object) -> NDArray[Any]:
         try:
             return np.from_dlpack(array)
         except (BufferError, RuntimeError, TypeError) as error:
-            limit = f"must be memory that NumPy can share: {error}"
+            limit = f"must be in memory that NumPy can share: {error}"
             raise TmaError(ErrorCode.ARRAY, "array", 0, limit, shown=kind) from error
     limit = "must be an ndarray or have __array_interface__ or __dlpack__"
     raise TmaError(ErrorCode.ARRAY, "array", 0, limit, shown=kind)
 
 
-def described(
+def array_layout(
     source: object, data_type: DataType | int | str | None
 ) -> tuple[DataType, int, tuple[int, ...], tuple[int, ...]]:
-    """Type, address, extents and strides of an array, innermost first."""
+    """Return the type, address, extents and strides of an array for a tensor map.
+
+    Parameters
+    ----------
+    source : array_like
+        An ndarray, or an object with ``__array_interface__`` or DLPack.
+    data_type : DataType or int or str or None
+        Type of the map's elements; None: the type that the array's dtype corresponds to.
+
+    Returns
+    -------
+    data_type : DataType
+    address : int
+        Byte address of element 0 of every axis.
+    extents : tuple of int
+        Elements, innermost first.
+    strides : tuple of int
+        Bytes, from dimension 1.
+
+    Raises
+    ------
+    TmaError
+        ARRAY, if no tensor map can express the array.
+    """
     array = as_array(source)
-
-    def require(holds: bool, parameter: str, value: int, limit: str, shown: str = "") -> None:
-        if not holds:
-            raise TmaError(ErrorCode.ARRAY, parameter, value, limit, shown=shown)
-
-    require(
-        1 <= array.ndim <= MAX_RANK,
-        "array.ndim",
-        array.ndim,
-        f"must be from 1 to {MAX_RANK}",
-    )
-    require(array.size > 0, "array.shape", 0, "must have no extent of 0", shown=str(array.shape))
+    code, item = ErrorCode.ARRAY, array.itemsize
+    limit = f"must be from 1 to {MAX_RANK}"
+    require(1 <= array.ndim <= MAX_RANK, code, "array.ndim", array.ndim, limit)
+    limit = "must have no extent of 0"
+    require(array.size > 0, code, "array.shape", 0, limit, shown=str(array.shape))
     kind = DataType.of_dtype(array.dtype) if data_type is None else DataType.member(data_type)
     if kind is None:
-        limit = "has no tensor map type: give data_type"
-        raise TmaError(ErrorCode.ARRAY, "array.dtype", 0, limit, shown=str(array.dtype))
-    item = array.itemsize
-    require(
-        kind.bits == 8 * item,
-        "data_type",
-        kind,
-        f"must have elements of {item} bytes, as the array has",
-        shown=kind.name,
-    )
-    require(
-        array.shape[-1] == 1 or array.strides[-1] == item,
-        "array.strides[-1]",
-        array.strides[-1],
-        f"must be {item}: elements of the last axis lie side by side",
-    )
-    # An axis of one element has no stride that matters; give it one that is legal.
+        limit = "must be a type that a tensor map has, or data_type must be given"
+        raise TmaError(code, "array.dtype", 0, limit, shown=str(array.dtype))
+    limit = f"must have elements of {item} bytes, as the array has"
+    require(kind.bits == 8 * item, code, "data_type", kind, limit, shown=kind.name)
+    inner_stride = array.strides[-1]
+    limit = f"must be {item}, the size of an element: the last axis must be contiguous"
+    contiguous = array.shape[-1] == 1 or inner_stride == item
+    require(contiguous, code, "array.strides[-1]", inner_stride, limit)
+    # The stride of an axis of one element is never used: replace it by a legal one.
     strides: list[int] = []
     packed = item * array.shape[-1]
     for extent, stride in zip(array.shape[-2::-1], array.strides[-2::-1], strict=True):

@@ -1,8 +1,8 @@
-"""The golden model's time beside ``numpy.copyto`` of the same bytes: ``make bench-golden``.
+"""Time of the golden model, relative to ``numpy.copyto`` of the same bytes: ``make bench-golden``.
 
-Every case applies a plan again and again at changing coordinates. Beside it, in turns, NumPy copies
-as many rows of as many bytes out of an array of the same row pitch. Time is the least of several
-repeats; only the ratio is printed, for seconds differ from machine to machine.
+Each case applies one plan many times at changing coordinates. In alternation with it, NumPy copies
+the same number of rows and bytes out of an array with the same row pitch. The time is the minimum
+of several repeats. Only the ratio is printed, because seconds differ between machines.
 """
 
 import argparse
@@ -26,18 +26,28 @@ from golden.tensor_map import TensorMap
 GMEM_BYTES = 1 << 24
 SMEM_BYTES = 1 << 16
 STARTS = 16
-"""Coordinates that a case goes through."""
+"""Start coordinates of a case."""
 
 PITCH = 4096
-"""Bytes from a row of global memory to the next."""
+"""Row pitch of global memory in bytes."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """Something to be timed.
+    """A case to be timed.
 
-    ``run`` takes a start coordinate of each dimension. ``rows``, ``row_bytes``: what is copied
-    beside it. ``limit``: the ratio that it must keep, or None.
+    Parameters
+    ----------
+    name : str
+        Label in the table.
+    run : callable
+        Takes the start coordinates, innermost first.
+    starts : list of tuple of int
+        Start coordinates of the runs.
+    rows, row_bytes : int
+        Rows that NumPy copies, and bytes of a row.
+    limit : float or None
+        Largest ratio that is allowed; None: any.
     """
 
     name: str
@@ -49,33 +59,33 @@ class Case:
 
 
 class Memories:
-    """What all cases share."""
+    """Memories that all cases share."""
 
     def __init__(self) -> None:
         rng = np.random.default_rng(1)
         words = rng.integers(0, 1 << 16, GMEM_BYTES // 2, dtype=np.uint16)
-        # No exponent of all ones: additions of NaN are not the usual case.
+        # No exponent of all ones: additions of NaN are slower than others, and rare.
         self.gmem = ArrayMemory(words & np.uint16(0xBFFF))
         self.stored = ArrayMemory(self.gmem.bytes.copy())
         self.smem = [np.zeros(SMEM_BYTES, np.uint8) for _ in range(4)]
 
 
-def _matrix(data_type: str, box: tuple[int, int], **more: Any) -> TensorMap:
+def _matrix(data_type: str, box: tuple[int, int], **options: Any) -> TensorMap:
     item = TensorMap.tiled(data_type, 0, (16,), (), (16,)).data_type.itemsize
     rows = GMEM_BYTES // PITCH
-    return TensorMap.tiled(data_type, 0, (PITCH // item, rows), (PITCH,), box, **more)
+    return TensorMap.tiled(data_type, 0, (PITCH // item, rows), (PITCH,), box, **options)
 
 
 def _starts(*choices: Sequence[int]) -> list[tuple[int, ...]]:
-    """``STARTS`` starts, each coordinate going through its choices."""
+    """Return ``STARTS`` start coordinates; each dimension cycles through its choices."""
     return [tuple(axis[n % len(axis)] for axis in choices) for n in range(STARTS)]
 
 
 def cases(memories: Memories) -> list[Case]:
-    """All of them; boxes of 8 KiB but the first."""
+    """Return all cases; boxes have 8 KiB, the first has 16 KiB."""
     gmem, smem = memories.gmem, memories.smem[0]
     columns, rows = range(0, 1024, 64), range(0, 2048, 128)
-    found: list[Case] = []
+    result: list[Case] = []
 
     def load(
         name: str,
@@ -83,10 +93,10 @@ def cases(memories: Memories) -> list[Case]:
         starts: list[tuple[int, ...]],
         limit: float | None = 10.0,
         offsets: tuple[int, ...] = (),
-        **more: Any,
+        **options: Any,
     ) -> None:
-        plan = Plan(tensor_map, **more)
-        found.append(
+        plan = Plan(tensor_map, **options)
+        result.append(
             Case(
                 name,
                 lambda start: plan.load(gmem, smem, 1024, start, offsets),
@@ -106,7 +116,7 @@ def cases(memories: Memories) -> list[Case]:
     ) -> None:
         plan = Plan(tensor_map, store=True)
 
-        # Memory keeps its numbers when zeros are added, however often.
+        # Adding zeros leaves the numbers in memory as they are, however often it is repeated.
         zeros = np.zeros_like(smem)
 
         def run(start: Sequence[int]) -> None:
@@ -115,7 +125,7 @@ def cases(memories: Memories) -> list[Case]:
             else:
                 plan.reduce(op, gmem, zeros, 1024, start)
 
-        found.append(Case(name, run, starts, plan.rows(), plan.row_bytes, limit))
+        result.append(Case(name, run, starts, plan.rows(), plan.row_bytes, limit))
 
     inside = _starts(columns, rows)
     swizzled = {"swizzle": "128B"}
@@ -155,14 +165,14 @@ def cases(memories: Memories) -> list[Case]:
     walks = _starts((0, 64), range(-1, 54, 5), range(-1, 50, 3), range(6))
     load("im2col, 3x3, padding", padded, walks, offsets=(2, 0))
     gathered = _matrix("u64", (256, 1))
-    some = [(0, *(n * 7 + k for k in range(4))) for n in range(STARTS)]
-    load("gather4", gathered, some, mode=AccessMode.TILE_GATHER4, arch=Arch.SM_100A)
+    four_rows = [(0, *(n * 7 + k for k in range(4))) for n in range(STARTS)]
+    load("gather4", gathered, four_rows, mode=AccessMode.TILE_GATHER4, arch=Arch.SM_100A)
     store("store, tile, 128B", _matrix("bf16", (64, 64), **swizzled), inside)
     store("store, rows outside", _matrix("bf16", (64, 64)), _starts(columns, (4064,)))
     store("store, im2col", image, _starts((0, 64), range(0, 54, 5), range(0, 50, 3), range(6)))
     add = ReductionOp.ADD
     store("reduction, add u32", _matrix("u32", (32, 64), **swizzled), inside, add)
-    # Arithmetic that takes NumPy longer than the limit by itself.
+    # NumPy's arithmetic alone takes longer than the limit.
     for kind, width, op in (
         *(("f32", 32, add), ("f64", 16, add), ("bf16", 64, add), ("f16", 64, add)),
         ("bf16", 64, ReductionOp.MIN),
@@ -170,12 +180,12 @@ def cases(memories: Memories) -> list[Case]:
         box = _matrix(kind, (width, 64), **swizzled)
         name = f"reduction, {op.name.lower()} {kind}"
         store(name, box, _starts(range(0, 512, 64), rows), op, limit=None)
-    _add_requests(found, memories)
-    return found
+    _add_requests(result, memories)
+    return result
 
 
-def _add_requests(found: list[Case], memories: Memories) -> None:
-    """Cases of ``execute``, with all checks of a request."""
+def _add_requests(result: list[Case], memories: Memories) -> None:
+    """Add cases that run ``execute``, which checks each request."""
     gmem, smem = memories.gmem, memories.smem
     tensor_map = _matrix("bf16", (64, 64), swizzle="128B")
     data = tensor_map.encode()
@@ -187,7 +197,7 @@ def _add_requests(found: list[Case], memories: Memories) -> None:
     def multicast(start: Sequence[int]) -> None:
         execute(Load(data, tuple(start), smem_address=1024, cta_mask=15), gmem, smem)
 
-    found += [
+    result += [
         Case("request, tile", run, starts, 64, 128),
         Case("request, multicast to 4", multicast, starts, 256, 128),
         Case(
@@ -208,33 +218,38 @@ def _add_requests(found: list[Case], memories: Memories) -> None:
 
 
 def ratio(case: Case, gmem: Bytes, repeats: int) -> float:
-    """Time of a case over that of the copy, both the least of ``repeats``, in turns."""
+    """Return the time of a case divided by that of the copy: each the minimum of ``repeats``."""
     tensor = gmem.reshape(-1, PITCH).view(np.uint64)
     width = case.row_bytes // 8
     target = np.zeros((case.rows, width), np.uint64)
     sources = [tensor[n * 128 :][: case.rows, n * 8 :][:, :width] for n in range(STARTS)]
 
-    def copies() -> None:
+    def run_copies() -> None:
         for source in sources:
             np.copyto(target, source)
 
-    def runs() -> None:
+    def run_case() -> None:
         for start in case.starts:
             case.run(start)
 
-    runs()
+    run_case()
     number = 40
     best = [float("inf")] * 2
     for _ in range(repeats):
-        for which, function in enumerate((runs, copies)):
+        for which, function in enumerate((run_case, run_copies)):
             best[which] = min(best[which], timeit.timeit(function, number=number))
     return best[0] / best[1]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the table; 1 if a case is slower than its limit."""
+    """Print the table; return 1 if a case is slower than its limit, otherwise 0."""
     parser = argparse.ArgumentParser(prog="python -m golden.bench", description=__doc__)
-    parser.add_argument("--repeats", type=int, default=25, help="the least of so many counts")
+    parser.add_argument(
+        "--repeats",
+        type=int,
+        default=25,
+        help="measurements of each case, of which the minimum counts (default: %(default)s)",
+    )
     options = parser.parse_args(arguments)
     if options.repeats < 1:
         parser.error(f"--repeats {options.repeats}: must be at least 1")
@@ -242,14 +257,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     slow = 0
     memories = Memories()
     for case in cases(memories):
-        found = ratio(case, memories.gmem.bytes, options.repeats)
-        missed = case.limit is not None and found > case.limit
+        measured = ratio(case, memories.gmem.bytes, options.repeats)
+        missed = case.limit is not None and measured > case.limit
         slow += missed
         limit = "-" if case.limit is None else f"{case.limit:g}"
-        table.add_row(case.name, f"{found:.2f}{' !' if missed else ''}", limit)
+        table.add_row(case.name, f"{measured:.2f}{' !' if missed else ''}", limit)
     console = Console()
     console.print(table)
-    console.print(f"{slow} slower than the limit", highlight=False)
+    console.print(f"{slow} cases slower than the limit", highlight=False)
     return 1 if slow else 0
 
 

@@ -1,19 +1,18 @@
-"""What the unit refuses of a request, rule by rule, in the order of ``ErrorCode``.
+"""Rules that the unit checks for each request, in the order of ``ErrorCode``.
 
-The rules of tensor maps are in ``golden.map_rules``, those of a map with an instruction's mode in
-``golden.geometry``.
+``golden.map_rules`` has the rules for tensor maps; ``golden.geometry`` has the rules for a map in
+combination with the mode and direction of an instruction.
 """
 
 from golden.enums import PIECE, AccessMode, Arch, DataType, ReductionOp
-from golden.errors import ErrorCode, TmaError
+from golden.errors import ErrorCode, TmaError, require
 from golden.geometry import Geometry, Operands
-from golden.map_rules import require
 from golden.reduction import Pairs
 
 SMEM_ALIGN = 128
 BARRIER_BYTES = 8
 OFFSET_LIMITS = {3: 65535, 4: 255, 5: 31}
-"""Most of an im2col offset, by rank: what its bits in the instruction hold."""
+"""Largest im2col offset for each rank: the width of its field in the instruction."""
 
 
 def check_tensor(
@@ -23,28 +22,28 @@ def check_tensor(
     smem_bytes: int,
     mbarrier: int | None = None,
 ) -> None:
-    """Refuse what is wrong with where a tensor request starts.
+    """Check the operands of a tensor request.
 
     Parameters
     ----------
     plan : Geometry
-        Of its map, mode and direction.
+        Map, mode and direction of the request.
     operands : Operands
         Start of the box.
     smem_address : int or None
-        None for a prefetch.
+        Byte offset in shared memory; None for a prefetch.
     smem_bytes : int
-        The CTA's window.
+        Bytes of the CTA's shared-memory window.
     mbarrier : int, optional
-        Byte offset of a load's barrier, to be in the window.
+        Byte offset of a load's mbarrier, which must be in the window.
 
     Raises
     ------
     TmaError
-        With the first code that applies.
+        The first broken rule, in the order of `ErrorCode`.
     """
     _check_counts(plan, operands)
-    # A prefetch's box must be one that a load could have (choice).
+    # The box of a prefetch must be legal for a load (choice).
     _check_smem(plan, smem_address or 0, smem_bytes, operands.w_halo)
     if mbarrier is not None:
         check_window("mbarrier", mbarrier, BARRIER_BYTES, smem_bytes)
@@ -67,16 +66,16 @@ def check_tensor(
 def _check_counts(plan: Geometry, operands: Operands) -> None:
     coords, offsets = operands.coords, operands.offsets
     rank = plan.descriptor.rank
-    limit = f"must be {plan.coords} for {plan.mode.name} with a rank-{rank} map"
-    require(len(coords) == plan.coords, ErrorCode.MAP_MODE, "len(coords)", len(coords), limit)
+    limit = f"must be {plan.coord_count} for {plan.mode.name} with a rank-{rank} map"
+    require(len(coords) == plan.coord_count, ErrorCode.MAP_MODE, "len(coords)", len(coords), limit)
     if offsets:
-        wanted = rank - 2 if plan.mode is AccessMode.IM2COL and not plan.is_store else 0
+        expected = rank - 2 if plan.mode is AccessMode.IM2COL and not plan.is_store else 0
         require(
-            len(offsets) == wanted,
+            len(offsets) == expected,
             ErrorCode.MAP_MODE,
             "len(im2col_offsets)",
             len(offsets),
-            f"must be {wanted} for {plan.mode.name} with a rank-{rank} map",
+            f"must be {expected} for {plan.mode.name} with a rank-{rank} map",
         )
     for i, start in enumerate(coords):
         holds = -(1 << 31) <= start < 1 << 31
@@ -92,24 +91,26 @@ def _check_smem(plan: Geometry, address: int, smem_bytes: int, w_halo: int) -> N
 
 
 def check_window(name: str, address: int, size: int, smem_bytes: int) -> None:
-    """Refuse ``size`` bytes at ``address`` that leave the CTA's shared memory."""
-    limit = f"must be from 0 to {smem_bytes - size}: {size} of {smem_bytes} bytes"
+    """Refuse ``size`` bytes at ``address`` that are not all in the CTA's shared memory."""
+    limit = f"must be from 0 to {smem_bytes - size}: {size} bytes in a window of {smem_bytes} bytes"
     holds = 0 <= address <= smem_bytes - size
     require(holds, ErrorCode.SMEM_RANGE, name, address, limit)
 
 
 def check_mbarrier(mbarrier: int) -> None:
-    """Refuse a barrier that is not aligned."""
+    """Refuse an mbarrier address that is not a multiple of 8."""
     limit = f"must be a multiple of {BARRIER_BYTES}"
     aligned = mbarrier % BARRIER_BYTES == 0
     require(aligned, ErrorCode.MBAR_ALIGN, "mbarrier", mbarrier, limit)
 
 
 def check_pair(data_type: DataType, op: ReductionOp, pairs: Pairs) -> None:
-    """Refuse an operation that does not exist for the type."""
+    """Refuse a reduction operation that the type does not have."""
     if (data_type, op) not in pairs:
-        takes = [other.name for kind, other in sorted(pairs) if kind is data_type]
-        limit = f"must be one of {', '.join(takes)}" if takes else "has no reductions"
+        allowed = [other.name for kind, other in sorted(pairs) if kind is data_type]
+        limit = f"must be one of {', '.join(allowed)}"
+        if not allowed:
+            limit = f"{data_type.name} has no reductions"
         shown = f"{op.name} of {data_type.name}"
         raise TmaError(ErrorCode.RED_TYPE, "op", op, limit, shown=shown)
 
@@ -172,27 +173,27 @@ def check_bulk(
     pair: tuple[DataType, ReductionOp] | None = None,
     pairs: Pairs = frozenset(),
 ) -> None:
-    """Refuse what is wrong with a bulk request, CTAs and the barrier's alignment left aside.
+    """Check the operands of a bulk request, except for CTA ranks and the mbarrier's alignment.
 
     Parameters
     ----------
     size, gmem_address : int
-        In bytes.
+        Bytes, and byte address in global memory.
     smem : dict
-        Byte offsets in shared memory, by the name of the parameter.
+        Byte offsets in shared memory, by the name of the request's parameter.
     mbarrier : int, optional
-        Byte offset of the barrier.
+        Byte offset of the mbarrier.
     smem_bytes : int
-        The CTA's window.
+        Bytes of the CTA's shared-memory window.
     pair : (DataType, ReductionOp), optional
-        Of a reduction.
-    pairs : set of them
-        Those that exist.
+        Type and operation of a reduction.
+    pairs : set of (DataType, ReductionOp)
+        Legal values of ``pair``.
 
     Raises
     ------
     TmaError
-        With the first code that applies.
+        The first broken rule, in the order of `ErrorCode`.
     """
     limit = f"must be a multiple of {PIECE}"
     for name, address in smem.items():
@@ -210,19 +211,19 @@ def check_bulk(
 
 
 def check_mask(cta_mask: int, ctas: int) -> None:
-    """Refuse a multicast mask that names no CTA, or one that the cluster does not have."""
+    """Refuse a multicast mask that is empty or names a CTA outside the cluster."""
     limit = f"must be from 1 to {(1 << ctas) - 1:#x}: the cluster has {ctas} CTAs"
     shown = hex(cta_mask)
     require(0 < cta_mask < 1 << ctas, ErrorCode.MASK, "cta_mask", cta_mask, limit, shown=shown)
 
 
 def check_cta(name: str, cta: int, ctas: int) -> None:
-    """Refuse a CTA that the cluster does not have."""
+    """Refuse the rank of a CTA outside the cluster."""
     limit = f"must be from 0 to {ctas - 1}: the cluster has {ctas} CTAs"
     require(0 <= cta < ctas, ErrorCode.DST_CTA, name, cta, limit)
 
 
 def check_arch(holds: bool, arch: Arch, parameter: str, value: int, limit: str) -> None:
-    """Refuse a feature that came after Hopper."""
+    """Refuse a feature of ``SM_100A`` on an older architecture, unless ``holds``."""
     limit = f"must be {limit} on {arch.name}"
     require(holds or arch >= Arch.SM_100A, ErrorCode.MAP_MODE, parameter, value, limit)

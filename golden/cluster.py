@@ -1,7 +1,7 @@
-"""A cluster of CTAs: shared memories, barriers and bulk groups around the unit.
+"""A cluster of CTAs: shared memories, mbarriers and bulk groups around the unit.
 
-Requests are carried out at once, in the order in which they are issued: one of the orders that the
-unit may choose. Barriers are the words in shared memory.
+Each request is executed at once, when it is issued: this is one of the orders that the unit may
+choose. An mbarrier is its 64-bit word in shared memory.
 """
 
 import warnings
@@ -35,16 +35,21 @@ class Cluster:
     gmem : Memory
         Global memory.
     ctas : int
-        1 to 16.
+        Number of CTAs, 1 to 16.
     smem_bytes : int
-        Of each CTA's window.
+        Bytes of each CTA's shared-memory window.
     arch : Arch
-        What requests may use.
+        Architecture whose features requests may use.
 
     Attributes
     ----------
     smem : list of ndarray
-        Each CTA's shared memory, of uint8, zero at first.
+        Shared memory of each CTA, of uint8, initially zero.
+
+    Raises
+    ------
+    ValueError
+        If ``ctas`` is not from 1 to 16.
 
     Examples
     --------
@@ -77,19 +82,32 @@ class Cluster:
         self._groups: dict[tuple[int, int], BulkGroups] = {}
 
     def issue(self, request: Request, *, cta: int = 0, thread: int = 0) -> list[Completion]:
-        """Carry out a request of a thread, and signal its barriers.
+        """Execute a request of a thread, and signal its mbarriers.
 
         Stores and reductions to global memory join the thread's next bulk group.
+
+        Parameters
+        ----------
+        request : Request
+            Any request.
+        cta, thread : int
+            Issuing CTA and thread.
+
+        Returns
+        -------
+        list of Completion
+            The ``complete_tx`` operations that the request caused.
 
         Warns
         -----
         TmaWarning
-            What the unit accepts and the user may regret.
+            If the request is legal, but probably a mistake.
 
         Raises
         ------
         TmaError
-            A refusal: nothing has happened. MBAR_FAULT: the data is there, the barrier is locked.
+            If the request is refused: it has no effect. With MBAR_FAULT the data is written, and
+            the mbarrier is locked.
         """
         check_cta("cta", cta, len(self.smem))
         completions = execute(request, self.gmem, self.smem, cta=cta, arch=self.arch)
@@ -115,19 +133,19 @@ class Cluster:
             warnings.warn(
                 ExpectTxWarning(
                     f"mbarrier {address:#x} of CTA {cta} got {-barrier.tx_count} bytes more than "
-                    "it expects: the phase cannot end"
+                    "it expects: the phase cannot complete"
                 ),
                 stacklevel=3,
             )
 
     def groups(self, cta: int = 0, thread: int = 0) -> BulkGroups:
-        """The bulk groups of a thread."""
+        """Return the bulk groups of a thread."""
         return self._groups.setdefault((cta, thread), BulkGroups())
 
-    # Barriers
+    # Operations on mbarriers
 
     def word(self, address: int, cta: int = 0) -> int:
-        """The 64 bits of a barrier.
+        """Return the 64-bit word of an mbarrier.
 
         Raises
         ------
@@ -143,7 +161,7 @@ class Cluster:
         return self.smem[cta][address : address + BARRIER_BYTES].view("<u8")
 
     def _has_v1(self) -> bool:
-        """Only units beyond Hopper have layout v1 (choice)."""
+        """Return whether the unit has layout v1: only units later than Hopper do (choice)."""
         return self.arch >= Arch.SM_100A
 
     def _require_layout(self, word: int, *, locks: bool) -> None:
@@ -155,7 +173,7 @@ class Cluster:
             raise mbarrier.layout_v1_is_missing()
 
     def _update(self, address: int, cta: int, change: Callable[[int], int]) -> int:
-        """Change a barrier; return what it was. A fault locks it."""
+        """Change an mbarrier; return its previous word. A fault locks it."""
         view = self._barrier(address, cta)
         before = int(view[0])
         try:
@@ -168,60 +186,72 @@ class Cluster:
         return before
 
     def mbarrier_init(self, address: int, count: int, *, v1: bool = False, cta: int = 0) -> None:
-        """A barrier of ``count`` arrivals a phase; of layout v1 on units that have it."""
+        """Initialise an mbarrier with ``count`` arrivals a phase.
+
+        Parameters
+        ----------
+        address : int
+            Byte offset in shared memory, a multiple of 8.
+        count : int
+            1 to 2**20 - 1; in layout v1, 1 to 511.
+        v1 : bool
+            Use layout v1; a fault on units that do not have it.
+        cta : int
+            CTA that holds the mbarrier.
+        """
         barrier = self._barrier(address, cta)
         if v1:
             self._require_v1()
         barrier[0] = mbarrier.init(count, v1=v1)
 
     def mbarrier_inval(self, address: int, *, cta: int = 0) -> None:
-        """The barrier becomes plain memory: until the next init, operations on it are faults."""
+        """Invalidate an mbarrier: operations on it are faults until it is initialised again."""
         self._barrier(address, cta)[0] = mbarrier.inval()
 
     def mbarrier_arrive(self, address: int, count: int = 1, *, cta: int = 0) -> int:
-        """Arrive; return the state of the phase, for ``mbarrier_test_wait``.
+        """Arrive ``count`` times; return the state of the phase, for ``mbarrier_test_wait``.
 
-        As in all operations, ``cta`` holds the barrier. To that of another CTA a program may
-        arrive and count bytes, and gets no state.
+        ``cta`` is the CTA that holds the mbarrier, as in all operations. In PTX, an operation on
+        the mbarrier of another CTA returns no state.
         """
         return self._update(address, cta, lambda word: mbarrier.arrive(word, count))
 
     def mbarrier_arrive_no_complete(self, address: int, count: int = 1, *, cta: int = 0) -> int:
-        """Arrive; a fault if that completes the phase."""
+        """Arrive; it is a fault if this completes the phase."""
         return self._update(address, cta, lambda word: mbarrier.arrive_no_complete(word, count))
 
     def mbarrier_arrive_drop(self, address: int, count: int = 1, *, cta: int = 0) -> int:
-        """Arrive, and no more in later phases."""
+        """Arrive, and lower the arrivals that later phases expect."""
         return self._update(address, cta, lambda word: mbarrier.arrive_drop(word, count))
 
     def mbarrier_arrive_drop_no_complete(
         self, address: int, count: int = 1, *, cta: int = 0
     ) -> int:
-        """Arrive, and no more in later phases; a fault if that completes the phase."""
+        """Arrive as ``mbarrier_arrive_drop``; it is a fault if this completes the phase."""
         return self._update(
             address, cta, lambda word: mbarrier.arrive_drop_no_complete(word, count)
         )
 
     def mbarrier_arrive_expect_tx(self, address: int, tx_bytes: int, *, cta: int = 0) -> int:
-        """Expect bytes, and arrive."""
+        """Expect ``tx_bytes`` bytes, and arrive once."""
         return self._update(address, cta, lambda word: mbarrier.arrive_expect_tx(word, tx_bytes))
 
     def mbarrier_arrive_drop_expect_tx(self, address: int, tx_bytes: int, *, cta: int = 0) -> int:
-        """Expect bytes, arrive, and no more in later phases."""
+        """Expect ``tx_bytes`` bytes, arrive once, and lower the arrivals of later phases."""
         return self._update(
             address, cta, lambda word: mbarrier.arrive_drop_expect_tx(word, tx_bytes)
         )
 
     def mbarrier_expect_tx(self, address: int, tx_bytes: int, *, cta: int = 0) -> None:
-        """Expect bytes."""
+        """Expect ``tx_bytes`` bytes."""
         self._update(address, cta, lambda word: mbarrier.expect_tx(word, tx_bytes))
 
     def mbarrier_complete_tx(self, address: int, tx_bytes: int, *, cta: int = 0) -> None:
-        """Count bytes as come, as the unit does behind a request."""
+        """Count ``tx_bytes`` bytes as received, as the unit does for a request."""
         self._update(address, cta, lambda word: mbarrier.complete_tx(word, tx_bytes))
 
     def mbarrier_report(self, address: int, value: int, *, cta: int = 0) -> int:
-        """Add to the report of the phase (layout v1)."""
+        """OR ``value`` into the report of the phase (layout v1); return the previous word."""
         self._require_v1()
         view = self._barrier(address, cta)
         before = int(view[0])
@@ -229,33 +259,33 @@ class Cluster:
         return before
 
     def mbarrier_pending_count(self, state: int) -> int:
-        """Arrivals pending in a state that an operation has returned."""
+        """Return the pending arrivals in a state that an operation has returned."""
         return mbarrier.pending_count(state)
 
     def mbarrier_test_wait(
         self, address: int, state: int, *, conditional: bool = False, cta: int = 0
     ) -> bool:
-        """Whether the phase of ``state`` is complete; with ``conditional``, the conditional one.
+        """Return whether the phase of ``state`` is complete.
+
+        ``conditional`` tests the conditional phase of layout v1 instead.
 
         Warns
         -----
         ExpectTxWarning
-            If all have arrived and bytes are missing: nothing is in flight here, so that a program
-            that waits now waits forever.
+            If all arrivals have come, but bytes are missing. No request is in flight, as each is
+            executed at once, so a program that waits here waits forever.
         """
         test = mbarrier.test_conditional_wait if conditional else mbarrier.test_wait
-        return self._tested(address, cta, conditional, lambda word: test(word, state))
+        return self._test(address, cta, conditional, lambda word: test(word, state))
 
     def mbarrier_test_wait_parity(
         self, address: int, parity: int, *, conditional: bool = False, cta: int = 0
     ) -> bool:
-        """Whether the phase of this parity is complete; warns as ``mbarrier_test_wait``."""
+        """Return whether the phase of ``parity`` is complete; warns as ``mbarrier_test_wait``."""
         test = mbarrier.test_conditional_wait_parity if conditional else mbarrier.test_wait_parity
-        return self._tested(address, cta, conditional, lambda word: test(word, parity))
+        return self._test(address, cta, conditional, lambda word: test(word, parity))
 
-    def _tested(
-        self, address: int, cta: int, conditional: bool, test: Callable[[int], bool]
-    ) -> bool:
+    def _test(self, address: int, cta: int, conditional: bool, test: Callable[[int], bool]) -> bool:
         word = self.word(address, cta)
         if conditional:
             self._require_v1()

@@ -1,4 +1,4 @@
-"""The golden model against silicon vectors."""
+"""Comparison of the golden model with silicon vectors."""
 
 from collections.abc import Iterable, Iterator
 
@@ -6,17 +6,17 @@ import numpy as np
 
 from golden.errors import TmaError
 from golden.model import execute
-from golden.vectors import CLUSTER, Case, Outcome
+from golden.vectors import MULTICAST_CTAS, Case, Outcome
 
 
 def outcome(case: Case) -> Outcome:
-    """Run a transfer on the golden model."""
+    """Execute a transfer on the golden model; return its outcome."""
     if case.op == "load":
-        smem = [case.smem() for _ in range(CLUSTER if case.is_multicast else 1)]
+        smem = [case.smem() for _ in range(MULTICAST_CTAS if case.is_multicast else 1)]
         gmem = case.gmem
         memory = np.concatenate(smem) if case.is_multicast else smem[0]
         if case.is_multicast:
-            smem = list(memory.reshape(CLUSTER, -1))
+            smem = list(memory.reshape(MULTICAST_CTAS, -1))
     else:
         gmem = writable = case.gmem_writable()
         smem, memory = [case.smem()], writable.bytes
@@ -29,28 +29,34 @@ def outcome(case: Case) -> Outcome:
         return Outcome(note=f"complete_tx at {completions}, expected at CTAs {receivers}")
     counts = {completion.bytes for completion in completions}
     if len(counts) > 1:
-        return Outcome(note=f"receivers count differently: {completions}")
+        return Outcome(note=f"receivers count different numbers of bytes: {completions}")
     return Outcome(bytes=counts.pop() if counts else 0, memory=memory)
 
 
 def outcomes(cases: Iterable[Case]) -> Iterator[Outcome]:
-    """Run each transfer on the golden model, in order."""
-    return (outcome(case) for case in cases)
+    """Yield the outcome of each transfer, in order."""
+    return map(outcome, cases)
 
 
 def check_encoding(case: Case) -> str | None:
-    """Build the case's tensor map; return None, or how status or bytes differ from the driver's."""
+    """Compare the encoder with the driver's, in status and bytes.
+
+    Returns
+    -------
+    str or None
+        The first difference, or None.
+    """
     try:
         tensor_map = case.tensor_map()
     except TmaError as error:
-        return None if case.encode_status else f"{case}: the driver accepts it, got {error}"
+        return None if case.encode_status else f"{case}: the driver accepts the map, got {error}"
     if case.encode_status:
-        return f"{case}: the driver rejects it, got accepted"
+        return f"{case}: the driver rejects the map, the golden model accepts it"
     got = tensor_map.encode()
     for n in range(0, len(got), 4):
         a, b = got[n : n + 4][::-1].hex(), case.descriptor[n : n + 4][::-1].hex()
         if a != b:
             return f"{case}: word w{n // 4}: expected 0x{b}, got 0x{a}"
     if type(tensor_map).decode(got) != tensor_map:
-        return f"{case}: decoding its bytes gives another map"
+        return f"{case}: decoding the encoded bytes gives another map"
     return None

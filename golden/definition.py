@@ -1,7 +1,7 @@
-"""What every request does, element by element: slow, to be compared with the rules line by line.
+"""Literal definition of every request, element by element, for comparison with the documents.
 
-The vectorised model, ``golden.model``, agrees with it. Nothing is checked here: the request must be
-one that the unit accepts. Unmarked rules are (silicon).
+It is slow; the vectorised model, ``golden.model``, agrees with it. It checks nothing: the request
+must be one that the unit accepts. Rules without a mark are (silicon).
 
 A *unit* is what dimension 0 counts: an element, or a slice of an interleaved map.
 """
@@ -13,7 +13,7 @@ from itertools import product
 
 import numpy as np
 
-from golden.descriptor import Descriptor, as_descriptor
+from golden.descriptor import Descriptor
 from golden.enums import AccessMode, DataType, Interleave, OobFill, ReductionOp, Swizzle
 from golden.memory import Bytes, Memory
 from golden.request import (
@@ -31,18 +31,19 @@ from golden.request import (
     Store,
     TensorRequest,
     TensorWalk,
+    as_descriptor,
 )
 
 # Arithmetic
 
 
 def ceil_div(a: int, b: int) -> int:
-    """Round up."""
+    """Return ``a / b``, rounded up."""
     return -(-a // b)
 
 
 def swizzled(address: int, swizzle: Swizzle) -> int:
-    """Where the byte of ``address`` lies (4 and above: PTX ISA)."""
+    """Return the address after the swizzle (silicon; modes 4 and above: PTX ISA)."""
 
     def bit(n: int) -> int:
         return address >> n & 1
@@ -67,14 +68,14 @@ def swizzled(address: int, swizzle: Swizzle) -> int:
 
 
 def round_tf32(word: int) -> int:
-    """Round a binary32 to tf32: nearest even, infinities kept, one NaN."""
+    """Round a binary32 to tf32, to nearest even; infinities stay, all NaNs become 0x7FFFE000."""
     if word >> 23 & 0xFF == 0xFF:
         return 0x7FFFE000 if word & 0x7FFFFF else word
     return word + 0xFFF + (word >> 13 & 1) & 0xFFFFE000
 
 
 def converted(data: bytes, data_type: DataType) -> bytes:
-    """A unit as a load leaves it in shared memory."""
+    """Return the bytes that a load writes to shared memory for a unit of ``data``."""
     if not data_type.rounds:
         return data
     words = (int.from_bytes(data[i : i + 4], "little") for i in range(0, len(data), 4))
@@ -82,76 +83,76 @@ def converted(data: bytes, data_type: DataType) -> bytes:
 
 
 def fill_bytes(oob_fill: OobFill, count: int) -> bytes:
-    """What a unit outside the tensor reads as: zeros, or 0x7FF7 in every 16 bits."""
+    """Return ``count`` bytes of fill: zeros, or 0x7FF7 in every 16 bits."""
     return (b"\xf7\x7f" * count)[:count] if oob_fill else bytes(count)
 
 
 @dataclass(frozen=True)
 class FloatFormat:
-    """A binary floating-point format."""
+    """A binary floating-point format: ``bits`` in all, of which ``mantissa`` for the fraction."""
 
     bits: int
     mantissa: int
 
     @property
     def infinity(self) -> int:
-        """Its word."""
+        """Word of positive infinity."""
         return (1 << (self.bits - 1)) - (1 << self.mantissa)
 
     @property
     def bias(self) -> int:
-        """Of the exponent."""
+        """Bias of the exponent."""
         return (1 << (self.bits - self.mantissa - 2)) - 1
 
     def magnitude(self, word: int) -> int:
-        """The word without its sign."""
+        """Return the word without its sign bit."""
         return word & ~(1 << (self.bits - 1))
 
     def is_nan(self, word: int) -> bool:
-        """Whether it is no number."""
+        """Return whether the word is a NaN."""
         return self.magnitude(word) > self.infinity
 
-    def negative(self, word: int) -> bool:
-        """Its sign."""
+    def is_negative(self, word: int) -> bool:
+        """Return whether the sign bit is set."""
         return bool(word >> (self.bits - 1))
 
     def value(self, word: int) -> Fraction:
-        """The exact value of a finite word."""
+        """Return the exact value of a finite word."""
         exponent, mantissa = divmod(self.magnitude(word), 1 << self.mantissa)
         if exponent:
             mantissa += 1 << self.mantissa
         scale = Fraction(2) ** (max(exponent, 1) - self.bias - self.mantissa)
-        return (-mantissa if self.negative(word) else mantissa) * scale
+        return (-mantissa if self.is_negative(word) else mantissa) * scale
 
     def rounded(self, value: Fraction) -> int:
-        """The word nearest to ``value``, ties to even; beyond the largest: infinity."""
+        """Return the word nearest to ``value``, ties to even; infinity if it is out of range."""
         size = abs(value)
         if not size:
             return 0
-        # At most one below the exponent of the leading bit.
+        # Either the exponent of the leading bit, or one less.
         highest = size.numerator.bit_length() - size.denominator.bit_length() - 1
         exponent = max(highest + self.bias, 1)
         while size >= Fraction(2) ** (exponent + 1 - self.bias):
             exponent += 1
         steps = size / Fraction(2) ** (exponent - self.bias - self.mantissa)
-        # Python rounds to even; a carry goes on into the exponent as it should.
+        # ``round`` rounds ties to even; a carry out of the fraction increments the exponent.
         word = min(round(steps) + ((exponent - 1) << self.mantissa), self.infinity)
         return word | (value < 0) << (self.bits - 1)
 
     def flushed(self, word: int) -> int:
-        """Subnormals become zero of the same sign."""
+        """Return the word; zero of the same sign if it is subnormal."""
         subnormal = self.magnitude(word) < 1 << self.mantissa
         return word & 1 << (self.bits - 1) if subnormal else word
 
     def sum(self, a: int, b: int) -> int | None:
-        """The sum, rounded once; None: no number."""
+        """Return the sum, rounded once; None if it is a NaN."""
         if self.is_nan(a) or self.is_nan(b):
             return None
         infinite = [word for word in (a, b) if self.magnitude(word) == self.infinity]
         if infinite:
             return infinite[0] if len(set(infinite)) == 1 else None
         if self.magnitude(a) == self.magnitude(b) == 0:
-            return a & b  # -0 only of two of them
+            return a & b  # the sum is -0 only if both are
         total = self.value(a) + self.value(b)
         return self.rounded(total)
 
@@ -163,7 +164,7 @@ DOUBLE = FloatFormat(64, 52)
 
 
 def float_sum(data_type: DataType, m: int, s: int) -> int:
-    """``m + s`` of floating-point words."""
+    """Return the floating-point sum of memory's word ``m`` and the source's word ``s``."""
     if data_type is DataType.FLOAT64:
         for word in (s, m):
             if DOUBLE.is_nan(word):
@@ -182,20 +183,23 @@ def float_sum(data_type: DataType, m: int, s: int) -> int:
 
 
 def float_extreme(form: FloatFormat, m: int, s: int, largest: bool) -> int:
-    """The less or the greater of two words: a NaN loses to a number, -0 is below +0."""
+    """Return the minimum or maximum of two words; a number wins over a NaN, -0 is below +0."""
     numbers = [word for word in (m, s) if not form.is_nan(word)]
     if not numbers:
         return 0x7FFF
 
     def order(word: int) -> tuple[bool, int]:
-        negative = form.negative(word)
-        return not negative, -form.magnitude(word) if negative else form.magnitude(word)
+        is_negative, magnitude = form.is_negative(word), form.magnitude(word)
+        return not is_negative, -magnitude if is_negative else magnitude
 
     return max(numbers, key=order) if largest else min(numbers, key=order)
 
 
 def combined(op: ReductionOp, data_type: DataType, m: int, s: int) -> int:
-    """Memory's element after the operation; both are words of the type's size."""
+    """Return memory's element after a reduction.
+
+    ``m`` is memory's element before it, ``s`` the source's: words of the type's size.
+    """
     bits = data_type.bits
     match op:
         case ReductionOp.AND:
@@ -223,11 +227,11 @@ def combined(op: ReductionOp, data_type: DataType, m: int, s: int) -> int:
     return max(m, s, key=number) if largest else min(m, s, key=number)
 
 
-# Walks: the positions of the tensor in the order in which shared memory holds them
+# Walks: positions of the tensor in the order in which shared memory holds them
 
 
 def tile_rows(d: Descriptor, coords: Sequence[int]) -> Iterator[list[list[int]]]:
-    """Rows of a tiled box, each a list of positions, one for each unit."""
+    """Yield the rows of a tiled box: each is a list of positions, one for each unit."""
     rank = d.rank
     interleaved = d.interleave is not Interleave.NONE
     stride = [d.element_strides[i] if interleaved or i > 0 else 1 for i in range(rank)]
@@ -243,14 +247,14 @@ def tile_rows(d: Descriptor, coords: Sequence[int]) -> Iterator[list[list[int]]]
 
 
 def channels(start: Sequence[int], count: int) -> list[list[int]]:
-    """A row of ``count`` units of dimension 0."""
+    """Return a row of ``count`` units, which follow each other in dimension 0."""
     return [[start[0] + e, *start[1:]] for e in range(count)]
 
 
 def im2col_rows(
     d: Descriptor, coords: Sequence[int], offsets: Sequence[int]
 ) -> Iterator[list[list[int]]]:
-    """Rows of im2col, one for each pixel."""
+    """Yield the rows of im2col, one for each pixel."""
     rank = d.rank
     spatial = rank - 2
     first = 0 if d.interleave else 1
@@ -271,7 +275,7 @@ def im2col_rows(
 
 
 def gather4_rows(d: Descriptor, coords: Sequence[int]) -> Iterator[list[list[int]]]:
-    """Four rows of a matrix, each at a coordinate of its own (PTX ISA)."""
+    """Yield four rows of a matrix, each at its own coordinate (PTX ISA)."""
     for row in coords[1:]:
         yield channels([coords[0], row], d.box_dim[0])
 
@@ -279,7 +283,7 @@ def gather4_rows(d: Descriptor, coords: Sequence[int]) -> Iterator[list[list[int
 def im2col_w_rows(
     d: Descriptor, coords: Sequence[int], mode: AccessMode, halo: int, offset: int
 ) -> Iterator[list[list[int]]]:
-    """Rows of ``im2col::w`` and ``im2col::w::128`` (PTX ISA)."""
+    """Yield the rows of ``im2col::w`` or ``im2col::w::128`` (PTX ISA)."""
     last = d.rank - 1
     low, high = d.lower_corner[0] + offset, d.global_dim[1] + d.upper_corner[0] + offset
 
@@ -304,7 +308,7 @@ def im2col_w_rows(
 
 
 def request_rows(request: TensorRequest) -> Iterator[list[list[int]]]:
-    """Rows of positions of a request, in the order of shared memory."""
+    """Return the rows of positions of a request, in the order of shared memory."""
     d = as_descriptor(request.tensor_map)
     mode = AccessMode(int(d.mode)) if request.mode is None else request.mode
     walk = request if isinstance(request, TensorWalk) else TensorWalk(d, ())
@@ -323,8 +327,18 @@ def request_rows(request: TensorRequest) -> Iterator[list[list[int]]]:
 
 @dataclass(frozen=True)
 class Unit:
-    """A unit's place: bit address in global memory, bit address in shared memory before the
-    swizzle, whether it is inside, and whether all of its row is within the dimensions above 0.
+    """Place of a unit in both memories.
+
+    Parameters
+    ----------
+    gmem : int
+        Bit address in global memory.
+    smem : int
+        Bit address in shared memory, before the swizzle.
+    inside : bool
+        True if the unit is inside the tensor.
+    row_inside : bool
+        True if the unit's row is inside the tensor in every dimension above 0.
     """
 
     gmem: int
@@ -334,7 +348,7 @@ class Unit:
 
 
 def units(request: TensorRequest, smem_address: int) -> Iterator[Unit]:
-    """All units of a request, in the order of shared memory."""
+    """Yield all units of a request, in the order of shared memory."""
     d = as_descriptor(request.tensor_map)
     kind, swizzle = d.data_type, d.swizzle
     assert kind is not None
@@ -345,7 +359,7 @@ def units(request: TensorRequest, smem_address: int) -> Iterator[Unit]:
     step = [gmem_bits, *(8 * stride for stride in d.global_strides)]
     limit = list(d.global_dim[: d.rank])
     if isinstance(request, Store) and not interleaved:
-        # Whole pieces: 16 bytes of shared memory.
+        # A store writes whole pieces: 16 bytes of shared memory.
         limit[0] = ceil_div(limit[0] * smem_bits, 128) * 128 // smem_bits
     for r, row in enumerate(request_rows(request)):
         span = None if interleaved else swizzle.span
@@ -361,7 +375,7 @@ def units(request: TensorRequest, smem_address: int) -> Iterator[Unit]:
 
 
 def read_bits(gmem: Memory, address: int, count: int) -> int:
-    """``count`` bits of global memory from bit ``address`` on."""
+    """Return ``count`` bits of global memory from bit ``address``."""
     first, last = address // 8, (address + count - 1) // 8
     addresses = [byte % (1 << 64) for byte in range(first, last + 1)]
     data = gmem.read(np.array(addresses, np.uint64)).tobytes()
@@ -369,7 +383,7 @@ def read_bits(gmem: Memory, address: int, count: int) -> int:
 
 
 def write_bits(gmem: Memory, address: int, count: int, value: int) -> None:
-    """Put ``count`` bits of ``value`` at bit ``address`` of global memory."""
+    """Write ``count`` bits of ``value`` at bit ``address`` of global memory."""
     first, last = address // 8, (address + count - 1) // 8
     addresses = np.array([byte % (1 << 64) for byte in range(first, last + 1)], np.uint64)
     mask = ((1 << count) - 1) << address % 8
@@ -380,7 +394,7 @@ def write_bits(gmem: Memory, address: int, count: int, value: int) -> None:
 
 
 def unit_bits(d: Descriptor) -> int:
-    """Bits of global memory of a unit."""
+    """Return the bits of a unit in global memory."""
     assert d.data_type is not None
     return 128 * int(d.interleave) if d.interleave else d.data_type.bits
 
@@ -388,8 +402,8 @@ def unit_bits(d: Descriptor) -> int:
 def load(request: Load, gmem: Memory, smem: Bytes) -> int:
     """Load a box; return the bytes that ``complete_tx`` counts.
 
-    Elements of packed types lie side by side from the start of each 16 bytes of shared memory; what
-    is left of the 16 keeps what it was (choice).
+    Elements of packed types are contiguous from the start of each 16 bytes of shared memory; the
+    rest of the 16 bytes stays unchanged (choice).
     """
     d = as_descriptor(request.tensor_map)
     kind, swizzle, bits = d.data_type, d.swizzle, unit_bits(d)
@@ -416,7 +430,7 @@ def load(request: Load, gmem: Memory, smem: Bytes) -> int:
 
 
 def store(request: Store, gmem: Memory, smem: Bytes) -> None:
-    """Store or reduce a box; what is outside is left as it is."""
+    """Store or reduce a box; global memory outside the tensor stays unchanged."""
     d = as_descriptor(request.tensor_map)
     kind, swizzle, bits = d.data_type, d.swizzle, unit_bits(d)
     assert kind is not None
@@ -452,7 +466,10 @@ def bulk_reduce(
     write: Callable[[int, int], None],
     source: Bytes,
 ) -> None:
-    """Reduce ``size`` bytes of ``source``; ``read`` and ``write`` take offsets in bytes."""
+    """Reduce ``size`` bytes of ``source`` into a memory.
+
+    ``read`` and ``write`` access one element of the memory, at an offset in bytes.
+    """
     item = data_type.itemsize
     for at in range(0, size, item):
         value = int.from_bytes(source[at : at + item].tobytes(), "little")
@@ -460,7 +477,7 @@ def bulk_reduce(
 
 
 def receivers(request: Load | BulkLoad, cta: int) -> list[tuple[int, int]]:
-    """Pairs of a CTA that gets the bytes and the one whose barrier counts them."""
+    """Return pairs of a receiving CTA and the CTA whose mbarrier counts the bytes."""
     if request.cta_mask is None:
         dst = cta if request.dst_cta is None else request.dst_cta
         return [(dst, dst if request.mbarrier_cta is None else request.mbarrier_cta)]
@@ -474,9 +491,9 @@ def receivers(request: Load | BulkLoad, cta: int) -> list[tuple[int, int]]:
 def execute(
     request: Request, gmem: Memory, smem: Sequence[Bytes], *, cta: int = 0
 ) -> list[Completion]:
-    """Carry out a request, as ``golden.model.execute`` does.
+    """Execute a request, as ``golden.model.execute`` does.
 
-    Multicast is silicon for tiles; CTA pairs, DSMEM, masks and ignored bytes are of the PTX ISA.
+    Multicast of tiles is (silicon); CTA pairs, DSMEM, byte masks and ignored bytes are (PTX ISA).
     """
     match request:
         case Prefetch() | BulkPrefetch():

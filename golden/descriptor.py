@@ -1,19 +1,15 @@
-"""The 128 bytes of a tensor map, field by field: anything that they can say, legal or not."""
+"""Fields of the 128 bytes of a tensor map, legal or not."""
 
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from golden.enums import MAX_RANK, DataType, Interleave, L2Promotion, MapMode, OobFill, Swizzle
 from golden.errors import ErrorCode, TmaError
 
-if TYPE_CHECKING:
-    from golden.tensor_map import TensorMap
-
 MAP_BYTES = 128
 WORDS = MAP_BYTES // 4
 CORNER_BITS = {3: 16, 4: 8, 5: 5}
-"""Bits of an im2col corner, by rank."""
+"""Bits of an im2col corner for each rank."""
 
 _TYPES = {(item.format, item.rounds): item for item in DataType}
 _SWIZZLES = {item.fields: item for item in Swizzle}
@@ -21,19 +17,25 @@ _SWIZZLES = {item.fields: item for item in Swizzle}
 
 @dataclass(frozen=True)
 class Descriptor:
-    """The fields of a tensor map as they stand in its words w0 to w15: anything 512 bits can say.
+    """Fields of a tensor map, read from any words w0 to w15.
 
-    ``global_strides``, ``global_dim``, ``box_dim`` and ``element_strides`` always have their full
-    length of 4 or 5. For im2col ``box_dim[0]`` is the channels per pixel.
+    ``global_dim``, ``box_dim`` and ``element_strides`` always have 5 entries, ``global_strides``
+    has 4. In an im2col map ``box_dim[0]`` is the number of channels per pixel.
     """
 
     words: tuple[int, ...]
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Descriptor":
-        """Take words w0 to w15 of ``data``, 64 bytes or more."""
+        """Return the descriptor in the first 64 bytes of ``data``.
+
+        Raises
+        ------
+        TmaError
+            MAP_BYTES, if ``data`` has fewer than 64 bytes.
+        """
         if len(data) < 64:
-            limit = f"must be {MAP_BYTES} bytes, of which 64 count"
+            limit = f"must be {MAP_BYTES} bytes, or at least the 64 that the unit reads"
             raise TmaError(ErrorCode.MAP_BYTES, "len(data)", len(data), limit)
         return cls(struct.unpack_from("<16I", data))
 
@@ -47,84 +49,84 @@ class Descriptor:
 
     @property
     def mode(self) -> MapMode:
-        """Tile or im2col."""
+        """Mode of the map: tile or im2col."""
         return MapMode(self._bits(2, 0, 1))
 
     @property
     def version(self) -> int:
-        """0 in every map of the driver; the unit ignores it."""
+        """Version of the layout: 0 in every map of the driver; the unit ignores it."""
         return self._bits(2, 1, 3)
 
     @property
     def rank(self) -> int:
-        """1 to 8; above 5 is refused."""
+        """Number of dimensions, 1 to 8; the unit refuses more than 5."""
         return self._bits(2, 4, 3) + 1
 
     @property
     def format(self) -> int:
-        """0 to 15; 14 and 15 are no type."""
+        """Code of the data type, 0 to 15; 14 and 15 are not assigned."""
         return self._bits(2, 7, 4)
 
     @property
     def data_type(self) -> DataType | None:
-        """None for a format that does not exist. The tf32 bit counts for binary32 formats only."""
+        """Data type; None for a code that is not assigned. Only binary32 codes use the tf32 bit."""
         rounds = bool(self._bits(2, 16, 1)) and self.format in (7, 8)
         return _TYPES.get((self.format, rounds))
 
     @property
     def interleave(self) -> Interleave | None:
-        """None for code 3, which does not exist."""
+        """Interleave; None for code 3, which is not assigned."""
         code = self._bits(2, 11, 2)
         return Interleave(code) if code < 3 else None
 
     @property
     def swizzle(self) -> Swizzle | None:
-        """Of shared memory; None for an atom that does not go with the swizzle."""
+        """Swizzle of shared memory; None if the codes of span and atom do not match."""
         return _SWIZZLES.get((self._bits(2, 13, 2), self._bits(2, 19, 2)))
 
     @property
     def oob_fill(self) -> OobFill:
-        """What elements outside read as."""
+        """Fill for elements outside the tensor."""
         return OobFill(self._bits(2, 15, 1))
 
     @property
     def l2_promotion(self) -> L2Promotion:
-        """A hint."""
+        """L2 promotion, a hint."""
         return L2Promotion(self._bits(2, 17, 2))
 
     @property
     def global_strides(self) -> tuple[int, ...]:
-        """Of dimensions 1 to 4, in bytes."""
+        """Strides of dimensions 1 to 4, in bytes."""
         return tuple((self.words[3 + i] | self._bits(7, 4 * i, 4) << 32) << 4 for i in range(4))
 
     @property
     def global_dim(self) -> tuple[int, ...]:
-        """Extents of dimensions 0 to 4."""
+        """Extents of dimensions 0 to 4, in elements."""
         return tuple(self.words[8 + i] + 1 for i in range(MAX_RANK))
 
     @property
     def element_strides(self) -> tuple[int, ...]:
-        """Of dimensions 0 to 4."""
+        """Element strides of dimensions 0 to 4."""
         return tuple(self._bits(13, 3 * i, 3) + 1 for i in range(MAX_RANK))
 
     @property
     def box_dim(self) -> tuple[int, ...]:
-        """Of a tiled map."""
+        """Box of a tiled map, in elements."""
         return (self._bits(13, 24, 8) + 1, *(self._bits(14, 8 * i, 8) + 1 for i in range(4)))
 
     @property
     def channels_per_pixel(self) -> int:
-        """Of an im2col map."""
+        """Channels per pixel of an im2col map."""
         return self._bits(13, 24, 8) + 1
 
     @property
     def pixels_per_column(self) -> int:
-        """Of an im2col map."""
+        """Pixels per column of an im2col map."""
         return self._bits(15, 0, 10) + 1
 
     @property
     def wide(self) -> bool:
-        """Made for ``im2col::w``: W alone has corners, of 16 bits each (bit w2[22]: choice)."""
+        """True if the map is for ``im2col::w``: only W has corners, of 16 bits (w2[22]: choice)."""
         return bool(self._bits(2, 22, 1))
 
     def _corner(self, base: int) -> tuple[int, ...]:
@@ -135,18 +137,10 @@ class Descriptor:
 
     @property
     def lower_corner(self) -> tuple[int, ...]:
-        """W first; im2col of rank 3 to 5 only."""
+        """Lower corner of an im2col map of rank 3 to 5, W first."""
         return self._corner(0)
 
     @property
     def upper_corner(self) -> tuple[int, ...]:
-        """W first; im2col of rank 3 to 5 only."""
+        """Upper corner of an im2col map of rank 3 to 5, W first."""
         return self._corner(16)
-
-
-def as_descriptor(tensor_map: "TensorMap | Descriptor | bytes") -> Descriptor:
-    """The words of a tensor map, whatever it comes as."""
-    if isinstance(tensor_map, Descriptor):
-        return tensor_map
-    data = tensor_map if isinstance(tensor_map, bytes) else tensor_map.encode()
-    return Descriptor.from_bytes(data)

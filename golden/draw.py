@@ -1,7 +1,8 @@
-"""A picture of a load: ``python -m golden draw``.
+"""Picture of a load: ``python -m golden draw``.
 
-The box in the tensor, where its pieces land in shared memory, and what that means for who reads
-them: 8 threads with 16 bytes each are served at once if they touch all 32 banks.
+Its panels show the box in the tensor, the places of its pieces in shared memory, and the bank
+conflicts of a reader. Shared memory serves 8 threads that read 16 bytes each in one wavefront if
+they touch all 32 banks.
 """
 
 from typing import Any
@@ -24,11 +25,13 @@ from golden.plan import Plan
 from golden.request import Load
 
 GROUPS = LINE // PIECE
-"""Groups of 4 banks, each 16 bytes wide; as many threads read in one wavefront."""
+"""Groups of 4 banks, 16 bytes wide each, and so the threads that read in one wavefront."""
 
-MOST_LINES = 32
-MOST_COLUMNS = 16
-"""What a panel shows at most."""
+MAX_LINES = 32
+"""Largest number of lines of shared memory in a panel."""
+
+MAX_COLUMNS = 16
+"""Largest number of columns in a panel."""
 
 SIZE = (16, 10)
 DPI = 120
@@ -45,20 +48,21 @@ LABEL: Style = {"boxstyle": "round,pad=0.15", "facecolor": "white", "alpha": 0.8
 FIRST: Style = {"facecolor": "none", "edgecolor": ORANGE, "linewidth": 2}
 
 Colours = NDArray[np.float64]
-"""Of the rows of a box: (rows, 4)."""
+"""Colours of the rows of a box, as RGBA: shape (rows, 4)."""
 
 
 def conflicts(addresses: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How many accesses fall on each group of 4 banks when columns are read.
+    """Count the accesses to each group of 4 banks when threads read columns.
 
     Parameters
     ----------
     addresses : array of shape (rows, columns)
-        Byte addresses of pieces. A thread reads one; 8 rows of a column are read at a time.
+        Byte addresses of pieces. Each thread reads one piece; one read covers 8 rows of a column.
 
     Returns
     -------
-    Array of shape (reads, columns, 8); the greatest count of a read is its wavefronts.
+    array of shape (reads, columns, 8)
+        Accesses to each bank group. The largest count of a read is its number of wavefronts.
 
     Examples
     --------
@@ -76,13 +80,14 @@ def draw(request: Load, arch: Arch = Arch.SM_90A) -> Figure:
     Parameters
     ----------
     request : Load
-        Any that is legal.
+        A legal load.
     arch : Arch
-        What is there to be used.
+        Architecture whose features the load may use.
 
     Returns
     -------
-    A figure to be saved.
+    Figure
+        The picture, for ``savefig``.
 
     Raises
     ------
@@ -108,7 +113,7 @@ def draw(request: Load, arch: Arch = Arch.SM_90A) -> Figure:
 
 
 def _draw_frame(figure: Figure, plan: Plan, operands: Operands, request: Load) -> None:
-    """Headline and legend."""
+    """Draw title, subtitle and legend."""
     d = plan.descriptor
     if plan.mode.map_mode:
         inner = "one slice" if plan.interleaved else f"{plan.row_elements} channels"
@@ -124,12 +129,12 @@ def _draw_frame(figure: Figure, plan: Plan, operands: Operands, request: Load) -
     title = f"{plan.mode.name} load of {box} at ({start}){offsets}"
     size = min(17, 1650 / len(title))
     figure.text(0.06, 0.955, title, fontsize=size, weight="bold", color=INK)
-    small = (
+    subtitle = (
         f"Tensor {tensor}, innermost first: {names}.  {plan.bytes(operands.w_halo)} bytes to "
         f"shared memory at {request.smem_address:#x}, in rows of {plan.row_bytes} bytes"
     )
-    small += f", one every {plan.pitch}." if plan.pitch > plan.row_bytes else "."
-    figure.text(0.06, 0.925, small, fontsize=min(11, 1980 / len(small)), color=GREY)
+    subtitle += f", one every {plan.pitch}." if plan.pitch > plan.row_bytes else "."
+    figure.text(0.06, 0.925, subtitle, fontsize=min(11, 1980 / len(subtitle)), color=GREY)
     fill = "NaN" if d.oob_fill is OobFill.NAN_REQUEST_ZERO_FMA else "zero"
     viridis = matplotlib.colormaps["viridis"]
     shades = tuple(Patch(facecolor=viridis(level)) for level in (0.1, 0.35, 0.6, 0.85))
@@ -142,8 +147,8 @@ def _draw_frame(figure: Figure, plan: Plan, operands: Operands, request: Load) -
     if plan.row_bytes > PIECE:
         entries["piece 0 of each row"] = Patch(**FIRST)
     if plan.mode is AccessMode.IM2COL:
-        moved = ", moved by the offsets" if operands.offsets else ""
-        entries[f"bounding box{moved}"] = Patch(**WALK)
+        note = ", moved by the offsets" if operands.offsets else ""
+        entries[f"bounding box{note}"] = Patch(**WALK)
     figure.legend(
         entries.values(), entries.keys(), loc="lower left", bbox_to_anchor=(0.052, 0.012),
         ncols=len(entries), frameon=False, fontsize=10.5, handlelength=2, columnspacing=2,
@@ -151,15 +156,15 @@ def _draw_frame(figure: Figure, plan: Plan, operands: Operands, request: Load) -
     )  # fmt: skip
 
 
-def _titles(ax: Axes, title: str, small: str) -> None:
-    """A title and a line of small print, with room for a line between them and the axes."""
+def _titles(ax: Axes, title: str, subtitle: str) -> None:
+    """Draw a title and a subtitle, one line above the axes."""
     place: Style = {"xycoords": "axes fraction", "textcoords": "offset points", "va": "bottom"}
     ax.annotate(title, (0, 1), (0, 43), fontsize=13, weight="bold", color=INK, **place)
-    ax.annotate(small, (0, 1), (0, 24), fontsize=10, color=GREY, **place)
+    ax.annotate(subtitle, (0, 1), (0, 24), fontsize=10, color=GREY, **place)
 
 
 def _plane(plan: Plan) -> tuple[int, int | None]:
-    """The dimensions that a picture shows: the first two that a box extends in."""
+    """Return the dimensions that the picture shows: the first two in which a box extends."""
     rank = plan.descriptor.rank
     if not plan.mode.map_mode:
         return 0, 1 if rank > 1 else None
@@ -167,7 +172,8 @@ def _plane(plan: Plan) -> tuple[int, int | None]:
     return first, first + 1 if rank > 3 else rank - 1
 
 
-def _name(plan: Plan, dim: int) -> str:
+def _dimension_name(plan: Plan, dim: int) -> str:
+    """Return the label of a dimension of the tensor."""
     if plan.mode.map_mode:
         rank, first = plan.descriptor.rank, 0 if plan.interleaved else 1
         if dim >= first + rank - 2:
@@ -178,7 +184,7 @@ def _name(plan: Plan, dim: int) -> str:
 
 
 def _view(low: int, high: int, first: int, last: int) -> tuple[float, float]:
-    """What to show of an axis: the box, and what is not too far away of what is around it."""
+    """Return the range of an axis: the box, and what lies within twice its size around it."""
     reach = max(2 * (high - low), 8)
     left, right = max(low - reach, min(low, first)), min(high + reach, max(high, last))
     pad = 0.05 * (right - left)
@@ -186,17 +192,17 @@ def _view(low: int, high: int, first: int, last: int) -> tuple[float, float]:
 
 
 def _bounds(plan: Plan, operands: Operands, dim: int) -> tuple[int, int]:
-    """From where to where im2col goes in a dimension; all of a dimension that it does not walk."""
+    """Return first and end of im2col's bounding box in a dimension; else of the tensor."""
     d = plan.descriptor
     extent, j = d.global_dim[dim], dim - (0 if plan.interleaved else 1)
     if plan.mode is not AccessMode.IM2COL or dim == d.rank - 1:
         return 0, extent
-    moved = operands.offsets[j] if operands.offsets else 0
-    return d.lower_corner[j] + moved, extent + d.upper_corner[j] + moved
+    offset = operands.offsets[j] if operands.offsets else 0
+    return d.lower_corner[j] + offset, extent + d.upper_corner[j] + offset
 
 
 def _draw_tensor(ax: Axes, plan: Plan, operands: Operands, colours: Colours) -> None:
-    """The box, or the pixels, in two dimensions of the tensor."""
+    """Draw the box, or its pixels, in two dimensions of the tensor."""
     i, j = _plane(plan)
     positions = plan.positions(operands)
     hidden = [k for k in plan.bounded if k not in (i, j)]
@@ -216,7 +222,7 @@ def _draw_tensor(ax: Axes, plan: Plan, operands: Operands, colours: Colours) -> 
     corners = list(np.stack([np.stack([x + dx, y + dy], -1) for dx, dy in sides], 1))
     ax.add_collection(PolyCollection(corners, **OUTSIDE))
     if plan.spread(0, operands).inside[shown].any():
-        wide = min(_room(ax)) > 4
+        wide = min(_unit_size(ax)) > 4
         edges: Style = {"edgecolor": "white", "linewidth": 0.5} if wide else {"edgecolor": "face"}
         rows = PolyCollection(corners, facecolor=colours[shown], **edges)
         ax.add_collection(rows)
@@ -226,40 +232,40 @@ def _draw_tensor(ax: Axes, plan: Plan, operands: Operands, colours: Colours) -> 
         (left, right), (top, bottom) = walk
         ax.add_patch(Rectangle((left, top), right - left, bottom - top, **WALK))
     if plan.mode.map_mode:
-        _number(ax, x, y)
-    ax.set_xlabel(_name(plan, i))
-    ax.set_ylabel("" if j is None else _name(plan, j))
+        _draw_numbers(ax, x, y)
+    ax.set_xlabel(_dimension_name(plan, i))
+    ax.set_ylabel("" if j is None else _dimension_name(plan, j))
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_locator(MaxNLocator(steps=(1, 2, 4, 8, 10), integer=True))
     if j is None:
         ax.set_yticks([])
     ax.ticklabel_format(axis="x", useOffset=False, style="plain")
     ax.spines[:].set_visible(False)
-    what = "pixels, in order" if plan.mode.map_mode else "rows of the box"
+    unit = "pixels, in order" if plan.mode.map_mode else "rows of the box"
     count = "all" if shown.all() else f"{x.size} of {shown.size}"
-    where = ", ".join(f"{_name(plan, k)} = {positions[k, 0]}" for k in hidden)
+    hidden_start = ", ".join(f"{_dimension_name(plan, k)} = {positions[k, 0]}" for k in hidden)
     clipped = any(
         view[0] > 0 or view[1] < extent for view, extent in zip(views, extents, strict=True)
     )
-    notes = [where, f"{count} {what}", "part of the tensor" if clipped else ""]
+    notes = [hidden_start, f"{count} {unit}", "part of the tensor" if clipped else ""]
     _titles(ax, "The box in the tensor", "; ".join(filter(None, notes)))
 
 
-def _room(ax: Axes) -> tuple[float, float]:
-    """Dots that a unit of each axis takes up."""
+def _unit_size(ax: Axes) -> tuple[float, float]:
+    """Return the dots of one unit of each axis."""
     box = ax.get_window_extent()
     (left, right), (low, high) = ax.get_xlim(), ax.get_ylim()
     return box.width / abs(right - left), box.height / abs(high - low)
 
 
-def _ink(colour: NDArray[np.float64]) -> str:
-    """A colour of text to be read on another."""
-    return "white" if colour[:3] @ (0.3, 0.6, 0.1) < 0.5 else INK
+def _text_colour(background: NDArray[np.float64]) -> str:
+    """Return a text colour that is readable on a background."""
+    return "white" if background[:3] @ (0.3, 0.6, 0.1) < 0.5 else INK
 
 
-def _number(ax: Axes, x: NDArray[np.int64], y: NDArray[np.int64]) -> None:
-    """Number the pixels, or the first and the last if there is no room for all."""
-    width, height = _room(ax)
+def _draw_numbers(ax: Axes, x: NDArray[np.int64], y: NDArray[np.int64]) -> None:
+    """Draw the numbers of all pixels, or of the first and the last if there is no room for all."""
+    width, height = _unit_size(ax)
     room = min(width / 1.6, height)
     for n in range(x.size) if room > 15 else sorted({0, x.size - 1}):
         ax.text(
@@ -271,25 +277,26 @@ def _number(ax: Axes, x: NDArray[np.int64], y: NDArray[np.int64]) -> None:
 def _draw_lines(
     ax: Axes, plan: Plan, operands: Operands, smem_address: int, colours: Colours
 ) -> None:
-    """Lines of shared memory, with what is in each of their pieces."""
+    """Draw the lines of shared memory, with row and piece in each 16 bytes."""
     spread = plan.spread(smem_address, operands)
     base = smem_address // LINE
     total = -(-plan.extent(operands.w_halo) // LINE)
-    lines = min(total, MOST_LINES)
+    lines = min(total, MAX_LINES)
     for place in range(lines * GROUPS):
         ax.add_patch(Rectangle((place % GROUPS, place // GROUPS), 1, 1, **GAP))
     line, column = np.divmod(spread.smem // PIECE - base * GROUPS, GROUPS)
     for row, piece in np.argwhere(line < lines):
         x, y = int(column[row, piece]), int(line[row, piece])
-        part = spread.inside[row, piece] / plan.piece_bytes
-        if part < 1:
+        share = spread.inside[row, piece] / plan.piece_bytes
+        if share < 1:
             ax.add_patch(Rectangle((x, y), 1, 1, **OUTSIDE))
-        ax.add_patch(Rectangle((x, y), part, 1, facecolor=colours[row], linewidth=0))
+        ax.add_patch(Rectangle((x, y), share, 1, facecolor=colours[row], linewidth=0))
         ax.add_patch(Rectangle((x, y), 1, 1, facecolor="none", edgecolor="white", linewidth=0.8))
         ax.text(
             x + 0.5, y + 0.5, f"{row}·{piece}" if plan.row_bytes > PIECE else str(row),
             ha="center", va="center", fontsize=8.5, weight="bold" if piece == 0 else "normal",
-            color=_ink(colours[row]) if part == 1 else INK, bbox=None if part == 1 else LABEL,
+            color=_text_colour(colours[row]) if share == 1 else INK,
+            bbox=None if share == 1 else LABEL,
         )  # fmt: skip
         if piece == 0 and plan.row_bytes > PIECE:
             ax.add_patch(Rectangle((x + 0.03, y + 0.06), 0.94, 0.88, **FIRST))
@@ -302,12 +309,12 @@ def _draw_lines(
     ax.spines[:].set_visible(False)
     label = "row·piece" if plan.row_bytes > PIECE else "row"
     count = f"first {lines} of {total}" if lines < total else f"{lines}"
-    small = f"{label} in each 16 bytes of the {count} lines; left: address; top: banks"
-    _titles(ax, "The box in shared memory", small)
+    subtitle = f"{label} in each 16 bytes of the {count} lines; left: address; top: banks"
+    _titles(ax, "The box in shared memory", subtitle)
 
 
 def _draw_conflicts(ax: Axes, plan: Plan, operands: Operands, smem_address: int) -> None:
-    """Wavefronts of reading a column, with and without the swizzle."""
+    """Draw the wavefronts of reads down a column, with and without the swizzle."""
     smem = plan.spread(smem_address, operands).smem
     rows, pieces = smem.shape
     plain = (
@@ -316,7 +323,7 @@ def _draw_conflicts(ax: Axes, plan: Plan, operands: Operands, smem_address: int)
     series: list[tuple[str, str, NDArray[np.int64]]] = [("no swizzle", ORANGE, plain)]
     if plan.swizzle is not Swizzle.NONE:
         series.insert(0, (plan.swizzle.name, BLUE, smem))
-    columns = min(pieces, MOST_COLUMNS)
+    columns = min(pieces, MAX_COLUMNS)
     width = 0.8 / len(series)
     reads = -(-rows // GROUPS) * pieces
     for n, (name, colour, addresses) in enumerate(series):
@@ -334,12 +341,12 @@ def _draw_conflicts(ax: Axes, plan: Plan, operands: Operands, smem_address: int)
     ax.grid(axis="y", color="#DDDDDD", linewidth=0.6)
     ax.set_axisbelow(True)
     ax.spines[["top", "right", "left"]].set_visible(False)
-    some = f" ({columns} of {pieces})" if columns < pieces else ""
-    ax.set_xlabel(f"column: piece of the row{some}")
+    part = f" ({columns} of {pieces})" if columns < pieces else ""
+    ax.set_xlabel(f"column: piece of the row{part}")
     ax.set_ylabel("accesses to one bank group")
     ax.legend(
         loc="lower left", bbox_to_anchor=(-0.011, 0.97), ncols=2, frameon=False, fontsize=10,
         handlelength=1.2, borderaxespad=0, borderpad=0.4,
     )  # fmt: skip
-    small = f"8 threads read 16 bytes each, of 8 rows: 1 is best, 8 is worst; {reads} such reads"
-    _titles(ax, "Bank conflicts of a read down a column", small)
+    subtitle = f"8 threads read 16 bytes each, of 8 rows: 1 is best, 8 is worst; {reads} such reads"
+    _titles(ax, "Bank conflicts of a read down a column", subtitle)

@@ -1,7 +1,7 @@
-"""The enumerations of CUDA's driver API, with what each member means to the unit.
+"""Enumerations of CUDA's driver API, with the properties that the unit derives from each member.
 
-Members can be had by number, by name, or by a short name: ``Swizzle.member("128B")``. What Hopper
-does not have is marked by ``Arch.SM_100A`` and rests on documents alone.
+``member`` looks a member up by number, name or short name: ``Swizzle.member("128B")``. Members that
+Hopper does not have are marked ``Arch.SM_100A``; their behaviour is known from documents only.
 """
 
 import enum
@@ -13,33 +13,33 @@ import numpy as np
 MAX_RANK = 5
 
 SMEM_BYTES = 233472
-"""A CTA's shared memory at most, and the bytes of the largest tiled box: 228 KiB (silicon)."""
+"""Largest shared memory of a CTA, and largest tiled box, in bytes: 228 KiB (silicon)."""
 
 PIECE = 16
-"""Bytes that move together: a piece is 16 aligned bytes."""
+"""Bytes of a piece, the unit of data movement: 16 aligned bytes."""
 
 LINE = 128
 """Bytes of a line: 128 aligned bytes."""
 
 
 class Named(enum.IntEnum):
-    """An enumeration whose members can be had by name."""
+    """An enumeration whose members can be looked up by name."""
 
     @classmethod
     def member(cls, value: int | str) -> Self:
-        """The member of this number or name; upper or lower case.
+        """Return the member with a number or a name, in upper or lower case.
 
         Raises
         ------
         ValueError
-            If there is none.
+            If no member has it.
         """
         if not isinstance(value, str):
             return cls(value)
         for member in cls:
             if value.upper() in (member.name, *member.short_names):
                 return member
-        raise ValueError(f"{value}: not one of {', '.join(member.name for member in cls)}")
+        raise ValueError(f"{value}: must be one of {', '.join(member.name for member in cls)}")
 
     @property
     def short_names(self) -> tuple[str, ...]:
@@ -48,14 +48,14 @@ class Named(enum.IntEnum):
 
 
 class Arch(enum.IntEnum):
-    """Target architecture: what a tensor map and a request may use."""
+    """Target architecture, which determines the features that maps and requests may use."""
 
     SM_90A = 90
     SM_100A = 100
 
 
 class Interleave(Named):
-    """``CUtensorMapInterleave``: the bytes of a slice of channels."""
+    """``CUtensorMapInterleave``: bytes of a slice of channels."""
 
     NONE = 0
     INTERLEAVE_16B = 1
@@ -68,15 +68,15 @@ class Interleave(Named):
 
     @property
     def align(self) -> int:
-        """What address and strides are multiples of, in bytes."""
+        """Alignment of address and strides, in bytes."""
         return 32 if self is Interleave.INTERLEAVE_32B else 16
 
 
 class Swizzle(Named):
-    """``CUtensorMapSwizzle``: which bits of a shared-memory byte address are exchanged by XOR.
+    """``CUtensorMapSwizzle``: which bits of a shared-memory byte address are changed by XOR.
 
-    0 to 3 are recorded on silicon. 4 to 6 are of ``Arch.SM_100A`` (PTX ISA), and so is 96B, which
-    the driver cannot encode: its number, and its place in a map, are this project's (choice).
+    Members 0 to 3 are recorded on silicon. Members 4 to 7 need ``Arch.SM_100A`` (PTX ISA). The
+    driver cannot encode 96B: its number, and its code in a map, are this project's (choice).
     """
 
     NONE = 0
@@ -95,44 +95,47 @@ class Swizzle(Named):
 
     @property
     def span(self) -> int | None:
-        """Bytes from a row of shared memory to the next, and the most of a row; None: packed."""
+        """Row pitch in shared memory, in bytes, which is also the longest legal row.
+
+        None if rows are packed.
+        """
         return (None, 32, 64, 128, 128, 128, 128, 96)[self]
 
     @property
     def shift(self) -> int:
-        """How far above the bits that change those stand that change them."""
+        """Distance from the address bits that are changed up to the bits they are XORed with."""
         return (3, 3, 3, 3, 2, 2, 1, 3)[self]
 
     @property
     def mask(self) -> int:
-        """Address bits that change."""
+        """Address bits that are changed."""
         return (0, 0x10, 0x30, 0x70, 0x60, 0x60, 0x40, 0x10)[self]
 
     @property
     def flips(self) -> bool:
-        """Address bit 3 changes too, by bit 7."""
+        """True if address bit 3 is also changed, by XOR with bit 7."""
         return self is Swizzle.SWIZZLE_128B_ATOM_32B_FLIP_8B
 
     @property
     def repeat(self) -> int:
-        """Bytes after which the pattern repeats."""
+        """Period of the pattern, in bytes."""
         return (PIECE, 256, 512, 1024, 512, 512, 256, 256)[self]
 
     @property
     def block(self) -> int:
-        """Bytes, aligned, that the swizzle permutes among themselves."""
+        """Size of the aligned blocks within which the swizzle moves bytes, in bytes."""
         return (PIECE, 32, 64, 128, 128, 128, 128, 32)[self]
 
     @property
     def fields(self) -> tuple[int, int]:
-        """Codes in a tensor map: w2[14:13] and the atom's, w2[20:19]."""
+        """Codes in a tensor map: of the span, w2[14:13], and of the atom, w2[20:19]."""
         if self is Swizzle.SWIZZLE_96B:
             return 0, 1
         return min(self, 3), max(self - 3, 0)
 
 
 class L2Promotion(Named):
-    """``CUtensorMapL2promotion``: a hint."""
+    """``CUtensorMapL2promotion``: a hint, without effect on results."""
 
     NONE = 0
     L2_64B = 1
@@ -146,7 +149,7 @@ class L2Promotion(Named):
 
 
 class OobFill(Named):
-    """``CUtensorMapFloatOOBfill``: what elements outside the tensor read as."""
+    """``CUtensorMapFloatOOBfill``: value of elements outside the tensor."""
 
     NONE = 0
     NAN_REQUEST_ZERO_FMA = 1
@@ -158,14 +161,14 @@ class OobFill(Named):
 
 
 class MapMode(Named):
-    """What a tensor map says of its box: mode of the encoding, w2[0]."""
+    """Mode of a tensor map, w2[0]: how it describes its box."""
 
     TILE = 0
     IM2COL = 1
 
 
 class DataType(Named):
-    """``CUtensorMapDataType``: 0 to 12 recorded on silicon, 13 to 15 of ``Arch.SM_100A``."""
+    """``CUtensorMapDataType``: 0 to 12 are recorded on silicon, 13 to 15 need ``Arch.SM_100A``."""
 
     UINT8 = 0
     UINT16 = 1
@@ -196,27 +199,27 @@ class DataType(Named):
 
     @property
     def smem_bits(self) -> int:
-        """Bits that an element takes up in shared memory."""
+        """Bits of an element in shared memory."""
         return 8 if self > DataType.PACKED_16U4_ALIGN8B else self.bits
 
     @property
     def is_sub_byte(self) -> bool:
-        """Elements are packed, less than a byte each."""
+        """True if elements are packed, with less than a byte each."""
         return self >= DataType.PACKED_16U4_ALIGN8B
 
     @property
     def itemsize(self) -> int:
-        """Bytes of an element; a sub-byte type's elements take up a byte of shared memory."""
+        """Bytes of an element, 1 for sub-byte types."""
         return max(self.bits // 8, 1)
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The NumPy type of an element in memory; of sub-byte types, of the bytes."""
+        """NumPy type of an element in memory; uint8 for sub-byte types."""
         return _DTYPES[self]
 
     @property
     def format(self) -> int:
-        """Code in word w2 of a tensor map (silicon; sub-byte: report)."""
+        """Code in word w2 of a tensor map (silicon; sub-byte types: report)."""
         return _FORMATS[self]
 
     @property
@@ -226,24 +229,24 @@ class DataType(Named):
 
     @property
     def rounds(self) -> bool:
-        """Loads round float32 to tf32."""
+        """True if loads round float32 to tf32."""
         return self in (DataType.TFLOAT32, DataType.TFLOAT32_FTZ)
 
     @property
     def flushes(self) -> bool:
-        """Additions read and write subnormals as zero; loads and stores do not."""
+        """True if additions treat subnormals as zero; loads and stores do not."""
         return self in (DataType.FLOAT32_FTZ, DataType.TFLOAT32_FTZ)
 
     @property
     def is_float(self) -> bool:
-        """NaN fill is allowed."""
+        """True if the type is a floating-point type, for which NaN fill is legal."""
         return DataType.FLOAT16 <= self <= DataType.TFLOAT32_FTZ
 
     @classmethod
     def of_dtype(cls, dtype: np.dtype[Any]) -> "DataType | None":
-        """The type that holds elements of ``dtype``, or None if there is none.
+        """Return the type for elements of ``dtype``; None if there is none.
 
-        8-bit floats and integers are bytes to the unit, 16-bit integers are ``UINT16``.
+        All 8-bit types are ``UINT8`` to the unit, 16-bit integers are ``UINT16``.
 
         Examples
         --------
@@ -287,9 +290,9 @@ _OF_DTYPE: dict[np.dtype[Any], DataType] = {
 
 
 class AccessMode(Named):
-    """How an instruction walks a tensor: PTX's load and store modes.
+    """Load and store mode of an instruction in PTX: the order in which it visits a tensor.
 
-    TILE and IM2COL (stores: ``im2col_no_offs``) are recorded on silicon; the rest is of
+    TILE and IM2COL (in stores ``im2col_no_offs``) are recorded on silicon; the other modes need
     ``Arch.SM_100A`` (PTX ISA).
     """
 
@@ -302,13 +305,13 @@ class AccessMode(Named):
 
     @property
     def map_mode(self) -> MapMode:
-        """The mode of the tensor maps that it takes."""
+        """Mode of the tensor maps that the access mode requires."""
         im2col = (AccessMode.IM2COL, AccessMode.IM2COL_W, AccessMode.IM2COL_W_128)
         return MapMode.IM2COL if self in im2col else MapMode.TILE
 
 
 class ReductionOp(Named):
-    """The operation of a reduction; codes as in reports of the unit's interface."""
+    """Operation of a reduction; its codes are those of reports about the unit's interface."""
 
     ADD = 0
     MIN = 1

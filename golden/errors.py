@@ -1,6 +1,6 @@
-"""What is wrong with a tensor map or a request: one code for each rule, and words to go with it.
+"""Errors and warnings: one code for each rule, with its text and its origin.
 
-The codes below 32 are those of the unit's error records. ``docs/errors.md`` is made of this table.
+Codes below 32 are those of the unit's error records. ``docs/errors.md`` is generated from `RULES`.
 """
 
 import enum
@@ -9,7 +9,7 @@ from typing import ClassVar
 
 
 class Origin(enum.Enum):
-    """Where a rule comes from."""
+    """Source of a rule."""
 
     SILICON = "silicon"
     PTX = "PTX ISA"
@@ -18,10 +18,11 @@ class Origin(enum.Enum):
 
 
 class ErrorCode(enum.IntEnum):
-    """Machine-readable codes.
+    """Machine-readable codes of errors and warnings.
 
-    Up to 31: of requests, as in the unit's error records, in order: of several, the first is
-    reported. From 32: of a tensor map's parameters. From 64: warnings, of what the unit accepts.
+    Codes 1 to 31 are errors of requests, as in the unit's error records; if several apply, the unit
+    reports the lowest. Codes from 32 are errors of a tensor map's parameters. Codes from 64 are
+    warnings about requests that the unit accepts.
     """
 
     NONE = 0
@@ -75,7 +76,7 @@ class ErrorCode(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Rule:
-    """A row of the table: where the rule comes from, and what must hold."""
+    """A row of the error table: code, source and text of a rule."""
 
     code: ErrorCode
     origin: Origin
@@ -96,31 +97,31 @@ RULES: dict[ErrorCode, Rule] = _rules(
         Origin.SILICON: {
             "COORD_ALIGN": "Without interleave, `coords[0]` times the element size is a multiple "
             "of 16 bytes.",
-            "COORD_NEG": "A store or reduction starts at no negative coordinate.",
-            "IM2COL_START": "The spatial start coordinates of im2col lie in the bounding box: from "
+            "COORD_NEG": "The start coordinates of a store or reduction are not negative.",
+            "IM2COL_START": "The spatial start coordinates of im2col are in the bounding box: from "
             "`lower_corner` to `global_dim - 1 + upper_corner`.",
             "IM2COL_CORNER": "An im2col store or reduction has `lower_corner >= 0` and "
             "`upper_corner <= 0`.",
-            "RED_TYPE": "The operation of a reduction exists for the type.",
-            "DATA_TYPE": "`data_type` is one that the architecture has.",
+            "RED_TYPE": "The type has the operation of the reduction.",
+            "DATA_TYPE": "`data_type` is a type that the architecture has.",
             "INTERLEAVE": "`interleave` is 0 to 2.",
-            "SWIZZLE": "`swizzle` is one that the architecture has.",
+            "SWIZZLE": "`swizzle` is a swizzle that the architecture has.",
             "L2_PROMOTION": "`l2_promotion` is 0 to 3.",
-            "OOB_FILL": "`oob_fill` is 0 or 1, and NaN only with a float type.",
-            "RANK": "The rank is 1 to 5, and at least 3 with interleave or im2col.",
+            "OOB_FILL": "`oob_fill` is 0 or 1; NaN (1) needs a floating-point type.",
+            "RANK": "The rank is 1 to 5; interleave and im2col need at least 3.",
             "GLOBAL_ADDRESS": "`global_address` is a multiple of 16; of 32 with 32-byte "
             "interleave.",
             "GLOBAL_DIM": "Each `global_dim` is 1 to 2**32.",
             "GLOBAL_STRIDES": "Each of `global_strides` is below 2**40 and a multiple of 16; of 32 "
-            "with 32-byte interleave. Zero, overlap and any order are legal.",
+            "with 32-byte interleave. Zero, overlapping rows and any order are legal.",
             "ELEMENT_STRIDES": "Each of `element_strides` is 1 to 8.",
             "BOX_DIM": "Each `box_dim` is 1 to 256.",
             "INNER_ALIGN": "`box_dim[0]`, or `channels_per_pixel`, times the element size is a "
             "multiple of 16 bytes.",
             "INNER_SPAN": "Swizzled without interleave, `box_dim[0]`, or `channels_per_pixel`, "
-            "times the element size is at most the swizzle's span.",
-            "BOX_BYTES": "The box, divided by the element strides and rounded down, has at most "
-            "233472 bytes.",
+            "times the element size is at most the span of the swizzle.",
+            "BOX_BYTES": "The box has at most 233472 bytes; its extents are divided by the element "
+            "strides and rounded down.",
             "CHANNELS_PER_PIXEL": "`channels_per_pixel` is 1 to 256.",
             "PIXELS_PER_COLUMN": "`pixels_per_column` is 1 to 1024.",
             "CORNER": "Corners are -32768 to 32767 (rank 3), -128 to 127 (rank 4) or -16 to 15 "
@@ -131,63 +132,68 @@ RULES: dict[ErrorCode, Rule] = _rules(
         Origin.PTX: {
             "SMEM_ALIGN": "A shared-memory address is a multiple of 128 (tensor) or 16 (bulk).",
             "MBAR_ALIGN": "An mbarrier's address is a multiple of 8.",
-            "GMEM_FAULT": "Global memory inside the tensor or the bulk range exists.",
+            "GMEM_FAULT": "Global memory exists at every address inside the tensor or the bulk "
+            "range.",
             "COORD_RANGE": "Each coordinate fits in 32 signed bits.",
-            "SUB_BYTE": "Sub-byte types keep their own limits on box, coordinates, address, "
+            "SUB_BYTE": "A map with a sub-byte type meets the type's own limits on box, address, "
             "strides, extents, interleave and swizzle.",
         },
         Origin.REPORT: {
-            "MBAR_FAULT": "An mbarrier was initialised, gets no more arrivals than are pending, "
-            "keeps its tx-count within 2**20 - 1 of zero, and takes nothing once it is locked.",
+            "MBAR_FAULT": "An mbarrier is initialised before its first operation, gets no more "
+            "arrivals than are pending, and has a tx-count from -(2**20 - 1) to 2**20 - 1. A fault "
+            "locks it, and each operation on a locked mbarrier is a fault.",
         },
         Origin.CHOICE: {
-            "MAP_FIELD": "The fields of the tensor map are such that the unit can work with them. "
-            "The codes from 32 say which is not.",
-            "MAP_MODE": "Rank and mode of the instruction are those of the map.",
-            "SMEM_RANGE": "What a request touches of shared memory lies in the CTA's window.",
+            "MAP_FIELD": "Each field of the tensor map is legal for the unit. `TmaError.detail` "
+            "has the code, from 32 on, of the rule that is broken.",
+            "MAP_MODE": "The mode of the instruction and the number of its coordinates match the "
+            "map.",
+            "SMEM_RANGE": "All bytes of shared memory that a request may access are in the CTA's "
+            "window.",
             "IM2COL_OFFSET": "im2col offsets are at most 65535 (rank 3), 255 (rank 4) or 31 "
             "(rank 5).",
             "BULK_ALIGN": "Size and global address of a bulk request are multiples of 16.",
             "MASK": "`cta_mask` names at least one CTA, and only CTAs of the cluster.",
-            "DST_CTA": "A DSMEM request goes to another CTA of the cluster; destination and "
-            "mbarrier are in the same CTA; in the unit, each receiver runs.",
-            "LENGTH": "A sequence has as many entries as the rank asks for.",
+            "DST_CTA": "The destination is a CTA of the cluster; for a DSMEM request, it is not "
+            "the issuer. The mbarrier is in the destination, or with `cta_group` 2 in the "
+            "destination's pair. In the unit, each receiving CTA is running.",
+            "LENGTH": "A sequence has the number of entries that the rank requires.",
             "VERSION": "The version field is 0.",
-            "MAP_BYTES": "A tensor map has 128 bytes, of which 64 count.",
-            "REPLACE": "`tensormap.replace` names a field, an index that it has and a value that "
-            "fits in its bits.",
-            "ARRAY": "An array that a map is made of has contiguous elements in its last "
-            "dimension, and a type that has a counterpart.",
-            "SWIZZLE_PATTERN": "A swizzled box at an address that is not a multiple of the "
-            "pattern's length starts inside the pattern.",
-            "ROW_PADDING": "A store whose rows end off a 16-byte boundary overwrites the padding "
-            "behind them.",
-            "EXPECT_TX": "A barrier expects other bytes than its requests bring, and its phase "
-            "cannot end.",
+            "MAP_BYTES": "A tensor map has 128 bytes, of which the unit reads the first 64.",
+            "REPLACE": "`tensormap.replace` names an existing field, a legal index of it, and a "
+            "value that fits into the field.",
+            "ARRAY": "A map can be made of an array with 1 to 5 axes, a contiguous last axis, and "
+            "a type that tensor maps have.",
+            "SWIZZLE_PATTERN": "The shared-memory address of a swizzled box is a multiple of the "
+            "pattern's period; otherwise the box starts inside the pattern.",
+            "ROW_PADDING": "Rows of a store end at a 16-byte boundary; otherwise the store "
+            "overwrites the padding behind them.",
+            "EXPECT_TX": "An mbarrier expects exactly the bytes that its requests signal; "
+            "otherwise its phase cannot complete.",
         },
     }
 )
 
 
 class TmaError(ValueError):
-    """A tensor map cannot be built, or a request is refused; nothing has happened.
+    """A tensor map or a request breaks a rule; a refused request has no effect.
 
     Attributes
     ----------
     code : ErrorCode
-        The rule. A request's is the code in the unit's error record.
+        The broken rule. For a request, the code in the unit's error record.
     parameter : str
-        What breaks it, such as ``coords[0]``.
+        Name of the offending parameter, such as ``coords[0]``.
     dim : int
-        The dimension, or 0: as in the error record.
+        Dimension of the parameter, or 0, as in the error record.
     value : int
-        The offending value: as in the error record.
+        Offending value, as in the error record; 0 for a value that is no integer.
     limit : str
-        What must hold of the value.
+        Condition that the value does not meet.
     origin : Origin
-        Of the rule.
+        Source of the rule.
     detail : ErrorCode
-        With MAP_FIELD, the rule of the tensor map; otherwise ``code``.
+        With MAP_FIELD, the rule of tensor maps that is broken; otherwise ``code``.
 
     Examples
     --------
@@ -221,7 +227,7 @@ class TmaError(ValueError):
         super().__init__(f"{parameter} = {self._shown}: {limit} [{names}, {self.origin.value}]")
 
     def as_map_field(self, word: int) -> "TmaError":
-        """The refusal of a request whose map breaks this rule; its record holds word w2."""
+        """Return the error of a request whose map breaks this rule; its value is word w2."""
         return TmaError(
             ErrorCode.MAP_FIELD,
             self.parameter,
@@ -232,13 +238,28 @@ class TmaError(ValueError):
         )
 
 
+def require(
+    holds: bool,
+    code: ErrorCode,
+    parameter: str,
+    value: int,
+    limit: str,
+    *,
+    shown: str = "",
+    dim: int = 0,
+) -> None:
+    """Raise a `TmaError` unless ``holds``."""
+    if not holds:
+        raise TmaError(code, parameter, value, limit, shown=shown, dim=dim)
+
+
 class TmaWarning(UserWarning):
-    """Something that the unit accepts and its user may regret.
+    """Warning about a request that the unit accepts, but that is probably a mistake.
 
     Attributes
     ----------
     code : ErrorCode
-        64 and above.
+        Code of the warning, 64 or more.
     """
 
     code: ClassVar[ErrorCode]
@@ -248,7 +269,7 @@ class TmaWarning(UserWarning):
 
 
 class SwizzlePatternWarning(TmaWarning):
-    """A swizzled box starts inside the pattern: readers must use absolute addresses."""
+    """A swizzled box starts inside the pattern: readers must swizzle absolute addresses."""
 
     code = ErrorCode.SWIZZLE_PATTERN
 
@@ -260,13 +281,13 @@ class RowPaddingWarning(TmaWarning):
 
 
 class ExpectTxWarning(TmaWarning):
-    """A barrier waits for bytes that nothing brings, or got more than it expects."""
+    """An mbarrier waits for bytes that no request signals, or got more than it expects."""
 
     code = ErrorCode.EXPECT_TX
 
 
 def errors_table() -> str:
-    """``docs/errors.md``: every code, its rule and its origin, in Markdown."""
+    """Return the text of ``docs/errors.md``: code, rule and origin of every error and warning."""
 
     def rows(first: int, last: int) -> list[str]:
         return [
@@ -280,29 +301,34 @@ def errors_table() -> str:
         [
             "# Errors and warnings",
             "",
-            "Made by `python -m golden errors docs/errors.md`; a test fails when it is stale.",
+            "`python -m golden errors docs/errors.md` writes this page; a test fails when it is",
+            "stale.",
             "",
-            "An error is a `golden.TmaError`, or an error record of the unit, which carries the",
-            "same code with the dimension and the offending value. A refused request has no",
-            "effect. Origin: *silicon* is measured on a real unit, *PTX ISA* is NVIDIA's",
-            "document, *report* a third party's, *choice* this project's.",
+            "An error is a `golden.TmaError` in the golden model, and an error record in the unit.",
+            "Both have the code, the dimension and the offending value. A refused request has no",
+            "effect.",
+            "",
+            "Origin of a rule: *silicon* is measured on a real unit, *PTX ISA* is NVIDIA's",
+            "document, *report* is a third party's document, *choice* is this project's decision.",
             "",
             "## Requests",
             "",
-            "Of several, the first is reported. `MAP_FIELD` names one of the rules of tensor maps.",
+            "If a request breaks several rules, the unit reports the one with the lowest code.",
+            "`MAP_FIELD` stands for any rule of tensor maps.",
             *head,
             *rows(1, 31),
             "",
             "## Tensor maps",
             "",
-            "Where the driver's encoder answers `CUDA_ERROR_INVALID_VALUE`, and what stands before",
-            "and behind it here.",
+            "If a rule of origin *silicon* is broken, the driver's encoder returns",
+            "`CUDA_ERROR_INVALID_VALUE`. The other rules are checked by the golden model.",
             *head,
             *rows(32, 63),
             "",
             "## Warnings",
             "",
-            "Python warnings of the class `golden.TmaWarning`: the unit does as it is told.",
+            "A warning is a Python warning of the class `golden.TmaWarning`. The request is",
+            "executed.",
             *head,
             *rows(64, 95),
             "",

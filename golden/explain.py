@@ -1,6 +1,6 @@
-"""A captured tensor map in words: ``python -m golden explain``.
+"""Explanation of a captured tensor map: ``python -m golden explain``.
 
-What its bytes say, whether the encoder would have written them, and what a load with it is like.
+It lists the fields, says whether the driver's encoder writes such a map, and describes a load.
 """
 
 import re
@@ -19,22 +19,24 @@ from golden.enums import MAX_RANK, SMEM_BYTES, AccessMode, Arch, MapMode
 from golden.errors import TmaError
 from golden.plan import Plan
 from golden.request import Store
-from golden.tensor_map import TensorMap, entries
+from golden.tensor_map import TensorMap, tuple_text
 
-_UNREAD = 16
+_FIRST_UNREAD = 16
 """First word that the unit does not read."""
 
 
 def map_bytes(text: str) -> bytes:
-    """The bytes that hexadecimal text stands for; commas, braces and blanks only separate.
+    """Return the bytes that hexadecimal text stands for.
 
-    Numbers that all begin with ``0x`` are little-endian words of 64 bits if one has more than 8
-    digits, of 32 bits if one has more than 2, or bytes. Other digits are bytes as they stand.
+    Blanks, commas, semicolons and braces separate numbers. If all numbers begin with ``0x``, they
+    are little-endian words: of 64 bits if one has more than 8 digits, of 32 bits if one has more
+    than 2 digits or if there are fewer than 64 numbers, otherwise of 8 bits. Numbers without ``0x``
+    are bytes in order.
 
     Raises
     ------
     ValueError
-        If there is something else in it.
+        If the text has other characters, or an odd number of digits.
 
     Examples
     --------
@@ -57,32 +59,32 @@ def map_bytes(text: str) -> bytes:
 
 
 def file_bytes(data: bytes) -> bytes:
-    """The bytes that a file stands for: hexadecimal if all of it is text, else as they are.
+    """Return the bytes that a file stands for: of its hexadecimal text, or the file's own.
 
     Raises
     ------
     ValueError
-        As ``map_bytes`` does.
+        If the file is text that `map_bytes` refuses.
     """
     text = "".join(data.decode("latin-1").split())
     return map_bytes(data.decode()) if text.isascii() and text.isprintable() else data
 
 
 def load_mode(d: Descriptor) -> AccessMode | None:
-    """The mode of a load that goes with a map; None: the map's own."""
+    """Return the mode of a load with this map; None for the map's own mode."""
     return AccessMode.IM2COL_W if d.wide else None
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """What there is to say about a tensor map, to be printed by ``rich``.
+    """Explanation of a tensor map, for printing by ``rich``.
 
     Attributes
     ----------
     error : TmaError or None
-        The rule that keeps the encoder from writing it.
+        The rule that the map breaks; None if the encoder writes such a map.
     parts : tuple
-        What is printed.
+        Printed parts, from top to bottom.
     """
 
     error: TmaError | None
@@ -98,14 +100,14 @@ def explain(data: bytes, arch: Arch = Arch.SM_90A) -> Explanation:
     Parameters
     ----------
     data : bytes
-        64 or more; a map has 128.
+        A tensor map of 128 bytes, or at least its first 64. Its fields may be illegal.
     arch : Arch
-        What may be in it.
+        Architecture whose features the map may use.
 
     Raises
     ------
     TmaError
-        If there are less than 64 bytes. What they say may be illegal.
+        MAP_BYTES, if ``data`` has fewer than 64 bytes.
     """
     d = Descriptor.from_bytes(data)
     error: TmaError | None = None
@@ -135,31 +137,32 @@ def explain(data: bytes, arch: Arch = Arch.SM_90A) -> Explanation:
 
 
 def _facts(plan: Plan) -> Iterator[tuple[str, str]]:
-    """What a load is like."""
+    """Yield name and text of each property of a load."""
     rows = plan.rows()
     yield "one load", f"{plan.bytes()} bytes (complete_tx): {rows} rows of {plan.row_bytes}"
     gap = plan.pitch - plan.row_bytes
     pitch = f"a row every {plan.pitch}" + (f", the last {gap} not written" if gap else "")
     yield "shared memory", f"{plan.footprint} bytes from a multiple of 128, {pitch}"
     align, bits = plan.coord_align, plan.data_type.bits
-    steps = f"a multiple of {align}: {align * bits // 8} bytes" if align > 1 else "any"
-    yield "coords[0]", steps
+    values = f"a multiple of {align}: {align * bits // 8} bytes" if align > 1 else "any"
+    yield "coords[0]", values
     if plan.swizzle:
         yield "pattern", f"{plan.swizzle.name} repeats every {plan.swizzle.repeat} bytes"
 
 
 def _differences(data: bytes, tensor_map: TensorMap) -> Iterator[str]:
-    """Words that are not as the encoder writes them, and which the unit does not care for."""
+    """Yield a note for each word that differs from the encoder's; the unit ignores those bits."""
     expected = struct.unpack("<32I", tensor_map.encode())
     count = min(len(data), MAP_BYTES) // 4  # a captured map may end early
-    for i, (word, wanted) in enumerate(zip(struct.unpack_from(f"<{count}I", data), expected)):  # noqa: B905
-        if word != wanted:
-            what = "metadata" if i >= _UNREAD else "bits without a meaning"
-            yield f"w{i} = {word:#x}: the encoder writes {wanted:#x} ({what}, not read by the unit)"
+    for i, (word, encoded) in enumerate(zip(struct.unpack_from(f"<{count}I", data), expected)):  # noqa: B905
+        if word != encoded:
+            kind = "metadata" if i >= _FIRST_UNREAD else "bits without a meaning"
+            note = f"the encoder writes {encoded:#x} ({kind}, not read by the unit)"
+            yield f"w{i} = {word:#x}: {note}"
 
 
 def _notes(d: Descriptor, plan: Plan) -> Iterator[str]:
-    """What may surprise who uses the map."""
+    """Yield notes about properties of the map that may surprise its user."""
     if d.mode is MapMode.TILE:
         yield from _edges(d)
     elif not d.wide and (min(d.lower_corner) < 0 or max(d.upper_corner) > 0):
@@ -173,13 +176,13 @@ def _notes(d: Descriptor, plan: Plan) -> Iterator[str]:
             stride = d.global_strides[0]
             yield f"global_strides[0] = {stride} is less than a row of {row} bytes: rows overlap"
         if d.element_strides[0] > 1:
-            yield f"element_strides[0] = {d.element_strides[0]} counts with interleave only"
+            yield f"element_strides[0] = {d.element_strides[0]} has an effect with interleave only"
     if plan.footprint > SMEM_BYTES:
         yield f"{plan.footprint} bytes are more than a CTA's shared memory, {SMEM_BYTES}"
 
 
 def _edges(d: Descriptor) -> Iterator[str]:
-    """Dimensions that boxes side by side do not fill up."""
+    """Yield a note for each dimension whose extent is not a multiple of the box."""
     counts, strides = walk.steps_of(d), walk.strides_of(d)
     for i in range(d.rank):
         box, extent = d.box_dim[i], d.global_dim[i]
@@ -187,16 +190,17 @@ def _edges(d: Descriptor) -> Iterator[str]:
         rest = extent % box
         beyond = (counts[i] - 1) * strides[i] + 1 - rest
         if not slices and rest and beyond > 0:
-            what = (
+            box_text = (
                 f"box_dim[{i}] = {box} is more than global_dim[{i}] = {extent}: a box at 0"
                 if box > extent
                 else f"global_dim[{i}] = {extent} is not a multiple of {box}: the last box"
             )
-            yield f"{what} reaches {beyond} past the end; loads fill that, stores drop it"
+            end = f"{beyond} elements past the end"
+            yield f"{box_text} reaches {end}: loads fill them, stores drop them"
 
 
 def _words(d: Descriptor) -> Table:
-    """The words, with what they hold."""
+    """Return the table of words w0 to w15 and their fields."""
     table = Table("word", "value", "bits", "holds")
     for i, (word, fields) in enumerate(zip(d.words, _fields(d), strict=True)):
         bits = "\n".join(field[0] for field in fields)
@@ -207,21 +211,21 @@ def _words(d: Descriptor) -> Table:
 
 
 Field = tuple[str, str, bool]
-"""Bits, what they hold, and whether that counts."""
+"""Bits of a field, its text, and whether the map uses it."""
 
 
 def _fields(d: Descriptor) -> list[list[Field]]:
-    """The fields of each word."""
+    """Return the fields of each word."""
     rank, tile = min(d.rank, MAX_RANK), d.mode is MapMode.TILE
 
     def name(item: object) -> str:
-        return getattr(item, "name", "no such code")
+        return getattr(item, "name", "code not assigned")
 
     def entry(values: tuple[int, ...], field: str, i: int, count: int, unit: str = "") -> Field:
         used = i < count
         return "31:0", f"{field}[{i}] = {values[i]}{unit}" if used else f"{field}[{i}]: -", used
 
-    def whole(text: str) -> list[Field]:
+    def whole_word(text: str) -> list[Field]:
         return [("31:0", text, True)]
 
     setup = [
@@ -238,21 +242,21 @@ def _fields(d: Descriptor) -> list[list[Field]]:
         setup.append(("22", "wide: for im2col::w", True))
     inner = "box_dim[0]" if tile else "channels_per_pixel"
     steps = [
-        ("14:0", f"element_strides = {entries(d.element_strides[:rank])}", True),
+        ("14:0", f"element_strides = {tuple_text(d.element_strides[:rank])}", True),
         ("31:24", f"{inner} = {d.channels_per_pixel}", True),
     ]
     if tile:
-        outer: list[Field] = [("31:0", f"box_dim[1:] = {entries(d.box_dim[1:rank])}", rank > 1)]
+        outer: list[Field] = [("31:0", f"box_dim[1:] = {tuple_text(d.box_dim[1:rank])}", rank > 1)]
     elif d.wide or d.rank in CORNER_BITS:
         outer = [
-            ("15:0", f"lower_corner = {entries(d.lower_corner)}", True),
-            ("31:16", f"upper_corner = {entries(d.upper_corner)}", True),
+            ("15:0", f"lower_corner = {tuple_text(d.lower_corner)}", True),
+            ("31:16", f"upper_corner = {tuple_text(d.upper_corner)}", True),
         ]
     else:
         outer = [("31:0", f"corners: none with rank {d.rank}", False)]
     return [
-        whole(f"global_address = {d.global_address:#x}"),
-        whole("global_address, upper half"),
+        whole_word(f"global_address = {d.global_address:#x}"),
+        whole_word("global_address, upper half"),
         setup,
         *([entry(d.global_strides, "global_strides", i, rank - 1, " bytes")] for i in range(4)),
         [("15:0", "global_strides, bits 39:36 of each", rank > 1)],

@@ -1,7 +1,7 @@
-"""What a tensor map and an access mode make of a request: bounds, addresses and layout.
+"""Bounds, addresses and layout of a tensor request, from its tensor map and access mode.
 
-Everything is a matter of 16-byte pieces: base, strides, rows and the start of a box are multiples
-of 16 bytes, so each piece of shared memory is one piece of global memory (of fewer bytes for packed
+All data moves in pieces of 16 bytes: base, strides, rows and the start of a box are multiples of 16
+bytes. So each piece of shared memory is one piece of global memory (of fewer bytes for packed
 types), and the swizzle moves whole pieces.
 """
 
@@ -14,17 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden import walk
-from golden.descriptor import as_descriptor
-from golden.enums import LINE, PIECE, AccessMode, Arch, DataType, MapMode, Swizzle
-from golden.errors import ErrorCode, TmaError
-from golden.map_rules import check_map, require, row_bytes
+from golden.enums import LINE, PIECE, AccessMode, Arch, DataType, MapMode, Named, Swizzle
+from golden.errors import ErrorCode, TmaError, require
+from golden.map_rules import check_map, row_bytes
 from golden.memory import ADDRESSES
-from golden.request import AnyMap
+from golden.request import AnyMap, as_descriptor
 
 
 @dataclass(frozen=True)
 class Operands:
-    """Where a tensor request starts, in all its parts; as in ``golden.request``."""
+    """Start of a tensor request: coordinates and im2col operands, as in ``golden.request``."""
 
     coords: tuple[int, ...]
     offsets: tuple[int, ...] = ()
@@ -34,10 +33,16 @@ class Operands:
 
 @dataclass(frozen=True)
 class Spread:
-    """All pieces of a request, arrays of shape (rows, pieces in a row).
+    """All pieces of a request, as arrays of shape (rows, pieces in a row).
 
-    ``gmem``, ``smem``: byte addresses, in shared memory after the swizzle. ``inside``: how many
-    bytes of the piece are inside the tensor.
+    Parameters
+    ----------
+    gmem : array of uint64
+        Byte addresses in global memory.
+    smem : array of int64
+        Byte addresses in shared memory, after the swizzle.
+    inside : array of int64
+        Bytes of the piece that are inside the tensor.
     """
 
     gmem: NDArray[np.uint64]
@@ -46,24 +51,24 @@ class Spread:
 
 
 def swizzled(addresses: NDArray[np.int64], swizzle: Swizzle) -> NDArray[np.int64]:
-    """Shared-memory byte addresses after the swizzle (modes 0 to 3: silicon; others: PTX ISA)."""
-    moved = addresses ^ (addresses >> swizzle.shift & swizzle.mask)
-    return moved ^ (addresses >> 4 & 8) if swizzle.flips else moved
+    """Return shared-memory addresses after the swizzle (modes 0 to 3: silicon; else PTX ISA)."""
+    result = addresses ^ (addresses >> swizzle.shift & swizzle.mask)
+    return result ^ (addresses >> 4 & 8) if swizzle.flips else result
 
 
 class Geometry:
-    """A tensor map, an access mode and a direction.
+    """Geometry of all requests with one tensor map, access mode and direction.
 
     Parameters
     ----------
     tensor_map : TensorMap or Descriptor or bytes
-        Legal or not.
+        Tensor map, legal or not.
     mode : AccessMode, optional
-        The map's own, tile or im2col, if not given.
+        Access mode; by default the map's own, tile or im2col.
     store : bool
-        For stores and reductions, which treat dimension 0 in whole pieces (silicon).
+        True for stores and reductions, which write whole pieces in dimension 0 (silicon).
     arch : Arch
-        What is there to be used.
+        Architecture whose features the request may use.
 
     Attributes
     ----------
@@ -72,29 +77,29 @@ class Geometry:
     data_type : DataType
     swizzle : Swizzle
     interleaved, is_store : bool
-    coords : int
-        Coordinates that the instruction has.
+    coord_count : int
+        Number of coordinates of the instruction.
     coord_align : int
-        What ``coords[0]`` is a multiple of (silicon; packed types: PTX ISA).
+        Alignment of ``coords[0]``, in elements (silicon; packed types: PTX ISA).
     row_bytes : int
-        Bytes that a row takes up in shared memory, without a gap behind it.
+        Bytes of a row in shared memory, without the gap behind it.
     row_elements : int
         Elements of a row; 1 for a slice of an interleaved map.
     pitch : int
-        Bytes from a row of shared memory to the next.
+        Row pitch in shared memory, in bytes.
     piece_bytes : int
-        Bytes of global memory for a piece of shared memory.
+        Bytes of global memory that correspond to a piece of shared memory.
     steps : tuple of int
-        Bytes of global memory of a position in each dimension; 0 if less than one.
+        Bytes of global memory from a position to the next, in each dimension; 0 if less than 1.
     limits : tuple of int
-        First positions outside; dimension 0 of a store counts whole pieces (silicon).
+        First position outside in each dimension; stores round dimension 0 up to pieces (silicon).
     bounded : range
-        Dimensions in which a row is inside or outside as a whole.
+        Dimensions in which a whole row is either inside or outside.
 
     Raises
     ------
     TmaError
-        MAP_FIELD or MAP_MODE.
+        MAP_FIELD, if the map is illegal; MAP_MODE, if it does not match mode and direction.
     """
 
     def __init__(
@@ -132,63 +137,67 @@ class Geometry:
         if store and not self.interleaved:
             limits[0] = -(-limits[0] // self._per_piece) * self._per_piece
         self.limits = tuple(limits)
-        self.coords = 5 if self.is_gather else rank
+        self.coord_count = 5 if self.is_gather else rank
         self.coord_align = self._coord_alignment()
         self.bounded = range(0 if self.interleaved else 1, rank)
         self._rows = self._rows_without_halo()
 
     @property
     def is_gather(self) -> bool:
-        """``gather4`` or ``scatter4``."""
+        """True for ``gather4`` and ``scatter4``."""
         return self.mode in (AccessMode.TILE_GATHER4, AccessMode.TILE_SCATTER4)
 
     @property
     def is_wide(self) -> bool:
-        """``im2col::w`` or ``im2col::w::128``."""
+        """True for ``im2col::w`` and ``im2col::w::128``."""
         return self.mode in (AccessMode.IM2COL_W, AccessMode.IM2COL_W_128)
 
     def _check_mode(self, arch: Arch) -> None:
+        """Refuse a mode that does not match the map, the direction or the architecture."""
         d, mode = self.descriptor, self.mode
 
-        def must(holds: bool, limit: str) -> None:
+        def require_mode(holds: bool, limit: str) -> None:
             shown = f"{mode.name} with a rank-{d.rank} {d.mode.name} map"
             require(holds, ErrorCode.MAP_MODE, "mode", mode, limit, shown=shown)
 
-        must(mode.map_mode is d.mode, "must be the mode of the map")
-        must(d.wide == self.is_wide, "must be im2col::w with a map for it, and with no other")
+        require_mode(mode.map_mode is d.mode, "must be the mode of the map")
+        require_mode(d.wide == self.is_wide, "must be im2col::w if the map is wide, and only then")
         if mode > AccessMode.IM2COL:
-            must(arch >= Arch.SM_100A, "must be TILE or IM2COL on SM_90A")
+            require_mode(arch >= Arch.SM_100A, "must be TILE or IM2COL on SM_90A")
         if self.is_gather:
-            must(d.rank == 2, "must be of rank 2")
-            must(not d.interleave and d.box_dim[1] == 1, "needs box_dim[1] = 1 and no interleave")
-        scatter = mode is AccessMode.TILE_SCATTER4
-        must(scatter <= self.is_store, "is a store")
-        must(not (self.is_store and mode is AccessMode.TILE_GATHER4), "is a load")
-        must(not (self.is_store and mode is AccessMode.IM2COL_W_128), "is a load")
+            require_mode(d.rank == 2, "needs a map of rank 2")
+            flat = not d.interleave and d.box_dim[1] == 1
+            require_mode(flat, "needs box_dim[1] = 1 and no interleave")
+        if self.is_store:
+            loads_only = mode in (AccessMode.TILE_GATHER4, AccessMode.IM2COL_W_128)
+            require_mode(not loads_only, "is allowed in loads only")
+        else:
+            require_mode(mode is not AccessMode.TILE_SCATTER4, "is allowed in stores only")
         if self.is_wide:
-            must(not d.interleave, "needs interleave NONE")
-            swizzled_ = d.swizzle not in (Swizzle.NONE, Swizzle.SWIZZLE_128B_ATOM_32B_FLIP_8B)
-            must(swizzled_, "needs a swizzle, but not FLIP_8B")
+            require_mode(not d.interleave, "needs interleave NONE")
+            refused = (Swizzle.NONE, Swizzle.SWIZZLE_128B_ATOM_32B_FLIP_8B)
+            require_mode(d.swizzle not in refused, f"needs a swizzle other than {refused[1].name}")
 
     def _check_direction(self) -> None:
-        """Fields that go with loads or with stores only (PTX ISA)."""
+        """Refuse types and swizzles that only the other direction has (PTX ISA)."""
 
-        def must(holds: bool, code: ErrorCode, name: str, value: int, shown: str) -> None:
-            if not holds:
-                limit = f"is for {'loads' if self.is_store else 'stores'} only"
-                error = TmaError(code, name, value, limit, shown=shown)
+        def refuse_if(broken: bool, field: Named) -> None:
+            if broken:
+                limit = f"is allowed in {'loads' if self.is_store else 'stores'} only"
+                code = ErrorCode.SWIZZLE if field is swizzle else ErrorCode.DATA_TYPE
+                error = TmaError(code, code.name.lower(), field, limit, shown=field.name)
                 raise error.as_map_field(self.descriptor.words[2])
 
         kind, swizzle = self.data_type, self.swizzle
         flip = swizzle is Swizzle.SWIZZLE_128B_ATOM_32B_FLIP_8B
-        must(not (self.is_store and flip), ErrorCode.SWIZZLE, "swizzle", swizzle, swizzle.name)
-        packed = kind is DataType.PACKED_16U4_ALIGN16B
-        must(not (self.is_store and packed), ErrorCode.DATA_TYPE, "data_type", kind, kind.name)
-        if kind is DataType.PACKED_16U6_ALIGN16B and not self.is_store:
-            atom = swizzle is Swizzle.SWIZZLE_128B_ATOM_64B
-            must(not atom, ErrorCode.SWIZZLE, "swizzle", swizzle, swizzle.name)
+        refuse_if(self.is_store and flip, swizzle)
+        refuse_if(self.is_store and kind is DataType.PACKED_16U4_ALIGN16B, kind)
+        wide_atom = swizzle is Swizzle.SWIZZLE_128B_ATOM_64B
+        packed = kind is DataType.PACKED_16U6_ALIGN16B
+        refuse_if(not self.is_store and packed and wide_atom, swizzle)
 
     def _coord_alignment(self) -> int:
+        """Return the alignment of ``coords[0]``, in elements."""
         if self.interleaved:
             return 1
         if self.data_type > DataType.PACKED_16U4_ALIGN8B:
@@ -196,10 +205,11 @@ class Geometry:
         return self._per_piece
 
     def rows(self, w_halo: int = 0) -> int:
-        """Rows of shared memory."""
+        """Return the rows of a request in shared memory."""
         return self._rows + w_halo * (4 if self.mode is AccessMode.IM2COL_W_128 else 1)
 
     def _rows_without_halo(self) -> int:
+        """Return the rows of a request that has no halo."""
         d = self.descriptor
         match self.mode:
             case AccessMode.TILE:
@@ -211,24 +221,28 @@ class Geometry:
         return d.pixels_per_column
 
     def extent(self, w_halo: int = 0) -> int:
-        """Bytes of shared memory from the first to the last that may be touched.
+        """Return the bytes of shared memory from the first to the last that a request may access.
 
-        Packed rows that end inside of a block of the swizzle are moved all over that block.
+        If rows are packed and end inside a block of the swizzle, the swizzle spreads them over the
+        whole block.
         """
         block = self.swizzle.block
         return -(-self.rows(w_halo) * self.pitch // block) * block
 
     @cached_property
     def footprint(self) -> int:
-        """``extent`` without a halo."""
+        """Extent of a request without halo, in bytes."""
         return self.extent()
 
     def bytes(self, w_halo: int = 0) -> int:
-        """What ``complete_tx`` counts: fill included, gaps not (silicon); packed: as in memory."""
+        """Return the bytes that ``complete_tx`` counts.
+
+        Fill counts, gaps between rows do not (silicon). Packed elements count as in global memory.
+        """
         return self.rows(w_halo) * self.row_bytes // PIECE * self.piece_bytes
 
     def positions(self, operands: Operands) -> walk.Positions:
-        """Where each row starts in the tensor: an array of shape (rank, rows)."""
+        """Return the start position of each row in the tensor: an array of shape (rank, rows)."""
         d, coords = self.descriptor, operands.coords
         if self.mode is AccessMode.TILE:
             return walk.tile(d, coords)
@@ -239,8 +253,19 @@ class Geometry:
         return walk.im2col_w(d, coords, self.mode, operands.w_halo, operands.w_offset)
 
     def columns(self, start: int) -> tuple[int, int, int]:
-        """Pieces of a row from the first inside to the first that is not all inside, and the bytes
-        that are inside of that one.
+        """Return the pieces of a row that are inside in dimension 0.
+
+        Parameters
+        ----------
+        start : int
+            Coordinate 0 of the box.
+
+        Returns
+        -------
+        first, last : int
+            The pieces from ``first`` to ``last - 1`` are completely inside.
+        tail_bytes : int
+            Bytes of piece ``last`` that are inside.
         """
         if self.interleaved:
             return 0, self.row_bytes // PIECE, 0
@@ -251,9 +276,14 @@ class Geometry:
         return low // per, max(last, low // per), rest * self.data_type.bits // 8
 
     def spread(self, smem_address: int, operands: Operands) -> Spread:
-        """Where every piece of a request lies in both memories, and how much of it is inside.
+        """Return the addresses of all pieces of a request, which must be legal.
 
-        The request is taken to be legal.
+        Parameters
+        ----------
+        smem_address : int
+            Byte offset in shared memory.
+        operands : Operands
+            Start of the box.
         """
         d = self.descriptor
         positions = self.positions(operands)
@@ -261,7 +291,7 @@ class Geometry:
         for i in self.bounded:
             inside &= (positions[i] >= 0) & (positions[i] < self.limits[i])
         if self.is_store and self.is_wide:
-            inside = np.logical_and.accumulate(inside)  # stops at the first pixel outside
+            inside = np.logical_and.accumulate(inside)  # the store stops at the first pixel outside
         start = d.global_address
         if not self.interleaved:
             start += operands.coords[0] * self.data_type.bits // 8
@@ -287,16 +317,26 @@ class Geometry:
         *,
         line_bytes: int = LINE,
     ) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-        """Distinct lines of global memory that a request accesses, and of shared memory.
+        """Return the lines that a request accesses in both memories.
+
+        Parameters
+        ----------
+        smem_address : int
+            Byte offset in shared memory.
+        coords, offsets : sequence of int
+            Start of the box and im2col offsets.
+        line_bytes : int
+            Bytes of a line.
 
         Returns
         -------
-        The addresses of the lines, divided by ``line_bytes``, in order.
+        gmem, smem : array
+            Addresses of distinct lines, divided by ``line_bytes``, in ascending order.
         """
         spread = self.spread(smem_address, Operands(tuple(coords), tuple(offsets)))
         inside = spread.inside > 0
         first = spread.gmem[inside]
         last = first + (spread.inside[inside] - 1).astype(np.uint64)
         gmem = np.concatenate([first, last]) // np.uint64(line_bytes)
-        smem = spread.smem[inside] if self.is_store else spread.smem  # a load fills the rest
+        smem = spread.smem[inside] if self.is_store else spread.smem  # a load also writes fill
         return np.unique(gmem), np.unique(smem // line_bytes)

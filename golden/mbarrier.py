@@ -1,9 +1,9 @@
-"""mbarrier objects: pure functions from word to word.
+"""mbarrier objects: pure functions that take the 64-bit word before an operation.
 
-The layout of the 64 bits is that of the compiler's init sequence for sm_90a where it shows them
-(expected and pending arrivals) and that of reports for the rest (tx-count, lock, phase). Of layout
-v1 (PTX 9.3) it is known that 9 bits hold the expected arrivals, and that there is a report byte and
-a conditional phase; where they are and what they do is this project's choice.
+The compiler's init sequence for sm_90a shows the places of expected and pending arrivals in the
+word; reports give the places of tx-count, lock and phase. PTX 9.3 says of layout v1 only that 9
+bits hold the expected arrivals, and that it has a report byte and a conditional phase: their places
+and their behaviour are this project's choice.
 """
 
 import enum
@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from golden.errors import ErrorCode, TmaError
 
 MAX_COUNT = (1 << 20) - 1
-"""Most arrivals of a phase, and most bytes that may be outstanding either way (PTX ISA)."""
+"""Largest number of arrivals of a phase, and largest magnitude of the tx-count (PTX ISA)."""
 
 MAX_COUNT_V1 = (1 << 9) - 1
-"""Most arrivals of a phase in layout v1."""
+"""Largest number of arrivals of a phase in layout v1."""
 
 _ARRIVALS = 1 << 20
 _ARRIVALS_V1 = 1 << 9
@@ -23,7 +23,7 @@ _LOCK = 1 << 42
 
 
 class Fault(enum.IntEnum):
-    """Why a barrier operation was not done: ``dim`` of a `TmaError` with MBAR_FAULT (choice)."""
+    """Cause of a fault: the ``dim`` of a `TmaError` with MBAR_FAULT (choice)."""
 
     LOCKED = 1
     UNINITIALISED = 2
@@ -36,10 +36,16 @@ class Fault(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Report:
-    """What layout v1 has beside the rest (choice).
+    """Fields that only layout v1 has (choice).
 
-    ``conditional_phase`` flips with the phase, if the report of that phase is 0. ``stale``: none
-    has come in this phase, ``value`` is that of the phase before.
+    Parameters
+    ----------
+    value : int
+        Report byte.
+    conditional_phase : int
+        Flips together with the phase if the report of that phase is 0.
+    stale : int
+        1 if this phase has no report yet; ``value`` is then the report of the previous phase.
     """
 
     value: int = 0
@@ -49,9 +55,20 @@ class Report:
 
 @dataclass(frozen=True)
 class Barrier:
-    """A barrier's fields. ``tx_count``: bytes still to come; negative if they came early.
+    """Fields of an mbarrier.
 
-    ``report``: of layout v1, otherwise None.
+    Parameters
+    ----------
+    phase : int
+        Parity of the current phase.
+    pending, expected : int
+        Arrivals that the current phase still needs, and arrivals of the next phase.
+    tx_count : int
+        Bytes that are expected and not received; negative if more were received.
+    lock : int
+        1 after a fault.
+    report : Report or None
+        Further fields of layout v1; None in layout v0.
     """
 
     phase: int
@@ -63,7 +80,7 @@ class Barrier:
 
     @classmethod
     def decode(cls, word: int) -> "Barrier":
-        """Take the fields out of the 64-bit word."""
+        """Return the fields of a 64-bit word."""
         tx = word >> 21 & (1 << 21) - 1
         report = None
         expected = -(word >> 1) % _ARRIVALS
@@ -80,7 +97,7 @@ class Barrier:
         )
 
     def encode(self) -> int:
-        """The 64-bit word."""
+        """Return the 64-bit word."""
         if self.report is None:
             low = (-self.expected % _ARRIVALS) << 1
         else:
@@ -99,8 +116,8 @@ class Barrier:
             | self.phase << 63
         )
 
-    def _checked(self) -> "Barrier":
-        """Flip the phase if nothing is pending: one step with the operation."""
+    def _after_completion(self) -> "Barrier":
+        """Return the barrier of the next phase if this phase is complete, otherwise the barrier."""
         if self.pending or self.tx_count:
             return self
         report = self.report
@@ -115,7 +132,7 @@ def _conditional_phase(word: int) -> int:
 
 
 def words(word: int) -> tuple[int, int]:
-    """The low and the high 32 bits, as two registers hold them.
+    """Return the low and the high 32 bits, as two registers hold them.
 
     Examples
     --------
@@ -126,18 +143,25 @@ def words(word: int) -> tuple[int, int]:
 
 
 def _fault(fault: Fault, parameter: str, value: int, limit: str, word: int) -> TmaError:
-    """A fault; its value is the word afterwards."""
+    """Return the error of a fault; its value is the word after the fault."""
     code = ErrorCode.MBAR_FAULT
     return TmaError(code, parameter, word, limit, shown=str(value), dim=fault)
 
 
 def init(count: int, *, v1: bool = False) -> int:
-    """A fresh barrier that expects ``count`` arrivals: 1 to 2**20 - 1, in layout v1 to 511.
+    """Return the word of an initialised mbarrier.
+
+    Parameters
+    ----------
+    count : int
+        Arrivals of each phase: 1 to 2**20 - 1, in layout v1 1 to 511.
+    v1 : bool
+        Layout v1 instead of v0.
 
     Raises
     ------
     TmaError
-        MBAR_FAULT, if it cannot expect so many.
+        MBAR_FAULT, if ``count`` is out of range.
     """
     most = MAX_COUNT_V1 if v1 else MAX_COUNT
     if not 1 <= count <= most:
@@ -146,17 +170,17 @@ def init(count: int, *, v1: bool = False) -> int:
 
 
 def inval() -> int:
-    """What an invalidated barrier leaves in memory: here zero; programs may not rely on it.
+    """Return the word after ``mbarrier.inval``: zero, on which programs must not rely.
 
-    Zero is no barrier (choice): operations on it are faults.
+    Operations on a word of zero are faults (choice).
     """
     return 0
 
 
 def require_layout(word: int, *, locks: bool = True) -> None:
-    """Refuse a word that a unit without layout v1 takes for no barrier: one with bit 0 set.
+    """Refuse a word of layout v1, which has bit 0 set, for a unit that has only layout v0.
 
-    With ``locks`` the fault locks it.
+    ``locks``: the fault locks the mbarrier.
 
     Raises
     ------
@@ -170,32 +194,32 @@ def require_layout(word: int, *, locks: bool = True) -> None:
 
 
 def layout_v1_is_missing() -> TmaError:
-    """The fault of a unit without layout v1 for an operation that there is for it only."""
-    return _fault(Fault.OPERATION, "layout", 1, "must be v0: the unit has no other", 0)
+    """Return the fault of a unit without layout v1, for an operation that only v1 has."""
+    return _fault(Fault.OPERATION, "layout", 1, "must be v0: the unit has no other layout", 0)
 
 
 def _usable(word: int, *, locks: bool) -> Barrier:
-    """The barrier, unless an operation is a fault whatever it is."""
+    """Return the fields of an mbarrier; a locked or uninitialised one is a fault."""
     barrier = Barrier.decode(word)
     if barrier.lock:
         limit = "must be 0: an earlier fault has locked the barrier"
         raise _fault(Fault.LOCKED, "lock", 1, limit, word)
     if word == 0:
-        limit = "must be what init has made: there is no barrier"
+        limit = "must be the word of an initialised mbarrier: there is no barrier"
         raise _fault(Fault.UNINITIALISED, "word", 0, limit, _LOCK if locks else 0)
     return barrier
 
 
 def _update(word: int, *, arrivals: int = 0, tx: int = 0, drops: int = 0) -> int:
-    """Arrive and count bytes. A fault locks the barrier and changes nothing else."""
+    """Return the word after arrivals, drops and bytes. A fault locks, and changes nothing else."""
     barrier = _usable(word, locks=True)
     tx_count = barrier.tx_count + tx
-    for name, value, most in (
-        ("arrivals", arrivals, barrier.pending),
-        ("drops", drops, barrier.expected),
+    for name, value, most, field in (
+        ("arrivals", arrivals, barrier.pending, "pending"),
+        ("drops", drops, barrier.expected, "expected"),
     ):
         if not 0 <= value <= most:
-            limit = f"must be from 0 to {most}: {most} are left"
+            limit = f"must be from 0 to {most}, the {field} arrivals"
             raise _fault(Fault.OVER_ARRIVAL, name, value, limit, word | _LOCK)
     if abs(tx_count) > MAX_COUNT:
         limit = f"must be from {-MAX_COUNT} to {MAX_COUNT}"
@@ -206,11 +230,11 @@ def _update(word: int, *, arrivals: int = 0, tx: int = 0, drops: int = 0) -> int
         expected=barrier.expected - drops,
         tx_count=tx_count,
     )
-    return after._checked().encode()
+    return after._after_completion().encode()
 
 
 def _incomplete(word: int, after: int, count: int) -> int:
-    """``after``, unless the phase of ``word`` is complete in it."""
+    """Return ``after``; it is a fault if the phase of ``word`` is complete there."""
     if Barrier.decode(after).phase != Barrier.decode(word).phase:
         limit = "must leave the phase incomplete"
         raise _fault(Fault.COMPLETES, "arrivals", count, limit, word | _LOCK)
@@ -218,58 +242,59 @@ def _incomplete(word: int, after: int, count: int) -> int:
 
 
 def arrive(word: int, count: int = 1) -> int:
-    """``count`` arrivals, then the check (PTX ISA).
+    """Arrive ``count`` times, and complete the phase if nothing is pending (PTX ISA).
 
-    The state that the instruction returns is ``word``, the barrier before.
+    The state that the PTX instruction returns is ``word``.
 
     Parameters
     ----------
     word : int
-        The barrier: 64 bits.
+        Word of the mbarrier before the operation.
     count : int
-        Arrivals, as many as are pending at most.
+        Number of arrivals, at most the pending ones.
 
     Returns
     -------
     int
-        The barrier afterwards.
+        Word of the mbarrier after the operation.
 
     Raises
     ------
     TmaError
-        MBAR_FAULT; its ``value`` is the barrier afterwards, locked (report).
+        MBAR_FAULT; its ``value`` is the word after the fault, locked (report).
     """
     return _update(word, arrivals=count)
 
 
 def arrive_no_complete(word: int, count: int = 1) -> int:
-    """``count`` arrivals that do not complete the phase.
+    """Arrive ``count`` times without completing the phase.
 
     Raises
     ------
     TmaError
-        MBAR_FAULT if they would, which the PTX ISA leaves undefined (choice), or as `arrive`.
+        MBAR_FAULT, as `arrive`, and if the arrivals complete the phase: the PTX ISA leaves this
+        undefined (choice).
     """
     return _incomplete(word, arrive(word, count), count)
 
 
 def arrive_expect_tx(word: int, tx_bytes: int) -> int:
-    """``tx_bytes`` more to come and one arrival, then the check: a single step (PTX ISA)."""
+    """Expect ``tx_bytes`` bytes and arrive once, as one operation (PTX ISA)."""
     return _update(word, arrivals=1, tx=tx_bytes)
 
 
 def arrive_drop(word: int, count: int = 1) -> int:
-    """``count`` arrivals that later phases do not expect, then the check (PTX ISA)."""
+    """Arrive ``count`` times; later phases expect ``count`` arrivals less (PTX ISA)."""
     return _update(word, arrivals=count, drops=count)
 
 
 def arrive_drop_expect_tx(word: int, tx_bytes: int) -> int:
-    """``tx_bytes`` more to come and one dropped arrival, then the check (PTX ISA)."""
+    """Expect ``tx_bytes`` bytes and drop one arrival, as one operation (PTX ISA)."""
     return _update(word, arrivals=1, drops=1, tx=tx_bytes)
 
 
 def arrive_drop_no_complete(word: int, count: int = 1) -> int:
-    """``count`` dropped arrivals that do not complete the phase.
+    """Drop ``count`` arrivals without completing the phase.
 
     Raises
     ------
@@ -280,17 +305,17 @@ def arrive_drop_no_complete(word: int, count: int = 1) -> int:
 
 
 def expect_tx(word: int, tx_bytes: int) -> int:
-    """``tx_bytes`` more to come, then the check (that there is one: choice)."""
+    """Expect ``tx_bytes`` bytes; this may complete the phase (choice)."""
     return _update(word, tx=tx_bytes)
 
 
 def complete_tx(word: int, tx_bytes: int) -> int:
-    """``tx_bytes`` came, then the check; before they were expected, too (PTX ISA)."""
+    """Count ``tx_bytes`` bytes as received, also before they are expected (PTX ISA)."""
     return _update(word, tx=-tx_bytes)
 
 
 def _report(word: int) -> Report:
-    """What layout v1 has beside the rest; a fault locks nothing."""
+    """Return the fields of layout v1; a fault does not lock the mbarrier."""
     report = _usable(word, locks=False).report
     if report is None:
         raise _fault(Fault.OPERATION, "layout", 0, "must be v1", word)
@@ -298,12 +323,13 @@ def _report(word: int) -> Report:
 
 
 def report(word: int, value: int) -> int:
-    """Add to the report of the phase, bit by bit (choice; layout v1).
+    """OR ``value`` into the report of the phase (choice; layout v1).
 
     Raises
     ------
     TmaError
-        MBAR_FAULT: the barrier is of another layout, locked or none; its ``value`` is the word.
+        MBAR_FAULT, if the mbarrier has layout v0, is locked or not initialised; its ``value`` is
+        the word, unchanged.
     """
     before = _report(word)
     old = 0 if before.stale else before.value
@@ -312,34 +338,36 @@ def report(word: int, value: int) -> int:
 
 
 def test_wait(word: int, state: int) -> bool:
-    """Whether the phase of ``state``, a word of this or the preceding phase, is complete.
+    """Return whether the phase of ``state`` is complete.
 
-    ``try_wait`` answers the same; in hardware it may wait for a while first.
+    ``state`` is a word of the current or of the preceding phase. ``try_wait`` has the same result;
+    in hardware it may wait before it returns.
     """
     return test_wait_parity(word, Barrier.decode(state).phase)
 
 
 def test_wait_parity(word: int, parity: int) -> bool:
-    """Whether the phase of this parity is complete: a fresh barrier says so of parity 1.
+    """Return whether the phase of ``parity`` is complete; after ``init`` parity 1 is.
 
     Raises
     ------
     TmaError
-        MBAR_FAULT: the barrier is locked, or none; its ``value`` is the word, which stays.
+        MBAR_FAULT, if the mbarrier is locked or not initialised; its ``value`` is the word,
+        unchanged.
     """
     return _usable(word, locks=False).phase != parity
 
 
 def test_conditional_wait(word: int, state: int) -> bool:
-    """As `test_wait` of the conditional phases (choice; layout v1)."""
+    """Return whether the conditional phase of ``state`` is complete (choice; layout v1)."""
     return test_conditional_wait_parity(word, _conditional_phase(state))
 
 
 def test_conditional_wait_parity(word: int, parity: int) -> bool:
-    """As `test_wait_parity` of the conditional phase; a fault in layout v0 (choice)."""
+    """Return whether the conditional phase of ``parity`` is complete; v0 is a fault (choice)."""
     return _report(word).conditional_phase != parity
 
 
 def pending_count(state: int) -> int:
-    """Arrivals pending in ``state``."""
+    """Return the pending arrivals in ``state``."""
     return Barrier.decode(state).pending

@@ -1,4 +1,4 @@
-"""Global memory, as the golden model reads and writes it."""
+"""Global memory of the golden model."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -19,19 +19,19 @@ PIECE_DTYPE = np.dtype(f"V{PIECE}")
 
 
 class Memory(Protocol):
-    """Anything that has a byte at each address it is asked for."""
+    """Interface of a global memory, which is read and written byte by byte."""
 
     def read(self, addresses: Addresses) -> Bytes:
         """Return the bytes at ``addresses``, in their shape."""
         ...
 
     def write(self, addresses: Addresses, data: Bytes) -> None:
-        """Put ``data`` at ``addresses``, of the same shape; of equal addresses the last counts."""
+        """Write ``data`` at ``addresses``, of the same shape; the last of equal addresses wins."""
         ...
 
 
 def hashed(addresses: Addresses) -> Bytes:
-    """Return a byte that depends on its address only: 32-bit multiply and xor-shift."""
+    """Return a byte for each address, a hash of its low 32 bits: multiply and xor-shift."""
     x = addresses.astype(np.uint32)
     x ^= x >> np.uint32(16)
     x *= np.uint32(0x7FEB352D)
@@ -42,36 +42,41 @@ def hashed(addresses: Addresses) -> Bytes:
 
 
 class HashedMemory:
-    """Every byte is a function of its address: memory that need not be stored, and only read."""
+    """Read-only memory in which each byte is a hash of its address, so that nothing is stored."""
 
     def read(self, addresses: Addresses) -> Bytes:
         """Return the bytes at ``addresses``, in their shape."""
         return hashed(addresses)
 
     def write(self, addresses: Addresses, data: Bytes) -> None:
-        """Refuse.
+        """Refuse every write.
 
         Raises
         ------
         TmaError
-            GMEM_FAULT.
+            GMEM_FAULT, with the lowest address.
         """
         del data
         if addresses.size:
             bad = int(addresses.min())
-            limit = "must be writable memory"
+            limit = "must be in writable memory"
             raise TmaError(ErrorCode.GMEM_FAULT, "address", bad, limit, shown=hex(bad))
 
 
 class ArrayMemory:
-    """An array at an address, and nothing elsewhere.
+    """Memory that consists of one array.
 
     Parameters
     ----------
     array : ndarray
-        C-contiguous; shared, not copied.
+        C-contiguous array; it is shared, not copied.
     base : int
-        Address of its first byte.
+        Address of the array's first byte.
+
+    Raises
+    ------
+    ValueError
+        If the array is not C-contiguous.
 
     Examples
     --------
@@ -92,7 +97,9 @@ class ArrayMemory:
 
     @classmethod
     def of(cls, array: NDArray[Any]) -> "ArrayMemory":
-        """The memory of an array of any strides, at its own address, as ``TensorMap.from_array``.
+        """Return the memory of an array of any strides, at the array's own address.
+
+        `TensorMap.from_array` uses the same address.
 
         Examples
         --------
@@ -109,22 +116,23 @@ class ArrayMemory:
         return cls(np.lib.stride_tricks.as_strided(first, (high - low,), (1,)), low)
 
     def at(self, address: int, span: int) -> Pieces | None:
-        """The pieces from ``address`` on, unless fewer than ``span`` bytes are there."""
+        """Return the pieces from ``address`` on; None if fewer than ``span`` bytes follow."""
         first = (address - self.base) % ADDRESSES
         return self.pieces[first >> 4 :] if first + span <= self.piece_bytes else None
 
     def holds(self, addresses: Addresses) -> NDArray[np.bool_]:
-        """Which of ``addresses`` are in the array, in their shape."""
-        # Below the base the difference wraps to something huge.
+        """Return for each of ``addresses`` whether it is in the array."""
+        # For an address below the base the unsigned difference wraps to a large number.
         inside: NDArray[np.bool_] = addresses - np.uint64(self.base) < np.uint64(self.bytes.size)
         return inside
 
-    def _offsets(self, addresses: Addresses, what: str) -> NDArray[np.int64]:
+    def _offsets(self, addresses: Addresses, parameter: str) -> NDArray[np.int64]:
+        """Return offsets in the array; refuse addresses outside."""
         outside = addresses[~self.holds(addresses)]
         if outside.size:
             bad, end = int(outside.min()), self.base + self.bytes.size
-            limit = f"must be from {self.base:#x} to {end - 1:#x}, where memory is"
-            raise TmaError(ErrorCode.GMEM_FAULT, what, bad, limit, shown=hex(bad))
+            limit = f"must be from {self.base:#x} to {end - 1:#x}, the addresses of the array"
+            raise TmaError(ErrorCode.GMEM_FAULT, parameter, bad, limit, shown=hex(bad))
         return (addresses - np.uint64(self.base)).astype(np.int64)
 
     def read(self, addresses: Addresses) -> Bytes:
@@ -138,7 +146,7 @@ class ArrayMemory:
         return np.take(self.bytes, self._offsets(addresses, "address of a read"))
 
     def write(self, addresses: Addresses, data: Bytes) -> None:
-        """Put ``data`` at ``addresses``; nothing is written if one of them is outside.
+        """Write ``data`` at ``addresses``; nothing is written if one of them is outside.
 
         Raises
         ------
@@ -149,13 +157,15 @@ class ArrayMemory:
 
 
 class LayeredMemory:
-    """Arrays that lie over another memory; where arrays overlap, the last is seen.
+    """Memory in which arrays hide parts of another memory.
 
     Parameters
     ----------
     below : Memory
+        Memory at all other addresses.
     arrays : mapping from address to ndarray
-        As for `ArrayMemory`.
+        C-contiguous arrays, by the address of their first byte. Where arrays overlap, the last one
+        is read and written.
     """
 
     def __init__(self, below: Memory, arrays: Mapping[int, NDArray[np.generic]]) -> None:
@@ -175,7 +185,7 @@ class LayeredMemory:
         return data
 
     def write(self, addresses: Addresses, data: Bytes) -> None:
-        """Put ``data`` at ``addresses``, each in the layer that is seen there."""
+        """Write ``data`` at ``addresses``, each byte to the topmost array there."""
         missing = np.ones(addresses.shape, np.bool_)
         for layer in reversed(self.layers):
             here = missing & layer.holds(addresses)

@@ -1,7 +1,7 @@
-"""Every request of the unit, carried out at once: the vectorised model.
+"""Vectorised model: checks and executes any request of the unit.
 
-Tensor requests are a matter of ``golden.plan``; here are bulk requests, destinations, and which
-barrier gets how many bytes. ``golden.definition`` says the same literally.
+``golden.plan`` moves the data of tensor requests. This module has bulk requests, destinations, and
+the bytes that each mbarrier counts. ``golden.definition`` is the literal equivalent.
 """
 
 from collections.abc import Sequence
@@ -18,11 +18,9 @@ from golden.checks import (
     check_pair,
     check_tensor,
 )
-from golden.descriptor import as_descriptor
 from golden.enums import SMEM_BYTES, AccessMode, Arch
-from golden.errors import ErrorCode
+from golden.errors import ErrorCode, require
 from golden.geometry import Operands
-from golden.map_rules import require
 from golden.memory import ArrayMemory, Bytes, Memory
 from golden.plan import Plan, plan_of
 from golden.reduction import BULK_PAIRS, DSMEM_PAIRS, TENSOR_PAIRS, operation
@@ -41,6 +39,7 @@ from golden.request import (
     Store,
     TensorRequest,
     TensorWalk,
+    as_descriptor,
 )
 
 
@@ -51,18 +50,18 @@ def plan_for(
     store: bool = False,
     arch: Arch = Arch.SM_90A,
 ) -> Plan:
-    """The plan of a map, made once for equal maps.
+    """Return the plan of a map; equal maps share one plan.
 
     Raises
     ------
     TmaError
-        MAP_FIELD or MAP_MODE.
+        MAP_FIELD, if the map is illegal; MAP_MODE, if it does not match mode and direction.
     """
     return plan_of(as_descriptor(tensor_map), mode, store, arch)
 
 
 def operands_of(request: TensorRequest) -> Operands:
-    """Where a request starts."""
+    """Return the start of a request: coordinates and im2col operands."""
     coords = tuple(request.coords)
     if isinstance(request, TensorWalk):
         return Operands(coords, tuple(request.im2col_offsets), request.w_halo, request.w_offset)
@@ -77,23 +76,23 @@ def check(
     smem_bytes: int = SMEM_BYTES,
     arch: Arch = Arch.SM_90A,
 ) -> None:
-    """Refuse what the unit refuses, by the first rule of ``ErrorCode`` that is broken.
+    """Check a request against all rules of the unit, in the order of `ErrorCode`.
 
     Parameters
     ----------
     request : Request
-        Any.
+        Any request.
     cta, ctas : int
-        Rank of the issuing CTA, and CTAs of its cluster.
+        Rank of the issuing CTA, and number of CTAs in its cluster.
     smem_bytes : int
-        Each CTA's window.
+        Bytes of each CTA's shared-memory window.
     arch : Arch
-        What is there to be used.
+        Architecture whose features the request may use.
 
     Raises
     ------
     TmaError
-        The refusal.
+        The first broken rule.
 
     Examples
     --------
@@ -110,7 +109,7 @@ def check(
 
 @lru_cache(maxsize=1024)
 def _checked(request: Request, cta: int, ctas: int, smem_bytes: int, arch: Arch) -> Plan | None:
-    """The plan of a tensor request that is legal, worked out once for equal requests."""
+    """Check a request; return its plan if it is a tensor request. Equal requests share a result."""
     plan = None
     if isinstance(request, TensorRequest):
         plan = _check_tensor(request, smem_bytes, arch)
@@ -120,9 +119,9 @@ def _checked(request: Request, cta: int, ctas: int, smem_bytes: int, arch: Arch)
         _check_destination(request, cta, ctas)
     elif isinstance(request, DsmemCopy):
         check_cta("dst_cta", request.dst_cta, ctas)
-        same = request.dst_cta == cta
+        is_other = request.dst_cta != cta
         limit = f"must be another CTA than the issuer, {cta}"
-        require(not same, ErrorCode.DST_CTA, "dst_cta", request.dst_cta, limit)
+        require(is_other, ErrorCode.DST_CTA, "dst_cta", request.dst_cta, limit)
         _check_barrier_cta(request.mbarrier_cta, (request.dst_cta,))
     if isinstance(request, Load | BulkLoad | DsmemCopy):
         check_mbarrier(request.mbarrier)
@@ -130,6 +129,7 @@ def _checked(request: Request, cta: int, ctas: int, smem_bytes: int, arch: Arch)
 
 
 def _check_tensor(request: TensorRequest, smem_bytes: int, arch: Arch) -> Plan:
+    """Check a tensor request, except for its destination; return its plan."""
     store = isinstance(request, Store)
     plan = plan_for(request.tensor_map, request.mode, store=store, arch=arch)
     if isinstance(request, Load):
@@ -148,6 +148,7 @@ def _check_bulk(
     smem_bytes: int,
     arch: Arch,
 ) -> None:
+    """Check a bulk request, except for its destination."""
     match request:
         case BulkPrefetch():
             check_bulk(size=request.size, smem={}, gmem_address=request.gmem_address, smem_bytes=0)
@@ -182,11 +183,12 @@ def _check_bulk(
         remote = request.cta_mask is not None or request.dst_cta is not None
         for name, count in ignored.items():
             most = 0 if remote else 15
-            limit = f"must be from 0 to {most}" + " outside .shared::cta" * remote
+            limit = f"must be from 0 to {most}" + " with cta_mask or dst_cta" * remote
             require(0 <= count <= most, ErrorCode.BULK_ALIGN, name, count, limit)
 
 
 def _check_barrier_cta(mbarrier_cta: int | None, allowed: Sequence[int]) -> None:
+    """Refuse an mbarrier in a CTA that is not allowed to hold it."""
     if mbarrier_cta is not None:
         limit = f"must be {' or '.join(map(str, allowed))}"
         holds = mbarrier_cta in allowed
@@ -194,13 +196,14 @@ def _check_barrier_cta(mbarrier_cta: int | None, allowed: Sequence[int]) -> None
 
 
 def _check_destination(request: Load | BulkLoad, cta: int, ctas: int) -> None:
+    """Check the CTAs that receive the data and hold the mbarriers."""
     group = request.cta_group if isinstance(request, Load) else 1
     limit = "must be 1 or 2"
     require(group in (1, 2), ErrorCode.DST_CTA, "cta_group", group, limit)
     if request.cta_mask is not None:
         check_mask(request.cta_mask, ctas)
         dst = -1 if request.dst_cta is None else request.dst_cta
-        limit = "must be left out with cta_mask"
+        limit = "must be None with cta_mask"
         require(dst == -1, ErrorCode.DST_CTA, "dst_cta", dst, limit)
         holder = cta if request.mbarrier_cta is None else request.mbarrier_cta
         _check_barrier_cta(holder, range(ctas) if group == 2 else (cta,))
@@ -215,7 +218,7 @@ def _check_destination(request: Load | BulkLoad, cta: int, ctas: int) -> None:
 
 
 def receivers_of(request: Load | BulkLoad, cta: int) -> list[int]:
-    """Ranks of the CTAs whose shared memory is written."""
+    """Return the ranks of the CTAs whose shared memory is written."""
     mask = request.cta_mask
     if mask is None:
         return [cta if request.dst_cta is None else request.dst_cta]
@@ -223,10 +226,10 @@ def receivers_of(request: Load | BulkLoad, cta: int) -> list[int]:
 
 
 def signalled_by(request: Load | BulkLoad, cta: int) -> list[int]:
-    """For each receiver, the CTA whose barrier counts its bytes.
+    """Return for each receiver the rank of the CTA whose mbarrier counts its bytes.
 
-    With ``.cta_group::2`` and multicast, the one of the receiver's pair whose parity is that of the
-    barrier's CTA.
+    With ``.cta_group::2`` and multicast, it is the CTA of the receiver's pair whose rank has the
+    parity of ``mbarrier_cta``.
     """
     receivers = receivers_of(request, cta)
     if request.cta_mask is None:
@@ -246,30 +249,30 @@ def execute(
     cta: int = 0,
     arch: Arch = Arch.SM_90A,
 ) -> list[Completion]:
-    """Carry out a request at once.
+    """Check and execute a request.
 
     Parameters
     ----------
     request : Request
-        Any.
+        Any request.
     gmem : Memory
         Global memory.
     smem : sequence of ndarray
-        The shared memory of each CTA of the cluster, of uint8, all of one length.
+        Shared memory of each CTA of the cluster: arrays of uint8 of the same length.
     cta : int
         Rank of the issuing CTA.
     arch : Arch
-        What is there to be used.
+        Architecture whose features the request may use.
 
     Returns
     -------
     list of Completion
-        The ``complete_tx`` that it signals, one for each receiver. The unit may split them.
+        The ``complete_tx`` operations, one for each receiver. The unit may split them.
 
     Raises
     ------
     TmaError
-        If the unit refuses it. Nothing has happened.
+        If the unit refuses the request, which then has no effect.
     """
     plan = _checked(request, cta, len(smem), smem[cta].size, arch)
     if isinstance(request, TensorRequest):
@@ -295,33 +298,35 @@ def execute(
         write_range(gmem, request.gmem_address, source)
     else:
         byte = np.arange(request.size)
-        chosen = byte[request.byte_mask >> byte % 16 & 1 == 1]
-        addresses = chosen.astype(np.uint64) + np.uint64(request.gmem_address)
-        gmem.write(addresses, source[chosen])
+        enabled = byte[request.byte_mask >> byte % 16 & 1 == 1]
+        addresses = enabled.astype(np.uint64) + np.uint64(request.gmem_address)
+        gmem.write(addresses, source[enabled])
     return []
 
 
 def _tensor(
     plan: Plan, request: TensorRequest, gmem: Memory, smem: Sequence[Bytes], cta: int
 ) -> list[Completion]:
+    """Execute a tensor request."""
     if isinstance(request, Load):
-        where = (request.smem_address, request.coords, request.im2col_offsets)
+        start = (request.smem_address, request.coords, request.im2col_offsets)
         halo = (request.w_halo, request.w_offset)
         for receiver in receivers_of(request, cta):
-            count = plan.load(gmem, smem[receiver], *where, *halo)
+            count = plan.load(gmem, smem[receiver], *start, *halo)
         return [Completion(rank, request.mbarrier, count) for rank in signalled_by(request, cta)]
     if isinstance(request, Store):
-        place = (gmem, smem[cta], request.smem_address, request.coords)
+        operands = (gmem, smem[cta], request.smem_address, request.coords)
         if isinstance(request, Reduce):
-            plan.reduce(request.op, *place)
+            plan.reduce(request.op, *operands)
         else:
-            plan.store(*place)
+            plan.store(*operands)
     return []  # a prefetch has no effect
 
 
 def _bulk_load(
     request: BulkLoad, gmem: Memory, smem: Sequence[Bytes], cta: int
 ) -> list[Completion]:
+    """Execute a bulk load."""
     first, last = request.ignore_first, request.size - request.ignore_last
     if first < last:
         data = read_range(gmem, request.gmem_address + first, last - first)
@@ -331,6 +336,7 @@ def _bulk_load(
 
 
 def _dsmem(request: DsmemCopy, smem: Sequence[Bytes], cta: int) -> list[Completion]:
+    """Execute a copy or reduction to the shared memory of another CTA."""
     source = smem[cta][request.smem_address :][: request.size]
     target = smem[request.dst_cta][request.dst_address :][: request.size]
     if isinstance(request, DsmemReduce) and request.size:
@@ -348,7 +354,7 @@ def _range(address: int, size: int) -> "np.ndarray[tuple[int], np.dtype[np.uint6
 
 
 def read_range(memory: Memory, address: int, size: int) -> Bytes:
-    """``size`` bytes from ``address`` on; of an array, a view."""
+    """Return ``size`` bytes from ``address``; a view if ``memory`` is one array."""
     if isinstance(memory, ArrayMemory):
         first = address - memory.base
         if 0 <= first <= memory.bytes.size - size:
@@ -357,7 +363,7 @@ def read_range(memory: Memory, address: int, size: int) -> Bytes:
 
 
 def write_range(memory: Memory, address: int, data: Bytes) -> None:
-    """Put ``data`` at ``address``."""
+    """Write ``data`` at ``address``."""
     if isinstance(memory, ArrayMemory):
         first = address - memory.base
         if 0 <= first <= memory.bytes.size - data.size:

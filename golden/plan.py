@@ -1,7 +1,7 @@
-"""Tensor requests, vectorised: a plan is made once of a map, and applied at any coordinates.
+"""Vectorised tensor requests: a plan is built once for a map and applied at any coordinates.
 
-A plan keeps the places of all pieces relative to where the box starts, one set for each way in
-which it meets the tensor's edges and the swizzle's pattern.
+A plan caches *placements*: the places of all pieces relative to the start of the box. Boxes share a
+placement if they meet the tensor's edges and the swizzle's pattern in the same way.
 """
 
 import math
@@ -25,7 +25,7 @@ from golden.request import AnyMap
 KeyT = TypeVar("KeyT")
 ValueT = TypeVar("ValueT")
 
-_REMEMBERED = 512
+_CACHE_ENTRIES = 512
 _NAN_FILL = 0x7FF7
 
 Indices = NDArray[np.int64]
@@ -33,13 +33,28 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Placement:
-    """Where the pieces of a box lie, relative to its start in both memories, in row order.
+    """Places of the pieces of a box, relative to its start in both memories, in row order.
 
-    ``gmem``: bytes from ``low`` to pieces that are all inside; ``smem``: their pieces in shared
-    memory. ``fill``: pieces of shared memory that are all outside. ``tail_gmem``, ``tail_smem``:
-    pieces of which ``tail_bytes`` are inside. ``dense``, of loads: all of shared memory from the
-    first to the last piece is inside, and the pieces are sorted by it. ``low``, ``span``: bytes
-    from the start to the lowest byte of global memory, and from it to the highest.
+    *Whole* pieces are completely inside the tensor, *tail* pieces in part, *fill* pieces not at
+    all. Offsets in global memory are in bytes from ``low``, in shared memory in pieces.
+
+    Parameters
+    ----------
+    gmem, smem : array of int64
+        Offsets of the whole pieces.
+    fill : array of int64
+        Offsets of the fill pieces in shared memory.
+    tail_gmem, tail_smem : array of int64
+        Offsets of the tail pieces.
+    tail_bytes : int
+        Bytes of each tail piece that are inside.
+    dense : bool
+        True for a load whose whole pieces cover its shared memory without gaps; they are then
+        sorted by their place in shared memory.
+    low : int
+        Bytes from the start of the box to its lowest byte of global memory.
+    span : int
+        Bytes from the lowest byte of global memory to the end of the highest piece.
     """
 
     gmem: Indices
@@ -54,36 +69,37 @@ class Placement:
 
     @cached_property
     def size(self) -> int:
-        """Bytes of shared memory that are inside."""
+        """Bytes of the whole pieces."""
         return self.smem.size * PIECE
 
     @cached_property
     def pieces(self) -> Indices:
-        """``gmem`` in pieces."""
+        """Offsets ``gmem``, in pieces."""
         return self.gmem // PIECE
 
-    def only(self, part: Indices) -> "Placement":
-        """Some of the pieces that are inside."""
+    def subset(self, part: Indices) -> "Placement":
+        """Return a placement with only some of the whole pieces."""
         return replace(self, gmem=self.gmem[part], smem=self.smem[part])
 
     @cached_property
     def rounds(self) -> list[Indices | slice]:
-        """Sets of pieces, none of which has the same global address twice, in order."""
+        """Sets of whole pieces, in order; within a set all global addresses are distinct."""
         order = np.argsort(self.gmem, kind="stable")
         ordered = self.gmem[order]
-        new = np.ones(ordered.size, bool)
-        new[1:] = ordered[1:] != ordered[:-1]
-        if new.all():
+        is_first = np.ones(ordered.size, bool)
+        is_first[1:] = ordered[1:] != ordered[:-1]
+        if is_first.all():
             return [slice(None)]
-        starts = np.maximum.accumulate(np.where(new, np.arange(new.size), 0))
+        index = np.arange(ordered.size)
+        starts = np.maximum.accumulate(np.where(is_first, index, 0))
         repeats = np.empty_like(order)
-        repeats[order] = np.arange(new.size) - starts
+        repeats[order] = index - starts
         return [np.flatnonzero(repeats == n) for n in range(int(repeats.max()) + 1)]
 
 
 def _remember(cache: dict[KeyT, ValueT], key: KeyT, value: ValueT) -> None:
-    """Add to a cache, at the expense of its oldest entry if it is full."""
-    if len(cache) >= _REMEMBERED:
+    """Add an entry to a cache; a full cache loses its oldest entry."""
+    if len(cache) >= _CACHE_ENTRIES:
         del cache[next(iter(cache))]
     cache[key] = value
 
@@ -91,7 +107,7 @@ def _remember(cache: dict[KeyT, ValueT], key: KeyT, value: ValueT) -> None:
 def _placement(
     gmem: Indices, smem: Indices, inside: NDArray[np.int64], piece_bytes: int, keep_order: bool
 ) -> Placement:
-    """Sort pieces, arrays of shape (rows, pieces), by how much of them is inside."""
+    """Divide pieces, arrays of shape (rows, pieces), into whole, tail and fill pieces."""
     whole = inside == piece_bytes
     tail = (inside > 0) & ~whole
     tail_bytes = int(inside[tail].max(initial=0))
@@ -115,7 +131,7 @@ def _placement(
 
 
 def _addresses(start: int, offsets: Indices, count: int) -> NDArray[np.uint64]:
-    """Byte addresses of ``count`` bytes each at offsets from ``start``, modulo 2**64."""
+    """Return the addresses, modulo 2**64, of ``count`` bytes from each offset from ``start``."""
     byte: NDArray[np.uint64] = np.arange(count, dtype=np.uint64)
     first: NDArray[np.uint64] = offsets.view(np.uint64) + np.uint64(start % ADDRESSES)
     return np.add.outer(first, byte)
@@ -126,7 +142,7 @@ def round_tf32(
 ) -> NDArray[np.uint32]:
     """Round binary32 words to tf32, to nearest even; any NaN becomes 0x7FFFE000 (silicon).
 
-    ``out``, which may be ``words``, takes the result.
+    The result is written to ``out``, which may be ``words``, or to a new array.
     """
     values = words.view(np.float32)
     nan = np.isnan(values) if has_nan(values) else None
@@ -134,7 +150,7 @@ def round_tf32(
     rounded &= np.uint32(1)
     rounded += words
     rounded += np.uint32(0xFFF)
-    # Infinities come out as they were.
+    # Infinities stay unchanged.
     rounded = np.bitwise_and(rounded, np.uint32(0xFFFFE000), out=out)
     if nan is not None:
         rounded[nan] = 0x7FFFE000
@@ -142,23 +158,9 @@ def round_tf32(
 
 
 class Plan(Geometry):
-    """A tensor map, an access mode and a direction, made ready to be applied many times.
+    """Requests with one tensor map, access mode and direction, prepared for repeated use.
 
-    Parameters
-    ----------
-    tensor_map : TensorMap or Descriptor or bytes
-        Legal or not.
-    mode : AccessMode, optional
-        The map's own, tile or im2col, if not given.
-    store : bool
-        For stores and reductions, which treat dimension 0 in whole pieces (silicon).
-    arch : Arch
-        What is there to be used.
-
-    Raises
-    ------
-    TmaError
-        MAP_FIELD or MAP_MODE.
+    Parameters and errors are those of `Geometry`.
 
     Examples
     --------
@@ -169,7 +171,7 @@ class Plan(Geometry):
     >>> smem = np.zeros(plan.footprint, np.uint8)
     >>> plan.load(ArrayMemory.of(array), smem, 0, (64, 0))
     16384
-    >>> row0 = smem.view(ml_dtypes.bfloat16)[:64]  # not moved by the swizzle
+    >>> row0 = smem.view(ml_dtypes.bfloat16)[:64]  # row 0 is unchanged by the swizzle
     >>> bool((row0 == array[0, 64:128]).all())
     True
     """
@@ -186,11 +188,11 @@ class Plan(Geometry):
         d = self.descriptor
         self._base = d.global_address
         self._counts, self._strides = walk.steps_of(d), walk.strides_of(d)
-        self._moves = self._translations()
-        self._tops = self._last_starts()
-        # Coordinates of a request that may go the fast way; starts of less than a byte may not.
-        quick = self.mode is AccessMode.TILE and not self.data_type.is_sub_byte
-        self._quick = self.coords if quick else -1
+        self._start_steps = self._translations()
+        self._last_inside = self._last_starts()
+        # Number of coordinates of a request that may use the fast path, which needs whole bytes.
+        has_fast_path = self.mode is AccessMode.TILE and not self.data_type.is_sub_byte
+        self._fast_coord_count = self.coord_count if has_fast_path else -1
         self._rounds = self.data_type.rounds and not store
         self._plain = self.piece_bytes == PIECE and not self.swizzle.flips
         self._operations = [
@@ -204,12 +206,12 @@ class Plan(Geometry):
         self._repeat = self.swizzle.repeat
         self._inside: dict[int, Placement] = {}
         self._placements: dict[tuple[object, ...], Placement] = {}
-        self._seen: dict[tuple[object, ...], tuple[Placement, int]] = {}
+        self._located: dict[tuple[object, ...], tuple[Placement, int]] = {}
 
     def _translations(self) -> tuple[int, ...]:
-        """Bytes of global memory by which a start coordinate moves the whole box.
+        """Return the bytes of global memory by which each start coordinate moves the whole box.
 
-        0 where it makes another placement instead.
+        0 for a coordinate that selects another placement instead.
         """
         if self.mode is AccessMode.TILE:
             return self.steps
@@ -220,7 +222,7 @@ class Plan(Geometry):
         return tuple(0 if i in spatial else step for i, step in enumerate(self.steps))
 
     def _last_starts(self) -> tuple[int, ...]:
-        """The greatest start coordinates of a tiled box that is inside; empty for other modes."""
+        """Return the largest start coordinates of a tiled box inside; empty for other modes."""
         if self.mode is not AccessMode.TILE:
             return ()
         edges = zip(self.limits, self._counts, self._strides, strict=True)
@@ -228,33 +230,33 @@ class Plan(Geometry):
 
     @cached_property
     def _period(self) -> int:
-        """Positions that a walk of im2col has in an image."""
+        """Number of positions of an im2col walk in one image."""
         d, first = self.descriptor, self.bounded.start
         walked = zip(
             *(d.global_dim[first:], d.element_strides[first:], d.lower_corner, d.upper_corner),
-            strict=False,  # there are no more corners than dimensions that are walked
+            strict=False,  # the corners, which only spatial dimensions have, are the shortest
         )
         counts = ((extent - 1 + upper - lower) // by + 1 for extent, by, lower, upper in walked)
         return math.prod(max(count, 1) for count in counts)
 
     def _start(self, coords: Sequence[int]) -> int:
-        """Address of the start of the box, as far as placements are relative to it."""
+        """Return the global address that the placement of a box is relative to."""
         start = self._base
         if self.data_type.is_sub_byte:
             start += coords[0] * self.data_type.bits // 8
             coords = (0, *coords[1:])
-        start += sum(c * step for c, step in zip(coords, self._moves, strict=True))
+        start += sum(c * step for c, step in zip(coords, self._start_steps, strict=True))
         return start % ADDRESSES
 
     def _key(self, operands: Operands, phase: int) -> tuple[object, ...]:
-        """What of the operands a placement depends on: how the box meets the tensor's edges."""
+        """Return the key of a placement: how the box meets the tensor's edges, and ``phase``."""
         coords = operands.coords
         columns = self.columns(coords[0])
         if self.mode is AccessMode.TILE:
             key: list[object] = [phase, columns]
             for i in self.bounded:
                 start, by, count = coords[i], self._strides[i], self._counts[i]
-                if not 0 <= start <= self._tops[i]:
+                if not 0 <= start <= self._last_inside[i]:
                     low = min(max(0, -(start // by)), count)
                     high = min(max(low, -((start - self.limits[i]) // by)), count)
                     key.append((i, low, high))
@@ -262,23 +264,23 @@ class Plan(Geometry):
         if self.is_gather:
             return (phase, columns, coords[1:])
         image = coords[-1]
-        # At most so many images follow the first.
+        # No walk goes beyond this image.
         last = image + self._strides[-1] * (self.rows(operands.w_halo) // self._period + 1)
-        at: object = image if image < 0 or last >= self.limits[-1] else None
-        fixed = coords[self.bounded.start : -1]
-        more = (operands.offsets, operands.w_halo, operands.w_offset)
-        return (phase, columns, at, fixed, *more)
+        edge_image = image if image < 0 or last >= self.limits[-1] else None
+        inner = coords[self.bounded.start : -1]
+        walk_operands = (operands.offsets, operands.w_halo, operands.w_offset)
+        return (phase, columns, edge_image, inner, *walk_operands)
 
     def _place(self, operands: Operands, phase: int) -> Placement:
-        """Where the pieces lie, relative to a start that is ``phase`` into the pattern."""
+        """Return the placement of a box that starts ``phase`` bytes into the swizzle's pattern."""
         spread = self.spread(phase, operands)
         start = np.uint64(self._start(operands.coords))
         gmem = (spread.gmem - start).view(np.int64)
         smem = (spread.smem - phase) // PIECE
         return _placement(gmem, smem, spread.inside, self.piece_bytes, self.is_store)
 
-    def _find(self, operands: Operands, smem_address: int) -> tuple[Placement, int]:
-        """The placement of a request that was checked, and the address that it is relative to."""
+    def _placed(self, operands: Operands, smem_address: int) -> tuple[Placement, int]:
+        """Return the placement of a legal request, and the address that it is relative to."""
         phase = smem_address % self._repeat
         key = self._key(operands, phase)
         placement = self._placements.get(key)
@@ -296,17 +298,17 @@ class Plan(Geometry):
         w_halo: int,
         w_offset: int,
     ) -> tuple[Placement, int]:
-        """Check a request and find its placement; at once for a tiled box that is all inside."""
+        """Check a request; return its placement and start. A tiled box inside takes a fast path."""
         if (
-            len(coords) == self._quick
+            len(coords) == self._fast_coord_count
             and not smem_address % SMEM_ALIGN
             and 0 <= smem_address <= smem.size - self.footprint
             and not coords[0] % self.coord_align
             and not offsets
         ):
             start = self._base
-            for coord, top, step in zip(coords, self._tops, self._moves):  # noqa: B905 - is slow
-                if not 0 <= coord <= top:
+            for coord, last, step in zip(coords, self._last_inside, self._start_steps):  # noqa: B905 - strict is slow
+                if not 0 <= coord <= last:
                     break
                 start += coord * step
             else:
@@ -314,16 +316,16 @@ class Plan(Geometry):
                 placement = self._inside.get(phase)
                 if placement is None:
                     operands = Operands(tuple(coords))
-                    placement = self._inside[phase] = self._find(operands, smem_address)[0]
+                    placement = self._inside[phase] = self._placed(operands, smem_address)[0]
                 return placement, start % ADDRESSES
-        seen = (smem_address, smem.size, tuple(coords), tuple(offsets), w_halo, w_offset)
-        found = self._seen.get(seen)
-        if found is None:
-            operands = Operands(*seen[2:])
+        key = (smem_address, smem.size, tuple(coords), tuple(offsets), w_halo, w_offset)
+        located = self._located.get(key)
+        if located is None:
+            operands = Operands(*key[2:])
             check_tensor(self, operands, smem_address, smem.size)
-            found = self._find(operands, smem_address)
-            _remember(self._seen, seen, found)
-        return found
+            located = self._placed(operands, smem_address)
+            _remember(self._located, key, located)
+        return located
 
     def load(
         self,
@@ -340,30 +342,33 @@ class Plan(Geometry):
         Parameters
         ----------
         gmem : Memory
-            Read inside the tensor only.
+            Global memory; it is read only inside the tensor.
         smem : ndarray
-            The shared-memory window, contiguous, of uint8; its length is the limit.
+            The CTA's shared-memory window: contiguous, of uint8.
         smem_address : int
-            Byte offset, a multiple of 128.
+            Byte offset in ``smem``, a multiple of 128.
         coords : sequence of int
-            Innermost first, in elements, any int32. What is outside the tensor is filled.
+            Start of the box, in elements, innermost first; any int32. Elements of the box outside
+            the tensor are filled.
         offsets : sequence of int
-            Of im2col, W first; none is zeros.
+            im2col offsets, W first; an empty sequence is zeros.
         w_halo, w_offset : int
-            Of ``im2col::w``.
+            Halo and offset of ``im2col::w``.
 
         Returns
         -------
         int
-            The bytes that ``complete_tx`` counts.
+            Number of bytes that ``complete_tx`` counts.
 
         Raises
         ------
         TmaError
             If the unit refuses the request. Nothing is written.
+        ValueError
+            If the plan is for stores.
         """
         if self.is_store:
-            raise ValueError("this plan was made for stores: Plan(..., store=False) loads")
+            raise ValueError("this plan was made for stores: a load needs Plan(..., store=False)")
         placement, start = self._locate(smem, smem_address, coords, offsets, w_halo, w_offset)
         if not self._plain:
             self._load_bytes(placement, start, gmem, smem, smem_address)
@@ -371,15 +376,15 @@ class Plan(Geometry):
         if placement.dense:
             size = placement.size
             out = smem[smem_address : smem_address + size].view(PIECE_DTYPE)
-            self._gathered(gmem, start, placement, self._window(gmem, start, placement), out)
+            self._gather(gmem, start, placement, self._window(gmem, start, placement), out)
             if self._rounds:
-                self._converted(out)
+                self._round_in_place(out)
             return size
         size = self.extent(w_halo) if w_halo else self.footprint
         pieces = smem[smem_address : smem_address + size].view(PIECE_DTYPE)
-        inside = self._gathered(gmem, start, placement, self._window(gmem, start, placement))
+        inside = self._gather(gmem, start, placement, self._window(gmem, start, placement))
         if self._rounds:
-            self._converted(inside)
+            self._round_in_place(inside)
         tails = self._tails(gmem, start, placement)
         pieces[placement.fill] = self._fill
         pieces[placement.smem] = inside
@@ -388,12 +393,12 @@ class Plan(Geometry):
         return self.bytes(w_halo)
 
     def _window(self, gmem: Memory, start: int, placement: Placement) -> Pieces | None:
-        """The pieces of an array from the lowest on that a request touches: the fast way."""
+        """Return a view of the array's pieces from the lowest one of a box; None: no fast path."""
         if isinstance(gmem, ArrayMemory) and self.piece_bytes == PIECE:
             return gmem.at(start + placement.low, placement.span)
         return None
 
-    def _gathered(
+    def _gather(
         self,
         gmem: Memory,
         start: int,
@@ -401,38 +406,38 @@ class Plan(Geometry):
         window: Pieces | None,
         out: Pieces | None = None,
     ) -> Pieces:
-        """Read all pieces that are inside."""
+        """Read all whole pieces."""
         if not placement.gmem.size:
             return np.empty(0, PIECE_DTYPE)
         if window is not None:
-            # Clipping does nothing here; raising would make a copy.
+            # No index is out of range; "clip" avoids the copy that "raise" makes.
             return window.take(placement.pieces, None, out, "clip")
-        found = gmem.read(_addresses(start + placement.low, placement.gmem, PIECE))
-        data = np.ascontiguousarray(found).view(PIECE_DTYPE).reshape(-1)
+        read = gmem.read(_addresses(start + placement.low, placement.gmem, PIECE))
+        data = np.ascontiguousarray(read).view(PIECE_DTYPE).reshape(-1)
         if out is not None:
             out[:] = data
         return data
 
     def _tails(self, gmem: Memory, start: int, placement: Placement) -> Pieces | None:
-        """Read the pieces that are partly inside, and fill the rest of them."""
+        """Read the tail pieces and fill the rest of each; None if there are none."""
         count = placement.tail_gmem.size
         if not count:
             return None
         tails = np.full(count, self._fill, PIECE_DTYPE)
-        some = placement.tail_bytes
-        found = gmem.read(_addresses(start + placement.low, placement.tail_gmem, some))
+        size = placement.tail_bytes
+        read = gmem.read(_addresses(start + placement.low, placement.tail_gmem, size))
         if self._rounds:
-            found = round_tf32(np.ascontiguousarray(found).view(np.uint32)).view(np.uint8)
-        tails.view(np.uint8).reshape(count, PIECE)[:, :some] = found
+            read = round_tf32(np.ascontiguousarray(read).view(np.uint32)).view(np.uint8)
+        tails.view(np.uint8).reshape(count, PIECE)[:, :size] = read
         return tails
 
-    def _converted(self, pieces: Pieces) -> None:
-        """Round in place."""
+    def _round_in_place(self, pieces: Pieces) -> None:
+        """Round pieces to tf32."""
         words = pieces.view(np.uint32)
         round_tf32(words, out=words)
 
     def _smem_bytes(self, address: int, pieces: Indices, count: int) -> Indices:
-        """Byte addresses of the first ``count`` bytes of each piece, an array (pieces, count)."""
+        """Return the addresses of the first ``count`` bytes of each piece: (pieces, count)."""
         byte = np.arange(count, dtype=np.int64)
         start = address + pieces[:, None] * PIECE
         return start + (byte ^ (start >> 4 & 8) if self.swizzle.flips else byte)
@@ -440,37 +445,40 @@ class Plan(Geometry):
     def _load_bytes(
         self, p: Placement, start: int, gmem: Memory, smem: Bytes, address: int
     ) -> None:
-        """Load pieces that have fewer bytes in global memory, or whose halves change places."""
-        some = self.piece_bytes
-        inside = gmem.read(_addresses(start + p.low, p.gmem, some))
+        """Load byte by byte: packed types, and swizzles that exchange the halves of a piece."""
+        size = self.piece_bytes
+        inside = gmem.read(_addresses(start + p.low, p.gmem, size))
         tails = self._tails(gmem, start, p)
         if self._rounds:
             inside = round_tf32(np.ascontiguousarray(inside).view(np.uint32)).view(np.uint8)
-        fill = np.frombuffer(self._fill.tobytes(), np.uint8)[:some]
-        smem[self._smem_bytes(address, p.fill, some)] = fill
-        smem[self._smem_bytes(address, p.smem, some)] = inside
+        fill = np.frombuffer(self._fill.tobytes(), np.uint8)[:size]
+        smem[self._smem_bytes(address, p.fill, size)] = fill
+        smem[self._smem_bytes(address, p.smem, size)] = inside
         if tails is not None:
             data = tails.view(np.uint8).reshape(-1, PIECE)
             smem[self._smem_bytes(address, p.tail_smem, PIECE)] = data
 
-    def _stored(
+    def _locate_store(
         self, smem: Bytes, smem_address: int, coords: Sequence[int]
     ) -> tuple[Placement, int]:
+        """Check a store or reduction; return its placement and start."""
         if not self.is_store:
-            raise ValueError("this plan was made for loads: Plan(..., store=True) stores")
+            raise ValueError("this plan was made for loads: a store needs Plan(..., store=True)")
         return self._locate(smem, smem_address, coords, (), 0, 0)
 
     def store(self, gmem: Memory, smem: Bytes, smem_address: int, coords: Sequence[int]) -> None:
-        """Store the box at ``coords``; what is outside the tensor is dropped (silicon).
+        """Store the box at ``coords``; elements outside the tensor are dropped (silicon).
 
-        Parameters as for ``load``. Where rows of global memory overlap, the last row is left.
+        Parameters are those of ``load``. Where rows of global memory overlap, the last row wins.
 
         Raises
         ------
         TmaError
             If the unit refuses the request. Nothing is written.
+        ValueError
+            If the plan is for loads.
         """
-        placement, start = self._stored(smem, smem_address, coords)
+        placement, start = self._locate_store(smem, smem_address, coords)
         source = smem[smem_address : smem_address + self.footprint].view(PIECE_DTYPE)
         window = self._window(gmem, start, placement)
         self._scatter(gmem, start, placement, window, source.take(placement.smem))
@@ -485,14 +493,16 @@ class Plan(Geometry):
     ) -> None:
         """Reduce the box at ``coords`` into global memory, element by element (silicon).
 
-        Parameters as for ``load``, and the operation.
+        Parameters are the operation and those of ``load``.
 
         Raises
         ------
         TmaError
             If the unit refuses the request. Nothing is written.
+        ValueError
+            If the plan is for loads.
         """
-        placement, start = self._stored(smem, smem_address, coords)
+        placement, start = self._locate_store(smem, smem_address, coords)
         combine = self._operations[op]
         if combine is None:
             check_pair(self.data_type, op, TENSOR_PAIRS)
@@ -502,28 +512,28 @@ class Plan(Geometry):
         operands = source.take(placement.smem)
         word = self._word
         for part in placement.rounds:
-            some = placement if isinstance(part, slice) else placement.only(part)
-            window = self._window(gmem, start, some)
-            memory = self._gathered(gmem, start, some, window)
+            pieces = placement if isinstance(part, slice) else placement.subset(part)
+            window = self._window(gmem, start, pieces)
+            memory = self._gather(gmem, start, pieces, window)
             result = combine(memory.view(word), operands[part].view(word)).view(PIECE_DTYPE)
-            self._scatter(gmem, start, some, window, result)
+            self._scatter(gmem, start, pieces, window, result)
 
     def _scatter(
         self, gmem: Memory, start: int, placement: Placement, window: Pieces | None, data: Pieces
     ) -> None:
-        """Write all pieces that are inside."""
+        """Write all whole pieces."""
         if window is not None:
             window[placement.pieces] = data
             return
-        some = self.piece_bytes
-        found = data.view(np.uint8).reshape(-1, PIECE)
+        size = self.piece_bytes
+        written = data.view(np.uint8).reshape(-1, PIECE)
         if self.data_type is DataType.PACKED_16U6_ALIGN16B:
-            bits = np.unpackbits(found, axis=1, bitorder="little").reshape(-1, PIECE, 8)
-            found = np.packbits(bits[:, :, :6].reshape(-1, PIECE * 6), axis=1, bitorder="little")
-        gmem.write(_addresses(start + placement.low, placement.gmem, some), found)
+            bits = np.unpackbits(written, axis=1, bitorder="little").reshape(-1, PIECE, 8)
+            written = np.packbits(bits[:, :, :6].reshape(-1, PIECE * 6), axis=1, bitorder="little")
+        gmem.write(_addresses(start + placement.low, placement.gmem, size), written)
 
 
 @lru_cache(maxsize=256)
 def plan_of(descriptor: Descriptor, mode: AccessMode | None, store: bool, arch: Arch) -> Plan:
-    """The plan of a map's words, made once."""
+    """Return the plan of a map; equal arguments share one plan."""
     return Plan(descriptor, mode, store=store, arch=arch)

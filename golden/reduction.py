@@ -1,6 +1,6 @@
-"""Arithmetic of reductions, whole arrays at once, and which pairs of type and operation exist.
+"""Arithmetic of reductions on whole arrays, and the legal pairs of type and operation.
 
-``golden.definition`` says the same a number at a time.
+``golden.definition`` has the same arithmetic on single numbers.
 """
 
 from collections.abc import Callable
@@ -42,7 +42,7 @@ TENSOR_PAIRS = _pairs(
         DataType.TFLOAT32_FTZ: _ADD,
     }
 )
-"""Of tensor reductions (silicon; documents omit f64 and promise more bitwise ones)."""
+"""Pairs of tensor reductions (silicon; documents omit f64 and list more bitwise pairs)."""
 
 BULK_PAIRS = _pairs(
     {
@@ -56,7 +56,7 @@ BULK_PAIRS = _pairs(
         DataType.FLOAT64: _ADD,
     }
 )
-"""Of bulk reductions to global memory (silicon); bitwise ones are of b32 and b64."""
+"""Pairs of bulk reductions to global memory (silicon); PTX calls bitwise types b32 and b64."""
 
 DSMEM_PAIRS = _pairs(
     {
@@ -65,26 +65,26 @@ DSMEM_PAIRS = _pairs(
         DataType.UINT64: _ADD,
     }
 )
-"""Of bulk reductions to another CTA's shared memory (PTX ISA)."""
+"""Pairs of bulk reductions to another CTA's shared memory (PTX ISA)."""
 
 NAN_HALF = 0x7FFF
 NAN_SINGLE = 0x7FFFFFFF
 NAN_DOUBLE = 0xFFF8000000000000
-"""Results that are no number (silicon)."""
+"""NaN that a reduction returns, by size of the type (silicon)."""
 
 _INFINITY = {DataType.FLOAT16: 0x7C00, DataType.BFLOAT16: 0x7F80}
 
 
 def has_nan(values: Words) -> bool:
-    """Whether one of the floating-point ``values`` is no number; it is fast."""
+    """Return whether one of the floating-point ``values`` is a NaN, in one fast pass."""
     if not values.size:
         return False
-    top = values.reshape(-1)[values.argmax()]  # a NaN counts as the greatest
+    top = values.reshape(-1)[values.argmax()]  # argmax takes a NaN for the maximum
     return bool(top != top)
 
 
 def _flushed(words: Words) -> Words:
-    """Subnormals become zero of the same sign."""
+    """Return the words; subnormals become zero of the same sign."""
     tiny = words & np.uint32(0x7F800000) == 0
     return np.where(tiny, words & np.uint32(0x80000000), words) if tiny.any() else words
 
@@ -103,7 +103,7 @@ def _add_single(flush: bool, m: Words, s: Words) -> Words:
 
 
 def _add_half(kind: DataType, m: Words, s: Words) -> Words:
-    # Both libraries add in binary32, so wide that rounding twice is rounding once.
+    # NumPy and ml_dtypes add in binary32: wide enough that rounding twice equals rounding once.
     with np.errstate(all="ignore"):
         words: Words = (m.view(kind.dtype) + s.view(kind.dtype)).view(np.uint16)
     magnitude = words & np.uint16(0x7FFF)
@@ -126,18 +126,18 @@ def _add_double(m: Words, s: Words) -> Words:
 
 
 def _ordered(words: NDArray[np.int16]) -> NDArray[np.int16]:
-    """Halves as integers in the same order, -0 below +0; its own inverse."""
+    """Map 16-bit floats to integers in the same order, -0 below +0; the map is its own inverse."""
     return words ^ (words >> np.int16(15) & np.int16(0x7FFF))
 
 
 def _extreme_half(extreme: Combine, kind: DataType, m: Words, s: Words) -> Words:
-    found = extreme(_ordered(m.view(np.int16)), _ordered(s.view(np.int16)))
-    words: Words = _ordered(found).view(np.uint16)
-    sizes = m & np.uint16(0x7FFF), s & np.uint16(0x7FFF)
-    if any(size[size.argmax()] > _INFINITY[kind] for size in sizes):
-        no_m, no_s = (size > _INFINITY[kind] for size in sizes)
-        words = np.where(no_m, s, np.where(no_s, m, words))
-        words[no_m & no_s] = NAN_HALF
+    result = extreme(_ordered(m.view(np.int16)), _ordered(s.view(np.int16)))
+    words: Words = _ordered(result).view(np.uint16)
+    magnitudes = m & np.uint16(0x7FFF), s & np.uint16(0x7FFF)
+    if any(size[size.argmax()] > _INFINITY[kind] for size in magnitudes):
+        nan_m, nan_s = (size > _INFINITY[kind] for size in magnitudes)
+        words = np.where(nan_m, s, np.where(nan_s, m, words))
+        words[nan_m & nan_s] = NAN_HALF
     return words
 
 
@@ -158,7 +158,7 @@ def _decrement(m: Words, s: Words) -> Words:
 
 @cache
 def operation(op: ReductionOp, data_type: DataType) -> Combine:
-    """The function from memory and source to memory afterwards (silicon).
+    """Return the function that computes memory's words after a reduction (silicon).
 
     Parameters
     ----------
@@ -168,8 +168,8 @@ def operation(op: ReductionOp, data_type: DataType) -> Combine:
     Returns
     -------
     callable
-        Takes two arrays of the type's elements, as unsigned words of its size, and returns a new
-        one.
+        Takes memory's words and the source's words, arrays of unsigned integers of the type's size,
+        and returns a new array of words.
 
     Examples
     --------

@@ -1,7 +1,7 @@
-"""Requests: what an instruction hands to the unit, one class for each of PTX's families.
+"""Requests: the operands that an instruction passes to the unit, one class for each PTX family.
 
-Shared-memory addresses are byte offsets in a CTA's window, global ones are 64 bits. Coordinates are
-innermost first, in elements. CTAs are named by their rank in the cluster.
+Shared-memory addresses are byte offsets in a CTA's window; global addresses have 64 bits.
+Coordinates are in elements, innermost first. A CTA is given by its rank in the cluster.
 """
 
 from dataclasses import dataclass
@@ -12,13 +12,35 @@ from golden.enums import AccessMode, DataType, ReductionOp
 from golden.tensor_map import TensorMap
 
 AnyMap = TensorMap | Descriptor | bytes
+"""Every form in which a request may hold its tensor map."""
+
+
+def as_descriptor(tensor_map: AnyMap) -> Descriptor:
+    """Return the words w0 to w15 of a tensor map.
+
+    Raises
+    ------
+    TmaError
+        MAP_BYTES, if ``tensor_map`` is bytes and has fewer than 64.
+    """
+    if isinstance(tensor_map, Descriptor):
+        return tensor_map
+    data = tensor_map if isinstance(tensor_map, bytes) else tensor_map.encode()
+    return Descriptor.from_bytes(data)
 
 
 @dataclass(frozen=True)
 class TensorRequest:
-    """What all requests with a tensor map have.
+    """Operands of all requests with a tensor map.
 
-    ``mode`` None is the map's own, tile or im2col.
+    Parameters
+    ----------
+    tensor_map : TensorMap or Descriptor or bytes
+        Tensor map, legal or not.
+    coords : tuple of int
+        Start of the box.
+    mode : AccessMode, optional
+        Access mode; None is the map's own, tile or im2col.
     """
 
     tensor_map: AnyMap
@@ -30,14 +52,14 @@ class TensorRequest:
 
 @dataclass(frozen=True)
 class TensorWalk(TensorRequest):
-    """What loads and prefetches have besides: offsets of im2col.
+    """Operands of tensor loads and prefetches: im2col offsets.
 
     Parameters
     ----------
     im2col_offsets : tuple of int
-        One for each spatial dimension, W first; none is zeros (IM2COL only).
+        One offset for each spatial dimension, W first; an empty tuple is zeros (IM2COL only).
     w_halo, w_offset : int
-        Of ``im2col::w`` and ``im2col::w::128`` (PTX ISA, later than Hopper).
+        Halo and offset of ``im2col::w`` and ``im2col::w::128`` (PTX ISA, later than Hopper).
     """
 
     im2col_offsets: tuple[int, ...] = ()
@@ -52,15 +74,16 @@ class Load(TensorWalk):
     Parameters
     ----------
     smem_address, mbarrier : int
-        In each destination.
+        Byte offsets of box and mbarrier, the same in each destination.
     cta_mask : int, optional
-        Multicast: the CTAs that receive the box, at the same addresses.
+        Multicast: bit i is set if CTA i receives the box.
     dst_cta : int, optional
-        Without multicast: a CTA of the cluster (``.shared::cluster``); the issuer's if None.
+        Destination without multicast (``.shared::cluster``); None is the issuing CTA.
     mbarrier_cta : int, optional
-        The CTA that holds the barrier; the destination if None.
+        CTA that holds the mbarrier; None is the destination.
     cta_group : int
-        2: ``.cta_group::2``, signals may go to the peer of a pair (PTX ISA, later than Hopper).
+        2 is ``.cta_group::2``: the mbarrier may be in the other CTA of a pair (PTX ISA, later than
+        Hopper).
     """
 
     smem_address: int = 0
@@ -73,7 +96,7 @@ class Load(TensorWalk):
 
 @dataclass(frozen=True)
 class Prefetch(TensorWalk):
-    """``cp.async.bulk.prefetch.tensor``: checked like a load, and without effect (PTX ISA)."""
+    """``cp.async.bulk.prefetch.tensor``: checked like a load, without effect on data (PTX ISA)."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +110,7 @@ class Store(TensorRequest):
 
 @dataclass(frozen=True)
 class Reduce(Store):
-    """``cp.reduce.async.bulk.tensor``: like a store, with arithmetic at memory (silicon)."""
+    """``cp.reduce.async.bulk.tensor``: a store that combines with global memory (silicon)."""
 
     op: ReductionOp = ReductionOp.ADD
 
@@ -99,12 +122,12 @@ class BulkLoad:
     Parameters
     ----------
     gmem_address, smem_address, size : int
-        Bytes, multiples of 16.
+        Addresses, and number of bytes: multiples of 16.
     mbarrier, cta_mask, dst_cta, mbarrier_cta
-        As for `Load`.
+        As in `Load`.
     ignore_first, ignore_last : int
-        ``.ignore_oob``: bytes at either end, 0 to 15, that are neither read nor written, but
-        counted (PTX ISA; that they stay as they were: choice).
+        ``.ignore_oob``: number of bytes at the start and the end, 0 to 15, that are not read, but
+        counted (PTX ISA). Their place in shared memory stays unchanged (choice).
     """
 
     gmem_address: int
@@ -120,7 +143,7 @@ class BulkLoad:
 
 @dataclass(frozen=True)
 class BulkPrefetch:
-    """``cp.async.bulk.prefetch.L2``: checked, and without effect (PTX ISA)."""
+    """``cp.async.bulk.prefetch.L2``: checked, without effect on data (PTX ISA)."""
 
     gmem_address: int
     size: int
@@ -130,8 +153,8 @@ class BulkPrefetch:
 class BulkStore:
     """``cp.async.bulk``, shared to global memory (silicon).
 
-    ``byte_mask`` is ``.cp_mask``: byte i of each 16 is written where bit i is set (PTX ISA, later
-    than Hopper).
+    ``byte_mask`` is ``.cp_mask``: byte i of each 16 bytes is written if bit i is set (PTX ISA,
+    later than Hopper).
     """
 
     gmem_address: int
@@ -155,7 +178,8 @@ class BulkReduce:
 class DsmemCopy:
     """``cp.async.bulk.shared::cluster.shared::cta``: to another CTA of the cluster (PTX ISA).
 
-    ``dst_address`` and ``mbarrier`` are in ``dst_cta``.
+    ``dst_address`` and ``mbarrier`` are byte offsets in ``dst_cta``; ``smem_address`` is one in the
+    issuing CTA.
     """
 
     dst_cta: int
@@ -186,11 +210,12 @@ Request = (
     | DsmemCopy
     | DsmemReduce
 )
+"""Any request of the unit."""
 
 
 @dataclass(frozen=True)
 class Completion:
-    """A ``complete_tx``: ``bytes`` at the barrier at ``mbarrier`` of ``cta``."""
+    """A ``complete_tx`` of ``bytes`` bytes, at the mbarrier at offset ``mbarrier`` of ``cta``."""
 
     cta: int
     mbarrier: int

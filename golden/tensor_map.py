@@ -1,16 +1,19 @@
-"""Tensor maps: the 128 bytes that CUDA's driver writes, and what it accepts.
+"""Tensor maps: the 128 bytes that CUDA's driver writes, and the parameters that it accepts.
 
-Arrays are innermost dimension first; strides are in bytes. Everything here agrees with what the
-driver did on silicon, also where its documentation says otherwise.
+Sequences are innermost dimension first; strides are in bytes. Acceptance and bytes agree with the
+driver's on silicon, also where the driver's documentation differs.
 """
 
 import math
+import operator
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from golden.arrays import described
+import numpy as np
+
+from golden.arrays import array_layout
 from golden.descriptor import CORNER_BITS, WORDS, Descriptor
 from golden.enums import (
     MAX_RANK,
@@ -24,50 +27,172 @@ from golden.enums import (
     OobFill,
     Swizzle,
 )
-from golden.errors import ErrorCode, TmaError
-from golden.map_rules import check_map, require, row_bytes
+from golden.errors import ErrorCode, TmaError, require
+from golden.map_rules import check_map, row_bytes
 
 EnumT = TypeVar("EnumT", bound=Named)
 
 _SPAN_WORDS = (0x10, 0x100, 0x200, 0x400)
 
 
-def _member(kind: type[EnumT], code: ErrorCode, value: int | str) -> EnumT:
+def _index(value: object) -> int | None:
+    """Return an integer of any type as ``int``; None for all else, also for ``bool``."""
+    if isinstance(value, bool):
+        return None
     try:
-        return kind.member(value)
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+
+
+def _power(value: int) -> str:
+    """Return a limit as text; a large one as a power of two, ``2**32``, or ``2**40 - 1``."""
+    if value < 1 << 32:
+        return str(value)
+    bits = value.bit_length()
+    return f"2**{bits - 1}" if value == 1 << (bits - 1) else f"2**{bits} - 1"
+
+
+def _integer(
+    code: ErrorCode,
+    name: str,
+    value: object,
+    least: int,
+    most: int,
+    *,
+    condition: str = "",
+    dim: int = 0,
+) -> int:
+    """Return ``value`` as an ``int`` from ``least`` to ``most``.
+
+    Raises
+    ------
+    TmaError
+        ``code``, if ``value`` is no integer or outside these limits.
+    """
+    limits = str(most) if least == most else f"from {least} to {_power(most)}"
+    number = _index(value)
+    if number is None:
+        limit = f"must be an integer, {limits}{condition}"
+        raise TmaError(code, name, 0, limit, shown=repr(value), dim=dim)
+    shown = hex(number) if code is ErrorCode.GLOBAL_ADDRESS else ""
+    holds = least <= number <= most
+    require(holds, code, name, number, f"must be {limits}{condition}", shown=shown, dim=dim)
+    return number
+
+
+def _sequence(name: str, values: object) -> tuple[Any, ...]:
+    """Return a list, a tuple or an array as a tuple, or raise LENGTH."""
+    if isinstance(values, np.ndarray) and values.ndim:
+        return tuple(values)
+    if isinstance(values, Sequence) and not isinstance(values, str | bytes):
+        return tuple(values)
+    limit = "must be a sequence of integers"
+    raise TmaError(ErrorCode.LENGTH, name, 0, limit, shown=repr(values))
+
+
+def _integers(
+    code: ErrorCode,
+    name: str,
+    values: object,
+    length: int,
+    least: int,
+    most: int,
+    *,
+    condition: str = "",
+    first_dim: int = 0,
+) -> tuple[int, ...]:
+    """Return ``values``, ``length`` integers from ``least`` to ``most``, as a tuple.
+
+    ``first_dim`` is the tensor's dimension that entry 0 belongs to.
+
+    Raises
+    ------
+    TmaError
+        LENGTH for a wrong number of entries, ``code`` for a wrong entry.
+    """
+    items = _sequence(name, values)
+    limit = f"must be {length}{condition}"
+    require(len(items) == length, ErrorCode.LENGTH, f"len({name})", len(items), limit)
+    return tuple(
+        _integer(code, f"{name}[{i}]", item, least, most, condition=condition, dim=first_dim + i)
+        for i, item in enumerate(items)
+    )
+
+
+def _member(kind: type[EnumT], code: ErrorCode, name: str, value: object) -> EnumT:
+    """Return the member of an enumeration by member, number or name, or raise ``code``."""
+    number = _index(value)
+    try:
+        if isinstance(value, str):
+            return kind.member(value)
+        if number is not None:
+            return kind(number)
     except ValueError:
-        parameter = code.name.lower()
-        last = int(max(kind))
-        limit = f"must be from 0 to {last}, or one of {', '.join(item.name for item in kind)}"
-        number = value if isinstance(value, int) else 0
-        raise TmaError(code, parameter, number, limit, shown=str(value)) from None
+        pass
+    last = int(max(kind))
+    limit = f"must be from 0 to {last}, or one of {', '.join(item.name for item in kind)}"
+    raise TmaError(code, name, number or 0, limit, shown=str(value) or repr(value))
 
 
-def _integers(name: str, values: Sequence[int], length: int) -> tuple[int, ...]:
-    limit = f"must be {length}"
-    require(len(values) == length, ErrorCode.LENGTH, f"len({name})", len(values), limit)
-    return tuple(int(value) for value in values)
-
-
-def entries(values: Sequence[int]) -> str:
-    """A tuple as people write it, also of one entry."""
+def tuple_text(values: Sequence[int]) -> str:
+    """Return ``(1, 2)``; of one value ``(1)``, without Python's comma."""
     return f"({', '.join(map(str, values))})"
-
-
-def _rank(global_dim: Sequence[int]) -> int:
-    """Number of dimensions: of all parameters the first to be looked at."""
-    rank = len(global_dim)
-    limit = f"must be from 1 to {MAX_RANK}"
-    require(1 <= rank <= MAX_RANK, ErrorCode.RANK, "rank", rank, limit)
-    return rank
 
 
 @dataclass(frozen=True)
 class TensorMap:
-    """A tensor map that the driver's encoder accepts; see ``tiled``, ``im2col``, ``from_array``.
+    """A tensor map whose fields fit into the 128 bytes of a ``CUtensorMap``.
 
-    Tuples have ``rank`` entries, ``global_strides`` one less, corners two less (W first). Equal
-    maps have equal bytes, and ``TensorMap.decode(map.encode()) == map``.
+    Every way to make a map checks that the bytes can express each field. `tiled`, `im2col`,
+    `from_array` and `decode` also check the rules of the driver's encoder. The constructor, and so
+    ``dataclasses.replace``, does not: the unit may refuse such a map with MAP_FIELD.
+
+    Integers of any type, such as NumPy's, become ``int``. Enumerations may be given by member,
+    number or name.
+
+    Equal maps have equal bytes, and ``TensorMap.decode(map.encode()) == map`` for each map that the
+    encoder accepts.
+
+    Parameters
+    ----------
+    data_type : DataType
+        Type of an element.
+    global_address : int
+        Byte address of the tensor, 0 to 2**64 - 1.
+    global_dim : tuple of 1 to 5 int
+        Elements in each dimension, 1 to 2**32. The number of entries is the rank.
+    global_strides : tuple of rank - 1 int
+        Bytes from an index of dimension 1, 2, ... to the next: multiples of 16 below 2**40.
+    element_strides : tuple of rank int
+        Steps of the box in each dimension, 1 to 8.
+    interleave : Interleave
+        Layout of channels.
+    swizzle : Swizzle
+        Pattern of shared memory.
+    l2_promotion : L2Promotion
+        A hint.
+    oob_fill : OobFill
+        Value of elements outside the tensor.
+    mode : MapMode
+        Tile or im2col.
+    box_dim : tuple of rank int
+        Elements of the box, 1 to 256. Empty for im2col.
+    lower_corner, upper_corner : tuple of rank - 2 int
+        Bounding box of im2col, W first, in 16 bits (rank 3), 8 bits (rank 4) or 5 bits (rank 5). If
+        ``wide``, one entry of 16 bits. Empty for tile.
+    channels_per_pixel : int
+        1 to 256 for im2col, 0 for tile.
+    pixels_per_column : int
+        1 to 1024 for im2col, 0 for tile.
+    wide : bool
+        The map is for ``im2col::w``.
+
+    Raises
+    ------
+    TmaError
+        If a field does not fit; ``parameter``, ``value`` and ``limit`` say which and why. The code
+        is the field's, or LENGTH for a wrong number of entries.
 
     Examples
     --------
@@ -85,6 +210,11 @@ class TensorMap:
       swizzle          NONE
       l2_promotion     NONE
       oob_fill         NONE
+    >>> import dataclasses
+    >>> dataclasses.replace(tensor_map, box_dim=(0, 8))
+    Traceback (most recent call last):
+        ...
+    golden.errors.TmaError: box_dim[0] = 0: must be from 1 to 256 [BOX_DIM, silicon]
     """
 
     data_type: DataType
@@ -104,10 +234,95 @@ class TensorMap:
     pixels_per_column: int = 0
     wide: bool = False
 
-    @property
-    def rank(self) -> int:
-        """Number of dimensions."""
-        return len(self.global_dim)
+    def __post_init__(self) -> None:
+        rank = len(_sequence("global_dim", self.global_dim))
+        limit = f"must be from 1 to {MAX_RANK}"
+        require(1 <= rank <= MAX_RANK, ErrorCode.RANK, "rank", rank, limit)
+        tensor, layout = self._checked_tensor(rank), self._checked_layout()
+        box = self._checked_box(rank, layout)
+        for name, value in (tensor | layout | box).items():
+            object.__setattr__(self, name, value)
+
+    def _checked_tensor(self, rank: int) -> dict[str, object]:
+        """Return the fields that say where the tensor lies, or raise the error of a field."""
+        strides = _integers(
+            ErrorCode.GLOBAL_STRIDES,
+            *("global_strides", self.global_strides, rank - 1, 0, (1 << 40) - 1),
+            first_dim=1,
+        )
+        for i, stride in enumerate(strides):
+            name, limit = f"global_strides[{i}]", "must be a multiple of 16"
+            require(stride % 16 == 0, ErrorCode.GLOBAL_STRIDES, name, stride, limit, dim=i + 1)
+        return {
+            "global_address": _integer(
+                ErrorCode.GLOBAL_ADDRESS, "global_address", self.global_address, 0, (1 << 64) - 1
+            ),
+            "global_dim": _integers(
+                ErrorCode.GLOBAL_DIM, "global_dim", self.global_dim, rank, 1, 1 << 32
+            ),
+            "global_strides": strides,
+            "element_strides": _integers(
+                ErrorCode.ELEMENT_STRIDES, "element_strides", self.element_strides, rank, 1, 8
+            ),
+        }
+
+    def _checked_layout(self) -> dict[str, Any]:
+        """Return the enumerations and ``wide``, or raise the error of a field."""
+        wide: object = self.wide
+        if not isinstance(wide, bool | np.bool_):
+            limit = "must be True or False"
+            raise TmaError(ErrorCode.VERSION, "wide", 0, limit, shown=repr(wide))
+        kinds: dict[str, type[Named]] = {
+            "data_type": DataType,
+            "interleave": Interleave,
+            "swizzle": Swizzle,
+            "l2_promotion": L2Promotion,
+            "oob_fill": OobFill,
+        }
+        fields: dict[str, Any] = {
+            name: _member(kind, ErrorCode[name.upper()], name, getattr(self, name))
+            for name, kind in kinds.items()
+        }
+        fields["mode"] = _member(MapMode, ErrorCode.MAP_MODE, "mode", self.mode)
+        return fields | {"wide": bool(wide)}
+
+    def _checked_box(self, rank: int, layout: dict[str, Any]) -> dict[str, object]:
+        """Return the fields of the box, or raise the error of a field.
+
+        Fields of the other mode share bits with those of the map's own and must be empty or 0.
+        """
+        im2col, wide = layout["mode"] is MapMode.IM2COL, layout["wide"]
+        fields: dict[str, object] = {
+            "box_dim": _integers(
+                ErrorCode.BOX_DIM,
+                *("box_dim", self.box_dim, 0 if im2col else rank, 1, 256),
+                condition=" with mode IM2COL" if im2col else "",
+            )
+        }
+        for code, name, most in (
+            (ErrorCode.CHANNELS_PER_PIXEL, "channels_per_pixel", 256),
+            (ErrorCode.PIXELS_PER_COLUMN, "pixels_per_column", 1024),
+        ):
+            value: object = getattr(self, name)
+            if im2col:
+                fields[name] = _integer(code, name, value, 1, most)
+            else:
+                fields[name] = _integer(code, name, value, 0, 0, condition=" with mode TILE")
+        corners = (1 if wide else max(rank - 2, 0)) if im2col else 0
+        bits = 16 if wide else CORNER_BITS.get(rank, 16)
+        low, high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+        with_rank = " of a wide map" if wide else f" with rank {rank}"
+        for name in ("lower_corner", "upper_corner"):
+            fields[name] = _integers(
+                ErrorCode.CORNER,
+                *(name, getattr(self, name), corners, low, high),
+                condition=with_rank if im2col else " with mode TILE",
+                first_dim=0 if layout["interleave"] else 1,
+            )
+        if im2col:
+            limit = f"must be from 3 to {MAX_RANK} with im2col"
+            require(rank >= 3, ErrorCode.RANK, "rank", rank, limit)
+        return fields
 
     @classmethod
     def tiled(
@@ -125,48 +340,45 @@ class TensorMap:
         oob_fill: OobFill | int | str = OobFill.NONE,
         arch: Arch = Arch.SM_90A,
     ) -> "TensorMap":
-        """Check as ``cuTensorMapEncodeTiled`` does (silicon).
+        """Build a tiled map; refuse what ``cuTensorMapEncodeTiled`` refuses (silicon).
 
         Parameters
         ----------
         data_type : DataType
-            Or its number or name, as for all enumerations: ``"bf16"``.
+            A member, its number or its name, as for all enumerations: ``"bf16"``.
         global_address : int
             Byte address of the tensor, a multiple of 16 (32 with 32-byte interleave).
-        global_dim : sequence of 1 to 5
-            Elements, each 1 to 2**32.
-        global_strides : sequence, one shorter
-            Bytes from an index of dimension 1, 2, ... to the next; multiples of 16, below 2**40.
-        box_dim : sequence
-            Elements, each 1 to 256.
-        element_strides : sequence
-            1 to 8; default 1.
+        global_dim : sequence of 1 to 5 int
+            Elements in each dimension, 1 to 2**32.
+        global_strides : sequence of rank - 1 int
+            Bytes from an index of dimension 1, 2, ... to the next: multiples of 16 (32 with 32-byte
+            interleave) below 2**40.
+        box_dim : sequence of rank int
+            Elements of the box, 1 to 256.
+        element_strides : sequence of rank int
+            1 to 8; 1 by default.
         interleave : Interleave
-            Slices of channels; of rank 3 and more.
+            Layout in slices of channels; needs rank 3 or more.
         swizzle : Swizzle
-            Limits the row of a map without interleave to its span.
+            Without interleave, a row of the box is at most as long as the swizzle's span.
         l2_promotion : L2Promotion
             A hint.
         oob_fill : OobFill
-            NaN with float types only.
+            NaN needs a float type.
         arch : Arch
             ``SM_100A`` adds sub-byte types and swizzles (PTX ISA).
 
         Raises
         ------
         TmaError
-            Where the driver answers with an invalid value.
+            Where the driver returns ``CUDA_ERROR_INVALID_VALUE``.
         """
-        tensor_map = cls._common(
-            MapMode.TILE, data_type, global_address, global_dim, global_strides, element_strides,
-            interleave, swizzle, l2_promotion, oob_fill,
-            box_dim=_integers("box_dim", box_dim, _rank(global_dim)),
+        tensor_map = cls._accepted(
+            arch, mode=MapMode.TILE, data_type=data_type, global_address=global_address,
+            global_dim=global_dim, global_strides=global_strides, box_dim=box_dim,
+            element_strides=element_strides, interleave=interleave, swizzle=swizzle,
+            l2_promotion=l2_promotion, oob_fill=oob_fill,
         )  # fmt: skip
-        for i, extent in enumerate(tensor_map.box_dim):
-            limit = "must be from 1 to 256"
-            name = f"box_dim[{i}]"
-            require(1 <= extent <= 256, ErrorCode.BOX_DIM, name, extent, limit, dim=i)
-        check_map(tensor_map, arch)
         size = tensor_map._smem_bytes()
         require(
             size <= SMEM_BYTES,
@@ -198,106 +410,61 @@ class TensorMap:
         wide: bool = False,
         arch: Arch = Arch.SM_90A,
     ) -> "TensorMap":
-        """Check as ``cuTensorMapEncodeIm2col`` does (silicon).
+        """Build an im2col map; refuse what ``cuTensorMapEncodeIm2col`` refuses (silicon).
 
-        Parameters as of ``tiled``, and:
-
-        lower_corner, upper_corner : sequences of rank - 2, W first
-            The bounding box of start positions relative to the tensor.
+        Parameters
+        ----------
+        data_type, global_address, global_dim, global_strides, element_strides
+            As in `tiled`; the rank is 3 to 5.
+        lower_corner, upper_corner : sequence of rank - 2 int, W first
+            Bounding box of start positions, relative to the first and the last element of the
+            tensor.
         channels_per_pixel : int
             1 to 256.
         pixels_per_column : int
             1 to 1024.
+        interleave, swizzle, l2_promotion, oob_fill, arch
+            As in `tiled`.
         wide : bool
-            For ``im2col::w``: corners of W alone, 16 bits each, as ``cuTensorMapEncodeIm2colWide``
-            takes them (cuda.h; its place in the map: choice). ``SM_100A`` only.
+            The map is for ``im2col::w``: W alone has corners, of 16 bits each, as in
+            ``cuTensorMapEncodeIm2colWide`` (cuda.h; its bit in the map: choice). ``SM_100A`` only.
 
         Raises
         ------
         TmaError
-            Where the driver answers with an invalid value.
+            Where the driver returns ``CUDA_ERROR_INVALID_VALUE``.
         """
-        spatial = 1 if wide else max(_rank(global_dim) - 2, 0)
-        tensor_map = cls._common(
-            MapMode.IM2COL, data_type, global_address, global_dim, global_strides, element_strides,
-            interleave, swizzle, l2_promotion, oob_fill,
-            lower_corner=_integers("lower_corner", lower_corner, spatial),
-            upper_corner=_integers("upper_corner", upper_corner, spatial),
-            channels_per_pixel=int(channels_per_pixel),
-            pixels_per_column=int(pixels_per_column),
+        tensor_map = cls._accepted(
+            arch, mode=MapMode.IM2COL, data_type=data_type, global_address=global_address,
+            global_dim=global_dim, global_strides=global_strides, lower_corner=lower_corner,
+            upper_corner=upper_corner, channels_per_pixel=channels_per_pixel,
+            pixels_per_column=pixels_per_column, element_strides=element_strides,
+            interleave=interleave, swizzle=swizzle, l2_promotion=l2_promotion, oob_fill=oob_fill,
             wide=wide,
         )  # fmt: skip
-        channels, pixels = tensor_map.channels_per_pixel, tensor_map.pixels_per_column
-        for code, value, most in (
-            (ErrorCode.CHANNELS_PER_PIXEL, channels, 256),
-            (ErrorCode.PIXELS_PER_COLUMN, pixels, 1024),
-        ):
-            limit = f"must be from 1 to {most}"
-            require(1 <= value <= most, code, code.name.lower(), value, limit)
-        check_map(tensor_map, arch)
-        tensor_map._check_corners()
+        tensor_map._check_bounding_box()
         return tensor_map
 
     @classmethod
-    def _common(
-        cls,
-        mode: MapMode,
-        data_type: DataType | int | str,
-        global_address: int,
-        global_dim: Sequence[int],
-        global_strides: Sequence[int],
-        element_strides: Sequence[int] | None,
-        interleave: Interleave | int | str,
-        swizzle: Swizzle | int | str,
-        l2_promotion: L2Promotion | int | str,
-        oob_fill: OobFill | int | str,
-        **rest: Any,
-    ) -> "TensorMap":
-        """Take the parameters that both encoders share and see that each is in its range."""
-        rank = _rank(global_dim)
-        tensor_map = cls(
-            data_type=_member(DataType, ErrorCode.DATA_TYPE, data_type),
-            global_address=int(global_address),
-            global_dim=_integers("global_dim", global_dim, rank),
-            global_strides=_integers("global_strides", global_strides, rank - 1),
-            element_strides=_integers("element_strides", element_strides or (1,) * rank, rank),
-            interleave=_member(Interleave, ErrorCode.INTERLEAVE, interleave),
-            swizzle=_member(Swizzle, ErrorCode.SWIZZLE, swizzle),
-            l2_promotion=_member(L2Promotion, ErrorCode.L2_PROMOTION, l2_promotion),
-            oob_fill=_member(OobFill, ErrorCode.OOB_FILL, oob_fill),
-            mode=mode,
-            **rest,
-        )
-        tensor_map._check_address()
-        for code, values, least, most, words, first in (
-            (ErrorCode.GLOBAL_DIM, tensor_map.global_dim, 1, 1 << 32, "2**32", 0),
-            (ErrorCode.GLOBAL_STRIDES, tensor_map.global_strides, 0, (1 << 40) - 1, "2**40 - 1", 1),
-            (ErrorCode.ELEMENT_STRIDES, tensor_map.element_strides, 1, 8, "8", 0),
-        ):
-            for i, value in enumerate(values):
-                name, limit = f"{code.name.lower()}[{i}]", f"must be from {least} to {words}"
-                require(least <= value <= most, code, name, value, limit, dim=i + first)
+    def _accepted(cls, arch: Arch, *, element_strides: object, **fields: Any) -> "TensorMap":
+        """Build a map and check the unit's rules; element strides are 1 by default."""
+        if element_strides is None:
+            element_strides = (1,) * len(_sequence("global_dim", fields["global_dim"]))
+        tensor_map = cls(**fields | {"element_strides": element_strides})
+        check_map(tensor_map._descriptor(), arch)
         return tensor_map
 
-    def _check_address(self) -> None:
-        address, name = self.global_address, "global_address"
-        limit = "must be from 0 to 2**64 - 1"
-        holds = 0 <= address < 1 << 64
-        require(holds, ErrorCode.GLOBAL_ADDRESS, name, address, limit, shown=hex(address))
+    @property
+    def rank(self) -> int:
+        """Number of dimensions."""
+        return len(self.global_dim)
 
-    def _check_corners(self) -> None:
-        bits = 16 if self.wide else CORNER_BITS[self.rank]
-        low, high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+    def _descriptor(self) -> Descriptor:
+        return Descriptor.from_bytes(self.encode())
+
+    def _check_bounding_box(self) -> None:
+        """Refuse corners between which no position is left."""
         first = 0 if self.interleave else 1
-        for name, corner in (
-            ("lower_corner", self.lower_corner),
-            ("upper_corner", self.upper_corner),
-        ):
-            for j, value in enumerate(corner):
-                limit = f"must be from {low} to {high} with rank {self.rank}"
-                where = f"{name}[{j}]"
-                holds = low <= value <= high
-                require(holds, ErrorCode.CORNER, where, value, limit, dim=first + j)
         for j, (lower, upper) in enumerate(zip(self.lower_corner, self.upper_corner, strict=True)):
             # The driver adds in 32 bits.
             end = (self.global_dim[first + j] + upper + (1 << 31)) % (1 << 32) - (1 << 31)
@@ -311,18 +478,18 @@ class TensorMap:
             )
 
     def _elements(self) -> int:
-        """Elements as the encoder counts them, which is not what a transfer moves (silicon)."""
+        """Return the elements that the encoder counts; a transfer may move more (silicon)."""
         if self.mode is MapMode.IM2COL:
             return self.channels_per_pixel * self.pixels_per_column
         steps = zip(self.box_dim, self.element_strides, strict=True)
         return math.prod(extent // stride for extent, stride in steps)
 
     def _smem_bytes(self) -> int:
-        """What ``_elements`` take up in shared memory."""
+        """Return the bytes of shared memory that ``_elements`` occupy."""
         return row_bytes(self.data_type, self._elements())
 
     def encode(self) -> bytes:
-        """The 128 bytes that the driver writes (silicon)."""
+        """Return the 128 bytes that the driver writes (silicon)."""
         words = [0] * WORDS
         words[0] = self.global_address & 0xFFFFFFFF
         words[1] = self.global_address >> 32
@@ -365,19 +532,19 @@ class TensorMap:
 
     @classmethod
     def decode(cls, data: bytes, *, arch: Arch = Arch.SM_90A) -> "TensorMap":
-        """The map that ``data`` holds; printed, it is a captured ``CUtensorMap`` in words.
+        """Return the map that ``data`` holds; ``print`` shows its parameters.
 
         Parameters
         ----------
         data : bytes
-            128, of which the first 64 count.
+            A ``CUtensorMap``: 128 bytes, of which the first 64 are significant.
         arch : Arch
-            What may be in it.
+            Architecture whose types, swizzles and modes the map may use.
 
         Raises
         ------
         TmaError
-            If the encoder would not have written it. ``Descriptor`` takes anything.
+            If the encoder does not write such a map. `Descriptor` takes any bytes.
         """
         fields = Descriptor.from_bytes(data)
         version = fields.version
@@ -421,27 +588,27 @@ class TensorMap:
         oob_fill: OobFill | int | str = OobFill.NONE,
         arch: Arch = Arch.SM_90A,
     ) -> "TensorMap":
-        """A tiled map of an array in memory: its address, extents, strides and type.
+        """Build a tiled map of an array in memory from its address, shape, strides and type.
 
         Parameters
         ----------
         array : array_like
-            A NumPy array of any strides that a map can say, of NumPy's or ``ml_dtypes``' types; or
-            anything with ``__array_interface__`` or DLPack. Its last axis is dimension 0.
+            A NumPy array of any strides that a map can express, of NumPy's or ``ml_dtypes``' types;
+            or an object with ``__array_interface__`` or DLPack. Its last axis is dimension 0.
         box : sequence of int
-            Elements of the box, **innermost first**, as everywhere here: the reverse of the
+            Elements of the box, **innermost first**, as in all of ``golden``: the reverse of the
             array's shape. ``(64, 128)`` is 128 rows of 64 elements.
         data_type : DataType, optional
             Another type of the same size.
         global_address : int, optional
-            Where the tensor lies for the unit; the array's own address if not given.
+            Address of the tensor for the unit; by default the array's own address.
         element_strides, swizzle, l2_promotion, oob_fill, arch
-            As for ``tiled``.
+            As in `tiled`.
 
         Raises
         ------
         TmaError
-            ARRAY if no map can describe the array, or as ``tiled`` raises.
+            ARRAY, if no map can express the array; otherwise as in `tiled`.
 
         Examples
         --------
@@ -453,52 +620,55 @@ class TensorMap:
         >>> TensorMap.from_array(array[::2, 64:192], box=(64, 128)).global_strides
         (4096,)
         """
-        kind, address, dim, strides = described(array, data_type)
+        box_dim = _sequence("box", box)
+        kind, address, extents, strides = array_layout(array, data_type)
         if global_address is not None:
             address = global_address
-        hints: dict[str, Any] = {"swizzle": swizzle, "arch": arch}
-        hints |= {"l2_promotion": l2_promotion, "oob_fill": oob_fill}
+        options: dict[str, Any] = {"element_strides": element_strides, "swizzle": swizzle}
+        options |= {"l2_promotion": l2_promotion, "oob_fill": oob_fill, "arch": arch}
+
+        def build(box_dim: Any) -> "TensorMap":
+            return cls.tiled(kind, address, extents, strides, box_dim, **options)
+
         try:
-            return cls.tiled(kind, address, dim, strides, box, element_strides, **hints)
+            return build(box_dim)
         except TmaError as error:
-            turned = tuple(box)[::-1]
+            reverse = box_dim[::-1]
             try:
-                cls.tiled(kind, address, dim, strides, turned, element_strides, **hints)
+                build(reverse)
             except TmaError:
                 raise error from None
-            error.add_note(f"box is innermost first: {turned} would be accepted")
+            error.add_note(f"box is innermost first: {reverse} would be accepted")
             raise
 
     def with_address(self, global_address: int) -> "TensorMap":
-        """The same map of another tensor, as ``cuTensorMapReplaceAddress`` makes it.
+        """Return the map of a tensor at another address, as ``cuTensorMapReplaceAddress`` does.
 
         Raises
         ------
         TmaError
-            GLOBAL_ADDRESS.
+            GLOBAL_ADDRESS, if the address is outside 0 to 2**64 - 1 or not aligned.
         """
-        moved = replace(self, global_address=int(global_address))
-        moved._check_address()
-        check_map(moved, Arch.SM_100A)
+        moved = replace(self, global_address=global_address)
+        check_map(moved._descriptor(), Arch.SM_100A)
         return moved
 
     def __str__(self) -> str:
         tile = self.mode is MapMode.TILE
-
         rows = {
             "global_address": hex(self.global_address),
-            "global_dim": f"{entries(self.global_dim)}  elements, innermost first",
-            "global_strides": f"{entries(self.global_strides)}  bytes",
+            "global_dim": f"{tuple_text(self.global_dim)}  elements, innermost first",
+            "global_strides": f"{tuple_text(self.global_strides)}  bytes",
         }
         size = self._smem_bytes()
         if tile:
-            rows["box_dim"] = f"{entries(self.box_dim)}  = {size} bytes of shared memory"
+            rows["box_dim"] = f"{tuple_text(self.box_dim)}  = {size} bytes of shared memory"
         else:
             rows["channels_per_pixel"] = str(self.channels_per_pixel)
             rows["pixels_per_column"] = f"{self.pixels_per_column}  = {size} bytes of shared memory"
-            rows["lower_corner"] = f"{entries(self.lower_corner)}  W first"
-            rows["upper_corner"] = f"{entries(self.upper_corner)}  W first"
-        rows["element_strides"] = entries(self.element_strides)
+            rows["lower_corner"] = f"{tuple_text(self.lower_corner)}  W first"
+            rows["upper_corner"] = f"{tuple_text(self.upper_corner)}  W first"
+        rows["element_strides"] = tuple_text(self.element_strides)
         for name in ("interleave", "swizzle", "l2_promotion", "oob_fill"):
             rows[name] = getattr(self, name).name
         width = max(map(len, rows))

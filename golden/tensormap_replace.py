@@ -1,7 +1,7 @@
-"""``tensormap.replace``: edit the bytes of a tensor map in memory, field by field, unchecked.
+"""``tensormap.replace``: replace a field in the bytes of a tensor map, without checking the map.
 
-What each field does to the words follows from the driver's layout (silicon) and from public use of
-the instruction; what the unit makes of an illegal result is its own matter.
+The places of the fields follow from the driver's layout (silicon) and from public uses of the
+instruction. If the result is illegal, the unit refuses requests with it.
 """
 
 import struct
@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 from golden.descriptor import MAP_BYTES, WORDS
 from golden.enums import MAX_RANK, Arch, DataType, Swizzle
-from golden.errors import ErrorCode, TmaError
-from golden.map_rules import require
+from golden.errors import ErrorCode, TmaError, require
 
 Words = list[int]
 
 
 def _put(words: Words, word: int, low: int, count: int, value: int) -> None:
+    """Write ``count`` bits of ``value`` at bit ``low`` of a word."""
     mask = ((1 << count) - 1) << low
     words[word] = words[word] & ~mask | value << low & mask
 
@@ -59,18 +59,30 @@ def _swizzle_mode(words: Words, index: int, value: int) -> None:
     _put(words, 2, 13, 2, span)
 
 
-def _bits(word: int, low: int, count: int, minus: int = 0) -> Callable[[Words, int, int], None]:
+def _bits(word: int, low: int, count: int) -> Callable[[Words, int, int], None]:
+    """Return an edit that writes ``count`` bits at bit ``low`` of a word."""
+
     def edit(words: Words, index: int, value: int) -> None:
         del index
-        _put(words, word, low, count, value - minus)
+        _put(words, word, low, count, value)
 
     return edit
 
 
 @dataclass(frozen=True)
 class _Field:
-    """What a field takes: indices below ``count`` (None: no index), values ``least`` to ``most``
-    (``later``: of architectures after Hopper), and what it does.
+    """A field of ``tensormap.replace``.
+
+    Parameters
+    ----------
+    edit : callable
+        Takes words, index and value, and changes the words.
+    least, most : int
+        Smallest and largest value.
+    count : int or None
+        Number of indices; None: the field has no index.
+    later : int or None
+        Largest value on architectures after Hopper; None: ``most``.
     """
 
     edit: Callable[[Words, int, int], None]
@@ -107,33 +119,34 @@ def tensormap_replace(
     *,
     arch: Arch = Arch.SM_90A,
 ) -> bytes:
-    """A tensor map with one field replaced (``tensormap.replace.tile.<field>``).
+    """Return a tensor map with one field replaced (``tensormap.replace.tile.<field>``).
 
     Parameters
     ----------
     data : bytes
-        The 128 bytes of a map, or of zeros.
+        A tensor map of 128 bytes; it may be illegal, such as all zeros.
     field : str
         ``global_address``, ``rank``, ``box_dim``, ``global_dim``, ``global_stride``,
         ``element_stride``, ``elemtype``, ``interleave_layout``, ``swizzle_mode``,
         ``swizzle_atomicity`` or ``fill_mode``.
     value : int
-        As the instruction takes it: ``rank`` is the rank less 1, ``global_stride`` is in bytes (as
-        of CUDA 12.5), ``elemtype`` is ``DataType.replace_code``, others are the codes of the map.
+        Operand of the instruction: ``rank`` is the rank minus 1, ``global_stride`` is in bytes
+        (since CUDA 12.5), ``elemtype`` is ``DataType.replace_code``, extents are in elements, the
+        other fields have the codes of the map.
     index : int, optional
-        The dimension, of fields that have several; stride 0 is that of dimension 1.
+        Dimension, for fields that have one value per dimension; stride 0 belongs to dimension 1.
     arch : Arch
-        ``SM_100A`` adds types, 96-byte swizzle and atoms (PTX ISA).
+        ``SM_100A`` adds types, the 96-byte swizzle and atoms (PTX ISA).
 
     Returns
     -------
     bytes
-        All 128. Metadata that the unit does not read stays as it was.
+        The 128 bytes of the new map. Metadata that the unit does not read stays unchanged.
 
     Raises
     ------
     TmaError
-        REPLACE, or MAP_BYTES.
+        REPLACE, if field, index or value is illegal; MAP_BYTES, if ``data`` is not 128 bytes.
 
     Examples
     --------
@@ -147,22 +160,22 @@ def tensormap_replace(
     """
     limit = f"must be {MAP_BYTES}"
     require(len(data) == MAP_BYTES, ErrorCode.MAP_BYTES, "len(data)", len(data), limit)
-    what = _FIELDS.get(field)
-    if what is None:
+    spec = _FIELDS.get(field)
+    if spec is None:
         limit = f"must be one of {', '.join(_FIELDS)}"
         raise TmaError(ErrorCode.REPLACE, "field", 0, limit, shown=field)
-    if what.count is None:
-        limit = f"must be left out for {field}"
+    if spec.count is None:
+        limit = f"must be None for {field}"
         require(index is None, ErrorCode.REPLACE, "index", index or 0, limit)
     else:
-        limit = f"must be from 0 to {what.count - 1} for {field}"
-        holds = index is not None and 0 <= index < what.count
+        limit = f"must be from 0 to {spec.count - 1} for {field}"
+        holds = index is not None and 0 <= index < spec.count
         shown = str(index)
         require(holds, ErrorCode.REPLACE, "index", index or 0, limit, shown=shown)
-    most = what.most if what.later is None or arch is Arch.SM_90A else what.later
-    limit = f"must be from {what.least} to {most} on {arch.name}"
-    holds = what.least <= value <= most
+    most = spec.most if spec.later is None or arch is Arch.SM_90A else spec.later
+    limit = f"must be from {spec.least} to {most} on {arch.name}"
+    holds = spec.least <= value <= most
     require(holds, ErrorCode.REPLACE, field, value, limit, dim=index or 0)
     words = list(struct.unpack(f"<{WORDS}I", data))
-    what.edit(words, index or 0, value)
+    spec.edit(words, index or 0, value)
     return struct.pack(f"<{WORDS}I", *words)

@@ -1,4 +1,4 @@
-"""Files of silicon vectors: what a real unit was asked and what it did.
+"""Files of silicon vectors: recorded requests to a real unit, and their results.
 
 A file is an ``.npz`` with ``cases``, a structured array, and ``blob``, bytes to which the cases
 refer by offset and length. ``tests/silicon/README.md`` describes the fields.
@@ -38,28 +38,35 @@ REQUIRED = MAP_FIELDS.union(
     *(("cta_mask", "issuer", "red_op"),),
 )
 
-CLUSTER = 4
-"""CTAs of the cluster of a multicast."""
+MULTICAST_CTAS = 4
+"""Number of CTAs in the cluster of a recorded multicast."""
 
 ILLEGAL_INSTRUCTION = {
     *(ErrorCode.MAP_FIELD, ErrorCode.MAP_MODE, ErrorCode.COORD_ALIGN, ErrorCode.COORD_NEG),
     *(ErrorCode.IM2COL_START, ErrorCode.IM2COL_CORNER, ErrorCode.RED_TYPE),
 }
-"""Causes of the fault that ``refused`` records; the unit's other refusals look different."""
+"""Errors that a real unit reports as the fault that ``refused`` records."""
 
 
 class VectorError(ValueError):
-    """A file that is not one of vectors."""
+    """A file is no file of vectors, or lacks what was asked for."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a target did with a case.
+    """Result of a case on a target: the golden model or the RTL.
 
-    ``refused``: the code, or None. ``bytes``: what ``complete_tx`` counted at each receiver.
-    ``memory``: afterwards, the shared memory of a load (of a multicast, an array of one for each
-    CTA), the global memory of a store or reduction. ``note``: why there is no outcome, where there
-    is none.
+    Parameters
+    ----------
+    refused : ErrorCode or None
+        Error of the request; None if the target accepted it.
+    bytes : int
+        Bytes that ``complete_tx`` counted at each receiver.
+    memory : ndarray or None
+        Memory after the request: shared memory for a load (of all CTAs, one after the other, for a
+        multicast), global memory for a store or reduction.
+    note : str or None
+        Reason why there is no result, if there is none.
     """
 
     refused: ErrorCode | None = None
@@ -70,7 +77,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Case:
-    """One recorded case; ``fields`` is its row, ``blob`` the file's bytes."""
+    """A recorded case: its number, its row of ``cases``, and the file's ``blob``."""
 
     index: int
     fields: Any
@@ -81,32 +88,32 @@ class Case:
 
     @property
     def kind(self) -> str:
-        """Its class, such as ``load_tile``."""
+        """Kind of the case, such as ``load_tile``."""
         return str(self.fields["kind"])
 
     @property
     def op(self) -> str:
-        """``load``, ``store``, ``reduce`` or ``encode``."""
+        """Operation: ``load``, ``store``, ``reduce`` or ``encode``."""
         return str(self.fields["op"])
 
     @property
     def mode(self) -> str:
-        """``tile``, ``im2col`` or ``bulk``."""
+        """Mode: ``tile``, ``im2col`` or ``bulk``."""
         return str(self.fields["mode"])
 
     @property
     def is_encoding(self) -> bool:
-        """Only the encoder has an answer: it was asked alone, or rejected the parameters."""
+        """True if the case has no transfer: it records the encoder, or the encoder's rejection."""
         return self.op == "encode" or self.encode_status != 0
 
     @property
     def is_multicast(self) -> bool:
-        """The bytes go to several CTAs."""
+        """True for a multicast load."""
         return self.cta_mask != 0
 
     @property
     def rank(self) -> int:
-        """Dimensions of the tensor."""
+        """Number of dimensions of the tensor."""
         return int(self.fields["rank"])
 
     @property
@@ -116,17 +123,17 @@ class Case:
 
     @property
     def im2col_offsets(self) -> tuple[int, ...]:
-        """Of an im2col load, W first."""
+        """Offsets of an im2col load, W first."""
         return tuple(int(n) for n in self.fields["im2col_offsets"][: max(self.rank - 2, 0)])
 
     @property
     def cta_mask(self) -> int:
-        """0 without multicast."""
+        """Receivers of a multicast; 0 without multicast."""
         return int(self.fields["cta_mask"])
 
     @property
     def red_op(self) -> ReductionOp:
-        """Of a reduction."""
+        """Operation of a reduction."""
         return ReductionOp(int(self.fields["red_op"]))
 
     @property
@@ -136,7 +143,7 @@ class Case:
 
     @property
     def global_address(self) -> int:
-        """Of the tensor, or of a bulk request's bytes."""
+        """Address of the tensor, or of a bulk request's first byte."""
         return int(self.fields["global_address"])
 
     @property
@@ -146,114 +153,117 @@ class Case:
 
     @property
     def bytes(self) -> int:
-        """What ``complete_tx`` counts."""
+        """Number of bytes that ``complete_tx`` counts."""
         return int(self.fields["bytes"])
 
     @property
     def refused(self) -> bool:
-        """The unit raised a fault."""
+        """True if the unit raised a fault."""
         return bool(self.fields["refused"])
 
     @property
     def encode_status(self) -> int:
-        """0, or 1 where the encoder rejected the parameters."""
+        """Status of the driver's encoder: 0, or 1 if it rejected the parameters."""
         return int(self.fields["encode_status"])
 
     @property
     def descriptor(self) -> builtins.bytes:
-        """The 128 bytes of the tensor map."""
+        """Bytes of the tensor map: 128."""
         return builtins.bytes(self.fields["descriptor"].astype("<u4").tobytes())
 
     def _slice(self, name: str) -> Bytes:
+        """Return the bytes of ``blob`` that a field refers to."""
         offset, length = (int(n) for n in self.fields[name])
         return self.blob[offset : offset + length]
 
     @property
     def gmem(self) -> Memory:
-        """Global memory before."""
+        """Global memory before the request."""
         before = self.gmem_before
         return ArrayMemory(before) if before is not None else HashedMemory()
 
     @property
     def gmem_before(self) -> Bytes | None:
-        """Global memory from address 0 on, or None where every byte is the hash of its address."""
+        """Global memory from address 0; None if each byte is the hash of its address."""
         before = self._slice("gmem_before")
         return before if before.size else None
 
     def smem(self) -> Bytes:
-        """A fresh shared memory as it was before."""
+        """Return a new copy of shared memory before the request."""
         memory = np.full(SMEM_BYTES, UNTOUCHED, np.uint8)
         before = self._slice("smem_before")
         memory[: before.size] = before
         return memory
 
     def gmem_writable(self) -> ArrayMemory:
-        """A fresh global memory, of as many bytes as are known afterwards."""
+        """Return a new copy of global memory before the request, as far as its result is known."""
         before = self.gmem_before
         if before is not None:
             return ArrayMemory(before.copy())
         return ArrayMemory(HashedMemory().read(np.arange(self.expect.size, dtype=np.uint64)))
 
     def memory_before(self) -> Bytes:
-        """What a refused request leaves as it is."""
+        """Return the memory that a refused request must leave unchanged."""
         return self.smem() if self.op == "load" else self.gmem_writable().bytes
 
     @cached_property
     def expect(self) -> Bytes:
-        """Memory from 0 on afterwards: shared of a load (of four CTAs if multicast), or global."""
+        """Memory from address 0 after the request, in the form of ``Outcome.memory``."""
         return self._slice("expect")
 
     def request(self) -> Request:
-        """What the unit was asked.
+        """Return the recorded request.
 
         Raises
         ------
         VectorError
-            If it is nothing that a file of vectors holds.
+            If mode and operation do not make a request.
         """
         f, d = self.fields, self.descriptor
-        where: dict[str, Any] = {"smem_address": self.smem_address}
+        addresses: dict[str, Any] = {"smem_address": self.smem_address}
         if self.mode == "bulk":
-            where |= {"gmem_address": self.global_address, "size": self.bytes}
+            addresses |= {"gmem_address": self.global_address, "size": self.bytes}
             match self.op:
                 case "load":
-                    return BulkLoad(**where, cta_mask=self.cta_mask or None)
+                    return BulkLoad(**addresses, cta_mask=self.cta_mask or None)
                 case "store":
-                    return BulkStore(**where)
+                    return BulkStore(**addresses)
                 case "reduce":
-                    return BulkReduce(**where, data_type=DataType(int(f["dtype"])), op=self.red_op)
+                    return BulkReduce(
+                        **addresses, data_type=DataType(int(f["dtype"])), op=self.red_op
+                    )
         elif self.mode in ("tile", "im2col"):
             match self.op:
                 case "load":
                     offsets = self.im2col_offsets if self.mode == "im2col" else ()
                     mask = self.cta_mask or None
-                    return Load(d, self.coords, **where, im2col_offsets=offsets, cta_mask=mask)
+                    return Load(d, self.coords, **addresses, im2col_offsets=offsets, cta_mask=mask)
                 case "store":
-                    return Store(d, self.coords, **where)
+                    return Store(d, self.coords, **addresses)
                 case "reduce":
-                    return Reduce(d, self.coords, **where, op=self.red_op)
-        raise VectorError(f"{self}: no request is a {self.mode} {self.op}")
+                    return Reduce(d, self.coords, **addresses, op=self.red_op)
+        raise VectorError(f"{self}: there is no request {self.op} with mode {self.mode}")
 
     def tensor_map(self) -> TensorMap:
-        """Build the map from its parameters, as the encoder would.
+        """Build the tensor map from its recorded parameters.
 
         Raises
         ------
         TmaError
-            As the encoder rejects.
+            If the encoder rejects the parameters.
         """
         return tensor_map_of(self.fields)
 
 
 def tensor_map_of(f: Any) -> TensorMap:
-    """The tensor map whose parameters are fields of a recorded case or timing.
+    """Build a tensor map from the fields of a recorded case or timing.
 
     Raises
     ------
     TmaError
-        As the encoder rejects.
+        If the encoder rejects the parameters.
     """
-    # A rank that no array holds is rejected all the same.
+    # The recorded arrays have 5 entries; rank 0 is rejected, as the recorded rank is.
     rank = int(f["rank"]) if 1 <= int(f["rank"]) <= 5 else 0
     shared: dict[str, Any] = {
         "data_type": int(f["dtype"]),
@@ -279,46 +289,46 @@ def tensor_map_of(f: Any) -> TensorMap:
 
 
 def read(path: Path) -> tuple[NDArray[Any], Bytes]:
-    """The ``cases`` and ``blob`` of a file.
+    """Return ``cases`` and ``blob`` of a file.
 
     Raises
     ------
     VectorError
-        If it is no such file.
+        If it is no file of vectors.
     """
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             cases = file["cases"]
             blob = file["blob"] if "blob" in file else np.zeros(0, np.uint8)
-    # TypeError: NumPy's answer to a lone array.
+    # NumPy raises TypeError for a file with a single array.
     except (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile) as error:
         raise VectorError(f"{path}: not a file of vectors: {error}") from error
     return cases, blob
 
 
 def read_cases(path: Path, kinds: Sequence[str] = (), limit: int | None = None) -> list[Case]:
-    """The cases of a file of transfers or tensor maps.
+    """Return the cases of a file of transfers or tensor maps.
 
     Parameters
     ----------
     path : Path
-        An ``.npz``.
+        An ``.npz`` file.
     kinds : sequence of str
-        Which to keep; all if empty.
+        Kinds to return; all if empty.
     limit : int, optional
-        Keep so many of those at most.
+        Largest number of cases to return.
 
     Raises
     ------
     VectorError
-        If it is no such file, lacks one of ``kinds``, or nothing is left.
+        If it is no file of vectors, if it lacks one of ``kinds``, or if no case is selected.
     """
     rows, blob = read(path)
     missing = REQUIRED - set(rows.dtype.names or ())
     if missing:
         raise VectorError(f"{path}: cases without {', '.join(sorted(missing))}")
     for name in SLICES:
-        # Not the sum, which may wrap.
+        # The sum of start and length may wrap, so it is not computed.
         start, length = rows[name].T
         beyond = np.flatnonzero(
             (start > blob.size) | (length > blob.size - np.minimum(start, blob.size))
@@ -328,7 +338,7 @@ def read_cases(path: Path, kinds: Sequence[str] = (), limit: int | None = None) 
     present = sorted(set(rows["kind"].tolist()))
     unknown = [kind for kind in kinds if kind not in present]
     if unknown:
-        raise VectorError(f"{path}: no kind {', '.join(unknown)}: it has {', '.join(present)}")
+        raise VectorError(f"{path}: no kind {', '.join(unknown)}: must be {', '.join(present)}")
     cases = [
         Case(index, row, blob)
         for index, row in enumerate(rows)
@@ -340,7 +350,7 @@ def read_cases(path: Path, kinds: Sequence[str] = (), limit: int | None = None) 
 
 
 def _locate(case: Case, address: int) -> str:
-    """Which element of the tensor belongs at a byte of shared memory."""
+    """Return a text that says which element belongs at a byte of shared memory."""
     if case.mode == "bulk":
         return f", byte {address - case.smem_address} of {case.bytes}"
     plan = Plan(case.descriptor)
@@ -355,30 +365,36 @@ def _locate(case: Case, address: int) -> str:
         position[0] += inner // plan.data_type.itemsize
     dims = plan.descriptor.global_dim
     inside = all(0 <= p < n for p, n in zip(position, dims, strict=False))
-    where = "inside" if inside else "outside"
-    return f", element {tuple(position)}, {where} the tensor"
+    side = "inside" if inside else "outside"
+    return f", element {tuple(position)}, {side} the tensor"
 
 
 def _locate_gmem(case: Case, address: int) -> str:
-    """Which element of the tensor a byte of global memory belongs to."""
+    """Return a text that says which element a byte of global memory belongs to."""
     byte = address - case.global_address
     if case.mode == "bulk":
         return f", byte {byte} of {case.bytes}"
-    where = f", {byte} bytes from the start of the tensor"
+    distance = f", {byte} bytes from the start of the tensor"
     plan = Plan(case.descriptor)
     steps = list(enumerate(plan.steps))
     position = [0] * len(steps)
     rest = byte
-    # From the widest step down; of a tensor whose rows overlap, one of the elements there.
+    # Divide by the largest stride first. If rows overlap, this finds one of several elements.
     for i, step in sorted(steps, key=lambda item: -item[1]):
         position[i], rest = divmod(rest, step) if step else (0, rest)
     dims = plan.descriptor.global_dim
     inside = all(0 <= p < n for p, n in zip(position, dims, strict=False))
-    return f"{where}, element {tuple(position)}{'' if inside else ', behind it or in padding'}"
+    return f"{distance}, element {tuple(position)}{'' if inside else ', behind it or in padding'}"
 
 
 def check(case: Case, outcome: Outcome) -> str | None:
-    """Compare; return None, or what is wrong: the first byte that differs and its element."""
+    """Compare the outcome of a case with the recording.
+
+    Returns
+    -------
+    str or None
+        The first difference, with its element of the tensor; None if there is none.
+    """
     if outcome.note:
         return f"{case}: {outcome.note}"
     if case.refused != (outcome.refused is not None):
@@ -388,7 +404,7 @@ def check(case: Case, outcome: Outcome) -> str | None:
     memory = outcome.memory
     if outcome.refused is not None:
         if outcome.refused not in ILLEGAL_INSTRUCTION:
-            return f"{case}: silicon calls it illegal, got refused: {outcome.refused.name}"
+            return f"{case}: silicon: illegal instruction, got refused: {outcome.refused.name}"
         if memory is not None and (memory.ravel() != expected.ravel()[: memory.size]).any():
             return f"{case}: refused, but memory was written"
         return None
@@ -396,7 +412,7 @@ def check(case: Case, outcome: Outcome) -> str | None:
         return f"{case}: complete_tx of {outcome.bytes} bytes, expected {case.bytes}"
     if memory is None:
         return f"{case}: no bytes of memory, expected {expected.size}"
-    parts = CLUSTER if case.is_multicast else 1
+    parts = MULTICAST_CTAS if case.is_multicast else 1
     for cta, (want, got) in enumerate(
         zip(expected.reshape(parts, -1), memory.reshape(parts, -1), strict=True)
     ):
@@ -407,7 +423,7 @@ def check(case: Case, outcome: Outcome) -> str | None:
 
 
 def _compare(case: Case, expected: Bytes, memory: Bytes) -> str | None:
-    """What is wrong with one memory."""
+    """Return the first difference in the memory of one CTA, or in global memory."""
     size = expected.size
     if memory.size < size:
         return f"{memory.size} bytes of memory, expected {size}"

@@ -1,9 +1,9 @@
-"""Which positions of a tensor a request visits, row by row of shared memory.
+"""Positions of a tensor that a request visits, row by row of shared memory.
 
-A *row* is what lies side by side in both memories: ``box_dim[0]`` or ``channels_per_pixel``
-elements, or one slice of an interleaved map. Each mode is one function from start coordinates to
-the positions of all rows; bounds, addresses and layout are the same for all and live in
-``golden.plan``.
+A *row* is contiguous in both memories: ``box_dim[0]`` or ``channels_per_pixel`` elements, or one
+slice of an interleaved map. Each mode has one function, which returns the positions of all rows for
+given start coordinates. Bounds, addresses and layout do not depend on the mode: they are in
+``golden.geometry``.
 """
 
 import math
@@ -16,17 +16,17 @@ from golden.descriptor import Descriptor
 from golden.enums import AccessMode
 
 Positions = NDArray[np.int64]
-"""Of shape (rank, rows)."""
+"""Positions of rows: shape (rank, rows)."""
 
 PIXELS_W_128 = 128
 GROUP_W_128 = 32
 
 
 def steps_of(d: Descriptor) -> tuple[int, ...]:
-    """Positions that a tiled box has in each dimension (silicon).
+    """Return the number of positions of a tiled box in each dimension (silicon).
 
-    ``box_dim`` divided by the element stride and rounded up; without interleave dimension 0 has no
-    element stride, with it the dimension of slices counts once.
+    It is ``box_dim`` divided by the element stride, rounded up. Without interleave, the element
+    stride of dimension 0 has no effect. With interleave, the dimension of slices has one position.
     """
     steps = [-(-box // by) for box, by in zip(d.box_dim, strides_of(d), strict=False)]
     if d.interleave:
@@ -35,16 +35,16 @@ def steps_of(d: Descriptor) -> tuple[int, ...]:
 
 
 def strides_of(d: Descriptor) -> tuple[int, ...]:
-    """Positions from one step to the next in each dimension (silicon)."""
+    """Return the distance of neighbouring positions in each dimension, in elements (silicon)."""
     strides = d.element_strides[: d.rank]
     return strides if d.interleave else (1, *strides[1:])
 
 
 def tile(d: Descriptor, coords: Sequence[int]) -> Positions:
-    """Rows of a tiled box, dimension 1 fastest; of an interleaved one dimension 0 (silicon)."""
+    """Return the rows of a tiled box, dimension 1 fastest; interleaved: dimension 0 (silicon)."""
     counts = list(steps_of(d))
     if not d.interleave:
-        counts[0] = 1  # a row is all of dimension 0
+        counts[0] = 1  # a row spans dimension 0
     shape = tuple(reversed(counts))
     positions = np.empty((d.rank, *shape), np.int64)
     for i, (start, count, by) in enumerate(zip(coords, counts, strides_of(d), strict=True)):
@@ -54,16 +54,17 @@ def tile(d: Descriptor, coords: Sequence[int]) -> Positions:
 
 
 def gather4(coords: Sequence[int]) -> Positions:
-    """Four rows of a matrix, each with its own coordinate (PTX ISA)."""
+    """Return four rows of a matrix, each with its own coordinate (PTX ISA)."""
     return np.array([[coords[0]] * 4, coords[1:5]], np.int64)
 
 
 def _counted(
     ticks: NDArray[np.int64], start: int, lower: int, last: int, by: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Position after each number of ticks of a counter, and how often it has wrapped.
+    """Return the position of a counter, and the number of its wraps, after each number of ticks.
 
-    It counts from ``start`` by ``by`` up to ``last``, and from ``lower`` ever after.
+    The counter counts in steps of ``by`` from ``start`` up to ``last``; after that, it repeats from
+    ``lower`` up to ``last``.
     """
     first = (last - start) // by + 1
     period = max((last - lower) // by + 1, 1)
@@ -74,9 +75,10 @@ def _counted(
 
 
 def im2col(d: Descriptor, coords: Sequence[int], offsets: Sequence[int]) -> Positions:
-    """Rows of im2col: a walk through the bounding box, W fastest, then images (silicon).
+    """Return the rows of im2col: a walk through the bounding box, W fastest, image last (silicon).
 
-    Offsets move what is read, not the walk; a coordinate that wraps restarts at the lower corner.
+    Offsets move the positions that are read, not the walk. A coordinate that wraps restarts at the
+    lower corner.
     """
     first = 0 if d.interleave else 1
     rank, by = d.rank, d.element_strides
@@ -98,7 +100,7 @@ def im2col(d: Descriptor, coords: Sequence[int], offsets: Sequence[int]) -> Posi
 def im2col_w(
     d: Descriptor, coords: Sequence[int], mode: AccessMode, halo: int, offset: int
 ) -> Positions:
-    """Rows of ``im2col::w`` and ``im2col::w::128``: W walks, then images (PTX ISA)."""
+    """Return the rows of ``im2col::w`` or ``im2col::w::128``: W walks, then images (PTX ISA)."""
     if mode is AccessMode.IM2COL_W:
         ticks = np.arange(d.pixels_per_column + halo, dtype=np.int64)
     else:

@@ -32,7 +32,7 @@ from golden import (
     Store,
     TensorMap,
 )
-from golden.descriptor import as_descriptor
+from golden.request import as_descriptor
 from sim_tb.sm.smem import PIECE_BYTES
 from sim_tb.testbench.bridge import (
     LOG,

@@ -1,4 +1,4 @@
-"""Random requests of every mode that are accepted: over every edge, of every type and layout."""
+"""Random legal requests of every mode, type and layout, at and across every edge."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -38,16 +38,16 @@ CTAS = 4
 SMEM_BYTES = 32768
 GMEM_BYTES = 1 << 18
 MOST_UNITS = 500
-"""Elements or slices of a box, about: the literal definition takes its time."""
+"""Approximate largest number of elements or slices of a box; the literal definition is slow."""
 
 HOPPER_TYPES = tuple(kind for kind in DataType if not kind.is_sub_byte)
 SPECIAL = (0, 1, 0x7F, 0x80, 0x7C, 0xFF, 0x7FFF, 0x8000)
-"""Bytes and halves of numbers that are not like others."""
+"""Bytes and half words that are part of special numbers."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A request and who issues it."""
+    """A request, its issuing CTA, and the architecture."""
 
     request: Request
     cta: int = 0
@@ -55,11 +55,11 @@ class Case:
 
     @property
     def writes_gmem(self) -> bool:
-        """It needs a memory that can be written."""
+        """True if the request needs a writable global memory."""
         return isinstance(self.request, Store | BulkStore | BulkReduce)
 
     def memories(self, seed: int) -> tuple[Memory, list[np.ndarray]]:
-        """Fresh memories, the same for the same seed."""
+        """Return new global and shared memories, the same for the same seed."""
         rng = np.random.default_rng(seed)
         smem = [random_bytes(rng, SMEM_BYTES) for _ in range(CTAS)]
         gmem = ArrayMemory(random_bytes(rng, GMEM_BYTES)) if self.writes_gmem else HashedMemory()
@@ -67,7 +67,7 @@ class Case:
 
 
 def random_bytes(rng: Rng, count: int) -> np.ndarray:
-    """Random data in which special numbers are frequent."""
+    """Return random data in which special numbers are frequent."""
     halves = rng.integers(0, 1 << 16, count // 2, dtype=np.uint16)
     special = rng.random(count // 8) < 0.3
     wide = halves.reshape(-1, 4)
@@ -78,17 +78,17 @@ def random_bytes(rng: Rng, count: int) -> np.ndarray:
 
 
 def pick(rng: Rng, *choices):
-    """One of ``choices``."""
+    """Return one of ``choices``."""
     return choices[int(rng.integers(len(choices)))]
 
 
 def swizzle_of(rng: Rng, arch: Arch) -> Swizzle:
-    """Any that the architecture has."""
+    """Return any swizzle of the architecture."""
     return Swizzle(int(rng.integers(4 if arch is Arch.SM_90A else 8)))
 
 
 def _tensor(rng: Rng, extents: list[int], inner_bytes: int, align: int, small: bool):
-    """Base address and strides of a tensor of ``inner_bytes`` by ``extents``."""
+    """Return base address and strides of a tensor of ``inner_bytes`` by ``extents``."""
     strides, dense = [], inner_bytes
     for extent in extents:
         dense = -(-dense // align) * align
@@ -110,7 +110,7 @@ def tiled(
     small: bool,
     most: int = MOST_UNITS,
 ):
-    """A tiled map of up to about ``most`` units; ``small``: within `GMEM_BYTES`."""
+    """Return a tiled map of up to about ``most`` units; ``small``: within `GMEM_BYTES`."""
     rank = int(rng.integers(3 if interleaved else 1, 6))
     interleave = Interleave(int(rng.integers(1, 3)) if interleaved else 0)
     swizzle = swizzle_of(rng, arch)
@@ -150,7 +150,7 @@ def tiled(
 
 
 def tile_coords(rng: Rng, tensor_map: TensorMap, *, store: bool) -> tuple[int, ...]:
-    """A start inside, across an edge, outside, or as far away as it goes."""
+    """Return a start inside, across an edge, outside, or at the limits of coordinates."""
     interleaved = bool(tensor_map.interleave)
     kind = tensor_map.data_type
     step = 1 if interleaved else 128 // kind.smem_bits
@@ -179,7 +179,7 @@ def im2col(
     wide: bool = False,
     most: int = MOST_UNITS,
 ):
-    """An im2col map; stores have corners within the tensor."""
+    """Return an im2col map; ``small``: for stores, whose corners are inside the tensor."""
     rank = int(rng.integers(3, 6))
     interleave = Interleave(int(rng.integers(1, 3)) if interleaved else 0)
     arch = Arch.SM_100A if wide else Arch.SM_90A
@@ -221,7 +221,7 @@ def im2col(
 
 
 def im2col_coords(rng: Rng, tensor_map: TensorMap, *, store: bool) -> tuple[int, ...]:
-    """A start in the bounding box; channels and images may be outside."""
+    """Return a start in the bounding box; channels and images may be outside the tensor."""
     rank, interleaved = tensor_map.rank, bool(tensor_map.interleave)
     first = 0 if interleaved else 1
     low = 0 if store else -2
@@ -302,7 +302,7 @@ def reduce_im2col(rng: Rng, *, interleaved: bool = False) -> Case:
 
 
 def _routed(rng: Rng, case: Case) -> Case:
-    """The same load to other CTAs."""
+    """Return the same load for other destinations."""
     cta = int(rng.integers(CTAS))
     if rng.random() < 0.5:
         return Case(replace(case.request, cta_mask=int(rng.integers(1, 1 << CTAS))), cta, case.arch)
@@ -433,7 +433,7 @@ MODES: dict[str, Callable[[Rng], Case]] = {
 
 
 def random_case(rng: Rng, mode: str) -> Case:
-    """A request of ``mode`` that is accepted, and touches only memory that there is."""
+    """Return a legal request of ``mode`` that accesses only existing memory."""
     for _ in range(500):
         try:
             case = MODES[mode](rng)
@@ -442,11 +442,11 @@ def random_case(rng: Rng, mode: str) -> Case:
             continue
         if not isinstance(case.request, Store) or reach(case.request) <= GMEM_BYTES:
             return case
-    raise AssertionError(f"500 requests of {mode}, and none is legal")
+    raise AssertionError(f"none of 500 requests of {mode} is legal")
 
 
 def reach(request: Store) -> int:
-    """The end of the tensor and of the padding behind it."""
+    """Return the address behind the tensor and its padding."""
     m = request.tensor_map
     assert isinstance(m, TensorMap)
     row = m.global_dim[0] * (16 * m.interleave if m.interleave else m.data_type.itemsize)

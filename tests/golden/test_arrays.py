@@ -1,4 +1,4 @@
-"""Maps of arrays: views, types, and everything that has an array's interface."""
+"""Tensor maps of arrays: views, types, and objects with an array interface."""
 
 import ml_dtypes
 import numpy as np
@@ -8,7 +8,7 @@ from golden import ArrayMemory, DataType, ErrorCode, Plan, TensorMap, TmaError
 
 
 def loaded(array, tensor_map, coords):
-    """The box as an array of the array's type, outermost axis first."""
+    """Return the loaded box as an array of the same type, outermost axis first."""
     smem = np.zeros(Plan(tensor_map).footprint, np.uint8)
     Plan(tensor_map).load(ArrayMemory.of(array), smem, 0, coords)
     return smem.view(array.dtype).reshape(tensor_map.box_dim[::-1])
@@ -70,7 +70,7 @@ class Dlpack:
 
 
 @pytest.mark.parametrize("wrap", [Interface, Dlpack])
-def test_other_arrays(wrap):
+def test_array_interface_and_dlpack(wrap):
     array = np.zeros((64, 64), np.float32)[:, 16:]
     assert TensorMap.from_array(wrap(array), (16, 8)) == TensorMap.from_array(array, (16, 8))
 
@@ -81,7 +81,7 @@ class Elsewhere(Dlpack):
 
 
 @pytest.mark.parametrize(
-    ("array", "more", "text"),
+    ("array", "options", "text"),
     [
         ([1, 2], {}, "array = list: must be an ndarray or have"),
         (np.zeros((2,) * 6, np.uint8), {}, "array.ndim = 6: must be from 1 to 5"),
@@ -93,13 +93,13 @@ class Elsewhere(Dlpack):
         (
             Elsewhere(np.zeros((16, 16), np.float32)),
             {},
-            "array = Elsewhere: must be memory that NumPy can share: the memory",
+            "array = Elsewhere: must be in memory that NumPy can share: the memory",
         ),
     ],
 )
-def test_what_no_map_describes(array, more, text):
+def test_arrays_that_no_map_can_express(array, options, text):
     with pytest.raises(TmaError) as caught:
-        TensorMap.from_array(array, (16, 16), **more)
+        TensorMap.from_array(array, (16, 16), **options)
     assert caught.value.code is ErrorCode.ARRAY
     assert text in str(caught.value)
 
@@ -111,14 +111,14 @@ def test_rows_that_are_not_aligned():
         TensorMap.from_array(np.zeros((16, 64), np.float32)[::-1], (16, 16))
 
 
-def test_a_box_the_wrong_way_round_is_noticed():
+def test_a_reversed_box_adds_a_note_to_the_error():
     array = np.zeros((512, 1024), ml_dtypes.bfloat16)
     with pytest.raises(TmaError, match="at most 128 with SWIZZLE_128B") as caught:
         TensorMap.from_array(array, (128, 64), swizzle="128B")
     assert caught.value.__notes__ == ["box is innermost first: (64, 128) would be accepted"]
 
 
-def test_memory_of_a_reversed_view_is_all_of_it():
+def test_memory_of_a_reversed_view_covers_its_bytes():
     array = np.arange(64, dtype=np.uint8).reshape(4, 16)
     memory = ArrayMemory.of(array[::-1, 4:])
     assert memory.base == ArrayMemory.of(array).base + 4

@@ -1,4 +1,4 @@
-"""Clusters, bulk groups, and warnings about what is legal."""
+"""Clusters, bulk groups, and warnings about legal requests."""
 
 import warnings
 
@@ -34,7 +34,7 @@ def cluster():
 
 @pytest.fixture
 def shared():
-    """A cluster over the array that MAP describes."""
+    """Cluster whose global memory is the array that MAP describes."""
     return Cluster(ArrayMemory.of(ARRAY), ctas=4, smem_bytes=16384)
 
 
@@ -50,14 +50,14 @@ def test_multicast_completes_the_phase_of_every_receiver(shared):
     assert not shared.smem[1][1024:].any()
 
 
-def test_more_bytes_than_expected_are_warned_of(shared):
+def test_more_bytes_than_expected_cause_a_warning(shared):
     shared.mbarrier_init(8, 1)
     shared.mbarrier_arrive_expect_tx(8, 1000)
     with pytest.warns(ExpectTxWarning, match="0x8 of CTA 0 got 24 bytes more than it expects"):
         shared.issue(Load(MAP, (0, 8), smem_address=1024, mbarrier=8))
 
 
-def test_bytes_that_come_first_are_no_matter(shared):
+def test_bytes_before_expect_tx_cause_no_warning(shared):
     shared.mbarrier_init(0, 1)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -66,7 +66,7 @@ def test_bytes_that_come_first_are_no_matter(shared):
         assert shared.mbarrier_test_wait(0, state)
 
 
-def test_a_locked_barrier_faults_behind_the_data(shared):
+def test_a_fault_of_a_locked_barrier_follows_the_data(shared):
     shared.mbarrier_init(0, 1)
     with pytest.raises(TmaError) as caught:
         shared.mbarrier_arrive(0, 2)
@@ -81,7 +81,7 @@ def test_a_locked_barrier_faults_behind_the_data(shared):
     ("address", "cta", "code"),
     [(4, 0, ErrorCode.MBAR_ALIGN), (16384, 0, ErrorCode.SMEM_RANGE), (0, 4, ErrorCode.DST_CTA)],
 )
-def test_a_barrier_that_is_nowhere(cluster, address, cta, code):
+def test_illegal_address_or_cta_of_a_barrier(cluster, address, cta, code):
     with pytest.raises(TmaError) as caught:
         cluster.mbarrier_init(address, 1, cta=cta)
     assert caught.value.code is code
@@ -116,7 +116,7 @@ def test_drop_and_inval(cluster):
     assert not cluster.mbarrier_test_wait_parity(0, 0)
 
 
-def test_arrivals_that_complete_nothing(cluster):
+def test_no_complete_arrivals(cluster):
     cluster.mbarrier_init(0, 4, cta=2)
     assert cluster.mbarrier_arrive_no_complete(0, cta=2) == mbarrier.init(4)
     cluster.mbarrier_arrive_drop_no_complete(0, cta=2)
@@ -131,7 +131,7 @@ def test_arrivals_that_complete_nothing(cluster):
     assert mbarrier.Barrier.decode(cluster.word(0, 2)).lock
 
 
-def test_layout_v1_is_beyond_hopper(cluster):
+def test_layout_v1_needs_a_later_architecture(cluster):
     v1 = mbarrier.init(1, v1=True)
     operations = (
         lambda unit: unit.mbarrier_init(0, 1, v1=True),
@@ -193,7 +193,7 @@ def test_groups_wait_for_all_but_the_youngest():
     assert groups.wait_group(0)
 
 
-def test_groups_say_what_cannot_be():
+def test_illegal_operations_on_bulk_groups():
     groups = BulkGroups()
     with pytest.raises(ValueError, match="request 0 is not in flight: 0 were issued"):
         groups.source_read(0)

@@ -1,4 +1,4 @@
-"""The examples in docstrings run, and there are some."""
+"""Examples in docstrings and in the guide have the results that they show."""
 
 import doctest
 import importlib

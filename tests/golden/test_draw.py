@@ -1,4 +1,4 @@
-"""Pictures of loads, and the bank conflicts that they count."""
+"""Pictures of loads, and the bank conflicts that they show."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ WIDE = TensorMap.im2col(
 
 
 def texts(figure):
-    """All words of a picture, from panel to panel."""
+    """Return all texts of a picture, panel by panel."""
     found = [text.get_text() for text in figure.texts]
     found += [text.get_text() for legend in figure.legends for text in legend.get_texts()]
     for ax in figure.axes:
@@ -33,7 +33,7 @@ def texts(figure):
 
 
 def cells(figure):
-    """Label by place in shared memory: (line, column)."""
+    """Return the label of each place in shared memory: (line, column)."""
     ax = figure.axes[1]
     return {
         (int(y), int(x)): text.get_text()
@@ -43,7 +43,7 @@ def cells(figure):
     }
 
 
-def test_pitch_of_128_without_swizzle():
+def test_row_pitch_of_128_without_swizzle():
     counts = conflicts(ROWS)
     assert counts.shape == (1, 1, 8)
     assert counts.tolist() == [[[8, 0, 0, 0, 0, 0, 0, 0]]]
@@ -139,7 +139,7 @@ def test_fill_is_hatched():
         ),
     ],
 )
-def test_what_is_said(request_, words):
+def test_texts_of_the_picture(request_, words):
     said = "\n".join(texts(draw(request_)))
     for word in words:
         assert word in said
@@ -152,7 +152,7 @@ def test_modes_after_hopper():
     assert "all rows of the box" in texts(figure)
 
 
-def test_text_stays_in_the_picture_and_apart():
+def test_texts_are_inside_the_picture_and_do_not_overlap():
     figure = draw(Load(IM2COL, (0, -1, -2, 7), im2col_offsets=(2, 1), smem_address=0x4000))
     renderer = figure.canvas.get_renderer()
     width, height = figure.canvas.get_width_height()
@@ -207,8 +207,8 @@ def test_file(tmp_path, capsys, options):
     assert again.read_bytes() == path.read_bytes()
 
 
-def test_map_of_parameters_is_that_of_bytes(tmp_path):
-    """Strides are those of a dense tensor, with rows padded to 16 bytes."""
+def test_map_from_parameters_equals_map_from_bytes(tmp_path):
+    """Default strides are those of a dense tensor whose rows are padded to 16 bytes."""
     parts = ["--dtype", "u8", "--dim", "20,5,3", "--box", "16,4,2", "--coords", "0,2,1"]
     tensor_map = TensorMap.tiled("u8", 0, (20, 5, 3), (32, 160), (16, 4, 2))
     bytes_ = [tensor_map.encode().hex(), "--coords", "0,2,1"]
@@ -228,12 +228,12 @@ def test_map_of_parameters_is_that_of_bytes(tmp_path):
         ([*TILE, "--coords", "0,0", "--strides", "500"], "global_strides[0] = 500: must be a mul"),
         ([*TILE[:4], "--coords", "0,0"], "no map and no --box"),
         (["00", "--coords", "0,0"], "len(data) = 1: must be 128 bytes"),
-        (["00", *TILE, "--coords", "0,0"], "--dtype bf16: not with a map"),
-        ([*TILE, "--coords", "0,0", "--dtype", "f8"], "f8: not one of UINT8"),
+        (["00", *TILE, "--coords", "0,0"], "--dtype bf16: must not be given together with MAP"),
+        ([*TILE, "--coords", "0,0", "--dtype", "f8"], "f8: must be one of UINT8"),
         ([*TILE, "--coords", "0,0", "-o", "/none/box.png"], "No such file or directory"),
     ],
 )
-def test_one_line_for_an_error(capsys, tmp_path, monkeypatch, options, message):
+def test_an_error_is_one_line(capsys, tmp_path, monkeypatch, options, message):
     monkeypatch.chdir(tmp_path)
     assert main(["draw", *options]) == 2
     captured = capsys.readouterr()

@@ -1,11 +1,10 @@
-"""The table of errors: complete, and the page that is made of it."""
+"""Error table: complete, and the generated page is current."""
 
 from pathlib import Path
 
 import pytest
 
 from golden.errors import RULES, ErrorCode, TmaError, errors_table
-from hw.layouts.isa import ErrorCode as RtlCode
 
 ROOT = Path(__file__).parents[2]
 
@@ -16,15 +15,7 @@ def test_every_code_has_a_rule():
 
 def test_the_page_is_current():
     page = ROOT / "docs" / "errors.md"
-    assert page.read_text() == errors_table(), (
-        "make it again: python -m golden errors docs/errors.md"
-    )
-
-
-def test_the_unit_has_the_same_codes():
-    assert {code.name: code.value for code in RtlCode} == {
-        code.name: code.value for code in ErrorCode if code < 32
-    }
+    assert page.read_text() == errors_table(), "stale, run: python -m golden errors docs/errors.md"
 
 
 @pytest.mark.parametrize("code", [code for code in ErrorCode if code])

@@ -1,4 +1,4 @@
-"""Tensor maps in words, and what the command line takes for one."""
+"""Explanations of tensor maps, and the input formats of the command line."""
 
 import io
 import struct
@@ -33,7 +33,8 @@ rank-2 tiled map of FLOAT16
   coords[0]        a multiple of 8: 16 bytes
   pattern          SWIZZLE_128B repeats every 1024 bytes
   note             global_dim[0] = 100 is not a multiple of 64: the last box
-                   reaches 28 past the end; loads fill that, stores drop it
+                   reaches 28 elements past the end: loads fill them, stores
+                   drop them
   note             global_dim[0] = 100 elements end at byte 200 of a row: the
                    store overwrites bytes 200 to 207 [ROW_PADDING]
 
@@ -78,7 +79,7 @@ def words_of(tensor_map):
 
 
 def explained(capsys, *source, status=0):
-    """What is printed, without blanks at the ends of lines."""
+    """Return what `explain` prints, without blanks at the ends of lines."""
     assert main(["explain", *source]) == status
     captured = capsys.readouterr()
     assert captured.err == ""
@@ -86,7 +87,7 @@ def explained(capsys, *source, status=0):
 
 
 def explained_words(capsys, words, *options, status=0):
-    """The same in one line, of a map that the encoder may not have written."""
+    """Return what `explain` prints for these words, in one line."""
     text = " ".join(f"0x{word:08x}" for word in words)
     return " ".join(explained(capsys, text, *options, status=status).split())
 
@@ -130,7 +131,7 @@ def test_half_a_map_suffices(capsys):
         ("0x12 zz", "'zz': must be hexadecimal digits, or the name of a file"),
         ("no_such_file.bin", "'no_such_file.bin': must be hexadecimal digits, or the name"),
         ("abc", "3 hexadecimal digits: must be an even number"),
-        ("00" * 63, "len(data) = 63: must be 128 bytes, of which 64 count"),
+        ("00" * 63, "len(data) = 63: must be 128 bytes, or at least the 64 that the unit reads"),
         ("", "Is a directory"),
     ],
 )
@@ -154,7 +155,7 @@ def test_file_with_other_text(capsys, tmp_path):
     ("word", "flip", "error"),
     [
         (2, 1 << 1, "version = 1: must be 0 [VERSION, choice]"),
-        (2, 1 << 10, "data_type = code of no type: must be from 0 to 12 on SM_90A"),
+        (2, 1 << 10, "data_type = code not assigned: must be from 0 to 12 on SM_90A"),
         (2, 3 << 11, "interleave = 3: must be from 0 to 2 [INTERLEAVE, silicon]"),
         (2, 1 << 20, "swizzle = SWIZZLE_128B_ATOM_32B_FLIP_8B: must be from 0 to 3 on SM_90A"),
         (2, 0x70, "rank = 7: must be from 1 to 5"),
@@ -217,9 +218,12 @@ def test_im2col(capsys):
         assert part in text
 
 
-def wide_map(**more):
+def wide_map(**options):
     return TensorMap.im2col(
-        *("u8", 0, (64, 9, 9), (64, 576), (0,), (0,), 64, 32), wide=True, arch=Arch.SM_100A, **more
+        *("u8", 0, (64, 9, 9), (64, 576), (0,), (0,), 64, 32),
+        wide=True,
+        arch=Arch.SM_100A,
+        **options,
     )
 
 
@@ -236,12 +240,12 @@ def test_wide_im2col(capsys):
     [
         (
             TensorMap.tiled("u8", 0, (64, 5), (64,), (64, 8)),
-            "box_dim[1] = 8 is more than global_dim[1] = 5: a box at 0 reaches 3 past the end",
+            "box_dim[1] = 8 is more than global_dim[1] = 5: a box at 0 reaches 3 elements",
         ),
         (TensorMap.tiled("u8", 0, (64, 7), (64,), (64, 8), (1, 2)), None),
         (
             TensorMap.tiled("u8", 0, (64, 13), (64,), (64, 8), (1, 2)),
-            "global_dim[1] = 13 is not a multiple of 8: the last box reaches 2 past the end",
+            "global_dim[1] = 13 is not a multiple of 8: the last box reaches 2 elements",
         ),
         (TensorMap.tiled("u8", 0, (16, 9, 1), (256, 0), (16, 8, 1), interleave=1), None),
         (TensorMap.tiled("f32", 0, (5,), (), (4,)), "overwrites bytes 20 to 31"),
@@ -285,7 +289,7 @@ def test_numbers_and_bytes():
     assert file_bytes(b"01\x0002") == b"01\x0002"
 
 
-def test_explain_by_itself():
+def test_explain_as_a_function():
     explanation = explain(PLAIN.encode())
     assert explanation.error is None
     assert str(explanation.parts[0]) == str(PLAIN)

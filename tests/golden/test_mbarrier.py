@@ -1,4 +1,4 @@
-"""mbarriers: the compiler's words, phases, and faults that change nothing."""
+"""mbarriers: the compiler's words, phases, and faults."""
 
 from dataclasses import replace
 
@@ -92,7 +92,7 @@ def test_fault_locks_and_changes_nothing_else(operation, operand, fault, v1):
 
 
 @pytest.mark.parametrize("operation", [mbarrier.arrive, mbarrier.expect_tx, mbarrier.complete_tx])
-def test_zero_is_no_barrier(operation):
+def test_operations_on_a_zero_word_are_faults(operation):
     with pytest.raises(TmaError, match="there is no barrier") as caught:
         operation(mbarrier.inval(), 1)
     assert (caught.value.dim, caught.value.value) == (Fault.UNINITIALISED, 1 << 42)
@@ -101,7 +101,7 @@ def test_zero_is_no_barrier(operation):
     assert (caught.value.dim, caught.value.value) == (Fault.UNINITIALISED, 0)
 
 
-def test_nothing_arrives_and_no_byte_comes():
+def test_zero_arrivals_and_zero_bytes_change_nothing():
     word = mbarrier.init(2)
     assert mbarrier.complete_tx(word, 0) == mbarrier.expect_tx(word, 0) == word
     assert mbarrier.arrive(word, 0) == word
@@ -121,14 +121,14 @@ def test_nothing_arrives_and_no_byte_comes():
         lambda word: mbarrier.report(word, 1),
     ],
 )
-def test_a_locked_barrier_takes_nothing(operation):
+def test_every_operation_on_a_locked_barrier_is_a_fault(operation):
     word = mbarrier.init(2) | 1 << 42
     with pytest.raises(TmaError, match="locked") as caught:
         operation(word)
     assert caught.value.value == word
 
 
-def test_outermost_counts_are_allowed():
+def test_largest_tx_counts_are_legal():
     assert Barrier.decode(mbarrier.expect_tx(mbarrier.init(1), MAX_COUNT)).tx_count == MAX_COUNT
     assert Barrier.decode(mbarrier.complete_tx(mbarrier.init(1), MAX_COUNT)).tx_count == -MAX_COUNT
 
@@ -142,7 +142,7 @@ def test_drop_with_bytes():
     ("operation", "expected"),
     [(mbarrier.arrive_no_complete, 2), (mbarrier.arrive_drop_no_complete, 1)],
 )
-def test_no_complete_leaves_the_phase(operation, expected):
+def test_no_complete_keeps_the_phase(operation, expected):
     word = operation(mbarrier.init(2))
     assert Barrier.decode(word) == Barrier(phase=0, pending=1, expected=expected)
     assert mbarrier.pending_count(word) == 1
@@ -163,8 +163,8 @@ def test_a_state_serves_its_phase_and_the_next():
     assert [mbarrier.test_wait(word, second) for word in (second, third)] == [False, True]
 
 
-def test_random_operations_keep_the_books():
-    """Phases flip exactly when all have arrived and all bytes have come."""
+def test_random_operations_match_a_reference():
+    """A phase completes exactly when no arrivals are pending and the tx-count is 0."""
     rng = np.random.default_rng(3)
     word = mbarrier.init(5)
     phase, pending, expected, tx, flips = 0, 5, 5, 0, 0
@@ -188,7 +188,7 @@ def test_random_operations_keep_the_books():
 
 
 def test_layout_v1():
-    """Expected in 9 bits, a report byte and a conditional phase; their places are a choice."""
+    """Places of expected arrivals, report byte and conditional phase; they are a choice."""
     word = mbarrier.init(3, v1=True)
     assert word & (1 << 20) - 1 == 1 | (512 - 3) << 1
     assert mbarrier.pending_count(word) == 3
@@ -208,7 +208,7 @@ def test_a_report_keeps_the_conditional_phase():
     assert mbarrier.test_wait_parity(word, 0)
     assert not mbarrier.test_conditional_wait_parity(word, 0)
     state = word
-    word = mbarrier.report(word, 0)  # of the new phase; nothing is wrong with it
+    word = mbarrier.report(word, 0)  # a report of 0, for the new phase
     assert Barrier.decode(word).report == Report(0, 0, 0)
     word = mbarrier.arrive(word)
     assert Barrier.decode(word) == Barrier(0, 1, 1, report=Report(0, 1, 1))
@@ -230,7 +230,7 @@ def test_layout_v0_has_no_report(operation):
     assert (caught.value.dim, caught.value.value) == (Fault.OPERATION, word)
 
 
-def test_layout_v1_is_no_barrier_to_other_units():
+def test_layout_v1_is_a_fault_on_units_without_it():
     word = mbarrier.init(1, v1=True)
     mbarrier.require_layout(mbarrier.init(1))
     with pytest.raises(TmaError) as caught:

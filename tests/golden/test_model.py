@@ -1,4 +1,4 @@
-"""Requests: each rule is found, in order, and said in words; refused ones have no effect."""
+"""Requests: broken rules are reported in order; refused requests have no effect."""
 
 from dataclasses import replace
 
@@ -41,7 +41,7 @@ WORDS = Descriptor.from_bytes(MAP.encode()).words
 
 
 def changed(**words: int) -> Descriptor:
-    """MAP with words replaced: ``w2=...``."""
+    """Return MAP with words replaced: ``w2=...``."""
     values = list(WORDS)
     for name, value in words.items():
         values[int(name[1:])] = value
@@ -76,8 +76,16 @@ REFUSED = {
     "end": (replace(LOAD, smem_address=SMEM - 384), "SMEM_RANGE", f"from 0 to {SMEM - 512}"),
     "negative": (replace(STORE, smem_address=-128), "SMEM_RANGE", "smem_address = -128"),
     "barrier beyond": (replace(LOAD, mbarrier=SMEM), "SMEM_RANGE", f"mbarrier = {SMEM}"),
-    "barrier half in": (replace(LOAD, mbarrier=SMEM - 4), "SMEM_RANGE", "8 of 65536 bytes"),
-    "bulk end": (replace(BULK, smem_address=SMEM - 48), "SMEM_RANGE", "64 of 65536 bytes"),
+    "barrier half in": (
+        replace(LOAD, mbarrier=SMEM - 4),
+        "SMEM_RANGE",
+        "8 bytes in a window of 65536 bytes",
+    ),
+    "bulk end": (
+        replace(BULK, smem_address=SMEM - 48),
+        "SMEM_RANGE",
+        "64 bytes in a window of 65536 bytes",
+    ),
     "start": (Load(MAP, (-3, 0)), "COORD_ALIGN", "coords[0] = -3 starts at byte -12"),
     "store start": (Store(MAP, (3, 0)), "COORD_ALIGN", "coords[0] = 3 starts at byte 12"),
     "negative store": (Store(MAP, (0, -1)), "COORD_NEG", "coords[1] = -1"),
@@ -94,7 +102,7 @@ REFUSED = {
     "no type": (
         Reduce(TensorMap.tiled("u8", 0, (64,), (), (64,)), (0,)),
         "RED_TYPE",
-        "op = ADD of UINT8: has no reductions",
+        "op = ADD of UINT8: UINT8 has no reductions",
     ),
     "bulk type": (BulkReduce(0, 0, 64, DataType.UINT8, ADD), "RED_TYPE", "ADD of UINT8"),
     "dsmem type": (
@@ -159,7 +167,7 @@ def test_the_first_of_several_is_reported(name):
     assert caught.value.code is ErrorCode[code]
 
 
-def test_the_record_of_a_bad_map_holds_its_word():
+def test_the_error_of_an_illegal_map_holds_its_word_w2():
     with pytest.raises(TmaError) as caught:
         check(REFUSED["inner"][0])
     error = caught.value
@@ -174,7 +182,7 @@ def test_every_code_of_a_request_is_tested():
     assert {code.name for code in ErrorCode if code < 32} <= tested | elsewhere
 
 
-def test_just_inside():
+def test_operands_at_their_limits_are_legal():
     check(Load(MAP, (-4, 0), smem_address=SMEM - 512, mbarrier=SMEM - 8), smem_bytes=SMEM)
 
 
@@ -189,7 +197,7 @@ def test_multicast_signals_every_receiver():
 
 
 @pytest.mark.parametrize(
-    ("more", "signalled"),
+    ("options", "signalled"),
     [
         ({"cta_mask": 0b1111, "mbarrier_cta": 1}, [1, 1, 3, 3]),
         ({"cta_mask": 0b0110, "mbarrier_cta": 2}, [0, 2]),
@@ -197,16 +205,16 @@ def test_multicast_signals_every_receiver():
         ({"dst_cta": 2}, [2]),
     ],
 )
-def test_pairs_of_ctas(more, signalled):
+def test_pairs_of_ctas(options, signalled):
     gmem = ArrayMemory(np.zeros(4096, np.uint8))
     smem = [np.zeros(1024, np.uint8) for _ in range(4)]
     tensor_map = TensorMap.tiled("u8", 0, (64, 64), (64,), (64, 2))
-    request = Load(tensor_map, (0, 0), cta_group=2, **more)
+    request = Load(tensor_map, (0, 0), cta_group=2, **options)
     completions = execute(request, gmem, smem, arch=Arch.SM_100A)
     assert [completion.cta for completion in completions] == signalled
 
 
-def test_no_bytes_at_all():
+def test_bulk_requests_of_size_0():
     smem = [np.zeros(128, np.uint8)]
     gmem = ArrayMemory(np.zeros(16, np.uint8))
     assert execute(BulkLoad(1 << 40, 0, 0), gmem, smem) == [Completion(0, 0, 0)]

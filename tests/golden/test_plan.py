@@ -1,4 +1,4 @@
-"""Plans: equal to silicon, fast paths equal to slow ones, and nothing touched that is outside."""
+"""Plans: results of silicon, fast and slow paths, and no access outside the tensor."""
 
 from pathlib import Path
 
@@ -83,7 +83,7 @@ def test_lines_and_beats_of_the_timing_files(name):
 
 
 def test_nothing_outside_the_tensor_is_read():
-    """The array ends with the tensor: ArrayMemory refuses a read beyond it."""
+    """The array ends with the tensor, so that ArrayMemory refuses any read beyond it."""
     tensor = np.arange(20 * 16, dtype=np.float32).reshape(20, 16)
     tensor_map = TensorMap.tiled(DataType.FLOAT32, 0x1000, [16, 20], [64], [32, 16])
     smem = np.zeros(4096, np.uint8)
@@ -98,7 +98,7 @@ def test_unreadable_memory_is_refused_before_anything_is_written():
     tensor_map = TensorMap.tiled(DataType.UINT8, 0x1000, [32, 4], [32], [32, 4])
     smem = np.zeros(4096, np.uint8)
     memory = ArrayMemory(np.ones(96, np.uint8), 0x1000)
-    text = "address of a read = 0x1060: must be from 0x1000 to 0x105f, where memory is"
+    text = "address of a read = 0x1060: must be from 0x1000 to 0x105f, the addresses of the array"
     with pytest.raises(TmaError, match=text) as e:
         Plan(tensor_map).load(memory, smem, 0, (0, 0))
     assert (e.value.code, e.value.value) == (ErrorCode.GMEM_FAULT, 0x1060)
@@ -156,7 +156,7 @@ def test_columns_of_the_128_byte_swizzle():
 
 
 def test_pixels_of_a_convolution():
-    """The worked examples of the im2col walk: the value of each pixel is its number from 1."""
+    """Worked examples of the im2col walk; the value of each pixel is its number, from 1."""
 
     def column(images, corners, coords, offsets):
         pixels = np.arange(1, 16 * images + 1, dtype=np.float32)
@@ -180,7 +180,7 @@ def test_pixels_of_a_convolution():
 
 
 def test_a_store_writes_whole_pieces_behind_a_row():
-    """dim[0] = 5 of f32: bytes 0 to 31 of each row are written, 20 to 31 being padding."""
+    """Rows have 5 f32: bytes 0 to 31 of each row are written, of which 20 to 31 are padding."""
     tensor_map = TensorMap.tiled("f32", 0, (5, 3), (48,), (8, 4))
     memory = ArrayMemory(np.zeros(144, np.uint8))
     Plan(tensor_map, store=True).store(memory, np.full(256, 7, np.uint8), 0, (0, 0))
@@ -189,7 +189,7 @@ def test_a_store_writes_whole_pieces_behind_a_row():
     assert not written[:, 32:].any()
 
 
-def test_rows_on_top_of_each_other_are_stored_and_reduced_in_order():
+def test_overlapping_rows_are_stored_and_reduced_in_order():
     tensor_map = TensorMap.tiled("u32", 0, (4, 8), (0,), (4, 8))
     rows = np.arange(1, 9, dtype=np.uint32).repeat(4)
     memory = ArrayMemory(np.zeros(4, np.uint32))
@@ -201,7 +201,7 @@ def test_rows_on_top_of_each_other_are_stored_and_reduced_in_order():
 
 
 class Bytewise:
-    """The same memory without the fast path."""
+    """A memory without the fast path that plans have for ArrayMemory."""
 
     def __init__(self, memory):
         self.memory = memory
@@ -227,13 +227,13 @@ def test_fast_and_bytewise_memory_agree(kind, swizzle, coords):
     for source in memory, Bytewise(memory):
         smem = np.full(4096, 0xCD, np.uint8)
         plan = Plan(tensor_map)
-        for _ in range(2):  # the second time it is remembered
+        for _ in range(2):  # the second load uses the cache
             plan.load(source, smem, 128, coords)
         results.append(smem)
     assert np.array_equal(*results)
 
 
-def test_a_plan_forgets_old_requests():
+def test_the_cache_of_a_plan_is_bounded():
     plan = Plan(TensorMap.tiled("u8", 0, (64, 4096), (64,), (64, 2)))
     smem = np.zeros(128, np.uint8)
     memory = HashedMemory()
@@ -241,11 +241,11 @@ def test_a_plan_forgets_old_requests():
         plan.load(memory, smem, 0, (-16, n))
         expected = memory.read(np.arange(64 * n, 64 * n + 48, dtype=np.uint64))
         assert np.array_equal(smem[16:64], expected)
-    assert len(plan._seen) <= 512
+    assert len(plan._located) <= 512
 
 
 def test_addresses_are_modulo_two_to_the_64():
-    """A base close to the end of memory, and coordinates that reach around to its start."""
+    """The base is close to the end of the address space, and the box wraps to its start."""
     tensor_map = TensorMap.tiled("u8", 2**64 - 64, (16, 8), (32,), (16, 8))
     smem = np.zeros(128, np.uint8)
     Plan(tensor_map).load(ArrayMemory(np.arange(256, dtype=np.uint8)), smem, 0, (0, 2))
@@ -270,7 +270,7 @@ def test_gather4_repeats_and_reorders_rows():
     assert not smem[48:].any()
 
 
-def test_a_plan_goes_one_way():
+def test_a_plan_is_for_one_direction():
     tensor_map = TensorMap.tiled("u32", 0, (64,), (), (16,))
     smem = np.zeros(128, np.uint8)
     with pytest.raises(ValueError, match="made for stores"):

@@ -1,4 +1,4 @@
-"""``tensormap.replace``: every field, and what it does not take."""
+"""``tensormap.replace``: every field, and illegal operands."""
 
 from dataclasses import replace
 
@@ -30,7 +30,7 @@ MAP = TensorMap.tiled(
 def test_one_field_changes(field, index, value, changes):
     edited = tensormap_replace(MAP.encode(), field, value, index)
     assert TensorMap.decode(edited) == replace(MAP, **changes)
-    # Metadata stays.
+    # Metadata is unchanged.
     assert edited[64:] == MAP.encode()[64:]
 
 
@@ -56,7 +56,7 @@ def test_every_swizzle_and_back(swizzle):
         assert Descriptor.from_bytes(data).swizzle is Swizzle.SWIZZLE_32B
 
 
-def test_a_map_is_built_of_zeros():
+def test_a_map_built_from_zeros():
     data = bytes(128)
     steps = [
         ("global_address", None, 1 << 20),
@@ -83,19 +83,19 @@ def test_a_map_is_built_of_zeros():
         ("box_dim", None, 1, "index = None: must be from 0 to 4 for box_dim"),
         ("box_dim", 5, 1, "index = 5: must be from 0 to 4"),
         ("global_stride", 4, 16, "index = 4: must be from 0 to 3"),
-        ("rank", 0, 1, "index = 0: must be left out for rank"),
+        ("rank", 0, 1, "index = 0: must be None for rank"),
         ("rank", None, 5, "rank = 5: must be from 0 to 4 on SM_90A"),
         ("box_dim", 0, 257, "box_dim = 257: must be from 1 to 256"),
         ("swizzle_atomicity", None, 1, "swizzle_atomicity = 1: must be from 0 to 0 on SM_90A"),
         ("elemtype", None, 13, "elemtype = 13: must be from 0 to 12 on SM_90A"),
     ],
 )
-def test_what_it_does_not_take(field, index, value, text):
+def test_illegal_operands(field, index, value, text):
     with pytest.raises(TmaError) as caught:
         tensormap_replace(MAP.encode(), field, value, index)
     assert text in str(caught.value)
 
 
-def test_it_takes_128_bytes():
+def test_the_map_must_have_128_bytes():
     with pytest.raises(TmaError, match=r"len\(data\) = 64: must be 128"):
         tensormap_replace(bytes(64), "rank", 1)

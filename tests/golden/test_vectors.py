@@ -1,4 +1,4 @@
-"""Vector files: wrong outcomes are found and explained."""
+"""Vector files: wrong outcomes are found, and the message names the element."""
 
 from pathlib import Path
 
@@ -102,10 +102,10 @@ def test_a_wrong_byte_of_a_convolution_is_named_with_its_element():
     assert "element (" in check(case, right)
 
 
-def test_a_transfer_of_no_kind_is_said():
+def test_mode_and_operation_that_make_no_request():
     (case,) = read_cases(TRANSFERS, ["bulk_load"], limit=1)
     case.fields["op"] = "encode"
-    with pytest.raises(VectorError, match="no request is a bulk encode"):
+    with pytest.raises(VectorError, match="there is no request encode with mode bulk"):
         case.request()
 
 
@@ -156,13 +156,13 @@ def test_bytes_beyond_the_blob(tmp_path):
     ],
 )
 def test_command_line(capsys, file, arguments, status, last):
-    """The RTL has no encoder, and says so."""
+    """The golden model passes; the RTL fails with a message, because it has no encoder."""
     assert main([str(file), *arguments]) == status
     assert capsys.readouterr().out.splitlines()[-1] == last
 
 
 @pytest.mark.parametrize("arguments", [["--kinds", "nonsense"], ["--limit", "0"]])
-def test_command_line_says_what_is_wrong(capsys, arguments):
+def test_errors_of_the_command_line(capsys, arguments):
     with pytest.raises(SystemExit) as caught:
         main([str(TRANSFERS), *arguments])
     assert caught.value.code == 2

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from golden import AccessMode, Arch, Load, Reduce, Store, TmaError, check
-from golden.descriptor import as_descriptor
 from golden.geometry import Geometry
 from golden.model import operands_of
+from golden.request import as_descriptor
 from hw.layouts.isa import AccessMode as Mode
 from hw.layouts.isa import Operation
 from hw.params import PRESETS

@@ -21,9 +21,9 @@ from golden import (
     TmaError,
     execute,
 )
-from golden.descriptor import as_descriptor
 from golden.memory import HashedMemory
 from golden.model import operands_of
+from golden.request import as_descriptor
 from hw.params import WARP
 from sim_tb.coverage import functional
 from sim_tb.testbench.environment import Environment

@@ -21,8 +21,8 @@ from golden import (
     TmaError,
     execute,
 )
-from golden.descriptor import as_descriptor
 from golden.model import operands_of
+from golden.request import as_descriptor
 from sim_tb.testbench.environment import Environment
 from tests.golden.random_requests import (
     GMEM_BYTES,

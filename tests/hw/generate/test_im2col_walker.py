@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from golden import AccessMode, Arch, Load, Reduce, Store, TensorMap
-from golden.descriptor import as_descriptor
+from golden.request import as_descriptor
 from hw.generate.im2col_walker import Im2colWalker
 from hw.params import PRESETS, TmaParams
 from hw.setup.block import SetupBlock

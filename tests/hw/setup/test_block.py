@@ -10,8 +10,8 @@ import pytest
 
 import golden
 from golden import Descriptor, Reduce, Store
-from golden.descriptor import as_descriptor
 from golden.errors import ErrorCode
+from golden.request import as_descriptor
 from hw.layouts.isa import AccessMode, Operation
 from hw.params import PRESETS, TmaParams
 from hw.setup.block import SetupBlock

@@ -1,0 +1,139 @@
+"""Imports of the project's packages: no circles, and no import that is hidden in a function."""
+
+import ast
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ["golden"]
+"""Packages without circles."""
+
+ALLOWED = {"golden": {"golden"}}
+"""Packages of the project that each package may import."""
+
+PROJECT = {"golden", "hw", "sim_tb", "tests"}
+
+FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+
+
+def sources(root: Path, package: str) -> dict[str, Path]:
+    """Return the file of each module of ``package``, by the module's full name."""
+    files = {}
+    for path in sorted((root / package).rglob("*.py")):
+        parts = path.relative_to(root).with_suffix("").parts
+        files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return files
+
+
+def statements(tree: ast.AST) -> list[tuple[ast.Import | ast.ImportFrom, bool]]:
+    """Return every import statement, also under ``if``, and whether a function contains it."""
+    found = []
+
+    def visit(node: ast.AST, in_function: bool) -> None:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.Import | ast.ImportFrom):
+                found.append((child, in_function))
+            visit(child, in_function or isinstance(child, FUNCTION))
+
+    visit(tree, False)
+    return found
+
+
+def targets(statement: ast.Import | ast.ImportFrom, modules: set[str]) -> set[str]:
+    """Return the modules that a statement names; ``from package import name`` may name one."""
+    if isinstance(statement, ast.Import):
+        return {alias.name for alias in statement.names}
+    assert not statement.level, "relative imports are not resolved here"
+    origin = statement.module
+    full = {f"{origin}.{alias.name}" for alias in statement.names}
+    return {name if name in modules else origin for name in full}
+
+
+def graph(root: Path, package: str) -> tuple[dict[str, set[str]], list[str]]:
+    """Return the imports of each module of ``package``, and those that a function contains.
+
+    ``__main__`` may import late: no module imports it, so a late import breaks no circle there.
+    """
+    files = sources(root, package)
+    imports: dict[str, set[str]] = {}
+    hidden = []
+    for name, path in files.items():
+        imports[name] = set()
+        for statement, in_function in statements(ast.parse(path.read_text())):
+            named = targets(statement, set(files))
+            imports[name] |= named
+            own = sorted(target for target in named if target.split(".")[0] == package)
+            if in_function and own and not name.endswith(".__main__"):
+                hidden.append(f"{name}, line {statement.lineno}: {', '.join(own)}")
+    return imports, hidden
+
+
+def circle(imports: dict[str, set[str]]) -> list[str]:
+    """Return the modules of a circle of imports; none if there is no circle."""
+    modules = set(imports)
+    inner = {name: named & modules for name, named in imports.items()}
+    try:
+        TopologicalSorter(inner).prepare()
+    except CycleError as error:
+        return error.args[1]
+    return []
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_circle_of_imports(package):
+    imports, _ = graph(ROOT, package)
+    assert len(imports) > 20
+    assert circle(imports) == []
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_import_of_the_package_inside_a_function(package):
+    _, hidden = graph(ROOT, package)
+    assert hidden == []
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_module_imports_a_main_module(package):
+    imports, _ = graph(ROOT, package)
+    assert not [name for name, named in imports.items() if f"{package}.__main__" in named]
+
+
+@pytest.mark.parametrize("package", ALLOWED)
+def test_packages_that_a_package_may_import(package):
+    imports, _ = graph(ROOT, package)
+    roots = {target.split(".")[0] for named in imports.values() for target in named}
+    assert roots & PROJECT <= ALLOWED[package]
+
+
+def write(root: Path, **modules: str) -> None:
+    (root / "p").mkdir()
+    for name, text in {"__init__": "", **modules}.items():
+        (root / "p" / f"{name}.py").write_text(text)
+
+
+def test_a_circle_is_found(tmp_path):
+    write(tmp_path, a="from p import b\n", b="import p.c\n", c="def f():\n    from p.a import x\n")
+    imports, hidden = graph(tmp_path, "p")
+    assert set(circle(imports)) == {"p.a", "p.b", "p.c"}
+    assert hidden == ["p.c, line 2: p.a"]
+
+
+def test_a_circle_for_type_checking_is_found(tmp_path):
+    text = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from p.a import x\n"
+    write(tmp_path, a="from p.b import y\n", b=text)
+    imports, hidden = graph(tmp_path, "p")
+    assert set(circle(imports)) == {"p.a", "p.b"}
+    assert hidden == []
+
+
+def test_a_name_of_the_package_itself_is_an_import_of_it(tmp_path):
+    write(tmp_path, __init__="from p.a import x\n", a="from p import x\n")
+    assert set(circle(graph(tmp_path, "p")[0])) == {"p", "p.a"}
+
+
+def test_a_main_module_may_import_late(tmp_path):
+    write(tmp_path, a="", __main__="def f():\n    import p.a\n")
+    imports, hidden = graph(tmp_path, "p")
+    assert (circle(imports), hidden) == ([], [])
