@@ -1,4 +1,4 @@
-"""A cluster: the units of up to 16 SMs, and the network between them."""
+"""Cluster top: connects the units of up to 16 SMs with the network between them."""
 
 from collections.abc import Callable
 
@@ -13,39 +13,44 @@ from hw.params import TmaParams
 from hw.top import Tma, tma_ports
 
 BETWEEN_UNITS = "cta_rank", "running", "packet_out", "packet_in", "message_out", "message_in"
-"""Ports of a unit that end in the cluster."""
+"""Ports of a unit that connect it to the cluster, and are no ports of the cluster."""
 
 
 class Cluster(wiring.Component):
-    """SMs whose CTAs reach each other's shared memory and barriers.
+    """The units of the SMs of a cluster, and the two crossbars between them.
 
-    A slice is a unit with its own ports: requests, global memory, shared memory, barriers. Two
-    crossbars join the slices, one for packets (multicast, DSMEM, ``st.async``), one for operations
-    on barriers. What a packet signals leaves its receiver only after it is written, and barriers
-    take everything, so that neither crossbar waits for the other in a circle.
+    A slice is a unit with its own ports: requests, global memory, shared memory, barriers. One
+    crossbar carries packets for shared memory (multicast, DSMEM, ``st.async``), the other carries
+    operations on barriers. A packet is signalled only after its receiver has written it, and the
+    mbarrier units accept every operation. The crossbars therefore never wait for each other in a
+    circle.
 
     A multicast load reads global memory once: its issuer sends each line to all receivers. A slow
-    receiver holds up the packets that are for it, what its senders have queued behind those, and
-    nothing else; so does an SM that does not take its error records, since faults of its barriers
-    wait for them. A CTA that does not run gets nothing; who sends to it gets an error record
-    (DST_CTA) with its rank, or that of one of them.
+    receiver holds up the packets that are addressed to it, whatever its senders have queued behind
+    these, and nothing else. An SM that does not take its error records acts like a slow receiver,
+    since the faults of its barriers wait for them. A CTA that does not run gets nothing. The sender
+    gets an error record (DST_CTA) with the rank of one such receiver.
+
+    Latency and throughput: those of ``Tma`` and ``Crossbar``.
 
     Parameters
     ----------
     params : TmaParams
-        ``ctas`` above 1.
+        With ``ctas`` above 1.
     unit : callable
-        Makes a slice, with the ports of ``Tma``.
+        Makes a slice, with the ports of ``Tma``. Tests replace it by a stand-in.
 
     Members
     -------
     sm_0, sm_1 and so on : ports of the slices
-        Those of ``Tma`` but for ``BETWEEN_UNITS``.
+        The ports of ``Tma`` without ``BETWEEN_UNITS``.
     running : In(ctas)
-        A bit for each CTA that runs.
+        CTAs that run, one bit for each.
     """
 
-    def __init__(self, params: TmaParams, unit: Callable[[TmaParams], wiring.Component] = Tma):
+    def __init__(
+        self, params: TmaParams, unit: Callable[[TmaParams], wiring.Component] = Tma
+    ) -> None:
         if params.ctas < 2:
             raise ValueError(f"ctas = {params.ctas}: must be from 2 to 16 in a cluster")
         self.params = params
@@ -55,7 +60,7 @@ class Cluster(wiring.Component):
         slices = {f"sm_{rank}": Out(wiring.Signature(outside)) for rank in range(params.ctas)}
         super().__init__({**slices, "running": In(params.ctas)})
 
-    def elaborate(self, platform):
+    def elaborate(self, platform) -> Module:
         m = Module()
         p = self.params
         m.submodules.packets = packets = Crossbar(packet_layout(p), p.ctas)

@@ -1,1 +1,1 @@
-"""Simulation of the unit: bench, memories, behavioural SM, and the command lines around them."""
+"""Simulation of the unit: test bench, behavioural SM, kernels, and the commands around them."""
