@@ -26,7 +26,7 @@ from golden import (
 )
 from golden.checks import OFFSET_LIMITS
 from golden.memory import ArrayMemory
-from sim_tb.coverage.functional import Sample, classify, every
+from sim_tb.coverage.load_kinds import Sample, classify, every
 from sim_tb.testbench.bridge import LogKind
 from sim_tb.testbench.environment import Environment, Word
 from sim_tb.testbench.models import PRESETS, Memory, Models
