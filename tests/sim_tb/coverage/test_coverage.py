@@ -135,7 +135,7 @@ def test_sides_of_a_tile(coords, side):
             (0, 3, 0),
             (0,),
             Side.BOTH,
-        ),  # the row of pixels ends, and the next one starts at the lower corner
+        ),  # wraps from the end of W to the lower corner
         ((0, 1, 0), (1,), Side.HIGH),
         ((0, 1, 0), (9,), Side.OUTSIDE),
         ((4, 1, 0), (0,), Side.OUTSIDE),
