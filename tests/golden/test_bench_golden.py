@@ -1,15 +1,32 @@
-"""``make bench-golden``."""
+"""``make bench-golden``: every case runs, and the exit status follows from the limits."""
+
+from dataclasses import replace
 
 import pytest
 
 from golden import bench
 
 
-def test_it_runs_every_case(capsys):
-    assert bench.main(["--repeats", "1"]) in (0, 1)
+def test_it_runs_every_case(monkeypatch, capsys):
+    """Limits are raised, because a busy machine is slower than they allow."""
+    cases = bench.cases
+    monkeypatch.setattr(
+        bench, "cases", lambda memories: [replace(case, limit=1e9) for case in cases(memories)]
+    )
+    assert bench.main(["--repeats", "1"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[-1].endswith("slower than the limit")
-    assert sum("│" in line for line in lines) == len(bench.cases(bench.Memories()))
+    assert lines[-1] == "0 slower than the limit"
+    assert sum("│" in line for line in lines) == len(cases(bench.Memories()))
+
+
+@pytest.mark.parametrize(("factor", "status"), [(0.99, 0), (1.01, 1)])
+def test_the_exit_status(factor, status, monkeypatch, capsys):
+    """Each case takes a little less, or a little more, than its limit; the rest has no limit."""
+    monkeypatch.setattr(bench, "ratio", lambda case, *_: factor * (case.limit or 1e9))
+    assert bench.main([]) == status
+    limited = sum(case.limit is not None for case in bench.cases(bench.Memories()))
+    slow = limited if status else 0
+    assert capsys.readouterr().out.splitlines()[-1] == f"{slow} slower than the limit"
 
 
 def test_bad_repeats(capsys):

@@ -24,20 +24,25 @@ from sim_tb.performance.tb_timing import MixedCycles
 NAMES = ["W01:interior", "W03:edge", "W05:outside", "W16:interior", "W40:interior"]
 
 
-def write_few(path: Path, names: list[str]) -> str:
-    """Write a timing file with the named boxes of published kernels; return its path."""
-    rows, _ = read(SILICON / "timing_workloads.npz")
-    np.savez(path, cases=rows[np.isin(rows["name"], names)])
+def write_few(path: Path, names: list[str], silicon: float = 1.0) -> str:
+    """Write a timing file with the named boxes of published kernels; return its path.
+
+    ``silicon`` scales the cycles of the silicon.
+    """
+    cases, _ = read(SILICON / "timing_workloads.npz")
+    few = cases[np.isin(cases["name"], names)]
+    few["silicon_cycles"] *= silicon
+    np.savez(path, cases=few)
     return str(path)
 
 
 def test_bench(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Recorded boxes and random ones."""
+    """Recorded and random boxes meet their bounds."""
     out = tmp_path / "bench.json"
-    sources = [write_few(tmp_path / "few.npz", NAMES), "random:3:2"]
-    assert bench.main([*sources, "--out", str(out)]) in (0, 1)
+    sources = [write_few(tmp_path / "timing_workloads.npz", NAMES), "random:3:2"]
+    assert bench.main([*sources, "--out", str(out)]) == 0
     boxes = json.loads(out.read_text())["boxes"]
-    recorded = [box for box in boxes if box["file"] == "few.npz"]
+    recorded = [box for box in boxes if box["file"] == "timing_workloads.npz"]
     assert [box["name"] for box in recorded] == NAMES
     for box in recorded:
         assert box["requests"] == box["lines"]
@@ -45,6 +50,16 @@ def test_bench(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert 0.97 * floor < box["cycles"] < box["silicon_cycles"]
     assert [box["silicon_cycles"] for box in boxes if box["file"] == "random:3:2"] == [None] * 2
     assert "0 slower than silicon" in capsys.readouterr().out
+
+
+def test_an_exceeded_bound_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The silicon of this file is faster than any unit."""
+    source = write_few(tmp_path / "timing_workloads.npz", NAMES[:1], silicon=0.01)
+    assert bench.main([source, "--out", str(tmp_path / "bench.json")]) == 1
+    printed = capsys.readouterr().out
+    assert "timing_workloads.npz: W01:interior: " in printed
+    assert "cycles are above silicon's" in printed
+    assert "1 slower than silicon" in printed
 
 
 @pytest.mark.parametrize("way", ["store", "both"])
