@@ -18,7 +18,6 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from hw.flow.route import Route
-from hw.flow.tables import filled
 from hw.params import PRESETS, TmaParams
 from sim_tb.performance import microbenchmarks as micro
 from sim_tb.performance import row_boxes, streams
@@ -26,7 +25,8 @@ from sim_tb.performance.bounds import Bounds, BoxResult, Quantiles, quantiles_by
 from sim_tb.performance.microbenchmarks import DEFAULT, LATENCIES, TAGS
 from sim_tb.performance.row_boxes import OFFSETS, WIDTHS, RowBox
 from sim_tb.performance.series import RECORDED, SILICON, jobs_of, measure, series_of
-from sim_tb.report.figures import COLOURS, table
+from sim_tb.report.figures import COLOURS
+from sim_tb.report.markdown import filled, table
 from sim_tb.simulator import runner
 from sim_tb.sm import launch
 from sim_tb.sm.kernel import Kernel, kernels
