@@ -1,4 +1,4 @@
-# Each target does all set-up it needs, once: a virtual environment in .venv, packages pinned.
+# Each target first creates the virtual environment .venv with pinned packages, if it is missing.
 
 PYTHON := .venv/bin/python
 export PYTHONDONTWRITEBYTECODE := 1
@@ -11,15 +11,15 @@ PRESET ?= default
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 .PHONY: help setup sim test regress formal lint verilog conformance coverage bench cells synth \
-	bench-golden waves clean
+	bench-golden readme waves clean
 
-help: ## these lines
+help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | awk -F '\t' '{ printf "make %-12s %s\n", $$1, $$2 }'
 
-setup: ## the virtual environment with all packages; every other target does it, too
+setup: ## create the virtual environment .venv with all packages; every other target does this first
 	@sh .ci/setup
 
-sim: setup ## a warp-specialized GEMM on the behavioural SM [M= N= K= STAGES= EPILOGUE=store|reduce CLUSTER=2x1 A=a.npy B=b.npy]
+sim: setup ## run a warp-specialized GEMM on the behavioural SM and check its result [M= N= K= STAGES= EPILOGUE=store|reduce CLUSTER=2x1 A=a.npy B=b.npy]
 	$(if $(filter-out store reduce,$(EPILOGUE)),$(error EPILOGUE = $(EPILOGUE): must be store or reduce))
 	@$(PYTHON) -m sim_tb run $(if $(filter reduce,$(EPILOGUE)),gemm_split_k,gemm) --report build/sim \
 		$(if $(M),--m $(M)) $(if $(N),--n $(N)) $(if $(K),--k $(K)) $(if $(STAGES),--stages $(STAGES)) \
@@ -31,43 +31,46 @@ test: setup ## every test but the long ones
 regress: setup ## every test
 	@$(PYTHON) -W error -m pytest
 
-formal: setup ## all proofs, and again with planted bugs, which must fail them
+formal: setup ## run all proofs, and again with planted bugs, which must fail
 	@$(PYTHON) -W error -m tests.formal
 
-lint: setup ## ruff, mypy, Verilator's lint of the generated Verilog
+lint: setup ## run ruff, mypy, and Verilator's lint on the generated Verilog
 	@$(PYTHON) -m ruff check .
 	@$(PYTHON) -m ruff format --check .
 	@$(PYTHON) -m mypy
 	@$(PYTHON) -W error -m hw.lint
 
-verilog: setup ## build/rtl/tma.v, its ports as JSON and as a table [PRESET=default]
+verilog: setup ## write the unit to build/rtl/tma.v, its ports to tma.json, and print the ports [PRESET=default]
 	@$(PYTHON) -W error -m hw.verilog --preset $(PRESET)
 
-conformance: setup ## silicon vectors: VECTORS=FILE [TARGET=golden|rtl] [KINDS=a,b] [LIMIT=n] [MODELS=rough]
+conformance: setup ## run recorded cases of the silicon through the golden model or the RTL: VECTORS=FILE [TARGET=golden|rtl] [KINDS=a,b] [LIMIT=n] [MODELS=rough]
 	@test -n "$(VECTORS)" || { echo "make conformance: VECTORS=FILE is missing" >&2; exit 2; }
 	@$(PYTHON) -W error -m sim_tb.conformance $(VECTORS) --target $(TARGET) \
 		$(if $(KINDS),--kinds $(KINDS)) $(if $(LIMIT),--limit $(LIMIT)) $(if $(MODELS),--models $(MODELS))
 
-coverage: setup ## kinds of loads simulated, branches of the RTL taken [PRESET= SEEDS= COUNT=]
+coverage: setup ## report the kinds of loads that were simulated and the branches of the RTL that were taken [PRESET=sm_100a] [SEEDS=3] [COUNT=400]
 	@$(PYTHON) -W error -m sim_tb.coverage --preset $(PRESET) $(if $(SEEDS),--seeds $(SEEDS)) \
 		$(if $(COUNT),--count $(COUNT))
 
-bench: setup ## steady-state cycles a box beside floor and silicon's; bounds [VECTORS=file|random:SEED:COUNT] [WAY=store|both]
+bench: setup ## measure cycles per box, compare them with the floor and the silicon, and check the bounds [VECTORS=FILE|random:SEED:COUNT] [WAY=store|both]
 	@$(PYTHON) -W error -m sim_tb.bench $(VECTORS) $(if $(WAY),--way $(WAY))
 
-cells: setup ## what each optional feature costs
+cells: setup ## count the gates and flip-flops that each optional feature adds
 	@$(PYTHON) -W error -m hw.cells
 
-synth: setup ## area and clock in an ECP5, half an hour and more [PRESET=tiny|fpga|full SEEDS=1,2,3]
+synth: setup ## synthesize presets for an ECP5 and report area and clock; takes more than half an hour [PRESET=tiny|fpga|full] [SEEDS=1,2,3]
 	@$(PYTHON) -W error -m hw.synth $(if $(SEEDS),--seeds $(SEEDS)) \
 		$(if $(filter file,$(origin PRESET)),,--preset $(PRESET))
 
-bench-golden: setup ## the golden model's time beside numpy.copyto of the same bytes
+bench-golden: setup ## compare the time of the golden model with numpy.copyto of the same bytes
 	@$(PYTHON) -W error -m golden.bench
 
-waves: setup ## the named test again, traced, with a GTKWave save file: TEST=name
+readme: setup ## write the tables of README.md from their sources [MEASURE=1]
+	@$(PYTHON) -W error -m sim_tb.readme $(if $(MEASURE),--measure)
+
+waves: setup ## run a test with a trace, and write a save file for GTKWave: TEST=name
 	@test -n "$(TEST)" || { echo "make waves: TEST=name is missing" >&2; exit 2; }
 	@$(PYTHON) -m sim_tb.waves $(TEST)
 
-clean: ## remove what was built; .venv stays
+clean: ## remove the folder build
 	@rm -rf build

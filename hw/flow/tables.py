@@ -1,13 +1,15 @@
-"""The tables of README.md that follow from the sources.
+"""Markdown tables, and those tables of README.md that follow from the sources of ``hw``.
 
-``python -m hw.tables README.md`` brings them up to date; a test fails when they are not.
+``python -m hw.tables README.md`` writes ports, parameters and blocks into README.md; a test fails
+if they are stale. The other tables of README.md are written by ``sim_tb.report.readme``.
 """
 
+import ast
 import dataclasses
 import inspect
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from amaranth.hdl import Shape
@@ -16,69 +18,171 @@ from amaranth.lib import wiring
 from hw.params import PRESETS, TmaParams, preset_names
 from hw.top import Tma, tma_ports
 
+HW = Path(__file__).resolve().parents[1]
+STAGES = ("front", "setup", "generate", "load", "store", "barrier", "cluster", "reduce", "lib")
+"""Packages with blocks, in the order of a request's way."""
 
-def members(component: type, section: str) -> Iterator[tuple[str, str, str]]:
-    """Name, kind and description of each entry under ``section`` of a docstring."""
-    text = inspect.getdoc(component) or ""
-    body = text.split(f"{section}\n{'-' * len(section)}\n")[1].split("\n\n")[0]
-    for entry in re.finditer(r"^(\w+) : (.*)\n((?:    .*\n?)+)", body, re.MULTILINE):
-        yield entry[1], entry[2], " ".join(entry[3].split()).replace("``", "`")
+WITHOUT_BLOCKS = {"flow", "layouts"}
+"""Packages without blocks."""
 
-
-def ports() -> str:
-    """The streams and interfaces of a unit in a cluster, which has all of them."""
-    signature = wiring.Signature(tma_ports(PRESETS["cluster"]))
-    widths: dict[str, int] = {}
-    for path, member, _ in signature.flatten(signature.create()):
-        if len(path) == 1 or path[-1] == "payload":
-            widths[path[0]] = Shape.cast(member.shape).width
-    rows = ["| port | direction | payload bits | |", "|---|---|---|---|"]
-    for name, _, text in members(Tma, "Members"):
-        flow = "in" if signature.members[name].flow is wiring.In else "out"
-        rows.append(f"| `{name}` | {flow} | {widths.get(name, '')} | {text} |")
-    return "\n".join(rows)
+# Markdown
 
 
-def parameters() -> str:
-    """The parameters and their presets."""
-    presets = preset_names()
-    heads = " | ".join(", ".join(names) for names in presets.values())
-    rows = [f"| parameter | {heads} | |", "|---|" + "---|" * (len(presets) + 1)]
-    known = {field.name for field in dataclasses.fields(TmaParams)}
-    for name, _, text in members(TmaParams, "Parameters"):
-        known.remove(name)
-        values = " | ".join(str(getattr(params, name)) for params in presets)
-        rows.append(f"| `{name}` | {values} | {text} |")
-    if known:
-        raise ValueError(f"TmaParams: {', '.join(sorted(known))} without a description")
-    return "\n".join(rows)
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a Markdown table."""
+    lines = [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)]
+    return "\n".join(lines)
 
 
-TABLES = {"ports": ports, "parameters": parameters}
+def markers(name: str) -> tuple[str, str]:
+    """Return the lines in front of the table ``name`` and behind it."""
+    return f"<!-- {name} -->", f"<!-- /{name} -->"
+
+
+def _parts(text: str, name: str) -> tuple[str, str, str]:
+    """Return the text in front of the table ``name``, the table, and the text behind it."""
+    start, end = markers(name)
+    if text.count(start) != 1 or text.count(end) != 1:
+        raise ValueError(f"expected one {start} and one {end}")
+    before, _, rest = text.partition(start)
+    contents, _, after = rest.partition(end)
+    return before, contents, after
 
 
 def filled(text: str, tables: Mapping[str, str]) -> str:
-    """``text`` with tables between ``<!-- NAME -->`` and ``<!-- /NAME -->``.
+    """Return ``text`` with each table between its markers.
 
     Raises
     ------
     ValueError
-        If there is not one such place for each.
+        If ``text`` does not have the markers of each table exactly once.
     """
-    for name, table in tables.items():
-        start, end = f"<!-- {name} -->", f"<!-- /{name} -->"
-        if text.count(start) != 1 or text.count(end) != 1:
-            raise ValueError(f"expected one {start} and one {end}")
-        head, rest = text.split(start)
-        text = f"{head}{start}\n{table}\n{end}{rest.split(end)[1]}"
+    for name, contents in tables.items():
+        before, _, after = _parts(text, name)
+        start, end = markers(name)
+        text = f"{before}{start}\n{contents}\n{end}{after}"
     return text
 
 
+def read_table(text: str, name: str) -> tuple[list[str], list[list[str]]]:
+    """Return head and rows of the Markdown table between the markers ``name``."""
+    lines = _parts(text, name)[1].strip().splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return cells[0], cells[2:]
+
+
+# Sources
+
+
+def members(component: type, section: str) -> Iterator[tuple[str, str]]:
+    """Yield name and description of each entry under ``section`` of a docstring."""
+    text = inspect.getdoc(component) or ""
+    body = text.split(f"{section}\n{'-' * len(section)}\n")[1].split("\n\n")[0]
+    for entry in re.finditer(r"^(\w+) : .*\n((?:    .*\n?)+)", body, re.MULTILINE):
+        yield entry[1], " ".join(entry[2].split()).replace("``", "`")
+
+
+def port_widths(params: TmaParams) -> dict[str, int | None]:
+    """Return the payload bits of each port of a unit; None for a port without payload."""
+    signature = wiring.Signature(tma_ports(params))
+    widths: dict[str, int | None] = dict.fromkeys(signature.members)
+    for path, member, _ in signature.flatten(signature.create()):
+        if len(path) == 1 or path[-1] == "payload":
+            widths[path[0]] = Shape.cast(member.shape).width
+    return widths
+
+
+def ports() -> str:
+    """Return the ports of a unit: widths of ``default``, and of ``cluster`` for its own ports."""
+    default, cluster = PRESETS["default"], PRESETS["cluster"]
+    widths, cluster_widths = port_widths(default), port_widths(cluster)
+    loads_only = port_widths(dataclasses.replace(default, stores=False, reductions=False))
+    signature = wiring.Signature(tma_ports(cluster))
+    rows = []
+    for name, text in members(Tma, "Members"):
+        flow = "in" if signature.members[name].flow is wiring.In else "out"
+        condition = "" if name in loads_only else "`stores`"
+        width = "" if cluster_widths[name] is None else f"{widths.get(name)}"
+        if name not in widths:
+            width, condition = f"{cluster_widths[name]} (`cluster`)", "`ctas` > 1"
+        rows.append([f"`{name}`", flow, width, condition, text])
+    return table(("port", "direction", "payload bits", "present with", "function"), rows)
+
+
+def parameters() -> str:
+    """Return the parameters and their values in each preset.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is not described in the docstring of ``TmaParams``.
+    """
+    presets = preset_names()
+    undescribed = {field.name for field in dataclasses.fields(TmaParams)}
+    rows = []
+    for name, text in members(TmaParams, "Parameters"):
+        undescribed.remove(name)
+        values = [str(getattr(params, name)) for params in presets]
+        rows.append([f"`{name}`", *values, text])
+    if undescribed:
+        raise ValueError(f"TmaParams: no description of {', '.join(sorted(undescribed))}")
+    return table(("parameter", *(", ".join(names) for names in presets.values()), "meaning"), rows)
+
+
+def summary(path: Path) -> str:
+    """Return the first sentence of a module's docstring, without the name of the block."""
+    text = ast.get_docstring(ast.parse(path.read_text())) or ""
+    paragraph = " ".join(text.partition("\n\n")[0].split())
+    sentence = re.split(r"(?<=\.) (?=[A-Z])", paragraph)[0]
+    name, colon, rest = sentence.partition(": ")
+    if colon and name.lower().removesuffix("s") == path.stem.replace("_", " ").removesuffix("s"):
+        sentence = rest[0].upper() + rest[1:]
+    return sentence.replace("``", "`").replace("|", "\\|")
+
+
+def blocks() -> str:
+    """Return the blocks of each stage with the first sentence of their modules.
+
+    Raises
+    ------
+    ValueError
+        If ``hw`` has a package that is not known here.
+    """
+    packages = {path.parent.name for path in HW.glob("*/__init__.py")}
+    if unknown := packages - {*STAGES} - WITHOUT_BLOCKS:
+        raise ValueError(f"hw/flow/tables.py: unknown packages {', '.join(sorted(unknown))}")
+    rows = []
+    for stage in STAGES:
+        label = f"[{stage}](hw/{stage})"
+        for path in sorted((HW / stage).glob("*.py")):
+            if path.stem == "__init__":
+                continue
+            link = f"[{path.stem.replace('_', ' ')}](hw/{stage}/{path.name})"
+            rows.append([label, link, summary(path)])
+            label = ""
+    return table(("stage", "block", "function"), rows)
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "ports": ports,
+    "parameters": parameters,
+    "blocks": blocks,
+}
+"""Function that returns each table of README.md, by the name of its markers."""
+
+
 def refreshed(text: str) -> str:
-    """``text`` with the tables of README.md made anew."""
-    return filled(text, {name: table() for name, table in TABLES.items()})
+    """Return the text of README.md with the tables of ``TABLES`` written again."""
+    return filled(text, {name: make() for name, make in TABLES.items()})
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the tables into the file that the command line names; return the exit status."""
+    (name,) = sys.argv[1:] if arguments is None else arguments
+    path = Path(name)
+    path.write_text(refreshed(path.read_text()))
+    return 0
 
 
 if __name__ == "__main__":
-    path = Path(sys.argv[1])
-    path.write_text(refreshed(path.read_text()))
+    sys.exit(main())

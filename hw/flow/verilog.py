@@ -1,6 +1,7 @@
-"""Writes the unit, and the reduction unit, as Verilog, with JSON files that say what ports mean.
+"""Writes the unit, the reduction unit and the cluster as Verilog, with a JSON file for each.
 
-``python -m hw.verilog`` makes them and prints the port tables.
+The JSON files describe the ports, the layouts of payloads and the parameters. ``python -m
+hw.verilog`` writes the files and prints the ports.
 """
 
 import argparse
@@ -21,45 +22,50 @@ from rich.table import Table
 from hw.params import PRESETS, TmaParams
 
 MODULE = "tma"
-"""Name of the unit's module, and of its two files."""
+"""Name of the module of the unit, and of its two files."""
 
 REDUCTION_MODULE = "reduction_unit"
-"""The same of what stands in front of memory."""
+"""Name of the module of the reduction unit, which is in front of memory."""
 
 CLUSTER_MODULE = "cluster"
-"""The same of several SMs' units and the network between them."""
+"""Name of the module of several units and the network between them."""
 
 CLOCK_AND_RESET = ("clk", "rst")
 
 
 def describe(shape: Any) -> dict[str, Any]:
-    """What the bits of ``shape`` mean.
+    """Return a description of the bits of ``shape``.
 
     Returns
     -------
-    ``width`` and, as they apply: ``signed``; ``enum`` (its name) and ``members`` (name to value);
-    ``fields`` (a list, bit 0 first, each a description with ``name`` and ``offset``); ``length``
-    and ``element`` (a description) of an array.
+    dict
+        ``width``, and one of these groups: ``signed`` of a number; ``enum`` (its name) and
+        ``members`` (values by name); ``fields`` of a struct (a list, bit 0 first, each a
+        description with ``name`` and ``offset``); ``length`` and ``element`` (a description) of an
+        array.
     """
-    about: dict[str, Any] = {"width": Shape.cast(shape).width}
+    description: dict[str, Any] = {"width": Shape.cast(shape).width}
     if isinstance(shape, data.ArrayLayout):
-        about |= {"length": shape.length, "element": describe(shape.elem_shape)}
+        description |= {"length": shape.length, "element": describe(shape.elem_shape)}
     elif isinstance(shape, data.Layout) or (
         isinstance(shape, type) and issubclass(shape, (data.Struct, data.Union))
     ):
-        about["fields"] = [
+        description["fields"] = [
             {"name": str(name), "offset": field.offset, **describe(field.shape)}
             for name, field in data.Layout.cast(shape)
         ]
     elif isinstance(shape, enum.EnumType):
-        about |= {"enum": shape.__name__, "members": {item.name: item.value for item in shape}}
+        description |= {
+            "enum": shape.__name__,
+            "members": {item.name: item.value for item in shape},
+        }
     else:
-        about["signed"] = Shape.cast(shape).signed
-    return about
+        description["signed"] = Shape.cast(shape).signed
+    return description
 
 
 def ports(unit: wiring.Component) -> Iterator[dict[str, Any]]:
-    """The ports of ``unit`` as Verilog names them, clock and reset first."""
+    """Yield the ports of ``unit`` with their names in Verilog, clock and reset first."""
     for name in CLOCK_AND_RESET:
         yield {"name": name, "direction": "input", "width": 1, "signed": False}
     for path, member, _ in unit.signature.flatten(unit):
@@ -72,22 +78,23 @@ def ports(unit: wiring.Component) -> Iterator[dict[str, Any]]:
 
 
 def derived(params: TmaParams) -> dict[str, int]:
-    """The widths and counts that follow from ``params``."""
+    """Return the widths and counts that ``TmaParams`` derives, by name."""
     cached = (name for name, item in vars(TmaParams).items() if isinstance(item, cached_property))
     return {name: getattr(params, name) for name in cached}
 
 
-class Written(wiring.Component):
-    """The unit as an instance of the module that is written beside the cluster's: so each tool
-    sees one module many times, and not many modules.
+class UnitInstance(wiring.Component):
+    """An instance of the module ``tma``, which is in a file of its own.
+
+    A cluster of them makes each tool process one module several times instead of several modules.
     """
 
-    def __init__(self, params: TmaParams):
+    def __init__(self, params: TmaParams) -> None:
         from hw.top import tma_ports
 
         super().__init__(tma_ports(params))
 
-    def elaborate(self, platform) -> Module:
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         ports = {"i_clk": ClockSignal(), "i_rst": ResetSignal()}
         for path, member, value in self.signature.flatten(self):
@@ -97,24 +104,32 @@ class Written(wiring.Component):
         return m
 
 
-def generate(params: TmaParams, directory: Path, unit: wiring.Component | None = None) -> Path:
-    """Write ``tma.v`` and ``tma.json`` into ``directory``; return the path of the first.
+def modules(params: TmaParams) -> dict[str, list[str]]:
+    """Return the modules that are written: the files that each needs, by the name of the module."""
+    needed = {MODULE: [MODULE]}
+    if params.reductions:
+        needed[REDUCTION_MODULE] = [REDUCTION_MODULE]
+    if params.ctas > 1:
+        needed[CLUSTER_MODULE] = [CLUSTER_MODULE, MODULE]
+    return needed
 
-    With ``reductions``, ``reduction_unit.v`` and ``.json`` beside them; with ``ctas`` above 1,
-    ``cluster.v`` and ``.json``, which has ``ctas`` instances of the unit. The text depends on
-    nothing but ``params`` and the sources: it may be compared and hashed.
+
+def generate(params: TmaParams, directory: Path, unit: wiring.Component | None = None) -> Path:
+    """Write the Verilog and JSON files of ``modules(params)``; return the path of ``tma.v``.
+
+    The text depends only on ``params`` and the sources, so it can be compared and hashed.
 
     Parameters
     ----------
     params : TmaParams
-        What to build.
+        Parameters of the unit.
     directory : Path
-        Made if it is not there.
-    unit : Component
-        Written in place of ``hw.top.Tma(params)``; it has the same ports.
+        Folder of the files; it is created if it does not exist.
+    unit : Component, optional
+        Component that is written instead of ``hw.top.Tma(params)``, with the same ports.
     """
     if unit is None:
-        from hw.top import Tma  # here, so that a stand-in needs no complete design
+        from hw.top import Tma  # here, so that another component does not load the whole design
 
         unit = Tma(params)
     if params.reductions:
@@ -124,7 +139,7 @@ def generate(params: TmaParams, directory: Path, unit: wiring.Component | None =
     if params.ctas > 1:
         from hw.cluster_top import Cluster
 
-        _write(Cluster(params, Written), CLUSTER_MODULE, params, directory)
+        _write(Cluster(params, UnitInstance), CLUSTER_MODULE, params, directory)
     return _write(unit, MODULE, params, directory)
 
 
@@ -144,35 +159,37 @@ def _write(unit: wiring.Component, module: str, params: TmaParams, directory: Pa
 
 
 def parameters(preset: str, settings: Sequence[str]) -> TmaParams:
-    """``preset`` with ``name=value`` settings applied.
+    """Return the parameters of ``preset`` with ``name=value`` settings applied.
 
     Raises
     ------
     ValueError
-        For an unknown preset or parameter, and for a value that the parameter does not take.
+        For an unknown preset or parameter, and for an illegal value.
     """
     if preset not in PRESETS:
-        raise ValueError(f"no preset {preset!r}: there are {', '.join(PRESETS)}")
+        raise ValueError(f"no preset {preset!r}: must be one of {', '.join(PRESETS)}")
     known = {field.name for field in dataclasses.fields(TmaParams)}
     changes = {}
     for setting in settings:
         name, equals, value = setting.partition("=")
         if name not in known or not equals:
-            raise ValueError(f"{setting!r}: expected name=value of {', '.join(sorted(known))}")
+            names = ", ".join(sorted(known))
+            raise ValueError(f"{setting!r}: expected name=value, with a name of {names}")
         changes[name] = type(getattr(PRESETS[preset], name))(int(value, 0))
     return dataclasses.replace(PRESETS[preset], **changes)
 
 
-def _meaning(port: dict[str, Any]) -> str:
+def _fields(port: dict[str, Any]) -> str:
+    """Return the fields of a payload and their widths, in one line."""
     if "element" in port:
-        return f"{port['length']} x {{{_meaning(port['element'])}}}"
+        return f"{port['length']} x {{{_fields(port['element'])}}}"
     if "fields" in port:
         return ", ".join(f"{field['name']}:{field['width']}" for field in port["fields"])
     return ""
 
 
 def port_table(interface: dict[str, Any]) -> Table:
-    """The ports as a table; a stream is one row."""
+    """Return the ports as a table with one row for each stream."""
     table = Table(title=f"{interface['module']}: ports", title_justify="left")
     table.add_column("port", no_wrap=True)
     table.add_column("direction", no_wrap=True)
@@ -184,14 +201,14 @@ def port_table(interface: dict[str, Any]) -> Table:
         if stem and {f"{stem}__valid", f"{stem}__ready"} <= names:
             if part == "payload":
                 arrow = "stream in" if port["direction"] == "input" else "stream out"
-                table.add_row(stem, arrow, str(port["width"]), _meaning(port))
+                table.add_row(stem, arrow, str(port["width"]), _fields(port))
         else:
-            table.add_row(port["name"], port["direction"], str(port["width"]), _meaning(port))
+            table.add_row(port["name"], port["direction"], str(port["width"]), _fields(port))
     return table
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Command line; see ``--help``."""
+    """Run the command line and return its exit status; see ``--help``."""
     parser = argparse.ArgumentParser(prog="python -m hw.verilog", description=__doc__)
     parser.add_argument("--preset", default="default", help=f"one of {', '.join(PRESETS)}")
     parser.add_argument(
@@ -199,7 +216,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="change one parameter of the preset; may be repeated",
+        help="change one parameter of the preset; can be repeated",
     )
     parser.add_argument("--out", type=Path, default=Path("build/rtl"), metavar="DIRECTORY")
     options = parser.parse_args(arguments)
@@ -209,14 +226,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(str(error))
     generate(params, options.out)
     console = Console()
-    written = [MODULE]
-    written += [REDUCTION_MODULE] if params.reductions else []
-    written += [CLUSTER_MODULE] if params.ctas > 1 else []
-    for module in written:
+    for module in modules(params):
         path = options.out / f"{module}.v"
         console.print(port_table(json.loads(path.with_suffix(".json").read_text())))
         lines = path.read_text().count("\n")
-        console.print(f"{path}: {lines} lines; {path.with_suffix('.json')}: the ports' meaning")
+        console.print(f"{path}: {lines} lines; {path.with_suffix('.json')}: ports and parameters")
     return 0
 
 

@@ -1,5 +1,5 @@
-"""Conformance: recordings of the silicon through the golden model and the RTL.
+"""Conformance: recorded cases of the silicon, run through the golden model and the RTL.
 
-``python -m sim_tb.conformance`` is its command. Files of vectors enter; one verdict for each case
-leaves.
+Vector files enter; one verdict for each case leaves. ``python -m sim_tb.conformance`` is the
+command. The RTL is known only through ``sim_tb.testbench``.
 """

@@ -1,4 +1,4 @@
-"""The RTL against silicon vectors: runs cases in a simulator and says what it did."""
+"""Runs recorded cases through the RTL in a simulator."""
 
 from collections.abc import Iterable, Iterator
 
@@ -18,23 +18,25 @@ def outcomes(
     cluster: TmaParams = PRESETS["cluster"],
     seed: int = 1,
 ) -> Iterator[Outcome]:
-    """Run ``cases`` on the RTL, all in one simulation; yield an outcome each, as they finish.
+    """Run ``cases`` on the RTL, all in one simulation; yield the outcome of each, in order.
 
     Parameters
     ----------
     cases : iterable of Case
-        Multicasts go to a cluster, in a simulation of their own.
+        Recorded cases. Multicasts run on a cluster, in a second simulation.
     models : str
-        A preset of ``sim_tb.testbench.models``, such as ``fixed`` or ``rough``.
-    params, seed
-        As for ``sim_tb.simulator.runner.run``.
+        Preset of ``sim_tb.testbench.models``, such as ``fixed`` or ``rough``.
+    params : TmaParams
+        Parameters of the unit.
     cluster : TmaParams
-        The units of the cluster.
+        Parameters of each unit of the cluster.
+    seed : int
+        Seed of the simulations.
 
     Raises
     ------
     SimulationError
-        When the simulator breaks off.
+        If a simulation fails.
     """
     selected = list(cases)
     env = {"CONFORMANCE_MODELS": models}
@@ -52,5 +54,5 @@ def outcomes(
     for case in selected:
         yield next(answers[case.is_multicast])
     for rest in answers.values():
-        for _ in rest:  # lets the simulation end
+        for _ in rest:  # wait for the end of the simulation
             pass

@@ -1,6 +1,6 @@
 """cocotb module: runs recorded cases through the unit. ``sim_tb.conformance.rtl`` starts it.
 
-``CONFORMANCE_MODELS`` is a preset of ``sim_tb.testbench.models``.
+The environment variable ``CONFORMANCE_MODELS`` names a preset of ``sim_tb.testbench.models``.
 """
 
 import os
@@ -13,7 +13,7 @@ import numpy as np
 from golden import BulkLoad, BulkReduce, BulkStore, Load, Store
 from golden.errors import ErrorCode
 from golden.vectors import UNTOUCHED, Case, Outcome
-from sim_tb.coverage import functional
+from sim_tb.coverage import load_kinds
 from sim_tb.simulator import jobs
 from sim_tb.testbench.environment import BenchError, Environment, Issued, Word
 from sim_tb.testbench.models import PRESETS
@@ -21,21 +21,21 @@ from sim_tb.testbench.models import PRESETS
 MEMORY_BASE = 0
 BARRIER_BYTES = 8
 REFUSED_BYTES = 16
-"""What the barrier expects where the vectors expect a refusal, so that its phase stays open."""
+"""Bytes that the barrier expects for a refused case, so that its phase stays incomplete."""
 
 
 def barrier_of(case: Case, smem_bytes: int) -> int:
-    """Where the barrier goes: next to the destination, where a stray byte would hit it."""
+    """Return the offset of the barrier: just below the destination, where a stray byte hits it."""
     return case.smem_address - BARRIER_BYTES if case.smem_address >= 128 else smem_bytes - 8
 
 
 async def outcome(env: Environment, case: Case) -> Outcome:
-    """Run one case; what cannot be compared (a broken rule, a time-out) becomes a note."""
-    return await (load(env, case) if case.op == "load" else store(env, case))
+    """Run one case; return what is compared, or a note if there is nothing to compare."""
+    return await (run_load(env, case) if case.op == "load" else run_store(env, case))
 
 
-async def load(env: Environment, case: Case) -> Outcome:
-    """The shared memory of a load afterwards, and what its barrier counted."""
+async def run_load(env: Environment, case: Case) -> Outcome:
+    """Run a load; the outcome has the shared memory and the bytes that the barrier counted."""
     barrier = barrier_of(case, env.smem.size)
     env.smem[:] = case.smem()[: env.smem.size]
     memory = case.gmem_before
@@ -47,7 +47,7 @@ async def load(env: Environment, case: Case) -> Outcome:
     assert isinstance(request, Load | BulkLoad)
     await env.barrier("INIT", barrier, 1)
     await env.barrier("ARRIVE_EXPECT_TX", barrier, expected)
-    await carry_out(env, case, replace(request, mbarrier=barrier))
+    await execute(env, case, replace(request, mbarrier=barrier))
     word = env.word(barrier)
     errors = env.take_errors()
     env.smem[barrier : barrier + BARRIER_BYTES] = UNTOUCHED
@@ -59,19 +59,19 @@ async def load(env: Environment, case: Case) -> Outcome:
         return Outcome(refused=ErrorCode(errors[0].code))
     counted = expected - word.tx
     if (word.phase, word.pending, word.lock) != (counted == expected, word.phase, 0):
-        return Outcome(note=f"the barrier is wrong after {expected} bytes: {word}")
+        return Outcome(note=f"the barrier word is wrong after {expected} bytes: {word}")
     return Outcome(bytes=counted, memory=env.smem.copy())
 
 
-async def store(env: Environment, case: Case) -> Outcome:
-    """The global memory of a store or reduction afterwards; its bulk group has completed."""
+async def run_store(env: Environment, case: Case) -> Outcome:
+    """Run a store or reduction until its bulk group completes; the outcome has global memory."""
     env.smem[:] = case.smem()[: env.smem.size]
     memory = case.gmem_writable().bytes
     env.gmem.background("fault")
     env.gmem.place(MEMORY_BASE, memory)
     request = case.request()
     assert isinstance(request, Store | BulkStore | BulkReduce)
-    await carry_out(env, case, request)
+    await execute(env, case, request)
     if (env.smem != case.smem()[: env.smem.size]).any():
         return Outcome(note="shared memory was written")
     errors = env.take_errors()
@@ -80,12 +80,12 @@ async def store(env: Environment, case: Case) -> Outcome:
     return Outcome(refused=ErrorCode(errors[0].code) if errors else None, memory=memory)
 
 
-async def carry_out(env: Environment, case: Case, request: Issued) -> None:
-    """Issue the request and wait for its end; memories that were placed for it are gone then."""
+async def execute(env: Environment, case: Case, request: Issued) -> None:
+    """Issue the request and wait for its end; then remove its memories."""
     tensor_map = env.descriptor(np.frombuffer(case.descriptor, np.uint32).copy())
     try:
         if not case.refused:
-            functional.record(request)
+            load_kinds.record(request)
         env.issue(request, tensor_map)
         if case.op != "load":
             env.commit_group()
@@ -98,7 +98,7 @@ async def carry_out(env: Environment, case: Case, request: Issued) -> None:
 
 @cocotb.test()
 async def conformance(dut: Any) -> None:
-    """Every case in order, in one simulation; the unit is reset only after a broken rule."""
+    """Run every case of the job file in order; reset the unit only after a violated rule."""
     models = PRESETS[os.environ["CONFORMANCE_MODELS"]]
     env = await Environment.start(dut, models, logs=[])
     with jobs.Results() as results:

@@ -1,6 +1,7 @@
 """cocotb module: runs recorded multicasts through a cluster. ``sim_tb.conformance.rtl`` starts it.
 
-``CONFORMANCE_MODELS`` is a preset of ``sim_tb.testbench.models``, for each SM by itself.
+The environment variable ``CONFORMANCE_MODELS`` names a preset of ``sim_tb.testbench.models``; each
+SM has these models.
 """
 
 import os
@@ -21,9 +22,9 @@ from sim_tb.testbench.models import PRESETS
 
 
 async def outcome(cluster: ClusterEnvironment, case: Case) -> Outcome:
-    """The shared memories afterwards, and what each receiver's barrier counted.
+    """Run a multicast; the outcome has all shared memories and the bytes that barriers counted.
 
-    Barriers of CTAs outside of the mask expect bytes, too, and must not get any.
+    Barriers of CTAs outside of the mask also expect bytes, and must not count any.
     """
     issuer = cluster.sms[case.issuer]
     barrier = barrier_of(case, issuer.smem.size)
@@ -50,9 +51,9 @@ async def outcome(cluster: ClusterEnvironment, case: Case) -> Outcome:
     if errors:
         return Outcome(refused=ErrorCode(errors[0].code))
     complete = Word(phase=1, pending=1, expected=1, tx=0, lock=0)
-    waiting = Word(phase=0, pending=0, expected=1, tx=case.bytes, lock=0)
+    incomplete = Word(phase=0, pending=0, expected=1, tx=case.bytes, lock=0)
     for cta, word in enumerate(words):
-        expected = complete if case.cta_mask >> cta & 1 else waiting
+        expected = complete if case.cta_mask >> cta & 1 else incomplete
         if word != expected:
             return Outcome(note=f"the barrier of CTA {cta} is {word}, not {expected}")
     return Outcome(bytes=case.bytes, memory=np.concatenate([env.smem for env in cluster.sms]))
@@ -60,7 +61,7 @@ async def outcome(cluster: ClusterEnvironment, case: Case) -> Outcome:
 
 @cocotb.test()
 async def multicast(dut: Any) -> None:
-    """Every case in order, in one simulation; the cluster is reset only after a broken rule."""
+    """Run every case of the job file in order; reset the cluster only after a violated rule."""
     models = PRESETS[os.environ["CONFORMANCE_MODELS"]]
     cluster = await ClusterEnvironment.start(dut, models, logs=[])
     with jobs.Results() as results:

@@ -1,4 +1,5 @@
-"""Coverage: kinds of loads that simulations had, and branches of the RTL that they took.
+"""Coverage: the kinds of loads that simulations had, and the branches of the RTL that they took.
 
-``python -m sim_tb.coverage`` is its command. Counts of simulations enter; a report leaves.
+Samples and counts of simulations enter; a report leaves. ``python -m sim_tb.coverage`` is the
+command. Testbenches know ``load_kinds.record``, and the simulator's build knows ``branches``.
 """

@@ -1,7 +1,8 @@
-"""Command ``python -m sim_tb.coverage``."""
+"""Command ``python -m sim_tb.coverage``: see ``sim_tb.coverage.command``."""
 
 import sys
 
-from sim_tb.coverage.functional import main
+from sim_tb.coverage.command import main
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,7 +1,7 @@
-"""Which branches of the unit a simulation took, by the Python line where they are written.
+"""Branches of the unit that simulations took, by the Python line of each branch.
 
-Verilator counts them by line of the generated Verilog, beside which Amaranth does not say where a
-branch comes from: ``verilog`` writes it with that as attributes, and ``read`` finds it again.
+Verilator counts branches by the line of the generated Verilog. Amaranth does not write the Python
+line of a branch there. ``verilog`` writes it as attributes and comments, which ``read`` reads.
 """
 
 import itertools
@@ -22,14 +22,14 @@ from rich.table import Table
 ROOT = Path(__file__).resolve().parents[2]
 
 SWITCH, CASE = "branch_", "branch"
-"""Attributes with sources: ``branch_0`` and so on of an ``if`` with its ``else``s, ``branch`` of
-an item of a ``case``."""
+"""Names of attributes that hold Python lines: ``branch_0`` and so on for an ``if`` and its ``else``
+branches, ``branch`` for an item of a ``case``."""
 
-# What Yosys writes, a statement a line.
+# Forms of the lines that Yosys writes; it writes one statement per line.
 ATTRIBUTE = re.compile(rf'^\s*\(\* {SWITCH}(\d+) = "(.*)" \*\)$')
 COMMENT = re.compile(rf'^\s*/\* {CASE} = "(.*)" \*/$')
 NET = re.compile(r"\\\$\d+(?= |$)")
-"""A net that Yosys has named."""
+"""A net with a name made by Yosys."""
 ASSIGN = re.compile(rf"^  assign ({NET.pattern}) += (.*);$")
 INLINE = re.compile(r" ?\(\* src = .*? \*\)")
 SOURCE = re.compile(r'^  \(\* src = "(.*)" \*\)$')
@@ -38,19 +38,19 @@ IF = re.compile(r"^( *)(end else )?if \((.*?) ?\)(?: begin)?(?: end)?$")
 CASEZ = re.compile(r"^ *casez \((.*?) ?\)$")
 MUX = re.compile(r'= (.*?) *\? \(\* src = "(.*?)" \*\)')
 
-LONGEST = 160
-"""Letters of a condition that is told in other nets."""
+MAX_CONDITION = 160
+"""Most characters of a condition after nets named by Yosys are substituted."""
 
 ITEMS = re.compile("\x01([^\x02]*)\x02([^\x01]*)")
-"""Names and values in a line of ``coverage.dat``."""
+"""Key and value of each item in a line of ``coverage.dat``."""
 
 
-# Verilog with sources
+# Verilog with Python lines
 
 
 @dataclass
 class _Marked:
-    """A switch or case of RTLIL with attributes, which Amaranth's own have not."""
+    """A switch or case of RTLIL with attributes; Amaranth's own class has none."""
 
     item: Any
     attributes: dict[str, str]
@@ -62,20 +62,20 @@ class _Marked:
 
 
 def verilog(unit: Any, name: str) -> str:
-    """The Verilog of a component, each branch with its source."""
-    from amaranth.back import rtlil  # here: who only reads counts needs no backend
+    """Return the Verilog of a component in which each branch has its Python line."""
+    from amaranth.back import rtlil  # here, because readers of counts need no backend
     from amaranth.back import verilog as backend
 
-    plain = rtlil.ModuleEmitter.emit_assignment_list
+    emit_unmarked = rtlil.ModuleEmitter.emit_assignment_list
 
     def emit(emitter: Any, index: int, cell: Any) -> None:
-        plain(emitter, index, cell)
+        emit_unmarked(emitter, index, cell)
         process = next(reversed(emitter.builder.contents.values()))
-        default = None  # the assignment in front of all branches
+        default = None  # condition of the assignment in front of all branches
         conditions = itertools.chain([default], (item.cond for item in cell.assignments))
         _mark(process.contents, conditions, emitter.netlist.cells)
 
-    # There is no other way in; Amaranth is pinned, and a test looks at what comes out.
+    # Amaranth has no hook for this. Its version is pinned, and a test checks the output.
     with mock.patch.object(rtlil.ModuleEmitter, "emit_assignment_list", emit):
         return str(backend.convert(unit, name=name, emit_src=True))
 
@@ -83,7 +83,7 @@ def verilog(unit: Any, name: str) -> str:
 def _mark(contents: list[Any], conditions: Iterator[Any], cells: Any) -> Any:
     """Mark all switches in ``contents``; return the condition under which they are reached.
 
-    ``conditions`` has one for each assignment, in their order.
+    ``conditions`` yields the condition of each assignment, in order.
     """
     reached = None
     for place, item in enumerate(contents):
@@ -103,18 +103,18 @@ def _mark(contents: list[Any], conditions: Iterator[Any], cells: Any) -> Any:
 
 
 def _selects(net: Any, cells: Any) -> bool:
-    """Whether there is a case for ``net``: RTLIL has none without patterns."""
+    """Return whether RTLIL has a case for ``net``; it has none for a match without patterns."""
     return net.is_const or bool(cells[net.cell].patterns)
 
 
 def _source(match: Any, net: Any, cells: Any) -> str:
-    """Of the case that ``net`` selects; the switch's own where that is the default."""
+    """Return the source of the case that ``net`` selects; that of the switch for the default."""
     file, line = (match if net.is_const else cells[net.cell]).src_loc
     return f"{_short(file)}:{line}"
 
 
 def _short(file: str) -> str:
-    """A path as it is shown: in the project, or in the packages."""
+    """Return a path relative to the project, or to the installed packages."""
     if Path(file).is_relative_to(ROOT):
         return str(Path(file).relative_to(ROOT))
     return file.rpartition("site-packages/")[2]
@@ -125,7 +125,7 @@ def _short(file: str) -> str:
 
 @dataclass(frozen=True)
 class Point:
-    """Where something is counted in the Verilog, and Verilator's kind of it."""
+    """A coverage point of Verilator: its place in the Verilog, and its kind."""
 
     module: str
     line: int
@@ -134,31 +134,33 @@ class Point:
 
 
 def points(text: str, file: str) -> Iterator[tuple[Point, int]]:
-    """The points that a ``coverage.dat`` has of a file, and their counts."""
+    """Yield the points of a Verilog file in the text of a ``coverage.dat``, and their counts."""
     for line in text.splitlines():
         if not line.startswith("C '"):
             continue
         items, _, count = line[3:].rpartition("' ")
-        about = dict(ITEMS.findall(items))
-        if Path(about["f"]).name == file:
-            module = about["page"].partition("/")[2]
-            point = Point(module, int(about["l"]), int(about["n"]), about["o"])
+        fields = dict(ITEMS.findall(items))
+        if Path(fields["f"]).name == file:
+            module = fields["page"].partition("/")[2]
+            point = Point(module, int(fields["l"]), int(fields["n"]), fields["o"])
             yield point, int(count)
 
 
 @dataclass(frozen=True, order=True)
 class Branch:
-    """A way that the design may take.
+    """A branch of the design.
 
     Parameters
     ----------
     module : str
-        Of the Verilog: the path of the instance.
+        Path of the instance in the Verilog.
     source : str
-        File and line, ``hw/lib/queue.py:40``; of the memory, where it is one's port.
+        Python file and line, such as ``hw/lib/queue.py:40``; for the port of a memory, those of
+        the memory.
     way : "then", "else" or "case"
+        Side of the branch.
     condition : str
-        What is tested, in Verilog: by it the iterations of a loop differ.
+        Condition in Verilog. It tells the iterations of a loop apart, which have one Python line.
     """
 
     module: str
@@ -171,12 +173,12 @@ class Branch:
 
     @property
     def block(self) -> str:
-        """The block that the module belongs to."""
+        """Name of the block that the module belongs to."""
         return self.module.split(".")[1] if "." in self.module else self.module
 
     @property
     def text(self) -> str:
-        """The line of Python; the condition where there is none."""
+        """Statement in Python; the condition if the source is not in ``hw``."""
         file, _, line = self.source.rpartition(":")
         return statement(ROOT / file, int(line)) if file.startswith("hw/") else self.condition
 
@@ -188,7 +190,7 @@ def _lines(path: Path) -> list[str]:
 
 @cache
 def statement(path: Path, line: int) -> str:
-    """The statement that begins in a line of a file of Python, up to its colon or end."""
+    """Return the statement that begins in a line of a Python file, without line breaks."""
     text = ""
     for part in _lines(path)[line - 1 : line + 11]:
         text += part.strip()
@@ -201,8 +203,12 @@ def statement(path: Path, line: int) -> str:
 class Ways:
     """The branches of a Verilog file.
 
-    ``found``: source, way and condition, by line and Verilator's kind of point. ``excluded``: why
-    it is no branch of the design, by line.
+    Parameters
+    ----------
+    found : dict
+        Source, way and condition of each branch, by line and Verilator's kind of point.
+    excluded : dict
+        Reason why a line holds no branch of the design, by line.
     """
 
     found: dict[tuple[int, str], tuple[str, str, str]] = field(default_factory=dict)
@@ -210,7 +216,7 @@ class Ways:
 
     @classmethod
     def of(cls, text: str) -> "Ways":
-        """Find them all."""
+        """Return the branches in the text of a Verilog file."""
         reader = _Reader()
         lines = text.splitlines()
         for number, line in enumerate(lines, 1):
@@ -221,22 +227,22 @@ class Ways:
 
 
 class _Reader:
-    """Goes through Verilog line by line, and knows which sources the lines before have named."""
+    """Reads Verilog line by line, and remembers the sources that earlier lines have named."""
 
     def __init__(self) -> None:
         self.found: dict[tuple[int, str], tuple[str, str, str]] = {}
         self.excluded: dict[int, str] = {}
         self.nets: dict[str, str] = {}
         self._source = ""
-        self._memory = ""  # source of the memory whose ports come next
+        self._memory = ""  # source of the memory whose ports follow
         self._ifs: dict[int, str] = {}  # sources of the next if and its elses, by number
-        self._chains: dict[str, Iterator[str]] = {}  # those that are left, by indentation
-        self._firsts: dict[str, str] = {}
-        self._selected = ""
+        self._chains: dict[str, Iterator[str]] = {}  # sources of the next elses, by indentation
+        self._firsts: dict[str, str] = {}  # source of the first if, by indentation
+        self._selected = ""  # expression of the casez
         self._item = ""  # source of the item in the next line
 
     def read(self, number: int, line: str, following: str) -> None:
-        """Take a line; ``following`` comes next."""
+        """Read line ``number``; ``following`` is the text of the next line."""
         if match := SOURCE.match(line):
             self._source = _short(match[1])
         elif MEMORY.match(line):
@@ -248,13 +254,13 @@ class _Reader:
         elif match := COMMENT.match(line):
             self._item = match[1]
         elif self._item:
-            condition = f"{_told(self._selected, self.nets)} = {line.strip()[:-1]}"
+            condition = f"{_named(self._selected, self.nets)} = {line.strip()[:-1]}"
             self.found[number, "case"] = self._item, "case", condition
             self._item = ""
         elif match := MUX.search(line):
-            source, told = _short(match[2]), _told(match[1], self.nets)
-            self.found[number, "cond_then"] = source, "then", told
-            self.found[number, "cond_else"] = source, "else", told
+            source, condition = _short(match[2]), _named(match[1], self.nets)
+            self.found[number, "cond_then"] = source, "then", condition
+            self.found[number, "cond_else"] = source, "else", condition
         elif match := IF.match(line):
             self._read_if(number, *match.groups())
             if reason := _excluded(match[3], following):
@@ -265,42 +271,42 @@ class _Reader:
             sources = [source for _, source in sorted(self._ifs.items())] or [self._memory]
             self._chains[indent], self._firsts[indent] = iter(sources), sources[0]
             self._ifs = {}
-        first, told = self._firsts[indent], _told(condition, self.nets)
-        then = next(self._chains[indent], first), "then", told
+        first, condition = self._firsts[indent], _named(condition, self.nets)
+        then = next(self._chains[indent], first), "then", condition
         self.found[number, "if"] = self.found[number, "elsif"] = then
-        self.found[number, "else"] = first, "else", told
+        self.found[number, "else"] = first, "else", condition
 
 
 def _nets(lines: Iterable[str]) -> dict[str, str]:
-    """What the nets that Yosys has named are in a module, which ends the lines or comes first."""
+    """Return the expressions of nets named by Yosys, in the first module of ``lines``."""
     module = itertools.takewhile(lambda line: line != "endmodule", lines)
     found = (ASSIGN.match(line) for line in module)
     return {match[1]: INLINE.sub("", match[2]).strip() for match in found if match}
 
 
-def _told(condition: str, nets: Mapping[str, str]) -> str:
-    """The condition in nets that the design has named, as far as that is short."""
+def _named(condition: str, nets: Mapping[str, str]) -> str:
+    """Return the condition with nets named by Yosys replaced, as long as the result is short."""
     while True:
         longer = NET.sub(lambda net: f"({nets[net[0]]})" if net[0] in nets else net[0], condition)
-        if longer == condition or len(longer) > LONGEST:
+        if longer == condition or len(longer) > MAX_CONDITION:
             return condition
         condition = longer
 
 
 def _excluded(condition: str, following: str) -> str:
-    """Why an ``if`` is no branch of the design; empty if it is."""
+    """Return why an ``if`` is no branch of the design; "" if it is one."""
     if "dump_module" in condition:
         return "written by Yosys for other simulators"
     if condition == "rst":
-        return "reset, with which every run begins"
+        return "reset, which every simulation begins with"
     if following.lstrip().startswith("$write") or re.match(r"^ *if \(!", following):
-        return "an assertion, whose failure ends the run"
+        return "an assertion, whose failure ends the simulation"
     return ""
 
 
 @dataclass
 class Counts:
-    """How often each branch was taken, and how many points are excluded, by the reason."""
+    """Counts of each branch, and the number of excluded points by reason."""
 
     taken: Counter[Branch] = field(default_factory=Counter)
     excluded: Counter[str] = field(default_factory=Counter)
@@ -312,7 +318,10 @@ class Counts:
 
 
 def read(directory: Path) -> Counts:
-    """Merge the runs of a directory, each build's in one of its own beside its ``tma.v``."""
+    """Merge the counts of all builds below a directory.
+
+    Each build has a folder with its ``tma.v`` and a ``.dat`` file for each simulation.
+    """
     counts = Counts()
     for design in sorted(directory.glob("*/tma.v")):
         ways = Ways.of(design.read_text())
@@ -326,7 +335,7 @@ def read(directory: Path) -> Counts:
 def _add(counts: Counts, total: Counter[Point], ways: Ways) -> None:
     for point, count in total.items():
         if point.kind == "block":
-            counts.excluded["no branch: every simulation runs it"] += 1
+            counts.excluded["no branch: every simulation executes it"] += 1
         elif point.line in ways.excluded:
             counts.excluded[ways.excluded[point.line]] += 1
         else:
@@ -339,26 +348,26 @@ def _add(counts: Counts, total: Counter[Point], ways: Ways) -> None:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why some branches are not taken.
+    """An explanation of branches that no simulation takes. An empty string fits all branches.
 
     Parameters
     ----------
     modules : str
-        A pattern, as for file names.
+        Pattern of the paths of instances, as for file names.
     source : str
-        The file.
-    line : str
-        Part of the statement; any if empty.
-    condition : str
-        Part of what is tested; any if empty.
-    way : str
-        Of the branches; any if empty.
-    branches : int
-        How many they are, no less and no more.
-    preset : str
-        Of the unit; any if empty.
+        Python file.
     reason : str
-        One sentence.
+        Why the branches are not taken, in one sentence.
+    line : str
+        Part of the Python statement.
+    condition : str
+        Part of the condition in Verilog.
+    way : str
+        "then", "else" or "case".
+    branches : int
+        Exact number of branches that it explains.
+    preset : str
+        Preset of the unit.
     """
 
     modules: str
@@ -371,7 +380,7 @@ class Explanation:
     preset: str = ""
 
     def fits(self, branch: Branch) -> bool:
-        """Whether it is about this branch."""
+        """Return whether the explanation fits a branch."""
         return (
             fnmatchcase(branch.module, self.modules)
             and branch.source.rpartition(":")[0] == self.source
@@ -382,12 +391,12 @@ class Explanation:
 
 
 def explanations(path: Path, preset: str) -> list[Explanation]:
-    """Those for a unit, of a file of ``[[uncovered]]`` tables.
+    """Return the explanations for a preset from a file of ``[[uncovered]]`` tables.
 
     Raises
     ------
     ValueError
-        If a table is not as it should be.
+        If a table has an unknown field or lacks one.
     """
     with path.open("rb") as file:
         tables = tomllib.load(file).get("uncovered", [])
@@ -400,10 +409,14 @@ def explanations(path: Path, preset: str) -> list[Explanation]:
 
 @dataclass
 class Verdict:
-    """What the explanations make of missed branches.
+    """Missed branches, with and without explanation.
 
-    ``explained``: branches with their explanation. ``stale``: explanations of another number of
-    branches than they say, and that number.
+    Parameters
+    ----------
+    explained : list of (Branch, Explanation)
+    unexplained : list of Branch
+    stale : list of (Explanation, int)
+        Explanations that fit another number of branches than they say, and that number.
     """
 
     explained: list[tuple[Branch, Explanation]] = field(default_factory=list)
@@ -412,12 +425,12 @@ class Verdict:
 
     @property
     def is_clean(self) -> bool:
-        """Nothing is left to do."""
+        """True if every missed branch is explained and no explanation is stale."""
         return not self.unexplained and not self.stale
 
 
 def judge(missed: Iterable[Branch], known: Sequence[Explanation]) -> Verdict:
-    """Find the explanation of each branch: the first that fits."""
+    """Assign each missed branch to the first explanation that fits it."""
     verdict = Verdict()
     used = [0] * len(known)
     for branch in missed:
@@ -436,7 +449,7 @@ def judge(missed: Iterable[Branch], known: Sequence[Explanation]) -> Verdict:
 
 
 def show(counts: Counts, verdict: Verdict, console: Console) -> None:
-    """Print the branches block by block, and each that was missed."""
+    """Print the counts of each block, and every missed branch."""
     table = Table(title="branches of the RTL", title_justify="left")
     table.add_column("block")
     for heading in "taken", "explained", "unexplained", "all":
@@ -454,22 +467,22 @@ def show(counts: Counts, verdict: Verdict, console: Console) -> None:
     table.add_row("all", *map(str, totals), str(sum(totals)))
     console.print(table)
     for reason, number in sorted(counts.excluded.items()):
-        console.print(f"left out, {number} points: {reason}", highlight=False)
+        console.print(f"not counted, {number} points: {reason}", highlight=False)
     for branch, explanation in verdict.explained:
-        _say(console, f"not taken: {branch}", f"because {explanation.reason}")
+        _print(console, f"not taken: {branch}", f"reason: {explanation.reason}")
     for branch in verdict.unexplained:
-        _say(console, f"NOT TAKEN, and no explanation: {branch}")
+        _print(console, f"NOT TAKEN, without explanation: {branch}")
     for item, number in verdict.stale:
-        _say(console, f"STALE: an explanation of {item.branches} that fits {number}: {item}")
+        _print(console, f"STALE: explains {item.branches} branches, but fits {number}: {item}")
 
 
-def _say(console: Console, *lines: str) -> None:
+def _print(console: Console, *lines: str) -> None:
     for indent, line in zip(("", "    "), lines, strict=False):
         console.print(indent + line, markup=False, highlight=False, soft_wrap=True)
 
 
 def summary(counts: Counts, verdict: Verdict) -> dict[str, Any]:
-    """Every branch with its count; of those that were missed, why."""
+    """Return all branches with their counts and explanations, for ``branches.json``."""
     reasons = {branch: item.reason for branch, item in verdict.explained}
     return {
         "branches": [

@@ -1,9 +1,11 @@
-"""Steady-state cycles per box beside the floor and the silicon's: ``make bench``.
+"""Steady-state cycles per box, beside the floor and the silicon's cycles: ``make bench``.
 
-Each box is issued back to back, its data in a memory that always answers. The floor is what one
-128-byte line and one 128-byte beat a clock would take. The boxes are those of recorded timing files
-or random ones (``random:SEED:COUNT``); they may be stored instead, or loaded and stored at once: of
-that the silicon was not asked. The exit status is 1 if a box failed or a bound was broken.
+Each box is issued back to back, and its data is in a memory that always answers. The floor is the
+number of distinct 128-byte lines or beats of the box, whichever is more: a unit with one line and
+one beat a clock cannot be faster. The boxes are those of recorded timing files, or random ones
+(``random:SEED:COUNT``). They can be stored instead of loaded, or loaded and stored at once; for
+these two there are no cycles of the silicon. The exit status is 1 if a box failed or exceeds its
+bound.
 """
 
 import argparse
@@ -18,74 +20,81 @@ from rich.table import Table
 
 from golden.vectors import VectorError
 from hw.params import PRESETS
-from sim_tb.performance.bounds import RATE, Measured, broken, classes
+from sim_tb.performance.bounds import MIN_RATE, BoxResult, quantiles_by_class, violations
 from sim_tb.performance.series import RECORDED, SILICON, WAYS, jobs_of, measure, series_of
 from sim_tb.simulator import runner
 from sim_tb.testbench.models import PRESETS as MODELS
 
 
-def show(title: str, measured: Sequence[Measured], console: Console) -> None:
-    """Print a row for each box."""
+def show(title: str, results: Sequence[BoxResult], console: Console) -> None:
+    """Print a table with a row for each box."""
     table = Table(title=f"{title}: cycles per box, steady state", title_justify="left")
-    recorded = any(item.silicon_cycles is not None for item in measured)
-    headings = ["cycles", "floor", "ratio", *["silicon", "silicon/cycles"] * recorded]
-    if any(item.both is not None for item in measured):
-        headings = ["loads alone", "of that rate", "stores alone", "of that rate"]
+    is_recorded = any(box.silicon_cycles is not None for box in results)
+    headings = ["cycles", "floor", "ratio", *["silicon", "silicon/cycles"] * is_recorded]
+    if any(box.mixed is not None for box in results):
+        headings = ["loads alone", "share in the mix", "stores alone", "share in the mix"]
     table.add_column("name", no_wrap=True)
     for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
-    for item in measured:
-        if item.cycles is None:
+    for box in results:
+        if box.cycles is None:
             cells = ["[red]failed"]
-        elif (both := item.both) is not None:
-            mark = "" if both.attained >= RATE else "[red]"
-            cells = [f"{both.load_alone:.2f}", f"{mark}{both.load_share:.3f}"]
-            cells += [f"{both.store_alone:.2f}", f"{mark}{both.store_share:.3f}"]
+        elif (mixed := box.mixed) is not None:
+            mark = "" if mixed.port_share >= MIN_RATE else "[red]"
+            cells = [f"{mixed.load_alone:.2f}", f"{mark}{mixed.load_share:.3f}"]
+            cells += [f"{mixed.store_alone:.2f}", f"{mark}{mixed.store_share:.3f}"]
         else:
-            cells = [f"{item.cycles:.2f}", str(item.floor), f"{item.ratio:.3f}"]
-            if item.silicon_cycles is not None:
-                gain = f"{item.silicon_cycles / item.cycles:.2f}"
-                cells += [f"{item.silicon_cycles:.2f}", f"[red]{gain}" if item.is_slower else gain]
-        table.add_row(item.name, *cells)
+            cells = [f"{box.cycles:.2f}", str(box.floor), f"{box.ratio:.3f}"]
+            if box.silicon_cycles is not None:
+                gain = f"{box.silicon_cycles / box.cycles:.2f}"
+                cells += [f"{box.silicon_cycles:.2f}", f"[red]{gain}" if box.is_slower else gain]
+        table.add_row(box.name, *cells)
     console.print(table)
 
 
-def summarize(measured: Sequence[Measured], console: Console) -> None:
+def summarize(results: Sequence[BoxResult], console: Console) -> None:
     """Print cycles over the floor by class, and the worst box."""
     table = Table(title="cycles / floor", title_justify="left")
     for heading in ("", "boxes", "median", "p95", "worst"):
         table.add_column(heading, justify="right" if heading else "left")
-    for name, quantiles in classes(measured).items():
+    for name, quantiles in quantiles_by_class(results).items():
         table.add_row(name, *quantiles.cells)
     console.print(table)
-    done = [item for item in measured if item.cycles is not None]
-    if done:
-        worst = max(done, key=lambda item: item.ratio)
-        line = f"cycles / floor over {len(done)} boxes: worst {worst.ratio:.3f} ({worst.name})"
-        if any(item.silicon_cycles is not None for item in done):
-            line += f"; {sum(item.is_slower for item in done)} slower than silicon"
+    measured = [box for box in results if box.cycles is not None]
+    if measured:
+        worst = max(measured, key=lambda box: box.ratio)
+        line = f"cycles / floor over {len(measured)} boxes: worst {worst.ratio:.3f} ({worst.name})"
+        if any(box.silicon_cycles is not None for box in measured):
+            line += f"; {sum(box.is_slower for box in measured)} slower than silicon"
         console.print(line, highlight=False, soft_wrap=True)
 
 
-def entry(file: str, item: Measured) -> dict[str, Any]:
-    """What is left of a box in the file of results."""
-    keys = "name", "cycles", "lines", "beats", "silicon_cycles", "requests"
-    found: dict[str, Any] = {"file": file, **{key: getattr(item, key) for key in keys}}
-    if (both := item.both) is not None:
-        found["alone"] = {"load": both.load_alone, "store": both.store_alone}
-        found["share"] = {"load": both.load_share, "store": both.store_share}
-    return found
+def entry(file: str, box: BoxResult) -> dict[str, Any]:
+    """Return what ``build/bench.json`` holds of a box."""
+    contents: dict[str, Any] = {
+        "file": file,
+        "name": box.name,
+        "cycles": box.cycles,
+        "lines": box.lines,
+        "beats": box.beats,
+        "silicon_cycles": box.silicon_cycles,
+        "requests": box.requested_lines,
+    }
+    if (mixed := box.mixed) is not None:
+        contents["alone"] = {"load": mixed.load_alone, "store": mixed.store_alone}
+        contents["share"] = {"load": mixed.load_share, "store": mixed.store_share}
+    return contents
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Command line; see ``--help``."""
+    """Run the command line and return its exit status; see ``--help``."""
     parser = argparse.ArgumentParser(prog="python -m sim_tb.bench", description=__doc__)
     parser.add_argument(
         "vectors",
         nargs="*",
         default=[str(SILICON / f"{name}.npz") for name in RECORDED],
         metavar="FILE|random:SEED:COUNT",
-        help="default: the recorded timing files",
+        help="timing files, or random boxes; default: the recorded timing files",
     )
     parser.add_argument("--out", type=Path, default=Path("build/bench.json"), metavar="FILE")
     parser.add_argument(
@@ -98,41 +107,45 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--models",
         choices=MODELS,
         default="fixed",
-        help="memories and stalls; default, and what bounds are for: %(default)s",
+        help="memories and stalls around the unit; bounds apply to the default: %(default)s",
     )
     parser.add_argument(
-        "--preset", choices=PRESETS, default="default", help="parameters; default: %(default)s"
+        "--preset",
+        choices=PRESETS,
+        default="default",
+        help="parameters of the unit; default: %(default)s",
     )
     options = parser.parse_args(arguments)
     console = Console()
     boxes: list[dict[str, Any]] = []
     failed: dict[str, str] = {}
-    wrong = []
+    messages = []
     try:
         for series in [series_of(source) for source in options.vectors]:
             selected = jobs_of(series, options.way)
-            if left := len(series.loads) - len(selected):
-                console.print(f"{left} boxes start where no store may")
+            if illegal := len(series.loads) - len(selected):
+                console.print(f"{illegal} boxes are left out: their store would be illegal")
             params = PRESETS[options.preset]
-            measured = measure(selected, console, models=options.models, params=params)
-            show(series.name, measured, console)
-            summarize(measured, console)
-            as_bound = (options.models, options.preset) == ("fixed", "default")
-            bounds = series.bounds if as_bound else None
-            wrong += [f"{series.name}: {text}" for text in broken(measured, bounds, options.way)]
-            boxes += [entry(series.name, item) for item in measured if item.cycles is not None]
-            failed |= {item.name: item.error for item in measured if item.cycles is None}
+            results = measure(selected, console, models=options.models, params=params)
+            show(series.name, results, console)
+            summarize(results, console)
+            is_bounded = (options.models, options.preset) == ("fixed", "default")
+            bounds = series.bounds if is_bounded else None
+            exceeded = violations(results, bounds, options.way)
+            messages += [f"{series.name}: {message}" for message in exceeded]
+            boxes += [entry(series.name, box) for box in results if box.cycles is not None]
+            failed |= {box.name: box.error for box in results if box.cycles is None}
     except VectorError as error:
         parser.error(str(error))
     except runner.SimulationError as error:
         print(error, file=sys.stderr)
         return 1
-    for text in wrong:
-        console.print(text, style="red", highlight=False, markup=False, soft_wrap=True)
+    for message in messages:
+        console.print(message, style="red", highlight=False, markup=False, soft_wrap=True)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps({"boxes": boxes, "failed": failed}, indent=1) + "\n")
     console.print(f"{options.out}", highlight=False)
-    return 1 if wrong else 0
+    return 1 if messages else 0
 
 
 if __name__ == "__main__":

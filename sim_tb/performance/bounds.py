@@ -1,56 +1,57 @@
-"""What was measured of boxes, and what is to be reached."""
+"""Results of timed boxes, and the bounds that they must meet."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from sim_tb.performance.tb_timing import Together
+from sim_tb.performance.tb_timing import MixedCycles
 
-RATE = 0.97
-"""Of a line a clock, or of the rate of a direction alone."""
+MIN_RATE = 0.97
+"""Least rate, as a share of one line a clock or of a direction's rate alone."""
 
-FLOORS = (1, 2, 5, 17, 65)
-"""Where a class of floors begins, in a summary."""
+CLASS_FLOORS = (1, 2, 5, 17, 65)
+"""Lowest floor of each class in a summary, in clocks."""
 
 
 @dataclass(frozen=True)
-class Measured:
-    """A box and what the unit took for it.
+class BoxResult:
+    """A box and its measured cycles.
 
     Parameters
     ----------
     name, mode : str
     lines, beats : int
-        Distinct lines of global and of shared memory that it touches.
-    text : str
-        What it is.
+        Distinct 128-byte lines of global memory and of shared memory that the box touches.
+    description : str
+        Parameters of the box, in one line.
     cycles : float, optional
-        None if it failed.
-    requests : float, optional
-        Lines that the unit asked for.
+        Cycles per box in steady state; of mixed loads and stores, those of the slower direction.
+        None if the box was not measured or failed.
+    requested_lines : float, optional
+        Lines that the unit requested per box.
     silicon_cycles : float, optional
-        None where that was not recorded.
-    both : Together, optional
-        Where it is loaded and stored at once; ``cycles`` are those of the slower direction.
+        Cycles per box of the silicon. None if they were not recorded.
+    mixed : MixedCycles, optional
+        Cycles of both directions, if the box is loaded and stored at once.
     error : str
-        Why there is no number.
+        Reason of a failure.
     """
 
     name: str
     mode: str
     lines: int
     beats: int
-    text: str = ""
+    description: str = ""
     cycles: float | None = None
-    requests: float | None = None
+    requested_lines: float | None = None
     silicon_cycles: float | None = None
-    both: Together | None = None
+    mixed: MixedCycles | None = None
     error: str = ""
 
     @property
     def floor(self) -> int:
-        """Clocks that one line and one write a clock would take."""
+        """Fewest clocks, at one line and one beat a clock."""
         return max(self.lines, self.beats, 1)
 
     @property
@@ -60,7 +61,7 @@ class Measured:
 
     @property
     def is_slower(self) -> bool:
-        """Than the silicon."""
+        """True if the unit is slower than the silicon."""
         if self.cycles is None or self.silicon_cycles is None:
             return False
         return self.cycles > self.silicon_cycles
@@ -68,7 +69,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Quantiles:
-    """Of cycles over the floor."""
+    """Number of boxes, and quantiles of their cycles over the floor."""
 
     boxes: int
     median: float
@@ -76,9 +77,9 @@ class Quantiles:
     worst: float
 
     @classmethod
-    def of(cls, measured: Sequence[Measured]) -> "Quantiles | None":
-        """None if there are no boxes."""
-        ratios = [item.ratio for item in measured if item.cycles is not None]
+    def of(cls, results: Sequence[BoxResult]) -> "Quantiles | None":
+        """Return the quantiles of all boxes that have cycles; None if there are none."""
+        ratios = [result.ratio for result in results if result.cycles is not None]
         if not ratios:
             return None
         median, p95 = np.percentile(ratios, (50, 95))
@@ -86,85 +87,105 @@ class Quantiles:
 
     @property
     def cells(self) -> list[str]:
-        """For a table."""
+        """Cells of a table row: number of boxes, median, 95th percentile, worst."""
         figures = self.median, self.p95, self.worst
         return [str(self.boxes), *(f"{figure:.3f}" for figure in figures)]
 
 
-def classes(measured: Sequence[Measured]) -> dict[str, Quantiles]:
-    """The quantiles by floor, by mode, and of all."""
-    parts: dict[str, list[Measured]] = {}
-    for first, last in zip(FLOORS, [*FLOORS[1:], 1 << 32], strict=True):
-        inside = [item for item in measured if first <= item.floor < last]
-        highest = max((item.floor for item in inside), default=first)
+def quantiles_by_class(results: Sequence[BoxResult]) -> dict[str, Quantiles]:
+    """Return the quantiles of each class of floors, of each mode, and of all boxes."""
+    classes: dict[str, list[BoxResult]] = {}
+    for first, end in zip(CLASS_FLOORS, [*CLASS_FLOORS[1:], 1 << 32], strict=True):
+        members = [result for result in results if first <= result.floor < end]
+        highest = max((result.floor for result in members), default=first)
         name = f"floor {first} to {highest}" if highest > first else f"floor {first}"
-        parts[name] = inside
-    for mode in sorted({item.mode for item in measured}):
-        parts[mode] = [item for item in measured if item.mode == mode]
-    parts["all"] = list(measured)
-    found = {name: Quantiles.of(part) for name, part in parts.items()}
-    return {name: quantiles for name, quantiles in found.items() if quantiles is not None}
+        classes[name] = members
+    for mode in sorted({result.mode for result in results}):
+        classes[mode] = [result for result in results if result.mode == mode]
+    classes["all"] = list(results)
+    quantiles = {name: Quantiles.of(members) for name, members in classes.items()}
+    return {name: found for name, found in quantiles.items() if found is not None}
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Of cycles over the floor: the median and the 95th percentile at most; and no box takes more
-    than ``times`` its floor and ``more``, or more than the silicon.
+    """Upper bounds of cycles over the floor.
+
+    Parameters
+    ----------
+    median, p95 : float
+        Bounds of the median and of the 95th percentile.
+    floor_factor : float
+    extra_cycles : int
+        No box takes more than ``floor_factor * floor + extra_cycles`` cycles. Besides, no box is
+        slower than the silicon.
     """
 
     median: float
     p95: float
-    times: float
-    more: int
+    floor_factor: float
+    extra_cycles: int
 
     @property
-    def worst(self) -> str:
-        """The bound of a single box."""
-        return f"{self.times:g} x floor + {self.more}"
+    def box_limit(self) -> str:
+        """Limit of a single box, as a formula."""
+        return f"{self.floor_factor:g} x floor + {self.extra_cycles}"
 
-    def over(self, box: Measured) -> bool:
-        """Whether a box takes too long."""
-        return box.cycles is not None and box.cycles > self.times * box.floor + self.more
+    def is_exceeded_by(self, box: BoxResult) -> bool:
+        """Return whether a single box takes more cycles than its limit."""
+        limit = self.floor_factor * box.floor + self.extra_cycles
+        return box.cycles is not None and box.cycles > limit
 
-    def broken(self, boxes: Sequence[Measured]) -> list[str]:
-        """What is wrong, in words; nothing, if all is well."""
-        found = []
+    def violations(self, boxes: Sequence[BoxResult]) -> list[str]:
+        """Return a message for each bound that is exceeded."""
+        messages = []
         quantiles = Quantiles.of(boxes)
         if quantiles is not None:
             if quantiles.median > self.median:
-                found.append(f"median {quantiles.median:.3f} is above {self.median:g}")
+                messages.append(f"median {quantiles.median:.3f} is above {self.median:g}")
             if quantiles.p95 > self.p95:
-                found.append(f"p95 {quantiles.p95:.3f} is above {self.p95:g}")
+                messages.append(f"p95 {quantiles.p95:.3f} is above {self.p95:g}")
         for box in boxes:
-            taken = f"{box.name}: {box.cycles or 0:.2f} cycles are above"
-            if self.over(box):
-                found.append(f"{taken} {self.worst}, floor {box.floor}: {box.text}")
+            cycles = f"{box.name}: {box.cycles or 0:.2f} cycles are above"
+            if self.is_exceeded_by(box):
+                limit = f"{self.box_limit}, floor {box.floor}"
+                messages.append(f"{cycles} {limit}: {box.description}")
             if box.is_slower:
-                found.append(f"{taken} silicon's {box.silicon_cycles:.2f}: {box.text}")
-        return found
+                silicon = f"silicon's {box.silicon_cycles:.2f}"
+                messages.append(f"{cycles} {silicon}: {box.description}")
+        return messages
 
 
-WORKLOADS = Bounds(1.05, 1.05, 1.5, 1)
-"""Boxes of published kernels."""
+WORKLOAD_BOUNDS = Bounds(1.05, 1.05, 1.5, 1)
+"""Bounds of the boxes of published kernels."""
 
-RANDOM = Bounds(1.05, 1.25, 2, 2)
-"""Random boxes."""
+RANDOM_BOUNDS = Bounds(1.05, 1.25, 2, 2)
+"""Bounds of random boxes."""
 
 
-def broken(measured: Sequence[Measured], bounds: Bounds | None, way: str) -> list[str]:
-    """What is wrong: boxes that failed; and by the bounds, if there are any, all boxes that are
-    loaded, and tiled ones that are stored; and of both ways, a direction that has less than
-    ``RATE`` of its rate alone, as far as one request a clock allows.
+def violations(results: Sequence[BoxResult], bounds: Bounds | None, way: str) -> list[str]:
+    """Return a message for each failed box, and for each bound that is exceeded.
+
+    Parameters
+    ----------
+    results : sequence of BoxResult
+        Measured boxes of one series.
+    bounds : Bounds, optional
+        None: only failed boxes are reported.
+    way : "load", "store" or "both"
+        Bounds of loads apply to all boxes, bounds of stores to tiles. Of mixed loads and stores,
+        each direction must reach ``MIN_RATE`` of its rate alone, as far as the request port, with
+        one request a clock, allows it.
     """
-    failed = [f"{item.name}: {item.error}" for item in measured if item.cycles is None]
+    failures = [f"{box.name}: {box.error}" for box in results if box.cycles is None]
     if bounds is None:
-        return failed
+        return failures
     if way == "both":
-        return failed + [
-            f"{item.name}: loads have {item.both.load_share:.3f} of their rate alone, "
-            f"stores {item.both.store_share:.3f}: {item.text}"
-            for item in measured
-            if item.both is not None and item.both.attained < RATE
+        return failures + [
+            f"{box.name}: loads have {box.mixed.load_share:.3f} of their rate alone, "
+            f"stores {box.mixed.store_share:.3f}: {box.description}"
+            for box in results
+            if box.mixed is not None and box.mixed.port_share < MIN_RATE
         ]
-    bound = [item for item in measured if way == "load" or item.mode.startswith("tile")]
-    return failed + bounds.broken(bound)
+    bounded = [box for box in results if way == "load" or box.mode.startswith("tile")]
+    return failures + bounds.violations(bounded)

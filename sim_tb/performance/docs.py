@@ -1,6 +1,6 @@
-"""The tables and the plot of docs/performance.md: ``python -m sim_tb.bench_docs docs``.
+"""Writes the tables and the plot of docs/performance.md: ``python -m sim_tb.bench_docs docs``.
 
-With ``--only NAME ...`` only those; the others stay as they are.
+With ``--only NAME ...`` it measures and writes only the named ones; the others stay unchanged.
 """
 
 import argparse
@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -19,186 +18,198 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from hw.flow.route import Route
-from hw.flow.tables import filled
-from hw.params import PRESETS
-from sim_tb.performance import points
-from sim_tb.performance import rows as row_boxes
-from sim_tb.performance import streams as stream_mixes
-from sim_tb.performance.bounds import Bounds, Measured, Quantiles, classes
-from sim_tb.performance.points import DEFAULT, LATENCIES, TAGS, attainable
-from sim_tb.performance.rows import OFFSETS, WIDTHS, Rows
+from hw.params import PRESETS, TmaParams
+from sim_tb.performance import microbenchmarks as micro
+from sim_tb.performance import row_boxes, streams
+from sim_tb.performance.bounds import Bounds, BoxResult, Quantiles, quantiles_by_class
+from sim_tb.performance.microbenchmarks import DEFAULT, LATENCIES, TAGS
+from sim_tb.performance.row_boxes import OFFSETS, WIDTHS, RowBox
 from sim_tb.performance.series import RECORDED, SILICON, jobs_of, measure, series_of
-from sim_tb.report.figures import COLOURS, table
+from sim_tb.report.figures import COLOURS
+from sim_tb.report.markdown import filled, table
 from sim_tb.simulator import runner
+from sim_tb.sm import launch
+from sim_tb.sm.kernel import Kernel, kernels
+from sim_tb.sm.record import Setting
 
 RANDOM = "random:1:400"
-WORST = 5
-"""Rows of the table of the slowest boxes."""
+SLOWEST = 5
+"""Boxes of each file in the table of the slowest boxes."""
 
 SYNTH = Path("build/synth.json")
-HEAD = ("boxes", "ours / floor: median", "95th percentile", "worst", "bound")
+FILES = {
+    "timing_workloads": "loads of published kernels",
+    "timing_random": "random boxes",
+}
+"""Contents of each recorded file."""
+
+RATIO_HEAD = ("boxes", "ours / floor: median", "95th percentile", "worst", "bound")
 QUIET = Console(stderr=True)
 
 
 def bound_text(bounds: Bounds | None) -> str:
-    """A cell."""
+    """Return the bounds of median, 95th percentile and single boxes as a cell."""
     if bounds is None:
         return ""
-    return f"{bounds.median:g}; {bounds.p95:g}; {bounds.worst}"
+    return f"{bounds.median:g}; {bounds.p95:g}; {bounds.box_limit}"
 
 
 @cache
-def measured(source: str, way: str) -> tuple[Measured, ...]:
-    """The boxes of a recorded file, or random ones."""
+def results_of(source: str, way: str) -> tuple[BoxResult, ...]:
+    """Measure the boxes of a recorded file, or random boxes."""
     path = str(SILICON / f"{source}.npz") if source in RECORDED else source
     return tuple(measure(jobs_of(series_of(path), way), QUIET))
 
 
-def quantile_cells(boxes: Sequence[Measured], bounds: Bounds | None) -> list[str]:
-    """Count, quantiles and bounds."""
+def ratio_cells(boxes: Sequence[BoxResult], bounds: Bounds | None) -> list[str]:
+    """Return the cells below ``RATIO_HEAD``."""
     quantiles = Quantiles.of(boxes)
     assert quantiles is not None
     return [*quantiles.cells, bound_text(bounds)]
 
 
-def files() -> str:
-    """Both recorded files, as loads."""
+def files_table() -> str:
+    """Measure both recorded files as loads; return their quantiles."""
     rows = []
     for name, bounds in RECORDED.items():
-        boxes = measured(name, "load")
-        silicon = [(item.silicon_cycles or 0) / item.floor for item in boxes]
-        slower = sum(item.is_slower for item in boxes)
+        boxes = results_of(name, "load")
+        silicon = [(box.silicon_cycles or 0) / box.floor for box in boxes]
+        slower = sum(box.is_slower for box in boxes)
         figures = [f"{np.median(silicon):.2f}", f"{np.percentile(silicon, 95):.2f}", str(slower)]
-        rows.append([f"`{name}.npz`", *quantile_cells(boxes, bounds), *figures])
+        rows.append([f"{FILES[name]}, `{name}.npz`", *ratio_cells(boxes, bounds), *figures])
     silicon_head = ("silicon / floor: median", "95th percentile", "slower than silicon")
-    return table(("", *HEAD, *silicon_head), rows)
+    return table(("", *RATIO_HEAD, *silicon_head), rows)
 
 
-def slowest() -> str:
-    """The boxes of both files that miss the floor by most."""
+def slowest_table() -> str:
+    """Return the boxes of both files with the highest cycles over the floor."""
     rows = []
     for name in RECORDED:
-        boxes = sorted(measured(name, "load"), key=lambda item: -item.ratio)
-        for item in boxes[:WORST]:
-            figures = [f"{item.cycles:.1f}", str(item.lines), str(item.beats)]
-            rows.append([item.name, *figures, f"{item.silicon_cycles:.1f}", item.text])
-    return table(("box", "cycles", "lines", "beats", "silicon", "what it is"), rows)
+        boxes = sorted(results_of(name, "load"), key=lambda box: -box.ratio)
+        for box in boxes[:SLOWEST]:
+            figures = [f"{box.cycles:.1f}", str(box.lines), str(box.beats)]
+            rows.append([box.name, *figures, f"{box.silicon_cycles:.1f}", box.description])
+    return table(("box", "cycles", "lines", "beats", "silicon", "parameters"), rows)
 
 
-def random_boxes() -> str:
-    """Random boxes by class."""
-    found = classes(measured(RANDOM, "load"))
-    return table(("", *HEAD[:-1]), [[name, *part.cells] for name, part in found.items()])
+def random_table() -> str:
+    """Measure random boxes; return their quantiles by class."""
+    classes = quantiles_by_class(results_of(RANDOM, "load"))
+    rows = [[name, *quantiles.cells] for name, quantiles in classes.items()]
+    return table(("", *RATIO_HEAD[:-1]), rows)
 
 
-def stores() -> str:
-    """The boxes of published kernels, stored."""
-    boxes = measured("timing_workloads", "store")
-    rows = [
-        [mode, *quantile_cells(part, RECORDED["timing_workloads"] if mode == "tile" else None)]
-        for mode in ("tile", "im2col")
-        if (part := [item for item in boxes if item.mode.startswith(mode)])
-    ]
-    return table(("mode", *HEAD), rows)
-
-
-def both() -> str:
-    """The same, loaded and stored at once."""
-    found = [item for item in measured("timing_workloads", "both") if item.both is not None]
+def stores_table() -> str:
+    """Measure the boxes of published kernels as stores; return their quantiles by mode."""
+    boxes = results_of("timing_workloads", "store")
     rows = []
     for mode in ("tile", "im2col"):
-        pairs = [item.both for item in found if item.both and item.mode.startswith(mode)]
-        for way in ("load", "store"):
-            part = [getattr(pair, f"{way}_share") for pair in pairs]
-            shares = f"{np.median(part):.3f}", f"{min(part):.3f}"
-            rows.append([f"{mode}, {way}s", str(len(part)), *shares])
-        attained = [pair.attained for pair in pairs]
-        figures = f"{np.median(attained):.3f}", f"{min(attained):.3f}"
-        name = f"{mode}, the lesser of what one request a clock allows"
-        rows.append([name, str(len(attained)), *figures])
-    return table(("direction", "boxes", "rate, of that alone: median", "least"), rows)
+        members = [box for box in boxes if box.mode.startswith(mode)]
+        bounds = RECORDED["timing_workloads"] if mode == "tile" else None
+        if members:
+            rows.append([mode, *ratio_cells(members, bounds)])
+    return table(("mode", *RATIO_HEAD), rows)
 
 
-def tiny() -> str:
-    """Boxes of 16 bytes."""
-    loads, stored = points.tiny(), points.tiny_stores()
+def mixed_table() -> str:
+    """Measure the boxes of published kernels as loads and stores at once; return their rates."""
+    boxes = results_of("timing_workloads", "both")
+    rows = []
+    for mode in ("tile", "im2col"):
+        mixes = [box.mixed for box in boxes if box.mixed and box.mode.startswith(mode)]
+        shares = {
+            "loads": [mixed.load_share for mixed in mixes],
+            "stores": [mixed.store_share for mixed in mixes],
+            "lesser of both, over what one request a clock allows": [
+                mixed.port_share for mixed in mixes
+            ],
+        }
+        for name, values in shares.items():
+            figures = f"{np.median(values):.3f}", f"{min(values):.3f}"
+            rows.append([f"{mode}, {name}", str(len(values)), *figures])
+    return table(("direction", "boxes", "rate over the rate alone: median", "least"), rows)
+
+
+def tiny_table() -> str:
+    """Measure boxes of 16 bytes; return their cycles."""
+    loads, stores = micro.tiny_loads(), micro.tiny_stores()
     rows = [
-        [name, f"{taken.cycles:.2f}", f"{stored[name].cycles:.2f}", str(points.TINY)]
-        for name, taken in loads.items()
+        [name, f"{load.cycles:.2f}", f"{stores[name].cycles:.2f}", str(micro.MAX_TINY_CYCLES)]
+        for name, load in loads.items()
     ]
-    return table(("16 bytes", "cycles a load", "cycles a store", "bound"), rows)
+    return table(("16 bytes", "cycles per load", "cycles per store", "bound"), rows)
 
 
-def latency() -> str:
-    """Single boxes through an empty unit."""
+def latency_table() -> str:
+    """Measure single boxes through an empty unit; return their clocks."""
     rows = [
-        [name, str(taken.first_line), str(taken.last_phase), str(taken.whole)]
-        for name, taken in points.latencies().items()
+        [name, str(clocks.first_line), str(clocks.last_phase), str(clocks.total)]
+        for name, clocks in micro.latencies().items()
     ]
-    rows.append(["bound", str(points.FIRST_LINE), str(points.LAST_PHASE), ""])
+    rows.append(["bound", str(micro.MAX_FIRST_LINE), str(micro.MAX_LAST_PHASE), ""])
     ends = "request to first line read", "last write to phase", "request to phase"
     return table(("1 KiB", *ends), rows)
 
 
-def misses() -> str:
-    """Tensor maps that are not in the descriptor cache."""
+def misses_table() -> str:
+    """Measure boxes whose tensor maps miss the descriptor cache; return their cycles."""
     rows = [
         [str(lines), f"{hit.cycles:.1f}", f"{miss.cycles:.1f}"]
-        for lines, (hit, miss) in points.misses((128, 256, 512)).items()
+        for lines, (hit, miss) in micro.descriptor_misses((128, 256, 512)).items()
     ]
-    return table(("lines of the box", "cycles, map in the cache", "each with a new map"), rows)
+    return table(("lines of the box", "cycles, map in the cache", "a new map for each box"), rows)
 
 
-def bandwidth() -> str:
-    """Lines a clock by tags and latency."""
+def bandwidth_table() -> str:
+    """Measure lines a clock by tags and latency; return the rates beside the attainable ones."""
     rows = []
     for tags in TAGS:
         params = DEFAULT if tags == DEFAULT.tags else loads_only(tags)
-        found = points.bandwidth(params)
-        cells = [f"{found[n]:.3f} / {attainable(params, n):.3f}" for n in LATENCIES]
+        rates = micro.bandwidth(params)
+        cells = [f"{rates[n]:.3f} / {micro.attainable_rate(params, n):.3f}" for n in LATENCIES]
         rows.append([str(tags), *cells])
     return table(("tags", *(f"latency {n}" for n in LATENCIES)), rows)
 
 
-def loads_only(tags: int) -> Any:
-    """A unit with so many tags that is quick to build."""
+def loads_only(tags: int) -> TmaParams:
+    """Return the parameters of a unit with ``tags`` tags that is quick to build."""
     return replace(DEFAULT, tags=tags, stores=False, reductions=False, im2col=False)
 
 
-def streams() -> str:
-    """Shares of streams of different boxes."""
+def streams_table() -> str:
+    """Measure streams of different boxes; return their line rates."""
     rows = []
-    for name, found in stream_mixes.mixes().items():
-        for size, rate in found.together.items():
-            part = f"{rate:.3f}", f"{found.alone[size]:.3f}", f"{found.due(size):.3f}"
-            rows.append([name, f"{size:,}", *part])
-    lines = "lines a clock with the others", "alone", "bound"
-    return table(("requests", "bytes of a box", *lines), rows)
+    for name, rates in streams.line_rates().items():
+        for size, rate in rates.shared.items():
+            figures = f"{rate:.3f}", f"{rates.alone[size]:.3f}", f"{rates.bound(size):.3f}"
+            rows.append([name, f"{size:,}", *figures])
+    head = "requests", "bytes of a box", "lines a clock with the others", "alone", "bound"
+    return table(head, rows)
 
 
-def waits() -> str:
-    """Small boxes beside large ones."""
+def waits_table() -> str:
+    """Measure small boxes beside large ones; return their latencies."""
     rows = []
-    for (kind, large), (alone, among) in stream_mixes.waits().items():
-        cells = [f"{np.median(part):.0f}, {max(part)}" for part in (alone, among)]
-        rows.append([kind, large, *cells, f"{max(alone) + stream_mixes.MORE}"])
+    for (kind, large), (alone, beside) in streams.small_box_latencies().items():
+        cells = [f"{np.median(clocks):.0f}, {max(clocks)}" for clocks in (alone, beside)]
+        rows.append([kind, large, *cells, f"{max(alone) + streams.MAX_EXTRA_CLOCKS}"])
     head = "16 bytes", "large boxes", "clocks alone: median, worst", "beside large boxes", "bound"
     return table(head, rows)
 
 
-def synth() -> str | None:
-    """Area and clock, as ``make synth`` left them; None if it did not."""
+def synth_table() -> str | None:
+    """Return area and clock from the file of ``make synth``; None if there is no such file."""
     if not SYNTH.exists():
         return None
     contents = json.loads(SYNTH.read_text())
     rows = []
-    for preset, found in contents["presets"].items():
-        area = found["area"]
+    for preset, figures in contents["presets"].items():
+        area = figures["area"]
         luts, flops, ram = (area[name] for name in ("LUT4", "TRELLIS_FF", "DP16KD"))
-        routes = {name: Route(**route) for name, route in found["routes"].items()}
+        routes = {name: Route(**route) for name, route in figures["routes"].items()}
         clocks = sorted(route.mhz for route in routes.values())
         clock = f"{clocks[0]:.1f} to {clocks[-1]:.1f}"
-        if found["too_large"]:
+        if figures["too_large"]:
             clock = f"does not fit; about {clocks[0]:.0f}"
         path = min(routes.values(), key=lambda route: route.mhz).path
         params = PRESETS[preset]
@@ -208,54 +219,80 @@ def synth() -> str | None:
     return table(("preset", "memory port", *resources), rows)
 
 
+def default_kernels() -> list[Kernel]:
+    """Return the kernels that run on the default unit, with default options."""
+    made = (cls() for cls in kernels().values())
+    return [kernel for kernel in made if launch.unit_of(kernel, DEFAULT) == DEFAULT]
+
+
+def kernels_table() -> str:
+    """Run the kernels of ``default_kernels``; return their cycles and utilization."""
+    rows = []
+    for record in launch.run([(kernel, Setting()) for kernel in default_kernels()]):
+        if record.error or record.wrong:
+            raise micro.MeasurementError(f"{record.title}: {record.error or record.check}")
+        shares = ["-", "-"]
+        if record.total("fma"):
+            shares = [f"{record.busy('tensor_cores'):.1%}", f"{record.starved:.1%}"]
+        figures = f"{record.rate('lines_read'):.3f}", f"{record.total('bank_conflicts'):,}"
+        rows.append([f"`{record.kernel}`", f"{record.cycles:,}", *shares, *figures])
+    shares_head = "tensor cores busy", "tensor cores starve"
+    head = "kernel", "cycles", *shares_head, "lines read per clock", "clocks of bank conflicts"
+    return table(head, rows)
+
+
 TABLES: dict[str, Callable[[], str | None]] = {
-    "files": files,
-    "slowest": slowest,
-    "random": random_boxes,
-    "stores": stores,
-    "both": both,
-    "tiny": tiny,
-    "latency": latency,
-    "misses": misses,
-    "bandwidth": bandwidth,
-    "streams": streams,
-    "waits": waits,
-    "synth": synth,
+    "files": files_table,
+    "slowest": slowest_table,
+    "random": random_table,
+    "stores": stores_table,
+    "both": mixed_table,
+    "tiny": tiny_table,
+    "latency": latency_table,
+    "misses": misses_table,
+    "bandwidth": bandwidth_table,
+    "streams": streams_table,
+    "waits": waits_table,
+    "synth": synth_table,
+    "kernels": kernels_table,
 }
+"""Function that returns each table of docs/performance.md, by the name of its markers."""
+
 PLOT = "rows"
 
 
-def rows_plot(axes: Axes, dense: bool, ours: dict[Rows, float]) -> None:
-    """Cycles over the floor by width of a row: ours as lines, at each offset; silicon's as points,
-    where it was asked.
+def rows_plot(axes: Axes, dense: bool, ours: dict[RowBox, float]) -> None:
+    """Plot cycles over the floor by the width of a row.
+
+    The unit's are lines, one for each offset; the silicon's are points, one for each recorded box.
     """
-    silicon = [(rows, ratio) for rows, ratio in row_boxes.recorded() if rows.dense == dense]
+    silicon = [(box, ratio) for box, ratio in row_boxes.recorded() if box.dense == dense]
     for aligned, marker, colour in ((False, "x", COLOURS[1]), (True, "o", COLOURS[3])):
-        part = [(rows, ratio) for rows, ratio in silicon if (rows.offset == 0) == aligned]
+        points = [(box, ratio) for box, ratio in silicon if (box.offset == 0) == aligned]
         label = f"silicon, {'aligned' if aligned else 'off the line'}"
-        places = [min(rows.width, WIDTHS[-1]) for rows, _ in part]
-        ratios = [ratio for _, ratio in part]
-        axes.scatter(places, ratios, marker=marker, s=24, color=colour, alpha=0.55, label=label)
+        widths = [min(box.width, WIDTHS[-1]) for box, _ in points]
+        ratios = [ratio for _, ratio in points]
+        axes.scatter(widths, ratios, marker=marker, s=24, color=colour, alpha=0.55, label=label)
     for offset in OFFSETS:
-        mine = [ours[Rows(width, offset, dense)] for width in WIDTHS]
+        ratios = [ours[RowBox(width, offset, dense)] for width in WIDTHS]
         colour = COLOURS[0] if offset == 0 else COLOURS[2]
         name = {0: "ours, aligned", 16: "ours, 16 to 112 bytes off the line"}.get(offset)
-        axes.plot(WIDTHS, mine, ".-", color=colour, linewidth=1.2, zorder=3, label=name)
+        axes.plot(WIDTHS, ratios, ".-", color=colour, linewidth=1.2, zorder=3, label=name)
     axes.axhline(1, color="#999999", linewidth=1, linestyle="--", zorder=1)
-    axes.set(xlabel="bytes of a row", yscale="log")
+    axes.set(xlabel="bytes per row", yscale="log")
     axes.set_xticks([16, 32, 48, 64, 96, 128, 160, 192, 224, 256])
     ticks = [1, 1.5, 2, 3, 4, 6, 8]
     axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()
     axes.set_ylim(0.9, 9)
-    where = "one behind the other in memory" if dense else "apart from each other in memory"
-    axes.set_title(f"Rows {where}", loc="left")
+    where = "dense" if dense else "apart from each other"
+    axes.set_title(f"Rows {where} in global memory", loc="left")
 
 
 def picture(path: Path) -> None:
-    """Measure rows of every width, and draw them beside the silicon's."""
-    found = points.rows(row_boxes.every_row())
-    ours = {rows: taken.cycles / points.box_of(rows.load).floor for rows, taken in found.items()}
+    """Measure rows of every width, and plot them beside the silicon's."""
+    cycles = micro.row_cycles(row_boxes.every_row_box())
+    ours = {box: result.cycles / micro.box_of(box.load).floor for box, result in cycles.items()}
     figure = Figure(figsize=(13, 4.8))
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2, sharey=True)
@@ -270,7 +307,7 @@ def picture(path: Path) -> None:
 
 
 def refresh(directory: Path, names: Iterable[str], console: Console) -> None:
-    """Measure what goes into these places, one after the other, and fill each when it is known."""
+    """Measure the named tables one after the other, and write each as soon as it is measured."""
     page = directory / "performance.md"
     for name in names:
         with console.status(f"measuring {name} ..."):
@@ -279,13 +316,13 @@ def refresh(directory: Path, names: Iterable[str], console: Console) -> None:
                 continue
             text = TABLES[name]()
         if text is None:
-            console.print(f"{name}: there is nothing to show; the place stays as it is")
+            console.print(f"{name}: no figures were found; the table stays unchanged")
         else:
             page.write_text(filled(page.read_text(), {name: text}))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Command line; see ``--help``."""
+    """Run the command line and return its exit status; see ``--help``."""
     parser = argparse.ArgumentParser(prog="python -m sim_tb.bench_docs", description=__doc__)
     parser.add_argument("directory", type=Path)
     everything = [*TABLES, PLOT]
@@ -293,7 +330,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         refresh(options.directory, options.only, Console())
-    except (runner.SimulationError, points.FailedError) as error:
+    except (runner.SimulationError, micro.MeasurementError) as error:
         print(error, file=sys.stderr)
         return 1
     return 0

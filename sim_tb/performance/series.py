@@ -1,4 +1,4 @@
-"""Boxes that belong together, as they are to be measured."""
+"""Series of boxes that are measured in one simulation: recorded or random ones."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,61 +13,71 @@ from golden.model import operands_of
 from golden.vectors import VectorError, read, tensor_map_of
 from hw.params import PRESETS, TmaParams
 from sim_tb.performance import boxes
-from sim_tb.performance.bounds import RANDOM, WORKLOADS, Bounds, Measured
-from sim_tb.performance.tb_timing import Box, Pair, Taken, Timed, Together
+from sim_tb.performance.bounds import RANDOM_BOUNDS, WORKLOAD_BOUNDS, Bounds, BoxResult
+from sim_tb.performance.kinds import CopyRequest
+from sim_tb.performance.tb_timing import Box, LoadStorePair, MixedCycles, SteadyState
 from sim_tb.simulator import jobs, runner
 from sim_tb.simulator.progress import progress_bar
 
 MODULE = "sim_tb.performance.tb_timing"
 SILICON = runner.ROOT / "tests" / "silicon"
-RECORDED = {"timing_workloads": WORKLOADS, "timing_random": RANDOM}
-"""Recorded files, and what they are to reach; of other files nothing is asked."""
+RECORDED = {"timing_workloads": WORKLOAD_BOUNDS, "timing_random": RANDOM_BOUNDS}
+"""Recorded files and their bounds. Other files have no bounds."""
 
 WAYS = "load", "store", "both"
 FIELDS = {"name", "mode", "interleave", "lines", "beats", "silicon_cycles"}
+"""Fields of a recorded case that a timing file must have."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """A box to be measured, and what is known of it so far."""
+    """A box or pair to measure, and its result, still without cycles."""
 
-    item: Box | Pair
-    what: Measured
+    target: Box | LoadStorePair
+    result: BoxResult
 
 
 @dataclass(frozen=True)
 class Series:
-    """Loads by their names, with the silicon's cycles where they are known; and their bounds."""
+    """A named list of loads, and their bounds.
+
+    Parameters
+    ----------
+    name : str
+    loads : sequence of (str, Load, float or None)
+        Name of the box, the load, and the silicon's cycles per box if they were recorded.
+    bounds : Bounds, optional
+    """
 
     name: str
     loads: Sequence[tuple[str, Load, float | None]]
     bounds: Bounds | None
 
 
-def load_of(row: Any) -> Load:
-    """The load that a row of a timing file describes."""
-    rank = int(row["rank"])
-    tensor_map = tensor_map_of(row)
-    coords = tuple(int(c) for c in row["coords"][:rank])
+def load_of(record: Any) -> Load:
+    """Return the load of a recorded case of a timing file."""
+    rank = int(record["rank"])
+    tensor_map = tensor_map_of(record)
+    coords = tuple(int(c) for c in record["coords"][:rank])
     im2col = Plan(tensor_map).mode is AccessMode.IM2COL
-    offsets = tuple(int(n) for n in row["im2col_offsets"][: rank - 2]) if im2col else ()
-    address = int(row["smem_address"])
+    offsets = tuple(int(n) for n in record["im2col_offsets"][: rank - 2]) if im2col else ()
+    address = int(record["smem_address"])
     return Load(tensor_map, coords, im2col_offsets=offsets, smem_address=address)
 
 
-def boxed(request: Timed) -> tuple[Box, int, int]:
-    """A request to be timed, its lines and its beats.
+def floor_of(request: CopyRequest) -> tuple[Box, int, int]:
+    """Return the box that issues a request, and the distinct lines and beats that it touches.
 
     Raises
     ------
     TmaError
-        If the unit refuses it.
+        If the unit refuses the request.
     """
     check(request)
     if isinstance(request, BulkLoad | BulkStore):
         size = footprint = request.size
-        places = request.gmem_address, request.smem_address
-        lines, beats = (-(-(at % LINE + size) // LINE) for at in places)
+        addresses = request.gmem_address, request.smem_address
+        lines, beats = (-(-(address % LINE + size) // LINE) for address in addresses)
     else:
         plan = Plan(request.tensor_map, store=isinstance(request, Store))
         operands = operands_of(request)
@@ -78,58 +88,65 @@ def boxed(request: Timed) -> tuple[Box, int, int]:
     return box, lines, beats
 
 
-def job(name: str, load: Load, silicon: float | None, way: str) -> Job | None:
-    """What to measure of a box; None where no store may start."""
-    mode, text = boxes.mode_of(load), boxes.described(load)
-    loaded, lines, beats = boxed(load)
-    what = Measured(name, mode, lines, beats, text=text)
+def job(name: str, load: Load, silicon_cycles: float | None, way: str) -> Job | None:
+    """Return the job that measures a load, the store of the same box, or both at once.
+
+    Returns
+    -------
+    Job or None
+        None if a store of the box is illegal, such as one that starts where no store may start.
+    """
+    mode, text = boxes.mode_of(load), boxes.describe(load)
+    load_box, lines, beats = floor_of(load)
+    result = BoxResult(name, mode, lines, beats, description=text)
     if way == "load":
-        return Job(loaded, replace(what, silicon_cycles=silicon))
+        return Job(load_box, replace(result, silicon_cycles=silicon_cycles))
     try:
-        stored, lines_back, beats_back = boxed(
+        store_box, store_lines, store_beats = floor_of(
             Store(load.tensor_map, load.coords, smem_address=load.smem_address)
         )
     except TmaError:
         return None
     if way == "store":
-        return Job(stored, replace(what, lines=lines_back, beats=beats_back))
-    both = replace(what, lines=max(lines, lines_back), beats=max(beats, beats_back))
-    return Job(Pair(loaded, stored), both)
+        return Job(store_box, replace(result, lines=store_lines, beats=store_beats))
+    both = replace(result, lines=max(lines, store_lines), beats=max(beats, store_beats))
+    return Job(LoadStorePair(load_box, store_box), both)
 
 
 def jobs_of(series: Series, way: str) -> list[Job]:
-    """What to measure of a series; without the boxes where no store may start."""
-    chosen = [job(*load, way) for load in series.loads]
-    return [item for item in chosen if item is not None]
+    """Return the jobs of a series; boxes whose store is illegal are left out."""
+    made = [job(*load, way) for load in series.loads]
+    return [item for item in made if item is not None]
 
 
 def series_of(source: str) -> Series:
-    """The boxes of a timing file, or ``random:SEED:COUNT``.
+    """Return the boxes of a timing file, or random boxes for ``random:SEED:COUNT``.
 
     Raises
     ------
     VectorError
-        If it is none.
+        If ``source`` is neither.
     """
     kind, _, rest = source.partition(":")
     if kind == "random" and rest:
         seed, _, count = rest.partition(":")
         if not (seed.isdecimal() and count.isdecimal() and int(count)):
             raise VectorError(f"{source}: must be random:SEED:COUNT")
-        drawn = boxes.random_loads(int(seed), int(count))
-        named = [(f"{seed}:{i} {boxes.mode_of(load)}", load) for i, load in enumerate(drawn)]
-        return Series(source, [(name, load, None) for name, load in named], RANDOM)
+        loads = boxes.random_loads(int(seed), int(count))
+        named = [(f"{seed}:{i} {boxes.mode_of(load)}", load) for i, load in enumerate(loads)]
+        return Series(source, [(name, load, None) for name, load in named], RANDOM_BOUNDS)
     path = Path(source)
     table, _ = read(path)
     missing = FIELDS - set(table.dtype.names or ())
     if missing:
-        raise VectorError(f"{path}: no timing file: boxes without {', '.join(sorted(missing))}")
-    names = [str(row["name"]) for row in table]
+        fields = ", ".join(sorted(missing))
+        raise VectorError(f"{path}: not a timing file: its cases lack {fields}")
+    names = [str(record["name"]) for record in table]
     if len(set(names)) < len(names):
         names = [f"{name}[{i}]" for i, name in enumerate(names)]
     recorded = [
-        (name, load_of(row), float(row["silicon_cycles"]))
-        for name, row in zip(names, table, strict=True)
+        (name, load_of(record), float(record["silicon_cycles"]))
+        for name, record in zip(names, table, strict=True)
     ]
     return Series(path.name, recorded, RECORDED.get(path.stem))
 
@@ -140,22 +157,34 @@ def measure(
     *,
     models: str = "fixed",
     params: TmaParams = PRESETS["default"],
-) -> list[Measured]:
-    """Measure the boxes, all in one simulation."""
-    measured = []
+) -> list[BoxResult]:
+    """Measure all jobs in one simulation; return their results in order.
+
+    Parameters
+    ----------
+    selected : sequence of Job
+        Jobs of any series, in any mix.
+    console : Console
+        Shows the progress.
+    models : str
+        Preset of ``sim_tb.testbench.models``.
+    params : TmaParams
+        Parameters of the unit.
+    """
+    results = []
     with progress_bar(console) as progress:
         task = progress.add_task("boxes", total=len(selected))
-        items = [item.item for item in selected]
-        answers = jobs.results(MODULE, items, env={"TIMING_MODELS": models}, params=params)
+        targets = [item.target for item in selected]
+        answers = jobs.results(MODULE, targets, env={"TIMING_MODELS": models}, params=params)
         for item, answer in zip(selected, answers, strict=True):
             match answer:
-                case Taken(cycles, lines):
-                    found = replace(item.what, cycles=cycles, requests=lines)
-                case Together():
-                    slower = max(answer.load, answer.store)
-                    found = replace(item.what, cycles=slower, both=answer)
+                case SteadyState(cycles, lines):
+                    result = replace(item.result, cycles=cycles, requested_lines=lines)
+                case MixedCycles():
+                    slower = max(answer.load_mixed, answer.store_mixed)
+                    result = replace(item.result, cycles=slower, mixed=answer)
                 case _:
-                    found = replace(item.what, error=str(answer))
-            measured.append(found)
+                    result = replace(item.result, error=str(answer))
+            results.append(result)
             progress.advance(task)
-    return measured
+    return results

@@ -1,4 +1,4 @@
-"""How streams of different boxes share the unit: their rates, and what a small box waits."""
+"""Sharing of the unit by streams of different boxes: line rates, and delays of small boxes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -10,37 +10,39 @@ from sim_tb.simulator import jobs
 
 STREAMS = 4
 PARAMS = replace(PRESETS["default"], streams=STREAMS)
-SHARE = 0.9
-"""Of a stream's part, or of its rate alone if that is less."""
+MIN_SHARE = 0.9
+"""Least rate of a stream, over its equal part, or over its rate alone if that is less."""
 
 LARGEST = PRESETS["default"].smem_bytes - BARRIER_BYTES
-SIZES = {16: 256, 1024: 64, 16384: 8, LARGEST: 2}
-"""Bytes of a box, and how many are outstanding: enough for any share, by themselves."""
+OUTSTANDING = {16: 256, 1024: 64, 16384: 8, LARGEST: 2}
+"""Outstanding requests of a stream, by the bytes of its boxes. They suffice for any share."""
 
-KINDS = {
+REQUEST_KINDS = {
     "tensor": ("tensor",) * STREAMS,
     "bulk": ("bulk",) * STREAMS,
     "tensor and bulk": ("tensor", "bulk", "tensor", "bulk"),
     "bulk and tensor": ("bulk", "tensor", "bulk", "tensor"),
 }
-MORE = 16
-"""Clocks that a small box may take longer while large ones are loaded."""
+"""Kinds of requests of the streams, in the order of ``OUTSTANDING``."""
+
+MAX_EXTRA_CLOCKS = 16
+"""Most clocks that a small box may take longer while large boxes are loaded."""
 
 
 @dataclass(frozen=True)
-class Shares:
-    """Lines a clock of each stream, by the bytes of its boxes: with the others, and alone."""
+class LineRates:
+    """Lines a clock of each stream, shared with the other streams and alone, by bytes of a box."""
 
-    together: Mapping[int, float]
+    shared: Mapping[int, float]
     alone: Mapping[int, float]
 
-    def due(self, size: int) -> float:
-        """What a stream is to have at least."""
-        return SHARE * min(1 / len(self.together), self.alone[size])
+    def bound(self, size: int) -> float:
+        """Return the least rate of the stream whose boxes have ``size`` bytes."""
+        return MIN_SHARE * min(1 / len(self.shared), self.alone[size])
 
 
 def load_of(kind: str, number: int, size: int) -> Load | BulkLoad:
-    """A box of ``size`` bytes in the memory of stream ``number``."""
+    """Return a load of ``size`` bytes from the addresses of stream ``number``."""
     base = number << STREAM_BITS + 7
     if kind == "bulk":
         return BulkLoad(base, 0, size)
@@ -51,39 +53,45 @@ def load_of(kind: str, number: int, size: int) -> Load | BulkLoad:
     return Load(tensor_map, (0, 0, 0))
 
 
-def streams(kinds: tuple[str, ...]) -> list[Stream]:
-    """Of each size one."""
+def streams_of(kinds: tuple[str, ...]) -> list[Stream]:
+    """Return a stream for each size of boxes."""
     return [
         Stream(number, load_of(kind, number, size), size, outstanding)
-        for number, (kind, (size, outstanding)) in enumerate(zip(kinds, SIZES.items(), strict=True))
+        for number, (kind, (size, outstanding)) in enumerate(
+            zip(kinds, OUTSTANDING.items(), strict=True)
+        )
     ]
 
 
-def mixes(params: TmaParams = PARAMS) -> dict[str, Shares]:
-    """How the streams share the lines, by what they are."""
-    work: list[Mix] = []
-    for kinds in KINDS.values():
-        work.append(Mix(tuple(streams(kinds))))
-        work += [Mix((stream,)) for stream in streams(kinds)]
-    answers = jobs.results("sim_tb.performance.tb_fairness", work, env={}, params=params)
-    found = {}
-    for name in KINDS:
-        together = dict(zip(SIZES, next(answers).values(), strict=True))
-        alone = {size: next(answers)[number] for number, size in enumerate(SIZES)}
-        found[name] = Shares(together, alone)
-    return found
+def line_rates(params: TmaParams = PARAMS) -> dict[str, LineRates]:
+    """Measure the rates of the streams, by the name of ``REQUEST_KINDS``."""
+    mixes: list[Mix] = []
+    for kinds in REQUEST_KINDS.values():
+        mixes.append(Mix(tuple(streams_of(kinds))))
+        mixes += [Mix((stream,)) for stream in streams_of(kinds)]
+    answers = jobs.results("sim_tb.performance.tb_fairness", mixes, env={}, params=params)
+    rates = {}
+    for name in REQUEST_KINDS:
+        shared = dict(zip(OUTSTANDING, next(answers).values(), strict=True))
+        alone = {size: next(answers)[number] for number, size in enumerate(OUTSTANDING)}
+        rates[name] = LineRates(shared, alone)
+    return rates
 
 
-def waits(params: TmaParams = PARAMS) -> dict[tuple[str, str], tuple[list[int], list[int]]]:
-    """Clocks of single boxes of 16 bytes, by what they are and what the large boxes are: alone, and
-    while boxes of the largest size are loaded in another stream.
+def small_box_latencies(
+    params: TmaParams = PARAMS,
+) -> dict[tuple[str, str], tuple[list[int], list[int]]]:
+    """Measure the clocks of single loads of 16 bytes, by their kind and that of the large boxes.
+
+    The first list is for the loads alone, the second while the largest boxes are loaded in
+    another stream.
     """
-    work, names = [], []
+    probes, names = [], []
     for kind in ("tensor", "bulk"):
         for large in ("tensor", "bulk"):
             small = Stream(0, load_of(kind, 0, 16), 16, 1)
-            other = Stream(1, load_of(large, 1, LARGEST), LARGEST, SIZES[LARGEST])
-            work += [Probe(small, ()), Probe(small, (other,))]
+            other = Stream(1, load_of(large, 1, LARGEST), LARGEST, OUTSTANDING[LARGEST])
+            probes += [Probe(small, ()), Probe(small, (other,))]
             names.append((kind, large))
-    answers = jobs.results("sim_tb.performance.tb_fairness", work, env={}, params=params)
+    answers = jobs.results("sim_tb.performance.tb_fairness", probes, env={}, params=params)
     return {name: (next(answers), next(answers)) for name in names}

@@ -1,4 +1,7 @@
-"""cocotb module: streams of requests that share the unit. ``streams`` starts it."""
+"""cocotb module: streams of requests that share the unit.
+
+``sim_tb.performance.streams`` starts it.
+"""
 
 from collections import deque
 from dataclasses import dataclass, replace
@@ -16,24 +19,35 @@ from sim_tb.testbench.environment import Environment, Word
 
 LOGS = (LogKind.ACCEPT, LogKind.LINE)
 BARRIER_BYTES = 4096
-"""At the end of shared memory; no box is written there."""
+"""Bytes at the end of shared memory that are reserved for barriers."""
 
 STREAM_BITS = 25
-"""The lines of stream n are from n * 2**25 on, so its addresses from n * 2**32 on."""
+"""Width of a line number within a stream: stream n reads lines from n * 2**25 on, which are the
+addresses from n * 2**32 on.
+"""
 
-SETTLED = 6000
-"""Clocks after which shares are counted."""
+WARM_UP_CLOCKS = 6000
+"""Clocks before the lines of each stream are counted."""
 
-CLOCKS = 10_000
-PROBES = 24
-GAP = 400, 900
-"""Clocks from the end of a probe to the next, drawn from this range."""
+COUNTED_CLOCKS = 10_000
+PROBE_COUNT = 24
+PAUSE_CLOCKS = 400, 900
+"""Range of the random pause, in clocks, from the end of a probe to the next probe."""
 
 
 @dataclass(frozen=True)
 class Stream:
-    """The same load again and again, always so many of them outstanding; of ``bytes`` bytes. It is
-    stream ``number``.
+    """A load that is issued repeatedly with a fixed number of requests outstanding.
+
+    Parameters
+    ----------
+    number : int
+        Stream of the unit (``TmaParams.streams``).
+    load : Load or BulkLoad
+    bytes : int
+        Bytes that the barrier of one load counts.
+    outstanding : int
+        Requests that are always outstanding.
     """
 
     number: int
@@ -44,29 +58,29 @@ class Stream:
 
 @dataclass(frozen=True)
 class Mix:
-    """Streams that run at once."""
+    """Streams that run at the same time."""
 
     streams: tuple[Stream, ...]
 
 
 @dataclass(frozen=True)
 class Probe:
-    """A load, ``PROBES`` times with pauses, while other streams run."""
+    """A load that is issued ``PROBE_COUNT`` times with pauses while other streams run."""
 
     stream: Stream
     others: tuple[Stream, ...]
 
 
 class Issuer:
-    """Keeps a stream backlogged, until it is stopped."""
+    """Keeps the requests of a stream outstanding until it is stopped."""
 
     def __init__(self, env: Environment, stream: Stream, barriers: list[int]) -> None:
         self._env, self._stream, self._barriers = env, stream, barriers
         self._running = True
-        self.tensor_map = placed(env, stream.load)
+        self.tensor_map = map_address(env, stream.load)
 
     async def start(self) -> None:
-        """Issue what is to be outstanding."""
+        """Issue the first request of each barrier."""
         if self.tensor_map:
             await self._env.prefetch(self.tensor_map)
         for barrier in self._barriers:
@@ -76,7 +90,7 @@ class Issuer:
             self._issue(barrier)
 
     def stop(self) -> None:
-        """Let it run dry."""
+        """Issue no further request; outstanding requests complete."""
         self._running = False
 
     def _issue(self, barrier: int, *_: object) -> None:
@@ -91,8 +105,8 @@ class Issuer:
         raise AssertionError(f"stream {self._stream.number}: {fault}")
 
 
-def placed(env: Environment, load: Load | BulkLoad) -> int:
-    """Where its map is, if it has one."""
+def map_address(env: Environment, load: Load | BulkLoad) -> int:
+    """Write the tensor map of ``load`` to global memory; return its address, 0 for bulk loads."""
     if isinstance(load, BulkLoad):
         return 0
     assert isinstance(load.tensor_map, TensorMap)
@@ -100,18 +114,18 @@ def placed(env: Environment, load: Load | BulkLoad) -> int:
 
 
 def issuers(env: Environment, streams: tuple[Stream, ...]) -> list[Issuer]:
-    """One for each stream, with barriers of their own."""
-    place = env.smem.size - BARRIER_BYTES
-    found = []
+    """Return an issuer for each stream, each with its own barriers."""
+    first = env.smem.size - BARRIER_BYTES
+    made = []
     for stream in streams:
-        end = place + 8 * stream.outstanding
-        found.append(Issuer(env, stream, list(range(place, end, 8))))
-        place = end
-    return found
+        end = first + 8 * stream.outstanding
+        made.append(Issuer(env, stream, list(range(first, end, 8))))
+        first = end
+    return made
 
 
-async def end(env: Environment, running: list[Issuer]) -> None:
-    """Let streams run dry, and forget their maps."""
+async def drain(env: Environment, running: list[Issuer]) -> None:
+    """Stop the issuers, wait until the unit is idle, and remove their tensor maps."""
     for issuer in running:
         issuer.stop()
     await env.idle()
@@ -120,61 +134,64 @@ async def end(env: Environment, running: list[Issuer]) -> None:
     assert not env.errors, env.take_errors()
 
 
-async def shares(env: Environment, mix: Mix) -> dict[int, float]:
-    """Lines that each stream reads in a clock, by its number."""
+async def line_rates(env: Environment, mix: Mix) -> dict[int, float]:
+    """Return the lines that each stream reads per clock, by stream number."""
     running = issuers(env, mix.streams)
     for issuer in running:
         await issuer.start()
-    await env.cycles(SETTLED)
-    began = env.cycle
+    await env.cycles(WARM_UP_CLOCKS)
+    first_cycle = env.cycle
     env.clear_log(LogKind.LINE)
-    await env.cycles(CLOCKS)
+    await env.cycles(COUNTED_CLOCKS)
     lines = env.log(LogKind.LINE)
-    clocks = env.cycle - began
-    await end(env, running)
+    clocks = env.cycle - first_cycle
+    await drain(env, running)
     counts = np.bincount((lines["key"] >> np.uint64(STREAM_BITS)).astype(np.int64), minlength=16)
     return {stream.number: int(counts[stream.number]) / clocks for stream in mix.streams}
 
 
-async def delays(env: Environment, probe: Probe) -> list[int]:
-    """Of each probe: clocks from its acceptance to the phase of its barrier."""
+async def probe_latencies(env: Environment, probe: Probe) -> list[int]:
+    """Return the clocks of each probe from its acceptance to the next phase of its barrier."""
     running = issuers(env, probe.others)
     for issuer in running:
         await issuer.start()
     load, barrier = probe.stream.load, env.smem.size - 8
-    tensor_map = placed(env, load)
+    tensor_map = map_address(env, load)
     if tensor_map:
         await env.prefetch(tensor_map)
     await env.barrier("INIT", barrier, 1)
-    ends: deque[int] = deque()
+    phase_cycles: deque[int] = deque()
 
     def note(cycle: int, _: Word) -> None:
-        ends.append(cycle)
+        phase_cycles.append(cycle)
 
     env.watch(barrier, note)
-    pauses = env.rng("probes").integers(*GAP, PROBES)
-    taken = []
-    for turn, pause in enumerate(pauses):
+    pauses = env.rng("probes").integers(*PAUSE_CLOCKS, PROBE_COUNT)
+    latencies = []
+    for index, pause in enumerate(pauses):
         await env.cycles(int(pause))
         await env.barrier("ARRIVE_EXPECT_TX", barrier, probe.stream.bytes)
         thread = WARP * probe.stream.number
-        name = env.issue(replace(load, mbarrier=barrier), tensor_map, thread=thread)
-        await env.wait(barrier, turn & 1)
+        request_id = env.issue(replace(load, mbarrier=barrier), tensor_map, thread=thread)
+        await env.wait(barrier, index & 1)
         accepted = env.log(LogKind.ACCEPT)
-        began = int(accepted["cycle"][accepted["key"] == name][-1])
-        taken.append(ends.popleft() - began)
+        accept_cycle = int(accepted["cycle"][accepted["key"] == request_id][-1])
+        latencies.append(phase_cycles.popleft() - accept_cycle)
         env.clear_log(LogKind.ACCEPT)
-    await end(env, running)
+    await drain(env, running)
     env.gmem.remove(tensor_map)
-    return taken
+    return latencies
 
 
 @cocotb.test()
 async def fairness(dut: Any) -> None:
-    """Shares of a mix, or delays of a probe, in order."""
+    """Measure the line rates of each ``Mix`` and the latencies of each ``Probe``, in order."""
     env = await Environment.start(dut, background="void", logs=LOGS)
     cocotb.log.info("seed %d", env.seed)
     with jobs.Results() as results:
         for job in jobs.given():
             await env.reset(background="void", logs=LOGS)
-            results.put(await (shares(env, job) if isinstance(job, Mix) else delays(env, job)))
+            if isinstance(job, Mix):
+                results.put(await line_rates(env, job))
+            else:
+                results.put(await probe_latencies(env, job))

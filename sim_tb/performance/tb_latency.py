@@ -1,6 +1,6 @@
 """cocotb module: clocks of single loads through an empty unit, part by part.
 
-``sim_tb.performance.points`` starts it.
+``sim_tb.performance.microbenchmarks`` starts it.
 """
 
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from typing import Any
 import cocotb
 
 from golden import BulkLoad, Load
-from sim_tb.performance.tb_timing import Box, Maps, barriers
+from sim_tb.performance.tb_timing import Box, TensorMaps, barriers
 from sim_tb.simulator import jobs
 from sim_tb.testbench.bridge import LogKind
 from sim_tb.testbench.environment import BenchError, Environment
@@ -20,24 +20,32 @@ LOGS = (LogKind.ACCEPT, LogKind.LINE, LogKind.BEAT, LogKind.WORD)
 
 @dataclass(frozen=True)
 class Latency:
-    """Clocks from the acceptance of a request to its first line read, and from the last write to
-    shared memory to the barrier's next phase; and from the acceptance to that.
+    """Clocks of a single load.
+
+    Parameters
+    ----------
+    first_line : int
+        From the acceptance of the request to its first line read.
+    last_phase : int
+        From the last write to shared memory to the next phase of the barrier.
+    total : int
+        From the acceptance of the request to the next phase of the barrier.
     """
 
     first_line: int
     last_phase: int
-    whole: int
+    total: int
 
 
 async def latency(env: Environment, box: Box) -> Latency:
-    """Load a box whose map, if any, is in the descriptor cache."""
+    """Load a box through the empty unit; its tensor map is in the descriptor cache."""
     request = box.request
     assert isinstance(request, Load | BulkLoad)
     (barrier,) = barriers([box], 1, env.smem.size)
     await env.barrier("INIT", barrier, 1)
     await env.barrier("ARRIVE_EXPECT_TX", barrier, box.bytes)
-    with Maps(env) as maps:
-        tensor_map = await maps.of(box)
+    with TensorMaps(env) as maps:
+        tensor_map = await maps.address(box)
         await env.idle()
         for kind in LOGS:
             env.clear_log(kind)
@@ -53,9 +61,9 @@ async def latency(env: Environment, box: Box) -> Latency:
 
 @cocotb.test()
 async def latencies(dut: Any) -> None:
-    """A ``Latency`` for each box."""
+    """Measure the ``Latency`` of each box of the job file, in order."""
     env = await Environment.start(dut, background="void", logs=LOGS)
-    given: Iterable[Box] = jobs.given()
+    boxes: Iterable[Box] = jobs.given()
     with jobs.Results() as results:
-        for box in given:
+        for box in boxes:
             results.put(await latency(env, box))

@@ -1,6 +1,6 @@
-"""cocotb module: cycles per box of the saturated unit. ``sim_tb.bench`` starts it.
+"""cocotb module: cycles per box of the saturated unit. ``sim_tb.performance.series`` starts it.
 
-``TIMING_MODELS`` is a preset of ``sim_tb.testbench.models``.
+The environment variable ``TIMING_MODELS`` names a preset of ``sim_tb.testbench.models``.
 """
 
 import os
@@ -11,38 +11,47 @@ from typing import Any
 import cocotb
 import numpy as np
 
-from golden import BulkLoad, BulkStore, Load, Store, TensorMap
+from golden import BulkLoad, BulkStore, Load, TensorMap
 from hw.params import WARP
+from sim_tb.performance.kinds import CopyRequest
 from sim_tb.simulator import jobs
 from sim_tb.testbench.bridge import LogKind
 from sim_tb.testbench.environment import BenchError, Environment
 from sim_tb.testbench.models import PRESETS, Memory
 
-CLOCKS = 4096
-"""What a measurement should take at the floor, within limits for the number of boxes."""
+TARGET_CLOCKS = 4096
+"""Length of a measurement at the floor, in clocks; ``MIN_BOXES`` and ``MAX_BOXES`` limit it."""
 
-FEWEST, MOST = 16, 512
+MIN_BOXES, MAX_BOXES = 16, 512
 
 PHASE_BYTES = (1 << 20) - 1
-"""Bytes that a barrier can expect in one phase."""
+"""Most bytes that a barrier can expect in one phase."""
 
-BARRIERS = 4
+MIN_BARRIERS = 4
 WORD_BYTES = 8
 LOGS = (LogKind.ACCEPT, LogKind.WORD, LogKind.LINE, LogKind.STORE)
-
-Timed = Load | BulkLoad | Store | BulkStore
 
 
 @dataclass(frozen=True)
 class Box:
-    """A request that is issued again and again.
+    """A request that is issued repeatedly.
 
-    ``bytes`` is what a barrier counts of a load, and ``floor`` the clocks that it takes at least.
-    ``misses``: each time by a tensor map of its own, never used before. ``latency``: clocks of the
-    memory of lines, where they are not those of the models.
+    Parameters
+    ----------
+    request : CopyRequest
+    footprint : int
+        Bytes of shared memory from the first byte to the last.
+    bytes : int
+        Bytes that the barrier of a load counts.
+    floor : float
+        Fewest clocks that the box can take.
+    misses : bool
+        If true, each issue has a tensor map of its own, which is not in the descriptor cache.
+    latency : int, optional
+        Latency of the line memory, in clocks. None: that of the memory models.
     """
 
-    request: Timed
+    request: CopyRequest
     footprint: int
     bytes: int
     floor: float
@@ -51,68 +60,82 @@ class Box:
 
     @property
     def is_load(self) -> bool:
-        """Or else a store."""
+        """True for a load, false for a store."""
         return isinstance(self.request, Load | BulkLoad)
 
 
 @dataclass(frozen=True)
-class Pair:
-    """A box that is loaded and one that is stored, each alone and both at once."""
+class LoadStorePair:
+    """A load and a store that are timed alone and then together."""
 
     load: Box
     store: Box
 
 
 @dataclass(frozen=True)
-class Taken:
-    """Of a box in the steady state: cycles, and lines of global memory that were asked for."""
+class SteadyState:
+    """Cycles per box, and lines of global memory requested per box, in steady state."""
 
     cycles: float
     lines: float
 
 
 @dataclass(frozen=True)
-class Together:
-    """Cycles per box of the loads and of the stores, alone and when both go on."""
+class MixedCycles:
+    """Cycles per box of loads and of stores: each direction alone, and both directions mixed."""
 
     load_alone: float
     store_alone: float
-    load: float
-    store: float
+    load_mixed: float
+    store_mixed: float
 
     @property
     def load_share(self) -> float:
-        """Of the rate of loads alone, what is left of it."""
-        return self.load_alone / self.load
+        """Rate of the loads in the mix, over their rate alone."""
+        return self.load_alone / self.load_mixed
 
     @property
     def store_share(self) -> float:
-        """The same of stores."""
-        return self.store_alone / self.store
+        """Rate of the stores in the mix, over their rate alone."""
+        return self.store_alone / self.store_mixed
 
     @property
-    def attained(self) -> float:
-        """The lesser share, of what there can be: requests of both come through one port, one a
-        clock.
+    def port_share(self) -> float:
+        """The lesser of the two shares, over the largest share that the request port allows.
+
+        Loads and stores enter through one port, one request a clock.
         """
         port = 1 / (1 / self.load_alone + 1 / self.store_alone)
         return min(self.load_share, self.store_share) / min(1, port)
 
 
 @dataclass(frozen=True)
-class Row:
-    """A row of boxes: clocks from its first request to the last phase, and to the end of a wait
-    for all stores; lines that were read, and written.
+class BurstTimes:
+    """Times of a burst, a sequence of boxes that is issued back to back.
+
+    Parameters
+    ----------
+    load_clocks : int
+        Clocks from the first request to the last phase of a barrier.
+    store_clocks : int
+        Clocks from the first request to the end of the wait for all stores.
+    lines_read, lines_written : int
     """
 
-    loaded: int
-    stored: int
-    read: int
-    written: int
+    load_clocks: int
+    store_clocks: int
+    lines_read: int
+    lines_written: int
 
 
 def barriers(boxes: Sequence[Box], count: int, smem_bytes: int) -> list[int]:
-    """Offsets of ``count`` barriers that no box writes."""
+    """Return the offsets of ``count`` barriers in shared memory that no box overwrites.
+
+    Raises
+    ------
+    BenchError
+        If there is no room beside the boxes.
+    """
     size = count * WORD_BYTES
     start = min(box.request.smem_address for box in boxes)
     if all(box.request.smem_address + box.footprint + size <= smem_bytes for box in boxes):
@@ -122,65 +145,72 @@ def barriers(boxes: Sequence[Box], count: int, smem_bytes: int) -> list[int]:
     raise BenchError(f"no room for {count} barriers beside {max(b.footprint for b in boxes)} bytes")
 
 
-class Maps:
-    """The tensor maps of boxes in global memory. A context manager: they are gone afterwards."""
+class TensorMaps:
+    """Tensor maps of the boxes in global memory; a context manager, which removes them."""
 
     def __init__(self, env: Environment) -> None:
         self._env = env
-        self._kept: dict[Box, int] = {}
-        self._made: list[int] = []
+        self._cached: dict[Box, int] = {}
+        self._addresses: list[int] = []
 
-    def __enter__(self) -> "Maps":
+    def __enter__(self) -> "TensorMaps":
         return self
 
     def __exit__(self, *_: object) -> None:
-        for address in self._made:
+        for address in self._addresses:
             self._env.gmem.remove(address)
 
-    async def of(self, box: Box) -> int:
-        """Where the map for the next request of ``box`` is; in the descriptor cache, but for one
-        that is to be missed.
+    async def address(self, box: Box) -> int:
+        """Return the address of the tensor map for the next issue of ``box``; 0 for bulk requests.
+
+        The map is prefetched into the descriptor cache, unless ``box.misses``.
         """
         if isinstance(box.request, BulkLoad | BulkStore):
             return 0
-        if box in self._kept:
-            return self._kept[box]
+        if box in self._cached:
+            return self._cached[box]
         assert isinstance(box.request.tensor_map, TensorMap)
         address = self._env.descriptor(box.request.tensor_map)
-        self._made.append(address)
+        self._addresses.append(address)
         if not box.misses:
-            self._kept[box] = address
+            self._cached[box] = address
             await self._env.prefetch(address)
             await self._env.idle()
         return address
 
 
-async def row(env: Environment, maps: Maps, boxes: Sequence[Box]) -> Row:
-    """Issue a row of boxes as fast as they go; another warp has the stores."""
-    storer = WARP % env.interface.parameters["threads"]
+async def run_burst(env: Environment, maps: TensorMaps, boxes: Sequence[Box]) -> BurstTimes:
+    """Issue the boxes back to back; warp 0 issues the loads, warp 1 the stores.
+
+    Raises
+    ------
+    BenchError
+        If a request is refused, or a barrier is incomplete at the end.
+    """
+    store_thread = WARP % env.interface.parameters["threads"]
     loads = [box for box in boxes if box.is_load]
-    total = sum(box.bytes for box in loads)
+    total_bytes = sum(box.bytes for box in loads)
     largest = max((box.bytes for box in loads), default=0)
-    needed = max(BARRIERS, -(-total // (PHASE_BYTES - largest)))
-    offsets = barriers(boxes, needed, env.smem.size) if loads else []
+    count = max(MIN_BARRIERS, -(-total_bytes // (PHASE_BYTES - largest)))
+    offsets = barriers(boxes, count, env.smem.size) if loads else []
     for i, offset in enumerate(offsets):
         await env.barrier("INIT", offset, 1)
-        expected = sum(box.bytes for box in loads[i::needed])
+        expected = sum(box.bytes for box in loads[i::count])
         await env.barrier("ARRIVE_EXPECT_TX", offset, expected)
-    where = [await maps.of(box) for box in boxes]
+    addresses = [await maps.address(box) for box in boxes]
     for kind in LOGS:
         env.clear_log(kind)
-    turn = 0
-    for box, tensor_map in zip(boxes, where, strict=True):
+    loads_issued = 0
+    for box, address in zip(boxes, addresses, strict=True):
         request = box.request
         if isinstance(request, Load | BulkLoad):
-            request = replace(request, mbarrier=offsets[turn % needed])
-            turn += 1
-        env.issue(request, tensor_map, thread=0 if box.is_load else storer)
+            request = replace(request, mbarrier=offsets[loads_issued % count])
+            loads_issued += 1
+        env.issue(request, address, thread=0 if box.is_load else store_thread)
     stored = 0
     if len(loads) < len(boxes):
-        env.commit_group(storer)
-        stored = await env.wait_group(thread=storer)
+        env.commit_group(store_thread)
+        stored = await env.wait_group(thread=store_thread)
     await env.idle()
     errors = env.take_errors()
     if errors:
@@ -191,70 +221,75 @@ async def row(env: Environment, maps: Maps, boxes: Sequence[Box]) -> Row:
     start = int(env.log(LogKind.ACCEPT)["cycle"][0])
     loaded = int(env.log(LogKind.WORD)["cycle"][-1]) if loads else start
     lines = (env.log(kind).size for kind in (LogKind.LINE, LogKind.STORE))
-    return Row(loaded - start, stored - start, *lines)
+    return BurstTimes(loaded - start, stored - start, *lines)
 
 
-async def measure(env: Environment, box: Box) -> Taken:
-    """What a box takes in the steady state: what a row of 2 n boxes takes longer than one of n.
+async def measure(env: Environment, box: Box) -> SteadyState:
+    """Measure a box in steady state: the time of a burst of 2 n boxes less that of n boxes.
 
-    The difference has neither the latency in it nor the order in which requests complete: the unit
-    may write fill of later boxes while earlier ones wait for their lines.
+    The difference contains neither the latency nor the order of completion: the unit may write
+    the fill of later boxes while earlier boxes wait for their lines.
     """
-    count = int(np.clip(CLOCKS // box.floor, FEWEST, MOST))
-    with Maps(env) as maps:
-        short = await row(env, maps, [box] * count)
-        long = await row(env, maps, [box] * (2 * count))
+    count = int(np.clip(TARGET_CLOCKS // box.floor, MIN_BOXES, MAX_BOXES))
+    with TensorMaps(env) as maps:
+        short = await run_burst(env, maps, [box] * count)
+        long = await run_burst(env, maps, [box] * (2 * count))
     if box.is_load:
-        return Taken((long.loaded - short.loaded) / count, (long.read - short.read) / count)
-    return Taken((long.stored - short.stored) / count, (long.written - short.written) / count)
+        clocks = long.load_clocks - short.load_clocks
+        return SteadyState(clocks / count, (long.lines_read - short.lines_read) / count)
+    clocks = long.store_clocks - short.store_clocks
+    return SteadyState(clocks / count, (long.lines_written - short.lines_written) / count)
 
 
-def in_turn(pair: Pair, loads: int, stores: int) -> Iterator[Box]:
-    """So many of each, evenly mixed."""
+def interleaved(pair: LoadStorePair, loads: int, stores: int) -> Iterator[Box]:
+    """Yield ``loads`` loads and ``stores`` stores, evenly interleaved."""
     places = [((2 * i + 1) / loads, pair.load) for i in range(loads)]
     places += [((2 * i + 1) / stores, pair.store) for i in range(stores)]
     return (box for _, box in sorted(places, key=lambda place: place[0]))
 
 
-async def measure_both(env: Environment, pair: Pair) -> Together:
-    """Loads and stores in the proportion of their rates alone, so that both have work all the time;
-    each direction is timed by itself, again as the difference of two rows.
+async def measure_mixed(env: Environment, pair: LoadStorePair) -> MixedCycles:
+    """Measure loads and stores alone, and then in the proportion of their rates alone.
+
+    In that proportion both directions have work all the time. Each direction of the mix is timed
+    separately, as the difference of two bursts.
     """
     load_alone = (await measure(env, pair.load)).cycles
     store_alone = (await measure(env, pair.store)).cycles
     fast, slow = sorted((load_alone, store_alone))
-    clocks = max(min(CLOCKS, MOST * fast), FEWEST * slow)
+    clocks = max(min(TARGET_CLOCKS, MAX_BOXES * fast), MIN_BOXES * slow)
     loads, stores = round(clocks / load_alone), round(clocks / store_alone)
-    with Maps(env) as maps:
-        short = await row(env, maps, list(in_turn(pair, loads, stores)))
-        long = await row(env, maps, list(in_turn(pair, loads, stores)) * 2)
-    return Together(
+    with TensorMaps(env) as maps:
+        short = await run_burst(env, maps, list(interleaved(pair, loads, stores)))
+        long = await run_burst(env, maps, list(interleaved(pair, loads, stores)) * 2)
+    return MixedCycles(
         load_alone,
         store_alone,
-        (long.loaded - short.loaded) / loads,
-        (long.stored - short.stored) / stores,
+        (long.load_clocks - short.load_clocks) / loads,
+        (long.store_clocks - short.store_clocks) / stores,
     )
 
 
 @cocotb.test()
 async def timing(dut: Any) -> None:
-    """Every box or pair in order; a result is ``Taken``, ``Together``, or a text that says what
-    went wrong.
+    """Measure every ``Box`` and ``LoadStorePair`` of the job file, in order.
+
+    The result is a ``SteadyState``, a ``MixedCycles``, or a string that says why it failed.
     """
-    chosen = models = PRESETS[os.environ["TIMING_MODELS"]]
+    base_models = models = PRESETS[os.environ["TIMING_MODELS"]]
     env = await Environment.start(dut, models, background="void", logs=LOGS)
     with jobs.Results() as results:
-        for item in jobs.given():
-            latency = item.latency if isinstance(item, Box) else None
-            lines = chosen.lines if latency is None else Memory.fixed(latency)
+        for target in jobs.given():
+            latency = target.latency if isinstance(target, Box) else None
+            lines = base_models.lines if latency is None else Memory.fixed(latency)
             if lines != models.lines:
-                models = replace(chosen, lines=lines)
+                models = replace(base_models, lines=lines)
                 await env.reset(models, background="void", logs=LOGS)
             try:
-                if isinstance(item, Pair):
-                    results.put(await measure_both(env, item))
+                if isinstance(target, LoadStorePair):
+                    results.put(await measure_mixed(env, target))
                 else:
-                    results.put(await measure(env, item))
+                    results.put(await measure(env, target))
             except BenchError as error:
                 results.put(str(error))
                 await env.reset(models, background="void", logs=LOGS)

@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +11,11 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from hw.flow.tables import filled
 from hw.params import PRESETS
 from sim_tb.kernels.gemm import TILE_K, TILE_M, TILE_N, Gemm, GemmBase
 from sim_tb.kernels.gemm_multistage import GemmMultistage
 from sim_tb.kernels.gemm_pingpong import GemmPingPong
+from sim_tb.report.markdown import filled, table
 from sim_tb.simulator.progress import progress_bar
 from sim_tb.sm import launch
 from sim_tb.sm.kernel import Kernel
@@ -126,12 +126,6 @@ def picture(path: Path, records: dict[str, list[Record]]) -> None:
         axes.grid(axis="y", color="#eeeeee")
     figure.tight_layout()
     figure.savefig(path, dpi=110)
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Markdown."""
-    lines = [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)]
-    return "\n".join(lines)
 
 
 def tables(records: dict[str, list[Record]]) -> dict[str, str]:

@@ -8,7 +8,7 @@ import pytest
 from golden import ErrorCode
 from golden.conformance import outcomes
 from golden.vectors import Outcome, VectorError, check, read_cases
-from sim_tb.conformance.__main__ import diagnoses, main
+from sim_tb.conformance.command import diagnoses, main
 
 TRANSFERS = Path(__file__).parents[1] / "silicon" / "transfers.npz"
 MAPS = TRANSFERS.with_name("tensor_maps.npz")

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, field
 
 from golden import AccessMode, Arch, BulkLoad, DataType, Load, TensorMap
-from sim_tb.coverage.functional import (
+from sim_tb.coverage.load_kinds import (
     WIDE_PACKED,
     Alignment,
     Fill,

@@ -25,7 +25,7 @@ from golden.memory import HashedMemory
 from golden.model import operands_of
 from golden.request import as_descriptor
 from hw.params import WARP
-from sim_tb.coverage import functional
+from sim_tb.coverage import load_kinds
 from sim_tb.testbench.environment import Environment
 from tests.golden.random_requests import Case, Rng, gather4, im2col_w, load_im2col, load_tile, pick
 
@@ -58,7 +58,7 @@ class Item:
             answer = execute(self.request, HashedMemory(), [smem], arch=self.arch)[0]
         except TmaError as error:
             return error
-        functional.record(self.request)
+        load_kinds.record(self.request)
         return answer
 
     def submit(self, env: Environment, *, cache_policy: int = 0, prefetch: bool = False) -> int:

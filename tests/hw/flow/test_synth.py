@@ -1,4 +1,4 @@
-"""Area and clock: what the tools' reports say, of a small component; what is missing is named."""
+"""Area and clock of a small component; errors of the tools are named."""
 
 import json
 from importlib.metadata import PackageNotFoundError
@@ -19,7 +19,7 @@ BITS = 8
 
 
 class Counters(wiring.Component):
-    """A sum in one block that another one queues."""
+    """A block that accumulates its input, and a queue of the sums."""
 
     def __init__(self, _params):
         super().__init__({"i": In(BITS), "o": Out(BITS)})
@@ -28,10 +28,10 @@ class Counters(wiring.Component):
         m = Module()
         m.submodules.inner = inner = Module()
         m.submodules.queue = queue = Queue(BITS, 4)
-        held = Signal(BITS)
+        addend = Signal(BITS)
         total = Signal(BITS)
-        inner.d.sync += held.eq(self.i)
-        inner.d.sync += total.eq(total + held)
+        inner.d.sync += addend.eq(self.i)
+        inner.d.sync += total.eq(total + addend)
         m.d.comb += [
             queue.i.payload.eq(total),
             queue.i.valid.eq(1),
@@ -43,7 +43,7 @@ class Counters(wiring.Component):
 
 @pytest.fixture
 def small(monkeypatch, tmp_path):
-    """The component in place of the unit, and an empty directory to build in."""
+    """Replace the unit by ``Counters``, and work in an empty folder."""
     monkeypatch.chdir(tmp_path)
     for module in synth, cells:
         monkeypatch.setattr(module, "Tma", Counters)
@@ -66,14 +66,14 @@ def test_a_small_component(capsys):
         delay = route["logic_ns"] + route["routing_ns"]
         assert delay == pytest.approx(1000 / route["mhz"], abs=0.1)
         assert {route["start"], route["end"]} <= {
-            *("inner.held", "inner.total", "queue.fifo.storage"),
+            *("inner.addend", "inner.total", "queue.fifo.storage"),
             *(f"queue.fifo.{name}" for name in ("level", "consume", "produce")),
         }
     printed = capsys.readouterr().out
     assert "seed 2" in printed
     assert "MHz" in printed
 
-    # Nothing is done twice.
+    # The second run makes nothing again.
     assert synth.main(["--preset", "tiny", "--seeds", "2"]) == 0
     printed = capsys.readouterr().out
     assert "..." not in printed
@@ -103,7 +103,7 @@ def test_what_does_not_fit():
 
 @pytest.mark.usefixtures("small")
 def test_a_unit_that_does_not_fit_has_an_estimate(monkeypatch, capsys):
-    """Of the same path, and no further from the truth than it says."""
+    """The estimate has similar ends and a similar clock as the placed unit."""
     placed = synth.synthesize(["full"], [1], Console())["presets"]["full"]["routes"]["seed 1"]
     monkeypatch.setitem(synth.CAPACITY, "TRELLIS_FF", 1)
     found = synth.synthesize(["full"], [1], Console())["presets"]["full"]
@@ -119,7 +119,7 @@ def test_a_unit_that_does_not_fit_has_an_estimate(monkeypatch, capsys):
 def test_mistakes_are_named(monkeypatch, capsys):
     with pytest.raises(SystemExit):
         synth.main(["--preset", "huge"])
-    assert "no preset 'huge': there are all, default, " in capsys.readouterr().err
+    assert "no preset 'huge': must be one of all, default, " in capsys.readouterr().err
     with pytest.raises(SystemExit):
         synth.main(["--seeds", "one"])
     assert "--seeds one: must be numbers" in capsys.readouterr().err

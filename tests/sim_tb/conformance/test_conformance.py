@@ -1,4 +1,4 @@
-"""The RTL against every recorded transfer."""
+"""Every recorded transfer through the RTL."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from tests.top.units import CLUSTER
 
 SILICON = runner.ROOT / "tests" / "silicon"
 CASES = {"transfers": 1438 + 1303, "workloads": 132}
-"""In each file, loads and stores; multicast left out."""
+"""Loads, stores and reductions in each file, without multicasts."""
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_recorded_transfers(name: str, models: str) -> None:
 
 @pytest.mark.parametrize("models", ["fixed", "rough"])
 def test_recorded_multicasts(models: str) -> None:
-    """Through four SMs; with ``rough``, each receiver stalls by itself."""
+    """Multicasts run on four SMs; with ``rough``, each receiver stalls independently."""
     cases = [case for case in read_cases(Path(SILICON, "transfers.npz")) if case.is_multicast]
     assert len(cases) == 60
     found = outcomes(cases, models=models, cluster=CLUSTER)

@@ -1,4 +1,4 @@
-"""Coverage: kinds of loads against the golden model's rules, counts of branches, explanations."""
+"""Kinds of loads agree with the golden model; counts of branches; explanations of branches."""
 
 import contextlib
 import itertools
@@ -14,13 +14,13 @@ from golden import AccessMode, Arch, BulkLoad, Load, TensorMap, TmaError, check
 from golden.enums import DataType
 from sim_tb.coverage import branches
 from sim_tb.coverage.branches import Branch, Explanation
-from sim_tb.coverage.functional import (
-    EXPLANATIONS,
+from sim_tb.coverage.command import EXPLANATIONS
+from sim_tb.coverage.kinds_report import KindsReport
+from sim_tb.coverage.load_kinds import (
     SAMPLES,
     Alignment,
     Fill,
     Interleaving,
-    Kinds,
     Mode,
     Rank,
     Sample,
@@ -38,13 +38,13 @@ TYPES = (
     *(DataType.UINT8, DataType.FLOAT16, DataType.FLOAT32, DataType.FLOAT64),
     *(DataType.PACKED_16U4_ALIGN8B, DataType.PACKED_16U4_ALIGN16B, DataType.PACKED_16U6_ALIGN16B),
 )
-"""One of each size; a float if there is one."""
+"""An element type of each size, floating-point if there is one."""
 
 BASES = {Alignment.LINE: 0, Alignment.B32: 32, Alignment.B16: 16}
 
 
 def load_like(sample: Sample, arch: Arch) -> Load | None:
-    """The load inside of its tensor that is of this kind; None if it is refused."""
+    """Return a load of this kind, inside of its tensor; None if the golden model refuses it."""
     with contextlib.suppress(TmaError):
         request = _load_like(sample, arch)
         check(request, arch=arch)
@@ -86,7 +86,7 @@ def _load_like(sample: Sample, arch: Arch) -> Load:
 @pytest.mark.parametrize("arch", Arch)
 @pytest.mark.parametrize("mode", [mode for mode in Mode if mode is not Mode.BULK])
 def test_possible_is_what_the_golden_model_accepts(mode, arch):
-    """Every eleventh combination of bins that a load inside of its tensor may have."""
+    """Try every eleventh combination of bins, with boxes inside of their tensors."""
     verdicts = Counter()
     bins = itertools.product(Rank, Size, Swizzling, Interleaving, Fill, Alignment)
     for combination in itertools.islice(bins, 0, None, 11):
@@ -131,7 +131,11 @@ def test_sides_of_a_tile(coords, side):
     [
         ((0, -1, 0), (), Side.LOW),
         ((0, 1, 0), (0,), Side.INSIDE),
-        ((0, 3, 0), (0,), Side.BOTH),  # W ends, and begins again at the lower corner
+        (
+            (0, 3, 0),
+            (0,),
+            Side.BOTH,
+        ),  # wraps from the end of W to the lower corner
         ((0, 1, 0), (1,), Side.HIGH),
         ((0, 1, 0), (9,), Side.OUTSIDE),
         ((4, 1, 0), (0,), Side.OUTSIDE),
@@ -144,7 +148,7 @@ def test_sides_of_im2col(coords, offsets, side):
 
 
 def test_rows_of_128_packed_elements_are_not_cut():
-    """All of rank 1, as `impossible` says."""
+    """A tensor of rank 1 has no box that is partly outside, as ``impossible`` says."""
     seen = set()
     for dim, start in itertools.product((128, 256), range(-256, 512, 128)):
         args = {"global_dim": [dim], "global_strides": [], "box_dim": [128]}
@@ -183,7 +187,7 @@ def test_samples_are_recorded_where_they_are_asked_for(tmp_path, monkeypatch):
 
 def test_holes_are_the_possible_pairs_that_were_not_hit():
     words = "tile 2 4B 128B none zero 128B inside", "tile 3 4B none 16B zero 16B low"
-    kinds = Kinds(Counter(Sample.parse(text) for text in words))
+    kinds = KindsReport(Counter(Sample.parse(text) for text in words))
     assert kinds.arch is Arch.SM_90A
     cross = {item.name: item for item in kinds.crosses}["rank x interleave"]
     hit = {(Rank.TWO, Interleaving.NONE), (Rank.THREE, Interleaving.B16)}
@@ -193,44 +197,46 @@ def test_holes_are_the_possible_pairs_that_were_not_hit():
     assert len(kinds.holes) == len(kinds.possible) - 2
     assert not set(words) & {str(sample) for sample in kinds.holes}
     lines = list(kinds.hole_lines())
-    assert "hole: mode im2col, with anything" in lines
+    assert "hole: mode im2col, in any pair" in lines
     assert "hole: rank 3 with interleave none" in lines
     assert not any("rank 2 with interleave" in line for line in lines)
 
 
 def test_blackwell_is_reported_where_it_was_recorded():
-    kinds = Kinds(Counter([Sample.parse("gather4 2 2B 128B none zero 128B inside")]))
+    kinds = KindsReport(Counter([Sample.parse("gather4 2 2B 128B none zero 128B inside")]))
     assert kinds.arch is Arch.SM_100A
     assert not kinds.wrong
 
 
 def test_an_impossible_sample_is_named():
-    kinds = Kinds(Counter([Sample.parse("tile 2 1B 128B none nan 128B inside")]))
-    assert [line.rpartition(": ")[2] for line in kinds.wrong] == ["no float has a byte"]
+    kinds = KindsReport(Counter([Sample.parse("tile 2 1B 128B none nan 128B inside")]))
+    assert [line.rpartition(": ")[2] for line in kinds.wrong] == [
+        "no floating-point type has one byte"
+    ]
 
 
 # Branches
 
 
 class Design(Component):
-    """One of each: a chain of ifs, a switch, a loop, and a multiplexer."""
+    """A design with a chain of ifs, a switch, and an unrolled loop."""
 
     def __init__(self):
         super().__init__({"a": In(4), "b": In(2), "y": Out(4), "z": Out(2), "w": Out(4)})
 
     def elaborate(self, _):
         m = Module()
-        kept = Signal(4)
+        state = Signal(4)
         with m.If(self.a[0]):
-            m.d.sync += kept.eq(1)
+            m.d.sync += state.eq(1)
         with m.Elif(self.a[1]):
             m.d.comb += self.z.eq(1)
-            m.d.sync += kept.eq(2)
+            m.d.sync += state.eq(2)
         with m.Else():
-            m.d.sync += kept.eq(3)
+            m.d.sync += state.eq(3)
         with m.Switch(self.b):
             with m.Case(0):
-                m.d.comb += self.y.eq(kept)
+                m.d.comb += self.y.eq(state)
             with m.Case(1, 2):
                 m.d.comb += self.y.eq(1)
                 with m.If(self.a[2]):
@@ -242,10 +248,10 @@ class Design(Component):
 
 
 def source_of(text: str) -> str:
-    """Where this file has ``text`` first."""
+    """Return file and line of the first line of this file that is ``text``."""
     lines = Path(__file__).read_text().splitlines()
     number = next(number for number, line in enumerate(lines, 1) if line.strip() == text)
-    return f"tests/sim_tb/{Path(__file__).name}:{number}"
+    return f"{Path(__file__).relative_to(branches.ROOT)}:{number}"
 
 
 @pytest.fixture(scope="module")
@@ -260,7 +266,7 @@ def test_every_branch_has_its_line(design):
     first, loop = "with m.If(self.a[0]):", "with m.If(self.a[bit]):"
     assert places == {
         (source_of(first), "then"): 1,
-        (source_of(first), "else"): 2,  # of the chain: after each of its conditions
+        (source_of(first), "else"): 2,  # of the whole chain: once after each of its conditions
         (source_of("with m.Elif(self.a[1]):"), "then"): 1,
         (source_of("with m.Case(0):"), "case"): 1,
         (source_of("with m.Case(1, 2):"), "case"): 1,
@@ -296,7 +302,7 @@ endmodule
 
 
 def counted(line: int, kind: str, count: int, file: str = "tma.v") -> str:
-    """A line of ``coverage.dat``."""
+    """Return a line of ``coverage.dat``."""
     items = {"f": file, "l": line, "n": 3, "page": "v_line/top.block", "o": kind, "S": "1,2"}
     return "C '" + "".join(f"\x01{key}\x02{text}" for key, text in items.items()) + f"' {count}\n"
 
@@ -325,7 +331,7 @@ def test_counts_of_runs_and_of_builds_are_added(tmp_path):
     assert len(counts.excluded) == counts.excluded.total() == 2
 
 
-def test_a_point_that_is_nowhere_is_an_error(tmp_path):
+def test_a_point_without_a_branch_is_an_error(tmp_path):
     (tmp_path / "one").mkdir()
     (tmp_path / "one" / "tma.v").write_text(VERILOG)
     (tmp_path / "one" / "a.dat").write_text(counted(6, "if", 1))
@@ -361,7 +367,7 @@ def test_missing_and_stale_explanations(changes, unexplained, stale):
     assert verdict.is_clean is (unexplained == stale == 0)
 
 
-def test_explanations_say_what_they_must(tmp_path):
+def test_explanations_have_their_fields(tmp_path):
     assert all(item.reason for item in branches.explanations(EXPLANATIONS, "default"))
     wrong = tmp_path / "uncovered.toml"
     wrong.write_text('[[uncovered]]\nmodules = "tma"\nfile = "hw/top.py"\n')
@@ -369,7 +375,7 @@ def test_explanations_say_what_they_must(tmp_path):
         branches.explanations(wrong, "default")
 
 
-def test_explanations_may_be_of_one_preset(tmp_path):
+def test_explanations_may_be_for_one_preset(tmp_path):
     path = tmp_path / "uncovered.toml"
     table = '[[uncovered]]\nmodules = "tma"\nsource = "hw/top.py"\nreason = "why"\n'
     path.write_text(table + 'preset = "tiny"\n' + table)

@@ -1,4 +1,4 @@
-"""The unit's rates and latencies, within the bounds that docs/performance.md names."""
+"""The unit's rates and latencies meet the bounds of docs/performance.md."""
 
 from dataclasses import replace
 from itertools import islice
@@ -9,24 +9,24 @@ from rich.console import Console
 
 from golden import Load, TensorMap
 from hw.params import TmaParams
-from sim_tb.performance import points
-from sim_tb.performance.bounds import RATE, broken
+from sim_tb.performance import microbenchmarks as micro
+from sim_tb.performance.bounds import MIN_RATE, violations
 from sim_tb.performance.kinds import every_load, every_store
-from sim_tb.performance.points import (
-    FIRST_LINE,
-    LAST_PHASE,
-    TINY,
-    attainable,
+from sim_tb.performance.microbenchmarks import (
+    MAX_FIRST_LINE,
+    MAX_LAST_PHASE,
+    MAX_TINY_CYCLES,
+    attainable_rate,
     box_of,
-    missed,
-    timed,
+    box_of_lines,
+    measure_all,
 )
-from sim_tb.performance.rows import OFFSETS, WIDTHS, Rows
-from sim_tb.performance.series import RECORDED, SILICON, boxed, jobs_of, measure, series_of
+from sim_tb.performance.row_boxes import OFFSETS, WIDTHS, RowBox
+from sim_tb.performance.series import RECORDED, SILICON, floor_of, jobs_of, measure, series_of
 from tests.top.units import SMALL
 
 APART = 6
-"""Of recorded boxes, one in so many is measured by ``make test``."""
+"""``make test`` measures one recorded box in ``APART``; ``make regress`` all of them."""
 
 QUIET = Console(quiet=True)
 OUTSIDE = {
@@ -36,66 +36,72 @@ OUTSIDE = {
         "u8", 0, (64, 8, 8, 8, 8), (64, 512, 4096, 32768), (64, 4, 4, 2, 2)
     ),
 }
-"""Boxes that will be read far from their tensors."""
+"""Tensor maps of boxes that are loaded far outside of their tensors."""
 
 
-def outside(name: str) -> Load:
+def load_outside(name: str) -> Load:
+    """Return a load that is wholly outside of its tensor."""
     tensor_map = OUTSIDE[name]
     return Load(tensor_map, (*[0] * (tensor_map.rank - 1), -1000))
 
 
-def some_rows() -> list[Rows]:
-    """Every width dense, and strided at offsets that go through all."""
-    dense = [Rows(width, OFFSETS[i % 8], True) for i, width in enumerate(WIDTHS)]
-    return dense + [Rows(width, OFFSETS[3 * i % 8], False) for i, width in enumerate(WIDTHS)]
+def some_row_boxes() -> list[RowBox]:
+    """Return a dense and a sparse box of every width; together they have every offset."""
+    dense = [RowBox(width, OFFSETS[i % 8], True) for i, width in enumerate(WIDTHS)]
+    return dense + [RowBox(width, OFFSETS[3 * i % 8], False) for i, width in enumerate(WIDTHS)]
 
 
-def test_points() -> None:
-    """In one simulation: tiny boxes of every kind, loaded and stored; rows, which cost no more than
-    their distinct lines; boxes that are outside, which cost their beats and read nothing; maps that
-    are fetched while the box before is loaded; and memory that answers late.
+def test_microbenchmarks() -> None:
+    """Bounds of several kinds of boxes, measured in one simulation.
+
+    * tiny boxes of every kind, loaded and stored: at most ``MAX_TINY_CYCLES``
+    * rows: no more than their distinct lines
+    * boxes outside of their tensors: their beats, and no line read
+    * a new tensor map for each box: fetched while the box before is loaded
+    * memories with a long latency: the rate that the tags allow
     """
-    items: dict[Any, Any] = {}
-    items |= {("load", name): box_of(load) for name, load in every_load(16, 1).items()}
-    items |= {("store", name): box_of(store) for name, store in every_store(16, 1).items()}
-    items |= {("rows", rows): box_of(rows.load) for rows in some_rows()}
-    items |= {("outside", name): box_of(outside(name)) for name in OUTSIDE}
-    items |= {("miss", miss): replace(missed(512), misses=miss) for miss in (False, True)}
-    items |= {("late", latency): points.late(latency) for latency in (500, 1000)}
-    found = timed(items)
+    boxes: dict[Any, Any] = {}
+    boxes |= {("load", name): box_of(load) for name, load in every_load(16, 1).items()}
+    boxes |= {("store", name): box_of(store) for name, store in every_store(16, 1).items()}
+    boxes |= {("rows", rows): box_of(rows.load) for rows in some_row_boxes()}
+    boxes |= {("outside", name): box_of(load_outside(name)) for name in OUTSIDE}
+    large = box_of_lines(512)
+    boxes |= {("misses", misses): replace(large, misses=misses) for misses in (False, True)}
+    boxes |= {("latency", clocks): micro.bandwidth_box(clocks) for clocks in (500, 1000)}
+    results = measure_all(boxes)
     wrong = []
-    for (what, which), taken in found.items():
-        box = items[what, which]
-        match what:
+    for (kind, key), result in results.items():
+        box = boxes[kind, key]
+        match kind:
             case "load" | "store":
-                well = taken.cycles <= TINY
+                is_met = result.cycles <= MAX_TINY_CYCLES
             case "rows":
-                well = taken.cycles <= box.floor / RATE
-                well &= taken.lines == boxed(which.load)[1]
+                is_met = result.cycles <= box.floor / MIN_RATE
+                is_met &= result.lines == floor_of(key.load)[1]
             case "outside":
-                well = taken.cycles <= box.floor / RATE and taken.lines == 0
-            case "miss":
-                well = taken.cycles <= found["miss", False].cycles / RATE
-            case "late":
-                rate = taken.lines / taken.cycles
-                well = rate >= RATE * attainable(points.DEFAULT, which)
-        if not well:
-            wrong.append(f"{what}, {which}: {taken} for a floor of {box.floor}")
+                is_met = result.cycles <= box.floor / MIN_RATE and result.lines == 0
+            case "misses":
+                is_met = result.cycles <= results["misses", False].cycles / MIN_RATE
+            case "latency":
+                rate = result.lines / result.cycles
+                is_met = rate >= MIN_RATE * attainable_rate(micro.DEFAULT, key)
+        if not is_met:
+            wrong.append(f"{kind}, {key}: {result}, and the floor is {box.floor}")
     assert not wrong, "\n".join(wrong)
 
 
 def test_latencies() -> None:
-    """Of every mode and rank, and of bytes."""
+    """Single loads of every mode and rank, and bulk loads."""
     wrong = [
-        f"{name}: {taken}"
-        for name, taken in points.latencies().items()
-        if taken.first_line > FIRST_LINE or taken.last_phase > LAST_PHASE
+        f"{name}: {clocks}"
+        for name, clocks in micro.latencies().items()
+        if clocks.first_line > MAX_FIRST_LINE or clocks.last_phase > MAX_LAST_PHASE
     ]
     assert not wrong, "\n".join(wrong)
 
 
 def test_some_recorded_boxes() -> None:
-    """Some of each file, in one simulation: loaded, and fewer stored, and both at once."""
+    """A part of each file in one simulation: loads, and fewer stores and mixes of both."""
     parts = []
     for name in RECORDED:
         series = series_of(str(SILICON / f"{name}.npz"))
@@ -105,7 +111,7 @@ def test_some_recorded_boxes() -> None:
     measured = iter(measure([job for *_, jobs in parts for job in jobs], QUIET))
     wrong = []
     for series, way, jobs in parts:
-        wrong += broken(list(islice(measured, len(jobs))), series.bounds, way)
+        wrong += violations(list(islice(measured, len(jobs))), series.bounds, way)
     assert not wrong, "\n".join(wrong)
 
 
@@ -116,17 +122,17 @@ def test_some_recorded_boxes() -> None:
         *(
             pytest.param(
                 TmaParams(tags=tags, stores=False, reductions=False, im2col=False),
-                points.LATENCIES,
+                micro.LATENCIES,
                 marks=pytest.mark.regress,
             )
-            for tags in points.TAGS
+            for tags in micro.TAGS
         ),
     ],
 )
-def test_bandwidth_of_so_many_tags(params: TmaParams, latencies: tuple[int, ...]) -> None:
-    found = points.bandwidth(params, latencies)
-    for latency, rate in found.items():
-        assert rate >= RATE * attainable(params, latency), (latency, rate)
+def test_bandwidth_by_tags(params: TmaParams, latencies: tuple[int, ...]) -> None:
+    rates = micro.bandwidth(params, latencies)
+    for latency, rate in rates.items():
+        assert rate >= MIN_RATE * attainable_rate(params, latency), (latency, rate)
 
 
 @pytest.mark.regress
@@ -134,7 +140,7 @@ def test_bandwidth_of_so_many_tags(params: TmaParams, latencies: tuple[int, ...]
 @pytest.mark.parametrize("name", RECORDED)
 def test_recorded_boxes(name: str, way: str) -> None:
     series = series_of(str(SILICON / f"{name}.npz"))
-    wrong = broken(measure(jobs_of(series, way), QUIET), series.bounds, way)
+    wrong = violations(measure(jobs_of(series, way), QUIET), series.bounds, way)
     assert not wrong, "\n".join(wrong)
 
 
@@ -142,5 +148,5 @@ def test_recorded_boxes(name: str, way: str) -> None:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_random_boxes_of_any_seed(seed: int) -> None:
     series = series_of(f"random:{seed}:200")
-    wrong = broken(measure(jobs_of(series, "load"), QUIET), series.bounds, "load")
+    wrong = violations(measure(jobs_of(series, "load"), QUIET), series.bounds, "load")
     assert not wrong, "\n".join(wrong)

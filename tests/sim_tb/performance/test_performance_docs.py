@@ -1,4 +1,4 @@
-"""docs/performance.md has a place for each table, and what fills some of them from files."""
+"""docs/performance.md has markers for each table; tables from files; the plot."""
 
 import json
 from dataclasses import asdict
@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from hw.flow.route import Route
 from hw.flow.tables import filled
-from sim_tb.performance import docs, rows
+from sim_tb.performance import docs, row_boxes
 from sim_tb.simulator import runner
 
 PAGE = runner.ROOT / "docs" / "performance.md"
@@ -30,7 +30,7 @@ SYNTH = {
 }
 
 
-def test_a_place_for_each_table() -> None:
+def test_markers_of_each_table() -> None:
     text = filled(PAGE.read_text(), {name: f"only {name}" for name in docs.TABLES})
     for name in docs.TABLES:
         assert f"\nonly {name}\n" in text
@@ -39,9 +39,9 @@ def test_a_place_for_each_table() -> None:
 def test_area_and_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "synth.json"
     monkeypatch.setattr(docs, "SYNTH", path)
-    assert docs.synth() is None
+    assert docs.synth_table() is None
     path.write_text(json.dumps({"presets": SYNTH}))
-    tiny, full = (docs.synth() or "").splitlines()[2:]
+    tiny, full = (docs.synth_table() or "").splitlines()[2:]
     assert tiny == (
         "| `tiny` | 16 bytes, 8 in flight | 4,567 | 2,345 | 3 | 90.0 to 91.2 | "
         "a.slow -> b -> c.path |"
@@ -49,13 +49,13 @@ def test_area_and_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert full.endswith("| 234,567 | 45,678 | 99 | does not fit; about 42 | a.long -> b.path |")
 
 
-def test_the_plot_shows_all_that_was_recorded() -> None:
-    """Rows of every width and offset are lines, recorded boxes points."""
-    ours = dict.fromkeys(rows.every_row(), 1.5)
+def test_the_plot_shows_all_recorded_boxes() -> None:
+    """The unit's rows are lines, one for each offset; recorded boxes are points."""
+    ours = dict.fromkeys(row_boxes.every_row_box(), 1.5)
     shown = 0
     for dense in (True, False):
         axes = Figure().subplots()
         docs.rows_plot(axes, dense, ours)
-        assert len(axes.lines) == len(rows.OFFSETS) + 1
+        assert len(axes.lines) == len(row_boxes.OFFSETS) + 1
         shown += sum(len(points.get_offsets()) for points in axes.collections)
-    assert shown == len(list(rows.recorded())) > 100
+    assert shown == len(list(row_boxes.recorded())) > 100
