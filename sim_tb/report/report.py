@@ -109,9 +109,9 @@ def figures_of(record: Record) -> dict[str, str]:
         f"lines read per cycle{per}": f"{lines:.3f}",
         "bytes written to global memory": f"{record.total('store_bytes'):,}",
         f"lines written per cycle{per}": f"{stored:.3f}",
-        "shared memory allocated": f"{record.smem_bytes:,} bytes",
+        "shared memory taken": f"{record.smem_bytes:,} bytes",
         "bank conflicts": f"{record.total('bank_conflicts'):,} clocks",
-        "issue slots used": f"{record.busy('scheduler'):.1%}",
+        "issue slots taken": f"{record.busy('scheduler'):.1%}",
     }
     if record.total("fma"):
         figures["tensor cores busy"] = f"{record.busy('tensor_cores'):.1%}"

@@ -236,7 +236,7 @@ class Device:
         if beyond > 0:
             raise KernelError(
                 f"{access}: the last {min(beyond, size)} bytes are beyond the end of "
-                f"{tensor.name}, which has {tensor.nbytes} bytes at {tensor.address:#x}: copy "
+                f"{tensor.name}, which has {tensor.nbytes} bytes at {tensor.address:#x}; copy "
                 "fewer bytes"
             )
 

@@ -673,9 +673,9 @@ class Sanitizer:
             span = tile.swizzle.span or repeat
             raise KernelError(
                 f"{access}: the tile is at {tile.origin:#x}, so the phase of its swizzle "
-                f"{tile.swizzle.short_names[0]} is off by {tile.origin % repeat / span:g} rows of "
-                f"{repeat // span}: the unit takes the phase from the address, the threads take it "
-                f"from the row; align the tile to {repeat} bytes"
+                f"{tile.swizzle.short_names[0]} is off by {tile.origin % repeat / span:g} of "
+                f"{repeat // span} rows: the unit takes the phase from the address, the threads "
+                f"take it from the row; align the tile to {repeat} bytes"
             )
         return access
 

@@ -212,7 +212,7 @@ def _check_refusals(sms: Sequence[SM]) -> None:
             request = requests.get(record.request_id, f"request {record.request_id}")
             raise KernelError(
                 f"the unit refused {request}: {record.cause}, dimension {record.dim}, value "
-                f"{record.value:#x}"
+                f"{record.value:#x}; docs/errors.md explains the causes"
             )
 
 
