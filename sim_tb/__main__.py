@@ -90,7 +90,7 @@ def description(item: "Field[Any]") -> str:
     return text if item.default in (None, "") else f"{text} [{item.default}]"
 
 
-def parser_of(known: Mapping[str, type[Kernel]]) -> argparse.ArgumentParser:
+def parser_of(registry: Mapping[str, type[Kernel]]) -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = argparse.ArgumentParser(prog="python -m sim_tb", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
@@ -103,7 +103,7 @@ def parser_of(known: Mapping[str, type[Kernel]]) -> argparse.ArgumentParser:
         names = commands.add_parser(command, help=text, description=text).add_subparsers(
             dest="kernel", metavar="KERNEL", required=True
         )
-        for name, cls in known.items():
+        for name, cls in registry.items():
             one_kernel = names.add_parser(
                 name, help=summary(cls), description=summary(cls), allow_abbrev=False
             )
@@ -125,10 +125,10 @@ def summary(cls: type[Kernel]) -> str:
     return (cls.__doc__ or "").partition("\n")[0]
 
 
-def print_list(console: Console, known: Mapping[str, type[Kernel]]) -> None:
+def print_list(console: Console, registry: Mapping[str, type[Kernel]]) -> None:
     """Print a table of the kernels."""
     table = Table("kernel", "result", "options", show_lines=True)
-    for name, cls in known.items():
+    for name, cls in registry.items():
         options = (f"{flag(item.name)}: {description(item)}" for item in options_of(cls))
         table.add_row(name, summary(cls), "\n".join(options))
     console.print(table)
@@ -145,13 +145,13 @@ def work_of(cls: type[Kernel], options: argparse.Namespace) -> Iterator[launch.J
     kernel_names, setting_names = (
         [item.name for item in options_of(each)] for each in (cls, Setting)
     )
-    given = {
+    values_by_name = {
         name: getattr(options, name) for name in (*kernel_names, *setting_names) if name in options
     }
     if options.command == "run":
-        given = {name: [value] for name, value in given.items()}
-    for values in product(*given.values()):
-        chosen = dict(zip(given, values, strict=True))
+        values_by_name = {name: [value] for name, value in values_by_name.items()}
+    for values in product(*values_by_name.values()):
+        chosen = dict(zip(values_by_name, values, strict=True))
         kernel = cls(**{name: value for name, value in chosen.items() if name in kernel_names})
         setting = Setting(
             **{name: value for name, value in chosen.items() if name in setting_names}
@@ -190,13 +190,13 @@ def print_sweep(console: Console, records: Sequence[Record]) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; see ``--help``. Return 1 if a result is wrong or a run failed."""
-    known, console = kernels(), Console(markup=False, highlight=False)
-    options = parser_of(known).parse_args(arguments)
+    registry, console = kernels(), Console(markup=False, highlight=False)
+    options = parser_of(registry).parse_args(arguments)
     if options.command == "list":
-        print_list(console, known)
+        print_list(console, registry)
         return 0
     try:
-        work = list(work_of(known[options.kernel], options))
+        work = list(work_of(registry[options.kernel], options))
     except ValueError as error:
         options.parser.error(str(error))
     records = []

@@ -40,7 +40,7 @@ class Operand:
 
 
 @dataclass
-class SoftmaxState:
+class Softmax:
     """State of the online softmax: greatest score and sum of the weights of each row so far."""
 
     greatest: Values = field(default_factory=lambda: np.full((ROWS, 1), -np.inf, F32))
@@ -150,8 +150,7 @@ class FlashAttention(Kernel):
         await wg.setmaxnreg(232)
         q_steps, kv_steps = self.q.ring.steps(), self.k.ring.steps()
         for head, m in self.blocks():
-            first, state = m + number * ROWS, SoftmaxState()
-            out = np.zeros((ROWS, self.head_dim), F32)
+            first, state, out = m + number * ROWS, Softmax(), np.zeros((ROWS, self.head_dim), F32)
             (_, parity), step = next(q_steps), next(kv_steps)
             await wg.mbarrier_try_wait_parity(self.q.ring.full[0], parity)
             n, *later_blocks = self.key_blocks(m)
@@ -199,7 +198,7 @@ class FlashAttention(Kernel):
         await wg.wgmma_commit_group()
 
     async def softmax(
-        self, wg: Warpgroup, state: SoftmaxState, scores: Values, m: int, n: int
+        self, wg: Warpgroup, state: Softmax, scores: Values, m: int, n: int
     ) -> tuple[NDArray[np.generic], Values]:
         """Return P of the scores, and the factor that rescales the earlier output of each row.
 

@@ -74,10 +74,10 @@ class GroupedGemm(GemmTiles):
         """M, N and K of each group."""
         shapes = []
         for text in self.sizes.split(","):
-            given = text.split("x")
-            if len(given) > 3 or not all(part.isdecimal() and int(part) for part in given):
+            extents = text.split("x")
+            if len(extents) > 3 or not all(part.isdecimal() and int(part) for part in extents):
                 raise ValueError(f"sizes = {self.sizes}: {text!r} must be M, MxN or MxNxK")
-            m, n, k = [*map(int, given), *(self.n, self.k)[len(given) - 1 :]]
+            m, n, k = [*map(int, extents), *(self.n, self.k)[len(extents) - 1 :]]
             shapes.append((m, n, k))
         return shapes
 

@@ -726,9 +726,9 @@ class Sanitizer:
             if access.reads_as is not None and write.swizzle not in (None, access.reads_as):
                 raise KernelError(
                     f"{access}, at {where}: it reads with swizzle "
-                    f"{access.reads_as.short_names[0]} what {write.source} wrote with swizzle "
-                    f"{write.swizzle.short_names[0]}; use one swizzle for the tile and for the "
-                    "tensor map"
+                    f"{access.reads_as.short_names[0]} the data that {write.source} wrote with "
+                    f"swizzle {write.swizzle.short_names[0]}; use one swizzle for the tile and for "
+                    "the tensor map"
                 )
 
     def _check_after_all(self, access: Access) -> None:
@@ -746,9 +746,9 @@ class Sanitizer:
             if piece is not None:
                 raise KernelError(
                     f"{access} overwrites {piece * PIECE_BYTES:#x} of shared memory before its "
-                    f"release: {self._components[component]} reads there what "
-                    f"{shadow.last_write(piece).source} wrote, and nothing orders the read before "
-                    "this write; wait for a barrier or a group that the reader completes"
+                    f"release: {self._components[component]} reads the data that "
+                    f"{shadow.last_write(piece).source} wrote there, and nothing orders this read "
+                    "before the write; wait for a barrier or a group that the reader completes"
                 )
         self._check_after_writes(access, overwrites=True)
 
@@ -774,7 +774,7 @@ class Sanitizer:
             if piece is not None:
                 raise KernelError(
                     f"{warpgroup.label}: the CTA ends in cycle {cycle} while "
-                    f"{self._components[component]} may still read what "
+                    f"{self._components[component]} may still read the data that "
                     f"{shadow.last_write(piece).source} wrote at {piece * PIECE_BYTES:#x} of "
                     "shared memory; wait for this read before the last role returns"
                 )

@@ -516,10 +516,10 @@ class Warpgroup:
         for tile in (a, b):
             if isinstance(tile, Tile):
                 self.sm.sanitizer.thread_read(self.tracked, "wgmma", tile, cycle, wgmma=True)
-        left = self.sm.read(a) if isinstance(a, Tile) else a
-        right = self.sm.read(b)
+        a_values = self.sm.read(a) if isinstance(a, Tile) else a
+        b_values = self.sm.read(b)
         with np.errstate(over="ignore", invalid="ignore"):
-            product = wide(left) @ (wide(right).T if trans_b else wide(right))
+            product = wide(a_values) @ (wide(b_values).T if trans_b else wide(b_values))
             np.add(accumulator, product, out=accumulator, casting="same_kind")
         self.sm.counters.fma += m * n * k
         self._wgmma_end = self.sm.tensor_cores.reserve(

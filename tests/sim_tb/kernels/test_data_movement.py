@@ -36,7 +36,7 @@ MISTAKES = {
     ),
     "transpose, wait_group": (
         r"transposer: st\.shared of out 0\[0\] in cycle \d+ overwrites 0x\w+ of shared memory "
-        r"before its release: a store of transposer reads there"
+        r"before its release: a store of transposer reads the data"
     ),
     "grouped_gemm, fence_proxy_tensormap": (
         r"producer: cp\.async\.bulk\.tensor of A0 at \(0, 0\) in cycle \d+ uses the tensor map at "
@@ -48,7 +48,8 @@ MISTAKES = {
     ),
     "all_gather, cluster_sync": (
         r"ring of CTA \d: cp\.async\.bulk of .* overwrites 0x\w+ of shared memory before its "
-        r"release: a DSMEM copy that signals arrived\[1\] of CTA \d reads there what request \d+ "
+        r"release: a DSMEM copy that signals arrived\[1\] of CTA \d reads the data that request "
+        r"\d+ "
     ),
 }
 
@@ -66,13 +67,13 @@ def mistaken(*kernels):
 @pytest.fixture(scope="module")
 def all_records():
     """Records of all runs of this file, from one simulation for each unit."""
-    given = [
+    runs = [
         ([*TRANSPOSES, *GROUPED, *mistaken(TRANSPOSES[-1], GROUPED[0])], {}),
         ([*GATHERS, *mistaken(GATHERS[0])], {"params": LATER}),
         ([*RINGS, *mistaken(RINGS[0])], {"params": CLUSTER}),
     ]
     records = []
-    for kernels, unit in given:
+    for kernels, unit in runs:
         records += launch.run([(kernel, Setting(watchdog=4096)) for kernel in kernels], **unit)
     return records
 

@@ -224,8 +224,8 @@ def test_the_page_loads_no_resources():
 
 
 def test_files(tmp_path):
-    made = report.write(tmp_path, [record_of(sms=2)])
-    assert [path.name for path in made] == ["report.html", "timeline.png", "timeline.json"]
+    files = report.write(tmp_path, [record_of(sms=2)])
+    assert [path.name for path in files] == ["report.html", "timeline.png", "timeline.json"]
     assert (tmp_path / "timeline.png").stat().st_size > 10_000
     events = json.loads((tmp_path / "timeline.json").read_text())["traceEvents"]
     names = {event["args"]["name"] for event in events if event["ph"] == "M"}
@@ -250,10 +250,10 @@ def test_a_run_that_failed_at_once(tmp_path):
 def drawn(page, directory):
     """The body of a page after a browser has drawn it, without the scripts."""
     command = [BROWSER, *FLAGS, f"--user-data-dir={directory / 'profile'}", "--dump-dom"]
-    made = subprocess.run(
+    browser = subprocess.run(
         [*command, page.as_uri()], capture_output=True, text=True, check=True, timeout=120
     )
-    return re.sub(r"<script.*?</script>", "", made.stdout.partition("<body")[2], flags=re.S)
+    return re.sub(r"<script.*?</script>", "", browser.stdout.partition("<body")[2], flags=re.S)
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")

@@ -43,8 +43,8 @@ MISTAKES = {
     ),
     "overwritten before its release": (
         r"producer: cp\.async\.bulk\.tensor of x at \(0, 32\) in cycle \d+ overwrites 0x0 of "
-        r"shared memory before its release: consumer reads there what request 0 .* wrote, and "
-        r"nothing orders the read before this write; wait for a barrier or a group"
+        r"shared memory before its release: consumer reads the data that request 0 .* wrote there, "
+        r"and nothing orders this read before the write; wait for a barrier or a group"
     ),
     "arrival twice": (
         r"producer: one arrival too many at full\[0\] in cycle \d+: phase 0 already has all of "
@@ -52,8 +52,8 @@ MISTAKES = {
     ),
     "source changed": (
         r"consumer: stmatrix of out in cycle \d+ overwrites 0x1000 of shared memory before its "
-        r"release: a store of consumer reads there what stmatrix of out by consumer in cycle \d+ "
-        r"wrote"
+        r"release: a store of consumer reads the data that stmatrix of out by consumer in cycle "
+        r"\d+ wrote"
     ),
     "fence": (
         r"consumer: cp\.async\.bulk\.tensor to y at \(0, 0\) in cycle \d+, at 0x1000 of shared "
@@ -76,7 +76,7 @@ MISTAKES = {
     ),
     "another swizzle": (
         r"consumer: ldmatrix of stage\[0\] in cycle \d+, at 0x0 of shared memory: it reads with "
-        r"swizzle NONE what request 0 \(.*\) wrote with swizzle 128B; use one swizzle"
+        r"swizzle NONE the data that request 0 \(.*\) wrote with swizzle 128B; use one swizzle"
     ),
     "overlap": (
         r"(consumer: stmatrix of out|producer: cp\.async\.bulk\.tensor of x at) .*in cycle \d+,? "
@@ -99,8 +99,8 @@ MISTAKES = {
         r"producer in cycle \d+; loads: request \d+ .*; wait for this phase"
     ),
     "store at the end": (
-        r"consumer: the CTA ends in cycle \d+ while a store of consumer may still read what "
-        r"stmatrix of out by consumer in cycle \d+ wrote at 0x1000 of shared memory; wait for this"
+        r"consumer: the CTA ends in cycle \d+ while a store of consumer may still read the data "
+        r"that stmatrix of out by consumer in cycle \d+ wrote at 0x1000 of shared memory; wait for"
     ),
     "refused": r"the unit refused request 0 \(.*\): MBAR_ALIGN, dimension 0, value 0x",
     "registers": (
