@@ -1,4 +1,4 @@
-"""Kernels on the behavioural SM, through the RTL: ``python -m sim_tb list``, ``run``, ``sweep``."""
+"""Runs kernels on the behavioural SM and the RTL: ``python -m sim_tb list``, ``run``, ``sweep``."""
 
 import argparse
 import sys
@@ -11,18 +11,19 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from sim_tb.kernels import kernels
 from sim_tb.report import report
 from sim_tb.simulator.progress import progress_bar
 from sim_tb.simulator.runner import SimulationError
 from sim_tb.sm import launch
-from sim_tb.sm.kernel import Kernel, kernels
+from sim_tb.sm.kernel import Kernel
 from sim_tb.sm.record import Record, Setting
 
 REPORTS = Path("build/sim_tb")
 
 
 def number(text: str) -> int:
-    """An integer."""
+    """Return the integer in a text."""
     try:
         return int(text)
     except ValueError:
@@ -30,37 +31,37 @@ def number(text: str) -> int:
 
 
 def numbers(text: str) -> list[int]:
-    """The integers of ``a..b``, ``a..b..step`` (both ends included) or ``a,b,c``."""
+    """Return the integers of ``a..b``, ``a..b..step`` (both ends included) or ``a,b,c``."""
     if ".." not in text:
         return [number(part) for part in text.split(",")]
-    first, last, *more = (number(part) for part in text.split(".."))
-    step = more[0] if more else 1
-    if len(more) > 1 or step < 1 or last < first:
+    first, last, *steps = (number(part) for part in text.split(".."))
+    step = steps[0] if steps else 1
+    if len(steps) > 1 or step < 1 or last < first:
         raise argparse.ArgumentTypeError(
-            f"{text!r}: must be a..b or a..b..step, from a up to b by a step of at least 1"
+            f"{text!r}: must be a..b or a..b..step, with a <= b and a step of at least 1"
         )
     return list(range(first, last + 1, step))
 
 
 def memories(text: str) -> list[str]:
-    """Several settings of ``--memory``."""
+    """Return the values of ``--memory``, separated by slashes."""
     return text.split("/")
 
 
-def one(text: str) -> list[str]:
-    """What cannot be swept."""
+def single(text: str) -> list[str]:
+    """Return the only value of an option that cannot be swept."""
     return [text]
 
 
 def add_options(parser: argparse.ArgumentParser, cls: type[Any], *, sweep: bool) -> None:
-    """An option for each field of a dataclass that was made by ``option``."""
+    """Add an argument for each field of a dataclass that was made by ``option``."""
     for item in options_of(cls):
         if item.type not in (int, int | None, str):
             raise TypeError(f"{cls.__name__}.{item.name}: {item.type}: must be an int or a str")
         kind: Callable[[str], Any] = numbers if sweep else number
         metavar = "N|A..B[..STEP]|A,B,..." if sweep else "N"
         if item.type is str:
-            kind, metavar = (one if sweep else str), "TEXT"
+            kind, metavar = (single if sweep else str), "TEXT"
         if sweep and item.name == "memory":
             kind, metavar = memories, "TEXT[/TEXT...]"
         parser.add_argument(
@@ -74,35 +75,35 @@ def add_options(parser: argparse.ArgumentParser, cls: type[Any], *, sweep: bool)
 
 
 def options_of(cls: type[Any]) -> "list[Field[Any]]":
-    """The fields that were made by ``option``."""
+    """Return the fields of a dataclass that were made by ``option``."""
     return [item for item in fields(cls) if "help" in item.metadata]
 
 
 def flag(name: str) -> str:
-    """How a field is spelt on the command line."""
+    """Return the name of a field on the command line."""
     return "--" + name.replace("_", "-")
 
 
 def description(item: "Field[Any]") -> str:
-    """Of an option: its help, and its default."""
+    """Return help text and default of an option."""
     text = str(item.metadata["help"])
     return text if item.default in (None, "") else f"{text} [{item.default}]"
 
 
-def parser_of(known: Mapping[str, type[Kernel]]) -> argparse.ArgumentParser:
-    """The command line."""
+def parser_of(registry: Mapping[str, type[Kernel]]) -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(prog="python -m sim_tb", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("list", help="the kernels and their options")
+    commands.add_parser("list", help="list the kernels and their options")
     texts = {
-        "run": "one run: figures, check, report",
-        "sweep": "a run for each combination of the options' values, in one simulation",
+        "run": "run a kernel once; print its figures and its check, and write a report",
+        "sweep": "run a kernel for each combination of option values, in one simulation",
     }
     for command, text in texts.items():
         names = commands.add_parser(command, help=text, description=text).add_subparsers(
             dest="kernel", metavar="KERNEL", required=True
         )
-        for name, cls in known.items():
+        for name, cls in registry.items():
             one_kernel = names.add_parser(
                 name, help=summary(cls), description=summary(cls), allow_abbrev=False
             )
@@ -113,42 +114,48 @@ def parser_of(known: Mapping[str, type[Kernel]]) -> argparse.ArgumentParser:
                 type=Path,
                 metavar="DIR",
                 default=REPORTS / name,
-                help="where report.html goes [%(default)s]",
+                help="directory of report.html [%(default)s]",
             )
             one_kernel.set_defaults(parser=one_kernel)
     return parser
 
 
 def summary(cls: type[Kernel]) -> str:
-    """A kernel in a line."""
+    """Return the first line of a kernel's docstring."""
     return (cls.__doc__ or "").partition("\n")[0]
 
 
-def print_list(console: Console, known: Mapping[str, type[Kernel]]) -> None:
-    """A table of the kernels."""
-    table = Table("kernel", "what it does", "options", show_lines=True)
-    for name, cls in known.items():
+def print_list(console: Console, registry: Mapping[str, type[Kernel]]) -> None:
+    """Print a table of the kernels."""
+    table = Table("kernel", "result", "options", show_lines=True)
+    for name, cls in registry.items():
         options = (f"{flag(item.name)}: {description(item)}" for item in options_of(cls))
         table.add_row(name, summary(cls), "\n".join(options))
     console.print(table)
 
 
 def work_of(cls: type[Kernel], options: argparse.Namespace) -> Iterator[launch.Job]:
-    """A job for each combination of the values; ``run`` gives one of each.
+    """Yield a job for each combination of the option values; ``run`` has one value of each.
 
     Raises
     ------
     ValueError
-        If any is out of its limits: it names the combination where there are several.
+        If a value is outside of its limits. The text names the combination.
     """
-    mine, around = ([item.name for item in options_of(each)] for each in (cls, Setting))
-    given = {name: getattr(options, name) for name in (*mine, *around) if name in options}
+    kernel_names, setting_names = (
+        [item.name for item in options_of(each)] for each in (cls, Setting)
+    )
+    values_by_name = {
+        name: getattr(options, name) for name in (*kernel_names, *setting_names) if name in options
+    }
     if options.command == "run":
-        given = {name: [value] for name, value in given.items()}
-    for values in product(*given.values()):
-        chosen = dict(zip(given, values, strict=True))
-        kernel = cls(**{name: value for name, value in chosen.items() if name in mine})
-        setting = Setting(**{name: value for name, value in chosen.items() if name in around})
+        values_by_name = {name: [value] for name, value in values_by_name.items()}
+    for values in product(*values_by_name.values()):
+        chosen = dict(zip(values_by_name, values, strict=True))
+        kernel = cls(**{name: value for name, value in chosen.items() if name in kernel_names})
+        setting = Setting(
+            **{name: value for name, value in chosen.items() if name in setting_names}
+        )
         try:
             launch.validate(kernel, setting)
         except ValueError as error:
@@ -158,7 +165,7 @@ def work_of(cls: type[Kernel], options: argparse.Namespace) -> Iterator[launch.J
 
 
 def print_run(console: Console, record: Record) -> None:
-    """What one run gave."""
+    """Print the figures and the outcome of a run."""
     console.print(record.title, soft_wrap=True)
     table = Table(show_header=False)
     for name, value in report.figures_of(record).items():
@@ -168,7 +175,7 @@ def print_run(console: Console, record: Record) -> None:
 
 
 def print_sweep(console: Console, records: Sequence[Record]) -> None:
-    """What several gave."""
+    """Print a table of several runs, and the failures."""
     rows = report.table_of(records)
     table = Table()
     for name in rows[0]:
@@ -182,14 +189,14 @@ def print_sweep(console: Console, records: Sequence[Record]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Command line; see ``--help``. 1 if a result is wrong, or a run failed."""
-    known, console = kernels(), Console(markup=False, highlight=False)
-    options = parser_of(known).parse_args(arguments)
+    """Run the command line; see ``--help``. Return 1 if a result is wrong or a run failed."""
+    registry, console = kernels(), Console(markup=False, highlight=False)
+    options = parser_of(registry).parse_args(arguments)
     if options.command == "list":
-        print_list(console, known)
+        print_list(console, registry)
         return 0
     try:
-        work = list(work_of(known[options.kernel], options))
+        work = list(work_of(registry[options.kernel], options))
     except ValueError as error:
         options.parser.error(str(error))
     records = []
@@ -206,8 +213,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print_run(console, records[0])
     else:
         print_sweep(console, records)
-    made = report.write(options.report, records)
-    console.print(", ".join(map(str, made)), soft_wrap=True)
+    files = report.write(options.report, records)
+    console.print(", ".join(map(str, files)), soft_wrap=True)
     return int(any(record.failed for record in records))
 
 

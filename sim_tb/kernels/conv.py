@@ -1,4 +1,4 @@
-"""Convolution as an implicit GEMM, like CUTLASS's fprop: pixels x filters, through im2col loads."""
+"""Convolution as an implicit GEMM of pixels and filters (CUTLASS's fprop), with im2col loads."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -6,32 +6,34 @@ from itertools import product
 
 import numpy as np
 
-from golden import Swizzle
-from sim_tb.kernels.gemm import F32, stage_boxes
+from sim_tb.kernels.common import F32, SWIZZLE, multiply_stages, staging_buffers, store_tile
+from sim_tb.sm.check import Check, equal
 from sim_tb.sm.device import Device
-from sim_tb.sm.kernel import Check, Kernel, equal, init_ring, kernel, option, specialized
-from sim_tb.sm.sm import BF16, Role, Warp
+from sim_tb.sm.kernel import Kernel, init_ring, kernel, specialized
+from sim_tb.sm.options import option
+from sim_tb.sm.sm import BF16, Role, Warpgroup
 from sim_tb.sm.smem import SmemLayout
 
 TILE_M, TILE_N, TILE_K = 128, 64, 64
 CONSUMERS = 2
 ROWS = TILE_M // CONSUMERS
-SWIZZLE = Swizzle.SWIZZLE_128B
 BOX_COLUMNS = 32
-"""Of a box of the output: its rows are as long as the swizzle's span, so a tile has two."""
+"""Columns of a box of the output: as long as the swizzle's span, so a tile has two boxes."""
 
 LEAST_CORNER = -128
-"""Of an im2col map of four dimensions."""
+"""Least coordinate of a corner in an im2col map of four dimensions."""
 
-GREATEST = 4
-"""Inputs are integers up to here: with the limits on the options no sum exceeds 2**24, and all are
-exact in float32, in whatever order."""
+GREATEST_INPUT = 4
+"""Greatest magnitude of the inputs, which are integers.
+
+With the limits on the options no sum exceeds 2**24, so all sums are exact in float32 in any order.
+"""
 
 
 @kernel("conv")
 @dataclass
 class Conv(Kernel):
-    """Convolution of NHWC activations and KRSC filters, bf16 to float32: GEMM through im2col."""
+    """Convolution of NHWC activations with KRSC filters, bf16 to float32: an im2col GEMM."""
 
     n: int = option(2, "images")
     h: int = option(14, "height")
@@ -40,39 +42,43 @@ class Conv(Kernel):
     filters: int = option(80, "output channels")
     r: int = option(3, "height of a filter", 1, 16)
     s: int = option(3, "width of a filter", 1, 16)
-    stride: int = option(1, "pixels from an output to the next, both ways", 1, 8)
-    padding: int = option(1, "zeros on each side", 0, 127)
-    dilation: int = option(1, "pixels from a filter's tap to the next, both ways")
-    stages: int = option(4, "of the ring")
+    stride: int = option(
+        1, "input pixels from one output pixel to the next, in both directions", 1, 8
+    )
+    padding: int = option(1, "zero pixels on each side", 0, 127)
+    dilation: int = option(
+        1, "input pixels from one tap of a filter to the next, in both directions"
+    )
+    stages: int = option(4, "stages of the ring")
 
     @property
     def p(self) -> int:
         """Height of the output."""
-        return self._output(self.h, self.r)
+        return self._output_extent(self.h, self.r)
 
     @property
     def q(self) -> int:
         """Width of the output."""
-        return self._output(self.w, self.s)
+        return self._output_extent(self.w, self.s)
 
-    def _output(self, extent: int, taps: int) -> int:
+    def _output_extent(self, extent: int, taps: int) -> int:
         return (extent + 2 * self.padding - (taps - 1) * self.dilation - 1) // self.stride + 1
 
     @property
     def flops(self) -> int:
-        """Of the GEMM, padding included."""
+        """Floating-point operations of the GEMM, those with padding included."""
         return 2 * self.n * self.p * self.q * self.filters * self.r * self.s * self.c
 
     def validate(self) -> None:
-        """See that there is an output, and that the map's corners can say where taps begin."""
+        """Check the limits, that the output is not empty, and that the corners fit into the map."""
         super().validate()
         for extent, taps in (("h", "r"), ("w", "s")):
             reach = (getattr(self, taps) - 1) * self.dilation
             padded = getattr(self, extent) + 2 * self.padding
             if padded <= reach:
                 raise ValueError(
-                    f"{extent} = {padded - 2 * self.padding}: with padding it has {padded}, and "
-                    f"the filter reaches over {reach + 1}"
+                    f"{extent} = {padded - 2 * self.padding}: the filter covers {reach + 1} "
+                    f"pixels, but with padding there are only {padded}"
                 )
             if self.padding - reach < LEAST_CORNER:
                 raise ValueError(
@@ -81,10 +87,13 @@ class Conv(Kernel):
                 )
 
     def host(self, device: Device) -> None:
-        """Tensors and maps; the box of the activations goes where a filter's first tap can be."""
+        """Allocate the tensors and encode their maps.
+
+        The bounding box of the activations holds all positions of a filter's first tap.
+        """
         shapes = (self.n, self.h, self.w, self.c), (self.filters, self.r, self.s, self.c)
         self.x, self.f = (
-            self.rng(name).integers(-GREATEST, GREATEST, shape, endpoint=True)
+            self.rng(name).integers(-GREATEST_INPUT, GREATEST_INPUT, shape, endpoint=True)
             for name, shape in zip("xf", shapes, strict=True)
         )
         x, f = device.tensor("X", self.x.astype(BF16)), device.tensor("F", self.f.astype(BF16))
@@ -100,71 +109,65 @@ class Conv(Kernel):
         self.map_y = device.tensor_map(self.y, (BOX_COLUMNS, ROWS), SWIZZLE)
 
     def smem(self, smem: SmemLayout) -> None:
-        """The stages, a staging buffer for each consumer, the barriers."""
+        """Allocate the stages, a staging buffer for each consumer, and the barriers."""
         self.tile_x = smem.tiles("X", self.stages, (TILE_M, TILE_K), BF16, SWIZZLE)
         self.tile_f = smem.tiles("F", self.stages, (TILE_N, TILE_K), BF16, SWIZZLE)
         boxes = TILE_N // BOX_COLUMNS
-        self.staging = [
-            smem.tiles(f"staging {i}", boxes, (ROWS, BOX_COLUMNS), F32, SWIZZLE)
-            for i in range(CONSUMERS)
-        ]
+        self.staging = staging_buffers(smem, CONSUMERS, boxes, (ROWS, BOX_COLUMNS), F32)
         self.ring = smem.ring("", self.stages)
 
     def tiles(self) -> Iterator[tuple[int, int]]:
-        """First pixel and first filter of each tile of the output."""
+        """Yield the first pixel and the first filter of each tile of the output."""
         return product(range(0, self.n * self.p * self.q, TILE_M), range(0, self.filters, TILE_N))
 
-    def taps(self) -> Iterator[tuple[int, int, int]]:
-        """Row, column and first channel of each step of k."""
-        return product(range(self.r), range(self.s), range(0, self.c, TILE_K))
+    def k_steps(self) -> list[tuple[int, int, int]]:
+        """Return row and column of the tap, and the first channel, of each step of k."""
+        return list(product(range(self.r), range(self.s), range(0, self.c, TILE_K)))
 
-    async def prologue(self, warp: Warp) -> None:
-        """Barriers."""
-        await init_ring(warp, self.ring, CONSUMERS)
+    async def prologue(self, wg: Warpgroup) -> None:
+        """Initialise the barriers of the ring."""
+        await init_ring(wg, self.ring, CONSUMERS)
 
-    def warps(self) -> Mapping[str, Role]:
-        """One producer, two consumers."""
+    def roles(self) -> Mapping[str, Role]:
+        """Return one producer and two consumers."""
         return specialized(self.producer, self.consumer, CONSUMERS)
 
-    async def producer(self, warp: Warp) -> None:
-        """Keep the stages filled: the coordinates say where pixels begin, the offsets which tap."""
-        await warp.setmaxnreg(40)
-        ring = self.ring.steps()
+    async def producer(self, wg: Warpgroup) -> None:
+        """Keep the stages filled. Coordinates give the first pixel, im2col offsets give the tap."""
+        await wg.setmaxnreg(40)
+        ring_steps = self.ring.steps()
         for pixel, k in self.tiles():
             row, q = divmod(pixel, self.q)
             image, p = divmod(row, self.p)
             w, h = q * self.stride - self.padding, p * self.stride - self.padding
-            for (r, s, c), (stage, parity) in zip(self.taps(), ring, strict=False):
+            for (r, s, c), (stage, parity) in zip(self.k_steps(), ring_steps, strict=False):
                 x, f, full = self.tile_x[stage], self.tile_f[stage], self.ring.full[stage]
                 tap = s * self.dilation, r * self.dilation
-                await warp.mbarrier_try_wait_parity(self.ring.empty[stage], parity ^ 1)
-                await warp.mbarrier_arrive_expect_tx(full, x.nbytes + f.nbytes)
+                await wg.mbarrier_try_wait_parity(self.ring.empty[stage], parity ^ 1)
+                await wg.mbarrier_arrive_expect_tx(full, x.nbytes + f.nbytes)
                 at = c, w, h, image
-                await warp.cp_async_bulk_tensor(x, self.map_x, at, full, im2col_offsets=tap)
-                await warp.cp_async_bulk_tensor(f, self.map_f, (c, s, r, k), full)
+                await wg.cp_async_bulk_tensor(x, self.map_x, at, full, im2col_offsets=tap)
+                await wg.cp_async_bulk_tensor(f, self.map_f, (c, s, r, k), full)
 
-    async def consumer(self, number: int, warp: Warp) -> None:
+    async def consumer(self, number: int, wg: Warpgroup) -> None:
         """Multiply half of the pixels of each tile, release the stages, and store."""
-        await warp.setmaxnreg(232)
-        ring, first = self.ring.steps(), number * ROWS
+        await wg.setmaxnreg(232)
+        ring_steps, steps, first = self.ring.steps(), len(self.k_steps()), number * ROWS
+        operands = [
+            (x.rows(first, first + ROWS), f) for x, f in zip(self.tile_x, self.tile_f, strict=True)
+        ]
         for pixel, k in self.tiles():
             total = np.zeros((ROWS, TILE_N), F32)
-            for _, (stage, parity) in zip(self.taps(), ring, strict=False):
-                x, f = self.tile_x[stage].rows(first, first + ROWS), self.tile_f[stage]
-                await warp.mbarrier_try_wait_parity(self.ring.full[stage], parity)
-                await warp.wgmma(total, x, f)
-                await warp.wgmma_commit_group()
-                await warp.wgmma_wait_group(0)
-                await warp.mbarrier_arrive(self.ring.empty[stage])
-            await stage_boxes(warp, self.staging[number], total)
-            for box, tile in enumerate(self.staging[number]):
-                at = k + box * BOX_COLUMNS, pixel + first
-                await warp.cp_async_bulk_tensor_store(self.map_y, at, tile)
-            await warp.commit_group()
-        await warp.wait_group(0)
+            await multiply_stages(wg, self.ring, operands, ring_steps, steps, total, self.release)
+            await store_tile(wg, self.staging[number], total, self.map_y, (k, pixel + first))
+        await wg.wait_group(0)
+
+    async def release(self, wg: Warpgroup, stage: int) -> None:
+        """Let a stage be overwritten."""
+        await wg.mbarrier_arrive(self.ring.empty[stage])
 
     def check(self) -> Check:
-        """Directly, in integers: for each tap, the pixels that it meets in the padded images."""
+        """Compare Y with a direct convolution in integers, tap by tap."""
         around = (0, 0), (self.padding,) * 2, (self.padding,) * 2, (0, 0)
         padded = np.pad(self.x, around)
         y = np.zeros((self.n, self.p, self.q, self.filters), np.int64)

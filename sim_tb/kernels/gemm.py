@@ -1,52 +1,60 @@
 """GEMM, warp-specialized and persistent: one producer, two consumers that share each tile of C."""
 
-from collections import deque
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from golden import L2Promotion, Swizzle
+from golden import L2Promotion, ReductionOp
+from sim_tb.kernels.common import (
+    F32,
+    SWIZZLE,
+    Accumulator,
+    Release,
+    RingSteps,
+    multiply_stages,
+    staging_buffers,
+    store_tile,
+)
+from sim_tb.sm.check import Check, equal
 from sim_tb.sm.device import Device, Tensor
-from sim_tb.sm.kernel import Check, Kernel, equal, init_ring, kernel, option, specialized
-from sim_tb.sm.sm import BF16, Array, Role, Warp, wide
-from sim_tb.sm.smem import SmemLayout, Tile
+from sim_tb.sm.kernel import Kernel, init_ring, kernel, specialized
+from sim_tb.sm.options import option
+from sim_tb.sm.sm import BF16, Role, Warpgroup, wide
+from sim_tb.sm.smem import SmemLayout
 
 TILE_M, TILE_N, TILE_K = 128, 128, 64
 CONSUMERS = 2
 ROWS = TILE_M // CONSUMERS
-SWIZZLE = Swizzle.SWIZZLE_128B
-F32 = np.dtype(np.float32)
+"""Rows of a tile of C per consumer."""
+
 BOX_COLUMNS = 32
-"""Of a box of C: its rows are as long as the swizzle's span, so a tile of C has several boxes."""
+"""Columns of a box of C: its rows are as long as the swizzle's span, so a tile has four boxes."""
 
 DEFAULT_M, DEFAULT_N, DEFAULT_K = 328, 200, 456
 MOST_CTAS = 16
 
-Total = NDArray[np.float32]
-Steps = Iterator[tuple[int, int]]
-Release = Callable[[Warp, int], Coroutine[None, None, None]]
-
 
 @dataclass(frozen=True)
 class Grid:
-    """CTAs of a cluster in rows and columns; ranks go along the rows."""
+    """CTAs of a cluster in rows and columns. Ranks go along the rows."""
 
     rows: int = 1
     columns: int = 1
 
     @classmethod
     def parse(cls, text: str) -> "Grid":
-        """``2x1`` is two rows of one.
+        """Return the grid of a text such as ``2x1``: two rows and one column.
 
         Raises
         ------
         ValueError
-            If it is nothing like that, or tiles cannot be shared evenly.
+            If the text has another form, or the tiles cannot be shared evenly.
         """
         rows, _, columns = text.partition("x")
         if not (rows.isdecimal() and columns.isdecimal()):
@@ -62,61 +70,52 @@ class Grid:
 
     @property
     def ctas(self) -> int:
-        """All of them."""
+        """Number of CTAs."""
         return self.rows * self.columns
 
     def place(self, cta: int) -> tuple[int, int]:
-        """Row and column of a rank."""
+        """Return row and column of a rank."""
         return divmod(cta, self.columns)
 
     def of_row(self, cta: int) -> list[int]:
-        """Ranks of the CTAs in its row, itself included."""
+        """Return the ranks of the CTAs in the same row, itself included."""
         row, _ = self.place(cta)
         return [row * self.columns + column for column in range(self.columns)]
 
     def of_column(self, cta: int) -> list[int]:
-        """Ranks of the CTAs in its column, itself included."""
+        """Return the ranks of the CTAs in the same column, itself included."""
         _, column = self.place(cta)
         return [row * self.columns + column for row in range(self.rows)]
 
     def partners(self, cta: int) -> list[int]:
-        """Ranks of the CTAs that share tiles with it, itself included."""
+        """Return the ranks of the CTAs that share tiles with it, itself included."""
         return sorted({*self.of_row(cta), *self.of_column(cta)})
 
 
-def half(number: int) -> slice:
-    """The rows of a tile that a consumer has."""
+def consumer_rows(number: int) -> slice:
+    """Return the rows of a tile that belong to consumer ``number``."""
     return slice(number * ROWS, (number + 1) * ROWS)
 
 
-async def stage_boxes(warp: Warp, staging: Sequence[Tile], values: Array) -> None:
-    """Put values into a staging buffer, box by box, when the unit has read what was in it."""
-    await warp.wait_group(0, read=True)
-    for box, tile in enumerate(staging):
-        columns = tile.shape[1]
-        await warp.stmatrix(tile, values[:, box * columns : (box + 1) * columns])
-    await warp.fence_proxy_async()
-
-
 def mask_of(ctas: Sequence[int]) -> int | None:
-    """The multicast mask of these ranks; none of one alone."""
+    """Return the multicast mask of these ranks, or None for a single one."""
     return sum(1 << cta for cta in ctas) if len(ctas) > 1 else None
 
 
 def matrix(name: str, path: str, shape: tuple[int | None, int | None]) -> NDArray[np.generic]:
-    """A matrix in bf16 from a file; None of ``shape`` is any extent.
+    """Load a matrix from a file and convert it to bf16. None in ``shape`` allows any extent.
 
     Raises
     ------
     ValueError
-        If the file is no matrix of floats, or of another shape than asked for.
+        If the file holds no matrix of floats, or one of another shape.
     """
     try:
         values = np.load(Path(path), allow_pickle=False)
     except (OSError, ValueError) as error:
         raise ValueError(f"{name} = {path}: {error}") from error
     if values.dtype.kind == "V" and values.dtype.itemsize == BF16.itemsize:
-        values = values.view(BF16)  # how NumPy loads what it saved of ml_dtypes
+        values = values.view(BF16)  # NumPy loads an array of an ml_dtypes type as raw bytes
     if values.ndim != 2 or not (values.dtype == BF16 or values.dtype.kind == "f"):
         raise ValueError(
             f"{name} = {path}: a {values.dtype} array of shape {values.shape}: must be a matrix "
@@ -128,14 +127,15 @@ def matrix(name: str, path: str, shape: tuple[int | None, int | None]) -> NDArra
     return np.ascontiguousarray(values.astype(BF16))
 
 
-def product_of(a: NDArray[np.generic], b: NDArray[np.generic], steps: range) -> Total:
-    """Sum up a @ b.T over these steps of k, each in double and rounded once, as the tensor cores
-    do.
+def product_of(a: NDArray[np.generic], b: NDArray[np.generic], k_steps: range) -> Accumulator:
+    """Return a @ b.T over these steps of k.
+
+    Each step is summed up in double and rounded once, as by the model of the tensor cores.
     """
     wide_a, wide_b = wide(a), wide(b)
     total = np.zeros((len(a), len(b)), F32)
     with np.errstate(over="ignore", invalid="ignore"):
-        for k in steps:
+        for k in k_steps:
             part = slice(k, k + TILE_K)
             np.add(total, wide_a[:, part] @ wide_b[:, part].T, out=total, casting="same_kind")
     return total
@@ -143,67 +143,88 @@ def product_of(a: NDArray[np.generic], b: NDArray[np.generic], steps: range) -> 
 
 @dataclass
 class GemmTiles(Kernel):
-    """The shared memory of every GEMM here, its main loop, and its epilogue."""
+    """Shared memory, main loop and epilogue of all GEMMs.
 
-    stages: int = option(4, "of the ring")
+    Members
+    -------
+    reduction : ReductionOp, optional
+        Operation that combines a tile with C. None: the tile overwrites C.
+    """
+
+    reduction: ClassVar[ReductionOp | None] = None
+
+    stages: int = option(4, "stages of the ring")
     promotion: int = option(
-        0, "instructions on each accumulator in each step, as where FP8 sums are promoted", 0
+        0, "instructions on each accumulator in each step, as kernels promote sums of FP8", 0
     )
 
     def smem(self, smem: SmemLayout) -> None:
-        """The stages, a staging buffer for each consumer, the barriers."""
+        """Allocate the stages, a staging buffer for each consumer, and the barriers."""
         self.tile_a = smem.tiles("A", self.stages, (TILE_M, TILE_K), BF16, SWIZZLE)
         self.tile_b = smem.tiles("B", self.stages, (TILE_N, TILE_K), BF16, SWIZZLE)
         boxes = TILE_N // BOX_COLUMNS
-        self.staging = [
-            smem.tiles(f"staging {consumer}", boxes, (ROWS, BOX_COLUMNS), F32, SWIZZLE)
-            for consumer in range(CONSUMERS)
-        ]
+        self.staging = staging_buffers(smem, CONSUMERS, boxes, (ROWS, BOX_COLUMNS), F32)
         self.ring = smem.ring("", self.stages)
 
     @property
     def stage_bytes(self) -> int:
-        """What the loads of a stage bring."""
+        """Bytes that the loads of a stage bring."""
         return self.tile_a[0].nbytes + self.tile_b[0].nbytes
 
-    async def mainloop(
-        self, warp: Warp, ring: Steps, steps: range, rows: slice, total: Total, release: Release
+    async def load_stage(
+        self, wg: Warpgroup, s: int, map_a: int, map_b: int, corner: tuple[int, int, int]
     ) -> None:
-        """Multiply ``rows`` of each step's tiles, and release its stage when that is over: with the
-        next product in flight, if there is another stage and nothing has to be done between.
+        """Load the tiles of A and B at row, column and k of ``corner`` into stage ``s``."""
+        m, n, k = corner
+        full = self.ring.full[s]
+        await wg.mbarrier_arrive_expect_tx(full, self.stage_bytes)
+        await wg.cp_async_bulk_tensor(self.tile_a[s], map_a, (k, m), full)
+        await wg.cp_async_bulk_tensor(self.tile_b[s], map_b, (k, n), full)
+
+    async def mainloop(
+        self,
+        wg: Warpgroup,
+        ring_steps: RingSteps,
+        k_steps: range,
+        rows: slice,
+        accumulator: Accumulator,
+        release: Release,
+    ) -> None:
+        """Multiply ``rows`` of the tiles of each step, and release the stages.
+
+        One product may be in flight while the next is issued, unless there is only one stage, or
+        the accumulators are promoted after each step.
         """
-        held, in_flight = deque[int](), 0 if self.promotion else min(1, self.stages - 1)
-        for _ in steps:
-            s, parity = next(ring)
-            await warp.mbarrier_try_wait_parity(self.ring.full[s], parity)
-            await warp.wgmma(total, self.tile_a[s].rows(rows.start, rows.stop), self.tile_b[s])
-            await warp.wgmma_commit_group()
-            held.append(s)
-            if len(held) > in_flight:
-                await warp.wgmma_wait_group(in_flight)
-                await release(warp, held.popleft())
-            await warp.alu(total.size, self.promotion)
-        await warp.wgmma_wait_group(0)
-        for s in held:
-            await release(warp, s)
+        await multiply_stages(
+            wg,
+            self.ring,
+            [
+                (a.rows(rows.start, rows.stop), b)
+                for a, b in zip(self.tile_a, self.tile_b, strict=True)
+            ],
+            ring_steps,
+            len(k_steps),
+            accumulator,
+            release,
+            in_flight=0 if self.promotion else min(1, self.stages - 1),
+            promotion=self.promotion,
+        )
+
+    async def release(self, wg: Warpgroup, s: int) -> None:
+        """Let stage ``s`` be overwritten."""
+        await wg.mbarrier_arrive(self.ring.empty[s])
 
     async def epilogue(
-        self, warp: Warp, map_c: int, buffer: int, total: Total, m: int, n: int
+        self, wg: Warpgroup, map_c: int, number: int, rows: Accumulator, corner: tuple[int, int]
     ) -> None:
-        """Put ``total`` into a staging buffer, and have the unit move it to C."""
-        await stage_boxes(warp, self.staging[buffer], total)
-        for box, tile in enumerate(self.staging[buffer]):
-            await self.move(warp, map_c, (n + box * BOX_COLUMNS, m), tile)
-        await warp.commit_group()
-
-    async def move(self, warp: Warp, map_c: int, coords: tuple[int, int], tile: Tile) -> None:
-        """A box of results to C."""
-        await warp.cp_async_bulk_tensor_store(map_c, coords, tile)
+        """Store rows of C from row and column ``corner`` on, through staging buffer ``number``."""
+        m, n = corner
+        await store_tile(wg, self.staging[number], rows, map_c, (n, m), self.reduction)
 
 
 @dataclass
 class GemmBase(GemmTiles):
-    """C = A @ B.T: the host side, and the order of the work."""
+    """C = A @ B.T: the host side, and the order of the tiles."""
 
     m: int | None = option(None, f"rows of A and C [{DEFAULT_M}]")
     n: int | None = option(None, f"rows of B, columns of C [{DEFAULT_N}]")
@@ -213,22 +234,22 @@ class GemmBase(GemmTiles):
 
     @property
     def flops(self) -> int:
-        """Of the product."""
+        """Floating-point operations of the whole product."""
         return 2 * self.rows * self.columns * self.depth
 
     @property
     def rows(self) -> int:
-        """Of C."""
+        """Rows of C."""
         return int(self.operands[0].shape[0])
 
     @property
     def columns(self) -> int:
-        """Of C."""
+        """Columns of C."""
         return int(self.operands[1].shape[0])
 
     @property
     def depth(self) -> int:
-        """The products that each element of C sums up."""
+        """Columns of A and of B: the products per element of C."""
         return int(self.operands[0].shape[1])
 
     @cached_property
@@ -248,21 +269,21 @@ class GemmBase(GemmTiles):
         return a, b
 
     def validate(self) -> None:
-        """See that rows are whole pieces, too."""
+        """Check the limits, and that the rows of A and B are a legal stride of a tensor map."""
         super().validate()
         if self.depth % 8:
             raise ValueError(
-                f"k = {self.depth}: a row has {2 * self.depth} bytes, and a tensor map's strides "
-                "must be multiples of 16: k must be one of 8"
+                f"k = {self.depth}: a row has {2 * self.depth} bytes, but a stride of a tensor map "
+                "must be a multiple of 16 bytes: k must be a multiple of 8"
             )
 
     def host(self, device: Device) -> None:
-        """Matrices and maps."""
+        """Allocate the matrices and encode their maps."""
         a, b = self.operands
         self.tensor_a, self.tensor_b = device.tensor("A", a), device.tensor("B", b)
         self.c = device.empty("C", (self.rows, self.columns), F32)
         grid = self.grid
-        # In a cluster a CTA loads its share of a tile, and its share goes to all.
+        # In a cluster, a CTA loads its share of a tile and multicasts it to the partners.
         self.share_a, self.share_b = TILE_M // grid.columns, TILE_N // grid.rows
         self.map_a = self._operand_map(device, self.tensor_a, self.share_a)
         self.map_b = self._operand_map(device, self.tensor_b, self.share_b)
@@ -275,34 +296,34 @@ class GemmBase(GemmTiles):
 
     @property
     def grid(self) -> Grid:
-        """CTAs of the cluster."""
+        """Grid of the CTAs."""
         return Grid()
 
     def passes(self) -> list[range]:
-        """Steps of k, for each pass over C."""
+        """Return the steps of k of each pass over C."""
         return [range(0, self.depth, TILE_K)]
 
     def tiles(self, cta: int = 0) -> Iterator[tuple[int, int, range]]:
-        """Row and column of each tile of C that a CTA computes, and its steps of k."""
+        """Yield row, column and steps of k of each tile of C that a CTA computes."""
         grid = self.grid
         row, column = grid.place(cta)
         corners = product(
             range(0, self.rows, grid.rows * TILE_M), range(0, self.columns, grid.columns * TILE_N)
         )
-        for steps, (m, n) in product(self.passes(), list(corners)):
-            yield m + row * TILE_M, n + column * TILE_N, steps
+        for k_steps, (m, n) in product(self.passes(), list(corners)):
+            yield m + row * TILE_M, n + column * TILE_N, k_steps
 
     def steps(self, cta: int = 0) -> Iterator[tuple[int, int, int]]:
-        """Row, column and k of each step."""
-        return ((m, n, k) for m, n, steps in self.tiles(cta) for k in steps)
+        """Yield row, column and k of each step of a CTA."""
+        return ((m, n, k) for m, n, k_steps in self.tiles(cta) for k in k_steps)
 
     def check(self) -> Check:
-        """Of what the passes become."""
-        totals = [product_of(*self.operands, steps) for steps in self.passes()]
+        """Compare C with the combined results of the passes, bit for bit."""
+        totals = [product_of(*self.operands, k_steps) for k_steps in self.passes()]
         return equal("C", self.c.array, self.combined(totals))
 
-    def combined(self, totals: Sequence[Total]) -> Total:
-        """What becomes of the passes."""
+    def combined(self, totals: Sequence[Accumulator]) -> Accumulator:
+        """Return C from the results of the passes."""
         return totals[0]
 
 
@@ -315,48 +336,49 @@ class Gemm(GemmBase):
 
     @property
     def grid(self) -> Grid:
-        """CTAs of the cluster."""
+        """Grid of the CTAs."""
         return Grid.parse(self.cluster)
 
     @property
     def ctas(self) -> int:
-        """Of its cluster."""
+        """CTAs of the cluster."""
         return self.grid.ctas
 
-    async def prologue(self, warp: Warp) -> None:
-        """Barriers."""
-        await init_ring(warp, self.ring, CONSUMERS * len(self.grid.partners(warp.cta)))
+    async def prologue(self, wg: Warpgroup) -> None:
+        """Initialise the ring: a stage is empty when the consumers of all partners release it."""
+        await init_ring(wg, self.ring, CONSUMERS * len(self.grid.partners(wg.cta)))
 
-    def warps(self) -> Mapping[str, Role]:
-        """One producer, two consumers."""
+    def roles(self) -> Mapping[str, Role]:
+        """Return one producer and two consumers."""
         return specialized(self.producer, self.consumer, CONSUMERS)
 
-    async def producer(self, warp: Warp) -> None:
-        """Keep the stages filled, those of the partners too."""
-        await warp.setmaxnreg(40)
-        row, column = self.grid.of_row(warp.cta), self.grid.of_column(warp.cta)
-        at_a, at_b = row.index(warp.cta) * self.share_a, column.index(warp.cta) * self.share_b
-        for (s, parity), (m, n, k) in zip(self.ring.steps(), self.steps(warp.cta), strict=False):
+    async def producer(self, wg: Warpgroup) -> None:
+        """Load the CTA's share of each tile into the stages of all partners."""
+        await wg.setmaxnreg(40)
+        row, column = self.grid.of_row(wg.cta), self.grid.of_column(wg.cta)
+        at_a, at_b = row.index(wg.cta) * self.share_a, column.index(wg.cta) * self.share_b
+        for (s, parity), (m, n, k) in zip(self.ring.steps(), self.steps(wg.cta), strict=False):
             full = self.ring.full[s]
-            await warp.mbarrier_try_wait_parity(self.ring.empty[s], parity ^ 1)
-            await warp.mbarrier_arrive_expect_tx(full, self.stage_bytes)
+            await wg.mbarrier_try_wait_parity(self.ring.empty[s], parity ^ 1)
+            await wg.mbarrier_arrive_expect_tx(full, self.stage_bytes)
             a = self.tile_a[s].rows(at_a, at_a + self.share_a)
             b = self.tile_b[s].rows(at_b, at_b + self.share_b)
             coords_a, coords_b = (k, m + at_a), (k, n + at_b)
-            await warp.cp_async_bulk_tensor(a, self.map_a, coords_a, full, cta_mask=mask_of(row))
-            await warp.cp_async_bulk_tensor(b, self.map_b, coords_b, full, cta_mask=mask_of(column))
+            await wg.cp_async_bulk_tensor(a, self.map_a, coords_a, full, cta_mask=mask_of(row))
+            await wg.cp_async_bulk_tensor(b, self.map_b, coords_b, full, cta_mask=mask_of(column))
 
-    async def consumer(self, number: int, warp: Warp) -> None:
+    async def consumer(self, number: int, wg: Warpgroup) -> None:
         """Multiply half of the rows of each tile, release the stages, and store."""
-        await warp.setmaxnreg(232)
-        ring = self.ring.steps()
-        for m, n, steps in self.tiles(warp.cta):
+        await wg.setmaxnreg(232)
+        ring_steps = self.ring.steps()
+        for m, n, k_steps in self.tiles(wg.cta):
             total = np.zeros((ROWS, TILE_N), F32)
-            await self.mainloop(warp, ring, steps, half(number), total, self.release)
-            await self.epilogue(warp, self.map_c, number, total, m + number * ROWS, n)
-        await warp.wait_group(0)
+            rows = consumer_rows(number)
+            await self.mainloop(wg, ring_steps, k_steps, rows, total, self.release)
+            await self.epilogue(wg, self.map_c, number, total, (m + rows.start, n))
+        await wg.wait_group(0)
 
-    async def release(self, warp: Warp, s: int) -> None:
-        """The stage may be overwritten, by the partners too."""
-        for cta in self.grid.partners(warp.cta):
-            await warp.mbarrier_arrive(self.ring.empty[s], cta=cta)
+    async def release(self, wg: Warpgroup, s: int) -> None:
+        """Let stage ``s`` be overwritten by all partners."""
+        for cta in self.grid.partners(wg.cta):
+            await wg.mbarrier_arrive(self.ring.empty[s], cta=cta)

@@ -6,61 +6,55 @@ from itertools import islice
 
 import numpy as np
 
-from sim_tb.kernels.gemm import CONSUMERS, F32, ROWS, TILE_M, TILE_N, GemmBase
+from sim_tb.kernels.common import F32
+from sim_tb.kernels.gemm import CONSUMERS, TILE_M, TILE_N, GemmBase, consumer_rows
 from sim_tb.sm.kernel import init_ring, kernel, specialized
-from sim_tb.sm.sm import Role, Warp
+from sim_tb.sm.sm import Role, Warpgroup
 from sim_tb.sm.smem import SmemLayout
 
 
 @kernel("gemm_pingpong")
 @dataclass
 class GemmPingPong(GemmBase):
-    """C = A @ B.T in bf16: consumers take tiles of C in turns, and the tensor cores too."""
+    """C = A @ B.T in bf16: consumers take turns with the tiles of C and with the tensor cores."""
 
     def smem(self, smem: SmemLayout) -> None:
-        """And the order in which the consumers multiply."""
+        """Allocate the memory of a GEMM, and a barrier for each consumer's turn to multiply."""
         super().smem(smem)
         self.turn = smem.mbarriers("turn", CONSUMERS)
 
-    async def prologue(self, warp: Warp) -> None:
-        """Barriers; the first consumer begins."""
-        await init_ring(warp, self.ring, 1)
+    async def prologue(self, wg: Warpgroup) -> None:
+        """Initialise the barriers. The first turn belongs to the first consumer."""
+        await init_ring(wg, self.ring, 1)
         for turn in self.turn:
-            await warp.mbarrier_init(turn, 1)
-        await warp.mbarrier_arrive(self.turn[0])
+            await wg.mbarrier_init(turn, 1)
+        await wg.mbarrier_arrive(self.turn[0])
 
-    def warps(self) -> Mapping[str, Role]:
-        """One producer, two consumers."""
+    def roles(self) -> Mapping[str, Role]:
+        """Return one producer and two consumers."""
         return specialized(self.producer, self.consumer, CONSUMERS)
 
-    async def producer(self, warp: Warp) -> None:
+    async def producer(self, wg: Warpgroup) -> None:
         """Keep the stages filled."""
-        await warp.setmaxnreg(40)
-        for (s, parity), (m, n, k) in zip(self.ring.steps(), self.steps(), strict=False):
-            full = self.ring.full[s]
-            await warp.mbarrier_try_wait_parity(self.ring.empty[s], parity ^ 1)
-            await warp.mbarrier_arrive_expect_tx(full, self.stage_bytes)
-            await warp.cp_async_bulk_tensor(self.tile_a[s], self.map_a, (k, m), full)
-            await warp.cp_async_bulk_tensor(self.tile_b[s], self.map_b, (k, n), full)
+        await wg.setmaxnreg(40)
+        for (s, parity), corner in zip(self.ring.steps(), self.steps(), strict=False):
+            await wg.mbarrier_try_wait_parity(self.ring.empty[s], parity ^ 1)
+            await self.load_stage(wg, s, self.map_a, self.map_b, corner)
 
-    async def consumer(self, number: int, warp: Warp) -> None:
-        """Every other tile of C: multiply when it is its turn, then store while the other does."""
-        await warp.setmaxnreg(232)
-        ring, other = self.ring.steps(), self.turn[1 - number]
-        for tile, (m, n, steps) in enumerate(self.tiles()):
+    async def consumer(self, number: int, wg: Warpgroup) -> None:
+        """Compute every other tile of C: multiply in its own turn, store in the other's turn."""
+        await wg.setmaxnreg(232)
+        ring_steps, other_turn = self.ring.steps(), self.turn[1 - number]
+        for tile, (m, n, k_steps) in enumerate(self.tiles()):
             if tile % CONSUMERS != number:
-                next(islice(ring, len(steps), len(steps)), None)
+                next(islice(ring_steps, len(k_steps), len(k_steps)), None)  # skip its steps
                 continue
             total = np.zeros((TILE_M, TILE_N), F32)
-            await warp.mbarrier_try_wait_parity(self.turn[number], tile // CONSUMERS % 2)
-            await self.mainloop(warp, ring, steps, slice(0, TILE_M), total, self.release)
-            await warp.mbarrier_arrive(other)
-            for half in range(0, TILE_M, ROWS):
-                await self.epilogue(
-                    warp, self.map_c, number, total[half : half + ROWS], m + half, n
-                )
-        await warp.wait_group(0)
-
-    async def release(self, warp: Warp, s: int) -> None:
-        """The stage may be overwritten."""
-        await warp.mbarrier_arrive(self.ring.empty[s])
+            await wg.mbarrier_try_wait_parity(self.turn[number], tile // CONSUMERS % 2)
+            whole = slice(0, TILE_M)
+            await self.mainloop(wg, ring_steps, k_steps, whole, total, self.release)
+            await wg.mbarrier_arrive(other_turn)
+            for rows in map(consumer_rows, range(CONSUMERS)):
+                corner = m + rows.start, n
+                await self.epilogue(wg, self.map_c, number, total[rows], corner)
+        await wg.wait_group(0)

@@ -1,19 +1,19 @@
-"""Split-K GEMM: two passes over C multiply a half of K each, and the unit adds them up."""
+"""Split-K GEMM: two passes over C multiply half of K each, and the unit adds the results to C."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from golden import ReductionOp
-from sim_tb.kernels.gemm import F32, TILE_K, Gemm, Total
+from sim_tb.kernels.common import F32, Accumulator
+from sim_tb.kernels.gemm import TILE_K, Gemm
 from sim_tb.sm.device import Device
 from sim_tb.sm.kernel import kernel
-from sim_tb.sm.sm import Warp
-from sim_tb.sm.smem import Tile
 
 REDUCED_NAN = np.uint32(0x7FFF_FFFF).view(np.float32)
-"""What a reduction in float32 makes of every sum that is not a number."""
+"""NaN that a reduction in float32 writes, whatever the operands were."""
 
 
 @kernel("gemm_split_k")
@@ -21,23 +21,21 @@ REDUCED_NAN = np.uint32(0x7FFF_FFFF).view(np.float32)
 class GemmSplitK(Gemm):
     """C += A @ B.T in two halves of K, each added to C by a reduction of the unit."""
 
+    reduction: ClassVar[ReductionOp | None] = ReductionOp.ADD
+
     def host(self, device: Device) -> None:
-        """C begins with zeros."""
+        """Allocate the matrices and encode their maps. C starts as zeros."""
         super().host(device)
         self.c.array[...] = 0
 
-    async def move(self, warp: Warp, map_c: int, coords: tuple[int, int], tile: Tile) -> None:
-        """A box of results is added to C."""
-        await warp.cp_reduce_async_bulk_tensor(map_c, coords, tile, ReductionOp.ADD)
-
     def passes(self) -> list[range]:
-        """The halves; the second is left out if it has no steps."""
-        steps = range(0, self.depth, TILE_K)
-        half = -(-len(steps) // 2)
-        return [part for part in (steps[:half], steps[half:]) if part]
+        """Return the two halves of K. The second one is left out if it has no steps."""
+        k_steps = range(0, self.depth, TILE_K)
+        half = -(-len(k_steps) // 2)
+        return [part for part in (k_steps[:half], k_steps[half:]) if part]
 
-    def combined(self, totals: Sequence[Total]) -> Total:
-        """Their sum, one pass after the other."""
+    def combined(self, totals: Sequence[Accumulator]) -> Accumulator:
+        """Return the sum of the passes, in their order."""
         c = np.zeros((self.rows, self.columns), F32)
         with np.errstate(over="ignore", invalid="ignore"):
             for total in totals:

@@ -1,4 +1,4 @@
-"""Grouped GEMM: products of any sizes in one kernel, which patches its tensor maps on the way."""
+"""Grouped GEMM: products of different sizes in one kernel, which patches its tensor maps."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -8,31 +8,32 @@ from itertools import product
 import numpy as np
 
 from golden import L2Promotion
+from sim_tb.kernels.common import F32, SWIZZLE
 from sim_tb.kernels.gemm import (
     BOX_COLUMNS,
     CONSUMERS,
-    F32,
     ROWS,
-    SWIZZLE,
     TILE_K,
     TILE_M,
     TILE_N,
     GemmTiles,
-    half,
+    consumer_rows,
     product_of,
 )
+from sim_tb.sm.check import Check, equal
 from sim_tb.sm.device import Device, Tensor
-from sim_tb.sm.kernel import Check, equal, init_ring, kernel, option, specialized
-from sim_tb.sm.sm import BF16, Role, Warp
+from sim_tb.sm.kernel import init_ring, kernel, specialized
+from sim_tb.sm.options import option
+from sim_tb.sm.sm import BF16, Role, Warpgroup
 from sim_tb.sm.smem import SmemLayout
 
 MAP_SETS = 2
-"""Sets of tensor maps: one is patched while requests that use the other are in flight."""
+"""Sets of tensor maps. One set is patched while requests use the other one."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """One product, C = A @ B.T."""
+    """Tensors of one product, C = A @ B.T."""
 
     a: Tensor
     b: Tensor
@@ -40,16 +41,16 @@ class Group:
 
     @property
     def tensors(self) -> tuple[Tensor, Tensor, Tensor]:
-        """In the order of their maps."""
+        """A, B and C, in the order of their maps in a set."""
         return self.a, self.b, self.c
 
     @property
-    def steps(self) -> range:
-        """Of k."""
+    def k_steps(self) -> range:
+        """Steps of k."""
         return range(0, self.a.array.shape[1], TILE_K)
 
     def tiles(self) -> Iterator[tuple[int, int]]:
-        """Row and column of each tile of C."""
+        """Yield row and column of each tile of C."""
         rows, columns = self.c.array.shape
         return product(range(0, rows, TILE_M), range(0, columns, TILE_N))
 
@@ -57,45 +58,46 @@ class Group:
 @kernel("grouped_gemm")
 @dataclass
 class GroupedGemm(GemmTiles):
-    """C = A @ B.T in bf16 for groups of sizes of their own: maps are patched from group to group.
+    """C = A @ B.T in bf16 for groups of different sizes: the maps are patched for each group.
 
-    Whoever patches a set of maps waits until the consumers are done with the group that had it
-    before, and so its loads and stores; who uses a map acquires it.
+    The producer patches a set of maps when the consumers have released it, that is, when all loads
+    and stores of the group that used the set are complete. Each role acquires the maps that it
+    uses.
     """
 
     sizes: str = option("200,72x136x264,130", "M, MxN or MxNxK of each group")
-    n: int = option(200, "rows of B, columns of C, where a group does not say")
-    k: int = option(136, "columns of A and B, where a group does not say")
+    n: int = option(200, "rows of B and columns of C, of groups without N")
+    k: int = option(136, "columns of A and B, of groups without K")
 
     @cached_property
     def shapes(self) -> list[tuple[int, int, int]]:
         """M, N and K of each group."""
         shapes = []
         for text in self.sizes.split(","):
-            given = text.split("x")
-            if len(given) > 3 or not all(part.isdecimal() and int(part) for part in given):
+            extents = text.split("x")
+            if len(extents) > 3 or not all(part.isdecimal() and int(part) for part in extents):
                 raise ValueError(f"sizes = {self.sizes}: {text!r} must be M, MxN or MxNxK")
-            m, n, k = [*map(int, given), *(self.n, self.k)[len(given) - 1 :]]
+            m, n, k = [*map(int, extents), *(self.n, self.k)[len(extents) - 1 :]]
             shapes.append((m, n, k))
         return shapes
 
     @property
     def flops(self) -> int:
-        """Of all products."""
+        """Floating-point operations of all products."""
         return sum(2 * m * n * k for m, n, k in self.shapes)
 
     def validate(self) -> None:
-        """See that rows are whole pieces, too."""
+        """Check the limits, and that the rows of A and B are a legal stride of a tensor map."""
         super().validate()
         for m, n, k in self.shapes:
             if k % 8:
                 raise ValueError(
-                    f"sizes = {self.sizes}: group {m}x{n}x{k}: a tensor map's strides must be "
-                    "multiples of 16 bytes: K must be one of 8"
+                    f"sizes = {self.sizes}: group {m}x{n}x{k}: a stride of a tensor map must be a "
+                    "multiple of 16 bytes: K must be a multiple of 8"
                 )
 
     def host(self, device: Device) -> None:
-        """The groups, and sets of maps that are whole but for what is patched."""
+        """Allocate the groups, and encode the sets of maps for the first group."""
         self.groups = []
         for number, (m, n, k) in enumerate(self.shapes):
             a, b = (
@@ -117,70 +119,63 @@ class GroupedGemm(GemmTiles):
         ]
 
     def smem(self, smem: SmemLayout) -> None:
-        """That of a GEMM, and the barriers of the maps."""
+        """Allocate the memory of a GEMM, and a ring of barriers for the sets of maps."""
         super().smem(smem)
         self.map_ring = smem.ring("maps", MAP_SETS)
 
-    async def prologue(self, warp: Warp) -> None:
-        """Barriers."""
+    async def prologue(self, wg: Warpgroup) -> None:
+        """Initialise the barriers of both rings."""
         for ring in (self.ring, self.map_ring):
-            await init_ring(warp, ring, CONSUMERS)
+            await init_ring(wg, ring, CONSUMERS)
 
-    def warps(self) -> Mapping[str, Role]:
-        """One producer, two consumers."""
+    def roles(self) -> Mapping[str, Role]:
+        """Return one producer and two consumers."""
         return specialized(self.producer, self.consumer, CONSUMERS)
 
-    async def producer(self, warp: Warp) -> None:
-        """Patch the maps for each group, and load its tiles."""
-        await warp.setmaxnreg(40)
-        ring = self.ring.steps()
+    async def producer(self, wg: Warpgroup) -> None:
+        """Patch a set of maps for each group, and load the tiles of the group."""
+        await wg.setmaxnreg(40)
+        ring_steps = self.ring.steps()
         for (i, parity), group in zip(self.map_ring.steps(), self.groups, strict=False):
             map_a, map_b, _ = self.maps[i]
-            await warp.mbarrier_try_wait_parity(self.map_ring.empty[i], parity ^ 1)
+            await wg.mbarrier_try_wait_parity(self.map_ring.empty[i], parity ^ 1)
             for tensor_map, tensor in zip(self.maps[i], group.tensors, strict=True):
-                await self.patch(warp, tensor_map, tensor)
-            await warp.mbarrier_arrive(self.map_ring.full[i])
-            await warp.fence_proxy_tensormap(map_a)
-            await warp.fence_proxy_tensormap(map_b)
-            for (m, n), k in product(group.tiles(), group.steps):
-                s, stage_parity = next(ring)
-                full = self.ring.full[s]
-                await warp.mbarrier_try_wait_parity(self.ring.empty[s], stage_parity ^ 1)
-                await warp.mbarrier_arrive_expect_tx(full, self.stage_bytes)
-                await warp.cp_async_bulk_tensor(self.tile_a[s], map_a, (k, m), full)
-                await warp.cp_async_bulk_tensor(self.tile_b[s], map_b, (k, n), full)
+                await self.patch(wg, tensor_map, tensor)
+            await wg.mbarrier_arrive(self.map_ring.full[i])
+            await wg.fence_proxy_tensormap(map_a)
+            await wg.fence_proxy_tensormap(map_b)
+            for (m, n), k in product(group.tiles(), group.k_steps):
+                s, stage_parity = next(ring_steps)
+                await wg.mbarrier_try_wait_parity(self.ring.empty[s], stage_parity ^ 1)
+                await self.load_stage(wg, s, map_a, map_b, (m, n, k))
 
-    async def patch(self, warp: Warp, tensor_map: int, tensor: Tensor) -> None:
-        """Let a map describe another matrix; type, box and swizzle stay."""
-        await warp.tensormap_replace(tensor_map, "global_address", tensor.address)
+    async def patch(self, wg: Warpgroup, tensor_map: int, tensor: Tensor) -> None:
+        """Change a map so that it describes another matrix of the same type, box and swizzle."""
+        await wg.tensormap_replace(tensor_map, "global_address", tensor.address)
         for dim, extent in enumerate(tensor.global_dim):
-            await warp.tensormap_replace(tensor_map, "global_dim", extent, dim)
-        await warp.tensormap_replace(tensor_map, "global_stride", tensor.global_strides[0], 0)
+            await wg.tensormap_replace(tensor_map, "global_dim", extent, dim)
+        await wg.tensormap_replace(tensor_map, "global_stride", tensor.global_strides[0], 0)
 
-    async def consumer(self, number: int, warp: Warp) -> None:
-        """Multiply half of the rows of each tile, and store them with the group's map."""
-        await warp.setmaxnreg(232)
-        ring = self.ring.steps()
+    async def consumer(self, number: int, wg: Warpgroup) -> None:
+        """Multiply half of the rows of each tile, and store them with the map of the group."""
+        await wg.setmaxnreg(232)
+        ring_steps, rows = self.ring.steps(), consumer_rows(number)
         for (i, parity), group in zip(self.map_ring.steps(), self.groups, strict=False):
             _, _, map_c = self.maps[i]
-            await warp.mbarrier_try_wait_parity(self.map_ring.full[i], parity)
-            await warp.fence_proxy_tensormap(map_c)
+            await wg.mbarrier_try_wait_parity(self.map_ring.full[i], parity)
+            await wg.fence_proxy_tensormap(map_c)
             for m, n in group.tiles():
                 total = np.zeros((ROWS, TILE_N), F32)
-                await self.mainloop(warp, ring, group.steps, half(number), total, self.release)
-                await self.epilogue(warp, map_c, number, total, m + number * ROWS, n)
-            await warp.wait_group(0)
-            await warp.mbarrier_arrive(self.map_ring.empty[i])
-
-    async def release(self, warp: Warp, s: int) -> None:
-        """The stage may be overwritten."""
-        await warp.mbarrier_arrive(self.ring.empty[s])
+                await self.mainloop(wg, ring_steps, group.k_steps, rows, total, self.release)
+                await self.epilogue(wg, map_c, number, total, (m + rows.start, n))
+            await wg.wait_group(0)
+            await wg.mbarrier_arrive(self.map_ring.empty[i])
 
     def check(self) -> Check:
-        """All groups: the first that is wrong, or all of them."""
+        """Compare C of each group; return the first wrong one, or one check for all groups."""
         checks = [
             equal(
-                group.c.name, group.c.array, product_of(group.a.array, group.b.array, group.steps)
+                group.c.name, group.c.array, product_of(group.a.array, group.b.array, group.k_steps)
             )
             for group in self.groups
         ]

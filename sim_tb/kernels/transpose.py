@@ -1,4 +1,4 @@
-"""Transpose through swizzled tiles: rows come in, columns are read, rows go out."""
+"""Transpose through swizzled tiles: load rows, read columns, write and store them as rows."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -7,16 +7,18 @@ from itertools import product
 import numpy as np
 
 from golden import Swizzle
+from sim_tb.sm.check import Check, equal
 from sim_tb.sm.device import Device
-from sim_tb.sm.kernel import Check, Kernel, equal, init_ring, kernel, option
-from sim_tb.sm.sm import Role, Warp
+from sim_tb.sm.kernel import Kernel, init_ring, kernel
+from sim_tb.sm.options import option
+from sim_tb.sm.sm import Role, Warpgroup
 from sim_tb.sm.smem import SmemLayout
 
 TILE = 32
-"""Rows and columns of a tile: a row is as long as the widest swizzle's span."""
+"""Rows and columns of a tile. A row is as long as the span of the widest swizzle."""
 
 BUFFERS = 2
-"""Tiles on their way out."""
+"""Buffers for tiles that are being stored."""
 
 F32 = np.dtype(np.float32)
 SWIZZLES = list(Swizzle)[:4]
@@ -25,19 +27,20 @@ SWIZZLES = list(Swizzle)[:4]
 @kernel("transpose")
 @dataclass
 class Transpose(Kernel):
-    """out = in.T in float32, by swizzled tiles of 32 x 32: a producer and a warp that turns them.
+    """out = in.T in float32, by swizzled tiles of 32 x 32: one role loads, one transposes.
 
-    A warp that reads a column meets a bank 32 times over without swizzle, four times with 128B:
-    eight rows then have their 16 bytes in different banks.
+    A warp that reads a column without a swizzle accesses one bank 32 times. With swizzle 128B it
+    accesses eight banks, each four times: the pieces of eight consecutive rows are in different
+    banks.
     """
 
-    rows: int = option(200, "of the input")
-    columns: int = option(136, "of the input")
-    stages: int = option(4, "of the ring")
-    swizzle: str = option("128B", "of the tiles: none, 32B, 64B or 128B")
+    rows: int = option(200, "rows of the input")
+    columns: int = option(136, "columns of the input")
+    stages: int = option(4, "stages of the ring")
+    swizzle: str = option("128B", "swizzle of the tiles: none, 32B, 64B or 128B")
 
     def validate(self) -> None:
-        """See that there is such a swizzle, too."""
+        """Check the limits, and the name of the swizzle."""
         super().validate()
         names = [swizzle.short_names[0] for swizzle in SWIZZLES]
         if self.swizzle.upper() not in names:
@@ -45,11 +48,11 @@ class Transpose(Kernel):
 
     @property
     def width(self) -> int:
-        """Columns of a box: a tile has as many boxes as its rows have spans."""
+        """Columns of a box, whose rows are as long as the span of the swizzle."""
         return (Swizzle.member(self.swizzle).span or TILE * F32.itemsize) // F32.itemsize
 
     def host(self, device: Device) -> None:
-        """Both matrices, their maps with boxes of a tile's rows."""
+        """Allocate both matrices and encode their maps."""
         values = self.rng("in").standard_normal((self.rows, self.columns)).astype(F32)
         self.source = device.tensor("in", values)
         self.result = device.empty("out", (self.columns, self.rows), F32)
@@ -58,7 +61,7 @@ class Transpose(Kernel):
         self.map_out = device.tensor_map(self.result, box, swizzle)
 
     def smem(self, smem: SmemLayout) -> None:
-        """The boxes of each stage and of each buffer, the barriers."""
+        """Allocate the boxes of each stage and of each buffer, and the barriers."""
         swizzle, boxes, shape = Swizzle.member(self.swizzle), TILE // self.width, (TILE, self.width)
         self.tile_in = [
             smem.tiles(f"in {stage}", boxes, shape, F32, swizzle) for stage in range(self.stages)
@@ -69,46 +72,46 @@ class Transpose(Kernel):
         self.ring = smem.ring("", self.stages)
 
     def tiles(self) -> Iterator[tuple[int, int]]:
-        """Row and column of each tile of the input."""
+        """Yield row and column of each tile of the input."""
         return product(range(0, self.rows, TILE), range(0, self.columns, TILE))
 
-    async def prologue(self, warp: Warp) -> None:
-        """Barriers."""
-        await init_ring(warp, self.ring, 1)
+    async def prologue(self, wg: Warpgroup) -> None:
+        """Initialise the barriers of the ring."""
+        await init_ring(wg, self.ring, 1)
 
-    def warps(self) -> Mapping[str, Role]:
-        """One that loads, one that turns and stores."""
-        return {"producer": self.producer, "turner": self.turner}
+    def roles(self) -> Mapping[str, Role]:
+        """Return one role that loads and one that transposes and stores."""
+        return {"producer": self.producer, "transposer": self.transposer}
 
-    async def producer(self, warp: Warp) -> None:
+    async def producer(self, wg: Warpgroup) -> None:
         """Keep the stages filled."""
         for (s, parity), (row, column) in zip(self.ring.steps(), self.tiles(), strict=False):
             full = self.ring.full[s]
-            await warp.mbarrier_try_wait_parity(self.ring.empty[s], parity ^ 1)
-            await warp.mbarrier_arrive_expect_tx(full, TILE * TILE * F32.itemsize)
+            await wg.mbarrier_try_wait_parity(self.ring.empty[s], parity ^ 1)
+            await wg.mbarrier_arrive_expect_tx(full, TILE * TILE * F32.itemsize)
             for box, tile in enumerate(self.tile_in[s]):
                 coords = column + box * self.width, row
-                await warp.cp_async_bulk_tensor(tile, self.map_in, coords, full)
+                await wg.cp_async_bulk_tensor(tile, self.map_in, coords, full)
 
-    async def turner(self, warp: Warp) -> None:
-        """Read the columns of a stage into registers, write them as rows of a buffer, store it."""
+    async def transposer(self, wg: Warpgroup) -> None:
+        """Read the columns of a stage, write them as rows of a buffer, and store the buffer."""
         for number, (row, column) in enumerate(self.tiles()):
             s, parity = number % self.stages, number // self.stages % 2
-            await warp.mbarrier_try_wait_parity(self.ring.full[s], parity)
-            parts = [await warp.ld_shared(tile, columns=True) for tile in self.tile_in[s]]
-            await warp.mbarrier_arrive(self.ring.empty[s])
-            turned = np.hstack(parts).T
+            await wg.mbarrier_try_wait_parity(self.ring.full[s], parity)
+            parts = [await wg.ld_shared(tile, columns=True) for tile in self.tile_in[s]]
+            await wg.mbarrier_arrive(self.ring.empty[s])
+            transposed = np.hstack(parts).T
             buffer = self.tile_out[number % BUFFERS]
-            await warp.wait_group(BUFFERS - 1, read=True)
-            for tile, values in zip(buffer, np.hsplit(turned, len(buffer)), strict=True):
-                await warp.st_shared(tile, values)
-            await warp.fence_proxy_async()
+            await wg.wait_group(BUFFERS - 1, read=True)
+            for tile, values in zip(buffer, np.hsplit(transposed, len(buffer)), strict=True):
+                await wg.st_shared(tile, values)
+            await wg.fence_proxy_async()
             for box, tile in enumerate(buffer):
                 coords = row + box * self.width, column
-                await warp.cp_async_bulk_tensor_store(self.map_out, coords, tile)
-            await warp.commit_group()
-        await warp.wait_group(0)
+                await wg.cp_async_bulk_tensor_store(self.map_out, coords, tile)
+            await wg.commit_group()
+        await wg.wait_group(0)
 
     def check(self) -> Check:
-        """Bit for bit."""
+        """Compare the result with NumPy's, bit for bit."""
         return equal("out", self.result.array, self.source.array.T)

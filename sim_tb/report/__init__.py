@@ -1,4 +1,5 @@
 """Reports of kernel runs: the HTML page, the timeline, and the figures of the documents.
 
-Records of runs enter; files leave. The package knows the records of ``sim_tb.sm``.
+Records of runs enter and files leave. The package imports ``sim_tb.sm``; ``figures`` also imports
+the kernels that it runs.
 """

@@ -1,4 +1,4 @@
-"""The plots and tables of docs/overlap.md: ``python -m sim_tb.figures docs``."""
+"""Plots and tables of docs/overlap.md: ``python -m sim_tb.figures docs``."""
 
 import argparse
 import sys
@@ -18,17 +18,16 @@ from sim_tb.kernels.gemm_pingpong import GemmPingPong
 from sim_tb.report.markdown import filled, table
 from sim_tb.simulator.progress import progress_bar
 from sim_tb.sm import launch
-from sim_tb.sm.kernel import Kernel
 from sim_tb.sm.pipes import FMA_PER_CLOCK
 from sim_tb.sm.record import Record, Setting
 
 M, N, K = 128, 128, 1024
 STEPS = M // TILE_M * N // TILE_N * K // TILE_K
-PRODUCT = TILE_M * TILE_N * TILE_K // FMA_PER_CLOCK
-"""Clocks of the tensor cores in a step."""
+PRODUCT_CLOCKS = TILE_M * TILE_N * TILE_K // FMA_PER_CLOCK
+"""Clocks per step of the tensor cores."""
 
 LINES = (TILE_M + TILE_N) * TILE_K * 2 // 128
-"""Lines of a step's tiles: clocks of the memory port."""
+"""Lines of the tiles of a step: clocks per step of the memory port."""
 
 STAGES = range(1, 6)
 LATENCIES = (150, 300, 600, 1200)
@@ -37,11 +36,9 @@ BANDWIDTHS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)
 SCHEDULES: tuple[type[GemmBase], ...] = Gemm, GemmPingPong, GemmMultistage
 COLOURS = ("#3a6ea5", "#e3872d", "#5b9e6f", "#8a63a8")
 
-Job = tuple[Kernel, Setting]
 
-
-def jobs() -> dict[str, list[Job]]:
-    """Runs by what they show."""
+def jobs() -> dict[str, list[launch.Job]]:
+    """Return the runs of each plot, by the name of the plot."""
     sizes: dict[str, Any] = {"m": M, "n": N, "k": K}
     return {
         "stages": [
@@ -63,60 +60,70 @@ def jobs() -> dict[str, list[Job]]:
 
 
 def expected_gain(latency: float) -> float:
-    """A step in turns takes latency, transfer and product; overlapped, the longest of the latter
-    two, or what as many lines take as there are tags for.
+    """Return how many times faster a step should be with overlap than without.
+
+    Without overlap, a step takes the latency, the transfer and the product, one after the other.
+    With overlap, it takes the longer of transfer and product. The transfer is limited by the memory
+    port, or by the number of tags: at most that many lines arrive per latency.
     """
     transfer = LINES * max(1, latency / PRESETS["default"].tags)
-    return float((latency + LINES + PRODUCT) / max(transfer, PRODUCT))
+    return float((latency + LINES + PRODUCT_CLOCKS) / max(transfer, PRODUCT_CLOCKS))
 
 
 def gain(serialized: Record, overlapped: Record) -> float:
-    """What a step gains, beside its time when overlapped; beginning and end are left out."""
-    busy = overlapped.total("fma") / FMA_PER_CLOCK / (1 - overlapped.starved)
+    """Return how many times faster a step is with overlap than without, as measured.
+
+    The time of a step with overlap excludes the beginning and the end of the run.
+    """
+    busy = overlapped.total("fma") / FMA_PER_CLOCK / (1 - overlapped.starvation)
     return (serialized.cycles - overlapped.cycles) / busy + 1
 
 
 def stages_plot(axes: Axes, records: Sequence[Record]) -> None:
-    """Starvation against stages, a line for each latency."""
+    """Plot starvation over stages, a line for each latency."""
     for colour, latency in zip(COLOURS, LATENCIES, strict=True):
-        mine = [record for record in records if record.latency == latency]
-        starved = [100 * record.starved for record in mine]
+        selected = [record for record in records if record.latency == latency]
+        starved = [100 * record.starvation for record in selected]
         axes.plot(STAGES, starved, "o-", color=colour, label=f"latency {latency}")
     axes.set(xlabel="stages", ylabel="tensor cores starve, % of the cycles", ylim=(-2, None))
     axes.set_xticks(STAGES)
-    axes.set_title("How many stages hide which latency", loc="left")
+    axes.set_title("Stages that hide a latency", loc="left")
     axes.legend(frameon=False)
 
 
 def promotion_plot(axes: Axes, records: Sequence[Record]) -> None:
-    """Clocks of a step against instructions on each accumulator, a line for each schedule."""
+    """Plot clocks per step over instructions on each accumulator, a line for each schedule."""
     for colour, schedule in zip(COLOURS, SCHEDULES, strict=False):
-        mine = [record for record in records if record.kernel == schedule.name]
-        clocks = [record.cycles / STEPS for record in mine]
+        selected = [record for record in records if record.kernel == schedule.name]
+        clocks = [record.cycles / STEPS for record in selected]
         axes.plot(PROMOTIONS, clocks, "o-", color=colour, label=schedule.name)
-    axes.axhline(PRODUCT, color="#999999", linewidth=1, linestyle="--")
-    axes.text(max(PROMOTIONS), PRODUCT, "tensor cores", va="top", ha="right", color="#777777")
-    axes.set(xlabel="instructions on each accumulator in each step", ylabel="clocks a step")
+    axes.axhline(PRODUCT_CLOCKS, color="#999999", linewidth=1, linestyle="--")
+    axes.text(
+        max(PROMOTIONS), PRODUCT_CLOCKS, "tensor cores", va="top", ha="right", color="#777777"
+    )
+    axes.set(xlabel="instructions on each accumulator in each step", ylabel="clocks per step")
     axes.set_title("Where issue slots are scarce", loc="left")
     axes.legend(frameon=False)
 
 
 def bandwidth_plot(axes: Axes, records: Sequence[Record]) -> None:
-    """Work done against what memory gives: a roofline."""
-    roof = [min(1.0, bandwidth * PRODUCT / LINES) for bandwidth in BANDWIDTHS]
+    """Plot utilization of the tensor cores over memory bandwidth, with the roofline."""
+    roof = [min(1.0, bandwidth * PRODUCT_CLOCKS / LINES) for bandwidth in BANDWIDTHS]
     axes.plot(BANDWIDTHS, roof, color="#999999", linestyle="--", label="roofline")
     for colour, stages in zip(COLOURS, (1, 4), strict=False):
-        mine = [record for record in records if record.options["stages"] == stages]
-        share = [1 - record.starved for record in mine]
+        selected = [record for record in records if record.options["stages"] == stages]
+        share = [1 - record.starvation for record in selected]
         label = f"{stages} stage{'s' if stages > 1 else ''}"
         axes.plot(BANDWIDTHS, share, "o-", color=colour, label=label)
-    axes.set(xlabel="lines that memory gives per clock", ylabel="tensor cores busy", ylim=(0, 1.05))
-    axes.set_title("What a narrow memory leaves", loc="left")
+    axes.set(
+        xlabel="bandwidth of memory, lines per clock", ylabel="tensor cores busy", ylim=(0, 1.05)
+    )
+    axes.set_title("Utilization with a narrow memory", loc="left")
     axes.legend(frameon=False)
 
 
 def picture(path: Path, records: dict[str, list[Record]]) -> None:
-    """Draw all plots beside each other."""
+    """Draw all plots beside each other, as a PNG file."""
     figure = Figure(figsize=(15, 4.6))
     FigureCanvasAgg(figure)
     plots = stages_plot, promotion_plot, bandwidth_plot
@@ -129,14 +136,14 @@ def picture(path: Path, records: dict[str, list[Record]]) -> None:
 
 
 def tables(records: dict[str, list[Record]]) -> dict[str, str]:
-    """The tables of docs/overlap.md, by the name of their place."""
+    """Return the tables of docs/overlap.md by the name of their markers."""
     stages = {(r.latency, r.options["stages"]): r for r in records["stages"]}
     head = ["latency", *(f"{n} stages" if n > 1 else "1 stage" for n in STAGES), "gain", "expected"]
     rows = []
     for latency in LATENCIES:
-        mine = [stages[latency, n] for n in STAGES]
-        starved = [f"{record.starved:.1%}" for record in mine]
-        gains = gain(mine[0], mine[-1]), expected_gain(latency)
+        selected = [stages[latency, n] for n in STAGES]
+        starved = [f"{record.starvation:.1%}" for record in selected]
+        gains = gain(selected[0], selected[-1]), expected_gain(latency)
         rows.append([str(latency), *starved, *(f"{times:.2f}" for times in gains)])
     promotion = {(r.kernel, r.options["promotion"]): r for r in records["promotion"]}
     clocks = [
@@ -146,14 +153,14 @@ def tables(records: dict[str, list[Record]]) -> dict[str, str]:
         ]
         for schedule in SCHEDULES
     ]
-    instructions = ["clocks a step", *map(str, PROMOTIONS)]
+    instructions = ["clocks per step", *map(str, PROMOTIONS)]
     return {"stages": table(head, rows), "promotion": table(instructions, clocks)}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Command line; see ``--help``."""
+    """Run the command line; see ``--help``."""
     parser = argparse.ArgumentParser(prog="python -m sim_tb.figures", description=__doc__)
-    parser.add_argument("directory", type=Path)
+    parser.add_argument("directory", type=Path, help="directory of overlap.md and overlap.png")
     directory: Path = parser.parse_args(arguments).directory
     console = Console()
     groups = jobs()

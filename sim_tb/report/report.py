@@ -1,7 +1,7 @@
-"""The report of kernel runs: one HTML file that needs nothing else, a picture, trace events.
+"""Report of kernel runs: an HTML page without external resources, a picture, and trace events.
 
-The page holds all figures as JSON; the script in ``report.html`` draws them with plotly's, which is
-in the page, too.
+The page contains all figures as JSON. The script in ``report.html`` draws them with plotly.js,
+which is part of the page.
 """
 
 import html
@@ -37,14 +37,14 @@ PAGE, PICTURE, TRACE = "report.html", "timeline.png", "timeline.json"
 
 LINES = [COLOURS[kind] for kind in ("mma", "issue", "full", "store", "math", "shared memory")]
 MOST_TICKS = 16
-"""Of an axis that has a tick at each value."""
+"""Most ticks of an axis that has a tick at each value."""
 
 DASHES = "solid", "dash", "dot", "dashdot"
 PANEL, GAP = 70, 20
-"""Pixels: the height of a small chart, and what is between two."""
+"""Height of a small chart, and gap between two of them, in pixels."""
 
 MARGIN = {"l": 172, "r": 24, "t": 8, "b": 44}
-"""Of charts over time: their cycles stand below each other."""
+"""Margins of charts over time, in pixels: the same for all, so that their cycles align."""
 
 FIGURE_HEIGHT = 330
 
@@ -52,29 +52,31 @@ Figure = dict[str, Any]
 
 
 def write(directory: Path, records: Sequence[Record]) -> list[Path]:
-    """Leave the report of at least one run in a directory; of one alone also the picture and the
-    trace events. Return what was made.
+    """Write the report of one or more runs to a directory; return the files.
+
+    The picture and the trace events are written only if there is one run. Files of an earlier
+    report are removed.
     """
     directory.mkdir(parents=True, exist_ok=True)
     for stale in (PAGE, PICTURE, TRACE):
         (directory / stale).unlink(missing_ok=True)
-    made = [directory / PAGE]
-    made[0].write_text(page(records), encoding="utf-8")
+    files = [directory / PAGE]
+    files[0].write_text(page(records), encoding="utf-8")
     if len(records) == 1:
-        made += [directory / PICTURE, directory / TRACE]
-        picture(made[1], records[0])
-        trace_events(made[2], records[0])
-    return made
+        files += [directory / PICTURE, directory / TRACE]
+        picture(files[1], records[0])
+        trace_events(files[2], records[0])
+    return files
 
 
 def page(records: Sequence[Record]) -> str:
-    """The HTML file."""
+    """Return the text of the HTML page."""
     contents = {
         "kinds": list(COLOURS.items()),
         "sweep": [_against(records, name) for name in swept(records)],
         "records": [_details(record) for record in records],
     }
-    # No end tag may stand in a script.
+    # A closing tag inside of the JSON would end the script element.
     data = json.dumps(contents, separators=(",", ":")).replace("</", "<\\/")
     first = records[0]
     parts = {
@@ -91,15 +93,15 @@ def page(records: Sequence[Record]) -> str:
 
 
 def verdict(record: Record) -> str:
-    """Whether the result is right, in words."""
+    """Return the outcome of a run in words: failed, wrong, or equal to NumPy's result."""
     return f"FAILED: {record.error}" if record.error else record.check
 
 
 def figures_of(record: Record) -> dict[str, str]:
-    """The figures of a run by name, as they are printed."""
+    """Return the figures of a run by name, formatted for printing."""
     cycles, per = max(1, record.cycles), "" if len(record.sms) == 1 else " and SM"
     lines, stored = record.rate("lines_read"), record.rate("lines_written")
-    found = {
+    figures = {
         "cycles": f"{record.cycles:,}",
         "bytes into shared memory": f"{record.total('load_bytes'):,}",
         "load bytes per cycle": f"{record.total('load_bytes') / cycles:.1f}",
@@ -112,24 +114,24 @@ def figures_of(record: Record) -> dict[str, str]:
         "issue slots taken": f"{record.busy('scheduler'):.1%}",
     }
     if record.total("fma"):
-        found["tensor cores busy"] = f"{record.busy('tensor_cores'):.1%}"
-        found["tensor cores starve"] = f"{record.starved:.1%}"
+        figures["tensor cores busy"] = f"{record.busy('tensor_cores'):.1%}"
+        figures["tensor cores starve"] = f"{record.starvation:.1%}"
     if record.flops:
         peak = record.peak_flops_per_clock
         share = f"({record.share_of_peak:.1%})"
-        found["flops per clock"] = f"{record.flops_per_clock:,.0f} of {peak:,} {share}"
-    found["simulated"] = f"{record.cycles / max(record.seconds, 1e-9):,.0f} cycles/s"
-    return found
+        figures["flops per clock"] = f"{record.flops_per_clock:,.0f} of {peak:,} {share}"
+    figures["simulated"] = f"{record.cycles / max(record.seconds, 1e-9):,.0f} cycles/s"
+    return figures
 
 
 def swept(records: Sequence[Record]) -> list[str]:
-    """The options and settings that differ between records."""
+    """Return the names of the options and settings that differ between records."""
     every = [record.choices for record in records]
     return [name for name in every[0] if len({options.get(name) for options in every}) > 1]
 
 
 def table_of(records: Sequence[Record]) -> list[dict[str, str]]:
-    """A row for each record, by column: what differs, and what came of it."""
+    """Return a row for each record: the options that differ, and the results, by column."""
     names = swept(records)
     rows = []
     for record in records:
@@ -137,9 +139,9 @@ def table_of(records: Sequence[Record]) -> list[dict[str, str]]:
         row["cycles"] = f"{record.cycles:,}"
         row["lines read per cycle"] = f"{record.rate('lines_read'):.3f}"
         if records[0].flops:
-            row["tensor cores starve"] = f"{record.starved:.1%}"
+            row["tensor cores starve"] = f"{record.starvation:.1%}"
             row["flops per clock"] = f"{record.flops_per_clock:,.0f}"
-            row["of the peak"] = f"{record.share_of_peak:.1%}"
+            row["share of peak"] = f"{record.share_of_peak:.1%}"
         row["result"] = "failed" if record.error else "WRONG" if record.wrong else "right"
         rows.append(row)
     return rows
@@ -157,11 +159,11 @@ def _html_table(records: Sequence[Record]) -> str:
     return f"<table id=summary><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-# A sweep
+# Charts of a sweep
 
 
 def _against(records: Sequence[Record], name: str) -> Figure:
-    """What comes of an option, a line for each combination of the others."""
+    """Return a chart of the results over an option, a line for each combination of the others."""
     others = [other for other in swept(records) if other != name]
     groups: dict[str, list[tuple[Any, Record]]] = defaultdict(list)
     values = [_value(record, name) for record in records]
@@ -170,7 +172,7 @@ def _against(records: Sequence[Record], name: str) -> Figure:
         latencies = {record.setting.memory: record.latency for record in records}
         if len(set(latencies.values())) == len(latencies):
             values = [record.latency for record in records]
-            label = "latency of a line, clocks (mean)"
+            label = "mean latency of a line, clocks"
     for value, record in zip(values, records, strict=True):
         if not record.failed:
             options = record.choices
@@ -242,8 +244,8 @@ def _against(records: Sequence[Record], name: str) -> Figure:
         layout[f"yaxis{number}"]["range"] = [0, 1.05 * peak]
     text = "Each point is a run. "
     text += (
-        "Where the tensor cores starve less, the flops per clock come closer to their peak, the "
-        "dashed line."
+        "The less the tensor cores starve, the closer the flops per clock are to the peak (dashed "
+        "line)."
         if records[0].flops
         else "Fewer cycles and more bytes per clock are better."
     )
@@ -256,7 +258,7 @@ def _value(record: Record, name: str) -> Any:
 
 
 def _measures(records: Sequence[Record]) -> list[tuple[str, str]]:
-    """What a sweep shows, with its format."""
+    """Return name and number format of each result that a sweep shows."""
     if records[0].flops:
         return [("starving", ".0%"), ("cycles", ",d"), ("flops per clock", ",.0f")]
     return [("cycles", ",d"), ("bytes per clock", ",.1f")]
@@ -267,14 +269,14 @@ def _measure(record: Record, name: str) -> float:
         moved = record.total("load_bytes") + record.total("store_bytes")
         return moved / max(1, record.cycles)
     values = {
-        "starving": record.starved,
+        "starving": record.starvation,
         "cycles": record.cycles,
         "flops per clock": record.flops_per_clock,
     }
     return values[name]
 
 
-# One run
+# Charts of one run
 
 
 def _details(record: Record) -> dict[str, Any]:
@@ -296,7 +298,7 @@ def _details(record: Record) -> dict[str, Any]:
 
 
 def _view(name: str, spans: Sequence[Span]) -> dict[str, Any]:
-    """Spans in columns; names and rows by number."""
+    """Return spans as columns. Names and rows are given by number."""
     rows = {row: n for n, row in enumerate(dict.fromkeys(span.track for span in spans))}
     names = {text: n for n, text in enumerate(dict.fromkeys(span.name for span in spans))}
     kinds = list(COLOURS)
@@ -337,9 +339,10 @@ def _panels(
     tops: Sequence[float],
     height: int = PANEL,
 ) -> Figure:
-    """Small charts below each other over time, each with areas on top of each other.
+    """Return small charts over time, below each other. Each chart has stacked areas.
 
-    ``panels``: by label, the name, colour and values of each area.
+    ``panels`` has the name, colour and values of each area, by the label of the chart; ``tops`` the
+    greatest value of each chart's axis.
     """
     edges = edges_of(record)
     total = len(panels) * (height + GAP) - GAP
@@ -405,10 +408,11 @@ def _utilization(record: Record) -> Figure:
         name: [(name, colours.get(name, COLOURS["load"]), values)]
         for name, values in shares.items()
     }
-    per = "" if len(record.sms) == 1 else ", in the mean over all SMs"
+    scope = "" if len(record.sms) == 1 else ", the mean over all SMs"
     text = (
-        f"The share of cycles in which each part was busy, in steps of {edges[1]} cycles{per}. "
-        "What is full all the time limits the kernel; where nothing is, it waits for latency."
+        f"Share of cycles in which each part was busy, in steps of {edges[1]} cycles{scope}. A "
+        "part that is busy all the time limits the kernel. If no part is, the kernel waits for "
+        "latency."
     )
     return _panels("Utilization", text, record, panels, [1] * len(panels))
 
@@ -431,9 +435,9 @@ def _occupancy(record: Record) -> Figure:
         panels[f"ring {ring.name}".strip()] = areas
         tops.append(len(ring.full))
     text = (
-        "Stages that are full (green), and those that are filling (yellow), from the release of "
-        "the last contents on. Full stages to spare are slack of the loads; with none, the "
-        "consumers wait."
+        "Number of full stages (green) and of filling stages (yellow). A stage is filling from "
+        "the release of its previous contents on. If several stages are full, the loads are ahead "
+        "of the consumers. If no stage is full, the consumers wait."
     )
     return _panels("Stage ring", text, record, panels, tops, height=130)
 
@@ -447,14 +451,15 @@ def _requests(record: Record) -> Figure:
             panels[OUTSTANDING[kind]] = [(f"{kind}s", COLOURS[kind], level)]
             tops.append(max(1, int(np.ceil(level.max()))))
     text = (
-        "Loads from their issue until their barrier's phase completed, stores until their group "
-        "was waited for (not only its reads). Loads in flight cover the latency of memory."
+        "Loads from issue to the completion of their barrier's phase. Stores from issue until a "
+        "wait for their bulk group returns (wait_group without .read). Loads in flight hide the "
+        "latency of memory."
     )
     return _panels("Requests", text, record, panels, tops, height=100)
 
 
 def _waits(record: Record) -> Figure:
-    """How often warps waited how long, by what the barriers are called without their number."""
+    """Return a histogram of the waits, by the names of the barriers without their numbers."""
     classes: dict[str, list[int]] = defaultdict(list)
     for sm in record.sms:
         for name, cycles in sm.waits:
@@ -488,7 +493,8 @@ def _waits(record: Record) -> Figure:
         "showlegend": True,
     }
     text = (
-        "How long warps waited at barriers, by the barriers' names. Long waits for full: the data "
-        "come too late. Long waits for empty: the producer is ahead, as it should be."
+        "Clocks that warpgroups waited at barriers, by the names of the barriers. Long waits for "
+        "full: the data arrive too late. Long waits for empty: the producer is ahead, as it should "
+        "be."
     )
     return _figure("Waits at barriers", text, data, layout)

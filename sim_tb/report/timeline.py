@@ -1,4 +1,4 @@
-"""Timelines of a run: its rows, a picture, and trace events for Perfetto."""
+"""Timeline of a run: its rows, a picture, and trace events for Perfetto."""
 
 import json
 from collections import defaultdict
@@ -27,16 +27,16 @@ COLOURS = {
     "filling": "#f2c879",
     "full": "#5b9e6f",
 }
-"""Of a kind of span. ``other`` are those that a kernel names itself."""
+"""Colour of each kind of span. Kind ``other`` are spans with a name of the kernel's own."""
 
 KINDS = {
     **dict.fromkeys(("ldmatrix", "stmatrix", "ld.shared", "st.shared"), "shared memory"),
     **dict.fromkeys(("bar.sync", "barrier.cluster", "setmaxnreg"), "wait"),
 }
-"""By the first word of a span's name, where that is no kind itself."""
+"""Kind of a span by the first word of its name, if this word is not a kind itself."""
 
 BUCKETS = 400
-"""Steps of an activity over time."""
+"""Most time steps of an activity over time."""
 
 ACTIVITIES = {
     "lines_read": "lines read",
@@ -44,7 +44,7 @@ ACTIVITIES = {
     "beats_written": "smem beats written",
     "beats_read": "smem beats read",
 }
-"""Of the unit: attributes of an ``SmRecord``, one event a cycle at most."""
+"""Activities of the unit: attribute of ``SmRecord`` and label. At most one event per cycle."""
 
 PIPES = {
     "tensor_cores": "tensor cores",
@@ -52,21 +52,21 @@ PIPES = {
     "smem_port": "smem by threads",
     "mufu": "special functions",
 }
-"""Of the SM: attributes of an ``SmRecord``."""
+"""Pipes of the SM: attribute of ``SmRecord`` and label."""
 
 OUTSTANDING = {"load": "loads in flight", "store": "stores pending"}
-"""Rows of requests. A store is pending until ``wait_group`` without ``.read`` tells the warp."""
+"""Rows of requests. A store is pending until a ``wait_group`` without ``.read`` returns."""
 
 
 def kind_of(name: str) -> str:
-    """The kind of a span, for its colour."""
+    """Return the kind of a span, which gives its colour."""
     word = name.partition(" ")[0]
     kind = KINDS.get(word, word)
     return kind if kind in COLOURS else "other"
 
 
 def coverage(intervals: Intervals, edges: NDArray[np.int64]) -> NDArray[np.float64]:
-    """How many intervals are open, in the mean from each of ``edges`` to the next."""
+    """Return the mean number of open intervals, from each of ``edges`` to the next."""
     ends = np.array(intervals, np.int64).reshape(-1, 2)
     cycles = ends.T.ravel()
     steps = np.repeat([1, -1], len(ends))
@@ -80,16 +80,16 @@ def coverage(intervals: Intervals, edges: NDArray[np.int64]) -> NDArray[np.float
 
 
 def edges_of(record: Record, buckets: int = BUCKETS) -> NDArray[np.int64]:
-    """Where the steps of an activity begin, and where the last one ends."""
+    """Return the first cycle of each time step, and the cycle after the last step."""
     cycles = max(1, record.cycles)
     step = -(-cycles // buckets)
     return np.arange(0, cycles + step, step)
 
 
 def activity(record: Record, edges: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
-    """The share of cycles in which parts of the SMs were busy, in the mean over the SMs.
+    """Return the share of cycles in which each part was busy, the mean over the SMs.
 
-    The unit's are always there, others only if they were busy at all.
+    Activities of the unit are always included, pipes only if they were busy at all.
     """
     shares = {}
     for name, label in ACTIVITIES.items():
@@ -103,33 +103,35 @@ def activity(record: Record, edges: NDArray[np.int64]) -> dict[str, NDArray[np.f
 
 
 def stages(record: Record, sm: SmRecord) -> dict[str, list[list[Span]]]:
-    """Of each ring, and of each of its stages: when it was filling, and when it was full.
+    """Return the spans of each stage of each ring: *filling* and *full* in turns.
 
-    It fills from the release of its last contents on, at first from the first request on.
+    A stage is filling from the release of its previous contents on, at first from the first request
+    of the run on.
     """
     begin = min((request.cycle for request in record.requests), default=0)
-    flips = defaultdict(list)
-    for cycle, name in sm.flips:
-        flips[name].append(cycle)
+    completions = defaultdict(list)
+    for cycle, name in sm.phase_completions:
+        completions[name].append(cycle)
     rings = {}
     for ring in record.rings:
         prefix = f"{ring.name}." if ring.name else ""
         rings[ring.name] = [
             list(
-                _turns(f"{prefix}stage {i}", begin, record.cycles,
-                       flips[f"{prefix}full[{i}]"], flips[f"{prefix}empty[{i}]"])
+                _stage_spans(f"{prefix}stage {i}", begin, record.cycles,
+                             completions[f"{prefix}full[{i}]"], completions[f"{prefix}empty[{i}]"])
             )
             for i in range(len(ring.full))
         ]  # fmt: skip
     return rings
 
 
-def _turns(
+def _stage_spans(
     track: str, begin: int, end: int, full: Sequence[int], empty: Sequence[int]
 ) -> Iterable[Span]:
-    """Filling and full in turn; what fills at the end and never gets full is left out.
+    """Yield the spans of a stage, *filling* and *full* in turns.
 
-    Some kernels release all stages before anything is in them: that ends no contents.
+    Contents that never get full are left out. So are releases before the first contents, with
+    which some kernels start.
     """
     empty = [cycle for cycle in empty if full and cycle > full[0]]
     for filled, released, start in zip(full, [*empty, end], [begin, *empty], strict=False):
@@ -138,30 +140,30 @@ def _turns(
 
 
 def in_flight(record: Record, cta: int | None = None) -> dict[str, list[tuple[int, int]]]:
-    """Loads and stores from their issue to their completion, of one CTA or of all."""
-    found: dict[str, list[tuple[int, int]]] = {"load": [], "store": []}
+    """Return the intervals of loads and stores from issue to completion, of one CTA or of all."""
+    intervals: dict[str, list[tuple[int, int]]] = {"load": [], "store": []}
     for request in record.requests:
         if cta in (None, request.cta):
             done = record.cycles if request.done is None else request.done
-            found["load" if request.tx_bytes else "store"].append((request.cycle, done))
-    return found
+            intervals["load" if request.tx_bytes else "store"].append((request.cycle, done))
+    return intervals
 
 
 def _counted(kind: str, intervals: Intervals) -> Iterable[Span]:
-    """A row that tells how many loads or stores there were."""
+    """Yield the spans of a row that shows the number of loads or stores in flight."""
     steps: dict[int, int] = defaultdict(int)
-    for start, end in intervals:
-        steps[start] += 1
+    for first, end in intervals:
+        steps[first] += 1
         steps[end] -= 1
-    level, since = 0, 0
+    level, start = 0, 0
     for cycle in sorted(cycle for cycle, step in steps.items() if step):
         if level:
-            yield Span(OUTSTANDING[kind], f"{kind} ({level})", since, cycle)
-        level, since = level + steps[cycle], cycle
+            yield Span(OUTSTANDING[kind], f"{kind} ({level})", start, cycle)
+        level, start = level + steps[cycle], cycle
 
 
 def rows_of(record: Record, cta: int = 0) -> list[Span]:
-    """All rows of an SM: its warps, its stages, its tensor cores, its requests."""
+    """Return the spans of all rows of an SM: warpgroups, stages, tensor cores, requests."""
     sm = record.sms[cta]
     rows = list(sm.spans)
     for ring in stages(record, sm).values():
@@ -174,9 +176,9 @@ def rows_of(record: Record, cta: int = 0) -> list[Span]:
 
 
 def cluster_rows(record: Record) -> list[Span]:
-    """A row for each SM: what its warps that multiply do, and when they wait for tiles.
+    """Return the spans of a row for each SM: activities and waits of the consumers.
 
-    Without any products it has all warps.
+    Consumers are the warpgroups that multiply. If there are none, all warpgroups are included.
     """
     rows = []
     for number, sm in enumerate(record.sms):
@@ -188,8 +190,9 @@ def cluster_rows(record: Record) -> list[Span]:
 
 
 def picture(path: Path, record: Record) -> None:
-    """Draw a run as a PNG file: a row for each warp and so on, or in a cluster for each SM, below
-    the activity of the units.
+    """Draw a run as a PNG file: the activities over time, and below them the timeline.
+
+    The timeline has the rows of the SM, or in a cluster one row for each SM.
     """
     spans = rows_of(record) if len(record.sms) == 1 else cluster_rows(record)
     tracks = list(dict.fromkeys(span.track for span in spans))
@@ -232,9 +235,9 @@ def picture(path: Path, record: Record) -> None:
 
 
 def trace_events(path: Path, record: Record) -> None:
-    """Write Chrome's trace-event JSON, as Perfetto loads it; a microsecond there is a cycle.
+    """Write trace events in Chrome's JSON format, which Perfetto loads. A cycle is a microsecond.
 
-    Each SM is a process; the activity of all of them is with the first.
+    Each SM is a process. The activities, which are means over all SMs, belong to the first one.
     """
     events: list[dict[str, Any]] = []
     for sm in range(len(record.sms)):
@@ -244,8 +247,8 @@ def trace_events(path: Path, record: Record) -> None:
         events += [_name(sm, number, "thread_name", track) for track, number in tracks.items()]
         for span in spans:
             times = {"ts": span.start, "dur": span.end - span.start}
-            who = {"ph": "X", "pid": sm, "tid": tracks[span.track], "name": span.name}
-            events.append({**who, **times})
+            event = {"ph": "X", "pid": sm, "tid": tracks[span.track], "name": span.name}
+            events.append({**event, **times})
     edges = edges_of(record)
     for name, shares in activity(record, edges).items():
         for start, share in zip(edges, shares, strict=False):
@@ -254,5 +257,6 @@ def trace_events(path: Path, record: Record) -> None:
     path.write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ns"}))
 
 
-def _name(sm: int, track: int, what: str, name: str) -> dict[str, Any]:
-    return {"ph": "M", "pid": sm, "tid": track, "name": what, "args": {"name": name}}
+def _name(sm: int, track: int, kind: str, name: str) -> dict[str, Any]:
+    """Return the event that names a process or a thread."""
+    return {"ph": "M", "pid": sm, "tid": track, "name": kind, "args": {"name": name}}

@@ -1,5 +1,6 @@
-"""The behavioural SM: warps, shared memory, pipes, and the sanitizer that follows them.
+"""The behavioural SM: warpgroups, shared memory, pipes, and the sanitizer that checks kernels.
 
-Kernels run on it; every copy and barrier operation goes through the unit's ports. The package knows
-the test bench and the simulator.
+Kernels enter and records of their runs leave; each copy and each barrier operation of a kernel goes
+through the ports of the unit. The package imports ``sim_tb.testbench`` and ``sim_tb.simulator``. It
+knows neither ``sim_tb.kernels`` nor ``sim_tb.report``.
 """

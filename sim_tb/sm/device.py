@@ -1,4 +1,4 @@
-"""A kernel's host side: tensors in global memory, and their tensor maps."""
+"""Host side of a kernel: tensors in global memory, and their tensor maps."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -9,34 +9,38 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from golden import AccessMode, Arch, DataType, Plan, Swizzle, TensorMap
-from sim_tb.sm.sanitizer import KernelError
+from sim_tb.sm.errors import KernelError
 from sim_tb.sm.smem import PIECE_BYTES
 from sim_tb.testbench.environment import BenchError
 from sim_tb.testbench.shared import GlobalMemory
 
 HEAP = 0x10_0000_0000
-"""Where tensors begin."""
+"""Address of the first tensor."""
 
-TENSOR_ALIGN, PITCH_ALIGN = 4096, 128
-"""Rows start at lines, as ``cudaMallocPitch`` would have it."""
+TENSOR_ALIGN = 4096
+PITCH_ALIGN = 128
+"""Each row of a tensor starts at a line, as with ``cudaMallocPitch``."""
 
 GUARD_BYTES = 4096
+"""Guard bytes before a tensor, and as many after it."""
+
 UNTOUCHED = 0xA5
-"""What is around a tensor, and behind its rows."""
+"""Initial value of the guard bytes, of the padding behind rows, and of ``Device.empty``."""
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """An array in global memory, rows behind each other at a pitch.
+    """An array in global memory, whose rows start at multiples of a pitch.
 
     Members
     -------
     name : str
     address : int
+        Address of the first element.
     array : array
-        A view of it: what Python writes is read by the unit, and back.
+        View of the tensor. Python and the unit see each other's writes.
     raw : array of bytes
-        It, and what is around it.
+        The tensor with the padding of its rows and with the guard bytes around it.
     """
 
     name: str
@@ -46,42 +50,42 @@ class Tensor:
 
     @property
     def nbytes(self) -> int:
-        """From the first element to the end of the last row's pitch."""
+        """Bytes from the first element to the end of the last row's pitch."""
         return int(self.array.strides[0] * self.array.shape[0])
 
     @property
     def row_bytes(self) -> int:
-        """Of a row, without what is behind it."""
+        """Bytes of a row without its padding."""
         return int(self.array.shape[-1] * self.array.dtype.itemsize)
 
     @property
     def global_dim(self) -> tuple[int, ...]:
-        """Extents, innermost first."""
+        """Extents in elements, innermost first."""
         return self.array.shape[::-1]
 
     @property
     def global_strides(self) -> tuple[int, ...]:
-        """Bytes, from dimension 1 on."""
+        """Strides in bytes, from dimension 1 on."""
         return tuple(self.array.strides[-2::-1])
 
     @property
-    def described(self) -> tuple[DataType, int, tuple[int, ...], tuple[int, ...]]:
-        """Type, address, extents and strides, as the encoders of tensor maps take them.
+    def encode_arguments(self) -> tuple[DataType, int, tuple[int, ...], tuple[int, ...]]:
+        """First arguments of ``TensorMap.tiled`` and ``im2col``: type, address, extents, strides.
 
         Raises
         ------
         KernelError
-            If no tensor map has elements of this type.
+            If tensor maps do not support the type of the elements.
         """
         data_type = DataType.of_dtype(self.array.dtype)
         if data_type is None:
-            raise KernelError(f"{self.name}: no tensor map has elements of {self.array.dtype}")
+            raise KernelError(f"{self.name}: tensor maps do not support type {self.array.dtype}")
         return data_type, self.address, self.global_dim, self.global_strides
 
 
-def aligned(size: int, to: int) -> int:
-    """The next multiple."""
-    return -(-size // to) * to
+def align_up(size: int, multiple: int) -> int:
+    """Return the least multiple of ``multiple`` that is not below ``size``."""
+    return -(-size // multiple) * multiple
 
 
 class Device:
@@ -91,11 +95,12 @@ class Device:
     ----------
     gmem : GlobalMemory
     arch : Arch
-        What requests may use.
+        Architecture, which decides the access modes and types that requests may use.
 
     Members
     -------
     tensors : list of Tensor
+        All tensors, by ascending address.
     maps : dict of int to array
         Tensor maps by address, 32 words each.
     """
@@ -107,41 +112,47 @@ class Device:
         self.maps: dict[int, NDArray[np.uint32]] = {}
         self._names: dict[int, str] = {}
         self._plans: dict[tuple[int, AccessMode | None, bool], tuple[bytes, Plan]] = {}
-        self._next = HEAP
+        self._next_address = HEAP
 
     def tensor(self, name: str, values: NDArray[Any]) -> Tensor:
-        """Copy an array to global memory."""
-        made = self.empty(name, values.shape, values.dtype)
-        made.array[...] = values
-        return made
+        """Copy an array to global memory; return the new tensor."""
+        tensor = self.empty(name, values.shape, values.dtype)
+        tensor.array[...] = values
+        return tensor
 
     def empty(self, name: str, shape: Sequence[int], dtype: DTypeLike) -> Tensor:
-        """A tensor whose bytes are all ``UNTOUCHED``, as are those around it."""
-        kind = np.dtype(dtype)
-        pitch = aligned(shape[-1] * kind.itemsize, PITCH_ALIGN)
+        """Return a new tensor, whose bytes and guard bytes are all ``UNTOUCHED``."""
+        element = np.dtype(dtype)
+        pitch = align_up(shape[-1] * element.itemsize, PITCH_ALIGN)
         rows = int(np.prod(shape[:-1], dtype=np.int64))
         raw = np.full(GUARD_BYTES + rows * pitch + GUARD_BYTES, UNTOUCHED, np.uint8)
         inside = raw[GUARD_BYTES : GUARD_BYTES + rows * pitch].reshape(rows, pitch)
-        strides = [kind.itemsize, pitch]
+        strides = [element.itemsize, pitch]
         for extent in shape[-2:0:-1]:
             strides.append(strides[-1] * extent)
         strides = strides[: len(shape)]
-        array: NDArray[Any] = np.ndarray(tuple(shape), kind, inside, strides=strides[::-1])
-        tensor = Tensor(name, self._next + GUARD_BYTES, array, raw)
-        self._gmem.place(self._next, raw)
-        self._next += aligned(raw.size, TENSOR_ALIGN)
+        array: NDArray[Any] = np.ndarray(tuple(shape), element, inside, strides=strides[::-1])
+        tensor = Tensor(name, self._next_address + GUARD_BYTES, array, raw)
+        self._gmem.place(self._next_address, raw)
+        self._next_address += align_up(raw.size, TENSOR_ALIGN)
         self.tensors.append(tensor)
         return tensor
 
     def tensor_map(
-        self, tensor: Tensor, box_dim: Sequence[int], swizzle: Swizzle = Swizzle.NONE, **more: Any
+        self,
+        tensor: Tensor,
+        box_dim: Sequence[int],
+        swizzle: Swizzle = Swizzle.NONE,
+        **attributes: Any,
     ) -> int:
-        """``cuTensorMapEncodeTiled`` of a tensor, ``box_dim`` innermost first; return its address.
+        """Encode a tiled map (``cuTensorMapEncodeTiled``); return its address.
 
-        ``more`` is of ``TensorMap.tiled``.
+        ``box_dim`` is innermost first. ``attributes`` are further parameters of
+        ``TensorMap.tiled``.
         """
+        arguments = *tensor.encode_arguments, box_dim
         return self.place_map(
-            tensor.name, TensorMap.tiled(*tensor.described, box_dim, swizzle=swizzle, **more)
+            tensor.name, TensorMap.tiled(*arguments, swizzle=swizzle, **attributes)
         )
 
     def im2col_map(
@@ -150,18 +161,30 @@ class Device:
         corners: tuple[Sequence[int], Sequence[int]],
         box: tuple[int, int],
         swizzle: Swizzle = Swizzle.NONE,
-        **more: Any,
+        **attributes: Any,
     ) -> int:
-        """``cuTensorMapEncodeIm2col`` of a tensor in NHWC or alike; return its address.
+        """Encode an im2col map (``cuTensorMapEncodeIm2col``) of an NHWC tensor; return its address.
 
-        ``corners`` are the lower and the upper one, W first; a ``box`` has so many channels of so
-        many pixels; ``more`` is of ``TensorMap.im2col``.
+        Parameters
+        ----------
+        tensor : Tensor
+            Activations.
+        corners : (sequence, sequence) of int
+            Lower and upper corner of the bounding box, W first.
+        box : (int, int)
+            Channels per pixel, and pixels per column.
+        swizzle : Swizzle
+            Swizzle of the tile in shared memory.
+        attributes
+            Further parameters of ``TensorMap.im2col``.
         """
-        where = *tensor.described, *corners
-        return self.place_map(tensor.name, TensorMap.im2col(*where, *box, swizzle=swizzle, **more))
+        arguments = *tensor.encode_arguments, *corners, *box
+        return self.place_map(
+            tensor.name, TensorMap.im2col(*arguments, swizzle=swizzle, **attributes)
+        )
 
     def place_map(self, name: str, tensor_map: TensorMap) -> int:
-        """Put a tensor map of the tensor called ``name`` into global memory; return its address."""
+        """Put a map of the tensor called ``name`` into global memory; return the map's address."""
         words = np.frombuffer(tensor_map.encode(), np.uint32).copy()
         address = self._gmem.place_map(words)
         self.maps[address] = words
@@ -169,61 +192,70 @@ class Device:
         return address
 
     def name(self, tensor_map: int) -> str:
-        """What the tensor of a map is called."""
+        """Return the name of the tensor that the map at this address describes."""
         return self._names.get(tensor_map, f"the map at {tensor_map:#x}")
 
     def plan(self, tensor_map: int, mode: AccessMode | None = None, *, store: bool = False) -> Plan:
-        """What a request with this map moves.
+        """Return the golden model's plan of a request that uses this map.
 
         Raises
         ------
         KernelError
-            If there is no map.
+            If there is no map at this address.
         """
         words = self.maps.get(tensor_map)
         if words is None:
-            raise KernelError(f"there is no tensor map at {tensor_map:#x}")
+            raise KernelError(
+                f"there is no tensor map at {tensor_map:#x}: use an address that "
+                "device.tensor_map or device.im2col_map returned"
+            )
         contents = words.tobytes()
         key = tensor_map, mode, store
-        known = self._plans.get(key)
-        if known is None or known[0] != contents:
+        entry = self._plans.get(key)
+        if entry is None or entry[0] != contents:
             plan = Plan(contents, mode, store=store, arch=self._arch)
-            known = self._plans[key] = contents, plan
-        return known[1]
+            entry = self._plans[key] = contents, plan
+        return entry[1]
 
-    def check_range(self, what: str, address: int, size: int) -> None:
-        """See that bytes that an instruction moves are inside of one tensor.
+    def check_range(self, access: str, address: int, size: int) -> None:
+        """Check that ``size`` bytes at ``address`` lie inside of one tensor.
+
+        ``access`` names instruction, role and cycle, for the message.
 
         Raises
         ------
         KernelError
-            If they are not.
+            If some of the bytes lie outside.
         """
         starts = [tensor.address for tensor in self.tensors]
         number = bisect_right(starts, address) - 1
         if number < 0:
-            raise KernelError(f"{what}: there is no tensor at {address:#x}")
+            raise KernelError(f"{access}: there is no tensor at {address:#x}")
         tensor = self.tensors[number]
         beyond = address + size - tensor.address - tensor.nbytes
         if beyond > 0:
             raise KernelError(
-                f"{what}: {min(beyond, size)} bytes beyond the end of {tensor.name}, which has "
-                f"{tensor.nbytes} bytes at {tensor.address:#x}"
+                f"{access}: the last {min(beyond, size)} bytes are beyond the end of "
+                f"{tensor.name}, which has {tensor.nbytes} bytes at {tensor.address:#x}; copy "
+                "fewer bytes"
             )
 
     def check_guards(self) -> None:
-        """See that nothing was written around the tensors or behind the last piece of their rows.
+        """Check that nothing was written around the tensors or behind the last piece of a row.
 
         Raises
         ------
         BenchError
-            If anything was: the unit is wrong.
+            If such a byte was written: the unit is wrong.
         """
         for tensor in self.tensors:
             raw, row = tensor.raw, tensor.row_bytes
-            rows = raw[GUARD_BYTES:-GUARD_BYTES].reshape(-1, aligned(row, PITCH_ALIGN))
-            behind = rows[:, aligned(row, PIECE_BYTES) :]
-            guards = raw[:GUARD_BYTES], raw[-GUARD_BYTES:], behind
+            rows = raw[GUARD_BYTES:-GUARD_BYTES].reshape(-1, align_up(row, PITCH_ALIGN))
+            padding = rows[:, align_up(row, PIECE_BYTES) :]
+            guards = raw[:GUARD_BYTES], raw[-GUARD_BYTES:], padding
             stray = sum(int((guard != UNTOUCHED).sum()) for guard in guards)
             if stray:
-                raise BenchError(f"{stray} bytes were written around {tensor.name}")
+                raise BenchError(
+                    f"{stray} bytes were written around {tensor.name}: the unit wrote before the "
+                    "tensor, after it, or into the padding of its rows"
+                )

@@ -1,4 +1,4 @@
-"""What the warps of an SM share: pipes that do one thing at a time, in the order of asking."""
+"""Pipes that the warpgroups of an SM share. Each pipe serves its users one by one, in order."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -7,35 +7,40 @@ FMA_PER_CLOCK = 2048
 """Dense bf16 multiply-adds per clock of Hopper's four tensor cores together."""
 
 MUFU_PER_CLOCK = 16
-"""Exponentials and the like per clock of an SM."""
+"""Exponentials and other special functions per clock of an SM."""
 
 SMEM_BYTES_PER_CLOCK = 128
-"""What shared memory gives or takes per clock, without bank conflicts."""
+"""Bytes that shared memory reads or writes per clock, without bank conflicts."""
 
 WARPGROUP_THREADS = 128
 REGISTERS = 65536
-"""Of an SM, 32 bits each."""
+"""Registers of an SM, 32 bits each."""
 
 
 @dataclass(frozen=True)
-class Issue:
-    """What instructions cost, in slots of a warp scheduler (choice: the model's own numbers).
+class IssueTiming:
+    """Cost of instructions in issue slots of a warp scheduler (choice: the model's own numbers).
 
-    All roles share the scheduler that the elected threads are on, which issues an instruction every
-    ``interval`` clocks. A warpgroup has a warp on each of the four schedulers, so an instruction of
-    all its threads takes a slot of each.
+    The elected threads of all warpgroups are on the same scheduler, which issues one instruction
+    every ``interval`` clocks. A warpgroup has one warp on each of the four schedulers, so an
+    instruction of all 128 threads takes one slot of each scheduler.
 
     Parameters
     ----------
     interval : int
-        Clocks from an instruction to the next; above 1, issue slots are scarce.
-    mbarrier, tma, fence, sync : int
-        Slots of an operation on a barrier, of a request to the unit with its coordinates, of a
-        fence, of ``bar.sync``.
+        Clocks from one instruction to the next. Above 1, issue slots are scarce.
+    mbarrier : int
+        Slots of an operation on a barrier.
+    tma : int
+        Slots of a request to the unit, with its coordinates.
+    fence : int
+        Slots of a fence.
+    sync : int
+        Slots of ``bar.sync``.
     wgmma : int
-        Slots of one wgmma, of k = 16, with its descriptors.
+        Slots of one wgmma of k = 16, with its descriptors.
     chunk : int
-        Slots after which other warps get their turn.
+        Slots that a warpgroup takes at once before the other warpgroups get their turn.
     """
 
     interval: int = 1
@@ -48,24 +53,29 @@ class Issue:
 
 
 class Pipe:
-    """Does one thing after the other.
+    """A pipe that serves one use after the other.
 
     Members
     -------
     busy : deque of (int, int)
-        First cycle of each thing, and the cycle behind its last.
+        Busy intervals: the first cycle, and the cycle after the last.
+    free_from : int
+        Cycle from which on the pipe is free.
     """
 
     def __init__(self) -> None:
         self.busy: deque[tuple[int, int]] = deque()
-        self.free = 0
+        self.free_from = 0
 
-    def take(self, now: int, clocks: int) -> int:
-        """Reserve so many clocks, from ``now`` on or when the pipe is free; return the end."""
-        start = max(now, self.free)
-        self.free = start + clocks
+    def reserve(self, earliest: int, clocks: int) -> int:
+        """Reserve ``clocks`` cycles as soon as the pipe is free, from cycle ``earliest`` on.
+
+        Return the cycle after the last reserved one.
+        """
+        start = max(earliest, self.free_from)
+        self.free_from = start + clocks
         if self.busy and self.busy[-1][1] == start:
-            self.busy[-1] = (self.busy[-1][0], self.free)
+            self.busy[-1] = (self.busy[-1][0], self.free_from)
         elif clocks:
-            self.busy.append((start, self.free))
-        return self.free
+            self.busy.append((start, self.free_from))
+        return self.free_from

@@ -1,4 +1,4 @@
-"""What a run of a kernel leaves for its report."""
+"""Record of a kernel's run, from which the report is made."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sim_tb.sm.kernel import check_limits, option
+from sim_tb.sm.options import check_limits, option
 from sim_tb.sm.pipes import FMA_PER_CLOCK
 from sim_tb.sm.smem import Ring
 from sim_tb.sm.spans import Span
@@ -18,31 +18,32 @@ Intervals = Sequence[tuple[int, int]]
 
 @dataclass(frozen=True)
 class Setting:
-    """What surrounds a kernel.
+    """Surroundings of a kernel's run.
 
     Parameters
     ----------
     memory : str
-        As ``sim_tb.testbench.models.surroundings`` takes it.
+        Memory models, in the syntax of ``sim_tb.testbench.models.surroundings``.
     issue_interval : int
-        Clocks between two instructions of a warp scheduler.
+        Clocks from one instruction of a warp scheduler to the next.
     watchdog : int
-        Clocks without any progress that end the run.
+        Clocks without progress after which the run is ended.
     """
 
     memory: str = option(
-        "l2", f"{', '.join(MEMORIES)}; and changes of it, such as dram,latency=600,bandwidth=0.5"
+        "l2",
+        f"memory model: {', '.join(MEMORIES)}, with changes such as dram,latency=600,bandwidth=0.5",
     )
-    issue_interval: int = option(1, "clocks between two instructions of a warp scheduler")
-    watchdog: int = option(20_000, "clocks without any progress that end the run")
+    issue_interval: int = option(1, "clocks from one instruction of a warp scheduler to the next")
+    watchdog: int = option(20_000, "clocks without progress after which the run is ended")
 
     def validate(self) -> None:
-        """See that all are within their limits.
+        """Check that the settings are within their limits.
 
         Raises
         ------
         ValueError
-            Naming option, value and limit.
+            If a setting is wrong. The text names setting, value and limit.
         """
         check_limits(self)
         surroundings(self.memory)
@@ -50,11 +51,29 @@ class Setting:
 
 @dataclass(frozen=True)
 class SmRecord:
-    """Of one SM: what its warps did, and when its pipes were busy.
+    """Activities of one SM.
 
-    ``flips``: cycles at which a phase of a barrier completed, with its name; ``waits``: how long
-    warps waited for which barrier. ``lines_read`` and so on are the cycles at which the unit read a
-    line, wrote a beat of shared memory, read one, wrote a line.
+    Members
+    -------
+    spans : list of Span
+        Activities of the warpgroups.
+    tensor_cores, scheduler, smem_port, mufu : sequence of (int, int)
+        Busy intervals of the pipes: first cycle, and the cycle after the last.
+    phase_completions : list of (int, str)
+        Cycle and name of the barrier of each completed phase.
+    waits : list of (str, int)
+        Name of the barrier and clocks of each wait.
+    lines_read, beats_written, beats_read, lines_written : array
+        Cycles in which the unit read a line of global memory, wrote a beat of shared memory, read a
+        beat of shared memory, and wrote a line of global memory.
+    load_bytes : int
+        Bytes that its loads wrote to shared memory, in all receivers together.
+    store_bytes : int
+        Bytes that the unit wrote to global memory.
+    fma : int
+        Multiply-adds.
+    bank_conflicts : int
+        Clocks lost to bank conflicts of the warpgroups.
     """
 
     spans: list[Span]
@@ -62,7 +81,7 @@ class SmRecord:
     scheduler: Intervals
     smem_port: Intervals
     mufu: Intervals
-    flips: list[tuple[int, str]]
+    phase_completions: list[tuple[int, str]]
     waits: list[tuple[str, int]]
     lines_read: NDArray[np.uint64]
     beats_written: NDArray[np.uint64]
@@ -76,8 +95,21 @@ class SmRecord:
 
 @dataclass(frozen=True)
 class RequestRecord:
-    """A request of the unit: ``done`` is when its barrier's phase completed, or its group was
-    waited for; None if neither happened.
+    """A request to the unit.
+
+    Members
+    -------
+    text : str
+        Instruction, tensor and coordinates.
+    cta : int
+    role : str
+    cycle : int
+        Cycle in which the request was issued.
+    done : int, optional
+        Cycle in which the phase of the barrier completed, or a wait for the bulk group returned.
+        None: neither happened.
+    tx_bytes : int
+        Bytes that the barrier of a load counts. 0: the request is a store.
     """
 
     text: str
@@ -90,11 +122,34 @@ class RequestRecord:
 
 @dataclass(frozen=True)
 class Record:
-    """A run.
+    """A run of a kernel.
 
-    ``error`` tells why it ended early; then ``check`` is empty, and the unit may be ``dirty``:
-    requests are stuck in it. ``latency`` is the clocks from a line read to the line (the mean,
-    where it varies).
+    Members
+    -------
+    kernel, summary : str
+        Name of the kernel, and what it computes.
+    options : dict
+        Options of the kernel.
+    setting : Setting
+    latency : float
+        Mean clocks from the request of a line to its data.
+    cycles : int
+    seconds : float
+        Duration of the simulation.
+    check : str
+        Outcome of the check; empty if the run ended early.
+    wrong : bool
+        The result is wrong.
+    error : str
+        Reason why the run ended early; empty if it did not.
+    dirty : bool
+        Requests are stuck in the unit, so that it cannot be reset.
+    flops : int
+    smem_bytes : int
+        Bytes of shared memory that the kernel allocated.
+    sms : list of SmRecord
+    requests : list of RequestRecord
+    rings : list of Ring
     """
 
     kernel: str
@@ -116,12 +171,12 @@ class Record:
 
     @property
     def choices(self) -> dict[str, Any]:
-        """Options of the kernel and of what surrounds it, by name."""
+        """Options of the kernel and settings, by name."""
         return {**self.options, **asdict(self.setting)}
 
     @property
     def title(self) -> str:
-        """Kernel and options in one line."""
+        """Kernel, options and settings in one line, as on the command line."""
         return " ".join(
             [
                 self.kernel,
@@ -135,11 +190,14 @@ class Record:
 
     @property
     def failed(self) -> bool:
-        """Whether it ended early, or with a wrong result."""
+        """True if the run ended early, or with a wrong result."""
         return self.wrong or bool(self.error)
 
     def busy(self, pipe: str) -> float:
-        """Share of all cycles in which a pipe of the SMs was busy: ``"tensor_cores"`` and so on."""
+        """Return the share of cycles in which a pipe was busy, the mean over the SMs.
+
+        ``pipe`` is ``"tensor_cores"``, ``"scheduler"``, ``"smem_port"`` or ``"mufu"``.
+        """
         total = 0
         for sm in self.sms:
             intervals: Intervals = getattr(sm, pipe)
@@ -147,14 +205,19 @@ class Record:
         return total / max(1, self.cycles * len(self.sms))
 
     def rate(self, activity: str) -> float:
-        """Lines or beats per clock and SM: ``"lines_read"`` and so on."""
+        """Return lines or beats per clock and SM.
+
+        ``activity`` is ``"lines_read"``, ``"beats_written"``, ``"beats_read"`` or
+        ``"lines_written"``.
+        """
         total = sum(int(getattr(sm, activity).size) for sm in self.sms)
         return total / max(1, self.cycles * len(self.sms))
 
     @property
-    def starved(self) -> float:
-        """Share of the cycles from the first product to the end of the last in which the tensor
-        cores had none; 0 without products.
+    def starvation(self) -> float:
+        """Share of cycles, from the first product to the end of the last, without a product.
+
+        It is 0 if there are no products at all.
         """
         idle = total = 0
         for sm in self.sms:
@@ -166,19 +229,19 @@ class Record:
 
     @property
     def flops_per_clock(self) -> float:
-        """Of the result's products, of all SMs."""
+        """Floating-point operations per clock, of all SMs."""
         return self.flops / max(1, self.cycles)
 
     @property
     def share_of_peak(self) -> float:
-        """Of ``peak_flops_per_clock``."""
+        """Share of ``peak_flops_per_clock`` that was reached."""
         return self.flops_per_clock / self.peak_flops_per_clock
 
     @property
     def peak_flops_per_clock(self) -> int:
-        """What the tensor cores of all SMs can do."""
+        """Most floating-point operations per clock, of the tensor cores of all SMs."""
         return 2 * FMA_PER_CLOCK * len(self.sms)
 
     def total(self, name: str) -> int:
-        """Sum over the SMs of ``"load_bytes"``, ``"fma"`` and so on."""
+        """Return the sum over the SMs of a number, such as ``"load_bytes"`` or ``"fma"``."""
         return sum(int(getattr(sm, name)) for sm in self.sms)

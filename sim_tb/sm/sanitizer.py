@@ -1,15 +1,20 @@
-"""Sanitizer: finds the mistakes of kernels that hang or corrupt on silicon, and names them.
+"""Sanitizer: detects mistakes of kernels that hang or corrupt data on silicon, and names them.
 
-It follows who knows of what. Each warp, each barrier and each of a warp's groups has a clock; a
-warp's *knowledge* is a vector of them: up to which event of every other it is sure that it has
-happened. Arriving at a barrier puts the warp's knowledge into the phase, waiting takes it out; a
-load happens with the phase of its barrier, a store's reading with the wait for its bulk group.
-Shared memory is shadowed piece by piece of 16 bytes: who wrote it last and who has read it since.
-An access of which the next one cannot know is a race, whoever wins it here (vector clocks as in
-FastTrack, Flanagan and Freund 2009).
+The sanitizer decides with vector clocks, as FastTrack does (Flanagan and Freund 2009), whether two
+accesses are ordered. A *component* is a counter of events. Each warpgroup has three: its own
+accesses, its wgmma groups, and its bulk groups. Each barrier has one: its phases. A vector clock
+holds one number per component: that many events of it are known to have happened.
 
-A second vector holds what the warp knows to be visible to the async proxy: it grows at
-``fence.proxy.async`` and travels with the first.
+An arrival merges the clock of the warpgroup into the phase of the barrier. A wait merges the clock
+of the phase into that of the warpgroup. A load is an event of its barrier's phase, a store's read
+is an event of its bulk group.
+
+Shared memory is shadowed in pieces of 16 bytes: the last write, and the latest read by each
+component. An access that is not ordered behind an earlier one is a race, and is reported even if it
+is harmless in this simulation.
+
+A second vector clock of each warpgroup holds the writes that the async proxy can see.
+``fence.proxy.async`` copies the first clock to the second. Merges apply to both.
 """
 
 from collections import defaultdict
@@ -20,23 +25,37 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden import Swizzle
+from sim_tb.sm.errors import KernelError
 from sim_tb.sm.smem import PIECE_BYTES, SmemLayout, Tile
-from sim_tb.testbench.environment import BenchError, Word
+from sim_tb.testbench.environment import Word
 
 COMPONENTS = 1024
-"""Most clocks: three of each warp and one of each barrier."""
+"""Most components of a vector clock: three per warpgroup and one per barrier."""
 
-
-class KernelError(BenchError):
-    """The kernel is wrong; the text names the mistake."""
+HAPPENED, VISIBLE = 0, 1
+"""Rows of ``VectorClocks.clocks``: events that are known, and those that the async proxy sees."""
 
 
 @dataclass
-class Request:
-    """What is known of a request of the unit.
+class TrackedRequest:
+    """A request to the unit.
 
-    ``text`` names instruction, tensor and coordinates. ``done`` is the cycle at which its barrier's
-    phase completed or its group was waited for.
+    Members
+    -------
+    number : int
+        Request id.
+    text : str
+        Instruction, tensor and coordinates.
+    cta : int
+    role : str
+    cycle : int
+        Cycle in which the request was issued.
+    tx_bytes : int
+        Bytes that the barrier of a load counts. 0: the request is a store.
+    tensor_map : int, optional
+        Address of the tensor map.
+    done : int, optional
+        Cycle in which the phase of the barrier completed, or a wait for the bulk group returned.
     """
 
     number: int
@@ -46,590 +65,774 @@ class Request:
     cycle: int
     tx_bytes: int = 0
     tensor_map: int | None = None
-    barrier: str = ""
     done: int | None = None
 
     def __str__(self) -> str:
         size = f", {self.tx_bytes} bytes" if self.tx_bytes else ""
-        return f"request {self.number} ({self.text} of {self.role} in cycle {self.cycle}{size})"
+        return f"request {self.number} ({self.text} by {self.role} in cycle {self.cycle}{size})"
 
 
-@dataclass(frozen=True)
-class Access:
-    """Who wrote a piece last: at which time of which component, by threads (``generic``) or not."""
-
-    what: "str | Request"
-    component: int
-    time: int
-    generic: bool
-    swizzle: Swizzle | None = None
-    barrier: "Barrier | None" = None
-
-
-class Knower:
-    """Something that has knowledge: row 0, and row 1 of what the async proxy sees."""
+class VectorClocks:
+    """The two vector clocks of a warpgroup or of a phase: rows ``HAPPENED`` and ``VISIBLE``."""
 
     def __init__(self) -> None:
-        self.knows = np.zeros((2, COMPONENTS), np.int64)
+        self.clocks = np.zeros((2, COMPONENTS), np.int64)
 
-    def learn(self, other: NDArray[np.int64]) -> None:
-        """Know what the other one knows, too."""
-        np.maximum(self.knows, other, out=self.knows)
+    def merge(self, clocks: NDArray[np.int64]) -> None:
+        """Add the events of other clocks."""
+        np.maximum(self.clocks, clocks, out=self.clocks)
 
 
-class Thread(Knower):
-    """A warp, as the sanitizer sees it.
+class TrackedWarpgroup(VectorClocks):
+    """A warpgroup, as the sanitizer sees it.
 
-    ``clock``, ``wgmma`` and ``groups`` are components: of its own accesses, of its wgmma groups and
-    of its bulk groups. ``committed`` counts the groups of the latter two.
+    Members
+    -------
+    cta : int
+    label : str
+        Role, in a cluster with the number of the CTA.
+    accesses, wgmma_groups, bulk_groups : int
+        Components of its own accesses, its wgmma groups and its bulk groups.
+    committed : dict of int to int
+        Number of committed groups, by component.
+    open_requests : list of TrackedRequest
+        Stores since the last ``commit_group``.
+    pending_groups : list of list of TrackedRequest
+        Bulk groups that no wait has covered.
+    last_waits : dict of (int, int) to str
+        Description of the last wait, by CTA and offset of the barrier.
+    has_exited : bool
     """
 
-    def __init__(self, cta: int, role: str, components: tuple[int, int, int]) -> None:
+    def __init__(self, cta: int, label: str, components: tuple[int, int, int]) -> None:
         super().__init__()
-        self.cta, self.role = cta, role
-        self.clock, self.wgmma, self.groups = components
-        self.committed = {self.wgmma: 0, self.groups: 0}
-        self.open: list[Request] = []
-        self.pending: list[list[Request]] = []
-        self.waited: dict[tuple[int, int], str] = {}
-        self.is_over = False
+        self.cta, self.label = cta, label
+        self.accesses, self.wgmma_groups, self.bulk_groups = components
+        self.committed = {self.wgmma_groups: 0, self.bulk_groups: 0}
+        self.open_requests: list[TrackedRequest] = []
+        self.pending_groups: list[list[TrackedRequest]] = []
+        self.last_waits: dict[tuple[int, int], str] = {}
+        self.has_exited = False
         self.tick()
 
     def tick(self) -> None:
-        """What comes is later than what others know of now."""
-        self.knows[0, self.clock] += 1
+        """Begin a new event: others do not know of the accesses that follow."""
+        self.clocks[HAPPENED, self.accesses] += 1
 
     @property
-    def now(self) -> int:
-        """The time of its next access."""
-        return int(self.knows[0, self.clock])
+    def time(self) -> int:
+        """Number of the event that its next access belongs to."""
+        return int(self.clocks[HAPPENED, self.accesses])
 
 
 @dataclass
-class Barrier:
-    """A barrier of a CTA. ``before`` is the knowledge that its last two phases completed with."""
+class TrackedBarrier:
+    """A barrier of a CTA, as the sanitizer sees it.
+
+    Members
+    -------
+    cta, address, name, count
+        CTA, offset in shared memory, name, and arrivals per phase.
+    component : int
+        Component of its phases.
+    completed_phases : int
+    current : VectorClocks
+        Clocks of the current phase.
+    completed : dict of int to array
+        Clocks of the last two completed phases, by number.
+    expects : list of (str, int, int)
+        Warpgroup, cycle and bytes of each ``expect_tx`` of the current phase.
+    requests : list of TrackedRequest
+        Loads of the current phase.
+    arrivals : list of str
+        Warpgroups that have arrived in the current phase.
+    """
 
     cta: int
     address: int
     name: str
     component: int
     count: int
-    flips: int = 0
-    gathering: Knower = field(default_factory=Knower)
-    before: dict[int, NDArray[np.int64]] = field(default_factory=dict)
+    completed_phases: int = 0
+    current: VectorClocks = field(default_factory=VectorClocks)
+    completed: dict[int, NDArray[np.int64]] = field(default_factory=dict)
     expects: list[tuple[str, int, int]] = field(default_factory=list)
-    requests: list[Request] = field(default_factory=list)
+    requests: list[TrackedRequest] = field(default_factory=list)
     arrivals: list[str] = field(default_factory=list)
 
     @property
-    def expected(self) -> int:
-        """Bytes that expect_tx of this phase said."""
+    def expected_bytes(self) -> int:
+        """Bytes that ``expect_tx`` announced in the current phase."""
         return sum(count for _, _, count in self.expects)
 
     @property
-    def requested(self) -> int:
-        """Bytes that requests of this phase bring."""
+    def load_bytes(self) -> int:
+        """Bytes of the loads of the current phase."""
         return sum(request.tx_bytes for request in self.requests)
 
-    def balance(self) -> str:
-        """Both, and who."""
-        expects = ", ".join(f"{n} of {role} in cycle {cycle}" for role, cycle, n in self.expects)
+    def transfers(self) -> str:
+        """Return each ``expect_tx`` and each load of the current phase, in words."""
+        expects = ", ".join(
+            f"{count} bytes by {label} in cycle {cycle}" for label, cycle, count in self.expects
+        )
         requests = "; ".join(map(str, self.requests))
-        return f"expect_tx: {expects or 'none'}; counted: {requests or 'none'}"
+        return f"expect_tx: {expects or 'none'}; loads: {requests or 'none'}"
+
+    def mismatch(self) -> str:
+        """Return how ``expect_tx`` and the loads differ, in words; empty if they agree."""
+        difference = self.expected_bytes - self.load_bytes
+        if not difference:
+            return ""
+        size = f"{abs(difference)} bytes too {'large' if difference > 0 else 'small'}"
+        return (
+            f"expect_tx is {size}: {self.transfers()}; expect the bytes of all loads that signal "
+            "the barrier in this phase"
+        )
 
 
-class Reads:
-    """When a component has read each piece last, and any of them; 0 is never."""
+@dataclass(frozen=True)
+class Access:
+    """An access to shared memory that is about to happen.
+
+    Parameters
+    ----------
+    warpgroup : TrackedWarpgroup
+        Warpgroup that executes the instruction.
+    text : str
+        Instruction and operand.
+    cta : int
+        CTA that the shared memory belongs to.
+    pieces : slice
+    cycle : int
+    by_unit : bool
+        The unit accesses shared memory (async proxy), not the threads.
+    reads_as : Swizzle, optional
+        Swizzle of a read. None: a write, or a read of bytes without a layout.
+    """
+
+    warpgroup: TrackedWarpgroup
+    text: str
+    cta: int
+    pieces: slice
+    cycle: int
+    by_unit: bool = False
+    reads_as: Swizzle | None = None
+
+    def __str__(self) -> str:
+        return f"{self.warpgroup.label}: {self.text} in cycle {self.cycle}"
+
+
+@dataclass(frozen=True)
+class Write:
+    """The last write to a piece of shared memory.
+
+    Parameters
+    ----------
+    source : str or TrackedRequest
+        Instruction that wrote the piece.
+    component, time : int
+        Event that the write belongs to.
+    by_unit : bool
+        The unit wrote (async proxy), not the threads.
+    swizzle : Swizzle, optional
+        None: bytes without a layout.
+    barrier : TrackedBarrier, optional
+        Barrier of a load.
+    """
+
+    source: str | TrackedRequest
+    component: int
+    time: int
+    by_unit: bool
+    swizzle: Swizzle | None = None
+    barrier: TrackedBarrier | None = None
+
+
+class ReadTimes:
+    """Latest read of each piece by one component, as the number of its event; 0: none."""
 
     def __init__(self, pieces: int) -> None:
         self.times = np.zeros(pieces, np.int64)
         self.latest = 0
 
-    def late(self, span: slice, known: int) -> int | None:
-        """The first piece of a span that it has read later than that is known."""
-        if self.latest <= known:
+    def first_after(self, pieces: slice, time: int) -> int | None:
+        """Return the first of these pieces that was read in an event after ``time``, if any."""
+        if self.latest <= time:
             return None
-        late = np.flatnonzero(self.times[span] > known)
-        return (span.start or 0) + int(late[0]) if late.size else None
+        late = np.flatnonzero(self.times[pieces] > time)
+        return (pieces.start or 0) + int(late[0]) if late.size else None
 
 
-class Shadow:
-    """The pieces of a CTA's shared memory: who wrote each last, and who has read it since."""
+class SmemShadow:
+    """Last write and latest reads of each piece of a CTA's shared memory."""
 
     def __init__(self, pieces: int) -> None:
-        self.accesses: list[Access] = []
-        self.readers: dict[int, Reads] = {}
-        self._writers = np.full(pieces, -1, np.int32)
+        self.writes: list[Write] = []
+        self.reads: dict[int, ReadTimes] = {}
+        self._last_writes = np.full(pieces, -1, np.int32)
 
-    def write(self, span: slice, access: Access) -> None:
-        """The pieces of a span are overwritten."""
-        self._writers[span] = len(self.accesses)
-        self.accesses.append(access)
+    def write(self, pieces: slice, write: Write) -> None:
+        """Record a write."""
+        self._last_writes[pieces] = len(self.writes)
+        self.writes.append(write)
 
-    def read(self, span: slice, component: int, time: int) -> None:
-        """The pieces of a span are read."""
-        reads = self.readers.get(component)
+    def read(self, pieces: slice, component: int, time: int) -> None:
+        """Record a read that belongs to event ``time`` of a component."""
+        reads = self.reads.get(component)
         if reads is None:
-            reads = self.readers[component] = Reads(self._writers.size)
-        reads.times[span] = time
+            reads = self.reads[component] = ReadTimes(self._last_writes.size)
+        reads.times[pieces] = time
         reads.latest = max(reads.latest, time)
 
-    def writers(self, span: slice) -> Iterator[tuple[int, Access | None]]:
-        """The parts of a span that were written at once: first piece, and who, if anybody."""
-        numbers = self._writers[span]
+    def last_writes(self, pieces: slice) -> Iterator[tuple[int, Write | None]]:
+        """Yield the first piece of each run with one last write, and that write, if any."""
+        numbers = self._last_writes[pieces]
         starts = np.flatnonzero(numbers[1:] != numbers[:-1]) + 1
         for start in (0, *starts.tolist()):
             number = numbers[start]
-            yield span.start + start, None if number < 0 else self.accesses[number]
+            yield pieces.start + start, None if number < 0 else self.writes[number]
 
-    def writer(self, piece: int) -> Access:
-        """Who wrote a piece that was read."""
-        return self.accesses[int(self._writers[piece])]
+    def last_write(self, piece: int) -> Write:
+        """Return the last write to a piece that was written."""
+        return self.writes[int(self._last_writes[piece])]
 
 
 class Sanitizer:
-    """Watches the warps of all CTAs; ``BenchError`` is raised where the mistake is made.
+    """Follows the warpgroups of all CTAs. Raises ``KernelError`` at the instruction that is wrong.
 
     Parameters
     ----------
     layout : SmemLayout
-        Of the shared memory of each CTA.
+        Layout of the shared memory of each CTA.
     smem_bytes : int
+        Size of the shared memory of each CTA.
     ctas : int
+
+    Members
+    -------
+    progress : int
+        Number of the events so far. The watchdog ends a run in which it stays the same.
+    requests : list of TrackedRequest
+    barriers : dict of (int, int) to TrackedBarrier
+        Barriers by CTA and offset.
     """
 
     def __init__(self, layout: SmemLayout, smem_bytes: int, ctas: int) -> None:
         self.layout = layout
         self.smem_bytes = smem_bytes
-        self.shadows = [Shadow(smem_bytes // PIECE_BYTES) for _ in range(ctas)]
-        self.threads: list[Thread] = []
-        self.barriers: dict[tuple[int, int], Barrier] = {}
-        self.requests: list[Request] = []
+        self.shadows = [SmemShadow(smem_bytes // PIECE_BYTES) for _ in range(ctas)]
+        self.warpgroups: list[TrackedWarpgroup] = []
+        self.barriers: dict[tuple[int, int], TrackedBarrier] = {}
+        self.requests: list[TrackedRequest] = []
         self.progress = 0
-        self._owners = ["nobody"]
-        self._patched: dict[int, tuple[int, str]] = {}
+        self._components = ["unused"]
+        self._map_versions: dict[int, tuple[int, str]] = {}
         self._acquired: dict[tuple[int, int], int] = defaultdict(int)
-        self._users: dict[int | None, dict[int, tuple[int, Request]]] = defaultdict(dict)
+        self._map_users: dict[int | None, dict[int, tuple[int, TrackedRequest]]] = defaultdict(dict)
 
-    # Who there is
+    # Warpgroups
 
-    def thread(self, cta: int, role: str) -> Thread:
-        """A warp that takes part; it knows what has happened so far."""
+    def add_warpgroup(self, cta: int, role: str) -> TrackedWarpgroup:
+        """Add a warpgroup; return how it is tracked."""
         label = self._label(cta, role)
-        clock, wgmma, groups = map(
+        accesses, wgmma_groups, bulk_groups = map(
             self._component, (label, f"a wgmma of {label}", f"a store of {label}")
         )
-        thread = Thread(cta, label, (clock, wgmma, groups))
-        self.threads.append(thread)
-        return thread
+        warpgroup = TrackedWarpgroup(cta, label, (accesses, wgmma_groups, bulk_groups))
+        self.warpgroups.append(warpgroup)
+        return warpgroup
 
-    def _component(self, owner: str) -> int:
-        if len(self._owners) == COMPONENTS:
-            raise KernelError(f"more than {COMPONENTS} warps and barriers to watch")
-        self._owners.append(owner)
-        return len(self._owners) - 1
+    def _component(self, reader: str) -> int:
+        """Return a new component. ``reader`` names it in messages about its reads."""
+        if len(self._components) == COMPONENTS:
+            raise KernelError(
+                f"the sanitizer has {COMPONENTS} vector clock components: use fewer CTAs, roles or "
+                "barriers"
+            )
+        self._components.append(reader)
+        return len(self._components) - 1
 
-    def _label(self, cta: int, role: str) -> str:
-        return role if len(self.shadows) == 1 else f"{role} of CTA {cta}"
+    def _label(self, cta: int, name: str) -> str:
+        return name if len(self.shadows) == 1 else f"{name} of CTA {cta}"
 
     # Barriers
 
-    def init(self, thread: Thread, address: int, count: int) -> Barrier:
-        """``mbarrier.init``."""
-        name = self._label(thread.cta, self.layout.name(address))
-        barrier = Barrier(thread.cta, address, name, self._component(name), count)
-        self.barriers[thread.cta, address] = barrier
+    def barrier_init(self, warpgroup: TrackedWarpgroup, address: int, count: int) -> TrackedBarrier:
+        """Follow ``mbarrier.init``; return how the barrier is tracked."""
+        name = self._label(warpgroup.cta, self.layout.name(address))
+        component = self._component(f"a DSMEM copy that signals {name}")
+        barrier = TrackedBarrier(warpgroup.cta, address, name, component, count)
+        self.barriers[warpgroup.cta, address] = barrier
         self.progress += 1
         return barrier
 
-    def barrier(self, thread: Thread, what: str, cta: int, address: int) -> Barrier:
-        """The barrier that an instruction names.
+    def barrier_at(
+        self, warpgroup: TrackedWarpgroup, instruction: str, cta: int, address: int, cycle: int
+    ) -> TrackedBarrier:
+        """Return the barrier that an instruction names.
 
         Raises
         ------
         KernelError
-            If it was never initialised.
+            If the barrier was never initialised.
         """
-        found = self.barriers.get((cta, address))
-        if found is None:
+        barrier = self.barriers.get((cta, address))
+        if barrier is None:
             name = self._label(cta, self.layout.name(address))
-            raise KernelError(f"{thread.role}: {what} on {name}, which was never initialised")
-        return found
+            raise KernelError(
+                f"{warpgroup.label}: {instruction} on {name} in cycle {cycle}: this barrier was "
+                "never initialised; call mbarrier_init for it in the prologue"
+            )
+        return barrier
 
     def arrive(
-        self, thread: Thread, barrier: Barrier, cycle: int, arrivals: int, tx_bytes: int
+        self,
+        warpgroup: TrackedWarpgroup,
+        barrier: TrackedBarrier,
+        cycle: int,
+        arrivals: int,
+        tx_bytes: int,
     ) -> None:
-        """An arrival releases what the warp did before; ``tx_bytes``: of ``expect_tx``.
+        """Follow ``mbarrier.arrive``, with ``tx_bytes`` also ``expect_tx``.
 
         Raises
         ------
         KernelError
-            If the phase has all of its arrivals, and has not completed.
+            If the current phase has all of its arrivals, and waits for bytes.
         """
         if len(barrier.arrivals) + arrivals > barrier.count:
-            there = ", ".join(barrier.arrivals)
+            arrived = ", ".join(barrier.arrivals)
             raise KernelError(
-                f"{thread.role}: arrives at {barrier.name} in cycle {cycle}, whose phase "
-                f"{barrier.flips} has all of its {barrier.count} arrivals ({there}) and waits for "
-                f"{barrier.expected} bytes"
+                f"{warpgroup.label}: one arrival too many at {barrier.name} in cycle {cycle}: "
+                f"phase {barrier.completed_phases} already has all of its {barrier.count} arrivals "
+                f"({arrived}) and waits for {barrier.expected_bytes} bytes; wait for the phase "
+                "before the next arrival, or raise the count of mbarrier_init"
             )
-        barrier.gathering.learn(thread.knows)
-        barrier.arrivals += [thread.role] * arrivals
-        thread.tick()
-        self.expect(thread, barrier, cycle, tx_bytes)
+        barrier.current.merge(warpgroup.clocks)
+        barrier.arrivals += [warpgroup.label] * arrivals
+        warpgroup.tick()
+        self.expect_tx(warpgroup, barrier, cycle, tx_bytes)
 
-    def expect(self, thread: Thread, barrier: Barrier, cycle: int, tx_bytes: int) -> None:
-        """``expect_tx``."""
+    def expect_tx(
+        self, warpgroup: TrackedWarpgroup, barrier: TrackedBarrier, cycle: int, tx_bytes: int
+    ) -> None:
+        """Follow ``mbarrier.expect_tx``."""
         if tx_bytes:
-            barrier.expects.append((thread.role, cycle, tx_bytes))
+            barrier.expects.append((warpgroup.label, cycle, tx_bytes))
         self.progress += 1
 
-    def flipped(self, barrier: Barrier, cycle: int) -> None:
-        """A phase has completed.
+    def phase_completed(self, barrier: TrackedBarrier, cycle: int) -> None:
+        """Follow the completion of a phase.
 
         Raises
         ------
         KernelError
-            If requests of it are still on their way: ``expect_tx`` was too small.
+            If loads of the phase are still in flight: ``expect_tx`` was too small.
         """
         self.progress += 1
-        barrier.flips += 1
-        barrier.before[barrier.flips] = barrier.gathering.knows.copy()
-        barrier.before.pop(barrier.flips - 2, None)
+        barrier.completed_phases += 1
+        barrier.completed[barrier.completed_phases] = barrier.current.clocks.copy()
+        barrier.completed.pop(barrier.completed_phases - 2, None)
         for request in barrier.requests:
             request.done = cycle
-        difference = barrier.requested - barrier.expected
-        if difference:
+        mismatch = barrier.mismatch()
+        if mismatch:
             raise KernelError(
-                f"{barrier.name}: phase {barrier.flips - 1} completed in cycle {cycle} with "
-                f"expect_tx {difference} bytes too small: {barrier.balance()}"
+                f"{barrier.name}: phase {barrier.completed_phases - 1} completed in cycle {cycle}, "
+                f"but {mismatch}"
             )
         barrier.expects.clear()
         barrier.requests.clear()
         barrier.arrivals.clear()
 
-    def waited(self, thread: Thread, barrier: Barrier, parity: int, cycle: int) -> None:
-        """A wait for the phase of ``parity`` is over: the warp knows what the phase knows."""
-        phase = barrier.flips - ((barrier.flips - 1) % 2 != parity)
-        thread.waited[barrier.cta, barrier.address] = (
-            f"it waited for parity {parity} in cycle {cycle}, when {max(phase, 0)} phases had "
-            "completed"
+    def wait_returned(
+        self, warpgroup: TrackedWarpgroup, barrier: TrackedBarrier, parity: int, cycle: int
+    ) -> None:
+        """Follow the end of a wait for the phase of ``parity``."""
+        phase = barrier.completed_phases - ((barrier.completed_phases - 1) % 2 != parity)
+        warpgroup.last_waits[barrier.cta, barrier.address] = (
+            f"its last wait, for parity {parity}, returned in cycle {cycle}, when "
+            f"{max(phase, 0)} phases had completed"
         )
         if phase > 0:
-            thread.learn(barrier.before[phase])
-            thread.knows[:, barrier.component] = np.maximum(
-                thread.knows[:, barrier.component], phase
+            warpgroup.merge(barrier.completed[phase])
+            warpgroup.clocks[:, barrier.component] = np.maximum(
+                warpgroup.clocks[:, barrier.component], phase
             )
         self.progress += 1
 
-    def sync(self, threads: Sequence[Thread]) -> None:
-        """``bar.sync`` or ``barrier.cluster``: each knows what all know."""
-        everything = np.maximum.reduce([thread.knows for thread in threads])
-        for thread in threads:
-            thread.learn(everything)
-            thread.tick()
+    def sync(self, warpgroups: Sequence[TrackedWarpgroup]) -> None:
+        """Follow ``bar.sync`` or ``barrier.cluster``: all clocks are merged."""
+        clocks = np.maximum.reduce([warpgroup.clocks for warpgroup in warpgroups])
+        for warpgroup in warpgroups:
+            warpgroup.merge(clocks)
+            warpgroup.tick()
         self.progress += 1
 
     # Proxies
 
-    def fence_async(self, thread: Thread) -> None:
-        """``fence.proxy.async``: what the warp knows of is visible to the unit."""
-        thread.knows[1] = thread.knows[0]
-        thread.tick()
+    def fence_async(self, warpgroup: TrackedWarpgroup) -> None:
+        """Follow ``fence.proxy.async``: the unit sees all writes that the warpgroup knows of."""
+        warpgroup.clocks[VISIBLE] = warpgroup.clocks[HAPPENED]
+        warpgroup.tick()
         self.progress += 1
 
-    def patched(self, thread: Thread, address: int, what: str) -> None:
-        """A tensor map in global memory is about to be changed.
+    def replace_map(self, warpgroup: TrackedWarpgroup, address: int, text: str) -> None:
+        """Check and record a change of a tensor map in global memory.
 
         Raises
         ------
         KernelError
-            If requests that use it may still be on their way.
+            If a request that uses the map may still be in flight.
         """
-        for component, (time, request) in self._users[address].items():
-            if time > thread.knows[0, component]:
+        for component, (time, request) in self._map_users[address].items():
+            if time > warpgroup.clocks[HAPPENED, component]:
                 raise KernelError(
-                    f"{what} changes the tensor map at {address:#x} that {request} uses: nothing "
-                    "says that it is done"
+                    f"{text} changes the tensor map at {address:#x}, which {request} may still be "
+                    "using; wait for this request's barrier or bulk group first"
                 )
-        version, _ = self._patched.get(address, (0, ""))
-        self._patched[address] = version + 1, what
+        version, _ = self._map_versions.get(address, (0, ""))
+        self._map_versions[address] = version + 1, text
         self.progress += 1
 
-    def acquired(self, thread: Thread, address: int) -> None:
-        """``fence.proxy.tensormap`` acquire by a warp of the CTA."""
-        self._acquired[thread.cta, address] = self._patched.get(address, (0, ""))[0]
+    def acquire_map(self, warpgroup: TrackedWarpgroup, address: int) -> None:
+        """Follow ``fence.proxy.tensormap`` acquire, which holds for all warpgroups of the CTA."""
+        self._acquired[warpgroup.cta, address] = self._map_versions.get(address, (0, ""))[0]
         self.progress += 1
 
-    def uses_map(self, thread: Thread, text: str, address: int) -> None:
-        """A request names a tensor map.
+    def use_map(self, warpgroup: TrackedWarpgroup, text: str, address: int, cycle: int) -> None:
+        """Check the use of a tensor map by a request.
 
         Raises
         ------
         KernelError
-            If it was changed, and the CTA has not acquired it since.
+            If the map was changed and the CTA has not acquired it since then.
         """
-        version, what = self._patched.get(address, (0, ""))
-        if self._acquired[thread.cta, address] < version:
+        version, change = self._map_versions.get(address, (0, ""))
+        if self._acquired[warpgroup.cta, address] < version:
             raise KernelError(
-                f"{thread.role}: {text} uses the tensor map at {address:#x} after {what}, without "
-                "fence.proxy.tensormap acquire: the descriptor cache may hold the old one"
+                f"{warpgroup.label}: {text} in cycle {cycle} uses the tensor map at {address:#x} "
+                f"after {change}, without fence.proxy.tensormap acquire: the descriptor cache may "
+                "hold the old map; call fence_proxy_tensormap before the request"
             )
 
     # Shared memory
 
-    def reads(
-        self, thread: Thread, what: str, tile: Tile, cycle: int, *, wgmma: bool = False
+    def thread_read(
+        self,
+        warpgroup: TrackedWarpgroup,
+        instruction: str,
+        tile: Tile,
+        cycle: int,
+        *,
+        wgmma: bool = False,
     ) -> None:
-        """Threads read a tile, or with ``wgmma`` tensor cores do until the group is waited for."""
-        self._phase(thread, what, tile)
-        shadow, span = self.shadows[thread.cta], tile.span
-        self._after_writes(thread, what, tile.name, thread.cta, span, cycle, reads=tile.swizzle)
+        """Check and record a read of a tile by threads.
+
+        With ``wgmma`` the tensor cores read it, until a wait for the wgmma group returns.
+        """
+        access = self._thread_access(warpgroup, instruction, tile, cycle, tile.swizzle)
+        self._check_after_writes(access)
+        shadow = self.shadows[warpgroup.cta]
         if wgmma:
-            shadow.read(span, thread.wgmma, thread.committed[thread.wgmma] + 1)
+            group = warpgroup.committed[warpgroup.wgmma_groups] + 1
+            shadow.read(access.pieces, warpgroup.wgmma_groups, group)
         else:
-            shadow.read(span, thread.clock, thread.now)
+            shadow.read(access.pieces, warpgroup.accesses, warpgroup.time)
         self.progress += 1
 
-    def writes(self, thread: Thread, what: str, tile: Tile, cycle: int) -> None:
-        """Threads write a tile."""
-        self._phase(thread, what, tile)
-        self._after_all(thread, what, tile.name, thread.cta, tile.span, cycle)
-        how = f"{what} {tile.name} by {thread.role} in cycle {cycle}"
-        access = Access(how, thread.clock, thread.now, True, tile.swizzle)
-        self.shadows[thread.cta].write(tile.span, access)
+    def thread_write(
+        self, warpgroup: TrackedWarpgroup, instruction: str, tile: Tile, cycle: int
+    ) -> None:
+        """Check and record a write of a tile by threads."""
+        access = self._thread_access(warpgroup, instruction, tile, cycle, None)
+        self._check_after_all(access)
+        text = f"{access.text} by {warpgroup.label} in cycle {cycle}"
+        write = Write(text, warpgroup.accesses, warpgroup.time, False, tile.swizzle)
+        self.shadows[warpgroup.cta].write(access.pieces, write)
         self.progress += 1
 
     def load(
         self,
-        thread: Thread,
-        request: Request,
+        warpgroup: TrackedWarpgroup,
+        request: TrackedRequest,
         receivers: Iterable[int],
         address: int,
         size: int,
         swizzle: Swizzle | None,
         signals: int,
     ) -> None:
-        """A request writes ``size`` bytes at ``address`` of each receiver's shared memory, whose
-        barrier at offset ``signals`` counts them. Without ``swizzle`` it writes bytes, whatever
-        they mean.
+        """Check and record a load.
+
+        Parameters
+        ----------
+        warpgroup : TrackedWarpgroup
+            Warpgroup that issues the request.
+        request : TrackedRequest
+            The load.
+        receivers : iterable of int
+            CTAs whose shared memory is written.
+        address, size : int
+            Bytes that are written in each of them.
+        swizzle : Swizzle, optional
+            None: bytes without a layout.
+        signals : int
+            Offset of the barrier of each receiver that counts the bytes.
         """
-        span = self._range(thread, request, address, size)
+        pieces = self._piece_range(warpgroup, request, address, size)
         for cta in receivers:
-            barrier = self.barrier(thread, request.text, cta, signals)
-            request.barrier = barrier.name
-            self._after_all(thread, request.text, "", cta, span, request.cycle, proxy=True)
+            barrier = self.barrier_at(warpgroup, request.text, cta, signals, request.cycle)
+            self._check_after_all(
+                Access(warpgroup, request.text, cta, pieces, request.cycle, by_unit=True)
+            )
             barrier.requests.append(request)
-            self._users[request.tensor_map][barrier.component] = barrier.flips + 1, request
-            barrier.gathering.learn(thread.knows)
-            time = barrier.flips + 1
-            access = Access(request, barrier.component, time, False, swizzle, barrier)
-            self.shadows[cta].write(span, access)
+            time = barrier.completed_phases + 1
+            self._map_users[request.tensor_map][barrier.component] = time, request
+            barrier.current.merge(warpgroup.clocks)
+            write = Write(request, barrier.component, time, True, swizzle, barrier)
+            self.shadows[cta].write(pieces, write)
         self.requests.append(request)
         self.progress += 1
 
     def store(
         self,
-        thread: Thread,
-        request: Request,
+        warpgroup: TrackedWarpgroup,
+        request: TrackedRequest,
         address: int,
         size: int,
         swizzle: Swizzle | None,
-        barrier: Barrier | None = None,
+        barrier: TrackedBarrier | None = None,
     ) -> None:
-        """A request reads shared memory: until its bulk group is waited for, or until the phase
-        of ``barrier`` (DSMEM) completes.
+        """Check and record a request that reads shared memory.
+
+        The read lasts until a wait for the bulk group returns, or, for a DSMEM copy, until the
+        phase of ``barrier`` completes.
         """
-        span = self._range(thread, request, address, size)
-        shadow = self.shadows[thread.cta]
-        self._after_writes(
-            thread, request.text, "", thread.cta, span, request.cycle, proxy=True, reads=swizzle
+        pieces = self._piece_range(warpgroup, request, address, size)
+        shadow = self.shadows[warpgroup.cta]
+        self._check_after_writes(
+            Access(warpgroup, request.text, warpgroup.cta, pieces, request.cycle, True, swizzle)
         )
         if barrier is None:
-            group = thread.committed[thread.groups] + 1
-            shadow.read(span, thread.groups, group)
-            self._users[request.tensor_map][thread.groups] = group, request
-            thread.open.append(request)
+            group = warpgroup.committed[warpgroup.bulk_groups] + 1
+            shadow.read(pieces, warpgroup.bulk_groups, group)
+            self._map_users[request.tensor_map][warpgroup.bulk_groups] = group, request
+            warpgroup.open_requests.append(request)
             self.requests.append(request)
         else:
-            shadow.read(span, barrier.component, barrier.flips + 1)
+            shadow.read(pieces, barrier.component, barrier.completed_phases + 1)
         self.progress += 1
 
-    def commit(self, thread: Thread, component: int) -> None:
-        """A group of bulk requests, or of wgmma, is complete."""
-        thread.committed[component] += 1
-        if component == thread.groups:
-            thread.pending.append(thread.open)
-            thread.open = []
+    def commit(self, warpgroup: TrackedWarpgroup, component: int) -> None:
+        """Follow the commit of a bulk group or of a wgmma group, as ``component`` says."""
+        warpgroup.committed[component] += 1
+        if component == warpgroup.bulk_groups:
+            warpgroup.pending_groups.append(warpgroup.open_requests)
+            warpgroup.open_requests = []
         self.progress += 1
 
-    def group_waited(
-        self, thread: Thread, component: int, groups: int, cycle: int, *, read: bool = False
+    def group_wait_returned(
+        self,
+        warpgroup: TrackedWarpgroup,
+        component: int,
+        groups: int,
+        cycle: int,
+        *,
+        read: bool = False,
     ) -> None:
-        """All but the youngest ``groups`` are over, as far as they ``read``."""
-        thread.knows[:, component] = np.maximum(
-            thread.knows[:, component], thread.committed[component] - groups
+        """Follow the end of a wait for all but the youngest ``groups`` groups.
+
+        With ``read`` only their reads of shared memory are over.
+        """
+        warpgroup.clocks[:, component] = np.maximum(
+            warpgroup.clocks[:, component], warpgroup.committed[component] - groups
         )
-        if component == thread.groups and not read:
-            over = max(0, len(thread.pending) - groups)
-            for request in (request for group in thread.pending[:over] for request in group):
-                request.done = cycle
-            del thread.pending[:over]
+        if component == warpgroup.bulk_groups and not read:
+            done = max(0, len(warpgroup.pending_groups) - groups)
+            for group in warpgroup.pending_groups[:done]:
+                for request in group:
+                    request.done = cycle
+            del warpgroup.pending_groups[:done]
         self.progress += 1
 
     # Rules
 
-    def _phase(self, thread: Thread, what: str, tile: Tile) -> None:
+    def _thread_access(
+        self,
+        warpgroup: TrackedWarpgroup,
+        instruction: str,
+        tile: Tile,
+        cycle: int,
+        reads_as: Swizzle | None,
+    ) -> Access:
+        """Return an access to a tile by threads, after a check of the swizzle's phase."""
+        text = f"{instruction} of {tile.name}"
+        access = Access(warpgroup, text, warpgroup.cta, tile.piece_range, cycle, reads_as=reads_as)
         repeat = tile.swizzle.repeat
         if tile.origin % repeat:
             span = tile.swizzle.span or repeat
             raise KernelError(
-                f"{thread.role}: {what} {tile.name} at {tile.origin:#x}: the phase of its swizzle "
-                f"{tile.swizzle.short_names[0]} is off by {tile.origin % repeat / span:g} rows of "
-                f"{repeat // span}: the unit takes it from the address, the threads from the row; "
-                f"align the tile to {repeat} bytes"
+                f"{access}: the tile is at {tile.origin:#x}, so the phase of its swizzle "
+                f"{tile.swizzle.short_names[0]} is off by {tile.origin % repeat / span:g} of "
+                f"{repeat // span} rows: the unit takes the phase from the address, the threads "
+                f"take it from the row; align the tile to {repeat} bytes"
             )
+        return access
 
-    def _range(self, thread: Thread, request: Request, address: int, size: int) -> slice:
-        if address + size > self.layout.bytes:
+    def _piece_range(
+        self, warpgroup: TrackedWarpgroup, request: TrackedRequest, address: int, size: int
+    ) -> slice:
+        beyond = address + size - self.layout.bytes
+        if beyond > 0:
             raise KernelError(
-                f"{thread.role}: {request.text}: bytes {address:#x} to {address + size:#x} of "
-                f"shared memory: {address + size - self.layout.bytes} bytes beyond the end of what "
-                f"the kernel has, {self.layout.bytes:#x}"
+                f"{warpgroup.label}: {request.text} in cycle {request.cycle} accesses bytes "
+                f"{address:#x} to {address + size - 1:#x} of shared memory: {beyond} bytes beyond "
+                f"the end of the kernel's layout, {self.layout.bytes:#x}; allocate them in smem()"
             )
         return slice(address // PIECE_BYTES, -(-(address + size) // PIECE_BYTES))
 
-    def _after_writes(
-        self,
-        thread: Thread,
-        what: str,
-        name: str,
-        cta: int,
-        span: slice,
-        cycle: int,
-        *,
-        proxy: bool = False,
-        reads: Swizzle | None = None,
-        overwrites: bool = False,
-    ) -> None:
-        """Whoever wrote the pieces has done so for all that the warp knows; with ``proxy`` for all
-        that the unit sees. Who reads them with a swizzle does it with that of the write.
+    def _check_after_writes(self, access: Access, *, overwrites: bool = False) -> None:
+        """Check that an access is ordered behind the last writes of its pieces.
+
+        An access by the unit needs the fence between the proxies. A read must have the swizzle of
+        the write. Pieces that were never written may be overwritten, but not read.
+
+        Raises
+        ------
+        KernelError
+            If one of these rules is broken.
         """
-        what = f"{what} {name}" if name else what
-        for piece, access in self.shadows[cta].writers(span):
-            where = f"{piece * PIECE_BYTES:#x}"
-            if access is None:
+        warpgroup, clocks = access.warpgroup, access.warpgroup.clocks
+        for piece, write in self.shadows[access.cta].last_writes(access.pieces):
+            where = f"{piece * PIECE_BYTES:#x} of shared memory"
+            if write is None:
                 if overwrites:
                     continue
                 raise KernelError(
-                    f"{thread.role}: {what} in cycle {cycle}: nobody has written shared memory at "
-                    f"{where}"
+                    f"{access} reads {where}, which nobody has written; load or store there first"
                 )
-            if access.time > thread.knows[0, access.component]:
+            if write.time > clocks[HAPPENED, write.component]:
+                raise KernelError(f"{access}, at {where}: {_unordered(warpgroup, write)}")
+            if (
+                access.by_unit
+                and not write.by_unit
+                and write.time > clocks[VISIBLE, write.component]
+            ):
                 raise KernelError(
-                    f"{thread.role}: {what} in cycle {cycle}, at {where} of shared memory: "
-                    + self._unknown(thread, access)
+                    f"{access}, at {where}: without fence.proxy.async, the unit may not see an "
+                    f"earlier write ({write.source}); call fence_proxy_async after the write and "
+                    "before the request"
                 )
-            if proxy and access.generic and access.time > thread.knows[1, access.component]:
+            if access.reads_as is not None and write.swizzle not in (None, access.reads_as):
                 raise KernelError(
-                    f"{thread.role}: {what} in cycle {cycle}: without fence.proxy.async, the unit "
-                    f"may not see what was written before ({access.what})"
-                )
-            if reads is not None and access.swizzle not in (None, reads):
-                raise KernelError(
-                    f"{thread.role}: {what} with swizzle {reads.short_names[0]}: it was written "
-                    f"with swizzle {access.swizzle.short_names[0]} by {access.what}"
+                    f"{access}, at {where}: it reads with swizzle "
+                    f"{access.reads_as.short_names[0]} the data that {write.source} wrote with "
+                    f"swizzle {write.swizzle.short_names[0]}; use one swizzle for the tile and for "
+                    "the tensor map"
                 )
 
-    def _unknown(self, thread: Thread, access: Access) -> str:
-        barrier = access.barrier
-        if barrier is None:
-            return f"nothing orders it behind {access.what}"
-        waited = thread.waited.get((barrier.cta, barrier.address), "it never waited for it")
-        if barrier.cta != thread.cta:
-            waited = "it is a barrier of another CTA"
-        return (
-            f"{access.what} writes there, and the warp has not waited for that phase of "
-            f"{barrier.name}: {waited}"
-        )
+    def _check_after_all(self, access: Access) -> None:
+        """Check that a write is ordered behind the last reads and writes of its pieces.
 
-    def _after_all(
-        self,
-        thread: Thread,
-        what: str,
-        name: str,
-        cta: int,
-        span: slice,
-        cycle: int,
-        *,
-        proxy: bool = False,
-    ) -> None:
-        """Whoever wrote or read the pieces has done so: they may be overwritten."""
-        shadow = self.shadows[cta]
-        for component, reads in shadow.readers.items():
-            piece = reads.late(span, int(thread.knows[0, component]))
+        Raises
+        ------
+        KernelError
+            If the write is not.
+        """
+        shadow = self.shadows[access.cta]
+        for component, reads in shadow.reads.items():
+            known = int(access.warpgroup.clocks[HAPPENED, component])
+            piece = reads.first_after(access.pieces, known)
             if piece is not None:
-                what = f"{what} {name}" if name else what
                 raise KernelError(
-                    f"{thread.role}: {what} in cycle {cycle} overwrites shared memory at "
-                    f"{piece * PIECE_BYTES:#x} before its release: {self._owners[component]} reads "
-                    f"there what {shadow.writer(piece).what} wrote, and nothing orders the two"
+                    f"{access} overwrites {piece * PIECE_BYTES:#x} of shared memory before its "
+                    f"release: {self._components[component]} reads the data that "
+                    f"{shadow.last_write(piece).source} wrote there, and nothing orders this read "
+                    "before the write; wait for a barrier or a group that the reader completes"
                 )
-        self._after_writes(thread, what, name, cta, span, cycle, proxy=proxy, overwrites=True)
+        self._check_after_writes(access, overwrites=True)
 
     # The end
 
-    def exits(self, thread: Thread) -> None:
-        """A warp has come to its end.
+    def exit_warpgroup(self, warpgroup: TrackedWarpgroup, cycle: int) -> None:
+        """Follow the return of a role.
 
         Raises
         ------
         KernelError
-            If it is the last one of its CTA, and requests may still read the CTA's shared memory,
-            which now belongs to nobody.
+            If the warpgroup is the last one of its CTA, and requests may still read the shared
+            memory of the CTA, which is free for the next CTA then.
         """
-        thread.is_over = True
-        threads = [other for other in self.threads if other.cta == thread.cta]
-        if not all(other.is_over for other in threads):
+        warpgroup.has_exited = True
+        members = [other for other in self.warpgroups if other.cta == warpgroup.cta]
+        if not all(other.has_exited for other in members):
             return
-        knows = np.maximum.reduce([other.knows[0] for other in threads])
-        shadow = self.shadows[thread.cta]
-        for component, reads in shadow.readers.items():
-            piece = reads.late(slice(None), int(knows[component]))
+        known = np.maximum.reduce([other.clocks[HAPPENED] for other in members])
+        shadow = self.shadows[warpgroup.cta]
+        for component, reads in shadow.reads.items():
+            piece = reads.first_after(slice(None), int(known[component]))
             if piece is not None:
                 raise KernelError(
-                    f"{thread.role}: the CTA ends while {self._owners[component]} may read what "
-                    f"{shadow.writer(piece).what} wrote at {piece * PIECE_BYTES:#x} of shared "
-                    "memory: nobody has waited for that"
+                    f"{warpgroup.label}: the CTA ends in cycle {cycle} while "
+                    f"{self._components[component]} may still read the data that "
+                    f"{shadow.last_write(piece).source} wrote at {piece * PIECE_BYTES:#x} of "
+                    "shared memory; wait for this read before the last role returns"
                 )
 
-    def ended(self) -> None:
-        """The kernel has ended.
+    def end_kernel(self) -> None:
+        """Follow the end of the kernel.
 
         Raises
         ------
         KernelError
-            If loads are on their way: the shared memory that they write belongs to nobody now.
+            If loads are in flight, or expected: nobody owns the shared memory that they write.
         """
         for barrier in self.barriers.values():
             if barrier.requests or barrier.expects:
                 raise KernelError(
-                    f"the kernel ends with loads on their way to {barrier.name}: "
-                    f"{barrier.balance()}"
+                    f"the kernel ends before phase {barrier.completed_phases} of {barrier.name} "
+                    f"has completed: {barrier.transfers()}; wait for this phase before the last "
+                    "role returns"
                 )
 
     def diagnosis(self, words: dict[tuple[int, int], Word]) -> list[str]:
-        """What of the barriers explains that nothing happens any more; their words are given."""
+        """Return the mistakes at barriers that can explain a hang, in words.
+
+        ``words`` are the words of the barriers in shared memory, by CTA and offset.
+        """
         rows = []
         for key, word in words.items():
             barrier = self.barriers[key]
-            difference = barrier.expected - barrier.requested
-            if difference and (barrier.requests or barrier.expects):
-                size = f"{abs(difference)} bytes too {'large' if difference > 0 else 'small'}"
-                rows.append(f"{barrier.name}: expect_tx is {size}: {barrier.balance()}")
+            mismatch = barrier.mismatch()
+            if mismatch:
+                rows.append(f"{barrier.name}: {mismatch}")
             elif word.pending and barrier.arrivals:
                 rows.append(
-                    f"{barrier.name}: {word.pending} of {barrier.count} arrivals are missing; "
-                    f"there were: {', '.join(barrier.arrivals)}"
+                    f"{barrier.name}: {word.pending} of {barrier.count} arrivals are missing in "
+                    f"phase {barrier.completed_phases}; arrived: {', '.join(barrier.arrivals)}; "
+                    "add the missing arrivals, or lower the count of mbarrier_init"
                 )
         return rows
+
+
+def _unordered(warpgroup: TrackedWarpgroup, write: Write) -> str:
+    """Return why a write may not have happened yet for a warpgroup, in words, and a remedy."""
+    barrier = write.barrier
+    if barrier is None:
+        return (
+            f"nothing orders it behind {write.source}; let the writer arrive at a barrier that "
+            f"{warpgroup.label} waits for"
+        )
+    text = f"{write.source} writes there and signals {barrier.name}"
+    if barrier.cta != warpgroup.cta:
+        return (
+            f"{text}, a barrier of another CTA; let a warpgroup of that CTA wait for it and arrive "
+            "at a barrier of this CTA"
+        )
+    last_wait = warpgroup.last_waits.get(
+        (barrier.cta, barrier.address), "it has never waited for this barrier"
+    )
+    return (
+        f"{text}, and the warpgroup has not waited for that phase: {last_wait}; check barrier and "
+        "parity of the wait"
+    )

@@ -1,8 +1,8 @@
-"""A behavioural SM: warps as coroutines that drive the unit, in PTX's terms.
+"""A behavioural SM: warpgroups as coroutines that drive the unit, in PTX's terms.
 
-Requests and barrier operations go through the unit's ports; instructions take slots of a warp
-scheduler, products the time of Hopper's tensor cores. What each warp did is recorded, for the
-report and for the ledger of a hang.
+Requests and barrier operations go through the ports of the unit. Instructions take slots of a warp
+scheduler, and products take as long as Hopper's tensor cores need. The activities of each warpgroup
+are recorded, for the report and for the ledger of a hang.
 """
 
 from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -17,66 +17,88 @@ from numpy.typing import NDArray
 
 from golden import AccessMode, DataType, ReductionOp, tensormap_replace
 from sim_tb.sm.device import Device
+from sim_tb.sm.errors import KernelError
 from sim_tb.sm.pipes import (
     FMA_PER_CLOCK,
     MUFU_PER_CLOCK,
     REGISTERS,
     SMEM_BYTES_PER_CLOCK,
     WARPGROUP_THREADS,
-    Issue,
+    IssueTiming,
     Pipe,
 )
-from sim_tb.sm.sanitizer import KernelError, Request, Sanitizer
+from sim_tb.sm.sanitizer import Sanitizer, TrackedRequest
 from sim_tb.sm.smem import PIECE_BYTES, SmemLayout, Tile
 from sim_tb.sm.spans import Span
 from sim_tb.testbench.environment import BenchError, Environment, Word
 
 Array = NDArray[Any]
-Role = Callable[["Warp"], Coroutine[Any, Any, None]]
+Role = Callable[["Warpgroup"], Coroutine[Any, Any, None]]
+"""Program of a warpgroup."""
 
 REGISTER_STEP, LEAST_REGISTERS, MOST_REGISTERS = 8, 24, 256
+"""Operands that ``setmaxnreg`` takes."""
+
 PIECE = np.dtype((np.void, PIECE_BYTES))
 
-AHEAD = 64
-"""Clocks that a warp may be ahead of the clock: it sleeps less often."""
+MAX_LEAD = 64
+"""Clocks that a warpgroup may run ahead of the simulation, so that it sleeps less often."""
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 
 WGMMA_K_BYTES = 32
-"""Of one wgmma: 16 values of 16 bits, 32 of 8 bits."""
+"""Bytes of k per wgmma: 16 values of 16 bits, or 32 of 8 bits."""
 
 WGMMA_ROWS = 64
-"""Of one wgmma: the rows of a warpgroup."""
+"""Rows per wgmma of one warpgroup."""
 
 
 @dataclass
-class Counts:
-    """What an SM's warps did, summed up."""
+class Counters:
+    """Totals and lists of events of the warpgroups of an SM.
+
+    Members
+    -------
+    fma : int
+        Multiply-adds.
+    bank_conflicts : int
+        Clocks lost to bank conflicts.
+    waits : list of (str, int)
+        Name of the barrier and clocks of each wait.
+    phase_completions : list of (int, str)
+        Cycle and name of the barrier of each completed phase.
+    """
 
     fma: int = 0
     bank_conflicts: int = 0
     waits: list[tuple[str, int]] = field(default_factory=list)
-    flips: list[tuple[int, str]] = field(default_factory=list)
+    phase_completions: list[tuple[int, str]] = field(default_factory=list)
 
 
-class Warp:
-    """A warpgroup with a role.
+class Warpgroup:
+    """A warpgroup of 128 threads with one role.
 
-    Operations are named as in PTX; those of a single thread are of an elected one. All take issue
-    slots, and so are awaited.
+    Each coroutine is an instruction and has its name in PTX. Instructions of a single thread are
+    executed by an elected thread. All instructions take issue slots.
+
+    Parameters
+    ----------
+    sm : SM
+    role : str
+        Name of the role.
+    thread : int
+        Number of the elected thread, which owns the bulk groups.
 
     Members
     -------
-    sm : SM
-    role : str
-    thread : int
-        The elected thread, whose bulk groups they are.
     registers : int
-        Of each thread.
-    ready : int
-        The cycle from which on it can do the next thing.
-    doing : (str, int), optional
+        Registers per thread.
+    ready_cycle : int
+        First cycle in which it can execute the next instruction.
+    activity : (str, int), optional
         What it waits for, and since which cycle.
+    tracked : TrackedWarpgroup
+        How the sanitizer tracks it.
     """
 
     def __init__(self, sm: "SM", role: str, thread: int) -> None:
@@ -84,12 +106,12 @@ class Warp:
         self.role = role
         self.thread = thread
         self.registers = 0
-        self.ready = 0
-        self.doing: tuple[str, int] | None = None
-        self._last: int | None = None
-        self.watched = sm.sanitizer.thread(sm.cta, role)
-        self._wgmma_ends: list[int] = []
+        self.ready_cycle = 0
+        self.activity: tuple[str, int] | None = None
+        self.tracked = sm.sanitizer.add_warpgroup(sm.cta, role)
+        self._last_span: int | None = None
         self._wgmma_end = 0
+        self._wgmma_group_ends: list[int] = []
 
     @property
     def cta(self) -> int:
@@ -98,71 +120,71 @@ class Warp:
 
     @contextmanager
     def span(self, name: str) -> Iterator[None]:
-        """Record what the warp does in the block, under ``name``."""
-        start = max(self.sm.env.cycle, self.ready)
-        self.doing = name, start
+        """Record the time of the ``with`` block as a span called ``name``."""
+        start = max(self.sm.env.cycle, self.ready_cycle)
+        self.activity = name, start
         yield
-        self.doing = None
-        self._did(name, start, self.sm.env.cycle)
+        self.activity = None
+        self._add_span(name, start, self.sm.env.cycle)
 
-    def _did(self, name: str, start: int, end: int) -> None:
-        spans, last = self.sm.spans, self._last
+    def _add_span(self, name: str, start: int, end: int) -> None:
+        spans, last = self.sm.spans, self._last_span
         if last is not None and (spans[last].name, spans[last].end) == (name, start):
             spans[last] = spans[last]._replace(end=end)
         elif end > start:
-            self._last = len(spans)
+            self._last_span = len(spans)
             spans.append(Span(self.role, name, start, end))
 
     async def issue(self, slots: int, name: str = "issue") -> None:
-        """Take so many issue slots, in turns with the other warps.
+        """Take ``slots`` issue slots, in turns with the other warpgroups.
 
-        The warp may be ``AHEAD`` of the clock then: what the instruction does goes to the unit when
-        its slots come.
+        The warpgroup may then be up to ``MAX_LEAD`` clocks ahead of the simulation. The testbench
+        hands its requests to the unit in the cycle of their first slot.
         """
         timing = self.sm.timing
         while slots > 0:
             clocks = min(slots, timing.chunk) * timing.interval
             slots -= timing.chunk
-            await self._take(self.sm.scheduler, clocks, name)
+            await self._use(self.sm.scheduler, clocks, name)
 
-    async def _take(self, pipe: Pipe, clocks: int, name: str) -> None:
-        """When the warp is ready, be busy with a pipe as soon as that is free."""
-        if self.ready > self.sm.env.cycle + AHEAD:
-            await self.sm.until(self.ready)
-        self.ready = pipe.take(max(self.sm.env.cycle, self.ready), clocks)
-        self.sm.env.not_before = self.ready - clocks
-        self._did(name, self.ready - clocks, self.ready)
+    async def _use(self, pipe: Pipe, clocks: int, name: str) -> None:
+        """Use a pipe for ``clocks`` cycles, as soon as the warpgroup and the pipe are free."""
+        if self.ready_cycle > self.sm.env.cycle + MAX_LEAD:
+            await self.sm.until(self.ready_cycle)
+        self.ready_cycle = pipe.reserve(max(self.sm.env.cycle, self.ready_cycle), clocks)
+        self.sm.env.not_before = self.ready_cycle - clocks
+        self._add_span(name, self.ready_cycle - clocks, self.ready_cycle)
 
     async def alu(self, elements: int, operations: int = 1) -> None:
-        """``operations`` arithmetic instructions on each of so many elements in registers."""
+        """Execute ``operations`` arithmetic instructions on each of ``elements`` values."""
         await self.issue(-(-elements * operations // WARPGROUP_THREADS), "math")
 
     async def mufu(self, elements: int) -> None:
-        """``ex2.approx`` and the like on each of so many elements."""
-        await self._take(self.sm.mufu, -(-elements // MUFU_PER_CLOCK), "math")
+        """Execute ``ex2.approx`` or another special function on each of ``elements`` values."""
+        await self._use(self.sm.mufu, -(-elements // MUFU_PER_CLOCK), "math")
 
     # mbarrier
 
     async def mbarrier_init(self, barrier: int, count: int) -> None:
         """``mbarrier.init``."""
         await self.issue(self.sm.timing.mbarrier)
-        watched = self.sm.sanitizer.init(self.watched, barrier, count)
+        tracked = self.sm.sanitizer.barrier_init(self.tracked, barrier, count)
         await self._barrier("INIT", barrier, count)
-        counts, name = self.sm.counts, self.sm.layout.name(barrier)
+        counters, name = self.sm.counters, self.sm.layout.name(barrier)
 
-        def flipped(cycle: int, _: Word) -> None:
-            counts.flips.append((cycle, name))
+        def on_phase(cycle: int, _: Word) -> None:
+            counters.phase_completions.append((cycle, name))
             try:
-                self.sm.sanitizer.flipped(watched, cycle)
+                self.sm.sanitizer.phase_completed(tracked, cycle)
             except KernelError as error:
                 self.sm.cluster.fail(error)
 
-        self.sm.env.watch(barrier, flipped, awaited=False)
+        self.sm.env.watch(barrier, on_phase, awaited=False)
 
     async def mbarrier_arrive(
         self, barrier: int, count: int = 1, *, cta: int | None = None
     ) -> None:
-        """``mbarrier.arrive``; at a barrier of another CTA it has no answer."""
+        """``mbarrier.arrive``. An arrival at a barrier of another CTA returns no state."""
         await self._arrive("ARRIVE", barrier, count, 0, cta)
 
     async def mbarrier_arrive_expect_tx(
@@ -174,47 +196,58 @@ class Warp:
     async def mbarrier_expect_tx(self, barrier: int, tx_bytes: int) -> None:
         """``mbarrier.expect_tx``."""
         await self.issue(self.sm.timing.mbarrier)
-        watched = self.sm.sanitizer.barrier(self.watched, "mbarrier.expect_tx", self.cta, barrier)
-        self.sm.sanitizer.expect(self.watched, watched, self.sm.env.cycle, tx_bytes)
+        sanitizer, cycle = self.sm.sanitizer, self.sm.env.cycle
+        tracked = sanitizer.barrier_at(self.tracked, "mbarrier.expect_tx", self.cta, barrier, cycle)
+        sanitizer.expect_tx(self.tracked, tracked, cycle, tx_bytes)
         await self._barrier("EXPECT_TX", barrier, tx_bytes)
 
     async def mbarrier_try_wait_parity(self, barrier: int, parity: int) -> None:
-        """``mbarrier.try_wait.parity`` until it is true."""
-        what, name = "mbarrier.try_wait.parity", self.sm.layout.name(barrier)
-        watched = self.sm.sanitizer.barrier(self.watched, what, self.cta, barrier)
+        """``mbarrier.try_wait.parity`` in a loop, until it returns true."""
+        instruction, name = "mbarrier.try_wait.parity", self.sm.layout.name(barrier)
+        tracked = self.sm.sanitizer.barrier_at(
+            self.tracked, instruction, self.cta, barrier, self.sm.env.cycle
+        )
         await self.issue(self.sm.timing.mbarrier)
-        start = max(self.sm.env.cycle, self.ready)
+        start = max(self.sm.env.cycle, self.ready_cycle)
         with self.span(f"wait {name}"):
             await self.sm.env.wait(barrier, parity, None)
-            await self.sm.until(self.ready)
+            await self.sm.until(self.ready_cycle)
         end = self.sm.env.cycle
-        self.sm.counts.waits.append((name, end - start))
-        self.sm.sanitizer.waited(self.watched, watched, parity, end)
+        self.sm.counters.waits.append((name, end - start))
+        self.sm.sanitizer.wait_returned(self.tracked, tracked, parity, end)
 
     async def _arrive(
         self, op: str, barrier: int, count: int, tx_bytes: int, cta: int | None
     ) -> None:
         await self.issue(self.sm.timing.mbarrier)
-        holder = self.cta if cta is None else cta
-        what = f"mbarrier.{op.lower().replace('_e', '.e', 1)}"
-        watched = self.sm.sanitizer.barrier(self.watched, what, holder, barrier)
+        sanitizer, cycle = self.sm.sanitizer, self.sm.env.cycle
+        owner = self.cta if cta is None else cta
+        instruction = f"mbarrier.{op.lower().replace('_e', '.e', 1)}"
+        tracked = sanitizer.barrier_at(self.tracked, instruction, owner, barrier, cycle)
         arrivals = 1 if op == "ARRIVE_EXPECT_TX" else count
-        self.sm.sanitizer.arrive(self.watched, watched, self.sm.env.cycle, arrivals, tx_bytes)
-        if holder == self.cta:
+        sanitizer.arrive(self.tracked, tracked, cycle, arrivals, tx_bytes)
+        if owner == self.cta:
             name, cluster = self.sm.layout.name(barrier), self.sm.cluster
 
-            def fault(why: str) -> None:
-                cluster.fail(KernelError(f"{self.role}: {what} of {count} on {name}: {why}"))
+            def on_fault(fault: str) -> None:
+                cluster.fail(
+                    KernelError(
+                        f"{self.role}: {instruction} of {count} on {name} in cycle {cycle}: {fault}"
+                    )
+                )
 
-            self.sm.env.post_barrier(op, barrier, count, fault)
+            self.sm.env.post_barrier(op, barrier, count, on_fault)
         else:
-            self.sm.env.send_remote_barrier(holder, op, barrier, count)
+            self.sm.env.send_remote_barrier(owner, op, barrier, count)
 
     async def _barrier(self, op: str, barrier: int, count: int) -> None:
         result = await self.sm.env.barrier(op, barrier, count)
         if result.fault is not None:
-            name = self.sm.layout.name(barrier)
-            raise KernelError(f"{self.role}: mbarrier {op} of {count} on {name}: {result.fault}")
+            name, cycle = self.sm.layout.name(barrier), self.sm.env.cycle
+            raise KernelError(
+                f"{self.role}: mbarrier.{op.lower()} of {count} on {name} in cycle {cycle}: "
+                f"{result.fault}"
+            )
 
     # Loads
 
@@ -229,18 +262,20 @@ class Warp:
         im2col_offsets: Sequence[int] = (),
         cta_mask: int | None = None,
     ) -> None:
-        """``cp.async.bulk.tensor``, global to shared memory; with ``cta_mask``
-        ``.multicast::cluster``. The box begins where ``tile`` does.
+        """``cp.async.bulk.tensor``, global to shared memory.
+
+        The box is written from the start of ``tile`` on. With ``cta_mask`` the instruction has
+        ``.multicast::cluster``.
         """
         await self.issue(self.sm.timing.tma)
         sm, address = self.sm, tile.address
         plan = sm.device.plan(tensor_map, mode)
         text = f"cp.async.bulk.tensor of {sm.device.name(tensor_map)} at {tuple(coords)}"
-        sm.sanitizer.uses_map(self.watched, text, tensor_map)
+        sm.sanitizer.use_map(self.tracked, text, tensor_map, sm.env.not_before)
         receivers = [self.cta] if cta_mask is None else bits(cta_mask)
         request = self._request(text, plan.bytes(), tensor_map)
         sm.sanitizer.load(
-            self.watched,
+            self.tracked,
             request,
             receivers,
             address,
@@ -260,27 +295,28 @@ class Warp:
         sm.load_bytes += plan.bytes() * len(receivers)
 
     async def cp_async_bulk(self, tile: Tile, source: int, size: int, barrier: int) -> None:
-        """``cp.async.bulk``, ``size`` bytes from global memory to the start of ``tile``."""
+        """``cp.async.bulk``: ``size`` bytes from global memory to the start of ``tile``."""
         await self.issue(self.sm.timing.tma)
         text = f"cp.async.bulk of {size} bytes at {source:#x}"
-        self.sm.device.check_range(f"{self.role}: {text}", source, size)
+        self._check_range(text, source, size)
         request = self._request(text, size)
-        self.sm.sanitizer.load(self.watched, request, [self.cta], tile.address, size, None, barrier)
+        self.sm.sanitizer.load(self.tracked, request, [self.cta], tile.address, size, None, barrier)
         request.number = self.sm.env.submit_bulk(source, tile.address, size, barrier)
         self.sm.load_bytes += size
 
     async def cp_async_bulk_dsmem(self, cta: int, target: Tile, source: Tile, barrier: int) -> None:
-        """``cp.async.bulk.shared::cluster.shared::cta``: ``source`` to ``target`` of another CTA,
-        whose barrier counts the bytes.
+        """``cp.async.bulk.shared::cluster.shared::cta``: ``source`` to ``target`` of another CTA.
+
+        ``barrier`` is a barrier of the other CTA, which counts the bytes.
         """
         await self.issue(self.sm.timing.tma)
         size = source.nbytes
         text = f"cp.async.bulk of {source.name} to {target.name} of CTA {cta}"
         request = self._request(text, size)
         sanitizer = self.sm.sanitizer
-        watched = sanitizer.barrier(self.watched, text, cta, barrier)
-        sanitizer.store(self.watched, request, source.address, size, None, watched)
-        sanitizer.load(self.watched, request, [cta], target.address, size, None, barrier)
+        tracked = sanitizer.barrier_at(self.tracked, text, cta, barrier, request.cycle)
+        sanitizer.store(self.tracked, request, source.address, size, None, tracked)
+        sanitizer.load(self.tracked, request, [cta], target.address, size, None, barrier)
         request.number = self.sm.env.submit_dsmem(
             cta, target.address, source.address, size, barrier
         )
@@ -288,7 +324,7 @@ class Warp:
     async def prefetch_tensormap(self, tensor_map: int) -> None:
         """``prefetch.tensormap``."""
         await self.issue(self.sm.timing.tma)
-        await self.sm.until(self.ready)
+        await self.sm.until(self.ready_cycle)
         await self.sm.env.prefetch(tensor_map)
 
     # Stores
@@ -329,10 +365,10 @@ class Warp:
         sm = self.sm
         plan = sm.device.plan(tensor_map, mode, store=True)
         text = f"{instruction} to {sm.device.name(tensor_map)} at {tuple(coords)}"
-        sm.sanitizer.uses_map(self.watched, text, tensor_map)
+        sm.sanitizer.use_map(self.tracked, text, tensor_map, sm.env.not_before)
         request = self._request(text, tensor_map=tensor_map)
         sm.sanitizer.store(
-            self.watched, request, tile.address, plan.footprint, plan.descriptor.swizzle
+            self.tracked, request, tile.address, plan.footprint, plan.descriptor.swizzle
         )
         request.number = sm.env.submit_store(
             tensor_map, coords, tile.address, mode=plan.mode.name, op=op, thread=self.thread
@@ -358,192 +394,202 @@ class Warp:
     ) -> None:
         await self.issue(self.sm.timing.tma)
         text = f"{instruction} of {size} bytes to {target:#x}"
-        self.sm.device.check_range(f"{self.role}: {text}", target, size)
+        self._check_range(text, target, size)
         request = self._request(text)
-        self.sm.sanitizer.store(self.watched, request, tile.address, size, None)
+        self.sm.sanitizer.store(self.tracked, request, tile.address, size, None)
         request.number = self.sm.env.submit_bulk_store(
             target, tile.address, size, reduction=reduction, thread=self.thread
         )
 
     async def commit_group(self) -> None:
         """``cp.async.bulk.commit_group``."""
-        self.sm.sanitizer.commit(self.watched, self.watched.groups)
-        self.sm.env.not_before = self.ready
+        self.sm.sanitizer.commit(self.tracked, self.tracked.bulk_groups)
+        self.sm.env.not_before = self.ready_cycle
         self.sm.env.commit_group(self.thread)
 
     async def wait_group(self, groups: int, *, read: bool = False) -> None:
-        """``cp.async.bulk.wait_group``, or ``.read``."""
-        self.sm.env.not_before = self.ready
+        """``cp.async.bulk.wait_group``, with ``read`` ``.wait_group.read``."""
+        self.sm.env.not_before = self.ready_cycle
         with self.span("wait read" if read else "wait group"):
             await self.sm.env.wait_group(groups, read=read, thread=self.thread, timeout=None)
-            await self.sm.until(self.ready)
-        self.sm.sanitizer.group_waited(
-            self.watched, self.watched.groups, groups, self.sm.env.cycle, read=read
+            await self.sm.until(self.ready_cycle)
+        self.sm.sanitizer.group_wait_returned(
+            self.tracked, self.tracked.bulk_groups, groups, self.sm.env.cycle, read=read
         )
 
-    def _request(self, text: str, tx_bytes: int = 0, tensor_map: int | None = None) -> Request:
-        return Request(-1, text, self.cta, self.role, self.sm.env.not_before, tx_bytes, tensor_map)
+    def _request(
+        self, text: str, tx_bytes: int = 0, tensor_map: int | None = None
+    ) -> TrackedRequest:
+        cycle = self.sm.env.not_before
+        return TrackedRequest(-1, text, self.cta, self.role, cycle, tx_bytes, tensor_map)
+
+    def _check_range(self, text: str, address: int, size: int) -> None:
+        access = f"{self.role}: {text} in cycle {self.sm.env.not_before}"
+        self.sm.device.check_range(access, address, size)
 
     # Proxies and tensor maps
 
     async def fence_proxy_async(self) -> None:
-        """``fence.proxy.async``: what the warp has written, or knows to be, is visible to the unit.
+        """``fence.proxy.async``: the unit sees all writes that the warpgroup knows of.
 
-        The unit reads shared memory where the warps write it, so that it changes nothing here; a
-        kernel that forgets it is wrong on silicon, and the sanitizer says so.
+        In this simulation the unit sees all writes at once, and the fence only takes its slots. A
+        kernel without it is wrong on silicon, and the sanitizer reports it.
         """
         await self.issue(self.sm.timing.fence)
-        self.sm.sanitizer.fence_async(self.watched)
+        self.sm.sanitizer.fence_async(self.tracked)
 
     async def tensormap_replace(
         self, tensor_map: int, field: str, value: int, index: int | None = None
     ) -> None:
         """``tensormap.replace.tile`` on a map in global memory."""
         await self.issue(self.sm.timing.mbarrier)
-        what = f"tensormap.replace of {field} by {self.role} in cycle {self.sm.env.cycle}"
-        self.sm.sanitizer.patched(self.watched, tensor_map, what)
+        text = f"tensormap.replace of {field} by {self.role} in cycle {self.sm.env.cycle}"
+        self.sm.sanitizer.replace_map(self.tracked, tensor_map, text)
         words = self.sm.device.maps[tensor_map]
         words[:] = np.frombuffer(tensormap_replace(words.tobytes(), field, value, index), np.uint32)
 
     async def fence_proxy_tensormap(self, tensor_map: int) -> None:
-        """``fence.proxy.tensormap::generic.acquire`` of 128 bytes: the descriptor cache forgets."""
+        """``fence.proxy.tensormap::generic.acquire``: the descriptor cache drops the map."""
         await self.issue(self.sm.timing.fence)
-        await self.sm.until(self.ready)
+        await self.sm.until(self.ready_cycle)
         await self.sm.env.invalidate(tensor_map)
-        self.sm.sanitizer.acquired(self.watched, tensor_map)
+        self.sm.sanitizer.acquire_map(self.tracked, tensor_map)
 
     # Shared memory
 
     async def ldmatrix(self, tile: Tile) -> Array:
-        """``ldmatrix`` of a whole tile, its swizzle undone: an array in rows."""
+        """``ldmatrix`` of a whole tile; return its rows without the swizzle."""
         await self._smem("ldmatrix", tile, tile.matrix_wavefronts)
-        return self._read("ldmatrix of", tile)
+        return self._read("ldmatrix", tile)
 
     async def ld_shared(self, tile: Tile, *, columns: bool = False) -> Array:
-        """``ld.shared`` of a whole tile, each warp along a row or a column."""
+        """``ld.shared`` of a whole tile; return its rows. A warp reads along a row or a column."""
         await self._smem("ld.shared", tile, tile.access_wavefronts(columns=columns))
-        return self._read("ld.shared of", tile)
+        return self._read("ld.shared", tile)
 
     async def stmatrix(self, tile: Tile, values: Array) -> None:
-        """``stmatrix`` of a whole tile."""
-        self.sm.sanitizer.writes(self.watched, "stmatrix of", tile, self.sm.env.cycle)
+        """``stmatrix`` of a whole tile. ``values`` are its rows without the swizzle."""
+        self.sm.sanitizer.thread_write(self.tracked, "stmatrix", tile, self.sm.env.cycle)
         await self._smem("stmatrix", tile, tile.matrix_wavefronts)
         self.sm.write(tile, values)
 
     async def st_shared(self, tile: Tile, values: Array, *, columns: bool = False) -> None:
-        """``st.shared`` of a whole tile, each warp along a row or a column."""
-        self.sm.sanitizer.writes(self.watched, "st.shared of", tile, self.sm.env.cycle)
+        """``st.shared`` of a whole tile. A warp writes along a row or a column."""
+        self.sm.sanitizer.thread_write(self.tracked, "st.shared", tile, self.sm.env.cycle)
         await self._smem("st.shared", tile, tile.access_wavefronts(columns=columns))
         self.sm.write(tile, values)
 
     async def _smem(self, name: str, tile: Tile, wavefronts: int) -> None:
         ideal = -(-tile.nbytes // SMEM_BYTES_PER_CLOCK)
-        self.sm.counts.bank_conflicts += max(0, wavefronts - ideal)
-        await self._take(self.sm.smem_port, wavefronts, name)
+        self.sm.counters.bank_conflicts += max(0, wavefronts - ideal)
+        await self._use(self.sm.smem_port, wavefronts, name)
 
-    def _read(self, what: str, tile: Tile) -> Array:
-        self.sm.sanitizer.reads(self.watched, what, tile, self.sm.env.cycle)
+    def _read(self, instruction: str, tile: Tile) -> Array:
+        self.sm.sanitizer.thread_read(self.tracked, instruction, tile, self.sm.env.cycle)
         return self.sm.read(tile)
 
     # Tensor cores
 
     async def wgmma(
-        self, total: NDArray[np.float32], a: Tile | Array, b: Tile, *, trans_b: bool = True
+        self, accumulator: NDArray[np.float32], a: Tile | Array, b: Tile, *, trans_b: bool = True
     ) -> None:
-        """``wgmma.mma_async``: add the product of ``a`` and ``b`` to ``total``.
+        """``wgmma.mma_async``: add the product of ``a`` and ``b`` to ``accumulator``.
 
-        All products are exact, and their sum over this k is rounded once (choice).
+        All products are exact, and the sum over the k of this call is rounded once (choice).
 
         Parameters
         ----------
-        total : array
+        accumulator : array
             Accumulators in registers, m x n.
         a : Tile or array
-            m rows of k elements; an array is in registers.
+            m rows of k elements. An array is in registers.
         b : Tile
-            n rows of k elements; without ``trans_b``, k rows of n.
+            Rows in shared memory.
         trans_b : bool
-            ``b`` has k along its rows.
+            True: ``b`` has n rows of k elements. False: it has k rows of n elements.
         """
-        what = "wgmma of"
         m, k = a.shape
-        n = total.shape[1]
+        n = accumulator.shape[1]
         steps = -(-k * b.dtype.itemsize // WGMMA_K_BYTES) * -(-m // WGMMA_ROWS)
         await self.issue(self.sm.timing.wgmma * steps)
         cycle = self.sm.env.cycle
         for tile in (a, b):
             if isinstance(tile, Tile):
-                self.sm.sanitizer.reads(self.watched, what, tile, cycle, wgmma=True)
-        left = self.sm.read(a) if isinstance(a, Tile) else a
-        right = self.sm.read(b)
+                self.sm.sanitizer.thread_read(self.tracked, "wgmma", tile, cycle, wgmma=True)
+        a_values = self.sm.read(a) if isinstance(a, Tile) else a
+        b_values = self.sm.read(b)
         with np.errstate(over="ignore", invalid="ignore"):
-            product = wide(left) @ (wide(right).T if trans_b else wide(right))
-            np.add(total, product, out=total, casting="same_kind")
-        self.sm.counts.fma += m * n * k
-        self._wgmma_end = self.sm.tensor_cores.take(self.ready, -(-m * n * k // FMA_PER_CLOCK))
+            product = wide(a_values) @ (wide(b_values).T if trans_b else wide(b_values))
+            np.add(accumulator, product, out=accumulator, casting="same_kind")
+        self.sm.counters.fma += m * n * k
+        self._wgmma_end = self.sm.tensor_cores.reserve(
+            self.ready_cycle, -(-m * n * k // FMA_PER_CLOCK)
+        )
 
     async def wgmma_commit_group(self) -> None:
         """``wgmma.commit_group``."""
-        self._wgmma_ends.append(self._wgmma_end)
-        self.sm.sanitizer.commit(self.watched, self.watched.wgmma)
+        self._wgmma_group_ends.append(self._wgmma_end)
+        self.sm.sanitizer.commit(self.tracked, self.tracked.wgmma_groups)
 
     async def wgmma_wait_group(self, groups: int) -> None:
-        """``wgmma.wait_group``: until at most the youngest ``groups`` are pending."""
-        over = len(self._wgmma_ends) - groups
-        if over > 0:
+        """``wgmma.wait_group``: wait until at most ``groups`` groups are pending."""
+        done = len(self._wgmma_group_ends) - groups
+        if done > 0:
             with self.span("mma"):
-                await self.sm.until(max(self.ready, self._wgmma_ends[over - 1]))
-            del self._wgmma_ends[:over]
-        self.sm.sanitizer.group_waited(self.watched, self.watched.wgmma, groups, self.sm.env.cycle)
+                await self.sm.until(max(self.ready_cycle, self._wgmma_group_ends[done - 1]))
+            del self._wgmma_group_ends[:done]
+        self.sm.sanitizer.group_wait_returned(
+            self.tracked, self.tracked.wgmma_groups, groups, self.sm.env.cycle
+        )
 
-    # The other warps
+    # Other warpgroups
 
-    async def bar_sync(self, number: int, warps: int) -> None:
-        """``bar.sync`` of so many of this CTA's warps and warpgroups (roles) at a named barrier."""
+    async def bar_sync(self, number: int, warpgroups: int) -> None:
+        """``bar.sync`` at named barrier ``number``, of ``warpgroups`` warpgroups of the CTA."""
         await self.issue(self.sm.timing.sync)
-        await self.sm.until(self.ready)
+        await self.sm.until(self.ready_cycle)
         with self.span(f"bar.sync {number}"):
-            await self.sm.rendezvous(self, number, warps)
+            await self.sm.rendezvous(self, number, warpgroups)
 
     async def cluster_sync(self) -> None:
-        """``barrier.cluster.arrive`` and ``wait``, of one warp of each CTA."""
+        """``barrier.cluster.arrive`` and ``wait``, of one warpgroup of each CTA."""
         await self.issue(self.sm.timing.sync)
-        await self.sm.until(self.ready)
+        await self.sm.until(self.ready_cycle)
         with self.span("barrier.cluster"):
             await self.sm.cluster.rendezvous(self)
 
     async def setmaxnreg(self, registers: int) -> None:
-        """``setmaxnreg``: registers of each thread; more of them come when others have let go.
+        """``setmaxnreg``: set the registers per thread. An increase waits for free registers.
 
         Raises
         ------
         KernelError
-            If the number is none that the instruction takes.
+            If the instruction does not take this number.
         """
-        legal = LEAST_REGISTERS <= registers <= MOST_REGISTERS
-        if not legal or registers % REGISTER_STEP:
+        is_legal = LEAST_REGISTERS <= registers <= MOST_REGISTERS
+        if not is_legal or registers % REGISTER_STEP:
             raise KernelError(
-                f"{self.role}: setmaxnreg {registers}: must be from {LEAST_REGISTERS} to "
-                f"{MOST_REGISTERS}, a multiple of {REGISTER_STEP}"
+                f"{self.role}: setmaxnreg {registers} in cycle {self.sm.env.cycle}: the number "
+                f"must be a multiple of {REGISTER_STEP} from {LEAST_REGISTERS} to {MOST_REGISTERS}"
             )
         with self.span("setmaxnreg"):
             await self.sm.set_registers(self, registers)
 
 
 def bits(mask: int) -> list[int]:
-    """Numbers of the bits that are set."""
+    """Return the numbers of the bits that are set."""
     return [number for number in range(mask.bit_length()) if mask >> number & 1]
 
 
 def wide(values: Array) -> NDArray[np.float64]:
-    """In double, in which products of two bf16 or half numbers are exact."""
+    """Convert to double, in which products of two bf16 or f16 numbers are exact."""
     if values.dtype == BF16:
         return (values.view(np.uint16).astype(np.uint32) << 16).view(np.float32).astype(np.float64)
     return values.astype(np.float64)
 
 
 class SM:
-    """The warps of one CTA, around the unit of ``env``.
+    """An SM with one CTA, around the unit of ``env``.
 
     Members
     -------
@@ -551,18 +597,20 @@ class SM:
     device : Device
     layout : SmemLayout
     sanitizer : Sanitizer
-    timing : Issue
+    timing : IssueTiming
+    cluster : ClusterRun
     scheduler, tensor_cores, smem_port, mufu : Pipe
     spans : list of Span
-        What the warps did.
-    counts : Counts
+        Activities of the warpgroups.
+    counters : Counters
     load_bytes : int
-        What its loads write to shared memory, of all receivers.
+        Bytes that the loads of this SM write to shared memory, in all receivers together.
+    warpgroups : list of Warpgroup
     """
 
     def __init__(
         self, env: Environment, device: Device, layout: SmemLayout, sanitizer: Sanitizer,
-        timing: Issue, cluster: "Cluster",
+        timing: IssueTiming, cluster: "ClusterRun",
     ) -> None:  # fmt: skip
         self.env = env
         self.device = device
@@ -573,65 +621,69 @@ class SM:
         self.scheduler, self.tensor_cores = Pipe(), Pipe()
         self.smem_port, self.mufu = Pipe(), Pipe()
         self.spans: list[Span] = []
-        self.counts = Counts()
+        self.counters = Counters()
         self.load_bytes = 0
-        self.warps: list[Warp] = []
+        self.warpgroups: list[Warpgroup] = []
         self._rendezvous: dict[int, Rendezvous] = {}
-        self._released = Event()
+        self._registers_released = Event()
 
     @property
     def cta(self) -> int:
         """Rank of its CTA in the cluster."""
         return self.env.sm
 
-    def warp(self, role: str) -> Warp:
-        """A warpgroup of this SM."""
-        warp = Warp(self, role, len(self.warps) * WARPGROUP_THREADS)
-        self.warps.append(warp)
-        return warp
+    def add_warpgroup(self, role: str) -> Warpgroup:
+        """Start a warpgroup with this role."""
+        warpgroup = Warpgroup(self, role, len(self.warpgroups) * WARPGROUP_THREADS)
+        self.warpgroups.append(warpgroup)
+        return warpgroup
 
     async def until(self, cycle: int) -> None:
-        """Let time pass."""
-        left = cycle - self.env.cycle
-        if left > 0:
-            await self.env.cycles(left)
+        """Wait until ``cycle``; return at once if it is over."""
+        clocks = cycle - self.env.cycle
+        if clocks > 0:
+            await self.env.cycles(clocks)
 
-    async def rendezvous(self, warp: Warp, number: int, warps: int) -> None:
-        """Wait until so many warps are at named barrier ``number``."""
-        meeting = self._rendezvous.setdefault(number, Rendezvous(warps))
-        if meeting.join(warp):
+    async def rendezvous(self, warpgroup: Warpgroup, number: int, warpgroups: int) -> None:
+        """Wait until ``warpgroups`` warpgroups have arrived at named barrier ``number``."""
+        rendezvous = self._rendezvous.setdefault(number, Rendezvous(warpgroups))
+        if rendezvous.arrive(warpgroup):
             del self._rendezvous[number]
-        await meeting.all_there.wait()
+        await rendezvous.complete.wait()
 
-    async def set_registers(self, warp: Warp, registers: int) -> None:
-        """Give the warp's threads so many registers each, waiting until there are."""
-        before, warp.registers = warp.registers, registers
+    async def set_registers(self, warpgroup: Warpgroup, registers: int) -> None:
+        """Give each thread of the warpgroup ``registers`` registers, once the SM has enough."""
+        before, warpgroup.registers = warpgroup.registers, registers
         if registers < before:
-            self._released.set()
-            self._released = Event()
+            self._registers_released.set()
+            self._registers_released = Event()
             return
-        while sum(other.registers for other in self.warps) * WARPGROUP_THREADS > REGISTERS:
-            warp.registers = before
-            await self._released.wait()
-            warp.registers = registers
+        while self._registers_in_use > REGISTERS:
+            warpgroup.registers = before
+            await self._registers_released.wait()
+            warpgroup.registers = registers
+
+    @property
+    def _registers_in_use(self) -> int:
+        return sum(each.registers for each in self.warpgroups) * WARPGROUP_THREADS
 
     def read(self, tile: Tile) -> Array:
-        """The elements of a tile in rows, as they are now."""
+        """Return the current elements of a tile, without the swizzle."""
         rows = self.env.smem.view(PIECE).take(tile.pieces)
         return rows.view(tile.dtype).reshape(tile.shape)
 
     def write(self, tile: Tile, values: Array) -> None:
-        """Put elements into a tile.
+        """Write elements to a tile, with its swizzle.
 
         Raises
         ------
         KernelError
-            If their shape or type is not the tile's.
+            If shape or type of ``values`` is not the tile's.
         """
         if values.shape != tile.shape or values.dtype != tile.dtype:
             raise KernelError(
-                f"{tile.name} has {tile.shape} {tile.dtype}: it cannot take {values.shape} "
-                f"{values.dtype}"
+                f"{tile.name}: a tile of shape {tile.shape} and type {tile.dtype} cannot take "
+                f"values of shape {values.shape} and type {values.dtype}"
             )
         rows = np.ascontiguousarray(values).view(np.uint8)
         self._smem_pieces[tile.pieces] = rows.reshape(tile.shape[0], -1, PIECE_BYTES)
@@ -642,49 +694,56 @@ class SM:
 
 
 class Rendezvous:
-    """Warps that wait for each other."""
-
-    def __init__(self, warps: int) -> None:
-        self.warps = warps
-        self.there: list[Warp] = []
-        self.all_there = Event()
-
-    def join(self, warp: Warp) -> bool:
-        """Return whether it was the last."""
-        self.there.append(warp)
-        if len(self.there) < self.warps:
-            return False
-        warp.sm.sanitizer.sync([other.watched for other in self.there])
-        self.all_there.set()
-        return True
-
-
-class Cluster:
-    """The CTAs of a cluster.
+    """Warpgroups that wait for each other.
 
     Members
     -------
+    complete : Event
+        Set when ``count`` warpgroups have arrived.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.arrived: list[Warpgroup] = []
+        self.complete = Event()
+
+    def arrive(self, warpgroup: Warpgroup) -> bool:
+        """Let a warpgroup arrive; return whether it was the last one."""
+        self.arrived.append(warpgroup)
+        if len(self.arrived) < self.count:
+            return False
+        warpgroup.sm.sanitizer.sync([each.tracked for each in self.arrived])
+        self.complete.set()
+        return True
+
+
+class ClusterRun:
+    """State that the CTAs of a cluster share during a run.
+
+    Members
+    -------
+    ctas : int
     error : BenchError, optional
-        The first failure of any of them.
+        First failure of any CTA.
     failed : Event
-        It is there.
+        Set when ``error`` is.
     """
 
     def __init__(self, ctas: int) -> None:
         self.ctas = ctas
         self.error: BenchError | None = None
         self.failed = Event()
-        self._meeting = Rendezvous(ctas)
+        self._rendezvous = Rendezvous(ctas)
 
     def fail(self, error: BenchError) -> None:
-        """End the run."""
+        """End the run with this failure, unless there is an earlier one."""
         if self.error is None:
             self.error = error
         self.failed.set()
 
-    async def rendezvous(self, warp: Warp) -> None:
-        """Wait until a warp of each CTA is there."""
-        meeting = self._meeting
-        if meeting.join(warp):
-            self._meeting = Rendezvous(self.ctas)
-        await meeting.all_there.wait()
+    async def rendezvous(self, warpgroup: Warpgroup) -> None:
+        """Wait until one warpgroup of each CTA has arrived (``barrier.cluster``)."""
+        rendezvous = self._rendezvous
+        if rendezvous.arrive(warpgroup):
+            self._rendezvous = Rendezvous(self.ctas)
+        await rendezvous.complete.wait()

@@ -1,4 +1,4 @@
-"""Shared memory of a kernel: what lies where, and views of tiles that undo the swizzle."""
+"""Shared memory of a kernel: its layout, and views of tiles that undo the swizzle."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ from numpy.typing import DTypeLike, NDArray
 from golden import Swizzle
 
 PIECE_BYTES = 16
-"""What a swizzle moves as a whole, and what a lane of the unit writes."""
+"""Bytes of a piece: the unit of a swizzle, and the width of a lane of the TMA."""
 
 BANKS, BANK_BYTES = 32, 4
 LANES = 32
@@ -24,27 +24,27 @@ Pieces = NDArray[np.int64]
 
 
 class SmemError(ValueError):
-    """A kernel's shared memory cannot be laid out."""
+    """A tile or a barrier does not fit into the kernel's shared memory."""
 
 
 @dataclass(frozen=True)
 class Tile:
     """Rows of elements in shared memory, swizzled or not, as a kernel's threads address them.
 
-    Threads take the swizzle's phase from the row of the tile, the unit takes it from the address:
-    they agree where ``origin`` is a multiple of ``swizzle.repeat``.
+    Threads take the phase of the swizzle from the row of the tile, the unit takes it from the
+    address. Both agree if ``origin`` is a multiple of ``swizzle.repeat``.
 
     Parameters
     ----------
     name : str
     origin : int
-        Offset of the tile in shared memory.
+        Offset of the tile in shared memory, in bytes.
     shape : (rows, columns)
-        In elements; with a swizzle, a row is as long as the swizzle's span.
+        Extents in elements. With a swizzle, a row is as long as the swizzle's span.
     dtype : numpy.dtype
     swizzle : Swizzle
-    first : int
-        Row at which this view of the tile begins.
+    first_row : int
+        Row of the whole tile at which this view begins.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Tile:
     shape: tuple[int, int]
     dtype: np.dtype[np.generic]
     swizzle: Swizzle = Swizzle.NONE
-    first: int = 0
+    first_row: int = 0
 
     @property
     def row_bytes(self) -> int:
@@ -66,24 +66,27 @@ class Tile:
 
     @property
     def address(self) -> int:
-        """Where its first row is."""
-        return self.origin + self.first * self.row_bytes
+        """Offset of the view's first row in shared memory, in bytes."""
+        return self.origin + self.first_row * self.row_bytes
 
     @cached_property
-    def span(self) -> slice:
-        """The pieces of shared memory that it lies in."""
+    def piece_range(self) -> slice:
+        """Range of the pieces of shared memory that the view occupies."""
         return slice(self.address // PIECE_BYTES, -(-(self.address + self.nbytes) // PIECE_BYTES))
 
     def rows(self, start: int, stop: int) -> "Tile":
-        """A view of rows ``start`` to ``stop`` - 1."""
-        found = self._views.get((start, stop))
-        if found is None:
+        """Return a view of rows ``start`` to ``stop`` - 1."""
+        view = self._views.get((start, stop))
+        if view is None:
             if not 0 <= start < stop <= self.shape[0]:
-                raise SmemError(f"{self.name}: rows {start} to {stop}: it has {self.shape[0]}")
+                raise SmemError(
+                    f"{self.name}: there is no view of rows {start} to {stop}: the tile has "
+                    f"{self.shape[0]} rows"
+                )
             shape = (stop - start, self.shape[1])
-            found = replace(self, shape=shape, first=self.first + start)
-            self._views[start, stop] = found
-        return found
+            view = replace(self, shape=shape, first_row=self.first_row + start)
+            self._views[start, stop] = view
+        return view
 
     @cached_property
     def _views(self) -> "dict[tuple[int, int], Tile]":
@@ -91,14 +94,14 @@ class Tile:
 
     @cached_property
     def pieces(self) -> Pieces:
-        """Numbers of its pieces of 16 bytes, of shape (rows, pieces of a row)."""
-        offset = self.first * self.row_bytes + np.arange(0, self.nbytes, PIECE_BYTES)
+        """Numbers of the pieces in shared memory, of shape (rows, pieces per row)."""
+        offset = self.first_row * self.row_bytes + np.arange(0, self.nbytes, PIECE_BYTES)
         offset ^= offset >> self.swizzle.shift & self.swizzle.mask
         return (self.origin + offset).reshape(self.shape[0], -1) // PIECE_BYTES
 
     @cached_property
     def matrix_wavefronts(self) -> int:
-        """Clocks that ``ldmatrix`` or ``stmatrix`` takes: 8 rows of a piece at once."""
+        """Clocks of ``ldmatrix`` or ``stmatrix``, which access one piece of 8 rows at a time."""
         rows = -(-self.shape[0] // 8) * 8
         padded = np.resize(self.pieces, (rows, self.pieces.shape[1]))
         groups = padded.reshape(rows // 8, 8, -1).transpose(0, 2, 1).reshape(-1, 8)
@@ -106,7 +109,7 @@ class Tile:
         return wavefronts(lanes.reshape(len(groups), -1))
 
     def access_wavefronts(self, *, columns: bool) -> int:
-        """Clocks that all elements take, a warp of 32 threads each along a row or a column."""
+        """Return the clocks of accesses to all elements, 32 at a time along a row or a column."""
         return self._column_wavefronts if columns else self._row_wavefronts
 
     @cached_property
@@ -126,33 +129,36 @@ class Tile:
 
 
 def _by_lanes(addresses: NDArray[np.int64]) -> NDArray[np.int64]:
-    """A row for each access of a warp; what is left over repeats its last address."""
+    """Return one row per access of a warp. An incomplete access repeats its last address."""
     padded = np.pad(addresses, ((0, 0), (0, -addresses.shape[1] % LANES)), mode="edge")
     return padded.reshape(-1, LANES)
 
 
 def wavefronts(addresses: NDArray[np.int64]) -> int:
-    """Clocks that accesses take: of each, the most different words that one bank has to give.
+    """Return the clocks that accesses to shared memory take.
+
+    An access takes as many clocks as the most requested bank has different words to deliver.
 
     Parameters
     ----------
     addresses : array of shape (accesses, lanes)
-        Byte addresses; lanes that want the same word share it.
+        Byte addresses. Lanes that read the same word share it.
     """
     words = np.sort(addresses // BANK_BYTES, axis=1)
-    new = np.ones(words.shape, bool)
-    new[:, 1:] = words[:, 1:] != words[:, :-1]
+    is_new = np.ones(words.shape, bool)
+    is_new[:, 1:] = words[:, 1:] != words[:, :-1]
     counts = np.zeros((len(words), BANKS), np.int64)
     access = np.broadcast_to(np.arange(len(words))[:, None], words.shape)
-    np.add.at(counts, (access[new], words[new] % BANKS), 1)
+    np.add.at(counts, (access[is_new], words[is_new] % BANKS), 1)
     return int(counts.max(axis=1).sum())
 
 
 @dataclass(frozen=True)
 class Ring:
-    """A ring of stages, each with two barriers.
+    """A ring of stages, each with two barriers, whose offsets in shared memory are given.
 
-    *full* completes when the stage's bytes are there, *empty* when it may be overwritten.
+    A phase of *full* completes when all bytes of the stage have arrived, a phase of *empty* when
+    the stage may be overwritten.
     """
 
     name: str
@@ -160,10 +166,10 @@ class Ring:
     empty: tuple[int, ...]
 
     def steps(self) -> Iterator[tuple[int, int]]:
-        """Stage and parity of step 0, 1, and so on.
+        """Yield stage and parity of step 0, 1, and so on.
 
-        Who waits for *full* waits for the parity, who waits for *empty* for the other one: a fresh
-        barrier lets the latter pass.
+        A consumer waits for *full* with this parity, a producer for *empty* with the other one.
+        The producer's wait for a barrier that was just initialised returns at once.
         """
         stages = len(self.full)
         for step in count():
@@ -171,19 +177,19 @@ class Ring:
 
 
 class SmemLayout:
-    """Lays out the shared memory of a CTA, in the order of the calls.
+    """Allocator of the shared memory of a CTA. Each call takes the next free bytes.
 
     Parameters
     ----------
     limit : int
-        Bytes that there are.
+        Bytes of shared memory.
 
     Members
     -------
     bytes : int
-        How many are taken.
+        Bytes that are allocated.
     names : dict of int to str
-        Barriers by offset.
+        Names of the barriers by offset.
     rings : list of Ring
     """
 
@@ -202,23 +208,23 @@ class SmemLayout:
         *,
         align: int | None = None,
     ) -> Tile:
-        """A tile, aligned so that its swizzle begins with it, unless ``align`` says otherwise.
+        """Allocate a tile. By default it is aligned to the repeat of its swizzle.
 
         Raises
         ------
         SmemError
-            If it does not fit, or its rows are not as long as the swizzle's span.
+            If the tile does not fit, or its rows are not as long as the swizzle's span.
         """
-        kind = np.dtype(dtype)
-        if swizzle.span not in (None, shape[1] * kind.itemsize):
+        element = np.dtype(dtype)
+        row_bytes = shape[1] * element.itemsize
+        if swizzle.span not in (None, row_bytes):
             raise SmemError(
-                f"{name}: rows of {shape[1] * kind.itemsize} bytes: with swizzle "
-                f"{swizzle.short_names[0]} they must have {swizzle.span}"
+                f"{name}: a row has {row_bytes} bytes: with swizzle {swizzle.short_names[0]} it "
+                f"must have {swizzle.span}"
             )
         if align is None:
             align = max(swizzle.repeat, TILE_ALIGN)
-        size = shape[0] * shape[1] * kind.itemsize
-        return Tile(name, self._take(name, size, align), shape, kind, swizzle)
+        return Tile(name, self._take(name, shape[0] * row_bytes, align), shape, element, swizzle)
 
     def tiles(
         self,
@@ -228,21 +234,21 @@ class SmemLayout:
         dtype: DTypeLike,
         swizzle: Swizzle = Swizzle.NONE,
     ) -> list[Tile]:
-        """Several, called ``name[0]`` and so on."""
+        """Allocate ``number`` tiles, called ``name[0]`` and so on."""
         return [self.tile(f"{name}[{i}]", shape, dtype, swizzle) for i in range(number)]
 
     def mbarrier(self, name: str) -> int:
-        """Offset of a barrier."""
+        """Allocate a barrier; return its offset."""
         address = self._take(name, MBARRIER_BYTES, MBARRIER_BYTES)
         self.names[address] = name
         return address
 
     def mbarriers(self, name: str, number: int) -> list[int]:
-        """Several, called ``name[0]`` and so on."""
+        """Allocate ``number`` barriers, called ``name[0]`` and so on; return their offsets."""
         return [self.mbarrier(f"{name}[{i}]") for i in range(number)]
 
     def ring(self, name: str, stages: int) -> Ring:
-        """The barriers of a ring."""
+        """Allocate the barriers of a ring, called ``name.full[0]``, ``name.empty[0]`` and so on."""
         prefix = f"{name}." if name else ""
         full, empty = (
             tuple(self.mbarriers(f"{prefix}{which}", stages)) for which in ("full", "empty")
@@ -251,7 +257,7 @@ class SmemLayout:
         return self.rings[-1]
 
     def name(self, barrier: int) -> str:
-        """What a barrier is called."""
+        """Return the name of the barrier at this offset."""
         return self.names.get(barrier, f"barrier at {barrier:#x}")
 
     def _take(self, name: str, size: int, align: int) -> int:

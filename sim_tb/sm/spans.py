@@ -1,10 +1,10 @@
-"""What lasted how long."""
+"""Spans of time, from which timelines are drawn."""
 
 from typing import NamedTuple
 
 
 class Span(NamedTuple):
-    """Something that lasted from cycle ``start`` to cycle ``end``."""
+    """One activity on one track of a timeline, from cycle ``start`` to cycle ``end`` - 1."""
 
     track: str
     name: str

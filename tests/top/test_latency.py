@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from sim_tb.sm import launch
-from sim_tb.sm.kernel import Kernel, equal, option
+from sim_tb.sm.check import equal
+from sim_tb.sm.kernel import Kernel
+from sim_tb.sm.options import option
 from sim_tb.sm.record import Setting
 from sim_tb.testbench.models import surroundings
 
@@ -40,18 +42,18 @@ class LoadTwice(Kernel):
         self.tile = smem.tile("tile", (self.rows, 128), np.uint8)
         self.full = smem.mbarrier("full")
 
-    async def prologue(self, warp):
-        await warp.mbarrier_init(self.full, 1)
+    async def prologue(self, wg):
+        await wg.mbarrier_init(self.full, 1)
 
-    def warps(self):
-        return {"warp": self.warp}
+    def roles(self):
+        return {"loader": self.loader}
 
-    async def warp(self, warp):
+    async def loader(self, wg):
         for parity in (0, 1):
-            await warp.mbarrier_arrive_expect_tx(self.full, self.tile.nbytes)
-            await warp.cp_async_bulk_tensor(self.tile, self.map_x, (0, 0), self.full)
-            await warp.mbarrier_try_wait_parity(self.full, parity)
-            self.got = await warp.ld_shared(self.tile)
+            await wg.mbarrier_arrive_expect_tx(self.full, self.tile.nbytes)
+            await wg.cp_async_bulk_tensor(self.tile, self.map_x, (0, 0), self.full)
+            await wg.mbarrier_try_wait_parity(self.full, parity)
+            self.got = await wg.ld_shared(self.tile)
 
     def check(self):
         return equal("tile", self.got, self.x.array)

@@ -1,9 +1,13 @@
-"""Convolution: right for ragged sizes, strides, padding, dilation, and any ring."""
+"""Convolution: equal to NumPy for ragged sizes, strides, padding, dilations and rings."""
+
+from dataclasses import fields
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from sim_tb.kernels.conv import Conv
+from sim_tb.kernels.conv import GREATEST_INPUT, Conv
+from sim_tb.sm.device import Device
 from sim_tb.sm.launch import run
 from sim_tb.sm.record import Setting
 
@@ -26,7 +30,7 @@ def name(case):
 
 @pytest.fixture(scope="module")
 def records():
-    """Of all cases, from one simulation."""
+    """Records of all cases, from one simulation."""
     jobs = [(Conv(**case), Setting()) for case in CASES]
     return dict(zip(map(name, CASES), run(jobs), strict=True))
 
@@ -38,7 +42,7 @@ def test_equals_numpy(records, case):
     assert not record.wrong, record.check
     pixels, filters = kernel.n * kernel.p * kernel.q, kernel.filters
     assert record.check == f"Y equals NumPy's, bit for bit: {pixels * filters} elements"
-    # Tiles are loaded whole, whatever lies outside of the tensors; stores end where Y does.
+    # Loads bring whole tiles, including elements outside of the tensors. Stores end where Y does.
     tiles = -(-pixels // 128) * -(-filters // 64)
     steps = tiles * kernel.r * kernel.s * -(-kernel.c // 64)
     assert record.total("load_bytes") == steps * (128 + 64) * 128
@@ -62,16 +66,27 @@ def test_shape_of_the_output(options, shape):
 
 
 def test_inputs_are_exact_in_the_greatest_sum():
-    """As many products as options allow, each the greatest."""
-    greatest = 4096 * 16 * 16 * 4**2
+    """Float32 has all integers up to the greatest sum that the limits of the options allow."""
+    most = {item.name: item.metadata["most"] for item in fields(Conv) if item.metadata}
+    greatest = most["c"] * most["r"] * most["s"] * GREATEST_INPUT**2
     assert np.float32(greatest - 1) != np.float32(greatest)
+    kernel = Conv(n=1, h=40, w=40)
+    kernel.host(Device(SimpleNamespace(place=lambda *_: None, place_map=id)))
+    assert {int(values.min()) for values in (kernel.x, kernel.f)} == {-GREATEST_INPUT}
+    assert {int(values.max()) for values in (kernel.x, kernel.f)} == {GREATEST_INPUT}
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"h": 2, "padding": 0}, "h = 2: with padding it has 2, and the filter reaches over 3"),
-        ({"w": 5, "dilation": 4}, "w = 5: with padding it has 7, and the filter reaches over 9"),
+        (
+            {"h": 2, "padding": 0},
+            "h = 2: the filter covers 3 pixels, but with padding there are only 2",
+        ),
+        (
+            {"w": 5, "dilation": 4},
+            "w = 5: the filter covers 9 pixels, but with padding there are only 7",
+        ),
         (
             {"h": 300, "w": 300, "dilation": 65, "padding": 1},
             r"dilation = 65: the upper corner, padding - \(r - 1\) \* dilation, is -129: must be",

@@ -1,4 +1,4 @@
-"""Kernels that move data: right on ragged sizes, and the numbers that they are there for."""
+"""Kernels that move data: equal to NumPy on ragged sizes, with the expected traffic."""
 
 import re
 
@@ -31,30 +31,31 @@ RINGS = [AllGather(size=5040), AllGather(size=48), AllGather(size=2064, chunk=10
 
 MISTAKES = {
     "transpose, fence_proxy_async": (
-        r"turner: cp\.async\.bulk\.tensor to out at \(0, 0\) in cycle \d+: without "
-        r"fence\.proxy\.async, the unit may not see what was written before"
+        r"transposer: cp\.async\.bulk\.tensor to out at \(0, 0\) in cycle \d+, at 0x\w+ of shared "
+        r"memory: without fence\.proxy\.async, the unit may not see an earlier write"
     ),
     "transpose, wait_group": (
-        r"turner: st\.shared of out 0\[0\] in cycle \d+ overwrites shared memory at 0x\w+ before "
-        r"its release: a store of turner reads there"
+        r"transposer: st\.shared of out 0\[0\] in cycle \d+ overwrites 0x\w+ of shared memory "
+        r"before its release: a store of transposer reads the data"
     ),
     "grouped_gemm, fence_proxy_tensormap": (
-        r"producer: cp\.async\.bulk\.tensor of A0 at \(0, 0\) uses the tensor map at 0x\w+ after "
-        r"tensormap\.replace of global_stride by producer in cycle \d+, without "
+        r"producer: cp\.async\.bulk\.tensor of A0 at \(0, 0\) in cycle \d+ uses the tensor map at "
+        r"0x\w+ after tensormap\.replace of global_stride by producer in cycle \d+, without "
         r"fence\.proxy\.tensormap acquire"
     ),
     "gather, wait_group": (
         r"producer: cp\.async\.bulk\.tensor of in at .* before its release: a store of storer"
     ),
     "all_gather, cluster_sync": (
-        r"ring of CTA \d: cp\.async\.bulk of .* overwrites shared memory at 0x\w+ before its "
-        r"release: arrived\[1\] of CTA \d reads there what request \d+ "
+        r"ring of CTA \d: cp\.async\.bulk of .* overwrites 0x\w+ of shared memory before its "
+        r"release: a DSMEM copy that signals arrived\[1\] of CTA \d reads the data that request "
+        r"\d+ "
     ),
 }
 
 
-def wrong(*kernels):
-    """Those of ``MISTAKES`` that are of these kernels."""
+def mistaken(*kernels):
+    """These kernels, each with every mistake that ``MISTAKES`` has for it."""
     return [
         Without(kernel=kernel, operation=operation)
         for name, operation in (mistake.split(", ") for mistake in MISTAKES)
@@ -65,28 +66,29 @@ def wrong(*kernels):
 
 @pytest.fixture(scope="module")
 def all_records():
-    """All runs of this file, in a simulation for each unit."""
-    given = [
-        ([*TRANSPOSES, *GROUPED, *wrong(TRANSPOSES[-1], GROUPED[0])], {}),
-        ([*GATHERS, *wrong(GATHERS[0])], {"params": LATER}),
-        ([*RINGS, *wrong(RINGS[0])], {"params": CLUSTER}),
+    """Records of all runs of this file, from one simulation for each unit."""
+    runs = [
+        ([*TRANSPOSES, *GROUPED, *mistaken(TRANSPOSES[-1], GROUPED[0])], {}),
+        ([*GATHERS, *mistaken(GATHERS[0])], {"params": LATER}),
+        ([*RINGS, *mistaken(RINGS[0])], {"params": CLUSTER}),
     ]
-    made = []
-    for kernels, unit in given:
-        made += launch.run([(kernel, Setting(watchdog=4096)) for kernel in kernels], **unit)
-    return made
+    records = []
+    for kernels, unit in runs:
+        records += launch.run([(kernel, Setting(watchdog=4096)) for kernel in kernels], **unit)
+    return records
 
 
 @pytest.fixture(scope="module")
 def records(all_records):
-    """Runs of each kernel, by its name."""
-    found = {}
+    """Records of each kernel, by its name."""
+    by_kernel = {}
     for record in all_records:
-        found.setdefault(record.kernel, []).append(record)
-    return found
+        by_kernel.setdefault(record.kernel, []).append(record)
+    return by_kernel
 
 
-def right(record, elements):
+def checked_sm(record, elements):
+    """The first SM of a run, whose result must be right."""
     assert not record.error
     assert not record.wrong
     assert record.check.endswith(f"bit for bit: {elements} elements")
@@ -96,15 +98,16 @@ def right(record, elements):
 def test_transpose(records):
     tiles = 3 * 2
     for record in records["transpose"]:
-        sm = right(record, ROWS * COLUMNS)
+        sm = checked_sm(record, ROWS * COLUMNS)
         assert sm.load_bytes == tiles * 32 * 32 * 4
         assert sm.store_bytes == COLUMNS * 288
     assert records["transpose"][-1].sms[0].lines_read.size == 2 * ROWS
 
 
 def test_a_wider_swizzle_has_fewer_bank_conflicts(records):
-    """Of a tile: 32 columns of 32 words, which take 32 or 4 clocks each where 1 would do; and
-    rows that are shorter than a warp's 32 words.
+    """Conflicts per tile: 32 columns of 32 words take 32 or 4 clocks each instead of 1.
+
+    With a narrow swizzle, a row of a box is shorter than the 32 words of a warp and conflicts, too.
     """
     conflicts = [record.total("bank_conflicts") / 6 for record in records["transpose"]]
     columns, short_rows = [31, 3, 3, 3], [0, 4 - 1, 2 - 1, 0]
@@ -115,16 +118,16 @@ def test_a_wider_swizzle_has_fewer_bank_conflicts(records):
 
 def test_grouped_gemm(records):
     for record, kernel in zip(records["grouped_gemm"], GROUPED, strict=True):
-        sm = right(record, sum(m * n for m, n, _ in kernel.shapes))
+        sm = checked_sm(record, sum(m * n for m, n, _ in kernel.shapes))
         tiles = sum(-(-m // 128) * -(-n // 128) * -(-k // 64) for m, n, k in kernel.shapes)
         assert sm.load_bytes == tiles * 32768
         assert sm.store_bytes == sum(m * -(-n // 4) * 16 for m, n, _ in kernel.shapes)
         assert record.flops == 2 * sum(m * n * k for m, n, k in kernel.shapes)
 
 
-def test_gather_reads_the_rows_that_there_are(records):
+def test_gather_reads_only_rows_inside_of_the_matrix(records):
     for record, kernel in zip(records["gather"], GATHERS, strict=True):
-        sm = right(record, kernel.indices * kernel.columns)
+        sm = checked_sm(record, kernel.indices * kernel.columns)
         columns, rows = -(-kernel.columns // 32), kernel.padded
         assert sm.load_bytes == columns * rows * 128 + rows * 4
         inside = kernel.indices - 4
@@ -134,7 +137,7 @@ def test_gather_reads_the_rows_that_there_are(records):
 
 def test_all_gather_reads_each_shard_once(records):
     for record, kernel in zip(records["all_gather"], RINGS, strict=True):
-        right(record, 16 * kernel.size)
+        checked_sm(record, 16 * kernel.size)
         lines = -(-kernel.size // 128)
         for sm in record.sms:
             assert sm.lines_read.size == lines
@@ -144,12 +147,12 @@ def test_all_gather_reads_each_shard_once(records):
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_what_is_left_out_is_named(records, mistake):
+def test_an_instruction_that_is_left_out_is_named(records, mistake):
     name, operation = mistake.split(", ")
     (record,) = (
         record
         for record in records["without"]
-        if record.options["operation"] == operation and record.options["of"] == name
+        if record.options["operation"] == operation and record.options["kernel_name"] == name
     )
     assert re.search(MISTAKES[mistake], record.error), record.error
 
@@ -161,7 +164,7 @@ def test_what_is_left_out_is_named(records, mistake):
         (GroupedGemm(sizes="8,"), "sizes = 8,: '' must be M, MxN or MxNxK"),
         (GroupedGemm(sizes="8x8x8x8"), "sizes = 8x8x8x8: '8x8x8x8' must be M, MxN or MxNxK"),
         (GroupedGemm(sizes="8,0x8"), "sizes = 8,0x8: '0x8' must be M, MxN or MxNxK"),
-        (GroupedGemm(sizes="8x8x12"), "sizes = 8x8x12: group 8x8x12: .* K must be one of 8"),
+        (GroupedGemm(sizes="8x8x12"), "sizes = 8x8x12: group 8x8x12: .* K must be a multiple of 8"),
         (Gather(indices=3), "indices = 3: must be from 4 to 4096"),
         (AllGather(size=24), "size = 24: must be a multiple of 16"),
         (AllGather(chunk=24), "chunk = 24: must be a multiple of 16"),

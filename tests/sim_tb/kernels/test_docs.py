@@ -1,4 +1,4 @@
-"""docs/kernels.md names what there is, and its example is a kernel that runs."""
+"""docs/kernels.md lists all operations, and its example is a kernel that runs."""
 
 import ast
 import inspect
@@ -8,22 +8,22 @@ from pathlib import Path
 
 import pytest
 
+from sim_tb.kernels import kernels
 from sim_tb.kernels.copy import Copy
 from sim_tb.sm import launch
-from sim_tb.sm.kernel import kernels
 from sim_tb.sm.record import Setting
-from sim_tb.sm.sm import Warp
+from sim_tb.sm.sm import Warpgroup
 
 MOST_LINES = 60
-"""Of a kernel: its prologue and roles, docstrings and blank lines left out."""
+"""Most lines of a kernel's prologue and roles, without docstrings and blank lines."""
 
 DOCS = (Path(__file__).parents[3] / "docs" / "kernels.md").read_text()
 
 
-def test_every_operation_is_there():
+def test_the_table_has_every_operation():
     operations = {
         name
-        for name, member in vars(Warp).items()
+        for name, member in vars(Warpgroup).items()
         if inspect.iscoroutinefunction(member) and not name.startswith("_")
     }
     table = DOCS.partition("## Operations")[2].partition("## Time")[0]
@@ -33,7 +33,7 @@ def test_every_operation_is_there():
 @pytest.mark.parametrize("operation", re.findall(r"`(\w+\([^`.]*\))`", DOCS))
 def test_operations_have_these_operands(operation):
     name, operands = re.fullmatch(r"(\w+)\((.*)\)", operation).groups()
-    parameters = inspect.signature(getattr(Warp, name)).parameters
+    parameters = inspect.signature(getattr(Warpgroup, name)).parameters
     assert {operand.strip("= ") for operand in operands.split(",") if operand} <= set(parameters)
 
 
@@ -58,10 +58,10 @@ def code_lines(method):
 
 @pytest.mark.parametrize("name", kernels())
 def test_a_kernel_is_short(name):
-    """Its prologue and roles; and so is each function that these call."""
+    """Prologue and roles are short, and so is each coroutine of the kernel."""
     cls = kernels()[name]
-    roles = [getattr(role, "func", role) for role in cls.warps(cls()).values()]
-    kernel = {role.__name__: code_lines(role) for role in (cls.prologue, cls.warps, *roles)}
+    roles = [getattr(role, "func", role) for role in cls().roles().values()]
+    kernel = {role.__name__: code_lines(role) for role in (cls.prologue, cls.roles, *roles)}
     assert sum(kernel.values()) < MOST_LINES
     for called in dir(cls):
         method = getattr(cls, called)

@@ -1,4 +1,4 @@
-"""FlashAttention: right for ragged sequences, masks, both widths of a head, and any ring."""
+"""FlashAttention: equal to NumPy for ragged sequences, masks, both head widths and rings."""
 
 from types import SimpleNamespace
 
@@ -30,7 +30,7 @@ def name(case):
 
 @pytest.fixture(scope="module")
 def records():
-    """Of all cases, from one simulation."""
+    """Records of all cases, from one simulation."""
     jobs = [(FlashAttention(**case), Setting()) for case in CASES]
     return dict(zip(map(name, CASES), run(jobs), strict=True))
 
@@ -42,7 +42,7 @@ def test_equals_numpy(records, case):
     assert not record.wrong, record.check
     elements = kernel.heads * kernel.seq * kernel.head_dim
     assert record.check.startswith(f"O equals NumPy's: {elements} elements")
-    # Both products, of whole tiles: 64 rows of each consumer.
+    # Both products, on whole tiles of 128 queries and 64 keys.
     blocks = [(m, n) for _, m in kernel.blocks() for n in kernel.key_blocks(m)]
     assert record.total("fma") == len(blocks) * 2 * 128 * 64 * kernel.head_dim
     assert record.total("bank_conflicts") == 0
@@ -62,7 +62,7 @@ def test_wholly_masked_blocks_are_skipped():
 
 
 @pytest.mark.parametrize(("error", "wrong"), [(0, False), (2 * LIMIT, True)])
-def test_what_is_beyond_the_limit_is_wrong(error, wrong):
+def test_a_result_beyond_the_limit_is_wrong(error, wrong):
     kernel = FlashAttention(seq=1, heads=1)
     kernel.host(Device(SimpleNamespace(place=lambda *_: None, place_map=id)))
     values = kernel.inputs[2].astype(np.float32)

@@ -1,4 +1,4 @@
-"""The GEMM: right on ragged sizes and on numbers that are none, tiles shared, mistakes named."""
+"""GEMM: ragged sizes, infinities and NaN, tiles shared in a cluster, wrong options."""
 
 from types import SimpleNamespace
 
@@ -16,23 +16,24 @@ from tests.top.units import CLUSTER
 pytestmark = pytest.mark.xdist_group("gemm")  # one process: its simulations are run once
 
 SIZES = {"130x72x72": (3, 1), "1x1x8": (4, 1), "128x128x128": (5, 1), "65x131x136": (1, 3)}
-"""With the stages, and the clocks between instructions."""
+"""Stages and issue interval of each size."""
 
 
 @pytest.fixture(scope="module")
 def records(tmp_path_factory):
-    """All runs on one SM, in one simulation: by size, or by what they are about."""
+    """Records of all runs on one SM, from one simulation, by size or by name of the matrices."""
     directory = tmp_path_factory.mktemp("matrices")
     work = {}
     for name, (stages, interval) in SIZES.items():
         m, n, k = map(int, name.split("x"))
         work[name] = Gemm(m=m, n=n, k=k, stages=stages), Setting(issue_interval=interval)
-    none = np.ones((66, 136), np.float32), np.ones((5, 136), np.float32)
-    none[0][1, 0], none[0][2, 0], none[0][2, 100], none[0][65, 7] = np.inf, np.inf, -np.inf, np.nan
-    none[0][3] *= -0.0
-    none[0][4], none[1][1] = 3e38, -3e38
+    special = np.ones((66, 136), np.float32), np.ones((5, 136), np.float32)
+    a, b = special
+    a[1, 0], a[2, 0], a[2, 100], a[65, 7] = np.inf, np.inf, -np.inf, np.nan
+    a[3] *= -0.0
+    a[4], b[1] = 3e38, -3e38
     whole = np.arange(40 * 16, dtype=np.float32).reshape(40, 16) % 7, np.eye(24, 16, dtype="f2")
-    for name, matrices in {"none": none, "whole": whole}.items():
+    for name, matrices in {"special": special, "whole": whole}.items():
         paths = [directory / f"{name}_{letter}.npy" for letter in "ab"]
         for path, values in zip(paths, matrices, strict=True):
             np.save(path, values)
@@ -58,19 +59,19 @@ def test_equals_numpy(records, name):
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["none", "whole"])
+@pytest.mark.parametrize("name", ["special", "whole"])
 def test_matrices_from_files(records, name):
-    elements = {"none": 66 * 5, "whole": 40 * 24}[name]
+    elements = {"special": 66 * 5, "whole": 40 * 24}[name]
     assert records[name].check == f"C equals NumPy's, bit for bit: {elements} elements"
 
 
 def test_clusters_share_tiles():
-    """The same result; a line that several CTAs need is read once for all of them."""
+    """The result is the same, and a line that several CTAs need is read once."""
     m, n, k = 200, 260, 72
     (record,) = run([(Gemm(m=m, n=n, k=k, cluster="2x2"), Setting())], CLUSTER)
     assert record.check == f"C equals NumPy's, bit for bit: {m * n} elements"
     tall, wide = 2 * -(-m // 256), 2 * -(-n // 256)
-    # Each tile of A for one CTA of a row, each of B for one of a column.
+    # One CTA of a row reads a tile of A, one CTA of a column a tile of B.
     once = lines(m, k) * wide // 2 + lines(n, k) * tall // 2
     assert sum(sm.lines_read.size for sm in record.sms) == once
     assert record.total("load_bytes") == tall * wide * -(-k // 64) * 32768
@@ -79,7 +80,7 @@ def test_clusters_share_tiles():
 
 
 def lines(rows, k, pitch_align=128):
-    """Lines of 128 bytes of a matrix of bf16, tile by tile along k; its rows start at lines."""
+    """Lines of 128 bytes of a bf16 matrix, tile by tile along k. Each row starts at a line."""
     pitch = -(-2 * k // pitch_align) * pitch_align
     count = 0
     for row in range(rows):
@@ -91,7 +92,7 @@ def lines(rows, k, pitch_align=128):
 
 
 def hosted(kernel):
-    """A kernel after its host code, and its device; nothing has run."""
+    """The device of a kernel after its host code, without a simulation."""
     device = Device(SimpleNamespace(place=lambda *_: None, place_map=lambda _: 0))
     kernel.host(device)
     return device
@@ -113,7 +114,7 @@ def test_the_check_finds_a_wrong_element():
 
 @pytest.mark.parametrize("where", [GUARD_BYTES - 1, GUARD_BYTES + 32, GUARD_BYTES + 3 * 128])
 def test_writes_beside_the_result_are_found(where):
-    """Before it, behind the last piece of a row, behind it."""
+    """Writes before C, behind the last piece of a row, and after C."""
     kernel = Gemm(m=3, n=5, k=8)
     device = hosted(kernel)
     kernel.c.raw[GUARD_BYTES : GUARD_BYTES + 3 * 128].reshape(3, 128)[:, :32] = 0
@@ -165,7 +166,7 @@ def test_shapes_must_fit(tmp_path):
     with pytest.raises(ValueError, match=r"a int32 array of shape .*must be a matrix of floats"):
         validate(Gemm(a=str(path)), Setting())
     values = np.arange(64, dtype=np.float32).reshape(4, 16).astype(ml_dtypes.bfloat16)
-    np.save(path, values)  # NumPy loads it as 2 bytes each
+    np.save(path, values)  # NumPy loads bf16 as raw elements of 2 bytes
     assert np.array_equal(Gemm(a=str(path)).operands[0], values)
 
 

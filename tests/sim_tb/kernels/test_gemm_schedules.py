@@ -1,4 +1,4 @@
-"""GEMMs of every schedule: the same bits, and what each schedule is for."""
+"""GEMMs with each schedule: the same bits, and the advantage of each schedule."""
 
 import pytest
 
@@ -15,18 +15,18 @@ SCHEDULES = Gemm, GemmPingPong, GemmMultistage, GemmSplitK
 SIZES = (130, 72, 72), (1, 1, 8), (65, 131, 136)
 DEEP = {"m": 128, "n": 128, "k": 1024}
 STEP_FMA_CLOCKS = 512
-"""What the tensor cores take for a step of 128 x 128 x 64."""
+"""Clocks of the tensor cores per step of 128 x 128 x 64."""
 
 STEP_LINES = 256
-"""What the two tiles of a step take on the memory port, a line a clock."""
+"""Lines of the two tiles of a step; the memory port transfers one line per clock."""
 
 SCARCE = {"promotion": 2}
-"""Each accumulator takes two instructions in each step: half of the issue slots."""
+"""Two instructions on each accumulator in each step take half of the issue slots."""
 
 
 @pytest.fixture(scope="module")
 def records():
-    """All runs of this file, in one simulation."""
+    """Records of all runs of this file, from one simulation."""
     work = [
         (schedule(m=m, n=n, k=k, stages=stages), Setting())
         for schedule in SCHEDULES
@@ -39,7 +39,8 @@ def records():
 
 
 def deep(records, kernel, stages=4, memory="l2", promotion=0):
-    found = [
+    """The record of the GEMM with a large K that has these options."""
+    selected = [
         record
         for record in records
         if record.kernel == kernel
@@ -48,8 +49,8 @@ def deep(records, kernel, stages=4, memory="l2", promotion=0):
         and record.options["promotion"] == promotion
         and record.setting.memory == memory
     ]
-    assert len(found) == 1
-    return found[0]
+    (record,) = selected
+    return record
 
 
 def test_each_equals_numpy_bit_for_bit(records):
@@ -62,31 +63,31 @@ def test_each_equals_numpy_bit_for_bit(records):
 
 
 def test_one_stage_starves_and_three_suffice(records):
-    starved = [deep(records, "gemm", stages).starved for stages in (1, 2, 3, 4)]
-    assert starved[0] > 0.4
-    assert starved[0] > starved[1] > starved[2]
-    assert max(starved[2:]) < 0.01
+    starvation = [deep(records, "gemm", stages).starvation for stages in (1, 2, 3, 4)]
+    assert starvation[0] > 0.4
+    assert starvation[0] > starvation[1] > starvation[2]
+    assert max(starvation[2:]) < 0.01
 
 
 def test_overlap_pays_what_the_latency_says(records):
-    """Serialized, a step takes latency, transfer and product; overlapped, the longest of these."""
+    """With one stage a step takes latency, transfer and product; with four only the product."""
     serialized, overlapped = (deep(records, "gemm", stages).cycles for stages in (1, 4))
     steps = DEEP["k"] // 64
     latency = deep(records, "gemm", 1).latency
     expected = (latency + STEP_LINES + STEP_FMA_CLOCKS) / STEP_FMA_CLOCKS
-    gained = (serialized - overlapped) / steps / STEP_FMA_CLOCKS + 1
-    assert gained == pytest.approx(expected, rel=0.1)
+    gain = (serialized - overlapped) / steps / STEP_FMA_CLOCKS + 1
+    assert gain == pytest.approx(expected, rel=0.1)
 
 
 def test_more_latency_wants_more_stages(records):
     slow = deep(records, "gemm", memory="latency=1200")
-    assert slow.starved > 0.05 > deep(records, "gemm", 4).starved
+    assert slow.starvation > 0.05 > deep(records, "gemm", 4).starvation
 
 
 def test_specialization_pays_where_issue_slots_are_scarce(records):
-    """Without a producer the warpgroups go in step: nobody multiplies while both do the rest."""
+    """Without a producer both warpgroups promote at the same time, and the tensor cores idle."""
     specialized = deep(records, "gemm", **SCARCE)
     multistage = deep(records, "gemm_multistage", **SCARCE)
-    assert specialized.starved < 0.01
-    assert multistage.starved > 0.2
+    assert specialized.starvation < 0.01
+    assert multistage.starvation > 0.2
     assert multistage.cycles > 1.25 * specialized.cycles

@@ -1,4 +1,4 @@
-"""The command line of kernels: list, run, sweep, and what it says of wrong input."""
+"""Command line of kernels: list, run, sweep, and messages for wrong input."""
 
 import json
 import os
@@ -8,20 +8,21 @@ import subprocess
 import pytest
 
 from sim_tb.__main__ import main, numbers, parser_of, work_of
+from sim_tb.kernels import kernels
 from sim_tb.simulator.runner import ROOT
 from sim_tb.simulator.waves import MAIN_REPORT
 from sim_tb.sm import launch
-from sim_tb.sm.kernel import kernels
 
 TINY = ["--m", "1", "--n", "1", "--k", "8"]
 
 
-def test_list(capsys):
+def test_list(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")  # so that no cell is wrapped
     assert main(["list"]) == 0
     printed = capsys.readouterr().out
     for name in kernels():
-        assert name in printed
-    assert "--stages: of the ring [4]" in printed
+        assert re.search(rf"^│ {name} +│", printed, re.MULTILINE)
+    assert "--stages: stages of the ring [4]" in printed
 
 
 def test_run(tmp_path, capsys):
@@ -41,7 +42,7 @@ def test_run(tmp_path, capsys):
 
 
 def test_sweep(tmp_path, capsys):
-    """What hangs fails, and does not stop the others."""
+    """A run that hangs is reported as failed, and the next one runs."""
     arguments = ["sweep", "gemm", *TINY, "--stages", "1", "--watchdog", "2000"]
     memory = ["--memory", "l2,latency=9000/l2,latency=100"]
     assert main([*arguments, *memory, "--report", str(tmp_path)]) == 1
@@ -57,7 +58,7 @@ def test_sweep(tmp_path, capsys):
     hangs, runs = json.loads(data)["records"]
     assert (hangs["failed"], runs["failed"]) == (True, False)
     assert "latency=9000" in hangs["title"]
-    assert "nothing has happened since cycle" in hangs["verdict"]
+    assert "the kernel hangs: no progress since cycle" in hangs["verdict"]
     assert f"{hangs['title']}\n{hangs['verdict']}" in printed
 
 
@@ -99,7 +100,7 @@ def test_numbers():
     ],
 )
 def test_wrong_input_is_named(arguments, message, capsys, monkeypatch):
-    monkeypatch.setattr(launch, "run", None)  # nothing may start
+    monkeypatch.setattr(launch, "run", None)  # no simulation may start
     with pytest.raises(SystemExit) as caught:
         main(arguments)
     assert caught.value.code == 2
@@ -107,7 +108,7 @@ def test_wrong_input_is_named(arguments, message, capsys, monkeypatch):
 
 
 def make(*variables):
-    """What ``make sim`` would run, without the set-up."""
+    """The commands that ``make sim`` would run, without the set-up."""
     command = ["make", "--no-print-directory", "-n", "-o", "setup", "sim", *variables]
     mine = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
     return subprocess.run(command, cwd=ROOT, env=mine, capture_output=True, text=True, check=False)

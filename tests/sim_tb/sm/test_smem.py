@@ -1,4 +1,4 @@
-"""Shared memory of kernels: tiles with the swizzle undone, bank conflicts, layout, rings."""
+"""Shared memory of kernels: pieces of swizzled tiles, bank conflicts, layout, rings."""
 
 from itertools import islice
 
@@ -30,19 +30,21 @@ def test_pieces_lie_where_the_swizzle_says(swizzle, shape):
 
 
 def test_a_view_of_rows_keeps_the_swizzle_of_the_whole():
-    """It goes by the row of the tile, even if the view begins between two repeats."""
+    """The phase follows the row of the whole tile, even if the view begins between two repeats."""
     tile = Tile("t", 1024, (64, 64), np.dtype(np.float16), Swizzle.SWIZZLE_128B)
     view = tile.rows(3, 21).rows(2, 10)
     assert np.array_equal(view.pieces, tile.pieces[5:13])
     assert (view.shape, view.nbytes, view.address) == ((8, 64), 8 * 128, 1024 + 5 * 128)
-    assert view.span == slice((1024 + 5 * 128) // 16, (1024 + 13 * 128) // 16)
+    assert view.piece_range == slice((1024 + 5 * 128) // 16, (1024 + 13 * 128) // 16)
     for start, stop in ((-1, 4), (4, 4), (60, 65)):
-        with pytest.raises(SmemError, match=f"t: rows {start} to {stop}: it has 64"):
+        with pytest.raises(
+            SmemError, match=f"t: there is no view of rows {start} to {stop}: the .* 64"
+        ):
             tile.rows(start, stop)
 
 
 def expected_wavefronts(addresses):
-    """Word by word, without NumPy."""
+    """Clocks of the accesses, computed word by word without NumPy."""
     total = 0
     for access in addresses.tolist():
         banks = [set() for _ in range(32)]
@@ -55,7 +57,7 @@ def expected_wavefronts(addresses):
 def test_wavefronts():
     lanes = np.arange(32)[None]
     assert wavefronts(lanes * 4) == 1
-    assert wavefronts(lanes * 0) == 1  # all want the same word
+    assert wavefronts(lanes * 0) == 1  # all lanes read the same word
     assert wavefronts(lanes * 8) == 2
     assert wavefronts(lanes * 128) == 32
     assert wavefronts(np.concatenate([lanes * 4, lanes * 8])) == 3
@@ -66,7 +68,7 @@ def test_wavefronts():
 
 @pytest.mark.parametrize(("swizzle", "clocks"), [(Swizzle.NONE, 32), (Swizzle.SWIZZLE_128B, 4)])
 def test_a_column_conflicts_without_a_swizzle(swizzle, clocks):
-    """Rows of 128 bytes start at the same bank; the swizzle moves eight of them apart."""
+    """Rows of 128 bytes start at the same bank. The swizzle moves eight of them apart."""
     tile = Tile("t", 0, (32, 32), FLOAT, swizzle)
     assert tile.access_wavefronts(columns=False) == 32
     assert tile.access_wavefronts(columns=True) == 32 * clocks
@@ -93,14 +95,14 @@ def test_layout_aligns_to_the_swizzle():
     assert [tile.name for tile in tiles] == ["A[0]", "A[1]"]
 
 
-def test_what_does_not_fit_is_named():
+def test_a_tile_or_barrier_that_does_not_fit_is_named():
     smem = SmemLayout(4096)
     smem.tile("all but 8", (1, 4088), BYTE)
     smem.mbarrier("fits")
-    with pytest.raises(SmemError, match="more would end at byte 4104: must be at most 4096"):
-        smem.mbarrier("more")
+    with pytest.raises(SmemError, match="too much would end at byte 4104: must be at most 4096"):
+        smem.mbarrier("too much")
     with pytest.raises(
-        SmemError, match="t: rows of 64 bytes: with swizzle 128B they must have 128"
+        SmemError, match="t: a row has 64 bytes: with swizzle 128B it must have 128"
     ):
         smem.tile("t", (8, 16), FLOAT, Swizzle.SWIZZLE_128B)
 

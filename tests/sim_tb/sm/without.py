@@ -1,4 +1,4 @@
-"""Kernels with an instruction left out."""
+"""Kernels from which an instruction is left out."""
 
 from dataclasses import dataclass, field
 from functools import partial
@@ -8,24 +8,24 @@ from sim_tb.sm.kernel import Kernel
 
 @dataclass
 class Without(Kernel):
-    """Another kernel, whose roles skip every ``operation`` of theirs."""
+    """A kernel whose roles skip each call of ``operation``."""
 
     name = "without"
 
     operation: str = ""
     kernel: Kernel = field(default_factory=Kernel)
-    of: str = ""
+    kernel_name: str = ""
 
     def __post_init__(self):
-        self.of = self.kernel.name
+        self.kernel_name = self.kernel.name
 
     @property
     def ctas(self):
         return self.kernel.ctas
 
     @property
-    def unit(self):
-        return self.kernel.unit
+    def unit_params(self):
+        return self.kernel.unit_params
 
     def host(self, device):
         self.kernel.host(device)
@@ -33,19 +33,19 @@ class Without(Kernel):
     def smem(self, smem):
         self.kernel.smem(smem)
 
-    async def prologue(self, warp):
-        await self.kernel.prologue(warp)
+    async def prologue(self, wg):
+        await self.kernel.prologue(wg)
 
-    def warps(self):
-        return {name: partial(self.role, role) for name, role in self.kernel.warps().items()}
+    def roles(self):
+        return {name: partial(self.role, role) for name, role in self.kernel.roles().items()}
 
-    async def role(self, role, warp):
+    async def role(self, role, wg):
         async def skip(*_, **__):
             pass
 
-        assert hasattr(warp, self.operation)
-        setattr(warp, self.operation, skip)
-        await role(warp)
+        assert hasattr(wg, self.operation)
+        setattr(wg, self.operation, skip)
+        await role(wg)
 
     def check(self):
         return self.kernel.check()

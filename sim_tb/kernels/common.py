@@ -1,0 +1,125 @@
+"""Parts that several kernels share: the main loop of a GEMM, and the epilogue through staging."""
+
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from itertools import islice
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golden import ReductionOp, Swizzle
+from sim_tb.sm.sm import Array, Warpgroup
+from sim_tb.sm.smem import Ring, SmemLayout, Tile
+
+F32 = np.dtype(np.float32)
+SWIZZLE = Swizzle.SWIZZLE_128B
+"""Swizzle of all tiles of the GEMMs, of the convolution and of the attention."""
+
+Accumulator = NDArray[np.float32]
+RingSteps = Iterator[tuple[int, int]]
+"""Stage and parity of each step, from ``Ring.steps``."""
+
+Release = Callable[[Warpgroup, int], Coroutine[None, None, None]]
+"""Coroutine that lets a stage, given by its number, be overwritten."""
+
+
+async def multiply_stages(
+    wg: Warpgroup,
+    ring: Ring,
+    operands: Sequence[tuple[Tile, Tile]],
+    ring_steps: RingSteps,
+    k_steps: int,
+    accumulator: Accumulator,
+    release: Release,
+    *,
+    in_flight: int = 0,
+    promotion: int = 0,
+) -> None:
+    """Run the main loop of a GEMM: multiply the stages of a ring, and release each one afterwards.
+
+    Parameters
+    ----------
+    wg : Warpgroup
+        Warpgroup that multiplies.
+    ring : Ring
+        Barriers of the stages.
+    operands : sequence of (Tile, Tile)
+        Rows of A and rows of B in each stage.
+    ring_steps : iterator of (int, int)
+        Stage and parity of each step. The loop takes ``k_steps`` of them.
+    k_steps : int
+        Steps of k, one stage each.
+    accumulator : array
+        Registers that the products are added to.
+    release : coroutine function
+        It lets a stage be overwritten.
+    in_flight : int
+        Products that may still run when the next one is issued.
+    promotion : int
+        Instructions on each accumulator after each step.
+    """
+    unreleased = deque[int]()
+    for s, parity in islice(ring_steps, k_steps):
+        await wg.mbarrier_try_wait_parity(ring.full[s], parity)
+        await wg.wgmma(accumulator, *operands[s])
+        await wg.wgmma_commit_group()
+        unreleased.append(s)
+        if len(unreleased) > in_flight:
+            await wg.wgmma_wait_group(in_flight)
+            await release(wg, unreleased.popleft())
+        await wg.alu(accumulator.size, promotion)
+    await wg.wgmma_wait_group(0)
+    for s in unreleased:
+        await release(wg, s)
+
+
+def staging_buffers(
+    smem: SmemLayout,
+    consumers: int,
+    boxes: int,
+    shape: tuple[int, int],
+    dtype: np.dtype[np.generic],
+) -> list[list[Tile]]:
+    """Allocate a staging buffer for each consumer: ``boxes`` tiles beside each other."""
+    return [smem.tiles(f"staging {i}", boxes, shape, dtype, SWIZZLE) for i in range(consumers)]
+
+
+async def store_tile(
+    wg: Warpgroup,
+    staging: Sequence[Tile],
+    values: Array,
+    tensor_map: int,
+    corner: Sequence[int],
+    reduction: ReductionOp | None = None,
+) -> None:
+    """Store values through a staging buffer, box by box, as one bulk group.
+
+    Parameters
+    ----------
+    wg : Warpgroup
+        Warpgroup that stores.
+    staging : sequence of Tile
+        Tiles of the staging buffer, one per box. The earlier stores of this warpgroup may still
+        read them.
+    values : array
+        Rows of the tile.
+    tensor_map : int
+        Address of the map.
+    corner : sequence of int
+        Coordinates of the first element, innermost first.
+    reduction : ReductionOp, optional
+        Operation that combines the values with those in global memory. None: overwrite them.
+    """
+    await wg.wait_group(0, read=True)
+    for box, tile in enumerate(staging):
+        columns = tile.shape[1]
+        await wg.stmatrix(tile, values[:, box * columns : (box + 1) * columns])
+    await wg.fence_proxy_async()
+    first_column, *outer = corner
+    for box, tile in enumerate(staging):
+        coords = first_column + box * tile.shape[1], *outer
+        if reduction is None:
+            await wg.cp_async_bulk_tensor_store(tensor_map, coords, tile)
+        else:
+            await wg.cp_reduce_async_bulk_tensor(tensor_map, coords, tile, reduction)
+    await wg.commit_group()

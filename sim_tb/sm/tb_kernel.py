@@ -1,0 +1,261 @@
+"""cocotb module that runs kernels on the behavioural SM, one after the other."""
+
+import gc
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import cocotb
+from cocotb.task import Task
+from cocotb.triggers import gather, select
+
+from golden import Arch
+from sim_tb.simulator import jobs
+from sim_tb.sm.device import Device
+from sim_tb.sm.errors import KernelError
+from sim_tb.sm.kernel import Kernel
+from sim_tb.sm.pipes import REGISTERS, WARPGROUP_THREADS, IssueTiming
+from sim_tb.sm.record import Record, RequestRecord, Setting, SmRecord
+from sim_tb.sm.sanitizer import Sanitizer
+from sim_tb.sm.sm import SM, ClusterRun, Role, Warpgroup
+from sim_tb.sm.smem import PIECE_BYTES, SmemLayout
+from sim_tb.testbench.bridge import LogKind
+from sim_tb.testbench.cluster_environment import ClusterEnvironment
+from sim_tb.testbench.environment import BenchError, Environment
+from sim_tb.testbench.models import surroundings
+
+WATCH_INTERVAL = 1024
+"""Clocks from one look of the watchdog to the next."""
+
+DRAIN_CLOCKS = 10_000
+"""Clocks that a unit gets to finish its requests after a run that ended early."""
+
+MOST_REGISTERS = 168
+"""Most registers per thread at the launch, before ``setmaxnreg``: as compilers choose them."""
+
+LOGS = {
+    "lines_read": LogKind.LINE,
+    "beats_written": LogKind.BEAT,
+    "beats_read": LogKind.READ,
+    "lines_written": LogKind.STORE,
+}
+
+
+@cocotb.test()
+async def kernels(dut: Any) -> None:
+    """Run the jobs, up to the first that leaves requests stuck in the unit.
+
+    A reset does not clear the counts in the memories of the unit, so a new simulation is needed
+    then.
+    """
+    gc.freeze()  # existing objects stay until the end: the collector need not visit them
+    gc.disable()  # collect between two kernels only
+    with jobs.Results() as results:
+        for kernel, setting in jobs.given():
+            record = await run_kernel(dut, kernel, setting)
+            results.put(record)
+            gc.collect()
+            if record.dirty:
+                break
+
+
+async def run_kernel(dut: Any, kernel: Kernel, setting: Setting) -> Record:
+    """Reset the units and run a kernel; return the record."""
+    envs = await _environments(dut, kernel, setting)
+    device = Device(envs[0].gmem, Arch.SM_100A if kernel.unit_params else Arch.SM_90A)
+    layout = SmemLayout(envs[0].interface.parameters["smem_bytes"])
+    kernel.host(device)
+    kernel.smem(layout)
+    sanitizer = Sanitizer(layout, layout.limit, len(envs))
+    timing, cluster = IssueTiming(interval=setting.issue_interval), ClusterRun(len(envs))
+    sms = [SM(env, device, layout, sanitizer, timing, cluster) for env in envs]
+    start, error, check = time.perf_counter(), "", None
+    watchdog = cocotb.start_soon(_watch(sms, setting.watchdog))
+    try:
+        await _run_roles(kernel, sms)
+        cycles = envs[0].cycle
+        seconds = time.perf_counter() - start
+        await envs[0].idle()
+        _check_refusals(sms)
+        check = kernel.check()
+        device.check_guards()
+    except BenchError as failure:
+        cycles, seconds, error = envs[0].cycle, time.perf_counter() - start, str(failure)
+    watchdog.cancel()
+    dirty = bool(error) and not await _drain(sms)
+    models = surroundings(setting.memory)
+    return Record(
+        kernel=kernel.name,
+        summary=(type(kernel).__doc__ or "").partition("\n")[0],
+        options=asdict(kernel),
+        setting=setting,
+        latency=(models.lines.low + models.lines.high) / 2,
+        cycles=cycles,
+        seconds=seconds,
+        check="" if check is None else str(check),
+        wrong=check is not None and bool(check.wrong),
+        error=error,
+        dirty=dirty,
+        flops=kernel.flops,
+        smem_bytes=layout.bytes,
+        sms=[_sm_record(sm) for sm in sms],
+        requests=[
+            RequestRecord(r.text, r.cta, r.role, r.cycle, r.done, r.tx_bytes)
+            for r in sanitizer.requests
+        ],
+        rings=layout.rings,
+    )
+
+
+async def _environments(dut: Any, kernel: Kernel, setting: Setting) -> list[Environment]:
+    """Reset the units; return the environment of each SM."""
+    models, logs = surroundings(setting.memory), list(LOGS.values())
+    if kernel.ctas == 1:
+        return [await Environment.start(dut, models, background="fault", logs=logs)]
+    return (await ClusterEnvironment.start(dut, models, background="fault", logs=logs)).sms
+
+
+async def _run_roles(kernel: Kernel, sms: Sequence[SM]) -> None:
+    """Run the prologues of all CTAs, then all roles at the same time until all have returned.
+
+    Raises
+    ------
+    BenchError
+        The first failure. All coroutines are cancelled then.
+    """
+    roles = kernel.roles()
+    tasks: list[Task[None]] = []
+    try:
+        tasks = [
+            cocotb.start_soon(_role(kernel.prologue, sm.add_warpgroup("prologue"))) for sm in sms
+        ]
+        await _all(tasks, sms[0].cluster)
+        started = [(role, sm.add_warpgroup(name)) for sm in sms for name, role in roles.items()]
+        registers = min(MOST_REGISTERS, REGISTERS // WARPGROUP_THREADS // max(1, len(roles)) & ~7)
+        for _, wg in started:
+            wg.registers = registers
+        sanitizer = sms[0].sanitizer
+        sanitizer.sync(sanitizer.warpgroups)
+        tasks = [cocotb.start_soon(_role(role, wg)) for role, wg in started]
+        await _all(tasks, sms[0].cluster)
+        sanitizer.end_kernel()
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+async def _role(role: Role, wg: Warpgroup) -> None:
+    """Run a role; its failure ends the run."""
+    try:
+        await role(wg)
+        await wg.sm.until(wg.ready_cycle)
+        wg.sm.sanitizer.exit_warpgroup(wg.tracked, wg.sm.env.cycle)
+    except BenchError as error:
+        wg.sm.cluster.fail(error)
+
+
+async def _all(tasks: Sequence[Task[None]], cluster: ClusterRun) -> None:
+    """Wait until all tasks have returned, or the run has failed."""
+    await select(gather(*tasks), cluster.failed.wait())
+    if cluster.error is not None:
+        raise cluster.error
+
+
+async def _watch(sms: Sequence[SM], patience: int) -> None:
+    """Fail the run after ``patience`` clocks without progress, or when a request is refused."""
+    env, sanitizer = sms[0].env, sms[0].sanitizer
+    progress, last_progress_cycle = sanitizer.progress, env.cycle
+    while True:
+        await env.cycles(min(WATCH_INTERVAL, patience))
+        try:
+            _check_refusals(sms)
+        except BenchError as error:
+            sms[0].cluster.fail(error)
+        if sanitizer.progress != progress:
+            progress, last_progress_cycle = sanitizer.progress, env.cycle
+        elif env.cycle - last_progress_cycle >= patience:
+            text = (
+                f"cycle {env.cycle}: the kernel hangs: no progress since cycle "
+                f"{last_progress_cycle}\n{ledger(sms)}"
+            )
+            sms[0].cluster.fail(KernelError(text))
+
+
+async def _drain(sms: Sequence[SM]) -> bool:
+    """Let the units finish their requests; return whether all did.
+
+    Only then can they be reset: a reset does not clear their memories.
+    """
+    try:
+        for sm in sms:
+            await sm.env.idle(timeout=DRAIN_CLOCKS)
+            for wg in sm.warpgroups:
+                sm.env.commit_group(wg.thread)
+                await sm.env.wait_group(0, thread=wg.thread, timeout=DRAIN_CLOCKS)
+    except BenchError:
+        return False
+    return True
+
+
+def _check_refusals(sms: Sequence[SM]) -> None:
+    """Check that no unit has refused a request.
+
+    Raises
+    ------
+    KernelError
+        If one has. The text names request, cause, dimension and value of the error record.
+    """
+    for sm in sms:
+        for record in sm.env.errors:
+            requests = {request.number: request for request in sm.sanitizer.requests}
+            request = requests.get(record.request_id, f"request {record.request_id}")
+            raise KernelError(
+                f"the unit refused {request}: {record.cause}, dimension {record.dim}, value "
+                f"{record.value:#x}; docs/errors.md explains the causes"
+            )
+
+
+def ledger(sms: Sequence[SM]) -> str:
+    """Return the state of a run that hangs, in words.
+
+    The text has likely mistakes first, then barriers, requests in flight, warpgroups, and what is
+    outstanding in the units.
+    """
+    sanitizer = sms[0].sanitizer
+    words = {key: sms[key[0]].env.word(key[1]) for key in sanitizer.barriers}
+    rows = sanitizer.diagnosis(words)
+    rows.append("barriers:")
+    for key, word in words.items():
+        barrier = sanitizer.barriers[key]
+        rows.append(
+            f"  {barrier.name}: phase {word.phase}, {word.pending} of {word.expected} arrivals "
+            f"pending, tx-count {word.tx}; {barrier.completed_phases} phases completed"
+        )
+    in_flight = [f"  {request}" for request in sanitizer.requests if request.done is None]
+    rows += ["requests in flight:", *(in_flight or ["  none"]), "warpgroups:"]
+    for sm in sms:
+        for wg in sm.warpgroups:
+            if wg.activity is not None:
+                activity, start = wg.activity
+                rows.append(f"  {wg.tracked.label}: in '{activity}' since cycle {start}")
+    return "\n".join([*rows, "unit:", sms[0].env.bench.ledger()])
+
+
+def _sm_record(sm: SM) -> SmRecord:
+    logs = {name: sm.env.log(kind) for name, kind in LOGS.items()}
+    stamps = {name: log["cycle"] for name, log in logs.items()}
+    return SmRecord(
+        spans=sm.spans,
+        tensor_cores=list(sm.tensor_cores.busy),
+        scheduler=list(sm.scheduler.busy),
+        smem_port=list(sm.smem_port.busy),
+        mufu=list(sm.mufu.busy),
+        phase_completions=sm.counters.phase_completions,
+        waits=sm.counters.waits,
+        load_bytes=sm.load_bytes,
+        store_bytes=int(logs["lines_written"]["value"].sum()) * PIECE_BYTES,
+        fma=sm.counters.fma,
+        bank_conflicts=sm.counters.bank_conflicts,
+        **stamps,
+    )
