@@ -4,17 +4,17 @@ from typing import Any
 
 import pytest
 
-from sim_tb.testbench.models import PORTS, Memory, Models, Stall
+from sim_tb.testbench.models import PORTS, Models, Stall, Timing
 
 
 @pytest.mark.parametrize(
     ("kind", "arguments", "text"),
     [
-        (Memory, {"low": 0, "high": 4}, "latency from 0 to 4"),
-        (Memory, {"low": 5, "high": 4}, "latency from 5 to 4"),
-        (Memory, {"low": 1, "high": 1, "period": 0}, "period"),
-        (Memory, {"low": 1, "high": 1, "in_flight": -1}, "in_flight"),
-        (Memory, {"low": 1, "high": 1, "bandwidth": 1.5}, "bandwidth 1.5"),
+        (Timing, {"low": 0, "high": 4}, "latency from 0 to 4"),
+        (Timing, {"low": 5, "high": 4}, "latency from 5 to 4"),
+        (Timing, {"low": 1, "high": 1, "period": 0}, "period"),
+        (Timing, {"low": 1, "high": 1, "in_flight": -1}, "in_flight"),
+        (Timing, {"low": 1, "high": 1, "bandwidth": 1.5}, "bandwidth 1.5"),
         (Stall, {"share": 1.0}, "share"),
         (Stall, {"share": 0.5, "mean": 0.5}, "mean"),
         (Models, {"stalls": {"gnic": Stall(0.1)}}, "no ports"),
