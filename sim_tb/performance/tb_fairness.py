@@ -9,10 +9,11 @@ import cocotb
 import numpy as np
 
 from golden import BulkLoad, Load, TensorMap
+from golden.mbarrier import Barrier
 from hw.params import WARP
 from sim_tb.simulator import jobs
 from sim_tb.testbench.bridge import LogKind
-from sim_tb.testbench.environment import Environment, Word
+from sim_tb.testbench.environment import Environment
 
 LOGS = (LogKind.ACCEPT, LogKind.LINE)
 BARRIER_BYTES = 4096
@@ -68,10 +69,10 @@ class Issuer:
     async def start(self) -> None:
         """Issue what is to be outstanding."""
         if self.tensor_map:
-            await self._env.prefetch(self.tensor_map)
+            await self._env.descriptors.prefetch(self.tensor_map)
         for barrier in self._barriers:
-            await self._env.barrier("INIT", barrier, 1)
-            self._env.watch(barrier, partial(self._issue, barrier))
+            await self._env.barriers.command("INIT", barrier, 1)
+            self._env.barriers.watch(barrier, partial(self._issue, barrier))
         for barrier in self._barriers:
             self._issue(barrier)
 
@@ -83,9 +84,9 @@ class Issuer:
         if not self._running:
             return
         stream, env = self._stream, self._env
-        env.post_barrier("ARRIVE_EXPECT_TX", barrier, stream.bytes, self._fault)
+        env.barriers.post("ARRIVE_EXPECT_TX", barrier, stream.bytes, self._fault)
         load = replace(stream.load, mbarrier=barrier)
-        env.issue(load, self.tensor_map, thread=WARP * stream.number)
+        env.requests.submit(load, self.tensor_map, thread=WARP * stream.number)
 
     def _fault(self, fault: str) -> None:
         raise AssertionError(f"stream {self._stream.number}: {fault}")
@@ -96,7 +97,7 @@ def placed(env: Environment, load: Load | BulkLoad) -> int:
     if isinstance(load, BulkLoad):
         return 0
     assert isinstance(load.tensor_map, TensorMap)
-    return env.descriptor(load.tensor_map)
+    return env.descriptors.place(load.tensor_map)
 
 
 def issuers(env: Environment, streams: tuple[Stream, ...]) -> list[Issuer]:
@@ -117,7 +118,7 @@ async def end(env: Environment, running: list[Issuer]) -> None:
     await env.idle()
     for issuer in running:
         env.gmem.remove(issuer.tensor_map)
-    assert not env.errors, env.take_errors()
+    assert not env.errors, env.errors.take_all()
 
 
 async def shares(env: Environment, mix: Mix) -> dict[int, float]:
@@ -144,22 +145,22 @@ async def delays(env: Environment, probe: Probe) -> list[int]:
     load, barrier = probe.stream.load, env.smem.size - 8
     tensor_map = placed(env, load)
     if tensor_map:
-        await env.prefetch(tensor_map)
-    await env.barrier("INIT", barrier, 1)
+        await env.descriptors.prefetch(tensor_map)
+    await env.barriers.command("INIT", barrier, 1)
     ends: deque[int] = deque()
 
-    def note(cycle: int, _: Word) -> None:
+    def note(cycle: int, _: Barrier) -> None:
         ends.append(cycle)
 
-    env.watch(barrier, note)
+    env.barriers.watch(barrier, note)
     pauses = env.rng("probes").integers(*GAP, PROBES)
     taken = []
     for turn, pause in enumerate(pauses):
         await env.cycles(int(pause))
-        await env.barrier("ARRIVE_EXPECT_TX", barrier, probe.stream.bytes)
+        await env.barriers.command("ARRIVE_EXPECT_TX", barrier, probe.stream.bytes)
         thread = WARP * probe.stream.number
-        name = env.issue(replace(load, mbarrier=barrier), tensor_map, thread=thread)
-        await env.wait(barrier, turn & 1)
+        name = env.requests.submit(replace(load, mbarrier=barrier), tensor_map, thread=thread)
+        await env.barriers.wait(barrier, turn & 1)
         accepted = env.log(LogKind.ACCEPT)
         began = int(accepted["cycle"][accepted["key"] == name][-1])
         taken.append(ends.popleft() - began)

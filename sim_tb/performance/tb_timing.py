@@ -15,8 +15,9 @@ from golden import BulkLoad, BulkStore, Load, Store, TensorMap
 from hw.params import WARP
 from sim_tb.simulator import jobs
 from sim_tb.testbench.bridge import LogKind
-from sim_tb.testbench.environment import BenchError, Environment
-from sim_tb.testbench.models import PRESETS, Memory
+from sim_tb.testbench.environment import Environment
+from sim_tb.testbench.errors import CheckError
+from sim_tb.testbench.models import PRESETS, Timing
 
 CLOCKS = 4096
 """What a measurement should take at the floor, within limits for the number of boxes."""
@@ -119,7 +120,7 @@ def barriers(boxes: Sequence[Box], count: int, smem_bytes: int) -> list[int]:
         return list(range(smem_bytes - size, smem_bytes, WORD_BYTES))
     if size <= start:
         return list(range(0, size, WORD_BYTES))
-    raise BenchError(f"no room for {count} barriers beside {max(b.footprint for b in boxes)} bytes")
+    raise CheckError(f"no room for {count} barriers beside {max(b.footprint for b in boxes)} bytes")
 
 
 class Maps:
@@ -146,11 +147,11 @@ class Maps:
         if box in self._kept:
             return self._kept[box]
         assert isinstance(box.request.tensor_map, TensorMap)
-        address = self._env.descriptor(box.request.tensor_map)
+        address = self._env.descriptors.place(box.request.tensor_map)
         self._made.append(address)
         if not box.misses:
             self._kept[box] = address
-            await self._env.prefetch(address)
+            await self._env.descriptors.prefetch(address)
             await self._env.idle()
         return address
 
@@ -164,9 +165,9 @@ async def row(env: Environment, maps: Maps, boxes: Sequence[Box]) -> Row:
     needed = max(BARRIERS, -(-total // (PHASE_BYTES - largest)))
     offsets = barriers(boxes, needed, env.smem.size) if loads else []
     for i, offset in enumerate(offsets):
-        await env.barrier("INIT", offset, 1)
+        await env.barriers.command("INIT", offset, 1)
         expected = sum(box.bytes for box in loads[i::needed])
-        await env.barrier("ARRIVE_EXPECT_TX", offset, expected)
+        await env.barriers.command("ARRIVE_EXPECT_TX", offset, expected)
     where = [await maps.of(box) for box in boxes]
     for kind in LOGS:
         env.clear_log(kind)
@@ -176,18 +177,18 @@ async def row(env: Environment, maps: Maps, boxes: Sequence[Box]) -> Row:
         if isinstance(request, Load | BulkLoad):
             request = replace(request, mbarrier=offsets[turn % needed])
             turn += 1
-        env.issue(request, tensor_map, thread=0 if box.is_load else storer)
+        env.requests.submit(request, tensor_map, thread=0 if box.is_load else storer)
     stored = 0
     if len(loads) < len(boxes):
-        env.commit_group(storer)
-        stored = await env.wait_group(thread=storer)
+        env.requests.commit_group(storer)
+        stored = await env.requests.wait_group(thread=storer)
     await env.idle()
-    errors = env.take_errors()
+    errors = env.errors.take_all()
     if errors:
-        raise BenchError(f"refused: {errors[0]}")
+        raise CheckError(f"refused: {errors[0]}")
     for offset in offsets:
-        if env.word(offset).phase != 1:
-            raise BenchError(f"incomplete: {env.word(offset)}\n{env.ledger()}")
+        if env.barriers.read(offset).phase != 1:
+            raise CheckError(f"incomplete: {env.barriers.read(offset)}\n{env.ledger()}")
     start = int(env.log(LogKind.ACCEPT)["cycle"][0])
     loaded = int(env.log(LogKind.WORD)["cycle"][-1]) if loads else start
     lines = (env.log(kind).size for kind in (LogKind.LINE, LogKind.STORE))
@@ -246,7 +247,7 @@ async def timing(dut: Any) -> None:
     with jobs.Results() as results:
         for item in jobs.given():
             latency = item.latency if isinstance(item, Box) else None
-            lines = chosen.lines if latency is None else Memory.fixed(latency)
+            lines = chosen.lines if latency is None else Timing.fixed(latency)
             if lines != models.lines:
                 models = replace(chosen, lines=lines)
                 await env.reset(models, background="void", logs=LOGS)
@@ -255,6 +256,6 @@ async def timing(dut: Any) -> None:
                     results.put(await measure_both(env, item))
                 else:
                     results.put(await measure(env, item))
-            except BenchError as error:
+            except CheckError as error:
                 results.put(str(error))
                 await env.reset(models, background="void", logs=LOGS)

@@ -25,7 +25,8 @@ from sim_tb.sm.sm import SM, Cluster, Role, Warp
 from sim_tb.sm.smem import PIECE_BYTES, SmemLayout
 from sim_tb.testbench.bridge import LogKind
 from sim_tb.testbench.cluster_environment import ClusterEnvironment
-from sim_tb.testbench.environment import BenchError, Environment
+from sim_tb.testbench.environment import Environment
+from sim_tb.testbench.errors import CheckError
 from sim_tb.testbench.models import surroundings
 
 LOOK = 1024
@@ -139,7 +140,7 @@ async def launch(dut: Any, kernel: Kernel, setting: Setting) -> Record:
         _refused(sms)
         check = kernel.check()
         device.check_guards()
-    except BenchError as failure:
+    except CheckError as failure:
         cycles, seconds, error = envs[0].cycle, time.perf_counter() - began, str(failure)
     watchdog.cancel()
     dirty = bool(error) and not await _drained(sms)
@@ -200,7 +201,7 @@ async def _coroutine(role: Role, warp: Warp) -> None:
         await role(warp)
         await warp.sm.until(warp.ready)
         warp.sm.sanitizer.exits(warp.watched)
-    except BenchError as error:
+    except CheckError as error:
         warp.sm.cluster.fail(error)
 
 
@@ -219,7 +220,7 @@ async def _watch(sms: Sequence[SM], patience: int) -> None:
         await env.cycles(min(LOOK, patience))
         try:
             _refused(sms)
-        except BenchError as error:
+        except CheckError as error:
             sms[0].cluster.fail(error)
         if sanitizer.progress != progress:
             progress, since = sanitizer.progress, env.cycle
@@ -234,9 +235,9 @@ async def _drained(sms: Sequence[SM]) -> bool:
         for sm in sms:
             await sm.env.idle(timeout=DRAIN)
             for warp in sm.warps:
-                sm.env.commit_group(warp.thread)
-                await sm.env.wait_group(0, thread=warp.thread, timeout=DRAIN)
-    except BenchError:
+                sm.env.requests.commit_group(warp.thread)
+                await sm.env.requests.wait_group(0, thread=warp.thread, timeout=DRAIN)
+    except CheckError:
         return False
     return True
 
@@ -255,14 +256,14 @@ def _refused(sms: Sequence[SM]) -> None:
 def ledger(sms: Sequence[SM]) -> str:
     """What is outstanding, in words: what explains it, barriers, requests, warps, the unit."""
     sanitizer = sms[0].sanitizer
-    words = {key: sms[key[0]].env.word(key[1]) for key in sanitizer.barriers}
+    words = {key: sms[key[0]].env.barriers.read(key[1]) for key in sanitizer.barriers}
     rows = sanitizer.diagnosis(words)
     rows.append("barriers:")
     for key, word in words.items():
         barrier = sanitizer.barriers[key]
         rows.append(
             f"  {barrier.name}: phase {word.phase}, {word.pending} of {word.expected} arrivals "
-            f"pending, tx-count {word.tx}; {barrier.flips} phases completed"
+            f"pending, tx-count {word.tx_count}; {barrier.flips} phases completed"
         )
     in_flight = [f"  {request}" for request in sanitizer.requests if request.done is None]
     rows += ["requests in flight:", *(in_flight or ["  none"]), "warps:"]
@@ -271,7 +272,7 @@ def ledger(sms: Sequence[SM]) -> str:
             if warp.doing is not None:
                 what, since = warp.doing
                 rows.append(f"  {warp.watched.role}: in '{what}' since cycle {since}")
-    return "\n".join([*rows, "unit:", sms[0].env.bench.ledger()])
+    return "\n".join([*rows, "unit:", sms[0].env.shared.ledger()])
 
 
 def _record(sm: SM) -> SmRecord:

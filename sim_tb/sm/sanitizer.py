@@ -19,15 +19,15 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from golden import Swizzle
+from golden import Swizzle, mbarrier
 from sim_tb.sm.smem import PIECE_BYTES, SmemLayout, Tile
-from sim_tb.testbench.environment import BenchError, Word
+from sim_tb.testbench.errors import CheckError
 
 COMPONENTS = 1024
 """Most clocks: three of each warp and one of each barrier."""
 
 
-class KernelError(BenchError):
+class KernelError(CheckError):
     """The kernel is wrong; the text names the mistake."""
 
 
@@ -188,7 +188,7 @@ class Shadow:
 
 
 class Sanitizer:
-    """Watches the warps of all CTAs; ``BenchError`` is raised where the mistake is made.
+    """Watches the warps of all CTAs; ``CheckError`` is raised where the mistake is made.
 
     Parameters
     ----------
@@ -618,7 +618,7 @@ class Sanitizer:
                     f"{barrier.balance()}"
                 )
 
-    def diagnosis(self, words: dict[tuple[int, int], Word]) -> list[str]:
+    def diagnosis(self, words: dict[tuple[int, int], mbarrier.Barrier]) -> list[str]:
         """What of the barriers explains that nothing happens any more; their words are given."""
         rows = []
         for key, word in words.items():

@@ -15,7 +15,7 @@ import numpy as np
 from cocotb.triggers import Event
 from numpy.typing import NDArray
 
-from golden import AccessMode, DataType, ReductionOp, tensormap_replace
+from golden import AccessMode, DataType, ReductionOp, mbarrier, tensormap_replace
 from sim_tb.sm.device import Device
 from sim_tb.sm.pipes import (
     FMA_PER_CLOCK,
@@ -29,7 +29,8 @@ from sim_tb.sm.pipes import (
 from sim_tb.sm.sanitizer import KernelError, Request, Sanitizer
 from sim_tb.sm.smem import PIECE_BYTES, SmemLayout, Tile
 from sim_tb.sm.spans import Span
-from sim_tb.testbench.environment import BenchError, Environment, Word
+from sim_tb.testbench.environment import Environment
+from sim_tb.testbench.errors import CheckError
 
 Array = NDArray[Any]
 Role = Callable[["Warp"], Coroutine[Any, Any, None]]
@@ -150,14 +151,14 @@ class Warp:
         await self._barrier("INIT", barrier, count)
         counts, name = self.sm.counts, self.sm.layout.name(barrier)
 
-        def flipped(cycle: int, _: Word) -> None:
+        def flipped(cycle: int, _: mbarrier.Barrier) -> None:
             counts.flips.append((cycle, name))
             try:
                 self.sm.sanitizer.flipped(watched, cycle)
             except KernelError as error:
                 self.sm.cluster.fail(error)
 
-        self.sm.env.watch(barrier, flipped, awaited=False)
+        self.sm.env.barriers.watch(barrier, flipped, awaited=False)
 
     async def mbarrier_arrive(
         self, barrier: int, count: int = 1, *, cta: int | None = None
@@ -185,7 +186,7 @@ class Warp:
         await self.issue(self.sm.timing.mbarrier)
         start = max(self.sm.env.cycle, self.ready)
         with self.span(f"wait {name}"):
-            await self.sm.env.wait(barrier, parity, None)
+            await self.sm.env.barriers.wait(barrier, parity, None)
             await self.sm.until(self.ready)
         end = self.sm.env.cycle
         self.sm.counts.waits.append((name, end - start))
@@ -206,12 +207,12 @@ class Warp:
             def fault(why: str) -> None:
                 cluster.fail(KernelError(f"{self.role}: {what} of {count} on {name}: {why}"))
 
-            self.sm.env.post_barrier(op, barrier, count, fault)
+            self.sm.env.barriers.post(op, barrier, count, fault)
         else:
-            self.sm.env.send_remote_barrier(holder, op, barrier, count)
+            self.sm.env.remote.send_barrier(holder, op, barrier, count)
 
     async def _barrier(self, op: str, barrier: int, count: int) -> None:
-        result = await self.sm.env.barrier(op, barrier, count)
+        result = await self.sm.env.barriers.command(op, barrier, count)
         if result.fault is not None:
             name = self.sm.layout.name(barrier)
             raise KernelError(f"{self.role}: mbarrier {op} of {count} on {name}: {result.fault}")
@@ -248,7 +249,7 @@ class Warp:
             plan.descriptor.swizzle,
             barrier,
         )
-        request.number = sm.env.submit(
+        request.number = sm.env.requests.load(
             tensor_map,
             coords,
             address,
@@ -266,7 +267,7 @@ class Warp:
         self.sm.device.check_range(f"{self.role}: {text}", source, size)
         request = self._request(text, size)
         self.sm.sanitizer.load(self.watched, request, [self.cta], tile.address, size, None, barrier)
-        request.number = self.sm.env.submit_bulk(source, tile.address, size, barrier)
+        request.number = self.sm.env.requests.bulk_load(source, tile.address, size, barrier)
         self.sm.load_bytes += size
 
     async def cp_async_bulk_dsmem(self, cta: int, target: Tile, source: Tile, barrier: int) -> None:
@@ -281,7 +282,7 @@ class Warp:
         watched = sanitizer.barrier(self.watched, text, cta, barrier)
         sanitizer.store(self.watched, request, source.address, size, None, watched)
         sanitizer.load(self.watched, request, [cta], target.address, size, None, barrier)
-        request.number = self.sm.env.submit_dsmem(
+        request.number = self.sm.env.requests.dsmem_copy(
             cta, target.address, source.address, size, barrier
         )
 
@@ -289,7 +290,7 @@ class Warp:
         """``prefetch.tensormap``."""
         await self.issue(self.sm.timing.tma)
         await self.sm.until(self.ready)
-        await self.sm.env.prefetch(tensor_map)
+        await self.sm.env.descriptors.prefetch(tensor_map)
 
     # Stores
 
@@ -334,7 +335,7 @@ class Warp:
         sm.sanitizer.store(
             self.watched, request, tile.address, plan.footprint, plan.descriptor.swizzle
         )
-        request.number = sm.env.submit_store(
+        request.number = sm.env.requests.store(
             tensor_map, coords, tile.address, mode=plan.mode.name, op=op, thread=self.thread
         )
 
@@ -361,7 +362,7 @@ class Warp:
         self.sm.device.check_range(f"{self.role}: {text}", target, size)
         request = self._request(text)
         self.sm.sanitizer.store(self.watched, request, tile.address, size, None)
-        request.number = self.sm.env.submit_bulk_store(
+        request.number = self.sm.env.requests.bulk_store(
             target, tile.address, size, reduction=reduction, thread=self.thread
         )
 
@@ -369,13 +370,15 @@ class Warp:
         """``cp.async.bulk.commit_group``."""
         self.sm.sanitizer.commit(self.watched, self.watched.groups)
         self.sm.env.not_before = self.ready
-        self.sm.env.commit_group(self.thread)
+        self.sm.env.requests.commit_group(self.thread)
 
     async def wait_group(self, groups: int, *, read: bool = False) -> None:
         """``cp.async.bulk.wait_group``, or ``.read``."""
         self.sm.env.not_before = self.ready
         with self.span("wait read" if read else "wait group"):
-            await self.sm.env.wait_group(groups, read=read, thread=self.thread, timeout=None)
+            await self.sm.env.requests.wait_group(
+                groups, read=read, thread=self.thread, timeout=None
+            )
             await self.sm.until(self.ready)
         self.sm.sanitizer.group_waited(
             self.watched, self.watched.groups, groups, self.sm.env.cycle, read=read
@@ -409,7 +412,7 @@ class Warp:
         """``fence.proxy.tensormap::generic.acquire`` of 128 bytes: the descriptor cache forgets."""
         await self.issue(self.sm.timing.fence)
         await self.sm.until(self.ready)
-        await self.sm.env.invalidate(tensor_map)
+        await self.sm.env.descriptors.invalidate(tensor_map)
         self.sm.sanitizer.acquired(self.watched, tensor_map)
 
     # Shared memory
@@ -664,7 +667,7 @@ class Cluster:
 
     Members
     -------
-    error : BenchError, optional
+    error : CheckError, optional
         The first failure of any of them.
     failed : Event
         It is there.
@@ -672,11 +675,11 @@ class Cluster:
 
     def __init__(self, ctas: int) -> None:
         self.ctas = ctas
-        self.error: BenchError | None = None
+        self.error: CheckError | None = None
         self.failed = Event()
         self._meeting = Rendezvous(ctas)
 
-    def fail(self, error: BenchError) -> None:
+    def fail(self, error: CheckError) -> None:
         """End the run."""
         if self.error is None:
             self.error = error
