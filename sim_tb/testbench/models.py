@@ -160,7 +160,8 @@ class Models:
     def __post_init__(self) -> None:
         unknown = set(self.stalls) - set(PORTS)
         if unknown:
-            raise ValueError(f"no ports {sorted(unknown)}: there are {', '.join(PORTS)}")
+            names = ", ".join(sorted(unknown))
+            raise ValueError(f"stalls of {names}: must be of ports: {', '.join(PORTS)}")
 
     def stalling(self, share: float, mean: float = 0) -> "Models":
         """Return these models with every port stalled."""
@@ -239,7 +240,7 @@ def surroundings(text: str) -> Models:
         try:
             number = float(value) if key == "bandwidth" else int(value)
         except ValueError:
-            raise ValueError(f"memory: {change}: must be a number behind =") from None
+            raise ValueError(f"memory: {change}: must be a number after =") from None
         if key == "latency":
             fixed = {"low": int(number), "high": int(number)}
             lines, stores = replace(models.lines, **fixed), replace(models.stores, **fixed)

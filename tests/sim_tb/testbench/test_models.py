@@ -1,4 +1,4 @@
-"""Surroundings that cannot be are refused, with the numbers."""
+"""Illegal parameters of memory models and stalls are refused."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from sim_tb.testbench.models import PORTS, Models, Stall, Timing
         (Timing, {"low": 1, "high": 1, "bandwidth": 1.5}, "bandwidth 1.5"),
         (Stall, {"share": 1.0}, "share"),
         (Stall, {"share": 0.5, "mean": 0.5}, "mean"),
-        (Models, {"stalls": {"gnic": Stall(0.1)}}, "no ports"),
+        (Models, {"stalls": {"gnic": Stall(0.1)}}, "stalls of gnic: must be of ports"),
     ],
 )
 def test_refused(kind: Any, arguments: dict[str, Any], text: str) -> None:
