@@ -12,11 +12,14 @@ import numpy as np
 
 from golden import BulkLoad, BulkReduce, BulkStore, Load, Store
 from golden.errors import ErrorCode
+from golden.mbarrier import Barrier
 from golden.vectors import UNTOUCHED, Case, Outcome
 from sim_tb.coverage import load_kinds
 from sim_tb.simulator import jobs
-from sim_tb.testbench.environment import BenchError, Environment, Issued, Word
+from sim_tb.testbench.environment import Environment
+from sim_tb.testbench.errors import CheckError
 from sim_tb.testbench.models import PRESETS
+from sim_tb.testbench.requests import GoldenRequest
 
 MEMORY_BASE = 0
 BARRIER_BYTES = 8
@@ -45,19 +48,19 @@ async def run_load(env: Environment, case: Case) -> Outcome:
         env.gmem.place(MEMORY_BASE, np.array(memory))
     request = case.request()
     assert isinstance(request, Load | BulkLoad)
-    await env.barrier("INIT", barrier, 1)
-    await env.barrier("ARRIVE_EXPECT_TX", barrier, expected)
+    await env.barriers.command("INIT", barrier, 1)
+    await env.barriers.command("ARRIVE_EXPECT_TX", barrier, expected)
     await execute(env, case, replace(request, mbarrier=barrier))
-    word = env.word(barrier)
-    errors = env.take_errors()
+    word = env.barriers.read(barrier)
+    errors = env.errors.take_all()
     env.smem[barrier : barrier + BARRIER_BYTES] = UNTOUCHED
     if errors:
-        if len(errors) > 1 or word != Word(phase=0, pending=0, expected=1, tx=expected, lock=0):
+        if len(errors) > 1 or word != Barrier(phase=0, pending=0, expected=1, tx_count=expected):
             return Outcome(note=f"{len(errors)} error records, barrier {word}: {errors}")
         if (env.smem != case.smem()[: env.smem.size]).any():
             return Outcome(note=f"refused, but shared memory was written: {errors[0]}")
         return Outcome(refused=ErrorCode(errors[0].code))
-    counted = expected - word.tx
+    counted = expected - word.tx_count
     if (word.phase, word.pending, word.lock) != (counted == expected, word.phase, 0):
         return Outcome(note=f"the barrier word is wrong after {expected} bytes: {word}")
     return Outcome(bytes=counted, memory=env.smem.copy())
@@ -74,22 +77,22 @@ async def run_store(env: Environment, case: Case) -> Outcome:
     await execute(env, case, request)
     if (env.smem != case.smem()[: env.smem.size]).any():
         return Outcome(note="shared memory was written")
-    errors = env.take_errors()
+    errors = env.errors.take_all()
     if len(errors) > 1:
         return Outcome(note=f"{len(errors)} error records: {errors}")
     return Outcome(refused=ErrorCode(errors[0].code) if errors else None, memory=memory)
 
 
-async def execute(env: Environment, case: Case, request: Issued) -> None:
+async def execute(env: Environment, case: Case, request: GoldenRequest) -> None:
     """Issue the request and wait for its end; then remove its memories."""
-    tensor_map = env.descriptor(np.frombuffer(case.descriptor, np.uint32).copy())
+    tensor_map = env.descriptors.place(np.frombuffer(case.descriptor, np.uint32).copy())
     try:
         if not case.refused:
             load_kinds.record(request)
-        env.issue(request, tensor_map)
+        env.requests.submit(request, tensor_map)
         if case.op != "load":
-            env.commit_group()
-            await env.wait_group()
+            env.requests.commit_group()
+            await env.requests.wait_group()
         await env.idle()
     finally:
         env.gmem.remove(tensor_map)
@@ -105,6 +108,6 @@ async def conformance(dut: Any) -> None:
         for case in jobs.given():
             try:
                 results.put(await outcome(env, case))
-            except BenchError as error:
+            except CheckError as error:
                 results.put(Outcome(note=str(error)))
                 await env.reset(models, logs=[])

@@ -13,11 +13,12 @@ import numpy as np
 
 from golden import BulkLoad, Load
 from golden.errors import ErrorCode
+from golden.mbarrier import Barrier
 from golden.vectors import UNTOUCHED, Case, Outcome
 from sim_tb.conformance.tb_conformance import BARRIER_BYTES, MEMORY_BASE, barrier_of
 from sim_tb.simulator import jobs
 from sim_tb.testbench.cluster_environment import ClusterEnvironment
-from sim_tb.testbench.environment import BenchError, Word
+from sim_tb.testbench.errors import CheckError
 from sim_tb.testbench.models import PRESETS
 
 
@@ -30,28 +31,28 @@ async def outcome(cluster: ClusterEnvironment, case: Case) -> Outcome:
     barrier = barrier_of(case, issuer.smem.size)
     for env in cluster.sms:
         env.smem[:] = case.smem()[: env.smem.size]
-        await env.barrier("INIT", barrier, 1)
-        await env.barrier("ARRIVE_EXPECT_TX", barrier, case.bytes)
+        await env.barriers.command("INIT", barrier, 1)
+        await env.barriers.command("ARRIVE_EXPECT_TX", barrier, case.bytes)
     memory = case.gmem_before
     cluster.gmem.background("hash" if memory is None else "fault")
     if memory is not None:
         cluster.gmem.place(MEMORY_BASE, np.array(memory))
     request = case.request()
     assert isinstance(request, Load | BulkLoad)
-    tensor_map = issuer.descriptor(np.frombuffer(case.descriptor, np.uint32).copy())
-    issuer.issue(replace(request, mbarrier=barrier), tensor_map)
+    tensor_map = issuer.descriptors.place(np.frombuffer(case.descriptor, np.uint32).copy())
+    issuer.requests.submit(replace(request, mbarrier=barrier), tensor_map)
     await cluster.idle()
     cluster.gmem.remove(tensor_map)
     cluster.gmem.remove(MEMORY_BASE)
 
-    errors = [error for env in cluster.sms for error in env.take_errors()]
-    words = [env.word(barrier) for env in cluster.sms]
+    errors = [error for env in cluster.sms for error in env.errors.take_all()]
+    words = [env.barriers.read(barrier) for env in cluster.sms]
     for env in cluster.sms:
         env.smem[barrier : barrier + BARRIER_BYTES] = UNTOUCHED
     if errors:
         return Outcome(refused=ErrorCode(errors[0].code))
-    complete = Word(phase=1, pending=1, expected=1, tx=0, lock=0)
-    incomplete = Word(phase=0, pending=0, expected=1, tx=case.bytes, lock=0)
+    complete = Barrier(phase=1, pending=1, expected=1)
+    incomplete = Barrier(phase=0, pending=0, expected=1, tx_count=case.bytes)
     for cta, word in enumerate(words):
         expected = complete if case.cta_mask >> cta & 1 else incomplete
         if word != expected:
@@ -68,6 +69,6 @@ async def multicast(dut: Any) -> None:
         for case in jobs.given():
             try:
                 results.put(await outcome(cluster, case))
-            except BenchError as error:
+            except CheckError as error:
                 results.put(Outcome(note=str(error)))
                 await cluster.reset(models, logs=[])

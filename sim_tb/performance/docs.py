@@ -19,6 +19,7 @@ from rich.console import Console
 
 from hw.flow.route import Route
 from hw.params import PRESETS, TmaParams
+from sim_tb.kernels import kernels
 from sim_tb.performance import microbenchmarks as micro
 from sim_tb.performance import row_boxes, streams
 from sim_tb.performance.bounds import Bounds, BoxResult, Quantiles, quantiles_by_class
@@ -29,7 +30,7 @@ from sim_tb.report.figures import COLOURS
 from sim_tb.report.markdown import filled, table
 from sim_tb.simulator import runner
 from sim_tb.sm import launch
-from sim_tb.sm.kernel import Kernel, kernels
+from sim_tb.sm.kernel import Kernel
 from sim_tb.sm.record import Setting
 
 RANDOM = "random:1:400"
@@ -233,7 +234,7 @@ def kernels_table() -> str:
             raise micro.MeasurementError(f"{record.title}: {record.error or record.check}")
         shares = ["-", "-"]
         if record.total("fma"):
-            shares = [f"{record.busy('tensor_cores'):.1%}", f"{record.starved:.1%}"]
+            shares = [f"{record.busy('tensor_cores'):.1%}", f"{record.starvation:.1%}"]
         figures = f"{record.rate('lines_read'):.3f}", f"{record.total('bank_conflicts'):,}"
         rows.append([f"`{record.kernel}`", f"{record.cycles:,}", *shares, *figures])
     shares_head = "tensor cores busy", "tensor cores starve"

@@ -12,10 +12,11 @@ import cocotb
 import numpy as np
 
 from golden import BulkLoad, Load, TensorMap
+from golden.mbarrier import Barrier
 from hw.params import WARP
 from sim_tb.simulator import jobs
 from sim_tb.testbench.bridge import LogKind
-from sim_tb.testbench.environment import Environment, Word
+from sim_tb.testbench.environment import Environment
 
 LOGS = (LogKind.ACCEPT, LogKind.LINE)
 BARRIER_BYTES = 4096
@@ -82,10 +83,10 @@ class Issuer:
     async def start(self) -> None:
         """Issue the first request of each barrier."""
         if self.tensor_map:
-            await self._env.prefetch(self.tensor_map)
+            await self._env.descriptors.prefetch(self.tensor_map)
         for barrier in self._barriers:
-            await self._env.barrier("INIT", barrier, 1)
-            self._env.watch(barrier, partial(self._issue, barrier))
+            await self._env.barriers.command("INIT", barrier, 1)
+            self._env.barriers.watch(barrier, partial(self._issue, barrier))
         for barrier in self._barriers:
             self._issue(barrier)
 
@@ -97,9 +98,9 @@ class Issuer:
         if not self._running:
             return
         stream, env = self._stream, self._env
-        env.post_barrier("ARRIVE_EXPECT_TX", barrier, stream.bytes, self._fault)
+        env.barriers.post("ARRIVE_EXPECT_TX", barrier, stream.bytes, self._fault)
         load = replace(stream.load, mbarrier=barrier)
-        env.issue(load, self.tensor_map, thread=WARP * stream.number)
+        env.requests.submit(load, self.tensor_map, thread=WARP * stream.number)
 
     def _fault(self, fault: str) -> None:
         raise AssertionError(f"stream {self._stream.number}: {fault}")
@@ -110,7 +111,7 @@ def map_address(env: Environment, load: Load | BulkLoad) -> int:
     if isinstance(load, BulkLoad):
         return 0
     assert isinstance(load.tensor_map, TensorMap)
-    return env.descriptor(load.tensor_map)
+    return env.descriptors.place(load.tensor_map)
 
 
 def issuers(env: Environment, streams: tuple[Stream, ...]) -> list[Issuer]:
@@ -131,7 +132,7 @@ async def drain(env: Environment, running: list[Issuer]) -> None:
     await env.idle()
     for issuer in running:
         env.gmem.remove(issuer.tensor_map)
-    assert not env.errors, env.take_errors()
+    assert not env.errors, env.errors.take_all()
 
 
 async def line_rates(env: Environment, mix: Mix) -> dict[int, float]:
@@ -158,22 +159,22 @@ async def probe_latencies(env: Environment, probe: Probe) -> list[int]:
     load, barrier = probe.stream.load, env.smem.size - 8
     tensor_map = map_address(env, load)
     if tensor_map:
-        await env.prefetch(tensor_map)
-    await env.barrier("INIT", barrier, 1)
+        await env.descriptors.prefetch(tensor_map)
+    await env.barriers.command("INIT", barrier, 1)
     phase_cycles: deque[int] = deque()
 
-    def note(cycle: int, _: Word) -> None:
+    def note(cycle: int, _: Barrier) -> None:
         phase_cycles.append(cycle)
 
-    env.watch(barrier, note)
+    env.barriers.watch(barrier, note)
     pauses = env.rng("probes").integers(*PAUSE_CLOCKS, PROBE_COUNT)
     latencies = []
     for index, pause in enumerate(pauses):
         await env.cycles(int(pause))
-        await env.barrier("ARRIVE_EXPECT_TX", barrier, probe.stream.bytes)
+        await env.barriers.command("ARRIVE_EXPECT_TX", barrier, probe.stream.bytes)
         thread = WARP * probe.stream.number
-        request_id = env.issue(replace(load, mbarrier=barrier), tensor_map, thread=thread)
-        await env.wait(barrier, index & 1)
+        request_id = env.requests.submit(replace(load, mbarrier=barrier), tensor_map, thread=thread)
+        await env.barriers.wait(barrier, index & 1)
         accepted = env.log(LogKind.ACCEPT)
         accept_cycle = int(accepted["cycle"][accepted["key"] == request_id][-1])
         latencies.append(phase_cycles.popleft() - accept_cycle)

@@ -13,7 +13,8 @@ from golden import BulkLoad, Load
 from sim_tb.performance.tb_timing import Box, TensorMaps, barriers
 from sim_tb.simulator import jobs
 from sim_tb.testbench.bridge import LogKind
-from sim_tb.testbench.environment import BenchError, Environment
+from sim_tb.testbench.environment import Environment
+from sim_tb.testbench.errors import CheckError
 
 LOGS = (LogKind.ACCEPT, LogKind.LINE, LogKind.BEAT, LogKind.WORD)
 
@@ -42,18 +43,18 @@ async def latency(env: Environment, box: Box) -> Latency:
     request = box.request
     assert isinstance(request, Load | BulkLoad)
     (barrier,) = barriers([box], 1, env.smem.size)
-    await env.barrier("INIT", barrier, 1)
-    await env.barrier("ARRIVE_EXPECT_TX", barrier, box.bytes)
+    await env.barriers.command("INIT", barrier, 1)
+    await env.barriers.command("ARRIVE_EXPECT_TX", barrier, box.bytes)
     with TensorMaps(env) as maps:
         tensor_map = await maps.address(box)
         await env.idle()
         for kind in LOGS:
             env.clear_log(kind)
-        env.issue(replace(request, mbarrier=barrier), tensor_map)
+        env.requests.submit(replace(request, mbarrier=barrier), tensor_map)
         await env.idle()
-    errors = env.take_errors()
-    if errors or env.word(barrier).phase != 1:
-        raise BenchError(f"incomplete: {env.word(barrier)}, {errors}")
+    errors = env.errors.take_all()
+    if errors or env.barriers.read(barrier).phase != 1:
+        raise CheckError(f"incomplete: {env.barriers.read(barrier)}, {errors}")
     accepted, line = (int(env.log(kind)["cycle"][0]) for kind in (LogKind.ACCEPT, LogKind.LINE))
     beat, phase = (int(env.log(kind)["cycle"][-1]) for kind in (LogKind.BEAT, LogKind.WORD))
     return Latency(line - accepted, phase - beat, phase - accepted)

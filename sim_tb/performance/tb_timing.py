@@ -16,8 +16,9 @@ from hw.params import WARP
 from sim_tb.performance.kinds import CopyRequest
 from sim_tb.simulator import jobs
 from sim_tb.testbench.bridge import LogKind
-from sim_tb.testbench.environment import BenchError, Environment
-from sim_tb.testbench.models import PRESETS, Memory
+from sim_tb.testbench.environment import Environment
+from sim_tb.testbench.errors import CheckError
+from sim_tb.testbench.models import PRESETS, Timing
 
 TARGET_CLOCKS = 4096
 """Length of a measurement at the floor, in clocks; ``MIN_BOXES`` and ``MAX_BOXES`` limit it."""
@@ -133,7 +134,7 @@ def barriers(boxes: Sequence[Box], count: int, smem_bytes: int) -> list[int]:
 
     Raises
     ------
-    BenchError
+    CheckError
         If there is no room beside the boxes.
     """
     size = count * WORD_BYTES
@@ -142,7 +143,7 @@ def barriers(boxes: Sequence[Box], count: int, smem_bytes: int) -> list[int]:
         return list(range(smem_bytes - size, smem_bytes, WORD_BYTES))
     if size <= start:
         return list(range(0, size, WORD_BYTES))
-    raise BenchError(f"no room for {count} barriers beside {max(b.footprint for b in boxes)} bytes")
+    raise CheckError(f"no room for {count} barriers beside {max(b.footprint for b in boxes)} bytes")
 
 
 class TensorMaps:
@@ -170,11 +171,11 @@ class TensorMaps:
         if box in self._cached:
             return self._cached[box]
         assert isinstance(box.request.tensor_map, TensorMap)
-        address = self._env.descriptor(box.request.tensor_map)
+        address = self._env.descriptors.place(box.request.tensor_map)
         self._addresses.append(address)
         if not box.misses:
             self._cached[box] = address
-            await self._env.prefetch(address)
+            await self._env.descriptors.prefetch(address)
             await self._env.idle()
         return address
 
@@ -184,7 +185,7 @@ async def run_burst(env: Environment, maps: TensorMaps, boxes: Sequence[Box]) ->
 
     Raises
     ------
-    BenchError
+    CheckError
         If a request is refused, or a barrier is incomplete at the end.
     """
     store_thread = WARP % env.interface.parameters["threads"]
@@ -194,9 +195,9 @@ async def run_burst(env: Environment, maps: TensorMaps, boxes: Sequence[Box]) ->
     count = max(MIN_BARRIERS, -(-total_bytes // (PHASE_BYTES - largest)))
     offsets = barriers(boxes, count, env.smem.size) if loads else []
     for i, offset in enumerate(offsets):
-        await env.barrier("INIT", offset, 1)
+        await env.barriers.command("INIT", offset, 1)
         expected = sum(box.bytes for box in loads[i::count])
-        await env.barrier("ARRIVE_EXPECT_TX", offset, expected)
+        await env.barriers.command("ARRIVE_EXPECT_TX", offset, expected)
     addresses = [await maps.address(box) for box in boxes]
     for kind in LOGS:
         env.clear_log(kind)
@@ -206,18 +207,18 @@ async def run_burst(env: Environment, maps: TensorMaps, boxes: Sequence[Box]) ->
         if isinstance(request, Load | BulkLoad):
             request = replace(request, mbarrier=offsets[loads_issued % count])
             loads_issued += 1
-        env.issue(request, address, thread=0 if box.is_load else store_thread)
+        env.requests.submit(request, address, thread=0 if box.is_load else store_thread)
     stored = 0
     if len(loads) < len(boxes):
-        env.commit_group(store_thread)
-        stored = await env.wait_group(thread=store_thread)
+        env.requests.commit_group(store_thread)
+        stored = await env.requests.wait_group(thread=store_thread)
     await env.idle()
-    errors = env.take_errors()
+    errors = env.errors.take_all()
     if errors:
-        raise BenchError(f"refused: {errors[0]}")
+        raise CheckError(f"refused: {errors[0]}")
     for offset in offsets:
-        if env.word(offset).phase != 1:
-            raise BenchError(f"incomplete: {env.word(offset)}\n{env.ledger()}")
+        if env.barriers.read(offset).phase != 1:
+            raise CheckError(f"incomplete: {env.barriers.read(offset)}\n{env.ledger()}")
     start = int(env.log(LogKind.ACCEPT)["cycle"][0])
     loaded = int(env.log(LogKind.WORD)["cycle"][-1]) if loads else start
     lines = (env.log(kind).size for kind in (LogKind.LINE, LogKind.STORE))
@@ -281,7 +282,7 @@ async def timing(dut: Any) -> None:
     with jobs.Results() as results:
         for target in jobs.given():
             latency = target.latency if isinstance(target, Box) else None
-            lines = base_models.lines if latency is None else Memory.fixed(latency)
+            lines = base_models.lines if latency is None else Timing.fixed(latency)
             if lines != models.lines:
                 models = replace(base_models, lines=lines)
                 await env.reset(models, background="void", logs=LOGS)
@@ -290,6 +291,6 @@ async def timing(dut: Any) -> None:
                     results.put(await measure_mixed(env, target))
                 else:
                     results.put(await measure(env, target))
-            except BenchError as error:
+            except CheckError as error:
                 results.put(str(error))
                 await env.reset(models, background="void", logs=LOGS)

@@ -23,11 +23,12 @@ from rich.table import Table
 
 from hw.flow.tables import TABLES as HW_TABLES
 from hw.flow.tables import read_table
+from sim_tb.kernels import kernels
 from sim_tb.report.markdown import filled, table
 from sim_tb.report.report import figures_of, verdict
 from sim_tb.simulator import runner
 from sim_tb.sm import launch
-from sim_tb.sm.kernel import Kernel, kernels
+from sim_tb.sm.kernel import Kernel
 from sim_tb.sm.record import Record, Setting
 
 SIM = runner.ROOT / "docs" / "sim.json"

@@ -1,7 +1,7 @@
-"""Many jobs in one simulation: a list goes in as a file, results come out of another one by one.
+"""Several jobs in one simulation: a file has the list of jobs, another file receives the results.
 
-``results`` is for the process that starts the simulator, ``given`` and ``Results`` for the cocotb
-module that does the jobs.
+``results`` is for the process that starts the simulator. ``given`` and ``Results`` are for the
+cocotb module that carries out the jobs.
 """
 
 import fcntl
@@ -20,7 +20,7 @@ from sim_tb.simulator import runner
 
 JOBS, RESULTS = "JOBS_FILE", "JOBS_RESULTS"
 LOOK = 0.05
-"""Seconds between looks at the file of results."""
+"""Seconds between two reads of the file of results."""
 
 
 def results(
@@ -31,15 +31,15 @@ def results(
     params: TmaParams = PRESETS["default"],
     seed: int = 1,
 ) -> Generator[Any, None, None]:
-    """Do ``jobs`` in the cocotb module ``module``; yield the result of each as it comes.
+    """Carry out ``jobs`` in the cocotb module ``module``; yield each result as soon as it is there.
 
-    Jobs and results can be anything that pickles. They stay under ``build/jobs`` for the command
-    that repeats a run.
+    Jobs and results can be of any type that pickle supports. Their files stay under ``build/jobs``
+    for the command that repeats a run.
 
     Raises
     ------
     SimulationError
-        When the simulation fails, or ends with jobs undone.
+        If the simulation fails, or ends before all jobs have results.
     """
     if not jobs:
         return
@@ -50,7 +50,7 @@ def results(
     given, made = directory / "jobs", directory / "results"
     files = {JOBS: str(given), RESULTS: str(made)}
     with ThreadPoolExecutor(1) as pool, given.open("ab") as lock, made.open("ab+") as file:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # another process may do the same jobs
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another process may carry out the same jobs
         given.write_bytes(contents)
         file.truncate(0)
         file.seek(0)
@@ -66,20 +66,20 @@ def _next(file: Any, run: "Future[Path]") -> Any:
         try:
             return pickle.load(file)
         except (EOFError, pickle.UnpicklingError):
-            file.seek(start)  # half a result, or none yet
+            file.seek(start)  # the next result is incomplete or missing
         if last:
             run.result()
-            raise runner.SimulationError("the simulation ended with jobs undone")
+            raise runner.SimulationError("the simulation ended before all jobs had results")
         time.sleep(LOOK)
 
 
 def given() -> Any:
-    """In the simulator: the list of jobs."""
+    """Return the list of jobs, in the simulator."""
     return pickle.loads(Path(os.environ[JOBS]).read_bytes())
 
 
 class Results:
-    """In the simulator: takes the results, in the order of the jobs. A context manager."""
+    """Context manager that writes the results in the simulator, in the order of the jobs."""
 
     def __enter__(self) -> "Results":
         self._file = Path(os.environ[RESULTS]).open("wb", buffering=0)
@@ -94,5 +94,5 @@ class Results:
         self._file.close()
 
     def put(self, result: Any) -> None:
-        """Hand one result to the process outside."""
+        """Write one result for the process that started the simulator."""
         self._file.write(pickle.dumps(result))

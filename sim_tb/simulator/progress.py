@@ -5,7 +5,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 
 def progress_bar(console: Console) -> Progress:
-    """A bar that says what is done, how much of how much, and since when; gone at the end."""
+    """Return a progress bar with a description, a count and the elapsed time.
+
+    It is erased when it ends.
+    """
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),

@@ -50,10 +50,10 @@ BUILD = ROOT / "build"
 TOP = "tb_top"
 MEMORY_SIDE = "reduction_unit"
 COVERAGE_DIRECTORY = "TMA_COVERAGE"
-"""Environment variable: what runs then counts the branches it takes; a file a run comes there."""
+"""Environment variable: if it is set, each run leaves its branch counts in this directory."""
 
 TAIL = 40
-"""Lines of a log that are shown after a failure."""
+"""Number of lines of a log that are shown after a failure."""
 
 MAKEFLAGS = (
     "CFG_CXXFLAGS_PCH_I=-include",
@@ -312,18 +312,18 @@ def run(
     seed : int
         ``cocotb.RANDOM_SEED``, from which everything random derives.
     env : mapping, optional
-        More environment variables for the tests.
+        Environment variables for the tests, in addition to the present ones.
     waves : Path, optional
-        Where to leave a trace, and a save file for GTKWave beside it. By default none, unless
-        the environment names a directory for traces (``sim_tb.simulator.waves``).
+        Path of a trace; a save file for GTKWave is written beside it. By default there is no trace,
+        unless the environment names a directory for traces (``sim_tb.simulator.waves``).
     quiet : bool
-        Off: the simulator's output is printed too.
+        Do not print the simulator's output.
 
     Raises
     ------
     SimulationError
-        When a test failed, when the simulator ended otherwise than by itself, and when fewer tests
-        ran than were asked for. The text ends with one command that repeats the run.
+        If a test failed, if the simulator crashed, or if fewer tests ran than were requested. The
+        message ends with a command that repeats the run.
     """
     names = [testcase] if isinstance(testcase, str) else list(testcase or [])
     env = dict(env or {})
@@ -373,7 +373,7 @@ def run(
     try:
         ran, failed = get_results(results)
     except RuntimeError:
-        raise SimulationError(f"{label}: the simulator broke off\n{_tail(log)}\n{again}") from None
+        raise SimulationError(f"{label}: the simulator crashed\n{_tail(log)}\n{again}") from None
     if failed or ran < max(len(names), 1):
         what = f"{failed} of {ran} tests failed" if failed else f"{ran} tests ran"
         raise SimulationError(f"{label}: {what}\n{_tail(log)}\n{again}")
@@ -389,7 +389,7 @@ def command(
     env: Mapping[str, str],
     rtl: Path | None = None,
 ) -> str:
-    """The shell command that repeats a run; with ``--waves FILE`` it also leaves a trace."""
+    """Return the shell command that repeats a run; with ``--waves FILE`` it also writes a trace."""
     words = ["python", "-m", "sim_tb.runner", module, *names, "--seed", str(seed)]
     preset = next((name for name, preset in PRESETS.items() if preset == params), None)
     if preset is None:
@@ -405,7 +405,7 @@ def command(
 
 
 def fst() -> bool:
-    """Whether the compiler finds what Verilator's FST traces include."""
+    """Return whether the compiler finds the headers that Verilator's FST traces include."""
     probe = "#include <lz4.h>\n#include <zlib.h>\n"
     compiler = ["g++", "-x", "c++", "-fsyntax-only", "-"]
     return subprocess.run(compiler, input=probe.encode(), capture_output=True).returncode == 0

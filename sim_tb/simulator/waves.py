@@ -1,7 +1,7 @@
-"""A test again, with waves: ``make waves TEST=name``.
+"""Waves of a simulated test: ``make waves TEST=name``.
 
-Leaves the trace and a save file for GTKWave under ``build/waves/``: signals in groups, block after
-block in pipeline order, enumerations and states by name.
+The test is repeated. A trace and a save file for GTKWave are left under ``build/waves/``. The save
+file groups the signals by block, in pipeline order, and shows enumerations and states by name.
 """
 
 import argparse
@@ -18,19 +18,19 @@ from vcd.gtkw import GTKWColor, GTKWSave
 
 WAVES = Path("build/waves")
 TRACE_DIRECTORY = "TMA_WAVES"
-"""Environment variable: where the runner leaves a trace of what it runs."""
+"""Environment variable: directory in which the runner leaves a trace of each run."""
 
 MAIN_JOB = "sim"
-"""The name of ``make sim``."""
+"""Name of the job that ``make sim`` runs."""
 
 MAIN_REPORT = Path("build/sim")
-"""Where it leaves its report."""
+"""Report of that job."""
 
 SCOPE = "tb_top.dut"
-"""Where the unit is, if it is alone."""
+"""Scope of a unit that is alone."""
 
 SLICE = "tb_top.dut.sm_{}.unit"
-"""Where it is in a cluster."""
+"""Scope of a unit in a cluster, by number of the SM."""
 
 GROUPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("request", "", ("request",)),
@@ -92,7 +92,9 @@ GROUPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("gnic, writes", "", ("gnic_write", "gnic_ack", "gnic_write__performed")),
     ("errors", "", ("error",)),
 )
-"""Title, module below the unit, and names or prefixes of streams and signals."""
+"""Groups of the save file: title, module below the unit, and names or prefixes of streams and
+signals.
+"""
 
 MODULE = re.compile(r"^module (?:\\(\S+) |(\w+))\s*\((.*?)^endmodule", re.DOTALL | re.MULTILINE)
 NET = re.compile(
@@ -108,16 +110,16 @@ ANONYMOUS = re.compile(r"\\\$(\S+)")
 
 
 def hide_anonymous(verilog: str) -> str:
-    """Return Verilog whose anonymous nets begin with an underscore, which Verilator does not trace.
+    """Return Verilog whose anonymous nets begin with an underscore: Verilator does not trace them.
 
-    As Yosys names them, they also break the VCD reader of GTKWave.
+    The names that Yosys gives them break the VCD reader of GTKWave.
     """
     return ANONYMOUS.sub(lambda net: "_" + re.sub(r"\W", "_", net[1]), verilog)
 
 
 @dataclass(frozen=True)
 class Net:
-    """A signal of the Verilog. ``members``: names by value in binary, of an enumeration."""
+    """A signal of the Verilog. ``members`` are the names of an enumeration by value, in binary."""
 
     name: str
     width: int
@@ -125,32 +127,35 @@ class Net:
 
 
 def nets(verilog: str, module: str) -> dict[str, Net]:
-    """The signals of a module of generated Verilog, by name; anonymous ones left out.
+    """Return the named signals of a module of generated Verilog.
 
-    None where there is no such module, as in a stand-in for the unit.
+    If there is no such module, as in a stand-in for the unit, the result is empty.
     """
     for match in MODULE.finditer(verilog):
         if (match[1] or match[2]) == module:
             break
     else:
         return {}
-    found: dict[str, Net] = {}
+    signals: dict[str, Net] = {}
     for net in NET.finditer(match[3]):
         name = net["escaped"] or net["plain"]
-        if "$" not in name and name not in found:
+        if "$" not in name and name not in signals:
             members = dict(MEMBER.findall(net["attributes"]))
-            found[name] = Net(name, int(net["high"] or 0) + 1, members)
-        elif name in found and net["attributes"]:
-            members = dict(MEMBER.findall(net["attributes"])) or found[name].members
-            found[name] = Net(name, found[name].width, members)
-    return found
+            signals[name] = Net(name, int(net["high"] or 0) + 1, members)
+        elif name in signals and net["attributes"]:
+            members = dict(MEMBER.findall(net["attributes"])) or signals[name].members
+            signals[name] = Net(name, signals[name].width, members)
+    return signals
 
 
-def leaves(known: dict[str, Net], prefix: str) -> Iterator[Net]:
-    """What belongs under ``prefix``: handshake first, then payload fields that have no fields."""
+def leaf_nets(known: dict[str, Net], prefix: str) -> Iterator[Net]:
+    """Yield the signals of the stream ``prefix``: valid, ready, then payload fields without fields.
+
+    If there is no such stream, yield the signals whose names begin with ``prefix``.
+    """
     own = [net for net in known.values() if net.name.split("__payload")[0] == prefix]
     names = [net.name for net in own]
-    if not own:  # not a stream of payloads: a signal, or several that begin so
+    if not own:
         plain = (net for net in known.values() if net.name.startswith(prefix))
         yield from (net for net in plain if "." not in net.name and "[" not in net.name)
         return
@@ -164,10 +169,20 @@ def leaves(known: dict[str, Net], prefix: str) -> Iterator[Net]:
 
 
 def write_save_file(trace: Path, verilog: Path, top: str = "tma", sms: int = 1) -> Path:
-    """Write ``<trace>.gtkw`` beside a trace of the unit whose Verilog is ``verilog``, or of as many
-    in a cluster.
+    """Write the save file of a trace; return its path, ``<trace>.gtkw``.
 
-    Enumerations are shown by files of names, as waves of Verilator carry none.
+    Verilator's traces carry no names of enumerations, so files with the names are written, too.
+
+    Parameters
+    ----------
+    trace : Path
+        Trace of a unit, or of a cluster.
+    verilog : Path
+        Verilog of the unit.
+    top : str
+        The unit's module.
+    sms : int
+        Number of SMs.
     """
     text = verilog.read_text()
     path = trace.with_suffix(".gtkw")
@@ -187,18 +202,18 @@ def write_save_file(trace: Path, verilog: Path, top: str = "tma", sms: int = 1) 
         for sm, (owner, unit) in enumerate(units):
             for number, (title, module, prefixes) in enumerate(GROUPS):
                 scope = f"{unit}.{module}" if module else unit
-                if not any(any(leaves(modules[module], prefix)) for prefix in prefixes):
-                    continue  # the unit has no such block
+                if not any(any(leaf_nets(modules[module], prefix)) for prefix in prefixes):
+                    continue  # the unit does not have the block
                 with save.group(owner + title, closed=sm + number > 0 and len(prefixes) > 4):
                     for prefix in prefixes:
                         save.blank(label=prefix if not module else "")
-                        for net in leaves(modules[module], prefix):
+                        for net in leaf_nets(modules[module], prefix):
                             _trace(save, scope, net, names, trace.suffix == ".vcd")
     return path
 
 
 def _trace(save: GTKWSave, scope: str, net: Net, names: Path, vcd: bool) -> None:
-    escape = "\\" if vcd and re.search(r"\W", net.name) else ""  # what GTKWave makes of such names
+    escape = "\\" if vcd and re.search(r"\W", net.name) else ""  # as GTKWave names them
     suffix = f"[{net.width - 1}:0]" if net.width > 1 else ""
     path = f"{scope}.{escape}{net.name}{suffix}"
     short = net.name.rpartition("__")[2].removeprefix("payload.").replace(".", "/")
@@ -218,25 +233,25 @@ def _trace(save: GTKWSave, scope: str, net: Net, names: Path, vcd: bool) -> None
 
 
 def select(name: str) -> str:
-    """The id of the one test that ``name`` means: its id, its end, or a part of it.
+    """Return the id of the test ``name``: the whole id, its last part, or a part of it.
 
     Raises
     ------
     ValueError
-        If there is none, or several; with the first of them.
+        If no test or several tests match; the message names the first ones.
     """
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "tests/top", "tests/sim_tb"]
     listing = subprocess.run(command, capture_output=True, text=True, check=False).stdout
     ids = [line for line in listing.splitlines() if "::" in line]
     exact = [test for test in ids if test == name or test.endswith(f"::{name}")]
-    found = exact or [test for test in ids if name in test]
-    if len(found) == 1:
-        return found[0]
-    if not found:
-        raise ValueError(f"TEST={name}: no simulated test has that in its name; "
+    matches = exact or [test for test in ids if name in test]
+    if len(matches) == 1:
+        return matches[0]
+    if not matches:
+        raise ValueError(f"TEST={name}: no simulated test has this name; "
                          f"{MAIN_JOB} is the main job")  # fmt: skip
-    first = "\n  ".join(found[:10])
-    raise ValueError(f"TEST={name}: {len(found)} tests; name one, such as\n  {first}")
+    first = "\n  ".join(matches[:10])
+    raise ValueError(f"TEST={name}: {len(matches)} tests match; choose one, such as\n  {first}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -255,12 +270,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     environment = {**os.environ, TRACE_DIRECTORY: str(WAVES.resolve())}
     status = subprocess.run(command, env=environment, check=False).returncode
     console = Console(highlight=False, soft_wrap=True)
-    made = [path for path in WAVES.glob("*.gtkw") if path.stat().st_mtime != before.get(path)]
-    for path in sorted(made):
+    written = [path for path in WAVES.glob("*.gtkw") if path.stat().st_mtime != before.get(path)]
+    for path in sorted(written):
         console.print(f"gtkwave {path}")
-    if not made:
-        console.print(f"{options.test}: it left no trace, as it runs no simulation of the unit")
-    return status or not made
+    if not written:
+        console.print(f"{options.test}: no trace, because the test does not simulate the unit")
+    return status or not written
 
 
 if __name__ == "__main__":

@@ -11,8 +11,8 @@ from numpy.typing import DTypeLike, NDArray
 from golden import AccessMode, Arch, DataType, Plan, Swizzle, TensorMap
 from sim_tb.sm.errors import KernelError
 from sim_tb.sm.smem import PIECE_BYTES
-from sim_tb.testbench.environment import BenchError
-from sim_tb.testbench.shared import GlobalMemory
+from sim_tb.testbench.errors import CheckError
+from sim_tb.testbench.global_memory import GlobalMemory
 
 HEAP = 0x10_0000_0000
 """Address of the first tensor."""
@@ -245,7 +245,7 @@ class Device:
 
         Raises
         ------
-        BenchError
+        CheckError
             If such a byte was written: the unit is wrong.
         """
         for tensor in self.tensors:
@@ -255,7 +255,7 @@ class Device:
             guards = raw[:GUARD_BYTES], raw[-GUARD_BYTES:], padding
             stray = sum(int((guard != UNTOUCHED).sum()) for guard in guards)
             if stray:
-                raise BenchError(
+                raise CheckError(
                     f"{stray} bytes were written around {tensor.name}: the unit wrote before the "
                     "tensor, after it, or into the padding of its rows"
                 )

@@ -24,10 +24,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from golden import Swizzle
+from golden import Swizzle, mbarrier
 from sim_tb.sm.errors import KernelError
 from sim_tb.sm.smem import PIECE_BYTES, SmemLayout, Tile
-from sim_tb.testbench.environment import Word
 
 COMPONENTS = 1024
 """Most components of a vector clock: three per warpgroup and one per barrier."""
@@ -795,7 +794,7 @@ class Sanitizer:
                     "role returns"
                 )
 
-    def diagnosis(self, words: dict[tuple[int, int], Word]) -> list[str]:
+    def diagnosis(self, words: dict[tuple[int, int], mbarrier.Barrier]) -> list[str]:
         """Return the mistakes at barriers that can explain a hang, in words.
 
         ``words`` are the words of the barriers in shared memory, by CTA and offset.

@@ -15,7 +15,7 @@ import numpy as np
 from cocotb.triggers import Event
 from numpy.typing import NDArray
 
-from golden import AccessMode, DataType, ReductionOp, tensormap_replace
+from golden import AccessMode, DataType, ReductionOp, mbarrier, tensormap_replace
 from sim_tb.sm.device import Device
 from sim_tb.sm.errors import KernelError
 from sim_tb.sm.pipes import (
@@ -30,7 +30,8 @@ from sim_tb.sm.pipes import (
 from sim_tb.sm.sanitizer import Sanitizer, TrackedRequest
 from sim_tb.sm.smem import PIECE_BYTES, SmemLayout, Tile
 from sim_tb.sm.spans import Span
-from sim_tb.testbench.environment import BenchError, Environment, Word
+from sim_tb.testbench.environment import Environment
+from sim_tb.testbench.errors import CheckError
 
 Array = NDArray[Any]
 Role = Callable[["Warpgroup"], Coroutine[Any, Any, None]]
@@ -172,14 +173,14 @@ class Warpgroup:
         await self._barrier("INIT", barrier, count)
         counters, name = self.sm.counters, self.sm.layout.name(barrier)
 
-        def on_phase(cycle: int, _: Word) -> None:
+        def on_phase(cycle: int, _: mbarrier.Barrier) -> None:
             counters.phase_completions.append((cycle, name))
             try:
                 self.sm.sanitizer.phase_completed(tracked, cycle)
             except KernelError as error:
                 self.sm.cluster.fail(error)
 
-        self.sm.env.watch(barrier, on_phase, awaited=False)
+        self.sm.env.barriers.watch(barrier, on_phase, awaited=False)
 
     async def mbarrier_arrive(
         self, barrier: int, count: int = 1, *, cta: int | None = None
@@ -210,7 +211,7 @@ class Warpgroup:
         await self.issue(self.sm.timing.mbarrier)
         start = max(self.sm.env.cycle, self.ready_cycle)
         with self.span(f"wait {name}"):
-            await self.sm.env.wait(barrier, parity, None)
+            await self.sm.env.barriers.wait(barrier, parity, None)
             await self.sm.until(self.ready_cycle)
         end = self.sm.env.cycle
         self.sm.counters.waits.append((name, end - start))
@@ -236,12 +237,12 @@ class Warpgroup:
                     )
                 )
 
-            self.sm.env.post_barrier(op, barrier, count, on_fault)
+            self.sm.env.barriers.post(op, barrier, count, on_fault)
         else:
-            self.sm.env.send_remote_barrier(owner, op, barrier, count)
+            self.sm.env.remote.send_barrier(owner, op, barrier, count)
 
     async def _barrier(self, op: str, barrier: int, count: int) -> None:
-        result = await self.sm.env.barrier(op, barrier, count)
+        result = await self.sm.env.barriers.command(op, barrier, count)
         if result.fault is not None:
             name, cycle = self.sm.layout.name(barrier), self.sm.env.cycle
             raise KernelError(
@@ -283,7 +284,7 @@ class Warpgroup:
             plan.descriptor.swizzle,
             barrier,
         )
-        request.number = sm.env.submit(
+        request.number = sm.env.requests.load(
             tensor_map,
             coords,
             address,
@@ -301,7 +302,7 @@ class Warpgroup:
         self._check_range(text, source, size)
         request = self._request(text, size)
         self.sm.sanitizer.load(self.tracked, request, [self.cta], tile.address, size, None, barrier)
-        request.number = self.sm.env.submit_bulk(source, tile.address, size, barrier)
+        request.number = self.sm.env.requests.bulk_load(source, tile.address, size, barrier)
         self.sm.load_bytes += size
 
     async def cp_async_bulk_dsmem(self, cta: int, target: Tile, source: Tile, barrier: int) -> None:
@@ -317,7 +318,7 @@ class Warpgroup:
         tracked = sanitizer.barrier_at(self.tracked, text, cta, barrier, request.cycle)
         sanitizer.store(self.tracked, request, source.address, size, None, tracked)
         sanitizer.load(self.tracked, request, [cta], target.address, size, None, barrier)
-        request.number = self.sm.env.submit_dsmem(
+        request.number = self.sm.env.requests.dsmem_copy(
             cta, target.address, source.address, size, barrier
         )
 
@@ -325,7 +326,7 @@ class Warpgroup:
         """``prefetch.tensormap``."""
         await self.issue(self.sm.timing.tma)
         await self.sm.until(self.ready_cycle)
-        await self.sm.env.prefetch(tensor_map)
+        await self.sm.env.descriptors.prefetch(tensor_map)
 
     # Stores
 
@@ -370,7 +371,7 @@ class Warpgroup:
         sm.sanitizer.store(
             self.tracked, request, tile.address, plan.footprint, plan.descriptor.swizzle
         )
-        request.number = sm.env.submit_store(
+        request.number = sm.env.requests.store(
             tensor_map, coords, tile.address, mode=plan.mode.name, op=op, thread=self.thread
         )
 
@@ -397,7 +398,7 @@ class Warpgroup:
         self._check_range(text, target, size)
         request = self._request(text)
         self.sm.sanitizer.store(self.tracked, request, tile.address, size, None)
-        request.number = self.sm.env.submit_bulk_store(
+        request.number = self.sm.env.requests.bulk_store(
             target, tile.address, size, reduction=reduction, thread=self.thread
         )
 
@@ -405,13 +406,15 @@ class Warpgroup:
         """``cp.async.bulk.commit_group``."""
         self.sm.sanitizer.commit(self.tracked, self.tracked.bulk_groups)
         self.sm.env.not_before = self.ready_cycle
-        self.sm.env.commit_group(self.thread)
+        self.sm.env.requests.commit_group(self.thread)
 
     async def wait_group(self, groups: int, *, read: bool = False) -> None:
         """``cp.async.bulk.wait_group``, with ``read`` ``.wait_group.read``."""
         self.sm.env.not_before = self.ready_cycle
         with self.span("wait read" if read else "wait group"):
-            await self.sm.env.wait_group(groups, read=read, thread=self.thread, timeout=None)
+            await self.sm.env.requests.wait_group(
+                groups, read=read, thread=self.thread, timeout=None
+            )
             await self.sm.until(self.ready_cycle)
         self.sm.sanitizer.group_wait_returned(
             self.tracked, self.tracked.bulk_groups, groups, self.sm.env.cycle, read=read
@@ -452,7 +455,7 @@ class Warpgroup:
         """``fence.proxy.tensormap::generic.acquire``: the descriptor cache drops the map."""
         await self.issue(self.sm.timing.fence)
         await self.sm.until(self.ready_cycle)
-        await self.sm.env.invalidate(tensor_map)
+        await self.sm.env.descriptors.invalidate(tensor_map)
         self.sm.sanitizer.acquire_map(self.tracked, tensor_map)
 
     # Shared memory
@@ -723,7 +726,7 @@ class ClusterRun:
     Members
     -------
     ctas : int
-    error : BenchError, optional
+    error : CheckError, optional
         First failure of any CTA.
     failed : Event
         Set when ``error`` is.
@@ -731,11 +734,11 @@ class ClusterRun:
 
     def __init__(self, ctas: int) -> None:
         self.ctas = ctas
-        self.error: BenchError | None = None
+        self.error: CheckError | None = None
         self.failed = Event()
         self._rendezvous = Rendezvous(ctas)
 
-    def fail(self, error: BenchError) -> None:
+    def fail(self, error: CheckError) -> None:
         """End the run with this failure, unless there is an earlier one."""
         if self.error is None:
             self.error = error

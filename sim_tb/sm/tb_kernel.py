@@ -22,7 +22,8 @@ from sim_tb.sm.sm import SM, ClusterRun, Role, Warpgroup
 from sim_tb.sm.smem import PIECE_BYTES, SmemLayout
 from sim_tb.testbench.bridge import LogKind
 from sim_tb.testbench.cluster_environment import ClusterEnvironment
-from sim_tb.testbench.environment import BenchError, Environment
+from sim_tb.testbench.environment import Environment
+from sim_tb.testbench.errors import CheckError
 from sim_tb.testbench.models import surroundings
 
 WATCH_INTERVAL = 1024
@@ -80,7 +81,7 @@ async def run_kernel(dut: Any, kernel: Kernel, setting: Setting) -> Record:
         _check_refusals(sms)
         check = kernel.check()
         device.check_guards()
-    except BenchError as failure:
+    except CheckError as failure:
         cycles, seconds, error = envs[0].cycle, time.perf_counter() - start, str(failure)
     watchdog.cancel()
     dirty = bool(error) and not await _drain(sms)
@@ -121,7 +122,7 @@ async def _run_roles(kernel: Kernel, sms: Sequence[SM]) -> None:
 
     Raises
     ------
-    BenchError
+    CheckError
         The first failure. All coroutines are cancelled then.
     """
     roles = kernel.roles()
@@ -151,7 +152,7 @@ async def _role(role: Role, wg: Warpgroup) -> None:
         await role(wg)
         await wg.sm.until(wg.ready_cycle)
         wg.sm.sanitizer.exit_warpgroup(wg.tracked, wg.sm.env.cycle)
-    except BenchError as error:
+    except CheckError as error:
         wg.sm.cluster.fail(error)
 
 
@@ -170,7 +171,7 @@ async def _watch(sms: Sequence[SM], patience: int) -> None:
         await env.cycles(min(WATCH_INTERVAL, patience))
         try:
             _check_refusals(sms)
-        except BenchError as error:
+        except CheckError as error:
             sms[0].cluster.fail(error)
         if sanitizer.progress != progress:
             progress, last_progress_cycle = sanitizer.progress, env.cycle
@@ -191,9 +192,9 @@ async def _drain(sms: Sequence[SM]) -> bool:
         for sm in sms:
             await sm.env.idle(timeout=DRAIN_CLOCKS)
             for wg in sm.warpgroups:
-                sm.env.commit_group(wg.thread)
-                await sm.env.wait_group(0, thread=wg.thread, timeout=DRAIN_CLOCKS)
-    except BenchError:
+                sm.env.requests.commit_group(wg.thread)
+                await sm.env.requests.wait_group(0, thread=wg.thread, timeout=DRAIN_CLOCKS)
+    except CheckError:
         return False
     return True
 
@@ -223,14 +224,14 @@ def ledger(sms: Sequence[SM]) -> str:
     outstanding in the units.
     """
     sanitizer = sms[0].sanitizer
-    words = {key: sms[key[0]].env.word(key[1]) for key in sanitizer.barriers}
+    words = {key: sms[key[0]].env.barriers.read(key[1]) for key in sanitizer.barriers}
     rows = sanitizer.diagnosis(words)
     rows.append("barriers:")
     for key, word in words.items():
         barrier = sanitizer.barriers[key]
         rows.append(
             f"  {barrier.name}: phase {word.phase}, {word.pending} of {word.expected} arrivals "
-            f"pending, tx-count {word.tx}; {barrier.completed_phases} phases completed"
+            f"pending, tx-count {word.tx_count}; {barrier.completed_phases} phases completed"
         )
     in_flight = [f"  {request}" for request in sanitizer.requests if request.done is None]
     rows += ["requests in flight:", *(in_flight or ["  none"]), "warpgroups:"]
@@ -239,7 +240,7 @@ def ledger(sms: Sequence[SM]) -> str:
             if wg.activity is not None:
                 activity, start = wg.activity
                 rows.append(f"  {wg.tracked.label}: in '{activity}' since cycle {start}")
-    return "\n".join([*rows, "unit:", sms[0].env.bench.ledger()])
+    return "\n".join([*rows, "unit:", sms[0].env.shared.ledger()])
 
 
 def _sm_record(sm: SM) -> SmRecord:

@@ -1,5 +1,6 @@
-"""The test bench of the unit: its environment, the memory models, and the bridge to C++.
+"""The testbench of the unit: an environment for each SM, memory models, and the bridge to C++.
 
-A simulated test uses ``Environment`` to issue requests and to inspect memory. The SystemVerilog top
-and the C++ of the memories are here, too. The package knows ``golden`` and the simulated ports.
+A simulated test uses an ``Environment`` to issue requests and to inspect memory. The SystemVerilog
+top and the C++ models are here, too. The package depends on ``golden`` and on the ports of the
+simulated design.
 """

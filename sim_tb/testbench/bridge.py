@@ -1,12 +1,12 @@
-"""The bench's C++ side (``dpi/``) as Python calls; usable inside the simulator only.
+"""Python's calls of the testbench's C++ side (``dpi/``), for use inside the simulator only.
 
-cocotb's Python runs in the simulator's process, so that both sides share memory: arrays are handed
-over by pointer and must be kept alive by the caller.
+cocotb runs Python in the simulator's process, so both sides share memory. Arrays are passed as
+pointers, and the caller must keep them alive. Every record and number that both sides define is
+compared when a simulation starts, see ``check_layouts``.
 """
 
 import ctypes
-import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 from functools import partial
 from typing import Any
@@ -14,73 +14,96 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sim_tb.testbench.models import Memory
+from sim_tb.testbench.errors import LayoutError
+from sim_tb.testbench.models import BACKGROUNDS, MEMORY_KINDS, PORTS, Timing
 
 Bytes = NDArray[np.uint8]
 
 
 class EventKind(IntEnum):
-    """What the bench tells Python about; see ``EVENT_FIELDS`` for what each carries."""
+    """Events that C++ reports to Python. The docstrings explain the members of ``EventRecord``."""
 
     FAILURE = 0
-    ACCEPTED = 1
-    """id: of the request; a: its number since reset."""
-    REFUSED = 2
-    """An error record. id: of the request; a, b, c, d: code, dim, value, issuer."""
-    ANSWERED = 3
-    """id: of the barrier command; a, b, c, d: done, waits, fault, state.
+    """A check of the C++ side failed."""
+    REQUEST_ACCEPTED = 1
+    """``id``: request id; ``a``: number of the request since reset."""
+    ERROR_RECORD = 2
+    """``id``: request id; ``a``, ``b``, ``c``, ``d``: code, dim, value and issuing CTA."""
+    BARRIER_RESULT = 3
+    """``id``: barrier command; ``a``, ``b``, ``c``, ``d``: done, waits, fault, state.
 
-    Comes with the next event, and wakes nobody, if the command waits; or if it is a quiet one, and
-    there is no fault.
+    It does not wake Python if the command waits, or if the command is quiet and has no fault.
+    Python then reads it with the next event.
     """
-    WAIT_OVER = 4
-    """A command that waits has ended. id: of the command; a, b: done, fault."""
-    PHASE = 5
-    """id: offset of a watched barrier whose phase changed; a: its word. Wakes nobody unless it is
-    awaited.
+    WAIT_END = 4
+    """The end of a command that waited. ``id``: barrier command; ``a``, ``b``: done, fault."""
+    PHASE_CHANGE = 5
+    """``id``: offset of a watched barrier; ``a``: its word. It wakes Python only if the watch asks
+    for that.
     """
     ALARM = 6
+    """``id``: number of the alarm."""
     IDLE = 7
-    FENCED = 8
-    """id: of the prefetch or invalidation that the unit took."""
-    GROUP_DONE = 9
-    """A wait for bulk groups is over. id: its request_id; a: the thread."""
+    """``id``: number of the wait for idleness."""
+    FENCE_ACCEPTED = 8
+    """``id``: descriptor prefetch or invalidation that the unit accepted."""
+    GROUP_RESULT = 9
+    """The end of a wait for bulk groups. ``id``: request id; ``a``: thread."""
 
 
 class LogKind(IntEnum):
-    """What can be recorded clock by clock; see ``LOG`` for what each holds."""
+    """Transfers that can be recorded. The docstrings explain the members of ``LogRecord``."""
 
     LINE = 0
-    """A line read was accepted. key: line number; value: tag."""
+    """A line read was accepted. ``key``: line number; ``value``: tag."""
     RESPONSE = 1
-    """A response was taken. key: line number; value: tag."""
+    """A response was transferred. ``key``: line number; ``value``: tag."""
     BEAT = 2
-    """A write to shared memory. key: beat of the first valid lane; value: mask of lanes."""
+    """A write of shared memory. ``key``: beat of the first valid lane; ``value``: mask of lanes."""
     ACCEPT = 3
-    """A request was accepted. key: request_id; value: its number since reset."""
+    """A request was accepted. ``key``: request id; ``value``: its number since reset."""
     WORD = 4
-    """A barrier's word was written. key: offset; value: the word."""
+    """A barrier's word was written. ``key``: offset; ``value``: the word."""
     FETCH = 5
-    """A tensor map is fetched. key: address."""
+    """A tensor map is fetched. ``key``: address."""
     PREFETCH = 6
-    """A prefetch of a line was accepted. key: line number; value: 0."""
+    """A prefetch of a line was accepted. ``key``: line number."""
     HINT = 7
-    """With each line read, prefetched or written. key: cache policy; value: L2 promotion."""
+    """A line is read, prefetched or written. ``key``: cache policy; ``value``: L2 promotion."""
     READ = 8
-    """A read of shared memory. key: beat of the first valid lane; value: mask of lanes."""
+    """A read of shared memory. ``key``: beat of the first valid lane; ``value``: mask of lanes."""
     STORE = 9
-    """A write or reduction of a line was accepted. key: line number; value: pieces written."""
+    """A store or reduction of a line was accepted. ``key``: line number; ``value``: pieces."""
     PERFORMED = 10
-    """It took effect. key: line number; value: tag."""
+    """A store or reduction took effect in global memory. ``key``: line number; ``value``: tag."""
 
 
-EVENT = struct.Struct("=QIIQQQQ")
-EVENT_FIELDS = ("cycle", "kind", "id", "a", "b", "c", "d")
-LOG = np.dtype([("cycle", "u8"), ("key", "u8"), ("value", "u8")])
+class EventRecord(ctypes.Structure):
+    """An event. ``EventKind`` explains ``id`` and ``a`` to ``d``."""
+
+    _fields_ = [
+        ("cycle", ctypes.c_uint64),
+        ("kind", ctypes.c_uint32),
+        ("id", ctypes.c_uint32),
+        ("a", ctypes.c_uint64),
+        ("b", ctypes.c_uint64),
+        ("c", ctypes.c_uint64),
+        ("d", ctypes.c_uint64),
+    ]
 
 
-class Timing(ctypes.Structure):
-    """``bench::Timing``."""
+class LogRecord(ctypes.Structure):
+    """A recorded transfer. ``LogKind`` explains ``key`` and ``value``."""
+
+    _fields_ = [
+        ("cycle", ctypes.c_uint64),
+        ("key", ctypes.c_uint64),
+        ("value", ctypes.c_uint64),
+    ]
+
+
+class TimingRecord(ctypes.Structure):
+    """A ``Timing`` of a memory. ``in_order``: answers keep the order of the requests."""
 
     _fields_ = [
         ("low", ctypes.c_uint32),
@@ -93,19 +116,22 @@ class Timing(ctypes.Structure):
     ]
 
     @classmethod
-    def of(cls, memory: Memory, in_order: bool) -> "Timing":
-        """The C++ form of ``memory``."""
-        limit = 0xFFFFFFFF if memory.in_flight is None else memory.in_flight
+    def of(cls, timing: Timing, in_order: bool) -> "TimingRecord":
+        """Return the record of ``timing``."""
+        limit = 0xFFFFFFFF if timing.in_flight is None else timing.in_flight
         return cls(
-            memory.low, memory.high, memory.period, memory.window, in_order, limit, memory.bandwidth
+            timing.low, timing.high, timing.period, timing.window, in_order, limit, timing.bandwidth
         )
 
 
-class Request(ctypes.Structure):
-    """``bench::Request``; ``at``, here and below, is the cycle before which it does not leave."""
+class RequestRecord(ctypes.Structure):
+    """A request, with the fields of the request port.
+
+    ``not_before``, here and below, is the first cycle in which it may go to the unit.
+    """
 
     _fields_ = [
-        ("at", ctypes.c_uint64),
+        ("not_before", ctypes.c_uint64),
         ("global_address", ctypes.c_uint64),
         ("cache_policy", ctypes.c_uint64),
         ("coords", ctypes.c_int32 * 5),
@@ -131,11 +157,13 @@ class Request(ctypes.Structure):
     ]
 
 
-class Command(ctypes.Structure):
-    """``bench::Command``."""
+class BarrierCommandRecord(ctypes.Structure):
+    """A barrier command. ``quiet``: its result is reported only with the next event, or if it is a
+    fault.
+    """
 
     _fields_ = [
-        ("at", ctypes.c_uint64),
+        ("not_before", ctypes.c_uint64),
         ("state", ctypes.c_uint64),
         ("op", ctypes.c_uint32),
         ("address", ctypes.c_uint32),
@@ -147,11 +175,11 @@ class Command(ctypes.Structure):
     ]
 
 
-class RemoteCommand(ctypes.Structure):
-    """``bench::RemoteCommand``."""
+class RemoteCommandRecord(ctypes.Structure):
+    """An operation on a barrier of the CTA ``holder``."""
 
     _fields_ = [
-        ("at", ctypes.c_uint64),
+        ("not_before", ctypes.c_uint64),
         ("holder", ctypes.c_uint32),
         ("op", ctypes.c_uint32),
         ("address", ctypes.c_uint32),
@@ -160,8 +188,8 @@ class RemoteCommand(ctypes.Structure):
     ]
 
 
-class RemoteStore(ctypes.Structure):
-    """``bench::RemoteStore``."""
+class RemoteStoreRecord(ctypes.Structure):
+    """``st.async`` or ``red.async`` of the ``words`` (a mask) of a piece of 16 bytes."""
 
     _fields_ = [
         ("request_id", ctypes.c_uint32),
@@ -176,26 +204,103 @@ class RemoteStore(ctypes.Structure):
     ]
 
 
-_U32, _U64, _F64, _PTR = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_double, ctypes.c_void_p
-_SHARED: dict[str, list[Any]] = {
-    "clock": [],
-    "start": [_U32, _U32],
-    "background": [_U32],
-    "region": [_U64, _U64, _PTR],
-    "remove": [_U64],
+RECORDS: tuple[type[ctypes.Structure], ...] = (
+    EventRecord,
+    LogRecord,
+    TimingRecord,
+    RequestRecord,
+    BarrierCommandRecord,
+    RemoteCommandRecord,
+    RemoteStoreRecord,
+)
+NUMBERS: dict[str, dict[str, int]] = {
+    "Port": {name: number for number, name in enumerate(PORTS)},
+    "EventKind": {kind.name: kind.value for kind in EventKind},
+    "LogKind": {kind.name: kind.value for kind in LogKind},
+    "MemoryKind": {name: number for number, name in enumerate(MEMORY_KINDS)},
+    "Background": {name.upper(): number for number, name in enumerate(BACKGROUNDS)},
 }
-"""Of the clock and global memory: arguments."""
+"""Numbers that Python and C++ share, by enumeration and name."""
 
-_OF_AN_SM: dict[str, tuple[list[Any], Any]] = {
+DESIGN_NUMBERS = {
+    "Operation": ("TENSOR_STORE", "COMMIT_GROUP", "WAIT_GROUP", "WAIT_GROUP_READ"),
+    "BarrierOp": ("TRY_WAIT_PARITY", "TRY_WAIT"),
+}
+"""Enumerations of the design, and their members that the C++ side depends on."""
+
+
+def check_layouts(
+    cpp: str,
+    design: Mapping[str, Mapping[str, int]],
+    records: Iterable[type[ctypes.Structure]] = RECORDS,
+    numbers: Mapping[str, Mapping[str, int]] = NUMBERS,
+) -> None:
+    """Compare the records and numbers of Python with those of C++.
+
+    Parameters
+    ----------
+    cpp : str
+        Table of the C++ side: a row for each number, ``offset of RequestRecord.coords 24``.
+    design : mapping
+        Enumerations of the simulated design: name to member to value.
+    records : iterable of structures
+        Records of Python.
+    numbers : mapping
+        Enumerations of Python.
+
+    Raises
+    ------
+    LayoutError
+        Names each size, offset or number that differs, with both values.
+    """
+    ours: dict[str, int] = {}
+    for record in records:
+        ours[f"size of {record.__name__}"] = ctypes.sizeof(record)
+        for name, *_ in record._fields_:
+            member = getattr(record, name)
+            ours[f"offset of {record.__name__}.{name}"] = member.offset
+            ours[f"size of {record.__name__}.{name}"] = member.size
+    chosen = {
+        enum: {member: design[enum][member] for member in members}
+        for enum, members in DESIGN_NUMBERS.items()
+    }
+    for enum, members in {**numbers, **chosen}.items():
+        ours |= {f"number of {enum}.{name}": number for name, number in members.items()}
+    theirs = {}
+    for row in cpp.splitlines():
+        what, _, number = row.rpartition(" ")
+        theirs[what] = int(number)
+    rows = [
+        f"  {what}: {ours.get(what, 'missing')} in Python, {theirs.get(what, 'missing')} in C++"
+        for what in dict.fromkeys([*ours, *theirs])
+        if ours.get(what) != theirs.get(what)
+    ]
+    if rows:
+        head = "sim_tb/testbench/bridge.py and sim_tb/testbench/dpi/bridge.hpp disagree:"
+        raise LayoutError("\n".join([head, *rows]))
+
+
+_U32, _U64, _F64, _PTR = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_double, ctypes.c_void_p
+_SHARED: dict[str, tuple[list[Any], Any]] = {
+    "clock": ([], None),
+    "layout_table": ([], ctypes.c_char_p),
+    "start": ([_U32, _U32], None),
+    "background": ([_U32], None),
+    "region": ([_U64, _U64, _PTR], None),
+    "remove": ([_U64], None),
+}
+"""Functions of the whole testbench: arguments and result."""
+
+_PER_SM: dict[str, tuple[list[Any], Any]] = {
     "reset": ([_U32, _U32, _U32, _PTR, _U64], None),
     "stall": ([_U32, _F64, _F64, _U64], None),
-    "timing": ([_U32, ctypes.POINTER(Timing), _U64], None),
-    "request": ([ctypes.POINTER(Request)], None),
+    "timing": ([_U32, ctypes.POINTER(TimingRecord), _U64], None),
+    "request": ([ctypes.POINTER(RequestRecord)], None),
     "prefetch": ([_U64, _U32], None),
     "invalidate": ([_U64, _U32, _U32], None),
-    "command": ([ctypes.POINTER(Command)], None),
-    "remote_command": ([ctypes.POINTER(RemoteCommand)], None),
-    "remote_store": ([ctypes.POINTER(RemoteStore)], None),
+    "command": ([ctypes.POINTER(BarrierCommandRecord)], None),
+    "remote_command": ([ctypes.POINTER(RemoteCommandRecord)], None),
+    "remote_store": ([ctypes.POINTER(RemoteStoreRecord)], None),
     "watch": ([_U32, _U32], None),
     "alarm": ([_U64, _U32], None),
     "idle": ([_U64, _U32, _U32], None),
@@ -208,39 +313,48 @@ _OF_AN_SM: dict[str, tuple[list[Any], Any]] = {
     "failure": ([], ctypes.c_char_p),
     "ledger": ([], ctypes.c_char_p),
 }
-"""Arguments behind the number of the SM, and result."""
+"""Functions of one SM: arguments after the number of the SM, and result."""
 
 
 class Bridge:
-    """The functions ``bench_<name>`` of the running simulator, for one SM, as attributes."""
+    """The functions ``testbench_<name>`` of the running simulator, for one SM, as attributes.
+
+    Members
+    -------
+    not_before : int
+        First cycle in which requests and barrier commands that are queued from now on may go to the
+        unit. They go in the order of these cycles.
+    """
 
     def __init__(self, sm: int = 0) -> None:
+        self.not_before = 0
         library = ctypes.CDLL(None)
         self._calls: dict[str, Callable[..., Any]] = {}
-        for name, arguments in _SHARED.items():
-            function = self._calls[name] = library[f"bench_{name}"]
-            function.argtypes, function.restype = arguments, None
-        for name, (arguments, result) in _OF_AN_SM.items():
-            function = library[f"bench_{name}"]
+        for name, (arguments, result) in _SHARED.items():
+            function = self._calls[name] = library[f"testbench_{name}"]
+            function.argtypes, function.restype = arguments, result
+        for name, (arguments, result) in _PER_SM.items():
+            function = library[f"testbench_{name}"]
             function.argtypes, function.restype = [_U32, *arguments], result
             self._calls[name] = partial(function, sm)
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         return self._calls[name]
 
-    def events(self) -> list[dict[str, int]]:
-        """What happened since the last call: of each event, its value by ``EVENT_FIELDS``."""
+    def events(self) -> list[EventRecord]:
+        """Return the events since the last call."""
         pointer = ctypes.c_void_p()
         count = self._calls["events"](ctypes.byref(pointer))
         if not count or pointer.value is None:
             return []
-        raw = ctypes.string_at(pointer.value, count * EVENT.size)
-        return [dict(zip(EVENT_FIELDS, event, strict=True)) for event in EVENT.iter_unpack(raw)]
+        raw = ctypes.string_at(pointer.value, count * ctypes.sizeof(EventRecord))
+        return list((EventRecord * count).from_buffer_copy(raw))
 
-    def records(self, name: str, dtype: np.dtype[Any], *arguments: int) -> NDArray[Any]:
-        """A copy of the records that ``log`` points at."""
+    def log(self, kind: LogKind) -> NDArray[Any]:
+        """Return a copy of the log of ``kind``: an array of the fields of ``LogRecord``."""
+        dtype = np.dtype(LogRecord)
         pointer = ctypes.c_void_p()
-        count = self._calls[name](*arguments, ctypes.byref(pointer))
+        count = self._calls["log"](kind, ctypes.byref(pointer))
         if not count or pointer.value is None:
             return np.empty(0, dtype)
         raw = (ctypes.c_uint8 * (count * dtype.itemsize)).from_address(pointer.value)
@@ -248,7 +362,13 @@ class Bridge:
 
 
 def pointer(array: Bytes) -> int:
-    """The address of ``array``'s first byte; it must be contiguous and writable."""
+    """Return the address of ``array``'s first byte.
+
+    Raises
+    ------
+    ValueError
+        If the array is not contiguous and writable.
+    """
     if not array.flags.carray:
         raise ValueError("the array must be contiguous and writable")
     return int(array.ctypes.data)

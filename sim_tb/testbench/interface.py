@@ -1,6 +1,7 @@
-"""A design's ports and parameters, as the JSON beside its Verilog describes them."""
+"""A design's ports and parameters, read from the JSON that is generated beside its Verilog."""
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -8,14 +9,14 @@ from typing import Any
 
 UNIT = "tma"
 CLUSTER = "cluster"
-"""Modules: the unit of one SM, and SMs whose units are joined."""
+"""Names of the modules: the unit of one SM, and a cluster of SMs with connected units."""
 
-Description = Mapping[str, Any]
-"""What the bits of a port or field mean; see ``hw.flow.verilog.describe``."""
+Layout = Mapping[str, Any]
+"""Layout of the bits of a port or field; see ``hw.flow.verilog.describe``."""
 
 
 class Interface:
-    """One generated module, seen from outside.
+    """Parameters and ports of one generated module.
 
     Parameters
     ----------
@@ -26,9 +27,9 @@ class Interface:
     -------
     module : str
     parameters, derived : mappings of name to number
-    ports : by Verilog name
+    ports : mapping of Verilog name to layout
     sms : int
-        SMs that have a unit in it.
+        Number of units in the module.
     """
 
     def __init__(self, path: Path) -> None:
@@ -37,16 +38,16 @@ class Interface:
         self.module: str = contents["module"]
         self.parameters: dict[str, int] = contents["parameters"]
         self.derived: dict[str, int] = contents["derived"]
-        self.ports: dict[str, Description] = {port["name"]: port for port in contents["ports"]}
+        self.ports: dict[str, Layout] = {port["name"]: port for port in contents["ports"]}
         self.sms = self.parameters["ctas"] if self.module == CLUSTER else 1
 
     def prefix(self, sm: int) -> str:
-        """What the names of the ports of this SM's unit begin with."""
+        """Return the prefix of the Verilog names of this SM's ports."""
         return f"sm_{sm}__" if self.module == CLUSTER else ""
 
     @cached_property
-    def unit_ports(self) -> dict[str, Description]:
-        """The ports of one SM's unit, by name; clock and reset left out."""
+    def unit_ports(self) -> dict[str, Layout]:
+        """The ports of one SM's unit, by name, without clock and reset."""
         prefix = self.prefix(0)
         return {
             name.removeprefix(prefix): port
@@ -56,14 +57,16 @@ class Interface:
 
     @cached_property
     def enums(self) -> dict[str, dict[str, int]]:
-        """Every enumeration of a port, by name: member name to value."""
+        """All enumerations of ports: name to member name to value."""
         return dict(_enums(list(self.ports.values())))
 
     @cached_property
     def types(self) -> str:
-        """SystemVerilog: ``<stream>_t`` for every payload, ``<stream>_element_t`` of an array.
+        """SystemVerilog types: ``<stream>_t`` of each payload.
 
-        Of another module than the unit, with the module's name in front.
+        If the payload is an array, ``<stream>_element_t`` is the type of its elements.
+
+        The names of another module than the unit begin with the module's name.
         """
         text = [f"// Payloads of {self.module}, from {self.path.name}.", ""]
         prefix = "" if self.module in (UNIT, CLUSTER) else f"{self.module}_"
@@ -75,7 +78,7 @@ class Interface:
 
     @cached_property
     def wires(self) -> str:
-        """SystemVerilog: the interface ``unit_ports``, the ports of one SM's unit by name."""
+        """SystemVerilog interface ``unit_ports`` with the ports of one SM's unit."""
         rows = []
         for name, port in self.unit_ports.items():
             stream, _, part = name.rpartition("__")
@@ -85,9 +88,8 @@ class Interface:
 
     @cached_property
     def instance(self) -> str:
-        """SystemVerilog: the design as ``dut``, joined to the ``units`` of all SMs."""
-        joined = [name for name in self.ports if "__" not in name]
-        rows = [f".{name}" for name in joined]
+        """SystemVerilog instance ``dut`` of the design, connected to the ``units`` of all SMs."""
+        rows = [f".{name}" for name in self.ports if "__" not in name]
         for sm in range(self.sms):
             prefix = self.prefix(sm)
             rows += [f".{prefix}{name}(units[{sm}].{name})" for name in self.unit_ports]
@@ -95,7 +97,12 @@ class Interface:
         return f"{self.module} dut (\n{connections}\n);\n"
 
 
-def _enums(items: list[Description]) -> Iterator[tuple[str, dict[str, int]]]:
+def simulated_interface() -> Interface:
+    """Return the interface of the design that is simulated: the runner names its JSON file."""
+    return Interface(Path(os.environ["TMA_INTERFACE"]))
+
+
+def _enums(items: list[Layout]) -> Iterator[tuple[str, dict[str, int]]]:
     for item in items:
         if "enum" in item:
             yield item["enum"], item["members"]
@@ -103,21 +110,21 @@ def _enums(items: list[Description]) -> Iterator[tuple[str, dict[str, int]]]:
         yield from _enums([item["element"]] if "element" in item else [])
 
 
-def _typedef(name: str, item: Description) -> str:
+def _typedef(name: str, item: Layout) -> str:
     if "element" in item:
         inner = _typedef(f"{name}_element", item["element"])
         return f"{inner}\ntypedef {name}_element_t [{item['length'] - 1}:0] {name}_t;"
     return f"typedef {_type(item)} {name}_t;"
 
 
-def _type(item: Description) -> str:
+def _type(item: Layout) -> str:
     if "fields" not in item:
         return f"logic {_dimensions(item)}"
     members = "".join(f"  {_type(field)} {field['name']};\n" for field in reversed(item["fields"]))
     return f"struct packed {{\n{members}}}"
 
 
-def _dimensions(item: Description) -> str:
+def _dimensions(item: Layout) -> str:
     if "element" in item:
         return f"[{item['length'] - 1}:0]{_dimensions(item['element'])}"
     return f"[{item['width'] - 1}:0]"

@@ -1,4 +1,4 @@
-"""What the bench does around the unit: latency and order of memories, stalls of ports."""
+"""Behaviour of the testbench around the unit: timing of memories, stalls of ports."""
 
 from dataclasses import dataclass, field, replace
 
@@ -15,7 +15,7 @@ SOURCES = (
     "remote_command",
     "remote_store",
 )
-"""Streams that the bench drives, in the order of their numbers in ``dpi/testbench.cpp``."""
+"""Streams that the testbench drives."""
 
 SINKS = (
     "error",
@@ -29,37 +29,51 @@ SINKS = (
     "reduction_done",
     "barrier_wake",
 )
-"""Streams that the bench takes; their numbers follow those of the sources. ``reduction_request``
-and ``reduction_done`` are those of the reduction unit at memory."""
+"""Streams that the testbench receives. ``reduction_request`` and ``reduction_done`` belong to the
+reduction unit at memory."""
 
 PORTS = SOURCES + SINKS
+"""All streams, in the order of their numbers in C++."""
+
+MEMORY_KINDS = ("lines", "descriptors", "smem", "stores")
+"""Memories that have a timing of their own, in the order of their numbers in C++."""
+
+BACKGROUNDS = ("hash", "fault", "void")
+"""Kinds of global memory outside all arrays, in the order of their numbers in C++."""
 
 LATENCY = 300
-"""Clocks from a line read to the line, unless told otherwise: about an L2 hit."""
+"""Default latency of a line read, in clocks: about an L2 hit."""
 
 SMEM_LATENCY = 12
-"""Clocks from a read of shared memory to its answer, unless told otherwise."""
+"""Default latency of a read of shared memory, in clocks."""
 
 DESCRIPTOR_LATENCY = 250
-"""Clocks from the fetch of a tensor map to its words: what a miss costs on silicon, at least."""
+"""Default latency of the fetch of a tensor map, in clocks: the least cost of a miss on silicon."""
 
 
 @dataclass(frozen=True)
-class Memory:
-    """When a memory answers.
+class Timing:
+    """Latency, order and bandwidth of a memory's answers.
 
     Parameters
     ----------
     low, high : int
-        Clocks from the transfer of a request to its response on the port; uniform, at least 1.
+        Clocks from the transfer of a request to its response on the port, drawn uniformly from
+        ``low`` to ``high``; at least 1.
     period : int
-        Responses become ready at clocks that are multiples of it, and so come in bursts.
+        Responses become ready only at clocks that are multiples of ``period``, so they come in
+        bursts.
     window : int
-        The next response is drawn from so many of the oldest ready ones.
+        The next response is drawn from the ``window`` oldest ready responses.
     in_flight : int, optional
-        The memory takes no request while so many are unanswered.
+        The memory accepts no request while ``in_flight`` requests are unanswered.
     bandwidth : float
-        Requests taken per clock on average, above 0 and up to 1.
+        Requests accepted per clock on average, above 0 and up to 1.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is out of its range.
     """
 
     low: int
@@ -78,30 +92,37 @@ class Memory:
             raise ValueError(f"bandwidth {self.bandwidth}: must be above 0 and up to 1")
 
     @classmethod
-    def fixed(cls, latency: int) -> "Memory":
-        """Always the same latency, so in the order of the requests."""
+    def fixed(cls, latency: int) -> "Timing":
+        """Return a constant latency, which keeps the order of the requests."""
         return cls(latency, latency)
 
     @classmethod
-    def random(cls, low: int, high: int) -> "Memory":
-        """Any latency from ``low`` to ``high``, in the order that results from it."""
+    def random(cls, low: int, high: int) -> "Timing":
+        """Return random latencies from ``low`` to ``high``, which reorder the answers."""
         return cls(low, high)
 
     @classmethod
-    def bursty(cls, latency: int, period: int) -> "Memory":
-        """Nothing for up to ``period`` clocks, then everything that is due."""
+    def bursty(cls, latency: int, period: int) -> "Timing":
+        """Return bursts: no answer for up to ``period`` clocks, then all that are due."""
         return cls(latency, latency, period=period)
 
     @classmethod
-    def shuffled(cls, latency: int, window: int, period: int = 64) -> "Memory":
-        """Bursts whose answers leave in random order, up to ``window`` places early or late."""
+    def shuffled(cls, latency: int, window: int, period: int = 64) -> "Timing":
+        """Return bursts of answers in random order, each up to ``window`` places early or late."""
         return cls(latency, latency, period=period, window=window)
 
 
 @dataclass(frozen=True)
 class Stall:
-    """A port that is closed for a ``share`` of the clocks, below 1, in stretches of mean length
-    ``mean`` (0: each clock by itself).
+    """Random back-pressure of a port.
+
+    Parameters
+    ----------
+    share : float
+        Share of the clocks in which the port is closed, at least 0 and below 1.
+    mean : float
+        Mean length of a run of closed clocks, at least 1; or 0, where each clock is drawn
+        independently.
     """
 
     share: float
@@ -114,73 +135,99 @@ class Stall:
 
 @dataclass(frozen=True)
 class Models:
-    """Everything around the unit.
+    """Memories and ports around the unit of one SM.
 
-    ``lines`` answers the line reads, ``descriptors`` the fetches of tensor maps, ``smem`` the reads
-    of shared memory (both in order), and ``stores`` performs the writes of lines and answers them;
-    ``stalls`` by port name.
+    Parameters
+    ----------
+    lines : Timing
+        Line reads.
+    descriptors : Timing
+        Fetches of tensor maps, answered in order.
+    smem : Timing
+        Reads of shared memory, answered in order.
+    stores : Timing
+        Stores and reductions of lines. They take effect when they are answered.
+    stalls : dict
+        Port name to ``Stall``.
     """
 
-    lines: Memory = field(default_factory=lambda: Memory.fixed(LATENCY))
-    descriptors: Memory = field(default_factory=lambda: Memory.fixed(DESCRIPTOR_LATENCY))
-    smem: Memory = field(default_factory=lambda: Memory.fixed(SMEM_LATENCY))
-    stores: Memory = field(default_factory=lambda: Memory.fixed(LATENCY))
+    lines: Timing = field(default_factory=lambda: Timing.fixed(LATENCY))
+    descriptors: Timing = field(default_factory=lambda: Timing.fixed(DESCRIPTOR_LATENCY))
+    smem: Timing = field(default_factory=lambda: Timing.fixed(SMEM_LATENCY))
+    stores: Timing = field(default_factory=lambda: Timing.fixed(LATENCY))
     stalls: dict[str, Stall] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         unknown = set(self.stalls) - set(PORTS)
         if unknown:
-            raise ValueError(f"no ports {sorted(unknown)}: there are {', '.join(PORTS)}")
+            names = ", ".join(sorted(unknown))
+            raise ValueError(f"stalls of {names}: must be of ports: {', '.join(PORTS)}")
 
     def stalling(self, share: float, mean: float = 0) -> "Models":
-        """The same with every port stalled."""
+        """Return these models with every port stalled."""
         return replace(self, stalls=dict.fromkeys(PORTS, Stall(share, mean)))
 
 
 PRESETS = {
     "fixed": Models(),
-    "near": Models(Memory.fixed(8), Memory.fixed(8), Memory.fixed(1), Memory.fixed(1)),
+    "near": Models(Timing.fixed(8), Timing.fixed(8), Timing.fixed(1), Timing.fixed(1)),
     "random": Models(
-        Memory.random(20, 500), Memory.random(10, 400), Memory.random(1, 40), Memory.random(20, 500)
+        Timing.random(20, 500),
+        Timing.random(10, 400),
+        Timing.random(1, 40),
+        Timing.random(20, 500),
     ),
     "bursty": Models(
-        Memory.bursty(100, 64), Memory.bursty(100, 64), Memory.bursty(4, 16), Memory.bursty(100, 64)
+        Timing.bursty(100, 64),
+        Timing.bursty(100, 64),
+        Timing.bursty(4, 16),
+        Timing.bursty(100, 64),
     ),
     "shuffled": Models(
-        Memory.shuffled(40, 64), Memory.random(10, 400), Memory.fixed(30), Memory.shuffled(40, 64)
+        Timing.shuffled(40, 64),
+        Timing.random(10, 400),
+        Timing.fixed(30),
+        Timing.shuffled(40, 64),
     ),
     "rough": Models(
-        Memory.random(1, 300), Memory.random(1, 300), Memory.random(1, 30), Memory.random(1, 300)
+        Timing.random(1, 300),
+        Timing.random(1, 300),
+        Timing.random(1, 30),
+        Timing.random(1, 300),
     ).stalling(0.3),
     "choked": Models(
-        Memory(30, 90, window=16, in_flight=16, bandwidth=0.5),
-        Memory.random(1, 50),
-        Memory(1, 9, bandwidth=0.5),
-        Memory(30, 90, window=16, in_flight=16, bandwidth=0.5),
+        Timing(30, 90, window=16, in_flight=16, bandwidth=0.5),
+        Timing.random(1, 50),
+        Timing(1, 9, bandwidth=0.5),
+        Timing(30, 90, window=16, in_flight=16, bandwidth=0.5),
     ).stalling(0.5, mean=8),
 }
-"""Named surroundings of the command lines. ``rough``: random, out of order, every port stalled."""
+"""Named models for command lines. ``rough``: random, out of order, every port stalled."""
 
 MEMORIES = {
     "l2": Models(),
-    "dram": Models(lines=Memory.random(510, 850), descriptors=Memory.random(440, 880)),
+    "dram": Models(lines=Timing.random(510, 850), descriptors=Timing.random(440, 880)),
     **{name: PRESETS[name] for name in ("near", "random", "bursty", "shuffled", "rough", "choked")},
 }
-"""Surroundings of kernels: ``l2`` and ``dram`` are as measured on an H200, see
+"""Named models for kernels. ``l2`` and ``dram`` have latencies measured on an H200, see
 ``tests/silicon/README.md``.
 """
 
 
 def surroundings(text: str) -> Models:
-    """The surroundings that ``--memory`` names: a name of ``MEMORIES``, and changes of it.
+    """Return the models that the option ``--memory`` names.
 
-    ``l2``, ``dram,bandwidth=0.5``, ``latency=600``: latency and descriptor are clocks from request
-    to answer, bandwidth is lines per clock.
+    Parameters
+    ----------
+    text : str
+        A name of ``MEMORIES``, changes of its timing, or both, separated by commas: ``l2``,
+        ``dram,bandwidth=0.5``, ``latency=600``. ``latency`` (of lines and stores) and
+        ``descriptor`` are clocks from request to answer; ``bandwidth`` is lines per clock.
 
     Raises
     ------
     ValueError
-        If it is nothing like that.
+        If the name or a change is unknown, or a number is out of its range.
     """
     name, *changes = text.split(",")
     if "=" in name:
@@ -193,13 +240,13 @@ def surroundings(text: str) -> Models:
         try:
             number = float(value) if key == "bandwidth" else int(value)
         except ValueError:
-            raise ValueError(f"memory: {change}: must be a number behind =") from None
+            raise ValueError(f"memory: {change}: must be a number after =") from None
         if key == "latency":
             fixed = {"low": int(number), "high": int(number)}
             lines, stores = replace(models.lines, **fixed), replace(models.stores, **fixed)
             models = replace(models, lines=lines, stores=stores)
         elif key == "descriptor":
-            models = replace(models, descriptors=Memory.fixed(int(number)))
+            models = replace(models, descriptors=Timing.fixed(int(number)))
         elif key == "bandwidth":
             lines = replace(models.lines, bandwidth=number)
             models = replace(models, lines=lines, stores=replace(models.stores, bandwidth=number))

@@ -1,159 +1,144 @@
-"""What the SMs of a bench share: clock and reset, global memory, and what wakes Python."""
+"""The part of the testbench that all SMs share: clock, reset, global memory, wake-up of Python."""
 
-import os
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import cocotb
-import numpy as np
 from cocotb.task import Task
 from cocotb.triggers import ClockCycles
-from numpy.typing import NDArray
 
-from sim_tb.testbench.bridge import Bridge, Bytes, LogKind, pointer
+from sim_tb.testbench.bridge import Bridge, LogKind, check_layouts
+from sim_tb.testbench.errors import CheckError
+from sim_tb.testbench.global_memory import GlobalMemory
 from sim_tb.testbench.interface import Interface
-from sim_tb.testbench.models import Models
+from sim_tb.testbench.models import BACKGROUNDS, Models
 
-if TYPE_CHECKING:
-    from sim_tb.testbench.environment import BenchError, Environment
-
-MAPS = 0x7E00_0000_0000
-"""Where ``GlobalMemory.place_map`` begins: far from the addresses of recorded vectors."""
-
-MAP_BYTES = 128
-
-BACKGROUNDS = ("hash", "fault", "void")
-
-LOGS = (LogKind.LINE, LogKind.ACCEPT, LogKind.WORD)
-"""What is recorded, unless told otherwise."""
+DEFAULT_LOGS = (LogKind.LINE, LogKind.ACCEPT, LogKind.WORD)
+"""Transfers that are recorded by default."""
 
 RESET_CYCLES = 4
 
 
-class GlobalMemory:
-    """Arrays in the address space of the units, over a background.
+class SmSide(Protocol):
+    """The testbench around one SM, as the shared part sees it."""
 
-    The background is ``"hash"``, where every byte is a function of its address (that of recorded
-    vectors), or ``"fault"``, where a read fails that touches no array. Writes fail outside of
-    arrays; over ``"void"``, which reads as ``"hash"`` does, they vanish. Arrays are shared, not
-    copied: what Python writes is read from the next clock on. Where two overlap, the later counts.
-    """
+    sm: int
 
-    def __init__(self) -> None:
-        self._bridge = Bridge()
-        self._regions: dict[int, Bytes] = {}
-        self._next_map = MAPS
+    def reset_sm(self, models: Models, logs: Sequence[LogKind]) -> None:
+        """Reset the testbench of this SM while the unit is held in reset."""
 
-    def background(self, kind: str) -> None:
-        """Choose what is outside of all arrays: ``"hash"``, ``"fault"`` or ``"void"``."""
-        self._bridge.background(BACKGROUNDS.index(kind))
+    def handle_events(self) -> None:
+        """Handle the events that C++ reported for this SM."""
 
-    def place(self, address: int, array: NDArray[Any]) -> None:
-        """Show ``array``'s bytes at ``address``, in place of what was placed there before."""
-        self.remove(address)
-        flat = array.reshape(-1).view(np.uint8)
-        if flat.size and not np.shares_memory(flat, array):
-            raise ValueError("the array must be contiguous")
-        self._regions[address] = flat
-        self._bridge.region(address, flat.size, pointer(flat))
+    def fail_waits(self, failure: CheckError) -> bool:
+        """Raise ``failure`` in every coroutine that waits; return whether there was one."""
 
-    def place_map(self, words: NDArray[np.uint32]) -> int:
-        """Show a tensor map at an address that none was at; return it."""
-        address = self._next_map
-        self._next_map += MAP_BYTES
-        self.place(address, words)
-        return address
-
-    def remove(self, address: int) -> None:
-        """Take away what was placed at ``address``, if anything."""
-        if self._regions.pop(address, None) is not None:
-            self._bridge.remove(address)
-
-    def clear(self) -> None:
-        """Forget what was placed."""
-        self._regions.clear()
+    def ledger(self) -> str:
+        """Return everything that is outstanding at this SM, as text."""
 
 
-def described() -> Interface:
-    """The interface of the design that is simulated."""
-    return Interface(Path(os.environ["TMA_INTERFACE"]))
-
-
-class Bench:
-    """The design in its bench, and the environments of its SMs.
+class SharedEnvironment:
+    """The simulated design, its clock, reset and global memory, and the environments of its SMs.
 
     Members
     -------
-    sms : list of Environment
-        By number of the SM.
+    interface : Interface
+        Parameters and ports of the design.
+    sms : list of SmSide
+        By number of the SM. An ``Environment`` adds itself.
     gmem : GlobalMemory
     """
 
     _tasks: ClassVar[list[Task[Any]]] = []
 
-    def __init__(self, dut: Any, sms: Sequence["Environment"]) -> None:
+    def __init__(self, dut: Any, interface: Interface) -> None:
         self.dut = dut
-        self.sms = list(sms)
+        self.interface = interface
+        self.sms: list[SmSide] = []
         self.gmem = GlobalMemory()
         self._running = 0
-        for env in self.sms:
-            env.bench = self
 
     async def begin(
         self, models: Models | Sequence[Models] | None, background: str, logs: Sequence[LogKind]
     ) -> None:
-        """Start the clock, and reset; what an earlier bench of this simulation began ends."""
-        for task in Bench._tasks:
+        """Compare the layouts of Python and C++, start the clock, and reset.
+
+        Environments that an earlier test of this simulation started receive no further events.
+
+        Raises
+        ------
+        LayoutError
+            If Python and C++ disagree about a record or a number that they share.
+        """
+        for task in SharedEnvironment._tasks:
             task.cancel()
+        bridge = Bridge()
+        check_layouts(bridge.layout_table().decode(), self.interface.enums)
         self.dut.reset.value = 1
-        Bridge().clock()
+        bridge.clock()
         await self.reset(models, background=background, logs=logs)
-        Bench._tasks = [cocotb.start_soon(self._pump())]
+        SharedEnvironment._tasks = [cocotb.start_soon(self._dispatch_events())]
 
     async def reset(
         self,
         models: Models | Sequence[Models] | None = None,
         *,
         background: str = "hash",
-        logs: Sequence[LogKind] = LOGS,
+        logs: Sequence[LogKind] = DEFAULT_LOGS,
     ) -> None:
-        """Reset design and bench: no array is placed, nothing is logged, cycle 0 comes next.
+        """Reset design and testbench. The next cycle is cycle 0.
 
-        Shared memories keep their contents. Pending waits are forgotten. ``models`` is one for all
-        SMs, or one for each.
+        Global memory has no arrays and logs are empty afterwards. Shared memories keep their
+        contents. Pending waits are forgotten.
+
+        Parameters
+        ----------
+        models : Models or sequence of Models, optional
+            Models of all SMs, or of each SM; default ``Models()``.
+        background : "hash", "fault" or "void"
+            Global memory outside all arrays, see ``GlobalMemory``.
+        logs : sequence of LogKind
+            Transfers that are recorded.
         """
         self.dut.reset.value = 1
-        self.run((1 << len(self.sms)) - 1)
+        self.running = (1 << len(self.sms)) - 1
         await ClockCycles(self.dut.clk, RESET_CYCLES)
         Bridge().start(len(self.sms), BACKGROUNDS.index(background))
         self.gmem.clear()
         if models is None or isinstance(models, Models):
             models = [models or Models()] * len(self.sms)
-        for env, model in zip(self.sms, models, strict=True):
-            env.reset_models(model, logs)
+        for sm, model in zip(self.sms, models, strict=True):
+            sm.reset_sm(model, logs)
         self.dut.reset.value = 0
 
-    def run(self, ctas: int) -> None:
-        """Let the CTAs of this mask run, and no others; the design knows two clocks later."""
-        self._running = ctas
-        self.dut.run.value = ctas
+    @property
+    def running(self) -> int:
+        """A bit for each CTA that runs. All of them run after a reset.
+
+        A change reaches the design two clocks later.
+        """
+        return self._running
+
+    @running.setter
+    def running(self, mask: int) -> None:
+        self._running = mask
+        self.dut.run.value = mask
 
     def ledger(self) -> str:
-        """What is outstanding, in words."""
+        """Return everything that is outstanding, as text."""
         if len(self.sms) == 1:
             return self.sms[0].ledger()
-        return "\n".join(f"SM {env.sm}: {env.ledger()}" for env in self.sms)
+        return "\n".join(f"SM {sm.sm}: {sm.ledger()}" for sm in self.sms)
 
-    def fail(self, failure: "BenchError") -> None:
-        """Fail everybody who waits; if nobody does, the test."""
-        waiting = [env.give_up(failure) for env in self.sms]
-        if not any(waiting):
+    def fail(self, failure: CheckError) -> None:
+        """Raise ``failure`` in every coroutine that waits; if none does, raise it here."""
+        waited = [sm.fail_waits(failure) for sm in self.sms]
+        if not any(waited):
             raise failure
 
-    async def _pump(self) -> None:
+    async def _dispatch_events(self) -> None:
         changes = self.dut.wake.value_change
         while True:
             await changes
-            for env in self.sms:
-                env.take_events()
+            for sm in self.sms:
+                sm.handle_events()

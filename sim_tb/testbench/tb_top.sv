@@ -1,13 +1,13 @@
-// The units of up to 16 SMs in their bench. Every model is C++ behind DPI and every wire into a
-// unit is a register, so that no Python and no combinational path through the bench runs in the
-// clock loop. Python drives clk, reset and run, talks to the C++ side directly, and wakes when
-// `wake` changes.
+// Testbench of the units of up to 16 SMs. All models are C++ functions called through DPI. Every
+// input of a unit is a register, so the testbench adds no combinational path, and no Python runs in
+// the clock loop. Python drives reset and run, starts the clock, calls the C++ side directly, and
+// wakes when `wake` changes.
 
-// Written from the design's JSON: its features, a packed struct for each payload, and the interface
-// unit_ports, the ports of one SM's unit.
+// Generated from the design's JSON: macros of its features, a packed struct for each payload, and
+// the interface unit_ports with the ports of one SM's unit.
 `include "tma_types.svh"
 
-// A stream keeps valid and payload until the transfer.
+// Check of a stream: valid and payload hold until the transfer.
 module stream_law #(
     parameter string NAME = "",
     parameter int WIDTH = 1
@@ -22,14 +22,14 @@ module stream_law #(
   import "DPI-C" function void tb_violation(
       input int unsigned sm, input string stream, input string what);
 
-  logic waiting;
-  logic [WIDTH-1:0] held;
+  logic blocked_q;
+  logic [WIDTH-1:0] payload_q;
   always_ff @(posedge clk) begin
-    waiting <= !rst && valid && !ready;
-    if (valid && !ready) held <= payload;
-    if (!rst && waiting && !valid) tb_violation(sm, NAME, "valid fell before the transfer");
-    if (!rst && waiting && valid)
-      if (payload != held) tb_violation(sm, NAME, "the payload changed before the transfer");
+    blocked_q <= !rst && valid && !ready;
+    if (valid && !ready) payload_q <= payload;
+    if (!rst && blocked_q && !valid) tb_violation(sm, NAME, "valid fell before the transfer");
+    if (!rst && blocked_q && valid)
+      if (payload != payload_q) tb_violation(sm, NAME, "the payload changed before the transfer");
   end
 endmodule
 
@@ -46,8 +46,8 @@ endmodule
 `define NO_SOURCE(stream) logic stream``_valid; wire stream``_ready = 0;
 `define NO_SINK(stream) logic stream``_ready; wire stream``_valid = 0;
 
-// What is around the unit of one SM. `sm` is a port, so that all are the same module. `off`: the C++
-// side may not be called.
+// Testbench around the unit of one SM. `sm` is a port and not a parameter, so that all SMs share
+// one module. While `off` is set the C++ side is not called.
 module tb_sm (
     input logic clk,
     input logic rst,
@@ -75,7 +75,7 @@ module tb_sm (
       input bit [1023:0] data);
   import "DPI-C" function void tb_group_result(
       input int unsigned sm, input int unsigned thread, input int unsigned request_id);
-  import "DPI-C" function void tb_reduced(input int unsigned sm, input int unsigned tag);
+  import "DPI-C" function void tb_reduction_done(input int unsigned sm, input int unsigned tag);
   import "DPI-C" function void tb_sector_read(
       input longint unsigned sector, output bit [255:0] data);
   import "DPI-C" function void tb_sector_write(
@@ -103,22 +103,22 @@ module tb_sm (
       output int unsigned reduction_op, output int unsigned element_type,
       output int unsigned byte_mask, output int unsigned thread, output bit joins_group,
       output int unsigned groups);
-  import "DPI-C" function void tb_next_prefetch(
+  import "DPI-C" function void tb_next_descriptor_prefetch(
       input int unsigned sm, output longint unsigned address);
-  import "DPI-C" function void tb_next_invalidate(
+  import "DPI-C" function void tb_next_descriptor_invalidate(
       input int unsigned sm, output longint unsigned address, output bit all);
-  import "DPI-C" function void tb_next_fill(
+  import "DPI-C" function void tb_next_descriptor_fill(
       input int unsigned sm, output bit [511:0] words, output bit error);
-  import "DPI-C" function void tb_next_response(
+  import "DPI-C" function void tb_next_gnic_response(
       input int unsigned sm, output int unsigned tag, output bit error, output bit [1023:0] data);
-  import "DPI-C" function void tb_next_data(input int unsigned sm, output bit [1023:0] data);
-  import "DPI-C" function void tb_next_ack(
+  import "DPI-C" function void tb_next_smem_data(input int unsigned sm, output bit [1023:0] data);
+  import "DPI-C" function void tb_next_gnic_ack(
       input int unsigned sm, output int unsigned tag, output bit error);
-  import "DPI-C" function void tb_next_reduce(
+  import "DPI-C" function void tb_next_reduction_request(
       input int unsigned sm, output int unsigned tag, output longint unsigned sector,
       output int unsigned op, output int unsigned kind, output int unsigned pieces,
       output bit [255:0] data);
-  import "DPI-C" function void tb_next_command(
+  import "DPI-C" function void tb_next_barrier_command(
       input int unsigned sm, output int unsigned op, output int unsigned address,
       output int unsigned count, output longint unsigned state, output int unsigned time_limit,
       output bit v1, output int unsigned tag);
@@ -175,8 +175,8 @@ module tb_sm (
   logic [1:0] sector_write_pieces;
   logic [255:0] sector_read_data, sector_write_data;
 
-  // The reduction unit gets no clock while it holds no request, which is most of the time: nothing
-  // changes in it then that anyone sees, and it is a quarter of the design.
+  // The reduction unit is a quarter of the design and has no request most of the time. Its clock
+  // stops while it has none, which changes nothing at its ports.
   logic [15:0] reductions;
   logic reducing;
   always_ff @(posedge clk)
@@ -211,10 +211,11 @@ module tb_sm (
   `NO_SINK(reduction_done)
 `endif
 
-  // Bits of tb_sample and tb_drive: port i at bit i; above, of tb_sample the channels with room, of
-  // tb_drive source i's new payload at bit PORTS + i.
+  // Bit i of tb_sample's argument and of tb_drive's result belongs to port i, in the order of
+  // dpi/bridge.hpp. Bits from PORTS on are, for tb_sample, the channels that have room for a
+  // request, and for tb_drive, the sources that have a new payload. Bit 63 of tb_drive is `wake`.
   localparam int PORTS = 21;
-  wire [PORTS-1:0] moves = {
+  wire [PORTS-1:0] unit_handshakes = {
       barrier_wake_valid, reduction_done_valid, group_result_valid, gnic_write_valid,
       smem_read_valid, barrier_result_valid, smem_write_valid, gnic_request_valid,
       descriptor_request_valid, error_valid,
@@ -222,7 +223,8 @@ module tb_sm (
       smem_data_ready, barrier_command_ready, gnic_response_ready, descriptor_fill_ready,
       descriptor_invalidate_ready, descriptor_prefetch_ready, request_ready};
 
-  // DPI takes variables of the exact type; the structs are as wide as the parameters say.
+  // Variables of the exact types of the DPI functions. The widths of struct fields depend on the
+  // design's parameters.
   bit [63:0] drive, address, info, policy, state;
   bit [31:0] id, mode, rank, smem_address, mbarrier, cta_mask, cta, mbarrier_cta, op, count, tag;
   bit [31:0] kind, mask, thread, groups, pieces, time_limit;
@@ -236,7 +238,7 @@ module tb_sm (
   always @(posedge clk) begin
     drive = 0;
     if (!off) begin
-      tb_sample(sm, 32'({unit.request_room__channels, moves}));
+      tb_sample(sm, 32'({unit.request_room__channels, unit_handshakes}));
       if (gnic_request_valid && gnic_request_ready)
         tb_gnic_request(sm, 32'(gnic_request.tag), 64'(gnic_request.line), gnic_request.prefetch,
                         32'(gnic_request.attributes.l2_promotion),
@@ -256,7 +258,7 @@ module tb_sm (
                           32'(barrier_result.fault), barrier_result.state);
       if (barrier_wake_valid && barrier_wake_ready)
         tb_barrier_wake(sm, 32'(barrier_wake.tag), barrier_wake.done, 32'(barrier_wake.fault));
-      // A read next to a write of the same word returns the old one.
+      // A read beside a write of the same word returns the old value.
       if (unit.barrier_memory__read_en)
         unit.barrier_memory__read_data <=
             tb_barrier_read(sm, 32'(unit.barrier_memory__read_address));
@@ -277,14 +279,14 @@ module tb_sm (
         tb_group_result(sm, 32'(group_result.thread), 32'(group_result.request_id));
 `endif
 `ifdef TMA_REDUCTIONS
-      // A read next to a write of the same sector returns the old one.
+      // A read beside a write of the same sector returns the old value.
       if (sector_read_en) begin
         tb_sector_read(sector_read_address, sector);
         sector_read_data <= sector;
       end
       if (sector_write_en)
         tb_sector_write(sm, sector_write_address, 32'(sector_write_pieces), sector_write_data);
-      if (reduction_done_valid && reduction_done_ready) tb_reduced(sm, 32'(reduction_done));
+      if (reduction_done_valid && reduction_done_ready) tb_reduction_done(sm, 32'(reduction_done));
 `endif
       drive = tb_drive(sm);
     end
@@ -325,27 +327,27 @@ module tb_sm (
       request.groups <= groups;
     end
     if (drive[PORTS+1]) begin
-      tb_next_prefetch(sm, address);
+      tb_next_descriptor_prefetch(sm, address);
       descriptor_prefetch <= address;
     end
     if (drive[PORTS+2]) begin
-      tb_next_invalidate(sm, address, all);
+      tb_next_descriptor_invalidate(sm, address, all);
       descriptor_invalidate.address <= address;
       descriptor_invalidate.all <= all;
     end
     if (drive[PORTS+3]) begin
-      tb_next_fill(sm, words, fault);
+      tb_next_descriptor_fill(sm, words, fault);
       descriptor_fill.words <= words;
       descriptor_fill.error <= fault;
     end
     if (drive[PORTS+4]) begin
-      tb_next_response(sm, tag, fault, data);
+      tb_next_gnic_response(sm, tag, fault, data);
       gnic_response.tag <= tag;
       gnic_response.error <= fault;
       gnic_response.data <= data;
     end
     if (drive[PORTS+5]) begin
-      tb_next_command(sm, op, smem_address, count, state, time_limit, v1, tag);
+      tb_next_barrier_command(sm, op, smem_address, count, state, time_limit, v1, tag);
       barrier_command.op <= op;
       barrier_command.address <= smem_address;
       barrier_command.count <= count;
@@ -356,18 +358,18 @@ module tb_sm (
     end
 `ifdef TMA_STORES
     if (drive[PORTS+6]) begin
-      tb_next_data(sm, data);
+      tb_next_smem_data(sm, data);
       smem_data <= data;
     end
     if (drive[PORTS+7]) begin
-      tb_next_ack(sm, tag, fault);
+      tb_next_gnic_ack(sm, tag, fault);
       gnic_ack.tag <= tag;
       gnic_ack.error <= fault;
     end
 `endif
 `ifdef TMA_REDUCTIONS
     if (drive[PORTS+8]) begin
-      tb_next_reduce(sm, tag, address, op, kind, pieces, sector);
+      tb_next_reduction_request(sm, tag, address, op, kind, pieces, sector);
       reduction_request.tag <= tag;
       reduction_request.sector <= address;
       reduction_request.op <= op;
@@ -408,8 +410,8 @@ module tb_top (
     input logic [`TMA_SMS-1:0] run,
     output logic [`TMA_SMS-1:0] wake
 );
-  // Registers: what depends on an input of the top is evaluated anew at every change of the clock,
-  // and everything in a unit depends on its reset.
+  // Inputs of the top are registered. Verilator evaluates logic that depends on an input of the top
+  // at every change of the clock, and the whole unit depends on its reset.
   logic rst;
   logic [`TMA_SMS-1:0] running;
   always_ff @(posedge clk) begin
@@ -420,8 +422,8 @@ module tb_top (
   unit_ports units[`TMA_SMS] ();
 
   for (genvar i = 0; i < `TMA_SMS; i++) begin : sms
-    tb_sm side (.clk, .rst, .off(rst || reset), .sm(i), .wake(wake[i]), .unit(units[i]));
+    tb_sm models (.clk, .rst, .off(rst || reset), .sm(i), .wake(wake[i]), .unit(units[i]));
   end
 
-`include "tma_instance.svh"  // written like the types: dut, whose ports are units and running
+`include "tma_instance.svh"  // generated: the design as `dut`, connected to units and running
 endmodule

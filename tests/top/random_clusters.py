@@ -19,10 +19,10 @@ from golden import (
     TmaError,
     execute,
 )
+from golden.mbarrier import Barrier
 from golden.memory import HashedMemory
 from golden.reduction import DSMEM_PAIRS, operation
 from sim_tb.testbench.cluster_environment import ClusterEnvironment
-from sim_tb.testbench.environment import Word
 from tests.golden.random_requests import Rng, load_tile, pick
 from tests.top.random_loads import as_words, random_bulk, random_tensor_load
 
@@ -198,8 +198,8 @@ class Round:
                     tx[cta, self.barriers.index(mbarrier)] += count
         for env in sms:
             for number, barrier in enumerate(self.barriers):
-                await env.barrier("INIT", barrier, 1)
-                await env.barrier("ARRIVE_EXPECT_TX", barrier, int(tx[env.sm, number]))
+                await env.barriers.command("INIT", barrier, 1)
+                await env.barriers.command("ARRIVE_EXPECT_TX", barrier, int(tx[env.sm, number]))
         for item, outcome in zip(self.items, outcomes, strict=True):
             self._submit(item)
             if isinstance(outcome, TmaError):
@@ -241,7 +241,7 @@ class Round:
         env, request = self.cluster.sms[item.cta], item.request
         if isinstance(request, RemoteStore):
             kind = np.uint32 if request.reduction is None else f"u{request.reduction[0].itemsize}"
-            item.request_id = env.send_remote_store(
+            item.request_id = env.remote.store(
                 request.dst_cta,
                 request.address,
                 np.frombuffer(request.values, kind),
@@ -251,17 +251,17 @@ class Round:
             return
         if isinstance(request, Load):
             words = np.frombuffer(as_words(request), np.uint32).copy()
-            item.map_address = env.descriptor(words)
-        item.request_id = env.issue(request, item.map_address)
+            item.map_address = env.descriptors.place(words)
+        item.request_id = env.requests.submit(request, item.map_address)
 
     def _compare(self, expected, output, refused) -> None:
         sms = self.cluster.sms
-        records = {(env.sm, e.request_id): e.cause for env in sms for e in env.take_errors()}
+        records = {(env.sm, e.request_id): e.cause for env in sms for e in env.errors.take_all()}
         assert records == refused
         for env, wanted in zip(sms, expected, strict=True):
             for barrier in self.barriers:
-                word = Word(phase=1, pending=1, expected=1, tx=0, lock=0)
-                assert env.word(barrier) == word, f"CTA {env.sm}, barrier {barrier:#x}"
+                word = Barrier(phase=1, pending=1, expected=1)
+                assert env.barriers.read(barrier) == word, f"CTA {env.sm}, barrier {barrier:#x}"
             end = min(self.barriers)
             differs = np.flatnonzero(env.smem[:end] != wanted[:end])
             if differs.size:

@@ -69,13 +69,13 @@ class Item:
         request: Load | BulkLoad | Prefetch | BulkPrefetch = self.request
         if isinstance(request, Load):
             words = np.frombuffer(as_words(request), np.uint32).copy()
-            self.map_address = env.descriptor(words)
+            self.map_address = env.descriptors.place(words)
             if prefetch:
                 request = as_prefetch(request)
         elif prefetch:
             request = BulkPrefetch(self.request.gmem_address, self.request.size)
         warp = self.request.smem_address // 128 % env.interface.parameters["streams"]
-        return env.issue(request, self.map_address, cache_policy, thread=WARP * warp)
+        return env.requests.submit(request, self.map_address, cache_policy, thread=WARP * warp)
 
     def forget(self, env: Environment) -> None:
         """Remove its map, if it has one."""

@@ -83,8 +83,8 @@ class Item:
         """Place its memory and map, and issue it; return its request id."""
         env.gmem.place(self.base, self.memory)
         if isinstance(self.request, Store):
-            self.map_address = env.descriptor(words_of(self.request))
-        return env.issue(self.request, self.map_address, thread=thread)
+            self.map_address = env.descriptors.place(words_of(self.request))
+        return env.requests.submit(self.request, self.map_address, thread=thread)
 
     def check(self, env: Environment) -> None:
         """Compare its memory, and take it away."""

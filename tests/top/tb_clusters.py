@@ -8,18 +8,20 @@ import cocotb
 import numpy as np
 
 from golden import DataType, ReductionOp, TensorMap
+from golden.mbarrier import Barrier
 from sim_tb.testbench.bridge import LogKind
 from sim_tb.testbench.cluster_environment import ClusterEnvironment
-from sim_tb.testbench.environment import BenchTimeoutError, Environment, Word
-from sim_tb.testbench.models import PRESETS, Memory, Models, Stall
+from sim_tb.testbench.environment import Environment
+from sim_tb.testbench.errors import WaitTimeoutError
+from sim_tb.testbench.models import PRESETS, Models, Stall, Timing
 from tests.top.random_clusters import Round
 
 BARRIER, OTHER_BARRIER, DATA = 0x40, 0x48, 0x1000
 SOURCE = 0x10_0000
-FAST = Models(Memory.fixed(40), Memory.fixed(40), Memory.fixed(4), Memory.fixed(40))
+FAST = Models(Timing.fixed(40), Timing.fixed(40), Timing.fixed(4), Timing.fixed(40))
 LOGS = (LogKind.LINE, LogKind.BEAT, LogKind.WORD)
 ROWS = 256
-COMPLETE = Word(phase=1, pending=1, expected=1, tx=0, lock=0)
+COMPLETE = Barrier(phase=1, pending=1, expected=1)
 
 
 def matrix(cluster: ClusterEnvironment) -> np.ndarray:
@@ -35,8 +37,8 @@ def tensor_map(rows: int = ROWS) -> TensorMap:
 
 
 async def expect(env: Environment, tx_bytes: int, barrier: int = BARRIER) -> None:
-    await env.barrier("INIT", barrier, 1)
-    await env.barrier("ARRIVE_EXPECT_TX", barrier, tx_bytes)
+    await env.barriers.command("INIT", barrier, 1)
+    await env.barriers.command("ARRIVE_EXPECT_TX", barrier, tx_bytes)
 
 
 def received(env: Environment, data: np.ndarray, address: int = DATA) -> bool:
@@ -65,7 +67,7 @@ async def memory_is_read_once(dut):
     cluster = await start(dut)
     data = matrix(cluster)
     ctas = len(cluster.sms)
-    where = cluster.sms[0].descriptor(tensor_map())
+    where = cluster.sms[0].descriptors.place(tensor_map())
     for receivers in range(1, ctas + 1):
         reads = []
         for multicast in (True, False):
@@ -76,15 +78,15 @@ async def memory_is_read_once(dut):
                 await expect(env, 128 * ROWS)
             if multicast:
                 mask = (1 << receivers) - 1
-                cluster.sms[-1].submit(where, (0, 0), DATA, BARRIER, cta_mask=mask)
+                cluster.sms[-1].requests.load(where, (0, 0), DATA, BARRIER, cta_mask=mask)
             else:
                 for env in cluster.sms[:receivers]:
-                    env.submit(where, (0, 0), DATA, BARRIER)
+                    env.requests.load(where, (0, 0), DATA, BARRIER)
             await cluster.idle()
             for env in cluster.sms:
                 assert received(env, data[:ROWS]) == (env.sm < receivers)
             for env in cluster.sms[:receivers]:
-                assert env.word(BARRIER) == COMPLETE
+                assert env.barriers.read(BARRIER) == COMPLETE
             reads.append(sum(len(env.log(LogKind.LINE)) for env in cluster.sms))
         cocotb.log.info(f"{receivers} receivers: {reads[0]} lines read, alone {reads[1]}")
         assert reads == [ROWS, receivers * ROWS]
@@ -99,17 +101,17 @@ async def a_beat_a_clock_at_every_receiver(dut):
     boxes = 4
     for senders in (1, ctas):
         rows = boxes * ROWS // senders
-        where = cluster.sms[0].descriptor(tensor_map(min(rows, ROWS)))
+        where = cluster.sms[0].descriptors.place(tensor_map(min(rows, ROWS)))
         for env in cluster.sms:
             await expect(env, 128 * boxes * ROWS)
         for env in cluster.sms[:senders]:  # the tensor map is fetched before
-            await env.prefetch(where)
+            await env.descriptors.prefetch(where)
         await cluster.idle()
         for env in cluster.sms:
             env.clear_log(LogKind.BEAT)
         for box in range(boxes):
             env = cluster.sms[box % senders]
-            env.submit(
+            env.requests.load(
                 where,
                 (0, box * ROWS),
                 DATA + 128 * ROWS * box,
@@ -117,7 +119,7 @@ async def a_beat_a_clock_at_every_receiver(dut):
                 cta_mask=(1 << ctas) - 1,
             )
         for env in cluster.sms:
-            await env.wait(BARRIER, 0)
+            await env.barriers.wait(BARRIER, 0)
         await cluster.idle()
         for env in cluster.sms:
             assert received(env, data)
@@ -134,22 +136,22 @@ async def a_slow_receiver_stalls_only_its_own(dut):
     closed = replace(FAST, stalls={"smem_write": Stall(0.999, 5000)})
     cluster = await start(dut, [FAST, FAST, FAST, closed])
     data = matrix(cluster)
-    where = cluster.sms[0].descriptor(tensor_map())
+    where = cluster.sms[0].descriptors.place(tensor_map())
     first, second, third, slow = cluster.sms
     for env in (first, second, third):
-        await env.prefetch(where)
+        await env.descriptors.prefetch(where)
         await expect(env, 2 * 128 * ROWS)
     await expect(slow, 128 * ROWS)
-    first.submit(where, (0, 0), DATA, BARRIER, cta_mask=0b1001)  # held up
-    second.submit(where, (0, ROWS), DATA, BARRIER, cta_mask=0b0110)
-    third.submit(where, (0, 2 * ROWS), DATA + 128 * ROWS, BARRIER, cta_mask=0b0110)
+    first.requests.load(where, (0, 0), DATA, BARRIER, cta_mask=0b1001)  # held up
+    second.requests.load(where, (0, ROWS), DATA, BARRIER, cta_mask=0b0110)
+    third.requests.load(where, (0, 2 * ROWS), DATA + 128 * ROWS, BARRIER, cta_mask=0b0110)
     began = cluster.sms[0].cycle
     for env in (second, third):
-        cycle = await env.wait(BARRIER, 0)
+        cycle = await env.barriers.wait(BARRIER, 0)
         assert cycle - began < 2 * ROWS + 150
         assert received(env, data[ROWS : 3 * ROWS])
-    assert first.word(BARRIER).phase == 0, "the sender cannot be ahead by all of it"
-    assert slow.word(BARRIER).phase == 0
+    assert first.barriers.read(BARRIER).phase == 0, "the sender cannot be ahead by all of it"
+    assert slow.barriers.read(BARRIER).phase == 0
 
 
 @cocotb.test()
@@ -157,21 +159,21 @@ async def a_receiver_that_is_gone_is_named(dut):
     """The others get theirs; so for multicast, DSMEM, st.async and arrivals."""
     cluster = await start(dut)
     data = matrix(cluster)
-    where = cluster.sms[0].descriptor(tensor_map())
+    where = cluster.sms[0].descriptors.place(tensor_map())
     gone = 2
     cluster.running = 0b1011
     first, second, _, last = cluster.sms
     for env in (second, last):
         await expect(env, 128 * ROWS)
-    numbers = [first.submit(where, (0, 0), DATA, BARRIER, cta_mask=0b1110)]
-    numbers.append(first.submit_dsmem(gone, DATA, 0, 4096, BARRIER))
-    numbers.append(first.send_remote_store(gone, DATA, np.uint32([7]), BARRIER))
-    numbers.append(first.send_remote_barrier(gone, "ARRIVE", BARRIER, 1))
+    numbers = [first.requests.load(where, (0, 0), DATA, BARRIER, cta_mask=0b1110)]
+    numbers.append(first.requests.dsmem_copy(gone, DATA, 0, 4096, BARRIER))
+    numbers.append(first.remote.store(gone, DATA, np.uint32([7]), BARRIER))
+    numbers.append(first.remote.send_barrier(gone, "ARRIVE", BARRIER, 1))
     for env in (second, last):
-        await env.wait(BARRIER, 0)
+        await env.barriers.wait(BARRIER, 0)
         assert received(env, data[:ROWS])
     await cluster.idle()
-    records = first.take_errors()
+    records = first.errors.take_all()
     assert sorted(record.request_id for record in records) == sorted(numbers)
     assert {(record.cause, record.value) for record in records} == {("DST_CTA", gone)}
     assert not cluster.sms[gone].smem.any()
@@ -179,8 +181,8 @@ async def a_receiver_that_is_gone_is_named(dut):
     # The CTA comes back, and so does all that was asked for.
     cluster.running = 0b1111
     await expect(cluster.sms[gone], 4096)
-    first.submit_dsmem(gone, DATA, 0, 4096, BARRIER)
-    await cluster.sms[gone].wait(BARRIER, 0)
+    first.requests.dsmem_copy(gone, DATA, 0, 4096, BARRIER)
+    await cluster.sms[gone].barriers.wait(BARRIER, 0)
     assert not first.errors
 
 
@@ -200,9 +202,9 @@ async def dsmem_rates(dut):
             env.clear_log(LogKind.BEAT)
         for env in cluster.sms:
             to = (env.sm + 1) % ctas
-            env.submit_dsmem(to, 2 * size, size, size, BARRIER, reduction=reduction)
+            env.requests.dsmem_copy(to, 2 * size, size, size, BARRIER, reduction=reduction)
         for env in cluster.sms:
-            await env.wait(BARRIER, 0)
+            await env.barriers.wait(BARRIER, 0)
         await cluster.idle()
         for env in cluster.sms:
             source = before[env.sm - 1][size : 2 * size].view(np.uint32)
@@ -224,29 +226,29 @@ async def barriers_of_other_ctas(dut):
     """Remote arrive, expect_tx and drop; each word follows, and waiters wake."""
     cluster = await start(dut)
     first, second = cluster.sms[:2]
-    await second.barrier("INIT", BARRIER, 4)
-    waiter = cocotb.start_soon(second.wait(BARRIER, 0))
-    first.send_remote_barrier(1, "ARRIVE", BARRIER, 2)
-    first.send_remote_barrier(1, "ARRIVE_EXPECT_TX", BARRIER, 20)
+    await second.barriers.command("INIT", BARRIER, 4)
+    waiter = cocotb.start_soon(second.barriers.wait(BARRIER, 0))
+    first.remote.send_barrier(1, "ARRIVE", BARRIER, 2)
+    first.remote.send_barrier(1, "ARRIVE_EXPECT_TX", BARRIER, 20)
     await cluster.idle()
-    assert second.word(BARRIER) == Word(phase=0, pending=1, expected=4, tx=20, lock=0)
-    first.send_remote_barrier(1, "ARRIVE_DROP", BARRIER, 1)
-    first.send_remote_barrier(1, "EXPECT_TX", BARRIER, 12)
+    assert second.barriers.read(BARRIER) == Barrier(phase=0, pending=1, expected=4, tx_count=20)
+    first.remote.send_barrier(1, "ARRIVE_DROP", BARRIER, 1)
+    first.remote.send_barrier(1, "EXPECT_TX", BARRIER, 12)
     await cluster.idle()
-    assert second.word(BARRIER) == Word(phase=0, pending=0, expected=3, tx=32, lock=0)
+    assert second.barriers.read(BARRIER) == Barrier(phase=0, pending=0, expected=3, tx_count=32)
     assert not waiter.done()
-    first.send_remote_store(1, DATA, np.arange(4, dtype=np.uint32), BARRIER)
-    first.send_remote_store(1, DATA + 16, np.arange(4, dtype=np.uint32), BARRIER)
+    first.remote.store(1, DATA, np.arange(4, dtype=np.uint32), BARRIER)
+    first.remote.store(1, DATA + 16, np.arange(4, dtype=np.uint32), BARRIER)
     await waiter
-    assert second.word(BARRIER) == Word(phase=1, pending=3, expected=3, tx=0, lock=0)
+    assert second.barriers.read(BARRIER) == Barrier(phase=1, pending=3, expected=3)
     assert second.smem[DATA : DATA + 32].view(np.uint32).tolist() == [0, 1, 2, 3, 0, 1, 2, 3]
 
     # A fault is told where the barrier is, with the issuer's name.
-    number = first.send_remote_barrier(1, "ARRIVE", BARRIER, 9)
-    record = await second.next_error()
+    number = first.remote.send_barrier(1, "ARRIVE", BARRIER, 9)
+    record = await second.errors.take_next()
     assert (record.request_id, record.cause, record.cta) == (number, "MBAR_FAULT", 0)
     assert (record.dim, record.value) == (3, BARRIER)
-    assert second.word(BARRIER).lock == 1
+    assert second.barriers.read(BARRIER).lock == 1
     assert not first.errors
 
 
@@ -255,16 +257,16 @@ async def pairs_signal_one_barrier(dut):
     """``.cta_group::2``: a pair wholly in the mask gives two signals at one barrier."""
     cluster = await start(dut)
     data = matrix(cluster)
-    where = cluster.sms[0].descriptor(tensor_map())
+    where = cluster.sms[0].descriptors.place(tensor_map())
     size = 128 * ROWS
     for env, pairs in zip(cluster.sms, (0, 2, 0, 2), strict=True):
         await expect(env, pairs * size if pairs else 16)
-    cluster.sms[1].submit(where, (0, 0), DATA, BARRIER, cta_mask=0b1111, cta_group=2)
+    cluster.sms[1].requests.load(where, (0, 0), DATA, BARRIER, cta_mask=0b1111, cta_group=2)
     await cluster.idle()
     for env in cluster.sms:
         assert received(env, data[:ROWS])
-        waits = Word(phase=0, pending=0, expected=1, tx=16, lock=0)
-        assert env.word(BARRIER) == (COMPLETE if env.sm % 2 else waits)
+        waits = Barrier(phase=0, pending=0, expected=1, tx_count=16)
+        assert env.barriers.read(BARRIER) == (COMPLETE if env.sm % 2 else waits)
 
 
 @cocotb.test()
@@ -273,19 +275,19 @@ async def sums_that_wait_are_one(dut):
     cluster = await start(dut)
     matrix(cluster)
     first, second = cluster.sms[:2]
-    where = first.descriptor(tensor_map())
+    where = first.descriptors.place(tensor_map())
     await expect(second, 128 * ROWS)
     second.clear_log(LogKind.WORD)
-    first.submit(where, (0, 0), DATA, BARRIER, cta_mask=0b0010)
-    await second.barrier("INIT", OTHER_BARRIER, (1 << 20) - 1)
+    first.requests.load(where, (0, 0), DATA, BARRIER, cta_mask=0b0010)
+    await second.barriers.command("INIT", OTHER_BARRIER, (1 << 20) - 1)
     arrivals = 3 * ROWS
     for _ in range(arrivals):  # threads take every second clock of the unit at least
-        second.send_barrier("ARRIVE", OTHER_BARRIER, 1)
-    await second.wait(BARRIER, 0)
+        second.barriers.send("ARRIVE", OTHER_BARRIER, 1)
+    await second.barriers.wait(BARRIER, 0)
     await cluster.idle()
     updates = (second.log(LogKind.WORD)["key"] == BARRIER).sum()
     assert 1 < updates < ROWS
-    assert second.word(OTHER_BARRIER).pending == (1 << 20) - 1 - arrivals
+    assert second.barriers.read(OTHER_BARRIER).pending == (1 << 20) - 1 - arrivals
 
 
 @cocotb.test()
@@ -294,7 +296,7 @@ async def a_bad_request_leaves_nothing(dut):
     cluster = await start(dut)
     data = matrix(cluster)
     first, second = cluster.sms[:2]
-    where = first.descriptor(tensor_map())
+    where = first.descriptors.place(tensor_map())
     wrong: list[tuple[dict[str, int], str, int]] = [
         ({"cta_mask": 0}, "MASK", 0),
         ({"cta_mask": 0b10011}, "MASK", 0b10011),
@@ -303,17 +305,17 @@ async def a_bad_request_leaves_nothing(dut):
         ({"dst_cta": 1, "mbarrier_cta": 2}, "DST_CTA", 2),
     ]
     for operands, cause, value in wrong:
-        number = first.submit(where, (0, 0), DATA, BARRIER, **operands)
-        record = await first.next_error()
+        number = first.requests.load(where, (0, 0), DATA, BARRIER, **operands)
+        record = await first.errors.take_next()
         assert (record.request_id, record.cause, record.value) == (number, cause, value)
-    own = first.submit_dsmem(0, DATA, 0, 16, BARRIER)
-    record = await first.next_error()
+    own = first.requests.dsmem_copy(0, DATA, 0, 16, BARRIER)
+    record = await first.errors.take_next()
     assert (record.request_id, record.cause, record.value) == (own, "DST_CTA", 0)
     await cluster.idle()
     assert not any(env.smem[DATA:].any() for env in cluster.sms)
     await expect(second, 128 * ROWS)
-    first.submit(where, (0, 0), DATA, BARRIER, dst_cta=1)
-    await second.wait(BARRIER, 0)
+    first.requests.load(where, (0, 0), DATA, BARRIER, dst_cta=1)
+    await second.barriers.wait(BARRIER, 0)
     assert received(second, data[:ROWS])
 
 
@@ -324,18 +326,18 @@ async def an_unreadable_line_signals_less(dut):
     rows = np.zeros((ROWS // 2, 32), np.uint32)
     cluster.gmem.place(SOURCE, rows)
     first, second = cluster.sms[:2]
-    where = first.descriptor(tensor_map())
+    where = first.descriptors.place(tensor_map())
     for env in (first, second):
         await expect(env, 128 * ROWS)
-    number = first.submit(where, (0, 0), DATA, BARRIER, cta_mask=0b11)
-    record = await first.next_error()
+    number = first.requests.load(where, (0, 0), DATA, BARRIER, cta_mask=0b11)
+    record = await first.errors.take_next()
     assert (record.request_id, record.cause) == (number, "GMEM_FAULT")
     await cluster.idle()
     for env in (first, second):
-        word = Word(phase=0, pending=0, expected=1, tx=128 * ROWS // 2, lock=0)
-        assert env.word(BARRIER) == word
+        word = Barrier(phase=0, pending=0, expected=1, tx_count=128 * ROWS // 2)
+        assert env.barriers.read(BARRIER) == word
     try:
-        await second.wait(BARRIER, 0, timeout=300)
-    except BenchTimeoutError:
+        await second.barriers.wait(BARRIER, 0, timeout=300)
+    except WaitTimeoutError:
         return
     raise AssertionError("the phase ended")

@@ -9,8 +9,9 @@ import numpy as np
 
 from golden import BulkLoad, ErrorCode, HashedMemory, TensorMap, TmaError, execute, mbarrier
 from golden.mbarrier import MAX_COUNT, Barrier
-from sim_tb.testbench.environment import BarrierResult, Environment
-from sim_tb.testbench.models import PRESETS, Memory, Models
+from sim_tb.testbench.environment import Environment
+from sim_tb.testbench.models import PRESETS, Models, Timing
+from sim_tb.testbench.results import BarrierResult
 
 BARRIERS = (0x40, 0x48, 0x80)
 TARGET = 0x400
@@ -72,7 +73,7 @@ async def every_operation_is_the_golden_models(dut: Any) -> None:
         before = words[barrier]
         state = before ^ int(rng.integers(2)) << 63
         words[barrier], expected = golden(op, before, count, state)
-        answer = await env.barrier(op, barrier, count, state=state, time_limit=NO_TIME)
+        answer = await env.barriers.command(op, barrier, count, state=state, time_limit=NO_TIME)
         assert answer == expected, (op, count)
     await env.idle()
     assert {barrier: word_at(env, barrier) for barrier in BARRIERS} == words
@@ -88,9 +89,9 @@ async def errors_of_all_kinds_wait_for_their_port(dut: Any) -> None:
     source = np.zeros(128, np.uint8)
     env.gmem.place(0, source)
     free, locked, _ = BARRIERS
-    await env.barrier("INIT", free, 1)
-    await env.barrier("INIT", locked, 1)
-    assert (await env.barrier("ARRIVE", locked, 2)).fault == "OVER_ARRIVAL"
+    await env.barriers.command("INIT", free, 1)
+    await env.barriers.command("INIT", locked, 1)
+    assert (await env.barriers.command("ARRIVE", locked, 2)).fault == "OVER_ARRIVAL"
     word = word_at(env, locked)
     assert Barrier.decode(word).lock
     kinds = (
@@ -101,9 +102,9 @@ async def errors_of_all_kinds_wait_for_their_port(dut: Any) -> None:
     expected = set()
     for number in env.rng("kinds").integers(0, len(kinds), 200):
         code, address, size, barrier = kinds[number]
-        expected.add((env.submit_bulk(address, TARGET, size, barrier), code))
+        expected.add((env.requests.bulk_load(address, TARGET, size, barrier), code))
     await env.idle()
-    errors = env.take_errors()
+    errors = env.errors.take_all()
     found = {(error.request_id, error.code) for error in errors}
     at_barriers = {(number, code) for number, code in expected if code is ErrorCode.MBAR_FAULT}
     assert expected - at_barriers <= found <= expected
@@ -118,18 +119,18 @@ async def waits_end(dut: Any) -> None:
     """With the phase, with a fault, with the barrier, or with their time."""
     env = await Environment.start(dut, PRESETS["rough"])
     for barrier in BARRIERS:
-        await env.barrier("INIT", barrier, 1)
+        await env.barriers.command("INIT", barrier, 1)
     completed, locked, gone = BARRIERS
-    waits = [cocotb.start_soon(env.try_wait(barrier, 0)) for barrier in BARRIERS]
+    waits = [cocotb.start_soon(env.barriers.try_wait(barrier, 0)) for barrier in BARRIERS]
     state = word_at(env, completed)
-    waits.append(cocotb.start_soon(env.try_wait(completed, state=state)))
-    waits.append(cocotb.start_soon(env.try_wait(completed, 0, time_limit=200)))
+    waits.append(cocotb.start_soon(env.barriers.try_wait(completed, state=state)))
+    waits.append(cocotb.start_soon(env.barriers.try_wait(completed, 0, time_limit=200)))
     await env.cycles(1000)
     await env.idle()
-    assert (await env.try_wait(completed, 1)).done
-    await env.barrier("ARRIVE", completed, 1)
-    await env.barrier("ARRIVE", locked, 2)
-    await env.barrier("INVAL", gone)
+    assert (await env.barriers.try_wait(completed, 1)).done
+    await env.barriers.command("ARRIVE", completed, 1)
+    await env.barriers.command("ARRIVE", locked, 2)
+    await env.barriers.command("INVAL", gone)
     ends = [(await wait)[:3] for wait in waits]
     assert ends == [
         (True, True, None),
@@ -143,18 +144,18 @@ async def waits_end(dut: Any) -> None:
 @cocotb.test()
 async def as_many_loads_in_flight_as_there_are_slots(dut: Any) -> None:
     """And more are waiting, twice over."""
-    env = await Environment.start(dut, Models(Memory.fixed(3000)))
+    env = await Environment.start(dut, Models(Timing.fixed(3000)))
     parameters = env.interface.parameters
     count = 2 * max(parameters["requests_in_flight"], parameters["tags"]) + 1
     barrier, rng = BARRIERS[0], env.rng("loads")
     expected = env.smem.copy()
-    await env.barrier("INIT", barrier, 1)
-    await env.barrier("ARRIVE_EXPECT_TX", barrier, 16 * count)
+    await env.barriers.command("INIT", barrier, 1)
+    await env.barriers.command("ARRIVE_EXPECT_TX", barrier, 16 * count)
     for number, line in enumerate(rng.integers(0, 1 << 40, count).tolist()):
         place = TARGET + 16 * number
         execute(BulkLoad(128 * line, place, 16), HashedMemory(), [expected])
-        env.submit_bulk(128 * line, place, 16, barrier)
-    await env.wait(barrier, 0)
+        env.requests.bulk_load(128 * line, place, 16, barrier)
+    await env.barriers.wait(barrier, 0)
     expected[barrier : barrier + 8] = env.smem[barrier : barrier + 8]
     assert np.array_equal(env.smem, expected)
 
@@ -163,7 +164,7 @@ async def as_many_loads_in_flight_as_there_are_slots(dut: Any) -> None:
 async def barriers_outside_of_shared_memory_or_misplaced_are_refused(dut: Any) -> None:
     env = await Environment.start(dut)
     tensor_map = TensorMap.tiled("u8", 0, [128, 8], [128], [128, 8])
-    where = env.descriptor(tensor_map)
+    where = env.descriptors.place(tensor_map)
     before = env.smem.copy()
     expected = set()
     for barrier, code in (
@@ -172,11 +173,11 @@ async def barriers_outside_of_shared_memory_or_misplaced_are_refused(dut: Any) -
         *((BARRIERS[0] + odd, ErrorCode.MBAR_ALIGN) for odd in (1, 2, 4)),
     ):
         for name in (
-            env.submit(where, [0, 0], TARGET, barrier),
-            env.submit_bulk(0, TARGET, 16, barrier),
+            env.requests.load(where, [0, 0], TARGET, barrier),
+            env.requests.bulk_load(0, TARGET, 16, barrier),
         ):
             expected.add((name, code, barrier))
     await env.idle()
-    errors = env.take_errors()
+    errors = env.errors.take_all()
     assert {(error.request_id, error.code, error.value) for error in errors} == expected
     assert np.array_equal(env.smem, before)

@@ -25,11 +25,12 @@ from golden import (
     check,
 )
 from golden.checks import OFFSET_LIMITS
+from golden.mbarrier import Barrier
 from golden.memory import ArrayMemory
 from sim_tb.coverage.load_kinds import Sample, classify, every
 from sim_tb.testbench.bridge import LogKind
-from sim_tb.testbench.environment import Environment, Word
-from sim_tb.testbench.models import PRESETS, Memory, Models
+from sim_tb.testbench.environment import Environment
+from sim_tb.testbench.models import PRESETS, Models, Timing
 from tests.top.every_kind import load_of
 from tests.top.random_loads import (
     BLACKWELL,
@@ -99,19 +100,19 @@ async def run_batch(
         if isinstance(answer, Completion):
             to_come[item.request.mbarrier] += answer.bytes
     for barrier in BARRIERS:
-        await env.barrier("INIT", barrier, 1)
-        await env.barrier("ARRIVE_EXPECT_TX", barrier, to_come[barrier])
+        await env.barriers.command("INIT", barrier, 1)
+        await env.barriers.command("ARRIVE_EXPECT_TX", barrier, to_come[barrier])
     env.clear_log(LogKind.LINE)
     flips.clear()
     names = [item.submit(env) for item in loads]
     for barrier in BARRIERS:
-        await env.wait(barrier, 0)
+        await env.barriers.wait(barrier, 0)
     await env.idle()
 
     about = "\n".join(f"{item} -> {answer!r}" for item, answer in zip(loads, answers, strict=True))
     for barrier in BARRIERS:
-        word = env.word(barrier)
-        assert word == Word(phase=1, pending=1, expected=1, tx=0, lock=0), (barrier, word, about)
+        word = env.barriers.read(barrier)
+        assert word == Barrier(phase=1, pending=1, expected=1), (barrier, word, about)
         expected[barrier : barrier + 8] = env.smem[barrier : barrier + 8]
     assert_same(env.smem, expected, about)
     taken = [
@@ -128,7 +129,7 @@ async def run_batch(
         for name, answer in zip(names, answers, strict=True)
         if isinstance(answer, TmaError)
     }
-    errors = {(e.request_id, ErrorCode(e.code), e.dim, e.value) for e in env.take_errors()}
+    errors = {(e.request_id, ErrorCode(e.code), e.dim, e.value) for e in env.errors.take_all()}
     assert errors == refused, (errors, refused, about)
     read = env.log(LogKind.LINE)["key"]
     lines = [item.lines(env.interface.parameters["line_bytes"]) for item in taken]
@@ -174,7 +175,7 @@ async def start_random(dut: Any) -> tuple[Environment, np.random.Generator, Flip
     cocotb.log.info("seed %d", env.seed)
     flips: Flips = {}
     for barrier in BARRIERS:
-        env.watch(barrier, lambda *_, at=barrier: flips.setdefault(at, env.smem.copy()))
+        env.barriers.watch(barrier, lambda *_, at=barrier: flips.setdefault(at, env.smem.copy()))
     return env, env.rng("loads"), flips
 
 
@@ -279,11 +280,11 @@ async def hints_go_with_every_line(dut: Any) -> None:
             promotion = int(words[2]) >> 17 & 3 ^ turn & 3
             words[2] ^= (turn & 3) << 17
             item.request = replace(item.request, tensor_map=words.tobytes())
-        await env.barrier("INIT", 0, 1)
+        await env.barriers.command("INIT", 0, 1)
         env.clear_log(LogKind.HINT)
         item.submit(env, cache_policy=policy, prefetch=bool(turn & 4))
         await env.idle()
-        env.take_errors()
+        env.errors.take_all()
         hints = env.log(LogKind.HINT)
         assert set(zip(hints["key"].tolist(), hints["value"].tolist(), strict=True)) <= {
             (policy, promotion)
@@ -312,7 +313,7 @@ def whole(address: int) -> NDArray[np.uint32]:
 
 
 async def start(dut: Any, background: str = "fault") -> Environment:
-    models = Models(Memory.random(20, 200), Memory.fixed(120))
+    models = Models(Timing.random(20, 200), Timing.fixed(120))
     logs = [LogKind.LINE, LogKind.FETCH, LogKind.PREFETCH]
     env = await Environment.start(dut, models, background=background, logs=logs)
     env.smem[:] = 0xCD
@@ -321,10 +322,10 @@ async def start(dut: Any, background: str = "fault") -> Environment:
 
 async def fill(env: Environment, tensor_map: int, target: int = TARGET) -> NDArray[np.uint8]:
     """Load the whole tensor; return what came."""
-    await env.barrier("INIT", BARRIER, 1)
-    await env.barrier("ARRIVE_EXPECT_TX", BARRIER, ROWS * 128)
-    env.submit(tensor_map, [0, 0], target, BARRIER)
-    await env.wait(BARRIER, 0)
+    await env.barriers.command("INIT", BARRIER, 1)
+    await env.barriers.command("ARRIVE_EXPECT_TX", BARRIER, ROWS * 128)
+    env.requests.load(tensor_map, [0, 0], target, BARRIER)
+    await env.barriers.wait(BARRIER, 0)
     return env.smem[target : target + ROWS * 128].copy()
 
 
@@ -341,17 +342,17 @@ async def an_edit_is_seen_after_invalidation(dut: Any) -> None:
     env = await start(dut)
     old, new = tensors(env)
     words = whole(SOURCE)
-    tensor_map = env.descriptor(words)
+    tensor_map = env.descriptors.place(words)
     assert np.array_equal(await fill(env, tensor_map), old)
     words[:] = whole(OTHER)
     without = await fill(env, tensor_map)
     assert np.array_equal(without, old) or np.array_equal(without, new)
     for everything in False, True:
         words[:] = whole(OTHER)
-        await env.invalidate(None if everything else tensor_map)
+        await env.descriptors.invalidate(None if everything else tensor_map)
         assert np.array_equal(await fill(env, tensor_map), new)
         words[:] = whole(SOURCE)
-        await env.invalidate(None if everything else tensor_map)
+        await env.descriptors.invalidate(None if everything else tensor_map)
         assert np.array_equal(await fill(env, tensor_map), old)
 
 
@@ -362,21 +363,21 @@ async def a_fill_in_flight_is_overtaken(dut: Any) -> None:
     old, new = tensors(env)
     for by_prefetch in False, True:
         words = whole(SOURCE)
-        tensor_map = env.descriptor(words)
+        tensor_map = env.descriptors.place(words)
         env.clear_log(LogKind.FETCH)
-        await env.barrier("INIT", BARRIER + 8, 1)
-        await env.barrier("ARRIVE_EXPECT_TX", BARRIER + 8, ROWS * 128)
+        await env.barriers.command("INIT", BARRIER + 8, 1)
+        await env.barriers.command("ARRIVE_EXPECT_TX", BARRIER + 8, ROWS * 128)
         if by_prefetch:
-            await env.prefetch(tensor_map)
+            await env.descriptors.prefetch(tensor_map)
         else:
-            env.submit(tensor_map, [0, 0], TARGET + ROWS * 128, BARRIER + 8)
+            env.requests.load(tensor_map, [0, 0], TARGET + ROWS * 128, BARRIER + 8)
         while not env.log(LogKind.FETCH).size:
             await env.cycles(1)
         words[:] = whole(OTHER)
-        await env.invalidate(tensor_map)
+        await env.descriptors.invalidate(tensor_map)
         assert np.array_equal(await fill(env, tensor_map), new)
         if not by_prefetch:
-            await env.wait(BARRIER + 8, 0)
+            await env.barriers.wait(BARRIER + 8, 0)
             first = env.smem[TARGET + ROWS * 128 :][: ROWS * 128]
             assert np.array_equal(first, old) or np.array_equal(first, new)
 
@@ -385,8 +386,8 @@ async def a_fill_in_flight_is_overtaken(dut: Any) -> None:
 async def a_prefetched_map_is_not_fetched_again(dut: Any) -> None:
     env = await start(dut)
     old, _ = tensors(env)
-    tensor_map = env.descriptor(whole(SOURCE))
-    await env.prefetch(tensor_map)
+    tensor_map = env.descriptors.place(whole(SOURCE))
+    await env.descriptors.prefetch(tensor_map)
     await env.idle()
     assert np.array_equal(await fill(env, tensor_map), old)
     assert env.log(LogKind.FETCH)["key"].tolist() == [tensor_map]
@@ -400,15 +401,17 @@ async def unreadable_lines_are_an_error(dut: Any) -> None:
     half = old[: ROWS * 64]
     env.gmem.remove(SOURCE)
     env.gmem.place(SOURCE, half)
-    tensor_map = env.descriptor(whole(SOURCE))
-    await env.barrier("INIT", BARRIER, 1)
-    await env.barrier("ARRIVE_EXPECT_TX", BARRIER, ROWS * 128)
-    name = env.submit(tensor_map, [0, 0], TARGET, BARRIER)
-    error = await env.next_error()
+    tensor_map = env.descriptors.place(whole(SOURCE))
+    await env.barriers.command("INIT", BARRIER, 1)
+    await env.barriers.command("ARRIVE_EXPECT_TX", BARRIER, ROWS * 128)
+    name = env.requests.load(tensor_map, [0, 0], TARGET, BARRIER)
+    error = await env.errors.take_next()
     assert (error.request_id, error.code) == (name, ErrorCode.GMEM_FAULT)
     await env.idle()
-    assert env.errors == ()
-    assert env.word(BARRIER) == Word(phase=0, pending=0, expected=1, tx=ROWS * 128, lock=0)
+    assert not env.errors
+    assert env.barriers.read(BARRIER) == Barrier(
+        phase=0, pending=0, expected=1, tx_count=ROWS * 128
+    )
     env.gmem.place(SOURCE, old)
     assert np.array_equal(await fill(env, tensor_map), old)
 
@@ -420,7 +423,7 @@ async def prefetches_ask_for_lines_and_nothing_else(dut: Any) -> None:
     rng = env.rng("prefetch")
     line_bytes = env.interface.parameters["line_bytes"]
     old, _ = tensors(env)
-    tensor_map = env.descriptor(whole(SOURCE))
+    tensor_map = env.descriptors.place(whole(SOURCE))
     wanted, maps = [], []
     while len(wanted) < 30:
         load = random_item(rng, [*HOPPER], arch_of(env), 0, 0).request
@@ -429,18 +432,18 @@ async def prefetches_ask_for_lines_and_nothing_else(dut: Any) -> None:
             check(request, smem_bytes=env.smem.size)
         except TmaError:
             continue
-        maps.append(env.descriptor(np.frombuffer(as_words(load), np.uint32).copy()))
-        env.issue(request, maps[-1])
+        maps.append(env.descriptors.place(np.frombuffer(as_words(load), np.uint32).copy()))
+        env.requests.submit(request, maps[-1])
         wanted.append(lines_of(request, arch_of(env), line_bytes)[0])
     base, size = 16 * int(rng.integers(1 << 40)), 200 * 1024 + 48
-    env.submit_bulk_prefetch(base, size)
+    env.requests.bulk_prefetch(base, size)
     wanted.append(np.unique(np.arange(base, base + size, 16, np.uint64) // np.uint64(line_bytes)))
-    env.submit_bulk_prefetch(base, 0)
-    env.submit_bulk_prefetch(base, 8)
+    env.requests.bulk_prefetch(base, 0)
+    env.requests.bulk_prefetch(base, 8)
     before = env.smem.copy()
     assert np.array_equal(await fill(env, tensor_map), old)
     await env.idle()
-    (error,) = env.take_errors()
+    (error,) = env.errors.take_all()
     assert (error.code, error.value) == (ErrorCode.BULK_ALIGN, 8)
     asked = env.log(LogKind.PREFETCH)["key"]
     assert np.array_equal(np.unique(asked), np.unique(np.concatenate(wanted)))
@@ -451,8 +454,8 @@ async def prefetches_ask_for_lines_and_nothing_else(dut: Any) -> None:
 @cocotb.test()
 async def an_unreadable_map_is_an_error(dut: Any) -> None:
     env = await start(dut)
-    name = env.submit(0x5000_0000, [0, 0], TARGET, BARRIER)
-    error = await env.next_error()
+    name = env.requests.load(0x5000_0000, [0, 0], TARGET, BARRIER)
+    error = await env.errors.take_next()
     assert (error.request_id, error.code) == (name, ErrorCode.GMEM_FAULT)
     await env.idle()
     assert (env.smem == 0xCD).all()
@@ -462,10 +465,10 @@ async def an_unreadable_map_is_an_error(dut: Any) -> None:
 async def bulk_requests_are_refused_by_a_unit_without(dut: Any) -> None:
     env = await start(dut)
     assert not env.interface.parameters["bulk"]
-    names = [env.submit_bulk(SOURCE, TARGET, size, BARRIER) for size in (16, 24)]
-    names.append(env.submit_bulk_prefetch(SOURCE, 4096))
+    names = [env.requests.bulk_load(SOURCE, TARGET, size, BARRIER) for size in (16, 24)]
+    names.append(env.requests.bulk_prefetch(SOURCE, 4096))
     for name, operation in zip(names, ("BULK_LOAD", "BULK_LOAD", "BULK_PREFETCH"), strict=True):
-        error = await env.next_error()
+        error = await env.errors.take_next()
         value = env.interface.enums["Operation"][operation]
         assert (error.request_id, error.code, error.value) == (name, ErrorCode.MAP_MODE, value)
     await env.idle()
@@ -479,14 +482,14 @@ async def memory_is_read_inside_the_tensor_only(dut: Any) -> None:
     old, _ = tensors(env)
     env.gmem.remove(OTHER)
     words = whole(SOURCE)
-    tensor_map = env.descriptor(words)
+    tensor_map = env.descriptors.place(words)
     for coords in [-16, -3], [16, 3], [-128, 0], [0, 1 << 30], [1 << 30, -(1 << 31)]:
         expected = env.smem.copy()
         count = Plan(words.tobytes()).load(ArrayMemory(old, SOURCE), expected, TARGET, coords)
-        await env.barrier("INIT", BARRIER, 1)
-        await env.barrier("ARRIVE_EXPECT_TX", BARRIER, count)
-        env.submit(tensor_map, coords, TARGET, BARRIER)
-        await env.wait(BARRIER, 0)
+        await env.barriers.command("INIT", BARRIER, 1)
+        await env.barriers.command("ARRIVE_EXPECT_TX", BARRIER, count)
+        env.requests.load(tensor_map, coords, TARGET, BARRIER)
+        await env.barriers.wait(BARRIER, 0)
         expected[BARRIER : BARRIER + 8] = env.smem[BARRIER : BARRIER + 8]
         assert_same(env.smem, expected, coords)
-    assert env.errors == ()
+    assert not env.errors

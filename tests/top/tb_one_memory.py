@@ -36,10 +36,10 @@ async def no_reduction_is_lost(dut: Any) -> None:
         expected += np.uint32(count) * values
         env.smem[SOURCE : SOURCE + values.nbytes] = values.view(np.uint8)
         for _ in range(count):
-            env.submit_bulk_store(TARGET, SOURCE, values.nbytes, reduction=ADD)
-        env.commit_group()
+            env.requests.bulk_store(TARGET, SOURCE, values.nbytes, reduction=ADD)
+        env.requests.commit_group()
     for env in cluster.sms:
-        await env.wait_group()
+        await env.requests.wait_group()
     assert np.array_equal(target, expected)
 
 
@@ -51,13 +51,13 @@ async def no_store_is_lost(dut: Any) -> None:
     adds.smem[SOURCE : SOURCE + target.nbytes] = np.ones(WORDS, np.uint32).view(np.uint8)
     count = 40
     for _ in range(count):
-        adds.submit_bulk_store(TARGET, SOURCE, target.nbytes, reduction=ADD)
+        adds.requests.bulk_store(TARGET, SOURCE, target.nbytes, reduction=ADD)
     for step in range(1, 9):
         stored = np.full(WORDS, step << 16, np.uint32)
         stores.smem[SOURCE : SOURCE + target.nbytes] = stored.view(np.uint8)
-        stores.submit_bulk_store(TARGET, SOURCE, target.nbytes)
-        stores.commit_group()
-        await stores.wait_group()
+        stores.requests.bulk_store(TARGET, SOURCE, target.nbytes)
+        stores.requests.commit_group()
+        await stores.requests.wait_group()
         assert (target >> 16 == step).all()
         assert ((target & 0xFFFF) <= count).all()
     await cluster.idle()
@@ -72,12 +72,12 @@ async def nobody_is_passed_over(dut: Any) -> None:
     for env in cluster.sms:
         env.smem[SOURCE : SOURCE + target.nbytes] = np.ones(WORDS, np.uint32).view(np.uint8)
     for _ in range(400):
-        many.submit_bulk_store(TARGET, SOURCE, 32, reduction=ADD)
-    many.commit_group()
+        many.requests.bulk_store(TARGET, SOURCE, 32, reduction=ADD)
+    many.requests.commit_group()
     await many.cycles(500)
-    one.submit_bulk_store(TARGET, SOURCE, 32, reduction=ADD)
-    one.commit_group()
-    await one.wait_group()
+    one.requests.bulk_store(TARGET, SOURCE, 32, reduction=ADD)
+    one.requests.commit_group()
+    await one.requests.wait_group()
     assert 1 < target[0] < 300
-    await many.wait_group()
+    await many.requests.wait_group()
     assert (target[:8] == 401).all()

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from golden import Arch, DataType, ReductionOp, TensorMap, TmaError
 from sim_tb.testbench.bridge import LogKind
-from sim_tb.testbench.environment import Environment, ErrorRecord
-from sim_tb.testbench.models import PRESETS, Memory, Models
+from sim_tb.testbench.environment import Environment
+from sim_tb.testbench.models import PRESETS, Models, Timing
+from sim_tb.testbench.results import ErrorRecord
 from tests.golden.random_requests import Rng, pick, random_bytes
 from tests.top.random_stores import BLACKWELL, HOPPER, WINDOW, Item, random_item
 
@@ -71,7 +72,7 @@ class Thread:
                     self.refused[name] = item.expected
                 group.append(item)
             requests -= max(len(group), 1)
-            self.env.commit_group(self.number)
+            self.env.requests.commit_group(self.number)
             self.groups.append(group)
             match self.rng.integers(4):
                 case 0:
@@ -82,14 +83,14 @@ class Thread:
 
     async def wait(self, pending: int) -> None:
         """Wait for all but the youngest ``pending`` groups; all others are there now."""
-        await self.env.wait_group(pending, thread=self.number)
+        await self.env.requests.wait_group(pending, thread=self.number)
         while len(self.groups) > pending:
             for item in self.groups.pop(0):
                 item.check(self.env)
 
     async def reuse(self) -> None:
         """Wait until the window has been read, and fill it with something else."""
-        await self.env.wait_group(0, read=True, thread=self.number)
+        await self.env.requests.wait_group(0, read=True, thread=self.number)
         self.window[:] = random_bytes(self.rng, WINDOW)
 
 
@@ -110,7 +111,7 @@ async def random_stores(dut: Any) -> None:
         for thread in threads
         for name, error in thread.refused.items()
     }
-    errors = {(e.request_id, e.code, e.dim, e.value) for e in env.take_errors()}
+    errors = {(e.request_id, e.code, e.dim, e.value) for e in env.errors.take_all()}
     assert errors == refused, (errors - refused, refused - errors)
 
 
@@ -124,23 +125,23 @@ async def copies(dut: Any) -> None:
     b = np.zeros_like(a)
     env.gmem.place(TARGET, a)
     env.gmem.place(OTHER, b)
-    maps = [env.descriptor(matrix(address, 128, rows, 8)) for address in (TARGET, OTHER)]
+    maps = [env.descriptors.place(matrix(address, 128, rows, 8)) for address in (TARGET, OTHER)]
 
     async def copy(thread: int) -> None:
         buffers = [thread * WINDOW + 4096 * (1 + k) for k in range(3)]
         barriers = [thread * WINDOW + 8 * k for k in range(3)]
         for barrier in barriers:
-            await env.barrier("INIT", barrier, 1)
+            await env.barriers.command("INIT", barrier, 1)
         first = range(thread * 40, thread * 40 + 40, 8)
         for step, row in enumerate(first):
             k = step % 3
-            await env.wait_group(2, read=True, thread=thread)
-            await env.barrier("ARRIVE_EXPECT_TX", barriers[k], 2048)
-            env.submit(maps[0], (0, row), buffers[k], barriers[k])
-            await env.wait(barriers[k], step // 3 & 1)
-            env.submit_store(maps[1], (0, row), buffers[k], thread=thread)
-            env.commit_group(thread)
-        await env.wait_group(0, thread=thread)
+            await env.requests.wait_group(2, read=True, thread=thread)
+            await env.barriers.command("ARRIVE_EXPECT_TX", barriers[k], 2048)
+            env.requests.load(maps[0], (0, row), buffers[k], barriers[k])
+            await env.barriers.wait(barriers[k], step // 3 & 1)
+            env.requests.store(maps[1], (0, row), buffers[k], thread=thread)
+            env.requests.commit_group(thread)
+        await env.requests.wait_group(0, thread=thread)
         there = slice(thread * 40 * 256, (thread + 1) * 40 * 256)
         assert np.array_equal(a[there], b[there])
 
@@ -163,7 +164,7 @@ def matrix(
 
 async def start(dut: Any, models: Models | None = None) -> tuple[Environment, Rng]:
     """No array is placed; shared memory is random; stores take 150 to 450 clocks."""
-    models = models or Models(stores=Memory.random(150, 450))
+    models = models or Models(stores=Timing.random(150, 450))
     logs = [LogKind.STORE, LogKind.READ, LogKind.PERFORMED, LogKind.LINE]
     env = await Environment.start(dut, models, background="fault", logs=logs)
     rng = env.rng("rules")
@@ -184,13 +185,13 @@ async def read_is_before_done(dut: Any) -> None:
     env, _ = await start(dut)
     target = place(env, TARGET, 8192)
     before = env.smem[SOURCE : SOURCE + 8192].copy()
-    env.submit_bulk_store(TARGET, SOURCE, 8192)
-    env.commit_group()
-    read = await env.wait_group(0, read=True)
+    env.requests.bulk_store(TARGET, SOURCE, 8192)
+    env.requests.commit_group()
+    read = await env.requests.wait_group(0, read=True)
     assert env.log(LogKind.READ).size == 8192 // LINE
     assert env.log(LogKind.PERFORMED).size == 0
     env.smem[SOURCE : SOURCE + 8192] = 0
-    done = await env.wait_group(0)
+    done = await env.requests.wait_group(0)
     assert env.log(LogKind.PERFORMED).size == 8192 // LINE
     assert np.array_equal(target, before)
     last = int(env.log(LogKind.PERFORMED)["cycle"].max())
@@ -205,14 +206,14 @@ async def groups_are_the_threads_own(dut: Any) -> None:
     sizes = (16384, 16, 2048)
     at = 0
     for size in sizes:
-        env.submit_bulk_store(TARGET + at, SOURCE + at, size, thread=1)
-        env.commit_group(1)
+        env.requests.bulk_store(TARGET + at, SOURCE + at, size, thread=1)
+        env.requests.commit_group(1)
         at += size
-    env.commit_group(2)
-    assert await env.wait_group(0, thread=2) < 100
+    env.requests.commit_group(2)
+    assert await env.requests.wait_group(0, thread=2) < 100
     ends = []
     for pending in (200, 3, 2, 1, 0):
-        ends.append(await env.wait_group(pending, thread=1))
+        ends.append(await env.requests.wait_group(pending, thread=1))
         there = sum(sizes[: max(3 - pending, 0)])
         assert np.array_equal(target[:there], env.smem[SOURCE : SOURCE + there])
     assert ends == sorted(ends)
@@ -222,26 +223,26 @@ async def groups_are_the_threads_own(dut: Any) -> None:
 @cocotb.test()
 async def a_load_joins_until_its_map_is_read(dut: Any) -> None:
     """A wait behind it ends with the map, long before the data is there."""
-    models = Models(Memory.fixed(2000), Memory.fixed(400))
+    models = Models(Timing.fixed(2000), Timing.fixed(400))
     env, _ = await start(dut, models)
     source = place(env, TARGET, 4096)
     source[:] = 7
-    tensor_map = env.descriptor(matrix(TARGET, 128, 16, 16))
-    await env.barrier("INIT", 0, 1)
-    await env.barrier("ARRIVE_EXPECT_TX", 0, 4096)
-    env.submit(tensor_map, (0, 0), SOURCE, 0, thread=3, joins_group=True)
-    env.commit_group(3)
-    read = await env.wait_group(0, read=True, thread=3)
-    done = await env.wait_group(0, thread=3)
+    tensor_map = env.descriptors.place(matrix(TARGET, 128, 16, 16))
+    await env.barriers.command("INIT", 0, 1)
+    await env.barriers.command("ARRIVE_EXPECT_TX", 0, 4096)
+    env.requests.load(tensor_map, (0, 0), SOURCE, 0, thread=3, joins_group=True)
+    env.requests.commit_group(3)
+    read = await env.requests.wait_group(0, read=True, thread=3)
+    done = await env.requests.wait_group(0, thread=3)
     assert 400 < read < done < 500
-    assert await env.wait(0, 0) > 2000
+    assert await env.barriers.wait(0, 0) > 2000
     # One that is refused, and one that does not join, hold up nobody.
-    env.submit(tensor_map, (1, 0), SOURCE, 0, thread=3, joins_group=True)
-    env.submit(tensor_map, (0, 0), SOURCE, 0)
-    env.commit_group(3)
+    env.requests.load(tensor_map, (1, 0), SOURCE, 0, thread=3, joins_group=True)
+    env.requests.load(tensor_map, (0, 0), SOURCE, 0)
+    env.requests.commit_group(3)
     now = env.cycle
-    assert await env.wait_group(0, thread=3) < now + 50
-    assert (await env.next_error()).cause == "COORD_ALIGN"
+    assert await env.requests.wait_group(0, thread=3) < now + 50
+    assert (await env.errors.take_next()).cause == "COORD_ALIGN"
 
 
 @cocotb.test()
@@ -249,14 +250,14 @@ async def refused_stores_leave_nothing(dut: Any) -> None:
     """No line is written, and the group completes."""
     env, _ = await start(dut)
     target = place(env, TARGET, 4096)
-    tensor_map = env.descriptor(matrix(TARGET, 128, 16, 16))
-    env.submit_store(tensor_map, (-8, 0), SOURCE)
-    env.submit_bulk_store(TARGET + 8, SOURCE, 16)
-    env.submit_store(tensor_map, (0, 0), SOURCE, op=ReductionOp.ADD)
-    env.commit_group()
-    await env.wait_group(0)
+    tensor_map = env.descriptors.place(matrix(TARGET, 128, 16, 16))
+    env.requests.store(tensor_map, (-8, 0), SOURCE)
+    env.requests.bulk_store(TARGET + 8, SOURCE, 16)
+    env.requests.store(tensor_map, (0, 0), SOURCE, op=ReductionOp.ADD)
+    env.requests.commit_group()
+    await env.requests.wait_group(0)
     await env.idle()
-    causes = sorted(error.cause for error in env.take_errors())
+    causes = sorted(error.cause for error in env.errors.take_all())
     assert causes == ["BULK_ALIGN", "COORD_NEG", "RED_TYPE"]
     assert not target.any()
     assert env.log(LogKind.STORE).size == env.log(LogKind.READ).size == 0
@@ -269,14 +270,14 @@ async def unwritable_lines_are_an_error(dut: Any) -> None:
     target = place(env, TARGET, 2048)
     for reduction in None, (DataType.UINT32, ReductionOp.ADD):
         target[:] = 0
-        env.submit_bulk_store(TARGET, SOURCE, 8)
-        name = env.submit_bulk_store(TARGET - 256, SOURCE, 4096, reduction=reduction)
-        env.submit_bulk_store(TARGET + 16, SOURCE, 0)
-        env.commit_group()
-        await env.wait_group(0)
+        env.requests.bulk_store(TARGET, SOURCE, 8)
+        name = env.requests.bulk_store(TARGET - 256, SOURCE, 4096, reduction=reduction)
+        env.requests.bulk_store(TARGET + 16, SOURCE, 0)
+        env.requests.commit_group()
+        await env.requests.wait_group(0)
         assert np.array_equal(target, env.smem[SOURCE + 256 :][:2048])
-        assert (await env.next_error()).cause == "BULK_ALIGN"
-        error = await env.next_error()
+        assert (await env.errors.take_next()).cause == "BULK_ALIGN"
+        error = await env.errors.take_next()
         assert isinstance(error, ErrorRecord)
         assert (error.request_id, error.cause) == (name, "GMEM_FAULT")
         assert error.value == TARGET - 256 + 4096 - LINE
@@ -290,9 +291,9 @@ async def padding_of_a_row_is_written(dut: Any) -> None:
     target = place(env, TARGET, 1024)
     shape = (5, 6), (64,), (8, 4)
     tensor_map = TensorMap.tiled(DataType.FLOAT32, TARGET, *shape)
-    env.submit_store(env.descriptor(tensor_map), (0, 4), SOURCE)
-    env.commit_group()
-    await env.wait_group(0)
+    env.requests.store(env.descriptors.place(tensor_map), (0, 4), SOURCE)
+    env.requests.commit_group()
+    await env.requests.wait_group(0)
     expected = np.zeros_like(target)
     for row in (4, 5):
         expected[64 * row :][:32] = env.smem[SOURCE + 32 * (row - 4) :][:32]
@@ -311,8 +312,8 @@ async def corners_are_limited(dut: Any) -> None:
         dims = (8, *[4] * (rank - 1))
         strides = [16 * 4**i for i in range(rank - 1)]
         tensor_map = TensorMap.im2col(DataType.UINT16, TARGET, dims, strides, *corners, 8, 4)
-        env.submit_store(env.descriptor(tensor_map), (0,) * rank, SOURCE, mode="IM2COL")
-        error = await env.next_error()
+        env.requests.store(env.descriptors.place(tensor_map), (0,) * rank, SOURCE, mode="IM2COL")
+        error = await env.errors.take_next()
         value = (-1, 1)[corner] & (1 << 64) - 1
         assert (error.cause, error.dim, error.value) == ("IM2COL_CORNER", 1 + j, value)
 
@@ -320,18 +321,18 @@ async def corners_are_limited(dut: Any) -> None:
 @cocotb.test()
 async def slots_and_tags_are_used_again(dut: Any) -> None:
     """More stores than can be in flight, of a piece each, of two threads."""
-    for memory in Memory.random(1, 300), Memory.fixed(900):
+    for memory in Timing.random(1, 300), Timing.fixed(900):
         env, _ = await start(dut, Models(stores=memory))
         parameters = env.interface.parameters
         stores = 3 * max(parameters["requests_in_flight"], parameters["tags"])
         target = place(env, TARGET, 16 * stores)
         for number in range(stores):
             at = 16 * number
-            env.submit_bulk_store(TARGET + at, SOURCE + at, 16, thread=number & 1)
+            env.requests.bulk_store(TARGET + at, SOURCE + at, 16, thread=number & 1)
         for thread in 0, 1:
-            env.commit_group(thread)
+            env.requests.commit_group(thread)
         for thread in 0, 1:
-            await env.wait_group(0, thread=thread)
+            await env.requests.wait_group(0, thread=thread)
         assert np.array_equal(target, env.smem[SOURCE : SOURCE + 16 * stores])
         clocks = np.ptp(env.log(LogKind.STORE)["cycle"])
         assert (clocks < 1.05 * stores) == (memory.high < parameters["tags"])
@@ -349,12 +350,12 @@ async def two_stores_to_the_same_bytes(dut: Any) -> None:
     first, second = (env.smem[at : at + size] for at in (SOURCE, SOURCE + size))
     seen = set()
     for _ in range(4):
-        env.submit_bulk_store(TARGET, SOURCE, size)
-        env.submit_bulk_store(TARGET, SOURCE + size, size, thread=1)
-        env.commit_group()
-        env.commit_group(1)
-        await env.wait_group(0)
-        await env.wait_group(0, thread=1)
+        env.requests.bulk_store(TARGET, SOURCE, size)
+        env.requests.bulk_store(TARGET, SOURCE + size, size, thread=1)
+        env.requests.commit_group()
+        env.requests.commit_group(1)
+        await env.requests.wait_group(0)
+        await env.requests.wait_group(0, thread=1)
         for at in range(0, size, LINE):
             line = slice(at, at + LINE)
             winners = [np.array_equal(target[line], each[line]) for each in (first, second)]
@@ -363,37 +364,37 @@ async def two_stores_to_the_same_bytes(dut: Any) -> None:
     assert len(seen) == 2, "this memory reorders: both are to be seen"
     for _ in range(4):
         for at in (SOURCE, SOURCE + size):
-            env.submit_bulk_store(TARGET, at, size)
-            env.commit_group()
-            await env.wait_group(0)
+            env.requests.bulk_store(TARGET, at, size)
+            env.requests.commit_group()
+            await env.requests.wait_group(0)
         assert np.array_equal(target, second)
 
 
 @cocotb.test()
 async def a_load_behind_a_store(dut: Any) -> None:
     """Old or new bytes without a wait, piece by piece; new ones behind a full wait."""
-    env, rng = await start(dut, Models(stores=Memory.random(1, 300)))
+    env, rng = await start(dut, Models(stores=Timing.random(1, 300)))
     size, back, barrier = 32 * LINE, 0x8000, 0x40
     target = place(env, TARGET, size)
     phases = count()
 
     async def load() -> NDArray[np.uint8]:
         parity = next(phases) & 1
-        await env.barrier("ARRIVE_EXPECT_TX", barrier, size)
-        env.submit_bulk(TARGET, back, size, barrier)
-        await env.wait(barrier, parity)
+        await env.barriers.command("ARRIVE_EXPECT_TX", barrier, size)
+        env.requests.bulk_load(TARGET, back, size, barrier)
+        await env.barriers.wait(barrier, parity)
         return env.smem[back : back + size].copy()
 
-    await env.barrier("INIT", barrier, 1)
+    await env.barriers.command("INIT", barrier, 1)
     seen = set()
     for wait in (False, True) * 3:
         old = target.copy()
         env.smem[SOURCE : SOURCE + size] = rng.integers(0, 256, size, dtype=np.uint8)
         new = env.smem[SOURCE : SOURCE + size].copy()
-        env.submit_bulk_store(TARGET, SOURCE, size)
-        env.commit_group()
+        env.requests.bulk_store(TARGET, SOURCE, size)
+        env.requests.commit_group()
         if wait:
-            await env.wait_group(0)
+            await env.requests.wait_group(0)
             assert np.array_equal(await load(), new)
             continue
         await env.cycles(100)
@@ -403,31 +404,31 @@ async def a_load_behind_a_store(dut: Any) -> None:
             is_new = np.array_equal(got[piece], new[piece])
             assert is_new or np.array_equal(got[piece], old[piece])
             seen.add(is_new)
-        await env.wait_group(0)
+        await env.requests.wait_group(0)
     assert seen == {False, True}, "this memory reorders: both are to be seen"
 
 
 @cocotb.test()
 async def shared_memory_is_written_again_behind_a_read_wait(dut: Any) -> None:
     """The order a kernel relies on: store, ``wait_group.read``, overwrite."""
-    env, rng = await start(dut, Models(smem=Memory.fixed(30)))
+    env, rng = await start(dut, Models(smem=Timing.fixed(30)))
     size = 64 * LINE
     target = place(env, TARGET, 8 * size)
     expected = []
     for turn in range(8):
         env.smem[SOURCE : SOURCE + size] = rng.integers(0, 256, size, dtype=np.uint8)
         expected.append(env.smem[SOURCE : SOURCE + size].copy())
-        env.submit_bulk_store(TARGET + turn * size, SOURCE, size)
-        env.commit_group()
-        await env.wait_group(0, read=True)
-    await env.wait_group(0)
+        env.requests.bulk_store(TARGET + turn * size, SOURCE, size)
+        env.requests.commit_group()
+        await env.requests.wait_group(0, read=True)
+    await env.requests.wait_group(0)
     assert np.array_equal(target, np.concatenate(expected))
 
 
 @cocotb.test()
 async def reductions_to_one_address(dut: Any) -> None:
     """Each element is updated atomically: of many threads' additions none is lost."""
-    env, rng = await start(dut, Models(stores=Memory.random(1, 300)))
+    env, rng = await start(dut, Models(stores=Timing.random(1, 300)))
     size = 4 * LINE
     target = place(env, TARGET, size).view(np.uint32)
     sums = np.zeros_like(target)
@@ -437,11 +438,11 @@ async def reductions_to_one_address(dut: Any) -> None:
         to = 16 * int(rng.integers(0, (size - part) // 16 + 1))
         reduction = DataType.UINT32, ReductionOp.ADD
         thread = turn % 8
-        env.submit_bulk_store(TARGET + to, at, part, reduction=reduction, thread=thread)
-        env.commit_group(thread)
+        env.requests.bulk_store(TARGET + to, at, part, reduction=reduction, thread=thread)
+        env.requests.commit_group(thread)
         sums[to // 4 :][: part // 4] += env.smem[at : at + part].view(np.uint32)
     for thread in range(8):
-        await env.wait_group(0, thread=thread)
+        await env.requests.wait_group(0, thread=thread)
     assert np.array_equal(target, sums)
 
 
@@ -461,19 +462,21 @@ async def a_line_a_clock_both_ways(dut: Any) -> None:
         place(env, 0x40_0000, size)
         source[:] = 3
         load_map, store_map = (
-            env.descriptor(matrix(address, 128, boxes * rows, rows, 64, swizzle="128B"))
+            env.descriptors.place(matrix(address, 128, boxes * rows, rows, 64, swizzle="128B"))
             for address in (TARGET, 0x40_0000)
         )
-        await env.barrier("INIT", 0, 1)
-        await env.barrier("ARRIVE_EXPECT_TX", 0, boxes * rows * LINE if way != "store" else 0)
+        await env.barriers.command("INIT", 0, 1)
+        await env.barriers.command(
+            "ARRIVE_EXPECT_TX", 0, boxes * rows * LINE if way != "store" else 0
+        )
         for number in range(boxes):
             if way != "store":
-                env.submit(load_map, (0, number * rows), 0x2000 * (1 + number % 4), 0)
+                env.requests.load(load_map, (0, number * rows), 0x2000 * (1 + number % 4), 0)
             if way != "load":
-                env.submit_store(store_map, (0, number * rows), 0x10000 + 0x2000 * (number % 4))
-        env.commit_group()
-        await env.wait(0, 0)
-        await env.wait_group(0)
+                env.requests.store(store_map, (0, number * rows), 0x10000 + 0x2000 * (number % 4))
+        env.requests.commit_group()
+        await env.barriers.wait(0, 0)
+        await env.requests.wait_group(0)
         for kind, present in (LogKind.LINE, way != "store"), (LogKind.STORE, way != "load"):
             cycles = env.log(kind)["cycle"]
             assert cycles.size == boxes * rows * present

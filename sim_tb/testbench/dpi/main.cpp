@@ -1,5 +1,6 @@
-// The simulator's main program, in place of cocotb's: the same regions in each time step, and a
-// clock of its own. One that cocotb drives registers a callback and writes a net at every edge.
+// The simulator's main program, which replaces cocotb's. It runs the same regions in each time
+// step, and it drives the clock itself: a clock that cocotb drives costs a callback and a write of
+// a net at every edge.
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -24,9 +25,9 @@ namespace {
 constexpr uint64_t kNever = ~uint64_t{0};
 constexpr uint64_t kHalfPeriod = 1000;  // in picoseconds, as --timescale says
 
-uint64_t now = 0, edge = kNever;  // edge: when the clock changes next
+uint64_t now = 0, next_edge = kNever;  // next_edge: time of the next clock edge
 
-// Callbacks on value changes may change values.
+// Call value-change callbacks until none is left: a callback may change further values.
 void settle() {
     while (VerilatedVpi::callValueCbs()) {
     }
@@ -37,7 +38,7 @@ void settle_puts() {
     settle();
 }
 
-// All that happens at the present time.
+// Simulate the present time step.
 void step(Vtop& top) {
     do {
         do {
@@ -56,9 +57,9 @@ void step(Vtop& top) {
 
 double sc_time_stamp() { return static_cast<double>(now); }
 
-// From Python: the clock runs from now on.
-extern "C" void bench_clock() {
-    if (edge == kNever) edge = now + kHalfPeriod;
+// Called from Python: start the clock.
+extern "C" void testbench_clock() {
+    if (next_edge == kNever) next_edge = now + kHalfPeriod;
 }
 
 int main(int argc, char** argv) {
@@ -67,7 +68,7 @@ int main(int argc, char** argv) {
     Verilated::fatalOnVpiError(false);  // cocotb asks for objects that may not exist
 #if VM_TRACE
     Verilated::traceEverOn(true);
-    Trace* const trace = new Trace;  // never deleted: Verilator would wait for itself
+    Trace* const trace = new Trace;  // never deleted: Verilator's destructor would wait for itself
     for (int i = 1; i + 1 < argc; ++i) {
         if (std::string(argv[i]) != "--trace-file") continue;
         top->trace(trace, 99);
@@ -83,15 +84,15 @@ int main(int argc, char** argv) {
 #if VM_TRACE
         if (trace->isOpen()) trace->dump(now);
 #endif
-        now = std::min(edge, uint64_t{VerilatedVpi::cbNextDeadline()});
+        now = std::min(next_edge, uint64_t{VerilatedVpi::cbNextDeadline()});
         if (now == kNever) break;
         VerilatedVpi::callCbs(cbNextSimTime);
         settle();
         VerilatedVpi::callTimedCbs();
         settle();
-        if (now == edge) {
+        if (now == next_edge) {
             top->clk = !top->clk;
-            edge += kHalfPeriod;
+            next_edge += kHalfPeriod;
         }
     }
     top->final();

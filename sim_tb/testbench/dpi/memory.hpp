@@ -1,4 +1,4 @@
-// Global memory, who may write it, and when it answers.
+// Global memory: its contents, the sectors that are being reduced, and the timing of its answers.
 #pragma once
 
 #include <algorithm>
@@ -10,20 +10,19 @@
 #include <unordered_map>
 #include <vector>
 
+#include "bridge.hpp"
 #include "random.hpp"
 
-namespace bench {
+namespace testbench {
 
 constexpr uint32_t kSectorBytes = 32;
 
-// Buffers that belong to NumPy over a background. Addresses are modulo 2**64.
+// Regions, whose bytes belong to NumPy arrays, over a background. Addresses are modulo 2**64.
 class GlobalMemory {
   public:
-    enum Background : uint32_t { kHash = 0, kFault = 1, kVoid = 2 };
-
     void set_background(uint32_t background) { background_ = background; }
 
-    // A later region hides an earlier one where they overlap.
+    // Add a region. Where regions overlap, the one added last is visible.
     void add(uint64_t base, uint64_t size, uint8_t* bytes) {
         regions_.push_back({base, size, bytes});
     }
@@ -32,16 +31,17 @@ class GlobalMemory {
         std::erase_if(regions_, [base](const Region& region) { return region.base == base; });
     }
 
-    // Copy `size` bytes at `address`; true: unreadable. Over kFault a read fails when no byte of it
-    // is in a region (a line is the unit of access); stray bytes then read as 0xEE.
+    // Copy `size` bytes at `address` to `bytes`. Return true if they are unreadable: the background
+    // is FAULT and none of them is in a region. If only some are in a region, the read succeeds,
+    // because memory is accessed in whole lines, and the others read as 0xEE.
     bool read(uint64_t address, uint32_t size, uint8_t* bytes) const {
-        bool any = false, whole = false;
+        bool any = false, whole = false;  // some bytes, all bytes are in one region
         for (const Region& region : regions_) {
             const Overlap part = overlap(region, address, size);
             any |= part.count > 0;
             whole |= part.count == size;
         }
-        if (!whole && background_ != kFault) {
+        if (!whole && background_ != Background::FAULT) {
             for (uint32_t i = 0; i < size; ++i) {
                 bytes[i] = mix(static_cast<uint32_t>(address) + i);
             }
@@ -54,20 +54,20 @@ class GlobalMemory {
                 std::memcpy(bytes + part.to, region.bytes + part.from, part.count);
             }
         }
-        return !any && background_ == kFault;
+        return !any && background_ == Background::FAULT;
     }
 
-    // Whether all bytes at `address` whose `strobe` bit is set are in regions. Nothing else can be
-    // written: a background has no place for it, but kVoid pretends.
+    // Return whether the bytes at `address` whose `strobe` bit is set can be written: all of them
+    // are in regions, or the background is VOID, where writes are accepted and dropped.
     bool writable(uint64_t address, uint32_t size, const uint8_t* strobe) const {
-        if (background_ == kVoid || find_all(address, size)) return true;
+        if (background_ == Background::VOID || find_all(address, size)) return true;
         for (uint32_t i = 0; i < size; ++i) {
             if (strobe[i / 8] >> i % 8 & 1 && !find(address + i)) return false;
         }
         return true;
     }
 
-    // Write those bytes, which are writable.
+    // Write the bytes whose `strobe` bit is set. The caller has checked writable().
     void write(uint64_t address, uint32_t size, const uint8_t* strobe, const uint8_t* bytes) {
         uint8_t* const all = find_all(address, size);
         for (uint32_t i = 0; i < size; ++i) {
@@ -82,7 +82,7 @@ class GlobalMemory {
         uint8_t* bytes;
     };
 
-    // The byte that is read at `address`, if it is in a region.
+    // Return the byte that is visible at `address`, or null if no region has it.
     uint8_t* find(uint64_t address) const {
         for (auto region = regions_.rbegin(); region != regions_.rend(); ++region) {
             if (address - region->base < region->size) {
@@ -92,7 +92,7 @@ class GlobalMemory {
         return nullptr;
     }
 
-    // The first of `size` bytes that are read at `address`, if they are in one region.
+    // Return the first of `size` bytes at `address` if one region shows them all, else null.
     uint8_t* find_all(uint64_t address, uint32_t size) const {
         for (auto region = regions_.rbegin(); region != regions_.rend(); ++region) {
             const Overlap part = overlap(*region, address, size);
@@ -108,12 +108,14 @@ class GlobalMemory {
 
     static Overlap overlap(const Region& region, uint64_t address, uint32_t size) {
         const uint64_t inside = address - region.base, before = region.base - address;
-        if (inside < region.size) return {inside, 0, std::min<uint64_t>(size, region.size - inside)};
+        if (inside < region.size) {
+            return {inside, 0, std::min<uint64_t>(size, region.size - inside)};
+        }
         if (before < size) return {0, before, std::min<uint64_t>(size - before, region.size)};
         return {0, 0, 0};
     }
 
-    // The byte that an address of recorded vectors holds unless they say otherwise.
+    // Return the byte of the HASH background: the one that recorded test vectors assume.
     static uint8_t mix(uint32_t x) {
         x ^= x >> 16;
         x *= 0x7feb352d;
@@ -124,31 +126,31 @@ class GlobalMemory {
     }
 
     std::vector<Region> regions_;
-    uint32_t background_ = kHash;
+    uint32_t background_ = Background::HASH;
 };
 
-// A store of an SM, by its tag.
-struct Waiter {
+// A store that waits for a sector.
+struct WaitingStore {
     uint32_t sm, tag;
 };
 
-// Sectors that are being reduced. The reduction unit of an SM reads a sector before it writes it:
-// nothing but itself may write it meanwhile.
-class Reducing {
+// Sectors that are being reduced. The reduction unit of an SM reads a sector before it writes it,
+// and only that unit may write the sector in between.
+class ReducedSectors {
   public:
-    // Whether a store, or with `reduces` a reduction, of `sm` may begin. Another SM that waits is
-    // not overtaken.
+    // Return whether `sm` may begin a store, or with `reduces` a reduction, of `sector`. A further
+    // reduction of the same SM may begin, unless another SM waits for the sector.
     bool open(uint64_t sector, uint32_t sm, bool reduces) const {
         const auto found = sectors_.find(sector);
         if (found == sectors_.end()) return true;
         return reduces && found->second.sm == sm && !found->second.wanted;
     }
 
-    // What waits for a sector that is not open.
-    void wait(uint64_t sector, const Waiter& waiter) {
+    // Let `store` wait for a sector that is not open.
+    void wait(uint64_t sector, const WaitingStore& store) {
         Sector& busy = sectors_.at(sector);
-        busy.wanted |= waiter.sm != busy.sm;
-        busy.waiters.push_back(waiter);
+        busy.wanted |= store.sm != busy.sm;
+        busy.waiting.push_back(store);
     }
 
     void begin(uint64_t sector, uint32_t sm) {
@@ -157,41 +159,34 @@ class Reducing {
         ++busy.reductions;
     }
 
-    // One reduction is done; what waited and may ask again, or nothing if there was no reduction.
-    std::optional<std::vector<Waiter>> end(uint64_t sector, uint32_t sm) {
+    // End one reduction of `sector` by `sm`. Return the stores that may try again, which are those
+    // that waited if it was the last reduction. Return nullopt if no such reduction had begun.
+    std::optional<std::vector<WaitingStore>> end(uint64_t sector, uint32_t sm) {
         const auto found = sectors_.find(sector);
         if (found == sectors_.end() || found->second.sm != sm) return std::nullopt;
-        std::vector<Waiter> waiters;
+        std::vector<WaitingStore> released;
         if (--found->second.reductions == 0) {
-            waiters = std::move(found->second.waiters);
+            released = std::move(found->second.waiting);
             sectors_.erase(found);
         }
-        return waiters;
+        return released;
     }
 
   private:
     struct Sector {
         uint32_t sm = 0, reductions = 0;
-        bool wanted = false;  // by another SM
-        std::vector<Waiter> waiters;
+        bool wanted = false;  // another SM waits for it
+        std::vector<WaitingStore> waiting;
     };
 
     std::unordered_map<uint64_t, Sector> sectors_;
 };
 
-// Latency and order of the answers, by slot number. Cycle numbers are those of the clock edge.
-struct Timing {
-    uint32_t low = 1, high = 1;  // clocks from request to response, uniform
-    uint32_t period = 1;         // answers become ready at multiples of it: bursts
-    uint32_t window = 1;         // how many of the oldest ready answers the next is drawn from
-    uint32_t in_order = 0;       // answers keep the order of the requests, whatever the latency
-    uint32_t in_flight = ~0u;    // no further request is taken above so many unanswered ones
-    double bandwidth = 1;        // requests taken per clock, on average
-};
-
+// Latency and order of a memory's answers. A request is known by its slot number. Cycle numbers are
+// those of clock edges.
 class Schedule {
   public:
-    void configure(const Timing& timing, uint64_t seed) {
+    void configure(const TimingRecord& timing, uint64_t seed) {
         *this = {};
         timing_ = timing;
         random_ = Random(seed);
@@ -199,7 +194,7 @@ class Schedule {
 
     size_t outstanding() const { return waiting_.size() + ready_.size(); }
 
-    // Whether the memory takes a request in the next cycle. Call once per cycle.
+    // Return whether the memory accepts a request in the next cycle. Call it once per cycle.
     bool open(size_t unanswered) {
         credit_ = std::min(credit_ + timing_.bandwidth, 1 + timing_.bandwidth);
         return unanswered < timing_.in_flight && credit_ > 1 - 1e-9;
@@ -213,7 +208,7 @@ class Schedule {
         waiting_.push({due, serial_++, slot});
     }
 
-    // The slot whose answer is on the port in the cycle after `now`, or -1.
+    // Return the slot whose answer is on the port in the cycle after `now`, or -1.
     int64_t answer(uint64_t now) {
         while (!waiting_.empty() && waiting_.top().due <= now + 1) {
             ready_.push_back(waiting_.top().slot);
@@ -236,7 +231,7 @@ class Schedule {
         }
     };
 
-    Timing timing_;
+    TimingRecord timing_;
     Random random_;
     std::priority_queue<Entry, std::vector<Entry>, std::greater<>> waiting_;
     std::deque<uint32_t> ready_;
@@ -244,4 +239,4 @@ class Schedule {
     double credit_ = 0;
 };
 
-}  // namespace bench
+}  // namespace testbench

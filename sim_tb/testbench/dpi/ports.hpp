@@ -1,4 +1,4 @@
-// The two ends of a stream, as the bench plays them: registered, and free to stall.
+// The testbench's end of a stream: its outputs are registered, and it may stall at random.
 #pragma once
 
 #include <algorithm>
@@ -8,40 +8,45 @@
 
 #include "random.hpp"
 
-namespace bench {
+namespace testbench {
 
-// Drives payloads into the unit in order; each one holds until it is taken.
+// Drives payloads into the unit in order. A payload stays on the port until it is transferred.
 template <typename T>
 struct Source {
     std::deque<T> queue;
-    std::deque<uint64_t> due;  // of each in the queue, if any of them has to wait
+    std::deque<uint64_t> not_before;  // first cycle of each payload in `queue`, or empty
     Stall stall;
     T current{};
-    bool valid = false, fresh = false;
-    uint64_t taken = 0;
+    bool valid = false;
+    bool new_payload = false;  // `current` changed at the last edge
+    uint64_t transfers = 0;
 
-    // At the edge: true when `current` was transferred in the cycle that ends.
+    // Call at the clock edge. Return true if `current` was transferred in the cycle that ends.
     bool sample(bool ready) {
         if (!valid || !ready) return false;
         valid = false;
-        ++taken;
+        ++transfers;
         return true;
     }
 
-    // Not before cycle `at`, and behind all that come no later. For all payloads, or for none.
-    void put(const T& payload, uint64_t at) {
-        const auto place = std::upper_bound(due.begin(), due.end(), at) - due.begin();
+    // Queue a payload that is driven in cycle `cycle` at the earliest, behind all payloads whose
+    // cycle is not later. Use it for all payloads of a source, or for none.
+    void put(const T& payload, uint64_t cycle) {
+        const auto place =
+            std::upper_bound(not_before.begin(), not_before.end(), cycle) - not_before.begin();
         queue.insert(queue.begin() + place, payload);
-        due.insert(due.begin() + place, at);
+        not_before.insert(not_before.begin() + place, cycle);
     }
 
-    // After sample: what the port shows in the next cycle. `fresh`: a new payload.
+    // Call after sample(). Choose what the port shows in the next cycle.
     void drive(uint64_t now = 0) {
-        fresh = !stall.closed() && !valid && !queue.empty() && (due.empty() || due.front() <= now);
-        if (fresh) {
+        const bool open = !stall.closed();
+        new_payload = open && !valid && !queue.empty() &&
+                      (not_before.empty() || not_before.front() <= now);
+        if (new_payload) {
             current = std::move(queue.front());
             queue.pop_front();
-            if (!due.empty()) due.pop_front();
+            if (!not_before.empty()) not_before.pop_front();
             valid = true;
         }
     }
@@ -50,15 +55,16 @@ struct Source {
     size_t pending() const { return queue.size() + valid; }
 };
 
-// Takes payloads from the unit.
+// Receives payloads from the unit.
 struct Sink {
     Stall stall;
     bool ready = false;
-    uint64_t taken = 0, blocked = 0;  // blocked: clocks that the present payload has waited
+    uint64_t transfers = 0;
+    uint64_t blocked = 0;  // clocks that the payload on the port has waited
 
     bool sample(bool valid) {
         const bool transfer = valid && ready;
-        taken += transfer;
+        transfers += transfer;
         blocked = valid && !ready ? blocked + 1 : 0;
         return transfer;
     }
@@ -66,4 +72,4 @@ struct Sink {
     void drive(bool open = true) { ready = !stall.closed() && open; }
 };
 
-}  // namespace bench
+}  // namespace testbench

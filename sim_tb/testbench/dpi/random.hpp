@@ -1,11 +1,11 @@
-// Seeded randomness of the bench: nothing here depends on a library's generator.
+// Seeded random numbers of the testbench. They do not depend on the generator of any library.
 #pragma once
 
 #include <cstdint>
 
-namespace bench {
+namespace testbench {
 
-// SplitMix64 (Steele, Lea, Flood 2014): one addition and two multiplications per number.
+// SplitMix64 (Steele, Lea, Flood 2014): one addition and two multiplications for each number.
 class Random {
   public:
     explicit Random(uint64_t seed = 0) : state_(seed) {}
@@ -17,22 +17,23 @@ class Random {
         return z ^ (z >> 31);
     }
 
-    // Uniform in [0, count); count > 0. The bias is below count / 2**64.
+    // Return a uniform number in [0, count), for count > 0. The bias is below count / 2**64.
     uint64_t below(uint64_t count) {
         return static_cast<uint64_t>((static_cast<unsigned __int128>(next()) * count) >> 64);
     }
 
-    // True with a probability of threshold / 2**32.
+    // Return true with probability threshold / 2**32.
     bool chance(uint64_t threshold) { return (next() >> 32) < threshold; }
 
   private:
     uint64_t state_;
 };
 
-// A port that is closed for a share of the cycles, in stretches of a mean length.
+// Random back-pressure: a port that is closed for a share of the cycles, in runs of a mean length.
 class Stall {
   public:
-    // share in [0, 1); mean >= 1, or 0 for independent cycles (a mean of 1 / (1 - share)).
+    // `share` is in [0, 1). `mean` is at least 1 clock, or 0 if each cycle is drawn independently,
+    // which gives a mean of 1 / (1 - share).
     void configure(double share, double mean, uint64_t seed) {
         const double leave = mean > 0 ? 1 / mean : 1 - share;
         const double enter = leave * share / (1 - share);
@@ -42,7 +43,7 @@ class Stall {
         closed_ = false;
     }
 
-    // Call once per cycle.
+    // Return whether the port is closed in the next cycle. Call it once per cycle.
     bool closed() {
         if (enter_ == 0) return false;
         closed_ = closed_ ? !random_.chance(leave_) : random_.chance(enter_);
@@ -59,4 +60,4 @@ class Stall {
     bool closed_ = false;
 };
 
-}  // namespace bench
+}  // namespace testbench

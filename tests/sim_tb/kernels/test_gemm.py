@@ -10,7 +10,7 @@ from sim_tb.kernels.gemm import Gemm, Grid
 from sim_tb.sm.device import GUARD_BYTES, Device
 from sim_tb.sm.launch import run, validate
 from sim_tb.sm.record import Setting
-from sim_tb.testbench.environment import BenchError
+from sim_tb.testbench.errors import CheckError
 from tests.top.units import CLUSTER
 
 pytestmark = pytest.mark.xdist_group("gemm")  # one process: its simulations are run once
@@ -120,7 +120,7 @@ def test_writes_beside_the_result_are_found(where):
     kernel.c.raw[GUARD_BYTES : GUARD_BYTES + 3 * 128].reshape(3, 128)[:, :32] = 0
     device.check_guards()
     kernel.c.raw[where] = 0
-    with pytest.raises(BenchError, match="1 bytes were written around C"):
+    with pytest.raises(CheckError, match="1 bytes were written around C"):
         device.check_guards()
 
 

@@ -1,4 +1,4 @@
-"""Save files: the unit's signals by group, enumerations by name, in both kinds of trace."""
+"""Save files for GTKWave: the unit's signals in groups, enumerations by name, for VCD and FST."""
 
 import subprocess
 import sys
@@ -7,7 +7,7 @@ import pytest
 
 from hw.params import PRESETS
 from sim_tb.simulator import runner
-from sim_tb.simulator.waves import GROUPS, hide_anonymous, leaves, nets, select, write_save_file
+from sim_tb.simulator.waves import GROUPS, hide_anonymous, leaf_nets, nets, select, write_save_file
 
 VERILOG = r"""module tma(clk);
   input clk;
@@ -28,7 +28,7 @@ endmodule
 
 def test_fields_in_place_of_their_struct():
     known = nets(VERILOG, "tma")
-    names = [net.name for net in leaves(known, "i")]
+    names = [net.name for net in leaf_nets(known, "i")]
     assert names == ["i__valid", "i__ready", "i__payload.op", "i__payload.tag"]
     assert known["i__payload.op"].members == {"00": "LOAD", "01": "STORE"}
     assert known["i__payload.tag"].width == 4
@@ -44,7 +44,7 @@ def verilog():
 
 
 @pytest.mark.parametrize(("suffix", "escape"), [("vcd", "\\"), ("fst", "")])
-def test_save_file_of_the_unit(tmp_path, verilog, suffix, escape):
+def test_save_file(tmp_path, verilog, suffix, escape):
     text = write_save_file(tmp_path / f"x.{suffix}", verilog).read_text()
     for title, _, _ in GROUPS:
         assert (f"\n-{title}\n" in text) == (title != "cluster port")  # the unit is alone
@@ -56,13 +56,13 @@ def test_save_file_of_the_unit(tmp_path, verilog, suffix, escape):
     )
 
 
-def test_names_of_tests():
+def test_names_select_tests():
     assert select("test_rules[unreadable_lines_are_an_error]").endswith(
         "::test_rules[unreadable_lines_are_an_error]"
     )
-    with pytest.raises(ValueError, match="TEST=nonsense: no test"):
+    with pytest.raises(ValueError, match="TEST=nonsense: no simulated test"):
         select("nonsense")
-    with pytest.raises(ValueError, match="tests; name one"):
+    with pytest.raises(ValueError, match="tests match; choose one"):
         select("test_random_loads")
 
 

@@ -1,10 +1,10 @@
-"""A unit with the ports of the real one that copies lines, and misbehaves on demand.
+"""A stand-in for the unit: it has the unit's ports, copies lines, and commits faults on request.
 
-It stands in for the real one where a test asks whether the bench notices. A request reads the map
-at ``tensor_map``, takes w0 and w1 as an address and copies ``coords[0]`` lines from there to
-``smem_address``; then it takes the bytes off the tx-count of the barrier. ``coords[1]`` picks a
-``Fault``. One thread can wait at a barrier. In a cluster, what goes to other CTAs is answered with
-an error record whose value is made of its operands.
+Tests of the testbench use it to see whether a fault is noticed. A load reads the tensor map at
+``tensor_map``, uses words 0 and 1 as an address, copies ``coords[0]`` lines from there to
+``smem_address``, and subtracts the bytes from the tx-count of the barrier. ``coords[1]`` selects a
+``Fault``. One thread can wait at a barrier. In a cluster, an operation on another CTA is answered
+with an error record whose value consists of its operands.
 """
 
 from amaranth.hdl import Cat, Module, Mux, Signal
@@ -19,48 +19,48 @@ from hw.top import tma_ports
 class Fault(enum.Enum, shape=4):
     NONE = 0
     VALID_FALLS = 1
-    """A line request is withdrawn before it was taken."""
+    """A line request is withdrawn before its transfer."""
     PAYLOAD_CHANGES = 2
     TAG_REUSED = 3
     BEYOND_SMEM = 4
-    """The first beat goes to the last beat of the address space."""
+    """The first beat is written to the last beat of the address space."""
     HANGS = 5
-    """Nothing happens after the map was read."""
+    """The unit stops after it has read the tensor map."""
     WRONG_TAG = 6
-    """Barrier results bear another tag from now on."""
+    """All later barrier results have a wrong tag."""
     SHORT_COUNT = 7
-    """One piece too few is taken off the tx-count."""
+    """16 bytes too few are subtracted from the tx-count."""
     REFUSES = 8
-    """The request is answered with an error record; its value are the operands that name CTAs."""
+    """The request gets an error record; its value consists of the operands that name CTAs."""
     WRONG_BYTE = 9
     WAITS_WRONGLY = 10
-    """Barrier results say that the thread waits from now on."""
+    """All later barrier results say that the thread waits."""
 
 
 class StandIn(wiring.Component):
-    """See the module; one request at a time, a line at a time."""
+    """Stand-in for the unit; see the module. It has one request and one line in flight."""
 
     def __init__(self, params: TmaParams) -> None:
         self.params = params
-        super().__init__(tma_ports(params))  # those that are not used below are idle
+        super().__init__(tma_ports(params))  # ports not used below are idle
 
-    def elaborate(self, _):
+    def elaborate(self, _) -> Module:
         m = Module()
         p = self.params
         request = Signal(request_layout(p))
         line = Signal(64)
-        left = Signal(32)
+        lines_left = Signal(32)
         beat = Signal(p.smem_beat_bits)
         tag = Signal(p.tag_bits)
         fault = Signal(Fault)
-        faulty = Signal()  # the fault was committed
+        fault_done = Signal()  # the fault has been committed
         word = Signal(
             data.StructLayout(
                 {"zero": 1, "expected": 20, "tx": 21, "lock": 1, "pending": 20, "phase": 1}
             )
         )
         command = Signal(BarrierCommand)
-        internal = Signal()  # the command is the unit's own
+        internal = Signal()  # the command is the completion of a load
         wrong_tag = Signal()
         wrong_wait = Signal()
         waiter = Signal(BarrierCommand)
@@ -69,7 +69,7 @@ class StandIn(wiring.Component):
         line_shift = (p.line_bytes - 1).bit_length()
         waits = command.op == BarrierOp.TRY_WAIT_PARITY
         done = word.phase != command.count[0]
-        suspended = Signal()  # the command takes the place of the thread that waits
+        suspended = Signal()  # the command's thread waits at the barrier
 
         m.d.comb += [
             self.request_room.channels.eq(~0),
@@ -92,15 +92,15 @@ class StandIn(wiring.Component):
             self.barrier_memory.read_address.eq(command.address >> 3),
             self.barrier_memory.write_address.eq(command.address >> 3),
         ]
-        # The thread that waits: for its phase, or until its time is over.
-        over = Signal()
+        # The waiting thread wakes when its phase completes or its time limit passes.
+        phase_completes = Signal()
         with m.If(waiting & ~self.barrier_wake.valid):
             m.d.sync += time_left.eq(time_left - 1)
-            with m.If(over | (time_left == 0)):
+            with m.If(phase_completes | (time_left == 0)):
                 m.d.sync += [
                     self.barrier_wake.valid.eq(1),
                     self.barrier_wake.p.tag.eq(waiter.tag ^ wrong_tag),
-                    self.barrier_wake.p.done.eq(over),
+                    self.barrier_wake.p.done.eq(phase_completes),
                 ]
         with m.If(self.barrier_wake.valid & self.barrier_wake.ready):
             m.d.sync += [self.barrier_wake.valid.eq(0), waiting.eq(0)]
@@ -131,10 +131,10 @@ class StandIn(wiring.Component):
                     words = self.descriptor_fill.p.words
                     m.d.sync += [
                         line.eq(Cat(words[0], words[1]) >> line_shift),
-                        left.eq(request.coords[0]),
+                        lines_left.eq(request.coords[0]),
                         beat.eq(request.smem_address >> line_shift),
                         fault.eq(Fault(request.coords[1][:4])),
-                        faulty.eq(0),
+                        fault_done.eq(0),
                     ]
                     m.next = "START"
             with m.State("START"):
@@ -153,15 +153,15 @@ class StandIn(wiring.Component):
                 with m.If(self.gnic_request.ready):
                     m.d.sync += tag.eq(tag + 1)
                     m.next = "DATA"
-                    with m.If((fault == Fault.TAG_REUSED) & ~faulty):
-                        m.d.sync += faulty.eq(1)
+                    with m.If((fault == Fault.TAG_REUSED) & ~fault_done):
+                        m.d.sync += fault_done.eq(1)
                         m.d.sync += tag.eq(tag)
                         m.next = "LINE"
-                with m.Elif((fault == Fault.VALID_FALLS) & ~faulty):
-                    m.d.sync += faulty.eq(1)
+                with m.Elif((fault == Fault.VALID_FALLS) & ~fault_done):
+                    m.d.sync += fault_done.eq(1)
                     m.next = "START"
-                with m.Elif((fault == Fault.PAYLOAD_CHANGES) & ~faulty):
-                    m.d.sync += faulty.eq(1)
+                with m.Elif((fault == Fault.PAYLOAD_CHANGES) & ~fault_done):
+                    m.d.sync += fault_done.eq(1)
                     m.d.sync += line.eq(line + 1)
             with m.State("DATA"):
                 m.d.comb += [
@@ -174,14 +174,18 @@ class StandIn(wiring.Component):
                     m.d.comb += [
                         lane.valid.eq(1),
                         lane.words.eq(~0),
-                        lane.beat.eq(Mux((fault == Fault.BEYOND_SMEM) & ~faulty, ~0, beat)),
+                        lane.beat.eq(Mux((fault == Fault.BEYOND_SMEM) & ~fault_done, ~0, beat)),
                         lane.data.eq(bits ^ ((fault == Fault.WRONG_BYTE) & (number == 0))),
                     ]
                 with m.If(self.smem_write.valid & self.smem_write.ready):
-                    m.d.sync += [line.eq(line + 1), left.eq(left - 1), beat.eq(beat + 1)]
-                    m.d.sync += faulty.eq(1)
+                    m.d.sync += [
+                        line.eq(line + 1),
+                        lines_left.eq(lines_left - 1),
+                        beat.eq(beat + 1),
+                    ]
+                    m.d.sync += fault_done.eq(1)
                     m.next = "LINE"
-                    with m.If(left == 1):
+                    with m.If(lines_left == 1):
                         count = (request.coords[0] << line_shift).as_unsigned()
                         m.d.sync += [
                             command.op.eq(BarrierOp.COMPLETE_TX),
@@ -200,17 +204,17 @@ class StandIn(wiring.Component):
                 tx = Signal(21)
                 pending = Signal(20)
                 after = Signal.like(word)
-                m.d.comb += [tx.eq(word.tx), pending.eq(word.pending), after.eq(word)]
+                m.d.comb += [tx.eq(word.tx_count), pending.eq(word.pending), after.eq(word)]
                 with m.Switch(command.op):
                     with m.Case(BarrierOp.ARRIVE):
                         m.d.comb += pending.eq(word.pending + command.count)
                     with m.Case(BarrierOp.ARRIVE_EXPECT_TX):
                         m.d.comb += pending.eq(word.pending + 1)
-                        m.d.comb += tx.eq(word.tx + command.count)
+                        m.d.comb += tx.eq(word.tx_count + command.count)
                     with m.Case(BarrierOp.EXPECT_TX):
-                        m.d.comb += tx.eq(word.tx + command.count)
+                        m.d.comb += tx.eq(word.tx_count + command.count)
                     with m.Case(BarrierOp.COMPLETE_TX):
-                        m.d.comb += tx.eq(word.tx - command.count)
+                        m.d.comb += tx.eq(word.tx_count - command.count)
                 flip = (tx == 0) & (pending == 0)
                 m.d.comb += [
                     after.tx.eq(tx),
@@ -223,7 +227,7 @@ class StandIn(wiring.Component):
                     m.d.comb += after.pending.eq(-command.count)
                 m.d.comb += self.barrier_memory.write_en.eq(~waits)
                 m.d.comb += self.barrier_memory.write_data.eq(after)
-                m.d.comb += over.eq(~waits & flip & (command.address == waiter.address))
+                m.d.comb += phase_completes.eq(~waits & flip & (command.address == waiter.address))
                 m.next = "RESULT"
                 with m.If(waits & ~done & ~waiting & (command.time_limit != 0)):
                     m.d.sync += [waiter.eq(command), waiting.eq(1), suspended.eq(1)]
@@ -263,7 +267,7 @@ class StandIn(wiring.Component):
         return m
 
     def _answer(self, m, source, payload, operands) -> None:
-        """Take what is for another CTA, and report its operands."""
+        """Accept an operation on another CTA, and report its operands in an error record."""
         m.d.comb += [
             self.error.valid.eq(1),
             self.error.p.request_id.eq(payload.request_id),

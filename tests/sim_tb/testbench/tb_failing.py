@@ -1,4 +1,4 @@
-"""Tests that end badly, for those who watch."""
+"""Simulated tests that fail or crash, for tests of the runner."""
 
 import os
 from typing import Any

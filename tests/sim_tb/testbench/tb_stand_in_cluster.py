@@ -1,4 +1,6 @@
-"""Benches around a cluster of stand-ins: each SM has its own, and memory is everybody's."""
+"""Simulated tests of a cluster of stand-ins: each SM has its own environment, and all share global
+memory.
+"""
 
 import re
 from dataclasses import replace
@@ -11,45 +13,46 @@ import pytest
 from golden import DataType, Load, ReductionOp, TensorMap
 from sim_tb.testbench.bridge import LogKind
 from sim_tb.testbench.cluster_environment import ClusterEnvironment
-from sim_tb.testbench.environment import BenchError, Environment
-from sim_tb.testbench.models import Memory, Models
+from sim_tb.testbench.environment import Environment
+from sim_tb.testbench.errors import CheckError
+from sim_tb.testbench.models import Models, Timing
 
 BARRIER, DATA = 0x40, 0x1000
 SOURCE = 0x10_0000
 LINES = 16
-NEAR = Models(Memory.fixed(10), Memory.fixed(10))
+NEAR = Models(Timing.fixed(10), Timing.fixed(10))
 REFUSES, BEYOND_SMEM = 8, 4
 
 
 async def start(dut: Any, models: Models | list[Models] = NEAR) -> ClusterEnvironment:
     cluster = await ClusterEnvironment.start(dut, models)
     size = LINES * cluster.sms[0].interface.parameters["line_bytes"]
-    cluster.source = cluster.sms[0].rng("source").integers(0, 256, size, dtype=np.uint8)
-    cluster.gmem.place(SOURCE, cluster.source)
+    source = cluster.sms[0].rng("source").integers(0, 256, size, dtype=np.uint8)
+    cluster.gmem.place(SOURCE, source)
     for env in cluster.sms:
-        await env.barrier("INIT", BARRIER, 1)
-        await env.barrier("ARRIVE_EXPECT_TX", BARRIER, size)
+        env.source = source
+        await env.barriers.command("INIT", BARRIER, 1)
+        await env.barriers.command("ARRIVE_EXPECT_TX", BARRIER, size)
     return cluster
 
 
 def submit(env: Environment, fault: int = 0) -> int:
     words = np.zeros(32, np.uint32)
     words[0] = SOURCE
-    return env.submit(env.descriptor(words), [LINES, fault], DATA, BARRIER)
+    return env.requests.load(env.descriptors.place(words), [LINES, fault], DATA, BARRIER)
 
 
 def copied(env: Environment) -> bool:
-    source = env.bench.source
-    return np.array_equal(env.smem[DATA : DATA + source.size], source)
+    return np.array_equal(env.smem[DATA : DATA + env.source.size], env.source)
 
 
 @cocotb.test()
 async def all_at_once(dut):
-    """Nothing tells the SMs apart: all waits end in the same clock."""
+    """All SMs behave alike: their waits end in the same clock."""
     cluster = await start(dut)
     for env in cluster.sms:
         submit(env)
-    waits = [cocotb.start_soon(env.wait(BARRIER, 0)) for env in cluster.sms]
+    waits = [cocotb.start_soon(env.barriers.wait(BARRIER, 0)) for env in cluster.sms]
     assert len({await wait for wait in waits}) == 1
     assert all(copied(env) for env in cluster.sms)
 
@@ -57,11 +60,11 @@ async def all_at_once(dut):
 @cocotb.test()
 async def each_with_its_own_models(dut):
     latencies = 5, 50, 500
-    cluster = await start(dut, [replace(NEAR, lines=Memory.fixed(n)) for n in latencies])
+    cluster = await start(dut, [replace(NEAR, lines=Timing.fixed(n)) for n in latencies])
     first, _, last = cluster.sms
     for env in (first, last):
         submit(env)
-    await first.wait(BARRIER, 0)
+    await first.barriers.wait(BARRIER, 0)
     assert (copied(first), copied(last)) == (True, False)
     await first.idle(everywhere=False)
     assert not copied(last)
@@ -75,22 +78,22 @@ async def each_with_its_own_models(dut):
 
 @cocotb.test()
 async def stalls_of_sms_differ(dut):
-    cluster = await start(dut, Models(Memory.random(1, 50)).stalling(0.4))
+    cluster = await start(dut, Models(Timing.random(1, 50)).stalling(0.4))
     for env in cluster.sms:
         submit(env)
-    waits = [cocotb.start_soon(env.wait(BARRIER, 0)) for env in cluster.sms]
+    waits = [cocotb.start_soon(env.barriers.wait(BARRIER, 0)) for env in cluster.sms]
     assert len({await wait for wait in waits}) == len(waits)
 
 
 @cocotb.test()
-async def a_failure_of_one_is_everybodys(dut):
+async def a_failure_of_one_sm_ends_all_waits(dut):
     cluster = await start(dut)
     submit(cluster.sms[2], BEYOND_SMEM)
-    with pytest.raises(BenchError, match=re.compile("SM 2: smem_write: offset")):
-        await cluster.sms[0].wait(BARRIER, 0)
+    with pytest.raises(CheckError, match=re.compile("SM 2: smem_write: offset")):
+        await cluster.sms[0].barriers.wait(BARRIER, 0)
     cluster = await start(dut)
     submit(cluster.sms[2])
-    await cluster.sms[2].wait(BARRIER, 0)
+    await cluster.sms[2].barriers.wait(BARRIER, 0)
     assert copied(cluster.sms[2])
 
 
@@ -98,16 +101,17 @@ async def a_failure_of_one_is_everybodys(dut):
 async def a_ledger_is_of_all(dut):
     cluster = await start(dut)
     submit(cluster.sms[1], 5)
-    with pytest.raises(BenchError, match=re.compile("SM 1: .*SM 2: ", re.DOTALL)):
-        await cluster.sms[1].wait(BARRIER, 0, timeout=1000)
+    with pytest.raises(CheckError, match=re.compile("SM 1: .*SM 2: ", re.DOTALL)):
+        await cluster.sms[1].barriers.wait(BARRIER, 0, timeout=1000)
 
 
-def parts(value: int, *widths: int) -> tuple[int, ...]:
-    found = []
+def fields(value: int, *widths: int) -> tuple[int, ...]:
+    """Return the fields of ``value``, lowest first, by their widths in bits."""
+    numbers = []
     for width in widths:
-        found.append(value & (1 << width) - 1)
+        numbers.append(value & (1 << width) - 1)
         value >>= width
-    return tuple(found)
+    return tuple(numbers)
 
 
 @cocotb.test()
@@ -116,7 +120,7 @@ async def operands_for_clusters_arrive(dut):
     env = cluster.sms[1]
     tensor_map = TensorMap.from_array(np.zeros((16, 32), np.uint8), box=(32, 16))
     load = Load(tensor_map, (LINES, REFUSES), mbarrier=BARRIER)
-    words = env.descriptor(np.zeros(32, np.uint32))
+    words = env.descriptors.place(np.zeros(32, np.uint32))
     for request, expected in (
         (load, (0, 0, 1, 1, 0)),
         (replace(load, dst_cta=2), (0, 0, 2, 2, 0)),
@@ -124,38 +128,38 @@ async def operands_for_clusters_arrive(dut):
         (replace(load, cta_mask=0b101), (1, 0b101, 1, 1, 0)),
         (replace(load, cta_mask=0xFFFF, mbarrier_cta=2), (1, 0xFFFF, 1, 2, 0)),
     ):
-        number = env.issue(request, words)
-        error = await env.next_error()
+        number = env.requests.submit(request, words)
+        error = await env.errors.take_next()
         assert (error.request_id, error.cta) == (number, 1)
-        assert parts(error.value, 1, 16, 8, 8, 1) == expected
+        assert fields(error.value, 1, 16, 8, 8, 1) == expected
 
 
 @cocotb.test()
-async def what_is_for_other_ctas_arrives(dut):
+async def remote_operations_arrive(dut):
     cluster = await start(dut)
     env = cluster.sms[2]
-    number = env.send_remote_barrier(1, "ARRIVE", BARRIER, 5)
-    error = await env.next_error()
+    number = env.remote.send_barrier(1, "ARRIVE", BARRIER, 5)
+    error = await env.errors.take_next()
     assert (error.request_id, error.cta) == (number, 2)
     arrive = env.interface.enums["BarrierOp"]["ARRIVE"]
-    assert parts(error.value, 2, 4, 24, 21) == (1, arrive, BARRIER, 5)
+    assert fields(error.value, 2, 4, 24, 21) == (1, arrive, BARRIER, 5)
 
     values = np.arange(1, 3, dtype=np.uint32)
-    number = env.send_remote_store(0, 0x2008, values, BARRIER)
-    error = await env.next_error()
+    number = env.remote.store(0, 0x2008, values, BARRIER)
+    error = await env.errors.take_next()
     assert error.request_id == number
-    assert parts(error.value, 8, 24, 4, 1) == (0, BARRIER, 0b1100, 0)
+    assert fields(error.value, 8, 24, 4, 1) == (0, BARRIER, 0b1100, 0)
     add = DataType.UINT32, ReductionOp.ADD
-    env.send_remote_store(1, 0x2000, np.full(1, 0x12345, np.uint32), BARRIER, reduction=add)
-    error = await env.next_error()
-    assert parts(error.value, 8, 24, 4, 1, 27) == (1, BARRIER, 0b0001, 1, 0x12345)
+    env.remote.store(1, 0x2000, np.full(1, 0x12345, np.uint32), BARRIER, reduction=add)
+    error = await env.errors.take_next()
+    assert fields(error.value, 8, 24, 4, 1, 27) == (1, BARRIER, 0b0001, 1, 0x12345)
     for address in (0x200C, 0x2002):
-        with pytest.raises(ValueError, match="no words of 16 aligned bytes"):
-            env.send_remote_store(0, address, values, BARRIER)
+        with pytest.raises(ValueError, match="must be whole words of 4 bytes inside 16 aligned"):
+            env.remote.store(0, address, values, BARRIER)
 
 
 @cocotb.test()
-async def who_runs(dut):
+async def running_ctas(dut):
     cluster = await start(dut)
     assert cluster.running == 0b111
     cluster.running = 0b101

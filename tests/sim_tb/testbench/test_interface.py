@@ -1,4 +1,4 @@
-"""What is written beside the Verilog agrees with it, and with the design's layouts."""
+"""The JSON beside the generated Verilog agrees with the Verilog and with the design's layouts."""
 
 from pathlib import Path
 
@@ -29,7 +29,7 @@ def interface(
     return Interface(path.with_suffix(".json"))
 
 
-def test_streams_are_those_of_the_bench(interface: Interface) -> None:
+def test_streams_are_those_of_the_testbench(interface: Interface) -> None:
     known = set(interface.unit_ports)
     if interface.parameters["reductions"]:
         memory_side = Interface(interface.path.with_name("reduction_unit.json"))

@@ -1,0 +1,256 @@
+"""Barrier commands of one SM's threads, and waits at mbarriers."""
+
+import ctypes
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from golden.mbarrier import Barrier
+from sim_tb.testbench.bridge import BarrierCommandRecord, Bridge, Bytes, EventKind, EventRecord
+from sim_tb.testbench.errors import CheckError
+from sim_tb.testbench.events import TIMEOUT, Events
+from sim_tb.testbench.results import BarrierResult, WaitResult
+
+TIME_LIMIT = 1 << 20
+"""Default time limit of a ``try_wait``, in clocks."""
+
+RETRY = 32
+"""Clocks until a ``try_wait`` is repeated for which the unit had no place to wait."""
+
+BARRIER_BYTES = 8
+
+Watcher = Callable[[int, Barrier], None]
+
+
+class Barriers:
+    """Barrier commands of one SM.
+
+    Parameters
+    ----------
+    bridge : Bridge
+    events : Events
+    smem : array of bytes
+        Shared memory, which contains the barriers.
+    enums : mapping
+        The design's ``BarrierOp`` and ``BarrierFault``: name to number.
+    """
+
+    def __init__(
+        self, bridge: Bridge, events: Events, smem: Bytes, enums: Mapping[str, Mapping[str, int]]
+    ) -> None:
+        self._bridge = bridge
+        self._events = events
+        self._smem = smem
+        self._ops = enums["BarrierOp"]
+        self._faults = {code: name for name, code in enums["BarrierFault"].items()}
+        self._watchers: dict[int, list[Watcher]] = {}
+        events.handle(EventKind.PHASE_CHANGE, self._notify_watchers)
+
+    def reset(self) -> None:
+        """Forget all watchers."""
+        self._watchers.clear()
+
+    def read(self, address: int) -> Barrier:
+        """Return the fields of the barrier at ``address`` in shared memory."""
+        word = self._smem[address : address + BARRIER_BYTES].view(np.uint64)[0]
+        return Barrier.decode(int(word))
+
+    def watch(self, address: int, call: Watcher, *, awaited: bool = True) -> None:
+        """Call ``call(cycle, barrier)`` at each change of the barrier's phase.
+
+        With ``awaited`` off, a change does not wake Python: the call comes with the next event.
+        """
+        self._watchers.setdefault(address, []).append(call)
+        self._bridge.watch(address, awaited)
+
+    # Commands
+
+    def send(
+        self,
+        op: str,
+        address: int,
+        count: int = 0,
+        *,
+        state: int = 0,
+        time_limit: int = TIME_LIMIT,
+        v1: bool = False,
+    ) -> int:
+        """Queue a barrier command; return its number, for ``result``.
+
+        Commands go to the unit in the order of these calls. ``op`` is a name of ``BarrierOp``; the
+        operands are those of ``hw.layouts.barriers.BarrierCommand``.
+        """
+        number = self._events.new_number()
+        self._events.expect(
+            EventKind.BARRIER_RESULT,
+            number,
+            f"result of {op} at 0x{address:x}",
+            lambda: self._state_of(address),
+        )
+        self._queue(op, address, count, number, state=state, time_limit=time_limit, v1=v1)
+        return number
+
+    async def result(self, number: int, timeout: int | None = TIMEOUT) -> BarrierResult:
+        """Return the unit's answer to the command ``number``; call it once for each ``send``.
+
+        Raises
+        ------
+        WaitTimeoutError
+            If it does not come within ``timeout`` clocks.
+        """
+        pending = self._events.expected(EventKind.BARRIER_RESULT, number)
+        return self._result(await self._events.wait(pending, timeout))
+
+    async def command(
+        self,
+        op: str,
+        address: int,
+        count: int = 0,
+        timeout: int | None = TIMEOUT,
+        *,
+        state: int = 0,
+        time_limit: int = TIME_LIMIT,
+        v1: bool = False,
+    ) -> BarrierResult:
+        """Carry out a barrier command: ``send`` and ``result`` in one."""
+        number = self.send(op, address, count, state=state, time_limit=time_limit, v1=v1)
+        return await self.result(number, timeout)
+
+    def post(self, op: str, address: int, count: int, on_fault: Callable[[str], None]) -> None:
+        """Queue a barrier command whose result matters only if it is a fault.
+
+        ``on_fault`` is called with the fault's name in ``BarrierFault``.
+        """
+        number = self._events.new_number()
+
+        def check(event: EventRecord) -> None:
+            if (fault := self._fault(event.c)) is not None:
+                on_fault(fault)
+
+        self._events.call(EventKind.BARRIER_RESULT, number, check)
+        self._queue(op, address, count, number, quiet=True)
+
+    # Waits
+
+    async def try_wait(
+        self,
+        address: int,
+        parity: int | None = None,
+        *,
+        state: int | None = None,
+        time_limit: int = TIME_LIMIT,
+        v1: bool = False,
+        timeout: int | None = TIMEOUT,
+    ) -> WaitResult:
+        """Carry out ``mbarrier.try_wait`` for the phase of ``parity``, or of ``state``.
+
+        Parameters
+        ----------
+        address : int
+            Offset of the barrier in shared memory.
+        parity, state : int, optional
+            Exactly one of them.
+        time_limit : int
+            Clocks that the unit suspends the thread at most.
+        v1 : bool
+            Wait for the conditional phase of layout v1.
+        timeout : int, optional
+            Clocks after which the simulation gives up; None: never.
+
+        Raises
+        ------
+        ValueError
+            If both or none of ``parity`` and ``state`` are given.
+        WaitTimeoutError
+            If the unit does not answer within ``timeout`` clocks.
+        """
+        if (parity is None) == (state is None):
+            raise ValueError("try_wait needs either a parity or a state")
+        op, phase = ("TRY_WAIT", state) if parity is None else ("TRY_WAIT_PARITY", parity)
+        began = self._events.cycle
+        number = self.send(op, address, parity or 0, state=state or 0, time_limit=time_limit, v1=v1)
+        what = f"phase {phase} of the barrier at 0x{address:x}"
+        result = self._events.expected(EventKind.BARRIER_RESULT, number)
+        result.what = what
+        end = self._events.expect(EventKind.WAIT_END, number, what, result.detail)
+        answer = self._result(await self._events.wait(result, timeout))
+        if not answer.waits:
+            self._events.forget(EventKind.WAIT_END, number)
+            return WaitResult(answer.done, False, answer.fault, self._events.cycle)
+        event = await self._events.wait(end, timeout, began)
+        return WaitResult(bool(event.a), True, self._fault(event.b), int(event.cycle))
+
+    async def wait(
+        self,
+        address: int,
+        parity: int,
+        timeout: int | None = TIMEOUT,
+        *,
+        time_limit: int = TIME_LIMIT,
+    ) -> int:
+        """Repeat ``mbarrier.try_wait.parity`` until the phase of ``parity`` is complete.
+
+        Each ``try_wait`` goes to the unit behind all commands that are queued.
+
+        Returns
+        -------
+        int
+            Cycle of the unit's answer.
+
+        Raises
+        ------
+        CheckError
+            If the unit answers with a fault.
+        WaitTimeoutError
+            If the phase does not complete within ``timeout`` clocks.
+        """
+        began = self._events.cycle
+        while True:
+            remaining = None if timeout is None else timeout - (self._events.cycle - began)
+            answer = await self.try_wait(address, parity, time_limit=time_limit, timeout=remaining)
+            if answer.fault is not None:
+                raise CheckError(
+                    f"waiting for phase {parity} of the barrier at 0x{address:x}: {answer.fault}"
+                )
+            if answer.done:
+                return answer.cycle
+            if not answer.waited:
+                await self._events.cycles(RETRY)
+
+    def _queue(
+        self,
+        op: str,
+        address: int,
+        count: int,
+        number: int,
+        *,
+        state: int = 0,
+        time_limit: int = 0,
+        v1: bool = False,
+        quiet: bool = False,
+    ) -> None:
+        command = BarrierCommandRecord(
+            not_before=self._bridge.not_before,
+            state=state,
+            op=self._ops[op],
+            address=address,
+            count=count,
+            time_limit=time_limit,
+            v1=v1,
+            quiet=quiet,
+            id=number,
+        )
+        self._bridge.command(ctypes.byref(command))
+
+    def _result(self, event: EventRecord) -> BarrierResult:
+        return BarrierResult(bool(event.a), bool(event.b), self._fault(event.c), int(event.d))
+
+    def _fault(self, code: int) -> str | None:
+        return self._faults[int(code)] if code else None
+
+    def _state_of(self, address: int) -> str:
+        return f"barrier 0x{address:x}: {self.read(address)}"
+
+    def _notify_watchers(self, event: EventRecord) -> None:
+        for call in self._watchers.get(event.id, []):
+            call(int(event.cycle), Barrier.decode(int(event.a)))
