@@ -3,7 +3,7 @@
 from amaranth.asserts import AnyConst, AnySeq
 from amaranth.hdl import Assert, Assume, Cover, Elaboratable, Module, Mux, ResetSignal, Signal
 
-from hw.barrier.tx_coalescer import MOST_BYTES, TxCoalescer
+from hw.barrier.tx_coalescer import MAX_TX_BYTES, TxCoalescer
 from hw.params import TmaParams
 from tests.formal.inside import inside
 from tests.formal.proof import Bug, Proof
@@ -33,7 +33,7 @@ class CoalescerSpec(Elaboratable):
         m.d.comb += [
             dut.o.ready.eq(AnySeq(1)),
             Assume(~ResetSignal()),
-            Assume((dut.i.p.tx_bytes <= MOST_BYTES) & (dut.i.p.tx_bytes % STEP == 0)),
+            Assume((dut.i.p.tx_bytes <= MAX_TX_BYTES) & (dut.i.p.tx_bytes % STEP == 0)),
         ]
 
         # Bytes of the barrier.
@@ -45,7 +45,7 @@ class CoalescerSpec(Elaboratable):
             comes.eq(dut.i.valid & dut.i.ready & (dut.i.p.address == address)),
             leaves.eq(dut.o.valid & dut.o.ready & (dut.o.p.address == address)),
             now_kept.eq(kept + Mux(comes, dut.i.p.tx_bytes, 0) - Mux(leaves, dut.o.p.tx_bytes, 0)),
-            Assert(~dut.o.valid | (dut.o.p.tx_bytes <= MOST_BYTES)),
+            Assert(~dut.o.valid | (dut.o.p.tx_bytes <= MAX_TX_BYTES)),
             Assert((kept == 0) | dut.o.valid),
         ]
         m.d.sync += kept.eq(now_kept)
@@ -63,19 +63,21 @@ class CoalescerSpec(Elaboratable):
         # The entries: taken from the first on, and what is kept is in them.
         is_its = [
             is_taken & (entry.address == address)
-            for is_taken, entry in zip(here.taken, here.entries, strict=True)
+            for is_taken, entry in zip(here.occupied, here.entries, strict=True)
         ]
         in_entries = [
             Mux(own, entry.tx_bytes, 0) for own, entry in zip(is_its, here.entries, strict=True)
         ]
         m.d.comb += [
             Assert((transfers <= ENTRIES) & (owed % STEP == 0)),
-            Assert((here.taken & (here.taken + 1)) == 0),
-            Assert(dut.i.ready == ~here.taken[-1]),
+            Assert((here.occupied & (here.occupied + 1)) == 0),
+            Assert(dut.i.ready == ~here.occupied[-1]),
             Assert(kept == sum(in_entries)),
             *(
-                Assert(~is_taken | ((entry.tx_bytes <= MOST_BYTES) & (entry.tx_bytes % STEP == 0)))
-                for is_taken, entry in zip(here.taken, here.entries, strict=True)
+                Assert(
+                    ~is_taken | ((entry.tx_bytes <= MAX_TX_BYTES) & (entry.tx_bytes % STEP == 0))
+                )
+                for is_taken, entry in zip(here.occupied, here.entries, strict=True)
             ),
         ]
         for number in range(ENTRIES + 1):
@@ -95,7 +97,7 @@ class CoalescerSpec(Elaboratable):
 
         # The proof is not empty: it keeps what three barriers wait for, and adds to one of them.
         added = Signal()
-        with m.If(here.taken[:-1].all() & comes & here.adds.any()):
+        with m.If(here.occupied[:-1].all() & comes & here.add_to.any()):
             m.d.sync += added.eq(1)
         m.d.comb += Cover(added & (kept == 0) & ~dut.o.valid)
         return m
@@ -111,22 +113,22 @@ PROOFS = [
             Bug(
                 "bytes lost that are added to an entry that moves up",
                 "hw.barrier.tx_coalescer",
-                "entry.eq(summed[number + 1])",
+                "entry.eq(merged[number + 1])",
                 "entry.eq(entries[number + 1])",
                 depth=5,
             ),
             Bug(
                 "bytes added to those of another barrier",
                 "hw.barrier.tx_coalescer",
-                "taken[number] & same & ~total",
-                "taken[number] & ~total",
+                "occupied[number] & same_barrier & ~total",
+                "occupied[number] & ~total",
                 depth=5,
             ),
             Bug(
                 "a sum that no complete_tx can have",
                 "hw.barrier.tx_coalescer",
-                "& same & ~total[MOST_BYTES_BITS:].any()",
-                "& same",
+                "& same_barrier & ~total[MAX_TX_BYTES_BITS:].any()",
+                "& same_barrier",
                 depth=5,
             ),
         ),

@@ -379,15 +379,15 @@ class WaitSpec(Elaboratable):
         # Where the thread is in the table: at one place, with what is known of it.
         m.d.comb += [
             Assert(age <= overdue),
-            Assert((table.waiting & table.leaving) == 0),
-            Assert(places == sum((*table.waiting, *table.leaving), start=table.offers)),
+            Assert((table.waiting & table.wake_pending) == 0),
+            Assert(places == sum((*table.waiting, *table.wake_pending), start=table.wake_valid)),
         ]
         found = []
         for number in range(dut.params.barrier_waiters):
             deadline = row(m, table.deadlines, number)
             is_it = row(m, table.tags, number) == tag
-            is_waiting, is_leaving = table.waiting[number], table.leaving[number]
-            looked = (table.looked == number) & table.looked_waiting
+            is_waiting, is_leaving = table.waiting[number], table.wake_pending[number]
+            looked = (table.scanned_index == number) & table.scanned_waiting
             found.append(is_it & (is_waiting | is_leaving))
             with m.If(is_waiting & looked):
                 m.d.comb += Assert(table.read_deadline.data == deadline)
@@ -395,7 +395,7 @@ class WaitSpec(Elaboratable):
                 m.d.comb += [
                     Assert(table.addresses[number] == address),
                     Assert(~ended),
-                    Assert(deadline == (table.now + limit + 1 - age)[: len(deadline)]),
+                    Assert(deadline == (table.current_time + limit + 1 - age)[: len(deadline)]),
                     Assert((age <= limit + 2) | ((age == limit + 3) & looked)),
                     Assert(late == 0),
                 ]
@@ -403,12 +403,12 @@ class WaitSpec(Elaboratable):
                 m.d.comb += [
                     Assert(is_right(table.outcomes[number])),
                     # Nobody gets before it when the other has left.
-                    Assert((late == 0) | ((late == 1) & (table.behind == 2 * number))),
+                    Assert((late == 0) | ((late == 1) & (table.above_last == 2 * number))),
                 ]
-        is_offered = table.offers & (table.read_tag.data == tag)
+        is_offered = table.wake_valid & (table.read_tag.data == tag)
         m.d.comb += Assert(sum(found, start=is_offered) == waiting)
         with m.If(is_offered):
-            m.d.comb += Assert(is_right(table.outcome))
+            m.d.comb += Assert(is_right(table.wake_outcome))
 
         # The proof is not empty: its phase is complete as another thread's time is over.
         overtaken = Signal()
@@ -432,8 +432,8 @@ class TurnSpec(Elaboratable):
         _drive(m, dut)
         m.d.comb += dut.memory.read_data.eq(AnySeq(64))
         for name, report, queue, on_its_way in (
-            ("command", "result", here.results, here.commanded),
-            ("update", "fault", here.faults, here.updated),
+            ("command", "result", here.results, here.is_command),
+            ("update", "fault", here.faults, here.is_update),
         ):
             port, taken_from = getattr(dut, name), getattr(dut, report)
             is_fair = AnyConst(1)
@@ -481,15 +481,15 @@ PROOFS = [
             Bug(
                 "a word read before it was written",
                 "hw.barrier.mbarrier_unit",
-                "step.word.eq(Mux(forward, written, self.memory.read_data))",
-                "step.word.eq(self.memory.read_data)",
+                "step.word.eq(Mux(is_forwarded, last_written, read_data))",
+                "step.word.eq(read_data)",
                 depth=5,
             ),
             Bug(
                 "drops of the next phase's arrivals only after it",
                 "hw.barrier.barrier_step",
-                "after.pending.eq(Mux(complete, dropped, arrived))",
-                "after.pending.eq(Mux(complete, word.expected, arrived))",
+                "next_word.pending.eq(Mux(counts.complete, counts.expected, counts.pending))",
+                "next_word.pending.eq(Mux(counts.complete, word.expected, counts.pending))",
                 depth=5,
             ),
         ),
@@ -504,22 +504,24 @@ PROOFS = [
             Bug(
                 "a wake that is lost while another leaves",
                 "hw.barrier.barrier_waiters",
-                "leaving.eq((leaving | ended | over) & ~leaves)",
-                "leaving.eq(Mux(leaving.any(), leaving & ~leaves, ended | over))",
+                "wake_pending.eq((wake_pending | ended_by_event | ended_by_time) & ~dequeues)",
+                "wake_pending.eq("
+                "Mux(wake_pending.any(), wake_pending & ~dequeues, ended_by_event | ended_by_time)"
+                ")",
                 depth=7,
             ),
             Bug(
                 "a wake for a phase and one for want of time",
                 "hw.barrier.barrier_waiters",
-                "& ~(ended | over)),",
-                "& ~ended),",
+                "& ~(ended_by_event | ended_by_time)\n",
+                "& ~ended_by_event\n",
                 depth=7,
             ),
             Bug(
                 "done for an error",
                 "hw.barrier.barrier_waiters",
-                "done.eq(outcome == Outcome.COMPLETE)",
-                "done.eq(outcome != Outcome.TIME_OVER)",
+                "done.eq(wake_outcome == Outcome.COMPLETE)",
+                "done.eq(wake_outcome != Outcome.TIME_OVER)",
                 depth=6,
             ),
         ),
@@ -534,15 +536,15 @@ PROOFS = [
             Bug(
                 "updates that are never followed by a command",
                 "hw.barrier.mbarrier_unit",
-                "may_update & ~(may_command & updated_last)",
-                "may_update",
+                "can_accept_update & ~(can_accept_command & update_was_last)",
+                "can_accept_update",
                 depth=ACCEPTED + 3,
             ),
             Bug(
                 "operations that wait for room for wakes",
                 "hw.barrier.mbarrier_unit",
-                "may_command.eq(self.command.valid & (results.level < REPORTS - 1))",
-                "may_command.eq("
+                "can_accept_command.eq(self.command.valid & (results.level < REPORTS - 1))",
+                "can_accept_command.eq("
                 "self.command.valid & (results.level < REPORTS - 1) & waiters.has_room)",
                 depth=ACCEPTED + 6,
             ),
