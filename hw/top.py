@@ -6,14 +6,13 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.barrier.mbarrier_unit import BarrierMemory, MbarrierUnit
 from hw.barrier.tx_coalescer import TxCoalescer
-from hw.cluster.barrier_router import as_update
 from hw.cluster.cluster_port import ClusterPort, unit_ports
 from hw.front.bulk_group import BulkGroups
 from hw.front.descriptor_cache import DescriptorCache
 from hw.front.destination import Destination
 from hw.front.request_queue import RequestQueue
 from hw.generate.request_generator import RequestGenerator, StoreGenerator
-from hw.layouts.barriers import BarrierCommand, BarrierResult, BarrierWake
+from hw.layouts.barriers import BarrierCommand, BarrierResult, BarrierWake, assign_complete_tx
 from hw.layouts.isa import GLOBAL_ADDRESS_BITS, ErrorCode
 from hw.layouts.jobs import channel_of, refusal_layout, stream_of, walk_job_layout
 from hw.layouts.ports import (
@@ -247,7 +246,7 @@ class Tma(wiring.Component):
             m.d.comb += [
                 mbarrier_unit.update.valid.eq(coalescer.o.valid),
                 coalescer.o.ready.eq(mbarrier_unit.update.ready),
-                *as_update(mbarrier_unit.update.p, coalescer.o.p),
+                *assign_complete_tx(mbarrier_unit.update.p, coalescer.o.p),
             ]
 
         if p.stores:

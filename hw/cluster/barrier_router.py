@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.barrier.tx_coalescer import TxCoalescer
 from hw.layouts.barriers import (
-    BarrierOp,
+    assign_complete_tx,
     barrier_completion_layout,
     barrier_message_layout,
     barrier_update_layout,
@@ -74,7 +74,7 @@ class BarrierRouter(wiring.Component):
             signal.valid.eq(coalescer.o.valid),
             coalescer.o.ready.eq(signal.ready),
             signal.p.holder.eq(coalescer.o.p.holder),
-            *as_update(signal.p.update, coalescer.o.p),
+            *assign_complete_tx(signal.p.update, coalescer.o.p),
         ]
 
         # What is offered stays offered when its receiver stops, or starts.
@@ -107,14 +107,3 @@ class BarrierRouter(wiring.Component):
         with m.Else():
             m.d.comb += [self.error.valid.eq(message.valid), message.ready.eq(self.error.ready)]
         return m
-
-
-def as_update(update, completion) -> list:
-    """Return what makes ``update`` the COMPLETE_TX of ``completion``."""
-    names = (name for name in ("request_id", "cta") if name in completion.shape().members)
-    return [
-        update.op.eq(BarrierOp.COMPLETE_TX),
-        update.address.eq(completion.address),
-        update.count.eq(completion.tx_bytes),
-        *(update[name].eq(completion[name]) for name in names),
-    ]

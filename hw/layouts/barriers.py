@@ -172,6 +172,17 @@ def barrier_update_layout(params: TmaParams) -> data.StructLayout:
     )
 
 
+def assign_complete_tx(update: data.View, completion: data.View) -> list:
+    """Return the assignments that make ``update`` the COMPLETE_TX of ``completion``."""
+    names = (name for name in ("request_id", "cta") if name in completion.shape().members)
+    return [
+        update.op.eq(BarrierOp.COMPLETE_TX),
+        update.address.eq(completion.address),
+        update.count.eq(completion.tx_bytes),
+        *(update[name].eq(completion[name]) for name in names),
+    ]
+
+
 @cache
 def barrier_fault_layout(params: TmaParams) -> data.StructLayout:
     """Fault: an update that failed.
