@@ -140,7 +140,7 @@ class CrossbarSpec(Elaboratable):
         in_senders, in_receivers, all_masks = [], [], []
         for cta, queue in enumerate(here.senders):
             places = waiting(queue, queue.o.p.shape())
-            got = here.got[cta]
+            got = here.delivered[cta]
             masks = []
             for is_taken, entry in places:
                 missing = entry.mask if masks else entry.mask & ~got
@@ -176,15 +176,15 @@ PROOFS = [
             Bug(
                 "a payload that leaves with its first receiver",
                 "hw.cluster.crossbar",
-                "sender.o.ready.eq(~(missing[cta] & ~gets).any())",
-                "sender.o.ready.eq(~missing[cta].any() | gets.any())",
+                "sender.o.ready.eq(~(undelivered[cta] & ~delivers).any())",
+                "sender.o.ready.eq(~undelivered[cta].any() | delivers.any())",
                 depth=6,
             ),
             Bug(
                 "a receiver that takes no turns",
                 "hw.cluster.crossbar",
-                "later.eq(wanted & behind)",
-                "later.eq(wanted)",
+                "later.eq(requests & above_last)",
+                "later.eq(requests)",
                 depth=2 * ctas + 5,
             ),
         ),
