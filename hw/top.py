@@ -4,9 +4,8 @@ from amaranth.hdl import Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
+from hw.barrier.completion_port import CompletionPort
 from hw.barrier.mbarrier_unit import BarrierMemory, MbarrierUnit
-from hw.barrier.tx_coalescer import TxCoalescer
-from hw.cluster.barrier_router import as_update
 from hw.cluster.cluster_port import ClusterPort, unit_ports
 from hw.front.bulk_group import BulkGroups
 from hw.front.descriptor_cache import DescriptorCache
@@ -235,16 +234,12 @@ class Tma(wiring.Component):
             ]
         else:
             cluster_port = None
-            m.submodules.tx_coalescer = coalescer = TxCoalescer(p)
+            m.submodules.completion_port = completion_port = CompletionPort(p)
             connect(m, response_path.o, lane_network.line)
             connect(m, request_generator.fill, lane_network.fill)
             connect(m, lane_network.written, completion_tracker.written)
-            connect(m, completion_tracker.completion, coalescer.i)
-            m.d.comb += [
-                mbarrier_unit.update.valid.eq(coalescer.o.valid),
-                coalescer.o.ready.eq(mbarrier_unit.update.ready),
-                *as_update(mbarrier_unit.update.p, coalescer.o.p),
-            ]
+            connect(m, completion_tracker.completion, completion_port.i)
+            connect(m, completion_port.o, mbarrier_unit.update)
 
         # Stores: bulk groups in front of the request queue, and the store path behind setup.
         if p.stores:

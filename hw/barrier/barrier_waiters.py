@@ -1,7 +1,6 @@
-"""The threads that wait in the mbarrier unit for phases to complete."""
+"""Barrier waiters: keep the threads that wait for a barrier, and wake each of them once."""
 
-from functools import cache, reduce
-from operator import or_
+from functools import cache
 
 from amaranth.hdl import Assert, Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, enum, stream, wiring
@@ -15,24 +14,37 @@ from hw.layouts.barriers import (
     BarrierFault,
     BarrierWake,
 )
+from hw.lib.one_hot import index_of, lowest_one, select
 from hw.params import TmaParams
 
 TIME_BITS = TIME_LIMIT_BITS + 1
-"""Width of a point in time: one bit more than a limit, so that past and future are told apart."""
+"""Width of a point in time. The bit above a time limit distinguishes past from future."""
 
 
 class Outcome(enum.Enum, shape=2):
-    """How a wait ends."""
+    """Reason why a wait ends."""
 
     TIME_OVER = 0
+    """The time limit has expired."""
     COMPLETE = 1
+    """The phase is complete."""
     LOCKED = 2
+    """An error has locked the barrier."""
     REMOVED = 3
+    """INIT or INVAL has replaced the barrier."""
 
 
 @cache
 def waiter_layout(params: TmaParams) -> data.StructLayout:
-    """A thread that waits for the barrier in word ``address``; ``conditional``: for its report."""
+    """Thread that starts to wait.
+
+    Members
+    -------
+    address : word address of the barrier
+    tag : number that the wake returns
+    time_limit : clocks that the thread waits at most
+    conditional : 1 if the thread waits for the conditional phase; present with ``mbarrier_v1``
+    """
     return data.StructLayout(
         {
             "address": BARRIER_WORD_ADDRESS_BITS,
@@ -45,50 +57,41 @@ def waiter_layout(params: TmaParams) -> data.StructLayout:
 
 @cache
 def barrier_event_layout(params: TmaParams) -> data.StructLayout:
-    """What ends the waits for a barrier; with ``unmet`` not those for its conditional phase."""
+    """Event that ends the waits for a barrier.
+
+    Members
+    -------
+    address : word address of the barrier
+    outcome : reason why the waits end
+    conditional_pending : 1 if the event does not end waits for the conditional phase; present
+        with ``mbarrier_v1``
+    """
     return data.StructLayout(
         {
             "address": BARRIER_WORD_ADDRESS_BITS,
             "outcome": Outcome,
-            **({"unmet": 1} if params.mbarrier_v1 else {}),
+            **({"conditional_pending": 1} if params.mbarrier_v1 else {}),
         }
     )
 
 
-def _lowest(mask):
-    """The lowest bit that is set."""
-    return (mask & -mask)[: len(mask)]
-
-
-def _number(one_hot):
-    """The number of the bit that is set."""
-    return Cat(
-        Cat(bit for number, bit in enumerate(one_hot) if number >> place & 1).any()
-        for place in range((len(one_hot) - 1).bit_length())
-    )
-
-
-def _selected(one_hot, signals):
-    """The bits of the signal whose bit is set."""
-    return reduce(
-        or_, (Mux(bit, Value.cast(s), 0) for bit, s in zip(one_hot, signals, strict=True))
-    )
-
-
 class BarrierWaiters(wiring.Component):
-    """Keeps threads until the phase that they wait for is complete, or their time is over.
+    """Keeps waiting threads until their phase is complete or their time limit expires.
 
-    All waits for a barrier are for its present phase: they began when it was not complete. So an
-    entry holds no phase, and an event ends all waits of its address at once, by comparison. An
-    event of the clock after an entry came finds it. If its time is over in the clock of the event,
-    the event counts. Each wait ends once.
+    All waits for a barrier are for its current phase, because a thread waits only if that phase is
+    incomplete. So an entry holds no phase, and an event ends all waits for its address at once, by
+    comparison. An event in the clock after the acceptance of a thread ends the wait of that thread.
+    If an event and the expiry of a time limit come in the same clock, the event is the reason. Each
+    wait ends once.
 
-    Time limits: one entry a clock is looked at, in rotation. Without other wakes, a wake for want
-    of time is offered ``time_limit + 2`` to ``time_limit + 2 + barrier_waiters`` clocks after the
-    entry came. Latency: an event is answered by the first wake two clocks later. Throughput: an
-    entry or an event, and a wake, each clock; an entry's place is free again as its wake is
-    offered. Wakes of one event, or of several, leave in no order, but in rotation: none waits for
-    more than ``barrier_waiters`` others. Back-pressure: none but ``has_room``.
+    Time limits: one entry is checked per clock, in rotation. If no other wake is offered, the wake
+    of an expired thread is offered ``time_limit + 2`` to ``time_limit + 2 + barrier_waiters``
+    clocks after the thread was accepted. Latency: the first wake after an event is offered two
+    clocks after the event. Throughput: a thread or an event, and a wake, per clock; an entry is
+    free again when its wake is offered. Order: wakes leave in rotation of the entries, also those
+    of one event; a wake waits for at most ``barrier_waiters`` others. Back-pressure: ``has_room``
+    is 0 while all entries are occupied; a wake that is not taken keeps the wakes behind it in their
+    entries. Errors: none.
 
     Parameters
     ----------
@@ -97,10 +100,13 @@ class BarrierWaiters(wiring.Component):
     Members
     -------
     i : In(stream.Signature(waiter_layout(params), always_ready=True))
-        Only with ``has_room``, and not in the clock of an event.
+        Threads that start to wait. Valid only while ``has_room`` is 1 and ``event`` is not valid.
     has_room : Out(1)
+        An entry is free.
     event : In(stream.Signature(barrier_event_layout(params), always_ready=True))
+        Events that end waits.
     wake : Out(stream.Signature(BarrierWake))
+        Ends of waits.
     """
 
     def __init__(self, params: TmaParams) -> None:
@@ -117,110 +123,128 @@ class BarrierWaiters(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         entries = self.params.barrier_waiters
-        depth = max(entries, 2)  # never a memory without an address
+        depth = max(entries, 2)  # a memory of one row would have no address
         m.submodules.tags = tags = Memory(shape=BARRIER_TAG_BITS, depth=depth, init=[])
         m.submodules.deadlines = deadlines = Memory(shape=TIME_BITS, depth=depth, init=[])
 
-        # Entries are selected one-hot; a mask has a bit for each.
+        # Masks have one bit per entry; an entry is selected by a one-hot mask.
         addresses = [
             Signal(BARRIER_WORD_ADDRESS_BITS, name=f"address_{n}", reset_less=True)
             for n in range(entries)
         ]
         outcomes = [Signal(Outcome, name=f"outcome_{n}", reset_less=True) for n in range(entries)]
         waiting = Signal(entries)
-        leaving = Signal(entries)
+        wake_pending = Signal(entries)  # the wait has ended, and its wake was not offered yet
+        current_time = Signal(TIME_BITS)
+        new_entry = self._insert(m, waiting | wake_pending, current_time, addresses)
+        ended_by_event = Signal(entries)
+        event_matches = self._match_event(m, new_entry, addresses)
+        m.d.comb += ended_by_event.eq(Mux(self.event.valid, waiting & event_matches, 0))
 
-        # An entry comes.
-        now = Signal(TIME_BITS)
-        free = Signal(entries)
-        place = Signal(entries)
-        write_tag, write_deadline = tags.write_port(), deadlines.write_port()
-        m.d.sync += now.eq(now + 1)
-        m.d.comb += [
-            free.eq(~(waiting | leaving)),
-            place.eq(_lowest(free)),
-            self.has_room.eq(free.any()),
-            *(port.en.eq(self.i.valid) for port in (write_tag, write_deadline)),
-            *(port.addr.eq(_number(place)) for port in (write_tag, write_deadline)),
-            write_tag.data.eq(self.i.p.tag),
-            write_deadline.data.eq(now + self.i.p.time_limit),
-        ]
-        with m.If(self.i.valid):
-            for number, address in enumerate(addresses):
-                with m.If(place[number]):
-                    m.d.sync += address.eq(self.i.p.address)
-
-        # An event ends waits.
-        concerned = Signal(entries)
-        m.d.comb += concerned.eq(Cat(address == self.event.p.address for address in addresses))
-        if self.params.mbarrier_v1:
-            conditional = Signal(entries)
-            with m.If(self.i.valid):
-                m.d.sync += conditional.eq(
-                    (conditional & ~place) | Mux(self.i.p.conditional, place, 0)
-                )
-            concerned = concerned & ~Mux(self.event.p.unmet, conditional, 0)
-        ended = Signal(entries)
-        m.d.comb += ended.eq(Mux(self.event.valid, waiting & concerned, 0))
-
-        # Time ends waits. An entry that waited as its deadline was read, and still does, is the
-        # same one.
-        look = Signal(range(entries))
-        looked = Signal(range(entries))
-        looked_waiting = Signal()
-        time_left = Signal(signed(TIME_BITS))
-        over = Signal(entries)
+        # Check one deadline per clock. If the entry was waiting when its deadline was read, and is
+        # still waiting a clock later, it is the same wait.
+        scan_index = Signal(range(entries))
+        scanned_index = Signal(range(entries))
+        scanned_waiting = Signal()
+        clocks_to_deadline = Signal(signed(TIME_BITS))
+        ended_by_time = Signal(entries)
         read_deadline = deadlines.read_port()
         m.d.sync += [
-            look.eq(Mux(look == entries - 1, 0, look + 1)),
-            looked.eq(look),
-            looked_waiting.eq(waiting.bit_select(look, 1)),
+            scan_index.eq(Mux(scan_index == entries - 1, 0, scan_index + 1)),
+            scanned_index.eq(scan_index),
+            scanned_waiting.eq(waiting.bit_select(scan_index, 1)),
         ]
+        is_expired = scanned_waiting & (clocks_to_deadline <= 0)
         m.d.comb += [
-            read_deadline.addr.eq(look),
-            time_left.eq(read_deadline.data - now),
-            over.eq(Mux(looked_waiting & (time_left <= 0), waiting & (1 << looked), 0)),
+            read_deadline.addr.eq(scan_index),
+            clocks_to_deadline.eq(read_deadline.data - current_time),
+            ended_by_time.eq(Mux(is_expired, waiting & (1 << scanned_index), 0)),
         ]
         for number, outcome in enumerate(outcomes):
-            with m.If(ended[number]):
+            with m.If(ended_by_event[number]):
                 m.d.sync += outcome.eq(self.event.p.outcome)
-            with m.Elif(over[number]):
+            with m.Elif(ended_by_time[number]):
                 m.d.sync += outcome.eq(Outcome.TIME_OVER)
 
-        # Ended waits leave, those behind the last one first.
-        behind = Signal(entries)
-        first = Signal(entries)
-        offers = Signal()
+        # Offer the wakes in rotation: first those of the entries above the last one offered.
+        above_last = Signal(entries)
+        next_entry = Signal(entries)
+        wake_valid = Signal()
         advance = Signal()
-        leaves = Signal(entries)
-        outcome = Signal(Outcome)
+        dequeues = Signal(entries)
+        wake_outcome = Signal(Outcome)
         read_tag = tags.read_port()
+        later = wake_pending & above_last
         m.d.comb += [
-            first.eq(_lowest(Mux((leaving & behind).any(), leaving & behind, leaving))),
-            advance.eq(~offers | self.wake.ready),
-            leaves.eq(Mux(advance, first, 0)),
+            next_entry.eq(lowest_one(Mux(later.any(), later, wake_pending))),
+            advance.eq(~wake_valid | self.wake.ready),
+            dequeues.eq(Mux(advance, next_entry, 0)),
             read_tag.en.eq(advance),
-            read_tag.addr.eq(_number(first)),
-            self.wake.valid.eq(offers),
+            read_tag.addr.eq(index_of(next_entry)),
+            self.wake.valid.eq(wake_valid),
             self.wake.p.tag.eq(read_tag.data),
-            self.wake.p.done.eq(outcome == Outcome.COMPLETE),
+            self.wake.p.done.eq(wake_outcome == Outcome.COMPLETE),
         ]
-        with m.Switch(outcome):
+        with m.Switch(wake_outcome):
             with m.Case(Outcome.LOCKED):
                 m.d.comb += self.wake.p.fault.eq(BarrierFault.LOCKED)
             with m.Case(Outcome.REMOVED):
                 m.d.comb += self.wake.p.fault.eq(BarrierFault.UNINITIALISED)
         with m.If(advance):
-            m.d.sync += [offers.eq(leaving.any()), outcome.eq(_selected(first, outcomes))]
-            with m.If(leaving.any()):
-                m.d.sync += behind.eq(~(first | (first - 1)))
+            m.d.sync += [
+                wake_valid.eq(wake_pending.any()),
+                wake_outcome.eq(select(next_entry, outcomes)),
+            ]
+            with m.If(wake_pending.any()):
+                m.d.sync += above_last.eq(~(next_entry | (next_entry - 1)))
 
         m.d.sync += [
-            waiting.eq((waiting | Mux(self.i.valid, place, 0)) & ~(ended | over)),
-            leaving.eq((leaving | ended | over) & ~leaves),
+            waiting.eq(
+                (waiting | Mux(self.i.valid, new_entry, 0)) & ~(ended_by_event | ended_by_time)
+            ),
+            wake_pending.eq((wake_pending | ended_by_event | ended_by_time) & ~dequeues),
             Assert(
                 ~self.i.valid | (self.has_room & ~self.event.valid),
-                "barrier waiters: a thread found no place\n",
+                "barrier_waiters: a thread came without a free entry or with an event\n",
             ),
         ]
         return m
+
+    def _insert(
+        self, m: Module, occupied: Value, current_time: Signal, addresses: list[Signal]
+    ) -> Signal:
+        """Store the thread that comes in the lowest free entry; return that entry, one-hot."""
+        entries = self.params.barrier_waiters
+        tags, deadlines = m.submodules.tags, m.submodules.deadlines
+        free_entries = Signal(entries)
+        new_entry = Signal(entries)
+        write_tag, write_deadline = tags.write_port(), deadlines.write_port()
+        m.d.sync += current_time.eq(current_time + 1)
+        m.d.comb += [
+            free_entries.eq(~occupied),
+            new_entry.eq(lowest_one(free_entries)),
+            self.has_room.eq(free_entries.any()),
+            *(port.en.eq(self.i.valid) for port in (write_tag, write_deadline)),
+            *(port.addr.eq(index_of(new_entry)) for port in (write_tag, write_deadline)),
+            write_tag.data.eq(self.i.p.tag),
+            write_deadline.data.eq(current_time + self.i.p.time_limit),
+        ]
+        with m.If(self.i.valid):
+            for number, address in enumerate(addresses):
+                with m.If(new_entry[number]):
+                    m.d.sync += address.eq(self.i.p.address)
+        return new_entry
+
+    def _match_event(self, m: Module, new_entry: Signal, addresses: list[Signal]) -> Value:
+        """Return the entries whose waits the event ends, if there is an event."""
+        entries = self.params.barrier_waiters
+        same_address = Signal(entries)
+        m.d.comb += same_address.eq(Cat(address == self.event.p.address for address in addresses))
+        if not self.params.mbarrier_v1:
+            return same_address
+        conditional = Signal(entries)
+        with m.If(self.i.valid):
+            m.d.sync += conditional.eq(
+                (conditional & ~new_entry) | Mux(self.i.p.conditional, new_entry, 0)
+            )
+        return same_address & ~Mux(self.event.p.conditional_pending, conditional, 0)

@@ -1,4 +1,4 @@
-"""Hopper's mbarrier objects: 64-bit words in shared memory, one operation a clock."""
+"""Mbarrier unit: applies operations to the mbarriers in shared memory, one per clock."""
 
 from amaranth.hdl import Assert, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
@@ -27,21 +27,26 @@ from hw.lib.queue import Queue
 from hw.params import TmaParams
 
 REPORTS = 4
-"""Results, and faults, that wait at their port before operations that may need one have to."""
+"""Entries of the queue of results, and of the queue of faults."""
 
 
 class BarrierMemory(wiring.Signature):
-    """A port for 64-bit words, always ready; addresses are byte offsets divided by 8.
+    """Port for the 64-bit words of barriers in shared memory; it accepts every access at once.
 
     Members
     -------
     read_en : Out(1)
+        Read a word.
     read_address : Out(21)
+        Its byte offset in shared memory divided by 8.
     read_data : In(64)
-        The word, in the clock after ``read_en``, without a write of the same clock as ``read_en``.
+        The word, in the clock after ``read_en``. A write in the clock of ``read_en`` is not in it.
     write_en : Out(1)
+        Write a word.
     write_address : Out(21)
+        Its byte offset in shared memory divided by 8.
     write_data : Out(64)
+        The word.
     """
 
     def __init__(self) -> None:
@@ -58,70 +63,72 @@ class BarrierMemory(wiring.Signature):
 
 
 class MbarrierUnit(wiring.Component):
-    """Applies the operations of threads and the ``complete_tx`` of units to barriers.
+    """Applies the commands of threads and the updates of other blocks to barriers.
 
     ==========================  ===================================================================
-    INIT                        expect ``count`` arrivals, from 1 to ``2**20 - 1``, in phase 0
-    INVAL                       write zero: plain memory
-    ARRIVE                      ``count`` arrivals, then the check
-    ARRIVE_DROP                 the same, and as many less are expected from the next phase on
-    ARRIVE(_DROP)_NO_COMPLETE   the same, but it is an error if the phase is complete
-    ARRIVE(_DROP)_EXPECT_TX     ``count`` more bytes to come and one arrival, then the check
-    EXPECT_TX                   ``count`` more bytes to come, then the check
-    COMPLETE_TX                 ``count`` bytes came, then the check
-    TEST_WAIT_PARITY            whether phase ``count[0]`` is complete: the phase is another
-    TEST_WAIT                   whether the phase of ``state`` is complete
-    TRY_WAIT(_PARITY)           the same; if it is not, the thread waits for it
-    PENDING_COUNT               the arrivals pending in ``state``
-    REPORT                      add ``count[7:0]`` to the report, bit by bit; ``mbarrier_v1`` only
+    INIT                        initialise: ``count`` expected arrivals, 1 to ``2**20 - 1``; phase 0
+    INVAL                       write zero, which is no barrier
+    ARRIVE                      ``count`` arrivals, then the completion check
+    ARRIVE_DROP                 ARRIVE, and each later phase expects ``count`` arrivals fewer
+    ARRIVE(_DROP)_NO_COMPLETE   ARRIVE(_DROP), with a fault if the phase completes
+    ARRIVE(_DROP)_EXPECT_TX     expect ``count`` bytes more, one arrival, then the completion check
+    EXPECT_TX                   expect ``count`` bytes more, then the completion check
+    COMPLETE_TX                 ``count`` bytes have come, then the completion check
+    TEST_WAIT_PARITY            test whether the phase of parity ``count[0]`` is complete, that is,
+                                whether the current phase has the other parity
+    TEST_WAIT                   test whether the phase of ``state`` is complete
+    TRY_WAIT(_PARITY)           TEST_WAIT(_PARITY); if the phase is incomplete, the thread waits
+    PENDING_COUNT               return the number of pending arrivals of ``state``
+    REPORT                      OR ``count[7:0]`` into the report; with ``mbarrier_v1`` only
     ==========================  ===================================================================
 
-    The check: when no arrival is pending and no byte is to come, the phase flips and the expected
-    arrivals are pending again, in one step with the operation.
+    Completion check: if no arrival is pending and no byte is still to come, the phase flips and
+    the pending arrivals become the expected arrivals. This is one step with the operation.
 
-    Waits. A TRY_WAIT whose phase is not complete takes a place among ``barrier_waiters`` and its
-    result says ``waits``; it takes no more turns here. Its one ``wake`` says that the phase is
-    complete, that ``time_limit`` clocks are over, or, as a fault, that an error has locked the
-    barrier (LOCKED) or INVAL or INIT has ended it (UNINITIALISED). Without a free place, or with a
-    ``time_limit`` of 0, the result is that of a TEST_WAIT. A wake does not wait for its result: it
-    may be the first, if the result is held up.
+    Waits. A TRY_WAIT whose phase is incomplete occupies one of ``barrier_waiters`` entries, and its
+    result has ``waits``. The thread uses no further clocks of the unit until its wake, of which
+    there is exactly one. The wake reports that the phase is complete, that ``time_limit`` clocks
+    have passed, or a fault: an error has locked the barrier (LOCKED), or INVAL or INIT has replaced
+    it (UNINITIALISED). If no entry is free, or ``time_limit`` is 0, TRY_WAIT returns the result of
+    TEST_WAIT. A wake does not wait for the result of its TRY_WAIT, and may come before it.
 
-    Layout v1, with ``mbarrier_v1``; what it does is this project's choice. INIT with ``v1`` makes
-    such a barrier, of 511 arrivals at most. It has a report, which REPORT adds to; the first one
-    of a phase starts anew. When a phase is complete the conditional phase flips, too, if the report
-    of that phase is 0 or there was none. Waits with ``v1`` are for the conditional phase, in
-    ``state`` as elsewhere.
+    Layout v1, with ``mbarrier_v1``; its function is this project's choice. INIT with ``v1`` makes a
+    barrier of layout v1, which expects at most 511 arrivals. Such a barrier has a report, to which
+    REPORT adds; the first REPORT of a phase clears the report of the phase before. When a phase
+    completes, the conditional phase flips as well, if the report of that phase is 0 or the phase
+    had no report. Tests and waits with ``v1`` ask for the conditional phase.
 
-    Errors, the first that applies:
+    Errors: the first fault that applies, in this order.
 
     ================  =============================================================================
-    OPERATION         REPORT or ``v1`` without ``mbarrier_v1``; an update that neither arrives nor
-                      counts bytes
-    COUNT             INIT: not so many
-    LOCKED            all but INIT, INVAL and PENDING_COUNT: an earlier error has locked the barrier
-    UNINITIALISED     the same: the word is 0, or bit 0 is set without ``mbarrier_v1``
-    OPERATION         REPORT, or a wait with ``v1``, for a barrier that is not of layout v1
-    OVER_ARRIVAL      more arrivals than are pending, or more dropped than are expected
-    TX_RANGE          bytes to come outside ``-(2**20 - 1)`` to ``2**20 - 1``
-    COMPLETES         NO_COMPLETE: the phase is complete
+    OPERATION         REPORT or ``v1`` in a unit without ``mbarrier_v1``; an update that counts
+                      neither arrivals nor bytes
+    COUNT             INIT with a ``count`` that is out of range
+    LOCKED            an earlier error has locked the barrier; not for INIT, INVAL, PENDING_COUNT
+    UNINITIALISED     the word is 0, or its bit 0 is 1 in a unit without ``mbarrier_v1``; not for
+                      INIT, INVAL, PENDING_COUNT
+    OPERATION         REPORT, or a test or wait with ``v1``, and the barrier is not of layout v1
+    OVER_ARRIVAL      more arrivals than are pending, or more dropped arrivals than are expected
+    TX_RANGE          the bytes still to come leave the range ``-(2**20 - 1)`` to ``2**20 - 1``
+    COMPLETES         NO_COMPLETE, and the phase completes
     ================  =============================================================================
 
-    An error of an arrival or of bytes sets ``lock`` and changes nothing else, whatever the word is;
-    other errors write nothing. The error of a command is in its result; that of an update is
-    reported at ``fault``. A barrier that expects no arrivals, because all were dropped, may look
-    uninitialised. The low three bits of an address are ignored: alignment is checked where a
-    request is.
+    A fault of an operation that counts arrivals or bytes sets ``lock`` in the word and changes
+    nothing else of it; other faults write nothing. The fault of a command is in its result; the
+    fault of an update is reported at ``fault``. A barrier whose expected arrivals were all dropped
+    may have the word 0, and is then UNINITIALISED. The low three bits of an address are ignored:
+    the blocks that accept requests check the alignment.
 
-    Order: operations take effect one after another in the order of their acceptance; a wait is
-    answered by the first event behind it. Latency: the word is read in the clock of acceptance,
-    written in the next, and the result offered in the one after; the first wake is offered three
-    clocks after the acceptance of the operation that is its reason, the others in the clocks behind
-    it. A wake for want of time is offered ``time_limit + 3`` to ``time_limit + 3 +
-    barrier_waiters`` clocks after acceptance, if no others leave. Throughput: one operation a
-    clock, on any mix of barriers or on one. Arbitration: while both ports wait they take turns, so
-    that each waits at most one clock for the other. Back-pressure: commands wait while
-    ``REPORTS - 1`` results are held up, updates (never commands) while as many faults are; neither
-    holds up the other. Wakes that are held up keep their places.
+    Order: operations take effect in the order of their acceptance. The first event after the
+    acceptance of a wait ends it. Latency: the word is read in the clock of acceptance and written
+    one clock later; the result is offered two clocks after acceptance. The first wake is offered
+    three clocks after the acceptance of the operation that causes it, further wakes of that
+    operation in the clocks after it. If no other wakes are offered, the wake of an expired wait is
+    offered ``time_limit + 3`` to ``time_limit + 3 + barrier_waiters`` clocks after its acceptance.
+    Throughput: one operation per clock, on one barrier or on any mix. Arbitration: while commands
+    and updates wait, they alternate. Back-pressure: commands wait while ``REPORTS - 1`` results are
+    not taken; updates wait while ``REPORTS - 1`` faults are not taken; neither port blocks the
+    other. Wakes that are not taken keep their entries.
 
     Parameters
     ----------
@@ -130,13 +137,17 @@ class MbarrierUnit(wiring.Component):
     Members
     -------
     command : In(stream.Signature(BarrierCommand))
+        Operations of the SM's threads.
     result : Out(stream.Signature(BarrierResult))
-        One for each command, in order.
+        One result for each command, in order.
     wake : Out(stream.Signature(BarrierWake))
-        One for each result that says ``waits``.
+        One wake for each result with ``waits``.
     update : In(stream.Signature(barrier_update_layout(params)))
+        ``complete_tx`` of requests, and operations of other CTAs.
     fault : Out(stream.Signature(barrier_fault_layout(params)))
+        Updates that failed, in order.
     memory : Out(BarrierMemory())
+        The barrier words in shared memory.
     """
 
     def __init__(self, params: TmaParams) -> None:
@@ -154,7 +165,6 @@ class MbarrierUnit(wiring.Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        has_v1 = self.params.mbarrier_v1
         m.submodules.results = results = Queue(BarrierResult, REPORTS)
         m.submodules.faults = faults = Queue(barrier_fault_layout(self.params), REPORTS)
         m.submodules.waiters = waiters = BarrierWaiters(self.params)
@@ -162,51 +172,83 @@ class MbarrierUnit(wiring.Component):
         connect(m, faults.o, flipped(self.fault))
         connect(m, waiters.wake, flipped(self.wake))
 
-        # Accept one operation and read its word. One more may be on its way to each queue of
-        # reports than ``level`` says.
-        may_command = Signal()
-        may_update = Signal()
-        updated_last = Signal()
-        updates = Signal()
+        # Clock 0: accept one operation, decode it, and read its word. When an operation is
+        # accepted, the report of the one before it may not be in ``level`` yet.
+        can_accept_command = Signal()
+        can_accept_update = Signal()
+        update_was_last = Signal()
+        update_fire = Signal()
         m.d.comb += [
-            may_command.eq(self.command.valid & (results.level < REPORTS - 1)),
-            may_update.eq(faults.level < REPORTS - 1),
-            self.update.ready.eq(may_update & ~(may_command & updated_last)),
-            updates.eq(self.update.valid & self.update.ready),
-            self.command.ready.eq(may_command & ~updates),
+            can_accept_command.eq(self.command.valid & (results.level < REPORTS - 1)),
+            can_accept_update.eq(faults.level < REPORTS - 1),
+            self.update.ready.eq(can_accept_update & ~(can_accept_command & update_was_last)),
+            update_fire.eq(self.update.valid & self.update.ready),
+            self.command.ready.eq(can_accept_command & ~update_fire),
         ]
-        offered = Signal(BarrierTask)
-        command = self.command.p
-        with m.If(updates):
+        new_task = Signal(BarrierTask)
+        self._decode(m, update_fire, new_task)
+        self._decode_counts(m, update_fire, new_task)
+
+        is_command = Signal()
+        is_update = Signal()
+        task = Signal(BarrierTask, reset_less=True)
+        update = Signal(barrier_update_layout(self.params), reset_less=True)
+        m.d.comb += [
+            self.memory.read_en.eq(self.command.ready | update_fire),
+            self.memory.read_address.eq(new_task.address[-BARRIER_WORD_ADDRESS_BITS:]),
+        ]
+        m.d.sync += [
+            is_command.eq(self.command.ready),
+            is_update.eq(update_fire),
+        ]
+        with m.If(self.memory.read_en):
+            m.d.sync += [
+                task.eq(new_task),
+                update.eq(self.update.p),
+                update_was_last.eq(update_fire),
+            ]
+
+        # Clock 1: apply the operation, write the word, and queue the report.
+        step = self._apply(m, task, is_command, is_update)
+        starts_wait = self._wait(m, task, step, is_command, is_update)
+        self._report(m, task, update, step, starts_wait, is_command, is_update)
+        return m
+
+    def _decode(self, m: Module, update_fire: Signal, new_task: data.View) -> None:
+        """Decode the operation that is accepted, but for the counts."""
+        command, update = self.command.p, self.update.p
+        with m.If(update_fire):
             m.d.comb += [
-                offered.op.eq(self.update.p.op),
-                offered.address.eq(self.update.p.address),
-                offered.count.eq(self.update.p.count),
+                new_task.op.eq(update.op),
+                new_task.address.eq(update.address),
+                new_task.count.eq(update.count),
             ]
         with m.Else():
             m.d.comb += [
-                *(offered[name].eq(command[name]) for name in ("op", "address", "count")),
-                *(offered[name].eq(command[name]) for name in ("time_limit", "v1", "tag")),
+                *(new_task[name].eq(command[name]) for name in ("op", "address", "count")),
+                *(new_task[name].eq(command[name]) for name in ("time_limit", "v1", "tag")),
             ]
             with m.Switch(command.op):
                 with m.Case(BarrierOp.TEST_WAIT_PARITY, BarrierOp.TRY_WAIT_PARITY):
-                    m.d.comb += offered.parity.eq(command.count[0])
+                    m.d.comb += new_task.parity.eq(command.count[0])
                 with m.Case(BarrierOp.PENDING_COUNT):
                     pending = data.View(BarrierWord, command.state).pending
-                    m.d.comb += offered.count.eq((-pending)[:ARRIVAL_BITS])
+                    m.d.comb += new_task.count.eq((-pending)[:ARRIVAL_BITS])
                 with m.Default():
-                    m.d.comb += offered.parity.eq(data.View(BarrierWord, command.state).phase)
-                    if has_v1:
+                    m.d.comb += new_task.parity.eq(data.View(BarrierWord, command.state).phase)
+                    if self.params.mbarrier_v1:
                         state = data.View(BarrierWordV1, command.state)
                         with m.If(command.v1):
-                            m.d.comb += offered.parity.eq(state.conditional_phase)
+                            m.d.comb += new_task.parity.eq(state.conditional_phase)
 
-        # What it counts, early: the step behind has enough to do.
+    def _decode_counts(self, m: Module, update_fire: Signal, new_task: data.View) -> None:
+        """Decode the counts in this clock: the path through `BarrierStep` is longer."""
+        command, update = self.command.p, self.update.p
         op = Signal(BarrierOp)
         count = Signal(BARRIER_COUNT_BITS)
         m.d.comb += [
-            op.eq(Mux(updates, self.update.p.op.as_value(), command.op.as_value())),
-            count.eq(Mux(updates, self.update.p.count, command.count)),
+            op.eq(Mux(update_fire, update.op.as_value(), command.op.as_value())),
+            count.eq(Mux(update_fire, update.count, command.count)),
         ]
         with m.Switch(op):
             with m.Case(
@@ -215,94 +257,102 @@ class MbarrierUnit(wiring.Component):
                 BarrierOp.ARRIVE_DROP,
                 BarrierOp.ARRIVE_DROP_NO_COMPLETE,
             ):
-                m.d.comb += offered.arrivals.eq(count)
+                m.d.comb += new_task.arrivals.eq(count)
             with m.Case(BarrierOp.ARRIVE_EXPECT_TX, BarrierOp.ARRIVE_DROP_EXPECT_TX):
-                m.d.comb += [offered.arrivals.eq(1), offered.more_bytes.eq(count)]
+                m.d.comb += [new_task.arrivals.eq(1), new_task.tx_increment.eq(count)]
             with m.Case(BarrierOp.EXPECT_TX):
-                m.d.comb += offered.more_bytes.eq(count)
+                m.d.comb += new_task.tx_increment.eq(count)
             with m.Case(BarrierOp.COMPLETE_TX):
-                m.d.comb += offered.more_bytes.eq(-count)
+                m.d.comb += new_task.tx_increment.eq(-count)
 
-        commanded = Signal()
-        updated = Signal()
-        task = Signal(BarrierTask, reset_less=True)
-        updating = Signal(barrier_update_layout(self.params), reset_less=True)
-        m.d.comb += [
-            self.memory.read_en.eq(self.command.ready | updates),
-            self.memory.read_address.eq(offered.address[-BARRIER_WORD_ADDRESS_BITS:]),
-        ]
+    def _apply(
+        self, m: Module, task: data.View, is_command: Signal, is_update: Signal
+    ) -> BarrierStep:
+        """Apply the operation to its word, and write the word. Return the block that does it."""
+        # A read does not return what is written in its clock: that word is forwarded.
+        is_forwarded = Signal()
+        last_written = Signal(64, reset_less=True)
         m.d.sync += [
-            commanded.eq(self.command.ready),
-            updated.eq(updates),
-        ]
-        with m.If(self.memory.read_en):
-            m.d.sync += [
-                task.eq(offered),
-                updating.eq(self.update.p),
-                updated_last.eq(updates),
-            ]
-
-        # The read did not see what was written in the same clock.
-        forward = Signal()
-        written = Signal(64, reset_less=True)
-        m.d.sync += [
-            forward.eq(
+            is_forwarded.eq(
                 self.memory.write_en & (self.memory.write_address == self.memory.read_address)
             ),
-            written.eq(self.memory.write_data),
+            last_written.eq(self.memory.write_data),
         ]
-
-        # Apply the operation.
         m.submodules.step = step = BarrierStep(self.params)
+        read_data = self.memory.read_data
         m.d.comb += [
             step.task.eq(task),
-            step.is_update.eq(updated),
-            step.word.eq(Mux(forward, written, self.memory.read_data)),
-            step.is_zero.eq(Mux(forward, written == 0, self.memory.read_data == 0)),
-            self.memory.write_en.eq((commanded | updated) & step.writes),
+            step.is_update.eq(is_update),
+            step.word.eq(Mux(is_forwarded, last_written, read_data)),
+            step.word_is_zero.eq(Mux(is_forwarded, last_written == 0, read_data == 0)),
+            self.memory.write_en.eq((is_command | is_update) & step.write_en),
             self.memory.write_address.eq(task.address[-BARRIER_WORD_ADDRESS_BITS:]),
-            self.memory.write_data.eq(step.after),
+            self.memory.write_data.eq(step.next_word),
         ]
+        return step
 
-        # The threads that wait.
-        waits = Signal()
+    def _wait(
+        self,
+        m: Module,
+        task: data.View,
+        step: BarrierStep,
+        is_command: Signal,
+        is_update: Signal,
+    ) -> Signal:
+        """Pass a thread that has to wait, or the end of waits, to the waiters. Return 1 if the
+        thread starts to wait.
+        """
+        waiters = m.submodules.waiters
+        starts_wait = Signal()
         m.d.comb += [
-            waits.eq(commanded & step.may_wait & waiters.has_room),
-            waiters.i.valid.eq(waits),
+            starts_wait.eq(is_command & step.can_wait & waiters.has_room),
+            waiters.i.valid.eq(starts_wait),
             waiters.i.p.address.eq(self.memory.write_address),
             waiters.i.p.tag.eq(task.tag),
             waiters.i.p.time_limit.eq(task.time_limit),
-            waiters.event.valid.eq((commanded | updated) & step.ends_waits),
+            waiters.event.valid.eq((is_command | is_update) & step.ends_waits),
             waiters.event.p.address.eq(self.memory.write_address),
             waiters.event.p.outcome.eq(step.outcome),
         ]
-        if has_v1:
+        if self.params.mbarrier_v1:
             m.d.comb += [
                 waiters.i.p.conditional.eq(task.v1),
-                waiters.event.p.unmet.eq(step.unmet),
+                waiters.event.p.conditional_pending.eq(step.conditional_pending),
             ]
+        return starts_wait
 
-        # Report.
+    def _report(
+        self,
+        m: Module,
+        task: data.View,
+        update: data.View,
+        step: BarrierStep,
+        starts_wait: Signal,
+        is_command: Signal,
+        is_update: Signal,
+    ) -> None:
+        """Queue the result of a command, or the fault of an update."""
+        results, faults = m.submodules.results, m.submodules.faults
+        is_pending_count = task.op == BarrierOp.PENDING_COUNT
         m.d.comb += [
-            results.i.valid.eq(commanded),
+            results.i.valid.eq(is_command),
             results.i.p.tag.eq(task.tag),
             results.i.p.done.eq(step.done),
-            results.i.p.waits.eq(waits),
+            results.i.p.waits.eq(starts_wait),
             results.i.p.fault.eq(step.fault),
-            results.i.p.state.eq(Mux(task.op == BarrierOp.PENDING_COUNT, task.count, step.word)),
-            faults.i.valid.eq(updated & step.fails),
-            faults.i.p.request_id.eq(updating.request_id),
+            results.i.p.state.eq(Mux(is_pending_count, task.count, step.word)),
+            faults.i.valid.eq(is_update & step.has_fault),
+            faults.i.p.request_id.eq(update.request_id),
             faults.i.p.address.eq(task.address),
             faults.i.p.fault.eq(step.fault),
         ]
         if self.params.ctas > 1:
-            m.d.comb += faults.i.p.cta.eq(updating.cta)
+            m.d.comb += faults.i.p.cta.eq(update.cta)
         m.d.sync += [
-            Assert(~results.i.valid | results.i.ready, "mbarrier unit: a result was lost\n"),
-            Assert(~faults.i.valid | faults.i.ready, "mbarrier unit: a fault was lost\n"),
+            Assert(~results.i.valid | results.i.ready, "mbarrier_unit: a result was lost\n"),
+            Assert(~faults.i.valid | faults.i.ready, "mbarrier_unit: a fault was lost\n"),
             Assert(
-                step.fails == (step.fault != BarrierFault.NONE),
-                "mbarrier unit: a fault without a reason\n",
+                step.has_fault == (step.fault != BarrierFault.NONE),
+                "mbarrier_unit: has_fault and fault contradict each other\n",
             ),
         ]
-        return m

@@ -1,4 +1,4 @@
-"""Adds up completions that wait for the same barrier."""
+"""Transaction coalescer: adds up signals that wait for the same barrier."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
@@ -7,31 +7,31 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from hw.layouts.barriers import BARRIER_COUNT_BITS, barrier_completion_layout
 from hw.params import TmaParams
 
-MOST_BYTES_BITS = BARRIER_COUNT_BITS - 1
-MOST_BYTES = (1 << MOST_BYTES_BITS) - 1
-"""Most bytes of one ``complete_tx``."""
+MAX_TX_BYTES_BITS = BARRIER_COUNT_BITS - 1
+MAX_TX_BYTES = (1 << MAX_TX_BYTES_BITS) - 1
+"""Largest byte count of one ``complete_tx``."""
 
 
 class TxCoalescer(wiring.Component):
-    """Turns completions that wait for one barrier into one with the sum of their bytes.
+    """Adds up the bytes of completions for one barrier while they wait for the mbarrier unit.
 
-    It is legal: PTX leaves open into how many ``complete_tx`` the bytes of a request are split and
-    does not order requests, so no program can tell one ``complete_tx`` of the sum from several. Nor
-    do phases mix: a request for the next one is issued when this one is complete, and then no
-    completion of this one waits. A sum stays within the bytes that one can have; where it would be
-    more, what comes later waits in an entry of its own.
+    The sum of several ``complete_tx`` is legal: PTX does not define into how many ``complete_tx``
+    the bytes of a request are split, nor the order of requests, so no program can distinguish the
+    sum from its parts. Completions of two phases never meet: a request for the next phase is issued
+    when the current phase is complete, and then no completion of the current phase waits.
 
-    A completion is added to one that waits in an entry, if that is for the same ``address`` (and
-    ``holder``) and the sum is at most ``MOST_BYTES``; it leaves with the ``request_id`` (and
-    ``cta``) of the last one added. Entries leave in the order of their first completions. What is
-    offered at ``o`` is not added to: it may not change. So of N for one barrier, while ``o`` is
-    held up, the first leaves alone and the others as one.
+    A completion is added to the first entry with the same ``address`` (and ``holder``), if the sum
+    is at most ``MAX_TX_BYTES``; the entry takes the ``request_id`` (and ``cta``) of that
+    completion. If no entry fits, the completion occupies an entry of its own. Entries leave in the
+    order of their first completions. The first entry is offered at ``o`` and must not change, so
+    nothing is added to it: of N completions for one barrier that come while ``o`` is held up, the
+    first leaves alone and the others leave as one.
 
-    Latency: none while nothing waits, the input is the output. Throughput: a completion a clock in
-    and out. Back-pressure: ``i`` waits while all of the ``completions_waiting`` entries are taken;
-    no input drives ``i.ready`` in the same clock. What was offered to ``o`` in the clock of its
-    arrival and not taken is in the first entry from the next clock on. Without entries the ports
-    are connected.
+    Latency: none while no entry is occupied: ``i`` is passed to ``o``. A completion that ``o`` does
+    not take in that clock is in the first entry from the next clock on. Throughput: one completion
+    per clock in and out. Back-pressure: ``i`` waits while all ``completions_waiting`` entries are
+    occupied; no input drives ``i.ready`` in the same clock. With ``completions_waiting`` 0 the two
+    ports are connected. Errors: none.
 
     Parameters
     ----------
@@ -40,7 +40,9 @@ class TxCoalescer(wiring.Component):
     Members
     -------
     i : In(stream.Signature(barrier_completion_layout(params)))
+        Completions of requests.
     o : Out(stream.Signature(barrier_completion_layout(params)))
+        Completions with sums.
     """
 
     def __init__(self, params: TmaParams) -> None:
@@ -55,55 +57,57 @@ class TxCoalescer(wiring.Component):
             connect(m, flipped(self.i), flipped(self.o))
             return m
         layout = barrier_completion_layout(self.params)
-        barrier = [name for name in ("holder", "address") if name in layout.members]
+        barrier_fields = [name for name in ("holder", "address") if name in layout.members]
 
-        # Entries are taken from the first on, which is at ``o``.
-        taken = Signal(count)
+        # Entries are occupied from the first one on, which is offered at ``o``.
+        occupied = Signal(count)
         entries = [Signal(layout, name=f"entry_{n}", reset_less=True) for n in range(count)]
-        fits = Signal(count)
-        adds = Signal(count)
-        leaves = Signal()
+        can_add = Signal(count)
+        add_to = Signal(count)
+        dequeues = Signal()
         m.d.comb += [
-            adds.eq(Mux(self.i.valid & self.i.ready, fits & -fits, 0)),
-            leaves.eq(taken[0] & self.o.ready),
-            self.i.ready.eq(~taken[-1]),
-            self.o.valid.eq(taken[0] | self.i.valid),
+            add_to.eq(Mux(self.i.valid & self.i.ready, can_add & -can_add, 0)),
+            dequeues.eq(occupied[0] & self.o.ready),
+            self.i.ready.eq(~occupied[-1]),
+            self.o.valid.eq(occupied[0] | self.i.valid),
         ]
-        with m.If(taken[0]):
+        with m.If(occupied[0]):
             m.d.comb += self.o.payload.eq(entries[0])
         with m.Else():
             m.d.comb += self.o.payload.eq(self.i.payload)
 
-        # Add to one that waits, but not to the one at ``o``.
-        summed = entries[:1]
+        # Add the completion that comes to an entry, but not to the first one.
+        merged = entries[:1]
         for number in range(1, count):
             entry = entries[number]
             total = Signal(BARRIER_COUNT_BITS + 1, name=f"total_{number}")
-            after = Signal(layout, name=f"after_{number}")
-            same = Cat(self.i.p[name] == entry[name] for name in barrier).all()
+            merged_entry = Signal(layout, name=f"merged_{number}")
+            same_barrier = Cat(self.i.p[name] == entry[name] for name in barrier_fields).all()
             m.d.comb += [
                 total.eq(entry.tx_bytes + self.i.p.tx_bytes),
-                fits[number].eq(taken[number] & same & ~total[MOST_BYTES_BITS:].any()),
+                can_add[number].eq(
+                    occupied[number] & same_barrier & ~total[MAX_TX_BYTES_BITS:].any()
+                ),
             ]
-            with m.If(adds[number]):
-                m.d.comb += [after.eq(self.i.payload), after.tx_bytes.eq(total)]
+            with m.If(add_to[number]):
+                m.d.comb += [merged_entry.eq(self.i.payload), merged_entry.tx_bytes.eq(total)]
             with m.Else():
-                m.d.comb += after.eq(entry)
-            summed.append(after)
+                m.d.comb += merged_entry.eq(entry)
+            merged.append(merged_entry)
 
-        # Move up, and take a new one behind the others.
-        kept = Signal(count)
-        place = Signal(count)
-        m.d.comb += kept.eq(Mux(leaves, taken[1:], taken))
-        with m.If(self.i.valid & self.i.ready & ~fits.any() & (taken[0] | ~self.o.ready)):
-            m.d.comb += place.eq(~kept & Cat(1, kept))
-        m.d.sync += taken.eq(kept | place)
+        # Move the entries up, and occupy a new one behind them.
+        remaining = Signal(count)
+        new_entry = Signal(count)
+        m.d.comb += remaining.eq(Mux(dequeues, occupied[1:], occupied))
+        with m.If(self.i.valid & self.i.ready & ~can_add.any() & (occupied[0] | ~self.o.ready)):
+            m.d.comb += new_entry.eq(~remaining & Cat(1, remaining))
+        m.d.sync += occupied.eq(remaining | new_entry)
         for number, entry in enumerate(entries):
-            with m.If(place[number]):
+            with m.If(new_entry[number]):
                 m.d.sync += entry.eq(self.i.payload)
-            with m.Elif(leaves):
+            with m.Elif(dequeues):
                 if number + 1 < count:
-                    m.d.sync += entry.eq(summed[number + 1])
+                    m.d.sync += entry.eq(merged[number + 1])
             with m.Else():
-                m.d.sync += entry.eq(summed[number])
+                m.d.sync += entry.eq(merged[number])
         return m

@@ -1,4 +1,4 @@
-"""Barrier router: brings each operation on a barrier to the SM that holds it."""
+"""Barrier router: sends each barrier operation to the SM that holds the barrier."""
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib import stream, wiring
@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.barrier.tx_coalescer import TxCoalescer
 from hw.layouts.barriers import (
-    BarrierOp,
+    assign_complete_tx,
     barrier_completion_layout,
     barrier_message_layout,
     barrier_update_layout,
@@ -18,48 +18,60 @@ from hw.params import TmaParams
 
 
 class BarrierRouter(wiring.Component):
-    """Parts the signals of this SM by who holds the barrier, and joins those that come from others.
+    """Sends each barrier operation of this SM to the CTA that holds the barrier.
 
-    Completions are coalesced first. Combinational but for that; one operation a clock each way.
-    An operation whose ``out`` waits holds up those behind it, not those that come ``in``: so SMs
-    cannot wait for each other in a circle. One for a CTA that does not run is dropped with an error
-    record (DST_CTA).
+    Completions pass the transaction coalescer first. An operation on a barrier of this SM goes to
+    ``update``, where it takes turns with the operations of other CTAs; an operation on a barrier of
+    another CTA goes to ``to_cluster``.
+
+    Latency: none, the block is combinational; completions have the latency of `TxCoalescer`.
+    Throughput: one operation per clock in each direction. Back-pressure: an operation that waits
+    for its output holds up the completions and commands behind it, but not ``from_cluster``, so SMs
+    cannot wait for each other in a circle. Errors: an operation for a CTA that does not run is
+    dropped, with an error record (DST_CTA). An operation that was offered at ``to_cluster`` or
+    ``error`` stays there until it is taken, even if ``running`` changes.
 
     Parameters
     ----------
     params : TmaParams
-        With ``ctas`` above 1.
+        ``ctas`` must be above 1.
 
     Members
     -------
-    cta_rank : In, of this SM's CTA
-    running : In, a bit for each CTA that runs
-    completion : In(stream) of ``barrier_completion_layout``
-    command : In(stream) of ``barrier_message_layout``, of the SM's threads
-    arriving : In(stream) of ``barrier_update_layout``, from other CTAs
-    leaving : Out(stream) of ``barrier_message_layout``, to other CTAs
-    update : Out(stream) of ``barrier_update_layout``, for barriers of this SM
-    error : Out(stream) of ``error_layout``
+    cta_rank : In(params.cta_bits)
+        Rank of this SM's CTA.
+    running : In(params.ctas)
+        One bit per CTA: 1 if the CTA runs.
+    completion : In(stream.Signature(barrier_completion_layout(params)))
+        Completions of this SM's requests, and of packets that this SM received.
+    command : In(stream.Signature(barrier_message_layout(params)))
+        Operations of the SM's threads.
+    from_cluster : In(stream.Signature(barrier_update_layout(params)))
+        Operations of other CTAs.
+    to_cluster : Out(stream.Signature(barrier_message_layout(params)))
+        Operations on barriers of other CTAs.
+    update : Out(stream.Signature(barrier_update_layout(params)))
+        Operations on barriers of this SM.
+    error : Out(stream.Signature(error_layout(params)))
+        Operations for CTAs that do not run.
     """
 
-    def __init__(self, params: TmaParams):
+    def __init__(self, params: TmaParams) -> None:
         self.params = params
-        message = stream.Signature(barrier_message_layout(params))
-        update = stream.Signature(barrier_update_layout(params))
         super().__init__(
             {
                 "cta_rank": In(params.cta_bits),
                 "running": In(params.ctas),
                 "completion": In(stream.Signature(barrier_completion_layout(params))),
-                "command": In(message),
-                "arriving": In(update),
-                "leaving": Out(message),
-                "update": Out(update),
+                "command": In(stream.Signature(barrier_message_layout(params))),
+                "from_cluster": In(stream.Signature(barrier_update_layout(params))),
+                "to_cluster": Out(stream.Signature(barrier_message_layout(params))),
+                "update": Out(stream.Signature(barrier_update_layout(params))),
                 "error": Out(stream.Signature(error_layout(params))),
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform) -> Module:
         m = Module()
         p = self.params
         m.submodules.tx_coalescer = coalescer = TxCoalescer(p)
@@ -67,54 +79,45 @@ class BarrierRouter(wiring.Component):
         m.submodules.updates = updates = Arbiter(barrier_update_layout(p), 2)
         connect(m, flipped(self.completion), coalescer.i)
         connect(m, flipped(self.command), messages.i[1])
-        connect(m, flipped(self.arriving), updates.i[1])
+        connect(m, flipped(self.from_cluster), updates.i[1])
         connect(m, updates.o, flipped(self.update))
-        signal = messages.i[0]
+        completion = messages.i[0]
         m.d.comb += [
-            signal.valid.eq(coalescer.o.valid),
-            coalescer.o.ready.eq(signal.ready),
-            signal.p.holder.eq(coalescer.o.p.holder),
-            *as_update(signal.p.update, coalescer.o.p),
+            completion.valid.eq(coalescer.o.valid),
+            coalescer.o.ready.eq(completion.ready),
+            completion.p.holder.eq(coalescer.o.p.holder),
+            *assign_complete_tx(completion.p.update, coalescer.o.p),
         ]
 
-        # What is offered stays offered when its receiver stops, or starts.
+        # An operation that was offered keeps its output when its receiver stops or starts to run.
         message = messages.o
-        is_own = Signal()
-        waited = Signal()
+        is_local = Signal()
+        message_pending = Signal()
         m.d.comb += [
-            is_own.eq(message.p.holder == self.cta_rank),
+            is_local.eq(message.p.holder == self.cta_rank),
             updates.i[0].payload.eq(message.p.update),
-            self.leaving.payload.eq(message.payload),
+            self.to_cluster.payload.eq(message.payload),
             self.error.p.request_id.eq(message.p.update.request_id),
             self.error.p.code.eq(ErrorCode.DST_CTA),
             self.error.p.value.eq(message.p.holder),
         ]
-        refused = Signal()
+        error_pending = Signal()
         m.d.sync += [
-            waited.eq(self.leaving.valid & ~self.leaving.ready),
-            refused.eq(self.error.valid & ~self.error.ready),
+            message_pending.eq(self.to_cluster.valid & ~self.to_cluster.ready),
+            error_pending.eq(self.error.valid & ~self.error.ready),
         ]
-        with m.If(is_own):
+        with m.If(is_local):
             m.d.comb += [
                 updates.i[0].valid.eq(message.valid),
                 message.ready.eq(updates.i[0].ready),
             ]
-        with m.Elif(waited | (~refused & self.running.bit_select(message.p.holder, 1))):
+        with m.Elif(
+            message_pending | (~error_pending & self.running.bit_select(message.p.holder, 1))
+        ):
             m.d.comb += [
-                self.leaving.valid.eq(message.valid),
-                message.ready.eq(self.leaving.ready),
+                self.to_cluster.valid.eq(message.valid),
+                message.ready.eq(self.to_cluster.ready),
             ]
         with m.Else():
             m.d.comb += [self.error.valid.eq(message.valid), message.ready.eq(self.error.ready)]
         return m
-
-
-def as_update(update, completion) -> list:
-    """Return what makes ``update`` the COMPLETE_TX of ``completion``."""
-    names = (name for name in ("request_id", "cta") if name in completion.shape().members)
-    return [
-        update.op.eq(BarrierOp.COMPLETE_TX),
-        update.address.eq(completion.address),
-        update.count.eq(completion.tx_bytes),
-        *(update[name].eq(completion[name]) for name in names),
-    ]

@@ -1,4 +1,4 @@
-"""Cluster port: where an SM's paths meet those of the other SMs of its cluster."""
+"""Cluster port: joins the paths of an SM with those of the other SMs of its cluster."""
 
 from amaranth.hdl import Module, Value
 from amaranth.lib import stream, wiring
@@ -31,105 +31,129 @@ from hw.params import TmaParams
 
 
 def unit_ports(params: TmaParams) -> dict:
-    """The ports that a unit has in a cluster."""
+    """Return the ports that a unit has only in a cluster. `Tma` describes them."""
     packet = packet_layout(params)
-    message = stream.Signature(barrier_message_layout(params))
     return {
         "cta_rank": In(params.cta_bits),
         "running": In(params.ctas),
-        "remote_command": In(message),
+        "remote_command": In(stream.Signature(barrier_message_layout(params))),
         "remote_store": In(stream.Signature(remote_store_layout(params))),
         "packet_out": Out(stream.Signature(addressed_layout(packet, params.ctas))),
         "packet_in": In(stream.Signature(packet)),
-        "message_out": Out(message),
+        "message_out": Out(stream.Signature(barrier_message_layout(params))),
         "message_in": In(stream.Signature(barrier_update_layout(params))),
     }
 
 
-def part(m: Module, source, to_other: Value, other, own) -> None:
-    """Connect ``source`` to ``other`` where a payload is ``to_other``, else to ``own``."""
+def demux(m: Module, source, is_remote: Value, remote, local) -> None:
+    """Connect stream ``source`` to ``remote`` while ``is_remote`` is 1, else to ``local``."""
     m.d.comb += [
-        other.payload.eq(source.payload),
-        own.payload.eq(source.payload),
-        other.valid.eq(source.valid & to_other),
-        own.valid.eq(source.valid & ~to_other),
+        remote.payload.eq(source.payload),
+        local.payload.eq(source.payload),
+        remote.valid.eq(source.valid & is_remote),
+        local.valid.eq(source.valid & ~is_remote),
     ]
-    with m.If(to_other):
-        m.d.comb += source.ready.eq(other.ready)
+    with m.If(is_remote):
+        m.d.comb += source.ready.eq(remote.ready)
     with m.Else():
-        m.d.comb += source.ready.eq(own.ready)
+        m.d.comb += source.ready.eq(local.ready)
 
 
 class ClusterPort(wiring.Component):
-    """Parts what goes to other CTAs from the paths of the unit, and joins what comes from them.
+    """Separates the data and signals for other CTAs from the unit's paths, and merges theirs.
 
-    Everything that stays in the SM passes in the same clock; where it meets what comes from
-    others, the two take turns. What arrives never waits for what leaves, so SMs cannot wait for
-    each other in a circle. Egress, Ingress and BarrierRouter say the rest.
+    Latency: none for data and signals that stay in the SM. `Egress`, `Ingress` and `BarrierRouter`
+    give the latency of the others. Throughput: one payload per clock on each stream; where two
+    streams are merged, they take turns. Back-pressure: input from other CTAs never waits for output
+    to them, so SMs cannot wait for each other in a circle. Errors: see `RemoteStore`, `Egress` and
+    `BarrierRouter`.
 
     Parameters
     ----------
     params : TmaParams
-        With ``ctas`` above 1.
+        ``ctas`` must be above 1.
 
     Members
     -------
-    load_opened, store_opened : In of ``opened_layout``, of the trackers
-    line, local_line : In, Out(stream) of ``rotated_line_layout``
-    fill, local_fill : In, Out(stream) of ``fill_beat_layout``
-    written, load_written : In, Out(stream) of ``written_layout``
-    receiver_absent : Out(stream) of ``absent_receiver_layout``
-    completion : In(stream) of ``barrier_completion_layout``
-    update : Out(stream) of ``barrier_update_layout``
-    error : Out(stream) of ``error_layout``
-    store, memory_store : In, Out(stream) of ``write_line_layout``; with ``stores``, as the next
-    performed, store_performed : In, Out(stream) of ``performed_layout``
-    store_read, smem_read : In, Out(stream) of ``smem_read_layout``; with ``reductions``
-    smem_data, store_data : In, Out(stream) of ``lanes_layout``; likewise
-    and those of ``unit_ports``
+    cta_rank, running, remote_command, remote_store, packet_out, packet_in, message_out, message_in
+        Ports of the unit, see `unit_ports`.
+    load_opened : In(opened_layout(params))
+        Slot that the completion tracker gives to a load.
+    line : In(stream.Signature(rotated_line_layout(params)))
+        Lines of the response path.
+    local_line : Out(stream.Signature(rotated_line_layout(params)))
+        Lines for this SM's shared memory, also of packets from other CTAs.
+    fill : In(stream.Signature(fill_beat_layout(params)))
+        Fill of the request generator.
+    local_fill : Out(stream.Signature(fill_beat_layout(params)))
+        Fill for this SM's shared memory.
+    written : In(stream.Signature(written_layout(params)))
+        Pieces that were written to this SM's shared memory.
+    load_written : Out(stream.Signature(written_layout(params)))
+        Pieces of this SM's loads that were written, or sent to other CTAs.
+    receiver_absent : Out(stream.Signature(absent_receiver_layout(params)))
+        Receivers of this SM's loads that do not run.
+    completion : In(stream.Signature(barrier_completion_layout(params)))
+        Completions of this SM's loads.
+    update : Out(stream.Signature(barrier_update_layout(params)))
+        Operations on this SM's barriers, also of other CTAs.
+    error : Out(stream.Signature(error_layout(params)))
+        Errors of remote stores and of barrier operations for other CTAs.
+    store_opened : In(opened_layout(params))
+        Slot that the store tracker gives to a store. This port and the next four are present with
+        ``stores``.
+    store : In(stream.Signature(write_line_layout(params)))
+        Lines of the store path.
+    memory_store : Out(stream.Signature(write_line_layout(params)))
+        Lines for global memory.
+    performed : In(stream.Signature(performed_layout(params)))
+        Lines that global memory has answered.
+    store_performed : Out(stream.Signature(performed_layout(params)))
+        Lines that were performed, also those sent to other CTAs.
+    store_read : In(stream.Signature(smem_read_layout(params)))
+        Reads of the store path. This port and the next three are present with ``reductions``.
+    smem_read : Out(stream.Signature(smem_read_layout(params)))
+        Reads of the store path and of reductions in shared memory.
+    smem_data : In(stream.Signature(lanes_layout(params)))
+        Data of these reads, in order.
+    store_data : Out(stream.Signature(lanes_layout(params)))
+        Data of the store path's reads, in order.
     """
 
-    def __init__(self, params: TmaParams):
+    def __init__(self, params: TmaParams) -> None:
         self.params = params
-        line = stream.Signature(rotated_line_layout(params))
-        fill = stream.Signature(fill_beat_layout(params))
-        written = stream.Signature(written_layout(params))
         ports = {
             **unit_ports(params),
             "load_opened": In(opened_layout(params)),
-            "line": In(line),
-            "local_line": Out(line),
-            "fill": In(fill),
-            "local_fill": Out(fill),
-            "written": In(written),
-            "load_written": Out(written),
+            "line": In(stream.Signature(rotated_line_layout(params))),
+            "local_line": Out(stream.Signature(rotated_line_layout(params))),
+            "fill": In(stream.Signature(fill_beat_layout(params))),
+            "local_fill": Out(stream.Signature(fill_beat_layout(params))),
+            "written": In(stream.Signature(written_layout(params))),
+            "load_written": Out(stream.Signature(written_layout(params))),
             "receiver_absent": Out(stream.Signature(absent_receiver_layout(params))),
             "completion": In(stream.Signature(barrier_completion_layout(params))),
             "update": Out(stream.Signature(barrier_update_layout(params))),
             "error": Out(stream.Signature(error_layout(params))),
         }
         if params.stores:
-            store = stream.Signature(write_line_layout(params))
-            performed = stream.Signature(performed_layout(params))
             ports |= {
                 "store_opened": In(opened_layout(params)),
-                "store": In(store),
-                "memory_store": Out(store),
-                "performed": In(performed),
-                "store_performed": Out(performed),
+                "store": In(stream.Signature(write_line_layout(params))),
+                "memory_store": Out(stream.Signature(write_line_layout(params))),
+                "performed": In(stream.Signature(performed_layout(params))),
+                "store_performed": Out(stream.Signature(performed_layout(params))),
             }
         if params.reductions:
-            read = stream.Signature(smem_read_layout(params))
-            answer = stream.Signature(lanes_layout(params))
             ports |= {
-                "store_read": In(read),
-                "smem_read": Out(read),
-                "smem_data": In(answer),
-                "store_data": Out(answer),
+                "store_read": In(stream.Signature(smem_read_layout(params))),
+                "smem_read": Out(stream.Signature(smem_read_layout(params))),
+                "smem_data": In(stream.Signature(lanes_layout(params))),
+                "store_data": Out(stream.Signature(lanes_layout(params))),
             }
         super().__init__(ports)
 
-    def elaborate(self, platform):
+    def elaborate(self, platform) -> Module:
         m = Module()
         p = self.params
         m.submodules.remote_store = remote_store = RemoteStore(p)
@@ -145,9 +169,9 @@ class ClusterPort(wiring.Component):
         for block in (remote_store, egress, barrier_router):
             m.d.comb += block.running.eq(self.running)
 
-        # Out.
-        part(m, flipped(self.line), self.line.p.remote, egress.line, lines.i[0])
-        part(m, flipped(self.fill), self.fill.p.remote, egress.fill, flipped(self.local_fill))
+        # To other CTAs.
+        demux(m, flipped(self.line), self.line.p.remote, egress.line, lines.i[0])
+        demux(m, flipped(self.fill), self.fill.p.remote, egress.fill, flipped(self.local_fill))
         connect(m, flipped(self.remote_store), remote_store.i)
         connect(m, remote_store.o, egress.thread)
         connect(m, egress.packet, flipped(self.packet_out))
@@ -155,21 +179,21 @@ class ClusterPort(wiring.Component):
         connect(m, egress.receiver_absent, flipped(self.receiver_absent))
         m.d.comb += egress.load_opened.eq(self.load_opened)
 
-        # In.
+        # From other CTAs.
         connect(m, flipped(self.packet_in), ingress.packet)
         connect(m, ingress.line, lines.i[1])
         connect(m, lines.o, flipped(self.local_line))
-        is_receipt = self.written.p.receipt.received
-        part(m, flipped(self.written), is_receipt, ingress.written, written.i[0])
+        is_received = self.written.p.receipt.received
+        demux(m, flipped(self.written), is_received, ingress.written, written.i[0])
         connect(m, written.o, flipped(self.load_written))
 
-        # Barriers.
+        # Barrier operations.
         connect(m, flipped(self.completion), completions.i[0])
         connect(m, ingress.completion, completions.i[1])
         connect(m, completions.o, barrier_router.completion)
         connect(m, flipped(self.remote_command), barrier_router.command)
-        connect(m, barrier_router.leaving, flipped(self.message_out))
-        connect(m, flipped(self.message_in), barrier_router.arriving)
+        connect(m, barrier_router.to_cluster, flipped(self.message_out))
+        connect(m, flipped(self.message_in), barrier_router.from_cluster)
         connect(m, barrier_router.update, flipped(self.update))
 
         connect(m, remote_store.error, errors.i[0])
@@ -188,9 +212,10 @@ class ClusterPort(wiring.Component):
         return m
 
     def _connect_stores(self, m: Module, egress: Egress) -> None:
+        """Separate the lines of DSMEM requests from those for global memory."""
         m.submodules.performed_lines = performed = Arbiter(performed_layout(self.params), 2)
         store = flipped(self.store)
-        part(m, store, store.p.write_mode.remote, egress.dsmem, flipped(self.memory_store))
+        demux(m, store, store.p.write_mode.remote, egress.dsmem, flipped(self.memory_store))
         connect(m, flipped(self.performed), performed.i[0])
         connect(m, egress.performed, performed.i[1])
         connect(m, performed.o, flipped(self.store_performed))

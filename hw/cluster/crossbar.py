@@ -1,4 +1,4 @@
-"""Crossbar: what CTAs send each other, each payload to any number of them."""
+"""Crossbar: delivers payloads from each CTA to any number of CTAs."""
 
 from functools import reduce
 from operator import or_
@@ -7,50 +7,54 @@ from amaranth.hdl import Cat, Module, Shape, ShapeLike, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
+from hw.lib.one_hot import lowest_one
 from hw.lib.queue import Queue
 
 
 def addressed_layout(shape: ShapeLike, ctas: int) -> data.StructLayout:
-    """A payload for every CTA of ``mask``."""
+    """Payload with its receivers.
+
+    Members
+    -------
+    mask : receivers, one bit per CTA rank
+    payload : payload of shape ``shape``
+    """
     return data.StructLayout({"mask": ctas, "payload": shape})
-
-
-def lowest(bits: Value) -> Value:
-    """Return ``bits`` with only its lowest 1."""
-    return (bits & -bits)[: len(bits)]
 
 
 class Crossbar(wiring.Component):
     """Delivers each payload once to every receiver of its mask.
 
-    What a sender gives to a receiver arrives in that order; nothing else is ordered. Each receiver
-    takes from the senders whose oldest payload is still for it in turn: the next one after the last
-    it took from. So the oldest payload of a sender waits at a receiver for one payload of each
-    other sender at most, and receivers of one payload need not take it at once. A payload leaves
-    its sender's queue with its last receiver. One of mask 0 is accepted and dropped.
+    Order: a receiver gets the payloads of one sender in order; there is no other order. Each
+    receiver chooses among the senders whose oldest payload is for it, round robin. So the oldest
+    payload of a sender waits at a receiver for at most one payload of each other sender. The
+    receivers of one payload take it independently, and it leaves the queue of its sender when the
+    last of them has taken it. A payload of mask 0 is accepted and dropped.
 
-    Latency: offered at ``o`` two clocks after it was accepted at ``i``, where nothing is in its
-    way. Throughput: a payload a clock at every receiver while a sender's oldest payload is for it:
-    one sender to all, each sender to a receiver of its own, all senders to all. Back-pressure: a
-    receiver that does not take stalls, once ``depth`` payloads wait for it, those senders whose
-    oldest payload is for it, with all that is behind it in their queues; that payload still goes to
-    its other receivers. No other sender and no other receiver waits. No input drives an output in
-    the same clock. Errors: there are none.
+    Latency: two clocks from ``i`` to ``o`` without contention. Throughput: one payload per clock at
+    every receiver while the oldest payload of some sender is for it: from one sender to all, from
+    each sender to another receiver, or from all senders to all. Back-pressure: a receiver that
+    takes nothing fills its queue of ``depth`` payloads. It then stalls the senders whose oldest
+    payload is for it, with the payloads behind it; that payload is still delivered to its other
+    receivers. No other sender or receiver waits. No input drives an output in the same clock.
+    Errors: none.
 
     Parameters
     ----------
     shape : ShapeLike
-        The payload.
+        Shape of the payload.
     ctas : int
-        Senders and receivers.
+        Number of senders and of receivers.
     depth : int
-        Places in the queue of each sender and in that of each receiver; with less than 2 they pass
-        a payload every second clock.
+        Entries of each sender's queue and of each receiver's queue. With depth 1, a queue passes
+        one payload every two clocks.
 
     Members
     -------
-    i : In(stream) of ``addressed_layout``, one for each CTA
-    o : Out(stream) of ``shape``, one for each CTA
+    i : In(stream.Signature(addressed_layout(shape, ctas))).array(ctas)
+        Payloads of each sender.
+    o : Out(stream.Signature(shape)).array(ctas)
+        Payloads for each receiver.
     """
 
     def __init__(self, shape: ShapeLike, ctas: int, *, depth: int = 2) -> None:
@@ -70,27 +74,30 @@ class Crossbar(wiring.Component):
         senders = self._senders(m)
         receivers = [Queue(self.shape, self.depth) for _ in ctas]
 
-        # Who still is to get each sender's oldest payload, and who gets it now.
-        got = [Signal(self.ctas, name=f"got_{cta}") for cta in ctas]
-        missing = [Signal(self.ctas, name=f"missing_{cta}") for cta in ctas]
-        takes = [Signal(self.ctas, name=f"takes_{cta}") for cta in ctas]  # by receiver
+        # Masks of receivers, for the oldest payload of each sender; ``takes`` are masks of senders.
+        delivered = [Signal(self.ctas, name=f"delivered_{cta}") for cta in ctas]
+        undelivered = [Signal(self.ctas, name=f"undelivered_{cta}") for cta in ctas]
+        takes = [Signal(self.ctas, name=f"takes_{cta}") for cta in ctas]
         for cta, sender in enumerate(senders):
-            gets = Signal(self.ctas, name=f"gets_{cta}")
+            delivers = Signal(self.ctas, name=f"delivers_{cta}")
             m.d.comb += [
-                missing[cta].eq(sender.o.p.mask & ~got[cta] & sender.o.valid.replicate(self.ctas)),
-                gets.eq(Cat(took[cta] for took in takes)),
-                sender.o.ready.eq(~(missing[cta] & ~gets).any()),
+                undelivered[cta].eq(
+                    sender.o.p.mask & ~delivered[cta] & sender.o.valid.replicate(self.ctas)
+                ),
+                delivers.eq(Cat(mask[cta] for mask in takes)),
+                sender.o.ready.eq(~(undelivered[cta] & ~delivers).any()),
             ]
             with m.If(sender.o.ready):
-                m.d.sync += got[cta].eq(0)
+                m.d.sync += delivered[cta].eq(0)
             with m.Else():
-                m.d.sync += got[cta].eq(got[cta] | gets)
+                m.d.sync += delivered[cta].eq(delivered[cta] | delivers)
 
         for cta, receiver in enumerate(receivers):
             m.submodules[f"receiver_{cta}"] = receiver
             connect(m, receiver.o, flipped(self.o[cta]))
-            chosen = self._turn(m, cta, Cat(wanted[cta] for wanted in missing), takes[cta])
-            # Wide payloads: the choice is one-hot, so that each bit takes an AND and an OR.
+            requests = Cat(mask[cta] for mask in undelivered)
+            chosen = self._choose(m, cta, requests, takes[cta])
+            # Payloads are wide: a one-hot choice costs one AND and one OR per bit.
             width = Shape.cast(self.shape).width
             payloads = [Value.cast(sender.o.p.payload) for sender in senders]
             m.d.comb += [
@@ -105,7 +112,7 @@ class Crossbar(wiring.Component):
         return m
 
     def _senders(self, m: Module) -> list[Queue]:
-        """Queue what is for anyone."""
+        """Return the queues of the senders. A payload of mask 0 does not enter its queue."""
         queues = [Queue(addressed_layout(self.shape, self.ctas), self.depth) for _ in self.i]
         for cta, (port, queue) in enumerate(zip(self.i, queues, strict=True)):
             m.submodules[f"sender_{cta}"] = queue
@@ -116,16 +123,16 @@ class Crossbar(wiring.Component):
             ]
         return queues
 
-    def _turn(self, m: Module, cta: int, wanted: Value, taken: Value) -> Signal:
-        """Choose one of those ``wanted``: the first behind the last one ``taken``."""
-        behind = Signal(self.ctas, name=f"behind_{cta}")
+    def _choose(self, m: Module, cta: int, requests: Value, taken: Value) -> Signal:
+        """Choose one of ``requests`` round robin: the first above the last one ``taken``."""
+        above_last = Signal(self.ctas, name=f"above_last_{cta}")
         later = Signal(self.ctas, name=f"later_{cta}")
         chosen = Signal(self.ctas, name=f"chosen_{cta}")
-        m.d.comb += later.eq(wanted & behind)
+        m.d.comb += later.eq(requests & above_last)
         with m.If(later.any()):
-            m.d.comb += chosen.eq(lowest(later))
+            m.d.comb += chosen.eq(lowest_one(later))
         with m.Else():
-            m.d.comb += chosen.eq(lowest(wanted))
+            m.d.comb += chosen.eq(lowest_one(requests))
         with m.If(taken.any()):
-            m.d.sync += behind.eq(~(taken | (taken - 1)))
+            m.d.sync += above_last.eq(~(taken | (taken - 1)))
         return chosen

@@ -1,4 +1,4 @@
-"""Payloads of mbarrier operations, their results, and what the unit signals at barriers."""
+"""Payloads of mbarrier operations: commands of threads, completions of requests, results."""
 
 from functools import cache
 
@@ -8,23 +8,23 @@ from hw.layouts.ports import issuer_field
 from hw.params import SMEM_OFFSET_BITS, TmaParams
 
 BARRIER_COUNT_BITS = 21
-"""A number of arrivals or of transaction bytes."""
+"""Width of a count of arrivals or of transaction bytes."""
 
 
 BARRIER_TAG_BITS = 16
-"""A thread's name for its barrier operation."""
+"""Width of the tag by which an SM recognizes the result of a barrier operation."""
 
 
 BARRIER_WORD_ADDRESS_BITS = SMEM_OFFSET_BITS - 3
-"""A barrier's place in shared memory, in words of 64 bits."""
+"""Width of a barrier's word address: its byte offset in shared memory divided by 8."""
 
 
 TIME_LIMIT_BITS = 32
-"""Clocks that a thread may wait in the mbarrier unit."""
+"""Width of a time limit: clocks that a thread may wait in the mbarrier unit."""
 
 
 class BarrierOp(enum.Enum, shape=4):
-    """Operations of the mbarrier unit."""
+    """Operation on an mbarrier. `MbarrierUnit` defines each of them."""
 
     INIT = 0
     INVAL = 1
@@ -45,7 +45,10 @@ class BarrierOp(enum.Enum, shape=4):
 
 
 class BarrierFault(enum.Enum, shape=3):
-    """Why a barrier operation was not done (MBAR_FAULT)."""
+    """Cause of a failed barrier operation: ``dim`` of an error record with MBAR_FAULT.
+
+    `MbarrierUnit` lists the conditions. ``golden.mbarrier.Fault`` has the same names and numbers.
+    """
 
     NONE = 0
     LOCKED = 1
@@ -58,13 +61,21 @@ class BarrierFault(enum.Enum, shape=3):
 
 
 class BarrierCommand(data.Struct):
-    """One mbarrier operation of a thread.
+    """Command: one mbarrier operation of a thread.
 
-    ``count``: arrivals of INIT and the arrivals, bytes of the tx operations, the parity of the
-    waits by parity, the report of REPORT. ARRIVE_EXPECT_TX and ARRIVE_DROP_EXPECT_TX are one
-    arrival and ``count`` bytes. ``state``: of TEST_WAIT, TRY_WAIT and PENDING_COUNT.
-    ``time_limit``: clocks that a TRY_WAIT waits, 0 for none. ``v1``: of INIT, the layout; of the
-    waits, for the conditional phase. ``tag`` comes back.
+    Members
+    -------
+    op : operation
+    address : byte offset of the barrier in shared memory; the low three bits are ignored
+    count : operand of the operation. INIT: expected arrivals. ARRIVE, ARRIVE_DROP and their
+        NO_COMPLETE forms: arrivals. EXPECT_TX and COMPLETE_TX: bytes. ARRIVE_EXPECT_TX and
+        ARRIVE_DROP_EXPECT_TX: bytes, beside one arrival. TEST_WAIT_PARITY and TRY_WAIT_PARITY:
+        parity in bit 0. REPORT: report in bits 7:0
+    state : barrier word that an earlier arrival returned; operand of TEST_WAIT, TRY_WAIT and
+        PENDING_COUNT
+    time_limit : clocks after which a TRY_WAIT or TRY_WAIT_PARITY gives up; 0: it does not wait
+    v1 : INIT: 1 makes a barrier of layout v1. Tests and waits: 1 asks for the conditional phase
+    tag : number that the SM chooses; the result and the wake return it
     """
 
     op: BarrierOp
@@ -77,11 +88,15 @@ class BarrierCommand(data.Struct):
 
 
 class BarrierResult(data.Struct):
-    """The answer to a command, in the order of the commands.
+    """Result of a command. Results come in the order of the commands.
 
-    ``done``: a test found the phase complete. ``waits``: a TRY_WAIT did not, and is answered by a
-    ``BarrierWake``. ``fault``: why the operation was not done. ``state``: the word before the
-    operation; of PENDING_COUNT, the count.
+    Members
+    -------
+    tag : ``tag`` of the command
+    done : 1 if a test or wait found the phase complete
+    waits : 1 if the thread waits; a `BarrierWake` with this tag ends the wait
+    fault : cause, if the operation failed
+    state : barrier word before the operation; with PENDING_COUNT, the number of pending arrivals
     """
 
     tag: BARRIER_TAG_BITS
@@ -92,9 +107,15 @@ class BarrierResult(data.Struct):
 
 
 class BarrierWake(data.Struct):
-    """The end of a TRY_WAIT that had to wait.
+    """Wake: end of the wait of a TRY_WAIT or TRY_WAIT_PARITY.
 
-    ``done``: the phase is complete; else its time is over, or there is a ``fault``.
+    Without ``done`` and without a fault, the time limit of the wait has expired.
+
+    Members
+    -------
+    tag : ``tag`` of the command
+    done : 1 if the phase is complete
+    fault : LOCKED or UNINITIALISED, if an error or the end of the barrier ended the wait
     """
 
     tag: BARRIER_TAG_BITS
@@ -104,9 +125,15 @@ class BarrierWake(data.Struct):
 
 @cache
 def barrier_completion_layout(params: TmaParams) -> data.StructLayout:
-    """Bytes of a request that are in shared memory, for the barrier that counts them.
+    """Completion: bytes of a request that were written, for the barrier that counts them.
 
-    In a cluster, ``cta`` issued the request and ``holder`` holds the barrier.
+    Members
+    -------
+    request_id : ``request_id`` of the request
+    cta : rank of the CTA that issued the request; present if ``ctas`` is above 1
+    holder : rank of the CTA that holds the barrier; present if ``ctas`` is above 1
+    address : byte offset of the barrier in the shared memory of its CTA
+    tx_bytes : number of bytes
     """
     return data.StructLayout(
         {
@@ -121,10 +148,18 @@ def barrier_completion_layout(params: TmaParams) -> data.StructLayout:
 
 @cache
 def barrier_update_layout(params: TmaParams) -> data.StructLayout:
-    """An operation on a barrier that has no result: COMPLETE_TX, or one of another CTA's threads.
+    """Update: a barrier operation without a result.
 
-    ``count`` as in ``BarrierCommand``. ``request_id`` and ``cta`` come back in the record of a
-    fault.
+    It is the COMPLETE_TX of a completion, or an operation of a thread of another CTA.
+
+    Members
+    -------
+    op : operation
+    address : byte offset of the barrier in shared memory; the low three bits are ignored
+    count : operand of the operation, as in `BarrierCommand`
+    request_id : number that the record of a fault returns
+    cta : rank of the issuing CTA, which the record of a fault returns; present if ``ctas`` is
+        above 1
     """
     return data.StructLayout(
         {
@@ -137,9 +172,27 @@ def barrier_update_layout(params: TmaParams) -> data.StructLayout:
     )
 
 
+def assign_complete_tx(update: data.View, completion: data.View) -> list:
+    """Return the assignments that make ``update`` the COMPLETE_TX of ``completion``."""
+    names = (name for name in ("request_id", "cta") if name in completion.shape().members)
+    return [
+        update.op.eq(BarrierOp.COMPLETE_TX),
+        update.address.eq(completion.address),
+        update.count.eq(completion.tx_bytes),
+        *(update[name].eq(completion[name]) for name in names),
+    ]
+
+
 @cache
 def barrier_fault_layout(params: TmaParams) -> data.StructLayout:
-    """An update that the barrier at ``address`` could not take."""
+    """Fault: an update that failed.
+
+    Members
+    -------
+    request_id, cta : as in the update
+    address : byte offset of the barrier in shared memory
+    fault : cause
+    """
     return data.StructLayout(
         {
             "request_id": params.request_id_bits,
@@ -152,5 +205,11 @@ def barrier_fault_layout(params: TmaParams) -> data.StructLayout:
 
 @cache
 def barrier_message_layout(params: TmaParams) -> data.StructLayout:
-    """An update on its way to the CTA ``holder``."""
+    """Message: an update for a barrier of any CTA of the cluster.
+
+    Members
+    -------
+    holder : rank of the CTA that holds the barrier
+    update : operation on the barrier
+    """
     return data.StructLayout({"holder": params.cta_bits, "update": barrier_update_layout(params)})

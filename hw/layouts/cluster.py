@@ -1,4 +1,4 @@
-"""Payloads between the SMs of a cluster."""
+"""Payloads between the SMs of a cluster: packets of data, and stores of threads."""
 
 from functools import cache
 
@@ -12,15 +12,26 @@ from hw.params import PIECE_BYTES, SMEM_OFFSET_BITS, TmaParams
 
 @cache
 def packet_layout(params: TmaParams) -> data.StructLayout:
-    """Up to a beat for the shared memory of another CTA, and its barrier.
+    """Packet: up to ``line_bytes`` bytes for the shared memory of another CTA.
 
     Members
     -------
-    request_id, cta : of the request, and who issued it
-    mbarrier, signal, signal_cta : the barrier that counts ...
-    tx_words : ... so many words of 4 bytes
-    reduction : how shared memory takes it
-    style, beat, boundary, valid, words, data : as in ``rotated_line_layout``
+    request_id : ``request_id`` of the request
+    cta : rank of the CTA that issued the request
+    mbarrier : byte offset of the barrier that counts the packet's bytes
+    signal : rule that selects the CTA that holds the barrier, see `SignalTo`
+    signal_cta : CTA rank that the rule uses
+    tx_words : words of 4 bytes that the barrier counts
+    reduction : reduction, if shared memory combines the packet with what it holds; present with
+        ``reductions``
+    style : format of the data in shared memory
+    beat : beat of the lanes from ``boundary`` on: byte offset in shared memory divided by
+        ``line_bytes``
+    boundary : number of the first lane that belongs to ``beat``; the lanes below it belong to the
+        beat after it
+    valid : lanes that are written, one bit per lane
+    words : words of 4 bytes that each lane writes, one bit per word
+    data : 16 bytes for each lane, before swizzling
     """
     return data.StructLayout(
         {
@@ -43,9 +54,17 @@ def packet_layout(params: TmaParams) -> data.StructLayout:
 
 @cache
 def remote_store_layout(params: TmaParams) -> data.StructLayout:
-    """``st.async`` or ``red.async`` of a thread: ``words`` of the 16 bytes at ``address``.
+    """Remote store: ``st.async`` or ``red.async`` of a thread.
 
-    ``address`` is a multiple of 16; ``data`` its 16 bytes. ``mbarrier`` is in the same CTA.
+    Members
+    -------
+    request_id : number that the issuer chooses; an error record returns it
+    dst_cta : rank of the CTA whose shared memory is written, and which holds the barrier
+    address : byte offset in that shared memory, a multiple of 16
+    mbarrier : byte offset of the barrier that counts the written bytes, a multiple of 8
+    reduction : enabled for ``red.async``
+    words : words of the 16 bytes that are written, one bit per word of 4 bytes
+    data : 16 bytes at ``address``
     """
     return data.StructLayout(
         {

@@ -1,4 +1,4 @@
-"""Enumerations of the instructions and of the tensor map, in PTX's and CUDA's terms."""
+"""Enumerations of instruction operands and tensor-map fields, named as in PTX and CUDA."""
 
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -9,25 +9,25 @@ from amaranth.lib import data, enum
 from hw.params import PIECE_BYTES, TmaParams
 
 DESCRIPTOR_BITS = 512
-"""The significant half of a tensor map: words w0 to w15."""
+"""Bits of a tensor map that the unit reads: words w0 to w15, the first half of its 128 bytes."""
 
 
 GLOBAL_ADDRESS_BITS = 64
-"""Addresses in requests and tensor maps are CUDA's, whatever the memory port carries."""
+"""Width of a global address in requests and tensor maps. The memory port may carry fewer bits."""
 
 
 CTA_FIELD_BITS = 8
-"""A CTA's rank in a ``shared::cluster`` address, bits 31:24."""
+"""Width of the CTA rank in a ``shared::cluster`` address (bits 31:24)."""
 
 
 PIECE_WORDS = PIECE_BYTES // 4
-"""Words of a piece, which a write may leave out one by one."""
+"""Words of 4 bytes in a piece. A write to shared memory has one mask bit per word."""
 
 
 class ErrorCode(enum.Enum, shape=5):
     """Cause of a refused or failed request, numbered as in error records.
 
-    ``golden.errors`` has the same names and numbers; a test compares both.
+    ``golden.errors`` has the same names and numbers; a test compares the two lists.
     """
 
     NONE = 0
@@ -50,7 +50,7 @@ class ErrorCode(enum.Enum, shape=5):
 
 
 class Swizzle(enum.Enum, shape=2):
-    """Which bits of a shared-memory address are permuted (tensor map w2[14:13])."""
+    """Swizzle mode: the span of shared memory in which 16-byte units are permuted (w2[14:13])."""
 
     NONE = 0
     SPAN_32B = 1
@@ -59,14 +59,14 @@ class Swizzle(enum.Enum, shape=2):
 
 
 class Fill(enum.Enum, shape=1):
-    """What elements outside the tensor read as (tensor map w2[15])."""
+    """Value that a load writes for elements outside the tensor (tensor map w2[15])."""
 
     ZERO = 0
     NAN = 1
 
 
 class SwizzleAtom(enum.Enum, shape=2):
-    """What the 128-byte swizzle exchanges (tensor map w2[20:19])."""
+    """Unit that the 128-byte swizzle permutes (tensor map w2[20:19])."""
 
     ATOM_16B = 0
     ATOM_32B = 1
@@ -75,7 +75,10 @@ class SwizzleAtom(enum.Enum, shape=2):
 
 
 class Packing(enum.Enum, shape=2):
-    """Bytes of each 16 in shared memory that hold elements of 4 or 6 bits; the rest is left."""
+    """Bytes of every 16 in shared memory that hold elements of a padded 4-bit or 6-bit type.
+
+    A load does not write the other bytes. NONE: the elements fill all 16 bytes.
+    """
 
     NONE = 0
     BYTES_8 = 1
@@ -83,7 +86,7 @@ class Packing(enum.Enum, shape=2):
 
 
 class L2Promotion(enum.Enum, shape=2):
-    """How much L2 is to fetch around a line (tensor map w2[18:17]); a hint."""
+    """Hint: bytes that L2 fetches when a line misses (tensor map w2[18:17])."""
 
     NONE = 0
     L2_64B = 1
@@ -92,9 +95,12 @@ class L2Promotion(enum.Enum, shape=2):
 
 
 class MemoryAttributes(data.Struct):
-    """Hints that go to the memory port with each line.
+    """Cache hints that accompany each line at the memory port.
 
-    ``cache_policy`` is the 64 bits of ``.L2::cache_hint``, 0 without.
+    Members
+    -------
+    l2_promotion : bytes that L2 fetches when the line misses
+    cache_policy : operand of ``.L2::cache_hint``; 0 if the instruction has none
     """
 
     l2_promotion: L2Promotion
@@ -103,7 +109,16 @@ class MemoryAttributes(data.Struct):
 
 @cache
 def data_style_layout(params: TmaParams) -> data.StructLayout:
-    """How the bytes of a request look in shared memory; the same for all of its pieces."""
+    """Format of a request's data in shared memory, equal for all of its pieces.
+
+    Members
+    -------
+    swizzle : swizzle mode
+    fill : value of elements outside the tensor
+    round_tf32 : 1 if float32 elements are rounded to tf32
+    atom : unit of the 128-byte swizzle; present with ``swizzle_atoms``
+    packing : bytes of every 16 that hold elements; present with ``sub_byte``
+    """
     style = {"swizzle": Swizzle, "fill": Fill, "round_tf32": 1}
     if params.swizzle_atoms:
         style["atom"] = SwizzleAtom
@@ -113,11 +128,14 @@ def data_style_layout(params: TmaParams) -> data.StructLayout:
 
 
 class Operation(enum.Enum, shape=4):
-    """What a request asks for. Of those that move data, bit 0: without a tensor map; bit 2: to
-    global memory, with bit 1 as a reduction; with bits 2 and 3 to shared memory of another CTA.
+    """Operation of a request.
 
-    A prefetch brings lines to L2; nothing tells of its end. COMMIT_GROUP and the waits are about
-    the bulk groups of the thread that issues them.
+    The bits classify the operations that move data. Bit 0 is 1 for bulk copies, which use no tensor
+    map. Bit 2 is 1 if the source is shared memory; then bit 1 is 1 for a reduction, and bit 3 is 1
+    if the destination is shared memory of another CTA, 0 if it is global memory.
+
+    A prefetch brings lines to L2, and its end is not reported. COMMIT_GROUP, WAIT_GROUP and
+    WAIT_GROUP_READ move no data: they act on the bulk groups of the thread that issues them.
     """
 
     TENSOR_LOAD = 0
@@ -136,27 +154,27 @@ class Operation(enum.Enum, shape=4):
 
 
 def is_load(operation) -> Value:
-    """Return whether a request loads: prefetches do not."""
+    """Return 1 if ``operation`` loads global memory into shared memory; a prefetch does not."""
     return Cat(operation == load for load in (Operation.TENSOR_LOAD, Operation.BULK_LOAD)).any()
 
 
 def is_store(operation) -> Value:
-    """Return whether a request that moves data reads shared memory."""
+    """Return 1 if ``operation``, which moves data, reads its source from shared memory."""
     return operation.as_value()[2]
 
 
 def is_dsmem(operation) -> Value:
-    """Return whether it writes shared memory of another CTA."""
+    """Return 1 if ``operation`` writes shared memory of another CTA."""
     return operation.as_value()[2:4].all()
 
 
 def is_reduction(operation) -> Value:
-    """Return whether such a request is combined with what is where it writes."""
+    """Return 1 if ``operation``, which moves data, is a reduction."""
     return operation.as_value()[1:3].all()
 
 
 class ReductionOp(enum.Enum, shape=3):
-    """How memory combines what it holds with what a reduction brings."""
+    """Operation of a reduction: how memory combines its operand with the source operand."""
 
     ADD = 0
     MIN = 1
@@ -169,7 +187,7 @@ class ReductionOp(enum.Enum, shape=3):
 
 
 class ElementType(enum.Enum, shape=4):
-    """Type of an element, numbered as in tensor maps (w2[10:7])."""
+    """Element type, numbered as in tensor maps (w2[10:7])."""
 
     U8 = 0
     U16 = 1
@@ -204,14 +222,14 @@ REDUCTIONS = {
     ElementType.F64: (ReductionOp.ADD,),
     ElementType.BF16: _ARITHMETIC,
 }
-"""What there is of each type for tensor reductions."""
+"""Operations of tensor reductions for each element type."""
 
 
 BULK_REDUCTIONS = {
     **{kind: ops for kind, ops in REDUCTIONS.items() if kind != ElementType.F32_FTZ},
     ElementType.S64: (ReductionOp.MIN, ReductionOp.MAX, *_BITWISE),
 }
-"""What there is for bulk reductions."""
+"""Operations of bulk reductions to global memory for each element type."""
 
 
 DSMEM_REDUCTIONS = {
@@ -219,11 +237,11 @@ DSMEM_REDUCTIONS = {
     ElementType.S32: REDUCTIONS[ElementType.S32],
     ElementType.U64: (ReductionOp.ADD,),
 }
-"""What there is where the destination is shared memory."""
+"""Operations of reductions to shared memory for each element type."""
 
 
 class AccessMode(enum.Enum, shape=3):
-    """How a tensor request walks the tensor: PTX's load modes."""
+    """Access mode of a tensor request: the load mode of the PTX instruction."""
 
     TILE = 0
     IM2COL = 1
@@ -234,7 +252,7 @@ class AccessMode(enum.Enum, shape=3):
 
 
 def is_reducible(pairs: Mapping[ElementType, Iterable[ReductionOp]], element_type, op) -> Value:
-    """Return whether ``op`` is there for ``element_type``."""
+    """Return 1 if ``pairs`` has the operation ``op`` for ``element_type``."""
     return Cat(
         (element_type == kind) & Cat(op == other for other in ops).any()
         for kind, ops in pairs.items()
@@ -242,7 +260,13 @@ def is_reducible(pairs: Mapping[ElementType, Iterable[ReductionOp]], element_typ
 
 
 class Reduction(data.Struct):
-    """How memory takes what is written: if ``enabled``, combined with what it holds."""
+    """Reduction that memory performs with the elements of a write.
+
+    Members
+    -------
+    enabled : 1 if memory combines the written elements with those it holds, 0 for a plain write
+    op, element_type : operation and element type; ignored unless ``enabled``
+    """
 
     enabled: 1
     op: ReductionOp

@@ -1,4 +1,4 @@
-"""Payloads of the unit's ports: requests, tensor maps, memory, shared memory, errors."""
+"""Payloads of the unit's ports: requests, tensor maps, global and shared memory, errors."""
 
 from functools import cache
 
@@ -22,33 +22,41 @@ from hw.params import DIMS, PIECE_BYTES, SMEM_OFFSET_BITS, TmaParams
 
 @cache
 def request_layout(params: TmaParams) -> data.StructLayout:
-    """A request, as one thread issues it.
+    """Request: one instruction of one thread.
+
+    A request uses the members that its ``operation`` needs; the unit ignores the others.
 
     Members
     -------
-    operation : which; others' members do not count
-    request_id : the issuer's name for it; comes back in an error record
-    global_address : of a tensor's map, a multiple of 64; of bulk bytes, of 16; of a DSMEM request
-        the byte offset in the shared memory of ``dst_cta``
-    size : of bulk bytes, a multiple of 16
-    mode : of a tensor request
-    rank : of a tensor request, the number of coordinates the instruction carries, 1 to 5
-    coords : first element of the box, dimension 0 first; TILE_GATHER4: a column, four rows
-    im2col_info : of loads and prefetches. IM2COL: offsets, W first; others: wHalo, wOffset
-    cache_policy : 64 bits of ``.L2::cache_hint``, 0 without
-    smem_address : byte offset in shared memory
-    mbarrier : byte offset of the barrier that counts a load's bytes
-    multicast, cta_mask : a load goes to all CTAs of the mask
-    dst_cta : otherwise to this one, and a DSMEM request, too
-    mbarrier_cta : the CTA that holds the barrier
-    cta_group_2 : ``.cta_group::2``: the barrier may be the peer's
-    reduction_op : of a reduction
-    element_type : of a bulk reduction; a tensor's is in its map
-    byte_mask : of a bulk store: byte i of each 16 is written where bit i is set
-    thread : the issuer, for its bulk groups
-    joins_group : a load is in the thread's bulk group until its tensor map is read; stores always
-        are, until they are done
-    groups : WAIT_GROUP and WAIT_GROUP_READ: so many of the youngest groups may be pending
+    operation : operation, as `Operation` lists them
+    request_id : number that the issuer chooses; an error record returns it
+    global_address : tensor request: address of the tensor map, a multiple of 64. Bulk request:
+        global address of the first byte, a multiple of 16. DSMEM request: byte offset of the
+        destination in the shared memory of ``dst_cta``, a multiple of 16
+    size : bytes of a bulk or DSMEM request, a multiple of 16
+    mode : access mode of a tensor request
+    rank : number of coordinates of a tensor request, 1 to 5
+    coords : coordinates of a tensor request: the first element of the box, dimension 0 first. With
+        TILE_GATHER4 and TILE_SCATTER4: one column, then four rows
+    im2col_info : im2col operands of a tensor load or prefetch. IM2COL: the offsets, W first.
+        IM2COL_W and IM2COL_W_128: wHalo, then wOffset
+    cache_policy : operand of ``.L2::cache_hint``; 0 if the instruction has none
+    smem_address : byte offset in shared memory: destination of a load, source of a store,
+        reduction or DSMEM request
+    mbarrier : byte offset of the mbarrier that counts the bytes of a load or DSMEM request
+    multicast : 1 if a load writes the shared memory of every CTA of ``cta_mask``
+    cta_mask : destination CTAs of a multicast load, one bit per CTA rank
+    dst_cta : rank of the destination CTA of a DSMEM request or of a load without ``multicast``
+    mbarrier_cta : rank of the CTA that holds the mbarrier
+    cta_group_2 : ``.cta_group::2``: 1 if the mbarrier may be in the other CTA of the pair
+    reduction_op : operation of a reduction
+    element_type : element type of a bulk reduction; a tensor reduction has that of its tensor map
+    byte_mask : bytes that a bulk store writes: bit i selects byte i of every 16 bytes
+    thread : number of the issuing thread, which owns the bulk groups
+    joins_group : 1 if a load joins the bulk group of its thread, until its tensor map has been
+        read. Stores and reductions always join it, until their writes are performed
+    groups : operand N of WAIT_GROUP and WAIT_GROUP_READ: number of youngest committed groups that
+        may still be pending when the wait ends
     """
     return data.StructLayout(
         {
@@ -80,20 +88,31 @@ def request_layout(params: TmaParams) -> data.StructLayout:
 
 @cache
 def group_result_layout(params: TmaParams) -> data.StructLayout:
-    """The wait of this thread, which it issued as ``request_id``, is over."""
+    """End of a wait for bulk groups.
+
+    Members
+    -------
+    thread : number of the thread that waited
+    request_id : ``request_id`` of its WAIT_GROUP or WAIT_GROUP_READ
+    """
     return data.StructLayout({"thread": params.thread_bits, "request_id": params.request_id_bits})
 
 
 SECTOR_BYTES = 32
-"""What memory reduces at a time."""
+"""Bytes of a sector, the unit of a memory-side reduction."""
 
 
 @cache
 def reduction_request_layout(params: TmaParams) -> data.StructLayout:
-    """A part of a line that memory is to combine with what it holds.
+    """Reduction of one sector of 32 bytes in global memory.
 
-    ``sector`` is the global address divided by 32; ``pieces`` says which of its two pieces of 16
-    bytes take part; ``tag`` comes back.
+    Members
+    -------
+    tag : number that the requester chooses; the answer returns it
+    sector : global address divided by 32
+    op, element_type : operation and element type
+    pieces : pieces of 16 bytes that are reduced: bit i selects bytes 16 * i to 16 * i + 15
+    data : source operands, byte 0 first
     """
     return data.StructLayout(
         {
@@ -108,20 +127,20 @@ def reduction_request_layout(params: TmaParams) -> data.StructLayout:
 
 
 def issuer_field(params: TmaParams) -> dict[str, int]:
-    """The field that names the CTA of a request, where there are several."""
+    """Return the field ``cta``, the rank of the issuing CTA; no field in a unit of one CTA."""
     return {"cta": params.cta_bits} if params.ctas > 1 else {}
 
 
 @cache
 def error_layout(params: TmaParams) -> data.StructLayout:
-    """The answer to a refused or failed request.
+    """Error of a refused or failed request.
 
     Members
     -------
-    request_id : of the request
-    code : the first cause that applies
-    dim : the dimension it was found in, or 0; of MBAR_FAULT, the ``BarrierFault``
-    value : the offending value (two's complement where the field is signed)
+    request_id : ``request_id`` of the request
+    code : first cause that applies, in the order of `ErrorCode`
+    dim : dimension of the offending value, or 0; with MBAR_FAULT, the `BarrierFault`
+    value : offending value, in two's complement if the field is signed
     """
     return data.StructLayout(
         {
@@ -135,21 +154,40 @@ def error_layout(params: TmaParams) -> data.StructLayout:
 
 @cache
 def error_record_layout(params: TmaParams) -> data.StructLayout:
-    """An error as the SM gets it; in a cluster ``cta`` issued the request: a fault of a barrier is
-    told where the barrier is.
+    """Error record: an error as the unit reports it to its SM.
+
+    In a cluster it also has ``cta``, the rank of the CTA that issued the request: the SM that holds
+    an mbarrier reports its faults, also those of requests from other CTAs.
+
+    Members
+    -------
+    request_id, code, dim, value : as in `error_layout`
+    cta : rank of the issuing CTA; present if ``ctas`` is above 1
     """
     return data.StructLayout({**error_layout(params).members, **issuer_field(params)})
 
 
 class DescriptorInvalidate(data.Struct):
-    """``fence.proxy.tensormap`` acquire of one address, or of everything at kernel start."""
+    """Invalidation of cached tensor maps: ``fence.proxy.tensormap`` acquire, or a kernel start.
+
+    Members
+    -------
+    address : address of the tensor map that is invalidated
+    all : 1 if all tensor maps are invalidated, and ``address`` is ignored
+    """
 
     address: GLOBAL_ADDRESS_BITS
     all: 1
 
 
 class DescriptorFill(data.Struct):
-    """Words w0 to w15 of a tensor map, or word that they cannot be read."""
+    """Answer to a read of a tensor map.
+
+    Members
+    -------
+    words : words w0 to w15
+    error : 1 if the tensor map could not be read; then ``words`` are undefined
+    """
 
     words: data.ArrayLayout(32, 16)
     error: 1
@@ -157,9 +195,14 @@ class DescriptorFill(data.Struct):
 
 @cache
 def gnic_request_layout(params: TmaParams) -> data.StructLayout:
-    """A read of one line. ``line`` is the global address divided by ``line_bytes``.
+    """Read of one line of global memory.
 
-    With ``prefetch`` the line is wanted in L2 only: there is no answer, and ``tag`` means nothing.
+    Members
+    -------
+    tag : number of the read, unique among the reads in flight; the response returns it
+    line : global address divided by ``line_bytes``
+    prefetch : 1 if the line is only brought to L2: there is no response, and ``tag`` is undefined
+    attributes : cache hints
     """
     return data.StructLayout(
         {
@@ -173,16 +216,30 @@ def gnic_request_layout(params: TmaParams) -> data.StructLayout:
 
 @cache
 def gnic_response_layout(params: TmaParams) -> data.StructLayout:
-    """The line that the request of this tag asked for, byte 0 first; ``error``: unreadable."""
+    """Response to a read of a line; responses may come in any order.
+
+    Members
+    -------
+    tag : ``tag`` of the read
+    error : 1 if the line could not be read; then ``data`` is undefined
+    data : bytes of the line, byte 0 first
+    """
     return data.StructLayout({"tag": params.tag_bits, "error": 1, "data": params.line_bytes * 8})
 
 
 @cache
 def smem_write_layout(params: TmaParams) -> data.ArrayLayout:
-    """One clock of the shared-memory port: each lane writes 16 bytes at its own beat.
+    """Write to shared memory: every lane writes up to 16 bytes, each at its own beat.
 
-    Lane ``i`` holds bytes 16 * i to 16 * i + 15 of every beat. ``beat`` is the byte offset divided
-    by ``line_bytes``. ``words`` says which groups of 4 bytes are written: all, but of packed types.
+    Lane i is bytes 16 * i to 16 * i + 15 of every beat. A beat is ``line_bytes`` aligned bytes.
+
+    Members
+    -------
+    valid : 1 if the lane writes
+    words : words of 4 bytes that are written, one bit per word; only packed types and
+        ``st.async`` write fewer than all four
+    beat : byte offset in shared memory divided by ``line_bytes``
+    data : 16 bytes, byte 0 first
     """
     lane = data.StructLayout(
         {"valid": 1, "words": PIECE_WORDS, "beat": params.smem_beat_bits, "data": PIECE_BYTES * 8}
@@ -192,10 +249,16 @@ def smem_write_layout(params: TmaParams) -> data.ArrayLayout:
 
 @cache
 def gnic_write_layout(params: TmaParams) -> data.StructLayout:
-    """A write to a line, or a reduction.
+    """Write to a line of global memory, or reduction of a line.
 
-    ``strobe`` has a bit for each byte of ``data`` that counts; a reduction's comes in wholes of 16.
-    The answer carries ``tag``.
+    Members
+    -------
+    tag : number of the write, unique among the writes in flight; the answer returns it
+    line : global address divided by ``line_bytes``
+    attributes : cache hints
+    reduction : operation, if memory combines the bytes with those it holds
+    strobe : bytes that are written, one bit per byte; a reduction selects whole pieces of 16 bytes
+    data : bytes of the line, byte 0 first
     """
     return data.StructLayout(
         {
@@ -211,18 +274,30 @@ def gnic_write_layout(params: TmaParams) -> data.StructLayout:
 
 @cache
 def gnic_ack_layout(params: TmaParams) -> data.StructLayout:
-    """The write of this tag is performed; ``error``: it failed, and nothing of it happened."""
+    """Answer to a write or reduction of a line: it is performed.
+
+    Members
+    -------
+    tag : ``tag`` of the write
+    error : 1 if the write failed and changed nothing
+    """
     return data.StructLayout({"tag": params.tag_bits, "error": 1})
 
 
 @cache
 def smem_read_layout(params: TmaParams) -> data.ArrayLayout:
-    """One clock of the reading port: each lane reads 16 bytes of its own beat."""
+    """Read of shared memory: every lane reads 16 bytes, each of its own beat.
+
+    Members
+    -------
+    valid : 1 if the lane reads
+    beat : byte offset in shared memory divided by ``line_bytes``
+    """
     lane = data.StructLayout({"valid": 1, "beat": params.smem_beat_bits})
     return data.ArrayLayout(lane, params.lanes)
 
 
 @cache
 def lanes_layout(params: TmaParams) -> data.ArrayLayout:
-    """A line or beat as pieces."""
+    """Bytes of a line or beat as an array of pieces: element i is bytes 16 * i to 16 * i + 15."""
     return data.ArrayLayout(PIECE_BYTES * 8, params.lanes)

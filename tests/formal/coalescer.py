@@ -38,7 +38,7 @@ class CoalescerSpec(Elaboratable):
         m.d.comb += [
             dut.o.ready.eq(AnySeq(1)),
             Assume(~ResetSignal()),
-            Assume((dut.i.p.tx_bytes <= MOST_BYTES) & (dut.i.p.tx_bytes % STEP == 0)),
+            Assume((dut.i.p.tx_bytes <= MAX_TX_BYTES) & (dut.i.p.tx_bytes % STEP == 0)),
         ]
 
         # Bytes of the barrier.
@@ -50,7 +50,7 @@ class CoalescerSpec(Elaboratable):
             comes.eq(dut.i.valid & dut.i.ready & (dut.i.p.address == address)),
             leaves.eq(dut.o.valid & dut.o.ready & (dut.o.p.address == address)),
             now_kept.eq(kept + Mux(comes, dut.i.p.tx_bytes, 0) - Mux(leaves, dut.o.p.tx_bytes, 0)),
-            Assert(~dut.o.valid | (dut.o.p.tx_bytes <= MOST_BYTES)),
+            Assert(~dut.o.valid | (dut.o.p.tx_bytes <= MAX_TX_BYTES)),
             Assert((kept == 0) | dut.o.valid),
         ]
         m.d.sync += kept.eq(now_kept)
@@ -75,8 +75,8 @@ class CoalescerSpec(Elaboratable):
         ]
         m.d.comb += [
             Assert((transfers <= ENTRIES) & (owed % STEP == 0)),
-            Assert((here.taken & (here.taken + 1)) == 0),
-            Assert(dut.i.ready == ~here.taken[-1]),
+            Assert((here.occupied & (here.occupied + 1)) == 0),
+            Assert(dut.i.ready == ~here.occupied[-1]),
             Assert(kept == sum(in_entries)),
             *(
                 Assert(~is_taken | ((entry.tx_bytes <= MOST_BYTES) & (entry.tx_bytes % STEP == 0)))
@@ -100,7 +100,7 @@ class CoalescerSpec(Elaboratable):
 
         # The proof is not empty: it keeps what three barriers wait for, and adds to one of them.
         added = Signal()
-        with m.If(here.taken[:-1].all() & comes & here.adds.any()):
+        with m.If(here.occupied[:-1].all() & comes & here.add_to.any()):
             m.d.sync += added.eq(1)
         m.d.comb += Cover(added & (kept == 0) & ~dut.o.valid)
         return m

@@ -379,15 +379,15 @@ class WaitSpec(Elaboratable):
         # Where the thread is in the table: at one place, with what is known of it.
         m.d.comb += [
             Assert(age <= overdue),
-            Assert((table.waiting & table.leaving) == 0),
-            Assert(places == sum((*table.waiting, *table.leaving), start=table.offers)),
+            Assert((table.waiting & table.wake_pending) == 0),
+            Assert(places == sum((*table.waiting, *table.wake_pending), start=table.wake_valid)),
         ]
         found = []
         for number in range(dut.params.barrier_waiters):
             deadline = row(m, table.deadlines, number)
             is_it = row(m, table.tags, number) == tag
-            is_waiting, is_leaving = table.waiting[number], table.leaving[number]
-            looked = (table.looked == number) & table.looked_waiting
+            is_waiting, is_leaving = table.waiting[number], table.wake_pending[number]
+            looked = (table.scanned_index == number) & table.scanned_waiting
             found.append(is_it & (is_waiting | is_leaving))
             with m.If(is_waiting & looked):
                 m.d.comb += Assert(table.deadlines.read_ports[0].data == deadline)
@@ -395,7 +395,7 @@ class WaitSpec(Elaboratable):
                 m.d.comb += [
                     Assert(table.signal(f"address_{number}") == address),
                     Assert(~ended),
-                    Assert(deadline == (table.now + limit + 1 - age)[: len(deadline)]),
+                    Assert(deadline == (table.current_time + limit + 1 - age)[: len(deadline)]),
                     Assert((age <= limit + 2) | ((age == limit + 3) & looked)),
                     Assert(late == 0),
                 ]
@@ -403,7 +403,7 @@ class WaitSpec(Elaboratable):
                 m.d.comb += [
                     Assert(is_right(Outcome(table.signal(f"outcome_{number}")))),
                     # Nobody gets before it when the other has left.
-                    Assert((late == 0) | ((late == 1) & (table.behind == 2 * number))),
+                    Assert((late == 0) | ((late == 1) & (table.above_last == 2 * number))),
                 ]
         is_offered = table.offers & (table.tags.read_ports[0].data == tag)
         m.d.comb += Assert(sum(found, start=is_offered) == waiting)
@@ -432,8 +432,8 @@ class TurnSpec(Elaboratable):
         _drive(m, dut)
         m.d.comb += dut.memory.read_data.eq(AnySeq(64))
         for name, report, queue, on_its_way in (
-            ("command", "result", here.results, here.commanded),
-            ("update", "fault", here.faults, here.updated),
+            ("command", "result", here.results, here.is_command),
+            ("update", "fault", here.faults, here.is_update),
         ):
             port, taken_from = getattr(dut, name), getattr(dut, report)
             is_fair = AnyConst(1)

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 from amaranth.sim import Simulator
 
-from hw.barrier.tx_coalescer import MOST_BYTES, TxCoalescer
+from hw.barrier.tx_coalescer import MAX_TX_BYTES, TxCoalescer
 from hw.params import TmaParams
 from tests.hw.simulate import Run, run_streams
 
@@ -41,7 +41,7 @@ def model(items, run: Run) -> list[tuple]:
             named = item["request_id"], item.get("cta", 0)
             for place in range(1, len(waiting)):
                 where, total, _ = waiting[place]
-                if where == barrier(item) and total + item["tx_bytes"] <= MOST_BYTES:
+                if where == barrier(item) and total + item["tx_bytes"] <= MAX_TX_BYTES:
                     waiting[place] = where, total + item["tx_bytes"], named
                     break
             else:
@@ -71,7 +71,7 @@ def test_sums_are_exact(params, i_stall, o_stall, barriers):
         where = {}
         if params.ctas > 1:
             where = {"holder": rng.randrange(2), "cta": rng.randrange(4)}
-        tx_bytes = rng.choice([0, 16, 1024, MOST_BYTES, MOST_BYTES - 16, 1 << 19])
+        tx_bytes = rng.choice([0, 16, 1024, MAX_TX_BYTES, MAX_TX_BYTES - 16, 1 << 19])
         items.append(completion(number, 8 * rng.randrange(barriers), tx_bytes, **where))
     run = run_coalescer(items, params, stalls={"i": i_stall, "o": o_stall})
     assert left(run) == model(items, run)
@@ -133,13 +133,13 @@ def test_backlogs_of_several_barriers_keep_the_order_of_their_first():
 
 
 def test_a_sum_stays_within_what_one_may_have():
-    items = [completion(n, 0, tx) for n, tx in enumerate([1, MOST_BYTES - 1, 2, 1, MOST_BYTES])]
+    items = [completion(n, 0, tx) for n, tx in enumerate([1, MAX_TX_BYTES - 1, 2, 1, MAX_TX_BYTES])]
     _, out = run_stuck(items, 20)
     assert [(number, total) for _, number, _, total in out] == [
         (0, 1),
-        (3, MOST_BYTES),
+        (3, MAX_TX_BYTES),
         (2, 2),
-        (4, MOST_BYTES),
+        (4, MAX_TX_BYTES),
     ]
 
 

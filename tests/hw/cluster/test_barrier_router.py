@@ -14,7 +14,7 @@ from tests.hw.simulate import Run, run_streams
 PARAMS = TmaParams(ctas=4)
 RANK, GONE = 2, 1
 RUNNING = 0b1111 & ~(1 << GONE)
-OUTPUTS = ["update", "leaving", "error"]
+OUTPUTS = ["update", "to_cluster", "error"]
 
 
 def completion(number: int, holder: int, address: int) -> dict:
@@ -44,7 +44,7 @@ def run(inputs: dict, **options) -> Run:
         ctx.set(dut.cta_rank, RANK)
         ctx.set(dut.running, RUNNING)
 
-    ports = {name: inputs.get(name, []) for name in ("completion", "command", "arriving")}
+    ports = {name: inputs.get(name, []) for name in ("completion", "command", "from_cluster")}
     return run_streams(dut, ports, OUTPUTS, prepare=prepare, **options)
 
 
@@ -67,7 +67,7 @@ def test_every_operation_arrives(seed):
     ]
     commands = [{"holder": rng.randrange(4), "update": update(n)} for n in range(60)]
     arriving = [update(100 + n, BarrierOp.EXPECT_TX) for n in range(60)]
-    inputs = {"completion": completions, "command": commands, "arriving": arriving}
+    inputs = {"completion": completions, "command": commands, "from_cluster": arriving}
     result = run(inputs, seed=seed, stall=(0, 0.3, 0.6, 0.8)[seed])
 
     own, away, refused = (result.payloads[name] for name in OUTPUTS)
@@ -102,12 +102,15 @@ def test_what_arrives_does_not_wait_for_what_leaves():
     """With nobody to take messages, those that come in go on to the barriers."""
     commands = [{"holder": 0, "update": update(n)} for n in range(5)]
     arriving = [update(100 + n) for n in range(40)]
-    inputs = {"command": commands, "arriving": arriving}
+    inputs = {"command": commands, "from_cluster": arriving}
     result = run(
-        inputs, stall=0, stalls={"leaving": 1}, until=lambda r: len(r.taken["arriving"]) == 40
+        inputs,
+        stall=0,
+        stalls={"to_cluster": 1},
+        until=lambda r: len(r.taken["from_cluster"]) == 40,
     )
     assert len(result.payloads["update"]) >= 39
-    assert not result.payloads["leaving"]
+    assert not result.payloads["to_cluster"]
 
 
 def test_no_latency():
