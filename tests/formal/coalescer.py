@@ -5,7 +5,7 @@ from itertools import pairwise
 from amaranth.asserts import AnyConst, AnySeq
 from amaranth.hdl import Assert, Assume, Cover, Elaboratable, Module, Mux, ResetSignal, Signal
 
-from hw.barrier.tx_coalescer import MOST_BYTES, MOST_BYTES_BITS, TxCoalescer
+from hw.barrier.tx_coalescer import MAX_TX_BYTES, MAX_TX_BYTES_BITS, TxCoalescer
 from hw.layouts.barriers import barrier_completion_layout
 from hw.params import TmaParams
 from tests.formal.inside import Inside, inside
@@ -68,7 +68,7 @@ class CoalescerSpec(Elaboratable):
         # The entries: taken from the first on, and what is kept is in them.
         is_its = [
             is_taken & (entry.address == address)
-            for is_taken, entry in zip(here.taken, entries, strict=True)
+            for is_taken, entry in zip(here.occupied, entries, strict=True)
         ]
         in_entries = [
             Mux(own, entry.tx_bytes, 0) for own, entry in zip(is_its, entries, strict=True)
@@ -79,8 +79,10 @@ class CoalescerSpec(Elaboratable):
             Assert(dut.i.ready == ~here.occupied[-1]),
             Assert(kept == sum(in_entries)),
             *(
-                Assert(~is_taken | ((entry.tx_bytes <= MOST_BYTES) & (entry.tx_bytes % STEP == 0)))
-                for is_taken, entry in zip(here.taken, entries, strict=True)
+                Assert(
+                    ~is_taken | ((entry.tx_bytes <= MAX_TX_BYTES) & (entry.tx_bytes % STEP == 0))
+                )
+                for is_taken, entry in zip(here.occupied, entries, strict=True)
             ),
         ]
         for number in range(ENTRIES + 1):
@@ -109,21 +111,21 @@ class CoalescerSpec(Elaboratable):
 def _loses_added_bytes(_coalescer: TxCoalescer, inner: Inside) -> None:
     entries = inner.array("entry_{}", ENTRIES)
     for number, (entry, following) in enumerate(pairwise(entries)):
-        with inner.module.If(inner.leaves & ~inner.place[number]):
+        with inner.module.If(inner.dequeues & ~inner.new_entry[number]):
             inner.module.d.sync += entry.eq(following)
 
 
 def _adds_to_any_barrier(_coalescer: TxCoalescer, inner: Inside) -> None:
     for number in range(1, ENTRIES):
-        fits_in = ~inner.signal(f"total_{number}")[MOST_BYTES_BITS:].any()
-        inner.module.d.comb += inner.fits[number].eq(inner.taken[number] & fits_in)
+        fits_in = ~inner.signal(f"total_{number}")[MAX_TX_BYTES_BITS:].any()
+        inner.module.d.comb += inner.can_add[number].eq(inner.occupied[number] & fits_in)
 
 
 def _adds_without_limit(coalescer: TxCoalescer, inner: Inside) -> None:
     layout = barrier_completion_layout(PARAMS)
     for number in range(1, ENTRIES):
         same_barrier = coalescer.i.p.address == inner.view(f"entry_{number}", layout).address
-        inner.module.d.comb += inner.fits[number].eq(inner.taken[number] & same_barrier)
+        inner.module.d.comb += inner.can_add[number].eq(inner.occupied[number] & same_barrier)
 
 
 PROOFS = [

@@ -140,7 +140,7 @@ class CrossbarSpec(Elaboratable):
         in_senders, in_receivers, all_masks = [], [], []
         for cta, queue in enumerate(here.array("sender_{}", self.ctas)):
             places = waiting(queue, queue.o.p.shape())
-            got = here.signal(f"got_{cta}")
+            got = here.signal(f"delivered_{cta}")
             masks = []
             for is_taken, entry in places:
                 missing = entry.mask if masks else entry.mask & ~got
@@ -168,14 +168,14 @@ class CrossbarSpec(Elaboratable):
 
 def _leaves_with_its_first_receiver(crossbar: Crossbar, inner: Inside) -> None:
     for cta in range(crossbar.ctas):
-        missing, gets = inner.signal(f"missing_{cta}"), inner.signal(f"gets_{cta}")
+        missing, gets = inner.signal(f"undelivered_{cta}"), inner.signal(f"delivers_{cta}")
         sender = getattr(inner, f"sender_{cta}")
         inner.module.d.comb += sender.o.ready.eq(~missing.any() | gets.any())
 
 
 def _takes_no_turns(crossbar: Crossbar, inner: Inside) -> None:
     for cta in range(crossbar.ctas):
-        wanted = Cat(missing[cta] for missing in inner.array("missing_{}", crossbar.ctas))
+        wanted = Cat(missing[cta] for missing in inner.array("undelivered_{}", crossbar.ctas))
         inner.module.d.comb += inner.signal(f"later_{cta}").eq(wanted)
 
 

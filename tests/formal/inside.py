@@ -1,7 +1,7 @@
 """Access of proofs to the inside of a block: its named submodules and its named signals."""
 
 from amaranth.hdl import Elaboratable, Module, Signal, Value
-from amaranth.lib import data
+from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 
 
@@ -24,12 +24,19 @@ class Inside:
         self.module = module
         self._block = block
         module.d.comb += []  # closes an If that is still open
+        # The ports of submodules are reached by the submodule.
+        ports = {
+            id(Value.cast(port))
+            for submodule, _ in module._named_submodules.values()
+            if isinstance(submodule, wiring.Component)
+            for _, _, port in submodule.signature.flatten(submodule)
+        }
         self._signals: dict[str, list[Signal]] = {}
         # Amaranth has no public access to the statements of a module; its version is pinned.
         for statement in (s for domain in module._statements.values() for s in domain):
             for signal in (*statement._lhs_signals(), *statement._rhs_signals()):
                 named = self._signals.setdefault(signal.name, [])
-                if not any(signal is other for other in named):
+                if id(signal) not in ports and not any(signal is other for other in named):
                     named.append(signal)
 
     def __getattr__(self, name: str) -> Elaboratable | Signal:

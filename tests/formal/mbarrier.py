@@ -405,10 +405,10 @@ class WaitSpec(Elaboratable):
                     # Nobody gets before it when the other has left.
                     Assert((late == 0) | ((late == 1) & (table.above_last == 2 * number))),
                 ]
-        is_offered = table.offers & (table.tags.read_ports[0].data == tag)
+        is_offered = table.wake_valid & (table.tags.read_ports[0].data == tag)
         m.d.comb += Assert(sum(found, start=is_offered) == waiting)
         with m.If(is_offered):
-            m.d.comb += Assert(is_right(Outcome(table.signal("outcome"))))
+            m.d.comb += Assert(is_right(Outcome(table.signal("wake_outcome"))))
 
         # The proof is not empty: its phase is complete as another thread's time is over.
         overtaken = Signal()
@@ -465,7 +465,7 @@ class TurnSpec(Elaboratable):
 
 
 def _flips_with_bytes_to_come(_step: BarrierStep, inner: Inside) -> None:
-    inner.module.d.comb += inner.complete.eq(inner.all_arrived)
+    inner.module.d.comb += inner.complete.eq(inner.pending_arrivals_is_zero)
 
 
 def _reads_before_the_write(unit: MbarrierUnit, inner: Inside) -> None:
@@ -473,32 +473,32 @@ def _reads_before_the_write(unit: MbarrierUnit, inner: Inside) -> None:
 
 
 def _drops_too_late(step: BarrierStep, inner: Inside) -> None:
-    with inner.module.If(inner.complete & ~step.fails):
-        inner.module.d.comb += step.after.pending.eq(step.word.expected)
+    with inner.module.If(inner.complete & ~step.has_fault):
+        inner.module.d.comb += step.next_word.pending.eq(step.word.expected)
 
 
 def _loses_a_wake(_waiters: BarrierWaiters, inner: Inside) -> None:
-    leaving = inner.leaving
-    ended = inner.ended | inner.over
-    inner.module.d.sync += leaving.eq(Mux(leaving.any(), leaving & ~inner.leaves, ended))
+    leaving = inner.wake_pending
+    ended = inner.ended_by_event | inner.ended_by_time
+    inner.module.d.sync += leaving.eq(Mux(leaving.any(), leaving & ~inner.dequeues, ended))
 
 
 def _wakes_twice(waiters: BarrierWaiters, inner: Inside) -> None:
-    entered = Mux(waiters.i.valid, inner.place, 0)
-    inner.module.d.sync += inner.waiting.eq((inner.waiting | entered) & ~inner.ended)
+    entered = Mux(waiters.i.valid, inner.new_entry, 0)
+    inner.module.d.sync += inner.waiting.eq((inner.waiting | entered) & ~inner.ended_by_event)
 
 
 def _takes_errors_for_done(waiters: BarrierWaiters, inner: Inside) -> None:
-    inner.module.d.comb += waiters.wake.p.done.eq(inner.outcome != Outcome.TIME_OVER.value)
+    inner.module.d.comb += waiters.wake.p.done.eq(inner.wake_outcome != Outcome.TIME_OVER.value)
 
 
 def _favours_updates(unit: MbarrierUnit, inner: Inside) -> None:
-    inner.module.d.comb += unit.update.ready.eq(inner.may_update)
+    inner.module.d.comb += unit.update.ready.eq(inner.can_accept_update)
 
 
 def _waits_for_room(unit: MbarrierUnit, inner: Inside) -> None:
     has_room = (inner.results.level < REPORTS - 1) & inner.waiters.has_room
-    inner.module.d.comb += inner.may_command.eq(unit.command.valid & has_room)
+    inner.module.d.comb += inner.can_accept_command.eq(unit.command.valid & has_room)
 
 
 PROOFS = [
