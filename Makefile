@@ -26,10 +26,10 @@ sim: setup ## a warp-specialized GEMM on the behavioural SM [M= N= K= STAGES= EP
 		$(if $(CLUSTER),--cluster $(CLUSTER)) $(if $(A),--a $(A)) $(if $(B),--b $(B))
 
 test: setup ## every test but the long ones
-	@$(PYTHON) -W error -m pytest -n auto --dist loadgroup -m "not regress"
+	@$(PYTHON) -W error -m pytest -n auto --dist loadgroup --durations 10 -m "not regress"
 
 regress: setup ## every test
-	@$(PYTHON) -W error -m pytest
+	@$(PYTHON) -W error -m pytest --durations 10
 
 formal: setup ## all proofs, and again with planted bugs, which must fail them
 	@$(PYTHON) -W error -m tests.formal

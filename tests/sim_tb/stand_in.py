@@ -7,12 +7,17 @@ at ``tensor_map``, takes w0 and w1 as an address and copies ``coords[0]`` lines 
 an error record whose value is made of its operands.
 """
 
+from pathlib import Path
+
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, enum, wiring
 
+from hw import verilog
+from hw.cache import cached, digest, sources
 from hw.layouts import BarrierCommand, BarrierOp, request_layout
 from hw.params import TmaParams
 from hw.top import tma_ports
+from sim_tb import runner
 
 
 class Fault(enum.Enum, shape=4):
@@ -271,3 +276,30 @@ class StandIn(wiring.Component):
         ]
         with m.If(self.error.ready):
             m.next = "IDLE"
+
+
+UNIT = TmaParams(stores=False, reductions=False)
+CLUSTER = TmaParams(line_bytes=32, stores=False, reductions=False, ctas=3)
+
+
+def rtl(params: TmaParams) -> Path:
+    """Return the cached folder with the Verilog and JSON of a stand-in, or of a cluster of them."""
+    texts = [repr(params), sources("hw", "golden"), Path(__file__).read_text()]
+    return cached(
+        "verilog", digest(texts), lambda folder: verilog.generate(params, folder, StandIn(params))
+    )
+
+
+def build_unit() -> None:
+    """Build the simulator of one stand-in."""
+    runner.build(rtl=rtl(UNIT))
+
+
+def build_unit_with_waves() -> None:
+    """Build the simulator that traces one stand-in."""
+    runner.build(rtl=rtl(UNIT), waves=True)
+
+
+def build_cluster() -> None:
+    """Build the simulator of a cluster of stand-ins."""
+    runner.build(rtl=rtl(CLUSTER))

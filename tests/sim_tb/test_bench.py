@@ -25,6 +25,7 @@ def few(path: Path, names: list[str]) -> str:
     return str(path)
 
 
+@pytest.mark.simulators
 def test_bench(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Recorded boxes and random ones."""
     out = tmp_path / "bench.json"
@@ -41,6 +42,7 @@ def test_bench(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "0 slower than silicon" in capsys.readouterr().out
 
 
+@pytest.mark.simulators
 @pytest.mark.parametrize("way", ["store", "both"])
 def test_the_other_way(way: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """At the floor, also where loads take half of the clocks that there are; and each way as fast

@@ -17,6 +17,8 @@ from sim_tb.bench_rows import OFFSETS, WIDTHS, Rows
 from sim_tb.bench_series import RECORDED, SILICON, boxed, jobs_of, measure, series_of
 from tests.sim_tb.units import SMALL
 
+pytestmark = [pytest.mark.simulators(), pytest.mark.spread]
+
 APART = 6
 """Of recorded boxes, one in so many is measured by ``make test``."""
 

@@ -5,6 +5,8 @@ import pytest
 from sim_tb import runner
 from tests.sim_tb.units import CLUSTER
 
+pytestmark = [pytest.mark.simulators(CLUSTER), pytest.mark.spread]
+
 MODULE = "tests.sim_tb.bench_clusters"
 RULES = [
     "memory_is_read_once",

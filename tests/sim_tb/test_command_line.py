@@ -24,6 +24,7 @@ def test_list(capsys):
     assert "--stages: of the ring [4]" in printed
 
 
+@pytest.mark.simulators
 def test_run(tmp_path, capsys):
     output = tmp_path / "out"
     arguments = ["run", "gemm", *TINY, "--stages", "2", "--memory", "l2,latency=100"]
@@ -40,6 +41,7 @@ def test_run(tmp_path, capsys):
     assert {"stmatrix", "wait full[0]", "mma"} <= {event["name"] for event in events}
 
 
+@pytest.mark.simulators
 def test_sweep(tmp_path, capsys):
     """What hangs fails, and does not stop the others."""
     arguments = ["sweep", "gemm", *TINY, "--stages", "1", "--watchdog", "2000"]

@@ -9,6 +9,8 @@ from sim_tb import runner
 from sim_tb.rtl_conformance import outcomes
 from tests.sim_tb.units import CLUSTER
 
+pytestmark = [pytest.mark.simulators(), pytest.mark.spread]
+
 SILICON = runner.ROOT / "tests" / "silicon"
 CASES = {"transfers": 1438 + 1303, "workloads": 132}
 """In each file, loads and stores; multicast left out."""
@@ -26,6 +28,7 @@ def test_recorded_transfers(name: str, models: str) -> None:
     assert [text for text in wrong if text] == []
 
 
+@pytest.mark.simulators(CLUSTER)
 @pytest.mark.parametrize("models", ["fixed", "rough"])
 def test_recorded_multicasts(models: str) -> None:
     """Through four SMs; with ``rough``, each receiver stalls by itself."""

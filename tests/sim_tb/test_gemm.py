@@ -13,8 +13,6 @@ from sim_tb.launch import run, validate
 from sim_tb.record import Setting
 from tests.sim_tb.units import CLUSTER
 
-pytestmark = pytest.mark.xdist_group("gemm")  # one process: its simulations are run once
-
 SIZES = {"130x72x72": (3, 1), "1x1x8": (4, 1), "128x128x128": (5, 1), "65x131x136": (1, 3)}
 """With the stages, and the clocks between instructions."""
 
@@ -40,6 +38,7 @@ def records(tmp_path_factory):
     return dict(zip(work, run(list(work.values())), strict=True))
 
 
+@pytest.mark.simulators
 @pytest.mark.parametrize("name", SIZES)
 def test_equals_numpy(records, name):
     m, n, k = map(int, name.split("x"))
@@ -58,12 +57,14 @@ def test_equals_numpy(records, name):
     }  # fmt: skip
 
 
+@pytest.mark.simulators
 @pytest.mark.parametrize("name", ["none", "whole"])
 def test_matrices_from_files(records, name):
     elements = {"none": 66 * 5, "whole": 40 * 24}[name]
     assert records[name].check == f"C equals NumPy's, bit for bit: {elements} elements"
 
 
+@pytest.mark.simulators(CLUSTER)
 def test_clusters_share_tiles():
     """The same result; a line that several CTAs need is read once for all of them."""
     m, n, k = 200, 260, 72

@@ -7,8 +7,6 @@ from sim_tb.kernels.conv import Conv
 from sim_tb.launch import run
 from sim_tb.record import Setting
 
-pytestmark = pytest.mark.xdist_group("kernels_conv")  # one process: its simulations are run once
-
 CASES = [
     {"n": 1, "h": 1, "w": 1, "c": 1, "filters": 1, "r": 1, "s": 1, "padding": 0, "stages": 1},
     {"n": 2, "h": 9, "w": 11, "c": 72, "filters": 36, "padding": 1, "stages": 2},
@@ -31,6 +29,7 @@ def records():
     return dict(zip(map(name, CASES), run(jobs), strict=True))
 
 
+@pytest.mark.simulators
 @pytest.mark.parametrize("case", CASES, ids=name)
 def test_equals_numpy(records, case):
     kernel, record = Conv(**case), records[name(case)]

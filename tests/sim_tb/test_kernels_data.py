@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from hw.params import PRESETS
 from sim_tb import launch
 from sim_tb.kernels.all_gather import AllGather
 from sim_tb.kernels.gather import Gather
@@ -12,8 +13,6 @@ from sim_tb.kernels.transpose import Transpose
 from sim_tb.record import Setting
 from tests.sim_tb.units import CLUSTER, LATER
 from tests.sim_tb.without import Without
-
-pytestmark = pytest.mark.xdist_group("kernels_data")  # one process: its simulations are run once
 
 SWIZZLES = "none", "32B", "64B", "128B"
 ROWS, COLUMNS = 70, 45
@@ -93,6 +92,7 @@ def right(record, elements):
     return record.sms[0]
 
 
+@pytest.mark.simulators(PRESETS["default"], LATER, CLUSTER)
 def test_transpose(records):
     tiles = 3 * 2
     for record in records["transpose"]:
@@ -102,6 +102,7 @@ def test_transpose(records):
     assert records["transpose"][-1].sms[0].lines_read.size == 2 * ROWS
 
 
+@pytest.mark.simulators(PRESETS["default"], LATER, CLUSTER)
 def test_a_wider_swizzle_has_fewer_bank_conflicts(records):
     """Of a tile: 32 columns of 32 words, which take 32 or 4 clocks each where 1 would do; and
     rows that are shorter than a warp's 32 words.
@@ -113,6 +114,7 @@ def test_a_wider_swizzle_has_fewer_bank_conflicts(records):
     assert cycles[0] > 2 * cycles[-1]
 
 
+@pytest.mark.simulators(PRESETS["default"], LATER, CLUSTER)
 def test_grouped_gemm(records):
     for record, kernel in zip(records["grouped_gemm"], GROUPED, strict=True):
         sm = right(record, sum(m * n for m, n, _ in kernel.shapes))
@@ -122,6 +124,7 @@ def test_grouped_gemm(records):
         assert record.flops == 2 * sum(m * n * k for m, n, k in kernel.shapes)
 
 
+@pytest.mark.simulators(PRESETS["default"], LATER, CLUSTER)
 def test_gather_reads_the_rows_that_there_are(records):
     for record, kernel in zip(records["gather"], GATHERS, strict=True):
         sm = right(record, kernel.indices * kernel.columns)
@@ -132,6 +135,7 @@ def test_gather_reads_the_rows_that_there_are(records):
         assert sm.store_bytes == kernel.indices * -(-kernel.columns // 4) * 16
 
 
+@pytest.mark.simulators(PRESETS["default"], LATER, CLUSTER)
 def test_all_gather_reads_each_shard_once(records):
     for record, kernel in zip(records["all_gather"], RINGS, strict=True):
         right(record, 16 * kernel.size)
@@ -143,6 +147,7 @@ def test_all_gather_reads_each_shard_once(records):
             assert sm.store_bytes == 4 * kernel.size
 
 
+@pytest.mark.simulators(PRESETS["default"], LATER, CLUSTER)
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_what_is_left_out_is_named(records, mistake):
     name, operation = mistake.split(", ")

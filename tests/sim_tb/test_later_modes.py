@@ -13,6 +13,8 @@ from sim_tb.bench_timing import Box
 from tests.sim_tb.random_loads import BLACKWELL, lines_of
 from tests.sim_tb.units import LATER
 
+pytestmark = [pytest.mark.simulators(LATER), pytest.mark.spread]
+
 MODULE = "tests.sim_tb.bench_loads"
 
 

@@ -8,7 +8,7 @@ from sim_tb import launch
 from sim_tb.record import Setting
 from tests.sim_tb.mistakes import Twice
 
-pytestmark = pytest.mark.xdist_group("sanitizer")  # one process: its simulations are run once
+pytestmark = pytest.mark.simulators
 
 MISTAKES = {
     "too large": (
