@@ -10,7 +10,7 @@ What differs from cocotb's own runner for Verilator:
   would have found, and to optimise.
 * The simulator's output goes into a log whose tail is shown where something fails.
 * What is the same in all simulators, Verilator's library and our C++, is compiled once.
-* The program holds no path: cocotb's library is found through the environment of a run.
+* The program finds cocotb's library through the environment of a run, not by a path in itself.
 
 Generated Verilog and simulators are kept by a hash of their contents (``hw.cache``): what was built
 before costs nothing, also if another clone of the project built it into the same cache.
