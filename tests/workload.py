@@ -110,6 +110,9 @@ def build_unit(params: TmaParams) -> None:
 
 def build_pickled(build: bytes) -> float:
     """Build a simulator; return the seconds that it took."""
+    from sim_tb import runner
+
+    runner.console.quiet = True  # the parent process reports
     start = time.monotonic()
     pickle.loads(build)()
     return time.monotonic() - start

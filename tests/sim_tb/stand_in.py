@@ -74,6 +74,9 @@ class StandIn(wiring.Component):
         waits = command.op == BarrierOp.TRY_WAIT_PARITY
         done = word.phase != command.count[0]
         suspended = Signal()  # the command takes the place of the thread that waits
+        # The record's other fields are constant: a process that assigns it would never run.
+        error_id = Signal.like(self.error.p.request_id)
+        error_value = Signal.like(self.error.p.value)
 
         m.d.comb += [
             self.request_room.channels.eq(~0),
@@ -82,9 +85,11 @@ class StandIn(wiring.Component):
             self.descriptor_request.payload.eq(request.global_address),
             self.gnic_request.p.tag.eq(tag),
             self.gnic_request.p.line.eq(line),
-            self.error.p.request_id.eq(request.request_id),
+            self.error.p.request_id.eq(error_id),
             self.error.p.code.eq(1),
-            self.error.p.value.eq(
+            self.error.p.value.eq(error_value),
+            error_id.eq(request.request_id),
+            error_value.eq(
                 Cat(
                     request.multicast,
                     request.cta_mask,
@@ -245,6 +250,7 @@ class StandIn(wiring.Component):
                 with m.State("REMOTE_COMMAND"):
                     self._answer(
                         m,
+                        (error_id, error_value),
                         self.remote_command,
                         update,
                         (self.remote_command.p.holder, update.op, update.address, update.count),
@@ -253,6 +259,7 @@ class StandIn(wiring.Component):
                     reduction = store.reduction
                     self._answer(
                         m,
+                        (error_id, error_value),
                         self.remote_store,
                         store,
                         (store.dst_cta, store.mbarrier, store.words, reduction.enabled, store.data),
@@ -266,12 +273,13 @@ class StandIn(wiring.Component):
         ]
         return m
 
-    def _answer(self, m, source, payload, operands) -> None:
+    def _answer(self, m, error, source, payload, operands) -> None:
         """Take what is for another CTA, and report its operands."""
+        error_id, error_value = error
         m.d.comb += [
             self.error.valid.eq(1),
-            self.error.p.request_id.eq(payload.request_id),
-            self.error.p.value.eq(Cat(operands)),
+            error_id.eq(payload.request_id),
+            error_value.eq(Cat(operands)),
             source.ready.eq(self.error.ready),
         ]
         with m.If(self.error.ready):
