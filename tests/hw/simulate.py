@@ -6,6 +6,7 @@ The law: what a component offers it goes on offering, unchanged, until it is tak
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from amaranth.sim import Simulator
@@ -21,6 +22,42 @@ class Run:
     """Cycles in which the component began to offer each output."""
     taken: dict[str, list[int]] = field(default_factory=dict)
     """Cycles in which the component took each input."""
+
+
+class Simulation:
+    """A component in Amaranth's simulator, elaborated and compiled once and run many times.
+
+    Elaboration takes longer than most runs. Each run begins from the reset state.
+    """
+
+    def __init__(self, dut):
+        self.dut = dut
+        self._simulator: Simulator | None = None
+        self._bench: Callable[[Any], Awaitable[None]] | None = None
+
+    def run(self, bench: Callable[[Any], Awaitable[None]]) -> None:
+        """Run the component until the coroutine function ``bench`` returns."""
+        if self._simulator is None:
+            self._simulator = Simulator(self.dut)
+            self._simulator.add_clock(1e-9)
+            self._simulator.add_testbench(self._run_bench)
+        else:
+            self._simulator.reset()
+        self._bench = bench
+        try:
+            self._simulator.run()
+        except BaseException:
+            self._simulator = None  # the broken-off bench still waits in it
+            raise
+
+    async def _run_bench(self, ctx) -> None:
+        await self._bench(ctx)
+
+
+@lru_cache(maxsize=16)
+def simulation(component: Callable[..., Any], *arguments: Any, **options: Any) -> Simulation:
+    """Return the simulation of ``component(*arguments, **options)``, shared by all its callers."""
+    return Simulation(component(*arguments, **options))
 
 
 def run_streams(
@@ -39,7 +76,8 @@ def run_streams(
 ) -> Run:
     """Feed ``inputs`` to the ports of ``dut`` and collect from ``outputs``.
 
-    Each port stalls in a share ``stall`` of the clocks, those in ``stalls`` in a share of their
+    ``dut`` is a component, or a ``Simulation`` of one that is run several times. Each port
+    stalls in a share ``stall`` of the clocks, those in ``stalls`` in a share of their
     own. ``feed`` is asked in each clock for more inputs, as answers to what came out in the clocks
     before. ``prepare`` is called first, with the simulator's context. Ends when all inputs are
     taken and nothing moved for ``quiet`` clocks, or when ``until`` says so; fails after ``limit``
@@ -52,55 +90,61 @@ def run_streams(
         taken={name: [] for name in inputs},
     )
     shares = dict.fromkeys((*inputs, *outputs), stall) | dict(stalls or {})
-    sim = Simulator(dut)
-    sim.add_clock(1e-9)
+    sim = dut if isinstance(dut, Simulation) else Simulation(dut)
+    dut = sim.dut
 
-    @sim.add_testbench
+    # Looked up once: a name of a port costs more than its value.
+    ports = {name: getattr(dut, name) for name in (*inputs, *outputs)}
+    valids = {name: port.valid for name, port in ports.items()}
+    readies = {name: port.ready for name, port in ports.items()}
+    payloads = {name: port.payload for name, port in ports.items()}
+
     async def bench(ctx):
         if prepare is not None:
             await prepare(ctx)
         rng = random.Random(seed)
-        pending = {name: list(payloads) for name, payloads in inputs.items()}
+        pending = {name: list(items) for name, items in inputs.items()}
+        offering: set[str] = set()
         offered: dict[str, Any] = {}
         idle = 0
         for cycle in range(limit):
             for name, more in feed(run, cycle).items() if feed else ():
                 pending[name] += more
             for name, queue in pending.items():
-                port = getattr(dut, name)
-                if not ctx.get(port.valid) and queue and rng.random() >= shares[name]:
-                    ctx.set(port.payload, queue.pop(0))
-                    ctx.set(port.valid, 1)
+                if name not in offering and queue and rng.random() >= shares[name]:
+                    ctx.set(payloads[name], queue.pop(0))
+                    ctx.set(valids[name], 1)
+                    offering.add(name)
             for name in outputs:
-                ctx.set(getattr(dut, name).ready, rng.random() >= shares[name])
+                ctx.set(readies[name], rng.random() >= shares[name])
             moved = False
             done = []
             for name in pending:
-                port = getattr(dut, name)
-                if ctx.get(port.valid) and ctx.get(port.ready):
+                if name in offering and ctx.get(readies[name]):
                     run.taken[name].append(cycle)
-                    done.append(port)
+                    done.append(name)
             for name in outputs:
-                port = getattr(dut, name)
-                valid, payload = ctx.get(port.valid), ctx.get(port.payload)
+                valid = ctx.get(valids[name])
+                payload = ctx.get(payloads[name]) if valid else None
                 if name in offered:
                     assert valid, f"{name}: withdrew what it offered"
                     assert payload == offered.pop(name), f"{name}: changed what it offered"
                 elif valid:
                     run.offered[name].append(cycle)
-                if valid and ctx.get(port.ready):
+                if valid and ctx.get(readies[name]):
                     run.payloads[name].append(payload)
                     run.cycles[name].append(cycle)
                     moved = True
                 elif valid:
                     offered[name] = payload
             await ctx.tick()
-            for port in done:
-                ctx.set(port.valid, 0)
+            for name in done:
+                ctx.set(valids[name], 0)
+                offering.remove(name)
             idle = 0 if moved or done or any(pending.values()) else idle + 1
             if (until and until(run)) or idle > quiet:
                 return
         raise AssertionError(f"still busy after {limit} clocks: {run}")
 
-    sim.run()
+    sim.run(bench)
     return run

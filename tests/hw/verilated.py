@@ -1,17 +1,14 @@
 """Runs a reduction unit in Verilator, millions of sectors in seconds, and makes operands for it.
 
-What was built stays under ``build/reduction``, by a hash of all that went into it.
+What was built stays in the cache, by a hash of its contents (``hw.flow.cache``).
 """
 
-import hashlib
 import os
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
-from importlib.metadata import version
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -23,12 +20,13 @@ from amaranth.lib.wiring import In
 from golden.enums import DataType
 from golden.enums import ReductionOp as GoldenOp
 from golden.reduction import Words, operation
+from hw.flow.cache import cached, digest, sources
 from hw.flow.lint import VERILATOR, WAIVERS
 from hw.layouts.isa import ElementType, ReductionOp
 from hw.layouts.ports import SECTOR_BYTES, reduction_request_layout
 from hw.params import TmaParams
 from hw.reduce.reduction_unit import ReductionUnit
-from sim_tb.simulator.runner import BUILD, MAKEFLAGS
+from sim_tb.simulator.runner import MAKEFLAGS, tools
 
 PARAMS = TmaParams()
 HARNESS = Path(__file__).with_name("reduction_harness.cpp")
@@ -102,36 +100,32 @@ class Bench(wiring.Component):
 @cache
 def executable() -> Path:
     """The harness around the unit, built if it is not there; Verilator's warnings are errors."""
-    sources = {
-        "bench.v": verilog.convert(Bench(), name="bench", emit_src=False),
+    written = cached("verilog", digest([sources("hw"), Path(__file__).read_text()]), _write)
+    files = {
+        "bench.v": (written / "bench.v").read_text(),
         "harness.cpp": HARNESS.read_text(),
         "lint.vlt": WAIVERS.read_text(),
     }
-    parts = [*sources.values(), *ARGUMENTS, *MAKEFLAGS, version("verilator")]
-    key = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
-    directory = BUILD / "reduction" / key
-    if not directory.exists():
-        directory.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=directory.parent) as name:
-            work = Path(name)
-            for file, text in sources.items():
-                (work / file).write_text(text)
-            env = {**os.environ, "MAKEFLAGS": " ".join(MAKEFLAGS)}
-            env.pop("MAKELEVEL", None)
-            command = [VERILATOR, *ARGUMENTS]
-            built = subprocess.run(command, cwd=work, env=env, capture_output=True, text=True)
-            if built.returncode:
-                raise RuntimeError(f"the build failed:\n{built.stdout}{built.stderr}")
-            finished = work / "finished"
-            finished.mkdir()
-            shutil.move(work / "bench.v", finished)
-            shutil.move(work / "obj" / "bench", finished)
-            try:
-                finished.rename(directory)
-            except OSError:  # another process was faster
-                if not directory.exists():
-                    raise
-    return directory / "bench"
+    parts = [*files.values(), *ARGUMENTS, *MAKEFLAGS, *tools()]
+    return cached("reduction", digest(parts), partial(_build, files)) / "bench"
+
+
+def _write(directory: Path) -> None:
+    (directory / "bench.v").write_text(verilog.convert(Bench(), name="bench", emit_src=False))
+
+
+def _build(files: dict[str, str], directory: Path) -> None:
+    for file, text in files.items():
+        (directory / file).write_text(text)
+    env = {**os.environ, "MAKEFLAGS": " ".join(MAKEFLAGS)}
+    env.pop("MAKELEVEL", None)
+    built = subprocess.run(
+        [VERILATOR, *ARGUMENTS], cwd=directory, env=env, capture_output=True, text=True
+    )
+    if built.returncode:
+        raise RuntimeError(f"the build failed:\n{built.stdout}{built.stderr}")
+    shutil.move(directory / "obj" / "bench", directory)
+    shutil.rmtree(directory / "obj")
 
 
 @dataclass(frozen=True)

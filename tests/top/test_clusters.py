@@ -5,6 +5,8 @@ import pytest
 from sim_tb.simulator import runner
 from tests.top.units import CLUSTER
 
+pytestmark = [pytest.mark.simulators(CLUSTER), pytest.mark.spread]
+
 MODULE = "tests.top.tb_clusters"
 RULES = [
     "memory_is_read_once",

@@ -4,6 +4,8 @@ import pytest
 
 from sim_tb.simulator import runner
 
+pytestmark = [pytest.mark.simulators(), pytest.mark.spread]
+
 
 @pytest.mark.parametrize("seed", range(1, 4))
 def test_edges(seed: int) -> None:

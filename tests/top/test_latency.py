@@ -14,8 +14,6 @@ from sim_tb.sm.options import option
 from sim_tb.sm.record import Setting
 from sim_tb.testbench.models import surroundings
 
-pytestmark = pytest.mark.xdist_group("latency")  # one process: its simulations are run once
-
 SILICON = Path(__file__).parents[1] / "silicon" / "latency.csv"
 HIT, MISS, DRAM = (
     "tensor load, map in the descriptor cache, data in L2",
@@ -80,12 +78,14 @@ def silicon(what, lines, column="median"):
     return next(int(row[column]) for row in rows if int(row["lines"]) == lines)
 
 
+@pytest.mark.simulators
 @pytest.mark.parametrize("what", [HIT, MISS])
 @pytest.mark.parametrize("lines", [1, 8, 128])
 def test_a_load_takes_as_long_as_on_silicon(clocks, what, lines):
     assert clocks[what, lines] == pytest.approx(silicon(what, lines), rel=0.06)
 
 
+@pytest.mark.simulators
 @pytest.mark.parametrize("bandwidth", [0.25, 0.6, 0.8])
 def test_memory_gives_what_it_should(bandwidth):
     lines = 256

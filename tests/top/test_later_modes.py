@@ -13,6 +13,8 @@ from sim_tb.simulator import jobs, runner
 from tests.top.random_loads import BLACKWELL, lines_of
 from tests.top.units import LATER
 
+pytestmark = [pytest.mark.simulators(LATER), pytest.mark.spread]
+
 MODULE = "tests.top.tb_loads"
 
 

@@ -6,6 +6,8 @@ from hw.params import TmaParams
 from sim_tb.simulator import runner
 from tests.top.units import FPGA, LOADS_ONLY, SMALL, TINY
 
+pytestmark = [pytest.mark.simulators(), pytest.mark.spread]
+
 MODULE = "tests.top.tb_loads"
 RANDOM = ["one_at_a_time", "in_flight"]
 RULES = [
@@ -50,12 +52,14 @@ def test_small_unit(models: str, unit: TmaParams) -> None:
     random_loads("in_flight", models, 1, params=unit)
 
 
+@pytest.mark.simulators(TINY)
 @pytest.mark.parametrize("models", ["fixed", "choked"])
 def test_tiny_unit(models: str) -> None:
     """Lines of one piece; no images, no bulk copies."""
     random_loads("in_flight", models, 1, modes="tile,interleaved", params=TINY)
 
 
+@pytest.mark.simulators(TINY)
 def test_a_unit_without_bulk_copies() -> None:
     runner.run(MODULE, "bulk_requests_are_refused_by_a_unit_without", params=TINY)
 

@@ -5,6 +5,8 @@ import pytest
 from sim_tb.simulator import runner
 from tests.top.units import CLUSTER
 
+pytestmark = [pytest.mark.simulators(CLUSTER), pytest.mark.spread]
+
 
 @pytest.mark.parametrize("models", ["near", "fixed", "rough"])
 def test_one_memory(models: str) -> None:

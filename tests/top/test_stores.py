@@ -7,6 +7,8 @@ from sim_tb.simulator import runner
 from tests.top.random_stores import BLACKWELL
 from tests.top.units import FPGA, LATER, SMALL, TINY_STORES
 
+pytestmark = [pytest.mark.simulators(), pytest.mark.spread]
+
 MODULE = "tests.top.tb_stores"
 RULES = [
     "read_is_before_done",
@@ -48,6 +50,7 @@ def test_small_unit(models: str, unit: TmaParams) -> None:
     stores("random_stores", models, params=unit)
 
 
+@pytest.mark.simulators(TINY_STORES)
 @pytest.mark.regress
 def test_tiny_unit() -> None:
     modes = "store_tile,store_tile_interleaved,bulk_store"
@@ -60,11 +63,13 @@ def test_copies(models: str) -> None:
     stores("copies", models)
 
 
+@pytest.mark.simulators(LATER)
 @pytest.mark.parametrize("mode", [*BLACKWELL, "bulk_store"])
 def test_later_mode(mode: str) -> None:
     stores("random_stores", "rough", modes=mode, params=LATER)
 
 
+@pytest.mark.simulators(LATER)
 def test_later_modes_with_all_others() -> None:
     stores("random_stores", "fixed", params=LATER)
 

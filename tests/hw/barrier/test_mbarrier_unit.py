@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from itertools import chain, pairwise
 
 import pytest
-from amaranth.sim import Simulator
 
 from golden import mbarrier as golden
 from golden.errors import TmaError
@@ -14,6 +13,7 @@ from golden.mbarrier import MAX_COUNT, Barrier, Fault
 from hw.barrier.mbarrier_unit import MbarrierUnit
 from hw.layouts.barriers import BarrierFault, BarrierOp
 from hw.params import TmaParams
+from tests.hw.simulate import simulation
 
 PARAMS = TmaParams()
 FEW = TmaParams(barrier_waiters=3)
@@ -80,15 +80,13 @@ def operate(
 
     Ends ``quiet`` clocks after the last news, or after ``limit`` clocks.
     """
-    dut = MbarrierUnit(params)
+    sim = simulation(MbarrierUnit, params)
+    dut = sim.dut
     memory = {} if memory is None else memory
     seen = Observed(memory=memory, before=dict(memory))
     shares = dict.fromkeys(("command", "update", "result", "fault", "wake"), stall)
     shares |= stalls or {}
-    sim = Simulator(dut)
-    sim.add_clock(1e-9)
 
-    @sim.add_testbench
     async def bench(ctx):
         rng = random.Random(seed)
         sources: dict[str, Iterator[Item | None]] = {
@@ -171,7 +169,7 @@ def operate(
             clock += 1
             idle = 0 if moved or offered or len(ended) < 2 else idle + 1
 
-    sim.run()
+    sim.run(bench)
     return seen
 
 

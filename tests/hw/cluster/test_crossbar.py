@@ -6,7 +6,7 @@ import pytest
 from amaranth.sim import Simulator
 
 from hw.cluster.crossbar import Crossbar
-from tests.hw.simulate import run_streams
+from tests.hw.simulate import run_streams, simulation
 
 
 class Ports(Crossbar):
@@ -44,7 +44,7 @@ def simulate(masks, **options):
     ctas = len(masks)
     outs = [f"out_{cta}" for cta in range(ctas)]
     return run_streams(
-        Ports(16, ctas, depth=options.pop("depth", 2)), traffic(masks), outs, **options
+        simulation(Ports, 16, ctas, depth=options.pop("depth", 2)), traffic(masks), outs, **options
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from hw.cluster.smem_read_port import SmemReadPort, outstanding
 from hw.params import TmaParams
-from tests.hw.simulate import run_streams
+from tests.hw.simulate import run_streams, simulation
 
 PARAMS = TmaParams(line_bytes=32, smem_reads=4, ctas=2)
 
@@ -55,7 +55,9 @@ def simulate(params, numbers, *, latency=lambda: 1, answers=True, **options):
         return {"smem_data": ripe}
 
     outputs = ["smem_read", "data_0", "data_1"]
-    run = run_streams(Ports(params), {**sent, "smem_data": []}, outputs, feed=feed, **options)
+    run = run_streams(
+        simulation(Ports, params), {**sent, "smem_data": []}, outputs, feed=feed, **options
+    )
     return sent, run
 
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from amaranth.sim import Simulator
 
 from golden.enums import DataType
 from golden.enums import ReductionOp as GoldenOp
@@ -14,6 +13,7 @@ from golden.reduction import DSMEM_PAIRS, operation
 from hw.cluster.smem_reduction import LATENCY, UNDER_WAY, SmemReduction
 from hw.layouts.isa import DSMEM_REDUCTIONS, ElementType, ReductionOp
 from hw.params import TmaParams
+from tests.hw.simulate import simulation
 
 PARAMS = TmaParams(line_bytes=32, ctas=4)
 NARROW = TmaParams(line_bytes=16, ctas=2, sub_byte=False)
@@ -111,13 +111,11 @@ def run(
     ``stalls``: of packets, reads and results. A read sees memory as it is when it is accepted; a
     write is performed, and told, ``write_clocks`` after its packet was given, in order.
     """
-    dut = SmemReduction(params)
+    sim = simulation(SmemReduction, params)
+    dut = sim.dut
     ran = Ran({beat: held.copy() for beat, held in memory.items()})
     expected = dict(memory)
-    sim = Simulator(dut)
-    sim.add_clock(1e-9)
 
-    @sim.add_testbench
     async def bench(ctx):
         rng = random.Random(seed)
         left = deque(packets)
@@ -194,7 +192,7 @@ def run(
                 return
         assert not complete, f"still busy after {limit} clocks: {ran}"
 
-    sim.run()
+    sim.run(bench)
     if complete:
         for beat, held in expected.items():
             assert (ran.memory[beat] == held).all()

@@ -22,13 +22,13 @@ from tests.hw.golden_requests import (
     random_requests,
 )
 from tests.hw.setup.test_block import covered_by
-from tests.hw.simulate import Run, run_streams
+from tests.hw.simulate import Run, run_streams, simulation
 
 
 def setup(requests: Sequence[Load | Store], params: TmaParams) -> list:
     """The jobs that setup makes of ``requests``."""
     inputs = {"i": [described(request, number) for number, request in enumerate(requests)]}
-    run = run_streams(SetupBlock(params), inputs, ["job", "error"], stall=0)
+    run = run_streams(simulation(SetupBlock, params), inputs, ["job", "error"], stall=0)
     assert not run.payloads["error"]
     return run.payloads["job"]
 
@@ -45,7 +45,7 @@ def with_slots(jobs: Sequence, params: TmaParams) -> list[dict]:
 def walk(requests: Sequence[Load | Store], params: TmaParams, **options) -> Run:
     """What the walker makes of ``requests``."""
     inputs = {"i": with_slots(setup(requests, params), params)}
-    return run_streams(Im2colWalker(params), inputs, ["o"], **options)
+    return run_streams(simulation(Im2colWalker, params), inputs, ["o"], **options)
 
 
 def requests_of(run: Run) -> list[list]:

@@ -18,14 +18,14 @@ from tests.hw.boxes import Box, Pieces, random_box, stored_box
 from tests.hw.generate.test_im2col_walker import requests_of, setup, walk, with_slots
 from tests.hw.golden_requests import KINDS, STORE_KINDS, arch_of, expected, random_requests
 from tests.hw.setup.test_block import described
-from tests.hw.simulate import Run, run_streams
+from tests.hw.simulate import Run, run_streams, simulation
 
 SEED = 1
 
 
 def jobs_of(boxes: list[Box], params: TmaParams, **changes) -> list[dict]:
     inputs = {"i": [described(box, **changes) for box in boxes]}
-    run = run_streams(SetupBlock(params), inputs, ["job"], stall=0)
+    run = run_streams(simulation(SetupBlock, params), inputs, ["job"], stall=0)
     return [
         {"slot": slot % params.requests_in_flight, "last": 1, "walk": job.walk}
         for slot, job in enumerate(run.payloads["job"])
@@ -34,7 +34,10 @@ def jobs_of(boxes: list[Box], params: TmaParams, **changes) -> list[dict]:
 
 def generate(boxes: list[Box], params: TmaParams, **options) -> Run:
     return run_streams(
-        RequestGenerator(params), {"i": jobs_of(boxes, params)}, ["line", "fill"], **options
+        simulation(RequestGenerator, params),
+        {"i": jobs_of(boxes, params)},
+        ["line", "fill"],
+        **options,
     )
 
 
@@ -95,7 +98,9 @@ def test_covers_a_chain_of_walks_once(kind):
     params = PRESETS[KINDS[kind]]
     loads = random_requests(rng, kind, 10)
     jobs = with_slots(setup(loads, params), params)
-    run = run_streams(RequestGenerator(params), {"i": jobs}, ["line", "fill"], stall=0.3)
+    run = run_streams(
+        simulation(RequestGenerator, params), {"i": jobs}, ["line", "fill"], stall=0.3
+    )
     wanted = {slot: expected(load, arch_of(kind)) for slot, load in enumerate(loads)}
     assert covered(run, params) == wanted
     with_fill = [slot for slot, pieces in wanted.items() if None in pieces.values()]
@@ -369,7 +374,7 @@ def test_streams_take_turns():
     small = flat(128, 8, 1024, swizzle=3)
     small = replace(small, dims=(1024, 4))
     jobs = streams_of([(0, large), *[(1, small)] * 12], params)
-    run = run_streams(RequestGenerator(params), {"i": jobs}, ["line", "fill"], stall=0)
+    run = run_streams(simulation(RequestGenerator, params), {"i": jobs}, ["line", "fill"], stall=0)
     wanted = {slot: box.pieces() for slot, box in enumerate([large] + [small] * 12)}
     assert covered(run, params) == wanted
 
@@ -391,7 +396,7 @@ def test_beats_of_streams_take_turns():
     params = TmaParams(streams=2)
     outside = replace(flat(128, 64, 128, swizzle=3), coords=(0, 5000))
     jobs = streams_of([(0, outside), (1, outside)], params)
-    run = run_streams(RequestGenerator(params), {"i": jobs}, ["line", "fill"], stall=0)
+    run = run_streams(simulation(RequestGenerator, params), {"i": jobs}, ["line", "fill"], stall=0)
     slots = [beat.slot for beat in run.payloads["fill"]]
     assert slots[:2] == [0, 0] or slots[:2] == [0, 1]
     first = slots.index(1)
@@ -407,7 +412,7 @@ def test_streams_at_random(streams):
     boxes = [(rng.randrange(streams), random_box(rng)) for _ in range(40)]
     jobs = streams_of(boxes, params)
     run = run_streams(
-        RequestGenerator(params), {"i": jobs}, ["line", "fill"], seed=streams, stall=0.3
+        simulation(RequestGenerator, params), {"i": jobs}, ["line", "fill"], seed=streams, stall=0.3
     )
     assert covered(run, params) == {slot: box.pieces() for slot, (_, box) in enumerate(boxes)}
     for number in range(streams):
@@ -459,7 +464,7 @@ def test_stalled_fill_stops_the_walk_and_loses_nothing():
 
 
 def lines_of(jobs: list[dict], params: TmaParams, **options) -> Run:
-    return run_streams(StoreGenerator(params), {"i": jobs}, ["o"], **options)
+    return run_streams(simulation(StoreGenerator, params), {"i": jobs}, ["o"], **options)
 
 
 def check_lines(run: Run, wanted: list[Pieces], params: TmaParams) -> None:

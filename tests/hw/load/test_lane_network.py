@@ -3,10 +3,10 @@
 import random
 
 import pytest
-from amaranth.sim import Simulator
 
 from hw.load.lane_network import LaneNetwork
 from hw.params import TmaParams
+from tests.hw.simulate import simulation
 
 SWIZZLE_MASK = (0, 1, 3, 7)
 
@@ -27,9 +27,8 @@ class Bench:
         self.reports: dict[str, dict[int, list[int]]] = {"written": {}, "filled": {}}
         self.cycles = 0
         rng = random.Random(seed)
-        dut = LaneNetwork(params)
-        sim = Simulator(dut)
-        sim.add_clock(1e-9)
+        sim = simulation(LaneNetwork, params)
+        dut = sim.dut
         total = sum(line["pieces"] for line in lines) + sum(
             beat["valid"].bit_count() for beat in fills
         )
@@ -41,7 +40,6 @@ class Bench:
         }
         never_written = sum(line["pieces"] - line["valid"].bit_count() for line in lines)
 
-        @sim.add_testbench
         async def bench(ctx):
             queues = {"line": list(lines), "fill": list(fills)}
             landed = {"written": 0, "filled": 0}
@@ -96,7 +94,7 @@ class Bench:
                 self.cycles += 1
                 assert self.cycles < 20000, "stuck"
 
-        sim.run()
+        sim.run(bench)
 
 
 def run_of_lines(

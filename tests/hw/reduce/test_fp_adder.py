@@ -12,7 +12,7 @@ from amaranth.sim import Simulator
 
 from hw.layouts.isa import ElementType, ReductionOp
 from hw.reduce.fp_adder import LATENCY, FpAdder
-from tests.hw.verilated import FORMATS, check
+from tests.hw.verilated import FORMATS, check, executable
 
 HALVES = (ElementType.F16, ElementType.BF16)
 
@@ -86,6 +86,7 @@ def test_every_sum_of_a_small_format(bits):
     sim.run()
 
 
+@pytest.mark.simulators.with_args(executable)
 @pytest.mark.parametrize("kind", FORMATS, ids=lambda kind: kind.name)
 def test_sums(kind):
     """A quarter of a seed."""
@@ -95,6 +96,7 @@ def test_sums(kind):
     assert pairs == 1 << 17
 
 
+@pytest.mark.simulators.with_args(executable)
 @pytest.mark.regress
 @pytest.mark.parametrize("kind", FORMATS, ids=lambda kind: kind.name)
 def test_many_sums(kind):
@@ -106,6 +108,7 @@ def test_many_sums(kind):
     assert pairs == len(seeds) << 19
 
 
+@pytest.mark.simulators.with_args(executable)
 @pytest.mark.regress
 @pytest.mark.parametrize("kind", HALVES, ids=lambda kind: kind.name)
 def test_special_halves_with_every_half(kind):

@@ -16,10 +16,13 @@ from tests.hw.verilated import (
     GOLDEN_TYPES,
     PARAMS,
     check,
+    executable,
     golden,
     make_requests,
     run,
 )
+
+pytestmark = pytest.mark.simulators.with_args(executable)
 
 ALL_PAIRS = [(op, kind) for kind, ops in PAIRS.items() for op in ops]
 OF_INTEGERS = [(op, kind) for op, kind in ALL_PAIRS if kind not in FORMATS]

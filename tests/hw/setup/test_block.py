@@ -18,7 +18,7 @@ from hw.setup.block import SetupBlock
 from tests.hw.boxes import Box, Pieces, random_box, random_interleaved, stored_box
 from tests.hw.golden_requests import STORE_KINDS, arch_of, group_of, random_requests, refusal
 from tests.hw.golden_requests import described as described_request
-from tests.hw.simulate import run_streams
+from tests.hw.simulate import run_streams, simulation
 
 PARAMS = TmaParams(setup_pipelines=1)
 SEEDS = range(4)
@@ -89,8 +89,7 @@ def runs_of(walk) -> Pieces:
 
 def set_up(inputs: list[dict], seed: int) -> tuple[list, list]:
     """Jobs and error records for ``inputs``, under random back-pressure."""
-    dut = SetupBlock(PARAMS)
-    run = run_streams(dut, {"i": inputs}, ["job", "error"], seed=seed)
+    run = run_streams(simulation(SetupBlock, PARAMS), {"i": inputs}, ["job", "error"], seed=seed)
     return run.payloads["job"], run.payloads["error"]
 
 
@@ -322,7 +321,9 @@ SMALL = {
 @pytest.mark.parametrize("name", SMALL)
 def test_throughput_and_latency_of_a_compact_unit(name):
     request, items = SMALL[name]
-    run = run_streams(SetupBlock(PARAMS), {"i": [request] * 20}, ["job", "error"], stall=0)
+    run = run_streams(
+        simulation(SetupBlock, PARAMS), {"i": [request] * 20}, ["job", "error"], stall=0
+    )
     times = run.cycles["job"]
     assert times[0] == 4 + items - 1 + 2  # the first is offered in clock 0
     assert times[-1] - times[0] <= 19 * (items + 4)
@@ -350,7 +351,7 @@ def done_in(run) -> list[tuple[int, int, bool]]:
 def test_five_pipelines_take_a_request_a_clock():
     """Of whatever rank and mode, and their results leave at that rate."""
     run = run_streams(
-        SetupBlock(replace(PARAMS, setup_pipelines=5)),
+        simulation(SetupBlock, replace(PARAMS, setup_pipelines=5)),
         {"i": small_requests(8, 100)},
         ["job", "error"],
         stall=0,
@@ -368,7 +369,7 @@ def test_what_pipelines_make_leaves_in_the_order_of_the_requests(pipelines):
     random.Random(9).shuffle(inputs)
     inputs = [{**r, "request": r["request"] | {"request_id": n}} for n, r in enumerate(inputs)]
     params = replace(PRESETS["sm_100a"], setup_pipelines=pipelines)
-    run = run_streams(SetupBlock(params), {"i": inputs}, ["job", "error"], seed=9)
+    run = run_streams(simulation(SetupBlock, params), {"i": inputs}, ["job", "error"], seed=9)
     gathers = AccessMode.TILE_GATHER4
     wanted = [
         (number, bool(entry["fault"]))
@@ -429,7 +430,9 @@ def test_refusals_of_stores_are_the_golden_models(preset):
         for _ in range(rng.randint(0, 3)):
             stores[number] = store = spoiled(rng, store)
     inputs = [described_request(store, number) for number, store in enumerate(stores)]
-    run = run_streams(SetupBlock(PRESETS[preset]), {"i": inputs}, ["job", "error"], stall=0.1)
+    run = run_streams(
+        simulation(SetupBlock, PRESETS[preset]), {"i": inputs}, ["job", "error"], stall=0.1
+    )
     records = {record.request_id: record for record in run.payloads["error"]}
     accepted = {job.transfer.request_id for job in run.payloads["job"]}
     seen = Counter()
@@ -491,7 +494,7 @@ def test_a_unit_without_stores_or_reductions_refuses_them(without, code, value):
         described(PLAIN, operation=operation, request_id=number)
         for number, operation in enumerate(wanted)
     ]
-    run = run_streams(SetupBlock(params), {"i": inputs}, ["job", "error"])
+    run = run_streams(simulation(SetupBlock, params), {"i": inputs}, ["job", "error"])
     jobs = [job.transfer.request_id for job in run.payloads["job"]]
     assert jobs == ([0, 1] if params.stores else [0])
     records = run.payloads["error"]

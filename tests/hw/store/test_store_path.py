@@ -14,7 +14,7 @@ from hw.layouts.isa import Packing, SwizzleAtom
 from hw.layouts.isa import Swizzle as Span
 from hw.params import PRESETS, SMEM_OFFSET_BITS, TmaParams
 from hw.store.store_path import StorePath
-from tests.hw.simulate import Run, run_streams
+from tests.hw.simulate import Run, run_streams, simulation
 
 PIECES = 1 << (SMEM_OFFSET_BITS - 4)
 """Of shared memory."""
@@ -154,7 +154,7 @@ def fetch(
 ) -> Run:
     memory = SharedMemory(params, seed, latency)
     run = run_streams(
-        StorePath(params),
+        simulation(StorePath, params),
         {"i": [line.payload(params) for line in lines], "smem_data": []},
         ["o", "smem_read", "source_read"],
         feed=memory.feed,

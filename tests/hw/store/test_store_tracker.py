@@ -9,7 +9,7 @@ import pytest
 from golden.errors import ErrorCode
 from hw.params import TmaParams
 from hw.store.store_tracker import StoreTracker
-from tests.hw.simulate import Run, run_streams
+from tests.hw.simulate import Run, run_streams, simulation
 
 PARAMS = TmaParams(requests_in_flight=4)
 OUTPUTS = ["o", "source_read", "complete", "error"]
@@ -125,7 +125,9 @@ class Bench:
 def track(stores: list[Store], bench: Bench, **options) -> Run:
     jobs = [job for store in stores for job in store.inputs()]
     inputs: dict[str, list] = {"i": jobs, "slot_read": [], "performed": []}
-    return run_streams(StoreTracker(PARAMS), inputs, OUTPUTS, feed=bench.feed, **options)
+    return run_streams(
+        simulation(StoreTracker, PARAMS), inputs, OUTPUTS, feed=bench.feed, **options
+    )
 
 
 def as_tuple(group) -> tuple[int, int, int]:

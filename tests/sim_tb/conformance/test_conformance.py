@@ -9,6 +9,8 @@ from sim_tb.conformance.rtl import outcomes
 from sim_tb.simulator import runner
 from tests.top.units import CLUSTER
 
+pytestmark = [pytest.mark.simulators(), pytest.mark.spread]
+
 SILICON = runner.ROOT / "tests" / "silicon"
 CASES = {"transfers": 1438 + 1303, "workloads": 132}
 """Loads, stores and reductions in each file, without multicasts."""
@@ -26,6 +28,7 @@ def test_recorded_transfers(name: str, models: str) -> None:
     assert [text for text in wrong if text] == []
 
 
+@pytest.mark.simulators(CLUSTER)
 @pytest.mark.parametrize("models", ["fixed", "rough"])
 def test_recorded_multicasts(models: str) -> None:
     """Multicasts run on four SMs; with ``rough``, each receiver stalls independently."""

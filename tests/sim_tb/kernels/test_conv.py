@@ -11,8 +11,6 @@ from sim_tb.sm.device import Device
 from sim_tb.sm.launch import run
 from sim_tb.sm.record import Setting
 
-pytestmark = pytest.mark.xdist_group("kernels_conv")  # one process: its simulations are run once
-
 CASES = [
     {"n": 1, "h": 1, "w": 1, "c": 1, "filters": 1, "r": 1, "s": 1, "padding": 0, "stages": 1},
     {"n": 2, "h": 9, "w": 11, "c": 72, "filters": 36, "padding": 1, "stages": 2},
@@ -35,6 +33,7 @@ def records():
     return dict(zip(map(name, CASES), run(jobs), strict=True))
 
 
+@pytest.mark.simulators
 @pytest.mark.parametrize("case", CASES, ids=name)
 def test_equals_numpy(records, case):
     kernel, record = Conv(**case), records[name(case)]

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from hw.params import PRESETS
 from sim_tb.kernels.all_gather import AllGather
 from sim_tb.kernels.gather import Gather
 from sim_tb.kernels.grouped_gemm import GroupedGemm
@@ -12,8 +13,6 @@ from sim_tb.sm import launch
 from sim_tb.sm.record import Setting
 from tests.sim_tb.sm.without import Without
 from tests.top.units import CLUSTER, LATER
-
-pytestmark = pytest.mark.xdist_group("kernels_data")  # one process: its simulations are run once
 
 SWIZZLES = "none", "32B", "64B", "128B"
 ROWS, COLUMNS = 70, 45
@@ -95,6 +94,7 @@ def checked_sm(record, elements):
     return record.sms[0]
 
 
+@pytest.mark.simulators(PRESETS["default"], LATER, CLUSTER)
 def test_transpose(records):
     tiles = 3 * 2
     for record in records["transpose"]:
@@ -104,6 +104,7 @@ def test_transpose(records):
     assert records["transpose"][-1].sms[0].lines_read.size == 2 * ROWS
 
 
+@pytest.mark.simulators(PRESETS["default"], LATER, CLUSTER)
 def test_a_wider_swizzle_has_fewer_bank_conflicts(records):
     """Conflicts per tile: 32 columns of 32 words take 32 or 4 clocks each instead of 1.
 
@@ -116,6 +117,7 @@ def test_a_wider_swizzle_has_fewer_bank_conflicts(records):
     assert cycles[0] > 2 * cycles[-1]
 
 
+@pytest.mark.simulators(PRESETS["default"], LATER, CLUSTER)
 def test_grouped_gemm(records):
     for record, kernel in zip(records["grouped_gemm"], GROUPED, strict=True):
         sm = checked_sm(record, sum(m * n for m, n, _ in kernel.shapes))
@@ -125,6 +127,7 @@ def test_grouped_gemm(records):
         assert record.flops == 2 * sum(m * n * k for m, n, k in kernel.shapes)
 
 
+@pytest.mark.simulators(PRESETS["default"], LATER, CLUSTER)
 def test_gather_reads_only_rows_inside_of_the_matrix(records):
     for record, kernel in zip(records["gather"], GATHERS, strict=True):
         sm = checked_sm(record, kernel.indices * kernel.columns)
@@ -135,6 +138,7 @@ def test_gather_reads_only_rows_inside_of_the_matrix(records):
         assert sm.store_bytes == kernel.indices * -(-kernel.columns // 4) * 16
 
 
+@pytest.mark.simulators(PRESETS["default"], LATER, CLUSTER)
 def test_all_gather_reads_each_shard_once(records):
     for record, kernel in zip(records["all_gather"], RINGS, strict=True):
         checked_sm(record, 16 * kernel.size)
@@ -146,6 +150,7 @@ def test_all_gather_reads_each_shard_once(records):
             assert sm.store_bytes == 4 * kernel.size
 
 
+@pytest.mark.simulators(PRESETS["default"], LATER, CLUSTER)
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_an_instruction_that_is_left_out_is_named(records, mistake):
     name, operation = mistake.split(", ")

@@ -42,6 +42,7 @@ def test_the_example_is_the_kernel():
     assert source[source.index("@kernel") :] in DOCS
 
 
+@pytest.mark.simulators
 def test_the_example_runs():
     (record,) = launch.run([(Copy(rows=77), Setting())])
     assert not record.error

@@ -10,9 +10,6 @@ from sim_tb.sm.device import Device
 from sim_tb.sm.launch import run
 from sim_tb.sm.record import Setting
 
-# One process: its simulations are run once.
-pytestmark = pytest.mark.xdist_group("kernels_attention")
-
 CASES = [
     {"seq": 1, "heads": 1, "stages": 1},
     {"seq": 64, "heads": 3, "stages": 2},
@@ -35,6 +32,7 @@ def records():
     return dict(zip(map(name, CASES), run(jobs), strict=True))
 
 
+@pytest.mark.simulators
 @pytest.mark.parametrize("case", CASES, ids=name)
 def test_equals_numpy(records, case):
     kernel, record = FlashAttention(**case), records[name(case)]

@@ -13,8 +13,6 @@ from sim_tb.sm.record import Setting
 from sim_tb.testbench.errors import CheckError
 from tests.top.units import CLUSTER
 
-pytestmark = pytest.mark.xdist_group("gemm")  # one process: its simulations are run once
-
 SIZES = {"130x72x72": (3, 1), "1x1x8": (4, 1), "128x128x128": (5, 1), "65x131x136": (1, 3)}
 """Stages and issue interval of each size."""
 
@@ -41,6 +39,7 @@ def records(tmp_path_factory):
     return dict(zip(work, run(list(work.values())), strict=True))
 
 
+@pytest.mark.simulators
 @pytest.mark.parametrize("name", SIZES)
 def test_equals_numpy(records, name):
     m, n, k = map(int, name.split("x"))
@@ -59,12 +58,14 @@ def test_equals_numpy(records, name):
     }  # fmt: skip
 
 
+@pytest.mark.simulators
 @pytest.mark.parametrize("name", ["special", "whole"])
 def test_matrices_from_files(records, name):
     elements = {"special": 66 * 5, "whole": 40 * 24}[name]
     assert records[name].check == f"C equals NumPy's, bit for bit: {elements} elements"
 
 
+@pytest.mark.simulators(CLUSTER)
 def test_clusters_share_tiles():
     """The result is the same, and a line that several CTAs need is read once."""
     m, n, k = 200, 260, 72

@@ -9,7 +9,7 @@ from sim_tb.kernels.gemm_split_k import GemmSplitK
 from sim_tb.sm import launch
 from sim_tb.sm.record import Setting
 
-pytestmark = pytest.mark.xdist_group("gemm_schedules")  # one process: its simulations are run once
+pytestmark = pytest.mark.simulators
 
 SCHEDULES = Gemm, GemmPingPong, GemmMultistage, GemmSplitK
 SIZES = (130, 72, 72), (1, 1, 8), (65, 131, 136)

@@ -36,6 +36,7 @@ def write_few(path: Path, names: list[str], silicon: float = 1.0) -> str:
     return str(path)
 
 
+@pytest.mark.simulators
 def test_bench(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Recorded and random boxes meet their bounds."""
     out = tmp_path / "bench.json"
@@ -52,6 +53,7 @@ def test_bench(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "0 slower than silicon" in capsys.readouterr().out
 
 
+@pytest.mark.simulators
 def test_an_exceeded_bound_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The silicon of this file is faster than any unit."""
     source = write_few(tmp_path / "timing_workloads.npz", NAMES[:1], silicon=0.01)
@@ -62,6 +64,7 @@ def test_an_exceeded_bound_is_an_error(tmp_path: Path, capsys: pytest.CaptureFix
     assert "1 slower than silicon" in printed
 
 
+@pytest.mark.simulators
 @pytest.mark.parametrize("way", ["store", "both"])
 def test_stores_and_mixes(way: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Stores take the floor; in a mix, loads and stores are as fast as alone."""

@@ -25,6 +25,8 @@ from sim_tb.performance.row_boxes import OFFSETS, WIDTHS, RowBox
 from sim_tb.performance.series import RECORDED, SILICON, floor_of, jobs_of, measure, series_of
 from tests.top.units import SMALL
 
+pytestmark = [pytest.mark.simulators(), pytest.mark.spread]
+
 APART = 6
 """``make test`` measures one recorded box in ``APART``; ``make regress`` all of them."""
 

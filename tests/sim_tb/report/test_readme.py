@@ -60,7 +60,7 @@ def test_documents_agree_on_the_gemm() -> None:
     assert gemm["lines read per clock"] == figures["lines read per cycle"]
 
 
-@pytest.mark.xdist_group("gemm")
+@pytest.mark.simulators
 @pytest.mark.parametrize("name", ["sim", pytest.param("cluster_sim", marks=pytest.mark.regress)])
 def test_figures_of_make_sim(name: str) -> None:
     """A run has the figures of docs/sim.json, which README.md shows."""

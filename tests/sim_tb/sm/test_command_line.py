@@ -25,6 +25,7 @@ def test_list(capsys, monkeypatch):
     assert "--stages: stages of the ring [4]" in printed
 
 
+@pytest.mark.simulators
 def test_run(tmp_path, capsys):
     output = tmp_path / "out"
     arguments = ["run", "gemm", *TINY, "--stages", "2", "--memory", "l2,latency=100"]
@@ -41,6 +42,7 @@ def test_run(tmp_path, capsys):
     assert {"stmatrix", "wait full[0]", "mma"} <= {event["name"] for event in events}
 
 
+@pytest.mark.simulators
 def test_sweep(tmp_path, capsys):
     """A run that hangs is reported as failed, and the next one runs."""
     arguments = ["sweep", "gemm", *TINY, "--stages", "1", "--watchdog", "2000"]

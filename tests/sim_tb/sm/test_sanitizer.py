@@ -8,7 +8,7 @@ from sim_tb.sm import launch
 from sim_tb.sm.record import Setting
 from tests.sim_tb.sm.mistakes import StagedCopy
 
-pytestmark = pytest.mark.xdist_group("sanitizer")  # one process: its simulations are run once
+pytestmark = pytest.mark.simulators
 
 MISTAKES = {
     "too large": (

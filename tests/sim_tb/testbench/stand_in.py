@@ -7,13 +7,18 @@ Tests of the testbench use it to see whether a fault is noticed. A load reads th
 with an error record whose value consists of its operands.
 """
 
+from pathlib import Path
+
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, enum, wiring
 
+from hw.flow import verilog
+from hw.flow.cache import cached, digest, sources
 from hw.layouts.barriers import BarrierCommand, BarrierOp
 from hw.layouts.ports import request_layout
 from hw.params import TmaParams
 from hw.top import tma_ports
+from sim_tb.simulator import runner
 
 
 class Fault(enum.Enum, shape=4):
@@ -70,6 +75,9 @@ class StandIn(wiring.Component):
         waits = command.op == BarrierOp.TRY_WAIT_PARITY
         done = word.phase != command.count[0]
         suspended = Signal()  # the command's thread waits at the barrier
+        # The record's other fields are constant: a process that assigns them would never run.
+        error_id = Signal.like(self.error.p.request_id)
+        error_value = Signal.like(self.error.p.value)
 
         m.d.comb += [
             self.request_room.channels.eq(~0),
@@ -78,9 +86,11 @@ class StandIn(wiring.Component):
             self.descriptor_request.payload.eq(request.global_address),
             self.gnic_request.p.tag.eq(tag),
             self.gnic_request.p.line.eq(line),
-            self.error.p.request_id.eq(request.request_id),
+            self.error.p.request_id.eq(error_id),
             self.error.p.code.eq(1),
-            self.error.p.value.eq(
+            self.error.p.value.eq(error_value),
+            error_id.eq(request.request_id),
+            error_value.eq(
                 Cat(
                     request.multicast,
                     request.cta_mask,
@@ -245,6 +255,7 @@ class StandIn(wiring.Component):
                 with m.State("REMOTE_COMMAND"):
                     self._answer(
                         m,
+                        (error_id, error_value),
                         self.remote_command,
                         update,
                         (self.remote_command.p.holder, update.op, update.address, update.count),
@@ -253,6 +264,7 @@ class StandIn(wiring.Component):
                     reduction = store.reduction
                     self._answer(
                         m,
+                        (error_id, error_value),
                         self.remote_store,
                         store,
                         (store.dst_cta, store.mbarrier, store.words, reduction.enabled, store.data),
@@ -266,13 +278,41 @@ class StandIn(wiring.Component):
         ]
         return m
 
-    def _answer(self, m, source, payload, operands) -> None:
+    def _answer(self, m, error, source, payload, operands) -> None:
         """Accept an operation on another CTA, and report its operands in an error record."""
+        error_id, error_value = error
         m.d.comb += [
             self.error.valid.eq(1),
-            self.error.p.request_id.eq(payload.request_id),
-            self.error.p.value.eq(Cat(operands)),
+            error_id.eq(payload.request_id),
+            error_value.eq(Cat(operands)),
             source.ready.eq(self.error.ready),
         ]
         with m.If(self.error.ready):
             m.next = "IDLE"
+
+
+UNIT = TmaParams(stores=False, reductions=False)
+CLUSTER = TmaParams(line_bytes=32, stores=False, reductions=False, ctas=3)
+
+
+def rtl(params: TmaParams) -> Path:
+    """Return the cached folder with the Verilog and JSON of a stand-in, or of a cluster of them."""
+    texts = [repr(params), sources("hw", "golden"), Path(__file__).read_text()]
+    return cached(
+        "verilog", digest(texts), lambda folder: verilog.generate(params, folder, StandIn(params))
+    )
+
+
+def build_unit() -> None:
+    """Build the simulator of one stand-in."""
+    runner.build(rtl=rtl(UNIT))
+
+
+def build_unit_with_waves() -> None:
+    """Build the simulator that traces one stand-in."""
+    runner.build(rtl=rtl(UNIT), waves=True)
+
+
+def build_cluster() -> None:
+    """Build the simulator of a cluster of stand-ins."""
+    runner.build(rtl=rtl(CLUSTER))

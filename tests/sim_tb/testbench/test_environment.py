@@ -5,31 +5,26 @@ from pathlib import Path
 import pytest
 from cocotb_tools.check_results import get_results
 
-from hw.flow import verilog
-from hw.params import TmaParams
 from sim_tb.simulator import runner
-from tests.sim_tb.testbench.stand_in import StandIn
+from tests.sim_tb.testbench import stand_in
 
 MODULE = "tests.sim_tb.testbench.tb_stand_in"
 CLUSTER_MODULE = "tests.sim_tb.testbench.tb_stand_in_cluster"
 
 
+pytestmark = pytest.mark.simulators.with_args(stand_in.build_unit)
+
+
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def cluster() -> Path:
     """The directory with the Verilog of three stand-ins in a cluster."""
-    params = TmaParams(line_bytes=32, stores=False, reductions=False, ctas=3)
-    directory = tmp_path_factory.mktemp("cluster")
-    verilog.generate(params, directory, StandIn(params))
-    return directory
+    return stand_in.rtl(stand_in.CLUSTER)
 
 
 @pytest.fixture(scope="module")
-def rtl(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def rtl() -> Path:
     """The directory with the Verilog of one stand-in."""
-    params = TmaParams(stores=False, reductions=False)
-    directory = tmp_path_factory.mktemp("stand_in")
-    verilog.generate(params, directory, StandIn(params))
-    return directory
+    return stand_in.rtl(stand_in.UNIT)
 
 
 def test_environment(rtl: Path) -> None:
@@ -37,6 +32,7 @@ def test_environment(rtl: Path) -> None:
     assert get_results(run / "results.xml") == (25, 0)
 
 
+@pytest.mark.simulators.with_args(stand_in.build_cluster)
 @pytest.mark.regress
 def test_cluster_environment(cluster: Path) -> None:
     run = runner.run(CLUSTER_MODULE, rtl=cluster)
@@ -66,6 +62,7 @@ def test_a_crash_is_a_failure(rtl: Path) -> None:
         runner.run("tests.sim_tb.testbench.tb_failing", "crashes", rtl=rtl)
 
 
+@pytest.mark.simulators.with_args(stand_in.build_unit_with_waves)
 def test_waves_are_left(rtl: Path, tmp_path: Path) -> None:
     waves = tmp_path / ("copies.fst" if runner.fst() else "copies.vcd")
     runner.run(MODULE, "errors_arrive", rtl=rtl, waves=waves)
@@ -87,6 +84,7 @@ def test_waves_of_a_cluster_are_left(
 
 def test_a_build_is_kept(rtl: Path) -> None:
     first = runner.build(rtl=rtl)
-    finished = (first.directory / "finished").stat().st_mtime_ns
+    program = first.directory / "obj" / runner.TOP
+    finished = program.stat().st_mtime_ns
     assert runner.build(rtl=rtl) == first
-    assert (first.directory / "finished").stat().st_mtime_ns == finished
+    assert program.stat().st_mtime_ns == finished

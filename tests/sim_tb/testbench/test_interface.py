@@ -12,9 +12,6 @@ from sim_tb.testbench.interface import Interface
 from sim_tb.testbench.models import PORTS
 from tests.sim_tb.testbench.stand_in import StandIn
 
-# One process: the Verilog of each preset is written once.
-pytestmark = pytest.mark.xdist_group("interface")
-
 
 @pytest.fixture(scope="module", params=preset_names(), ids=lambda params: preset_names()[params][0])
 def interface(
