@@ -43,6 +43,10 @@ class StandIn(wiring.Component):
     def __init__(self, params: TmaParams) -> None:
         self.params = params
         super().__init__(tma_ports(params))  # ports not used below are idle
+        # Signals of their own, so that no bits of the payload are driven by a constant process,
+        # which Verilator refuses.
+        self.error_id = Signal.like(self.error.p.request_id)
+        self.error_value = Signal.like(self.error.p.value)
 
     def elaborate(self, _) -> Module:
         m = Module()
@@ -78,9 +82,11 @@ class StandIn(wiring.Component):
             self.descriptor_request.payload.eq(request.global_address),
             self.gnic_request.p.tag.eq(tag),
             self.gnic_request.p.line.eq(line),
-            self.error.p.request_id.eq(request.request_id),
+            self.error.p.request_id.eq(self.error_id),
             self.error.p.code.eq(1),
-            self.error.p.value.eq(
+            self.error.p.value.eq(self.error_value),
+            self.error_id.eq(request.request_id),
+            self.error_value.eq(
                 Cat(
                     request.multicast,
                     request.cta_mask,
@@ -270,8 +276,8 @@ class StandIn(wiring.Component):
         """Accept an operation on another CTA, and report its operands in an error record."""
         m.d.comb += [
             self.error.valid.eq(1),
-            self.error.p.request_id.eq(payload.request_id),
-            self.error.p.value.eq(Cat(operands)),
+            self.error_id.eq(payload.request_id),
+            self.error_value.eq(Cat(operands)),
             source.ready.eq(self.error.ready),
         ]
         with m.If(self.error.ready):
