@@ -1,4 +1,4 @@
-"""A load of each kind that coverage tells apart: made to measure, where random loads rarely go."""
+"""Loads of each kind that coverage distinguishes, including kinds that random loads rarely have."""
 
 import math
 from dataclasses import dataclass, field
@@ -31,7 +31,7 @@ PACKED = {
 
 
 def type_of(rng: Rng, size: Size, fill: Fill) -> DataType:
-    """A type of that size; NaN takes a float."""
+    """Return a random data type of that size; the NaN fill needs a floating-point type."""
     if size in PACKED:
         return PACKED[size]
     kinds = [kind for kind in DataType if not kind.is_sub_byte and f"{kind.itemsize}B" == size]
@@ -40,17 +40,20 @@ def type_of(rng: Rng, size: Size, fill: Fill) -> DataType:
 
 @dataclass
 class Box:
-    """Where a load begins, and how far it goes, dimension by dimension."""
+    """Dimensions of a tensor, and coordinates and extents of a box in it.
+
+    ``operands`` are further operands of the load, such as ``w_halo``.
+    """
 
     dims: list[int]
     coords: list[int]
     box: list[int]
     pixels: int = 0
-    more: dict[str, int] = field(default_factory=dict)
+    operands: dict[str, int] = field(default_factory=dict)
 
 
-def leave(rng: Rng, side: Side, box: Box, step: int = 1) -> None:
-    """Let a tile leave the tensor on ``side``, in its last dimension, by multiples of ``step``."""
+def shift_tile(rng: Rng, side: Side, box: Box, step: int = 1) -> None:
+    """Move a tile across the tensor's edge on ``side``, in its last dimension, by ``step``."""
     last = len(box.dims) - 1
     match side:
         case Side.LOW:
@@ -65,8 +68,11 @@ def leave(rng: Rng, side: Side, box: Box, step: int = 1) -> None:
             box.coords[last] = pick(rng, box.dims[last] + step, -4 * box.box[last])
 
 
-def walk(rng: Rng, side: Side, box: Box, positions: int, ticks: int) -> None:
-    """Let a column of ``ticks`` pixels, ``positions`` of an image, leave the tensor on ``side``."""
+def shift_column(rng: Rng, side: Side, box: Box, positions: int, ticks: int) -> None:
+    """Move a column of ``ticks`` pixels across the tensor's edge on ``side``, in the images.
+
+    ``positions`` is the number of pixels of one image.
+    """
     images = -(-ticks // positions)
     low, box.dims[-1] = {
         Side.INSIDE: (0, images + 1),
@@ -79,7 +85,7 @@ def walk(rng: Rng, side: Side, box: Box, positions: int, ticks: int) -> None:
 
 
 def tensor_load(rng: Rng, sample: Sample) -> Load:
-    """A load of the tensor ``sample``."""
+    """Return a random tensor load of the kind ``sample``."""
     assert sample.rank is not None
     assert sample.size is not None
     assert sample.fill is not None
@@ -100,7 +106,7 @@ def tensor_load(rng: Rng, sample: Sample) -> Load:
     mode = AccessMode[sample.mode.name]
     if mode is AccessMode.TILE:
         step = inner if sample.size in WIDE_PACKED else per_piece
-        leave(rng, sample.side, box, step if rank == 1 else 1)
+        shift_tile(rng, sample.side, box, step if rank == 1 else 1)
     elif mode is AccessMode.TILE_GATHER4:
         gather(rng, sample.side, box)
     else:
@@ -109,7 +115,7 @@ def tensor_load(rng: Rng, sample: Sample) -> Load:
 
 
 def gather(rng: Rng, side: Side, box: Box) -> None:
-    """Four rows, one or all of them outside."""
+    """Choose four rows: all inside, some outside on ``side``, or all outside."""
     rows = [int(row) for row in rng.integers(0, box.dims[1], 4)]
     low, high = -1, box.dims[1]
     at = int(rng.integers(3))
@@ -124,7 +130,7 @@ def gather(rng: Rng, side: Side, box: Box) -> None:
 
 
 def image(rng: Rng, side: Side, mode: AccessMode, box: Box, first: int) -> None:
-    """A column that starts at an image's first pixel."""
+    """Choose a column of pixels that starts at the first pixel of an image."""
     rank = len(box.dims)
     if first == 0:
         box.dims[0] = int(rng.integers(3, 6))
@@ -134,22 +140,22 @@ def image(rng: Rng, side: Side, mode: AccessMode, box: Box, first: int) -> None:
         box.pixels = 2 * positions + 2
         if side in (Side.INSIDE, Side.OUTSIDE):
             box.pixels = int(rng.integers(1, positions + 1))
-        walk(rng, side, box, positions, box.pixels)
+        shift_column(rng, side, box, positions, box.pixels)
         return
-    box.more["w_halo"] = int(rng.integers(0, 3))
+    box.operands["w_halo"] = int(rng.integers(0, 3))
     box.coords[1] = 0
     if mode is AccessMode.IM2COL_W_128:
-        box.dims[1], ticks = 40, 128 + box.more["w_halo"]
+        box.dims[1], ticks = 40, 128 + box.operands["w_halo"]
     else:
         ticks = 2 * box.dims[1] + 2
-    box.pixels = ticks - box.more["w_halo"]
-    walk(rng, side, box, box.dims[1], ticks)
+    box.pixels = ticks - box.operands["w_halo"]
+    shift_column(rng, side, box, box.dims[1], ticks)
 
 
 def build(
     rng: Rng, sample: Sample, data_type: DataType, mode: AccessMode, box: Box, unit: int
 ) -> Load:
-    """Put strides and a base to the box, so that it starts as ``sample`` says."""
+    """Return the load of ``box``, with strides and a base that give the alignment of ``sample``."""
     element = unit * 8 or data_type.bits
     dense, strides = box.dims[0] * element // 8, []
     for extent in box.dims[1:]:
@@ -179,11 +185,11 @@ def build(
         pixels_per_column=box.pixels,
         wide=wide,
     )
-    return Load(tensor_map, tuple(box.coords), mode, **box.more)
+    return Load(tensor_map, tuple(box.coords), mode, **box.operands)
 
 
 def load_of(rng: Rng, sample: Sample) -> Load | BulkLoad:
-    """A load of the kind ``sample``, at 0 in shared memory."""
+    """Return a random load of the kind ``sample`` to offset 0 of shared memory."""
     if sample.mode is Mode.BULK:
         address = (1 << 24) + pick(rng, *STARTS[sample.alignment])
         return BulkLoad(address, 0, 16 * int(rng.integers(1, 40)))

@@ -1,4 +1,4 @@
-"""Random requests between the CTAs of a cluster, and what the golden model makes of them."""
+"""Random requests between the CTAs of a cluster, compared with the golden model."""
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -27,13 +27,13 @@ from tests.golden.random_requests import Rng, load_tile, pick
 from tests.top.random_loads import as_words, random_bulk, random_tensor_load
 
 LARGEST = 8 * 1024
-"""Most bytes of a request."""
+"""Largest number of bytes of a request."""
 
 SOURCES = 32 * 1024
-"""Shared memory from 0 on that requests read and none writes."""
+"""Bytes of shared memory, from offset 0, that requests only read."""
 
 REDUCED = SOURCES, 2048
-"""Where reductions of all CTAs meet: offset and size."""
+"""Offset and size of the shared memory that reductions of all CTAs change."""
 
 FIRST_REGION = 64 * 1024
 BARRIERS = 2
@@ -46,12 +46,12 @@ COMMUTING = {
     ReductionOp.OR,
     ReductionOp.XOR,
 }
-"""Their order does not matter."""
+"""Operations whose order does not change the result."""
 
 
 @dataclass(frozen=True)
 class RemoteStore:
-    """``st.async``, or with a type and an operation ``red.async``."""
+    """``st.async``, or with ``reduction`` ``red.async``."""
 
     dst_cta: int
     address: int
@@ -62,7 +62,7 @@ class RemoteStore:
 
 @dataclass
 class Item:
-    """Something that a thread of CTA ``cta`` asks for."""
+    """A request of a thread of CTA ``cta``."""
 
     request: Load | BulkLoad | BulkStore | DsmemCopy | RemoteStore
     cta: int
@@ -72,7 +72,7 @@ class Item:
 
 
 class Round:
-    """Requests in flight together, in regions of shared memory of their own."""
+    """Requests that are in flight together. Each writes a region of shared memory of its own."""
 
     def __init__(self, cluster: ClusterEnvironment, rng: Rng, count: int) -> None:
         self.cluster = cluster
@@ -90,7 +90,7 @@ class Round:
         return int(self.rng.integers(self.ctas))
 
     def _region(self) -> int:
-        """A multiple of 128; also what is put on top of it stays in it."""
+        """Return the offset of a new region, a multiple of 128, with room for a larger offset."""
         region = self.next_region
         self.next_region += LARGEST + 256
         return region
@@ -125,10 +125,10 @@ class Round:
         return Item(self._load(), cta)
 
     def _pair(self, cta: int) -> Item:
-        """``.cta_group::2``, of a box that the unit takes."""
+        """Return a load with ``.cta_group::2`` of a box that the unit accepts."""
         request = None
         while request is None:
-            with suppress(TmaError):  # no such map
+            with suppress(TmaError):  # the drawn tensor map is illegal
                 request = load_tile(self.rng, most=400).request
         where: dict[str, Any]
         if self.rng.random() < 0.6:
@@ -141,7 +141,7 @@ class Round:
         return Item(replace(request, cta_group=2, **where), cta, Arch.SM_100A)
 
     def _piece_range(self, most: int) -> tuple[int, int]:
-        """Offset and size of some pieces of ``most`` bytes."""
+        """Return offset and size of a random range of pieces inside ``most`` bytes."""
         size = 16 * int(pick(self.rng, 0, 1, 8, self.rng.integers(most // 16)))
         return 16 * int(self.rng.integers((most - size) // 16 + 1)), size
 
@@ -173,19 +173,19 @@ class Round:
         return Item(RemoteStore(self._cta(), at, rng.bytes(size), barrier, self.pair), cta)
 
     def _store(self, cta: int) -> Item:
-        """To global memory, so that the two ways of the store path meet."""
+        """Return a store to global memory, which shares the store path with DSMEM copies."""
         offset, size = self._piece_range(LARGEST)
         target = OUTPUT + 16 * int(self.rng.integers((SOURCES - size) // 16 + 1))
         return Item(BulkStore(target, offset, size), cta)
 
     async def run(self) -> None:
-        """Carry it all out, here and in the golden model, and compare."""
+        """Carry out all requests in the simulation and in the golden model, and compare."""
         sms = self.cluster.sms
         for env in sms:
             env.smem[:] = self.rng.integers(0, 256, env.smem.size, dtype=np.uint8)
         expected = [env.smem.copy() for env in sms]
         stores = [item for item in self.items if isinstance(item.request, BulkStore)]
-        self.items = [item for item in self.items if item not in stores[1:]]  # one in any place
+        self.items = [item for item in self.items if item not in stores[1:]]  # several may overlap
         self.cluster.gmem.place(OUTPUT, self.output)
         wanted_output = self.output.copy()
 
@@ -213,7 +213,7 @@ class Round:
     def _golden(
         self, item: Item, smem: list[NDArray[np.uint8]], output: NDArray[np.uint8]
     ) -> list[tuple[int, int, int]] | TmaError:
-        """Apply the item; return the CTA, barrier and bytes of each signal, or its refusal."""
+        """Apply the item; return the CTA, barrier and bytes of each completion, or its refusal."""
         request = item.request
         match request:
             case BulkStore():
@@ -223,13 +223,13 @@ class Round:
                 return []
             case RemoteStore():
                 target = smem[request.dst_cta][request.address :][: len(request.values)]
-                brought = np.frombuffer(request.values, np.uint8)
+                values = np.frombuffer(request.values, np.uint8)
                 if request.reduction is not None:
                     kind, op = request.reduction
                     word = f"u{kind.itemsize}"
-                    combined = operation(op, kind)(target.view(word), brought.view(word))
-                    brought = combined.view(np.uint8)
-                target[:] = brought
+                    combined = operation(op, kind)(target.view(word), values.view(word))
+                    values = combined.view(np.uint8)
+                target[:] = values
                 return [(request.dst_cta, request.mbarrier, len(request.values))]
         try:
             done = execute(request, HashedMemory(), smem, cta=item.cta, arch=item.arch)

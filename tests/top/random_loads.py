@@ -1,4 +1,4 @@
-"""Random requests for benches of the unit, about one in eight of them refused, and what they do."""
+"""Random loads for simulated tests of the unit, about one in eight of them refused."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +19,7 @@ from golden import (
     Swizzle,
     TensorMap,
     TmaError,
+    check,
     execute,
 )
 from golden.memory import HashedMemory
@@ -30,7 +31,7 @@ from sim_tb.testbench.environment import Environment
 from tests.golden.random_requests import Case, Rng, gather4, im2col_w, load_im2col, load_tile, pick
 
 LARGEST = 12 * 1024
-"""Most bytes of a box, gaps of the swizzle included."""
+"""Largest footprint of a box in shared memory, in bytes, gaps of the swizzle included."""
 
 ATOMS = range(Swizzle.SWIZZLE_128B_ATOM_32B, Swizzle.SWIZZLE_96B)
 WALKS_W = AccessMode.IM2COL_W, AccessMode.IM2COL_W_128
@@ -39,7 +40,7 @@ OPERANDS = ("coords", "im2col_offsets", "w_halo", "w_offset")
 
 @dataclass
 class Item:
-    """A request, and what the golden model says about it."""
+    """A request, and the golden model's answer to it."""
 
     request: Load | BulkLoad
     arch: Arch
@@ -53,7 +54,7 @@ class Item:
         return f"{self.request.mode.name} of [{words}] {shown}"
 
     def golden(self, smem: NDArray[np.uint8]) -> Completion | TmaError:
-        """Apply it to ``smem``; return its bytes, or why it is refused."""
+        """Apply it to ``smem``; return its completion, or the reason why it is refused."""
         try:
             answer = execute(self.request, HashedMemory(), [smem], arch=self.arch)[0]
         except TmaError as error:
@@ -62,28 +63,33 @@ class Item:
         return answer
 
     def submit(self, env: Environment, *, cache_policy: int = 0, prefetch: bool = False) -> int:
-        """Issue it, or a prefetch of the same; return its request id.
+        """Submit it, or with ``prefetch`` a prefetch of the same box; return its request id.
 
-        Its place says whose warp, so that all streams have some.
+        Its address in shared memory chooses the warp, so that all streams have requests.
         """
-        request: Load | BulkLoad | Prefetch | BulkPrefetch = self.request
-        if isinstance(request, Load):
-            words = np.frombuffer(as_words(request), np.uint32).copy()
+        if isinstance(self.request, Load):
+            words = np.frombuffer(as_words(self.request), np.uint32).copy()
             self.map_address = env.descriptors.place(words)
-            if prefetch:
-                request = as_prefetch(request)
-        elif prefetch:
-            request = BulkPrefetch(self.request.gmem_address, self.request.size)
+        request = as_prefetch(self.request) if prefetch else self.request
         warp = self.request.smem_address // 128 % env.interface.parameters["streams"]
         return env.requests.submit(request, self.map_address, cache_policy, thread=WARP * warp)
 
+    def accesses(self, env: Environment, *, prefetch: bool) -> bool:
+        """Return whether the request, or with ``prefetch`` its prefetch, accesses any line."""
+        request = as_prefetch(self.request) if prefetch else self.request
+        try:
+            check(request, smem_bytes=env.smem.size, arch=self.arch)
+        except TmaError:
+            return False
+        return self.lines(env.interface.parameters["line_bytes"])[0].size > 0
+
     def forget(self, env: Environment) -> None:
-        """Remove its map, if it has one."""
+        """Remove its tensor map, if it has one."""
         env.gmem.remove(self.map_address)
 
     @property
     def extent(self) -> int:
-        """Bytes of shared memory that it may touch; 0 if its map or size is refused."""
+        """Bytes of shared memory that it may write; 0 if its tensor map or size is refused."""
         if isinstance(self.request, BulkLoad):
             return self.request.size % (1 << 24)
         try:
@@ -92,7 +98,7 @@ class Item:
             return 0
 
     def lines(self, line_bytes: int) -> tuple[NDArray[Any], int]:
-        """Distinct lines that it reads, and how many reads row after row would take at most."""
+        """Return the lines that it reads, and the most reads: one for each line of each row."""
         request = self.request
         if isinstance(request, BulkLoad):
             end = request.gmem_address + request.size
@@ -103,25 +109,27 @@ class Item:
 
 
 def as_words(request: Load | Prefetch) -> bytes:
-    """The bytes of its tensor map."""
+    """Return the bytes of its tensor map."""
     tensor_map = request.tensor_map
     return tensor_map if isinstance(tensor_map, bytes) else tensor_map.encode()  # type: ignore[union-attr]
 
 
-def as_prefetch(load: Load) -> Prefetch:
-    """A prefetch of the same box."""
+def as_prefetch(load: Load | BulkLoad) -> Prefetch | BulkPrefetch:
+    """Return a prefetch of the same box or bytes."""
+    if isinstance(load, BulkLoad):
+        return BulkPrefetch(load.gmem_address, load.size)
     return Prefetch(
         as_words(load), load.coords, load.mode, load.im2col_offsets, load.w_halo, load.w_offset
     )
 
 
 def plan_of(request: Load | Prefetch, arch: Arch) -> Plan:
-    """Its plan; raises what is wrong with its map."""
+    """Return its plan; raise ``TmaError`` if its tensor map is refused."""
     return Plan(as_words(request), request.mode, arch=arch)
 
 
 def lines_of(request: Load | Prefetch, arch: Arch, line_bytes: int) -> tuple[NDArray[Any], int]:
-    """Distinct lines that a request reads, and how many reads row after row would take at most."""
+    """Return the lines that a request reads, and the most reads: one for each line of each row."""
     spread = plan_of(request, arch).spread(0, operands_of(request))
     inside = spread.inside > 0
     first = spread.gmem[inside]
@@ -133,7 +141,7 @@ def lines_of(request: Load | Prefetch, arch: Arch, line_bytes: int) -> tuple[NDA
 
 
 def random_bulk(rng: Rng, largest: int) -> BulkLoad:
-    """A bulk load; about one in ten is refused."""
+    """Return a random bulk load; about one in ten is refused."""
     size = 16 * int(pick(rng, 0, 1, 2, rng.integers(64), rng.integers(largest // 16)))
     address = 16 * int(rng.integers(1 << int(pick(rng, 20, 44))))
     request = BulkLoad(address, 16 * int(rng.integers(8)), min(size, largest - 128))
@@ -151,7 +159,7 @@ def random_bulk(rng: Rng, largest: int) -> BulkLoad:
 
 
 def later_tile(rng: Rng, most: int, wanted: Callable[[TensorMap], bool]) -> Case:
-    """A tile with what came after Hopper, whose map is ``wanted``."""
+    """Return a random tile load of a later architecture whose tensor map is ``wanted``."""
     while True:
         case = load_tile(rng, arch=Arch.SM_100A, most=most)
         if wanted(case.request.tensor_map):
@@ -178,13 +186,13 @@ MODES = {**HOPPER, **BLACKWELL}
 
 
 def random_tensor_load(rng: Rng, mode: str, arch: Arch, largest: int) -> Load:
-    """A load of ``mode`` whose box has at most ``largest`` bytes; ``arch`` may refuse it."""
+    """Return a random load of ``mode``, of at most ``largest`` bytes; ``arch`` may refuse it."""
     while True:
         try:
             case = MODES[mode](rng, int(pick(rng, 300, 1000, largest)))
-        except TmaError:  # no such map
+        except TmaError:  # the drawn tensor map is illegal
             continue
-        request = spoilt(rng, replace(case.request, smem_address=0, mbarrier=0))
+        request = altered(rng, replace(case.request, smem_address=0, mbarrier=0))
         try:
             extent = plan_of(request, arch).extent(request.w_halo)
         except TmaError:
@@ -193,8 +201,8 @@ def random_tensor_load(rng: Rng, mode: str, arch: Arch, largest: int) -> Load:
             return request
 
 
-def spoilt(rng: Rng, request: Load) -> Load:
-    """``request``, one time in eight with something else in it, mostly wrong."""
+def altered(rng: Rng, request: Load) -> Load:
+    """Return ``request``, in one of eight cases with a change that mostly makes it illegal."""
     words = np.frombuffer(as_words(request), np.uint32).copy()
     coords, dim = list(request.coords), int(rng.integers(len(request.coords)))
     offsets = list(request.im2col_offsets)
@@ -239,13 +247,13 @@ def random_item(
     mbarrier: int,
     largest: int = LARGEST,
 ) -> Item:
-    """A request at ``smem_address``, of one of ``modes``; ``bulk`` is one, too."""
+    """Return a random request of one of ``modes``, which may be ``"bulk"``, at ``smem_address``."""
     mode = pick(rng, *modes)
     request: Load | BulkLoad
     if mode == "bulk":
         request = random_bulk(rng, max(largest, 256))
     else:
         request = random_tensor_load(rng, mode, arch, largest)
-    # What was put there is on top: the misplaced stay misplaced.
+    # Added, so that an address that was made illegal stays illegal.
     at = request.smem_address + smem_address, request.mbarrier + mbarrier
     return Item(replace(request, smem_address=at[0], mbarrier=at[1]), arch)

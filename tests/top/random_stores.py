@@ -1,4 +1,4 @@
-"""Random stores and reductions for benches of the unit, about one in six of them refused."""
+"""Random stores and reductions for simulated tests of the unit; about one in six is refused."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -48,25 +48,38 @@ HOPPER = (
 BLACKWELL = ("sm_100a_store_tile", "sm_100a_scatter4", "sm_100a_im2col_w_store")
 
 WINDOW = SMEM_BYTES
-"""Bytes of shared memory from which each thread stores."""
+"""Bytes of shared memory that each thread stores from."""
 
 APART = 1 << 20
-"""Between the global memories of two requests."""
+"""Distance between the global memories of two requests, in bytes."""
 
 StoreRequest = Store | BulkStore | BulkReduce
 
 
 @dataclass
 class Item:
-    """A request, its own global memory, and what that is to be afterwards.
+    """A request with a global memory of its own.
 
-    ``expected``: the memory, or why the request is refused.
+    Members
+    -------
+    request : StoreRequest
+    base : int
+        Address of its global memory.
+    memory : array of bytes
+        The global memory, which the unit writes.
+    expected : array of bytes
+        The golden model's memory after the request. A refused request changes nothing.
+    refusal : TmaError, optional
+        The golden model's reason to refuse the request.
+    map_address : int
+        Address of its tensor map, once it has been submitted.
     """
 
     request: StoreRequest
     base: int
     memory: NDArray[np.uint8]
-    expected: NDArray[np.uint8] | TmaError
+    expected: NDArray[np.uint8]
+    refusal: TmaError | None = None
     map_address: int = 0
 
     def __str__(self) -> str:
@@ -80,42 +93,40 @@ class Item:
         return f"{op} {request.mode.name} of [{words}] at {where}"
 
     def submit(self, env: Environment, thread: int) -> int:
-        """Place its memory and map, and issue it; return its request id."""
+        """Place its memory and tensor map, and submit it; return its request id."""
         env.gmem.place(self.base, self.memory)
         if isinstance(self.request, Store):
             self.map_address = env.descriptors.place(words_of(self.request))
         return env.requests.submit(self.request, self.map_address, thread=thread)
 
     def check(self, env: Environment) -> None:
-        """Compare its memory, and take it away."""
-        expected = self.expected
-        if isinstance(expected, TmaError):
-            return
-        differ = np.flatnonzero(self.memory != expected)
+        """Compare its memory with the golden model's, and remove it from the address space."""
+        differ = np.flatnonzero(self.memory != self.expected)
         if differ.size:
             at = int(differ[0])
+            about = "" if self.refusal is None else f"refused ({self.refusal}): "
             raise AssertionError(
-                f"{differ.size} bytes differ, the first at {at:#x}: expected {expected[at]:#04x}, "
-                f"got {self.memory[at]:#04x}\n{self}"
+                f"{about}{differ.size} bytes differ, the first at {at:#x}: "
+                f"expected {self.expected[at]:#04x}, got {self.memory[at]:#04x}\n{self}"
             )
         env.gmem.remove(self.base)
         env.gmem.remove(self.map_address)
 
 
 def words_of(request: Store) -> NDArray[np.uint32]:
-    """The words of its tensor map, to be edited."""
+    """Return a copy of the words of its tensor map."""
     return np.array(as_descriptor(request.tensor_map).words, np.uint32)
 
 
-def spoilt(rng: Rng, request: StoreRequest, arch: Arch) -> StoreRequest:
-    """``request``, one time in six with something else in it, mostly wrong."""
+def altered(rng: Rng, request: StoreRequest, arch: Arch) -> StoreRequest:
+    """Return ``request``, in one of six cases with a random change that mostly makes it illegal."""
     choice = int(rng.integers(60))
     if choice == 0:
         return replace(request, smem_address=request.smem_address + int(rng.integers(1, 16)))
     if choice == 1:
         return replace(request, smem_address=1 << 23)
     if isinstance(request, Store):
-        return spoilt_tensor(rng, request, choice)
+        return altered_tensor(rng, request, choice)
     odd = int(rng.integers(1, 16))
     match choice:
         case 2 | 3:
@@ -130,8 +141,8 @@ def spoilt(rng: Rng, request: StoreRequest, arch: Arch) -> StoreRequest:
     return request
 
 
-def spoilt_tensor(rng: Rng, request: Store, choice: int) -> Store:
-    """The same of a request with a tensor map."""
+def altered_tensor(rng: Rng, request: Store, choice: int) -> Store:
+    """Return a request with a tensor map, changed by the random number ``choice``."""
     coords, dim = list(request.coords), int(rng.integers(len(request.coords)))
     words = words_of(request)
     changes: dict[str, Any] = {}
@@ -157,26 +168,28 @@ def spoilt_tensor(rng: Rng, request: Store, choice: int) -> Store:
 def random_item(
     rng: Rng, mode: str, arch: Arch, smem: NDArray[np.uint8], number: int, thread: int
 ) -> Item:
-    """Request number ``number`` of all, of ``mode``: from the window of ``thread`` in ``smem`` to a
-    memory of its own.
+    """Return a random request of ``mode``.
+
+    It stores from the window of ``thread`` in ``smem`` to a global memory of its own, whose address
+    depends on ``number``.
     """
     base = (1 << 32) + number * APART
     while True:
-        request = spoilt(rng, moved(random_case(rng, mode).request, base, thread), arch)
+        request = altered(rng, relocated(random_case(rng, mode).request, base, thread), arch)
         memory = random_bytes(rng, GMEM_BYTES)
-        after = memory.copy()
+        expected = memory.copy()
         try:
-            execute(request, ArrayMemory(after, base), [smem], arch=arch)
+            execute(request, ArrayMemory(expected, base), [smem], arch=arch)
         except TmaError as error:
             if error.code is ErrorCode.GMEM_FAULT:
-                continue  # spoilt, but not refused: it reaches beyond its memory
-            return Item(request, base, memory, error)
+                continue  # it is not refused, but reaches beyond its memory
+            return Item(request, base, memory, memory.copy(), error)
         if not overlaps(request, arch):
-            return Item(request, base, memory, after)
+            return Item(request, base, memory, expected)
 
 
 def overlaps(request: StoreRequest, arch: Arch) -> bool:
-    """Whether it writes something twice, which leaves open what is there afterwards."""
+    """Return whether it writes a byte twice, so that the result depends on the order."""
     if not isinstance(request, Store):
         return False
     plan = Plan(request.tensor_map, request.mode, store=True, arch=arch)
@@ -185,8 +198,8 @@ def overlaps(request: StoreRequest, arch: Arch) -> bool:
     return bool((np.diff(starts) < plan.piece_bytes).any())
 
 
-def moved(request: Any, base: int, thread: int) -> StoreRequest:
-    """``request`` from the window of ``thread`` to memory at ``base``."""
+def relocated(request: Any, base: int, thread: int) -> StoreRequest:
+    """Return ``request`` with its source in the window of ``thread`` and its target at ``base``."""
     smem_address = request.smem_address + thread * WINDOW
     if isinstance(request, Store):
         mode = request.mode

@@ -1,4 +1,8 @@
-"""cocotb module: several SMs. ``test_clusters.py`` starts it."""
+"""Simulated tests of a cluster: random requests against the golden model, and rules.
+
+Environment variables: ``CLUSTER_MODELS`` is a preset of ``sim_tb.testbench.models``,
+``CLUSTER_COUNT`` the number of rounds of random requests.
+"""
 
 import os
 from dataclasses import replace
@@ -25,7 +29,7 @@ COMPLETE = Barrier(phase=1, pending=1, expected=1)
 
 
 def matrix(cluster: ClusterEnvironment) -> np.ndarray:
-    """A matrix of 128-byte rows in global memory."""
+    """Place a matrix with rows of 128 bytes in global memory; return it."""
     rng = cluster.sms[0].rng("matrix")
     data = rng.integers(0, 1 << 32, (4 * ROWS, 32), dtype=np.uint32)
     cluster.gmem.place(SOURCE, data)
@@ -53,7 +57,7 @@ async def start(dut: Any, models: Models | list[Models] = FAST) -> ClusterEnviro
 
 @cocotb.test()
 async def random_requests(dut):
-    """All ways between CTAs at once, round after round."""
+    """Requests of all kinds between CTAs are in flight together, in several rounds."""
     models = PRESETS[os.environ["CLUSTER_MODELS"]]
     cluster = await ClusterEnvironment.start(dut, models, logs=[])
     rng = cluster.sms[0].rng("rounds")
@@ -63,7 +67,7 @@ async def random_requests(dut):
 
 @cocotb.test()
 async def memory_is_read_once(dut):
-    """The same box to n CTAs: one of n times the reads of n loads, exactly."""
+    """A multicast of a box to n CTAs reads each line once; n loads read each line n times."""
     cluster = await start(dut)
     data = matrix(cluster)
     ctas = len(cluster.sms)
@@ -94,7 +98,7 @@ async def memory_is_read_once(dut):
 
 @cocotb.test()
 async def a_beat_a_clock_at_every_receiver(dut):
-    """One sender to all, and all senders to all, a share each."""
+    """Every receiver writes a beat a clock, with one sender and with all CTAs as senders."""
     cluster = await start(dut)
     data = matrix(cluster)
     ctas = len(cluster.sms)
@@ -104,7 +108,7 @@ async def a_beat_a_clock_at_every_receiver(dut):
         where = cluster.sms[0].descriptors.place(tensor_map(min(rows, ROWS)))
         for env in cluster.sms:
             await expect(env, 128 * boxes * ROWS)
-        for env in cluster.sms[:senders]:  # the tensor map is fetched before
+        for env in cluster.sms[:senders]:  # so that no fetch of the tensor map is measured
             await env.descriptors.prefetch(where)
         await cluster.idle()
         for env in cluster.sms:
@@ -132,7 +136,10 @@ async def a_beat_a_clock_at_every_receiver(dut):
 
 @cocotb.test()
 async def a_slow_receiver_stalls_only_its_own(dut):
-    """It takes almost nothing; others' traffic, to others and to themselves, goes at full rate."""
+    """A receiver that is almost always stalled delays only the packets that are sent to it.
+
+    Packets between other CTAs have the full rate.
+    """
     closed = replace(FAST, stalls={"smem_write": Stall(0.999, 5000)})
     cluster = await start(dut, [FAST, FAST, FAST, closed])
     data = matrix(cluster)
@@ -142,7 +149,9 @@ async def a_slow_receiver_stalls_only_its_own(dut):
         await env.descriptors.prefetch(where)
         await expect(env, 2 * 128 * ROWS)
     await expect(slow, 128 * ROWS)
-    first.requests.load(where, (0, 0), DATA, BARRIER, cta_mask=0b1001)  # held up
+    first.requests.load(
+        where, (0, 0), DATA, BARRIER, cta_mask=0b1001
+    )  # stalled by the slow receiver
     second.requests.load(where, (0, ROWS), DATA, BARRIER, cta_mask=0b0110)
     third.requests.load(where, (0, 2 * ROWS), DATA + 128 * ROWS, BARRIER, cta_mask=0b0110)
     began = cluster.sms[0].cycle
@@ -150,45 +159,49 @@ async def a_slow_receiver_stalls_only_its_own(dut):
         cycle = await env.barriers.wait(BARRIER, 0)
         assert cycle - began < 2 * ROWS + 150
         assert received(env, data[ROWS : 3 * ROWS])
-    assert first.barriers.read(BARRIER).phase == 0, "the sender cannot be ahead by all of it"
+    assert first.barriers.read(BARRIER).phase == 0, "the sender finished before the receiver"
     assert slow.barriers.read(BARRIER).phase == 0
 
 
 @cocotb.test()
-async def a_receiver_that_is_gone_is_named(dut):
-    """The others get theirs; so for multicast, DSMEM, st.async and arrivals."""
+async def an_absent_receiver_is_reported(dut):
+    """A request to a CTA that does not run gives an error record.
+
+    That holds for multicast, DSMEM copies, ``st.async`` and remote arrivals. The other receivers of
+    a multicast are served.
+    """
     cluster = await start(dut)
     data = matrix(cluster)
     where = cluster.sms[0].descriptors.place(tensor_map())
-    gone = 2
+    absent = 2
     cluster.running = 0b1011
     first, second, _, last = cluster.sms
     for env in (second, last):
         await expect(env, 128 * ROWS)
     numbers = [first.requests.load(where, (0, 0), DATA, BARRIER, cta_mask=0b1110)]
-    numbers.append(first.requests.dsmem_copy(gone, DATA, 0, 4096, BARRIER))
-    numbers.append(first.remote.store(gone, DATA, np.uint32([7]), BARRIER))
-    numbers.append(first.remote.send_barrier(gone, "ARRIVE", BARRIER, 1))
+    numbers.append(first.requests.dsmem_copy(absent, DATA, 0, 4096, BARRIER))
+    numbers.append(first.remote.store(absent, DATA, np.uint32([7]), BARRIER))
+    numbers.append(first.remote.send_barrier(absent, "ARRIVE", BARRIER, 1))
     for env in (second, last):
         await env.barriers.wait(BARRIER, 0)
         assert received(env, data[:ROWS])
     await cluster.idle()
     records = first.errors.take_all()
     assert sorted(record.request_id for record in records) == sorted(numbers)
-    assert {(record.cause, record.value) for record in records} == {("DST_CTA", gone)}
-    assert not cluster.sms[gone].smem.any()
+    assert {(record.cause, record.value) for record in records} == {("DST_CTA", absent)}
+    assert not cluster.sms[absent].smem.any()
 
-    # The CTA comes back, and so does all that was asked for.
+    # The CTA runs again and receives.
     cluster.running = 0b1111
-    await expect(cluster.sms[gone], 4096)
-    first.requests.dsmem_copy(gone, DATA, 0, 4096, BARRIER)
-    await cluster.sms[gone].barriers.wait(BARRIER, 0)
+    await expect(cluster.sms[absent], 4096)
+    first.requests.dsmem_copy(absent, DATA, 0, 4096, BARRIER)
+    await cluster.sms[absent].barriers.wait(BARRIER, 0)
     assert not first.errors
 
 
 @cocotb.test()
 async def dsmem_rates(dut):
-    """A line a clock to another CTA; all CTAs in a ring at once; reductions of lines, too."""
+    """DSMEM copies and reductions run at a line a clock, with all CTAs in a ring."""
     cluster = await start(dut)
     size, ctas = 32 * 1024, len(cluster.sms)
     rng = cluster.sms[0].rng("dsmem")
@@ -209,21 +222,21 @@ async def dsmem_rates(dut):
         for env in cluster.sms:
             source = before[env.sm - 1][size : 2 * size].view(np.uint32)
             got = env.smem[2 * size : 3 * size].view(np.uint32)
-            held = before[env.sm][2 * size : 3 * size].view(np.uint32)
-            assert np.array_equal(got, source if reduction is None else held + source)
+            operand = before[env.sm][2 * size : 3 * size].view(np.uint32)
+            assert np.array_equal(got, source if reduction is None else operand + source)
             cycles = env.log(LogKind.BEAT)["cycle"].astype(int)
             assert len(cycles) == size // 128
             took = cycles[-1] - cycles[0] + 1
             what = "copied" if reduction is None else "reduced"
             cocotb.log.info(f"SM {env.sm}: {len(cycles)} beats {what} in {took} clocks")
-            # A reduction reads the receiver's beat, too, and the port is one.
+            # A reduction also reads the receiver's beat, through the same port.
             factor = 1 if reduction is None else 2
             assert took <= factor * size // 128 + 40
 
 
 @cocotb.test()
 async def barriers_of_other_ctas(dut):
-    """Remote arrive, expect_tx and drop; each word follows, and waiters wake."""
+    """Remote arrive, expect_tx, drop and ``st.async`` change the barrier and wake its waiters."""
     cluster = await start(dut)
     first, second = cluster.sms[:2]
     await second.barriers.command("INIT", BARRIER, 4)
@@ -243,7 +256,7 @@ async def barriers_of_other_ctas(dut):
     assert second.barriers.read(BARRIER) == Barrier(phase=1, pending=3, expected=3)
     assert second.smem[DATA : DATA + 32].view(np.uint32).tolist() == [0, 1, 2, 3, 0, 1, 2, 3]
 
-    # A fault is told where the barrier is, with the issuer's name.
+    # A fault is recorded at the CTA of the barrier, with the rank of the issuer.
     number = first.remote.send_barrier(1, "ARRIVE", BARRIER, 9)
     record = await second.errors.take_next()
     assert (record.request_id, record.cause, record.cta) == (number, "MBAR_FAULT", 0)
@@ -254,7 +267,7 @@ async def barriers_of_other_ctas(dut):
 
 @cocotb.test()
 async def pairs_signal_one_barrier(dut):
-    """``.cta_group::2``: a pair wholly in the mask gives two signals at one barrier."""
+    """With ``.cta_group::2`` both CTAs of a pair signal the barrier of one of them."""
     cluster = await start(dut)
     data = matrix(cluster)
     where = cluster.sms[0].descriptors.place(tensor_map())
@@ -270,8 +283,8 @@ async def pairs_signal_one_barrier(dut):
 
 
 @cocotb.test()
-async def sums_that_wait_are_one(dut):
-    """Signals of many packets reach a barrier as few operations when others use it."""
+async def waiting_signals_are_combined(dut):
+    """Signals of several packets that wait for the mbarrier unit become one operation."""
     cluster = await start(dut)
     matrix(cluster)
     first, second = cluster.sms[:2]
@@ -281,7 +294,7 @@ async def sums_that_wait_are_one(dut):
     first.requests.load(where, (0, 0), DATA, BARRIER, cta_mask=0b0010)
     await second.barriers.command("INIT", OTHER_BARRIER, (1 << 20) - 1)
     arrivals = 3 * ROWS
-    for _ in range(arrivals):  # threads take every second clock of the unit at least
+    for _ in range(arrivals):  # they occupy at least every second clock of the unit
         second.barriers.send("ARRIVE", OTHER_BARRIER, 1)
     await second.barriers.wait(BARRIER, 0)
     await cluster.idle()
@@ -292,7 +305,7 @@ async def sums_that_wait_are_one(dut):
 
 @cocotb.test()
 async def a_bad_request_leaves_nothing(dut):
-    """Refusals name the mask or the CTA; later requests go on."""
+    """A request with an illegal mask or CTA is refused, writes nothing, and blocks nothing."""
     cluster = await start(dut)
     data = matrix(cluster)
     first, second = cluster.sms[:2]
@@ -321,7 +334,7 @@ async def a_bad_request_leaves_nothing(dut):
 
 @cocotb.test()
 async def an_unreadable_line_signals_less(dut):
-    """A line that cannot be read: an error record, and no receiver's phase ends."""
+    """A multicast with an unreadable line gives an error record, and no phase completes."""
     cluster = await ClusterEnvironment.start(dut, FAST, background="fault", logs=LOGS)
     rows = np.zeros((ROWS // 2, 32), np.uint32)
     cluster.gmem.place(SOURCE, rows)

@@ -1,5 +1,5 @@
-"""Benches of the real unit at the edges that random loads do not reach: every operation at
-barriers, misuse of them, errors of all kinds at once, and every slot taken.
+"""Simulated tests of corner cases that random loads do not reach: all barrier operations and their
+misuse, errors of all kinds at once, and all slots in use.
 """
 
 from typing import Any
@@ -27,19 +27,19 @@ UPDATES = {
 }
 TESTS = "TEST_WAIT_PARITY", "TRY_WAIT_PARITY", "TEST_WAIT", "TRY_WAIT"
 NO_TIME = 0
-"""Time limit of a ``try_wait`` that answers at once."""
+"""Time limit with which a ``try_wait`` answers at once."""
 
 
 def golden(op: str, word: int, count: int, state: int) -> tuple[int, BarrierResult]:
-    """The word afterwards, and the answer."""
-    done, given = False, word
+    """Return the golden model's word after the operation, and its answer."""
+    done, state_before = False, word
     try:
         if op == "INIT":
             after = mbarrier.init(count)
         elif op == "INVAL":
             after = mbarrier.inval()
         elif op == "PENDING_COUNT":
-            after, given = word, mbarrier.pending_count(state)
+            after, state_before = word, mbarrier.pending_count(state)
         elif op == "REPORT":
             raise mbarrier.layout_v1_is_missing()
         elif op in TESTS:
@@ -53,7 +53,7 @@ def golden(op: str, word: int, count: int, state: int) -> tuple[int, BarrierResu
     except TmaError as error:
         after = error.value if op in UPDATES else word
         return after, BarrierResult(False, False, mbarrier.Fault(error.dim).name, word)
-    return after, BarrierResult(done, False, None, given)
+    return after, BarrierResult(done, False, None, state_before)
 
 
 def word_at(env: Environment, barrier: int) -> int:
@@ -81,9 +81,10 @@ async def every_operation_is_the_golden_models(dut: Any) -> None:
 
 @cocotb.test()
 async def errors_of_all_kinds_wait_for_their_port(dut: Any) -> None:
-    """Loads refused, loads of unreadable lines, and loads that complete at a locked barrier.
+    """Refused loads, unreadable lines and completions at a locked barrier occur together.
 
-    Signals that wait for the same barrier are one, and have one record, in the name of the last.
+    Completions that wait for the same barrier are combined. They give one error record, with the
+    request id of the last.
     """
     env = await Environment.start(dut, PRESETS["choked"], background="fault")
     source = np.zeros(128, np.uint8)
@@ -105,9 +106,9 @@ async def errors_of_all_kinds_wait_for_their_port(dut: Any) -> None:
         expected.add((env.requests.bulk_load(address, TARGET, size, barrier), code))
     await env.idle()
     errors = env.errors.take_all()
-    found = {(error.request_id, error.code) for error in errors}
+    recorded = {(error.request_id, error.code) for error in errors}
     at_barriers = {(number, code) for number, code in expected if code is ErrorCode.MBAR_FAULT}
-    assert expected - at_barriers <= found <= expected
+    assert expected - at_barriers <= recorded <= expected
     faults = [error.dim for error in errors if error.code == ErrorCode.MBAR_FAULT]
     assert set(faults) == {mbarrier.Fault.LOCKED}
     assert 1 < len(faults) <= len(at_barriers)
@@ -116,11 +117,11 @@ async def errors_of_all_kinds_wait_for_their_port(dut: Any) -> None:
 
 @cocotb.test()
 async def waits_end(dut: Any) -> None:
-    """With the phase, with a fault, with the barrier, or with their time."""
+    """A wait ends with its phase, a fault, the invalidation of its barrier, or its time limit."""
     env = await Environment.start(dut, PRESETS["rough"])
     for barrier in BARRIERS:
         await env.barriers.command("INIT", barrier, 1)
-    completed, locked, gone = BARRIERS
+    completed, locked, invalid = BARRIERS
     waits = [cocotb.start_soon(env.barriers.try_wait(barrier, 0)) for barrier in BARRIERS]
     state = word_at(env, completed)
     waits.append(cocotb.start_soon(env.barriers.try_wait(completed, state=state)))
@@ -130,7 +131,7 @@ async def waits_end(dut: Any) -> None:
     assert (await env.barriers.try_wait(completed, 1)).done
     await env.barriers.command("ARRIVE", completed, 1)
     await env.barriers.command("ARRIVE", locked, 2)
-    await env.barriers.command("INVAL", gone)
+    await env.barriers.command("INVAL", invalid)
     ends = [(await wait)[:3] for wait in waits]
     assert ends == [
         (True, True, None),
@@ -143,7 +144,7 @@ async def waits_end(dut: Any) -> None:
 
 @cocotb.test()
 async def as_many_loads_in_flight_as_there_are_slots(dut: Any) -> None:
-    """And more are waiting, twice over."""
+    """As many loads are in flight as the unit has slots, and as many wait for a slot."""
     env = await Environment.start(dut, Models(Timing.fixed(3000)))
     parameters = env.interface.parameters
     count = 2 * max(parameters["requests_in_flight"], parameters["tags"]) + 1
@@ -161,7 +162,7 @@ async def as_many_loads_in_flight_as_there_are_slots(dut: Any) -> None:
 
 
 @cocotb.test()
-async def barriers_outside_of_shared_memory_or_misplaced_are_refused(dut: Any) -> None:
+async def barriers_outside_shared_memory_or_misaligned_are_refused(dut: Any) -> None:
     env = await Environment.start(dut)
     tensor_map = TensorMap.tiled("u8", 0, [128, 8], [128], [128, 8])
     where = env.descriptors.place(tensor_map)

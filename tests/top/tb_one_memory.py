@@ -1,6 +1,6 @@
-"""Benches of a cluster whose SMs write the same global memory: none loses what another has done.
+"""Simulated tests of a cluster whose SMs write the same global memory: no update is lost.
 
-``MEMORY_MODELS`` is a preset of ``sim_tb.testbench.models``.
+The environment variable ``MEMORY_MODELS`` is a preset of ``sim_tb.testbench.models``.
 """
 
 import os
@@ -45,7 +45,7 @@ async def no_reduction_is_lost(dut: Any) -> None:
 
 @cocotb.test()
 async def no_store_is_lost(dut: Any) -> None:
-    """One SM adds 1 again and again, the other stores: its words stay, and count on."""
+    """One SM adds 1 repeatedly while another stores: the stored upper halves stay."""
     cluster, target = await start(dut)
     adds, stores = cluster.sms[:2]
     adds.smem[SOURCE : SOURCE + target.nbytes] = np.ones(WORDS, np.uint32).view(np.uint8)
@@ -65,8 +65,8 @@ async def no_store_is_lost(dut: Any) -> None:
 
 
 @cocotb.test()
-async def nobody_is_passed_over(dut: Any) -> None:
-    """One reduction gets its turn among many of another SM, of which some are always waiting."""
+async def no_sm_starves(dut: Any) -> None:
+    """A reduction of one SM completes while another SM always has reductions waiting."""
     cluster, target = await start(dut)
     many, one = cluster.sms[:2]
     for env in cluster.sms:

@@ -1,7 +1,8 @@
-"""Benches of stores, reductions and bulk groups: random ones against the golden model, and rules.
+"""Simulated tests of stores, reductions and bulk groups: random requests against the golden model,
+and single rules.
 
-``STORES_MODELS`` is a preset of ``sim_tb.testbench.models``, ``STORES_COUNT`` a number of requests,
-``STORES_MODES`` a list of what they are.
+Environment variables: ``STORES_MODELS`` is a preset of ``sim_tb.testbench.models``,
+``STORES_COUNT`` the number of random requests, ``STORES_MODES`` a list of their modes.
 """
 
 import os
@@ -27,19 +28,19 @@ LINE = 128
 
 
 def arch_of(env: Environment) -> Arch:
-    """What the unit was built as."""
+    """Return the architecture that the unit was built for."""
     return Arch.SM_100A if env.interface.parameters["gather4"] else Arch.SM_90A
 
 
 def modes_of(env: Environment) -> list[str]:
-    """What ``STORES_MODES`` asks for; by default all that the unit does."""
+    """Return the modes in ``STORES_MODES``, by default all modes of the unit."""
     chosen = os.environ.get("STORES_MODES", "")
     later = BLACKWELL if arch_of(env) is Arch.SM_100A else ()
     return chosen.split(",") if chosen else [*HOPPER, *later]
 
 
 def threads_of(env: Environment) -> int:
-    """Threads that store, each from a window of shared memory of its own."""
+    """Return the number of threads that store, each from its own window of shared memory."""
     return min(THREADS, env.interface.parameters["threads"], env.smem.size // WINDOW)
 
 
@@ -47,7 +48,7 @@ def threads_of(env: Environment) -> int:
 
 
 class Thread:
-    """Issues groups of stores, waits for some of them, and compares what they wrote."""
+    """A thread that commits groups of stores, waits for some of them, and compares the memory."""
 
     def __init__(self, env: Environment, number: int, numbers: "count[int]") -> None:
         self.env = env
@@ -59,7 +60,7 @@ class Thread:
         self.window = env.smem[number * WINDOW : (number + 1) * WINDOW]
 
     async def run(self, requests: int) -> None:
-        """Issue so many, in groups of up to four."""
+        """Submit ``requests`` requests, in groups of up to four."""
         modes, arch = modes_of(self.env), arch_of(self.env)
         while requests > 0:
             group = []
@@ -68,8 +69,8 @@ class Thread:
                 smem = self.env.smem
                 item = random_item(self.rng, mode, arch, smem, number, self.number)
                 name = item.submit(self.env, self.number)
-                if isinstance(item.expected, TmaError):
-                    self.refused[name] = item.expected
+                if item.refusal is not None:
+                    self.refused[name] = item.refusal
                 group.append(item)
             requests -= max(len(group), 1)
             self.env.requests.commit_group(self.number)
@@ -82,21 +83,21 @@ class Thread:
         await self.wait(0)
 
     async def wait(self, pending: int) -> None:
-        """Wait for all but the youngest ``pending`` groups; all others are there now."""
+        """Wait for all but the youngest ``pending`` groups; compare the memory of the others."""
         await self.env.requests.wait_group(pending, thread=self.number)
         while len(self.groups) > pending:
             for item in self.groups.pop(0):
                 item.check(self.env)
 
     async def reuse(self) -> None:
-        """Wait until the window has been read, and fill it with something else."""
+        """Wait until the unit has read the window, and fill it with other bytes."""
         await self.env.requests.wait_group(0, read=True, thread=self.number)
         self.window[:] = random_bytes(self.rng, WINDOW)
 
 
 @cocotb.test()
 async def random_stores(dut: Any) -> None:
-    """Stores of several threads in flight: their bytes and nothing else, at the end of a wait."""
+    """Stores of several threads in flight: each wait ends when exactly their bytes are written."""
     env = await Environment.start(dut, PRESETS[os.environ["STORES_MODELS"]], background="fault")
     cocotb.log.info("seed %d", env.seed)
     env.smem[:] = random_bytes(env.rng("smem"), env.smem.size)
@@ -117,7 +118,7 @@ async def random_stores(dut: Any) -> None:
 
 @cocotb.test()
 async def copies(dut: Any) -> None:
-    """Threads that copy matrices through shared memory: loads and stores at the same time."""
+    """Threads copy matrices through shared memory: loads and stores are in flight together."""
     env = await Environment.start(dut, PRESETS[os.environ["STORES_MODELS"]], background="fault")
     rng = env.rng("copies")
     rows = 40 * THREADS
@@ -154,7 +155,7 @@ async def copies(dut: Any) -> None:
 def matrix(
     address: int, columns: int, rows: int, box: int, width: int | None = None, **fields: Any
 ) -> TensorMap:
-    """A dense matrix of u16, and boxes of ``box`` rows: of whole ones, or their first ``width``."""
+    """Return a map of a dense u16 matrix with boxes of ``box`` rows and ``width`` columns."""
     shape = (columns, rows), (2 * columns,), (width or columns, box)
     return TensorMap.tiled(DataType.UINT16, address, *shape, **fields)
 
@@ -163,7 +164,7 @@ def matrix(
 
 
 async def start(dut: Any, models: Models | None = None) -> tuple[Environment, Rng]:
-    """No array is placed; shared memory is random; stores take 150 to 450 clocks."""
+    """Start with random shared memory and no arrays; by default stores take 150 to 450 clocks."""
     models = models or Models(stores=Timing.random(150, 450))
     logs = [LogKind.STORE, LogKind.READ, LogKind.PERFORMED, LogKind.LINE]
     env = await Environment.start(dut, models, background="fault", logs=logs)
@@ -173,7 +174,7 @@ async def start(dut: Any, models: Models | None = None) -> tuple[Environment, Rn
 
 
 def place(env: Environment, address: int, size: int) -> NDArray[np.uint8]:
-    """An array of zeros."""
+    """Place an array of zeros at ``address``; return it."""
     array = np.zeros(size, np.uint8)
     env.gmem.place(address, array)
     return array
@@ -181,7 +182,7 @@ def place(env: Environment, address: int, size: int) -> NDArray[np.uint8]:
 
 @cocotb.test()
 async def read_is_before_done(dut: Any) -> None:
-    """``.read`` ends when shared memory has been read, the full wait when all is performed."""
+    """``wait_group.read`` ends after the reads of shared memory, ``wait_group`` after writes."""
     env, _ = await start(dut)
     target = place(env, TARGET, 8192)
     before = env.smem[SOURCE : SOURCE + 8192].copy()
@@ -200,7 +201,7 @@ async def read_is_before_done(dut: Any) -> None:
 
 @cocotb.test()
 async def groups_are_the_threads_own(dut: Any) -> None:
-    """A thread that has stored nothing does not wait; one with young groups waits for old ones."""
+    """A wait concerns only the groups of its thread, and only those older than the youngest n."""
     env, _ = await start(dut)
     target = place(env, TARGET, 1 << 16)
     sizes = (16384, 16, 2048)
@@ -222,7 +223,10 @@ async def groups_are_the_threads_own(dut: Any) -> None:
 
 @cocotb.test()
 async def a_load_joins_until_its_map_is_read(dut: Any) -> None:
-    """A wait behind it ends with the map, long before the data is there."""
+    """A load with ``joins_group`` is in the group until its tensor map has been read.
+
+    A wait behind it ends long before the data arrives.
+    """
     models = Models(Timing.fixed(2000), Timing.fixed(400))
     env, _ = await start(dut, models)
     source = place(env, TARGET, 4096)
@@ -236,18 +240,18 @@ async def a_load_joins_until_its_map_is_read(dut: Any) -> None:
     done = await env.requests.wait_group(0, thread=3)
     assert 400 < read < done < 500
     assert await env.barriers.wait(0, 0) > 2000
-    # One that is refused, and one that does not join, hold up nobody.
+    # Neither a refused load nor a load that does not join delays the wait.
     env.requests.load(tensor_map, (1, 0), SOURCE, 0, thread=3, joins_group=True)
     env.requests.load(tensor_map, (0, 0), SOURCE, 0)
     env.requests.commit_group(3)
-    now = env.cycle
-    assert await env.requests.wait_group(0, thread=3) < now + 50
+    began = env.cycle
+    assert await env.requests.wait_group(0, thread=3) < began + 50
     assert (await env.errors.take_next()).cause == "COORD_ALIGN"
 
 
 @cocotb.test()
 async def refused_stores_leave_nothing(dut: Any) -> None:
-    """No line is written, and the group completes."""
+    """A refused store reads nothing and writes nothing, and its group completes."""
     env, _ = await start(dut)
     target = place(env, TARGET, 4096)
     tensor_map = env.descriptors.place(matrix(TARGET, 128, 16, 16))
@@ -265,7 +269,10 @@ async def refused_stores_leave_nothing(dut: Any) -> None:
 
 @cocotb.test()
 async def unwritable_lines_are_an_error(dut: Any) -> None:
-    """The rest is written, one record names the last line that was not, and the group completes."""
+    """Lines that cannot be written give one error record, which names the last of them.
+
+    All other lines are written, and the group completes.
+    """
     env, _ = await start(dut, Models())
     target = place(env, TARGET, 2048)
     for reduction in None, (DataType.UINT32, ReductionOp.ADD):
@@ -286,7 +293,10 @@ async def unwritable_lines_are_an_error(dut: Any) -> None:
 
 @cocotb.test()
 async def padding_of_a_row_is_written(dut: Any) -> None:
-    """Dimension 0 in whole pieces: five floats of a row take eight; rows in between are left."""
+    """Dimension 0 is written in whole pieces of 16 bytes: five floats of a row take eight.
+
+    Bytes between the rows stay.
+    """
     env, _ = await start(dut)
     target = place(env, TARGET, 1024)
     shape = (5, 6), (64,), (8, 4)
@@ -302,7 +312,7 @@ async def padding_of_a_row_is_written(dut: Any) -> None:
 
 @cocotb.test()
 async def corners_are_limited(dut: Any) -> None:
-    """Of an im2col store, no pixel may be outside: each corner, in each dimension."""
+    """An im2col store with a corner outside the tensor is refused, in each dimension."""
     env, _ = await start(dut)
     for rank, j, corner in product((3, 4, 5), range(3), (0, 1)):
         if j >= rank - 2:
@@ -320,7 +330,7 @@ async def corners_are_limited(dut: Any) -> None:
 
 @cocotb.test()
 async def slots_and_tags_are_used_again(dut: Any) -> None:
-    """More stores than can be in flight, of a piece each, of two threads."""
+    """Two threads submit more stores of one piece than the unit can have in flight."""
     for memory in Timing.random(1, 300), Timing.fixed(900):
         env, _ = await start(dut, Models(stores=memory))
         parameters = env.interface.parameters
@@ -343,7 +353,10 @@ async def slots_and_tags_are_used_again(dut: Any) -> None:
 
 @cocotb.test()
 async def two_stores_to_the_same_bytes(dut: Any) -> None:
-    """Unordered: each line is of one or the other. With a wait in between, the second stays."""
+    """Two stores without a wait are unordered: each line has the bytes of one of them.
+
+    With a wait in between, the bytes of the second store stay.
+    """
     env, _ = await start(dut)
     size = 32 * LINE
     target = place(env, TARGET, size)
@@ -361,7 +374,7 @@ async def two_stores_to_the_same_bytes(dut: Any) -> None:
             winners = [np.array_equal(target[line], each[line]) for each in (first, second)]
             assert any(winners)
             seen.add(tuple(winners))
-    assert len(seen) == 2, "this memory reorders: both are to be seen"
+    assert len(seen) == 2, "the memory reorders, so both results must occur"
     for _ in range(4):
         for at in (SOURCE, SOURCE + size):
             env.requests.bulk_store(TARGET, at, size)
@@ -372,7 +385,7 @@ async def two_stores_to_the_same_bytes(dut: Any) -> None:
 
 @cocotb.test()
 async def a_load_behind_a_store(dut: Any) -> None:
-    """Old or new bytes without a wait, piece by piece; new ones behind a full wait."""
+    """A load behind a store reads old or new bytes in each piece; behind a full wait, new bytes."""
     env, rng = await start(dut, Models(stores=Timing.random(1, 300)))
     size, back, barrier = 32 * LINE, 0x8000, 0x40
     target = place(env, TARGET, size)
@@ -405,12 +418,12 @@ async def a_load_behind_a_store(dut: Any) -> None:
             assert is_new or np.array_equal(got[piece], old[piece])
             seen.add(is_new)
         await env.requests.wait_group(0)
-    assert seen == {False, True}, "this memory reorders: both are to be seen"
+    assert seen == {False, True}, "the memory reorders, so both results must occur"
 
 
 @cocotb.test()
 async def shared_memory_is_written_again_behind_a_read_wait(dut: Any) -> None:
-    """The order a kernel relies on: store, ``wait_group.read``, overwrite."""
+    """A kernel may overwrite shared memory after a store and ``wait_group.read``."""
     env, rng = await start(dut, Models(smem=Timing.fixed(30)))
     size = 64 * LINE
     target = place(env, TARGET, 8 * size)
@@ -427,7 +440,7 @@ async def shared_memory_is_written_again_behind_a_read_wait(dut: Any) -> None:
 
 @cocotb.test()
 async def reductions_to_one_address(dut: Any) -> None:
-    """Each element is updated atomically: of many threads' additions none is lost."""
+    """Each element is updated atomically: no addition of several threads is lost."""
     env, rng = await start(dut, Models(stores=Timing.random(1, 300)))
     size = 4 * LINE
     target = place(env, TARGET, size).view(np.uint32)
@@ -451,7 +464,7 @@ async def reductions_to_one_address(dut: Any) -> None:
 
 @cocotb.test()
 async def a_line_a_clock_both_ways(dut: Any) -> None:
-    """Loads and stores of 16 KiB, at once: each as fast as alone, a line a clock."""
+    """Loads and stores of boxes of 8 KiB run at a line a clock each, alone and together."""
     models = Models()
     boxes, rows = 24, 64
     spent = {}

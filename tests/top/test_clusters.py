@@ -12,11 +12,11 @@ RULES = [
     "memory_is_read_once",
     "a_beat_a_clock_at_every_receiver",
     "a_slow_receiver_stalls_only_its_own",
-    "a_receiver_that_is_gone_is_named",
+    "an_absent_receiver_is_reported",
     "dsmem_rates",
     "barriers_of_other_ctas",
     "pairs_signal_one_barrier",
-    "sums_that_wait_are_one",
+    "waiting_signals_are_combined",
     "a_bad_request_leaves_nothing",
     "an_unreadable_line_signals_less",
 ]

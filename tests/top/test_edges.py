@@ -1,4 +1,4 @@
-"""What random loads do not reach, through the ports of the unit."""
+"""Corner cases that random loads do not reach, at the ports of the unit."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The default memory: a single load takes about as long as on an H200."""
+"""Latency of the default memory models: a single load takes about as long as on an H200."""
 
 import csv
 from dataclasses import dataclass
@@ -21,12 +21,12 @@ HIT, MISS, DRAM = (
     "tensor load, map in the descriptor cache, data in DRAM",
 )
 AROUND = 28
-"""Clocks that an H200's load takes beside the memory's: 328, of which the memory model has 300."""
+"""Clocks of a load on an H200 outside memory: 328 in total, less the memory model's 300."""
 
 
 @dataclass
 class LoadTwice(Kernel):
-    """A box, and again: the first time its map is not in the descriptor cache."""
+    """Load a box twice. The first load misses the descriptor cache, the second hits."""
 
     name = "load_twice"
 
@@ -59,8 +59,9 @@ class LoadTwice(Kernel):
 
 @pytest.fixture(scope="module")
 def clocks():
-    """Of each load of 1, 8 and 128 lines: with a map that has to be fetched, and with one that has
-    not; from the request to the completion of the phase.
+    """Clocks from the request to the completion of the phase, by kind of load and number of lines.
+
+    The lines are 1, 8 and 128; the tensor map misses (``MISS``) or hits (``HIT``) the cache.
     """
     rows = 1, 8, 128
     records = launch.run([(LoadTwice(rows=count), Setting()) for count in rows])
@@ -87,7 +88,7 @@ def test_a_load_takes_as_long_as_on_silicon(clocks, what, lines):
 
 @pytest.mark.simulators
 @pytest.mark.parametrize("bandwidth", [0.25, 0.6, 0.8])
-def test_memory_gives_what_it_should(bandwidth):
+def test_memory_has_its_bandwidth(bandwidth):
     lines = 256
     setting = Setting(memory=f"bandwidth={bandwidth}")
     (record,) = launch.run([(LoadTwice(rows=lines), setting)])
@@ -127,6 +128,6 @@ def test_surroundings(text, low, high, bandwidth, descriptors):
         ("bandwidth=1.5", "bandwidth 1.5: must be above 0 and up to 1"),
     ],
 )
-def test_surroundings_that_are_none(text, message):
+def test_illegal_surroundings(text, message):
     with pytest.raises(ValueError, match=message):
         surroundings(text)

@@ -1,4 +1,4 @@
-"""What came after Hopper: the unit against the golden model, mode by mode."""
+"""Modes of architectures after Hopper: the unit against the golden model, mode by mode."""
 
 from dataclasses import replace
 
@@ -35,12 +35,12 @@ def test_with_all_others(models: str) -> None:
 
 @pytest.mark.parametrize("models", ["fixed", "rough"])
 def test_mixed_sizes(models: str) -> None:
-    """Here the largest box leaves room for others in flight."""
+    """The largest box and other loads are in flight together: shared memory has room for both."""
     loads("mixed_sizes", "", 200, models)
 
 
 def image(pixels: int) -> TensorMap:
-    """Rows of 13 pixels of 128 bytes, and padding on either side."""
+    """Return a map of images with rows of 13 pixels of 128 bytes and a halo on both sides."""
     return TensorMap.im2col(
         *("bf16", 1 << 20, (64, 13, 9, 40), (128, 1664, 14976), (-1,), (1,), 64, pixels),
         swizzle="128B",
@@ -50,7 +50,7 @@ def image(pixels: int) -> TensorMap:
 
 
 def matrix(kind: str, columns: int, rows: int = 512, **fields: str) -> TensorMap:
-    """A dense matrix of ``rows``, and a box of all columns and one row."""
+    """Return a map of a dense matrix with a box of all columns and one row."""
     data_type = DataType.member(kind)
     stride = columns * data_type.bits // 8
     shape = (columns, rows), (stride,), (columns, 1)
@@ -78,8 +78,10 @@ RATES = {
 
 
 def test_a_line_a_clock() -> None:
-    """In steady state each mode takes the clocks of its beats, or of its lines: those of each row,
-    or fewer where rows share them.
+    """In steady state each mode takes a clock for each beat or each line, whichever is more.
+
+    The number of lines is between the distinct lines of the box and the sum of the lines of its
+    rows, because rows may share a line.
     """
     boxes, floors, limits = [], [], []
     for load in RATES.values():
@@ -103,7 +105,7 @@ def test_offsets() -> None:
 
 @pytest.mark.parametrize("apart", [40, pytest.param(1, marks=pytest.mark.regress)])
 def test_every_kind(apart: int) -> None:
-    """A load of every combination of properties, or of every fortieth."""
+    """A load of each kind that coverage distinguishes, or of every fortieth kind."""
     env = {"LOADS_MODELS": "rough", "LOADS_EVERY": str(apart)}
     runner.run(MODULE, "every_kind", params=LATER, env=env)
 

@@ -1,4 +1,4 @@
-"""The unit against the golden model, in system benches."""
+"""Loads of the unit against the golden model, in simulation."""
 
 import pytest
 
@@ -55,13 +55,13 @@ def test_small_unit(models: str, unit: TmaParams) -> None:
 @pytest.mark.simulators(TINY)
 @pytest.mark.parametrize("models", ["fixed", "choked"])
 def test_tiny_unit(models: str) -> None:
-    """Lines of one piece; no images, no bulk copies."""
+    """A unit with lines of 16 bytes, without im2col and bulk copies."""
     random_loads("in_flight", models, 1, modes="tile,interleaved", params=TINY)
 
 
 @pytest.mark.simulators(TINY)
 def test_a_unit_without_bulk_copies() -> None:
-    runner.run(MODULE, "bulk_requests_are_refused_by_a_unit_without", params=TINY)
+    runner.run(MODULE, "a_unit_without_bulk_copies_refuses_them", params=TINY)
 
 
 @pytest.mark.parametrize("models", MODELS)
@@ -74,7 +74,7 @@ def test_mixed_sizes(models: str) -> None:
     [("rough", 5), *(pytest.param(models, 1, marks=pytest.mark.regress) for models in MODELS)],
 )
 def test_every_kind(models: str, apart: int) -> None:
-    """A load of every combination of properties, or of every fifth."""
+    """A load of each kind that coverage distinguishes, or of every fifth kind."""
     env = {"LOADS_MODELS": models, "LOADS_EVERY": str(apart)}
     runner.run(MODULE, "every_kind", env=env)
 

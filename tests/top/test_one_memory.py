@@ -1,4 +1,4 @@
-"""The bench's global memory under several SMs."""
+"""The testbench's global memory, accessed by several SMs."""
 
 import pytest
 

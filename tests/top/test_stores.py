@@ -1,4 +1,4 @@
-"""Stores, reductions and bulk groups of the unit against the golden model, in system benches."""
+"""Stores, reductions and bulk groups of the unit against the golden model, in simulation."""
 
 import pytest
 
@@ -59,7 +59,7 @@ def test_tiny_unit() -> None:
 
 @pytest.mark.parametrize("models", ["fixed", "rough"])
 def test_copies(models: str) -> None:
-    """Loads and stores in turn, through shared memory."""
+    """Loads and stores of matrices through shared memory."""
     stores("copies", models)
 
 

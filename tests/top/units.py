@@ -1,4 +1,4 @@
-"""Units that benches are run on, besides the default one."""
+"""Parameters of the units that simulated tests use, besides the default ones."""
 
 from dataclasses import replace
 
@@ -17,21 +17,21 @@ SMALL = TmaParams(
     streams=1,
     bulk_groups=4,
 )
-"""As narrow and shallow as it is of use; a ``compact`` one that does everything."""
+"""A small unit with all features; it is ``compact``."""
 
 TINY = replace(PRESETS["tiny"], address_bits=64)
 FPGA = replace(PRESETS["fpga"], address_bits=64)
-"""Whose addresses are those of the golden model."""
+"""The presets ``tiny`` and ``fpga`` with the golden model's addresses of 64 bits."""
 
 TINY_STORES = replace(TINY, stores=True, bulk=True)
-"""With stores, of lines of one piece; no reductions, no images."""
+"""``TINY`` with stores and bulk copies: lines of 16 bytes, no reductions, no im2col."""
 
 LOADS_ONLY = replace(SMALL, stores=False, reductions=False)
 
 LATER = replace(
     PRESETS["sm_100a"], smem_bytes=512 * 1024, streams=1, setup_pipelines=2, jobs_waiting=16
 )
-"""What came after Hopper; here the largest box leaves room for others in flight."""
+"""A unit with the modes of later architectures, and shared memory for two of the largest boxes."""
 
 CLUSTER = TmaParams(
     ctas=4,
@@ -47,9 +47,9 @@ CLUSTER = TmaParams(
     barrier_waiters=8,
     im2col=False,
 )
-"""Four SMs with lines of 128 bytes, and no more than clusters need."""
+"""Four SMs with lines of 128 bytes and only the features that tests of clusters need."""
 
 OCTET = replace(
     CLUSTER, ctas=8, cta_group_2=False, reductions=False, line_bytes=32, setup_pipelines=1
 )
-"""Eight SMs, of narrower lines; ``compact``."""
+"""Eight SMs with lines of 32 bytes; their units are ``compact``."""

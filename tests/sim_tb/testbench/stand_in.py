@@ -48,6 +48,10 @@ class StandIn(wiring.Component):
     def __init__(self, params: TmaParams) -> None:
         self.params = params
         super().__init__(tma_ports(params))  # ports not used below are idle
+        # Signals of their own, so that no bits of the payload are driven by a constant process,
+        # which Verilator refuses.
+        self.error_id = Signal.like(self.error.p.request_id)
+        self.error_value = Signal.like(self.error.p.value)
 
     def elaborate(self, _) -> Module:
         m = Module()
@@ -76,8 +80,6 @@ class StandIn(wiring.Component):
         done = word.phase != command.count[0]
         suspended = Signal()  # the command's thread waits at the barrier
         # The record's other fields are constant: a process that assigns them would never run.
-        error_id = Signal.like(self.error.p.request_id)
-        error_value = Signal.like(self.error.p.value)
 
         m.d.comb += [
             self.request_room.channels.eq(~0),
@@ -86,11 +88,11 @@ class StandIn(wiring.Component):
             self.descriptor_request.payload.eq(request.global_address),
             self.gnic_request.p.tag.eq(tag),
             self.gnic_request.p.line.eq(line),
-            self.error.p.request_id.eq(error_id),
+            self.error.p.request_id.eq(self.error_id),
             self.error.p.code.eq(1),
-            self.error.p.value.eq(error_value),
-            error_id.eq(request.request_id),
-            error_value.eq(
+            self.error.p.value.eq(self.error_value),
+            self.error_id.eq(request.request_id),
+            self.error_value.eq(
                 Cat(
                     request.multicast,
                     request.cta_mask,
@@ -255,7 +257,6 @@ class StandIn(wiring.Component):
                 with m.State("REMOTE_COMMAND"):
                     self._answer(
                         m,
-                        (error_id, error_value),
                         self.remote_command,
                         update,
                         (self.remote_command.p.holder, update.op, update.address, update.count),
@@ -264,7 +265,6 @@ class StandIn(wiring.Component):
                     reduction = store.reduction
                     self._answer(
                         m,
-                        (error_id, error_value),
                         self.remote_store,
                         store,
                         (store.dst_cta, store.mbarrier, store.words, reduction.enabled, store.data),
@@ -278,13 +278,12 @@ class StandIn(wiring.Component):
         ]
         return m
 
-    def _answer(self, m, error, source, payload, operands) -> None:
+    def _answer(self, m, source, payload, operands) -> None:
         """Accept an operation on another CTA, and report its operands in an error record."""
-        error_id, error_value = error
         m.d.comb += [
             self.error.valid.eq(1),
-            error_id.eq(payload.request_id),
-            error_value.eq(Cat(operands)),
+            self.error_id.eq(payload.request_id),
+            self.error_value.eq(Cat(operands)),
             source.ready.eq(self.error.ready),
         ]
         with m.If(self.error.ready):
