@@ -1,4 +1,4 @@
-"""What the simulations of the unit covered: ``make coverage``.
+"""Reports what the simulations of the unit covered: ``make coverage``.
 
 The report has two parts: the kinds of accepted loads, alone and in pairs of dimensions, and the
 branches of the RTL that all simulations took, stores included (``sim_tb.coverage.branches``). The
