@@ -79,7 +79,6 @@ class StandIn(wiring.Component):
         waits = command.op == BarrierOp.TRY_WAIT_PARITY
         done = word.phase != command.count[0]
         suspended = Signal()  # the command's thread waits at the barrier
-        # The record's other fields are constant: a process that assigns them would never run.
 
         m.d.comb += [
             self.request_room.channels.eq(~0),
