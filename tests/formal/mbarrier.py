@@ -520,8 +520,8 @@ PROOFS = [
             Bug(
                 "done for an error",
                 "hw.barrier.barrier_waiters",
-                "done.eq(wake_outcome == Outcome.COMPLETE)",
-                "done.eq(wake_outcome != Outcome.TIME_OVER)",
+                "done.eq(outcome == Outcome.COMPLETE)",
+                "done.eq(outcome != Outcome.TIME_OVER)",
                 depth=6,
             ),
         ),
