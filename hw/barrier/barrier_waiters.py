@@ -160,11 +160,7 @@ class BarrierWaiters(wiring.Component):
             clocks_to_deadline.eq(read_deadline.data - current_time),
             ended_by_time.eq(Mux(is_expired, waiting & (1 << scanned_index), 0)),
         ]
-        for number, outcome in enumerate(outcomes):
-            with m.If(ended_by_event[number]):
-                m.d.sync += outcome.eq(self.event.p.outcome)
-            with m.Elif(ended_by_time[number]):
-                m.d.sync += outcome.eq(Outcome.TIME_OVER)
+        self._store_outcomes(m, ended_by_event, ended_by_time, outcomes)
 
         # Offer the wakes in rotation: first those of the entries above the last one offered.
         above_last = Signal(entries)
@@ -181,15 +177,8 @@ class BarrierWaiters(wiring.Component):
             dequeues.eq(Mux(advance, next_entry, 0)),
             read_tag.en.eq(advance),
             read_tag.addr.eq(index_of(next_entry)),
-            self.wake.valid.eq(wake_valid),
-            self.wake.p.tag.eq(read_tag.data),
-            self.wake.p.done.eq(wake_outcome == Outcome.COMPLETE),
         ]
-        with m.Switch(wake_outcome):
-            with m.Case(Outcome.LOCKED):
-                m.d.comb += self.wake.p.fault.eq(BarrierFault.LOCKED)
-            with m.Case(Outcome.REMOVED):
-                m.d.comb += self.wake.p.fault.eq(BarrierFault.UNINITIALISED)
+        self._offer_wake(m, wake_valid, read_tag.data, wake_outcome)
         with m.If(advance):
             m.d.sync += [
                 wake_valid.eq(wake_pending.any()),
@@ -248,3 +237,26 @@ class BarrierWaiters(wiring.Component):
                 (conditional & ~new_entry) | Mux(self.i.p.conditional, new_entry, 0)
             )
         return same_address & ~Mux(self.event.p.conditional_pending, conditional, 0)
+
+    def _store_outcomes(
+        self, m: Module, ended_by_event: Signal, ended_by_time: Signal, outcomes: list
+    ) -> None:
+        """Store why the waits end, for their wakes."""
+        for number, outcome in enumerate(outcomes):
+            with m.If(ended_by_event[number]):
+                m.d.sync += outcome.eq(self.event.p.outcome)
+            with m.Elif(ended_by_time[number]):
+                m.d.sync += outcome.eq(Outcome.TIME_OVER)
+
+    def _offer_wake(self, m: Module, valid: Signal, tag: Value, outcome: Signal) -> None:
+        """Offer the wake of a thread."""
+        m.d.comb += [
+            self.wake.valid.eq(valid),
+            self.wake.p.tag.eq(tag),
+            self.wake.p.done.eq(outcome == Outcome.COMPLETE),
+        ]
+        with m.Switch(outcome):
+            with m.Case(Outcome.LOCKED):
+                m.d.comb += self.wake.p.fault.eq(BarrierFault.LOCKED)
+            with m.Case(Outcome.REMOVED):
+                m.d.comb += self.wake.p.fault.eq(BarrierFault.UNINITIALISED)

@@ -1,4 +1,4 @@
-"""Egress: what an SM sends to the shared memory of others, packet by packet."""
+"""Egress: sends packets to the shared memory of other SMs."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, enum, stream, wiring
@@ -23,57 +23,70 @@ from hw.lib.piece_format import fill_piece, packed_pieces, packed_words
 from hw.lib.queue import Queue
 from hw.params import SMEM_OFFSET_BITS, TmaParams
 
-COPIED = "tx_words", "style", "beat", "boundary", "valid", "words", "data"
-"""What a packet has of its item."""
+PACKET_FIELDS = "tx_words", "style", "beat", "boundary", "valid", "words", "data"
+"""Fields that a packet takes from its item."""
 
 
 class Source(enum.Enum, shape=2):
-    """What a packet comes from."""
+    """Source of a packet."""
 
     LINE = 0
-    """Of a load that goes to other CTAs."""
+    """Line of a load that writes to other CTAs."""
     FILL = 1
-    """The same, outside of the tensor."""
+    """Fill of a load that writes to other CTAs."""
     DSMEM = 2
+    """Line of a DSMEM request."""
     THREAD = 3
     """``st.async`` or ``red.async``."""
 
 
 class Egress(wiring.Component):
-    """Addresses what goes to other CTAs, and tells the trackers when it is on its way.
+    """Makes packets for other CTAs, and reports to the trackers what was sent.
 
-    A packet a clock, one clock after it was taken; the sources take turns. Packets of a source stay
-    in order. Where the packets of a request go, and which barrier counts them, is looked up by its
-    slot. What has no valid piece (a line that could not be read, the empty end of a fill) goes
-    nowhere, but counts.
+    The slot of an item selects the receivers of its packet and the barrier that counts it; a remote
+    store carries them. An item without valid pieces (a line that could not be read, or the empty
+    end of a fill) makes no packet, but is reported.
 
-    A receiver that does not run gets nothing: it is reported on ``receiver_absent``, or with the
-    ``performed`` of a DSMEM request, before the request can end. The other receivers get theirs.
-
-    Back-pressure: a packet waits for ``packet``, all behind it for that packet.
+    Order: the packets of one source stay in order; the sources take turns. Latency: one clock.
+    Throughput: one packet per clock. Back-pressure: a packet waits for ``packet`` and for the
+    report of its item, and holds up all items behind it. Errors: a receiver that does not run gets
+    no packet; the other receivers get theirs. The absent receiver of lowest rank is reported before
+    the request can end: on ``receiver_absent``, or in ``performed`` of a DSMEM request.
 
     Parameters
     ----------
     params : TmaParams
-        With ``ctas`` above 1.
+        ``ctas`` must be above 1.
 
     Members
     -------
-    cta_rank : In, of this SM's CTA
-    running : In, a bit for each CTA that runs
-    load_opened : In of ``opened_layout``, of the completion tracker
-    store_opened : In of ``opened_layout``, of the store tracker
-    line : In(stream) of ``rotated_line_layout``
-    fill : In(stream) of ``fill_beat_layout``
-    dsmem : In(stream) of ``write_line_layout``; with ``stores``, as are its slots and reports
-    thread : In(stream) of ``remote_store_layout``
-    packet : Out(stream) of ``addressed_layout`` of ``packet_layout``
-    written : Out(stream) of ``written_layout``; pieces of loads, those of fill at its end
-    receiver_absent : Out(stream) of ``absent_receiver_layout``; of loads
-    performed : Out(stream) of ``performed_layout``
+    cta_rank : In(params.cta_bits)
+        Rank of this SM's CTA.
+    running : In(params.ctas)
+        One bit per CTA: 1 if the CTA runs.
+    load_opened : In(opened_layout(params))
+        Slot that the completion tracker gives to a load.
+    store_opened : In(opened_layout(params))
+        Slot that the store tracker gives to a store; present with ``stores``.
+    line : In(stream.Signature(rotated_line_layout(params)))
+        Lines of loads that write to other CTAs.
+    fill : In(stream.Signature(fill_beat_layout(params)))
+        Fill of loads that write to other CTAs.
+    dsmem : In(stream.Signature(write_line_layout(params)))
+        Lines of DSMEM requests; present with ``stores``.
+    thread : In(stream.Signature(remote_store_layout(params)))
+        Remote stores of the SM's threads.
+    packet : Out(stream.Signature(addressed_layout(packet_layout(params), params.ctas)))
+        Packets with their receivers.
+    written : Out(stream.Signature(written_layout(params)))
+        Pieces of loads that were sent; the fill of a request is reported once, at its end.
+    receiver_absent : Out(stream.Signature(absent_receiver_layout(params)))
+        Receivers of loads that do not run.
+    performed : Out(stream.Signature(performed_layout(params)))
+        Ends and failures of DSMEM requests; present with ``stores``.
     """
 
-    def __init__(self, params: TmaParams):
+    def __init__(self, params: TmaParams) -> None:
         self.params = params
         ports = {
             "cta_rank": In(params.cta_bits),
@@ -94,7 +107,8 @@ class Egress(wiring.Component):
             }
         super().__init__(ports)
 
-        # A packet to be: its slot says the rest, but for what a thread stores.
+        # Items become packets. The table row of the slot has the other fields of the packet; a
+        # remote store has ``request_id``, ``mbarrier``, ``dst_cta`` in its item.
         self._item = data.StructLayout(
             {
                 "source": Source,
@@ -123,7 +137,7 @@ class Egress(wiring.Component):
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform) -> Module:
         m = Module()
         p = self.params
         m.submodules.items = items = Arbiter(self._item, 4 if p.stores else 3)
@@ -133,57 +147,62 @@ class Egress(wiring.Component):
         if p.stores:
             self._take_dsmem(m, items.i[3])
 
-        # One item, its address, and who ran as it came.
-        held = Signal()
-        told = Signal()  # of receivers that are gone
+        # Register one item, its table row, and the CTAs that run when it is accepted.
+        item_valid = Signal()
+        absence_reported = Signal()
         item = Signal(self._item, reset_less=True)
         running = Signal(p.ctas, reset_less=True)
-        send = Signal()
-        of_load = self._lookup(m, "loads", self.load_opened, items.o)
+        packet_fire = Signal()
+        load_address = self._lookup(m, "loads", self.load_opened, items.o)
         address = Signal(self._address)
-        m.d.comb += [items.o.ready.eq(~held | send), address.eq(of_load)]
+        m.d.comb += [items.o.ready.eq(~item_valid | packet_fire), address.eq(load_address)]
         if p.stores:
-            of_store = self._lookup(m, "stores", self.store_opened, items.o)
+            store_address = self._lookup(m, "stores", self.store_opened, items.o)
             with m.If(item.source == Source.DSMEM):
-                m.d.comb += address.eq(of_store)
+                m.d.comb += address.eq(store_address)
         with m.If(items.o.ready):
             m.d.sync += [
-                held.eq(items.o.valid),
-                told.eq(0),
+                item_valid.eq(items.o.valid),
+                absence_reported.eq(0),
                 item.eq(items.o.p),
                 running.eq(self.running),
             ]
 
-        from_thread = item.source == Source.THREAD
+        is_thread = item.source == Source.THREAD
         delivery = address.delivery
-        missing = Signal(p.ctas)
-        receiver = Signal(p.cta_bits)
-        m.d.comb += missing.eq(Mux(from_thread, 0, delivery.mask & ~running))
+        absent_receivers = Signal(p.ctas)
+        first_absent = Signal(p.cta_bits)
+        m.d.comb += absent_receivers.eq(Mux(is_thread, 0, delivery.mask & ~running))
         for cta in reversed(range(p.ctas)):
-            with m.If(missing[cta]):
-                m.d.comb += receiver.eq(cta)
+            with m.If(absent_receivers[cta]):
+                m.d.comb += first_absent.eq(cta)
 
         out, packet = self.packet.p, self.packet.p.payload
-        mask = Mux(from_thread, 1 << item.dst_cta, delivery.mask & running)
+        mask = Mux(is_thread, 1 << item.dst_cta, delivery.mask & running)
         m.d.comb += [
             out.mask.eq(Mux(item.valid.any(), mask, 0)),
             packet.cta.eq(self.cta_rank),
-            packet.request_id.eq(Mux(from_thread, item.request_id, address.request_id)),
-            packet.mbarrier.eq(Mux(from_thread, item.mbarrier, address.mbarrier)),
+            packet.request_id.eq(Mux(is_thread, item.request_id, address.request_id)),
+            packet.mbarrier.eq(Mux(is_thread, item.mbarrier, address.mbarrier)),
             packet.signal.eq(delivery.signal),
-            packet.signal_cta.eq(Mux(from_thread, item.dst_cta, delivery.signal_cta)),
-            *(packet[name].eq(item[name]) for name in packet.shape().members if name in COPIED),
+            packet.signal_cta.eq(Mux(is_thread, item.dst_cta, delivery.signal_cta)),
+            *(
+                packet[name].eq(item[name])
+                for name in packet.shape().members
+                if name in PACKET_FIELDS
+            ),
         ]
-        with m.If(from_thread):
+        with m.If(is_thread):
             m.d.comb += packet.signal.eq(SignalTo.CTA)
         if p.reductions:
             m.d.comb += packet.reduction.eq(item.reduction)
 
-        self._report(m, held, told, item, missing, receiver, send)
+        status = item_valid, absence_reported, absent_receivers, first_absent, packet_fire
+        self._report(m, item, *status)
         return m
 
-    def _lookup(self, m: Module, name: str, opened, items):
-        """Return the address of the item that is taken, a clock later."""
+    def _lookup(self, m: Module, name: str, opened, items) -> data.View:
+        """Return the table row of the item that is accepted, one clock later."""
         p = self.params
         memory = Memory(shape=self._address, depth=p.requests_in_flight, init=[])
         m.submodules[name] = memory
@@ -198,6 +217,7 @@ class Egress(wiring.Component):
         return read.data
 
     def _take_line(self, m: Module, item) -> None:
+        """Make items of lines."""
         line = self.line.p
         m.d.comb += [
             item.valid.eq(self.line.valid),
@@ -212,6 +232,7 @@ class Egress(wiring.Component):
         ]
 
     def _take_fill(self, m: Module, item) -> None:
+        """Make items of fill."""
         p = self.params
         fill = self.fill.p
         pieces = packed_pieces(p, fill.style, sum(fill.valid))
@@ -229,6 +250,7 @@ class Egress(wiring.Component):
         ]
 
     def _take_thread(self, m: Module, item) -> None:
+        """Make items of remote stores."""
         p = self.params
         store = self.thread.p
         words = Signal(PIECE_WORDS)
@@ -250,6 +272,7 @@ class Egress(wiring.Component):
             m.d.comb += item.p.reduction.eq(store.reduction)
 
     def _take_dsmem(self, m: Module, item) -> None:
+        """Make items of the lines of DSMEM requests."""
         line = self.dsmem.p
         m.d.comb += [
             item.valid.eq(self.dsmem.valid),
@@ -264,46 +287,56 @@ class Egress(wiring.Component):
         if self.params.reductions:
             m.d.comb += item.p.reduction.eq(line.write_mode.reduction)
 
-    def _report(self, m: Module, held, told, item, missing, receiver, send) -> None:
-        """Send the item when its receivers that are gone are told of and its report has room."""
+    def _report(
+        self,
+        m: Module,
+        item: data.View,
+        item_valid: Signal,
+        absence_reported: Signal,
+        absent_receivers: Signal,
+        first_absent: Signal,
+        packet_fire: Signal,
+    ) -> None:
+        """Send the packet when its absent receivers are reported and its report has a place."""
         p = self.params
         m.submodules.written_queue = written = Queue(written_layout(p), 2)
         connect(m, written.o, flipped(self.written))
         is_fill = item.source == Source.FILL
-        of_load = (item.source == Source.LINE) | is_fill
-        tells = of_load & missing.any()
-        filled = Signal(data.ArrayLayout(p.box_piece_bits, p.streams))  # of one request each
-        of_stream = filled[item.stream]
+        is_load = (item.source == Source.LINE) | is_fill
+        has_absent_receiver = is_load & absent_receivers.any()
+        # A stream sends the fill of one request after another: one count per stream is enough.
+        fill_pieces = Signal(data.ArrayLayout(p.box_piece_bits, p.streams))
+        stream_pieces = fill_pieces[item.stream]
         total = Signal(p.box_piece_bits)
-        may_send = Signal()
+        can_send = Signal()
         m.d.comb += [
-            self.receiver_absent.valid.eq(held & tells & ~told),
+            self.receiver_absent.valid.eq(item_valid & has_absent_receiver & ~absence_reported),
             self.receiver_absent.p.slot.eq(item.slot),
-            self.receiver_absent.p.receiver.eq(receiver),
-            may_send.eq(held & (~tells | told) & written.i.ready),
-            total.eq(item.pieces + Mux(is_fill, of_stream, 0)),
-            written.i.valid.eq(send & of_load & (~is_fill | item.last)),
+            self.receiver_absent.p.receiver.eq(first_absent),
+            can_send.eq(item_valid & (~has_absent_receiver | absence_reported) & written.i.ready),
+            total.eq(item.pieces + Mux(is_fill, stream_pieces, 0)),
+            written.i.valid.eq(packet_fire & is_load & (~is_fill | item.last)),
             written.i.p.slot.eq(item.slot),
             written.i.p.pieces.eq(total),
         ]
         with m.If(self.receiver_absent.valid & self.receiver_absent.ready):
-            m.d.sync += told.eq(1)
-        with m.If(send & is_fill):
-            m.d.sync += of_stream.eq(Mux(item.last, 0, total))
+            m.d.sync += absence_reported.eq(1)
+        with m.If(packet_fire & is_fill):
+            m.d.sync += stream_pieces.eq(Mux(item.last, 0, total))
         if p.stores:
             m.submodules.performed_queue = performed = Queue(performed_layout(p), 2)
             connect(m, performed.o, flipped(self.performed))
             is_dsmem = item.source == Source.DSMEM
-            fails = missing.any()
+            fails = absent_receivers.any()
             m.d.comb += [
-                self.packet.valid.eq(may_send & performed.i.ready),
-                performed.i.valid.eq(send & is_dsmem & (item.last | fails)),
+                self.packet.valid.eq(can_send & performed.i.ready),
+                performed.i.valid.eq(packet_fire & is_dsmem & (item.last | fails)),
                 performed.i.p.slot.eq(item.slot),
                 performed.i.p.failed.eq(fails),
                 performed.i.p.receiver_absent.eq(fails),
-                performed.i.p.line.eq(receiver),
+                performed.i.p.line.eq(first_absent),
                 performed.i.p.total_valid.eq(item.last),
             ]
         else:
-            m.d.comb += self.packet.valid.eq(may_send)
-        m.d.comb += send.eq(self.packet.valid & self.packet.ready)
+            m.d.comb += self.packet.valid.eq(can_send)
+        m.d.comb += packet_fire.eq(self.packet.valid & self.packet.ready)

@@ -1,4 +1,4 @@
-"""Ingress: what arrives from other CTAs, on its way to shared memory and to barriers."""
+"""Ingress: turns packets of other CTAs into lines, and their receipts into completions."""
 
 from amaranth.hdl import Module
 from amaranth.lib import stream, wiring
@@ -15,30 +15,41 @@ from hw.params import TmaParams
 
 
 class Ingress(wiring.Component):
-    """Makes each packet a line for the lane network, and its receipt a ``complete_tx``.
+    """Turns each packet into a line for the lane network, and its receipt into a ``complete_tx``.
 
-    Reductions are first combined with what shared memory holds; other packets may overtake them. A
-    packet a clock; of plain ones combinational. Each packet gives one completion, of its own bytes,
-    after they are written: how the bytes of a request are split is not for programs to rely on
-    (PTX ISA), and no table of requests is needed here.
+    A packet with a reduction is first combined with the data in shared memory; other packets may
+    overtake it. Each packet gives one completion for its own bytes, after they are written. PTX
+    does not define into how many ``complete_tx`` the bytes of a request are split, so no table of
+    requests is needed here.
+
+    Latency: none for packets without a reduction; `SmemReduction` gives that of the others.
+    Throughput: one packet and one receipt per clock. Back-pressure: packets wait for ``line``,
+    receipts for ``completion``. Errors: none.
 
     Parameters
     ----------
     params : TmaParams
-        With ``ctas`` above 1.
+        ``ctas`` must be above 1.
 
     Members
     -------
-    cta_rank : In, of this SM's CTA
-    packet : In(stream) of ``packet_layout``
-    line : Out(stream) of ``rotated_line_layout``
-    written : In(stream) of ``written_layout``, of which only receipts come here
-    completion : Out(stream) of ``barrier_completion_layout``
-    smem_read : Out(stream) of ``smem_read_layout``; this and the following with ``reductions``
-    smem_data : In(stream) of ``lanes_layout``
+    cta_rank : In(params.cta_bits)
+        Rank of this SM's CTA.
+    packet : In(stream.Signature(packet_layout(params)))
+        Packets for this SM.
+    line : Out(stream.Signature(rotated_line_layout(params)))
+        Lines for shared memory.
+    written : In(stream.Signature(written_layout(params)))
+        Receipts of the lines, when they are written.
+    completion : Out(stream.Signature(barrier_completion_layout(params)))
+        Completions of the packets.
+    smem_read : Out(stream.Signature(smem_read_layout(params)))
+        Reads of shared memory for reductions; present with ``reductions``.
+    smem_data : In(stream.Signature(lanes_layout(params)))
+        Data of these reads, in order; present with ``reductions``.
     """
 
-    def __init__(self, params: TmaParams):
+    def __init__(self, params: TmaParams) -> None:
         self.params = params
         ports = {
             "cta_rank": In(params.cta_bits),
@@ -54,7 +65,7 @@ class Ingress(wiring.Component):
             }
         super().__init__(ports)
 
-    def elaborate(self, platform):
+    def elaborate(self, platform) -> Module:
         m = Module()
         p = self.params
         m.submodules.lines = lines = Arbiter(rotated_line_layout(p), 2 if p.reductions else 1)
@@ -94,6 +105,7 @@ class Ingress(wiring.Component):
         return m
 
     def _make_line(self, m: Module, packet, line, *, reduced: int) -> None:
+        """Make ``line`` of ``packet``; ``reduced``: 1 if the packet was combined."""
         receipt = line.receipt
         m.d.comb += [
             *(

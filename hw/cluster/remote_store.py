@@ -1,4 +1,4 @@
-"""Remote stores: ``st.async`` and ``red.async`` of the SM's threads."""
+"""Remote store: checks the ``st.async`` and ``red.async`` of the SM's threads."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
@@ -11,9 +11,12 @@ from hw.params import PIECE_BYTES, TmaParams
 
 
 class RemoteStore(wiring.Component):
-    """Passes what threads store to other CTAs, or refuses it with an error record.
+    """Passes the remote stores of threads on, or refuses them with an error record.
 
-    Latency one clock; one a clock. Waits for the output that it needs.
+    Latency: one clock. Throughput: one store per clock. Back-pressure: a store waits for the output
+    that it needs, and holds up those behind it. Errors, the first that applies: SMEM_ALIGN,
+    SMEM_RANGE, RED_TYPE (also for any reduction in a unit without ``reductions``), DST_CTA for a
+    CTA that does not run, MBAR_ALIGN.
 
     Parameters
     ----------
@@ -21,59 +24,62 @@ class RemoteStore(wiring.Component):
 
     Members
     -------
-    running : In, a bit for each CTA that runs
-    i : In(stream) of ``remote_store_layout``
-    o : Out(stream) of ``remote_store_layout``
-    error : Out(stream) of ``error_layout``
+    running : In(params.ctas)
+        One bit per CTA: 1 if the CTA runs.
+    i : In(stream.Signature(remote_store_layout(params)))
+        Stores of threads.
+    o : Out(stream.Signature(remote_store_layout(params)))
+        Legal stores, unchanged and in order.
+    error : Out(stream.Signature(error_layout(params)))
+        Errors of the refused stores, in order.
     """
 
-    def __init__(self, params: TmaParams):
+    def __init__(self, params: TmaParams) -> None:
         self.params = params
-        store = stream.Signature(remote_store_layout(params))
         super().__init__(
             {
                 "running": In(params.ctas),
-                "i": In(store),
-                "o": Out(store),
+                "i": In(stream.Signature(remote_store_layout(params))),
+                "o": Out(stream.Signature(remote_store_layout(params))),
                 "error": Out(stream.Signature(error_layout(params))),
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform) -> Module:
         m = Module()
         p = self.params
         store = self.i.p
-        dst, reduces = store.dst_cta, store.reduction.enabled
+        dst, illegal_reduction = store.dst_cta, store.reduction.enabled
         if p.reductions:
             pair = store.reduction.element_type, store.reduction.op
-            reduces = reduces & ~is_reducible(DSMEM_REDUCTIONS, *pair)
+            illegal_reduction = illegal_reduction & ~is_reducible(DSMEM_REDUCTIONS, *pair)
         rules = (
             (store.address % PIECE_BYTES, ErrorCode.SMEM_ALIGN, store.address),
             (store.address > p.smem_bytes - PIECE_BYTES, ErrorCode.SMEM_RANGE, store.address),
             (store.mbarrier > p.smem_bytes - 8, ErrorCode.SMEM_RANGE, store.mbarrier),
-            (reduces, ErrorCode.RED_TYPE, store.reduction.op),
+            (illegal_reduction, ErrorCode.RED_TYPE, store.reduction.op),
             (~self.running.bit_select(dst, 1), ErrorCode.DST_CTA, dst),
             (store.mbarrier[:3], ErrorCode.MBAR_ALIGN, store.mbarrier),
         )
-        held = Signal()
-        refused = Signal(reset_less=True)
-        kept = Signal(remote_store_layout(p), reset_less=True)
+        store_valid = Signal()
+        is_refused = Signal(reset_less=True)
+        checked_store = Signal(remote_store_layout(p), reset_less=True)
         error = Signal(error_layout(p), reset_less=True)
         m.d.comb += [
-            self.i.ready.eq(~held | Mux(refused, self.error.ready, self.o.ready)),
-            self.o.p.eq(kept),
-            self.o.valid.eq(held & ~refused),
+            self.i.ready.eq(~store_valid | Mux(is_refused, self.error.ready, self.o.ready)),
+            self.o.p.eq(checked_store),
+            self.o.valid.eq(store_valid & ~is_refused),
             self.error.p.eq(error),
-            self.error.valid.eq(held & refused),
+            self.error.valid.eq(store_valid & is_refused),
         ]
         with m.If(self.i.ready):
             m.d.sync += [
-                held.eq(self.i.valid),
-                refused.eq(Cat(broken.any() for broken, _, _ in rules).any()),
-                kept.eq(store),
+                store_valid.eq(self.i.valid),
+                is_refused.eq(Cat(violated.any() for violated, _, _ in rules).any()),
+                checked_store.eq(store),
                 error.request_id.eq(store.request_id),
             ]
-            for broken, code, value in reversed(rules):
-                with m.If(broken.any()):
+            for violated, code, value in reversed(rules):
+                with m.If(violated.any()):
                     m.d.sync += [error.code.eq(code), error.value.eq(value)]
         return m

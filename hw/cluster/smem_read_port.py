@@ -1,4 +1,4 @@
-"""Reading port of shared memory, for two users."""
+"""Shared-memory read port: shares the read port of shared memory between two users."""
 
 from amaranth.hdl import Module
 from amaranth.lib import stream, wiring
@@ -10,25 +10,26 @@ from hw.lib.queue import Queue
 from hw.params import TmaParams
 
 USERS = 2
+"""Number of users: the store path, and reductions in shared memory."""
 
 
 def outstanding(params: TmaParams) -> int:
-    """Reads that can be on their way: those of the store path, and some more."""
+    """Return the largest number of unanswered reads: enough for both users."""
     return 2 * params.smem_reads + 16
 
 
 class SmemReadPort(wiring.Component):
-    """Passes the reads of two users to shared memory in turn, and each answer to whose it is.
+    """Passes the reads of two users to shared memory, and returns each answer to its user.
 
-    Shared memory answers in order, a clock after it was asked at the earliest. A user's answers
-    come in the order of its reads.
+    Shared memory answers reads in order, at the earliest one clock after the read. Each user gets
+    its answers in the order of its reads.
 
-    Latency: none from ``read`` to ``smem_read``, none from ``smem_data`` to ``data``, but that an
-    answer can pass two clocks after its read at the earliest. Throughput: a read a clock, of both
-    users together; while both ask, each is given every second clock. Back-pressure: reads wait for
-    shared memory, and while ``outstanding(params)`` were not answered. An answer that its user
-    does not take holds up the answers behind it, the other user's, too: a user asks for what it has
-    room for. Errors: there are none.
+    Latency: none from ``read`` to ``smem_read`` and from ``smem_data`` to ``data``, but an answer
+    passes at the earliest two clocks after its read. Throughput: one read per clock for both users
+    together; while both read, they alternate. Back-pressure: reads wait for shared memory, and
+    while ``outstanding(params)`` reads are unanswered. An answer that its user does not take blocks
+    the answers behind it, also those of the other user, so a user must have room for the answers to
+    its reads. Errors: none.
 
     Parameters
     ----------
@@ -36,46 +37,48 @@ class SmemReadPort(wiring.Component):
 
     Members
     -------
-    read : In(stream) of ``smem_read_layout``, one for each user
-    data : Out(stream) of ``lanes_layout``, one for each user
-    smem_read : Out(stream) of ``smem_read_layout``
-    smem_data : In(stream) of ``lanes_layout``
+    read : In(stream.Signature(smem_read_layout(params))).array(USERS)
+        Reads of each user.
+    data : Out(stream.Signature(lanes_layout(params))).array(USERS)
+        Answers for each user.
+    smem_read : Out(stream.Signature(smem_read_layout(params)))
+        Reads of shared memory.
+    smem_data : In(stream.Signature(lanes_layout(params)))
+        Answers of shared memory, in order.
     """
 
     def __init__(self, params: TmaParams) -> None:
         self.params = params
-        reads = stream.Signature(smem_read_layout(params))
-        answers = stream.Signature(lanes_layout(params))
         super().__init__(
             {
-                "read": In(reads).array(USERS),
-                "data": Out(answers).array(USERS),
-                "smem_read": Out(reads),
-                "smem_data": In(answers),
+                "read": In(stream.Signature(smem_read_layout(params))).array(USERS),
+                "data": Out(stream.Signature(lanes_layout(params))).array(USERS),
+                "smem_read": Out(stream.Signature(smem_read_layout(params))),
+                "smem_data": In(stream.Signature(lanes_layout(params))),
             }
         )
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        m.submodules.turns = turns = Arbiter(smem_read_layout(self.params), USERS)
+        m.submodules.reads = reads = Arbiter(smem_read_layout(self.params), USERS)
         m.submodules.owners = owners = Queue(1, outstanding(self.params))
         for user, port in enumerate(self.read):
-            connect(m, wiring.flipped(port), turns.i[user])
+            connect(m, wiring.flipped(port), reads.i[user])
         m.d.comb += [
-            self.smem_read.p.eq(turns.o.p),
-            self.smem_read.valid.eq(turns.o.valid & owners.i.ready),
-            turns.o.ready.eq(self.smem_read.ready & owners.i.ready),
-            owners.i.valid.eq(turns.o.valid & self.smem_read.ready),
-            owners.i.payload.eq(turns.i[1].ready),
+            self.smem_read.p.eq(reads.o.p),
+            self.smem_read.valid.eq(reads.o.valid & owners.i.ready),
+            reads.o.ready.eq(self.smem_read.ready & owners.i.ready),
+            owners.i.valid.eq(reads.o.valid & self.smem_read.ready),
+            owners.i.payload.eq(reads.i[1].ready),
         ]
         owner = owners.o.payload
         for user, port in enumerate(self.data):
-            mine = owners.o.valid & (owner == user)
+            is_owner = owners.o.valid & (owner == user)
             m.d.comb += [
                 port.p.eq(self.smem_data.p),
-                port.valid.eq(self.smem_data.valid & mine),
+                port.valid.eq(self.smem_data.valid & is_owner),
             ]
-            with m.If(mine):
+            with m.If(is_owner):
                 m.d.comb += self.smem_data.ready.eq(port.ready)
         m.d.comb += owners.o.ready.eq(self.smem_data.valid & self.smem_data.ready)
         return m

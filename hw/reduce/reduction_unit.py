@@ -1,4 +1,4 @@
-"""Reductions where memory is: what it holds, combined with what a request brings."""
+"""Reduction unit: combines the elements of requests with those in global memory."""
 
 from collections.abc import Iterable
 
@@ -14,9 +14,10 @@ from hw.reduce import fp_adder
 from hw.reduce.fp_adder import FpAdder
 
 SECTOR_BITS = SECTOR_BYTES * 8
+"""Bits of a sector."""
 
 PAIRS = {**REDUCTIONS, **BULK_REDUCTIONS}
-"""What there is of each type; of no type do tensor reductions have more than bulk ones."""
+"""Operations for each element type: of bulk reductions, or of tensor reductions for F32_FTZ."""
 
 ALU_LATENCY = fp_adder.LATENCY + 1
 """Clocks from the operands of ``SectorAlu`` to its result."""
@@ -25,12 +26,12 @@ WRITE_LATENCY = ALU_LATENCY + 1
 """Clocks from the acceptance of a request to its write."""
 
 REPORTS = WRITE_LATENCY + 2
-"""Requests accepted and not yet taken from ``done``: as many as a request a clock needs."""
+"""Requests between their acceptance and ``done``: enough for one request per clock."""
 
 NAN_HALF = 0x7FFF
 NAN_SINGLE = 0x7FFFFFFF
 NAN_DOUBLE = 0xFFF8000000000000
-"""Sums that are no number."""
+"""NaN results of additions: of 16-bit, 32-bit and 64-bit floats."""
 
 FLOATS = {
     (ElementType.F16,): (5, 10),
@@ -38,7 +39,7 @@ FLOATS = {
     (ElementType.F32, ElementType.F32_FTZ): (8, 23),
     (ElementType.F64,): (11, 52),
 }
-"""Bits of exponent and fraction."""
+"""Bits of exponent and fraction of each floating-point type."""
 
 
 def integer(
@@ -46,28 +47,32 @@ def integer(
     ops: Iterable[ReductionOp],
     op: Value,
     is_signed: Value,
-    held: Value,
-    brought: Value,
+    memory_operand: Value,
+    source_operand: Value,
     name: str,
 ) -> Value:
-    """Return what ``op``, one of ``ops``, makes of the integer in memory."""
-    flip = Cat(Const(0, len(held) - 1), is_signed)  # signed numbers in the order of unsigned ones
+    """Return the result of ``op``, one of ``ops``, on two integers.
+
+    `SectorAlu` defines the operations.
+    """
+    # With the sign bit inverted, signed integers have the order of unsigned ones.
+    flip = Cat(Const(0, len(memory_operand) - 1), is_signed)
     is_less = Signal(name=f"{name}_is_less")
     is_more = Signal(name=f"{name}_is_more")
-    result = Signal(len(held), name=name)
+    result = Signal(len(memory_operand), name=name)
     m.d.comb += [
-        is_less.eq((held ^ flip) < (brought ^ flip)),
-        is_more.eq((held ^ flip) > (brought ^ flip)),
+        is_less.eq((memory_operand ^ flip) < (source_operand ^ flip)),
+        is_more.eq((memory_operand ^ flip) > (source_operand ^ flip)),
     ]
     results = {
-        ReductionOp.ADD: held + brought,
-        ReductionOp.MIN: Mux(is_more, brought, held),
-        ReductionOp.MAX: Mux(is_less, brought, held),
-        ReductionOp.INC: Mux(is_less, held + 1, 0),
-        ReductionOp.DEC: Mux(is_more | (held == 0), brought, held - 1),
-        ReductionOp.AND: held & brought,
-        ReductionOp.OR: held | brought,
-        ReductionOp.XOR: held ^ brought,
+        ReductionOp.ADD: memory_operand + source_operand,
+        ReductionOp.MIN: Mux(is_more, source_operand, memory_operand),
+        ReductionOp.MAX: Mux(is_less, source_operand, memory_operand),
+        ReductionOp.INC: Mux(is_less, memory_operand + 1, 0),
+        ReductionOp.DEC: Mux(is_more | (memory_operand == 0), source_operand, memory_operand - 1),
+        ReductionOp.AND: memory_operand & source_operand,
+        ReductionOp.OR: memory_operand | source_operand,
+        ReductionOp.XOR: memory_operand ^ source_operand,
     }
     with m.Switch(op):
         for each in ops:
@@ -77,43 +82,51 @@ def integer(
 
 
 def half_extreme(
-    m: Module, is_max: Value, is_bf16: Value, held: Value, brought: Value, name: str
+    m: Module,
+    is_max: Value,
+    is_bf16: Value,
+    memory_operand: Value,
+    source_operand: Value,
+    name: str,
 ) -> Value:
-    """Return the smaller or the greater of two halves, of f16 or bf16."""
+    """Return the minimum or maximum of two 16-bit floats, f16 or bf16."""
     infinity = Mux(is_bf16, 0x7F80, 0x7C00)
-    no_held = Signal(name=f"{name}_no_held")
-    no_brought = Signal(name=f"{name}_no_brought")
+    memory_is_nan = Signal(name=f"{name}_memory_is_nan")
+    source_is_nan = Signal(name=f"{name}_source_is_nan")
     is_less = Signal(name=f"{name}_is_less")
     result = Signal(16, name=name)
 
-    def rank(word: Value) -> Value:  # an unsigned number in the same order, -0 below +0
+    def rank(word: Value) -> Value:
+        """Return an unsigned integer with the order of the floats; -0 is below +0."""
         negative = word[-1]
         return Cat(word[:-1] ^ negative.replicate(15), ~negative)
 
     m.d.comb += [
-        no_held.eq(held[:-1] > infinity),
-        no_brought.eq(brought[:-1] > infinity),
-        is_less.eq(rank(held) < rank(brought)),
+        memory_is_nan.eq(memory_operand[:-1] > infinity),
+        source_is_nan.eq(source_operand[:-1] > infinity),
+        is_less.eq(rank(memory_operand) < rank(source_operand)),
     ]
-    with m.If(no_held & no_brought):
+    with m.If(memory_is_nan & source_is_nan):
         m.d.comb += result.eq(NAN_HALF)
-    with m.Elif(no_held | (~no_brought & (is_less == is_max))):
-        m.d.comb += result.eq(brought)
+    with m.Elif(memory_is_nan | (~source_is_nan & (is_less == is_max))):
+        m.d.comb += result.eq(source_operand)
     with m.Else():
-        m.d.comb += result.eq(held)
+        m.d.comb += result.eq(memory_operand)
     return result
 
 
-def double_nan(held: Value, brought: Value) -> Value:
-    """Return what a sum of doubles is that is no number."""
+def double_nan(memory_operand: Value, source_operand: Value) -> Value:
+    """Return the result of an f64 addition that is NaN: a NaN operand, the source first."""
     infinity = 0x7FF << 52
     return Mux(
-        brought[:-1] > infinity, brought, Mux(held[:-1] > infinity, held, Const(NAN_DOUBLE, 64))
+        source_operand[:-1] > infinity,
+        source_operand,
+        Mux(memory_operand[:-1] > infinity, memory_operand, Const(NAN_DOUBLE, 64)),
     )
 
 
 class SectorMemory(wiring.Signature):
-    """A port for sectors, always ready; addresses are byte addresses divided by 32.
+    """Port for sectors of global memory; it accepts every access at once.
 
     Parameters
     ----------
@@ -122,15 +135,20 @@ class SectorMemory(wiring.Signature):
     Members
     -------
     read_en : Out(1)
+        Read a sector.
     read_address : Out(address_bits - 5)
+        Its byte address divided by 32.
     read_data : In(256)
-        The sector, in the clock after ``read_en``, without a write of the same clock as
-        ``read_en``.
+        The sector, in the clock after ``read_en``. A write in the clock of ``read_en`` is not in
+        it.
     write_en : Out(1)
+        Write a sector.
     write_address : Out(address_bits - 5)
+        Its byte address divided by 32.
     write_pieces : Out(2)
-        Which of the sector's two pieces of 16 bytes are written.
+        Pieces of 16 bytes that are written: bit i selects bytes 16 * i to 16 * i + 15.
     write_data : Out(256)
+        The sector.
     """
 
     def __init__(self, params: TmaParams) -> None:
@@ -149,35 +167,37 @@ class SectorMemory(wiring.Signature):
 
 
 class SectorAlu(wiring.Component):
-    """Combines the elements of two sectors, as ``golden.reduction.operation`` does.
+    """Combines the elements of two sectors, as ``golden.reduction.operation`` defines it.
 
     ==========  ===================================================================================
-    ADD         integers modulo 2**n; floats rounded once to nearest even, see ``FpAdder``; f32_ftz
-                flushes subnormals
-    MIN, MAX    of halves, a NaN loses to a number, and -0 is below +0
-    INC         0 from ``source`` on, otherwise one more
-    DEC         ``source`` from 0 and from above ``source``, otherwise one less
+    ADD         integers: modulo 2**n; floats: rounded once to nearest even, see `FpAdder`;
+                F32_FTZ flushes subnormal operands and results to zero
+    MIN, MAX    integers; 16-bit floats: a NaN operand is ignored, and -0 is below +0
+    INC         0 if ``memory >= source``, otherwise ``memory + 1``
+    DEC         ``source`` if ``memory`` is 0 or above ``source``, otherwise ``memory - 1``
     AND OR XOR  bitwise
     ==========  ===================================================================================
 
-    Sums that are no number: 0x7FFF of halves, 0x7FFFFFFF of f32; of f64 the operand that is none,
-    unchanged, ``source`` before ``memory``, or 0xFFF8000000000000 where infinities were subtracted.
-    The extreme of two halves that are no numbers is 0x7FFF. A pair of operation and type that is
-    not in ``PAIRS`` gives ``memory``.
+    NaN results of ADD: 0x7FFF for F16 and BF16, 0x7FFFFFFF for F32 and F32_FTZ. For F64, the NaN
+    operand unchanged (``source`` if both are NaN), or 0xFFF8000000000000 for a difference of
+    infinities. MIN and MAX of two NaN give 0x7FFF. A pair of operation and type that is not in
+    ``PAIRS`` gives ``memory``.
 
-    Latency: ``ALU_LATENCY`` clocks, for all pairs. Throughput: a sector a clock, of any pair after
-    any other. Nothing waits and nothing is reset.
+    Latency: ``ALU_LATENCY`` clocks for all pairs. Throughput: one sector per clock, with any pair.
+    Back-pressure: none. Errors: none. The registers have no reset.
 
     Members
     -------
     op : In(ReductionOp)
+        Operation.
     element_type : In(ElementType)
+        Element type.
     memory : In(256)
-        What memory holds.
+        Sector that memory holds.
     source : In(256)
-        What it is combined with.
+        Sector of source operands.
     result : Out(256)
-        What memory is to hold.
+        Sector that memory is to hold.
     """
 
     op: In(ReductionOp)
@@ -189,13 +209,13 @@ class SectorAlu(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
 
-        # The first clock does all but sums of floats; of those, it prepares what a sum that is no
-        # number is to be.
-        exists = Signal()
+        # Clock 0: all results but sums of floats. For a sum of floats it is the result if the sum
+        # is NaN.
+        is_legal = Signal()
         with m.Switch(self.element_type):
             for kind, ops in PAIRS.items():
                 with m.Case(kind):
-                    m.d.comb += exists.eq(Cat(self.op == op for op in ops).any())
+                    m.d.comb += is_legal.eq(Cat(self.op == op for op in ops).any())
 
         combined = Signal(SECTOR_BITS)
         by_type = {
@@ -210,21 +230,21 @@ class SectorAlu(wiring.Component):
                 with m.Case(*kinds):
                     m.d.comb += combined.eq(value)
 
-        # It waits for the adders.
-        prepared = Mux(exists, combined, self.memory)
+        # Delay the result by the latency of the adders.
+        prepared = Mux(is_legal, combined, self.memory)
         kind = self.element_type
-        adds = self.op == ReductionOp.ADD
+        is_add = self.op == ReductionOp.ADD
         for clock in range(fp_adder.LATENCY):
             next_prepared = Signal(SECTOR_BITS, name=f"prepared_{clock}", reset_less=True)
             next_kind = Signal(ElementType, name=f"kind_{clock}", reset_less=True)
-            next_adds = Signal(name=f"adds_{clock}", reset_less=True)
-            m.d.sync += [next_prepared.eq(prepared), next_kind.eq(kind), next_adds.eq(adds)]
-            prepared, kind, adds = next_prepared, next_kind, next_adds
+            next_is_add = Signal(name=f"is_add_{clock}", reset_less=True)
+            m.d.sync += [next_prepared.eq(prepared), next_kind.eq(kind), next_is_add.eq(is_add)]
+            prepared, kind, is_add = next_prepared, next_kind, next_is_add
 
         sums = {kinds: self._sums(m, kinds, prepared) for kinds in FLOATS}
         result = Signal(SECTOR_BITS, reset_less=True)
         m.d.sync += result.eq(prepared)
-        with m.If(adds):
+        with m.If(is_add):
             with m.Switch(kind):
                 for kinds, total in sums.items():
                     with m.Case(*kinds):
@@ -233,7 +253,7 @@ class SectorAlu(wiring.Component):
         return m
 
     def _pairs(self, width: int) -> list[tuple[Value, Value]]:
-        """Return the elements of ``width`` bits, in memory and of the source."""
+        """Return the pairs of elements of ``width`` bits: of memory, of the source."""
         lanes = range(SECTOR_BITS // width)
         return [
             (self.memory.word_select(lane, width), self.source.word_select(lane, width))
@@ -241,36 +261,38 @@ class SectorAlu(wiring.Component):
         ]
 
     def _integers(self, m: Module, unsigned: ElementType, signed: ElementType) -> Value:
-        """Return the result of integers of one width."""
+        """Return the results for the integer types of one width."""
         ops = dict.fromkeys((*PAIRS[unsigned], *PAIRS[signed]))
         width = int(unsigned.name[1:])
         is_signed = self.element_type == signed
         return Cat(
-            integer(m, ops, self.op, is_signed, held, brought, f"int{width}_{lane}")
-            for lane, (held, brought) in enumerate(self._pairs(width))
+            integer(
+                m, ops, self.op, is_signed, memory_operand, source_operand, f"int{width}_{lane}"
+            )
+            for lane, (memory_operand, source_operand) in enumerate(self._pairs(width))
         )
 
     def _halves(self, m: Module) -> Value:
-        """Return the extremes of halves, or what sums are that are no numbers."""
+        """Return the results of MIN and MAX for 16-bit floats; for ADD, the NaN result."""
         is_max = self.op == ReductionOp.MAX
         is_bf16 = self.element_type == ElementType.BF16
         extremes = Cat(
-            half_extreme(m, is_max, is_bf16, held, brought, f"half_{lane}")
-            for lane, (held, brought) in enumerate(self._pairs(16))
+            half_extreme(m, is_max, is_bf16, memory_operand, source_operand, f"half_{lane}")
+            for lane, (memory_operand, source_operand) in enumerate(self._pairs(16))
         )
         nan = Const(NAN_HALF, 16).replicate(SECTOR_BITS // 16)
         return Mux(self.op == ReductionOp.ADD, nan, extremes)
 
     def _sums(self, m: Module, kinds: tuple[ElementType, ...], nan: Value) -> Value:
-        """Return sums of floats; those that are no numbers come from ``nan``."""
+        """Return the sums of floats; the elements of ``nan`` replace sums that are NaN."""
         exponent_bits, fraction_bits = FLOATS[kinds]
         width = 1 + exponent_bits + fraction_bits
         name = kinds[0].name.lower()
         sums = []
-        for lane, (held, brought) in enumerate(self._pairs(width)):
+        for lane, (memory_operand, source_operand) in enumerate(self._pairs(width)):
             adder = FpAdder(exponent_bits, fraction_bits)
             m.submodules[f"{name}_adder_{lane}"] = adder
-            m.d.comb += [adder.a.eq(held), adder.b.eq(brought)]
+            m.d.comb += [adder.a.eq(memory_operand), adder.b.eq(source_operand)]
             if ElementType.F32_FTZ in kinds:
                 m.d.comb += adder.flush.eq(self.element_type == ElementType.F32_FTZ)
             sums.append(Mux(adder.is_nan, nan.word_select(lane, width), adder.total))
@@ -278,20 +300,19 @@ class SectorAlu(wiring.Component):
 
 
 class ReductionUnit(wiring.Component):
-    """Reads sectors, combines them with what requests bring, and writes them.
+    """Reads sectors, combines them with the operands of requests, and writes the results.
 
-    Requests take effect in the order of their acceptance: no other comes between the read and the
-    write of an element. That holds while nothing else writes to a piece from the acceptance of a
-    request for it to its ``done``. Only pieces that take part are written; with none, nothing is.
+    Requests take effect in the order of their acceptance, and each is atomic for every element, as
+    long as nothing else writes the pieces of a request between its acceptance and its ``done``.
+    Only the pieces that the request selects are written.
 
-    Errors: there are none. Setup refuses pairs of operation and type that do not exist; were one to
-    come, memory would be written with what it holds.
-
-    Latency: the sector is read in the clock of acceptance, written ``WRITE_LATENCY`` clocks later,
-    and the tag offered in the one after. Throughput: a sector a clock, of all pairs of operation
-    and type; one piece takes a request every ``WRITE_LATENCY + 1`` clocks. Back-pressure: a request
-    waits, and those behind it, while one of its pieces is on its way through the unit, and while
-    ``REPORTS`` tags were not taken.
+    Latency: the sector is read in the clock of acceptance and written ``WRITE_LATENCY`` clocks
+    later; the tag is offered one clock after the write. Throughput: one sector per clock, with any
+    pair of operation and type; requests for the same piece every ``WRITE_LATENCY + 1`` clocks.
+    Back-pressure: a request, and the requests behind it, wait while an earlier request for one of
+    its pieces is not written, and while ``REPORTS`` tags are not taken. Errors: none. Setup refuses
+    pairs of operation and type that are not in ``PAIRS``; such a pair would write back the elements
+    that memory holds.
 
     Parameters
     ----------
@@ -300,9 +321,11 @@ class ReductionUnit(wiring.Component):
     Members
     -------
     request : In(stream.Signature(reduction_request_layout(params)))
+        Reductions of sectors.
     done : Out(stream.Signature(params.tag_bits))
-        The tag of each request, in order, when its effect is in memory.
+        Tag of each request, in order, when its result is in memory.
     memory : Out(SectorMemory(params))
+        Global memory.
     """
 
     def __init__(self, params: TmaParams) -> None:
@@ -322,38 +345,40 @@ class ReductionUnit(wiring.Component):
         wiring.connect(m, tags.o, wiring.flipped(self.done))
         request = self.request.p
 
-        # The requests on their way to their write, the last accepted first.
+        # Pipeline of accepted requests; the youngest is first in ``in_flight``.
         layout = reduction_request_layout(self.params).members
         target = data.StructLayout({name: layout[name] for name in ("tag", "sector", "pieces")})
-        accepted = Signal()
-        target_now = Signal(target)
+        request_fire = Signal()
+        new_target = Signal(target)
         m.d.comb += [
-            accepted.eq(self.request.valid & self.request.ready),
-            *(target_now[name].eq(request[name]) for name in target.members),
+            request_fire.eq(self.request.valid & self.request.ready),
+            *(new_target[name].eq(request[name]) for name in target.members),
         ]
-        valid, where = accepted, target_now
+        stage_valid, stage_target = request_fire, new_target
         in_flight = []
         for clock in range(1, WRITE_LATENCY + 1):
             next_valid = Signal(name=f"valid_{clock}")
-            next_where = Signal(target, name=f"where_{clock}", reset_less=True)
-            m.d.sync += [next_valid.eq(valid), next_where.eq(where)]
-            valid, where = next_valid, next_where
-            in_flight.append((valid, where))
+            next_target = Signal(target, name=f"target_{clock}", reset_less=True)
+            m.d.sync += [next_valid.eq(stage_valid), next_target.eq(stage_target)]
+            stage_valid, stage_target = next_valid, next_target
+            in_flight.append((stage_valid, stage_target))
 
         # Accept a request and read its sector.
-        owed = Signal(range(REPORTS + 1))
-        waits = Cat(
-            busy & (at.sector == request.sector) & (at.pieces & request.pieces).any()
-            for busy, at in in_flight
+        credits_used = Signal(range(REPORTS + 1))
+        conflicts = Cat(
+            valid & (target.sector == request.sector) & (target.pieces & request.pieces).any()
+            for valid, target in in_flight
         )
         m.d.comb += [
-            self.request.ready.eq(~waits.any() & (owed != REPORTS)),
-            self.memory.read_en.eq(accepted),
+            self.request.ready.eq(~conflicts.any() & (credits_used != REPORTS)),
+            self.memory.read_en.eq(request_fire),
             self.memory.read_address.eq(request.sector),
         ]
-        m.d.sync += owed.eq(owed + accepted - (self.done.valid & self.done.ready))
+        m.d.sync += credits_used.eq(
+            credits_used + request_fire - (self.done.valid & self.done.ready)
+        )
 
-        # Combine.
+        # Combine the sector and the operands.
         op = Signal(ReductionOp, reset_less=True)
         element_type = Signal(ElementType, reset_less=True)
         source = Signal(SECTOR_BITS, reset_less=True)
@@ -369,14 +394,14 @@ class ReductionUnit(wiring.Component):
             alu.source.eq(source),
         ]
 
-        # Write, and report.
+        # Write the result, and report the tag.
         m.d.comb += [
-            self.memory.write_en.eq(valid),
-            self.memory.write_address.eq(where.sector),
-            self.memory.write_pieces.eq(where.pieces),
+            self.memory.write_en.eq(stage_valid),
+            self.memory.write_address.eq(stage_target.sector),
+            self.memory.write_pieces.eq(stage_target.pieces),
             self.memory.write_data.eq(alu.result),
-            tags.i.valid.eq(valid),
-            tags.i.payload.eq(where.tag),
+            tags.i.valid.eq(stage_valid),
+            tags.i.payload.eq(stage_target.tag),
         ]
-        m.d.sync += Assert(~tags.i.valid | tags.i.ready, "ReductionUnit: a tag was lost\n")
+        m.d.sync += Assert(~tags.i.valid | tags.i.ready, "reduction_unit: a tag was lost\n")
         return m

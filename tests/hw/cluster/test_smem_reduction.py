@@ -10,7 +10,7 @@ import pytest
 from golden.enums import DataType
 from golden.enums import ReductionOp as GoldenOp
 from golden.reduction import DSMEM_PAIRS, operation
-from hw.cluster.smem_reduction import LATENCY, UNDER_WAY, SmemReduction
+from hw.cluster.smem_reduction import LATENCY, MAX_PACKETS, SmemReduction
 from hw.layouts.isa import DSMEM_REDUCTIONS, ElementType, ReductionOp
 from hw.params import TmaParams
 from tests.hw.simulate import simulation
@@ -246,17 +246,17 @@ def traffic(beats: list[int]) -> tuple[list[dict], dict[int, np.ndarray]]:
 
 @pytest.mark.parametrize("read_clocks", [1, 6])
 def test_a_packet_a_clock_of_different_beats(read_clocks):
-    """While ``done`` comes less than ``UNDER_WAY`` clocks after the read; later, as many at a time
-    as that.
+    """One packet per clock if ``done`` comes less than ``MAX_PACKETS`` clocks after the read; if it
+    comes later, at most ``MAX_PACKETS`` packets are in the block.
     """
     packets, memory = traffic(list(range(80)))
-    fastest = UNDER_WAY - 1 - read_clocks - LATENCY
+    fastest = MAX_PACKETS - 1 - read_clocks - LATENCY
     clocks = {"read_clocks": lambda: read_clocks, "write_clocks": lambda: fastest}
     ran = run(PARAMS, packets, memory, **clocks)
     assert ran.accepted == list(range(80))
     assert ran.given == [clock + read_clocks + LATENCY for clock in ran.accepted]
     ran = run(PARAMS, packets, memory, **clocks | {"write_clocks": lambda: fastest + 1})
-    assert ran.accepted == [n + n // UNDER_WAY for n in range(80)]
+    assert ran.accepted == [n + n // MAX_PACKETS for n in range(80)]
 
 
 @pytest.mark.parametrize(("read_clocks", "write_clocks"), [(1, 1), (4, 1), (1, 7)])
@@ -295,8 +295,8 @@ def test_alternating_beats_overlap():
 def test_answers_have_room_while_results_wait():
     packets, memory = traffic(list(range(80)))
     ran = run(PARAMS, packets, memory, stalls=(0, 0, 1), limit=100, complete=False)
-    assert ran.accepted == list(range(UNDER_WAY))
-    assert ran.answered == list(range(1, 1 + UNDER_WAY))
+    assert ran.accepted == list(range(MAX_PACKETS))
+    assert ran.answered == list(range(1, 1 + MAX_PACKETS))
 
 
 WRONG = {
