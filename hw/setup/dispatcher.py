@@ -30,6 +30,7 @@ class Dispatcher(wiring.Component):
     Parameters
     ----------
     params : TmaParams
+        With ``stores``.
 
     Members
     -------
