@@ -151,8 +151,8 @@ PROOFS = [
             Bug(
                 "waits for sources only",
                 "hw.front.bulk_group",
-                "counted.eq(Mux(look.source, read_look, done_look))",
-                "counted.eq(read_look)",
+                "counted.eq(Mux(wait.is_read, source_read, complete))",
+                "counted.eq(source_read)",
                 depth=depth,
             ),
         ),
