@@ -11,7 +11,7 @@ stages of a pipeline, one a clock:
     combine   accumulates the addresses, runs and loops of the items of a walk
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
@@ -29,7 +29,7 @@ from hw.layouts.jobs import (
 from hw.lib.quotient import quotient
 from hw.lib.register_slice import HalfBuffer, SkidBuffer
 from hw.params import DIMS, PIECE_BYTES, TmaParams
-from hw.setup.checks import REPORT_ORDER
+from hw.setup.checks import REPORT_ORDER, Check, report_first
 from hw.setup.item_sequencer import LEVEL_N, ItemSequencer
 from hw.setup.items import POSITION_LOW_BITS, clipped_item_layout, multiplied_item_layout
 from hw.setup.map_decoder import ROW_BITS, last_byte_of
@@ -591,7 +591,9 @@ class SetupPipeline(wiring.Component):
         code = early_error.code
         names = list(early_error.values.shape().members)
         values = [early_error.values[name] for name in names]
-        late = [(ErrorCode.SMEM_RANGE, state.too_large, 0, names.index("smem_address"))]
+        address_index = names.index("smem_address")
+        # Of a late check, ``value`` is the number of the offending value.
+        late = [Check(state.too_large, ErrorCode.SMEM_RANGE, address_index, 0)]
         refused_d = item.early_error.code != ErrorCode.NONE
         refused_q = Signal(reset_less=True)
         refused = Signal()
@@ -603,7 +605,7 @@ class SetupPipeline(wiring.Component):
                 self._combine_image(m, item, sums.offset, job.column)
             misplaced_d, misplaced, dim, coord = self._misplaced(m, advance & valid, item)
             refused_d |= misplaced_d
-            late.append((ErrorCode.IM2COL_START, misplaced, dim, len(values)))
+            late.append(Check(misplaced, ErrorCode.IM2COL_START, len(values), dim))
             values.append(coord)
         with m.If(advance & valid):
             m.d.sync += refused_q.eq(refused_d)
@@ -620,15 +622,21 @@ class SetupPipeline(wiring.Component):
             error.p.dim.eq(early_error.dim),
             error.p.value.eq(choices.as_value().word_select(value_index, len(error.p.value))),
         ]
-        for late_code, violated, dim, number in reversed(late):
-            codes_before = REPORT_ORDER[: REPORT_ORDER.index(late_code)]
+
+        def comes_first(check: Check) -> Check:
+            """Return ``check`` as not violated if the early error comes before it."""
+            codes_before = REPORT_ORDER[: REPORT_ORDER.index(check.code)]
             is_later = Cat(code == before for before in codes_before).any()
-            with m.If(violated & ~is_later):
-                m.d.comb += [
-                    value_index.eq(number),
-                    error.p.code.eq(late_code),
-                    error.p.dim.eq(dim),
-                ]
+            return replace(check, violated=check.violated & ~is_later)
+
+        def report(_number: int, check: Check) -> None:
+            m.d.comb += [
+                value_index.eq(check.value),
+                error.p.code.eq(check.code),
+                error.p.dim.eq(check.dim),
+            ]
+
+        report_first(m, [comes_first(check) for check in late], report)
         return refused
 
     def _combine_image(self, m: Module, item, offset: Value, column) -> None:

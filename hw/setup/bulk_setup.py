@@ -28,7 +28,7 @@ from hw.layouts.jobs import (
 )
 from hw.lib.register_slice import HalfBuffer
 from hw.params import PIECE_BYTES, TmaParams
-from hw.setup.checks import Check
+from hw.setup.checks import Check, report_first
 
 
 @dataclass(frozen=True)
@@ -119,6 +119,10 @@ class BulkSetup(wiring.Component):
         checks = self._checks(request, operands)
         refuse = Signal()
         stream = stream_of(p, request)
+
+        def report(_number: int, check: Check) -> None:
+            m.d.sync += [error.code.eq(check.code), error.value.eq(check.value)]
+
         m.d.comb += refuse.eq(Cat(check.violated.any() for check in checks).any())
         with m.If(advance):
             m.d.sync += [
@@ -146,9 +150,7 @@ class BulkSetup(wiring.Component):
                     job.walk.store.eq(operands.store),
                     *assign_write_mode(p, job.walk.write_mode, request, request.element_type),
                 ]
-            for check in reversed(checks):
-                with m.If(check.violated.any()):
-                    m.d.sync += [error.code.eq(check.code), error.value.eq(check.value)]
+            report_first(m, checks, report)
         outputs = self._outputs(m)
         m.d.comb += [
             advance.eq(
