@@ -1,10 +1,10 @@
-"""The parameters of the unit: choices in, widths derived once."""
+"""Parameters of the unit, the widths that follow from them, and the named presets."""
 
 from dataclasses import dataclass
 from functools import cached_property
 
 PIECE_BYTES = 16
-"""The unit of data: base, strides, box rows and shared-memory rows are multiples of it."""
+"""Bytes of a piece. Base address, strides, box rows and shared-memory rows are multiples of it."""
 
 SMEM_OFFSET_BITS = 24
 """Width of a shared-memory byte offset (PTX ``shared::cluster`` addresses, bits 23:0)."""
@@ -23,82 +23,88 @@ def _require(name: str, value: int, rule: str, holds: bool) -> None:
 
 @dataclass(frozen=True)
 class TmaParams:
-    """Choices for one instance of the unit.
+    """Parameters of one instance of the unit.
 
     Parameters
     ----------
     line_bytes : int
-        Width of the memory port and of the shared-memory port: 16, 32, 64 or 128 bytes.
+        Width of the memory port and of the shared-memory port, in bytes: 16, 32, 64 or 128.
     address_bits : int
-        Width of a global address, 32 to 64; higher bits of addresses are ignored.
+        Width of a global address, 32 to 64. Higher bits of 64-bit addresses are ignored.
     smem_bytes : int
-        The shared-memory window of the CTA; footprints beyond it are refused.
+        Bytes of shared memory that the CTA may use. A footprint beyond them is refused.
     request_queue_depth : int
-        Requests accepted ahead of the descriptor cache.
+        Requests that can wait in each request queue in front of the descriptor cache.
     descriptor_cache_entries : int
-        Tensor maps kept; fully associative.
+        Tensor maps in the fully associative descriptor cache, 2 to 64.
     setup_pipelines : int
-        Tensor requests that are set up at a time, 1 to 5. One takes a clock for each dimension
-        above its rows; as many pipelines keep up with a request a clock. A unit of one is
-        ``compact``.
+        Tensor requests in setup at a time, 1 to 5. A request takes one clock for each dimension
+        above its rows, so N pipelines set up a request of N such dimensions every clock. A unit
+        with one pipeline is ``compact``.
     tags : int
-        Line requests in flight at the memory port; a power of two. A line a clock from a memory
-        that answers after L clocks takes L of them.
+        Line requests in flight at the memory port; a power of two. A memory with a latency of L
+        clocks needs L tags for a line a clock.
     requests_in_flight : int
-        Requests between setup and their ``complete_tx``; a power of two. As many as ``tags``
-        keep small boxes at full rate.
+        Requests between setup and their ``complete_tx``; a power of two. With as many as ``tags``,
+        small boxes run at full rate.
     lane_depth : int
-        Pieces that wait in each queue in front of a shared-memory lane; a power of two.
+        Depth, in pieces, of each queue in front of a shared-memory lane; a power of two.
     request_id_bits : int
-        Width of the name that a request carries into its error record.
+        Width of ``request_id``, which the issuer finds again in an error record.
     smem_reads : int
-        Lines of stores whose bytes are on their way from shared memory; a power of two. A line a
-        clock from a memory that answers after L clocks takes L of them and a few more.
+        Lines of stores in flight at the read port of shared memory; a power of two. A shared
+        memory with a latency of L clocks needs a few more than L for a line a clock.
     threads : int
-        Threads that have bulk groups of their own; a power of two.
+        Threads with bulk groups of their own; a power of two.
     bulk_groups : int
-        Groups of a thread that can be told apart; a power of two. One less can be committed and
-        pending; another commit waits.
+        Bulk groups of a thread that can be counted at once; a power of two. All but one can be
+        committed and pending; a further commit waits.
     barrier_waiters : int
         Threads that can wait in the mbarrier unit for phases to complete.
     completions_waiting : int
-        Completions that can wait for barriers and be added up meanwhile; 0: each is told alone, and
-        waits where its request is.
+        Completions that can wait for the mbarrier unit; those of one barrier are added up while
+        they wait. 0: none waits there, and none is added up.
     streams : int
-        Streams of requests that share the memory port line by line; a power of two. A request is in
-        that of its warp, modulo ``streams``: on an SM of four sub-cores, of its sub-core.
+        Streams of requests that share the memory port line by line; a power of two. The stream of a
+        request is its warp modulo ``streams``: on an SM with four sub-cores, its sub-core.
     jobs_waiting : int
-        Jobs of a stream's loads, or of all stores, between the request queue and their walk; a
-        power of two. As many as setup takes clocks keep small boxes at full rate; with ``gather4``
-        a request has four.
+        Jobs of one channel (the loads of a stream, or all stores) that can wait between setup and
+        their walk; a power of two. Small boxes run at full rate if it is at least the latency of
+        setup in clocks; a ``gather4`` request has four jobs.
     ctas : int
-        Thread blocks of the cluster, up to 16, each on an SM with a unit. Above 1: multicast, and
-        shared memory and barriers of other SMs.
+        Thread blocks of the cluster, up to 16, each on an SM with a unit of its own. Above 1, the
+        unit has multicast, and access to shared memory and barriers of other SMs.
     stores : bool
-        Shared to global memory, and bulk groups.
+        Stores from shared to global memory, and bulk groups.
     reductions : bool
-        Stores that memory combines with what it holds; needs ``stores``.
+        Stores that memory combines with its old contents; needs ``stores``.
     im2col : bool
-        Image boxes: im2col maps.
+        im2col maps and access modes.
     bulk : bool
         Bulk copies, which need no tensor map, and DSMEM requests.
     gather4 : bool
-        Four rows of a matrix by their own coordinates; of stores, scatter4. This and the features
-        below came after Hopper.
+        ``tile::gather4`` and, with ``stores``, ``tile::scatter4``: four rows of a matrix. This
+        feature and the features below came after Hopper.
     im2col_w : bool
         ``im2col::w`` and ``im2col::w::128``; needs ``im2col``.
     swizzle_atoms : bool
         The 128-byte swizzles that exchange units of 32 or 64 bytes.
     swizzle_96b : bool
-        Rows of 96 bytes.
+        The swizzle for rows of 96 bytes.
     sub_byte : bool
         Elements of 4 and 6 bits; needs lines of 128 bytes.
     cp_mask : bool
-        Bulk stores of chosen bytes of each 16; needs ``stores`` and ``bulk``.
+        Bulk stores with a byte mask (``.cp_mask``); needs ``stores`` and ``bulk``.
     cta_group_2 : bool
-        Signals to the peer of a pair of thread blocks; needs ``ctas`` above 1.
+        ``.cta_group::2``: the barrier may be in the peer CTA of a pair; needs ``ctas`` above 1.
     mbarrier_v1 : bool
-        Barriers of layout v1, too: with a report, and a phase that depends on it.
+        Barriers of layout v1 besides those of layout v0: they have a report, and a phase that
+        depends on it.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is outside its range, or needs another parameter.
     """
 
     line_bytes: int = 128
@@ -191,7 +197,7 @@ class TmaParams:
 
     @cached_property
     def lane_bits(self) -> int:
-        """Width of a piece's number in its line (0 where a line is one piece)."""
+        """Width of the number of a piece in its line; 0 if a line is one piece."""
         return (self.lanes - 1).bit_length()
 
     @cached_property
@@ -226,72 +232,72 @@ class TmaParams:
 
     @cached_property
     def thread_bits(self) -> int:
-        """Width of a thread's number."""
+        """Width of the number of a thread."""
         return (self.threads - 1).bit_length()
 
     @cached_property
     def stream_bits(self) -> int:
-        """Width of a stream's number (0 where there is one)."""
+        """Width of the number of a stream; 0 if there is one stream."""
         return (self.streams - 1).bit_length()
 
     @cached_property
     def channels(self) -> int:
-        """Ways through setup that do not wait for each other: loads of each stream, and stores."""
+        """Channels, which do not wait for each other: the loads of each stream, and all stores."""
         return self.streams + self.stores
 
     @cached_property
     def channel_bits(self) -> int:
-        """Width of a channel's number (0 where there is one)."""
+        """Width of the number of a channel; 0 if there is one channel."""
         return (self.channels - 1).bit_length()
 
     @cached_property
     def compact(self) -> bool:
-        """Whether area and clock come before latency, the rate of tiny boxes, and fairness."""
+        """Whether a small area is preferred to latency, rate of tiny boxes, and fairness."""
         return self.setup_pipelines == 1
 
     @cached_property
     def gathers_rows(self) -> bool:
-        """Whether short rows that share a line are read with it, all at once."""
+        """Whether all short rows that share a line are read with one request for the line."""
         return self.lanes > 1 and not self.compact
 
     @cached_property
     def requests_waiting(self) -> int:
-        """Requests of a channel whose jobs are sure to find room: one may have four."""
+        """Requests of a channel whose jobs certainly fit in ``jobs_waiting``; one may have four."""
         return self.jobs_waiting // (4 if self.gather4 else 1)
 
     @cached_property
     def run_bits(self) -> int:
-        """Width of a count of pieces in a run: a bulk prefetch may be 4 GiB."""
+        """Width of a count of pieces in a run; a bulk prefetch may be 4 GiB long."""
         return 28 if self.bulk else self.box_piece_bits
 
     @cached_property
     def group_bits(self) -> int:
-        """Width of the number of a bulk group among those of its thread."""
+        """Width of the number of a bulk group among the groups of its thread."""
         return (self.bulk_groups - 1).bit_length()
 
     @cached_property
     def cta_bits(self) -> int:
-        """Width of a thread block's rank in its cluster (0 where it is alone)."""
+        """Width of a CTA's rank in its cluster; 0 if the cluster is one CTA."""
         return (self.ctas - 1).bit_length()
 
     @cached_property
     def word_masks(self) -> bool:
-        """Whether writes to shared memory may leave out words of a piece."""
+        """Whether a write to shared memory may be to some of the words of a piece."""
         return self.sub_byte or self.ctas > 1
 
     @cached_property
     def pixel_bits(self) -> int:
-        """Width of a count of pixels: a column of 1024, and a halo of 511 with ``im2col_w``."""
+        """Width of a count of pixels: 1024 of a column, and 511 of a halo with ``im2col_w``."""
         return 11
 
     @cached_property
     def row_mask_bits(self) -> int:
-        """Pieces of shared memory after which the gaps between rows repeat."""
+        """Pieces of shared memory after which the pattern of rows and gaps repeats."""
         return 24 if self.swizzle_96b else 8
 
     @cached_property
     def box_piece_bits(self) -> int:
-        """Width of a count of pieces up to the whole shared-memory window."""
+        """Width of a count of pieces, up to all of the CTA's shared memory."""
         return (self.smem_bytes // PIECE_BYTES).bit_length()
 
 
@@ -352,7 +358,7 @@ PRESETS = {
 
 
 def preset_names() -> dict[TmaParams, list[str]]:
-    """Return each set of ``PRESETS`` once, with all of its names."""
+    """Return each parameter set of ``PRESETS`` once, with all of its names."""
     names: dict[TmaParams, list[str]] = {}
     for name, params in PRESETS.items():
         names.setdefault(params, []).append(name)

@@ -1,5 +1,6 @@
-"""Bulk groups: how threads wait for their stores and reductions (PTX ISA)."""
+"""Bulk groups: counts the stores of each thread's bulk groups, and answers the waits for them."""
 
+from dataclasses import dataclass
 from functools import cache
 
 from amaranth.hdl import Assert, Const, Module, Mux, Signal, Value
@@ -15,65 +16,149 @@ from hw.lib.queue import Queue
 from hw.params import TmaParams
 
 BETWEEN_BLOCKS = 32
-"""Requests and tokens on their way, outside of queues and of the slots of trackers."""
+"""Upper bound of the requests and tokens that are neither in a queue nor in a tracker's slot."""
 
 
 def most_pending(params: TmaParams) -> int:
-    """Requests of a group that can be between ``o`` and the count of their tokens, at most."""
+    """Return an upper bound of the requests of a group that have left ``o`` and are not counted as
+    complete.
+    """
     of_channel = params.request_queue_depth + params.jobs_waiting
     return params.requests_in_flight + params.channels * of_channel + BETWEEN_BLOCKS
 
 
 @cache
 def counters_layout(params: TmaParams) -> data.ArrayLayout:
-    """A counter for each group of a thread, modulo more than ``most_pending`` + 1."""
+    """A counter for each group of a thread, modulo a power of two above ``most_pending`` + 1."""
     return data.ArrayLayout(bits_for(most_pending(params) + 1), params.bulk_groups)
 
 
+@cache
+def issue_layout(params: TmaParams) -> data.StructLayout:
+    """Row of a thread in the issue memory.
+
+    Members
+    -------
+    index : index of the group that the next request joins
+    issued : requests that joined, by index
+    """
+    return data.StructLayout({"index": params.group_bits, "issued": counters_layout(params)})
+
+
+@cache
+def wait_layout(params: TmaParams) -> data.StructLayout:
+    """A wait of a thread.
+
+    Members
+    -------
+    thread, request_id : of the request
+    is_read : WAIT_GROUP_READ: only the sources must be read
+    groups : groups that may be pending, at most ``bulk_groups - 1``
+    """
+    return data.StructLayout(
+        {
+            "thread": params.thread_bits,
+            "request_id": params.request_id_bits,
+            "is_read": 1,
+            "groups": params.group_bits,
+        }
+    )
+
+
+@dataclass(frozen=True)
+class Counters:
+    """Memories with a row for each thread.
+
+    ``issue``: of ``issue_layout``. ``source_read`` and ``complete``: of ``counters_layout``, the
+    requests whose source is read, and the requests that are complete.
+    """
+
+    issue: Memory
+    source_read: Memory
+    complete: Memory
+
+
+@dataclass(frozen=True)
+class Current:
+    """The request that was accepted last, and the row of its thread.
+
+    ``busy``: it has not left. ``is_wait``: it is a wait that has not left. ``may_wait``: the queue
+    of waits has room for it in this clock. ``issue`` and ``complete``: the row in both memories.
+    """
+
+    busy: Signal
+    request: Signal
+    is_wait: Signal
+    may_wait: Signal
+    issue: Value
+    complete: Value
+
+
+@dataclass(frozen=True)
+class Examined:
+    """The wait that is examined.
+
+    ``valid``: there is one, ``wait`` of ``wait_layout``. ``is_over``: it is over. ``queue``: the
+    other waits. ``fire``: the first wait leaves the queue, to be examined from the next clock on.
+    """
+
+    valid: Signal
+    wait: Signal
+    is_over: Signal
+    queue: Queue
+    fire: Signal
+
+
 class BulkGroups(wiring.Component):
-    """Counts the requests of each thread's bulk groups, and says when a wait for them is over.
+    """Counts the requests of each thread's bulk groups, and tells a thread when its wait is over.
 
-    Each thread has ``bulk_groups`` indices, which its groups use in turn. Three numbers are counted
-    for each: requests that joined, sources read, requests complete. The first equals the second
-    where all sources are read, and the third where the group is complete.
+    Each thread has ``bulk_groups`` indices, which its groups use in turn. For each index three
+    numbers are counted: requests that joined, requests whose source is read, requests that are
+    complete. All sources of a group are read if the first two are equal; a group is complete if the
+    first and the third are equal.
 
     ===============  ==============================================================================
-    COMMIT_GROUP     the requests that joined since the last one are a group; ends here. Waits
-                     until the group that used the next index is complete
-    WAIT_GROUP       over when all but the ``groups`` youngest groups are complete; ends here
-    WAIT_GROUP_READ  over when the sources of all but the ``groups`` youngest groups are read; ends
-                     here
-    others           pass. Stores and reductions to global memory join the group of their thread,
-                     loads with ``joins_group``, prefetches and DSMEM requests never
+    COMMIT_GROUP     closes the group of the requests that joined since the last commit. It waits
+                     until the group that used the next index before is complete. It does not leave
+                     at ``o``
+    WAIT_GROUP       is over when all but the ``groups`` youngest groups are complete. It does not
+                     leave at ``o``
+    WAIT_GROUP_READ  is over when the sources of all but the ``groups`` youngest groups are read. It
+                     does not leave at ``o``
+    others           leave at ``o``. Stores and reductions to global memory join the open group of
+                     their thread, and so do loads with ``joins_group``; prefetches and DSMEM
+                     requests never join
     ===============  ==============================================================================
 
-    So ``bulk_groups - 1`` committed groups can be pending; a wait for all but so many, or more, is
-    over at once. A group without requests is complete. Threads do not see each other.
+    So up to ``bulk_groups - 1`` committed groups can be pending, and a wait with ``groups`` of at
+    least that number is over at once. A group without requests is complete. Threads do not affect
+    each other's groups.
 
-    A joined request is told of by one ``source_read`` and one ``complete``, in any order, or by one
-    ``released``, not before it was taken from ``o``. Tokens that have not ``joined`` are ignored. A
-    thread is expected to issue nothing while it waits; if it does, waits may be over later than
-    they could be, but never earlier.
+    Each request that joined gets one ``source_read`` and one ``complete``, in any order, or one
+    ``released``, after it was taken from ``o``. Tokens without ``joined`` are ignored. A thread
+    should issue nothing while it waits; if it does, its wait may be over later than necessary, but
+    never too early.
 
-    Order: all requests take effect in the order of their acceptance; a wait covers what its thread
-    issued in the clock before. A commit that waits holds up all behind it, also of other threads,
-    and needs nothing of them. Waits hold up nothing: there is room for one of each thread, and only
-    more than that wait at ``i``. They are looked at one after another, going round.
+    Order: requests take effect in the order of their acceptance. A wait covers all requests that
+    its thread issued up to the clock before. A commit that waits holds up all requests behind it,
+    also those of other threads, and does not depend on them. A wait holds up nothing: the queue of
+    waits has room for one wait of each thread, and only further waits wait at ``i``. The waits in
+    the queue are examined round robin.
 
-    Latency: from ``i`` to ``o`` one clock. The result of a wait that is already over is offered
-    four clocks after its acceptance, three where ``threads`` is at most 16. The result of any other
-    is offered three to five clocks after the last token was taken, and up to one clock later for
-    each other wait. Throughput: a request a clock, also of one thread; commits, too; in a
-    ``compact`` unit one in two clocks. A wait behind which others wait takes two clocks. A
-    ``source_read`` and a ``complete`` a clock, or a ``released``, on any mix of groups or on one;
-    while both kinds come they take turns, so that each waits at most one clock for the other.
+    Latency: one clock from ``i`` to ``o``. The result of a wait that is already over is offered
+    four clocks after the wait was accepted, three if ``threads`` is at most 16. The result of any
+    other wait is offered three to five clocks after the last token was taken, and up to one clock
+    later for each other wait. Throughput: a request a clock, also of one thread, and commits, too;
+    in a ``compact`` unit a request in two clocks. A wait takes two clocks if others are in the
+    queue. A ``source_read`` and a ``complete`` a clock, or a ``released`` a clock, for any groups;
+    if both kinds are offered they take turns, so each waits at most one clock for the other.
 
-    Back-pressure: ``i.ready`` does not depend on ``i.payload``; it follows ``o.ready`` in the same
-    clock, in a ``compact`` unit in the next. Tokens are taken whatever the other ports do. A result
-    that is held up holds up the other waits and nothing else.
+    Back-pressure: ``i.ready`` does not depend on ``i.payload``. It follows ``o.ready`` in the same
+    clock, in a ``compact`` unit in the next clock. Tokens are accepted whatever the other ports do.
+    A result that waits holds up the other waits and nothing else.
 
-    There are no errors: every N is valid. Counters are memory, which a reset does not clear: at a
-    reset no request may be pending.
+    Errors: none; every value of ``groups`` is valid. A reset does not clear the counters, which are
+    in memory: at a reset no request may be pending.
 
     Parameters
     ----------
@@ -83,17 +168,22 @@ class BulkGroups(wiring.Component):
     Members
     -------
     i : In(stream.Signature(directed_request_layout(params)))
-        All requests of the SM, in order.
+        All requests of the SM, in the order of their issue.
     o : Out(stream.Signature(queued_request_layout(params)))
-        Those that move data.
+        Requests that move data.
     source_read : In(stream.Signature(group_layout(params)))
-        The map, and what a request reads of shared memory, have been read.
+        A request has read its tensor map and its source in shared memory.
     complete : In(stream.Signature(group_layout(params)))
         The writes of a request are performed.
     released : In(stream.Signature(group_layout(params)))
-        Both at once: a request was refused, or the map of a load read.
+        Both at once: a request was refused, or the tensor map of a load was read.
     result : Out(stream.Signature(group_result_layout(params)))
-        One for each wait, when it is over.
+        A wait is over.
+
+    Raises
+    ------
+    ValueError
+        If ``params`` is without ``stores``.
     """
 
     def __init__(self, params: TmaParams) -> None:
@@ -113,58 +203,23 @@ class BulkGroups(wiring.Component):
         )
 
     def _memory(self, shape: data.Layout) -> Memory:
-        """A row for each thread; never a memory without an address."""
+        """Return a memory with a row for each thread, and at least one address bit."""
         return Memory(shape=shape, depth=max(self.params.threads, 2), init=[])
-
-    def _assert_pending(self, m: Module, enable: Value, issued, counted) -> None:
-        """No group has more requests pending than there can be, nor less than none."""
-        for number in range(self.params.bulk_groups):
-            pending = Signal(counters_layout(self.params).elem_shape, name=f"pending_{number}")
-            m.d.comb += pending.eq(issued[number] - counted[number])
-            m.d.sync += Assert(
-                ~enable | (pending <= most_pending(self.params)),
-                "bulk groups: a token without a request, or too many requests in a group\n",
-            )
-
-    def _count(self, m: Module, name: str, single) -> Memory:
-        """Count the tokens of ``single`` and those of ``released``."""
-        layout = group_layout(self.params)
-        m.submodules[name] = memory = self._memory(counters_layout(self.params))
-        write = memory.write_port()
-        read = memory.read_port(transparent_for=(write,))
-        token = Signal(layout, name=f"{name}_token")
-        counting = Signal(name=f"{name}_counting")
-        group = Signal(layout, name=f"{name}_group", reset_less=True)
-        taken = self.released.valid & self.released.ready
-        m.d.comb += [
-            token.eq(Mux(taken, self.released.payload, single.payload)),
-            read.addr.eq(token.thread),
-            write.en.eq(counting),
-            write.addr.eq(group.thread),
-            write.data.eq(read.data),
-            write.data[group.index].eq(read.data[group.index] + 1),
-        ]
-        m.d.sync += [
-            counting.eq((taken | (single.valid & single.ready)) & token.joined),
-            group.eq(token),
-        ]
-        return memory
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        p = self.params
-        request, counters = directed_request_layout(p), counters_layout(p)
-        issue_layout = data.StructLayout({"index": p.group_bits, "issued": counters})
-        wait_layout = data.StructLayout(
-            {
-                "thread": p.thread_bits,
-                "request_id": p.request_id_bits,
-                "source": 1,
-                "groups": p.group_bits,
-            }
-        )
+        source_read, complete = self._take_tokens(m)
+        m.submodules.issue = issue = self._memory(issue_layout(self.params))
+        current = self._pass_requests(m, issue, complete)
+        examined = self._queue_waits(m, current)
+        self._find_over(m, Counters(issue, source_read, complete), current, examined)
+        return m
 
-        # Tokens: turns between the one that needs both memories and those that need one each.
+    def _take_tokens(self, m: Module) -> tuple[Memory, Memory]:
+        """Count the tokens; return the memories of sources read and of complete requests.
+
+        A ``released`` needs both memories, each other token one: the two kinds take turns.
+        """
         released_last = Signal()
         may_release = Signal()
         m.d.comb += [
@@ -174,125 +229,179 @@ class BulkGroups(wiring.Component):
             self.complete.ready.eq(self.source_read.ready),
         ]
         m.d.sync += released_last.eq(self.released.valid & may_release)
-        read = self._count(m, "read", self.source_read)
-        done = self._count(m, "done", self.complete)
+        return (
+            self._count(m, "sources_read", self.source_read),
+            self._count(m, "completed", self.complete),
+        )
 
-        # Requests: the row of the thread is read as one is accepted, and written as it leaves. The
-        # reads of other memories may miss what is written in the same clock: a token more, which
-        # only makes a commit or a wait take longer.
-        m.submodules.issue = issue = self._memory(issue_layout)
+    def _count(self, m: Module, name: str, port) -> Memory:
+        """Count the tokens of ``port`` and those of ``released`` in the memory ``name``."""
+        layout = group_layout(self.params)
+        m.submodules[name] = memory = self._memory(counters_layout(self.params))
+        write = memory.write_port()
+        read = memory.read_port(transparent_for=(write,))
+        token = Signal(layout, name=f"{name}_token")
+        increments = Signal(name=f"{name}_increments")
+        group = Signal(layout, name=f"{name}_group", reset_less=True)
+        released_fire = self.released.valid & self.released.ready
+        m.d.comb += [
+            token.eq(Mux(released_fire, self.released.payload, port.payload)),
+            read.addr.eq(token.thread),
+            write.en.eq(increments),
+            write.addr.eq(group.thread),
+            write.data.eq(read.data),
+            write.data[group.index].eq(read.data[group.index] + 1),
+        ]
+        m.d.sync += [
+            increments.eq((released_fire | (port.valid & port.ready)) & token.joined),
+            group.eq(token),
+        ]
+        return memory
+
+    def _pass_requests(self, m: Module, issue: Memory, complete: Memory) -> Current:
+        """Accept requests, count those that join, and pass on those that move data.
+
+        The row of a thread is read when its request is accepted, and written when the request
+        leaves. A read of ``complete`` may miss a token that is counted in the same clock; then a
+        commit or a wait only takes longer.
+        """
+        p = self.params
+        layout = directed_request_layout(p)
         update = issue.write_port()
         issue_read = issue.read_port(transparent_for=(update,))
-        done_read = done.read_port()
+        complete_read = complete.read_port()
         busy = Signal()
-        now = Signal(request, reset_less=True)
+        request = Signal(layout, reset_less=True)
         leaves = Signal()
-        follows = Const(not p.compact)  # the next one, at once
+        accepts_at_once = Const(not p.compact)  # the next request, while this one leaves
         row = issue_read.data
         m.d.comb += [
-            self.i.ready.eq(~busy | (leaves & follows)),
+            self.i.ready.eq(~busy | (leaves & accepts_at_once)),
             issue_read.en.eq(self.i.ready),
             issue_read.addr.eq(self.i.p.thread),
-            done_read.addr.eq(Mux(self.i.ready, self.i.p.thread, now.thread)),
+            complete_read.addr.eq(Mux(self.i.ready, self.i.p.thread, request.thread)),
         ]
         with m.If(self.i.ready):
-            m.d.sync += [busy.eq(self.i.valid), now.eq(self.i.payload)]
+            m.d.sync += [busy.eq(self.i.valid), request.eq(self.i.payload)]
         with m.Elif(leaves):
             m.d.sync += busy.eq(0)
 
         joins = Signal()
         commits = Signal()
-        waits = Signal()
+        is_wait = Signal()
         may_wait = Signal()
         next_index = Signal(p.group_bits)
         m.d.comb += [
             next_index.eq(row.index + 1),
-            *(self.o.payload[name].eq(now[name]) for name in request.members),
+            *(self.o.payload[name].eq(request[name]) for name in layout.members),
             self.o.p.group.joined.eq(joins),
-            self.o.p.group.thread.eq(now.thread),
+            self.o.p.group.thread.eq(request.thread),
             self.o.p.group.index.eq(row.index),
         ]
-        with m.Switch(now.operation):
+        with m.Switch(request.operation):
             with m.Case(Operation.COMMIT_GROUP):
                 m.d.comb += [
                     commits.eq(1),
-                    leaves.eq(row.issued[next_index] == done_read.data[next_index]),
+                    leaves.eq(row.issued[next_index] == complete_read.data[next_index]),
                 ]
             with m.Case(Operation.WAIT_GROUP, Operation.WAIT_GROUP_READ):
-                m.d.comb += [waits.eq(busy), leaves.eq(may_wait)]
+                m.d.comb += [is_wait.eq(busy), leaves.eq(may_wait)]
             with m.Default():
                 m.d.comb += [self.o.valid.eq(busy), leaves.eq(self.o.ready)]
-        to_memory = is_store(now.operation) & ~is_dsmem(now.operation)
-        m.d.comb += joins.eq(to_memory | (is_load(now.operation) & now.joins_group))
+        writes_memory = is_store(request.operation) & ~is_dsmem(request.operation)
+        m.d.comb += joins.eq(writes_memory | (is_load(request.operation) & request.joins_group))
         m.d.comb += [
             update.en.eq(busy & leaves & (commits | joins)),
-            update.addr.eq(now.thread),
+            update.addr.eq(request.thread),
             update.data.eq(row),
         ]
         with m.If(commits):
             m.d.comb += update.data.index.eq(next_index)
         with m.Else():
             m.d.comb += update.data.issued[row.index].eq(row.issued[row.index] + 1)
+        return Current(busy, request, is_wait, may_wait, row, complete_read.data)
 
-        # Waits: look at the first, and put it back behind the others unless it is over. A new one
-        # stops that for a clock, to get at the queue.
-        m.submodules.waiting = waiting = Queue(wait_layout, p.threads)
-        looking = Signal()
-        look = Signal(wait_layout, reset_less=True)
-        over = Signal()
-        again = Signal()
+    def _queue_waits(self, m: Module, current: Current) -> Examined:
+        """Examine the waits round robin: a wait that is not over goes to the queue's end.
+
+        While a new wait enters the queue, no wait leaves it.
+        """
+        p = self.params
+        request = current.request
+        m.submodules.waits = queue = Queue(wait_layout(p), p.threads)
+        valid = Signal()
+        wait = Signal(wait_layout(p), reset_less=True)
+        is_over = Signal()
+        goes_back = Signal()
         has_room = Signal()
-        next_look = Signal()
+        fire = Signal()
         m.d.comb += [
-            again.eq(looking & ~over),
-            has_room.eq((waiting.level + looking) < p.threads),
-            may_wait.eq(has_room & ~again),
-            waiting.i.valid.eq(again | (waits & may_wait)),
-            waiting.o.ready.eq((~looking | again | self.result.ready) & ~(waits & has_room)),
-            next_look.eq(waiting.o.valid & waiting.o.ready),
+            goes_back.eq(valid & ~is_over),
+            has_room.eq((queue.level + valid) < p.threads),
+            current.may_wait.eq(has_room & ~goes_back),
+            queue.i.valid.eq(goes_back | (current.is_wait & current.may_wait)),
+            queue.o.ready.eq(
+                (~valid | goes_back | self.result.ready) & ~(current.is_wait & has_room)
+            ),
+            fire.eq(queue.o.valid & queue.o.ready),
         ]
-        with m.If(again):
-            m.d.comb += waiting.i.payload.eq(look)
+        with m.If(goes_back):
+            m.d.comb += queue.i.payload.eq(wait)
         with m.Else():
             m.d.comb += [
-                waiting.i.p.thread.eq(now.thread),
-                waiting.i.p.request_id.eq(now.request_id),
-                waiting.i.p.source.eq(now.operation == Operation.WAIT_GROUP_READ),
-                waiting.i.p.groups.eq(
-                    Mux(now.groups < p.bulk_groups, now.groups, p.bulk_groups - 1)
+                queue.i.p.thread.eq(request.thread),
+                queue.i.p.request_id.eq(request.request_id),
+                queue.i.p.is_read.eq(request.operation == Operation.WAIT_GROUP_READ),
+                queue.i.p.groups.eq(
+                    Mux(request.groups < p.bulk_groups, request.groups, p.bulk_groups - 1)
                 ),
             ]
-        with m.If(next_look):
-            m.d.sync += [looking.eq(1), look.eq(waiting.o.payload)]
-        with m.Elif(again | self.result.ready):
-            m.d.sync += looking.eq(0)
+        with m.If(fire):
+            m.d.sync += [valid.eq(1), wait.eq(queue.o.payload)]
+        with m.Elif(goes_back | self.result.ready):
+            m.d.sync += valid.eq(0)
+        return Examined(valid, wait, is_over, queue, fire)
 
-        looks = [memory.read_port() for memory in (issue, read, done)]
-        for port in looks:
-            m.d.comb += [port.en.eq(next_look), port.addr.eq(waiting.o.p.thread)]
-        issue_look, read_look, done_look = (port.data for port in looks)
-        counted = Signal(counters)
+    def _find_over(
+        self, m: Module, counters: Counters, current: Current, examined: Examined
+    ) -> None:
+        """Find out whether the examined wait is over, and offer its result."""
+        p = self.params
+        wait, queue = examined.wait, examined.queue
+        memories = counters.issue, counters.source_read, counters.complete
+        reads = [memory.read_port() for memory in memories]
+        for port in reads:
+            m.d.comb += [port.en.eq(examined.fire), port.addr.eq(queue.o.p.thread)]
+        issue, source_read, complete = (port.data for port in reads)
+        counted = Signal(counters_layout(p))
         pending = Signal(p.bulk_groups)
         m.d.comb += [
-            counted.eq(Mux(look.source, read_look, done_look)),
-            over.eq(~pending.any()),
-            self.result.valid.eq(looking & over),
-            self.result.p.thread.eq(look.thread),
-            self.result.p.request_id.eq(look.request_id),
+            counted.eq(Mux(wait.is_read, source_read, complete)),
+            examined.is_over.eq(~pending.any()),
+            self.result.valid.eq(examined.valid & examined.is_over),
+            self.result.p.thread.eq(wait.thread),
+            self.result.p.request_id.eq(wait.request_id),
         ]
         for number in range(p.bulk_groups):
-            # 0: not committed; 1: the youngest
+            # 0: the open group; 1: the youngest committed group
             age = Signal(p.group_bits, name=f"age_{number}")
             m.d.comb += [
-                age.eq(issue_look.index - number),
-                pending[number].eq(
-                    (age > look.groups) & (issue_look.issued[number] != counted[number])
-                ),
+                age.eq(issue.index - number),
+                pending[number].eq((age > wait.groups) & (issue.issued[number] != counted[number])),
             ]
 
-        self._assert_pending(m, busy, row.issued, done_read.data)
-        self._assert_pending(m, looking, issue_look.issued, counted)
+        self._assert_pending(m, current.busy, current.issue.issued, current.complete)
+        self._assert_pending(m, examined.valid, issue.issued, counted)
         m.d.sync += Assert(
-            ~waiting.i.valid | waiting.i.ready, "bulk groups: a wait found no room\n"
+            ~queue.i.valid | queue.i.ready, "bulk_group: the queue has no room for a wait\n"
         )
-        return m
+
+    def _assert_pending(self, m: Module, enable: Value, issued, counted) -> None:
+        """Assert that no group has more requests pending than there can be, or fewer than none."""
+        for number in range(self.params.bulk_groups):
+            pending = Signal(counters_layout(self.params).elem_shape, name=f"pending_{number}")
+            m.d.comb += pending.eq(issued[number] - counted[number])
+            m.d.sync += Assert(
+                ~enable | (pending <= most_pending(self.params)),
+                "bulk_group: a token without a request, or too many requests in a group\n",
+            )

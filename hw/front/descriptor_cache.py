@@ -1,24 +1,25 @@
-"""Gives each request its tensor map, from a small cache of maps tagged by address."""
+"""Descriptor cache: keeps tensor maps by address, and brings each request its map."""
 
+from dataclasses import dataclass
 from functools import cache
 
 from amaranth.hdl import Assert, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
-from amaranth.utils import ceil_log2
 
 from hw.layouts.isa import GLOBAL_ADDRESS_BITS
 from hw.layouts.jobs import queued_request_layout
 from hw.layouts.ports import DescriptorFill, DescriptorInvalidate
+from hw.lib.one_hot import index_of
 from hw.lib.queue import Queue
 from hw.params import TmaParams
 
 MAP_ALIGN_BITS = 6
-"""A map starts at a multiple of 64 bytes; the address bits above are its tag."""
+"""log2 of the alignment of a tensor map; the address bits above are its tag."""
 
 FETCHES_WAITING = 2
-"""Fetches that wait for the fetch port before lookups have to."""
+"""Fetches that can wait for the fetch port before a miss has to wait."""
 
 
 @cache
@@ -27,9 +28,9 @@ def request_with_map_layout(params: TmaParams) -> data.StructLayout:
 
     Members
     -------
-    request : as issued
-    words : w0 to w15 of the tensor map, all of one fill
-    fault : the map could not be read, and ``words`` mean nothing
+    request : the request
+    words : words w0 to w15 of the tensor map, all from one fill
+    fault : the map could not be read, and ``words`` have no meaning
     """
     return data.StructLayout(
         {
@@ -40,42 +41,74 @@ def request_with_map_layout(params: TmaParams) -> data.StructLayout:
     )
 
 
-def _number(one_hot: Value) -> Value:
-    """The number of the set bit."""
-    return Cat(
-        Cat(bit for number, bit in enumerate(one_hot) if number >> place & 1).any()
-        for place in range(ceil_log2(len(one_hot)))
-    )
+class CacheEntries:
+    """Registers of the entries. Masks have a bit for each entry; entries are selected one-hot.
+
+    Parameters
+    ----------
+    count, tag_bits : int
+
+    Attributes
+    ----------
+    tags : list[Signal]
+    live : Signal
+        Mask of the entries that lookups may hit: with a map, or with a fetch that is not
+        invalidated.
+    filling : Signal
+        Mask of the entries with a fetch in flight.
+    """
+
+    def __init__(self, count: int, tag_bits: int) -> None:
+        self.tags = [Signal(tag_bits, name=f"tag_{n}", reset_less=True) for n in range(count)]
+        self.live = Signal(count)
+        self.filling = Signal(count)
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """Results of the lookups of a clock.
+
+    ``hit`` is the mask of the request's entry, ``other_hit`` that of the invalidation or the
+    prefetch. ``missed``: a lookup of the clock before missed, and ``missed_tag`` is its tag.
+    """
+
+    hit: Signal
+    other_hit: Signal
+    missed: Signal
+    missed_tag: Signal
 
 
 class DescriptorCache(wiring.Component):
-    """Looks up the tensor map of each request, fetches what is missing, and answers in order.
+    """Looks up the tensor map of each request, fetches it if it is missing, and answers in order.
 
-    Fully associative; an entry is the whole of w0 to w15 and its tag the address of the map, from
-    bit 6 up to the width of a global address; other bits are ignored. One lookup a clock, for the
-    first of these that waits:
+    The cache is fully associative. An entry holds words w0 to w15. Its tag is the address of the
+    map from bit 6 up to the width of a global address; other address bits are ignored. There is one
+    lookup a clock, for the first of these that waits:
 
-    1. *Invalidation*, of one address or of all. No later lookup uses what the entry holds, nor a
-       fill in flight; requests accepted before keep theirs.
-    2. *Request*. It is accepted when it hits, also on a fill in flight, and the one before it has
-       left or leaves. A miss issues a fetch into a free entry and is looked up again. It waits
-       while no entry is free (each has a fill in flight or the request that was accepted), or while
-       the fetch port is backed up.
-    3. *Prefetch*. The same without an output. It goes behind requests, but before one that was just
-       looked up and has to wait.
+    1. *Invalidation* of one address or of all. No later lookup uses what the entry holds, nor a
+       fill in flight. Requests that were accepted before keep their map.
+    2. *Request*. It is accepted in the clock in which it hits, also on a fill in flight, if the
+       request before it has left or leaves. A miss fetches the map into a free entry, and the
+       request is looked up again. The miss waits while no entry is free (each has a fill in flight
+       or belongs to the accepted request), and while the fetch port is backed up.
+    3. *Prefetch*. It is a lookup as that of a request, without an output. It has priority over a
+       request that was looked up in the clock before and still waits.
 
-    A request therefore never gets a mix of two fills, nor a copy older than the last invalidation
-    that was accepted before it was. A fill with ``error`` goes to the requests that wait for it and
-    is not kept.
+    So a request never gets a mix of two fills, and never a map that was read before the last
+    invalidation in front of it.
 
-    Latency: a hit is offered a clock after the request was accepted; a miss is offered to the fetch
-    port two clocks after it was looked up, and the request two clocks after the fill. Throughput: a
-    request a clock on hits; the miss of a request overlaps that of the one before. Back-pressure:
-    an invalidation is accepted at once, whatever the other ports do; a fill is accepted whenever a
-    fetch is out; requests are delayed by a clock for each invalidation, prefetches for as long as
-    requests are accepted. ``i.ready`` follows ``i.payload`` and ``o.ready``.
+    Replacement: the next free entry in rotation; free entries without a valid map come first.
 
-    Replacement: an entry that holds nothing valid before the others, in rotation.
+    Latency: a hit is offered one clock after the request was accepted. A miss is offered to the
+    fetch port two clocks after its lookup, and the request two clocks after the fill. Throughput: a
+    request a clock on hits; the miss of a request overlaps with the miss of the request before it.
+    Back-pressure: an invalidation is accepted at once, whatever the other ports do. A fill is
+    accepted while a fetch is in flight. A request is delayed by one clock for each invalidation,
+    and a prefetch while requests are accepted. ``i.ready`` follows ``i.payload`` and ``o.ready`` in
+    the same clock.
+
+    Errors: a fill with ``error`` is delivered as ``fault`` to the requests that wait for it, and is
+    not kept.
 
     Parameters
     ----------
@@ -86,7 +119,7 @@ class DescriptorCache(wiring.Component):
     i : In(stream.Signature(queued_request_layout(params)))
     o : Out(stream.Signature(request_with_map_layout(params)))
     prefetch : In(stream.Signature(64))
-        Address of a map that will be used.
+        Address of a map that will be used soon.
     invalidate : In(stream.Signature(DescriptorInvalidate))
     fetch : Out(stream.Signature(64))
         Address of a map to read, a multiple of 64.
@@ -109,75 +142,135 @@ class DescriptorCache(wiring.Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        entries = self.params.descriptor_cache_entries
+        count = self.params.descriptor_cache_entries
         tag_bits = self.params.address_bits - MAP_ALIGN_BITS
-        request = queued_request_layout(self.params)
-
         m.submodules.fetches = fetches = Queue(tag_bits, FETCHES_WAITING)
-        m.submodules.fills = fills = Queue(entries, entries)
-        m.submodules.maps = maps = Memory(shape=DescriptorFill, depth=entries, init=[])
+        m.submodules.fills = fills = Queue(count, count)
+        m.submodules.maps = maps = Memory(shape=DescriptorFill, depth=count, init=[])
+        entries = CacheEntries(count, tag_bits)
 
-        # Entries are selected one-hot throughout; a mask has a bit for each.
-        tags = [Signal(tag_bits, name=f"tag_{n}", reset_less=True) for n in range(entries)]
-        live = Signal(entries)  # lookups may hit
-        filling = Signal(entries)  # a fetch is out
-
-        # The request that was accepted, and its entry.
+        # The accepted request, and its entry.
         busy = Signal()
-        present = Signal(reset_less=True)
-        held = Signal(request, reset_less=True)
-        entry = Signal(entries, reset_less=True)
-        room = Signal()
-        m.d.comb += room.eq(~busy | (present & self.o.ready))
+        map_valid = Signal(reset_less=True)
+        request = Signal(queued_request_layout(self.params), reset_less=True)
+        entry = Signal(count, reset_less=True)
+        may_accept = Signal()
+        m.d.comb += may_accept.eq(~busy | (map_valid & self.o.ready))
 
-        # Lookup, of a request and of what else there is apart: the first is in a hurry. None counts
-        # in the clock after a miss, in which that gets its entry.
+        lookup = self._look_up(m, entries, may_accept)
+        allocates, victim = self._allocate(m, entries, Mux(busy, entry, 0), lookup, fetches, fills)
+        filled = self._fill(m, fills, maps)
+
+        # A fill that failed, or was invalidated while it was in flight, is not live.
+        allocated = Mux(allocates, victim, 0)
+        failed = Mux(self.fill.payload.error, filled, 0)
+        invalidated = Mux(
+            self.invalidate.valid,
+            lookup.other_hit | self.invalidate.payload.all.replicate(count),
+            0,
+        )
+        m.d.sync += [
+            entries.live.eq((entries.live | allocated) & ~failed & ~invalidated),
+            entries.filling.eq((entries.filling | allocated) & ~filled),
+        ]
+
+        # The map is read in the clock in which the request is accepted, and again until it is
+        # there.
+        read_entry = Signal(count)
+        read = maps.read_port()
+        m.d.comb += [
+            read_entry.eq(Mux(may_accept, lookup.hit, entry)),
+            read.addr.eq(index_of(read_entry)),
+            self.o.valid.eq(busy & map_valid),
+            self.o.payload.request.eq(request),
+            self.o.payload.words.eq(read.data.words),
+            self.o.payload.fault.eq(read.data.error),
+        ]
+        m.d.sync += map_valid.eq(~(entries.filling & read_entry).any())
+        with m.If(may_accept):
+            m.d.sync += [busy.eq(self.i.valid & self.i.ready), entry.eq(lookup.hit)]
+            m.d.sync += request.eq(self.i.payload)
+
+        hit, filling = lookup.hit, entries.filling
+        m.d.sync += [
+            Assert((hit & (hit - 1)) == 0, "descriptor_cache: two live entries of one address\n"),
+            Assert(~allocates | fills.i.ready, "descriptor_cache: more fetches than entries\n"),
+            Assert(~self.fill.valid | filling.any(), "descriptor_cache: a fill without a fetch\n"),
+            Assert(
+                (filled & ~filling) == 0, "descriptor_cache: a fill for an entry without a fetch\n"
+            ),
+        ]
+        return m
+
+    def _look_up(self, m: Module, entries: CacheEntries, may_accept: Value) -> Lookup:
+        """Look up a request, and beside it the invalidation or the prefetch.
+
+        The two comparisons are apart, so that the request's path is short. No lookup counts in the
+        clock after a miss, in which the miss gets its entry.
+        """
+        count, tag_bits = len(entries.tags), len(entries.tags[0])
         missed = Signal()
         missed_tag = Signal(tag_bits, reset_less=True)
-        yields = Signal()  # the request was just looked up
-        looks = Signal()  # at the request
-        counts = Signal()
+        request_waits = Signal()  # it was looked up in the clock before
+        is_request = Signal()  # the lookup is that of a request
+        lookup_valid = Signal()
         tag, other_tag = Signal(tag_bits), Signal(tag_bits)
-        hit, other_hit = Signal(entries), Signal(entries)
+        hit, other_hit = Signal(count), Signal(count)
         other = Mux(self.invalidate.valid, self.invalidate.payload.address, self.prefetch.payload)
         m.d.comb += [
-            looks.eq(self.i.valid & ~(yields & self.prefetch.valid)),
-            counts.eq(~self.invalidate.valid & ~missed),
+            is_request.eq(self.i.valid & ~(request_waits & self.prefetch.valid)),
+            lookup_valid.eq(~self.invalidate.valid & ~missed),
             tag.eq(self.i.payload.global_address[MAP_ALIGN_BITS:]),
             other_tag.eq(other[MAP_ALIGN_BITS:]),
-            hit.eq(live & Cat(tag == known for known in tags)),
-            other_hit.eq(live & Cat(other_tag == known for known in tags)),
+            hit.eq(entries.live & Cat(tag == entry_tag for entry_tag in entries.tags)),
+            other_hit.eq(entries.live & Cat(other_tag == entry_tag for entry_tag in entries.tags)),
             self.invalidate.ready.eq(1),
-            self.i.ready.eq(looks & counts & hit.any() & room),
-            self.prefetch.ready.eq(~looks & counts & other_hit.any()),
+            self.i.ready.eq(is_request & lookup_valid & hit.any() & may_accept),
+            self.prefetch.ready.eq(~is_request & lookup_valid & other_hit.any()),
         ]
+        prefetch_misses = self.prefetch.valid & ~other_hit.any()
         m.d.sync += [
-            yields.eq(looks & counts),
-            missed.eq(counts & Mux(looks, ~hit.any(), self.prefetch.valid & ~other_hit.any())),
-            missed_tag.eq(Mux(looks, tag, other_tag)),
+            request_waits.eq(is_request & lookup_valid),
+            missed.eq(lookup_valid & Mux(is_request, ~hit.any(), prefetch_misses)),
+            missed_tag.eq(Mux(is_request, tag, other_tag)),
         ]
+        return Lookup(hit, other_hit, missed, missed_tag)
 
-        # Replacement. ``turn`` marks the entry whose turn it is: the first candidate from there on
-        # is the lowest set bit at or above it, in two copies of the candidates side by side.
-        free = Signal(entries)
-        candidates = Signal(entries)
-        turn = Signal(entries, init=1)
-        victim = Signal(entries)
-        twice = Cat(candidates, candidates)
-        first = Signal(2 * entries)
+    def _allocate(
+        self,
+        m: Module,
+        entries: CacheEntries,
+        used: Value,
+        lookup: Lookup,
+        fetches: Queue,
+        fills: Queue,
+    ) -> tuple[Signal, Signal]:
+        """Give a miss its entry, and fetch the map.
+
+        ``used`` is the entry of the accepted request. Return whether an entry is allocated in this
+        clock, and which.
+        """
+        # ``turn`` marks the entry whose turn it is. The victim is the first candidate from there
+        # on: the lowest set bit at or above ``turn`` in two copies of the candidates.
+        count = len(entries.tags)
+        free = Signal(count)
+        candidates = Signal(count)
+        turn = Signal(count, init=1)
+        victim = Signal(count)
+        two_copies = Cat(candidates, candidates)
+        first = Signal(2 * count)
         m.d.comb += [
-            free.eq(~(filling | Mux(busy, entry, 0))),
-            candidates.eq(Mux((free & ~live).any(), free & ~live, free)),
-            first.eq(twice & ~(twice - turn)[: 2 * entries]),
-            victim.eq(first[:entries] | first[entries:]),
+            free.eq(~(entries.filling | used)),
+            candidates.eq(Mux((free & ~entries.live).any(), free & ~entries.live, free)),
+            first.eq(two_copies & ~(two_copies - turn)[: 2 * count]),
+            victim.eq(first[:count] | first[count:]),
         ]
 
-        # Miss.
         allocates = Signal()
         m.d.comb += [
-            allocates.eq(missed & free.any() & fetches.i.ready),
+            allocates.eq(lookup.missed & free.any() & fetches.i.ready),
             fetches.i.valid.eq(allocates),
-            fetches.i.payload.eq(missed_tag),
+            fetches.i.payload.eq(lookup.missed_tag),
             fills.i.valid.eq(allocates),
             fills.i.payload.eq(victim),
             self.fetch.valid.eq(fetches.o.valid),
@@ -186,55 +279,23 @@ class DescriptorCache(wiring.Component):
         ]
         with m.If(allocates):
             m.d.sync += turn.eq(victim.rotate_left(1))
-            for number, known in enumerate(tags):
+            for number, entry_tag in enumerate(entries.tags):
                 with m.If(victim[number]):
-                    m.d.sync += known.eq(missed_tag)
+                    m.d.sync += entry_tag.eq(lookup.missed_tag)
+        return allocates, victim
 
-        # Fill.
-        filled = Signal(entries)
+    def _fill(self, m: Module, fills: Queue, maps: Memory) -> Signal:
+        """Write a fill into the entry of the oldest fetch; return the entry, or 0 without a
+        fill.
+        """
+        filled = Signal(self.params.descriptor_cache_entries)
         write = maps.write_port()
         m.d.comb += [
             self.fill.ready.eq(fills.o.valid),
             fills.o.ready.eq(self.fill.valid),
             filled.eq(Mux(self.fill.valid & fills.o.valid, fills.o.payload, 0)),
-            write.addr.eq(_number(fills.o.payload)),
+            write.addr.eq(index_of(fills.o.payload)),
             write.data.eq(self.fill.payload),
             write.en.eq(filled.any()),
         ]
-
-        # What an entry is after this clock: a fill that fails or is overtaken is never live again.
-        allocated = Mux(allocates, victim, 0)
-        failed = Mux(self.fill.payload.error, filled, 0)
-        dropped = Mux(
-            self.invalidate.valid, other_hit | self.invalidate.payload.all.replicate(entries), 0
-        )
-        m.d.sync += [
-            live.eq((live | allocated) & ~failed & ~dropped),
-            filling.eq((filling | allocated) & ~filled),
-        ]
-
-        # Output: the map is read as the request is accepted, and then until it is there.
-        reads = Signal(entries)
-        read = maps.read_port()
-        m.d.comb += [
-            reads.eq(Mux(room, hit, entry)),
-            read.addr.eq(_number(reads)),
-            self.o.valid.eq(busy & present),
-            self.o.payload.request.eq(held),
-            self.o.payload.words.eq(read.data.words),
-            self.o.payload.fault.eq(read.data.error),
-        ]
-        m.d.sync += present.eq(~(filling & reads).any())
-        with m.If(room):
-            m.d.sync += [busy.eq(self.i.valid & self.i.ready), entry.eq(hit)]
-            m.d.sync += held.eq(self.i.payload)
-
-        m.d.sync += [
-            Assert((hit & (hit - 1)) == 0, "descriptor cache: two live entries of one address\n"),
-            Assert(~allocates | fills.i.ready, "descriptor cache: more fetches out than entries\n"),
-            Assert(~self.fill.valid | filling.any(), "descriptor cache: a fill without a fetch\n"),
-            Assert(
-                (filled & ~filling) == 0, "descriptor cache: a fill for an entry that awaits none\n"
-            ),
-        ]
-        return m
+        return filled

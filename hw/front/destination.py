@@ -1,4 +1,4 @@
-"""Destination: which CTAs a request writes, and which of them signals whose barrier."""
+"""Destination: finds the CTAs that a request writes, and the CTA whose barrier counts the bytes."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
@@ -11,21 +11,23 @@ from hw.params import TmaParams
 
 
 def holder_of(signal, signal_cta: Value, receiver: Value) -> Value:
-    """Return the CTA whose barrier counts what ``receiver`` gets; see ``SignalTo``."""
-    of_pair = Cat(signal_cta[0], receiver[1:])
-    to_cta = signal == SignalTo.CTA
-    return Mux(to_cta, signal_cta, Mux(signal == SignalTo.PAIR, of_pair, receiver))
+    """Return the CTA whose barrier counts the bytes that ``receiver`` gets; see ``SignalTo``."""
+    pair_holder = Cat(signal_cta[0], receiver[1:])
+    is_cta = signal == SignalTo.CTA
+    return Mux(is_cta, signal_cta, Mux(signal == SignalTo.PAIR, pair_holder, receiver))
 
 
 class Destination(wiring.Component):
-    """Resolves the CTA operands of a request, and finds those that name what there is not.
+    """Resolves the CTA operands of a request, and checks them.
 
-    A load goes to its issuer, to another CTA, or with ``multicast`` to all of a mask; the CTA that
-    holds the barrier is the receiver itself or, with ``.cta_group::2``, one of its pair. A DSMEM
-    request goes to another CTA, and so does its signal. What is wrong is refused by setup, in the
-    order of ``ErrorCode``. Of other requests these operands do not count.
+    A load goes to its issuer, to another CTA, or with ``multicast`` to all CTAs of a mask. The CTA
+    that holds the barrier is the receiver; with ``.cta_group::2`` it is either CTA of the
+    receiver's pair. A DSMEM request goes to another CTA, which also holds the barrier. The CTA
+    operands of other requests have no meaning.
 
-    Combinational: ``i.ready`` is ``o.ready``.
+    Latency: none; the block is combinational. Throughput: a request a clock. Back-pressure:
+    ``i.ready`` is ``o.ready``. Errors: ``o.p.misdirected`` marks illegal operands (MASK, DST_CTA);
+    setup refuses the request.
 
     Parameters
     ----------
@@ -33,12 +35,13 @@ class Destination(wiring.Component):
 
     Members
     -------
-    cta_rank : In, of this SM's CTA; in a cluster
-    i : In(stream) of ``request_layout``
-    o : Out(stream) of ``directed_request_layout``
+    cta_rank : In(params.cta_bits)
+        Rank of this SM's CTA in its cluster. Present if ``ctas`` > 1.
+    i : In(stream.Signature(request_layout(params)))
+    o : Out(stream.Signature(directed_request_layout(params)))
     """
 
-    def __init__(self, params: TmaParams):
+    def __init__(self, params: TmaParams) -> None:
         self.params = params
         ports = {
             "i": In(stream.Signature(request_layout(params))),
@@ -48,7 +51,7 @@ class Destination(wiring.Component):
             ports["cta_rank"] = In(params.cta_bits)
         super().__init__(ports)
 
-    def elaborate(self, platform):
+    def elaborate(self, platform) -> Module:
         m = Module()
         p = self.params
         rank = self.cta_rank if p.ctas > 1 else Const(0, 1)
@@ -61,51 +64,52 @@ class Destination(wiring.Component):
         ]
 
         loads = is_load(request.operation)
-        to_other = is_dsmem(request.operation)
+        dsmem = is_dsmem(request.operation)
         multicast = loads & request.multicast
         paired = (request.operation == Operation.TENSOR_LOAD) & request.cta_group_2
         dst, holder = request.dst_cta, request.mbarrier_cta
 
-        # The barrier is with the receiver, or of a pair with either.
-        of_receiver = Signal(CTA_FIELD_BITS)
-        pair_difference = Signal(CTA_FIELD_BITS)
-        mask_errs, dst_errs, holder_errs = Signal(), Signal(), Signal()
+        # The receiver holds the barrier; with a pair, either CTA of the pair.
+        receiver = Signal(CTA_FIELD_BITS)
+        rank_difference = Signal(CTA_FIELD_BITS)
+        bad_mask, bad_dst, bad_holder = Signal(), Signal(), Signal()
         m.d.comb += [
-            of_receiver.eq(Mux(multicast, rank, dst)),
-            pair_difference.eq(holder ^ of_receiver),
-            mask_errs.eq(
-                multicast & ((request.cta_mask == 0) | (request.cta_mask >> p.ctas).any())
-            ),
-            dst_errs.eq(
-                (loads & ~multicast & (dst >= p.ctas))
-                | (to_other & ((dst >= p.ctas) | (dst == rank)))
+            receiver.eq(Mux(multicast, rank, dst)),
+            rank_difference.eq(holder ^ receiver),
+            bad_mask.eq(multicast & ((request.cta_mask == 0) | (request.cta_mask >> p.ctas).any())),
+            bad_dst.eq(
+                (loads & ~multicast & (dst >= p.ctas)) | (dsmem & ((dst >= p.ctas) | (dst == rank)))
             ),
         ]
         if p.ctas % 2:
-            # The last CTA has no peer that could be signalled.
-            lonely = multicast & paired & request.cta_mask[p.ctas - 1] & holder[0]
+            # The last CTA has no peer that could hold its barrier.
+            no_peer = multicast & paired & request.cta_mask[p.ctas - 1] & holder[0]
         else:
-            lonely = Const(0, 1)
-        m.d.comb += holder_errs.eq(
-            (loads | to_other)
+            no_peer = Const(0, 1)
+        m.d.comb += bad_holder.eq(
+            (loads | dsmem)
             & (
-                Mux(paired, ~multicast & pair_difference[1:].any(), pair_difference.any())
+                Mux(paired, ~multicast & rank_difference[1:].any(), rank_difference.any())
                 | (holder >= p.ctas)
-                | lonely
+                | no_peer
             )
         )
-        wrong = out.misdirected
+        misdirected = out.misdirected
         m.d.comb += [
-            wrong.mask.eq(mask_errs),
-            wrong.cta.eq(dst_errs | holder_errs),
-            wrong.value.eq(Mux(mask_errs, request.cta_mask, Mux(dst_errs, dst, holder))),
+            misdirected.mask.eq(bad_mask),
+            misdirected.cta.eq(bad_dst | bad_holder),
+            misdirected.value.eq(Mux(bad_mask, request.cta_mask, Mux(bad_dst, dst, holder))),
         ]
         if p.ctas > 1:
-            self._deliver(m, loads, to_other, multicast, paired)
+            self._deliver(m, loads, dsmem, multicast, paired)
         return m
 
-    def _deliver(self, m: Module, loads, to_other, multicast, paired) -> None:
-        """What stays in this CTA is a plain load, whose barrier is known here."""
+    def _deliver(
+        self, m: Module, loads: Value, dsmem: Value, multicast: Value, paired: Value
+    ) -> None:
+        """Assign the delivery. A load to the issuer's own CTA only is not ``remote``, and the CTA
+        that holds its barrier is resolved here.
+        """
         p = self.params
         request, delivery = self.i.p, self.o.p.delivery
         mask = Signal(p.ctas)
@@ -115,7 +119,7 @@ class Destination(wiring.Component):
         m.d.comb += [
             own.eq(1 << self.cta_rank),
             mask.eq(Mux(multicast, request.cta_mask, 1 << request.dst_cta[: p.cta_bits])),
-            remote.eq((loads & (mask != own)) | to_other),
+            remote.eq((loads & (mask != own)) | dsmem),
         ]
         with m.If(~multicast):
             m.d.comb += signal.eq(SignalTo.CTA)

@@ -1,4 +1,4 @@
-"""The door of the unit: requests wait here, each channel's for themselves."""
+"""Request queue: captures requests, and holds those of each channel apart from the others."""
 
 from amaranth.hdl import Assert, Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
@@ -11,23 +11,24 @@ from hw.params import TmaParams
 
 
 class RequestQueue(wiring.Component):
-    """Keeps the requests of each channel in the order in which they were issued.
+    """Captures requests, and delivers those of each channel in the order of their issue.
 
     A *channel* is the loads and prefetches of a stream, or all stores. A request leaves for setup
-    only when the generator is sure to have room for its job: at most ``requests_waiting`` of a
-    channel are on the way there, counted from here until three clocks after they are ``freed`` by
-    the generator or ``refused``. So nothing between here and the generators ever waits for a
-    channel, and a long box holds back only those behind it in its own channel. Channels take turns.
-    In a ``compact`` unit all channels share a queue and what is counted.
-
-    Tensor requests and bulk requests leave by ways of their own, one each a clock.
+    only if its generator certainly has room for its jobs: each channel has ``requests_waiting``
+    credits. A request takes a credit when it leaves, and gives it back three clocks after it was
+    ``freed`` by its generator or ``refused`` by setup. Therefore no stage between here and the
+    generators waits for one channel, and a long box holds up only requests of its own channel.
+    Channels take turns. In a ``compact`` unit all channels share one queue and its credits.
 
     All operands are captured when a request is accepted: the issuer may change its registers in the
-    next clock. With ``stores`` a request passes an empty queue in the same clock, because it comes
-    from a register of the bulk groups; without, it is offered one clock later; in a ``compact``
-    unit always two clocks later. Each queue holds ``request_queue_depth``; a full one holds back
-    what is issued behind, of whatever channel: an issuer that minds offers only what has ``room``.
-    Nothing is checked here.
+    next clock.
+
+    Latency: with ``stores`` none if the queue is empty, because the request comes from a register
+    of the bulk groups; without ``stores`` one clock; in a ``compact`` unit always two clocks.
+    Throughput: a tensor request and a bulk request a clock, through ports of their own.
+    Back-pressure: each queue holds ``request_queue_depth`` requests. A request for a full queue
+    holds up all requests behind it, of all channels. An issuer that checks ``room`` is never
+    blocked by another channel. Errors: none; nothing is checked here.
 
     Parameters
     ----------
@@ -35,15 +36,18 @@ class RequestQueue(wiring.Component):
 
     Members
     -------
-    i : In(stream) of ``queued_request_layout``
-    tensor : Out(stream) of ``queued_request_layout``
-    bulk : Out(stream) of ``queued_request_layout``
-    freed : In, a bit for each channel
-        A request of the channel has left the queue of its generator.
-    refused : In, a bit for each channel
-        A request of the channel was refused.
-    room : Out, a bit for each channel
-        A request that is offered next will find room, also behind one that is on its way here.
+    i : In(stream.Signature(queued_request_layout(params)))
+    tensor : Out(stream.Signature(queued_request_layout(params)))
+        Requests with a tensor map.
+    bulk : Out(stream.Signature(queued_request_layout(params)))
+        Requests without a tensor map.
+    freed : In(params.channels)
+        A bit for each channel: a request of the channel has left the queue of its generator.
+    refused : In(params.channels)
+        A bit for each channel: a request of the channel was refused.
+    room : Out(params.channels)
+        A bit for each channel: the queue has room for the next request, even if another request is
+        on its way to ``i``.
     """
 
     def __init__(self, params: TmaParams) -> None:
@@ -81,38 +85,41 @@ class RequestQueue(wiring.Component):
             queue = Queue(layout, p.request_queue_depth, latency=latency)
             m.submodules[f"queue_{number}"] = queue
             may_leave = Signal(init=1, name=f"may_leave_{number}")
-            leaves = Signal(name=f"leaves_{number}")
+            fire = Signal(name=f"fire_{number}")
             is_bulk = queue.o.p.operation.as_value()[0]  # see ``Operation``
             m.d.comb += [
                 queue.i.valid.eq(self.i.valid & Cat(chosen[n] for n in channels).any()),
                 queue.i.payload.eq(self.i.payload),
                 *(accepts[n].eq(queue.i.ready) for n in channels),
-                *(way.i[number].payload.eq(queue.o.payload) for way in (tensor, bulk)),
+                *(output.i[number].payload.eq(queue.o.payload) for output in (tensor, bulk)),
                 tensor.i[number].valid.eq(queue.o.valid & may_leave & ~is_bulk),
                 bulk.i[number].valid.eq(queue.o.valid & may_leave & is_bulk),
                 queue.o.ready.eq(
                     may_leave & Mux(is_bulk, bulk.i[number].ready, tensor.i[number].ready)
                 ),
-                leaves.eq(queue.o.valid & queue.o.ready),
+                fire.eq(queue.o.valid & queue.o.ready),
             ]
 
-            # For short paths a register, and what is done with a request that leaves comes late.
-            ahead = Signal(range(p.requests_waiting + 1), name=f"ahead_{number}")
-            left = Signal(name=f"left_{number}")
-            ends = [bit for n in channels for bit in (self.freed[n], self.refused[n])]
-            ended = Signal(range(len(ends) + 1), name=f"ended_{number}")
+            # Registers make the paths short: credits are counted a clock late.
+            credits_used = Signal(range(p.requests_waiting + 1), name=f"credits_used_{number}")
+            fire_q = Signal(name=f"fire_q_{number}")
+            returns = [bit for n in channels for bit in (self.freed[n], self.refused[n])]
+            credits_returned = Signal(range(len(returns) + 1), name=f"credits_returned_{number}")
             m.d.sync += [
-                left.eq(leaves),
-                ended.eq(sum(ends)),
-                ahead.eq(ahead + left - ended),
+                fire_q.eq(fire),
+                credits_returned.eq(sum(returns)),
+                credits_used.eq(credits_used + fire_q - credits_returned),
                 may_leave.eq(
                     Mux(
-                        leaves,
-                        ahead + left + 1 < p.requests_waiting,
-                        ahead + left < p.requests_waiting,
+                        fire,
+                        credits_used + fire_q + 1 < p.requests_waiting,
+                        credits_used + fire_q < p.requests_waiting,
                     )
                 ),
                 *(self.room[n].eq(queue.level + 2 < p.request_queue_depth) for n in channels),
-                Assert(ahead + left >= ended, "RequestQueue: a request ended twice\n"),
+                Assert(
+                    credits_used + fire_q >= credits_returned,
+                    "request_queue: a request was freed or refused twice\n",
+                ),
             ]
         return m

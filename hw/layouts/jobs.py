@@ -1,4 +1,4 @@
-"""Payloads from the request to the generator: requests on their way, walks, columns, jobs."""
+"""Payloads from the request to the request generator: requests, walks, columns and jobs."""
 
 from functools import cache
 
@@ -18,41 +18,53 @@ from hw.layouts.ports import error_layout, request_layout
 from hw.params import DIMS, PIECE_BYTES, SMEM_OFFSET_BITS, WARP, TmaParams
 
 STEP_BITS = 40
-"""A global step of a loop in pieces: an element stride times a tensor stride."""
+"""Width of a global step of a loop, in pieces: an element stride times a tensor stride."""
 
 
 SHORT_ROW_BITS = 3
-"""Of the pieces of a row that is short enough to be one run, or one line, with others though its
-end is not in the tensor or they do not lie side by side; a longer one loses less by a run of its
-own. Also of the pieces from one such row to the next."""
+"""Width of the length of a *short* row, in pieces, and of the distance between two short rows.
+
+Several short rows can be one run, although each ends outside the tensor, and several can share a
+line, although they are not contiguous. A longer row loses little by a run of its own."""
 
 
 @cache
 def group_layout(params: TmaParams) -> data.StructLayout:
-    """The bulk group that a request is in: one of its thread's, if it has ``joined`` any."""
+    """The bulk group that a request belongs to.
+
+    Members
+    -------
+    joined : the request belongs to a group; otherwise the other members have no meaning
+    thread : number of the thread that issued the request
+    index : number of the group among the groups of the thread, modulo ``bulk_groups``
+    """
     return data.StructLayout(
         {"joined": 1, "thread": params.thread_bits, "index": params.group_bits}
     )
 
 
 def stream_of(params: TmaParams, request) -> Value:
-    """Return the stream of a request: that of its warp."""
+    """Return the stream of a request: the number of its warp modulo ``streams``."""
     return request.thread[(WARP - 1).bit_length() :][: params.stream_bits]
 
 
 def channel_of(params: TmaParams, operation, stream) -> Value:
-    """Return the channel (see ``RequestQueue``) of a request: that of its stream, or of stores."""
+    """Return the channel (see ``RequestQueue``) of a request of ``stream``.
+
+    A load or prefetch is in the channel of its stream, and a store in the last channel.
+    """
     return Mux(is_store(operation), params.streams, stream) if params.stores else stream
 
 
 @cache
 def directed_request_layout(params: TmaParams) -> data.StructLayout:
-    """A request of which it is known where it writes.
+    """A request with its destination: ``request_layout`` without the CTA operands.
 
     Members
     -------
-    misdirected : CTAs that there are not (MASK, DST_CTA), with the value that says so
-    delivery : where a load or DSMEM request writes; in a cluster
+    misdirected : the CTA operands are illegal. ``mask``: error MASK applies; ``cta``: error DST_CTA
+        applies; ``value``: the offending value
+    delivery : destination of a load or DSMEM request; present if ``ctas`` > 1
     """
     operands = "multicast", "cta_mask", "dst_cta", "mbarrier_cta"
     fields = request_layout(params).members
@@ -68,7 +80,12 @@ def directed_request_layout(params: TmaParams) -> data.StructLayout:
 
 @cache
 def queued_request_layout(params: TmaParams) -> data.StructLayout:
-    """A request that moves data, and the bulk group that it is in."""
+    """A request that moves data, with its bulk group.
+
+    Members
+    -------
+    group : present with ``stores``; the other members are those of ``directed_request_layout``
+    """
     fields = dict(directed_request_layout(params).members)
     if params.stores:
         fields["group"] = group_layout(params)
@@ -77,7 +94,13 @@ def queued_request_layout(params: TmaParams) -> data.StructLayout:
 
 @cache
 def refusal_layout(params: TmaParams) -> data.StructLayout:
-    """An error record, and the channel and the bulk group that its request was in."""
+    """An error record of a refused request, with the request's channel and bulk group.
+
+    Members
+    -------
+    channel : see ``channel_of``
+    group : present with ``stores``; the other members are those of ``error_layout``
+    """
     fields = dict(error_layout(params).members) | {"channel": params.channel_bits}
     if params.stores:
         fields["group"] = group_layout(params)
@@ -85,18 +108,26 @@ def refusal_layout(params: TmaParams) -> data.StructLayout:
 
 
 class SignalTo(enum.Enum, shape=2):
-    """Which CTA's barrier counts what arrives at a receiver."""
+    """Which CTA holds the barrier that counts the bytes that a receiver gets."""
 
     RECEIVER = 0
+    """The receiver."""
     PAIR = 1
-    """The one of the receiver's pair with the parity of ``signal_cta``."""
+    """The CTA of the receiver's pair whose rank has the parity of ``signal_cta``."""
     CTA = 2
-    """``signal_cta``."""
+    """The CTA ``signal_cta``."""
 
 
 @cache
 def delivery_layout(params: TmaParams) -> data.StructLayout:
-    """Where a request writes: with ``remote``, the shared memories of all CTAs of ``mask``."""
+    """Destination of a load or DSMEM request in a cluster.
+
+    Members
+    -------
+    remote : other CTAs receive the data, or several; otherwise only the issuer's CTA
+    mask : the receivers, a bit for each CTA
+    signal, signal_cta : which CTA holds the barrier, see ``SignalTo``
+    """
     return data.StructLayout(
         {
             "remote": 1,
@@ -109,7 +140,15 @@ def delivery_layout(params: TmaParams) -> data.StructLayout:
 
 @cache
 def transfer_layout(params: TmaParams) -> data.StructLayout:
-    """What completes a request: ``pieces`` written, then ``complete_tx`` at ``mbarrier``."""
+    """Completion of a request: after ``pieces`` are written, ``complete_tx`` at ``mbarrier``.
+
+    Members
+    -------
+    request_id : goes into an error record
+    mbarrier : byte offset of the barrier in shared memory
+    pieces : pieces of shared memory that the request reads or writes
+    delivery : destination; present if ``ctas`` > 1
+    """
     return data.StructLayout(
         {
             "request_id": params.request_id_bits,
@@ -124,71 +163,84 @@ def transfer_layout(params: TmaParams) -> data.StructLayout:
 def write_mode_layout(params: TmaParams) -> data.StructLayout:
     """How the lines of a store are written.
 
-    ``byte_mask``: which bytes of each piece. ``remote``: to shared memory of another CTA.
+    Members
+    -------
+    remote : to shared memory of another CTA; present if ``ctas`` > 1
+    reduction : the destination is combined with the data; present with ``reductions``
+    byte_mask : which bytes of each piece are written; present with ``cp_mask``
     """
-    writing = {}
+    fields = {}
     if params.ctas > 1:
-        writing["remote"] = 1
+        fields["remote"] = 1
     if params.reductions:
-        writing["reduction"] = Reduction
+        fields["reduction"] = Reduction
     if params.cp_mask:
-        writing["byte_mask"] = PIECE_BYTES
-    return data.StructLayout(writing)
+        fields["byte_mask"] = PIECE_BYTES
+    return data.StructLayout(fields)
 
 
 def remote_field(params: TmaParams) -> dict[str, int]:
-    """The field by which all parts of a load say that they go to other CTAs, in a cluster."""
+    """Return the field ``remote`` of the parts of a load, which is present if ``ctas`` > 1.
+
+    It says that the load's data goes to other CTAs.
+    """
     return {"remote": 1} if params.ctas > 1 else {}
 
 
-def assign_write_mode(params: TmaParams, writing, request, element_type) -> list:
-    """Return what makes ``writing`` that of ``request``."""
-    made = []
+def assign_write_mode(params: TmaParams, write_mode, request, element_type) -> list:
+    """Return the assignments to ``write_mode`` (of ``write_mode_layout``) for ``request``."""
+    assignments = []
     if params.ctas > 1:
-        made.append(writing.remote.eq(is_dsmem(request.operation)))
+        assignments.append(write_mode.remote.eq(is_dsmem(request.operation)))
     if params.reductions:
-        reduction = writing.reduction
-        made += [
+        reduction = write_mode.reduction
+        assignments += [
             reduction.enabled.eq(is_reduction(request.operation)),
             reduction.op.eq(request.reduction_op),
             reduction.element_type.eq(element_type),
         ]
     if params.cp_mask:
         all_bytes = (1 << PIECE_BYTES) - 1
-        masked = request.operation == Operation.BULK_STORE
-        made.append(writing.byte_mask.eq(Mux(masked, request.byte_mask, all_bytes)))
-    return made
+        has_mask = request.operation == Operation.BULK_STORE
+        assignments.append(write_mode.byte_mask.eq(Mux(has_mask, request.byte_mask, all_bytes)))
+    return assignments
 
 
 @cache
 def walk_layout(params: TmaParams) -> data.StructLayout:
-    """A box, or a part of it, ready to be walked by adding and comparing.
+    """A walk: a box or a part of a box, as loops of additions and comparisons.
 
-    What is inside the tensor is a set of equal *runs*, contiguous in both memories; up to four
-    nested loops, innermost first, lead from one to the next. What lies between the runs in shared
-    memory is fill. A box in several walks is a *chain*: fill goes on from one to the next.
+    The data of a walk that is inside the tensor is a set of *runs* of equal length. A run is
+    contiguous in both memories. Up to four nested loops, the innermost first, lead from one run to
+    the next. The pieces between the runs in shared memory are fill. A box that needs several walks
+    is a *chain* of walks: the fill of the box continues from one walk of the chain to the next.
 
     Members
     -------
-    prefetch : only the lines are wanted, in L2
-    store : from shared to global memory, and how; there is no fill
-    remote : a load whose lines and fill go to shared memory of other CTAs
-    attributes : of every line
-    style : of every piece
-    first, last : of its chain
-    has_data : something is inside the tensor
-    start : global piece address of the first run
-    run : pieces in a run
-    tail_bytes : bytes of a row's last piece that are inside the tensor; 0: all 16
-    row_pieces : of each of the run's rows that is inside the tensor, if these are short; 0: of the
-        run only the last piece is a row's
-    smem_begin, smem_end : the chain in shared memory, in pieces; ``smem_begin`` counts where it
-        begins, ``smem_end`` where it ends
-    smem_start : shared-memory piece address of the first run
-    smem_extent : from the start of a run to where fill may begin; skips the gap behind a row
-    row_mask : which pieces of 128 aligned bytes belong to rows, not to gaps; with swizzle 96B, of
-        384 bytes
-    loops : repetitions less one, and what a repetition adds to both addresses
+    prefetch : the lines are only fetched into L2
+    store : from shared to global memory, without fill; present with ``stores``
+    write_mode : how a store writes; present with ``stores``
+    remote : data and fill of a load go to shared memory of other CTAs; present if ``ctas`` > 1
+    attributes : hints of each line
+    style : format of each piece in shared memory
+    first, last : this is the first walk, the last walk of its chain
+    has_data : a part of the walk is inside the tensor; otherwise all of it is fill
+    start : global address of the first run, in pieces
+    run : length of a run, in pieces
+    tail_bytes : bytes of a row's last piece that are inside the tensor; 0 stands for all 16
+    row_pieces : if a run consists of several short rows, the pieces per row that are inside the
+        tensor, and ``tail_bytes`` applies to each row; 0: ``tail_bytes`` applies only to the last
+        piece of the run
+    smem_begin : shared-memory address of the chain's first piece, in pieces; read with ``first``
+    smem_end : shared-memory address behind the chain's last piece, in pieces; read with ``last``
+    smem_start : shared-memory address of the first run, in pieces
+    smem_extent : pieces of shared memory from the start of a run to the first piece that may be
+        fill; it includes the gap behind a row
+    row_mask : which pieces of each 128 aligned bytes of shared memory belong to rows, and are not
+        gaps between rows; with swizzle 96B, of each 384 aligned bytes
+    loops : per loop, the repetitions less one (``last``), and the distances in pieces from one
+        repetition to the next in global memory (``global_step``) and in shared memory
+        (``smem_step``)
     """
     loop = data.StructLayout(
         {
@@ -222,22 +274,26 @@ def walk_layout(params: TmaParams) -> data.StructLayout:
 
 
 POSITION_BITS = 36
-"""A position in a tensor, signed: extent, coordinate, corner and offset added up."""
+"""Width of a position in a tensor, signed: the sum of extent, coordinate, corner and offset."""
 
 
 @cache
 def level_layout(params: TmaParams) -> data.StructLayout:
-    """A dimension of an image as an odometer's wheel, in positions and in piece addresses.
+    """A dimension of an im2col walk. The dimensions count like the wheels of an odometer.
 
     Members
     -------
-    absent : there is no such dimension: it wraps at each step
-    position : where the column starts
-    restart : where a wrapped wheel goes on; its address is relative to the level above
-    last : behind it, the wheel wraps
-    limit : last position in the tensor
-    stride_less_one, step : from one position to the next
-    address : of the column's start, levels above included
+    absent : the tensor does not have this dimension; the level wraps at each step
+    position : position of the column's first pixel
+    restart : position after a wrap
+    last : last position before a wrap
+    limit : last position inside the tensor
+    stride_less_one : element stride less one: distance between two positions of the walk, less one
+    step : distance between these two positions in global memory, in pieces
+    address : global address of the column's first pixel, in pieces, without the offsets of the
+        levels below
+    restart_address : offset of ``restart`` in global memory, in pieces; it is added to the address
+        of the level above
     """
     return data.StructLayout(
         {
@@ -256,20 +312,24 @@ def level_layout(params: TmaParams) -> data.StructLayout:
 
 @cache
 def column_layout(params: TmaParams) -> data.StructLayout:
-    """A column of pixels of an image: what the im2col walker makes walks of. The walk that it comes
-    with holds what they have in common.
+    """A column of pixels of an image, from which the im2col walker makes walks.
+
+    The job's ``walk`` holds the fields that all these walks have in common.
 
     Members
     -------
-    enabled : it is one; otherwise the walk is ready
-    stops_outside : the first pixel outside and all behind it are left out
-    pixels : rows of the column; with ``grouped``, of its first part
-    grouped : ``im2col::w::128``: after each 32 pixels, ``halo`` more that the walk does not count
-    pitch : pieces of shared memory from a pixel to the next
+    enabled : the job is a column; otherwise its ``walk`` is complete
+    stops_outside : a store writes no pixel from the first one outside the tensor on; present with
+        ``im2col_w`` and ``stores``
+    pixels : pixels of the column, each a row of shared memory; with ``grouped``, without halos
+    grouped : ``im2col::w::128``: after each 32 pixels follow the ``halo`` pixels of a halo
+    halo : pixels of each halo
+    pitch : row pitch in shared memory, in pieces
     skipped_pieces : pieces of a pixel in front of the tensor's first channel
-    dense : pixels side by side are contiguous in both memories
-    row_log2 : of so many pieces each; in a ``compact`` unit, where only such are ``dense``
-    levels : W, H, D, N
+    dense : neighbouring pixels are contiguous in both memories
+    row_log2 : log2 of the pieces of a pixel, where ``dense``; present in a ``compact`` unit, in
+        which only pixels of 1, 2, 4 or 8 pieces are ``dense``
+    levels : the dimensions W, H, D, N
     """
     return data.StructLayout(
         {
@@ -288,14 +348,23 @@ def column_layout(params: TmaParams) -> data.StructLayout:
 
 
 def _part_fields(params: TmaParams) -> dict[str, data.StructLayout]:
-    """The part of a box that a job is: a walk, or in a unit with im2col a column of them."""
+    """Return the fields of a job's part of a box: a walk and, with ``im2col``, a column."""
     column = {"column": column_layout(params)} if params.im2col else {}
     return {"walk": walk_layout(params), **column}
 
 
 @cache
 def walk_job_layout(params: TmaParams) -> data.StructLayout:
-    """One of the parts of a request, ``first`` to ``last``, and what completes the request."""
+    """A job: one part of a request, as it leaves setup.
+
+    Members
+    -------
+    first, last : this is the first job, the last job of its request
+    stream : see ``stream_of``
+    group : bulk group of the request; present with ``stores``
+    transfer : completion of the request
+    walk, column : the part of the box; ``column`` is present with ``im2col``
+    """
     return data.StructLayout(
         {
             "first": 1,
@@ -310,7 +379,15 @@ def walk_job_layout(params: TmaParams) -> data.StructLayout:
 
 @cache
 def generator_job_layout(params: TmaParams) -> data.StructLayout:
-    """A part of a request whose completion is tracked under ``slot``; ``last``: of its request."""
+    """A job whose request has a slot, as it enters the request generator.
+
+    Members
+    -------
+    slot : slot of the request in the completion tracker or store tracker
+    last : this is the last job of its request
+    stream : see ``stream_of``
+    walk, column : the part of the box; ``column`` is present with ``im2col``
+    """
     return data.StructLayout(
         {
             "slot": params.slot_bits,
@@ -323,13 +400,20 @@ def generator_job_layout(params: TmaParams) -> data.StructLayout:
 
 @cache
 def slot_walk_layout(params: TmaParams) -> data.StructLayout:
-    """A walk of the request under ``slot``; ``last``: its last one."""
+    """A walk of the request in ``slot``; ``last``: this is the last walk of the request."""
     return data.StructLayout({"slot": params.slot_bits, "last": 1, "walk": walk_layout(params)})
 
 
 @cache
 def opened_layout(params: TmaParams) -> data.StructLayout:
-    """What a request is whose slot was opened: there is one if ``valid``."""
+    """A request that takes a slot in this clock.
+
+    Members
+    -------
+    valid : a request takes a slot; otherwise the other members have no meaning
+    slot : its slot
+    transfer : its completion
+    """
     return data.StructLayout(
         {"valid": 1, "slot": params.slot_bits, "transfer": transfer_layout(params)}
     )

@@ -1,31 +1,35 @@
-"""Arbiter: several streams into one."""
+"""Arbiter: merges several streams into one, in turn."""
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module, ShapeLike, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 
 class Arbiter(wiring.Component):
-    """Merges streams in turn: of those that wait, the next one after the last that was taken.
+    """Merges streams round robin: the next valid input after the one that was chosen last.
 
-    No latency. A stream that was offered at ``o`` stays there until it is taken. None waits for
-    more than one payload of each of the others; of packets, one packet.
+    Latency: none. Throughput: a payload a clock. An input that is offered at ``o`` stays there
+    until its payload is taken. Back-pressure: ``o.ready`` reaches only the chosen input. An input
+    waits for at most one payload of every other input; with ``packets``, for at most one packet of
+    each.
 
     Parameters
     ----------
     shape : ShapeLike
+        Payload of all streams.
     ways : int
+        Number of inputs.
     packets : bool
-        A payload has a field ``last``; what comes before it in a stream is not to be parted from
-        it.
+        The payload has a field ``last``. The payloads of an input up to one with ``last`` are a
+        packet, and leave without a payload of another input between them.
 
     Members
     -------
-    i : In(stream), one for each way
-    o : Out(stream)
+    i : In(stream.Signature(shape)).array(ways)
+    o : Out(stream.Signature(shape))
     """
 
-    def __init__(self, shape, ways: int, *, packets: bool = False):
+    def __init__(self, shape: ShapeLike, ways: int, *, packets: bool = False) -> None:
         self.ways = ways
         self.packets = packets
         super().__init__(
@@ -35,22 +39,22 @@ class Arbiter(wiring.Component):
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform) -> Module:
         m = Module()
-        first = Signal(range(self.ways))
+        next_way = Signal(range(self.ways))
         chosen = Signal(range(self.ways))
         locked = Signal()
-        held = Signal(range(self.ways), init=self.ways - 1)
+        last_way = Signal(range(self.ways), init=self.ways - 1)
         for way in reversed(range(self.ways)):
             with m.If(self.i[way].valid):
-                m.d.comb += first.eq(way)
+                m.d.comb += next_way.eq(way)
         for way in reversed(range(1, self.ways)):
-            with m.If(self.i[way].valid & (way > held)):
-                m.d.comb += first.eq(way)
+            with m.If(self.i[way].valid & (way > last_way)):
+                m.d.comb += next_way.eq(way)
         with m.If(locked):
-            m.d.comb += chosen.eq(held)
+            m.d.comb += chosen.eq(last_way)
         with m.Else():
-            m.d.comb += chosen.eq(first)
+            m.d.comb += chosen.eq(next_way)
         for way in range(self.ways):
             with m.If(chosen == way):
                 m.d.comb += [
@@ -59,6 +63,6 @@ class Arbiter(wiring.Component):
                     self.i[way].ready.eq(self.o.ready),
                 ]
         with m.If(self.o.valid):
-            parted = ~self.o.p.last if self.packets else 0
-            m.d.sync += [locked.eq(~self.o.ready | parted), held.eq(chosen)]
+            in_packet = ~self.o.p.last if self.packets else 0
+            m.d.sync += [locked.eq(~self.o.ready | in_packet), last_way.eq(chosen)]
         return m

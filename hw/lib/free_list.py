@@ -11,54 +11,58 @@ from hw.lib.queue import SMALL, Queue
 class FreeList(wiring.Component):
     """Hands out the numbers 0 to ``count - 1``, each to one holder at a time.
 
-    One number out and one back per clock. A number that came back can be handed out in the next
-    clock. What is offered stays until it is taken. No input drives an output in the same clock. The
-    first number is offered a clock after reset.
+    Latency: a returned number can be handed out in the next clock; the first number is offered one
+    clock after reset. Throughput: one number out and one number back a clock. Back-pressure: an
+    offered number stays until it is taken; ``returned`` is always ready. No input drives an output
+    in the same clock.
 
     Parameters
     ----------
     count : int
-        A power of two.
+        How many numbers there are; a power of two.
 
     Members
     -------
-    taken : Out(stream), a free number; none is free while it is not valid
-    returned : In(stream), a number that its holder gives back; always ready
+    taken : Out(stream.Signature((count - 1).bit_length()))
+        A free number. While ``taken.valid`` is low, no number is free.
+    returned : In(stream.Signature((count - 1).bit_length()))
+        A number that its holder gives back.
     """
 
-    def __init__(self, count: int):
+    def __init__(self, count: int) -> None:
         self.count = count
         width = (count - 1).bit_length()
         super().__init__(
             {"taken": Out(stream.Signature(width)), "returned": In(stream.Signature(width))}
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform) -> Module:
         m = Module()
         width = (self.count - 1).bit_length()
-        kind = SyncFIFO if self.count <= SMALL else SyncFIFOBuffered
-        m.submodules.numbers = numbers = kind(width=width, depth=self.count)
+        fifo_class = SyncFIFO if self.count <= SMALL else SyncFIFOBuffered
+        m.submodules.numbers = numbers = fifo_class(width=width, depth=self.count)
 
-        # Offered are two, so that no path leads from what is taken to the queue of the others.
+        # A queue of two offered numbers: no path leads from ``taken.ready`` to ``numbers``.
         m.submodules.offered = offered = Queue(width, 2)
         connect(m, offered.o, flipped(self.taken))
 
-        # The first round comes from a counter, later ones from what was given back: past the queue
-        # if nothing is offered from there, as a deep one takes two clocks.
-        fresh = Signal(range(self.count + 1))
-        first_round = Signal()
-        past = Signal()
-        number = Mux(numbers.r_rdy, numbers.r_data, self.returned.payload)
+        # In the first round a counter makes the numbers. Later, returned numbers are used. A
+        # returned number bypasses ``numbers`` if that has none to offer, because a deep one takes
+        # two clocks.
+        next_number = Signal(range(self.count + 1))
+        is_first_round = Signal()
+        bypass = Signal()
+        free_number = Mux(numbers.r_rdy, numbers.r_data, self.returned.payload)
         m.d.comb += [
-            first_round.eq(~fresh[-1]),
-            past.eq(offered.i.ready & ~first_round & ~numbers.r_rdy),
-            offered.i.valid.eq(first_round | numbers.r_rdy | self.returned.valid),
-            offered.i.payload.eq(Mux(first_round, fresh, number)),
-            numbers.r_en.eq(offered.i.ready & ~first_round),
+            is_first_round.eq(~next_number[-1]),
+            bypass.eq(offered.i.ready & ~is_first_round & ~numbers.r_rdy),
+            offered.i.valid.eq(is_first_round | numbers.r_rdy | self.returned.valid),
+            offered.i.payload.eq(Mux(is_first_round, next_number, free_number)),
+            numbers.r_en.eq(offered.i.ready & ~is_first_round),
             numbers.w_data.eq(self.returned.payload),
-            numbers.w_en.eq(self.returned.valid & ~past),
+            numbers.w_en.eq(self.returned.valid & ~bypass),
             self.returned.ready.eq(1),
         ]
         with m.If(offered.i.ready):
-            m.d.sync += fresh.eq(fresh + first_round)
+            m.d.sync += next_number.eq(next_number + is_first_round)
         return m

@@ -1,4 +1,4 @@
-"""Job slots: a number for each request between its first job and its end."""
+"""Job slots: give each request a number from its first job until its completion."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
@@ -10,28 +10,34 @@ from hw.lib.free_list import FreeList
 from hw.params import TmaParams
 
 
-def failure(m: Module, params: TmaParams, gone: Value, line: Value) -> tuple[Signal, Signal]:
-    """Return code and value of the record of a request that failed at ``line``, or with ``gone`` at
-    the CTA of that number.
+def failure(
+    m: Module, params: TmaParams, receiver_absent: Value, location: Value
+) -> tuple[Signal, Signal]:
+    """Return the code and the value of the error record of a request that failed.
+
+    With ``receiver_absent``, a CTA that should receive data does not run: DST_CTA, and
+    ``location`` is the rank of that CTA. Otherwise an access to global memory failed: GMEM_FAULT,
+    and ``location`` is the global address divided by ``line_bytes``.
     """
     code = Signal(ErrorCode)
     value = Signal(GLOBAL_ADDRESS_BITS)
-    with m.If(gone):
-        m.d.comb += [code.eq(ErrorCode.DST_CTA), value.eq(line)]
+    with m.If(receiver_absent):
+        m.d.comb += [code.eq(ErrorCode.DST_CTA), value.eq(location)]
     with m.Else():
         m.d.comb += [
             code.eq(ErrorCode.GMEM_FAULT),
-            value.eq(Cat(Const(0, params.lane_bits + 4), line)),
+            value.eq(Cat(Const(0, params.lane_bits + 4), location)),
         ]
     return code, value
 
 
 class JobSlots(wiring.Component):
-    """Gives each request a slot, that of all its jobs.
+    """Gives each request a free slot, and writes the slot into all jobs of the request.
 
-    Jobs pass through in the same clock; the first of a request waits while all slots are taken. A
-    prefetch takes none: nobody is told of its end. A slot that comes back is free from the next
-    clock on.
+    Latency: none. Throughput: a job a clock. Back-pressure: the first job of a request waits while
+    all slots are taken; otherwise ``i`` waits only for ``o``. A returned slot is free from the next
+    clock on. A prefetch takes no slot, because its completion is not reported; the slot number in
+    its jobs has no meaning.
 
     Parameters
     ----------
@@ -39,18 +45,21 @@ class JobSlots(wiring.Component):
 
     Members
     -------
-    i : In(stream) of ``walk_job_layout``; all jobs of a request, then those of the next
-    o : Out(stream) of ``generator_job_layout``
+    i : In(stream.Signature(walk_job_layout(params)))
+        All jobs of a request, then those of the next request.
+    o : Out(stream.Signature(generator_job_layout(params)))
     opened : Out(1)
-        The first job of a request passes, and ...
-    slot : Out
-        ... this is its slot.
+        The first job of a request passes in this clock, and the request takes ``slot``.
+    slot : Out(params.slot_bits)
+        The slot that the next request takes.
     is_free : Out(1)
-        ``slot`` is nobody's yet: what is kept for its request may be written, until it is opened.
-    returned : In(stream) of slots; always ready
+        ``slot`` is a free slot. A table that is indexed by slots may be written at ``slot`` while
+        ``is_free`` is high, up to the clock with ``opened``.
+    returned : In(stream.Signature(params.slot_bits))
+        The slot of a completed request. Always ready.
     """
 
-    def __init__(self, params: TmaParams):
+    def __init__(self, params: TmaParams) -> None:
         self.params = params
         super().__init__(
             {
@@ -63,29 +72,29 @@ class JobSlots(wiring.Component):
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform) -> Module:
         m = Module()
         m.submodules.slots = slots = FreeList(self.params.requests_in_flight)
         connect(m, flipped(self.returned), slots.returned)
-        opens = Signal()
+        needs_slot = Signal()
         may_pass = Signal()
-        held = Signal(self.params.slot_bits, reset_less=True)
+        current_slot = Signal(self.params.slot_bits, reset_less=True)
         m.d.comb += [
-            opens.eq(self.i.p.first & ~self.i.p.walk.prefetch),
-            may_pass.eq(slots.taken.valid | ~opens),
+            needs_slot.eq(self.i.p.first & ~self.i.p.walk.prefetch),
+            may_pass.eq(slots.taken.valid | ~needs_slot),
             self.slot.eq(slots.taken.payload),
             self.is_free.eq(slots.taken.valid),
             self.o.valid.eq(self.i.valid & may_pass),
-            self.o.p.slot.eq(Mux(opens, self.slot, held)),
+            self.o.p.slot.eq(Mux(needs_slot, self.slot, current_slot)),
             *(
                 self.o.p[name].eq(self.i.p[name])
                 for name in generator_job_layout(self.params).members
                 if name != "slot"
             ),
             self.i.ready.eq(self.o.ready & may_pass),
-            self.opened.eq(self.i.valid & self.i.ready & opens),
+            self.opened.eq(self.i.valid & self.i.ready & needs_slot),
             slots.taken.ready.eq(self.opened),
         ]
         with m.If(self.opened):
-            m.d.sync += held.eq(self.slot)
+            m.d.sync += current_slot.eq(self.slot)
         return m

@@ -1,29 +1,36 @@
-"""Permutations of lanes in log2 stages of one two-way mux."""
+"""Permutations of lanes: log2(lanes) stages of two-way multiplexers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 
 
-def permute(m: Module, lanes: list, amount, name: str, source: Callable[[int, int], int]) -> list:
-    """Return ``lanes`` permuted by ``amount``, through signals ``<name>_0``, ``<name>_1``, ...
+def permute(
+    m: Module,
+    lanes: Sequence[Value],
+    amount: Value,
+    name: str,
+    source: Callable[[int, int], int],
+) -> list[Value]:
+    """Return ``lanes`` permuted by ``amount``; the stages are the signals ``<name>_0``, and so on.
 
-    ``source(lane, step)`` is the lane that output ``lane`` takes in a stage of size ``step``.
+    Stage n permutes if bit n of ``amount`` is set: its output lane ``i`` is its input lane
+    ``source(i, 1 << n)``.
     """
     width = len(lanes[0])
     for bit in range(len(amount)):
         stage = Signal(width * len(lanes), name=f"{name}_{bit}")
-        moved = Cat(lanes[source(lane, 1 << bit)] for lane in range(len(lanes)))
-        m.d.comb += stage.eq(Mux(amount[bit], moved, Cat(lanes)))
+        permuted = Cat(lanes[source(lane, 1 << bit)] for lane in range(len(lanes)))
+        m.d.comb += stage.eq(Mux(amount[bit], permuted, Cat(lanes)))
         lanes = [stage.word_select(lane, width) for lane in range(len(lanes))]
-    return lanes
+    return list(lanes)
 
 
-def exchange(m: Module, lanes: list, amount, name: str) -> list:
-    """Return ``lanes`` with lane ``i`` at ``i ^ amount``."""
-    return permute(m, lanes, amount, name, lambda lane, step: lane ^ step)
+def exchange(m: Module, lanes: Sequence[Value], amount: Value, name: str) -> list[Value]:
+    """Return ``lanes`` with input lane ``i`` at ``i ^ amount``."""
+    return permute(m, lanes, amount, name, lambda lane, size: lane ^ size)
 
 
-def rotate(m: Module, lanes: list, amount, name: str) -> list:
-    """Return ``lanes`` with lane ``i`` at ``i + amount``, around the end."""
-    return permute(m, lanes, amount, name, lambda lane, step: (lane - step) % len(lanes))
+def rotate(m: Module, lanes: Sequence[Value], amount: Value, name: str) -> list[Value]:
+    """Return ``lanes`` with input lane ``i`` at ``(i + amount) % len(lanes)``."""
+    return permute(m, lanes, amount, name, lambda lane, size: (lane - size) % len(lanes))

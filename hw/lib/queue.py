@@ -1,4 +1,4 @@
-"""A first-in first-out queue of typed payloads."""
+"""Queue: delivers payloads in the order in which it accepts them."""
 
 from amaranth.hdl import Module, Mux, Shape, ShapeLike
 from amaranth.lib import stream, wiring
@@ -6,17 +6,18 @@ from amaranth.lib.fifo import SyncFIFO, SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
 SMALL = 16
-"""Most entries that are kept in registers or LUT memory; block memory holds deeper queues."""
+"""Largest depth that uses registers or LUT memory; deeper queues use block memory."""
 
 
 class Queue(wiring.Component):
-    """Delivers what it accepts, in order.
+    """Delivers the payloads that it accepts, in order.
 
-    Latency: a payload accepted by an empty queue is offered ``latency`` clocks later. With 0 it
-    passes, and need not wait if it is taken at once. Throughput: one in and one out a clock (one
-    every two clocks with a depth of 1, but for what passes). Back-pressure: accepts while fewer
-    than ``depth`` payloads wait, a freed place counting from the next clock on: ``o.ready`` drives
-    no output in the same clock, and ``i`` none but, with a latency of 0, ``o``.
+    Latency: a payload that an empty queue accepts is offered ``latency`` clocks later. With 0 it is
+    offered in the same clock, and is not stored if it is taken at once. Throughput: a payload in
+    and a payload out each clock; with a depth of 1, one every two clocks, except payloads that are
+    not stored. Back-pressure: ``i.ready`` is high while fewer than ``depth`` payloads wait; a place
+    that becomes free counts from the next clock on. ``o.ready`` drives no output in the same clock,
+    and ``i`` drives only ``o``, and that only with a latency of 0.
 
     Parameters
     ----------
@@ -25,15 +26,21 @@ class Queue(wiring.Component):
     depth : int
         Payloads that can wait, at least 1.
     latency : int, optional
-        0 or 1: kept in registers or LUT memory, however deep. 2: offered from a register, as block
-        memory does. If it is not given, 1 up to a depth of ``SMALL``, 2 beyond.
+        0 or 1: payloads are in registers or LUT memory, whatever the depth. 2: payloads are in
+        block memory, and are offered from its output register. Default: 1 for a depth up to
+        ``SMALL``, else 2.
 
     Members
     -------
     i : In(stream.Signature(shape))
     o : Out(stream.Signature(shape))
     level : Out(range(depth + 1))
-        Payloads that wait.
+        Number of payloads that wait.
+
+    Raises
+    ------
+    ValueError
+        If ``depth`` or ``latency`` is outside the given ranges.
     """
 
     def __init__(self, shape: ShapeLike, depth: int, *, latency: int | None = None) -> None:
@@ -56,8 +63,8 @@ class Queue(wiring.Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        kind = SyncFIFOBuffered if self.latency == 2 else SyncFIFO
-        m.submodules.fifo = fifo = kind(width=self._width, depth=self.depth)
+        fifo_class = SyncFIFOBuffered if self.latency == 2 else SyncFIFO
+        m.submodules.fifo = fifo = fifo_class(width=self._width, depth=self.depth)
         m.d.comb += [
             fifo.w_data.eq(self.i.payload),
             fifo.w_en.eq(self.i.valid),

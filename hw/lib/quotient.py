@@ -1,17 +1,19 @@
-"""Quotients of small divisors, by multiplication."""
+"""Quotients by 1 to 8, computed as products with a reciprocal."""
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module, Signal, Value
 
 BITS = 8
-"""Of the dividend and of the quotient."""
+"""Width of the dividend and of the quotient."""
 
 RECIPROCAL_BITS = 12
+"""Width of a reciprocal."""
+
 RECIPROCAL_OF = 2048
-"""A number divided by 1 to 8: it times the reciprocal, which is rounded up, over this."""
+"""Scale of a reciprocal: the reciprocal of ``d`` is ``RECIPROCAL_OF / d``, rounded up."""
 
 
-def reciprocal_of(m: Module, divisor_less_one) -> Signal:
-    """Return what to multiply with instead of dividing by 1 to 8."""
+def reciprocal_of(m: Module, divisor_less_one: Value) -> Signal:
+    """Return the reciprocal of a divisor from 1 to 8, from a table."""
     reciprocal = Signal(RECIPROCAL_BITS)
     with m.Switch(divisor_less_one):
         for less_one in range(8):
@@ -20,8 +22,11 @@ def reciprocal_of(m: Module, divisor_less_one) -> Signal:
     return reciprocal
 
 
-def quotient(m: Module, name: str, dividend, reciprocal) -> Signal:
-    """Return the low ``BITS`` of ``dividend`` divided by 1 to 8, rounded down."""
+def quotient(m: Module, name: str, dividend: Value, reciprocal: Value) -> Value:
+    """Return the low ``BITS`` of ``dividend`` divided by 1 to 8, rounded down.
+
+    ``reciprocal`` comes from ``reciprocal_of``. The product is the signal ``<name>_product``.
+    """
     product = Signal(BITS + RECIPROCAL_BITS, name=f"{name}_product")
     m.d.comb += product.eq(dividend[:BITS] * reciprocal)
     return product[RECIPROCAL_OF.bit_length() - 1 :][:BITS]

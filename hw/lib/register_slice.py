@@ -1,6 +1,6 @@
-"""Ready cuts: a stream goes through, and the path of its ``ready`` ends in a register."""
+"""Register slices: pass a stream on, and cut the combinational path of its ``ready``."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Module, Mux, ShapeLike, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -9,68 +9,77 @@ from hw.params import TmaParams
 
 
 class StreamBuffer(wiring.Component):
-    """What they have in common.
+    """Ports of a register slice.
 
     Parameters
     ----------
     shape : ShapeLike
+        The payload.
 
     Members
     -------
-    i : In(stream)
-    o : Out(stream)
+    i : In(stream.Signature(shape))
+    o : Out(stream.Signature(shape))
     """
 
-    def __init__(self, shape):
+    def __init__(self, shape: ShapeLike) -> None:
         self.shape = shape
         super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
 
 
 class SkidBuffer(StreamBuffer):
-    """Passes a stream on, and keeps a payload that is not taken at once.
+    """Passes a stream on, and stores one payload that is not taken at once.
 
-    No latency; a payload a clock. ``i.ready`` is low while a payload is kept.
+    Latency: none. Throughput: a payload a clock. Back-pressure: ``i.ready`` comes from a register,
+    and is low while a payload is stored.
+
+    Parameters and members are those of ``StreamBuffer``.
     """
 
-    def elaborate(self, platform):
+    def elaborate(self, platform) -> Module:
         m = Module()
-        keeps = Signal()
-        kept = Signal(self.shape, reset_less=True)
+        is_full = Signal()
+        stored = Signal(self.shape, reset_less=True)
         m.d.comb += [
-            self.i.ready.eq(~keeps),
-            self.o.valid.eq(keeps | self.i.valid),
-            self.o.payload.eq(Mux(keeps, kept, self.i.payload)),
+            self.i.ready.eq(~is_full),
+            self.o.valid.eq(is_full | self.i.valid),
+            self.o.payload.eq(Mux(is_full, stored, self.i.payload)),
         ]
-        with m.If(~keeps):
-            m.d.sync += kept.eq(self.i.payload)
-        m.d.sync += keeps.eq(self.o.valid & ~self.o.ready)
+        with m.If(~is_full):
+            m.d.sync += stored.eq(self.i.payload)
+        m.d.sync += is_full.eq(self.o.valid & ~self.o.ready)
         return m
 
 
 class HalfBuffer(StreamBuffer):
-    """Passes a stream on, and has no path from one side to the other: neither of ``valid`` nor of
-    ``ready``, and no place to keep a payload.
+    """Passes a stream on without a register for the payload; ``valid`` and ``ready`` come from
+    registers.
 
-    Latency one clock; a payload every three clocks. ``o`` offers what ``i`` offered the clock
-    before; ``i.ready`` is high in the clock after the one in which ``o`` was taken.
+    Latency: one clock. Throughput: a payload every three clocks. Back-pressure: ``i.ready`` is high
+    in the clock after the one in which the payload was taken from ``o``, and the payload stays at
+    ``i`` until then.
+
+    Parameters and members are those of ``StreamBuffer``.
     """
 
-    def elaborate(self, platform):
+    def elaborate(self, platform) -> Module:
         m = Module()
-        offers = Signal()
-        taken = Signal()
-        takes = self.o.valid & self.o.ready
+        valid = Signal()
+        ready = Signal()
+        fire = self.o.valid & self.o.ready
         m.d.comb += [
-            self.o.valid.eq(offers),
+            self.o.valid.eq(valid),
             self.o.payload.eq(self.i.payload),
-            self.i.ready.eq(taken),
+            self.i.ready.eq(ready),
         ]
-        m.d.sync += [offers.eq(self.i.valid & ~takes & ~taken), taken.eq(takes)]
+        m.d.sync += [valid.eq(self.i.valid & ~fire & ~ready), ready.eq(fire)]
         return m
 
 
-def register_slice(params: TmaParams, shape) -> SkidBuffer | Queue:
-    """Return what cuts the path of ``ready`` at a payload a clock; in a ``compact`` unit without a
-    multiplexer, and in a clock.
+def register_slice(params: TmaParams, shape: ShapeLike) -> SkidBuffer | Queue:
+    """Return a buffer that cuts the path of ``ready`` and passes a payload a clock.
+
+    It is a ``SkidBuffer``; in a ``compact`` unit a ``Queue`` of two payloads, which has no
+    multiplexer in the path of the payload, and a latency of one clock.
     """
     return Queue(shape, 2) if params.compact else SkidBuffer(shape)

@@ -6,13 +6,16 @@ from hw.layouts.isa import Swizzle, SwizzleAtom
 from hw.params import TmaParams
 
 
-def line_number(beat, lane_bits: int):
-    """Return the number of the 128-byte line that ``beat`` is in, modulo 8."""
+def line_number(beat: Value, lane_bits: int) -> Value:
+    """Return the number, modulo 8, of the 128-byte line of shared memory that ``beat`` is in."""
     return beat[3 - lane_bits :][:3]
 
 
-def swizzle_bits(m: Module, params: TmaParams, style, beat, name: str) -> Signal:
-    """Return what is XORed to the three piece bits of a shared-memory address in ``beat``."""
+def swizzle_bits(m: Module, params: TmaParams, style, beat: Value, name: str) -> Signal:
+    """Return the 3 bits to XOR with the piece bits (6:4) of a shared-memory address in ``beat``.
+
+    ``style`` is of ``data_style_layout``. The result is the signal ``name``.
+    """
     line = line_number(beat, params.lane_bits)
     bits = Signal(3, name=name)
     with m.Switch(style.swizzle):
@@ -31,9 +34,10 @@ def swizzle_bits(m: Module, params: TmaParams, style, beat, name: str) -> Signal
     return bits
 
 
-def flipped_halves(params: TmaParams, style, beat, piece) -> Value:
-    """Return ``piece``, or what goes with it word by word, with its halves exchanged where
-    ``ATOM_32B_FLIP_8B`` does that.
+def flipped_halves(params: TmaParams, style, beat: Value, piece: Value) -> Value:
+    """Return ``piece`` with its two halves exchanged where ``ATOM_32B_FLIP_8B`` exchanges them.
+
+    ``piece`` may also be a mask of the words of a piece.
     """
     if not params.swizzle_atoms:
         return piece

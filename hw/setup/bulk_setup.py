@@ -1,6 +1,9 @@
-"""Bulk setup: a bulk request becomes a walk of a single run, or a refusal."""
+"""Bulk setup: checks bulk requests, and turns each into a walk of one run."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -25,17 +28,49 @@ from hw.layouts.jobs import (
 )
 from hw.lib.register_slice import HalfBuffer
 from hw.params import PIECE_BYTES, TmaParams
+from hw.setup.checks import Check, report_first
+
+
+@dataclass(frozen=True)
+class BulkOperands:
+    """Operands of a bulk request; those that its operation does not have are 0.
+
+    Parameters
+    ----------
+    prefetch, store, to_smem, reduces : Value
+        The request is a prefetch; reads shared memory; writes shared memory of another CTA; is a
+        reduction.
+    smem_address, smem_end : Value
+        Start of the bytes in the issuer's shared memory, and the byte behind them.
+    dst_address, dst_end : Value
+        Start of the bytes in the other CTA's shared memory, and the byte behind them.
+    global_address, mbarrier : Value
+    """
+
+    prefetch: Value
+    store: Value
+    to_smem: Value
+    reduces: Value
+    smem_address: Value
+    smem_end: Value
+    dst_address: Value
+    dst_end: Value
+    global_address: Value
+    mbarrier: Value
 
 
 class BulkSetup(wiring.Component):
-    """Turns each bulk request into a job or an error record, in order.
+    """Turns each bulk request into a job or a refusal, in order.
 
-    Latency two clocks; one request a clock, in a ``compact`` unit one in three. It takes neither
-    the descriptor cache nor the setup block. A request of no bytes is a job of no pieces.
+    Bulk requests need neither the descriptor cache nor the setup block. A request of no bytes is a
+    job of no pieces.
 
-    Refuses, in the order of ``ErrorCode``, what a bulk request may not ask for; a refused request
-    leaves nothing behind. Back-pressure on the output that a request needs holds back those behind
-    it.
+    Latency: two clocks; three in a ``compact`` unit. Throughput: a request a clock; in a
+    ``compact`` unit one in three clocks. Back-pressure: a request that waits for its output, job or
+    refusal, holds up all requests behind it.
+
+    Errors: a request that violates a check is refused, with the first error in the order of
+    ``ErrorCode``. A refused request has no job and no other effect.
 
     Parameters
     ----------
@@ -43,12 +78,12 @@ class BulkSetup(wiring.Component):
 
     Members
     -------
-    i : In(stream) of ``queued_request_layout``
-    job : Out(stream) of ``walk_job_layout``
-    error : Out(stream) of ``refusal_layout``
+    i : In(stream.Signature(queued_request_layout(params)))
+    job : Out(stream.Signature(walk_job_layout(params)))
+    error : Out(stream.Signature(refusal_layout(params)))
     """
 
-    def __init__(self, params: TmaParams):
+    def __init__(self, params: TmaParams) -> None:
         self.params = params
         super().__init__(
             {
@@ -58,18 +93,17 @@ class BulkSetup(wiring.Component):
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform) -> Module:
         m = Module()
         p = self.params
         request = Signal(queued_request_layout(p), reset_less=True)
-        waits = Signal()
+        request_valid = Signal()
         job = Signal(walk_job_layout(p), reset_less=True)
         error = Signal(refusal_layout(p), reset_less=True)
-        busy = Signal()
-        refused = Signal(reset_less=True)
+        result_valid = Signal()
+        is_refused = Signal(reset_less=True)
         advance = Signal()
-        transfer, walk = job.transfer, job.walk
-        # What the operation is, and sums, known a clock early.
+        # Sums and the kind of the operation are registered with the request.
         early = {
             "prefetch": self.i.p.operation == Operation.BULK_PREFETCH,
             "store": is_store(self.i.p.operation),
@@ -78,100 +112,135 @@ class BulkSetup(wiring.Component):
             "smem_end": self.i.p.smem_address + self.i.p.size,
             "dst_end": self.i.p.global_address + self.i.p.size,
         }
-        known = {
-            name: Signal(len(is_so), name=name, reset_less=True) for name, is_so in early.items()
+        registered = {
+            name: Signal(len(value), name=name, reset_less=True) for name, value in early.items()
         }
-        prefetch, store, to_smem, reduces, smem_end, dst_end = known.values()
-        smem_address = Mux(prefetch, 0, request.smem_address)
-        dst_address = Mux(to_smem, request.global_address, 0)
-        global_address = Mux(to_smem, 0, request.global_address)
-        mbarrier = Mux(prefetch | (store & ~to_smem), 0, request.mbarrier)
-        # What the unit was built without.
-        missing: list[tuple] = []
-        if not p.stores:
-            missing.append((store, ErrorCode.MAP_MODE, request.operation.as_value()))
-        elif not p.cp_mask:
-            masked = (request.operation == Operation.BULK_STORE) & ~request.byte_mask.all()
-            missing.append((masked, ErrorCode.MAP_MODE, request.byte_mask))
-        if p.reductions:
-            pair = request.element_type, request.reduction_op
-            in_smem, in_memory = (
-                is_reducible(pairs, *pair) for pairs in (DSMEM_REDUCTIONS, BULK_REDUCTIONS)
-            )
-            reduces = reduces & ~Mux(to_smem, in_smem, in_memory)
-        low = PIECE_BYTES - 1
-        misdirected = request.misdirected
-        rules = (
-            *missing,
-            (smem_address & low, ErrorCode.SMEM_ALIGN, smem_address),
-            (dst_address & low, ErrorCode.SMEM_ALIGN, dst_address),
-            (~prefetch & (smem_end > p.smem_bytes), ErrorCode.SMEM_RANGE, smem_address),
-            (to_smem & (dst_end > p.smem_bytes), ErrorCode.SMEM_RANGE, dst_address),
-            (mbarrier > p.smem_bytes - 8, ErrorCode.SMEM_RANGE, mbarrier),
-            (reduces, ErrorCode.RED_TYPE, request.reduction_op),
-            (request.size & low, ErrorCode.BULK_ALIGN, request.size),
-            (global_address & low, ErrorCode.BULK_ALIGN, global_address),
-            (misdirected.mask, ErrorCode.MASK, misdirected.value),
-            (misdirected.cta, ErrorCode.DST_CTA, misdirected.value),
-            (mbarrier[:3], ErrorCode.MBAR_ALIGN, mbarrier),
-        )
+        operands = self._operands(request, registered)
+        checks = self._checks(request, operands)
         refuse = Signal()
         stream = stream_of(p, request)
-        pieces = request.size[4:]
-        begin = smem_address[4:]
-        m.d.comb += refuse.eq(Cat(broken.any() for broken, _, _ in rules).any())
+
+        def report(_number: int, check: Check) -> None:
+            m.d.sync += [error.code.eq(check.code), error.value.eq(check.value)]
+
+        m.d.comb += refuse.eq(Cat(check.violated.any() for check in checks).any())
         with m.If(advance):
             m.d.sync += [
-                waits.eq(self.i.valid),
+                request_valid.eq(self.i.valid),
                 request.eq(self.i.p),
-                *(known[name].eq(is_so) for name, is_so in early.items()),
-                busy.eq(waits),
-                refused.eq(refuse),
-                transfer.request_id.eq(request.request_id),
-                transfer.mbarrier.eq(mbarrier),
-                transfer.pieces.eq(pieces),
-                walk.prefetch.eq(prefetch),
-                walk.attributes.cache_policy.eq(request.cache_policy),
-                walk.has_data.eq(pieces != 0),
-                walk.start.eq(request.global_address[4:]),
-                walk.run.eq(pieces),
-                walk.smem_begin.eq(begin),
-                walk.smem_end.eq(begin + pieces),
-                walk.smem_start.eq(begin),
-                walk.smem_extent.eq(pieces),
-                walk.row_mask.eq(~0),
-                *(flag.eq(1) for flag in (job.first, job.last, walk.first, walk.last)),
+                *(registered[name].eq(value) for name, value in early.items()),
+                result_valid.eq(request_valid),
+                is_refused.eq(refuse),
+            ]
+            self._assign_job(m, request, operands, job)
+            m.d.sync += [
                 error.request_id.eq(request.request_id),
                 job.stream.eq(stream),
                 error.channel.eq(channel_of(p, request.operation, stream)),
             ]
             if p.ctas > 1:
                 m.d.sync += [
-                    transfer.delivery.eq(request.delivery),
-                    *(walk[name].eq(request.delivery[name]) for name in remote_field(p)),
+                    job.transfer.delivery.eq(request.delivery),
+                    *(job.walk[name].eq(request.delivery[name]) for name in remote_field(p)),
                 ]
             if p.stores:
                 m.d.sync += [
                     job.group.eq(request.group),
                     error.group.eq(request.group),
-                    walk.store.eq(store),
-                    *assign_write_mode(p, walk.write_mode, request, request.element_type),
+                    job.walk.store.eq(operands.store),
+                    *assign_write_mode(p, job.walk.write_mode, request, request.element_type),
                 ]
-            for broken, code, value in reversed(rules):
-                with m.If(broken.any()):
-                    m.d.sync += [error.code.eq(code), error.value.eq(value)]
-        ways_out = {"job": flipped(self.job), "error": flipped(self.error)}
-        if p.compact:
-            for name, way_out in ways_out.items():
-                m.submodules[f"{name}_exit"] = late = HalfBuffer(way_out.payload.shape())
-                connect(m, late.o, way_out)
-                ways_out[name] = late.i
+            report_first(m, checks, report)
+        outputs = self._outputs(m)
         m.d.comb += [
-            advance.eq(~busy | Mux(refused, ways_out["error"].ready, ways_out["job"].ready)),
+            advance.eq(
+                ~result_valid | Mux(is_refused, outputs["error"].ready, outputs["job"].ready)
+            ),
             self.i.ready.eq(advance),
-            ways_out["job"].p.eq(job),
-            ways_out["job"].valid.eq(busy & ~refused),
-            ways_out["error"].p.eq(error),
-            ways_out["error"].valid.eq(busy & refused),
+            outputs["job"].p.eq(job),
+            outputs["job"].valid.eq(result_valid & ~is_refused),
+            outputs["error"].p.eq(error),
+            outputs["error"].valid.eq(result_valid & is_refused),
         ]
         return m
+
+    def _operands(self, request, registered: Mapping[str, Signal]) -> BulkOperands:
+        """Return the operands of ``request`` that its operation has."""
+        prefetch, store, to_smem = (registered[name] for name in ("prefetch", "store", "to_smem"))
+        return BulkOperands(
+            **registered,
+            smem_address=Mux(prefetch, 0, request.smem_address),
+            dst_address=Mux(to_smem, request.global_address, 0),
+            global_address=Mux(to_smem, 0, request.global_address),
+            mbarrier=Mux(prefetch | (store & ~to_smem), 0, request.mbarrier),
+        )
+
+    def _checks(self, request, operands: BulkOperands) -> list[Check]:
+        """Return the checks of ``request`` in the order of report."""
+        p = self.params
+        o = operands
+        reduces = o.reduces
+        if p.reductions:
+            pair = request.element_type, request.reduction_op
+            legal_in_smem, legal_in_gmem = (
+                is_reducible(pairs, *pair) for pairs in (DSMEM_REDUCTIONS, BULK_REDUCTIONS)
+            )
+            reduces = reduces & ~Mux(o.to_smem, legal_in_smem, legal_in_gmem)
+        low = PIECE_BYTES - 1
+        exceeds_smem = ~o.prefetch & (o.smem_end > p.smem_bytes)
+        misdirected = request.misdirected
+        return [
+            *self._unsupported(request, o.store),
+            Check(o.smem_address & low, ErrorCode.SMEM_ALIGN, o.smem_address),
+            Check(o.dst_address & low, ErrorCode.SMEM_ALIGN, o.dst_address),
+            Check(exceeds_smem, ErrorCode.SMEM_RANGE, o.smem_address),
+            Check(o.to_smem & (o.dst_end > p.smem_bytes), ErrorCode.SMEM_RANGE, o.dst_address),
+            Check(o.mbarrier > p.smem_bytes - 8, ErrorCode.SMEM_RANGE, o.mbarrier),
+            Check(reduces, ErrorCode.RED_TYPE, request.reduction_op),
+            Check(request.size & low, ErrorCode.BULK_ALIGN, request.size),
+            Check(o.global_address & low, ErrorCode.BULK_ALIGN, o.global_address),
+            Check(misdirected.mask, ErrorCode.MASK, misdirected.value),
+            Check(misdirected.cta, ErrorCode.DST_CTA, misdirected.value),
+            Check(o.mbarrier[:3], ErrorCode.MBAR_ALIGN, o.mbarrier),
+        ]
+
+    def _unsupported(self, request, store: Value) -> list[Check]:
+        """Return the check of stores, or of byte masks, in a unit without them."""
+        if not self.params.stores:
+            return [Check(store, ErrorCode.MAP_MODE, request.operation.as_value())]
+        if not self.params.cp_mask:
+            is_masked = (request.operation == Operation.BULK_STORE) & ~request.byte_mask.all()
+            return [Check(is_masked, ErrorCode.MAP_MODE, request.byte_mask)]
+        return []
+
+    def _assign_job(self, m: Module, request, operands: BulkOperands, job) -> None:
+        """Assign the job of ``request``: one run of all pieces."""
+        pieces = request.size[4:]
+        begin = operands.smem_address[4:]
+        transfer, walk = job.transfer, job.walk
+        m.d.sync += [
+            transfer.request_id.eq(request.request_id),
+            transfer.mbarrier.eq(operands.mbarrier),
+            transfer.pieces.eq(pieces),
+            walk.prefetch.eq(operands.prefetch),
+            walk.attributes.cache_policy.eq(request.cache_policy),
+            walk.has_data.eq(pieces != 0),
+            walk.start.eq(request.global_address[4:]),
+            walk.run.eq(pieces),
+            walk.smem_begin.eq(begin),
+            walk.smem_end.eq(begin + pieces),
+            walk.smem_start.eq(begin),
+            walk.smem_extent.eq(pieces),
+            walk.row_mask.eq(~0),
+            *(flag.eq(1) for flag in (job.first, job.last, walk.first, walk.last)),
+        ]
+
+    def _outputs(self, m: Module) -> dict[str, wiring.PureInterface]:
+        """Return the streams ``job`` and ``error``; in a ``compact`` unit in front of a slice."""
+        outputs = {"job": flipped(self.job), "error": flipped(self.error)}
+        if self.params.compact:
+            for name, port in outputs.items():
+                m.submodules[f"{name}_slice"] = output_slice = HalfBuffer(port.payload.shape())
+                connect(m, output_slice.o, port)
+                outputs[name] = output_slice.i
+        return outputs

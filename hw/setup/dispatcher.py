@@ -1,4 +1,4 @@
-"""Dispatcher: sends each job its way, and tells bulk groups whom they need not wait for."""
+"""Dispatcher: separates stores from loads, and releases requests from their bulk groups."""
 
 from amaranth.hdl import Module, Mux
 from amaranth.lib import stream, wiring
@@ -10,32 +10,39 @@ from hw.lib.arbiter import Arbiter
 from hw.lib.queue import Queue
 from hw.params import TmaParams
 
-WAITING = 2
-"""Groups, and error records, that can wait."""
+QUEUE_DEPTH = 2
+"""Depth of the queues of error records and of released groups."""
 
 
 class Dispatcher(wiring.Component):
-    """Parts stores from loads, and lets go of requests that leave their bulk group here.
+    """Sends jobs to loads or stores, and releases from their bulk groups the requests that no
+    longer need them.
 
-    Those are loads, whose tensor map is read, with their first job, and refused requests, with
-    their error record. Jobs pass in the same clock, one a clock; error records and groups take one.
-    A job that has to wait holds back all that come behind it, whatever their direction.
+    A load is released with its first job, because its tensor map is then read. A refused request is
+    released with its error record. Stores stay in their group.
+
+    Latency: none for jobs, one clock for error records and released groups. Throughput: a job and a
+    refusal a clock; a released group a clock, of loads and of refusals in turn. Back-pressure: a
+    job that waits holds up all jobs behind it, loads and stores. A load waits while two released
+    groups of loads wait; a refusal waits while two error records, or two released groups of
+    refusals, wait.
 
     Parameters
     ----------
     params : TmaParams
+        With ``stores``.
 
     Members
     -------
-    job : In(stream) of ``walk_job_layout``
-    refusal : In(stream) of ``refusal_layout``
-    load : Out(stream) of ``walk_job_layout``
-    store : Out(stream) of ``walk_job_layout``
-    error : Out(stream) of ``error_layout``
-    released : Out(stream) of ``group_layout``
+    job : In(stream.Signature(walk_job_layout(params)))
+    refusal : In(stream.Signature(refusal_layout(params)))
+    load : Out(stream.Signature(walk_job_layout(params)))
+    store : Out(stream.Signature(walk_job_layout(params)))
+    error : Out(stream.Signature(error_layout(params)))
+    released : Out(stream.Signature(group_layout(params)))
     """
 
-    def __init__(self, params: TmaParams):
+    def __init__(self, params: TmaParams) -> None:
         self.params = params
         job = stream.Signature(walk_job_layout(params))
         super().__init__(
@@ -49,37 +56,37 @@ class Dispatcher(wiring.Component):
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform) -> Module:
         m = Module()
         p = self.params
-        m.submodules.errors = errors = Queue(error_layout(p), WAITING)
-        m.submodules.of_refusals = of_refusals = Queue(group_layout(p), WAITING)
-        m.submodules.of_loads = of_loads = Queue(group_layout(p), WAITING)
+        m.submodules.errors = errors = Queue(error_layout(p), QUEUE_DEPTH)
+        m.submodules.refusal_groups = refusal_groups = Queue(group_layout(p), QUEUE_DEPTH)
+        m.submodules.load_groups = load_groups = Queue(group_layout(p), QUEUE_DEPTH)
         m.submodules.released = released = Arbiter(group_layout(p), 2)
         connect(m, errors.o, flipped(self.error))
-        connect(m, of_refusals.o, released.i[0])
-        connect(m, of_loads.o, released.i[1])
+        connect(m, refusal_groups.o, released.i[0])
+        connect(m, load_groups.o, released.i[1])
         connect(m, released.o, flipped(self.released))
 
         refusal, job = self.refusal, self.job
         m.d.comb += [
-            refusal.ready.eq(errors.i.ready & of_refusals.i.ready),
+            refusal.ready.eq(errors.i.ready & refusal_groups.i.ready),
             errors.i.valid.eq(refusal.valid & refusal.ready),
             *(errors.i.p[name].eq(refusal.p[name]) for name in error_layout(p).members),
-            of_refusals.i.valid.eq(errors.i.valid),
-            of_refusals.i.p.eq(refusal.p.group),
+            refusal_groups.i.valid.eq(errors.i.valid),
+            refusal_groups.i.p.eq(refusal.p.group),
         ]
 
         is_store = job.p.walk.store
-        leaves = job.p.group.joined & job.p.first & ~is_store
-        may_leave = ~leaves | of_loads.i.ready
+        is_release = job.p.group.joined & job.p.first & ~is_store
+        may_pass = ~is_release | load_groups.i.ready
         m.d.comb += [
             self.load.payload.eq(job.payload),
             self.store.payload.eq(job.payload),
-            self.load.valid.eq(job.valid & ~is_store & may_leave),
+            self.load.valid.eq(job.valid & ~is_store & may_pass),
             self.store.valid.eq(job.valid & is_store),
-            job.ready.eq(Mux(is_store, self.store.ready, self.load.ready & may_leave)),
-            of_loads.i.valid.eq(job.valid & job.ready & leaves),
-            of_loads.i.p.eq(job.p.group),
+            job.ready.eq(Mux(is_store, self.store.ready, self.load.ready & may_pass)),
+            load_groups.i.valid.eq(job.valid & job.ready & is_release),
+            load_groups.i.p.eq(job.p.group),
         ]
         return m

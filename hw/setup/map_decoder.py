@@ -1,4 +1,4 @@
-"""Map decoder: words w0 to w15 of a tensor map as the setup block needs them, and their checks."""
+"""Map decoder: decodes words w0 to w15 of a tensor map, and checks them."""
 
 from functools import cache
 
@@ -10,27 +10,32 @@ from hw.layouts.isa import Fill, L2Promotion, Packing, Swizzle, SwizzleAtom, dat
 from hw.params import DIMS, PIECE_BYTES, TmaParams
 
 ITEM_SIZE_LOG2 = (0, 1, 2, 2, 3, 3, 1, 2, 2, 3, 1)
-"""By tensor-map format, 0 to 10: log2 of the element size in bytes."""
+"""log2 of the element size in bytes, by tensor-map format, 0 to 10."""
 
 FLOAT_FORMATS = range(6, 11)
+"""Floating-point formats, which may be filled with NaN."""
+
 TF32_FORMATS = (7, 8)
+"""Formats that may be rounded to tf32."""
+
 NIBBLES, PACKED_NIBBLES, PACKED_SIXES = 11, 12, 13
 """Formats of 4 and 6 bits; the packed ones have 16 elements in each piece of shared memory."""
 
 PACKED_ELEMENTS = 128
-"""Elements in a row of a packed type, which also its coordinates are multiples of."""
+"""Elements in a row of a packed type; coordinates in dimension 0 are multiples of it."""
 
 SPANS = ((Swizzle.SPAN_32B, 2), (Swizzle.SPAN_64B, 4), (Swizzle.SPAN_128B, 8))
-"""Pieces in a row of shared memory, by swizzle."""
+"""Row pitch in shared memory, in pieces, by swizzle."""
 
 PIECES_96B = 6
+"""Row pitch in shared memory with the 96-byte swizzle, in pieces."""
 
 ROW_BITS = 8
 """Width of a count of pieces in a row: 256 elements of 8 bytes are 128 pieces."""
 
 
 class MapFormat(data.Struct):
-    """Word w2 of a tensor map."""
+    """Fields of word w2 of a tensor map."""
 
     im2col: 1
     version: 3
@@ -49,50 +54,61 @@ class MapFormat(data.Struct):
 
 @cache
 def element_layout(params: TmaParams) -> data.StructLayout:
-    """Size of an element: 8 bits << ``log2``, but 4 bits of ``is_nibble`` and 6 of ``is_six``.
+    """Size of an element.
 
-    ``is_packed``: elements are spread over shared memory.
+    Members
+    -------
+    log2 : log2 of the bytes of an element; 0 for elements of less than a byte
+    is_nibble, is_six : an element has 4 bits, 6 bits; present with ``sub_byte``, as is the next
+    is_packed : 16 elements are in each piece of shared memory, and the rest of it is unused
     """
     flags = {"is_nibble": 1, "is_six": 1, "is_packed": 1} if params.sub_byte else {}
     return data.StructLayout({"log2": 2, **flags})
 
 
 def bytes_of(params: TmaParams, element, elements) -> Value:
-    """Return the bytes of so many elements in global memory."""
-    whole = elements << element.log2
+    """Return the bytes of ``elements`` elements in global memory, rounded down."""
+    whole_bytes = elements << element.log2
     if not params.sub_byte:
-        return whole
-    small = Mux(element.is_six, (elements * 3) >> 2, elements >> 1)
-    return Mux(element.is_six | element.is_nibble, small, whole)
+        return whole_bytes
+    sub_byte = Mux(element.is_six, (elements * 3) >> 2, elements >> 1)
+    return Mux(element.is_six | element.is_nibble, sub_byte, whole_bytes)
 
 
 def last_byte_of(params: TmaParams, element, elements_less_one) -> Value:
-    """Return the number of the last byte of so many elements, which are a legal extent."""
+    """Return the offset of the last byte of ``elements_less_one + 1`` elements in global memory.
+
+    The number of elements must be a legal extent of dimension 0.
+    """
     ones = Mux(element.log2[1], 3, 0) | Mux(element.log2 == 1, 1, 0) | Mux(element.log2 == 3, 4, 0)
-    whole = (elements_less_one << element.log2) | ones
+    whole_bytes = (elements_less_one << element.log2) | ones
     if not params.sub_byte:
-        return whole
-    small = Mux(element.is_six, (elements_less_one * 3) >> 2, elements_less_one >> 1)
-    return Mux(element.is_six | element.is_nibble, small, whole)
+        return whole_bytes
+    sub_byte = Mux(element.is_six, (elements_less_one * 3) >> 2, elements_less_one >> 1)
+    return Mux(element.is_six | element.is_nibble, sub_byte, whole_bytes)
 
 
 @cache
 def decoded_map_layout(params: TmaParams) -> data.StructLayout:
-    """A tensor map, decoded.
+    """A decoded tensor map.
 
     Members
     -------
-    refused : some field has a value that the unit cannot work with
-    load_only, store_only : some field is for that direction only
-    corners : of im2col, W first; 0 where there is no such dimension
-    im2col, wide : made for im2col; for ``im2col::w``
-    rank_less_one : 0 to 4
-    interleaved : a row is a slice, of ``row`` pieces
-    swizzled, flips : there is a swizzle; it is the one that exchanges halves of pieces
-    element : size
-    style : of all bytes
-    row : pieces of global memory in a row
-    pitch : pieces of shared memory from a row to the next
+    refused : a field has a value that the unit does not support (error MAP_FIELD)
+    load_only, store_only : the map is legal for loads only, for stores only; present if the unit
+        supports such maps
+    corners : corners of the im2col bounding box, W first; 0 for dimensions that the tensor does not
+        have; present with ``im2col``
+    im2col, wide : the map is for im2col modes; for ``im2col::w`` modes
+    rank_less_one : rank less one, 0 to 4
+    interleaved : the map is interleaved: a row is a slice of ``row_pieces`` pieces
+    swizzled : the map has a swizzle
+    flips : the swizzle exchanges halves of pieces; present with ``swizzle_atoms``
+    element : element size
+    l2_promotion : see ``MemoryAttributes``
+    style : format of each piece in shared memory
+    row_pieces : pieces of global memory in a row
+    row_pitch : pieces of shared memory from a row to the next
     row_mask : as in ``walk_layout``, for a box at a multiple of 384 bytes
     """
     corner = data.StructLayout({"lower": signed(16), "upper": signed(16)})
@@ -111,20 +127,23 @@ def decoded_map_layout(params: TmaParams) -> data.StructLayout:
             "element": element_layout(params),
             "l2_promotion": L2Promotion,
             "style": data_style_layout(params),
-            "row": ROW_BITS,
-            "pitch": ROW_BITS,
+            "row_pieces": ROW_BITS,
+            "row_pitch": ROW_BITS,
             "row_mask": params.row_mask_bits,
         }
     )
 
 
-def row_mask(row, pitch: int, bits: int) -> Value:
-    """Return which of ``bits`` pieces from the start of a row on belong to rows."""
-    return Cat((piece % pitch) < row for piece in range(bits))
+def row_mask(row_pieces: Value, row_pitch: int, bits: int) -> Value:
+    """Return a mask of ``bits`` pieces: which pieces from the start of a row on belong to rows."""
+    return Cat((piece % row_pitch) < row_pieces for piece in range(bits))
 
 
 class MapDecoder(wiring.Component):
-    """Decodes a tensor map; combinational.
+    """Decodes a tensor map, and finds out whether the unit supports it.
+
+    Latency: none; the block is combinational. Errors: ``o.refused``, and for one direction
+    ``o.load_only`` and ``o.store_only``.
 
     Parameters
     ----------
@@ -132,17 +151,18 @@ class MapDecoder(wiring.Component):
 
     Members
     -------
-    words : In, w0 to w15
-    o : Out of ``decoded_map_layout``
+    words : In(data.ArrayLayout(32, 16))
+        Words w0 to w15 of the tensor map.
+    o : Out(decoded_map_layout(params))
     """
 
-    def __init__(self, params: TmaParams):
+    def __init__(self, params: TmaParams) -> None:
         self.params = params
         super().__init__(
             {"words": In(data.ArrayLayout(32, 16)), "o": Out(decoded_map_layout(params))}
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform) -> Module:
         m = Module()
         p = self.params
         words, o = self.words, self.o
@@ -160,14 +180,16 @@ class MapDecoder(wiring.Component):
             o.l2_promotion.eq(w2.l2_promotion),
             o.style.fill.eq(w2.fill),
         ]
-        bad_type = self._type(m, w2, interleaved, element)
-        bad_row = self._row(m, w2, interleaved, element)
+        bad_type = self._decode_type(m, w2, interleaved, element)
+        bad_row = self._decode_row(m, w2, interleaved, element)
         if p.im2col:
-            self._corners(m, w2)
+            self._decode_corners(m, w2)
 
-        more = [w2.rank_less_one > i for i in range(DIMS - 1)]
-        odd_multiples = words[0][4] | Cat(words[3 + i][0] & more[i] for i in range(DIMS - 1)).any()
-        wide = w2.im2col if p.im2col_w else 0
+        # The base address and the strides in use must be multiples of 32 bytes in some maps.
+        has_stride = [w2.rank_less_one > i for i in range(DIMS - 1)]
+        odd_strides = Cat(words[3 + i][0] & has_stride[i] for i in range(DIMS - 1))
+        odd_multiples = words[0][4] | odd_strides.any()
+        wide_is_legal = w2.im2col if p.im2col_w else 0
         m.d.comb += o.refused.eq(
             bad_type
             | bad_row
@@ -175,13 +197,13 @@ class MapDecoder(wiring.Component):
             | ((w2.interleave[1] | is_packed) & odd_multiples)
             | (w2.rank_less_one >= DIMS)
             | ((w2.im2col | interleaved) & (w2.rank_less_one < 2))
-            | (w2.wide & ~wide)
+            | (w2.wide & ~wide_is_legal)
             | words[0][:4].any()
         )
         return m
 
-    def _corners(self, m: Module, w2) -> None:
-        """Corners have fewer bits the more of them there are."""
+    def _decode_corners(self, m: Module, w2) -> None:
+        """Decode the corners of the bounding box: 16, 8 or 5 bits each, by their number."""
         halves = self.words[14][:16], self.words[14][16:]
         bits = Mux(w2.wide, 2, w2.rank_less_one) if self.params.im2col_w else w2.rank_less_one
         with m.Switch(bits):
@@ -192,58 +214,58 @@ class MapDecoder(wiring.Component):
                             field = half.word_select(j, width).as_signed()
                             m.d.comb += self.o.corners[j][name].eq(field)
 
-    def _type(self, m: Module, w2, interleaved, element) -> Value:
-        """Element, rounding and packing; return whether they are refused."""
+    def _decode_type(self, m: Module, w2, interleaved, element) -> Value:
+        """Decode element size, rounding and packing; return whether they are refused."""
         p, words, o = self.params, self.words, self.o
-        known = Signal()
+        is_known = Signal()
         is_float = Signal()
         bad_extent = Signal()
         with m.Switch(w2.format):
             for code, log2 in enumerate(ITEM_SIZE_LOG2):
                 with m.Case(code):
                     m.d.comb += [
-                        known.eq(1),
+                        is_known.eq(1),
                         is_float.eq(code in FLOAT_FORMATS),
                         element.log2.eq(log2),
                         o.style.round_tf32.eq(w2.tf32 if code in TF32_FORMATS else 0),
                     ]
             if p.sub_byte:
-                no_multiple = (words[8][:7] != PACKED_ELEMENTS - 1) | (
+                bad_packed_extent = (words[8][:7] != PACKED_ELEMENTS - 1) | (
                     words[13][24:] != PACKED_ELEMENTS - 1
                 )
                 with m.Case(NIBBLES):
                     m.d.comb += [
-                        known.eq(~interleaved),
+                        is_known.eq(~interleaved),
                         element.is_nibble.eq(1),
                         bad_extent.eq(~words[8][0]),
                     ]
-                for code, small, packing in (
+                for code, is_size, packing in (
                     (PACKED_NIBBLES, element.is_nibble, Packing.BYTES_8),
                     (PACKED_SIXES, element.is_six, Packing.BYTES_12),
                 ):
                     with m.Case(code):
                         m.d.comb += [
-                            known.eq(~interleaved),
+                            is_known.eq(~interleaved),
                             element.is_packed.eq(1),
-                            small.eq(1),
+                            is_size.eq(1),
                             o.style.packing.eq(packing),
-                            bad_extent.eq(no_multiple),
+                            bad_extent.eq(bad_packed_extent),
                         ]
-        return ~known | bad_extent | ((w2.fill == Fill.NAN) & ~is_float)
+        return ~is_known | bad_extent | ((w2.fill == Fill.NAN) & ~is_float)
 
-    def _row(self, m: Module, w2, interleaved, element) -> Value:
-        """A row in both memories; return whether its swizzle or its length is refused."""
+    def _decode_row(self, m: Module, w2, interleaved, element) -> Value:
+        """Decode the row in both memories; return whether its swizzle or its length is refused."""
         p, o = self.params, self.o
         elements = self.words[13][24:] + 1
-        inner = Signal(12)  # bytes of shared memory
-        row = Signal(ROW_BITS)
+        row_bytes = Signal(12)  # in shared memory
+        row_pieces = Signal(ROW_BITS)  # in global memory
         bad_swizzle = Signal()
         too_wide = Signal()
         m.d.comb += [
-            inner.eq(bytes_of(p, element, elements)),
-            row.eq(bytes_of(p, element, elements) >> 4),
-            o.row.eq(row),
-            o.pitch.eq(inner >> 4),
+            row_bytes.eq(bytes_of(p, element, elements)),
+            row_pieces.eq(bytes_of(p, element, elements) >> 4),
+            o.row_pieces.eq(row_pieces),
+            o.row_pitch.eq(row_bytes >> 4),
             o.row_mask.eq(~0),
             o.style.swizzle.eq(w2.swizzle),
             o.swizzled.eq(w2.swizzle != Swizzle.NONE),
@@ -253,9 +275,9 @@ class MapDecoder(wiring.Component):
             for swizzle, pieces in SPANS:
                 with m.Case(swizzle):
                     m.d.comb += [
-                        o.pitch.eq(pieces),
-                        o.row_mask.eq(row_mask(row, pieces, p.row_mask_bits)),
-                        too_wide.eq(inner > pieces * PIECE_BYTES),
+                        o.row_pitch.eq(pieces),
+                        o.row_mask.eq(row_mask(row_pieces, pieces, p.row_mask_bits)),
+                        too_wide.eq(row_bytes > pieces * PIECE_BYTES),
                     ]
         flips = Const(0, 1)
         if p.swizzle_atoms:
@@ -268,39 +290,48 @@ class MapDecoder(wiring.Component):
                 ]
         if p.swizzle_96b:
             is_96b = (w2.swizzle == Swizzle.NONE) & (w2.atom == SwizzleAtom.ATOM_32B)
-            with m.If(is_96b):  # the exchange of 32B on rows of another length
+            with m.If(is_96b):  # the 32-byte swizzle, with rows of 96 bytes
                 m.d.comb += [
                     bad_swizzle.eq(interleaved),
-                    too_wide.eq(inner > PIECES_96B * PIECE_BYTES),
+                    too_wide.eq(row_bytes > PIECES_96B * PIECE_BYTES),
                     o.style.swizzle.eq(Swizzle.SPAN_32B),
                     o.swizzled.eq(1),
-                    o.pitch.eq(PIECES_96B),
-                    o.row_mask.eq(row_mask(row, PIECES_96B, p.row_mask_bits)),
+                    o.row_pitch.eq(PIECES_96B),
+                    o.row_mask.eq(row_mask(row_pieces, PIECES_96B, p.row_mask_bits)),
                 ]
         with m.If(interleaved):
-            unit = Mux(w2.interleave[1], 2, 1)
-            m.d.comb += [o.row.eq(unit), o.pitch.eq(unit), o.row_mask.eq(~0), too_wide.eq(0)]
+            slice_pieces = Mux(w2.interleave[1], 2, 1)
+            m.d.comb += [
+                o.row_pieces.eq(slice_pieces),
+                o.row_pitch.eq(slice_pieces),
+                o.row_mask.eq(~0),
+                too_wide.eq(0),
+            ]
         refused = bad_swizzle | too_wide
-        odd = inner[:4].any()
+        bad_length = row_bytes[:4].any()
         packed_for_loads = element.is_packed & ~element.is_six if p.sub_byte else Const(0, 1)
         if p.sub_byte:
-            with m.If(element.is_packed):  # a row of 128 elements, eight pieces
-                m.d.comb += [inner.eq(PACKED_ELEMENTS), o.row_mask.eq(~0)]
-            spans = (w2.swizzle == Swizzle.SPAN_128B) & ~(flips & element.is_six)
-            none = (w2.swizzle == Swizzle.NONE) & (w2.atom == SwizzleAtom.ATOM_16B)
-            refused |= element.is_packed & ~spans & ~none
+            with m.If(element.is_packed):  # a row of 128 elements is eight pieces
+                m.d.comb += [row_bytes.eq(PACKED_ELEMENTS), o.row_mask.eq(~0)]
+            legal_swizzle = (w2.swizzle == Swizzle.SPAN_128B) & ~(flips & element.is_six)
+            no_swizzle = (w2.swizzle == Swizzle.NONE) & (w2.atom == SwizzleAtom.ATOM_16B)
+            refused |= element.is_packed & ~legal_swizzle & ~no_swizzle
             m.d.comb += o.store_only.eq(element.is_six & (w2.atom == SwizzleAtom.ATOM_64B))
-            odd |= element.is_nibble & ~element.is_packed & elements[:5].any()
+            bad_length |= element.is_nibble & ~element.is_packed & elements[:5].any()
         if p.swizzle_atoms or p.sub_byte:
             m.d.comb += o.load_only.eq(packed_for_loads | flips)
-        return refused | odd
+        return refused | bad_length
 
 
 def is_misaligned(params: TmaParams, decoded, coord) -> Value:
-    """Return whether no box of the map may start at ``coord`` of dimension 0, in elements."""
+    """Return whether ``coord``, in elements, is illegal as the start of a box in dimension 0.
+
+    The start must be a multiple of 16 bytes, and of 128 elements of a packed type; a box of an
+    interleaved map may start anywhere.
+    """
     element = decoded.element
     misaligned = (coord << element.log2)[:4].any()
     if params.sub_byte:
-        small = Mux(element.is_packed, coord[:7].any(), coord[:5].any())
-        misaligned = Mux(element.is_nibble | element.is_six, small, misaligned)
+        sub_byte = Mux(element.is_packed, coord[:7].any(), coord[:5].any())
+        misaligned = Mux(element.is_nibble | element.is_six, sub_byte, misaligned)
     return ~decoded.interleaved & misaligned

@@ -1,6 +1,7 @@
-"""Runs a component in Amaranth's simulator: streams in, streams out, random stalls, the stream law.
+"""Runs hardware in Amaranth's simulator: streams with random stalls, and plain functions.
 
-The law: what a component offers it goes on offering, unchanged, until it is taken.
+Each run of streams checks the stream law: a payload that a component offers stays offered,
+unchanged, until it is taken.
 """
 
 import random
@@ -9,19 +10,49 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+from amaranth.hdl import Module, ShapeLike, Signal, Value
 from amaranth.sim import Simulator
+
+
+def evaluate(
+    build: Callable[..., Value],
+    shapes: Sequence[ShapeLike],
+    samples: Sequence[Sequence[Any]],
+) -> list[Any]:
+    """Return the value of ``build(m, *signals)`` for each of ``samples``.
+
+    ``build`` makes combinational logic in the module ``m``; ``signals`` have ``shapes``.
+    """
+    m = Module()
+    signals = [Signal(shape, name=f"input_{n}") for n, shape in enumerate(shapes)]
+    result = build(m, *signals)
+    output = Signal(len(Value.cast(result)))
+    m.d.comb += output.eq(result)
+    sim = Simulator(m)
+    values = []
+
+    @sim.add_testbench
+    async def bench(ctx):
+        for sample in samples:
+            for signal, value in zip(signals, sample, strict=True):
+                ctx.set(signal, value)
+            values.append(ctx.get(output))
+
+    sim.run()
+    return values
 
 
 @dataclass
 class Run:
-    """What came out of each stream, and when."""
+    """Payloads of each output stream, and the clocks of all transfers."""
 
     payloads: dict[str, list[Any]] = field(default_factory=dict)
     cycles: dict[str, list[int]] = field(default_factory=dict)
+    """Clocks in which each payload was taken from the output."""
     offered: dict[str, list[int]] = field(default_factory=dict)
-    """Cycles in which the component began to offer each output."""
+    """Clocks in which the component began to offer each payload."""
     taken: dict[str, list[int]] = field(default_factory=dict)
-    """Cycles in which the component took each input."""
+    """Clocks in which the component took each payload of an input."""
 
 
 class Simulation:
@@ -74,14 +105,17 @@ def run_streams(
     quiet: int = 100,
     limit: int = 100_000,
 ) -> Run:
-    """Feed ``inputs`` to the ports of ``dut`` and collect from ``outputs``.
+    """Feed ``inputs`` to the ports of ``dut``, and collect the payloads of ``outputs``.
 
-    ``dut`` is a component, or a ``Simulation`` of one that is run several times. Each port
-    stalls in a share ``stall`` of the clocks, those in ``stalls`` in a share of their
-    own. ``feed`` is asked in each clock for more inputs, as answers to what came out in the clocks
-    before. ``prepare`` is called first, with the simulator's context. Ends when all inputs are
-    taken and nothing moved for ``quiet`` clocks, or when ``until`` says so; fails after ``limit``
-    clocks.
+    ``dut`` is a component, or a ``Simulation`` of one that is run several times. Each port stalls
+    in the fraction ``stall`` of the clocks; ``stalls`` gives fractions for single ports. ``feed`` is called in each clock with the run and the clock, and returns further inputs,
+    by port. ``prepare`` is called first, with the simulator's context. The run ends when all inputs
+    are taken and no port moved for ``quiet`` clocks, or when ``until`` returns True.
+
+    Raises
+    ------
+    AssertionError
+        If a port breaks the stream law, or the run does not end within ``limit`` clocks.
     """
     run = Run(
         payloads={name: [] for name in outputs},
@@ -127,8 +161,10 @@ def run_streams(
                 valid = ctx.get(valids[name])
                 payload = ctx.get(payloads[name]) if valid else None
                 if name in offered:
-                    assert valid, f"{name}: withdrew what it offered"
-                    assert payload == offered.pop(name), f"{name}: changed what it offered"
+                    assert valid, f"{name}: withdrew the payload that it offered"
+                    assert payload == offered.pop(name), (
+                        f"{name}: changed the payload that it offered"
+                    )
                 elif valid:
                     run.offered[name].append(cycle)
                 if valid and ctx.get(readies[name]):

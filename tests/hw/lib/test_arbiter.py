@@ -1,4 +1,4 @@
-"""Arbiter: everything arrives, by way in order."""
+"""Arbiter: every payload arrives, and those of an input arrive in order."""
 
 import random
 from itertools import pairwise
@@ -11,7 +11,7 @@ from tests.hw.simulate import run_streams
 
 
 class Ports(Arbiter):
-    """Names the ways, for the simulation."""
+    """Arbiter whose inputs are the ports ``way_0`` and so on, for the simulation."""
 
     def __getattr__(self, name):
         if name.startswith("way_"):
@@ -29,7 +29,7 @@ def test_nothing_lost_nothing_reordered(seed):
 
 
 def test_turns_are_taken():
-    """Of two that always wait, each goes every second time."""
+    """Two inputs that are always valid are chosen alternately."""
     inputs = {f"way_{way}": [way] * 20 for way in range(2)}
     run = run_streams(Ports(8, 2), inputs, ["o"], stall=0)
     assert run.payloads["o"] == [0, 1] * 20

@@ -1,4 +1,4 @@
-"""Free list: each number has one holder."""
+"""Free list: each number has at most one holder."""
 
 import random
 from collections import deque
@@ -46,7 +46,7 @@ def test_no_number_is_held_twice(count):
 
 @pytest.mark.parametrize("count", [8, 64])
 def test_a_number_that_came_back_is_free_in_the_next_clock(count):
-    """So ``count`` of them, each held for as many clocks, are one a clock."""
+    """A list of ``count`` numbers, each held for ``count`` clocks, gives one number a clock."""
     dut = FreeList(count)
     sim = Simulator(dut)
     sim.add_clock(1e-9)

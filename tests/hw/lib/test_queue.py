@@ -1,4 +1,4 @@
-"""Queues: first in, first out, at full rate, and as deep as they say."""
+"""Queue: order, rate, latency and depth."""
 
 import gc
 
@@ -27,13 +27,13 @@ def test_one_a_clock(depth):
 
 
 @pytest.mark.parametrize("depth", DEPTHS[1:])
-def test_a_prompt_one_takes_a_clock(depth):
+def test_latency_of_one_clock(depth):
     run = run_streams(Queue(8, depth, latency=1), {"i": list(range(100))}, ["o"], stall=0)
     assert run.cycles["o"] == [cycle + 1 for cycle in run.taken["i"]] == list(range(1, 101))
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
-def test_holds_as_many_as_it_says(depth):
+def test_depth(depth):
     clocks = iter(range(200))
     run = run_streams(
         Queue(8, depth),
@@ -45,7 +45,7 @@ def test_holds_as_many_as_it_says(depth):
     assert len(run.taken["i"]) == depth
 
 
-def test_depth_has_a_limit(monkeypatch):
+def test_depth_is_at_least_one(monkeypatch):
     monkeypatch.setattr(Queue, "_MustUse__silence", True, raising=False)  # it is never elaborated
     with pytest.raises(ValueError, match="depth = 0: must be at least 1"):
         Queue(8, 0)
@@ -54,7 +54,7 @@ def test_depth_has_a_limit(monkeypatch):
 
 @pytest.mark.parametrize("depth", DEPTHS)
 @pytest.mark.parametrize("seed", range(2))
-def test_an_empty_one_is_passed(depth, seed):
+def test_latency_of_none(depth, seed):
     items = list(range(200))
     run = run_streams(Queue(8, depth, latency=0), {"i": items}, ["o"], seed=seed)
     assert run.payloads["o"] == items

@@ -1,19 +1,20 @@
-"""Ready cuts: nothing is lost, at the rate that each says; ``ready`` follows no input."""
+"""Register slices: order, rate, and ``ready`` from a register."""
 
 import pytest
 from amaranth.sim import Simulator
 
-from hw.lib.register_slice import HalfBuffer, SkidBuffer
+from hw.lib.register_slice import HalfBuffer, SkidBuffer, register_slice
+from hw.params import PRESETS
 from tests.hw.simulate import run_streams
 
-CUTS = SkidBuffer, HalfBuffer
+BUFFERS = SkidBuffer, HalfBuffer
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("cut", CUTS)
-def test_order(cut, seed):
+@pytest.mark.parametrize("buffer", BUFFERS)
+def test_order(buffer, seed):
     items = list(range(200))
-    assert run_streams(cut(8), {"i": items}, ["o"], seed=seed).payloads["o"] == items
+    assert run_streams(buffer(8), {"i": items}, ["o"], seed=seed).payloads["o"] == items
 
 
 def test_a_skid_buffer_passes_one_a_clock():
@@ -21,16 +22,28 @@ def test_a_skid_buffer_passes_one_a_clock():
     assert run.cycles["o"] == run.taken["i"] == list(range(100))
 
 
-def test_a_relay_passes_one_in_three_clocks():
+def test_a_half_buffer_passes_one_in_three_clocks():
     run = run_streams(HalfBuffer(8), {"i": list(range(100))}, ["o"], stall=0)
     assert run.cycles["o"] == list(range(1, 300, 3))
     assert run.taken["i"] == list(range(2, 300, 3))
 
 
-@pytest.mark.parametrize("cut", CUTS)
-def test_ready_comes_from_a_register(cut):
-    """In no state do the inputs of a clock change it."""
-    dut = cut(8)
+@pytest.mark.parametrize(("preset", "latency"), [("full", 0), ("tiny", 1)])
+@pytest.mark.parametrize("seed", range(2))
+def test_slice_of_a_unit(preset, latency, seed):
+    """A payload a clock, and one clock of latency in a compact unit."""
+    items = list(range(100))
+    run = run_streams(register_slice(PRESETS[preset], 8), {"i": items}, ["o"], seed=seed)
+    assert run.payloads["o"] == items
+    run = run_streams(register_slice(PRESETS[preset], 8), {"i": items}, ["o"], stall=0)
+    assert run.taken["i"] == items
+    assert run.cycles["o"] == [cycle + latency for cycle in items]
+
+
+@pytest.mark.parametrize("buffer", BUFFERS)
+def test_ready_comes_from_a_register(buffer):
+    """The inputs of a clock do not change ``i.ready`` in that clock, in any state."""
+    dut = buffer(8)
     sim = Simulator(dut)
     sim.add_clock(1e-9)
 
@@ -38,13 +51,13 @@ def test_ready_comes_from_a_register(cut):
     async def bench(ctx):
         seen = set()
         for valid, ready in [(1, 0), (0, 0), (1, 1), (1, 1), (0, 1), (1, 0), (1, 1), (0, 0)] * 2:
-            found = set()
+            levels = set()
             for offered, taken in [(0, 0), (0, 1), (1, 0), (1, 1), (valid, ready)]:
                 ctx.set(dut.i.valid, offered)
                 ctx.set(dut.o.ready, taken)
-                found.add(ctx.get(dut.i.ready))
-            assert len(found) == 1
-            seen |= found
+                levels.add(ctx.get(dut.i.ready))
+            assert len(levels) == 1
+            seen |= levels
             await ctx.tick()
         assert seen == {0, 1}
 

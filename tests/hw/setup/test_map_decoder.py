@@ -75,7 +75,7 @@ def test_any_words(seed: int, arch: Arch) -> None:
                 assert refuses(decoded, "store_only") == of_map, f"{about}: {geometry}"
                 continue
             assert not refuses(decoded, "store_only"), about
-            shown = decoded.row, decoded.pitch, decoded.interleaved, decoded.im2col
+            shown = decoded.row_pieces, decoded.row_pitch, decoded.interleaved, decoded.im2col
             row = geometry.bytes() // geometry.rows() // 16
             pitch = geometry.pitch // 16
             assert shown == (row, pitch, geometry.interleaved, descriptor.mode), about

@@ -1,0 +1,21 @@
+"""One-hot masks: the lowest bit, and the number of a bit."""
+
+import pytest
+
+from hw.lib.one_hot import index_of, lowest_one
+from tests.hw.simulate import evaluate
+
+WIDTHS = (1, 2, 5, 8)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_lowest_bit(width):
+    samples = [(mask,) for mask in range(1 << width)]
+    wanted = [mask & -mask for (mask,) in samples]
+    assert evaluate(lambda _m, mask: lowest_one(mask), [width], samples) == wanted
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_bit_index(width):
+    samples = [(0,), *((1 << number,) for number in range(width))]
+    assert evaluate(lambda _m, mask: index_of(mask), [width], samples) == [0, *range(width)]
