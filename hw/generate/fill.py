@@ -66,13 +66,13 @@ class FillCollector(wiring.Component):
         run_end = Signal(p.smem_piece_bits)
         leaves = Signal()  # the run, the beat in which it begins
         m.d.comb += [
-            begin.since.eq(step.begin),
-            start.eq(Mux(step.first, begin, now)),
+            begin.since.eq(step.chain_begin),
+            start.eq(Mux(step.first_of_chain, begin, now)),
             run_end.eq(step.start + step.extent),
             leaves.eq((step.start[: p.lane_bits] + step.extent)[p.lane_bits :].any()),
         ]
         if p.gathers_rows:
-            m.d.comb += between.eq(step.between << step.start[: p.lane_bits])
+            m.d.comb += between.eq(step.inner_fill << step.start[: p.lane_bits])
         collected, gives = self._collect(m, "step", start, step, between, leaves)
         _, begins_with = self._collect(m, "begin", begin, step, between, leaves)
         m.d.comb += [
@@ -100,20 +100,24 @@ class FillCollector(wiring.Component):
         # Whoever counts fill must see its end: where a request has had some, or nothing at all.
         any_fill = Signal()
         remains = Signal()
-        m.d.comb += remains.eq((after.since != step.end) | after.mask.any())
+        m.d.comb += remains.eq((after.since != step.chain_end) | after.mask.any())
         with m.If(self.o.ready):
             m.d.sync += ending.eq(0)
         with m.If(taken):
             m.d.sync += [
                 now.eq(after),
                 end.place.eq(after),
-                end.to.eq(step.end),
-                end.last.eq(step.last),
+                end.to.eq(step.chain_end),
+                end.last.eq(step.last_of_request),
                 *(end[name].eq(step[name]) for name in fill_fields(p)),
-                any_fill.eq(~step.last & (any_fill | gives | (step.ends & remains))),
+                any_fill.eq(
+                    ~step.last_of_request & (any_fill | gives | (step.last_of_chain & remains))
+                ),
             ]
-            with m.If(step.ends):
-                m.d.sync += ending.eq(remains | (step.last & (any_fill | gives | ~step.has_run)))
+            with m.If(step.last_of_chain):
+                m.d.sync += ending.eq(
+                    remains | (step.last_of_request & (any_fill | gives | ~step.has_run))
+                )
         return m
 
     def _collect(self, m: Module, name: str, start, step, between, leaves) -> tuple:
@@ -148,7 +152,7 @@ class FillCollector(wiring.Component):
             whole.eq(~(complete & below.any())),
             out.beat.eq(self._beat(start.since)),
             out.mask.eq(self._open(start) & Mux(beats == 0, below, ~0)),
-            out.more.eq(beats - (whole & (beats != 0))),
+            out.extra_beats.eq(beats - (whole & (beats != 0))),
             out.last_mask.eq(Mux(whole, ~0, below)),
         ]
 
@@ -205,7 +209,7 @@ class FillCutter(wiring.Component):
             m.d.comb += row_mask.eq(left.row_mask.word_select(third, 8))
         beat = self.o.p
         m.d.comb += [
-            last.eq(left.more == 0),
+            last.eq(left.extra_beats == 0),
             in_rows.eq(row_mask.word_select(piece[p.lane_bits : 3], p.lanes)),
             self.i.ready.eq(~busy | (self.o.ready & last)),
             self.o.valid.eq(busy),
@@ -221,7 +225,7 @@ class FillCutter(wiring.Component):
         with m.Elif(self.o.ready):
             m.d.sync += [
                 left.beat.eq(left.beat + 1),
-                left.more.eq(left.more - 1),
-                left.mask.eq(Mux(left.more == 1, left.last_mask, ~0)),
+                left.extra_beats.eq(left.extra_beats - 1),
+                left.mask.eq(Mux(left.extra_beats == 1, left.last_mask, ~0)),
             ]
         return m

@@ -125,16 +125,16 @@ class LineCutter(wiring.Component):
         """Find the places of rows that share a line, and the pieces that move there."""
         gather, row = run.gather, run.row_pieces
         m.d.comb += [move.eq(place) for place, move in enumerate(use.source)]
-        with m.If(gather.more != 0):
+        with m.If(gather.extra_rows != 0):
             m.d.comb += use.origin.eq(run.smem)
-            with m.Switch(gather.pitch):
+            with m.Switch(gather.smem_step):
                 for pitch in range(1, 1 << SHORT_ROW_BITS):
                     with m.Case(pitch):
                         for place, move in enumerate(use.source):
                             number, piece = divmod(place, pitch)
-                            is_row = number <= gather.more
+                            is_row = number <= gather.extra_rows
                             m.d.comb += [
                                 use.valid[place].eq(is_row & (piece < row)),
                                 use.tail[place].eq(is_row & (piece + 1 == row)),
-                                move.eq(first + number * gather.step + piece),
+                                move.eq(first + number * gather.row_step + piece),
                             ]

@@ -106,8 +106,8 @@ class RunWalker(wiring.Component):
                     with m.If(rows.loop[level]):
                         m.d.comb += [
                             taken.eq(gathered + 1),
-                            next_start.eq(starts[level] + rows.apart * taken),
-                            next_smem.eq(smems[level] + rows.pitch * taken),
+                            next_start.eq(starts[level] + rows.row_step * taken),
+                            next_smem.eq(smems[level] + rows.smem_step * taken),
                         ]
 
         step = Signal()
@@ -132,15 +132,15 @@ class RunWalker(wiring.Component):
                 run.write_mode.eq(walk.write_mode),
             ]
         else:
-            self._fill(m, state, job, step, last_step, smems[0], gathered * rows.pitch)
+            self._fill(m, state, job, step, last_step, smems[0], gathered * rows.smem_step)
             if p.gathers_rows:
                 gather = run.gather
-                of_rows = Cat(piece < gathered * rows.pitch for piece in range(p.lanes))
+                of_rows = Cat(piece < gathered * rows.smem_step for piece in range(p.lanes))
                 m.d.comb += [
-                    self.fill.p.between.eq(rows.fill & of_rows),
-                    gather.more.eq(gathered),
-                    gather.step.eq(rows.apart),
-                    gather.pitch.eq(rows.pitch),
+                    self.fill.p.inner_fill.eq(rows.fill & of_rows),
+                    gather.extra_rows.eq(gathered),
+                    gather.row_step.eq(rows.row_step),
+                    gather.smem_step.eq(rows.smem_step),
                 ]
             m.d.comb += [
                 self.run.valid.eq(step & on_runs),
@@ -181,7 +181,7 @@ class RunWalker(wiring.Component):
     def _gather(self, m: Module, walk, rows, left, start, smem, most, gathered) -> None:
         """Find how many rows there is room for behind this one, and how many there are."""
         lane_bits = self.params.lane_bits
-        in_line, in_beat = rows.in_line[start[:lane_bits]], rows.in_beat[smem[:lane_bits]]
+        in_line, in_beat = rows.rows_in_line[start[:lane_bits]], rows.rows_in_beat[smem[:lane_bits]]
         with m.If(walk.run == walk.row_pieces):
             m.d.comb += most.eq(Mux(in_line < in_beat, in_line, in_beat))
         rest = Signal.like(left[0])
@@ -205,14 +205,14 @@ class RunWalker(wiring.Component):
             told.slot.eq(job.slot),
             told.style.eq(walk.style),
             told.row_mask.eq(walk.row_mask),
-            told.first.eq(begins & walk.first),
-            told.begin.eq(walk.smem_begin),
+            told.first_of_chain.eq(begins & walk.first),
+            told.chain_begin.eq(walk.smem_begin),
             told.has_run.eq(state == WalkState.RUNS),
             told.start.eq(smem),
             told.extent.eq(walk.smem_extent + gathered),
-            told.ends.eq(last_step & walk.last),
-            told.end.eq(walk.smem_end),
-            told.last.eq(last_step & job.last),
+            told.last_of_chain.eq(last_step & walk.last),
+            told.chain_end.eq(walk.smem_end),
+            told.last_of_request.eq(last_step & job.last),
             *(told[name].eq(walk[name]) for name in remote_field(p)),
         ]
         with m.If(self.i.ready):

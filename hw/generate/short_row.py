@@ -26,11 +26,11 @@ def rows_layout(params: TmaParams) -> data.StructLayout:
     return data.StructLayout(
         {
             "loop": DIMS - 1,
-            "apart": SHORT_ROW_BITS,
-            "pitch": SHORT_ROW_BITS,
+            "row_step": SHORT_ROW_BITS,
+            "smem_step": SHORT_ROW_BITS,
             "fill": params.lanes,
-            "in_line": room,
-            "in_beat": room,
+            "rows_in_line": room,
+            "rows_in_beat": room,
         }
     )
 
@@ -84,9 +84,12 @@ def rows_of(m: Module, params: TmaParams, walk, rows) -> list:
     anywhere = behind(0, pitch)
     return [
         rows.loop.eq(gathers),
-        rows.apart.eq(apart),
-        rows.pitch.eq(pitch),
+        rows.row_step.eq(apart),
+        rows.smem_step.eq(pitch),
         rows.fill.eq(Mux(has_fill, between, 0)),
-        *(rows.in_line[at].eq(behind(at, apart)) for at in range(lanes)),
-        *(rows.in_beat[at].eq(Mux(has_fill, behind(at, pitch), anywhere)) for at in range(lanes)),
+        *(rows.rows_in_line[at].eq(behind(at, apart)) for at in range(lanes)),
+        *(
+            rows.rows_in_beat[at].eq(Mux(has_fill, behind(at, pitch), anywhere))
+            for at in range(lanes)
+        ),
     ]
