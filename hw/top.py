@@ -12,7 +12,8 @@ from hw.front.bulk_group import BulkGroups
 from hw.front.descriptor_cache import DescriptorCache
 from hw.front.destination import Destination
 from hw.front.request_queue import RequestQueue
-from hw.generate.request_generator import RequestGenerator, StoreGenerator
+from hw.generate.request_generator import RequestGenerator
+from hw.generate.store_generator import StoreGenerator
 from hw.layouts.barriers import BarrierCommand, BarrierResult, BarrierWake
 from hw.layouts.isa import GLOBAL_ADDRESS_BITS, ErrorCode
 from hw.layouts.jobs import channel_of, refusal_layout, stream_of, walk_job_layout
