@@ -15,6 +15,7 @@ from hw.layouts.barriers import (
     BarrierFault,
     BarrierWake,
 )
+from hw.lib.one_hot import bit_index, lowest_bit
 from hw.params import TmaParams
 
 TIME_BITS = TIME_LIMIT_BITS + 1
@@ -52,19 +53,6 @@ def barrier_event_layout(params: TmaParams) -> data.StructLayout:
             "outcome": Outcome,
             **({"unmet": 1} if params.mbarrier_v1 else {}),
         }
-    )
-
-
-def _lowest(mask):
-    """The lowest bit that is set."""
-    return (mask & -mask)[: len(mask)]
-
-
-def _number(one_hot):
-    """The number of the bit that is set."""
-    return Cat(
-        Cat(bit for number, bit in enumerate(one_hot) if number >> place & 1).any()
-        for place in range((len(one_hot) - 1).bit_length())
     )
 
 
@@ -138,10 +126,10 @@ class BarrierWaiters(wiring.Component):
         m.d.sync += now.eq(now + 1)
         m.d.comb += [
             free.eq(~(waiting | leaving)),
-            place.eq(_lowest(free)),
+            place.eq(lowest_bit(free)),
             self.has_room.eq(free.any()),
             *(port.en.eq(self.i.valid) for port in (write_tag, write_deadline)),
-            *(port.addr.eq(_number(place)) for port in (write_tag, write_deadline)),
+            *(port.addr.eq(bit_index(place)) for port in (write_tag, write_deadline)),
             write_tag.data.eq(self.i.p.tag),
             write_deadline.data.eq(now + self.i.p.time_limit),
         ]
@@ -196,11 +184,11 @@ class BarrierWaiters(wiring.Component):
         outcome = Signal(Outcome)
         read_tag = tags.read_port()
         m.d.comb += [
-            first.eq(_lowest(Mux((leaving & behind).any(), leaving & behind, leaving))),
+            first.eq(lowest_bit(Mux((leaving & behind).any(), leaving & behind, leaving))),
             advance.eq(~offers | self.wake.ready),
             leaves.eq(Mux(advance, first, 0)),
             read_tag.en.eq(advance),
-            read_tag.addr.eq(_number(first)),
+            read_tag.addr.eq(bit_index(first)),
             self.wake.valid.eq(offers),
             self.wake.p.tag.eq(read_tag.data),
             self.wake.p.done.eq(outcome == Outcome.COMPLETE),

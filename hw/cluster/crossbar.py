@@ -7,17 +7,13 @@ from amaranth.hdl import Cat, Module, Shape, ShapeLike, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
+from hw.lib.one_hot import lowest_bit
 from hw.lib.queue import Queue
 
 
 def addressed_layout(shape: ShapeLike, ctas: int) -> data.StructLayout:
     """A payload for every CTA of ``mask``."""
     return data.StructLayout({"mask": ctas, "payload": shape})
-
-
-def lowest(bits: Value) -> Value:
-    """Return ``bits`` with only its lowest 1."""
-    return (bits & -bits)[: len(bits)]
 
 
 class Crossbar(wiring.Component):
@@ -123,9 +119,9 @@ class Crossbar(wiring.Component):
         chosen = Signal(self.ctas, name=f"chosen_{cta}")
         m.d.comb += later.eq(wanted & behind)
         with m.If(later.any()):
-            m.d.comb += chosen.eq(lowest(later))
+            m.d.comb += chosen.eq(lowest_bit(later))
         with m.Else():
-            m.d.comb += chosen.eq(lowest(wanted))
+            m.d.comb += chosen.eq(lowest_bit(wanted))
         with m.If(taken.any()):
             m.d.sync += behind.eq(~(taken | (taken - 1)))
         return chosen

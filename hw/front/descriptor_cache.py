@@ -2,15 +2,15 @@
 
 from functools import cache
 
-from amaranth.hdl import Assert, Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Assert, Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
-from amaranth.utils import ceil_log2
 
 from hw.layouts.isa import GLOBAL_ADDRESS_BITS
 from hw.layouts.jobs import queued_request_layout
 from hw.layouts.ports import DescriptorFill, DescriptorInvalidate
+from hw.lib.one_hot import bit_index
 from hw.lib.queue import Queue
 from hw.params import TmaParams
 
@@ -37,14 +37,6 @@ def request_with_map_layout(params: TmaParams) -> data.StructLayout:
             "words": data.ArrayLayout(32, 16),
             "fault": 1,
         }
-    )
-
-
-def _number(one_hot: Value) -> Value:
-    """The number of the set bit."""
-    return Cat(
-        Cat(bit for number, bit in enumerate(one_hot) if number >> place & 1).any()
-        for place in range(ceil_log2(len(one_hot)))
     )
 
 
@@ -197,7 +189,7 @@ class DescriptorCache(wiring.Component):
             self.fill.ready.eq(fills.o.valid),
             fills.o.ready.eq(self.fill.valid),
             filled.eq(Mux(self.fill.valid & fills.o.valid, fills.o.payload, 0)),
-            write.addr.eq(_number(fills.o.payload)),
+            write.addr.eq(bit_index(fills.o.payload)),
             write.data.eq(self.fill.payload),
             write.en.eq(filled.any()),
         ]
@@ -218,7 +210,7 @@ class DescriptorCache(wiring.Component):
         read = maps.read_port()
         m.d.comb += [
             reads.eq(Mux(room, hit, entry)),
-            read.addr.eq(_number(reads)),
+            read.addr.eq(bit_index(reads)),
             self.o.valid.eq(busy & present),
             self.o.payload.request.eq(held),
             self.o.payload.words.eq(read.data.words),

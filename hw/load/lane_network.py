@@ -15,6 +15,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from hw.layouts.isa import PIECE_WORDS, Fill
 from hw.layouts.lines import fill_beat_layout, rotated_line_layout, written_layout
 from hw.layouts.ports import smem_write_layout
+from hw.lib.oldest_first import second_goes_first
 from hw.lib.permute import exchange
 from hw.lib.piece_format import fill_piece, packed_pieces, packed_words
 from hw.lib.queue import Queue
@@ -271,8 +272,6 @@ class LaneNetwork(wiring.Component):
             fill_head = data.View(self._fill_piece, fill_queue.r_data)
 
             # Of a lane's two parts the older line's; between lines and fill, in turn.
-            ages = [head.ticket - self._lines.oldest for head in heads]
-            width = len(self._lines.oldest)
             second = Signal(name=f"second_{lane}")
             fills = Signal(name=f"fills_{lane}")
             filled_last = Signal(name=f"filled_last_{lane}")
@@ -280,7 +279,13 @@ class LaneNetwork(wiring.Component):
             m.d.comb += [leaving.fills[lane].eq(filled_last), leaving.tickets[lane].eq(ticket)]
             line_waits = parts[0].r_rdy | parts[1].r_rdy
             m.d.comb += [
-                second.eq(parts[1].r_rdy & (~parts[0].r_rdy | (ages[1][:width] < ages[0][:width]))),
+                second.eq(
+                    second_goes_first(
+                        [queue.r_rdy for queue in parts],
+                        [head.ticket for head in heads],
+                        self._lines.oldest,
+                    )
+                ),
                 fills.eq(fill_queue.r_rdy & ~(line_waits & filled_last)),
                 parts[0].r_en.eq(pop & ~fills & ~second),
                 parts[1].r_en.eq(pop & ~fills & second),

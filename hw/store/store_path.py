@@ -15,6 +15,7 @@ from hw.layouts.isa import MemoryAttributes, Packing
 from hw.layouts.jobs import write_mode_layout
 from hw.layouts.lines import store_line_layout, write_line_layout
 from hw.layouts.ports import lanes_layout, smem_read_layout
+from hw.lib.oldest_first import second_goes_first
 from hw.lib.permute import exchange, rotate
 from hw.lib.queue import Queue
 from hw.lib.swizzle import swizzle_bits
@@ -189,10 +190,16 @@ class StorePath(wiring.Component):
             m.d.sync += reading.eq(reads.i.valid)
         for lane in range(p.lanes):
             first, second = (queues[lane] for queues in requests)
-            ages = [(queue.o.p.ticket - oldest)[: len(oldest)] for queue in (first, second)]
+            heads = first.o, second.o
             takes_second = Signal(name=f"takes_second_{lane}")
             m.d.comb += [
-                takes_second.eq(second.o.valid & (~first.o.valid | (ages[1] < ages[0]))),
+                takes_second.eq(
+                    second_goes_first(
+                        [head.valid for head in heads],
+                        [head.p.ticket for head in heads],
+                        oldest,
+                    )
+                ),
                 first.o.ready.eq(pop & ~takes_second),
                 second.o.ready.eq(pop & takes_second),
                 reads.i.p.lanes[lane].eq(first.o.valid | second.o.valid),
