@@ -335,7 +335,7 @@ class CompletionSpec(Elaboratable):
             ),
         ]
 
-        m.d.comb += [Assert(here.fill_waits == fill_first), Assert(~fill_first | fill_ends)]
+        m.d.comb += [Assert(here.fill_is_offered == fill_first), Assert(~fill_first | fill_ends)]
 
         # What the memories hold of a request, but for the pieces that are being added.
         for number in slots:
@@ -400,8 +400,8 @@ class CompletionSpec(Elaboratable):
                 m.d.comb += [
                     Assert(lines.pieces != 0),
                     Assert(lines.transfer == request.transfer),
-                    Assert(lines.total == (of_lines + lines.pieces)[: p.box_piece_bits]),
-                    Assert(lines.others == (of_fill + new_fill)[: p.box_piece_bits]),
+                    Assert(lines.own_total == (of_lines + lines.pieces)[: p.box_piece_bits]),
+                    Assert(lines.other_total == (of_fill + new_fill)[: p.box_piece_bits]),
                     Assert(request.owes | (lines.fault.failed == request.failed)),
                     Assert(request.owes | ~request.failed | (lines.fault.line == request.line)),
                     Assert(
@@ -418,8 +418,8 @@ class CompletionSpec(Elaboratable):
                 m.d.comb += [
                     Assert(fill.transfer.pieces != 0),
                     Assert((fill.transfer == request.transfer) | (fill.pieces == 0)),
-                    Assert(fill.total == (of_fill + fill.pieces)[: p.box_piece_bits]),
-                    Assert(fill.others == of_lines),
+                    Assert(fill.own_total == (of_fill + fill.pieces)[: p.box_piece_bits]),
+                    Assert(fill.other_total == of_lines),
                 ]
         for counts, (busy, in_hand, last, ends, end_slot) in zip(
             (lines, fill), events, strict=True
@@ -427,7 +427,7 @@ class CompletionSpec(Elaboratable):
             m.d.comb += [
                 Assert(counts.busy == busy),
                 Assert(~busy | (counts.slot == in_hand)),
-                Assert(counts.ended == ends),
+                Assert(counts.end_valid == ends),
                 Assert(~last | (busy & (counts.pieces != 0))),
             ]
             for is_so, number, fault in (
@@ -472,8 +472,8 @@ PROOFS = [
             Bug(
                 "a count that goes on in the slot's next request",
                 "hw.load.completion_tracker",
-                "mine.total - mine.transfer.pieces",
-                "mine.total",
+                "counter.own_total - counter.transfer.pieces",
+                "counter.own_total",
                 depth=8,
             ),
             Bug(
@@ -493,36 +493,36 @@ PROOFS = [
             Bug(
                 "an end that waits and forgets what the other kind counted",
                 "hw.load.completion_tracker",
-                "others.addr.eq(Mux(mine.advance, mine.port.p.slot, mine.slot))",
-                "others.addr.eq(mine.port.p.slot)",
+                "other.addr.eq(Mux(counter.advance, report.slot, counter.slot))",
+                "other.addr.eq(report.slot)",
                 depth=8,
             ),
             Bug(
                 "an end by fill that was offered, and makes room for one by a line",
                 "hw.load.completion_tracker",
-                "of_lines.eq(lines.ended & ~fill_waits)",
-                "of_lines.eq(lines.ended)",
+                "takes_line.eq(lines.end_valid & ~fill_is_offered)",
+                "takes_line.eq(lines.end_valid)",
                 depth=8,
             ),
             Bug(
                 "the bytes of the last pieces only",
                 "hw.load.completion_tracker",
                 "tx_bytes.eq(transfer.pieces << 4)",
-                "tx_bytes.eq(Mux(of_lines, lines.pieces, fill.pieces) << 4)",
+                "tx_bytes.eq(Mux(takes_line, lines.pieces, fill.pieces) << 4)",
                 depth=6,
             ),
             Bug(
                 "a fault missed that comes with the last piece",
                 "hw.load.completion_tracker",
-                "faults.read_port(transparent_for=(marked,))",
+                "faults.read_port(transparent_for=(fault_write,))",
                 "faults.read_port()",
                 depth=5,
             ),
             Bug(
                 "an error record told again while faults come",
                 "hw.load.completion_tracker",
-                "errors.i.valid.eq(ends & fault.failed & ~marks)",
-                "errors.i.valid.eq(ends & fault.failed)",
+                "errors.i.valid.eq(has_end & fault.failed & ~fault_comes)",
+                "errors.i.valid.eq(has_end & fault.failed)",
                 depth=6,
             ),
             Bug(
@@ -544,7 +544,7 @@ PROOFS = [
             Bug(
                 "an end by fill that tells of a line's request",
                 "hw.load.completion_tracker",
-                "end.eq(Mux(of_lines, lines.end, fill.end))",
+                "end.eq(Mux(takes_line, lines.end, fill.end))",
                 "end.eq(lines.end)",
                 depth=7,
             ),
@@ -560,15 +560,15 @@ PROOFS = [
             Bug(
                 "a remote request whose own barrier is signalled",
                 "hw.load.completion_tracker",
-                "self.completion.valid.eq(ends & ~fault.failed & ~remote)",
-                "self.completion.valid.eq(ends & ~fault.failed)",
+                "self.completion.valid.eq(has_end & ~fault.failed & ~remote)",
+                "self.completion.valid.eq(has_end & ~fault.failed)",
                 depth=6,
             ),
             Bug(
                 "a receiver that is gone forgotten for a fault that comes with it",
                 "hw.load.completion_tracker",
-                "gone.ready.eq(~self.fault.valid)",
-                "gone.ready.eq(1)",
+                "absent.ready.eq(~self.fault.valid)",
+                "absent.ready.eq(1)",
                 depth=6,
             ),
         ),
