@@ -12,7 +12,8 @@ from hw.front.descriptor_cache import DescriptorCache
 from hw.front.destination import Destination
 from hw.front.error_reporter import ErrorReporter
 from hw.front.request_queue import RequestQueue
-from hw.generate.request_generator import RequestGenerator, StoreGenerator
+from hw.generate.request_generator import RequestGenerator
+from hw.generate.store_generator import StoreGenerator
 from hw.layouts.barriers import BarrierCommand, BarrierResult, BarrierWake
 from hw.layouts.isa import GLOBAL_ADDRESS_BITS
 from hw.layouts.ports import (

@@ -214,8 +214,10 @@ class DescriptorCache(wiring.Component):
         request_waits = Signal()  # it was looked up in the clock before
         is_request = Signal()  # the lookup is that of a request
         lookup_valid = Signal()
-        tag, other_tag = Signal(tag_bits), Signal(tag_bits)
-        hit, other_hit = Signal(count), Signal(count)
+        tag = Signal(tag_bits)
+        other_tag = Signal(tag_bits)
+        hit = Signal(count)
+        other_hit = Signal(count)
         other = Mux(self.invalidate.valid, self.invalidate.payload.address, self.prefetch.payload)
         m.d.comb += [
             is_request.eq(self.i.valid & ~(request_waits & self.prefetch.valid)),

@@ -72,7 +72,9 @@ class Destination(wiring.Component):
         # The receiver holds the barrier; with a pair, either CTA of the pair.
         receiver = Signal(CTA_FIELD_BITS)
         rank_difference = Signal(CTA_FIELD_BITS)
-        bad_mask, bad_dst, bad_holder = Signal(), Signal(), Signal()
+        bad_mask = Signal()
+        bad_dst = Signal()
+        bad_holder = Signal()
         m.d.comb += [
             receiver.eq(Mux(multicast, rank, dst)),
             rank_difference.eq(holder ^ receiver),

@@ -1,4 +1,4 @@
-"""Im2col walker: a column of pixels becomes walks, rows of pixels of an image."""
+"""Im2col walker: turns a column of pixels of an image into walks."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
@@ -9,9 +9,17 @@ from hw.lib.quotient import BITS, quotient, reciprocal_of
 from hw.params import DIMS, TmaParams
 
 LEVELS = DIMS - 1
+"""Wheels of the odometer: W, H, D and N."""
+
 IMAGES = LEVELS - 1
+"""Level of the images, N."""
+
 GROUP = 32
+"""Pixels of a group of ``im2col::w::128``."""
+
 GROUPS = 4
+"""Groups of a column of ``im2col::w::128``."""
+
 LEAP_LOG2 = 5
 LEAP = 1 << LEAP_LOG2
 """Most pixels of a walk that are not dense; from first to last they span at most 256 positions."""
@@ -20,17 +28,18 @@ LEAP = 1 << LEAP_LOG2
 class Im2colWalker(wiring.Component):
     """Steps through the pixels of an image, as an odometer with the wheels W, H, D and N.
 
-    A walk is all pixels that are left of the column up to the next wrap; where they are not dense,
-    ``LEAP`` at most, and with ``im2col::w::128`` or in a ``compact`` unit one. What is left is one
-    walk if all of it is outside, but not in a ``compact`` unit. One walk a clock, whatever wraps,
-    in a ``compact`` unit one in two clocks, and a clock more for each column. The walks of a column
-    are a chain.
+    A job that is no column passes unchanged. Of a column, each walk takes the pixels up to the next
+    wrap of the lowest wheel. Pixels that are not ``dense`` are limited to ``LEAP`` per walk, and to
+    one per walk in ``im2col::w::128`` and in a ``compact`` unit. If all pixels that are left lie
+    outside the tensor, one walk takes them all; a ``compact`` unit has no such shortcut.
 
-    ``im2col::w::128`` stops after each 32 pixels for the halo, each pixel of which is a chain of
-    its own, and goes on where it stopped.
+    The walks of a column are one chain. With ``im2col::w::128`` the walks of each group of
+    ``GROUP`` pixels are a chain; behind each group the walker emits the pixels of the halo, each of
+    them a chain of its own, and then continues with the next group.
 
-    No latency, in a ``compact`` unit one clock: what is no column passes, and a column is taken
-    with its last walk. Back-pressure on ``o`` stops the walk.
+    Latency: none; one clock in a ``compact`` unit. Throughput: one walk a clock, whatever wraps; in
+    a ``compact`` unit one walk in two clocks, and one more clock for each column. Back-pressure:
+    ``o`` stops the walk; a column is taken with its last walk.
 
     Parameters
     ----------
@@ -42,7 +51,7 @@ class Im2colWalker(wiring.Component):
     o : Out(stream) of ``slot_walk_layout``
     """
 
-    def __init__(self, params: TmaParams):
+    def __init__(self, params: TmaParams) -> None:
         self.params = params
         super().__init__(
             {
@@ -50,107 +59,129 @@ class Im2colWalker(wiring.Component):
                 "o": Out(stream.Signature(slot_walk_layout(params))),
             }
         )
+        wheel = data.StructLayout(
+            {"position": signed(POSITION_BITS), "address": params.piece_address_bits}
+        )
+        # ``pixels_left`` are those of the current chain; ``first_of_chain``: it begins here.
+        self._state = data.StructLayout(
+            {
+                "wheels": data.ArrayLayout(wheel, LEVELS),
+                "smem": params.smem_piece_bits,
+                "pixels_left": params.pixel_bits,
+                "first_of_chain": 1,
+            }
+        )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform) -> Module:
         m = Module()
         p = self.params
         job = self.i.p
         column = job.column
-        wheel = data.StructLayout(
-            {"position": signed(POSITION_BITS), "address": p.piece_address_bits}
-        )
-        # ``left``: pixels of this stretch, which ``begins``.
-        place = data.StructLayout(
-            {
-                "wheels": data.ArrayLayout(wheel, LEVELS),
-                "smem": p.smem_piece_bits,
-                "left": p.pixel_bits,
-                "begins": 1,
-            }
-        )
-        begun = Signal()  # ``kept`` is where the next walk is
-        kept = Signal(place, reset_less=True)
-        fresh = Signal(place)  # where the job begins
-        now = Signal(place)
-        onward = Signal(place)  # a walk further
-        after = Signal(place)  # where the next walk is: there, but for groups
-        wheels, smem, left = now.wheels, now.smem, now.left
+        started = Signal()  # ``state_q`` is the state of this column
+        state_q = Signal(self._state, reset_less=True)
+        start = Signal(self._state)  # state at the first walk of the column
+        state = Signal(self._state)
+        linear_next = Signal(self._state)  # state after this walk, without groups
+        state_d = Signal(self._state)
+        wheels, smem, pixels_left = state.wheels, state.smem, state.pixels_left
         m.d.comb += [
             *(
                 wheel[name].eq(level[name])
-                for wheel, level in zip(fresh.wheels, column.levels, strict=True)
+                for wheel, level in zip(start.wheels, column.levels, strict=True)
                 for name in ("position", "address")
             ),
-            fresh.smem.eq(job.walk.smem_begin),
-            fresh.left.eq(Mux(column.grouped, GROUP, column.pixels)),
-            fresh.begins.eq(1),
+            start.smem.eq(job.walk.smem_begin),
+            start.pixels_left.eq(Mux(column.grouped, GROUP, column.pixels)),
+            start.first_of_chain.eq(1),
         ]
         if p.compact:
-            m.d.comb += now.eq(kept)
-            with m.If(~begun):
-                m.d.sync += [begun.eq(self.i.valid), kept.eq(fresh)]
+            m.d.comb += state.eq(state_q)
+            with m.If(~started):
+                m.d.sync += [started.eq(self.i.valid), state_q.eq(start)]
         else:
-            m.d.comb += now.eq(Mux(begun, kept, fresh))
+            m.d.comb += state.eq(Mux(started, state_q, start))
 
-        # Pixels [low, high) of the next ``pixels`` are inside.
+        # The walk takes ``pixels``; of these, the pixels [low, high) are inside the tensor.
         pixels = Signal(p.pixel_bits)
-        settled = Signal()  # ``pixels`` is that of here, or of no matter
-        to_walk, wraps, leaps = self._ahead(m, column, wheels[0].position, left)
-        low, high, inside = self._inside(m, column, wheels[0].position, pixels)
-        for number in range(1, LEVELS):
-            where = wheels[number].position
-            with m.If((where < 0) | (where > column.levels[number].limit)):
-                m.d.comb += inside.eq(0)
-        nothing = ~job.walk.has_data if p.compact else self._nowhere(job, wheels[IMAGES].position)
-        with m.If(nothing):
+        count_valid = Signal()  # ``pixels`` belongs to ``state``, or does not matter
+        count, wraps, leaps = self._count_pixels(m, column, wheels[0].position, pixels_left)
+        low, high, inside = self._find_inside(m, column, wheels, pixels)
+        is_all_outside = self._is_all_outside(job, wheels[IMAGES].position)
+        with m.If(is_all_outside):
             m.d.comb += inside.eq(0)
             if not p.compact:
-                m.d.comb += to_walk.eq(left)
+                m.d.comb += count.eq(pixels_left)
 
-        moved = Signal(p.box_piece_bits)
+        walk_pieces = Signal(p.box_piece_bits)
         smem_next = Signal(p.smem_piece_bits)
-        is_one = Const(p.compact) & ~column.dense
+        takes_one = Const(p.compact) & ~column.dense
         m.d.comb += [
-            moved.eq(self._pitches(column, pixels)),
-            smem_next.eq(smem + Mux(is_one, column.pitch, moved)),
+            walk_pieces.eq(self._smem_pieces(column, pixels)),
+            smem_next.eq(smem + Mux(takes_one, column.pitch, walk_pieces)),
         ]
-        turned = self._turn(m, column, wheels, wraps, leaps, pixels, moved)
+        wheels_next = self._turn(m, column, wheels, wraps, leaps, pixels, walk_pieces)
 
-        stretch_ends = Signal()
-        ends = Signal()
-        moves = Signal()
-        if p.compact:  # a long path, cut in the middle
-            counted = Signal()
-            m.d.sync += [pixels.eq(to_walk), counted.eq(begun & ~moves)]
-            m.d.comb += settled.eq(begun & (counted | ~column.enabled))
+        last_of_chain = Signal()
+        last_of_column = Signal()
+        fire = Signal()
+        if p.compact:  # a register cuts the long path behind the count
+            count_registered = Signal()
+            m.d.sync += [pixels.eq(count), count_registered.eq(started & ~fire)]
+            m.d.comb += count_valid.eq(started & (count_registered | ~column.enabled))
         else:
-            m.d.comb += [pixels.eq(to_walk), settled.eq(1)]
+            m.d.comb += [pixels.eq(count), count_valid.eq(1)]
+        m.d.comb += [
+            last_of_chain.eq(pixels_left == pixels),
+            last_of_column.eq(~column.enabled | last_of_chain),
+            self.o.valid.eq(self.i.valid & count_valid),
+            self.i.ready.eq(self.o.ready & count_valid & last_of_column),
+            fire.eq(self.o.valid & self.o.ready),
+        ]
+        self._emit_walk(m, state, (low, high, inside), smem_next, last_of_chain, last_of_column)
+
+        m.d.comb += [
+            linear_next.wheels.eq(wheels_next),
+            linear_next.smem.eq(smem_next),
+            linear_next.pixels_left.eq(pixels_left - pixels),
+            state_d.eq(linear_next),
+        ]
+        with m.If(fire):
+            m.d.sync += [started.eq(~last_of_column), state_q.eq(state_d)]
+        if "stops_outside" in column.shape().members:
+            has_outside = ~inside | (low != 0) | (high != pixels)
+            self._stop_outside(m, column, fire, last_of_column, has_outside, low)
+        if p.im2col_w:
+            self._walk_groups(m, fire, started, linear_next, state_d, last_of_chain, last_of_column)
+        return m
+
+    def _emit_walk(
+        self, m: Module, state, pixels_inside, smem_next, last_of_chain, last_of_column
+    ) -> None:
+        """Offer the walk of the pixels [low, high), or the job itself if it is no column."""
+        p = self.params
+        job, column = self.i.p, self.i.p.column
+        low, high, inside = pixels_inside
+        walk = self.o.p.walk
         run = Signal(p.box_piece_bits)
         offset = Signal(p.box_piece_bits)
-        out, walk = self.o.p, self.o.p.walk
         m.d.comb += [
-            stretch_ends.eq(left == pixels),
-            ends.eq(~column.enabled | stretch_ends),
-            self.o.valid.eq(self.i.valid & settled),
-            self.i.ready.eq(self.o.ready & settled & ends),
-            moves.eq(self.o.valid & self.o.ready),
-            *(out[name].eq(job[name]) for name in slot_walk_layout(p).members),
-            offset.eq(self._pitches(column, low[: p.pixel_bits])),
-            run.eq(self._pitches(column, high - low)),
+            *(self.o.p[name].eq(job[name]) for name in slot_walk_layout(p).members),
+            offset.eq(self._smem_pieces(column, low[: p.pixel_bits])),
+            run.eq(self._smem_pieces(column, high - low)),
         ]
-        # In global memory a pixel may be further from the next.
+        # In global memory the distance between two pixels may be larger than in shared memory.
         step = column.levels[0].step
-        moved_in = offset if p.compact else low[: p.pixel_bits] * step
+        global_offset = offset if p.compact else low[: p.pixel_bits] * step
         with m.If(column.enabled):
             m.d.comb += [
-                out.last.eq(job.last & ends),
-                walk.first.eq(now.begins),
-                walk.last.eq(stretch_ends),
+                self.o.p.last.eq(job.last & last_of_column),
+                walk.first.eq(state.first_of_chain),
+                walk.last.eq(last_of_chain),
                 walk.has_data.eq(inside),
-                walk.start.eq(wheels[0].address + moved_in),
-                walk.smem_begin.eq(smem),
+                walk.start.eq(state.wheels[0].address + global_offset),
+                walk.smem_begin.eq(state.smem),
                 walk.smem_end.eq(smem_next),
-                walk.smem_start.eq(smem + column.skipped_pieces + offset),
+                walk.smem_start.eq(state.smem + column.skipped_pieces + offset),
             ]
             with m.If(column.dense):
                 m.d.comb += [walk.run.eq(run), walk.smem_extent.eq(run)]
@@ -162,86 +193,81 @@ class Im2colWalker(wiring.Component):
                         walk.loops[0].smem_step.eq(column.pitch),
                     ]
 
-        m.d.comb += [
-            onward.wheels.eq(turned),
-            onward.smem.eq(smem_next),
-            onward.left.eq(left - pixels),
-            after.eq(onward),
-        ]
-        with m.If(moves):
-            m.d.sync += [begun.eq(~ends), kept.eq(after)]
-        if "stops_outside" in column.shape().members:
-            outside = Signal()  # something of this column was
-            cut = ~inside | (low != 0) | (high != pixels)
-            with m.If(moves):
-                m.d.sync += outside.eq(~ends & (outside | cut))
-            with m.If(column.enabled & column.stops_outside & (outside | (low != 0))):
-                m.d.comb += walk.has_data.eq(0)
-        if p.im2col_w:
-            self._group(m, moves, begun, onward, after, stretch_ends, ends)
-        return m
-
-    def _pitches(self, column, pixels) -> Value:
-        """Return how many pieces of shared memory so many pixels take; in a ``compact`` unit, dense
-        ones.
+    def _smem_pieces(self, column, pixels) -> Value:
+        """Return how many pieces of shared memory ``pixels`` take; in a ``compact`` unit the pixels
+        must be dense.
         """
         return pixels << column.row_log2 if self.params.compact else pixels * column.pitch
 
-    def _ahead(self, m: Module, column, position, left) -> tuple[Signal, Value, Value]:
-        """Return how many pixels to walk, whether the lowest wheel wraps then, and whether it leaps
-        over ``LEAP`` pixels.
+    def _count_pixels(
+        self, m: Module, column, position, pixels_left
+    ) -> tuple[Signal, Value, Value]:
+        """Return the pixels of the next walk, whether the lowest wheel wraps behind them, and
+        whether that wheel advances by ``LEAP`` pixels.
         """
         level = column.levels[0]
-        to_wrap = Signal(signed(POSITION_BITS + 1))  # positions, at least this one
-        to_walk = Signal(self.params.pixel_bits)
-        m.d.comb += [to_wrap.eq(level.last - position + 1), to_walk.eq(1)]
+        to_wrap = Signal(signed(POSITION_BITS + 1))  # positions up to the wrap, this one included
+        count = Signal(self.params.pixel_bits)
+        m.d.comb += [to_wrap.eq(level.last - position + 1), count.eq(1)]
         in_row = Mux(to_wrap > 1, to_wrap, 1)
         if self.params.compact:
             with m.If(column.dense):
-                m.d.comb += to_walk.eq(Mux(in_row < left, in_row, left))
-            beyond = position + level.stride_less_one >= level.last
-            return to_walk, Mux(column.dense, to_wrap <= left, beyond), Const(0)
+                m.d.comb += count.eq(Mux(in_row < pixels_left, in_row, pixels_left))
+            is_beyond = position + level.stride_less_one >= level.last
+            return count, Mux(column.dense, to_wrap <= pixels_left, is_beyond), Const(0)
 
-        far = Signal()
-        ahead = Signal.like(to_wrap)
-        most = Mux(column.grouped & ~column.dense, 1, left)
-        by = level.stride_less_one + 1
-        strided = self._strided(m, "ahead", level, in_row - 1)
+        is_far = Signal()  # the wrap is more than ``LEAP`` pixels away
+        pixels_to_wrap = Signal.like(to_wrap)  # but at most ``LEAP`` if the pixels are not dense
+        max_pixels = Mux(column.grouped & ~column.dense, 1, pixels_left)
+        stride = level.stride_less_one + 1
+        strided = self._strided(m, "pixels_to_wrap", level, in_row - 1)
         m.d.comb += [
-            far.eq(~column.dense & (to_wrap > by << LEAP_LOG2)),
-            ahead.eq(Mux(column.dense, in_row, Mux(far, LEAP, strided))),
-            to_walk.eq(Mux(ahead < most, ahead, most)),
+            is_far.eq(~column.dense & (to_wrap > stride << LEAP_LOG2)),
+            pixels_to_wrap.eq(Mux(column.dense, in_row, Mux(is_far, LEAP, strided))),
+            count.eq(Mux(pixels_to_wrap < max_pixels, pixels_to_wrap, max_pixels)),
         ]
-        return to_walk, ~far & (ahead <= most), far & ~column.grouped
+        return count, ~is_far & (pixels_to_wrap <= max_pixels), is_far & ~column.grouped
 
-    def _inside(self, m: Module, column, position, pixels) -> tuple[Signal, Signal, Signal]:
-        """Return ``low`` and ``high``: of the next ``pixels`` those are inside the row, and whether
-        there are any.
+    def _find_inside(self, m: Module, column, wheels, pixels) -> tuple[Signal, Signal, Signal]:
+        """Return ``low``, ``high`` and ``inside``.
+
+        Of the next ``pixels``, the pixels [low, high) are inside the row of the tensor. ``inside``
+        says whether there are any, and the row itself is inside the tensor.
         """
-        level = column.levels[0]
+        level, position = column.levels[0], wheels[0].position
         to_limit = Signal(signed(POSITION_BITS + 1))  # positions
         low = Signal(signed(POSITION_BITS))
         high = Signal(self.params.pixel_bits)
         inside = Signal()
-        before, up_to = -position, to_limit
-        begins = position + pixels > 0  # the row, within them
-        if not self.params.compact:  # where pixels are not dense, by stride
-            begins = low < high
-            before = Mux(column.dense, before, self._strided(m, "before", level, ~position))
-            strided = self._strided(m, "inside", level, to_limit - 1)
-            up_to = Mux(column.dense, up_to, strided)
+        pixels_before, pixels_to_limit = -position, to_limit
+        reaches_row = position + pixels > 0
+        if not self.params.compact:  # pixels that are not dense are counted by their stride
+            reaches_row = low < high
+            strided = self._strided(m, "pixels_before", level, ~position)
+            pixels_before = Mux(column.dense, pixels_before, strided)
+            strided = self._strided(m, "pixels_to_limit", level, to_limit - 1)
+            pixels_to_limit = Mux(column.dense, pixels_to_limit, strided)
         m.d.comb += [
             to_limit.eq(level.limit - position + 1),
-            low.eq(Mux(position < 0, before, 0)),
-            high.eq(Mux(up_to < pixels, up_to, pixels)),
-            inside.eq((position <= level.limit) & begins),
+            low.eq(Mux(position < 0, pixels_before, 0)),
+            high.eq(Mux(pixels_to_limit < pixels, pixels_to_limit, pixels)),
+            inside.eq((position <= level.limit) & reaches_row),
         ]
+        for number in range(1, LEVELS):
+            position = wheels[number].position
+            with m.If((position < 0) | (position > column.levels[number].limit)):
+                m.d.comb += inside.eq(0)
         return low, high, inside
 
-    def _nowhere(self, job, image) -> Value:
-        """Return whether all that is left is outside: behind the last image, or the rows or columns
-        of every image are.
+    def _is_all_outside(self, job, image) -> Value:
+        """Return whether all pixels that are left are outside the tensor.
+
+        They are if the current image is behind the last one, or if the rows or columns that the
+        odometer visits are outside in every image. A ``compact`` unit only checks whether the job
+        has data.
         """
+        if self.params.compact:
+            return ~job.walk.has_data
         outside = [~job.walk.has_data, image > job.column.levels[IMAGES].limit]
         for number in range(IMAGES):
             level = job.column.levels[number]
@@ -249,94 +275,113 @@ class Im2colWalker(wiring.Component):
         return Cat(outside).any()
 
     def _strided(self, m: Module, name: str, level, positions_less_one) -> Value:
-        """Return how many pixels that are not dense are in so many positions; of more than
-        ``LEAP``, at least that.
+        """Return how many pixels that are not dense lie in a number of positions. If they are more
+        than ``LEAP``, the result is only known to be at least ``LEAP``.
         """
         most = (1 << BITS) - 1
         positions = Mux(positions_less_one > most, most, positions_less_one)
         return quotient(m, name, positions, reciprocal_of(m, level.stride_less_one)) + 1
 
-    def _turn(self, m: Module, column, wheels, wraps_lowest, leaps, pixels, moved) -> Signal:
-        """Return the wheels after this walk: the lowest that does not wrap takes a step, those
-        below it begin anew. The lowest of all takes ``pixels`` dense ones, or one, or it ``leaps``.
+    def _turn(self, m: Module, column, wheels, wraps_lowest, leaps, pixels, walk_pieces) -> Signal:
+        """Return the wheels after this walk.
+
+        The lowest wheel that does not wrap takes a step, and the wheels below it restart. The step
+        of the lowest wheel is ``pixels`` if they are dense, ``LEAP`` pixels if it ``leaps``, and
+        otherwise one pixel.
         """
-        early = m.d.sync if self.params.compact else m.d.comb
-        turned = Signal(wheels.shape())
-        m.d.comb += turned.eq(wheels)
-        turns = Const(1, 1)  # all wheels below wrap
+        domain = m.d.sync if self.params.compact else m.d.comb
+        wheels_next = Signal(wheels.shape())
+        m.d.comb += wheels_next.eq(wheels)
+        all_below_wrap = Const(1, 1)
         for number in range(LEVELS):
             level = column.levels[number]
             step = level.step
-            reached = Signal(signed(POSITION_BITS), name=f"reached_{number}")
+            position = Signal(signed(POSITION_BITS), name=f"position_{number}")
             address = Signal(self.params.piece_address_bits, name=f"address_{number}")
             wraps = Signal(name=f"wraps_{number}")
-            by = level.stride_less_one + 1
-            beyond = wheels[number].position + level.stride_less_one >= level.last
+            stride = level.stride_less_one + 1
+            is_beyond = wheels[number].position + level.stride_less_one >= level.last
             if number == 0:
-                beyond = wraps_lowest
-                by = Mux(column.dense, pixels, Mux(leaps, by << LEAP_LOG2, by))
-                step = Mux(column.dense, moved, Mux(leaps, step << LEAP_LOG2, step))
-            m.d.comb += reached.eq(wheels[number].position + by)
+                is_beyond = wraps_lowest
+                stride = Mux(column.dense, pixels, Mux(leaps, stride << LEAP_LOG2, stride))
+                step = Mux(column.dense, walk_pieces, Mux(leaps, step << LEAP_LOG2, step))
+            m.d.comb += position.eq(wheels[number].position + stride)
             m.d.comb += address.eq(wheels[number].address + step)
             if number < LEVELS - 1:  # images have no end
-                early += wraps.eq(level.absent | beyond)
-            with m.If(turns & ~wraps):
+                domain += wraps.eq(level.absent | is_beyond)
+            with m.If(all_below_wrap & ~wraps):
                 m.d.comb += [
-                    turned[number].position.eq(reached),
-                    turned[number].address.eq(address),
+                    wheels_next[number].position.eq(position),
+                    wheels_next[number].address.eq(address),
                 ]
                 for below in reversed(range(number)):
                     restart = column.levels[below]
                     address = address + restart.restart_address
                     m.d.comb += [
-                        turned[below].position.eq(restart.restart),
-                        turned[below].address.eq(address),
+                        wheels_next[below].position.eq(restart.restart),
+                        wheels_next[below].address.eq(address),
                     ]
-            turns = turns & wraps
-        return turned
+            all_below_wrap = all_below_wrap & wraps
+        return wheels_next
 
-    def _group(self, m: Module, moves, begun, onward, after, stretch_ends, ends) -> None:
-        """The stretches of ``im2col::w::128``: four groups, after each one its halo."""
+    def _stop_outside(self, m: Module, column, fire, last_of_column, has_outside, low) -> None:
+        """Of a store that ``stops_outside``, drop the pixels behind the first one outside."""
+        was_outside = Signal()  # an earlier walk of this column had a pixel outside
+        with m.If(fire):
+            m.d.sync += was_outside.eq(~last_of_column & (was_outside | has_outside))
+        with m.If(column.enabled & column.stops_outside & (was_outside | (low != 0))):
+            m.d.comb += self.o.p.walk.has_data.eq(0)
+
+    def _walk_groups(
+        self, m: Module, fire, started, linear_next, state_d, last_of_chain, last_of_column
+    ) -> None:
+        """Walk the chains of ``im2col::w::128``: four groups, and behind each one its halo."""
         p = self.params
         column = self.i.p.column
         in_halo = Signal()
         group = Signal(range(GROUPS))
-        halo_left = Signal(5, reset_less=True)
-        halo_smem = Signal(p.smem_piece_bits)  # of this group's first
-        next_halo = Signal(p.smem_piece_bits, reset_less=True)
-        halo_pixel = Signal(p.smem_piece_bits, reset_less=True)
-        stopped = Signal.like(onward, reset_less=True)
-        group_ends = Signal()
-        halos = self.i.p.walk.smem_begin + (column.pitch << 7)
+        halo_pixels_left = Signal(5, reset_less=True)
+        halo_smem = Signal(p.smem_piece_bits)  # shared memory of this group's first halo pixel
+        halo_smem_q = Signal(p.smem_piece_bits, reset_less=True)
+        halo_pixel_smem = Signal(p.smem_piece_bits, reset_less=True)  # of the next halo pixel
+        group_end = Signal.like(linear_next, reset_less=True)  # state behind the group's pixels
+        last_of_group = Signal()
+        first_halo_smem = self.i.p.walk.smem_begin + (column.pitch << 7)
         if p.compact:
-            with m.If(~begun):
-                m.d.sync += next_halo.eq(halos)
-            m.d.comb += halo_smem.eq(next_halo)
+            with m.If(~started):
+                m.d.sync += halo_smem_q.eq(first_halo_smem)
+            m.d.comb += halo_smem.eq(halo_smem_q)
         else:
-            m.d.comb += halo_smem.eq(Mux(begun, next_halo, halos))
+            m.d.comb += halo_smem.eq(Mux(started, halo_smem_q, first_halo_smem))
         m.d.comb += [
-            group_ends.eq(stretch_ends & Mux(in_halo, halo_left == 1, column.halo == 0)),
+            last_of_group.eq(last_of_chain & Mux(in_halo, halo_pixels_left == 1, column.halo == 0)),
         ]
         with m.If(column.enabled & column.grouped):
-            m.d.comb += ends.eq(group_ends & (group == GROUPS - 1))
-        with m.If(column.grouped & stretch_ends):
-            m.d.comb += after.begins.eq(1)
-            with m.If(~group_ends):
-                m.d.comb += [after.left.eq(1), after.smem.eq(Mux(in_halo, halo_pixel, halo_smem))]
+            m.d.comb += last_of_column.eq(last_of_group & (group == GROUPS - 1))
+        with m.If(column.grouped & last_of_chain):
+            m.d.comb += state_d.first_of_chain.eq(1)
+            with m.If(~last_of_group):
+                m.d.comb += [
+                    state_d.pixels_left.eq(1),
+                    state_d.smem.eq(Mux(in_halo, halo_pixel_smem, halo_smem)),
+                ]
             with m.Else():
-                m.d.comb += after.left.eq(GROUP)
+                m.d.comb += state_d.pixels_left.eq(GROUP)
                 with m.If(in_halo):
-                    m.d.comb += [after.wheels.eq(stopped.wheels), after.smem.eq(stopped.smem)]
+                    m.d.comb += [
+                        state_d.wheels.eq(group_end.wheels),
+                        state_d.smem.eq(group_end.smem),
+                    ]
 
-        with m.If(moves):
-            m.d.sync += next_halo.eq(Mux(group_ends, halo_smem + column.pitch, halo_smem))
-        with m.If(moves & column.enabled & column.grouped & stretch_ends):
+        with m.If(fire):
+            m.d.sync += halo_smem_q.eq(Mux(last_of_group, halo_smem + column.pitch, halo_smem))
+        with m.If(fire & column.enabled & column.grouped & last_of_chain):
             m.d.sync += [
-                in_halo.eq(~group_ends),
-                halo_left.eq(Mux(in_halo, halo_left - 1, column.halo)),
-                halo_pixel.eq(after.smem + (column.pitch << 2)),
+                in_halo.eq(~last_of_group),
+                halo_pixels_left.eq(Mux(in_halo, halo_pixels_left - 1, column.halo)),
+                halo_pixel_smem.eq(state_d.smem + (column.pitch << 2)),
             ]
-            with m.If(group_ends):
+            with m.If(last_of_group):
                 m.d.sync += group.eq(group + 1)
             with m.If(~in_halo):
-                m.d.sync += stopped.eq(onward)
+                m.d.sync += group_end.eq(linear_next)

@@ -1,4 +1,4 @@
-"""Line cutter: a run, cut at the lines of global memory."""
+"""Line cutter: cuts runs at the lines of global memory."""
 
 from collections.abc import Callable
 
@@ -6,33 +6,35 @@ from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.generate.short_row import of_row
+from hw.generate.short_row import lookup
 from hw.layouts.jobs import SHORT_ROW_BITS, remote_field
 from hw.layouts.lines import line_request_layout, run_layout, store_line_layout
 from hw.params import TmaParams
 
 
 class LineCutter(wiring.Component):
-    """Cuts runs into lines of global memory, one a clock and no clock lost between runs.
+    """Cuts each run into lines of global memory.
 
-    Rows to ``gather`` are one line: its use is told from where they are in shared memory, and of
-    each place which piece of the line moves there.
+    Rows that are gathered (``gather`` of ``run_layout``) are one line. The use of such a line is
+    numbered by the pieces of shared memory, and ``source`` says which piece of the line moves to
+    each of them.
 
-    Latency one clock. ``i.ready`` follows ``o.ready`` when a run's last line is offered.
+    Latency: one clock. Throughput: one line a clock, no clock lost between runs. Back-pressure:
+    ``i.ready`` follows ``o.ready`` while the last line of a run is offered.
 
     Parameters
     ----------
     params : TmaParams
     store : bool
-        For stores; else for loads and prefetches.
+        True: for stores. False: for loads and prefetches.
 
     Members
     -------
     i : In(stream) of ``run_layout``
-    o : Out(stream) of ``line_request_layout``, for stores of ``store_line_layout``
+    o : Out(stream) of ``line_request_layout``; for stores of ``store_line_layout``
     """
 
-    def __init__(self, params: TmaParams, *, store: bool = False):
+    def __init__(self, params: TmaParams, *, store: bool = False) -> None:
         self.params = params
         self.store = store
         line = store_line_layout(params) if store else line_request_layout(params)
@@ -40,101 +42,109 @@ class LineCutter(wiring.Component):
             {"i": In(stream.Signature(run_layout(params, store))), "o": Out(stream.Signature(line))}
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform) -> Module:
         m = Module()
         p = self.params
         busy = Signal()
-        run = Signal(run_layout(p, self.store), reset_less=True)
+        run = Signal(run_layout(p, self.store), reset_less=True)  # what is not emitted of it
 
-        first = Signal(p.lane_bits)
-        room = Signal(p.lane_bits + 1)
-        last = Signal(reset_less=True)
-        end = Signal(p.lane_bits + 2)  # of a run that ends in this line
-        left = Signal.like(run.pieces)
+        first_lane = Signal(p.lane_bits)  # of the run in this line
+        pieces_to_line_end = Signal(p.lane_bits + 1)
+        last_line = Signal(reset_less=True)
+        end_lane = Signal(p.lane_bits + 2)  # lane behind the run's last piece, in its last line
+        pieces_behind = Signal.like(run.pieces)  # pieces of the run behind this line
         line = self.o.p
         use = line if self.store else line.use
         m.d.comb += [
-            first.eq(run.start[: p.lane_bits]),
-            room.eq(p.lanes - first),
-            left.eq(run.pieces - room),
-            end.eq(first + run.pieces[: p.lane_bits + 1]),
-            self.i.ready.eq(~busy | (self.o.ready & last)),
+            first_lane.eq(run.start[: p.lane_bits]),
+            pieces_to_line_end.eq(p.lanes - first_lane),
+            pieces_behind.eq(run.pieces - pieces_to_line_end),
+            end_lane.eq(first_lane + run.pieces[: p.lane_bits + 1]),
+            self.i.ready.eq(~busy | (self.o.ready & last_line)),
             self.o.valid.eq(busy),
             line.attributes.eq(run.attributes),
             line.line.eq(run.start[p.lane_bits :]),
             use.slot.eq(run.slot),
             use.style.eq(run.style),
-            use.origin.eq(run.smem - first),
-            use.valid.eq(Cat((first <= lane) & (~last | (lane < end)) for lane in range(p.lanes))),
+            use.origin.eq(run.smem - first_lane),
+            use.valid.eq(
+                Cat(
+                    (first_lane <= lane) & (~last_line | (lane < end_lane))
+                    for lane in range(p.lanes)
+                )
+            ),
         ]
         if self.store:
-            m.d.comb += [line.last.eq(last & run.last), line.write_mode.eq(run.write_mode)]
+            m.d.comb += [line.last.eq(last_line & run.last), line.write_mode.eq(run.write_mode)]
         else:
             m.d.comb += [
                 line.prefetch.eq(run.prefetch),
                 use.tail_bytes.eq(run.tail_bytes),
                 *(use[name].eq(run[name]) for name in remote_field(p)),
             ]
-            self._tails(m, run, use, last, Cat(lane + 1 == end for lane in range(p.lanes)))
+            last_piece = Cat(lane + 1 == end_lane for lane in range(p.lanes))
+            self._mark_tails(m, run, use, last_line, last_piece)
         if not self.store and p.gathers_rows:
-            self._gather(m, run, use, first)
+            self._gather(m, run, use, first_lane)
 
         with m.If(self.i.ready):
             m.d.sync += [
                 busy.eq(self.i.valid),
                 run.eq(self.i.p),
-                last.eq(self.i.p.pieces <= p.lanes - self.i.p.start[: p.lane_bits]),
+                last_line.eq(self.i.p.pieces <= p.lanes - self.i.p.start[: p.lane_bits]),
             ]
         with m.Elif(self.o.ready):
             m.d.sync += [
-                run.start.eq(run.start + room),
-                run.smem.eq(run.smem + room),
-                run.pieces.eq(left),
-                last.eq(left <= p.lanes),
+                run.start.eq(run.start + pieces_to_line_end),
+                run.smem.eq(run.smem + pieces_to_line_end),
+                run.pieces.eq(pieces_behind),
+                last_line.eq(pieces_behind <= p.lanes),
             ]
         return m
 
-    def _tails(self, m: Module, run, use, last, run_end) -> None:
-        """Find the pieces that end rows: the run's last one, or each row's of several."""
+    def _mark_tails(self, m: Module, run, use, last_line, last_piece) -> None:
+        """Mark the pieces that end rows: of short rows each one, otherwise the run's last piece."""
         lanes = self.params.lanes
-        phase = Signal(SHORT_ROW_BITS, reset_less=True)  # the number in its row of the line's first
-        ends = Signal(lanes, reset_less=True)  # rows
+        phase = Signal(SHORT_ROW_BITS, reset_less=True)  # piece of its row that is at lane 0
+        row_ends = Signal(lanes, reset_less=True)  # lanes of pieces that end a row
 
-        def row_ends(of: int, number: int) -> int:
-            return sum(1 << i for i in range(lanes) if (number + i) % of == of - 1)
+        def row_ends_of(row: int, phase: int) -> int:
+            return sum(1 << lane for lane in range(lanes) if (phase + lane) % row == row - 1)
 
         with m.If(run.row_pieces != 0):
-            m.d.comb += use.tail.eq(ends & use.valid)
-        with m.Elif(last):
-            m.d.comb += use.tail.eq(run_end)
+            m.d.comb += use.tail.eq(row_ends & use.valid)
+        with m.Elif(last_line):
+            m.d.comb += use.tail.eq(last_piece)
 
-        def begin(pieces, number, function: Callable[[int, int], int]) -> list:
-            """A line whose first piece has a number in its row that follows from ``number``."""
+        def set_phase(row, number, phase_of: Callable[[int, int], int]) -> list:
+            """Return the assignments for a line with the phase ``phase_of(row, number)``."""
             return [
-                phase.eq(of_row(pieces, number, function, SHORT_ROW_BITS)),
-                ends.eq(of_row(pieces, number, lambda of, n: row_ends(of, function(of, n)), lanes)),
+                phase.eq(lookup(row, number, phase_of, SHORT_ROW_BITS)),
+                row_ends.eq(
+                    lookup(row, number, lambda r, n: row_ends_of(r, phase_of(r, n)), lanes)
+                ),
             ]
 
         with m.If(self.i.ready):
-            first = self.i.p.start[: self.params.lane_bits]
-            m.d.sync += begin(self.i.p.row_pieces, first, lambda of, n: -n % of)
+            first_lane = self.i.p.start[: self.params.lane_bits]
+            m.d.sync += set_phase(self.i.p.row_pieces, first_lane, lambda row, n: -n % row)
         with m.Elif(self.o.ready):
-            m.d.sync += begin(run.row_pieces, phase, lambda of, n: (n + lanes) % of)
+            m.d.sync += set_phase(run.row_pieces, phase, lambda row, n: (n + lanes) % row)
 
-    def _gather(self, m: Module, run, use, first) -> None:
-        """Find the places of rows that share a line, and the pieces that move there."""
-        gather, row = run.gather, run.row_pieces
-        m.d.comb += [move.eq(place) for place, move in enumerate(use.source)]
-        with m.If(gather.more != 0):
+    def _gather(self, m: Module, run, use, first_lane) -> None:
+        """Number the use of gathered rows by shared memory, and set each place's ``source``."""
+        gather, row_pieces = run.gather, run.row_pieces
+        m.d.comb += [source.eq(place) for place, source in enumerate(use.source)]
+        with m.If(gather.extra_rows != 0):
             m.d.comb += use.origin.eq(run.smem)
-            with m.Switch(gather.pitch):
-                for pitch in range(1, 1 << SHORT_ROW_BITS):
-                    with m.Case(pitch):
-                        for place, move in enumerate(use.source):
-                            number, piece = divmod(place, pitch)
-                            is_row = number <= gather.more
+            with m.Switch(gather.smem_step):
+                for smem_step in range(1, 1 << SHORT_ROW_BITS):
+                    with m.Case(smem_step):
+                        for place, source in enumerate(use.source):
+                            row, piece = divmod(place, smem_step)
+                            has_row = row <= gather.extra_rows
                             m.d.comb += [
-                                use.valid[place].eq(is_row & (piece < row)),
-                                use.tail[place].eq(is_row & (piece + 1 == row)),
-                                move.eq(first + number * gather.step + piece),
+                                use.valid[place].eq(has_row & (piece < row_pieces)),
+                                use.tail[place].eq(has_row & (piece + 1 == row_pieces)),
+                                source.eq(first_lane + row * gather.row_step + piece),
                             ]

@@ -1,53 +1,70 @@
 """Run walker: steps through the runs of a walk."""
 
+from dataclasses import dataclass
+
 from amaranth.hdl import Assert, Cat, Const, Module, Mux, Signal
 from amaranth.lib import enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.generate.short_row import rows_layout, rows_of
+from hw.generate.short_row import find_rows, rows_layout
 from hw.layouts.jobs import remote_field, slot_walk_layout
 from hw.layouts.lines import fill_step_layout, run_layout
 from hw.params import TmaParams
 
 
 class WalkState(enum.Enum, shape=2):
-    """Where a walk is."""
+    """State of the walker."""
 
     IDLE = 0
     RUNS = 1
+    """At a run."""
     BARE = 2
-    """At the only step of a walk of no runs."""
+    """At the only step of a walk without runs."""
+
+
+@dataclass(frozen=True)
+class LoopRegisters:
+    """Registers of one loop of a walk."""
+
+    steps_left: Signal
+    start: Signal
+    """Global piece address at which the loop's current step began."""
+    smem: Signal
+    """Shared-memory piece address at which the loop's current step began."""
 
 
 class RunWalker(wiring.Component):
-    """Steps through the runs of a walk: additions and comparisons only.
+    """Steps through the runs of a walk, by addition and comparison only.
 
-    Each step gives a run, and the fill collector what it has to know of it. One step a clock, the
-    first in the clock after the job is taken; the next job is taken with the last step, in a
-    ``compact`` unit a clock later. A walk of no runs takes a clock. A step waits until both outputs
-    have room.
+    Each step emits its run and, for a load, what the fill collector needs to know of it. A walk
+    without runs takes one step, which emits no run.
 
-    Short rows of a load that lie apart, but several in a line, are one run if the unit
-    ``gathers_rows``: as many as are in the line of the first one, and find room in as many pieces
-    of shared memory; in the same beat, where there is fill between them.
+    If the unit ``gathers_rows``, short rows of a load that lie in the same line are emitted as one
+    run. These are the rows behind the first one that end in its line and, in shared memory, within
+    as many pieces as a line has; if there is fill between them, within the beat of the first one.
 
-    A store has no fill. Its last run is marked; where its last walk has none, a run of no pieces
-    is.
+    A store has no fill. Its last run is marked ``last``. If the last walk of a store has no runs,
+    the walker emits one run of zero pieces, so that the store tracker still sees ``last``.
+
+    Latency: the first step comes one clock after the walk is taken. Throughput: one step a clock;
+    the next walk is taken with the last step, in a ``compact`` unit one clock later. Back-pressure:
+    a step waits until all of its outputs are ready. The ``valid`` of ``run`` and that of ``fill``
+    therefore depend on ``ready`` of the outputs: a register slice must follow each.
 
     Parameters
     ----------
     params : TmaParams
     store : bool
-        For stores; else for loads and prefetches.
+        True: for stores. False: for loads and prefetches.
 
     Members
     -------
     i : In(stream) of ``slot_walk_layout``
     run : Out(stream) of ``run_layout``
-    fill : Out(stream) of ``fill_step_layout``; of loads only
+    fill : Out(stream) of ``fill_step_layout``; for loads only, and no steps of prefetches
     """
 
-    def __init__(self, params: TmaParams, *, store: bool = False):
+    def __init__(self, params: TmaParams, *, store: bool = False) -> None:
         self.params = params
         self.store = store
         ports = {
@@ -58,7 +75,7 @@ class RunWalker(wiring.Component):
             ports["fill"] = Out(stream.Signature(fill_step_layout(params)))
         super().__init__(ports)
 
-    def elaborate(self, platform):
+    def elaborate(self, platform) -> Module:
         m = Module()
         p = self.params
         state = Signal(WalkState)
@@ -66,156 +83,190 @@ class RunWalker(wiring.Component):
         m.d.comb += on_runs.eq(state == WalkState.RUNS)
         job = Signal(slot_walk_layout(p), reset_less=True)
         walk = job.walk
-
-        # Level n: steps left in loop n, and the addresses where its current step began.
-        left = [Signal(8, name=f"left_{n}", reset_less=True) for n in range(len(walk.loops))]
-        starts = [
-            Signal(p.piece_address_bits, name=f"start_{n}", reset_less=True)
-            for n in range(len(left))
-        ]
-        smems = [
-            Signal(p.smem_piece_bits, name=f"smem_{n}", reset_less=True) for n in range(len(left))
-        ]
+        loops = self._loop_registers(len(walk.loops))
 
         rows = Signal(rows_layout(p), reset_less=True)
-        most = Signal(p.lane_bits)  # rows behind this one that may share its line, and ...
-        gathered = Signal(p.lane_bits)  # ... those of them that are there
-        found = []
+        max_extra_rows = Signal(p.lane_bits)  # further rows that fit in the line and the beat
+        extra_rows = Signal(p.lane_bits)  # those of them that the walk has
+        row_assignments = []
         if not self.store and p.gathers_rows:
-            found = rows_of(m, p, self.i.p.walk, rows)
-            self._gather(m, walk, rows, left, starts[0], smems[0], most, gathered)
+            row_assignments = find_rows(m, p, self.i.p.walk, rows)
+            self._count_rows(m, walk, rows, loops, max_extra_rows, extra_rows)
 
-        # The innermost loop with steps left takes one, or as many as rows are gathered; the loops
-        # below it begin anew.
-        more = Signal()
-        step_level = Signal(range(len(left)))
+        # The innermost loop with steps left takes one step, or as many steps as rows are gathered;
+        # the loops below it begin anew.
+        has_next = Signal()
+        step_level = Signal(range(len(loops)))
         next_start = Signal(p.piece_address_bits)
         next_smem = Signal(p.smem_piece_bits)
-        taken = Signal(p.lane_bits + 1)  # steps of that loop
-        m.d.comb += taken.eq(1)
-        for level, steps in reversed(list(enumerate(left))):
-            with m.If(steps > Mux(rows.loop[level], most, 0)):
-                m.d.comb += [more.eq(1), step_level.eq(level)]
+        steps_taken = Signal(p.lane_bits + 1)
+        m.d.comb += steps_taken.eq(1)
+        for level, registers in reversed(list(enumerate(loops))):
+            with m.If(registers.steps_left > Mux(rows.loop[level], max_extra_rows, 0)):
+                m.d.comb += [has_next.eq(1), step_level.eq(level)]
         with m.Switch(step_level):
             for level, loop in enumerate(walk.loops):
                 with m.Case(level):
                     m.d.comb += [
-                        next_start.eq(starts[level] + loop.global_step),
-                        next_smem.eq(smems[level] + loop.smem_step),
+                        next_start.eq(loops[level].start + loop.global_step),
+                        next_smem.eq(loops[level].smem + loop.smem_step),
                     ]
                     with m.If(rows.loop[level]):
                         m.d.comb += [
-                            taken.eq(gathered + 1),
-                            next_start.eq(starts[level] + rows.apart * taken),
-                            next_smem.eq(smems[level] + rows.pitch * taken),
+                            steps_taken.eq(extra_rows + 1),
+                            next_start.eq(loops[level].start + rows.row_step * steps_taken),
+                            next_smem.eq(loops[level].smem + rows.smem_step * steps_taken),
                         ]
 
-        step = Signal()
+        fire = Signal()
         last_step = Signal()
-        follows = Const(not p.compact)  # the next job, at once
-        run, fresh = self.run.p, self.i.p.walk
+        is_back_to_back = Const(not p.compact)  # the next walk is taken with the last step
         m.d.comb += [
-            last_step.eq(~on_runs | ~more),
-            self.i.ready.eq((state == WalkState.IDLE) | (step & last_step & follows)),
+            last_step.eq(~on_runs | ~has_next),
+            self.i.ready.eq((state == WalkState.IDLE) | (fire & last_step & is_back_to_back)),
+        ]
+        self._emit_run(m, state, on_runs, job, loops[0], fire, last_step, rows, extra_rows)
+        m.d.sync += Assert(~(fire & on_runs & (walk.run == 0)), "run_walker: a run has no pieces\n")
+
+        with m.If(self.i.ready):
+            self._take_walk(m, state, job, loops, row_assignments)
+        with m.Elif(fire):
+            with m.If(last_step):
+                m.d.sync += state.eq(WalkState.IDLE)
+            for level, registers in enumerate(loops):
+                with m.If(level <= step_level):
+                    m.d.sync += [registers.start.eq(next_start), registers.smem.eq(next_smem)]
+                with m.If(level < step_level):
+                    m.d.sync += registers.steps_left.eq(walk.loops[level].last)
+                with m.Elif(level == step_level):
+                    m.d.sync += registers.steps_left.eq(registers.steps_left - steps_taken)
+        return m
+
+    def _loop_registers(self, levels: int) -> list[LoopRegisters]:
+        """Return the registers of all loops, innermost first."""
+        p = self.params
+        return [
+            LoopRegisters(
+                Signal(8, name=f"steps_left_{level}", reset_less=True),
+                Signal(p.piece_address_bits, name=f"start_{level}", reset_less=True),
+                Signal(p.smem_piece_bits, name=f"smem_{level}", reset_less=True),
+            )
+            for level in range(levels)
+        ]
+
+    def _count_rows(self, m: Module, walk, rows, loops, max_extra_rows, extra_rows) -> None:
+        """Count the rows behind the current one that fit in its line, and those that there are."""
+        lane_bits = self.params.lane_bits
+        in_line = rows.rows_in_line[loops[0].start[:lane_bits]]
+        in_beat = rows.rows_in_beat[loops[0].smem[:lane_bits]]
+        with m.If(walk.run == walk.row_pieces):
+            m.d.comb += max_extra_rows.eq(Mux(in_line < in_beat, in_line, in_beat))
+        rows_left_in_walk = Signal.like(loops[0].steps_left)
+        for registers, is_gathered in zip(loops, rows.loop, strict=True):
+            with m.If(is_gathered):
+                m.d.comb += rows_left_in_walk.eq(registers.steps_left)
+        m.d.comb += extra_rows.eq(
+            Mux(rows_left_in_walk < max_extra_rows, rows_left_in_walk, max_extra_rows)
+        )
+
+    def _emit_run(
+        self,
+        m: Module,
+        state,
+        on_runs,
+        job,
+        place: LoopRegisters,
+        fire,
+        last_step,
+        rows,
+        extra_rows,
+    ) -> None:
+        """Offer the run at ``place`` and, for a load, its step to the fill collector."""
+        p = self.params
+        walk, run = job.walk, self.run.p
+        m.d.comb += [
             run.attributes.eq(walk.attributes),
             run.slot.eq(job.slot),
             run.style.eq(walk.style),
-            run.start.eq(starts[0]),
-            run.smem.eq(smems[0]),
+            run.start.eq(place.start),
+            run.smem.eq(place.smem),
         ]
         if self.store:
             m.d.comb += [
-                step.eq((state != WalkState.IDLE) & self.run.ready),
+                fire.eq((state != WalkState.IDLE) & self.run.ready),
                 self.run.valid.eq(state != WalkState.IDLE),
                 run.pieces.eq(Mux(on_runs, walk.run, 0)),
                 run.last.eq(last_step & job.last),
                 run.write_mode.eq(walk.write_mode),
             ]
-        else:
-            self._fill(m, state, job, step, last_step, smems[0], gathered * rows.pitch)
-            if p.gathers_rows:
-                gather = run.gather
-                of_rows = Cat(piece < gathered * rows.pitch for piece in range(p.lanes))
-                m.d.comb += [
-                    self.fill.p.between.eq(rows.fill & of_rows),
-                    gather.more.eq(gathered),
-                    gather.step.eq(rows.apart),
-                    gather.pitch.eq(rows.pitch),
-                ]
+            return
+        extra_pieces = extra_rows * rows.smem_step
+        self._emit_fill_step(m, state, job, fire, last_step, place.smem, extra_pieces)
+        if p.gathers_rows:
+            gather = run.gather
+            rows_mask = Cat(piece < extra_pieces for piece in range(p.lanes))
             m.d.comb += [
-                self.run.valid.eq(step & on_runs),
-                run.prefetch.eq(walk.prefetch),
-                run.pieces.eq(walk.run),
-                run.tail_bytes.eq(walk.tail_bytes),
-                run.row_pieces.eq(walk.row_pieces),
-                *(run[name].eq(walk[name]) for name in remote_field(p)),
+                self.fill.p.inner_fill.eq(rows.fill & rows_mask),
+                gather.extra_rows.eq(extra_rows),
+                gather.row_step.eq(rows.row_step),
+                gather.smem_step.eq(rows.smem_step),
             ]
-        m.d.sync += Assert(~(step & on_runs & (walk.run == 0)), "RunWalker: a run without pieces\n")
+        m.d.comb += [
+            self.run.valid.eq(fire & on_runs),
+            run.prefetch.eq(walk.prefetch),
+            run.pieces.eq(walk.run),
+            run.tail_bytes.eq(walk.tail_bytes),
+            run.row_pieces.eq(walk.row_pieces),
+            *(run[name].eq(walk[name]) for name in remote_field(p)),
+        ]
 
-        with m.If(self.i.ready):
-            with m.If(self.i.valid & fresh.has_data):
-                m.d.sync += state.eq(WalkState.RUNS)
-            with m.Elif(self.i.valid & (self.i.p.last if self.store else 1)):
-                m.d.sync += state.eq(WalkState.BARE)
-            with m.Else():
-                m.d.sync += state.eq(WalkState.IDLE)
-            m.d.sync += [
-                job.eq(self.i.p),
-                *found,
-                *(start.eq(fresh.start) for start in starts),
-                *(smem.eq(fresh.smem_start) for smem in smems),
-                *(steps.eq(loop.last) for steps, loop in zip(left, fresh.loops, strict=True)),
-            ]
-        with m.Elif(step):
-            with m.If(last_step):
-                m.d.sync += state.eq(WalkState.IDLE)
-            for level in range(len(left)):
-                with m.If(level <= step_level):
-                    m.d.sync += [starts[level].eq(next_start), smems[level].eq(next_smem)]
-                with m.If(level < step_level):
-                    m.d.sync += left[level].eq(walk.loops[level].last)
-                with m.Elif(level == step_level):
-                    m.d.sync += left[level].eq(left[level] - taken)
-        return m
+    def _emit_fill_step(self, m: Module, state, job, fire, last_step, smem, extra_pieces) -> None:
+        """Offer the step of a load to the fill collector, and fire when all outputs are ready.
 
-    def _gather(self, m: Module, walk, rows, left, start, smem, most, gathered) -> None:
-        """Find how many rows there is room for behind this one, and how many there are."""
-        lane_bits = self.params.lane_bits
-        in_line, in_beat = rows.in_line[start[:lane_bits]], rows.in_beat[smem[:lane_bits]]
-        with m.If(walk.run == walk.row_pieces):
-            m.d.comb += most.eq(Mux(in_line < in_beat, in_line, in_beat))
-        rest = Signal.like(left[0])
-        for steps, is_gathered in zip(left, rows.loop, strict=True):
-            with m.If(is_gathered):
-                m.d.comb += rest.eq(steps)
-        m.d.comb += gathered.eq(Mux(rest < most, rest, most))
-
-    def _fill(self, m: Module, state, job, step, last_step, smem, gathered) -> None:
-        """Tell the fill collector of each step; it takes part in whether there is one. A run and
-        what is ``gathered`` behind it is one.
+        The run and the rows gathered behind it, ``extra_pieces``, are one run for the collector.
         """
         p = self.params
-        walk, told = job.walk, self.fill.p
-        begins = Signal()  # the walk
+        walk, fill_step = job.walk, self.fill.p
+        first_step = Signal()  # of the walk
         active = Signal()
         m.d.comb += [
             active.eq((state != WalkState.IDLE) & self.run.ready),
-            step.eq(active & (walk.prefetch | self.fill.ready)),
+            fire.eq(active & (walk.prefetch | self.fill.ready)),
             self.fill.valid.eq(active & ~walk.prefetch),
-            told.slot.eq(job.slot),
-            told.style.eq(walk.style),
-            told.row_mask.eq(walk.row_mask),
-            told.first.eq(begins & walk.first),
-            told.begin.eq(walk.smem_begin),
-            told.has_run.eq(state == WalkState.RUNS),
-            told.start.eq(smem),
-            told.extent.eq(walk.smem_extent + gathered),
-            told.ends.eq(last_step & walk.last),
-            told.end.eq(walk.smem_end),
-            told.last.eq(last_step & job.last),
-            *(told[name].eq(walk[name]) for name in remote_field(p)),
+            fill_step.slot.eq(job.slot),
+            fill_step.style.eq(walk.style),
+            fill_step.row_mask.eq(walk.row_mask),
+            fill_step.first_of_chain.eq(first_step & walk.first),
+            fill_step.chain_begin.eq(walk.smem_begin),
+            fill_step.has_run.eq(state == WalkState.RUNS),
+            fill_step.start.eq(smem),
+            fill_step.extent.eq(walk.smem_extent + extra_pieces),
+            fill_step.last_of_chain.eq(last_step & walk.last),
+            fill_step.chain_end.eq(walk.smem_end),
+            fill_step.last_of_request.eq(last_step & job.last),
+            *(fill_step[name].eq(walk[name]) for name in remote_field(p)),
         ]
         with m.If(self.i.ready):
-            m.d.sync += begins.eq(1)
-        with m.Elif(step):
-            m.d.sync += begins.eq(0)
+            m.d.sync += first_step.eq(1)
+        with m.Elif(fire):
+            m.d.sync += first_step.eq(0)
+
+    def _take_walk(self, m: Module, state, job, loops, row_assignments) -> None:
+        """Take the next walk, if one is offered; called in the condition that ``i`` is ready."""
+        new_walk = self.i.p.walk
+        with m.If(self.i.valid & new_walk.has_data):
+            m.d.sync += state.eq(WalkState.RUNS)
+        with m.Elif(self.i.valid & (self.i.p.last if self.store else 1)):
+            m.d.sync += state.eq(WalkState.BARE)
+        with m.Else():
+            m.d.sync += state.eq(WalkState.IDLE)
+        m.d.sync += [
+            job.eq(self.i.p),
+            *row_assignments,
+            *(registers.start.eq(new_walk.start) for registers in loops),
+            *(registers.smem.eq(new_walk.smem_start) for registers in loops),
+            *(
+                registers.steps_left.eq(loop.last)
+                for registers, loop in zip(loops, new_walk.loops, strict=True)
+            ),
+        ]

@@ -1,4 +1,4 @@
-"""Short rows: how they share lines of global memory, by tables."""
+"""Short rows: tables that say how several of them share a line of global memory."""
 
 from collections.abc import Callable
 from functools import cache
@@ -12,32 +12,44 @@ from hw.params import DIMS, TmaParams
 
 @cache
 def rows_layout(params: TmaParams) -> data.StructLayout:
-    """The rows of a walk that may share a line.
+    """Short rows of a walk that may share a line.
 
     Members
     -------
-    loop : whose steps they are, a bit for each; none if there are no such rows
-    apart, pitch : pieces from one to the next, in global and in shared memory
-    fill : which pieces, from the first one's first on, are fill between rows
-    in_line, in_beat : for so many more there is room behind a row that begins at that piece of a
-        line, or of a beat of shared memory
+    loop : the loop whose steps are the rows, one-hot; 0: no rows of the walk can share a line
+    row_step : pieces of global memory from one row to the next
+    smem_step : pieces of shared memory from one row to the next
+    fill : pieces between rows that are fill; bit i stands for piece i behind a row's first piece
+    rows_in_line : for each lane, how many more rows fit in the line behind a row that begins there
+    rows_in_beat : the same in shared memory. If there is fill between the rows, the rows must fit
+        in the beat; otherwise they must fit in as many pieces as a beat has.
     """
-    room = data.ArrayLayout(params.lane_bits, params.lanes)
+    row_counts = data.ArrayLayout(params.lane_bits, params.lanes)
     return data.StructLayout(
         {
             "loop": DIMS - 1,
-            "apart": SHORT_ROW_BITS,
-            "pitch": SHORT_ROW_BITS,
+            "row_step": SHORT_ROW_BITS,
+            "smem_step": SHORT_ROW_BITS,
             "fill": params.lanes,
-            "in_line": room,
-            "in_beat": room,
+            "rows_in_line": row_counts,
+            "rows_in_beat": row_counts,
         }
     )
 
 
-def of_row(pieces, number, function: Callable[[int, int], int], width: int) -> Value:
-    """Return ``function(pieces, number)`` of a short row's pieces and a number, from a table; 0 of
-    no pieces.
+def lookup(pieces, number, function: Callable[[int, int], int], width: int) -> Value:
+    """Return ``function(pieces, number)`` from a table with one entry for each pair.
+
+    Parameters
+    ----------
+    pieces : Value
+        Pieces of a short row; where it is 0, the result is 0.
+    number : Value
+        Second argument of ``function``.
+    function : Callable[[int, int], int]
+        Called for all values of ``pieces`` but 0, and all values of ``number``.
+    width : int
+        Bits of the result.
     """
     table = [
         Const(function(i, n) if i else 0, width)
@@ -47,46 +59,53 @@ def of_row(pieces, number, function: Callable[[int, int], int], width: int) -> V
     return Array(table)[Cat(number, pieces)]
 
 
-def rows_of(m: Module, params: TmaParams, walk, rows) -> list:
-    """Return the assignments to ``rows`` that describe those of a walk."""
+def find_rows(m: Module, params: TmaParams, walk, rows) -> list:
+    """Return the assignments to ``rows``, of ``rows_layout``, for a walk of ``walk_layout``."""
     lanes = params.lanes
 
-    # The steps of the innermost loop that has some.
-    gathers = Signal(len(walk.loops))
-    apart, pitch = Signal(SHORT_ROW_BITS), Signal(SHORT_ROW_BITS)
-    innermost = Const(1, 1)
+    # The rows are the steps of the innermost loop that has more than one step.
+    loop_is_gathered = Signal(len(walk.loops))
+    row_step = Signal(SHORT_ROW_BITS)
+    smem_step = Signal(SHORT_ROW_BITS)
+    is_innermost = Const(1, 1)
     for level, loop in enumerate(walk.loops):
         steps = loop.global_step, loop.smem_step
-        short = Cat(step >> SHORT_ROW_BITS == 0 for step in steps).all()
-        with m.If(innermost & (loop.last != 0) & short):
-            m.d.comb += [gathers[level].eq(1), apart.eq(steps[0]), pitch.eq(steps[1])]
-        innermost = innermost & (loop.last == 0)
+        has_small_steps = Cat(step >> SHORT_ROW_BITS == 0 for step in steps).all()
+        with m.If(is_innermost & (loop.last != 0) & has_small_steps):
+            m.d.comb += [
+                loop_is_gathered[level].eq(1),
+                row_step.eq(steps[0]),
+                smem_step.eq(steps[1]),
+            ]
+        is_innermost = is_innermost & (loop.last == 0)
 
-    def behind(first: int, distance) -> Value:
-        """How many rows find room in as many pieces as a line has, behind one from the ``first``
-        of them.
-        """
+    def rows_behind(lane: int, step) -> Value:
+        """Return how many rows fit behind one that begins at ``lane``, up to the last lane."""
 
-        def room(row: int, distance: int) -> int:
-            return max(lanes - first - row, 0) // distance if distance else 0
+        def count(row: int, step: int) -> int:
+            return max(lanes - lane - row, 0) // step if step else 0
 
-        return of_row(walk.row_pieces, distance, room, params.lane_bits)
+        return lookup(walk.row_pieces, step, count, params.lane_bits)
 
-    def behind_rows(row: int, pitch: int) -> int:
-        return sum(1 << piece for piece in range(lanes) if pitch and piece % pitch >= row)
+    def pieces_between(row: int, step: int) -> int:
+        return sum(1 << piece for piece in range(lanes) if step and piece % step >= row)
 
-    # Where what lies between two of them is fill, and no gap, they share a beat, too.
-    between, has_fill = Signal(lanes), Signal()
+    # The pieces between two rows may be a gap, which is not written, or fill.
+    between = Signal(lanes)
+    has_fill = Signal()
     m.d.comb += [
-        between.eq(of_row(walk.row_pieces, pitch, behind_rows, lanes)),
+        between.eq(lookup(walk.row_pieces, smem_step, pieces_between, lanes)),
         has_fill.eq((between & walk.row_mask).any()),
     ]
-    anywhere = behind(0, pitch)
+    rows_in_lanes = rows_behind(0, smem_step)
     return [
-        rows.loop.eq(gathers),
-        rows.apart.eq(apart),
-        rows.pitch.eq(pitch),
+        rows.loop.eq(loop_is_gathered),
+        rows.row_step.eq(row_step),
+        rows.smem_step.eq(smem_step),
         rows.fill.eq(Mux(has_fill, between, 0)),
-        *(rows.in_line[at].eq(behind(at, apart)) for at in range(lanes)),
-        *(rows.in_beat[at].eq(Mux(has_fill, behind(at, pitch), anywhere)) for at in range(lanes)),
+        *(rows.rows_in_line[lane].eq(rows_behind(lane, row_step)) for lane in range(lanes)),
+        *(
+            rows.rows_in_beat[lane].eq(Mux(has_fill, rows_behind(lane, smem_step), rows_in_lanes))
+            for lane in range(lanes)
+        ),
     ]

@@ -1,4 +1,9 @@
-"""Payloads of runs, lines and beats: from the request generator to shared and global memory."""
+"""Payloads of runs, lines and beats: from the request generator to shared and global memory.
+
+A *run* is a sequence of pieces that is contiguous in global and in shared memory. A *line* is
+``line_bytes`` of global memory, a *beat* the same amount of shared memory; both have one piece of
+16 bytes for each lane. *Fill* is what a request writes to the part of a box that has no data.
+"""
 
 from functools import cache
 
@@ -12,9 +17,16 @@ from hw.params import SMEM_OFFSET_BITS, TmaParams
 
 @cache
 def receipt_layout(params: TmaParams) -> data.StructLayout:
-    """What a received packet tells its barrier, which ``holder`` holds; else ``received`` is 0.
+    """Data for the ``complete_tx`` of a packet from another CTA, sent along with the packet's line.
 
-    ``reduced``: it was combined with what was there.
+    Members
+    -------
+    received : the line came from another CTA; 0: the other members do not count
+    request_id, cta : request of the packet, and the CTA that issued it
+    holder : CTA whose barrier counts the packet
+    mbarrier : byte offset of that barrier in shared memory
+    tx_words : 4-byte words that the barrier counts for the packet
+    reduced : the packet is a reduction: it was combined with the contents of shared memory
     """
     return data.StructLayout(
         {
@@ -30,20 +42,39 @@ def receipt_layout(params: TmaParams) -> data.StructLayout:
 
 
 def gather_field(params: TmaParams) -> dict:
-    """The fields of rows that are read with one line."""
+    """Return the field of ``run_layout`` for short rows that are read with one line.
+
+    Members of ``gather``
+    ---------------------
+    extra_rows : rows behind the first one that lie in the same line
+    row_step : pieces of global memory from one row to the next
+    smem_step : pieces of shared memory from one row to the next
+    """
     if not params.gathers_rows:
         return {}
-    rows = {"more": params.lane_bits, "step": SHORT_ROW_BITS, "pitch": SHORT_ROW_BITS}
+    rows = {
+        "extra_rows": params.lane_bits,
+        "row_step": SHORT_ROW_BITS,
+        "smem_step": SHORT_ROW_BITS,
+    }
     return {"gather": data.StructLayout(rows)}
 
 
 @cache
 def run_layout(params: TmaParams, store: bool = False) -> data.StructLayout:
-    """Pieces that are contiguous in both memories.
+    """A run: pieces that are contiguous in both memories.
 
-    ``tail_bytes`` and ``row_pieces`` as in ``walk_layout``. ``last``: of a store, which may end
-    with a run of no pieces. ``gather``: so many more rows of ``pieces`` in the same line, each
-    ``step`` pieces behind the one before, and ``pitch`` in shared memory.
+    Members
+    -------
+    last : last run of a store; it may have no pieces
+    write_mode, attributes, slot, style : of the request, as in ``walk_layout``
+    prefetch : the lines of the run are read into L2 only
+    tail_bytes, row_pieces : as in ``walk_layout``
+    gather : further rows of ``pieces`` pieces in the same line; see ``gather_field``
+    remote : the run goes to shared memory of other CTAs
+    start : global piece address of the first piece
+    smem : shared-memory piece address of the first piece
+    pieces : number of pieces, of one row if rows are gathered
     """
     if store:
         way = {"last": 1, "write_mode": write_mode_layout(params)}
@@ -64,7 +95,11 @@ def run_layout(params: TmaParams, store: bool = False) -> data.StructLayout:
 
 
 def fill_fields(params: TmaParams) -> dict:
-    """The fields that all fill of a request has: whose it is, and which pieces are not in gaps."""
+    """Return the fields that steps and stretches of fill have in common.
+
+    ``slot``, ``style`` and ``remote`` are those of the request. ``row_mask`` is as in
+    ``walk_layout``: it excludes the gaps between rows, which are never written.
+    """
     return {
         "slot": params.slot_bits,
         "style": data_style_layout(params),
@@ -75,49 +110,54 @@ def fill_fields(params: TmaParams) -> dict:
 
 @cache
 def fill_step_layout(params: TmaParams) -> data.StructLayout:
-    """A step of a walk, by what there is to be filled in front of its run, and behind a chain.
+    """A step of a walk, as the fill collector needs it.
 
     Members
     -------
-    first : of its chain, which begins at ``begin``
-    has_run : otherwise the walk has none, and this is its only step
-    start, extent : of the run, as in ``walk_layout``
-    between : from its start on, the fill between rows that are one run, all in one beat
-    ends : the chain, at ``end``
-    last : of its request
+    first_of_chain : the step is the first one of its chain of walks
+    chain_begin : shared-memory piece address at which the chain begins
+    has_run : the step has a run; 0: its walk has none, and this is its only step
+    start, extent : of the run, as ``smem_start`` and ``smem_extent`` in ``walk_layout``
+    inner_fill : fill between rows that are gathered into this run; bit i stands for piece
+        ``start + i``, and all of them lie in the beat of ``start``
+    last_of_chain : the step is the last one of its chain
+    chain_end : shared-memory piece address at which the chain ends
+    last_of_request : the step is the last one of its request
     """
     return data.StructLayout(
         {
             **fill_fields(params),
-            "first": 1,
-            "begin": params.smem_piece_bits,
+            "first_of_chain": 1,
+            "chain_begin": params.smem_piece_bits,
             "has_run": 1,
             "start": params.smem_piece_bits,
             "extent": params.box_piece_bits,
-            **({"between": params.lanes} if params.gathers_rows else {}),
-            "ends": 1,
-            "end": params.smem_piece_bits,
-            "last": 1,
+            **({"inner_fill": params.lanes} if params.gathers_rows else {}),
+            "last_of_chain": 1,
+            "chain_end": params.smem_piece_bits,
+            "last_of_request": 1,
         }
     )
 
 
 @cache
 def fill_stretch_layout(params: TmaParams) -> data.StructLayout:
-    """Beats to be filled, gaps between rows excepted.
+    """A stretch: consecutive beats to be filled, except for the gaps between rows.
 
     Members
     -------
-    beat, mask : the first, and which of its pieces
-    more, last_mask : so many more, all pieces of them but in the last
-    last : no more fill for this request; such a stretch may have no pieces
+    beat : shared-memory beat address of the first beat
+    mask : pieces of the first beat that are fill
+    extra_beats : beats behind the first one; all of their pieces are fill, but in the last
+    last_mask : pieces of the last one of the extra beats that are fill
+    last : last stretch of its request; it may have no pieces
     """
     return data.StructLayout(
         {
             **fill_fields(params),
             "beat": params.smem_beat_bits,
             "mask": params.lanes,
-            "more": params.box_piece_bits - params.lane_bits,
+            "extra_beats": params.box_piece_bits - params.lane_bits,
             "last_mask": params.lanes,
             "last": 1,
         }
@@ -125,23 +165,30 @@ def fill_stretch_layout(params: TmaParams) -> data.StructLayout:
 
 
 def source_field(params: TmaParams) -> dict:
-    """Where the pieces of gathered rows are in their line."""
+    """Return the field of a line's use for gathered rows.
+
+    ``source`` holds, for each place, the number of the line's piece that moves to that place.
+    """
     source = {"source": data.ArrayLayout(params.lane_bits, params.lanes)}
     return source if params.gathers_rows else {}
 
 
 @cache
 def line_use_layout(params: TmaParams) -> data.StructLayout:
-    """What becomes of a line when it arrives.
+    """Use of a line: where its pieces go when it arrives.
+
+    ``origin``, ``valid`` and ``tail`` are numbered by place. Place i is piece i of the line, unless
+    the unit gathers rows: then ``source`` says which piece of the line moves there.
 
     Members
     -------
     slot, style : of the request
-    origin : shared-memory piece address that the line's piece 0 has, were it used
-    valid : which pieces are used
-    source : which piece of the line takes the place of each; those above are of the places
-    tail : the last pieces of rows, of which ...
-    tail_bytes : ... so many bytes count and the rest is fill; 0: all 16 count
+    origin : shared-memory piece address of place 0, whether place 0 is used or not
+    valid : places that are used
+    tail : places that hold the last piece of a row
+    tail_bytes : bytes of a tail piece that are inside the tensor, the rest is fill; 0: all 16
+    source : piece of the line that moves to each place
+    remote : the line goes to shared memory of other CTAs
     """
     return data.StructLayout(
         {
@@ -159,12 +206,12 @@ def line_use_layout(params: TmaParams) -> data.StructLayout:
 
 @cache
 def store_line_layout(params: TmaParams) -> data.StructLayout:
-    """A line to write, and where its bytes are.
+    """A line to write to global memory, and where its bytes are in shared memory.
 
     Members
     -------
-    last : of the request, which may end with a line without valid pieces
-    writing, attributes, slot, style : of the request
+    last : last line of the request; it may have no valid pieces
+    write_mode, attributes, slot, style : of the request
     line : global address divided by ``line_bytes``
     origin, valid : as in ``line_use_layout``
     """
@@ -200,15 +247,17 @@ def write_line_layout(params: TmaParams) -> data.StructLayout:
 
 @cache
 def performed_layout(params: TmaParams) -> data.StructLayout:
-    """News of a store.
+    """Progress of a store.
 
     Members
     -------
     slot : of the request
-    answered : a line of the store was answered
-    failed, line : a line could not be written
-    receiver_absent : the line failed because its receiver, the CTA ``line``, does not run
-    total_valid, total_lines : the number of lines of the store is known from now on
+    answered : one line of the store was answered
+    failed : that line could not be written
+    receiver_absent : the line failed because its receiver, the CTA of number ``line``, does not run
+    line : number of the line that failed, or of the receiver
+    total_valid : ``total_lines`` is valid; it is so once for each request
+    total_lines : number of lines that the store writes
     """
     return data.StructLayout(
         {
@@ -225,7 +274,7 @@ def performed_layout(params: TmaParams) -> data.StructLayout:
 
 @cache
 def line_request_layout(params: TmaParams) -> data.StructLayout:
-    """A line to read and its use; of a ``prefetch`` there is none."""
+    """A line to read, and its use; ``use`` does not count for a ``prefetch``."""
     return data.StructLayout(
         {
             "prefetch": 1,
@@ -238,7 +287,7 @@ def line_request_layout(params: TmaParams) -> data.StructLayout:
 
 @cache
 def line_arrival_layout(params: TmaParams) -> data.StructLayout:
-    """A line that arrived, and its use; ``failed``: it could not be read, ``data`` is void."""
+    """A line that arrived, and its use. ``failed``: it could not be read, ``data`` is void."""
     return data.StructLayout(
         {"use": line_use_layout(params), "failed": 1, "data": lanes_layout(params)}
     )
@@ -246,11 +295,19 @@ def line_arrival_layout(params: TmaParams) -> data.StructLayout:
 
 @cache
 def rotated_line_layout(params: TmaParams) -> data.StructLayout:
-    """A line whose pieces stand in the lane of their shared-memory address before swizzling.
+    """A line whose pieces are in the lanes of their shared-memory addresses before swizzling.
 
-    Lanes from ``boundary`` on belong to ``beat``, those below it to the next beat. The request has
-    ``pieces`` of its pieces in the line, even where none is to be written. ``words`` as in
-    ``smem_write_layout``. In a cluster a line may be ``remote``, or one that was received.
+    Members
+    -------
+    slot, style : of the request
+    beat : shared-memory beat address of the lanes from ``boundary`` on
+    boundary : lanes below it belong to the next beat
+    pieces : pieces of the request that the line stands for, even if none of them is written
+    valid : lanes whose piece is written
+    data : the pieces
+    words : 4-byte words of each piece that are written, as in ``smem_write_layout``
+    remote : the line goes to shared memory of other CTAs
+    receipt : of a line that came from another CTA; see ``receipt_layout``
     """
     return data.StructLayout(
         {
@@ -270,9 +327,17 @@ def rotated_line_layout(params: TmaParams) -> data.StructLayout:
 
 @cache
 def fill_beat_layout(params: TmaParams) -> data.StructLayout:
-    """Pieces of one beat to be filled, before swizzling; ``last`` as in ``fill_stretch_layout``.
+    """A beat of fill, before swizzling.
 
-    Beats of a stream come request by request; those of several streams in any order.
+    The beats of one stream come request by request; those of several streams come in any order.
+
+    Members
+    -------
+    slot, style, stream : of the request
+    beat : shared-memory beat address
+    valid : pieces that are filled
+    last : last beat of fill of its request; it may have no pieces
+    remote : the beat goes to shared memory of other CTAs
     """
     return data.StructLayout(
         {
@@ -289,7 +354,14 @@ def fill_beat_layout(params: TmaParams) -> data.StructLayout:
 
 @cache
 def written_layout(params: TmaParams) -> data.StructLayout:
-    """So many more pieces of a request are in shared memory, or what was received is."""
+    """Pieces that were written to shared memory.
+
+    Members
+    -------
+    slot : of the request
+    pieces : number of pieces that were written since the last report
+    receipt : of a line that came from another CTA, whose ``slot`` and ``pieces`` do not count
+    """
     return data.StructLayout(
         {
             "slot": params.slot_bits,
@@ -301,11 +373,11 @@ def written_layout(params: TmaParams) -> data.StructLayout:
 
 @cache
 def absent_receiver_layout(params: TmaParams) -> data.StructLayout:
-    """A receiver of a request that does not run."""
+    """A receiver of the request under ``slot`` that does not run: the CTA of that number."""
     return data.StructLayout({"slot": params.slot_bits, "receiver": params.cta_bits})
 
 
 @cache
 def read_fault_layout(params: TmaParams) -> data.StructLayout:
-    """A line of a request that could not be read."""
+    """A read fault: the line of the request under ``slot`` that could not be read."""
     return data.StructLayout({"slot": params.slot_bits, "line": params.line_address_bits})

@@ -1,4 +1,4 @@
-"""Completion tracker: counts the pieces of each request and signals its barrier at the last."""
+"""Completion tracker: counts the pieces of each load and signals its barrier after the last one."""
 
 from functools import cache
 
@@ -18,17 +18,42 @@ from hw.params import TmaParams
 
 @cache
 def fault_layout(params: TmaParams) -> data.StructLayout:
-    """Whether a request has ``failed``, or with ``gone`` at which CTA, or at which line."""
-    gone = {"receiver_absent": 1} if params.ctas > 1 else {}
-    return data.StructLayout({"failed": 1, **gone, "line": params.line_address_bits})
+    """Fault of a request.
+
+    Members
+    -------
+    failed : the request has a fault
+    receiver_absent : the fault is a receiver that does not run; otherwise it is a line that could
+        not be read. In a cluster.
+    line : number of that line, or of the receiver's CTA
+    """
+    absent = {"receiver_absent": 1} if params.ctas > 1 else {}
+    return data.StructLayout({"failed": 1, **absent, "line": params.line_address_bits})
 
 
-class Counted:
-    """A kind of pieces that is counted: the event in hand, what was looked up for it, and the end
-    of a request that an event before it was.
+class PieceCounter:
+    """Signals of one of the two counters: that of lines, or that of fill.
+
+    A report on ``port`` passes two stages. In the first one (``busy``) its slot has been looked up
+    and its pieces are added. If that completes the request, the request is an end in the second
+    stage (``end_valid``) until it is ``retired``.
+
+    Attributes
+    ----------
+    port : stream of ``written_layout``
+    memory, write : pieces of each slot counted so far, and the port that writes them
+    advance : the stages take the next report
+    busy, slot, pieces : the report in the first stage
+    transfer, fault : looked up for its slot
+    other_total : pieces that the other counter has for the slot
+    own_total : pieces that this counter has for the slot, with those of the report
+    request_total : sum of both
+    complete : the report completes its request
+    end_valid, end : the request in the second stage
+    retired : the end was signalled or reported in this clock
     """
 
-    def __init__(self, params: TmaParams, name: str, port, memory: Memory):
+    def __init__(self, params: TmaParams, name: str, port, memory: Memory) -> None:
         def signal(shape, part: str, **options) -> Signal:
             return Signal(shape, name=f"{name}_{part}", **options)
 
@@ -41,33 +66,35 @@ class Counted:
         self.pieces = signal(params.box_piece_bits, "pieces", reset_less=True)
         self.transfer = signal(transfer_layout(params), "transfer")
         self.fault = signal(fault_layout(params), "fault")
-        self.others = signal(params.box_piece_bits, "others")
-        self.total = signal(params.box_piece_bits, "total")
-        self.sum = signal(params.box_piece_bits, "sum")
+        self.other_total = signal(params.box_piece_bits, "other_total")
+        self.own_total = signal(params.box_piece_bits, "own_total")
+        self.request_total = signal(params.box_piece_bits, "request_total")
         self.complete = signal(1, "complete")
         end = {
             "slot": params.slot_bits,
             "transfer": transfer_layout(params),
             "fault": fault_layout(params),
         }
-        self.ended = signal(1, "ended")
+        self.end_valid = signal(1, "end_valid")
         self.end = signal(data.StructLayout(end), "end", reset_less=True)
-        self.told = signal(1, "told")
+        self.retired = signal(1, "retired")
 
 
 class CompletionTracker(wiring.Component):
-    """Gives each request a slot, and ends it when all of its pieces are written.
+    """Gives each load a slot, and ends the load when all of its pieces are written.
 
-    Jobs pass as ``JobSlots`` lets them. One ``written`` and one ``filled`` a clock; a request's
-    ``completion`` is offered two clocks after its last one of either, once, with the byte count of
-    the whole request. A request with a read fault gives an error record instead and its barrier is
-    not signalled. ``written`` and ``filled`` wait only while an end of theirs is held up, by
-    ``completion`` or ``error`` or, for a clock, by the other's end; a line waits, besides, for fill
-    of its request that does.
+    A load ends with one ``completion`` that carries the byte count of the whole request. With a
+    fault it ends with an error record instead, and its barrier is not signalled. A load that is
+    ``remote``, in a cluster, ends without a completion when all of its pieces are on their way,
+    because each receiver signals what it gets. If a receiver does not run, it ends with an error
+    record (DST_CTA).
 
-    In a cluster a request may be ``remote``: its receivers signal what they get. It ends without a
-    completion when all of its pieces are on their way, and with an error record (DST_CTA) if one of
-    the receivers is ``gone``.
+    Latency: none for jobs, which pass as ``JobSlots`` lets them; ``completion`` is offered two
+    clocks after the last report of ``written`` and ``filled``. Throughput: one ``written`` and one
+    ``filled`` a clock; one end a clock, in a ``compact`` unit one every two clocks. Back-pressure:
+    a port waits while an end that came by it is held up, by ``completion`` or ``error`` or, for a
+    clock, by an end of the other port. ``written`` also waits for a report of ``filled`` of the
+    same request that waits.
 
     Parameters
     ----------
@@ -77,18 +104,18 @@ class CompletionTracker(wiring.Component):
     -------
     i : In(stream) of ``walk_job_layout``; all jobs of a request, then those of the next
     o : Out(stream) of ``generator_job_layout``
-    written : In(stream) of ``written_layout``; of lines
-    filled : In(stream) of ``written_layout``; of fill
-    fault : In(stream) of ``read_fault_layout``; always ready; before its line's ``written``
+    written : In(stream) of ``written_layout``; pieces of lines
+    filled : In(stream) of ``written_layout``; pieces of fill
+    fault : In(stream) of ``read_fault_layout``; always ready; comes before its line's ``written``
     completion : Out(stream) of ``barrier_completion_layout``
-    cta_rank : In, of this SM's CTA; this and the following are there in a cluster
-    opened : Out of ``opened_layout``; each request, as it gets its slot
-    receiver_absent : In(stream) of ``absent_receiver_layout``; before the ``written`` of what the
-        receiver does not get
     error : Out(stream) of ``error_layout``
+    cta_rank : In; rank of this SM's CTA. This port and the following are present in a cluster.
+    opened : Out of ``opened_layout``; each request, in the clock in which it gets its slot
+    receiver_absent : In(stream) of ``absent_receiver_layout``; comes before the ``written`` of the
+        pieces that the receiver does not get
     """
 
-    def __init__(self, params: TmaParams):
+    def __init__(self, params: TmaParams) -> None:
         self.params = params
         in_cluster = {
             "cta_rank": In(params.cta_bits),
@@ -108,7 +135,7 @@ class CompletionTracker(wiring.Component):
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform) -> Module:
         m = Module()
         p = self.params
         depth = p.requests_in_flight
@@ -118,157 +145,215 @@ class CompletionTracker(wiring.Component):
         m.submodules.faults = faults = Memory(shape=fault_layout(p), depth=depth, init=[])
         connect(m, errors.o, flipped(self.error))
 
-        # Open: a slot, and what is to happen when it ends; that is written whether or not the job
-        # passes, as to know it takes long.
-        opened = transfers.write_port()
+        transfer_write = transfers.write_port()
+        self._open(m, slots, transfer_write)
+        fault_write = faults.write_port()
+        lines, fill = self._count(m, transfers, faults, fault_write)
+        fill_is_offered = Signal()  # an end by fill was offered, and is not yet retired
+        self._end(m, slots, errors, lines, fill, fill_is_offered, fault_write)
+        return m
+
+    def _open(self, m: Module, slots: JobSlots, transfer_write) -> None:
+        """Give each request a slot, and store what is to be signalled at its end.
+
+        The transfer is written whether or not the job passes: to wait for that would make the path
+        long, and the slot has no other owner.
+        """
         connect(m, flipped(self.i), slots.i)
         connect(m, slots.o, flipped(self.o))
         m.d.comb += [
-            opened.en.eq(slots.is_free & self.i.valid),
-            opened.addr.eq(slots.slot),
-            opened.data.eq(self.i.p.transfer),
+            transfer_write.en.eq(slots.is_free & self.i.valid),
+            transfer_write.addr.eq(slots.slot),
+            transfer_write.data.eq(self.i.p.transfer),
         ]
-        if p.ctas > 1:
+        if self.params.ctas > 1:
             m.d.comb += [
                 self.opened.valid.eq(slots.opened),
                 self.opened.slot.eq(slots.slot),
                 self.opened.transfer.eq(self.i.p.transfer),
             ]
 
-        # Count: look the slot up, then add.
-        marked = faults.write_port()
-        lines, fill = self._count(m, transfers, faults, marked)
+    def _count(
+        self, m: Module, transfers: Memory, faults: Memory, fault_write
+    ) -> list[PieceCounter]:
+        """Add up the pieces of lines and those of fill; return the counters of both.
 
-        # End: the barrier or an error, and the slot is free. Lines go first, but what is offered
-        # stays.
-        ends, of_lines, fill_waits = Signal(), Signal(), Signal()
+        Each counter has a memory of its own, so that both count in the same clock. The pieces of a
+        request are the sum of both, modulo the size of a counter. The report that completes a
+        request is its last one: it leaves a number in its memory that makes the sum 0 for the next
+        request of the slot.
+        """
+        p = self.params
+        counters = []
+        for name, port in ("lines", self.written), ("fill", self.filled):
+            m.submodules[name] = memory = Memory(
+                shape=p.box_piece_bits, depth=p.requests_in_flight, init=[]
+            )
+            counters.append(PieceCounter(p, name, port, memory))
+        lines, fill = counters
+        for counter, other in (lines, fill), (fill, lines):
+            self._count_port(m, counter, other, transfers, faults, fault_write)
+        # If a line and fill of one request are counted in the same clock, the line sees the pieces
+        # of the fill, and must not pass before it. The next report follows in the clock in which an
+        # end is retired, in a compact unit a clock later.
+        same = Signal()
+        is_back_to_back = Const(not self.params.compact)
+        m.d.comb += [
+            same.eq(lines.busy & fill.busy & (fill.slot == lines.slot)),
+            fill.advance.eq(~fill.end_valid | (fill.retired & is_back_to_back)),
+            lines.advance.eq(
+                (~lines.end_valid | (lines.retired & is_back_to_back)) & (fill.advance | ~same)
+            ),
+        ]
+        with m.If(same):
+            m.d.comb += lines.other_total.eq(fill.own_total)
+        return counters
+
+    def _count_port(
+        self,
+        m: Module,
+        counter: PieceCounter,
+        other_counter: PieceCounter,
+        transfers: Memory,
+        faults: Memory,
+        fault_write,
+    ) -> None:
+        """Look up the slot of each report, then add its pieces."""
+        own = counter.memory.read_port(transparent_for=(counter.write,))
+        other = other_counter.memory.read_port(transparent_for=(other_counter.write,))
+        transfer = transfers.read_port()
+        fault = faults.read_port(transparent_for=(fault_write,))
+        # Fill of no pieces may come after its request has ended, when the slot has a new owner.
+        counts = (counter.pieces != 0) | (counter.transfer.pieces == 0)
+        report = counter.port.p
+        for read in own, transfer, fault:
+            m.d.comb += [read.addr.eq(report.slot), read.en.eq(counter.advance)]
+        m.d.comb += [
+            # A report that waits must see what the other counter counts meanwhile.
+            other.addr.eq(Mux(counter.advance, report.slot, counter.slot)),
+            counter.port.ready.eq(counter.advance),
+            counter.transfer.eq(transfer.data),
+            counter.fault.eq(fault.data),
+            counter.other_total.eq(other.data),
+            counter.own_total.eq(own.data + counter.pieces),
+            counter.request_total.eq(counter.own_total + counter.other_total),
+            counter.complete.eq(
+                counter.busy & counts & (counter.request_total == counter.transfer.pieces)
+            ),
+            counter.write.en.eq(counter.busy & counter.advance),
+            counter.write.addr.eq(counter.slot),
+            # At the end: the number of the other counter, negated.
+            counter.write.data.eq(
+                Mux(
+                    counter.complete,
+                    counter.own_total - counter.transfer.pieces,
+                    counter.own_total,
+                )
+            ),
+        ]
+        with m.If(counter.advance):
+            m.d.sync += [
+                counter.busy.eq(counter.port.valid),
+                counter.slot.eq(report.slot),
+                counter.pieces.eq(report.pieces),
+                counter.end_valid.eq(counter.complete),
+                counter.end.slot.eq(counter.slot),
+                counter.end.transfer.eq(counter.transfer),
+                counter.end.fault.eq(counter.fault),
+            ]
+        with m.Elif(counter.retired):
+            m.d.sync += counter.end_valid.eq(0)
+        m.d.sync += Assert(
+            ~counter.busy | (counter.request_total <= counter.transfer.pieces),
+            "completion_tracker: more pieces are written than the request has\n",
+        )
+
+    def _end(
+        self,
+        m: Module,
+        slots: JobSlots,
+        errors: Queue,
+        lines: PieceCounter,
+        fill: PieceCounter,
+        fill_is_offered,
+        fault_write,
+    ) -> None:
+        """Signal the barrier of an ended request, or report its fault; free the slot.
+
+        An end by a line goes before one by fill, unless the one by fill was offered already.
+        """
+        p = self.params
+        has_end = Signal()
+        takes_line = Signal()
         end = Signal(lines.end.shape())
         transfer, fault = end.transfer, end.fault
         m.d.comb += [
-            ends.eq(lines.ended | fill.ended),
-            of_lines.eq(lines.ended & ~fill_waits),
-            end.eq(Mux(of_lines, lines.end, fill.end)),
+            has_end.eq(lines.end_valid | fill.end_valid),
+            takes_line.eq(lines.end_valid & ~fill_is_offered),
+            end.eq(Mux(takes_line, lines.end, fill.end)),
         ]
-        done = Signal()
-        marks = Signal()  # a fault, now
+        retires = Signal()
+        fault_comes = Signal()  # a fault is marked in this clock
         remote = transfer.delivery.remote if p.ctas > 1 else Const(0, 1)
-        gone = fault.receiver_absent if p.ctas > 1 else Const(0, 1)
-        code, value = failure(m, p, gone, fault.line)
+        receiver_absent = fault.receiver_absent if p.ctas > 1 else Const(0, 1)
+        code, value = failure(m, p, receiver_absent, fault.line)
         m.d.comb += [
-            done.eq(Mux(fault.failed, errors.i.ready & ~marks, remote | self.completion.ready)),
-            lines.told.eq(done & of_lines),
-            fill.told.eq(done & ~of_lines),
-            self.completion.valid.eq(ends & ~fault.failed & ~remote),
+            retires.eq(
+                Mux(
+                    fault.failed,
+                    errors.i.ready & ~fault_comes,
+                    remote | self.completion.ready,
+                )
+            ),
+            lines.retired.eq(retires & takes_line),
+            fill.retired.eq(retires & ~takes_line),
+            self.completion.valid.eq(has_end & ~fault.failed & ~remote),
             self.completion.p.request_id.eq(transfer.request_id),
             self.completion.p.address.eq(transfer.mbarrier),
             self.completion.p.tx_bytes.eq(transfer.pieces << 4),
-            errors.i.valid.eq(ends & fault.failed & ~marks),
+            errors.i.valid.eq(has_end & fault.failed & ~fault_comes),
             errors.i.p.request_id.eq(transfer.request_id),
             errors.i.p.code.eq(code),
             errors.i.p.value.eq(value),
-            slots.returned.valid.eq(ends & done),
+            slots.returned.valid.eq(has_end & retires),
             slots.returned.payload.eq(end.slot),
         ]
-        m.d.sync += fill_waits.eq(ends & ~of_lines & ~done)
+        m.d.sync += fill_is_offered.eq(has_end & ~takes_line & ~retires)
         if p.ctas > 1:
             m.d.comb += [
                 self.completion.p.cta.eq(self.cta_rank),
                 self.completion.p.holder.eq(transfer.delivery.signal_cta),
             ]
+        self._mark_faults(m, fault_write, fault_comes, has_end & fault.failed & retires, end.slot)
 
-        # The mark of a fault is set as it is seen and wiped as its request ends.
+    def _mark_faults(self, m: Module, fault_write, fault_comes, clears, ended_slot) -> None:
+        """Mark each fault in the table of slots when it comes; clear the mark when its request
+        ends. Coming faults go first.
+        """
         m.d.comb += self.fault.ready.eq(1)
-        if p.ctas > 1:
-            gone = self.receiver_absent
-            m.d.comb += [marks.eq(self.fault.valid | gone.valid), gone.ready.eq(~self.fault.valid)]
+        if self.params.ctas > 1:
+            absent = self.receiver_absent
+            m.d.comb += [
+                fault_comes.eq(self.fault.valid | absent.valid),
+                absent.ready.eq(~self.fault.valid),
+            ]
         else:
-            m.d.comb += marks.eq(self.fault.valid)
+            m.d.comb += fault_comes.eq(self.fault.valid)
         with m.If(self.fault.valid):
             m.d.comb += [
-                marked.en.eq(1),
-                marked.addr.eq(self.fault.p.slot),
-                marked.data.failed.eq(1),
-                marked.data.line.eq(self.fault.p.line),
+                fault_write.en.eq(1),
+                fault_write.addr.eq(self.fault.p.slot),
+                fault_write.data.failed.eq(1),
+                fault_write.data.line.eq(self.fault.p.line),
             ]
-        if p.ctas > 1:
-            with m.Elif(gone.valid):
+        if self.params.ctas > 1:
+            with m.Elif(absent.valid):
                 m.d.comb += [
-                    marked.en.eq(1),
-                    marked.addr.eq(gone.p.slot),
-                    marked.data.failed.eq(1),
-                    marked.data.receiver_absent.eq(1),
-                    marked.data.line.eq(gone.p.receiver),
+                    fault_write.en.eq(1),
+                    fault_write.addr.eq(absent.p.slot),
+                    fault_write.data.failed.eq(1),
+                    fault_write.data.receiver_absent.eq(1),
+                    fault_write.data.line.eq(absent.p.receiver),
                 ]
         with m.Else():
-            m.d.comb += [marked.en.eq(ends & fault.failed & done), marked.addr.eq(end.slot)]
-        return m
-
-    def _count(self, m: Module, transfers: Memory, faults: Memory, marked) -> list["Counted"]:
-        """Add up the pieces of lines and those of fill.
-
-        Each has a memory of its own, so that both count in the same clock; what a request has is
-        the sum of both, modulo the size of a counter. The event that makes it whole is the last one
-        and leaves in its memory what makes the sum 0 for the next request of the slot.
-        """
-        p = self.params
-        counted = []
-        for name, port in ("lines", self.written), ("fill", self.filled):
-            m.submodules[name] = memory = Memory(
-                shape=p.box_piece_bits, depth=p.requests_in_flight, init=[]
-            )
-            counted.append(Counted(p, name, port, memory))
-        lines, fill = counted
-        for mine, other in (lines, fill), (fill, lines):
-            own = mine.memory.read_port(transparent_for=(mine.write,))
-            others = other.memory.read_port(transparent_for=(other.write,))
-            transfer = transfers.read_port()
-            fault = faults.read_port(transparent_for=(marked,))
-            # Fill of no pieces may come when its request has ended, and its slot is another's.
-            counts = (mine.pieces != 0) | (mine.transfer.pieces == 0)
-            for read in own, transfer, fault:
-                m.d.comb += [read.addr.eq(mine.port.p.slot), read.en.eq(mine.advance)]
-            m.d.comb += [
-                # An event that waits goes on seeing what the other kind has counted.
-                others.addr.eq(Mux(mine.advance, mine.port.p.slot, mine.slot)),
-                mine.port.ready.eq(mine.advance),
-                mine.transfer.eq(transfer.data),
-                mine.fault.eq(fault.data),
-                mine.others.eq(others.data),
-                mine.total.eq(own.data + mine.pieces),
-                mine.sum.eq(mine.total + mine.others),
-                mine.complete.eq(mine.busy & counts & (mine.sum == mine.transfer.pieces)),
-                mine.write.en.eq(mine.busy & mine.advance),
-                mine.write.addr.eq(mine.slot),
-                # The others' number, negated.
-                mine.write.data.eq(
-                    Mux(mine.complete, mine.total - mine.transfer.pieces, mine.total)
-                ),
-            ]
-            with m.If(mine.advance):
-                m.d.sync += [
-                    mine.busy.eq(mine.port.valid),
-                    mine.slot.eq(mine.port.p.slot),
-                    mine.pieces.eq(mine.port.p.pieces),
-                    mine.ended.eq(mine.complete),
-                    mine.end.slot.eq(mine.slot),
-                    mine.end.transfer.eq(mine.transfer),
-                    mine.end.fault.eq(mine.fault),
-                ]
-            with m.Elif(mine.told):
-                m.d.sync += mine.ended.eq(0)
-            m.d.sync += Assert(
-                ~mine.busy | (mine.sum <= mine.transfer.pieces),
-                "CompletionTracker: more pieces written than the request has\n",
-            )
-        # Of two events of a request in the same clock, that of a line sees the other, and does not
-        # leave before it. What is behind an end follows as it is told, in a compact unit then.
-        same = Signal()
-        follows = Const(not self.params.compact)
-        m.d.comb += [
-            same.eq(lines.busy & fill.busy & (fill.slot == lines.slot)),
-            fill.advance.eq(~fill.ended | (fill.told & follows)),
-            lines.advance.eq((~lines.ended | (lines.told & follows)) & (fill.advance | ~same)),
-        ]
-        with m.If(same):
-            m.d.comb += lines.others.eq(fill.total)
-        return counted
+            m.d.comb += [fault_write.en.eq(clears), fault_write.addr.eq(ended_slot)]

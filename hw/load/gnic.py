@@ -1,4 +1,4 @@
-"""GNIC port: line reads and line writes, each with tags of its own, answered in any order."""
+"""GNIC port: tags the reads of lines, and takes their responses in any order."""
 
 from amaranth.hdl import Assert, Module, Signal
 from amaranth.lib import data, stream, wiring
@@ -20,16 +20,17 @@ from hw.params import TmaParams
 class Gnic(wiring.Component):
     """Gives each line request a tag, and each response the use that its tag stands for.
 
-    Attributes of a line go out with its request; nothing here depends on them.
+    The attributes of a line go out with its request, and have no effect here. A prefetch takes no
+    tag and has no response.
 
-    One request and one response a clock. A request waits while all tags are in flight; a tag is
-    free again in the clock after its response is taken. A prefetch takes no tag and has no
-    response. A line passes to ``request`` in the same clock if nothing waits there, in a
-    ``compact`` unit a clock later; one clock from ``response`` to ``o``. Each response must carry a
-    tag in flight, once.
+    Latency: none from ``i`` to ``request`` if no request waits, in a ``compact`` unit one clock;
+    one clock from ``response`` to ``o``. Throughput: one request and one response a clock.
+    Back-pressure: a request waits while all tags are in flight; a tag is free again in the clock
+    after its response is taken. ``response.ready`` follows ``o.ready``.
 
-    A response with ``error`` arrives marked ``failed``, and is reported on ``fault`` in the first
-    clock in which it is offered.
+    Errors: a response with ``error`` is passed on as a line marked ``failed``. It is also reported
+    on ``fault``, in the first clock in which the line is offered. Each response must carry a tag in
+    flight, and each tag is answered once.
 
     Parameters
     ----------
@@ -44,7 +45,7 @@ class Gnic(wiring.Component):
     response : In(stream) of ``gnic_response_layout``
     """
 
-    def __init__(self, params: TmaParams):
+    def __init__(self, params: TmaParams) -> None:
         self.params = params
         super().__init__(
             {
@@ -56,7 +57,7 @@ class Gnic(wiring.Component):
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform) -> Module:
         m = Module()
         p = self.params
         m.submodules.tags = tags = FreeList(p.tags)
@@ -65,53 +66,53 @@ class Gnic(wiring.Component):
         m.submodules.table = table = Memory(shape=entry, depth=p.tags, init=[])
         connect(m, flipped(self.i), requests.i)
 
-        # A tag is taken as the request leaves: no sooner than it is of use.
+        # A request takes its tag only when it leaves, so that no tag is idle.
         write = table.write_port()
         line, request = requests.o.p, self.request
-        tagged = Signal()
+        read_fire = Signal()
         m.d.comb += [
             request.valid.eq(requests.o.valid & (tags.taken.valid | line.prefetch)),
             requests.o.ready.eq(request.ready & (tags.taken.valid | line.prefetch)),
-            tagged.eq(request.valid & request.ready & ~line.prefetch),
-            tags.taken.ready.eq(tagged),
+            read_fire.eq(request.valid & request.ready & ~line.prefetch),
+            tags.taken.ready.eq(read_fire),
             *(request.p[name].eq(line[name]) for name in ("prefetch", "attributes", "line")),
             request.p.tag.eq(tags.taken.payload),
-            write.en.eq(tagged),
+            write.en.eq(read_fire),
             write.addr.eq(tags.taken.payload),
             write.data.line.eq(line.line),
             write.data.use.eq(line.use),
         ]
 
         read = table.read_port()
-        arrived = Signal()
-        just_arrived = Signal()
+        arrival_valid = Signal()
+        is_first_offer = Signal()
         response = Signal(gnic_response_layout(p), reset_less=True)
-        take = Signal()
+        response_fire = Signal()
         m.d.comb += [
-            self.response.ready.eq(~arrived | self.o.ready),
-            take.eq(self.response.valid & self.response.ready),
-            tags.returned.valid.eq(take),
+            self.response.ready.eq(~arrival_valid | self.o.ready),
+            response_fire.eq(self.response.valid & self.response.ready),
+            tags.returned.valid.eq(response_fire),
             tags.returned.payload.eq(self.response.p.tag),
-            read.en.eq(take),
+            read.en.eq(response_fire),
             read.addr.eq(self.response.p.tag),
-            self.o.valid.eq(arrived),
+            self.o.valid.eq(arrival_valid),
             self.o.p.use.eq(read.data.use),
             self.o.p.failed.eq(response.error),
             self.o.p.data.eq(response.data),
-            self.fault.valid.eq(just_arrived & response.error),
+            self.fault.valid.eq(is_first_offer & response.error),
             self.fault.p.slot.eq(read.data.use.slot),
             self.fault.p.line.eq(read.data.line),
         ]
-        m.d.sync += just_arrived.eq(take)
+        m.d.sync += is_first_offer.eq(response_fire)
         with m.If(self.response.ready):
-            m.d.sync += [arrived.eq(self.response.valid), response.eq(self.response.p)]
+            m.d.sync += [arrival_valid.eq(self.response.valid), response.eq(self.response.p)]
         m.d.sync += Assert(
-            ~self.fault.valid | self.fault.ready, "Gnic: a read fault was not taken\n"
+            ~self.fault.valid | self.fault.ready, "gnic: a read fault is not taken\n"
         )
 
         in_flight = Signal(range(p.tags + 1))
         m.d.sync += [
-            in_flight.eq(in_flight + tagged - take),
-            Assert(~take | (in_flight != 0), "Gnic: a response that nobody asked for\n"),
+            in_flight.eq(in_flight + read_fire - response_fire),
+            Assert(~response_fire | (in_flight != 0), "gnic: a response has no request\n"),
         ]
         return m

@@ -1,13 +1,13 @@
 """Lane network: swizzles pieces to the lanes of shared memory and writes them.
 
 Lane ``i`` of shared memory holds piece ``i`` of every beat and takes one piece a clock, at an
-address of its own. A line's pieces belong to two neighbouring beats at most. With a swizzle the
-two parts are permuted differently and may want the same lane, so each part has a queue in front
-of each lane; over a few lines every lane gets its equal share. Fill, which has no data, has a
-third.
+address of its own. The pieces of a line belong to at most two neighbouring beats; the pieces of one
+beat are a *part* of the line. With a swizzle the two parts are permuted differently and may need
+the same lane. So each part has a queue in front of each lane; over a few lines every lane gets its
+equal share. Fill has a third queue in front of each lane, without data.
 """
 
-from amaranth.hdl import Assert, Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Assert, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFO, SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out, connect, flipped
@@ -20,64 +20,21 @@ from hw.lib.permute import exchange
 from hw.lib.piece_format import fill_piece, packed_pieces, packed_words
 from hw.lib.queue import Queue
 from hw.lib.swizzle import flipped_halves, swizzle_bits
+from hw.load.ticket_list import TicketList
 from hw.params import PIECE_BYTES, TmaParams
 
 
-class TicketList(wiring.Component):
-    """Says when everything that came in one clock has left the lanes' queues.
-
-    What comes in gets a ticket, which goes into the queues with its pieces. Queues are in order:
-    once all older ones are gone, the oldest is gone as soon as no queue begins with its ticket.
-
-    Parameters
-    ----------
-    shape : ShapeLike
-    depth : int
-        A power of two.
-    latency : int, optional
-        Of the list as a queue; not less than that of the lanes' queues.
-
-    Members
-    -------
-    i : In(stream)
-    o : Out(stream), the oldest; to be taken when it is gone
-    ticket : Out, what ``i`` gets
-    oldest : Out, the ticket of ``o``
-    """
-
-    def __init__(self, shape, depth: int, latency: int | None = None):
-        self.queue = Queue(shape, depth, latency=latency)
-        super().__init__(
-            {
-                "i": In(stream.Signature(shape)),
-                "o": Out(stream.Signature(shape)),
-                "ticket": Out(range(depth)),
-                "oldest": Out(range(depth)),
-            }
-        )
-
-    def elaborate(self, platform):
-        m = Module()
-        m.submodules.queue = queue = self.queue
-        connect(m, flipped(self.i), queue.i)
-        connect(m, queue.o, flipped(self.o))
-        with m.If(self.i.valid & self.i.ready):
-            m.d.sync += self.ticket.eq(self.ticket + 1)
-        with m.If(self.o.valid & self.o.ready):
-            m.d.sync += self.oldest.eq(self.oldest + 1)
-        return m
-
-
 class LaneNetwork(wiring.Component):
-    """Writes lines and fill to shared memory, and says how much of which request is written.
+    """Writes lines and fill to shared memory, and reports how much of each request is written.
 
-    A line and a beat of fill a clock, as long as no lane gets more than one piece a clock on
-    average. Lines and fill take turns at a lane that both want. Three clocks from ``line`` to
-    ``smem_write``, in a ``compact`` unit four: what is first in a lane's queue comes from a
-    register. A line, or a beat of fill, waits while a queue that it may need is full.
+    Latency: three clocks from ``line`` to ``smem_write``; four in a ``compact`` unit, where the
+    head of each queue is in a register. ``written`` and ``filled`` come at least one clock after
+    the write that they report. Lines are reported one by one. Fill is reported once for each
+    request, when its last beat is written.
 
-    ``written`` and ``filled`` follow the write that they speak of by a clock at least. Lines are
-    reported one by one, fill when its request has no more.
+    Throughput: one line and one beat of fill a clock, as long as no lane gets more than one piece a
+    clock on average. If a line and fill both need a lane, they take turns. Back-pressure: a line or
+    a beat of fill waits while a queue that it may need is full.
 
     Parameters
     ----------
@@ -88,11 +45,11 @@ class LaneNetwork(wiring.Component):
     line : In(stream) of ``rotated_line_layout``
     fill : In(stream) of ``fill_beat_layout``
     smem_write : Out(stream) of ``smem_write_layout``
-    written : Out(stream) of ``written_layout``; lines
-    filled : Out(stream) of ``written_layout``; fill
+    written : Out(stream) of ``written_layout``; pieces of lines
+    filled : Out(stream) of ``written_layout``; pieces of fill
     """
 
-    def __init__(self, params: TmaParams):
+    def __init__(self, params: TmaParams) -> None:
         self.params = params
         super().__init__(
             {
@@ -118,37 +75,42 @@ class LaneNetwork(wiring.Component):
         self._line_piece = data.StructLayout({**position, **line_masks, "data": PIECE_BYTES * 8})
         self._fill_piece = data.StructLayout({**position, **fill_masks, "fill": Fill})
 
-    def elaborate(self, platform):
+    def elaborate(self, platform) -> Module:
         m = Module()
         m.submodules.lines = self._lines
         m.submodules.fills = self._fills
         pop = Signal()
         line_queues = self._queue_lines(m)
         fill_queues = self._queue_fill(m)
-        leaving = self._write(m, pop, line_queues, fill_queues)
+        in_output = self._write(m, pop, line_queues, fill_queues)
         self._report(m, pop, line_queues, fill_queues)
 
         all_parts = [queue for queues in line_queues for queue in queues]
-        waiting = leaving.valid & ~self.smem_write.ready
+        waiting = in_output.valid & ~self.smem_write.ready
         for name, tickets, shape, queues, lanes in (
-            ("line", self._lines, self._line_piece, all_parts, leaving.lanes & ~leaving.fills),
-            ("fill", self._fills, self._fill_piece, fill_queues, leaving.lanes & leaving.fills),
+            ("line", self._lines, self._line_piece, all_parts, in_output.lanes & ~in_output.fills),
+            ("fill", self._fills, self._fill_piece, fill_queues, in_output.lanes & in_output.fills),
         ):
-            self._assert_written(m, name, tickets, shape, queues, leaving, waiting & lanes)
+            self._assert_written(m, name, tickets, shape, queues, in_output, waiting & lanes)
         return m
 
-    def _assert_written(self, m: Module, name, tickets, shape, queues, leaving, lanes) -> None:
-        """What is counted has left the unit: looked at again in the clock after."""
+    def _assert_written(self, m: Module, name, tickets, shape, queues, in_output, lanes) -> None:
+        """Assert, in the clock after an entry was reported, that all of its pieces are written.
+
+        No queue may have its ticket at the head, and none of ``lanes`` of the output register.
+        """
         counted = Signal(name=f"{name}_counted")
         ticket = Signal.like(tickets.oldest, name=f"{name}_counted_ticket", reset_less=True)
         remains = Cat(
             *(queue.r_rdy & (data.View(shape, queue.r_data).ticket == ticket) for queue in queues),
-            *(lanes[lane] & (leaving.tickets[lane] == ticket) for lane in range(len(lanes))),
+            *(lanes[lane] & (in_output.tickets[lane] == ticket) for lane in range(len(lanes))),
         ).any()
         m.d.sync += [
             counted.eq(tickets.o.valid & tickets.o.ready),
             ticket.eq(tickets.oldest),
-            Assert(~counted | ~remains, f"LaneNetwork: a {name} counted before it is written\n"),
+            Assert(
+                ~counted | ~remains, f"lane_network: a {name} is reported before it is written\n"
+            ),
         ]
 
     def _lane(self, piece: data.StructLayout) -> SyncFIFO | SyncFIFOBuffered:
@@ -157,7 +119,10 @@ class LaneNetwork(wiring.Component):
         return kind(width=piece.size, depth=self.params.lane_depth)
 
     def _queue_lines(self, m: Module) -> list[list[SyncFIFO]]:
-        """Swizzle both parts of a line and queue them; return, by part, a queue for each lane."""
+        """Swizzle both parts of a line and queue their pieces.
+
+        Return, for each part, the queues of all lanes.
+        """
         p = self.params
         line = self.line.p
         tickets = self._lines
@@ -193,14 +158,14 @@ class LaneNetwork(wiring.Component):
                 if p.word_masks:
                     m.d.comb += entry.words.eq(wide[PIECE_BYTES * 8 : -1])
                 parts[part].append(queue)
-        # Room for one line more than may come in this clock: no chain of ready signals.
-        room = Signal()
+        # Ready is a register: there is room for a line that comes in this clock, and one more.
+        has_room = Signal()
         all_parts = [queue for queues in parts for queue in queues]
-        m.d.sync += room.eq(
+        m.d.sync += has_room.eq(
             Cat(queue.level < queue.depth - 1 for queue in (*all_parts, tickets.queue)).all()
         )
         m.d.comb += [
-            self.line.ready.eq(room),
+            self.line.ready.eq(has_room),
             push.eq(self.line.valid & self.line.ready),
             tickets.i.valid.eq(push),
             tickets.i.p.slot.eq(line.slot),
@@ -210,7 +175,7 @@ class LaneNetwork(wiring.Component):
         return parts
 
     def _queue_fill(self, m: Module) -> list[SyncFIFO]:
-        """Swizzle a beat of fill, which is its mask, and queue it; return a queue for each lane."""
+        """Swizzle the mask of a beat of fill and queue it; return a queue for each lane."""
         p = self.params
         fill = self.fill.p
         tickets = self._fills
@@ -245,39 +210,41 @@ class LaneNetwork(wiring.Component):
         return queues
 
     def _write(self, m: Module, pop, line_queues, fill_queues) -> Signal:
-        """Take a piece for each lane, with ``pop``, into the beat on its way to shared memory;
-        return whose pieces these are.
+        """Move a piece of each lane to the output register in each clock with ``pop``.
+
+        Return what is in the output register: the lanes that it writes, those that it fills, and
+        the ticket of each.
         """
         p = self.params
-        writing = Signal()
+        output_valid = Signal()
         beat = Signal(smem_write_layout(p), reset_less=True)
         writes = Signal(p.lanes)
         tickets = data.ArrayLayout(len(self._lines.oldest), p.lanes)
-        leaving = Signal(
+        in_output = Signal(
             data.StructLayout({"valid": 1, "lanes": p.lanes, "fills": p.lanes, "tickets": tickets})
         )
         m.d.comb += [
-            leaving.valid.eq(writing),
-            leaving.lanes.eq(Cat(beat[lane].valid for lane in range(p.lanes))),
-            pop.eq(~writing | self.smem_write.ready),
-            self.smem_write.valid.eq(writing),
+            in_output.valid.eq(output_valid),
+            in_output.lanes.eq(Cat(beat[lane].valid for lane in range(p.lanes))),
+            pop.eq(~output_valid | self.smem_write.ready),
+            self.smem_write.valid.eq(output_valid),
             self.smem_write.p.eq(beat),
         ]
         with m.If(pop):
-            m.d.sync += writing.eq(writes.any())
+            m.d.sync += output_valid.eq(writes.any())
         for lane in range(p.lanes):
             parts = [queues[lane] for queues in line_queues]
             heads = [data.View(self._line_piece, queue.r_data) for queue in parts]
             fill_queue = fill_queues[lane]
             fill_head = data.View(self._fill_piece, fill_queue.r_data)
 
-            # Of a lane's two parts the older line's; between lines and fill, in turn.
+            # Of the two parts, the one of the older line goes first. Lines and fill take turns.
             second = Signal(name=f"second_{lane}")
             fills = Signal(name=f"fills_{lane}")
             filled_last = Signal(name=f"filled_last_{lane}")
             ticket = Signal.like(self._lines.oldest, name=f"ticket_{lane}", reset_less=True)
-            m.d.comb += [leaving.fills[lane].eq(filled_last), leaving.tickets[lane].eq(ticket)]
-            line_waits = parts[0].r_rdy | parts[1].r_rdy
+            m.d.comb += [in_output.fills[lane].eq(filled_last), in_output.tickets[lane].eq(ticket)]
+            has_line = parts[0].r_rdy | parts[1].r_rdy
             m.d.comb += [
                 second.eq(
                     second_goes_first(
@@ -286,11 +253,11 @@ class LaneNetwork(wiring.Component):
                         self._lines.oldest,
                     )
                 ),
-                fills.eq(fill_queue.r_rdy & ~(line_waits & filled_last)),
+                fills.eq(fill_queue.r_rdy & ~(has_line & filled_last)),
                 parts[0].r_en.eq(pop & ~fills & ~second),
                 parts[1].r_en.eq(pop & ~fills & second),
                 fill_queue.r_en.eq(pop & fills),
-                writes[lane].eq(fill_queue.r_rdy | line_waits),
+                writes[lane].eq(fill_queue.r_rdy | has_line),
             ]
             with m.If(pop):
                 out = beat[lane]
@@ -310,65 +277,67 @@ class LaneNetwork(wiring.Component):
                     ]
                     if p.word_masks:
                         m.d.sync += out.words.eq(Mux(second, heads[1].words, heads[0].words))
-                # Two bits choose, for all data: between lines, or of fill between its kinds.
-                chosen = Signal(name=f"chosen_{lane}")
-                m.d.comb += chosen.eq(Mux(fills, fill_head.fill == Fill.NAN, second))
+                # Two bits select the data: ``fills``, and the part or the kind of fill.
+                selects_second = Signal(name=f"selects_second_{lane}")
+                m.d.comb += selects_second.eq(Mux(fills, fill_head.fill == Fill.NAN, second))
                 m.d.sync += out.data.eq(
                     Mux(
                         fills,
-                        fill_piece(Mux(chosen, Fill.NAN, Fill.ZERO)),
-                        Mux(chosen, heads[1].data, heads[0].data),
+                        fill_piece(Mux(selects_second, Fill.NAN, Fill.ZERO)),
+                        Mux(selects_second, heads[1].data, heads[0].data),
                     )
                 )
-        return leaving
+        return in_output
 
     def _report(self, m: Module, pop, line_queues, fill_queues) -> None:
-        """Report what is written: it left its queues, and with ``pop`` the beat after them."""
+        """Report what is written: the queues have no piece of it, and ``pop`` empties the output
+        register.
+        """
         p = self.params
 
-        def gone(tickets: TicketList, shape, queues: list[SyncFIFO]):
-            waits = Cat(
+        def has_left(tickets: TicketList, shape, queues: list[SyncFIFO]) -> Value:
+            is_queued = Cat(
                 queue.r_rdy & (data.View(shape, queue.r_data).ticket == tickets.oldest)
                 for queue in queues
             )
-            return pop & tickets.o.valid & ~waits.any()
+            return pop & tickets.o.valid & ~is_queued.any()
 
-        # So far, of one request of each stream; and a whole one that is to be reported.
-        filled = Signal(data.ArrayLayout(p.box_piece_bits, p.streams))
+        # Pieces of fill so far, of the one request that each stream fills at a time.
+        fill_pieces = Signal(data.ArrayLayout(p.box_piece_bits, p.streams))
         total = Signal(p.box_piece_bits)
-        fill_complete = Signal()
+        report_valid = Signal()
         fill_report = Signal(written_layout(p), reset_less=True)
-        report_fill = Signal()
-        count_fill = Signal()
+        report_fire = Signal()
+        count_fire = Signal()
         fills = self._fills.o
-        of_stream = filled[fills.p.stream]
+        stream_pieces = fill_pieces[fills.p.stream]
         m.d.comb += [
-            count_fill.eq(
-                gone(self._fills, self._fill_piece, fill_queues) & (~fill_complete | report_fill)
+            count_fire.eq(
+                has_left(self._fills, self._fill_piece, fill_queues) & (~report_valid | report_fire)
             ),
-            fills.ready.eq(count_fill),
-            total.eq(of_stream + fills.p.count.pieces),
+            fills.ready.eq(count_fire),
+            total.eq(stream_pieces + fills.p.count.pieces),
         ]
-        with m.If(count_fill):
+        with m.If(count_fire):
             m.d.sync += [
-                of_stream.eq(Mux(fills.p.last, 0, total)),
+                stream_pieces.eq(Mux(fills.p.last, 0, total)),
                 fill_report.slot.eq(fills.p.count.slot),
                 fill_report.pieces.eq(total),
             ]
-        with m.If(count_fill | report_fill):
-            m.d.sync += fill_complete.eq(count_fill & fills.p.last)
+        with m.If(count_fire | report_fire):
+            m.d.sync += report_valid.eq(count_fire & fills.p.last)
 
         m.d.comb += [
-            self.filled.valid.eq(fill_complete),
+            self.filled.valid.eq(report_valid),
             self.filled.p.eq(fill_report),
-            report_fill.eq(fill_complete & self.filled.ready),
+            report_fire.eq(report_valid & self.filled.ready),
         ]
 
         m.submodules.reports = reports = Queue(written_layout(p), 2)
         connect(m, reports.o, flipped(self.written))
         all_parts = [queue for queues in line_queues for queue in queues]
         m.d.comb += [
-            reports.i.valid.eq(gone(self._lines, self._line_piece, all_parts)),
+            reports.i.valid.eq(has_left(self._lines, self._line_piece, all_parts)),
             reports.i.payload.eq(self._lines.o.p),
             self._lines.o.ready.eq(reports.i.valid & reports.i.ready),
         ]

@@ -1,4 +1,4 @@
-"""Response path: makes a line that arrived what shared memory is to hold."""
+"""Response path: converts an arrived line to the pieces that shared memory is to hold."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
@@ -12,18 +12,24 @@ from hw.lib.piece_format import fill_piece
 from hw.params import PIECE_BYTES, TmaParams
 
 TF32_NAN = 0x7FFFE000
+"""The only NaN that rounding to tf32 gives."""
+
 TF32_DROPPED_BITS = 13
+"""Bits of a binary32 fraction that tf32 does not have."""
 
 
 def round_tf32(m: Module, word, name: str) -> Signal:
-    """Return a binary32 word rounded to tf32, to nearest even; infinities kept, one NaN."""
+    """Return a binary32 word rounded to tf32, to nearest even.
+
+    Infinities stay as they are; each NaN becomes ``TF32_NAN``.
+    """
     half_less_one = (1 << (TF32_DROPPED_BITS - 1)) - 1
-    kept = 32 - TF32_DROPPED_BITS
+    tf32_bits = 32 - TF32_DROPPED_BITS
     total = Signal(32, name=f"{name}_sum")
     rounded = Signal(32, name=name)
     m.d.comb += [
         total.eq(word + half_less_one + word[TF32_DROPPED_BITS]),
-        rounded.eq(Cat(Const(0, TF32_DROPPED_BITS), total[-kept:])),
+        rounded.eq(Cat(Const(0, TF32_DROPPED_BITS), total[-tf32_bits:])),
     ]
     with m.If(word[23:31].all()):
         m.d.comb += rounded.eq(Mux(word[:23].any(), TF32_NAN, word))
@@ -31,9 +37,15 @@ def round_tf32(m: Module, word, name: str) -> Signal:
 
 
 def unpack(pieces: list, bytes_of_16: int) -> list:
-    """Return the eight pieces that the packed bytes of a row become, each with its words' validity.
+    """Return the eight pieces of a packed row, each as its data and the validity of its words.
 
-    A row lies in ``pieces`` from lane 0 on, each with a bit above that says whether it is here.
+    Parameters
+    ----------
+    pieces : list
+        The line's pieces, each with a bit above that says whether it is valid. The row begins at
+        lane 0.
+    bytes_of_16 : int
+        Packed bytes that become one piece of 16 bytes: 8 or 12.
     """
     words = [
         Cat(piece.word_select(word, 32), piece[-1])
@@ -43,18 +55,22 @@ def unpack(pieces: list, bytes_of_16: int) -> list:
     count = bytes_of_16 // 4
     unpacked = []
     for lane in range(8):
-        mine = words[lane * count : (lane + 1) * count]
-        valid = Cat(word[-1] for word in mine)
-        data = Cat(word[:-1] for word in mine)
+        piece_words = words[lane * count : (lane + 1) * count]
+        valid = Cat(word[-1] for word in piece_words)
+        data = Cat(word[:-1] for word in piece_words)
         unpacked.append((data, valid))
     return unpacked
 
 
 class ResponsePath(wiring.Component):
-    """Moves gathered rows to their places, rounds, fills the tail of a row, rotates pieces to their
-    lanes, and unpacks small elements.
+    """Converts each line to the data and the lanes of shared memory.
 
-    One line a clock, latency one clock. ``i.ready`` follows ``o.ready``.
+    In this order: move gathered rows to their places, round to tf32, fill the bytes of a row's tail
+    that are outside the tensor, rotate the pieces to their lanes, unpack packed elements. No piece
+    of a ``failed`` line is valid.
+
+    Latency: one clock. Throughput: one line a clock. Back-pressure: ``i.ready`` follows
+    ``o.ready``.
 
     Parameters
     ----------
@@ -66,7 +82,7 @@ class ResponsePath(wiring.Component):
     o : Out(stream) of ``rotated_line_layout``
     """
 
-    def __init__(self, params: TmaParams):
+    def __init__(self, params: TmaParams) -> None:
         self.params = params
         super().__init__(
             {
@@ -75,7 +91,7 @@ class ResponsePath(wiring.Component):
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform) -> Module:
         m = Module()
         p = self.params
         use = self.i.p.use
@@ -101,26 +117,26 @@ class ResponsePath(wiring.Component):
             )
             converted = Signal(PIECE_BYTES * 8, name=f"converted_{lane}")
             filled = Signal(PIECE_BYTES * 8, name=f"filled_{lane}")
-            masked = outside_bits & use.tail[lane].replicate(PIECE_BYTES * 8)
+            fill_bits = outside_bits & use.tail[lane].replicate(PIECE_BYTES * 8)
             m.d.comb += [
                 converted.eq(Mux(use.style.round_tf32, rounded, raw)),
-                filled.eq((converted & ~masked) | (fill & masked)),
+                filled.eq((converted & ~fill_bits) | (fill & fill_bits)),
             ]
             pieces.append(Cat(filled, use.valid[lane] & ~self.i.p.failed))
 
         boundary = use.origin[: p.lane_bits]
         rotated = rotate(m, pieces, boundary, "rotated")
 
-        held = Signal()
+        line_valid = Signal()
         line = Signal(rotated_line_layout(p), reset_less=True)
         m.d.comb += [
-            self.i.ready.eq(~held | self.o.ready),
-            self.o.valid.eq(held),
+            self.i.ready.eq(~line_valid | self.o.ready),
+            self.o.valid.eq(line_valid),
             self.o.p.eq(line),
         ]
         with m.If(self.i.ready):
             m.d.sync += [
-                held.eq(self.i.valid),
+                line_valid.eq(self.i.valid),
                 line.slot.eq(use.slot),
                 line.style.eq(use.style),
                 line.beat.eq(use.origin[p.lane_bits :]),
@@ -137,15 +153,18 @@ class ResponsePath(wiring.Component):
         return m
 
     def _unpack(self, m: Module, use, line, rotated: list) -> None:
-        """Spread a packed row over all lanes. It is one beat: all of it that is here is on the same
-        side of the boundary.
+        """Unpack a packed row to all lanes.
+
+        Such a row is one beat: all valid pieces of the line are on the same side of the boundary.
         """
         p = self.params
-        here = Signal(p.lanes)
+        piece_valid = Signal(p.lanes)
         boundary = use.origin[: p.lane_bits]
-        m.d.comb += here.eq(Cat(piece[-1] for piece in rotated))
+        m.d.comb += piece_valid.eq(Cat(piece[-1] for piece in rotated))
         in_next = Signal()
-        m.d.comb += in_next.eq(Cat(here[lane] & (lane < boundary) for lane in range(p.lanes)).any())
+        m.d.comb += in_next.eq(
+            Cat(piece_valid[lane] & (lane < boundary) for lane in range(p.lanes)).any()
+        )
         with m.If(use.style.packing != Packing.NONE):
             m.d.sync += [
                 line.boundary.eq(0),

@@ -1,4 +1,4 @@
-"""Write side of the GNIC port: tagged line writes and reductions, answered in any order."""
+"""GNIC write port: tags writes and reductions of lines, and takes their answers in any order."""
 
 from amaranth.hdl import Assert, Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
@@ -13,15 +13,20 @@ from hw.params import PIECE_BYTES, TmaParams
 
 
 class GnicWrite(wiring.Component):
-    """Gives each line of a store a tag, and tells of each answer which store it belongs to.
+    """Gives each line of a store a tag, and reports for each answer which store it belongs to.
 
-    One write and one answer a clock. A line waits while all tags are in flight; a tag is free again
-    when its answer is taken. A line without pieces is no write: it ends its request at once. A line
-    passes to ``request`` in the same clock, and waits at ``i`` meanwhile; one clock from ``ack`` to
-    ``performed``. Each answer must carry a tag in flight, once.
+    A line without valid pieces is not written: it ends its request at once. The number of lines of
+    a request is known with its last line. It is reported with the answer to that line, or with the
+    line that is not written.
 
-    The number of lines of a request is known with its last one, and reported with the answer to it,
-    or with the line that is no write.
+    Latency: none from ``i`` to ``request``, the line waits at ``i`` until it is taken there; one
+    clock from ``ack`` to ``performed``. Throughput: one write and one answer a clock.
+    Back-pressure: a line waits while all tags are in flight; a tag is free again in the clock after
+    its answer is taken. ``ack`` waits while ``performed`` is not taken.
+
+    Errors: an answer with ``error`` is reported as ``failed``, with the line. Each answer must
+    carry a tag in flight, and each tag is answered once. Only the last line of a request may have
+    no valid pieces.
 
     Parameters
     ----------
@@ -35,7 +40,7 @@ class GnicWrite(wiring.Component):
     performed : Out(stream) of ``performed_layout``
     """
 
-    def __init__(self, params: TmaParams):
+    def __init__(self, params: TmaParams) -> None:
         self.params = params
         super().__init__(
             {
@@ -46,7 +51,7 @@ class GnicWrite(wiring.Component):
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform) -> Module:
         m = Module()
         p = self.params
         m.submodules.tags = tags = FreeList(p.tags)
@@ -56,73 +61,73 @@ class GnicWrite(wiring.Component):
             {
                 "slot": p.slot_bits,
                 "line": p.line_address_bits,
-                "ends": 1,
+                "last": 1,
                 "lines": p.box_piece_bits,
             }
         )
         m.submodules.table = table = Memory(shape=entry, depth=p.tags, init=[])
 
-        # Out: count the lines of each request.
+        # Requests: count the lines of each store.
         line, out = self.i.p, self.request.p
         write = table.write_port()
-        lines = Signal(p.box_piece_bits)
-        number = Signal(p.box_piece_bits)
-        writes = Signal()
-        issue = Signal()
-        arrived = Signal()
+        lines_q = Signal(p.box_piece_bits)
+        lines_d = Signal(p.box_piece_bits)
+        has_pieces = Signal()
+        write_fire = Signal()
+        answer_valid = Signal()
         m.d.comb += [
-            writes.eq(line.valid.any()),
-            number.eq(lines + writes),
-            self.request.valid.eq(self.i.valid & writes & tags.taken.valid),
-            issue.eq(self.request.valid & self.request.ready),
-            tags.taken.ready.eq(issue),
+            has_pieces.eq(line.valid.any()),
+            lines_d.eq(lines_q + has_pieces),
+            self.request.valid.eq(self.i.valid & has_pieces & tags.taken.valid),
+            write_fire.eq(self.request.valid & self.request.ready),
+            tags.taken.ready.eq(write_fire),
             out.tag.eq(tags.taken.payload),
             out.line.eq(line.line),
             out.attributes.eq(line.attributes),
             out.data.eq(line.data),
-            write.en.eq(issue),
+            write.en.eq(write_fire),
             write.addr.eq(tags.taken.payload),
             write.data.slot.eq(line.slot),
             write.data.line.eq(line.line),
-            write.data.ends.eq(line.last),
-            write.data.lines.eq(number),
+            write.data.last.eq(line.last),
+            write.data.lines.eq(lines_d),
         ]
         mask = line.write_mode.byte_mask if p.cp_mask else ~Const(0, PIECE_BYTES)
         m.d.comb += out.strobe.eq(Cat(mask & valid.replicate(PIECE_BYTES) for valid in line.valid))
         if p.reductions:
             m.d.comb += out.reduction.eq(line.write_mode.reduction)
         with m.If(self.i.valid & self.i.ready):
-            m.d.sync += lines.eq(Mux(line.last, 0, number))
+            m.d.sync += lines_q.eq(Mux(line.last, 0, lines_d))
 
-        # Back: what the tag stands for, or else what ends without a write.
+        # Answers: report the line that the tag stands for, or a request that ends without a write.
         read = table.read_port()
-        take = Signal()
+        ack_fire = Signal()
         failed = Signal(reset_less=True)
-        ends_here = Signal()
+        ends_unwritten = Signal()
         m.d.comb += [
-            self.ack.ready.eq((~arrived & ~ends_here) | performed.i.ready),
-            take.eq(self.ack.valid & self.ack.ready),
-            tags.returned.valid.eq(take),
+            self.ack.ready.eq((~answer_valid & ~ends_unwritten) | performed.i.ready),
+            ack_fire.eq(self.ack.valid & self.ack.ready),
+            tags.returned.valid.eq(ack_fire),
             tags.returned.payload.eq(self.ack.p.tag),
-            read.en.eq(take),
+            read.en.eq(ack_fire),
             read.addr.eq(self.ack.p.tag),
-            ends_here.eq(self.i.valid & ~writes & ~arrived),
-            self.i.ready.eq(issue | (ends_here & performed.i.ready)),
-            performed.i.valid.eq(arrived | ends_here),
-            performed.i.p.slot.eq(Mux(arrived, read.data.slot, line.slot)),
-            performed.i.p.answered.eq(arrived),
-            performed.i.p.failed.eq(arrived & failed),
+            ends_unwritten.eq(self.i.valid & ~has_pieces & ~answer_valid),
+            self.i.ready.eq(write_fire | (ends_unwritten & performed.i.ready)),
+            performed.i.valid.eq(answer_valid | ends_unwritten),
+            performed.i.p.slot.eq(Mux(answer_valid, read.data.slot, line.slot)),
+            performed.i.p.answered.eq(answer_valid),
+            performed.i.p.failed.eq(answer_valid & failed),
             performed.i.p.line.eq(read.data.line),
-            performed.i.p.total_valid.eq(~arrived | read.data.ends),
-            performed.i.p.total_lines.eq(Mux(arrived, read.data.lines, number)),
+            performed.i.p.total_valid.eq(~answer_valid | read.data.last),
+            performed.i.p.total_lines.eq(Mux(answer_valid, read.data.lines, lines_d)),
         ]
         with m.If(self.ack.ready):
-            m.d.sync += [arrived.eq(self.ack.valid), failed.eq(self.ack.p.error)]
+            m.d.sync += [answer_valid.eq(self.ack.valid), failed.eq(self.ack.p.error)]
 
         in_flight = Signal(range(p.tags + 1))
         m.d.sync += [
-            in_flight.eq(in_flight + issue - take),
-            Assert(~take | (in_flight != 0), "GnicWrite: an answer that nobody asked for\n"),
-            Assert(~self.i.valid | writes | line.last, "GnicWrite: a line without pieces\n"),
+            in_flight.eq(in_flight + write_fire - ack_fire),
+            Assert(~ack_fire | (in_flight != 0), "gnic_write: an answer has no request\n"),
+            Assert(~self.i.valid | has_pieces | line.last, "gnic_write: a line has no pieces\n"),
         ]
         return m

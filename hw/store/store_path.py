@@ -1,10 +1,10 @@
-"""Store path: fetches the pieces of lines from shared memory and puts them into order.
+"""Store path: reads the pieces of lines from shared memory and puts them in order.
 
-The mirror of the lane network. Lane ``i`` of shared memory holds piece ``i`` of every beat and
-reads one piece a clock, at an address of its own. The pieces of a line lie in two neighbouring
-beats at most. With a swizzle the two parts are permuted differently and may want the same lane, so
-each part has a queue in front of each lane, and another one behind it; over a few lines every lane
-gets its equal share.
+It is the mirror image of the lane network. Lane ``i`` of shared memory holds piece ``i`` of every
+beat and reads one piece a clock, at an address of its own. The pieces of a line lie in at most two
+neighbouring beats; the pieces of one beat are a *part* of the line. With a swizzle the two parts
+are permuted differently and may need the same lane. So each part has a queue in front of each lane
+and another one behind it; over a few lines every lane gets its equal share.
 """
 
 from amaranth.hdl import Assert, Cat, Module, Mux, Signal
@@ -22,11 +22,14 @@ from hw.lib.swizzle import swizzle_bits
 from hw.params import PIECE_BYTES, TmaParams
 
 PARTS = 2
+"""Parts of a line: the pieces of one beat, and those of the next."""
+
 SIX_BITS = 6
+"""Bits of each byte that count in a type of six bits."""
 
 
 def pack_sixes(lanes: list) -> list:
-    """Return the pieces that a row of bytes becomes, of each of which six bits count."""
+    """Return the pieces that hold the low six bits of each byte of a row, packed."""
     row = Cat(lanes)
     packed = Cat(row.word_select(byte, 8)[:SIX_BITS] for byte in range(len(row) // 8))
     width = PIECE_BYTES * 8
@@ -36,13 +39,14 @@ def pack_sixes(lanes: list) -> list:
 class StorePath(wiring.Component):
     """Gives each line of a store its bytes, in the order of the lines.
 
-    A line a clock, as long as no lane of shared memory is asked for more than one piece a clock on
-    average. ``smem_reads`` lines wait for their bytes at most; ``i`` waits while they do. Shared
-    memory answers in order, a clock after it was asked at the earliest. Five clocks from ``i`` to
-    ``o`` where it does that, seven if ``smem_reads`` is more than 16.
+    ``source_read`` reports the slot of a request whose last byte has been read; the last line of
+    the request waits until the report is taken.
 
-    ``source_read`` gives the slot of a request whose last byte has been read; its last line waits
-    until it is taken.
+    Latency: five clocks from ``i`` to ``o`` if shared memory answers in the next clock, seven if
+    ``smem_reads`` is more than 16. Throughput: one line a clock, as long as no lane of shared
+    memory is asked for more than one piece a clock on average. Back-pressure: ``i`` waits while
+    ``smem_reads`` lines wait for their bytes. Shared memory must answer in order, at the earliest
+    in the clock after it is asked.
 
     Parameters
     ----------
@@ -53,11 +57,11 @@ class StorePath(wiring.Component):
     i : In(stream) of ``store_line_layout``
     o : Out(stream) of ``write_line_layout``
     smem_read : Out(stream) of ``smem_read_layout``
-    smem_data : In(stream) of ``lanes_layout``, of which lanes that were not read do not count
+    smem_data : In(stream) of ``lanes_layout``; lanes that were not read do not count
     source_read : Out(stream) of slots
     """
 
-    def __init__(self, params: TmaParams):
+    def __init__(self, params: TmaParams) -> None:
         self.params = params
         super().__init__(
             {
@@ -69,8 +73,8 @@ class StorePath(wiring.Component):
             }
         )
 
-        # A line that waits for its bytes: those ``wanted`` from each lane, by part, and how to put
-        # them into order.
+        # A line that waits for its bytes. Of each part: ``wanted`` are the lanes that hold a piece,
+        # ``swizzle`` says how the pieces are permuted. ``packs``: types of six bits are packed.
         self._line = data.StructLayout(
             {
                 "last": 1,
@@ -89,7 +93,7 @@ class StorePath(wiring.Component):
             {"ticket": range(params.smem_reads), "beat": params.smem_beat_bits}
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform) -> Module:
         m = Module()
         p = self.params
         m.submodules.lines = lines = Queue(self._line, p.smem_reads)
@@ -100,20 +104,20 @@ class StorePath(wiring.Component):
         return m
 
     def _queues(self, m: Module, name: str, shape) -> list[list[Queue]]:
-        """Queues for each lane, by part; each has room for all lines that are under way."""
+        """Return, for each part, a queue for each lane. Each has room for all lines that wait."""
         parts = []
         for part in range(PARTS):
             queues = [Queue(shape, self.params.smem_reads) for _ in range(self.params.lanes)]
             for lane, queue in enumerate(queues):
                 m.submodules[f"{name}_{lane}_part_{part}"] = queue
                 m.d.sync += Assert(
-                    ~queue.i.valid | queue.i.ready, "StorePath: a piece has no place\n"
+                    ~queue.i.valid | queue.i.ready, "store_path: a queue has no room for a piece\n"
                 )
             parts.append(queues)
         return parts
 
     def _ask(self, m: Module, lines: Queue) -> list[list[Queue]]:
-        """Queue a line, and what it wants from each lane; return the queues of that."""
+        """Queue each line, and its requests to the lanes; return the queues of the requests."""
         p = self.params
         requests = self._queues(m, "request", self._request)
         line, entry = self.i.p, lines.i.p
@@ -135,7 +139,8 @@ class StorePath(wiring.Component):
         packs = Signal()
         in_next = Signal()
         if p.sub_byte:
-            # A row of sixes is read as a whole; what the line has of it is one side of the boundary
+            # A row of six-bit types is read as a whole. The line's pieces of it are all on the same
+            # side of the boundary.
             crossed = [piece & (lane < boundary) for lane, piece in enumerate(pieces)]
             m.d.comb += [
                 packs.eq(line.style.packing == Packing.BYTES_12),
@@ -146,11 +151,11 @@ class StorePath(wiring.Component):
             part_beat = Signal(p.smem_beat_bits, name=f"beat_{part}")
             m.d.comb += part_beat.eq(beat + (in_next if part == 0 else 1))
             bits = swizzle_bits(m, p, line.style, part_beat, f"swizzle_{part}")
-            mine = [piece & ((lane < boundary) == part) for lane, piece in enumerate(pieces)]
+            part_pieces = [piece & ((lane < boundary) == part) for lane, piece in enumerate(pieces)]
             if p.sub_byte:
                 whole = line.valid.any() if part == 0 else 0
-                mine = [Mux(packs, whole, piece) for piece in mine]
-            wanted = exchange(m, mine, bits[: p.lane_bits], f"wanted_{part}")
+                part_pieces = [Mux(packs, whole, piece) for piece in part_pieces]
+            wanted = exchange(m, part_pieces, bits[: p.lane_bits], f"wanted_{part}")
             m.d.comb += [
                 entry.swizzle[part].eq(bits),
                 entry.wanted[part].eq(Cat(wanted)),
@@ -166,28 +171,30 @@ class StorePath(wiring.Component):
         return requests
 
     def _read(self, m: Module, oldest, requests) -> list[list[Queue]]:
-        """Read what lanes are asked for, of older lines first; return queues of the answers."""
+        """Read the requested pieces, oldest line first; return the queues of the answers."""
         p = self.params
         answers = self._queues(m, "answer", PIECE_BYTES * 8)
-        # Of each clock's reads: which lanes, and for which part.
+        # The reads of one clock: the lanes that are read, and the part that each is read for.
         read = data.StructLayout({"lanes": p.lanes, "part": p.lanes})
         m.submodules.reads = reads = Queue(read, PARTS * p.smem_reads)
-        # It has room: a clock of reads takes a piece from each lane that is asked for most, and a
-        # line asks a lane for as many pieces as there are parts.
-        m.d.sync += Assert(~reads.i.valid | reads.i.ready, "StorePath: a read has no place\n")
+        # It never fills up: the reads of one clock include the lane with the most requests, and a
+        # line requests at most one piece of each part from a lane.
+        m.d.sync += Assert(
+            ~reads.i.valid | reads.i.ready, "store_path: the queue of reads is full\n"
+        )
         pop = Signal()
-        reading = Signal()
+        read_valid = Signal()
         beats = Signal(smem_read_layout(p), reset_less=True)
         m.d.comb += [
-            pop.eq(~reading | self.smem_read.ready),
+            pop.eq(~read_valid | self.smem_read.ready),
             reads.i.valid.eq(pop & reads.i.p.lanes.any()),
-            self.smem_read.valid.eq(reading),
+            self.smem_read.valid.eq(read_valid),
             self.smem_read.p.eq(beats),
             self.smem_data.ready.eq(reads.o.valid),
             reads.o.ready.eq(self.smem_data.valid),
         ]
         with m.If(pop):
-            m.d.sync += reading.eq(reads.i.valid)
+            m.d.sync += read_valid.eq(reads.i.valid)
         for lane in range(p.lanes):
             first, second = (queues[lane] for queues in requests)
             heads = first.o, second.o
@@ -210,39 +217,39 @@ class StorePath(wiring.Component):
                     beats[lane].valid.eq(first.o.valid | second.o.valid),
                     beats[lane].beat.eq(Mux(takes_second, second.o.p.beat, first.o.p.beat)),
                 ]
-            came = self.smem_data.valid & reads.o.valid & reads.o.p.lanes[lane]
+            data_valid = self.smem_data.valid & reads.o.valid & reads.o.p.lanes[lane]
             for part, queues in enumerate(answers):
                 m.d.comb += [
-                    queues[lane].i.valid.eq(came & (reads.o.p.part[lane] == part)),
+                    queues[lane].i.valid.eq(data_valid & (reads.o.p.part[lane] == part)),
                     queues[lane].i.payload.eq(self.smem_data.p[lane]),
                 ]
         return answers
 
     def _assemble(self, m: Module, lines: Queue, oldest, answers) -> None:
-        """Offer the oldest line once all of its pieces are there."""
+        """Offer the oldest line when all of its pieces have been read."""
         p = self.params
         waiting = lines.o.p
-        held = Signal()
+        line_valid = Signal()
         line = Signal(write_line_layout(p), reset_less=True)
-        free = Signal()
+        can_load = Signal()
         complete = Signal()
-        take = Signal()
+        fire = Signal()
         missing = [
             waiting.wanted[part][lane] & ~queue.o.valid
             for part, queues in enumerate(answers)
             for lane, queue in enumerate(queues)
         ]
         m.d.comb += [
-            free.eq(~held | self.o.ready),
-            complete.eq(lines.o.valid & ~Cat(missing).any() & free),
+            can_load.eq(~line_valid | self.o.ready),
+            complete.eq(lines.o.valid & ~Cat(missing).any() & can_load),
             self.source_read.valid.eq(complete & waiting.last),
             self.source_read.payload.eq(waiting.slot),
-            take.eq(complete & (~waiting.last | self.source_read.ready)),
-            lines.o.ready.eq(take),
-            self.o.valid.eq(held),
+            fire.eq(complete & (~waiting.last | self.source_read.ready)),
+            lines.o.ready.eq(fire),
+            self.o.valid.eq(line_valid),
             self.o.p.eq(line),
             *(
-                queue.o.ready.eq(take & waiting.wanted[part][lane])
+                queue.o.ready.eq(fire & waiting.wanted[part][lane])
                 for part, queues in enumerate(answers)
                 for lane, queue in enumerate(queues)
             ),
@@ -259,20 +266,20 @@ class StorePath(wiring.Component):
         if p.sub_byte:
             for lane, packed in enumerate(pack_sixes(parts[0])):
                 pieces[lane] = Mux(waiting.packs, packed, pieces[lane])
-        back = Signal(p.lane_bits)
-        m.d.comb += back.eq(-boundary)
-        # Loaded whether or not the line is complete: it does not count until it is.
-        with m.If(free):
+        rotation = Signal(p.lane_bits)
+        m.d.comb += rotation.eq(-boundary)
+        # The data is loaded even if the line is not complete: it counts only with ``line_valid``.
+        with m.If(can_load):
             m.d.sync += [
-                held.eq(take),
+                line_valid.eq(fire),
                 *(
                     line[name].eq(waiting[name])
                     for name in ("last", "write_mode", "attributes", "slot", "line", "valid")
                 ),
                 *(
                     line.data[lane].eq(piece)
-                    for lane, piece in enumerate(rotate(m, pieces, back, "in_order"))
+                    for lane, piece in enumerate(rotate(m, pieces, rotation, "in_order"))
                 ),
             ]
-        with m.If(take):
+        with m.If(fire):
             m.d.sync += oldest.eq(oldest + 1)

@@ -1,4 +1,4 @@
-"""Store tracker: knows of each store when its source is read and when its writes are performed."""
+"""Store tracker: reports when the source of a store is read and when its writes are performed."""
 
 from amaranth.hdl import Assert, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
@@ -14,15 +14,18 @@ from hw.params import TmaParams
 
 
 class StoreTracker(wiring.Component):
-    """Gives each store a slot, and ends it when all of its lines are performed.
+    """Gives each store a slot, and ends the store when all of its lines are performed.
 
-    Jobs pass as ``JobSlots`` lets them. One ``performed`` a clock; a request's ``complete`` is
-    offered two clocks after its last one, once. A request of which a line failed completes, too,
-    and gives an error record besides, with the address of the last line that failed.
-    ``source_read`` is passed on, as the group that its slot stands for, in the clock after.
+    ``source_read`` and ``complete`` report the bulk group of the store. A store with a line that
+    failed completes, too, and gives an error record besides, with the address of the last line that
+    failed. A DSMEM request, in a cluster, ends in the same way when its lines are on their way; its
+    error record is DST_CTA if its receiver does not run.
 
-    A DSMEM request, in a cluster, ends as a store does, when its lines are on their way; the error
-    record is DST_CTA where its receiver does not run.
+    Latency: none for jobs, which pass as ``JobSlots`` lets them; one clock from ``slot_read`` to
+    ``source_read``; two clocks from the last ``performed`` of a request to its ``complete``.
+    Throughput: one of each a clock. Back-pressure: ``slot_read`` waits for ``source_read``;
+    ``performed`` waits while an end is held up, by ``complete`` or, of a store that failed, by
+    ``error``.
 
     Parameters
     ----------
@@ -32,15 +35,16 @@ class StoreTracker(wiring.Component):
     -------
     i : In(stream) of ``walk_job_layout``; all jobs of a request, then those of the next
     o : Out(stream) of ``generator_job_layout``
-    slot_read : In(stream) of slots: the source of the request is read, once for each
+    slot_read : In(stream) of slots; once for each request, when its source is read
     performed : In(stream) of ``performed_layout``
     source_read : Out(stream) of ``group_layout``
     complete : Out(stream) of ``group_layout``
-    opened : Out of ``opened_layout``; each request, as it gets its slot; in a cluster
     error : Out(stream) of ``error_layout``
+    opened : Out of ``opened_layout``; each request, in the clock in which it gets its slot. Present
+        in a cluster.
     """
 
-    def __init__(self, params: TmaParams):
+    def __init__(self, params: TmaParams) -> None:
         self.params = params
         super().__init__(
             {
@@ -55,7 +59,7 @@ class StoreTracker(wiring.Component):
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform) -> Module:
         m = Module()
         p = self.params
         depth = p.requests_in_flight
@@ -67,16 +71,16 @@ class StoreTracker(wiring.Component):
         )
         m.submodules.owners = owners = Memory(shape=owner_layout, depth=depth, init=[])
 
-        # Open: a slot, and whose it is; that is written whether or not the job passes, as to know
-        # it takes long.
-        opened = owners.write_port()
+        # The owner of the slot is written whether or not the job passes: to wait for that would
+        # make the path long, and the slot has no other owner.
+        owner_write = owners.write_port()
         connect(m, flipped(self.i), slots.i)
         connect(m, slots.o, flipped(self.o))
         m.d.comb += [
-            opened.en.eq(slots.is_free & self.i.valid),
-            opened.addr.eq(slots.slot),
-            opened.data.group.eq(self.i.p.group),
-            opened.data.request_id.eq(self.i.p.transfer.request_id),
+            owner_write.en.eq(slots.is_free & self.i.valid),
+            owner_write.addr.eq(slots.slot),
+            owner_write.data.group.eq(self.i.p.group),
+            owner_write.data.request_id.eq(self.i.p.transfer.request_id),
         ]
         if p.ctas > 1:
             m.d.comb += [
@@ -90,7 +94,7 @@ class StoreTracker(wiring.Component):
         return m
 
     def _pass_source_read(self, m: Module, owner) -> None:
-        """Look up whose slot it is."""
+        """Look up the owner of the slot, and report its group."""
         busy = Signal()
         m.d.comb += [
             self.slot_read.ready.eq(~busy | self.source_read.ready),
@@ -103,59 +107,59 @@ class StoreTracker(wiring.Component):
             m.d.sync += busy.eq(self.slot_read.valid)
 
     def _count(self, m: Module, owner, slots: JobSlots, errors: Queue) -> None:
-        """Count lines that are performed; end the request at the last, which may come before it is
-        known how many there are.
+        """Count the lines that are performed, and find the last one of each request.
+
+        The last answer may come before or after the number of lines of the request.
         """
         p = self.params
-        gone_bit = {"receiver_absent": 1} if p.ctas > 1 else {}
+        absent_field = {"receiver_absent": 1} if p.ctas > 1 else {}
         progress_layout = data.StructLayout(
             {
                 "performed": p.box_piece_bits,
-                "known": 1,
-                "lines": p.box_piece_bits,
+                "total_valid": 1,
+                "total_lines": p.box_piece_bits,
                 "failed": 1,
-                **gone_bit,
+                **absent_field,
                 "line": p.line_address_bits,
             }
         )
         m.submodules.progress = progress = Memory(
             shape=progress_layout, depth=p.requests_in_flight, init=[]
         )
-        counted = progress.write_port()
-        read = progress.read_port(transparent_for=(counted,))
+        progress_write = progress.write_port()
+        progress_read = progress.read_port(transparent_for=(progress_write,))
         busy = Signal()
-        now = Signal(performed_layout(p), reset_less=True)
+        report = Signal(performed_layout(p), reset_less=True)
         advance = Signal()
-        before, after = read.data, Signal(progress_layout)
-        number = Signal(p.box_piece_bits)  # of lines performed
-        ends = Signal()
-        failed = before.failed | now.failed
-        known = before.known | now.total_valid
-        lines = Mux(now.total_valid, now.total_lines, before.lines)
-        line = Mux(now.failed, now.line, before.line)
-        gone = (
-            Mux(now.failed, now.receiver_absent, before.receiver_absent)
+        progress_q, progress_d = progress_read.data, Signal(progress_layout)
+        performed_lines = Signal(p.box_piece_bits)
+        complete = Signal()
+        failed = progress_q.failed | report.failed
+        total_valid = progress_q.total_valid | report.total_valid
+        total_lines = Mux(report.total_valid, report.total_lines, progress_q.total_lines)
+        line = Mux(report.failed, report.line, progress_q.line)
+        receiver_absent = (
+            Mux(report.failed, report.receiver_absent, progress_q.receiver_absent)
             if p.ctas > 1
             else Const(0, 1)
         )
         m.d.comb += [
             self.performed.ready.eq(advance),
-            *(port.addr.eq(self.performed.p.slot) for port in (owner, read)),
-            *(port.en.eq(advance) for port in (owner, read)),
-            number.eq(before.performed + now.answered),
-            after.performed.eq(number),
-            after.known.eq(known),
-            after.lines.eq(lines),
-            after.failed.eq(failed),
-            after.line.eq(line),
-            *(after[name].eq(gone) for name in gone_bit),
-            ends.eq(busy & known & (number == lines)),
-            counted.en.eq(busy & advance),
-            counted.addr.eq(now.slot),
-            counted.data.eq(Mux(ends, 0, after)),
+            *(port.addr.eq(self.performed.p.slot) for port in (owner, progress_read)),
+            *(port.en.eq(advance) for port in (owner, progress_read)),
+            performed_lines.eq(progress_q.performed + report.answered),
+            progress_d.performed.eq(performed_lines),
+            progress_d.total_valid.eq(total_valid),
+            progress_d.total_lines.eq(total_lines),
+            progress_d.failed.eq(failed),
+            progress_d.line.eq(line),
+            *(progress_d[name].eq(receiver_absent) for name in absent_field),
+            complete.eq(busy & total_valid & (performed_lines == total_lines)),
+            progress_write.en.eq(busy & advance),
+            progress_write.addr.eq(report.slot),
+            progress_write.data.eq(Mux(complete, 0, progress_d)),
         ]
 
-        # What has ended. A failed request needs room for its record before it lets go of its group.
         end_layout = {
             "slot": p.slot_bits,
             "owner": owner.data.shape(),
@@ -163,33 +167,41 @@ class StoreTracker(wiring.Component):
             "receiver_absent": 1,
             "line": p.line_address_bits,
         }
-        ended = Signal()
+        end_valid = Signal()
         end = Signal(data.StructLayout(end_layout), reset_less=True)
-        told = Signal()
-        code, value = failure(m, p, end.receiver_absent, end.line)
-        m.d.comb += [
-            self.complete.valid.eq(ended & (~end.failed | errors.i.ready)),
-            self.complete.p.eq(end.owner.group),
-            told.eq(self.complete.valid & self.complete.ready),
-            errors.i.valid.eq(told & end.failed),
-            errors.i.p.request_id.eq(end.owner.request_id),
-            errors.i.p.code.eq(code),
-            errors.i.p.value.eq(value),
-            slots.returned.valid.eq(told),
-            slots.returned.payload.eq(end.slot),
-            advance.eq(~ended | told),
-        ]
+        retired = Signal()
+        self._end(m, slots, errors, end_valid, end, retired)
+        m.d.comb += advance.eq(~end_valid | retired)
         with m.If(advance):
             m.d.sync += [
                 busy.eq(self.performed.valid),
-                now.eq(self.performed.p),
-                ended.eq(ends),
-                end.slot.eq(now.slot),
+                report.eq(self.performed.p),
+                end_valid.eq(complete),
+                end.slot.eq(report.slot),
                 end.owner.eq(owner.data),
                 end.failed.eq(failed),
-                end.receiver_absent.eq(gone),
+                end.receiver_absent.eq(receiver_absent),
                 end.line.eq(line),
             ]
         m.d.sync += Assert(
-            ~(busy & before.known & now.total_valid), "StoreTracker: a request ends twice\n"
+            ~(busy & progress_q.total_valid & report.total_valid),
+            "store_tracker: a request ends twice\n",
         )
+
+    def _end(self, m: Module, slots: JobSlots, errors: Queue, end_valid, end, retired) -> None:
+        """Report the end of a request, and free its slot.
+
+        A request that failed completes only when there is room for its error record.
+        """
+        code, value = failure(m, self.params, end.receiver_absent, end.line)
+        m.d.comb += [
+            self.complete.valid.eq(end_valid & (~end.failed | errors.i.ready)),
+            self.complete.p.eq(end.owner.group),
+            retired.eq(self.complete.valid & self.complete.ready),
+            errors.i.valid.eq(retired & end.failed),
+            errors.i.p.request_id.eq(end.owner.request_id),
+            errors.i.p.code.eq(code),
+            errors.i.p.value.eq(value),
+            slots.returned.valid.eq(retired),
+            slots.returned.payload.eq(end.slot),
+        ]

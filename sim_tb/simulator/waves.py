@@ -60,7 +60,11 @@ GROUPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("setup block", "", ("setup_block__job", "setup_block__error")),
     ("bulk setup", "", ("bulk_setup__job",)),
     ("completion tracker, open", "", ("completion_tracker__o",)),
-    ("request generator, walk", "request_generator.lane_0.run_walker", ("state", "left_", "step")),
+    (
+        "request generator, walk",
+        "request_generator.lane_0.run_walker",
+        ("state", "steps_left_", "fire"),
+    ),
     ("request generator", "", ("request_generator__line", "request_generator__fill")),
     ("gnic", "", ("gnic_request", "gnic_response", "gnic__o")),
     ("response path", "", ("response_path__o",)),

@@ -143,7 +143,7 @@ class WaitSpec(Elaboratable):
 
 
 def _waits_for_sources_only(_groups: BulkGroups, inner: Inside) -> None:
-    *_, look = inner.read.read_ports
+    *_, look = inner.sources_read.read_ports
     inner.module.d.comb += inner.counted.eq(look.data)
 
 

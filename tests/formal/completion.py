@@ -33,23 +33,7 @@ from tests.formal.streams import hold, offer
 ERRORS = 8  # error records are numbered modulo this; fewer wait
 
 
-PARTS = "busy", "slot", "pieces", "total", "others", "ended"
-
-
-def _kind(here: Inside, params: TmaParams, name: str) -> SimpleNamespace:
-    """Return the signals that count pieces of a kind, ``lines`` or ``fill``, and its memory."""
-    transfer, fault = transfer_layout(params), fault_layout(params)
-    end = data.StructLayout({"slot": params.slot_bits, "transfer": transfer, "fault": fault})
-    return SimpleNamespace(
-        memory=getattr(here.module.submodules, name),
-        transfer=here.view(f"{name}_transfer", transfer),
-        fault=here.view(f"{name}_fault", fault),
-        end=here.view(f"{name}_end", end),
-        **{part: here.signal(f"{name}_{part}") for part in PARTS},
-    )
-
-
-PARTS = "busy", "slot", "pieces", "total", "others", "ended"
+PARTS = "busy", "slot", "pieces", "own_total", "other_total", "end_valid"
 
 
 def _end_layout(params: TmaParams) -> data.StructLayout:
@@ -363,10 +347,10 @@ class CompletionSpec(Elaboratable):
                 for fifo, level, depth in lists
                 for position in range(depth)
             ]
-            m.d.comb += Assert(sum(listed) + is_open[number] + (free.fresh <= number) == 1)
+            m.d.comb += Assert(sum(listed) + is_open[number] + (free.next_number <= number) == 1)
         m.d.comb += [
-            Assert(jobs.held == slot),
-            Assert(free.fresh <= p.requests_in_flight),
+            Assert(jobs.current_slot == slot),
+            Assert(free.next_number <= p.requests_in_flight),
             *(Assert(level <= depth) for _, level, depth in lists),
             *(
                 Assert(fifo.produce == ((fifo.consume + level) % depth))
@@ -374,7 +358,7 @@ class CompletionSpec(Elaboratable):
             ),
         ]
 
-        m.d.comb += [Assert(here.fill_waits == fill_first), Assert(~fill_first | fill_ends)]
+        m.d.comb += [Assert(here.fill_is_offered == fill_first), Assert(~fill_first | fill_ends)]
 
         # What the memories hold of a request, but for the pieces that are being added.
         for number in slots:
@@ -439,8 +423,8 @@ class CompletionSpec(Elaboratable):
                 m.d.comb += [
                     Assert(lines.pieces != 0),
                     Assert(lines.transfer == request.transfer),
-                    Assert(lines.total == (of_lines + lines.pieces)[: p.box_piece_bits]),
-                    Assert(lines.others == (of_fill + new_fill)[: p.box_piece_bits]),
+                    Assert(lines.own_total == (of_lines + lines.pieces)[: p.box_piece_bits]),
+                    Assert(lines.other_total == (of_fill + new_fill)[: p.box_piece_bits]),
                     Assert(request.owes | (lines.fault.failed == request.failed)),
                     Assert(request.owes | ~request.failed | (lines.fault.line == request.line)),
                     Assert(
@@ -457,8 +441,8 @@ class CompletionSpec(Elaboratable):
                 m.d.comb += [
                     Assert(fill.transfer.pieces != 0),
                     Assert((fill.transfer == request.transfer) | (fill.pieces == 0)),
-                    Assert(fill.total == (of_fill + fill.pieces)[: p.box_piece_bits]),
-                    Assert(fill.others == of_lines),
+                    Assert(fill.own_total == (of_fill + fill.pieces)[: p.box_piece_bits]),
+                    Assert(fill.other_total == of_lines),
                 ]
         for counts, (busy, in_hand, last, ends, end_slot) in zip(
             (lines, fill), events, strict=True
@@ -466,7 +450,7 @@ class CompletionSpec(Elaboratable):
             m.d.comb += [
                 Assert(counts.busy == busy),
                 Assert(~busy | (counts.slot == in_hand)),
-                Assert(counts.ended == ends),
+                Assert(counts.end_valid == ends),
                 Assert(~last | (busy & (counts.pieces != 0))),
             ]
             for is_so, number, fault in (
@@ -504,16 +488,16 @@ class CompletionSpec(Elaboratable):
 def _counts_on(_tracker: CompletionTracker, inner: Inside) -> None:
     for name in "lines", "fill":
         (write,) = getattr(inner, name).write_ports
-        inner.module.d.comb += write.data.eq(inner.signal(f"{name}_total"))
+        inner.module.d.comb += write.data.eq(inner.signal(f"{name}_own_total"))
 
 
 def _does_not_see_fill(_tracker: CompletionTracker, inner: Inside) -> None:
     seen_by_lines, _ = inner.fill.read_ports
-    inner.module.d.comb += inner.lines_others.eq(seen_by_lines.data)
+    inner.module.d.comb += inner.lines_other_total.eq(seen_by_lines.data)
 
 
 def _ends_before_fill_is_counted(_tracker: CompletionTracker, inner: Inside) -> None:
-    inner.module.d.comb += inner.lines_advance.eq(~inner.lines_ended | inner.lines_retired)
+    inner.module.d.comb += inner.lines_advance.eq(~inner.lines_end_valid | inner.lines_retired)
 
 
 def _forgets_while_it_waits(tracker: CompletionTracker, inner: Inside) -> None:
@@ -526,11 +510,11 @@ def _forgets_while_it_waits(tracker: CompletionTracker, inner: Inside) -> None:
 
 
 def _withdraws_the_end_of_fill(_tracker: CompletionTracker, inner: Inside) -> None:
-    inner.module.d.comb += inner.of_lines.eq(inner.lines_ended)
+    inner.module.d.comb += inner.takes_line.eq(inner.lines_end_valid)
 
 
 def _signals_the_last_pieces(tracker: CompletionTracker, inner: Inside) -> None:
-    pieces = Mux(inner.of_lines, inner.lines_pieces, inner.fill_pieces)
+    pieces = Mux(inner.takes_line, inner.lines_pieces, inner.fill_pieces)
     inner.module.d.comb += tracker.completion.p.tx_bytes.eq(pieces << 4)
 
 
@@ -546,7 +530,7 @@ def _misses_a_late_fault(tracker: CompletionTracker, inner: Inside) -> None:
 
 def _repeats_an_error(tracker: CompletionTracker, inner: Inside) -> None:
     end = inner.view("end", _end_layout(tracker.params))
-    inner.module.d.comb += inner.errors.i.valid.eq(inner.ends & end.fault.failed)
+    inner.module.d.comb += inner.errors.i.valid.eq(inner.has_end & end.fault.failed)
 
 
 def _reuses_a_slot(slots: JobSlots, inner: Inside) -> None:
@@ -559,7 +543,7 @@ def _ends_the_request_of_a_line(_tracker: CompletionTracker, inner: Inside) -> N
 
 def _signals_remote_requests(tracker: CompletionTracker, inner: Inside) -> None:
     end = inner.view("end", _end_layout(tracker.params))
-    inner.module.d.comb += tracker.completion.valid.eq(inner.ends & ~end.fault.failed)
+    inner.module.d.comb += tracker.completion.valid.eq(inner.has_end & ~end.fault.failed)
 
 
 def _drops_an_absent_receiver(tracker: CompletionTracker, inner: Inside) -> None:

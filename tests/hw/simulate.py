@@ -108,9 +108,10 @@ def run_streams(
     """Feed ``inputs`` to the ports of ``dut``, and collect the payloads of ``outputs``.
 
     ``dut`` is a component, or a ``Simulation`` of one that is run several times. Each port stalls
-    in the fraction ``stall`` of the clocks; ``stalls`` gives fractions for single ports. ``feed`` is called in each clock with the run and the clock, and returns further inputs,
-    by port. ``prepare`` is called first, with the simulator's context. The run ends when all inputs
-    are taken and no port moved for ``quiet`` clocks, or when ``until`` returns True.
+    in the fraction ``stall`` of the clocks; ``stalls`` gives fractions for single ports. ``feed``
+    is called in each clock with the run and the clock, and returns further inputs, by port.
+    ``prepare`` is called first, with the simulator's context. The run ends when all inputs are
+    taken and no port moved for ``quiet`` clocks, or when ``until`` returns True.
 
     Raises
     ------

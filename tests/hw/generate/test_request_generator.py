@@ -9,7 +9,8 @@ import pytest
 from amaranth.hdl import Module, Signal
 from amaranth.sim import Simulator
 
-from hw.generate.request_generator import RequestGenerator, StoreGenerator
+from hw.generate.request_generator import RequestGenerator
+from hw.generate.store_generator import StoreGenerator
 from hw.layouts.isa import Operation
 from hw.lib.remainder import modulo_3
 from hw.params import PRESETS, TmaParams
