@@ -1,7 +1,7 @@
 """mbarrier unit: operation by operation the golden model, at one a clock; every wait ends once."""
 
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
 
@@ -9,29 +9,16 @@ import pytest
 from amaranth.sim import Simulator
 
 from golden import mbarrier as golden
-from golden.errors import TmaError
 from golden.mbarrier import MAX_COUNT, Barrier, Fault
 from hw.barrier.mbarrier_unit import MbarrierUnit
 from hw.layouts.barriers import BarrierFault, BarrierOp
 from hw.params import TmaParams
+from tests.hw.barrier.operations import CHANGES, NO_FAULT, TESTS, TRIES, Item, model
 
 PARAMS = TmaParams()
 FEW = TmaParams(barrier_waiters=3)
 V1 = TmaParams(barrier_waiters=8, mbarrier_v1=True, ctas=4)
-NO_FAULT = BarrierFault.NONE.value
 FOREVER = (1 << 32) - 1
-
-
-@dataclass(frozen=True)
-class Item:
-    """An operation for either port."""
-
-    op: BarrierOp
-    address: int = 0
-    count: int = 0
-    state: int = 0
-    time_limit: int = 0
-    v1: int = 0
 
 
 @dataclass
@@ -173,56 +160,6 @@ def operate(
 
     sim.run()
     return seen
-
-
-CHANGES: dict[BarrierOp, Callable[[int, int], int]] = {
-    BarrierOp.ARRIVE: golden.arrive,
-    BarrierOp.ARRIVE_NO_COMPLETE: golden.arrive_no_complete,
-    BarrierOp.ARRIVE_DROP: golden.arrive_drop,
-    BarrierOp.ARRIVE_DROP_NO_COMPLETE: golden.arrive_drop_no_complete,
-    BarrierOp.ARRIVE_EXPECT_TX: golden.arrive_expect_tx,
-    BarrierOp.ARRIVE_DROP_EXPECT_TX: golden.arrive_drop_expect_tx,
-    BarrierOp.EXPECT_TX: golden.expect_tx,
-    BarrierOp.COMPLETE_TX: golden.complete_tx,
-}
-BY_PARITY = BarrierOp.TEST_WAIT_PARITY, BarrierOp.TRY_WAIT_PARITY
-TRIES = BarrierOp.TRY_WAIT, BarrierOp.TRY_WAIT_PARITY
-TESTS = BarrierOp.TEST_WAIT, BarrierOp.TEST_WAIT_PARITY, *TRIES
-
-
-def finds(item: Item, word: int) -> bool:
-    """What a wait finds."""
-    if item.op in BY_PARITY:
-        by_parity = golden.test_conditional_wait_parity if item.v1 else golden.test_wait_parity
-        return by_parity(word, item.count & 1)
-    by_state = golden.test_conditional_wait if item.v1 else golden.test_wait
-    return by_state(word, item.state)
-
-
-def model(item: Item, word: int, port: str, params: TmaParams) -> tuple[int, bool, int, int]:
-    """Word afterwards, done, fault and what the result shows."""
-    if port == "update" and item.op not in CHANGES:
-        return word, False, Fault.OPERATION, word
-    special = item.op is BarrierOp.REPORT or (item.v1 and item.op in (BarrierOp.INIT, *TESTS))
-    try:
-        if special and not params.mbarrier_v1:
-            raise golden.layout_v1_is_missing()
-        if item.op is BarrierOp.INIT:
-            return golden.init(item.count, v1=bool(item.v1)), False, NO_FAULT, word
-        if item.op is BarrierOp.INVAL:
-            return golden.inval(), False, NO_FAULT, word
-        if item.op is BarrierOp.PENDING_COUNT:
-            return word, False, NO_FAULT, golden.pending_count(item.state)
-        if not params.mbarrier_v1:
-            golden.require_layout(word, locks=item.op in CHANGES)
-        if item.op in TESTS:
-            return word, finds(item, word), NO_FAULT, word
-        if item.op is BarrierOp.REPORT:
-            return golden.report(word, item.count), False, NO_FAULT, word
-        return CHANGES[item.op](word, item.count), False, NO_FAULT, word
-    except TmaError as error:
-        after = error.value if item.op in CHANGES else word
-        return after, False, error.dim, word
 
 
 @dataclass

@@ -302,12 +302,15 @@ def test_answers_have_room_while_results_wait():
 
 
 WRONG = {
-    "boundary": ({"boundary": 1}, "a packet of two beats, or with a swizzle"),
-    "swizzle": ({"style": {"swizzle": 3}}, "a packet of two beats, or with a swizzle"),
-    "not a reduction": ({"reduction": {"enabled": 0}}, "no such reduction"),
+    "boundary": ({"boundary": 1}, "smem_reduction: a packet has two beats or a swizzle"),
+    "swizzle": ({"style": {"swizzle": 3}}, "smem_reduction: a packet has two beats or a swizzle"),
+    "not a reduction": (
+        {"reduction": {"enabled": 0}},
+        "smem_reduction: the packet has no legal reduction",
+    ),
     "no pair": (
         {"reduction": {"enabled": 1, "op": ReductionOp.MIN, "element_type": ElementType.U64}},
-        "no such reduction",
+        "smem_reduction: the packet has no legal reduction",
     ),
 }
 
