@@ -1,4 +1,4 @@
-"""mbarrier unit: operation by operation the golden model, at one a clock; every wait ends once."""
+"""Mbarrier unit: each operation as in the golden model, one per clock; every wait ends once."""
 
 import random
 from collections.abc import Iterable, Iterator
@@ -23,7 +23,7 @@ FOREVER = (1 << 32) - 1
 
 @dataclass
 class Wake:
-    """A wake, with the clock in which it was offered first."""
+    """Wake, with the clock in which it was offered first."""
 
     tag: int
     done: int
@@ -33,7 +33,7 @@ class Wake:
 
 @dataclass
 class Observed:
-    """What the unit did."""
+    """Operations that the unit accepted, and its answers."""
 
     accepted: list[tuple[int, str, Item]] = field(default_factory=list)
     """Clock, port and operation."""
@@ -44,10 +44,10 @@ class Observed:
     before: dict[int, int] = field(default_factory=dict)
     memory: dict[int, int] = field(default_factory=dict)
     waited: int = 0
-    """Most clocks in a row that an update waited."""
+    """Largest number of clocks that an update waited."""
 
     def clocks(self, port: str) -> list[int]:
-        """When the operations of a port were accepted."""
+        """Return the clocks in which the operations of a port were accepted."""
         return [clock for clock, other, _ in self.accepted if other == port]
 
 
@@ -63,9 +63,9 @@ def operate(
     quiet: int = 20,
     limit: int = 100_000,
 ) -> Observed:
-    """Apply operations; None is a clock without one.
+    """Apply operations. None is a clock without an operation.
 
-    Ends ``quiet`` clocks after the last news, or after ``limit`` clocks.
+    The run ends ``quiet`` clocks after the last transfer, or after ``limit`` clocks.
     """
     dut = MbarrierUnit(params)
     memory = {} if memory is None else memory
@@ -164,7 +164,7 @@ def operate(
 
 @dataclass
 class Wait:
-    """A thread that waits, and what ended its wait when."""
+    """Wait of a thread, with its end."""
 
     clock: int
     item: Item
@@ -173,7 +173,7 @@ class Wait:
 
 
 def check(seen: Observed, params: TmaParams = PARAMS) -> None:
-    """Word by word, result by result and wake by wake."""
+    """Compare the words, results, faults and wakes with the golden model."""
     memory = dict(seen.before)
     results: list[tuple[int, int, int, int, int]] = []
     faults: list[tuple[int, ...]] = []
@@ -219,7 +219,7 @@ def check(seen: Observed, params: TmaParams = PARAMS) -> None:
 
 
 def check_wakes(seen: Observed, waits: dict[int, Wait], params: TmaParams) -> None:
-    """One for each wait; of its end, or of its time."""
+    """Check that each wait has one wake: for its end, or for its time limit."""
     tags = [wake.tag for wake in seen.wakes]
     assert len(tags) == len(set(tags)), "a wait ended twice"
     for wake in seen.wakes:
@@ -250,7 +250,7 @@ WAITS = [BarrierOp.TRY_WAIT, BarrierOp.TRY_WAIT_PARITY, BarrierOp.TEST_WAIT]
 def draw(
     rng: random.Random, memory: dict[int, int], number: int, params: TmaParams, port: str
 ) -> Iterator[Item]:
-    """Operations that mostly suit the barriers as they stand."""
+    """Yield operations that are mostly legal for the current barriers."""
     for _ in range(number):
         address = rng.choice(ADDRESSES)
         word = memory.get(address, 0)
@@ -429,7 +429,7 @@ def test_time_limits(waiters):
 
 @pytest.mark.parametrize("waiters", [1, 3])
 def test_a_phase_may_end_as_time_is_over(waiters):
-    """One wake, whichever is first; the phase, if both are in one clock."""
+    """One wake, for the first reason; for the phase, if both come in one clock."""
     params = TmaParams(barrier_waiters=waiters)
     memory = {8 * gap: golden.init(1) for gap in range(20)}
     items: list[Item | None] = []
@@ -472,7 +472,7 @@ def test_wakes_that_are_held_up_keep_their_places_and_nothing_else():
 
 
 def test_wakes_leave_in_rotation():
-    """No thread is kept back by others that come later, as fast as they may come."""
+    """Threads that come later do not delay the wake of a thread."""
     params = TmaParams(barrier_waiters=8)
     memory = {0: golden.init(1), 8: golden.init(1)}
     items = [*[try_wait()] * 8, Item(BarrierOp.ARRIVE, 0, 1)]
@@ -485,7 +485,7 @@ def test_wakes_leave_in_rotation():
     assert max(first) < len(seen.wakes) - 20
 
 
-def test_a_thread_that_was_told_of_its_time_is_not_told_of_the_phase():
+def test_a_thread_whose_time_is_over_gets_no_wake_for_the_phase():
     items = [try_wait(time_limit=1), *[None] * 8, Item(BarrierOp.ARRIVE, 0, 1)]
     seen = operate(items, params=FEW, memory={0: golden.init(1)})
     check(seen, FEW)
