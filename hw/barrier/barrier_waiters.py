@@ -1,6 +1,8 @@
 """Barrier waiters: keep the threads that wait for a barrier, and wake each of them once."""
 
-from functools import cache
+from collections.abc import Iterable
+from functools import cache, reduce
+from operator import or_
 
 from amaranth.hdl import Assert, Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, enum, stream, wiring
@@ -14,7 +16,7 @@ from hw.layouts.barriers import (
     BarrierFault,
     BarrierWake,
 )
-from hw.lib.one_hot import index_of, lowest_one, select
+from hw.lib.one_hot import bit_index, lowest_bit
 from hw.params import TmaParams
 
 TIME_BITS = TIME_LIMIT_BITS + 1
@@ -73,6 +75,11 @@ def barrier_event_layout(params: TmaParams) -> data.StructLayout:
             **({"conditional_pending": 1} if params.mbarrier_v1 else {}),
         }
     )
+
+
+def _select(one_hot: Value, values: Iterable[Value]) -> Value:
+    """Return the bits of the element of ``values`` whose bit in ``one_hot`` is 1."""
+    return reduce(or_, (Mux(bit, Value.cast(v), 0) for bit, v in zip(one_hot, values, strict=True)))
 
 
 class BarrierWaiters(wiring.Component):
@@ -172,17 +179,17 @@ class BarrierWaiters(wiring.Component):
         read_tag = tags.read_port()
         later = wake_pending & above_last
         m.d.comb += [
-            next_entry.eq(lowest_one(Mux(later.any(), later, wake_pending))),
+            next_entry.eq(lowest_bit(Mux(later.any(), later, wake_pending))),
             advance.eq(~wake_valid | self.wake.ready),
             dequeues.eq(Mux(advance, next_entry, 0)),
             read_tag.en.eq(advance),
-            read_tag.addr.eq(index_of(next_entry)),
+            read_tag.addr.eq(bit_index(next_entry)),
         ]
         self._offer_wake(m, wake_valid, read_tag.data, wake_outcome)
         with m.If(advance):
             m.d.sync += [
                 wake_valid.eq(wake_pending.any()),
-                wake_outcome.eq(select(next_entry, outcomes)),
+                wake_outcome.eq(_select(next_entry, outcomes)),
             ]
             with m.If(wake_pending.any()):
                 m.d.sync += above_last.eq(~(next_entry | (next_entry - 1)))
@@ -211,10 +218,10 @@ class BarrierWaiters(wiring.Component):
         m.d.sync += current_time.eq(current_time + 1)
         m.d.comb += [
             free_entries.eq(~occupied),
-            new_entry.eq(lowest_one(free_entries)),
+            new_entry.eq(lowest_bit(free_entries)),
             self.has_room.eq(free_entries.any()),
             *(port.en.eq(self.i.valid) for port in (write_tag, write_deadline)),
-            *(port.addr.eq(index_of(new_entry)) for port in (write_tag, write_deadline)),
+            *(port.addr.eq(bit_index(new_entry)) for port in (write_tag, write_deadline)),
             write_tag.data.eq(self.i.p.tag),
             write_deadline.data.eq(current_time + self.i.p.time_limit),
         ]

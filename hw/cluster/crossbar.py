@@ -7,7 +7,7 @@ from amaranth.hdl import Cat, Module, Shape, ShapeLike, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from hw.lib.one_hot import lowest_one
+from hw.lib.one_hot import lowest_bit
 from hw.lib.queue import Queue
 
 
@@ -130,9 +130,9 @@ class Crossbar(wiring.Component):
         chosen = Signal(self.ctas, name=f"chosen_{cta}")
         m.d.comb += later.eq(requests & above_last)
         with m.If(later.any()):
-            m.d.comb += chosen.eq(lowest_one(later))
+            m.d.comb += chosen.eq(lowest_bit(later))
         with m.Else():
-            m.d.comb += chosen.eq(lowest_one(requests))
+            m.d.comb += chosen.eq(lowest_bit(requests))
         with m.If(taken.any()):
             m.d.sync += above_last.eq(~(taken | (taken - 1)))
         return chosen
