@@ -1,5 +1,5 @@
-"""The mbarrier unit: barriers in shared memory, one operation a clock.
+"""The mbarrier unit: applies operations to the barriers in shared memory, one per clock.
 
-Operations of the SM's threads and ``complete_tx`` of loads enter; results, ends of waits and faults
-leave. Only this stage reads and writes the words of barriers. It knows the layouts and ``lib``.
+Commands of the SM's threads and completions of requests enter; results, wakes and faults leave.
+Only this stage reads and writes the words of barriers. It knows the layouts and ``lib``.
 """

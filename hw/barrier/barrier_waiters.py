@@ -1,6 +1,8 @@
 """Barrier waiters: keep the threads that wait for a barrier, and wake each of them once."""
 
-from functools import cache
+from collections.abc import Iterable
+from functools import cache, reduce
+from operator import or_
 
 from amaranth.hdl import Assert, Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, enum, stream, wiring
@@ -14,7 +16,7 @@ from hw.layouts.barriers import (
     BarrierFault,
     BarrierWake,
 )
-from hw.lib.one_hot import index_of, lowest_one, select
+from hw.lib.one_hot import index_of, lowest_one
 from hw.params import TmaParams
 
 TIME_BITS = TIME_LIMIT_BITS + 1
@@ -73,6 +75,11 @@ def barrier_event_layout(params: TmaParams) -> data.StructLayout:
             **({"conditional_pending": 1} if params.mbarrier_v1 else {}),
         }
     )
+
+
+def _select(one_hot: Value, values: Iterable[Value]) -> Value:
+    """Return the bits of the element of ``values`` whose bit in ``one_hot`` is 1."""
+    return reduce(or_, (Mux(bit, Value.cast(v), 0) for bit, v in zip(one_hot, values, strict=True)))
 
 
 class BarrierWaiters(wiring.Component):
@@ -182,7 +189,7 @@ class BarrierWaiters(wiring.Component):
         with m.If(advance):
             m.d.sync += [
                 wake_valid.eq(wake_pending.any()),
-                wake_outcome.eq(select(next_entry, outcomes)),
+                wake_outcome.eq(_select(next_entry, outcomes)),
             ]
             with m.If(wake_pending.any()):
                 m.d.sync += above_last.eq(~(next_entry | (next_entry - 1)))

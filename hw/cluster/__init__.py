@@ -1,6 +1,7 @@
-"""The cluster port and the network: what goes to other SMs of a cluster and comes from them.
+"""The cluster port and the crossbar: connect an SM with the other SMs of its cluster.
 
-Lines, fill and signals for other CTAs enter and leave as packets and messages; what arrives is
-written to shared memory and signalled at barriers. The stage is absent from a unit of one CTA. It
-knows the layouts, ``lib``, and the arithmetic of ``reduce``.
+Lines, fill and signals for other CTAs leave as packets and messages; packets and messages of other
+CTAs are written to shared memory and signalled at barriers. A unit of one CTA does not have this
+stage. It knows the layouts, ``lib``, ``front.destination``, the coalescer of ``barrier`` and the
+arithmetic of ``reduce``.
 """

@@ -1,4 +1,4 @@
-"""Cluster: which slice is which, and that each reaches every other; slices are stand-ins."""
+"""Cluster: each slice has its rank and reaches every other slice; the slices are stand-ins."""
 
 import gc
 
@@ -14,8 +14,10 @@ from hw.top import tma_ports
 
 
 class Echo(wiring.Component):
-    """Sends its threads' stores as packets, to the CTAs that the data says, and their commands as
-    messages; tells of packets as errors, and of messages as writes to its barriers.
+    """Unit that forwards: remote stores as packets, remote commands as messages.
+
+    The data of a remote store is the mask of its receivers. A packet that arrives becomes an error,
+    a message that arrives becomes a write to the barriers.
     """
 
     def __init__(self, params: TmaParams):
@@ -24,18 +26,18 @@ class Echo(wiring.Component):
 
     def elaborate(self, _platform):
         m = Module()
-        store, packet, told = self.remote_store, self.packet_out, self.error
+        store, packet, error = self.remote_store, self.packet_out, self.error
         m.d.comb += [
             packet.valid.eq(store.valid),
             store.ready.eq(packet.ready),
             packet.p.mask.eq(store.p.data),
             packet.p.payload.cta.eq(self.cta_rank),
             packet.p.payload.request_id.eq(store.p.request_id),
-            told.valid.eq(self.packet_in.valid),
-            self.packet_in.ready.eq(told.ready),
-            told.p.cta.eq(self.packet_in.p.cta),
-            told.p.request_id.eq(self.packet_in.p.request_id),
-            told.p.value.eq(self.running),
+            error.valid.eq(self.packet_in.valid),
+            self.packet_in.ready.eq(error.ready),
+            error.p.cta.eq(self.packet_in.p.cta),
+            error.p.request_id.eq(self.packet_in.p.request_id),
+            error.p.value.eq(self.running),
             self.message_out.valid.eq(self.remote_command.valid),
             self.remote_command.ready.eq(self.message_out.ready),
             self.message_out.payload.eq(self.remote_command.payload),
@@ -84,11 +86,11 @@ def test_everybody_reaches_everybody(ctas):
             sent = [rank for rank, sm in enumerate(sms) if ctx.get(sm.remote_command.ready)]
             for rank, sm in enumerate(sms):
                 if ctx.get(sm.error.valid):
-                    told = ctx.get(sm.error.p)
-                    assert told.request_id == 100 + told.cta
-                    assert told.value == running
-                    assert (told.cta, rank) not in packets
-                    packets.add((told.cta, rank))
+                    record = ctx.get(sm.error.p)
+                    assert record.request_id == 100 + record.cta
+                    assert record.value == running
+                    assert (record.cta, rank) not in packets
+                    packets.add((record.cta, rank))
                 memory = sm.barrier_memory
                 if ctx.get(memory.write_en):
                     sender, number = ctx.get(memory.write_address), ctx.get(memory.write_data)
@@ -109,7 +111,7 @@ def test_everybody_reaches_everybody(ctas):
 
 @pytest.fixture
 def silent(monkeypatch):
-    """A cluster may be left without being elaborated; the warning comes as it is collected."""
+    """Silence the warning about a cluster that is never elaborated."""
     monkeypatch.setattr(Cluster, "_MustUse__silence", True, raising=False)
     yield
     gc.collect()
@@ -117,7 +119,7 @@ def silent(monkeypatch):
 
 @pytest.mark.usefixtures("silent")
 def test_ports():
-    """A slice has the ports of a unit but for those that end in the cluster."""
+    """A slice has the ports of a unit, without those that the cluster connects."""
     params = TmaParams(ctas=3)
     members = Cluster(params, Echo).signature.members
     assert set(members) == {"sm_0", "sm_1", "sm_2", "running"}

@@ -1,42 +1,29 @@
-"""mbarrier unit: operation by operation the golden model, at one a clock; every wait ends once."""
+"""Mbarrier unit: each operation as in the golden model, one per clock; every wait ends once."""
 
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
 
 import pytest
 
 from golden import mbarrier as golden
-from golden.errors import TmaError
 from golden.mbarrier import MAX_COUNT, Barrier, Fault
 from hw.barrier.mbarrier_unit import MbarrierUnit
 from hw.layouts.barriers import BarrierFault, BarrierOp
 from hw.params import TmaParams
+from tests.hw.barrier.operations import CHANGES, NO_FAULT, TESTS, TRIES, Item, model
 from tests.hw.simulate import simulation
 
 PARAMS = TmaParams()
 FEW = TmaParams(barrier_waiters=3)
 V1 = TmaParams(barrier_waiters=8, mbarrier_v1=True, ctas=4)
-NO_FAULT = BarrierFault.NONE.value
 FOREVER = (1 << 32) - 1
-
-
-@dataclass(frozen=True)
-class Item:
-    """An operation for either port."""
-
-    op: BarrierOp
-    address: int = 0
-    count: int = 0
-    state: int = 0
-    time_limit: int = 0
-    v1: int = 0
 
 
 @dataclass
 class Wake:
-    """A wake, with the clock in which it was offered first."""
+    """Wake, with the clock in which it was offered first."""
 
     tag: int
     done: int
@@ -46,7 +33,7 @@ class Wake:
 
 @dataclass
 class Observed:
-    """What the unit did."""
+    """Operations that the unit accepted, and its answers."""
 
     accepted: list[tuple[int, str, Item]] = field(default_factory=list)
     """Clock, port and operation."""
@@ -57,10 +44,10 @@ class Observed:
     before: dict[int, int] = field(default_factory=dict)
     memory: dict[int, int] = field(default_factory=dict)
     waited: int = 0
-    """Most clocks in a row that an update waited."""
+    """Largest number of clocks that an update waited."""
 
     def clocks(self, port: str) -> list[int]:
-        """When the operations of a port were accepted."""
+        """Return the clocks in which the operations of a port were accepted."""
         return [clock for clock, other, _ in self.accepted if other == port]
 
 
@@ -76,9 +63,9 @@ def operate(
     quiet: int = 20,
     limit: int = 100_000,
 ) -> Observed:
-    """Apply operations; None is a clock without one.
+    """Apply operations. None is a clock without an operation.
 
-    Ends ``quiet`` clocks after the last news, or after ``limit`` clocks.
+    The run ends ``quiet`` clocks after the last transfer, or after ``limit`` clocks.
     """
     sim = simulation(MbarrierUnit, params)
     dut = sim.dut
@@ -173,59 +160,9 @@ def operate(
     return seen
 
 
-CHANGES: dict[BarrierOp, Callable[[int, int], int]] = {
-    BarrierOp.ARRIVE: golden.arrive,
-    BarrierOp.ARRIVE_NO_COMPLETE: golden.arrive_no_complete,
-    BarrierOp.ARRIVE_DROP: golden.arrive_drop,
-    BarrierOp.ARRIVE_DROP_NO_COMPLETE: golden.arrive_drop_no_complete,
-    BarrierOp.ARRIVE_EXPECT_TX: golden.arrive_expect_tx,
-    BarrierOp.ARRIVE_DROP_EXPECT_TX: golden.arrive_drop_expect_tx,
-    BarrierOp.EXPECT_TX: golden.expect_tx,
-    BarrierOp.COMPLETE_TX: golden.complete_tx,
-}
-BY_PARITY = BarrierOp.TEST_WAIT_PARITY, BarrierOp.TRY_WAIT_PARITY
-TRIES = BarrierOp.TRY_WAIT, BarrierOp.TRY_WAIT_PARITY
-TESTS = BarrierOp.TEST_WAIT, BarrierOp.TEST_WAIT_PARITY, *TRIES
-
-
-def finds(item: Item, word: int) -> bool:
-    """What a wait finds."""
-    if item.op in BY_PARITY:
-        by_parity = golden.test_conditional_wait_parity if item.v1 else golden.test_wait_parity
-        return by_parity(word, item.count & 1)
-    by_state = golden.test_conditional_wait if item.v1 else golden.test_wait
-    return by_state(word, item.state)
-
-
-def model(item: Item, word: int, port: str, params: TmaParams) -> tuple[int, bool, int, int]:
-    """Word afterwards, done, fault and what the result shows."""
-    if port == "update" and item.op not in CHANGES:
-        return word, False, Fault.OPERATION, word
-    special = item.op is BarrierOp.REPORT or (item.v1 and item.op in (BarrierOp.INIT, *TESTS))
-    try:
-        if special and not params.mbarrier_v1:
-            raise golden.layout_v1_is_missing()
-        if item.op is BarrierOp.INIT:
-            return golden.init(item.count, v1=bool(item.v1)), False, NO_FAULT, word
-        if item.op is BarrierOp.INVAL:
-            return golden.inval(), False, NO_FAULT, word
-        if item.op is BarrierOp.PENDING_COUNT:
-            return word, False, NO_FAULT, golden.pending_count(item.state)
-        if not params.mbarrier_v1:
-            golden.require_layout(word, locks=item.op in CHANGES)
-        if item.op in TESTS:
-            return word, finds(item, word), NO_FAULT, word
-        if item.op is BarrierOp.REPORT:
-            return golden.report(word, item.count), False, NO_FAULT, word
-        return CHANGES[item.op](word, item.count), False, NO_FAULT, word
-    except TmaError as error:
-        after = error.value if item.op in CHANGES else word
-        return after, False, error.dim, word
-
-
 @dataclass
 class Wait:
-    """A thread that waits, and what ended its wait when."""
+    """Wait of a thread, with its end."""
 
     clock: int
     item: Item
@@ -234,7 +171,7 @@ class Wait:
 
 
 def check(seen: Observed, params: TmaParams = PARAMS) -> None:
-    """Word by word, result by result and wake by wake."""
+    """Compare the words, results, faults and wakes with the golden model."""
     memory = dict(seen.before)
     results: list[tuple[int, int, int, int, int]] = []
     faults: list[tuple[int, ...]] = []
@@ -280,7 +217,7 @@ def check(seen: Observed, params: TmaParams = PARAMS) -> None:
 
 
 def check_wakes(seen: Observed, waits: dict[int, Wait], params: TmaParams) -> None:
-    """One for each wait; of its end, or of its time."""
+    """Check that each wait has one wake: for its end, or for its time limit."""
     tags = [wake.tag for wake in seen.wakes]
     assert len(tags) == len(set(tags)), "a wait ended twice"
     for wake in seen.wakes:
@@ -311,7 +248,7 @@ WAITS = [BarrierOp.TRY_WAIT, BarrierOp.TRY_WAIT_PARITY, BarrierOp.TEST_WAIT]
 def draw(
     rng: random.Random, memory: dict[int, int], number: int, params: TmaParams, port: str
 ) -> Iterator[Item]:
-    """Operations that mostly suit the barriers as they stand."""
+    """Yield operations that are mostly legal for the current barriers."""
     for _ in range(number):
         address = rng.choice(ADDRESSES)
         word = memory.get(address, 0)
@@ -490,7 +427,7 @@ def test_time_limits(waiters):
 
 @pytest.mark.parametrize("waiters", [1, 3])
 def test_a_phase_may_end_as_time_is_over(waiters):
-    """One wake, whichever is first; the phase, if both are in one clock."""
+    """One wake, for the first reason; for the phase, if both come in one clock."""
     params = TmaParams(barrier_waiters=waiters)
     memory = {8 * gap: golden.init(1) for gap in range(20)}
     items: list[Item | None] = []
@@ -533,7 +470,7 @@ def test_wakes_that_are_held_up_keep_their_places_and_nothing_else():
 
 
 def test_wakes_leave_in_rotation():
-    """No thread is kept back by others that come later, as fast as they may come."""
+    """Threads that come later do not delay the wake of a thread."""
     params = TmaParams(barrier_waiters=8)
     memory = {0: golden.init(1), 8: golden.init(1)}
     items = [*[try_wait()] * 8, Item(BarrierOp.ARRIVE, 0, 1)]
@@ -546,7 +483,7 @@ def test_wakes_leave_in_rotation():
     assert max(first) < len(seen.wakes) - 20
 
 
-def test_a_thread_that_was_told_of_its_time_is_not_told_of_the_phase():
+def test_a_thread_whose_time_is_over_gets_no_wake_for_the_phase():
     items = [try_wait(time_limit=1), *[None] * 8, Item(BarrierOp.ARRIVE, 0, 1)]
     seen = operate(items, params=FEW, memory={0: golden.init(1)})
     check(seen, FEW)

@@ -1,4 +1,4 @@
-"""Completions that wait are added up: sums are exact, order is kept, nothing waits for nothing."""
+"""Transaction coalescer: sums are exact, in order, and nothing waits without a reason."""
 
 import random
 from collections import Counter
@@ -20,7 +20,7 @@ def run_coalescer(items, params=ALONE, **options) -> Run:
 
 
 def barrier(item) -> tuple:
-    """What names it, of an input or an output."""
+    """Return the barrier of an input or output: holder and address."""
     get = item.get if isinstance(item, dict) else lambda name, none: getattr(item, name, none)
     return get("holder", 0), get("address", 0)
 
@@ -30,7 +30,7 @@ def completion(number: int, address: int, tx_bytes: int = 16, **where: int) -> d
 
 
 def model(items, run: Run) -> list[tuple]:
-    """What leaves, when it is known in which clocks: barrier, bytes, name of the last."""
+    """Return the outputs, given the clocks of all transfers: barrier, bytes, last request."""
     waiting: list[tuple] = []
     out = []
     inputs = dict(zip(run.taken["i"], items, strict=True))
@@ -91,7 +91,7 @@ def test_no_latency_and_one_a_clock():
 
 
 def run_stuck(items, clocks: int) -> tuple[list[int], list]:
-    """Hold ``o`` up for so many clocks; return when each item was taken, and what left."""
+    """Stall ``o`` for ``clocks`` clocks. Return the clocks of the inputs, and the outputs."""
     dut = TxCoalescer(ALONE)
     taken: list[int] = []
     out: list = []
@@ -119,7 +119,7 @@ def run_stuck(items, clocks: int) -> tuple[list[int], list]:
 
 @pytest.mark.parametrize("number", [2, 3, 50])
 def test_a_backlog_leaves_as_one(number):
-    """The first is at ``o`` and may not change; all behind it are one."""
+    """The first is offered at ``o`` and must not change; the others leave as one."""
     items = [completion(n, 64, 32) for n in range(number)]
     taken, out = run_stuck(items, 60)
     assert taken == list(range(number))

@@ -1,4 +1,4 @@
-"""Barrier router: each operation to the SM that holds its barrier, none lost, circles broken."""
+"""Barrier router: each operation reaches the SM that holds its barrier; no SM blocks another."""
 
 import random
 from collections import Counter
@@ -12,8 +12,8 @@ from hw.params import TmaParams
 from tests.hw.simulate import Run, run_streams
 
 PARAMS = TmaParams(ctas=4)
-RANK, GONE = 2, 1
-RUNNING = 0b1111 & ~(1 << GONE)
+RANK, ABSENT = 2, 1
+RUNNING = 0b1111 & ~(1 << ABSENT)
 OUTPUTS = ["update", "to_cluster", "error"]
 
 
@@ -49,7 +49,7 @@ def run(inputs: dict, **options) -> Run:
 
 
 def tx_of(updates) -> Counter:
-    """Bytes by address of all COMPLETE_TX."""
+    """Return the bytes of all COMPLETE_TX, by address."""
     total: Counter = Counter()
     for one in updates:
         if one.op == BarrierOp.COMPLETE_TX:
@@ -59,7 +59,7 @@ def tx_of(updates) -> Counter:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_every_operation_arrives(seed):
-    """Bytes of completions add up where their barrier is; commands and messages stay themselves."""
+    """The bytes of completions add up at their barriers; other operations pass unchanged."""
     rng = random.Random(seed)
     completions = [
         completion(n, rng.randrange(4), 8 * rng.choice([0, 1, 2, rng.randrange(90)]))
@@ -77,29 +77,29 @@ def test_every_operation_arrives(seed):
     assert tx_of(own) == expected[RANK]
     for holder in (0, 3):
         assert tx_of(m.update for m in away if m.holder == holder) == expected[holder]
-    assert not any(message.holder in (GONE, RANK) for message in away)
+    assert not any(message.holder in (ABSENT, RANK) for message in away)
 
     sent = [(m.holder, m.update.request_id) for m in away if m.update.op == BarrierOp.ARRIVE]
     assert sent == [
         (c["holder"], c["update"]["request_id"])
         for c in commands
-        if c["holder"] not in (GONE, RANK)
+        if c["holder"] not in (ABSENT, RANK)
     ]
-    kept = [one.request_id for one in own if one.op == BarrierOp.ARRIVE]
-    assert kept == [c["update"]["request_id"] for c in commands if c["holder"] == RANK]
+    local = [one.request_id for one in own if one.op == BarrierOp.ARRIVE]
+    assert local == [c["update"]["request_id"] for c in commands if c["holder"] == RANK]
     taken = [(one.request_id, one.count) for one in own if one.op == BarrierOp.EXPECT_TX]
     assert taken == [(one["request_id"], one["count"]) for one in arriving]
 
     assert {(record.code, record.value, record.dim) for record in refused} == {
-        (ErrorCode.DST_CTA, GONE, 0)
+        (ErrorCode.DST_CTA, ABSENT, 0)
     }
-    lost = [c["update"]["request_id"] for c in commands if c["holder"] == GONE]
+    lost = [c["update"]["request_id"] for c in commands if c["holder"] == ABSENT]
     assert [r.request_id for r in refused if r.request_id >= 1000] == lost
     assert any(record.request_id < 1000 for record in refused)
 
 
 def test_what_arrives_does_not_wait_for_what_leaves():
-    """With nobody to take messages, those that come in go on to the barriers."""
+    """While no output message is taken, messages from other CTAs still reach the barriers."""
     commands = [{"holder": 0, "update": update(n)} for n in range(5)]
     arriving = [update(100 + n) for n in range(40)]
     inputs = {"command": commands, "from_cluster": arriving}
@@ -114,7 +114,7 @@ def test_what_arrives_does_not_wait_for_what_leaves():
 
 
 def test_no_latency():
-    """An operation passes in the clock in which it comes, one a clock."""
+    """An operation passes in the clock in which it arrives, one per clock."""
     result = run({"completion": [completion(n, RANK, 8 * n) for n in range(20)]}, stall=0)
     assert result.cycles["update"] == result.taken["completion"]
     assert result.cycles["update"] == list(range(20))

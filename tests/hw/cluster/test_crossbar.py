@@ -1,4 +1,4 @@
-"""Crossbar: all that is sent arrives, in order, at full rate, and nobody waits for another's."""
+"""Crossbar: every payload arrives, in order and at full rate, and receivers are independent."""
 
 import random
 
@@ -10,7 +10,7 @@ from tests.hw.simulate import run_streams, simulation
 
 
 class Ports(Crossbar):
-    """Names the ports, for the simulation."""
+    """Crossbar with a name for each port, which the simulation needs."""
 
     def __getattr__(self, name):
         if name.startswith(("in_", "out_")):
@@ -20,7 +20,7 @@ class Ports(Crossbar):
 
 
 def traffic(masks: list[list[int]]) -> dict[str, list[dict[str, int]]]:
-    """Payloads of these masks, by sender; each names its sender and its place."""
+    """Return payloads with these masks, by sender. A payload holds its sender and its position."""
     return {
         f"in_{cta}": [
             {"mask": mask, "payload": 1024 * cta + place} for place, mask in enumerate(sent)
@@ -30,7 +30,7 @@ def traffic(masks: list[list[int]]) -> dict[str, list[dict[str, int]]]:
 
 
 def check(masks: list[list[int]], run, *, complete: bool = True) -> None:
-    """Each receiver got what is for it, of each sender in order; or the first of it."""
+    """Check that each receiver got its payloads of each sender in order; all, if ``complete``."""
     for receiver in range(len(masks)):
         got = run.payloads[f"out_{receiver}"]
         for sender, sent in enumerate(masks):
@@ -40,7 +40,7 @@ def check(masks: list[list[int]], run, *, complete: bool = True) -> None:
 
 
 def simulate(masks, **options):
-    """Send payloads of ``masks``."""
+    """Run a crossbar with payloads of ``masks``."""
     ctas = len(masks)
     outs = [f"out_{cta}" for cta in range(ctas)]
     return run_streams(
@@ -49,7 +49,7 @@ def simulate(masks, **options):
 
 
 def after(clocks: int):
-    """End a run after so many clocks."""
+    """Return a condition that ends a run after ``clocks`` clocks."""
     left = iter(range(clocks))
     return lambda _run: next(left, None) is None
 
@@ -57,7 +57,7 @@ def after(clocks: int):
 @pytest.mark.parametrize(("ctas", "depth"), [(1, 2), (2, 2), (3, 1), (3, 2), (4, 5), (16, 2)])
 @pytest.mark.parametrize("seed", range(3))
 def test_all_arrives_in_order(ctas, depth, seed):
-    """Random masks, 0 among them, and ports of different speeds."""
+    """Random masks, also 0, and ports of different speeds."""
     rng = random.Random(1000 * ctas + 10 * depth + seed)
     full = (1 << ctas) - 1
     masks = [
@@ -96,7 +96,7 @@ def test_a_payload_a_clock_at_every_receiver(pattern, ctas):
 
 
 def test_no_clock_is_lost_once_all_have_caught_up():
-    """All to all: receivers that begin early are ahead by the senders' oldest payloads, no more."""
+    """All to all: a receiver that starts early gets only the senders' oldest payloads ahead."""
     ctas, opens = 4, (0, 9, 30, 17)
     masks = [[15] * 40 for _ in range(ctas)]
     dut = Ports(16, ctas)
@@ -137,7 +137,7 @@ def test_no_clock_is_lost_once_all_have_caught_up():
 
 
 def test_turns_are_taken():
-    """Of senders that always wait, each goes every so many times, at every receiver by itself."""
+    """Every receiver serves senders that always wait round robin, whatever the others do."""
     for stall in 0, 0.5:
         run = simulate([[1] * 20 for _ in range(4)], stall=0, stalls={"out_0": stall})
         assert [item // 1024 for item in run.payloads["out_0"]] == [0, 1, 2, 3] * 20
@@ -151,7 +151,7 @@ def test_turns_are_taken():
 
 @pytest.mark.parametrize("depth", [2, 4])
 def test_a_receiver_that_never_takes(depth):
-    """It stalls who has something for it and all behind that; nobody else, by not one clock."""
+    """It stalls only the senders whose oldest payload is for it; the others lose no clock."""
     masks = [
         [6] * 100,  # 0 never sends to receiver 3
         [1] * 100,  # nor does 1,
@@ -182,7 +182,7 @@ def test_a_receiver_that_never_takes(depth):
 
 
 def test_an_empty_mask_costs_a_clock_of_its_sender():
-    """It takes no place in its sender's queue."""
+    """It does not enter the queue of its sender."""
     masks = [[0, 0, 1, 0, 0, 0, 1], []]
     run = simulate(masks, stall=0)
     assert run.taken["in_0"] == list(range(7))

@@ -1,4 +1,4 @@
-"""Egress: every line, fill, DSMEM line and thread's store to its receivers, counted when sent."""
+"""Egress: each line, fill, DSMEM line and remote store reaches its receivers and is counted."""
 
 import random
 from dataclasses import replace
@@ -20,7 +20,7 @@ NAN_PIECE = int.from_bytes(bytes.fromhex("f77f") * 8, "little")
 
 
 def transfer(slot: int, mask: int, *, store: bool = False) -> dict:
-    """What the tracker says of a slot."""
+    """Return the transfer of a slot."""
     return {
         "request_id": 100 * store + slot,
         "mbarrier": 8 * (slot + 1) + 1024 * store,
@@ -35,7 +35,7 @@ def transfer(slot: int, mask: int, *, store: bool = False) -> dict:
 
 
 def prepared(masks: list[int], running: int = ALL):
-    """Open all slots, with these receivers; a DSMEM request has the lowest of them."""
+    """Return a function that opens all slots; a DSMEM request has one receiver of its mask."""
 
     async def prepare(ctx, dut):
         ctx.set(dut.cta_rank, RANK)
@@ -138,7 +138,7 @@ def addressed(slot: int, *, store: bool = False) -> dict:
 
 
 def packet_of(kind: str, item: dict, masks: list[int]) -> tuple[int, dict]:
-    """The receivers of an item, and what they get."""
+    """Return the receivers of an item, and the packet that they get."""
     if kind == "line":
         where = ("style", "beat", "boundary", "valid", "words", "data")
         words = 4 * item["pieces"] if item["valid"] else None
@@ -184,7 +184,7 @@ def packet_of(kind: str, item: dict, masks: list[int]) -> tuple[int, dict]:
 
 
 def agrees(packet, expected: dict) -> bool:
-    """Whether all fields of ``expected`` are those of ``packet``; others are of no interest."""
+    """Return whether ``packet`` has the fields of ``expected``; None matches any value."""
     for name, value in expected.items():
         got = packet[name]
         if isinstance(value, dict):
@@ -200,7 +200,7 @@ def agrees(packet, expected: dict) -> bool:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_packets(seed):
-    """All sources at once: each packet arrives as it must, in the order of its source."""
+    """All sources at once: each packet is right, and those of a source are in order."""
     rng = random.Random(seed)
     masks = [rng.randrange(1, ALL + 1) for _ in range(SLOTS)]
     inputs = {
@@ -220,7 +220,7 @@ def test_packets(seed):
                     items.pop(0)
                     break
         else:
-            raise AssertionError(f"nobody sent {out}")
+            raise AssertionError(f"no source sent {out}")
     assert not any(waiting.values())
 
     reported: dict[int, int] = {}
@@ -240,7 +240,7 @@ def test_packets(seed):
 
 
 def test_fill_of_streams_is_counted_apart():
-    """Beats of two requests in turn: each is reported as a whole."""
+    """The fill of two interleaved requests is reported once for each."""
     rng = random.Random(1)
     beats = [fill(rng, n % 2, last=n >= 8) | {"stream": n % 2} for n in range(10)]
     dut = Egress(replace(PARAMS, streams=2))
@@ -253,7 +253,7 @@ def test_fill_of_streams_is_counted_apart():
 
 
 def test_a_packet_a_clock():
-    """A source alone, and all four together: a packet in every clock."""
+    """One source alone, and two together: one packet per clock."""
     rng = random.Random(7)
     lines = [line(rng, 0) for _ in range(50)]
     run = send({"line": lines}, [ALL] * SLOTS, stall=0)
@@ -267,7 +267,7 @@ def test_a_packet_a_clock():
 
 
 def test_nothing_to_write():
-    """A line that could not be read, and an empty end of fill, go nowhere but are counted."""
+    """A line that could not be read, and an empty end of fill, are counted but not sent."""
     rng = random.Random(8)
     failed = line(rng, 2, valid=0)
     run = send({"line": [failed], "fill": [fill(rng, 3, last=True, valid=0)]}, [ALL] * SLOTS)
@@ -277,11 +277,11 @@ def test_nothing_to_write():
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_receiver_is_gone(seed):
-    """The others get theirs; the tracker is told who is gone before the pieces are counted."""
+def test_receiver_is_absent(seed):
+    """The other receivers get the packet; the absent one is reported before the pieces."""
     rng = random.Random(seed)
-    gone = 2
-    running = ALL & ~(1 << gone)
+    absent = 2
+    running = ALL & ~(1 << absent)
     masks = [0b111, 0b100, 0b011, 0b110]
     lines = [line(rng, slot) for slot in range(SLOTS)]
     stores = [dsmem(rng, slot, last=True) for slot in range(SLOTS)]
@@ -291,8 +291,8 @@ def test_receiver_is_gone(seed):
         **{slot: mask & running for slot, mask in enumerate(masks)},
         **{100 + slot: mask & -mask & running for slot, mask in enumerate(masks)},
     }
-    told = {report.slot: report.receiver for report in run.payloads["receiver_absent"]}
-    assert told == {0: gone, 1: gone, 3: gone}
+    reported = {report.slot: report.receiver for report in run.payloads["receiver_absent"]}
+    assert reported == {0: absent, 1: absent, 3: absent}
     assert len(run.payloads["receiver_absent"]) == 3
     when = dict(
         zip(
@@ -306,4 +306,4 @@ def test_receiver_is_gone(seed):
     failed = {
         r.slot: (r.failed, r.receiver_absent, r.line) for r in run.payloads["performed"] if r.failed
     }
-    assert failed == {1: (1, 1, gone)}
+    assert failed == {1: (1, 1, absent)}

@@ -1,4 +1,4 @@
-"""Ingress: packets become lines, their receipts completions; reductions are combined on the way."""
+"""Ingress: packets become lines, receipts become completions, reductions are combined."""
 
 import random
 
@@ -17,7 +17,7 @@ BEATS = 16
 
 
 def packet(rng: random.Random, number: int, *, reduces: bool) -> dict:
-    """A packet; a reduction adds to 32-bit words."""
+    """Return a packet; a reduction adds 32-bit words."""
     signal = rng.choice(list(SignalTo))
     style = Swizzle.NONE if reduces else Swizzle(rng.randrange(4))
     return {
@@ -46,16 +46,18 @@ def holder(sent: dict) -> int:
     return sent["signal_cta"]
 
 
-def added(held: int, brought: int) -> int:
-    """The sums of the 32-bit words of two pieces."""
+def added(memory_operand: int, source_operand: int) -> int:
+    """Return the sums of the 32-bit words of two pieces."""
     words = range(0, 128, 32)
     mask = (1 << 32) - 1
-    return sum(((held >> at & mask) + (brought >> at & mask) & mask) << at for at in words)
+    return sum(
+        ((memory_operand >> at & mask) + (source_operand >> at & mask) & mask) << at for at in words
+    )
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_packets(seed):
-    """Plain packets pass as they are, reductions with what was there; one completion each."""
+    """Plain packets pass unchanged, reductions with their results; each gives one completion."""
     rng = random.Random(seed)
     stall = (0, 0.3, 0.6)[seed]
     packets = [packet(rng, n, reduces=rng.random() < 0.4) for n in range(80)]

@@ -1,4 +1,4 @@
-"""Remote stores: passed on unchanged, or refused with the first cause."""
+"""Remote store: a store passes unchanged, or is refused with the first error that applies."""
 
 import random
 
@@ -51,7 +51,7 @@ def run(stores: list[dict], params: TmaParams = PARAMS, **options):
     ],
 )
 def test_refusals(changes, code, value):
-    """One record, and the stores around it pass."""
+    """A refused store gives one error; the stores around it pass."""
     others = GOOD | {"request_id": 8}
     result = run([others, GOOD | changes, others])
     assert [store.request_id for store in result.payloads["o"]] == [8, 8]
@@ -60,7 +60,7 @@ def test_refusals(changes, code, value):
 
 
 def test_a_reduction_needs_the_feature():
-    """A plain store does not care for the operands of a reduction, a unit without them refuses."""
+    """A unit without reductions refuses one; a plain store ignores the operands of a reduction."""
     params = TmaParams(ctas=4, reductions=False)
     plain = GOOD | {"reduction": {"enabled": 0, "op": ReductionOp.MIN, "element_type": 4}}
     result = run([GOOD, plain], params)
@@ -71,7 +71,7 @@ def test_a_reduction_needs_the_feature():
 
 @pytest.mark.parametrize("stall", [0, 0.5])
 def test_order_and_rate(stall):
-    """Unchanged, in order; without stalls one a clock, each a clock after it was taken."""
+    """Stores pass unchanged and in order; without stalls one per clock, after one clock."""
     rng = random.Random(3)
     stores = [
         GOOD | {"request_id": n, "data": rng.getrandbits(128), "words": rng.randrange(1, 16)}

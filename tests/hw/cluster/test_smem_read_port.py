@@ -1,4 +1,4 @@
-"""Reading port: each answer to whose read it was, a read a clock, in turn."""
+"""Shared-memory read port: each user gets its answers; one read per clock, in turn."""
 
 import random
 from collections import deque
@@ -14,7 +14,7 @@ PARAMS = TmaParams(line_bytes=32, smem_reads=4, ctas=2)
 
 
 class Ports(SmemReadPort):
-    """Names the users' ports, for the simulation."""
+    """Read port with a name for each user's port, which the simulation needs."""
 
     def __getattr__(self, name):
         if name.startswith(("read_", "data_")):
@@ -24,7 +24,7 @@ class Ports(SmemReadPort):
 
 
 def reads(params: TmaParams, user: int, number: int) -> list[list[dict[str, int]]]:
-    """Reads of different beats, of changing lanes."""
+    """Return reads of different beats and lanes."""
     lanes = range(params.lanes)
     return [
         [{"valid": (at >> lane & 1) ^ 1, "beat": 1000 * user + 100 * lane + at} for lane in lanes]
@@ -33,12 +33,12 @@ def reads(params: TmaParams, user: int, number: int) -> list[list[dict[str, int]
 
 
 def answer(read) -> list[int]:
-    """What shared memory has there, lane by lane."""
+    """Return the data of a read, lane by lane."""
     return [(lane["beat"] + 1) * 0x9E3779B97F4A7C15 % (1 << 128) + lane["valid"] for lane in read]
 
 
 def simulate(params, numbers, *, latency=lambda: 1, answers=True, **options):
-    """Let users read so many times from a memory that answers in order after ``latency``."""
+    """Run ``numbers`` reads of each user; memory answers in order after ``latency`` clocks."""
     waiting: deque[tuple[int, list[int]]] = deque()
     seen = 0
     sent = {f"read_{user}": reads(params, user, number) for user, number in enumerate(numbers)}
@@ -89,7 +89,7 @@ def test_each_gets_its_answers(seed, params):
 
 @pytest.mark.parametrize("latency", [1, 2, 10, 23])
 def test_a_read_a_clock_in_turn(latency):
-    """As many as can be on their way hide 23 clocks of memory."""
+    """The reads that may be unanswered hide a memory latency of 23 clocks."""
     sent, run = simulate(PARAMS, (50, 50), latency=lambda: latency, stall=0)
     check(sent, run)
     assert run.cycles["smem_read"] == list(range(100))
@@ -115,7 +115,7 @@ def test_reads_wait_while_none_is_answered():
 
 
 def test_an_answer_waits_for_its_user_only():
-    """Those in front of an answer that is not taken pass."""
+    """Only the answers behind one that is not taken wait."""
     clocks = iter(range(100))
     _, run = simulate(
         PARAMS,

@@ -1,4 +1,4 @@
-"""Reductions in shared memory: NumPy's results, element-atomic, a packet a clock."""
+"""Shared-memory reduction: results as NumPy has them, atomic, one packet per clock."""
 
 import random
 from collections import deque
@@ -29,7 +29,7 @@ EDGES = [0, 1, 2, 0x7FFFFFFF, 0x80000000, 0x80000001, 0xFFFFFFFE, 0xFFFFFFFF]
 
 
 def words(rng: random.Random, params: TmaParams) -> np.ndarray:
-    """A beat, of extreme numbers more often than not."""
+    """Return a beat, mostly of extreme numbers."""
     return np.uint32(
         [
             rng.choice(EDGES) if rng.random() < 0.6 else rng.getrandbits(32)
@@ -47,7 +47,7 @@ def from_lanes(lanes) -> np.ndarray:
 
 
 def make_packet(rng: random.Random, params: TmaParams, beat: int, pair=None) -> dict:
-    """A packet of any bytes: whole lanes, or words of them."""
+    """Return a packet of random bytes, of whole lanes or of single words."""
     op, kind = pair or rng.choice(PAIRS)
     pick = (15, 3, 12) if kind == ElementType.U64 else (15, 1, 2, 4, 8, 3, 12, 5)
     return {
@@ -65,7 +65,7 @@ def make_packet(rng: random.Random, params: TmaParams, beat: int, pair=None) -> 
 
 
 def written(packet) -> np.ndarray:
-    """Which words a packet writes."""
+    """Return the mask of the words that a packet writes."""
     return np.array(
         [
             bool(packet["valid"] >> lane & 1 and mask >> word & 1)
@@ -76,7 +76,7 @@ def written(packet) -> np.ndarray:
 
 
 def combined(packet, held: np.ndarray) -> np.ndarray:
-    """What the beat holds after the packet."""
+    """Return the beat after the packet."""
     kind = TYPES[packet["reduction"]["element_type"]]
     combine = operation(GoldenOp[packet["reduction"]["op"].name], kind)
     wide = np.uint64 if kind is DataType.UINT64 else np.uint32
@@ -86,7 +86,7 @@ def combined(packet, held: np.ndarray) -> np.ndarray:
 
 @dataclass
 class Ran:
-    """What a run did, and in which clocks."""
+    """Packets of a run, and the clocks of its transfers."""
 
     memory: dict[int, np.ndarray]
     accepted: list[int] = field(default_factory=list)
@@ -108,8 +108,9 @@ def run(
 ) -> Ran:
     """Reduce ``packets`` into beats of ``memory``, and check each as it leaves.
 
-    ``stalls``: of packets, reads and results. A read sees memory as it is when it is accepted; a
-    write is performed, and told, ``write_clocks`` after its packet was given, in order.
+    ``stalls`` are the stall shares of packets, reads and results. A read returns memory as it is
+    when the read is accepted. A write is performed, with ``done``, ``write_clocks`` clocks after
+    its packet left, in order.
     """
     sim = simulation(SmemReduction, params)
     dut = sim.dut
@@ -206,7 +207,7 @@ def test_pairs_are_those_of_the_golden_model():
 @pytest.mark.parametrize("params", [NARROW, PARAMS, WIDE], ids=["narrow", "middle", "wide"])
 @pytest.mark.parametrize("seed", range(4))
 def test_beats_that_collide(seed, params):
-    """A few beats that differ in one bit each; memory and ports as slow as it happens."""
+    """A few beats that differ in one bit each, with random delays of memory and ports."""
     rng = random.Random(100 * params.lanes + seed)
     base = rng.getrandbits(params.smem_beat_bits)
     count = rng.choice((1, 3, 20))
@@ -261,7 +262,7 @@ def test_a_packet_a_clock_of_different_beats(read_clocks):
 
 @pytest.mark.parametrize(("read_clocks", "write_clocks"), [(1, 1), (4, 1), (1, 7)])
 def test_the_same_beat_again(read_clocks, write_clocks):
-    """A packet every so many clocks as it takes to read, to combine and to write, and one more."""
+    """The period is the sum of the read, combine and write latencies, and one clock more."""
     packets, memory = traffic([7] * 20)
     ran = run(
         PARAMS,
@@ -300,12 +301,15 @@ def test_answers_have_room_while_results_wait():
 
 
 WRONG = {
-    "boundary": ({"boundary": 1}, "a packet of two beats, or with a swizzle"),
-    "swizzle": ({"style": {"swizzle": 3}}, "a packet of two beats, or with a swizzle"),
-    "not a reduction": ({"reduction": {"enabled": 0}}, "no such reduction"),
+    "boundary": ({"boundary": 1}, "smem_reduction: a packet has two beats or a swizzle"),
+    "swizzle": ({"style": {"swizzle": 3}}, "smem_reduction: a packet has two beats or a swizzle"),
+    "not a reduction": (
+        {"reduction": {"enabled": 0}},
+        "smem_reduction: the packet has no legal reduction",
+    ),
     "no pair": (
         {"reduction": {"enabled": 1, "op": ReductionOp.MIN, "element_type": ElementType.U64}},
-        "no such reduction",
+        "smem_reduction: the packet has no legal reduction",
     ),
 }
 

@@ -19,7 +19,7 @@ HALVES = (ElementType.F16, ElementType.BF16)
 
 @cache
 def numbers(exponent_bits: int, fraction_bits: int) -> list[float]:
-    """Values of the words from zero to infinity, which counts as the next number."""
+    """Return the values of the words from zero to infinity; infinity counts as the next number."""
     bias = (1 << (exponent_bits - 1)) - 1
     values = []
     for word in range((((1 << exponent_bits) - 1) << fraction_bits) + 1):
@@ -30,7 +30,7 @@ def numbers(exponent_bits: int, fraction_bits: int) -> list[float]:
 
 
 def model(exponent_bits: int, fraction_bits: int, a: int, b: int, flush: bool) -> int | None:
-    """The word of the sum, or None where it is no number."""
+    """Return the word of the sum, or None if it is NaN."""
     table = numbers(exponent_bits, fraction_bits)
     infinity = len(table) - 1
     minus = 1 << (exponent_bits + fraction_bits)
@@ -89,7 +89,7 @@ def test_every_sum_of_a_small_format(bits):
 @pytest.mark.simulators.with_args(executable)
 @pytest.mark.parametrize("kind", FORMATS, ids=lambda kind: kind.name)
 def test_sums(kind):
-    """A quarter of a seed."""
+    """A quarter of the pairs of one seed."""
     pairs = 0
     for a, b in FORMATS[kind].pairs(0):
         pairs += check(ReductionOp.ADD, kind, a[::4], b[::4])

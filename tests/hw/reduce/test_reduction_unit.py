@@ -1,4 +1,4 @@
-"""Reduction unit: the golden model's arithmetic, request after request, at a sector a clock."""
+"""Reduction unit: the golden model's results, in order, at one sector per clock."""
 
 from itertools import product
 
@@ -46,13 +46,15 @@ def sectors(rng: np.random.Generator, count: int) -> np.ndarray:
 
 
 def model(memory: np.ndarray, requests: np.ndarray) -> np.ndarray:
-    """Memory after the requests, one after another."""
+    """Return memory after the requests, applied one after another."""
     memory = memory.copy()
     for request in requests:
         kind = ElementType(request["element_type"])
         row = memory[int(request["sector"]) - BASE]
-        held, brought = row.view(dtype(kind)), request["data"].view(dtype(kind))
-        after = golden(ReductionOp(request["op"]), kind, held, brought).view(np.uint8)
+        memory_operand, source_operand = row.view(dtype(kind)), request["data"].view(dtype(kind))
+        after = golden(ReductionOp(request["op"]), kind, memory_operand, source_operand).view(
+            np.uint8
+        )
         for piece in range(2):
             if request["pieces"] >> piece & 1:
                 row[16 * piece :][:16] = after[16 * piece :][:16]
@@ -60,7 +62,7 @@ def model(memory: np.ndarray, requests: np.ndarray) -> np.ndarray:
 
 
 def mixed(rng: np.random.Generator, where: np.ndarray, pieces=3) -> np.ndarray:
-    """Requests of all pairs for the sectors ``where``."""
+    """Return requests of random pairs for the sectors ``where``."""
     chosen = rng.choice([(op.value, kind.value) for op, kind in ALL_PAIRS], len(where))
     return make_requests(where, *chosen.T, sectors(rng, len(where)), pieces)
 

@@ -1,0 +1,211 @@
+"""Barrier waiters: each wait ends once, for the right reason, and in the right clock."""
+
+import random
+from dataclasses import dataclass
+
+import pytest
+from amaranth.sim import Simulator
+
+from hw.barrier.barrier_waiters import BarrierWaiters, Outcome
+from hw.layouts.barriers import BarrierFault
+from hw.params import TmaParams
+
+FAULTS = {Outcome.LOCKED: BarrierFault.LOCKED, Outcome.REMOVED: BarrierFault.UNINITIALISED}
+
+
+@dataclass(frozen=True)
+class Thread:
+    """A thread that asks for an entry."""
+
+    address: int
+    tag: int
+    time_limit: int
+    conditional: int = 0
+
+
+@dataclass(frozen=True)
+class Event:
+    """The end of the waits for an address."""
+
+    address: int
+    outcome: Outcome
+    conditional_pending: int = 0
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Inputs of one clock. The thread comes only if an entry is free."""
+
+    thread: Thread | None = None
+    event: Event | None = None
+    ready: int = 1
+
+
+Wake = tuple[int, int, BarrierFault]
+"""Tag, done, fault."""
+
+
+def rtl(stimulus: list[Clock], params: TmaParams) -> list[tuple[int, Wake | None]]:
+    """Return ``has_room`` and the wake that is offered, clock by clock."""
+    dut = BarrierWaiters(params)
+    sim = Simulator(dut)
+    sim.add_clock(1e-9)
+    trace: list[tuple[int, Wake | None]] = []
+
+    @sim.add_testbench
+    async def bench(ctx):
+        for clock in stimulus:
+            has_room = ctx.get(dut.has_room)
+            wake = None
+            if ctx.get(dut.wake.valid):
+                p = ctx.get(dut.wake.payload)
+                wake = p.tag, p.done, p.fault
+            trace.append((has_room, wake))
+            ctx.set(dut.wake.ready, clock.ready)
+            ctx.set(dut.event.valid, clock.event is not None)
+            if clock.event is not None:
+                ctx.set(dut.event.p.address, clock.event.address)
+                ctx.set(dut.event.p.outcome, clock.event.outcome)
+                if params.mbarrier_v1:
+                    ctx.set(dut.event.p.conditional_pending, clock.event.conditional_pending)
+            comes = clock.thread is not None and has_room and clock.event is None
+            ctx.set(dut.i.valid, comes)
+            if comes:
+                for name in ("address", "tag", "time_limit"):
+                    ctx.set(dut.i.p[name], getattr(clock.thread, name))
+                if params.mbarrier_v1:
+                    ctx.set(dut.i.p.conditional, clock.thread.conditional)
+            await ctx.tick()
+
+    sim.run()
+    return trace
+
+
+def ref(stimulus: list[Clock], params: TmaParams) -> list[tuple[int, Wake | None]]:
+    """Return the same from the contract: entries, checked in rotation, that leave in rotation."""
+    count = params.barrier_waiters
+    waiting: dict[int, tuple[Thread, int]] = {}  # by entry: the thread, and when it came
+    ended: dict[int, tuple[Thread, Outcome]] = {}  # by entry: waits whose wakes were not offered
+    offered: Wake | None = None
+    last_left = -1
+    checked: tuple[Thread, int] | None = None  # who waited in the entry checked a clock ago
+    trace = []
+    for now, clock in enumerate(stimulus):
+        free = [entry for entry in range(count) if entry not in waiting and entry not in ended]
+        trace.append((int(bool(free)), offered))
+
+        # A wake leaves the entries when the port is free: the next ended entry in rotation.
+        left = None
+        if offered is None or clock.ready:
+            offered = None
+            if ended:
+                left = min(ended, key=lambda entry: (entry <= last_left, entry))
+                thread, outcome = ended[left]
+                fault = FAULTS.get(outcome, BarrierFault.NONE)
+                offered = thread.tag, int(outcome is Outcome.COMPLETE), fault
+                last_left = left
+
+        ends = {}
+        if clock.event is not None:
+            for entry, (thread, _) in waiting.items():
+                stays = thread.conditional and clock.event.conditional_pending
+                if thread.address == clock.event.address and not stays:
+                    ends[entry] = clock.event.outcome
+        entry = (now - 1) % count
+        wait = waiting.get(entry)
+        if wait is not None and wait is checked and now - wait[1] >= wait[0].time_limit:
+            ends.setdefault(entry, Outcome.TIME_OVER)
+        checked = waiting.get(now % count)
+
+        if left is not None:
+            del ended[left]
+        for entry, outcome in ends.items():
+            ended[entry] = waiting.pop(entry)[0], outcome
+        if clock.thread is not None and free and clock.event is None:
+            waiting[free[0]] = clock.thread, now
+    return trace
+
+
+def draw(
+    rng: random.Random, params: TmaParams, clocks: int, share: float, stall: float
+) -> list[Clock]:
+    """Return random inputs: an event in a tenth of the clocks, threads in ``share`` of them."""
+    limits = [1, 2, 3, 10, 30, 100, (1 << 32) - 1]
+
+    def flag() -> int:
+        return rng.getrandbits(1) if params.mbarrier_v1 else 0
+
+    stimulus = []
+    for number in range(clocks):
+        address = rng.choice([0, 1, 5, (1 << 21) - 1])
+        thread = event = None
+        if rng.random() < share:
+            thread = Thread(address, number, rng.choice(limits), conditional=flag())
+        if rng.random() < 0.1:
+            outcome = rng.choice([Outcome.COMPLETE, Outcome.LOCKED, Outcome.REMOVED])
+            event = Event(address, outcome, conditional_pending=flag())
+        stimulus.append(Clock(thread, event, int(rng.random() >= stall)))
+    return stimulus
+
+
+@pytest.mark.parametrize("waiters", [1, 2, 3, 8])
+@pytest.mark.parametrize("seed", range(4))
+def test_every_clock(waiters, seed):
+    """``has_room`` and the wakes of each clock are those of the model."""
+    rng = random.Random(seed)
+    params = TmaParams(barrier_waiters=waiters, mbarrier_v1=bool(seed % 2))
+    share, stall = ((0.3, 0), (0.8, 0.5), (0.4, 0.8), (1, 0.2))[seed]
+    stimulus = draw(rng, params, 1500, share, stall)
+    expected = ref(stimulus, params)
+    assert rtl(stimulus, params) == expected
+    kinds = {wake[1:] for _, wake in expected if wake}
+    assert kinds == {
+        (1, BarrierFault.NONE),
+        (0, BarrierFault.NONE),
+        (0, BarrierFault.LOCKED),
+        (0, BarrierFault.UNINITIALISED),
+    }
+    assert {has_room for has_room, _ in expected} == {0, 1}
+
+
+def first_wakes(trace: list[tuple[int, Wake | None]]) -> dict[int, int]:
+    """Return for each tag the clock in which its wake was offered first."""
+    clocks: dict[int, int] = {}
+    for clock, (_, wake) in enumerate(trace):
+        if wake:
+            clocks.setdefault(wake[0], clock)
+    return clocks
+
+
+@pytest.mark.parametrize("limit", [1, 2, 7, 20])
+def test_latency(limit):
+    """The wake of a phase two clocks after its event; that of a time limit within its window."""
+    params = TmaParams(barrier_waiters=4)
+    for start in range(4):
+        head = [Clock()] * start
+        thread = Clock(Thread(3, 9, limit))
+        trace = rtl([*head, thread, *[Clock()] * (limit + 10)], params)
+        assert trace == ref([*head, thread, *[Clock()] * (limit + 10)], params)
+        (clock,) = first_wakes(trace).values()
+        assert limit + 2 <= clock - start <= limit + 2 + params.barrier_waiters
+
+        event = Clock(event=Event(3, Outcome.COMPLETE))
+        trace = rtl([*head, Clock(Thread(3, 9, 1 << 20)), event, *[Clock()] * 5], params)
+        assert first_wakes(trace) == {9: start + 3}
+
+
+def test_time_wraps_around():
+    """A limit of 32 bits is not in the past: the wait stays."""
+    params = TmaParams(barrier_waiters=2)
+    stimulus = [Clock(Thread(0, 1, (1 << 32) - 1)), *[Clock()] * 50]
+    assert first_wakes(rtl(stimulus, params)) == {}
+
+
+def test_a_wake_that_is_not_taken_keeps_the_others():
+    """The wake at the port does not change; the others stay in their entries."""
+    params = TmaParams(barrier_waiters=3)
+    threads = [Clock(Thread(0, tag, 1 << 20), ready=0) for tag in range(3)]
+    event = Clock(event=Event(0, Outcome.COMPLETE), ready=0)
+    trace = rtl([*threads, event, *[Clock(ready=0)] * 20, *[Clock()] * 5], params)
+    assert [wake[0] for _, wake in trace if wake] == [0] * 20 + [1, 2]
+    assert [has_room for has_room, _ in trace[3:6]] == [0, 0, 1]
