@@ -38,7 +38,7 @@ JUNK = 513, 40, 9
 """Where a store has no operands."""
 
 
-def described(request: Load | Store, number: int = 0) -> dict:
+def setup_input(request: Load | Store, number: int = 0) -> dict:
     """The input of the setup block for ``request``."""
     d = as_descriptor(request.tensor_map)
     mode = AccessMode(int(d.mode)) if request.mode is None else request.mode

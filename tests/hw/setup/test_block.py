@@ -16,15 +16,21 @@ from hw.layouts.isa import AccessMode, Operation
 from hw.params import PRESETS, TmaParams
 from hw.setup.block import SetupBlock
 from tests.hw.boxes import Box, Pieces, random_box, random_interleaved, stored_box
-from tests.hw.golden_requests import STORE_KINDS, arch_of, group_of, random_requests, refusal
-from tests.hw.golden_requests import described as described_request
+from tests.hw.golden_requests import (
+    STORE_KINDS,
+    arch_of,
+    group_of,
+    random_requests,
+    refusal,
+    setup_input,
+)
 from tests.hw.simulate import run_streams
 
 PARAMS = TmaParams(setup_pipelines=1)
 SEEDS = range(4)
 
 
-def described(box: Box, **changes) -> dict:
+def box_input(box: Box, **changes) -> dict:
     """The input of the block for ``box``; ``changes`` replace fields of the request or words."""
     request = {
         "operation": Operation.TENSOR_LOAD,
@@ -100,7 +106,7 @@ def test_walk_covers_the_box(seed):
     boxes = [random_box(rng) for _ in range(100)]
     boxes += [random_interleaved(rng) for _ in range(60)]
     rng.shuffle(boxes)
-    jobs, errors = set_up([described(box) for box in boxes], seed)
+    jobs, errors = set_up([box_input(box) for box in boxes], seed)
     assert not errors
     for box, job in zip(boxes, jobs, strict=True):
         expected = box.pieces()
@@ -129,7 +135,7 @@ def test_long_dimension_over_each_edge(element_stride):
                     smem_address=0,
                 )
             )
-    jobs, _ = set_up([described(box) for box in boxes], 0)
+    jobs, _ = set_up([box_input(box) for box in boxes], 0)
     for box, job in zip(boxes, jobs, strict=True):
         assert covered_by([job]) == box.pieces(), box
 
@@ -151,7 +157,7 @@ def test_dense_rows_are_one_run(middle):
     )
     if middle == 1:
         dense = replace(dense, dims=(32, 5, 64))
-    (job,), _ = set_up([described(dense)], 0)
+    (job,), _ = set_up([box_input(dense)], 0)
     assert job.walk.run == 2 * 64 * middle
 
 
@@ -175,7 +181,7 @@ W2 = PLAIN.words()[2]
 
 def test_a_prefetch_has_no_place_in_shared_memory():
     changes = {"operation": Operation.TENSOR_PREFETCH, "smem_address": 5, "mbarrier": 5}
-    jobs, errors = set_up([described(PLAIN, **changes), described(PLAIN)], 0)
+    jobs, errors = set_up([box_input(PLAIN, **changes), box_input(PLAIN)], 0)
     assert not errors
     assert [job.walk.prefetch for job in jobs] == [1, 0]
     assert (jobs[0].walk.start, jobs[0].walk.run) == (jobs[1].walk.start, jobs[1].walk.run)
@@ -221,7 +227,7 @@ LAST_MBARRIER = PARAMS.smem_bytes - 8
     ],
 )
 def test_refusal(changes, cause, value):
-    jobs, errors = set_up([described(PLAIN, **changes), described(PLAIN)], 0)
+    jobs, errors = set_up([box_input(PLAIN, **changes), box_input(PLAIN)], 0)
     assert len(jobs) == 1  # the next request is not touched
     (error,) = errors
     assert (error.request_id, error.code.value, error.value) == (7, cause, value)
@@ -236,7 +242,7 @@ def test_refusal(changes, cause, value):
     ],
 )
 def test_just_inside(changes):
-    jobs, errors = set_up([described(PLAIN, **changes)], 0)
+    jobs, errors = set_up([box_input(PLAIN, **changes)], 0)
     assert len(jobs) == 1
     assert not errors
 
@@ -254,7 +260,7 @@ def test_footprint_that_overflows_every_counter():
         coords=(0,) * 5,
         smem_address=0,
     )
-    jobs, (error,) = set_up([described(huge)], 0)
+    jobs, (error,) = set_up([box_input(huge)], 0)
     assert not jobs
     assert error.code.value == ErrorCode.SMEM_RANGE
 
@@ -275,7 +281,7 @@ def test_a_row_has_no_other_dimension(junk):
         smem_address=256,
     )
     words = {"w3": 0xFFFFFFFF, "w7": 0xFFFF, "w9": 5, "w13": 63 << 24 | 0x7FF8, "w14": 0xFFFFFFFF}
-    jobs, errors = set_up([described(row, coords=[48, *[junk] * 4], **words)], 0)
+    jobs, errors = set_up([box_input(row, coords=[48, *[junk] * 4], **words)], 0)
     assert not errors
     assert covered_by(jobs) == row.pieces()
     assert jobs[0].transfer.pieces == 4
@@ -308,11 +314,11 @@ def small_column(rank: int, **fields) -> golden.Load:
 
 SLICES = {"interleave": "16B"}
 SMALL = {
-    **{f"tile {rank}": (described(small_box(rank)), max(1, rank - 1)) for rank in range(1, 6)},
-    **{f"slices {rank}": (described(small_box(rank, 1)), rank) for rank in range(3, 6)},
-    **{f"image {rank}": (described_request(small_column(rank)), rank - 1) for rank in range(3, 6)},
+    **{f"tile {rank}": (box_input(small_box(rank)), max(1, rank - 1)) for rank in range(1, 6)},
+    **{f"slices {rank}": (box_input(small_box(rank, 1)), rank) for rank in range(3, 6)},
+    **{f"image {rank}": (setup_input(small_column(rank)), rank - 1) for rank in range(3, 6)},
     **{
-        f"slices of images {rank}": (described_request(small_column(rank, **SLICES)), rank)
+        f"slices of images {rank}": (setup_input(small_column(rank, **SLICES)), rank)
         for rank in range(3, 6)
     },
 }
@@ -364,7 +370,7 @@ def test_five_pipelines_take_a_request_a_clock():
 def test_what_pipelines_make_leaves_in_the_order_of_the_requests(pipelines):
     """With four jobs of some requests; every tenth request is refused."""
     loads = random_requests(np.random.default_rng(3), "sm_100a_gather4", 10)
-    inputs = [*small_requests(9, 60), *(described_request(load) for load in loads)]
+    inputs = [*small_requests(9, 60), *(setup_input(load) for load in loads)]
     random.Random(9).shuffle(inputs)
     inputs = [{**r, "request": r["request"] | {"request_id": n}} for n, r in enumerate(inputs)]
     params = replace(PRESETS["sm_100a"], setup_pipelines=pipelines)
@@ -383,7 +389,7 @@ def test_walk_of_a_store_covers_what_is_inside(seed):
     """The same walk as of a load, but for the tensor's last piece, which is written whole."""
     rng = random.Random(seed)
     boxes = [stored_box(rng) for _ in range(60)]
-    jobs, errors = set_up([described(box, operation=Operation.TENSOR_STORE) for box in boxes], seed)
+    jobs, errors = set_up([box_input(box, operation=Operation.TENSOR_STORE) for box in boxes], seed)
     assert not errors
     for box, job in zip(boxes, jobs, strict=True):
         written = {smem: source for smem, source in covered_by([job]).items() if source}
@@ -428,7 +434,7 @@ def test_refusals_of_stores_are_the_golden_models(preset):
     for number, store in enumerate(stores):
         for _ in range(rng.randint(0, 3)):
             stores[number] = store = spoiled(rng, store)
-    inputs = [described_request(store, number) for number, store in enumerate(stores)]
+    inputs = [setup_input(store, number) for number, store in enumerate(stores)]
     run = run_streams(SetupBlock(PRESETS[preset]), {"i": inputs}, ["job", "error"], stall=0.1)
     records = {record.request_id: record for record in run.payloads["error"]}
     accepted = {job.transfer.request_id for job in run.payloads["job"]}
@@ -464,7 +470,7 @@ def test_corners_of_a_store_are_inside_the_tensor():
                 tensor_map = golden.TensorMap.im2col("f16", 0, dims, strides, *corners, 8, 9)
                 coords = (0, *(1,) * (rank - 1))
                 stores.append(Store(tensor_map, coords))
-    inputs = [described_request(store, number) for number, store in enumerate(stores)]
+    inputs = [setup_input(store, number) for number, store in enumerate(stores)]
     jobs, errors = set_up(inputs, 0)
     wanted = {n: refusal(store, golden.Arch.SM_90A) for n, store in enumerate(stores)}
     assert [job.transfer.request_id for job in jobs] == [n for n in wanted if wanted[n] is None]
@@ -488,7 +494,7 @@ def test_a_unit_without_stores_or_reductions_refuses_them(without, code, value):
     params = replace(PARAMS, **without)
     wanted = [Operation.TENSOR_LOAD, Operation.TENSOR_STORE, Operation.TENSOR_REDUCE]
     inputs = [
-        described(PLAIN, operation=operation, request_id=number)
+        box_input(PLAIN, operation=operation, request_id=number)
         for number, operation in enumerate(wanted)
     ]
     run = run_streams(SetupBlock(params), {"i": inputs}, ["job", "error"])

@@ -25,7 +25,7 @@ from tests.hw.simulate import run_streams
 PARAMS = TmaParams(smem_bytes=16384)
 
 
-def described(bulk: BulkLoad, number: int) -> dict:
+def bulk_input(bulk: BulkLoad, number: int) -> dict:
     return {
         "operation": Operation.BULK_LOAD,
         "request_id": number,
@@ -66,8 +66,8 @@ def refusal(bulk: BulkLoad | BulkStore | BulkReduce, arch: Arch = Arch.SM_90A) -
 def test_a_prefetch_may_be_longer_than_shared_memory(size):
     """It has nothing to do with shared memory, whatever stands there."""
     base = (1 << 44) + 48
-    prefetch = described(BulkLoad(base, 5, size, 5), 9) | {"operation": Operation.BULK_PREFETCH}
-    load = described(BulkLoad(1 << 20, 0, 32), 10)
+    prefetch = bulk_input(BulkLoad(base, 5, size, 5), 9) | {"operation": Operation.BULK_PREFETCH}
+    load = bulk_input(BulkLoad(1 << 20, 0, 32), 10)
     run = run_streams(BulkSetup(PARAMS), {"i": [prefetch, load]}, ["job", "error"], seed=size)
     job, after = run.payloads["job"]
     assert not run.payloads["error"]
@@ -79,7 +79,7 @@ def test_a_prefetch_may_be_longer_than_shared_memory(size):
 
 @pytest.mark.parametrize("change", [{"size": 8}, {"global_address": 8}])
 def test_a_prefetch_that_is_refused(change):
-    prefetch = described(BulkLoad(0, 0, 1 << 20), 9) | {"operation": Operation.BULK_PREFETCH}
+    prefetch = bulk_input(BulkLoad(0, 0, 1 << 20), 9) | {"operation": Operation.BULK_PREFETCH}
     run = run_streams(BulkSetup(PARAMS), {"i": [prefetch | change] * 2}, ["job", "error"])
     assert not run.payloads["job"]
     assert [record.code.value for record in run.payloads["error"]] == [ErrorCode.BULK_ALIGN] * 2
@@ -89,7 +89,7 @@ def test_a_prefetch_that_is_refused(change):
 def test_jobs_and_refusals_are_the_golden_models(seed):
     rng = random.Random(seed)
     requests = [random_bulk(rng) for _ in range(300)]
-    inputs = [described(bulk, n) for n, bulk in enumerate(requests)]
+    inputs = [bulk_input(bulk, n) for n, bulk in enumerate(requests)]
     run = run_streams(BulkSetup(PARAMS), {"i": inputs}, ["job", "error"], seed=seed)
     jobs, errors = iter(run.payloads["job"]), iter(run.payloads["error"])
     seen = set()
@@ -135,9 +135,9 @@ def random_store(rng: random.Random) -> BulkStore | BulkReduce:
     return BulkReduce(bulk.gmem_address, bulk.smem_address, bulk.size, kind, op)
 
 
-def described_store(store: BulkStore | BulkReduce, number: int) -> dict:
+def store_input(store: BulkStore | BulkReduce, number: int) -> dict:
     """A store has no barrier and, unless it reduces, no operation."""
-    request = described(BulkLoad(store.gmem_address, store.smem_address, store.size, 5), number)
+    request = bulk_input(BulkLoad(store.gmem_address, store.smem_address, store.size, 5), number)
     request["group"] = group_of(number)
     if isinstance(store, BulkReduce):
         request |= {"operation": Operation.BULK_REDUCE, "byte_mask": number % 3}
@@ -162,7 +162,7 @@ def test_stores_and_refusals_are_the_golden_models(arch):
     rng = random.Random(1)
     params = replace(PARAMS, cp_mask=arch is Arch.SM_100A)
     stores = [random_store(rng) for _ in range(400)]
-    inputs = [described_store(store, n) for n, store in enumerate(stores)]
+    inputs = [store_input(store, n) for n, store in enumerate(stores)]
     run = run_streams(BulkSetup(params), {"i": inputs}, ["job", "error"], stall=0.2)
     jobs, errors = iter(run.payloads["job"]), iter(run.payloads["error"])
     seen = set()
@@ -208,7 +208,7 @@ def test_stores_and_refusals_are_the_golden_models(arch):
     ],
 )
 def test_a_unit_without_stores_or_reductions_refuses_them(without, records):
-    load = described(BulkLoad(1 << 20, 0, 32), 0)
+    load = bulk_input(BulkLoad(1 << 20, 0, 32), 0)
     store = load | {"operation": Operation.BULK_STORE, "request_id": 1, "byte_mask": 0xFFFF}
     reduction = load | {"operation": Operation.BULK_REDUCE, "request_id": 2, "element_type": 2}
     params = replace(PARAMS, **without)
