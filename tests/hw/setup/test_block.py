@@ -1,4 +1,4 @@
-"""Setup block: the walk of a box covers the box, and what may not be asked for is refused."""
+"""Setup block: the walks of a box cover the box, and illegal requests are refused."""
 
 import random
 from collections import Counter
@@ -31,7 +31,10 @@ SEEDS = range(4)
 
 
 def box_input(box: Box, **changes) -> dict:
-    """The input of the block for ``box``; ``changes`` replace fields of the request or words."""
+    """Return the input of the setup block for a load of ``box``.
+
+    ``changes`` replace fields of the request, words (``w0`` to ``w15``), and ``fault``.
+    """
     request = {
         "operation": Operation.TENSOR_LOAD,
         "request_id": 7,
@@ -57,7 +60,7 @@ def box_input(box: Box, **changes) -> dict:
 
 
 def covered_by(jobs) -> Pieces:
-    """The pieces that the walks of a request cover, by the description of ``walk_layout``."""
+    """Return the pieces that the walks of a request cover, by the members of ``walk_layout``."""
     pieces: Pieces = {}
     for job in jobs:
         walk = job.walk
@@ -76,7 +79,7 @@ def is_row(mask: int, smem: int) -> int:
 
 
 def runs_of(walk) -> Pieces:
-    """The pieces that the runs of a walk cover."""
+    """Return the pieces that the runs of a walk cover."""
     pieces: Pieces = {}
     loops = [walk.loops[n] for n in range(4)]
     for steps in product(*(range(loop.last + 1) for loop in loops)):
@@ -94,7 +97,7 @@ def runs_of(walk) -> Pieces:
 
 
 def set_up(inputs: list[dict], seed: int) -> tuple[list, list]:
-    """Jobs and error records for ``inputs``, under random back-pressure."""
+    """Return jobs and error records for ``inputs``, under random back-pressure."""
     dut = SetupBlock(PARAMS)
     run = run_streams(dut, {"i": inputs}, ["job", "error"], seed=seed)
     return run.payloads["job"], run.payloads["error"]
@@ -116,7 +119,7 @@ def test_walk_covers_the_box(seed):
 
 @pytest.mark.parametrize("element_stride", range(1, 9))
 def test_long_dimension_over_each_edge(element_stride):
-    """Every count of steps up to 256, clipped on either side."""
+    """A box of up to 256 steps is clipped on either side."""
     rng = random.Random(element_stride)
     boxes = []
     for start in (-300, -257, -256, -255, -129, -128, -1, 0, 1, 100):
@@ -142,7 +145,7 @@ def test_long_dimension_over_each_edge(element_stride):
 
 @pytest.mark.parametrize("middle", [1, 4])
 def test_dense_rows_are_one_run(middle):
-    """A dimension of one step, however long its stride, does not end a run."""
+    """Dense rows merge across a dimension of one step, whatever its stride."""
     dense = Box(
         format=0,
         swizzle=0,
@@ -195,7 +198,7 @@ LAST_MBARRIER = PARAMS.smem_bytes - 8
     [
         ({"w2": W2 | 0xF << 7}, ErrorCode.MAP_FIELD, W2 | 0xF << 7),
         ({"w2": W2 & ~(0xF << 7)}, ErrorCode.MAP_FIELD, W2 & ~(0xF << 7)),  # NaN and an integer
-        ({"w2": W2 | 1 << 11}, ErrorCode.MAP_FIELD, W2 | 1 << 11),  # of rank 2
+        ({"w2": W2 | 1 << 11}, ErrorCode.MAP_FIELD, W2 | 1 << 11),  # interleaved, rank 2
         ({"w2": W2 | 3 << 11}, ErrorCode.MAP_FIELD, W2 | 3 << 11),
         ({"w2": W2_SLICED, **SLICED, "w0": 16}, ErrorCode.MAP_FIELD, W2_SLICED),
         ({"w2": W2_SLICED, **SLICED, "w4": 1}, ErrorCode.MAP_FIELD, W2_SLICED),
@@ -215,7 +218,7 @@ LAST_MBARRIER = PARAMS.smem_bytes - 8
         ({"coords": [-3, 0, 0, 0, 0]}, ErrorCode.COORD_ALIGN, 2**64 - 3),
         ({"mbarrier": 12}, ErrorCode.MBAR_ALIGN, 12),
         ({"fault": 1}, ErrorCode.GMEM_FAULT, 0x1000),
-        # several at once: the first of the table
+        # several errors: the first one of the table
         ({"w0": 8, "rank": 3}, ErrorCode.MAP_FIELD, W2),
         ({"rank": 1, "smem_address": 64}, ErrorCode.MAP_MODE, 1),
         (
@@ -228,7 +231,7 @@ LAST_MBARRIER = PARAMS.smem_bytes - 8
 )
 def test_refusal(changes, cause, value):
     jobs, errors = set_up([box_input(PLAIN, **changes), box_input(PLAIN)], 0)
-    assert len(jobs) == 1  # the next request is not touched
+    assert len(jobs) == 1  # of the next request
     (error,) = errors
     assert (error.request_id, error.code.value, error.value) == (7, cause, value)
 
@@ -267,7 +270,7 @@ def test_footprint_that_overflows_every_counter():
 
 @pytest.mark.parametrize("junk", [0, -1, 1 << 30, -(1 << 31)])
 def test_a_row_has_no_other_dimension(junk):
-    """Whatever map and request have where another dimension would be."""
+    """A map of rank 1 is decoded whatever its fields of higher dimensions hold."""
     row = Box(
         format=0,
         swizzle=0,
@@ -288,7 +291,7 @@ def test_a_row_has_no_other_dimension(junk):
 
 
 def small_box(rank: int, interleave: int = 0) -> Box:
-    """One row of 16 bytes."""
+    """Return a box of one row of 16 bytes."""
     return Box(
         format=0,
         swizzle=0,
@@ -305,7 +308,7 @@ def small_box(rank: int, interleave: int = 0) -> Box:
 
 
 def small_column(rank: int, **fields) -> golden.Load:
-    """One pixel of 16 bytes."""
+    """Return an im2col load of one pixel of 16 bytes."""
     dims, strides = (16,) * rank, (16,) * (rank - 1)
     corners = [(0,) * (rank - 2)] * 2
     tensor_map = golden.TensorMap.im2col("u8", 0, dims, strides, *corners, 16, 1, **fields)
@@ -322,7 +325,7 @@ SMALL = {
         for rank in range(3, 6)
     },
 }
-"""Requests, and of how many items they are."""
+"""Requests, and the number of their items."""
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -335,7 +338,7 @@ def test_throughput_and_latency_of_a_compact_unit(name):
 
 
 def small_requests(seed: int, count: int) -> list[dict]:
-    """Of all ranks and modes, the slowest first, numbered; every tenth is refused."""
+    """Return requests of all ranks and modes, the slowest first; every tenth is refused."""
     requests = random.Random(seed).choices([request for request, _ in SMALL.values()], k=count)
     requests[0], _ = max(SMALL.values(), key=lambda small: small[1])
     inputs = [{**r, "request": r["request"] | {"request_id": n}} for n, r in enumerate(requests)]
@@ -344,8 +347,8 @@ def small_requests(seed: int, count: int) -> list[dict]:
     return inputs
 
 
-def done_in(run) -> list[tuple[int, int, bool]]:
-    """Clocks in which jobs and records left, the request of each, and whether it was refused."""
+def results_of(run) -> list[tuple[int, int, bool]]:
+    """Return clock, request id and whether it was refused, for each job and error record."""
     jobs, records = run.payloads["job"], run.payloads["error"]
     done = [(job.transfer.request_id, False) for job in jobs]
     done += [(record.request_id, True) for record in records]
@@ -354,7 +357,7 @@ def done_in(run) -> list[tuple[int, int, bool]]:
 
 
 def test_five_pipelines_take_a_request_a_clock():
-    """Of whatever rank and mode, and their results leave at that rate."""
+    """Requests of all ranks and modes enter, and their jobs and records leave, every clock."""
     run = run_streams(
         SetupBlock(replace(PARAMS, setup_pipelines=5)),
         {"i": small_requests(8, 100)},
@@ -362,13 +365,13 @@ def test_five_pipelines_take_a_request_a_clock():
         stall=0,
     )
     assert run.taken["i"] == list(range(100))
-    times = [time for time, _, _ in done_in(run)]
+    times = [time for time, _, _ in results_of(run)]
     assert times == list(range(8, 108))
 
 
 @pytest.mark.parametrize("pipelines", [2, 3, 4])
-def test_what_pipelines_make_leaves_in_the_order_of_the_requests(pipelines):
-    """With four jobs of some requests; every tenth request is refused."""
+def test_jobs_leave_in_the_order_of_the_requests(pipelines):
+    """Some requests have four jobs, and some are refused."""
     loads = random_requests(np.random.default_rng(3), "sm_100a_gather4", 10)
     inputs = [*small_requests(9, 60), *(setup_input(load) for load in loads)]
     random.Random(9).shuffle(inputs)
@@ -381,12 +384,12 @@ def test_what_pipelines_make_leaves_in_the_order_of_the_requests(pipelines):
         for number, entry in enumerate(inputs)
         for _ in range(4 if entry["request"]["mode"] == gathers else 1)
     ]
-    assert [(number, refused) for _, number, refused in done_in(run)] == wanted
+    assert [(number, refused) for _, number, refused in results_of(run)] == wanted
 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_walk_of_a_store_covers_what_is_inside(seed):
-    """The same walk as of a load, but for the tensor's last piece, which is written whole."""
+    """A store writes the pieces that a load would read, the tensor's last piece as a whole."""
     rng = random.Random(seed)
     boxes = [stored_box(rng) for _ in range(60)]
     jobs, errors = set_up([box_input(box, operation=Operation.TENSOR_STORE) for box in boxes], seed)
@@ -398,7 +401,7 @@ def test_walk_of_a_store_covers_what_is_inside(seed):
 
 
 def spoiled(rng: random.Random, store: Store) -> Store:
-    """``store`` with one thing changed that may make it wrong."""
+    """Return ``store`` with one random change, which may make it illegal."""
     coords = list(store.coords)
     dim = rng.randrange(len(coords))
     words = list(as_descriptor(store.tensor_map).words)
@@ -424,10 +427,10 @@ def spoiled(rng: random.Random, store: Store) -> Store:
 
 
 @pytest.mark.parametrize("preset", ["default", "sm_100a"])
-def test_refusals_of_stores_are_the_golden_models(preset):
-    """Up to three things are wrong; the first is told, and the group that the store was in."""
+def test_refusals_of_stores_against_golden(preset):
+    """A store with up to three changes gets the golden model's error, and keeps its group."""
     rng = random.Random(5)
-    kinds = [kind for kind, of in STORE_KINDS.items() if of == preset]
+    kinds = [kind for kind, unit in STORE_KINDS.items() if unit == preset]
     arch = arch_of(kinds[0])
     draw = np.random.default_rng(5)
     stores = [store for kind in kinds for store in random_requests(draw, kind, 60)]
@@ -459,13 +462,13 @@ def test_refusals_of_stores_are_the_golden_models(preset):
 
 
 def test_corners_of_a_store_are_inside_the_tensor():
-    """One after the other, each a little off; the first that is off is told, in both ways."""
+    """Each corner is moved by -1, 0 and 1: a bounding box beyond the tensor is refused."""
     stores = []
     for rank in (3, 4, 5):
-        for off in range(2 * (rank - 2)):
+        for corner in range(2 * (rank - 2)):
             for by in (-1, 0, 1):
                 corners = [[0] * (rank - 2), [0] * (rank - 2)]
-                corners[off % 2][off // 2] = by
+                corners[corner % 2][corner // 2] = by
                 dims, strides = (8, 4, 4, 4, 4)[:rank], (16, 64, 256, 1024)[: rank - 1]
                 tensor_map = golden.TensorMap.im2col("f16", 0, dims, strides, *corners, 8, 9)
                 coords = (0, *(1,) * (rank - 1))
@@ -474,13 +477,13 @@ def test_corners_of_a_store_are_inside_the_tensor():
     jobs, errors = set_up(inputs, 0)
     wanted = {n: refusal(store, golden.Arch.SM_90A) for n, store in enumerate(stores)}
     assert [job.transfer.request_id for job in jobs] == [n for n in wanted if wanted[n] is None]
-    told = [(error.request_id, error.code.value, error.dim, error.value) for error in errors]
-    assert told == [
+    got = [(error.request_id, error.code.value, error.dim, error.value) for error in errors]
+    assert got == [
         (number, error.code, error.dim, error.value % (1 << 64))
         for number, error in wanted.items()
         if error
     ]
-    assert {code for _, code, _, _ in told} == {ErrorCode.IM2COL_CORNER}
+    assert {code for _, code, _, _ in got} == {ErrorCode.IM2COL_CORNER}
 
 
 @pytest.mark.parametrize(
