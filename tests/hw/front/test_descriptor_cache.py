@@ -1,4 +1,4 @@
-"""Descriptor cache: the right map for each request, never a mix, never one that is too old."""
+"""Descriptor cache: each request gets its map, never a mix of two, and never a stale one."""
 
 import random
 from dataclasses import dataclass, field
@@ -15,7 +15,11 @@ FAULTY = 0xBAD * 64
 
 @dataclass
 class Observed:
-    """What came out: (request, version of its map, fault, clock) and the fetches, with clocks."""
+    """Outputs of a run.
+
+    ``answers``: (request, version of its map, fault, clock). ``fetches``: (address, clock).
+    ``accepted``: clock in which each request was accepted.
+    """
 
     answers: list[tuple[int, int, int, int]] = field(default_factory=list)
     fetches: list[tuple[int, int]] = field(default_factory=list)
@@ -23,9 +27,9 @@ class Observed:
 
 
 class Bench:
-    """A cache, a memory whose maps have versions, and requests.
+    """A cache, a memory with versions of each map, and a script of requests.
 
-    Word i of version v of the map at address a is a + 16 * v + i: a mix of versions would show.
+    Word i of version v of the map at address a is a + 16 * v + i, so a mix of versions is detected.
     """
 
     def __init__(self, params: TmaParams, seed: int = 0, stall: float = 0.0, latency: int = 20):
@@ -34,18 +38,19 @@ class Bench:
         self.stall = stall
         self.latency = latency
         self.versions: dict[int, int] = {}
-        self.oldest: dict[int, int] = {}  # version that a request accepted now may get at least
+        self.oldest: dict[int, int] = {}  # oldest legal version of the next request
         self.seen = Observed()
 
     def run(self, script: list[tuple], quiet: int = 200) -> Observed:
-        """Play a script of pairs: what to do, and an address, or the clocks of a ("wait", n).
+        """Play a script of pairs of an action and an address; return the outputs.
 
-        ("invalidate", None) is that of all maps.
+        ("wait", n) waits n clocks; ("invalidate", None) invalidates all maps; ("edit", address)
+        writes the next version of a map to memory.
         """
         dut, rng, seen = self.dut, self.rng, self.seen
         sim = Simulator(dut)
         sim.add_clock(1e-9)
-        bounds: list[tuple[int, int]] = []  # of each accepted request: address, oldest version
+        bounds: list[tuple[int, int]] = []  # per accepted request: address, oldest legal version
 
         @sim.add_testbench
         async def bench(ctx):
@@ -55,7 +60,7 @@ class Bench:
             filling = False
             request = 0
             while idle < quiet:
-                # one step of the script at a time, offered until it is taken
+                # each action is offered until it is taken
                 busy = any(ctx.get(port.valid) for port in (dut.i, dut.prefetch, dut.invalidate))
                 while todo and not busy and not wait:
                     what, argument = todo[0]
@@ -84,7 +89,7 @@ class Bench:
                 ctx.set(dut.fetch.ready, rng.random() >= self.stall)
                 if not filling and fills and fills[0][1] <= clock and rng.random() >= self.stall:
                     address = fills[0][0]
-                    version = self.versions.get(address, 0)  # read as late as can be
+                    version = self.versions.get(address, 0)  # memory is read with the fill
                     words = [address + 16 * version + i for i in range(16)]
                     ctx.set(dut.fill.p, {"words": words, "error": address == FAULTY})
                     ctx.set(dut.fill.valid, 1)
@@ -122,8 +127,8 @@ class Bench:
                         assert rest == 0
                         words = [address + 16 * version + i for i in range(16)]
                         assert list(answer.words) == words, "a mix of two maps"
-                        now = self.versions.get(address, 0)
-                        assert oldest <= version <= now, "a map from before the invalidation"
+                        newest = self.versions.get(address, 0)
+                        assert oldest <= version <= newest, "a map from before the invalidation"
                     assert bool(answer.fault) == (address == FAULTY)
                     seen.answers.append((number, version, answer.fault, clock))
                     moved = True
@@ -146,7 +151,7 @@ class Bench:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_random_traffic(seed):
-    """Requests, prefetches, edits with and without invalidation, faults, more maps than entries."""
+    """Requests, prefetches, edits with and without invalidation, faults; more maps than entries."""
     rng = random.Random(seed)
     addresses = [64 * n for n in range(1, 8)] + [FAULTY]
     script = []
@@ -182,7 +187,7 @@ def test_holds_as_many_maps_as_it_has_entries():
 
 
 def test_replaces_in_rotation():
-    """Two new maps take two entries: the second does not push out the first."""
+    """Two new maps replace two entries: the second does not replace the first."""
     script = []
     for number in (1, 2, 3, 4, 5, 6, 5):
         script += [("request", 64 * number), ("wait", 60)]
@@ -225,7 +230,7 @@ def test_a_fill_in_flight_at_an_invalidation_serves_no_later_request():
     assert len(Bench(PARAMS, latency=40).run(script).fetches) == 2
 
 
-def test_a_failed_fill_is_not_kept():
+def test_a_failed_fill_is_not_stored():
     seen = Bench(PARAMS).run([("request", FAULTY), ("wait", 60), ("request", FAULTY)])
     assert len(seen.fetches) == 2
     assert [fault for _, _, fault, _ in seen.answers] == [1, 1]
@@ -241,7 +246,7 @@ def test_bits_above_a_global_address_are_ignored():
 
 @pytest.mark.parametrize("seed", range(4))
 def test_prefetches_of_many_maps_hold_up_no_request(seed):
-    """Two entries, and a request between prefetches that want them both."""
+    """Requests get entries although prefetches of other maps use both entries."""
     params = TmaParams(descriptor_cache_entries=2)
     rng = random.Random(seed)
     script = []
