@@ -418,7 +418,7 @@ def test_back_pressure():
 
 
 def test_a_commit_waits_for_the_oldest_group():
-    """It holds up all requests behind it, and does not depend on them."""
+    """The commit holds up all requests behind it, and does not depend on them."""
     dut = BulkGroups(SMALL)
 
     async def program(ctx):

@@ -31,7 +31,7 @@ class Request:
 
     @property
     def is_released(self) -> bool:
-        """Whether the request's first job releases it from its group; a store stays in it."""
+        """True if the first job releases the request from its group; a store stays in its group."""
         return self.joined and not self.store
 
     def payloads(self) -> list[dict]:
