@@ -252,12 +252,12 @@ class TmaParams:
 
     @cached_property
     def compact(self) -> bool:
-        """Whether a small area is preferred to latency, rate of tiny boxes, and fairness."""
+        """True if the unit prefers a small area to latency, rate of tiny boxes, and fairness."""
         return self.setup_pipelines == 1
 
     @cached_property
     def gathers_rows(self) -> bool:
-        """Whether all short rows that share a line are read with one request for the line."""
+        """True if all short rows that share a line are read with one request for the line."""
         return self.lanes > 1 and not self.compact
 
     @cached_property
@@ -282,7 +282,7 @@ class TmaParams:
 
     @cached_property
     def word_masks(self) -> bool:
-        """Whether a write to shared memory may be to some of the words of a piece."""
+        """True if a write to shared memory may write only some words of a piece."""
         return self.sub_byte or self.ctas > 1
 
     @cached_property

@@ -161,7 +161,7 @@ def transfer_layout(params: TmaParams) -> data.StructLayout:
 
 @cache
 def write_mode_layout(params: TmaParams) -> data.StructLayout:
-    """How the lines of a store are written.
+    """Write mode of the lines of a store.
 
     Members
     -------

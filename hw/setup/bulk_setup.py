@@ -1,7 +1,7 @@
 """Bulk setup: checks bulk requests, and turns each into a walk of one run."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
@@ -150,7 +150,9 @@ class BulkSetup(wiring.Component):
                     job.walk.store.eq(operands.store),
                     *assign_write_mode(p, job.walk.write_mode, request, request.element_type),
                 ]
-            report_first(m, checks, report)
+            report_first(
+                m, [replace(check, violated=check.violated.any()) for check in checks], report
+            )
         outputs = self._outputs(m)
         m.d.comb += [
             advance.eq(

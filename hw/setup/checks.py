@@ -53,14 +53,15 @@ class Check:
 
 
 def report_first(m: Module, checks: Sequence[Check], report: Callable[[int, Check], None]) -> None:
-    """Call ``report`` for each check and its number, in an ``m.If`` that is true for the first
-    violated one.
+    """Call ``report`` for each check and its number; the assignments that it adds to ``m`` take
+    effect for the first violated check only.
+
+    Every call must assign the same signals: the assignments of an earlier check override those of
+    a later one.
     """
-    branch = m.If
-    for number, check in enumerate(checks):
-        with branch(check.violated):
+    for number, check in reversed(list(enumerate(checks))):
+        with m.If(check.violated):
             report(number, check)
-        branch = m.Elif
 
 
 @dataclass(frozen=True)

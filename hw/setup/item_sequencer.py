@@ -315,8 +315,8 @@ class ItemSequencer(wiring.Component):
     ) -> None:
         """Count the items of an im2col box from N down to W.
 
-        The dimensions that the column does not walk come right behind N: dimension 0 of an
-        interleaved map, and with ``im2col::w`` all dimensions above W.
+        The dimensions that the column does not walk come right behind N: the dimension of slices of
+        an interleaved map, and with ``im2col::w`` D and H.
         """
         rank_less_one = decoded.rank_less_one
         lowest_dim = ~decoded.interleaved

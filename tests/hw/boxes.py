@@ -1,7 +1,7 @@
-"""Tensor maps and requests for the blocks, and what they mean, piece by piece.
+"""Random boxes for the tests of blocks, and the pieces that each box consists of.
 
-A box is described as the pieces it consists of: a dictionary from shared-memory piece to
-``(global piece, bytes inside the tensor)``, or to ``None`` where the whole piece is fill.
+The pieces of a box are a dictionary. Keys are shared-memory addresses in pieces. Values are
+``(global address in pieces, bytes inside the tensor)``, or ``None`` if the whole piece is fill.
 """
 
 import random
@@ -17,7 +17,7 @@ SPAN_PIECES = {1: 2, 2: 4, 3: 8}
 
 @dataclass(frozen=True)
 class Box:
-    """A tiled load: the fields of its tensor map, where it starts and where it goes to."""
+    """A tiled load: the fields of its tensor map, its coordinates and its shared-memory address."""
 
     format: int
     swizzle: int
@@ -37,7 +37,7 @@ class Box:
 
     @property
     def row(self) -> int:
-        """Pieces in a row; of an interleaved map, in a slice."""
+        """Pieces of global memory in a row, or in a slice of an interleaved map."""
         return self.interleave or self.box[0] * self.item_bytes // 16
 
     @property
@@ -47,12 +47,12 @@ class Box:
 
     @property
     def outer(self) -> range:
-        """Dimensions above the row."""
+        """Numbers of the dimensions above the row."""
         return range(0 if self.interleave else 1, len(self.dims))
 
     @property
     def steps(self) -> tuple[int, ...]:
-        """Rows along each dimension above the row."""
+        """Steps of the box in each dimension above the row."""
         steps = [-(-self.box[i] // self.element_strides[i]) for i in self.outer]
         if self.interleave:
             steps[-2] = 1  # the slice
@@ -78,16 +78,16 @@ class Box:
         return words
 
     def pieces(self) -> Pieces:
-        """The box, piece by piece, by the definition."""
+        """Return the pieces of the box, from the definition of a tiled load."""
         pieces: Pieces = {}
         rows = product(*(range(n) for n in reversed(self.steps)))
         pitches = (16 * self.interleave, *self.strides)
         first = 0 if self.interleave else self.coords[0] * self.item_bytes
         end = 16 * self.interleave or self.dims[0] * self.item_bytes
-        for number, reversed_steps in enumerate(rows):
+        for number, row_steps in enumerate(rows):
             address = self.address + first
             inside = True
-            for i, k in zip(self.outer, reversed(reversed_steps), strict=True):
+            for i, k in zip(self.outer, reversed(row_steps), strict=True):
                 position = self.coords[i] + k * self.element_strides[i]
                 inside &= 0 <= position < self.dims[i]
                 address += position * pitches[i]
@@ -100,12 +100,12 @@ class Box:
         return pieces
 
     def stored(self) -> Pieces:
-        """What a store writes: whole pieces, also where the tensor ends inside of one."""
+        """Return the pieces that a store writes; each is whole, also at the tensor's end."""
         return {smem: (source[0], 16) for smem, source in self.pieces().items() if source}
 
 
 def random_interleaved(rng: random.Random) -> Box:
-    """An interleaved box, often over an edge."""
+    """Return an interleaved box, which often exceeds the tensor."""
     rank, unit = rng.randint(3, 5), rng.randint(1, 2)
     code = rng.choice(list(ITEM_SIZE_LOG2))
     least = 16 >> ITEM_SIZE_LOG2[code]
@@ -133,7 +133,7 @@ def random_interleaved(rng: random.Random) -> Box:
 
 
 def random_box(rng: random.Random) -> Box:
-    """A box of a few hundred pieces at most; often over an edge, sometimes far away."""
+    """Return a box of at most 400 pieces, which often exceeds the tensor or is far away."""
     rank = rng.randint(1, 5)
     code = rng.choice(list(ITEM_SIZE_LOG2))
     item_bytes = 1 << ITEM_SIZE_LOG2[code]
@@ -142,7 +142,7 @@ def random_box(rng: random.Random) -> Box:
     row = rng.randint(1, min(most, 256 * item_bytes // 16))
     element_strides = [rng.choice((1, 1, 1, 2, 3, 5, 7, 8)) for _ in range(rank)]
     dense = rng.random() < 0.5
-    if dense:  # rows that follow each other without a gap
+    if dense:  # rows without gaps between them
         element_strides = [1] * rank
         row = most if swizzle else row
     box = [row * 16 // item_bytes]
@@ -184,6 +184,6 @@ def random_box(rng: random.Random) -> Box:
 
 
 def stored_box(rng: random.Random) -> Box:
-    """A box that starts at no negative coordinate."""
+    """Return a box without negative coordinates, which a store needs."""
     box = rng.choice((random_box, random_interleaved))(rng)
     return replace(box, coords=tuple(max(start, 0) for start in box.coords))

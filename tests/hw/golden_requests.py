@@ -1,4 +1,4 @@
-"""Tensor requests of the golden model for the blocks, and what they mean, piece by piece."""
+"""Random tensor requests of the golden model for the tests of blocks, and their pieces."""
 
 from collections.abc import Mapping
 
@@ -35,11 +35,11 @@ STORE_KINDS = {
 }
 SMEM_BYTES = PRESETS["default"].smem_bytes
 JUNK = 513, 40, 9
-"""Where a store has no operands."""
+"""Values of operands that a store does not have."""
 
 
-def described(request: Load | Store, number: int = 0) -> dict:
-    """The input of the setup block for ``request``."""
+def setup_input(request: Load | Store, number: int = 0) -> dict:
+    """Return the input of the setup block for ``request``, with the id ``number``."""
     d = as_descriptor(request.tensor_map)
     mode = AccessMode(int(d.mode)) if request.mode is None else request.mode
     fields: dict[str, object] = {
@@ -72,19 +72,19 @@ def described(request: Load | Store, number: int = 0) -> dict:
 
 
 def group_of(number: int) -> Mapping[str, int]:
-    """The bulk group of a store."""
+    """Return a bulk group for the store with the id ``number``."""
     return {"joined": number % 3 > 0, "thread": 5 * number % 1024, "index": number % 8}
 
 
 def expected(request: Load | Store, arch: Arch) -> Pieces:
-    """The pieces of ``request``, before the swizzle; of a store those that it writes."""
+    """Return the pieces of a load, or those that a store writes, without swizzle (``boxes``)."""
     store = isinstance(request, Store)
     geometry = Geometry(request.tensor_map, request.mode, store=store, arch=arch)
     spread = geometry.spread(request.smem_address, operands_of(request))
     pieces: Pieces = {}
     for row, (addresses, inside) in enumerate(zip(spread.gmem, spread.inside, strict=True)):
         start = (request.smem_address + row * geometry.pitch) // 16
-        if geometry.piece_bytes < 16:  # packed: a row is inside or outside as a whole
+        if geometry.piece_bytes < 16:  # packed: a row is inside or outside the tensor as a whole
             inside = np.full(inside.sum() // 16, 16)
             addresses = addresses[:1] + 16 * np.arange(inside.size, dtype=np.uint64)
         for column, (address, count) in enumerate(zip(addresses, inside, strict=True)):
@@ -95,11 +95,12 @@ def expected(request: Load | Store, arch: Arch) -> Pieces:
 
 
 def arch_of(kind: str) -> Arch:
+    """Return the architecture that has requests of ``kind``."""
     return Arch.SM_100A if (KINDS | STORE_KINDS)[kind] == "sm_100a" else Arch.SM_90A
 
 
 def random_requests(rng: np.random.Generator, kind: str, count: int) -> list[Load | Store]:
-    """Legal requests; loads are of types that are no smaller than a byte."""
+    """Return ``count`` legal requests of ``kind``; loads have types of at least a byte."""
     requests: list[Load | Store] = []
     while len(requests) < count:
         try:
@@ -116,7 +117,7 @@ def random_requests(rng: np.random.Generator, kind: str, count: int) -> list[Loa
 
 
 def refusal(request: Load | Store, arch: Arch, smem_bytes: int = SMEM_BYTES) -> TmaError | None:
-    """Why the golden model refuses it."""
+    """Return the error with which the golden model refuses ``request``, or None."""
     try:
         check(request, smem_bytes=smem_bytes, arch=arch)
     except TmaError as error:

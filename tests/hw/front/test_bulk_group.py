@@ -1,4 +1,4 @@
-"""Bulk groups: no wait is over early, and each is over in time; against the golden model."""
+"""Bulk groups, against the golden model: no wait is over early, and each is over in time."""
 
 import gc
 import random
@@ -33,7 +33,7 @@ LOADS = Operation.TENSOR_LOAD, Operation.BULK_LOAD
 PREFETCHES = Operation.TENSOR_PREFETCH, Operation.BULK_PREFETCH
 WAITS = Operation.WAIT_GROUP, Operation.WAIT_GROUP_READ
 LONG = 20
-"""Clocks after which what has not happened is taken to wait for something."""
+"""Clocks after which a port that has not moved is taken to be blocked."""
 
 
 def simulate(dut, program):
@@ -45,17 +45,17 @@ def simulate(dut, program):
 
 @dataclass
 class Thread:
-    """What the bench knows of a thread."""
+    """State of a thread in the test."""
 
     groups: golden.BulkGroups = field(default_factory=golden.BulkGroups)
     committed: int = 0
     blocked: bool = False
-    wait: dict | None = None  # accepted, and not over
-    due: int = 0  # clocks for which it could have been over
-    users: dict[int, list[int]] = field(default_factory=dict)  # index -> group of each pending
+    wait: dict | None = None  # the wait that is accepted and not over
+    due: int = 0  # clocks since its wait could have been over
+    users: dict[int, list[int]] = field(default_factory=dict)  # index -> groups of its requests
 
     def is_over(self):
-        """Whether the golden model lets the thread go on."""
+        """Return whether the golden model ends the wait."""
         if self.wait["operation"] == Operation.WAIT_GROUP_READ:
             return self.groups.wait_group_read(self.wait["groups"])
         return self.groups.wait_group(self.wait["groups"])
@@ -63,13 +63,13 @@ class Thread:
 
 @dataclass
 class Pending:
-    """A joined request between ``o`` and its last token."""
+    """A request that joined, between ``o`` and its last token."""
 
     thread: int
-    number: int  # the golden model's
-    committed: int  # groups of the thread before its own
+    number: int  # in the golden model
+    committed: int  # groups of the thread before the group of the request
     group: dict[str, int]
-    token: str  # the next one
+    token: str  # the port of its next token
 
 
 def joins(request):
@@ -79,7 +79,7 @@ def joins(request):
 
 
 class Bench:
-    """Random threads and a random unit around the block; every clock is checked."""
+    """Random threads and a random unit around the block, with checks in every clock."""
 
     def __init__(self, dut, seed):
         self.dut = dut
@@ -90,11 +90,13 @@ class Bench:
         self.rates = {name: self.rng.choice((0.3, 0.9, 1)) for name in ("i", "o", "result")}
         self.threads = [Thread() for _ in range(self.params.threads)]
         self.offered = None
-        self.entering = None  # a wait that may not have got to the others yet
-        self.passing = deque()  # (request, golden number, groups before) on their way to o
+        self.entering = None  # the wait that may not be in the queue of waits yet
+        self.passing = (
+            deque()
+        )  # requests on their way to o: (request, golden number, groups before)
         self.pending = []
         self.tokens = {"source_read": None, "complete": None, "released": None}
-        self.stalled = {"o": None, "result": None}  # what is offered, and was not taken
+        self.stalled = {"o": None, "result": None}  # payloads that are offered and not taken
         self.requests = 0
         self.results = 0
 
@@ -159,15 +161,15 @@ class Bench:
             ctx.set(port.valid, self.tokens[name] is not None)
 
     def check_stalled(self, ctx):
-        """What is offered stays."""
+        """Check that an offered payload stays until it is taken."""
         for name, before in self.stalled.items():
             port = getattr(self.dut, name)
-            now = ctx.get(port.payload) if ctx.get(port.valid) else None
-            assert before is None or now == before, f"{name}: withdrawn or changed"
-            self.stalled[name] = None if ctx.get(port.ready) else now
+            payload = ctx.get(port.payload) if ctx.get(port.valid) else None
+            assert before is None or payload == before, f"{name}: withdrawn or changed"
+            self.stalled[name] = None if ctx.get(port.ready) else payload
 
     def check_results(self, ctx):
-        """No wait is over early, or late, by the tokens that were taken in the clocks before."""
+        """Check that no wait is over early or late, by the tokens taken in earlier clocks."""
         result = self.dut.result
         valid, ready = ctx.get(result.valid), ctx.get(result.ready)
         if ctx.get(self.dut.i.ready):
@@ -253,7 +255,7 @@ def test_waits_follow_the_golden_model(params, seed):
     simulate(dut, program)
     assert not bench.passing
     assert not bench.pending
-    assert not any(thread.wait for thread in bench.threads), "a wait that is never over"
+    assert not any(thread.wait for thread in bench.threads), "a wait is never over"
     assert bench.results > 0
 
 
@@ -274,7 +276,7 @@ def group(index, thread=0):
 
 
 async def send(ctx, port, payload):
-    """Hand over in the first clock in which the block takes it; return the clocks before."""
+    """Offer ``payload`` until it is taken; return the clocks that it waited."""
     ctx.set(port.payload, payload)
     ctx.set(port.valid, 1)
     for waited in range(LONG):
@@ -283,11 +285,11 @@ async def send(ctx, port, payload):
         if ready:
             ctx.set(port.valid, 0)
             return waited
-    raise AssertionError("never taken")
+    raise AssertionError("the payload is never taken")
 
 
 async def clocks_to_result(ctx, dut):
-    """Clocks without a result, up to ``LONG``; the result is taken."""
+    """Take a result; return the clocks before it, at most ``LONG``."""
     ctx.set(dut.result.ready, 1)
     for clocks in range(LONG):
         valid = ctx.get(dut.result.valid)
@@ -299,7 +301,7 @@ async def clocks_to_result(ctx, dut):
 
 
 async def issue(ctx, dut, *requests):
-    """One request a clock."""
+    """Issue one request a clock."""
     ctx.set(dut.o.ready, 1)
     for request in requests:
         assert await send(ctx, dut.i, request) == 0
@@ -331,12 +333,12 @@ def test_a_wait_right_behind_its_requests(params, operation):
             for _ in range(alignment):
                 await ctx.tick()
             await send(ctx, done, index)
-            # The clock of the token itself is over.
+            # ``send`` ended after the clock of the token.
             assert 3 <= 1 + await clocks_to_result(ctx, dut) <= 5
             for _ in range(2):
                 await send(ctx, other, index)
 
-            # A group without requests.
+            # A group without requests is complete.
             await issue(ctx, dut, commit(thread=thread), wait(0, operation, thread=thread))
             assert 1 + await clocks_to_result(ctx, dut) == (3 if quick else 4)
             for _ in range(params.bulk_groups - 1):
@@ -345,7 +347,7 @@ def test_a_wait_right_behind_its_requests(params, operation):
     simulate(dut, program)
 
 
-def test_what_is_not_committed_is_not_waited_for():
+def test_a_wait_does_not_cover_the_open_group():
     dut = BulkGroups(SMALL)
 
     async def program(ctx):
@@ -357,7 +359,7 @@ def test_what_is_not_committed_is_not_waited_for():
 
 
 def test_a_request_a_clock():
-    """Through the block one clock after acceptance; commits and waits are no gap at ``i``."""
+    """A request leaves one clock after its acceptance; commits and waits do not stall ``i``."""
     dut = BulkGroups(SMALL)
     sent = [
         store(size=1),
@@ -395,7 +397,7 @@ def test_a_request_a_clock():
     simulate(dut, program)
 
 
-def test_what_is_held_up_at_the_output_holds_up_the_input():
+def test_back_pressure():
     dut = BulkGroups(SMALL)
 
     async def program(ctx):
@@ -416,7 +418,7 @@ def test_what_is_held_up_at_the_output_holds_up_the_input():
 
 
 def test_a_commit_waits_for_the_oldest_group():
-    """It holds up what is behind it, and needs nothing of that."""
+    """The commit holds up all requests behind it, and does not depend on them."""
     dut = BulkGroups(SMALL)
 
     async def program(ctx):
@@ -430,7 +432,7 @@ def test_a_commit_waits_for_the_oldest_group():
             assert not ctx.get(dut.i.ready)
             await ctx.tick()
         await send(ctx, dut.complete, group(0))
-        # Group 3 is pending, and the only one.
+        # Only group 3 is pending.
         assert await send(ctx, dut.i, wait(1)) <= 2
         assert await clocks_to_result(ctx, dut) < LONG
         await issue(ctx, dut, store(), wait(0))
@@ -442,8 +444,8 @@ def test_a_commit_waits_for_the_oldest_group():
 
 
 @pytest.mark.parametrize("params", [SMALL, PRESETS["default"], replace(SMALL, bulk_groups=64)])
-def test_how_many_groups_may_be_pending(params):
-    """Every N, from all indices in use to none."""
+def test_every_number_of_pending_groups(params):
+    """Waits with every ``groups``, with all indices in use down to none."""
     dut = BulkGroups(params)
     most = params.bulk_groups - 1
 
@@ -464,7 +466,7 @@ def test_how_many_groups_may_be_pending(params):
 
 @pytest.mark.parametrize("late", [(), ("source_read",), ("complete",)])
 def test_tokens_take_turns(late):
-    """Those that need both counters, and those that need one, never wait for two clocks."""
+    """``released`` and the other tokens wait at most one clock for each other."""
     dut = BulkGroups(replace(SMALL, requests_in_flight=128))
 
     async def program(ctx):
@@ -472,22 +474,24 @@ def test_tokens_take_turns(late):
         for name in late:
             for _ in range(30):
                 await send(ctx, getattr(dut, name), group(0))
-        left = {name: 0 if name in late else 30 for name in ("source_read", "complete", "released")}
-        waited = dict.fromkeys(left, 0)
+        remaining = {
+            name: 0 if name in late else 30 for name in ("source_read", "complete", "released")
+        }
+        waited = dict.fromkeys(remaining, 0)
         clocks = 0
-        while any(left.values()):
-            for name in left:
+        while any(remaining.values()):
+            for name in remaining:
                 ctx.set(getattr(dut, name).payload, group(0))
-                ctx.set(getattr(dut, name).valid, left[name] > 0)
+                ctx.set(getattr(dut, name).valid, remaining[name] > 0)
             assert not ctx.get(dut.result.valid)
-            for name in left:
-                taken = left[name] > 0 and ctx.get(getattr(dut, name).ready)
-                left[name] -= taken
-                waited[name] = 0 if taken or not left[name] else waited[name] + 1
+            for name in remaining:
+                taken = remaining[name] > 0 and ctx.get(getattr(dut, name).ready)
+                remaining[name] -= taken
+                waited[name] = 0 if taken or not remaining[name] else waited[name] + 1
                 assert waited[name] <= 1
             await ctx.tick()
             clocks += 1
-        for name in left:
+        for name in remaining:
             ctx.set(getattr(dut, name).valid, 0)
         assert clocks == 60
         assert await clocks_to_result(ctx, dut) < LONG
@@ -511,13 +515,13 @@ def test_a_token_a_clock(alone):
 
 
 def test_tokens_of_one_request_in_any_order():
-    """The writes of a request may be told of before its source; it counts under a used index."""
+    """``complete`` may come before ``source_read``, also when its index is in use again."""
     dut = BulkGroups(SMALL)
 
     async def program(ctx):
         await issue(ctx, dut, store(), commit(), *[commit()] * 2)
         await send(ctx, dut.complete, group(0))
-        await ctx.tick().repeat(2)  # for the count
+        await ctx.tick().repeat(2)  # until the token is counted
         await issue(ctx, dut, commit(), store(), commit(), wait(0, Operation.WAIT_GROUP_READ))
         await send(ctx, dut.source_read, group(0))
         assert await clocks_to_result(ctx, dut) == LONG
@@ -527,8 +531,8 @@ def test_tokens_of_one_request_in_any_order():
     simulate(dut, program)
 
 
-def test_a_result_that_is_held_up_holds_up_no_request():
-    """It stays, whatever the rows of the waits behind it say."""
+def test_a_result_that_waits_holds_up_no_request():
+    """A result stays offered while the groups of other waits complete."""
     dut = BulkGroups(SMALL)
 
     async def program(ctx):
@@ -556,7 +560,7 @@ def test_a_result_that_is_held_up_holds_up_no_request():
     simulate(dut, program)
 
 
-def test_more_waits_than_threads_wait_at_the_door():
+def test_more_waits_than_threads_wait_at_the_input():
     dut = BulkGroups(ONE_THREAD)
 
     async def program(ctx):
@@ -573,7 +577,7 @@ def test_more_waits_than_threads_wait_at_the_door():
 
 
 def test_new_waits_get_in_among_many():
-    """A crowd that waits delays a new wait by a clock, and a result by a turn of each."""
+    """31 waits delay a new wait by one clock, and a result by one clock for each wait."""
     dut = BulkGroups(MANY)
 
     async def program(ctx):
@@ -600,7 +604,7 @@ def test_new_waits_get_in_among_many():
 
 
 def test_counters_wrap():
-    """More requests in one group than a counter counts, most of them done."""
+    """A group has more requests than a counter counts, most of them complete."""
     dut = BulkGroups(SMALL)
     most = most_pending(SMALL)
     limit = 1 << counters_layout(SMALL).elem_shape

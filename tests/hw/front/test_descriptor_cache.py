@@ -1,4 +1,4 @@
-"""Descriptor cache: the right map for each request, never a mix, never one that is too old."""
+"""Descriptor cache: each request gets its map, never a mix of two, and never a stale one."""
 
 import random
 from dataclasses import dataclass, field
@@ -15,7 +15,11 @@ FAULTY = 0xBAD * 64
 
 @dataclass
 class Observed:
-    """What came out: (request, version of its map, fault, clock) and the fetches, with clocks."""
+    """Outputs of a run.
+
+    ``answers``: (request, version of its map, fault, clock). ``fetches``: (address, clock).
+    ``accepted``: clock in which each request was accepted.
+    """
 
     answers: list[tuple[int, int, int, int]] = field(default_factory=list)
     fetches: list[tuple[int, int]] = field(default_factory=list)
@@ -23,9 +27,9 @@ class Observed:
 
 
 class Bench:
-    """A cache, a memory whose maps have versions, and requests.
+    """A cache, a memory with versions of each map, and a script of requests.
 
-    Word i of version v of the map at address a is a + 16 * v + i: a mix of versions would show.
+    Word i of version v of the map at address a is a + 16 * v + i, so a mix of versions is detected.
     """
 
     def __init__(self, params: TmaParams, seed: int = 0, stall: float = 0.0, latency: int = 20):
@@ -34,119 +38,145 @@ class Bench:
         self.stall = stall
         self.latency = latency
         self.versions: dict[int, int] = {}
-        self.oldest: dict[int, int] = {}  # version that a request accepted now may get at least
+        self.oldest: dict[int, int] = {}  # oldest legal version of the next request
         self.seen = Observed()
+        self.bounds: list[tuple[int, int]] = []  # per accepted request: address, oldest version
+        self.fills: list[tuple[int, int]] = []  # address, clock at which the fill is due
+        self.filling = False
+        self.wait = 0
+        self.clock = 0
 
     def run(self, script: list[tuple], quiet: int = 200) -> Observed:
-        """Play a script of pairs: what to do, and an address, or the clocks of a ("wait", n).
+        """Play a script of pairs of an action and an address; return the outputs.
 
-        ("invalidate", None) is that of all maps.
+        ("wait", n) waits n clocks; ("invalidate", None) invalidates all maps; ("edit", address)
+        writes the next version of a map to memory.
         """
-        dut, rng, seen = self.dut, self.rng, self.seen
+        dut, rng = self.dut, self.rng
         sim = Simulator(dut)
         sim.add_clock(1e-9)
-        bounds: list[tuple[int, int]] = []  # of each accepted request: address, oldest version
 
         @sim.add_testbench
         async def bench(ctx):
             todo = list(script)
-            fills: list[tuple[int, int]] = []  # address, clock at which it is due
-            clock = idle = wait = 0
-            filling = False
-            request = 0
+            idle = 0
             while idle < quiet:
-                # one step of the script at a time, offered until it is taken
-                busy = any(ctx.get(port.valid) for port in (dut.i, dut.prefetch, dut.invalidate))
-                while todo and not busy and not wait:
-                    what, argument = todo[0]
-                    if what == "edit":
-                        self.versions[argument] = self.versions.get(argument, 0) + 1
-                    elif what == "wait":
-                        wait = argument
-                    elif what == "request":
-                        ctx.set(dut.i.p.request_id, request)
-                        ctx.set(dut.i.p.global_address, argument)
-                        ctx.set(dut.i.valid, 1)
-                        busy = True
-                    elif what == "prefetch":
-                        ctx.set(dut.prefetch.payload, argument)
-                        ctx.set(dut.prefetch.valid, 1)
-                        busy = True
-                    else:
-                        ctx.set(dut.invalidate.p.address, argument or 0)
-                        ctx.set(dut.invalidate.p.all, argument is None)
-                        ctx.set(dut.invalidate.valid, 1)
-                        busy = True
-                    todo.pop(0)
-                wait = max(0, wait - 1)
-
+                self.play(ctx, todo)
                 ctx.set(dut.o.ready, rng.random() >= self.stall)
                 ctx.set(dut.fetch.ready, rng.random() >= self.stall)
-                if not filling and fills and fills[0][1] <= clock and rng.random() >= self.stall:
-                    address = fills[0][0]
-                    version = self.versions.get(address, 0)  # read as late as can be
-                    words = [address + 16 * version + i for i in range(16)]
-                    ctx.set(dut.fill.p, {"words": words, "error": address == FAULTY})
-                    ctx.set(dut.fill.valid, 1)
-                    filling = True
-
-                moved = filling
-                taken = []
-                for port in (dut.i, dut.prefetch, dut.invalidate):
-                    if ctx.get(port.valid) and ctx.get(port.ready):
-                        taken.append(port)
-                if dut.invalidate in taken:
-                    every = ctx.get(dut.invalidate.p.all)
-                    address = ctx.get(dut.invalidate.p.address)
-                    for known, version in self.versions.items():
-                        if every or known == address:
-                            self.oldest[known] = version
-                if dut.i in taken:
-                    address = ctx.get(dut.i.p.global_address)
-                    bounds.append((address, self.oldest.get(address, 0)))
-                    seen.accepted.append(clock)
-                    request += 1
-                if ctx.get(dut.fetch.valid) and ctx.get(dut.fetch.ready):
-                    fills.append((ctx.get(dut.fetch.payload), clock + self.latency))
-                    seen.fetches.append((ctx.get(dut.fetch.payload), clock))
-                    moved = True
-                if ctx.get(dut.o.valid) and ctx.get(dut.o.ready):
-                    answer = ctx.get(dut.o.p)
-                    number = answer.request.request_id
-                    address, oldest = bounds[number]
-                    assert number == len(seen.answers), "answers out of order"
-                    assert answer.request.global_address == address
-                    version = 0
-                    if not answer.fault:
-                        version, rest = divmod(answer.words[0] - address, 16)
-                        assert rest == 0
-                        words = [address + 16 * version + i for i in range(16)]
-                        assert list(answer.words) == words, "a mix of two maps"
-                        now = self.versions.get(address, 0)
-                        assert oldest <= version <= now, "a map from before the invalidation"
-                    assert bool(answer.fault) == (address == FAULTY)
-                    seen.answers.append((number, version, answer.fault, clock))
-                    moved = True
-                filled = filling and ctx.get(dut.fill.ready)
+                self.offer_fill(ctx)
+                moved = self.filling
+                taken = self.take_inputs(ctx)
+                moved |= self.take_fetch(ctx)
+                moved |= self.check_answer(ctx)
+                filled = self.filling and ctx.get(dut.fill.ready)
                 await ctx.tick()
                 for port in taken:
                     ctx.set(port.valid, 0)
                 if filled:
-                    fills.pop(0)
+                    self.fills.pop(0)
                     ctx.set(dut.fill.valid, 0)
-                    filling = False
-                clock += 1
-                idle = 0 if moved or taken or todo or fills else idle + 1
-                assert clock < 60_000, "stuck"
+                    self.filling = False
+                self.clock += 1
+                idle = 0 if moved or taken or todo or self.fills else idle + 1
+                assert self.clock < 60_000, "the cache is blocked"
 
         sim.run()
-        assert len(seen.answers) == sum(what == "request" for what, _ in script)
-        return seen
+        assert len(self.seen.answers) == sum(what == "request" for what, _ in script)
+        return self.seen
+
+    def play(self, ctx, todo: list[tuple]) -> None:
+        """Start the next actions of the script; each action is offered until it is taken."""
+        dut = self.dut
+        busy = any(ctx.get(port.valid) for port in (dut.i, dut.prefetch, dut.invalidate))
+        while todo and not busy and not self.wait:
+            what, argument = todo.pop(0)
+            if what == "edit":
+                self.versions[argument] = self.versions.get(argument, 0) + 1
+                continue
+            if what == "wait":
+                self.wait = argument
+                continue
+            busy = True
+            if what == "request":
+                ctx.set(dut.i.p.request_id, len(self.bounds))
+                ctx.set(dut.i.p.global_address, argument)
+                ctx.set(dut.i.valid, 1)
+            elif what == "prefetch":
+                ctx.set(dut.prefetch.payload, argument)
+                ctx.set(dut.prefetch.valid, 1)
+            else:
+                ctx.set(dut.invalidate.p.address, argument or 0)
+                ctx.set(dut.invalidate.p.all, argument is None)
+                ctx.set(dut.invalidate.valid, 1)
+        self.wait = max(0, self.wait - 1)
+
+    def offer_fill(self, ctx) -> None:
+        """Offer the oldest fill once it is due; memory is read in this clock."""
+        if self.filling or not self.fills or self.fills[0][1] > self.clock:
+            return
+        if self.rng.random() < self.stall:
+            return
+        address = self.fills[0][0]
+        version = self.versions.get(address, 0)
+        words = [address + 16 * version + i for i in range(16)]
+        ctx.set(self.dut.fill.p, {"words": words, "error": address == FAULTY})
+        ctx.set(self.dut.fill.valid, 1)
+        self.filling = True
+
+    def take_inputs(self, ctx) -> list:
+        """Return the inputs that are taken in this clock; note what they mean for versions."""
+        dut = self.dut
+        ports = dut.i, dut.prefetch, dut.invalidate
+        taken = [port for port in ports if ctx.get(port.valid) and ctx.get(port.ready)]
+        if dut.invalidate in taken:
+            every = ctx.get(dut.invalidate.p.all)
+            address = ctx.get(dut.invalidate.p.address)
+            for known, version in self.versions.items():
+                if every or known == address:
+                    self.oldest[known] = version
+        if dut.i in taken:
+            address = ctx.get(dut.i.p.global_address)
+            self.bounds.append((address, self.oldest.get(address, 0)))
+            self.seen.accepted.append(self.clock)
+        return taken
+
+    def take_fetch(self, ctx) -> bool:
+        """Return whether a fetch is taken in this clock."""
+        fetch = self.dut.fetch
+        if not (ctx.get(fetch.valid) and ctx.get(fetch.ready)):
+            return False
+        address = ctx.get(fetch.payload)
+        self.fills.append((address, self.clock + self.latency))
+        self.seen.fetches.append((address, self.clock))
+        return True
+
+    def check_answer(self, ctx) -> bool:
+        """Check the answer that is taken in this clock; return whether there is one."""
+        o = self.dut.o
+        if not (ctx.get(o.valid) and ctx.get(o.ready)):
+            return False
+        answer = ctx.get(o.p)
+        number = answer.request.request_id
+        address, oldest = self.bounds[number]
+        assert number == len(self.seen.answers), "answers out of order"
+        assert answer.request.global_address == address
+        version = 0
+        if not answer.fault:
+            version, rest = divmod(answer.words[0] - address, 16)
+            assert rest == 0
+            words = [address + 16 * version + i for i in range(16)]
+            assert list(answer.words) == words, "a mix of two maps"
+            newest = self.versions.get(address, 0)
+            assert oldest <= version <= newest, "a map from before the invalidation"
+        assert bool(answer.fault) == (address == FAULTY)
+        self.seen.answers.append((number, version, answer.fault, self.clock))
+        return True
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_random_traffic(seed):
-    """Requests, prefetches, edits with and without invalidation, faults, more maps than entries."""
+    """Requests, prefetches, edits with and without invalidation, faults; more maps than entries."""
     rng = random.Random(seed)
     addresses = [64 * n for n in range(1, 8)] + [FAULTY]
     script = []
@@ -182,7 +212,7 @@ def test_holds_as_many_maps_as_it_has_entries():
 
 
 def test_replaces_in_rotation():
-    """Two new maps take two entries: the second does not push out the first."""
+    """Two new maps replace two entries: the second does not replace the first."""
     script = []
     for number in (1, 2, 3, 4, 5, 6, 5):
         script += [("request", 64 * number), ("wait", 60)]
@@ -225,7 +255,7 @@ def test_a_fill_in_flight_at_an_invalidation_serves_no_later_request():
     assert len(Bench(PARAMS, latency=40).run(script).fetches) == 2
 
 
-def test_a_failed_fill_is_not_kept():
+def test_a_failed_fill_is_not_stored():
     seen = Bench(PARAMS).run([("request", FAULTY), ("wait", 60), ("request", FAULTY)])
     assert len(seen.fetches) == 2
     assert [fault for _, _, fault, _ in seen.answers] == [1, 1]
@@ -241,7 +271,7 @@ def test_bits_above_a_global_address_are_ignored():
 
 @pytest.mark.parametrize("seed", range(4))
 def test_prefetches_of_many_maps_hold_up_no_request(seed):
-    """Two entries, and a request between prefetches that want them both."""
+    """Requests get entries although prefetches of other maps use both entries."""
     params = TmaParams(descriptor_cache_entries=2)
     rng = random.Random(seed)
     script = []

@@ -1,4 +1,4 @@
-"""Destination: CTAs as the golden model resolves them, and what it refuses."""
+"""Destination: receivers, barrier holders and refusals are those of the golden model."""
 
 import random
 
@@ -20,7 +20,7 @@ SEED = 11
 
 
 def draw(rng: random.Random, ctas: int, rank: int) -> Load | BulkLoad | DsmemCopy:
-    """A request that is mostly right."""
+    """Return a request, which is mostly legal."""
 
     def cta() -> int:
         return rng.choice([rank, rng.randrange(ctas), rng.randrange(ctas), rng.randrange(256)])
@@ -61,7 +61,7 @@ def fields(request: Load | BulkLoad | DsmemCopy, number: int) -> dict:
 
 @pytest.mark.parametrize("ctas", [1, 2, 3, 4, 7, 16])
 def test_destinations(ctas):
-    """Receivers, and who signals whom, for requests of every rank; and the causes of refusals."""
+    """Receivers, holders of the barrier and error codes, for issuers of every rank."""
     params = TmaParams(ctas=ctas, cta_group_2=ctas > 1)
     dut = Destination(params)
     sim = Simulator(dut)
@@ -82,18 +82,18 @@ def test_destinations(ctas):
             assert ctx.get(dut.i.ready) == number % 2
             out = ctx.get(dut.o.payload)
             assert out.request_id == number
-            wrong = out.misdirected
-            causes = (wrong.mask, ErrorCode.MASK), (wrong.cta, ErrorCode.DST_CTA)
-            got = next((code for found, code in causes if found), None)
-            cause = cause_of(request, rank)
-            assert got == cause, (rank, request)
-            if cause is ErrorCode.MASK:
-                assert wrong.value == request.cta_mask
-            seen.add(cause)
-            if cause is None and ctas > 1:
+            misdirected = out.misdirected
+            errors = (misdirected.mask, ErrorCode.MASK), (misdirected.cta, ErrorCode.DST_CTA)
+            got = next((code for flag, code in errors if flag), None)
+            expected = error_of(request, rank)
+            assert got == expected, (rank, request)
+            if expected is ErrorCode.MASK:
+                assert misdirected.value == request.cta_mask
+            seen.add(expected)
+            if expected is None and ctas > 1:
                 compare(out.delivery, request, rank)
 
-    def cause_of(request, rank):
+    def error_of(request, rank):
         try:
             check(request, cta=rank, ctas=ctas, arch=Arch.SM_100A)
         except TmaError as error:
@@ -129,7 +129,7 @@ def test_destinations(ctas):
 
 
 def test_holder():
-    """The three ways to name the CTA that holds the barrier."""
+    """Each kind of ``SignalTo`` gives its CTA."""
     m = Module()
     signal, cta, receiver, holder = Signal(SignalTo), Signal(4), Signal(4), Signal(4)
     m.d.comb += holder.eq(holder_of(signal, cta, receiver))
@@ -138,9 +138,9 @@ def test_holder():
     @sim.add_testbench
     async def bench(ctx):
         ctx.set(cta, 9)
-        for way, expected in ((SignalTo.RECEIVER, 6), (SignalTo.PAIR, 7), (SignalTo.CTA, 9)):
+        for kind, expected in ((SignalTo.RECEIVER, 6), (SignalTo.PAIR, 7), (SignalTo.CTA, 9)):
             ctx.set(receiver, 6)
-            ctx.set(signal, way)
+            ctx.set(signal, kind)
             assert ctx.get(holder) == expected
 
     sim.run()

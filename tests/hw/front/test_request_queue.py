@@ -1,4 +1,4 @@
-"""Request queue: requests keep their operands and their order, and channels do not wait."""
+"""Request queue: order and operands of each channel, and channels that do not wait."""
 
 import random
 
@@ -23,8 +23,9 @@ FIELDS = (
 
 
 class Freeing(wiring.Component):
-    """The queue, with generators that free each request ``clocks`` after it left, but those of the
-    channels in ``stuck``.
+    """Request queue with a generator that frees each request ``clocks`` after it left.
+
+    Requests of the channels in the mask ``stuck`` are never freed.
     """
 
     def __init__(self, params: TmaParams, clocks: int, stuck: int = 0):
@@ -41,19 +42,19 @@ class Freeing(wiring.Component):
         for name in "tensor", "bulk":
             connect(m, getattr(queue, name), flipped(getattr(self, name)))
         connect(m, flipped(self.i), queue.i)
-        left = []
+        freed = []
         for port in (queue.tensor, queue.bulk):
             channel = channel_of(p, port.p.operation, stream_of(p, port.p))
             bit = Signal(p.channels)
             m.d.comb += bit.eq((port.valid & port.ready) << channel)
             for _ in range(self.clocks):
-                later = Signal(p.channels)
-                m.d.sync += later.eq(bit)
-                bit = later
-            left.append(bit & ~self.stuck)
+                delayed = Signal(p.channels)
+                m.d.sync += delayed.eq(bit)
+                bit = delayed
+            freed.append(bit & ~self.stuck)
         m.d.comb += [
-            queue.freed.eq(left[0]),
-            queue.refused.eq(left[1]),
+            queue.freed.eq(freed[0]),
+            queue.refused.eq(freed[1]),
             self.room.eq(queue.room),
         ]
         return m
@@ -107,7 +108,7 @@ def test_order_and_operands(seed):
 @pytest.mark.parametrize("streams", [1, 4])
 @pytest.mark.parametrize("operation", [Operation.TENSOR_LOAD, Operation.BULK_STORE])
 def test_one_a_clock_of_one_stream(streams, operation):
-    """As long as they are freed soon: three clocks after that they count no more. No latency."""
+    """No latency, if requests are freed soon: a credit comes back three clocks after that."""
     params = TmaParams(request_queue_depth=3, jobs_waiting=8, streams=streams)
     requests = [request(number, operation, 0) for number in range(50)]
     run = run_streams(Freeing(params, 4), {"i": requests}, ["tensor", "bulk"], stall=0)
@@ -116,7 +117,7 @@ def test_one_a_clock_of_one_stream(streams, operation):
 
 
 def test_a_channel_that_is_stuck_holds_up_no_other():
-    """Two of the four streams are never freed: the others and the stores go on."""
+    """Two of four streams are never freed; the other streams and the stores pass."""
     stuck = [request(number, Operation.TENSOR_LOAD, number % 2) for number in range(8 + 6)]
     others = [
         request(100 + number, Operation.TENSOR_STORE if number % 3 else Operation.BULK_LOAD, 2)
@@ -124,15 +125,17 @@ def test_a_channel_that_is_stuck_holds_up_no_other():
     ]
     dut = Freeing(PARAMS, 2, stuck=0b00011)
     run = run_streams(dut, {"i": [*stuck, *others]}, ["tensor", "bulk"], stall=0)
-    of_others = [item for name in run.payloads for item in run.payloads[name] if channel(item) > 1]
-    of_stuck = [item for item in run.payloads["tensor"] if channel(item) < 2]
-    assert len(of_others) == 60
-    assert len(of_stuck) == 2 * PARAMS.jobs_waiting
+    from_others = [
+        item for name in run.payloads for item in run.payloads[name] if channel(item) > 1
+    ]
+    from_stuck = [item for item in run.payloads["tensor"] if channel(item) < 2]
+    assert len(from_others) == 60
+    assert len(from_stuck) == 2 * PARAMS.jobs_waiting
     assert run.taken["i"][-1] == len(stuck) + len(others) - 1
 
 
-def test_room_says_who_would_hold_up_the_port():
-    """As long as a channel has room, three more requests find a place."""
+def test_room():
+    """While a channel has room, at least one more request finds a place behind the next one."""
     params = TmaParams(request_queue_depth=8, jobs_waiting=4, streams=4)
     dut = Freeing(params, 2, stuck=0b00001)
     sim = Simulator(dut)
@@ -148,13 +151,13 @@ def test_room_says_who_would_hold_up_the_port():
             ctx.set(dut.i.valid, 1)
             taken += ctx.get(dut.i.ready)
             await ctx.tick()
-        more = 0
+        beyond_room = 0
         while ctx.get(dut.i.ready):
-            more += 1
+            beyond_room += 1
             await ctx.tick()
         assert ctx.get(dut.room) == 0b11110
-        assert taken + more == params.jobs_waiting + params.request_queue_depth
-        assert more >= 1
+        assert taken + beyond_room == params.jobs_waiting + params.request_queue_depth
+        assert beyond_room >= 1
 
     sim.add_testbench(bench)
     sim.run()

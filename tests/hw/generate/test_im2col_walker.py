@@ -16,10 +16,10 @@ from tests.hw.golden_requests import (
     KINDS,
     STORE_KINDS,
     arch_of,
-    described,
     expected,
     group_of,
     random_requests,
+    setup_input,
 )
 from tests.hw.setup.test_block import covered_by
 from tests.hw.simulate import Run, run_streams, simulation
@@ -27,7 +27,7 @@ from tests.hw.simulate import Run, run_streams, simulation
 
 def setup(requests: Sequence[Load | Store], params: TmaParams) -> list:
     """The jobs that setup makes of ``requests``."""
-    inputs = {"i": [described(request, number) for number, request in enumerate(requests)]}
+    inputs = {"i": [setup_input(request, number) for number, request in enumerate(requests)]}
     run = run_streams(simulation(SetupBlock, params), inputs, ["job", "error"], stall=0)
     assert not run.payloads["error"]
     return run.payloads["job"]

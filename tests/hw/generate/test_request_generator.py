@@ -18,14 +18,14 @@ from hw.setup.block import SetupBlock
 from tests.hw.boxes import Box, Pieces, random_box, stored_box
 from tests.hw.generate.test_im2col_walker import requests_of, setup, walk, with_slots
 from tests.hw.golden_requests import KINDS, STORE_KINDS, arch_of, expected, random_requests
-from tests.hw.setup.test_block import described
+from tests.hw.setup.test_block import box_input
 from tests.hw.simulate import Run, run_streams, simulation
 
 SEED = 1
 
 
 def jobs_of(boxes: list[Box], params: TmaParams, **changes) -> list[dict]:
-    inputs = {"i": [described(box, **changes) for box in boxes]}
+    inputs = {"i": [box_input(box, **changes) for box in boxes]}
     run = run_streams(simulation(SetupBlock, params), inputs, ["job"], stall=0)
     return [
         {"slot": slot % params.requests_in_flight, "last": 1, "walk": job.walk}

@@ -1,4 +1,4 @@
-"""Setup block: the walk of a box covers the box, and what may not be asked for is refused."""
+"""Setup block: the walks of a box cover the box, and illegal requests are refused."""
 
 import random
 from collections import Counter
@@ -16,16 +16,25 @@ from hw.layouts.isa import AccessMode, Operation
 from hw.params import PRESETS, TmaParams
 from hw.setup.block import SetupBlock
 from tests.hw.boxes import Box, Pieces, random_box, random_interleaved, stored_box
-from tests.hw.golden_requests import STORE_KINDS, arch_of, group_of, random_requests, refusal
-from tests.hw.golden_requests import described as described_request
+from tests.hw.golden_requests import (
+    STORE_KINDS,
+    arch_of,
+    group_of,
+    random_requests,
+    refusal,
+    setup_input,
+)
 from tests.hw.simulate import run_streams, simulation
 
 PARAMS = TmaParams(setup_pipelines=1)
 SEEDS = range(4)
 
 
-def described(box: Box, **changes) -> dict:
-    """The input of the block for ``box``; ``changes`` replace fields of the request or words."""
+def box_input(box: Box, **changes) -> dict:
+    """Return the input of the setup block for a load of ``box``.
+
+    ``changes`` replace fields of the request, words (``w0`` to ``w15``), and ``fault``.
+    """
     request = {
         "operation": Operation.TENSOR_LOAD,
         "request_id": 7,
@@ -51,7 +60,7 @@ def described(box: Box, **changes) -> dict:
 
 
 def covered_by(jobs) -> Pieces:
-    """The pieces that the walks of a request cover, by the description of ``walk_layout``."""
+    """Return the pieces that the walks of a request cover, by the members of ``walk_layout``."""
     pieces: Pieces = {}
     for job in jobs:
         walk = job.walk
@@ -70,7 +79,7 @@ def is_row(mask: int, smem: int) -> int:
 
 
 def runs_of(walk) -> Pieces:
-    """The pieces that the runs of a walk cover."""
+    """Return the pieces that the runs of a walk cover."""
     pieces: Pieces = {}
     loops = [walk.loops[n] for n in range(4)]
     for steps in product(*(range(loop.last + 1) for loop in loops)):
@@ -99,7 +108,7 @@ def test_walk_covers_the_box(seed):
     boxes = [random_box(rng) for _ in range(100)]
     boxes += [random_interleaved(rng) for _ in range(60)]
     rng.shuffle(boxes)
-    jobs, errors = set_up([described(box) for box in boxes], seed)
+    jobs, errors = set_up([box_input(box) for box in boxes], seed)
     assert not errors
     for box, job in zip(boxes, jobs, strict=True):
         expected = box.pieces()
@@ -109,7 +118,7 @@ def test_walk_covers_the_box(seed):
 
 @pytest.mark.parametrize("element_stride", range(1, 9))
 def test_long_dimension_over_each_edge(element_stride):
-    """Every count of steps up to 256, clipped on either side."""
+    """A box of up to 256 steps is clipped on either side."""
     rng = random.Random(element_stride)
     boxes = []
     for start in (-300, -257, -256, -255, -129, -128, -1, 0, 1, 100):
@@ -128,14 +137,14 @@ def test_long_dimension_over_each_edge(element_stride):
                     smem_address=0,
                 )
             )
-    jobs, _ = set_up([described(box) for box in boxes], 0)
+    jobs, _ = set_up([box_input(box) for box in boxes], 0)
     for box, job in zip(boxes, jobs, strict=True):
         assert covered_by([job]) == box.pieces(), box
 
 
 @pytest.mark.parametrize("middle", [1, 4])
 def test_dense_rows_are_one_run(middle):
-    """A dimension of one step, however long its stride, does not end a run."""
+    """Dense rows merge across a dimension of one step, whatever its stride."""
     dense = Box(
         format=0,
         swizzle=0,
@@ -150,7 +159,7 @@ def test_dense_rows_are_one_run(middle):
     )
     if middle == 1:
         dense = replace(dense, dims=(32, 5, 64))
-    (job,), _ = set_up([described(dense)], 0)
+    (job,), _ = set_up([box_input(dense)], 0)
     assert job.walk.run == 2 * 64 * middle
 
 
@@ -174,7 +183,7 @@ W2 = PLAIN.words()[2]
 
 def test_a_prefetch_has_no_place_in_shared_memory():
     changes = {"operation": Operation.TENSOR_PREFETCH, "smem_address": 5, "mbarrier": 5}
-    jobs, errors = set_up([described(PLAIN, **changes), described(PLAIN)], 0)
+    jobs, errors = set_up([box_input(PLAIN, **changes), box_input(PLAIN)], 0)
     assert not errors
     assert [job.walk.prefetch for job in jobs] == [1, 0]
     assert (jobs[0].walk.start, jobs[0].walk.run) == (jobs[1].walk.start, jobs[1].walk.run)
@@ -188,7 +197,7 @@ LAST_MBARRIER = PARAMS.smem_bytes - 8
     [
         ({"w2": W2 | 0xF << 7}, ErrorCode.MAP_FIELD, W2 | 0xF << 7),
         ({"w2": W2 & ~(0xF << 7)}, ErrorCode.MAP_FIELD, W2 & ~(0xF << 7)),  # NaN and an integer
-        ({"w2": W2 | 1 << 11}, ErrorCode.MAP_FIELD, W2 | 1 << 11),  # of rank 2
+        ({"w2": W2 | 1 << 11}, ErrorCode.MAP_FIELD, W2 | 1 << 11),  # interleaved, rank 2
         ({"w2": W2 | 3 << 11}, ErrorCode.MAP_FIELD, W2 | 3 << 11),
         ({"w2": W2_SLICED, **SLICED, "w0": 16}, ErrorCode.MAP_FIELD, W2_SLICED),
         ({"w2": W2_SLICED, **SLICED, "w4": 1}, ErrorCode.MAP_FIELD, W2_SLICED),
@@ -208,7 +217,7 @@ LAST_MBARRIER = PARAMS.smem_bytes - 8
         ({"coords": [-3, 0, 0, 0, 0]}, ErrorCode.COORD_ALIGN, 2**64 - 3),
         ({"mbarrier": 12}, ErrorCode.MBAR_ALIGN, 12),
         ({"fault": 1}, ErrorCode.GMEM_FAULT, 0x1000),
-        # several at once: the first of the table
+        # several errors: the first one of the table
         ({"w0": 8, "rank": 3}, ErrorCode.MAP_FIELD, W2),
         ({"rank": 1, "smem_address": 64}, ErrorCode.MAP_MODE, 1),
         (
@@ -220,8 +229,8 @@ LAST_MBARRIER = PARAMS.smem_bytes - 8
     ],
 )
 def test_refusal(changes, cause, value):
-    jobs, errors = set_up([described(PLAIN, **changes), described(PLAIN)], 0)
-    assert len(jobs) == 1  # the next request is not touched
+    jobs, errors = set_up([box_input(PLAIN, **changes), box_input(PLAIN)], 0)
+    assert len(jobs) == 1  # of the next request
     (error,) = errors
     assert (error.request_id, error.code.value, error.value) == (7, cause, value)
 
@@ -235,7 +244,7 @@ def test_refusal(changes, cause, value):
     ],
 )
 def test_just_inside(changes):
-    jobs, errors = set_up([described(PLAIN, **changes)], 0)
+    jobs, errors = set_up([box_input(PLAIN, **changes)], 0)
     assert len(jobs) == 1
     assert not errors
 
@@ -253,14 +262,14 @@ def test_footprint_that_overflows_every_counter():
         coords=(0,) * 5,
         smem_address=0,
     )
-    jobs, (error,) = set_up([described(huge)], 0)
+    jobs, (error,) = set_up([box_input(huge)], 0)
     assert not jobs
     assert error.code.value == ErrorCode.SMEM_RANGE
 
 
 @pytest.mark.parametrize("junk", [0, -1, 1 << 30, -(1 << 31)])
 def test_a_row_has_no_other_dimension(junk):
-    """Whatever map and request have where another dimension would be."""
+    """A map of rank 1 is decoded whatever its fields of higher dimensions hold."""
     row = Box(
         format=0,
         swizzle=0,
@@ -274,14 +283,14 @@ def test_a_row_has_no_other_dimension(junk):
         smem_address=256,
     )
     words = {"w3": 0xFFFFFFFF, "w7": 0xFFFF, "w9": 5, "w13": 63 << 24 | 0x7FF8, "w14": 0xFFFFFFFF}
-    jobs, errors = set_up([described(row, coords=[48, *[junk] * 4], **words)], 0)
+    jobs, errors = set_up([box_input(row, coords=[48, *[junk] * 4], **words)], 0)
     assert not errors
     assert covered_by(jobs) == row.pieces()
     assert jobs[0].transfer.pieces == 4
 
 
 def small_box(rank: int, interleave: int = 0) -> Box:
-    """One row of 16 bytes."""
+    """Return a box of one row of 16 bytes."""
     return Box(
         format=0,
         swizzle=0,
@@ -298,7 +307,7 @@ def small_box(rank: int, interleave: int = 0) -> Box:
 
 
 def small_column(rank: int, **fields) -> golden.Load:
-    """One pixel of 16 bytes."""
+    """Return an im2col load of one pixel of 16 bytes."""
     dims, strides = (16,) * rank, (16,) * (rank - 1)
     corners = [(0,) * (rank - 2)] * 2
     tensor_map = golden.TensorMap.im2col("u8", 0, dims, strides, *corners, 16, 1, **fields)
@@ -307,15 +316,15 @@ def small_column(rank: int, **fields) -> golden.Load:
 
 SLICES = {"interleave": "16B"}
 SMALL = {
-    **{f"tile {rank}": (described(small_box(rank)), max(1, rank - 1)) for rank in range(1, 6)},
-    **{f"slices {rank}": (described(small_box(rank, 1)), rank) for rank in range(3, 6)},
-    **{f"image {rank}": (described_request(small_column(rank)), rank - 1) for rank in range(3, 6)},
+    **{f"tile {rank}": (box_input(small_box(rank)), max(1, rank - 1)) for rank in range(1, 6)},
+    **{f"slices {rank}": (box_input(small_box(rank, 1)), rank) for rank in range(3, 6)},
+    **{f"image {rank}": (setup_input(small_column(rank)), rank - 1) for rank in range(3, 6)},
     **{
-        f"slices of images {rank}": (described_request(small_column(rank, **SLICES)), rank)
+        f"slices of images {rank}": (setup_input(small_column(rank, **SLICES)), rank)
         for rank in range(3, 6)
     },
 }
-"""Requests, and of how many items they are."""
+"""Requests, and the number of their items."""
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -330,7 +339,7 @@ def test_throughput_and_latency_of_a_compact_unit(name):
 
 
 def small_requests(seed: int, count: int) -> list[dict]:
-    """Of all ranks and modes, the slowest first, numbered; every tenth is refused."""
+    """Return requests of all ranks and modes, the slowest first; every tenth is refused."""
     requests = random.Random(seed).choices([request for request, _ in SMALL.values()], k=count)
     requests[0], _ = max(SMALL.values(), key=lambda small: small[1])
     inputs = [{**r, "request": r["request"] | {"request_id": n}} for n, r in enumerate(requests)]
@@ -339,8 +348,8 @@ def small_requests(seed: int, count: int) -> list[dict]:
     return inputs
 
 
-def done_in(run) -> list[tuple[int, int, bool]]:
-    """Clocks in which jobs and records left, the request of each, and whether it was refused."""
+def results_of(run) -> list[tuple[int, int, bool]]:
+    """Return clock, request id and whether it was refused, for each job and error record."""
     jobs, records = run.payloads["job"], run.payloads["error"]
     done = [(job.transfer.request_id, False) for job in jobs]
     done += [(record.request_id, True) for record in records]
@@ -349,7 +358,7 @@ def done_in(run) -> list[tuple[int, int, bool]]:
 
 
 def test_five_pipelines_take_a_request_a_clock():
-    """Of whatever rank and mode, and their results leave at that rate."""
+    """Requests of all ranks and modes enter, and their jobs and records leave, every clock."""
     run = run_streams(
         simulation(SetupBlock, replace(PARAMS, setup_pipelines=5)),
         {"i": small_requests(8, 100)},
@@ -357,15 +366,15 @@ def test_five_pipelines_take_a_request_a_clock():
         stall=0,
     )
     assert run.taken["i"] == list(range(100))
-    times = [time for time, _, _ in done_in(run)]
+    times = [time for time, _, _ in results_of(run)]
     assert times == list(range(8, 108))
 
 
 @pytest.mark.parametrize("pipelines", [2, 3, 4])
-def test_what_pipelines_make_leaves_in_the_order_of_the_requests(pipelines):
-    """With four jobs of some requests; every tenth request is refused."""
+def test_jobs_leave_in_the_order_of_the_requests(pipelines):
+    """Some requests have four jobs, and some are refused."""
     loads = random_requests(np.random.default_rng(3), "sm_100a_gather4", 10)
-    inputs = [*small_requests(9, 60), *(described_request(load) for load in loads)]
+    inputs = [*small_requests(9, 60), *(setup_input(load) for load in loads)]
     random.Random(9).shuffle(inputs)
     inputs = [{**r, "request": r["request"] | {"request_id": n}} for n, r in enumerate(inputs)]
     params = replace(PRESETS["sm_100a"], setup_pipelines=pipelines)
@@ -376,15 +385,15 @@ def test_what_pipelines_make_leaves_in_the_order_of_the_requests(pipelines):
         for number, entry in enumerate(inputs)
         for _ in range(4 if entry["request"]["mode"] == gathers else 1)
     ]
-    assert [(number, refused) for _, number, refused in done_in(run)] == wanted
+    assert [(number, refused) for _, number, refused in results_of(run)] == wanted
 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_walk_of_a_store_covers_what_is_inside(seed):
-    """The same walk as of a load, but for the tensor's last piece, which is written whole."""
+    """A store writes the pieces that a load would read, the tensor's last piece as a whole."""
     rng = random.Random(seed)
     boxes = [stored_box(rng) for _ in range(60)]
-    jobs, errors = set_up([described(box, operation=Operation.TENSOR_STORE) for box in boxes], seed)
+    jobs, errors = set_up([box_input(box, operation=Operation.TENSOR_STORE) for box in boxes], seed)
     assert not errors
     for box, job in zip(boxes, jobs, strict=True):
         written = {smem: source for smem, source in covered_by([job]).items() if source}
@@ -393,7 +402,7 @@ def test_walk_of_a_store_covers_what_is_inside(seed):
 
 
 def spoiled(rng: random.Random, store: Store) -> Store:
-    """``store`` with one thing changed that may make it wrong."""
+    """Return ``store`` with one random change, which may make it illegal."""
     coords = list(store.coords)
     dim = rng.randrange(len(coords))
     words = list(as_descriptor(store.tensor_map).words)
@@ -419,17 +428,17 @@ def spoiled(rng: random.Random, store: Store) -> Store:
 
 
 @pytest.mark.parametrize("preset", ["default", "sm_100a"])
-def test_refusals_of_stores_are_the_golden_models(preset):
-    """Up to three things are wrong; the first is told, and the group that the store was in."""
+def test_refusals_of_stores_against_golden(preset):
+    """A store with up to three changes gets the golden model's error, and keeps its group."""
     rng = random.Random(5)
-    kinds = [kind for kind, of in STORE_KINDS.items() if of == preset]
+    kinds = [kind for kind, unit in STORE_KINDS.items() if unit == preset]
     arch = arch_of(kinds[0])
     draw = np.random.default_rng(5)
     stores = [store for kind in kinds for store in random_requests(draw, kind, 60)]
     for number, store in enumerate(stores):
         for _ in range(rng.randint(0, 3)):
             stores[number] = store = spoiled(rng, store)
-    inputs = [described_request(store, number) for number, store in enumerate(stores)]
+    inputs = [setup_input(store, number) for number, store in enumerate(stores)]
     run = run_streams(
         simulation(SetupBlock, PRESETS[preset]), {"i": inputs}, ["job", "error"], stall=0.1
     )
@@ -456,28 +465,28 @@ def test_refusals_of_stores_are_the_golden_models(preset):
 
 
 def test_corners_of_a_store_are_inside_the_tensor():
-    """One after the other, each a little off; the first that is off is told, in both ways."""
+    """Each corner is moved by -1, 0 and 1: a bounding box beyond the tensor is refused."""
     stores = []
     for rank in (3, 4, 5):
-        for off in range(2 * (rank - 2)):
+        for corner in range(2 * (rank - 2)):
             for by in (-1, 0, 1):
                 corners = [[0] * (rank - 2), [0] * (rank - 2)]
-                corners[off % 2][off // 2] = by
+                corners[corner % 2][corner // 2] = by
                 dims, strides = (8, 4, 4, 4, 4)[:rank], (16, 64, 256, 1024)[: rank - 1]
                 tensor_map = golden.TensorMap.im2col("f16", 0, dims, strides, *corners, 8, 9)
                 coords = (0, *(1,) * (rank - 1))
                 stores.append(Store(tensor_map, coords))
-    inputs = [described_request(store, number) for number, store in enumerate(stores)]
+    inputs = [setup_input(store, number) for number, store in enumerate(stores)]
     jobs, errors = set_up(inputs, 0)
     wanted = {n: refusal(store, golden.Arch.SM_90A) for n, store in enumerate(stores)}
     assert [job.transfer.request_id for job in jobs] == [n for n in wanted if wanted[n] is None]
-    told = [(error.request_id, error.code.value, error.dim, error.value) for error in errors]
-    assert told == [
+    got = [(error.request_id, error.code.value, error.dim, error.value) for error in errors]
+    assert got == [
         (number, error.code, error.dim, error.value % (1 << 64))
         for number, error in wanted.items()
         if error
     ]
-    assert {code for _, code, _, _ in told} == {ErrorCode.IM2COL_CORNER}
+    assert {code for _, code, _, _ in got} == {ErrorCode.IM2COL_CORNER}
 
 
 @pytest.mark.parametrize(
@@ -491,7 +500,7 @@ def test_a_unit_without_stores_or_reductions_refuses_them(without, code, value):
     params = replace(PARAMS, **without)
     wanted = [Operation.TENSOR_LOAD, Operation.TENSOR_STORE, Operation.TENSOR_REDUCE]
     inputs = [
-        described(PLAIN, operation=operation, request_id=number)
+        box_input(PLAIN, operation=operation, request_id=number)
         for number, operation in enumerate(wanted)
     ]
     run = run_streams(simulation(SetupBlock, params), {"i": inputs}, ["job", "error"])

@@ -1,4 +1,4 @@
-"""Bulk setup: one run, or the first thing that is wrong."""
+"""Bulk setup: a job of one run, or the error record of the golden model."""
 
 import random
 from dataclasses import replace
@@ -25,7 +25,7 @@ from tests.hw.simulate import run_streams
 PARAMS = TmaParams(smem_bytes=16384)
 
 
-def described(bulk: BulkLoad, number: int) -> dict:
+def bulk_input(bulk: BulkLoad, number: int) -> dict:
     return {
         "operation": Operation.BULK_LOAD,
         "request_id": number,
@@ -39,22 +39,22 @@ def described(bulk: BulkLoad, number: int) -> dict:
 
 
 def random_bulk(rng: random.Random) -> BulkLoad:
-    """One in two has something wrong."""
+    """Return a bulk load; every second one is illegal."""
 
-    def off(chance: float, most: int) -> int:
+    def misalign(chance: float, most: int) -> int:
         return rng.randrange(most) if rng.random() < chance else 0
 
     size = rng.choice((0, 16, 32, 4096, 16384, 16 * rng.randrange(1000)))
     return BulkLoad(
-        16 * rng.randrange(1 << 60) + off(0.1, 16),
-        16 * rng.randrange(1024) + off(0.1, 16),
-        rng.choice((size, size, size + off(0.3, 16), (1 << 32) - 16)),
-        8 * rng.randrange(2048) + off(0.1, 16),
+        16 * rng.randrange(1 << 60) + misalign(0.1, 16),
+        16 * rng.randrange(1024) + misalign(0.1, 16),
+        rng.choice((size, size, size + misalign(0.3, 16), (1 << 32) - 16)),
+        8 * rng.randrange(2048) + misalign(0.1, 16),
     )
 
 
 def refusal(bulk: BulkLoad | BulkStore | BulkReduce, arch: Arch = Arch.SM_90A) -> TmaError | None:
-    """Why the golden model refuses it."""
+    """Return the error with which the golden model refuses ``bulk``, or None."""
     try:
         check(bulk, smem_bytes=PARAMS.smem_bytes, arch=arch)
     except TmaError as error:
@@ -64,14 +64,14 @@ def refusal(bulk: BulkLoad | BulkStore | BulkReduce, arch: Arch = Arch.SM_90A) -
 
 @pytest.mark.parametrize("size", [0, 16, 1 << 14, (1 << 20) - 16, (1 << 32) - 16])
 def test_a_prefetch_may_be_longer_than_shared_memory(size):
-    """It has nothing to do with shared memory, whatever stands there."""
+    """Its operands in shared memory are not checked."""
     base = (1 << 44) + 48
-    prefetch = described(BulkLoad(base, 5, size, 5), 9) | {"operation": Operation.BULK_PREFETCH}
-    load = described(BulkLoad(1 << 20, 0, 32), 10)
+    prefetch = bulk_input(BulkLoad(base, 5, size, 5), 9) | {"operation": Operation.BULK_PREFETCH}
+    load = bulk_input(BulkLoad(1 << 20, 0, 32), 10)
     run = run_streams(BulkSetup(PARAMS), {"i": [prefetch, load]}, ["job", "error"], seed=size)
-    job, after = run.payloads["job"]
+    job, next_job = run.payloads["job"]
     assert not run.payloads["error"]
-    assert (after.transfer.request_id, after.walk.prefetch, after.walk.run) == (10, 0, 2)
+    assert (next_job.transfer.request_id, next_job.walk.prefetch, next_job.walk.run) == (10, 0, 2)
     walk = job.walk
     assert (walk.prefetch, walk.start, walk.run) == (1, base // 16, size // 16)
     assert walk.has_data == (size > 0)
@@ -79,17 +79,17 @@ def test_a_prefetch_may_be_longer_than_shared_memory(size):
 
 @pytest.mark.parametrize("change", [{"size": 8}, {"global_address": 8}])
 def test_a_prefetch_that_is_refused(change):
-    prefetch = described(BulkLoad(0, 0, 1 << 20), 9) | {"operation": Operation.BULK_PREFETCH}
+    prefetch = bulk_input(BulkLoad(0, 0, 1 << 20), 9) | {"operation": Operation.BULK_PREFETCH}
     run = run_streams(BulkSetup(PARAMS), {"i": [prefetch | change] * 2}, ["job", "error"])
     assert not run.payloads["job"]
     assert [record.code.value for record in run.payloads["error"]] == [ErrorCode.BULK_ALIGN] * 2
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_jobs_and_refusals_are_the_golden_models(seed):
+def test_loads_against_golden(seed):
     rng = random.Random(seed)
     requests = [random_bulk(rng) for _ in range(300)]
-    inputs = [described(bulk, n) for n, bulk in enumerate(requests)]
+    inputs = [bulk_input(bulk, n) for n, bulk in enumerate(requests)]
     run = run_streams(BulkSetup(PARAMS), {"i": inputs}, ["job", "error"], seed=seed)
     jobs, errors = iter(run.payloads["job"]), iter(run.payloads["error"])
     seen = set()
@@ -126,7 +126,7 @@ TYPES = tuple(kind for kind in DataType if kind <= DataType.FLOAT32_FTZ)
 
 
 def random_store(rng: random.Random) -> BulkStore | BulkReduce:
-    """As ``random_bulk``, and one reduction in two has no such operation."""
+    """Return a bulk store or reduction; every second one is illegal."""
     bulk = random_bulk(rng)
     if rng.random() < 0.4:
         mask = rng.choice((0xFFFF, 0, rng.getrandbits(16)))
@@ -135,9 +135,9 @@ def random_store(rng: random.Random) -> BulkStore | BulkReduce:
     return BulkReduce(bulk.gmem_address, bulk.smem_address, bulk.size, kind, op)
 
 
-def described_store(store: BulkStore | BulkReduce, number: int) -> dict:
-    """A store has no barrier and, unless it reduces, no operation."""
-    request = described(BulkLoad(store.gmem_address, store.smem_address, store.size, 5), number)
+def store_input(store: BulkStore | BulkReduce, number: int) -> dict:
+    """Return the request of a store; it has junk where it has no operand."""
+    request = bulk_input(BulkLoad(store.gmem_address, store.smem_address, store.size, 5), number)
     request["group"] = group_of(number)
     if isinstance(store, BulkReduce):
         request |= {"operation": Operation.BULK_REDUCE, "byte_mask": number % 3}
@@ -153,32 +153,32 @@ FORMATS = (
     *(DataType.UINT64, DataType.INT64, DataType.FLOAT16, DataType.FLOAT32),
     *(DataType.FLOAT32_FTZ, DataType.FLOAT64, DataType.BFLOAT16),
 )
-"""By the number that tensor maps have for them."""
+"""Data types, in the order of their numbers in tensor maps."""
 
 
 @pytest.mark.parametrize("arch", Arch)
-def test_stores_and_refusals_are_the_golden_models(arch):
-    """Without byte masks it is a unit of Hopper's."""
+def test_stores_against_golden(arch):
+    """A unit without byte masks refuses them as Hopper does."""
     rng = random.Random(1)
     params = replace(PARAMS, cp_mask=arch is Arch.SM_100A)
     stores = [random_store(rng) for _ in range(400)]
-    inputs = [described_store(store, n) for n, store in enumerate(stores)]
+    inputs = [store_input(store, n) for n, store in enumerate(stores)]
     run = run_streams(BulkSetup(params), {"i": inputs}, ["job", "error"], stall=0.2)
     jobs, errors = iter(run.payloads["job"]), iter(run.payloads["error"])
     seen = set()
     for number, store in enumerate(stores):
         error = refusal(store, arch)
-        told = next(jobs if error is None else errors)
-        group = {"joined": told.group.joined, "thread": told.group.thread}
-        assert group | {"index": told.group.index} == group_of(number)
+        output = next(jobs if error is None else errors)
+        group = {"joined": output.group.joined, "thread": output.group.thread}
+        assert group | {"index": output.group.index} == group_of(number)
         if error is not None:
-            got = (told.request_id, told.code.value, told.dim, told.value)
+            got = (output.request_id, output.code.value, output.dim, output.value)
             assert got == (number, error.code, error.dim, error.value), store
             seen.add(error.code)
             continue
-        walk, pieces = told.walk, store.size // 16
-        assert (told.transfer.request_id, told.transfer.mbarrier) == (number, 0)
-        assert (told.first, told.last, walk.store, walk.prefetch) == (1, 1, 1, 0)
+        walk, pieces = output.walk, store.size // 16
+        assert (output.transfer.request_id, output.transfer.mbarrier) == (number, 0)
+        assert (output.first, output.last, walk.store, walk.prefetch) == (1, 1, 1, 0)
         assert (walk.start, walk.smem_start) == (store.gmem_address // 16, store.smem_address // 16)
         assert (walk.run, walk.has_data, walk.tail_bytes) == (pieces, pieces > 0, 0)
         reduction = walk.write_mode.reduction
@@ -208,13 +208,11 @@ def test_stores_and_refusals_are_the_golden_models(arch):
     ],
 )
 def test_a_unit_without_stores_or_reductions_refuses_them(without, records):
-    load = described(BulkLoad(1 << 20, 0, 32), 0)
+    load = bulk_input(BulkLoad(1 << 20, 0, 32), 0)
     store = load | {"operation": Operation.BULK_STORE, "request_id": 1, "byte_mask": 0xFFFF}
     reduction = load | {"operation": Operation.BULK_REDUCE, "request_id": 2, "element_type": 2}
     params = replace(PARAMS, **without)
     run = run_streams(BulkSetup(params), {"i": [load, store, reduction]}, ["job", "error"])
-    told = [
-        (record.request_id, record.code.value, record.value) for record in run.payloads["error"]
-    ]
-    assert told == records
+    got = [(record.request_id, record.code.value, record.value) for record in run.payloads["error"]]
+    assert got == records
     assert len(run.payloads["job"]) == 3 - len(records)

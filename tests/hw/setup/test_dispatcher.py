@@ -1,4 +1,4 @@
-"""Dispatcher: every job its way, and every request that leaves its bulk group once."""
+"""Dispatcher: jobs go to loads or stores, and requests are released from their groups once."""
 
 import random
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ OUTPUTS = ["load", "store", "error", "released"]
 
 @dataclass(frozen=True)
 class Request:
-    """Jobs of a request, or one that is refused."""
+    """A request with its jobs, or a refused request."""
 
     number: int
     store: bool = False
@@ -30,8 +30,8 @@ class Request:
         return {"joined": self.joined, "thread": self.number, "index": index}
 
     @property
-    def leaves(self) -> bool:
-        """A store stays in its group."""
+    def is_released(self) -> bool:
+        """True if the first job releases the request from its group; a store stays in its group."""
         return self.joined and not self.store
 
     def payloads(self) -> list[dict]:
@@ -81,7 +81,7 @@ def jobs_of(run: Run, name: str) -> list[tuple[int, int]]:
         (5, 0.1, {"error": 0.95}),
     ],
 )
-def test_every_job_goes_its_way(seed, stall, stalls):
+def test_jobs_and_released_groups(seed, stall, stalls):
     rng = random.Random(seed)
     requests = [
         Request(number, rng.random() < 0.5, rng.random() < 0.7, rng.choice((1, 1, 2, 5)))
@@ -108,19 +108,19 @@ def test_every_job_goes_its_way(seed, stall, stalls):
         for request in refused
     ]
 
-    # A token of a request that has not joined any group counts nowhere.
+    # Tokens without ``joined`` are ignored.
     tokens = [group.thread for group in run.payloads["released"] if group.joined]
     assert all(group.index == group.thread % 8 for group in run.payloads["released"])
-    assert [n for n in tokens if n < 1000] == [r.number for r in requests if r.leaves]
+    assert [n for n in tokens if n < 1000] == [r.number for r in requests if r.is_released]
     assert [n for n in tokens if n >= 1000] == [r.number for r in refused if r.joined]
 
-    # It is given with the first job.
+    # A load is released after its first job.
     firsts = [
         cycle
         for cycle, (request, job) in zip(
             run.taken["job"], [(r, job) for r in requests for job in range(r.jobs)], strict=True
         )
-        if request.leaves and job == 0
+        if request.is_released and job == 0
     ]
     offered = [
         cycle
@@ -132,7 +132,7 @@ def test_every_job_goes_its_way(seed, stall, stalls):
 
 @pytest.mark.parametrize("store", [False, True])
 def test_a_job_a_clock(store):
-    """In the clock in which it is given, its token in the next."""
+    """A job passes in the clock in which it is offered; its group is released a clock later."""
     run = dispatch([Request(n, store) for n in range(40)], [], stall=0)
     name = "store" if store else "load"
     assert run.cycles[name] == run.taken["job"] == list(range(40))
@@ -140,7 +140,7 @@ def test_a_job_a_clock(store):
 
 
 def test_stores_need_no_room_for_tokens():
-    """Nobody takes tokens: stores pass by two loads that have given theirs."""
+    """No released group is taken: two loads pass, and all stores behind them."""
     loads = [Request(number) for number in range(2)]
     stores = [Request(10 + number, store=True) for number in range(20)]
     run = dispatch([*loads, *stores], [], stall=0, stalls={"released": 1.0})
@@ -148,7 +148,7 @@ def test_stores_need_no_room_for_tokens():
 
 
 def test_neither_starves():
-    """Loads and refusals at once want the way of the tokens, and take turns."""
+    """Loads and refusals release groups in turn."""
     loads, refused = [Request(n) for n in range(40)], [Request(1000 + n) for n in range(40)]
     run = dispatch(loads, refused, stall=0)
     threads = [group.thread for group in run.payloads["released"]]

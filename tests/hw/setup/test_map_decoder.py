@@ -1,4 +1,4 @@
-"""Map decoder: what it refuses and decodes is what the golden model does, for any words."""
+"""Map decoder: fields and refusals are those of the golden model, for any words."""
 
 import random
 
@@ -16,7 +16,7 @@ PRESET_OF = {Arch.SM_90A: "default", Arch.SM_100A: "sm_100a"}
 
 
 def random_words(rng: random.Random) -> list[int]:
-    """Words that are mostly those of a map, and then changed."""
+    """Return words of a mostly legal map, with random changes."""
     rank_less_one = rng.choice((0, 1, 2, 3, 4, 4, 5))
     w2 = rng.getrandbits(1) | rank_less_one << 4 | rng.randrange(14) << 7
     w2 |= rng.choice((0, 0, 0, 1, 2)) << 11 | rng.randrange(4) << 13
@@ -40,7 +40,7 @@ def random_words(rng: random.Random) -> list[int]:
     box = rng.choice((127, 127, unit * rng.randrange(1, 9) - 1, rng.getrandbits(8)))
     words[13] = (box & 0xFF) << 24 | rng.getrandbits(15)
     words[14], words[15] = rng.getrandbits(32), rng.getrandbits(10)
-    if rng.random() < 0.1:  # packed: loads and stores have types and swizzles of their own
+    if rng.random() < 0.1:  # packed types, whose legal swizzles differ for loads and stores
         words[2] = rng.randrange(4) << 19 | rng.choice((0, 3)) << 13 | rng.choice((12, 13)) << 7
         words[2] |= (rank_less_one % 5) << 4
         words[3:7] = [0] * 4
@@ -70,15 +70,15 @@ def test_any_words(seed: int, arch: Arch) -> None:
             differ += check_direction(decoded, descriptor, arch, about)
             geometry = geometry_of(descriptor, arch)
             if isinstance(geometry, TmaError):
-                of_map = geometry.code is ErrorCode.MAP_FIELD
-                refused += of_map
-                assert refuses(decoded, "store_only") == of_map, f"{about}: {geometry}"
+                is_map_error = geometry.code is ErrorCode.MAP_FIELD
+                refused += is_map_error
+                assert refuses(decoded, "store_only") == is_map_error, f"{about}: {geometry}"
                 continue
             assert not refuses(decoded, "store_only"), about
-            shown = decoded.row_pieces, decoded.row_pitch, decoded.interleaved, decoded.im2col
+            fields = decoded.row_pieces, decoded.row_pitch, decoded.interleaved, decoded.im2col
             row = geometry.bytes() // geometry.rows() // 16
             pitch = geometry.pitch // 16
-            assert shown == (row, pitch, geometry.interleaved, descriptor.mode), about
+            assert fields == (row, pitch, geometry.interleaved, descriptor.mode), about
             assert decoded.style.fill.value == descriptor.oob_fill, about
             assert decoded.style.round_tf32 == geometry.data_type.rounds, about
 
@@ -88,26 +88,30 @@ def test_any_words(seed: int, arch: Arch) -> None:
 
 
 def refuses(decoded, only: str) -> bool:
-    """Whether a direction is refused; ``only``: the field that is set for the other one's maps."""
+    """Return whether the map is refused in a direction.
+
+    ``only`` is the field that is set for maps that are legal in the other direction only.
+    """
     return bool(decoded.refused or (only in decoded.shape().members and decoded[only]))
 
 
 def check_direction(decoded, descriptor: Descriptor, arch: Arch, about: str) -> bool:
-    """Compare what a store makes of the map; return whether it differs from what a load does."""
+    """Check the decoding for stores; return whether stores and loads differ in being refused."""
     loads, stores = (geometry_of(descriptor, arch, store=store) for store in (False, True))
-    of_load, of_store = (
-        isinstance(of, TmaError) and of.code is ErrorCode.MAP_FIELD for of in (loads, stores)
+    load_refused, store_refused = (
+        isinstance(result, TmaError) and result.code is ErrorCode.MAP_FIELD
+        for result in (loads, stores)
     )
-    assert refuses(decoded, "load_only") == of_store, f"{about}: {stores}"
+    assert refuses(decoded, "load_only") == store_refused, f"{about}: {stores}"
     if isinstance(stores, Geometry) and descriptor.mode:
         corners = list(zip(descriptor.lower_corner, descriptor.upper_corner, strict=True))
-        found = [(decoded.corners[j].lower, decoded.corners[j].upper) for j in range(3)]
-        assert found == [*corners, (0, 0), (0, 0)][:3], about
-    return of_load != of_store
+        decoded_corners = [(decoded.corners[j].lower, decoded.corners[j].upper) for j in range(3)]
+        assert decoded_corners == [*corners, (0, 0), (0, 0)][:3], about
+    return load_refused != store_refused
 
 
 def geometry_of(descriptor: Descriptor, arch: Arch, *, store: bool = False) -> Geometry | TmaError:
-    """What the map makes of a request in its own mode, or why there is none."""
+    """Return the geometry of a request in the mode of the map, or the error that it gets."""
     try:
         mode = AccessMode.IM2COL_W if descriptor.wide else AccessMode(int(descriptor.mode))
         return Geometry(descriptor, mode, store=store, arch=arch)

@@ -1,0 +1,294 @@
+"""Item sequencer: the items of each request are its dimensions in order, and the first error is
+reported.
+"""
+
+import random
+
+import numpy as np
+import pytest
+from amaranth.hdl import Assert, Module, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import Out, connect, flipped
+
+from golden import Descriptor, Load, Store
+from golden.geometry import Geometry
+from hw.layouts.isa import AccessMode, ErrorCode, Operation
+from hw.lib.queue import Queue
+from hw.params import DIMS, PRESETS, TmaParams
+from hw.setup.item_sequencer import ItemSequencer
+from hw.setup.items import early_error_layout
+from tests.hw.boxes import random_box, random_interleaved
+from tests.hw.golden_requests import KINDS, STORE_KINDS, arch_of, random_requests, setup_input
+from tests.hw.setup.test_block import box_input
+from tests.hw.simulate import run_streams
+
+PARAMS = TmaParams(setup_pipelines=1)
+IMAGE_AND_LATER_KINDS = [kind for kind in KINDS if "im2col" in kind or "sm_100a" in kind]
+IMAGE_AND_LATER_KINDS += [kind for kind in STORE_KINDS if "sm_100a" in kind]
+NO_LOOP = DIMS - 1
+LEVEL_N = DIMS - 2
+WIDE = AccessMode.IM2COL_W, AccessMode.IM2COL_W_128
+
+
+class WithErrors(wiring.Component):
+    """Item sequencer whose early error is a stream: a payload for the last item of each request."""
+
+    def __init__(self, params: TmaParams) -> None:
+        self.params = params
+        self.items = ItemSequencer(params)
+        ports = self.items.signature.members
+        error = Out(stream.Signature(early_error_layout(params)))
+        super().__init__({"i": ports["i"], "o": ports["o"], "error": error})
+
+    def elaborate(self, _platform) -> Module:
+        m = Module()
+        m.submodules.items = items = self.items
+        m.submodules.errors = errors = Queue(early_error_layout(self.params), 64)
+        connect(m, flipped(self.i), items.i)
+        connect(m, items.o, flipped(self.o))
+        connect(m, errors.o, flipped(self.error))
+        last_item_q = Signal()
+        m.d.sync += [
+            last_item_q.eq(items.o.valid & items.o.ready & items.o.p.common.last_item),
+            Assert(~errors.i.valid | errors.i.ready, "test: the queue of errors is full\n"),
+        ]
+        m.d.comb += [errors.i.valid.eq(last_item_q), errors.i.payload.eq(items.early_error)]
+        return m
+
+
+def sequence(params: TmaParams, inputs: list[dict], seed: int) -> tuple[list[list], list]:
+    """Items of each request, and its early error, under random back-pressure."""
+    run = run_streams(WithErrors(params), {"i": inputs}, ["o", "error"], seed=seed)
+    requests: list[list] = [[]]
+    for item in run.payloads["o"]:
+        requests[-1].append(item)
+        if item.common.last_item:
+            requests.append([])
+    assert requests.pop() == []
+    assert len(requests) == len(run.payloads["error"]) == len(inputs)
+    return requests, run.payloads["error"]
+
+
+def tile_steps(d: Descriptor, request: dict) -> list[dict]:
+    """Fields of the items of a tile, from its map: the dimensions above the row, lowest first."""
+    sliced = bool(d.interleave)
+    outer = range(0 if sliced else 1, d.rank)
+    if not outer:
+        return [{"is_absent": 1, "box_less_one": 0, "stride": 0, "loop": 0}]
+    steps = []
+    for dim in outer:
+        is_slice = sliced and dim == d.rank - 2
+        has_slice_below = sliced and dim == d.rank - 1
+        steps.append(
+            {
+                "is_absent": 0,
+                "coord_complement": ~request["coords"][dim] % (1 << 32),
+                "dim_less_one": d.global_dim[dim] - 1,
+                "box_less_one": 0 if is_slice else d.box_dim[dim] - 1,
+                "element_stride_less_one": d.element_strides[dim] - 1,
+                "stride": int(d.interleave) if dim == 0 else d.global_strides[dim - 1] // 16,
+                "loop": NO_LOOP if is_slice else len(steps) - has_slice_below,
+            }
+        )
+    return steps
+
+
+def gather_steps(d: Descriptor, request: dict) -> list[dict]:
+    """Fields of the items of a gather or scatter: four rows of a matrix."""
+    return [
+        {
+            "is_absent": 0,
+            "coord_complement": ~row % (1 << 32),
+            "dim_less_one": d.global_dim[1] - 1,
+            "box_less_one": 0,
+            "stride": d.global_strides[0] // 16,
+            "loop": NO_LOOP,
+        }
+        for row in request["coords"][1:]
+    ]
+
+
+def image_steps(d: Descriptor, request: dict) -> list[dict]:
+    """Fields of the items of an im2col box: N, the dimensions that are not walked, and the rest
+    down to W.
+    """
+    sliced, wide = bool(d.interleave), request["mode"] in WIDE
+    lowest = 0 if sliced else 1
+    info = [0, 0, 0] if "group" in request else request["im2col_info"]
+    steps = []
+    for dim in range(d.rank - 1, lowest - 1, -1):
+        level = dim - lowest
+        fixed = dim < d.rank - 1 and (level > 0 if wide else sliced and dim == d.rank - 2)
+        walked = dim < d.rank - 1 and not fixed
+        offset = (info[1] if wide else info[level]) if walked else 0
+        lower = d.lower_corner[level] if walked else 0
+        steps.append(
+            {
+                "coord_complement": ~request["coords"][dim] % (1 << 32),
+                "dim_less_one": d.global_dim[dim] - 1,
+                "box_less_one": 0,
+                "element_stride_less_one": d.element_strides[dim] - 1,
+                "stride": int(d.interleave) if dim == 0 else d.global_strides[dim - 1] // 16,
+                "loop": NO_LOOP,
+                "dim": dim,
+                "level": level if walked else LEVEL_N,
+                "is_fixed": fixed,
+                "is_bounded": walked,
+                "has_lower_bound": not wide,
+                "lower": lower,
+                "upper": d.upper_corner[level] if walked else 0,
+                "offset": offset,
+                "restart": lower + offset,
+            }
+        )
+    return steps
+
+
+def check_items(items: list, steps: list[dict], gathers: bool) -> None:
+    """Compare the items of a request with their expected fields."""
+    count = len(items)
+    assert count == len(steps)
+    for number, (item, wanted) in enumerate(zip(items, steps, strict=True)):
+        common = item.common
+        flags = common.starts_walk, common.ends_walk, common.first_item, common.last_item
+        walk_flags = (1, 1) if gathers else (number == 0, number == count - 1)
+        assert flags == (*walk_flags, number == 0, number == count - 1)
+        for name, value in wanted.items():
+            for part in (common, item.step, getattr(item, "image", None)):
+                if part is not None and name in part.shape().members:
+                    assert part[name] == value, (number, name)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_items_of_tiles(seed):
+    rng = random.Random(seed)
+    boxes = [rng.choice((random_box, random_interleaved))(rng) for _ in range(60)]
+    inputs = [box_input(box, request_id=n) for n, box in enumerate(boxes)]
+    requests, errors = sequence(PARAMS, inputs, seed)
+    assert {error.code.value for error in errors} == {ErrorCode.NONE.value}
+    for number, (box, entry, items) in enumerate(zip(boxes, inputs, requests, strict=True)):
+        steps = tile_steps(Descriptor(tuple(entry["words"])), entry["request"])
+        check_items(items, steps, gathers=False)
+        for item in items:
+            common = item.common
+            assert (common.request_id, common.smem_address) == (number, box.smem_address)
+            assert (common.row_pieces, common.row_pitch) == (box.row, box.pitch)
+            assert item.base == box.address // 16
+            start = 0 if box.interleave else box.coords[0]
+            assert item.row_start == start
+            if start >= 0:
+                assert item.row_start_pieces == start * box.item_bytes // 16
+            assert item.tail_bytes == box.dims[0] * box.item_bytes % 16
+
+
+@pytest.mark.parametrize("kind", IMAGE_AND_LATER_KINDS)
+def test_items_of_requests(kind):
+    """The later modes, and im2col: pixels, rows and halos, too."""
+    params = PRESETS[(KINDS | STORE_KINDS)[kind]]
+    requests = random_requests(np.random.default_rng(7), kind, 25)
+    inputs = [setup_input(request, number) for number, request in enumerate(requests)]
+    sequenced, errors = sequence(params, inputs, 7)
+    assert {error.code.value for error in errors} == {ErrorCode.NONE.value}
+    for request, entry, items in zip(requests, inputs, sequenced, strict=True):
+        check_request(request, entry, items, kind)
+
+
+def check_request(request: Load | Store, entry: dict, items: list, kind: str) -> None:
+    d, mode = Descriptor(tuple(entry["words"])), entry["request"]["mode"]
+    gathers = mode in (AccessMode.TILE_GATHER4, AccessMode.TILE_SCATTER4)
+    steps_of = gather_steps if gathers else image_steps if d.mode else tile_steps
+    check_items(items, steps_of(d, entry["request"]), gathers)
+    store = isinstance(request, Store)
+    geometry = Geometry(d, request.mode, store=store, arch=arch_of(kind))
+    for common in (item.common for item in items):
+        assert common.row_pitch == geometry.pitch // 16
+        assert common.store == store
+        assert common.has_row_count == bool(gathers or d.mode)
+        if gathers:
+            assert common.row_count == 4
+        if d.mode:
+            halo = 0 if store else entry["request"]["im2col_info"][0]
+            grouped = mode == AccessMode.IM2COL_W_128
+            extra = halo if mode == AccessMode.IM2COL_W else 0
+            pixels = 128 if grouped else d.pixels_per_column + extra
+            assert (common.is_image, common.pixels) == (1, pixels)
+            assert common.row_count == pixels + (4 * halo if grouped else 0)
+
+
+VIOLATIONS = {
+    "fault": (ErrorCode.GMEM_FAULT, "global_address"),
+    "map": (ErrorCode.MAP_FIELD, "word_2"),
+    "rank": (ErrorCode.MAP_MODE, "small_value"),
+    "smem_address": (ErrorCode.SMEM_ALIGN, "smem_address"),
+    "window": (ErrorCode.SMEM_RANGE, "mbarrier"),
+    "coord": (ErrorCode.COORD_ALIGN, "coord_0"),
+    "store_coord": (ErrorCode.COORD_NEG, "coord_1"),
+    "mask": (ErrorCode.MASK, "small_value"),
+    "mbarrier": (ErrorCode.MBAR_ALIGN, "mbarrier"),
+}
+"""Violations, the one that is reported first in front: its code, and the name of its value."""
+
+
+def violate(entry: dict, name: str) -> int:
+    """Make ``entry`` violate one check; return the offending value."""
+    request, words = entry["request"], entry["words"]
+    match name:
+        case "fault":
+            entry["fault"] = 1
+            return request["global_address"]
+        case "map":
+            words[2] |= 1 << 22
+            return words[2]
+        case "rank":
+            request["rank"] += 1
+            return request["rank"]
+        case "smem_address":
+            request["smem_address"] |= 32
+            return request["smem_address"]
+        case "window" | "mbarrier":
+            request["mbarrier"] |= 1 << 20 if name == "window" else 4
+            return request["mbarrier"]
+        case "coord":
+            request["coords"][0] = 3
+            return 3
+        case "store_coord":
+            request |= {"operation": Operation.TENSOR_STORE, "mbarrier": 0, "reduction_op": 7}
+            request["coords"][1] = -5
+            return -5
+        case _:
+            request["misdirected"] = {"mask": 1, "cta": 1, "value": 77}
+            return 77
+
+
+def test_the_first_error_is_reported():
+    """Up to four violations in a request, and requests without one between."""
+    rng = random.Random(3)
+    box = random_box(rng)
+    while len(box.dims) < 2 or box.item_bytes > 2 or min(box.coords) < 0:
+        box = random_box(rng)
+    inputs, wanted = [], []
+    for _ in range(150):
+        entry = box_input(box)
+        entry["request"]["coords"] = list(entry["request"]["coords"])
+        names = rng.sample(list(VIOLATIONS), rng.choice((0, 1, 1, 2, 4)))
+        if "store_coord" in names:  # a store has no barrier
+            names = [name for name in names if name not in ("window", "mbarrier")]
+        names.sort(key=list(VIOLATIONS).index)
+        values = {name: violate(entry, name) for name in names}
+        if {"window", "mbarrier"} <= set(names):
+            values["window"] = entry["request"]["mbarrier"]
+        inputs.append(entry)
+        wanted.append((names[0], values[names[0]]) if names else None)
+    _, errors = sequence(PARAMS, inputs, 3)
+    seen = set()
+    for error, expected in zip(errors, wanted, strict=True):
+        if expected is None:
+            assert error.code.value == ErrorCode.NONE.value
+            continue
+        code, value_name = VIOLATIONS[expected[0]]
+        names = list(error.values.shape().members)
+        assert error.code.value == code.value, expected
+        assert error.dim == (1 if expected[0] == "store_coord" else 0)
+        assert (names[error.value_index], error.values[value_name]) == (value_name, expected[1])
+        seen.add(expected[0])
+    assert seen == set(VIOLATIONS)
