@@ -35,7 +35,8 @@ def random_steps(rng: random.Random, params: TmaParams, requests: int) -> list[d
         address = rng.randrange(64) * params.lanes
         chains = rng.randint(1, 3)
         for chain in range(chains):
-            begin = address = address + rng.randrange(params.lanes)
+            address += rng.randrange(params.lanes)
+            begin = address
             chain_steps = []
             for _ in range(rng.choice((0, 1, 1, 2, 5))):
                 address += rng.choice((0, 0, 1, rng.randrange(3 * params.lanes)))
@@ -50,7 +51,6 @@ def random_steps(rng: random.Random, params: TmaParams, requests: int) -> list[d
             if not chain_steps:
                 chain_steps = [{"has_run": 0, "start": rng.randrange(64), "extent": 9}]
             address += rng.choice((0, 0, 1, rng.randrange(3 * params.lanes)))
-            address += address == begin  # a chain has at least a piece
             for at, step in enumerate(chain_steps):
                 is_last = at == len(chain_steps) - 1
                 steps.append(
