@@ -20,7 +20,7 @@ def lines_of(jobs: list[dict], params: TmaParams, **options) -> Run:
 
 
 def check_lines(run: Run, wanted: list[Pieces], params: TmaParams) -> None:
-    """Each store in as few lines as its runs need, in order, the last one marked."""
+    """Assert that each store has as few lines as its runs need, in order, the last one marked."""
     lines = iter(run.payloads["o"])
     for slot, pieces in enumerate(wanted):
         found: Pieces = {}
@@ -41,7 +41,7 @@ def check_lines(run: Run, wanted: list[Pieces], params: TmaParams) -> None:
 
 @pytest.mark.parametrize("kind", ["store_im2col", "sm_100a_scatter4", "sm_100a_im2col_w_store"])
 def test_covers_a_store_of_several_walks_once(kind):
-    """Also where walks at the end have nothing inside."""
+    """The last walks of a store may have nothing inside."""
     params = PRESETS[STORE_KINDS[kind]]
     stores = random_requests(np.random.default_rng(2), kind, 5)
     run = lines_of(with_slots(setup(stores, params), params), params, stall=0.3)
