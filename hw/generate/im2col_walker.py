@@ -147,9 +147,8 @@ class Im2colWalker(wiring.Component):
         ]
         with m.If(fire):
             m.d.sync += [started.eq(~last_of_column), state_q.eq(state_d)]
-        if "stops_outside" in column.shape().members:
-            has_outside = ~inside | (low != 0) | (high != pixels)
-            self._stop_outside(m, column, fire, last_of_column, has_outside, low)
+        has_outside = ~inside | (low != 0) | (high != pixels)
+        self._stop_outside(m, column, fire, last_of_column, has_outside, low)
         if p.im2col_w:
             self._walk_groups(m, fire, started, linear_next, state_d, last_of_chain, last_of_column)
         return m
@@ -325,7 +324,9 @@ class Im2colWalker(wiring.Component):
         return wheels_next
 
     def _stop_outside(self, m: Module, column, fire, last_of_column, has_outside, low) -> None:
-        """Of a store that ``stops_outside``, drop the pixels behind the first one outside."""
+        """Drop the pixels behind the first one outside, of a store that ``stops_outside``."""
+        if "stops_outside" not in column.shape().members:
+            return
         was_outside = Signal()  # an earlier walk of this column had a pixel outside
         with m.If(fire):
             m.d.sync += was_outside.eq(~last_of_column & (was_outside | has_outside))

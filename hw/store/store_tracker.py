@@ -160,15 +160,8 @@ class StoreTracker(wiring.Component):
             progress_write.data.eq(Mux(complete, 0, progress_d)),
         ]
 
-        end_layout = {
-            "slot": p.slot_bits,
-            "owner": owner.data.shape(),
-            "failed": 1,
-            "receiver_absent": 1,
-            "line": p.line_address_bits,
-        }
         end_valid = Signal()
-        end = Signal(data.StructLayout(end_layout), reset_less=True)
+        end = Signal(self._end_layout(owner.data.shape()), reset_less=True)
         retired = Signal()
         self._end(m, slots, errors, end_valid, end, retired)
         m.d.comb += advance.eq(~end_valid | retired)
@@ -186,6 +179,18 @@ class StoreTracker(wiring.Component):
         m.d.sync += Assert(
             ~(busy & progress_q.total_valid & report.total_valid),
             "store_tracker: a request ends twice\n",
+        )
+
+    def _end_layout(self, owner_layout: data.StructLayout) -> data.StructLayout:
+        """Return the layout of the request that ended."""
+        return data.StructLayout(
+            {
+                "slot": self.params.slot_bits,
+                "owner": owner_layout,
+                "failed": 1,
+                "receiver_absent": 1,
+                "line": self.params.line_address_bits,
+            }
         )
 
     def _end(self, m: Module, slots: JobSlots, errors: Queue, end_valid, end, retired) -> None:

@@ -26,7 +26,7 @@ from tests.hw.simulate import Run, run_streams, simulation
 
 
 def setup(requests: Sequence[Load | Store], params: TmaParams) -> list:
-    """The jobs that setup makes of ``requests``."""
+    """Return the jobs that the setup block makes of ``requests``."""
     inputs = {"i": [setup_input(request, number) for number, request in enumerate(requests)]}
     run = run_streams(simulation(SetupBlock, params), inputs, ["job", "error"], stall=0)
     assert not run.payloads["error"]
@@ -34,7 +34,7 @@ def setup(requests: Sequence[Load | Store], params: TmaParams) -> list:
 
 
 def with_slots(jobs: Sequence, params: TmaParams) -> list[dict]:
-    """The jobs of setup as a generator gets them: the slot is the request's number."""
+    """Return the jobs of setup as a generator gets them; the slot is the request's number."""
     parts = "last", "walk", *(["column"] if params.im2col else [])
     return [
         {"slot": job.transfer.request_id, **{name: getattr(job, name) for name in parts}}
@@ -43,13 +43,13 @@ def with_slots(jobs: Sequence, params: TmaParams) -> list[dict]:
 
 
 def walk(requests: Sequence[Load | Store], params: TmaParams, **options) -> Run:
-    """What the walker makes of ``requests``."""
+    """Return the run of the walker for ``requests``, behind the setup block."""
     inputs = {"i": with_slots(setup(requests, params), params)}
     return run_streams(simulation(Im2colWalker, params), inputs, ["o"], **options)
 
 
 def requests_of(run: Run) -> list[list]:
-    """The walks, request by request."""
+    """Return the walks of a run, request by request."""
     requests: list[list] = [[]]
     for job in run.payloads["o"]:
         requests[-1].append(job)
@@ -63,7 +63,7 @@ def requests_of(run: Run) -> list[list]:
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("kind", KINDS)
 def test_walks_cover_the_box(kind: str, seed: int, pipelines: int) -> None:
-    """Also those of a ``compact`` unit, of one pipeline."""
+    """The walks of each request cover its box, also in a ``compact`` unit, of one pipeline."""
     loads = random_requests(np.random.default_rng(seed), kind, 10)
     run = walk(loads, replace(PRESETS[KINDS[kind]], setup_pipelines=pipelines), seed=seed)
     found = requests_of(run)
@@ -75,7 +75,7 @@ def test_walks_cover_the_box(kind: str, seed: int, pipelines: int) -> None:
 
 @pytest.mark.parametrize("kind", KINDS | STORE_KINDS)
 def test_a_job_says_what_completes_its_request(kind: str) -> None:
-    """Pieces and bulk group, in each of the jobs; the first and the last one are marked."""
+    """Each job carries the pieces and the bulk group of its request; first and last are marked."""
     preset = (KINDS | STORE_KINDS)[kind]
     requests = random_requests(np.random.default_rng(6), kind, 6)
     jobs = iter(setup(requests, PRESETS[preset]))
@@ -102,12 +102,12 @@ def test_a_tile_passes_without_latency(kind: str) -> None:
 
 
 def written_by(jobs) -> Pieces:
-    """The pieces that the walks of a store cover; there is no fill."""
+    """Return the pieces that the walks of a store cover; there is no fill."""
     return {smem: source for smem, source in covered_by(jobs).items() if source}
 
 
 def check_stores(stores: Sequence[Store], run: Run, arch: Arch) -> None:
-    """What the walks of each cover, and what they carry along."""
+    """Compare the pieces that the walks of each store cover, and the fields they carry."""
     for number, (store, jobs) in enumerate(zip(stores, requests_of(run), strict=True)):
         assert written_by(jobs) == expected(store, arch), store
         for job in jobs:
@@ -125,7 +125,7 @@ def check_stores(stores: Sequence[Store], run: Run, arch: Arch) -> None:
 @pytest.mark.parametrize("pipelines", [1, 4])
 @pytest.mark.parametrize("kind", STORE_KINDS)
 def test_walks_of_a_store_cover_what_is_inside(kind: str, pipelines: int) -> None:
-    """Whole pieces of dimension 0; of the rest what the golden model says."""
+    """Dimension 0 counts in whole pieces; in the others the golden model decides."""
     count = 5 if "im2col" in kind else 20
     stores = random_requests(np.random.default_rng(3), kind, count)
     params = replace(PRESETS[STORE_KINDS[kind]], setup_pipelines=pipelines)
@@ -135,8 +135,8 @@ def test_walks_of_a_store_cover_what_is_inside(kind: str, pipelines: int) -> Non
 
 @pytest.mark.parametrize("channels", [32, 64])
 def test_a_store_of_im2col_w_stops_at_the_first_pixel_outside(channels: int) -> None:
-    """In front of the tensor, behind it, in a row above or below it, or behind all images; what
-    comes after is inside again. A store of other pixels follows.
+    """The first pixel outside is in front of the tensor, behind it, in a row above or below it, or
+    behind all images; pixels behind it are inside again. A store of other pixels follows.
     """
     dims, strides = (64, 9, 3, 4), (128, 1152, 3456)
     stores = []
@@ -156,7 +156,7 @@ def test_a_store_of_im2col_w_stops_at_the_first_pixel_outside(channels: int) -> 
 
 
 def image(channels: int, w: int, corner: int, pixels: int = 256) -> Load:
-    """A column over all of W, H, D and N of a small image of 16-bit numbers."""
+    """Return a column over all of W, H, D and N of a small image of 16-bit numbers."""
     dims = (64, w, 3, 2, 64)
     strides = (128, 128 * w, 384 * w, 768 * w)
     lower, upper = (-corner,) * 3, (corner,) * 3
@@ -169,7 +169,7 @@ def image(channels: int, w: int, corner: int, pixels: int = 256) -> Load:
 @pytest.mark.parametrize("corner", [0, 1])
 @pytest.mark.parametrize("channels", [32, 64])
 def test_no_clock_is_lost_at_any_wrap(channels: int, corner: int) -> None:
-    """Rows of one pixel, of two and of seven; W, H, D and N wrap, and so do requests."""
+    """Rows have one, two and seven pixels; W, H, D and N wrap, and so do requests."""
     loads = [image(channels, w, corner) for w in (1, 2, 7)] * 2
     run = walk(loads, PRESETS["default"], stall=0)
     cycles = run.cycles["o"]
@@ -182,7 +182,7 @@ def test_no_clock_is_lost_at_any_wrap(channels: int, corner: int) -> None:
 )
 @pytest.mark.parametrize("channels", [8, 24])
 def test_long_rows_of_pixels_that_lie_apart(channels: int, by: int) -> None:
-    """Each ``by`` positions from the one before: walks of 32 pixels, from all around the edges."""
+    """Each pixel is ``by`` positions behind the last: walks have 32 pixels, and cross all edges."""
     width = 331
     tensor_map = TensorMap.im2col(
         *("f16", 0, (24, width, 3, 20), (48, 48 * width, 144 * width), (-20, 0), (11, 0)),
@@ -204,7 +204,7 @@ def test_long_rows_of_pixels_that_lie_apart(channels: int, by: int) -> None:
 
 @pytest.mark.parametrize("where", ["W", "H", "D", "N", "C", "W from the right"])
 def test_what_is_outside_to_the_last_pixel_is_one_walk(where: str) -> None:
-    """Rows and columns that are left or right of all images, images behind the last, channels."""
+    """Rows and columns beside all images, images behind the last one, and channels are outside."""
     dims, strides = (16, 5, 4, 3, 2), (32, 160, 640, 1920)
     lower, upper, coords = [-1] * 3, [1] * 3, [0, 1, 2, 1, 1]
     if where == "C":
@@ -225,7 +225,7 @@ def test_what_is_outside_to_the_last_pixel_is_one_walk(where: str) -> None:
 
 @pytest.mark.parametrize("channels", [8, 24, 72])
 def test_pixels_of_any_width_are_contiguous(channels: int) -> None:
-    """1, 3 and 9 pieces: a walk of one run for each row."""
+    """Pixels of 1, 3 and 9 pieces: each row is a walk of one run."""
     strides = [2 * channels * n for n in (1, 9, 27)]
     tensor_map = TensorMap.im2col(
         *("f16", 0, (channels, 9, 3, 9), strides, (0, 0), (0, 0), channels, 50)
@@ -240,7 +240,7 @@ def test_pixels_of_any_width_are_contiguous(channels: int) -> None:
 
 @pytest.mark.parametrize("corner", [0, 1, 3])
 def test_rows_of_pixels_are_cut_at_the_edges(corner: int) -> None:
-    """Contiguous pixels in one walk, some of them outside on either side."""
+    """Contiguous pixels are one walk, with some of them outside on either side."""
     loads = [image(64, w, corner, pixels) for w in (1, 2, 7) for pixels in (5, 100)]
     loads = [replace(load, coords=(0, x, 0, 0, 0)) for load in loads for x in (-corner, 0)]
     run = walk(loads, PRESETS["default"], stall=0)
@@ -249,7 +249,7 @@ def test_rows_of_pixels_are_cut_at_the_edges(corner: int) -> None:
 
 
 def test_strided_pixels_are_not_contiguous() -> None:
-    """Every second pixel of rows that overlap: the addresses are those of contiguous pixels."""
+    """Every second pixel of overlapping rows has the address that contiguous pixels would have."""
     tensor_map = TensorMap.im2col(
         *("f16", 0, (64, 9, 3, 2), (64, 1152, 3456), (0, 0), (0, 0), 64, 20),
         element_strides=(1, 2, 1, 1),
@@ -262,7 +262,7 @@ def test_strided_pixels_are_not_contiguous() -> None:
 
 @pytest.mark.parametrize("where", [-1, 3])
 def test_what_the_column_does_not_walk_may_be_outside(where: int) -> None:
-    """The slice of an interleaved map, and H of ``im2col::w``: everything is fill."""
+    """The slice of an interleaved map, and H of ``im2col::w``, are outside: everything is fill."""
     dims, strides = (9, 3, 4), (288, 1152)
     sliced = TensorMap.im2col(
         *("f16", 0, dims, strides, (0,), (0,), 8, 20), swizzle="32B", interleave="32B"

@@ -10,14 +10,12 @@ from amaranth.hdl import Module, Signal
 from amaranth.sim import Simulator
 
 from hw.generate.request_generator import RequestGenerator
-from hw.generate.store_generator import StoreGenerator
-from hw.layouts.isa import Operation
 from hw.lib.remainder import modulo_3
 from hw.params import PRESETS, TmaParams
 from hw.setup.block import SetupBlock
-from tests.hw.boxes import Box, Pieces, random_box, stored_box
-from tests.hw.generate.test_im2col_walker import requests_of, setup, walk, with_slots
-from tests.hw.golden_requests import KINDS, STORE_KINDS, arch_of, expected, random_requests
+from tests.hw.boxes import Box, Pieces, random_box
+from tests.hw.generate.test_im2col_walker import setup, with_slots
+from tests.hw.golden_requests import KINDS, arch_of, expected, random_requests
 from tests.hw.setup.test_block import box_input
 from tests.hw.simulate import Run, run_streams, simulation
 
@@ -43,7 +41,7 @@ def generate(boxes: list[Box], params: TmaParams, **options) -> Run:
 
 
 def covered(run: Run, params: TmaParams) -> dict[int, Pieces]:
-    """By slot: what the lines and beats of fill cover; asserts that nothing comes twice."""
+    """Return, by slot, the pieces that lines and fill cover; assert that none comes twice."""
     boxes: dict[int, Pieces] = {}
 
     def cover(slot: int, smem: int, source: tuple[int, int] | None) -> None:
@@ -94,7 +92,7 @@ def test_covers_each_box_once(line_bytes):
 
 @pytest.mark.parametrize("kind", ["load_im2col", "sm_100a_im2col_w_128", "sm_100a_gather4"])
 def test_covers_a_chain_of_walks_once(kind):
-    """Fill goes on from walk to walk, and ends with the request."""
+    """Fill continues from walk to walk, and ends with the request."""
     rng = np.random.default_rng(1)
     params = PRESETS[KINDS[kind]]
     loads = random_requests(rng, kind, 10)
@@ -110,7 +108,7 @@ def test_covers_a_chain_of_walks_once(kind):
 
 @pytest.mark.parametrize("line_bytes", [16, 64, 128])
 def test_no_beat_of_a_box_is_filled_twice(line_bytes):
-    """Also where several rows share it."""
+    """A beat is filled once even if several rows share it."""
     params = TmaParams(line_bytes=line_bytes)
     rng = random.Random(line_bytes)
     run = generate([random_box(rng) for _ in range(60)], params, seed=line_bytes)
@@ -130,7 +128,7 @@ def test_fill_of_a_request_ends_once():
 def flat(
     width: int, rows: int, pitch: int, smem: int = 0, column: int = 0, swizzle: int = 0
 ) -> Box:
-    """A box of ``rows`` rows of ``width`` bytes in a tensor with rows of ``pitch`` bytes."""
+    """Return a box of ``rows`` rows of ``width`` bytes; rows of the tensor have ``pitch`` bytes."""
     return Box(
         format=0,
         swizzle=swizzle,
@@ -146,7 +144,7 @@ def flat(
 
 
 def test_one_line_a_clock_across_rows_runs_and_boxes():
-    """Rows of one and of several lines, merged rows, rows off a line: never a clock without."""
+    """Rows of one and of several lines, merged rows, unaligned rows: a line in each clock."""
     boxes = [
         flat(128, 40, 1024, swizzle=3),
         flat(64, 33, 1024),
@@ -167,7 +165,7 @@ def test_merged_rows_cost_their_lines():
 
 @pytest.mark.parametrize("line_bytes", [pytest.param(16, marks=pytest.mark.regress), 32, 128])
 def test_short_rows_that_end_behind_the_tensor_are_merged(line_bytes):
-    """Each has a tail of its own; 1 to 8 pieces, from everywhere in a line, whole and clipped."""
+    """Each row has a tail; rows of 1 to 8 pieces begin anywhere in a line, whole and clipped."""
     params = TmaParams(line_bytes=line_bytes)
     cases = [(row, number) for row in range(1, 9) for number in range(8)]
     boxes = [
@@ -191,7 +189,7 @@ def test_short_rows_that_end_behind_the_tensor_are_merged(line_bytes):
 
 @pytest.mark.parametrize("line_bytes", [32, 64, 128])
 def test_rows_that_share_a_line_are_read_with_it(line_bytes):
-    """Rows of a few pieces that lie apart in either memory, some outside, some with tails."""
+    """Rows of a few pieces lie apart in either memory, some outside, some with tails."""
     params = TmaParams(line_bytes=line_bytes)
     swizzles = {1: 0, 2: 1, 4: 2, 3: 0}
     cases = [
@@ -224,8 +222,8 @@ def test_rows_that_share_a_line_are_read_with_it(line_bytes):
 
 @pytest.mark.parametrize("preset", ["default", "sm_100a"])
 def test_rows_outside_between_rows_that_share_a_line_are_filled(preset):
-    """Short rows in up to five dimensions, a few pieces apart in each, over edges of all; and rows
-    that are outside in part.
+    """Short rows lie a few pieces apart in up to five dimensions, and cross the edges of all; some
+    rows are partly outside.
     """
     rng = random.Random(SEED)
     params = PRESETS[preset]
@@ -255,7 +253,7 @@ def test_rows_outside_between_rows_that_share_a_line_are_filled(preset):
 
 @pytest.mark.parametrize("preset", ["default", "sm_100a"])
 def test_rows_partly_outside_that_share_a_line_are_read_with_it(preset):
-    """Rows of 2 to 8 pieces, of which some are behind the tensor, or in front of it."""
+    """Some rows of 2 to 8 pieces end behind the tensor or begin in front of it."""
     params = PRESETS[preset]
     cases = [
         (pitch, row, low) for pitch in range(2, 9) for row in range(1, pitch) for low in (0, 1)
@@ -281,8 +279,10 @@ def test_rows_partly_outside_that_share_a_line_are_read_with_it(preset):
 def requests_for(
     lanes: int, starts: list[int], row: int, pitch: int, smem: int | None = None
 ) -> int:
-    """How many requests for lines rows take: those of a line come by one, if they find room in as
-    many pieces of shared memory; in a beat of it, where the first one begins at piece ``smem``.
+    """Return the number of line requests for rows at ``starts``.
+
+    Rows of a line need one request if they fit in as many pieces of shared memory as a line has. If
+    ``smem`` is given, the first row begins at that piece, and the rows must fit in its beat.
     """
     requests = 0
     while starts:
@@ -317,7 +317,7 @@ def test_a_box_outside_fills_a_beat_a_clock_and_reads_nothing():
 
 
 def test_fill_hides_behind_lines():
-    """Every row is half outside: lines and fill leave side by side."""
+    """Every row is half outside: lines and fill leave in the same clocks."""
     clipped = Box(
         format=0,
         swizzle=0,
@@ -339,7 +339,7 @@ def test_fill_hides_behind_lines():
 @pytest.mark.parametrize("columns", [(96, -16), (64, 0), (192, -16), (160, 0)])
 @pytest.mark.parametrize("rows", [1, 2, 16])
 def test_fill_costs_no_clock(rows, columns):
-    """Rows that end outside, on either side or on both: as many clocks as lines or beats."""
+    """Rows end outside on one side or both: the clocks are the larger of lines and beats."""
     width, column = columns
     clipped = Box(
         format=0,
@@ -363,13 +363,13 @@ def test_fill_costs_no_clock(rows, columns):
 
 
 def streams_of(boxes: list[tuple[int, Box]], params: TmaParams) -> list[dict]:
-    """Jobs of boxes, each of its stream; slots are numbers of the boxes."""
+    """Return jobs of boxes with their streams; a job's slot is the number of its box."""
     jobs = jobs_of([box for _, box in boxes], params)
     return [job | {"stream": number} for job, (number, _) in zip(jobs, boxes, strict=True)]
 
 
 def test_streams_take_turns():
-    """A box of 228 KiB, half of it outside, and small ones: lines alternate, and so does fill."""
+    """A box of 228 KiB, half of it outside, and small ones: lines and beats of fill alternate."""
     params = TmaParams(streams=2)
     large = replace(flat(912, 256, 1024), format=7, dims=(228, 128), box=(228, 256))
     small = flat(128, 8, 1024, swizzle=3)
@@ -393,7 +393,7 @@ def test_streams_take_turns():
 
 
 def test_beats_of_streams_take_turns():
-    """Two boxes that are outside, of different streams."""
+    """Two boxes of different streams are outside."""
     params = TmaParams(streams=2)
     outside = replace(flat(128, 64, 128, swizzle=3), coords=(0, 5000))
     jobs = streams_of([(0, outside), (1, outside)], params)
@@ -424,7 +424,7 @@ def test_streams_at_random(streams):
 
 @pytest.mark.parametrize("streams", [1, 2])
 def test_freed_as_the_last_job_leaves_the_queue(streams):
-    """Once for each request, whatever its number of jobs, while those behind it wait."""
+    """``freed`` comes once for each request, of any number of jobs, while others wait behind it."""
     params = replace(PRESETS["sm_100a"], streams=streams)
     requests = random_requests(np.random.default_rng(4), "sm_100a_gather4", 6)
     requests += random_requests(np.random.default_rng(4), "load_im2col", 6)
@@ -462,72 +462,3 @@ def test_stalled_fill_stops_the_walk_and_loses_nothing():
     boxes = [random_box(rng) for _ in range(30)]
     run = generate(boxes, params, stall=0.9, seed=5)
     assert covered(run, params) == {slot: box.pieces() for slot, box in enumerate(boxes)}
-
-
-def lines_of(jobs: list[dict], params: TmaParams, **options) -> Run:
-    return run_streams(simulation(StoreGenerator, params), {"i": jobs}, ["o"], **options)
-
-
-def check_lines(run: Run, wanted: list[Pieces], params: TmaParams) -> None:
-    """Each store in as few lines as its runs need, in order, the last one marked."""
-    lines = iter(run.payloads["o"])
-    for slot, pieces in enumerate(wanted):
-        found: Pieces = {}
-        while True:
-            line = next(lines)
-            assert line.slot == slot
-            assert line.valid or line.last, "a line without use"
-            for lane in range(params.lanes):
-                if line.valid >> lane & 1:
-                    smem = (line.origin + lane) % (1 << params.smem_piece_bits)
-                    assert smem not in found, "covered twice"
-                    found[smem] = (line.line * params.lanes + lane, 16)
-            if line.last:
-                break
-        assert found == pieces
-    assert next(lines, None) is None
-
-
-@pytest.mark.parametrize("kind", ["store_im2col", "sm_100a_scatter4", "sm_100a_im2col_w_store"])
-def test_covers_a_store_of_several_walks_once(kind):
-    """Also where walks at the end have nothing inside."""
-    params = PRESETS[STORE_KINDS[kind]]
-    stores = random_requests(np.random.default_rng(2), kind, 5)
-    run = lines_of(with_slots(setup(stores, params), params), params, stall=0.3)
-    requests = requests_of(walk(stores, params, stall=0))
-    check_lines(run, [expected(store, arch_of(kind)) for store in stores], params)
-    assert any(not jobs[-1].walk.has_data for jobs in requests)
-    for line in run.payloads["o"]:
-        walks = [job.walk for job in requests[line.slot]]
-        assert line.write_mode == walks[0].write_mode
-        assert (line.style, line.attributes) == (walks[0].style, walks[0].attributes)
-
-
-@pytest.mark.parametrize("line_bytes", [16, 64, 128])
-def test_covers_each_stored_box_once(line_bytes):
-    params = TmaParams(line_bytes=line_bytes)
-    rng = random.Random(line_bytes)
-    boxes = [stored_box(rng) for _ in range(20)]
-    jobs = jobs_of(boxes, params, operation=Operation.TENSOR_STORE)
-    run = lines_of(jobs, params, seed=line_bytes)
-    check_lines(run, [box.stored() for box in boxes], params)
-
-
-def test_one_line_a_clock_across_stores():
-    """Rows of one and of several lines, and a box outside, whose line has no pieces."""
-    params = TmaParams()
-    boxes = [
-        flat(128, 40, 1024, swizzle=3),
-        flat(64, 33, 1024),
-        flat(16, 1, 256, column=256),
-        flat(240, 17, 4096, column=80),
-        flat(16, 1, 256),
-        flat(16, 30, 256),
-    ] * 2
-    jobs = jobs_of(boxes, params, operation=Operation.TENSOR_STORE)
-    run = lines_of(jobs, params, stall=0)
-    check_lines(run, [box.stored() for box in boxes], params)
-    cycles = run.cycles["o"]
-    assert cycles[-1] - cycles[0] == len(cycles) - 1
-    assert cycles[0] - run.taken["i"][0] == 2
-    assert [line.valid for line in run.payloads["o"]].count(0) == 2

@@ -17,10 +17,10 @@ RANK = 2
 @pytest.mark.parametrize("ctas", [1, 4])
 @pytest.mark.parametrize("seed", range(4))
 def test_every_request_ends_once_with_all_its_bytes(seed, ctas):
-    """In a cluster, remote requests end without a completion, and may find a receiver gone.
+    """Part of the pieces are fill. Fill is reported at once or in several parts, also in the clock
+    of a line of the same request; the report of no fill may come after the request has ended.
 
-    Part of the pieces are fill, reported at once or in several parts, also in the clock of a line
-    of the same request; that of a request without any may come when the request has ended.
+    In a cluster, remote requests end without a completion, and a receiver may be absent.
     """
     rng = random.Random(seed)
     params = replace(PARAMS, ctas=ctas)
@@ -223,7 +223,7 @@ def test_a_line_and_fill_a_clock_on_one_slot():
 
 @pytest.mark.parametrize("skew", [-1, 0, 1])
 def test_one_request_of_a_line_and_fill_a_clock(skew):
-    """Fill comes ``skew`` clocks after the line; slots are used again and again."""
+    """Fill comes ``skew`` clocks after the line; slots are reused all the time."""
     params = TmaParams(requests_in_flight=8)
     dut = CompletionTracker(params)
     sim = Simulator(dut)
@@ -266,7 +266,7 @@ def test_one_request_of_a_line_and_fill_a_clock(skew):
 
 @pytest.mark.parametrize("first", ["written", "filled"])
 def test_what_is_offered_stays_while_it_waits(first):
-    """An end of the other kind comes after it; of two at once, that of lines goes first."""
+    """An end of the other kind comes after it; of two at once, the one by a line goes first."""
     dut = CompletionTracker(PARAMS)
     sim = Simulator(dut)
     sim.add_clock(1e-9)

@@ -87,7 +87,7 @@ def test_every_line_comes_back_with_its_use(seed):
 
 
 def test_as_many_tags_as_clocks_of_latency_are_a_line_a_clock():
-    """A tag is busy from its request to the clock after the answer."""
+    """A tag is in use from its request to the clock after the response."""
     params = replace(PARAMS, tags=64)
     dut = Gnic(params)
     sim = Simulator(dut)

@@ -12,12 +12,12 @@ SWIZZLE_MASK = (0, 1, 3, 7)
 
 
 def swizzled(piece: int, swizzle: int) -> int:
-    """Piece address after the swizzle of shared memory."""
+    """Return a piece address after the swizzle of shared memory."""
     return piece ^ (piece >> 3 & SWIZZLE_MASK[swizzle])
 
 
 class Bench:
-    """Random lines and fill into the network, a shared memory behind it."""
+    """Random lines and fill enter the network; a shared memory is behind it."""
 
     def __init__(self, params: TmaParams, seed: int, lines: list[dict], fills: list[dict], stall):
         self.params = params
@@ -100,7 +100,7 @@ class Bench:
 def run_of_lines(
     params: TmaParams, rng: random.Random, first: int, count: int, swizzle: int, slot: int
 ) -> tuple[list[dict], dict[int, int]]:
-    """Lines of one run to the pieces from ``first`` on; also what memory holds afterwards."""
+    """Return the lines of one run to the pieces from ``first`` on, and the memory afterwards."""
     lanes = params.lanes
     lines, memory = [], {}
     for number in range(count):
@@ -128,7 +128,7 @@ def run_of_lines(
 @pytest.mark.parametrize("line_bytes", [16, 32, 64, 128])
 @pytest.mark.parametrize("swizzle", range(4))
 def test_lands_at_the_swizzled_address(line_bytes, swizzle, pipelines):
-    """Also in a ``compact`` unit, of one pipeline."""
+    """Each piece does, also in a ``compact`` unit, of one pipeline."""
     depth = 4 if line_bytes == 16 else 16
     params = TmaParams(line_bytes=line_bytes, setup_pipelines=pipelines, lane_depth=depth)
     rng = random.Random(swizzle)
@@ -156,7 +156,7 @@ def test_lands_at_the_swizzled_address(line_bytes, swizzle, pipelines):
 
 
 def test_fill_of_streams_is_counted_apart():
-    """Beats of two requests in turn: each is reported once, as a whole."""
+    """Beats of two requests alternate: each request is reported once, as a whole."""
     params = TmaParams(line_bytes=32, streams=2)
     rng = random.Random(3)
     fills = []
@@ -194,7 +194,7 @@ def test_a_line_that_failed_is_counted_and_not_written():
 @pytest.mark.parametrize("swizzle", range(4))
 @pytest.mark.parametrize("offset", range(8))
 def test_one_line_a_clock_at_every_offset(swizzle, offset, pipelines):
-    """In order, as of a run that starts ``offset`` pieces off in shared memory."""
+    """Lines in order, of a run that begins ``offset`` pieces off a beat of shared memory."""
     params = TmaParams(setup_pipelines=pipelines)
     lines, memory = run_of_lines(params, random.Random(0), offset, 64, swizzle, slot=1)
     bench = Bench(params, 0, lines, [], stall=0)
@@ -203,7 +203,7 @@ def test_one_line_a_clock_at_every_offset(swizzle, offset, pipelines):
 
 
 def test_shuffled_lines_keep_the_lanes_busy():
-    """Out of order and across two swizzled beats: nine lines in ten clocks, or better."""
+    """Lines out of order and across two swizzled beats: at least nine lines in ten clocks."""
     params = TmaParams()
     rng = random.Random(7)
     lines, memory = run_of_lines(params, rng, 3, 400, 3, slot=1)
@@ -214,7 +214,7 @@ def test_shuffled_lines_keep_the_lanes_busy():
 
 
 def test_lines_and_fill_take_turns():
-    """100 full lines and 100 full beats of fill at once: 200 clocks, each at half rate."""
+    """100 full lines and 100 full beats of fill at once take 200 clocks, each at half rate."""
     params = TmaParams()
     lines, memory = run_of_lines(params, random.Random(0), 0, 100, 3, slot=1)
     style = {"swizzle": 3, "fill": 0, "round_tf32": 0}

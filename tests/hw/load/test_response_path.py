@@ -1,4 +1,4 @@
-"""Response path and lane network: what arrives lands at the right bytes."""
+"""Response path and lane network: arrived lines land at the right bytes."""
 
 import random
 
@@ -92,7 +92,7 @@ def test_rotates_pieces_to_their_lanes(line_bytes):
 
 @pytest.mark.parametrize("line_bytes", [32, 64, 128])
 def test_gathered_pieces_take_their_places(line_bytes):
-    """And are as one that comes from there: of those that move to two places, both."""
+    """A moved piece is treated like one that was there; a piece may move to two places."""
     params = TmaParams(line_bytes=line_bytes)
     rng = random.Random(line_bytes)
     arrivals = []

@@ -1,4 +1,4 @@
-"""GNIC port for writes: tags, answers out of order, and how many lines each store has."""
+"""GNIC write port: tags, answers out of order, and the number of lines of each store."""
 
 import random
 from collections import Counter, deque
@@ -31,7 +31,7 @@ def line_of(number: int, slot: int, valid: int, last: bool) -> dict:
 
 @dataclass
 class Store:
-    """A request and its lines; ``writes``: those that are one."""
+    """A request and its lines; ``writes`` are the lines with pieces."""
 
     lines: list[dict] = field(default_factory=list)
 
@@ -45,7 +45,7 @@ class Store:
 
 
 def random_stores(rng: random.Random, count: int) -> list[Store]:
-    """Slots come again, but never with ``SLOTS`` requests in between; a third ends with nothing."""
+    """Return stores; a slot comes again after ``SLOTS`` others, a third ends with an empty line."""
     stores, number = [], 1000
     for request in range(count):
         lines = []
@@ -62,7 +62,7 @@ def random_stores(rng: random.Random, count: int) -> list[Store]:
 
 
 class Memory:
-    """Answers writes in any order; fails every fifth line; lets no tag come twice."""
+    """Memory that answers writes in any order, fails every fifth line, and checks the tags."""
 
     def __init__(self, rng: random.Random, share: float, most: int = PARAMS.tags):
         self.rng = rng

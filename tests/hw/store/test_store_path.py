@@ -43,7 +43,7 @@ OF_SIXES = (
 
 
 def word(piece: int) -> int:
-    """What a piece of shared memory holds."""
+    """Return the contents of a piece of shared memory."""
     mixed = (piece + 1) * 0x9E3779B97F4A7C15F39CC0605CEDC835
     return (mixed ^ mixed >> 77) % (1 << 128)
 
@@ -53,7 +53,7 @@ def moved(piece: int, swizzle: Swizzle) -> int:
 
 
 def packed_row(row: int, swizzle: Swizzle) -> int:
-    """Six bits of each of 128 bytes, the first lowest."""
+    """Return six bits of each of 128 bytes, packed, the first one lowest."""
     pieces = (word(moved(BLOCK * row + n, swizzle)) for n in range(BLOCK))
     codes = b"".join(piece.to_bytes(16, "little") for piece in pieces)
     return sum((code & 0x3F) << 6 * n for n, code in enumerate(codes))
@@ -72,12 +72,12 @@ class Line:
     slot: int = 0
 
     def sources(self) -> dict[int, int]:
-        """By lane, the piece of shared memory before the swizzle."""
+        """Return, for each lane, the piece of shared memory before the swizzle."""
         lanes = (lane for lane in range(self.valid.bit_length()) if self.valid >> lane & 1)
         return {lane: (self.origin + lane) % PIECES for lane in lanes}
 
     def reads(self) -> list[int]:
-        """Pieces of shared memory that it needs."""
+        """Return the pieces of shared memory that the line needs."""
         sources = self.sources().values()
         if self.packs:
             rows = {piece // BLOCK for piece in sources}
@@ -85,7 +85,7 @@ class Line:
         return [moved(piece, self.swizzle) for piece in sources]
 
     def data(self) -> dict[int, int]:
-        """By lane, its bytes."""
+        """Return the bytes of each lane."""
         if not self.packs:
             return {lane: word(moved(at, self.swizzle)) for lane, at in self.sources().items()}
         places = {lane: divmod(piece, BLOCK) for lane, piece in self.sources().items()}
@@ -118,7 +118,7 @@ class Line:
 
 
 class SharedMemory:
-    """Answers reads in order, each some clocks later."""
+    """Shared memory that answers reads in order, each some clocks later."""
 
     def __init__(self, params: TmaParams, seed: int, latency: tuple[int, int]):
         self.params = params
@@ -167,7 +167,7 @@ def fetch(
 
 
 def check(params: TmaParams, lines: list[Line], run: Run) -> None:
-    """The bytes, the reads, and when the source of each request is said to be read."""
+    """Compare the bytes and the reads, and when the source of each request is reported as read."""
     written = run.payloads["o"]
     assert [line.line for line in written] == [line.number for line in lines]
     for line, got in zip(lines, written, strict=True):
@@ -214,7 +214,7 @@ def check(params: TmaParams, lines: list[Line], run: Run) -> None:
 def random_lines(
     rng: random.Random, params: TmaParams, swizzles: tuple[Swizzle, ...], count: int
 ) -> list[Line]:
-    """Lines anywhere; some from the end of the address space over its beginning."""
+    """Return lines anywhere; some begin at the end of the address space and wrap."""
     lanes = params.lanes
     lines: list[Line] = []
     while len(lines) < count:
@@ -264,7 +264,7 @@ def test_lines_get_the_bytes_of_their_addresses(params, swizzles, stall):
 
 
 def run_of_lines(first: int, count: int, swizzle: Swizzle, params: TmaParams) -> list[Line]:
-    """Full lines of one run to the pieces from ``first`` on, of a store that ends with them."""
+    """Return full lines of one run to the pieces from ``first`` on; the store ends with them."""
     lanes = params.lanes
     return [
         Line(n, first + n * lanes, (1 << lanes) - 1, swizzle, last=n == count - 1)
@@ -285,7 +285,7 @@ LATENCY = 12
     ],
 )
 def test_a_line_a_clock(swizzle, first):
-    """Also where the two parts of a line want the same lanes."""
+    """Also if the two parts of a line need the same lanes."""
     params = TmaParams()
     lines = run_of_lines(first, 64, swizzle, params)
     run = fetch(params, lines, latency=(LATENCY, LATENCY), stall=0)
@@ -294,7 +294,7 @@ def test_a_line_a_clock(swizzle, first):
 
 
 def test_full_lines_keep_the_lanes_busy_however_they_come():
-    """Of many stores at once: nine lines in ten clocks, or better."""
+    """Lines of many stores at once: at least nine lines in ten clocks."""
     params = TmaParams()
     lines = run_of_lines(3, 100, Swizzle.SWIZZLE_128B, params)
     random.Random(7).shuffle(lines)

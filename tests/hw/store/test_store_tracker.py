@@ -1,4 +1,4 @@
-"""Store tracker: one end for each store, at its last answer; failures are told once."""
+"""Store tracker: one end for each store, at its last answer; each failure is reported once."""
 
 import random
 from collections.abc import Callable
@@ -17,7 +17,7 @@ OUTPUTS = ["o", "source_read", "complete", "error"]
 
 @dataclass
 class Store:
-    """A request: its jobs, and what will be told of its lines."""
+    """A request: its jobs, and the reports of its lines."""
 
     number: int
     jobs: int
@@ -48,7 +48,7 @@ class Store:
 
 
 def random_store(rng: random.Random, number: int) -> Store:
-    """The number of lines is known with any of them, or by itself."""
+    """Return a store whose number of lines comes with any of its answers, or by itself."""
     store = Store(number, rng.choice((1, 1, 2, 3)))
     lines = rng.choice((0, 1, 1, 2, 3, 9, 30))
     fails = rng.choice((0, 0, 0, 0.2, 1))
@@ -73,7 +73,7 @@ def random_store(rng: random.Random, number: int) -> Store:
 
 
 class Bench:
-    """Tells the tracker of lines of the stores that are open, in the clocks that ``tells`` says."""
+    """Reports lines of open stores to the tracker, in the clocks that ``tells`` gives."""
 
     def __init__(
         self, stores: list[Store], seed: int, tells: Callable[[int], bool] = lambda _: True
@@ -177,7 +177,7 @@ def test_every_store_ends_once(seed, stall, stalls):
 
 
 def test_a_store_waits_for_a_slot():
-    """Nothing is told: as many stores as slots pass, and one more when one has ended."""
+    """Nothing is reported: as many stores as slots pass, and one more when one has ended."""
     stores = [Store(number, 2) for number in range(7)]
     for store in stores:
         store.news = [{"answered": 1, "failed": 0, "line": 5, "total_valid": 1, "total_lines": 1}]
@@ -190,7 +190,7 @@ def test_a_store_waits_for_a_slot():
 
 @pytest.mark.parametrize("slots", [1, 2])
 def test_one_answer_a_clock(slots):
-    """On one slot, and on two by turns."""
+    """The answers are of one slot, or of two slots in turn."""
     stores = [Store(number, 1) for number in range(slots)]
     told = {"answered": 1, "failed": 0, "line": 5, "total_valid": 0, "total_lines": 0}
     for store in stores:

@@ -1,0 +1,152 @@
+"""Line cutter: the pieces of each run, line by line, one line a clock."""
+
+import random
+
+import pytest
+
+from hw.generate.line_cutter import LineCutter
+from hw.params import TmaParams
+from tests.hw.simulate import Run, run_streams
+
+PARAMS = {
+    "16-byte lines": TmaParams(line_bytes=16),
+    "32-byte lines": TmaParams(line_bytes=32),
+    "128-byte lines": TmaParams(),
+    "no gathered rows": TmaParams(line_bytes=64, setup_pipelines=1),
+}
+
+Place = tuple[int, int, bool]
+"""Shared-memory piece, piece of the line that goes there, and whether it ends a row."""
+
+
+def random_run(rng: random.Random, params: TmaParams) -> dict:
+    """A run of a load: long, of several short rows, or of rows that are gathered."""
+    lanes = params.lanes
+    row = rng.randint(1, 7)
+    run = {
+        "prefetch": rng.randrange(2),
+        "slot": rng.randrange(params.requests_in_flight),
+        "tail_bytes": rng.randrange(16),
+        "start": rng.randrange(1 << 20),
+        "smem": rng.randrange(1 << 12),
+        "pieces": rng.randint(1, 4 * lanes),
+        "row_pieces": rng.choice((0, row)),
+    }
+    if params.gathers_rows and row < lanes and rng.random() < 0.5:
+        row_step, smem_step = rng.randint(1, 7), rng.randint(row, 7)
+        most = min((lanes - row) // row_step, (lanes - row) // smem_step)
+        extra_rows = rng.randint(0, most)
+        lane = rng.randint(0, lanes - row - extra_rows * row_step)
+        run |= {
+            "start": rng.randrange(1 << 10) * lanes + lane,
+            "pieces": row,
+            "row_pieces": row,
+            "gather": {"extra_rows": extra_rows, "row_step": row_step, "smem_step": smem_step},
+        }
+    return run
+
+
+def ref(runs: list[dict], params: TmaParams) -> list[tuple]:
+    """The lines of runs of loads, by the definition of a run."""
+    lines = []
+    for run in runs:
+        places: dict[int, list[Place]] = {}
+        gather = run.get("gather", {"extra_rows": 0, "row_step": 0, "smem_step": 0})
+        for row in range(gather["extra_rows"] + 1):
+            for number in range(run["pieces"]):
+                piece = run["start"] + row * gather["row_step"] + number
+                smem = run["smem"] + row * gather["smem_step"] + number
+                is_tail = number == run["pieces"] - 1
+                if run["row_pieces"]:
+                    is_tail = number % run["row_pieces"] == run["row_pieces"] - 1
+                line, lane = divmod(piece, params.lanes)
+                places.setdefault(line, []).append((smem, lane, is_tail))
+        lines += [
+            (run["prefetch"], run["slot"], line, run["tail_bytes"], sorted(places[line]))
+            for line in sorted(places)
+        ]
+    return lines
+
+
+def rtl(runs: list[dict], params: TmaParams, **options) -> tuple[list[tuple], Run]:
+    """The lines that the cutter gives."""
+    run = run_streams(LineCutter(params), {"i": runs}, ["o"], **options)
+    lines = []
+    for line in run.payloads["o"]:
+        use = line.use
+        assert use.tail & ~use.valid == 0
+        places = [
+            (
+                (use.origin + place) % (1 << params.smem_piece_bits),
+                use.source[place] if params.gathers_rows else place,
+                bool(use.tail >> place & 1),
+            )
+            for place in range(params.lanes)
+            if use.valid >> place & 1
+        ]
+        lines.append((line.prefetch, use.slot, line.line, use.tail_bytes, places))
+    return lines, run
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("name", PARAMS)
+def test_cuts_runs_of_loads(name: str, seed: int) -> None:
+    params = PARAMS[name]
+    rng = random.Random(seed)
+    runs = [random_run(rng, params) for _ in range(80)]
+    assert rtl(runs, params, seed=seed)[0] == ref(runs, params)
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("line_bytes", [16, 64])
+def test_cuts_runs_of_stores(line_bytes: int, seed: int) -> None:
+    """The last line of a request is marked; a run without pieces is one line without pieces."""
+    params = TmaParams(line_bytes=line_bytes)
+    lanes = params.lanes
+    rng = random.Random(seed)
+    runs = []
+    for _ in range(60):
+        last = rng.randrange(2)
+        runs.append(
+            {
+                "last": last,
+                "slot": rng.randrange(params.requests_in_flight),
+                "start": rng.randrange(1 << 20),
+                "smem": rng.randrange(1 << 12),
+                "pieces": rng.randint(1, 4 * lanes) if not last or rng.random() < 0.7 else 0,
+            }
+        )
+    wanted = []
+    for run in runs:
+        end = run["start"] + run["pieces"]
+        for line in range(run["start"] // lanes, max(-(-end // lanes), run["start"] // lanes + 1)):
+            pieces = range(max(run["start"], line * lanes), min(end, (line + 1) * lanes))
+            places = [(run["smem"] + piece - run["start"], piece) for piece in pieces]
+            is_last = run["last"] and end <= (line + 1) * lanes
+            wanted.append((is_last, run["slot"], line, places))
+    got = [
+        (
+            line.last,
+            line.slot,
+            line.line,
+            [
+                ((line.origin + lane) % (1 << params.smem_piece_bits), line.line * lanes + lane)
+                for lane in range(lanes)
+                if line.valid >> lane & 1
+            ],
+        )
+        for line in run_streams(
+            LineCutter(params, store=True), {"i": runs}, ["o"], seed=seed
+        ).payloads["o"]
+    ]
+    assert got == wanted
+
+
+def test_a_line_a_clock() -> None:
+    """The first one a clock after its run, and no clock lost between runs."""
+    params = PARAMS["32-byte lines"]
+    rng = random.Random(1)
+    _, run = rtl([random_run(rng, params) for _ in range(40)], params, stall=0)
+    cycles = run.cycles["o"]
+    assert cycles[0] == run.taken["i"][0] + 1
+    assert cycles[-1] - cycles[0] == len(cycles) - 1

@@ -1,0 +1,178 @@
+"""Run walker: each run of a walk once, in order, and each step to the fill collector."""
+
+import random
+from dataclasses import dataclass, field
+
+import pytest
+from amaranth.hdl import Module
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from hw.generate.run_walker import RunWalker
+from hw.layouts.jobs import slot_walk_layout
+from hw.layouts.lines import fill_step_layout, run_layout
+from hw.lib.register_slice import register_slice
+from hw.params import TmaParams
+from tests.hw.generate.walks import random_walk, rows_of, runs_of
+from tests.hw.simulate import Run, run_streams
+
+PARAMS = {
+    "32-byte lines": TmaParams(line_bytes=32),
+    "128-byte lines": TmaParams(),
+    "no gathered rows": TmaParams(line_bytes=64, setup_pipelines=1),
+}
+
+
+class SlicedWalker(wiring.Component):
+    """The walker of loads with a register slice behind each output, as its contract asks for."""
+
+    def __init__(self, params: TmaParams) -> None:
+        self.params = params
+        super().__init__(
+            {
+                "i": In(stream.Signature(slot_walk_layout(params))),
+                "run": Out(stream.Signature(run_layout(params))),
+                "fill": Out(stream.Signature(fill_step_layout(params))),
+            }
+        )
+
+    def elaborate(self, _platform) -> Module:
+        m = Module()
+        m.submodules.walker = walker = RunWalker(self.params)
+        m.submodules.runs = runs = register_slice(self.params, run_layout(self.params))
+        m.submodules.steps = steps = register_slice(self.params, fill_step_layout(self.params))
+        connect(m, flipped(self.i), walker.i)
+        connect(m, walker.run, runs.i)
+        connect(m, walker.fill, steps.i)
+        connect(m, runs.o, flipped(self.run))
+        connect(m, steps.o, flipped(self.fill))
+        return m
+
+
+@dataclass
+class Steps:
+    """Runs, and steps of fill: tuples of the fields that count."""
+
+    run: list[tuple] = field(default_factory=list)
+    fill: list[tuple] = field(default_factory=list)
+
+
+def random_jobs(rng: random.Random, params: TmaParams, number: int) -> list[dict]:
+    """Walks, and some prefetches, of several requests."""
+    return [
+        {
+            "slot": rng.randrange(params.requests_in_flight),
+            "last": rng.randrange(2),
+            "walk": random_walk(rng, params) | {"prefetch": rng.random() < 0.1},
+        }
+        for _ in range(number)
+    ]
+
+
+def gathered(walk: dict, params: TmaParams) -> list[tuple]:
+    """The runs of a walk, short rows that share a line as one: start, smem, extra rows."""
+    runs = []
+    rows = rows_of(walk, params) if params.gathers_rows else None
+    to_skip = 0
+    for start, smem, left in runs_of(walk):
+        if to_skip:
+            to_skip -= 1
+            continue
+        if rows and walk["run"] == walk["row_pieces"]:
+            lanes = params.lanes
+            fits = rows.fit(lanes, start % lanes), rows.fit_in_smem(lanes, smem % lanes)
+            to_skip = min(left, *fits)
+        runs.append((start, smem, to_skip))
+    return runs
+
+
+def ref(jobs: list[dict], params: TmaParams) -> Steps:
+    """The steps of walks of loads, by the definition of a walk."""
+    steps = Steps()
+    for job in jobs:
+        walk, slot = job["walk"], job["slot"]
+        runs = gathered(walk, params) if walk["has_data"] else [None]
+        rows = rows_of(walk, params)
+        for number, run in enumerate(runs):
+            is_first, is_last = number == 0, number == len(runs) - 1
+            place: tuple = ()
+            if run is not None:
+                start, smem, extra = run
+                tail = walk["tail_bytes"], walk["row_pieces"]
+                gather = (extra, rows.row_step, rows.smem_step) if extra else (0,)
+                steps.run.append((slot, walk["prefetch"], start, smem, walk["run"], *tail, gather))
+                more = extra * rows.smem_step if extra else 0
+                inner = rows.fill & ((1 << more) - 1) if extra else 0
+                place = smem, walk["smem_extent"] + more, inner
+            chain = (
+                is_first and walk["first"] and (walk["smem_begin"],),
+                is_last and walk["last"] and (walk["smem_end"],),
+            )
+            if not walk["prefetch"]:
+                steps.fill.append((slot, run is not None, *place, *chain, is_last and job["last"]))
+    return steps
+
+
+def rtl(jobs: list[dict], params: TmaParams, **options) -> tuple[Steps, Run]:
+    """The steps that the walker gives."""
+    run = run_streams(SlicedWalker(params), {"i": jobs}, ["run", "fill"], **options)
+    steps = Steps()
+    for step in run.payloads["run"]:
+        gather: tuple = (0,)
+        if params.gathers_rows and step.gather.extra_rows:
+            gather = step.gather.extra_rows, step.gather.row_step, step.gather.smem_step
+        tail = step.tail_bytes, step.row_pieces
+        steps.run.append(
+            (step.slot, step.prefetch, step.start, step.smem, step.pieces, *tail, gather)
+        )
+    for step in run.payloads["fill"]:
+        place: tuple = ()
+        if step.has_run:
+            inner = step.inner_fill if params.gathers_rows else 0
+            place = step.start, step.extent, inner
+        chain = (
+            step.first_of_chain and (step.chain_begin,),
+            step.last_of_chain and (step.chain_end,),
+        )
+        steps.fill.append((step.slot, step.has_run, *place, *chain, step.last_of_request))
+    return steps, run
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("name", PARAMS)
+def test_steps_through_walks_of_loads(name: str, seed: int) -> None:
+    params = PARAMS[name]
+    jobs = random_jobs(random.Random(seed), params, 40)
+    assert rtl(jobs, params, seed=seed, stall=0.3)[0] == ref(jobs, params)
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("pipelines", [1, 4])
+def test_steps_through_walks_of_stores(pipelines: int, seed: int) -> None:
+    """A walk without runs is a run without pieces if it ends its request, and nothing otherwise."""
+    params = TmaParams(line_bytes=64, setup_pipelines=pipelines)
+    jobs = random_jobs(random.Random(seed), params, 40)
+    wanted = []
+    for job in jobs:
+        walk = job["walk"]
+        runs = [(start, smem, walk["run"]) for start, smem, _ in runs_of(walk)]
+        if not walk["has_data"]:
+            runs = [(walk["start"], walk["smem_start"], 0)] if job["last"] else []
+        for number, run in enumerate(runs):
+            wanted.append((job["slot"], *run, number == len(runs) - 1 and job["last"]))
+    walker = RunWalker(params, store=True)
+    run = run_streams(walker, {"i": jobs}, ["run"], seed=seed, stall=0.3)
+    got = [(run.slot, run.start, run.smem, run.pieces, run.last) for run in run.payloads["run"]]
+    assert got == wanted
+
+
+def test_a_step_a_clock() -> None:
+    """The first one a clock after its walk is taken, the next walk with the last step."""
+    params = PARAMS["32-byte lines"]
+    jobs = random_jobs(random.Random(1), params, 20)
+    for job in jobs:
+        job["walk"]["prefetch"] = 0
+    steps, run = rtl(jobs, params, stall=0)
+    cycles = run.cycles["fill"]
+    assert cycles == list(range(run.taken["i"][0] + 1, run.taken["i"][0] + 1 + len(steps.fill)))
+    assert len(run.taken["i"]) == len(jobs)

@@ -1,0 +1,84 @@
+"""Store generator: every piece once, by the fewest lines, one a clock; the last line is marked."""
+
+import random
+
+import numpy as np
+import pytest
+
+from hw.generate.store_generator import StoreGenerator
+from hw.layouts.isa import Operation
+from hw.params import PRESETS, TmaParams
+from tests.hw.boxes import Pieces, stored_box
+from tests.hw.generate.test_im2col_walker import requests_of, setup, walk, with_slots
+from tests.hw.generate.test_request_generator import flat, jobs_of
+from tests.hw.golden_requests import STORE_KINDS, arch_of, expected, random_requests
+from tests.hw.simulate import Run, run_streams, simulation
+
+
+def lines_of(jobs: list[dict], params: TmaParams, **options) -> Run:
+    return run_streams(simulation(StoreGenerator, params), {"i": jobs}, ["o"], **options)
+
+
+def check_lines(run: Run, wanted: list[Pieces], params: TmaParams) -> None:
+    """Assert that each store has as few lines as its runs need, in order, the last one marked."""
+    lines = iter(run.payloads["o"])
+    for slot, pieces in enumerate(wanted):
+        found: Pieces = {}
+        while True:
+            line = next(lines)
+            assert line.slot == slot
+            assert line.valid or line.last, "a line without use"
+            for lane in range(params.lanes):
+                if line.valid >> lane & 1:
+                    smem = (line.origin + lane) % (1 << params.smem_piece_bits)
+                    assert smem not in found, "covered twice"
+                    found[smem] = (line.line * params.lanes + lane, 16)
+            if line.last:
+                break
+        assert found == pieces
+    assert next(lines, None) is None
+
+
+@pytest.mark.parametrize("kind", ["store_im2col", "sm_100a_scatter4", "sm_100a_im2col_w_store"])
+def test_covers_a_store_of_several_walks_once(kind):
+    """The last walks of a store may have nothing inside."""
+    params = PRESETS[STORE_KINDS[kind]]
+    stores = random_requests(np.random.default_rng(2), kind, 5)
+    run = lines_of(with_slots(setup(stores, params), params), params, stall=0.3)
+    requests = requests_of(walk(stores, params, stall=0))
+    check_lines(run, [expected(store, arch_of(kind)) for store in stores], params)
+    assert any(not jobs[-1].walk.has_data for jobs in requests)
+    for line in run.payloads["o"]:
+        walks = [job.walk for job in requests[line.slot]]
+        assert line.write_mode == walks[0].write_mode
+        assert (line.style, line.attributes) == (walks[0].style, walks[0].attributes)
+
+
+@pytest.mark.parametrize("line_bytes", [16, 64, 128])
+def test_covers_each_stored_box_once(line_bytes):
+    params = TmaParams(line_bytes=line_bytes)
+    rng = random.Random(line_bytes)
+    boxes = [stored_box(rng) for _ in range(20)]
+    jobs = jobs_of(boxes, params, operation=Operation.TENSOR_STORE)
+    run = lines_of(jobs, params, seed=line_bytes)
+    check_lines(run, [box.stored() for box in boxes], params)
+
+
+def test_one_line_a_clock_across_stores():
+    """Rows of one and of several lines, and a box outside, whose line has no pieces."""
+    params = TmaParams()
+    boxes = [
+        flat(128, 40, 1024, swizzle=3),
+        flat(64, 33, 1024),
+        flat(16, 1, 256, column=256),
+        flat(240, 17, 4096, column=80),
+        flat(16, 1, 256),
+        flat(16, 30, 256),
+    ] * 2
+    jobs = jobs_of(boxes, params, operation=Operation.TENSOR_STORE)
+    run = lines_of(jobs, params, stall=0)
+    check_lines(run, [box.stored() for box in boxes], params)
+    cycles = run.cycles["o"]
+    assert cycles[-1] - cycles[0] == len(cycles) - 1
+    assert cycles[0] - run.taken["i"][0] == 2
+    assert [line.valid for line in run.payloads["o"]].count(0) == 2
