@@ -31,12 +31,12 @@ def test_every_request_ends_once_with_all_its_bytes(seed, ctas):
     walks = [
         (n, k, last) for n in range(80) for last in [rng.randint(0, 2)] for k in range(last + 1)
     ]
-    broken = {n for n in range(80) if rng.random() < 0.15}
+    faulty = {n for n in range(80) if rng.random() < 0.15}
     remote = {n for n in range(80) if ctas > 1 and rng.random() < 0.5}
-    lonely = {n for n in remote if n not in broken and rng.random() < 0.3}
+    unreceived = {n for n in remote if n not in faulty and rng.random() < 0.3}
     holders = [rng.randrange(ctas) for _ in range(80)]
     with_lines = [rng.choice((0, total, rng.randint(0, total))) for total in totals]
-    for n in broken | lonely:
+    for n in faulty | unreceived:
         with_lines[n] = max(with_lines[n], 1)
     opened: list[int] = []
     completed: list[tuple[int, int]] = []
@@ -46,14 +46,16 @@ def test_every_request_ends_once_with_all_its_bytes(seed, ctas):
     async def bench(ctx):
         passed = 0
         slots: dict[int, int] = {}
-        left: dict[int, dict[str, int]] = {}  # slot -> pieces of it that are still to be reported
+        unreported: dict[
+            int, dict[str, int]
+        ] = {}  # slot -> pieces of it that are still to be reported
         ending: set[int] = set()
         empty: list[int] = []  # slots of requests whose fill is none
         faults: dict[int, int] = {}  # slot -> line, to be reported before the last piece
-        gone: dict[int, int] = {}  # slot -> receiver, likewise
-        telling = None
+        absent: dict[int, int] = {}  # slot -> receiver, likewise
+        absent_slot = None
         offered: dict[str, tuple[int, int]] = {}  # port -> slot and pieces
-        held = {}  # what ends offer and is not taken yet
+        untaken = {}  # what ends offer and is not taken yet
         if ctas > 1:
             ctx.set(dut.cta_rank, RANK)
         for cycle in range(8000):
@@ -84,7 +86,7 @@ def test_every_request_ends_once_with_all_its_bytes(seed, ctas):
                 assert ctx.get(dut.fault.ready)
             for name, share in ("written", 0.8), ("filled", 0.5):
                 port = getattr(dut, name)
-                slots_left = [slot for slot in left if left[slot][name]]
+                slots_left = [slot for slot in unreported if unreported[slot][name]]
                 if name in offered or rng.random() >= share:
                     continue
                 if name == "filled" and empty and rng.random() < 0.3:
@@ -92,9 +94,9 @@ def test_every_request_ends_once_with_all_its_bytes(seed, ctas):
                 elif slots_left:
                     same = offered.get("written", (None,))[0]
                     slot = same if same in slots_left else rng.choice(slots_left)
-                    most = left[slot][name]
+                    most = unreported[slot][name]
                     if name == "written":
-                        most -= slot in faults or slot in gone or slot == telling
+                        most -= slot in faults or slot in absent or slot == absent_slot
                         most = min(most, rng.randint(1, 8))
                     elif rng.random() < 0.5:
                         most = rng.randint(1, most)
@@ -108,25 +110,25 @@ def test_every_request_ends_once_with_all_its_bytes(seed, ctas):
             for name in "written", "filled":
                 ctx.set(getattr(dut, name).valid, name in offered)
             if ctas > 1:
-                if telling is None and gone and rng.random() < 0.3:
-                    telling, receiver = gone.popitem()
-                    ctx.set(dut.receiver_absent.p, {"slot": telling, "receiver": receiver})
-                    gone[telling] = receiver  # until it is taken
-                ctx.set(dut.receiver_absent.valid, telling is not None)
-                if telling is not None and ctx.get(dut.receiver_absent.ready):
-                    del gone[telling]
-                    telling = None
+                if absent_slot is None and absent and rng.random() < 0.3:
+                    absent_slot, receiver = absent.popitem()
+                    ctx.set(dut.receiver_absent.p, {"slot": absent_slot, "receiver": receiver})
+                    absent[absent_slot] = receiver  # until it is taken
+                ctx.set(dut.receiver_absent.valid, absent_slot is not None)
+                if absent_slot is not None and ctx.get(dut.receiver_absent.ready):
+                    del absent[absent_slot]
+                    absent_slot = None
                 if ctx.get(dut.opened.valid):
                     opened.append(ctx.get(dut.opened.transfer.request_id))
                     assert ctx.get(dut.opened.slot) == ctx.get(dut.o.p.slot)
 
             for name in "completion", "error":
                 port = getattr(dut, name)
-                if name in held:
+                if name in untaken:
                     assert ctx.get(port.valid), f"{name}: withdrew what it offered"
-                    assert ctx.get(port.payload) == held.pop(name), f"{name}: changed its offer"
+                    assert ctx.get(port.payload) == untaken.pop(name), f"{name}: changed its offer"
                 if ctx.get(port.valid) and not ctx.get(port.ready):
-                    held[name] = ctx.get(port.payload)
+                    untaken[name] = ctx.get(port.payload)
             if ctx.get(dut.completion.valid) and ctx.get(dut.completion.ready):
                 end = ctx.get(dut.completion.p)
                 completed.append((end.address // 8, end.tx_bytes))
@@ -146,34 +148,38 @@ def test_every_request_ends_once_with_all_its_bytes(seed, ctas):
                 assert slots[slot] == request, "the walks of a request under two slots"
                 if walk == last:
                     lines = with_lines[request]
-                    left[slot] = {"written": lines, "filled": totals[request] - lines}
+                    unreported[slot] = {"written": lines, "filled": totals[request] - lines}
                     if lines == totals[request] and rng.random() < 0.5:
                         empty.append(slot)
-                    if request in broken:
+                    if request in faulty:
                         faults[slot] = 1000 + request
-                    if request in lonely:
-                        gone[slot] = request % ctas
+                    if request in unreceived:
+                        absent[slot] = request % ctas
                 passed += 1
             for name in list(offered):
                 if not ctx.get(getattr(dut, name).ready):
                     continue
                 slot, pieces = offered.pop(name)
                 if pieces:
-                    left[slot][name] -= pieces
-                    if not any(left[slot].values()):
-                        del left[slot]
+                    unreported[slot][name] -= pieces
+                    if not any(unreported[slot].values()):
+                        del unreported[slot]
                         ending.add(slots.pop(slot))
             await ctx.tick()
-            ends = len(completed) + len(errors) + len(remote - broken - lonely)
-            if ends == len(totals) and passed == len(walks) and not (left or empty or offered):
+            ends = len(completed) + len(errors) + len(remote - faulty - unreceived)
+            if (
+                ends == len(totals)
+                and passed == len(walks)
+                and not (unreported or empty or offered)
+            ):
                 return
         raise AssertionError("requests without an end")
 
     sim.run()
-    whole = [n for n in range(len(totals)) if n not in broken | remote]
+    whole = [n for n in range(len(totals)) if n not in faulty | remote]
     assert sorted(completed) == [(n, 16 * totals[n]) for n in whole]
-    expected = [(n, ErrorCode.GMEM_FAULT, (1000 + n) * PARAMS.line_bytes) for n in broken]
-    expected += [(n, ErrorCode.DST_CTA, n % ctas) for n in lonely]
+    expected = [(n, ErrorCode.GMEM_FAULT, (1000 + n) * PARAMS.line_bytes) for n in faulty]
+    expected += [(n, ErrorCode.DST_CTA, n % ctas) for n in unreceived]
     assert sorted(errors) == sorted(expected)
     assert opened == ([] if ctas == 1 else list(range(80)))
 

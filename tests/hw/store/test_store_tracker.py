@@ -21,7 +21,7 @@ class Store:
 
     number: int
     jobs: int
-    news: list[dict] = field(default_factory=list)
+    reports: list[dict] = field(default_factory=list)
     slot: int | None = None
     read: bool = False  # its source; the last line is answered after that
 
@@ -32,7 +32,7 @@ class Store:
 
     @property
     def failed(self) -> list[int]:
-        return [told["line"] for told in self.news if told["failed"]]
+        return [reported["line"] for reported in self.reports if reported["failed"]]
 
     def inputs(self) -> list[dict]:
         return [
@@ -55,11 +55,11 @@ def random_store(rng: random.Random, number: int) -> Store:
     for _ in range(lines):
         failed = rng.random() < fails
         line = rng.randrange(1 << PARAMS.line_address_bits)
-        store.news.append(
+        store.reports.append(
             {"answered": 1, "failed": failed, "line": line, "total_valid": 0, "total_lines": 0}
         )
     if lines and rng.random() < 0.6:
-        rng.choice(store.news).update(total_valid=1, total_lines=lines)
+        rng.choice(store.reports).update(total_valid=1, total_lines=lines)
     else:
         alone = {
             "answered": 0,
@@ -68,23 +68,23 @@ def random_store(rng: random.Random, number: int) -> Store:
             "total_valid": 1,
             "total_lines": lines,
         }
-        store.news.insert(rng.randint(0, lines), alone)
+        store.reports.insert(rng.randint(0, lines), alone)
     return store
 
 
 class Bench:
-    """Reports lines of open stores to the tracker, in the clocks that ``tells`` gives."""
+    """Reports lines of open stores to the tracker, in the clocks that ``may_report`` gives."""
 
     def __init__(
-        self, stores: list[Store], seed: int, tells: Callable[[int], bool] = lambda _: True
+        self, stores: list[Store], seed: int, may_report: Callable[[int], bool] = lambda _: True
     ):
         self.stores = stores
         self.rng = random.Random(seed)
-        self.tells = tells
+        self.may_report = may_report
         self.open: dict[int, Store] = {}  # by slot
         self.jobs = self.completed = self.read = self.most = 0
         self.reading: list[Store] = []
-        self.told: list[Store] = []  # news by news
+        self.reported: list[Store] = []  # the store of each report
 
     def feed(self, run: Run, cycle: int) -> dict[str, list]:
         threads = {store.group["thread"]: store for store in self.stores}
@@ -111,15 +111,15 @@ class Bench:
             store.read = True
         self.read = len(run.taken["slot_read"])
         self.most = max(self.most, len(self.open))
-        return {"slot_read": slots, "performed": self.tell(cycle)}
+        return {"slot_read": slots, "performed": self.next_report(cycle)}
 
-    def tell(self, cycle: int) -> list[dict]:
-        able = [store for store in self.open.values() if len(store.news) > (not store.read)]
-        if not able or not self.tells(cycle):
+    def next_report(self, cycle: int) -> list[dict]:
+        able = [store for store in self.open.values() if len(store.reports) > (not store.read)]
+        if not able or not self.may_report(cycle):
             return []
         store = self.rng.choice(able)
-        self.told.append(store)
-        return [store.news.pop(0) | {"slot": store.slot}]
+        self.reported.append(store)
+        return [store.reports.pop(0) | {"slot": store.slot}]
 
 
 def track(stores: list[Store], bench: Bench, **options) -> Run:
@@ -151,10 +151,10 @@ def test_every_store_ends_once(seed, stall, stalls):
     assert [as_tuple(group) for group in run.payloads["source_read"]] == groups
     assert run.offered["source_read"] == [cycle + 1 for cycle in run.taken["slot_read"]]
 
-    # The end of each, once, two clocks after its last news and behind the end before; of a failed
+    # The end of each, once, two clocks after its last report and behind the end before; of a failed
     # one, once there is room.
     last_told = dict(
-        zip((store.number for store in bench.told), run.taken["performed"], strict=True)
+        zip((store.number for store in bench.reported), run.taken["performed"], strict=True)
     )
     in_order = sorted(stores, key=lambda store: last_told[store.number])
     groups = [tuple(store.group.values()) for store in in_order]
@@ -180,7 +180,9 @@ def test_a_store_waits_for_a_slot():
     """Nothing is reported: as many stores as slots pass, and one more when one has ended."""
     stores = [Store(number, 2) for number in range(7)]
     for store in stores:
-        store.news = [{"answered": 1, "failed": 0, "line": 5, "total_valid": 1, "total_lines": 1}]
+        store.reports = [
+            {"answered": 1, "failed": 0, "line": 5, "total_valid": 1, "total_lines": 1}
+        ]
     bench = Bench(stores, 0, lambda cycle: cycle in (50, 90))
     run = track(stores, bench, stall=0, until=lambda run: len(run.payloads["o"]) == 12)
     assert run.cycles["o"][7] < 20
@@ -192,9 +194,9 @@ def test_a_store_waits_for_a_slot():
 def test_one_answer_a_clock(slots):
     """The answers are of one slot, or of two slots in turn."""
     stores = [Store(number, 1) for number in range(slots)]
-    told = {"answered": 1, "failed": 0, "line": 5, "total_valid": 0, "total_lines": 0}
+    reported = {"answered": 1, "failed": 0, "line": 5, "total_valid": 0, "total_lines": 0}
     for store in stores:
-        store.news = [{**told, "total_valid": n == 20, "total_lines": 40} for n in range(40)]
+        store.reports = [{**reported, "total_valid": n == 20, "total_lines": 40} for n in range(40)]
     bench = Bench(stores, 0)
     run = track(stores, bench, stall=0)
     times = run.taken["performed"]
