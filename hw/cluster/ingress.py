@@ -5,9 +5,9 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.cluster.smem_reduction import SmemReduction
-from hw.front.destination import holder_of
 from hw.layouts.barriers import barrier_completion_layout
 from hw.layouts.cluster import packet_layout
+from hw.layouts.jobs import holder_of
 from hw.layouts.lines import rotated_line_layout, written_layout
 from hw.layouts.ports import lanes_layout, smem_read_layout
 from hw.lib.arbiter import Arbiter

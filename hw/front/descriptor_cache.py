@@ -1,15 +1,14 @@
 """Descriptor cache: keeps tensor maps by address, and brings each request its map."""
 
 from dataclasses import dataclass
-from functools import cache
 
 from amaranth.hdl import Assert, Cat, Const, Module, Mux, Signal, Value
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from hw.layouts.isa import GLOBAL_ADDRESS_BITS
-from hw.layouts.jobs import queued_request_layout
+from hw.layouts.jobs import queued_request_layout, request_with_map_layout
 from hw.layouts.ports import DescriptorFill, DescriptorInvalidate
 from hw.lib.one_hot import index_of
 from hw.lib.queue import Queue
@@ -20,25 +19,6 @@ MAP_ALIGN_BITS = 6
 
 FETCHES_WAITING = 2
 """Fetches that can wait for the fetch port before a miss has to wait."""
-
-
-@cache
-def request_with_map_layout(params: TmaParams) -> data.StructLayout:
-    """A request with its tensor map.
-
-    Members
-    -------
-    request : the request
-    words : words w0 to w15 of the tensor map, all from one fill
-    fault : the map could not be read, and ``words`` have no meaning
-    """
-    return data.StructLayout(
-        {
-            "request": queued_request_layout(params),
-            "words": data.ArrayLayout(32, 16),
-            "fault": 1,
-        }
-    )
 
 
 class CacheEntries:

@@ -1,20 +1,13 @@
 """Destination: finds the CTAs that a request writes, and the CTA whose barrier counts the bytes."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Const, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.layouts.isa import CTA_FIELD_BITS, Operation, is_dsmem, is_load
-from hw.layouts.jobs import SignalTo, directed_request_layout
+from hw.layouts.jobs import SignalTo, directed_request_layout, holder_of
 from hw.layouts.ports import request_layout
 from hw.params import TmaParams
-
-
-def holder_of(signal, signal_cta: Value, receiver: Value) -> Value:
-    """Return the CTA whose barrier counts the bytes that ``receiver`` gets; see ``SignalTo``."""
-    pair_holder = Cat(signal_cta[0], receiver[1:])
-    is_cta = signal == SignalTo.CTA
-    return Mux(is_cta, signal_cta, Mux(signal == SignalTo.PAIR, pair_holder, receiver))
 
 
 class Destination(wiring.Component):

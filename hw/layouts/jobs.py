@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from amaranth.hdl import Mux, Value, signed
+from amaranth.hdl import Cat, Mux, Value, signed
 from amaranth.lib import data, enum
 
 from hw.layouts.isa import (
@@ -93,6 +93,25 @@ def queued_request_layout(params: TmaParams) -> data.StructLayout:
 
 
 @cache
+def request_with_map_layout(params: TmaParams) -> data.StructLayout:
+    """A request with its tensor map.
+
+    Members
+    -------
+    request : the request
+    words : words w0 to w15 of the tensor map, all from one fill
+    fault : the map could not be read, and ``words`` have no meaning
+    """
+    return data.StructLayout(
+        {
+            "request": queued_request_layout(params),
+            "words": data.ArrayLayout(32, 16),
+            "fault": 1,
+        }
+    )
+
+
+@cache
 def refusal_layout(params: TmaParams) -> data.StructLayout:
     """An error record of a refused request, with the request's channel and bulk group.
 
@@ -116,6 +135,13 @@ class SignalTo(enum.Enum, shape=2):
     """The CTA of the receiver's pair whose rank has the parity of ``signal_cta``."""
     CTA = 2
     """The CTA ``signal_cta``."""
+
+
+def holder_of(signal, signal_cta: Value, receiver: Value) -> Value:
+    """Return the CTA whose barrier counts the bytes that ``receiver`` gets; see ``SignalTo``."""
+    pair_holder = Cat(signal_cta[0], receiver[1:])
+    is_cta = signal == SignalTo.CTA
+    return Mux(is_cta, signal_cta, Mux(signal == SignalTo.PAIR, pair_holder, receiver))
 
 
 @cache

@@ -17,13 +17,13 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from hw.front.descriptor_cache import request_with_map_layout
 from hw.layouts.isa import ErrorCode
 from hw.layouts.jobs import (
     POSITION_BITS,
     SHORT_ROW_BITS,
     refusal_layout,
     remote_field,
+    request_with_map_layout,
     walk_job_layout,
 )
 from hw.lib.quotient import quotient

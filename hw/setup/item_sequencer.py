@@ -11,9 +11,8 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.front.descriptor_cache import request_with_map_layout
 from hw.layouts.isa import AccessMode, ErrorCode, Operation, is_store
-from hw.layouts.jobs import assign_write_mode, channel_of, stream_of
+from hw.layouts.jobs import assign_write_mode, channel_of, request_with_map_layout, stream_of
 from hw.lib.quotient import reciprocal_of
 from hw.lib.remainder import modulo_3
 from hw.params import DIMS, SMEM_OFFSET_BITS, TmaParams

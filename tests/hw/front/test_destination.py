@@ -9,9 +9,9 @@ from amaranth.sim import Simulator
 from golden import Arch, BulkLoad, DsmemCopy, Load, TensorMap, TmaError, check
 from golden.errors import ErrorCode
 from golden.model import receivers_of, signalled_by
-from hw.front.destination import Destination, holder_of
+from hw.front.destination import Destination
 from hw.layouts.isa import Operation
-from hw.layouts.jobs import SignalTo
+from hw.layouts.jobs import SignalTo, holder_of
 from hw.params import TmaParams
 
 MAP = TensorMap.tiled("u32", 0, (64, 64), (256,), (16, 8))
