@@ -97,9 +97,9 @@ def test_gathered_pieces_take_their_places(line_bytes):
     rng = random.Random(line_bytes)
     arrivals = []
     for _ in range(50):
-        moves = [rng.randrange(params.lanes) for _ in range(params.lanes)]
+        source = [rng.randrange(params.lanes) for _ in range(params.lanes)]
         origin = rng.randrange(2 * params.lanes)
-        arrivals.append(arrival(params, rng.randbytes(line_bytes), origin=origin, moves=moves))
+        arrivals.append(arrival(params, rng.randbytes(line_bytes), origin=origin, source=source))
     for given, out in zip(arrivals, rotated(params, arrivals, seed=1), strict=True):
         for place, source in enumerate(given["use"]["source"]):
             target = (given["use"]["origin"] + place) % params.lanes
