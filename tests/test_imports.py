@@ -14,6 +14,7 @@ ALLOWED = {"golden": {"golden"}, "hw": {"hw"}, "sim_tb": {"golden", "hw", "sim_t
 """Packages of the project that each package may import."""
 
 LATE = {
+    "hw.flow.cache": "only new Verilog needs the design",
     "hw.flow.verilog": "a stand-in for the unit is written without the unit",
     "sim_tb.conformance.command": "the golden model runs where there is no simulator",
 }
