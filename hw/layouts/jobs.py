@@ -127,7 +127,7 @@ def refusal_layout(params: TmaParams) -> data.StructLayout:
 
 
 class SignalTo(enum.Enum, shape=2):
-    """Which CTA holds the barrier that counts the bytes that a receiver gets."""
+    """The CTA that holds the barrier that counts the bytes that a receiver gets."""
 
     RECEIVER = 0
     """The receiver."""

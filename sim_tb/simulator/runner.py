@@ -82,7 +82,7 @@ lint_off -rule UNSIGNED -file "*.v"
 lint_off -rule ASCRANGE -file "*.v"
 coverage_off -file "*reduction_unit.v"
 """
-"""What Python may touch; and waivers: DPI passes full-width integers, and the warnings about
+"""Nets that Python may access, and waivers: DPI passes full-width integers, and the warnings about
 ``.v`` files are usual in what Yosys writes. Those that find mistakes (UNOPTFLAT, MULTIDRIVEN,
 LATCH; ALWNEVER, where a constant would never be assigned) end the build."""
 
@@ -288,7 +288,7 @@ def _runtime(directory: Path) -> Path:
         for file in makefiles:
             shutil.copy(file, target / "obj")
         rule = target / "obj" / "runtime.mk"
-        rule.write_text("include Vtop.mk\nruntime: bench.o $(VK_GLOBAL_OBJS)\n")
+        rule.write_text("include Vtop.mk\nruntime: testbench.o $(VK_GLOBAL_OBJS)\n")
         _make(["-f", rule.name, "runtime"], target, target / "build.log")
 
     key = digest([*settings, *texts, *MAKEFLAGS, *tools()])

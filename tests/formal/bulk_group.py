@@ -1,4 +1,4 @@
-"""No wait for bulk groups is over while a request that it covers is pending."""
+"""Bulk groups: no wait ends while a request that it covers is pending."""
 
 from functools import partial
 
@@ -22,7 +22,8 @@ from tests.formal.inside import Inside
 from tests.formal.proof import Bug, Proof
 from tests.formal.streams import hold
 
-COUNT = 4  # bits of what counts requests and commits; less than one a clock is searched
+COUNT = 4
+"""Width of counters of requests and commits; the search is too short to overflow them."""
 TOKENS = "source_read", "complete", "released"
 
 
@@ -110,9 +111,9 @@ class WaitSpec(Elaboratable):
                 m.d.comb += Assume(offered[0] + offered[1] <= others)
                 m.d.sync += others.eq(others + more - taken[0] - taken[1])
 
-        # What leaves ``o`` in this clock comes before what is accepted at ``i``.
+        # A request that leaves ``o`` in this clock is in front of the one that ``i`` accepts.
         accepted = dut.i.valid & dut.i.ready & (dut.i.p.thread == 0)
-        age = Signal(COUNT)  # commits since
+        age = Signal(COUNT)  # commits after the request
         waiting, covered, of_source = Signal(), Signal(), Signal()
         is_wait = (operation == Operation.WAIT_GROUP) | (operation == Operation.WAIT_GROUP_READ)
         over = dut.result.valid & (dut.result.p.thread == 0)
@@ -134,7 +135,7 @@ class WaitSpec(Elaboratable):
                 Assert(~covered | ~incomplete | (of_source & ~unread)),
             ]
 
-        # The search is not empty: a wait is over that had to wait, with a younger group pending.
+        # The assumptions can be met: a wait that had to wait ends while a younger group is pending.
         had_to_wait = Signal()
         with m.If(waiting & covered & incomplete):
             m.d.sync += had_to_wait.eq(1)
@@ -149,7 +150,7 @@ def _waits_for_sources_only(_groups: BulkGroups, inner: Inside) -> None:
 
 PROOFS = [
     Proof(
-        f"bulk groups of {threads} thread{'s' if threads > 1 else ''}: no wait is over early",
+        f"bulk groups of {threads} thread{'s' if threads > 1 else ''}: no wait ends early",
         partial(WaitSpec, threads),
         depth=depth,
         cover=14,

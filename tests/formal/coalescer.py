@@ -1,4 +1,4 @@
-"""Completions that are added up reach their barriers: all bytes, soon, and nobody else's."""
+"""Transaction coalescer: all bytes reach their own barrier, within a bounded time."""
 
 from itertools import pairwise
 
@@ -19,11 +19,12 @@ ENTRIES = PARAMS.completions_waiting
 
 
 class CoalescerSpec(Elaboratable):
-    """Of any one barrier, the bytes that came are those that left and those that are kept.
+    """For any one barrier, the bytes that arrived are those that left and those that are stored.
 
-    What is kept at any one moment has left ``ENTRIES`` transfers later, in completions of as many
-    bytes as a ``complete_tx`` can have, which name requests of this barrier. Bytes come by the
-    ``STEP``: sums of all 21 bits are too much for the solver, and all bits are added alike.
+    Bytes that are stored at any moment have left ``ENTRIES`` transfers later, in completions that a
+    single ``complete_tx`` can carry, and these name requests of this barrier. Byte counts are
+    multiples of ``STEP``: sums of all 21 bits are too much for the solver, and all bits are added
+    in the same way.
     """
 
     def elaborate(self, _platform) -> Module:
@@ -55,7 +56,7 @@ class CoalescerSpec(Elaboratable):
         ]
         m.d.sync += kept.eq(now_kept)
 
-        # What is kept at a moment that the solver chooses.
+        # Bytes that are stored at a moment that the solver chooses.
         owed, transfers = Signal(width), Signal(range(ENTRIES + 1))
         with m.If(AnySeq(1)):
             m.d.sync += [owed.eq(now_kept), transfers.eq(0)]
@@ -65,7 +66,7 @@ class CoalescerSpec(Elaboratable):
                 m.d.sync += owed.eq(Mux(owed > dut.o.p.tx_bytes, owed - dut.o.p.tx_bytes, 0))
         m.d.comb += Assert((transfers != ENTRIES) | (owed == 0))
 
-        # The entries: taken from the first on, and what is kept is in them.
+        # The entries are occupied from the first one on, and hold the stored bytes.
         is_its = [
             is_taken & (entry.address == address)
             for is_taken, entry in zip(here.occupied, entries, strict=True)
@@ -89,7 +90,7 @@ class CoalescerSpec(Elaboratable):
             with m.If(transfers == number):
                 m.d.comb += Assert(owed <= sum(in_entries[: ENTRIES - number]))
 
-        # A request that is not this barrier's is named to others only.
+        # A request of another barrier is never named to this barrier.
         foreign = AnyConst(len(dut.i.p.request_id))
         m.d.comb += [
             Assume(~comes | (dut.i.p.request_id != foreign)),
@@ -100,7 +101,7 @@ class CoalescerSpec(Elaboratable):
             ),
         ]
 
-        # The proof is not empty: it keeps what three barriers wait for, and adds to one of them.
+        # The assumptions can be met: three barriers wait, and bytes are added to one of them.
         added = Signal()
         with m.If(here.occupied[:-1].all() & comes & here.add_to.any()):
             m.d.sync += added.eq(1)
@@ -136,13 +137,13 @@ PROOFS = [
         cover=14,
         bugs=(
             Bug(
-                "bytes lost that are added to an entry that moves up",
+                "lost bytes that are added to an entry that moves up",
                 TxCoalescer,
                 _loses_added_bytes,
                 depth=5,
             ),
             Bug(
-                "bytes added to those of another barrier",
+                "bytes that are added to those of another barrier",
                 TxCoalescer,
                 _adds_to_any_barrier,
                 depth=5,

@@ -1,4 +1,4 @@
-"""Each request's barrier is told once, of all of its bytes, when the last of them is written."""
+"""Completion tracker: each barrier is signalled once, with all bytes, after the last is written."""
 
 from functools import partial
 from types import SimpleNamespace
@@ -30,7 +30,8 @@ from tests.formal.inside import Inside, inside, row
 from tests.formal.proof import Bug, Proof
 from tests.formal.streams import hold, offer
 
-ERRORS = 8  # error records are numbered modulo this; fewer wait
+ERRORS = 8
+"""Modulus of the numbers of error records; fewer than that wait."""
 
 
 PARTS = "busy", "slot", "pieces", "own_total", "other_total", "end_valid"
@@ -54,26 +55,27 @@ def _kind(here: Inside, params: TmaParams, name: str) -> SimpleNamespace:
 
 
 class CompletionSpec(Elaboratable):
-    """What is told of a request, from the pieces that were written for it.
+    """The completion tracker signals each request once, after all of its pieces are written.
 
-    The environment writes pieces of requests that have a slot, as lines or as fill, never more than
-    they have, and reports a fault before the pieces of its line, which so are not whole by fill
-    before a line came. Fill of no pieces may come even
-    when its request has ended. Then, whatever comes when:
+    The environment writes pieces of requests that have a slot, as lines or as fill, and never more
+    pieces than a request has. It reports a fault before the pieces of the faulty line; until these
+    pieces are written, fill alone cannot complete the request. Fill of no pieces may come even
+    after the end of its request. Under these assumptions, whatever the order of events:
 
-    - a slot is given to no second request before the first has ended, and all jobs of a request
-      carry it;
-    - a request's completion is offered when the event that made it whole has left the counters,
-      and not sooner; it says 16 bytes for each piece that was written. Of two ends, one by fill
-      waits, unless it was offered already; what is offered stays until it is taken;
-    - with a fault it is not offered, and there is one error record, of its last fault, in the
-      order of the ends;
-    - ``written`` and ``filled`` wait for the ends that came by them, each for its offered
-      completion or for room for its record, in a compact unit until the clock after; ``written``
-      also for fill of its request that waits, and for nothing else.
+    - No slot is given to a second request before the first one has ended, and all jobs of a request
+      carry its slot.
+    - The completion of a request is offered when the event that completed it has left the counters,
+      and not before. It counts 16 bytes for each piece that was written. If two requests end at
+      once, the end by fill waits, unless it was offered before. An offered end stays until it is
+      taken.
+    - A request with a fault has no completion. It has one error record, of its last fault, in the
+      order of the ends.
+    - ``written`` and ``filled`` wait for the ends that came by them: for an offered completion, or
+      for room for an error record, and in a compact unit until the clock after. ``written`` also
+      waits for fill of the same request that waits. They wait for nothing else.
 
-    In a cluster: a remote request has no completion, but ends likewise; a receiver that is gone is
-    a fault, too.
+    In a cluster, a remote request ends in the same way without a completion, and an absent receiver
+    is a fault, too.
     """
 
     def __init__(self, ctas: int = 1, requests_in_flight: int = 2, pipelines: int = 4) -> None:
@@ -108,7 +110,7 @@ class CompletionSpec(Elaboratable):
             hold(m, getattr(dut, name), name, Assert)
         m.d.comb += Assume(~ResetSignal())
 
-        # What is known of the request that has a slot.
+        # The state of the request in each slot, as the specification has it.
         request_layout = data.StructLayout(
             {
                 "is_open": 1,
@@ -123,7 +125,7 @@ class CompletionSpec(Elaboratable):
         slots = range(p.requests_in_flight)
         requests = Array(Signal(request_layout, name=f"request_{slot}") for slot in slots)
 
-        # Jobs: each request's from its first to its last; prefetches take no slot.
+        # Jobs of a request come from the first to the last. Prefetches take no slot.
         taken = dut.i.valid & dut.i.ready
         opens = taken & dut.i.p.first & ~dut.i.p.walk.prefetch
         within, prefetches, slot = Signal(), Signal(), Signal(p.slot_bits)
@@ -148,7 +150,7 @@ class CompletionSpec(Elaboratable):
         with m.Elif(taken & ~prefetches):
             m.d.comb += Assert(dut.o.p.slot == slot)
 
-        # Pieces and faults, of requests of which some are yet to be written.
+        # Pieces and faults come only for requests with pieces that are not written yet.
         written, filled = dut.written, dut.filled
         for port in (written, dut.fault, *([gone] if p.ctas > 1 else [])):
             request = requests[port.p.slot]
@@ -161,8 +163,8 @@ class CompletionSpec(Elaboratable):
             Assume(~written.valid | (written.p.pieces != 0)),
             Assume(~filled.valid | request.is_open | (was_open & (filled.p.pieces == 0))),
         ]
-        # Events in hand, of which one may be ``last``: it made its request whole, or waits while
-        # fill does; then those that ended one, ``ends``.
+        # Events in the counters. One of them may be ``last``: it completed its request, or waits
+        # while fill waits. Behind them are the ends of requests, ``ends``.
         line_busy, line_slot, line_last = Signal(), Signal(p.slot_bits), Signal()
         fill_busy, fill_slot, fill_last = Signal(), Signal(p.slot_bits), Signal()
         line_ends, line_end_slot = Signal(), Signal(p.slot_bits)
@@ -217,8 +219,8 @@ class CompletionSpec(Elaboratable):
                         requests[number].line.eq(gone.p.receiver),
                     ]
 
-        # The end: from when its event has left the counters, until it is taken. Of two, that by
-        # fill waits, unless it came first.
+        # An end is offered from when its event has left the counters until it is taken. If there
+        # are two, the end by fill waits, unless it came first.
         fill_first = Signal()
         by_line = line_ends & ~fill_first
         ending, ending_slot = line_ends | fill_ends, Mux(by_line, line_end_slot, fill_end_slot)
@@ -278,7 +280,7 @@ class CompletionSpec(Elaboratable):
 
         gone_code, fault_code = ErrorCode.DST_CTA.value, ErrorCode.GMEM_FAULT.value
 
-        # Error records: number ``n`` of those that ended is number ``n`` of those that come out.
+        # Error records: the record of the n-th faulty end is the n-th record.
         n, wanted = AnyConst(range(ERRORS)), Signal(error_layout(p))
         made, given = Signal(range(ERRORS)), Signal(range(ERRORS))
         waiting = Signal(range(ERRORS))
@@ -311,7 +313,7 @@ class CompletionSpec(Elaboratable):
         )
         self._invariants(m, dut, requests, slot, events, fill_first, (n, made, given, wanted))
 
-        # The search is not empty: a slot is used again after a fault, while the other is in use.
+        # The assumptions can be met: a slot is used again after a fault, while the other is in use.
         errors_given, completions = Signal(2), Signal(2)
         m.d.sync += [
             errors_given.eq(errors_given + given_now),
@@ -320,12 +322,12 @@ class CompletionSpec(Elaboratable):
         m.d.comb += Cover(
             (errors_given == 1) & (completions == 1) & Cat(r.is_open for r in requests).all()
         )
-        # Of two ends in the same clock, each goes first.
+        # With two ends in the same clock, either kind can go first.
         m.d.comb += [Cover(line_ends & fill_ends & first) for first in (by_line, fill_first)]
         return m
 
     def _invariants(self, m: Module, dut, requests, slot, events, fill_first, errors) -> None:
-        """What is true in every state that can be reached; without it induction would not close."""
+        """Assert what holds in every reachable state; induction needs it."""
         p = self.params
         (_, line_slot, line_last, line_ends, line_end_slot) = events[0]
         (_, fill_slot, fill_last, fill_ends, fill_end_slot) = events[1]
@@ -335,7 +337,7 @@ class CompletionSpec(Elaboratable):
         free = inside(jobs.slots)
         slots = range(p.requests_in_flight)
 
-        # Free slots are those not open: those never given, those in the list, and those offered.
+        # A slot that is not open is free: it was never given, is in the list, or is offered.
         numbers, offered = inside(free.numbers), inside(inside(free.offered).fifo)
         levels = free.numbers.level, free.offered.level
         is_open = Cat(request.is_open for request in requests)
@@ -360,7 +362,7 @@ class CompletionSpec(Elaboratable):
 
         m.d.comb += [Assert(here.fill_is_offered == fill_first), Assert(~fill_first | fill_ends)]
 
-        # What the memories hold of a request, but for the pieces that are being added.
+        # The memories hold the state of each request, without the pieces that are being added.
         for number in slots:
             request = requests[number]
             fault = row(m, here.faults, number)
@@ -409,7 +411,7 @@ class CompletionSpec(Elaboratable):
                     m.d.comb += Assert(whole == request.written)
             with m.Else():
                 m.d.comb += [
-                    # The slot's next request may be in the memory, though it does not pass yet.
+                    # The memory may already hold the next request of the slot.
                     Assert((request.transfer.pieces == 0) | (transfer.pieces != 0)),
                     Assert(~fault.failed),
                     Assert(counted[: p.box_piece_bits] == 0),
@@ -437,7 +439,7 @@ class CompletionSpec(Elaboratable):
                     ),
                 ]
             with m.If(counts_fill):
-                # Fill of a request that has ended may have seen what the slot's next one will be.
+                # Fill of an ended request may have read the next request of the slot.
                 m.d.comb += [
                     Assert(fill.transfer.pieces != 0),
                     Assert((fill.transfer == request.transfer) | (fill.pieces == 0)),
@@ -564,43 +566,43 @@ PROOFS = [
                 depth=8,
             ),
             Bug(
-                "a line and fill of a request that do not see each other in the same clock",
+                "a line that does not see fill of its request in the same clock",
                 CompletionTracker,
                 _does_not_see_fill,
                 depth=5,
             ),
             Bug(
-                "a line that ends its request before fill that it counted is counted",
+                "a line that ends its request before counted fill is stored",
                 CompletionTracker,
                 _ends_before_fill_is_counted,
                 depth=12,
             ),
             Bug(
-                "an end that waits and forgets what the other kind counted",
+                "an end that waits and forgets the count of the other kind",
                 CompletionTracker,
                 _forgets_while_it_waits,
                 depth=8,
             ),
             Bug(
-                "an end by fill that was offered, and makes room for one by a line",
+                "an offered end by fill that is withdrawn for an end by a line",
                 CompletionTracker,
                 _withdraws_the_end_of_fill,
                 depth=8,
             ),
             Bug(
-                "the bytes of the last pieces only",
+                "a completion with the bytes of the last pieces only",
                 CompletionTracker,
                 _signals_the_last_pieces,
                 depth=6,
             ),
             Bug(
-                "a fault missed that comes with the last piece",
+                "a missed fault that comes with the last piece",
                 CompletionTracker,
                 _misses_a_late_fault,
                 depth=5,
             ),
             Bug(
-                "an error record told again while faults come",
+                "an error record that is repeated while faults come",
                 CompletionTracker,
                 _repeats_an_error,
                 depth=6,
@@ -621,7 +623,7 @@ PROOFS = [
         cover=12,
         bugs=(
             Bug(
-                "an end by fill that tells of a line's request",
+                "an end by fill that names the request of a line",
                 CompletionTracker,
                 _ends_the_request_of_a_line,
                 depth=7,
@@ -630,7 +632,7 @@ PROOFS = [
         unbounded=True,
     ),
     Proof(
-        "completion in a cluster: remote requests end, receivers that are gone are told",
+        "completion in a cluster: remote requests end, absent receivers are reported",
         partial(CompletionSpec, 2),
         depth=2,
         cover=12,
@@ -642,7 +644,7 @@ PROOFS = [
                 depth=6,
             ),
             Bug(
-                "a receiver that is gone forgotten for a fault that comes with it",
+                "an absent receiver that is lost because a fault comes with it",
                 CompletionTracker,
                 _drops_an_absent_receiver,
                 depth=6,

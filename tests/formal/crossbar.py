@@ -1,4 +1,4 @@
-"""A crossbar delivers to each receiver what is for it: in order, soon, and nothing else."""
+"""Crossbar: each receiver gets its own payloads, in order, within a bounded time, and no others."""
 
 from functools import partial
 
@@ -59,7 +59,7 @@ class CrossbarSpec(Elaboratable):
             hold(m, i, f"i_{cta}", Assume)
             hold(m, o, f"o_{cta}", Assert)
 
-        # What goes in and comes out; ``ahead`` are those that come before the one with the mark.
+        # Payloads that enter and leave. ``ahead`` counts those in front of the marked payload.
         mask = Array(i.p.mask for i in dut.i)[sender]
         mark = Array(i.p.payload.mark for i in dut.i)[sender]
         accepted = Array(i.valid & i.ready for i in dut.i)[sender]
@@ -87,7 +87,7 @@ class CrossbarSpec(Elaboratable):
                 m.d.sync += [ahead.eq(ahead - 1), is_marked.eq(ahead != 0)]
         with m.Elif(given):
             m.d.comb += Assert(~out.mark)
-        # At worst one payload is in front of it, and each is the last in turn.
+        # In the worst case one payload is in front of it, and each of both is the last in turn.
         m.d.comb += [
             Assert(~(steady & is_marked) | (age <= 2 * self.ctas)),
             Cover(steady & is_marked & (age == 2 * self.ctas)),
@@ -97,7 +97,7 @@ class CrossbarSpec(Elaboratable):
         for cta, mask in enumerate(masks):
             m.d.comb += Assert(~(steady & (sender == cta)) | ~(mask & dead).any())
 
-        # The search is not empty: all send to all, and all is delivered while one is dead.
+        # The assumptions can be met: all send to all, and all is delivered while one is dead.
         crowded, deliveries = Signal(), Signal(2)
         with m.If(Cat(i.valid & i.ready & i.p.mask.all() for i in dut.i).all()):
             m.d.sync += crowded.eq(1)
@@ -110,12 +110,12 @@ class CrossbarSpec(Elaboratable):
         return m
 
     def _invariants(self, m: Module, dut: Crossbar, sender, receiver, known) -> list[Value]:
-        """Say where payloads are: in the queue of their sender, then in that of the receiver.
+        """Assert where payloads are: in the queue of their sender, then in that of the receiver.
 
         Returns
         -------
         list[Value]
-            The receivers of what is in each sender's queue.
+            The receivers of the payloads in each sender's queue.
         """
         between, ahead, was_marked, is_marked = known
         here = inside(dut)

@@ -1,4 +1,4 @@
-"""The mbarrier unit is its operations, one after another, whatever arrives when."""
+"""mbarrier unit: every word follows the definition, every wait ends, and nothing deadlocks."""
 
 from types import SimpleNamespace
 
@@ -61,7 +61,7 @@ def _unit() -> MbarrierUnit:
 
 
 def _drive(m: Module, dut: MbarrierUnit) -> None:
-    """Any operations, at any time."""
+    """Let the solver choose all operations and their clocks."""
     for name in "command", "update":
         offer(m, getattr(dut, name))
         hold(m, getattr(dut, name), name, Assume)
@@ -103,7 +103,7 @@ def _define(m: Module, dut: MbarrierUnit) -> SimpleNamespace:
     with m.If(was_read):
         m.d.comb += Assume(memory.read_data == read)
 
-    # The operation.
+    # The operation that is accepted.
     done = Signal(BarrierCommand)
     commanded, updated, touched = Signal(), Signal(), Signal()
     parity = Signal()
@@ -127,7 +127,7 @@ def _define(m: Module, dut: MbarrierUnit) -> SimpleNamespace:
 
     m.d.comb += parity.eq(Mux(among(*BY_PARITY), done.count[0], done.state[63]))
 
-    # What it does.
+    # The effect of the operation.
     word, truth, expected = Signal(BarrierWord), Signal(BarrierWord), Signal(64)
     counts, tests = Signal(), Signal()
     arrivals, left, kept = Signal(21), Signal(signed(23)), Signal(signed(23))
@@ -285,7 +285,7 @@ class WordSpec(Elaboratable):
             Assert(~ends | (event.p.outcome == outcome)),
         ]
 
-        # The proof is not empty: a phase completes by an update on top of other operations.
+        # The assumptions can be met: an update completes a phase after other operations.
         operations, completed = Signal(3), Signal()
         m.d.sync += operations.eq(operations + (it.commanded | it.updated))
         with m.If(it.flip & it.updated & (operations == 3)):
@@ -295,7 +295,7 @@ class WordSpec(Elaboratable):
 
 
 class WaitSpec(Elaboratable):
-    """Any one thread that waits is woken once, soon, and for a reason.
+    """Any one waiting thread is woken once, soon, and for a reason.
 
     The solver chooses the thread by its tag, which no other has while it waits, and its barrier.
     Its reason is the first of: an event of its barrier, that is an operation which completes the
@@ -311,7 +311,7 @@ class WaitSpec(Elaboratable):
         _drive(m, dut)
         m.d.comb += dut.memory.read_data.eq(AnySeq(64))
 
-        # The thread asks, and is told in the next clock whether it waits.
+        # The thread issues its operation. The next clock says whether the thread waits.
         tag, address = AnyConst(len(dut.wake.p.tag)), AnyConst(len(dut.memory.read_address))
         command, event = dut.command, here.waiters.event
         asks, asked, waiting = Signal(), Signal(), Signal()
@@ -336,7 +336,7 @@ class WaitSpec(Elaboratable):
         with m.If(asks):
             m.d.sync += limit.eq(command.p.time_limit)
 
-        # What may end its wait, and when, in clocks since it asked.
+        # The reason for the end of its wait, and the clock in which it came.
         ended, reason = Signal(), Signal(Outcome)
         age, age_of_reason = Signal(TIME_LIMIT_BITS + 1), Signal(TIME_LIMIT_BITS + 1)
         overdue = limit + 4
@@ -347,7 +347,7 @@ class WaitSpec(Elaboratable):
             with m.If(event.valid & (event.p.address == address) & ~ended):
                 m.d.sync += [ended.eq(1), reason.eq(event.p.outcome), age_of_reason.eq(age)]
 
-        # The wake: for the event, unless the time was over in an earlier clock.
+        # The reason of the wake is the event, unless the time limit expired in an earlier clock.
         def is_right(given):
             time_is_over = (age > limit + 1) & (~ended | (age_of_reason > limit + 1))
             return Mux(given == Outcome.TIME_OVER, time_is_over, ended & (given == reason))
@@ -368,7 +368,7 @@ class WaitSpec(Elaboratable):
             ]
         hold(m, dut.wake, "wake", Assert)
 
-        # It comes soon: clocks in which wakes are held up do not count.
+        # The wake comes within SOON clocks; clocks in which wakes are held up do not count.
         late = Signal(3)
         with m.If(asks):
             m.d.sync += late.eq(0)
@@ -376,7 +376,7 @@ class WaitSpec(Elaboratable):
             m.d.sync += late.eq(late + 1)
         m.d.comb += Assert(~waiting | (late <= SOON))
 
-        # Where the thread is in the table: at one place, with what is known of it.
+        # The thread has one entry in the table, with its operands.
         m.d.comb += [
             Assert(age <= overdue),
             Assert((table.waiting & table.wake_pending) == 0),
@@ -402,7 +402,7 @@ class WaitSpec(Elaboratable):
             with m.If(is_leaving & is_it):
                 m.d.comb += [
                     Assert(is_right(Outcome(table.signal(f"outcome_{number}")))),
-                    # Nobody gets before it when the other has left.
+                    # No other wake overtakes it when the other entry has left.
                     Assert((late == 0) | ((late == 1) & (table.above_last == 2 * number))),
                 ]
         is_offered = table.wake_valid & (table.tags.read_ports[0].data == tag)
@@ -410,7 +410,7 @@ class WaitSpec(Elaboratable):
         with m.If(is_offered):
             m.d.comb += Assert(is_right(Outcome(table.signal("wake_outcome"))))
 
-        # The proof is not empty: its phase is complete as another thread's time is over.
+        # The assumptions can be met: its phase completes when another thread's time limit expires.
         overtaken = Signal()
         with m.If(dut.wake.valid & ~woken & ~dut.wake.p.done & waiting & ended):
             m.d.sync += overtaken.eq(1)
@@ -454,7 +454,7 @@ class TurnSpec(Elaboratable):
                 Assert(queue.level + on_its_way <= queue.depth),
             ]
 
-        # Both wait as long as they may; and while nothing is taken, all else goes on.
+        # Commands and updates can wait as long as allowed, while everything else continues.
         stalled = Signal(5)
         with m.If(dut.command.valid & ~dut.command.ready):
             m.d.sync += stalled.eq(stalled + 1)
@@ -530,7 +530,7 @@ PROOFS = [
         unbounded=True,
     ),
     Proof(
-        "mbarrier: who waits is woken once, soon, and for a reason",
+        "mbarrier: a waiting thread is woken once, soon, and for a reason",
         WaitSpec,
         depth=2,
         cover=12,
@@ -542,13 +542,13 @@ PROOFS = [
                 depth=7,
             ),
             Bug(
-                "a wake for a phase and one for want of time",
+                "a wake for a phase and another for the time limit",
                 BarrierWaiters,
                 _wakes_twice,
                 depth=7,
             ),
             Bug(
-                "done for an error",
+                "a wake with done for an error",
                 BarrierWaiters,
                 _takes_errors_for_done,
                 depth=6,
@@ -557,7 +557,7 @@ PROOFS = [
         unbounded=True,
     ),
     Proof(
-        "mbarrier: no deadlock: all is accepted soon, whoever waits",
+        "mbarrier: no deadlock: operations are accepted soon, whichever threads wait",
         TurnSpec,
         depth=ACCEPTED + 2,
         cover=14,

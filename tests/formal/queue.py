@@ -1,4 +1,4 @@
-"""A queue delivers what it accepts: nothing lost, added, reordered or withdrawn."""
+"""Queue: no payload is lost, added, reordered or withdrawn."""
 
 from functools import partial
 
@@ -11,7 +11,8 @@ from tests.formal.proof import Bug, Proof
 from tests.formal.streams import hold
 
 WIDTH = 4
-COUNT = 5  # bits of the transfer counters; fewer payloads wait than they count
+COUNT = 5
+"""Width of the transfer counters; fewer payloads wait than they count."""
 
 
 class QueueSpec(Elaboratable):
@@ -47,7 +48,7 @@ class QueueSpec(Elaboratable):
             Assert(dut.i.ready == (dut.level != self.depth)),
         ]
 
-        # Where the queue keeps it.
+        # The place of the payload in the queue.
         fifo = inside(dut).fifo
         state = inside(fifo)
 
@@ -65,7 +66,7 @@ class QueueSpec(Elaboratable):
             with m.If((age < dut.level) & (place(age) == number)):
                 m.d.comb += Assert(row(m, state.storage, number) == want)
 
-        # The search is not empty: the queue fills, and its last entry comes out.
+        # The assumptions can be met: the queue fills, and its last entry leaves.
         was_full = Signal()
         with m.If(dut.level == self.depth):
             m.d.sync += was_full.eq(1)

@@ -7,7 +7,7 @@ from amaranth.hdl import Module, Signal, Value
 
 
 def hold(m: Module, port, name: str, rule: Callable) -> None:
-    """What ``port`` offers it goes on offering, unchanged, until it is taken.
+    """Require that ``port`` keeps an offered payload, unchanged, until it is taken.
 
     ``rule`` is ``Assume`` where the environment offers and ``Assert`` where the design does.
     """
@@ -20,7 +20,7 @@ def hold(m: Module, port, name: str, rule: Callable) -> None:
 
 
 def offer(m: Module, port) -> None:
-    """``port`` offers whatever the solver chooses."""
+    """Let the solver choose when ``port`` offers a payload, and which."""
     m.d.comb += [
         port.valid.eq(AnySeq(1)),
         port.payload.eq(AnySeq(len(Value.cast(port.payload)))),

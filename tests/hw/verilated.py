@@ -51,7 +51,7 @@ REQUEST = np.dtype(
     ]
 )
 DONE = np.dtype([("tag", "<u4"), ("clock", "<u4")])
-"""What the harness reads and writes."""
+"""Records that the harness reads and writes."""
 
 BASE = 0x5A5_1234_5678_9ABC
 """Sector address of the memory."""
@@ -74,8 +74,8 @@ GOLDEN_TYPES = {
 GOLDEN_OPS = {op: GoldenOp[op.name] for op in ReductionOp}
 
 
-class Bench(wiring.Component):
-    """The unit with plain ports; C++ sees the fields of a request one by one."""
+class PlainPorts(wiring.Component):
+    """Reduction unit with plain ports: C++ accesses the fields of a request one by one."""
 
     def __init__(self) -> None:
         self.unit = unit = ReductionUnit(PARAMS)
@@ -111,7 +111,7 @@ def executable() -> Path:
 
 
 def _write(directory: Path) -> None:
-    (directory / "bench.v").write_text(verilog.convert(Bench(), name="bench", emit_src=False))
+    (directory / "bench.v").write_text(verilog.convert(PlainPorts(), name="bench", emit_src=False))
 
 
 def _build(files: dict[str, str], directory: Path) -> None:
@@ -130,7 +130,7 @@ def _build(files: dict[str, str], directory: Path) -> None:
 
 @dataclass(frozen=True)
 class Run:
-    """What a unit did.
+    """Outcome of a run of the unit.
 
     ``accepted`` are clocks; ``tags`` and ``done`` are tags and clocks of ``done``, in order.
     """
@@ -172,7 +172,7 @@ def make_requests(sectors: np.ndarray, op, kind, data: np.ndarray, pieces=3) -> 
 
 
 def golden(op: ReductionOp, kind: ElementType, m: Words, s: Words) -> Words:
-    """What the golden model makes of elements."""
+    """Return the result of the golden model for memory operands and shared-memory operands."""
     return operation(GOLDEN_OPS[op], GOLDEN_TYPES[kind])(m, s)
 
 
@@ -182,25 +182,33 @@ def check(op: ReductionOp, kind: ElementType, m: Words, s: Words, what: object =
     Returns
     -------
     int
-        How many pairs there were.
+        Number of pairs.
     """
     in_sector = SECTOR_BYTES // m.itemsize
     step = CHUNK * in_sector
     for first in range(0, len(m), step):
-        held, brought = m[first : first + step], s[first : first + step]
-        rest = -len(held) % in_sector
-        held, brought = np.pad(held, (0, rest)), np.pad(brought, (0, rest))
-        memory = held.view(np.uint8).reshape(-1, SECTOR_BYTES)
-        data = brought.view(np.uint8).reshape(-1, SECTOR_BYTES)
+        memory_operand, source_operand = m[first : first + step], s[first : first + step]
+        rest = -len(memory_operand) % in_sector
+        memory_operand, source_operand = (
+            np.pad(memory_operand, (0, rest)),
+            np.pad(source_operand, (0, rest)),
+        )
+        memory = memory_operand.view(np.uint8).reshape(-1, SECTOR_BYTES)
+        data = source_operand.view(np.uint8).reshape(-1, SECTOR_BYTES)
         ran = run(memory, make_requests(np.arange(len(memory)), op.value, kind.value, data))
         got = ran.memory.reshape(-1).view(m.dtype)
-        want = golden(op, kind, held, brought)
+        want = golden(op, kind, memory_operand, source_operand)
         wrong = np.flatnonzero(got != want)
         if len(wrong):
             i = wrong[0]
             words = " ".join(
                 f"{name} {int(word[i]):#0{2 + 2 * m.itemsize}x}"
-                for name, word in (("m", held), ("s", brought), ("got", got), ("expected", want))
+                for name, word in (
+                    ("m", memory_operand),
+                    ("s", source_operand),
+                    ("got", got),
+                    ("expected", want),
+                )
             )
             text = f"{kind.name} {op.name} {what}: {len(wrong)} wrong, the first: {words}"
             raise AssertionError(text)
@@ -217,17 +225,17 @@ class Format:
 
     @property
     def bits(self) -> int:
-        """Of a word."""
+        """Width of a word, in bits."""
         return 1 + self.exponent_bits + self.fraction_bits
 
     @property
     def dtype(self) -> np.dtype:
-        """Of words."""
+        """NumPy type of the words."""
         return np.dtype(f"u{self.bits // 8}")
 
     @property
     def infinity(self) -> int:
-        """Its word."""
+        """Word of positive infinity."""
         return ((1 << self.exponent_bits) - 1) << self.fraction_bits
 
     def words(self, sign, exponent, fraction) -> Words:

@@ -144,7 +144,7 @@ async def waits_end(dut: Any) -> None:
 
 @cocotb.test()
 async def as_many_loads_in_flight_as_there_are_slots(dut: Any) -> None:
-    """As many loads are in flight as the unit has slots, and as many wait for a slot."""
+    """All slots of the unit are in use, and as many loads wait for a slot."""
     env = await Environment.start(dut, Models(Timing.fixed(3000)))
     parameters = env.interface.parameters
     count = 2 * max(parameters["requests_in_flight"], parameters["tags"]) + 1

@@ -288,7 +288,7 @@ def test_all_paths_at_once(seed):
 
 
 def test_receivers_that_do_not_run():
-    """They are reported to the trackers, and get nothing."""
+    """Absent receivers are reported to the trackers, and get nothing."""
     rng = random.Random(0)
     lines = [line(rng, slot) for slot in range(SLOTS)]
     commands = [

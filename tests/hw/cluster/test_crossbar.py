@@ -151,7 +151,7 @@ def test_turns_are_taken():
 
 @pytest.mark.parametrize("depth", [2, 4])
 def test_a_receiver_that_never_takes(depth):
-    """It stalls only the senders whose oldest payload is for it; the others lose no clock."""
+    """A blocked receiver stalls only the senders whose oldest payload is for it."""
     masks = [
         [6] * 100,  # 0 never sends to receiver 3
         [1] * 100,  # nor does 1,
@@ -182,7 +182,7 @@ def test_a_receiver_that_never_takes(depth):
 
 
 def test_an_empty_mask_costs_a_clock_of_its_sender():
-    """It does not enter the queue of its sender."""
+    """A payload for no receiver does not enter the queue of its sender."""
     masks = [[0, 0, 1, 0, 0, 0, 1], []]
     run = simulate(masks, stall=0)
     assert run.taken["in_0"] == list(range(7))

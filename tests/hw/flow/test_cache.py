@@ -43,7 +43,7 @@ def test_two_processes_make_a_folder_once(tmp_path: Path) -> None:
 
 
 def test_what_fails_is_made_again(tmp_path: Path) -> None:
-    """Its files stay, to look at; they are not taken for the folder."""
+    """The files of a failed call stay for inspection, and do not count as the folder."""
 
     def fail(folder: Path) -> None:
         (folder / "log").write_text("no")

@@ -43,7 +43,7 @@ def test_covers_each_stored_box_once(seed: int) -> None:
 
 @pytest.mark.parametrize("waiting", [1, 4])
 def test_takes_jobs_while_lines_wait(waiting: int) -> None:
-    """As many as the queue holds, and those on their way to the line that waits."""
+    """The lane accepts the jobs that its queue holds, and those on the way to the waiting line."""
     params = TmaParams(jobs_waiting=waiting)
     jobs = jobs_of([flat(128, 1, 128)] * 16, params)
     run = run_streams(

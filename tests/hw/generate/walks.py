@@ -19,11 +19,11 @@ class Rows:
     """Pieces between rows that are fill, by their distance from a row's first piece."""
 
     def fit(self, lanes: int, lane: int) -> int:
-        """How many more rows end in the line behind one that begins at ``lane``."""
+        """Return the number of further rows in the line of a row that begins at ``lane``."""
         return _rows_behind(lanes - lane - self.row, self.row_step)
 
     def fit_in_smem(self, lanes: int, lane: int) -> int:
-        """How many more rows find room in shared memory behind one that begins at ``lane``."""
+        """Return the number of further rows that fit in shared memory after one at ``lane``."""
         return _rows_behind(lanes - (lane if self.fill else 0) - self.row, self.smem_step)
 
 

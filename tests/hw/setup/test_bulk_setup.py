@@ -64,7 +64,7 @@ def refusal(bulk: BulkLoad | BulkStore | BulkReduce, arch: Arch = Arch.SM_90A) -
 
 @pytest.mark.parametrize("size", [0, 16, 1 << 14, (1 << 20) - 16, (1 << 32) - 16])
 def test_a_prefetch_may_be_longer_than_shared_memory(size):
-    """Its operands in shared memory are not checked."""
+    """The shared-memory operands of a prefetch are not checked."""
     base = (1 << 44) + 48
     prefetch = bulk_input(BulkLoad(base, 5, size, 5), 9) | {"operation": Operation.BULK_PREFETCH}
     load = bulk_input(BulkLoad(1 << 20, 0, 32), 10)

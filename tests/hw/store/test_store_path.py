@@ -17,7 +17,7 @@ from hw.store.store_path import StorePath
 from tests.hw.simulate import Run, run_streams, simulation
 
 PIECES = 1 << (SMEM_OFFSET_BITS - 4)
-"""Of shared memory."""
+"""Pieces of shared memory."""
 
 BLOCK = 8
 """Pieces that a swizzle moves about among each other."""
