@@ -164,150 +164,89 @@ class Tma(wiring.Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        p = self.params
-        m.submodules.destination = destination = Destination(p)
-        m.submodules.request_queue = request_queue = RequestQueue(p)
-        m.submodules.descriptor_cache = descriptor_cache = DescriptorCache(p)
-        m.submodules.setup_block = setup_block = SetupBlock(p)
-        m.submodules.bulk_setup = bulk_setup = BulkSetup(p) if p.bulk else BulkRefusal(p)
-        m.submodules.refusal_collector = refusal_collector = RefusalCollector(p)
-        m.submodules.completion_tracker = completion_tracker = CompletionTracker(p)
-        m.submodules.request_generator = request_generator = RequestGenerator(p)
-        m.submodules.gnic = gnic = Gnic(p)
-        m.submodules.response_path = response_path = ResponsePath(p)
-        m.submodules.lane_network = lane_network = LaneNetwork(p)
-        m.submodules.mbarrier_unit = mbarrier_unit = MbarrierUnit(p)
+        self._add_blocks(m)
+        jobs = self._connect_setup(m)
+        self._connect_loads(m)
+        if self.params.ctas > 1:
+            self._connect_cluster(m)
+        else:
+            self._connect_lone_sm(m)
+        errors = self._connect_jobs(m, jobs)
+        self._connect_barriers(m)
+        self._connect_errors(m, errors)
+        self._tap_streams(m)
+        return m
 
-        # Front and setup: from the request to its job.
-        connect(m, flipped(self.request), destination.i)
-        connect(m, request_queue.tensor, descriptor_cache.i)
-        connect(m, flipped(self.descriptor_prefetch), descriptor_cache.prefetch)
-        connect(m, flipped(self.descriptor_invalidate), descriptor_cache.invalidate)
-        connect(m, descriptor_cache.fetch, flipped(self.descriptor_request))
-        connect(m, flipped(self.descriptor_fill), descriptor_cache.fill)
-        connect(m, descriptor_cache.o, setup_block.i)
-        connect(m, setup_block.error, refusal_collector.tensor)
-        connect(m, request_queue.bulk, bulk_setup.i)
-        connect(m, bulk_setup.error, refusal_collector.bulk)
+    def _add_blocks(self, m: Module) -> None:
+        """Add the blocks that every unit has, in the order of a request's way."""
+        p = self.params
+        m.submodules.destination = Destination(p)
+        m.submodules.request_queue = RequestQueue(p)
+        m.submodules.descriptor_cache = DescriptorCache(p)
+        m.submodules.setup_block = SetupBlock(p)
+        m.submodules.bulk_setup = BulkSetup(p) if p.bulk else BulkRefusal(p)
+        m.submodules.refusal_collector = RefusalCollector(p)
+        m.submodules.completion_tracker = CompletionTracker(p)
+        m.submodules.request_generator = RequestGenerator(p)
+        m.submodules.gnic = Gnic(p)
+        m.submodules.response_path = ResponsePath(p)
+        m.submodules.lane_network = LaneNetwork(p)
+        m.submodules.mbarrier_unit = MbarrierUnit(p)
+
+    def _connect_setup(self, m: Module) -> stream.Interface:
+        """Connect front and setup, from the request to its job; return the stream of jobs."""
+        p, block = self.params, m.submodules
+        connect(m, flipped(self.request), block.destination.i)
+        connect(m, block.request_queue.tensor, block.descriptor_cache.i)
+        connect(m, flipped(self.descriptor_prefetch), block.descriptor_cache.prefetch)
+        connect(m, flipped(self.descriptor_invalidate), block.descriptor_cache.invalidate)
+        connect(m, block.descriptor_cache.fetch, flipped(self.descriptor_request))
+        connect(m, flipped(self.descriptor_fill), block.descriptor_cache.fill)
+        connect(m, block.descriptor_cache.o, block.setup_block.i)
+        connect(m, block.setup_block.error, block.refusal_collector.tensor)
+        connect(m, block.request_queue.bulk, block.bulk_setup.i)
+        connect(m, block.bulk_setup.error, block.refusal_collector.bulk)
+        jobs = block.setup_block.job
         if p.bulk:
             m.submodules.job_merger = job_merger = JobMerger(p)
-            connect(m, setup_block.job, job_merger.tensor)
-            connect(m, bulk_setup.job, job_merger.bulk)
-            tap_streams(m, bulk_setup__job=bulk_setup.job)
+            connect(m, block.setup_block.job, job_merger.tensor)
+            connect(m, block.bulk_setup.job, job_merger.bulk)
             jobs = job_merger.o
-        else:
-            jobs = setup_block.job
 
         # A request that is refused, or that begins its walk, makes room for another.
         m.d.comb += [
-            self.request_room.channels.eq(request_queue.room),
-            request_queue.refused.eq(refusal_collector.refused),
-            request_queue.freed[: p.streams].eq(request_generator.freed),
+            self.request_room.channels.eq(block.request_queue.room),
+            block.request_queue.refused.eq(block.refusal_collector.refused),
+            block.request_queue.freed[: p.streams].eq(block.request_generator.freed),
         ]
+        return jobs
 
-        # Loads: from the job to lines, and from the lines to shared memory.
-        connect(m, completion_tracker.o, request_generator.i)
-        connect(m, request_generator.line, gnic.i)
-        connect(m, gnic.request, flipped(self.gnic_request))
-        connect(m, flipped(self.gnic_response), gnic.response)
-        connect(m, gnic.o, response_path.i)
-        connect(m, gnic.fault, completion_tracker.fault)
-        connect(m, lane_network.filled, completion_tracker.filled)
-        connect(m, lane_network.smem_write, flipped(self.smem_write))
+    def _connect_loads(self, m: Module) -> None:
+        """Connect the load path, from the job to lines, and from the lines to shared memory."""
+        block = m.submodules
+        connect(m, block.completion_tracker.o, block.request_generator.i)
+        connect(m, block.request_generator.line, block.gnic.i)
+        connect(m, block.gnic.request, flipped(self.gnic_request))
+        connect(m, flipped(self.gnic_response), block.gnic.response)
+        connect(m, block.gnic.o, block.response_path.i)
+        connect(m, block.gnic.fault, block.completion_tracker.fault)
+        connect(m, block.lane_network.filled, block.completion_tracker.filled)
+        connect(m, block.lane_network.smem_write, flipped(self.smem_write))
 
-        # Lines and signals stay in the SM, or pass the cluster port.
-        if p.ctas > 1:
-            m.submodules.cluster_port = cluster_port = ClusterPort(p)
-            connect(m, response_path.o, cluster_port.line)
-            connect(m, cluster_port.local_line, lane_network.line)
-            connect(m, request_generator.fill, cluster_port.fill)
-            connect(m, cluster_port.local_fill, lane_network.fill)
-            connect(m, lane_network.written, cluster_port.written)
-            connect(m, cluster_port.load_written, completion_tracker.written)
-            connect(m, cluster_port.receiver_absent, completion_tracker.receiver_absent)
-            connect(m, completion_tracker.completion, cluster_port.completion)
-            connect(m, cluster_port.update, mbarrier_unit.update)
-            self._connect_cluster_ports(m, cluster_port)
-            m.d.comb += [
-                cluster_port.load_opened.eq(completion_tracker.opened),
-                destination.cta_rank.eq(self.cta_rank),
-                completion_tracker.cta_rank.eq(self.cta_rank),
-            ]
-        else:
-            cluster_port = None
-            m.submodules.completion_port = completion_port = CompletionPort(p)
-            connect(m, response_path.o, lane_network.line)
-            connect(m, request_generator.fill, lane_network.fill)
-            connect(m, lane_network.written, completion_tracker.written)
-            connect(m, completion_tracker.completion, completion_port.i)
-            connect(m, completion_port.o, mbarrier_unit.update)
-
-        # Stores: bulk groups in front of the request queue, and the store path behind setup.
-        if p.stores:
-            m.submodules.bulk_groups = bulk_groups = BulkGroups(p)
-            m.submodules.dispatcher = dispatcher = Dispatcher(p)
-            connect(m, destination.o, bulk_groups.i)
-            connect(m, bulk_groups.o, request_queue.i)
-            connect(m, bulk_groups.result, flipped(self.group_result))
-            connect(m, jobs, dispatcher.job)
-            connect(m, refusal_collector.o, dispatcher.refusal)
-            connect(m, dispatcher.released, bulk_groups.released)
-            connect(m, dispatcher.load, completion_tracker.i)
-            store_error = self._connect_stores(
-                m, dispatcher.store, request_queue, bulk_groups, cluster_port
-            )
-            errors = [dispatcher.error, store_error]
-            tap_streams(
-                m,
-                bulk_groups__o=bulk_groups.o,
-                dispatcher__load=dispatcher.load,
-                dispatcher__store=dispatcher.store,
-                dispatcher__released=dispatcher.released,
-            )
-        else:
-            connect(m, destination.o, request_queue.i)
-            connect(m, jobs, completion_tracker.i)
-            errors = [refusal_collector.o]
-
-        # Barriers and errors.
-        connect(m, mbarrier_unit.memory, flipped(self.barrier_memory))
-        connect(m, flipped(self.barrier_command), mbarrier_unit.command)
-        connect(m, mbarrier_unit.result, flipped(self.barrier_result))
-        connect(m, mbarrier_unit.wake, flipped(self.barrier_wake))
-        cluster_errors = [cluster_port.error] if p.ctas > 1 else []
-        sources = [completion_tracker.error, *cluster_errors, *errors]
-        m.submodules.error_reporter = error_reporter = ErrorReporter(p, len(sources))
-        for source, i in zip(sources, error_reporter.i, strict=True):
-            connect(m, source, i)
-        connect(m, mbarrier_unit.fault, error_reporter.fault)
-        connect(m, error_reporter.o, flipped(self.error))
-        if p.ctas > 1:
-            m.d.comb += error_reporter.cta_rank.eq(self.cta_rank)
-
-        tap_streams(
-            m,
-            request_queue__tensor=request_queue.tensor,
-            request_queue__bulk=request_queue.bulk,
-            descriptor_cache__o=descriptor_cache.o,
-            setup_block__job=setup_block.job,
-            setup_block__error=setup_block.error,
-            completion_tracker__o=completion_tracker.o,
-            request_generator__line=request_generator.line,
-            request_generator__fill=request_generator.fill,
-            gnic__o=gnic.o,
-            response_path__o=response_path.o,
-            lane_network__written=lane_network.written,
-            lane_network__filled=lane_network.filled,
-            completion_tracker__completion=completion_tracker.completion,
-            completion_tracker__error=completion_tracker.error,
-            mbarrier_unit__update=mbarrier_unit.update,
-            mbarrier_unit__fault=mbarrier_unit.fault,
-        )
-        return m
-
-    def _connect_cluster_ports(self, m: Module, cluster_port: ClusterPort) -> None:
-        """Connect the unit's own ports of the cluster port."""
-        for name, member in unit_ports(self.params).items():
+    def _connect_cluster(self, m: Module) -> None:
+        """Connect the cluster port, which lines and signals of loads pass."""
+        p, block = self.params, m.submodules
+        m.submodules.cluster_port = cluster_port = ClusterPort(p)
+        connect(m, block.response_path.o, cluster_port.line)
+        connect(m, cluster_port.local_line, block.lane_network.line)
+        connect(m, block.request_generator.fill, cluster_port.fill)
+        connect(m, cluster_port.local_fill, block.lane_network.fill)
+        connect(m, block.lane_network.written, cluster_port.written)
+        connect(m, cluster_port.load_written, block.completion_tracker.written)
+        connect(m, cluster_port.receiver_absent, block.completion_tracker.receiver_absent)
+        connect(m, block.completion_tracker.completion, cluster_port.completion)
+        connect(m, cluster_port.update, block.mbarrier_unit.update)
+        for name, member in unit_ports(p).items():
             own, port = getattr(self, name), getattr(cluster_port, name)
             if member.is_port:
                 m.d.comb += port.eq(own)
@@ -315,32 +254,60 @@ class Tma(wiring.Component):
                 connect(m, flipped(own), port)
             else:
                 connect(m, port, flipped(own))
+        m.d.comb += [
+            cluster_port.load_opened.eq(block.completion_tracker.opened),
+            block.destination.cta_rank.eq(self.cta_rank),
+            block.completion_tracker.cta_rank.eq(self.cta_rank),
+        ]
 
-    def _connect_stores(
-        self,
-        m: Module,
-        jobs: stream.Interface,
-        request_queue: RequestQueue,
-        bulk_groups: BulkGroups,
-        cluster_port: ClusterPort | None,
-    ) -> stream.Interface:
-        """Connect the blocks from the jobs of stores to the bulk groups. Return their errors."""
-        p = self.params
+    def _connect_lone_sm(self, m: Module) -> None:
+        """Connect the load path of a unit without a cluster: lines and signals stay in the SM."""
+        block = m.submodules
+        m.submodules.completion_port = completion_port = CompletionPort(self.params)
+        connect(m, block.response_path.o, block.lane_network.line)
+        connect(m, block.request_generator.fill, block.lane_network.fill)
+        connect(m, block.lane_network.written, block.completion_tracker.written)
+        connect(m, block.completion_tracker.completion, completion_port.i)
+        connect(m, completion_port.o, block.mbarrier_unit.update)
+
+    def _connect_jobs(self, m: Module, jobs: stream.Interface) -> list[stream.Interface]:
+        """Connect the jobs to their direction, and bulk groups; return the streams of errors."""
+        p, block = self.params, m.submodules
+        if not p.stores:
+            connect(m, block.destination.o, block.request_queue.i)
+            connect(m, jobs, block.completion_tracker.i)
+            return [block.refusal_collector.o]
+        m.submodules.bulk_groups = bulk_groups = BulkGroups(p)
+        m.submodules.dispatcher = dispatcher = Dispatcher(p)
+        connect(m, block.destination.o, bulk_groups.i)
+        connect(m, bulk_groups.o, block.request_queue.i)
+        connect(m, bulk_groups.result, flipped(self.group_result))
+        connect(m, jobs, dispatcher.job)
+        connect(m, block.refusal_collector.o, dispatcher.refusal)
+        connect(m, dispatcher.released, bulk_groups.released)
+        connect(m, dispatcher.load, block.completion_tracker.i)
+        self._connect_stores(m)
+        return [dispatcher.error, block.store_tracker.error]
+
+    def _connect_stores(self, m: Module) -> None:
+        """Connect the store path, from the job to lines, and from their answers to the group."""
+        p, block = self.params, m.submodules
         m.submodules.store_tracker = store_tracker = StoreTracker(p)
         m.submodules.store_generator = store_generator = StoreGenerator(p)
         m.submodules.store_path = store_path = StorePath(p)
         m.submodules.gnic_write = gnic_write = GnicWrite(p)
 
-        connect(m, jobs, store_tracker.i)
+        connect(m, block.dispatcher.store, store_tracker.i)
         connect(m, store_tracker.o, store_generator.i)
-        m.d.comb += request_queue.freed[p.streams].eq(store_generator.freed)
+        m.d.comb += block.request_queue.freed[p.streams].eq(store_generator.freed)
         connect(m, store_generator.o, store_path.i)
         connect(m, store_path.source_read, store_tracker.slot_read)
         connect(m, gnic_write.request, flipped(self.gnic_write))
         connect(m, flipped(self.gnic_ack), gnic_write.ack)
-        connect(m, store_tracker.source_read, bulk_groups.source_read)
-        connect(m, store_tracker.complete, bulk_groups.complete)
-        if cluster_port is not None:
+        connect(m, store_tracker.source_read, block.bulk_groups.source_read)
+        connect(m, store_tracker.complete, block.bulk_groups.complete)
+        if p.ctas > 1:
+            cluster_port = block.cluster_port
             connect(m, store_path.o, cluster_port.store)
             connect(m, cluster_port.memory_store, gnic_write.i)
             connect(m, gnic_write.performed, cluster_port.performed)
@@ -349,7 +316,7 @@ class Tma(wiring.Component):
         else:
             connect(m, store_path.o, gnic_write.i)
             connect(m, gnic_write.performed, store_tracker.performed)
-        if cluster_port is not None and p.reductions:
+        if p.ctas > 1 and p.reductions:
             connect(m, store_path.smem_read, cluster_port.store_read)
             connect(m, cluster_port.store_data, store_path.smem_data)
             connect(m, cluster_port.smem_read, flipped(self.smem_read))
@@ -358,13 +325,62 @@ class Tma(wiring.Component):
             connect(m, store_path.smem_read, flipped(self.smem_read))
             connect(m, flipped(self.smem_data), store_path.smem_data)
 
+    def _connect_barriers(self, m: Module) -> None:
+        """Connect the mbarrier unit to the ports of the SM."""
+        mbarrier_unit = m.submodules.mbarrier_unit
+        connect(m, mbarrier_unit.memory, flipped(self.barrier_memory))
+        connect(m, flipped(self.barrier_command), mbarrier_unit.command)
+        connect(m, mbarrier_unit.result, flipped(self.barrier_result))
+        connect(m, mbarrier_unit.wake, flipped(self.barrier_wake))
+
+    def _connect_errors(self, m: Module, errors: list[stream.Interface]) -> None:
+        """Connect all streams of errors to the error reporter."""
+        p, block = self.params, m.submodules
+        cluster_errors = [block.cluster_port.error] if p.ctas > 1 else []
+        sources = [block.completion_tracker.error, *cluster_errors, *errors]
+        m.submodules.error_reporter = error_reporter = ErrorReporter(p, len(sources))
+        for source, i in zip(sources, error_reporter.i, strict=True):
+            connect(m, source, i)
+        connect(m, block.mbarrier_unit.fault, error_reporter.fault)
+        connect(m, error_reporter.o, flipped(self.error))
+        if p.ctas > 1:
+            m.d.comb += error_reporter.cta_rank.eq(self.cta_rank)
+
+    def _tap_streams(self, m: Module) -> None:
+        """Name the streams between the blocks for waves."""
+        p, block = self.params, m.submodules
         tap_streams(
             m,
-            store_tracker__o=store_tracker.o,
-            store_generator__o=store_generator.o,
-            store_path__o=store_path.o,
-            gnic_write__performed=gnic_write.performed,
-            store_tracker__source_read=store_tracker.source_read,
-            store_tracker__complete=store_tracker.complete,
+            request_queue__tensor=block.request_queue.tensor,
+            request_queue__bulk=block.request_queue.bulk,
+            descriptor_cache__o=block.descriptor_cache.o,
+            setup_block__job=block.setup_block.job,
+            setup_block__error=block.setup_block.error,
+            completion_tracker__o=block.completion_tracker.o,
+            request_generator__line=block.request_generator.line,
+            request_generator__fill=block.request_generator.fill,
+            gnic__o=block.gnic.o,
+            response_path__o=block.response_path.o,
+            lane_network__written=block.lane_network.written,
+            lane_network__filled=block.lane_network.filled,
+            completion_tracker__completion=block.completion_tracker.completion,
+            completion_tracker__error=block.completion_tracker.error,
+            mbarrier_unit__update=block.mbarrier_unit.update,
+            mbarrier_unit__fault=block.mbarrier_unit.fault,
         )
-        return store_tracker.error
+        if p.bulk:
+            tap_streams(m, bulk_setup__job=block.bulk_setup.job)
+        if p.stores:
+            tap_streams(
+                m,
+                bulk_groups__o=block.bulk_groups.o,
+                dispatcher__load=block.dispatcher.load,
+                dispatcher__store=block.dispatcher.store,
+                dispatcher__released=block.dispatcher.released,
+                store_tracker__o=block.store_tracker.o,
+                store_generator__o=block.store_generator.o,
+                store_path__o=block.store_path.o,
+                gnic_write__performed=block.gnic_write.performed,
+                store_tracker__source_read=block.store_tracker.source_read,
+                store_tracker__complete=block.store_tracker.complete,
+            )

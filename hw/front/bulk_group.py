@@ -272,18 +272,18 @@ class BulkGroups(wiring.Component):
         complete_read = complete.read_port()
         busy = Signal()
         request = Signal(layout, reset_less=True)
-        leaves = Signal()
+        dequeues = Signal()
         accepts_at_once = Const(not p.compact)  # the next request, while this one leaves
         row = issue_read.data
         m.d.comb += [
-            self.i.ready.eq(~busy | (leaves & accepts_at_once)),
+            self.i.ready.eq(~busy | (dequeues & accepts_at_once)),
             issue_read.en.eq(self.i.ready),
             issue_read.addr.eq(self.i.p.thread),
             complete_read.addr.eq(Mux(self.i.ready, self.i.p.thread, request.thread)),
         ]
         with m.If(self.i.ready):
             m.d.sync += [busy.eq(self.i.valid), request.eq(self.i.payload)]
-        with m.Elif(leaves):
+        with m.Elif(dequeues):
             m.d.sync += busy.eq(0)
 
         joins = Signal()
@@ -302,16 +302,16 @@ class BulkGroups(wiring.Component):
             with m.Case(Operation.COMMIT_GROUP):
                 m.d.comb += [
                     commits.eq(1),
-                    leaves.eq(row.issued[next_index] == complete_read.data[next_index]),
+                    dequeues.eq(row.issued[next_index] == complete_read.data[next_index]),
                 ]
             with m.Case(Operation.WAIT_GROUP, Operation.WAIT_GROUP_READ):
-                m.d.comb += [is_wait.eq(busy), leaves.eq(may_wait)]
+                m.d.comb += [is_wait.eq(busy), dequeues.eq(may_wait)]
             with m.Default():
-                m.d.comb += [self.o.valid.eq(busy), leaves.eq(self.o.ready)]
+                m.d.comb += [self.o.valid.eq(busy), dequeues.eq(self.o.ready)]
         writes_memory = is_store(request.operation) & ~is_dsmem(request.operation)
         m.d.comb += joins.eq(writes_memory | (is_load(request.operation) & request.joins_group))
         m.d.comb += [
-            update.en.eq(busy & leaves & (commits | joins)),
+            update.en.eq(busy & dequeues & (commits | joins)),
             update.addr.eq(request.thread),
             update.data.eq(row),
         ]

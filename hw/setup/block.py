@@ -263,15 +263,17 @@ class SetupPipeline(wiring.Component):
         """Clip stage: find where the item, and the row, enter and leave the tensor."""
         step = item.step
         divisor_less_one = step.element_stride_less_one
-        before = Signal(32)  # positions from the start of the box to the tensor, less one
-        behind = Signal(signed(34))  # positions from the start of the box to the tensor's last
+        to_first_less_one = Signal(
+            32
+        )  # positions from the start of the box to the tensor, less one
+        to_last = Signal(signed(34))  # positions from the start of the box to the tensor's last
         coord = Signal(signed(32))
         m.d.comb += [
-            before.eq(step.coord_complement),
+            to_first_less_one.eq(step.coord_complement),
             coord.eq(~step.coord_complement),
-            behind.eq(step.dim_less_one - coord),
+            to_last.eq(step.dim_less_one - coord),
         ]
-        skipped_less_one = quotient(m, "skipped_less_one", before, step.reciprocal)
+        skipped_less_one = quotient(m, "skipped_less_one", to_first_less_one, step.reciprocal)
 
         is_negative = Signal()
         first_inside = Signal(3)  # below 8, so three bits of each term are enough
@@ -280,7 +282,7 @@ class SetupPipeline(wiring.Component):
         m.d.comb += [
             is_negative.eq(coord < 0),
             skipped_positions.eq(PRODUCTS.word_select(product_index, 3)),
-            first_inside.eq(skipped_positions + (divisor_less_one - before[:3])),
+            first_inside.eq(skipped_positions + (divisor_less_one - to_first_less_one[:3])),
         ]
         with m.If(advance):
             m.d.sync += [
@@ -290,10 +292,10 @@ class SetupPipeline(wiring.Component):
                 ),
                 out.step.skipped_steps.eq(Mux(is_negative, skipped_less_one + 1, 0)),
                 out.step.steps_to_end_less_one.eq(
-                    quotient(m, "steps_to_end_less_one", behind, step.reciprocal)
+                    quotient(m, "steps_to_end_less_one", to_last, step.reciprocal)
                 ),
-                out.step.may_end.eq(behind < 256),
-                out.step.is_outside.eq((is_negative & (before >= 256)) | (behind < 0)),
+                out.step.may_end.eq(to_last < 256),
+                out.step.is_outside.eq((is_negative & (to_first_less_one >= 256)) | (to_last < 0)),
                 out.step.position.eq(Mux(is_negative, first_inside, coord)),
                 out.step.element_stride_less_one.eq(divisor_less_one),
                 out.step.stride.eq(step.stride),
@@ -306,22 +308,22 @@ class SetupPipeline(wiring.Component):
     def _clip_row(self, m: Module, advance: Value, item, out) -> None:
         """Clip the row, in pieces; a row has at most 256 elements."""
         p = self.params
-        before = Signal(32)  # elements from the start of the row to the tensor, less one
-        behind = Signal(signed(34))  # elements from the start of the row to the tensor's last
+        to_first_less_one = Signal(32)  # elements from the start of the row to the tensor, less one
+        to_last = Signal(signed(34))  # elements from the start of the row to the tensor's last
         is_negative = Signal()
         m.d.comb += [
             is_negative.eq(item.row_start < 0),
-            before.eq(~item.row_start),
-            behind.eq(item.row_dim_less_one - item.row_start),
+            to_first_less_one.eq(~item.row_start),
+            to_last.eq(item.row_dim_less_one - item.row_start),
         ]
-        skipped_pieces = pieces_of(p, item.element, before[:8])
+        skipped_pieces = pieces_of(p, item.element, to_first_less_one[:8])
         with m.If(advance):
             m.d.sync += [
                 out.row.start.eq(item.base + Mux(is_negative, 0, item.row_start_pieces)),
                 out.row.skipped_pieces.eq(Mux(is_negative, skipped_pieces, 0)),
-                out.row.pieces_to_end.eq(pieces_of(p, item.element, behind[:8])),
-                out.row.may_end.eq(behind < 256),
-                out.row.is_outside.eq((is_negative & (before >= 256)) | (behind < 0)),
+                out.row.pieces_to_end.eq(pieces_of(p, item.element, to_last[:8])),
+                out.row.may_end.eq(to_last < 256),
+                out.row.is_outside.eq((is_negative & (to_first_less_one >= 256)) | (to_last < 0)),
                 out.row.tail_bytes.eq(item.tail_bytes),
             ]
 
@@ -384,18 +386,18 @@ class SetupPipeline(wiring.Component):
 
     def _count_steps(self, m: Module, advance: Value, step, out) -> None:
         """Count the steps inside the tensor."""
-        ends = Signal()  # the tensor ends inside the box
+        tensor_ends = Signal()  # the tensor ends inside the box
         last_step = Signal(8)  # the last step inside
         m.d.comb += [
-            ends.eq(step.may_end & (step.steps_to_end_less_one < step.steps_less_one)),
-            last_step.eq(Mux(ends, step.steps_to_end_less_one, step.steps_less_one)),
+            tensor_ends.eq(step.may_end & (step.steps_to_end_less_one < step.steps_less_one)),
+            last_step.eq(Mux(tensor_ends, step.steps_to_end_less_one, step.steps_less_one)),
         ]
         with m.If(advance):
             m.d.sync += [
                 out.is_single.eq(step.steps_less_one == 0),
                 out.skipped_steps.eq(step.skipped_steps),
                 out.count_less_one.eq(last_step - step.skipped_steps),
-                out.is_full.eq((step.skipped_steps == 0) & ~ends),
+                out.is_full.eq((step.skipped_steps == 0) & ~tensor_ends),
                 out.is_outside.eq(step.is_outside | (step.skipped_steps > last_step)),
                 out.element_stride_less_one.eq(step.element_stride_less_one),
             ]
@@ -406,14 +408,14 @@ class SetupPipeline(wiring.Component):
         """Count the pieces of the row inside the tensor."""
         row = item.row
         row_pieces = item.common.row_pieces
-        ends = Signal()  # the tensor ends inside the row, or with it
+        tensor_ends = Signal()  # the tensor ends inside the row, or with it
         is_cut = Signal()  # the row has pieces behind the tensor's end
         is_whole = Signal()  # no piece of the row is outside
         is_short = Signal()
         end = Signal(ROW_BITS)  # of the pieces inside
         extent_end = Signal(ROW_BITS)
         m.d.comb += [
-            ends.eq(row.may_end & (row.pieces_to_end <= row_pieces)),
+            tensor_ends.eq(row.may_end & (row.pieces_to_end <= row_pieces)),
             is_cut.eq(row.may_end & (row.pieces_to_end < row_pieces)),
             end.eq(Mux(is_cut, row.pieces_to_end, row_pieces)),
             extent_end.eq(Mux(is_cut, row.pieces_to_end, item.common.row_pitch)),
@@ -425,10 +427,10 @@ class SetupPipeline(wiring.Component):
                 out.start.eq(row.start),
                 out.skipped_pieces.eq(row.skipped_pieces),
                 out.pieces.eq(end - row.skipped_pieces),
-                out.tail_bytes.eq(Mux(ends, row.tail_bytes, 0)),
+                out.tail_bytes.eq(Mux(tensor_ends, row.tail_bytes, 0)),
                 out.extent.eq(extent_end - row.skipped_pieces),
                 out.short_pieces.eq(Mux(is_short, end - row.skipped_pieces, 0)),
-                out.is_full.eq(is_whole & (is_short | ~(ends & (row.tail_bytes != 0)))),
+                out.is_full.eq(is_whole & (is_short | ~(tensor_ends & (row.tail_bytes != 0)))),
                 out.is_outside.eq(row.is_outside | (row.skipped_pieces >= end)),
             ]
 

@@ -234,14 +234,14 @@ class StorePath(wiring.Component):
         can_load = Signal()
         complete = Signal()
         fire = Signal()
-        missing = [
+        incomplete_parts = [
             waiting.wanted[part][lane] & ~queue.o.valid
             for part, queues in enumerate(answers)
             for lane, queue in enumerate(queues)
         ]
         m.d.comb += [
             can_load.eq(~line_valid | self.o.ready),
-            complete.eq(lines.o.valid & ~Cat(missing).any() & can_load),
+            complete.eq(lines.o.valid & ~Cat(incomplete_parts).any() & can_load),
             self.source_read.valid.eq(complete & waiting.last),
             self.source_read.payload.eq(waiting.slot),
             fire.eq(complete & (~waiting.last | self.source_read.ready)),
