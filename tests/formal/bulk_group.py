@@ -107,9 +107,9 @@ class WaitSpec(Elaboratable):
                 taken = [
                     offer & tokens[name].ready for offer, name in zip(offered, names, strict=True)
                 ]
-                more = given & ~chosen & is_here(dut.o.p.group)
+                joined = given & ~chosen & is_here(dut.o.p.group)
                 m.d.comb += Assume(offered[0] + offered[1] <= others)
-                m.d.sync += others.eq(others + more - taken[0] - taken[1])
+                m.d.sync += others.eq(others + joined - taken[0] - taken[1])
 
         # A request that leaves ``o`` in this clock is in front of the one that ``i`` accepts.
         accepted = dut.i.valid & dut.i.ready & (dut.i.p.thread == 0)

@@ -45,24 +45,28 @@ class CoalescerSpec(Elaboratable):
         # Bytes of the barrier.
         address = AnyConst(len(dut.i.p.address))
         width = len(dut.i.p.tx_bytes) + ENTRIES
-        comes, leaves = Signal(), Signal()
-        kept, now_kept = Signal(width), Signal(width)
+        is_accepted, is_delivered = Signal(), Signal()
+        stored, next_stored = Signal(width), Signal(width)
         m.d.comb += [
-            comes.eq(dut.i.valid & dut.i.ready & (dut.i.p.address == address)),
-            leaves.eq(dut.o.valid & dut.o.ready & (dut.o.p.address == address)),
-            now_kept.eq(kept + Mux(comes, dut.i.p.tx_bytes, 0) - Mux(leaves, dut.o.p.tx_bytes, 0)),
+            is_accepted.eq(dut.i.valid & dut.i.ready & (dut.i.p.address == address)),
+            is_delivered.eq(dut.o.valid & dut.o.ready & (dut.o.p.address == address)),
+            next_stored.eq(
+                stored
+                + Mux(is_accepted, dut.i.p.tx_bytes, 0)
+                - Mux(is_delivered, dut.o.p.tx_bytes, 0)
+            ),
             Assert(~dut.o.valid | (dut.o.p.tx_bytes <= MAX_TX_BYTES)),
-            Assert((kept == 0) | dut.o.valid),
+            Assert((stored == 0) | dut.o.valid),
         ]
-        m.d.sync += kept.eq(now_kept)
+        m.d.sync += stored.eq(next_stored)
 
         # Bytes that are stored at a moment that the solver chooses.
         owed, transfers = Signal(width), Signal(range(ENTRIES + 1))
         with m.If(AnySeq(1)):
-            m.d.sync += [owed.eq(now_kept), transfers.eq(0)]
+            m.d.sync += [owed.eq(next_stored), transfers.eq(0)]
         with m.Elif(dut.o.valid & dut.o.ready & (transfers != ENTRIES)):
             m.d.sync += transfers.eq(transfers + 1)
-            with m.If(leaves):
+            with m.If(is_delivered):
                 m.d.sync += owed.eq(Mux(owed > dut.o.p.tx_bytes, owed - dut.o.p.tx_bytes, 0))
         m.d.comb += Assert((transfers != ENTRIES) | (owed == 0))
 
@@ -78,7 +82,7 @@ class CoalescerSpec(Elaboratable):
             Assert((transfers <= ENTRIES) & (owed % STEP == 0)),
             Assert((here.occupied & (here.occupied + 1)) == 0),
             Assert(dut.i.ready == ~here.occupied[-1]),
-            Assert(kept == sum(in_entries)),
+            Assert(stored == sum(in_entries)),
             *(
                 Assert(
                     ~is_taken | ((entry.tx_bytes <= MAX_TX_BYTES) & (entry.tx_bytes % STEP == 0))
@@ -93,8 +97,8 @@ class CoalescerSpec(Elaboratable):
         # A request of another barrier is never named to this barrier.
         foreign = AnyConst(len(dut.i.p.request_id))
         m.d.comb += [
-            Assume(~comes | (dut.i.p.request_id != foreign)),
-            Assert(~leaves | (dut.o.p.request_id != foreign)),
+            Assume(~is_accepted | (dut.i.p.request_id != foreign)),
+            Assert(~is_delivered | (dut.o.p.request_id != foreign)),
             *(
                 Assert(~own | (entry.request_id != foreign))
                 for own, entry in zip(is_its, entries, strict=True)
@@ -103,9 +107,9 @@ class CoalescerSpec(Elaboratable):
 
         # The assumptions can be met: three barriers wait, and bytes are added to one of them.
         added = Signal()
-        with m.If(here.occupied[:-1].all() & comes & here.add_to.any()):
+        with m.If(here.occupied[:-1].all() & is_accepted & here.add_to.any()):
             m.d.sync += added.eq(1)
-        m.d.comb += Cover(added & (kept == 0) & ~dut.o.valid)
+        m.d.comb += Cover(added & (stored == 0) & ~dut.o.valid)
         return m
 
 
@@ -131,7 +135,7 @@ def _adds_without_limit(coalescer: TxCoalescer, inner: Inside) -> None:
 
 PROOFS = [
     Proof(
-        "coalescer: bytes in = bytes out + bytes kept",
+        "coalescer: bytes in = bytes out + bytes stored",
         CoalescerSpec,
         depth=2,
         cover=14,

@@ -99,10 +99,10 @@ class CompletionSpec(Elaboratable):
         for name in "i", "written", "filled", "fault":
             offer(m, getattr(dut, name))
             hold(m, getattr(dut, name), name, Assume)
-        gone = dut.receiver_absent if p.ctas > 1 else stream.Signature(1).create()
+        absent = dut.receiver_absent if p.ctas > 1 else stream.Signature(1).create()
         if p.ctas > 1:
-            offer(m, gone)
-            hold(m, gone, "receiver_absent", Assume)
+            offer(m, absent)
+            hold(m, absent, "receiver_absent", Assume)
             m.d.comb += dut.cta_rank.eq(AnyConst(p.cta_bits))
         for name in "o", "completion", "error":
             m.d.comb += getattr(dut, name).ready.eq(AnySeq(1))
@@ -152,7 +152,7 @@ class CompletionSpec(Elaboratable):
 
         # Pieces and faults come only for requests with pieces that are not written yet.
         written, filled = dut.written, dut.filled
-        for port in (written, dut.fault, *([gone] if p.ctas > 1 else [])):
+        for port in (written, dut.fault, *([absent] if p.ctas > 1 else [])):
             request = requests[port.p.slot]
             m.d.comb += Assume(
                 ~port.valid | (request.is_open & (request.written != request.transfer.pieces))
@@ -192,7 +192,7 @@ class CompletionSpec(Elaboratable):
             stays = line_busy & ~written.ready & (line_slot == number)
             marks = dut.fault.valid & (dut.fault.p.slot == number)
             if p.ctas > 1:
-                marks |= gone.valid & gone.ready & (gone.p.slot == number)
+                marks |= absent.valid & absent.ready & (absent.p.slot == number)
             m.d.comb += Assume(~(whole & ~of_lines & (request.owes | marks)))
             with m.If(request.is_open):
                 m.d.sync += request.written.eq(total)
@@ -212,11 +212,11 @@ class CompletionSpec(Elaboratable):
                     requests[number].line.eq(dut.fault.p.line),
                 ]
             if p.ctas > 1:
-                with m.Elif(gone.valid & gone.ready & (gone.p.slot == number)):
+                with m.Elif(absent.valid & absent.ready & (absent.p.slot == number)):
                     m.d.sync += [
                         requests[number].failed.eq(1),
                         requests[number].receiver_absent.eq(1),
-                        requests[number].line.eq(gone.p.receiver),
+                        requests[number].line.eq(absent.p.receiver),
                     ]
 
         # An end is offered from when its event has left the counters until it is taken. If there
@@ -229,14 +229,14 @@ class CompletionSpec(Elaboratable):
         follows = not p.compact
         remote = ended.transfer.delivery.remote if p.ctas > 1 else Const(0, 1)
         if p.ctas > 1:
-            m.d.comb += Assert(gone.ready == ~dut.fault.valid)
+            m.d.comb += Assert(absent.ready == ~dut.fault.valid)
             with m.If(dut.completion.valid):
                 m.d.comb += [
                     Assert(dut.completion.p.cta == dut.cta_rank),
                     Assert(dut.completion.p.holder == ended.transfer.delivery.signal_cta),
                 ]
         with m.If(ended.failed):
-            m.d.comb += done.eq(room & ~dut.fault.valid & ~gone.valid)
+            m.d.comb += done.eq(room & ~dut.fault.valid & ~absent.valid)
         with m.Else():
             m.d.comb += done.eq(remote | dut.completion.ready)
         m.d.comb += [
@@ -278,7 +278,7 @@ class CompletionSpec(Elaboratable):
             with m.If(ending & done & (ending_slot == number)):
                 m.d.sync += requests[number].is_open.eq(0)
 
-        gone_code, fault_code = ErrorCode.DST_CTA.value, ErrorCode.GMEM_FAULT.value
+        absent_code, fault_code = ErrorCode.DST_CTA.value, ErrorCode.GMEM_FAULT.value
 
         # Error records: the record of the n-th faulty end is the n-th record.
         n, wanted = AnyConst(range(ERRORS)), Signal(error_layout(p))
@@ -294,7 +294,7 @@ class CompletionSpec(Elaboratable):
         with m.If(error_taken & (made == n)):
             m.d.sync += [
                 wanted.request_id.eq(ended.transfer.request_id),
-                wanted.code.eq(Mux(ended.receiver_absent, gone_code, fault_code)),
+                wanted.code.eq(Mux(ended.receiver_absent, absent_code, fault_code)),
                 wanted.dim.eq(0),
                 wanted.value.eq(
                     Mux(

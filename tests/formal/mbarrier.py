@@ -131,7 +131,7 @@ def _define(m: Module, dut: MbarrierUnit) -> SimpleNamespace:
     word, truth, expected = Signal(BarrierWord), Signal(BarrierWord), Signal(64)
     counts, tests = Signal(), Signal()
     arrivals, left, kept = Signal(21), Signal(signed(23)), Signal(signed(23))
-    more, tx = Signal(signed(23)), Signal(signed(24))
+    tx_change, tx = Signal(signed(23)), Signal(signed(24))
     fault = Signal(BarrierFault)
     completes, flip = Signal(), Signal()
     m.d.sync += [truth.eq(word), expected.eq(word)]
@@ -143,7 +143,7 @@ def _define(m: Module, dut: MbarrierUnit) -> SimpleNamespace:
         tests.eq(among(BarrierOp.TEST_WAIT, BarrierOp.TEST_WAIT_PARITY, *TRIES)),
         left.eq((-word.pending)[:20] - arrivals),
         kept.eq((-word.expected)[:20] - Mux(among(*DROPS), arrivals, 0)),
-        tx.eq(word.tx + more),
+        tx.eq(word.tx + tx_change),
         completes.eq((left == 0) & (tx == 0)),
         flip.eq(touched & counts & (fault == BarrierFault.NONE) & completes),
     ]
@@ -152,9 +152,9 @@ def _define(m: Module, dut: MbarrierUnit) -> SimpleNamespace:
     with m.Elif(among(*ARRIVE_EXPECT)):
         m.d.comb += arrivals.eq(1)
     with m.If(among(*ARRIVE_EXPECT, BarrierOp.EXPECT_TX)):
-        m.d.comb += more.eq(done.count)
+        m.d.comb += tx_change.eq(done.count)
     with m.Elif(among(BarrierOp.COMPLETE_TX)):
-        m.d.comb += more.eq(-done.count)
+        m.d.comb += tx_change.eq(-done.count)
 
     is_init = among(BarrierOp.INIT)
     needs_v1 = among(BarrierOp.REPORT) | ((is_init | tests) & done.v1)
@@ -279,7 +279,7 @@ class WordSpec(Elaboratable):
             with m.If(was_fault):
                 m.d.comb += Assert(faults.p == record)
 
-        # Waits for the word end as its phase completes, as it is locked, or is no barrier any more.
+        # Waits for the word end as its phase completes, as it is locked, or becomes plain memory.
         m.d.comb += [
             Assert((event.valid & (event.p.address == it.address)) == ends),
             Assert(~ends | (event.p.outcome == outcome)),
@@ -316,7 +316,7 @@ class WaitSpec(Elaboratable):
         command, event = dut.command, here.waiters.event
         asks, asked, waiting = Signal(), Signal(), Signal()
         limit = Signal(TIME_LIMIT_BITS)
-        told, woken = Signal(), Signal()
+        starts_wait, woken = Signal(), Signal()
         places = Signal(2)  # wakes that are owed
         m.d.comb += [
             asks.eq(
@@ -325,13 +325,13 @@ class WaitSpec(Elaboratable):
                 & (command.p.tag == tag)
             ),
             Assume(~asks | (~asked & ~waiting & (command.p.address[3:] == address))),
-            told.eq(here.results.i.valid & here.results.i.p.waits),
+            starts_wait.eq(here.results.i.valid & here.results.i.p.waits),
             woken.eq(dut.wake.valid & (dut.wake.p.tag == tag)),
         ]
         m.d.sync += [
             asked.eq(asks),
-            waiting.eq(Mux(asked, told, waiting & ~(woken & dut.wake.ready))),
-            places.eq(places + told - (dut.wake.valid & dut.wake.ready)),
+            waiting.eq(Mux(asked, starts_wait, waiting & ~(woken & dut.wake.ready))),
+            places.eq(places + starts_wait - (dut.wake.valid & dut.wake.ready)),
         ]
         with m.If(asks):
             m.d.sync += limit.eq(command.p.time_limit)
@@ -421,7 +421,7 @@ class WaitSpec(Elaboratable):
 class TurnSpec(Elaboratable):
     """Commands and updates are accepted soon, whoever waits.
 
-    Commands need no more than that results are taken within ``PATIENCE`` clocks, updates the same
+    Commands need only that results are taken within ``PATIENCE`` clocks, and updates need the same
     of faults. All else may be held up for ever: the other reports, and wakes.
     """
 

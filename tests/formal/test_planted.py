@@ -24,6 +24,7 @@ def test_the_change_ends_with_its_run() -> None:
 
 def test_a_missing_name_is_an_error() -> None:
     m = Module()
+    m._MustUse__silence = True  # it is never elaborated
     level = Signal(3)
     m.d.comb += level.eq(1)
     block = Inside("Example", m)
@@ -34,6 +35,7 @@ def test_a_missing_name_is_an_error() -> None:
 
 def test_an_ambiguous_name_is_an_error() -> None:
     m = Module()
+    m._MustUse__silence = True  # it is never elaborated
     m.d.comb += [Signal(name="twice").eq(0), Signal(name="twice").eq(1)]
     with pytest.raises(AttributeError, match="Example has 2 signals with the name 'twice'"):
         Inside("Example", m).signal("twice")

@@ -32,7 +32,7 @@ def evaluate(
     values = []
 
     @sim.add_testbench
-    async def bench(ctx):
+    async def drive(ctx):
         for sample in samples:
             for signal, value in zip(signals, sample, strict=True):
                 ctx.set(signal, value)
@@ -64,25 +64,25 @@ class Simulation:
     def __init__(self, dut):
         self.dut = dut
         self._simulator: Simulator | None = None
-        self._bench: Callable[[Any], Awaitable[None]] | None = None
+        self._drive: Callable[[Any], Awaitable[None]] | None = None
 
-    def run(self, bench: Callable[[Any], Awaitable[None]]) -> None:
-        """Run the component until the coroutine function ``bench`` returns."""
+    def run(self, drive: Callable[[Any], Awaitable[None]]) -> None:
+        """Run the component until the coroutine function ``drive`` returns."""
         if self._simulator is None:
             self._simulator = Simulator(self.dut)
             self._simulator.add_clock(1e-9)
-            self._simulator.add_testbench(self._run_bench)
+            self._simulator.add_testbench(self._run_drive)
         else:
             self._simulator.reset()
-        self._bench = bench
+        self._drive = drive
         try:
             self._simulator.run()
         except BaseException:
-            self._simulator = None  # the broken-off bench still waits in it
+            self._simulator = None  # the coroutine that failed still waits in it
             raise
 
-    async def _run_bench(self, ctx) -> None:
-        await self._bench(ctx)
+    async def _run_drive(self, ctx) -> None:
+        await self._drive(ctx)
 
 
 @lru_cache(maxsize=16)
@@ -134,7 +134,7 @@ def run_streams(
     readies = {name: port.ready for name, port in ports.items()}
     payloads = {name: port.payload for name, port in ports.items()}
 
-    async def bench(ctx):
+    async def drive(ctx):
         if prepare is not None:
             await prepare(ctx)
         rng = random.Random(seed)
@@ -183,5 +183,5 @@ def run_streams(
                 return
         raise AssertionError(f"still busy after {limit} clocks: {run}")
 
-    sim.run(bench)
+    sim.run(drive)
     return run

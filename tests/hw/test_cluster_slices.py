@@ -63,7 +63,7 @@ def test_everybody_reaches_everybody(ctas):
     sim.add_clock(1e-9)
 
     @sim.add_testbench
-    async def bench(ctx):
+    async def drive(ctx):
         ctx.set(dut.running, running)
         targets = [[to for to in range(ctas) if to != rank] for rank in range(ctas)]
         for rank, sm in enumerate(sms):

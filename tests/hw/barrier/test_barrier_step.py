@@ -50,7 +50,7 @@ def rtl(cases: list[Case], params: TmaParams) -> list[tuple]:
     outcomes = []
 
     @sim.add_testbench
-    async def bench(ctx):
+    async def drive(ctx):
         for item, word, port in cases:
             ctx.set(dut.task, task_of(item))
             ctx.set(dut.is_update, port == "update")

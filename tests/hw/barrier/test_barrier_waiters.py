@@ -53,7 +53,7 @@ def rtl(stimulus: list[Clock], params: TmaParams) -> list[tuple[int, Wake | None
     trace: list[tuple[int, Wake | None]] = []
 
     @sim.add_testbench
-    async def bench(ctx):
+    async def drive(ctx):
         for clock in stimulus:
             has_room = ctx.get(dut.has_room)
             wake = None

@@ -74,7 +74,7 @@ def operate(
     shares = dict.fromkeys(("command", "update", "result", "fault", "wake"), stall)
     shares |= stalls or {}
 
-    async def bench(ctx):
+    async def drive(ctx):
         rng = random.Random(seed)
         sources: dict[str, Iterator[Item | None]] = {
             "command": iter(commands),
@@ -156,7 +156,7 @@ def operate(
             clock += 1
             idle = 0 if moved or offered or len(ended) < 2 else idle + 1
 
-    sim.run(bench)
+    sim.run(drive)
     return seen
 
 

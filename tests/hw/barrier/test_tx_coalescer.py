@@ -99,7 +99,7 @@ def run_stuck(items, clocks: int) -> tuple[list[int], list]:
     sim.add_clock(1e-9)
 
     @sim.add_testbench
-    async def bench(ctx):
+    async def drive(ctx):
         for clock in range(clocks + 20):
             ctx.set(dut.i.valid, len(taken) < len(items))
             if len(taken) < len(items):
@@ -163,7 +163,7 @@ def test_without_entries_the_ports_are_connected():
     sim = Simulator(dut)
 
     @sim.add_testbench
-    async def bench(ctx):
+    async def drive(ctx):
         for number in range(8):
             valid, ready = number & 1, number >> 1 & 1
             ctx.set(dut.i.valid, valid)

@@ -106,7 +106,7 @@ def test_no_clock_is_lost_once_all_have_caught_up():
     sim.add_clock(1e-9)
 
     @sim.add_testbench
-    async def bench(ctx):
+    async def drive(ctx):
         left = [list(sent) for sent in traffic(masks).values()]
         for cycle in range(30 + 4 * 40 + 10):
             for cta in range(ctas):

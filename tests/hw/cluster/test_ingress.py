@@ -76,7 +76,7 @@ def test_packets(seed):
     plain: list[int] = []
 
     @sim.add_testbench
-    async def bench(ctx):
+    async def drive(ctx):
         ctx.set(dut.cta_rank, RANK)
         waiting = list(packets)
         writes: list = []  # lines on their way to shared memory

@@ -117,7 +117,7 @@ def run(
     ran = Ran({beat: held.copy() for beat, held in memory.items()})
     expected = dict(memory)
 
-    async def bench(ctx):
+    async def drive(ctx):
         rng = random.Random(seed)
         left = deque(packets)
         unread: deque[dict] = deque()  # accepted, not given
@@ -193,7 +193,7 @@ def run(
                 return
         assert not complete, f"still busy after {limit} clocks: {ran}"
 
-    sim.run(bench)
+    sim.run(drive)
     if complete:
         for beat, held in expected.items():
             assert (ran.memory[beat] == held).all()

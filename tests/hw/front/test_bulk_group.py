@@ -78,7 +78,7 @@ def joins(request):
     )
 
 
-class Bench:
+class Driver:
     """Random threads and a random unit around the block, with checks in every clock."""
 
     def __init__(self, dut, seed):
@@ -247,16 +247,16 @@ class Bench:
 @pytest.mark.parametrize("params", [SMALL, ONE_THREAD, MANY], ids=["small", "one", "many"])
 def test_waits_follow_the_golden_model(params, seed):
     dut = BulkGroups(params)
-    bench = Bench(dut, seed)
+    drive = Driver(dut, seed)
 
     async def program(ctx):
-        await bench.run(ctx, 2000)
+        await drive.run(ctx, 2000)
 
     simulate(dut, program)
-    assert not bench.passing
-    assert not bench.pending
-    assert not any(thread.wait for thread in bench.threads), "a wait is never over"
-    assert bench.results > 0
+    assert not drive.passing
+    assert not drive.pending
+    assert not any(thread.wait for thread in drive.threads), "a wait is never over"
+    assert drive.results > 0
 
 
 def store(**members):

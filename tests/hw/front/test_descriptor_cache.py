@@ -26,7 +26,7 @@ class Observed:
     accepted: list[int] = field(default_factory=list)
 
 
-class Bench:
+class Driver:
     """A cache, a memory with versions of each map, and a script of requests.
 
     Word i of version v of the map at address a is a + 16 * v + i, so a mix of versions is detected.
@@ -57,7 +57,7 @@ class Bench:
         sim.add_clock(1e-9)
 
         @sim.add_testbench
-        async def bench(ctx):
+        async def drive(ctx):
             todo = list(script)
             idle = 0
             while idle < quiet:
@@ -191,14 +191,14 @@ def test_random_traffic(seed):
             script.append((what, None))
         else:
             script.append((what, address))
-    Bench(PARAMS, seed, stall=rng.choice((0, 0.3, 0.7)), latency=rng.choice((2, 20, 60))).run(
+    Driver(PARAMS, seed, stall=rng.choice((0, 0.3, 0.7)), latency=rng.choice((2, 20, 60))).run(
         script
     )
 
 
 def test_hits_one_a_clock():
     script = [("request", 64), ("wait", 50), *[("request", 64)] * 100]
-    seen = Bench(PARAMS).run(script)
+    seen = Driver(PARAMS).run(script)
     clocks = [clock for *_, clock in seen.answers[1:]]
     assert clocks[-1] - clocks[0] == 99
     assert clocks[0] - seen.accepted[1] == 1
@@ -208,7 +208,7 @@ def test_hits_one_a_clock():
 def test_holds_as_many_maps_as_it_has_entries():
     maps = [64 * n for n in range(1, 5)]
     script = [("request", a) for a in maps] + [("wait", 100)] + [("request", a) for a in maps] * 5
-    assert len(Bench(PARAMS).run(script).fetches) == 4
+    assert len(Driver(PARAMS).run(script).fetches) == 4
 
 
 def test_replaces_in_rotation():
@@ -216,22 +216,22 @@ def test_replaces_in_rotation():
     script = []
     for number in (1, 2, 3, 4, 5, 6, 5):
         script += [("request", 64 * number), ("wait", 60)]
-    assert len(Bench(PARAMS).run(script).fetches) == 6
+    assert len(Driver(PARAMS).run(script).fetches) == 6
 
 
 def test_look_ahead_overlaps_two_misses():
     latency = 200
-    seen = Bench(PARAMS, latency=latency).run([("request", 64), ("request", 128)])
+    seen = Driver(PARAMS, latency=latency).run([("request", 64), ("request", 128)])
     assert seen.answers[-1][-1] < latency + 20
 
 
 def test_two_requests_of_one_map_share_a_fetch():
-    seen = Bench(PARAMS).run([("request", 64), ("request", 64)])
+    seen = Driver(PARAMS).run([("request", 64), ("request", 64)])
     assert len(seen.fetches) == 1
 
 
 def test_prefetch_makes_a_hit():
-    seen = Bench(PARAMS).run([("prefetch", 64), ("wait", 60), ("request", 64)])
+    seen = Driver(PARAMS).run([("prefetch", 64), ("wait", 60), ("request", 64)])
     assert len(seen.fetches) == 1
     assert seen.answers[0][-1] - seen.accepted[0] == 1
 
@@ -246,27 +246,27 @@ def test_an_edit_is_seen_after_an_invalidation_and_not_before():
         ("invalidate", 64),
         ("request", 64),
     ]
-    seen = Bench(PARAMS).run(script)
+    seen = Driver(PARAMS).run(script)
     assert [version for _, version, *_ in seen.answers] == [0, 0, 1]
 
 
 def test_a_fill_in_flight_at_an_invalidation_serves_no_later_request():
     script = [("request", 64), ("wait", 10), ("invalidate", 64), ("request", 64)]
-    assert len(Bench(PARAMS, latency=40).run(script).fetches) == 2
+    assert len(Driver(PARAMS, latency=40).run(script).fetches) == 2
 
 
 def test_a_failed_fill_is_not_stored():
-    seen = Bench(PARAMS).run([("request", FAULTY), ("wait", 60), ("request", FAULTY)])
+    seen = Driver(PARAMS).run([("request", FAULTY), ("wait", 60), ("request", FAULTY)])
     assert len(seen.fetches) == 2
     assert [fault for _, _, fault, _ in seen.answers] == [1, 1]
 
 
 def test_bits_above_a_global_address_are_ignored():
-    bench = Bench(TmaParams(address_bits=40))
+    drive = Driver(TmaParams(address_bits=40))
     addresses = [64, 1 << 30]
     script = [("prefetch", address | 0xABC << 40) for address in addresses]
     script += [("wait", 60), *(("request", address) for address in addresses)]
-    assert [address for address, _ in bench.run(script).fetches] == addresses
+    assert [address for address, _ in drive.run(script).fetches] == addresses
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -278,4 +278,4 @@ def test_prefetches_of_many_maps_hold_up_no_request(seed):
     for number in range(100):
         script += [("request", 64 * rng.randrange(1, 4))]
         script += [("prefetch", 64 * rng.randrange(4, 8)) for _ in range(number % 3)]
-    Bench(params, seed, stall=0.3, latency=rng.choice((2, 30))).run(script)
+    Driver(params, seed, stall=0.3, latency=rng.choice((2, 30))).run(script)

@@ -68,7 +68,7 @@ def test_destinations(ctas):
     seen = set()
 
     @sim.add_testbench
-    async def bench(ctx):
+    async def drive(ctx):
         rng = random.Random(SEED * ctas)
         for number in range(600):
             rank = rng.randrange(ctas)
@@ -136,7 +136,7 @@ def test_holder():
     sim = Simulator(m)
 
     @sim.add_testbench
-    async def bench(ctx):
+    async def drive(ctx):
         ctx.set(cta, 9)
         for kind, expected in ((SignalTo.RECEIVER, 6), (SignalTo.PAIR, 7), (SignalTo.CTA, 9)):
             ctx.set(receiver, 6)

@@ -141,7 +141,7 @@ def test_room():
     sim = Simulator(dut)
     sim.add_clock(1e-9)
 
-    async def bench(ctx):
+    async def drive(ctx):
         ctx.set(dut.i.payload, request(0, Operation.TENSOR_LOAD, 0))
         ctx.set(dut.tensor.ready, 1)
         await ctx.tick()
@@ -159,5 +159,5 @@ def test_room():
         assert taken + beyond_room == params.jobs_waiting + params.request_queue_depth
         assert beyond_room >= 1
 
-    sim.add_testbench(bench)
+    sim.add_testbench(drive)
     sim.run()

@@ -73,7 +73,7 @@ def test_modulo_3():
     sim = Simulator(m)
 
     @sim.add_testbench
-    async def bench(ctx):
+    async def drive(ctx):
         for number in [*range(300), *range(300, 1 << 17, 97), (1 << 17) - 1]:
             ctx.set(value, number)
             assert ctx.get(rest) == number % 3
@@ -437,7 +437,7 @@ def test_freed_as_the_last_job_leaves_the_queue(streams):
     sim.add_clock(1e-9)
 
     @sim.add_testbench
-    async def bench(ctx):
+    async def drive(ctx):
         ctx.set(dut.line.ready, 1)
         ctx.set(dut.fill.ready, 1)
         waiting = list(jobs)

@@ -36,7 +36,7 @@ def rtl(walks: list[dict], params: TmaParams) -> list[tuple]:
     results = []
 
     @sim.add_testbench
-    async def bench(ctx):
+    async def drive(ctx):
         for number in walks:
             ctx.set(walk, number)
             got = ctx.get(rows)

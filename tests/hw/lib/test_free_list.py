@@ -18,7 +18,7 @@ def test_no_number_is_held_twice(count):
     most = 0
 
     @sim.add_testbench
-    async def bench(ctx):
+    async def drive(ctx):
         nonlocal most
         held: list[int] = []
         offered = None
@@ -54,7 +54,7 @@ def test_a_number_that_came_back_is_free_in_the_next_clock(count):
     got = 0
 
     @sim.add_testbench
-    async def bench(ctx):
+    async def drive(ctx):
         nonlocal got
         held: deque = deque([None] * (count - 1))
         ctx.set(dut.taken.ready, 1)

@@ -48,7 +48,7 @@ def test_ready_comes_from_a_register(buffer):
     sim.add_clock(1e-9)
 
     @sim.add_testbench
-    async def bench(ctx):
+    async def drive(ctx):
         seen = set()
         for valid, ready in [(1, 0), (0, 0), (1, 1), (1, 1), (0, 1), (1, 0), (1, 1), (0, 0)] * 2:
             levels = set()

@@ -43,7 +43,7 @@ def test_every_request_ends_once_with_all_its_bytes(seed, ctas):
     errors: list[tuple[int, int, int]] = []
 
     @sim.add_testbench
-    async def bench(ctx):
+    async def drive(ctx):
         passed = 0
         slots: dict[int, int] = {}
         unreported: dict[
@@ -206,7 +206,7 @@ def test_a_line_and_fill_a_clock_on_one_slot():
     sim.add_clock(1e-9)
 
     @sim.add_testbench
-    async def bench(ctx):
+    async def drive(ctx):
         [slot] = await open_requests(ctx, dut, [(1, 64 + 3 * 64)])
         ctx.set(dut.written.p, {"slot": slot, "pieces": 1})
         ctx.set(dut.filled.p, {"slot": slot, "pieces": 3})
@@ -238,7 +238,7 @@ def test_one_request_of_a_line_and_fill_a_clock(skew):
     ends = []
 
     @sim.add_testbench
-    async def bench(ctx):
+    async def drive(ctx):
         slots: list[int] = []
         ctx.set(dut.o.ready, 1)
         ctx.set(dut.i.p.first, 1)
@@ -279,7 +279,7 @@ def test_what_is_offered_stays_while_it_waits(first):
     second = {"written": "filled", "filled": "written"}[first]
 
     @sim.add_testbench
-    async def bench(ctx):
+    async def drive(ctx):
         slots = await open_requests(ctx, dut, [(n, 2) for n in range(4)])
 
         async def report(**by_port: int) -> None:

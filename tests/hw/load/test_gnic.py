@@ -36,7 +36,7 @@ def test_every_line_comes_back_with_its_use(seed):
     most_in_flight = 0
 
     @sim.add_testbench
-    async def bench(ctx):
+    async def drive(ctx):
         nonlocal most_in_flight
         sent = 0
         memory: dict[int, int] = {}  # tag -> line
@@ -96,7 +96,7 @@ def test_as_many_tags_as_clocks_of_latency_are_a_line_a_clock():
     asked = 0
 
     @sim.add_testbench
-    async def bench(ctx):
+    async def drive(ctx):
         nonlocal asked
         answers: deque = deque([None] * params.tags)
         for port in (dut.i.valid, dut.request.ready, dut.o.ready, dut.fault.ready):

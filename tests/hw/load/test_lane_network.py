@@ -16,7 +16,7 @@ def swizzled(piece: int, swizzle: int) -> int:
     return piece ^ (piece >> 3 & SWIZZLE_MASK[swizzle])
 
 
-class Bench:
+class Driver:
     """Random lines and fill enter the network; a shared memory is behind it."""
 
     def __init__(self, params: TmaParams, seed: int, lines: list[dict], fills: list[dict], stall):
@@ -40,7 +40,7 @@ class Bench:
         }
         never_written = sum(line["pieces"] - line["valid"].bit_count() for line in lines)
 
-        async def bench(ctx):
+        async def drive(ctx):
             queues = {"line": list(lines), "fill": list(fills)}
             landed = {"written": 0, "filled": 0}
             reported = {"written": 0, "filled": 0}
@@ -94,7 +94,7 @@ class Bench:
                 self.cycles += 1
                 assert self.cycles < 20000, "stuck"
 
-        sim.run(bench)
+        sim.run(drive)
 
 
 def run_of_lines(
@@ -150,9 +150,9 @@ def test_lands_at_the_swizzled_address(line_bytes, swizzle, pipelines):
         for lane in range(lanes):
             if valid >> lane & 1:
                 memory[swizzled(beat * lanes + lane, swizzle)] = int("7FF7" * 8, 16)
-    bench = Bench(params, swizzle, lines, fills, stall=0.5)
-    assert bench.memory == memory
-    assert bench.written == {1: 40 * lanes, 2: sum(f["valid"].bit_count() for f in fills)}
+    drive = Driver(params, swizzle, lines, fills, stall=0.5)
+    assert drive.memory == memory
+    assert drive.written == {1: 40 * lanes, 2: sum(f["valid"].bit_count() for f in fills)}
 
 
 def test_fill_of_streams_is_counted_apart():
@@ -172,10 +172,10 @@ def test_fill_of_streams_is_counted_apart():
                 "stream": name,
             }
         )
-    bench = Bench(params, 3, [], fills, stall=0.3)
+    drive = Driver(params, 3, [], fills, stall=0.3)
     for slot in range(4):
         pieces = sum(beat["valid"].bit_count() for beat in fills if beat["slot"] == slot)
-        assert bench.reports["filled"][slot] == [pieces]
+        assert drive.reports["filled"][slot] == [pieces]
 
 
 def test_a_line_that_failed_is_counted_and_not_written():
@@ -185,9 +185,9 @@ def test_a_line_that_failed_is_counted_and_not_written():
     lines[4]["valid"] = 0
     for piece in range(32, 40):
         del memory[swizzled(piece, 3)]
-    bench = Bench(params, 0, lines, [], stall=0.3)
-    assert bench.memory == memory
-    assert bench.written == {1: 72}
+    drive = Driver(params, 0, lines, [], stall=0.3)
+    assert drive.memory == memory
+    assert drive.written == {1: 72}
 
 
 @pytest.mark.parametrize("pipelines", [1, 4])
@@ -197,9 +197,9 @@ def test_one_line_a_clock_at_every_offset(swizzle, offset, pipelines):
     """Lines in order, of a run that begins ``offset`` pieces off a beat of shared memory."""
     params = TmaParams(setup_pipelines=pipelines)
     lines, memory = run_of_lines(params, random.Random(0), offset, 64, swizzle, slot=1)
-    bench = Bench(params, 0, lines, [], stall=0)
-    assert bench.memory == memory
-    assert bench.cycles <= 64 + 8
+    drive = Driver(params, 0, lines, [], stall=0)
+    assert drive.memory == memory
+    assert drive.cycles <= 64 + 8
 
 
 def test_shuffled_lines_keep_the_lanes_busy():
@@ -208,9 +208,9 @@ def test_shuffled_lines_keep_the_lanes_busy():
     rng = random.Random(7)
     lines, memory = run_of_lines(params, rng, 3, 400, 3, slot=1)
     rng.shuffle(lines)
-    bench = Bench(params, 0, lines, [], stall=0)
-    assert bench.memory == memory
-    assert bench.cycles <= 400 / 0.9
+    drive = Driver(params, 0, lines, [], stall=0)
+    assert drive.memory == memory
+    assert drive.cycles <= 400 / 0.9
 
 
 def test_lines_and_fill_take_turns():
@@ -222,11 +222,11 @@ def test_lines_and_fill_take_turns():
         {"slot": 2, "style": style, "beat": beat, "valid": 0xFF, "last": beat == 1099}
         for beat in range(1000, 1100)
     ]
-    bench = Bench(params, 0, lines, fills, stall=0)
-    assert {a: w for a, w in bench.memory.items() if a < 8000} == memory
-    assert bench.cycles <= 200 + 10
+    drive = Driver(params, 0, lines, fills, stall=0)
+    assert {a: w for a, w in drive.memory.items() if a < 8000} == memory
+    assert drive.cycles <= 200 + 10
     for source in (range(800), range(8000, 8800)):
-        half_way = sorted(bench.landed[piece] for piece in source)[len(source) // 2]
+        half_way = sorted(drive.landed[piece] for piece in source)[len(source) // 2]
         assert 90 <= half_way <= 115
 
 
@@ -240,6 +240,6 @@ def test_fill_uses_the_lanes_that_lines_leave_free():
         {"slot": 1, "style": style, "beat": beat, "valid": 0xF0, "last": beat == 63}
         for beat in range(64)
     ]
-    bench = Bench(params, 0, lines, fills, stall=0)
-    assert bench.written == {1: 512}
-    assert bench.cycles <= 64 + 10
+    drive = Driver(params, 0, lines, fills, stall=0)
+    assert drive.written == {1: 512}
+    assert drive.cycles <= 64 + 10

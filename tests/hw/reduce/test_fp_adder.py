@@ -69,7 +69,7 @@ def test_every_sum_of_a_small_format(bits):
     sim.add_clock(1e-9)
 
     @sim.add_testbench
-    async def bench(ctx):
+    async def drive(ctx):
         for clock in range(len(cases) + LATENCY):
             if clock < len(cases):
                 flush, a, b = cases[clock]

@@ -59,7 +59,7 @@ def test_any_words(seed: int, arch: Arch) -> None:
     refused = differ = 0
 
     @sim.add_testbench
-    async def bench(ctx):
+    async def drive(ctx):
         nonlocal refused, differ
         for _ in range(3000):
             words = random_words(rng)

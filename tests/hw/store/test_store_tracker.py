@@ -72,7 +72,7 @@ def random_store(rng: random.Random, number: int) -> Store:
     return store
 
 
-class Bench:
+class Driver:
     """Reports lines of open stores to the tracker, in the clocks that ``may_report`` gives."""
 
     def __init__(
@@ -122,11 +122,11 @@ class Bench:
         return [store.reports.pop(0) | {"slot": store.slot}]
 
 
-def track(stores: list[Store], bench: Bench, **options) -> Run:
+def track(stores: list[Store], drive: Driver, **options) -> Run:
     jobs = [job for store in stores for job in store.inputs()]
     inputs: dict[str, list] = {"i": jobs, "slot_read": [], "performed": []}
     return run_streams(
-        simulation(StoreTracker, PARAMS), inputs, OUTPUTS, feed=bench.feed, **options
+        simulation(StoreTracker, PARAMS), inputs, OUTPUTS, feed=drive.feed, **options
     )
 
 
@@ -142,11 +142,11 @@ def test_every_store_ends_once(seed, stall, stalls):
     rng = random.Random(seed)
     stores = [random_store(rng, number) for number in range(60)]
     failed = {store.number: store.failed[-1] for store in stores if store.failed}
-    bench = Bench(stores, seed)
-    run = track(stores, bench, seed=seed, stall=stall, stalls=stalls)
+    drive = Driver(stores, seed)
+    run = track(stores, drive, seed=seed, stall=stall, stalls=stalls)
 
     # The source of each store, in the order of the slots.
-    groups = [tuple(store.group.values()) for store in bench.reading]
+    groups = [tuple(store.group.values()) for store in drive.reading]
     assert len(groups) == len(stores)
     assert [as_tuple(group) for group in run.payloads["source_read"]] == groups
     assert run.offered["source_read"] == [cycle + 1 for cycle in run.taken["slot_read"]]
@@ -154,7 +154,7 @@ def test_every_store_ends_once(seed, stall, stalls):
     # The end of each, once, two clocks after its last report and behind the end before; of a failed
     # one, once there is room.
     last_told = dict(
-        zip((store.number for store in bench.reported), run.taken["performed"], strict=True)
+        zip((store.number for store in drive.reported), run.taken["performed"], strict=True)
     )
     in_order = sorted(stores, key=lambda store: last_told[store.number])
     groups = [tuple(store.group.values()) for store in in_order]
@@ -173,7 +173,7 @@ def test_every_store_ends_once(seed, stall, stalls):
         for n in (store.number for store in in_order)
         if n in failed
     ]
-    assert bench.most == PARAMS.requests_in_flight
+    assert drive.most == PARAMS.requests_in_flight
 
 
 def test_a_store_waits_for_a_slot():
@@ -183,8 +183,8 @@ def test_a_store_waits_for_a_slot():
         store.reports = [
             {"answered": 1, "failed": 0, "line": 5, "total_valid": 1, "total_lines": 1}
         ]
-    bench = Bench(stores, 0, lambda cycle: cycle in (50, 90))
-    run = track(stores, bench, stall=0, until=lambda run: len(run.payloads["o"]) == 12)
+    drive = Driver(stores, 0, lambda cycle: cycle in (50, 90))
+    run = track(stores, drive, stall=0, until=lambda run: len(run.payloads["o"]) == 12)
     assert run.cycles["o"][7] < 20
     assert 50 < run.cycles["o"][8] < 60
     assert 90 < run.cycles["o"][10] < 100
@@ -197,8 +197,8 @@ def test_one_answer_a_clock(slots):
     reported = {"answered": 1, "failed": 0, "line": 5, "total_valid": 0, "total_lines": 0}
     for store in stores:
         store.reports = [{**reported, "total_valid": n == 20, "total_lines": 40} for n in range(40)]
-    bench = Bench(stores, 0)
-    run = track(stores, bench, stall=0)
+    drive = Driver(stores, 0)
+    run = track(stores, drive, stall=0)
     times = run.taken["performed"]
     assert len(times) == 40 * slots
     assert times[-1] - times[-39] == 38
