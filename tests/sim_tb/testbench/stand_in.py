@@ -215,17 +215,17 @@ class StandIn(wiring.Component):
                 tx = Signal(21)
                 pending = Signal(20)
                 after = Signal.like(word)
-                m.d.comb += [tx.eq(word.tx_count), pending.eq(word.pending), after.eq(word)]
+                m.d.comb += [tx.eq(word.tx), pending.eq(word.pending), after.eq(word)]
                 with m.Switch(command.op):
                     with m.Case(BarrierOp.ARRIVE):
                         m.d.comb += pending.eq(word.pending + command.count)
                     with m.Case(BarrierOp.ARRIVE_EXPECT_TX):
                         m.d.comb += pending.eq(word.pending + 1)
-                        m.d.comb += tx.eq(word.tx_count + command.count)
+                        m.d.comb += tx.eq(word.tx + command.count)
                     with m.Case(BarrierOp.EXPECT_TX):
-                        m.d.comb += tx.eq(word.tx_count + command.count)
+                        m.d.comb += tx.eq(word.tx + command.count)
                     with m.Case(BarrierOp.COMPLETE_TX):
-                        m.d.comb += tx.eq(word.tx_count - command.count)
+                        m.d.comb += tx.eq(word.tx - command.count)
                 flip = (tx == 0) & (pending == 0)
                 m.d.comb += [
                     after.tx.eq(tx),
