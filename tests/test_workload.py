@@ -111,7 +111,7 @@ cache.cached = cached
 from sim_tb.simulator import runner
 from tests.top.units import TINY
 print(runner.build(TINY).directory)
-runner.run("tests.top.tb_loads", "bulk_requests_are_refused_by_a_unit_without", params=TINY)
+runner.run("tests.top.tb_loads", "a_unit_without_bulk_copies_refuses_them", params=TINY)
 """
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), VARIABLE: str(built.parents[1])}
     ran = subprocess.run(
