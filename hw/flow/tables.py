@@ -4,6 +4,7 @@
 if they are stale. The other tables of README.md are written by ``sim_tb.report.readme``.
 """
 
+import argparse
 import ast
 import dataclasses
 import inspect
@@ -178,9 +179,15 @@ def refreshed(text: str) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the tables into the file that the command line names; return the exit status."""
-    (name,) = sys.argv[1:] if arguments is None else arguments
-    path = Path(name)
-    path.write_text(refreshed(path.read_text()))
+    parser = argparse.ArgumentParser(
+        prog="python -m hw.tables", description="Write the tables of ports, parameters and blocks."
+    )
+    parser.add_argument("file", type=Path, help="a Markdown file with the tables' markers")
+    path = parser.parse_args(arguments).file
+    try:
+        path.write_text(refreshed(path.read_text()))
+    except OSError as error:
+        parser.error(f"{path}: {error.strerror}")
     return 0
 
 
