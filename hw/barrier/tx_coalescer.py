@@ -5,6 +5,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.layouts.barriers import BARRIER_COUNT_BITS, barrier_completion_layout
+from hw.lib.one_hot import lowest_one
 from hw.params import TmaParams
 
 MAX_TX_BYTES_BITS = BARRIER_COUNT_BITS - 1
@@ -66,7 +67,7 @@ class TxCoalescer(wiring.Component):
         add_to = Signal(count)
         dequeues = Signal()
         m.d.comb += [
-            add_to.eq(Mux(self.i.valid & self.i.ready, can_add & -can_add, 0)),
+            add_to.eq(Mux(self.i.valid & self.i.ready, lowest_one(can_add), 0)),
             dequeues.eq(occupied[0] & self.o.ready),
             self.i.ready.eq(~occupied[-1]),
             self.o.valid.eq(occupied[0] | self.i.valid),

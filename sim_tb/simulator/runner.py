@@ -1,4 +1,4 @@
-"""Builds simulators of a unit or cluster in its bench, and runs cocotb test modules in them.
+"""Builds simulators of a unit or cluster in its testbench, and runs cocotb test modules in them.
 
 What differs from cocotb's own runner for Verilator:
 
@@ -161,7 +161,7 @@ def build(
     rtl: Path | None = None,
     rewrite: Callable[[str], str] | None = None,
 ) -> Simulator:
-    """Build the bench around the design, or find what was built from the same sources.
+    """Build the testbench around the design, or find what was built from the same sources.
 
     Parameters
     ----------
@@ -206,7 +206,7 @@ def build(
         "-CFLAGS",
         "-std=gnu++20",
         "-LDFLAGS",
-        "-rdynamic",  # Python finds the bench's functions
+        "-rdynamic",  # Python finds the testbench's functions
     ]
     if waves:
         arguments += ["--trace-fst" if fst() else "--trace", "--trace-max-array", "512"]

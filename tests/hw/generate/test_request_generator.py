@@ -6,11 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from amaranth.hdl import Module, Signal
 from amaranth.sim import Simulator
 
 from hw.generate.request_generator import RequestGenerator
-from hw.lib.remainder import modulo_3
 from hw.params import PRESETS, TmaParams
 from hw.setup.block import SetupBlock
 from tests.hw.boxes import Box, Pieces, random_box
@@ -64,21 +62,6 @@ def covered(run: Run, params: TmaParams) -> dict[int, Pieces]:
             if beat.valid >> lane & 1:
                 cover(beat.slot, beat.beat * params.lanes + lane, None)
     return boxes
-
-
-def test_modulo_3():
-    m = Module()
-    value = Signal(17)
-    rest = modulo_3(m, value, "rest")
-    sim = Simulator(m)
-
-    @sim.add_testbench
-    async def drive(ctx):
-        for number in [*range(300), *range(300, 1 << 17, 97), (1 << 17) - 1]:
-            ctx.set(value, number)
-            assert ctx.get(rest) == number % 3
-
-    sim.run()
 
 
 @pytest.mark.parametrize("line_bytes", [16, 32, 64, 128])
