@@ -8,6 +8,10 @@ and `execute` are the vectorised model, which agrees with it. `Cluster` adds sha
 mbarriers and bulk groups.
 """
 
+from open_tma.installation import need
+
+need(__name__)
+
 from golden.advice import advice
 from golden.bulk_group import BulkGroups
 from golden.cluster import Cluster
@@ -24,6 +28,7 @@ from golden.enums import (
     Swizzle,
 )
 from golden.errors import ErrorCode, TmaError, TmaWarning
+from golden.lint import Finding, LintCode, Severity, lint
 from golden.memory import ArrayMemory, HashedMemory, LayeredMemory, Memory
 from golden.model import check, execute
 from golden.plan import Plan
@@ -60,10 +65,12 @@ __all__ = [
     "DsmemCopy",
     "DsmemReduce",
     "ErrorCode",
+    "Finding",
     "HashedMemory",
     "Interleave",
     "L2Promotion",
     "LayeredMemory",
+    "LintCode",
     "Load",
     "MapMode",
     "Memory",
@@ -73,6 +80,7 @@ __all__ = [
     "Reduce",
     "ReductionOp",
     "Request",
+    "Severity",
     "Store",
     "Swizzle",
     "TensorMap",
@@ -81,5 +89,6 @@ __all__ = [
     "advice",
     "check",
     "execute",
+    "lint",
     "tensormap_replace",
 ]

@@ -1,25 +1,34 @@
-"""Command line of the golden model: explain a tensor map, draw a load, write the error table."""
+"""Command line of the golden model: explain or lint tensor maps, draw a load, list the errors."""
 
 import argparse
 import errno
+import json
 import re
 import sys
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from rich.console import Console
-
+from golden.capture import MAX_BYTES, SIZES, CaptureError, maps_of
 from golden.descriptor import Descriptor
 from golden.enums import Arch, DataType, Interleave
 from golden.errors import errors_table
-from golden.explain import explain, file_bytes, load_mode, map_bytes
+from golden.explain import explain
+from golden.lint import Finding, Severity, lint, load_mode
 from golden.request import Load
 from golden.tensor_map import TensorMap
+from open_tma.installation import MissingPackageError, python
+
+PROG = f"{python()} -m golden"
+"""Name of the command in its messages."""
 
 MAP_HELP = (
-    "a file that holds a CUtensorMap as bytes or as hexadecimal text; - for standard input; or "
-    "hexadecimal text: bytes, or words of 32 or 64 bits that each begin with 0x. 64 bytes suffice"
+    "files that hold a CUtensorMap as bytes, as .npy, or as a debugger or dump tool prints it "
+    "(gdb, lldb, hexdump, xxd, od); - for standard input; or such text itself. The first 64 bytes "
+    "of a map suffice"
 )
+JSON_HELP = "JSON of the arguments of cuTensorMapEncodeTiled or cuTensorMapEncodeIm2col, by name"
 
 
 def integers(text: str) -> tuple[int, ...]:
@@ -32,27 +41,70 @@ def arch_of(options: argparse.Namespace) -> Arch:
     return Arch[options.arch.upper()]
 
 
-def read_map(source: str) -> bytes:
-    """Return the bytes of the tensor map that ``MAP`` of the command line stands for.
+def contents_of(source: str) -> bytes | None:
+    """Return the contents of a file, or of standard input for ``-``; None if there is no such file.
 
     Raises
     ------
-    OSError
-        If a file of that name exists but cannot be read.
     ValueError
-        If no file has that name and it is no hexadecimal text.
+        If the file exists but cannot be read.
     """
-    if source == "-":
-        return file_bytes(sys.stdin.buffer.read())
     try:
-        return file_bytes(Path(source).read_bytes())
+        if source == "-":
+            return sys.stdin.buffer.read(MAX_BYTES + 1)
+        with Path(source).open("rb") as stream:
+            return stream.read(MAX_BYTES + 1)
+    except IsADirectoryError:
+        if not source:  # the empty path is the current folder
+            return None
+        raise ValueError(f"{source}: is a folder: must be a file with a tensor map") from None
     except OSError as error:
-        if error.errno not in (errno.ENOENT, errno.ENAMETOOLONG):
-            raise
+        if error.errno in (errno.ENOENT, errno.ENAMETOOLONG):
+            return None
+        raise ValueError(f"{source}: {error.strerror}") from None
+
+
+def read_sources(arguments: Sequence[str]) -> list[tuple[str, bytes]]:
+    """Return name and contents of each source of ``MAP``: files, or one text without a name.
+
+    Raises
+    ------
+    ValueError
+        If a file is empty or cannot be read, or if only some arguments are files.
+    """
+    contents = [(argument, contents_of(argument)) for argument in arguments]
+    files = [(name, data) for name, data in contents if data is not None]
+    missing = [name for name, data in contents if data is None]
+    if files and missing:
+        raise ValueError(f"{missing[0]}: no such file")
+    for name, data in files:
+        if not data.strip():
+            raise ValueError(f"{name}: the file is empty: must be a tensor map of {SIZES}")
+    text = " ".join(arguments)
+    if not text.strip():
+        raise ValueError("MAP is empty: must be the name of a file, or hexadecimal text")
+    return files or [("", text.encode())]
+
+
+def named_maps(name: str, data: bytes) -> list[bytes]:
+    """Return the maps of a source; ``name`` begins the message of an error.
+
+    Raises
+    ------
+    CaptureError
+        If the source has no maps.
+    """
     try:
-        return map_bytes(source)
-    except ValueError as error:
-        raise ValueError(f"{error}, or the name of a file") from None
+        return maps_of(data)
+    except CaptureError as error:
+        text = f"{name}: {error}" if name else f"{error}, or the name of a file"
+        raise CaptureError(text) from None
+
+
+def label_of(name: str, number: int, count: int) -> str:
+    """Return a label of one of ``count`` maps of a source; empty for the only map of a text."""
+    number_text = f"[{number}]" if count > 1 else ""
+    return f"{name}{number_text}" if name else number_text and f"map {number}"
 
 
 def dense_strides(kind: DataType, interleave: Interleave, dim: Sequence[int]) -> list[int]:
@@ -96,19 +148,41 @@ def build_map(options: argparse.Namespace) -> TensorMap:
 
 
 def run_explain(options: argparse.Namespace) -> int:
-    """Print an explanation; return 1 if the driver's encoder does not write such a map."""
-    explanation = explain(read_map(" ".join(options.map)), arch_of(options))
-    Console(highlight=False).print(explanation)
-    return 1 if explanation.error else 0
+    """Print an explanation of each map; return 1 if the encoder does not write one of them."""
+    arch = arch_of(options)
+    maps = [
+        (label_of(name, number, len(found)), data)
+        for name, contents in read_sources(options.map)
+        for found in [named_maps(name, contents)]
+        for number, data in enumerate(found, 1)
+    ]
+    is_illegal = False
+    for label, data in maps:
+        if len(maps) > 1:
+            print(f"== {label}")
+        explanation = explain(data, arch)
+        print(explanation)
+        is_illegal |= explanation.error is not None
+    return 1 if is_illegal else 0
 
 
 def run_draw(options: argparse.Namespace) -> int:
     """Write a picture of a load; return 0."""
-    from golden.draw import draw  # late: importing Matplotlib takes long
+    from golden.draw import check_format, draw, save  # late: importing Matplotlib takes long
 
     if options.map and options.dtype:
         raise ValueError(f"--dtype {options.dtype}: must not be given together with MAP")
-    data = read_map(" ".join(options.map)) if options.map else build_map(options).encode()
+    if options.map:
+        maps = [
+            data
+            for name, contents in read_sources(options.map)
+            for data in named_maps(name, contents)
+        ]
+        if len(maps) > 1:
+            raise ValueError(f"{len(maps)} tensor maps: MAP must be one")
+        data = maps[0]
+    else:
+        data = build_map(options).encode()
     tensor_map = Descriptor.from_bytes(data)
     request = Load(
         tensor_map,
@@ -117,10 +191,76 @@ def run_draw(options: argparse.Namespace) -> int:
         im2col_offsets=options.offsets,
         smem_address=options.smem_address,
     )
-    figure = draw(request, arch_of(options))
-    figure.savefig(options.out, format="png", metadata={"Software": None})
+    check_format(options.out)
+    save(draw(request, arch_of(options)), options.out)
     print(options.out)
     return 0
+
+
+def linted_items(name: str, contents: bytes) -> list[bytes | Mapping[str, Any]]:
+    """Return the maps of a source, or the arguments of encoders if the source is JSON.
+
+    Raises
+    ------
+    ValueError
+        If the source is neither.
+    """
+    if contents.lstrip()[:1] not in (b"{", b"[") or b'"' not in contents:
+        return list(named_maps(name, contents))
+    where = f"{name}: " if name else ""
+    try:
+        items = json.loads(contents)
+    except ValueError as error:
+        raise ValueError(f"{where}not JSON: {error}") from None
+    items = items if isinstance(items, list) else [items]
+    if not items or not all(isinstance(item, dict) for item in items):
+        limit = "must be the arguments of an encoder by name, or a list of them"
+        raise ValueError(f"{where}{limit}")
+    return items
+
+
+def run_lint(options: argparse.Namespace) -> int:
+    """Print the findings about each map; return 1 if one is an error."""
+    arch = arch_of(options)
+    reports: list[tuple[str, list[Finding]]] = []
+    for name, contents in read_sources(options.map):
+        items = linted_items(name, contents)
+        for number, item in enumerate(items, 1):
+            label = label_of(name, number, len(items))
+            try:
+                reports.append((label, lint(item, arch)))
+            except ValueError as error:
+                raise ValueError(f"{label}: {error}" if label else str(error)) from None
+    findings = [finding for _, found in reports for finding in found]
+    if options.json:
+        print(json.dumps({"maps": [report(*item) for item in reports]}, indent=1))
+    else:
+        for label, found in reports:
+            for finding in found:
+                print(f"{label}: {finding}" if label else finding)
+        counts = Counter(finding.severity for finding in findings)
+        print(
+            ", ".join(
+                f"{counts[kind]} {kind.value}{'s' * (counts[kind] != 1)}" for kind in Severity
+            )
+        )
+    return 1 if any(finding.severity is Severity.ERROR for finding in findings) else 0
+
+
+def report(label: str, findings: Sequence[Finding]) -> dict[str, Any]:
+    """Return the findings about a map for JSON."""
+    return {
+        "map": label,
+        "findings": [
+            {
+                "severity": finding.severity.value,
+                "code": finding.code.name,
+                "parameter": finding.parameter,
+                "message": finding.message,
+            }
+            for finding in findings
+        ],
+    }
 
 
 def run_errors(options: argparse.Namespace) -> int:
@@ -132,8 +272,8 @@ def run_errors(options: argparse.Namespace) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m golden", description=__doc__)
+def _parser(prog: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=prog, description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def command(name: str, purpose: str, example: str) -> argparse.ArgumentParser:
@@ -141,7 +281,7 @@ def _parser() -> argparse.ArgumentParser:
             name,
             help=purpose,
             description=f"{purpose[0].upper()}{purpose[1:]}.",
-            epilog=f"Example: python -m golden {name} {example}",
+            epilog=f"Example: {prog} {name} {example}",
         )
 
     def add_arch(sub: argparse.ArgumentParser) -> None:
@@ -155,6 +295,16 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("map", nargs="+", metavar="MAP", help=MAP_HELP)
     add_arch(sub)
     sub.set_defaults(run=run_explain)
+
+    sub = command(
+        "lint",
+        "check tensor maps: errors, warnings about speed, notes; the exit status is 1 on errors",
+        "captured_map.bin arguments.json",
+    )
+    sub.add_argument("map", nargs="+", metavar="MAP", help=f"{MAP_HELP}; or {JSON_HELP}")
+    sub.add_argument("--json", action="store_true", help="print the findings as JSON")
+    add_arch(sub)
+    sub.set_defaults(run=run_lint)
 
     sub = command(
         "draw",
@@ -196,7 +346,13 @@ def _parser() -> argparse.ArgumentParser:
     build.add_argument("--interleave", default="none", help="none, 16B, 32B")
     build.add_argument("--oob-fill", default="zero", help="zero, nan")
     add_arch(sub)
-    sub.add_argument("-o", "--out", type=Path, default="box.png", help="default: %(default)s")
+    sub.add_argument(
+        "-o",
+        "--out",
+        type=Path,
+        default=Path("box.png"),
+        help="file to write, .png or .svg (default: %(default)s)",
+    )
     sub.set_defaults(run=run_draw, offsets=())
 
     sub = command("errors", "write the table of error and warning codes", "docs/errors.md")
@@ -222,14 +378,22 @@ def _join_negative_values(arguments: Sequence[str]) -> list[str]:
     return joined
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; return 0, 1 if the map is illegal, or 2 if the command failed."""
+def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
+    """Run a command; return 0, 1 if a map is illegal, or 2 if the command failed.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        Arguments of the command line; by default those of the process.
+    prog : str
+        Name of the command in its messages.
+    """
     given = sys.argv[1:] if arguments is None else arguments
-    options = _parser().parse_args(_join_negative_values(given))
+    options = _parser(prog).parse_args(_join_negative_values(given))
     try:
         status: int = options.run(options)
-    except (OSError, ValueError) as error:
-        print(f"golden {options.command}: {error}", file=sys.stderr)
+    except (OSError, ValueError, MissingPackageError) as error:
+        print(f"{prog.split()[-1]} {options.command}: {error}", file=sys.stderr)
         return 2
     return status
 

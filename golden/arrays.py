@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from golden.enums import MAX_RANK, DataType
 from golden.errors import ErrorCode, TmaError, require
+from golden.fields import member
 
 
 def as_array(array: object) -> NDArray[Any]:
@@ -65,8 +66,10 @@ def array_layout(
     require(1 <= array.ndim <= MAX_RANK, code, "array.ndim", array.ndim, limit)
     limit = "must have no extent of 0"
     require(array.size > 0, code, "array.shape", 0, limit, shown=str(array.shape))
-    kind = DataType.of_dtype(array.dtype) if data_type is None else DataType.member(data_type)
-    if kind is None:
+    kind = DataType.of_dtype(array.dtype)
+    if data_type is not None:
+        kind = member(DataType, ErrorCode.DATA_TYPE, "data_type", data_type)
+    elif kind is None:
         limit = "must be a type that a tensor map has, or data_type must be given"
         raise TmaError(code, "array.dtype", 0, limit, shown=str(array.dtype))
     limit = f"must have elements of {item} bytes, as the array has"

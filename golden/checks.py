@@ -8,6 +8,7 @@ from golden.enums import PIECE, AccessMode, Arch, DataType, ReductionOp
 from golden.errors import ErrorCode, TmaError, require
 from golden.geometry import Geometry, Operands
 from golden.reduction import Pairs
+from golden.request import moved_bytes
 
 SMEM_ALIGN = 128
 BARRIER_BYTES = 8
@@ -195,26 +196,26 @@ def check_bulk(
     TmaError
         The first broken rule, in the order of `ErrorCode`.
     """
+    require(0 <= size < 1 << 32, ErrorCode.BULK_ALIGN, "size", size, "must fit in 32 bits")
     limit = f"must be a multiple of {PIECE}"
     for name, address in smem.items():
         require(address % PIECE == 0, ErrorCode.SMEM_ALIGN, name, address, limit)
     for name, address in smem.items():
-        check_window(name, address, size, smem_bytes)
+        check_window(name, address, moved_bytes(size), smem_bytes)
     if mbarrier is not None:
         check_window("mbarrier", mbarrier, BARRIER_BYTES, smem_bytes)
     if pair is not None:
         check_pair(*pair, pairs)
-    require(size % PIECE == 0, ErrorCode.BULK_ALIGN, "size", size, limit)
     aligned = gmem_address % PIECE == 0
     shown = hex(gmem_address)
     require(aligned, ErrorCode.BULK_ALIGN, "gmem_address", gmem_address, limit, shown=shown)
 
 
 def check_mask(cta_mask: int, ctas: int) -> None:
-    """Refuse a multicast mask that is empty or names a CTA outside the cluster."""
-    limit = f"must be from 1 to {(1 << ctas) - 1:#x}: the cluster has {ctas} CTAs"
+    """Refuse a multicast mask that names a CTA outside the cluster."""
+    limit = f"must be from 0 to {(1 << ctas) - 1:#x}: the cluster has {ctas} CTAs"
     shown = hex(cta_mask)
-    require(0 < cta_mask < 1 << ctas, ErrorCode.MASK, "cta_mask", cta_mask, limit, shown=shown)
+    require(0 <= cta_mask < 1 << ctas, ErrorCode.MASK, "cta_mask", cta_mask, limit, shown=shown)
 
 
 def check_cta(name: str, cta: int, ctas: int) -> None:

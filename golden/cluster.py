@@ -5,18 +5,20 @@ choose. An mbarrier is its 64-bit word in shared memory.
 """
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Sequence
 
 import numpy as np
 
 from golden import mbarrier
 from golden.advice import advice
 from golden.bulk_group import BulkGroups
-from golden.checks import BARRIER_BYTES, check_cta, check_mbarrier, check_window
-from golden.enums import SMEM_BYTES, Arch
-from golden.errors import ErrorCode, ExpectTxWarning, TmaError
-from golden.memory import Bytes, Memory
+from golden.checks import BARRIER_BYTES, check_cta, check_mbarrier, check_pair, check_window
+from golden.enums import SMEM_BYTES, Arch, DataType, ReductionOp
+from golden.errors import ErrorCode, ExpectTxWarning, TmaError, require
+from golden.fields import integer, require_arch
+from golden.memory import Bytes, Memory, require_memory
 from golden.model import execute, plan_for
+from golden.reduction import ASYNC_PAIRS, operation
 from golden.request import (
     BulkReduce,
     BulkStore,
@@ -48,8 +50,8 @@ class Cluster:
 
     Raises
     ------
-    ValueError
-        If ``ctas`` is not from 1 to 16.
+    TmaError
+        If ``ctas`` is not from 1 to 16, or if an argument has a wrong type.
 
     Examples
     --------
@@ -74,8 +76,10 @@ class Cluster:
         smem_bytes: int = SMEM_BYTES,
         arch: Arch = Arch.SM_90A,
     ) -> None:
-        if not 1 <= ctas <= 16:
-            raise ValueError(f"ctas = {ctas}: must be from 1 to 16")
+        require_memory("gmem", gmem)
+        require_arch(arch)
+        ctas = integer(ErrorCode.DST_CTA, "ctas", ctas, 1, 16)
+        smem_bytes = integer(ErrorCode.SMEM_RANGE, "smem_bytes", smem_bytes, 0, 1 << 32)
         self.gmem = gmem
         self.arch = arch
         self.smem: list[Bytes] = [np.zeros(smem_bytes, np.uint8) for _ in range(ctas)]
@@ -121,22 +125,130 @@ class Cluster:
             number = groups.issue()
             groups.source_read(number)
             groups.complete(number)
-        for completion in completions:
-            self._complete_tx(completion)
+        self._signal(completions)
         return completions
 
-    def _complete_tx(self, completion: Completion) -> None:
-        address, cta = completion.mbarrier, completion.cta
-        self._update(address, cta, lambda word: mbarrier.complete_tx(word, completion.bytes))
-        barrier = mbarrier.Barrier.decode(self.word(address, cta))
-        if barrier.pending == 0 and barrier.tx_count < 0:
-            warnings.warn(
-                ExpectTxWarning(
-                    f"mbarrier {address:#x} of CTA {cta} got {-barrier.tx_count} bytes more than "
-                    "it expects: the phase cannot complete"
-                ),
-                stacklevel=3,
-            )
+    def _signal(self, completions: Sequence[Completion]) -> None:
+        """Signal mbarriers, each in one operation.
+
+        Raises
+        ------
+        TmaError
+            MBAR_FAULT, the first one, after all mbarriers were signalled.
+        """
+        faults = []
+        for completion in completions:
+            address, cta, count = completion.mbarrier, completion.cta, completion.bytes
+            before = mbarrier.Barrier.decode(self.word(address, cta), v1=self._has_v1)
+            try:
+                self._update(mbarrier.Op.COMPLETE_TX, address, count, cta=cta, remote=True)
+            except TmaError as error:
+                faults.append(error)
+                continue
+            excess = count - before.tx_count
+            if before.pending == 0 and excess > 0:
+                warnings.warn(
+                    ExpectTxWarning(
+                        f"mbarrier {address:#x} of CTA {cta} got {excess} bytes more than it "
+                        "expects: the phase cannot complete; on silicon it may complete before all "
+                        "bytes have come"
+                    ),
+                    stacklevel=3,
+                )
+        if faults:
+            raise faults[0]
+
+    def st_async(
+        self, stores: Sequence[tuple[int, bytes]], mbarrier_address: int, *, cta: int
+    ) -> list[Completion]:
+        """Store bytes of a warp to the shared memory of a CTA, and signal an mbarrier there.
+
+        The mbarrier is signalled once for all lanes (choice); silicon signals parts.
+
+        Parameters
+        ----------
+        stores : sequence of (int, bytes)
+            Byte offset, and the 4, 8 or 16 bytes, of each lane; the offset is a multiple of the
+            size.
+        mbarrier_address : int
+            Byte offset of the mbarrier.
+        cta : int
+            CTA that is written. The CTA bits of the mbarrier's address have no effect (silicon).
+
+        Raises
+        ------
+        TmaError
+            SMEM_ALIGN, SMEM_RANGE, DST_CTA or MBAR_ALIGN; MBAR_FAULT, after the data is written.
+        ValueError
+            If a lane does not have 4, 8 or 16 bytes.
+        """
+        for _, data in stores:
+            if len(data) not in (4, 8, 16):
+                raise ValueError(f"{len(data)} bytes: must be 4, 8 or 16")
+        sizes = [(address, len(data)) for address, data in stores]
+        targets = self._targets(sizes, mbarrier_address, cta)
+        for target, (_, data) in zip(targets, stores, strict=True):
+            target[:] = np.frombuffer(data, np.uint8)
+        return self._signal_bytes(sizes, mbarrier_address, cta)
+
+    def red_async(
+        self,
+        values: Sequence[tuple[int, int]],
+        data_type: DataType,
+        op: ReductionOp,
+        mbarrier_address: int,
+        *,
+        cta: int,
+    ) -> list[Completion]:
+        """Reduce values of a warp into the shared memory of a CTA, and signal an mbarrier there.
+
+        Parameters
+        ----------
+        values : sequence of (int, int)
+            Byte offset, and operand as an unsigned number, of each lane.
+        mbarrier_address, cta : int
+            As in `st_async`.
+        data_type, op
+            One of `ASYNC_PAIRS`.
+
+        Raises
+        ------
+        TmaError
+            As `st_async`, and RED_TYPE.
+        """
+        check_pair(data_type, op, ASYNC_PAIRS)
+        size = data_type.itemsize
+        sizes = [(address, size) for address, _ in values]
+        targets = self._targets(sizes, mbarrier_address, cta)
+        for target, (_, value) in zip(targets, values, strict=True):
+            word = target.view(f"<u{size}")
+            operand = np.frombuffer(value.to_bytes(size, "little"), word.dtype)
+            word[:] = operation(op, data_type)(word, operand)
+        return self._signal_bytes(sizes, mbarrier_address, cta)
+
+    def _targets(
+        self, ranges: Sequence[tuple[int, int]], mbarrier_address: int, cta: int
+    ) -> list[Bytes]:
+        """Check operands of ``st.async`` or ``red.async``; return the bytes that each lane writes.
+
+        ``ranges`` has the byte offset and the size of each lane.
+        """
+        for address, size in ranges:
+            limit = f"must be a multiple of {size}"
+            require(address % size == 0, ErrorCode.SMEM_ALIGN, "address", address, limit)
+        check_cta("cta", cta, len(self.smem))
+        memory = self.smem[cta]
+        for address, size in ranges:
+            check_window("address", address, size, memory.size)
+        self._barrier(mbarrier_address, cta)
+        return [memory[address : address + size] for address, size in ranges]
+
+    def _signal_bytes(
+        self, ranges: Sequence[tuple[int, int]], mbarrier_address: int, cta: int
+    ) -> list[Completion]:
+        completions = [Completion(cta, mbarrier_address, sum(size for _, size in ranges))]
+        self._signal(completions)
+        return completions
 
     def groups(self, cta: int = 0, thread: int = 0) -> BulkGroups:
         """Return the bulk groups of a thread."""
@@ -160,28 +272,65 @@ class Cluster:
         check_mbarrier(address)
         return self.smem[cta][address : address + BARRIER_BYTES].view("<u8")
 
+    @property
     def _has_v1(self) -> bool:
-        """Return whether the unit has layout v1: only units later than Hopper do (choice)."""
+        """True if the unit has layout v1: only units later than Hopper do (choice)."""
         return self.arch >= Arch.SM_100A
 
-    def _require_layout(self, word: int, *, locks: bool) -> None:
-        if not self._has_v1():
-            mbarrier.require_layout(word, locks=locks)
+    def mbarrier_update(
+        self,
+        op: mbarrier.Op,
+        address: int,
+        count: int = 1,
+        *,
+        lanes: int = 1,
+        cta: int = 0,
+        issuer: int | None = None,
+    ) -> int:
+        """Count arrivals or bytes at an mbarrier, as `mbarrier.update` does.
 
-    def _require_v1(self) -> None:
-        if not self._has_v1():
-            raise mbarrier.layout_v1_is_missing()
+        Parameters
+        ----------
+        op : Op
+            The operation.
+        address : int
+            Byte offset in shared memory, a multiple of 8.
+        count, lanes : int
+            Operands, as in `mbarrier.update`.
+        cta : int
+            CTA that holds the mbarrier.
+        issuer : int, optional
+            CTA of the thread; None is the CTA that holds the mbarrier.
 
-    def _update(self, address: int, cta: int, change: Callable[[int], int]) -> int:
+        Returns
+        -------
+        int
+            State before the operation, for ``mbarrier_test_wait``; 0 if the thread is in another
+            CTA, because PTX returns none.
+
+        Raises
+        ------
+        TmaError
+            MBAR_FAULT, and the mbarrier is locked. The thread of another CTA does not learn of it
+            on silicon.
+        """
+        remote = issuer not in (None, cta)
+        before = self._update(op, address, count, lanes=lanes, cta=cta, remote=remote)
+        if remote:
+            return 0
+        return mbarrier.returned_state(before, merged=(1 << lanes) - 1 if op.no_complete else 0)
+
+    def _update(
+        self, op: mbarrier.Op, address: int, count: int, *, lanes: int = 1, cta: int, remote: bool
+    ) -> int:
         """Change an mbarrier; return its previous word. A fault locks it."""
         view = self._barrier(address, cta)
         before = int(view[0])
+        v1 = self._has_v1
         try:
-            self._require_layout(before, locks=True)
-            view[0] = change(before)
+            view[0] = mbarrier.update(before, op, count, lanes=lanes, remote=remote, v1=v1)
         except TmaError as error:
-            if error.code is ErrorCode.MBAR_FAULT:
-                view[0] = error.value
+            view[0] = error.value
             raise
         return before
 
@@ -193,69 +342,57 @@ class Cluster:
         address : int
             Byte offset in shared memory, a multiple of 8.
         count : int
-            1 to 2**20 - 1; in layout v1, 1 to 511.
+            1 to 2**20 - 1; in layout v1, 1 to 511. See `mbarrier.init` for other counts.
         v1 : bool
             Use layout v1; a fault on units that do not have it.
         cta : int
             CTA that holds the mbarrier.
         """
-        barrier = self._barrier(address, cta)
-        if v1:
-            self._require_v1()
-        barrier[0] = mbarrier.init(count, v1=v1)
+        if v1 and not self._has_v1:
+            raise mbarrier.layout_v1_is_missing()
+        self._barrier(address, cta)[0] = mbarrier.init(count, v1=v1)
 
     def mbarrier_inval(self, address: int, *, cta: int = 0) -> None:
-        """Invalidate an mbarrier: operations on it are faults until it is initialised again."""
-        self._barrier(address, cta)[0] = mbarrier.inval()
+        """Invalidate an mbarrier: this leaves the word as it is (silicon)."""
+        self._barrier(address, cta)
 
-    def mbarrier_arrive(self, address: int, count: int = 1, *, cta: int = 0) -> int:
-        """Arrive ``count`` times; return the state of the phase, for ``mbarrier_test_wait``.
-
-        ``cta`` is the CTA that holds the mbarrier, as in all operations. In PTX, an operation on
-        the mbarrier of another CTA returns no state.
-        """
-        return self._update(address, cta, lambda word: mbarrier.arrive(word, count))
-
-    def mbarrier_arrive_no_complete(self, address: int, count: int = 1, *, cta: int = 0) -> int:
-        """Arrive; it is a fault if this completes the phase."""
-        return self._update(address, cta, lambda word: mbarrier.arrive_no_complete(word, count))
-
-    def mbarrier_arrive_drop(self, address: int, count: int = 1, *, cta: int = 0) -> int:
-        """Arrive, and lower the arrivals that later phases expect."""
-        return self._update(address, cta, lambda word: mbarrier.arrive_drop(word, count))
-
-    def mbarrier_arrive_drop_no_complete(
-        self, address: int, count: int = 1, *, cta: int = 0
+    def mbarrier_arrive(
+        self, address: int, count: int = 1, *, cta: int = 0, issuer: int | None = None
     ) -> int:
-        """Arrive as ``mbarrier_arrive_drop``; it is a fault if this completes the phase."""
-        return self._update(
-            address, cta, lambda word: mbarrier.arrive_drop_no_complete(word, count)
-        )
+        """Arrive ``count`` times; return the state, as all arrivals do."""
+        return self.mbarrier_update(mbarrier.Op.ARRIVE, address, count, cta=cta, issuer=issuer)
 
-    def mbarrier_arrive_expect_tx(self, address: int, tx_bytes: int, *, cta: int = 0) -> int:
+    def mbarrier_arrive_drop(
+        self, address: int, count: int = 1, *, cta: int = 0, issuer: int | None = None
+    ) -> int:
+        """Arrive, and lower the arrivals that later phases expect."""
+        op = mbarrier.Op.ARRIVE_DROP
+        return self.mbarrier_update(op, address, count, cta=cta, issuer=issuer)
+
+    def mbarrier_arrive_expect_tx(
+        self, address: int, tx_bytes: int, *, cta: int = 0, issuer: int | None = None
+    ) -> int:
         """Expect ``tx_bytes`` bytes, and arrive once."""
-        return self._update(address, cta, lambda word: mbarrier.arrive_expect_tx(word, tx_bytes))
+        op = mbarrier.Op.ARRIVE_EXPECT_TX
+        return self.mbarrier_update(op, address, tx_bytes, cta=cta, issuer=issuer)
 
-    def mbarrier_arrive_drop_expect_tx(self, address: int, tx_bytes: int, *, cta: int = 0) -> int:
-        """Expect ``tx_bytes`` bytes, arrive once, and lower the arrivals of later phases."""
-        return self._update(
-            address, cta, lambda word: mbarrier.arrive_drop_expect_tx(word, tx_bytes)
-        )
+    def mbarrier_expect_tx(
+        self, address: int, tx_bytes: int, *, cta: int = 0, issuer: int | None = None
+    ) -> None:
+        """Expect ``tx_bytes`` bytes; this may complete the phase, also with 0 bytes (silicon)."""
+        self.mbarrier_update(mbarrier.Op.EXPECT_TX, address, tx_bytes, cta=cta, issuer=issuer)
 
-    def mbarrier_expect_tx(self, address: int, tx_bytes: int, *, cta: int = 0) -> None:
-        """Expect ``tx_bytes`` bytes."""
-        self._update(address, cta, lambda word: mbarrier.expect_tx(word, tx_bytes))
-
-    def mbarrier_complete_tx(self, address: int, tx_bytes: int, *, cta: int = 0) -> None:
+    def mbarrier_complete_tx(
+        self, address: int, tx_bytes: int, *, cta: int = 0, issuer: int | None = None
+    ) -> None:
         """Count ``tx_bytes`` bytes as received, as the unit does for a request."""
-        self._update(address, cta, lambda word: mbarrier.complete_tx(word, tx_bytes))
+        self.mbarrier_update(mbarrier.Op.COMPLETE_TX, address, tx_bytes, cta=cta, issuer=issuer)
 
     def mbarrier_report(self, address: int, value: int, *, cta: int = 0) -> int:
         """OR ``value`` into the report of the phase (layout v1); return the previous word."""
-        self._require_v1()
         view = self._barrier(address, cta)
         before = int(view[0])
-        view[0] = mbarrier.report(before, value)
+        view[0] = mbarrier.report(before, value, v1=self._has_v1)
         return before
 
     def mbarrier_pending_count(self, state: int) -> int:
@@ -267,7 +404,7 @@ class Cluster:
     ) -> bool:
         """Return whether the phase of ``state`` is complete.
 
-        ``conditional`` tests the conditional phase of layout v1 instead.
+        ``conditional`` tests the conditional phase of layout v1 instead; ``state`` is then a word.
 
         Warns
         -----
@@ -275,23 +412,19 @@ class Cluster:
             If all arrivals have come, but bytes are missing. No request is in flight, as each is
             executed at once, so a program that waits here waits forever.
         """
-        test = mbarrier.test_conditional_wait if conditional else mbarrier.test_wait
-        return self._test(address, cta, conditional, lambda word: test(word, state))
+        parity = mbarrier.parity_of(state, conditional=conditional)
+        return self._test(address, parity, conditional, cta)
 
     def mbarrier_test_wait_parity(
         self, address: int, parity: int, *, conditional: bool = False, cta: int = 0
     ) -> bool:
         """Return whether the phase of ``parity`` is complete; warns as ``mbarrier_test_wait``."""
-        test = mbarrier.test_conditional_wait_parity if conditional else mbarrier.test_wait_parity
-        return self._test(address, cta, conditional, lambda word: test(word, parity))
+        return self._test(address, parity, conditional, cta)
 
-    def _test(self, address: int, cta: int, conditional: bool, test: Callable[[int], bool]) -> bool:
-        word = self.word(address, cta)
-        if conditional:
-            self._require_v1()
-        self._require_layout(word, locks=False)
-        done = test(word)
-        barrier = mbarrier.Barrier.decode(word)
+    def _test(self, address: int, parity: int, conditional: bool, cta: int) -> bool:
+        word, v1 = self.word(address, cta), self._has_v1
+        done = mbarrier.is_complete(word, parity, conditional=conditional, v1=v1)
+        barrier = mbarrier.Barrier.decode(word, v1=v1)
         if not done and barrier.pending == 0 and barrier.tx_count > 0:
             warnings.warn(
                 ExpectTxWarning(

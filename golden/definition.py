@@ -7,14 +7,14 @@ A *unit* is what dimension 0 counts: an element, or a slice of an interleaved ma
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import product
 
 import numpy as np
 
 from golden.descriptor import Descriptor
-from golden.enums import AccessMode, DataType, Interleave, OobFill, ReductionOp, Swizzle
+from golden.enums import AccessMode, Arch, DataType, Interleave, OobFill, ReductionOp, Swizzle
 from golden.memory import Bytes, Memory
 from golden.request import (
     BulkLoad,
@@ -478,23 +478,38 @@ def bulk_reduce(
 
 def receivers(request: Load | BulkLoad, cta: int) -> list[tuple[int, int]]:
     """Return pairs of a receiving CTA and the CTA whose mbarrier counts the bytes."""
+    paired = isinstance(request, Load) and request.cta_group == 2
     if request.cta_mask is None:
         dst = cta if request.dst_cta is None else request.dst_cta
-        return [(dst, dst if request.mbarrier_cta is None else request.mbarrier_cta)]
+        holds = request.mbarrier_cta if paired else None
+        return [(dst, dst if holds is None else holds)]
     ranks = [rank for rank in range(16) if request.cta_mask >> rank & 1]
-    if isinstance(request, Load) and request.cta_group == 2:
+    if paired:
         holder = cta if request.mbarrier_cta is None else request.mbarrier_cta
         return [(rank, rank - rank % 2 + holder % 2) for rank in ranks]
     return [(rank, rank) for rank in ranks]
 
 
 def execute(
-    request: Request, gmem: Memory, smem: Sequence[Bytes], *, cta: int = 0
+    request: Request,
+    gmem: Memory,
+    smem: Sequence[Bytes],
+    *,
+    cta: int = 0,
+    arch: Arch = Arch.SM_90A,
 ) -> list[Completion]:
     """Execute a request, as ``golden.model.execute`` does.
 
-    Multicast of tiles is (silicon); CTA pairs, DSMEM, byte masks and ignored bytes are (PTX ISA).
+    CTA pairs, byte masks and ignored bytes are (PTX ISA).
     """
+    if isinstance(request, TensorRequest):
+        descriptor = as_descriptor(request.tensor_map).for_arch(arch)
+        request = replace(request, tensor_map=descriptor)
+    else:
+        # Bits 19:4 of the size count. A request without a byte does nothing.
+        request = replace(request, size=request.size // 16 * 16 % (1 << 20))
+        if not request.size:
+            return []
     match request:
         case Prefetch() | BulkPrefetch():
             return []

@@ -3,10 +3,23 @@
 import struct
 from dataclasses import dataclass
 
-from golden.enums import MAX_RANK, DataType, Interleave, L2Promotion, MapMode, OobFill, Swizzle
-from golden.errors import ErrorCode, TmaError
+from golden.enums import (
+    MAX_RANK,
+    Arch,
+    DataType,
+    Interleave,
+    L2Promotion,
+    MapMode,
+    OobFill,
+    Swizzle,
+)
+from golden.errors import ErrorCode, require
+from golden.fields import integers, raw_bytes
 
 MAP_BYTES = 128
+READ_BYTES = 64
+"""Bytes of a tensor map that the unit reads, from its start."""
+
 WORDS = MAP_BYTES // 4
 CORNER_BITS = {3: 16, 4: 8, 5: 5}
 """Bits of an im2col corner for each rank."""
@@ -21,23 +34,46 @@ class Descriptor:
 
     ``global_dim``, ``box_dim`` and ``element_strides`` always have 5 entries, ``global_strides``
     has 4. In an im2col map ``box_dim[0]`` is the number of channels per pixel.
+
+    Raises
+    ------
+    TmaError
+        LENGTH or MAP_BYTES, if ``words`` is not 16 integers of 32 bits.
     """
 
     words: tuple[int, ...]
 
+    def __post_init__(self) -> None:
+        code, count = ErrorCode.MAP_BYTES, READ_BYTES // 4
+        words = integers(code, "words", self.words, count, 0, (1 << 32) - 1)
+        object.__setattr__(self, "words", words)
+
     @classmethod
     def from_bytes(cls, data: bytes) -> "Descriptor":
-        """Return the descriptor in the first 64 bytes of ``data``.
+        """Return the descriptor in the first 64 bytes of ``data``, any buffer.
 
         Raises
         ------
         TmaError
-            MAP_BYTES, if ``data`` has fewer than 64 bytes.
+            MAP_BYTES, if ``data`` is no buffer, or has fewer than 64 or more than 128 bytes.
         """
-        if len(data) < 64:
-            limit = f"must be {MAP_BYTES} bytes, or at least the 64 that the unit reads"
-            raise TmaError(ErrorCode.MAP_BYTES, "len(data)", len(data), limit)
+        data = raw_bytes("data", data)
+        limit = f"must be {MAP_BYTES} bytes, or at least the {READ_BYTES} that the unit reads"
+        holds = READ_BYTES <= len(data) <= MAP_BYTES
+        require(holds, ErrorCode.MAP_BYTES, "len(data)", len(data), limit)
         return cls(struct.unpack_from("<16I", data))
+
+    def for_arch(self, arch: Arch) -> "Descriptor":
+        """Return the descriptor as a unit of this architecture reads it.
+
+        Hopper ignores w2[22:19] (silicon). Later architectures have the atom of the swizzle there,
+        an allocation class, and the bit of ``wide``.
+        """
+        if arch is not Arch.SM_90A or not self._bits(2, 19, 4):
+            return self
+        words = list(self.words)
+        words[2] &= ~(0xF << 19)
+        return Descriptor(tuple(words))
 
     def _bits(self, word: int, low: int, count: int) -> int:
         return self.words[word] >> low & ((1 << count) - 1)

@@ -5,7 +5,12 @@ conflicts of a reader. Shared memory serves 8 threads that read 16 bytes each in
 they touch all 32 banks.
 """
 
+from pathlib import Path
 from typing import Any
+
+from open_tma.installation import need
+
+need(__name__, "plots")
 
 import matplotlib
 import numpy as np
@@ -18,20 +23,21 @@ from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
+from golden.banks import GROUPS, conflicts
 from golden.enums import LINE, PIECE, AccessMode, Arch, OobFill, Swizzle
 from golden.geometry import Operands
 from golden.model import check, operands_of, plan_for
 from golden.plan import Plan
 from golden.request import Load
 
-GROUPS = LINE // PIECE
-"""Groups of 4 banks, 16 bytes wide each, and so the threads that read in one wavefront."""
-
 MAX_LINES = 32
 """Largest number of lines of shared memory in a panel."""
 
 MAX_COLUMNS = 16
 """Largest number of columns in a panel."""
+
+FORMATS: dict[str, dict[str, None]] = {".png": {"Software": None}, ".svg": {"Date": None}}
+"""Formats of a picture by the suffix of its file, with the metadata that is left out."""
 
 SIZE = (16, 10)
 DPI = 120
@@ -49,29 +55,6 @@ FIRST: Style = {"facecolor": "none", "edgecolor": ORANGE, "linewidth": 2}
 
 Colours = NDArray[np.float64]
 """Colours of the rows of a box, as RGBA: shape (rows, 4)."""
-
-
-def conflicts(addresses: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Count the accesses to each group of 4 banks when threads read columns.
-
-    Parameters
-    ----------
-    addresses : array of shape (rows, columns)
-        Byte addresses of pieces. Each thread reads one piece; one read covers 8 rows of a column.
-
-    Returns
-    -------
-    array of shape (reads, columns, 8)
-        Accesses to each bank group. The largest count of a read is its number of wavefronts.
-
-    Examples
-    --------
-    >>> rows = np.arange(8)[:, None] * 128
-    >>> conflicts(rows).max(), conflicts(rows ^ (rows >> 3 & 0x70)).max()
-    (np.int64(8), np.int64(1))
-    """
-    hits = addresses[..., None] // PIECE % GROUPS == np.arange(GROUPS)
-    return np.add.reduceat(hits.astype(np.int64), np.arange(0, len(hits), GROUPS), axis=0)
 
 
 def draw(request: Load, arch: Arch = Arch.SM_90A) -> Figure:
@@ -110,6 +93,34 @@ def draw(request: Load, arch: Arch = Arch.SM_90A) -> Figure:
     _draw_conflicts(figure.add_subplot(grid[1, 0]), plan, operands, request.smem_address)
     _draw_frame(figure, plan, operands, request)
     return figure
+
+
+def check_format(path: Path) -> None:
+    """Refuse a file whose name does not end in a format that `save` writes.
+
+    Raises
+    ------
+    ValueError
+        If the suffix is another.
+    """
+    if path.suffix.lower() not in FORMATS:
+        raise ValueError(f"{path}: must end in {' or '.join(FORMATS)}")
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a picture in the format that the suffix of ``path`` names; equal pictures, equal bytes.
+
+    Raises
+    ------
+    ValueError
+        If the suffix names no format.
+    OSError
+        If the file cannot be written.
+    """
+    check_format(path)
+    suffix = path.suffix.lower()
+    with matplotlib.rc_context({"svg.hashsalt": "golden"}):
+        figure.savefig(path, format=suffix[1:], metadata=FORMATS[suffix])
 
 
 def _draw_frame(figure: Figure, plan: Plan, operands: Operands, request: Load) -> None:
@@ -201,6 +212,35 @@ def _bounds(plan: Plan, operands: Operands, dim: int) -> tuple[int, int]:
     return d.lower_corner[j] + offset, extent + d.upper_corner[j] + offset
 
 
+def _clipped(view: tuple[float, float], first: int, end: int) -> tuple[float, float]:
+    """Return start and length of a range, without what is far outside of the view of an axis.
+
+    Matplotlib does not draw edges that are too far outside.
+    """
+    margin = view[1] - view[0]
+    low, high = max(first, view[0] - margin), min(end, view[1] + margin)
+    return low, max(high - low, 0)
+
+
+def _ends(plan: Plan, operands: Operands) -> str:
+    """Return a text that says where the tensor lies, if the box is wholly outside; else nothing."""
+    if plan.spread(0, operands).inside.any():
+        return ""
+    d = plan.descriptor
+    positions = plan.positions(operands)
+    parts = []
+    for i in range(d.rank):
+        low, high = int(positions[i].min()), int(positions[i].max())
+        if i not in plan.bounded:
+            high += plan.row_elements - 1
+        name = "slices" if plan.interleaved and i == 0 else f"dimension {i}"
+        if low >= d.global_dim[i]:
+            parts.append(f"the tensor ends at {d.global_dim[i]} in {name}, the box starts at {low}")
+        elif high < 0:
+            parts.append(f"the tensor begins at 0 in {name}, the box ends at {high + 1}")
+    return "the box is outside: " + "; ".join(parts or ["no row of it is in the tensor"])
+
+
 def _draw_tensor(ax: Axes, plan: Plan, operands: Operands, colours: Colours) -> None:
     """Draw the box, or its pixels, in two dimensions of the tensor."""
     i, j = _plane(plan)
@@ -217,7 +257,11 @@ def _draw_tensor(ax: Axes, plan: Plan, operands: Operands, colours: Colours) -> 
     ]
     ax.set_xlim(views[0])
     ax.set_ylim(views[1][::-1])
-    tensor = ax.add_patch(Rectangle((0, 0), *extents, **TENSOR))
+    (left, width_shown), (top, height_shown) = (
+        _clipped(view, 0, extent) for view, extent in zip(views, extents, strict=True)
+    )
+    shape = (left, top), width_shown, height_shown
+    tensor = ax.add_patch(Rectangle(*shape, **TENSOR))
     sides = ((0, 0), (width, 0), (width, 1), (0, 1))
     corners = list(np.stack([np.stack([x + dx, y + dy], -1) for dx, dy in sides], 1))
     ax.add_collection(PolyCollection(corners, **OUTSIDE))
@@ -227,19 +271,23 @@ def _draw_tensor(ax: Axes, plan: Plan, operands: Operands, colours: Colours) -> 
         rows = PolyCollection(corners, facecolor=colours[shown], **edges)
         ax.add_collection(rows)
         rows.set_clip_path(tensor)
-    ax.add_patch(Rectangle((0, 0), *extents, **TENSOR | {"facecolor": "none"}))
+    ax.add_patch(Rectangle(*shape, **TENSOR | {"facecolor": "none"}))
     if plan.mode is AccessMode.IM2COL:
-        (left, right), (top, bottom) = walk
-        ax.add_patch(Rectangle((left, top), right - left, bottom - top, **WALK))
+        (left, width_shown), (top, height_shown) = (
+            _clipped(view, *bounds) for view, bounds in zip(views, walk, strict=True)
+        )
+        ax.add_patch(Rectangle((left, top), width_shown, height_shown, **WALK))
     if plan.mode.map_mode:
         _draw_numbers(ax, x, y)
     ax.set_xlabel(_dimension_name(plan, i))
     ax.set_ylabel("" if j is None else _dimension_name(plan, j))
-    for axis in (ax.xaxis, ax.yaxis):
-        axis.set_major_locator(MaxNLocator(steps=(1, 2, 4, 8, 10), integer=True))
+    digits, y_digits = (max(len(str(int(end))) for end in view) for view in views)
+    ax.yaxis.set_tick_params(labelsize=min(10, 64 / y_digits))
+    for axis, ticks in ((ax.xaxis, min(9, 60 // digits)), (ax.yaxis, 9)):
+        axis.set_major_locator(MaxNLocator(ticks, steps=(1, 2, 4, 8, 10), integer=True))
+    ax.ticklabel_format(useOffset=False, style="plain")
     if j is None:
         ax.set_yticks([])
-    ax.ticklabel_format(axis="x", useOffset=False, style="plain")
     ax.spines[:].set_visible(False)
     unit = "pixels, in order" if plan.mode.map_mode else "rows of the box"
     count = "all" if shown.all() else f"{x.size} of {shown.size}"
@@ -249,6 +297,11 @@ def _draw_tensor(ax: Axes, plan: Plan, operands: Operands, colours: Colours) -> 
     )
     notes = [hidden_start, f"{count} {unit}", "part of the tensor" if clipped else ""]
     _titles(ax, "The box in the tensor", "; ".join(filter(None, notes)))
+    outside = _ends(plan, operands)
+    ax.annotate(
+        outside, (0, 1), (0, 8), xycoords="axes fraction", textcoords="offset points",
+        fontsize=min(10, 950 / max(len(outside), 1)), color=VERMILLION,
+    )  # fmt: skip
 
 
 def _unit_size(ax: Axes) -> tuple[float, float]:

@@ -34,10 +34,11 @@ class Named(enum.IntEnum):
         ValueError
             If no member has it.
         """
-        if not isinstance(value, str):
-            return cls(value)
         for member in cls:
-            if value.upper() in (member.name, *member.short_names):
+            if isinstance(value, str):
+                if value.upper() in (member.name, *member.short_names):
+                    return member
+            elif value == member:
                 return member
         raise ValueError(f"{value}: must be one of {', '.join(member.name for member in cls)}")
 

@@ -13,7 +13,6 @@ class Origin(enum.Enum):
 
     SILICON = "silicon"
     PTX = "PTX ISA"
-    REPORT = "report"
     CHOICE = "choice"
 
 
@@ -68,6 +67,7 @@ class ErrorCode(enum.IntEnum):
     REPLACE = 54
     ARRAY = 55
     COORD_RANGE = 56
+    ARCH = 57
 
     SWIZZLE_PATTERN = 64
     ROW_PADDING = 65
@@ -76,16 +76,54 @@ class ErrorCode(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Rule:
-    """A row of the error table: code, source and text of a rule."""
+    """A row of the error table: code, source and text of a rule.
+
+    ``silicon`` says what a real unit does if a request breaks the rule, with the recording; empty
+    for rules that are not of requests.
+    """
 
     code: ErrorCode
     origin: Origin
     meaning: str
+    silicon: str = ""
+
+
+SILICON = {
+    "MAP_FIELD": "Illegal instruction: `map_format11`, `map_interleave1_r2` and others in "
+    "`clusters_odd.npz`.",
+    "MAP_MODE": "Illegal instruction, nothing is moved: `tile2_map_tile1`, "
+    "`tilestore3_map_tile4`, `imprefetch3_map_im4` and others in `clusters_odd.npz`.",
+    "SMEM_ALIGN": "Misaligned address: `tile_dst+64`, `bulkst_src+8`, `dcopy_dst+4` and others in "
+    "`clusters_odd.npz`.",
+    "SMEM_RANGE": "Illegal address: `bulk_dst_tail`, `bulk_mbar_out` in `clusters_odd.npz`; in "
+    "another CTA a launch failure: `dcopy_dst_edge`.",
+    "COORD_ALIGN": "Illegal instruction: `load_mis` in `transfers.npz`, `tilepf_mis` in "
+    "`clusters_odd.npz`.",
+    "COORD_NEG": "Illegal instruction: `store_neg` in `transfers.npz`.",
+    "IM2COL_START": "Illegal instruction: `im_start_below`, `imstore_start_above` and others in "
+    "`clusters_odd.npz`.",
+    "IM2COL_CORNER": "Illegal instruction; not in the recordings.",
+    "IM2COL_OFFSET": "The operand cannot hold it.",
+    "RED_TYPE": "Illegal instruction: `red_legality` in `transfers.npz`. Illegal bulk pairs do not "
+    "assemble.",
+    "BULK_ALIGN": "Misaligned address: `bulk_src+8`, `bulkred_dst+8` in `clusters_odd.npz`. Other "
+    "bits of the size: `bulk_size24`, `bulk_size1048640`.",
+    "MASK": "Launch failure: `bulk_mask10of4`, `tile_mask2of1` and others in "
+    "`clusters_odd.npz`. Mask 0: `zero_mask`.",
+    "DST_CTA": "Launch failure: `dcopy_rank3of2`, `remote_rank3of2` in `clusters_odd.npz`. CTA "
+    "bits of the mbarrier: `dcopy4_mbar_third`, `tile_dst1_mbar0`.",
+    "MBAR_ALIGN": "Misaligned address: `tile_mbar+4`, `stas_mbar+4` in `clusters_odd.npz`.",
+    "MBAR_FAULT": "Launch failure: `barriers.npz`. Of an operation of another CTA, and of the "
+    "bytes of a request, only the lock remains, and the next local operation fails: "
+    "`rf_arrive_over_arrive`, `bulk_tx_min` in `clusters_odd.npz`.",
+    "GMEM_FAULT": "Illegal address; a prefetch is ignored. Not in the recordings.",
+}
+"""Answer of the silicon if a request breaks a rule, by the name of its code."""
 
 
 def _rules(origins: dict[Origin, dict[str, str]]) -> dict[ErrorCode, Rule]:
     rules = (
-        Rule(ErrorCode[name], origin, meaning)
+        Rule(ErrorCode[name], origin, meaning, SILICON.get(name, ""))
         for origin, meanings in origins.items()
         for name, meaning in meanings.items()
     )
@@ -95,6 +133,21 @@ def _rules(origins: dict[Origin, dict[str, str]]) -> dict[ErrorCode, Rule]:
 RULES: dict[ErrorCode, Rule] = _rules(
     {
         Origin.SILICON: {
+            "MAP_MODE": "The mode of the instruction and the number of its coordinates match the "
+            "map, also for stores and prefetches.",
+            "SMEM_ALIGN": "A shared-memory address is a multiple of 128 (tensor) or 16 (bulk).",
+            "SMEM_RANGE": "All bytes of shared memory that a request may access are in the CTA's "
+            "window, and so is the mbarrier.",
+            "BULK_ALIGN": "The global address of a bulk request is a multiple of 16. Of the size, "
+            "bits 19:4 count, and others have no effect.",
+            "MASK": "`cta_mask` names only CTAs of the cluster. With no CTA, the request does "
+            "nothing.",
+            "DST_CTA": "The destination is a CTA of the cluster, and in the unit, it is running. "
+            "The mbarrier is in the destination, whatever CTA its address names; with `cta_group` "
+            "2 it is in the destination's pair.",
+            "MBAR_ALIGN": "An mbarrier's address is a multiple of 8.",
+            "MBAR_FAULT": "An mbarrier is not locked, gets no more arrivals than are pending and "
+            "counts below 2**20, and has a tx-count from -(2**20 - 1) to 2**20. A fault locks it.",
             "COORD_ALIGN": "Without interleave, `coords[0]` times the element size is a multiple "
             "of 16 bytes.",
             "COORD_NEG": "The start coordinates of a store or reduction are not negative.",
@@ -130,40 +183,25 @@ RULES: dict[ErrorCode, Rule] = _rules(
             "spatial dimension.",
         },
         Origin.PTX: {
-            "SMEM_ALIGN": "A shared-memory address is a multiple of 128 (tensor) or 16 (bulk).",
-            "MBAR_ALIGN": "An mbarrier's address is a multiple of 8.",
             "GMEM_FAULT": "Global memory exists at every address inside the tensor or the bulk "
             "range.",
             "COORD_RANGE": "Each coordinate fits in 32 signed bits.",
             "SUB_BYTE": "A map with a sub-byte type meets the type's own limits on box, address, "
             "strides, extents, interleave and swizzle.",
         },
-        Origin.REPORT: {
-            "MBAR_FAULT": "An mbarrier is initialised before its first operation, gets no more "
-            "arrivals than are pending, and has a tx-count from -(2**20 - 1) to 2**20 - 1. A fault "
-            "locks it, and each operation on a locked mbarrier is a fault.",
-        },
         Origin.CHOICE: {
             "MAP_FIELD": "Each field of the tensor map is legal for the unit. `TmaError.detail` "
             "has the code, from 32 on, of the rule that is broken.",
-            "MAP_MODE": "The mode of the instruction and the number of its coordinates match the "
-            "map.",
-            "SMEM_RANGE": "All bytes of shared memory that a request may access are in the CTA's "
-            "window.",
             "IM2COL_OFFSET": "im2col offsets are at most 65535 (rank 3), 255 (rank 4) or 31 "
             "(rank 5).",
-            "BULK_ALIGN": "Size and global address of a bulk request are multiples of 16.",
-            "MASK": "`cta_mask` names at least one CTA, and only CTAs of the cluster.",
-            "DST_CTA": "The destination is a CTA of the cluster; for a DSMEM request, it is not "
-            "the issuer. The mbarrier is in the destination, or with `cta_group` 2 in the "
-            "destination's pair. In the unit, each receiving CTA is running.",
             "LENGTH": "A sequence has the number of entries that the rank requires.",
             "VERSION": "The version field is 0.",
             "MAP_BYTES": "A tensor map has 128 bytes, of which the unit reads the first 64.",
             "REPLACE": "`tensormap.replace` names an existing field, a legal index of it, and a "
-            "value that fits into the field.",
+            "value that its operand can hold.",
             "ARRAY": "A map can be made of an array with 1 to 5 axes, a contiguous last axis, and "
             "a type that tensor maps have.",
+            "ARCH": "An architecture is a member of `Arch`.",
             "SWIZZLE_PATTERN": "The shared-memory address of a swizzled box is a multiple of the "
             "pattern's period; otherwise the box starts inside the pattern.",
             "ROW_PADDING": "Rows of a store end at a 16-byte boundary; otherwise the store "
@@ -194,6 +232,8 @@ class TmaError(ValueError):
         Source of the rule.
     detail : ErrorCode
         With MAP_FIELD, the rule of tensor maps that is broken; otherwise ``code``.
+    text : str
+        Message without code and origin.
 
     Examples
     --------
@@ -223,8 +263,9 @@ class TmaError(ValueError):
         self.detail = detail or code
         self.origin = RULES[self.detail].origin
         self._shown = shown or str(value)
+        self.text = f"{parameter} = {self._shown}: {limit}"
         names = code.name if self.detail is code else f"{code.name}: {self.detail.name}"
-        super().__init__(f"{parameter} = {self._shown}: {limit} [{names}, {self.origin.value}]")
+        super().__init__(f"{self.text} [{names}, {self.origin.value}]")
 
     def as_map_field(self, word: int) -> "TmaError":
         """Return the error of a request whose map breaks this rule; its value is word w2."""
@@ -260,12 +301,15 @@ class TmaWarning(UserWarning):
     ----------
     code : ErrorCode
         Code of the warning, 64 or more.
+    text : str
+        Message without the code.
     """
 
     code: ClassVar[ErrorCode]
 
-    def __init__(self, message: str) -> None:
-        super().__init__(f"{message} [{self.code.name}]")
+    def __init__(self, text: str) -> None:
+        self.text = text
+        super().__init__(f"{text} [{self.code.name}]")
 
 
 class SwizzlePatternWarning(TmaWarning):
@@ -296,27 +340,44 @@ def errors_table() -> str:
             if first <= rule.code <= last
         ]
 
+    def request_rows(first: int, last: int) -> list[str]:
+        return [
+            f"| {rule.code.value} | `{rule.code.name}` | {rule.meaning} | {rule.silicon} | "
+            f"{rule.origin.value} |"
+            for rule in RULES.values()
+            if first <= rule.code <= last
+        ]
+
     head = ["", "| code | name | what must hold | origin |", "|---|---|---|---|"]
+    request_head = [
+        "",
+        "| code | name | what must hold | otherwise, silicon | origin |",
+        "|---|---|---|---|---|",
+    ]
     return "\n".join(
         [
             "# Errors and warnings",
             "",
-            "`python -m golden errors docs/errors.md` writes this page; a test fails when it is",
-            "stale.",
+            "`.venv/bin/python -m golden errors docs/errors.md` writes this page; a test fails if",
+            "it is stale.",
             "",
             "An error is a `golden.TmaError` in the golden model, and an error record in the unit.",
             "Both have the code, the dimension and the offending value. A refused request has no",
             "effect.",
             "",
             "Origin of a rule: *silicon* is measured on a real unit, *PTX ISA* is NVIDIA's",
-            "document, *report* is a third party's document, *choice* is this project's decision.",
+            "document, *choice* is this project's decision.",
             "",
             "## Requests",
             "",
             "If a request breaks several rules, the unit reports the one with the lowest code.",
             "`MAP_FIELD` stands for any rule of tensor maps.",
-            *head,
-            *rows(1, 31),
+            "",
+            "Silicon answers with a CUDA error, and the grid ends: *illegal instruction* (715),",
+            "*misaligned address* (716), *illegal address* (700) or *launch failure* (719). The",
+            "names are those of cases in the recordings of [tests/silicon](../tests/silicon).",
+            *request_head,
+            *request_rows(1, 31),
             "",
             "## Tensor maps",
             "",

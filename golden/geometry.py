@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from golden import walk
 from golden.enums import LINE, PIECE, AccessMode, Arch, DataType, MapMode, Named, Swizzle
 from golden.errors import ErrorCode, TmaError, require
+from golden.fields import member, require_arch
 from golden.map_rules import check_map, row_bytes
 from golden.memory import ADDRESSES
 from golden.request import AnyMap, as_descriptor
@@ -110,13 +111,16 @@ class Geometry:
         store: bool = False,
         arch: Arch = Arch.SM_90A,
     ) -> None:
-        self.descriptor = d = as_descriptor(tensor_map)
+        given = as_descriptor(tensor_map)
+        self.descriptor = d = given.for_arch(arch)
         self.is_store = store
+        require_arch(arch)
         try:
             check_map(d, arch)
         except TmaError as error:
-            raise error.as_map_field(d.words[2]) from None
-        self.mode = AccessMode(int(d.mode) if mode is None else mode)
+            raise error.as_map_field(given.words[2]) from None
+        wanted = int(d.mode) if mode is None else mode
+        self.mode = member(AccessMode, ErrorCode.MAP_MODE, "mode", wanted)
         assert d.data_type is not None
         assert d.interleave is not None
         assert d.swizzle is not None

@@ -6,6 +6,7 @@
 from golden.descriptor import Descriptor
 from golden.enums import MAX_RANK, Arch, DataType, Interleave, MapMode, Swizzle
 from golden.errors import ErrorCode, TmaError, require
+from golden.fields import require_arch
 
 _WIDE_SWIZZLES = {
     *(Swizzle.NONE, Swizzle.SWIZZLE_128B, Swizzle.SWIZZLE_128B_ATOM_32B),
@@ -33,6 +34,7 @@ def check_map(m: Descriptor, arch: Arch) -> None:
     TmaError
         The first broken rule, with a code from 32 on.
     """
+    require_arch(arch)
     kind, swizzle, interleave = m.data_type, m.swizzle, m.interleave
     hopper = arch is Arch.SM_90A
     if kind is None or (kind.is_sub_byte and hopper):

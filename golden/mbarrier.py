@@ -1,9 +1,9 @@
 """mbarrier objects: pure functions that take the 64-bit word before an operation.
 
-The compiler's init sequence for sm_90a shows the places of expected and pending arrivals in the
-word; reports give the places of tx-count, lock and phase. PTX 9.3 says of layout v1 only that 9
-bits hold the expected arrivals, and that it has a report byte and a conditional phase: their places
-and their behaviour are this project's choice.
+Words, states, predicates and faults are those of the silicon (``tests/silicon/barriers.npz``). A
+unit later than Hopper also has layout v1, whose words have bit 0 set. Of it, PTX 9.3 only says that
+9 bits hold the expected arrivals, and that it has a report byte and a conditional phase: their
+places and their behaviour are this project's choice.
 """
 
 import enum
@@ -12,26 +12,62 @@ from dataclasses import dataclass, replace
 from golden.errors import ErrorCode, TmaError
 
 MAX_COUNT = (1 << 20) - 1
-"""Largest number of arrivals of a phase, and largest magnitude of the tx-count (PTX ISA)."""
+"""Largest count of an operation, and largest number of arrivals of a phase."""
 
 MAX_COUNT_V1 = (1 << 9) - 1
 """Largest number of arrivals of a phase in layout v1."""
 
+MAX_TX_COUNT = 1 << 20
+"""Most bytes that may be still to come. Those that came early are at most one less."""
+
 _ARRIVALS = 1 << 20
 _ARRIVALS_V1 = 1 << 9
+_PENDING_AT = 43
 _LOCK = 1 << 42
+_HIGH_HALF = 0xFFFFFFFF << 32
+
+
+class Op(enum.Enum):
+    """Operations that count arrivals or bytes, by the names of the unit's ``BarrierOp``."""
+
+    ARRIVE = "mbarrier.arrive"
+    ARRIVE_NO_COMPLETE = "mbarrier.arrive.noComplete"
+    ARRIVE_EXPECT_TX = "mbarrier.arrive.expect_tx"
+    ARRIVE_DROP = "mbarrier.arrive_drop"
+    ARRIVE_DROP_NO_COMPLETE = "mbarrier.arrive_drop.noComplete"
+    ARRIVE_DROP_EXPECT_TX = "mbarrier.arrive_drop.expect_tx"
+    EXPECT_TX = "mbarrier.expect_tx"
+    COMPLETE_TX = "mbarrier.complete_tx"
+
+    @property
+    def arrives(self) -> bool:
+        """True for arrivals."""
+        return self.name.startswith("ARRIVE")
+
+    @property
+    def drops(self) -> bool:
+        """True for arrivals that lower the arrivals of later phases."""
+        return self.name.startswith("ARRIVE_DROP")
+
+    @property
+    def no_complete(self) -> bool:
+        """True for ``noComplete`` arrivals: only the state that they return is special."""
+        return self.name.endswith("NO_COMPLETE")
+
+    @property
+    def expects_tx(self) -> bool:
+        """True if the count is one of bytes that are expected."""
+        return self.name.endswith("EXPECT_TX")
 
 
 class Fault(enum.IntEnum):
-    """Cause of a fault: the ``dim`` of a `TmaError` with MBAR_FAULT (choice)."""
+    """Cause of a fault: the ``dim`` of a `TmaError` with MBAR_FAULT. The first one is reported."""
 
     LOCKED = 1
-    UNINITIALISED = 2
-    OVER_ARRIVAL = 3
-    TX_RANGE = 4
-    COUNT = 5
-    COMPLETES = 6
-    OPERATION = 7
+    OVER_ARRIVAL = 2
+    TX_RANGE = 3
+    COUNT = 4
+    OPERATION = 5
 
 
 @dataclass(frozen=True)
@@ -57,6 +93,9 @@ class Report:
 class Barrier:
     """Fields of an mbarrier.
 
+    Every word has them: a word that was never initialised, too. The word 0 is a barrier that
+    expects no arrivals, and has none pending.
+
     Parameters
     ----------
     phase : int
@@ -64,11 +103,19 @@ class Barrier:
     pending, expected : int
         Arrivals that the current phase still needs, and arrivals of the next phase.
     tx_count : int
-        Bytes that are expected and not received; negative if more were received.
+        Bytes that are expected and not received; negative if more were received. The word holds
+        the negative value.
     lock : int
         1 after a fault.
+    ignored : int
+        Bit 0 of a word that is not of layout v1: it is kept, and has no effect.
     report : Report or None
         Further fields of layout v1; None in layout v0.
+
+    Examples
+    --------
+    >>> hex(Barrier(phase=0, pending=1, expected=1, tx_count=16).encode())
+    '0x7ffffbfffe1ffffe'
     """
 
     phase: int
@@ -76,30 +123,28 @@ class Barrier:
     expected: int
     tx_count: int = 0
     lock: int = 0
+    ignored: int = 0
     report: Report | None = None
 
     @classmethod
-    def decode(cls, word: int) -> "Barrier":
-        """Return the fields of a 64-bit word."""
-        tx = word >> 21 & (1 << 21) - 1
-        report = None
-        expected = -(word >> 1) % _ARRIVALS
-        if word & 1:
-            report = Report(word >> 10 & 0xFF, _conditional_phase(word), word >> 19 & 1)
-            expected = -(word >> 1) % _ARRIVALS_V1
+    def decode(cls, word: int, *, v1: bool = False) -> "Barrier":
+        """Return the fields of a 64-bit word. ``v1``: the unit has layout v1."""
+        came = word >> 21 & (1 << 21) - 1
+        is_v1 = v1 and word & 1 == 1
         return cls(
             phase=word >> 63 & 1,
-            pending=-(word >> 43) % _ARRIVALS,
-            expected=expected,
-            tx_count=tx - (tx >> 20 << 21),
+            pending=pending_count(word),
+            expected=-(word >> 1) % (_ARRIVALS_V1 if is_v1 else _ARRIVALS),
+            tx_count=(came >> 20 << 21) - came,
             lock=word >> 42 & 1,
-            report=report,
+            ignored=0 if is_v1 else word & 1,
+            report=Report(word >> 10 & 0xFF, word >> 18 & 1, word >> 19 & 1) if is_v1 else None,
         )
 
     def encode(self) -> int:
         """Return the 64-bit word."""
         if self.report is None:
-            low = (-self.expected % _ARRIVALS) << 1
+            low = self.ignored | (-self.expected % _ARRIVALS) << 1
         else:
             low = (
                 1
@@ -110,9 +155,9 @@ class Barrier:
             )
         return (
             low
-            | (self.tx_count % (1 << 21)) << 21
+            | (-self.tx_count % (1 << 21)) << 21
             | self.lock << 42
-            | (-self.pending % _ARRIVALS) << 43
+            | (-self.pending % _ARRIVALS) << _PENDING_AT
             | self.phase << 63
         )
 
@@ -125,10 +170,6 @@ class Barrier:
             value = 0 if report.stale else report.value
             report = Report(value, report.conditional_phase ^ (value == 0), stale=1)
         return replace(self, phase=1 - self.phase, pending=self.expected, report=report)
-
-
-def _conditional_phase(word: int) -> int:
-    return word >> 18 & 1
 
 
 def words(word: int) -> tuple[int, int]:
@@ -154,104 +195,71 @@ def init(count: int, *, v1: bool = False) -> int:
     Parameters
     ----------
     count : int
-        Arrivals of each phase: 1 to 2**20 - 1, in layout v1 1 to 511.
+        Arrivals of each phase. A legal count is from 1 to 2**20 - 1, in layout v1 to 511. Others
+        are no fault in layout v0 (silicon): the two halves of the word are what the compiler's
+        arithmetic gives, with 32 bits.
     v1 : bool
         Layout v1 instead of v0.
 
     Raises
     ------
     TmaError
-        MBAR_FAULT, if ``count`` is out of range.
+        MBAR_FAULT, if ``count`` is illegal in layout v1 (choice).
+
+    Examples
+    --------
+    >>> hex(init(0))
+    '0x8000000000200000'
     """
-    most = MAX_COUNT_V1 if v1 else MAX_COUNT
-    if not 1 <= count <= most:
-        raise _fault(Fault.COUNT, "count", count, f"must be from 1 to {most}", count)
-    return Barrier(0, count, count, report=Report() if v1 else None).encode()
-
-
-def inval() -> int:
-    """Return the word after ``mbarrier.inval``: zero, on which programs must not rely.
-
-    Operations on a word of zero are faults (choice).
-    """
-    return 0
-
-
-def require_layout(word: int, *, locks: bool = True) -> None:
-    """Refuse a word of layout v1, which has bit 0 set, for a unit that has only layout v0.
-
-    ``locks``: the fault locks the mbarrier.
-
-    Raises
-    ------
-    TmaError
-        MBAR_FAULT.
-    """
-    if word & 1:
-        _usable(word, locks=locks)
-        after = word | _LOCK if locks else word
-        raise _fault(Fault.UNINITIALISED, "word[0]", 1, "must be 0 in layout v0", after)
+    if not v1:
+        low = (_ARRIVALS - count) << 1 & 0xFFFFFFFF
+        high = (_ARRIVALS - count) << 11 & 0xFFFFFFFF
+        return high << 32 | low
+    if not 1 <= count <= MAX_COUNT_V1:
+        raise _fault(Fault.COUNT, "count", count, f"must be from 1 to {MAX_COUNT_V1}", count)
+    return Barrier(0, count, count, report=Report()).encode()
 
 
 def layout_v1_is_missing() -> TmaError:
-    """Return the fault of a unit without layout v1, for an operation that only v1 has."""
+    """Return the fault of a unit without layout v1 that shall initialise a barrier of it."""
     return _fault(Fault.OPERATION, "layout", 1, "must be v0: the unit has no other layout", 0)
 
 
-def _usable(word: int, *, locks: bool) -> Barrier:
-    """Return the fields of an mbarrier; a locked or uninitialised one is a fault."""
-    barrier = Barrier.decode(word)
+def _unlocked(word: int, v1: bool) -> Barrier:
+    """Return the fields of an mbarrier; a locked one is a fault."""
+    barrier = Barrier.decode(word, v1=v1)
     if barrier.lock:
         limit = "must be 0: an earlier fault has locked the barrier"
         raise _fault(Fault.LOCKED, "lock", 1, limit, word)
-    if word == 0:
-        limit = "must be the word of an initialised mbarrier: there is no barrier"
-        raise _fault(Fault.UNINITIALISED, "word", 0, limit, _LOCK if locks else 0)
     return barrier
 
 
-def _update(word: int, *, arrivals: int = 0, tx: int = 0, drops: int = 0) -> int:
-    """Return the word after arrivals, drops and bytes. A fault locks, and changes nothing else."""
-    barrier = _usable(word, locks=True)
-    tx_count = barrier.tx_count + tx
-    for name, value, most, field in (
-        ("arrivals", arrivals, barrier.pending, "pending"),
-        ("drops", drops, barrier.expected, "expected"),
-    ):
-        if not 0 <= value <= most:
-            limit = f"must be from 0 to {most}, the {field} arrivals"
-            raise _fault(Fault.OVER_ARRIVAL, name, value, limit, word | _LOCK)
-    if abs(tx_count) > MAX_COUNT:
-        limit = f"must be from {-MAX_COUNT} to {MAX_COUNT}"
-        raise _fault(Fault.TX_RANGE, "tx-count", tx_count, limit, word | _LOCK)
-    after = replace(
-        barrier,
-        pending=barrier.pending - arrivals,
-        expected=barrier.expected - drops,
-        tx_count=tx_count,
-    )
-    return after._after_completion().encode()
+def update(
+    word: int, op: Op, count: int = 1, *, lanes: int = 1, remote: bool = False, v1: bool = False
+) -> int:
+    """Count arrivals or bytes, and complete the phase if nothing is pending (silicon).
 
-
-def _incomplete(word: int, after: int, count: int) -> int:
-    """Return ``after``; it is a fault if the phase of ``word`` is complete there."""
-    if Barrier.decode(after).phase != Barrier.decode(word).phase:
-        limit = "must leave the phase incomplete"
-        raise _fault(Fault.COMPLETES, "arrivals", count, limit, word | _LOCK)
-    return after
-
-
-def arrive(word: int, count: int = 1) -> int:
-    """Arrive ``count`` times, and complete the phase if nothing is pending (PTX ISA).
-
-    The state that the PTX instruction returns is ``word``.
+    The lanes of one instruction at one barrier are one update. Those of a ``noComplete``
+    instruction also need the same count. A ``noComplete`` arrival that completes the phase is an
+    ordinary completion.
 
     Parameters
     ----------
     word : int
         Word of the mbarrier before the operation.
+    op : Op
+        The operation.
     count : int
-        Number of arrivals, at most the pending ones.
+        Sum of the operands of all lanes: arrivals, or bytes.
+    lanes : int
+        Number of lanes: the arrivals of ``ARRIVE_EXPECT_TX`` and ``ARRIVE_DROP_EXPECT_TX``.
+    remote : bool
+        The operation is one of another CTA, or the unit's ``complete_tx`` of a request. It takes no
+        notice of the lock, and sets it to its own outcome. That it takes no notice is what explains
+        the tests that silicon does not refuse after a load at a locked word
+        (``tests/silicon/clusters_odd.npz``).
+    v1 : bool
+        The unit has layout v1.
 
     Returns
     -------
@@ -261,113 +269,123 @@ def arrive(word: int, count: int = 1) -> int:
     Raises
     ------
     TmaError
-        MBAR_FAULT; its ``value`` is the word after the fault, locked (report).
+        MBAR_FAULT; its ``value`` is the word after the fault: locked, otherwise unchanged. Silicon
+        reports no fault of a remote operation.
+
+    Examples
+    --------
+    >>> word = update(init(1), Op.ARRIVE_EXPECT_TX, 16)
+    >>> hex(word), hex(update(word, Op.COMPLETE_TX, 16))
+    ('0x3fffe1ffffe', '0xfffff800001ffffe')
     """
-    return _update(word, arrivals=count)
+    if remote:
+        word &= ~_LOCK
+    barrier = _unlocked(word, v1)
+    arrivals = (lanes if op.expects_tx else count) if op.arrives else 0
+    tx = count if op.expects_tx else -count if op is Op.COMPLETE_TX else 0
+    tx_count = barrier.tx_count + tx
+    for fault, name, value, least, most in (
+        (Fault.COUNT, "count", count, 0, MAX_COUNT),
+        (Fault.OVER_ARRIVAL, "arrivals", arrivals, 0, barrier.pending),
+        (Fault.TX_RANGE, "tx-count", tx_count, 1 - MAX_TX_COUNT, MAX_TX_COUNT),
+    ):
+        if not least <= value <= most:
+            limit = f"must be from {least} to {most}"
+            if fault is Fault.OVER_ARRIVAL:
+                limit += ", the pending arrivals"
+            raise _fault(fault, name, value, limit, word | _LOCK)
+    after = replace(
+        barrier,
+        pending=barrier.pending - arrivals,
+        expected=(barrier.expected - arrivals * op.drops) % _ARRIVALS,
+        tx_count=tx_count,
+    )
+    return after._after_completion().encode()
 
 
-def arrive_no_complete(word: int, count: int = 1) -> int:
-    """Arrive ``count`` times without completing the phase.
+def returned_state(word: int, *, merged: int = 0, earlier: int = 0) -> int:
+    """Return the state that a lane gets from an arrival (silicon).
 
-    Raises
-    ------
-    TmaError
-        MBAR_FAULT, as `arrive`, and if the arrivals complete the phase: the PTX ISA leaves this
-        undefined (choice).
+    It has the high half of the word before the operation. Only ``noComplete`` returns more.
+
+    Parameters
+    ----------
+    word : int
+        Word of the mbarrier before the operation.
+    merged : int
+        Mask of the lanes that were merged to one ``noComplete``: the low half.
+    earlier : int
+        Sum of the counts of the merged lanes before this one, of a ``noComplete``. These arrivals
+        are not pending in the state.
+
+    Examples
+    --------
+    >>> hex(returned_state(init(4), merged=0b11, earlier=1))
+    '0x7fffe80000000003'
     """
-    return _incomplete(word, arrive(word, count), count)
+    return (word & _HIGH_HALF) + (earlier << _PENDING_AT) & _HIGH_HALF | merged
 
 
-def arrive_expect_tx(word: int, tx_bytes: int) -> int:
-    """Expect ``tx_bytes`` bytes and arrive once, as one operation (PTX ISA)."""
-    return _update(word, arrivals=1, tx=tx_bytes)
-
-
-def arrive_drop(word: int, count: int = 1) -> int:
-    """Arrive ``count`` times; later phases expect ``count`` arrivals less (PTX ISA)."""
-    return _update(word, arrivals=count, drops=count)
-
-
-def arrive_drop_expect_tx(word: int, tx_bytes: int) -> int:
-    """Expect ``tx_bytes`` bytes and drop one arrival, as one operation (PTX ISA)."""
-    return _update(word, arrivals=1, drops=1, tx=tx_bytes)
-
-
-def arrive_drop_no_complete(word: int, count: int = 1) -> int:
-    """Drop ``count`` arrivals without completing the phase.
-
-    Raises
-    ------
-    TmaError
-        MBAR_FAULT, as `arrive_no_complete`.
-    """
-    return _incomplete(word, arrive_drop(word, count), count)
-
-
-def expect_tx(word: int, tx_bytes: int) -> int:
-    """Expect ``tx_bytes`` bytes; this may complete the phase (choice)."""
-    return _update(word, tx=tx_bytes)
-
-
-def complete_tx(word: int, tx_bytes: int) -> int:
-    """Count ``tx_bytes`` bytes as received, also before they are expected (PTX ISA)."""
-    return _update(word, tx=-tx_bytes)
-
-
-def _report(word: int) -> Report:
-    """Return the fields of layout v1; a fault does not lock the mbarrier."""
-    report = _usable(word, locks=False).report
-    if report is None:
+def _with_report(word: int, v1: bool) -> tuple[Barrier, Report]:
+    """Return an mbarrier of layout v1; a fault does not lock it."""
+    barrier = _unlocked(word, v1)
+    if barrier.report is None:
         raise _fault(Fault.OPERATION, "layout", 0, "must be v1", word)
-    return report
+    return barrier, barrier.report
 
 
-def report(word: int, value: int) -> int:
+def report(word: int, value: int, *, v1: bool = False) -> int:
     """OR ``value`` into the report of the phase (choice; layout v1).
 
     Raises
     ------
     TmaError
-        MBAR_FAULT, if the mbarrier has layout v0, is locked or not initialised; its ``value`` is
-        the word, unchanged.
+        MBAR_FAULT, if the unit or the mbarrier does not have layout v1, or if the mbarrier is
+        locked; its ``value`` is the word, unchanged.
     """
-    before = _report(word)
+    barrier, before = _with_report(word, v1)
     old = 0 if before.stale else before.value
-    after = replace(before, value=old | value & 0xFF, stale=0)
-    return replace(Barrier.decode(word), report=after).encode()
+    return replace(barrier, report=replace(before, value=old | value & 0xFF, stale=0)).encode()
 
 
-def test_wait(word: int, state: int) -> bool:
-    """Return whether the phase of ``state`` is complete.
+def parity_of(state: int, *, conditional: bool = False) -> int:
+    """Return the parity of the phase of a state: bit 63, and no other bit, counts (silicon).
 
-    ``state`` is a word of the current or of the preceding phase. ``try_wait`` has the same result;
-    in hardware it may wait before it returns.
+    ``conditional`` asks for the parity of the conditional phase of layout v1; ``state`` is then a
+    word (choice).
     """
-    return test_wait_parity(word, Barrier.decode(state).phase)
+    return state >> 18 & 1 if conditional else state >> 63 & 1
 
 
-def test_wait_parity(word: int, parity: int) -> bool:
-    """Return whether the phase of ``parity`` is complete; after ``init`` parity 1 is.
+def is_complete(word: int, parity: int, *, conditional: bool = False, v1: bool = False) -> bool:
+    """Return whether the phase of ``parity`` is complete, as tests and waits do.
+
+    A test by state asks for the parity of the state. After ``init``, parity 1 is complete.
+
+    Parameters
+    ----------
+    word : int
+        Word of the mbarrier.
+    parity : int
+        Parity: bit 0, and no other bit, counts (silicon).
+    conditional : bool
+        Ask for the conditional phase of layout v1 (choice).
+    v1 : bool
+        The unit has layout v1.
 
     Raises
     ------
     TmaError
-        MBAR_FAULT, if the mbarrier is locked or not initialised; its ``value`` is the word,
-        unchanged.
+        MBAR_FAULT, if the mbarrier is locked; with ``conditional`` as `report`. Its ``value`` is
+        the word, unchanged.
     """
-    return _usable(word, locks=False).phase != parity
-
-
-def test_conditional_wait(word: int, state: int) -> bool:
-    """Return whether the conditional phase of ``state`` is complete (choice; layout v1)."""
-    return test_conditional_wait_parity(word, _conditional_phase(state))
-
-
-def test_conditional_wait_parity(word: int, parity: int) -> bool:
-    """Return whether the conditional phase of ``parity`` is complete; v0 is a fault (choice)."""
-    return _report(word).conditional_phase != parity
+    if conditional:
+        phase = _with_report(word, v1)[1].conditional_phase
+    else:
+        phase = _unlocked(word, v1).phase
+    return phase != parity & 1
 
 
 def pending_count(state: int) -> int:
     """Return the pending arrivals in ``state``."""
-    return Barrier.decode(state).pending
+    return -(state >> _PENDING_AT) % _ARRIVALS

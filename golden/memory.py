@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from golden.enums import PIECE
 from golden.errors import ErrorCode, TmaError
+from golden.fields import integer, shown
 
 Bytes = NDArray[np.uint8]
 Addresses = NDArray[np.uint64]
@@ -30,15 +31,33 @@ class Memory(Protocol):
         ...
 
 
-def hashed(addresses: Addresses) -> Bytes:
-    """Return a byte for each address, a hash of its low 32 bits: multiply and xor-shift."""
-    x = addresses.astype(np.uint32)
+def require_memory(name: str, memory: object) -> None:
+    """Refuse an object that is no `Memory`, such as a plain array."""
+    if not (hasattr(memory, "read") and hasattr(memory, "write")):
+        limit = "must be a memory, such as ArrayMemory.of(array)"
+        raise TmaError(ErrorCode.ARRAY, name, 0, limit, shown=shown(memory))
+
+
+def _require_array(name: str, array: object) -> None:
+    """Refuse an object that is no NumPy array."""
+    if not isinstance(array, np.ndarray):
+        raise TmaError(ErrorCode.ARRAY, name, 0, "must be an ndarray", shown=shown(array))
+
+
+def hash_words(words: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Return a hash of each 32-bit word, in a new array: multiply and xor-shift."""
+    x = words.copy()
     x ^= x >> np.uint32(16)
     x *= np.uint32(0x7FEB352D)
     x ^= x >> np.uint32(15)
     x *= np.uint32(0x846CA68B)
     x ^= x >> np.uint32(16)
-    return x.astype(np.uint8)
+    return x
+
+
+def hashed(addresses: Addresses) -> Bytes:
+    """Return a byte for each address, the low byte of the hash of its low 32 bits."""
+    return hash_words(addresses.astype(np.uint32)).astype(np.uint8)
 
 
 class HashedMemory:
@@ -77,6 +96,8 @@ class ArrayMemory:
     ------
     ValueError
         If the array is not C-contiguous.
+    TmaError
+        If ``array`` is no array or ``base`` no address.
 
     Examples
     --------
@@ -87,6 +108,8 @@ class ArrayMemory:
     """
 
     def __init__(self, array: NDArray[np.generic], base: int = 0) -> None:
+        _require_array("array", array)
+        base = integer(ErrorCode.GLOBAL_ADDRESS, "base", base, 0, ADDRESSES - 1)
         if not array.flags.c_contiguous:
             raise ValueError("the array must be C-contiguous: it is shared, not copied")
         self.base = base
@@ -109,6 +132,7 @@ class ArrayMemory:
         >>> memory.read(np.array([memory.base + 32], np.uint64)).tolist()
         [32]
         """
+        _require_array("array", array)
         low, high = np.lib.array_utils.byte_bounds(array)
         # One byte at the lowest address, then as many as the array spans.
         lowest = tuple(slice(-1, None) if stride < 0 else slice(0, 1) for stride in array.strides)
@@ -169,6 +193,7 @@ class LayeredMemory:
     """
 
     def __init__(self, below: Memory, arrays: Mapping[int, NDArray[np.generic]]) -> None:
+        require_memory("below", below)
         self.below = below
         self.layers = [ArrayMemory(array, base) for base, array in arrays.items()]
 

@@ -19,9 +19,10 @@ from golden.checks import (
     check_tensor,
 )
 from golden.enums import SMEM_BYTES, AccessMode, Arch
-from golden.errors import ErrorCode, require
+from golden.errors import ErrorCode, TmaError, require
+from golden.fields import any_integer, require_arch, shown
 from golden.geometry import Operands
-from golden.memory import ArrayMemory, Bytes, Memory
+from golden.memory import ArrayMemory, Bytes, Memory, require_memory
 from golden.plan import Plan, plan_of
 from golden.reduction import BULK_PAIRS, DSMEM_PAIRS, TENSOR_PAIRS, operation
 from golden.request import (
@@ -40,7 +41,11 @@ from golden.request import (
     TensorRequest,
     TensorWalk,
     as_descriptor,
+    moved_bytes,
+    require_types,
 )
+
+_BYTE = np.dtype(np.uint8)
 
 
 def plan_for(
@@ -104,13 +109,36 @@ def check(
     golden.errors.TmaError: coords[0] = 5 starts at byte 10: must be a multiple of 16 \
 [COORD_ALIGN, silicon]
     """
-    _checked(request, cta, ctas, smem_bytes, arch)
+    _plan(request, cta, ctas, smem_bytes, arch)
+
+
+def _plan(request: Request, cta: int, ctas: int, smem_bytes: int, arch: Arch) -> Plan | None:
+    """Check a request; return its plan if it is a tensor request."""
+    try:
+        return _checked(request, cta, ctas, smem_bytes, arch)
+    except TypeError:  # an operand cannot be hashed
+        require_types(request)
+        raise
+
+
+def _require_memories(gmem: object, smem: Sequence[object], cta: int) -> None:
+    """Refuse memories of a wrong type, and the rank of a CTA that has no shared memory."""
+    if type(gmem) is not ArrayMemory:
+        require_memory("gmem", gmem)
+    if type(cta) is not int or not 0 <= cta < len(smem):  # the message takes time
+        check_cta("cta", any_integer(ErrorCode.DST_CTA, "cta", cta), len(smem))
+    window = smem[cta]
+    if not isinstance(window, np.ndarray) or window.dtype != _BYTE or window.ndim != 1:
+        limit = "must be a list of arrays of uint8 with one axis, one for each CTA"
+        raise TmaError(ErrorCode.ARRAY, f"smem[{cta}]", 0, limit, shown=shown(window))
 
 
 @lru_cache(maxsize=1024)
 def _checked(request: Request, cta: int, ctas: int, smem_bytes: int, arch: Arch) -> Plan | None:
     """Check a request; return its plan if it is a tensor request. Equal requests share a result."""
     plan = None
+    require_types(request)
+    require_arch(arch)
     if isinstance(request, TensorRequest):
         plan = _check_tensor(request, smem_bytes, arch)
     else:
@@ -119,10 +147,6 @@ def _checked(request: Request, cta: int, ctas: int, smem_bytes: int, arch: Arch)
         _check_destination(request, cta, ctas)
     elif isinstance(request, DsmemCopy):
         check_cta("dst_cta", request.dst_cta, ctas)
-        is_other = request.dst_cta != cta
-        limit = f"must be another CTA than the issuer, {cta}"
-        require(is_other, ErrorCode.DST_CTA, "dst_cta", request.dst_cta, limit)
-        _check_barrier_cta(request.mbarrier_cta, (request.dst_cta,))
     if isinstance(request, Load | BulkLoad | DsmemCopy):
         check_mbarrier(request.mbarrier)
     return plan
@@ -187,34 +211,26 @@ def _check_bulk(
             require(0 <= count <= most, ErrorCode.BULK_ALIGN, name, count, limit)
 
 
-def _check_barrier_cta(mbarrier_cta: int | None, allowed: Sequence[int]) -> None:
-    """Refuse an mbarrier in a CTA that is not allowed to hold it."""
-    if mbarrier_cta is not None:
-        limit = f"must be {' or '.join(map(str, allowed))}"
-        holds = mbarrier_cta in allowed
-        require(holds, ErrorCode.DST_CTA, "mbarrier_cta", mbarrier_cta, limit)
-
-
 def _check_destination(request: Load | BulkLoad, cta: int, ctas: int) -> None:
     """Check the CTAs that receive the data and hold the mbarriers."""
-    group = request.cta_group if isinstance(request, Load) else 1
-    limit = "must be 1 or 2"
-    require(group in (1, 2), ErrorCode.DST_CTA, "cta_group", group, limit)
     if request.cta_mask is not None:
         check_mask(request.cta_mask, ctas)
-        dst = -1 if request.dst_cta is None else request.dst_cta
-        limit = "must be None with cta_mask"
-        require(dst == -1, ErrorCode.DST_CTA, "dst_cta", dst, limit)
-        holder = cta if request.mbarrier_cta is None else request.mbarrier_cta
-        _check_barrier_cta(holder, range(ctas) if group == 2 else (cta,))
-        for signalled in signalled_by(request, cta):
-            check_cta("mbarrier_cta", signalled, ctas)
-        return
-    dst = cta if request.dst_cta is None else request.dst_cta
-    check_cta("dst_cta", dst, ctas)
-    _check_barrier_cta(request.mbarrier_cta, (dst, dst ^ 1) if group == 2 else (dst,))
-    if request.mbarrier_cta is not None:
-        check_cta("mbarrier_cta", request.mbarrier_cta, ctas)
+    else:
+        check_cta("dst_cta", cta if request.dst_cta is None else request.dst_cta, ctas)
+    if isinstance(request, Load) and request.cta_group != 1:
+        _check_pair_of_ctas(request, cta, ctas)
+
+
+def _check_pair_of_ctas(request: Load, cta: int, ctas: int) -> None:
+    """Check the CTAs that hold the mbarriers of a request with ``.cta_group::2`` (choice)."""
+    group, holder = request.cta_group, request.mbarrier_cta
+    require(group == 2, ErrorCode.DST_CTA, "cta_group", group, "must be 1 or 2")
+    if request.cta_mask is None and holder is not None:
+        dst = cta if request.dst_cta is None else request.dst_cta
+        limit = f"must be {dst} or {dst ^ 1}"
+        require(holder in (dst, dst ^ 1), ErrorCode.DST_CTA, "mbarrier_cta", holder, limit)
+    for signalled in (*signalled_by(request, cta), *([] if holder is None else [holder])):
+        check_cta("mbarrier_cta", signalled, ctas)
 
 
 def receivers_of(request: Load | BulkLoad, cta: int) -> list[int]:
@@ -228,17 +244,16 @@ def receivers_of(request: Load | BulkLoad, cta: int) -> list[int]:
 def signalled_by(request: Load | BulkLoad, cta: int) -> list[int]:
     """Return for each receiver the rank of the CTA whose mbarrier counts its bytes.
 
-    With ``.cta_group::2`` and multicast, it is the CTA of the receiver's pair whose rank has the
-    parity of ``mbarrier_cta``.
+    It is the receiver. With ``.cta_group::2`` it is the CTA of ``mbarrier_cta``, and with multicast
+    that of the receiver's pair whose rank has the parity of ``mbarrier_cta``.
     """
     receivers = receivers_of(request, cta)
+    if isinstance(request, BulkLoad) or request.cta_group == 1:
+        return receivers
     if request.cta_mask is None:
-        only = receivers[0] if request.mbarrier_cta is None else request.mbarrier_cta
-        return [only]
-    if isinstance(request, Load) and request.cta_group == 2:
-        holder = cta if request.mbarrier_cta is None else request.mbarrier_cta
-        return [rank & ~1 | holder & 1 for rank in receivers]
-    return receivers
+        return receivers if request.mbarrier_cta is None else [request.mbarrier_cta]
+    holder = cta if request.mbarrier_cta is None else request.mbarrier_cta
+    return [rank & ~1 | holder & 1 for rank in receivers]
 
 
 def execute(
@@ -274,7 +289,8 @@ def execute(
     TmaError
         If the unit refuses the request, which then has no effect.
     """
-    plan = _checked(request, cta, len(smem), smem[cta].size, arch)
+    _require_memories(gmem, smem, cta)
+    plan = _plan(request, cta, len(smem), smem[cta].size, arch)
     if isinstance(request, TensorRequest):
         assert plan is not None
         return _tensor(plan, request, gmem, smem, cta)
@@ -285,19 +301,20 @@ def execute(
             return _bulk_load(request, gmem, smem, cta)
         case DsmemCopy():
             return _dsmem(request, smem, cta)
-    source = smem[cta][request.smem_address :][: request.size]
-    if not request.size:
+    size = moved_bytes(request.size)
+    source = smem[cta][request.smem_address :][:size]
+    if not size:
         return []
     if isinstance(request, BulkReduce):
         word = f"u{request.data_type.itemsize}"
-        memory = read_range(gmem, request.gmem_address, request.size)
+        memory = read_range(gmem, request.gmem_address, size)
         operands = np.ascontiguousarray(memory).view(word), source.view(word)
         result = operation(request.op, request.data_type)(*operands)
         write_range(gmem, request.gmem_address, result.view(np.uint8))
     elif request.byte_mask == 0xFFFF:
         write_range(gmem, request.gmem_address, source)
     else:
-        byte = np.arange(request.size)
+        byte = np.arange(size)
         enabled = byte[request.byte_mask >> byte % 16 & 1 == 1]
         addresses = enabled.astype(np.uint64) + np.uint64(request.gmem_address)
         gmem.write(addresses, source[enabled])
@@ -311,9 +328,12 @@ def _tensor(
     if isinstance(request, Load):
         start = (request.smem_address, request.coords, request.im2col_offsets)
         halo = (request.w_halo, request.w_offset)
-        for receiver in receivers_of(request, cta):
-            count = plan.load(gmem, smem[receiver], *start, *halo)
-        return [Completion(rank, request.mbarrier, count) for rank in signalled_by(request, cta)]
+        counts = [
+            plan.load(gmem, smem[receiver], *start, *halo)
+            for receiver in receivers_of(request, cta)
+        ]
+        signalled = zip(signalled_by(request, cta), counts, strict=True)
+        return [Completion(rank, request.mbarrier, count) for rank, count in signalled]
     if isinstance(request, Store):
         operands = (gmem, smem[cta], request.smem_address, request.coords)
         if isinstance(request, Reduce):
@@ -327,26 +347,32 @@ def _bulk_load(
     request: BulkLoad, gmem: Memory, smem: Sequence[Bytes], cta: int
 ) -> list[Completion]:
     """Execute a bulk load."""
-    first, last = request.ignore_first, request.size - request.ignore_last
+    size = moved_bytes(request.size)
+    if not size:
+        return []
+    first, last = request.ignore_first, size - request.ignore_last
     if first < last:
         data = read_range(gmem, request.gmem_address + first, last - first)
         for receiver in receivers_of(request, cta):
             smem[receiver][request.smem_address :][first:last] = data
-    return [Completion(rank, request.mbarrier, request.size) for rank in signalled_by(request, cta)]
+    return [Completion(rank, request.mbarrier, size) for rank in signalled_by(request, cta)]
 
 
 def _dsmem(request: DsmemCopy, smem: Sequence[Bytes], cta: int) -> list[Completion]:
-    """Execute a copy or reduction to the shared memory of another CTA."""
-    source = smem[cta][request.smem_address :][: request.size]
-    target = smem[request.dst_cta][request.dst_address :][: request.size]
-    if isinstance(request, DsmemReduce) and request.size:
+    """Execute a copy or reduction to the shared memory of a CTA of the cluster."""
+    size = moved_bytes(request.size)
+    if not size:
+        return []
+    source = smem[cta][request.smem_address :][:size]
+    target = smem[request.dst_cta][request.dst_address :][:size]
+    if isinstance(request, DsmemReduce):
         word = f"u{request.data_type.itemsize}"
         combine = operation(request.op, request.data_type)
         result = combine(target.view(word), source.view(word))
         target.view(word)[:] = result
     else:
         target[:] = source
-    return [Completion(request.dst_cta, request.mbarrier, request.size)]
+    return [Completion(request.dst_cta, request.mbarrier, size)]
 
 
 def _range(address: int, size: int) -> "np.ndarray[tuple[int], np.dtype[np.uint64]]":

@@ -65,7 +65,10 @@ DSMEM_PAIRS = _pairs(
         DataType.UINT64: _ADD,
     }
 )
-"""Pairs of bulk reductions to another CTA's shared memory (PTX ISA)."""
+"""Pairs of bulk reductions to the shared memory of a cluster (silicon)."""
+
+ASYNC_PAIRS = DSMEM_PAIRS | _pairs({DataType.INT64: _ADD})
+"""Pairs of ``red.async`` (silicon)."""
 
 NAN_HALF = 0x7FFF
 NAN_SINGLE = 0x7FFFFFFF

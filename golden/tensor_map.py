@@ -5,11 +5,10 @@ driver's on silicon, also where the driver's documentation differs.
 """
 
 import math
-import operator
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -28,116 +27,10 @@ from golden.enums import (
     Swizzle,
 )
 from golden.errors import ErrorCode, TmaError, require
+from golden.fields import integer, integers, member, sequence, tuple_text
 from golden.map_rules import check_map, row_bytes
 
-EnumT = TypeVar("EnumT", bound=Named)
-
 _SPAN_WORDS = (0x10, 0x100, 0x200, 0x400)
-
-
-def _index(value: object) -> int | None:
-    """Return an integer of any type as ``int``; None for all else, also for ``bool``."""
-    if isinstance(value, bool):
-        return None
-    try:
-        return operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        return None
-
-
-def _power(value: int) -> str:
-    """Return a limit as text; a large one as a power of two, ``2**32``, or ``2**40 - 1``."""
-    if value < 1 << 32:
-        return str(value)
-    bits = value.bit_length()
-    return f"2**{bits - 1}" if value == 1 << (bits - 1) else f"2**{bits} - 1"
-
-
-def _integer(
-    code: ErrorCode,
-    name: str,
-    value: object,
-    least: int,
-    most: int,
-    *,
-    condition: str = "",
-    dim: int = 0,
-) -> int:
-    """Return ``value`` as an ``int`` from ``least`` to ``most``.
-
-    Raises
-    ------
-    TmaError
-        ``code``, if ``value`` is no integer or outside these limits.
-    """
-    limits = str(most) if least == most else f"from {least} to {_power(most)}"
-    number = _index(value)
-    if number is None:
-        limit = f"must be an integer, {limits}{condition}"
-        raise TmaError(code, name, 0, limit, shown=repr(value), dim=dim)
-    shown = hex(number) if code is ErrorCode.GLOBAL_ADDRESS else ""
-    holds = least <= number <= most
-    require(holds, code, name, number, f"must be {limits}{condition}", shown=shown, dim=dim)
-    return number
-
-
-def _sequence(name: str, values: object) -> tuple[Any, ...]:
-    """Return a list, a tuple or an array as a tuple, or raise LENGTH."""
-    if isinstance(values, np.ndarray) and values.ndim:
-        return tuple(values)
-    if isinstance(values, Sequence) and not isinstance(values, str | bytes):
-        return tuple(values)
-    limit = "must be a sequence of integers"
-    raise TmaError(ErrorCode.LENGTH, name, 0, limit, shown=repr(values))
-
-
-def _integers(
-    code: ErrorCode,
-    name: str,
-    values: object,
-    length: int,
-    least: int,
-    most: int,
-    *,
-    condition: str = "",
-    first_dim: int = 0,
-) -> tuple[int, ...]:
-    """Return ``values``, ``length`` integers from ``least`` to ``most``, as a tuple.
-
-    ``first_dim`` is the tensor's dimension that entry 0 belongs to.
-
-    Raises
-    ------
-    TmaError
-        LENGTH for a wrong number of entries, ``code`` for a wrong entry.
-    """
-    items = _sequence(name, values)
-    limit = f"must be {length}{condition}"
-    require(len(items) == length, ErrorCode.LENGTH, f"len({name})", len(items), limit)
-    return tuple(
-        _integer(code, f"{name}[{i}]", item, least, most, condition=condition, dim=first_dim + i)
-        for i, item in enumerate(items)
-    )
-
-
-def _member(kind: type[EnumT], code: ErrorCode, name: str, value: object) -> EnumT:
-    """Return the member of an enumeration by member, number or name, or raise ``code``."""
-    number = _index(value)
-    try:
-        if isinstance(value, str):
-            return kind.member(value)
-        if number is not None:
-            return kind(number)
-    except ValueError:
-        pass
-    last = int(max(kind))
-    limit = f"must be from 0 to {last}, or one of {', '.join(item.name for item in kind)}"
-    raise TmaError(code, name, number or 0, limit, shown=str(value) or repr(value))
-
-
-def tuple_text(values: Sequence[int]) -> str:
-    """Return ``(1, 2)``; of one value ``(1)``, without Python's comma."""
-    return f"({', '.join(map(str, values))})"
 
 
 @dataclass(frozen=True)
@@ -235,7 +128,7 @@ class TensorMap:
     wide: bool = False
 
     def __post_init__(self) -> None:
-        rank = len(_sequence("global_dim", self.global_dim))
+        rank = len(sequence("global_dim", self.global_dim))
         limit = f"must be from 1 to {MAX_RANK}"
         require(1 <= rank <= MAX_RANK, ErrorCode.RANK, "rank", rank, limit)
         tensor, layout = self._checked_tensor(rank), self._checked_layout()
@@ -245,7 +138,7 @@ class TensorMap:
 
     def _checked_tensor(self, rank: int) -> dict[str, object]:
         """Return the fields that say where the tensor lies, or raise the error of a field."""
-        strides = _integers(
+        strides = integers(
             ErrorCode.GLOBAL_STRIDES,
             *("global_strides", self.global_strides, rank - 1, 0, (1 << 40) - 1),
             first_dim=1,
@@ -254,14 +147,14 @@ class TensorMap:
             name, limit = f"global_strides[{i}]", "must be a multiple of 16"
             require(stride % 16 == 0, ErrorCode.GLOBAL_STRIDES, name, stride, limit, dim=i + 1)
         return {
-            "global_address": _integer(
+            "global_address": integer(
                 ErrorCode.GLOBAL_ADDRESS, "global_address", self.global_address, 0, (1 << 64) - 1
             ),
-            "global_dim": _integers(
+            "global_dim": integers(
                 ErrorCode.GLOBAL_DIM, "global_dim", self.global_dim, rank, 1, 1 << 32
             ),
             "global_strides": strides,
-            "element_strides": _integers(
+            "element_strides": integers(
                 ErrorCode.ELEMENT_STRIDES, "element_strides", self.element_strides, rank, 1, 8
             ),
         }
@@ -280,10 +173,10 @@ class TensorMap:
             "oob_fill": OobFill,
         }
         fields: dict[str, Any] = {
-            name: _member(kind, ErrorCode[name.upper()], name, getattr(self, name))
+            name: member(kind, ErrorCode[name.upper()], name, getattr(self, name))
             for name, kind in kinds.items()
         }
-        fields["mode"] = _member(MapMode, ErrorCode.MAP_MODE, "mode", self.mode)
+        fields["mode"] = member(MapMode, ErrorCode.MAP_MODE, "mode", self.mode)
         return fields | {"wide": bool(wide)}
 
     def _checked_box(self, rank: int, layout: dict[str, Any]) -> dict[str, object]:
@@ -293,7 +186,7 @@ class TensorMap:
         """
         im2col, wide = layout["mode"] is MapMode.IM2COL, layout["wide"]
         fields: dict[str, object] = {
-            "box_dim": _integers(
+            "box_dim": integers(
                 ErrorCode.BOX_DIM,
                 *("box_dim", self.box_dim, 0 if im2col else rank, 1, 256),
                 condition=" with mode IM2COL" if im2col else "",
@@ -305,15 +198,15 @@ class TensorMap:
         ):
             value: object = getattr(self, name)
             if im2col:
-                fields[name] = _integer(code, name, value, 1, most)
+                fields[name] = integer(code, name, value, 1, most)
             else:
-                fields[name] = _integer(code, name, value, 0, 0, condition=" with mode TILE")
+                fields[name] = integer(code, name, value, 0, 0, condition=" with mode TILE")
         corners = (1 if wide else max(rank - 2, 0)) if im2col else 0
         bits = 16 if wide else CORNER_BITS.get(rank, 16)
         low, high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
         with_rank = " of a wide map" if wide else f" with rank {rank}"
         for name in ("lower_corner", "upper_corner"):
-            fields[name] = _integers(
+            fields[name] = integers(
                 ErrorCode.CORNER,
                 *(name, getattr(self, name), corners, low, high),
                 condition=with_rank if im2col else " with mode TILE",
@@ -449,7 +342,7 @@ class TensorMap:
     def _accepted(cls, arch: Arch, *, element_strides: object, **fields: Any) -> "TensorMap":
         """Build a map and check the unit's rules; element strides are 1 by default."""
         if element_strides is None:
-            element_strides = (1,) * len(_sequence("global_dim", fields["global_dim"]))
+            element_strides = (1,) * len(sequence("global_dim", fields["global_dim"]))
         tensor_map = cls(**fields | {"element_strides": element_strides})
         check_map(tensor_map._descriptor(), arch)
         return tensor_map
@@ -537,14 +430,15 @@ class TensorMap:
         Parameters
         ----------
         data : bytes
-            A ``CUtensorMap``: 128 bytes, of which the first 64 are significant.
+            A ``CUtensorMap``: 128 bytes, of which the first 64 are significant and suffice.
         arch : Arch
             Architecture whose types, swizzles and modes the map may use.
 
         Raises
         ------
         TmaError
-            If the encoder does not write such a map. `Descriptor` takes any bytes.
+            If the encoder does not write such a map; MAP_BYTES, if ``data`` is no buffer of 64 to
+            128 bytes. `Descriptor` takes any such bytes.
         """
         fields = Descriptor.from_bytes(data)
         version = fields.version
@@ -620,7 +514,7 @@ class TensorMap:
         >>> TensorMap.from_array(array[::2, 64:192], box=(64, 128)).global_strides
         (4096,)
         """
-        box_dim = _sequence("box", box)
+        box_dim = sequence("box", box)
         kind, address, extents, strides = array_layout(array, data_type)
         if global_address is not None:
             address = global_address

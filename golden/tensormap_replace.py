@@ -1,7 +1,7 @@
 """``tensormap.replace``: replace a field in the bytes of a tensor map, without checking the map.
 
-The places of the fields follow from the driver's layout (silicon) and from public uses of the
-instruction. If the result is illegal, the unit refuses requests with it.
+The words are those of the silicon (``tests/silicon/tensormap_replace.npz``). If the result is
+illegal, the unit refuses requests with it.
 """
 
 import struct
@@ -11,8 +11,14 @@ from dataclasses import dataclass
 from golden.descriptor import MAP_BYTES, WORDS
 from golden.enums import MAX_RANK, Arch, DataType, Swizzle
 from golden.errors import ErrorCode, TmaError, require
+from golden.fields import any_integer, raw_bytes, require_arch
 
 Words = list[int]
+
+SWIZZLE_96B_CODE = 4
+"""Code of the 96-byte swizzle in the instruction (PTX ISA, later than Hopper)."""
+
+_B32, _B64 = (1 << 32) - 1, (1 << 64) - 1
 
 
 def _put(words: Words, word: int, low: int, count: int, value: int) -> None:
@@ -40,23 +46,22 @@ def _global_stride(words: Words, index: int, value: int) -> None:
 
 
 def _elemtype(words: Words, index: int, value: int) -> None:
+    """Write the format. A type that rounds to tf32 sets w2[16]; no type clears it (silicon)."""
     del index
     kind = next(item for item in DataType if item.replace_code == value)
     _put(words, 2, 7, 4, kind.format)
-    _put(words, 2, 16, 1, kind.rounds)
+    if kind.rounds:
+        _put(words, 2, 16, 1, 1)
 
 
 def _swizzle_mode(words: Words, index: int, value: int) -> None:
+    """Write the span, and clear w2[22] (silicon). 96B also has an atom (choice)."""
     del index
-    code = words[2] >> 13 & 3, words[2] >> 19 & 3
-    if value == 4:
-        span, atom = Swizzle.SWIZZLE_96B.fields
+    span, atom = Swizzle.SWIZZLE_96B.fields
+    _put(words, 2, 13, 2, span if value == SWIZZLE_96B_CODE else value)
+    if value == SWIZZLE_96B_CODE:
         _put(words, 2, 19, 2, atom)
-    else:
-        span = value
-        if code == Swizzle.SWIZZLE_96B.fields:
-            _put(words, 2, 19, 2, 0)
-    _put(words, 2, 13, 2, span)
+    _put(words, 2, 22, 1, 0)
 
 
 def _bits(word: int, low: int, count: int) -> Callable[[Words, int, int], None]:
@@ -76,9 +81,10 @@ class _Field:
     Parameters
     ----------
     edit : callable
-        Takes words, index and value, and changes the words.
-    least, most : int
-        Smallest and largest value.
+        Takes words, index and value, and changes the words. It masks a value that does not fit into
+        its bits (silicon).
+    most : int
+        Largest value that the instruction can hold. For a register, it has all bits set.
     count : int or None
         Number of indices; None: the field has no index.
     later : int or None
@@ -86,28 +92,28 @@ class _Field:
     """
 
     edit: Callable[[Words, int, int], None]
-    least: int
     most: int
     count: int | None = None
     later: int | None = None
 
 
 _FIELDS = {
-    "global_address": _Field(_global_address, 0, (1 << 64) - 1),
-    "rank": _Field(_bits(2, 4, 3), 0, MAX_RANK - 1),
-    "box_dim": _Field(_box_dim, 1, 256, MAX_RANK),
+    "global_address": _Field(_global_address, _B64),
+    "rank": _Field(_bits(2, 4, 3), _B32),
+    "box_dim": _Field(_box_dim, _B32, MAX_RANK),
+    # An extent of 2**32 is a register of 0.
     "global_dim": _Field(
-        lambda words, i, value: _put(words, 8 + i, 0, 32, value - 1), 1, 1 << 32, MAX_RANK
+        lambda words, i, value: _put(words, 8 + i, 0, 32, value - 1), _B32 + 1, MAX_RANK
     ),
-    "global_stride": _Field(_global_stride, 0, (1 << 40) - 1, MAX_RANK - 1),
+    "global_stride": _Field(_global_stride, _B64, MAX_RANK - 1),
     "element_stride": _Field(
-        lambda words, i, value: _put(words, 13, 3 * i, 3, value - 1), 1, 8, MAX_RANK
+        lambda words, i, value: _put(words, 13, 3 * i, 3, value - 1), _B32, MAX_RANK
     ),
-    "elemtype": _Field(_elemtype, 0, 12, later=15),
-    "interleave_layout": _Field(_bits(2, 11, 2), 0, 2),
-    "swizzle_mode": _Field(_swizzle_mode, 0, 3, later=4),
-    "swizzle_atomicity": _Field(_bits(2, 19, 2), 0, 0, later=3),
-    "fill_mode": _Field(_bits(2, 15, 1), 0, 1),
+    "elemtype": _Field(_elemtype, 12, later=15),
+    "interleave_layout": _Field(_bits(2, 11, 2), 2),
+    "swizzle_mode": _Field(_swizzle_mode, 3, later=SWIZZLE_96B_CODE),
+    "swizzle_atomicity": _Field(_bits(2, 19, 2), 0, later=3),
+    "fill_mode": _Field(_bits(2, 15, 1), 1),
 }
 
 
@@ -132,7 +138,8 @@ def tensormap_replace(
     value : int
         Operand of the instruction: ``rank`` is the rank minus 1, ``global_stride`` is in bytes
         (since CUDA 12.5), ``elemtype`` is ``DataType.replace_code``, extents are in elements, the
-        other fields have the codes of the map.
+        other fields have the codes of the map. A value in a register that does not fit into the
+        bits of its field is masked (silicon).
     index : int, optional
         Dimension, for fields that have one value per dimension; stride 0 belongs to dimension 1.
     arch : Arch
@@ -146,7 +153,8 @@ def tensormap_replace(
     Raises
     ------
     TmaError
-        REPLACE, if field, index or value is illegal; MAP_BYTES, if ``data`` is not 128 bytes.
+        REPLACE, if the instruction cannot hold field, index or value; MAP_BYTES, if ``data`` is not
+        128 bytes.
 
     Examples
     --------
@@ -158,12 +166,17 @@ def tensormap_replace(
     >>> TensorMap.decode(edited) == TensorMap.tiled("u8", 0, (64, 9), (64,), (64, 2))
     True
     """
+    require_arch(arch)
+    data = raw_bytes("data", data)
     limit = f"must be {MAP_BYTES}"
     require(len(data) == MAP_BYTES, ErrorCode.MAP_BYTES, "len(data)", len(data), limit)
-    spec = _FIELDS.get(field)
+    spec = _FIELDS.get(field) if isinstance(field, str) else None
     if spec is None:
         limit = f"must be one of {', '.join(_FIELDS)}"
-        raise TmaError(ErrorCode.REPLACE, "field", 0, limit, shown=field)
+        raise TmaError(ErrorCode.REPLACE, "field", 0, limit, shown=str(field) or "''")
+    value = any_integer(ErrorCode.REPLACE, field, value)
+    if index is not None:
+        index = any_integer(ErrorCode.REPLACE, "index", index)
     if spec.count is None:
         limit = f"must be None for {field}"
         require(index is None, ErrorCode.REPLACE, "index", index or 0, limit)
@@ -173,8 +186,8 @@ def tensormap_replace(
         shown = str(index)
         require(holds, ErrorCode.REPLACE, "index", index or 0, limit, shown=shown)
     most = spec.most if spec.later is None or arch is Arch.SM_90A else spec.later
-    limit = f"must be from {spec.least} to {most} on {arch.name}"
-    holds = spec.least <= value <= most
+    limit = f"must be from 0 to {most} on {arch.name}"
+    holds = 0 <= value <= most
     require(holds, ErrorCode.REPLACE, field, value, limit, dim=index or 0)
     words = list(struct.unpack(f"<{WORDS}I", data))
     spec.edit(words, index or 0, value)

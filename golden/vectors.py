@@ -5,7 +5,6 @@ refer by offset and length. ``tests/silicon/README.md`` describes the fields.
 """
 
 import builtins
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,8 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from golden.enums import SMEM_BYTES, DataType, ReductionOp
-from golden.errors import ErrorCode
+from golden.archive import VectorError, check_fields, read_arrays
+from golden.enums import MAX_RANK, SMEM_BYTES, DataType, ReductionOp
+from golden.errors import ErrorCode, require
 from golden.geometry import Operands, swizzled
 from golden.memory import ArrayMemory, Bytes, HashedMemory, Memory
 from golden.plan import Plan
@@ -27,16 +27,47 @@ UNTOUCHED = 0xCD
 """Byte of shared memory before a load."""
 
 MAP_FIELDS = {
-    *("mode", "dtype", "rank", "interleave", "swizzle", "l2_promotion", "oob_fill"),
-    *("global_address", "global_dim", "global_strides", "box_dim", "element_strides"),
-    *("lower_corner", "upper_corner", "channels_per_pixel", "pixels_per_column"),
+    "mode": "text",
+    "dtype": "integer",
+    "rank": "integer",
+    "interleave": "integer",
+    "swizzle": "integer",
+    "oob_fill": "integer",
+    "global_address": "integer",
+    "global_dim": "integer 5",
+    "global_strides": "integer 4",
+    "box_dim": "integer 5",
+    "element_strides": "integer 5",
+    "lower_corner": "integer 3",
+    "upper_corner": "integer 3",
+    "channels_per_pixel": "integer",
+    "pixels_per_column": "integer",
 }
-SLICES = ("gmem_before", "smem_before", "expect")
-REQUIRED = MAP_FIELDS.union(
-    *(("kind", "op", "descriptor", "encode_status", "refused"), SLICES),
-    *(("coords", "im2col_offsets", "smem_address", "bytes"),),
-    *(("cta_mask", "issuer", "red_op"),),
-)
+"""Fields of the parameters of a tensor map, and their kinds."""
+
+OPERANDS = {"coords": "integer 5", "im2col_offsets": "integer 3", "smem_address": "integer"}
+"""Fields of the operands of a tensor request, and their kinds."""
+
+SLICES = dict.fromkeys(("gmem_before", "smem_before", "expect"), "integer 2")
+CASE_FIELDS = {
+    "kind": "text",
+    "op": "text",
+    **MAP_FIELDS,
+    "l2_promotion": "integer",
+    **OPERANDS,
+    **SLICES,
+    "red_op": "integer",
+    "bytes": "integer",
+    "cta_mask": "integer",
+    "issuer": "integer",
+    "encode_status": "integer",
+    "refused": "flag",
+    "descriptor": "integer 32",
+}
+"""Fields of a recorded case, and their kinds."""
+
+TIMING_FIELDS = {"name": "text", **MAP_FIELDS, **OPERANDS, "silicon_cycles": "number"}
+"""Fields of a recorded timing, and their kinds."""
 
 MULTICAST_CTAS = 4
 """Number of CTAs in the cluster of a recorded multicast."""
@@ -46,10 +77,6 @@ ILLEGAL_INSTRUCTION = {
     *(ErrorCode.IM2COL_START, ErrorCode.IM2COL_CORNER, ErrorCode.RED_TYPE),
 }
 """Errors that a real unit reports as the fault that ``refused`` records."""
-
-
-class VectorError(ValueError):
-    """A file is no file of vectors, or lacks what was asked for."""
 
 
 @dataclass(frozen=True)
@@ -263,8 +290,9 @@ def tensor_map_of(f: Any) -> TensorMap:
     TmaError
         If the encoder rejects the parameters.
     """
-    # The recorded arrays have 5 entries; rank 0 is rejected, as the recorded rank is.
-    rank = int(f["rank"]) if 1 <= int(f["rank"]) <= 5 else 0
+    rank = int(f["rank"])
+    limit = f"must be from 1 to {MAX_RANK}"
+    require(1 <= rank <= MAX_RANK, ErrorCode.RANK, "rank", rank, limit)
     shared: dict[str, Any] = {
         "data_type": int(f["dtype"]),
         "global_address": int(f["global_address"]),
@@ -288,22 +316,76 @@ def tensor_map_of(f: Any) -> TensorMap:
     )
 
 
-def read(path: Path) -> tuple[NDArray[Any], Bytes]:
-    """Return ``cases`` and ``blob`` of a file.
+def read_timings(path: Path) -> NDArray[Any]:
+    """Return the cases of a timing file.
 
     Raises
     ------
     VectorError
-        If it is no file of vectors.
+        If it is no timing file, or has no case.
     """
-    try:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-            cases = file["cases"]
-            blob = file["blob"] if "blob" in file else np.zeros(0, np.uint8)
-    # NumPy raises TypeError for a file with a single array.
-    except (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile) as error:
-        raise VectorError(f"{path}: not a file of vectors: {error}") from error
-    return cases, blob
+    table = read_arrays(path, "a timing file", ["cases"], ())["cases"]
+    check_fields(path, "a timing file", table, TIMING_FIELDS)
+    if not table.size:
+        raise VectorError(f"{path}: cases is empty: must have at least one case")
+    return table
+
+
+def _check_values(path: Path, rows: NDArray[Any], blob: Bytes) -> None:
+    """Refuse cases that refer to bytes outside of the blob, or name no operation or CTA."""
+    for name in SLICES:
+        # The sum of start and length may wrap, so it is not computed.
+        start, length = rows[name].T
+        beyond = np.flatnonzero(
+            (start > blob.size) | (length > blob.size - np.minimum(start, blob.size))
+        )
+        if beyond.size:
+            raise VectorError(f"{path}: {name} of case {beyond[0]} is not in the blob")
+    reduces, bulk = rows["op"] == "reduce", rows["mode"] == "bulk"
+    multicast = rows["cta_mask"] != 0
+    for name, most, concerned in (
+        ("red_op", max(ReductionOp), reduces),
+        ("dtype", max(DataType), reduces & bulk),
+        ("issuer", 0, ~multicast),
+        ("issuer", MULTICAST_CTAS - 1, multicast),
+    ):
+        for n in np.flatnonzero(concerned & ((rows[name] < 0) | (rows[name] > most)))[:1]:
+            limit = f"must be from 0 to {int(most)}"
+            raise VectorError(f"{path}: {name} of case {n} is {rows[name][n]}: {limit}")
+    for n in np.flatnonzero(rows["smem_before"][:, 1] > SMEM_BYTES)[:1]:
+        limit = f"must have at most {SMEM_BYTES} bytes"
+        raise VectorError(f"{path}: smem_before of case {n}: {limit}")
+
+
+def select(
+    path: Path, present: Sequence[str], kinds: Sequence[str] = (), limit: int | None = None
+) -> list[int]:
+    """Return the numbers of the cases that are selected.
+
+    Parameters
+    ----------
+    path : Path
+        Name of the file, for messages.
+    present : sequence of str
+        Kind of each case.
+    kinds : sequence of str
+        Kinds to select; all if empty.
+    limit : int, optional
+        Largest number of cases.
+
+    Raises
+    ------
+    VectorError
+        If the file lacks one of ``kinds``, or if no case is selected.
+    """
+    unknown = [kind for kind in kinds if kind not in present]
+    if unknown:
+        known = ", ".join(sorted(set(present)))
+        raise VectorError(f"{path}: no kind {', '.join(unknown)}: must be {known}")
+    numbers = [n for n, kind in enumerate(present) if not kinds or kind in kinds][:limit]
+    if not numbers:
+        raise VectorError(f"{path}: no case selected")
+    return numbers
 
 
 def read_cases(path: Path, kinds: Sequence[str] = (), limit: int | None = None) -> list[Case]:
@@ -323,30 +405,14 @@ def read_cases(path: Path, kinds: Sequence[str] = (), limit: int | None = None) 
     VectorError
         If it is no file of vectors, if it lacks one of ``kinds``, or if no case is selected.
     """
-    rows, blob = read(path)
-    missing = REQUIRED - set(rows.dtype.names or ())
-    if missing:
-        raise VectorError(f"{path}: cases without {', '.join(sorted(missing))}")
-    for name in SLICES:
-        # The sum of start and length may wrap, so it is not computed.
-        start, length = rows[name].T
-        beyond = np.flatnonzero(
-            (start > blob.size) | (length > blob.size - np.minimum(start, blob.size))
-        )
-        if beyond.size:
-            raise VectorError(f"{path}: {name} of case {beyond[0]} is not in the blob")
-    present = sorted(set(rows["kind"].tolist()))
-    unknown = [kind for kind in kinds if kind not in present]
-    if unknown:
-        raise VectorError(f"{path}: no kind {', '.join(unknown)}: must be {', '.join(present)}")
-    cases = [
-        Case(index, row, blob)
-        for index, row in enumerate(rows)
-        if not kinds or row["kind"] in kinds
-    ][:limit]
-    if not cases:
-        raise VectorError(f"{path}: no case selected")
-    return cases
+    arrays = read_arrays(path, "a file of vectors", ["cases"], ["blob"])
+    rows, blob = arrays["cases"], arrays.get("blob", np.zeros(0, np.uint8))
+    check_fields(path, "a file of vectors", rows, CASE_FIELDS)
+    if blob.dtype != np.dtype(np.uint8) or blob.ndim != 1:
+        raise VectorError(f"{path}: blob must be a list of bytes, is {blob.dtype} {blob.shape}")
+    _check_values(path, rows, blob)
+    numbers = select(path, rows["kind"].tolist(), kinds, limit)
+    return [Case(number, rows[number], blob) for number in numbers]
 
 
 def _locate(case: Case, address: int) -> str:

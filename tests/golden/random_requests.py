@@ -305,8 +305,11 @@ def _routed(rng: Rng, case: Case) -> Case:
     """Return the same load for other destinations."""
     cta = int(rng.integers(CTAS))
     if rng.random() < 0.5:
-        return Case(replace(case.request, cta_mask=int(rng.integers(1, 1 << CTAS))), cta, case.arch)
-    return Case(replace(case.request, dst_cta=int(rng.integers(CTAS))), cta, case.arch)
+        where = {"cta_mask": int(rng.integers(1 << CTAS))}
+    else:
+        where = {"dst_cta": int(rng.integers(CTAS))}
+    ignored = {"mbarrier_cta": int(rng.integers(CTAS))}
+    return Case(replace(case.request, **where, **ignored), cta, case.arch)
 
 
 def multicast(rng: Rng) -> Case:
@@ -363,8 +366,15 @@ def prefetch(rng: Rng) -> Case:
 def _bulk(rng: Rng) -> dict[str, int]:
     return {
         "smem_address": 16 * int(rng.integers(0, 1024)),
-        "size": 16 * int(rng.choice([0, 1, 2, rng.integers(0, 60)])),
+        "size": 16 * int(rng.choice([0, 1, 2, rng.integers(0, 60)])) + _ignored_bits(rng),
     }
+
+
+def _ignored_bits(rng: Rng) -> int:
+    """Return bits of a size that do not count; mostly none."""
+    if rng.random() < 0.8:
+        return 0
+    return int(rng.integers(16)) | int(rng.integers(1 << 12)) << 20
 
 
 def bulk_load(rng: Rng) -> Case:
@@ -392,9 +402,11 @@ def bulk_prefetch(rng: Rng) -> Case:
 
 
 def dsmem(rng: Rng) -> Case:
-    cta, by = int(rng.integers(CTAS)), int(rng.integers(1, CTAS))
-    where = {"dst_cta": (cta + by) % CTAS, "dst_address": 16 * int(rng.integers(0, 1024))}
-    where |= {**_bulk(rng), "mbarrier": _mbarrier(rng)}
+    cta, dst = int(rng.integers(CTAS)), int(rng.integers(CTAS))
+    # Half of the shared memory is for sources, the other half for destinations.
+    where = {"dst_cta": dst, "dst_address": SMEM_BYTES // 2 + 16 * int(rng.integers(0, 900))}
+    where |= {**_bulk(rng), "mbarrier": _mbarrier(rng), "mbarrier_cta": int(rng.integers(CTAS))}
+    where["smem_address"] %= SMEM_BYTES // 2 - 1024
     if rng.random() < 0.5:
         return Case(DsmemCopy(**where), cta)
     kind, op = pick(rng, *sorted(DSMEM_PAIRS))

@@ -11,10 +11,12 @@ from golden import (
     BulkGroups,
     BulkStore,
     Cluster,
+    DataType,
     DsmemCopy,
     ErrorCode,
     Load,
     Reduce,
+    ReductionOp,
     Store,
     TensorMap,
     TmaError,
@@ -22,9 +24,14 @@ from golden import (
     mbarrier,
 )
 from golden.errors import ExpectTxWarning, RowPaddingWarning, SwizzlePatternWarning
+from golden.mbarrier import Op
 
 ARRAY = np.arange(64 * 64, dtype=np.float32).reshape(64, 64)
 MAP = TensorMap.from_array(ARRAY, (32, 8), swizzle="128B")
+
+
+FULL = mbarrier.Barrier(0, 1, 1, -mbarrier.MAX_COUNT).encode()
+"""Word of a barrier that cannot count more bytes."""
 
 
 @pytest.fixture
@@ -66,14 +73,16 @@ def test_bytes_before_expect_tx_cause_no_warning(shared):
         assert shared.mbarrier_test_wait(0, state)
 
 
-def test_a_fault_of_a_locked_barrier_follows_the_data(shared):
+def test_a_fault_of_the_barrier_follows_the_data(shared):
     shared.mbarrier_init(0, 1)
     with pytest.raises(TmaError) as caught:
         shared.mbarrier_arrive(0, 2)
     assert caught.value.code is ErrorCode.MBAR_FAULT
     assert shared.word(0) == mbarrier.init(1) | 1 << 42
-    with pytest.raises(TmaError, match="an earlier fault has locked the barrier"):
+    shared.smem[0][:8] = np.frombuffer(np.uint64(FULL).tobytes(), np.uint8)
+    with pytest.raises(TmaError, match="tx-count"):
         shared.issue(Load(MAP, (0, 8), smem_address=1024))
+    assert shared.word(0) == FULL | 1 << 42
     assert shared.smem[0][1024:2048].any()
 
 
@@ -103,32 +112,64 @@ def test_drop_and_inval(cluster):
     assert mbarrier.Barrier.decode(cluster.word(0)) == mbarrier.Barrier(0, 1, 1, 16)
     cluster.mbarrier_complete_tx(0, 16)
     assert mbarrier.Barrier.decode(cluster.word(0)).tx_count == 0
+    word = cluster.word(0)
     cluster.mbarrier_inval(0)
-    assert cluster.word(0) == mbarrier.inval()
-    with pytest.raises(TmaError, match="there is no barrier") as caught:
-        cluster.mbarrier_test_wait_parity(0, 1)
-    assert caught.value.dim == mbarrier.Fault.UNINITIALISED
-    assert cluster.word(0) == 0
-    with pytest.raises(TmaError, match="there is no barrier"):
-        cluster.mbarrier_arrive(0)
-    assert cluster.word(0) == 1 << 42
-    cluster.mbarrier_init(0, 1)
-    assert not cluster.mbarrier_test_wait_parity(0, 0)
+    assert cluster.word(0) == word
+    cluster.mbarrier_arrive(0)
+    assert cluster.mbarrier_test_wait_parity(0, 0)
 
 
-def test_no_complete_arrivals(cluster):
+def test_an_update_of_several_lanes(cluster):
     cluster.mbarrier_init(0, 4, cta=2)
-    assert cluster.mbarrier_arrive_no_complete(0, cta=2) == mbarrier.init(4)
-    cluster.mbarrier_arrive_drop_no_complete(0, cta=2)
-    state = cluster.mbarrier_arrive_drop_expect_tx(0, 32, cta=2)
+    state = cluster.mbarrier_update(Op.ARRIVE_NO_COMPLETE, 0, 2, lanes=2, cta=2)
+    assert state == mbarrier.returned_state(mbarrier.init(4), merged=0b11)
+    state = cluster.mbarrier_update(Op.ARRIVE_DROP_EXPECT_TX, 0, 32, cta=2)
     assert cluster.mbarrier_pending_count(state) == 2
     barrier = mbarrier.Barrier.decode(cluster.word(0, 2))
-    assert barrier == mbarrier.Barrier(phase=0, pending=1, expected=2, tx_count=32)
-    cluster.mbarrier_complete_tx(0, 32, cta=2)
+    assert barrier == mbarrier.Barrier(phase=0, pending=1, expected=3, tx_count=32)
+
+
+def test_a_remote_operation_returns_no_state_and_does_not_see_the_lock(cluster):
+    cluster.mbarrier_init(0, 1, cta=2)
+    with pytest.raises(TmaError):
+        cluster.mbarrier_arrive(0, 2, cta=2, issuer=1)
+    assert cluster.word(0, 2) == mbarrier.init(1) | 1 << 42
+    with pytest.raises(TmaError, match="locked"):
+        cluster.mbarrier_arrive(0, cta=2)
+    assert cluster.mbarrier_arrive(0, cta=2, issuer=1) == 0
+    assert cluster.mbarrier_test_wait_parity(0, 0, cta=2)
+
+
+def test_remote_stores_signal_the_written_cta(cluster):
+    cluster.mbarrier_init(8, 1, cta=3)
+    cluster.mbarrier_arrive_expect_tx(8, 16 + 4, cta=3)
+    cluster.st_async([(264, bytes(range(8, 16))), (256, bytes(range(8)))], 8, cta=3)
+    assert cluster.smem[3][256:272].tolist() == list(range(16))
+    cluster.red_async([(256, 1)], DataType.UINT32, ReductionOp.ADD, 8, cta=3)
+    assert cluster.smem[3][256:260].tolist() == [1, 1, 2, 3]
+    assert cluster.mbarrier_test_wait_parity(8, 0, cta=3)
+
+
+@pytest.mark.parametrize(
+    ("operands", "code"),
+    [
+        ((264, bytes(16), 8, 3), ErrorCode.SMEM_ALIGN),
+        ((16384, bytes(16), 8, 3), ErrorCode.SMEM_RANGE),
+        ((256, bytes(16), 4, 3), ErrorCode.MBAR_ALIGN),
+        ((256, bytes(16), 8, 4), ErrorCode.DST_CTA),
+    ],
+)
+def test_illegal_remote_stores(cluster, operands, code):
+    address, data, barrier, cta = operands
     with pytest.raises(TmaError) as caught:
-        cluster.mbarrier_arrive_no_complete(0, cta=2)
-    assert caught.value.dim == mbarrier.Fault.COMPLETES
-    assert mbarrier.Barrier.decode(cluster.word(0, 2)).lock
+        cluster.st_async([(256, data), (address, data)], barrier, cta=cta)
+    assert caught.value.code is code
+    assert not cluster.smem[3].any()
+    with pytest.raises(TmaError) as caught:
+        cluster.red_async([(address, 0)], DataType.FLOAT32, ReductionOp.ADD, barrier, cta=cta)
+    assert caught.value.code is ErrorCode.RED_TYPE
+    with pytest.raises(ValueError, match="12 bytes: must be 4, 8 or 16"):
+        cluster.st_async([(0, bytes(12))], 8, cta=0)
 
 
 def test_layout_v1_needs_a_later_architecture(cluster):
@@ -144,9 +185,7 @@ def test_layout_v1_needs_a_later_architecture(cluster):
             operation(cluster)
         assert caught.value.dim == mbarrier.Fault.OPERATION
     cluster.smem[0][:8] = np.frombuffer(np.uint64(v1).tobytes(), np.uint8)
-    with pytest.raises(TmaError) as caught:
-        cluster.mbarrier_test_wait(0, v1)
-    assert caught.value.dim == mbarrier.Fault.UNINITIALISED
+    assert not cluster.mbarrier_test_wait(0, v1)
 
     later = Cluster(ArrayMemory.of(ARRAY.copy()), arch=Arch.SM_100A)
     assert [operation(later) for operation in operations] == [None, v1, False, False]

@@ -43,8 +43,7 @@ def compare_models(mode: str, seed: int, count: int) -> None:
         runs = []
         for model in (execute, definition.execute):
             gmem, smem = case.memories(seed=seed + n)
-            options = {"arch": case.arch} if model is execute else {}
-            completions = model(case.request, gmem, smem, cta=case.cta, **options)
+            completions = model(case.request, gmem, smem, cta=case.cta, arch=case.arch)
             written = gmem.bytes if isinstance(gmem, ArrayMemory) else np.zeros(0, np.uint8)
             runs.append((completions, written, np.stack(smem)))
         (fast, slow) = runs

@@ -1,12 +1,15 @@
 """Pictures of loads, and the bank conflicts that they show."""
 
+from xml.etree import ElementTree
+
 import numpy as np
 import pytest
 from matplotlib.image import imread
 
 from golden import AccessMode, Arch, Load, TensorMap, TmaError
 from golden.__main__ import main
-from golden.draw import DPI, SIZE, conflicts, draw
+from golden.banks import conflicts
+from golden.draw import DPI, SIZE, draw, save
 
 ROWS = 128 * np.arange(8)[:, None]
 TILE = ["--dtype", "bf16", "--dim", "256,256", "--box", "64,64"]
@@ -202,9 +205,72 @@ def test_file(tmp_path, capsys, options):
     picture = imread(path)
     assert picture.shape[:2] == (SIZE[1] * DPI, SIZE[0] * DPI)
     assert len(np.unique(picture[::4, ::4, :3].sum(axis=-1))) > 50
-    again = tmp_path / "again"
+    again = tmp_path / "again.png"
     assert main(["draw", *options, "-o", str(again)]) == 0
     assert again.read_bytes() == path.read_bytes()
+
+
+def test_svg(tmp_path):
+    """A picture gives the same file again: an SVG with all that is drawn."""
+    figure = draw(Load(TensorMap.tiled("u8", 0, (64, 8), (64,), (32, 3)), (0, 0)))
+    paths = [tmp_path / name for name in ("a.svg", "b.SVG")]
+    for path in paths:
+        save(figure, path)
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+    root = ElementTree.parse(paths[0]).getroot()
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    assert len(list(root.iter("{http://www.w3.org/2000/svg}path"))) > 100
+    with pytest.raises(ValueError, match=r"a\.pdf: must end in \.png or \.svg"):
+        save(figure, tmp_path / "a.pdf")
+
+
+def colours_of_the_box(extents, coords):
+    """Return the number of colours in the panel of the tensor, and the share of hatched pixels."""
+    strides = (2 * extents[0],)
+    tensor_map = TensorMap.tiled("bf16", 0, extents, strides, (64, 32))
+    figure = draw(Load(tensor_map, coords))
+    figure.canvas.draw()
+    box = figure.axes[0].get_window_extent()
+    pixels = np.asarray(figure.canvas.buffer_rgba())[::-1]
+    panel = pixels[int(box.y0) : int(box.y1), int(box.x0) : int(box.x1), :3].reshape(-1, 3)
+    hatched = (panel == (0xD5, 0x5E, 0x00)).all(axis=1).mean()
+    return len(np.unique(panel, axis=0)), hatched
+
+
+@pytest.mark.parametrize("log", [10, 30, 32])
+def test_large_extents(log):
+    """A box inside a tensor of any extent is drawn in the colours of its rows, without hatching."""
+    extents, start = (1 << log, 1 << log), min(1 << (log - 1), (1 << 31) - 64)
+    colours, hatched = colours_of_the_box(extents, (start, start))
+    assert colours >= 32
+    assert hatched == 0
+
+
+@pytest.mark.parametrize(
+    ("coords", "note"),
+    [
+        ((192, 100), None),
+        ((256, 0), "the tensor ends at 256 in dimension 0, the box starts at 256"),
+        ((-64, 0), "the tensor begins at 0 in dimension 0, the box ends at 0"),
+        (
+            (1 << 30, -40),
+            "the tensor ends at 256 in dimension 0, the box starts at 1073741824; "
+            "the tensor begins at 0 in dimension 1, the box ends at -8",
+        ),
+    ],
+)
+def test_a_box_outside_says_where_the_tensor_is(coords, note):
+    tensor_map = TensorMap.tiled("bf16", 0, (256, 256), (512,), (64, 32))
+    said = texts(draw(Load(tensor_map, coords)))
+    outside = [text for text in said if text.startswith("the box is outside: ")]
+    assert outside == ([f"the box is outside: {note}"] if note else [])
+
+
+def test_rows_between_which_the_tensor_lies():
+    """No row is inside, but the tensor does not lie to one side of the box."""
+    tensor_map = TensorMap.tiled("u8", 0, (64, 1), (64,), (64, 4), (1, 2))
+    said = texts(draw(Load(tensor_map, (0, -1))))
+    assert "the box is outside: no row of it is in the tensor" in said
 
 
 def test_map_from_parameters_equals_map_from_bytes(tmp_path):
@@ -212,9 +278,9 @@ def test_map_from_parameters_equals_map_from_bytes(tmp_path):
     parts = ["--dtype", "u8", "--dim", "20,5,3", "--box", "16,4,2", "--coords", "0,2,1"]
     tensor_map = TensorMap.tiled("u8", 0, (20, 5, 3), (32, 160), (16, 4, 2))
     bytes_ = [tensor_map.encode().hex(), "--coords", "0,2,1"]
-    for name, options in (("parts", parts), ("bytes", bytes_)):
+    for name, options in (("parts.png", parts), ("bytes.png", bytes_)):
         assert main(["draw", *options, "-o", str(tmp_path / name)]) == 0
-    assert (tmp_path / "parts").read_bytes() == (tmp_path / "bytes").read_bytes()
+    assert (tmp_path / "parts.png").read_bytes() == (tmp_path / "bytes.png").read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -227,10 +293,14 @@ def test_map_from_parameters_equals_map_from_bytes(tmp_path):
         ([*TILE, "--coords", "0,0", "--swizzle", "1B"], "swizzle = 1B: must be from 0 to 7"),
         ([*TILE, "--coords", "0,0", "--strides", "500"], "global_strides[0] = 500: must be a mul"),
         ([*TILE[:4], "--coords", "0,0"], "no map and no --box"),
-        (["00", "--coords", "0,0"], "len(data) = 1: must be 128 bytes"),
+        (["00", "--coords", "0,0"], "1 bytes: must be 64 bytes, or a multiple of 128"),
+        (["00" * 256, "--coords", "0,0"], "2 tensor maps: MAP must be one"),
+        (["", "--coords", "0,0"], "MAP is empty: must be the name of a file, or hexadecimal text"),
         (["00", *TILE, "--coords", "0,0"], "--dtype bf16: must not be given together with MAP"),
         ([*TILE, "--coords", "0,0", "--dtype", "f8"], "f8: must be one of UINT8"),
         ([*TILE, "--coords", "0,0", "-o", "/none/box.png"], "No such file or directory"),
+        ([*TILE, "--coords", "0,0", "-o", "a.txt"], "a.txt: must end in .png or .svg"),
+        ([*TILE, "--coords", "0,0", "-o", "box"], "box: must end in .png or .svg"),
     ],
 )
 def test_an_error_is_one_line(capsys, tmp_path, monkeypatch, options, message):

@@ -1,4 +1,4 @@
-"""Explanations of tensor maps, and the input formats of the command line."""
+"""Explanations of tensor maps, and the sources that the command line takes."""
 
 import io
 import struct
@@ -9,7 +9,7 @@ import pytest
 from golden import Arch, Descriptor, TensorMap, TmaError
 from golden.__main__ import main
 from golden.errors import errors_table
-from golden.explain import explain, file_bytes, map_bytes
+from golden.explain import explain
 
 PLAIN = TensorMap.tiled(
     "f16", 0x7F0000000000, (100, 16), (208,), (64, 8), swizzle="128B", l2_promotion="256B"
@@ -32,11 +32,14 @@ rank-2 tiled map of FLOAT16
   shared memory    1024 bytes from a multiple of 128, a row every 128
   coords[0]        a multiple of 8: 16 bytes
   pattern          SWIZZLE_128B repeats every 1024 bytes
+  warning          global_strides[0] = 208 bytes: rows of 128 bytes touch 2
+                   lines of 128 bytes where 1 would do: 2 to 4 clocks each on an
+                   H200 [ROW_START]
+  warning          global_dim[0] = 100 elements end at byte 200 of a row: the
+                   store overwrites bytes 200 to 207 [ROW_PADDING]
   note             global_dim[0] = 100 is not a multiple of 64: the last box
                    reaches 28 elements past the end: loads fill them, stores
-                   drop them
-  note             global_dim[0] = 100 elements end at byte 200 of a row: the
-                   store overwrites bytes 200 to 207 [ROW_PADDING]
+                   drop them [BOX_AT_EDGE]
 
 ┏━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┓
 ┃ word ┃ value      ┃ bits         ┃ holds                              ┃
@@ -96,27 +99,17 @@ def test_exact_text(capsys):
     assert explained(capsys, PLAIN.encode().hex()) == EXPLAINED
 
 
-def test_every_form_of_input_says_the_same(capsys, tmp_path, monkeypatch):
+def test_a_map_as_argument_file_and_standard_input(capsys, tmp_path, monkeypatch):
+    """The forms of captured maps are tested in test_capture.py."""
     data = PLAIN.encode()
-    words, longs = struct.unpack("<32I", data), struct.unpack("<16Q", data)
-    texts = [
-        data.hex(),
-        f"0x{data.hex().upper()}",
-        data.hex(" "),
-        ", ".join(f"0x{byte:02x}" for byte in data),
-        " ".join(f"0x{word:08x}" for word in words),
-        "{" + ",\n ".join(f"0x{word:X}u" for word in words) + "};",
-        ", ".join(f"{long:#x}ULL" for long in longs),
-    ]
-    forms = [*texts, texts[4].split()]
-    files = [data, data + bytes(64), *(f"{text}\n".encode() for text in texts)]
-    for number, content in enumerate(files):
-        path = tmp_path / f"map{number}"
-        path.write_bytes(content)
-        forms.append(str(path))
-    for form in forms:
-        assert explained(capsys, *([form] if isinstance(form, str) else form)) == EXPLAINED
-    for content in files:
+    words = struct.unpack("<32I", data)
+    text = " ".join(f"0x{word:08x}" for word in words)
+    (tmp_path / "map.bin").write_bytes(data)
+    (tmp_path / "map.txt").write_text(f"{text}\n")
+    sources = [[text], text.split(), [str(tmp_path / "map.bin")], [str(tmp_path / "map.txt")]]
+    for source in sources:
+        assert explained(capsys, *source) == EXPLAINED
+    for content in (data, text.encode()):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
         assert explained(capsys, "-") == EXPLAINED
 
@@ -125,30 +118,76 @@ def test_half_a_map_suffices(capsys):
     assert explained(capsys, PLAIN.encode()[:64].hex()) == EXPLAINED
 
 
+def test_several_maps_are_explained_one_by_one(capsys, tmp_path):
+    """An illegal map among legal ones sets the exit status."""
+    pair, single = tmp_path / "pair.bin", tmp_path / "single.bin"
+    pair.write_bytes(PLAIN.encode() + IM2COL.encode())
+    single.write_bytes(PLAIN.encode())
+    text = explained(capsys, str(pair), str(single))
+    places = [text.index(f"== {name}\n") for name in (f"{pair}[1]", f"{pair}[2]", f"{single}")]
+    assert places == sorted(places)
+    assert text.count(EXPLAINED) == 2
+    assert "im2col map of FLOAT16" in text[places[1] : places[2]]
+    pair.write_bytes(PLAIN.encode() + bytes([255] * 128))
+    assert "not a map that the encoder writes" in explained(capsys, str(pair), status=1)
+    text = explained(capsys, (PLAIN.encode() * 2).hex())
+    assert "== map 1\n" in text
+    assert text.count(EXPLAINED) == 2
+
+
 @pytest.mark.parametrize(
     ("source", "message"),
     [
         ("0x12 zz", "'zz': must be hexadecimal digits, or the name of a file"),
         ("no_such_file.bin", "'no_such_file.bin': must be hexadecimal digits, or the name"),
         ("abc", "3 hexadecimal digits: must be an even number"),
-        ("00" * 63, "len(data) = 63: must be 128 bytes, or at least the 64 that the unit reads"),
-        ("", "Is a directory"),
+        ("00" * 63, "63 bytes: must be 64 bytes, or a multiple of 128 bytes"),
+        ("00" * 192, "192 bytes: must be 64 bytes, or a multiple of 128 bytes"),
+        ("", "MAP is empty: must be the name of a file, or hexadecimal text"),
+        (" \t", "MAP is empty: must be the name of a file, or hexadecimal text"),
+        (".", ".: is a folder: must be a file with a tensor map"),
     ],
 )
 def test_bad_input(capsys, source, message):
     assert main(["explain", source]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err.startswith("golden explain: ")
-    assert message in captured.err
+    assert captured.err.startswith(f"golden explain: {message}")
     assert captured.err.count("\n") == 1
 
 
-def test_file_with_other_text(capsys, tmp_path):
-    path = tmp_path / "map.txt"
-    path.write_text("hello")
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"hello", "'hello': must be hexadecimal digits"),
+        (b"", "the file is empty: must be a tensor map of 64 bytes, or a multiple of 128 bytes"),
+        (b"\n \n", "the file is empty"),
+        (PLAIN.encode() + b"\0" * 7, "135 bytes: must be 64 bytes, or a multiple of 128 bytes"),
+        (PLAIN.encode()[:100], "100 bytes: must be 64 bytes, or a multiple of 128 bytes"),
+        (bytes(1 << 21), "more than 1048576 bytes: must be tensor maps"),
+    ],
+    ids=["text", "empty", "blank", "trailing bytes", "cut off", "too large"],
+)
+def test_bad_files(capsys, tmp_path, content, message):
+    path = tmp_path / "map"
+    path.write_bytes(content)
     assert main(["explain", str(path)]) == 2
-    assert "'hello': must be hexadecimal digits" in capsys.readouterr().err
+    assert capsys.readouterr().err.startswith(f"golden explain: {path}: {message}")
+
+
+def test_a_missing_file_among_others_is_named(capsys, tmp_path):
+    path = tmp_path / "map.bin"
+    path.write_bytes(PLAIN.encode())
+    assert main(["explain", str(path), "mapp.bin"]) == 2
+    assert capsys.readouterr().err == "golden explain: mapp.bin: no such file\n"
+
+
+def test_the_name_of_the_program(capsys):
+    assert main(["explain", "zz"], prog="open-tma") == 2
+    assert capsys.readouterr().err.startswith("open-tma explain: 'zz': must be")
+    with pytest.raises(SystemExit):
+        main(["lint", "--help"], prog="open-tma")
+    assert "Example: open-tma lint " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -232,7 +271,7 @@ def test_wide_im2col(capsys):
     assert "wide: for im2col::w" in text
     assert "32 rows of 64" in text
     text = explained_words(capsys, words_of(wide_map()), "--arch", "sm_100a")
-    assert "no load: mode = IM2COL_W with a rank-3 IM2COL map: needs a swizzle" in text
+    assert "error mode = IM2COL_W with a rank-3 IM2COL map: needs a swizzle" in text
 
 
 @pytest.mark.parametrize(
@@ -257,10 +296,12 @@ def test_wide_im2col(capsys):
         ),
     ],
 )
-def test_notes(capsys, tensor_map, note):
+def test_findings(capsys, tensor_map, note):
+    """Findings of the lint are listed; test_lint.py tests them."""
     text = explained_words(capsys, words_of(tensor_map))
-    assert (" note " in text) == (note is not None)
     assert (note or "") in text
+    if note is None:
+        assert "[BOX_AT_EDGE]" not in text
 
 
 def test_gap_behind_rows(capsys):
@@ -278,15 +319,6 @@ def test_words_that_the_encoder_does_not_write(capsys):
     text = explained_words(capsys, words)
     assert "w15 = 0x41f: the encoder writes 0x1f (bits without a meaning, not read" in text
     assert "w16 = 0x0: the encoder writes 0x1000 (metadata, not read by the unit)" in text
-
-
-def test_numbers_and_bytes():
-    assert map_bytes("0x1 0x2") == bytes([1, 0, 0, 0, 2, 0, 0, 0])
-    assert map_bytes("0x1, 0x123456789") == struct.pack("<2Q", 1, 0x123456789)
-    assert map_bytes("01 02") == map_bytes("0102") == bytes([1, 2])
-    assert map_bytes(" 0x01" * 64) == bytes([1]) * 64
-    assert file_bytes(b"01 02\n") == bytes([1, 2])
-    assert file_bytes(b"01\x0002") == b"01\x0002"
 
 
 def test_explain_as_a_function():
@@ -308,9 +340,9 @@ def test_errors(capsys, tmp_path):
     assert "No such file or directory" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["explain", "draw", "errors"])
+@pytest.mark.parametrize("command", ["explain", "lint", "draw", "errors"])
 def test_help_has_an_example(capsys, command):
     with pytest.raises(SystemExit) as caught:
         main([command, "--help"])
     assert caught.value.code == 0
-    assert f"Example: python -m golden {command} " in capsys.readouterr().out
+    assert f"Example: .venv/bin/python -m golden {command} " in capsys.readouterr().out

@@ -19,6 +19,7 @@ from golden import (
     DsmemCopy,
     DsmemReduce,
     ErrorCode,
+    HashedMemory,
     Load,
     Prefetch,
     Reduce,
@@ -58,7 +59,6 @@ REFUSED = {
     "format": (Load(changed(w2=WORDS[2] | 0xF << 7), (0, 0)), "MAP_FIELD", "data_type"),
     "interleave": (Load(changed(w2=WORDS[2] | 3 << 11), (0, 0)), "MAP_FIELD", "interleave = 3"),
     "rank": (Load(changed(w2=WORDS[2] | 7 << 4), (0, 0)), "MAP_FIELD", "rank = 8"),
-    "atom": (Load(changed(w2=WORDS[2] | 1 << 19), (0, 0)), "MAP_FIELD", "swizzle"),
     "NaN": (Load(changed(w2=WORDS[2] & ~0x780), (0, 0)), "MAP_FIELD", "oob_fill"),
     "inner": (Load(changed(w13=6 << 24), (0, 0)), "MAP_FIELD", "box_dim[0]*4 = 28 bytes"),
     "span": (Load(changed(w13=11 << 24), (0, 0)), "MAP_FIELD", "must be at most 32"),
@@ -110,20 +110,16 @@ REFUSED = {
         "RED_TYPE",
         "ADD of FLOAT32",
     ),
-    "size": (replace(BULK, size=40), "BULK_ALIGN", "size = 40: must be a multiple of 16"),
+    "size": (replace(BULK, size=1 << 32), "BULK_ALIGN", "size = 4294967296: must fit in 32 bits"),
     "gmem": (BulkStore(8, 0, 64), "BULK_ALIGN", "gmem_address = 0x8"),
-    "bulk prefetch": (BulkPrefetch(0, 8), "BULK_ALIGN", "size = 8"),
+    "bulk prefetch": (BulkPrefetch(8, 16), "BULK_ALIGN", "gmem_address = 0x8"),
     "ignored": (replace(BULK, ignore_last=16), "BULK_ALIGN", "ignore_last = 16: must be from 0"),
-    "mask": (replace(LOAD, cta_mask=0), "MASK", "cta_mask = 0x0: must be from 1 to 0xf"),
-    "mask beyond": (replace(BULK, cta_mask=16), "MASK", "the cluster has 4 CTAs"),
+    "mask": (replace(LOAD, cta_mask=0x11), "MASK", "cta_mask = 0x11: must be from 0 to 0xf"),
+    "bulk mask": (replace(BULK, cta_mask=16), "MASK", "the cluster has 4 CTAs"),
     "far": (replace(LOAD, dst_cta=4), "DST_CTA", "dst_cta = 4: must be from 0 to 3"),
-    "barrier elsewhere": (replace(LOAD, mbarrier_cta=2), "DST_CTA", "mbarrier_cta = 2: must be 1"),
-    "own": (COPY, "DST_CTA", "dst_cta = 1: must be another CTA than the issuer, 1"),
-    "odd barrier": (
-        replace(COPY, dst_cta=2, mbarrier_cta=3),
-        "DST_CTA",
-        "mbarrier_cta = 3: must be 2",
-    ),
+    "far copy": (replace(COPY, dst_cta=15), "DST_CTA", "dst_cta = 15: must be from 0 to 3"),
+    "store of another mode": (Store(IMAGE, (0,) * 4, AccessMode.TILE), "MAP_MODE", "mode of the"),
+    "prefetch of another rank": (Prefetch(IMAGE, (0,) * 3), "MAP_MODE", "len(coords) = 3"),
     "barrier": (replace(LOAD, mbarrier=12), "MBAR_ALIGN", "mbarrier = 12: must be a multiple of 8"),
 }
 
@@ -134,12 +130,12 @@ ORDER = {
     ),
     "then mode": (replace(Load(MAP, (1, 0, 0)), smem_address=64, mbarrier=4), "MAP_MODE"),
     "then shared memory": (replace(Load(MAP, (1, 0)), smem_address=SMEM, mbarrier=4), "SMEM_RANGE"),
-    "then the start": (replace(Load(MAP, (1, 0)), mbarrier=4, cta_mask=0), "COORD_ALIGN"),
+    "then the start": (replace(Load(MAP, (1, 0)), mbarrier=4, cta_mask=32), "COORD_ALIGN"),
     "alignment before sign": (Store(MAP, (-1, -1)), "COORD_ALIGN"),
     "start before corner": (Store(IMAGE, (0, 8, 0, 0)), "IM2COL_START"),
     "sign before type": (Reduce(INT, (0, -1)), "COORD_NEG"),
     "type before alignment": (BulkReduce(8, 0, 64, DataType.UINT8, ADD), "RED_TYPE"),
-    "mask before barrier": (replace(LOAD, cta_mask=0, mbarrier=4), "MASK"),
+    "mask before barrier": (replace(LOAD, cta_mask=32, mbarrier=4), "MASK"),
     "CTA before barrier": (replace(LOAD, dst_cta=9, mbarrier=4), "DST_CTA"),
 }
 
@@ -214,11 +210,91 @@ def test_pairs_of_ctas(options, signalled):
     assert [completion.cta for completion in completions] == signalled
 
 
-def test_bulk_requests_of_size_0():
+@pytest.mark.parametrize("size", [0, 15, 1 << 20, (1 << 32) - (1 << 20) + 1])
+def test_bulk_requests_without_a_byte_signal_nothing(size):
     smem = [np.zeros(128, np.uint8)]
     gmem = ArrayMemory(np.zeros(16, np.uint8))
-    assert execute(BulkLoad(1 << 40, 0, 0), gmem, smem) == [Completion(0, 0, 0)]
-    assert execute(BulkReduce(0, 0, 0, DataType.FLOAT32, ADD), gmem, smem) == []
+    assert execute(BulkLoad(1 << 40, 0, size), gmem, smem) == []
+    assert execute(DsmemCopy(0, 0, 64, size), gmem, smem) == []
+    assert execute(DsmemReduce(0, 0, 64, size), gmem, smem) == []
+    assert execute(BulkStore(0, 0, size), gmem, smem) == []
+    assert execute(BulkReduce(0, 0, size, DataType.FLOAT32, ADD), gmem, smem) == []
+
+
+@pytest.mark.parametrize(("size", "moved"), [(24, 16), (72, 64), ((1 << 20) + 16, 16)])
+def test_bits_19_to_4_of_a_size_count(size, moved):
+    smem = [np.zeros(256, np.uint8)]
+    gmem = ArrayMemory(np.ones(256, np.uint8))
+    assert execute(BulkLoad(0, 0, size, 128), gmem, smem) == [Completion(0, 128, moved)]
+    assert smem[0].sum() == smem[0][:moved].sum() == moved
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        replace(LOAD, cta_mask=0b1001, dst_cta=2, mbarrier_cta=9),
+        replace(BULK, cta_mask=0b1001, dst_cta=9, mbarrier_cta=1),
+    ],
+)
+def test_multicasts_ignore_the_ctas_of_their_addresses(request_):
+    smem = [np.zeros(1024, np.uint8) for _ in range(4)]
+    completions = execute(request_, HashedMemory(), smem, cta=1)
+    assert [completion.cta for completion in completions] == [0, 3]
+
+
+@pytest.mark.parametrize("request_", [replace(LOAD, cta_mask=0), replace(BULK, cta_mask=0)])
+def test_a_multicast_to_nobody_does_nothing(request_):
+    smem = [np.zeros(1024, np.uint8) for _ in range(4)]
+    assert execute(request_, HashedMemory(), smem, cta=1) == []
+    assert not any(memory.any() for memory in smem)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        replace(LOAD, dst_cta=2, mbarrier_cta=3),
+        replace(BULK, dst_cta=2, mbarrier_cta=1),
+        replace(COPY, dst_cta=2, mbarrier_cta=1),
+    ],
+)
+def test_the_barrier_is_in_the_destination(request_):
+    smem = [np.zeros(1024, np.uint8) for _ in range(4)]
+    completions = execute(request_, HashedMemory(), smem, cta=1)
+    assert [completion.cta for completion in completions] == [2]
+
+
+def test_a_cta_copies_to_itself():
+    smem = [np.arange(256, dtype=np.uint8) for _ in range(2)]
+    assert execute(DsmemCopy(1, 0, 128, 64), HashedMemory(), smem, cta=1) == [Completion(1, 0, 64)]
+    assert smem[1][:64].tolist() == list(range(128, 192))
+
+
+@pytest.mark.parametrize("word", [2, 13, 15])
+def test_hopper_ignores_reserved_bits(word):
+    """Version and w2[31:19], w13[23:15], and w15 of a tiled map."""
+    reserved = {2: 0xFFF8_000E, 13: 0xFF8000, 15: 0xFFFFFFFF}[word]
+    smem = [np.zeros(1024, np.uint8) for _ in range(2)]
+    for memory, words in zip(smem, (WORDS[word], WORDS[word] | reserved), strict=True):
+        execute(Load(changed(**{f"w{word}": words}), (4, 2)), HashedMemory(), [memory])
+    assert smem[0].any()
+    assert (smem[0] == smem[1]).all()
+
+
+def test_later_architectures_decode_reserved_bits():
+    """w2[20:19] is the atom of the swizzle, w2[22] marks ``im2col::w``."""
+    swizzled = TensorMap.tiled("f32", 1 << 20, (64, 64), (256,), (32, 8), swizzle="128B").encode()
+    w2 = Descriptor.from_bytes(swizzled).words[2]
+    with_atom = Descriptor((*WORDS[:2], w2 | 1 << 19, *Descriptor.from_bytes(swizzled).words[3:]))
+    smem = [np.zeros(1024, np.uint8) for _ in range(3)]
+    execute(Load(swizzled, (0, 0)), HashedMemory(), smem[:1])
+    execute(Load(with_atom, (0, 0)), HashedMemory(), smem[1:2])
+    execute(Load(with_atom, (0, 0)), HashedMemory(), smem[2:], arch=Arch.SM_100A)
+    assert (smem[0] == smem[1]).all()
+    assert (smem[0] != smem[2]).any()
+    wide = Load(changed(w2=WORDS[2] | 1 << 22), (0, 0))
+    check(wide)
+    with pytest.raises(TmaError, match="needs im2col"):
+        check(wide, arch=Arch.SM_100A)
 
 
 def test_bulk_beyond_memory_is_a_fault():

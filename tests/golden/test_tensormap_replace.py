@@ -53,7 +53,31 @@ def test_every_swizzle_and_back(swizzle):
     assert Descriptor.from_bytes(data).swizzle is swizzle
     if swizzle is Swizzle.SWIZZLE_96B:
         data = tensormap_replace(data, "swizzle_mode", 1)
+        data = tensormap_replace(data, "swizzle_atomicity", 0)
         assert Descriptor.from_bytes(data).swizzle is Swizzle.SWIZZLE_32B
+
+
+@pytest.mark.parametrize(
+    ("field", "index", "value", "like"),
+    [
+        ("rank", None, 0xC, 4),
+        ("box_dim", 2, 0x604199D7, 0xD7),
+        ("box_dim", 0, 0, 256),
+        ("global_dim", 1, 0, 1 << 32),
+        ("global_stride", 0, 0x78D43BFA1C4A237B, 0xFA1C4A2370),
+        ("element_stride", 1, 0x7DAB6CAB, 3),
+    ],
+)
+def test_a_value_that_does_not_fit_is_masked(field, index, value, like):
+    masked, fitting = (tensormap_replace(MAP.encode(), field, n, index) for n in (value, like))
+    assert masked == fitting
+
+
+def test_a_map_that_rounds_goes_on_rounding():
+    """No type clears w2[16], so that a tf32 map made f32 still rounds."""
+    data = tensormap_replace(MAP.encode(), "elemtype", DataType.TFLOAT32.replace_code)
+    data = tensormap_replace(data, "elemtype", DataType.FLOAT32.replace_code)
+    assert Descriptor.from_bytes(data).data_type is DataType.TFLOAT32
 
 
 def test_a_map_built_from_zeros():
@@ -84,8 +108,9 @@ def test_a_map_built_from_zeros():
         ("box_dim", 5, 1, "index = 5: must be from 0 to 4"),
         ("global_stride", 4, 16, "index = 4: must be from 0 to 3"),
         ("rank", 0, 1, "index = 0: must be None for rank"),
-        ("rank", None, 5, "rank = 5: must be from 0 to 4 on SM_90A"),
-        ("box_dim", 0, 257, "box_dim = 257: must be from 1 to 256"),
+        ("rank", None, 1 << 32, "rank = 4294967296: must be from 0 to 4294967295 on SM_90A"),
+        ("box_dim", 0, -1, "box_dim = -1: must be from 0 to 4294967295"),
+        ("global_stride", 0, 1 << 64, "must be from 0 to 18446744073709551615"),
         ("swizzle_atomicity", None, 1, "swizzle_atomicity = 1: must be from 0 to 0 on SM_90A"),
         ("elemtype", None, 13, "elemtype = 13: must be from 0 to 12 on SM_90A"),
     ],

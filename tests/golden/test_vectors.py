@@ -1,14 +1,18 @@
 """Vector files: wrong outcomes are found, and the message names the element."""
 
+import io
+import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from golden import ErrorCode
+from golden.archive import VectorError, check_fields, read_arrays
 from golden.conformance import outcomes
-from golden.vectors import Outcome, VectorError, check, read_cases
-from sim_tb.conformance.command import diagnoses, main
+from golden.vectors import TIMING_FIELDS, Outcome, check, read_cases, read_timings
+from sim_tb.conformance.command import main
+from sim_tb.conformance.recordings import Transfers
 
 TRANSFERS = Path(__file__).parents[1] / "silicon" / "transfers.npz"
 MAPS = TRANSFERS.with_name("tensor_maps.npz")
@@ -118,26 +122,140 @@ def test_bad_selection(kinds, limit, message):
         read_cases(TRANSFERS, kinds, limit)
 
 
-def test_bad_file(tmp_path):
+def npz(**arrays):
+    """Return the bytes of an archive of arrays, with pickles if NumPy needs them."""
+    stream = io.BytesIO()
+    np.savez(stream, **arrays)
+    return stream.getvalue()
+
+
+def npy(array):
+    stream = io.BytesIO()
+    np.save(stream, array)
+    return stream.getvalue()
+
+
+def zipped(**members):
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        for name, data in members.items():
+            archive.writestr(f"{name}.npy", data)
+    return stream.getvalue()
+
+
+HUGE = npy(np.zeros(16, np.uint8)).replace(b"(16,), }       ", b"(%d,), }" % (1 << 50))
+DAMAGED = bytearray(npz(cases=np.arange(1000)))
+DAMAGED[500] ^= 1
+FILES = {
+    "text": (b"hello\n", "the file is no archive: must be an .npz file with the array cases"),
+    "empty": (b"", "the file is empty: must be an .npz file with the array cases"),
+    "one array": (npy(np.zeros(3)), "the file is a single array (.npy): must be an .npz file"),
+    "one object": (npy(np.array([None])), "the file is a single array (.npy)"),
+    "pickle": (b"\x80\x04]\x94.", "the file is no archive"),
+    "cut off": (TRANSFERS.read_bytes()[:3000], "the archive is damaged or cut off: must be"),
+    "no array": (zipped(), "no cases: the file has no arrays, must be an .npz file"),
+    "other arrays": (npz(a=np.zeros(1), b=np.zeros(1)), "no cases: the file has a, b, must be"),
+    "objects": (npz(cases=np.array([None])), "the array cases holds Python objects: must"),
+    "records of objects": (
+        npz(cases=np.zeros(1, [("name", object)])),
+        "the array cases holds Python obj",
+    ),
+    "flipped bit": (bytes(DAMAGED), "the array cases is damaged"),
+    "no Python in the header": (
+        zipped(cases=npy(np.zeros(2)).replace(b"{'descr'", b"((\x01scr'")),
+        "the array cases is damaged",
+    ),
+    "no header": (zipped(cases=b"hello"), "the array cases is damaged"),
+    "more than memory": (zipped(cases=HUGE), "the array cases is damaged"),
+    "no records": (npz(cases=np.zeros(3)), "cases without the fields box_dim, "),
+    "one record": (npz(cases=np.zeros((), "i4,i4")), "cases has 0 axes: must be a list of records"),
+}
+
+
+@pytest.mark.parametrize("kind", FILES)
+@pytest.mark.parametrize("reader", [read_cases, read_timings])
+def test_a_file_of_something_else(tmp_path, kind, reader):
+    """No message advises to load the file unsafely, as those of NumPy do."""
     path = tmp_path / "x.npz"
-    path.write_text("no")
-    with pytest.raises(VectorError, match="not a file of vectors"):
-        read_cases(path)
-    np.savez(path, cases=np.zeros(1, [("kind", "U4")]))
-    with pytest.raises(VectorError, match="cases without"):
+    data, message = FILES[kind]
+    path.write_bytes(data)
+    with pytest.raises(VectorError) as caught:
+        reader(path)
+    text = str(caught.value)
+    kind_of_file = "a timing file" if reader is read_timings else "a file of vectors"
+    assert text.startswith(f"{path}: not {kind_of_file}: {message}")
+    assert "pickle" not in text
+    assert "\n" not in text
+
+
+def test_a_path_that_is_no_file(tmp_path):
+    for path, reason in ((tmp_path, "Is a directory"), (tmp_path / "x", "No such file or dir")):
+        with pytest.raises(
+            VectorError, match=rf"{path}: not a file of vectors: {reason}.*: must be an .npz file"
+        ):
+            read_cases(path)
+
+
+def test_optional_arrays(tmp_path):
+    path = tmp_path / "x.npz"
+    np.savez(path, a=np.arange(3), b=np.arange(2))
+    assert list(read_arrays(path, "a file", ["a"], ["b", "c"])) == ["a", "b"]
+    with pytest.raises(VectorError, match="not a file: no c, d: the file has a, b, must be an "):
+        read_arrays(path, "a file", ["a", "c", "d"])
+
+
+@pytest.mark.parametrize(
+    ("field", "kind", "message"),
+    [
+        ("rank", "f4", "the field rank of cases is float32: must be integer"),
+        ("mode", "i4", "the field mode of cases is int32: must be text"),
+        ("coords", "(4,)i4", "the field coords of cases is ('<i4', (4,)): must be integer 5"),
+        ("silicon_cycles", "U8", "the field silicon_cycles of cases is <U8: must be number"),
+    ],
+)
+def test_fields_of_another_kind(field, kind, message):
+    rows = read_timings(TRANSFERS.with_name("timing_random.npz"))
+    dtype = [(name, kind if name == field else rows.dtype[name]) for name in rows.dtype.names]
+    with pytest.raises(VectorError) as caught:
+        check_fields(Path("x.npz"), "a file", np.zeros(2, dtype), TIMING_FIELDS)
+    assert str(caught.value) == f"x.npz: not a file: {message}"
+
+
+def test_a_blob_that_is_not_bytes(tmp_path):
+    path = tmp_path / "x.npz"
+    with np.load(TRANSFERS) as file:
+        np.savez(path, cases=file["cases"][:1], blob=np.zeros(3))
+    with pytest.raises(VectorError, match="blob must be a list of bytes, is float64"):
         read_cases(path)
 
 
-@pytest.mark.parametrize("damage", ["empty", "truncated", "lone array", "missing"])
-def test_damaged_file(tmp_path, damage):
+@pytest.mark.parametrize(
+    ("kind", "field", "value", "message"),
+    [
+        ("red_tile", "red_op", 8, "red_op of case 1 is 8: must be from 0 to 7"),
+        ("red_tile", "red_op", -1, "red_op of case 1 is -1: must be from 0 to 7"),
+        ("bulk_red", "dtype", 16, "dtype of case 1 is 16: must be from 0 to 15"),
+        ("load_tile", "issuer", 1, "issuer of case 1 is 1: must be from 0 to 0"),
+        ("multicast", "issuer", 4, "issuer of case 1 is 4: must be from 0 to 3"),
+        ("store_tile", "smem_before", (0, 233473), "smem_before of case 1: must have at most 2334"),
+    ],
+)
+def test_values_that_no_request_has(tmp_path, kind, field, value, message):
     path = tmp_path / "x.npz"
-    if damage == "lone array":
-        with path.open("wb") as file:
-            np.save(file, np.zeros(3))
-    elif damage != "missing":
-        path.write_bytes(TRANSFERS.read_bytes()[: 3000 * (damage == "truncated")])
-    with pytest.raises(VectorError, match="not a file of vectors"):
+    with np.load(TRANSFERS) as file:
+        rows, blob = file["cases"], file["blob"]
+    rows = rows[rows["kind"] == kind][:2]
+    rows[field][1] = value
+    np.savez(path, cases=rows, blob=blob)
+    with pytest.raises(VectorError, match=f"x.npz: {message}"):
         read_cases(path)
+
+
+def test_a_timing_file_without_cases(tmp_path):
+    path = tmp_path / "x.npz"
+    np.savez(path, cases=read_timings(TRANSFERS.with_name("timing_random.npz"))[:0])
+    with pytest.raises(VectorError, match="cases is empty: must have at least one case"):
+        read_timings(path)
 
 
 def test_bytes_beyond_the_blob(tmp_path):
@@ -170,6 +288,7 @@ def test_errors_of_the_command_line(capsys, arguments):
 
 
 def test_the_rtl_encodes_no_maps():
-    assert list(diagnoses(read_cases(MAPS, limit=2), "rtl")) == [
-        f"encode[{n}]: tensor maps are encoded by the golden model only" for n in range(2)
+    verdicts = Transfers(read_cases(MAPS, limit=2)).verdicts(range(2), "rtl", "fixed")
+    assert [verdict.difference for verdict in verdicts] == [
+        f"encode[{n}]: is run by the golden model only" for n in range(2)
     ]
