@@ -6,3 +6,7 @@ payloads between the blocks, ``lib`` the parts that several stages use, and ``fl
 around the hardware. ``params`` has the choices; ``top`` connects the blocks of a unit, and
 ``cluster_top`` the units of a cluster.
 """
+
+from open_tma.installation import need
+
+need(__name__, "rtl")

@@ -77,7 +77,7 @@ class Cluster(wiring.Component):
             m.d.comb += [
                 messages.i[rank].valid.eq(message.valid),
                 message.ready.eq(messages.i[rank].ready),
-                messages.i[rank].p.mask.eq(1 << message.p.holder),
+                messages.i[rank].p.mask.eq(1 << message.p.holder[: p.cta_bits]),
                 messages.i[rank].p.payload.eq(message.p.update),
             ]
             for port, member in outside.signature.members.items():

@@ -1,6 +1,7 @@
 """Parameters of the unit, the widths that follow from them, and the named presets."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 
 PIECE_BYTES = 16
@@ -267,8 +268,8 @@ class TmaParams:
 
     @cached_property
     def run_bits(self) -> int:
-        """Width of a count of pieces in a run; a bulk prefetch may be 4 GiB long."""
-        return 28 if self.bulk else self.box_piece_bits
+        """Width of a count of pieces in a run; a bulk prefetch may be 1 MiB long."""
+        return max(16, self.box_piece_bits) if self.bulk else self.box_piece_bits
 
     @cached_property
     def group_bits(self) -> int:
@@ -363,3 +364,50 @@ def preset_names() -> dict[TmaParams, list[str]]:
     for name, params in PRESETS.items():
         names.setdefault(params, []).append(name)
     return names
+
+
+def preset_of(params: TmaParams) -> str | None:
+    """Return the first name of a parameter set of ``PRESETS``; None for other parameters."""
+    return preset_names().get(params, [None])[0]
+
+
+def parameters(preset: str, settings: Sequence[str]) -> TmaParams:
+    """Return the parameters of ``preset`` with ``name=value`` settings applied.
+
+    Raises
+    ------
+    ValueError
+        For an unknown preset or parameter, and for an illegal value.
+    """
+    if preset not in PRESETS:
+        raise ValueError(f"no preset {preset!r}: must be one of {', '.join(PRESETS)}")
+    known = {field.name for field in fields(TmaParams)}
+    changes = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if name not in known or not equals:
+            names = ", ".join(sorted(known))
+            raise ValueError(f"{setting!r}: expected name=value, with a name of {names}")
+        changes[name] = _number(setting, value, isinstance(getattr(DEFAULT, name), bool))
+    return replace(PRESETS[preset], **changes)
+
+
+def _number(setting: str, text: str, is_switch: bool) -> int:
+    if is_switch:
+        if (value := {"0": False, "False": False, "1": True, "True": True}.get(text)) is None:
+            raise ValueError(f"{setting!r}: the value must be 0, 1, False or True")
+        return value
+    try:
+        return int(text, 0)
+    except ValueError:
+        raise ValueError(f"{setting!r}: the value must be a number") from None
+
+
+def options_of(params: TmaParams) -> list[str]:
+    """Return the options of a command line that give ``params``: a preset, or settings."""
+    preset = preset_of(params)
+    if preset is not None:
+        return [] if preset == "default" else ["--preset", preset]
+    default = asdict(DEFAULT)
+    changes = (item for item in asdict(params).items() if item not in default.items())
+    return [word for name, value in changes for word in ("--set", f"{name}={value:d}")]

@@ -86,9 +86,10 @@ class Tma(wiring.Component):
 
     A request that is refused, or one with an access that fails, gives one record on ``error``.
     Every other load gives one ``complete_tx`` of its bytes at its barrier, and never before all of
-    them are in shared memory. A load to several CTAs is signalled by each receiver, packet by
-    packet. A store or reduction counts in a bulk group of its thread until its writes are
-    performed. Requests are not ordered, and complete in any order.
+    them are in shared memory. A load of no bytes, or without receivers, gives none. A load to
+    several CTAs is signalled by each receiver, packet by packet. A store or reduction counts in a
+    bulk group of its thread until its writes are performed. Requests are not ordered, and complete
+    in any order.
 
     Throughput: one line read and one line written a clock, in both directions at once. Latency and
     back-pressure: see the blocks, and docs/performance.md.

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -27,22 +27,22 @@ REPORT_BITS = 8
 
 
 class BarrierWord(data.Struct):
-    """Word of a barrier in shared memory (layout v0).
+    """Word of a barrier in shared memory (layout v0), as silicon has it.
 
-    Arrival counts are stored as their negative modulo ``2**20``, so that ``pending`` counts up to
-    zero.
+    All counts are stored as their negative. Arrival counts are modulo ``2**20``, so that
+    ``pending`` counts up to zero.
 
     Members
     -------
-    reserved : 0; 1 marks layout v1
+    ignored : kept as it is; 1 marks layout v1 in a unit with ``mbarrier_v1``
     expected : arrivals that each phase expects, negative
-    tx : bytes that are still to come; negative if bytes came before they were expected
+    tx : bytes that came in this phase, less the bytes that were expected
     lock : 1 after an error; the barrier then refuses all operations but INIT and INVAL
     pending : arrivals that are still to come in this phase, negative
     phase : parity of the current phase
     """
 
-    reserved: 1
+    ignored: 1
     expected: ARRIVAL_BITS
     tx: signed(BARRIER_COUNT_BITS)
     lock: 1
@@ -83,20 +83,22 @@ class BarrierTask(data.Struct):
 
     Members
     -------
-    op, address, count, time_limit, v1, tag : as in `BarrierCommand`; with PENDING_COUNT, ``count``
-        is the result
+    op, address, v1, tag : as in `BarrierCommand`
+    operand : INIT: the word. NO_COMPLETE forms: mask of the lanes. PENDING_COUNT: the result.
+        REPORT: the report. TRY_WAIT and TRY_WAIT_PARITY: the time limit
+    too_large : a count of the operation is illegal
     arrivals : arrivals that the operation counts
-    tx_increment : bytes that the operation adds to those still to come; negative for COMPLETE_TX
+    tx_increment : bytes that the operation counts; negative for those that are expected
     parity : parity of the phase that a test or wait asks for
     """
 
     op: BarrierOp
     address: SMEM_OFFSET_BITS
-    count: BARRIER_COUNT_BITS
-    arrivals: BARRIER_COUNT_BITS
-    tx_increment: signed(BARRIER_COUNT_BITS + 1)
+    operand: 64
+    too_large: 1
+    arrivals: ARRIVAL_BITS
+    tx_increment: signed(BARRIER_COUNT_BITS)
     parity: 1
-    time_limit: TIME_LIMIT_BITS
     v1: 1
     tag: BARRIER_TAG_BITS
 
@@ -111,10 +113,7 @@ class _Operation:
     """``tries``, TEST_WAIT and TEST_WAIT_PARITY."""
     drops: Value
     """ARRIVE_DROP in all its forms."""
-    must_not_complete: Value
-    """The NO_COMPLETE forms."""
     is_init: Value
-    is_inval: Value
     is_report: Value
     counts: Value
     """Operations that count arrivals or bytes."""
@@ -127,22 +126,19 @@ class _Fields:
     expected: Signal
     phase: Signal
     """Phase that the task asks for: the conditional phase with ``task.v1``."""
-    uninitialised: Signal
 
 
 @dataclass(frozen=True)
 class _Counts:
-    """Counts after the operation, if it succeeds."""
+    """Counts after the operation, if it succeeds; stored as in the word."""
 
     pending: Signal
-    expected: Value
+    expected: Signal
     tx: Signal
     complete: Signal
     """The phase completes."""
     over_arrived: Signal
     """More arrivals than are pending."""
-    over_dropped: Signal
-    """More dropped arrivals than are expected."""
     tx_out_of_range: Signal
 
 
@@ -170,8 +166,6 @@ class BarrierStep(wiring.Component):
         The operation is an update, which has no result.
     word : In(BarrierWord)
         The barrier word before the operation.
-    word_is_zero : In(1)
-        ``word`` is 0.
     next_word : Out(BarrierWord)
         The barrier word after the operation.
     write_en : Out(1)
@@ -185,11 +179,12 @@ class BarrierStep(wiring.Component):
     can_wait : Out(1)
         A TRY_WAIT finds its phase incomplete, and its time limit is not 0.
     ends_waits : Out(1)
-        The operation ends the waits for the barrier.
+        The operation ends the waits for the phase of the barrier.
+    ends_conditional_waits : Out(1)
+        The operation ends the waits for the conditional phase of the barrier; 0 without
+        ``mbarrier_v1``.
     outcome : Out(Outcome)
         The reason why the waits end.
-    conditional_pending : Out(1)
-        The waits for the conditional phase do not end: that phase is not complete.
     """
 
     def __init__(self, params: TmaParams) -> None:
@@ -199,7 +194,6 @@ class BarrierStep(wiring.Component):
                 "task": In(BarrierTask),
                 "is_update": In(1),
                 "word": In(BarrierWord),
-                "word_is_zero": In(1),
                 "next_word": Out(BarrierWord),
                 "write_en": Out(1),
                 "fault": Out(BarrierFault),
@@ -207,8 +201,8 @@ class BarrierStep(wiring.Component):
                 "done": Out(1),
                 "can_wait": Out(1),
                 "ends_waits": Out(1),
+                "ends_conditional_waits": Out(1),
                 "outcome": Out(Outcome),
-                "conditional_pending": Out(1),
             }
         )
 
@@ -217,7 +211,7 @@ class BarrierStep(wiring.Component):
         op = self._decode()
         fields = self._read_fields(m)
         counts = self._count(m, op, fields)
-        self._find_fault(m, op, fields, counts)
+        self._find_fault(m, op, counts)
         succeeds = Signal()
         m.d.comb += succeeds.eq(~self.has_fault)
         self._change_word(m, op, counts, succeeds)
@@ -236,11 +230,7 @@ class BarrierStep(wiring.Component):
                 BarrierOp.ARRIVE_DROP_NO_COMPLETE,
                 BarrierOp.ARRIVE_DROP_EXPECT_TX,
             ),
-            must_not_complete=op.matches(
-                BarrierOp.ARRIVE_NO_COMPLETE, BarrierOp.ARRIVE_DROP_NO_COMPLETE
-            ),
-            is_init=self.task.op == BarrierOp.INIT,
-            is_inval=self.task.op == BarrierOp.INVAL,
+            is_init=(self.task.op == BarrierOp.INIT) & ~self.is_update,
             is_report=self.task.op == BarrierOp.REPORT,
             counts=op.matches(
                 BarrierOp.ARRIVE,
@@ -259,12 +249,7 @@ class BarrierStep(wiring.Component):
         task, word = self.task, self.word
         expected = Signal(ARRIVAL_BITS)
         phase = Signal()
-        uninitialised = Signal()
-        m.d.comb += [
-            expected.eq(word.expected),
-            phase.eq(word.phase),
-            uninitialised.eq(self.word_is_zero),
-        ]
+        m.d.comb += [expected.eq(word.expected), phase.eq(word.phase)]
         if self.params.mbarrier_v1:
             v1 = data.View(BarrierWordV1, word.as_value())
             with m.If(v1.is_v1):
@@ -272,146 +257,85 @@ class BarrierStep(wiring.Component):
                 m.d.comb += expected.eq(Cat(v1.expected, v1.expected.any().replicate(high_bits)))
             with m.If(task.v1):
                 m.d.comb += phase.eq(v1.conditional_phase)
-        else:
-            with m.If(word.reserved):
-                m.d.comb += uninitialised.eq(1)
-        return _Fields(expected, phase, uninitialised)
-
-    def _subtract(
-        self, m: Module, name: str, stored: Value, arrivals: Value, arrivals_less_one: Value
-    ) -> tuple[Signal, Signal, Signal]:
-        """Subtract ``arrivals`` from a count that is stored as its negative.
-
-        Returns
-        -------
-        tuple[Signal, Signal, Signal]
-            The count afterwards, stored as its negative; 1 if it is zero; 1 if ``arrivals`` is more
-            than the count was. The last comes from ``arrivals_less_one``, which is ready early.
-        """
-        total = Signal(BARRIER_COUNT_BITS + 1, name=name)
-        total_less_one = Signal(BARRIER_COUNT_BITS + 1, name=f"{name}_less_one")
-        is_zero = Signal(name=f"{name}_is_zero")
-        is_negative = Signal(name=f"{name}_is_negative")
-        no_arrivals = arrivals == 0
-        # A stored 0 means that no arrival is left. Any other count ends at 2**20.
-        m.d.comb += [
-            total.eq(stored + arrivals),
-            total_less_one.eq(stored + arrivals_less_one),
-            is_negative.eq(~no_arrivals & ((stored == 0) | total_less_one[ARRIVAL_BITS:].any())),
-        ]
-        with m.If(stored == 0):
-            m.d.comb += is_zero.eq(no_arrivals)
-        with m.Else():
-            m.d.comb += is_zero.eq(sum_is_zero(stored, arrivals) & (total[ARRIVAL_BITS:] == 1))
-        return total, is_zero, is_negative
+        return _Fields(expected, phase)
 
     def _count(self, m: Module, op: _Operation, fields: _Fields) -> _Counts:
         """Return the counts after the operation."""
         word, arrivals, tx_increment = self.word, self.task.arrivals, self.task.tx_increment
-        arrivals_less_one = Signal(BARRIER_COUNT_BITS)
-        m.d.comb += arrivals_less_one.eq(arrivals - 1)
-        arrived, all_arrived, over_arrived = self._subtract(
-            m, "pending_arrivals", word.pending, arrivals, arrivals_less_one
-        )
-        remaining, _, over_dropped = self._subtract(
-            m, "expected_arrivals", fields.expected, arrivals, arrivals_less_one
-        )
-        dropped = Mux(op.drops, remaining[:ARRIVAL_BITS], fields.expected)
-        tx = Signal(signed(BARRIER_COUNT_BITS + 2))
-        tx_less_one = Signal.like(tx)
-        tx_increment_less_one = Signal.like(tx)
-        tx_low_zero = sum_is_zero(word.tx.as_unsigned()[:ARRIVAL_BITS], tx_increment.as_unsigned())
-        too_high, too_low = tx[ARRIVAL_BITS:].any(), ~tx_less_one[ARRIVAL_BITS:].all()
+        pending = Signal(ARRIVAL_BITS + 1)
+        expected = Signal(ARRIVAL_BITS)
+        tx = Signal(signed(BARRIER_COUNT_BITS + 1))
+        all_arrived = Signal()
+        over_arrived = Signal()
         tx_out_of_range = Signal()
         complete = Signal()
+        # A stored 0 means that no arrival is left. Any other count ends at 2**20.
         m.d.comb += [
+            pending.eq(word.pending + arrivals),
+            all_arrived.eq(sum_is_zero(word.pending, arrivals)),
+            over_arrived.eq(~all_arrived & ((word.pending == 0) | pending[-1])),
+            expected.eq(fields.expected + Mux(op.drops, arrivals, 0)),
             tx.eq(word.tx + tx_increment),
-            tx_increment_less_one.eq(tx_increment - 1),
-            tx_less_one.eq(word.tx + tx_increment_less_one),
-            tx_out_of_range.eq(Mux(tx < 0, too_low, too_high)),
-            complete.eq(all_arrived & tx_low_zero & ~tx[ARRIVAL_BITS:].any()),
+            tx_out_of_range.eq(tx[-1] ^ tx[-2]),
+            complete.eq(
+                all_arrived & sum_is_zero(word.tx.as_unsigned(), tx_increment.as_unsigned())
+            ),
         ]
-        return _Counts(arrived, dropped, tx, complete, over_arrived, over_dropped, tx_out_of_range)
+        return _Counts(pending, expected, tx, complete, over_arrived, tx_out_of_range)
 
-    def _find_fault(self, m: Module, op: _Operation, fields: _Fields, counts: _Counts) -> None:
+    def _find_fault(self, m: Module, op: _Operation, counts: _Counts) -> None:
         """Find the first fault that applies. ``has_fault`` does not wait for the order of faults,
         because it is on the longest path.
         """
         task, word, fault = self.task, self.word, self.fault
-        has_v1 = self.params.mbarrier_v1
-        max_arrivals = (1 << ARRIVAL_BITS) - 1
-        if has_v1:
-            max_arrivals = Mux(task.v1, (1 << V1_ARRIVAL_BITS) - 1, max_arrivals)
         needs_v1 = op.is_report | (op.tests & task.v1)
-        illegal_operation = (self.is_update & ~op.counts) | (
-            0 if has_v1 else needs_v1 | (op.is_init & task.v1)
-        )
-        illegal_count = (task.count == 0) | (task.count > max_arrivals)
+        has_v1 = self.params.mbarrier_v1
+        illegal_operation = (self.is_update & ~op.counts) | (0 if has_v1 else needs_v1)
+        uses_word = op.counts | op.tests | op.is_report
+        is_locked = uses_word & word.lock & ~self.is_update
+        is_not_v1 = needs_v1 & ~word.ignored if has_v1 else Const(0, 1)
         m.d.comb += self.has_fault.eq(
             illegal_operation
-            | (op.is_init & illegal_count)
-            | (
-                (op.counts | op.tests | op.is_report)
-                & (
-                    word.lock
-                    | fields.uninitialised
-                    | (needs_v1 & ~word.reserved)
-                    | counts.over_arrived
-                    | (op.drops & counts.over_dropped)
-                    | (op.counts & counts.tx_out_of_range)
-                    | (op.must_not_complete & counts.complete)
-                )
-            )
+            | is_locked
+            | is_not_v1
+            | (op.counts & (task.too_large | counts.over_arrived | counts.tx_out_of_range))
         )
         with m.If(illegal_operation):
             m.d.comb += fault.eq(BarrierFault.OPERATION)
-        with m.Elif(op.is_init):
-            with m.If(illegal_count):
+        with m.Elif(is_locked):
+            m.d.comb += fault.eq(BarrierFault.LOCKED)
+        with m.Elif(op.counts):
+            with m.If(task.too_large):
                 m.d.comb += fault.eq(BarrierFault.COUNT)
-        with m.Elif(op.counts | op.tests | op.is_report):
-            with m.If(word.lock):
-                m.d.comb += fault.eq(BarrierFault.LOCKED)
-            with m.Elif(fields.uninitialised):
-                m.d.comb += fault.eq(BarrierFault.UNINITIALISED)
-            with m.Elif(needs_v1 & ~word.reserved):
-                m.d.comb += fault.eq(BarrierFault.OPERATION)
-            with m.Elif(counts.over_arrived | (op.drops & counts.over_dropped)):
+            with m.Elif(counts.over_arrived):
                 m.d.comb += fault.eq(BarrierFault.OVER_ARRIVAL)
-            with m.Elif(op.counts & counts.tx_out_of_range):
+            with m.Elif(counts.tx_out_of_range):
                 m.d.comb += fault.eq(BarrierFault.TX_RANGE)
-            with m.Elif(op.must_not_complete & counts.complete):
-                m.d.comb += fault.eq(BarrierFault.COMPLETES)
+        if has_v1:
+            with m.Elif(is_not_v1):
+                m.d.comb += fault.eq(BarrierFault.OPERATION)
 
     def _change_word(self, m: Module, op: _Operation, counts: _Counts, succeeds: Signal) -> None:
         """Make the word after the operation."""
-        task, word, next_word = self.task, self.word, self.next_word
-        v1 = data.View(BarrierWordV1, word.as_value())
-        initial = (-task.count)[:ARRIVAL_BITS]
+        word, next_word = self.word, self.next_word
         m.d.comb += next_word.eq(word)
-        with m.If(op.is_init | op.is_inval):
-            m.d.comb += next_word.eq(0)
-            with m.If(op.is_init):
-                m.d.comb += [next_word.expected.eq(initial), next_word.pending.eq(initial)]
+        with m.If(op.is_init):
+            m.d.comb += next_word.eq(self.task.operand)
         with m.Elif(~succeeds):
             m.d.comb += next_word.lock.eq(1)
         with m.Elif(op.counts):
             m.d.comb += [
+                next_word.lock.eq(0),
                 next_word.expected.eq(counts.expected),
                 next_word.pending.eq(Mux(counts.complete, counts.expected, counts.pending)),
                 next_word.tx.eq(counts.tx),
                 next_word.phase.eq(word.phase ^ counts.complete),
             ]
         if self.params.mbarrier_v1:
+            v1 = data.View(BarrierWordV1, word.as_value())
             next_v1 = data.View(BarrierWordV1, next_word.as_value())
             report = Mux(v1.stale, 0, v1.report)
-            has_report = v1.is_v1 & (report != 0)
-            m.d.comb += self.conditional_pending.eq(op.counts & succeeds & has_report)
-            with m.If(op.is_init & task.v1):
-                m.d.comb += [
-                    next_v1.is_v1.eq(1),
-                    next_word.expected.eq(initial[:V1_ARRIVAL_BITS]),
-                ]
-            with m.Elif(op.counts & succeeds & v1.is_v1):
+            with m.If(op.counts & succeeds & v1.is_v1):
                 m.d.comb += [
                     next_word.expected.eq(word.expected),
                     next_v1.expected.eq(counts.expected),
@@ -420,27 +344,41 @@ class BarrierStep(wiring.Component):
                     m.d.comb += [
                         next_v1.report.eq(report),
                         next_v1.stale.eq(1),
-                        next_v1.conditional_phase.eq(v1.conditional_phase ^ ~has_report),
+                        next_v1.conditional_phase.eq(v1.conditional_phase ^ (report == 0)),
                     ]
             with m.Elif(op.is_report):
-                m.d.comb += [next_v1.report.eq(report | task.count), next_v1.stale.eq(0)]
+                m.d.comb += [next_v1.report.eq(report | self.task.operand), next_v1.stale.eq(0)]
 
     def _respond(
         self, m: Module, op: _Operation, fields: _Fields, counts: _Counts, succeeds: Signal
     ) -> None:
-        """Say whether the word is written, what a test finds, and whether waits end."""
-        parity, time_limit = self.task.parity, self.task.time_limit
+        """Say whether the word is written, what a test finds, and which waits end."""
+        task, word = self.task, self.word
+        time_limit = task.operand[:TIME_LIMIT_BITS]
+        new_word = data.View(BarrierWord, task.operand)
         m.d.comb += [
-            self.write_en.eq(op.counts | (succeeds & (op.is_init | op.is_inval | op.is_report))),
-            self.done.eq(op.tests & succeeds & (fields.phase != parity)),
-            self.can_wait.eq(op.tries & succeeds & (fields.phase == parity) & (time_limit != 0)),
-            self.ends_waits.eq(
-                Mux(op.counts, counts.complete | ~succeeds, succeeds & (op.is_init | op.is_inval))
+            self.write_en.eq(op.counts | op.is_init | (succeeds & op.is_report)),
+            self.done.eq(op.tests & succeeds & (fields.phase != task.parity)),
+            self.can_wait.eq(
+                op.tries & succeeds & (fields.phase == task.parity) & time_limit.any()
             ),
+            self.ends_waits.eq(
+                Mux(
+                    op.counts,
+                    counts.complete | ~succeeds,
+                    op.is_init & (word.phase != new_word.phase),
+                )
+            ),
+            self.outcome.eq(Mux(op.counts & ~succeeds, Outcome.LOCKED, Outcome.COMPLETE)),
         ]
-        with m.If(~op.counts):
-            m.d.comb += self.outcome.eq(Outcome.REMOVED)
-        with m.Elif(succeeds):
-            m.d.comb += self.outcome.eq(Outcome.COMPLETE)
-        with m.Else():
-            m.d.comb += self.outcome.eq(Outcome.LOCKED)
+        if self.params.mbarrier_v1:
+            v1 = data.View(BarrierWordV1, word.as_value())
+            new_v1 = data.View(BarrierWordV1, task.operand)
+            has_report = v1.is_v1 & ~v1.stale & (v1.report != 0)
+            m.d.comb += self.ends_conditional_waits.eq(
+                Mux(
+                    op.counts,
+                    (counts.complete & ~has_report) | ~succeeds,
+                    op.is_init & (v1.conditional_phase != new_v1.conditional_phase),
+                )
+            )

@@ -29,11 +29,9 @@ class Outcome(enum.Enum, shape=2):
     TIME_OVER = 0
     """The time limit has expired."""
     COMPLETE = 1
-    """The phase is complete."""
+    """The phase is complete, or INIT has written a word of the other phase."""
     LOCKED = 2
     """An error has locked the barrier."""
-    REMOVED = 3
-    """INIT or INVAL has replaced the barrier."""
 
 
 @cache
@@ -65,14 +63,16 @@ def barrier_event_layout(params: TmaParams) -> data.StructLayout:
     -------
     address : word address of the barrier
     outcome : reason why the waits end
-    conditional_pending : 1 if the event does not end waits for the conditional phase; present
-        with ``mbarrier_v1``
+    ends_waits : 1 if the event ends the waits for the phase. This member and the next are present
+        with ``mbarrier_v1``; without them the event ends all waits
+    ends_conditional_waits : 1 if the event ends the waits for the conditional phase
     """
+    kinds = {"ends_waits": 1, "ends_conditional_waits": 1} if params.mbarrier_v1 else {}
     return data.StructLayout(
         {
             "address": BARRIER_WORD_ADDRESS_BITS,
             "outcome": Outcome,
-            **({"conditional_pending": 1} if params.mbarrier_v1 else {}),
+            **kinds,
         }
     )
 
@@ -243,7 +243,10 @@ class BarrierWaiters(wiring.Component):
             m.d.sync += conditional.eq(
                 (conditional & ~new_entry) | Mux(self.i.p.conditional, new_entry, 0)
             )
-        return same_address & ~Mux(self.event.p.conditional_pending, conditional, 0)
+        ends = self.event.p
+        return same_address & (
+            Mux(ends.ends_conditional_waits, conditional, 0) | Mux(ends.ends_waits, ~conditional, 0)
+        )
 
     def _store_outcomes(
         self, m: Module, ended_by_event: Signal, ended_by_time: Signal, outcomes: list
@@ -262,8 +265,5 @@ class BarrierWaiters(wiring.Component):
             self.wake.p.tag.eq(tag),
             self.wake.p.done.eq(outcome == Outcome.COMPLETE),
         ]
-        with m.Switch(outcome):
-            with m.Case(Outcome.LOCKED):
-                m.d.comb += self.wake.p.fault.eq(BarrierFault.LOCKED)
-            with m.Case(Outcome.REMOVED):
-                m.d.comb += self.wake.p.fault.eq(BarrierFault.UNINITIALISED)
+        with m.If(outcome == Outcome.LOCKED):
+            m.d.comb += self.wake.p.fault.eq(BarrierFault.LOCKED)

@@ -1,6 +1,6 @@
 """Mbarrier unit: applies operations to the mbarriers in shared memory, one per clock."""
 
-from amaranth.hdl import Assert, Module, Mux, Signal
+from amaranth.hdl import Assert, Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -13,8 +13,8 @@ from hw.barrier.barrier_step import (
 )
 from hw.barrier.barrier_waiters import BarrierWaiters
 from hw.layouts.barriers import (
-    BARRIER_COUNT_BITS,
     BARRIER_WORD_ADDRESS_BITS,
+    LANES_BITS,
     BarrierCommand,
     BarrierFault,
     BarrierOp,
@@ -65,13 +65,18 @@ class BarrierMemory(wiring.Signature):
 class MbarrierUnit(wiring.Component):
     """Applies the commands of threads and the updates of other blocks to barriers.
 
+    Words, results and faults are bit for bit those of silicon (``tests/silicon/README.md``). Any
+    word is a barrier, also 0: there is no barrier that is not initialised.
+
     ==========================  ===================================================================
-    INIT                        initialise: ``count`` expected arrivals, 1 to ``2**20 - 1``; phase 0
-    INVAL                       write zero, which is no barrier
+    INIT                        write ``state``: for N arrivals, N from 1 on, the 20-bit number
+                                ``2**20 - N`` in bits 20:1 and 62:43, and 0 in the other bits
+    INVAL                       nothing: the word stays as it is
     ARRIVE                      ``count`` arrivals, then the completion check
     ARRIVE_DROP                 ARRIVE, and each later phase expects ``count`` arrivals fewer
-    ARRIVE(_DROP)_NO_COMPLETE   ARRIVE(_DROP), with a fault if the phase completes
-    ARRIVE(_DROP)_EXPECT_TX     expect ``count`` bytes more, one arrival, then the completion check
+    ARRIVE(_DROP)_NO_COMPLETE   ARRIVE(_DROP), also if the phase completes
+    ARRIVE(_DROP)_EXPECT_TX     expect ``count`` bytes more, ``lanes`` arrivals, then the completion
+                                check
     EXPECT_TX                   expect ``count`` bytes more, then the completion check
     COMPLETE_TX                 ``count`` bytes have come, then the completion check
     TEST_WAIT_PARITY            test whether the phase of parity ``count[0]`` is complete, that is,
@@ -88,36 +93,37 @@ class MbarrierUnit(wiring.Component):
     Waits. A TRY_WAIT whose phase is incomplete occupies one of ``barrier_waiters`` entries, and its
     result has ``waits``. The thread uses no further clocks of the unit until its wake, of which
     there is exactly one. The wake reports that the phase is complete, that ``time_limit`` clocks
-    have passed, or a fault: an error has locked the barrier (LOCKED), or INVAL or INIT has replaced
-    it (UNINITIALISED). If no entry is free, or ``time_limit`` is 0, TRY_WAIT returns the result of
-    TEST_WAIT. A wake does not wait for the result of its TRY_WAIT, and may come before it.
+    have passed, or that an error has locked the barrier (LOCKED). INIT ends the waits for a barrier
+    if it changes the phase. If no entry is free, or ``time_limit`` is 0, TRY_WAIT returns the
+    result of TEST_WAIT. A wake does not wait for the result of its TRY_WAIT, and may come before
+    it.
 
-    Layout v1, with ``mbarrier_v1``; its function is this project's choice. INIT with ``v1`` makes a
-    barrier of layout v1, which expects at most 511 arrivals. Such a barrier has a report, to which
-    REPORT adds; the first REPORT of a phase clears the report of the phase before. When a phase
-    completes, the conditional phase flips as well, if the report of that phase is 0 or the phase
-    had no report. Tests and waits with ``v1`` ask for the conditional phase.
+    Layout v1, with ``mbarrier_v1``; its function is this project's choice. A word whose bit 0 is 1
+    is a barrier of layout v1, which expects at most 511 arrivals; without ``mbarrier_v1`` that bit
+    is ignored and kept. Such a barrier has a report, to which REPORT adds; the first REPORT of a
+    phase clears the report of the phase before. When a phase completes, the conditional phase flips
+    as well, if the report of that phase is 0 or the phase had no report. Tests and waits with
+    ``v1`` ask for the conditional phase.
 
     Errors: the first fault that applies, in this order.
 
     ================  =============================================================================
     OPERATION         REPORT or ``v1`` in a unit without ``mbarrier_v1``; an update that counts
                       neither arrivals nor bytes
-    COUNT             INIT with a ``count`` that is out of range
-    LOCKED            an earlier error has locked the barrier; not for INIT, INVAL, PENDING_COUNT
-    UNINITIALISED     the word is 0, or its bit 0 is 1 in a unit without ``mbarrier_v1``; not for
-                      INIT, INVAL, PENDING_COUNT
+    LOCKED            an earlier error has locked the barrier; not for INIT, INVAL, PENDING_COUNT,
+                      nor for updates
     OPERATION         REPORT, or a test or wait with ``v1``, and the barrier is not of layout v1
-    OVER_ARRIVAL      more arrivals than are pending, or more dropped arrivals than are expected
-    TX_RANGE          the bytes still to come leave the range ``-(2**20 - 1)`` to ``2**20 - 1``
-    COMPLETES         NO_COMPLETE, and the phase completes
+    COUNT             an operation that counts has a ``count`` of ``2**20`` or more
+    OVER_ARRIVAL      more arrivals than are pending
+    TX_RANGE          the bytes that came, less those expected, leave ``-2**20`` to ``2**20 - 1``
     ================  =============================================================================
 
     A fault of an operation that counts arrivals or bytes sets ``lock`` in the word and changes
-    nothing else of it; other faults write nothing. The fault of a command is in its result; the
-    fault of an update is reported at ``fault``. A barrier whose expected arrivals were all dropped
-    may have the word 0, and is then UNINITIALISED. The low three bits of an address are ignored:
-    the blocks that accept requests check the alignment.
+    nothing else of it; other faults write nothing. An update does not look at the lock: it sets it
+    if it has a fault, and clears it otherwise. The fault of a command is in its result. The fault
+    of an update is reported at ``fault``; silicon only sets the lock, so that the next command
+    fails. The low three bits of an address are ignored: the blocks that accept requests, and the SM
+    for its commands, check the alignment.
 
     Order: operations take effect in the order of their acceptance. The first event after the
     acceptance of a wait ends it. Latency: the word is read in the clock of acceptance and written
@@ -217,40 +223,47 @@ class MbarrierUnit(wiring.Component):
     def _decode(self, m: Module, update_fire: Signal, new_task: data.View) -> None:
         """Decode the operation that is accepted, but for the counts."""
         command, update = self.command.p, self.update.p
+        state = data.View(BarrierWord, command.state)
         with m.If(update_fire):
-            m.d.comb += [
-                new_task.op.eq(update.op),
-                new_task.address.eq(update.address),
-                new_task.count.eq(update.count),
-            ]
+            m.d.comb += [new_task.op.eq(update.op), new_task.address.eq(update.address)]
         with m.Else():
-            m.d.comb += [
-                *(new_task[name].eq(command[name]) for name in ("op", "address", "count")),
-                *(new_task[name].eq(command[name]) for name in ("time_limit", "v1", "tag")),
-            ]
-            with m.Switch(command.op):
-                with m.Case(BarrierOp.TEST_WAIT_PARITY, BarrierOp.TRY_WAIT_PARITY):
-                    m.d.comb += new_task.parity.eq(command.count[0])
-                with m.Case(BarrierOp.PENDING_COUNT):
-                    pending = data.View(BarrierWord, command.state).pending
-                    m.d.comb += new_task.count.eq((-pending)[:ARRIVAL_BITS])
-                with m.Default():
-                    m.d.comb += new_task.parity.eq(data.View(BarrierWord, command.state).phase)
-                    if self.params.mbarrier_v1:
-                        state = data.View(BarrierWordV1, command.state)
-                        with m.If(command.v1):
-                            m.d.comb += new_task.parity.eq(state.conditional_phase)
+            m.d.comb += [new_task.op.eq(command.op), new_task.address.eq(command.address)]
+        # The other fields have no meaning for an update.
+        m.d.comb += [
+            new_task.v1.eq(command.v1),
+            new_task.tag.eq(command.tag),
+            new_task.operand.eq(command.state),
+            new_task.parity.eq(state.phase),
+        ]
+        if self.params.mbarrier_v1:
+            with m.If(command.v1):
+                conditional_phase = data.View(BarrierWordV1, command.state).conditional_phase
+                m.d.comb += new_task.parity.eq(conditional_phase)
+        with m.Switch(command.op):
+            with m.Case(BarrierOp.TEST_WAIT_PARITY):
+                m.d.comb += new_task.parity.eq(command.count[0])
+            with m.Case(BarrierOp.TRY_WAIT_PARITY):
+                m.d.comb += [
+                    new_task.parity.eq(command.count[0]),
+                    new_task.operand.eq(command.time_limit),
+                ]
+            with m.Case(BarrierOp.TRY_WAIT):
+                m.d.comb += new_task.operand.eq(command.time_limit)
+            with m.Case(BarrierOp.PENDING_COUNT):
+                m.d.comb += new_task.operand.eq((-state.pending)[:ARRIVAL_BITS])
+            with m.Case(BarrierOp.REPORT):
+                m.d.comb += new_task.operand.eq(command.count)
 
     def _decode_counts(self, m: Module, update_fire: Signal, new_task: data.View) -> None:
         """Decode the counts in this clock: the path through `BarrierStep` is longer."""
         command, update = self.command.p, self.update.p
-        op = Signal(BarrierOp)
-        count = Signal(BARRIER_COUNT_BITS)
+        count = Signal(ARRIVAL_BITS)
+        lanes = Signal(LANES_BITS)
         m.d.comb += [
-            op.eq(Mux(update_fire, update.op.as_value(), command.op.as_value())),
-            count.eq(Mux(update_fire, update.count, command.count)),
+            Cat(count, new_task.too_large).eq(Mux(update_fire, update.count, command.count)),
+            lanes.eq(Mux(update_fire, update.lanes, command.lanes)),
         ]
-        with m.Switch(op):
+        with m.Switch(new_task.op):
             with m.Case(
                 BarrierOp.ARRIVE,
                 BarrierOp.ARRIVE_NO_COMPLETE,
@@ -259,11 +272,11 @@ class MbarrierUnit(wiring.Component):
             ):
                 m.d.comb += new_task.arrivals.eq(count)
             with m.Case(BarrierOp.ARRIVE_EXPECT_TX, BarrierOp.ARRIVE_DROP_EXPECT_TX):
-                m.d.comb += [new_task.arrivals.eq(1), new_task.tx_increment.eq(count)]
+                m.d.comb += [new_task.arrivals.eq(lanes), new_task.tx_increment.eq(-count)]
             with m.Case(BarrierOp.EXPECT_TX):
-                m.d.comb += new_task.tx_increment.eq(count)
-            with m.Case(BarrierOp.COMPLETE_TX):
                 m.d.comb += new_task.tx_increment.eq(-count)
+            with m.Case(BarrierOp.COMPLETE_TX):
+                m.d.comb += new_task.tx_increment.eq(count)
 
     def _apply(
         self, m: Module, task: data.View, is_command: Signal, is_update: Signal
@@ -279,12 +292,10 @@ class MbarrierUnit(wiring.Component):
             last_written.eq(self.memory.write_data),
         ]
         m.submodules.step = step = BarrierStep(self.params)
-        read_data = self.memory.read_data
         m.d.comb += [
             step.task.eq(task),
             step.is_update.eq(is_update),
-            step.word.eq(Mux(is_forwarded, last_written, read_data)),
-            step.word_is_zero.eq(Mux(is_forwarded, last_written == 0, read_data == 0)),
+            step.word.eq(Mux(is_forwarded, last_written, self.memory.read_data)),
             self.memory.write_en.eq((is_command | is_update) & step.write_en),
             self.memory.write_address.eq(task.address[-BARRIER_WORD_ADDRESS_BITS:]),
             self.memory.write_data.eq(step.next_word),
@@ -309,15 +320,18 @@ class MbarrierUnit(wiring.Component):
             waiters.i.valid.eq(starts_wait),
             waiters.i.p.address.eq(self.memory.write_address),
             waiters.i.p.tag.eq(task.tag),
-            waiters.i.p.time_limit.eq(task.time_limit),
-            waiters.event.valid.eq((is_command | is_update) & step.ends_waits),
+            waiters.i.p.time_limit.eq(task.operand),
+            waiters.event.valid.eq(
+                (is_command | is_update) & (step.ends_waits | step.ends_conditional_waits)
+            ),
             waiters.event.p.address.eq(self.memory.write_address),
             waiters.event.p.outcome.eq(step.outcome),
         ]
         if self.params.mbarrier_v1:
             m.d.comb += [
                 waiters.i.p.conditional.eq(task.v1),
-                waiters.event.p.conditional_pending.eq(step.conditional_pending),
+                waiters.event.p.ends_waits.eq(step.ends_waits),
+                waiters.event.p.ends_conditional_waits.eq(step.ends_conditional_waits),
             ]
         return starts_wait
 
@@ -333,14 +347,24 @@ class MbarrierUnit(wiring.Component):
     ) -> None:
         """Queue the result of a command, or the fault of an update."""
         results, faults = m.submodules.results, m.submodules.faults
-        is_pending_count = task.op == BarrierOp.PENDING_COUNT
+        low_half, high_half = step.word.as_value()[:32], step.word.as_value()[32:]
+        no_complete = BarrierOp.ARRIVE_NO_COMPLETE, BarrierOp.ARRIVE_DROP_NO_COMPLETE
+        with m.Switch(task.op):
+            with m.Case(BarrierOp.PENDING_COUNT):
+                m.d.comb += results.i.p.state.eq(task.operand[:ARRIVAL_BITS])
+            with m.Case(*no_complete):
+                m.d.comb += results.i.p.state.eq(Cat(task.operand[:32], high_half))
+            with m.Default():
+                m.d.comb += results.i.p.state.eq(high_half << 32)
+                if self.params.mbarrier_v1:
+                    with m.If(step.word.ignored):
+                        m.d.comb += results.i.p.state.eq(Cat(low_half, high_half))
         m.d.comb += [
             results.i.valid.eq(is_command),
             results.i.p.tag.eq(task.tag),
             results.i.p.done.eq(step.done),
             results.i.p.waits.eq(starts_wait),
             results.i.p.fault.eq(step.fault),
-            results.i.p.state.eq(Mux(is_pending_count, task.count, step.word)),
             faults.i.valid.eq(is_update & step.has_fault),
             faults.i.p.request_id.eq(update.request_id),
             faults.i.p.address.eq(task.address),

@@ -17,9 +17,10 @@ class TxCoalescer(wiring.Component):
     """Adds up the bytes of completions for one barrier while they wait for the mbarrier unit.
 
     The sum of several ``complete_tx`` is legal: PTX does not define into how many ``complete_tx``
-    the bytes of a request are split, nor the order of requests, so no program can distinguish the
-    sum from its parts. Completions of two phases never meet: a request for the next phase is issued
-    when the current phase is complete, and then no completion of the current phase waits.
+    the bytes of a request are split, nor the order of requests. No program can distinguish the sum
+    from its parts, if the last arrival of each phase expects all of its bytes. Completions of two
+    phases never meet: a request for the next phase is issued when the current phase is complete,
+    and then no completion of the current phase waits.
 
     A completion is added to the first entry with the same ``address`` (and ``holder``), if the sum
     is at most ``MAX_TX_BYTES``; the entry takes the ``request_id`` (and ``cta``) of that

@@ -26,8 +26,9 @@ class BarrierRouter(wiring.Component):
 
     Latency: none, the block is combinational; completions have the latency of `TxCoalescer`.
     Throughput: one operation per clock in each direction. Back-pressure: an operation that waits
-    for its output holds up the completions and commands behind it, but not ``from_cluster``, so SMs
-    cannot wait for each other in a circle. Errors: an operation for a CTA that does not run is
+    for its output holds up the commands behind it, and with ``cta_group_2`` the completions, but
+    not ``from_cluster``, so SMs cannot wait for each other in a circle. Errors: an operation for a
+    CTA that does not run is
     dropped, with an error record (DST_CTA). An operation that was offered at ``to_cluster`` or
     ``error`` stays there until it is taken, even if ``running`` changes.
 
@@ -75,18 +76,25 @@ class BarrierRouter(wiring.Component):
         m = Module()
         p = self.params
         m.submodules.tx_coalescer = coalescer = TxCoalescer(p)
-        m.submodules.messages = messages = Arbiter(barrier_message_layout(p), 2)
-        m.submodules.updates = updates = Arbiter(barrier_update_layout(p), 2)
+        # Completions are for barriers of this SM, or with pairs also for those of another SM.
+        message_sources, update_sources = (2, 2) if p.cta_group_2 else (1, 3)
+        m.submodules.messages = messages = Arbiter(barrier_message_layout(p), message_sources)
+        m.submodules.updates = updates = Arbiter(barrier_update_layout(p), update_sources)
         connect(m, flipped(self.completion), coalescer.i)
-        connect(m, flipped(self.command), messages.i[1])
+        connect(m, flipped(self.command), messages.i[0])
         connect(m, flipped(self.from_cluster), updates.i[1])
         connect(m, updates.o, flipped(self.update))
-        completion = messages.i[0]
+        if p.cta_group_2:
+            completion = messages.i[1]
+            completed = completion.p.update
+            m.d.comb += completion.p.holder.eq(coalescer.o.p.holder)
+        else:
+            completion = updates.i[2]
+            completed = completion.p
         m.d.comb += [
             completion.valid.eq(coalescer.o.valid),
             coalescer.o.ready.eq(completion.ready),
-            completion.p.holder.eq(coalescer.o.p.holder),
-            *assign_complete_tx(completion.p.update, coalescer.o.p),
+            *assign_complete_tx(completed, coalescer.o.p),
         ]
 
         # An operation that was offered keeps its output when its receiver stops or starts to run.

@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from hw.cluster.crossbar import addressed_layout
 from hw.layouts.cluster import packet_layout, remote_store_layout
 from hw.layouts.isa import PIECE_WORDS, Reduction, data_style_layout
-from hw.layouts.jobs import SignalTo, delivery_layout, opened_layout
+from hw.layouts.jobs import delivery_layout, opened_layout
 from hw.layouts.lines import (
     absent_receiver_layout,
     fill_beat_layout,
@@ -184,16 +184,17 @@ class Egress(wiring.Component):
             packet.cta.eq(self.cta_rank),
             packet.request_id.eq(Mux(is_thread, item.request_id, address.request_id)),
             packet.mbarrier.eq(Mux(is_thread, item.mbarrier, address.mbarrier)),
-            packet.signal.eq(delivery.signal),
-            packet.signal_cta.eq(Mux(is_thread, item.dst_cta, delivery.signal_cta)),
             *(
                 packet[name].eq(item[name])
                 for name in packet.shape().members
                 if name in PACKET_FIELDS
             ),
         ]
-        with m.If(is_thread):
-            m.d.comb += packet.signal.eq(SignalTo.CTA)
+        if p.cta_group_2:
+            m.d.comb += [
+                packet.pair.enabled.eq(delivery.pair.enabled & ~is_thread),
+                packet.pair.parity.eq(delivery.pair.parity),
+            ]
         if p.reductions:
             m.d.comb += packet.reduction.eq(item.reduction)
 

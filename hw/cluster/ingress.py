@@ -9,7 +9,7 @@ from hw.layouts.barriers import barrier_completion_layout
 from hw.layouts.cluster import packet_layout
 from hw.layouts.jobs import holder_of
 from hw.layouts.lines import rotated_line_layout, written_layout
-from hw.layouts.ports import lanes_layout, smem_read_layout
+from hw.layouts.ports import holder_field, lanes_layout, smem_read_layout
 from hw.lib.arbiter import Arbiter
 from hw.params import TmaParams
 
@@ -98,7 +98,10 @@ class Ingress(wiring.Component):
         m.d.comb += [
             completion.valid.eq(self.written.valid),
             self.written.ready.eq(completion.ready),
-            *(completion.p[name].eq(receipt[name]) for name in ("request_id", "cta", "holder")),
+            *(
+                completion.p[name].eq(receipt[name])
+                for name in ("request_id", "cta", *holder_field(self.params))
+            ),
             completion.p.address.eq(receipt.mbarrier),
             completion.p.tx_bytes.eq(receipt.tx_words << 2),
         ]
@@ -117,6 +120,9 @@ class Ingress(wiring.Component):
                 receipt[name].eq(packet[name])
                 for name in ("request_id", "cta", "mbarrier", "tx_words")
             ),
-            receipt.holder.eq(holder_of(packet.signal, packet.signal_cta, self.cta_rank)),
+            *(
+                receipt[name].eq(holder_of(self.params, packet, self.cta_rank))
+                for name in holder_field(self.params)
+            ),
             receipt.reduced.eq(reduced),
         ]

@@ -5,18 +5,21 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.layouts.cluster import remote_store_layout
-from hw.layouts.isa import DSMEM_REDUCTIONS, ErrorCode, is_reducible
+from hw.layouts.isa import ASYNC_REDUCTIONS, ErrorCode, is_reducible
 from hw.layouts.ports import error_layout
 from hw.params import PIECE_BYTES, TmaParams
+
+ALIGNED_WORDS = 0b0001, 0b0010, 0b0100, 0b1000, 0b0011, 0b1100, 0b1111
+"""Words of a piece that a store may write: 4, 8 or 16 bytes at a multiple of their number."""
 
 
 class RemoteStore(wiring.Component):
     """Passes the remote stores of threads on, or refuses them with an error record.
 
     Latency: one clock. Throughput: one store per clock. Back-pressure: a store waits for the output
-    that it needs, and holds up those behind it. Errors, the first that applies: SMEM_ALIGN,
-    SMEM_RANGE, RED_TYPE (also for any reduction in a unit without ``reductions``), DST_CTA for a
-    CTA that does not run, MBAR_ALIGN.
+    that it needs, and holds up those behind it. Errors, the first that applies: SMEM_ALIGN (also
+    for ``words`` that are not aligned), SMEM_RANGE, RED_TYPE (also for any reduction in a unit
+    without ``reductions``), DST_CTA for a CTA that does not run, MBAR_ALIGN.
 
     Parameters
     ----------
@@ -52,9 +55,11 @@ class RemoteStore(wiring.Component):
         dst, illegal_reduction = store.dst_cta, store.reduction.enabled
         if p.reductions:
             pair = store.reduction.element_type, store.reduction.op
-            illegal_reduction = illegal_reduction & ~is_reducible(DSMEM_REDUCTIONS, *pair)
+            illegal_reduction = illegal_reduction & ~is_reducible(ASYNC_REDUCTIONS, *pair)
+        aligned_words = Cat(store.words == words for words in ALIGNED_WORDS).any()
         rules = (
             (store.address % PIECE_BYTES, ErrorCode.SMEM_ALIGN, store.address),
+            (~aligned_words, ErrorCode.SMEM_ALIGN, store.address),
             (store.address > p.smem_bytes - PIECE_BYTES, ErrorCode.SMEM_RANGE, store.address),
             (store.mbarrier > p.smem_bytes - 8, ErrorCode.SMEM_RANGE, store.mbarrier),
             (illegal_reduction, ErrorCode.RED_TYPE, store.reduction.op),

@@ -5,7 +5,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.layouts.cluster import packet_layout
-from hw.layouts.isa import DSMEM_REDUCTIONS, ElementType, Swizzle, is_reducible
+from hw.layouts.isa import ASYNC_REDUCTIONS, ElementType, Swizzle, is_reducible
 from hw.layouts.ports import lanes_layout, smem_read_layout
 from hw.lib.queue import Queue
 from hw.params import PIECE_BYTES, TmaParams
@@ -27,7 +27,7 @@ class SmemReduction(wiring.Component):
     long as nothing else writes them. The results are those of ``golden.reduction.operation``. Lanes
     and words that the packet does not write are undefined at ``o``.
 
-    Requirements: ``reduction`` is enabled and is one of ``DSMEM_REDUCTIONS``; the packet has no
+    Requirements: ``reduction`` is enabled and is one of ``ASYNC_REDUCTIONS``; the packet has no
     swizzle, and its ``boundary`` is 0.
 
     Order: packets leave in the order of their acceptance. Latency: the beat is read in the clock
@@ -124,7 +124,7 @@ class SmemReduction(wiring.Component):
     @staticmethod
     def _is_legal(reduction) -> Value:
         """Return 1 if shared memory has the operation for the element type."""
-        return is_reducible(DSMEM_REDUCTIONS, reduction.element_type, reduction.op)
+        return is_reducible(ASYNC_REDUCTIONS, reduction.element_type, reduction.op)
 
     def _guard(self, m: Module) -> Value:
         """Keep the beats of packets that are not done. Return 1 if ``i`` may enter."""
@@ -159,9 +159,9 @@ class SmemReduction(wiring.Component):
         is_signed = kind == ElementType.S32
         words = {
             32: dict.fromkeys(
-                (*DSMEM_REDUCTIONS[ElementType.U32], *DSMEM_REDUCTIONS[ElementType.S32])
+                (*ASYNC_REDUCTIONS[ElementType.U32], *ASYNC_REDUCTIONS[ElementType.S32])
             ),
-            64: DSMEM_REDUCTIONS[ElementType.U64],
+            64: ASYNC_REDUCTIONS[ElementType.U64],
         }
         lanes = []
         for lane, (memory_operand, source_operand) in enumerate(
@@ -182,5 +182,6 @@ class SmemReduction(wiring.Component):
                 )
                 for width, ops in words.items()
             ]
-            lanes.append(Mux(kind == ElementType.U64, by_width[1], by_width[0]))
+            is_64_bit = (kind == ElementType.U64) | (kind == ElementType.S64)
+            lanes.append(Mux(is_64_bit, by_width[1], by_width[0]))
         return lanes

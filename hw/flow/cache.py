@@ -1,33 +1,66 @@
 """Folders of generated files that are kept by a hash of everything that they are made from.
 
-They lie under ``build/``, or under the folder that the environment variable ``OPEN_TMA_CACHE``
-names, which several clones of the project may share: no key depends on where a clone is.
+They are in the folder that the environment variable ``OPEN_TMA_CACHE`` names. Without it, a clone
+keeps them in ``build/``, and the installed package in the platform's folder for caches of the user.
+Several clones may share a folder: no key depends on where a clone is.
 """
 
-import contextlib
 import fcntl
 import hashlib
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
-from hw.params import TmaParams
+import platformdirs
 
-ROOT = next(folder for folder in Path(__file__).resolve().parents if folder.name == "hw").parent
-"""The project's root folder."""
+from hw.params import TmaParams
+from open_tma.installation import CLONE, DISTRIBUTION
+from open_tma.installation import version as project_version
+
+ROOT = Path(__file__).resolve().parents[2]
+"""Folder of the project's packages: a clone's root, or the folder of the installed package."""
 
 VARIABLE = "OPEN_TMA_CACHE"
 """Environment variable that names the folder of the cache."""
 
 
+class CacheError(OSError):
+    """A folder of generated files cannot be created."""
+
+
 def folder() -> Path:
     """Return the folder of the cache."""
-    return Path(os.environ.get(VARIABLE) or ROOT / "build").resolve()
+    if named := os.environ.get(VARIABLE):
+        return Path(named).resolve()
+    return CLONE / "build" if CLONE else platformdirs.user_cache_path(DISTRIBUTION, appauthor=False)
+
+
+def run_folder() -> Path:
+    """Return the folder of logs and of other files of single runs, which no clones share."""
+    return CLONE / "build" if CLONE else folder()
+
+
+def created(directory: Path) -> Path:
+    """Create a folder of generated files if there is none; return it.
+
+    Raises
+    ------
+    CacheError
+        If it cannot be created.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CacheError(
+            f"{error.filename}: {error.strerror}: this folder is for generated files; "
+            f"{VARIABLE} can name another one"
+        ) from error
+    return directory
 
 
 def digest(parts: Iterable[str]) -> str:
@@ -59,12 +92,18 @@ def cached(kind: str, key: str, make: Callable[[Path], None]) -> Path:
         ``digest`` of everything that ``make`` depends on.
     make : callable
         Fills the empty folder that it is called with. Files in it must not contain its path.
+
+    Raises
+    ------
+    CacheError
+        If its parent folder cannot be created.
     """
     directory = folder() / kind / key
     if directory.exists():
         return directory
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(directory.with_suffix(".lock")):
+    created(directory.parent)
+    with directory.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # keeps other processes and other threads out
         if not directory.exists():
             work = Path(tempfile.mkdtemp(prefix=f"{key}.", dir=directory.parent))
             work.chmod(0o755)
@@ -80,7 +119,7 @@ def cached(kind: str, key: str, make: Callable[[Path], None]) -> Path:
 
 
 def generated(params: TmaParams, done: Callable[[], None] = lambda: None) -> Path:
-    """Return the cached folder with the Verilog and JSON of ``params``.
+    """Return the cached folder with the files of ``hw.flow.verilog.generate(params)``.
 
     ``done`` is called when they were not there and have been written.
     """
@@ -92,12 +131,5 @@ def generated(params: TmaParams, done: Callable[[], None] = lambda: None) -> Pat
         verilog.generate(params, directory)
         done()
 
-    return cached("verilog", digest([repr(params), sources("hw"), *tools]), make)
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Keep other processes, and other threads, out while the lock file is held."""
-    with path.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+    key = digest([repr(params), sources("hw"), project_version(), *tools])
+    return cached("verilog", key, make)

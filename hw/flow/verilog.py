@@ -1,12 +1,15 @@
-"""Writes the unit, the reduction unit and the cluster as Verilog, with a JSON file for each.
+"""Writes the unit, the reduction unit and the cluster as plain Verilog, and what describes them.
 
-The JSON files describe the ports, the layouts of payloads and the parameters. ``python -m
-hw.verilog`` writes the files and prints the ports.
+Beside the Verilog of each module, a JSON file describes the ports, the layouts of payloads and the
+parameters, and a header has the same as macros. ``python -m hw.verilog`` writes the files and
+prints the ports.
 """
 
 import argparse
+import contextlib
 import dataclasses
 import json
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -19,16 +22,25 @@ from amaranth.lib import data, enum, wiring
 from rich.console import Console
 from rich.table import Table
 
-from hw.params import PRESETS, TmaParams
+from hw.flow.macros import macros
+from hw.flow.plain import plain
+from hw.params import PRESETS, TmaParams, options_of, parameters, preset_of
+from open_tma.installation import DISTRIBUTION, python, version
+
+LICENSE = "Apache-2.0"
 
 MODULE = "tma"
-"""Name of the module of the unit, and of its two files."""
+"""Name of the module of the unit, and of its files."""
 
 REDUCTION_MODULE = "reduction_unit"
 """Name of the module of the reduction unit, which is in front of memory."""
 
 CLUSTER_MODULE = "cluster"
 """Name of the module of several units and the network between them."""
+
+MODULES = (MODULE, REDUCTION_MODULE, CLUSTER_MODULE)
+SUFFIXES = (".v", ".vh", ".json")
+"""Modules that can be written, and the files of each."""
 
 CLOCK_AND_RESET = ("clk", "rst")
 
@@ -64,8 +76,11 @@ def describe(shape: Any) -> dict[str, Any]:
     return description
 
 
-def ports(unit: wiring.Component) -> Iterator[dict[str, Any]]:
-    """Yield the ports of ``unit`` with their names in Verilog, clock and reset first."""
+def ports(unit: Any) -> Iterator[dict[str, Any]]:
+    """Yield the ports of ``unit``, a component or interface, with their names in Verilog.
+
+    Clock and reset are first.
+    """
     for name in CLOCK_AND_RESET:
         yield {"name": name, "direction": "input", "width": 1, "signed": False}
     for path, member, _ in unit.signature.flatten(unit):
@@ -115,9 +130,10 @@ def modules(params: TmaParams) -> dict[str, list[str]]:
 
 
 def generate(params: TmaParams, directory: Path, unit: wiring.Component | None = None) -> Path:
-    """Write the Verilog and JSON files of ``modules(params)``; return the path of ``tma.v``.
+    """Write the files of ``modules(params)``; return the path of ``tma.v``.
 
-    The text depends only on ``params`` and the sources, so it can be compared and hashed.
+    The text depends only on ``params`` and the sources, so it can be compared and hashed. Files
+    that an earlier call wrote for other modules are removed.
 
     Parameters
     ----------
@@ -128,10 +144,13 @@ def generate(params: TmaParams, directory: Path, unit: wiring.Component | None =
     unit : Component, optional
         Component that is written instead of ``hw.top.Tma(params)``, with the same ports.
     """
+    directory.mkdir(parents=True, exist_ok=True)
     if unit is None:
         from hw.top import Tma  # here, so that another component does not load the whole design
 
         unit = Tma(params)
+    for module in set(MODULES) - set(modules(params)):
+        _remove(module, directory)
     if params.reductions:
         from hw.reduce.reduction_unit import ReductionUnit
 
@@ -143,46 +162,63 @@ def generate(params: TmaParams, directory: Path, unit: wiring.Component | None =
     return _write(unit, MODULE, params, directory)
 
 
-def _write(unit: wiring.Component, module: str, params: TmaParams, directory: Path) -> Path:
-    interface = {
+def _remove(module: str, directory: Path) -> None:
+    """Remove the files of ``module``, if it was written by this project."""
+    path = directory / f"{module}.json"
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        if json.loads(path.read_text()).get("module") == module:
+            for suffix in SUFFIXES:
+                path.with_suffix(suffix).unlink(missing_ok=True)
+
+
+def convert(unit: wiring.Component, module: str) -> str:
+    """Return a component as a Verilog module that every tool reads; see ``hw.flow.plain``."""
+    return plain(verilog.convert(unit, name=module, emit_src=False))
+
+
+def interface(unit: Any, module: str, params: TmaParams) -> dict[str, Any]:
+    """Return the contents of the JSON file of ``module``, whose ports are those of ``unit``."""
+    return {
         "module": module,
+        "project": DISTRIBUTION,
+        "version": version(),
+        "license": LICENSE,
+        "preset": preset_of(params),
         "parameters": dataclasses.asdict(params),
         "derived": derived(params),
         "ports": list(ports(unit)),
     }
-    text = verilog.convert(unit, name=module, emit_src=False)
-    directory.mkdir(parents=True, exist_ok=True)
+
+
+def _write(unit: wiring.Component, module: str, params: TmaParams, directory: Path) -> Path:
+    described = interface(unit, module, params)
+    head = _head(module, params)
     path = directory / f"{module}.v"
-    path.write_text(text)
-    path.with_suffix(".json").write_text(json.dumps(interface, indent=1) + "\n")
+    path.write_text(head + convert(unit, module))
+    path.with_suffix(".vh").write_text(head + macros(described))
+    path.with_suffix(".json").write_text(json.dumps(described, indent=1) + "\n")
     return path
 
 
-def parameters(preset: str, settings: Sequence[str]) -> TmaParams:
-    """Return the parameters of ``preset`` with ``name=value`` settings applied.
-
-    Raises
-    ------
-    ValueError
-        For an unknown preset or parameter, and for an illegal value.
-    """
-    if preset not in PRESETS:
-        raise ValueError(f"no preset {preset!r}: must be one of {', '.join(PRESETS)}")
-    known = {field.name for field in dataclasses.fields(TmaParams)}
-    changes = {}
-    for setting in settings:
-        name, equals, value = setting.partition("=")
-        if name not in known or not equals:
-            names = ", ".join(sorted(known))
-            raise ValueError(f"{setting!r}: expected name=value, with a name of {names}")
-        changes[name] = type(getattr(PRESETS[preset], name))(int(value, 0))
-    return dataclasses.replace(PRESETS[preset], **changes)
+def _head(module: str, params: TmaParams) -> str:
+    """Return the comment at the head of a file: licence, version, and how to write it again."""
+    lines = [
+        f"SPDX-License-Identifier: {LICENSE}",
+        f"Module {module} of {DISTRIBUTION} {version()}, an open Tensor Memory Accelerator.",
+        f"Written by: {shlex.join(['python', '-m', 'hw.verilog', *options_of(params)])}",
+        f"Preset: {preset_of(params) or 'none'}",
+        "Parameters:",
+        *(f"  {name} = {value}" for name, value in dataclasses.asdict(params).items()),
+    ]
+    return "".join(f"// {line}\n" for line in lines) + "\n"
 
 
 def _fields(port: dict[str, Any]) -> str:
     """Return the fields of a payload and their widths, in one line."""
     if "element" in port:
-        return f"{port['length']} x {{{_fields(port['element'])}}}"
+        element = port["element"]
+        inner = f"{{{_fields(element)}}}" if "fields" in element else element["width"]
+        return f"{port['length']} x {inner}"
     if "fields" in port:
         return ", ".join(f"{field['name']}:{field['width']}" for field in port["fields"])
     return ""
@@ -207,9 +243,12 @@ def port_table(interface: dict[str, Any]) -> Table:
     return table
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit status; see ``--help``."""
-    parser = argparse.ArgumentParser(prog="python -m hw.verilog", description=__doc__)
+def main(arguments: Sequence[str] | None = None, prog: str = f"{python()} -m hw.verilog") -> int:
+    """Run the command line and return its exit status; see ``--help``.
+
+    ``prog`` is the name of the command in its messages.
+    """
+    parser = argparse.ArgumentParser(prog=prog, description=__doc__)
     parser.add_argument("--preset", default="default", help=f"one of {', '.join(PRESETS)}")
     parser.add_argument(
         "--set",
@@ -224,13 +263,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         params = parameters(options.preset, options.set)
     except ValueError as error:
         parser.error(str(error))
-    generate(params, options.out)
+    try:
+        generate(params, options.out)
+    except OSError as error:
+        parser.error(f"--out {options.out}: {error.filename}: {error.strerror}")
     console = Console()
     for module in modules(params):
         path = options.out / f"{module}.v"
         console.print(port_table(json.loads(path.with_suffix(".json").read_text())))
         lines = path.read_text().count("\n")
-        console.print(f"{path}: {lines} lines; {path.with_suffix('.json')}: ports and parameters")
+        console.print(
+            f"{path}: {lines} lines; {path.with_suffix('.vh')}: macros of the ports; "
+            f"{path.with_suffix('.json')}: ports and parameters"
+        )
     return 0
 
 

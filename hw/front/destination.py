@@ -5,7 +5,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.layouts.isa import CTA_FIELD_BITS, Operation, is_dsmem, is_load
-from hw.layouts.jobs import SignalTo, directed_request_layout, holder_of
+from hw.layouts.jobs import directed_request_layout
 from hw.layouts.ports import request_layout
 from hw.params import TmaParams
 
@@ -15,8 +15,9 @@ class Destination(wiring.Component):
 
     A load goes to its issuer, to another CTA, or with ``multicast`` to all CTAs of a mask. The CTA
     that holds the barrier is the receiver; with ``.cta_group::2`` it is either CTA of the
-    receiver's pair. A DSMEM request goes to another CTA, which also holds the barrier. The CTA
-    operands of other requests have no meaning.
+    receiver's pair. A DSMEM request goes to another CTA or to the issuer itself, which also holds
+    the barrier. The CTA operands of other requests have no meaning. A multicast load with a mask of
+    0 has no receiver, which is no error.
 
     Latency: none; the block is combinational. Throughput: a request a clock. Back-pressure:
     ``i.ready`` is ``o.ready``. Errors: ``o.p.misdirected`` marks illegal operands (MASK, DST_CTA);
@@ -47,7 +48,6 @@ class Destination(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         p = self.params
-        rank = self.cta_rank if p.ctas > 1 else Const(0, 1)
         request, out = self.i.p, self.o.p
         copied = (name for name in request_layout(p).members if name in out.shape().members)
         m.d.comb += [
@@ -59,36 +59,18 @@ class Destination(wiring.Component):
         loads = is_load(request.operation)
         dsmem = is_dsmem(request.operation)
         multicast = loads & request.multicast
-        paired = (request.operation == Operation.TENSOR_LOAD) & request.cta_group_2
-        dst, holder = request.dst_cta, request.mbarrier_cta
-
-        # The receiver holds the barrier; with a pair, either CTA of the pair.
-        receiver = Signal(CTA_FIELD_BITS)
-        rank_difference = Signal(CTA_FIELD_BITS)
+        dst = request.dst_cta
         bad_mask = Signal()
         bad_dst = Signal()
-        bad_holder = Signal()
+        bad_holder, holder = self._check_pair(m, multicast) if p.cta_group_2 else (0, 0)
+        # Without a cluster, there is no DSMEM.
+        uses_dst = (loads & ~multicast) | dsmem
+        beyond_cluster = dst >= p.ctas
         m.d.comb += [
-            receiver.eq(Mux(multicast, rank, dst)),
-            rank_difference.eq(holder ^ receiver),
-            bad_mask.eq(multicast & ((request.cta_mask == 0) | (request.cta_mask >> p.ctas).any())),
-            bad_dst.eq(
-                (loads & ~multicast & (dst >= p.ctas)) | (dsmem & ((dst >= p.ctas) | (dst == rank)))
-            ),
+            bad_mask.eq(multicast & (request.cta_mask >> p.ctas).any()),
+            bad_dst.eq(uses_dst & (beyond_cluster | (dsmem if p.ctas == 1 else 0))),
+            out.no_receiver.eq(multicast & (request.cta_mask == 0)),
         ]
-        if p.ctas % 2:
-            # The last CTA has no peer that could hold its barrier.
-            no_peer = multicast & paired & request.cta_mask[p.ctas - 1] & holder[0]
-        else:
-            no_peer = Const(0, 1)
-        m.d.comb += bad_holder.eq(
-            (loads | dsmem)
-            & (
-                Mux(paired, ~multicast & rank_difference[1:].any(), rank_difference.any())
-                | (holder >= p.ctas)
-                | no_peer
-            )
-        )
         misdirected = out.misdirected
         m.d.comb += [
             misdirected.mask.eq(bad_mask),
@@ -96,36 +78,47 @@ class Destination(wiring.Component):
             misdirected.value.eq(Mux(bad_mask, request.cta_mask, Mux(bad_dst, dst, holder))),
         ]
         if p.ctas > 1:
-            self._deliver(m, loads, dsmem, multicast, paired)
+            self._deliver(m, loads, dsmem, multicast)
         return m
 
-    def _deliver(
-        self, m: Module, loads: Value, dsmem: Value, multicast: Value, paired: Value
-    ) -> None:
-        """Assign the delivery. A load to the issuer's own CTA only is not ``remote``, and the CTA
-        that holds its barrier is resolved here.
-        """
+    @property
+    def _is_paired(self) -> Value:
+        """1 if the barrier may be in either CTA of a pair."""
+        return (self.i.p.operation == Operation.TENSOR_LOAD) & self.i.p.cta_group_2
+
+    def _check_pair(self, m: Module, multicast: Value) -> tuple[Signal, Value]:
+        """Return whether the barrier of a pair is in a wrong CTA, and the rank of that CTA."""
+        p = self.params
+        request = self.i.p
+        holder = request.mbarrier_cta
+        bad_holder = Signal()
+        rank_difference = Signal(CTA_FIELD_BITS)
+        if p.ctas % 2:
+            # The last CTA has no peer that could hold its barrier.
+            no_peer = multicast & request.cta_mask[p.ctas - 1] & holder[0]
+        else:
+            no_peer = Const(0, 1)
+        m.d.comb += [
+            rank_difference.eq(holder ^ request.dst_cta),
+            bad_holder.eq(
+                self._is_paired
+                & ((~multicast & rank_difference[1:].any()) | (holder >= p.ctas) | no_peer)
+            ),
+        ]
+        return bad_holder, holder
+
+    def _deliver(self, m: Module, loads: Value, dsmem: Value, multicast: Value) -> None:
+        """Assign the delivery. A load to the issuer's own CTA only is not ``remote``."""
         p = self.params
         request, delivery = self.i.p, self.o.p.delivery
         mask = Signal(p.ctas)
-        own = Signal(p.ctas)
-        signal = Signal(SignalTo)
-        remote = Signal()
         m.d.comb += [
-            own.eq(1 << self.cta_rank),
             mask.eq(Mux(multicast, request.cta_mask, 1 << request.dst_cta[: p.cta_bits])),
-            remote.eq((loads & (mask != own)) | dsmem),
+            delivery.mask.eq(mask),
+            delivery.remote.eq((loads & (mask != 1 << self.cta_rank)) | dsmem),
         ]
-        with m.If(~multicast):
-            m.d.comb += signal.eq(SignalTo.CTA)
-        with m.Elif(paired):
-            m.d.comb += signal.eq(SignalTo.PAIR)
-        holder = request.mbarrier_cta[: p.cta_bits]
-        m.d.comb += [delivery.remote.eq(remote), delivery.mask.eq(mask)]
-        with m.If(remote):
-            m.d.comb += [delivery.signal.eq(signal), delivery.signal_cta.eq(holder)]
-        with m.Else():
+        if p.cta_group_2:
             m.d.comb += [
-                delivery.signal.eq(SignalTo.CTA),
-                delivery.signal_cta.eq(holder_of(signal, holder, self.cta_rank)),
+                delivery.pair.enabled.eq(self._is_paired),
+                delivery.pair.parity.eq(request.mbarrier_cta[0]),
             ]

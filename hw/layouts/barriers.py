@@ -4,11 +4,19 @@ from functools import cache
 
 from amaranth.lib import data, enum
 
-from hw.layouts.ports import issuer_field
+from hw.layouts.isa import CTA_FIELD_BITS
+from hw.layouts.ports import holder_field, issuer_field
 from hw.params import SMEM_OFFSET_BITS, TmaParams
 
 BARRIER_COUNT_BITS = 21
-"""Width of a count of arrivals or of transaction bytes."""
+"""Width of a count of arrivals or of transaction bytes.
+
+Legal counts are below ``2**20``. All others act alike, so an SM may give any of them as ``2**20``.
+"""
+
+
+LANES_BITS = 6
+"""Width of a number of lanes of a warp, 1 to 32."""
 
 
 BARRIER_TAG_BITS = 16
@@ -52,35 +60,38 @@ class BarrierFault(enum.Enum, shape=3):
 
     NONE = 0
     LOCKED = 1
-    UNINITIALISED = 2
-    OVER_ARRIVAL = 3
-    TX_RANGE = 4
-    COUNT = 5
-    COMPLETES = 6
-    OPERATION = 7
+    OVER_ARRIVAL = 2
+    TX_RANGE = 3
+    COUNT = 4
+    OPERATION = 5
 
 
 class BarrierCommand(data.Struct):
-    """Command: one mbarrier operation of a thread.
+    """Command: one mbarrier operation of a thread, or of several lanes of a warp.
+
+    Lanes whose instruction is for the same barrier make one command, which acts once. The lanes of
+    a NO_COMPLETE form must also have the same count.
 
     Members
     -------
     op : operation
     address : byte offset of the barrier in shared memory; the low three bits are ignored
-    count : operand of the operation. INIT: expected arrivals. ARRIVE, ARRIVE_DROP and their
+    count : operand of the operation, the sum over its lanes. ARRIVE, ARRIVE_DROP and their
         NO_COMPLETE forms: arrivals. EXPECT_TX and COMPLETE_TX: bytes. ARRIVE_EXPECT_TX and
-        ARRIVE_DROP_EXPECT_TX: bytes, beside one arrival. TEST_WAIT_PARITY and TRY_WAIT_PARITY:
-        parity in bit 0. REPORT: report in bits 7:0
-    state : barrier word that an earlier arrival returned; operand of TEST_WAIT, TRY_WAIT and
-        PENDING_COUNT
+        ARRIVE_DROP_EXPECT_TX: bytes, beside one arrival of each lane. TEST_WAIT_PARITY and
+        TRY_WAIT_PARITY: parity in bit 0. REPORT: report in bits 7:0
+    lanes : number of lanes: arrivals of ARRIVE_EXPECT_TX and ARRIVE_DROP_EXPECT_TX
+    state : TEST_WAIT, TRY_WAIT and PENDING_COUNT: state that an earlier arrival returned. INIT:
+        word that is written. NO_COMPLETE forms: mask of the lanes in bits 31:0
     time_limit : clocks after which a TRY_WAIT or TRY_WAIT_PARITY gives up; 0: it does not wait
-    v1 : INIT: 1 makes a barrier of layout v1. Tests and waits: 1 asks for the conditional phase
+    v1 : tests and waits: 1 asks for the conditional phase
     tag : number that the SM chooses; the result and the wake return it
     """
 
     op: BarrierOp
     address: SMEM_OFFSET_BITS
     count: BARRIER_COUNT_BITS
+    lanes: LANES_BITS
     state: 64
     time_limit: TIME_LIMIT_BITS
     v1: 1
@@ -96,7 +107,9 @@ class BarrierResult(data.Struct):
     done : 1 if a test or wait found the phase complete
     waits : 1 if the thread waits; a `BarrierWake` with this tag ends the wait
     fault : cause, if the operation failed
-    state : barrier word before the operation; with PENDING_COUNT, the number of pending arrivals
+    state : bits 63:32 of the barrier word before the operation, with the mask of the lanes in bits
+        31:0 for the NO_COMPLETE forms and 0 for others; in layout v1 all of the word, except for
+        these forms. PENDING_COUNT: number of pending arrivals
     """
 
     tag: BARRIER_TAG_BITS
@@ -115,7 +128,7 @@ class BarrierWake(data.Struct):
     -------
     tag : ``tag`` of the command
     done : 1 if the phase is complete
-    fault : LOCKED or UNINITIALISED, if an error or the end of the barrier ended the wait
+    fault : LOCKED, if an error ended the wait
     """
 
     tag: BARRIER_TAG_BITS
@@ -131,7 +144,7 @@ def barrier_completion_layout(params: TmaParams) -> data.StructLayout:
     -------
     request_id : ``request_id`` of the request
     cta : rank of the CTA that issued the request; present if ``ctas`` is above 1
-    holder : rank of the CTA that holds the barrier; present if ``ctas`` is above 1
+    holder : rank of the CTA that holds the barrier; present with ``cta_group_2``
     address : byte offset of the barrier in the shared memory of its CTA
     tx_bytes : number of bytes
     """
@@ -139,7 +152,7 @@ def barrier_completion_layout(params: TmaParams) -> data.StructLayout:
         {
             "request_id": params.request_id_bits,
             **issuer_field(params),
-            **({"holder": params.cta_bits} if params.ctas > 1 else {}),
+            **holder_field(params),
             "address": SMEM_OFFSET_BITS,
             "tx_bytes": BARRIER_COUNT_BITS,
         }
@@ -156,7 +169,7 @@ def barrier_update_layout(params: TmaParams) -> data.StructLayout:
     -------
     op : operation
     address : byte offset of the barrier in shared memory; the low three bits are ignored
-    count : operand of the operation, as in `BarrierCommand`
+    count, lanes : operands of the operation, as in `BarrierCommand`
     request_id : number that the record of a fault returns
     cta : rank of the issuing CTA, which the record of a fault returns; present if ``ctas`` is
         above 1
@@ -166,6 +179,7 @@ def barrier_update_layout(params: TmaParams) -> data.StructLayout:
             "op": BarrierOp,
             "address": SMEM_OFFSET_BITS,
             "count": BARRIER_COUNT_BITS,
+            "lanes": LANES_BITS,
             "request_id": params.request_id_bits,
             **issuer_field(params),
         }
@@ -212,4 +226,4 @@ def barrier_message_layout(params: TmaParams) -> data.StructLayout:
     holder : rank of the CTA that holds the barrier
     update : operation on the barrier
     """
-    return data.StructLayout({"holder": params.cta_bits, "update": barrier_update_layout(params)})
+    return data.StructLayout({"holder": CTA_FIELD_BITS, "update": barrier_update_layout(params)})

@@ -5,7 +5,7 @@ from functools import cache
 from amaranth.lib import data
 
 from hw.layouts.isa import CTA_FIELD_BITS, PIECE_WORDS, Reduction, data_style_layout
-from hw.layouts.jobs import SignalTo
+from hw.layouts.jobs import pair_field
 from hw.layouts.ports import lanes_layout
 from hw.params import PIECE_BYTES, SMEM_OFFSET_BITS, TmaParams
 
@@ -19,8 +19,7 @@ def packet_layout(params: TmaParams) -> data.StructLayout:
     request_id : ``request_id`` of the request
     cta : rank of the CTA that issued the request
     mbarrier : byte offset of the barrier that counts the packet's bytes
-    signal : rule that selects the CTA that holds the barrier, see `SignalTo`
-    signal_cta : CTA rank that the rule uses
+    pair : selects the CTA that holds the barrier, see `pair_field`
     tx_words : words of 4 bytes that the barrier counts
     reduction : reduction, if shared memory combines the packet with what it holds; present with
         ``reductions``
@@ -38,8 +37,7 @@ def packet_layout(params: TmaParams) -> data.StructLayout:
             "request_id": params.request_id_bits,
             "cta": params.cta_bits,
             "mbarrier": SMEM_OFFSET_BITS,
-            "signal": SignalTo,
-            "signal_cta": params.cta_bits,
+            **pair_field(params),
             "tx_words": params.lane_bits + 3,
             **({"reduction": Reduction} if params.reductions else {}),
             "style": data_style_layout(params),
@@ -63,7 +61,8 @@ def remote_store_layout(params: TmaParams) -> data.StructLayout:
     address : byte offset in that shared memory, a multiple of 16
     mbarrier : byte offset of the barrier that counts the written bytes, a multiple of 8
     reduction : enabled for ``red.async``
-    words : words of the 16 bytes that are written, one bit per word of 4 bytes
+    words : words of the 16 bytes that are written, one bit per word of 4 bytes: one word, two words
+        at a multiple of 8, or all four
     data : 16 bytes at ``address``
     """
     return data.StructLayout(

@@ -20,6 +20,10 @@ CTA_FIELD_BITS = 8
 """Width of the CTA rank in a ``shared::cluster`` address (bits 31:24)."""
 
 
+BULK_SIZE_BITS = 20
+"""Width of the size of a bulk copy. Bits 3:0 and 31:20 of the operand are ignored."""
+
+
 PIECE_WORDS = PIECE_BYTES // 4
 """Words of 4 bytes in a piece. A write to shared memory has one mask bit per word."""
 
@@ -237,7 +241,11 @@ DSMEM_REDUCTIONS = {
     ElementType.S32: REDUCTIONS[ElementType.S32],
     ElementType.U64: (ReductionOp.ADD,),
 }
-"""Operations of reductions to shared memory for each element type."""
+"""Operations of DSMEM reductions for each element type."""
+
+
+ASYNC_REDUCTIONS = {**DSMEM_REDUCTIONS, ElementType.S64: (ReductionOp.ADD,)}
+"""Operations of ``red.async`` for each element type."""
 
 
 class AccessMode(enum.Enum, shape=3):

@@ -3,7 +3,7 @@
 from functools import cache
 
 from amaranth.hdl import Cat, Mux, Value, signed
-from amaranth.lib import data, enum
+from amaranth.lib import data
 
 from hw.layouts.isa import (
     MemoryAttributes,
@@ -64,6 +64,7 @@ def directed_request_layout(params: TmaParams) -> data.StructLayout:
     -------
     misdirected : the CTA operands are illegal. ``mask``: error MASK applies; ``cta``: error DST_CTA
         applies; ``value``: the offending value
+    no_receiver : a load has a mask of 0: it is checked like any load, but moves and signals nothing
     delivery : destination of a load or DSMEM request; present if ``ctas`` > 1
     """
     operands = "multicast", "cta_mask", "dst_cta", "mbarrier_cta"
@@ -73,6 +74,7 @@ def directed_request_layout(params: TmaParams) -> data.StructLayout:
         {
             **{name: shape for name, shape in fields.items() if name not in operands},
             "misdirected": misdirected,
+            "no_receiver": 1,
             **({"delivery": delivery_layout(params)} if params.ctas > 1 else {}),
         }
     )
@@ -126,22 +128,28 @@ def refusal_layout(params: TmaParams) -> data.StructLayout:
     return data.StructLayout(fields)
 
 
-class SignalTo(enum.Enum, shape=2):
-    """The CTA that holds the barrier that counts the bytes that a receiver gets."""
+def pair_field(params: TmaParams) -> dict[str, data.StructLayout]:
+    """Return the field ``pair``, which is present with ``cta_group_2``.
 
-    RECEIVER = 0
-    """The receiver."""
-    PAIR = 1
-    """The CTA of the receiver's pair whose rank has the parity of ``signal_cta``."""
-    CTA = 2
-    """The CTA ``signal_cta``."""
+    It selects the CTA whose barrier counts the bytes that a receiver gets; see ``holder_of``.
+
+    Members of ``pair``
+    -------------------
+    enabled : the CTA of the receiver's pair whose rank has this ``parity``; otherwise the receiver
+    """
+    if not params.cta_group_2:
+        return {}
+    return {"pair": data.StructLayout({"enabled": 1, "parity": 1})}
 
 
-def holder_of(signal, signal_cta: Value, receiver: Value) -> Value:
-    """Return the CTA whose barrier counts the bytes that ``receiver`` gets; see ``SignalTo``."""
-    pair_holder = Cat(signal_cta[0], receiver[1:])
-    is_cta = signal == SignalTo.CTA
-    return Mux(is_cta, signal_cta, Mux(signal == SignalTo.PAIR, pair_holder, receiver))
+def holder_of(params: TmaParams, source, receiver: Value) -> Value:
+    """Return the CTA whose barrier counts the bytes that ``receiver`` gets.
+
+    ``source`` has the field of ``pair_field``.
+    """
+    if not params.cta_group_2:
+        return receiver
+    return Mux(source.pair.enabled, Cat(source.pair.parity, receiver[1:]), receiver)
 
 
 @cache
@@ -150,18 +158,12 @@ def delivery_layout(params: TmaParams) -> data.StructLayout:
 
     Members
     -------
-    remote : other CTAs receive the data, or several; otherwise only the issuer's CTA
+    remote : other CTAs receive the data, or several, or none; otherwise only the issuer's CTA. Data
+        of a DSMEM request is always remote
     mask : the receivers, a bit for each CTA
-    signal, signal_cta : which CTA holds the barrier, see ``SignalTo``
+    pair : see ``pair_field``
     """
-    return data.StructLayout(
-        {
-            "remote": 1,
-            "mask": params.ctas,
-            "signal": SignalTo,
-            "signal_cta": params.cta_bits,
-        }
-    )
+    return data.StructLayout({"remote": 1, "mask": params.ctas, **pair_field(params)})
 
 
 @cache

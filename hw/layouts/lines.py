@@ -11,7 +11,7 @@ from amaranth.lib import data
 
 from hw.layouts.isa import PIECE_WORDS, MemoryAttributes, data_style_layout
 from hw.layouts.jobs import SHORT_ROW_BITS, remote_field, write_mode_layout
-from hw.layouts.ports import lanes_layout
+from hw.layouts.ports import holder_field, lanes_layout
 from hw.params import SMEM_OFFSET_BITS, TmaParams
 
 
@@ -23,7 +23,7 @@ def receipt_layout(params: TmaParams) -> data.StructLayout:
     -------
     received : the line came from another CTA; 0: the other members do not count
     request_id, cta : request of the packet, and the CTA that issued it
-    holder : CTA whose barrier counts the packet
+    holder : CTA whose barrier counts the packet; present with ``cta_group_2``
     mbarrier : byte offset of that barrier in shared memory
     tx_words : 4-byte words that the barrier counts for the packet
     reduced : the packet is a reduction: it was combined with the contents of shared memory
@@ -33,7 +33,7 @@ def receipt_layout(params: TmaParams) -> data.StructLayout:
             "received": 1,
             "request_id": params.request_id_bits,
             "cta": params.cta_bits,
-            "holder": params.cta_bits,
+            **holder_field(params),
             "mbarrier": SMEM_OFFSET_BITS,
             "tx_words": params.lane_bits + 3,
             "reduced": 1,

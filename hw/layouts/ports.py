@@ -6,6 +6,7 @@ from amaranth.hdl import signed
 from amaranth.lib import data
 
 from hw.layouts.isa import (
+    BULK_SIZE_BITS,
     CTA_FIELD_BITS,
     GLOBAL_ADDRESS_BITS,
     PIECE_WORDS,
@@ -33,7 +34,8 @@ def request_layout(params: TmaParams) -> data.StructLayout:
     global_address : tensor request: address of the tensor map, a multiple of 64. Bulk request:
         global address of the first byte, a multiple of 16. DSMEM request: byte offset of the
         destination in the shared memory of ``dst_cta``, a multiple of 16
-    size : bytes of a bulk or DSMEM request, a multiple of 16
+    size : bytes of a bulk or DSMEM request: bits 19:4 of the instruction's operand count, and the
+        others are ignored
     mode : access mode of a tensor request
     rank : number of coordinates of a tensor request, 1 to 5
     coords : coordinates of a tensor request: the first element of the box, dimension 0 first. With
@@ -46,8 +48,9 @@ def request_layout(params: TmaParams) -> data.StructLayout:
     mbarrier : byte offset of the mbarrier that counts the bytes of a load or DSMEM request
     multicast : 1 if a load writes the shared memory of every CTA of ``cta_mask``
     cta_mask : destination CTAs of a multicast load, one bit per CTA rank
-    dst_cta : rank of the destination CTA of a DSMEM request or of a load without ``multicast``
-    mbarrier_cta : rank of the CTA that holds the mbarrier
+    dst_cta : rank of the destination CTA of a DSMEM request or of a load without ``multicast``. The
+        mbarrier is in each destination CTA
+    mbarrier_cta : with ``cta_group_2``, rank of the CTA that holds the mbarrier; otherwise ignored
     cta_group_2 : ``.cta_group::2``: 1 if the mbarrier may be in the other CTA of the pair
     reduction_op : operation of a reduction
     element_type : element type of a bulk reduction; a tensor reduction has that of its tensor map
@@ -63,7 +66,7 @@ def request_layout(params: TmaParams) -> data.StructLayout:
             "operation": Operation,
             "request_id": params.request_id_bits,
             "global_address": GLOBAL_ADDRESS_BITS,
-            "size": 32,
+            "size": BULK_SIZE_BITS,
             "mode": AccessMode,
             "rank": 3,
             "coords": data.ArrayLayout(signed(32), DIMS),
@@ -129,6 +132,14 @@ def reduction_request_layout(params: TmaParams) -> data.StructLayout:
 def issuer_field(params: TmaParams) -> dict[str, int]:
     """Return the field ``cta``, the rank of the issuing CTA; no field in a unit of one CTA."""
     return {"cta": params.cta_bits} if params.ctas > 1 else {}
+
+
+def holder_field(params: TmaParams) -> dict[str, int]:
+    """Return the field ``holder``, the rank of the CTA that holds a barrier.
+
+    It is present with ``cta_group_2``. Without it, a barrier counts what its own CTA receives.
+    """
+    return {"holder": params.cta_bits} if params.cta_group_2 else {}
 
 
 @cache

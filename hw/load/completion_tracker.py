@@ -8,9 +8,15 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.layouts.barriers import barrier_completion_layout
-from hw.layouts.jobs import generator_job_layout, opened_layout, transfer_layout, walk_job_layout
+from hw.layouts.jobs import (
+    generator_job_layout,
+    holder_of,
+    opened_layout,
+    transfer_layout,
+    walk_job_layout,
+)
 from hw.layouts.lines import absent_receiver_layout, read_fault_layout, written_layout
-from hw.layouts.ports import error_layout
+from hw.layouts.ports import error_layout, holder_field
 from hw.lib.job_slots import JobSlots, failure
 from hw.lib.queue import Queue
 from hw.params import TmaParams
@@ -320,9 +326,10 @@ class CompletionTracker(wiring.Component):
         ]
         m.d.sync += fill_is_offered.eq(has_end & ~takes_line & ~retires)
         if p.ctas > 1:
+            holder = holder_of(p, transfer.delivery, self.cta_rank)
             m.d.comb += [
                 self.completion.p.cta.eq(self.cta_rank),
-                self.completion.p.holder.eq(transfer.delivery.signal_cta),
+                *(self.completion.p[name].eq(holder) for name in holder_field(p)),
             ]
         self._mark_faults(m, fault_write, fault_comes, has_end & fault.failed & retires, end.slot)
 

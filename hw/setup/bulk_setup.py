@@ -59,11 +59,17 @@ class BulkOperands:
     mbarrier: Value
 
 
+def pieces_of(request) -> Value:
+    """Return the number of pieces of a bulk request. A part of a piece is not copied."""
+    return request.size[4:]
+
+
 class BulkSetup(wiring.Component):
     """Turns each bulk request into a job or a refusal, in order.
 
     Bulk requests need neither the descriptor cache nor the setup block. A request of no bytes is a
-    job of no pieces.
+    job of no pieces, which for a load is a prefetch: it signals nothing. A load without receivers
+    becomes a prefetch, too.
 
     Latency: two clocks; three in a ``compact`` unit. Throughput: a request a clock; in a
     ``compact`` unit one in three clocks. Back-pressure: a request that waits for its output, job or
@@ -103,14 +109,15 @@ class BulkSetup(wiring.Component):
         result_valid = Signal()
         is_refused = Signal(reset_less=True)
         advance = Signal()
+        whole_pieces = pieces_of(self.i.p) << 4
         # Sums and the kind of the operation are registered with the request.
         early = {
             "prefetch": self.i.p.operation == Operation.BULK_PREFETCH,
             "store": is_store(self.i.p.operation),
             "to_smem": is_dsmem(self.i.p.operation),
             "reduces": is_reduction(self.i.p.operation),
-            "smem_end": self.i.p.smem_address + self.i.p.size,
-            "dst_end": self.i.p.global_address + self.i.p.size,
+            "smem_end": self.i.p.smem_address + whole_pieces,
+            "dst_end": self.i.p.global_address + whole_pieces,
         }
         registered = {
             name: Signal(len(value), name=name, reset_less=True) for name, value in early.items()
@@ -199,7 +206,6 @@ class BulkSetup(wiring.Component):
             Check(o.to_smem & (o.dst_end > p.smem_bytes), ErrorCode.SMEM_RANGE, o.dst_address),
             Check(o.mbarrier > p.smem_bytes - 8, ErrorCode.SMEM_RANGE, o.mbarrier),
             Check(reduces, ErrorCode.RED_TYPE, request.reduction_op),
-            Check(request.size & low, ErrorCode.BULK_ALIGN, request.size),
             Check(o.global_address & low, ErrorCode.BULK_ALIGN, o.global_address),
             Check(misdirected.mask, ErrorCode.MASK, misdirected.value),
             Check(misdirected.cta, ErrorCode.DST_CTA, misdirected.value),
@@ -217,16 +223,19 @@ class BulkSetup(wiring.Component):
 
     def _assign_job(self, m: Module, request, operands: BulkOperands, job) -> None:
         """Assign the job of ``request``: one run of all pieces."""
-        pieces = request.size[4:]
+        pieces = pieces_of(request)
+        is_empty = pieces == 0
         begin = operands.smem_address[4:]
         transfer, walk = job.transfer, job.walk
         m.d.sync += [
             transfer.request_id.eq(request.request_id),
             transfer.mbarrier.eq(operands.mbarrier),
             transfer.pieces.eq(pieces),
-            walk.prefetch.eq(operands.prefetch),
+            walk.prefetch.eq(
+                operands.prefetch | (~operands.store & (is_empty | request.no_receiver))
+            ),
             walk.attributes.cache_policy.eq(request.cache_policy),
-            walk.has_data.eq(pieces != 0),
+            walk.has_data.eq(~is_empty),
             walk.start.eq(request.global_address[4:]),
             walk.run.eq(pieces),
             walk.smem_begin.eq(begin),

@@ -156,7 +156,7 @@ def _mode_fits(
         fits |= gathers & is_matrix
         coords = Mux(gathers, 5, coords)
     if p.im2col:
-        fits |= access.is_im2col & decoded.im2col & ~decoded.wide
+        fits |= access.is_im2col & decoded.im2col & (~decoded.wide if p.im2col_w else 1)
     if p.im2col_w:
         is_swizzled = decoded.swizzled
         if p.swizzle_atoms:

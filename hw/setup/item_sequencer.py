@@ -114,7 +114,7 @@ class ItemSequencer(wiring.Component):
                 common.request_id.eq(request.request_id),
                 common.stream.eq(stream),
                 common.channel.eq(channel_of(p, request.operation, stream)),
-                common.prefetch.eq(operands.prefetch),
+                common.prefetch.eq(operands.prefetch | request.no_receiver),
                 common.attributes.l2_promotion.eq(decoded.l2_promotion),
                 common.attributes.cache_policy.eq(request.cache_policy),
                 common.smem_address.eq(operands.smem_address),

@@ -99,7 +99,8 @@ def decoded_map_layout(params: TmaParams) -> data.StructLayout:
         supports such maps
     corners : corners of the im2col bounding box, W first; 0 for dimensions that the tensor does not
         have; present with ``im2col``
-    im2col, wide : the map is for im2col modes; for ``im2col::w`` modes
+    im2col : the map is for im2col modes
+    wide : the map is for ``im2col::w`` modes; present with ``im2col_w``
     rank_less_one : rank less one, 0 to 4
     interleaved : the map is interleaved: a row is a slice of ``row_pieces`` pieces
     swizzled : the map has a swizzle
@@ -119,7 +120,7 @@ def decoded_map_layout(params: TmaParams) -> data.StructLayout:
             **({"store_only": 1} if params.sub_byte else {}),
             **({"corners": data.ArrayLayout(corner, DIMS - 2)} if params.im2col else {}),
             "im2col": 1,
-            "wide": 1,
+            **({"wide": 1} if params.im2col_w else {}),
             "rank_less_one": 3,
             "interleaved": 1,
             "swizzled": 1,
@@ -174,7 +175,6 @@ class MapDecoder(wiring.Component):
             interleaved.eq(w2.interleave != 0),
             o.element.eq(element),
             o.im2col.eq(w2.im2col),
-            o.wide.eq(w2.wide),
             o.rank_less_one.eq(w2.rank_less_one),
             o.interleaved.eq(interleaved),
             o.l2_promotion.eq(w2.l2_promotion),
@@ -189,7 +189,10 @@ class MapDecoder(wiring.Component):
         has_stride = [w2.rank_less_one > i for i in range(DIMS - 1)]
         odd_strides = Cat(words[3 + i][0] & has_stride[i] for i in range(DIMS - 1))
         odd_multiples = words[0][4] | odd_strides.any()
-        wide_is_legal = w2.im2col if p.im2col_w else 0
+        illegal_wide = Const(0, 1)
+        if p.im2col_w:
+            m.d.comb += o.wide.eq(w2.wide)
+            illegal_wide = w2.wide & ~w2.im2col
         m.d.comb += o.refused.eq(
             bad_type
             | bad_row
@@ -197,7 +200,7 @@ class MapDecoder(wiring.Component):
             | ((w2.interleave[1] | is_packed) & odd_multiples)
             | (w2.rank_less_one >= DIMS)
             | ((w2.im2col | interleaved) & (w2.rank_less_one < 2))
-            | (w2.wide & ~wide_is_legal)
+            | illegal_wide
             | words[0][:4].any()
         )
         return m
@@ -259,7 +262,8 @@ class MapDecoder(wiring.Component):
         elements = self.words[13][24:] + 1
         row_bytes = Signal(12)  # in shared memory
         row_pieces = Signal(ROW_BITS)  # in global memory
-        bad_swizzle = Signal()
+        has_atoms = p.swizzle_atoms or p.swizzle_96b or p.sub_byte
+        bad_swizzle = Signal() if has_atoms else Const(0, 1)
         too_wide = Signal()
         m.d.comb += [
             row_bytes.eq(bytes_of(p, element, elements)),
@@ -269,8 +273,9 @@ class MapDecoder(wiring.Component):
             o.row_mask.eq(~0),
             o.style.swizzle.eq(w2.swizzle),
             o.swizzled.eq(w2.swizzle != Swizzle.NONE),
-            bad_swizzle.eq(w2.atom != SwizzleAtom.ATOM_16B),
         ]
+        if has_atoms:
+            m.d.comb += bad_swizzle.eq(w2.atom != SwizzleAtom.ATOM_16B)
         with m.Switch(w2.swizzle):
             for swizzle, pieces in SPANS:
                 with m.Case(swizzle):

@@ -34,6 +34,7 @@ from tests.formal.streams import hold, offer
 
 ARRIVALS = 1 << 20
 COUNT_LIMIT = ARRIVALS - 1
+TX_LIMIT = 1 << 20
 
 ARRIVE = BarrierOp.ARRIVE, BarrierOp.ARRIVE_DROP
 NO_COMPLETE = BarrierOp.ARRIVE_NO_COMPLETE, BarrierOp.ARRIVE_DROP_NO_COMPLETE
@@ -115,9 +116,7 @@ def _define(m: Module, dut: MbarrierUnit) -> SimpleNamespace:
     ]
     with m.If(updated):
         m.d.comb += [
-            done.op.eq(dut.update.p.op),
-            done.address.eq(dut.update.p.address),
-            done.count.eq(dut.update.p.count),
+            done[name].eq(dut.update.p[name]) for name in ("op", "address", "count", "lanes")
         ]
     with m.Else():
         m.d.comb += done.eq(dut.command.p)
@@ -127,13 +126,13 @@ def _define(m: Module, dut: MbarrierUnit) -> SimpleNamespace:
 
     m.d.comb += parity.eq(Mux(among(*BY_PARITY), done.count[0], done.state[63]))
 
-    # The effect of the operation.
+    # The effect of the operation. An update does not look at the lock.
     word, truth, expected = Signal(BarrierWord), Signal(BarrierWord), Signal(64)
     counts, tests = Signal(), Signal()
     arrivals, left, kept = Signal(21), Signal(signed(23)), Signal(signed(23))
     tx_change, tx = Signal(signed(23)), Signal(signed(24))
     fault = Signal(BarrierFault)
-    completes, flip = Signal(), Signal()
+    completes, flip, restart = Signal(), Signal(), Signal()
     m.d.sync += [truth.eq(word), expected.eq(word)]
     m.d.comb += [
         word.eq(Mux(begun, truth, start)),
@@ -150,29 +149,24 @@ def _define(m: Module, dut: MbarrierUnit) -> SimpleNamespace:
     with m.If(among(*ARRIVE, *NO_COMPLETE)):
         m.d.comb += arrivals.eq(done.count)
     with m.Elif(among(*ARRIVE_EXPECT)):
-        m.d.comb += arrivals.eq(1)
+        m.d.comb += arrivals.eq(done.lanes)
     with m.If(among(*ARRIVE_EXPECT, BarrierOp.EXPECT_TX)):
-        m.d.comb += tx_change.eq(done.count)
-    with m.Elif(among(BarrierOp.COMPLETE_TX)):
         m.d.comb += tx_change.eq(-done.count)
+    with m.Elif(among(BarrierOp.COMPLETE_TX)):
+        m.d.comb += tx_change.eq(done.count)
 
-    is_init = among(BarrierOp.INIT)
-    needs_v1 = among(BarrierOp.REPORT) | ((is_init | tests) & done.v1)
+    needs_v1 = among(BarrierOp.REPORT) | (tests & done.v1)
     with m.If(needs_v1 | (updated & ~counts)):
         m.d.comb += fault.eq(BarrierFault.OPERATION)
-    with m.Elif(is_init & ((done.count == 0) | (done.count > COUNT_LIMIT))):
-        m.d.comb += fault.eq(BarrierFault.COUNT)
-    with m.Elif(counts | tests):
-        with m.If(word.lock):
-            m.d.comb += fault.eq(BarrierFault.LOCKED)
-        with m.Elif((word.as_value() == 0) | word.reserved):
-            m.d.comb += fault.eq(BarrierFault.UNINITIALISED)
-        with m.Elif((left < 0) | (kept < 0)):
+    with m.Elif((counts | tests) & word.lock & commanded):
+        m.d.comb += fault.eq(BarrierFault.LOCKED)
+    with m.Elif(counts):
+        with m.If(done.count > COUNT_LIMIT):
+            m.d.comb += fault.eq(BarrierFault.COUNT)
+        with m.Elif(left < 0):
             m.d.comb += fault.eq(BarrierFault.OVER_ARRIVAL)
-        with m.Elif(counts & ((tx > COUNT_LIMIT) | (tx < -COUNT_LIMIT))):
+        with m.Elif((tx >= TX_LIMIT) | (tx < -TX_LIMIT)):
             m.d.comb += fault.eq(BarrierFault.TX_RANGE)
-        with m.Elif(among(*NO_COMPLETE) & completes):
-            m.d.comb += fault.eq(BarrierFault.COMPLETES)
 
     is_taken = fault == BarrierFault.NONE
     with m.If(touched & counts & is_taken):
@@ -180,18 +174,14 @@ def _define(m: Module, dut: MbarrierUnit) -> SimpleNamespace:
             truth.expected.eq(ARRIVALS - kept),
             truth.pending.eq(ARRIVALS - Mux(flip, kept, left)),
             truth.tx.eq(tx),
+            truth.lock.eq(0),
             truth.phase.eq(word.phase ^ flip),
         ]
     with m.Elif(touched & counts):
         m.d.sync += truth.lock.eq(1)
-    with m.Elif(touched & is_init & is_taken):
-        m.d.sync += [
-            truth.eq(0),
-            truth.expected.eq(ARRIVALS - done.count),
-            truth.pending.eq(ARRIVALS - done.count),
-        ]
-    with m.Elif(touched & among(BarrierOp.INVAL) & is_taken):
-        m.d.sync += truth.eq(0)
+    with m.Elif(touched & among(BarrierOp.INIT) & is_taken):
+        m.d.sync += truth.eq(done.state)
+        m.d.comb += restart.eq(word.phase != done.state[63])
     with m.If(begun):
         m.d.comb += Assert(cell == expected)
     return SimpleNamespace(
@@ -209,6 +199,7 @@ def _define(m: Module, dut: MbarrierUnit) -> SimpleNamespace:
         fault=fault,
         is_taken=is_taken,
         flip=flip,
+        restart=restart,
     )
 
 
@@ -233,6 +224,8 @@ class WordSpec(Elaboratable):
         record = Signal(barrier_fault_layout(dut.params))
         is_count = it.among(BarrierOp.PENDING_COUNT)
         pending = (-BarrierWord(it.done.state).pending)[:20]
+        lanes = Mux(it.among(*NO_COMPLETE), it.done.state[:32], 0)
+        state = Cat(lanes, it.word.as_value()[32:])
         m.d.sync += [
             was_command.eq(it.commanded),
             was_fault.eq(it.updated & ~it.is_taken),
@@ -246,21 +239,15 @@ class WordSpec(Elaboratable):
             answer.tag.eq(it.done.tag),
             answer.done.eq(it.tests & it.is_taken & (it.word.phase != it.parity)),
             answer.fault.eq(it.fault),
-            answer.state.eq(Mux(is_count, pending, it.word)),
+            answer.state.eq(Mux(is_count, pending, state)),
             record.request_id.eq(dut.update.p.request_id),
             record.address.eq(dut.update.p.address),
             record.fault.eq(it.fault),
         ]
-        removes = it.among(BarrierOp.INIT, BarrierOp.INVAL) & it.is_taken
+        locks = it.counts & ~it.is_taken
         m.d.sync += [
-            ends.eq(it.touched & (it.flip | (it.counts & ~it.is_taken) | removes)),
-            outcome.eq(
-                Mux(
-                    it.counts,
-                    Mux(it.flip, Outcome.COMPLETE.value, Outcome.LOCKED.value),
-                    Outcome.REMOVED.value,
-                )
-            ),
+            ends.eq(it.touched & (it.flip | locks | it.restart)),
+            outcome.eq(Mux(locks, Outcome.LOCKED.value, Outcome.COMPLETE.value)),
         ]
         results, faults, event = here.results.i, here.faults.i, here.waiters.event
         m.d.comb += [
@@ -279,7 +266,7 @@ class WordSpec(Elaboratable):
             with m.If(was_fault):
                 m.d.comb += Assert(faults.p == record)
 
-        # Waits for the word end as its phase completes, as it is locked, or becomes plain memory.
+        # Waits for the word end as its phase completes or is changed by INIT, or as it is locked.
         m.d.comb += [
             Assert((event.valid & (event.p.address == it.address)) == ends),
             Assert(~ends | (event.p.outcome == outcome)),
@@ -298,9 +285,9 @@ class WaitSpec(Elaboratable):
     """Any one waiting thread is woken once, soon, and for a reason.
 
     The solver chooses the thread by its tag, which no other has while it waits, and its barrier.
-    Its reason is the first of: an event of its barrier, that is an operation which completes the
-    phase, or locks or ends the barrier, as ``WordSpec`` proves; the end of its time. Other threads
-    come and go, memory holds anything, and wakes may be held up.
+    Its reason is the first of: an event of its barrier, that is an operation which completes or
+    changes the phase or locks the barrier, as ``WordSpec`` proves; the end of its time. Other
+    threads come and go, memory holds anything, and wakes may be held up.
     """
 
     def elaborate(self, _platform) -> Module:
@@ -347,6 +334,9 @@ class WaitSpec(Elaboratable):
             with m.If(event.valid & (event.p.address == address) & ~ended):
                 m.d.sync += [ended.eq(1), reason.eq(event.p.outcome), age_of_reason.eq(age)]
 
+        is_event = (reason == Outcome.COMPLETE) | (reason == Outcome.LOCKED)
+        m.d.comb += Assert(~ended | is_event)
+
         # The reason of the wake is the event, unless the time limit expired in an earlier clock.
         def is_right(given):
             time_is_over = (age > limit + 1) & (~ended | (age_of_reason > limit + 1))
@@ -357,8 +347,6 @@ class WaitSpec(Elaboratable):
             m.d.comb += given.eq(Outcome.COMPLETE)
         with m.Elif(dut.wake.p.fault == BarrierFault.LOCKED):
             m.d.comb += given.eq(Outcome.LOCKED)
-        with m.Elif(dut.wake.p.fault == BarrierFault.UNINITIALISED):
-            m.d.comb += given.eq(Outcome.REMOVED)
         no_fault = dut.wake.p.fault == BarrierFault.NONE
         with m.If(woken):
             m.d.comb += [
@@ -465,7 +453,7 @@ class TurnSpec(Elaboratable):
 
 
 def _flips_with_bytes_to_come(_step: BarrierStep, inner: Inside) -> None:
-    inner.module.d.comb += inner.complete.eq(inner.pending_arrivals_is_zero)
+    inner.module.d.comb += inner.complete.eq(inner.all_arrived)
 
 
 def _reads_before_the_write(unit: MbarrierUnit, inner: Inside) -> None:

@@ -1,5 +1,7 @@
 """Planted bugs of ``make formal``: each one changes the design that its proof looks at."""
 
+from functools import cache
+
 import pytest
 from amaranth.hdl import Module, Signal
 
@@ -9,17 +11,20 @@ from tests.formal.proof import AREAS, Run, runs
 PLANTED = [run for area in AREAS for run in runs(area) if run.bug is not None]
 
 
+@cache
+def netlist_without_bug(area: str, number: int) -> str:
+    return next(run for run in runs(area) if run.number == number and run.bug is None).netlist()
+
+
 @pytest.mark.parametrize("run", PLANTED, ids=lambda run: run.name.replace(" ", "_"))
 def test_the_design_is_changed(run: Run) -> None:
-    assert run.netlist() != Run(run.area, run.number, run.name, run.mode, run.depth).netlist()
+    assert run.netlist() != netlist_without_bug(run.area, run.number)
 
 
 def test_the_change_ends_with_its_run() -> None:
     run = PLANTED[0]
     without = Run(run.area, run.number, run.name, run.mode, run.depth)
-    before = without.netlist()
-    assert run.netlist() != before
-    assert without.netlist() == before
+    assert run.netlist() != without.netlist() == netlist_without_bug(run.area, run.number)
 
 
 def test_a_missing_name_is_an_error() -> None:

@@ -85,7 +85,7 @@ class Simulation:
         await self._drive(ctx)
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=32)
 def simulation(component: Callable[..., Any], *arguments: Any, **options: Any) -> Simulation:
     """Return the simulation of ``component(*arguments, **options)``, shared by all its callers."""
     return Simulation(component(*arguments, **options))

@@ -12,7 +12,6 @@ from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
-from amaranth.back import verilog
 from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In
@@ -22,6 +21,7 @@ from golden.enums import ReductionOp as GoldenOp
 from golden.reduction import Words, operation
 from hw.flow.cache import cached, digest, sources
 from hw.flow.lint import VERILATOR, WAIVERS
+from hw.flow.verilog import convert
 from hw.layouts.isa import ElementType, ReductionOp
 from hw.layouts.ports import SECTOR_BYTES, reduction_request_layout
 from hw.params import TmaParams
@@ -29,6 +29,7 @@ from hw.reduce.reduction_unit import ReductionUnit
 from sim_tb.simulator.runner import MAKEFLAGS, tools
 
 PARAMS = TmaParams()
+FLAGS = (*MAKEFLAGS, "OPT_FAST=-O1")
 HARNESS = Path(__file__).with_name("reduction_harness.cpp")
 ARGUMENTS = (
     *("--cc", "--exe", "--build", "-j", "2", "--assert", "-Wall", "-O3", "--top-module", "bench"),
@@ -106,18 +107,18 @@ def executable() -> Path:
         "harness.cpp": HARNESS.read_text(),
         "lint.vlt": WAIVERS.read_text(),
     }
-    parts = [*files.values(), *ARGUMENTS, *MAKEFLAGS, *tools()]
+    parts = [*files.values(), *ARGUMENTS, *FLAGS, *tools()]
     return cached("reduction", digest(parts), partial(_build, files)) / "bench"
 
 
 def _write(directory: Path) -> None:
-    (directory / "bench.v").write_text(verilog.convert(PlainPorts(), name="bench", emit_src=False))
+    (directory / "bench.v").write_text(convert(PlainPorts(), "bench"))
 
 
 def _build(files: dict[str, str], directory: Path) -> None:
     for file, text in files.items():
         (directory / file).write_text(text)
-    env = {**os.environ, "MAKEFLAGS": " ".join(MAKEFLAGS)}
+    env = {**os.environ, "MAKEFLAGS": " ".join(FLAGS)}
     env.pop("MAKELEVEL", None)
     built = subprocess.run(
         [VERILATOR, *ARGUMENTS], cwd=directory, env=env, capture_output=True, text=True

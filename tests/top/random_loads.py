@@ -56,11 +56,12 @@ class Item:
     def golden(self, smem: NDArray[np.uint8]) -> Completion | TmaError:
         """Apply it to ``smem``; return its completion, or the reason why it is refused."""
         try:
-            answer = execute(self.request, HashedMemory(), [smem], arch=self.arch)[0]
+            answers = execute(self.request, HashedMemory(), [smem], arch=self.arch)
         except TmaError as error:
             return error
         load_kinds.record(self.request)
-        return answer
+        # A bulk load of no bytes signals nothing.
+        return answers[0] if answers else Completion(0, self.request.mbarrier, 0)
 
     def submit(self, env: Environment, *, cache_policy: int = 0, prefetch: bool = False) -> int:
         """Submit it, or with ``prefetch`` a prefetch of the same box; return its request id.
@@ -89,9 +90,9 @@ class Item:
 
     @property
     def extent(self) -> int:
-        """Bytes of shared memory that it may write; 0 if its tensor map or size is refused."""
+        """Bytes of shared memory that it may write; 0 if its tensor map is refused."""
         if isinstance(self.request, BulkLoad):
-            return self.request.size % (1 << 24)
+            return self.request.size & 0xFFFF0
         try:
             return plan_of(self.request, self.arch).extent(self.request.w_halo)
         except TmaError:
@@ -101,7 +102,7 @@ class Item:
         """Return the lines that it reads, and the most reads: one for each line of each row."""
         request = self.request
         if isinstance(request, BulkLoad):
-            end = request.gmem_address + request.size
+            end = request.gmem_address + self.extent
             pieces = np.arange(request.gmem_address, end, 16, np.uint64)
             lines = np.unique(pieces // np.uint64(line_bytes))
             return lines, lines.size

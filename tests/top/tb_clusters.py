@@ -12,7 +12,7 @@ import cocotb
 import numpy as np
 
 from golden import DataType, ReductionOp, TensorMap
-from golden.mbarrier import Barrier
+from golden.mbarrier import Barrier, Fault
 from sim_tb.testbench.bridge import LogKind
 from sim_tb.testbench.cluster_environment import ClusterEnvironment
 from sim_tb.testbench.environment import Environment
@@ -260,7 +260,7 @@ async def barriers_of_other_ctas(dut):
     number = first.remote.send_barrier(1, "ARRIVE", BARRIER, 9)
     record = await second.errors.take_next()
     assert (record.request_id, record.cause, record.cta) == (number, "MBAR_FAULT", 0)
-    assert (record.dim, record.value) == (3, BARRIER)
+    assert (record.dim, record.value) == (Fault.OVER_ARRIVAL, BARRIER)
     assert second.barriers.read(BARRIER).lock == 1
     assert not first.errors
 
@@ -311,25 +311,60 @@ async def a_bad_request_leaves_nothing(dut):
     first, second = cluster.sms[:2]
     where = first.descriptors.place(tensor_map())
     wrong: list[tuple[dict[str, int], str, int]] = [
-        ({"cta_mask": 0}, "MASK", 0),
         ({"cta_mask": 0b10011}, "MASK", 0b10011),
         ({"dst_cta": 4}, "DST_CTA", 4),
-        ({"cta_mask": 3, "mbarrier_cta": 1}, "DST_CTA", 1),
-        ({"dst_cta": 1, "mbarrier_cta": 2}, "DST_CTA", 2),
+        ({"dst_cta": 1, "mbarrier_cta": 2, "cta_group": 2}, "DST_CTA", 2),
     ]
     for operands, cause, value in wrong:
         number = first.requests.load(where, (0, 0), DATA, BARRIER, **operands)
         record = await first.errors.take_next()
         assert (record.request_id, record.cause, record.value) == (number, cause, value)
-    own = first.requests.dsmem_copy(0, DATA, 0, 16, BARRIER)
-    record = await first.errors.take_next()
-    assert (record.request_id, record.cause, record.value) == (own, "DST_CTA", 0)
+    misaligned = first.remote.store(1, DATA + 8, np.zeros(4, np.uint32), BARRIER)
+    beyond = first.remote.send_barrier(15, "ARRIVE", BARRIER, 1)
     await cluster.idle()
+    records = [(record.request_id, record.cause) for record in first.errors.take_all()]
+    assert sorted(records) == [(misaligned, "SMEM_ALIGN"), (beyond, "DST_CTA")]
     assert not any(env.smem[DATA:].any() for env in cluster.sms)
     await expect(second, 128 * ROWS)
     first.requests.load(where, (0, 0), DATA, BARRIER, dst_cta=1)
     await second.barriers.wait(BARRIER, 0)
     assert received(second, data[:ROWS])
+
+
+@cocotb.test()
+async def what_is_ignored_as_on_silicon(dut):
+    """An empty mask and no bytes do nothing; the CTA bits of a barrier's address have no effect."""
+    cluster = await start(dut)
+    data = matrix(cluster)
+    first, second = cluster.sms[:2]
+    where = first.descriptors.place(tensor_map())
+    size = 128 * ROWS
+    for env in (first, second):
+        await env.barriers.command("INIT", BARRIER, 1)
+    first.requests.load(where, (0, 0), DATA, BARRIER, cta_mask=0)
+    first.requests.bulk_load(SOURCE, DATA, 0, BARRIER)
+    first.requests.dsmem_copy(1, DATA, 0, 1 << 20, BARRIER)
+    await cluster.idle()
+    for env in (first, second):
+        assert env.barriers.read(BARRIER) == Barrier(phase=0, pending=1, expected=1)
+        assert not env.smem[DATA : DATA + size].any()
+
+    for env in (first, second):
+        await env.barriers.command("ARRIVE_EXPECT_TX", BARRIER, size)
+    first.requests.load(where, (0, 0), DATA, BARRIER, cta_mask=3, mbarrier_cta=3)
+    await cluster.idle()
+    for env in (first, second):
+        assert env.barriers.read(BARRIER) == COMPLETE
+        assert received(env, data[:ROWS])
+
+    # A copy to oneself, of bits 19:4 of its size.
+    await first.barriers.command("ARRIVE_EXPECT_TX", BARRIER, 32)
+    first.requests.dsmem_copy(0, DATA + size, DATA, (1 << 20) + 40, BARRIER)
+    await first.barriers.wait(BARRIER, 1)
+    copied = first.smem[DATA + size :][:48]
+    assert np.array_equal(copied[:32], first.smem[DATA:][:32])
+    assert not copied[32:].any()
+    assert not first.errors
 
 
 @cocotb.test()

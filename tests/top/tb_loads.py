@@ -461,12 +461,13 @@ async def prefetches_ask_for_lines_and_nothing_else(dut: Any) -> None:
     env.requests.bulk_prefetch(base, size)
     wanted.append(np.unique(np.arange(base, base + size, 16, np.uint64) // np.uint64(line_bytes)))
     env.requests.bulk_prefetch(base, 0)
-    env.requests.bulk_prefetch(base, 8)
+    env.requests.bulk_prefetch(base, 8)  # no bytes: bits 3:0 of the size do not count
+    env.requests.bulk_prefetch(base + 8, 16)
     before = env.smem.copy()
     assert np.array_equal(await fill(env, tensor_map), old)
     await env.idle()
     (error,) = env.errors.take_all()
-    assert (error.code, error.value) == (ErrorCode.BULK_ALIGN, 8)
+    assert (error.code, error.value) == (ErrorCode.BULK_ALIGN, base + 8)
     asked = env.log(LogKind.PREFETCH)["key"]
     assert np.array_equal(np.unique(asked), np.unique(np.concatenate(wanted)))
     before[BARRIER : BARRIER + 8] = env.smem[BARRIER : BARRIER + 8]

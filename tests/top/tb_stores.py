@@ -277,7 +277,7 @@ async def unwritable_lines_are_an_error(dut: Any) -> None:
     target = place(env, TARGET, 2048)
     for reduction in None, (DataType.UINT32, ReductionOp.ADD):
         target[:] = 0
-        env.requests.bulk_store(TARGET, SOURCE, 8)
+        env.requests.bulk_store(TARGET + 8, SOURCE, 16)
         name = env.requests.bulk_store(TARGET - 256, SOURCE, 4096, reduction=reduction)
         env.requests.bulk_store(TARGET + 16, SOURCE, 0)
         env.requests.commit_group()

@@ -18,6 +18,7 @@ RULES = [
     "pairs_signal_one_barrier",
     "waiting_signals_are_combined",
     "a_bad_request_leaves_nothing",
+    "what_is_ignored_as_on_silicon",
     "an_unreadable_line_signals_less",
 ]
 

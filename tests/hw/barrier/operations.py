@@ -1,6 +1,5 @@
 """Operations on barriers, and their outcomes according to ``golden.mbarrier``."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from golden import mbarrier as golden
@@ -19,36 +18,35 @@ class Item:
     op: BarrierOp
     address: int = 0
     count: int = 0
+    lanes: int = 1
     state: int = 0
     time_limit: int = 0
     v1: int = 0
 
 
-CHANGES: dict[BarrierOp, Callable[[int, int], int]] = {
-    BarrierOp.ARRIVE: golden.arrive,
-    BarrierOp.ARRIVE_NO_COMPLETE: golden.arrive_no_complete,
-    BarrierOp.ARRIVE_DROP: golden.arrive_drop,
-    BarrierOp.ARRIVE_DROP_NO_COMPLETE: golden.arrive_drop_no_complete,
-    BarrierOp.ARRIVE_EXPECT_TX: golden.arrive_expect_tx,
-    BarrierOp.ARRIVE_DROP_EXPECT_TX: golden.arrive_drop_expect_tx,
-    BarrierOp.EXPECT_TX: golden.expect_tx,
-    BarrierOp.COMPLETE_TX: golden.complete_tx,
-}
+CHANGES = {BarrierOp[op.name]: op for op in golden.Op}
+"""Operations that count arrivals or bytes."""
 BY_PARITY = BarrierOp.TEST_WAIT_PARITY, BarrierOp.TRY_WAIT_PARITY
 TRIES = BarrierOp.TRY_WAIT, BarrierOp.TRY_WAIT_PARITY
 TESTS = BarrierOp.TEST_WAIT, BarrierOp.TEST_WAIT_PARITY, *TRIES
+HIGH_HALF = 0xFFFFFFFF << 32
 
 
-def finds(item: Item, word: int) -> bool:
-    """Return whether a test or wait finds its phase complete."""
-    if item.op in BY_PARITY:
-        by_parity = golden.test_conditional_wait_parity if item.v1 else golden.test_wait_parity
-        return by_parity(word, item.count & 1)
-    by_state = golden.test_conditional_wait if item.v1 else golden.test_wait
-    return by_state(word, item.state)
+def init(address: int, count: int, *, v1: bool = False) -> Item:
+    """Return the operation that initialises a barrier for ``count`` arrivals."""
+    return Item(BarrierOp.INIT, address, state=golden.init(count, v1=v1))
 
 
-def model(item: Item, word: int, port: str, params: TmaParams) -> tuple[int, bool, int, int]:
+def shown(item: Item, word: int, params: TmaParams) -> int:
+    """Return ``state`` of the result of an operation that finds ``word``."""
+    if item.op is BarrierOp.PENDING_COUNT:
+        return golden.pending_count(item.state)
+    if item.op in CHANGES and CHANGES[item.op].no_complete:
+        return golden.returned_state(word, merged=item.state & 0xFFFFFFFF)
+    return word if params.mbarrier_v1 and word & 1 else golden.returned_state(word)
+
+
+def model(item: Item, word: int, port: str, params: TmaParams) -> tuple[int, bool, int]:
     """Return the outcome of an operation.
 
     Parameters
@@ -64,28 +62,33 @@ def model(item: Item, word: int, port: str, params: TmaParams) -> tuple[int, boo
 
     Returns
     -------
-    tuple[int, bool, int, int]
-        The barrier after the operation, ``done``, ``fault`` and ``state`` of the result.
+    tuple[int, bool, int]
+        The barrier after the operation, ``done`` and ``fault`` of the result.
     """
+    has_v1 = params.mbarrier_v1
     if port == "update" and item.op not in CHANGES:
-        return word, False, Fault.OPERATION, word
-    special = item.op is BarrierOp.REPORT or (item.v1 and item.op in (BarrierOp.INIT, *TESTS))
+        return word, False, Fault.OPERATION
+    if not has_v1 and (item.op is BarrierOp.REPORT or (item.v1 and item.op in TESTS)):
+        return word, False, Fault.OPERATION
+    conditional = bool(item.v1)
     try:
-        if special and not params.mbarrier_v1:
-            raise golden.layout_v1_is_missing()
-        if item.op is BarrierOp.INIT:
-            return golden.init(item.count, v1=bool(item.v1)), False, NO_FAULT, word
-        if item.op is BarrierOp.INVAL:
-            return golden.inval(), False, NO_FAULT, word
-        if item.op is BarrierOp.PENDING_COUNT:
-            return word, False, NO_FAULT, golden.pending_count(item.state)
-        if not params.mbarrier_v1:
-            golden.require_layout(word, locks=item.op in CHANGES)
-        if item.op in TESTS:
-            return word, finds(item, word), NO_FAULT, word
-        if item.op is BarrierOp.REPORT:
-            return golden.report(word, item.count), False, NO_FAULT, word
-        return CHANGES[item.op](word, item.count), False, NO_FAULT, word
+        match item.op:
+            case BarrierOp.INIT:
+                return item.state, False, NO_FAULT
+            case BarrierOp.INVAL | BarrierOp.PENDING_COUNT:
+                return word, False, NO_FAULT
+            case BarrierOp.REPORT:
+                return golden.report(word, item.count, v1=has_v1), False, NO_FAULT
+            case op if op in CHANGES:
+                remote = port == "update"
+                after = golden.update(
+                    word, CHANGES[op], item.count, lanes=item.lanes, remote=remote, v1=has_v1
+                )
+                return after, False, NO_FAULT
+        parity = item.count
+        if item.op not in BY_PARITY:
+            parity = golden.parity_of(item.state, conditional=conditional)
+        done = golden.is_complete(word, parity, conditional=conditional, v1=has_v1)
+        return word, done, NO_FAULT
     except TmaError as error:
-        after = error.value if item.op in CHANGES else word
-        return after, False, error.dim, word
+        return error.value if item.op in CHANGES else word, False, error.dim

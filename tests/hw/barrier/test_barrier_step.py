@@ -5,7 +5,7 @@ import random
 import pytest
 from amaranth.sim import Simulator
 
-from golden.mbarrier import MAX_COUNT, Barrier, Report
+from golden.mbarrier import MAX_COUNT, MAX_TX_COUNT, Barrier, Fault, Report
 from hw.barrier.barrier_step import BarrierStep
 from hw.barrier.barrier_waiters import Outcome
 from hw.layouts.barriers import BarrierOp
@@ -14,8 +14,6 @@ from tests.hw.barrier.operations import BY_PARITY, CHANGES, TRIES, Item, model
 
 V0 = TmaParams()
 V1 = TmaParams(mbarrier_v1=True)
-EXPECT = BarrierOp.ARRIVE_EXPECT_TX, BarrierOp.ARRIVE_DROP_EXPECT_TX
-BYTES_ONLY = BarrierOp.EXPECT_TX, BarrierOp.COMPLETE_TX
 COUNTS = [0, 1, 1, 2, 3, 16, 511, 512, MAX_COUNT, MAX_COUNT + 1, (1 << 21) - 1]
 
 Case = tuple[Item, int, str]
@@ -24,21 +22,28 @@ Case = tuple[Item, int, str]
 
 def task_of(item: Item) -> dict:
     """Return the decoded operation."""
+    op = CHANGES.get(item.op)
     arrivals = tx_increment = 0
-    if item.op in EXPECT:
-        arrivals, tx_increment = 1, item.count
-    elif item.op in BYTES_ONLY:
-        tx_increment = item.count if item.op is BarrierOp.EXPECT_TX else -item.count
-    elif item.op in CHANGES:
+    if op is not None and op.expects_tx:
+        arrivals, tx_increment = item.lanes * op.arrives, -item.count
+    elif item.op is BarrierOp.COMPLETE_TX:
+        tx_increment = item.count
+    elif op is not None:
         arrivals = item.count
+    operand = item.state
+    if item.op in TRIES:
+        operand = item.time_limit
+    elif item.op is BarrierOp.REPORT:
+        operand = item.count
     parity = item.state >> (18 if item.v1 else 63) & 1
+    legal = item.count <= MAX_COUNT
     return {
         "op": item.op,
-        "count": item.count,
-        "arrivals": arrivals,
-        "tx_increment": tx_increment,
+        "operand": operand,
+        "too_large": not legal,
+        "arrivals": arrivals if legal else 5,
+        "tx_increment": tx_increment if legal else 5,
         "parity": item.count & 1 if item.op in BY_PARITY else parity,
-        "time_limit": item.time_limit,
         "v1": item.v1,
     }
 
@@ -55,13 +60,11 @@ def rtl(cases: list[Case], params: TmaParams) -> list[tuple]:
             ctx.set(dut.task, task_of(item))
             ctx.set(dut.is_update, port == "update")
             ctx.set(dut.word.as_value(), word)
-            ctx.set(dut.word_is_zero, word == 0)
             await ctx.delay(1e-9)
             fault = ctx.get(dut.fault).value
             assert ctx.get(dut.has_fault) == bool(fault)
-            event = None
-            if ctx.get(dut.ends_waits):
-                event = ctx.get(dut.outcome), ctx.get(dut.conditional_pending)
+            ends = ctx.get(dut.ends_waits), ctx.get(dut.ends_conditional_waits)
+            event = (ctx.get(dut.outcome), *ends) if any(ends) else None
             after = ctx.get(dut.next_word.as_value()) if ctx.get(dut.write_en) else word
             outcomes.append((after, ctx.get(dut.done), fault, ctx.get(dut.can_wait), event))
 
@@ -71,22 +74,22 @@ def rtl(cases: list[Case], params: TmaParams) -> list[tuple]:
 
 def ref(item: Item, word: int, port: str, params: TmaParams) -> tuple:
     """Return the same according to the golden model."""
-    after, done, fault, _ = model(item, word, port, params)
+    after, done, fault = model(item, word, port, params)
     can_wait = item.op in TRIES and not fault and not done and item.time_limit > 0
-    if port == "update" and item.op not in CHANGES:
-        return after, int(done), fault, int(can_wait), None
-    before_it, after_it = Barrier.decode(word), Barrier.decode(after)
     event = None
     if item.op in CHANGES and fault:
-        event = Outcome.LOCKED, 0
-    elif item.op in CHANGES and before_it.phase != after_it.phase:
-        has_v1 = params.mbarrier_v1 and before_it.report is not None
-        pending = has_v1 and (
-            before_it.report.conditional_phase == after_it.report.conditional_phase
-        )
-        event = Outcome.COMPLETE, int(pending)
-    elif item.op in (BarrierOp.INIT, BarrierOp.INVAL) and not fault:
-        event = Outcome.REMOVED, 0
+        event = Outcome.LOCKED, 1, int(params.mbarrier_v1)
+    elif item.op in CHANGES or (item.op is BarrierOp.INIT and not fault):
+        before_it, after_it = (Barrier.decode(w, v1=params.mbarrier_v1) for w in (word, after))
+        ends = before_it.phase ^ after_it.phase
+        ends_conditional = 0
+        if item.op is BarrierOp.INIT:
+            ends_conditional = (word ^ after) >> 18 & params.mbarrier_v1
+        elif params.mbarrier_v1 and ends:
+            same = before_it.report is not None and not (word ^ after) >> 18 & 1
+            ends_conditional = int(not same)
+        if ends or ends_conditional:
+            event = Outcome.COMPLETE, ends, ends_conditional
     return after, int(done), fault, int(can_wait), event
 
 
@@ -96,11 +99,13 @@ def draw_word(rng: random.Random, params: TmaParams) -> int:
     if kind < 0.05:
         return 0
     if kind < 0.15:
-        return rng.getrandbits(64) & ~(1 << 20)  # reserved in layout v1: the golden model clears it
+        word = rng.getrandbits(64)
+        # Bit 20 is reserved in layout v1: the golden model clears it.
+        return word & ~(1 << 20) if params.mbarrier_v1 and word & 1 else word
     expected = rng.choice([0, 1, 1, 2, 3, 511])
-    tx_count = rng.choice([0, 0, 0, 1, 16, -16, MAX_COUNT, -MAX_COUNT])
+    tx_count = rng.choice([0, 0, 0, 1, 16, -16, MAX_TX_COUNT, 1 - MAX_TX_COUNT])
     report = None
-    if rng.random() < (0.5 if params.mbarrier_v1 else 0.1):
+    if params.mbarrier_v1 and rng.random() < 0.5:
         report = Report(rng.choice([0, 0, 1, 0x81]), rng.getrandbits(1), rng.getrandbits(1))
     return Barrier(
         phase=rng.getrandbits(1),
@@ -108,6 +113,7 @@ def draw_word(rng: random.Random, params: TmaParams) -> int:
         expected=expected,
         tx_count=tx_count,
         lock=rng.random() < 0.05,
+        ignored=int(not params.mbarrier_v1 and rng.random() < 0.2),
         report=report,
     ).encode()
 
@@ -115,11 +121,12 @@ def draw_word(rng: random.Random, params: TmaParams) -> int:
 def draw(rng: random.Random, params: TmaParams) -> Case:
     """Return an operation, the word it finds, and the port it comes from."""
     word = draw_word(rng, params)
-    barrier = Barrier.decode(word)
+    barrier = Barrier.decode(word, v1=params.mbarrier_v1)
     item = Item(
         op=rng.choice([*BarrierOp, *CHANGES]),
         count=rng.choice([*COUNTS, barrier.pending, abs(barrier.tx_count)]),
-        state=rng.choice([word, rng.getrandbits(64)]),
+        lanes=rng.choice([1, 1, 2, 32, barrier.pending % 33]),
+        state=rng.choice([word, word ^ 1 << 63, word ^ 1 << 18, rng.getrandbits(64)]),
         time_limit=rng.choice([0, 1, (1 << 32) - 1]),
         v1=int(rng.random() < 0.3),
     )
@@ -139,11 +146,11 @@ def test_every_operation(params, seed):
     seen = {(case[0].op, bool(want[2])) for case, want in zip(cases, expected, strict=True)}
     never_ok = () if params.mbarrier_v1 else (BarrierOp.REPORT,)
     assert {op for op, fails in seen if not fails} == set(BarrierOp) - set(never_ok)
-    assert {want[2] for want in expected} == set(range(8))
-    events = {want[4] for want in expected}
-    pending = {(Outcome.COMPLETE, 1)} if params.mbarrier_v1 else set()
-    others = {(outcome, 0) for outcome in Outcome if outcome is not Outcome.TIME_OVER}
-    assert events == {None} | others | pending
+    assert {want[2] for want in expected} == {0, *Fault}
+    both = {(1, 0), (0, 1), (1, 1)} if params.mbarrier_v1 else {(1, 0)}
+    completions = {(Outcome.COMPLETE, *ends) for ends in both}
+    locks = {(Outcome.LOCKED, 1, int(params.mbarrier_v1))}
+    assert {want[4] for want in expected} == {None} | completions | locks
 
 
 @pytest.mark.parametrize("pending", range(4))

@@ -8,11 +8,20 @@ from itertools import chain, pairwise
 import pytest
 
 from golden import mbarrier as golden
-from golden.mbarrier import MAX_COUNT, Barrier, Fault
+from golden.mbarrier import MAX_COUNT, MAX_TX_COUNT, Barrier, Fault
 from hw.barrier.mbarrier_unit import MbarrierUnit
 from hw.layouts.barriers import BarrierFault, BarrierOp
 from hw.params import TmaParams
-from tests.hw.barrier.operations import CHANGES, NO_FAULT, TESTS, TRIES, Item, model
+from tests.hw.barrier.operations import (
+    CHANGES,
+    NO_FAULT,
+    TESTS,
+    TRIES,
+    Item,
+    init,
+    model,
+    shown,
+)
 from tests.hw.simulate import simulation
 
 PARAMS = TmaParams()
@@ -97,7 +106,9 @@ def operate(
                     continue
                 if item is None:
                     continue
-                payload = {"op": item.op, "address": item.address, "count": item.count}
+                payload = {
+                    name: getattr(item, name) for name in ("op", "address", "count", "lanes")
+                }
                 if name == "command":
                     payload |= {"state": item.state, "time_limit": item.time_limit}
                     payload |= {"v1": item.v1, "tag": numbers[name] % (1 << 16)}
@@ -179,22 +190,19 @@ def check(seen: Observed, params: TmaParams = PARAMS) -> None:
     updates = 0
     for clock, port, item in seen.accepted:
         word = memory.get(item.address, 0)
-        after, done, fault, shown = model(item, word, port, params)
+        after, done, fault = model(item, word, port, params)
         memory[item.address] = after
 
         ends: tuple[bool, int] | None = None
         if item.op in CHANGES and fault:
             ends = False, Fault.LOCKED
-        elif item.op in (BarrierOp.INIT, BarrierOp.INVAL) and not fault:
-            ends = False, Fault.UNINITIALISED
-        elif item.op in CHANGES and Barrier.decode(after).phase != Barrier.decode(word).phase:
+        elif item.op in (*CHANGES, BarrierOp.INIT):
             ends = True, NO_FAULT
         for wait in waits.values():
             here = wait.end is None and wait.item.address == item.address
             if not here or ends is None:
                 continue
-            of_report = wait.item.v1 and ends[0]
-            if not of_report or (word ^ after) >> 18 & 1:
+            if not ends[0] or (word ^ after) >> (18 if wait.item.v1 else 63) & 1:
                 wait.end = (clock, *ends)
 
         if port == "update":
@@ -209,7 +217,7 @@ def check(seen: Observed, params: TmaParams = PARAMS) -> None:
         starts = may_wait and occupied < params.barrier_waiters
         if starts:
             waits[tag] = Wait(clock, item)
-        results.append((tag, int(done), int(starts), fault, shown))
+        results.append((tag, int(done), int(starts), fault, shown(item, word, params)))
     assert seen.results == results
     assert seen.faults == faults
     assert {a: w for a, w in seen.memory.items() if w} == {a: w for a, w in memory.items() if w}
@@ -241,7 +249,7 @@ def check_wakes(seen: Observed, waits: dict[int, Wait], params: TmaParams) -> No
 
 ADDRESSES = [0, 8, 64, 0x38000]
 EDGES = [MAX_COUNT, MAX_COUNT + 1, 511, 512, 2 * MAX_COUNT, 1 << 20, (1 << 21) - 1]
-MISTAKES = [BarrierOp.INIT, BarrierOp.EXPECT_TX, BarrierOp.COMPLETE_TX, BarrierOp.ARRIVE]
+MISTAKES = [BarrierOp.EXPECT_TX, BarrierOp.COMPLETE_TX, BarrierOp.ARRIVE]
 WAITS = [BarrierOp.TRY_WAIT, BarrierOp.TRY_WAIT_PARITY, BarrierOp.TEST_WAIT]
 
 
@@ -252,9 +260,10 @@ def draw(
     for _ in range(number):
         address = rng.choice(ADDRESSES)
         word = memory.get(address, 0)
-        barrier = Barrier.decode(word)
+        barrier = Barrier.decode(word, v1=params.mbarrier_v1)
         state = word if rng.random() < 0.8 else rng.getrandbits(64)
         limit = rng.choice([0, 1, 2, 3, 5, 20, 20, 100, FOREVER])
+        lanes = 1 if rng.random() < 0.7 else min(barrier.pending, 32)
         v1 = int(rng.random() < (0.5 if barrier.report else 0.02))
         is_command = port == "command"
         kind = rng.random()
@@ -267,8 +276,9 @@ def draw(
         elif kind < 0.07:
             op, count = BarrierOp.ARRIVE_NO_COMPLETE, barrier.pending
         elif is_command and (word == 0 or barrier.lock) and kind < 0.9:
-            op, count = BarrierOp.INIT, rng.choice([1, 1, 2, 3, 5])
-            v1 = int(params.mbarrier_v1 and rng.random() < 0.6)
+            op, count = BarrierOp.INIT, 0
+            is_v1 = params.mbarrier_v1 and rng.random() < 0.6
+            state = golden.init(rng.choice([1, 1, 2, 3, 5]), v1=is_v1)
         elif is_command and kind < 0.5:
             op = rng.choice([*WAITS, *WAITS, *TESTS, BarrierOp.PENDING_COUNT])
             asked = barrier.report.conditional_phase if v1 and barrier.report else barrier.phase
@@ -286,7 +296,7 @@ def draw(
             op, count = rng.choice([*CHANGES]), rng.choice([0, 0, 1, 16])
         else:
             op, count = BarrierOp.COMPLETE_TX, rng.choice([0, 16, 100])
-        yield Item(op, address, count, state, limit, v1)
+        yield Item(op, address, count, lanes, state, limit, v1)
 
 
 @pytest.mark.parametrize("stall", [0, 0.5, 0.8])
@@ -294,11 +304,7 @@ def draw(
 def test_is_the_golden_model(params, stall):
     rng = random.Random(0)
     memory = {8: rng.getrandbits(64) & ~(1 << 20 | 1 << 42)}
-    rare = [
-        Item(BarrierOp.TEST_WAIT, 256),
-        Item(BarrierOp.INIT, 256, 1),
-        Item(BarrierOp.REPORT, 256),
-    ]
+    rare = [Item(BarrierOp.TEST_WAIT, 256), init(256, 1), Item(BarrierOp.REPORT, 256)]
     commands = chain(rare, draw(rng, memory, 697, params, "command"))
     updates = draw(rng, memory, 400, params, "update")
     seen = operate(commands, updates, params=params, stall=stall, memory=memory, quiet=60)
@@ -316,7 +322,7 @@ def test_faults_have_the_numbers_of_the_golden_model():
 @pytest.mark.parametrize("address", [0, 1000 * 8])
 def test_one_operation_a_clock_on_one_barrier(address):
     arrive = Item(BarrierOp.ARRIVE, address, 1)
-    seen = operate([Item(BarrierOp.INIT, address, 1), *[arrive] * 100])
+    seen = operate([init(address, 1), *[arrive] * 100])
     check(seen)
     assert seen.clocks("command") == list(range(101))
     assert Barrier.decode(seen.memory[address]).phase == 0
@@ -357,12 +363,12 @@ def test_neither_port_waits_for_the_reports_of_the_other():
 
 @pytest.mark.parametrize(("count", "word"), [(1, 0x7FFFF800_001FFFFE), (32, 0x7FFF0000_001FFFC0)])
 def test_words_of_the_compiler(count, word):
-    assert operate([Item(BarrierOp.INIT, 0, count)]).memory[0] == word
+    assert operate([init(0, count)]).memory[0] == word
 
 
 def test_an_update_that_cannot_be_taken_names_its_request():
     memory = {0: golden.init(1)}
-    updates = [Item(BarrierOp.COMPLETE_TX, 0, count) for count in (MAX_COUNT, 16)]
+    updates = [Item(BarrierOp.COMPLETE_TX, 0, count) for count in (MAX_TX_COUNT - 1, 16)]
     seen = operate([], [*updates, Item(BarrierOp.INVAL, 0)], memory=memory)
     check(seen)
     assert seen.faults == [(1, 0, Fault.TX_RANGE), (2, 0, Fault.OPERATION)]
@@ -392,16 +398,17 @@ def test_a_phase_wakes_all_its_threads_at_once(waiters):
         (BarrierOp.COMPLETE_TX, 0, None),
         (BarrierOp.ARRIVE, 1, (1, NO_FAULT)),
         (BarrierOp.ARRIVE, 2, (0, Fault.LOCKED)),
-        (BarrierOp.INVAL, 0, (0, Fault.UNINITIALISED)),
-        (BarrierOp.INIT, 1, (0, Fault.UNINITIALISED)),
-        (BarrierOp.INIT, 0, None),
+        (BarrierOp.INVAL, 0, None),
+        (BarrierOp.INIT, 0, (1, NO_FAULT)),
+        (BarrierOp.INIT, 1, None),
     ],
 )
 def test_what_ends_a_wait_right_behind_it(op, count, end):
     memory = {8 * gap: golden.init(1) for gap in range(4)}
     items: list[Item | None] = []
     for gap, address in enumerate(memory):
-        items += [try_wait(address), *[None] * gap, Item(op, address, count)]
+        end_of_wait = init(address, count) if op is BarrierOp.INIT else Item(op, address, count)
+        items += [try_wait(address), *[None] * gap, end_of_wait]
     seen = operate(items, memory=memory, quiet=40)
     check(seen)
     assert [result[1:4] for result in seen.results[::2]] == [(0, 1, 0)] * 4
@@ -494,7 +501,7 @@ def test_a_report_keeps_the_conditional_phase():
     wait = Item(BarrierOp.TRY_WAIT_PARITY, 0, 0, time_limit=FOREVER, v1=1)
     arrive = Item(BarrierOp.ARRIVE, 0, 1)
     items = [
-        Item(BarrierOp.INIT, 0, 1, v1=1),
+        init(0, 1, v1=True),
         Item(BarrierOp.REPORT, 0, 2),
         Item(BarrierOp.REPORT, 0, 1),
         wait,
@@ -509,6 +516,6 @@ def test_a_report_keeps_the_conditional_phase():
     assert [wake.done for wake in seen.wakes] == [1, 1]
     flip = seen.clocks("command")[-1]
     assert seen.wakes[1].offered == flip + 3
-    barrier = Barrier.decode(seen.memory[0])
+    barrier = Barrier.decode(seen.memory[0], v1=True)
     assert barrier.report == golden.Report(0, conditional_phase=1, stale=1)
     assert barrier.phase == 0

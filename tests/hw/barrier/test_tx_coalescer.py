@@ -11,7 +11,7 @@ from hw.params import TmaParams
 from tests.hw.simulate import Run, run_streams
 
 ALONE = TmaParams()
-CLUSTER = TmaParams(ctas=4)
+CLUSTER = TmaParams(ctas=4, cta_group_2=True)
 ENTRIES = ALONE.completions_waiting
 
 

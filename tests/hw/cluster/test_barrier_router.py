@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -11,7 +12,7 @@ from hw.layouts.isa import ErrorCode
 from hw.params import TmaParams
 from tests.hw.simulate import Run, run_streams
 
-PARAMS = TmaParams(ctas=4)
+PARAMS = TmaParams(ctas=4, cta_group_2=True)
 RANK, ABSENT = 2, 1
 RUNNING = 0b1111 & ~(1 << ABSENT)
 OUTPUTS = ["update", "to_cluster", "error"]
@@ -37,8 +38,8 @@ def update(number: int, op: BarrierOp = BarrierOp.ARRIVE) -> dict:
     }
 
 
-def run(inputs: dict, **options) -> Run:
-    dut = BarrierRouter(PARAMS)
+def run(inputs: dict, params: TmaParams = PARAMS, **options) -> Run:
+    dut = BarrierRouter(params)
 
     async def prepare(ctx):
         ctx.set(dut.cta_rank, RANK)
@@ -111,6 +112,24 @@ def test_what_arrives_does_not_wait_for_what_leaves():
     )
     assert len(result.payloads["update"]) >= 39
     assert not result.payloads["to_cluster"]
+
+
+def test_completions_of_a_unit_without_pairs_do_not_wait_for_the_cluster():
+    """All barriers are in this SM. A CTA beyond the cluster does not run."""
+    completions = [completion(n, RANK, 8 * n) for n in range(40)]
+    for one in completions:
+        del one["holder"]
+    commands = [{"holder": holder, "update": update(holder)} for holder in (4, 255, 0)]
+    result = run(
+        {"completion": completions, "command": commands},
+        replace(PARAMS, cta_group_2=False),
+        stall=0,
+        stalls={"to_cluster": 1},
+        until=lambda r: len(r.payloads["update"]) == 40,
+    )
+    assert sum(tx_of(result.payloads["update"]).values()) == sum(c["tx_bytes"] for c in completions)
+    refused = [(r.request_id, r.code, r.value) for r in result.payloads["error"]]
+    assert refused == [(1004, ErrorCode.DST_CTA, 4), (1255, ErrorCode.DST_CTA, 255)]
 
 
 def test_no_latency():

@@ -7,12 +7,11 @@ import pytest
 
 from hw.cluster.egress import Egress
 from hw.layouts.isa import ElementType, Fill, ReductionOp, Swizzle
-from hw.layouts.jobs import SignalTo
 from hw.params import TmaParams
 from tests.hw.simulate import Run, run_streams
 
 CTAS, RANK, SLOTS = 3, 1, 4
-PARAMS = TmaParams(ctas=CTAS, line_bytes=32, requests_in_flight=SLOTS, tags=4)
+PARAMS = TmaParams(ctas=CTAS, cta_group_2=True, line_bytes=32, requests_in_flight=SLOTS, tags=4)
 LANES = PARAMS.lanes
 OUTPUTS = ["packet", "written", "receiver_absent", "performed"]
 ALL = (1 << CTAS) - 1
@@ -28,8 +27,7 @@ def transfer(slot: int, mask: int, *, store: bool = False) -> dict:
         "delivery": {
             "remote": 1,
             "mask": mask,
-            "signal": SignalTo.CTA if store else SignalTo.RECEIVER,
-            "signal_cta": slot % CTAS,
+            "pair": {"enabled": not store, "parity": slot % 2},
         },
     }
 
@@ -127,13 +125,11 @@ def thread(rng: random.Random, number: int) -> dict:
 
 def addressed(slot: int, *, store: bool = False) -> dict:
     about = transfer(slot, 0, store=store)
-    delivery = about["delivery"]
     return {
         "cta": RANK,
         "request_id": about["request_id"],
         "mbarrier": about["mbarrier"],
-        "signal": delivery["signal"],
-        "signal_cta": delivery["signal_cta"],
+        "pair": about["delivery"]["pair"],
     }
 
 
@@ -172,8 +168,7 @@ def packet_of(kind: str, item: dict, masks: list[int]) -> tuple[int, dict]:
         "cta": RANK,
         "request_id": item["request_id"],
         "mbarrier": item["mbarrier"],
-        "signal": SignalTo.CTA,
-        "signal_cta": item["dst_cta"],
+        "pair": {"enabled": 0},
         "beat": address // PARAMS.line_bytes,
         "valid": 1 << address // 16 % LANES,
         "words": [item["words"]] * LANES,

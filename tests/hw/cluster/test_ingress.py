@@ -7,25 +7,22 @@ from amaranth.sim import Simulator
 
 from hw.cluster.ingress import Ingress
 from hw.layouts.isa import ElementType, ReductionOp, Swizzle
-from hw.layouts.jobs import SignalTo
 from hw.params import TmaParams
 
 CTAS, RANK = 4, 2
-PARAMS = TmaParams(ctas=CTAS, line_bytes=32)
+PARAMS = TmaParams(ctas=CTAS, cta_group_2=True, line_bytes=32)
 LANES = PARAMS.lanes
 BEATS = 16
 
 
 def packet(rng: random.Random, number: int, *, reduces: bool) -> dict:
     """Return a packet; a reduction adds 32-bit words."""
-    signal = rng.choice(list(SignalTo))
     style = Swizzle.NONE if reduces else Swizzle(rng.randrange(4))
     return {
         "request_id": number,
         "cta": rng.randrange(CTAS),
         "mbarrier": 8 * rng.randrange(64),
-        "signal": signal,
-        "signal_cta": rng.randrange(CTAS),
+        "pair": {"enabled": rng.getrandbits(1), "parity": rng.getrandbits(1)},
         "tx_words": rng.randrange(1, 9),
         "reduction": {"enabled": reduces, "op": ReductionOp.ADD, "element_type": ElementType.U32},
         "style": {"swizzle": style},
@@ -38,12 +35,8 @@ def packet(rng: random.Random, number: int, *, reduces: bool) -> dict:
 
 
 def holder(sent: dict) -> int:
-    match sent["signal"]:
-        case SignalTo.RECEIVER:
-            return RANK
-        case SignalTo.PAIR:
-            return RANK & ~1 | sent["signal_cta"] & 1
-    return sent["signal_cta"]
+    pair = sent["pair"]
+    return RANK & ~1 | pair["parity"] if pair["enabled"] else RANK
 
 
 def added(memory_operand: int, source_operand: int) -> int:

@@ -35,6 +35,8 @@ def run(stores: list[dict], params: TmaParams = PARAMS, **options):
     ("changes", "code", "value"),
     [
         ({"address": 8}, ErrorCode.SMEM_ALIGN, 8),
+        ({"words": 0b0110}, ErrorCode.SMEM_ALIGN, 4080),
+        ({"words": 0b0111}, ErrorCode.SMEM_ALIGN, 4080),
         ({"address": 4096}, ErrorCode.SMEM_RANGE, 4096),
         ({"mbarrier": 4096}, ErrorCode.SMEM_RANGE, 4096),
         (
@@ -74,7 +76,7 @@ def test_order_and_rate(stall):
     """Stores pass unchanged and in order; without stalls one per clock, after one clock."""
     rng = random.Random(3)
     stores = [
-        GOOD | {"request_id": n, "data": rng.getrandbits(128), "words": rng.randrange(1, 16)}
+        GOOD | {"request_id": n, "data": rng.getrandbits(128), "words": rng.choice((1, 4, 12, 15))}
         for n in range(60)
     ]
     result = run(stores, stall=stall, seed=5)

@@ -69,3 +69,13 @@ def test_the_cache_is_in_the_clone_unless_it_is_given(
     assert cache.folder() == tmp_path / "cache"
     monkeypatch.delenv(cache.VARIABLE)
     assert cache.folder() == cache.ROOT / "build"
+
+
+def test_a_folder_that_cannot_be_created_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    monkeypatch.setenv(cache.VARIABLE, str(file))
+    with pytest.raises(cache.CacheError, match=f"^{file}/kind: Not a directory: .* OPEN_TMA_CACHE"):
+        cache.cached("kind", "key", Path.touch)

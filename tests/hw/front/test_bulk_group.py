@@ -6,12 +6,13 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 
 import pytest
-from amaranth.sim import Simulator
 
 from golden import bulk_group as golden
 from hw.front.bulk_group import BulkGroups, counters_layout, most_pending
 from hw.layouts.isa import Operation
 from hw.params import PRESETS, TmaParams
+from tests.hw.simulate import simulation
+from tests.quick import quick
 
 SMALL = TmaParams(
     threads=4,
@@ -36,11 +37,13 @@ LONG = 20
 """Clocks after which a port that has not moved is taken to be blocked."""
 
 
+def bulk_groups(params):
+    """Return the block of ``params`` that all tests share."""
+    return simulation(BulkGroups, params).dut
+
+
 def simulate(dut, program):
-    sim = Simulator(dut)
-    sim.add_clock(1e-9)
-    sim.add_testbench(program)
-    sim.run()
+    simulation(BulkGroups, dut.params).run(program)
 
 
 @dataclass
@@ -243,10 +246,10 @@ class Driver:
                 thread.users[request.group["index"]].remove(request.committed)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", quick(range(6), 2))
 @pytest.mark.parametrize("params", [SMALL, ONE_THREAD, MANY], ids=["small", "one", "many"])
 def test_waits_follow_the_golden_model(params, seed):
-    dut = BulkGroups(params)
+    dut = bulk_groups(params)
     drive = Driver(dut, seed)
 
     async def program(ctx):
@@ -310,7 +313,7 @@ async def issue(ctx, dut, *requests):
 @pytest.mark.parametrize("params", [SMALL, ONE_THREAD, PRESETS["default"]])
 @pytest.mark.parametrize("operation", WAITS)
 def test_a_wait_right_behind_its_requests(params, operation):
-    dut = BulkGroups(params)
+    dut = bulk_groups(params)
     thread = params.threads - 1
     quick = params.threads <= 16
 
@@ -348,7 +351,7 @@ def test_a_wait_right_behind_its_requests(params, operation):
 
 
 def test_a_wait_does_not_cover_the_open_group():
-    dut = BulkGroups(SMALL)
+    dut = bulk_groups(SMALL)
 
     async def program(ctx):
         await issue(ctx, dut, store(), wait(0), store(), commit(thread=1), wait(0, thread=1))
@@ -360,7 +363,7 @@ def test_a_wait_does_not_cover_the_open_group():
 
 def test_a_request_a_clock():
     """A request leaves one clock after its acceptance; commits and waits do not stall ``i``."""
-    dut = BulkGroups(SMALL)
+    dut = bulk_groups(SMALL)
     sent = [
         store(size=1),
         store(size=2),
@@ -398,7 +401,7 @@ def test_a_request_a_clock():
 
 
 def test_back_pressure():
-    dut = BulkGroups(SMALL)
+    dut = bulk_groups(SMALL)
 
     async def program(ctx):
         await send(ctx, dut.i, store())
@@ -419,7 +422,7 @@ def test_back_pressure():
 
 def test_a_commit_waits_for_the_oldest_group():
     """The commit holds up all requests behind it, and does not depend on them."""
-    dut = BulkGroups(SMALL)
+    dut = bulk_groups(SMALL)
 
     async def program(ctx):
         await issue(ctx, dut, *[store(), commit()] * 3, store(), commit())
@@ -446,7 +449,7 @@ def test_a_commit_waits_for_the_oldest_group():
 @pytest.mark.parametrize("params", [SMALL, PRESETS["default"], replace(SMALL, bulk_groups=64)])
 def test_every_number_of_pending_groups(params):
     """Waits with every ``groups``, with all indices in use down to none."""
-    dut = BulkGroups(params)
+    dut = bulk_groups(params)
     most = params.bulk_groups - 1
 
     async def program(ctx):
@@ -467,7 +470,7 @@ def test_every_number_of_pending_groups(params):
 @pytest.mark.parametrize("late", [(), ("source_read",), ("complete",)])
 def test_tokens_take_turns(late):
     """``released`` and the other tokens wait at most one clock for each other."""
-    dut = BulkGroups(replace(SMALL, requests_in_flight=128))
+    dut = bulk_groups(replace(SMALL, requests_in_flight=128))
 
     async def program(ctx):
         await issue(ctx, dut, *[store()] * 60, commit(), wait(0), store(thread=1))
@@ -501,7 +504,7 @@ def test_tokens_take_turns(late):
 
 @pytest.mark.parametrize("alone", ["source_read", "complete", "released"])
 def test_a_token_a_clock(alone):
-    dut = BulkGroups(replace(SMALL, requests_in_flight=128))
+    dut = bulk_groups(replace(SMALL, requests_in_flight=128))
 
     async def program(ctx):
         await issue(ctx, dut, *[store()] * 60, commit(), wait(0))
@@ -516,7 +519,7 @@ def test_a_token_a_clock(alone):
 
 def test_tokens_of_one_request_in_any_order():
     """``complete`` may come before ``source_read``, also when its index is in use again."""
-    dut = BulkGroups(SMALL)
+    dut = bulk_groups(SMALL)
 
     async def program(ctx):
         await issue(ctx, dut, store(), commit(), *[commit()] * 2)
@@ -533,7 +536,7 @@ def test_tokens_of_one_request_in_any_order():
 
 def test_a_result_that_waits_holds_up_no_request():
     """A result stays offered while the groups of other waits complete."""
-    dut = BulkGroups(SMALL)
+    dut = bulk_groups(SMALL)
 
     async def program(ctx):
         for thread in range(1, 4):
@@ -561,7 +564,7 @@ def test_a_result_that_waits_holds_up_no_request():
 
 
 def test_more_waits_than_threads_wait_at_the_input():
-    dut = BulkGroups(ONE_THREAD)
+    dut = bulk_groups(ONE_THREAD)
 
     async def program(ctx):
         await issue(ctx, dut, store(), commit(), wait(0, request_id=1), wait(0, request_id=2))
@@ -578,7 +581,7 @@ def test_more_waits_than_threads_wait_at_the_input():
 
 def test_new_waits_get_in_among_many():
     """31 waits delay a new wait by one clock, and a result by one clock for each wait."""
-    dut = BulkGroups(MANY)
+    dut = bulk_groups(MANY)
 
     async def program(ctx):
         ctx.set(dut.o.ready, 1)
@@ -605,7 +608,7 @@ def test_new_waits_get_in_among_many():
 
 def test_counters_wrap():
     """A group has more requests than a counter counts, most of them complete."""
-    dut = BulkGroups(SMALL)
+    dut = bulk_groups(SMALL)
     most = most_pending(SMALL)
     limit = 1 << counters_layout(SMALL).elem_shape
 
@@ -626,7 +629,7 @@ def test_counters_wrap():
 
 @pytest.mark.parametrize("name", ["source_read", "complete", "released"])
 def test_a_token_without_a_request_is_found(name):
-    dut = BulkGroups(SMALL)
+    dut = bulk_groups(SMALL)
 
     async def program(ctx):
         await send(ctx, getattr(dut, name), group(2))
@@ -639,7 +642,7 @@ def test_a_token_without_a_request_is_found(name):
 
 
 def test_too_many_requests_in_a_group_are_found():
-    dut = BulkGroups(SMALL)
+    dut = bulk_groups(SMALL)
 
     async def program(ctx):
         await issue(ctx, dut, *[store()] * (most_pending(SMALL) + 1), commit())

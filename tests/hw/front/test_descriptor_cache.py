@@ -4,10 +4,11 @@ import random
 from dataclasses import dataclass, field
 
 import pytest
-from amaranth.sim import Simulator
 
 from hw.front.descriptor_cache import DescriptorCache
 from hw.params import TmaParams
+from tests.hw.simulate import simulation
+from tests.quick import quick
 
 PARAMS = TmaParams(descriptor_cache_entries=4)
 FAULTY = 0xBAD * 64
@@ -33,7 +34,8 @@ class Driver:
     """
 
     def __init__(self, params: TmaParams, seed: int = 0, stall: float = 0.0, latency: int = 20):
-        self.dut = DescriptorCache(params)
+        self.simulation = simulation(DescriptorCache, params)
+        self.dut = self.simulation.dut
         self.rng = random.Random(seed)
         self.stall = stall
         self.latency = latency
@@ -53,10 +55,7 @@ class Driver:
         writes the next version of a map to memory.
         """
         dut, rng = self.dut, self.rng
-        sim = Simulator(dut)
-        sim.add_clock(1e-9)
 
-        @sim.add_testbench
         async def drive(ctx):
             todo = list(script)
             idle = 0
@@ -81,7 +80,7 @@ class Driver:
                 idle = 0 if moved or taken or todo or self.fills else idle + 1
                 assert self.clock < 60_000, "the cache is blocked"
 
-        sim.run()
+        self.simulation.run(drive)
         assert len(self.seen.answers) == sum(what == "request" for what, _ in script)
         return self.seen
 
@@ -174,7 +173,7 @@ class Driver:
         return True
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", quick(range(8), 3))
 def test_random_traffic(seed):
     """Requests, prefetches, edits with and without invalidation, faults; more maps than entries."""
     rng = random.Random(seed)
@@ -269,7 +268,7 @@ def test_bits_above_a_global_address_are_ignored():
     assert [address for address, _ in drive.run(script).fetches] == addresses
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", quick(range(4), 1))
 def test_prefetches_of_many_maps_hold_up_no_request(seed):
     """Requests get entries although prefetches of other maps use both entries."""
     params = TmaParams(descriptor_cache_entries=2)

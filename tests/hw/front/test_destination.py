@@ -1,6 +1,7 @@
 """Destination: receivers, barrier holders and refusals are those of the golden model."""
 
 import random
+from dataclasses import replace
 
 import pytest
 from amaranth.hdl import Module, Signal
@@ -11,11 +12,10 @@ from golden.errors import ErrorCode
 from golden.model import receivers_of, signalled_by
 from hw.front.destination import Destination
 from hw.layouts.isa import Operation
-from hw.layouts.jobs import SignalTo, holder_of
+from hw.layouts.jobs import delivery_layout, holder_of
 from hw.params import TmaParams
 
 MAP = TensorMap.tiled("u32", 0, (64, 64), (256,), (16, 8))
-CTA_ERRORS = {ErrorCode.MASK, ErrorCode.DST_CTA}
 SEED = 11
 
 
@@ -54,15 +54,16 @@ def fields(request: Load | BulkLoad | DsmemCopy, number: int) -> dict:
         "multicast": mask is not None,
         "cta_mask": mask or 0,
         "dst_cta": request.dst_cta or 0,
-        "mbarrier_cta": request.mbarrier_cta,
+        "mbarrier_cta": request.mbarrier_cta or 0,
         "cta_group_2": getattr(request, "cta_group", 1) == 2,
     }
 
 
+@pytest.mark.parametrize("pairs", [False, True], ids=["alone", "pairs"])
 @pytest.mark.parametrize("ctas", [1, 2, 3, 4, 7, 16])
-def test_destinations(ctas):
+def test_destinations(ctas, pairs):
     """Receivers, holders of the barrier and error codes, for issuers of every rank."""
-    params = TmaParams(ctas=ctas, cta_group_2=ctas > 1)
+    params = TmaParams(ctas=ctas, cta_group_2=ctas > 1 and pairs)
     dut = Destination(params)
     sim = Simulator(dut)
     seen = set()
@@ -73,6 +74,8 @@ def test_destinations(ctas):
         for number in range(600):
             rank = rng.randrange(ctas)
             request = draw(rng, ctas, rank)
+            if isinstance(request, Load) and not params.cta_group_2:
+                request = replace(request, cta_group=1)
             if ctas > 1:
                 ctx.set(dut.cta_rank, rank)
             ctx.set(dut.i.payload, fields(request, number))
@@ -90,10 +93,13 @@ def test_destinations(ctas):
             if expected is ErrorCode.MASK:
                 assert misdirected.value == request.cta_mask
             seen.add(expected)
+            assert out.no_receiver == (getattr(request, "cta_mask", None) == 0)
             if expected is None and ctas > 1:
                 compare(out.delivery, request, rank)
 
     def error_of(request, rank):
+        if isinstance(request, DsmemCopy) and ctas == 1:
+            return ErrorCode.DST_CTA  # without a cluster, there is no DSMEM
         try:
             check(request, cta=rank, ctas=ctas, arch=Arch.SM_100A)
         except TmaError as error:
@@ -106,41 +112,37 @@ def test_destinations(ctas):
         else:
             receivers, holders = receivers_of(request, rank), signalled_by(request, rank)
         assert delivery.mask == sum(1 << receiver for receiver in receivers)
-        assert delivery.remote == (receivers != [rank])
-        seen.add((type(request), bool(delivery.remote), delivery.signal))
+        assert delivery.remote == (isinstance(request, DsmemCopy) or receivers != [rank])
+        paired = params.cta_group_2 and delivery.pair.enabled
+        seen.add((type(request), bool(delivery.remote), bool(paired)))
         for receiver, holder in zip(receivers, holders, strict=True):
-            signal = SignalTo(delivery.signal)
-            match signal:
-                case SignalTo.RECEIVER:
-                    signalled = receiver
-                case SignalTo.PAIR:
-                    signalled = receiver & ~1 | delivery.signal_cta & 1
-                case SignalTo.CTA:
-                    signalled = delivery.signal_cta
+            signalled = receiver & ~1 | delivery.pair.parity if paired else receiver
             assert signalled == holder, (rank, request)
 
     sim.run()
-    assert seen >= {None, *CTA_ERRORS}
-    if ctas > 2:
-        assert (Load, True, SignalTo.PAIR) in seen
-        assert (Load, True, SignalTo.RECEIVER) in seen
-        assert (Load, False, SignalTo.CTA) in seen
-        assert (DsmemCopy, True, SignalTo.CTA) in seen
+    # A mask has 16 bits.
+    assert seen >= {None, ErrorCode.DST_CTA, *([ErrorCode.MASK] if ctas < 16 else [])}
+    if ctas > 1:
+        assert (Load, True, params.cta_group_2) in seen
+        assert (Load, False, False) in seen
+        assert (DsmemCopy, True, False) in seen
 
 
 def test_holder():
-    """Each kind of ``SignalTo`` gives its CTA."""
-    m = Module()
-    signal, cta, receiver, holder = Signal(SignalTo), Signal(4), Signal(4), Signal(4)
-    m.d.comb += holder.eq(holder_of(signal, cta, receiver))
-    sim = Simulator(m)
+    """The receiver, or the CTA of its pair that has the parity."""
+    pairs = TmaParams(ctas=16, cta_group_2=True)
+    dut = Module()
+    source, receiver = Signal(delivery_layout(pairs)), Signal(4)
+    holders = Signal(4), Signal(4)
+    for params, holder in zip((TmaParams(ctas=16), pairs), holders, strict=True):
+        dut.d.comb += holder.eq(holder_of(params, source, receiver))
+    sim = Simulator(dut)
 
     @sim.add_testbench
     async def drive(ctx):
-        ctx.set(cta, 9)
-        for kind, expected in ((SignalTo.RECEIVER, 6), (SignalTo.PAIR, 7), (SignalTo.CTA, 9)):
-            ctx.set(receiver, 6)
-            ctx.set(signal, kind)
-            assert ctx.get(holder) == expected
+        ctx.set(receiver, 6)
+        for enabled, parity, expected in ((0, 1, 6), (1, 0, 6), (1, 1, 7)):
+            ctx.set(source.pair, {"enabled": enabled, "parity": parity})
+            assert [ctx.get(holder) for holder in holders] == [6, expected]
 
     sim.run()

@@ -10,18 +10,19 @@ from hw.params import TmaParams
 from tests.hw.boxes import random_box, stored_box
 from tests.hw.generate.test_request_generator import covered, flat, jobs_of
 from tests.hw.generate.test_store_generator import check_lines
-from tests.hw.simulate import run_streams
+from tests.hw.simulate import run_streams, simulation
+from tests.quick import quick
 
 
 @pytest.mark.parametrize("pipelines", [1, 4])
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", quick(range(2), 1))
 def test_covers_each_box_once(seed: int, pipelines: int) -> None:
     """In order: all lines of a box, then those of the next; fill likewise."""
     params = TmaParams(line_bytes=64, setup_pipelines=pipelines)
     rng = random.Random(seed)
     boxes = [random_box(rng) for _ in range(20)]
     jobs = jobs_of(boxes, params)
-    run = run_streams(GeneratorLane(params), {"i": jobs}, ["line", "fill"], seed=seed)
+    run = run_streams(simulation(GeneratorLane, params), {"i": jobs}, ["line", "fill"], seed=seed)
     assert covered(run, params) == {slot: box.pieces() for slot, box in enumerate(boxes)}
     for slots in (
         [line.use.slot for line in run.payloads["line"]],
@@ -30,13 +31,15 @@ def test_covers_each_box_once(seed: int, pipelines: int) -> None:
         assert slots == sorted(slots)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", quick(range(2), 1))
 def test_covers_each_stored_box_once(seed: int) -> None:
     params = TmaParams(line_bytes=64)
     rng = random.Random(seed)
     boxes = [stored_box(rng) for _ in range(20)]
     jobs = jobs_of(boxes, params, operation=Operation.TENSOR_STORE)
-    run = run_streams(GeneratorLane(params, store=True), {"i": jobs}, ["line"], seed=seed)
+    run = run_streams(
+        simulation(GeneratorLane, params, store=True), {"i": jobs}, ["line"], seed=seed
+    )
     run.payloads["o"] = run.payloads["line"]
     check_lines(run, [box.stored() for box in boxes], params)
 
@@ -47,7 +50,7 @@ def test_takes_jobs_while_lines_wait(waiting: int) -> None:
     params = TmaParams(jobs_waiting=waiting)
     jobs = jobs_of([flat(128, 1, 128)] * 16, params)
     run = run_streams(
-        GeneratorLane(params),
+        simulation(GeneratorLane, params),
         {"i": jobs},
         ["line", "fill"],
         stalls={"i": 0, "line": 1, "fill": 0},

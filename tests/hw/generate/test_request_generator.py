@@ -12,7 +12,7 @@ from hw.generate.request_generator import RequestGenerator
 from hw.params import PRESETS, TmaParams
 from hw.setup.block import SetupBlock
 from tests.hw.boxes import Box, Pieces, random_box
-from tests.hw.generate.test_im2col_walker import setup, with_slots
+from tests.hw.generate.test_im2col_walker import one_stream, setup, with_slots
 from tests.hw.golden_requests import KINDS, arch_of, expected, random_requests
 from tests.hw.setup.test_block import box_input
 from tests.hw.simulate import Run, run_streams, simulation
@@ -20,9 +20,12 @@ from tests.hw.simulate import Run, run_streams, simulation
 SEED = 1
 
 
+ONE_STREAM = one_stream(PRESETS["default"])
+
+
 def jobs_of(boxes: list[Box], params: TmaParams, **changes) -> list[dict]:
     inputs = {"i": [box_input(box, **changes) for box in boxes]}
-    run = run_streams(simulation(SetupBlock, params), inputs, ["job"], stall=0)
+    run = run_streams(simulation(SetupBlock, one_stream(params)), inputs, ["job"], stall=0)
     return [
         {"slot": slot % params.requests_in_flight, "last": 1, "walk": job.walk}
         for slot, job in enumerate(run.payloads["job"])
@@ -66,7 +69,7 @@ def covered(run: Run, params: TmaParams) -> dict[int, Pieces]:
 
 @pytest.mark.parametrize("line_bytes", [16, 32, 64, 128])
 def test_covers_each_box_once(line_bytes):
-    params = TmaParams(line_bytes=line_bytes)
+    params = replace(ONE_STREAM, line_bytes=line_bytes)
     rng = random.Random(SEED)
     boxes = [random_box(rng) for _ in range(120)]
     run = generate(boxes, params, seed=SEED)
@@ -77,7 +80,7 @@ def test_covers_each_box_once(line_bytes):
 def test_covers_a_chain_of_walks_once(kind):
     """Fill continues from walk to walk, and ends with the request."""
     rng = np.random.default_rng(1)
-    params = PRESETS[KINDS[kind]]
+    params = one_stream(PRESETS[KINDS[kind]])
     loads = random_requests(rng, kind, 10)
     jobs = with_slots(setup(loads, params), params)
     run = run_streams(
@@ -92,7 +95,7 @@ def test_covers_a_chain_of_walks_once(kind):
 @pytest.mark.parametrize("line_bytes", [16, 64, 128])
 def test_no_beat_of_a_box_is_filled_twice(line_bytes):
     """A beat is filled once even if several rows share it."""
-    params = TmaParams(line_bytes=line_bytes)
+    params = replace(ONE_STREAM, line_bytes=line_bytes)
     rng = random.Random(line_bytes)
     run = generate([random_box(rng) for _ in range(60)], params, seed=line_bytes)
     beats = [(beat.slot, beat.beat) for beat in run.payloads["fill"] if beat.valid]
@@ -100,7 +103,7 @@ def test_no_beat_of_a_box_is_filled_twice(line_bytes):
 
 
 def test_fill_of_a_request_ends_once():
-    params = TmaParams()
+    params = ONE_STREAM
     rng = random.Random(1)
     boxes = [random_box(rng) for _ in range(60)]
     run = generate(boxes, params, stall=0.2)
@@ -135,21 +138,21 @@ def test_one_line_a_clock_across_rows_runs_and_boxes():
         flat(240, 17, 4096, column=80),
         flat(16, 30, 256),
     ] * 3
-    run = generate(boxes, TmaParams(), stall=0)
+    run = generate(boxes, ONE_STREAM, stall=0)
     cycles = run.cycles["line"]
     assert cycles[-1] - cycles[0] == len(cycles) - 1
     assert not run.payloads["fill"]
 
 
 def test_merged_rows_cost_their_lines():
-    run = generate([flat(32, 64, 32)], TmaParams(), stall=0)
+    run = generate([flat(32, 64, 32)], ONE_STREAM, stall=0)
     assert len(run.payloads["line"]) == 32 * 64 // 128
 
 
 @pytest.mark.parametrize("line_bytes", [pytest.param(16, marks=pytest.mark.regress), 32, 128])
 def test_short_rows_that_end_behind_the_tensor_are_merged(line_bytes):
     """Each row has a tail; rows of 1 to 8 pieces begin anywhere in a line, whole and clipped."""
-    params = TmaParams(line_bytes=line_bytes)
+    params = replace(ONE_STREAM, line_bytes=line_bytes)
     cases = [(row, number) for row in range(1, 9) for number in range(8)]
     boxes = [
         replace(
@@ -173,7 +176,7 @@ def test_short_rows_that_end_behind_the_tensor_are_merged(line_bytes):
 @pytest.mark.parametrize("line_bytes", [32, 64, 128])
 def test_rows_that_share_a_line_are_read_with_it(line_bytes):
     """Rows of a few pieces lie apart in either memory, some outside, some with tails."""
-    params = TmaParams(line_bytes=line_bytes)
+    params = replace(ONE_STREAM, line_bytes=line_bytes)
     swizzles = {1: 0, 2: 1, 4: 2, 3: 0}
     cases = [
         (row, pitch, number, step)
@@ -209,7 +212,7 @@ def test_rows_outside_between_rows_that_share_a_line_are_filled(preset):
     rows are partly outside.
     """
     rng = random.Random(SEED)
-    params = PRESETS[preset]
+    params = one_stream(PRESETS[preset])
     boxes = []
     for number in range(112):
         row, rank = rng.randint(1, 3), rng.randint(3, 5)
@@ -237,7 +240,7 @@ def test_rows_outside_between_rows_that_share_a_line_are_filled(preset):
 @pytest.mark.parametrize("preset", ["default", "sm_100a"])
 def test_rows_partly_outside_that_share_a_line_are_read_with_it(preset):
     """Some rows of 2 to 8 pieces end behind the tensor or begin in front of it."""
-    params = PRESETS[preset]
+    params = one_stream(PRESETS[preset])
     cases = [
         (pitch, row, low) for pitch in range(2, 9) for row in range(1, pitch) for low in (0, 1)
     ]
@@ -293,7 +296,7 @@ def test_a_box_outside_fills_a_beat_a_clock_and_reads_nothing():
         coords=(0, 100),
         smem_address=0,
     )
-    run = generate([outside], TmaParams(), stall=0)
+    run = generate([outside], ONE_STREAM, stall=0)
     assert not run.payloads["line"]
     cycles = run.cycles["fill"]
     assert len(cycles) == cycles[-1] - cycles[0] + 1 == 32
@@ -313,7 +316,7 @@ def test_fill_hides_behind_lines():
         coords=(0, 0),
         smem_address=0,
     )
-    run = generate([clipped] * 4, TmaParams(), stall=0)
+    run = generate([clipped] * 4, ONE_STREAM, stall=0)
     lines, fills = run.cycles["line"], run.cycles["fill"]
     assert len(lines) == len(fills) == 4 * 64
     assert lines[-1] - lines[0] == fills[-1] - fills[0] == 4 * 64 - 1
@@ -337,7 +340,7 @@ def test_fill_costs_no_clock(rows, columns):
         smem_address=0,
     )
     count = 12
-    run = generate([clipped] * count, TmaParams(), stall=0)
+    run = generate([clipped] * count, ONE_STREAM, stall=0)
     assert run.payloads["fill"]
     beats = -(-width * rows // 128)
     lines = len(run.payloads["line"]) / count
@@ -353,7 +356,7 @@ def streams_of(boxes: list[tuple[int, Box]], params: TmaParams) -> list[dict]:
 
 def test_streams_take_turns():
     """A box of 228 KiB, half of it outside, and small ones: lines and beats of fill alternate."""
-    params = TmaParams(streams=2)
+    params = replace(ONE_STREAM, streams=2)
     large = replace(flat(912, 256, 1024), format=7, dims=(228, 128), box=(228, 256))
     small = flat(128, 8, 1024, swizzle=3)
     small = replace(small, dims=(1024, 4))
@@ -377,7 +380,7 @@ def test_streams_take_turns():
 
 def test_beats_of_streams_take_turns():
     """Two boxes of different streams are outside."""
-    params = TmaParams(streams=2)
+    params = replace(ONE_STREAM, streams=2)
     outside = replace(flat(128, 64, 128, swizzle=3), coords=(0, 5000))
     jobs = streams_of([(0, outside), (1, outside)], params)
     run = run_streams(simulation(RequestGenerator, params), {"i": jobs}, ["line", "fill"], stall=0)
@@ -391,7 +394,7 @@ def test_beats_of_streams_take_turns():
 
 @pytest.mark.parametrize("streams", [2, 4])
 def test_streams_at_random(streams):
-    params = TmaParams(streams=streams, jobs_waiting=2)
+    params = replace(ONE_STREAM, streams=streams, jobs_waiting=2)
     rng = random.Random(streams)
     boxes = [(rng.randrange(streams), random_box(rng)) for _ in range(40)]
     jobs = streams_of(boxes, params)
@@ -408,10 +411,10 @@ def test_streams_at_random(streams):
 @pytest.mark.parametrize("streams", [1, 2])
 def test_freed_as_the_last_job_leaves_the_queue(streams):
     """``freed`` comes once for each request, of any number of jobs, while others wait behind it."""
-    params = replace(PRESETS["sm_100a"], streams=streams)
+    params = replace(one_stream(PRESETS["sm_100a"]), streams=streams)
     requests = random_requests(np.random.default_rng(4), "sm_100a_gather4", 6)
     requests += random_requests(np.random.default_rng(4), "load_im2col", 6)
-    jobs = with_slots(setup(requests, PRESETS["sm_100a"]), PRESETS["sm_100a"])
+    jobs = with_slots(setup(requests, params), params)
     dut = RequestGenerator(params)
     freed = [0] * streams
     if streams > 1:
@@ -440,7 +443,7 @@ def test_freed_as_the_last_job_leaves_the_queue(streams):
 
 
 def test_stalled_fill_stops_the_walk_and_loses_nothing():
-    params = TmaParams()
+    params = ONE_STREAM
     rng = random.Random(5)
     boxes = [random_box(rng) for _ in range(30)]
     run = generate(boxes, params, stall=0.9, seed=5)

@@ -15,6 +15,7 @@ from hw.lib.register_slice import register_slice
 from hw.params import TmaParams
 from tests.hw.generate.walks import random_walk, rows_of, runs_of
 from tests.hw.simulate import Run, run_streams
+from tests.quick import quick
 
 PARAMS = {
     "32-byte lines": TmaParams(line_bytes=32),
@@ -138,7 +139,7 @@ def rtl(jobs: list[dict], params: TmaParams, **options) -> tuple[Steps, Run]:
     return steps, run
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", quick(range(2), 1))
 @pytest.mark.parametrize("name", PARAMS)
 def test_steps_through_walks_of_loads(name: str, seed: int) -> None:
     params = PARAMS[name]
@@ -146,7 +147,7 @@ def test_steps_through_walks_of_loads(name: str, seed: int) -> None:
     assert rtl(jobs, params, seed=seed, stall=0.3)[0] == ref(jobs, params)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", quick(range(2), 1))
 @pytest.mark.parametrize("pipelines", [1, 4])
 def test_steps_through_walks_of_stores(pipelines: int, seed: int) -> None:
     """A walk without runs is a run without pieces if it ends its request, and nothing otherwise."""

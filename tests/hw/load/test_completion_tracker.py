@@ -23,7 +23,7 @@ def test_every_request_ends_once_with_all_its_bytes(seed, ctas):
     In a cluster, remote requests end without a completion, and a receiver may be absent.
     """
     rng = random.Random(seed)
-    params = replace(PARAMS, ctas=ctas)
+    params = replace(PARAMS, ctas=ctas, cta_group_2=ctas > 1)
     dut = CompletionTracker(params)
     sim = Simulator(dut)
     sim.add_clock(1e-9)
@@ -34,7 +34,8 @@ def test_every_request_ends_once_with_all_its_bytes(seed, ctas):
     faulty = {n for n in range(80) if rng.random() < 0.15}
     remote = {n for n in range(80) if ctas > 1 and rng.random() < 0.5}
     unreceived = {n for n in remote if n not in faulty and rng.random() < 0.3}
-    holders = [rng.randrange(ctas) for _ in range(80)]
+    pairs = [{"enabled": rng.getrandbits(1), "parity": rng.getrandbits(1)} for _ in range(80)]
+    holders = [RANK & ~1 | pair["parity"] if pair["enabled"] else RANK for pair in pairs]
     with_lines = [rng.choice((0, total, rng.randint(0, total))) for total in totals]
     for n in faulty | unreceived:
         with_lines[n] = max(with_lines[n], 1)
@@ -68,7 +69,7 @@ def test_every_request_ends_once_with_all_its_bytes(seed, ctas):
                     "pieces": totals[request],
                 }
                 if ctas > 1:
-                    delivery = {"remote": request in remote, "signal_cta": holders[request]}
+                    delivery = {"remote": request in remote, "pair": pairs[request]}
                     transfer["delivery"] = delivery
                 ctx.set(dut.i.p.transfer, transfer)
                 ctx.set(dut.i.p.first, walk == 0)

@@ -16,6 +16,7 @@ from golden import (
     TmaError,
     check,
 )
+from golden.request import moved_bytes
 from hw.layouts.isa import Operation
 from hw.params import TmaParams
 from hw.setup.bulk_setup import BulkSetup
@@ -30,7 +31,7 @@ def bulk_input(bulk: BulkLoad, number: int) -> dict:
         "operation": Operation.BULK_LOAD,
         "request_id": number,
         "global_address": bulk.gmem_address,
-        "size": bulk.size,
+        "size": bulk.size % (1 << 20),
         "rank": 0,
         "coords": [0] * 5,
         "smem_address": bulk.smem_address,
@@ -48,7 +49,7 @@ def random_bulk(rng: random.Random) -> BulkLoad:
     return BulkLoad(
         16 * rng.randrange(1 << 60) + misalign(0.1, 16),
         16 * rng.randrange(1024) + misalign(0.1, 16),
-        rng.choice((size, size, size + misalign(0.3, 16), (1 << 32) - 16)),
+        rng.choice((size, size, size + misalign(0.3, 16), size | 1 << 20, (1 << 32) - 1)),
         8 * rng.randrange(2048) + misalign(0.1, 16),
     )
 
@@ -62,7 +63,7 @@ def refusal(bulk: BulkLoad | BulkStore | BulkReduce, arch: Arch = Arch.SM_90A) -
     return None
 
 
-@pytest.mark.parametrize("size", [0, 16, 1 << 14, (1 << 20) - 16, (1 << 32) - 16])
+@pytest.mark.parametrize("size", [0, 16, 24, 1 << 14, (1 << 20) - 1])
 def test_a_prefetch_may_be_longer_than_shared_memory(size):
     """The shared-memory operands of a prefetch are not checked."""
     base = (1 << 44) + 48
@@ -77,12 +78,24 @@ def test_a_prefetch_may_be_longer_than_shared_memory(size):
     assert walk.has_data == (size > 0)
 
 
-@pytest.mark.parametrize("change", [{"size": 8}, {"global_address": 8}])
-def test_a_prefetch_that_is_refused(change):
-    prefetch = bulk_input(BulkLoad(0, 0, 1 << 20), 9) | {"operation": Operation.BULK_PREFETCH}
-    run = run_streams(BulkSetup(PARAMS), {"i": [prefetch | change] * 2}, ["job", "error"])
+def test_a_prefetch_that_is_refused():
+    prefetch = bulk_input(BulkLoad(8, 0, 1 << 19), 9) | {"operation": Operation.BULK_PREFETCH}
+    run = run_streams(BulkSetup(PARAMS), {"i": [prefetch] * 2}, ["job", "error"])
     assert not run.payloads["job"]
     assert [record.code.value for record in run.payloads["error"]] == [ErrorCode.BULK_ALIGN] * 2
+
+
+def test_a_load_that_moves_nothing_signals_nothing():
+    """It is a prefetch: of no bytes, or of those that no CTA of an empty mask receives."""
+    requests = [
+        bulk_input(BulkLoad(0, 0, 16), 1),
+        bulk_input(BulkLoad(0, 0, 16), 2) | {"no_receiver": 1},
+        *(bulk_input(BulkLoad(0, 0, size), 3) for size in (0, 1, 15, 1 << 20, 1 << 31)),
+        bulk_input(BulkLoad(0, 0, 16, 1), 4) | {"no_receiver": 1},
+    ]
+    run = run_streams(BulkSetup(PARAMS), {"i": requests}, ["job", "error"])
+    assert [job.walk.prefetch for job in run.payloads["job"]] == [0, *[1] * 6]
+    assert [record.request_id for record in run.payloads["error"]] == [4]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -102,7 +115,7 @@ def test_loads_against_golden(seed):
             seen.add(error.code)
             continue
         job = next(jobs)
-        pieces, smem = bulk.size // 16, bulk.smem_address // 16
+        pieces, smem = moved_bytes(bulk.size) // 16, bulk.smem_address // 16
         assert (job.transfer.request_id, job.transfer.mbarrier) == (number, bulk.mbarrier)
         assert (job.transfer.pieces, job.walk.run, job.walk.has_data) == (
             *(pieces, pieces),
@@ -176,7 +189,7 @@ def test_stores_against_golden(arch):
             assert got == (number, error.code, error.dim, error.value), store
             seen.add(error.code)
             continue
-        walk, pieces = output.walk, store.size // 16
+        walk, pieces = output.walk, moved_bytes(store.size) // 16
         assert (output.transfer.request_id, output.transfer.mbarrier) == (number, 0)
         assert (output.first, output.last, walk.store, walk.prefetch) == (1, 1, 1, 0)
         assert (walk.start, walk.smem_start) == (store.gmem_address // 16, store.smem_address // 16)

@@ -237,7 +237,7 @@ def violate(entry: dict, name: str) -> int:
             entry["fault"] = 1
             return request["global_address"]
         case "map":
-            words[2] |= 1 << 22
+            words[2] |= 0xF << 7
             return words[2]
         case "rank":
             request["rank"] += 1
