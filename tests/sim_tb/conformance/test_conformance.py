@@ -1,12 +1,20 @@
-"""Every recorded transfer through the RTL."""
+"""Every recorded transfer, and recorded programs of barriers and clusters, through the RTL."""
 
 from pathlib import Path
 
 import pytest
 
-from golden.vectors import check, read_cases
+from golden.vectors import check, read_arrays, read_cases
+from sim_tb.conformance import rtl
+from sim_tb.conformance.barriers import barrier_file
+from sim_tb.conformance.clusters import ClusterProgram, cluster_file
+from sim_tb.conformance.command import NOTES, main
+from sim_tb.conformance.instructions import Error
+from sim_tb.conformance.recordings import cluster_verdict
 from sim_tb.conformance.rtl import outcomes
 from sim_tb.simulator import runner
+from tests.quick import quick
+from tests.sim_tb.conformance.ended_at_a_part import ENDED_AT_A_PART
 from tests.top.units import CLUSTER
 
 pytestmark = [pytest.mark.simulators(), pytest.mark.spread]
@@ -17,12 +25,13 @@ CASES = {"transfers": 1438 + 1303, "workloads": 132}
 
 
 @pytest.mark.parametrize(
-    "models", ["fixed", pytest.param("random", marks=pytest.mark.regress), "rough"]
+    ("models", "every"), quick([("fixed", 1), ("rough", 4), ("random", 1), ("rough", 1)], 2)
 )
 @pytest.mark.parametrize("name", ["transfers", "workloads"])
-def test_recorded_transfers(name: str, models: str) -> None:
+def test_recorded_transfers(name: str, models: str, every: int) -> None:
     cases = [case for case in read_cases(Path(SILICON, f"{name}.npz")) if not case.is_multicast]
     assert len(cases) == CASES[name]
+    cases = cases[::every]
     found = outcomes(cases, models=models)
     wrong = [check(case, outcome) for case, outcome in zip(cases, found, strict=True)]
     assert [text for text in wrong if text] == []
@@ -37,3 +46,57 @@ def test_recorded_multicasts(models: str) -> None:
     found = outcomes(cases, models=models, cluster=CLUSTER)
     wrong = [check(case, outcome) for case, outcome in zip(cases, found, strict=True)]
     assert [text for text in wrong if text] == []
+
+
+BARRIERS = SILICON / "barriers.npz"
+
+
+@pytest.mark.parametrize("models", ["fixed", "rough"])
+def test_some_barrier_programs(models: str) -> None:
+    """Each tenth program; with ``rough``, commands and results wait."""
+    file = barrier_file(BARRIERS, read_arrays(BARRIERS))
+    programs = [file[number] for number in range(0, len(file), 10)]
+    runs = rtl.barrier_results(programs, models=models)
+    wrong = [program.check(run) for program, run in zip(programs, runs, strict=True)]
+    assert [text for text in wrong if text] == []
+
+
+def fits(program: ClusterProgram) -> bool:
+    """Return whether the cluster of the other tests can run a program as silicon does.
+
+    It has no im2col, and more shared memory than the programs.
+    """
+    is_im2col = any("IM_" in step.name for step in program.steps)
+    leaves_memory = program.error is Error.ILLEGAL_ADDRESS or program.name == "dcopy_dst_edge"
+    return program.ctas <= CLUSTER.ctas and not is_im2col and not leaves_memory
+
+
+@pytest.mark.simulators(CLUSTER)
+@pytest.mark.parametrize(("name", "step"), [("clusters", 7), ("clusters_odd", 3)])
+def test_some_cluster_programs(name: str, step: int) -> None:
+    path = SILICON / f"{name}.npz"
+    file = cluster_file(path, read_arrays(path))
+    programs = [file[number] for number in range(0, len(file), step) if fits(file[number])]
+    runs = rtl.cluster_outcomes(programs, cluster=CLUSTER)
+    verdicts = [cluster_verdict(program, run) for program, run in zip(programs, runs, strict=True)]
+    assert [verdict.difference for verdict in verdicts if verdict.difference] == []
+    notes = {verdict.note for verdict in verdicts if verdict.note}
+    assert notes <= set(ENDED_AT_A_PART["rtl"])
+
+
+@pytest.mark.regress
+@pytest.mark.simulators(rtl.CLUSTER)
+@pytest.mark.parametrize("models", ["fixed", "rough"])
+@pytest.mark.parametrize("name", ["clusters", "clusters_odd"])
+def test_all_cluster_programs(name: str, models: str, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [str(SILICON / f"{name}.npz"), "--target", "rtl", "--models", models]
+    assert main(arguments) == 0
+    lines = capsys.readouterr().out.splitlines()
+    notes = {line.strip() for line in lines[lines.index(NOTES) + 1 : -1]} if NOTES in lines else {}
+    # Signals that wait for the mbarrier unit are added up: with stalls, fewer parts are left.
+    assert set(notes) <= set(ENDED_AT_A_PART["rtl"])
+
+
+@pytest.mark.regress
+def test_all_barrier_programs() -> None:
+    assert main([str(BARRIERS), "--target", "rtl"]) == 0
