@@ -1,6 +1,7 @@
 """Runs kernels on the behavioural SM and the RTL: ``python -m sim_tb list``, ``run``, ``sweep``."""
 
 import argparse
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import Field, fields
@@ -11,13 +12,21 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from sim_tb.kernels import kernels
+from hw.flow.cache import CacheError
+from open_tma.installation import python
+from sim_tb.command_line import Parser, entry_point
+from sim_tb.kernels import Library, library
 from sim_tb.report import report
 from sim_tb.simulator.progress import progress_bar
 from sim_tb.simulator.runner import SimulationError
 from sim_tb.sm import launch
+from sim_tb.sm.errors import KernelError
 from sim_tb.sm.kernel import Kernel
+from sim_tb.sm.options import OptionError
 from sim_tb.sm.record import Record, Setting
+
+PROG = f"{python()} -m sim_tb"
+"""Name of the command in its messages."""
 
 REPORTS = Path("build/sim_tb")
 
@@ -43,14 +52,9 @@ def numbers(text: str) -> list[int]:
     return list(range(first, last + 1, step))
 
 
-def memories(text: str) -> list[str]:
-    """Return the values of ``--memory``, separated by slashes."""
-    return text.split("/")
-
-
-def single(text: str) -> list[str]:
-    """Return the only value of an option that cannot be swept."""
-    return [text]
+def separated(separator: str) -> Callable[[str], list[str]]:
+    """Return a function that splits a list of texts."""
+    return lambda text: text.split(separator)
 
 
 def add_options(parser: argparse.ArgumentParser, cls: type[Any], *, sweep: bool) -> None:
@@ -61,9 +65,9 @@ def add_options(parser: argparse.ArgumentParser, cls: type[Any], *, sweep: bool)
         kind: Callable[[str], Any] = numbers if sweep else number
         metavar = "N|A..B[..STEP]|A,B,..." if sweep else "N"
         if item.type is str:
-            kind, metavar = (single if sweep else str), "TEXT"
-        if sweep and item.name == "memory":
-            kind, metavar = memories, "TEXT[/TEXT...]"
+            separator = item.metadata["separator"]
+            kind = separated(separator) if sweep else str
+            metavar = f"TEXT[{separator}TEXT...]" if sweep else "TEXT"
         parser.add_argument(
             flag(item.name),
             dest=item.name,
@@ -90,9 +94,9 @@ def description(item: "Field[Any]") -> str:
     return text if item.default in (None, "") else f"{text} [{item.default}]"
 
 
-def parser_of(registry: Mapping[str, type[Kernel]]) -> argparse.ArgumentParser:
+def parser_of(loaded: Library, prog: str = PROG) -> Parser:
     """Return the parser of the command line."""
-    parser = argparse.ArgumentParser(prog="python -m sim_tb", description=__doc__)
+    parser = Parser(prog=prog, description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("list", help="list the kernels and their options")
     texts = {
@@ -100,13 +104,11 @@ def parser_of(registry: Mapping[str, type[Kernel]]) -> argparse.ArgumentParser:
         "sweep": "run a kernel for each combination of option values, in one simulation",
     }
     for command, text in texts.items():
-        names = commands.add_parser(command, help=text, description=text).add_subparsers(
-            dest="kernel", metavar="KERNEL", required=True
-        )
-        for name, cls in registry.items():
-            one_kernel = names.add_parser(
-                name, help=summary(cls), description=summary(cls), allow_abbrev=False
-            )
+        parent = commands.add_parser(command, help=text, description=text)
+        parent.refused, parent.remarks = loaded.ambiguous, loaded.broken
+        names = parent.add_subparsers(dest="kernel", metavar="KERNEL", required=True)
+        for name, cls in loaded.kernels.items():
+            one_kernel = names.add_parser(name, help=summary(cls), description=summary(cls))
             for options in (cls, Setting):
                 add_options(one_kernel, options, sweep=command == "sweep")
             one_kernel.add_argument(
@@ -125,13 +127,15 @@ def summary(cls: type[Kernel]) -> str:
     return (cls.__doc__ or "").partition("\n")[0]
 
 
-def print_list(console: Console, registry: Mapping[str, type[Kernel]]) -> None:
-    """Print a table of the kernels."""
+def print_list(console: Console, loaded: Library) -> None:
+    """Print a table of the kernels, and what is wrong with others."""
     table = Table("kernel", "result", "options", show_lines=True)
-    for name, cls in registry.items():
+    for name, cls in loaded.kernels.items():
         options = (f"{flag(item.name)}: {description(item)}" for item in options_of(cls))
         table.add_row(name, summary(cls), "\n".join(options))
     console.print(table)
+    for problem in (*loaded.broken, *loaded.ambiguous.values()):
+        console.print(problem, soft_wrap=True)
 
 
 def work_of(cls: type[Kernel], options: argparse.Namespace) -> Iterator[launch.Job]:
@@ -140,7 +144,9 @@ def work_of(cls: type[Kernel], options: argparse.Namespace) -> Iterator[launch.J
     Raises
     ------
     ValueError
-        If a value is outside of its limits. The text names the combination.
+        If a value is outside of its limits, or a combination cannot be run. The text names it.
+    KernelError
+        If the code of the kernel raises another error.
     """
     kernel_names, setting_names = (
         [item.name for item in options_of(each)] for each in (cls, Setting)
@@ -158,10 +164,16 @@ def work_of(cls: type[Kernel], options: argparse.Namespace) -> Iterator[launch.J
         )
         try:
             launch.validate(kernel, setting)
+        except OptionError as error:
+            raise ValueError(f"{given({error.name: error.value})}: {error.reason}") from error
         except ValueError as error:
-            text = " ".join(f"{flag(name)} {value}" for name, value in chosen.items())
-            raise ValueError(f"{text}: {error}" if text else str(error)) from error
+            raise ValueError(f"{given(chosen)}: {error}" if chosen else str(error)) from error
         yield kernel, setting
+
+
+def given(chosen: Mapping[str, Any]) -> str:
+    """Return values of options as they are on the command line."""
+    return " ".join(f"{flag(name)} {shlex.quote(str(value))}" for name, value in chosen.items())
 
 
 def print_run(console: Console, record: Record) -> None:
@@ -179,7 +191,8 @@ def print_sweep(console: Console, records: Sequence[Record]) -> None:
     rows = report.table_of(records)
     table = Table()
     for name in rows[0]:
-        table.add_column(name, overflow="fold")
+        longest = max(map(len, name.split()))
+        table.add_column(name, overflow="fold", min_width=longest)
     for row in rows:
         table.add_row(*row.values())
     console.print(table)
@@ -188,25 +201,46 @@ def print_sweep(console: Console, records: Sequence[Record]) -> None:
             console.print(f"{record.title}\n{report.verdict(record)}", soft_wrap=True)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; see ``--help``. Return 1 if a result is wrong or a run failed."""
-    registry, console = kernels(), Console(markup=False, highlight=False)
-    options = parser_of(registry).parse_args(arguments)
+@entry_point
+def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
+    """Run the command line; see ``--help``.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        Default: those of the process.
+    prog : str
+        Name of the command in its messages.
+
+    Returns
+    -------
+    int
+        0 if all results are right, 1 if a result is wrong or a run failed.
+    """
+    loaded, console = library(), Console(markup=False, highlight=False)
+    options = parser_of(loaded, prog).parse_args(arguments)
     if options.command == "list":
-        print_list(console, registry)
-        return 0
+        print_list(console, loaded)
+        return int(bool(loaded.broken or loaded.ambiguous))
+    parser: Parser = options.parser
     try:
-        work = list(work_of(registry[options.kernel], options))
+        work = list(work_of(loaded.kernels[options.kernel], options))
+        report.prepare(options.report)
     except ValueError as error:
-        options.parser.error(str(error))
+        parser.error(str(error))
+    except OSError as error:
+        parser.error(f"--report {options.report}: cannot be written: {error.strerror}")
+    except KernelError as error:
+        console.print(f"FAILED: {error}", soft_wrap=True)
+        return 1
     records = []
     try:
         with progress_bar(console) as progress:
             for record in progress.track(
-                launch.run(work), total=len(work), description=options.kernel
+                launch.simulate(work), total=len(work), description=options.kernel
             ):
                 records.append(record)
-    except SimulationError as error:
+    except (CacheError, SimulationError) as error:
         console.print(error)
         return 1
     if options.command == "run":

@@ -6,7 +6,6 @@ exit status is 1 if a simulation failed, if a branch was not taken and has no ex
 explanation is stale, or if a recorded load is of a kind that is not legal.
 """
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from pathlib import Path
 from rich.console import Console
 
 from hw.params import PRESETS as PARAMS
+from sim_tb.command_line import Parser, entry_point
 from sim_tb.coverage import branches
 from sim_tb.coverage.kinds_report import KindsReport
 from sim_tb.coverage.load_kinds import recorded
@@ -22,12 +22,14 @@ from sim_tb.coverage.simulations import jobs, simulate
 from sim_tb.simulator import runner
 
 OUT = Path("build/coverage")
+SEEDS, COUNT = 3, 400
 EXPLANATIONS = runner.ROOT / "tests" / "coverage" / "uncovered.toml"
 
 
+@entry_point
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status; see ``--help``."""
-    parser = argparse.ArgumentParser(prog="python -m sim_tb.coverage", description=__doc__)
+    parser = Parser(prog="python -m sim_tb.coverage", description=__doc__)
     parser.add_argument(
         "--preset",
         choices=PARAMS,
@@ -37,25 +39,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--seeds",
         type=int,
-        default=3,
-        help="number of seeds of the random requests; default: %(default)s",
+        help=f"number of seeds of the random requests; default: {SEEDS}",
     )
     parser.add_argument(
         "--count",
         type=int,
-        default=400,
-        help="random requests in each simulation; default: %(default)s",
+        help=f"random requests in each simulation; default: {COUNT}",
     )
     parser.add_argument("--out", type=Path, default=OUT, metavar="DIRECTORY")
     parser.add_argument(
         "--report", action="store_true", help="simulate nothing, and report the last simulations"
     )
     options = parser.parse_args(arguments)
-    if min(options.seeds, options.count) < 1:
-        parser.error("--seeds and --count must be at least 1")
+    for name in ("seeds", "count"):
+        value = getattr(options, name)
+        if value is not None and options.report:
+            parser.error(f"--{name} {value} has no effect with --report, which simulates nothing")
+        if value is not None and value < 1:
+            parser.error(f"--{name} {value}: must be at least 1")
     console = Console()
     if not options.report:
-        selected = jobs(options.preset, options.seeds, options.count)
+        selected = jobs(options.preset, options.seeds or SEEDS, options.count or COUNT)
         failed = simulate(options.preset, selected, options.out, console)
         if failed:
             print(*failed, sep="\n", file=sys.stderr)

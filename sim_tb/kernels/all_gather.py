@@ -8,7 +8,7 @@ import numpy as np
 from sim_tb.sm.check import Check, equal
 from sim_tb.sm.device import Device
 from sim_tb.sm.kernel import Kernel, kernel
-from sim_tb.sm.options import option
+from sim_tb.sm.options import OptionError, option
 from sim_tb.sm.sm import Role, Warpgroup
 from sim_tb.sm.smem import PIECE_BYTES, SmemLayout
 
@@ -39,7 +39,7 @@ class AllGather(Kernel):
         super().validate()
         for name, value in (("size", self.size), ("chunk", self.chunk)):
             if value % PIECE_BYTES:
-                raise ValueError(f"{name} = {value}: must be a multiple of {PIECE_BYTES}")
+                raise OptionError(name, value, f"must be a multiple of {PIECE_BYTES}")
 
     def host(self, device: Device) -> None:
         """Allocate the shards, and a row of the output for each CTA."""

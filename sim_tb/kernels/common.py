@@ -19,6 +19,9 @@ Accumulator = NDArray[np.float32]
 RingSteps = Iterator[tuple[int, int]]
 """Stage and parity of each step, from ``Ring.steps``."""
 
+Cue = Callable[[Warpgroup], Coroutine[None, None, None]]
+"""Coroutine that lets another warpgroup multiply."""
+
 Release = Callable[[Warpgroup, int], Coroutine[None, None, None]]
 """Coroutine that lets a stage, given by its number, be overwritten."""
 
@@ -32,6 +35,7 @@ async def multiply_stages(
     accumulator: Accumulator,
     release: Release,
     *,
+    cue: Cue | None = None,
     in_flight: int = 0,
     promotion: int = 0,
 ) -> None:
@@ -53,16 +57,20 @@ async def multiply_stages(
         Registers that the products are added to.
     release : coroutine function
         It lets a stage be overwritten.
+    cue : coroutine function, optional
+        It is called when the last product has been issued.
     in_flight : int
         Products that may still run when the next one is issued.
     promotion : int
         Instructions on each accumulator after each step.
     """
     unreleased = deque[int]()
-    for s, parity in islice(ring_steps, k_steps):
+    for step, (s, parity) in enumerate(islice(ring_steps, k_steps), 1):
         await wg.mbarrier_try_wait_parity(ring.full[s], parity)
         await wg.wgmma(accumulator, *operands[s])
         await wg.wgmma_commit_group()
+        if cue is not None and step == k_steps:
+            await cue(wg)
         unreleased.append(s)
         if len(unreleased) > in_flight:
             await wg.wgmma_wait_group(in_flight)
@@ -114,7 +122,7 @@ async def store_tile(
     for box, tile in enumerate(staging):
         columns = tile.shape[1]
         await wg.stmatrix(tile, values[:, box * columns : (box + 1) * columns])
-    await wg.fence_proxy_async()
+    await wg.fence_proxy_async(shared_cta=True)
     first_column, *outer = corner
     for box, tile in enumerate(staging):
         coords = first_column + box * tile.shape[1], *outer

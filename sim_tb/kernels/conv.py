@@ -10,7 +10,7 @@ from sim_tb.kernels.common import F32, SWIZZLE, multiply_stages, staging_buffers
 from sim_tb.sm.check import Check, equal
 from sim_tb.sm.device import Device
 from sim_tb.sm.kernel import Kernel, init_ring, kernel, specialized
-from sim_tb.sm.options import option
+from sim_tb.sm.options import OptionError, option
 from sim_tb.sm.sm import BF16, Role, Warpgroup
 from sim_tb.sm.smem import SmemLayout
 
@@ -76,14 +76,19 @@ class Conv(Kernel):
             reach = (getattr(self, taps) - 1) * self.dilation
             padded = getattr(self, extent) + 2 * self.padding
             if padded <= reach:
-                raise ValueError(
-                    f"{extent} = {padded - 2 * self.padding}: the filter covers {reach + 1} "
-                    f"pixels, but with padding there are only {padded}"
+                raise OptionError(
+                    extent,
+                    padded - 2 * self.padding,
+                    f"the filter covers {reach + 1} pixels, but with padding there are only "
+                    f"{padded}: must be at least {reach + 1 - 2 * self.padding}",
                 )
             if self.padding - reach < LEAST_CORNER:
-                raise ValueError(
-                    f"dilation = {self.dilation}: the upper corner, padding - ({taps} - 1) * "
-                    f"dilation, is {self.padding - reach}: must be at least {LEAST_CORNER}"
+                most = (self.padding - LEAST_CORNER) // (getattr(self, taps) - 1)
+                raise OptionError(
+                    "dilation",
+                    self.dilation,
+                    f"the upper corner, padding - ({taps} - 1) * dilation, is "
+                    f"{self.padding - reach}, below {LEAST_CORNER}: must be at most {most}",
                 )
 
     def host(self, device: Device) -> None:

@@ -11,7 +11,7 @@ from sim_tb.kernels.common import F32, SWIZZLE, staging_buffers, store_tile
 from sim_tb.sm.check import Check, equal
 from sim_tb.sm.device import Device
 from sim_tb.sm.kernel import Kernel, init_ring, kernel, specialized
-from sim_tb.sm.options import option
+from sim_tb.sm.options import OptionError, option
 from sim_tb.sm.sm import BF16, Role, Warpgroup, wide
 from sim_tb.sm.smem import Ring, SmemLayout, Tile
 
@@ -68,7 +68,7 @@ class FlashAttention(Kernel):
         """Check the limits, and that a head consists of whole boxes."""
         super().validate()
         if self.head_dim not in (64, 128):
-            raise ValueError(f"head_dim = {self.head_dim}: must be 64 or 128")
+            raise OptionError("head_dim", self.head_dim, "must be 64 or 128")
 
     def host(self, device: Device) -> None:
         """Allocate the tensors and encode their maps.

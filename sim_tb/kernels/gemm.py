@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from sim_tb.kernels.common import (
     F32,
     SWIZZLE,
     Accumulator,
+    Cue,
     Release,
     RingSteps,
     multiply_stages,
@@ -24,7 +25,7 @@ from sim_tb.kernels.common import (
 from sim_tb.sm.check import Check, equal
 from sim_tb.sm.device import Device, Tensor
 from sim_tb.sm.kernel import Kernel, init_ring, kernel, specialized
-from sim_tb.sm.options import option
+from sim_tb.sm.options import OptionError, option
 from sim_tb.sm.sm import BF16, Role, Warpgroup, wide
 from sim_tb.sm.smem import SmemLayout
 
@@ -53,18 +54,19 @@ class Grid:
 
         Raises
         ------
-        ValueError
+        OptionError
             If the text has another form, or the tiles cannot be shared evenly.
         """
         rows, _, columns = text.partition("x")
         if not (rows.isdecimal() and columns.isdecimal()):
-            raise ValueError(f"cluster = {text}: must be ROWSxCOLUMNS, such as 2x1")
+            raise OptionError("cluster", text, "must be ROWSxCOLUMNS, such as 2x1")
         grid = cls(int(rows), int(columns))
         sizes = 1, 2, 4, 8
         if grid.rows not in sizes or grid.columns not in sizes or grid.ctas > MOST_CTAS:
-            raise ValueError(
-                f"cluster = {text}: must be of 1, 2, 4 or 8 rows and columns, and of at most "
-                f"{MOST_CTAS} CTAs"
+            raise OptionError(
+                "cluster",
+                text,
+                f"must be of 1, 2, 4 or 8 rows and columns, and of at most {MOST_CTAS} CTAs",
             )
         return grid
 
@@ -103,27 +105,30 @@ def mask_of(ctas: Sequence[int]) -> int | None:
 
 
 def matrix(name: str, path: str, shape: tuple[int | None, int | None]) -> NDArray[np.generic]:
-    """Load a matrix from a file and convert it to bf16. None in ``shape`` allows any extent.
+    """Load a matrix from an .npy file, and convert it to bf16. None in ``shape``: any extent.
 
     Raises
     ------
-    ValueError
+    OptionError
         If the file holds no matrix of floats, or one of another shape.
     """
     try:
-        values = np.load(Path(path), allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{name} = {path}: {error}") from error
+        with Path(path).open("rb") as file:
+            values = np.lib.format.read_array(file, allow_pickle=False)
+    except OSError as error:
+        raise OptionError(name, path, f"{error.strerror}") from error
+    except (ValueError, MemoryError) as error:
+        reason = "must be an .npy file with one matrix of floats, as numpy.save writes it"
+        raise OptionError(name, path, reason) from error
     if values.dtype.kind == "V" and values.dtype.itemsize == BF16.itemsize:
         values = values.view(BF16)  # NumPy loads an array of an ml_dtypes type as raw bytes
     if values.ndim != 2 or not (values.dtype == BF16 or values.dtype.kind == "f"):
-        raise ValueError(
-            f"{name} = {path}: a {values.dtype} array of shape {values.shape}: must be a matrix "
-            "of floats"
-        )
+        found = f"a {values.dtype} array of shape {values.shape}"
+        raise OptionError(name, path, f"{found}: must be a matrix of floats")
     for axis, (got, wanted) in enumerate(zip(values.shape, shape, strict=True)):
-        if wanted is not None and got != wanted:
-            raise ValueError(f"{name} = {path}: shape {values.shape}: axis {axis} must be {wanted}")
+        if not got or wanted not in (None, got):
+            limit = "at least 1" if wanted is None else wanted
+            raise OptionError(name, path, f"shape {values.shape}: axis {axis} must be {limit}")
     return np.ascontiguousarray(values.astype(BF16))
 
 
@@ -189,8 +194,11 @@ class GemmTiles(Kernel):
         rows: slice,
         accumulator: Accumulator,
         release: Release,
+        cue: Cue | None = None,
     ) -> None:
         """Multiply ``rows`` of the tiles of each step, and release the stages.
+
+        ``cue`` is called when the last product has been issued.
 
         One product may be in flight while the next is issued, unless there is only one stage, or
         the accumulators are promoted after each step.
@@ -206,6 +214,7 @@ class GemmTiles(Kernel):
             len(k_steps),
             accumulator,
             release,
+            cue=cue,
             in_flight=0 if self.promotion else min(1, self.stages - 1),
             promotion=self.promotion,
         )
@@ -231,6 +240,11 @@ class GemmBase(GemmTiles):
     k: int | None = option(None, f"columns of A and B [{DEFAULT_K}]")
     a: str = option("", "an .npy file with A")
     b: str = option("", "an .npy file with B")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Options by name, with M, N and K also where files or defaults decide them."""
+        return {**super().options, "m": self.rows, "n": self.columns, "k": self.depth}
 
     @property
     def flops(self) -> int:
@@ -272,10 +286,12 @@ class GemmBase(GemmTiles):
         """Check the limits, and that the rows of A and B are a legal stride of a tensor map."""
         super().validate()
         if self.depth % 8:
-            raise ValueError(
-                f"k = {self.depth}: a row has {2 * self.depth} bytes, but a stride of a tensor map "
-                "must be a multiple of 16 bytes: k must be a multiple of 8"
+            name = "a" if self.a else "b" if self.b else "k"
+            reason = (
+                f"a row has {2 * self.depth} bytes, but strides of a tensor map are multiples of "
+                "16 bytes: K must be a multiple of 8"
             )
+            raise OptionError(name, getattr(self, name), reason)
 
     def host(self, device: Device) -> None:
         """Allocate the matrices and encode their maps."""

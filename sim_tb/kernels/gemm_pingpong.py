@@ -42,9 +42,17 @@ class GemmPingPong(GemmBase):
             await self.load_stage(wg, s, self.map_a, self.map_b, corner)
 
     async def consumer(self, number: int, wg: Warpgroup) -> None:
-        """Compute every other tile of C: multiply in its own turn, store in the other's turn."""
+        """Compute every other tile of C: multiply in its own turn, store in the other's turn.
+
+        The other consumer gets its turn when the last product has been issued, so that its first
+        product follows at once.
+        """
         await wg.setmaxnreg(232)
         ring_steps, other_turn = self.ring.steps(), self.turn[1 - number]
+
+        async def cue(wg: Warpgroup) -> None:
+            await wg.mbarrier_arrive(other_turn)
+
         for tile, (m, n, k_steps) in enumerate(self.tiles()):
             if tile % CONSUMERS != number:
                 next(islice(ring_steps, len(k_steps), len(k_steps)), None)  # skip its steps
@@ -52,8 +60,7 @@ class GemmPingPong(GemmBase):
             total = np.zeros((TILE_M, TILE_N), F32)
             await wg.mbarrier_try_wait_parity(self.turn[number], tile // CONSUMERS % 2)
             whole = slice(0, TILE_M)
-            await self.mainloop(wg, ring_steps, k_steps, whole, total, self.release)
-            await wg.mbarrier_arrive(other_turn)
+            await self.mainloop(wg, ring_steps, k_steps, whole, total, self.release, cue)
             for rows in map(consumer_rows, range(CONSUMERS)):
                 corner = m + rows.start, n
                 await self.epilogue(wg, self.map_c, number, total[rows], corner)

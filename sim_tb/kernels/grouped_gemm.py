@@ -23,7 +23,7 @@ from sim_tb.kernels.gemm import (
 from sim_tb.sm.check import Check, equal
 from sim_tb.sm.device import Device, Tensor
 from sim_tb.sm.kernel import init_ring, kernel, specialized
-from sim_tb.sm.options import option
+from sim_tb.sm.options import OptionError, option
 from sim_tb.sm.sm import BF16, Role, Warpgroup
 from sim_tb.sm.smem import SmemLayout
 
@@ -76,7 +76,7 @@ class GroupedGemm(GemmTiles):
         for text in self.sizes.split(","):
             extents = text.split("x")
             if len(extents) > 3 or not all(part.isdecimal() and int(part) for part in extents):
-                raise ValueError(f"sizes = {self.sizes}: {text!r} must be M, MxN or MxNxK")
+                raise OptionError("sizes", self.sizes, f"{text!r}: must be M, MxN or MxNxK")
             m, n, k = [*map(int, extents), *(self.n, self.k)[len(extents) - 1 :]]
             shapes.append((m, n, k))
         return shapes
@@ -91,9 +91,11 @@ class GroupedGemm(GemmTiles):
         super().validate()
         for m, n, k in self.shapes:
             if k % 8:
-                raise ValueError(
-                    f"sizes = {self.sizes}: group {m}x{n}x{k}: a stride of a tensor map must be a "
-                    "multiple of 16 bytes: K must be a multiple of 8"
+                raise OptionError(
+                    "sizes",
+                    self.sizes,
+                    f"group {m}x{n}x{k}: K must be a multiple of 8, because strides of a tensor "
+                    "map are multiples of 16 bytes",
                 )
 
     def host(self, device: Device) -> None:

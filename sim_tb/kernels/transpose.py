@@ -10,7 +10,7 @@ from golden import Swizzle
 from sim_tb.sm.check import Check, equal
 from sim_tb.sm.device import Device
 from sim_tb.sm.kernel import Kernel, init_ring, kernel
-from sim_tb.sm.options import option
+from sim_tb.sm.options import OptionError, option
 from sim_tb.sm.sm import Role, Warpgroup
 from sim_tb.sm.smem import SmemLayout
 
@@ -44,7 +44,7 @@ class Transpose(Kernel):
         super().validate()
         names = [swizzle.short_names[0] for swizzle in SWIZZLES]
         if self.swizzle.upper() not in names:
-            raise ValueError(f"swizzle = {self.swizzle}: must be one of {', '.join(names)}")
+            raise OptionError("swizzle", self.swizzle, f"must be one of {', '.join(names)}")
 
     @property
     def width(self) -> int:
@@ -105,7 +105,7 @@ class Transpose(Kernel):
             await wg.wait_group(BUFFERS - 1, read=True)
             for tile, values in zip(buffer, np.hsplit(transposed, len(buffer)), strict=True):
                 await wg.st_shared(tile, values)
-            await wg.fence_proxy_async()
+            await wg.fence_proxy_async(shared_cta=True)
             for box, tile in enumerate(buffer):
                 coords = row + box * self.width, column
                 await wg.cp_async_bulk_tensor_store(self.map_out, coords, tile)

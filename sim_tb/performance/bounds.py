@@ -10,8 +10,45 @@ from sim_tb.performance.tb_timing import MixedCycles
 MIN_RATE = 0.97
 """Least rate, as a share of one line a clock or of a direction's rate alone."""
 
+MIN_FLOOR_RATIO = 0.99
+"""Least measured cycles over the floor; the rest is the error of the measurement."""
+
 CLASS_FLOORS = (1, 2, 5, 17, 65)
 """Lowest floor of each class in a summary, in clocks."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """Accesses of a box to both memories, which limit its rate.
+
+    Parameters
+    ----------
+    lines, beats : int
+        Distinct 128-byte lines of global memory and of shared memory that the box touches.
+    lane_pieces : int
+        Most pieces of the box in one lane of shared memory. A piece has 16 bytes; its lane is its
+        place in the 128-byte line of shared memory.
+    fill_beats : int
+        Those of ``beats`` that a load fills, at least in part.
+    """
+
+    lines: int
+    beats: int
+    lane_pieces: int
+    fill_beats: int = 0
+
+    @property
+    def floor(self) -> int:
+        """Fewest clocks, at one line and one piece in each lane a clock."""
+        return max(self.lines, self.lane_pieces, 1)
+
+    @property
+    def beat_floor(self) -> int:
+        """Fewest clocks if all lanes had to access the same beat in a clock.
+
+        It differs from the floor only if rows have gaps between them in shared memory.
+        """
+        return max(self.lines, self.beats, 1)
 
 
 @dataclass(frozen=True)
@@ -21,8 +58,8 @@ class BoxResult:
     Parameters
     ----------
     name, mode : str
-    lines, beats : int
-        Distinct 128-byte lines of global memory and of shared memory that the box touches.
+    work : Work
+        Accesses of the box to both memories.
     description : str
         Parameters of the box, in one line.
     cycles : float, optional
@@ -40,8 +77,7 @@ class BoxResult:
 
     name: str
     mode: str
-    lines: int
-    beats: int
+    work: Work
     description: str = ""
     cycles: float | None = None
     requested_lines: float | None = None
@@ -51,13 +87,18 @@ class BoxResult:
 
     @property
     def floor(self) -> int:
-        """Fewest clocks, at one line and one beat a clock."""
-        return max(self.lines, self.beats, 1)
+        """Fewest clocks that the box can take."""
+        return self.work.floor
 
     @property
     def ratio(self) -> float:
         """Cycles over the floor."""
-        return (self.cycles or 0.0) / self.floor
+        return (self.cycles or 0.0) / self.work.floor
+
+    @property
+    def beat_ratio(self) -> float:
+        """Cycles over the beat floor."""
+        return (self.cycles or 0.0) / self.work.beat_floor
 
     @property
     def is_slower(self) -> bool:
@@ -69,7 +110,7 @@ class BoxResult:
 
 @dataclass(frozen=True)
 class Quantiles:
-    """Number of boxes, and quantiles of their cycles over the floor."""
+    """Number of boxes, and quantiles of their cycles over a floor."""
 
     boxes: int
     median: float
@@ -77,11 +118,8 @@ class Quantiles:
     worst: float
 
     @classmethod
-    def of(cls, results: Sequence[BoxResult]) -> "Quantiles | None":
-        """Return the quantiles of all boxes that have cycles; None if there are none."""
-        ratios = [result.ratio for result in results if result.cycles is not None]
-        if not ratios:
-            return None
+    def of(cls, ratios: Sequence[float]) -> "Quantiles":
+        """Return the quantiles of the cycles over a floor of at least one box."""
         median, p95 = np.percentile(ratios, (50, 95))
         return cls(len(ratios), float(median), float(p95), max(ratios))
 
@@ -92,24 +130,30 @@ class Quantiles:
         return [str(self.boxes), *(f"{figure:.3f}" for figure in figures)]
 
 
-def quantiles_by_class(results: Sequence[BoxResult]) -> dict[str, Quantiles]:
-    """Return the quantiles of each class of floors, of each mode, and of all boxes."""
+def classes_of(results: Sequence[BoxResult]) -> dict[str, list[BoxResult]]:
+    """Return the measured boxes of each class of floors, of each mode, and all of them.
+
+    Classes without boxes are left out.
+    """
+    measured = [result for result in results if result.cycles is not None]
     classes: dict[str, list[BoxResult]] = {}
     for first, end in zip(CLASS_FLOORS, [*CLASS_FLOORS[1:], 1 << 32], strict=True):
-        members = [result for result in results if first <= result.floor < end]
+        members = [result for result in measured if first <= result.floor < end]
         highest = max((result.floor for result in members), default=first)
         name = f"floor {first} to {highest}" if highest > first else f"floor {first}"
         classes[name] = members
-    for mode in sorted({result.mode for result in results}):
-        classes[mode] = [result for result in results if result.mode == mode]
-    classes["all"] = list(results)
-    quantiles = {name: Quantiles.of(members) for name, members in classes.items()}
-    return {name: found for name, found in quantiles.items() if found is not None}
+    for mode in sorted({result.mode for result in measured}):
+        classes[mode] = [result for result in measured if result.mode == mode]
+    classes["all"] = measured
+    return {name: members for name, members in classes.items() if members}
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Upper bounds of cycles over the floor.
+    """Upper bounds of cycles over the beat floor, which is the floor if rows have no gaps.
+
+    The unit writes fill, and short rows of one line, one line of shared memory a clock. If such
+    lines have gaps, the unit reaches the beat floor, but not the floor.
 
     Parameters
     ----------
@@ -117,8 +161,8 @@ class Bounds:
         Bounds of the median and of the 95th percentile.
     floor_factor : float
     extra_cycles : int
-        No box takes more than ``floor_factor * floor + extra_cycles`` cycles. Besides, no box is
-        slower than the silicon.
+        No box takes more than ``floor_factor`` times its beat floor and ``extra_cycles`` cycles.
+        Besides, no box is slower than the silicon, and none is faster than its floor.
     """
 
     median: float
@@ -129,18 +173,19 @@ class Bounds:
     @property
     def box_limit(self) -> str:
         """Limit of a single box, as a formula."""
-        return f"{self.floor_factor:g} x floor + {self.extra_cycles}"
+        return f"{self.floor_factor:g} x beat floor + {self.extra_cycles}"
 
     def is_exceeded_by(self, box: BoxResult) -> bool:
         """Return whether a single box takes more cycles than its limit."""
-        limit = self.floor_factor * box.floor + self.extra_cycles
+        limit = self.floor_factor * box.work.beat_floor + self.extra_cycles
         return box.cycles is not None and box.cycles > limit
 
     def violations(self, boxes: Sequence[BoxResult]) -> list[str]:
         """Return a message for each bound that is exceeded."""
         messages = []
-        quantiles = Quantiles.of(boxes)
-        if quantiles is not None:
+        ratios = [box.beat_ratio for box in boxes if box.cycles is not None]
+        if ratios:
+            quantiles = Quantiles.of(ratios)
             if quantiles.median > self.median:
                 messages.append(f"median {quantiles.median:.3f} is above {self.median:g}")
             if quantiles.p95 > self.p95:
@@ -148,8 +193,13 @@ class Bounds:
         for box in boxes:
             cycles = f"{box.name}: {box.cycles or 0:.2f} cycles are above"
             if self.is_exceeded_by(box):
-                limit = f"{self.box_limit}, floor {box.floor}"
+                limit = f"{self.box_limit}, beat floor {box.work.beat_floor}"
                 messages.append(f"{cycles} {limit}: {box.description}")
+            if box.cycles is not None and box.ratio < MIN_FLOOR_RATIO:
+                messages.append(
+                    f"{box.name}: {box.cycles:.2f} cycles are below the floor, {box.floor}: "
+                    f"{box.description}"
+                )
             if box.is_slower:
                 silicon = f"silicon's {box.silicon_cycles:.2f}"
                 messages.append(f"{cycles} {silicon}: {box.description}")
@@ -160,7 +210,7 @@ WORKLOAD_BOUNDS = Bounds(1.05, 1.05, 1.5, 1)
 """Bounds of the boxes of published kernels."""
 
 RANDOM_BOUNDS = Bounds(1.05, 1.25, 2, 2)
-"""Bounds of random boxes."""
+"""Bounds of random boxes, recorded or drawn from a seed."""
 
 
 def violations(results: Sequence[BoxResult], bounds: Bounds | None, way: str) -> list[str]:

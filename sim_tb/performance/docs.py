@@ -1,9 +1,9 @@
-"""Writes the tables and the plot of docs/performance.md: ``python -m sim_tb.bench_docs docs``.
+"""Writes tables and plots of documents: ``python -m sim_tb.bench_docs docs``.
 
-With ``--only NAME ...`` it measures and writes only the named ones; the others stay unchanged.
+They are those of docs/performance.md, and the table ``times`` of docs/kernels.md. With
+``--only NAME ...`` only the named ones are measured and written; the others stay unchanged.
 """
 
-import argparse
 import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -19,13 +19,14 @@ from rich.console import Console
 
 from hw.flow.route import Route
 from hw.params import PRESETS, TmaParams
+from sim_tb.command_line import Parser, entry_point
 from sim_tb.kernels import kernels
 from sim_tb.performance import microbenchmarks as micro
-from sim_tb.performance import row_boxes, streams
-from sim_tb.performance.bounds import Bounds, BoxResult, Quantiles, quantiles_by_class
+from sim_tb.performance import row_boxes, streams, times
+from sim_tb.performance.bounds import Bounds, BoxResult, Quantiles, classes_of
 from sim_tb.performance.microbenchmarks import DEFAULT, LATENCIES, TAGS
 from sim_tb.performance.row_boxes import OFFSETS, WIDTHS, RowBox
-from sim_tb.performance.series import RECORDED, SILICON, jobs_of, measure, series_of
+from sim_tb.performance.series import RECORDED, SILICON, box_of, jobs_of, measure, series_of
 from sim_tb.report.figures import COLOURS
 from sim_tb.report.markdown import filled, table
 from sim_tb.simulator import runner
@@ -45,6 +46,7 @@ FILES = {
 """Contents of each recorded file."""
 
 RATIO_HEAD = ("boxes", "ours / floor: median", "95th percentile", "worst", "bound")
+BEAT_HEAD = "ours / beat floor: median; 95th percentile; worst"
 QUIET = Console(stderr=True)
 
 
@@ -64,9 +66,13 @@ def results_of(source: str, way: str) -> tuple[BoxResult, ...]:
 
 def ratio_cells(boxes: Sequence[BoxResult], bounds: Bounds | None) -> list[str]:
     """Return the cells below ``RATIO_HEAD``."""
-    quantiles = Quantiles.of(boxes)
-    assert quantiles is not None
-    return [*quantiles.cells, bound_text(bounds)]
+    return [*Quantiles.of([box.ratio for box in boxes]).cells, bound_text(bounds)]
+
+
+def beat_cells(boxes: Sequence[BoxResult]) -> list[str]:
+    """Return the cells below ``BEAT_HEAD``."""
+    quantiles = Quantiles.of([box.beat_ratio for box in boxes])
+    return ["; ".join(quantiles.cells[1:])]
 
 
 def files_table() -> str:
@@ -77,27 +83,56 @@ def files_table() -> str:
         silicon = [(box.silicon_cycles or 0) / box.floor for box in boxes]
         slower = sum(box.is_slower for box in boxes)
         figures = [f"{np.median(silicon):.2f}", f"{np.percentile(silicon, 95):.2f}", str(slower)]
-        rows.append([f"{FILES[name]}, `{name}.npz`", *ratio_cells(boxes, bounds), *figures])
+        cells = [*ratio_cells(boxes, bounds), *beat_cells(boxes), *figures]
+        rows.append([f"{FILES[name]}, `{name}.npz`", *cells])
     silicon_head = ("silicon / floor: median", "95th percentile", "slower than silicon")
-    return table(("", *RATIO_HEAD, *silicon_head), rows)
+    return table(("", *RATIO_HEAD, BEAT_HEAD, *silicon_head), rows)
+
+
+def box_table(boxes: Iterable[BoxResult]) -> str:
+    """Return a table with a row for each measured box."""
+    rows = []
+    for box in boxes:
+        work, silicon = box.work, box.silicon_cycles
+        counts = work.lane_pieces, work.beats, work.fill_beats
+        figures = [f"{box.cycles:.1f}", f"{box.ratio:.2f}", f"{box.beat_ratio:.2f}"]
+        figures += [str(work.lines), f"{box.requested_lines:.0f}", *map(str, counts)]
+        figures.append("-" if silicon is None else f"{silicon:.1f}")
+        rows.append([box.name, *figures, box.description])
+    ratios = "/ floor", "/ beat floor"
+    counts_head = "lines", "lines requested", "pieces in a lane", "beats", "beats with fill"
+    return table(("box", "cycles", *ratios, *counts_head, "silicon", "parameters"), rows)
 
 
 def slowest_table() -> str:
-    """Return the boxes of both files with the highest cycles over the floor."""
-    rows = []
+    """Return the boxes of both files with the highest cycles over the beat floor."""
+    boxes: list[BoxResult] = []
     for name in RECORDED:
-        boxes = sorted(results_of(name, "load"), key=lambda box: -box.ratio)
-        for box in boxes[:SLOWEST]:
-            figures = [f"{box.cycles:.1f}", str(box.lines), str(box.beats)]
-            rows.append([box.name, *figures, f"{box.silicon_cycles:.1f}", box.description])
-    return table(("box", "cycles", "lines", "beats", "silicon", "parameters"), rows)
+        boxes += sorted(results_of(name, "load"), key=lambda box: -box.beat_ratio)[:SLOWEST]
+    return box_table(boxes)
+
+
+def gaps_table() -> str:
+    """Return the recorded boxes whose two floors differ, those farthest from the floor first."""
+    measured = [box for name in RECORDED for box in results_of(name, "load")]
+    boxes = [box for box in measured if box.work.floor < box.work.beat_floor]
+    return box_table(sorted(boxes, key=lambda box: -box.ratio))
 
 
 def random_table() -> str:
     """Measure random boxes; return their quantiles by class."""
-    classes = quantiles_by_class(results_of(RANDOM, "load"))
-    rows = [[name, *quantiles.cells] for name, quantiles in classes.items()]
-    return table(("", *RATIO_HEAD[:-1]), rows)
+    rows = [
+        [name, *ratio_cells(boxes, None)[:-1], *beat_cells(boxes)]
+        for name, boxes in classes_of(results_of(RANDOM, "load")).items()
+    ]
+    return table(("", *RATIO_HEAD[:-1], BEAT_HEAD), rows)
+
+
+def above_table() -> str:
+    """Return the random boxes that are above the recorded boxes' bound of the 95th percentile."""
+    bound = RECORDED["timing_random"].p95
+    boxes = [box for box in results_of(RANDOM, "load") if box.beat_ratio > bound]
+    return box_table(sorted(boxes, key=lambda box: -box.beat_ratio))
 
 
 def stores_table() -> str:
@@ -242,10 +277,17 @@ def kernels_table() -> str:
     return table(head, rows)
 
 
+def times_table() -> str:
+    """Measure instructions of the behavioural SM; return their clocks beside the silicon's."""
+    return times.table_of({**times.local_times(), **times.cluster_times()})
+
+
 TABLES: dict[str, Callable[[], str | None]] = {
     "files": files_table,
     "slowest": slowest_table,
+    "gaps": gaps_table,
     "random": random_table,
+    "above": above_table,
     "stores": stores_table,
     "both": mixed_table,
     "tiny": tiny_table,
@@ -256,8 +298,12 @@ TABLES: dict[str, Callable[[], str | None]] = {
     "waits": waits_table,
     "synth": synth_table,
     "kernels": kernels_table,
+    "times": times_table,
 }
-"""Function that returns each table of docs/performance.md, by the name of its markers."""
+"""Function that returns each table, by the name of its markers."""
+
+PAGES = {"times": "kernels.md"}
+"""Document of each table that is not in docs/performance.md."""
 
 PLOT = "rows"
 
@@ -293,7 +339,7 @@ def rows_plot(axes: Axes, dense: bool, ours: dict[RowBox, float]) -> None:
 def picture(path: Path) -> None:
     """Measure rows of every width, and plot them beside the silicon's."""
     cycles = micro.row_cycles(row_boxes.every_row_box())
-    ours = {box: result.cycles / micro.box_of(box.load).floor for box, result in cycles.items()}
+    ours = {box: result.cycles / box_of(box.load).floor for box, result in cycles.items()}
     figure = Figure(figsize=(13, 4.8))
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2, sharey=True)
@@ -309,8 +355,8 @@ def picture(path: Path) -> None:
 
 def refresh(directory: Path, names: Iterable[str], console: Console) -> None:
     """Measure the named tables one after the other, and write each as soon as it is measured."""
-    page = directory / "performance.md"
     for name in names:
+        page = directory / PAGES.get(name, "performance.md")
         with console.status(f"measuring {name} ..."):
             if name == PLOT:
                 picture(directory / "performance.png")
@@ -322,9 +368,10 @@ def refresh(directory: Path, names: Iterable[str], console: Console) -> None:
             page.write_text(filled(page.read_text(), {name: text}))
 
 
+@entry_point
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status; see ``--help``."""
-    parser = argparse.ArgumentParser(prog="python -m sim_tb.bench_docs", description=__doc__)
+    parser = Parser(prog="python -m sim_tb.bench_docs", description=__doc__)
     parser.add_argument("directory", type=Path)
     everything = [*TABLES, PLOT]
     parser.add_argument("--only", nargs="+", choices=everything, default=everything)

@@ -6,9 +6,9 @@ from typing import Any, TypeVar
 
 from golden import Load, TensorMap
 from hw.params import PRESETS, TmaParams
-from sim_tb.performance.kinds import CopyRequest, every_load, every_store
+from sim_tb.performance.kinds import every_load, every_store
 from sim_tb.performance.row_boxes import RowBox
-from sim_tb.performance.series import MODULE, floor_of
+from sim_tb.performance.series import MODULE, box_of
 from sim_tb.performance.tb_latency import Latency
 from sim_tb.performance.tb_timing import Box, LoadStorePair, MixedCycles, SteadyState
 from sim_tb.simulator import jobs
@@ -49,11 +49,6 @@ def measure_all(
         if not isinstance(result, SteadyState | MixedCycles):
             raise MeasurementError(f"{key}: {result}")
     return results
-
-
-def box_of(request: CopyRequest) -> Box:
-    """Return the box that issues ``request``."""
-    return floor_of(request)[0]
 
 
 def tiny_loads(params: TmaParams = DEFAULT) -> dict[str, SteadyState]:

@@ -8,8 +8,8 @@ import numpy as np
 from golden import Load, Plan, TensorMap
 from golden.enums import LINE
 from golden.model import operands_of
-from golden.vectors import read
-from sim_tb.performance.series import RECORDED, SILICON, load_of
+from golden.vectors import read_timings
+from sim_tb.performance.series import RECORDED, SILICON, load_of, work_of
 
 GLOBAL_BASE = 1 << 20
 ROWS = 64
@@ -69,8 +69,7 @@ def recorded() -> Iterator[tuple[RowBox, float]]:
     A box counts as off the line if any of its rows is; its offset is that of the first such row.
     """
     for name in RECORDED:
-        table, _ = read(SILICON / f"{name}.npz")
-        for record in table:
+        for record in read_timings(SILICON / f"{name}.npz"):
             load = load_of(record)
             plan = Plan(load.tensor_map)
             spread = plan.spread(load.smem_address, operands_of(load))
@@ -80,5 +79,4 @@ def recorded() -> Iterator[tuple[RowBox, float]]:
                 offsets = starts[starts % LINE > 0] % LINE
                 dense = bool((np.diff(starts) == plan.row_bytes).all())
                 box = RowBox(plan.row_bytes, int(offsets[0]) if offsets.size else 0, dense)
-                floor = max(int(record["lines"]), int(record["beats"]))
-                yield box, float(record["silicon_cycles"]) / floor
+                yield box, float(record["silicon_cycles"]) / work_of(load).floor

@@ -5,15 +5,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 
 from golden import AccessMode, BulkLoad, BulkStore, Load, Plan, Store, TmaError, check
-from golden.enums import LINE
+from golden.archive import VectorError
+from golden.enums import LINE, PIECE
 from golden.model import operands_of
-from golden.vectors import VectorError, read, tensor_map_of
+from golden.vectors import read_timings, tensor_map_of
 from hw.params import PRESETS, TmaParams
 from sim_tb.performance import boxes
-from sim_tb.performance.bounds import RANDOM_BOUNDS, WORKLOAD_BOUNDS, Bounds, BoxResult
+from sim_tb.performance.bounds import (
+    RANDOM_BOUNDS,
+    WORKLOAD_BOUNDS,
+    Bounds,
+    BoxResult,
+    Work,
+)
 from sim_tb.performance.kinds import CopyRequest
 from sim_tb.performance.tb_timing import Box, LoadStorePair, MixedCycles, SteadyState
 from sim_tb.simulator import jobs, runner
@@ -25,8 +33,8 @@ RECORDED = {"timing_workloads": WORKLOAD_BOUNDS, "timing_random": RANDOM_BOUNDS}
 """Recorded files and their bounds. Other files have no bounds."""
 
 WAYS = "load", "store", "both"
-FIELDS = {"name", "mode", "interleave", "lines", "beats", "silicon_cycles"}
-"""Fields of a recorded case that a timing file must have."""
+LANES = LINE // PIECE
+"""Lanes of shared memory; each reads and writes one piece a clock."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +73,8 @@ def load_of(record: Any) -> Load:
     return Load(tensor_map, coords, im2col_offsets=offsets, smem_address=address)
 
 
-def floor_of(request: CopyRequest) -> tuple[Box, int, int]:
-    """Return the box that issues a request, and the distinct lines and beats that it touches.
+def work_of(request: CopyRequest) -> Work:
+    """Return the accesses of a request.
 
     Raises
     ------
@@ -75,17 +83,34 @@ def floor_of(request: CopyRequest) -> tuple[Box, int, int]:
     """
     check(request)
     if isinstance(request, BulkLoad | BulkStore):
-        size = footprint = request.size
         addresses = request.gmem_address, request.smem_address
-        lines, beats = (-(-(address % LINE + size) // LINE) for address in addresses)
-    else:
-        plan = Plan(request.tensor_map, store=isinstance(request, Store))
-        operands = operands_of(request)
-        size, footprint = plan.bytes(), plan.footprint
-        touched = plan.touched(request.smem_address, operands.coords, operands.offsets)
-        lines, beats = (found.size for found in touched)
-    box = Box(request, footprint, size, max(lines, beats, 1))
-    return box, lines, beats
+        lines, beats = (-(-(address % LINE + request.size) // LINE) for address in addresses)
+        return Work(lines, beats, lane_pieces=-(-request.size // LINE))
+    is_store = isinstance(request, Store)
+    plan, operands = Plan(request.tensor_map, store=is_store), operands_of(request)
+    touched = plan.touched(request.smem_address, operands.coords, operands.offsets)
+    spread = plan.spread(request.smem_address, operands)
+    is_data = spread.inside > 0
+    pieces = spread.smem[is_data] if is_store else spread.smem  # a load also writes fill
+    lanes = np.bincount(pieces.ravel() // PIECE % LANES, minlength=LANES)
+    fill = np.unique(pieces[~is_data] // LINE).size if not is_store else 0
+    lines, beats = (found.size for found in touched)
+    return Work(lines, beats, int(lanes.max()), fill)
+
+
+def box_of(request: CopyRequest) -> Box:
+    """Return the box that issues a request.
+
+    Raises
+    ------
+    TmaError
+        If the unit refuses the request.
+    """
+    floor = work_of(request).floor
+    if isinstance(request, BulkLoad | BulkStore):
+        return Box(request, request.size, request.size, floor)
+    plan = Plan(request.tensor_map, store=isinstance(request, Store))
+    return Box(request, plan.footprint, plan.bytes(), floor)
 
 
 def job(name: str, load: Load, silicon_cycles: float | None, way: str) -> Job | None:
@@ -96,21 +121,22 @@ def job(name: str, load: Load, silicon_cycles: float | None, way: str) -> Job | 
     Job or None
         None if a store of the box is illegal, such as one that starts where no store may start.
     """
-    mode, text = boxes.mode_of(load), boxes.describe(load)
-    load_box, lines, beats = floor_of(load)
-    result = BoxResult(name, mode, lines, beats, description=text)
+    mode, text, work = boxes.mode_of(load), boxes.describe(load), work_of(load)
     if way == "load":
-        return Job(load_box, replace(result, silicon_cycles=silicon_cycles))
+        return Job(box_of(load), BoxResult(name, mode, work, text, silicon_cycles=silicon_cycles))
+    store = Store(load.tensor_map, load.coords, smem_address=load.smem_address)
     try:
-        store_box, store_lines, store_beats = floor_of(
-            Store(load.tensor_map, load.coords, smem_address=load.smem_address)
-        )
+        store_work = work_of(store)
     except TmaError:
         return None
     if way == "store":
-        return Job(store_box, replace(result, lines=store_lines, beats=store_beats))
-    both = replace(result, lines=max(lines, store_lines), beats=max(beats, store_beats))
-    return Job(LoadStorePair(load_box, store_box), both)
+        return Job(box_of(store), BoxResult(name, mode, store_work, text))
+    both = Work(
+        max(work.lines, store_work.lines),
+        max(work.beats, store_work.beats),
+        max(work.lane_pieces, store_work.lane_pieces),
+    )
+    return Job(LoadStorePair(box_of(load), box_of(store)), BoxResult(name, mode, both, text))
 
 
 def jobs_of(series: Series, way: str) -> list[Job]:
@@ -136,18 +162,18 @@ def series_of(source: str) -> Series:
         named = [(f"{seed}:{i} {boxes.mode_of(load)}", load) for i, load in enumerate(loads)]
         return Series(source, [(name, load, None) for name, load in named], RANDOM_BOUNDS)
     path = Path(source)
-    table, _ = read(path)
-    missing = FIELDS - set(table.dtype.names or ())
-    if missing:
-        fields = ", ".join(sorted(missing))
-        raise VectorError(f"{path}: not a timing file: its cases lack {fields}")
+    table = read_timings(path)
     names = [str(record["name"]) for record in table]
     if len(set(names)) < len(names):
         names = [f"{name}[{i}]" for i, name in enumerate(names)]
-    recorded = [
-        (name, load_of(record), float(record["silicon_cycles"]))
-        for name, record in zip(names, table, strict=True)
-    ]
+    recorded = []
+    for name, record in zip(names, table, strict=True):
+        try:
+            load = load_of(record)
+            check(load)
+        except TmaError as error:
+            raise VectorError(f"{path}: {name}: {error}") from error
+        recorded.append((name, load, float(record["silicon_cycles"])))
     return Series(path.name, recorded, RECORDED.get(path.stem))
 
 

@@ -1,6 +1,5 @@
 """Plots and tables of docs/overlap.md: ``python -m sim_tb.figures docs``."""
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,12 +11,14 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from hw.params import PRESETS
+from sim_tb.command_line import Parser, entry_point
 from sim_tb.kernels.gemm import TILE_K, TILE_M, TILE_N, Gemm, GemmBase
 from sim_tb.kernels.gemm_multistage import GemmMultistage
 from sim_tb.kernels.gemm_pingpong import GemmPingPong
 from sim_tb.report.markdown import filled, table
 from sim_tb.simulator.progress import progress_bar
 from sim_tb.sm import launch
+from sim_tb.sm.costs import Costs
 from sim_tb.sm.pipes import FMA_PER_CLOCK
 from sim_tb.sm.record import Record, Setting
 
@@ -62,12 +63,14 @@ def jobs() -> dict[str, list[launch.Job]]:
 def expected_gain(latency: float) -> float:
     """Return how many times faster a step should be with overlap than without.
 
-    Without overlap, a step takes the latency, the transfer and the product, one after the other.
+    Without overlap, a step takes the arrival that releases the stage, the latency, the transfer and
+    the product, one after the other.
     With overlap, it takes the longer of transfer and product. The transfer is limited by the memory
     port, or by the number of tags: at most that many lines arrive per latency.
     """
     transfer = LINES * max(1, latency / PRESETS["default"].tags)
-    return float((latency + LINES + PRODUCT_CLOCKS) / max(transfer, PRODUCT_CLOCKS))
+    serialized = Costs().arrival + latency + LINES + PRODUCT_CLOCKS
+    return float(serialized / max(transfer, PRODUCT_CLOCKS))
 
 
 def gain(serialized: Record, overlapped: Record) -> float:
@@ -157,9 +160,10 @@ def tables(records: dict[str, list[Record]]) -> dict[str, str]:
     return {"stages": table(head, rows), "promotion": table(instructions, clocks)}
 
 
+@entry_point
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; see ``--help``."""
-    parser = argparse.ArgumentParser(prog="python -m sim_tb.figures", description=__doc__)
+    parser = Parser(prog="python -m sim_tb.figures", description=__doc__)
     parser.add_argument("directory", type=Path, help="directory of overlap.md and overlap.png")
     directory: Path = parser.parse_args(arguments).directory
     console = Console()

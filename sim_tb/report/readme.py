@@ -9,7 +9,6 @@
 With ``--measure`` the two jobs are run, and docs/sim.json is written first.
 """
 
-import argparse
 import json
 import re
 import sys
@@ -23,6 +22,7 @@ from rich.table import Table
 
 from hw.flow.tables import TABLES as HW_TABLES
 from hw.flow.tables import read_table
+from sim_tb.command_line import Parser, entry_point
 from sim_tb.kernels import kernels
 from sim_tb.report.markdown import filled, table
 from sim_tb.report.report import figures_of, verdict
@@ -47,6 +47,7 @@ JOBS: dict[str, dict[str, Any]] = {
 
 PERFORMANCE_COLUMNS = (
     *("", "boxes", "ours / floor: median", "95th percentile", "worst"),
+    *("ours / beat floor: median; 95th percentile; worst",),
     *("silicon / floor: median", "slower than silicon"),
 )
 """Columns that README.md has of the table ``files`` in docs/performance.md."""
@@ -130,9 +131,10 @@ def refreshed(text: str) -> str:
     return filled(text, {name: make() for name, make in TABLES.items()})
 
 
+@entry_point
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status; see ``--help``."""
-    parser = argparse.ArgumentParser(prog="python -m sim_tb.readme", description=__doc__)
+    parser = Parser(prog="python -m sim_tb.readme", description=__doc__)
     parser.add_argument("file", type=Path, nargs="?", default=runner.ROOT / "README.md")
     parser.add_argument("--measure", action="store_true", help="run the jobs of make sim first")
     options = parser.parse_args(arguments)

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ from sim_tb.report.timeline import (
     stages,
     trace_events,
 )
-from sim_tb.sm.record import Record
+from sim_tb.sm.record import Record, as_options
 from sim_tb.sm.spans import Span
 
 TEMPLATE = Path(__file__).with_name("report.html")
@@ -57,7 +58,7 @@ def write(directory: Path, records: Sequence[Record]) -> list[Path]:
     The picture and the trace events are written only if there is one run. Files of an earlier
     report are removed.
     """
-    directory.mkdir(parents=True, exist_ok=True)
+    prepare(directory)
     for stale in (PAGE, PICTURE, TRACE):
         (directory / stale).unlink(missing_ok=True)
     files = [directory / PAGE]
@@ -67,6 +68,19 @@ def write(directory: Path, records: Sequence[Record]) -> list[Path]:
         picture(files[1], records[0])
         trace_events(files[2], records[0])
     return files
+
+
+def prepare(directory: Path) -> None:
+    """Make the directory of a report.
+
+    Raises
+    ------
+    OSError
+        If there can be no files in it.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    with TemporaryFile(dir=directory):
+        pass
 
 
 def page(records: Sequence[Record]) -> str:
@@ -79,8 +93,10 @@ def page(records: Sequence[Record]) -> str:
     # A closing tag inside of the JSON would end the script element.
     data = json.dumps(contents, separators=(",", ":")).replace("</", "<\\/")
     first = records[0]
+    common = {name: value for name, value in first.options.items() if name not in swept(records)}
     parts = {
         "title": html.escape(first.kernel),
+        "options": html.escape(as_options(common)),
         "lead": html.escape(first.summary),
         "summary": _html_table(records) if len(records) > 1 else "",
         "plotly": get_plotlyjs(),
@@ -98,7 +114,13 @@ def verdict(record: Record) -> str:
 
 
 def figures_of(record: Record) -> dict[str, str]:
-    """Return the figures of a run by name, formatted for printing."""
+    """Return the figures of a run by name, formatted for printing.
+
+    For a run that ended early these are counts of what happened, and no rates. For a wrong result
+    there are no flops per clock.
+    """
+    if record.error:
+        return _counts_of(record)
     cycles, per = max(1, record.cycles), "" if len(record.sms) == 1 else " and SM"
     lines, stored = record.rate("lines_read"), record.rate("lines_written")
     figures = {
@@ -116,11 +138,24 @@ def figures_of(record: Record) -> dict[str, str]:
     if record.total("fma"):
         figures["tensor cores busy"] = f"{record.busy('tensor_cores'):.1%}"
         figures["tensor cores starve"] = f"{record.starvation:.1%}"
-    if record.flops:
+    if record.flops and not record.wrong:
         peak = record.peak_flops_per_clock
         share = f"({record.share_of_peak:.1%})"
         figures["flops per clock"] = f"{record.flops_per_clock:,.0f} of {peak:,} {share}"
     figures["simulated"] = f"{record.cycles / max(record.seconds, 1e-9):,.0f} cycles/s"
+    return figures
+
+
+def _counts_of(record: Record) -> dict[str, str]:
+    """Return what happened in a run that ended early."""
+    figures = {"cycles until the failure": f"{record.cycles:,}"}
+    loads = [request for request in record.requests if request.tx_bytes]
+    stores = [request for request in record.requests if not request.tx_bytes]
+    for name, requests in (("loads", loads), ("stores", stores)):
+        done = sum(request.done is not None for request in requests)
+        figures[name] = f"{len(requests):,} issued, {done:,} completed"
+    figures["lines requested"] = f"{sum(sm.lines_read.size for sm in record.sms):,}"
+    figures["lines written"] = f"{sum(sm.lines_written.size for sm in record.sms):,}"
     return figures
 
 
@@ -131,32 +166,48 @@ def swept(records: Sequence[Record]) -> list[str]:
 
 
 def table_of(records: Sequence[Record]) -> list[dict[str, str]]:
-    """Return a row for each record: the options that differ, and the results, by column."""
+    """Return a row for each record: the options that differ, and the results, by column.
+
+    The results of a run that failed are empty, because they were not measured.
+    """
     names = swept(records)
     rows = []
     for record in records:
         row = {name.replace("_", " "): str(record.choices[name]) for name in names}
-        row["cycles"] = f"{record.cycles:,}"
-        row["lines read per cycle"] = f"{record.rate('lines_read'):.3f}"
-        if records[0].flops:
-            row["tensor cores starve"] = f"{record.starvation:.1%}"
-            row["flops per clock"] = f"{record.flops_per_clock:,.0f}"
-            row["share of peak"] = f"{record.share_of_peak:.1%}"
+        results = {
+            "cycles": f"{record.cycles:,}",
+            "lines read per cycle": f"{record.rate('lines_read'):.3f}",
+        }
+        if any(each.total("bank_conflicts") for each in records):
+            results["bank conflicts"] = f"{record.total('bank_conflicts'):,}"
+        if any(each.flops for each in records):
+            results["tensor cores starve"] = f"{record.starvation:.1%}"
+            results["flops per clock"] = f"{record.flops_per_clock:,.0f}"
+            results["share of peak"] = f"{record.share_of_peak:.1%}"
+        row |= dict.fromkeys(results, "") if record.failed else results
         row["result"] = "failed" if record.error else "WRONG" if record.wrong else "right"
         rows.append(row)
     return rows
 
 
 def _html_table(records: Sequence[Record]) -> str:
+    """Return the table of a sweep. The first cell of a row is a button that opens the run."""
     rows = table_of(records)
-    head = "".join(f"<th>{html.escape(name)}</th>" for name in rows[0])
-    body = "".join(
-        f'<tr data-record="{number}"{" class=failed" if record.failed else ""}>'
-        + "".join(f"<td>{html.escape(value)}</td>" for value in row.values())
-        + "</tr>"
-        for number, (record, row) in enumerate(zip(records, rows, strict=True))
+    head = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in rows[0])
+    body = []
+    for number, (record, row) in enumerate(zip(records, rows, strict=True)):
+        first, *others = row.values()
+        label = html.escape(", ".join(f"{name} {value}" for name, value in row.items() if value))
+        button = (
+            f'<button type="button" aria-controls="details" aria-label="{label}">'
+            f"{html.escape(first)}</button>"
+        )
+        cells = "".join(f"<td>{cell}</td>" for cell in (button, *map(html.escape, others)))
+        failed = ' class="failed"' if record.failed else ""
+        body.append(f'<tr data-record="{number}"{failed}>{cells}</tr>')
+    return (
+        f'<table id="summary"><thead><tr>{head}</tr></thead><tbody>{"".join(body)}</tbody></table>'
     )
-    return f"<table id=summary><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 # Charts of a sweep

@@ -8,13 +8,16 @@ import fcntl
 import hashlib
 import os
 import pickle
+import signal
 import time
 from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from hw.flow import cache
 from hw.params import PRESETS, TmaParams
 from sim_tb.simulator import runner
 
@@ -40,13 +43,15 @@ def results(
     ------
     SimulationError
         If the simulation fails, or ends before all jobs have results.
+    KeyboardInterrupt
+        After Ctrl-C, when the simulator has ended.
     """
     if not jobs:
         return
+    runner.build_as_asked(params)  # here, because Ctrl-C does not end the thread of the simulation
     contents = pickle.dumps(jobs)
     label = hashlib.sha256(contents + repr((params, seed, sorted(env.items()))).encode())
-    directory = runner.BUILD / "jobs" / label.hexdigest()[:16]
-    directory.mkdir(parents=True, exist_ok=True)
+    directory = cache.created(cache.run_folder() / "jobs" / label.hexdigest()[:16])
     given, made = directory / "jobs", directory / "results"
     files = {JOBS: str(given), RESULTS: str(made)}
     with ThreadPoolExecutor(1) as pool, given.open("ab") as lock, made.open("ab+") as file:
@@ -55,8 +60,15 @@ def results(
         file.truncate(0)
         file.seek(0)
         run = pool.submit(runner.run, module, params=params, seed=seed, env={**files, **env})
-        for _ in jobs:
-            yield _next(file, run)
+        process: int | None = None
+        try:
+            process = _next(file, run)
+            for _ in jobs:
+                yield _next(file, run)
+        except KeyboardInterrupt:
+            with suppress(ProcessLookupError, runner.SimulationError):
+                os.kill(process or _next(file, run), signal.SIGTERM)
+            raise
         run.result()
 
 
@@ -79,10 +91,14 @@ def given() -> Any:
 
 
 class Results:
-    """Context manager that writes the results in the simulator, in the order of the jobs."""
+    """Context manager that writes the results in the simulator, in the order of the jobs.
+
+    The file begins with the number of the simulator's process.
+    """
 
     def __enter__(self) -> "Results":
         self._file = Path(os.environ[RESULTS]).open("wb", buffering=0)
+        self.put(os.getpid())
         return self
 
     def __exit__(

@@ -7,7 +7,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 def progress_bar(console: Console) -> Progress:
     """Return a progress bar with a description, a count and the elapsed time.
 
-    It is erased when it ends.
+    It is erased when it ends. There is none where the output is no terminal.
     """
     return Progress(
         TextColumn("{task.description}"),
@@ -16,4 +16,5 @@ def progress_bar(console: Console) -> Progress:
         TimeElapsedColumn(),
         console=console,
         transient=True,
+        disable=not console.is_terminal,
     )

@@ -5,7 +5,6 @@ What differs from cocotb's own runner for Verilator:
 * ``--public-flat-rw`` is left out. It keeps every net alive and readable, which costs several
   times the build time and the speed; a ``.vlt`` file names the four nets that Python touches.
 * The main program is ours (``dpi/main.cpp``), and has the clock in it.
-* An assertion of the generated Verilog is tested once a clock, not twice.
 * The PyPI package's ``verilated.mk`` was never configured, so ``make`` is told what ``configure``
   would have found, and to optimise.
 * The simulator's output goes into a log whose tail is shown where something fails.
@@ -18,7 +17,6 @@ A second build costs nothing, even if another clone of the project built it into
 
 import argparse
 import contextlib
-import dataclasses
 import functools
 import logging
 import os
@@ -30,7 +28,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -39,17 +37,19 @@ from cocotb_tools import config
 from cocotb_tools import runner as cocotb_runner
 from cocotb_tools.check_results import get_results
 from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from hw.flow import cache
 from hw.flow.cache import cached, digest, generated
-from hw.params import PRESETS, TmaParams
+from hw.params import PRESETS, TmaParams, options_of, parameters
+from open_tma.installation import IMPORT_ROOT, python
+from sim_tb.command_line import Parser, entry_point
 from sim_tb.coverage import branches
-from sim_tb.simulator.waves import TRACE_DIRECTORY, hide_anonymous, write_save_file
+from sim_tb.simulator.waves import TRACE_DIRECTORY, write_save_file
 from sim_tb.testbench.interface import CLUSTER, UNIT, Interface
 
 ROOT: Path = cache.ROOT
 TESTBENCH = ROOT / "sim_tb" / "testbench"
-BUILD = ROOT / "build"
 TOP = "tb_top"
 MEMORY_SIDE = "reduction_unit"
 COVERAGE_DIRECTORY = "TMA_COVERAGE"
@@ -58,11 +58,13 @@ COVERAGE_DIRECTORY = "TMA_COVERAGE"
 TAIL = 40
 """Number of lines of a log that are shown after a failure."""
 
+PROGRAMS = "g++", "make", "perl"
+"""Programs that build a simulator, besides the Python packages."""
+
 MAKEFLAGS = (
     "CFG_CXXFLAGS_PCH_I=-include",
     "CFG_CXXFLAGS_STD_NEWEST=-std=gnu++20",
     "CFG_CXXFLAGS_COROUTINES=-fcoroutines",
-    "OPT_FAST=-O2",
     "OPT_SLOW=-O0",
     "OPT_GLOBAL=-O2",
 )
@@ -80,6 +82,7 @@ lint_off -rule CASEINCOMPLETE -file "*.v"
 lint_off -rule CMPCONST -file "*.v"
 lint_off -rule UNSIGNED -file "*.v"
 lint_off -rule ASCRANGE -file "*.v"
+lint_off -rule INITIALDLY -file "*.v"
 coverage_off -file "*reduction_unit.v"
 """
 """Nets that Python may access, and waivers: DPI passes full-width integers, and the warnings about
@@ -145,14 +148,6 @@ def generate_with_sources(params: TmaParams) -> Path:
     return directory
 
 
-def test_once(text: str) -> str:
-    """Verilog whose assertions, as Yosys writes them, are tested once each and not twice, for the
-    message and for the end; it is as long, line by line.
-    """
-    asserted = r"if \(!(\S+ ?)\)\n(\s*\$write\(.*\);)\n(\s*)assert \(\1\);"
-    return re.sub(asserted, r"if (!\1) begin\n\2\n\3assert (1'h0); end", text)
-
-
 def build(
     params: TmaParams = PRESETS["default"],
     *,
@@ -182,6 +177,7 @@ def build(
     SimulationError
         With the end of the build log.
     """
+    optimisation = optimisation_of(params)
     rtl = rtl or (generate_with_sources if coverage else generate)(params)
     interface = Interface(description(rtl))
     features = [name for name in ("stores", "reductions") if interface.parameters[name]]
@@ -190,15 +186,11 @@ def build(
         designs.append(CLUSTER)
         features.append("cluster")
     verilog = {module: (rtl / f"{module}.v").read_text() for module in designs}
-    if waves:
-        verilog = {module: hide_anonymous(text) for module, text in verilog.items()}
     if rewrite is not None:
         verilog[UNIT] = rewrite(verilog[UNIT])
     if "reductions" in features:
         verilog[MEMORY_SIDE] = (rtl / f"{MEMORY_SIDE}.v").read_text()
         types.append(Interface(rtl / f"{MEMORY_SIDE}.json").types)
-    if not coverage:
-        verilog = {module: test_once(text) for module, text in verilog.items()}
     types += [f"`define TMA_{name.upper()}" for name in features]
     types.append(f"`define TMA_SMS {interface.sms}")
     arguments = [
@@ -233,25 +225,62 @@ def build(
     def make(directory: Path) -> None:
         for name, text in files.items():
             (directory / name).write_text(text)
-        with _progress("building the simulator") as done:
-            _verilate(directory, sources, arguments, waves)
+        what = "building the simulator that traces" if waves else "building the simulator"
+        with _progress(what, minutes=True) as done:
+            _verilate(directory, sources, arguments, waves, optimisation)
             done()
 
     contents = (part for name in sorted(files) for part in (name, files[name]))
-    key = digest([*contents, *sources, *arguments, *MAKEFLAGS, *tools()])
+    key = digest([*contents, *sources, *arguments, *MAKEFLAGS, optimisation, *tools()])
     directory = cached("simulators", key, make)
     return Simulator(directory, directory / interface.path.name, waves)
 
 
 @functools.cache
 def tools() -> tuple[str, ...]:
-    """Return the versions of all that makes a simulator."""
+    """Return the versions of all that makes a simulator.
+
+    Raises
+    ------
+    SimulationError
+        If a program is missing.
+    """
+    if missing := [name for name in PROGRAMS if shutil.which(name) is None]:
+        raise SimulationError(f"missing programs: {', '.join(missing)}; they build the simulator")
     packages = (f"{name} {version(name)}" for name in ("verilator", "cocotb", "numpy"))
     compiler = subprocess.run(["g++", "--version"], capture_output=True, text=True, check=True)
     return (*packages, sys.version, platform.machine(), compiler.stdout)
 
 
-def _verilate(directory: Path, sources: list[str], arguments: list[str], waves: bool) -> None:
+def build_as_asked(
+    params: TmaParams,
+    *,
+    waves: bool = False,
+    rtl: Path | None = None,
+    rewrite: Callable[[str], str] | None = None,
+) -> Simulator:
+    """Build as ``build`` does, with traces and branch counts if the environment asks for them."""
+    return build(
+        params,
+        waves=waves or TRACE_DIRECTORY in os.environ,
+        coverage=COVERAGE_DIRECTORY in os.environ,
+        rtl=rtl,
+        rewrite=rewrite,
+    )
+
+
+def optimisation_of(params: TmaParams) -> str:
+    """Return the option of g++ for the code that runs in each clock.
+
+    Kernels and benchmarks run the default unit, alone or in a cluster, for millions of clocks. All
+    other units are mostly built for a few short tests: ``-O1`` halves the time of g++.
+    """
+    return "-O2" if replace(params, ctas=1, cta_group_2=False) == PRESETS["default"] else "-O1"
+
+
+def _verilate(
+    directory: Path, sources: list[str], arguments: list[str], waves: bool, optimisation: str
+) -> None:
     """Make the program ``obj/tb_top`` in ``directory``, where the sources are."""
     log = directory / "build.log"
     verilate: list[str | Path] = [Path(verilator.__file__).parent / "bin" / "verilator"]
@@ -261,7 +290,7 @@ def _verilate(directory: Path, sources: list[str], arguments: list[str], waves: 
     _command([*verilate, *sources], directory, log)
     for file in _runtime(directory).glob("*.o"):
         shutil.copy(file, directory / "obj")  # newer than Vtop.mk: make finds nothing to do
-    _make([], directory, log)
+    _make([f"OPT_FAST={optimisation}", "-f", "Vtop.mk"], directory, log)
     for file in (directory / "obj").iterdir():
         if file.is_dir():
             shutil.rmtree(file)
@@ -289,7 +318,7 @@ def _runtime(directory: Path) -> Path:
             shutil.copy(file, target / "obj")
         rule = target / "obj" / "runtime.mk"
         rule.write_text("include Vtop.mk\nruntime: testbench.o $(VK_GLOBAL_OBJS)\n")
-        _make(["-f", rule.name, "runtime"], target, target / "build.log")
+        _make(["OPT_FAST=-O2", "-f", rule.name, "runtime"], target, target / "build.log")
 
     key = digest([*settings, *texts, *MAKEFLAGS, *tools()])
     runtime: Path = cached("runtime", key, make)
@@ -297,7 +326,7 @@ def _runtime(directory: Path) -> Path:
 
 
 def _make(arguments: list[str], directory: Path, log: Path) -> None:
-    command = ["make", "-C", "obj", "-j", str(os.cpu_count()), *(arguments or ["-f", "Vtop.mk"])]
+    command = ["make", "-C", "obj", "-j", str(os.cpu_count()), *arguments]
     _command(command, directory, log)
 
 
@@ -357,24 +386,21 @@ def run(
     if waves is None and TRACE_DIRECTORY in os.environ:
         waves = Path(os.environ[TRACE_DIRECTORY], f"{label}.{'fst' if fst() else 'vcd'}")
     counts = os.environ.get(COVERAGE_DIRECTORY)
-    simulator = build(
-        params, waves=waves is not None, coverage=counts is not None, rtl=rtl, rewrite=rewrite
-    )
+    simulator = build_as_asked(params, waves=waves is not None, rtl=rtl, rewrite=rewrite)
     key = digest([module, simulator.directory.name, *sorted(f"{k}={v}" for k, v in env.items())])
-    directory = BUILD / "runs" / f"{label}-{key[:6]}"
+    directory: Path = cache.created(cache.run_folder() / "runs" / f"{label}-{key[:6]}")
     test_args = ["--trace-file", str(waves.resolve())] if waves else []
     if counts is not None:
         counted = Path(counts, simulator.directory.name, f"{directory.name}.dat").resolve()
         counted.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(simulator.directory / "tma.v", counted.parent)
         test_args.append(f"+verilator+coverage+file+{counted}")
-    directory.mkdir(parents=True, exist_ok=True)
     log, results = directory / "log.txt", directory / "results.xml"
     results.unlink(missing_ok=True)
     if waves is not None:
         waves.resolve().parent.mkdir(parents=True, exist_ok=True)
-    if str(ROOT) not in sys.path:
-        sys.path.insert(0, str(ROOT))  # the runner hands sys.path on
+    if str(IMPORT_ROOT) not in sys.path:
+        sys.path.insert(0, str(IMPORT_ROOT))  # the runner hands sys.path on
     with _progress(f"running {label}"), contextlib.suppress(RuntimeError, SystemExit):
         Verilator().test(
             test_module=module,
@@ -416,14 +442,8 @@ def command(
     rtl: Path | None = None,
 ) -> str:
     """Return the shell command that repeats a run; with ``--waves FILE`` it also writes a trace."""
-    words = ["python", "-m", "sim_tb.runner", module, *names, "--seed", str(seed)]
-    preset = next((name for name, preset in PRESETS.items() if preset == params), None)
-    if preset is None:
-        default = dataclasses.asdict(PRESETS["default"])
-        for name, value in dataclasses.asdict(params).items():
-            words += ["--set", f"{name}={value:d}"] if value != default[name] else []
-    elif preset != "default":
-        words += ["--preset", preset]
+    words = [python(), "-m", "sim_tb.runner", module, *names, "--seed", str(seed)]
+    words += options_of(params)
     for name, text in env.items():
         words += ["--env", f"{name}={text}"]
     words += ["--rtl", str(rtl)] if rtl else []
@@ -444,25 +464,28 @@ def _tail(log: Path) -> str:
 
 
 @contextlib.contextmanager
-def _progress(what: str) -> Iterator[Callable[[], None]]:
-    """A spinner with the elapsed time; the yielded call prints that the step was really done."""
+def _progress(what: str, *, minutes: bool = False) -> Iterator[Callable[[], None]]:
+    """Show that a step goes on: on a terminal a spinner with the elapsed time, else a first line if
+    the step may take minutes. The yielded call prints that the step was really done.
+    """
     began = time.monotonic()
 
     def done() -> None:
         console.print(f"{what}: {time.monotonic() - began:.1f} s", highlight=False)
 
-    if console.is_terminal:
-        with console.status(f"{what} ..."):
-            yield done
-    else:
+    columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
+    shown = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    with shown as progress:
+        progress.add_task(f"{what} ...", total=None)
+        if minutes and not console.is_terminal:
+            console.print(f"{what}, which takes some minutes ...", highlight=False)
         yield done
 
 
+@entry_point
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line; see ``--help``."""
-    from hw.flow.verilog import parameters
-
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m sim_tb.runner",
         description=run.__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -494,5 +517,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    os.chdir(ROOT)
     sys.exit(main())

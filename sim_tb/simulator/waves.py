@@ -1,10 +1,11 @@
 """Waves of a simulated test: ``make waves TEST=name``.
 
 The test is repeated. A trace and a save file for GTKWave are left under ``build/waves/``. The save
-file groups the signals by block, in pipeline order, and shows enumerations and states by name.
+file groups the signals by block, in pipeline order, shows enumerations and states by name, and
+shows the whole trace.
 """
 
-import argparse
+import math
 import os
 import re
 import subprocess
@@ -15,6 +16,8 @@ from pathlib import Path
 
 from rich.console import Console
 from vcd.gtkw import GTKWColor, GTKWSave
+
+from sim_tb.command_line import Parser, entry_point
 
 WAVES = Path("build/waves")
 TRACE_DIRECTORY = "TMA_WAVES"
@@ -100,6 +103,20 @@ GROUPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 signals.
 """
 
+WINDOW = 1600, 1000
+SIGNALS = 320
+PIXELS = 940
+"""Sizes of GTKWave's window, of its list of signals, and of its waves, in pixels."""
+
+FRAME = 200
+"""Pixels that GTKWave calls a frame. A zoom of -z shows 2**z units of time in a frame."""
+
+TAIL_BYTES = 1 << 22
+"""Bytes at the end of a VCD that certainly have its last time."""
+
+FST_END = 17
+"""Byte offset of the last time in an FST: 8 bytes, big-endian."""
+
 MODULE = re.compile(r"^module (?:\\(\S+) |(\w+))\s*\((.*?)^endmodule", re.DOTALL | re.MULTILINE)
 NET = re.compile(
     r"(?P<attributes>(?:^ *\(\*.*\*\)\n)*)"
@@ -108,17 +125,6 @@ NET = re.compile(
     re.MULTILINE,
 )
 MEMBER = re.compile(r'enum_value_([01]+) = "(\w+)"')
-
-
-ANONYMOUS = re.compile(r"\\\$(\S+)")
-
-
-def hide_anonymous(verilog: str) -> str:
-    """Return Verilog whose anonymous nets begin with an underscore: Verilator does not trace them.
-
-    The names that Yosys gives them break the VCD reader of GTKWave.
-    """
-    return ANONYMOUS.sub(lambda net: "_" + re.sub(r"\W", "_", net[1]), verilog)
 
 
 @dataclass(frozen=True)
@@ -172,6 +178,17 @@ def leaf_nets(known: dict[str, Net], prefix: str) -> Iterator[Net]:
             yield net
 
 
+def last_time(trace: Path) -> int:
+    """Return the last time in a trace, in its units of time; 0 if there is none."""
+    with trace.open("rb") as file:
+        if trace.suffix != ".vcd":
+            file.seek(FST_END)
+            return int.from_bytes(file.read(8), "big")
+        file.seek(max(0, trace.stat().st_size - TAIL_BYTES))
+        times = re.findall(rb"^#(\d+)$", file.read(), re.MULTILINE)
+    return int(times[-1]) if times else 0
+
+
 def write_save_file(trace: Path, verilog: Path, top: str = "tma", sms: int = 1) -> Path:
     """Write the save file of a trace; return its path, ``<trace>.gtkw``.
 
@@ -200,7 +217,9 @@ def write_save_file(trace: Path, verilog: Path, top: str = "tma", sms: int = 1) 
         save = GTKWSave(file)
         save.dumpfile(str(trace.resolve()))
         save.treeopen(f"{SCOPE}.")
-        save.signals_width(320)
+        save.zoom_markers(-math.log2(max(1, last_time(trace) * FRAME / PIXELS)))
+        save.size(*WINDOW)
+        save.signals_width(SIGNALS)
         save.sst_expanded(True)
         save.trace("tb_top.clk")
         for sm, (owner, unit) in enumerate(units):
@@ -258,16 +277,18 @@ def select(name: str) -> str:
     raise ValueError(f"TEST={name}: {len(matches)} tests match; choose one, such as\n  {first}")
 
 
+@entry_point
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line; see ``--help``."""
-    parser = argparse.ArgumentParser(prog="python -m sim_tb.waves", description=__doc__)
+    parser = Parser(prog="python -m sim_tb.waves", description=__doc__)
     parser.add_argument("test", help=f"a test of tests/sim_tb, or {MAIN_JOB} for the main job")
     options = parser.parse_args(arguments)
     try:
         if options.test == MAIN_JOB:
             command = [sys.executable, "-m", "sim_tb", "run", "gemm", "--report", str(MAIN_REPORT)]
         else:
-            command = [sys.executable, "-W", "error", "-m", "pytest", "-q", select(options.test)]
+            pytest = [sys.executable, "-W", "error", "-m", "pytest", "--no-header"]
+            command = [*pytest, select(options.test)]
     except ValueError as error:
         parser.error(str(error))
     before = {path: path.stat().st_mtime for path in WAVES.glob("*.gtkw")}

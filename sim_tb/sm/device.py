@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -12,7 +12,6 @@ from golden import AccessMode, Arch, DataType, Plan, Swizzle, TensorMap
 from sim_tb.sm.errors import KernelError
 from sim_tb.sm.smem import PIECE_BYTES
 from sim_tb.testbench.errors import CheckError
-from sim_tb.testbench.global_memory import GlobalMemory
 
 HEAP = 0x10_0000_0000
 """Address of the first tensor."""
@@ -26,6 +25,16 @@ GUARD_BYTES = 4096
 
 UNTOUCHED = 0xA5
 """Initial value of the guard bytes, of the padding behind rows, and of ``Device.empty``."""
+
+
+class Memory(Protocol):
+    """Place for tensors and maps: a ``GlobalMemory``, or addresses without a simulator."""
+
+    def place(self, address: int, array: NDArray[Any]) -> None:
+        """Place the bytes of ``array`` at ``address``."""
+
+    def place_map(self, words: NDArray[np.uint32]) -> int:
+        """Place the words of a tensor map; return their address."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +102,7 @@ class Device:
 
     Parameters
     ----------
-    gmem : GlobalMemory
+    gmem : Memory
     arch : Arch
         Architecture, which decides the access modes and types that requests may use.
 
@@ -105,7 +114,7 @@ class Device:
         Tensor maps by address, 32 words each.
     """
 
-    def __init__(self, gmem: GlobalMemory, arch: Arch = Arch.SM_90A) -> None:
+    def __init__(self, gmem: Memory, arch: Arch = Arch.SM_90A) -> None:
         self._gmem = gmem
         self._arch = arch
         self.tensors: list[Tensor] = []

@@ -1,13 +1,15 @@
 """Base class of kernels: host code, shared memory, roles of warpgroups, and check of the result."""
 
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
+from golden import Arch
 from sim_tb.sm.check import Check
 from sim_tb.sm.device import Device
 from sim_tb.sm.options import check_limits, option
@@ -21,14 +23,20 @@ class Kernel(ABC):
 
     The simulation uses one object for all CTAs. It calls ``host`` once, then ``smem`` once. On each
     CTA it runs the coroutine ``prologue``, and, when those of all CTAs have returned, all roles at
-    the same time. ``host`` and ``smem`` leave what the coroutines need in attributes.
+    the same time. ``host`` and ``smem`` leave what the coroutines need in attributes. Before the
+    simulation, ``launch.validate`` calls ``host`` and ``smem`` in the same order on a copy of the
+    object, without a unit.
 
     Members
     -------
+    options : dict
+        Options by name, as titles of reports show them.
     ctas : int
         CTAs of the cluster, each on an SM with a unit of its own.
     unit_params : mapping
         Parameters of ``TmaParams`` that the unit must have.
+    arch : Arch
+        Architecture whose access modes and types the kernel may use.
     flops : int
         Floating-point operations of the whole result; 0 if the kernel only moves data.
     """
@@ -36,6 +44,11 @@ class Kernel(ABC):
     name: ClassVar[str]
 
     seed: int = option(1, "seed of the random inputs", least=0)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Options by name."""
+        return asdict(self)
 
     @property
     def ctas(self) -> int:
@@ -46,6 +59,11 @@ class Kernel(ABC):
     def unit_params(self) -> Mapping[str, Any]:
         """Parameters of the unit for features that Hopper does not have."""
         return {}
+
+    @property
+    def arch(self) -> Arch:
+        """Architecture whose access modes and types the kernel may use."""
+        return Arch.SM_100A if self.unit_params else Arch.SM_90A
 
     @property
     def flops(self) -> int:
@@ -61,8 +79,8 @@ class Kernel(ABC):
 
         Raises
         ------
-        ValueError
-            If an option is wrong. The text names option, value and limit.
+        OptionError
+            If an option is wrong.
         """
         check_limits(self)
 
@@ -107,8 +125,9 @@ def specialized(
     return {"producer": producer, **numbered}
 
 
-KERNELS: dict[str, type[Kernel]] = {}
-"""Registered kernels by name. ``sim_tb.kernels.kernels`` imports and returns all of them."""
+KERNELS: dict[str, dict[str, type[Kernel]]] = defaultdict(dict)
+"""Registered kernels by name, each by its module and class. Two under one name are a mistake, which
+``sim_tb.kernels.library`` reports."""
 
 
 def kernel(name: str) -> Callable[[type[Kernel]], type[Kernel]]:
@@ -116,7 +135,7 @@ def kernel(name: str) -> Callable[[type[Kernel]], type[Kernel]]:
 
     def register(cls: type[Kernel]) -> type[Kernel]:
         cls.name = name
-        KERNELS[name] = cls
+        KERNELS[name][f"{cls.__module__}.{cls.__qualname__}"] = cls
         return cls
 
     return register

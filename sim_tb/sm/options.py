@@ -3,8 +3,33 @@
 from dataclasses import field, fields
 from typing import Any
 
+MOST = 1 << 32
+"""Greatest number that an option takes by default: the greatest extent of a tensor map."""
 
-def option(default: Any, text: str, least: int | None = 1, most: int | None = None) -> Any:
+
+class OptionError(ValueError):
+    """An option has a wrong value.
+
+    Members
+    -------
+    name : str
+        Name of the field.
+    value : object
+        Value that was given.
+    reason : str
+        What the value must be.
+    """
+
+    def __init__(self, name: str, value: Any, reason: str) -> None:
+        super().__init__(f"{name} = {value}: {reason}")
+        self.name = name
+        self.value = value
+        self.reason = reason
+
+
+def option(
+    default: Any, text: str, least: int = 1, most: int = MOST, *, separator: str = ","
+) -> Any:
     """Return a dataclass field that the command line can set.
 
     Parameters
@@ -13,10 +38,12 @@ def option(default: Any, text: str, least: int | None = 1, most: int | None = No
         Value if the command line does not give one.
     text : str
         Help text.
-    least, most : int, optional
-        Limits of a number, both included. None: no limit.
+    least, most : int
+        Limits of a number, both included.
+    separator : str
+        Character between the values in a list of texts.
     """
-    metadata = {"help": text, "least": least, "most": most}
+    metadata = {"help": text, "least": least, "most": most, "separator": separator}
     return field(default=default, metadata=metadata)
 
 
@@ -25,14 +52,16 @@ def check_limits(options: Any) -> None:
 
     Raises
     ------
-    ValueError
-        If a field is outside of its limits. The text names option, value and limits.
+    OptionError
+        If a field is outside of its limits.
     """
     for item in fields(options):
         value = getattr(options, item.name)
-        least, most = item.metadata.get("least"), item.metadata.get("most")
-        if not isinstance(value, int) or isinstance(value, bool):
+        if "least" not in item.metadata or not isinstance(value, int) or isinstance(value, bool):
             continue
-        if (least is not None and value < least) or (most is not None and value > most):
-            limit = f"at least {least}" if most is None else f"from {least} to {most}"
-            raise ValueError(f"{item.name} = {value}: must be {limit}")
+        least, most = item.metadata["least"], item.metadata["most"]
+        if not least <= value <= most:
+            limits = f"from {least} to {most}"
+            if most == MOST:
+                limits = f"at least {least}" if value < least else f"at most {most}"
+            raise OptionError(item.name, value, f"must be {limits}")

@@ -1,7 +1,6 @@
 """Pipes that the warpgroups of an SM share. Each pipe serves its users one by one, in order."""
 
 from collections import deque
-from dataclasses import dataclass
 
 FMA_PER_CLOCK = 2048
 """Dense bf16 multiply-adds per clock of Hopper's four tensor cores together."""
@@ -15,41 +14,6 @@ SMEM_BYTES_PER_CLOCK = 128
 WARPGROUP_THREADS = 128
 REGISTERS = 65536
 """Registers of an SM, 32 bits each."""
-
-
-@dataclass(frozen=True)
-class IssueTiming:
-    """Cost of instructions in issue slots of a warp scheduler (choice: the model's own numbers).
-
-    The elected threads of all warpgroups are on the same scheduler, which issues one instruction
-    every ``interval`` clocks. A warpgroup has one warp on each of the four schedulers, so an
-    instruction of all 128 threads takes one slot of each scheduler.
-
-    Parameters
-    ----------
-    interval : int
-        Clocks from one instruction to the next. Above 1, issue slots are scarce.
-    mbarrier : int
-        Slots of an operation on a barrier.
-    tma : int
-        Slots of a request to the unit, with its coordinates.
-    fence : int
-        Slots of a fence.
-    sync : int
-        Slots of ``bar.sync``.
-    wgmma : int
-        Slots of one wgmma of k = 16, with its descriptors.
-    chunk : int
-        Slots that a warpgroup takes at once before the other warpgroups get their turn.
-    """
-
-    interval: int = 1
-    mbarrier: int = 4
-    tma: int = 8
-    fence: int = 4
-    sync: int = 4
-    wgmma: int = 4
-    chunk: int = 64
 
 
 class Pipe:

@@ -1,13 +1,13 @@
 """Record of a kernel's run, from which the report is made."""
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sim_tb.sm.options import check_limits, option
+from sim_tb.sm.options import OptionError, check_limits, option
 from sim_tb.sm.pipes import FMA_PER_CLOCK
 from sim_tb.sm.smem import Ring
 from sim_tb.sm.spans import Span
@@ -33,6 +33,7 @@ class Setting:
     memory: str = option(
         "l2",
         f"memory model: {', '.join(MEMORIES)}, with changes such as dram,latency=600,bandwidth=0.5",
+        separator="/",
     )
     issue_interval: int = option(1, "clocks from one instruction of a warp scheduler to the next")
     watchdog: int = option(20_000, "clocks without progress after which the run is ended")
@@ -42,11 +43,14 @@ class Setting:
 
         Raises
         ------
-        ValueError
-            If a setting is wrong. The text names setting, value and limit.
+        OptionError
+            If a setting is wrong.
         """
         check_limits(self)
-        surroundings(self.memory)
+        try:
+            surroundings(self.memory)
+        except ValueError as error:
+            raise OptionError("memory", self.memory, str(error)) from error
 
 
 @dataclass(frozen=True)
@@ -92,6 +96,23 @@ class SmRecord:
     fma: int
     bank_conflicts: int
 
+    def until(self, end: int) -> "SmRecord":
+        """Return the record without activities that warpgroups planned for ``end`` and later."""
+
+        def cut(intervals: Intervals) -> Intervals:
+            return [(first, min(after, end)) for first, after in intervals if first < end]
+
+        return replace(
+            self,
+            spans=[
+                span._replace(end=min(span.end, end)) for span in self.spans if span.start < end
+            ],
+            tensor_cores=cut(self.tensor_cores),
+            scheduler=cut(self.scheduler),
+            smem_port=cut(self.smem_port),
+            mufu=cut(self.mufu),
+        )
+
 
 @dataclass(frozen=True)
 class RequestRecord:
@@ -118,6 +139,15 @@ class RequestRecord:
     cycle: int
     done: int | None
     tx_bytes: int
+
+
+def as_options(values: Mapping[str, Any]) -> str:
+    """Return options and settings as on the command line, without those that are empty."""
+    return " ".join(
+        f"--{name.replace('_', '-')} {value}"
+        for name, value in values.items()
+        if value not in ("", None)
+    )
 
 
 @dataclass(frozen=True)
@@ -177,16 +207,11 @@ class Record:
     @property
     def title(self) -> str:
         """Kernel, options and settings in one line, as on the command line."""
-        return " ".join(
-            [
-                self.kernel,
-                *(
-                    f"--{name.replace('_', '-')} {value}"
-                    for name, value in self.choices.items()
-                    if value not in ("", None)
-                ),
-            ]
-        )
+        return f"{self.kernel} {as_options(self.choices)}"
+
+    def until_failure(self) -> "Record":
+        """Return the record of a run that ended early, without activities that it only planned."""
+        return replace(self, sms=[sm.until(self.cycles) for sm in self.sms])
 
     @property
     def failed(self) -> bool:

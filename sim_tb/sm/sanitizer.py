@@ -20,6 +20,7 @@ A second vector clock of each warpgroup holds the writes that the async proxy ca
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,8 +42,8 @@ class TrackedRequest:
 
     Members
     -------
-    number : int
-        Request id.
+    number : int, optional
+        Request id; None until the request is issued.
     text : str
         Instruction, tensor and coordinates.
     cta : int
@@ -57,7 +58,7 @@ class TrackedRequest:
         Cycle in which the phase of the barrier completed, or a wait for the bulk group returned.
     """
 
-    number: int
+    number: int | None
     text: str
     cta: int
     role: str
@@ -68,7 +69,8 @@ class TrackedRequest:
 
     def __str__(self) -> str:
         size = f", {self.tx_bytes} bytes" if self.tx_bytes else ""
-        return f"request {self.number} ({self.text} by {self.role} in cycle {self.cycle}{size})"
+        number = "" if self.number is None else f" {self.number}"
+        return f"request{number} ({self.text} by {self.role} in cycle {self.cycle}{size})"
 
 
 class VectorClocks:
@@ -80,6 +82,14 @@ class VectorClocks:
     def merge(self, clocks: NDArray[np.int64]) -> None:
         """Add the events of other clocks."""
         np.maximum(self.clocks, clocks, out=self.clocks)
+
+
+class BarrierWait(NamedTuple):
+    """A wait at a barrier that has not returned: CTA and offset of the barrier, parity, cycle."""
+
+    barrier: tuple[int, int]
+    parity: int
+    cycle: int
 
 
 class TrackedWarpgroup(VectorClocks):
@@ -98,8 +108,12 @@ class TrackedWarpgroup(VectorClocks):
         Stores since the last ``commit_group``.
     pending_groups : list of list of TrackedRequest
         Bulk groups that no wait has covered.
+    waiting : BarrierWait, optional
+        Wait that it is in.
     last_waits : dict of (int, int) to str
         Description of the last wait, by CTA and offset of the barrier.
+    waited_phases : dict of (int, int) to int
+        Number of phases that its last wait found completed, by CTA and offset of the barrier.
     has_exited : bool
     """
 
@@ -110,7 +124,9 @@ class TrackedWarpgroup(VectorClocks):
         self.committed = {self.wgmma_groups: 0, self.bulk_groups: 0}
         self.open_requests: list[TrackedRequest] = []
         self.pending_groups: list[list[TrackedRequest]] = []
+        self.waiting: BarrierWait | None = None
         self.last_waits: dict[tuple[int, int], str] = {}
+        self.waited_phases: dict[tuple[int, int], int] = {}
         self.has_exited = False
         self.tick()
 
@@ -145,6 +161,10 @@ class TrackedBarrier:
         Loads of the current phase.
     arrivals : list of str
         Warpgroups that have arrived in the current phase.
+    arrivers : set of str
+        Warpgroups that have arrived in any phase.
+    invalidated : str
+        Warpgroup and cycle of ``mbarrier.inval``; empty as long as the barrier is valid.
     """
 
     cta: int
@@ -158,6 +178,8 @@ class TrackedBarrier:
     expects: list[tuple[str, int, int]] = field(default_factory=list)
     requests: list[TrackedRequest] = field(default_factory=list)
     arrivals: list[str] = field(default_factory=list)
+    arrivers: set[str] = field(default_factory=set)
+    invalidated: str = ""
 
     @property
     def expected_bytes(self) -> int:
@@ -356,14 +378,53 @@ class Sanitizer:
 
     # Barriers
 
-    def barrier_init(self, warpgroup: TrackedWarpgroup, address: int, count: int) -> TrackedBarrier:
-        """Follow ``mbarrier.init``; return how the barrier is tracked."""
+    def barrier_init(
+        self, warpgroup: TrackedWarpgroup, address: int, count: int, cycle: int
+    ) -> TrackedBarrier:
+        """Follow ``mbarrier.init``; return how the barrier is tracked.
+
+        Raises
+        ------
+        KernelError
+            If the count is illegal, which the unit does not tell, or the barrier is in use.
+        """
         name = self._label(warpgroup.cta, self.layout.name(address))
+        about = f"{warpgroup.label}: mbarrier.init of {count} on {name} in cycle {cycle}"
+        if not 1 <= count <= mbarrier.MAX_COUNT:
+            raise KernelError(
+                f"{about}: the count must be from 1 to {mbarrier.MAX_COUNT}: no phase of this "
+                "barrier completes as its arrivals come"
+            )
+        before = self.barriers.get((warpgroup.cta, address))
+        if before is not None and not before.invalidated:
+            raise KernelError(
+                f"{about}: this barrier is already initialised; initialise it once, or call "
+                "mbarrier_inval first"
+            )
         component = self._component(f"a DSMEM copy that signals {name}")
         barrier = TrackedBarrier(warpgroup.cta, address, name, component, count)
         self.barriers[warpgroup.cta, address] = barrier
         self.progress += 1
         return barrier
+
+    def barrier_inval(self, warpgroup: TrackedWarpgroup, address: int, cycle: int) -> None:
+        """Follow ``mbarrier.inval``.
+
+        Raises
+        ------
+        KernelError
+            If the barrier is not initialised, or its phase has begun.
+        """
+        instruction = "mbarrier.inval"
+        barrier = self.barrier_at(warpgroup, instruction, warpgroup.cta, address, cycle)
+        if barrier.arrivals or barrier.expects or barrier.requests:
+            raise KernelError(
+                f"{warpgroup.label}: {instruction} on {barrier.name} in cycle {cycle}: phase "
+                f"{barrier.completed_phases} has begun: {len(barrier.arrivals)} arrivals; "
+                f"{barrier.transfers()}; wait for this phase first"
+            )
+        barrier.invalidated = f"{warpgroup.label} in cycle {cycle}"
+        self.progress += 1
 
     def barrier_at(
         self, warpgroup: TrackedWarpgroup, instruction: str, cta: int, address: int, cycle: int
@@ -373,14 +434,20 @@ class Sanitizer:
         Raises
         ------
         KernelError
-            If the barrier was never initialised.
+            If the barrier was never initialised, or was invalidated. The unit does not tell: to it,
+            every word is a barrier.
         """
         barrier = self.barriers.get((cta, address))
+        name = self._label(cta, self.layout.name(address))
+        about = f"{warpgroup.label}: {instruction} on {name} in cycle {cycle}: this barrier was"
         if barrier is None:
-            name = self._label(cta, self.layout.name(address))
             raise KernelError(
-                f"{warpgroup.label}: {instruction} on {name} in cycle {cycle}: this barrier was "
-                "never initialised; call mbarrier_init for it in the prologue"
+                f"{about} never initialised; call mbarrier_init for it in the prologue"
+            )
+        if barrier.invalidated:
+            raise KernelError(
+                f"{about} invalidated by {barrier.invalidated}; call mbarrier_init before it is "
+                "used again"
             )
         return barrier
 
@@ -397,7 +464,8 @@ class Sanitizer:
         Raises
         ------
         KernelError
-            If the current phase has all of its arrivals, and waits for bytes.
+            If the current phase has all of its arrivals, and waits for bytes; or if it has all of
+            them now, and more bytes come than it expects.
         """
         if len(barrier.arrivals) + arrivals > barrier.count:
             arrived = ", ".join(barrier.arrivals)
@@ -409,8 +477,26 @@ class Sanitizer:
             )
         barrier.current.merge(warpgroup.clocks)
         barrier.arrivals += [warpgroup.label] * arrivals
+        barrier.arrivers.add(warpgroup.label)
         warpgroup.tick()
         self.expect_tx(warpgroup, barrier, cycle, tx_bytes)
+        self._check_excess(barrier, cycle)
+
+    def _check_excess(self, barrier: TrackedBarrier, cycle: int) -> None:
+        """Check that a phase that waits for bytes only does not get more than it expects.
+
+        Raises
+        ------
+        KernelError
+            If it does.
+        """
+        excess = barrier.load_bytes - barrier.expected_bytes
+        if len(barrier.arrivals) >= barrier.count and excess > 0:
+            raise KernelError(
+                f"{barrier.name}: phase {barrier.completed_phases} has all of its arrivals in "
+                f"cycle {cycle}, but {barrier.mismatch()}. Silicon signals the bytes of a request "
+                "in parts: the phase may end at a part, before all bytes have come"
+            )
 
     def expect_tx(
         self, warpgroup: TrackedWarpgroup, barrier: TrackedBarrier, cycle: int, tx_bytes: int
@@ -421,35 +507,32 @@ class Sanitizer:
         self.progress += 1
 
     def phase_completed(self, barrier: TrackedBarrier, cycle: int) -> None:
-        """Follow the completion of a phase.
-
-        Raises
-        ------
-        KernelError
-            If loads of the phase are still in flight: ``expect_tx`` was too small.
-        """
+        """Follow the completion of a phase."""
         self.progress += 1
         barrier.completed_phases += 1
         barrier.completed[barrier.completed_phases] = barrier.current.clocks.copy()
         barrier.completed.pop(barrier.completed_phases - 2, None)
         for request in barrier.requests:
             request.done = cycle
-        mismatch = barrier.mismatch()
-        if mismatch:
-            raise KernelError(
-                f"{barrier.name}: phase {barrier.completed_phases - 1} completed in cycle {cycle}, "
-                f"but {mismatch}"
-            )
         barrier.expects.clear()
         barrier.requests.clear()
         barrier.arrivals.clear()
+
+    def wait_begins(
+        self, warpgroup: TrackedWarpgroup, barrier: TrackedBarrier, parity: int, cycle: int
+    ) -> None:
+        """Follow the begin of a wait for the phase of ``parity``."""
+        warpgroup.waiting = BarrierWait((barrier.cta, barrier.address), parity, cycle)
 
     def wait_returned(
         self, warpgroup: TrackedWarpgroup, barrier: TrackedBarrier, parity: int, cycle: int
     ) -> None:
         """Follow the end of a wait for the phase of ``parity``."""
         phase = barrier.completed_phases - ((barrier.completed_phases - 1) % 2 != parity)
-        warpgroup.last_waits[barrier.cta, barrier.address] = (
+        key = barrier.cta, barrier.address
+        warpgroup.waiting = None
+        warpgroup.waited_phases[key] = max(phase, 0)
+        warpgroup.last_waits[key] = (
             f"its last wait, for parity {parity}, returned in cycle {cycle}, when "
             f"{max(phase, 0)} phases had completed"
         )
@@ -585,6 +668,7 @@ class Sanitizer:
                 Access(warpgroup, request.text, cta, pieces, request.cycle, by_unit=True)
             )
             barrier.requests.append(request)
+            self._check_excess(barrier, request.cycle)
             time = barrier.completed_phases + 1
             self._map_users[request.tensor_map][barrier.component] = time, request
             barrier.current.merge(warpgroup.clocks)
@@ -793,25 +877,6 @@ class Sanitizer:
                     f"has completed: {barrier.transfers()}; wait for this phase before the last "
                     "role returns"
                 )
-
-    def diagnosis(self, words: dict[tuple[int, int], mbarrier.Barrier]) -> list[str]:
-        """Return the mistakes at barriers that can explain a hang, in words.
-
-        ``words`` are the words of the barriers in shared memory, by CTA and offset.
-        """
-        rows = []
-        for key, word in words.items():
-            barrier = self.barriers[key]
-            mismatch = barrier.mismatch()
-            if mismatch:
-                rows.append(f"{barrier.name}: {mismatch}")
-            elif word.pending and barrier.arrivals:
-                rows.append(
-                    f"{barrier.name}: {word.pending} of {barrier.count} arrivals are missing in "
-                    f"phase {barrier.completed_phases}; arrived: {', '.join(barrier.arrivals)}; "
-                    "add the missing arrivals, or lower the count of mbarrier_init"
-                )
-        return rows
 
 
 def _unordered(warpgroup: TrackedWarpgroup, write: Write) -> str:

@@ -16,6 +16,7 @@ from cocotb.triggers import Event
 from numpy.typing import NDArray
 
 from golden import AccessMode, DataType, ReductionOp, mbarrier, tensormap_replace
+from sim_tb.sm.costs import Cost, Costs
 from sim_tb.sm.device import Device
 from sim_tb.sm.errors import KernelError
 from sim_tb.sm.pipes import (
@@ -24,7 +25,6 @@ from sim_tb.sm.pipes import (
     REGISTERS,
     SMEM_BYTES_PER_CLOCK,
     WARPGROUP_THREADS,
-    IssueTiming,
     Pipe,
 )
 from sim_tb.sm.sanitizer import Sanitizer, TrackedRequest
@@ -119,14 +119,19 @@ class Warpgroup:
         """Rank of its CTA in the cluster."""
         return self.sm.cta
 
+    @property
+    def clock(self) -> int:
+        """First cycle in which it can execute the next instruction, at the earliest the present."""
+        return max(self.sm.env.cycle, self.ready_cycle)
+
     @contextmanager
     def span(self, name: str) -> Iterator[None]:
         """Record the time of the ``with`` block as a span called ``name``."""
-        start = max(self.sm.env.cycle, self.ready_cycle)
+        start = self.clock
         self.activity = name, start
         yield
         self.activity = None
-        self._add_span(name, start, self.sm.env.cycle)
+        self._add_span(name, start, self.clock)
 
     def _add_span(self, name: str, start: int, end: int) -> None:
         spans, last = self.sm.spans, self._last_span
@@ -142,17 +147,25 @@ class Warpgroup:
         The warpgroup may then be up to ``MAX_LEAD`` clocks ahead of the simulation. The testbench
         hands its requests to the unit in the cycle of their first slot.
         """
-        timing = self.sm.timing
+        costs = self.sm.costs
         while slots > 0:
-            clocks = min(slots, timing.chunk) * timing.interval
-            slots -= timing.chunk
+            clocks = min(slots, costs.chunk) * costs.interval
+            slots -= costs.chunk
             await self._use(self.sm.scheduler, clocks, name)
+
+    async def _execute(self, instruction: str, cost: Cost) -> None:
+        """Take the slots of an instruction, and wait for the rest of its clocks."""
+        await self.issue(cost.slots)
+        ready = self.sm.env.not_before + cost.clocks
+        if ready > self.ready_cycle:
+            self._add_span(f"wait {instruction}", self.ready_cycle, ready)
+            self.ready_cycle = ready
 
     async def _use(self, pipe: Pipe, clocks: int, name: str) -> None:
         """Use a pipe for ``clocks`` cycles, as soon as the warpgroup and the pipe are free."""
         if self.ready_cycle > self.sm.env.cycle + MAX_LEAD:
             await self.sm.until(self.ready_cycle)
-        self.ready_cycle = pipe.reserve(max(self.sm.env.cycle, self.ready_cycle), clocks)
+        self.ready_cycle = pipe.reserve(self.clock, clocks)
         self.sm.env.not_before = self.ready_cycle - clocks
         self._add_span(name, self.ready_cycle - clocks, self.ready_cycle)
 
@@ -168,19 +181,29 @@ class Warpgroup:
 
     async def mbarrier_init(self, barrier: int, count: int) -> None:
         """``mbarrier.init``."""
-        await self.issue(self.sm.timing.mbarrier)
-        tracked = self.sm.sanitizer.barrier_init(self.tracked, barrier, count)
-        await self._barrier("INIT", barrier, count)
+        await self.issue(self.sm.costs.arrive)
+        sanitizer, cycle = self.sm.sanitizer, self.sm.env.cycle
+        tracked = sanitizer.barrier_init(self.tracked, barrier, count, cycle)
         counters, name = self.sm.counters, self.sm.layout.name(barrier)
+        result = await self.sm.env.barriers.command("INIT", barrier, count)
+        if result.fault is not None:
+            raise KernelError(
+                f"{self.role}: mbarrier.init of {count} on {name} in cycle {self.sm.env.cycle}: "
+                f"{result.fault}"
+            )
 
         def on_phase(cycle: int, _: mbarrier.Barrier) -> None:
-            counters.phase_completions.append((cycle, name))
-            try:
-                self.sm.sanitizer.phase_completed(tracked, cycle)
-            except KernelError as error:
-                self.sm.cluster.fail(error)
+            if not tracked.invalidated:
+                counters.phase_completions.append((cycle, name))
+                sanitizer.phase_completed(tracked, cycle)
 
         self.sm.env.barriers.watch(barrier, on_phase, awaited=False)
+
+    async def mbarrier_inval(self, barrier: int) -> None:
+        """``mbarrier.inval``."""
+        await self.issue(self.sm.costs.arrive)
+        self.sm.sanitizer.barrier_inval(self.tracked, barrier, self.sm.env.cycle)
+        self._post("mbarrier.inval", "INVAL", barrier, 0)
 
     async def mbarrier_arrive(
         self, barrier: int, count: int = 1, *, cta: int | None = None
@@ -196,11 +219,11 @@ class Warpgroup:
 
     async def mbarrier_expect_tx(self, barrier: int, tx_bytes: int) -> None:
         """``mbarrier.expect_tx``."""
-        await self.issue(self.sm.timing.mbarrier)
+        await self.issue(self.sm.costs.expect_tx)
         sanitizer, cycle = self.sm.sanitizer, self.sm.env.cycle
         tracked = sanitizer.barrier_at(self.tracked, "mbarrier.expect_tx", self.cta, barrier, cycle)
         sanitizer.expect_tx(self.tracked, tracked, cycle, tx_bytes)
-        await self._barrier("EXPECT_TX", barrier, tx_bytes)
+        self._post("mbarrier.expect_tx", "EXPECT_TX", barrier, tx_bytes)
 
     async def mbarrier_try_wait_parity(self, barrier: int, parity: int) -> None:
         """``mbarrier.try_wait.parity`` in a loop, until it returns true."""
@@ -208,11 +231,12 @@ class Warpgroup:
         tracked = self.sm.sanitizer.barrier_at(
             self.tracked, instruction, self.cta, barrier, self.sm.env.cycle
         )
-        await self.issue(self.sm.timing.mbarrier)
-        start = max(self.sm.env.cycle, self.ready_cycle)
+        await self.issue(self.sm.costs.try_wait.slots)
+        start, least = self.clock, self.sm.env.not_before + self.sm.costs.try_wait.clocks
+        self.sm.sanitizer.wait_begins(self.tracked, tracked, parity, start)
         with self.span(f"wait {name}"):
             await self.sm.env.barriers.wait(barrier, parity, None)
-            await self.sm.until(self.ready_cycle)
+            await self.sm.until(max(self.ready_cycle, least))
         end = self.sm.env.cycle
         self.sm.counters.waits.append((name, end - start))
         self.sm.sanitizer.wait_returned(self.tracked, tracked, parity, end)
@@ -220,35 +244,35 @@ class Warpgroup:
     async def _arrive(
         self, op: str, barrier: int, count: int, tx_bytes: int, cta: int | None
     ) -> None:
-        await self.issue(self.sm.timing.mbarrier)
+        await self.issue(self.sm.costs.arrive)
         sanitizer, cycle = self.sm.sanitizer, self.sm.env.cycle
         owner = self.cta if cta is None else cta
         instruction = f"mbarrier.{op.lower().replace('_e', '.e', 1)}"
         tracked = sanitizer.barrier_at(self.tracked, instruction, owner, barrier, cycle)
         arrivals = 1 if op == "ARRIVE_EXPECT_TX" else count
         sanitizer.arrive(self.tracked, tracked, cycle, arrivals, tx_bytes)
+        env, costs = self.sm.env, self.sm.costs
+        issued = env.not_before
+        if op == "ARRIVE":
+            env.not_before += costs.arrival
         if owner == self.cta:
-            name, cluster = self.sm.layout.name(barrier), self.sm.cluster
-
-            def on_fault(fault: str) -> None:
-                cluster.fail(
-                    KernelError(
-                        f"{self.role}: {instruction} of {count} on {name} in cycle {cycle}: {fault}"
-                    )
-                )
-
-            self.sm.env.barriers.post(op, barrier, count, on_fault)
+            self._post(instruction, op, barrier, count)
         else:
-            self.sm.env.remote.send_barrier(owner, op, barrier, count)
+            env.not_before += costs.release
+            env.remote.send_barrier(owner, op, barrier, count)
+        env.not_before = issued
 
-    async def _barrier(self, op: str, barrier: int, count: int) -> None:
-        result = await self.sm.env.barriers.command(op, barrier, count)
-        if result.fault is not None:
-            name, cycle = self.sm.layout.name(barrier), self.sm.env.cycle
-            raise KernelError(
-                f"{self.role}: mbarrier.{op.lower()} of {count} on {name} in cycle {cycle}: "
-                f"{result.fault}"
-            )
+    def _post(self, instruction: str, op: str, barrier: int, count: int) -> None:
+        """Send an operation to a barrier of the own CTA; a fault ends the run."""
+        text = (
+            f"{self.role}: {instruction} of {count} on {self.sm.layout.name(barrier)} in cycle "
+            f"{self.sm.env.cycle}"
+        )
+
+        def on_fault(fault: str) -> None:
+            self.sm.cluster.fail(KernelError(f"{text}: {fault}"))
+
+        self.sm.env.barriers.post(op, barrier, count, on_fault)
 
     # Loads
 
@@ -268,7 +292,7 @@ class Warpgroup:
         The box is written from the start of ``tile`` on. With ``cta_mask`` the instruction has
         ``.multicast::cluster``.
         """
-        await self.issue(self.sm.timing.tma)
+        await self.issue(self.sm.costs.tma)
         sm, address = self.sm, tile.address
         plan = sm.device.plan(tensor_map, mode)
         text = f"cp.async.bulk.tensor of {sm.device.name(tensor_map)} at {tuple(coords)}"
@@ -297,7 +321,7 @@ class Warpgroup:
 
     async def cp_async_bulk(self, tile: Tile, source: int, size: int, barrier: int) -> None:
         """``cp.async.bulk``: ``size`` bytes from global memory to the start of ``tile``."""
-        await self.issue(self.sm.timing.tma)
+        await self.issue(self.sm.costs.tma)
         text = f"cp.async.bulk of {size} bytes at {source:#x}"
         self._check_range(text, source, size)
         request = self._request(text, size)
@@ -310,7 +334,7 @@ class Warpgroup:
 
         ``barrier`` is a barrier of the other CTA, which counts the bytes.
         """
-        await self.issue(self.sm.timing.tma)
+        await self.issue(self.sm.costs.tma)
         size = source.nbytes
         text = f"cp.async.bulk of {source.name} to {target.name} of CTA {cta}"
         request = self._request(text, size)
@@ -324,7 +348,7 @@ class Warpgroup:
 
     async def prefetch_tensormap(self, tensor_map: int) -> None:
         """``prefetch.tensormap``."""
-        await self.issue(self.sm.timing.tma)
+        await self.issue(self.sm.costs.tma)
         await self.sm.until(self.ready_cycle)
         await self.sm.env.descriptors.prefetch(tensor_map)
 
@@ -362,7 +386,7 @@ class Warpgroup:
         mode: AccessMode | None,
         op: ReductionOp | None,
     ) -> None:
-        await self.issue(self.sm.timing.tma)
+        await self.issue(self.sm.costs.tma)
         sm = self.sm
         plan = sm.device.plan(tensor_map, mode, store=True)
         text = f"{instruction} to {sm.device.name(tensor_map)} at {tuple(coords)}"
@@ -393,7 +417,7 @@ class Warpgroup:
         size: int,
         reduction: tuple[DataType, ReductionOp] | None,
     ) -> None:
-        await self.issue(self.sm.timing.tma)
+        await self.issue(self.sm.costs.tma)
         text = f"{instruction} of {size} bytes to {target:#x}"
         self._check_range(text, target, size)
         request = self._request(text)
@@ -424,7 +448,7 @@ class Warpgroup:
         self, text: str, tx_bytes: int = 0, tensor_map: int | None = None
     ) -> TrackedRequest:
         cycle = self.sm.env.not_before
-        return TrackedRequest(-1, text, self.cta, self.role, cycle, tx_bytes, tensor_map)
+        return TrackedRequest(None, text, self.cta, self.role, cycle, tx_bytes, tensor_map)
 
     def _check_range(self, text: str, address: int, size: int) -> None:
         access = f"{self.role}: {text} in cycle {self.sm.env.not_before}"
@@ -432,20 +456,25 @@ class Warpgroup:
 
     # Proxies and tensor maps
 
-    async def fence_proxy_async(self) -> None:
+    async def fence_proxy_async(self, *, shared_cta: bool = False) -> None:
         """``fence.proxy.async``: the unit sees all writes that the warpgroup knows of.
 
-        In this simulation the unit sees all writes at once, and the fence only takes its slots. A
+        With ``shared_cta`` the instruction has ``.shared::cta``: it holds for shared memory of the
+        own CTA only, which is all that threads write in this simulation, and takes less time.
+
+        In this simulation the unit sees all writes at once, and the fence only takes its time. A
         kernel without it is wrong on silicon, and the sanitizer reports it.
         """
-        await self.issue(self.sm.timing.fence)
+        costs = self.sm.costs
+        cost = costs.fence_async_shared if shared_cta else costs.fence_async
+        await self._execute("fence.proxy.async", cost)
         self.sm.sanitizer.fence_async(self.tracked)
 
     async def tensormap_replace(
         self, tensor_map: int, field: str, value: int, index: int | None = None
     ) -> None:
         """``tensormap.replace.tile`` on a map in global memory."""
-        await self.issue(self.sm.timing.mbarrier)
+        await self._execute("tensormap.replace", self.sm.costs.replace(field))
         text = f"tensormap.replace of {field} by {self.role} in cycle {self.sm.env.cycle}"
         self.sm.sanitizer.replace_map(self.tracked, tensor_map, text)
         words = self.sm.device.maps[tensor_map]
@@ -453,9 +482,12 @@ class Warpgroup:
 
     async def fence_proxy_tensormap(self, tensor_map: int) -> None:
         """``fence.proxy.tensormap::generic.acquire``: the descriptor cache drops the map."""
-        await self.issue(self.sm.timing.fence)
-        await self.sm.until(self.ready_cycle)
-        await self.sm.env.descriptors.invalidate(tensor_map)
+        await self.issue(self.sm.costs.fence_tensormap.slots)
+        least = self.sm.env.not_before + self.sm.costs.fence_tensormap.clocks
+        with self.span("wait fence.proxy.tensormap"):
+            await self.sm.until(self.ready_cycle)
+            await self.sm.env.descriptors.invalidate(tensor_map)
+            await self.sm.until(least)
         self.sm.sanitizer.acquire_map(self.tracked, tensor_map)
 
     # Shared memory
@@ -514,7 +546,7 @@ class Warpgroup:
         m, k = a.shape
         n = accumulator.shape[1]
         steps = -(-k * b.dtype.itemsize // WGMMA_K_BYTES) * -(-m // WGMMA_ROWS)
-        await self.issue(self.sm.timing.wgmma * steps)
+        await self.issue(self.sm.costs.wgmma * steps)
         cycle = self.sm.env.cycle
         for tile in (a, b):
             if isinstance(tile, Tile):
@@ -549,14 +581,14 @@ class Warpgroup:
 
     async def bar_sync(self, number: int, warpgroups: int) -> None:
         """``bar.sync`` at named barrier ``number``, of ``warpgroups`` warpgroups of the CTA."""
-        await self.issue(self.sm.timing.sync)
+        await self.issue(self.sm.costs.sync)
         await self.sm.until(self.ready_cycle)
         with self.span(f"bar.sync {number}"):
             await self.sm.rendezvous(self, number, warpgroups)
 
     async def cluster_sync(self) -> None:
         """``barrier.cluster.arrive`` and ``wait``, of one warpgroup of each CTA."""
-        await self.issue(self.sm.timing.sync)
+        await self.issue(self.sm.costs.sync)
         await self.sm.until(self.ready_cycle)
         with self.span("barrier.cluster"):
             await self.sm.cluster.rendezvous(self)
@@ -600,7 +632,7 @@ class SM:
     device : Device
     layout : SmemLayout
     sanitizer : Sanitizer
-    timing : IssueTiming
+    costs : Costs
     cluster : ClusterRun
     scheduler, tensor_cores, smem_port, mufu : Pipe
     spans : list of Span
@@ -613,13 +645,13 @@ class SM:
 
     def __init__(
         self, env: Environment, device: Device, layout: SmemLayout, sanitizer: Sanitizer,
-        timing: IssueTiming, cluster: "ClusterRun",
+        costs: Costs, cluster: "ClusterRun",
     ) -> None:  # fmt: skip
         self.env = env
         self.device = device
         self.layout = layout
         self.sanitizer = sanitizer
-        self.timing = timing
+        self.costs = costs
         self.cluster = cluster
         self.scheduler, self.tensor_cores = Pipe(), Pipe()
         self.smem_port, self.mufu = Pipe(), Pipe()
@@ -653,6 +685,10 @@ class SM:
         if rendezvous.arrive(warpgroup):
             del self._rendezvous[number]
         await rendezvous.complete.wait()
+
+    def rendezvous_points(self) -> "list[tuple[int, Rendezvous]]":
+        """Return number and state of each named barrier at which warpgroups wait."""
+        return list(self._rendezvous.items())
 
     async def set_registers(self, warpgroup: Warpgroup, registers: int) -> None:
         """Give each thread of the warpgroup ``registers`` registers, once the SM has enough."""
@@ -730,13 +766,15 @@ class ClusterRun:
         First failure of any CTA.
     failed : Event
         Set when ``error`` is.
+    rendezvous_point : Rendezvous
+        State of ``barrier.cluster``.
     """
 
     def __init__(self, ctas: int) -> None:
         self.ctas = ctas
         self.error: CheckError | None = None
         self.failed = Event()
-        self._rendezvous = Rendezvous(ctas)
+        self.rendezvous_point = Rendezvous(ctas)
 
     def fail(self, error: CheckError) -> None:
         """End the run with this failure, unless there is an earlier one."""
@@ -746,7 +784,7 @@ class ClusterRun:
 
     async def rendezvous(self, warpgroup: Warpgroup) -> None:
         """Wait until one warpgroup of each CTA has arrived (``barrier.cluster``)."""
-        rendezvous = self._rendezvous
+        rendezvous = self.rendezvous_point
         if rendezvous.arrive(warpgroup):
-            self._rendezvous = Rendezvous(self.ctas)
+            self.rendezvous_point = Rendezvous(self.ctas)
         await rendezvous.complete.wait()

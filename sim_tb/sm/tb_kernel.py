@@ -3,23 +3,24 @@
 import gc
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import replace
 from typing import Any
 
 import cocotb
 from cocotb.task import Task
 from cocotb.triggers import gather, select
 
-from golden import Arch
 from sim_tb.simulator import jobs
+from sim_tb.sm.costs import Costs
 from sim_tb.sm.device import Device
-from sim_tb.sm.errors import KernelError
+from sim_tb.sm.diagnosis import ledger
+from sim_tb.sm.errors import KernelError, kernel_code, python_error
 from sim_tb.sm.kernel import Kernel
-from sim_tb.sm.pipes import REGISTERS, WARPGROUP_THREADS, IssueTiming
+from sim_tb.sm.pipes import REGISTERS, WARPGROUP_THREADS
 from sim_tb.sm.record import Record, RequestRecord, Setting, SmRecord
 from sim_tb.sm.sanitizer import Sanitizer
 from sim_tb.sm.sm import SM, ClusterRun, Role, Warpgroup
-from sim_tb.sm.smem import PIECE_BYTES, SmemLayout
+from sim_tb.sm.smem import LANES, PIECE_BYTES, SmemLayout
 from sim_tb.testbench.bridge import LogKind
 from sim_tb.testbench.cluster_environment import ClusterEnvironment
 from sim_tb.testbench.environment import Environment
@@ -64,32 +65,37 @@ async def kernels(dut: Any) -> None:
 async def run_kernel(dut: Any, kernel: Kernel, setting: Setting) -> Record:
     """Reset the units and run a kernel; return the record."""
     envs = await _environments(dut, kernel, setting)
-    device = Device(envs[0].gmem, Arch.SM_100A if kernel.unit_params else Arch.SM_90A)
+    device = Device(envs[0].gmem, kernel.arch)
     layout = SmemLayout(envs[0].interface.parameters["smem_bytes"])
-    kernel.host(device)
-    kernel.smem(layout)
     sanitizer = Sanitizer(layout, layout.limit, len(envs))
-    timing, cluster = IssueTiming(interval=setting.issue_interval), ClusterRun(len(envs))
-    sms = [SM(env, device, layout, sanitizer, timing, cluster) for env in envs]
-    start, error, check = time.perf_counter(), "", None
+    costs, cluster = Costs(interval=setting.issue_interval), ClusterRun(len(envs))
+    sms = [SM(env, device, layout, sanitizer, costs, cluster) for env in envs]
+    error, check, flops, start = "", None, 0, time.perf_counter()
     watchdog = cocotb.start_soon(_watch(sms, setting.watchdog))
     try:
+        with kernel_code("host"):
+            kernel.host(device)
+        with kernel_code("smem"):
+            kernel.smem(layout)
+        with kernel_code("flops"):
+            flops = kernel.flops
+        start = time.perf_counter()
         await _run_roles(kernel, sms)
         cycles = envs[0].cycle
         seconds = time.perf_counter() - start
         await envs[0].idle()
         _check_refusals(sms)
-        check = kernel.check()
+        with kernel_code("check"):
+            check = kernel.check()
         device.check_guards()
     except CheckError as failure:
         cycles, seconds, error = envs[0].cycle, time.perf_counter() - start, str(failure)
     watchdog.cancel()
-    dirty = bool(error) and not await _drain(sms)
     models = surroundings(setting.memory)
-    return Record(
+    record = Record(
         kernel=kernel.name,
         summary=(type(kernel).__doc__ or "").partition("\n")[0],
-        options=asdict(kernel),
+        options=kernel.options,
         setting=setting,
         latency=(models.lines.low + models.lines.high) / 2,
         cycles=cycles,
@@ -97,8 +103,8 @@ async def run_kernel(dut: Any, kernel: Kernel, setting: Setting) -> Record:
         check="" if check is None else str(check),
         wrong=check is not None and bool(check.wrong),
         error=error,
-        dirty=dirty,
-        flops=kernel.flops,
+        dirty=False,
+        flops=flops,
         smem_bytes=layout.bytes,
         sms=[_sm_record(sm) for sm in sms],
         requests=[
@@ -107,6 +113,9 @@ async def run_kernel(dut: Any, kernel: Kernel, setting: Setting) -> Record:
         ],
         rings=layout.rings,
     )
+    if not error:
+        return record
+    return replace(record.until_failure(), dirty=not await _drain(sms))
 
 
 async def _environments(dut: Any, kernel: Kernel, setting: Setting) -> list[Environment]:
@@ -125,7 +134,8 @@ async def _run_roles(kernel: Kernel, sms: Sequence[SM]) -> None:
     CheckError
         The first failure. All coroutines are cancelled then.
     """
-    roles = kernel.roles()
+    with kernel_code("roles"):
+        roles = kernel.roles()
     tasks: list[Task[None]] = []
     try:
         tasks = [
@@ -154,6 +164,10 @@ async def _role(role: Role, wg: Warpgroup) -> None:
         wg.sm.sanitizer.exit_warpgroup(wg.tracked, wg.sm.env.cycle)
     except CheckError as error:
         wg.sm.cluster.fail(error)
+    except Exception as error:
+        warp, warps = wg.thread // LANES, WARPGROUP_THREADS // LANES
+        place = f"{wg.tracked.label} (warps {warp} to {warp + warps - 1}), cycle {wg.sm.env.cycle}"
+        wg.sm.cluster.fail(python_error(place, error))
 
 
 async def _all(tasks: Sequence[Task[None]], cluster: ClusterRun) -> None:
@@ -217,32 +231,6 @@ def _check_refusals(sms: Sequence[SM]) -> None:
             )
 
 
-def ledger(sms: Sequence[SM]) -> str:
-    """Return the state of a run that hangs, in words.
-
-    The text has likely mistakes first, then barriers, requests in flight, warpgroups, and what is
-    outstanding in the units.
-    """
-    sanitizer = sms[0].sanitizer
-    words = {key: sms[key[0]].env.barriers.read(key[1]) for key in sanitizer.barriers}
-    rows = sanitizer.diagnosis(words)
-    rows.append("barriers:")
-    for key, word in words.items():
-        barrier = sanitizer.barriers[key]
-        rows.append(
-            f"  {barrier.name}: phase {word.phase}, {word.pending} of {word.expected} arrivals "
-            f"pending, tx-count {word.tx_count}; {barrier.completed_phases} phases completed"
-        )
-    in_flight = [f"  {request}" for request in sanitizer.requests if request.done is None]
-    rows += ["requests in flight:", *(in_flight or ["  none"]), "warpgroups:"]
-    for sm in sms:
-        for wg in sm.warpgroups:
-            if wg.activity is not None:
-                activity, start = wg.activity
-                rows.append(f"  {wg.tracked.label}: in '{activity}' since cycle {start}")
-    return "\n".join([*rows, "unit:", sms[0].env.shared.ledger()])
-
-
 def _sm_record(sm: SM) -> SmRecord:
     logs = {name: sm.env.log(kind) for name, kind in LOGS.items()}
     stamps = {name: log["cycle"] for name, log in logs.items()}
@@ -252,7 +240,7 @@ def _sm_record(sm: SM) -> SmRecord:
         scheduler=list(sm.scheduler.busy),
         smem_port=list(sm.smem_port.busy),
         mufu=list(sm.mufu.busy),
-        phase_completions=sm.counters.phase_completions,
+        phase_completions=list(sm.counters.phase_completions),
         waits=sm.counters.waits,
         load_bytes=sm.load_bytes,
         store_bytes=int(logs["lines_written"]["value"].sum()) * PIECE_BYTES,

@@ -1,11 +1,12 @@
 """Barrier commands of one SM's threads, and waits at mbarriers."""
 
 import ctypes
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from golden.mbarrier import Barrier
+from golden.mbarrier import MAX_COUNT, Barrier, init
 from sim_tb.testbench.bridge import BarrierCommandRecord, Bridge, Bytes, EventKind, EventRecord
 from sim_tb.testbench.errors import CheckError
 from sim_tb.testbench.events import TIMEOUT, Events
@@ -19,7 +20,31 @@ RETRY = 32
 
 BARRIER_BYTES = 8
 
+PARITY_OPS = ("TEST_WAIT_PARITY", "TRY_WAIT_PARITY")
+
 Watcher = Callable[[int, Barrier], None]
+
+
+def operand(op: str, count: int) -> int:
+    """Return ``count`` as the unit takes it, with 21 bits: all illegal counts act alike."""
+    return count & 1 if op in PARITY_OPS else min(count, MAX_COUNT + 1)
+
+
+@dataclass(frozen=True)
+class Command:
+    """A barrier command: ``op`` is a name of ``BarrierOp``.
+
+    The operands are those of ``hw.layouts.barriers.BarrierCommand``, but INIT takes the expected
+    arrivals as its ``count``, and ``v1`` if the barrier is of layout v1.
+    """
+
+    op: str
+    address: int
+    count: int = 0
+    lanes: int = 1
+    state: int = 0
+    time_limit: int = 0
+    v1: bool = False
 
 
 class Barriers:
@@ -71,14 +96,14 @@ class Barriers:
         address: int,
         count: int = 0,
         *,
+        lanes: int = 1,
         state: int = 0,
         time_limit: int = TIME_LIMIT,
         v1: bool = False,
     ) -> int:
         """Queue a barrier command; return its number, for ``result``.
 
-        Commands go to the unit in the order of these calls. ``op`` is a name of ``BarrierOp``; the
-        operands are those of ``hw.layouts.barriers.BarrierCommand``.
+        Commands go to the unit in the order of these calls. The operands are those of `Command`.
         """
         number = self._events.new_number()
         self._events.expect(
@@ -87,7 +112,8 @@ class Barriers:
             f"result of {op} at 0x{address:x}",
             lambda: self._state_of(address),
         )
-        self._queue(op, address, count, number, state=state, time_limit=time_limit, v1=v1)
+        command = Command(op, address, count, lanes, state, time_limit, v1)
+        self._queue(command, number)
         return number
 
     async def result(self, number: int, timeout: int | None = TIMEOUT) -> BarrierResult:
@@ -108,13 +134,33 @@ class Barriers:
         count: int = 0,
         timeout: int | None = TIMEOUT,
         *,
+        lanes: int = 1,
         state: int = 0,
         time_limit: int = TIME_LIMIT,
         v1: bool = False,
     ) -> BarrierResult:
         """Carry out a barrier command: ``send`` and ``result`` in one."""
-        number = self.send(op, address, count, state=state, time_limit=time_limit, v1=v1)
+        number = self.send(
+            op, address, count, lanes=lanes, state=state, time_limit=time_limit, v1=v1
+        )
         return await self.result(number, timeout)
+
+    async def execute(
+        self, commands: Sequence[Command], timeout: int | None = TIMEOUT
+    ) -> list[BarrierResult]:
+        """Carry out several commands in order, without a wait between them; return their results.
+
+        Python wakes once, when the last result comes.
+        """
+        pending = []
+        for index, command in enumerate(commands, 1):
+            number = self._events.new_number()
+            what = f"result of {command.op} at 0x{command.address:x}"
+            pending.append(self._events.expect(EventKind.BARRIER_RESULT, number, what))
+            self._queue(command, number, quiet=index < len(commands))
+        if pending:
+            await self._events.wait(pending[-1], timeout)
+        return [self._result(await self._events.wait(each)) for each in pending]
 
     def post(self, op: str, address: int, count: int, on_fault: Callable[[str], None]) -> None:
         """Queue a barrier command whose result matters only if it is a fault.
@@ -128,7 +174,7 @@ class Barriers:
                 on_fault(fault)
 
         self._events.call(EventKind.BARRIER_RESULT, number, check)
-        self._queue(op, address, count, number, quiet=True)
+        self._queue(Command(op, address, count), number, quiet=True)
 
     # Waits
 
@@ -217,30 +263,21 @@ class Barriers:
             if not answer.waited:
                 await self._events.cycles(RETRY)
 
-    def _queue(
-        self,
-        op: str,
-        address: int,
-        count: int,
-        number: int,
-        *,
-        state: int = 0,
-        time_limit: int = 0,
-        v1: bool = False,
-        quiet: bool = False,
-    ) -> None:
-        command = BarrierCommandRecord(
+    def _queue(self, command: Command, number: int, *, quiet: bool = False) -> None:
+        is_init = command.op == "INIT"
+        record = BarrierCommandRecord(
             not_before=self._bridge.not_before,
-            state=state,
-            op=self._ops[op],
-            address=address,
-            count=count,
-            time_limit=time_limit,
-            v1=v1,
+            state=init(command.count, v1=command.v1) if is_init else command.state,
+            op=self._ops[command.op],
+            address=command.address,
+            count=operand(command.op, command.count),
+            lanes=command.lanes,
+            time_limit=command.time_limit,
+            v1=command.v1,
             quiet=quiet,
             id=number,
         )
-        self._bridge.command(ctypes.byref(command))
+        self._bridge.command(ctypes.byref(record))
 
     def _result(self, event: EventRecord) -> BarrierResult:
         return BarrierResult(bool(event.a), bool(event.b), self._fault(event.c), int(event.d))

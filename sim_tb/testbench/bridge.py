@@ -168,6 +168,7 @@ class BarrierCommandRecord(ctypes.Structure):
         ("op", ctypes.c_uint32),
         ("address", ctypes.c_uint32),
         ("count", ctypes.c_uint32),
+        ("lanes", ctypes.c_uint32),
         ("time_limit", ctypes.c_uint32),
         ("v1", ctypes.c_uint32),
         ("quiet", ctypes.c_uint32),
@@ -184,6 +185,7 @@ class RemoteCommandRecord(ctypes.Structure):
         ("op", ctypes.c_uint32),
         ("address", ctypes.c_uint32),
         ("count", ctypes.c_uint32),
+        ("lanes", ctypes.c_uint32),
         ("request_id", ctypes.c_uint32),
     ]
 

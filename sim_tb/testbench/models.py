@@ -233,14 +233,14 @@ def surroundings(text: str) -> Models:
     if "=" in name:
         name, changes = "l2", [name, *changes]
     if name not in MEMORIES:
-        raise ValueError(f"memory = {name}: must be one of {', '.join(MEMORIES)}")
+        raise ValueError(f"{name!r}: must be one of {', '.join(MEMORIES)}")
     models = MEMORIES[name]
     for change in changes:
         key, _, value = change.partition("=")
         try:
             number = float(value) if key == "bandwidth" else int(value)
         except ValueError:
-            raise ValueError(f"memory: {change}: must be a number after =") from None
+            raise ValueError(f"{change!r}: must have a number after =") from None
         if key == "latency":
             fixed = {"low": int(number), "high": int(number)}
             lines, stores = replace(models.lines, **fixed), replace(models.stores, **fixed)
@@ -251,5 +251,5 @@ def surroundings(text: str) -> Models:
             lines = replace(models.lines, bandwidth=number)
             models = replace(models, lines=lines, stores=replace(models.stores, bandwidth=number))
         else:
-            raise ValueError(f"memory: {change}: must be latency=, descriptor= or bandwidth=")
+            raise ValueError(f"{change!r}: must be latency=, descriptor= or bandwidth=")
     return models

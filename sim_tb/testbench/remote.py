@@ -7,6 +7,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from golden import DataType, ReductionOp
+from sim_tb.testbench.barriers import operand
 from sim_tb.testbench.bridge import Bridge, RemoteCommandRecord, RemoteStoreRecord
 from sim_tb.testbench.requests import RequestIds
 
@@ -33,9 +34,18 @@ class RemoteOperations:
         self._ops = ops
 
     def send_barrier(
-        self, cta: int, op: str, address: int, count: int = 0, *, request_id: int | None = None
+        self,
+        cta: int,
+        op: str,
+        address: int,
+        count: int = 0,
+        *,
+        lanes: int = 1,
+        request_id: int | None = None,
     ) -> int:
         """Queue an operation, a name of ``BarrierOp``, on the barrier at ``address`` of ``cta``.
+
+        ``count`` and ``lanes`` are those of ``hw.layouts.barriers.BarrierCommand``.
 
         Returns
         -------
@@ -48,7 +58,8 @@ class RemoteOperations:
             holder=cta,
             op=self._ops[op],
             address=address,
-            count=count,
+            count=operand(op, count),
+            lanes=lanes,
             request_id=request_id,
         )
         self._bridge.remote_command(ctypes.byref(command))
@@ -66,6 +77,10 @@ class RemoteOperations:
     ) -> int:
         """Queue ``st.async``, or with ``reduction`` ``red.async``, of ``values`` to ``cta``.
 
+        The unit refuses a store whose address is no multiple of its size. A store that leaves its
+        16 aligned bytes goes to the unit with its own address, and others with that of the 16
+        bytes.
+
         Returns
         -------
         int
@@ -74,16 +89,14 @@ class RemoteOperations:
         Raises
         ------
         ValueError
-            If the values are not whole words of 4 bytes inside one piece of 16 bytes.
+            If the values are not 4, 8 or 16 bytes.
         """
         raw = values.tobytes()
+        if len(raw) not in (4, 8, 16):
+            raise ValueError(f"{len(raw)} bytes: must be 4, 8 or 16")
         first = address % PIECE_BYTES
-        misaligned = address % WORD_BYTES or len(raw) % WORD_BYTES
-        if not raw or first + len(raw) > PIECE_BYTES or misaligned:
-            raise ValueError(
-                f"{len(raw)} bytes at {address:#x}: must be whole words of 4 bytes inside 16 "
-                f"aligned bytes"
-            )
+        if first % WORD_BYTES or first + len(raw) > PIECE_BYTES:
+            first = 0
         data_type, op = reduction or (DataType.UINT8, ReductionOp.ADD)
         request_id = self._ids.choose(request_id)
         record = RemoteStoreRecord(

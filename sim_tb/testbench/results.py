@@ -15,7 +15,8 @@ class BarrierResult(NamedTuple):
     fault : str, optional
         Why the operation was not carried out: a name of ``BarrierFault``.
     state : int
-        The barrier's word before the operation.
+        High half of the barrier's word before the operation. Low half: 0, or of ``noComplete`` the
+        lanes that the operation stands for. Of PENDING_COUNT: the number of arrivals.
     """
 
     done: bool

@@ -120,11 +120,12 @@ module tb_sm (
       output bit [255:0] data);
   import "DPI-C" function void tb_next_barrier_command(
       input int unsigned sm, output int unsigned op, output int unsigned address,
-      output int unsigned count, output longint unsigned state, output int unsigned time_limit,
-      output bit v1, output int unsigned tag);
+      output int unsigned count, output int unsigned lanes, output longint unsigned state,
+      output int unsigned time_limit, output bit v1, output int unsigned tag);
   import "DPI-C" function void tb_next_remote_command(
       input int unsigned sm, output int unsigned holder, output int unsigned op,
-      output int unsigned address, output int unsigned count, output int unsigned request_id);
+      output int unsigned address, output int unsigned count, output int unsigned lanes,
+      output int unsigned request_id);
   import "DPI-C" function void tb_next_remote_store(
       input int unsigned sm, output int unsigned request_id, output int unsigned dst_cta,
       output int unsigned address, output int unsigned mbarrier, output bit reduces,
@@ -227,7 +228,7 @@ module tb_sm (
   // design's parameters.
   bit [63:0] drive, address, info, policy, state;
   bit [31:0] id, mode, rank, smem_address, mbarrier, cta_mask, cta, mbarrier_cta, op, count, tag;
-  bit [31:0] kind, mask, thread, groups, pieces, time_limit;
+  bit [31:0] kind, mask, thread, groups, pieces, time_limit, lanes;
   bit [127:0] piece;
   bit [255:0] sector;
   bit [159:0] coords;
@@ -347,10 +348,11 @@ module tb_sm (
       gnic_response.data <= data;
     end
     if (drive[PORTS+5]) begin
-      tb_next_barrier_command(sm, op, smem_address, count, state, time_limit, v1, tag);
+      tb_next_barrier_command(sm, op, smem_address, count, lanes, state, time_limit, v1, tag);
       barrier_command.op <= op;
       barrier_command.address <= smem_address;
       barrier_command.count <= count;
+      barrier_command.lanes <= lanes;
       barrier_command.state <= state;
       barrier_command.time_limit <= time_limit;
       barrier_command.v1 <= v1;
@@ -380,11 +382,12 @@ module tb_sm (
 `endif
 `ifdef TMA_CLUSTER
     if (drive[PORTS+9]) begin
-      tb_next_remote_command(sm, cta, op, smem_address, count, id);
+      tb_next_remote_command(sm, cta, op, smem_address, count, lanes, id);
       remote_command.holder <= cta;
       remote_command.update.op <= op;
       remote_command.update.address <= smem_address;
       remote_command.update.count <= count;
+      remote_command.update.lanes <= lanes;
       remote_command.update.request_id <= id;
       remote_command.update.cta <= sm;
     end

@@ -99,12 +99,12 @@ struct BarrierOp {
 // `quiet`: nobody waits for the result unless it is a fault.
 #define BARRIER_COMMAND_RECORD(X)                                                             \
     X(uint64_t, not_before, ) X(uint64_t, state, ) X(uint32_t, op, ) X(uint32_t, address, )   \
-    X(uint32_t, count, ) X(uint32_t, time_limit, ) X(uint32_t, v1, ) X(uint32_t, quiet, )     \
-    X(uint32_t, id, )
+    X(uint32_t, count, ) X(uint32_t, lanes, ) X(uint32_t, time_limit, ) X(uint32_t, v1, )     \
+    X(uint32_t, quiet, ) X(uint32_t, id, )
 
 #define REMOTE_COMMAND_RECORD(X)                                                              \
     X(uint64_t, not_before, ) X(uint32_t, holder, ) X(uint32_t, op, ) X(uint32_t, address, )  \
-    X(uint32_t, count, ) X(uint32_t, request_id, )
+    X(uint32_t, count, ) X(uint32_t, lanes, ) X(uint32_t, request_id, )
 
 #define REMOTE_STORE_RECORD(X)                                                                \
     X(uint32_t, request_id, ) X(uint32_t, dst_cta, ) X(uint32_t, address, )                   \

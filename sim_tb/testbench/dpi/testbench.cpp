@@ -155,11 +155,13 @@ void tb_next_reduction_request(uint32_t sm, uint32_t* tag, uint64_t* sector, uin
 }
 
 void tb_next_barrier_command(uint32_t sm, uint32_t* op, uint32_t* address, uint32_t* count,
-                             uint64_t* state, uint32_t* time_limit, svBit* v1, uint32_t* tag) {
+                             uint32_t* lanes, uint64_t* state, uint32_t* time_limit, svBit* v1,
+                             uint32_t* tag) {
     const BarrierCommandRecord& command = models_of(sm).barrier_command.current;
     *op = command.op;
     *address = command.address;
     *count = command.count;
+    *lanes = command.lanes;
     *state = command.state;
     *time_limit = command.time_limit;
     *v1 = command.v1 != 0;
@@ -167,12 +169,13 @@ void tb_next_barrier_command(uint32_t sm, uint32_t* op, uint32_t* address, uint3
 }
 
 void tb_next_remote_command(uint32_t sm, uint32_t* holder, uint32_t* op, uint32_t* address,
-                            uint32_t* count, uint32_t* request_id) {
+                            uint32_t* count, uint32_t* lanes, uint32_t* request_id) {
     const RemoteCommandRecord& command = models_of(sm).remote_command.current;
     *holder = command.holder;
     *op = command.op;
     *address = command.address;
     *count = command.count;
+    *lanes = command.lanes;
     *request_id = command.request_id;
 }
 

@@ -88,7 +88,8 @@ def test_inputs_are_exact_in_the_greatest_sum():
         ),
         (
             {"h": 300, "w": 300, "dilation": 65, "padding": 1},
-            r"dilation = 65: the upper corner, padding - \(r - 1\) \* dilation, is -129: must be",
+            r"dilation = 65: the upper corner, padding - \(r - 1\) \* dilation, is -129, below "
+            "-128: must be at most 64",
         ),
         ({"stride": 9}, "stride = 9: must be from 1 to 8"),
         ({"padding": 128}, "padding = 128: must be from 0 to 127"),

@@ -1,5 +1,6 @@
 """GEMM: ragged sizes, infinities and NaN, tiles shared in a cluster, wrong options."""
 
+from io import BytesIO
 from types import SimpleNamespace
 
 import ml_dtypes
@@ -132,11 +133,11 @@ def test_writes_beside_the_result_are_found(where):
         ({"m": 0}, "m = 0: must be at least 1"),
         ({"seed": -1}, "seed = -1: must be at least 0"),
         ({"stages": 0}, "stages = 0: must be at least 1"),
-        ({"stages": 6}, r"shared memory: .* must be at most 233472"),
+        ({"stages": 6}, r"shared memory: .* must be at most 233472; stages must be at most 5$"),
         ({"cluster": "2"}, "cluster = 2: must be ROWSxCOLUMNS"),
         ({"cluster": "3x1"}, "cluster = 3x1: must be of 1, 2, 4 or 8 rows"),
         ({"cluster": "8x4"}, "and of at most 16 CTAs"),
-        ({"a": "no.npy"}, "a = no.npy: .*No such file"),
+        ({"a": "no.npy"}, "a = no.npy: No such file"),
     ],
 )
 def test_wrong_options_are_named(options, message):
@@ -147,8 +148,8 @@ def test_wrong_options_are_named(options, message):
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ({"memory": "l3"}, "memory = l3: must be one of l2, dram"),
-        ({"memory": "l2,latency=soon"}, "memory: latency=soon: must be a number"),
+        ({"memory": "l3"}, "memory = l3: 'l3': must be one of l2, dram"),
+        ({"memory": "l2,latency=soon"}, "memory = .*: 'latency=soon': must have a number"),
         ({"issue_interval": 0}, "issue_interval = 0: must be at least 1"),
         ({"watchdog": 0}, "watchdog = 0: must be at least 1"),
     ],
@@ -163,12 +164,53 @@ def test_shapes_must_fit(tmp_path):
     np.save(path, np.zeros((4, 16), np.float32))
     with pytest.raises(ValueError, match=r"a = .*axis 1 must be 24"):
         validate(Gemm(a=str(path), k=24), Setting())
+    np.save(path, np.zeros((4, 12), np.float32))
+    with pytest.raises(ValueError, match=r"a = .*: a row has 24 bytes.*K must be a multiple of 8"):
+        validate(Gemm(a=str(path)), Setting())
+    np.save(path, np.zeros((0, 16), np.float32))
+    with pytest.raises(ValueError, match=r"a = .*shape \(0, 16\): axis 0 must be at least 1"):
+        validate(Gemm(a=str(path)), Setting())
     np.save(path, np.zeros(16, np.int32))
     with pytest.raises(ValueError, match=r"a int32 array of shape .*must be a matrix of floats"):
         validate(Gemm(a=str(path)), Setting())
     values = np.arange(64, dtype=np.float32).reshape(4, 16).astype(ml_dtypes.bfloat16)
     np.save(path, values)  # NumPy loads bf16 as raw elements of 2 bytes
     assert np.array_equal(Gemm(a=str(path)).operands[0], values)
+
+
+def npy(values):
+    """The contents of an .npy file."""
+    file = BytesIO()
+    np.save(file, values, allow_pickle=True)
+    return file.getvalue()
+
+
+def npz(values):
+    """The contents of an .npz file."""
+    file = BytesIO()
+    np.savez(file, a=values)
+    return file.getvalue()
+
+
+MATRIX = np.zeros((4, 16), np.float32)
+
+
+@pytest.mark.parametrize(
+    "contents",
+    [b"", b"1 2 3", npz(MATRIX), npy(np.array([[None]])), npy(MATRIX)[:-1]],
+    ids=["empty", "text", "npz", "objects", "cut off"],
+)
+def test_files_that_hold_no_matrix(contents, tmp_path):
+    path = tmp_path / "a.npy"
+    path.write_bytes(contents)
+    with pytest.raises(ValueError, match=r"a = .*must be an \.npy file with one matrix of floats"):
+        validate(Gemm(a=str(path)), Setting())
+
+
+def test_sizes_stand_in_the_title(tmp_path):
+    path = tmp_path / "a.npy"
+    np.save(path, MATRIX)
+    assert Gemm(a=str(path), n=24).options.items() >= {"m": 4, "n": 24, "k": 16}.items()
 
 
 def test_grid():

@@ -7,6 +7,7 @@ from sim_tb.kernels.gemm_multistage import GemmMultistage
 from sim_tb.kernels.gemm_pingpong import GemmPingPong
 from sim_tb.kernels.gemm_split_k import GemmSplitK
 from sim_tb.sm import launch
+from sim_tb.sm.costs import Costs
 from sim_tb.sm.record import Setting
 
 pytestmark = pytest.mark.simulators
@@ -23,6 +24,9 @@ STEP_LINES = 256
 SCARCE = {"promotion": 2}
 """Two instructions on each accumulator in each step take half of the issue slots."""
 
+TURNS = {"m": 512, "n": 128, "k": 192}
+"""Four tiles of three steps."""
+
 
 @pytest.fixture(scope="module")
 def records():
@@ -35,6 +39,7 @@ def records():
     work += [(Gemm(**DEEP, stages=stages), Setting()) for stages in (1, 2, 3, 4)]
     work += [(schedule(**DEEP, **SCARCE), Setting()) for schedule in (Gemm, GemmMultistage)]
     work += [(Gemm(**DEEP, stages=4), Setting(memory="latency=1200"))]
+    work += [(GemmPingPong(**TURNS), Setting())]
     return list(launch.run(work))
 
 
@@ -70,11 +75,11 @@ def test_one_stage_starves_and_three_suffice(records):
 
 
 def test_overlap_pays_what_the_latency_says(records):
-    """With one stage a step takes latency, transfer and product; with four only the product."""
+    """With one stage a step takes release, latency, transfer and product; with four a product."""
     serialized, overlapped = (deep(records, "gemm", stages).cycles for stages in (1, 4))
     steps = DEEP["k"] // 64
     latency = deep(records, "gemm", 1).latency
-    expected = (latency + STEP_LINES + STEP_FMA_CLOCKS) / STEP_FMA_CLOCKS
+    expected = (Costs().arrival + latency + STEP_LINES + STEP_FMA_CLOCKS) / STEP_FMA_CLOCKS
     gain = (serialized - overlapped) / steps / STEP_FMA_CLOCKS + 1
     assert gain == pytest.approx(expected, rel=0.1)
 
@@ -91,3 +96,9 @@ def test_specialization_pays_where_issue_slots_are_scarce(records):
     assert specialized.starvation < 0.01
     assert multistage.starvation > 0.2
     assert multistage.cycles > 1.25 * specialized.cycles
+
+
+def test_the_next_turn_begins_when_the_last_product_is_issued(records):
+    """The arrival that passes the turn on takes no time from the tensor cores."""
+    (record,) = (each for each in records if each.options["m"] == TURNS["m"])
+    assert record.starvation < 0.01

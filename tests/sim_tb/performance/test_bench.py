@@ -7,18 +7,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from golden import check
-from golden.vectors import read
+from golden import BulkLoad, Load, Plan, Store, TensorMap, check
+from golden.archive import VectorError
+from golden.vectors import read_timings
 from sim_tb.performance import bench
 from sim_tb.performance.bounds import (
+    MIN_FLOOR_RATIO,
     RANDOM_BOUNDS,
     WORKLOAD_BOUNDS,
     BoxResult,
-    quantiles_by_class,
+    Quantiles,
+    Work,
+    classes_of,
     violations,
 )
 from sim_tb.performance.boxes import MODES, mode_of, random_loads
-from sim_tb.performance.series import SILICON, series_of
+from sim_tb.performance.series import RECORDED, SILICON, jobs_of, series_of, work_of
 from sim_tb.performance.tb_timing import MixedCycles
 
 NAMES = ["W01:interior", "W03:edge", "W05:outside", "W16:interior", "W40:interior"]
@@ -29,7 +33,7 @@ def write_few(path: Path, names: list[str], silicon: float = 1.0) -> str:
 
     ``silicon`` scales the cycles of the silicon.
     """
-    cases, _ = read(SILICON / "timing_workloads.npz")
+    cases = read_timings(SILICON / "timing_workloads.npz")
     few = cases[np.isin(cases["name"], names)]
     few["silicon_cycles"] *= silicon
     np.savez(path, cases=few)
@@ -47,8 +51,8 @@ def test_bench(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert [box["name"] for box in recorded] == NAMES
     for box in recorded:
         assert box["requests"] == box["lines"]
-        floor = max(box["lines"], box["beats"])
-        assert 0.97 * floor < box["cycles"] < box["silicon_cycles"]
+        assert box["floor"] == max(box["lines"], box["lane_pieces"])
+        assert MIN_FLOOR_RATIO * box["floor"] <= box["cycles"] < box["silicon_cycles"]
     assert [box["silicon_cycles"] for box in boxes if box["file"] == "random:3:2"] == [None] * 2
     assert "0 slower than silicon" in capsys.readouterr().out
 
@@ -75,7 +79,7 @@ def test_stores_and_mixes(way: str, tmp_path: Path, capsys: pytest.CaptureFixtur
     for box in json.loads(out.read_text())["boxes"]:
         assert box["silicon_cycles"] is None
         if way == "store":
-            assert box["cycles"] < 1.03 * max(box["lines"], box["beats"]), box
+            assert MIN_FLOOR_RATIO * box["floor"] <= box["cycles"] < 1.03 * box["floor"], box
         else:
             assert min(box["share"].values()) >= 0.97, box
 
@@ -99,6 +103,17 @@ def test_a_wrong_source_is_refused(
     assert message in " ".join(capsys.readouterr().err.split())
 
 
+def test_a_timing_of_an_illegal_load_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "few.npz"
+    cases = read_timings(SILICON / "timing_workloads.npz")[:2]
+    for field, value in (("smem_address", 1), ("rank", 9), ("swizzle", 99)):
+        wrong = cases.copy()
+        wrong[field][1] = value
+        np.savez(path, cases=wrong)
+        with pytest.raises(VectorError, match=rf"few.npz: W01:edge: .*{field} = {value}: "):
+            series_of(str(path))
+
+
 def test_random_boxes() -> None:
     """Random loads are legal, of every mode and rank, and the same again for a seed."""
     loads = random_loads(5, 200)
@@ -111,10 +126,10 @@ def test_random_boxes() -> None:
     assert len(series_of("random:5:7").loads) == 7
 
 
-BOXES = [BoxResult(f"box {i}", "tile", 10, 4, cycles=10.0) for i in range(20)]
+BOXES = [BoxResult(f"box {i}", "tile", Work(10, 5, 4), cycles=10.0) for i in range(20)]
 SLOW = replace(BOXES[0], cycles=23.0)
 SLOWER = replace(BOXES[0], silicon_cycles=9.5)
-FAILED = BoxResult("failed", "im2col", 1, 1, error="refused")
+FAILED = BoxResult("failed", "im2col", Work(1, 1, 1), error="refused")
 
 
 @pytest.mark.parametrize(
@@ -123,7 +138,7 @@ FAILED = BoxResult("failed", "im2col", 1, 1, error="refused")
         (BOXES, "load", []),
         ([*BOXES, FAILED], "load", ["failed: refused"]),
         ([*BOXES, SLOWER], "load", ["10.00 cycles are above silicon's 9.50"]),
-        ([*BOXES, SLOW], "load", ["23.00 cycles are above 2 x floor + 2, floor 10"]),
+        ([*BOXES, SLOW], "load", ["23.00 cycles are above 2 x beat floor + 2, beat floor 10"]),
         ([*BOXES, SLOW, SLOW], "load", ["p95 2.235", "23.00 cycles", "23.00 cycles"]),
         ([SLOW], "load", ["median 2.300", "p95 2.300", "23.00 cycles"]),
         ([*BOXES, replace(SLOW, mode="im2col")], "store", []),
@@ -150,8 +165,53 @@ def test_bounds_of_kernels_are_narrower() -> None:
 
 
 def test_classes() -> None:
-    boxes = [*BOXES, replace(SLOW, mode="im2col", lines=1), FAILED]
-    found = quantiles_by_class(boxes)
+    boxes = [*BOXES, replace(SLOW, mode="im2col", work=Work(1, 5, 4)), FAILED]
+    found = classes_of(boxes)
     assert set(found) == {"floor 2 to 4", "floor 5 to 10", "im2col", "tile", "all"}
-    assert found["all"].boxes == 21
-    assert found["im2col"].worst == 23.0 / 4
+    assert len(found["all"]) == 21
+    assert [box.ratio for box in found["im2col"]] == [23.0 / 4]
+    assert Quantiles.of([box.beat_ratio for box in found["im2col"]]).cells[1:] == ["4.600"] * 3
+
+
+def lane_pieces(*, inner: int, rows: int, swizzle: str, start: int = 0) -> Work:
+    """Return the work of a load of ``rows`` rows of ``inner`` bytes, each in lines of its own."""
+    tensor_map = TensorMap.tiled("u8", 0, (256, 64), (256,), (inner, rows), swizzle=swizzle)
+    return work_of(Load(tensor_map, (start, 0)))
+
+
+def test_the_floor_counts_pieces_by_lane() -> None:
+    """Rows of 16 bytes with gaps lie in other lanes each; rows without gaps fill all lanes."""
+    assert lane_pieces(inner=16, rows=24, swizzle="128B") == Work(24, 24, 3)
+    assert lane_pieces(inner=48, rows=16, swizzle="128B") == Work(16, 16, 6)
+    assert lane_pieces(inner=16, rows=24, swizzle="64B") == Work(24, 12, 3)
+    assert lane_pieces(inner=128, rows=16, swizzle="128B") == Work(16, 16, 16)
+    assert lane_pieces(inner=16, rows=24, swizzle="none") == Work(24, 3, 3)
+    outside = lane_pieces(inner=16, rows=24, swizzle="128B", start=256)
+    assert outside == Work(0, 24, 3, fill_beats=24)
+    assert (outside.floor, outside.beat_floor) == (3, 24)
+
+
+def test_the_floor_of_a_store_counts_what_it_reads() -> None:
+    """Half of each row is outside; its pieces stay in shared memory."""
+    tensor_map = TensorMap.tiled("u8", 0, (64, 16), (64,), (128, 16), swizzle="128B")
+    assert work_of(Load(tensor_map, (0, 0))) == Work(8, 16, 16, fill_beats=16)
+    assert work_of(Store(tensor_map, (0, 0))) == Work(8, 16, 8)
+    assert work_of(BulkLoad(64, 16, 256)) == Work(3, 3, 2)
+
+
+def test_the_recorded_floors_differ_only_in_boxes_with_gaps() -> None:
+    differing = 0
+    for name in RECORDED:
+        for job in jobs_of(series_of(str(SILICON / f"{name}.npz")), "load"):
+            plan = Plan(job.target.request.tensor_map)
+            if job.result.work.floor != job.result.work.beat_floor:
+                assert plan.pitch > plan.row_bytes
+                differing += 1
+    assert differing == 41
+
+
+def test_a_box_below_its_floor_is_an_error() -> None:
+    """Either the floor or the measurement is wrong."""
+    (message,) = violations([replace(BOXES[0], cycles=9.0)], RANDOM_BOUNDS, "load")
+    assert message == "box 0: 9.00 cycles are below the floor, 10: "
+    assert violations([replace(BOXES[0], cycles=9.95)], RANDOM_BOUNDS, "load") == []

@@ -17,12 +17,19 @@ from sim_tb.performance.microbenchmarks import (
     MAX_LAST_PHASE,
     MAX_TINY_CYCLES,
     attainable_rate,
-    box_of,
     box_of_lines,
     measure_all,
 )
 from sim_tb.performance.row_boxes import OFFSETS, WIDTHS, RowBox
-from sim_tb.performance.series import RECORDED, SILICON, floor_of, jobs_of, measure, series_of
+from sim_tb.performance.series import (
+    RECORDED,
+    SILICON,
+    box_of,
+    jobs_of,
+    measure,
+    series_of,
+    work_of,
+)
 from tests.top.units import SMALL
 
 pytestmark = [pytest.mark.simulators(), pytest.mark.spread]
@@ -79,7 +86,7 @@ def test_microbenchmarks() -> None:
                 is_met = result.cycles <= MAX_TINY_CYCLES
             case "rows":
                 is_met = result.cycles <= box.floor / MIN_RATE
-                is_met &= result.lines == floor_of(key.load)[1]
+                is_met &= result.lines == work_of(key.load).lines
             case "outside":
                 is_met = result.cycles <= box.floor / MIN_RATE and result.lines == 0
             case "misses":

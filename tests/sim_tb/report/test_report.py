@@ -16,9 +16,9 @@ from sim_tb.sm.record import Record, RequestRecord, Setting, SmRecord
 from sim_tb.sm.smem import Ring
 from sim_tb.sm.spans import Span
 
-BROWSER = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
+BROWSERS = "chromium", "chromium-browser", "chromium-headless-shell", "google-chrome"
+BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
+NODE = shutil.which("node")
 FLAGS = [
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
@@ -172,12 +172,29 @@ def test_a_sweep():
     assert [details["failed"] for details in page["records"]] == [False] * 4 + [True]
 
 
+@pytest.mark.parametrize("changes", [{"error": "it hangs"}, {"wrong": True}])
+def test_a_failure_has_no_figures_that_were_not_measured(changes):
+    records = [record_of(1), record_of(2, **changes)]
+    figures = report.figures_of(records[1])
+    assert "flops per clock" not in figures
+    if records[1].error:
+        assert list(figures) == [
+            "cycles until the failure", "loads", "stores", "lines requested", "lines written",
+        ]  # fmt: skip
+        assert figures["loads"] == "2 issued, 2 completed"
+        assert figures["stores"] == "1 issued, 0 completed"
+    right, wrong = report.table_of(records)
+    assert right["flops per clock"] == "250"
+    assert not any(value for name, value in wrong.items() if name not in ("stages", "result"))
+
+
 def test_without_products():
     """A sweep of a kernel that only moves data shows bytes per clock."""
-    records = [record_of(stages, flops=0) for stages in (1, 2)]
+    records = [record_of(stages, flops=0, sms=2) for stages in (1, 2)]
+    assert [row["bank conflicts"] for row in report.table_of(records)] == ["1", "1"]
     (against,) = contents(report.page(records))["sweep"]
     assert [trace["yaxis"] for trace in against["data"]] == ["y", "y2"]
-    assert against["data"][1]["y"] == [(4096 + 512) / 400] * 2
+    assert against["data"][1]["y"] == [2 * (4096 + 512) / 400] * 2
 
 
 def every_figure(text):
@@ -195,28 +212,89 @@ def test_plotly_knows_all_attributes():
         go.Figure({"data": figure["data"], "layout": figure["layout"]})
 
 
-class Resources(HTMLParser):
-    """Collects the tags of a page and the resources that it would load."""
+class Parsed(HTMLParser):
+    """Checks that the elements of a page are closed in order, and collects their attributes."""
 
-    def __init__(self):
+    def __init__(self, text):
         super().__init__()
-        self.tags = set()
-        self.resources = []
+        self.open, self.elements = [], []
+        self.feed(text)
+        self.close()
+        assert not self.open
 
     def handle_starttag(self, tag, attrs):
-        self.tags.add(tag)
-        self.resources += [
-            value for name, value in attrs if name in ("src", "href", "srcset", "data")
-        ]
+        self.elements.append((tag, dict(attrs), tuple(self.open)))
+        assert len(dict(attrs)) == len(attrs)
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def of(self, tag):
+        """The attributes of each element of this name."""
+        return [attributes for each, attributes, _ in self.elements if each == tag]
+
+
+def own_text(text):
+    """A page without plotly.js."""
+    return text.replace(report.get_plotlyjs(), "")
+
+
+def test_the_page_is_well_formed():
+    """Elements are closed in order, ids are unique, and each run of a sweep has a button."""
+    records = [record_of(1), record_of(2, error="no < such & map")]
+    page = Parsed(report.page(records))
+    ids = [attributes["id"] for _, attributes, _ in page.elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    assert len(page.of("tr")) == 1 + len(records)
+    buttons = [(attrs, inside) for tag, attrs, inside in page.elements if tag == "button"]
+    labels = [attributes["aria-label"] for attributes, _ in buttons]
+    assert labels[0].startswith("stages 1, cycles 400, ")
+    assert labels[1] == "stages 2, result failed"
+    for attributes, inside in buttons:
+        assert inside[-3:] == ("tbody", "tr", "td")
+        assert attributes["type"] == "button"
+        assert attributes["aria-controls"] in ids
+
+
+def test_the_title_has_the_sizes():
+    """The title of the page has all options of the kernel that do not differ between its runs."""
+    options = [{"m": 328, "a": "", "stages": stages} for stages in (1, 2)]
+    records = [record_of(options=each) for each in options]
+    assert "<title>made_up --m 328</title>" in report.page(records)
+    assert "<h1>made_up <small>--m 328 --stages 1</small></h1>" in report.page(records[:1])
+
+
+def test_both_colour_schemes_have_all_colours():
+    """Colours are named, and each name has a value for light pages and one for dark pages."""
+    text = own_text(report.page([record_of()]))
+    style = text[text.index("<style>") : text.index("</style>")]
+    light, dark = re.findall(r":root \{(.*?)\}", style, re.DOTALL)
+    named = [set(re.findall(r"--([a-z-]+):", scheme)) for scheme in (light, dark)]
+    assert named[0] == named[1]
+    assert set(re.findall(r"var\(--([a-z-]+)\)", style)) <= named[0]
+    assert set(re.findall(r'colour\("([a-z-]+)"\)', text)) <= named[0]
+    script = text[text.rindex("<script>") :]
+    for rest in (style.replace(light, "").replace(dark, ""), script):
+        assert not re.search(r"#[0-9a-f]{3}\b|#[0-9a-f]{6}\b", rest)
+
+
+@pytest.mark.skipif(NODE is None, reason="no Node.js is installed")
+def test_the_script_can_be_parsed(tmp_path):
+    text = report.page([record_of()])
+    script = tmp_path / "page.js"
+    script.write_text(text[text.rindex("<script>") + len("<script>") : text.rindex("</script>")])
+    subprocess.run([NODE, "--check", script], check=True, capture_output=True)
 
 
 def test_the_page_loads_no_resources():
     text = report.page([record_of(), record_of(2)])
-    parser = Resources()
-    parser.feed(text)
-    assert {"style", "script", "table"} <= parser.tags
-    assert not parser.resources
-    own = text.replace(report.get_plotlyjs(), "")
+    page = Parsed(text)
+    assert {"style", "script", "table"} <= {tag for tag, _, _ in page.elements}
+    attributes = {name for _, attributes, _ in page.elements for name in attributes}
+    assert not attributes & {"src", "href", "srcset", "data"}
+    own = own_text(text)
     assert "http" not in own
     assert "@import" not in own
     assert "url(" not in own
@@ -247,9 +325,9 @@ def test_a_run_that_failed_at_once(tmp_path):
     assert details["verdict"] == "FAILED: no such map"
 
 
-def drawn(page, directory):
+def drawn(page, directory, *flags):
     """The body of a page after a browser has drawn it, without the scripts."""
-    command = [BROWSER, *FLAGS, f"--user-data-dir={directory / 'profile'}", "--dump-dom"]
+    command = [BROWSER, *FLAGS, *flags, f"--user-data-dir={directory / 'profile'}", "--dump-dom"]
     browser = subprocess.run(
         [*command, page.as_uri()], capture_output=True, text=True, check=True, timeout=120
     )
@@ -274,12 +352,16 @@ def test_a_browser_draws_it(tmp_path):
 
 
 ACTIONS = """<script>
-document.querySelectorAll("tr[data-record]")[1].click();
+const button = document.querySelectorAll("tr[data-record] button")[1];
+button.focus();
+document.activeElement.click();
+document.body.dataset.pressed = button.getAttribute("aria-pressed");
 const choice = document.querySelector("select");
 choice.selectedIndex = 2;
 choice.onchange();
 const [timelinePlot, ...others] = document.querySelectorAll("#details .js-plotly-plot");
 Plotly.relayout(timelinePlot, {"xaxis.range": [100, 200]}).then(() => {
+  for (const paint of plots.values()) paint();
   const box = timelinePlot.getBoundingClientRect(), {xaxis, yaxis} = timelinePlot._fullLayout;
   timelinePlot.dispatchEvent(new MouseEvent("mousemove", {
     clientX: box.left + xaxis._offset + xaxis.d2p(150),
@@ -292,12 +374,17 @@ Plotly.relayout(timelinePlot, {"xaxis.range": [100, 200]}).then(() => {
 
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
 def test_a_reader_chooses_and_zooms(tmp_path):
-    """Choose run 2 and its second SM, zoom to cycles 100 to 200, and point at a span."""
+    """Choose run 2 and its second SM, zoom to cycles 100 to 200, change the colours, and point at
+    a span, all in the dark.
+    """
     records = [record_of(1, sms=2), record_of(2, sms=2)]
     (page,) = report.write(tmp_path, records)
     page.write_text(page.read_text().replace("</body>", ACTIONS))
-    body = drawn(page, tmp_path)
+    body = drawn(page, tmp_path, "--blink-settings=preferredColorScheme=0")
+    assert 'data-pressed="true"' in body
     assert f"<code>{records[1].title}</code>" in body
+    (card,) = set(re.findall(r'<svg class="main-svg"[^>]*background: (rgb[^;]*);', body))
+    assert card == "rgb(24, 32, 41)"
     assert 'data-ranges="100,200 100,200 100,200"' in body
     rows = re.findall(r'class="ytick".*?<text[^>]*>([^<]*)<', body)
     assert {"producer", "consumer", "stage 0", "tensor cores"} <= set(rows)

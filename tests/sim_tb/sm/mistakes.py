@@ -52,6 +52,13 @@ class StagedCopy(Kernel):
             if not (self.has("never initialised") and full == self.ring.full[1]):
                 await wg.mbarrier_init(full, 1)
             await wg.mbarrier_init(empty, 2 if self.has("arrival missing") else 1)
+        if self.has("initialised twice"):
+            await wg.mbarrier_init(self.ring.full[1], 1)
+        if self.has("no arrivals"):
+            await wg.mbarrier_inval(self.ring.full[0])
+            await wg.mbarrier_init(self.ring.full[0], 0)
+        if self.has("used after inval"):
+            await wg.mbarrier_inval(self.ring.full[1])
 
     def roles(self):
         return {"producer": self.producer, "consumer": self.consumer}
@@ -62,19 +69,27 @@ class StagedCopy(Kernel):
             if self.has("overwritten before its release"):
                 await wg.mbarrier_try_wait_parity(full, parity ^ 1)
                 await wg.issue(step * 40)
+            elif self.has("parity never changes"):
+                await wg.issue(step * 2000)  # until the consumer has released the stage
+                await wg.mbarrier_try_wait_parity(self.ring.empty[s], 1)
             elif not self.has("arrival twice"):
                 wrong = self.has("producer waits for the wrong phase")
                 await wg.mbarrier_try_wait_parity(self.ring.empty[s], parity ^ (not wrong))
             extra = {"too large": 512, "too small": -512, "half": -tile.nbytes // 2}
-            await wg.mbarrier_arrive_expect_tx(full, tile.nbytes + extra.get(self.mistake, 0))
+            expect = wg.mbarrier_arrive_expect_tx
+            if self.has("bytes without an arrival"):
+                expect = wg.mbarrier_expect_tx
+            await expect(full, tile.nbytes + extra.get(self.mistake, 0))
             if self.has("map patched") or (self.has("map patched in use") and step):
                 await wg.tensormap_replace(self.map_x, "global_address", self.x.address)
             for row in (0, ROWS // 2):
                 half = tile.rows(row, row + ROWS // 2)
                 barrier = full + 4 if self.has("refused") else full
-                if self.has("refused"):
-                    wg.sm.sanitizer.barrier_init(wg.tracked, barrier, 1)
+                if self.has("refused") and not row:
+                    wg.sm.sanitizer.barrier_init(wg.tracked, barrier, 1, 0)
                 await wg.cp_async_bulk_tensor(half, self.map_x, (0, step * ROWS + row), barrier)
+            if self.has("inval in use"):
+                await wg.mbarrier_inval(full)
         if self.has("copy beyond the tensor"):
             await wg.cp_async_bulk(self.tiles[0], self.x.address + self.x.nbytes - 64, 128, full)
         if self.has("copy beyond shared memory"):
@@ -89,12 +104,19 @@ class StagedCopy(Kernel):
     async def consumer(self, wg):
         if self.has("registers"):
             await wg.setmaxnreg(250)
+        if self.has("registers that are taken"):
+            wg.sm.warpgroups[1].registers = 400
+            await wg.setmaxnreg(240)
         if self.has("nothing written"):
             await wg.ldmatrix(self.out)
+        if self.has("too few at bar.sync"):
+            await wg.bar_sync(1, 3)
         for step, (s, parity) in zip(range(self.steps), self.ring.steps(), strict=False):
             early = self.has("consumer waits for the wrong phase")
             await wg.mbarrier_try_wait_parity(self.ring.full[s], parity ^ early)
             tile = self.tiles[s]
+            if self.has("error of Python") and step == 1:
+                tile = self.tyles[s]
             if self.has("another swizzle"):
                 tile = replace(tile, swizzle=Swizzle.NONE)
             values = await wg.ldmatrix(tile)
@@ -107,7 +129,7 @@ class StagedCopy(Kernel):
                 await wg.fence_proxy_async()
             await wg.cp_async_bulk_tensor_store(self.map_y, (0, step * ROWS), self.out)
             await wg.commit_group()
-            if not self.has("overlap"):
+            if not self.has("overlap") and not self.has("no release"):
                 await wg.mbarrier_arrive(self.ring.empty[s])
         if not self.has("store at the end"):
             await wg.wait_group(0)
@@ -115,4 +137,6 @@ class StagedCopy(Kernel):
             await wg.bar_sync(1, 2)
 
     def check(self):
+        if self.has("error in check"):
+            return equal("y", self.y.array[1:], self.x.array)
         return equal("y", self.y.array, self.x.array)

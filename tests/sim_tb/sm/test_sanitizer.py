@@ -4,8 +4,10 @@ import re
 
 import pytest
 
+from sim_tb.report.report import figures_of
 from sim_tb.sm import launch
 from sim_tb.sm.record import Setting
+from tests.sim_tb.sm import mistakes
 from tests.sim_tb.sm.mistakes import StagedCopy
 
 pytestmark = pytest.mark.simulators
@@ -19,10 +21,30 @@ MISTAKES = {
         r"full\[0\]: phase 0, 0 of 1 arrivals pending, tx-count 512; 0 phases completed.*"
         r"producer: in 'wait empty\[0\]' since cycle \d+.*consumer: in 'wait full\[0\]' since"
     ),
-    "too small": r"full\[0\]: expect_tx is 512 bytes too small: .*1536.*request 0.*request 1",
+    "too small": (
+        r"full\[0\]: phase 0 has all of its arrivals in cycle \d+, but expect_tx is 512 bytes too "
+        r"small: expect_tx: 1536 bytes by producer .*request 0 .*request \(.*; expect the bytes of "
+        r"all loads .* Silicon signals the bytes of a request in parts: the phase may end at a part"
+    ),
     "half": (
-        r"full\[0\]: phase 0 completed in cycle \d+, but expect_tx is 1024 bytes too small: "
-        r"expect_tx: 1024 bytes by producer .*request 0.*request 1"
+        r"full\[0\]: phase 0 has all of its arrivals in cycle \d+, but expect_tx is 1024 bytes too "
+        r"small: expect_tx: 1024 bytes by producer .*request 0 .*request \("
+    ),
+    "initialised twice": (
+        r"mbarrier\.init of 1 on full\[1\] in cycle \d+: this barrier is already initialised; "
+        r"initialise it once, or call mbarrier_inval first"
+    ),
+    "no arrivals": (
+        r"mbarrier\.init of 0 on full\[0\] in cycle \d+: the count must be from 1 to 1048575"
+    ),
+    "used after inval": (
+        r"(consumer: mbarrier\.try_wait\.parity|producer: mbarrier\.arrive\.expect_tx) on "
+        r"full\[1\] in cycle \d+: this barrier was invalidated by \w+ in cycle \d+; call "
+        r"mbarrier_init before it is used again"
+    ),
+    "inval in use": (
+        r"producer: mbarrier\.inval on full\[0\] in cycle \d+: phase 0 has begun: 1 arrivals; "
+        r"expect_tx: 2048 bytes by producer .*request 0 .*; wait for this phase first"
     ),
     "never initialised": (
         r"(consumer: mbarrier\.try_wait\.parity|producer: mbarrier\.arrive\.expect_tx) on "
@@ -35,11 +57,52 @@ MISTAKES = {
         r"|consumer: ldmatrix of stage\[0\] in cycle \d+ reads 0x\w+ of shared memory, which nobody"
     ),
     "producer waits for the wrong phase": (
-        r"no progress since.*empty\[0\]: phase 0, 1 of 1 arrivals pending, tx-count 0; 0 phases "
+        r"no progress since cycle \d+\nempty\[0\]: 1 of 1 arrivals are missing in phase 0; "
+        r"arrived: nobody; producer waits with parity 0 since cycle \d+; let each consumer call "
+        r"mbarrier_arrive .*, or use parity 1 for a first wait that must return at once\n"
+        r"full\[0\]: .*; the producer waits for an empty stage\nbarriers:.*"
+        r"empty\[0\]: phase 0, 1 of 1 arrivals pending, tx-count 0; 0 phases "
         r"completed.*requests in flight:\n  none.*producer: in 'wait empty\[0\]' since cycle"
     ),
+    "parity never changes": (
+        r"\nempty\[0\]: 1 of 1 arrivals are missing in phase 1; arrived: nobody; producer waits "
+        r"with parity 1 since cycle \d+; phase 0 has completed, and producer never waited for it: "
+        r"to wait for phase 0, use parity 0\nfull\[0\]: "
+    ),
     "arrival missing": (
-        r"empty\[0\]: 1 of 2 arrivals are missing in phase 0; arrived: consumer; add the missing"
+        r"\nempty\[0\]: 1 of 2 arrivals are missing in phase 0; arrived: consumer; producer waits "
+        r"with parity 0 since cycle \d+; add the missing arrivals, or lower the count"
+    ),
+    "no release": (
+        r"\nempty\[0\]: 1 of 1 arrivals are missing in phase 0; arrived: nobody; producer waits "
+        r"with parity 0 since cycle \d+; consumer has waited for phase 0 of full\[0\], and now "
+        r"waits for phase 1 of full\[0\]; let each consumer call mbarrier_arrive when it has read "
+        r"the stage\nfull\[0\]: 1 of 1 arrivals are missing in phase 1; arrived: nobody; consumer "
+        r"waits with parity 1 since cycle \d+; producer arrived in phases before, and now waits "
+        r"for phase 0 of empty\[0\]\nbarriers:"
+    ),
+    "bytes without an arrival": (
+        r"\nfull\[0\]: 1 of 1 arrivals are missing in phase 0; arrived: nobody; consumer waits "
+        r"with parity 0 since cycle \d+; producer announced 2048 bytes and did not arrive: use "
+        r"mbarrier_arrive_expect_tx\nempty\[0\]: .*; the stage waits for phase 0 of full\[0\]\n"
+    ),
+    "too few at bar.sync": (
+        r"no progress since cycle \d+\nbar\.sync 1: 1 of 3 warpgroups have arrived: consumer; let "
+        r"the others arrive, or lower the number\nempty\[0\]: .*; nobody has waited for phase 0 of "
+        r"full"
+    ),
+    "registers that are taken": (
+        r"no progress since cycle \d+\nconsumer: setmaxnreg waits for registers: the warpgroups "
+        r"hold \d+ of 512 per thread; let another role release more of them, or ask for fewer\n"
+    ),
+    "error of Python": (
+        r"^consumer \(warps 8 to 11\), cycle \d+: AttributeError: 'StagedCopy' object has no "
+        rf"attribute 'tyles'\n  File \"{re.escape(mistakes.__file__)}\", line \d+, in consumer\n"
+        r"    tile = self\.tyles\[s\]\n[ ~^]+$"
+    ),
+    "error in check": (
+        r"^check: ValueError: operands could not be broadcast together .*\n"
+        rf'  File "{re.escape(mistakes.__file__)}", line \d+, in check\n    return eq.*\n[ ~^]+$'
     ),
     "overwritten before its release": (
         r"producer: cp\.async\.bulk\.tensor of x at \(0, 32\) in cycle \d+ overwrites 0x0 of "
@@ -112,7 +175,8 @@ MISTAKES = {
 @pytest.fixture(scope="module")
 def records():
     work = [(StagedCopy(mistake=mistake), Setting(watchdog=4096)) for mistake in ("", *MISTAKES)]
-    return dict(zip(("", *MISTAKES), launch.run(work), strict=True))
+    work.append((StagedCopy(), Setting(memory="latency=9000", watchdog=4096)))
+    return dict(zip(("", *MISTAKES, "late"), launch.run(work), strict=True))
 
 
 def test_the_kernel_without_a_mistake_is_right(records):
@@ -126,3 +190,28 @@ def test_the_kernel_without_a_mistake_is_right(records):
 def test_a_mistake_is_named(records, mistake):
     error = records[mistake].error
     assert re.search(MISTAKES[mistake], error, re.DOTALL), error
+
+
+def test_loads_that_are_late(records):
+    """A memory that is slower than the watchdog is named, and nothing counts that came later."""
+    record = records["late"]
+    late = r"full\[0\]: the bytes of phase 0 have not arrived: request 0 .*; if the memory"
+    assert re.search(late, record.error)
+    (requested,) = re.findall(r"lines: (\d+) requested", record.error)
+    assert figures_of(record) == {
+        "cycles until the failure": f"{record.cycles:,}",
+        "loads": "4 issued, 0 completed",
+        "stores": "0 issued, 0 completed",
+        "lines requested": requested,
+        "lines written": "0",
+    }
+
+
+def test_a_failure_counts_what_happened(records):
+    """Activities that were planned for later do not count, whatever the unit finished later."""
+    for record in records.values():
+        for sm in record.sms:
+            stamps = [sm.lines_read, sm.beats_written, sm.beats_read, sm.lines_written]
+            assert all(int(each[-1]) <= record.cycles for each in stamps if each.size)
+            intervals = [*sm.scheduler, *sm.smem_port, *((s.start, s.end) for s in sm.spans)]
+            assert all(first < end <= record.cycles for first, end in intervals)

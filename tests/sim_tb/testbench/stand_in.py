@@ -9,7 +9,7 @@ with an error record whose value consists of its operands.
 
 from pathlib import Path
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Assert, Cat, Module, Mux, Signal
 from amaranth.lib import data, enum, wiring
 
 from hw.flow import verilog
@@ -40,6 +40,8 @@ class Fault(enum.Enum, shape=4):
     WRONG_BYTE = 9
     WAITS_WRONGLY = 10
     """All later barrier results say that the thread waits."""
+    BREAKS_ASSERTION = 11
+    """An assertion does not hold."""
 
 
 class StandIn(wiring.Component):
@@ -103,6 +105,10 @@ class StandIn(wiring.Component):
             self.barrier_memory.read_address.eq(command.address >> 3),
             self.barrier_memory.write_address.eq(command.address >> 3),
         ]
+        m.d.sync += Assert(
+            fault != Fault.BREAKS_ASSERTION, "stand-in: an assertion fails on purpose\n"
+        )
+
         # The waiting thread wakes when its phase completes or its time limit passes.
         phase_completes = Signal()
         with m.If(waiting & ~self.barrier_wake.valid):
@@ -221,11 +227,11 @@ class StandIn(wiring.Component):
                         m.d.comb += pending.eq(word.pending + command.count)
                     with m.Case(BarrierOp.ARRIVE_EXPECT_TX):
                         m.d.comb += pending.eq(word.pending + 1)
-                        m.d.comb += tx.eq(word.tx + command.count)
-                    with m.Case(BarrierOp.EXPECT_TX):
-                        m.d.comb += tx.eq(word.tx + command.count)
-                    with m.Case(BarrierOp.COMPLETE_TX):
                         m.d.comb += tx.eq(word.tx - command.count)
+                    with m.Case(BarrierOp.EXPECT_TX):
+                        m.d.comb += tx.eq(word.tx - command.count)
+                    with m.Case(BarrierOp.COMPLETE_TX):
+                        m.d.comb += tx.eq(word.tx + command.count)
                 flip = (tx == 0) & (pending == 0)
                 m.d.comb += [
                     after.tx.eq(tx),
@@ -233,9 +239,7 @@ class StandIn(wiring.Component):
                     after.phase.eq(word.phase ^ flip),
                 ]
                 with m.If(command.op == BarrierOp.INIT):
-                    m.d.comb += after.eq(0)
-                    m.d.comb += after.expected.eq(-command.count)
-                    m.d.comb += after.pending.eq(-command.count)
+                    m.d.comb += after.eq(command.state)
                 m.d.comb += self.barrier_memory.write_en.eq(~waits)
                 m.d.comb += self.barrier_memory.write_data.eq(after)
                 m.d.comb += phase_completes.eq(~waits & flip & (command.address == waiter.address))
@@ -303,7 +307,7 @@ def rtl(params: TmaParams) -> Path:
 
 def build_unit() -> None:
     """Build the simulator of one stand-in."""
-    runner.build(rtl=rtl(UNIT))
+    runner.build_as_asked(UNIT, rtl=rtl(UNIT))
 
 
 def build_unit_with_waves() -> None:
@@ -313,4 +317,4 @@ def build_unit_with_waves() -> None:
 
 def build_cluster() -> None:
     """Build the simulator of a cluster of stand-ins."""
-    runner.build(rtl=rtl(CLUSTER))
+    runner.build_as_asked(CLUSTER, rtl=rtl(CLUSTER))

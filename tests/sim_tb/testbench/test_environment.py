@@ -1,11 +1,14 @@
 """The testbench itself: its environment works, and it notices a faulty unit."""
 
+import re
 from pathlib import Path
 
 import pytest
 from cocotb_tools.check_results import get_results
 
 from sim_tb.simulator import runner
+from sim_tb.simulator.waves import FRAME, PIXELS
+from tests.sim_tb.simulator.gtkwave import unread
 from tests.sim_tb.testbench import stand_in
 
 MODULE = "tests.sim_tb.testbench.tb_stand_in"
@@ -47,7 +50,7 @@ def test_a_failure_says_how_to_repeat_it(rtl: Path) -> None:
     assert "AssertionError: on purpose" in text
     last = text.splitlines()[-1]
     assert last.startswith(
-        "reproduce: python -m sim_tb.runner tests.sim_tb.testbench.tb_failing fails"
+        "reproduce: .venv/bin/python -m sim_tb.runner tests.sim_tb.testbench.tb_failing fails"
     )
     assert "--seed 7" in last
 
@@ -62,12 +65,27 @@ def test_a_crash_is_a_failure(rtl: Path) -> None:
         runner.run("tests.sim_tb.testbench.tb_failing", "crashes", rtl=rtl)
 
 
+def test_an_assertion_ends_the_simulation(rtl: Path) -> None:
+    """The message of the assertion is in the error."""
+    with pytest.raises(runner.SimulationError, match="stand-in: an assertion fails on purpose"):
+        runner.run("tests.sim_tb.testbench.tb_failing", "breaks_an_assertion", rtl=rtl)
+
+
 @pytest.mark.simulators.with_args(stand_in.build_unit_with_waves)
 def test_waves_are_left(rtl: Path, tmp_path: Path) -> None:
     waves = tmp_path / ("copies.fst" if runner.fst() else "copies.vcd")
-    runner.run(MODULE, "errors_arrive", rtl=rtl, waves=waves)
+    run = runner.run(MODULE, "errors_arrive", rtl=rtl, waves=waves)
     assert waves.stat().st_size > (1_000 if runner.fst() else 10_000)  # FST is compressed
-    assert " tb_top.dut.request__valid\n" in waves.with_suffix(".gtkw").read_text()
+    text = waves.with_suffix(".gtkw").read_text()
+    assert " tb_top.dut.request__valid\n" in text
+    results = (run / "results.xml").read_text()
+    ended = float(re.search(r'"sim_time_stop" value="([\d.]+)"', results)[1])
+    picoseconds = 2 ** -float(re.search(r"^\*(\S+) ", text, re.MULTILINE)[1]) * PIXELS / FRAME
+    assert picoseconds == pytest.approx(1000 * ended, rel=0.01)
+    if not runner.fst():
+        header = waves.read_text().partition("$enddefinitions")[0]
+        assert header.count("$var") > 200
+        assert list(unread(header)) == []
 
 
 @pytest.mark.regress
@@ -78,7 +96,9 @@ def test_waves_of_a_cluster_are_left(
     waves = tmp_path / "copies.vcd"
     runner.run(CLUSTER_MODULE, "all_at_once", rtl=cluster, waves=waves)
     assert " tb_top.dut.sm_2.unit.request__valid\n" in waves.with_suffix(".gtkw").read_text()
-    design = waves.read_text().partition("\n  $scope module dut $end")[2]
+    header = waves.read_text().partition("$enddefinitions")[0]
+    assert list(unread(header)) == []
+    design = header.partition("\n  $scope module dut $end")[2]
     assert design.partition("\n  $upscope $end")[0].count("$scope module unit $end") == 3
 
 
