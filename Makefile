@@ -5,6 +5,13 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/build/pycache
 unexport PYTHONDONTWRITEBYTECODE
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
 
+# A variable of the command line must be one that the help of the target names.
+given := $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),'$(name)'))
+ifneq ($(strip $(given)),)
+unknown := $(shell $(firstword $(wildcard .venv/bin/python) python3) .ci/variables.py '$(MAKECMDGOALS)' $(given))
+$(if $(unknown),$(error $(unknown)))
+endif
+
 VECTORS ?=
 TARGET ?= golden
 PRESET ?= default
@@ -41,7 +48,7 @@ lint: setup ## run ruff, mypy, and Verilator's lint on the generated Verilog
 	@$(PYTHON) -m mypy
 	@$(PYTHON) -W error -m hw.lint
 
-verilog: setup ## write the unit to build/rtl/tma.v, its ports to tma.json, and print the ports [PRESET=default]
+verilog: setup ## write the unit to build/rtl, as Verilog with macros and JSON of its ports, and print the ports [PRESET=default]
 	@$(PYTHON) -W error -m hw.verilog --preset $(PRESET)
 
 conformance: setup ## run recorded cases of the silicon through the golden model or the RTL: VECTORS=FILE [TARGET=golden|rtl] [KINDS=a,b] [LIMIT=n] [MODELS=rough]
@@ -67,6 +74,7 @@ bench-golden: setup ## compare the time of the golden model with numpy.copyto of
 	@$(PYTHON) -W error -m golden.bench
 
 readme: setup ## write the tables of README.md from their sources [MEASURE=1]
+	$(if $(filter-out 1,$(MEASURE)),$(error MEASURE = $(MEASURE): must be 1))
 	@$(PYTHON) -W error -m sim_tb.readme $(if $(MEASURE),--measure)
 
 waves: setup ## run a test with a trace, and write a save file for GTKWave: TEST=name

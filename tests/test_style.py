@@ -37,7 +37,7 @@ def docstrings(tree: ast.AST) -> Iterator[tuple[int, str]]:
                     yield statement.lineno, text
 
 
-@pytest.mark.parametrize("package", ["hw", "golden", "sim_tb", "tests"])
+@pytest.mark.parametrize("package", ["hw", "golden", "open_tma", "sim_tb", "tests"])
 def test_docstrings_name_their_subject(package):
     wrong = [
         f"{path.relative_to(ROOT)}:{line}: {text.strip().splitlines()[0]}"

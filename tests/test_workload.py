@@ -1,14 +1,20 @@
 """The plan of a test session: what is built, when, and who runs what."""
 
 import os
+import pickle
+import re
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from hw.flow.cache import ROOT, VARIABLE
 from hw.params import PRESETS
+from tests import workload
 from tests.sim_tb.testbench import stand_in
 from tests.top.units import TINY
 from tests.workload import Plan, builder
@@ -76,6 +82,22 @@ def test_a_session(tmp_path: Path) -> None:
     assert {line.split()[1] for line in lines} == {"gw0", "gw1"}
 
 
+def test_builds_are_announced(monkeypatch: pytest.MonkeyPatch) -> None:
+    from sim_tb.simulator import runner
+
+    def threads(count: int, mp_context: object) -> ThreadPoolExecutor:
+        del mp_context
+        return ThreadPoolExecutor(count)
+
+    monkeypatch.setattr(runner.console, "quiet", True)
+    monkeypatch.setattr(workload, "ProcessPoolExecutor", threads)
+    monkeypatch.setattr(workload, "LOOK", 0.01)
+    said: list[str] = []
+    workload.build_simulators({"unit a": pickle.dumps(partial(time.sleep, 1.1))}, said.append)
+    assert re.fullmatch(r"still building after \d s: unit a", said[0])
+    assert said[1] == "simulator 1 of 1, unit a: 1 s"
+
+
 def test_long_units_are_first() -> None:
     """Those without a time before them, the tests that share nothing last of these."""
     groups = {"a::1": "a", "b::1": "b", "b::2": "b", "c::1": "c::1", "d::1": "d", "e::1": "e"}
@@ -92,7 +114,8 @@ def test_a_clone_elsewhere_takes_what_is_built(tmp_path: Path) -> None:
     """The same keys in a copy of the tree, where nothing may be built; and the simulator runs."""
     from sim_tb.simulator import runner
 
-    for folder in "hw", "golden", "sim_tb", "tests":
+    (tmp_path / "pyproject.toml").write_bytes((ROOT / "pyproject.toml").read_bytes())
+    for folder in "golden", "hw", "open_tma", "sim_tb", "tests":
         copy = tmp_path / folder
         copy.mkdir()
         for file in (ROOT / folder).rglob("*"):

@@ -22,7 +22,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing import get_context
@@ -34,6 +34,9 @@ from xdist.scheduler import LoadScopeScheduling
 
 from hw.flow.cache import folder
 from hw.params import PRESETS, TmaParams
+
+LOOK, PATIENCE = 5.0, 30.0
+"""Seconds after which a session says what it builds, and after which it says so again."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +108,7 @@ def build_unit(params: TmaParams) -> None:
     """Build the simulator of a unit or of a cluster, unless there is one."""
     from sim_tb.simulator import runner  # here: a worker needs no cocotb to collect tests
 
-    runner.build(params)
+    runner.build_as_asked(params)
 
 
 def build_pickled(build: bytes) -> float:
@@ -132,12 +135,20 @@ def build_simulators(simulators: dict[str, bytes], say: Callable[[str], object])
     processes = min(len(simulators), os.cpu_count() or 1)
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         jobs = {pool.submit(build_pickled, build): name for name, build in simulators.items()}
-        for number, job in enumerate(as_completed(jobs), 1):
-            if error := job.exception():
-                pool.shutdown(cancel_futures=True)
-                pytest.exit(f"{jobs[job]}: {error}", returncode=1)
-            if job.result() > 1:
-                say(f"simulator {number} of {len(jobs)}, {jobs[job]}: {job.result():.0f} s")
+        waiting, ready, patience = set(jobs), 0, LOOK
+        while waiting:
+            done, waiting = wait(waiting, patience, FIRST_COMPLETED)
+            for job in done:
+                if error := job.exception():
+                    pool.shutdown(cancel_futures=True)
+                    pytest.exit(f"{jobs[job]}: {error}", returncode=1)
+                ready += 1
+                if job.result() > 1:
+                    say(f"simulator {ready} of {len(jobs)}, {jobs[job]}: {job.result():.0f} s")
+            if not done:
+                names = ", ".join(sorted(jobs[job] for job in waiting))
+                say(f"still building after {time.monotonic() - start:.0f} s: {names}")
+                patience = PATIENCE
     say(f"{len(jobs)} simulators are ready after {time.monotonic() - start:.0f} s")
 
 
