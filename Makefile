@@ -31,7 +31,7 @@ sim: setup ## run a warp-specialized GEMM on the behavioural SM and check its re
 	$(if $(filter-out store reduce,$(EPILOGUE)),$(error EPILOGUE = $(EPILOGUE): must be store or reduce))
 	@$(PYTHON) -m sim_tb run $(if $(filter reduce,$(EPILOGUE)),gemm_split_k,gemm) --report build/sim \
 		$(if $(M),--m $(M)) $(if $(N),--n $(N)) $(if $(K),--k $(K)) $(if $(STAGES),--stages $(STAGES)) \
-		$(if $(CLUSTER),--cluster $(CLUSTER)) $(if $(A),--a $(A)) $(if $(B),--b $(B))
+		$(if $(CLUSTER),--cluster $(CLUSTER)) $(if $(A),--a '$(A)') $(if $(B),--b '$(B)')
 
 test: setup ## every test but the long ones
 	@$(PYTHON) -W error -m pytest -n auto --dist loadgroup --durations 10 -m "not regress"
@@ -53,7 +53,7 @@ verilog: setup ## write the unit to build/rtl, as Verilog with macros and JSON o
 
 conformance: setup ## run recorded cases of the silicon through the golden model or the RTL: VECTORS=FILE [TARGET=golden|rtl] [KINDS=a,b] [LIMIT=n] [MODELS=rough]
 	@test -n "$(VECTORS)" || { echo "make conformance: VECTORS=FILE is missing" >&2; exit 2; }
-	@$(PYTHON) -W error -m sim_tb.conformance $(VECTORS) --target $(TARGET) \
+	@$(PYTHON) -W error -m sim_tb.conformance '$(VECTORS)' --target $(TARGET) \
 		$(if $(KINDS),--kinds $(KINDS)) $(if $(LIMIT),--limit $(LIMIT)) $(if $(MODELS),--models $(MODELS))
 
 coverage: setup ## report the kinds of loads that were simulated and the branches of the RTL that were taken [PRESET=sm_100a] [SEEDS=3] [COUNT=400]
@@ -61,7 +61,7 @@ coverage: setup ## report the kinds of loads that were simulated and the branche
 		$(if $(COUNT),--count $(COUNT))
 
 bench: setup ## measure cycles per box, compare them with the floor and the silicon, and check the bounds [VECTORS=FILE|random:SEED:COUNT] [WAY=store|both]
-	@$(PYTHON) -W error -m sim_tb.bench $(VECTORS) $(if $(WAY),--way $(WAY))
+	@$(PYTHON) -W error -m sim_tb.bench $(if $(VECTORS),'$(VECTORS)') $(if $(WAY),--way $(WAY))
 
 cells: setup ## count the gates and flip-flops that each optional feature adds
 	@$(PYTHON) -W error -m hw.cells
