@@ -118,7 +118,10 @@ class RequestQueue(wiring.Component):
                         credits_used + fire_q < p.requests_waiting,
                     )
                 ),
-                *(self.room[n].eq(queue.level + push + 1 < p.request_queue_depth) for n in channels),
+                *(
+                    self.room[n].eq(queue.level + push + 1 < p.request_queue_depth)
+                    for n in channels
+                ),
                 Assert(
                     credits_used + fire_q >= credits_returned,
                     "request_queue: a request was freed or refused twice\n",
