@@ -52,7 +52,7 @@ class RecordedStep(Protocol[R]):
 
     @property
     def faults(self) -> bool:
-        """Whether the silicon's program ended there."""
+        """True if the silicon's program ended there."""
 
     def difference(self, result: R) -> str | None:
         """Return how a result differs from the silicon's, or None."""
