@@ -1,8 +1,10 @@
 """Column preparation: turns the positions of a column of pixels into counts, for the odometer."""
 
+from itertools import pairwise
+
 from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, connect
 
 from hw.layouts.jobs import (
     POSITION_BITS,
@@ -69,7 +71,7 @@ class ColumnPreparation(wiring.Component):
         with m.If(advance):
             m.d.sync += [
                 valid.eq(Cat(self.i.valid, valid)),
-                *(after.eq(before) for before, after in zip(jobs, jobs[1:], strict=False)),
+                *(after.eq(before) for before, after in pairwise(jobs)),
             ]
             self._take(m, jobs[0])
             self._add_steps(m, jobs)
@@ -183,3 +185,12 @@ class ColumnPreparation(wiring.Component):
             ]
             with m.If(is_empty):
                 m.d.sync += count.eq(int(least))
+
+
+def prepare_columns(m: Module, params: TmaParams, jobs) -> stream.Interface:
+    """Return the stream of jobs as the lanes take them, with columns prepared where they are."""
+    if not params.im2col or params.compact:
+        return jobs
+    m.submodules.column_preparation = preparation = ColumnPreparation(params)
+    connect(m, jobs, preparation.i)
+    return preparation.o

@@ -272,9 +272,7 @@ class Odometer(wiring.Component):
             counts_d.to_limit.eq(_less(counts.to_limit, 1)),
         ]
 
-    def _walk_groups(
-        self, m: Module, fire, job, ends, place, turned, wheels_d, left_d
-    ) -> None:
+    def _walk_groups(self, m: Module, fire, job, ends, place, turned, wheels_d, left_d) -> None:
         """Walk the chains of ``im2col::w::128``: four groups, and behind each one its halo.
 
         ``ends``: a chain of such a column ends with this walk.
@@ -324,7 +322,7 @@ class Odometer(wiring.Component):
         layout = data.StructLayout(
             {
                 **self._job.members,
-                **{name: p.pixel_bits for name in ("pixels", "before", "to_limit")},
+                **dict.fromkeys(("pixels", "before", "to_limit"), p.pixel_bits),
                 "inside": 1,
             }
         )
@@ -424,9 +422,7 @@ class Odometer(wiring.Component):
             with m.If(stops & (is_outside | product.begins_outside)):
                 m.d.comb += walk.has_data.eq(0)
 
-    def _place_chain(
-        self, m: Module, fire, product, first, begin, end, column_end: Signal
-    ) -> None:
+    def _place_chain(self, m: Module, fire, product, first, begin, end, column_end: Signal) -> None:
         """Find where the walk begins in shared memory.
 
         ``first`` is the place of pixels that are in no halo. The halos of all groups lie behind the
@@ -440,9 +436,7 @@ class Odometer(wiring.Component):
             return
         halo = Signal.like(column_end)  # the next group's first halo pixel
         halo_next = Signal.like(column_end)  # the next halo pixel
-        m.d.comb += begin.eq(
-            Mux(place.in_halo, Mux(place.first_of_halo, halo, halo_next), first)
-        )
+        m.d.comb += begin.eq(Mux(place.in_halo, Mux(place.first_of_halo, halo, halo_next), first))
         with m.If(fire):
             with m.If(place.in_halo):
                 m.d.sync += halo_next.eq(begin + (product.pitch << 2))

@@ -4,6 +4,7 @@ from amaranth.hdl import Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
+from hw.generate.column_preparation import prepare_columns
 from hw.generate.generator_lane import GeneratorLane
 from hw.layouts.jobs import generator_job_layout
 from hw.layouts.lines import fill_beat_layout, line_request_layout
@@ -47,14 +48,15 @@ class RequestGenerator(wiring.Component):
         m = Module()
         p = self.params
         lanes = [GeneratorLane(p) for _ in range(p.streams)]
+        jobs = prepare_columns(m, p, flipped(self.i))
         for number, lane in enumerate(lanes):
             m.submodules[f"lane_{number}"] = lane
             m.d.comb += [
                 self.freed[number].eq(lane.freed),
-                lane.i.payload.eq(self.i.payload),
+                lane.i.payload.eq(jobs.payload),
             ]
-            with m.If(self.i.p.stream == number):
-                m.d.comb += [lane.i.valid.eq(self.i.valid), self.i.ready.eq(lane.i.ready)]
+            with m.If(jobs.p.stream == number):
+                m.d.comb += [lane.i.valid.eq(jobs.valid), jobs.ready.eq(lane.i.ready)]
         if p.streams == 1:
             connect(m, lanes[0].line, flipped(self.line))
             connect(m, lanes[0].fill, flipped(self.fill))

@@ -4,6 +4,7 @@ from amaranth.hdl import Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
+from hw.generate.column_preparation import prepare_columns
 from hw.generate.generator_lane import GeneratorLane
 from hw.layouts.jobs import generator_job_layout
 from hw.layouts.lines import store_line_layout
@@ -41,7 +42,7 @@ class StoreGenerator(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         m.submodules.lane_0 = lane = GeneratorLane(self.params, store=True)
-        connect(m, flipped(self.i), lane.i)
+        connect(m, prepare_columns(m, self.params, flipped(self.i)), lane.i)
         connect(m, lane.line, flipped(self.o))
         m.d.comb += self.freed.eq(lane.freed)
         return m

@@ -506,10 +506,56 @@ def prepared_job_layout(params: TmaParams) -> data.StructLayout:
     )
 
 
+def lane_job_layout(params: TmaParams) -> data.StructLayout:
+    """Return the layout of a job as a lane of the generator takes it."""
+    is_prepared = params.im2col and not params.compact
+    return (prepared_job_layout if is_prepared else generator_job_layout)(params)
+
+
 @cache
 def slot_walk_layout(params: TmaParams) -> data.StructLayout:
     """A walk of the request in ``slot``; ``last``: this is the last walk of the request."""
     return data.StructLayout({"slot": params.slot_bits, "last": 1, "walk": walk_layout(params)})
+
+
+@cache
+def rows_layout(params: TmaParams) -> data.StructLayout:
+    """Short rows of a walk that may share a line.
+
+    Members
+    -------
+    loop : the loop whose steps are the rows, one-hot; 0: no rows of the walk can share a line
+    row_step : pieces of global memory from one row to the next
+    smem_step : pieces of shared memory from one row to the next
+    fill : pieces between rows that are fill; bit i stands for piece i behind a row's first piece
+    rows_in_line : for each lane, how many more rows fit in the line behind a row that begins there
+    rows_in_beat : the same in shared memory. If there is fill between the rows, the rows must fit
+        in the beat; otherwise they must fit in as many pieces as a beat has.
+    """
+    row_counts = data.ArrayLayout(params.lane_bits, params.lanes)
+    return data.StructLayout(
+        {
+            "loop": DIMS - 1,
+            "row_step": SHORT_ROW_BITS,
+            "smem_step": SHORT_ROW_BITS,
+            "fill": params.lanes,
+            "rows_in_line": row_counts,
+            "rows_in_beat": row_counts,
+        }
+    )
+
+
+@cache
+def prepared_walk_layout(params: TmaParams, *, store: bool = False) -> data.StructLayout:
+    """A walk as the run walker takes it.
+
+    Members
+    -------
+    slot, last, walk : see ``slot_walk_layout``
+    rows : see ``rows_layout``; present for loads, if the unit ``gathers_rows``
+    """
+    rows = {} if store or not params.gathers_rows else {"rows": rows_layout(params)}
+    return data.StructLayout({**slot_walk_layout(params).members, **rows})
 
 
 @cache
