@@ -28,10 +28,10 @@ MAX_STRETCHES = 64
 class GeneratorLane(wiring.Component):
     """Turns each job into lines and, for loads, into beats of fill.
 
-    Latency: two clocks from a walk to its first line. A job that finds no other job waiting is
-    walked at once, in a ``compact`` unit two clocks later. Throughput: one line and one beat of
-    fill a clock, no clock lost between rows, runs or jobs. The two outputs are independent: fill
-    may overtake lines.
+    Latency: one clock in the queue of jobs, two in a ``compact`` unit; then those of the odometer,
+    with ``im2col``, of the row preparation, for loads, and three from a walk to its first line.
+    Throughput: one line and one beat of fill a clock, no clock lost between rows, runs or jobs. The
+    two outputs are independent: fill may overtake lines.
 
     Back-pressure: ``line`` stops the walk at once, ``fill`` stops it when ``MAX_STRETCHES``
     stretches wait. Up to ``jobs_waiting`` jobs wait here; ``i`` is ready while fewer do, whatever

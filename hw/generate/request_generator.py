@@ -15,10 +15,10 @@ from hw.params import TmaParams
 class RequestGenerator(wiring.Component):
     """Turns each job of a load into lines and beats of fill, in a ``GeneratorLane`` per stream.
 
-    Latency: that of a lane. Throughput: one line and one beat of fill a clock. The lines of the
-    lanes take turns, and so do their beats of fill: none waits for more than one of each other
-    lane. Back-pressure: a job waits at ``i`` while the queue of its lane is full, and all jobs
-    behind it wait, too.
+    Latency: that of a lane and, with ``im2col``, of the column preparation, which all lanes share.
+    Throughput: one line and one beat of fill a clock. The lines of the lanes take turns, and so do
+    their beats of fill: none waits for more than one of each other lane. Back-pressure: a job waits
+    at ``i`` while the queue of its lane is full, and all jobs behind it wait, too.
 
     Parameters
     ----------

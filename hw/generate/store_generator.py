@@ -15,7 +15,8 @@ class StoreGenerator(wiring.Component):
     """Turns each job of a store into the lines to write, in one ``GeneratorLane``.
 
     The last line of a request is marked ``last``. It has no valid pieces if the last walk of the
-    request lies outside the tensor. Latency, throughput and back-pressure are those of the lane.
+    request lies outside the tensor. Latency: that of the lane and, with ``im2col``, of the column
+    preparation. Throughput and back-pressure: those of the lane.
 
     Parameters
     ----------

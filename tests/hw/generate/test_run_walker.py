@@ -169,12 +169,13 @@ def test_steps_through_walks_of_stores(pipelines: int, seed: int) -> None:
 
 
 def test_a_step_a_clock() -> None:
-    """The first one a clock after its walk is taken, the next walk with the last step."""
+    """The first one two clocks after its walk is prepared, the next walk with the last step."""
     params = PARAMS["32-byte lines"]
     jobs = random_jobs(random.Random(1), params, 20)
     for job in jobs:
         job["walk"]["prefetch"] = 0
     steps, run = rtl(jobs, params, stall=0)
     cycles = run.cycles["fill"]
-    assert cycles == list(range(run.taken["i"][0] + 1, run.taken["i"][0] + 1 + len(steps.fill)))
+    first = run.taken["i"][0] + 2 + 2
+    assert cycles == list(range(first, first + len(steps.fill)))
     assert len(run.taken["i"]) == len(jobs)
