@@ -8,8 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden import ReductionOp, Swizzle
-from sim_tb.sm.sm import Array, Warpgroup
+from sim_tb.sm.device import TensorMapHandle
+from sim_tb.sm.sm import Array
 from sim_tb.sm.smem import Ring, SmemLayout, Tile
+from sim_tb.sm.warps import Warpgroup
 
 F32 = np.dtype(np.float32)
 SWIZZLE = Swizzle.SWIZZLE_128B
@@ -96,7 +98,7 @@ async def store_tile(
     wg: Warpgroup,
     staging: Sequence[Tile],
     values: Array,
-    tensor_map: int,
+    tensor_map: TensorMapHandle,
     corner: Sequence[int],
     reduction: ReductionOp | None = None,
 ) -> None:
@@ -111,8 +113,8 @@ async def store_tile(
         read them.
     values : array
         Rows of the tile.
-    tensor_map : int
-        Address of the map.
+    tensor_map : TensorMapHandle
+        Map of the tensor that is written.
     corner : sequence of int
         Coordinates of the first element, innermost first.
     reduction : ReductionOp, optional

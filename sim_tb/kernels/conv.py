@@ -11,8 +11,9 @@ from sim_tb.sm.check import Check, equal
 from sim_tb.sm.device import Device
 from sim_tb.sm.kernel import Kernel, init_ring, kernel, specialized
 from sim_tb.sm.options import OptionError, option
-from sim_tb.sm.sm import BF16, Role, Warpgroup
 from sim_tb.sm.smem import SmemLayout
+from sim_tb.sm.warps import Role, Warpgroup
+from sim_tb.sm.wgmma import BF16
 
 TILE_M, TILE_N, TILE_K = 128, 64, 64
 CONSUMERS = 2

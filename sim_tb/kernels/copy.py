@@ -10,8 +10,8 @@ from sim_tb.sm.check import Check, equal
 from sim_tb.sm.device import Device
 from sim_tb.sm.kernel import Kernel, kernel
 from sim_tb.sm.options import option
-from sim_tb.sm.sm import Role, Warpgroup
 from sim_tb.sm.smem import SmemLayout
+from sim_tb.sm.warps import Role, Warpgroup
 
 F32 = np.dtype(np.float32)
 

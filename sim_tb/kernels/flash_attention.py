@@ -9,11 +9,12 @@ from numpy.typing import NDArray
 
 from sim_tb.kernels.common import F32, SWIZZLE, staging_buffers, store_tile
 from sim_tb.sm.check import Check, equal
-from sim_tb.sm.device import Device
+from sim_tb.sm.device import Device, TensorMapHandle
 from sim_tb.sm.kernel import Kernel, init_ring, kernel, specialized
 from sim_tb.sm.options import OptionError, option
-from sim_tb.sm.sm import BF16, Role, Warpgroup, wide
 from sim_tb.sm.smem import Ring, SmemLayout, Tile
+from sim_tb.sm.warps import Role, Warpgroup
+from sim_tb.sm.wgmma import BF16, wide
 
 QUERIES, KEYS = 128, 64
 CONSUMERS = 2
@@ -133,7 +134,7 @@ class FlashAttention(Kernel):
         wg: Warpgroup,
         operand: Operand,
         step: tuple[int, int],
-        tensor_map: int,
+        tensor_map: TensorMapHandle,
         row: int,
         head: int,
     ) -> None:

@@ -23,11 +23,12 @@ from sim_tb.kernels.common import (
     store_tile,
 )
 from sim_tb.sm.check import Check, equal
-from sim_tb.sm.device import Device, Tensor
+from sim_tb.sm.device import Device, Tensor, TensorMapHandle
 from sim_tb.sm.kernel import Kernel, init_ring, kernel, specialized
 from sim_tb.sm.options import OptionError, option
-from sim_tb.sm.sm import BF16, Role, Warpgroup, wide
 from sim_tb.sm.smem import SmemLayout
+from sim_tb.sm.warps import Role, Warpgroup
+from sim_tb.sm.wgmma import BF16, wide
 
 TILE_M, TILE_N, TILE_K = 128, 128, 64
 CONSUMERS = 2
@@ -177,7 +178,12 @@ class GemmTiles(Kernel):
         return self.tile_a[0].nbytes + self.tile_b[0].nbytes
 
     async def load_stage(
-        self, wg: Warpgroup, s: int, map_a: int, map_b: int, corner: tuple[int, int, int]
+        self,
+        wg: Warpgroup,
+        s: int,
+        map_a: TensorMapHandle,
+        map_b: TensorMapHandle,
+        corner: tuple[int, int, int],
     ) -> None:
         """Load the tiles of A and B at row, column and k of ``corner`` into stage ``s``."""
         m, n, k = corner
@@ -224,7 +230,12 @@ class GemmTiles(Kernel):
         await wg.mbarrier_arrive(self.ring.empty[s])
 
     async def epilogue(
-        self, wg: Warpgroup, map_c: int, number: int, rows: Accumulator, corner: tuple[int, int]
+        self,
+        wg: Warpgroup,
+        map_c: TensorMapHandle,
+        number: int,
+        rows: Accumulator,
+        corner: tuple[int, int],
     ) -> None:
         """Store rows of C from row and column ``corner`` on, through staging buffer ``number``."""
         m, n = corner
@@ -306,7 +317,7 @@ class GemmBase(GemmTiles):
         self.map_c = device.tensor_map(self.c, (BOX_COLUMNS, ROWS), SWIZZLE)
 
     @staticmethod
-    def _operand_map(device: Device, tensor: Tensor, rows: int) -> int:
+    def _operand_map(device: Device, tensor: Tensor, rows: int) -> TensorMapHandle:
         promotion = L2Promotion.L2_128B
         return device.tensor_map(tensor, (TILE_K, rows), SWIZZLE, l2_promotion=promotion)
 

@@ -9,7 +9,7 @@ import numpy as np
 from sim_tb.kernels.common import F32
 from sim_tb.kernels.gemm import CONSUMERS, ROWS, TILE_N, GemmBase, consumer_rows
 from sim_tb.sm.kernel import kernel
-from sim_tb.sm.sm import Role, Warpgroup
+from sim_tb.sm.warps import Role, Warpgroup
 
 
 @kernel("gemm_multistage")

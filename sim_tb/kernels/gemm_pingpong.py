@@ -9,8 +9,8 @@ import numpy as np
 from sim_tb.kernels.common import F32
 from sim_tb.kernels.gemm import CONSUMERS, TILE_M, TILE_N, GemmBase, consumer_rows
 from sim_tb.sm.kernel import init_ring, kernel, specialized
-from sim_tb.sm.sm import Role, Warpgroup
 from sim_tb.sm.smem import SmemLayout
+from sim_tb.sm.warps import Role, Warpgroup
 
 
 @kernel("gemm_pingpong")

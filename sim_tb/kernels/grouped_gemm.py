@@ -21,11 +21,12 @@ from sim_tb.kernels.gemm import (
     product_of,
 )
 from sim_tb.sm.check import Check, equal
-from sim_tb.sm.device import Device, Tensor
+from sim_tb.sm.device import Device, Tensor, TensorMapHandle
 from sim_tb.sm.kernel import init_ring, kernel, specialized
 from sim_tb.sm.options import OptionError, option
-from sim_tb.sm.sm import BF16, Role, Warpgroup
 from sim_tb.sm.smem import SmemLayout
+from sim_tb.sm.warps import Role, Warpgroup
+from sim_tb.sm.wgmma import BF16
 
 MAP_SETS = 2
 """Sets of tensor maps. One set is patched while requests use the other one."""
@@ -151,7 +152,7 @@ class GroupedGemm(GemmTiles):
                 await wg.mbarrier_try_wait_parity(self.ring.empty[s], stage_parity ^ 1)
                 await self.load_stage(wg, s, map_a, map_b, (m, n, k))
 
-    async def patch(self, wg: Warpgroup, tensor_map: int, tensor: Tensor) -> None:
+    async def patch(self, wg: Warpgroup, tensor_map: TensorMapHandle, tensor: Tensor) -> None:
         """Change a map so that it describes another matrix of the same type, box and swizzle."""
         await wg.tensormap_replace(tensor_map, "global_address", tensor.address)
         for dim, extent in enumerate(tensor.global_dim):

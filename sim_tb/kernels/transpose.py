@@ -11,8 +11,8 @@ from sim_tb.sm.check import Check, equal
 from sim_tb.sm.device import Device
 from sim_tb.sm.kernel import Kernel, init_ring, kernel
 from sim_tb.sm.options import OptionError, option
-from sim_tb.sm.sm import Role, Warpgroup
 from sim_tb.sm.smem import SmemLayout
+from sim_tb.sm.warps import Role, Warpgroup
 
 TILE = 32
 """Rows and columns of a tile. A row is as long as the span of the widest swizzle."""

@@ -57,6 +57,24 @@ class Tensor:
     array: NDArray[Any]
     raw: NDArray[np.uint8]
 
+    def at(self, *index: int) -> "GlobalPointer":
+        """Return a pointer to the element with this index; missing indices are 0.
+
+        Raises
+        ------
+        KernelError
+            If there are more indices than dimensions.
+        """
+        if len(index) > self.array.ndim:
+            raise KernelError(
+                f"{self.name}.at{index}: the tensor has {self.array.ndim} dimensions: give at most "
+                "as many indices"
+            )
+        strides = self.array.strides[: len(index)]
+        return GlobalPointer(
+            self, sum(i * stride for i, stride in zip(index, strides, strict=True))
+        )
+
     @property
     def nbytes(self) -> int:
         """Bytes from the first element to the end of the last row's pitch."""
@@ -92,6 +110,45 @@ class Tensor:
         return data_type, self.address, self.global_dim, self.global_strides
 
 
+@dataclass(frozen=True, eq=False)
+class GlobalPointer:
+    """Address of bytes of a tensor in global memory.
+
+    Parameters
+    ----------
+    tensor : Tensor
+    offset : int
+        Bytes from the tensor's first element.
+    """
+
+    tensor: Tensor
+    offset: int
+
+    def __add__(self, size: int) -> "GlobalPointer":
+        """Return the pointer ``size`` bytes behind this one."""
+        return GlobalPointer(self.tensor, self.offset + size)
+
+    @property
+    def address(self) -> int:
+        """Address in global memory."""
+        return self.tensor.address + self.offset
+
+
+@dataclass(frozen=True)
+class TensorMapHandle:
+    """A tensor map in global memory (``CUtensorMap``), as requests name it.
+
+    Parameters
+    ----------
+    name : str
+        Name of the tensor that it describes.
+    address : int
+    """
+
+    name: str
+    address: int
+
+
 def align_up(size: int, multiple: int) -> int:
     """Return the least multiple of ``multiple`` that is not below ``size``."""
     return -(-size // multiple) * multiple
@@ -119,7 +176,6 @@ class Device:
         self._arch = arch
         self.tensors: list[Tensor] = []
         self.maps: dict[int, NDArray[np.uint32]] = {}
-        self._names: dict[int, str] = {}
         self._plans: dict[tuple[int, AccessMode | None, bool], tuple[bytes, Plan]] = {}
         self._next_address = HEAP
 
@@ -153,8 +209,8 @@ class Device:
         box_dim: Sequence[int],
         swizzle: Swizzle = Swizzle.NONE,
         **attributes: Any,
-    ) -> int:
-        """Encode a tiled map (``cuTensorMapEncodeTiled``); return its address.
+    ) -> TensorMapHandle:
+        """Encode a tiled map (``cuTensorMapEncodeTiled``), and put it into global memory.
 
         ``box_dim`` is innermost first. ``attributes`` are further parameters of
         ``TensorMap.tiled``.
@@ -171,8 +227,8 @@ class Device:
         box: tuple[int, int],
         swizzle: Swizzle = Swizzle.NONE,
         **attributes: Any,
-    ) -> int:
-        """Encode an im2col map (``cuTensorMapEncodeIm2col``) of an NHWC tensor; return its address.
+    ) -> TensorMapHandle:
+        """Encode an im2col map (``cuTensorMapEncodeIm2col``) of an NHWC tensor.
 
         Parameters
         ----------
@@ -192,34 +248,19 @@ class Device:
             tensor.name, TensorMap.im2col(*arguments, swizzle=swizzle, **attributes)
         )
 
-    def place_map(self, name: str, tensor_map: TensorMap) -> int:
-        """Put a map of the tensor called ``name`` into global memory; return the map's address."""
+    def place_map(self, name: str, tensor_map: TensorMap) -> TensorMapHandle:
+        """Put a map of the tensor called ``name`` into global memory."""
         words = np.frombuffer(tensor_map.encode(), np.uint32).copy()
-        address = self._gmem.place_map(words)
-        self.maps[address] = words
-        self._names[address] = name
-        return address
+        handle = TensorMapHandle(name, self._gmem.place_map(words))
+        self.maps[handle.address] = words
+        return handle
 
-    def name(self, tensor_map: int) -> str:
-        """Return the name of the tensor that the map at this address describes."""
-        return self._names.get(tensor_map, f"the map at {tensor_map:#x}")
-
-    def plan(self, tensor_map: int, mode: AccessMode | None = None, *, store: bool = False) -> Plan:
-        """Return the golden model's plan of a request that uses this map.
-
-        Raises
-        ------
-        KernelError
-            If there is no map at this address.
-        """
-        words = self.maps.get(tensor_map)
-        if words is None:
-            raise KernelError(
-                f"there is no tensor map at {tensor_map:#x}: use an address that "
-                "device.tensor_map or device.im2col_map returned"
-            )
-        contents = words.tobytes()
-        key = tensor_map, mode, store
+    def plan(
+        self, tensor_map: TensorMapHandle, mode: AccessMode | None = None, *, store: bool = False
+    ) -> Plan:
+        """Return the golden model's plan of a request that uses this map."""
+        contents = self.maps[tensor_map.address].tobytes()
+        key = tensor_map.address, mode, store
         entry = self._plans.get(key)
         if entry is None or entry[0] != contents:
             plan = Plan(contents, mode, store=store, arch=self._arch)

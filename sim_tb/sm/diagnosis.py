@@ -79,10 +79,10 @@ class Hang:
         self.empty_of: dict[Key, list[Key]] = {}
         for cta in range(len(sanitizer.shadows)):
             for ring in sanitizer.layout.rings:
-                stages = [(cta, empty) for empty in ring.empty]
+                stages = [(cta, empty.address) for empty in ring.empty]
                 for full, empty in zip(ring.full, stages, strict=True):
-                    self.full_of[empty] = cta, full
-                    self.empty_of[cta, full] = stages
+                    self.full_of[empty] = cta, full.address
+                    self.empty_of[cta, full.address] = stages
 
     def causes(self) -> list[str]:
         """Return a sentence for each barrier that holds up a warpgroup, the likely causes first.

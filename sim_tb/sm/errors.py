@@ -18,6 +18,9 @@ LIBRARIES = (
 )
 """Folders of code that calls kernels, or that kernels call."""
 
+MOST_SHOWN = 60
+"""Most characters of an object in a message."""
+
 
 class KernelError(CheckError):
     """The kernel is wrong. The text names the mistake, the place, the cycle and a remedy."""
@@ -45,6 +48,13 @@ def python_error(place: str, error: Exception, most_frames: int | None = None) -
     shown = frames if most_frames is None else frames[-most_frames:]
     stack = "".join(StackSummary.from_list(shown).format()).splitlines()
     return KernelError("\n".join([f"{place}: {lines.pop(first)}", *lines, *stack]))
+
+
+def described(value: object) -> str:
+    """Return an object and its type as messages show them, in at most 60 characters."""
+    text = repr(value)
+    shown = text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 3]}..."
+    return f"{shown} ({type(value).__name__})"
 
 
 @contextmanager

@@ -13,8 +13,8 @@ from golden import Arch
 from sim_tb.sm.check import Check
 from sim_tb.sm.device import Device
 from sim_tb.sm.options import check_limits, option
-from sim_tb.sm.sm import Role, Warpgroup
 from sim_tb.sm.smem import Ring, SmemLayout
+from sim_tb.sm.warps import Role, Warpgroup
 
 
 @dataclass

@@ -84,17 +84,19 @@ class StagedCopy(Kernel):
                 await wg.tensormap_replace(self.map_x, "global_address", self.x.address)
             for row in (0, ROWS // 2):
                 half = tile.rows(row, row + ROWS // 2)
-                barrier = full + 4 if self.has("refused") else full
+                barrier = full
+                if self.has("refused"):
+                    barrier = replace(full, address=full.address + 4)
                 if self.has("refused") and not row:
-                    wg.sm.sanitizer.barrier_init(wg.tracked, barrier, 1, 0)
+                    wg.sm.sanitizer.barrier_init(wg.tracked, barrier.address, 1, 0)
                 await wg.cp_async_bulk_tensor(half, self.map_x, (0, step * ROWS + row), barrier)
             if self.has("inval in use"):
                 await wg.mbarrier_inval(full)
         if self.has("copy beyond the tensor"):
-            await wg.cp_async_bulk(self.tiles[0], self.x.address + self.x.nbytes - 64, 128, full)
+            await wg.cp_async_bulk(self.tiles[0], self.x.at() + (self.x.nbytes - 64), 128, full)
         if self.has("copy beyond shared memory"):
             far = Tile("far", wg.sm.layout.bytes // 16 * 16, (1, 64), F16)
-            await wg.cp_async_bulk(far, self.x.address, 128, full)
+            await wg.cp_async_bulk(far, self.x.at(), 128, full)
         if self.has("load at the end"):
             await wg.bar_sync(1, 2)
             await wg.mbarrier_try_wait_parity(self.ring.empty[s], parity)
