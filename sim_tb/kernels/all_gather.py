@@ -57,6 +57,7 @@ class AllGather(Kernel):
         """Initialise the barriers of the steps."""
         for barrier in self.arrived:
             await wg.mbarrier_init(barrier, 1)
+        await wg.fence_mbarrier_init()
 
     def roles(self) -> Mapping[str, Role]:
         """Return the only role."""

@@ -133,6 +133,7 @@ class Conv(Kernel):
     async def prologue(self, wg: Warpgroup) -> None:
         """Initialise the barriers of the ring."""
         await init_ring(wg, self.ring, CONSUMERS)
+        await wg.fence_mbarrier_init()
 
     def roles(self) -> Mapping[str, Role]:
         """Return one producer and two consumers."""
@@ -163,9 +164,10 @@ class Conv(Kernel):
             (x.rows(first, first + ROWS), f) for x, f in zip(self.tile_x, self.tile_f, strict=True)
         ]
         for pixel, k in self.tiles():
-            total = np.zeros((ROWS, TILE_N), F32)
+            total = wg.accumulator(ROWS, TILE_N)
             await multiply_stages(wg, self.ring, operands, ring_steps, steps, total, self.release)
-            await store_tile(wg, self.staging[number], total, self.map_y, (k, pixel + first))
+            values = total.values
+            await store_tile(wg, self.staging[number], values, self.map_y, (k, pixel + first))
         await wg.wait_group(0)
 
     async def release(self, wg: Warpgroup, stage: int) -> None:

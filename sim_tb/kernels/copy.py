@@ -39,6 +39,7 @@ class Copy(Kernel):
         """Initialise the barriers of the ring."""
         for barrier in (*self.ring.full, *self.ring.empty):
             await wg.mbarrier_init(barrier, 1)
+        await wg.fence_mbarrier_init()
 
     def roles(self) -> Mapping[str, Role]:
         """Return one role that loads and one that stores."""

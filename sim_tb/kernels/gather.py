@@ -83,6 +83,7 @@ class Gather(Kernel):
         """Initialise the barriers of the list and of the ring."""
         await wg.mbarrier_init(self.listed, 1)
         await init_ring(wg, self.ring, 1)
+        await wg.fence_mbarrier_init()
 
     def roles(self) -> Mapping[str, Role]:
         """Return one role that gathers and one that stores."""

@@ -2,6 +2,7 @@
 
 from golden import mbarrier
 from sim_tb.sm.errors import KernelError
+from sim_tb.sm.sanitizer import Scope
 from sim_tb.sm.sm import Issuer
 from sim_tb.sm.smem import Mbarrier
 
@@ -14,7 +15,7 @@ class BarrierInstructions(Issuer):
         self.require("mbarrier.init", barrier=(barrier, Mbarrier))
         await self.issue(self.sm.costs.arrive)
         sanitizer, cycle = self.sm.sanitizer, self.sm.env.cycle
-        tracked = sanitizer.barrier_init(self.tracked, barrier.address, count, cycle)
+        tracked = sanitizer.barrier_init(self.tracked.elected, barrier.address, count, cycle)
         counters, name = self.sm.counters, barrier.name
         result = await self.sm.env.barriers.command("INIT", barrier.address, count)
         if result.fault is not None:
@@ -30,24 +31,39 @@ class BarrierInstructions(Issuer):
 
         self.sm.env.barriers.watch(barrier.address, on_phase, awaited=False)
 
+    async def fence_mbarrier_init(self) -> None:
+        """``fence.mbarrier_init.release.cluster``."""
+        await self.issue(self.sm.costs.arrive)
+        self.sm.sanitizer.fence_mbarrier_init(self.tracked.elected)
+
     async def mbarrier_inval(self, barrier: Mbarrier) -> None:
         """``mbarrier.inval``."""
         self.require("mbarrier.inval", barrier=(barrier, Mbarrier))
         await self.issue(self.sm.costs.arrive)
-        self.sm.sanitizer.barrier_inval(self.tracked, barrier.address, self.sm.env.cycle)
+        self.sm.sanitizer.barrier_inval(self.tracked.elected, barrier.address, self.sm.env.cycle)
         self._post("mbarrier.inval", "INVAL", barrier, 0)
 
     async def mbarrier_arrive(
-        self, barrier: Mbarrier, count: int = 1, *, cta: int | None = None
+        self,
+        barrier: Mbarrier,
+        count: int = 1,
+        *,
+        cta: int | None = None,
+        scope: Scope = Scope.CTA,
     ) -> None:
         """``mbarrier.arrive``. An arrival at a barrier of another CTA returns no state."""
-        await self._arrive("ARRIVE", barrier, count, 0, cta)
+        await self._arrive("ARRIVE", barrier, count, 0, cta, scope)
 
     async def mbarrier_arrive_expect_tx(
-        self, barrier: Mbarrier, tx_bytes: int, *, cta: int | None = None
+        self,
+        barrier: Mbarrier,
+        tx_bytes: int,
+        *,
+        cta: int | None = None,
+        scope: Scope = Scope.CTA,
     ) -> None:
         """``mbarrier.arrive.expect_tx``."""
-        await self._arrive("ARRIVE_EXPECT_TX", barrier, tx_bytes, tx_bytes, cta)
+        await self._arrive("ARRIVE_EXPECT_TX", barrier, tx_bytes, tx_bytes, cta, scope)
 
     async def mbarrier_expect_tx(self, barrier: Mbarrier, tx_bytes: int) -> None:
         """``mbarrier.expect_tx``."""
@@ -55,40 +71,48 @@ class BarrierInstructions(Issuer):
         await self.issue(self.sm.costs.expect_tx)
         sanitizer, cycle = self.sm.sanitizer, self.sm.env.cycle
         tracked = sanitizer.barrier_at(
-            self.tracked, "mbarrier.expect_tx", self.cta, barrier.address, cycle
+            self.tracked.elected, "mbarrier.expect_tx", self.cta, barrier.address, cycle
         )
-        sanitizer.expect_tx(self.tracked, tracked, cycle, tx_bytes)
+        sanitizer.expect_tx(self.tracked.elected, tracked, cycle, tx_bytes)
         self._post("mbarrier.expect_tx", "EXPECT_TX", barrier, tx_bytes)
 
-    async def mbarrier_try_wait_parity(self, barrier: Mbarrier, parity: int) -> None:
+    async def mbarrier_try_wait_parity(
+        self, barrier: Mbarrier, parity: int, *, scope: Scope = Scope.CTA
+    ) -> None:
         """``mbarrier.try_wait.parity`` in a loop, until it returns true."""
         instruction = "mbarrier.try_wait.parity"
         self.require(instruction, barrier=(barrier, Mbarrier))
         name = barrier.name
         tracked = self.sm.sanitizer.barrier_at(
-            self.tracked, instruction, self.cta, barrier.address, self.sm.env.cycle
+            self.tracked.all, instruction, self.cta, barrier.address, self.sm.env.cycle
         )
         await self.issue(self.sm.costs.try_wait.slots)
         start, least = self.clock, self.sm.env.not_before + self.sm.costs.try_wait.clocks
-        self.sm.sanitizer.wait_begins(self.tracked, tracked, parity, start)
+        self.sm.sanitizer.wait_begins(self.tracked.all, tracked, parity, start)
         with self.span(f"wait {name}"):
             await self.sm.env.barriers.wait(barrier.address, parity, None)
             await self.sm.until(max(self.ready_cycle, least))
         end = self.sm.env.cycle
         self.sm.counters.waits.append((name, end - start))
-        self.sm.sanitizer.wait_returned(self.tracked, tracked, parity, end)
+        self.sm.sanitizer.wait_returned(self.tracked.all, tracked, parity, end, scope)
 
     async def _arrive(
-        self, op: str, barrier: Mbarrier, count: int, tx_bytes: int, cta: int | None
+        self,
+        op: str,
+        barrier: Mbarrier,
+        count: int,
+        tx_bytes: int,
+        cta: int | None,
+        scope: Scope,
     ) -> None:
         instruction = f"mbarrier.{op.lower().replace('_e', '.e', 1)}"
         self.require(instruction, barrier=(barrier, Mbarrier))
         await self.issue(self.sm.costs.arrive)
         sanitizer, cycle = self.sm.sanitizer, self.sm.env.cycle
-        owner = self.cta if cta is None else cta
-        tracked = sanitizer.barrier_at(self.tracked, instruction, owner, barrier.address, cycle)
+        threads, owner = self.tracked.elected, self.cta if cta is None else cta
+        tracked = sanitizer.barrier_at(threads, instruction, owner, barrier.address, cycle)
         arrivals = 1 if op == "ARRIVE_EXPECT_TX" else count
-        sanitizer.arrive(self.tracked, tracked, cycle, arrivals, tx_bytes)
+        sanitizer.arrive(threads, tracked, cycle, arrivals, tx_bytes, scope=scope)
         env, costs = self.sm.env, self.sm.costs
         issued = env.not_before
         if op == "ARRIVE":

@@ -36,19 +36,20 @@ class CopyInstructions(Issuer):
         )
         await self.issue(self.sm.costs.tma)
         sm, address = self.sm, tile.address
-        plan = sm.device.plan(tensor_map, mode)
         text = f"cp.async.bulk.tensor of {tensor_map.name} at {tuple(coords)}"
-        sm.sanitizer.use_map(self.tracked, text, tensor_map.address, sm.env.not_before)
+        sm.sanitizer.use_map(self.tracked.elected, text, tensor_map.address, sm.env.not_before)
+        plan = sm.device.plan(tensor_map, mode)
         receivers = [self.cta] if cta_mask is None else bits(cta_mask)
         request = self._request(text, plan.bytes(), tensor_map.address)
         sm.sanitizer.load(
-            self.tracked,
+            self.tracked.elected,
             request,
             receivers,
             address,
             plan.footprint,
             plan.descriptor.swizzle,
             barrier.address,
+            sm.sanitizer.box(plan, coords, im2col_offsets),
         )
         request.number = sm.env.requests.load(
             tensor_map.address,
@@ -76,7 +77,14 @@ class CopyInstructions(Issuer):
         self._check_range(text, source.address, size)
         request = self._request(text, size)
         self.sm.sanitizer.load(
-            self.tracked, request, [self.cta], tile.address, size, None, barrier.address
+            self.tracked.elected,
+            request,
+            [self.cta],
+            tile.address,
+            size,
+            None,
+            barrier.address,
+            self.sm.sanitizer.bytes(source.address, size),
         )
         request.number = self.sm.env.requests.bulk_load(
             source.address, tile.address, size, barrier.address
@@ -100,10 +108,10 @@ class CopyInstructions(Issuer):
         size = source.nbytes
         text = f"cp.async.bulk of {source.name} to {target.name} of CTA {cta}"
         request = self._request(text, size)
-        sanitizer = self.sm.sanitizer
-        tracked = sanitizer.barrier_at(self.tracked, text, cta, barrier.address, request.cycle)
-        sanitizer.store(self.tracked, request, source.address, size, None, tracked)
-        sanitizer.load(self.tracked, request, [cta], target.address, size, None, barrier.address)
+        sanitizer, threads = self.sm.sanitizer, self.tracked.elected
+        tracked = sanitizer.barrier_at(threads, text, cta, barrier.address, request.cycle)
+        sanitizer.store(threads, request, source.address, size, None, tracked)
+        sanitizer.load(threads, request, [cta], target.address, size, None, barrier.address)
         request.number = self.sm.env.requests.dsmem_copy(
             cta, target.address, source.address, size, barrier.address
         )
@@ -152,12 +160,18 @@ class CopyInstructions(Issuer):
         self.require(instruction, tensor_map=(tensor_map, TensorMapHandle), tile=(tile, Tile))
         await self.issue(self.sm.costs.tma)
         sm = self.sm
-        plan = sm.device.plan(tensor_map, mode, store=True)
         text = f"{instruction} to {tensor_map.name} at {tuple(coords)}"
-        sm.sanitizer.use_map(self.tracked, text, tensor_map.address, sm.env.not_before)
+        sm.sanitizer.use_map(self.tracked.elected, text, tensor_map.address, sm.env.not_before)
+        plan = sm.device.plan(tensor_map, mode, store=True)
         request = self._request(text, tensor_map=tensor_map.address)
         sm.sanitizer.store(
-            self.tracked, request, tile.address, plan.footprint, plan.descriptor.swizzle
+            self.tracked.elected,
+            request,
+            tile.address,
+            plan.footprint,
+            plan.descriptor.swizzle,
+            target=sm.sanitizer.box(plan, coords),
+            reduces=op is not None,
         )
         request.number = sm.env.requests.store(
             tensor_map.address, coords, tile.address, mode=plan.mode.name, op=op, thread=self.thread
@@ -186,14 +200,22 @@ class CopyInstructions(Issuer):
         text = f"{instruction} of {size} bytes to {target.address:#x}"
         self._check_range(text, target.address, size)
         request = self._request(text)
-        self.sm.sanitizer.store(self.tracked, request, tile.address, size, None)
+        self.sm.sanitizer.store(
+            self.tracked.elected,
+            request,
+            tile.address,
+            size,
+            None,
+            target=self.sm.sanitizer.bytes(target.address, size),
+            reduces=reduction is not None,
+        )
         request.number = self.sm.env.requests.bulk_store(
             target.address, tile.address, size, reduction=reduction, thread=self.thread
         )
 
     async def commit_group(self) -> None:
         """``cp.async.bulk.commit_group``."""
-        self.sm.sanitizer.commit(self.tracked, self.tracked.bulk_groups)
+        self.sm.sanitizer.commit(self.tracked.elected)
         self.sm.env.not_before = self.ready_cycle
         self.sm.env.requests.commit_group(self.thread)
 
@@ -206,14 +228,16 @@ class CopyInstructions(Issuer):
             )
             await self.sm.until(self.ready_cycle)
         self.sm.sanitizer.group_wait_returned(
-            self.tracked, self.tracked.bulk_groups, groups, self.sm.env.cycle, read=read
+            self.tracked.elected, groups, self.sm.env.cycle, read=read
         )
 
     def _request(
         self, text: str, tx_bytes: int = 0, tensor_map: int | None = None
     ) -> TrackedRequest:
         cycle = self.sm.env.not_before
-        return TrackedRequest(None, text, self.cta, self.role, cycle, tx_bytes, tensor_map)
+        request = TrackedRequest(None, text, self.cta, self.role, cycle, tx_bytes, tensor_map)
+        self.sm.cluster.requests.append(request)
+        return request
 
     def _check_range(self, text: str, address: int, size: int) -> None:
         access = f"{self.role}: {text} in cycle {self.sm.env.not_before}"

@@ -171,6 +171,8 @@ class Device:
         All tensors, by ascending address.
     maps : dict of int to array
         Tensor maps by address, 32 words each.
+    freed : dict of int to str
+        Maps that were freed, by address, and by what.
     """
 
     def __init__(
@@ -184,6 +186,7 @@ class Device:
         self._arch = arch
         self.tensors: list[Tensor] = []
         self.maps: dict[int, NDArray[np.uint32]] = {}
+        self.freed: dict[int, str] = {}
         self._plans: dict[tuple[int, AccessMode | None, bool], tuple[bytes, Plan]] = {}
         self._next_address = HEAP
 
@@ -287,6 +290,11 @@ class Device:
         handle = TensorMapHandle(name, self._gmem.place_map(words))
         self.maps[handle.address] = words
         return handle
+
+    def free_map(self, tensor_map: TensorMapHandle, by: str = "by the host") -> None:
+        """Free a map (``cudaFree``). Requests must not use it from now on."""
+        del self.maps[tensor_map.address]
+        self.freed[tensor_map.address] = by
 
     def plan(
         self, tensor_map: TensorMapHandle, mode: AccessMode | None = None, *, store: bool = False

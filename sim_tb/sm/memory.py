@@ -24,7 +24,7 @@ class MemoryInstructions(Issuer):
         costs = self.sm.costs
         cost = costs.fence_async_shared if shared_cta else costs.fence_async
         await self._execute("fence.proxy.async", cost)
-        self.sm.sanitizer.fence_async(self.tracked)
+        self.sm.sanitizer.fence_async(self.tracked.all, global_memory=not shared_cta)
 
     async def tensormap_replace(
         self, tensor_map: TensorMapHandle, field: str, value: int, index: int | None = None
@@ -33,7 +33,7 @@ class MemoryInstructions(Issuer):
         self.require("tensormap.replace", tensor_map=(tensor_map, TensorMapHandle))
         await self._execute("tensormap.replace", self.sm.costs.replace(field))
         text = f"tensormap.replace of {field} by {self.role} in cycle {self.sm.env.cycle}"
-        self.sm.sanitizer.replace_map(self.tracked, tensor_map.address, text)
+        self.sm.sanitizer.replace_map(self.tracked.elected, tensor_map.address, text)
         words = self.sm.device.maps[tensor_map.address]
         words[:] = np.frombuffer(tensormap_replace(words.tobytes(), field, value, index), np.uint32)
 
@@ -46,7 +46,12 @@ class MemoryInstructions(Issuer):
             await self.sm.until(self.ready_cycle)
             await self.sm.env.descriptors.invalidate(tensor_map.address)
             await self.sm.until(least)
-        self.sm.sanitizer.acquire_map(self.tracked, tensor_map.address)
+        self.sm.sanitizer.acquire_map(self.tracked.all, tensor_map.address)
+
+    async def fence_proxy_tensormap_release(self) -> None:
+        """``fence.proxy.tensormap::generic.release.gpu``: others may acquire the changed maps."""
+        await self.issue(self.sm.costs.fence_tensormap.slots)
+        self.sm.sanitizer.release_map(self.tracked.elected)
 
     # Shared memory
 
@@ -60,19 +65,20 @@ class MemoryInstructions(Issuer):
         """``ld.shared`` of a whole tile; return its rows. A warp reads along a row or a column."""
         self.require("ld.shared", tile=(tile, Tile))
         await self._smem("ld.shared", tile, tile.access_wavefronts(columns=columns))
-        return self._read("ld.shared", tile)
+        return self._read("ld.shared", tile, columns=columns)
 
     async def stmatrix(self, tile: Tile, values: Array) -> None:
         """``stmatrix`` of a whole tile. ``values`` are its rows without the swizzle."""
         self.require("stmatrix", tile=(tile, Tile))
-        self.sm.sanitizer.thread_write(self.tracked, "stmatrix", tile, self.sm.env.cycle)
+        self.sm.sanitizer.thread_write(self.tracked.all, "stmatrix", tile, self.sm.env.cycle)
         await self._smem("stmatrix", tile, tile.matrix_wavefronts)
         self.sm.write(tile, values)
 
     async def st_shared(self, tile: Tile, values: Array, *, columns: bool = False) -> None:
         """``st.shared`` of a whole tile. A warp writes along a row or a column."""
         self.require("st.shared", tile=(tile, Tile))
-        self.sm.sanitizer.thread_write(self.tracked, "st.shared", tile, self.sm.env.cycle)
+        cycle = self.sm.env.cycle
+        self.sm.sanitizer.thread_write(self.tracked.all, "st.shared", tile, cycle, columns=columns)
         await self._smem("st.shared", tile, tile.access_wavefronts(columns=columns))
         self.sm.write(tile, values)
 
@@ -81,6 +87,8 @@ class MemoryInstructions(Issuer):
         self.sm.counters.bank_conflicts += max(0, wavefronts - ideal)
         await self._use(self.sm.smem_port, wavefronts, name)
 
-    def _read(self, instruction: str, tile: Tile) -> Array:
-        self.sm.sanitizer.thread_read(self.tracked, instruction, tile, self.sm.env.cycle)
+    def _read(self, instruction: str, tile: Tile, *, columns: bool = False) -> Array:
+        threads, cycle = self.tracked.all, self.sm.env.cycle
+        self.sm.sanitizer.thread_read(threads, instruction, tile, cycle, columns=columns)
+        self.sm.sanitizer.registers_written(threads)
         return self.sm.read(tile)

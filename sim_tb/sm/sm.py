@@ -21,7 +21,7 @@ from sim_tb.sm.costs import Cost, Costs
 from sim_tb.sm.device import Device, GlobalPointer, TensorMapHandle
 from sim_tb.sm.errors import KernelError, described
 from sim_tb.sm.pipes import MUFU_PER_CLOCK, REGISTERS, SCHEDULERS, Pipe
-from sim_tb.sm.sanitizer import Sanitizer
+from sim_tb.sm.sanitizer import Sanitizer, Scope, TrackedRequest
 from sim_tb.sm.smem import LANES, PIECE_BYTES, Mbarrier, SmemLayout, Tile
 from sim_tb.sm.spans import Span
 from sim_tb.testbench.environment import Environment
@@ -98,7 +98,7 @@ class Issuer:
         self.registers = 0
         self.ready_cycle = 0
         self.activity: tuple[str, int] | None = None
-        self.tracked = sm.sanitizer.add_warpgroup(sm.cta, role)
+        self.tracked = sm.sanitizer.add_warpgroup(sm.cta, role, warps)
         self._last_span: int | None = None
         sm.warpgroups.append(self)
 
@@ -166,10 +166,12 @@ class Issuer:
         """Execute ``operations`` arithmetic instructions on each of ``elements`` values."""
         lanes = LANES * min(self.warps, SCHEDULERS)
         await self.issue(-(-elements * operations // lanes), "math")
+        self.sm.sanitizer.registers_written(self.tracked.all)
 
     async def mufu(self, elements: int) -> None:
         """Execute ``ex2.approx`` or another special function on each of ``elements`` values."""
         await self._use(self.sm.mufu, -(-elements // MUFU_PER_CLOCK), "math")
+        self.sm.sanitizer.registers_written(self.tracked.all)
 
     def require(self, instruction: str, **operands: tuple[object, type]) -> None:
         """Check the types of operands, each given by its name.
@@ -299,8 +301,9 @@ class Rendezvous:
         Set when ``count`` warpgroups have arrived.
     """
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, scope: Scope = Scope.CTA) -> None:
         self.count = count
+        self.scope = scope
         self.arrived: list[Issuer] = []
         self.complete = Event()
 
@@ -309,7 +312,7 @@ class Rendezvous:
         self.arrived.append(issuer)
         if len(self.arrived) < self.count:
             return False
-        issuer.sm.sanitizer.sync([each.tracked for each in self.arrived])
+        issuer.sm.sanitizer.sync([each.tracked.all for each in self.arrived], self.scope)
         self.complete.set()
         return True
 
@@ -324,6 +327,8 @@ class ClusterRun:
         First failure of any CTA.
     failed : Event
         Set when ``error`` is.
+    requests : list of TrackedRequest
+        All requests of the run, for the report.
     rendezvous_point : Rendezvous
         State of ``barrier.cluster``.
     """
@@ -332,7 +337,8 @@ class ClusterRun:
         self.ctas = ctas
         self.error: CheckError | None = None
         self.failed = Event()
-        self.rendezvous_point = Rendezvous(ctas)
+        self.requests: list[TrackedRequest] = []
+        self.rendezvous_point = Rendezvous(ctas, Scope.CLUSTER)
 
     def fail(self, error: CheckError) -> None:
         """End the run with this failure, unless there is an earlier one."""
@@ -344,5 +350,5 @@ class ClusterRun:
         """Wait until one warpgroup of each CTA has arrived (``barrier.cluster``)."""
         rendezvous = self.rendezvous_point
         if rendezvous.arrive(issuer):
-            self.rendezvous_point = Rendezvous(self.ctas)
+            self.rendezvous_point = Rendezvous(self.ctas, Scope.CLUSTER)
         await rendezvous.complete.wait()

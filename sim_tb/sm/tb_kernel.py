@@ -68,7 +68,7 @@ async def run_kernel(dut: Any, kernel: Kernel, setting: Setting) -> Record:
     envs = await _environments(dut, kernel, setting)
     device = Device(envs[0].gmem, kernel.arch, kernel.given_inputs)
     layout = SmemLayout(envs[0].interface.parameters["smem_bytes"])
-    sanitizer = Sanitizer(layout, layout.limit, len(envs))
+    sanitizer = Sanitizer(layout, layout.limit, len(envs), device)
     costs, cluster = Costs(interval=setting.issue_interval), ClusterRun(len(envs))
     sms = [SM(env, device, layout, sanitizer, costs, cluster) for env in envs]
     error, check, flops, start = "", None, 0, time.perf_counter()
@@ -110,7 +110,7 @@ async def run_kernel(dut: Any, kernel: Kernel, setting: Setting) -> Record:
         sms=[_sm_record(sm) for sm in sms],
         requests=[
             RequestRecord(r.text, r.cta, r.role, r.cycle, r.done, r.tx_bytes)
-            for r in sanitizer.requests
+            for r in cluster.requests
         ],
         rings=layout.rings,
         outputs={} if kernel.given_inputs is None or error else device.arrays(),
@@ -151,7 +151,8 @@ async def _run_roles(kernel: Kernel, sms: Sequence[SM]) -> None:
         for _, wg in started:
             wg.registers = registers
         sanitizer = sms[0].sanitizer
-        sanitizer.sync(sanitizer.warpgroups)
+        for sm in sms:
+            sanitizer.begin_roles(sm.cta)
         tasks = [cocotb.start_soon(_role(role, wg)) for role, wg in started]
         await _all(tasks, sms[0].cluster)
         sanitizer.end_kernel()
@@ -236,7 +237,7 @@ def _check_refusals(sms: Sequence[SM]) -> None:
     """
     for sm in sms:
         for record in sm.env.errors:
-            requests = {request.number: request for request in sm.sanitizer.requests}
+            requests = {each.number: each for each in sm.sanitizer.in_flight if each.cta == sm.cta}
             request = requests.get(record.request_id, f"request {record.request_id}")
             raise KernelError(
                 f"the unit refused {request}: {record.cause}, dimension {record.dim}, value "

@@ -4,6 +4,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from sim_tb.sm.accumulators import Accumulator
 from sim_tb.sm.pipes import FMA_PER_CLOCK
 from sim_tb.sm.sm import SM, Array, Issuer
 from sim_tb.sm.smem import Tile
@@ -25,8 +26,17 @@ class TensorCoreInstructions(Issuer):
         self._wgmma_end = 0
         self._wgmma_group_ends: list[int] = []
 
+    def accumulator(self, rows: int, columns: int) -> Accumulator:
+        """Return accumulators, which threads have set to zero."""
+        return Accumulator(self.tracked, np.zeros((rows, columns), np.float32))
+
+    async def wgmma_fence(self) -> None:
+        """``wgmma.fence``: products see what threads have written to registers before."""
+        await self.issue(self.sm.costs.wgmma)
+        self.sm.sanitizer.wgmma_fence(self.tracked.all)
+
     async def wgmma(
-        self, accumulator: NDArray[np.float32], a: Tile | Array, b: Tile, *, trans_b: bool = True
+        self, accumulator: Accumulator, a: Tile | Array, b: Tile, *, trans_b: bool = True
     ) -> None:
         """``wgmma.mma_async``: add the product of ``a`` and ``b`` to ``accumulator``.
 
@@ -34,7 +44,7 @@ class TensorCoreInstructions(Issuer):
 
         Parameters
         ----------
-        accumulator : array
+        accumulator : Accumulator
             Accumulators in registers, m x n.
         a : Tile or array
             m rows of k elements. An array is in registers.
@@ -49,14 +59,13 @@ class TensorCoreInstructions(Issuer):
         steps = -(-k * b.dtype.itemsize // WGMMA_K_BYTES) * -(-m // WGMMA_ROWS)
         await self.issue(self.sm.costs.wgmma * steps)
         cycle = self.sm.env.cycle
-        for tile in (a, b):
-            if isinstance(tile, Tile):
-                self.sm.sanitizer.thread_read(self.tracked, "wgmma", tile, cycle, wgmma=True)
+        self.sm.sanitizer.wgmma(self.tracked.all, accumulator, a, b, cycle)
         a_values = self.sm.read(a) if isinstance(a, Tile) else a
         b_values = self.sm.read(b)
         with np.errstate(over="ignore", invalid="ignore"):
             product = wide(a_values) @ (wide(b_values).T if trans_b else wide(b_values))
-            np.add(accumulator, product, out=accumulator, casting="same_kind")
+            registers = accumulator.in_flight
+            np.add(registers, product, out=registers, casting="same_kind")
         self.sm.counters.fma += m * n * k
         self._wgmma_end = self.sm.tensor_cores.reserve(
             self.ready_cycle, -(-m * n * k // FMA_PER_CLOCK)
@@ -65,7 +74,7 @@ class TensorCoreInstructions(Issuer):
     async def wgmma_commit_group(self) -> None:
         """``wgmma.commit_group``."""
         self._wgmma_group_ends.append(self._wgmma_end)
-        self.sm.sanitizer.commit(self.tracked, self.tracked.wgmma_groups)
+        self.sm.sanitizer.wgmma_commit(self.tracked.all)
 
     async def wgmma_wait_group(self, groups: int) -> None:
         """``wgmma.wait_group``: wait until at most ``groups`` groups are pending."""
@@ -74,9 +83,7 @@ class TensorCoreInstructions(Issuer):
             with self.span("mma"):
                 await self.sm.until(max(self.ready_cycle, self._wgmma_group_ends[done - 1]))
             del self._wgmma_group_ends[:done]
-        self.sm.sanitizer.group_wait_returned(
-            self.tracked, self.tracked.wgmma_groups, groups, self.sm.env.cycle
-        )
+        self.sm.sanitizer.wgmma_wait_returned(self.tracked.all, groups)
 
 
 def wide(values: Array) -> NDArray[np.float64]:
