@@ -21,8 +21,8 @@ from sim_tb.sm.costs import Cost, Costs
 from sim_tb.sm.device import Device, GlobalPointer, TensorMapHandle
 from sim_tb.sm.errors import KernelError, described
 from sim_tb.sm.pipes import MUFU_PER_CLOCK, REGISTERS, SCHEDULERS, Pipe
-from sim_tb.sm.sanitizer import Sanitizer, Scope, TrackedRequest
-from sim_tb.sm.smem import LANES, PIECE_BYTES, Mbarrier, SmemLayout, Tile
+from sim_tb.sm.sanitizer import Sanitizer, Scope, Threads, TrackedRequest
+from sim_tb.sm.smem import LANES, PIECE_BYTES, BarrierState, Mbarrier, SmemLayout, Tile
 from sim_tb.sm.spans import Span
 from sim_tb.testbench.environment import Environment
 from sim_tb.testbench.errors import CheckError
@@ -33,6 +33,7 @@ PIECE = np.dtype((np.void, PIECE_BYTES))
 
 SOURCES: dict[type, str] = {
     GlobalPointer: "tensor.at",
+    BarrierState: "mbarrier_arrive_state",
     Mbarrier: "smem.mbarrier or smem.ring",
     TensorMapHandle: "device.tensor_map or device.im2col_map",
     Tile: "smem.tile",
@@ -113,6 +114,25 @@ class Issuer:
         return self.sm.cta
 
     @property
+    def all(self) -> Threads:
+        """All threads."""
+        return self.tracked.all
+
+    @property
+    def elected(self) -> Threads:
+        """Lane 0 of warp 0, which ``elect.sync`` chooses."""
+        return self.tracked.elected
+
+    @property
+    def leaders(self) -> Threads:
+        """Lane 0 of each warp."""
+        return self.tracked.leaders
+
+    def select(self, warps: int, lanes: int = (1 << LANES) - 1) -> Threads:
+        """Return the lanes of a mask in each warp of a mask."""
+        return self.tracked.threads(warps, lanes)
+
+    @property
     def clock(self) -> int:
         """First cycle in which it can execute the next instruction, at the earliest the present."""
         return max(self.sm.env.cycle, self.ready_cycle)
@@ -172,6 +192,15 @@ class Issuer:
         """Execute ``ex2.approx`` or another special function on each of ``elements`` values."""
         await self._use(self.sm.mufu, -(-elements // MUFU_PER_CLOCK), "math")
         self.sm.sanitizer.registers_written(self.tracked.all)
+
+    def _request(
+        self, text: str, tx_bytes: int = 0, tensor_map: int | None = None
+    ) -> TrackedRequest:
+        """Return a new request of this role, which the report and the sanitizer follow."""
+        cycle = self.sm.env.not_before
+        request = TrackedRequest(None, text, self.cta, self.role, cycle, tx_bytes, tensor_map)
+        self.sm.cluster.requests.append(request)
+        return request
 
     def require(self, instruction: str, **operands: tuple[object, type]) -> None:
         """Check the types of operands, each given by its name.
@@ -279,11 +308,7 @@ class SM:
         KernelError
             If shape or type of ``values`` is not the tile's.
         """
-        if values.shape != tile.shape or values.dtype != tile.dtype:
-            raise KernelError(
-                f"{tile.name}: a tile of shape {tile.shape} and type {tile.dtype} cannot take "
-                f"values of shape {values.shape} and type {values.dtype}"
-            )
+        tile.check_values(tile.name, values)
         rows = np.ascontiguousarray(values).view(np.uint8)
         self._smem_pieces[tile.pieces] = rows.reshape(tile.shape[0], -1, PIECE_BYTES)
 
