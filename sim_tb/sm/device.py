@@ -1,7 +1,7 @@
 """Host side of a kernel: tensors in global memory, and their tensor maps."""
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from golden import AccessMode, Arch, DataType, Plan, Swizzle, TensorMap
-from sim_tb.sm.errors import KernelError
+from sim_tb.sm.errors import KernelError, described
 from sim_tb.sm.smem import PIECE_BYTES
 from sim_tb.testbench.errors import CheckError
 
@@ -162,6 +162,8 @@ class Device:
     gmem : Memory
     arch : Arch
         Architecture, which decides the access modes and types that requests may use.
+    inputs : mapping, optional
+        Arrays that take the place of the values of the tensors of these names.
 
     Members
     -------
@@ -173,7 +175,13 @@ class Device:
         Maps that were freed, by address, and by what.
     """
 
-    def __init__(self, gmem: Memory, arch: Arch = Arch.SM_90A) -> None:
+    def __init__(
+        self,
+        gmem: Memory,
+        arch: Arch = Arch.SM_90A,
+        inputs: Mapping[str, NDArray[Any]] | None = None,
+    ) -> None:
+        self._inputs = dict(inputs or {})
         self._gmem = gmem
         self._arch = arch
         self.tensors: list[Tensor] = []
@@ -182,8 +190,33 @@ class Device:
         self._plans: dict[tuple[int, AccessMode | None, bool], tuple[bytes, Plan]] = {}
         self._next_address = HEAP
 
-    def tensor(self, name: str, values: NDArray[Any]) -> Tensor:
-        """Copy an array to global memory; return the new tensor."""
+    def tensor(self, name: str, values: NDArray[Any] | None = None) -> Tensor:
+        """Copy an array to global memory; return the new tensor.
+
+        Parameters
+        ----------
+        name : str
+            Name of the tensor, and of the input that may replace the values.
+        values : array, optional
+            It is not used if the caller of ``sim_tb.run`` gave an input of this name. None: such
+            an input must be given.
+
+        Raises
+        ------
+        KernelError
+            If there are neither values nor an input, or they are no array of at least one element.
+        """
+        values = self._inputs.get(name, values)
+        if values is None:
+            raise KernelError(
+                f"device.tensor({name!r}): there is no input of this name: give it to sim_tb.run, "
+                "or give device.tensor an array"
+            )
+        if not isinstance(values, np.ndarray) or not values.size or not values.ndim:
+            raise KernelError(
+                f"tensor {name}: {described(values)}: must be an array of at least one dimension "
+                "and one element"
+            )
         tensor = self.empty(name, values.shape, values.dtype)
         tensor.array[...] = values
         return tensor
@@ -274,6 +307,37 @@ class Device:
             plan = Plan(contents, mode, store=store, arch=self._arch)
             entry = self._plans[key] = contents, plan
         return entry[1]
+
+    def check_inputs(self) -> None:
+        """Check that all inputs were used.
+
+        Raises
+        ------
+        KernelError
+            If there is no tensor of the name of an input.
+        """
+        names = [tensor.name for tensor in self.tensors]
+        for name in self._inputs:
+            if name not in names:
+                raise KernelError(
+                    f"input {name!r}: the kernel has no tensor of this name; it has "
+                    f"{', '.join(names) or 'none'}"
+                )
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return a copy of each tensor, by its name.
+
+        Raises
+        ------
+        KernelError
+            If two tensors have the same name.
+        """
+        made = {tensor.name: np.ascontiguousarray(tensor.array) for tensor in self.tensors}
+        if len(made) < len(self.tensors):
+            names = [tensor.name for tensor in self.tensors]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise KernelError(f"two tensors are called {twice!r}: outputs need different names")
+        return made
 
     def check_range(self, access: str, address: int, size: int) -> None:
         """Check that ``size`` bytes at ``address`` lie inside of one tensor.

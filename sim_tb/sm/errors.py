@@ -74,6 +74,7 @@ def kernel_code(place: str, *expected: type[Exception]) -> Iterator[None]:
 def _is_own(frame: FrameSummary) -> bool:
     """Return whether a frame is of a kernel's code, or of a module that the kernel brings along."""
     file = Path(frame.filename)
-    if file.is_relative_to(KERNELS):
+    if file.is_relative_to(KERNELS) and file.name != "__init__.py":
         return True
-    return not (frame.filename.startswith("<") or any(map(file.is_relative_to, LIBRARIES)))
+    made = frame.filename == "<string>" or frame.filename.startswith("<frozen ")
+    return not (made or any(map(file.is_relative_to, LIBRARIES)))

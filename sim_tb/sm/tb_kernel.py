@@ -66,7 +66,7 @@ async def kernels(dut: Any) -> None:
 async def run_kernel(dut: Any, kernel: Kernel, setting: Setting) -> Record:
     """Reset the units and run a kernel; return the record."""
     envs = await _environments(dut, kernel, setting)
-    device = Device(envs[0].gmem, kernel.arch)
+    device = Device(envs[0].gmem, kernel.arch, kernel.given_inputs)
     layout = SmemLayout(envs[0].interface.parameters["smem_bytes"])
     sanitizer = Sanitizer(layout, layout.limit, len(envs), device)
     costs, cluster = Costs(interval=setting.issue_interval), ClusterRun(len(envs))
@@ -96,7 +96,7 @@ async def run_kernel(dut: Any, kernel: Kernel, setting: Setting) -> Record:
     record = Record(
         kernel=kernel.name,
         summary=(type(kernel).__doc__ or "").partition("\n")[0],
-        options=kernel.options,
+        options={},  # `launch.simulate` has them: their types may be unknown here
         setting=setting,
         latency=(models.lines.low + models.lines.high) / 2,
         cycles=cycles,
@@ -113,6 +113,7 @@ async def run_kernel(dut: Any, kernel: Kernel, setting: Setting) -> Record:
             for r in cluster.requests
         ],
         rings=layout.rings,
+        outputs={} if kernel.given_inputs is None or error else device.arrays(),
     )
     if not error:
         return record
