@@ -31,6 +31,9 @@ from sim_tb.testbench.models import surroundings
 WATCH_INTERVAL = 1024
 """Clocks from one look of the watchdog to the next."""
 
+QUIET_CLOCKS = 128
+"""Clocks without a transfer after which the units are asked whether anything can still move."""
+
 DRAIN_CLOCKS = 10_000
 """Clocks that a unit gets to finish its requests after a run that ended early."""
 
@@ -72,7 +75,9 @@ async def run_kernel(dut: Any, kernel: Kernel, setting: Setting) -> Record:
     costs, cluster = Costs(interval=setting.issue_interval), ClusterRun(len(envs))
     sms = [SM(env, device, layout, sanitizer, costs, cluster) for env in envs]
     error, check, flops, start = "", None, 0, time.perf_counter()
-    watchdog = cocotb.start_soon(_watch(sms, setting.watchdog))
+    watchdogs = [
+        cocotb.start_soon(watch) for watch in (_watch(sms, setting.watchdog), _find_deadlock(sms))
+    ]
     try:
         with kernel_code("host"):
             kernel.host(device)
@@ -91,7 +96,8 @@ async def run_kernel(dut: Any, kernel: Kernel, setting: Setting) -> Record:
         device.check_guards()
     except CheckError as failure:
         cycles, seconds, error = envs[0].cycle, time.perf_counter() - start, str(failure)
-    watchdog.cancel()
+    for watchdog in watchdogs:
+        watchdog.cancel()
     models = surroundings(setting.memory)
     record = Record(
         kernel=kernel.name,
@@ -191,12 +197,35 @@ async def _all(tasks: Sequence[Task[None]], cluster: ClusterRun) -> None:
         raise cluster.error
 
 
+async def _find_deadlock(sms: Sequence[SM]) -> None:
+    """Fail the run when nothing can move any more.
+
+    That is so if no request and no barrier operation is on its way, no role waits for time to
+    pass, and a role has not returned.
+    """
+    env, sanitizer = sms[0].env, sms[0].sanitizer
+    while True:
+        await env.idle(QUIET_CLOCKS, None)
+        before = sanitizer.progress
+        await env.cycles(2, watches=True)  # roles that woke in this clock have moved on by now
+        moves = sanitizer.progress != before or any(sm.env.timers for sm in sms)
+        if not moves and any(not each.has_exited for each in sanitizer.warpgroups):
+            try:
+                _check_refusals(sms)
+                text = f"cycle {env.cycle}: the kernel hangs: nothing can move any more"
+                sms[0].cluster.fail(KernelError(f"{text}\n{ledger(sms)}"))
+            except CheckError as error:
+                sms[0].cluster.fail(error)
+            return
+        await env.cycles(WATCH_INTERVAL, watches=True)
+
+
 async def _watch(sms: Sequence[SM], patience: int) -> None:
     """Fail the run after ``patience`` clocks without progress, or when a request is refused."""
     env, sanitizer = sms[0].env, sms[0].sanitizer
     progress, last_progress_cycle = sanitizer.progress, env.cycle
     while True:
-        await env.cycles(min(WATCH_INTERVAL, patience))
+        await env.cycles(min(WATCH_INTERVAL, patience), watches=True)
         try:
             _check_refusals(sms)
         except CheckError as error:
