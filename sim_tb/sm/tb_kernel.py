@@ -19,6 +19,7 @@ from sim_tb.sm.kernel import Block, Kernel
 from sim_tb.sm.pipes import REGISTERS
 from sim_tb.sm.record import Record, RequestRecord, Setting, SmRecord
 from sim_tb.sm.sanitizer import Sanitizer
+from sim_tb.sm.schedule import scheduled
 from sim_tb.sm.sm import SM, ClusterRun
 from sim_tb.sm.smem import LANES, PIECE_BYTES, SmemLayout
 from sim_tb.sm.warps import WARPGROUP_WARPS, Role, Warpgroup, Warps, warps_of
@@ -30,6 +31,9 @@ from sim_tb.testbench.models import surroundings
 
 WATCH_INTERVAL = 1024
 """Clocks from one look of the watchdog to the next."""
+
+WAKE_CLOCKS = 4
+"""Clocks in which roles that woke up in the last one have moved on."""
 
 QUIET_CLOCKS = 128
 """Clocks without a transfer after which the units are asked whether anything can still move."""
@@ -72,11 +76,8 @@ async def run_kernel(dut: Any, kernel: Kernel, setting: Setting) -> Record:
     device = Device(envs[0].gmem, kernel.arch, kernel.given_inputs)
     layout = SmemLayout(envs[0].interface.parameters["smem_bytes"])
     sanitizer = Sanitizer(layout, layout.limit, len(envs), device)
-    costs, cluster = (
-        Costs(interval=setting.issue_interval),
-        ClusterRun(kernel.ctas, kernel.grid_dim),
-    )
-    sms = [SM(env, device, layout, sanitizer, costs, cluster) for env in envs]
+    costs, cluster = Costs(setting.issue_interval), ClusterRun(kernel.ctas, kernel.grid_dim)
+    sms = [SM(env, device, layout, sanitizer, costs, cluster, setting.schedule) for env in envs]
     error, check, flops, start = "", None, 0, time.perf_counter()
     watchdogs = [
         cocotb.start_soon(watch) for watch in (_watch(sms, setting.watchdog), _find_deadlock(sms))
@@ -101,7 +102,7 @@ async def run_kernel(dut: Any, kernel: Kernel, setting: Setting) -> Record:
         cycles, seconds, error = envs[0].cycle, time.perf_counter() - start, str(failure)
     for watchdog in watchdogs:
         watchdog.cancel()
-    models = surroundings(setting.memory)
+    models = scheduled(surroundings(setting.memory), setting.schedule)
     record = Record(
         kernel=kernel.name,
         summary=(type(kernel).__doc__ or "").partition("\n")[0],
@@ -131,10 +132,15 @@ async def run_kernel(dut: Any, kernel: Kernel, setting: Setting) -> Record:
 
 async def _environments(dut: Any, kernel: Kernel, setting: Setting) -> list[Environment]:
     """Reset the units; return the environment of each SM."""
-    models, logs = surroundings(setting.memory), list(LOGS.values())
+    models = scheduled(surroundings(setting.memory), setting.schedule)
+    given: dict[str, Any] = {
+        "seed": setting.schedule,
+        "background": "fault",
+        "logs": list(LOGS.values()),
+    }
     if kernel.sms == 1:
-        return [await Environment.start(dut, models, background="fault", logs=logs)]
-    return (await ClusterEnvironment.start(dut, models, background="fault", logs=logs)).sms
+        return [await Environment.start(dut, models, **given)]
+    return (await ClusterEnvironment.start(dut, models, **given)).sms
 
 
 async def _run_grid(kernel: Kernel, sms: Sequence[SM]) -> None:
@@ -235,9 +241,11 @@ async def _find_deadlock(sms: Sequence[SM]) -> None:
     env, sanitizer = sms[0].env, sms[0].sanitizer
     while True:
         await env.idle(QUIET_CLOCKS, None)
-        before = sanitizer.progress
-        await env.cycles(2, watches=True)  # roles that woke in this clock have moved on by now
-        moves = sanitizer.progress != before or any(sm.env.timers for sm in sms)
+        progress, quiet_until = sanitizer.progress, env.cycle + WAKE_CLOCKS
+        await env.cycles(WAKE_CLOCKS, watches=True)
+        await env.idle(QUIET_CLOCKS, None)
+        moves = env.cycle > quiet_until + WAKE_CLOCKS or sanitizer.progress != progress
+        moves = moves or any(sm.env.timers for sm in sms)
         if not moves and any(not each.has_exited for each in sanitizer.warpgroups):
             try:
                 _check_refusals(sms)
