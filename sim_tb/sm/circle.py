@@ -122,8 +122,8 @@ class WaitGraph:
             for label in labels
             if label not in arrived and label in self._groups and not label.startswith("prologue")
         ]
-        for label in arrived:
-            self.waits[label] = Wait(name, others)
+        for each in point.waiting:
+            self.waits[each.tracked.label] = Wait(name, others)
 
     def _state(self, label: str) -> str:
         group = self._groups[label]
