@@ -75,7 +75,7 @@ async def run_kernel(dut: Any, kernel: Kernel, setting: Setting) -> Record:
     envs = await _environments(dut, kernel, setting)
     device = Device(envs[0].gmem, kernel.arch, kernel.given_inputs)
     layout = SmemLayout(envs[0].interface.parameters["smem_bytes"])
-    sanitizer = Sanitizer(layout, layout.limit, len(envs), device)
+    sanitizer = Sanitizer(layout, layout.limit, len(envs), device, kernel.ctas)
     costs, cluster = Costs(setting.issue_interval), ClusterRun(kernel.ctas, kernel.grid_dim)
     sms = [SM(env, device, layout, sanitizer, costs, cluster, setting.schedule) for env in envs]
     error, check, flops, start = "", None, 0, time.perf_counter()
