@@ -75,7 +75,7 @@ async def run_kernel(dut: Any, kernel: Kernel, setting: Setting) -> Record:
     envs = await _environments(dut, kernel, setting)
     device = Device(envs[0].gmem, kernel.arch, kernel.given_inputs)
     layout = SmemLayout(envs[0].interface.parameters["smem_bytes"])
-    sanitizer = Sanitizer(layout, layout.limit, len(envs), device)
+    sanitizer = Sanitizer(layout, layout.limit, len(envs), device, kernel.ctas)
     models = surroundings(setting.memory)
     latency = (models.lines.low + models.lines.high) / 2
     costs = Costs(setting.issue_interval, global_load=round(latency))

@@ -22,6 +22,7 @@ from sim_tb.sm.sanitizer.shadow import (
     Words,
     Write,
     byte_range,
+    distinct,
     scattered,
 )
 from sim_tb.sm.sanitizer.warpgroups import TrackedWarpgroup
@@ -83,7 +84,7 @@ class Attempt:
 
     @property
     def proxy(self) -> str:
-        """What performs the access, in words."""
+        """Performer of the access, in words."""
         return "the tensor cores" if self.text.startswith("wgmma") else "the unit"
 
 
@@ -92,16 +93,23 @@ class Memory(Flags):
 
     Parameters
     ----------
-    layout, ctas
-        As in `Flags`.
+    layout, ctas, cluster
+        As in `Tracking`. ``cluster`` None: all CTAs are of one.
     smem_bytes : int
         Size of the shared memory of each CTA.
     device : Device
         Global memory.
     """
 
-    def __init__(self, layout: SmemLayout, smem_bytes: int, ctas: int, device: Device) -> None:
-        super().__init__(layout, ctas, device)
+    def __init__(
+        self,
+        layout: SmemLayout,
+        smem_bytes: int,
+        ctas: int,
+        device: Device,
+        cluster: int | None = None,
+    ) -> None:
+        super().__init__(layout, ctas, cluster or ctas, device)
         self._smem_words = smem_bytes // WORD
         self.shadows = [self._new_shadow(cta) for cta in range(ctas)]
         self.global_memory = GlobalMemory(device)
@@ -200,7 +208,7 @@ class Memory(Flags):
         """
         strong = strong or access == Access.ATOMIC
         if strong:
-            places = np.unique(addresses).tolist()
+            places = distinct(addresses).tolist()
             self.strong_access(threads, places, writes=access != Access.READ)
         for warp, part in zip(threads.numbers, _by_warp(threads, addresses), strict=True):
             found, repeated = self.global_memory.scattered(part, size)
