@@ -76,6 +76,21 @@ MISTAKES = {
         r"\nempty\[0\]: 1 of 2 arrivals are missing in phase 0; arrived: consumer; producer waits "
         r"with parity 0 since cycle \d+; add the missing arrivals, or lower the count"
     ),
+    "one thread instead of all": (
+        r"\nempty\[0\]: 127 of 128 arrivals are missing in phase 0; arrived: consumer; .*; add the "
+        r"missing arrivals, or lower the count of mbarrier_init: 128 is the number of all threads, "
+        r"but one elected thread of each role arrives\n"
+    ),
+    "consumer returns early": (
+        r"\nempty\[1\]: .*\nlost: producer waits for phase 0 of empty\[1\], which consumer could "
+        r"complete, but consumer has returned\nbarriers:"
+    ),
+    "no load": (
+        r"nothing can move any more\nfull\[0\]: expect_tx is 2048 bytes too large: expect_tx: 2048 "
+        r"bytes by producer in cycle \d+; loads: none; .*\ncircle: producer waits for phase 0 of "
+        r"empty\[0\], which consumer completes; consumer waits for the bytes of phase 0 of full"
+        r"\[0\], which producer completes\n"
+    ),
     "no release": (
         r"\nempty\[0\]: 1 of 1 arrivals are missing in phase 0; arrived: nobody; producer waits "
         r"with parity 0 since cycle \d+; consumer has waited for phase 0 of full\[0\], and now "
