@@ -145,6 +145,14 @@ class BarrierInstructions(Issuer):
         """``mbarrier.complete_tx``: count bytes as received, as the unit does."""
         await self._count_bytes("COMPLETE_TX", barrier, tx_bytes, cta)
 
+    async def mbarrier_report(self, barrier: Mbarrier, value: int) -> None:
+        """Combine the report of the phase of a barrier of layout v1 with ``value`` (OR)."""
+        self.require("mbarrier.report", barrier=(barrier, Mbarrier))
+        self.require_own("mbarrier.report", barrier)
+        await self.issue(self.sm.costs.expect_tx)
+        self._tracked("mbarrier.report", barrier, self.elected)
+        self._post("mbarrier.report", "REPORT", barrier, value)
+
     # Tests and waits
 
     async def mbarrier_test_wait_parity(

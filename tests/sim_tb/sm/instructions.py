@@ -459,6 +459,10 @@ class Layouts(Later):
         await wg.mbarrier_arrive(self.full)
         await wg.mbarrier_try_wait_parity(self.full, 0)
         self.take(await wg.mbarrier_test_wait_parity(self.full, 0, conditional=True), True)
+        await wg.mbarrier_report(self.full, 3)
+        await wg.mbarrier_arrive(self.full)
+        await wg.mbarrier_try_wait_parity(self.full, 1)
+        self.take(await wg.mbarrier_test_wait_parity(self.full, 1, conditional=True), False)
 
 
 # Mistakes
