@@ -408,6 +408,11 @@ class Memory(Flags):
             f"{attempt} overwrites {shadow.where(word)} before its release: {reader} reads {data}, "
         )
         time = int(shadow.reads[component].times[word])
+        if not self._is_committed(component, time):
+            return (
+                f"{text}and its group was never committed: a wait covers committed groups only; "
+                "commit the group after its last instruction, and wait for it"
+            )
         if component in attempt.own:
             return (
                 f"{text}and nothing but the order of the program stands between this read and the "
@@ -425,6 +430,16 @@ class Memory(Flags):
             f"{text}and nothing orders this read before the write; wait for a barrier or a group "
             "that the reader completes"
         )
+
+    def _is_committed(self, component: int, time: int) -> bool:
+        """Return whether an event is not one of a bulk or wgmma group that is open."""
+        for group in self.warpgroups:
+            if component == group.wgmma_groups:
+                return time <= group.wgmma_committed
+            for bulk in group.bulk.values():
+                if component in (bulk.reads, bulk.writes):
+                    return time <= bulk.committed
+        return True
 
     def _narrow(self, attempt: Attempt) -> str:
         return (
