@@ -376,8 +376,26 @@ class SM:
 
     def read(self, tile: Tile) -> Array:
         """Return the current elements of a tile, without the swizzle."""
+        if tile.row_bytes % PIECE_BYTES:
+            return self._narrow(tile).copy()
         rows = self.env.smem.view(PIECE).take(tile.pieces)
         return rows.view(tile.dtype).reshape(tile.shape)
+
+    def _narrow(self, tile: Tile) -> Array:
+        """Return the bytes of a tile whose rows are no whole pieces; it has no swizzle.
+
+        Raises
+        ------
+        KernelError
+            If it has several rows: the unit writes each row from a whole piece on.
+        """
+        if tile.shape[0] > 1:
+            raise KernelError(
+                f"{tile.name}: a row has {tile.row_bytes} bytes: must be a multiple of "
+                f"{PIECE_BYTES}, or the only row"
+            )
+        part = self.env.smem[tile.address : tile.address + tile.nbytes]
+        return part.view(tile.dtype).reshape(tile.shape)
 
     def write(self, tile: Tile, values: Array) -> None:
         """Write elements to a tile, with its swizzle.
@@ -388,6 +406,9 @@ class SM:
             If shape or type of ``values`` is not the tile's.
         """
         tile.check_values(tile.name, values)
+        if tile.row_bytes % PIECE_BYTES:
+            self._narrow(tile)[...] = values
+            return
         rows = np.ascontiguousarray(values).view(np.uint8)
         self._smem_pieces[tile.pieces] = rows.reshape(tile.shape[0], -1, PIECE_BYTES)
 

@@ -273,6 +273,8 @@ class StAsync(Cluster):
     async def write(self, wg, right, own):
         await wg.st_async(right, self.other, own, self.full)
         await wg.st_async(right, self.word, own[:1, :1], self.full)
+        await wg.mbarrier_try_wait_parity(self.full, 0, scope=Scope.CLUSTER)
+        self.take(await wg.ld_shared(self.word), [[1000 * ((wg.cta - 1) % 4)]])
 
     def expected_of(self, _, source):
         return source
