@@ -42,6 +42,7 @@ class BarrierInstructions(Issuer):
                 counters.phase_completions.append((cycle, name))
                 sanitizer.phase_completed(tracked, cycle)
 
+        self.sm.env.barriers.unwatch(barrier.address)  # what an earlier initialisation left
         self.sm.env.barriers.watch(barrier.address, on_phase, awaited=False)
 
     async def fence_mbarrier_init(self) -> None:

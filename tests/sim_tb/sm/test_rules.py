@@ -458,6 +458,21 @@ def relaxed_flag_needs_fences(mended):
             bench.s.global_access(threads, "ld.global", value, 4, 4, access)
 
 
+def test_st_async_needs_no_fence_between_the_proxies():
+    """It is not of the async proxy: the order of threads is enough."""
+    for by_unit in (False, True):
+        bench = Bench(2).start()
+        bench.write(bench.far)
+        bench.s.sync([bench.a.all, bench.far.all], Scope.CLUSTER)
+        request, tile = bench.request("st.async", 64), bench.tile
+        stored = bench.a.elected, request, [1], tile.address, 64, None, bench.full
+        if by_unit:
+            with pytest.raises(KernelError, match=r"without fence\.proxy\.async"):
+                bench.s.load(*stored)
+        else:
+            bench.s.load(*stored, by_unit=False)
+
+
 # Scopes
 
 
@@ -809,10 +824,10 @@ def test_components_of_barriers_are_used_again():
 def test_ctas_that_have_ended_are_forgotten():
     """A CTA after the other on one SM; what they stored stays, and they do not know each other."""
     bench = Bench()
-    sizes = []
+    sizes, kept = [], []
     for _ in range(4):
         bench.groups.clear()
-        bench.start()
+        kept.append(bench.start().s.barriers)  # as callbacks keep them
         ring(bench, 2)
         for group in bench.groups[0]:
             bench.s.exit_warpgroup(group, bench.now())
