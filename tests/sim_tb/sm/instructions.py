@@ -96,6 +96,7 @@ class Threads(Small):
         self.count = device.tensor("count", np.zeros(4, U32))
         self.f = device.tensor("f", np.zeros((2, 2), F32))
         self.flag = device.tensor("flag", np.zeros(1, U32))
+        self.map = device.tensor_map(self.x, (LINE, 4))
 
     def roles(self):
         return {"first": self.first, "second": self.second}
@@ -501,6 +502,8 @@ class Wrong(Threads):
             "Fraction": lambda: wg.ld_global(self.x, t / 2),
             "Threads": lambda: wg.st_global(self.x, t, t[:3]),
             "Minimum": lambda: wg.atom_global(self.f, 0, 1, ReductionOp.MIN),
+            "Op": lambda: wg.atom_global(self.f, 0, 1, "ADD"),
+            "Mode": lambda: wg.cp_async_bulk_tensor(tile, self.map, (0, 0), self.full, mode="TILE"),
             "Named": lambda: wg.bar_sync(16, 128),
             "Odd": lambda: wg.bar_sync(1, 100),
             "Nobody": lambda: wg.mapa(tile, 1),
