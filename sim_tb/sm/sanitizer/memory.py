@@ -217,7 +217,8 @@ class Memory(Flags):
                 attempt = self._by_warp(threads, warp, text, cycle, found.shadow)
                 attempt.visible = GLOBAL
                 self._access(attempt, warp, found.words, access, repeated, strong=strong)
-        self.progress += 1
+        if addresses.size and threads.group.is_new(text, int(addresses[0]), cycle):
+            self.progress += 1
 
     def _access(
         self,

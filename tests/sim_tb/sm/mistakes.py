@@ -6,6 +6,7 @@ import numpy as np
 
 from golden import Swizzle
 from sim_tb.sm.check import equal
+from sim_tb.sm.global_memory import Order
 from sim_tb.sm.kernel import Kernel
 from sim_tb.sm.options import option
 from sim_tb.sm.smem import Tile
@@ -32,6 +33,7 @@ class StagedCopy(Kernel):
         shape = (self.steps * ROWS, COLUMNS)
         self.x = device.tensor("x", self.rng("x").standard_normal(shape).astype(F16))
         self.y = device.empty("y", shape, F16)
+        self.flag = device.tensor("flag", np.zeros((1, 32), np.int32))
         self.map_x = device.tensor_map(self.x, (COLUMNS, ROWS // 2), SWIZZLE)
         self.map_y = device.tensor_map(self.y, (COLUMNS, ROWS), SWIZZLE)
 
@@ -112,6 +114,8 @@ class StagedCopy(Kernel):
         if self.has("registers that are taken"):
             wg.sm.warpgroups[0].registers = 400
             await wg.setmaxnreg(240)
+        while self.has("flag that never comes"):
+            await wg.ld_global(self.flag, 0, order=Order.ACQUIRE)
         if self.has("nothing written"):
             await wg.ldmatrix(self.out)
         if self.has("too few at bar.sync"):

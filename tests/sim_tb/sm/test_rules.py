@@ -783,6 +783,21 @@ def test_the_mended_twin_raises_nothing(name):
 # State
 
 
+def test_a_loop_that_waits_for_a_flag_is_no_progress():
+    bench = Bench().start()
+    flags = [np.array([bench.x.address + 4 * number]) for number in range(100)]
+    before = []
+    for flag in [*flags[:3], *flags[:3], *flags]:
+        before.append(bench.s.progress)
+        threads, cycle = bench.a.elected, bench.now()
+        bench.s.global_access(threads, "ld.relaxed", flag, 4, cycle, Access.READ, strong=True)
+    steps = np.diff([*before, bench.s.progress]).tolist()
+    assert steps == [1] * 3 + [0] * 6 + [1] * 97
+    assert bench.a.repeats is None
+    bench.s.global_access(threads, "ld.relaxed", flag, 4, 500, Access.READ, strong=True)
+    assert bench.a.repeats == ("ld.relaxed", cycle)
+
+
 def ring(bench, steps):
     """Load, read and release a tile, again and again."""
     for step in range(steps):

@@ -112,6 +112,10 @@ MISTAKES = {
         r"the others arrive, or lower the number\nempty\[0\]: .*; nobody has waited for phase 0 of "
         r"full"
     ),
+    "flag that never comes": (
+        r"the kernel hangs: no progress since cycle \d+\n.*\nwarpgroups:\n.*  consumer: (in 'wait "
+        r"ld\.acquire\.global'|repeats 'ld\.acquire\.global of flag') since cycle \d+\n"
+    ),
     "registers that are taken": (
         r"hangs: nothing can move any more\nconsumer: setmaxnreg waits for registers: the "
         r"warpgroups "
