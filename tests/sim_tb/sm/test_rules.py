@@ -378,7 +378,7 @@ def thread_reads_then_store(mended):
 
 
 @case(
-    r"b: st\.global in cycle \d+ overwrites 0x\w+ of x before its release: a DSMEM copy that "
+    r"b: st\.global in cycle \d+ overwrites 0x\w+ of x before its release: a request that "
     r"signals full"
 )
 def load_reads_while_threads_write(mended):
