@@ -1,10 +1,13 @@
-"""Runs kernels on the behavioural SM and the RTL: ``python -m sim_tb list``, ``run``, ``sweep``."""
+"""Runs kernels on the behavioural SM and the RTL: ``python -m sim_tb list``, ``run``, ``sweep``.
+
+KERNEL is a name of the list, or a Python file, or FILE:NAME if the file has several kernels.
+"""
 
 import argparse
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import Field, fields
+from dataclasses import Field, fields, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -15,8 +18,9 @@ from rich.table import Table
 from hw.flow.cache import CacheError
 from open_tma.installation import python
 from sim_tb.command_line import Parser, entry_point
-from sim_tb.kernels import Library, library
+from sim_tb.kernels import Library, kernel_of_file, library
 from sim_tb.report import report
+from sim_tb.simulator.by_value import SendError
 from sim_tb.simulator.progress import progress_bar
 from sim_tb.simulator.runner import SimulationError
 from sim_tb.sm import launch
@@ -115,11 +119,32 @@ def parser_of(loaded: Library, prog: str = PROG) -> Parser:
                 "--report",
                 type=Path,
                 metavar="DIR",
-                default=REPORTS / name,
+                default=REPORTS / cls.name,
                 help="directory of report.html [%(default)s]",
             )
+            if command == "run":
+                one_kernel.add_argument(
+                    "--explore",
+                    type=number,
+                    metavar="N",
+                    help="run N random schedules, --schedule 1 to N, instead",
+                )
             one_kernel.set_defaults(parser=one_kernel)
     return parser
+
+
+def with_file(loaded: Library, words: Sequence[str]) -> Library:
+    """Return the library with the kernel of a file, if the command line names one.
+
+    Raises
+    ------
+    KernelError
+        If the file has no such kernel, or cannot be imported.
+    """
+    place = words[1] if len(words) > 1 and words[0] in ("run", "sweep") else ""
+    if not place.partition(":")[0].endswith(".py"):
+        return loaded
+    return replace(loaded, kernels={**loaded.kernels, place: kernel_of_file(place)})
 
 
 def summary(cls: type[Kernel]) -> str:
@@ -156,6 +181,11 @@ def work_of(cls: type[Kernel], options: argparse.Namespace) -> Iterator[launch.J
     }
     if options.command == "run":
         values_by_name = {name: [value] for name, value in values_by_name.items()}
+        if options.explore is not None:
+            if options.explore < 1 or "schedule" in values_by_name:
+                reason = "must be at least 1" if options.explore < 1 else "not with --schedule"
+                raise ValueError(f"--explore {options.explore}: {reason}")
+            values_by_name["schedule"] = list(range(1, options.explore + 1))
     for values in product(*values_by_name.values()):
         chosen = dict(zip(values_by_name, values, strict=True))
         kernel = cls(**{name: value for name, value in chosen.items() if name in kernel_names})
@@ -201,6 +231,19 @@ def print_sweep(console: Console, records: Sequence[Record]) -> None:
             console.print(f"{record.title}\n{report.verdict(record)}", soft_wrap=True)
 
 
+def print_explored(console: Console, records: Sequence[Record]) -> None:
+    """Print which of several schedules failed, each with the command that runs it again."""
+    failed = [record for record in records if record.failed]
+    for record in failed:
+        console.print(f"{PROG} run {record.title}\n{report.verdict(record)}", soft_wrap=True)
+    cycles = [record.cycles for record in records]
+    console.print(
+        f"{len(records)} schedules, {min(cycles):,} to {max(cycles):,} cycles: "
+        f"{len(failed)} failed",
+        soft_wrap=True,
+    )
+
+
 @entry_point
 def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
     """Run the command line; see ``--help``.
@@ -217,8 +260,14 @@ def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
     int
         0 if all results are right, 1 if a result is wrong or a run failed.
     """
-    loaded, console = library(), Console(markup=False, highlight=False)
-    options = parser_of(loaded, prog).parse_args(arguments)
+    console = Console(markup=False, highlight=False)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        loaded = with_file(library(), words)
+    except KernelError as error:
+        print(f"{prog}: {error}", file=sys.stderr)
+        return 2
+    options = parser_of(loaded, prog).parse_args(words)
     if options.command == "list":
         print_list(console, loaded)
         return int(bool(loaded.broken or loaded.ambiguous))
@@ -240,10 +289,12 @@ def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
                 launch.simulate(work), total=len(work), description=options.kernel
             ):
                 records.append(record)
-    except (CacheError, SimulationError) as error:
+    except (CacheError, SendError, SimulationError) as error:
         console.print(error)
         return 1
-    if options.command == "run":
+    if options.command == "run" and options.explore is not None:
+        print_explored(console, records)
+    elif options.command == "run":
         print_run(console, records[0])
     else:
         print_sweep(console, records)

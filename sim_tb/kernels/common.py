@@ -1,40 +1,44 @@
 """Parts that several kernels share: the main loop of a GEMM, and the epilogue through staging."""
 
-from collections import deque
-from collections.abc import Callable, Coroutine, Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from golden import ReductionOp, Swizzle
-from sim_tb.sm.sm import Array, Warpgroup
-from sim_tb.sm.smem import Ring, SmemLayout, Tile
+from sim_tb.sm.accumulators import Accumulator
+from sim_tb.sm.device import TensorMapHandle
+from sim_tb.sm.pipeline import PipelineAsync, PipelineState
+from sim_tb.sm.pipes import WARPGROUP_THREADS
+from sim_tb.sm.sm import Array
+from sim_tb.sm.smem import SmemLayout, Tile
+from sim_tb.sm.warps import Warpgroup
 
 F32 = np.dtype(np.float32)
+FIRST_OWN_BARRIER = 8
+"""Number of the first named barrier at which the warps of one warpgroup meet."""
+
 SWIZZLE = Swizzle.SWIZZLE_128B
 """Swizzle of all tiles of the GEMMs, of the convolution and of the attention."""
 
-Accumulator = NDArray[np.float32]
-RingSteps = Iterator[tuple[int, int]]
-"""Stage and parity of each step, from ``Ring.steps``."""
-
+Values = NDArray[np.float32]
 Cue = Callable[[Warpgroup], Coroutine[None, None, None]]
 """Coroutine that lets another warpgroup multiply."""
 
-Release = Callable[[Warpgroup, int], Coroutine[None, None, None]]
-"""Coroutine that lets a stage, given by its number, be overwritten."""
+Release = Callable[[Warpgroup, PipelineState], Coroutine[None, None, None]]
+"""Coroutine that lets a stage be overwritten."""
 
 
 async def multiply_stages(
     wg: Warpgroup,
-    ring: Ring,
+    pipeline: PipelineAsync,
     operands: Sequence[tuple[Tile, Tile]],
-    ring_steps: RingSteps,
+    state: PipelineState,
     k_steps: int,
     accumulator: Accumulator,
-    release: Release,
     *,
+    release: Release | None = None,
     cue: Cue | None = None,
     in_flight: int = 0,
     promotion: int = 0,
@@ -45,18 +49,18 @@ async def multiply_stages(
     ----------
     wg : Warpgroup
         Warpgroup that multiplies.
-    ring : Ring
-        Barriers of the stages.
+    pipeline : PipelineAsync
+        Stages of the operands.
     operands : sequence of (Tile, Tile)
         Rows of A and rows of B in each stage.
-    ring_steps : iterator of (int, int)
-        Stage and parity of each step. The loop takes ``k_steps`` of them.
+    state : PipelineState
+        State of this consumer. The loop advances it by ``k_steps``.
     k_steps : int
         Steps of k, one stage each.
-    accumulator : array
+    accumulator : Accumulator
         Registers that the products are added to.
-    release : coroutine function
-        It lets a stage be overwritten.
+    release : coroutine function, optional
+        It lets a stage be overwritten; default: that of the pipeline.
     cue : coroutine function, optional
         It is called when the last product has been issued.
     in_flight : int
@@ -64,21 +68,25 @@ async def multiply_stages(
     promotion : int
         Instructions on each accumulator after each step.
     """
-    unreleased = deque[int]()
-    for step, (s, parity) in enumerate(islice(ring_steps, k_steps), 1):
-        await wg.mbarrier_try_wait_parity(ring.full[s], parity)
-        await wg.wgmma(accumulator, *operands[s])
+    released, release = replace(state), release or pipeline.consumer_release
+    for step in range(1, k_steps + 1):
+        await pipeline.consumer_wait(wg, state)
+        if step == 1 or promotion:
+            await wg.wgmma_fence()
+        await wg.wgmma(accumulator, *operands[state.index])
         await wg.wgmma_commit_group()
+        state.advance()
         if cue is not None and step == k_steps:
             await cue(wg)
-        unreleased.append(s)
-        if len(unreleased) > in_flight:
+        if step > in_flight:
             await wg.wgmma_wait_group(in_flight)
-            await release(wg, unreleased.popleft())
+            await release(wg, released)
+            released.advance()
         await wg.alu(accumulator.size, promotion)
     await wg.wgmma_wait_group(0)
-    for s in unreleased:
-        await release(wg, s)
+    while released.count < state.count:
+        await release(wg, released)
+        released.advance()
 
 
 def staging_buffers(
@@ -92,15 +100,24 @@ def staging_buffers(
     return [smem.tiles(f"staging {i}", boxes, shape, dtype, SWIZZLE) for i in range(consumers)]
 
 
+async def meet(wg: Warpgroup) -> None:
+    """Let the warps of a warpgroup meet at a named barrier of their own (``bar.sync``)."""
+    await wg.bar_sync(FIRST_OWN_BARRIER + wg.thread // WARPGROUP_THREADS, wg.threads)
+
+
 async def store_tile(
     wg: Warpgroup,
     staging: Sequence[Tile],
     values: Array,
-    tensor_map: int,
+    tensor_map: TensorMapHandle,
     corner: Sequence[int],
     reduction: ReductionOp | None = None,
 ) -> None:
     """Store values through a staging buffer, box by box, as one bulk group.
+
+    Each warp writes its rows, and the elected thread stores. The warps meet before they write, as
+    only the elected thread knows that its earlier stores have read the buffer; and after they have
+    written, each with a fence, before it stores.
 
     Parameters
     ----------
@@ -111,18 +128,20 @@ async def store_tile(
         read them.
     values : array
         Rows of the tile.
-    tensor_map : int
-        Address of the map.
+    tensor_map : TensorMapHandle
+        Map of the tensor that is written.
     corner : sequence of int
         Coordinates of the first element, innermost first.
     reduction : ReductionOp, optional
         Operation that combines the values with those in global memory. None: overwrite them.
     """
     await wg.wait_group(0, read=True)
+    await meet(wg)
     for box, tile in enumerate(staging):
         columns = tile.shape[1]
         await wg.stmatrix(tile, values[:, box * columns : (box + 1) * columns])
     await wg.fence_proxy_async(shared_cta=True)
+    await meet(wg)
     first_column, *outer = corner
     for box, tile in enumerate(staging):
         coords = first_column + box * tile.shape[1], *outer

@@ -3,36 +3,65 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from golden import mbarrier
+from sim_tb.sm.circle import WaitGraph
 from sim_tb.sm.pipes import REGISTERS, WARPGROUP_THREADS
 from sim_tb.sm.sanitizer import Sanitizer, TrackedWarpgroup
 from sim_tb.sm.sm import SM
+from sim_tb.sm.smem import LANES
 
 Key = tuple[int, int]
 """CTA and offset of a barrier."""
+
+GROUP_WAITS = "wait read", "wait group"
+"""Activities of a role that waits for a bulk group."""
+
+
+def is_at_work(sms: Sequence[SM]) -> bool:
+    """Return whether a unit owes something: bytes of a load, or the end of a wait for a group.
+
+    The walk over a box outside of its tensor takes hundreds of clocks in which no port has a
+    transfer.
+    """
+    waits = [wg.activity[0] for sm in sms for wg in sm.warpgroups if wg.activity is not None]
+    if any(name in GROUP_WAITS for name in waits):
+        return True
+    for (cta, address), barrier in sms[0].sanitizer.barriers.items():
+        if barrier.requests and not barrier.invalidated:
+            missing = sms[cta].env.barriers.read(address).tx_count
+            if missing != barrier.expected_bytes - barrier.load_bytes:
+                return True
+    return False
 
 
 def ledger(sms: Sequence[SM]) -> str:
     """Return the state of a run that hangs, in words.
 
-    The text has likely causes first, then barriers, requests in flight, warpgroups, and what is
-    outstanding in the units.
+    The text has likely causes first, then the circle of roles that wait for each other, barriers,
+    requests in flight, warpgroups, and what is outstanding in the units.
     """
     sanitizer = sms[0].sanitizer
     words = {key: sms[key[0]].env.barriers.read(key[1]) for key in sanitizer.barriers}
-    rows = [*_rendezvous(sms), *_registers(sms), *Hang(sanitizer, words).causes(), "barriers:"]
+    hang = Hang(sanitizer, words)
+    circle = WaitGraph(sms, words, hang.partners).explained()
+    rows = [*_rendezvous(sms), *_registers(sms), *hang.causes()]
+    rows += [*([circle] if circle else []), "barriers:"]
     for key, word in words.items():
         barrier = sanitizer.barriers[key]
         rows.append(
             f"  {barrier.name}: phase {word.phase}, {word.pending} of {word.expected} arrivals "
             f"pending, tx-count {word.tx_count}; {barrier.completed_phases} phases completed"
         )
-    in_flight = [f"  {request}" for request in sanitizer.requests if request.done is None]
+    requests = sorted(sanitizer.in_flight, key=lambda each: each.cycle)
+    in_flight = [f"  {request}" for request in requests]
     rows += ["requests in flight:", *(in_flight or ["  none"]), "warpgroups:"]
     for sm in sms:
         for wg in sm.warpgroups:
             if wg.activity is not None:
                 activity, start = wg.activity
                 rows.append(f"  {wg.tracked.label}: in '{activity}' since cycle {start}")
+            elif wg.tracked.repeats is not None:
+                access, start = wg.tracked.repeats
+                rows.append(f"  {wg.tracked.label}: repeats '{access}' since cycle {start}")
     return "\n".join([*rows, "unit:", sms[0].env.shared.ledger()])
 
 
@@ -43,7 +72,7 @@ def _rendezvous(sms: Sequence[SM]) -> Iterator[str]:
         if point.arrived:
             labels = ", ".join(warpgroup.tracked.label for warpgroup in point.arrived)
             yield (
-                f"{name}: {len(point.arrived)} of {point.count} warpgroups have arrived: {labels}; "
+                f"{name}: {point.threads} of {point.count} threads have arrived: {labels}; "
                 "let the others arrive, or lower the number"
             )
 
@@ -79,10 +108,19 @@ class Hang:
         self.empty_of: dict[Key, list[Key]] = {}
         for cta in range(len(sanitizer.shadows)):
             for ring in sanitizer.layout.rings:
-                stages = [(cta, empty) for empty in ring.empty]
+                stages = [(cta, empty.address) for empty in ring.empty]
                 for full, empty in zip(ring.full, stages, strict=True):
-                    self.full_of[empty] = cta, full
-                    self.empty_of[cta, full] = stages
+                    self.full_of[empty] = cta, full.address
+                    self.empty_of[cta, full.address] = stages
+
+    @property
+    def partners(self) -> dict[Key, list[Key]]:
+        """Barriers of rings: the *empty* ones of each *full*, the *full* ones of each *empty*."""
+        pairs = [(empty, full) for full, stages in self.empty_of.items() for empty in stages]
+        partners = dict(self.empty_of)
+        for empty, full in pairs:
+            partners[empty] = [*partners.get(empty, []), full]
+        return partners
 
     def causes(self) -> list[str]:
         """Return a sentence for each barrier that holds up a warpgroup, the likely causes first.
@@ -100,7 +138,7 @@ class Hang:
                 reason, is_cause = self.explanation(key)
                 facts = [
                     f"{word.pending} of {barrier.count} arrivals are missing in phase {phase}",
-                    f"arrived: {', '.join(barrier.arrivals) or 'nobody'}",
+                    f"arrived: {barrier.who_arrived() or 'nobody'}",
                     *(
                         f"{wg.label} waits with parity {phase % 2} since cycle {wg.waiting.cycle}"
                         for wg in waiters
@@ -131,9 +169,15 @@ class Hang:
         barrier, phase = self.barriers[key], self.barriers[key].completed_phases
         if barrier.arrivals:
             remedy = "add the missing arrivals, or lower the count of mbarrier_init"
+            alone = all(barrier.arrivers[label] == 1 for label in barrier.arrivals)
+            if alone and barrier.count % LANES == 0:
+                remedy += (
+                    f": {barrier.count} is the number of all threads, but one elected thread of "
+                    "each role arrives"
+                )
             return "; ".join([*self._holders(key), remedy]), True
         waiters = self.waiters(key)
-        early = [each.label for each in waiters if each.waited_phases.get(key, 0) < phase]
+        early = [each.label for each in waiters if _phases(each, key) < phase]
         if early:
             return (
                 f"phase {phase - 1} has completed, and {' and '.join(early)} never waited for it: "
@@ -181,14 +225,13 @@ class Hang:
             f"{each.label} has waited for phase {full.completed_phases - 1} of {full.name}, and "
             f"{self._state(each.label)}"
             for each in self.warpgroups.values()
-            if each.waited_phases.get(full_key) == full.completed_phases
-            and each.label not in empty.arrivals
+            if _phases(each, full_key) == full.completed_phases and each.label not in empty.arrivals
         ]
 
     def _is_first_wait(self, key: Key) -> bool:
         """Return whether a warpgroup waits at a new barrier, and has never waited there before."""
         return not self.barriers[key].completed_phases and any(
-            key not in each.waited_phases for each in self.waiters(key)
+            key not in each.waits for each in self.waiters(key)
         )
 
     def _or_parity(self, key: Key) -> str:
@@ -203,3 +246,9 @@ class Hang:
             barrier = self.barriers[warpgroup.waiting.barrier]
             return f"now waits for phase {barrier.completed_phases} of {barrier.name}"
         return "has returned" if warpgroup.has_exited else "has not arrived since"
+
+
+def _phases(warpgroup: TrackedWarpgroup, key: Key) -> int:
+    """Return the phases of a barrier that the last wait of a warpgroup found completed."""
+    waited = warpgroup.waits.get(key)
+    return 0 if waited is None else waited.phases

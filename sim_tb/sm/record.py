@@ -28,6 +28,9 @@ class Setting:
         Clocks from one instruction of a warp scheduler to the next.
     watchdog : int
         Clocks without progress after which the run is ended.
+    schedule : int, optional
+        Seed of a random schedule: delays of the warps, latencies and stalls. None: no delays, and
+        the latencies of ``memory``.
     """
 
     memory: str = option(
@@ -37,6 +40,9 @@ class Setting:
     )
     issue_interval: int = option(1, "clocks from one instruction of a warp scheduler to the next")
     watchdog: int = option(20_000, "clocks without progress after which the run is ended")
+    schedule: int | None = option(
+        None, "seed of a random schedule: delays of the warps, latencies and stalls", least=0
+    )
 
     def validate(self) -> None:
         """Check that the settings are within their limits.
@@ -180,6 +186,8 @@ class Record:
     sms : list of SmRecord
     requests : list of RequestRecord
     rings : list of Ring
+    outputs : dict of str to array
+        Contents of all tensors at the end, by name, if the kernel was run with arrays as inputs.
     """
 
     kernel: str
@@ -198,6 +206,7 @@ class Record:
     sms: list[SmRecord]
     requests: list[RequestRecord] = field(default_factory=list)
     rings: list[Ring] = field(default_factory=list)
+    outputs: dict[str, NDArray[Any]] = field(default_factory=dict)
 
     @property
     def choices(self) -> dict[str, Any]:

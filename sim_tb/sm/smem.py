@@ -4,11 +4,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from golden import Swizzle
+from sim_tb.sm.errors import KernelError, described
 
 PIECE_BYTES = 16
 """Bytes of a piece: the unit of a swizzle, and the width of a lane of the TMA."""
@@ -45,6 +47,8 @@ class Tile:
     swizzle : Swizzle
     first_row : int
         Row of the whole tile at which this view begins.
+    cta : int, optional
+        CTA of the cluster that holds it, as ``mapa`` says. None: the CTA that uses it.
     """
 
     name: str
@@ -53,6 +57,7 @@ class Tile:
     dtype: np.dtype[np.generic]
     swizzle: Swizzle = Swizzle.NONE
     first_row: int = 0
+    cta: int | None = None
 
     @property
     def row_bytes(self) -> int:
@@ -88,6 +93,10 @@ class Tile:
             self._views[start, stop] = view
         return view
 
+    def at(self, cta: int) -> "Tile":
+        """Return the tile at the same place of a CTA of the cluster."""
+        return replace(self, cta=cta)
+
     @cached_property
     def _views(self) -> "dict[tuple[int, int], Tile]":
         return {}
@@ -120,12 +129,33 @@ class Tile:
     def _column_wavefronts(self) -> int:
         return wavefronts(_by_lanes(self._addresses.T))
 
+    def addresses(self, size: int) -> Pieces:
+        """Return the byte address of each ``size`` bytes, at most a piece, row by row."""
+        inside = np.arange(0, min(PIECE_BYTES, self.row_bytes), size)
+        return (self.pieces[:, :, None] * PIECE_BYTES + inside).reshape(-1)
+
+    def check_values(self, about: str, values: NDArray[Any]) -> None:
+        """Check that values have the shape and the type of the tile.
+
+        ``about`` names the instruction.
+
+        Raises
+        ------
+        KernelError
+            If they have not.
+        """
+        if not isinstance(values, np.ndarray):
+            raise KernelError(f"{about}: the values are {described(values)}: must be an array")
+        if values.shape != self.shape or values.dtype != self.dtype:
+            raise KernelError(
+                f"{about}: a tile of shape {self.shape} and type {self.dtype} cannot take values "
+                f"of shape {values.shape} and type {values.dtype}"
+            )
+
     @property
     def _addresses(self) -> NDArray[np.int64]:
         """Byte address of each element."""
-        item = self.dtype.itemsize
-        inside = np.arange(0, PIECE_BYTES, item)
-        return (self.pieces[:, :, None] * PIECE_BYTES + inside).reshape(self.shape[0], -1)
+        return self.addresses(self.dtype.itemsize).reshape(self.shape[0], -1)
 
 
 def _by_lanes(addresses: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -154,16 +184,51 @@ def wavefronts(addresses: NDArray[np.int64]) -> int:
 
 
 @dataclass(frozen=True)
+class Mbarrier:
+    """An mbarrier in shared memory.
+
+    Parameters
+    ----------
+    name : str
+    address : int
+        Offset in shared memory, in bytes.
+    cta : int, optional
+        CTA of the cluster that holds it, as ``mapa`` says. None: the CTA that uses it.
+    """
+
+    name: str
+    address: int
+    cta: int | None = None
+
+    def at(self, cta: int) -> "Mbarrier":
+        """Return the barrier at the same place of a CTA of the cluster."""
+        return replace(self, cta=cta)
+
+
+@dataclass(frozen=True)
+class BarrierState:
+    """State that an arrival returned: it names the phase for a test or a wait.
+
+    Parameters
+    ----------
+    word : int
+        The 64 bits, as the unit returns them.
+    """
+
+    word: int
+
+
+@dataclass(frozen=True)
 class Ring:
-    """A ring of stages, each with two barriers, whose offsets in shared memory are given.
+    """A ring of stages, each with two barriers.
 
     A phase of *full* completes when all bytes of the stage have arrived, a phase of *empty* when
     the stage may be overwritten.
     """
 
     name: str
-    full: tuple[int, ...]
-    empty: tuple[int, ...]
+    full: tuple[Mbarrier, ...]
+    empty: tuple[Mbarrier, ...]
 
     def steps(self) -> Iterator[tuple[int, int]]:
         """Yield stage and parity of step 0, 1, and so on.
@@ -237,14 +302,14 @@ class SmemLayout:
         """Allocate ``number`` tiles, called ``name[0]`` and so on."""
         return [self.tile(f"{name}[{i}]", shape, dtype, swizzle) for i in range(number)]
 
-    def mbarrier(self, name: str) -> int:
-        """Allocate a barrier; return its offset."""
+    def mbarrier(self, name: str) -> Mbarrier:
+        """Allocate a barrier."""
         address = self._take(name, MBARRIER_BYTES, MBARRIER_BYTES)
         self.names[address] = name
-        return address
+        return Mbarrier(name, address)
 
-    def mbarriers(self, name: str, number: int) -> list[int]:
-        """Allocate ``number`` barriers, called ``name[0]`` and so on; return their offsets."""
+    def mbarriers(self, name: str, number: int) -> list[Mbarrier]:
+        """Allocate ``number`` barriers, called ``name[0]`` and so on."""
         return [self.mbarrier(f"{name}[{i}]") for i in range(number)]
 
     def ring(self, name: str, stages: int) -> Ring:
@@ -256,9 +321,9 @@ class SmemLayout:
         self.rings.append(Ring(name, full, empty))
         return self.rings[-1]
 
-    def name(self, barrier: int) -> str:
+    def name(self, address: int) -> str:
         """Return the name of the barrier at this offset."""
-        return self.names.get(barrier, f"barrier at {barrier:#x}")
+        return self.names.get(address, f"barrier at {address:#x}")
 
     def _take(self, name: str, size: int, align: int) -> int:
         start = -(-self.bytes // align) * align

@@ -6,6 +6,7 @@ import numpy as np
 
 from golden import Swizzle
 from sim_tb.sm.check import equal
+from sim_tb.sm.global_memory import Order
 from sim_tb.sm.kernel import Kernel
 from sim_tb.sm.options import option
 from sim_tb.sm.smem import Tile
@@ -32,6 +33,7 @@ class StagedCopy(Kernel):
         shape = (self.steps * ROWS, COLUMNS)
         self.x = device.tensor("x", self.rng("x").standard_normal(shape).astype(F16))
         self.y = device.empty("y", shape, F16)
+        self.flag = device.tensor("flag", np.zeros((1, 32), np.int32))
         self.map_x = device.tensor_map(self.x, (COLUMNS, ROWS // 2), SWIZZLE)
         self.map_y = device.tensor_map(self.y, (COLUMNS, ROWS), SWIZZLE)
 
@@ -51,7 +53,10 @@ class StagedCopy(Kernel):
         for full, empty in zip(self.ring.full, self.ring.empty, strict=True):
             if not (self.has("never initialised") and full == self.ring.full[1]):
                 await wg.mbarrier_init(full, 1)
-            await wg.mbarrier_init(empty, 2 if self.has("arrival missing") else 1)
+            counts = {"arrival missing": 2, "one thread instead of all": 128}
+            await wg.mbarrier_init(empty, counts.get(self.mistake, 1))
+        if not self.has("init without a fence"):
+            await wg.fence_mbarrier_init()
         if self.has("initialised twice"):
             await wg.mbarrier_init(self.ring.full[1], 1)
         if self.has("no arrivals"):
@@ -82,21 +87,23 @@ class StagedCopy(Kernel):
             await expect(full, tile.nbytes + extra.get(self.mistake, 0))
             if self.has("map patched") or (self.has("map patched in use") and step):
                 await wg.tensormap_replace(self.map_x, "global_address", self.x.address)
-            for row in (0, ROWS // 2):
+            for row in (0, ROWS // 2) if not self.has("no load") else ():
                 half = tile.rows(row, row + ROWS // 2)
-                barrier = full + 4 if self.has("refused") else full
-                if self.has("refused") and not row:
-                    wg.sm.sanitizer.barrier_init(wg.tracked, barrier, 1, 0)
-                await wg.cp_async_bulk_tensor(half, self.map_x, (0, step * ROWS + row), barrier)
+                barrier = full
+                if self.has("barrier misaligned"):
+                    barrier = replace(full, address=full.address + 4)
+                column = 4 if self.has("refused") else 0
+                coords = column, step * ROWS + row
+                await wg.cp_async_bulk_tensor(half, self.map_x, coords, barrier)
             if self.has("inval in use"):
                 await wg.mbarrier_inval(full)
         if self.has("copy beyond the tensor"):
-            await wg.cp_async_bulk(self.tiles[0], self.x.address + self.x.nbytes - 64, 128, full)
+            await wg.cp_async_bulk(self.tiles[0], self.x.at() + (self.x.nbytes - 64), 128, full)
         if self.has("copy beyond shared memory"):
             far = Tile("far", wg.sm.layout.bytes // 16 * 16, (1, 64), F16)
-            await wg.cp_async_bulk(far, self.x.address, 128, full)
+            await wg.cp_async_bulk(far, self.x.at(), 128, full)
         if self.has("load at the end"):
-            await wg.bar_sync(1, 2)
+            await wg.bar_sync(1, 256)
             await wg.mbarrier_try_wait_parity(self.ring.empty[s], parity)
             await wg.mbarrier_arrive_expect_tx(full, tile.nbytes // 2)
             await wg.cp_async_bulk_tensor(tile, self.map_x, (0, 0), full)
@@ -105,13 +112,17 @@ class StagedCopy(Kernel):
         if self.has("registers"):
             await wg.setmaxnreg(250)
         if self.has("registers that are taken"):
-            wg.sm.warpgroups[1].registers = 400
+            wg.sm.warpgroups[0].registers = 400
             await wg.setmaxnreg(240)
+        while self.has("flag that never comes"):
+            await wg.ld_global(self.flag, 0, order=Order.ACQUIRE)
         if self.has("nothing written"):
             await wg.ldmatrix(self.out)
         if self.has("too few at bar.sync"):
-            await wg.bar_sync(1, 3)
+            await wg.bar_sync(1, 384)
         for step, (s, parity) in zip(range(self.steps), self.ring.steps(), strict=False):
+            if self.has("consumer returns early") and step == 1:
+                break
             early = self.has("consumer waits for the wrong phase")
             await wg.mbarrier_try_wait_parity(self.ring.full[s], parity ^ early)
             tile = self.tiles[s]
@@ -124,9 +135,13 @@ class StagedCopy(Kernel):
                 await wg.wait_group(0, read=True)
             if self.has("overlap"):
                 await wg.mbarrier_arrive(self.ring.empty[s])
+            if not self.has("wait of one thread"):
+                await wg.bar_sync(2, 128)
             await wg.stmatrix(self.out, values)
             if not self.has("fence"):
                 await wg.fence_proxy_async()
+            if not self.has("warps that race"):
+                await wg.bar_sync(2, 128)
             await wg.cp_async_bulk_tensor_store(self.map_y, (0, step * ROWS), self.out)
             await wg.commit_group()
             if not self.has("overlap") and not self.has("no release"):
@@ -134,7 +149,7 @@ class StagedCopy(Kernel):
         if not self.has("store at the end"):
             await wg.wait_group(0)
         if self.has("load at the end"):
-            await wg.bar_sync(1, 2)
+            await wg.bar_sync(1, 256)
 
     def check(self):
         if self.has("error in check"):

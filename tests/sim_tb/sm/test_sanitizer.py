@@ -14,7 +14,7 @@ pytestmark = pytest.mark.simulators
 
 MISTAKES = {
     "too large": (
-        r"the kernel hangs: no progress since cycle \d+\n"
+        r"the kernel hangs: nothing can move any more\n"
         r"full\[0\]: expect_tx is 512 bytes too large: expect_tx: 2560 bytes by producer in cycle "
         r"\d+; loads: request 0 \(cp\.async\.bulk\.tensor of x at \(0, 0\) by producer in cycle "
         r"\d+, 1024 bytes\); request 1 .*; expect the bytes of all loads.*"
@@ -57,10 +57,13 @@ MISTAKES = {
         r"|consumer: ldmatrix of stage\[0\] in cycle \d+ reads 0x\w+ of shared memory, which nobody"
     ),
     "producer waits for the wrong phase": (
-        r"no progress since cycle \d+\nempty\[0\]: 1 of 1 arrivals are missing in phase 0; "
+        r"hangs: nothing can move any more\nempty\[0\]: 1 of 1 arrivals are missing in phase 0; "
         r"arrived: nobody; producer waits with parity 0 since cycle \d+; let each consumer call "
         r"mbarrier_arrive .*, or use parity 1 for a first wait that must return at once\n"
-        r"full\[0\]: .*; the producer waits for an empty stage\nbarriers:.*"
+        r"full\[0\]: .*; the producer waits for an empty stage\ncircle: producer waits for phase "
+        r"0 of "
+        r"empty\[0\], which consumer completes; consumer waits for phase 0 of full\[0\], which "
+        r"producer completes\nbarriers:.*"
         r"empty\[0\]: phase 0, 1 of 1 arrivals pending, tx-count 0; 0 phases "
         r"completed.*requests in flight:\n  none.*producer: in 'wait empty\[0\]' since cycle"
     ),
@@ -73,13 +76,30 @@ MISTAKES = {
         r"\nempty\[0\]: 1 of 2 arrivals are missing in phase 0; arrived: consumer; producer waits "
         r"with parity 0 since cycle \d+; add the missing arrivals, or lower the count"
     ),
+    "one thread instead of all": (
+        r"\nempty\[0\]: 127 of 128 arrivals are missing in phase 0; arrived: consumer; .*; add the "
+        r"missing arrivals, or lower the count of mbarrier_init: 128 is the number of all threads, "
+        r"but one elected thread of each role arrives\n"
+    ),
+    "consumer returns early": (
+        r"\nempty\[1\]: .*\nlost: producer waits for phase 0 of empty\[1\], which consumer could "
+        r"complete, but consumer has returned\nbarriers:"
+    ),
+    "no load": (
+        r"nothing can move any more\nfull\[0\]: expect_tx is 2048 bytes too large: expect_tx: 2048 "
+        r"bytes by producer in cycle \d+; loads: none; .*\ncircle: producer waits for phase 0 of "
+        r"empty\[0\], which consumer completes; consumer waits for the bytes of phase 0 of full"
+        r"\[0\], which producer completes\n"
+    ),
     "no release": (
         r"\nempty\[0\]: 1 of 1 arrivals are missing in phase 0; arrived: nobody; producer waits "
         r"with parity 0 since cycle \d+; consumer has waited for phase 0 of full\[0\], and now "
         r"waits for phase 1 of full\[0\]; let each consumer call mbarrier_arrive when it has read "
         r"the stage\nfull\[0\]: 1 of 1 arrivals are missing in phase 1; arrived: nobody; consumer "
         r"waits with parity 1 since cycle \d+; producer arrived in phases before, and now waits "
-        r"for phase 0 of empty\[0\]\nbarriers:"
+        r"for phase 0 of empty\[0\]\ncircle: producer waits for phase 0 of empty\[0\], which "
+        r"consumer "
+        r"completes; consumer waits for phase 1 of full\[0\], which producer completes\nbarriers:"
     ),
     "bytes without an arrival": (
         r"\nfull\[0\]: 1 of 1 arrivals are missing in phase 0; arrived: nobody; consumer waits "
@@ -87,16 +107,22 @@ MISTAKES = {
         r"mbarrier_arrive_expect_tx\nempty\[0\]: .*; the stage waits for phase 0 of full\[0\]\n"
     ),
     "too few at bar.sync": (
-        r"no progress since cycle \d+\nbar\.sync 1: 1 of 3 warpgroups have arrived: consumer; let "
+        r"hangs: nothing can move any more\nbar\.sync 1: 128 of 384 threads have arrived: "
+        r"consumer; let "
         r"the others arrive, or lower the number\nempty\[0\]: .*; nobody has waited for phase 0 of "
         r"full"
     ),
+    "flag that never comes": (
+        r"the kernel hangs: no progress since cycle \d+\n.*\nwarpgroups:\n.*  consumer: (in 'wait "
+        r"ld\.acquire\.global'|repeats 'ld\.acquire\.global of flag') since cycle \d+\n"
+    ),
     "registers that are taken": (
-        r"no progress since cycle \d+\nconsumer: setmaxnreg waits for registers: the warpgroups "
+        r"hangs: nothing can move any more\nconsumer: setmaxnreg waits for registers: the "
+        r"warpgroups "
         r"hold \d+ of 512 per thread; let another role release more of them, or ask for fewer\n"
     ),
     "error of Python": (
-        r"^consumer \(warps 8 to 11\), cycle \d+: AttributeError: 'StagedCopy' object has no "
+        r"^consumer \(warps 4 to 7\), cycle \d+: AttributeError: 'StagedCopy' object has no "
         rf"attribute 'tyles'\n  File \"{re.escape(mistakes.__file__)}\", line \d+, in consumer\n"
         r"    tile = self\.tyles\[s\]\n[ ~^]+$"
     ),
@@ -106,8 +132,8 @@ MISTAKES = {
     ),
     "overwritten before its release": (
         r"producer: cp\.async\.bulk\.tensor of x at \(0, 32\) in cycle \d+ overwrites 0x0 of "
-        r"shared memory before its release: consumer reads the data that request 0 .* wrote there, "
-        r"and nothing orders this read before the write; wait for a barrier or a group"
+        r"shared memory before its release: warp 0 of consumer reads the data that request 0 .* "
+        r"wrote there, and nothing orders this read before the write; wait for a barrier or a group"
     ),
     "arrival twice": (
         r"producer: one arrival too many at full\[0\] in cycle \d+: phase 0 already has all of "
@@ -158,14 +184,34 @@ MISTAKES = {
         r"written"
     ),
     "load at the end": (
-        r"the kernel ends before phase \d+ of full\[0\] has completed: expect_tx: 1024 bytes by "
-        r"producer in cycle \d+; loads: request \d+ .*; wait for this phase"
+        r"producer: the CTA ends in cycle \d+ while request \d+ \(.*\) may still write to its "
+        r"shared memory: nobody of the CTA has waited for phase 3 of full\[0\]; wait for this "
+        r"phase before"
     ),
     "store at the end": (
         r"consumer: the CTA ends in cycle \d+ while a store of consumer may still read the data "
         r"that stmatrix of out by consumer in cycle \d+ wrote at 0x1000 of shared memory; wait for"
     ),
-    "refused": r"the unit refused request 0 \(.*\): MBAR_ALIGN, dimension 0, value 0x",
+    "refused": r"the unit refused request 0 \(.*\): COORD_ALIGN, dimension 0, value 0x4",
+    "barrier misaligned": (
+        r"producer: cp\.async\.bulk\.tensor of x at \(0, 0\) in cycle \d+: 0x\w+ is inside of "
+        r"full\[0\], at 0x\w+: a barrier is aligned to 8 bytes; use its own address"
+    ),
+    "init without a fence": (
+        r"producer: cp\.async\.bulk\.tensor of x at \(0, 0\) on full\[0\] in cycle \d+: this "
+        r"barrier was initialised by prologue in cycle \d+, without fence\.mbarrier_init: the unit "
+        r"may not see the initialisation; call fence_mbarrier_init after mbarrier_init"
+    ),
+    "wait of one thread": (
+        r"consumer: stmatrix of out in cycle \d+ overwrites 0x\w+ of shared memory before its "
+        r"release: a store of consumer reads the data that stmatrix of out by consumer in cycle"
+    ),
+    "warps that race": (
+        r"consumer: cp\.async\.bulk\.tensor to y at \(0, 0\) in cycle \d+, at 0x\w+ of shared "
+        r"memory: nothing orders it behind stmatrix of out by consumer in cycle \d+, by warp 1 of "
+        r"consumer: only a barrier orders the warps of a warpgroup; let them meet at a named "
+        r"barrier \(bar_sync\) after the write"
+    ),
     "registers": (
         r"consumer: setmaxnreg 250 in cycle \d+: the number must be a multiple of 8 from 24 to 256"
     ),
