@@ -53,12 +53,16 @@ def check_tensor(
     start, align, bits = coords[0], plan.coord_align, plan.data_type.bits
     if start % align:
         limit = f"must be a multiple of {align * bits // 8}"
+        if plan.is_b6p2x16 and start % 64 == 0:
+            limit = plan.arch.lacks(Feature.B6P2X16_START)
         shown = f"{start} starts at byte {start * bits / 8:g}"
         raise TmaError(ErrorCode.COORD_ALIGN, "coords[0]", start, limit, shown=shown)
-    negative_rows = plan.mode is AccessMode.TILE_SCATTER4
-    if plan.is_store and not (negative_rows and plan.arch.has(Feature.SCATTER4_NEGATIVE)):
+    scatters = plan.mode is AccessMode.TILE_SCATTER4
+    if plan.is_store and not (scatters and plan.arch.has(Feature.SCATTER4_NEGATIVE)):
+        limit = "must not be negative in a store or reduction"
+        if scatters:
+            limit = plan.arch.lacks(Feature.SCATTER4_NEGATIVE)
         for i, start in enumerate(coords):
-            limit = "must not be negative in a store or reduction"
             require(start >= 0, ErrorCode.COORD_NEG, f"coords[{i}]", start, limit, dim=i)
     if plan.mode is AccessMode.IM2COL:
         _check_im2col(plan, operands)

@@ -408,7 +408,7 @@ _NO_QUALIFIERS = (0, 0, None, 1, False, ReportMechanism.DISABLED, None)
 """Operands of a plain load, which is executed without a look at each of them."""
 
 
-def _plain_receivers(request: Load, smem: Sequence[Bytes], cta: int) -> Sequence[int]:
+def _plain_receivers(request: Load, smem: Sequence[Bytes], cta: int, arch: Arch) -> Sequence[int]:
     """Return the CTAs that receive a plain load; none if its mbarrier or CTAs may be illegal."""
     address, mbarrier, mask = request.smem_address, request.mbarrier, request.cta_mask
     last = smem[cta].size - BARRIER_BYTES
@@ -419,6 +419,8 @@ def _plain_receivers(request: Load, smem: Sequence[Bytes], cta: int) -> Sequence
     if mask is None:
         return (cta,)
     if type(mask) is not int or not 0 < mask < 1 << min(len(smem), 16):
+        return ()
+    if not arch.is_same_for_clusters:
         return ()
     return receivers_of(request, cta)
 
@@ -458,7 +460,7 @@ def execute(
     """
     _require_memories(gmem, smem, cta)
     if type(request) is Load and _QUALIFIERS(request) == _NO_QUALIFIERS:
-        receivers = _plain_receivers(request, smem, cta)
+        receivers = _plain_receivers(request, smem, cta, arch)
         if receivers:
             # The plan checks all other operands.
             load = _plan_of_map(request.tensor_map, request.mode, False, arch).load
