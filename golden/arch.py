@@ -132,7 +132,7 @@ class Arch:
         for arch in cls.members():
             if arch.name == name.upper():
                 return arch
-        raise ValueError(f"{name}: must be one of {any_of(item.name for item in cls.members())}")
+        raise ValueError(f"{name}: must be {any_of(item.name for item in cls.members())}")
 
     def has(self, feature: Feature) -> bool:
         """Return whether the architecture has a feature."""
