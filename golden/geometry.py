@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from golden import walk
 from golden.arch import Arch, Feature
 from golden.enums import LINE, PIECE, AccessMode, DataType, MapMode, Named, Swizzle
-from golden.errors import ErrorCode, TmaError, require
+from golden.errors import ErrorCode, TmaError, missing_feature, require
 from golden.fields import member, require_arch
 from golden.map_rules import check_map, row_bytes
 from golden.memory import ADDRESSES
@@ -181,14 +181,16 @@ class Geometry:
         """
         d, mode = self.descriptor, self.mode
 
+        shown = f"{mode.name} with a rank-{d.rank} {d.mode.name} map"
+
         def require_mode(holds: bool, limit: str) -> None:
-            shown = f"{mode.name} with a rank-{d.rank} {d.mode.name} map"
             require(holds, ErrorCode.MAP_MODE, "mode", mode, limit, shown=shown)
 
         feature = _STORE_FEATURES.get(mode) if self.is_store else None
         feature = feature or _LOAD_FEATURES.get(mode)
-        if feature:
-            require_mode(self.arch.has(feature), self.arch.lacks(feature))
+        if feature and not self.arch.has(feature):
+            code = ErrorCode.MAP_MODE
+            raise missing_feature(code, feature, self.arch, "mode", mode, shown=shown)
         require_mode(mode.map_mode is d.mode, "must be the mode of the map")
         require_mode(d.wide == self.is_wide, "must be im2col::w if the map is wide, and only then")
         if self.is_gather:
