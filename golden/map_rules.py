@@ -5,7 +5,7 @@
 
 from golden.arch import Arch, Feature
 from golden.descriptor import Descriptor
-from golden.enums import MAX_RANK, DataType, Interleave, MapMode, Swizzle
+from golden.enums import MAX_RANK, DataType, Interleave, MapMode, Named, Swizzle
 from golden.errors import ErrorCode, TmaError, require
 from golden.fields import require_arch
 
@@ -112,6 +112,16 @@ def swizzle_feature(swizzle: Swizzle) -> Feature | None:
         return None
     is_96b = swizzle is Swizzle.SWIZZLE_96B
     return Feature.SWIZZLE_96B if is_96b else Feature.SWIZZLE_ATOMS
+
+
+def cluster_features(kind: DataType, swizzle: Swizzle) -> list[tuple[Feature, str, Named]]:
+    """Return the features that a load to ``.shared::cluster`` needs, and the fields that do."""
+    needed: list[tuple[Feature, str, Named]] = []
+    if kind.is_sub_byte:
+        needed.append((Feature.SUB_BYTE_CLUSTER, "data_type", kind))
+    if swizzle_feature(swizzle) is Feature.SWIZZLE_ATOMS:
+        needed.append((Feature.SWIZZLE_ATOMS_CLUSTER, "swizzle", swizzle))
+    return needed
 
 
 def _inner(m: Descriptor) -> tuple[str, int]:
