@@ -1,4 +1,4 @@
-"""Command line of the golden model: explain or lint tensor maps, draw a load, list the errors."""
+"""Command line of the golden model: maps, a drawn load, tables of errors and of PTX's forms."""
 
 import argparse
 import errno
@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from golden.arch import Arch
 from golden.capture import MAX_BYTES, SIZES, CaptureError, maps_of
 from golden.descriptor import Descriptor
-from golden.enums import Arch, DataType, Interleave
+from golden.enums import DataType, Interleave
 from golden.errors import errors_table
 from golden.explain import explain
 from golden.lint import Finding, Severity, lint, load_mode
@@ -28,7 +29,7 @@ MAP_HELP = (
     "(gdb, lldb, hexdump, xxd, od); - for standard input; or such text itself. The first 64 bytes "
     "of a map suffice"
 )
-JSON_HELP = "JSON of the arguments of cuTensorMapEncodeTiled or cuTensorMapEncodeIm2col, by name"
+JSON_HELP = "JSON of the arguments of cuTensorMapEncodeTiled, Im2col or Im2colWide, by name"
 
 
 def integers(text: str) -> tuple[int, ...]:
@@ -38,7 +39,7 @@ def integers(text: str) -> tuple[int, ...]:
 
 def arch_of(options: argparse.Namespace) -> Arch:
     """Return the architecture that ``--arch`` names."""
-    return Arch[options.arch.upper()]
+    return Arch.named(options.arch)
 
 
 def contents_of(source: str) -> bytes | None:
@@ -220,7 +221,7 @@ def linted_items(name: str, contents: bytes) -> list[bytes | Mapping[str, Any]]:
 
 
 def run_lint(options: argparse.Namespace) -> int:
-    """Print the findings about each map; return 1 if one is an error."""
+    """Print the findings about each map; return 1 if one is as severe as ``--fail-on``."""
     arch = arch_of(options)
     reports: list[tuple[str, list[Finding]]] = []
     for name, contents in read_sources(options.map):
@@ -244,7 +245,8 @@ def run_lint(options: argparse.Namespace) -> int:
                 f"{counts[kind]} {kind.value}{'s' * (counts[kind] != 1)}" for kind in Severity
             )
         )
-    return 1 if any(finding.severity is Severity.ERROR for finding in findings) else 0
+    least = Severity(options.fail_on)
+    return 1 if any(finding.severity.is_at_least(least) for finding in findings) else 0
 
 
 def report(label: str, findings: Sequence[Finding]) -> dict[str, Any]:
@@ -265,10 +267,23 @@ def report(label: str, findings: Sequence[Finding]) -> dict[str, Any]:
 
 def run_errors(options: argparse.Namespace) -> int:
     """Write the error table to a file, or print it; return 0."""
-    if options.file:
-        options.file.write_text(errors_table())
+    return write(options.file, errors_table())
+
+
+def run_forms(options: argparse.Namespace) -> int:
+    """Write the table of the forms of PTX to a file, or print it; return 0."""
+    from golden.form_list import GROUPS  # late: no other command needs it
+    from golden.forms import forms_page
+
+    return write(options.file, forms_page(GROUPS))
+
+
+def write(path: Path | None, text: str) -> int:
+    """Write a text to a file, or print it; return 0."""
+    if path:
+        path.write_text(text)
     else:
-        print(errors_table(), end="")
+        print(text, end="")
     return 0
 
 
@@ -285,7 +300,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         )
 
     def add_arch(sub: argparse.ArgumentParser) -> None:
-        names = [item.name.lower() for item in Arch]
+        names = [item.name.lower() for item in Arch.members()]
         text = "architecture whose features the map may use (default: %(default)s)"
         sub.add_argument("--arch", choices=names, default=names[0], help=text)
 
@@ -298,11 +313,18 @@ def _parser(prog: str) -> argparse.ArgumentParser:
 
     sub = command(
         "lint",
-        "check tensor maps: errors, warnings about speed, notes; the exit status is 1 on errors",
+        "check tensor maps: errors, warnings about speed, notes",
         "captured_map.bin arguments.json",
     )
     sub.add_argument("map", nargs="+", metavar="MAP", help=f"{MAP_HELP}; or {JSON_HELP}")
     sub.add_argument("--json", action="store_true", help="print the findings as JSON")
+    sub.add_argument(
+        "--fail-on",
+        choices=[severity.value for severity in Severity],
+        default=Severity.ERROR.value,
+        help="least severity with which the exit status is 1 (default: %(default)s); it is 2 if "
+        "an argument or a file is wrong, and otherwise 0",
+    )
     add_arch(sub)
     sub.set_defaults(run=run_lint)
 
@@ -355,15 +377,19 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     )
     sub.set_defaults(run=run_draw, offsets=())
 
-    sub = command("errors", "write the table of error and warning codes", "docs/errors.md")
-    sub.add_argument(
-        "file",
-        nargs="?",
-        type=Path,
-        metavar="FILE",
-        help="file to write (default: print the table)",
-    )
-    sub.set_defaults(run=run_errors)
+    for name, purpose, page, run in (
+        ("errors", "write the table of error and warning codes", "docs/errors.md", run_errors),
+        ("forms", "write the table of PTX's forms", "docs/ptx_coverage.md", run_forms),
+    ):
+        sub = command(name, purpose, page)
+        sub.add_argument(
+            "file",
+            nargs="?",
+            type=Path,
+            metavar="FILE",
+            help="file to write (default: print the table)",
+        )
+        sub.set_defaults(run=run)
     return parser
 
 

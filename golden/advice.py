@@ -1,13 +1,16 @@
 """Warnings about requests that the unit accepts, but that are probably mistakes."""
 
+from golden.arch import Arch
 from golden.enums import PIECE
 from golden.errors import RowPaddingWarning, SwizzlePatternWarning, TmaWarning
-from golden.model import plan_for
+from golden.model import plan_of_request
 from golden.plan import Plan
 from golden.request import Load, Reduce, Request, Store
 
 
-def advice(request: Request, plan: Plan | None = None) -> list[TmaWarning]:
+def advice(
+    request: Request, plan: Plan | None = None, *, arch: Arch = Arch.SM_90A
+) -> list[TmaWarning]:
     """Return the warnings about a legal request.
 
     Parameters
@@ -16,6 +19,8 @@ def advice(request: Request, plan: Plan | None = None) -> list[TmaWarning]:
         Any request; only tensor loads, stores and reductions cause warnings.
     plan : Plan, optional
         Plan of the request, if the caller has one.
+    arch : Arch
+        Architecture whose features the request may use, if there is no plan.
 
     Returns
     -------
@@ -36,7 +41,7 @@ def advice(request: Request, plan: Plan | None = None) -> list[TmaWarning]:
     if not isinstance(request, Load | Store):
         return []
     store = isinstance(request, Store)
-    plan = plan or plan_for(request.tensor_map, request.mode, store=store)
+    plan = plan or plan_of_request(request, arch)
     warnings: list[TmaWarning] = []
     repeat = plan.swizzle.repeat
     if request.smem_address % repeat:

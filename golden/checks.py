@@ -4,8 +4,9 @@
 combination with the mode and direction of an instruction.
 """
 
-from golden.enums import PIECE, AccessMode, Arch, DataType, ReductionOp
-from golden.errors import ErrorCode, TmaError, require
+from golden.arch import Arch, Feature
+from golden.enums import PIECE, AccessMode, DataType, ReductionOp
+from golden.errors import ErrorCode, TmaError, missing_feature, require
 from golden.geometry import Geometry, Operands
 from golden.reduction import Pairs
 from golden.request import moved_bytes
@@ -53,9 +54,16 @@ def check_tensor(
     if start % align:
         limit = f"must be a multiple of {align * bits // 8}"
         shown = f"{start} starts at byte {start * bits / 8:g}"
+        if plan.is_b6p2x16 and start % 64 == 0:
+            feature, code = Feature.B6P2X16_START, ErrorCode.COORD_ALIGN
+            raise missing_feature(code, feature, plan.arch, "coords[0]", start, shown=shown)
         raise TmaError(ErrorCode.COORD_ALIGN, "coords[0]", start, limit, shown=shown)
-    if plan.is_store:
+    scatters = plan.mode is AccessMode.TILE_SCATTER4
+    if plan.is_store and not (scatters and plan.arch.has(Feature.SCATTER4_NEGATIVE)):
         for i, start in enumerate(coords):
+            if scatters and start < 0:
+                feature, code = Feature.SCATTER4_NEGATIVE, ErrorCode.COORD_NEG
+                raise missing_feature(code, feature, plan.arch, f"coords[{i}]", start, dim=i)
             limit = "must not be negative in a store or reduction"
             require(start >= 0, ErrorCode.COORD_NEG, f"coords[{i}]", start, limit, dim=i)
     if plan.mode is AccessMode.IM2COL:
@@ -224,7 +232,10 @@ def check_cta(name: str, cta: int, ctas: int) -> None:
     require(0 <= cta < ctas, ErrorCode.DST_CTA, name, cta, limit)
 
 
-def check_arch(holds: bool, arch: Arch, parameter: str, value: int, limit: str) -> None:
-    """Refuse a feature of ``SM_100A`` on an older architecture, unless ``holds``."""
-    limit = f"must be {limit} on {arch.name}"
-    require(holds or arch >= Arch.SM_100A, ErrorCode.MAP_MODE, parameter, value, limit)
+def check_feature(
+    feature: Feature, arch: Arch, parameter: str, value: int, *, shown: str = ""
+) -> None:
+    """Refuse a feature that the architecture lacks."""
+    if not arch.has(feature):
+        code = ErrorCode.MAP_MODE
+        raise missing_feature(code, feature, arch, parameter, value, shown=shown)

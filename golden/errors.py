@@ -7,6 +7,8 @@ import enum
 from dataclasses import dataclass
 from typing import ClassVar
 
+from golden.arch import Arch, Feature
+
 
 class Origin(enum.Enum):
     """Source of a rule."""
@@ -68,6 +70,9 @@ class ErrorCode(enum.IntEnum):
     ARRAY = 55
     COORD_RANGE = 56
     ARCH = 57
+    OVERRIDE = 58
+    REPORT = 59
+    FEATURE = 60
 
     SWIZZLE_PATTERN = 64
     ROW_PADDING = 65
@@ -186,6 +191,10 @@ RULES: dict[ErrorCode, Rule] = _rules(
             "GMEM_FAULT": "Global memory exists at every address inside the tensor or the bulk "
             "range.",
             "COORD_RANGE": "Each coordinate fits in 32 signed bits.",
+            "OVERRIDE": "An override of extents needs a tiled map and coordinates 0. It has an "
+            "extent of 1 to 255 and a stride for each dimension. A multicast has 32 bits.",
+            "REPORT": "A load that reports has an mbarrier of layout v1, and no `.ignore_oob`.",
+            "FEATURE": "The architecture has the feature that a request uses.",
             "SUB_BYTE": "A map with a sub-byte type meets the type's own limits on box, address, "
             "strides, extents, interleave and swizzle.",
         },
@@ -201,7 +210,7 @@ RULES: dict[ErrorCode, Rule] = _rules(
             "value that its operand can hold.",
             "ARRAY": "A map can be made of an array with 1 to 5 axes, a contiguous last axis, and "
             "a type that tensor maps have.",
-            "ARCH": "An architecture is a member of `Arch`.",
+            "ARCH": "An architecture is an `Arch`.",
             "SWIZZLE_PATTERN": "The shared-memory address of a swizzled box is a multiple of the "
             "pattern's period; otherwise the box starts inside the pattern.",
             "ROW_PADDING": "Rows of a store end at a 16-byte boundary; otherwise the store "
@@ -231,7 +240,8 @@ class TmaError(ValueError):
     origin : Origin
         Source of the rule.
     detail : ErrorCode
-        With MAP_FIELD, the rule of tensor maps that is broken; otherwise ``code``.
+        With MAP_FIELD, the rule of tensor maps that is broken; FEATURE, if the architecture lacks
+        a feature of the request; otherwise ``code``.
     text : str
         Message without code and origin.
 
@@ -277,6 +287,21 @@ class TmaError(ValueError):
             shown=self._shown,
             detail=self.code,
         )
+
+
+def missing_feature(
+    code: ErrorCode,
+    feature: Feature,
+    arch: Arch,
+    parameter: str,
+    value: int,
+    *,
+    shown: str = "",
+    dim: int = 0,
+) -> TmaError:
+    """Return the error of a request that uses a feature which the architecture lacks."""
+    limit = arch.lacks(feature)
+    return TmaError(code, parameter, value, limit, shown=shown, dim=dim, detail=ErrorCode.FEATURE)
 
 
 def require(

@@ -8,8 +8,10 @@ import numpy as np
 
 from golden import (
     AccessMode,
+    ApplyPriority,
     Arch,
     ArrayMemory,
+    BulkApplyPriority,
     BulkLoad,
     BulkPrefetch,
     BulkReduce,
@@ -17,12 +19,15 @@ from golden import (
     DataType,
     DsmemCopy,
     DsmemReduce,
+    Feature,
     HashedMemory,
     Interleave,
     Load,
     Memory,
+    Override,
     Prefetch,
     Reduce,
+    ReportMechanism,
     Request,
     Store,
     Swizzle,
@@ -39,6 +44,9 @@ SMEM_BYTES = 32768
 GMEM_BYTES = 1 << 18
 MOST_UNITS = 500
 """Approximate largest number of elements or slices of a box; the literal definition is slow."""
+
+LATER = Arch.SM_103A
+"""Architecture with all types and swizzles."""
 
 HOPPER_TYPES = tuple(kind for kind in DataType if not kind.is_sub_byte)
 SPECIAL = (0, 1, 0x7F, 0x80, 0x7C, 0xFF, 0x7FFF, 0x8000)
@@ -84,7 +92,7 @@ def pick(rng: Rng, *choices):
 
 def swizzle_of(rng: Rng, arch: Arch) -> Swizzle:
     """Return any swizzle of the architecture."""
-    return Swizzle(int(rng.integers(4 if arch is Arch.SM_90A else 8)))
+    return Swizzle(int(rng.integers(8 if arch.has(Feature.SWIZZLE_ATOMS) else 4)))
 
 
 def _tensor(rng: Rng, extents: list[int], inner_bytes: int, align: int, small: bool):
@@ -182,7 +190,7 @@ def im2col(
     """Return an im2col map; ``small``: for stores, whose corners are inside the tensor."""
     rank = int(rng.integers(3, 6))
     interleave = Interleave(int(rng.integers(1, 3)) if interleaved else 0)
-    arch = Arch.SM_100A if wide else Arch.SM_90A
+    arch = LATER if wide else Arch.SM_90A
     swizzle = swizzle_of(rng, arch)
     unit = 128 // data_type.smem_bits
     widest = unit * ((swizzle.span or 64) // 16) if not interleaved else 256
@@ -317,7 +325,7 @@ def multicast(rng: Rng) -> Case:
 
 
 def cta_pair(rng: Rng) -> Case:
-    case = load_tile(rng, arch=Arch.SM_100A)
+    case = load_tile(rng, arch=LATER)
     if rng.random() < 0.5:
         mask, holder = int(rng.integers(1, 1 << CTAS)), int(rng.integers(CTAS))
         request = replace(case.request, cta_mask=mask, mbarrier_cta=holder, cta_group=2)
@@ -325,13 +333,13 @@ def cta_pair(rng: Rng) -> Case:
         dst = int(rng.integers(CTAS))
         holder = dst ^ int(rng.integers(2))
         request = replace(case.request, dst_cta=dst, mbarrier_cta=holder, cta_group=2)
-    return Case(request, int(rng.integers(CTAS)), Arch.SM_100A)
+    return Case(request, int(rng.integers(CTAS)), LATER)
 
 
 def gather4(rng: Rng, *, store: bool = False) -> Case:
     while True:
         kind = pick(rng, *DataType)
-        tensor_map = tiled(rng, kind, Arch.SM_100A, interleaved=False, small=store)
+        tensor_map = tiled(rng, kind, LATER, interleaved=False, small=store)
         if tensor_map.rank == 2:
             break
     tensor_map = replace(tensor_map, box_dim=(tensor_map.box_dim[0], 1))
@@ -343,7 +351,7 @@ def gather4(rng: Rng, *, store: bool = False) -> Case:
         request = Store(tensor_map, coords, AccessMode.TILE_SCATTER4, smem_address=_smem(rng))
     else:
         request = Load(tensor_map, coords, AccessMode.TILE_GATHER4, smem_address=_smem(rng))
-    return Case(request, 0, Arch.SM_100A)
+    return Case(request, 0, LATER)
 
 
 def im2col_w(rng: Rng, *, mode: AccessMode = AccessMode.IM2COL_W, store: bool = False) -> Case:
@@ -355,7 +363,7 @@ def im2col_w(rng: Rng, *, mode: AccessMode = AccessMode.IM2COL_W, store: bool = 
         halo, offset = int(rng.integers(0, 12)), int(rng.integers(0, 32))
         address = _smem(rng) % 8192
         request = Load(tensor_map, coords, mode, (), halo, offset, smem_address=address)
-    return Case(request, 0, Arch.SM_100A)
+    return Case(request, 0, Arch.SM_107A if store else LATER)
 
 
 def prefetch(rng: Rng) -> Case:
@@ -413,6 +421,72 @@ def dsmem(rng: Rng) -> Case:
     return Case(DsmemReduce(**where, data_type=kind, op=op), cta)
 
 
+def overridden(rng: Rng) -> Case:
+    """Return a load, store or prefetch that overrides its address, or its extents, too."""
+    case = pick(rng, load_tile, store_tile, load_im2col, gather4)(rng)
+    request = case.request
+    m = request.tensor_map
+    align = 32 if m.interleave is Interleave.INTERLEAVE_32B or m.data_type.is_sub_byte else 16
+    address = align * int(rng.integers(0, GMEM_BYTES // 2 // align))
+    changes = {"override": Override(address)}
+    if m.box_dim and request.mode is None and rng.random() < 0.6:
+        strides = [align * int(rng.integers(0, 64)) for _ in m.global_strides]
+        large = not case.writes_gmem and rng.random() < 0.3
+        upper = int(rng.integers(1 << 4 * len(strides))) if large else 0
+        dims = tuple(int(n) for n in rng.integers(1, 40, m.rank))
+        lower = tuple(stride >> 4 for stride in strides)
+        changes |= {"override": Override(address, dims, lower, upper), "coords": (0,) * m.rank}
+    request = replace(request, **changes)
+    if isinstance(request, Load) and rng.random() < 0.3:
+        request = Prefetch(
+            m, request.coords, request.mode, request.im2col_offsets, override=request.override
+        )
+    return Case(request, case.cta, Arch.SM_107A)
+
+
+def reporting(rng: Rng) -> Case:
+    """Return a load that reports; many sources have one of the patterns."""
+    case = pick(rng, load_tile, load_im2col, gather4, bulk_load)(rng)
+    request = replace(case.request, report=ReportMechanism(int(rng.integers(6))))
+    if isinstance(request, BulkLoad):
+        request = replace(request, ignore_first=0, ignore_last=0)
+    return Case(request, case.cta, Arch.SM_107A)
+
+
+def scatter4_anywhere(rng: Rng) -> Case:
+    """Return a scatter4 whose coordinates may be negative."""
+    request = gather4(rng, store=True).request
+    unit = 128 // request.tensor_map.data_type.smem_bits
+    start = request.coords[0] - (128 if unit == 16 else unit) * int(rng.integers(3))
+    rows = (row - int(rng.integers(3)) for row in request.coords[1:])
+    return Case(replace(request, coords=(start, *rows)), 0, Arch.SM_107A)
+
+
+def short_b6p2x16(rng: Rng) -> Case:
+    """Return a store of 6-bit elements in rows of 64 or 128."""
+    arch = pick(rng, Arch.SM_103A, Arch.SM_107A)
+    rank = int(rng.integers(1, 4))
+    box = [pick(rng, 64, 128), *(int(n) for n in rng.integers(1, 5, rank - 1))]
+    dims = [64 * int(rng.integers(1, 6)), *(int(n) for n in rng.integers(1, 6, rank - 1))]
+    base, strides = _tensor(rng, dims[1:], dims[0] * 6 // 8, 16, small=True)
+    swizzle = pick(rng, *("NONE", "64B", "128B", "128B_ATOM_32B", "128B_ATOM_64B"))
+    tensor_map = TensorMap.tiled(
+        "16U6_ALIGN16B", base, dims, strides, box, swizzle=swizzle, arch=arch
+    )
+    coords = (64 * int(rng.integers(0, 4)), *(int(rng.integers(0, n)) for n in dims[1:]))
+    return Case(Store(tensor_map, coords, smem_address=_smem(rng)), 0, arch)
+
+
+def eviction(rng: Rng) -> Case:
+    """Return a request that only changes the priority of lines in L2."""
+    load = (load_tile(rng) if rng.random() < 0.5 else load_im2col(rng)).request
+    kind = pick(rng, Prefetch, ApplyPriority, BulkPrefetch, BulkApplyPriority)
+    last = {"evict_last": True} if kind in (Prefetch, BulkPrefetch) else {}
+    if kind in (BulkPrefetch, BulkApplyPriority):
+        return Case(kind(16, 64, **last), 0, Arch.SM_107A)
+    return Case(kind(load.tensor_map, load.coords, **last), 0, Arch.SM_107A)
+
+
 MODES: dict[str, Callable[[Rng], Case]] = {
     "load_tile": load_tile,
     "load_tile_interleaved": lambda rng: load_tile(rng, interleaved=True),
@@ -433,14 +507,19 @@ MODES: dict[str, Callable[[Rng], Case]] = {
     "bulk_reduce": bulk_reduce,
     "bulk_prefetch": bulk_prefetch,
     "dsmem": dsmem,
-    "sm_100a_load_tile": lambda rng: load_tile(rng, arch=Arch.SM_100A),
-    "sm_100a_store_tile": lambda rng: store_tile(rng, arch=Arch.SM_100A),
+    "sm_100a_load_tile": lambda rng: load_tile(rng, arch=LATER),
+    "sm_100a_store_tile": lambda rng: store_tile(rng, arch=LATER),
     "sm_100a_gather4": gather4,
     "sm_100a_scatter4": lambda rng: gather4(rng, store=True),
     "sm_100a_im2col_w": im2col_w,
     "sm_100a_im2col_w_128": lambda rng: im2col_w(rng, mode=AccessMode.IM2COL_W_128),
     "sm_100a_im2col_w_store": lambda rng: im2col_w(rng, store=True),
     "sm_100a_cta_pair": cta_pair,
+    "sm_103a_b6p2x16": short_b6p2x16,
+    "sm_107a_override": overridden,
+    "sm_107a_report": reporting,
+    "sm_107a_scatter4": scatter4_anywhere,
+    "sm_107a_prefetch": eviction,
 }
 
 
@@ -461,6 +540,12 @@ def reach(request: Store) -> int:
     """Return the address behind the tensor and its padding."""
     m = request.tensor_map
     assert isinstance(m, TensorMap)
+    if request.override is not None:
+        o = request.override
+        changes = {"global_address": o.global_address}
+        if o.global_dim:
+            changes |= {"global_dim": o.global_dim, "global_strides": o.global_strides}
+        m = replace(m, **changes)
     row = m.global_dim[0] * (16 * m.interleave if m.interleave else m.data_type.itemsize)
     outer = zip(m.global_dim[1:], m.global_strides, strict=True)
     return m.global_address + row + 16 + sum((n - 1) * stride for n, stride in outer)
