@@ -32,7 +32,7 @@ from rich.table import Table
 from hw.flow.cache import cached, digest
 from hw.flow.design import Design
 from hw.flow.modules import TOP, Modules
-from hw.flow.route import block_of
+from hw.flow.route import Route, block_of
 from hw.params import PRESETS
 from hw.top import Tma
 
@@ -60,8 +60,8 @@ proc
 setattr -unset init w:*
 synth -top top -noabc
 rename -wire t:$_*FF*
-dfflibmap -liberty {library}
-abc -liberty {library} -constr drive.constr -D 1
+dfflibmap -liberty library.lib
+abc -liberty library.lib -constr drive.constr -D 1
 opt_clean -purge
 setattr -mod -unset top top
 tee -q -o area.json stat -json
@@ -73,9 +73,9 @@ opt_clean -purge
 write_verilog -noattr -noexpr netlist.v
 """
 TIME = """
-read_liberty {library}
+read_liberty {mapped}/library.lib
 read_liberty memories.lib
-read_verilog netlist.v
+read_verilog {mapped}/netlist.v
 link_design top
 set_cmd_units -time ns
 create_clock -name clk -period {period} [get_ports clk]
@@ -210,13 +210,17 @@ def _cell(macro: Macro, memory_ns: float) -> str:
         is_read = name.startswith("r")
         if direction == "output":
             edge = "rising_edge" if macro.reads[number] else "combinational"
-            related = "clk" if macro.reads[number] else f"r{number}_address"
+            related = 'related_pin : "clk"'
+            if not macro.reads[number]:
+                related = f'related_bus_pins : "r{number}_address"'
             lines += _timing(related, edge, "cell_rise", "cell_fall", memory_ns)
         else:
             lines.append("      capacitance : 0.01;")
             if not is_read or macro.reads[number]:
                 for edge, ns in (("setup_rising", SETUP_NS), ("hold_rising", 0.0)):
-                    lines += _timing("clk", edge, "rise_constraint", "fall_constraint", ns)
+                    lines += _timing(
+                        'related_pin : "clk"', edge, "rise_constraint", "fall_constraint", ns
+                    )
         lines.append("    }")
     return "\n".join([*lines, "  }", ""])
 
@@ -226,7 +230,7 @@ def _timing(related: str, kind: str, rise: str, fall: str, ns: float) -> list[st
     values = [f'{name} (scalar) {{ values ("{ns}"); }}' for name in (rise, fall)]
     if rise == "cell_rise":
         values += [f'{n}_transition (scalar) {{ values ("0.1"); }}' for n in ("rise", "fall")]
-    return [f'      timing () {{ related_pin : "{related}"; timing_type : {kind};', *values, "}"]
+    return [f"      timing () {{ {related}; timing_type : {kind};", *values, "}"]
 
 
 # Reports
@@ -351,33 +355,10 @@ def read_areas(
     return found
 
 
-@dataclass(frozen=True)
-class LatePath:
-    """A path between registers or memories.
-
-    Parameters
-    ----------
-    ns : float
-        Shortest clock period that the path allows.
-    cells : int
-        Cells that it goes through, memories without a register included.
-    start, end : str
-        Registers or memories at its ends.
-    blocks : list of str
-        Blocks that it goes through.
-    """
-
-    ns: float
-    cells: int
-    start: str
-    end: str
-    blocks: list[str]
-
-
-def read_paths(report: str, period_ns: float) -> list[LatePath]:
+def read_paths(report: str, period_ns: float) -> list[Route]:
     """Return the ``PATHS`` longest paths in the output of OpenSTA, the longest first.
 
-    Of the paths between two registers, only the longest is returned.
+    Of the paths between two registers, only the longest is returned. All of their delay is logic.
 
     Parameters
     ----------
@@ -391,22 +372,23 @@ def read_paths(report: str, period_ns: float) -> list[LatePath]:
     StaError
         If the report has no path.
     """
-    paths: dict[tuple[str, str], LatePath] = {}
+    paths: dict[tuple[str, str], Route] = {}
     for part in report.split("Startpoint: ")[1:]:
         end = re.search(r"^Endpoint: (\S+)", part, re.MULTILINE)
         slack = re.search(r"(-?[\d.]+)\s+slack ", part)
         if end is None or slack is None:
             raise StaError("a path of OpenSTA's report has no endpoint or no slack")
-        arrival = part.partition("data arrival time")[0]
-        pins = re.findall(r" [v^] (\S+)/[^/\s]+ \(", arrival)
-        start, stop = signal(part.split()[0]), signal(end[1])
-        blocks = dict.fromkeys(block_of(signal(pin)) for pin in pins if "/" in pin)
-        path = LatePath(period_ns - float(slack[1]), len(pins) - 3, start, stop, list(blocks))
-        if (start, stop) not in paths or path.ns > paths[start, stop].ns:
-            paths[start, stop] = path
+        ns = period_ns - float(slack[1])
+        pins = re.findall(r" [v^] (\S+)/[^/\s]+ \(", part.partition("data arrival time")[0])
+        blocks = dict.fromkeys(block_of(signal(pin)) for pin in pins)
+        blocks.pop("", None)
+        ends = signal(part.split()[0]), signal(end[1])
+        path = Route(1000 / ns, *ends, tuple(blocks), ns, 0.0)
+        if ends not in paths or path.mhz < paths[ends].mhz:
+            paths[ends] = path
     if not paths:
         raise StaError("OpenSTA's report has no path between registers")
-    return sorted(paths.values(), key=lambda path: -path.ns)[:PATHS]
+    return sorted(paths.values(), key=lambda path: path.mhz)[:PATHS]
 
 
 def signal(instance: str) -> str:
@@ -432,18 +414,18 @@ class Result:
         Area of a NAND gate of two inputs.
     blocks : dict
         Area of the whole (``""``) and of each block that is directly in it.
-    paths : list of LatePath
+    paths : list of Route
         The longest paths.
     """
 
     nand2_um2: float
     blocks: dict[str, Area]
-    paths: list[LatePath]
+    paths: list[Route]
 
     @property
     def mhz(self) -> float:
         """Highest clock frequency."""
-        return 1000 / self.paths[0].ns
+        return self.paths[0].mhz
 
 
 def check_tools(library: Path) -> None:
@@ -494,34 +476,36 @@ def measure(component: wiring.Component, library: Path, memory_ns: float) -> Res
     """Map a component and time it; the files are kept by everything that they are made from."""
     platform = MacroPlatform()
     modules = Modules(Design(component, TOP, platform).rtlil())
-    liberty = library.read_text()
-    cells = read_cells(liberty)
+    cells = read_cells(liberty := library.read_text())
     macros = sorted(platform.macros.values(), key=lambda macro: macro.name)
-    names = {"library": "library.lib", "period": PERIOD_NS, "ends": ENDS}
+    memories = memory_library(macros, memory_ns)
     files = {
         "design.il": modules.text,
         "library.lib": liberty,
-        "memories.lib": memory_library(macros, memory_ns),
         "drive.constr": f"set_driving_cell {smallest(cells, 'buf')}\nset_load 0.05\n",
-        "map.ys": MAP.format(**names),
-        "time.tcl": TIME.format(**names),
+        "map.ys": MAP,
     }
+    key = digest([*files.values(), *tool_versions()])
+    script = TIME.format(mapped=f"../../sta_netlist/{key}", period=PERIOD_NS, ends=ENDS)
 
-    def make(directory: Path) -> None:
-        for name, contents in files.items():
-            (directory / name).write_text(contents)
+    def map_cells(directory: Path) -> None:
+        for name, text in {**files, "memories.lib": memories}.items():
+            (directory / name).write_text(text)
         _call(["yosys", "-q", "-s", "map.ys"], directory, "yosys.log")
         netlist = directory / "netlist.v"
         netlist.write_text(_JOINED_PORTS.sub("", netlist.read_text()))
+
+    def time_paths(directory: Path) -> None:
+        (directory / "memories.lib").write_text(memories)
+        (directory / "time.tcl").write_text(script)
         _call(["sta", "-no_splash", "-exit", "time.tcl"], directory, "sta.log")
 
-    directory = cached("sta", digest([*files.values(), *tool_versions()]), make)
-    areas = read_areas(
-        (directory / "area.json").read_text(), cells, {macro.name: macro.bits for macro in macros}
-    )
+    statistics = (cached("sta_netlist", key, map_cells) / "area.json").read_text()
+    report = (cached("sta", digest([script, memories]), time_paths) / "sta.log").read_text()
+    areas = read_areas(statistics, cells, {macro.name: macro.bits for macro in macros})
     blocks = {name: areas[module] for name, module in modules.parts(TOP).items()}
-    paths = read_paths((directory / "sta.log").read_text(), PERIOD_NS)
-    return Result(cells[smallest(cells, "nand2")].um2, {"": areas[TOP], **blocks}, paths)
+    nand2_um2 = cells[smallest(cells, "nand2")].um2
+    return Result(nand2_um2, {"": areas[TOP], **blocks}, read_paths(report, PERIOD_NS))
 
 
 # Output
@@ -539,16 +523,9 @@ def tables(preset: str, result: Result) -> Iterator[Table]:
         figures = area.um2, area.um2 / result.nand2_um2, area.flip_flops, area.memory_bits
         table.add_row(name or "the unit", *(f"{figure:,.0f}" for figure in figures))
     yield table
-    table = Table(title="longest paths", title_justify="left")
-    table.add_column("ns", justify="right")
-    table.add_column("cells", justify="right")
-    table.add_column("path", overflow="fold")
+    table = Table("ns", "path", title="longest paths", title_justify="left")
     for path in result.paths:
-        ends = map(block_of, (path.start, path.end))
-        inside = [block for block in path.blocks if block not in {*ends, ""}]
-        table.add_row(
-            f"{path.ns:.2f}", str(path.cells), " -> ".join((path.start, *inside, path.end))
-        )
+        table.add_row(f"{path.logic_ns:.2f}", path.path)
     yield table
 
 

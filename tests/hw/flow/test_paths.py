@@ -102,21 +102,39 @@ class Chain(wiring.Component):
         return m
 
 
-@pytest.fixture(autouse=True)
-def own_cache(monkeypatch, tmp_path):
-    """The components of this file are blocks, and nothing of an earlier run is found."""
-    monkeypatch.setattr(design, "PACKAGE", __name__)
-    monkeypatch.setenv("OPEN_TMA_CACHE", str(tmp_path))
+class Twice(wiring.Component):
+    """Two chains, whose modules are equal."""
+
+    def __init__(self):
+        super().__init__({"i": In(16), "j": In(16), "o": Out(1)})
+
+    def elaborate(self, _platform):
+        m = Module()
+        m.submodules.a = a = Chain()
+        m.submodules.b = b = Chain()
+        m.d.comb += [a.i.eq(self.i), b.i.eq(self.j)]
+        m.d.sync += self.o.eq(a.o ^ b.o)
+        return m
+
+
+def paths_of(component, folder, *kinds):
+    """Find paths of a component of this file, with nothing kept from an earlier run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(design, "PACKAGE", __name__)
+        patch.setenv("OPEN_TMA_CACHE", str(folder))
+        found = Paths.of(component)
+        assert all(getattr(found, kind) for kind in kinds)
+    return found
 
 
 @pytest.fixture(scope="module")
-def small():
-    """Paths of ``Outer``, with the paths between ports found."""
-    patch = pytest.MonkeyPatch()
-    patch.setattr(design, "PACKAGE", __name__)
-    found = Paths.of(Outer())
-    patch.undo()
-    return found
+def small(tmp_path_factory):
+    return paths_of(Outer(), tmp_path_factory.mktemp("small"), "ports")
+
+
+@pytest.fixture(scope="module")
+def twice(tmp_path_factory):
+    return paths_of(Twice(), tmp_path_factory.mktemp("twice"), "ports", "depths")
 
 
 def test_paths_from_inputs_to_outputs(small):
@@ -159,46 +177,28 @@ def test_mistakes_of_the_list_are_named(text, message):
         Exceptions(text)
 
 
-def test_depth():
-    """Sixteen bits go through two levels of LUTs; a limit below them asks for an entry."""
-    found = Paths.of(Chain())
-    ((depth,),) = (variants.values() for variants in found.depths.values())
-    assert (depth.levels, depth.start, depth.end) == (2, "taken.kept", "o")
-    assert 0 < depth.ns < 10
-    assert found.found(depths=True) == {"Chain": set()}
+def test_depth(twice):
+    """Sixteen bits go through two levels of LUTs. Equal modules are mapped once."""
+    assert list(twice.modules.texts) == ["top.b.taken", "top.b", "top"]
+    assert twice.ports == {"Twice": set(), "Chain": set()}
+    outer, inner = (variants.values() for variants in twice.depths.values())
+    ((whole,), (chain,)) = outer, inner
+    assert (chain.levels, chain.start, chain.end) == (2, "taken.kept", "o")
+    assert (whole.levels, whole.start[1:], whole.end[1:]) == (2, ".taken.kept", ".o")
+    assert whole.ns == chain.ns < 10
+    assert twice.found(depths=True) == {"Twice": set(), "Chain": set()}
 
 
-def test_a_deep_path_must_be_listed(monkeypatch, capsys):
+def test_a_deep_path_must_be_listed(twice, monkeypatch, capsys):
     monkeypatch.setattr(paths, "LEVELS", 1)
-    found = Paths.of(Chain())
     options = Namespace(**{**vars(OPTIONS), "ports": False})
-    assert paths.report(found, Exceptions(""), options) == 1
-    assert '[Chain]\n"registers -> registers" = ""' in capsys.readouterr().out
-    listed = Exceptions('[Chain]\n"registers -> registers" = "parity"')
-    assert paths.report(found, listed, options) == 0
-
-
-def test_equal_modules_are_one():
-    """Two instances of a class share a module, which is mapped once."""
-
-    class Twice(wiring.Component):
-        def __init__(self):
-            super().__init__({"i": In(16), "j": In(16), "o": Out(1)})
-
-        def elaborate(self, _platform):
-            m = Module()
-            m.submodules.a = a = Chain()
-            m.submodules.b = b = Chain()
-            m.d.comb += [a.i.eq(self.i), b.i.eq(self.j)]
-            m.d.sync += self.o.eq(a.o ^ b.o)
-            return m
-
-    found = Paths.of(Twice())
-    assert len(found.variants["Chain"]) == 1
-    assert len(found.modules.texts) == 3  # with the part of Chain
-    assert found.ports == {"Twice": set(), "Chain": set()}
-    ((depth,), (inner,)) = (variants.values() for variants in found.depths.values())
-    assert (depth.levels, inner.levels) == (2, 2)
+    listed = '[Twice]\n"registers -> registers" = "two parities"\n'
+    assert paths.report(twice, Exceptions(listed), options) == 1
+    printed = capsys.readouterr().out
+    assert '\n[Chain]\n"registers -> registers" = ""\n' in printed
+    assert "\n[Twice]" not in printed
+    listed += '[Chain]\n"registers -> registers" = "a parity"'
+    assert paths.report(twice, Exceptions(listed), options) == 0
 
 
 def test_memories_are_described():
