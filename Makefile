@@ -18,8 +18,8 @@ PRESET ?= default
 
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help setup sim test regress formal lint verilog conformance coverage bench cells synth \
-	bench-golden readme waves clean
+.PHONY: help setup sim test regress formal lint paths verilog conformance coverage bench cells synth \
+	sta bench-golden readme waves clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | awk -F '\t' '{ printf "make %-12s %s\n", $$1, $$2 }'
@@ -42,11 +42,15 @@ regress: setup ## every test
 formal: setup ## run all proofs, and again with planted bugs, which must fail
 	@$(PYTHON) -W error -m tests.formal
 
-lint: setup ## run ruff, mypy, and Verilator's lint on the generated Verilog
+lint: setup ## run ruff, mypy, Verilator's lint on the generated Verilog, and the check of combinational paths
 	@$(PYTHON) -m ruff check .
 	@$(PYTHON) -m ruff format --check .
 	@$(PYTHON) -m mypy
 	@$(PYTHON) -W error -m hw.lint
+	@$(PYTHON) -W error -m hw.paths --ports
+
+paths: setup ## print the longest path between registers and the paths from inputs to outputs of each block; fail on one that is not listed [PRESET=default] [BLOCK=name]
+	@$(PYTHON) -W error -m hw.paths --preset $(PRESET) $(if $(BLOCK),--block $(BLOCK))
 
 verilog: setup ## write the unit to build/rtl, as Verilog with macros and JSON of its ports, and print the ports [PRESET=default]
 	@$(PYTHON) -W error -m hw.verilog --preset $(PRESET)
@@ -68,6 +72,10 @@ cells: setup ## count the gates and flip-flops that each optional feature adds
 
 synth: setup ## synthesize presets for an ECP5 and report area and clock; takes more than half an hour [PRESET=tiny|fpga|full] [SEEDS=1,2,3]
 	@$(PYTHON) -W error -m hw.synth $(if $(SEEDS),--seeds $(SEEDS)) \
+		$(if $(filter file,$(origin PRESET)),,--preset $(PRESET))
+
+sta: setup ## map presets to standard cells, and report area and clock before layout; needs Debian's yosys and opensta [PRESET=tiny,fpga,default] [LIBERTY=file]
+	@$(PYTHON) -W error -m hw.sta $(if $(LIBERTY),--liberty $(LIBERTY)) \
 		$(if $(filter file,$(origin PRESET)),,--preset $(PRESET))
 
 bench-golden: setup ## compare the time of the golden model with numpy.copyto of the same bytes
