@@ -2,10 +2,11 @@
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.generate.short_row import lookup
 from hw.layouts.jobs import SHORT_ROW_BITS, prepared_walk_layout, slot_walk_layout
+from hw.lib.queue import Queue
 from hw.params import DIMS, TmaParams
 
 
@@ -15,8 +16,8 @@ class RowPreparation(wiring.Component):
     Rows are the steps of the innermost loop that has more than one step. They may share a line if
     each of them is a run, and if they are short and close to each other in both memories.
 
-    Latency: two clocks: the loop, and the tables. Throughput: a walk a clock. Back-pressure: both
-    stages wait while the second one is not taken. Errors: none.
+    Latency: two clocks: the loop, and the tables. Throughput: a walk a clock. Back-pressure: ``i``
+    waits while two walks wait at ``o``; its ``ready`` comes from registers. Errors: none.
 
     Parameters
     ----------
@@ -44,27 +45,20 @@ class RowPreparation(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         p = self.params
-        first_valid, second_valid = Signal(), Signal()
-        first = Signal(slot_walk_layout(p), reset_less=True)
-        second = Signal(prepared_walk_layout(p), reset_less=True)
+        m.submodules.prepared = prepared = Queue(prepared_walk_layout(p), 2)
+        connect(m, prepared.o, flipped(self.o))
+        valid = Signal()
+        job = Signal(slot_walk_layout(p), reset_less=True)
         found = Signal(self._found, reset_less=True)
-        advance = Signal()
-        m.d.comb += [
-            advance.eq(~second_valid | self.o.ready),
-            self.i.ready.eq(advance),
-            self.o.valid.eq(second_valid),
-            self.o.payload.eq(second),
-        ]
         loop = self._find_loop(m, self.i.p.walk)
-        with m.If(advance):
-            m.d.sync += [
-                first_valid.eq(self.i.valid),
-                second_valid.eq(first_valid),
-                first.eq(self.i.payload),
-                found.eq(loop),
-                *(second[name].eq(first[name]) for name in first.shape().members),
-            ]
-            self._look_up(m, first.walk, found, second.rows)
+        m.d.comb += [
+            self.i.ready.eq(~valid | prepared.i.ready),
+            prepared.i.valid.eq(valid),
+            *(prepared.i.p[name].eq(job[name]) for name in job.shape().members),
+        ]
+        self._look_up(m, job.walk, found, prepared.i.p.rows)
+        with m.If(self.i.ready):
+            m.d.sync += [valid.eq(self.i.valid), job.eq(self.i.payload), found.eq(loop)]
         return m
 
     def _find_loop(self, m: Module, walk) -> Signal:
@@ -108,7 +102,7 @@ class RowPreparation(wiring.Component):
         ]
         in_line = [rows_behind(lane, found.row_step) for lane in range(lanes)]
         in_lanes = rows_behind(0, found.smem_step)
-        m.d.sync += [
+        m.d.comb += [
             *(rows[name].eq(found[name]) for name in self._found.members),
             rows.fill.eq(Mux(has_fill, between, Const(0, lanes))),
             *(rows.rows_in_line[lane].eq(in_line[lane]) for lane in range(lanes)),
