@@ -115,11 +115,12 @@ class Cluster:
         """
         check_cta("cta", cta, len(self.smem))
         completions = execute(request, self.gmem, self.smem, cta=cta, arch=self.arch)
+        plan = None
         if isinstance(request, Load | Store):
             store = isinstance(request, Store)
             plan = plan_for(request.tensor_map, request.mode, store=store, arch=self.arch)
-            for warning in advice(request, plan):
-                warnings.warn(warning, stacklevel=2)
+        for warning in advice(request, plan):
+            warnings.warn(warning, stacklevel=2)
         if isinstance(request, Store | BulkStore | BulkReduce):
             groups = self.groups(cta, thread)
             number = groups.issue()
