@@ -1,0 +1,125 @@
+"""Mistakes with multicast, distributed shared memory, and clusters."""
+
+from golden import DsmemCopy, Load
+from tests.mistakes.coordinates import MAP
+from tests.mistakes.form import Group
+from tests.mistakes.probe import ROWS, Copy
+
+GROUP = Group("Multicast and clusters")
+
+CTAS = 4
+EVERYONE = (1 << CTAS) - 1
+
+GROUP.request(
+    "mask-beyond-the-cluster",
+    "cta_mask = 0x14: must be from 0 to 0xf: the cluster has 4 CTAs",
+    wrong=Load(MAP, (0, 0), cta_mask=0b10100),
+    mended=Load(MAP, (0, 0), cta_mask=0b0101),
+    ctas=CTAS,
+)
+GROUP.request(
+    "rank-beyond-the-cluster",
+    "dst_cta = 4: must be from 0 to 3: the cluster has 4 CTAs",
+    wrong=DsmemCopy(dst_cta=4, dst_address=0, smem_address=1024, size=1024, mbarrier=2048),
+    mended=DsmemCopy(dst_cta=3, dst_address=0, smem_address=1024, size=1024, mbarrier=2048),
+    ctas=CTAS,
+)
+
+
+class Broadcast(Copy):
+    """y = x: CTA 0 multicasts each tile to all CTAs, and each CTA stores every fourth tile.
+
+    The consumers of all CTAs release a stage at the barriers of all CTAs.
+    """
+
+    steps = 4
+    rows = steps * ROWS
+    releases = CTAS
+
+    @property
+    def ctas(self):
+        return CTAS
+
+    async def prologue(self, wg):
+        for step in range(self.stages):
+            await wg.mbarrier_init(self.stage(step).full, 1)
+            await wg.mbarrier_init(self.stage(step).empty, self.releases)
+        await wg.cluster_sync()
+
+    async def load(self, wg, stage, step):
+        if wg.cta == 0:
+            await wg.cp_async_bulk_tensor(
+                stage.tile, self.map_x, (0, step * ROWS), stage.full, cta_mask=EVERYONE
+            )
+
+    async def use(self, wg, stage, step):
+        if step % CTAS == wg.cta:
+            await super().use(wg, stage, step)
+
+    async def release(self, wg, stage):
+        for cta in range(CTAS):
+            await wg.mbarrier_arrive(stage.empty, cta=cta)
+
+    async def consumer(self, wg):
+        await super().consumer(wg)
+        await wg.cluster_sync()  # other CTAs arrive at the barriers of this one
+
+
+@GROUP.kernel(
+    "release-of-the-own-cta-only",
+    "producer of CTA 0: cp.async.bulk.tensor of x at (0, 32) in cycle N",
+    "signals full[0] of CTA 1, a barrier of another CTA",
+    "arrive at a barrier of this CTA",
+)
+class ReleaseOfTheOwnCtaOnly(Broadcast):
+    """A stage counts as empty when the consumer of the own CTA has released it."""
+
+    @property
+    def releases(self):
+        return 1 if self.wrong else CTAS
+
+    async def release(self, wg, stage):
+        if self.mended:
+            await super().release(wg, stage)
+        else:
+            await wg.mbarrier_arrive(stage.empty)
+
+
+@GROUP.kernel(
+    "receiver-expects-nothing",
+    "full[0] of CTA 1: expect_tx is 2048 bytes too small: expect_tx: none",
+)
+class ReceiverExpectsNothing(Broadcast):
+    """Only the CTA that issues the multicast expects its bytes."""
+
+    async def fill(self, wg, stage, step):
+        if self.mended or wg.cta == 0:
+            await wg.mbarrier_arrive_expect_tx(stage.full, stage.tile.nbytes)
+        await self.load(wg, stage, step)
+
+
+@GROUP.kernel(
+    "share-of-a-multicast",
+    "full[0] of CTA 0: phase 0 has all of its arrivals in cycle N",
+    "expect_tx is 1536 bytes too small: expect_tx: 512 bytes by producer of CTA 0",
+)
+class ShareOfAMulticast(Broadcast):
+    """Each CTA expects a quarter of the tile, as if the bytes were divided among the receivers."""
+
+    async def fill(self, wg, stage, step):
+        size = stage.tile.nbytes
+        await wg.mbarrier_arrive_expect_tx(stage.full, size // CTAS if self.wrong else size)
+        await self.load(wg, stage, step)
+
+
+@GROUP.kernel(
+    "cluster-barrier-of-some-ctas",
+    "barrier.cluster: 1 of 4 warpgroups have arrived: consumer of CTA 0; let the others arrive",
+)
+class ClusterBarrierOfSomeCtas(Broadcast):
+    """Only the CTA that loads arrives at the barrier of the cluster at the end."""
+
+    async def consumer(self, wg):
+        await Copy.consumer(self, wg)
+        if self.mended or wg.cta == 0:
+            await wg.cluster_sync()

@@ -1,0 +1,127 @@
+"""Roles that wait for each other."""
+
+from tests.mistakes.form import Group
+from tests.mistakes.probe import Copy
+
+GROUP = Group("Deadlock between roles")
+
+
+@GROUP.kernel(
+    "stage-never-released",
+    "empty[0]: 1 of 1 arrivals are missing in phase 0; arrived: nobody",
+    "consumer has waited for phase 0 of full[0], and now waits for phase 1 of full[0]",
+    "let each consumer call mbarrier_arrive when it has read the stage",
+)
+class StageNeverReleased(Copy):
+    """The consumer does not arrive at ``empty``."""
+
+    async def release(self, wg, stage):
+        if self.mended:
+            await super().release(wg, stage)
+
+
+@GROUP.kernel(
+    "count-above-the-arrivals",
+    "empty[0]: 1 of 2 arrivals are missing in phase 0; arrived: consumer",
+    "add the missing arrivals, or lower the count of mbarrier_init",
+)
+class CountAboveTheArrivals(Copy):
+    """The count of ``empty`` is that of two consumers, and there is one."""
+
+    async def prologue(self, wg):
+        for step in range(self.stages):
+            await wg.mbarrier_init(self.stage(step).full, 1)
+            await wg.mbarrier_init(self.stage(step).empty, 2 if self.wrong else 1)
+
+
+@GROUP.kernel(
+    "loop-that-is-too-long",
+    "full[1]: 1 of 1 arrivals are missing in phase 2; arrived: nobody; consumer waits",
+    "producer arrived in phases before, and has returned",
+)
+class LoopThatIsTooLong(Copy):
+    """The consumer takes one step more than the producer."""
+
+    async def consumer(self, wg):
+        await super().consumer(wg)
+        if self.wrong:
+            await self.wait(wg, self.stage(self.steps))
+
+
+@GROUP.kernel(
+    "loop-that-is-too-short",
+    "the kernel ends before phase 2 of full[0] has completed",
+    "wait for this phase before the last role returns",
+)
+class LoopThatIsTooShort(Copy):
+    """The consumer takes one step less than the producer."""
+
+    async def consumer(self, wg):
+        for step in range(self.steps - self.wrong):
+            await self.wait(wg, self.stage(step))
+            await self.use(wg, self.stage(step), step)
+            await self.release(wg, self.stage(step))
+        await wg.wait_group(0)
+
+
+@GROUP.kernel(
+    "roles-that-wait-in-a-circle",
+    "empty[0]: 1 of 1 arrivals are missing in phase 0; arrived: nobody; producer waits",
+    "consumer has waited for phase 0 of full[0], and now waits for phase 0 of extra",
+)
+class RolesThatWaitInACircle(Copy):
+    """The consumer keeps a stage until the producer, which waits for it, has loaded more."""
+
+    def smem(self, smem):
+        super().smem(smem)
+        self.extra = smem.mbarrier("extra")
+
+    async def prologue(self, wg):
+        await super().prologue(wg)
+        await wg.mbarrier_init(self.extra, 1)
+
+    async def producer(self, wg):
+        for step in range(self.steps):
+            await self.acquire(wg, self.stage(step))
+            await self.fill(wg, self.stage(step), step)
+            if step == (self.stages if self.wrong else 0):
+                await wg.mbarrier_arrive(self.extra)
+
+    async def use(self, wg, stage, step):
+        if not step:
+            await wg.mbarrier_try_wait_parity(self.extra, 0)
+        await super().use(wg, stage, step)
+
+
+@GROUP.kernel(
+    "named-barrier-of-too-many",
+    "bar.sync 1: 2 of 3 warpgroups have arrived: producer, consumer",
+    "let the others arrive, or lower the number",
+)
+class NamedBarrierOfTooMany(Copy):
+    """A named barrier counts a warpgroup that never comes to it."""
+
+    async def producer(self, wg):
+        await wg.bar_sync(1, 3 if self.wrong else 2)
+        await super().producer(wg)
+
+    async def consumer(self, wg):
+        await wg.bar_sync(1, 3 if self.wrong else 2)
+        await super().consumer(wg)
+
+
+@GROUP.kernel(
+    "role-that-returns-early",
+    "empty[1]: 1 of 1 arrivals are missing in phase 0; arrived: nobody; producer waits",
+)
+class RoleThatReturnsEarly(Copy):
+    """The consumer returns at the first tile that it does not need."""
+
+    async def consumer(self, wg):
+        if self.mended:
+            await super().consumer(wg)
+            return
+        await self.wait(wg, self.stage(0))
+        await self.use(wg, self.stage(0), 0)
+        await self.release(wg, self.stage(0))
+        await wg.wait_group(0)

@@ -1,0 +1,111 @@
+"""Mistakes with the initialisation and the invalidation of barriers."""
+
+from tests.mistakes.form import Group
+from tests.mistakes.probe import Copy
+
+GROUP = Group("Initialisation and invalidation")
+
+
+@GROUP.kernel(
+    "never-initialised",
+    "producer: mbarrier.try_wait.parity on empty[1] in cycle N",
+    "this barrier was never initialised; call mbarrier_init",
+)
+class NeverInitialised(Copy):
+    """Only the barriers of the first stage are initialised."""
+
+    async def prologue(self, wg):
+        stages = 1 if self.wrong else self.stages
+        for step in range(stages):
+            await wg.mbarrier_init(self.stage(step).full, 1)
+            await wg.mbarrier_init(self.stage(step).empty, 1)
+
+
+@GROUP.kernel(
+    "initialised-twice",
+    "mbarrier.init of 1 on full[0] in cycle N: this barrier is already initialised",
+    "initialise it once",
+)
+class InitialisedTwice(Copy):
+    """Each warp of the first warpgroup initialises the barriers; one thread should."""
+
+    async def prologue(self, wg):
+        for _ in range(4 if self.wrong else 1):
+            await super().prologue(wg)
+
+
+@GROUP.kernel(
+    "count-of-zero",
+    "mbarrier.init of 0 on full[0] in cycle N: the count must be from 1 to 1048575",
+)
+class CountOfZero(Copy):
+    """The barrier expects no arrival, because only bytes shall complete its phase."""
+
+    async def prologue(self, wg):
+        for step in range(self.stages):
+            await wg.mbarrier_init(self.stage(step).full, 0 if self.wrong else 1)
+            await wg.mbarrier_init(self.stage(step).empty, 1)
+
+
+@GROUP.kernel(
+    "used-after-invalidation",
+    "on full[1] in cycle N: this barrier was invalidated by prologue in cycle N",
+    "call mbarrier_init before it is used again",
+)
+class UsedAfterInvalidation(Copy):
+    """A barrier is used again after ``mbarrier.inval``, without a new ``mbarrier.init``."""
+
+    async def prologue(self, wg):
+        await super().prologue(wg)
+        await wg.mbarrier_inval(self.ring.full[1])
+        if self.mended:
+            await wg.mbarrier_init(self.ring.full[1], 1)
+
+
+@GROUP.kernel(
+    "invalidated-in-use",
+    "producer: mbarrier.inval on full[0] in cycle N: phase 2 has begun",
+    "wait for this phase first",
+)
+class InvalidatedInUse(Copy):
+    """The producer invalidates the barriers when it has issued its last load."""
+
+    async def producer(self, wg):
+        await super().producer(wg)
+        stage = self.stage(self.steps - 1)
+        if self.mended:
+            await wg.mbarrier_try_wait_parity(stage.empty, stage.parity)
+        await wg.mbarrier_inval(stage.full)
+
+
+@GROUP.kernel(
+    "one-arrival-of-a-warp",
+    "full[0]: 31 of 32 arrivals are missing in phase 0; arrived: producer",
+    "add the missing arrivals, or lower the count of mbarrier_init",
+)
+class OneArrivalOfAWarp(Copy):
+    """The count is that of a warp, and its elected lane arrives alone."""
+
+    async def prologue(self, wg):
+        for step in range(self.stages):
+            await wg.mbarrier_init(self.stage(step).full, 32 if self.wrong else 1)
+            await wg.mbarrier_init(self.stage(step).empty, 1)
+
+
+@GROUP.kernel(
+    "arrivals-of-all-lanes",
+    "producer: one arrival too many at full[0] in cycle N",
+    "raise the count of mbarrier_init",
+)
+class ArrivalsOfAllLanes(Copy):
+    """The count is one, and all lanes of a warp arrive."""
+
+    async def prologue(self, wg):
+        for step in range(self.stages):
+            await wg.mbarrier_init(self.stage(step).full, 1 if self.wrong else 32)
+            await wg.mbarrier_init(self.stage(step).empty, 1)
+
+    async def fill(self, wg, stage, step):
+        await wg.mbarrier_arrive_expect_tx(stage.full, stage.tile.nbytes)
+        await wg.mbarrier_arrive(stage.full, 31)
+        await self.load(wg, stage, step)
