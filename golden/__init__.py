@@ -13,18 +13,20 @@ from open_tma.installation import need
 need(__name__)
 
 from golden.advice import advice
+from golden.arch import Arch, Feature
 from golden.bulk_group import BulkGroups
 from golden.cluster import Cluster
 from golden.descriptor import Descriptor
 from golden.enums import (
     AccessMode,
-    Arch,
     DataType,
     Interleave,
     L2Promotion,
     MapMode,
     OobFill,
+    Ordering,
     ReductionOp,
+    ReportMechanism,
     Swizzle,
 )
 from golden.errors import ErrorCode, TmaError, TmaWarning
@@ -33,6 +35,8 @@ from golden.memory import ArrayMemory, HashedMemory, LayeredMemory, Memory
 from golden.model import check, execute
 from golden.plan import Plan
 from golden.request import (
+    ApplyPriority,
+    BulkApplyPriority,
     BulkLoad,
     BulkPrefetch,
     BulkReduce,
@@ -41,6 +45,7 @@ from golden.request import (
     DsmemCopy,
     DsmemReduce,
     Load,
+    Override,
     Prefetch,
     Reduce,
     Request,
@@ -51,8 +56,10 @@ from golden.tensormap_replace import tensormap_replace
 
 __all__ = [
     "AccessMode",
+    "ApplyPriority",
     "Arch",
     "ArrayMemory",
+    "BulkApplyPriority",
     "BulkGroups",
     "BulkLoad",
     "BulkPrefetch",
@@ -65,6 +72,7 @@ __all__ = [
     "DsmemCopy",
     "DsmemReduce",
     "ErrorCode",
+    "Feature",
     "Finding",
     "HashedMemory",
     "Interleave",
@@ -75,10 +83,13 @@ __all__ = [
     "MapMode",
     "Memory",
     "OobFill",
+    "Ordering",
+    "Override",
     "Plan",
     "Prefetch",
     "Reduce",
     "ReductionOp",
+    "ReportMechanism",
     "Request",
     "Severity",
     "Store",

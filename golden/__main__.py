@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from golden.arch import Arch
 from golden.capture import MAX_BYTES, SIZES, CaptureError, maps_of
 from golden.descriptor import Descriptor
-from golden.enums import Arch, DataType, Interleave
+from golden.enums import DataType, Interleave
 from golden.errors import errors_table
 from golden.explain import explain
 from golden.lint import Finding, Severity, lint, load_mode
@@ -38,7 +39,7 @@ def integers(text: str) -> tuple[int, ...]:
 
 def arch_of(options: argparse.Namespace) -> Arch:
     """Return the architecture that ``--arch`` names."""
-    return Arch[options.arch.upper()]
+    return Arch.named(options.arch)
 
 
 def contents_of(source: str) -> bytes | None:
@@ -285,7 +286,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         )
 
     def add_arch(sub: argparse.ArgumentParser) -> None:
-        names = [item.name.lower() for item in Arch]
+        names = [item.name.lower() for item in Arch.members()]
         text = "architecture whose features the map may use (default: %(default)s)"
         sub.add_argument("--arch", choices=names, default=names[0], help=text)
 

@@ -1,5 +1,6 @@
 """Warnings about requests that the unit accepts, but that are probably mistakes."""
 
+from golden.arch import Arch
 from golden.enums import PIECE
 from golden.errors import BulkSizeWarning, RowPaddingWarning, SwizzlePatternWarning, TmaWarning
 from golden.model import plan_for
@@ -7,7 +8,9 @@ from golden.plan import Plan
 from golden.request import Load, Reduce, Request, Store, TensorRequest, moved_bytes
 
 
-def advice(request: Request, plan: Plan | None = None) -> list[TmaWarning]:
+def advice(
+    request: Request, plan: Plan | None = None, *, arch: Arch = Arch.SM_90A
+) -> list[TmaWarning]:
     """Return the warnings about a legal request.
 
     Parameters
@@ -16,6 +19,8 @@ def advice(request: Request, plan: Plan | None = None) -> list[TmaWarning]:
         Any request; prefetches of tensors cause no warnings.
     plan : Plan, optional
         Plan of the request, if the caller has one.
+    arch : Arch
+        Architecture whose features the request may use, if there is no plan.
 
     Returns
     -------
@@ -40,7 +45,7 @@ def advice(request: Request, plan: Plan | None = None) -> list[TmaWarning]:
     if not isinstance(request, Load | Store):
         return []
     store = isinstance(request, Store)
-    plan = plan or plan_for(request.tensor_map, request.mode, store=store)
+    plan = plan or plan_for(request.descriptor, request.mode, store=store, arch=arch)
     warnings: list[TmaWarning] = []
     repeat = plan.swizzle.repeat
     if request.smem_address % repeat:

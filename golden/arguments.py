@@ -5,7 +5,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from golden.enums import MAX_RANK, Arch
+from golden.arch import Arch
+from golden.enums import MAX_RANK
 from golden.errors import ErrorCode
 from golden.fields import integer
 from golden.tensor_map import TensorMap

@@ -16,7 +16,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from golden.enums import AccessMode, Arch, ReductionOp
+from golden.arch import Arch
+from golden.enums import AccessMode, ReductionOp
 from golden.memory import ArrayMemory, Bytes
 from golden.model import execute
 from golden.plan import Plan

@@ -4,7 +4,8 @@
 combination with the mode and direction of an instruction.
 """
 
-from golden.enums import PIECE, AccessMode, Arch, DataType, ReductionOp
+from golden.arch import Arch, Feature
+from golden.enums import PIECE, AccessMode, DataType, ReductionOp
 from golden.errors import ErrorCode, TmaError, require
 from golden.geometry import Geometry, Operands
 from golden.reduction import Pairs
@@ -54,7 +55,8 @@ def check_tensor(
         limit = f"must be a multiple of {align * bits // 8}"
         shown = f"{start} starts at byte {start * bits / 8:g}"
         raise TmaError(ErrorCode.COORD_ALIGN, "coords[0]", start, limit, shown=shown)
-    if plan.is_store:
+    negative_rows = plan.mode is AccessMode.TILE_SCATTER4
+    if plan.is_store and not (negative_rows and plan.arch.has(Feature.SCATTER4_NEGATIVE)):
         for i, start in enumerate(coords):
             limit = "must not be negative in a store or reduction"
             require(start >= 0, ErrorCode.COORD_NEG, f"coords[{i}]", start, limit, dim=i)
@@ -224,7 +226,10 @@ def check_cta(name: str, cta: int, ctas: int) -> None:
     require(0 <= cta < ctas, ErrorCode.DST_CTA, name, cta, limit)
 
 
-def check_arch(holds: bool, arch: Arch, parameter: str, value: int, limit: str) -> None:
-    """Refuse a feature of ``SM_100A`` on an older architecture, unless ``holds``."""
-    limit = f"must be {limit} on {arch.name}"
-    require(holds or arch >= Arch.SM_100A, ErrorCode.MAP_MODE, parameter, value, limit)
+def check_feature(
+    feature: Feature, arch: Arch, parameter: str, value: int, *, shown: str = ""
+) -> None:
+    """Refuse a feature that the architecture lacks."""
+    if not arch.has(feature):
+        limit = arch.lacks(feature)
+        raise TmaError(ErrorCode.MAP_MODE, parameter, value, limit, shown=shown)

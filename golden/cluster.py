@@ -11,15 +11,26 @@ import numpy as np
 
 from golden import mbarrier
 from golden.advice import advice
+from golden.arch import Arch, Feature
 from golden.bulk_group import BulkGroups
-from golden.checks import BARRIER_BYTES, check_cta, check_mbarrier, check_pair, check_window
-from golden.enums import SMEM_BYTES, Arch, DataType, ReductionOp
+from golden.checks import (
+    BARRIER_BYTES,
+    check_cta,
+    check_feature,
+    check_mask,
+    check_mbarrier,
+    check_pair,
+    check_window,
+)
+from golden.enums import SMEM_BYTES, DataType, ReductionOp
 from golden.errors import ErrorCode, ExpectTxWarning, TmaError, require
 from golden.fields import integer, require_arch
 from golden.memory import Bytes, Memory, require_memory
 from golden.model import execute, plan_for
 from golden.reduction import ASYNC_PAIRS, operation
 from golden.request import (
+    ApplyPriority,
+    BulkApplyPriority,
     BulkReduce,
     BulkStore,
     Completion,
@@ -27,6 +38,12 @@ from golden.request import (
     Request,
     Store,
 )
+
+_JOINS_GROUP = Store | BulkStore | BulkReduce | ApplyPriority | BulkApplyPriority
+"""Requests with ``.bulk_group`` as their completion mechanism."""
+
+_MOST_CTAS = 16
+"""CTAs of a cluster; as many as a mask has bits where ``.multicast::cluster::32b`` is (choice)."""
 
 
 class Cluster:
@@ -37,7 +54,7 @@ class Cluster:
     gmem : Memory
         Global memory.
     ctas : int
-        Number of CTAs, 1 to 16.
+        Number of CTAs, 1 to 16; on ``SM_107A`` to 32 (choice).
     smem_bytes : int
         Bytes of each CTA's shared-memory window.
     arch : Arch
@@ -51,7 +68,7 @@ class Cluster:
     Raises
     ------
     TmaError
-        If ``ctas`` is not from 1 to 16, or if an argument has a wrong type.
+        If ``ctas`` is not legal, or if an argument has a wrong type.
 
     Examples
     --------
@@ -78,7 +95,8 @@ class Cluster:
     ) -> None:
         require_memory("gmem", gmem)
         require_arch(arch)
-        ctas = integer(ErrorCode.DST_CTA, "ctas", ctas, 1, 16)
+        most = 32 if arch.has(Feature.MULTICAST_32B) else _MOST_CTAS
+        ctas = integer(ErrorCode.DST_CTA, "ctas", ctas, 1, most)
         smem_bytes = integer(ErrorCode.SMEM_RANGE, "smem_bytes", smem_bytes, 0, 1 << 32)
         self.gmem = gmem
         self.arch = arch
@@ -88,7 +106,8 @@ class Cluster:
     def issue(self, request: Request, *, cta: int = 0, thread: int = 0) -> list[Completion]:
         """Execute a request of a thread, and signal its mbarriers.
 
-        Stores and reductions to global memory join the thread's next bulk group.
+        Stores and reductions to global memory, and changes of priority, join the thread's next bulk
+        group.
 
         Parameters
         ----------
@@ -118,10 +137,10 @@ class Cluster:
         plan = None
         if isinstance(request, Load | Store):
             store = isinstance(request, Store)
-            plan = plan_for(request.tensor_map, request.mode, store=store, arch=self.arch)
-        for warning in advice(request, plan):
+            plan = plan_for(request.descriptor, request.mode, store=store, arch=self.arch)
+        for warning in advice(request, plan, arch=self.arch):
             warnings.warn(warning, stacklevel=2)
-        if isinstance(request, Store | BulkStore | BulkReduce):
+        if isinstance(request, _JOINS_GROUP):
             groups = self.groups(cta, thread)
             number = groups.issue()
             groups.source_read(number)
@@ -142,6 +161,8 @@ class Cluster:
             address, cta, count = completion.mbarrier, completion.cta, completion.bytes
             before = mbarrier.Barrier.decode(self.word(address, cta), v1=self._has_v1)
             try:
+                if completion.reports:
+                    self.mbarrier_report(address, mbarrier.NOT_VALID, cta=cta)
                 self._update(mbarrier.Op.COMPLETE_TX, address, count, cta=cta, remote=True)
             except TmaError as error:
                 faults.append(error)
@@ -275,8 +296,8 @@ class Cluster:
 
     @property
     def _has_v1(self) -> bool:
-        """True if the unit has layout v1: only units later than Hopper do (choice)."""
-        return self.arch >= Arch.SM_100A
+        """True if the unit has layout v1."""
+        return self.arch.has(Feature.MBARRIER_V1)
 
     def mbarrier_update(
         self,
@@ -287,6 +308,7 @@ class Cluster:
         lanes: int = 1,
         cta: int = 0,
         issuer: int | None = None,
+        cta_mask: int | None = None,
     ) -> int:
         """Count arrivals or bytes at an mbarrier, as `mbarrier.update` does.
 
@@ -302,6 +324,9 @@ class Cluster:
             CTA that holds the mbarrier.
         issuer : int, optional
             CTA of the thread; None is the CTA that holds the mbarrier.
+        cta_mask : int, optional
+            ``.multicast::cluster::32b``: the operation is one on the mbarriers of all these CTAs
+            (PTX ISA, ``SM_107A``). ``cta`` then has no effect.
 
         Returns
         -------
@@ -315,6 +340,15 @@ class Cluster:
             MBAR_FAULT, and the mbarrier is locked. The thread of another CTA does not learn of it
             on silicon.
         """
+        if cta_mask is not None:
+            check_feature(Feature.MULTICAST_32B, self.arch, "cta_mask", cta_mask)
+            limit = "must not be a noComplete operation with cta_mask"
+            require(not op.no_complete, ErrorCode.MASK, "op", 0, limit, shown=op.value)
+            check_mask(cta_mask, len(self.smem))
+            for rank in range(len(self.smem)):
+                if cta_mask >> rank & 1:
+                    self._update(op, address, count, lanes=lanes, cta=rank, remote=True)
+            return 0
         remote = issuer not in (None, cta)
         before = self._update(op, address, count, lanes=lanes, cta=cta, remote=remote)
         if remote:
@@ -395,6 +429,10 @@ class Cluster:
         before = int(view[0])
         view[0] = mbarrier.report(before, value, v1=self._has_v1)
         return before
+
+    def mbarrier_check_layout(self, address: int, layout: int, *, cta: int = 0) -> bool:
+        """Return whether an mbarrier has layout v0 or v1, the number ``layout``."""
+        return mbarrier.check_layout(self.word(address, cta), layout, v1=self._has_v1)
 
     def mbarrier_pending_count(self, state: int) -> int:
         """Return the pending arrivals in a state that an operation has returned."""

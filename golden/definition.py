@@ -13,10 +13,21 @@ from itertools import product
 
 import numpy as np
 
+from golden.arch import Arch
 from golden.descriptor import Descriptor
-from golden.enums import AccessMode, Arch, DataType, Interleave, OobFill, ReductionOp, Swizzle
+from golden.enums import (
+    AccessMode,
+    DataType,
+    Interleave,
+    OobFill,
+    ReductionOp,
+    ReportMechanism,
+    Swizzle,
+)
 from golden.memory import Bytes, Memory
 from golden.request import (
+    ApplyPriority,
+    BulkApplyPriority,
     BulkLoad,
     BulkPrefetch,
     BulkReduce,
@@ -455,6 +466,35 @@ def store(request: Store, gmem: Memory, smem: Bytes) -> None:
             write_bits(gmem, unit.gmem, bits, value)
 
 
+def source_bytes(request: Load) -> set[int]:
+    """Return the addresses of the bytes of global memory that a load reads."""
+    bits = unit_bits(as_descriptor(request.tensor_map))
+    return {
+        byte % (1 << 64)
+        for unit in units(request, request.smem_address)
+        if unit.inside
+        for byte in range(unit.gmem // 8, (unit.gmem + bits - 1) // 8 + 1)
+    }
+
+
+def matches(report: ReportMechanism, gmem: Memory, read: set[int]) -> bool:
+    """Return whether one of the inspected elements of a load has the pattern (PTX ISA).
+
+    One element of each aligned 16 bytes is inspected, the first (choice), or each byte. All bytes
+    of an element must be among those that are read.
+    """
+    pattern = report.pattern
+    if not pattern:
+        return False
+    for address in read:
+        element = range(address, address + len(pattern))
+        if address % report.spacing == 0 and read.issuperset(element):
+            got = [read_bits(gmem, 8 * byte, 8) & report.mask for byte in element]
+            if bytes(got) == pattern:
+                return True
+    return False
+
+
 # Bulk requests
 
 
@@ -483,7 +523,7 @@ def receivers(request: Load | BulkLoad, cta: int) -> list[tuple[int, int]]:
         dst = cta if request.dst_cta is None else request.dst_cta
         holds = request.mbarrier_cta if paired else None
         return [(dst, dst if holds is None else holds)]
-    ranks = [rank for rank in range(16) if request.cta_mask >> rank & 1]
+    ranks = [rank for rank in range(32) if request.cta_mask >> rank & 1]
     if paired:
         holder = cta if request.mbarrier_cta is None else request.mbarrier_cta
         return [(rank, rank - rank % 2 + holder % 2) for rank in ranks]
@@ -503,18 +543,18 @@ def execute(
     CTA pairs, byte masks and ignored bytes are (PTX ISA).
     """
     if isinstance(request, TensorRequest):
-        descriptor = as_descriptor(request.tensor_map).for_arch(arch)
-        request = replace(request, tensor_map=descriptor)
+        request = replace(request, tensor_map=request.descriptor.for_arch(arch), override=None)
     else:
         # Bits 19:4 of the size count. A request without a byte does nothing.
         request = replace(request, size=request.size // 16 * 16 % (1 << 20))
         if not request.size:
             return []
     match request:
-        case Prefetch() | BulkPrefetch():
+        case Prefetch() | BulkPrefetch() | ApplyPriority() | BulkApplyPriority():
             return []
         case Load():
             counts = [load(request, gmem, smem[dst]) for dst, _ in receivers(request, cta)]
+            read = source_bytes(request)
         case Store():
             store(request, gmem, smem[cta])
             return []
@@ -525,6 +565,7 @@ def execute(
                     value = read_bits(gmem, 8 * (request.gmem_address + b), 8)
                     smem[dst][request.smem_address + b] = value
                 counts.append(request.size)
+            read = set(range(request.gmem_address, request.gmem_address + request.size))
         case DsmemCopy():
             source = smem[cta][request.smem_address :]
             target = smem[request.dst_cta][request.dst_address :]
@@ -566,7 +607,8 @@ def execute(
             )
             return []
     barriers = [holder for _, holder in receivers(request, cta)]
+    reports = matches(request.report, gmem, read)
     return [
-        Completion(holder, request.mbarrier, count)
+        Completion(holder, request.mbarrier, count, reports)
         for holder, count in zip(barriers, counts, strict=True)
     ]

@@ -1,11 +1,12 @@
 """Fields of the 128 bytes of a tensor map, legal or not."""
 
+import math
 import struct
 from dataclasses import dataclass
 
+from golden.arch import Arch, Feature
 from golden.enums import (
     MAX_RANK,
-    Arch,
     DataType,
     Interleave,
     L2Promotion,
@@ -21,8 +22,13 @@ READ_BYTES = 64
 """Bytes of a tensor map that the unit reads, from its start."""
 
 WORDS = MAP_BYTES // 4
+_SPAN_WORDS = (0x10, 0x100, 0x200, 0x400)
+
 CORNER_BITS = {3: 16, 4: 8, 5: 5}
 """Bits of an im2col corner for each rank."""
+
+_ATOM, _OOB_128K, _WIDE = 3 << 19, 1 << 21, 1 << 22
+"""Bits of w2 that Hopper ignores."""
 
 _TYPES = {(item.format, item.rounds): item for item in DataType}
 _SWIZZLES = {item.fields: item for item in Swizzle}
@@ -67,12 +73,17 @@ class Descriptor:
         """Return the descriptor as a unit of this architecture reads it.
 
         Hopper ignores w2[22:19] (silicon). Later architectures have the atom of the swizzle there,
-        an allocation class, and the bit of ``wide``.
+        ``oob_128k``, and the bit of ``wide``.
         """
-        if arch is not Arch.SM_90A or not self._bits(2, 19, 4):
+        if not self._bits(2, 19, 4):
             return self
+        read = (
+            (arch.has(Feature.SWIZZLE_ATOMS) or arch.has(Feature.SWIZZLE_96B)) * _ATOM
+            | (arch is not Arch.SM_90A) * _OOB_128K
+            | arch.has(Feature.IM2COL_W_CTA) * _WIDE
+        )
         words = list(self.words)
-        words[2] &= ~(0xF << 19)
+        words[2] &= ~(_ATOM | _OOB_128K | _WIDE) | read
         return Descriptor(tuple(words))
 
     def _bits(self, word: int, low: int, count: int) -> int:
@@ -161,9 +172,32 @@ class Descriptor:
         return self._bits(15, 0, 10) + 1
 
     @property
+    def oob_128k(self) -> bool:
+        """True if the tensor has 128 KiB or more: w2[21], a bit that Hopper ignores.
+
+        With it, the unit may generate any address of the 128 KiB from the base for elements outside
+        the tensor (NVIDIA's drivers and CUTLASS). They have no effect on data, but must exist.
+        """
+        return bool(self._bits(2, 21, 1))
+
+    @property
     def wide(self) -> bool:
         """True if the map is for ``im2col::w``: only W has corners, of 16 bits (w2[22]: choice)."""
         return bool(self._bits(2, 22, 1))
+
+    def metadata(self) -> dict[int, int]:
+        """Return the words from w16 on that the encoder does not write as 0 (silicon).
+
+        w16 is the number of bytes of a box, whose extents are divided by the element strides and
+        rounded down; w18 has a code of the swizzle. The unit does not read them.
+        """
+        if self.mode is MapMode.IM2COL:
+            elements = self.channels_per_pixel * self.pixels_per_column
+        else:
+            steps = zip(self.box_dim, self.element_strides, strict=True)
+            elements = math.prod(box // by for box, by in [*steps][: self.rank])
+        bits = 0 if self.data_type is None else self.data_type.bits
+        return {16: elements * bits // 8 & 0xFFFFFFFF, 18: _SPAN_WORDS[self._bits(2, 13, 2)]}
 
     def _corner(self, base: int) -> tuple[int, ...]:
         bits = 16 if self.wide else CORNER_BITS[self.rank]

@@ -23,8 +23,9 @@ from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
+from golden.arch import Arch
 from golden.banks import GROUPS, conflicts
-from golden.enums import LINE, PIECE, AccessMode, Arch, OobFill, Swizzle
+from golden.enums import LINE, PIECE, AccessMode, OobFill, Swizzle
 from golden.geometry import Operands
 from golden.model import check, operands_of, plan_for
 from golden.plan import Plan

@@ -1,7 +1,8 @@
 """Enumerations of CUDA's driver API, with the properties that the unit derives from each member.
 
 ``member`` looks a member up by number, name or short name: ``Swizzle.member("128B")``. Members that
-Hopper does not have are marked ``Arch.SM_100A``; their behaviour is known from documents only.
+Hopper does not have are marked; ``golden.arch`` says which architectures have them. Their behaviour
+is known from documents only.
 """
 
 import enum
@@ -48,13 +49,6 @@ class Named(enum.IntEnum):
         return ()
 
 
-class Arch(enum.IntEnum):
-    """Target architecture, which determines the features that maps and requests may use."""
-
-    SM_90A = 90
-    SM_100A = 100
-
-
 class Interleave(Named):
     """``CUtensorMapInterleave``: bytes of a slice of channels."""
 
@@ -76,7 +70,7 @@ class Interleave(Named):
 class Swizzle(Named):
     """``CUtensorMapSwizzle``: which bits of a shared-memory byte address are changed by XOR.
 
-    Members 0 to 3 are recorded on silicon. Members 4 to 7 need ``Arch.SM_100A`` (PTX ISA). The
+    Members 0 to 3 are recorded on silicon. Members 4 to 7 are later than Hopper (PTX ISA). The
     driver cannot encode 96B: its number, and its code in a map, are this project's (choice).
     """
 
@@ -169,7 +163,7 @@ class MapMode(Named):
 
 
 class DataType(Named):
-    """``CUtensorMapDataType``: 0 to 12 are recorded on silicon, 13 to 15 need ``Arch.SM_100A``."""
+    """``CUtensorMapDataType``: 0 to 12 are recorded on silicon, 13 to 15 are later than Hopper."""
 
     UINT8 = 0
     UINT16 = 1
@@ -293,8 +287,8 @@ _OF_DTYPE: dict[np.dtype[Any], DataType] = {
 class AccessMode(Named):
     """Load and store mode of an instruction in PTX: the order in which it visits a tensor.
 
-    TILE and IM2COL (in stores ``im2col_no_offs``) are recorded on silicon; the other modes need
-    ``Arch.SM_100A`` (PTX ISA).
+    TILE and IM2COL (in stores ``im2col_no_offs``) are recorded on silicon; the other modes are
+    later than Hopper (PTX ISA).
     """
 
     TILE = 0
@@ -309,6 +303,50 @@ class AccessMode(Named):
         """Mode of the tensor maps that the access mode requires."""
         im2col = (AccessMode.IM2COL, AccessMode.IM2COL_W, AccessMode.IM2COL_W_128)
         return MapMode.IM2COL if self in im2col else MapMode.TILE
+
+
+class Ordering(Named):
+    """Qualifiers ``.sem`` and ``.scope`` of bulk requests: how other threads see the accesses.
+
+    They have no effect on the data. With ``.relaxed``, each 16 bytes are one access (``.b128``).
+    """
+
+    WEAK = 0
+    RELAXED_CTA = 1
+    RELAXED_CLUSTER = 2
+    RELAXED_GPU = 3
+    RELAXED_SYS = 4
+
+
+class ReportMechanism(Named):
+    """Qualifier ``.report_mechanism`` of loads: the pattern that marks data as not valid (PTX ISA).
+
+    PER_16BYTES mechanisms inspect one element of each aligned 16 bytes of global memory for a
+    negative zero. PTX leaves open which one: here it is the first (choice). PER_ELEMENT_FF inspects
+    each byte. Filled elements are not inspected.
+    """
+
+    DISABLED = 0
+    PER_16BYTES_80000000 = 1
+    PER_16BYTES_8000 = 2
+    PER_16BYTES_80 = 3
+    PER_16BYTES_8 = 4
+    PER_ELEMENT_FF = 5
+
+    @property
+    def pattern(self) -> bytes:
+        """Bytes of an element that match, in the order of memory."""
+        return (b"", b"\0\0\0\x80", b"\0\x80", b"\x80", b"\x08", b"\xff")[self]
+
+    @property
+    def mask(self) -> int:
+        """Bits of each byte of the pattern that are compared."""
+        return 0x0F if self is ReportMechanism.PER_16BYTES_8 else 0xFF
+
+    @property
+    def spacing(self) -> int:
+        """Bytes of global memory from an inspected element to the next."""
+        return 1 if self is ReportMechanism.PER_ELEMENT_FF else PIECE
 
 
 class ReductionOp(Named):

@@ -68,6 +68,8 @@ class ErrorCode(enum.IntEnum):
     ARRAY = 55
     COORD_RANGE = 56
     ARCH = 57
+    OVERRIDE = 58
+    REPORT = 59
 
     SWIZZLE_PATTERN = 64
     ROW_PADDING = 65
@@ -187,6 +189,9 @@ RULES: dict[ErrorCode, Rule] = _rules(
             "GMEM_FAULT": "Global memory exists at every address inside the tensor or the bulk "
             "range.",
             "COORD_RANGE": "Each coordinate fits in 32 signed bits.",
+            "OVERRIDE": "An override of extents needs a tiled map and coordinates 0. It has an "
+            "extent of 1 to 255 and a stride for each dimension. A multicast has 32 bits.",
+            "REPORT": "A load that reports has an mbarrier of layout v1, and no `.ignore_oob`.",
             "SUB_BYTE": "A map with a sub-byte type meets the type's own limits on box, address, "
             "strides, extents, interleave and swizzle.",
         },
@@ -202,7 +207,7 @@ RULES: dict[ErrorCode, Rule] = _rules(
             "value that its operand can hold.",
             "ARRAY": "A map can be made of an array with 1 to 5 axes, a contiguous last axis, and "
             "a type that tensor maps have.",
-            "ARCH": "An architecture is a member of `Arch`.",
+            "ARCH": "An architecture is an `Arch`.",
             "SWIZZLE_PATTERN": "The shared-memory address of a swizzled box is a multiple of the "
             "pattern's period; otherwise the box starts inside the pattern.",
             "ROW_PADDING": "Rows of a store end at a 16-byte boundary; otherwise the store "

@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from golden.enums import Arch, Named
+from golden.arch import Arch, any_of
+from golden.enums import Named
 from golden.errors import ErrorCode, TmaError, require
 
 EnumT = TypeVar("EnumT", bound=Named)
@@ -153,9 +154,9 @@ def member(kind: type[EnumT], code: ErrorCode, name: str, value: object) -> Enum
 
 
 def require_arch(arch: object) -> None:
-    """Refuse all but a member of `Arch`: its order is compared, also where nothing else is."""
+    """Refuse an object that is no `Arch`, such as its number."""
     if not isinstance(arch, Arch):
-        limit = f"must be {' or '.join(f'Arch.{item.name}' for item in Arch)}"
+        limit = f"must be {any_of(map(repr, Arch.members()))}"
         raise TmaError(ErrorCode.ARCH, "arch", 0, limit, shown=shown(arch))
 
 

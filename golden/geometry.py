@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden import walk
-from golden.enums import LINE, PIECE, AccessMode, Arch, DataType, MapMode, Named, Swizzle
+from golden.arch import Arch, Feature
+from golden.enums import LINE, PIECE, AccessMode, DataType, MapMode, Named, Swizzle
 from golden.errors import ErrorCode, TmaError, require
 from golden.fields import member, require_arch
 from golden.map_rules import check_map, row_bytes
@@ -57,6 +58,16 @@ def swizzled(addresses: NDArray[np.int64], swizzle: Swizzle) -> NDArray[np.int64
     return result ^ (addresses >> 4 & 8) if swizzle.flips else result
 
 
+_LOAD_FEATURES = {
+    AccessMode.TILE_GATHER4: Feature.GATHER4_CTA,
+    AccessMode.TILE_SCATTER4: Feature.SCATTER4,
+    AccessMode.IM2COL_W: Feature.IM2COL_W_CTA,
+    AccessMode.IM2COL_W_128: Feature.IM2COL_W_128,
+}
+_STORE_FEATURES = {AccessMode.IM2COL_W: Feature.IM2COL_NO_OFFS_W}
+"""Features that a mode needs; a store with any other mode needs that of a load."""
+
+
 class Geometry:
     """Geometry of all requests with one tensor map, access mode and direction.
 
@@ -74,6 +85,7 @@ class Geometry:
     Attributes
     ----------
     descriptor : Descriptor
+    arch : Arch
     mode : AccessMode
     data_type : DataType
     swizzle : Swizzle
@@ -115,8 +127,9 @@ class Geometry:
         self.descriptor = d = given.for_arch(arch)
         self.is_store = store
         require_arch(arch)
+        self.arch = arch
         try:
-            check_map(d, arch)
+            check_map(d, arch, store)
         except TmaError as error:
             raise error.as_map_field(given.words[2]) from None
         wanted = int(d.mode) if mode is None else mode
@@ -128,7 +141,7 @@ class Geometry:
         self.swizzle: Swizzle = d.swizzle
         self.interleaved = bool(d.interleave)
         self._check_direction()
-        self._check_mode(arch)
+        self._check_mode()
         rank, unit = d.rank, PIECE * d.interleave
         extent = d.channels_per_pixel if d.mode is MapMode.IM2COL else d.box_dim[0]
         self.row_bytes = unit or row_bytes(self.data_type, extent)
@@ -156,8 +169,11 @@ class Geometry:
         """True for ``im2col::w`` and ``im2col::w::128``."""
         return self.mode in (AccessMode.IM2COL_W, AccessMode.IM2COL_W_128)
 
-    def _check_mode(self, arch: Arch) -> None:
-        """Refuse a mode that does not match the map, the direction or the architecture."""
+    def _check_mode(self) -> None:
+        """Refuse a mode that does not match the map, the direction or the architecture.
+
+        A load may have a destination for which the architecture has fewer modes.
+        """
         d, mode = self.descriptor, self.mode
 
         def require_mode(holds: bool, limit: str) -> None:
@@ -166,8 +182,10 @@ class Geometry:
 
         require_mode(mode.map_mode is d.mode, "must be the mode of the map")
         require_mode(d.wide == self.is_wide, "must be im2col::w if the map is wide, and only then")
-        if mode > AccessMode.IM2COL:
-            require_mode(arch >= Arch.SM_100A, "must be TILE or IM2COL on SM_90A")
+        feature = _STORE_FEATURES.get(mode) if self.is_store else None
+        feature = feature or _LOAD_FEATURES.get(mode)
+        if feature:
+            require_mode(self.arch.has(feature), self.arch.lacks(feature))
         if self.is_gather:
             require_mode(d.rank == 2, "needs a map of rank 2")
             flat = not d.interleave and d.box_dim[1] == 1
@@ -181,6 +199,9 @@ class Geometry:
             require_mode(not d.interleave, "needs interleave NONE")
             refused = (Swizzle.NONE, Swizzle.SWIZZLE_128B_ATOM_32B_FLIP_8B)
             require_mode(d.swizzle not in refused, f"needs a swizzle other than {refused[1].name}")
+        if mode is AccessMode.IM2COL_W_128:
+            is_96b = d.swizzle is Swizzle.SWIZZLE_96B
+            require_mode(not is_96b, f"needs a swizzle other than {Swizzle.SWIZZLE_96B.name}")
 
     def _check_direction(self) -> None:
         """Refuse types and swizzles that only the other direction has (PTX ISA)."""
@@ -205,7 +226,9 @@ class Geometry:
         if self.interleaved:
             return 1
         if self.data_type > DataType.PACKED_16U4_ALIGN8B:
-            return 128
+            six_bits = self.data_type is DataType.PACKED_16U6_ALIGN16B
+            at_64 = self.is_store and six_bits and self.arch.has(Feature.B6P2X16_START)
+            return 64 if at_64 else 128
         return self._per_piece
 
     def rows(self, w_halo: int = 0) -> int:

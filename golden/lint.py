@@ -14,10 +14,11 @@ import numpy as np
 
 from golden import walk
 from golden.advice import advice
+from golden.arch import Arch
 from golden.arguments import map_of_arguments
 from golden.banks import GROUPS, conflicts
 from golden.descriptor import Descriptor
-from golden.enums import LINE, PIECE, SMEM_BYTES, AccessMode, Arch, L2Promotion, MapMode, Swizzle
+from golden.enums import LINE, PIECE, SMEM_BYTES, AccessMode, L2Promotion, MapMode, Swizzle
 from golden.errors import ErrorCode, TmaError
 from golden.fields import raw_bytes, require_arch
 from golden.geometry import swizzled

@@ -3,8 +3,9 @@
 ``golden.tensor_map`` has the further rules of the driver's encoder.
 """
 
+from golden.arch import Arch, Feature
 from golden.descriptor import Descriptor
-from golden.enums import MAX_RANK, Arch, DataType, Interleave, MapMode, Swizzle
+from golden.enums import MAX_RANK, DataType, Interleave, MapMode, Swizzle
 from golden.errors import ErrorCode, TmaError, require
 from golden.fields import require_arch
 
@@ -19,7 +20,7 @@ def row_bytes(data_type: DataType, elements: int) -> int:
     return elements * data_type.smem_bits // 8
 
 
-def check_map(m: Descriptor, arch: Arch) -> None:
+def check_map(m: Descriptor, arch: Arch, store: bool | None = None) -> None:
     """Check the fields of a tensor map.
 
     Parameters
@@ -28,6 +29,8 @@ def check_map(m: Descriptor, arch: Arch) -> None:
         Words of the map.
     arch : Arch
         Architecture whose features the map may use.
+    store : bool, optional
+        Direction of the request; None: the map must be legal for at least one of the two.
 
     Raises
     ------
@@ -35,19 +38,10 @@ def check_map(m: Descriptor, arch: Arch) -> None:
         The first broken rule, with a code from 32 on.
     """
     require_arch(arch)
-    kind, swizzle, interleave = m.data_type, m.swizzle, m.interleave
-    hopper = arch is Arch.SM_90A
-    if kind is None or (kind.is_sub_byte and hopper):
-        shown = "code not assigned" if kind is None else kind.name
-        last = DataType.TFLOAT32_FTZ if hopper else DataType.PACKED_16U6_ALIGN16B
-        limit = f"must be from 0 to {int(last)} on {arch.name}"
-        raise TmaError(ErrorCode.DATA_TYPE, "data_type", int(kind or 0), limit, shown=shown)
+    kind, swizzle, interleave = _check_type(m, arch), m.swizzle, m.interleave
     if interleave is None:
         raise TmaError(ErrorCode.INTERLEAVE, "interleave", 3, "must be from 0 to 2")
-    if swizzle is None or (swizzle > Swizzle.SWIZZLE_128B and hopper):
-        shown = "code not assigned" if swizzle is None else swizzle.name
-        limit = f"must be from 0 to {3 if hopper else 7} on {arch.name}"
-        raise TmaError(ErrorCode.SWIZZLE, "swizzle", int(swizzle or 0), limit, shown=shown)
+    swizzle = _check_swizzle(m, arch)
     im2col = m.mode is MapMode.IM2COL
     min_rank = 3 if interleave or im2col else 1
     limit = f"must be from {min_rank} to {MAX_RANK}"
@@ -58,9 +52,10 @@ def check_map(m: Descriptor, arch: Arch) -> None:
         limit = f"needs a float type, not {kind.name}"
         name = m.oob_fill.name
         require(kind.is_float, ErrorCode.OOB_FILL, "oob_fill", m.oob_fill, limit, shown=name)
-    if m.wide and (hopper or not im2col):
-        limit = "needs im2col and SM_100A"
-        raise TmaError(ErrorCode.VERSION, "wide", 1, limit)
+    if m.wide:
+        require(im2col, ErrorCode.VERSION, "wide", 1, "needs im2col")
+        feature = Feature.IM2COL_W_CTA
+        require(arch.has(feature), ErrorCode.VERSION, "wide", 1, arch.lacks(feature))
     align = interleave.align
     limit = f"must be a multiple of {align}"
     require(
@@ -80,7 +75,44 @@ def check_map(m: Descriptor, arch: Arch) -> None:
         require(none, ErrorCode.SWIZZLE, "interleave", interleave, limit, shown=interleave.name)
     _check_inner(m, kind, swizzle, interleave)
     if kind.is_sub_byte:
-        _check_sub_byte(m, kind, swizzle, interleave)
+        stores = arch.has(Feature.B6P2X16_STORE) and store is not False
+        _check_sub_byte(m, kind, swizzle, interleave, stores)
+
+
+def _check_type(m: Descriptor, arch: Arch) -> DataType:
+    """Return the data type, if the architecture has it."""
+    kind = m.data_type
+    if kind is None:
+        has_sub_byte = arch.has(Feature.SUB_BYTE)
+        last = DataType.PACKED_16U6_ALIGN16B if has_sub_byte else DataType.TFLOAT32_FTZ
+        limit, shown = f"must be from 0 to {int(last)} on {arch.name}", "code not assigned"
+        raise TmaError(ErrorCode.DATA_TYPE, "data_type", 0, limit, shown=shown)
+    if kind.is_sub_byte and not arch.has(Feature.SUB_BYTE):
+        limit = arch.lacks(Feature.SUB_BYTE)
+        raise TmaError(ErrorCode.DATA_TYPE, "data_type", kind, limit, shown=kind.name)
+    return kind
+
+
+def _check_swizzle(m: Descriptor, arch: Arch) -> Swizzle:
+    """Return the swizzle, if the architecture has it."""
+    swizzle = m.swizzle
+    if swizzle is None:
+        has_atoms = arch.has(Feature.SWIZZLE_ATOMS) or arch.has(Feature.SWIZZLE_96B)
+        limit = f"must be from 0 to {7 if has_atoms else 3} on {arch.name}"
+        raise TmaError(ErrorCode.SWIZZLE, "swizzle", 0, limit, shown="code not assigned")
+    feature = swizzle_feature(swizzle)
+    if feature and not arch.has(feature):
+        limit = arch.lacks(feature)
+        raise TmaError(ErrorCode.SWIZZLE, "swizzle", swizzle, limit, shown=swizzle.name)
+    return swizzle
+
+
+def swizzle_feature(swizzle: Swizzle) -> Feature | None:
+    """Return the feature that a swizzle needs; None for those of Hopper."""
+    if swizzle <= Swizzle.SWIZZLE_128B:
+        return None
+    is_96b = swizzle is Swizzle.SWIZZLE_96B
+    return Feature.SWIZZLE_96B if is_96b else Feature.SWIZZLE_ATOMS
 
 
 def _inner(m: Descriptor) -> tuple[str, int]:
@@ -111,9 +143,13 @@ def _check_inner(m: Descriptor, kind: DataType, swizzle: Swizzle, interleave: In
 
 
 def _check_sub_byte(
-    m: Descriptor, kind: DataType, swizzle: Swizzle, interleave: Interleave
+    m: Descriptor, kind: DataType, swizzle: Swizzle, interleave: Interleave, b6p2x16: bool
 ) -> None:
-    """Check the limits of sub-byte types (PTX ISA, cuda.h; interleave of 4-bit types: choice)."""
+    """Check the limits of sub-byte types (PTX ISA, cuda.h; interleave of 4-bit types: choice).
+
+    ``b6p2x16``: the limits of 6-bit types are those of ``B6P2X16_STORE``. A row then has 64 or 128
+    elements, of 64 or 128 bytes of shared memory; 48 or 96 bytes of global memory.
+    """
 
     def require_type(holds: bool, parameter: str, value: int, limit: str, dim: int = 0) -> None:
         limit = f"must be {limit} with {kind.name}"
@@ -125,12 +161,17 @@ def _check_sub_byte(
         require_type(extent % 2 == 0, "global_dim[0]", extent, "a multiple of 2")
         return
     name, inner = _inner(m)
-    require_type(inner == 128, name, inner, "128")
-    require_type(extent % 128 == 0, "global_dim[0]", extent, "a multiple of 128")
-    require_type(m.global_address % 32 == 0, "global_address", m.global_address, "a multiple of 32")
+    six_bits = kind is DataType.PACKED_16U6_ALIGN16B
+    unit, align = (64, 16) if six_bits and b6p2x16 else (128, 32)
+    require_type(inner in (unit, 128), name, inner, "64 or 128" if unit == 64 else "128")
+    require_type(extent % unit == 0, "global_dim[0]", extent, f"a multiple of {unit}")
+    limit, address = f"a multiple of {align}", m.global_address
+    require_type(address % align == 0, "global_address", address, limit)
     for i, stride in enumerate(m.global_strides[: m.rank - 1]):
-        require_type(stride % 32 == 0, f"global_strides[{i}]", stride, "a multiple of 32", i + 1)
+        require_type(stride % align == 0, f"global_strides[{i}]", stride, limit, i + 1)
     allowed = set(_WIDE_SWIZZLES)
-    if kind is DataType.PACKED_16U4_ALIGN16B:
+    if not six_bits:
         allowed.add(Swizzle.SWIZZLE_128B_ATOM_32B_FLIP_8B)
+    elif unit == 64:
+        allowed.add(Swizzle.SWIZZLE_64B)
     require_type(swizzle in allowed, "swizzle", swizzle, "NONE, 128B or one of its atom variants")

@@ -1,9 +1,10 @@
 """mbarrier objects: pure functions that take the 64-bit word before an operation.
 
 Words, states, predicates and faults are those of the silicon (``tests/silicon/barriers.npz``). A
-unit later than Hopper also has layout v1, whose words have bit 0 set. Of it, PTX 9.3 only says that
-9 bits hold the expected arrivals, and that it has a report byte and a conditional phase: their
-places and their behaviour are this project's choice.
+unit later than Hopper also has layout v1, whose words have bit 0 set. Of it, PTX says that 9 bits
+hold the expected arrivals, that the reports of a phase, a predicate and a byte, are combined, and
+that the conditional phase advances if there was none. The places of these fields are this project's
+choice, and so is the predicate: it is 1 if the byte is not 0.
 """
 
 import enum
@@ -19,6 +20,9 @@ MAX_COUNT_V1 = (1 << 9) - 1
 
 MAX_TX_COUNT = 1 << 20
 """Most bytes that may be still to come. Those that came early are at most one less."""
+
+NOT_VALID = 1
+"""Report of a load whose data matches the pattern of its report mechanism (choice)."""
 
 _ARRIVALS = 1 << 20
 _ARRIVALS_V1 = 1 << 9
@@ -346,6 +350,28 @@ def report(word: int, value: int, *, v1: bool = False) -> int:
     barrier, before = _with_report(word, v1)
     old = 0 if before.stale else before.value
     return replace(barrier, report=replace(before, value=old | value & 0xFF, stale=0)).encode()
+
+
+def check_layout(word: int, layout: int, *, v1: bool = False) -> bool:
+    """Return whether an mbarrier has a layout, as ``mbarrier.check_layout`` does.
+
+    Parameters
+    ----------
+    word : int
+        Word of the mbarrier.
+    layout : int
+        0 for ``.layout::v0``, 1 for ``.layout::v1``.
+    v1 : bool
+        The unit has layout v1. Without it, every mbarrier has layout v0.
+
+    Examples
+    --------
+    >>> check_layout(init(1, v1=True), 1, v1=True), check_layout(init(1), 1, v1=True)
+    (True, False)
+    """
+    if layout not in (0, 1):
+        raise _fault(Fault.OPERATION, "layout", layout, "must be 0 or 1", word)
+    return layout == (Barrier.decode(word, v1=v1).report is not None)
 
 
 def parity_of(state: int, *, conditional: bool = False) -> int:

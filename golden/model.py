@@ -9,24 +9,36 @@ from functools import lru_cache
 
 import numpy as np
 
+from golden.arch import Arch, Feature, any_of
 from golden.checks import (
-    check_arch,
     check_bulk,
     check_cta,
+    check_feature,
     check_mask,
     check_mbarrier,
     check_pair,
     check_tensor,
 )
-from golden.enums import SMEM_BYTES, AccessMode, Arch
+from golden.enums import (
+    SMEM_BYTES,
+    AccessMode,
+    DataType,
+    MapMode,
+    Ordering,
+    ReductionOp,
+    ReportMechanism,
+)
 from golden.errors import ErrorCode, TmaError, require
 from golden.fields import any_integer, require_arch, shown
 from golden.geometry import Operands
-from golden.memory import ArrayMemory, Bytes, Memory, require_memory
+from golden.map_rules import swizzle_feature
+from golden.memory import Addresses, ArrayMemory, Bytes, Memory, require_memory
 from golden.plan import Plan, plan_of
 from golden.reduction import BULK_PAIRS, DSMEM_PAIRS, TENSOR_PAIRS, operation
 from golden.request import (
     AnyMap,
+    ApplyPriority,
+    BulkApplyPriority,
     BulkLoad,
     BulkPrefetch,
     BulkReduce,
@@ -35,17 +47,22 @@ from golden.request import (
     DsmemCopy,
     DsmemReduce,
     Load,
+    Prefetch,
     Reduce,
     Request,
     Store,
     TensorRequest,
     TensorWalk,
+    TypedOperands,
     as_descriptor,
     moved_bytes,
     require_types,
 )
 
 _BYTE = np.dtype(np.uint8)
+
+_OVERRIDE_BYTES = 128 * 1024
+"""Bytes from the address of an override that must exist (PTX ISA)."""
 
 
 def plan_for(
@@ -155,10 +172,14 @@ def _checked(request: Request, cta: int, ctas: int, smem_bytes: int, arch: Arch)
 def _check_tensor(request: TensorRequest, smem_bytes: int, arch: Arch) -> Plan:
     """Check a tensor request, except for its destination; return its plan."""
     store = isinstance(request, Store)
-    plan = plan_for(request.tensor_map, request.mode, store=store, arch=arch)
-    if isinstance(request, Load):
-        holds = request.cta_group == 1
-        check_arch(holds, arch, "cta_group", request.cta_group, "1")
+    if request.override is not None:
+        _check_override(request, arch)
+    plan = plan_for(request.descriptor, request.mode, store=store, arch=arch)
+    _check_qualifiers(request, arch)
+    if not store:
+        _check_target(request, plan)
+    if isinstance(request, Load) and request.cta_group != 1:
+        check_feature(Feature.CTA_GROUP, arch, "cta_group", request.cta_group)
     smem_address = request.smem_address if isinstance(request, Load | Store) else None
     mbarrier = request.mbarrier if isinstance(request, Load) else None
     check_tensor(plan, operands_of(request), smem_address, smem_bytes, mbarrier)
@@ -167,19 +188,122 @@ def _check_tensor(request: TensorRequest, smem_bytes: int, arch: Arch) -> Plan:
     return plan
 
 
+_TARGETS = {
+    AccessMode.TILE_GATHER4: Feature.GATHER4,
+    AccessMode.IM2COL_W: Feature.IM2COL_W,
+}
+"""Features that the mode of a load to ``.shared::cluster`` needs, and that of a prefetch."""
+
+
+def _check_target(request: TensorRequest, plan: Plan) -> None:
+    """Refuse a load or prefetch that the architecture has for ``.shared::cta`` only."""
+    to_l2 = not isinstance(request, Load)
+    if isinstance(request, Load) and request.dst_cta is None and request.cta_mask is None:
+        return
+    mode, arch, kind, swizzle = plan.mode, plan.arch, plan.data_type, plan.swizzle
+    if mode in _TARGETS:
+        check_feature(_TARGETS[mode], arch, "mode", mode, shown=mode.name)
+    if to_l2:
+        return
+    if kind.is_sub_byte:
+        check_feature(Feature.SUB_BYTE_CLUSTER, arch, "data_type", kind, shown=kind.name)
+    if swizzle_feature(swizzle) is Feature.SWIZZLE_ATOMS:
+        check_feature(Feature.SWIZZLE_ATOMS_CLUSTER, arch, "swizzle", swizzle, shown=swizzle.name)
+
+
+def _check_override(request: TensorRequest, arch: Arch) -> None:
+    """Check the rules of ``.override::global_address`` and ``.override_attribute``."""
+    override = request.override
+    assert override is not None
+    shown = f"{override.global_address:#x}"
+    name = "override.global_address"
+    check_feature(Feature.OVERRIDE, arch, name, override.global_address, shown=shown)
+    if not override.global_dim:
+        return
+    d = request.descriptor
+    is_tile = request.mode in (None, AccessMode.TILE) and d.mode is MapMode.TILE
+    mode = AccessMode(int(d.mode)) if request.mode is None else request.mode
+    limit = "must be TILE with an override of extents"
+    require(is_tile, ErrorCode.OVERRIDE, "mode", mode, limit, shown=mode.name)
+    for i, start in enumerate(request.coords):
+        limit = "must be 0 with an override of extents"
+        require(start == 0, ErrorCode.OVERRIDE, f"coords[{i}]", start, limit, dim=i)
+    if isinstance(request, Load) and request.cta_mask is not None:
+        limit = "must be True with an override of extents"
+        is_wide = request.multicast_32b
+        require(is_wide, ErrorCode.OVERRIDE, "multicast_32b", 0, limit, shown="False")
+
+
+def _check_qualifiers(request: TypedOperands, arch: Arch) -> None:
+    """Check the qualifiers of any request that PTX has since version 9.3."""
+    if isinstance(request, ApplyPriority | BulkApplyPriority):
+        name = type(request).__name__
+        check_feature(Feature.APPLYPRIORITY, arch, "request", 0, shown=name)
+    if isinstance(request, Prefetch | BulkPrefetch) and request.evict_last:
+        check_feature(Feature.EVICTION_PRIORITY, arch, "evict_last", 1, shown="True")
+    if isinstance(request, BulkLoad | BulkStore | BulkReduce | DsmemCopy):
+        _check_ordering(request, arch)
+    if isinstance(request, Load | BulkLoad):
+        mask = request.cta_mask
+        if request.multicast_32b:
+            check_feature(Feature.MULTICAST_32B, arch, "multicast_32b", 1, shown="True")
+            limit = "must not be None with multicast_32b"
+            require(mask is not None, ErrorCode.MASK, "cta_mask", 0, limit, shown="None")
+        elif mask is not None:
+            limit = "must have 16 bits without multicast_32b"
+            require(mask < 1 << 16, ErrorCode.MASK, "cta_mask", mask, limit, shown=hex(mask))
+        report = request.report
+        if report:
+            check_feature(Feature.REPORT, arch, "report", report, shown=report.name)
+
+
+def _check_ordering(request: BulkLoad | BulkStore | BulkReduce | DsmemCopy, arch: Arch) -> None:
+    """Check ``.weak`` or ``.relaxed`` with a scope."""
+    ordering = request.ordering
+    if ordering is None:
+        return
+    reduces = isinstance(request, BulkReduce | DsmemReduce)
+    if not reduces:
+        check_feature(Feature.ORDERING, arch, "ordering", ordering, shown=ordering.name)
+    allowed = [item for item in Ordering if item is not Ordering.WEAK or not reduces]
+    if isinstance(request, DsmemCopy):
+        allowed = [item for item in allowed if item <= Ordering.RELAXED_CLUSTER]
+    limit = f"must be {any_of(item.name for item in allowed)}"
+    holds = ordering in allowed
+    require(holds, ErrorCode.MAP_MODE, "ordering", ordering, limit, shown=ordering.name)
+
+
+_NOFTZ = {DataType.FLOAT16: True, DataType.BFLOAT16: True, DataType.FLOAT32: False}
+"""Types whose addition may have ``.noftz``, and whether PTX requires it."""
+
+
+def _check_noftz(request: BulkReduce) -> None:
+    """Check ``.noftz``: some additions must have it, others must not."""
+    if request.noftz is None:
+        return
+    required = _NOFTZ.get(request.data_type) if request.op is ReductionOp.ADD else None
+    if request.noftz:
+        holds, limit = required is not None, "is allowed in additions of f16, bf16 and f32 only"
+    else:
+        holds, limit = not required, "must be True"
+    shown = f"{request.noftz} for {request.op.name} of {request.data_type.name}"
+    require(holds, ErrorCode.RED_TYPE, "noftz", request.noftz, limit, shown=shown)
+
+
 def _check_bulk(
-    request: BulkLoad | BulkPrefetch | BulkStore | BulkReduce | DsmemCopy,
+    request: BulkLoad | BulkPrefetch | BulkApplyPriority | BulkStore | BulkReduce | DsmemCopy,
     smem_bytes: int,
     arch: Arch,
 ) -> None:
     """Check a bulk request, except for its destination."""
+    _check_qualifiers(request, arch)
     match request:
-        case BulkPrefetch():
+        case BulkPrefetch() | BulkApplyPriority():
             check_bulk(size=request.size, smem={}, gmem_address=request.gmem_address, smem_bytes=0)
             return
-        case BulkStore():
-            holds = request.byte_mask == 0xFFFF
-            check_arch(holds, arch, "byte_mask", request.byte_mask, "0xFFFF")
+        case BulkStore() if request.byte_mask != 0xFFFF:
+            mask = request.byte_mask
+            check_feature(Feature.CP_MASK, arch, "byte_mask", mask, shown=hex(mask))
     smem = {"smem_address": request.smem_address}
     if isinstance(request, DsmemCopy):
         smem["dst_address"] = request.dst_address
@@ -195,6 +319,8 @@ def _check_bulk(
         pair=pair,
         pairs=DSMEM_PAIRS if isinstance(request, DsmemReduce) else BULK_PAIRS,
     )
+    if isinstance(request, BulkReduce):
+        _check_noftz(request)
     if isinstance(request, BulkStore):
         limit = "must fit in 16 bits"
         mask = request.byte_mask
@@ -209,6 +335,9 @@ def _check_bulk(
             most = 0 if remote else 15
             limit = f"must be from 0 to {most}" + " with cta_mask or dst_cta" * remote
             require(0 <= count <= most, ErrorCode.BULK_ALIGN, name, count, limit)
+            report, limit = request.report, f"must be DISABLED with {name}"
+            holds = not (count and report)
+            require(holds, ErrorCode.REPORT, "report", report, limit, shown=report.name)
 
 
 def _check_destination(request: Load | BulkLoad, cta: int, ctas: int) -> None:
@@ -295,7 +424,7 @@ def execute(
         assert plan is not None
         return _tensor(plan, request, gmem, smem, cta)
     match request:
-        case BulkPrefetch():
+        case BulkPrefetch() | BulkApplyPriority():
             return []
         case BulkLoad():
             return _bulk_load(request, gmem, smem, cta)
@@ -325,6 +454,10 @@ def _tensor(
     plan: Plan, request: TensorRequest, gmem: Memory, smem: Sequence[Bytes], cta: int
 ) -> list[Completion]:
     """Execute a tensor request."""
+    if request.override is not None and isinstance(request, Load | Store):
+        # Undefined in PTX, if they do not exist; a prefetch of missing memory is ignored.
+        ends = request.override.global_address + np.array([0, _OVERRIDE_BYTES - 1], np.uint64)
+        gmem.read(ends.astype(np.uint64))
     if isinstance(request, Load):
         start = (request.smem_address, request.coords, request.im2col_offsets)
         halo = (request.w_halo, request.w_offset)
@@ -333,7 +466,8 @@ def _tensor(
             for receiver in receivers_of(request, cta)
         ]
         signalled = zip(signalled_by(request, cta), counts, strict=True)
-        return [Completion(rank, request.mbarrier, count) for rank, count in signalled]
+        reports = bool(request.report) and _matches(request.report, gmem, _sources(plan, request))
+        return [Completion(rank, request.mbarrier, count, reports) for rank, count in signalled]
     if isinstance(request, Store):
         operands = (gmem, smem[cta], request.smem_address, request.coords)
         if isinstance(request, Reduce):
@@ -341,6 +475,31 @@ def _tensor(
         else:
             plan.store(*operands)
     return []  # a prefetch has no effect
+
+
+def _sources(plan: Plan, request: TensorRequest) -> Addresses:
+    """Return the addresses of the bytes that a load reads, in ascending order."""
+    spread = plan.spread(0, operands_of(request))
+    byte = np.arange(plan.piece_bytes)
+    addresses = spread.gmem[..., None] + byte.astype(np.uint64)
+    return np.unique(addresses[byte < spread.inside[..., None]])
+
+
+def _matches(report: ReportMechanism, gmem: Memory, addresses: Addresses) -> bool:
+    """Return whether one of the inspected elements has the pattern.
+
+    ``addresses`` are those of the bytes that are read, in ascending order.
+    """
+    data, pattern = gmem.read(addresses) & np.uint8(report.mask), report.pattern
+    starts = np.flatnonzero(addresses % np.uint64(report.spacing) == 0)
+    # All bytes of an element must be read.
+    starts = starts[starts + len(pattern) <= addresses.size]
+    last = len(pattern) - 1
+    starts = starts[addresses[starts + last] - addresses[starts] == last]
+    found = np.ones(starts.size, bool)
+    for i, byte in enumerate(pattern):
+        found &= data[starts + i] == byte
+    return bool(found.any())
 
 
 def _bulk_load(
@@ -355,7 +514,10 @@ def _bulk_load(
         data = read_range(gmem, request.gmem_address + first, last - first)
         for receiver in receivers_of(request, cta):
             smem[receiver][request.smem_address :][first:last] = data
-    return [Completion(rank, request.mbarrier, size) for rank in signalled_by(request, cta)]
+    report = request.report
+    reports = bool(report) and _matches(report, gmem, _range(request.gmem_address, size))
+    signalled = signalled_by(request, cta)
+    return [Completion(rank, request.mbarrier, size, reports) for rank in signalled]
 
 
 def _dsmem(request: DsmemCopy, smem: Sequence[Bytes], cta: int) -> list[Completion]:

@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden import walk
+from golden.arch import Arch
 from golden.checks import SMEM_ALIGN, check_pair, check_tensor
 from golden.descriptor import Descriptor
-from golden.enums import PIECE, AccessMode, Arch, DataType, OobFill, ReductionOp
+from golden.enums import PIECE, AccessMode, DataType, OobFill, ReductionOp
 from golden.geometry import Geometry, Operands
 from golden.memory import ADDRESSES, PIECE_DTYPE, ArrayMemory, Bytes, Memory, Pieces
 from golden.reduction import TENSOR_PAIRS, has_nan, operation

@@ -4,13 +4,22 @@ Shared-memory addresses are byte offsets in a CTA's window; global addresses hav
 Coordinates are in elements, innermost first. A CTA is given by its rank in the cluster.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import ClassVar
 
 from golden.descriptor import Descriptor
-from golden.enums import AccessMode, DataType, Named, ReductionOp
+from golden.enums import AccessMode, DataType, Named, Ordering, ReductionOp, ReportMechanism
 from golden.errors import ErrorCode, TmaError
-from golden.fields import any_integer, any_integers, are_ints, raw_bytes, shown
+from golden.fields import (
+    any_integer,
+    any_integers,
+    are_ints,
+    integer,
+    integers,
+    raw_bytes,
+    sequence,
+    shown,
+)
 from golden.tensor_map import TensorMap
 
 AnyMap = TensorMap | Descriptor | bytes
@@ -54,7 +63,14 @@ _INTEGERS = {
     **dict.fromkeys(("dst_cta", "mbarrier_cta", "cta_group"), ErrorCode.DST_CTA),
 }
 _SEQUENCES = {"coords": ErrorCode.COORD_RANGE, "im2col_offsets": ErrorCode.IM2COL_OFFSET}
+_FLAGS = {
+    "multicast_32b": ErrorCode.MASK,
+    "evict_last": ErrorCode.MAP_MODE,
+    "noftz": ErrorCode.RED_TYPE,
+}
 _MEMBERS: dict[str, tuple[type[Named], ErrorCode]] = {
+    "ordering": (Ordering, ErrorCode.MAP_MODE),
+    "report": (ReportMechanism, ErrorCode.REPORT),
     "mode": (AccessMode, ErrorCode.MAP_MODE),
     "data_type": (DataType, ErrorCode.RED_TYPE),
     "op": (ReductionOp, ErrorCode.RED_TYPE),
@@ -93,10 +109,10 @@ def require_types(request: object) -> None:
     if not isinstance(request, TypedOperands):
         limit = "must be a request, such as Load"
         raise TmaError(ErrorCode.MAP_MODE, "request", 0, limit, shown=shown(request))
-    for field in fields(request):  # type: ignore[arg-type]
-        value = getattr(request, field.name)
-        if value is not None or field.default is not None:
-            _stored(field.name, value)
+    for operand in fields(request):  # type: ignore[arg-type]
+        value = getattr(request, operand.name)
+        if value is not None or operand.default is not None:
+            _stored(operand.name, value)
 
 
 def _stored(name: str, value: object) -> object:
@@ -112,7 +128,94 @@ def _stored(name: str, value: object) -> object:
             limit = f"must be a member of {kind.__name__}"
             raise TmaError(code, name, 0, limit, shown=shown(value))
         return value
+    if name == "override":
+        if not isinstance(value, Override):
+            raise TmaError(ErrorCode.OVERRIDE, name, 0, "must be an Override", shown=shown(value))
+        return value
+    if name in _FLAGS:
+        if not isinstance(value, bool):
+            raise TmaError(_FLAGS[name], name, 0, "must be True or False", shown=shown(value))
+        return value
     return any_integer(_INTEGERS[name], name, value)
+
+
+@dataclass(frozen=True)
+class Override:
+    """Values that a request uses instead of those of its tensor map (PTX ISA, ``SM_107A``).
+
+    Parameters
+    ----------
+    global_address : int
+        ``.override::global_address``. The 128 KiB from it must exist.
+    global_dim : tuple of int
+        ``.override::global_dim`` or ``.override::global_dim_stride``: 8 bits for each extent, 1 to
+        255. Empty: the extents and strides are those of the map. An extent of 0 is refused
+        (choice).
+    lower_strides : tuple of int
+        32 bits for each dimension from 1 on: bits 35:4 of its stride.
+    upper_strides : int
+        4 bits for each dimension from 1 on, the first lowest: bits 39:36 of its stride.
+
+    Raises
+    ------
+    TmaError
+        OVERRIDE or LENGTH, if an operand cannot hold the value.
+
+    Examples
+    --------
+    >>> Override(0x1000, (64, 8), (0x10,), 0x1).global_strides == (0x100 + (1 << 36),)
+    True
+    """
+
+    global_address: int
+    global_dim: tuple[int, ...] = ()
+    lower_strides: tuple[int, ...] = ()
+    upper_strides: int = 0
+
+    def __post_init__(self) -> None:
+        code, rank = ErrorCode.OVERRIDE, len(sequence("global_dim", self.global_dim))
+        strides = max(rank - 1, 0)
+        checked = {
+            "global_address": integer(
+                code, "global_address", self.global_address, 0, (1 << 64) - 1
+            ),
+            "global_dim": integers(code, "global_dim", self.global_dim, rank, 1, 255),
+            "lower_strides": integers(
+                code, "lower_strides", self.lower_strides, strides, 0, (1 << 32) - 1
+            ),
+            "upper_strides": integer(
+                code, "upper_strides", self.upper_strides, 0, (1 << 4 * strides) - 1
+            ),
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def global_strides(self) -> tuple[int, ...]:
+        """Strides of the dimensions from 1 on, in bytes."""
+        return tuple(
+            (lower | (self.upper_strides >> 4 * i & 15) << 32) << 4
+            for i, lower in enumerate(self.lower_strides)
+        )
+
+    def applied(self, d: Descriptor) -> Descriptor:
+        """Return a tensor map with these values.
+
+        Raises
+        ------
+        TmaError
+            OVERRIDE, if there are extents, but not as many as the map has dimensions.
+        """
+        words = list(d.words)
+        words[0], words[1] = self.global_address & 0xFFFFFFFF, self.global_address >> 32
+        if self.global_dim:
+            count, limit = len(self.global_dim), f"must be {d.rank}, the rank of the map"
+            if count != d.rank:
+                raise TmaError(ErrorCode.OVERRIDE, "len(global_dim)", count, limit)
+            words[3 : 3 + len(self.lower_strides)] = self.lower_strides
+            words[7] = self.upper_strides
+            words[8 : 8 + count] = (extent - 1 for extent in self.global_dim)
+        return Descriptor(tuple(words))
 
 
 @dataclass(frozen=True)
@@ -127,14 +230,23 @@ class TensorRequest(TypedOperands):
         Start of the box.
     mode : AccessMode, optional
         Access mode; None is the map's own, tile or im2col.
+    override : Override, optional
+        Values that replace some of the map (PTX ISA, ``SM_107A``).
     """
 
     tensor_map: AnyMap
     coords: tuple[int, ...]
     mode: AccessMode | None = None
+    override: Override | None = field(default=None, kw_only=True)
 
     writes_gmem: ClassVar[bool] = False
     converted: ClassVar[tuple[str, ...]] = ("tensor_map", "coords")
+
+    @property
+    def descriptor(self) -> Descriptor:
+        """Words w0 to w15 of the tensor map, after the override."""
+        d = as_descriptor(self.tensor_map)
+        return d if self.override is None else self.override.applied(d)
 
 
 @dataclass(frozen=True)
@@ -168,14 +280,19 @@ class Load(TensorWalk):
         Multicast: bit i is set if CTA i receives the box. With no bit set, the request does
         nothing (silicon).
     dst_cta : int, optional
-        Destination (``.shared::cluster``); None is the issuing CTA. No effect with ``cta_mask``
-        (silicon).
+        Destination (``.shared::cluster``); None is the issuing CTA (``.shared::cta``). No effect
+        with ``cta_mask`` (silicon).
     mbarrier_cta : int, optional
         CTA bits of the mbarrier's address. They have no effect (silicon): the mbarrier is in each
         destination. Only with ``cta_group`` 2, they name the CTA that holds it.
     cta_group : int
         2 is ``.cta_group::2``: the mbarrier may be in the other CTA of a pair (PTX ISA, later than
         Hopper).
+    multicast_32b : bool
+        ``.multicast::cluster::32b``: ``cta_mask`` has 32 bits instead of 16 (PTX ISA, ``SM_107A``).
+    report : ReportMechanism
+        Pattern that the load reports to the mbarriers of its receivers, which need layout v1 (PTX
+        ISA, ``SM_107A``).
     """
 
     smem_address: int = 0
@@ -184,11 +301,27 @@ class Load(TensorWalk):
     dst_cta: int | None = None
     mbarrier_cta: int | None = None
     cta_group: int = 1
+    multicast_32b: bool = field(default=False, kw_only=True)
+    report: ReportMechanism = field(default=ReportMechanism.DISABLED, kw_only=True)
 
 
 @dataclass(frozen=True)
 class Prefetch(TensorWalk):
-    """``cp.async.bulk.prefetch.tensor``: checked like a load, without effect on data (PTX ISA)."""
+    """``cp.async.bulk.prefetch.tensor``: checked like a load, without effect on data (PTX ISA).
+
+    ``evict_last`` is ``.L2::evict_last`` (``SM_107A``).
+    """
+
+    evict_last: bool = field(default=False, kw_only=True)
+
+
+@dataclass(frozen=True)
+class ApplyPriority(TensorWalk):
+    """``applypriority.async.bulk.tensor.L2::evict_normal``: a prefetch's last use (PTX ISA).
+
+    It needs ``SM_107A`` and has no effect on data, but joins a bulk group. It is checked like a
+    prefetch (choice).
+    """
 
 
 @dataclass(frozen=True)
@@ -223,6 +356,11 @@ class BulkLoad(TypedOperands):
     ignore_first, ignore_last : int
         ``.ignore_oob``: number of bytes at the start and the end, 0 to 15, that are not read, but
         counted (PTX ISA). Their place in shared memory stays unchanged (choice).
+    multicast_32b, report
+        As in `Load`.
+    ordering : Ordering, optional
+        ``.weak`` or ``.relaxed`` with a scope; None: PTX has no such qualifier, which is weak (PTX
+        ISA 9.3; not on ``SM_120A``).
     """
 
     gmem_address: int
@@ -234,11 +372,26 @@ class BulkLoad(TypedOperands):
     mbarrier_cta: int | None = None
     ignore_first: int = 0
     ignore_last: int = 0
+    multicast_32b: bool = field(default=False, kw_only=True)
+    report: ReportMechanism = field(default=ReportMechanism.DISABLED, kw_only=True)
+    ordering: Ordering | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True)
 class BulkPrefetch(TypedOperands):
-    """``cp.async.bulk.prefetch.L2``: checked, without effect on data (PTX ISA)."""
+    """``cp.async.bulk.prefetch.L2``: checked, without effect on data (PTX ISA).
+
+    ``evict_last`` is ``.L2::evict_last`` (``SM_107A``).
+    """
+
+    gmem_address: int
+    size: int
+    evict_last: bool = field(default=False, kw_only=True)
+
+
+@dataclass(frozen=True)
+class BulkApplyPriority(TypedOperands):
+    """``applypriority.async.bulk.L2::evict_normal``, as `ApplyPriority` (PTX ISA, ``SM_107A``)."""
 
     gmem_address: int
     size: int
@@ -249,24 +402,32 @@ class BulkStore(TypedOperands):
     """``cp.async.bulk``, shared to global memory (silicon).
 
     ``byte_mask`` is ``.cp_mask``: byte i of each 16 bytes is written if bit i is set (PTX ISA,
-    later than Hopper).
+    later than Hopper). ``ordering`` is as in `BulkLoad`.
     """
 
     gmem_address: int
     smem_address: int
     size: int
     byte_mask: int = 0xFFFF
+    ordering: Ordering | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True)
 class BulkReduce(TypedOperands):
-    """``cp.reduce.async.bulk``, shared to global memory (silicon)."""
+    """``cp.reduce.async.bulk``, shared to global memory (silicon).
+
+    ``noftz`` is ``.noftz``: an addition of FLOAT16, BFLOAT16 or FLOAT32 keeps subnormals, as it
+    does without (silicon). PTX requires it for the first two; None: where it is required.
+    ``ordering`` is ``.relaxed`` with a scope; None is RELAXED_SYS (PTX ISA).
+    """
 
     gmem_address: int
     smem_address: int
     size: int
     data_type: DataType
     op: ReductionOp
+    noftz: bool | None = field(default=None, kw_only=True)
+    ordering: Ordering | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -276,7 +437,8 @@ class DsmemCopy(TypedOperands):
     ``dst_address`` and ``mbarrier`` are byte offsets in ``dst_cta``, which may be the issuing CTA;
     ``smem_address`` is one in the issuing CTA. Silicon refuses the request in a launch without a
     cluster; one CTA may be a cluster. ``size`` is as in `BulkLoad`. ``mbarrier_cta``, the
-    CTA bits of the mbarrier's address, has no effect.
+    CTA bits of the mbarrier's address, has no effect. ``ordering`` is as in `BulkLoad`, with the
+    scope of the CTA or the cluster.
     """
 
     dst_cta: int
@@ -285,6 +447,7 @@ class DsmemCopy(TypedOperands):
     size: int
     mbarrier: int = 0
     mbarrier_cta: int | None = None
+    ordering: Ordering | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -298,10 +461,12 @@ class DsmemReduce(DsmemCopy):
 Request = (
     Load
     | Prefetch
+    | ApplyPriority
     | Store
     | Reduce
     | BulkLoad
     | BulkPrefetch
+    | BulkApplyPriority
     | BulkStore
     | BulkReduce
     | DsmemCopy
@@ -312,8 +477,12 @@ Request = (
 
 @dataclass(frozen=True)
 class Completion:
-    """A ``complete_tx`` of ``bytes`` bytes, at the mbarrier at offset ``mbarrier`` of ``cta``."""
+    """A ``complete_tx`` of ``bytes`` bytes, at the mbarrier at offset ``mbarrier`` of ``cta``.
+
+    ``reports``: before it, the request reports to the mbarrier that its data is not valid.
+    """
 
     cta: int
     mbarrier: int
     bytes: int
+    reports: bool = field(default=False, repr=False)

@@ -7,17 +7,17 @@ driver's on silicon, also where the driver's documentation differs.
 import math
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 
+from golden.arch import EVERY_FEATURE, Arch
 from golden.arrays import array_layout
-from golden.descriptor import CORNER_BITS, WORDS, Descriptor
+from golden.descriptor import CORNER_BITS, READ_BYTES, WORDS, Descriptor
 from golden.enums import (
     MAX_RANK,
     SMEM_BYTES,
-    Arch,
     DataType,
     Interleave,
     L2Promotion,
@@ -29,8 +29,6 @@ from golden.enums import (
 from golden.errors import ErrorCode, TmaError, require
 from golden.fields import integer, integers, member, sequence, tuple_text
 from golden.map_rules import check_map, row_bytes
-
-_SPAN_WORDS = (0x10, 0x100, 0x200, 0x400)
 
 
 @dataclass(frozen=True)
@@ -80,6 +78,9 @@ class TensorMap:
         1 to 1024 for im2col, 0 for tile.
     wide : bool
         The map is for ``im2col::w``.
+    oob_128k : bool
+        The tensor has 128 KiB or more, so that a unit later than Hopper may generate any address of
+        the 128 KiB from its base for elements outside. It has no effect on data.
 
     Raises
     ------
@@ -126,6 +127,15 @@ class TensorMap:
     channels_per_pixel: int = 0
     pixels_per_column: int = 0
     wide: bool = False
+    oob_128k: bool = False
+
+    def __hash__(self) -> int:
+        """Return the hash, which is computed once: requests with the map are looked up often."""
+        known = self.__dict__.get("_hash")
+        if known is None:
+            known = hash(tuple(getattr(self, field.name) for field in fields(self)))
+            object.__setattr__(self, "_hash", known)
+        return int(known)
 
     def __post_init__(self) -> None:
         rank = len(sequence("global_dim", self.global_dim))
@@ -160,11 +170,12 @@ class TensorMap:
         }
 
     def _checked_layout(self) -> dict[str, Any]:
-        """Return the enumerations and ``wide``, or raise the error of a field."""
-        wide: object = self.wide
-        if not isinstance(wide, bool | np.bool_):
-            limit = "must be True or False"
-            raise TmaError(ErrorCode.VERSION, "wide", 0, limit, shown=repr(wide))
+        """Return the enumerations and flags, or raise the error of a field."""
+        flags: dict[str, object] = {"wide": self.wide, "oob_128k": self.oob_128k}
+        for name, flag in flags.items():
+            if not isinstance(flag, bool | np.bool_):
+                limit = "must be True or False"
+                raise TmaError(ErrorCode.VERSION, name, 0, limit, shown=repr(flag))
         kinds: dict[str, type[Named]] = {
             "data_type": DataType,
             "interleave": Interleave,
@@ -177,7 +188,7 @@ class TensorMap:
             for name, kind in kinds.items()
         }
         fields["mode"] = member(MapMode, ErrorCode.MAP_MODE, "mode", self.mode)
-        return fields | {"wide": bool(wide)}
+        return fields | {name: bool(flag) for name, flag in flags.items()}
 
     def _checked_box(self, rank: int, layout: dict[str, Any]) -> dict[str, object]:
         """Return the fields of the box, or raise the error of a field.
@@ -231,6 +242,7 @@ class TensorMap:
         swizzle: Swizzle | int | str = Swizzle.NONE,
         l2_promotion: L2Promotion | int | str = L2Promotion.NONE,
         oob_fill: OobFill | int | str = OobFill.NONE,
+        oob_128k: bool = False,
         arch: Arch = Arch.SM_90A,
     ) -> "TensorMap":
         """Build a tiled map; refuse what ``cuTensorMapEncodeTiled`` refuses (silicon).
@@ -259,7 +271,9 @@ class TensorMap:
         oob_fill : OobFill
             NaN needs a float type.
         arch : Arch
-            ``SM_100A`` adds sub-byte types and swizzles (PTX ISA).
+            Later ones than Hopper add sub-byte types and swizzles (PTX ISA).
+        oob_128k : bool
+            Set the bit that says that the tensor has 128 KiB or more; see `Descriptor.oob_128k`.
 
         Raises
         ------
@@ -270,7 +284,7 @@ class TensorMap:
             arch, mode=MapMode.TILE, data_type=data_type, global_address=global_address,
             global_dim=global_dim, global_strides=global_strides, box_dim=box_dim,
             element_strides=element_strides, interleave=interleave, swizzle=swizzle,
-            l2_promotion=l2_promotion, oob_fill=oob_fill,
+            l2_promotion=l2_promotion, oob_fill=oob_fill, oob_128k=oob_128k,
         )  # fmt: skip
         size = tensor_map._smem_bytes()
         require(
@@ -301,6 +315,7 @@ class TensorMap:
         l2_promotion: L2Promotion | int | str = L2Promotion.NONE,
         oob_fill: OobFill | int | str = OobFill.NONE,
         wide: bool = False,
+        oob_128k: bool = False,
         arch: Arch = Arch.SM_90A,
     ) -> "TensorMap":
         """Build an im2col map; refuse what ``cuTensorMapEncodeIm2col`` refuses (silicon).
@@ -320,7 +335,9 @@ class TensorMap:
             As in `tiled`.
         wide : bool
             The map is for ``im2col::w``: W alone has corners, of 16 bits each, as in
-            ``cuTensorMapEncodeIm2colWide`` (cuda.h; its bit in the map: choice). ``SM_100A`` only.
+            ``cuTensorMapEncodeIm2colWide`` (cuda.h; its bit in the map: choice). Not on Hopper.
+        oob_128k : bool
+            As in `tiled`.
 
         Raises
         ------
@@ -333,7 +350,7 @@ class TensorMap:
             upper_corner=upper_corner, channels_per_pixel=channels_per_pixel,
             pixels_per_column=pixels_per_column, element_strides=element_strides,
             interleave=interleave, swizzle=swizzle, l2_promotion=l2_promotion, oob_fill=oob_fill,
-            wide=wide,
+            wide=wide, oob_128k=oob_128k,
         )  # fmt: skip
         tensor_map._check_bounding_box()
         return tensor_map
@@ -397,6 +414,7 @@ class TensorMap:
             | self.data_type.rounds << 16
             | self.l2_promotion << 17
             | atom << 19
+            | self.oob_128k << 21
             | self.wide << 22
         )
         for i, stride in enumerate(self.global_strides):
@@ -418,9 +436,8 @@ class TensorMap:
             ):
                 words[14] |= (lower & mask) << bits * j | (upper & mask) << (16 + bits * j)
             words[15] = self.pixels_per_column - 1
-        # Metadata that the unit does not read.
-        words[16] = self._elements() * self.data_type.bits // 8 & 0xFFFFFFFF
-        words[18] = _SPAN_WORDS[span]
+        for word, value in Descriptor(tuple(words[: READ_BYTES // 4])).metadata().items():
+            words[word] = value
         return struct.pack(f"<{WORDS}I", *words)
 
     @classmethod
@@ -455,6 +472,7 @@ class TensorMap:
             "swizzle": fields.swizzle,
             "l2_promotion": fields.l2_promotion,
             "oob_fill": fields.oob_fill,
+            "oob_128k": fields.oob_128k,
             "arch": arch,
         }
         if fields.mode is MapMode.TILE:
@@ -544,7 +562,7 @@ class TensorMap:
             GLOBAL_ADDRESS, if the address is outside 0 to 2**64 - 1 or not aligned.
         """
         moved = replace(self, global_address=global_address)
-        check_map(moved._descriptor(), Arch.SM_100A)
+        check_map(moved._descriptor(), EVERY_FEATURE)
         return moved
 
     def __str__(self) -> str:
@@ -565,6 +583,8 @@ class TensorMap:
         rows["element_strides"] = tuple_text(self.element_strides)
         for name in ("interleave", "swizzle", "l2_promotion", "oob_fill"):
             rows[name] = getattr(self, name).name
+        if self.oob_128k:
+            rows["oob_128k"] = "True  elements outside may be read from 128 KiB"
         width = max(map(len, rows))
         kind = "tiled" if tile else "wide im2col" if self.wide else "im2col"
         return "\n".join(

@@ -8,8 +8,9 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from golden.arch import Arch, Feature
 from golden.descriptor import MAP_BYTES, WORDS
-from golden.enums import MAX_RANK, Arch, DataType, Swizzle
+from golden.enums import MAX_RANK, DataType, Swizzle
 from golden.errors import ErrorCode, TmaError, require
 from golden.fields import any_integer, raw_bytes, require_arch
 
@@ -88,13 +89,16 @@ class _Field:
     count : int or None
         Number of indices; None: the field has no index.
     later : int or None
-        Largest value on architectures after Hopper; None: ``most``.
+        Largest value on architectures with ``feature``; None: ``most``.
+    feature : Feature or None
+        Feature that values above ``most`` need.
     """
 
     edit: Callable[[Words, int, int], None]
     most: int
     count: int | None = None
     later: int | None = None
+    feature: Feature | None = None
 
 
 _FIELDS = {
@@ -109,10 +113,10 @@ _FIELDS = {
     "element_stride": _Field(
         lambda words, i, value: _put(words, 13, 3 * i, 3, value - 1), _B32, MAX_RANK
     ),
-    "elemtype": _Field(_elemtype, 12, later=15),
+    "elemtype": _Field(_elemtype, 12, None, 15, Feature.SUB_BYTE),
     "interleave_layout": _Field(_bits(2, 11, 2), 2),
-    "swizzle_mode": _Field(_swizzle_mode, 3, later=SWIZZLE_96B_CODE),
-    "swizzle_atomicity": _Field(_bits(2, 19, 2), 0, later=3),
+    "swizzle_mode": _Field(_swizzle_mode, 3, None, SWIZZLE_96B_CODE, Feature.SWIZZLE_96B),
+    "swizzle_atomicity": _Field(_bits(2, 19, 2), -1, None, 3, Feature.SWIZZLE_ATOMS),
     "fill_mode": _Field(_bits(2, 15, 1), 1),
 }
 
@@ -143,7 +147,7 @@ def tensormap_replace(
     index : int, optional
         Dimension, for fields that have one value per dimension; stride 0 belongs to dimension 1.
     arch : Arch
-        ``SM_100A`` adds types, the 96-byte swizzle and atoms (PTX ISA).
+        Later ones than Hopper add types and atoms, some of them the 96-byte swizzle (PTX ISA).
 
     Returns
     -------
@@ -185,7 +189,13 @@ def tensormap_replace(
         holds = index is not None and 0 <= index < spec.count
         shown = str(index)
         require(holds, ErrorCode.REPLACE, "index", index or 0, limit, shown=shown)
-    most = spec.most if spec.later is None or arch is Arch.SM_90A else spec.later
+    most = spec.most
+    if spec.feature is not None and spec.later is not None:
+        if most < value <= spec.later or most < 0:
+            limit = arch.lacks(spec.feature)
+            require(arch.has(spec.feature), ErrorCode.REPLACE, field, value, limit)
+        if arch.has(spec.feature):
+            most = spec.later
     limit = f"must be from 0 to {most} on {arch.name}"
     holds = 0 <= value <= most
     require(holds, ErrorCode.REPLACE, field, value, limit, dim=index or 0)

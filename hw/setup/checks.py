@@ -161,6 +161,8 @@ def _mode_fits(
         is_swizzled = decoded.swizzled
         if p.swizzle_atoms:
             is_swizzled &= ~decoded.flips
+        if p.swizzle_96b:
+            is_swizzled &= ~(access.is_grouped & decoded.is_96b)
         wide = access.is_im2col_w & decoded.im2col & decoded.wide
         fits |= wide & ~decoded.interleaved & is_swizzled
     if not p.stores:

@@ -105,6 +105,7 @@ def decoded_map_layout(params: TmaParams) -> data.StructLayout:
     interleaved : the map is interleaved: a row is a slice of ``row_pieces`` pieces
     swizzled : the map has a swizzle
     flips : the swizzle exchanges halves of pieces; present with ``swizzle_atoms``
+    is_96b : the swizzle is the one for rows of 96 bytes; present with ``swizzle_96b``
     element : element size
     l2_promotion : see ``MemoryAttributes``
     style : format of each piece in shared memory
@@ -125,6 +126,7 @@ def decoded_map_layout(params: TmaParams) -> data.StructLayout:
             "interleaved": 1,
             "swizzled": 1,
             **({"flips": 1} if params.swizzle_atoms else {}),
+            **({"is_96b": 1} if params.swizzle_96b else {}),
             "element": element_layout(params),
             "l2_promotion": L2Promotion,
             "style": data_style_layout(params),
@@ -295,6 +297,7 @@ class MapDecoder(wiring.Component):
                 ]
         if p.swizzle_96b:
             is_96b = (w2.swizzle == Swizzle.NONE) & (w2.atom == SwizzleAtom.ATOM_32B)
+            m.d.comb += o.is_96b.eq(is_96b)
             with m.If(is_96b):  # the 32-byte swizzle, with rows of 96 bytes
                 m.d.comb += [
                     bad_swizzle.eq(interleaved),

@@ -14,7 +14,15 @@ from numpy.typing import NDArray
 
 from golden.errors import ErrorCode
 from golden.memory import Bytes
-from golden.request import BulkStore, Request, Store, TensorRequest, as_descriptor
+from golden.request import (
+    ApplyPriority,
+    BulkApplyPriority,
+    BulkStore,
+    Request,
+    Store,
+    TensorRequest,
+    as_descriptor,
+)
 from sim_tb.conformance.barriers import BARRIERS
 from sim_tb.conformance.clusters import (
     BARRIER_ADDRESSES,
@@ -138,6 +146,7 @@ class Machine:
 
     async def _issue(self, env: Environment, request: Request) -> None:
         """Issue a request, and wait for its end."""
+        assert not isinstance(request, ApplyPriority | BulkApplyPriority), "Hopper has none"
         tensor_map = 0
         if isinstance(request, TensorRequest):
             words = as_descriptor(request.tensor_map).words

@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from golden.enums import Arch
+from golden.arch import EVERY_FEATURE, Arch
 from sim_tb.coverage.load_kinds import DIMENSIONS, Sample, every, impossible
 
 MAX_PRINTED_HOLES = 20
@@ -56,7 +56,7 @@ class KindsReport:
     def __init__(self, samples: Counter[Sample], arch: Arch | None = None) -> None:
         self.samples = samples
         later = any(impossible(sample, Arch.SM_90A) for sample in samples)
-        self.arch = arch or (Arch.SM_100A if later else Arch.SM_90A)
+        self.arch = arch or (EVERY_FEATURE if later else Arch.SM_90A)
         self.possible = every(self.arch)
 
     @cached_property

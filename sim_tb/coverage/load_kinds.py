@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from golden.enums import Arch, DataType
+from golden.arch import EVERY_FEATURE, Arch, Feature
+from golden.enums import DataType
 from golden.geometry import Geometry, Operands
 from golden.model import operands_of
 from golden.request import BulkLoad, Load, Request
@@ -158,7 +159,7 @@ def classify(request: Load | BulkLoad) -> Sample:
     if isinstance(request, BulkLoad):
         align = _alignment(request.gmem_address)
         return Sample(Mode.BULK, None, None, None, None, None, align, None)
-    plan = Geometry(request.tensor_map, request.mode, arch=Arch.SM_100A)
+    plan = Geometry(request.tensor_map, request.mode, arch=EVERY_FEATURE)
     tensor_map, dtype = plan.descriptor, plan.data_type
     operands = operands_of(request)
     start = int(plan.spread(0, operands).gmem[0, 0])
@@ -194,7 +195,7 @@ def _side(plan: Geometry, operands: Operands) -> Side:
     return (Side.INSIDE, Side.LOW, Side.HIGH, Side.BOTH)[low + 2 * high]
 
 
-def impossible(sample: Sample, arch: Arch = Arch.SM_100A) -> str:
+def impossible(sample: Sample, arch: Arch = EVERY_FEATURE) -> str:
     """Return why a unit of ``arch`` accepts no load of this kind; "" if it accepts some.
 
     The rules are those of ``golden.map_rules`` and ``golden.geometry``.
@@ -215,6 +216,10 @@ def impossible(sample: Sample, arch: Arch = Arch.SM_100A) -> str:
     rules = (
         (arch is Arch.SM_90A and later_mode, "the mode is later than Hopper"),
         (arch is Arch.SM_90A and later_swizzle, "the swizzle is later than Hopper"),
+        (
+            s.swizzle is Swizzling.B96 and not arch.has(Feature.SWIZZLE_96B),
+            "the architecture does not have 96B",
+        ),
         (arch is Arch.SM_90A and s.size in PACKED, "packed types are later than Hopper"),
         (low_rank and im2col, "im2col tensors have at least 3 dimensions"),
         (low_rank and interleaved, "interleaved tensors have at least 3 dimensions"),
@@ -226,6 +231,10 @@ def impossible(sample: Sample, arch: Arch = Arch.SM_100A) -> str:
         (wide and interleaved, "im2col::w does not work with interleave"),
         (wide and s.swizzle is Swizzling.NONE, "im2col::w needs a swizzle"),
         (wide and flip, "im2col::w does not work with 128B_ATOM_32B_FLIP_8B"),
+        (
+            s.swizzle is Swizzling.B96 and s.mode is Mode.IM2COL_W_128,
+            "96B does not work with im2col::w::128",
+        ),
         (
             s.swizzle is Swizzling.B96 and interleaved,
             "96B does not work with interleave",

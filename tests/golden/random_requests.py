@@ -17,6 +17,7 @@ from golden import (
     DataType,
     DsmemCopy,
     DsmemReduce,
+    Feature,
     HashedMemory,
     Interleave,
     Load,
@@ -39,6 +40,9 @@ SMEM_BYTES = 32768
 GMEM_BYTES = 1 << 18
 MOST_UNITS = 500
 """Approximate largest number of elements or slices of a box; the literal definition is slow."""
+
+LATER = Arch.SM_103A
+"""Architecture with all types and swizzles."""
 
 HOPPER_TYPES = tuple(kind for kind in DataType if not kind.is_sub_byte)
 SPECIAL = (0, 1, 0x7F, 0x80, 0x7C, 0xFF, 0x7FFF, 0x8000)
@@ -84,7 +88,7 @@ def pick(rng: Rng, *choices):
 
 def swizzle_of(rng: Rng, arch: Arch) -> Swizzle:
     """Return any swizzle of the architecture."""
-    return Swizzle(int(rng.integers(4 if arch is Arch.SM_90A else 8)))
+    return Swizzle(int(rng.integers(8 if arch.has(Feature.SWIZZLE_ATOMS) else 4)))
 
 
 def _tensor(rng: Rng, extents: list[int], inner_bytes: int, align: int, small: bool):
@@ -182,7 +186,7 @@ def im2col(
     """Return an im2col map; ``small``: for stores, whose corners are inside the tensor."""
     rank = int(rng.integers(3, 6))
     interleave = Interleave(int(rng.integers(1, 3)) if interleaved else 0)
-    arch = Arch.SM_100A if wide else Arch.SM_90A
+    arch = LATER if wide else Arch.SM_90A
     swizzle = swizzle_of(rng, arch)
     unit = 128 // data_type.smem_bits
     widest = unit * ((swizzle.span or 64) // 16) if not interleaved else 256
@@ -317,7 +321,7 @@ def multicast(rng: Rng) -> Case:
 
 
 def cta_pair(rng: Rng) -> Case:
-    case = load_tile(rng, arch=Arch.SM_100A)
+    case = load_tile(rng, arch=LATER)
     if rng.random() < 0.5:
         mask, holder = int(rng.integers(1, 1 << CTAS)), int(rng.integers(CTAS))
         request = replace(case.request, cta_mask=mask, mbarrier_cta=holder, cta_group=2)
@@ -325,13 +329,13 @@ def cta_pair(rng: Rng) -> Case:
         dst = int(rng.integers(CTAS))
         holder = dst ^ int(rng.integers(2))
         request = replace(case.request, dst_cta=dst, mbarrier_cta=holder, cta_group=2)
-    return Case(request, int(rng.integers(CTAS)), Arch.SM_100A)
+    return Case(request, int(rng.integers(CTAS)), LATER)
 
 
 def gather4(rng: Rng, *, store: bool = False) -> Case:
     while True:
         kind = pick(rng, *DataType)
-        tensor_map = tiled(rng, kind, Arch.SM_100A, interleaved=False, small=store)
+        tensor_map = tiled(rng, kind, LATER, interleaved=False, small=store)
         if tensor_map.rank == 2:
             break
     tensor_map = replace(tensor_map, box_dim=(tensor_map.box_dim[0], 1))
@@ -343,7 +347,7 @@ def gather4(rng: Rng, *, store: bool = False) -> Case:
         request = Store(tensor_map, coords, AccessMode.TILE_SCATTER4, smem_address=_smem(rng))
     else:
         request = Load(tensor_map, coords, AccessMode.TILE_GATHER4, smem_address=_smem(rng))
-    return Case(request, 0, Arch.SM_100A)
+    return Case(request, 0, LATER)
 
 
 def im2col_w(rng: Rng, *, mode: AccessMode = AccessMode.IM2COL_W, store: bool = False) -> Case:
@@ -355,7 +359,7 @@ def im2col_w(rng: Rng, *, mode: AccessMode = AccessMode.IM2COL_W, store: bool = 
         halo, offset = int(rng.integers(0, 12)), int(rng.integers(0, 32))
         address = _smem(rng) % 8192
         request = Load(tensor_map, coords, mode, (), halo, offset, smem_address=address)
-    return Case(request, 0, Arch.SM_100A)
+    return Case(request, 0, Arch.SM_107A if store else LATER)
 
 
 def prefetch(rng: Rng) -> Case:
@@ -433,8 +437,8 @@ MODES: dict[str, Callable[[Rng], Case]] = {
     "bulk_reduce": bulk_reduce,
     "bulk_prefetch": bulk_prefetch,
     "dsmem": dsmem,
-    "sm_100a_load_tile": lambda rng: load_tile(rng, arch=Arch.SM_100A),
-    "sm_100a_store_tile": lambda rng: store_tile(rng, arch=Arch.SM_100A),
+    "sm_100a_load_tile": lambda rng: load_tile(rng, arch=LATER),
+    "sm_100a_store_tile": lambda rng: store_tile(rng, arch=LATER),
     "sm_100a_gather4": gather4,
     "sm_100a_scatter4": lambda rng: gather4(rng, store=True),
     "sm_100a_im2col_w": im2col_w,

@@ -289,7 +289,7 @@ def test_map_from_parameters_equals_map_from_bytes(tmp_path):
         ([*TILE, "--coords", "5,0"], "coords[0] = 5 starts at byte 10: must be a multiple of 16"),
         ([*TILE, "--coords", "0,0", "--smem-address", "64"], "smem_address = 64: must be a mult"),
         ([*TILE, "--coords", "0"], "len(coords) = 1: must be 2"),
-        ([*TILE, "--coords", "0,0", "--swizzle", "96B"], "swizzle = SWIZZLE_96B: must be from 0"),
+        ([*TILE, "--coords", "0,0", "--swizzle", "96B"], "swizzle = SWIZZLE_96B: the 96-byte"),
         ([*TILE, "--coords", "0,0", "--swizzle", "1B"], "swizzle = 1B: must be from 0 to 7"),
         ([*TILE, "--coords", "0,0", "--strides", "500"], "global_strides[0] = 500: must be a mul"),
         ([*TILE[:4], "--coords", "0,0"], "no map and no --box"),

@@ -1,15 +1,17 @@
 """Explanations of tensor maps, and the sources that the command line takes."""
 
 import io
+import itertools
 import struct
 import sys
+from dataclasses import replace
 
 import pytest
 
 from golden import Arch, Descriptor, TensorMap, TmaError
 from golden.__main__ import main
 from golden.errors import errors_table
-from golden.explain import explain
+from golden.explain import bits_of, explain, fields_of
 
 PLAIN = TensorMap.tiled(
     "f16", 0x7F0000000000, (100, 16), (208,), (64, 8), swizzle="128B", l2_promotion="256B"
@@ -54,20 +56,22 @@ rank-2 tiled map of FLOAT16
 │      │            │ 14:13, 20:19 │ swizzle SWIZZLE_128B               │
 │      │            │ 15           │ oob_fill NONE                      │
 │      │            │ 18:17        │ l2_promotion L2_256B               │
+│      │            │ 21           │ oob_128k False                     │
+│      │            │ 22           │ wide (im2col::w) False             │
 │ w3   │ 0x0000000d │ 31:0         │ global_strides[0] = 208 bytes      │
 │ w4   │ 0x00000000 │ 31:0         │ global_strides[1]: -               │
 │ w5   │ 0x00000000 │ 31:0         │ global_strides[2]: -               │
 │ w6   │ 0x00000000 │ 31:0         │ global_strides[3]: -               │
-│ w7   │ 0x00000000 │ 15:0         │ global_strides, bits 39:36 of each │
+│ w7   │ 0x00000000 │ 3:0          │ global_strides, bits 39:36 of each │
 │ w8   │ 0x00000063 │ 31:0         │ global_dim[0] = 100                │
 │ w9   │ 0x0000000f │ 31:0         │ global_dim[1] = 16                 │
 │ w10  │ 0x00000000 │ 31:0         │ global_dim[2]: -                   │
 │ w11  │ 0x00000000 │ 31:0         │ global_dim[3]: -                   │
 │ w12  │ 0x00000000 │ 31:0         │ global_dim[4]: -                   │
-│ w13  │ 0x3f000000 │ 14:0         │ element_strides = (1, 1)           │
+│ w13  │ 0x3f000000 │ 5:0          │ element_strides = (1, 1)           │
 │      │            │ 31:24        │ box_dim[0] = 64                    │
-│ w14  │ 0x00000007 │ 31:0         │ box_dim[1:] = (8)                  │
-│ w15  │ 0x00000000 │ 9:0          │ -                                  │
+│ w14  │ 0x00000007 │ 7:0          │ box_dim[1:] = (8)                  │
+│ w15  │ 0x00000000 │ 31:0         │ -                                  │
 └──────┴────────────┴──────────────┴────────────────────────────────────┘
 """
 
@@ -196,7 +200,7 @@ def test_the_name_of_the_program(capsys):
         (2, 1 << 1, "version = 1: must be 0 [VERSION, choice]"),
         (2, 1 << 10, "data_type = code not assigned: must be from 0 to 12 on SM_90A"),
         (2, 3 << 11, "interleave = 3: must be from 0 to 2 [INTERLEAVE, silicon]"),
-        (2, 1 << 20, "swizzle = SWIZZLE_128B_ATOM_32B_FLIP_8B: must be from 0 to 3 on SM_90A"),
+        (2, 1 << 20, "swizzle = SWIZZLE_128B_ATOM_32B_FLIP_8B: .swizzle_atomicity needs SM_100A"),
         (2, 0x70, "rank = 7: must be from 1 to 5"),
         (2, 1, "rank = 2: must be from 3 to 5 with im2col"),
         (0, 8, "global_address = 0x7f0000000008: must be a multiple of 16"),
@@ -213,7 +217,7 @@ def test_illegal_map(capsys, word, flip, error):
     assert "box_dim[0]" in text or "channels_per_pixel" in text
 
 
-@pytest.mark.parametrize("arch", Arch)
+@pytest.mark.parametrize("arch", Arch.members(), ids=str)
 def test_any_words_can_be_explained(capsys, arch):
     for setup in (0, 0xFFFFFFFF, *(1 << bit for bit in range(32))):
         words = [0xFFFF] * 16
@@ -235,7 +239,7 @@ def test_architecture(capsys):
         "16u6_align16b", 0, (256, 64), (192,), (128, 64), swizzle="128B", arch=Arch.SM_100A
     )
     words = words_of(tensor_map)
-    assert "must be from 0 to 12 on SM_90A" in explained_words(capsys, words, status=1)
+    assert "a type of 4 or 6 bits needs SM_100A" in explained_words(capsys, words, status=1)
     text = explained_words(capsys, words, "--arch", "sm_100a")
     assert "one load 6144 bytes (complete_tx): 64 rows of 128" in text
     assert "shared memory 8192 bytes" in text
@@ -268,7 +272,7 @@ def wide_map(**options):
 
 def test_wide_im2col(capsys):
     text = explained_words(capsys, words_of(wide_map(swizzle="64B")), "--arch", "sm_100a")
-    assert "wide: for im2col::w" in text
+    assert "wide (im2col::w) True" in text
     assert "32 rows of 64" in text
     text = explained_words(capsys, words_of(wide_map()), "--arch", "sm_100a")
     assert "error mode = IM2COL_W with a rank-3 IM2COL map: needs a swizzle" in text
@@ -346,3 +350,59 @@ def test_help_has_an_example(capsys, command):
         main([command, "--help"])
     assert caught.value.code == 0
     assert f"Example: .venv/bin/python -m golden {command} " in capsys.readouterr().out
+
+
+EVERY_BIT = {
+    "rank 1": (TensorMap.tiled("u8", 0, (64,), (), (64,)), Arch.SM_90A),
+    "tile": (PLAIN, Arch.SM_90A),
+    "rank 5": (
+        TensorMap.tiled("tf32", 1 << 40, (8, 3, 3, 3, 3), (32, 96, 288, 864), (8, 1, 2, 3, 1)),
+        Arch.SM_90A,
+    ),
+    "im2col": (IM2COL, Arch.SM_90A),
+    "im2col of rank 5": (
+        TensorMap.im2col(
+            *("f16", 0, (64, 8, 8, 8, 2), (128, 1024, 8192, 65536)), (-1,) * 3, (1,) * 3, 64, 32
+        ),
+        Arch.SM_100A,
+    ),
+    "wide": (wide_map(swizzle="64B"), Arch.SM_107A),
+    "128 KiB": (replace(PLAIN, oob_128k=True), Arch.SM_120A),
+    "packed": (
+        TensorMap.tiled("16u4_align8b", 0, (64, 9), (32,), (64, 2), arch=Arch.SM_120A),
+        Arch.SM_120A,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EVERY_BIT)
+def test_no_bit_is_ignored_silently(name):
+    """Each bit that is flipped changes a named field, or is one that is said to be not used."""
+    tensor_map, arch = EVERY_BIT[name]
+
+    def table(words):
+        descriptor = Descriptor(tuple(words[:16]))
+        explain(struct.pack("<32I", *words), arch)
+        return fields_of(descriptor, words)
+
+    words = words_of(tensor_map)
+    before = table(words)
+    for word, bit in itertools.product(range(32), range(32)):
+        flipped = list(words)
+        flipped[word] ^= 1 << bit
+        after = table(flipped)
+        changed = [
+            text
+            for i in {*before, *after}
+            for _, text in {*after.get(i, ())} - {*before.get(i, ())}
+        ]
+        assert changed, (word, bit)
+        (*_, holder) = [text for bits, text in after[word] if bits_of(bits) >> bit & 1] or [""]
+        assert holder, (word, bit)
+        assert sum(bits_of(bits) >> bit & 1 for bits, _ in after[word]) == 1, (word, bit)
+        if word > 15:
+            assert holder.endswith("not read by the unit")
+        # A field that changes is that of the bit, or one that the bit helps to interpret.
+        named = holder not in [text for _, text in before.get(word, ())]
+        upper_half = holder.startswith(("global_address, upper", "global_strides, bits"))
+        assert named or upper_half, (word, bit, holder)

@@ -112,7 +112,11 @@ SUB_BYTE = {"data_type": DataType.PACKED_16U6_ALIGN16B, "arch": Arch.SM_100A}
 @pytest.mark.parametrize(
     ("changes", "code", "message"),
     [
-        ({"data_type": 13}, "DATA_TYPE", "= PACKED_16U4_ALIGN8B: must be from 0 to 12 on SM_90A"),
+        (
+            {"data_type": 13},
+            "DATA_TYPE",
+            "= PACKED_16U4_ALIGN8B: a type of 4 or 6 bits needs SM_100A",
+        ),
         ({"data_type": 16}, "DATA_TYPE", "data_type = 16: must be from 0 to 15, or one of UINT8"),
         ({"data_type": "f17"}, "DATA_TYPE", "data_type = f17: must be from 0 to 15, or one of"),
         ({"interleave": 3}, "INTERLEAVE", "interleave = 3: must be from 0 to 2"),
@@ -121,7 +125,7 @@ SUB_BYTE = {"data_type": DataType.PACKED_16U6_ALIGN16B, "arch": Arch.SM_100A}
             "RANK",
             "rank = 2: must be from 3 to 5 with interleave",
         ),
-        ({"swizzle": 4}, "SWIZZLE", "= SWIZZLE_128B_ATOM_32B: must be from 0 to 3 on SM_90A"),
+        ({"swizzle": 4}, "SWIZZLE", "= SWIZZLE_128B_ATOM_32B: .swizzle_atomicity needs"),
         ({"swizzle": "48B"}, "SWIZZLE", "swizzle = 48B: must be from 0 to 7, or one of NONE"),
         ({"l2_promotion": 4}, "L2_PROMOTION", "l2_promotion = 4: must be from 0 to 3"),
         ({"oob_fill": 2}, "OOB_FILL", "oob_fill = 2: must be from 0 to 1"),
@@ -161,7 +165,7 @@ SUB_BYTE = {"data_type": DataType.PACKED_16U6_ALIGN16B, "arch": Arch.SM_100A}
         ),
         (SUB_BYTE | {"box_dim": [64, 8]}, "SUB_BYTE", "box_dim[0] = 64: must be 128 with PACKED"),
         (
-            {"swizzle": "96B", "arch": Arch.SM_100A, "interleave": 1}
+            {"swizzle": "96B", "arch": Arch.SM_103A, "interleave": 1}
             | {"global_dim": [16] * 3, "global_strides": [32] * 2, "box_dim": [8] * 3},
             "SWIZZLE",
             "interleave = INTERLEAVE_16B: must be NONE with SWIZZLE_96B",
@@ -200,7 +204,11 @@ def test_a_tiled_map_that_is_refused(changes, code, message):
             "int32(global_dim[1] + upper_corner[0]) - lower_corner[0] = 0: must be positive",
         ),
         ({"global_dim": [64, 1 << 31, 8, 4]}, "BOUNDING_BOX", "must be positive"),
-        ({"wide": True, "lower_corner": [0], "upper_corner": [0]}, "VERSION", "needs im2col and"),
+        (
+            {"wide": True, "lower_corner": [0], "upper_corner": [0]},
+            "VERSION",
+            "im2col::w to .shared::cta needs",
+        ),
     ],
 )
 def test_an_im2col_map_that_is_refused(changes, code, message):
@@ -227,7 +235,10 @@ def test_descriptor_takes_any_words():
     assert fields.interleave is None
     with pytest.raises(TmaError, match="data_type = code not assigned"):
         TensorMap.decode(bytes([0, 0, 0, 0, 0, 0, 0, 0]) + b"\xf0\xff" * 60)
-    for bit, message in (1, "version = 1: must be 0"), (19, "SWIZZLE_96B: must be from 0 to 3"):
+    for bit, message in (
+        (1, "version = 1: must be 0"),
+        (19, "SWIZZLE_96B: the 96-byte swizzle needs SM_103A"),
+    ):
         words = np.frombuffer(TensorMap.tiled(**PLAIN).encode(), "<u4").copy()
         words[2] |= 1 << bit
         with pytest.raises(TmaError, match=message):

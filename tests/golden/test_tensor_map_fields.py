@@ -66,7 +66,7 @@ def entry(values: tuple[int, ...], at: int, value: object) -> tuple[object, ...]
 
 def test_every_field_is_tested():
     tested = [field for _, field, *_ in TUPLES + INTEGERS] + [field for field, _ in ENUMERATIONS]
-    assert {field.name for field in fields(TensorMap)} == {*tested, "wide"}
+    assert {field.name for field in fields(TensorMap)} == {*tested, "wide", "oob_128k"}
 
 
 @pytest.mark.parametrize(("name", "field", "low", "high", "limit"), TUPLES)
@@ -137,12 +137,13 @@ def test_values_that_are_no_member(field, last):
         assert str(error).startswith(f"{field} = {shown}: must be from 0 to {last}, or one of ")
 
 
-def test_wide_is_true_or_false():
+@pytest.mark.parametrize("name", ["wide", "oob_128k"])
+def test_a_flag_is_true_or_false(name):
     for value in (0, 1, 2.0, "wide", None):
-        error = refusal(WIDE, wide=value)
+        error = refusal(WIDE, **{name: value})
         assert error.code is ErrorCode.VERSION
-        assert str(error).startswith(f"wide = {value!r}: must be True or False [")
-    assert replace(WIDE, wide=np.True_).wide is True
+        assert str(error).startswith(f"{name} = {value!r}: must be True or False [")
+    assert getattr(replace(WIDE, **{name: np.True_}), name) is True
 
 
 @pytest.mark.parametrize("stride", [1, 8, 24])

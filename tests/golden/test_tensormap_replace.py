@@ -45,7 +45,9 @@ def test_every_type(kind):
 def test_every_swizzle_and_back(swizzle):
     data = MAP.encode()
     if swizzle is Swizzle.SWIZZLE_96B:
-        data = tensormap_replace(data, "swizzle_mode", 4, arch=Arch.SM_100A)
+        with pytest.raises(TmaError, match="96-byte swizzle needs SM_103A or SM_107A, not SM_100A"):
+            tensormap_replace(data, "swizzle_mode", 4, arch=Arch.SM_100A)
+        data = tensormap_replace(data, "swizzle_mode", 4, arch=Arch.SM_103A)
     else:
         data = tensormap_replace(data, "swizzle_mode", swizzle.fields[0])
         atom = swizzle.fields[1]
@@ -53,7 +55,7 @@ def test_every_swizzle_and_back(swizzle):
     assert Descriptor.from_bytes(data).swizzle is swizzle
     if swizzle is Swizzle.SWIZZLE_96B:
         data = tensormap_replace(data, "swizzle_mode", 1)
-        data = tensormap_replace(data, "swizzle_atomicity", 0)
+        data = tensormap_replace(data, "swizzle_atomicity", 0, arch=Arch.SM_103A)
         assert Descriptor.from_bytes(data).swizzle is Swizzle.SWIZZLE_32B
 
 
@@ -111,8 +113,10 @@ def test_a_map_built_from_zeros():
         ("rank", None, 1 << 32, "rank = 4294967296: must be from 0 to 4294967295 on SM_90A"),
         ("box_dim", 0, -1, "box_dim = -1: must be from 0 to 4294967295"),
         ("global_stride", 0, 1 << 64, "must be from 0 to 18446744073709551615"),
-        ("swizzle_atomicity", None, 1, "swizzle_atomicity = 1: must be from 0 to 0 on SM_90A"),
-        ("elemtype", None, 13, "elemtype = 13: must be from 0 to 12 on SM_90A"),
+        ("swizzle_atomicity", None, 1, ".swizzle_atomicity needs SM_100A"),
+        ("swizzle_atomicity", None, 0, ".swizzle_atomicity needs SM_100A"),
+        ("elemtype", None, 16, "elemtype = 16: must be from 0 to 12 on SM_90A"),
+        ("elemtype", None, 13, "elemtype = 13: a type of 4 or 6 bits needs SM_100A"),
     ],
 )
 def test_illegal_operands(field, index, value, text):

@@ -13,6 +13,7 @@ from hw.layouts.isa import Operation
 from hw.params import PRESETS
 from tests.golden.random_requests import MODES
 from tests.hw.boxes import Pieces
+from tests.unit_arch import LATER_UNIT
 
 KINDS = {
     "load_im2col": "default",
@@ -96,7 +97,7 @@ def expected(request: Load | Store, arch: Arch) -> Pieces:
 
 def arch_of(kind: str) -> Arch:
     """Return the architecture that has requests of ``kind``."""
-    return Arch.SM_100A if (KINDS | STORE_KINDS)[kind] == "sm_100a" else Arch.SM_90A
+    return LATER_UNIT if (KINDS | STORE_KINDS)[kind] == "sm_100a" else Arch.SM_90A
 
 
 def random_requests(rng: np.random.Generator, kind: str, count: int) -> list[Load | Store]:

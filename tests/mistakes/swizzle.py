@@ -31,7 +31,8 @@ GROUP.map(
 )
 GROUP.map(
     "swizzle-of-a-later-architecture",
-    "swizzle = SWIZZLE_128B_ATOM_32B: must be from 0 to 3 on SM_90A",
+    "swizzle = SWIZZLE_128B_ATOM_32B: must be",
+    "on SM_90A",
     wrong=MATRIX | {"swizzle": "SWIZZLE_128B_ATOM_32B"},
     mended=MATRIX,
 )

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass, field
 
-from golden import AccessMode, Arch, BulkLoad, DataType, Load, TensorMap
+from golden import AccessMode, BulkLoad, DataType, Load, TensorMap
 from sim_tb.coverage.load_kinds import (
     WIDE_PACKED,
     Alignment,
@@ -16,6 +16,7 @@ from sim_tb.coverage.load_kinds import (
     Swizzling,
 )
 from tests.golden.random_requests import Rng, pick
+from tests.unit_arch import LATER_UNIT
 
 LINE = 128
 STARTS = {
@@ -171,7 +172,7 @@ def build(
         "interleave": unit // 16,
         "swizzle": list(Swizzling).index(sample.swizzle),
         "oob_fill": list(Fill).index(sample.fill),
-        "arch": Arch.SM_100A,
+        "arch": LATER_UNIT,
     }
     if mode in (AccessMode.TILE, AccessMode.TILE_GATHER4):
         return Load(TensorMap.tiled(**shared, box_dim=box.box), tuple(box.coords), mode)

@@ -28,7 +28,16 @@ from golden.request import as_descriptor
 from hw.params import WARP
 from sim_tb.coverage import load_kinds
 from sim_tb.testbench.environment import Environment
-from tests.golden.random_requests import Case, Rng, gather4, im2col_w, load_im2col, load_tile, pick
+from tests.golden.random_requests import (
+    LATER,
+    Case,
+    Rng,
+    gather4,
+    im2col_w,
+    load_im2col,
+    load_tile,
+    pick,
+)
 
 LARGEST = 12 * 1024
 """Largest footprint of a box in shared memory, in bytes, gaps of the swizzle included."""
@@ -162,7 +171,7 @@ def random_bulk(rng: Rng, largest: int) -> BulkLoad:
 def later_tile(rng: Rng, most: int, wanted: Callable[[TensorMap], bool]) -> Case:
     """Return a random tile load of a later architecture whose tensor map is ``wanted``."""
     while True:
-        case = load_tile(rng, arch=Arch.SM_100A, most=most)
+        case = load_tile(rng, arch=LATER, most=most)
         if wanted(case.request.tensor_map):
             return case
 

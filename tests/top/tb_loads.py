@@ -21,6 +21,7 @@ from golden import (
     Completion,
     DataType,
     ErrorCode,
+    Feature,
     Load,
     Plan,
     TensorMap,
@@ -45,6 +46,7 @@ from tests.top.random_loads import (
     lines_of,
     random_item,
 )
+from tests.unit_arch import unit_arch
 
 BARRIERS = range(0, 32, 8)
 """Offsets of the barriers; the loads' targets lie behind them."""
@@ -61,7 +63,7 @@ Flips = dict[int, NDArray[np.uint8]]
 
 def arch_of(env: Environment) -> Arch:
     """Return the architecture that the unit was built for."""
-    return Arch.SM_100A if env.interface.parameters["gather4"] else Arch.SM_90A
+    return unit_arch(env.interface.parameters)
 
 
 def modes_of(env: Environment) -> list[str]:
@@ -70,7 +72,7 @@ def modes_of(env: Environment) -> list[str]:
     For a Hopper unit the default includes a later mode, which it refuses.
     """
     chosen = os.environ.get("LOADS_MODES", "")
-    later = [*BLACKWELL] if arch_of(env) is Arch.SM_100A else ["im2col_w"]
+    later = [*BLACKWELL] if env.interface.parameters["gather4"] else ["im2col_w"]
     return chosen.split(",") if chosen else [*HOPPER, *HOPPER, *later, "bulk", "bulk"]
 
 
@@ -271,7 +273,7 @@ async def offsets_are_limited(dut: Any) -> None:
             offsets = [0] * (rank - 2)
             offsets[j] = min(OFFSET_LIMITS[rank] + beyond, 65535)
             requests.append(replace(inside, im2col_offsets=tuple(offsets)))
-    if arch is Arch.SM_100A:
+    if arch.has(Feature.IM2COL_W):
         for mode, halo in ("im2col_w", 511), ("im2col_w_128", 31):
             inside = load_of(rng, Sample.parse(f"{mode} 3 2B 128B none zero 128B inside"))
             for name, limit in ("w_halo", halo), ("w_offset", 31):

@@ -20,6 +20,7 @@ from sim_tb.testbench.models import PRESETS, Models, Timing
 from sim_tb.testbench.results import ErrorRecord
 from tests.golden.random_requests import Rng, pick, random_bytes
 from tests.top.random_stores import BLACKWELL, HOPPER, WINDOW, Item, random_item
+from tests.unit_arch import unit_arch
 
 THREADS = 4
 SOURCE = 0x400
@@ -29,13 +30,13 @@ LINE = 128
 
 def arch_of(env: Environment) -> Arch:
     """Return the architecture that the unit was built for."""
-    return Arch.SM_100A if env.interface.parameters["gather4"] else Arch.SM_90A
+    return unit_arch(env.interface.parameters)
 
 
 def modes_of(env: Environment) -> list[str]:
     """Return the modes in ``STORES_MODES``, by default all modes of the unit."""
     chosen = os.environ.get("STORES_MODES", "")
-    later = BLACKWELL if arch_of(env) is Arch.SM_100A else ()
+    later = BLACKWELL if env.interface.parameters["gather4"] else ()
     return chosen.split(",") if chosen else [*HOPPER, *later]
 
 

@@ -5,13 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from golden import AccessMode, Arch, DataType, Load, TensorMap
+from golden import AccessMode, DataType, Load, TensorMap
 from golden.geometry import Geometry
 from golden.model import operands_of
 from sim_tb.performance.tb_timing import Box
 from sim_tb.simulator import jobs, runner
 from tests.top.random_loads import BLACKWELL, lines_of
 from tests.top.units import LATER
+from tests.unit_arch import LATER_UNIT
 
 pytestmark = [pytest.mark.simulators(LATER), pytest.mark.spread]
 
@@ -45,7 +46,7 @@ def image(pixels: int) -> TensorMap:
         *("bf16", 1 << 20, (64, 13, 9, 40), (128, 1664, 14976), (-1,), (1,), 64, pixels),
         swizzle="128B",
         wide=True,
-        arch=Arch.SM_100A,
+        arch=LATER_UNIT,
     )
 
 
@@ -54,7 +55,7 @@ def matrix(kind: str, columns: int, rows: int = 512, **fields: str) -> TensorMap
     data_type = DataType.member(kind)
     stride = columns * data_type.bits // 8
     shape = (columns, rows), (stride,), (columns, 1)
-    return TensorMap.tiled(data_type, 1 << 20, *shape, **fields, arch=Arch.SM_100A)
+    return TensorMap.tiled(data_type, 1 << 20, *shape, **fields, arch=LATER_UNIT)
 
 
 def tall(tensor_map: TensorMap, rows: int) -> TensorMap:
@@ -85,9 +86,9 @@ def test_a_line_a_clock() -> None:
     """
     boxes, floors, limits = [], [], []
     for load in RATES.values():
-        geometry = Geometry(load.tensor_map, load.mode, arch=Arch.SM_100A)
+        geometry = Geometry(load.tensor_map, load.mode, arch=LATER_UNIT)
         beats = np.unique(geometry.spread(0, operands_of(load)).smem // 128).size
-        lines, by_row = lines_of(load, Arch.SM_100A, 128)
+        lines, by_row = lines_of(load, LATER_UNIT, 128)
         floors.append(max(beats, lines.size))
         limits.append(max(beats, by_row))
         extent, count = geometry.extent(load.w_halo), geometry.bytes(load.w_halo)

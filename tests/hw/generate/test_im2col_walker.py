@@ -24,6 +24,7 @@ from tests.hw.golden_requests import (
 from tests.hw.setup.test_block import covered_by
 from tests.hw.simulate import Run, run_streams, simulation
 from tests.quick import quick
+from tests.unit_arch import LATER_UNIT
 
 
 def one_stream(params: TmaParams) -> TmaParams:
@@ -125,7 +126,7 @@ def check_stores(stores: Sequence[Store], run: Run, arch: Arch) -> None:
             if isinstance(store, Reduce):
                 kind = as_descriptor(store.tensor_map).format
                 assert (reduction.op.value, reduction.element_type.value) == (store.op, kind)
-            if arch is Arch.SM_100A:
+            if arch is LATER_UNIT:
                 assert job.walk.write_mode.byte_mask == 0xFFFF
 
 
@@ -152,13 +153,13 @@ def test_a_store_of_im2col_w_stops_at_the_first_pixel_outside(channels: int) -> 
             *("f16", 0, dims, strides, (lower,), (upper,), channels, 30),
             swizzle="128B",
             wide=True,
-            arch=Arch.SM_100A,
+            arch=LATER_UNIT,
         )
         for where in ((0, 0, 0), (0, 8 + upper, 0), (2, 2, 1), (3, 1, 3), (3, 3, 0), (0, 0, 4)):
             stores.append(Store(tensor_map, (0, *where), AccessMode.IM2COL_W))
     run = walk(stores, PRESETS["sm_100a"], stall=0)
-    check_stores(stores, run, Arch.SM_100A)
-    counts = {len(expected(store, Arch.SM_100A)) for store in stores}
+    check_stores(stores, run, LATER_UNIT)
+    counts = {len(expected(store, LATER_UNIT)) for store in stores}
     assert len(counts) > 4
 
 
@@ -279,11 +280,11 @@ def test_what_the_column_does_not_walk_may_be_outside(where: int) -> None:
         *("f16", 0, dims, strides, (0,), (0,), 64, 20),
         swizzle="128B",
         wide=True,
-        arch=Arch.SM_100A,
+        arch=LATER_UNIT,
     )
     loads = [Load(sliced, (2, where, 1)), Load(wide, (0, 2, where, 1), AccessMode.IM2COL_W)]
     run = walk(loads, PRESETS["sm_100a"], stall=0)
     for load, jobs in zip(loads, requests_of(run), strict=True):
         pieces = covered_by(jobs)
-        assert pieces == expected(load, Arch.SM_100A)
+        assert pieces == expected(load, LATER_UNIT)
         assert not any(pieces.values())
