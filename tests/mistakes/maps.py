@@ -102,8 +102,8 @@ GROUP.map(
 )
 GROUP.map(
     "type-of-a-later-architecture",
-    "data_type = PACKED_16U4_ALIGN8B: must be",
-    "on SM_90A",
+    "data_type = PACKED_16U4_ALIGN8B: a type of 4 or 6 bits needs SM_100A",
+    "not SM_90A",
     wrong=MATRIX | {"data_type": 13},
     mended=MATRIX | {"data_type": "u8", "global_dim": (512, 512), "box_dim": (128, 64)},
 )

@@ -31,8 +31,8 @@ GROUP.map(
 )
 GROUP.map(
     "swizzle-of-a-later-architecture",
-    "swizzle = SWIZZLE_128B_ATOM_32B: must be",
-    "on SM_90A",
+    "swizzle = SWIZZLE_128B_ATOM_32B: .swizzle_atomicity needs SM_100A",
+    "not SM_90A",
     wrong=MATRIX | {"swizzle": "SWIZZLE_128B_ATOM_32B"},
     mended=MATRIX,
 )
