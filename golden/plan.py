@@ -290,6 +290,22 @@ class Plan(Geometry):
             _remember(self._placements, key, placement)
         return placement, self._start(operands.coords)
 
+    def gmem_pieces(
+        self, coords: Sequence[int], offsets: Sequence[int] = (), w_halo: int = 0, w_offset: int = 0
+    ) -> tuple[int, Placement]:
+        """Return which pieces of global memory a request touches, without a check of its operands.
+
+        Returns
+        -------
+        start : int
+            Address that the placement is relative to.
+        placement : Placement
+            ``gmem`` and ``tail_gmem`` are offsets in bytes from ``start`` + ``low``.
+        """
+        operands = Operands(tuple(coords), tuple(offsets), w_halo, w_offset)
+        placement, start = self._placed(operands, 0)
+        return start, placement
+
     def _locate(
         self,
         smem: Bytes,

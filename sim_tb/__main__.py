@@ -1,10 +1,13 @@
-"""Runs kernels on the behavioural SM and the RTL: ``python -m sim_tb list``, ``run``, ``sweep``."""
+"""Runs kernels on the behavioural SM and the RTL: ``python -m sim_tb list``, ``run``, ``sweep``.
+
+KERNEL is a name of the list, or a Python file, or FILE:NAME if the file has several kernels.
+"""
 
 import argparse
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import Field, fields
+from dataclasses import Field, fields, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -15,7 +18,7 @@ from rich.table import Table
 from hw.flow.cache import CacheError
 from open_tma.installation import python
 from sim_tb.command_line import Parser, entry_point
-from sim_tb.kernels import Library, library
+from sim_tb.kernels import Library, kernel_of_file, library
 from sim_tb.report import report
 from sim_tb.simulator.progress import progress_bar
 from sim_tb.simulator.runner import SimulationError
@@ -115,11 +118,25 @@ def parser_of(loaded: Library, prog: str = PROG) -> Parser:
                 "--report",
                 type=Path,
                 metavar="DIR",
-                default=REPORTS / name,
+                default=REPORTS / cls.name,
                 help="directory of report.html [%(default)s]",
             )
             one_kernel.set_defaults(parser=one_kernel)
     return parser
+
+
+def with_file(loaded: Library, words: Sequence[str]) -> Library:
+    """Return the library with the kernel of a file, if the command line names one.
+
+    Raises
+    ------
+    KernelError
+        If the file has no such kernel, or cannot be imported.
+    """
+    place = words[1] if len(words) > 1 and words[0] in ("run", "sweep") else ""
+    if not place.partition(":")[0].endswith(".py"):
+        return loaded
+    return replace(loaded, kernels={**loaded.kernels, place: kernel_of_file(place)})
 
 
 def summary(cls: type[Kernel]) -> str:
@@ -217,8 +234,14 @@ def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
     int
         0 if all results are right, 1 if a result is wrong or a run failed.
     """
-    loaded, console = library(), Console(markup=False, highlight=False)
-    options = parser_of(loaded, prog).parse_args(arguments)
+    console = Console(markup=False, highlight=False)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        loaded = with_file(library(), words)
+    except KernelError as error:
+        print(f"{prog}: {error}", file=sys.stderr)
+        return 2
+    options = parser_of(loaded, prog).parse_args(words)
     if options.command == "list":
         print_list(console, loaded)
         return int(bool(loaded.broken or loaded.ambiguous))

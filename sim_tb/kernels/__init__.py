@@ -1,7 +1,7 @@
 """Kernels for the behavioural SM, each in a file of its own.
 
-A kernel is a class; ``kernels`` returns all classes by name. The package imports ``sim_tb.sm``,
-which does not import it.
+A kernel is a class; ``kernels`` returns all classes by name, and ``kernel_of_file`` one of any
+file. The package imports ``sim_tb.sm``, which does not import it.
 """
 
 import sys
@@ -9,11 +9,16 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.machinery import FileFinder
+from importlib.machinery import FileFinder, SourceFileLoader
+from importlib.util import module_from_spec, spec_from_file_location
+from inspect import isabstract
 from pathlib import Path
 from pkgutil import iter_modules
+from types import ModuleType
 
-from sim_tb.sm.errors import python_error
+from sim_tb.command_line import suggestion
+from sim_tb.simulator import by_value
+from sim_tb.sm.errors import KernelError, python_error
 from sim_tb.sm.kernel import KERNELS, Kernel
 
 
@@ -77,6 +82,79 @@ def kernels() -> Mapping[str, type[Kernel]]:
     if problems := [*loaded.broken, *loaded.ambiguous.values()]:
         raise ImportError("\n".join(problems))
     return loaded.kernels
+
+
+def kernel_of_file(place: str) -> type[Kernel]:
+    """Import a Python file; return its kernel.
+
+    The folder of the file is on ``sys.path`` from then on, as for a script.
+
+    Parameters
+    ----------
+    place : str
+        Path of the file, or path, colon, and the name of the class or of the kernel.
+
+    Raises
+    ------
+    KernelError
+        If there is no such file or kernel, the file cannot be imported, or it has several kernels
+        and ``place`` names none. The text says what was looked for, and what was found.
+    """
+    path, _, wanted = place.partition(":")
+    file = Path(path).resolve()
+    if not file.is_file():
+        kind = "a folder" if file.is_dir() else "no such file"
+        raise KernelError(f"{path}: {kind}: must be a Python file with a kernel")
+    module = _imported(file)
+    classes = {
+        cls.__name__: cls
+        for cls in vars(module).values()
+        if isinstance(cls, type) and issubclass(cls, Kernel) and cls.__module__ == module.__name__
+    }
+    found = {name: cls for name, cls in classes.items() if not isabstract(cls)}
+    chosen = [cls for name, cls in found.items() if wanted in ("", name, cls.name)]
+    if len(chosen) == 1:
+        return chosen[0]
+    if not found:
+        unfinished = "".join(
+            f"; {name} has no {' and no '.join(sorted(cls.__abstractmethods__))}"
+            for name, cls in classes.items()
+        )
+        raise KernelError(
+            f"{path}: there is no kernel: a kernel is a class of the file that derives from "
+            f"sim_tb.sm.kernel.Kernel and has host and roles{unfinished}"
+        )
+    names = ", ".join(found)
+    if not chosen:
+        raise KernelError(
+            f"{path}: there is no kernel {wanted!r}: the file has {names}"
+            f"{suggestion(wanted, found)}"
+        )
+    example = f"{path}:{chosen[-1].__name__}"
+    raise KernelError(f"{path} has {len(chosen)} kernels: {names}; name one, such as {example}")
+
+
+def _imported(file: Path) -> ModuleType:
+    """Return the module of a file, whose name is its path. It is no kernel of the library."""
+    name = str(file)
+    spec = spec_from_file_location(name, file, loader=SourceFileLoader(name, name))
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[name] = module
+    by_value.BY_VALUE.add(name)
+    if str(file.parent) not in sys.path:
+        sys.path.insert(0, str(file.parent))
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise python_error(f"{_shown(file)}: cannot be imported", error) from error
+    finally:
+        for registered in KERNELS.values():
+            for cls in [each for each in registered if each.startswith(f"{name}.")]:
+                del registered[cls]
+    return module
 
 
 def _shown(file: Path) -> str:

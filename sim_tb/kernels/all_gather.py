@@ -9,8 +9,8 @@ from sim_tb.sm.check import Check, equal
 from sim_tb.sm.device import Device
 from sim_tb.sm.kernel import Kernel, kernel
 from sim_tb.sm.options import OptionError, option
-from sim_tb.sm.sm import Role, Warpgroup
 from sim_tb.sm.smem import PIECE_BYTES, SmemLayout
+from sim_tb.sm.warps import Role, Warpgroup
 
 MOST_CTAS = 16
 
@@ -57,6 +57,7 @@ class AllGather(Kernel):
         """Initialise the barriers of the steps."""
         for barrier in self.arrived:
             await wg.mbarrier_init(barrier, 1)
+        await wg.fence_mbarrier_init()
 
     def roles(self) -> Mapping[str, Role]:
         """Return the only role."""
@@ -84,7 +85,7 @@ class AllGather(Kernel):
 
         Step 0 loads the CTA's own chunk. Each later step receives a chunk from the left neighbour.
         """
-        own = self.source.address + wg.cta * self.source.array.strides[0] + start
+        own = self.source.at(wg.cta, start)
         await wg.cp_async_bulk(self.slots[wg.cta], own, size, self.arrived[0])
         for step in range(self.ctas):
             shard = (wg.cta - step) % self.ctas
@@ -93,8 +94,7 @@ class AllGather(Kernel):
             if step + 1 < self.ctas:
                 right = (wg.cta + 1) % self.ctas
                 await wg.cp_async_bulk_dsmem(right, slot, slot, self.arrived[step + 1])
-            row, column, _ = self.result.array.strides
-            target = self.result.address + wg.cta * row + shard * column + start
+            target = self.result.at(wg.cta, shard, start)
             await wg.cp_async_bulk_store(target, slot, size)
         await wg.commit_group()
 

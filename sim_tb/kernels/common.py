@@ -8,14 +8,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden import ReductionOp, Swizzle
-from sim_tb.sm.sm import Array, Warpgroup
+from sim_tb.sm.accumulators import Accumulator
+from sim_tb.sm.device import TensorMapHandle
+from sim_tb.sm.pipes import WARPGROUP_THREADS
+from sim_tb.sm.sm import Array
 from sim_tb.sm.smem import Ring, SmemLayout, Tile
+from sim_tb.sm.warps import Warpgroup
 
 F32 = np.dtype(np.float32)
+FIRST_OWN_BARRIER = 8
+"""Number of the first named barrier at which the warps of one warpgroup meet."""
+
 SWIZZLE = Swizzle.SWIZZLE_128B
 """Swizzle of all tiles of the GEMMs, of the convolution and of the attention."""
 
-Accumulator = NDArray[np.float32]
+Values = NDArray[np.float32]
 RingSteps = Iterator[tuple[int, int]]
 """Stage and parity of each step, from ``Ring.steps``."""
 
@@ -53,7 +60,7 @@ async def multiply_stages(
         Stage and parity of each step. The loop takes ``k_steps`` of them.
     k_steps : int
         Steps of k, one stage each.
-    accumulator : array
+    accumulator : Accumulator
         Registers that the products are added to.
     release : coroutine function
         It lets a stage be overwritten.
@@ -67,6 +74,8 @@ async def multiply_stages(
     unreleased = deque[int]()
     for step, (s, parity) in enumerate(islice(ring_steps, k_steps), 1):
         await wg.mbarrier_try_wait_parity(ring.full[s], parity)
+        if step == 1 or promotion:
+            await wg.wgmma_fence()
         await wg.wgmma(accumulator, *operands[s])
         await wg.wgmma_commit_group()
         if cue is not None and step == k_steps:
@@ -92,15 +101,24 @@ def staging_buffers(
     return [smem.tiles(f"staging {i}", boxes, shape, dtype, SWIZZLE) for i in range(consumers)]
 
 
+async def meet(wg: Warpgroup) -> None:
+    """Let the warps of a warpgroup meet at a named barrier of their own (``bar.sync``)."""
+    await wg.bar_sync(FIRST_OWN_BARRIER + wg.thread // WARPGROUP_THREADS, 1)
+
+
 async def store_tile(
     wg: Warpgroup,
     staging: Sequence[Tile],
     values: Array,
-    tensor_map: int,
+    tensor_map: TensorMapHandle,
     corner: Sequence[int],
     reduction: ReductionOp | None = None,
 ) -> None:
     """Store values through a staging buffer, box by box, as one bulk group.
+
+    Each warp writes its rows, and the elected thread stores. The warps meet before they write, as
+    only the elected thread knows that its earlier stores have read the buffer; and after they have
+    written, each with a fence, before it stores.
 
     Parameters
     ----------
@@ -111,18 +129,20 @@ async def store_tile(
         read them.
     values : array
         Rows of the tile.
-    tensor_map : int
-        Address of the map.
+    tensor_map : TensorMapHandle
+        Map of the tensor that is written.
     corner : sequence of int
         Coordinates of the first element, innermost first.
     reduction : ReductionOp, optional
         Operation that combines the values with those in global memory. None: overwrite them.
     """
     await wg.wait_group(0, read=True)
+    await meet(wg)
     for box, tile in enumerate(staging):
         columns = tile.shape[1]
         await wg.stmatrix(tile, values[:, box * columns : (box + 1) * columns])
     await wg.fence_proxy_async(shared_cta=True)
+    await meet(wg)
     first_column, *outer = corner
     for box, tile in enumerate(staging):
         coords = first_column + box * tile.shape[1], *outer

@@ -11,8 +11,9 @@ from sim_tb.sm.check import Check, equal
 from sim_tb.sm.device import Device
 from sim_tb.sm.kernel import Kernel, init_ring, kernel, specialized
 from sim_tb.sm.options import OptionError, option
-from sim_tb.sm.sm import BF16, Role, Warpgroup
 from sim_tb.sm.smem import SmemLayout
+from sim_tb.sm.warps import Role, Warpgroup
+from sim_tb.sm.wgmma import BF16
 
 TILE_M, TILE_N, TILE_K = 128, 64, 64
 CONSUMERS = 2
@@ -132,6 +133,7 @@ class Conv(Kernel):
     async def prologue(self, wg: Warpgroup) -> None:
         """Initialise the barriers of the ring."""
         await init_ring(wg, self.ring, CONSUMERS)
+        await wg.fence_mbarrier_init()
 
     def roles(self) -> Mapping[str, Role]:
         """Return one producer and two consumers."""
@@ -162,9 +164,10 @@ class Conv(Kernel):
             (x.rows(first, first + ROWS), f) for x, f in zip(self.tile_x, self.tile_f, strict=True)
         ]
         for pixel, k in self.tiles():
-            total = np.zeros((ROWS, TILE_N), F32)
+            total = wg.accumulator(ROWS, TILE_N)
             await multiply_stages(wg, self.ring, operands, ring_steps, steps, total, self.release)
-            await store_tile(wg, self.staging[number], total, self.map_y, (k, pixel + first))
+            values = total.values
+            await store_tile(wg, self.staging[number], values, self.map_y, (k, pixel + first))
         await wg.wait_group(0)
 
     async def release(self, wg: Warpgroup, stage: int) -> None:

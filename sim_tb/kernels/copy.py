@@ -10,8 +10,8 @@ from sim_tb.sm.check import Check, equal
 from sim_tb.sm.device import Device
 from sim_tb.sm.kernel import Kernel, kernel
 from sim_tb.sm.options import option
-from sim_tb.sm.sm import Role, Warpgroup
 from sim_tb.sm.smem import SmemLayout
+from sim_tb.sm.warps import Role, Warpgroup
 
 F32 = np.dtype(np.float32)
 
@@ -39,6 +39,7 @@ class Copy(Kernel):
         """Initialise the barriers of the ring."""
         for barrier in (*self.ring.full, *self.ring.empty):
             await wg.mbarrier_init(barrier, 1)
+        await wg.fence_mbarrier_init()
 
     def roles(self) -> Mapping[str, Role]:
         """Return one role that loads and one that stores."""

@@ -8,12 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim_tb.kernels.common import F32, SWIZZLE, staging_buffers, store_tile
+from sim_tb.sm.accumulators import Accumulator
 from sim_tb.sm.check import Check, equal
-from sim_tb.sm.device import Device
+from sim_tb.sm.device import Device, TensorMapHandle
 from sim_tb.sm.kernel import Kernel, init_ring, kernel, specialized
 from sim_tb.sm.options import OptionError, option
-from sim_tb.sm.sm import BF16, Role, Warpgroup, wide
 from sim_tb.sm.smem import Ring, SmemLayout, Tile
+from sim_tb.sm.warps import Role, Warpgroup
+from sim_tb.sm.wgmma import BF16, wide
 
 QUERIES, KEYS = 128, 64
 CONSUMERS = 2
@@ -113,6 +115,7 @@ class FlashAttention(Kernel):
         """Initialise the barriers of the three rings."""
         for ring in (self.q.ring, self.k.ring, self.v.ring):
             await init_ring(wg, ring, CONSUMERS)
+        await wg.fence_mbarrier_init()
 
     def roles(self) -> Mapping[str, Role]:
         """Return one producer and two consumers."""
@@ -133,7 +136,7 @@ class FlashAttention(Kernel):
         wg: Warpgroup,
         operand: Operand,
         step: tuple[int, int],
-        tensor_map: int,
+        tensor_map: TensorMapHandle,
         row: int,
         head: int,
     ) -> None:
@@ -150,7 +153,7 @@ class FlashAttention(Kernel):
         await wg.setmaxnreg(232)
         q_steps, kv_steps = self.q.ring.steps(), self.k.ring.steps()
         for head, m in self.blocks():
-            first, state, out = m + number * ROWS, Softmax(), np.zeros((ROWS, self.head_dim), F32)
+            first, state, out = m + number * ROWS, Softmax(), wg.accumulator(ROWS, self.head_dim)
             (_, parity), step = next(q_steps), next(kv_steps)
             await wg.mbarrier_try_wait_parity(self.q.ring.full[0], parity)
             n, *later_blocks = self.key_blocks(m)
@@ -167,38 +170,40 @@ class FlashAttention(Kernel):
                 p, rescale = await self.softmax(wg, state, scores, first, n)
                 await wg.wgmma_wait_group(0)
                 await wg.mbarrier_arrive(self.v.ring.empty[previous[0]])
-                out *= rescale
+                out.write(out.values * rescale)
                 await wg.alu(out.size)
             await wg.mbarrier_arrive(self.q.ring.empty[0])
             await self.multiply_pv(wg, out, p, step)
             await wg.wgmma_wait_group(0)
             await wg.mbarrier_arrive(self.v.ring.empty[step[0]])
-            await self.epilogue(wg, number, out / state.sums, first, head)
+            await self.epilogue(wg, number, out.values / state.sums, first, head)
         await wg.wait_group(0)
 
-    async def multiply_qk(self, wg: Warpgroup, number: int, step: tuple[int, int]) -> Values:
+    async def multiply_qk(self, wg: Warpgroup, number: int, step: tuple[int, int]) -> Accumulator:
         """Wait for a block of keys, and start Q K^T for this consumer; return the scores."""
         s, parity = step
-        scores = np.zeros((ROWS, KEYS), F32)
+        scores = wg.accumulator(ROWS, KEYS)
         await wg.mbarrier_try_wait_parity(self.k.ring.full[s], parity)
+        await wg.wgmma_fence()
         for q, k in zip(self.q.stages[0], self.k.stages[s], strict=True):
             await wg.wgmma(scores, q.rows(number * ROWS, (number + 1) * ROWS), k)
         await wg.wgmma_commit_group()
         return scores
 
     async def multiply_pv(
-        self, wg: Warpgroup, out: Values, p: NDArray[np.generic], step: tuple[int, int]
+        self, wg: Warpgroup, out: Accumulator, p: NDArray[np.generic], step: tuple[int, int]
     ) -> None:
         """Wait for a block of values, and start to add P V to ``out``."""
         s, parity = step
         await wg.mbarrier_try_wait_parity(self.v.ring.full[s], parity)
+        await wg.wgmma_fence()
         for box, v in enumerate(self.v.stages[s]):
-            columns = slice(box * BOX_COLUMNS, (box + 1) * BOX_COLUMNS)
-            await wg.wgmma(out[:, columns], p, v, trans_b=False)
+            columns = out.columns(box * BOX_COLUMNS, (box + 1) * BOX_COLUMNS)
+            await wg.wgmma(columns, p, v, trans_b=False)
         await wg.wgmma_commit_group()
 
     async def softmax(
-        self, wg: Warpgroup, state: Softmax, scores: Values, m: int, n: int
+        self, wg: Warpgroup, state: Softmax, accumulator: Accumulator, m: int, n: int
     ) -> tuple[NDArray[np.generic], Values]:
         """Return P of the scores, and the factor that rescales the earlier output of each row.
 
@@ -206,6 +211,7 @@ class FlashAttention(Kernel):
         zeros, so their scores are 0 and are masked here. Loads fill values with zeros, too: a NaN
         would remain, as 0 times NaN is NaN.
         """
+        scores = accumulator.values.copy()
         queries, keys = np.arange(m, m + ROWS)[:, None], np.arange(n, n + KEYS)
         hidden = (keys >= self.seq) | (keys > queries if self.causal else False)
         if hidden.any():

@@ -14,8 +14,8 @@ from sim_tb.sm.check import Check, equal
 from sim_tb.sm.device import Device
 from sim_tb.sm.kernel import Kernel, init_ring, kernel
 from sim_tb.sm.options import option
-from sim_tb.sm.sm import Role, Warpgroup
 from sim_tb.sm.smem import SmemLayout
+from sim_tb.sm.warps import Role, Warpgroup
 
 TILE_ROWS, TILE_COLUMNS = 32, 32
 ROWS = 4
@@ -83,6 +83,7 @@ class Gather(Kernel):
         """Initialise the barriers of the list and of the ring."""
         await wg.mbarrier_init(self.listed, 1)
         await init_ring(wg, self.ring, 1)
+        await wg.fence_mbarrier_init()
 
     def roles(self) -> Mapping[str, Role]:
         """Return one role that gathers and one that stores."""
@@ -92,7 +93,7 @@ class Gather(Kernel):
         """Load the list of indices, and keep the stages filled with the rows that it names."""
         size = self.index_tile.nbytes
         await wg.mbarrier_arrive_expect_tx(self.listed, size)
-        await wg.cp_async_bulk(self.index_tile, self.list.address, size, self.listed)
+        await wg.cp_async_bulk(self.index_tile, self.list.at(), size, self.listed)
         await wg.mbarrier_try_wait_parity(self.listed, 0)
         (index,) = await wg.ld_shared(self.index_tile)
         for (s, parity), (row, column) in zip(self.ring.steps(), self.corners(), strict=False):

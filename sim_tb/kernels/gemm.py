@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
+from itertools import islice, product
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,20 +14,23 @@ from golden import L2Promotion, ReductionOp
 from sim_tb.kernels.common import (
     F32,
     SWIZZLE,
-    Accumulator,
     Cue,
     Release,
     RingSteps,
+    Values,
     multiply_stages,
     staging_buffers,
     store_tile,
 )
+from sim_tb.sm.accumulators import Accumulator
 from sim_tb.sm.check import Check, equal
-from sim_tb.sm.device import Device, Tensor
+from sim_tb.sm.device import Device, Tensor, TensorMapHandle
 from sim_tb.sm.kernel import Kernel, init_ring, kernel, specialized
 from sim_tb.sm.options import OptionError, option
-from sim_tb.sm.sm import BF16, Role, Warpgroup, wide
+from sim_tb.sm.sanitizer import Scope
 from sim_tb.sm.smem import SmemLayout
+from sim_tb.sm.warps import Role, Warpgroup
+from sim_tb.sm.wgmma import BF16, wide
 
 TILE_M, TILE_N, TILE_K = 128, 128, 64
 CONSUMERS = 2
@@ -132,7 +135,7 @@ def matrix(name: str, path: str, shape: tuple[int | None, int | None]) -> NDArra
     return np.ascontiguousarray(values.astype(BF16))
 
 
-def product_of(a: NDArray[np.generic], b: NDArray[np.generic], k_steps: range) -> Accumulator:
+def product_of(a: NDArray[np.generic], b: NDArray[np.generic], k_steps: range) -> Values:
     """Return a @ b.T over these steps of k.
 
     Each step is summed up in double and rounded once, as by the model of the tensor cores.
@@ -177,7 +180,12 @@ class GemmTiles(Kernel):
         return self.tile_a[0].nbytes + self.tile_b[0].nbytes
 
     async def load_stage(
-        self, wg: Warpgroup, s: int, map_a: int, map_b: int, corner: tuple[int, int, int]
+        self,
+        wg: Warpgroup,
+        s: int,
+        map_a: TensorMapHandle,
+        map_b: TensorMapHandle,
+        corner: tuple[int, int, int],
     ) -> None:
         """Load the tiles of A and B at row, column and k of ``corner`` into stage ``s``."""
         m, n, k = corner
@@ -224,7 +232,12 @@ class GemmTiles(Kernel):
         await wg.mbarrier_arrive(self.ring.empty[s])
 
     async def epilogue(
-        self, wg: Warpgroup, map_c: int, number: int, rows: Accumulator, corner: tuple[int, int]
+        self,
+        wg: Warpgroup,
+        map_c: TensorMapHandle,
+        number: int,
+        rows: Values,
+        corner: tuple[int, int],
     ) -> None:
         """Store rows of C from row and column ``corner`` on, through staging buffer ``number``."""
         m, n = corner
@@ -306,7 +319,7 @@ class GemmBase(GemmTiles):
         self.map_c = device.tensor_map(self.c, (BOX_COLUMNS, ROWS), SWIZZLE)
 
     @staticmethod
-    def _operand_map(device: Device, tensor: Tensor, rows: int) -> int:
+    def _operand_map(device: Device, tensor: Tensor, rows: int) -> TensorMapHandle:
         promotion = L2Promotion.L2_128B
         return device.tensor_map(tensor, (TILE_K, rows), SWIZZLE, l2_promotion=promotion)
 
@@ -338,7 +351,7 @@ class GemmBase(GemmTiles):
         totals = [product_of(*self.operands, k_steps) for k_steps in self.passes()]
         return equal("C", self.c.array, self.combined(totals))
 
-    def combined(self, totals: Sequence[Accumulator]) -> Accumulator:
+    def combined(self, totals: Sequence[Values]) -> Values:
         """Return C from the results of the passes."""
         return totals[0]
 
@@ -363,6 +376,8 @@ class Gemm(GemmBase):
     async def prologue(self, wg: Warpgroup) -> None:
         """Initialise the ring: a stage is empty when the consumers of all partners release it."""
         await init_ring(wg, self.ring, CONSUMERS * len(self.grid.partners(wg.cta)))
+        await wg.fence_mbarrier_init()
+        await wg.cluster_sync()
 
     def roles(self) -> Mapping[str, Role]:
         """Return one producer and two consumers."""
@@ -373,28 +388,31 @@ class Gemm(GemmBase):
         await wg.setmaxnreg(40)
         row, column = self.grid.of_row(wg.cta), self.grid.of_column(wg.cta)
         at_a, at_b = row.index(wg.cta) * self.share_a, column.index(wg.cta) * self.share_b
-        for (s, parity), (m, n, k) in zip(self.ring.steps(), self.steps(wg.cta), strict=False):
+        ring_steps = self.ring.steps()
+        for (m, n, k), (s, parity) in zip(self.steps(wg.cta), ring_steps, strict=False):
             full = self.ring.full[s]
-            await wg.mbarrier_try_wait_parity(self.ring.empty[s], parity ^ 1)
+            await wg.mbarrier_try_wait_parity(self.ring.empty[s], parity ^ 1, scope=Scope.CLUSTER)
             await wg.mbarrier_arrive_expect_tx(full, self.stage_bytes)
             a = self.tile_a[s].rows(at_a, at_a + self.share_a)
             b = self.tile_b[s].rows(at_b, at_b + self.share_b)
             coords_a, coords_b = (k, m + at_a), (k, n + at_b)
             await wg.cp_async_bulk_tensor(a, self.map_a, coords_a, full, cta_mask=mask_of(row))
             await wg.cp_async_bulk_tensor(b, self.map_b, coords_b, full, cta_mask=mask_of(column))
+        for s, parity in islice(ring_steps, self.stages):  # partners may still release stages
+            await wg.mbarrier_try_wait_parity(self.ring.empty[s], parity ^ 1, scope=Scope.CLUSTER)
 
     async def consumer(self, number: int, wg: Warpgroup) -> None:
         """Multiply half of the rows of each tile, release the stages, and store."""
         await wg.setmaxnreg(232)
         ring_steps = self.ring.steps()
         for m, n, k_steps in self.tiles(wg.cta):
-            total = np.zeros((ROWS, TILE_N), F32)
+            total = wg.accumulator(ROWS, TILE_N)
             rows = consumer_rows(number)
             await self.mainloop(wg, ring_steps, k_steps, rows, total, self.release)
-            await self.epilogue(wg, self.map_c, number, total, (m + rows.start, n))
+            await self.epilogue(wg, self.map_c, number, total.values, (m + rows.start, n))
         await wg.wait_group(0)
 
     async def release(self, wg: Warpgroup, s: int) -> None:
         """Let stage ``s`` be overwritten by all partners."""
         for cta in self.grid.partners(wg.cta):
-            await wg.mbarrier_arrive(self.ring.empty[s], cta=cta)
+            await wg.mbarrier_arrive(self.ring.empty[s], cta=cta, scope=Scope.CLUSTER)

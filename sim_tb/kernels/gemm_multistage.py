@@ -4,12 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
-import numpy as np
-
-from sim_tb.kernels.common import F32
 from sim_tb.kernels.gemm import CONSUMERS, ROWS, TILE_N, GemmBase, consumer_rows
 from sim_tb.sm.kernel import kernel
-from sim_tb.sm.sm import Role, Warpgroup
+from sim_tb.sm.warps import Role, Warpgroup
 
 
 @kernel("gemm_multistage")
@@ -21,6 +18,7 @@ class GemmMultistage(GemmBase):
         """Initialise the barriers *full*. ``bar.sync`` replaces the barriers *empty*."""
         for full in self.ring.full:
             await wg.mbarrier_init(full, 1)
+        await wg.fence_mbarrier_init()
 
     def roles(self) -> Mapping[str, Role]:
         """Return two warpgroups."""
@@ -43,7 +41,7 @@ class GemmMultistage(GemmBase):
             await load_next()
         rows = consumer_rows(number)
         for m, n, k_steps in self.tiles():
-            total = np.zeros((ROWS, TILE_N), F32)
+            total = wg.accumulator(ROWS, TILE_N)
             await self.mainloop(wg, ring_steps, k_steps, rows, total, release)
-            await self.epilogue(wg, self.map_c, number, total, (m + rows.start, n))
+            await self.epilogue(wg, self.map_c, number, total.values, (m + rows.start, n))
         await wg.wait_group(0)

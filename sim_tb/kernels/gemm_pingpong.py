@@ -4,13 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
 
-import numpy as np
-
-from sim_tb.kernels.common import F32
 from sim_tb.kernels.gemm import CONSUMERS, TILE_M, TILE_N, GemmBase, consumer_rows
 from sim_tb.sm.kernel import init_ring, kernel, specialized
-from sim_tb.sm.sm import Role, Warpgroup
 from sim_tb.sm.smem import SmemLayout
+from sim_tb.sm.warps import Role, Warpgroup
 
 
 @kernel("gemm_pingpong")
@@ -28,6 +25,7 @@ class GemmPingPong(GemmBase):
         await init_ring(wg, self.ring, 1)
         for turn in self.turn:
             await wg.mbarrier_init(turn, 1)
+        await wg.fence_mbarrier_init()
         await wg.mbarrier_arrive(self.turn[0])
 
     def roles(self) -> Mapping[str, Role]:
@@ -57,11 +55,11 @@ class GemmPingPong(GemmBase):
             if tile % CONSUMERS != number:
                 next(islice(ring_steps, len(k_steps), len(k_steps)), None)  # skip its steps
                 continue
-            total = np.zeros((TILE_M, TILE_N), F32)
+            total = wg.accumulator(TILE_M, TILE_N)
             await wg.mbarrier_try_wait_parity(self.turn[number], tile // CONSUMERS % 2)
             whole = slice(0, TILE_M)
             await self.mainloop(wg, ring_steps, k_steps, whole, total, self.release, cue)
             for rows in map(consumer_rows, range(CONSUMERS)):
                 corner = m + rows.start, n
-                await self.epilogue(wg, self.map_c, number, total[rows], corner)
+                await self.epilogue(wg, self.map_c, number, total.values[rows], corner)
         await wg.wait_group(0)

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from golden import ReductionOp
-from sim_tb.kernels.common import F32, Accumulator
+from sim_tb.kernels.common import F32, Values
 from sim_tb.kernels.gemm import TILE_K, Gemm
 from sim_tb.sm.device import Device
 from sim_tb.sm.kernel import kernel
@@ -34,7 +34,7 @@ class GemmSplitK(Gemm):
         half = -(-len(k_steps) // 2)
         return [part for part in (k_steps[:half], k_steps[half:]) if part]
 
-    def combined(self, totals: Sequence[Accumulator]) -> Accumulator:
+    def combined(self, totals: Sequence[Values]) -> Values:
         """Return the sum of the passes, in their order."""
         c = np.zeros((self.rows, self.columns), F32)
         with np.errstate(over="ignore", invalid="ignore"):

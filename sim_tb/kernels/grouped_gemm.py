@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 
-import numpy as np
-
 from golden import L2Promotion
 from sim_tb.kernels.common import F32, SWIZZLE
 from sim_tb.kernels.gemm import (
@@ -21,11 +19,12 @@ from sim_tb.kernels.gemm import (
     product_of,
 )
 from sim_tb.sm.check import Check, equal
-from sim_tb.sm.device import Device, Tensor
+from sim_tb.sm.device import Device, Tensor, TensorMapHandle
 from sim_tb.sm.kernel import init_ring, kernel, specialized
 from sim_tb.sm.options import OptionError, option
-from sim_tb.sm.sm import BF16, Role, Warpgroup
 from sim_tb.sm.smem import SmemLayout
+from sim_tb.sm.warps import Role, Warpgroup
+from sim_tb.sm.wgmma import BF16
 
 MAP_SETS = 2
 """Sets of tensor maps. One set is patched while requests use the other one."""
@@ -129,6 +128,7 @@ class GroupedGemm(GemmTiles):
         """Initialise the barriers of both rings."""
         for ring in (self.ring, self.map_ring):
             await init_ring(wg, ring, CONSUMERS)
+        await wg.fence_mbarrier_init()
 
     def roles(self) -> Mapping[str, Role]:
         """Return one producer and two consumers."""
@@ -143,6 +143,7 @@ class GroupedGemm(GemmTiles):
             await wg.mbarrier_try_wait_parity(self.map_ring.empty[i], parity ^ 1)
             for tensor_map, tensor in zip(self.maps[i], group.tensors, strict=True):
                 await self.patch(wg, tensor_map, tensor)
+            await wg.fence_proxy_tensormap_release()
             await wg.mbarrier_arrive(self.map_ring.full[i])
             await wg.fence_proxy_tensormap(map_a)
             await wg.fence_proxy_tensormap(map_b)
@@ -151,7 +152,7 @@ class GroupedGemm(GemmTiles):
                 await wg.mbarrier_try_wait_parity(self.ring.empty[s], stage_parity ^ 1)
                 await self.load_stage(wg, s, map_a, map_b, (m, n, k))
 
-    async def patch(self, wg: Warpgroup, tensor_map: int, tensor: Tensor) -> None:
+    async def patch(self, wg: Warpgroup, tensor_map: TensorMapHandle, tensor: Tensor) -> None:
         """Change a map so that it describes another matrix of the same type, box and swizzle."""
         await wg.tensormap_replace(tensor_map, "global_address", tensor.address)
         for dim, extent in enumerate(tensor.global_dim):
@@ -167,9 +168,9 @@ class GroupedGemm(GemmTiles):
             await wg.mbarrier_try_wait_parity(self.map_ring.full[i], parity)
             await wg.fence_proxy_tensormap(map_c)
             for m, n in group.tiles():
-                total = np.zeros((ROWS, TILE_N), F32)
+                total = wg.accumulator(ROWS, TILE_N)
                 await self.mainloop(wg, ring_steps, group.k_steps, rows, total, self.release)
-                await self.epilogue(wg, map_c, number, total, (m + rows.start, n))
+                await self.epilogue(wg, map_c, number, total.values, (m + rows.start, n))
             await wg.wait_group(0)
             await wg.mbarrier_arrive(self.map_ring.empty[i])
 

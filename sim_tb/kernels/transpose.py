@@ -7,12 +7,13 @@ from itertools import product
 import numpy as np
 
 from golden import Swizzle
+from sim_tb.kernels.common import meet
 from sim_tb.sm.check import Check, equal
 from sim_tb.sm.device import Device
 from sim_tb.sm.kernel import Kernel, init_ring, kernel
 from sim_tb.sm.options import OptionError, option
-from sim_tb.sm.sm import Role, Warpgroup
 from sim_tb.sm.smem import SmemLayout
+from sim_tb.sm.warps import Role, Warpgroup
 
 TILE = 32
 """Rows and columns of a tile. A row is as long as the span of the widest swizzle."""
@@ -78,6 +79,7 @@ class Transpose(Kernel):
     async def prologue(self, wg: Warpgroup) -> None:
         """Initialise the barriers of the ring."""
         await init_ring(wg, self.ring, 1)
+        await wg.fence_mbarrier_init()
 
     def roles(self) -> Mapping[str, Role]:
         """Return one role that loads and one that transposes and stores."""
@@ -99,13 +101,15 @@ class Transpose(Kernel):
             s, parity = number % self.stages, number // self.stages % 2
             await wg.mbarrier_try_wait_parity(self.ring.full[s], parity)
             parts = [await wg.ld_shared(tile, columns=True) for tile in self.tile_in[s]]
-            await wg.mbarrier_arrive(self.ring.empty[s])
             transposed = np.hstack(parts).T
             buffer = self.tile_out[number % BUFFERS]
             await wg.wait_group(BUFFERS - 1, read=True)
+            await meet(wg)  # all warps have read the stage, and the buffer is free
+            await wg.mbarrier_arrive(self.ring.empty[s])
             for tile, values in zip(buffer, np.hsplit(transposed, len(buffer)), strict=True):
                 await wg.st_shared(tile, values)
             await wg.fence_proxy_async(shared_cta=True)
+            await meet(wg)
             for box, tile in enumerate(buffer):
                 coords = row + box * self.width, column
                 await wg.cp_async_bulk_tensor_store(self.map_out, coords, tile)

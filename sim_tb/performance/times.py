@@ -24,9 +24,9 @@ from sim_tb.sm.check import Check, equal
 from sim_tb.sm.device import Device
 from sim_tb.sm.kernel import Kernel
 from sim_tb.sm.record import Setting
-from sim_tb.sm.sm import Role, Warpgroup
 from sim_tb.sm.smem import PIECE_BYTES, SmemLayout
 from sim_tb.sm.spans import Span
+from sim_tb.sm.warps import Role, Warpgroup
 
 TRACK = "times"
 """Track of the spans that are measurements."""
@@ -324,7 +324,7 @@ class LocalTimes(Timed):
         size = self.tile.nbytes
         expects = (wg.mbarrier_expect_tx(self.full, size // MANY) for _ in range(MANY))
         await self.measure(wg, EXPECTS.operation, expects)
-        await wg.cp_async_bulk(self.tile, self.x.address, size, self.full)
+        await wg.cp_async_bulk(self.tile, self.x.at(), size, self.full)
         await wg.mbarrier_arrive(self.full)
         await self.wait(wg)
         true = wg.mbarrier_try_wait_parity(self.full, self.parity ^ 1)
@@ -358,7 +358,7 @@ class LocalTimes(Timed):
         for tensor_map in self.maps_y.values():
             await wg.prefetch_tensormap(tensor_map)
         for (instruction, size), row in STORES.items():
-            store = wg.cp_async_bulk_store(self.y.address, self.tile, size)
+            store = wg.cp_async_bulk_store(self.y.at(), self.tile, size)
             await self.store(wg, row, store, read=instruction == "wait_group.read")
         for lines, row in TENSOR_STORES.items():
             store = wg.cp_async_bulk_tensor_store(self.maps_y[lines], (0, 0), self.tile)

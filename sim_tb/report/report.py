@@ -110,7 +110,9 @@ def page(records: Sequence[Record]) -> str:
 
 def verdict(record: Record) -> str:
     """Return the outcome of a run in words: failed, wrong, or equal to NumPy's result."""
-    return f"FAILED: {record.error}" if record.error else record.check
+    if record.error:
+        return f"FAILED: {record.error}"
+    return record.check or "the kernel does not check its result"
 
 
 def figures_of(record: Record) -> dict[str, str]:

@@ -19,7 +19,7 @@ from typing import Any
 
 from hw.flow import cache
 from hw.params import PRESETS, TmaParams
-from sim_tb.simulator import runner
+from sim_tb.simulator import by_value, runner
 
 JOBS, RESULTS = "JOBS_FILE", "JOBS_RESULTS"
 LOOK = 0.05
@@ -36,11 +36,14 @@ def results(
 ) -> Generator[Any, None, None]:
     """Carry out ``jobs`` in the cocotb module ``module``; yield each result as soon as it is there.
 
-    Jobs and results can be of any type that pickle supports. Their files stay under ``build/jobs``
-    for the command that repeats a run.
+    Jobs and results can be of any type that pickle supports; classes of jobs may also be those of a
+    script or of a notebook. Their files stay under ``build/jobs`` for the command that repeats a
+    run.
 
     Raises
     ------
+    SendError
+        If a job cannot be pickled.
     SimulationError
         If the simulation fails, or ends before all jobs have results.
     KeyboardInterrupt
@@ -48,8 +51,8 @@ def results(
     """
     if not jobs:
         return
+    contents = by_value.dumps(jobs)
     runner.build_as_asked(params)  # here, because Ctrl-C does not end the thread of the simulation
-    contents = pickle.dumps(jobs)
     label = hashlib.sha256(contents + repr((params, seed, sorted(env.items()))).encode())
     directory = cache.created(cache.run_folder() / "jobs" / label.hexdigest()[:16])
     given, made = directory / "jobs", directory / "results"
@@ -87,7 +90,7 @@ def _next(file: Any, run: "Future[Path]") -> Any:
 
 def given() -> Any:
     """Return the list of jobs, in the simulator."""
-    return pickle.loads(Path(os.environ[JOBS]).read_bytes())
+    return by_value.loads(Path(os.environ[JOBS]).read_bytes())
 
 
 class Results:

@@ -1,7 +1,7 @@
 """Host side of a kernel: tensors in global memory, and their tensor maps."""
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -10,7 +10,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from golden import AccessMode, Arch, DataType, Plan, Swizzle, TensorMap
 from golden.request import moved_bytes
-from sim_tb.sm.errors import KernelError
+from sim_tb.sm.errors import KernelError, described
 from sim_tb.sm.smem import PIECE_BYTES
 from sim_tb.testbench.errors import CheckError
 
@@ -58,6 +58,24 @@ class Tensor:
     array: NDArray[Any]
     raw: NDArray[np.uint8]
 
+    def at(self, *index: int) -> "GlobalPointer":
+        """Return a pointer to the element with this index; missing indices are 0.
+
+        Raises
+        ------
+        KernelError
+            If there are more indices than dimensions.
+        """
+        if len(index) > self.array.ndim:
+            raise KernelError(
+                f"{self.name}.at{index}: the tensor has {self.array.ndim} dimensions: give at most "
+                "as many indices"
+            )
+        strides = self.array.strides[: len(index)]
+        return GlobalPointer(
+            self, sum(i * stride for i, stride in zip(index, strides, strict=True))
+        )
+
     @property
     def nbytes(self) -> int:
         """Bytes from the first element to the end of the last row's pitch."""
@@ -93,6 +111,45 @@ class Tensor:
         return data_type, self.address, self.global_dim, self.global_strides
 
 
+@dataclass(frozen=True, eq=False)
+class GlobalPointer:
+    """Address of bytes of a tensor in global memory.
+
+    Parameters
+    ----------
+    tensor : Tensor
+    offset : int
+        Bytes from the tensor's first element.
+    """
+
+    tensor: Tensor
+    offset: int
+
+    def __add__(self, size: int) -> "GlobalPointer":
+        """Return the pointer ``size`` bytes behind this one."""
+        return GlobalPointer(self.tensor, self.offset + size)
+
+    @property
+    def address(self) -> int:
+        """Address in global memory."""
+        return self.tensor.address + self.offset
+
+
+@dataclass(frozen=True)
+class TensorMapHandle:
+    """A tensor map in global memory (``CUtensorMap``), as requests name it.
+
+    Parameters
+    ----------
+    name : str
+        Name of the tensor that it describes.
+    address : int
+    """
+
+    name: str
+    address: int
+
+
 def align_up(size: int, multiple: int) -> int:
     """Return the least multiple of ``multiple`` that is not below ``size``."""
     return -(-size // multiple) * multiple
@@ -106,6 +163,8 @@ class Device:
     gmem : Memory
     arch : Arch
         Architecture, which decides the access modes and types that requests may use.
+    inputs : mapping, optional
+        Arrays that take the place of the values of the tensors of these names.
 
     Members
     -------
@@ -113,19 +172,52 @@ class Device:
         All tensors, by ascending address.
     maps : dict of int to array
         Tensor maps by address, 32 words each.
+    freed : dict of int to str
+        Maps that were freed, by address, and by what.
     """
 
-    def __init__(self, gmem: Memory, arch: Arch = Arch.SM_90A) -> None:
+    def __init__(
+        self,
+        gmem: Memory,
+        arch: Arch = Arch.SM_90A,
+        inputs: Mapping[str, NDArray[Any]] | None = None,
+    ) -> None:
+        self._inputs = dict(inputs or {})
         self._gmem = gmem
         self._arch = arch
         self.tensors: list[Tensor] = []
         self.maps: dict[int, NDArray[np.uint32]] = {}
-        self._names: dict[int, str] = {}
+        self.freed: dict[int, str] = {}
         self._plans: dict[tuple[int, AccessMode | None, bool], tuple[bytes, Plan]] = {}
         self._next_address = HEAP
 
-    def tensor(self, name: str, values: NDArray[Any]) -> Tensor:
-        """Copy an array to global memory; return the new tensor."""
+    def tensor(self, name: str, values: NDArray[Any] | None = None) -> Tensor:
+        """Copy an array to global memory; return the new tensor.
+
+        Parameters
+        ----------
+        name : str
+            Name of the tensor, and of the input that may replace the values.
+        values : array, optional
+            It is not used if the caller of ``sim_tb.run`` gave an input of this name. None: such
+            an input must be given.
+
+        Raises
+        ------
+        KernelError
+            If there are neither values nor an input, or they are no array of at least one element.
+        """
+        values = self._inputs.get(name, values)
+        if values is None:
+            raise KernelError(
+                f"device.tensor({name!r}): there is no input of this name: give it to sim_tb.run, "
+                "or give device.tensor an array"
+            )
+        if not isinstance(values, np.ndarray) or not values.size or not values.ndim:
+            raise KernelError(
+                f"tensor {name}: {described(values)}: must be an array of at least one dimension "
+                "and one element"
+            )
         tensor = self.empty(name, values.shape, values.dtype)
         tensor.array[...] = values
         return tensor
@@ -154,8 +246,8 @@ class Device:
         box_dim: Sequence[int],
         swizzle: Swizzle = Swizzle.NONE,
         **attributes: Any,
-    ) -> int:
-        """Encode a tiled map (``cuTensorMapEncodeTiled``); return its address.
+    ) -> TensorMapHandle:
+        """Encode a tiled map (``cuTensorMapEncodeTiled``), and put it into global memory.
 
         ``box_dim`` is innermost first. ``attributes`` are further parameters of
         ``TensorMap.tiled``.
@@ -172,8 +264,8 @@ class Device:
         box: tuple[int, int],
         swizzle: Swizzle = Swizzle.NONE,
         **attributes: Any,
-    ) -> int:
-        """Encode an im2col map (``cuTensorMapEncodeIm2col``) of an NHWC tensor; return its address.
+    ) -> TensorMapHandle:
+        """Encode an im2col map (``cuTensorMapEncodeIm2col``) of an NHWC tensor.
 
         Parameters
         ----------
@@ -193,39 +285,60 @@ class Device:
             tensor.name, TensorMap.im2col(*arguments, swizzle=swizzle, **attributes)
         )
 
-    def place_map(self, name: str, tensor_map: TensorMap) -> int:
-        """Put a map of the tensor called ``name`` into global memory; return the map's address."""
+    def place_map(self, name: str, tensor_map: TensorMap) -> TensorMapHandle:
+        """Put a map of the tensor called ``name`` into global memory."""
         words = np.frombuffer(tensor_map.encode(), np.uint32).copy()
-        address = self._gmem.place_map(words)
-        self.maps[address] = words
-        self._names[address] = name
-        return address
+        handle = TensorMapHandle(name, self._gmem.place_map(words))
+        self.maps[handle.address] = words
+        return handle
 
-    def name(self, tensor_map: int) -> str:
-        """Return the name of the tensor that the map at this address describes."""
-        return self._names.get(tensor_map, f"the map at {tensor_map:#x}")
+    def free_map(self, tensor_map: TensorMapHandle, by: str = "by the host") -> None:
+        """Free a map (``cudaFree``). Requests must not use it from now on."""
+        del self.maps[tensor_map.address]
+        self.freed[tensor_map.address] = by
 
-    def plan(self, tensor_map: int, mode: AccessMode | None = None, *, store: bool = False) -> Plan:
-        """Return the golden model's plan of a request that uses this map.
-
-        Raises
-        ------
-        KernelError
-            If there is no map at this address.
-        """
-        words = self.maps.get(tensor_map)
-        if words is None:
-            raise KernelError(
-                f"there is no tensor map at {tensor_map:#x}: use an address that "
-                "device.tensor_map or device.im2col_map returned"
-            )
-        contents = words.tobytes()
-        key = tensor_map, mode, store
+    def plan(
+        self, tensor_map: TensorMapHandle, mode: AccessMode | None = None, *, store: bool = False
+    ) -> Plan:
+        """Return the golden model's plan of a request that uses this map."""
+        contents = self.maps[tensor_map.address].tobytes()
+        key = tensor_map.address, mode, store
         entry = self._plans.get(key)
         if entry is None or entry[0] != contents:
             plan = Plan(contents, mode, store=store, arch=self._arch)
             entry = self._plans[key] = contents, plan
         return entry[1]
+
+    def check_inputs(self) -> None:
+        """Check that all inputs were used.
+
+        Raises
+        ------
+        KernelError
+            If there is no tensor of the name of an input.
+        """
+        names = [tensor.name for tensor in self.tensors]
+        for name in self._inputs:
+            if name not in names:
+                raise KernelError(
+                    f"input {name!r}: the kernel has no tensor of this name; it has "
+                    f"{', '.join(names) or 'none'}"
+                )
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return a copy of each tensor, by its name.
+
+        Raises
+        ------
+        KernelError
+            If two tensors have the same name.
+        """
+        made = {tensor.name: np.ascontiguousarray(tensor.array) for tensor in self.tensors}
+        if len(made) < len(self.tensors):
+            names = [tensor.name for tensor in self.tensors]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise KernelError(f"two tensors are called {twice!r}: outputs need different names")
+        return made
 
     def check_range(self, access: str, address: int, size: int) -> None:
         """Check that the ``size`` bytes of a bulk copy at ``address`` lie inside of one tensor.

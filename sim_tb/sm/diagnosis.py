@@ -26,7 +26,8 @@ def ledger(sms: Sequence[SM]) -> str:
             f"  {barrier.name}: phase {word.phase}, {word.pending} of {word.expected} arrivals "
             f"pending, tx-count {word.tx_count}; {barrier.completed_phases} phases completed"
         )
-    in_flight = [f"  {request}" for request in sanitizer.requests if request.done is None]
+    requests = sorted(sanitizer.in_flight, key=lambda each: each.cycle)
+    in_flight = [f"  {request}" for request in requests]
     rows += ["requests in flight:", *(in_flight or ["  none"]), "warpgroups:"]
     for sm in sms:
         for wg in sm.warpgroups:
@@ -79,10 +80,10 @@ class Hang:
         self.empty_of: dict[Key, list[Key]] = {}
         for cta in range(len(sanitizer.shadows)):
             for ring in sanitizer.layout.rings:
-                stages = [(cta, empty) for empty in ring.empty]
+                stages = [(cta, empty.address) for empty in ring.empty]
                 for full, empty in zip(ring.full, stages, strict=True):
-                    self.full_of[empty] = cta, full
-                    self.empty_of[cta, full] = stages
+                    self.full_of[empty] = cta, full.address
+                    self.empty_of[cta, full.address] = stages
 
     def causes(self) -> list[str]:
         """Return a sentence for each barrier that holds up a warpgroup, the likely causes first.
@@ -133,7 +134,7 @@ class Hang:
             remedy = "add the missing arrivals, or lower the count of mbarrier_init"
             return "; ".join([*self._holders(key), remedy]), True
         waiters = self.waiters(key)
-        early = [each.label for each in waiters if each.waited_phases.get(key, 0) < phase]
+        early = [each.label for each in waiters if _phases(each, key) < phase]
         if early:
             return (
                 f"phase {phase - 1} has completed, and {' and '.join(early)} never waited for it: "
@@ -181,14 +182,13 @@ class Hang:
             f"{each.label} has waited for phase {full.completed_phases - 1} of {full.name}, and "
             f"{self._state(each.label)}"
             for each in self.warpgroups.values()
-            if each.waited_phases.get(full_key) == full.completed_phases
-            and each.label not in empty.arrivals
+            if _phases(each, full_key) == full.completed_phases and each.label not in empty.arrivals
         ]
 
     def _is_first_wait(self, key: Key) -> bool:
         """Return whether a warpgroup waits at a new barrier, and has never waited there before."""
         return not self.barriers[key].completed_phases and any(
-            key not in each.waited_phases for each in self.waiters(key)
+            key not in each.waits for each in self.waiters(key)
         )
 
     def _or_parity(self, key: Key) -> str:
@@ -203,3 +203,9 @@ class Hang:
             barrier = self.barriers[warpgroup.waiting.barrier]
             return f"now waits for phase {barrier.completed_phases} of {barrier.name}"
         return "has returned" if warpgroup.has_exited else "has not arrived since"
+
+
+def _phases(warpgroup: TrackedWarpgroup, key: Key) -> int:
+    """Return the phases of a barrier that the last wait of a warpgroup found completed."""
+    waited = warpgroup.waits.get(key)
+    return 0 if waited is None else waited.phases

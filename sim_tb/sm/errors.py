@@ -18,6 +18,9 @@ LIBRARIES = (
 )
 """Folders of code that calls kernels, or that kernels call."""
 
+MOST_SHOWN = 60
+"""Most characters of an object in a message."""
+
 
 class KernelError(CheckError):
     """The kernel is wrong. The text names the mistake, the place, the cycle and a remedy."""
@@ -47,6 +50,13 @@ def python_error(place: str, error: Exception, most_frames: int | None = None) -
     return KernelError("\n".join([f"{place}: {lines.pop(first)}", *lines, *stack]))
 
 
+def described(value: object) -> str:
+    """Return an object and its type as messages show them, in at most 60 characters."""
+    text = repr(value)
+    shown = text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 3]}..."
+    return f"{shown} ({type(value).__name__})"
+
+
 @contextmanager
 def kernel_code(place: str, *expected: type[Exception]) -> Iterator[None]:
     """Context manager that turns an error of Python in a kernel's code into a ``KernelError``.
@@ -64,6 +74,7 @@ def kernel_code(place: str, *expected: type[Exception]) -> Iterator[None]:
 def _is_own(frame: FrameSummary) -> bool:
     """Return whether a frame is of a kernel's code, or of a module that the kernel brings along."""
     file = Path(frame.filename)
-    if file.is_relative_to(KERNELS):
+    if file.is_relative_to(KERNELS) and file.name != "__init__.py":
         return True
-    return not (frame.filename.startswith("<") or any(map(file.is_relative_to, LIBRARIES)))
+    made = frame.filename == "<string>" or frame.filename.startswith("<frozen ")
+    return not (made or any(map(file.is_relative_to, LIBRARIES)))

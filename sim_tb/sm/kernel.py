@@ -3,18 +3,20 @@
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Mapping
+from copy import copy
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from golden import Arch
 from sim_tb.sm.check import Check
 from sim_tb.sm.device import Device
 from sim_tb.sm.options import check_limits, option
-from sim_tb.sm.sm import Role, Warpgroup
 from sim_tb.sm.smem import Ring, SmemLayout
+from sim_tb.sm.warps import Role, Warpgroup
 
 
 @dataclass
@@ -29,6 +31,8 @@ class Kernel(ABC):
 
     Members
     -------
+    name : str
+        Name of the kernel: what the decorator ``kernel`` says, else that of the class.
     options : dict
         Options by name, as titles of reports show them.
     ctas : int
@@ -44,6 +48,26 @@ class Kernel(ABC):
     name: ClassVar[str]
 
     seed: int = option(1, "seed of the random inputs", least=0)
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        if "name" not in vars(cls):
+            cls.name = cls.__name__
+
+    @property
+    def given_inputs(self) -> Mapping[str, NDArray[Any]] | None:
+        """Arrays by the name of the tensor, which ``with_inputs`` has set; None: it was not called.
+
+        They take the place of the values that ``host`` gives to ``device.tensor``.
+        """
+        inputs: Mapping[str, NDArray[Any]] | None = vars(self).get("_inputs")
+        return inputs
+
+    def with_inputs(self, inputs: Mapping[str, NDArray[Any]]) -> Self:
+        """Return a copy of the kernel that computes with these arrays."""
+        made = copy(self)
+        vars(made)["_inputs"] = dict(inputs)
+        return made
 
     @property
     def options(self) -> dict[str, Any]:
@@ -88,21 +112,22 @@ class Kernel(ABC):
     def host(self, device: Device) -> None:
         """Allocate tensors and encode their maps."""
 
-    @abstractmethod
-    def smem(self, smem: SmemLayout) -> None:
-        """Lay out shared memory."""
+    def smem(self, smem: SmemLayout) -> None:  # noqa: B027, this is a default
+        """Lay out shared memory. By default, the kernel uses none."""
 
-    @abstractmethod
-    async def prologue(self, wg: Warpgroup) -> None:
-        """Initialise the barriers of a CTA, on one warpgroup, before the roles start."""
+    async def prologue(self, wg: Warpgroup) -> None:  # noqa: B027, this is a default
+        """Initialise the barriers of a CTA, on one warpgroup, before the roles start.
+
+        By default, there is nothing to do.
+        """
 
     @abstractmethod
     def roles(self) -> Mapping[str, Role]:
         """Return the coroutine of each role by its name. Each CTA has a warpgroup per role."""
 
-    @abstractmethod
-    def check(self) -> Check:
-        """Compare the result with NumPy's."""
+    def check(self) -> Check | None:
+        """Compare the result with NumPy's. By default, the result is not checked: None."""
+        return None
 
 
 async def init_ring(wg: Warpgroup, ring: Ring, releases: int) -> None:

@@ -5,7 +5,7 @@ The cocotb module ``tb_kernel`` runs the kernels inside of the simulator.
 
 from bisect import bisect
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from copy import copy
 from dataclasses import fields, replace
@@ -80,9 +80,13 @@ def _lay_out(kernel: Kernel, params: TmaParams) -> None:
         unit = unit_of(kernel, params)
     laid_out = copy(kernel)
     with kernel_code("host", MemoryError):
-        laid_out.host(Device(Addresses(), kernel.arch))
+        device = Device(Addresses(), kernel.arch, kernel.given_inputs)
+        laid_out.host(device)
     with kernel_code("smem", MemoryError, SmemError):
         laid_out.smem(SmemLayout(unit.smem_bytes))
+    if kernel.given_inputs is not None:
+        device.check_inputs()
+        device.arrays()
 
 
 def _remedies(kernel: Kernel, params: TmaParams) -> list[str]:
@@ -136,6 +140,46 @@ def run(work: Sequence[Job], params: TmaParams = PRESETS["default"]) -> Iterator
     yield from simulate(work, params)
 
 
+def run_arrays(
+    kernel: Kernel,
+    inputs: Mapping[str, NDArray[Any]] | None = None,
+    *,
+    setting: Setting | None = None,
+    params: TmaParams = PRESETS["default"],
+) -> dict[str, NDArray[Any]]:
+    """Run a kernel with arrays as its inputs; return its tensors. ``sim_tb.run`` is this function.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        Object of the kernel's class, with its options.
+    inputs : mapping, optional
+        Arrays by the name of the tensor. Each takes the place of the values that ``host`` gives to
+        ``device.tensor``, if it gives any.
+    setting : Setting, optional
+        Surroundings of the run.
+    params : TmaParams
+        Parameters of each unit, as in ``simulate``.
+
+    Returns
+    -------
+    dict of str to array
+        Contents of all tensors of the kernel at the end, by name.
+
+    Raises
+    ------
+    KernelError
+        If the run failed, or the result is wrong by the kernel's own check. The text says why.
+    ValueError, SmemError, SimulationError
+        As ``run`` raises them.
+    """
+    work = [(kernel.with_inputs(inputs or {}), setting or Setting())]
+    (record,) = run(work, params)
+    if record.failed:
+        raise KernelError(record.error or record.check)
+    return record.outputs
+
+
 def simulate(work: Sequence[Job], params: TmaParams = PRESETS["default"]) -> Iterator[Record]:
     """Run kernels one after the other; yield the record of each when it is done.
 
@@ -157,8 +201,8 @@ def simulate(work: Sequence[Job], params: TmaParams = PRESETS["default"]) -> Ite
             results = jobs.results(COCOTB_MODULE, list(remaining), env=ENVIRONMENT, params=unit)
             with closing(results):
                 for record in results:
-                    remaining.popleft()
-                    yield record
+                    kernel, _ = remaining.popleft()
+                    yield replace(record, options=kernel.options)
                     if record.dirty:
                         break  # a reset does not free a unit with stuck requests: start a new one
 

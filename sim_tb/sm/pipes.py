@@ -12,6 +12,9 @@ SMEM_BYTES_PER_CLOCK = 128
 """Bytes that shared memory reads or writes per clock, without bank conflicts."""
 
 WARPGROUP_THREADS = 128
+SCHEDULERS = 4
+"""Warp schedulers of an SM. A warpgroup has a warp on each of them."""
+
 REGISTERS = 65536
 """Registers of an SM, 32 bits each."""
 

@@ -180,6 +180,8 @@ class Record:
     sms : list of SmRecord
     requests : list of RequestRecord
     rings : list of Ring
+    outputs : dict of str to array
+        Contents of all tensors at the end, by name, if the kernel was run with arrays as inputs.
     """
 
     kernel: str
@@ -198,6 +200,7 @@ class Record:
     sms: list[SmRecord]
     requests: list[RequestRecord] = field(default_factory=list)
     rings: list[Ring] = field(default_factory=list)
+    outputs: dict[str, NDArray[Any]] = field(default_factory=dict)
 
     @property
     def choices(self) -> dict[str, Any]:

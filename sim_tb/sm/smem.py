@@ -45,6 +45,8 @@ class Tile:
     swizzle : Swizzle
     first_row : int
         Row of the whole tile at which this view begins.
+    cta : int, optional
+        CTA of the cluster that holds it, as ``mapa`` says. None: the CTA that uses it.
     """
 
     name: str
@@ -53,6 +55,7 @@ class Tile:
     dtype: np.dtype[np.generic]
     swizzle: Swizzle = Swizzle.NONE
     first_row: int = 0
+    cta: int | None = None
 
     @property
     def row_bytes(self) -> int:
@@ -154,16 +157,34 @@ def wavefronts(addresses: NDArray[np.int64]) -> int:
 
 
 @dataclass(frozen=True)
+class Mbarrier:
+    """An mbarrier in shared memory.
+
+    Parameters
+    ----------
+    name : str
+    address : int
+        Offset in shared memory, in bytes.
+    cta : int, optional
+        CTA of the cluster that holds it, as ``mapa`` says. None: the CTA that uses it.
+    """
+
+    name: str
+    address: int
+    cta: int | None = None
+
+
+@dataclass(frozen=True)
 class Ring:
-    """A ring of stages, each with two barriers, whose offsets in shared memory are given.
+    """A ring of stages, each with two barriers.
 
     A phase of *full* completes when all bytes of the stage have arrived, a phase of *empty* when
     the stage may be overwritten.
     """
 
     name: str
-    full: tuple[int, ...]
-    empty: tuple[int, ...]
+    full: tuple[Mbarrier, ...]
+    empty: tuple[Mbarrier, ...]
 
     def steps(self) -> Iterator[tuple[int, int]]:
         """Yield stage and parity of step 0, 1, and so on.
@@ -237,14 +258,14 @@ class SmemLayout:
         """Allocate ``number`` tiles, called ``name[0]`` and so on."""
         return [self.tile(f"{name}[{i}]", shape, dtype, swizzle) for i in range(number)]
 
-    def mbarrier(self, name: str) -> int:
-        """Allocate a barrier; return its offset."""
+    def mbarrier(self, name: str) -> Mbarrier:
+        """Allocate a barrier."""
         address = self._take(name, MBARRIER_BYTES, MBARRIER_BYTES)
         self.names[address] = name
-        return address
+        return Mbarrier(name, address)
 
-    def mbarriers(self, name: str, number: int) -> list[int]:
-        """Allocate ``number`` barriers, called ``name[0]`` and so on; return their offsets."""
+    def mbarriers(self, name: str, number: int) -> list[Mbarrier]:
+        """Allocate ``number`` barriers, called ``name[0]`` and so on."""
         return [self.mbarrier(f"{name}[{i}]") for i in range(number)]
 
     def ring(self, name: str, stages: int) -> Ring:
@@ -256,9 +277,9 @@ class SmemLayout:
         self.rings.append(Ring(name, full, empty))
         return self.rings[-1]
 
-    def name(self, barrier: int) -> str:
+    def name(self, address: int) -> str:
         """Return the name of the barrier at this offset."""
-        return self.names.get(barrier, f"barrier at {barrier:#x}")
+        return self.names.get(address, f"barrier at {address:#x}")
 
     def _take(self, name: str, size: int, align: int) -> int:
         start = -(-self.bytes // align) * align

@@ -4,7 +4,7 @@ import gc
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import cocotb
 from cocotb.task import Task
@@ -16,11 +16,12 @@ from sim_tb.sm.device import Device
 from sim_tb.sm.diagnosis import ledger
 from sim_tb.sm.errors import KernelError, kernel_code, python_error
 from sim_tb.sm.kernel import Kernel
-from sim_tb.sm.pipes import REGISTERS, WARPGROUP_THREADS
+from sim_tb.sm.pipes import REGISTERS
 from sim_tb.sm.record import Record, RequestRecord, Setting, SmRecord
 from sim_tb.sm.sanitizer import Sanitizer
-from sim_tb.sm.sm import SM, ClusterRun, Role, Warpgroup
+from sim_tb.sm.sm import SM, ClusterRun
 from sim_tb.sm.smem import LANES, PIECE_BYTES, SmemLayout
+from sim_tb.sm.warps import WARPGROUP_WARPS, Role, Warpgroup, Warps, warps_of
 from sim_tb.testbench.bridge import LogKind
 from sim_tb.testbench.cluster_environment import ClusterEnvironment
 from sim_tb.testbench.environment import Environment
@@ -65,9 +66,9 @@ async def kernels(dut: Any) -> None:
 async def run_kernel(dut: Any, kernel: Kernel, setting: Setting) -> Record:
     """Reset the units and run a kernel; return the record."""
     envs = await _environments(dut, kernel, setting)
-    device = Device(envs[0].gmem, kernel.arch)
+    device = Device(envs[0].gmem, kernel.arch, kernel.given_inputs)
     layout = SmemLayout(envs[0].interface.parameters["smem_bytes"])
-    sanitizer = Sanitizer(layout, layout.limit, len(envs))
+    sanitizer = Sanitizer(layout, layout.limit, len(envs), device)
     costs, cluster = Costs(interval=setting.issue_interval), ClusterRun(len(envs))
     sms = [SM(env, device, layout, sanitizer, costs, cluster) for env in envs]
     error, check, flops, start = "", None, 0, time.perf_counter()
@@ -95,7 +96,7 @@ async def run_kernel(dut: Any, kernel: Kernel, setting: Setting) -> Record:
     record = Record(
         kernel=kernel.name,
         summary=(type(kernel).__doc__ or "").partition("\n")[0],
-        options=kernel.options,
+        options={},  # `launch.simulate` has them: their types may be unknown here
         setting=setting,
         latency=(models.lines.low + models.lines.high) / 2,
         cycles=cycles,
@@ -109,9 +110,10 @@ async def run_kernel(dut: Any, kernel: Kernel, setting: Setting) -> Record:
         sms=[_sm_record(sm) for sm in sms],
         requests=[
             RequestRecord(r.text, r.cta, r.role, r.cycle, r.done, r.tx_bytes)
-            for r in sanitizer.requests
+            for r in cluster.requests
         ],
         rings=layout.rings,
+        outputs={} if kernel.given_inputs is None or error else device.arrays(),
     )
     if not error:
         return record
@@ -139,21 +141,32 @@ async def _run_roles(kernel: Kernel, sms: Sequence[SM]) -> None:
     tasks: list[Task[None]] = []
     try:
         tasks = [
-            cocotb.start_soon(_role(kernel.prologue, sm.add_warpgroup("prologue"))) for sm in sms
+            cocotb.start_soon(_role(kernel.prologue, Warpgroup(sm, "prologue", WARPGROUP_WARPS)))
+            for sm in sms
         ]
         await _all(tasks, sms[0].cluster)
-        started = [(role, sm.add_warpgroup(name)) for sm in sms for name, role in roles.items()]
-        registers = min(MOST_REGISTERS, REGISTERS // WARPGROUP_THREADS // max(1, len(roles)) & ~7)
+        started = [(role, _warps(sm, name, role)) for sm in sms for name, role in roles.items()]
+        threads = sum(map(warps_of, roles.values())) * LANES
+        registers = min(MOST_REGISTERS, REGISTERS // max(1, threads) & ~7)
         for _, wg in started:
             wg.registers = registers
         sanitizer = sms[0].sanitizer
-        sanitizer.sync(sanitizer.warpgroups)
+        for sm in sms:
+            sanitizer.begin_roles(sm.cta)
         tasks = [cocotb.start_soon(_role(role, wg)) for role, wg in started]
         await _all(tasks, sms[0].cluster)
         sanitizer.end_kernel()
     finally:
         for task in tasks:
             task.cancel()
+
+
+def _warps(sm: SM, name: str, role: Role) -> Warpgroup:
+    """Start the warps of a role on an SM."""
+    number = warps_of(role)
+    if number == WARPGROUP_WARPS:
+        return Warpgroup(sm, name, number)
+    return cast(Warpgroup, Warps(sm, name, number))
 
 
 async def _role(role: Role, wg: Warpgroup) -> None:
@@ -165,8 +178,9 @@ async def _role(role: Role, wg: Warpgroup) -> None:
     except CheckError as error:
         wg.sm.cluster.fail(error)
     except Exception as error:
-        warp, warps = wg.thread // LANES, WARPGROUP_THREADS // LANES
-        place = f"{wg.tracked.label} (warps {warp} to {warp + warps - 1}), cycle {wg.sm.env.cycle}"
+        first, last = wg.thread // LANES, wg.thread // LANES + wg.warps - 1
+        warps = f"warp {first}" if first == last else f"warps {first} to {last}"
+        place = f"{wg.tracked.label} ({warps}), cycle {wg.sm.env.cycle}"
         wg.sm.cluster.fail(python_error(place, error))
 
 
@@ -223,7 +237,7 @@ def _check_refusals(sms: Sequence[SM]) -> None:
     """
     for sm in sms:
         for record in sm.env.errors:
-            requests = {request.number: request for request in sm.sanitizer.requests}
+            requests = {each.number: each for each in sm.sanitizer.in_flight if each.cta == sm.cta}
             request = requests.get(record.request_id, f"request {record.request_id}")
             raise KernelError(
                 f"the unit refused {request}: {record.cause}, dimension {record.dim}, value "

@@ -46,9 +46,9 @@ MISTAKES = {
         r"producer: cp\.async\.bulk\.tensor of in at .* before its release: a store of storer"
     ),
     "all_gather, cluster_sync": (
-        r"ring of CTA \d: cp\.async\.bulk of .* overwrites 0x\w+ of shared memory before its "
-        r"release: a DSMEM copy that signals arrived\[1\] of CTA \d reads the data that request "
-        r"\d+ "
+        r"ring of CTA \d: cp\.async\.bulk of shard.* on arrived\[1\] of CTA \d in cycle \d+: this "
+        r"barrier was initialised by prologue of CTA \d in cycle \d+, and nothing orders this "
+        r"operation behind that; let both meet at a barrier\.cluster"
     ),
 }
 

@@ -12,7 +12,7 @@ from sim_tb.kernels import kernels
 from sim_tb.kernels.copy import Copy
 from sim_tb.sm import launch
 from sim_tb.sm.record import Setting
-from sim_tb.sm.sm import Warpgroup
+from sim_tb.sm.warps import Warpgroup
 
 MOST_LINES = 60
 """Most lines of a kernel's prologue and roles, without docstrings and blank lines."""
@@ -23,8 +23,8 @@ DOCS = (Path(__file__).parents[3] / "docs" / "kernels.md").read_text()
 def test_the_table_has_every_operation():
     operations = {
         name
-        for name, member in vars(Warpgroup).items()
-        if inspect.iscoroutinefunction(member) and not name.startswith("_")
+        for name, member in inspect.getmembers(Warpgroup, inspect.iscoroutinefunction)
+        if not name.startswith("_")
     }
     table = DOCS.partition("## Operations")[2].partition("## Time")[0]
     assert set(re.findall(r"`(\w+)\(", table)) == operations

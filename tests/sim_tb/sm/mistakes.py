@@ -52,6 +52,8 @@ class StagedCopy(Kernel):
             if not (self.has("never initialised") and full == self.ring.full[1]):
                 await wg.mbarrier_init(full, 1)
             await wg.mbarrier_init(empty, 2 if self.has("arrival missing") else 1)
+        if not self.has("init without a fence"):
+            await wg.fence_mbarrier_init()
         if self.has("initialised twice"):
             await wg.mbarrier_init(self.ring.full[1], 1)
         if self.has("no arrivals"):
@@ -84,17 +86,19 @@ class StagedCopy(Kernel):
                 await wg.tensormap_replace(self.map_x, "global_address", self.x.address)
             for row in (0, ROWS // 2):
                 half = tile.rows(row, row + ROWS // 2)
-                barrier = full + 4 if self.has("refused") else full
-                if self.has("refused") and not row:
-                    wg.sm.sanitizer.barrier_init(wg.tracked, barrier, 1, 0)
-                await wg.cp_async_bulk_tensor(half, self.map_x, (0, step * ROWS + row), barrier)
+                barrier = full
+                if self.has("barrier misaligned"):
+                    barrier = replace(full, address=full.address + 4)
+                column = 4 if self.has("refused") else 0
+                coords = column, step * ROWS + row
+                await wg.cp_async_bulk_tensor(half, self.map_x, coords, barrier)
             if self.has("inval in use"):
                 await wg.mbarrier_inval(full)
         if self.has("copy beyond the tensor"):
-            await wg.cp_async_bulk(self.tiles[0], self.x.address + self.x.nbytes - 64, 128, full)
+            await wg.cp_async_bulk(self.tiles[0], self.x.at() + (self.x.nbytes - 64), 128, full)
         if self.has("copy beyond shared memory"):
             far = Tile("far", wg.sm.layout.bytes // 16 * 16, (1, 64), F16)
-            await wg.cp_async_bulk(far, self.x.address, 128, full)
+            await wg.cp_async_bulk(far, self.x.at(), 128, full)
         if self.has("load at the end"):
             await wg.bar_sync(1, 2)
             await wg.mbarrier_try_wait_parity(self.ring.empty[s], parity)
@@ -124,9 +128,13 @@ class StagedCopy(Kernel):
                 await wg.wait_group(0, read=True)
             if self.has("overlap"):
                 await wg.mbarrier_arrive(self.ring.empty[s])
+            if not self.has("wait of one thread"):
+                await wg.bar_sync(2, 1)
             await wg.stmatrix(self.out, values)
             if not self.has("fence"):
                 await wg.fence_proxy_async()
+            if not self.has("warps that race"):
+                await wg.bar_sync(2, 1)
             await wg.cp_async_bulk_tensor_store(self.map_y, (0, step * ROWS), self.out)
             await wg.commit_group()
             if not self.has("overlap") and not self.has("no release"):

@@ -106,7 +106,7 @@ MISTAKES = {
     ),
     "overwritten before its release": (
         r"producer: cp\.async\.bulk\.tensor of x at \(0, 32\) in cycle \d+ overwrites 0x0 of "
-        r"shared memory before its release: consumer reads the data that request 0 .* wrote there, "
+        r"shared memory before its release: warp 0 of consumer reads the data that request 0 .* wrote there, "
         r"and nothing orders this read before the write; wait for a barrier or a group"
     ),
     "arrival twice": (
@@ -158,14 +158,33 @@ MISTAKES = {
         r"written"
     ),
     "load at the end": (
-        r"the kernel ends before phase \d+ of full\[0\] has completed: expect_tx: 1024 bytes by "
-        r"producer in cycle \d+; loads: request \d+ .*; wait for this phase"
+        r"producer: the CTA ends in cycle \d+ while request \d+ \(.*\) may still write to its shared "
+        r"memory: nobody of the CTA has waited for phase 3 of full\[0\]; wait for this phase before"
     ),
     "store at the end": (
         r"consumer: the CTA ends in cycle \d+ while a store of consumer may still read the data "
         r"that stmatrix of out by consumer in cycle \d+ wrote at 0x1000 of shared memory; wait for"
     ),
-    "refused": r"the unit refused request 0 \(.*\): MBAR_ALIGN, dimension 0, value 0x",
+    "refused": r"the unit refused request 0 \(.*\): COORD_ALIGN, dimension 0, value 0x4",
+    "barrier misaligned": (
+        r"producer: cp\.async\.bulk\.tensor of x at \(0, 0\) in cycle \d+: 0x\w+ is inside of "
+        r"full\[0\], at 0x\w+: a barrier is aligned to 8 bytes; use its own address"
+    ),
+    "init without a fence": (
+        r"producer: cp\.async\.bulk\.tensor of x at \(0, 0\) on full\[0\] in cycle \d+: this "
+        r"barrier was initialised by prologue in cycle \d+, without fence\.mbarrier_init: the unit "
+        r"may not see the initialisation; call fence_mbarrier_init after mbarrier_init"
+    ),
+    "wait of one thread": (
+        r"consumer: stmatrix of out in cycle \d+ overwrites 0x\w+ of shared memory before its "
+        r"release: a store of consumer reads the data that stmatrix of out by consumer in cycle"
+    ),
+    "warps that race": (
+        r"consumer: cp\.async\.bulk\.tensor to y at \(0, 0\) in cycle \d+, at 0x\w+ of shared "
+        r"memory: nothing orders it behind stmatrix of out by consumer in cycle \d+, by warp 1 of "
+        r"consumer: only a barrier orders the warps of a warpgroup; let them meet at a named "
+        r"barrier \(bar_sync\) after the write"
+    ),
     "registers": (
         r"consumer: setmaxnreg 250 in cycle \d+: the number must be a multiple of 8 from 24 to 256"
     ),

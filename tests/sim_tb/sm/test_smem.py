@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from golden import Swizzle
-from sim_tb.sm.smem import SmemError, SmemLayout, Tile, wavefronts
+from sim_tb.sm.smem import Mbarrier, SmemError, SmemLayout, Tile, wavefronts
 
 BYTE = np.dtype(np.uint8)
 FLOAT = np.dtype(np.float32)
@@ -88,8 +88,8 @@ def test_layout_aligns_to_the_swizzle():
     assert (first.address, second.address, third.address) == (0, 1024, 2048)
     assert smem.bytes == 2052
     barrier = smem.mbarrier("done")
-    assert barrier == 2056
-    assert smem.name(barrier) == "done"
+    assert barrier == Mbarrier("done", 2056)
+    assert smem.name(barrier.address) == "done"
     assert smem.name(8) == "barrier at 0x8"
     tiles = smem.tiles("A", 2, (2, 8), BYTE)
     assert [tile.name for tile in tiles] == ["A[0]", "A[1]"]
@@ -110,7 +110,7 @@ def test_a_tile_or_barrier_that_does_not_fit_is_named():
 def test_ring():
     smem = SmemLayout(4096)
     ring = smem.ring("q", 2)
-    assert [smem.name(barrier) for barrier in ring.full + ring.empty] == [
+    assert [barrier.name for barrier in ring.full + ring.empty] == [
         "q.full[0]", "q.full[1]", "q.empty[0]", "q.empty[1]",
     ]  # fmt: skip
     assert list(islice(ring.steps(), 5)) == [(0, 0), (1, 0), (0, 1), (1, 1), (0, 0)]

@@ -1,0 +1,109 @@
+"""Synchronisation through global memory: releases and acquires at an address, and fences."""
+
+from collections.abc import Iterable
+
+from sim_tb.sm.device import Device
+from sim_tb.sm.sanitizer.clocks import HAPPENED, LOOSE, Clock, Components, Scope, Threads
+from sim_tb.sm.sanitizer.tensor_maps import TensorMaps
+from sim_tb.sm.smem import SmemLayout
+
+
+class Flag:
+    """What releases at an address have published: to the CTA of each, to the cluster, to all."""
+
+    def __init__(self, components: Components) -> None:
+        self._components = components
+        self._of_cta: dict[int, Clock] = {}
+        self._wide = Clock(components)
+        self._cluster = Clock(components)
+
+    def publish(self, clock: Clock, cta: int, scope: Scope) -> None:
+        """Add what a release in a CTA publishes at a scope."""
+        own = self._of_cta.get(cta)
+        if own is None:
+            own = self._of_cta[cta] = Clock(self._components)
+        own.merge(clock.rows)
+        for wide, least in ((self._cluster, Scope.CLUSTER), (self._wide, Scope.GPU)):
+            if scope >= least:
+                wide.merge(clock.rows)
+            else:
+                wide.merge_loosely(clock.rows)
+
+    def seen(self, clock: Clock, cta: int, scope: Scope) -> None:
+        """Add to ``clock`` what an acquire in a CTA sees at a scope."""
+        own = self._of_cta.get(cta)
+        if own is not None:
+            clock.merge(own.rows)
+        for wide, least in ((self._cluster, Scope.CLUSTER), (self._wide, Scope.GPU)):
+            if scope >= least:
+                clock.merge(wide.rows)
+            else:
+                clock.merge_loosely(wide.rows)
+
+
+class Flags(TensorMaps):
+    """Follows releases, acquires and fences of global memory."""
+
+    def __init__(self, layout: SmemLayout, ctas: int, device: Device) -> None:
+        super().__init__(layout, ctas, device)
+        self.flags: dict[int, Flag] = {}
+
+    def release(self, threads: Threads, address: int, scope: Scope) -> None:
+        """Follow ``st.release``, ``atom.release`` or ``red.release`` at an address."""
+        self._publish(threads, [address], scope, fenced=False)
+        threads.tick()
+
+    def acquire(self, threads: Threads, address: int, scope: Scope) -> None:
+        """Follow ``ld.acquire`` or ``atom.acquire`` of an address."""
+        flag = self.flags.get(address)
+        if flag is not None:
+            seen = Clock(self.components)
+            flag.seen(seen, threads.group.cta, scope)
+            threads.learn(seen.rows)
+            if (seen.rows[LOOSE] > seen.rows[HAPPENED]).any():
+                threads.group.narrow = f"the flag at {address:#x} is used at scope {scope}"
+        self.progress += 1
+
+    def fence(self, threads: Threads, scope: Scope) -> None:
+        """Follow ``fence.acq_rel``, such as ``__threadfence``.
+
+        Strong writes that follow publish what the threads know now; what strong reads before it
+        have seen is known from now on.
+        """
+        group = threads.group
+        if group.pending is not None:
+            threads.learn(group.pending.rows)
+            group.pending = None
+        if group.fenced is None or group.fenced_scope != scope:
+            group.fenced, group.fenced_scope = Clock(self.components), scope
+        group.fenced.merge(threads.published())
+        threads.tick()
+        self.progress += 1
+
+    def _publish(
+        self, threads: Threads, addresses: Iterable[int], scope: Scope, *, fenced: bool
+    ) -> None:
+        """Publish at flags what the threads know, or with ``fenced`` what they knew at a fence."""
+        group = threads.group
+        clock = group.fenced
+        if not fenced:
+            clock = Clock(self.components)
+            clock.merge(threads.published())
+        for address in addresses if clock is not None else ():
+            flag = self.flags.get(address)
+            if flag is None:
+                flag = self.flags[address] = Flag(self.components)
+            flag.publish(clock, group.cta, scope)
+        self.progress += 1
+
+    def strong_access(self, threads: Threads, addresses: Iterable[int], *, writes: bool) -> None:
+        """Follow relaxed strong accesses: with fences around them they synchronise."""
+        group = threads.group
+        for address in addresses:
+            flag = self.flags.get(address)
+            if flag is not None:
+                if group.pending is None:
+                    group.pending = Clock(self.components)
+                flag.seen(group.pending, group.cta, Scope.SYSTEM)
+        if writes and group.fenced is not None:
+            self._publish(threads, addresses, group.fenced_scope, fenced=True)

@@ -1,0 +1,57 @@
+"""Warps of a CTA, as the roles of a kernel drive them: each coroutine is an instruction of PTX."""
+
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from sim_tb.sm.barriers import BarrierInstructions
+from sim_tb.sm.copies import CopyInstructions
+from sim_tb.sm.memory import MemoryInstructions
+from sim_tb.sm.sm import Issuer
+from sim_tb.sm.synchronisation import SynchronisationInstructions
+from sim_tb.sm.wgmma import TensorCoreInstructions
+
+WARPGROUP_WARPS, MOST_WARPS = 4, 32
+
+
+class Warps(
+    BarrierInstructions, CopyInstructions, MemoryInstructions, SynchronisationInstructions, Issuer
+):
+    """Warps of a CTA with one role.
+
+    Each coroutine is an instruction and has its name in PTX. Instructions of a single thread are
+    executed by an elected thread. All instructions take issue slots.
+    """
+
+
+class Warpgroup(TensorCoreInstructions, Warps):
+    """A warpgroup: four warps, which can also use the tensor cores."""
+
+
+Role = Callable[[Warpgroup], Coroutine[Any, Any, None]]
+"""Program of a warpgroup, or of as many warps as the decorator ``warps`` says."""
+
+AnyRole = TypeVar("AnyRole", bound=Callable[..., Coroutine[Any, Any, None]])
+
+
+def warps(number: int) -> Callable[[AnyRole], AnyRole]:
+    """Return a decorator of a role, which is then executed by ``number`` warps.
+
+    Raises
+    ------
+    ValueError
+        If the number is not from 1 to 32, the warps of the largest CTA.
+    """
+    if not 1 <= number <= MOST_WARPS:
+        raise ValueError(f"warps({number}): must be from 1 to {MOST_WARPS}")
+
+    def decorate(role: AnyRole) -> AnyRole:
+        role.__dict__["warps"] = number
+        return role
+
+    return decorate
+
+
+def warps_of(role: Role) -> int:
+    """Return the number of warps that execute a role: what ``warps`` says, else a warpgroup."""
+    program = getattr(role, "func", role)  # of functools.partial
+    return int(getattr(program, "warps", WARPGROUP_WARPS))
