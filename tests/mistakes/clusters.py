@@ -1,6 +1,7 @@
 """Mistakes with multicast, distributed shared memory, and clusters."""
 
 from golden import DsmemCopy, Load
+from sim_tb.sm.sanitizer import Scope
 from tests.mistakes.coordinates import MAP
 from tests.mistakes.form import Group
 from tests.mistakes.probe import ROWS, Copy
@@ -34,17 +35,17 @@ class Broadcast(Copy):
 
     steps = 4
     rows = steps * ROWS
-    releases = CTAS
 
     @property
     def ctas(self):
         return CTAS
 
     async def prologue(self, wg):
-        for step in range(self.stages):
-            await wg.mbarrier_init(self.stage(step).full, 1)
-            await wg.mbarrier_init(self.stage(step).empty, self.releases)
+        await super().prologue(wg)
         await wg.cluster_sync()
+
+    async def init(self, wg, full=1, empty=CTAS):
+        await super().init(wg, full, empty)
 
     async def load(self, wg, stage, step):
         if wg.cta == 0:
@@ -56,9 +57,12 @@ class Broadcast(Copy):
         if step % CTAS == wg.cta:
             await super().use(wg, stage, step)
 
+    async def acquire(self, wg, stage):
+        await wg.mbarrier_try_wait_parity(stage.empty, stage.parity ^ 1, scope=Scope.CLUSTER)
+
     async def release(self, wg, stage):
         for cta in range(CTAS):
-            await wg.mbarrier_arrive(stage.empty, cta=cta)
+            await wg.mbarrier_arrive(stage.empty, cta=cta, scope=Scope.CLUSTER)
 
     async def consumer(self, wg):
         await super().consumer(wg)
@@ -74,9 +78,8 @@ class Broadcast(Copy):
 class ReleaseOfTheOwnCtaOnly(Broadcast):
     """A stage counts as empty when the consumer of the own CTA has released it."""
 
-    @property
-    def releases(self):
-        return 1 if self.wrong else CTAS
+    async def init(self, wg):
+        await super().init(wg, empty=1 if self.wrong else CTAS)
 
     async def release(self, wg, stage):
         if self.mended:
@@ -114,12 +117,42 @@ class ShareOfAMulticast(Broadcast):
 
 @GROUP.kernel(
     "cluster-barrier-of-some-ctas",
-    "barrier.cluster: 1 of 4 warpgroups have arrived: consumer of CTA 0; let the others arrive",
+    "barrier.cluster: 1 of 4 warpgroups have arrived: producer of CTA 0; let the others arrive",
 )
 class ClusterBarrierOfSomeCtas(Broadcast):
-    """Only the CTA that loads arrives at the barrier of the cluster at the end."""
+    """The CTA that loads waits at the barrier of the cluster, and the others for its loads."""
+
+    async def producer(self, wg):
+        if self.mended or wg.cta == 0:
+            await wg.cluster_sync()
+        await super().producer(wg)
+
+
+@GROUP.kernel(
+    "leave-before-the-others",
+    "the CTA ends in cycle N while the arrival by consumer of CTA",
+    "may still come: the shared memory of a CTA that has ended must not be accessed",
+    "let all CTAs meet at a barrier.cluster",
+)
+class LeaveBeforeTheOthers(Broadcast):
+    """A CTA ends while the consumers of others still arrive at its barriers."""
 
     async def consumer(self, wg):
         await Copy.consumer(self, wg)
-        if self.mended or wg.cta == 0:
+        if self.mended:
+            await wg.cluster_sync()
+
+
+@GROUP.kernel(
+    "use-before-the-cluster-has-met",
+    "full[0] of CTA 1",
+    "initialised by prologue of CTA 1",
+    "nothing orders this operation behind that; let both meet at",
+)
+class UseBeforeTheClusterHasMet(Broadcast):
+    """CTA 0 multicasts to CTAs that may not have initialised their barriers."""
+
+    async def prologue(self, wg):
+        await Copy.prologue(self, wg)
+        if self.mended:
             await wg.cluster_sync()

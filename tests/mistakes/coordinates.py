@@ -76,7 +76,7 @@ class BulkRange(Copy):
         if self.mended:
             size = min(size, self.x.nbytes - start)
         await wg.mbarrier_arrive_expect_tx(stage.full, size)
-        await wg.cp_async_bulk(stage.tile, self.x.address + start, size, stage.full)
+        await wg.cp_async_bulk(stage.tile, self.x.at() + start, size, stage.full)
 
     def host(self, device):
         super().host(device)

@@ -28,10 +28,8 @@ class StageNeverReleased(Copy):
 class CountAboveTheArrivals(Copy):
     """The count of ``empty`` is that of two consumers, and there is one."""
 
-    async def prologue(self, wg):
-        for step in range(self.stages):
-            await wg.mbarrier_init(self.stage(step).full, 1)
-            await wg.mbarrier_init(self.stage(step).empty, 2 if self.wrong else 1)
+    async def init(self, wg):
+        await super().init(wg, empty=2 if self.wrong else 1)
 
 
 @GROUP.kernel(
@@ -50,8 +48,8 @@ class LoopThatIsTooLong(Copy):
 
 @GROUP.kernel(
     "loop-that-is-too-short",
-    "the kernel ends before phase 2 of full[0] has completed",
-    "wait for this phase before the last role returns",
+    "the CTA ends in cycle N while request",
+    "may still write to its shared memory: nobody of the CTA has waited for phase 2 of full[0]",
 )
 class LoopThatIsTooShort(Copy):
     """The consumer takes one step less than the producer."""
@@ -76,8 +74,8 @@ class RolesThatWaitInACircle(Copy):
         super().smem(smem)
         self.extra = smem.mbarrier("extra")
 
-    async def prologue(self, wg):
-        await super().prologue(wg)
+    async def init(self, wg):
+        await super().init(wg)
         await wg.mbarrier_init(self.extra, 1)
 
     async def producer(self, wg):

@@ -1,7 +1,10 @@
 """Mistakes with the initialisation and the invalidation of barriers."""
 
+import numpy as np
+
+from sim_tb.sm.smem import Tile
 from tests.mistakes.form import Group
-from tests.mistakes.probe import Copy
+from tests.mistakes.probe import F16, Copy
 
 GROUP = Group("Initialisation and invalidation")
 
@@ -14,7 +17,7 @@ GROUP = Group("Initialisation and invalidation")
 class NeverInitialised(Copy):
     """Only the barriers of the first stage are initialised."""
 
-    async def prologue(self, wg):
+    async def init(self, wg):
         stages = 1 if self.wrong else self.stages
         for step in range(stages):
             await wg.mbarrier_init(self.stage(step).full, 1)
@@ -29,9 +32,9 @@ class NeverInitialised(Copy):
 class InitialisedTwice(Copy):
     """Each warp of the first warpgroup initialises the barriers; one thread should."""
 
-    async def prologue(self, wg):
+    async def init(self, wg):
         for _ in range(4 if self.wrong else 1):
-            await super().prologue(wg)
+            await super().init(wg)
 
 
 @GROUP.kernel(
@@ -41,10 +44,8 @@ class InitialisedTwice(Copy):
 class CountOfZero(Copy):
     """The barrier expects no arrival, because only bytes shall complete its phase."""
 
-    async def prologue(self, wg):
-        for step in range(self.stages):
-            await wg.mbarrier_init(self.stage(step).full, 0 if self.wrong else 1)
-            await wg.mbarrier_init(self.stage(step).empty, 1)
+    async def init(self, wg):
+        await super().init(wg, full=0 if self.wrong else 1)
 
 
 @GROUP.kernel(
@@ -55,8 +56,8 @@ class CountOfZero(Copy):
 class UsedAfterInvalidation(Copy):
     """A barrier is used again after ``mbarrier.inval``, without a new ``mbarrier.init``."""
 
-    async def prologue(self, wg):
-        await super().prologue(wg)
+    async def init(self, wg):
+        await super().init(wg)
         await wg.mbarrier_inval(self.ring.full[1])
         if self.mended:
             await wg.mbarrier_init(self.ring.full[1], 1)
@@ -86,26 +87,57 @@ class InvalidatedInUse(Copy):
 class OneArrivalOfAWarp(Copy):
     """The count is that of a warp, and its elected lane arrives alone."""
 
-    async def prologue(self, wg):
-        for step in range(self.stages):
-            await wg.mbarrier_init(self.stage(step).full, 32 if self.wrong else 1)
-            await wg.mbarrier_init(self.stage(step).empty, 1)
+    async def init(self, wg):
+        await super().init(wg, full=32 if self.wrong else 1)
 
 
 @GROUP.kernel(
     "arrivals-of-all-lanes",
-    "producer: one arrival too many at full[0] in cycle N",
+    "producer: 31 arrivals too many at full[0] in cycle N",
     "raise the count of mbarrier_init",
 )
 class ArrivalsOfAllLanes(Copy):
     """The count is one, and all lanes of a warp arrive."""
 
-    async def prologue(self, wg):
-        for step in range(self.stages):
-            await wg.mbarrier_init(self.stage(step).full, 1 if self.wrong else 32)
-            await wg.mbarrier_init(self.stage(step).empty, 1)
+    async def init(self, wg):
+        await super().init(wg, full=1 if self.wrong else 32)
 
     async def fill(self, wg, stage, step):
         await wg.mbarrier_arrive_expect_tx(stage.full, stage.tile.nbytes)
         await wg.mbarrier_arrive(stage.full, 31)
         await self.load(wg, stage, step)
+
+
+@GROUP.kernel(
+    "initialisation-without-a-fence",
+    "producer: cp.async.bulk.tensor of x at (0, 0) on full[0] in cycle N: this barrier was "
+    "initialised by prologue in cycle N, without fence.mbarrier_init",
+    "call fence_mbarrier_init after mbarrier_init",
+)
+class InitialisationWithoutAFence(Copy):
+    """Threads initialise the barrier, and the unit signals it, with no fence between."""
+
+    async def prologue(self, wg):
+        await self.init(wg)
+        if self.mended:
+            await wg.fence_mbarrier_init()
+
+
+@GROUP.kernel(
+    "storage-used-again",
+    "accesses 0x1000 of shared memory, where full[0] is a live barrier",
+    "call mbarrier_inval before its bytes are used again",
+)
+class StorageUsedAgain(Copy):
+    """The epilogue writes to the bytes of the barriers, which are no longer needed."""
+
+    async def consumer(self, wg):
+        await super().consumer(wg)
+        if self.mended:
+            for step in range(self.stages):
+                await wg.mbarrier_inval(self.stage(step).full)
+                await wg.mbarrier_inval(self.stage(step).empty)
+            await wg.bar_sync(2, 1)
+        origin = self.ring.full[0].address
+        tile = Tile("sums", origin, (1, 16), F16)
+        await wg.stmatrix(tile, np.zeros((1, 16), F16))

@@ -8,7 +8,7 @@ import numpy as np
 from golden import Swizzle
 from sim_tb.sm.check import equal
 from sim_tb.sm.kernel import Kernel
-from sim_tb.sm.smem import Tile
+from sim_tb.sm.smem import Mbarrier, Tile
 
 ROWS, COLUMNS = 16, 64
 SWIZZLE = Swizzle.SWIZZLE_128B
@@ -19,8 +19,8 @@ class Stage(NamedTuple):
     """Tile and barriers of a stage, and the parity with which a consumer waits for ``full``."""
 
     tile: Tile
-    full: int
-    empty: int
+    full: Mbarrier
+    empty: Mbarrier
     parity: int
 
 
@@ -59,9 +59,14 @@ class Copy(Kernel):
         return Stage(self.tiles[number], self.ring.full[number], self.ring.empty[number], parity)
 
     async def prologue(self, wg):
-        for full, empty in zip(self.ring.full, self.ring.empty, strict=True):
-            await wg.mbarrier_init(full, 1)
-            await wg.mbarrier_init(empty, 1)
+        await self.init(wg)
+        await wg.fence_mbarrier_init()
+
+    async def init(self, wg, full=1, empty=1):
+        """Initialise the barriers of the ring with these counts."""
+        for step in range(self.stages):
+            await wg.mbarrier_init(self.stage(step).full, full)
+            await wg.mbarrier_init(self.stage(step).empty, empty)
 
     def roles(self):
         return {"producer": self.producer, "consumer": self.consumer}
@@ -92,7 +97,11 @@ class Copy(Kernel):
         await wg.mbarrier_try_wait_parity(stage.full, stage.parity)
 
     async def use(self, wg, stage, step):
-        await wg.cp_async_bulk_tensor_store(self.map_y, (0, step * ROWS), stage.tile)
+        await self.store(wg, self.map_y, stage, step)
+
+    async def store(self, wg, tensor_map, stage, step):
+        """Store a stage, and wait until it is read."""
+        await wg.cp_async_bulk_tensor_store(tensor_map, (0, step * ROWS), stage.tile)
         await wg.commit_group()
         await wg.wait_group(0, read=True)
 
@@ -115,11 +124,21 @@ class StagedCopy(Copy):
 
     async def use(self, wg, stage, step):
         values = await wg.ldmatrix(stage.tile)
-        await wg.wait_group(0, read=True)
+        await self.reclaim(wg)
         await wg.stmatrix(self.out, values)
-        await wg.fence_proxy_async()
-        await self.store(wg, step)
+        await self.publish(wg)
+        await self.store_out(wg, step)
 
-    async def store(self, wg, step):
+    async def reclaim(self, wg):
+        """Wait until the store before has read its tile, in all warps."""
+        await wg.wait_group(0, read=True)
+        await wg.bar_sync(2, 1)
+
+    async def publish(self, wg):
+        """Show the unit what all warps have written."""
+        await wg.fence_proxy_async()
+        await wg.bar_sync(2, 1)
+
+    async def store_out(self, wg, step):
         await wg.cp_async_bulk_tensor_store(self.map_y, (0, step * ROWS), self.out)
         await wg.commit_group()

@@ -1,7 +1,8 @@
 """Mistakes between the generic proxy of threads and the async proxy of the unit."""
 
+from sim_tb.sm.warps import warps
 from tests.mistakes.form import Group
-from tests.mistakes.probe import StagedCopy
+from tests.mistakes.probe import COLUMNS, F16, ROWS, SWIZZLE, Copy, StagedCopy
 
 GROUP = Group("Proxies and fences")
 
@@ -13,15 +14,12 @@ GROUP = Group("Proxies and fences")
     "call fence_proxy_async after the write and before the request",
 )
 class StoreWithoutAFence(StagedCopy):
-    """Threads write a tile, and a store reads it, with no fence between."""
+    """Threads write a tile and meet at a barrier, and a store reads it, with no fence between."""
 
-    async def use(self, wg, stage, step):
-        values = await wg.ldmatrix(stage.tile)
-        await wg.wait_group(0, read=True)
-        await wg.stmatrix(self.out, values)
+    async def publish(self, wg):
         if self.mended:
             await wg.fence_proxy_async()
-        await self.store(wg, step)
+        await wg.bar_sync(2, 1)
 
 
 @GROUP.kernel(
@@ -34,13 +32,14 @@ class FenceBeforeTheWrite(StagedCopy):
 
     async def use(self, wg, stage, step):
         values = await wg.ldmatrix(stage.tile)
-        await wg.wait_group(0, read=True)
+        await self.reclaim(wg)
         if self.wrong:
             await wg.fence_proxy_async()
         await wg.stmatrix(self.out, values)
         if self.mended:
             await wg.fence_proxy_async()
-        await self.store(wg, step)
+        await wg.bar_sync(2, 1)
+        await self.store_out(wg, step)
 
 
 @GROUP.kernel(
@@ -67,6 +66,107 @@ class ReadBeforeTheWait(StagedCopy):
                 await self.wait(wg, self.stage(step))
             await self.use(wg, self.stage(step), step)
             await self.release(wg, self.stage(step))
+        await wg.wait_group(0)
+
+
+@GROUP.kernel(
+    "warps-that-do-not-meet",
+    "consumer: cp.async.bulk.tensor to y at (0, 0) in cycle N, at 0x",
+    "nothing orders it behind stmatrix of out by consumer in cycle N, by warp 1 of consumer",
+    "let them meet at a named barrier (bar_sync) after the write",
+)
+class WarpsThatDoNotMeet(StagedCopy):
+    """One thread stores what four warps have written; the others may not be done."""
+
+    async def publish(self, wg):
+        await wg.fence_proxy_async()
+        if self.mended:
+            await wg.bar_sync(2, 1)
+
+
+@GROUP.kernel(
+    "refill-behind-a-read",
+    "copier: cp.async.bulk.tensor of x at (0, 16) in cycle N overwrites 0x",
+    "nothing but the order of the program stands between this read and the write by the async "
+    "proxy; call fence_proxy_async, or let threads meet at a barrier",
+)
+class RefillBehindARead(StagedCopy):
+    """A warp reads a stage, and then lets the unit fill it again."""
+
+    stages = 1
+
+    def roles(self):
+        return {"copier": warps(1)(self.copier)}
+
+    async def copier(self, wg):
+        for step in range(self.steps):
+            stage = self.stage(step)
+            await self.load(wg, stage, step)
+            await wg.mbarrier_arrive_expect_tx(stage.full, stage.tile.nbytes)
+            await self.wait(wg, stage._replace(parity=step % 2))
+            await wg.ldmatrix(stage.tile)
+            if self.mended:
+                await wg.fence_proxy_async()
+
+    def check(self):
+        return None
+
+
+@GROUP.kernel(
+    "operand-without-a-fence",
+    "consumer: wgmma of out in cycle N, at 0x",
+    "without fence.proxy.async, the tensor cores may not see an earlier write (stmatrix of out",
+)
+class OperandWithoutAFence(StagedCopy):
+    """Threads convert an operand in shared memory, and wgmma reads it."""
+
+    async def consumer(self, wg):
+        self.sums = wg.accumulator(ROWS, ROWS)
+        await super().consumer(wg)
+        await wg.wgmma_wait_group(0)
+
+    async def publish(self, wg):
+        if self.mended:
+            await wg.fence_proxy_async()
+        await wg.bar_sync(2, 1)
+
+    async def store_out(self, wg, _):
+        await wg.wgmma_fence()
+        await wg.wgmma(self.sums, self.out, self.out)
+        await wg.wgmma_commit_group()
+        await wg.wgmma_wait_group(0)
+
+    def check(self):
+        return None
+
+
+@GROUP.kernel(
+    "load-of-what-was-just-stored",
+    "of y: request",
+    "the threads do not know that it is complete; let its thread wait for the bulk group "
+    "(wait_group, not .read)",
+)
+class LoadOfWhatWasJustStored(Copy):
+    """y is loaded again when its stores have read shared memory, not when they have written."""
+
+    def smem(self, smem):
+        super().smem(smem)
+        self.again = smem.tile("again", (ROWS, COLUMNS), F16, SWIZZLE)
+        self.loaded = smem.mbarrier("loaded")
+
+    async def init(self, wg):
+        await super().init(wg)
+        await wg.mbarrier_init(self.loaded, 1)
+
+    async def consumer(self, wg):
+        for step in range(self.steps):
+            await self.wait(wg, self.stage(step))
+            await self.use(wg, self.stage(step), step)
+            await self.release(wg, self.stage(step))
+        await wg.wait_group(0, read=self.wrong)
+        await wg.mbarrier_arrive_expect_tx(self.loaded, self.again.nbytes)
+        await wg.cp_async_bulk_tensor(self.again, self.map_y, (0, 0), self.loaded)
+        await wg.mbarrier_try_wait_parity(self.loaded, 0)
         await wg.wait_group(0)
 
 

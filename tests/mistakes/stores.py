@@ -46,10 +46,10 @@ class SourceChanged(StagedCopy):
     async def use(self, wg, stage, step):
         values = await wg.ldmatrix(stage.tile)
         if self.mended:
-            await wg.wait_group(0, read=True)
+            await self.reclaim(wg)
         await wg.stmatrix(self.out, values)
-        await wg.fence_proxy_async()
-        await self.store(wg, step)
+        await self.publish(wg)
+        await self.store_out(wg, step)
 
 
 @GROUP.kernel(
@@ -101,6 +101,43 @@ class GroupOfAnotherThread(Copy):
         await wg.commit_group()
         if self.mended:
             await wg.wait_group(0, read=True)
+
+
+@GROUP.kernel(
+    "wait-of-one-thread",
+    "consumer: stmatrix of out in cycle N overwrites",
+    "before its release: a store of consumer reads the data",
+)
+class WaitOfOneThread(StagedCopy):
+    """The thread that stored waits for its bulk group, and the other warps go on."""
+
+    async def reclaim(self, wg):
+        await wg.wait_group(0, read=True)
+        if self.mended:
+            await wg.bar_sync(2, 1)
+
+
+@GROUP.kernel(
+    "tile-stored-twice",
+    "of y: request",
+    "writes there, and the threads do not know that it is complete",
+)
+class TileStoredTwice(Copy):
+    """Two roles store the same tile of y."""
+
+    def roles(self):
+        return {"producer": self.producer, "consumer": self.consumer, "helper": self.helper}
+
+    async def init(self, wg):
+        await super().init(wg, empty=2)
+
+    async def helper(self, wg):
+        for step in range(self.steps):
+            await self.wait(wg, self.stage(step))
+            if self.wrong:
+                await self.use(wg, self.stage(step), step)
+            await self.release(wg, self.stage(step))
+        await wg.wait_group(0)
 
 
 @GROUP.kernel(

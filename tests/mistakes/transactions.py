@@ -84,9 +84,9 @@ class GapsOfNarrowRows(Copy):
 
 @GROUP.kernel(
     "load-by-every-warp",
-    "producer: cp.async.bulk.tensor of x at (0, 0) in cycle N, at 0x0 of shared memory",
-    "request 0 (cp.async.bulk.tensor of x at (0, 0) by producer",
-    "writes there and signals full[0]",
+    "full[0]: phase 0 has all of its arrivals in cycle N, but expect_tx is 2048 bytes too small",
+    "loads: request 0 (cp.async.bulk.tensor of x at (0, 0)",
+    "request (cp.async.bulk.tensor of x at (0, 0)",
 )
 class LoadByEveryWarp(Copy):
     """An elected lane of each of four warps issues the load; one warp should."""
@@ -146,6 +146,7 @@ class CountOutOfRange(Copy):
 class BarrierSharedByTwoStages(Copy):
     """Two stages in flight signal one barrier."""
 
-    def stage(self, step):
-        stage = super().stage(step)
-        return stage._replace(full=self.ring.full[0]) if self.wrong else stage
+    async def fill(self, wg, stage, step):
+        if self.wrong:
+            stage = stage._replace(full=self.ring.full[0])
+        await super().fill(wg, stage, step)

@@ -5,7 +5,7 @@ import numpy as np
 from golden import Swizzle
 from sim_tb.sm.check import equal
 from tests.mistakes.form import Group
-from tests.mistakes.probe import F16, Copy
+from tests.mistakes.probe import COLUMNS, F16, ROWS, SWIZZLE, Copy
 
 GROUP = Group("wgmma and registers")
 
@@ -34,22 +34,27 @@ class Product(Copy):
         await wg.cp_async_bulk_tensor(stage.tile, self.map_x, (step * TILE, 0), stage.full)
 
     async def consumer(self, wg):
-        self.sums = np.zeros((TILE, TILE), np.float32)
+        self.sums = wg.accumulator(TILE, TILE)
         for step in range(self.steps):
             await self.wait(wg, self.stage(step))
             await self.use(wg, self.stage(step), step)
             await self.release(wg, self.stage(step))
-        await wg.wgmma_wait_group(0)
+        await self.collect(wg)
+        values = self.sums.values
         for half, tile in enumerate(self.out):
-            columns = slice(half * TILE // 2, (half + 1) * TILE // 2)
-            await wg.stmatrix(tile, self.sums[:, columns])
+            await wg.stmatrix(tile, values[:, half * TILE // 2 : (half + 1) * TILE // 2])
         await wg.fence_proxy_async()
+        await wg.bar_sync(2, 1)
         for half, tile in enumerate(self.out):
             await wg.cp_async_bulk_tensor_store(self.map_y, (half * TILE // 2, 0), tile)
         await wg.commit_group()
         await wg.wait_group(0)
 
+    async def collect(self, wg):
+        await wg.wgmma_wait_group(0)
+
     async def use(self, wg, stage, _):
+        await wg.wgmma_fence()
         await wg.wgmma(self.sums, stage.tile, stage.tile)
         await wg.wgmma_commit_group()
         await wg.wgmma_wait_group(0)
@@ -69,6 +74,7 @@ class ReleaseBeforeTheProductEnds(Product):
     """The stage is released when the product has been issued, not when it has read the stage."""
 
     async def use(self, wg, stage, _):
+        await wg.wgmma_fence()
         await wg.wgmma(self.sums, stage.tile, stage.tile)
         await wg.wgmma_commit_group()
         if self.mended:
@@ -85,6 +91,7 @@ class ProductWithoutCommit(Product):
     """The wait finds no group: the product was never committed."""
 
     async def use(self, wg, stage, _):
+        await wg.wgmma_fence()
         await wg.wgmma(self.sums, stage.tile, stage.tile)
         if self.mended:
             await wg.wgmma_commit_group()
@@ -100,18 +107,21 @@ class ProductWithoutCommit(Product):
 class OneReleaseForTwoReaders(Copy):
     """Two consumers read each stage, and the first that is done releases it."""
 
-    async def prologue(self, wg):
-        for step in range(self.stages):
-            await wg.mbarrier_init(self.stage(step).full, 1)
-            await wg.mbarrier_init(self.stage(step).empty, 1 if self.wrong else 2)
+    async def init(self, wg):
+        await super().init(wg, empty=1 if self.wrong else 2)
 
     def roles(self):
         return {"producer": self.producer, "consumer 0": self.consumer, "consumer 1": self.slow}
 
+    def host(self, device):
+        super().host(device)
+        self.z = device.empty("z", self.x.array.shape, F16)
+        self.map_z = device.tensor_map(self.z, (COLUMNS, ROWS), SWIZZLE)
+
     async def slow(self, wg):
         for step in range(self.steps):
             await self.wait(wg, self.stage(step))
-            await self.use(wg, self.stage(step), step)
+            await self.store(wg, self.map_z, self.stage(step), step)
             if self.mended:
                 await self.release(wg, self.stage(step))
         await wg.wait_group(0)
@@ -151,3 +161,62 @@ class MoreRegistersThanThereAre(Copy):
 
     async def helper(self, wg):
         await wg.setmaxnreg(240)
+
+
+@GROUP.kernel(
+    "accumulator-read-in-flight",
+    "consumer reads an accumulator of a wgmma whose group may be in flight",
+    "call wgmma_commit_group and wgmma_wait_group first",
+)
+class AccumulatorReadInFlight(Product):
+    """The epilogue reads the registers while one group is still pending."""
+
+    async def collect(self, wg):
+        await wg.wgmma_wait_group(1 if self.wrong else 0)
+
+    async def use(self, wg, stage, _):
+        await wg.wgmma_fence()
+        await wg.wgmma(self.sums, stage.tile, stage.tile)
+        await wg.wgmma_commit_group()
+
+    async def release(self, wg, stage):
+        """Release nothing: there are as many stages as steps."""
+
+    stages = 4
+
+
+@GROUP.kernel(
+    "accumulator-without-a-fence",
+    "consumer: wgmma in cycle N adds to an accumulator that threads wrote at first, without "
+    "wgmma.fence",
+    "call wgmma_fence after the write and before the first wgmma",
+)
+class AccumulatorWithoutAFence(Product):
+    """Threads set the accumulators to zero, and the products follow at once."""
+
+    async def use(self, wg, stage, _):
+        if self.mended:
+            await wg.wgmma_fence()
+        await wg.wgmma(self.sums, stage.tile, stage.tile)
+        await wg.wgmma_commit_group()
+        await wg.wgmma_wait_group(0)
+
+
+@GROUP.kernel(
+    "operand-in-registers-without-a-fence",
+    "consumer: wgmma in cycle N reads A from registers that threads may have written",
+    "call wgmma_fence after the last instruction that writes A",
+)
+class OperandInRegistersWithoutAFence(Product):
+    """A is loaded to registers behind the fence."""
+
+    async def use(self, wg, stage, _):
+        if self.wrong:
+            await wg.wgmma_fence()
+        a = await wg.ldmatrix(stage.tile)
+        await wg.bar_sync(2, 1)
+        if self.mended:
+            await wg.wgmma_fence()
+        await wg.wgmma(self.sums, a, stage.tile)
+        await wg.wgmma_commit_group()
+        await wg.wgmma_wait_group(0)
