@@ -121,6 +121,13 @@ def parser_of(loaded: Library, prog: str = PROG) -> Parser:
                 default=REPORTS / cls.name,
                 help="directory of report.html [%(default)s]",
             )
+            if command == "run":
+                one_kernel.add_argument(
+                    "--explore",
+                    type=number,
+                    metavar="N",
+                    help="run N random schedules, --schedule 1 to N, instead",
+                )
             one_kernel.set_defaults(parser=one_kernel)
     return parser
 
@@ -173,6 +180,11 @@ def work_of(cls: type[Kernel], options: argparse.Namespace) -> Iterator[launch.J
     }
     if options.command == "run":
         values_by_name = {name: [value] for name, value in values_by_name.items()}
+        if options.explore is not None:
+            if options.explore < 1 or "schedule" in values_by_name:
+                reason = "must be at least 1" if options.explore < 1 else "not with --schedule"
+                raise ValueError(f"--explore {options.explore}: {reason}")
+            values_by_name["schedule"] = list(range(1, options.explore + 1))
     for values in product(*values_by_name.values()):
         chosen = dict(zip(values_by_name, values, strict=True))
         kernel = cls(**{name: value for name, value in chosen.items() if name in kernel_names})
@@ -216,6 +228,19 @@ def print_sweep(console: Console, records: Sequence[Record]) -> None:
     for record in records:
         if record.failed:
             console.print(f"{record.title}\n{report.verdict(record)}", soft_wrap=True)
+
+
+def print_explored(console: Console, records: Sequence[Record]) -> None:
+    """Print which of several schedules failed, each with the command that runs it again."""
+    failed = [record for record in records if record.failed]
+    for record in failed:
+        console.print(f"{PROG} run {record.title}\n{report.verdict(record)}", soft_wrap=True)
+    cycles = [record.cycles for record in records]
+    console.print(
+        f"{len(records)} schedules, {min(cycles):,} to {max(cycles):,} cycles: "
+        f"{len(failed)} failed",
+        soft_wrap=True,
+    )
 
 
 @entry_point
@@ -266,7 +291,9 @@ def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
     except (CacheError, SimulationError) as error:
         console.print(error)
         return 1
-    if options.command == "run":
+    if options.command == "run" and options.explore is not None:
+        print_explored(console, records)
+    elif options.command == "run":
         print_run(console, records[0])
     else:
         print_sweep(console, records)

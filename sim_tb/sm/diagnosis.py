@@ -3,9 +3,11 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from golden import mbarrier
+from sim_tb.sm.circle import WaitGraph
 from sim_tb.sm.pipes import REGISTERS, WARPGROUP_THREADS
 from sim_tb.sm.sanitizer import Sanitizer, TrackedWarpgroup
 from sim_tb.sm.sm import SM
+from sim_tb.sm.smem import LANES
 
 Key = tuple[int, int]
 """CTA and offset of a barrier."""
@@ -14,12 +16,15 @@ Key = tuple[int, int]
 def ledger(sms: Sequence[SM]) -> str:
     """Return the state of a run that hangs, in words.
 
-    The text has likely causes first, then barriers, requests in flight, warpgroups, and what is
-    outstanding in the units.
+    The text has likely causes first, then the circle of roles that wait for each other, barriers,
+    requests in flight, warpgroups, and what is outstanding in the units.
     """
     sanitizer = sms[0].sanitizer
     words = {key: sms[key[0]].env.barriers.read(key[1]) for key in sanitizer.barriers}
-    rows = [*_rendezvous(sms), *_registers(sms), *Hang(sanitizer, words).causes(), "barriers:"]
+    hang = Hang(sanitizer, words)
+    circle = WaitGraph(sms, words, hang.partners).explained()
+    rows = [*_rendezvous(sms), *_registers(sms), *hang.causes()]
+    rows += [*([circle] if circle else []), "barriers:"]
     for key, word in words.items():
         barrier = sanitizer.barriers[key]
         rows.append(
@@ -85,6 +90,11 @@ class Hang:
                     self.full_of[empty] = cta, full.address
                     self.empty_of[cta, full.address] = stages
 
+    @property
+    def partners(self) -> dict[Key, list[Key]]:
+        """Barriers of rings: *full* of each *empty*, and the *empty* ones of each *full*."""
+        return {**self.empty_of, **{empty: [full] for empty, full in self.full_of.items()}}
+
     def causes(self) -> list[str]:
         """Return a sentence for each barrier that holds up a warpgroup, the likely causes first.
 
@@ -101,7 +111,7 @@ class Hang:
                 reason, is_cause = self.explanation(key)
                 facts = [
                     f"{word.pending} of {barrier.count} arrivals are missing in phase {phase}",
-                    f"arrived: {', '.join(barrier.arrivals) or 'nobody'}",
+                    f"arrived: {barrier.who_arrived() or 'nobody'}",
                     *(
                         f"{wg.label} waits with parity {phase % 2} since cycle {wg.waiting.cycle}"
                         for wg in waiters
@@ -132,6 +142,12 @@ class Hang:
         barrier, phase = self.barriers[key], self.barriers[key].completed_phases
         if barrier.arrivals:
             remedy = "add the missing arrivals, or lower the count of mbarrier_init"
+            alone = all(barrier.arrivers[label] == 1 for label in barrier.arrivals)
+            if alone and barrier.count % LANES == 0:
+                remedy += (
+                    f": {barrier.count} is the number of all threads, but one elected thread of "
+                    "each role arrives"
+                )
             return "; ".join([*self._holders(key), remedy]), True
         waiters = self.waiters(key)
         early = [each.label for each in waiters if _phases(each, key) < phase]

@@ -4,7 +4,6 @@ A producer acquires a stage, fills it, and commits it; consumers wait for it, us
 it. Each role has a `PipelineState` of its own.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sim_tb.sm.smem import Mbarrier, Ring

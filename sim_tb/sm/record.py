@@ -28,6 +28,9 @@ class Setting:
         Clocks from one instruction of a warp scheduler to the next.
     watchdog : int
         Clocks without progress after which the run is ended.
+    schedule : int, optional
+        Seed of a random schedule: delays of the warps, latencies and stalls. None: no delays, and
+        the latencies of ``memory``.
     """
 
     memory: str = option(
@@ -37,6 +40,9 @@ class Setting:
     )
     issue_interval: int = option(1, "clocks from one instruction of a warp scheduler to the next")
     watchdog: int = option(20_000, "clocks without progress after which the run is ended")
+    schedule: int | None = option(
+        None, "seed of a random schedule: delays of the warps, latencies and stalls", least=0
+    )
 
     def validate(self) -> None:
         """Check that the settings are within their limits.

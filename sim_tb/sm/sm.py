@@ -22,6 +22,7 @@ from sim_tb.sm.device import Device, GlobalPointer, TensorMapHandle
 from sim_tb.sm.errors import KernelError, described
 from sim_tb.sm.pipes import MUFU_PER_CLOCK, REGISTERS, SCHEDULERS, Pipe
 from sim_tb.sm.sanitizer import Sanitizer, Scope, TrackedRequest
+from sim_tb.sm.schedule import Delays
 from sim_tb.sm.smem import LANES, PIECE_BYTES, Mbarrier, SmemLayout, Tile
 from sim_tb.sm.spans import Span
 from sim_tb.testbench.environment import Environment
@@ -99,6 +100,7 @@ class Issuer:
         self.ready_cycle = 0
         self.activity: tuple[str, int] | None = None
         self.tracked = sm.sanitizer.add_warpgroup(sm.cta, role, warps)
+        self._delays = Delays(sm.schedule, sm.cta, role)
         self._last_span: int | None = None
         sm.warpgroups.append(self)
 
@@ -141,6 +143,9 @@ class Issuer:
         hands its requests to the unit in the cycle of their first slot.
         """
         costs = self.sm.costs
+        delay = self._delays.draw()
+        if delay:
+            self.ready_cycle = self.clock + delay
         while slots > 0:
             clocks = min(slots, costs.chunk) * costs.interval
             slots -= costs.chunk
@@ -200,6 +205,8 @@ class SM:
     sanitizer : Sanitizer
     costs : Costs
     cluster : ClusterRun
+    schedule : int, optional
+        Seed of a random schedule.
     scheduler, tensor_cores, smem_port, mufu : Pipe
     spans : list of Span
         Activities of the warpgroups.
@@ -211,7 +218,7 @@ class SM:
 
     def __init__(
         self, env: Environment, device: Device, layout: SmemLayout, sanitizer: Sanitizer,
-        costs: Costs, cluster: "ClusterRun",
+        costs: Costs, cluster: "ClusterRun", schedule: int | None = None,
     ) -> None:  # fmt: skip
         self.env = env
         self.device = device
@@ -219,6 +226,7 @@ class SM:
         self.sanitizer = sanitizer
         self.costs = costs
         self.cluster = cluster
+        self.schedule = schedule
         self.scheduler, self.tensor_cores = Pipe(), Pipe()
         self.smem_port, self.mufu = Pipe(), Pipe()
         self.spans: list[Span] = []

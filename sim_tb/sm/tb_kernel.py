@@ -19,6 +19,7 @@ from sim_tb.sm.kernel import Kernel
 from sim_tb.sm.pipes import REGISTERS
 from sim_tb.sm.record import Record, RequestRecord, Setting, SmRecord
 from sim_tb.sm.sanitizer import Sanitizer
+from sim_tb.sm.schedule import scheduled
 from sim_tb.sm.sm import SM, ClusterRun
 from sim_tb.sm.smem import LANES, PIECE_BYTES, SmemLayout
 from sim_tb.sm.warps import WARPGROUP_WARPS, Role, Warpgroup, Warps, warps_of
@@ -30,6 +31,12 @@ from sim_tb.testbench.models import surroundings
 
 WATCH_INTERVAL = 1024
 """Clocks from one look of the watchdog to the next."""
+
+WAKE_CLOCKS = 4
+"""Clocks in which roles that woke up in the last one have moved on."""
+
+QUIET_CLOCKS = 128
+"""Clocks without a transfer after which the units are asked whether anything can still move."""
 
 DRAIN_CLOCKS = 10_000
 """Clocks that a unit gets to finish its requests after a run that ended early."""
@@ -70,9 +77,11 @@ async def run_kernel(dut: Any, kernel: Kernel, setting: Setting) -> Record:
     layout = SmemLayout(envs[0].interface.parameters["smem_bytes"])
     sanitizer = Sanitizer(layout, layout.limit, len(envs), device)
     costs, cluster = Costs(interval=setting.issue_interval), ClusterRun(len(envs))
-    sms = [SM(env, device, layout, sanitizer, costs, cluster) for env in envs]
+    sms = [SM(env, device, layout, sanitizer, costs, cluster, setting.schedule) for env in envs]
     error, check, flops, start = "", None, 0, time.perf_counter()
-    watchdog = cocotb.start_soon(_watch(sms, setting.watchdog))
+    watchdogs = [
+        cocotb.start_soon(watch) for watch in (_watch(sms, setting.watchdog), _find_deadlock(sms))
+    ]
     try:
         with kernel_code("host"):
             kernel.host(device)
@@ -91,8 +100,9 @@ async def run_kernel(dut: Any, kernel: Kernel, setting: Setting) -> Record:
         device.check_guards()
     except CheckError as failure:
         cycles, seconds, error = envs[0].cycle, time.perf_counter() - start, str(failure)
-    watchdog.cancel()
-    models = surroundings(setting.memory)
+    for watchdog in watchdogs:
+        watchdog.cancel()
+    models = scheduled(surroundings(setting.memory), setting.schedule)
     record = Record(
         kernel=kernel.name,
         summary=(type(kernel).__doc__ or "").partition("\n")[0],
@@ -122,10 +132,15 @@ async def run_kernel(dut: Any, kernel: Kernel, setting: Setting) -> Record:
 
 async def _environments(dut: Any, kernel: Kernel, setting: Setting) -> list[Environment]:
     """Reset the units; return the environment of each SM."""
-    models, logs = surroundings(setting.memory), list(LOGS.values())
+    models = scheduled(surroundings(setting.memory), setting.schedule)
+    given: dict[str, Any] = {
+        "seed": setting.schedule,
+        "background": "fault",
+        "logs": list(LOGS.values()),
+    }
     if kernel.ctas == 1:
-        return [await Environment.start(dut, models, background="fault", logs=logs)]
-    return (await ClusterEnvironment.start(dut, models, background="fault", logs=logs)).sms
+        return [await Environment.start(dut, models, **given)]
+    return (await ClusterEnvironment.start(dut, models, **given)).sms
 
 
 async def _run_roles(kernel: Kernel, sms: Sequence[SM]) -> None:
@@ -191,12 +206,37 @@ async def _all(tasks: Sequence[Task[None]], cluster: ClusterRun) -> None:
         raise cluster.error
 
 
+async def _find_deadlock(sms: Sequence[SM]) -> None:
+    """Fail the run when nothing can move any more.
+
+    That is so if no request and no barrier operation is on its way, no role waits for time to
+    pass, and a role has not returned.
+    """
+    env, sanitizer = sms[0].env, sms[0].sanitizer
+    while True:
+        await env.idle(QUIET_CLOCKS, None)
+        progress, quiet_until = sanitizer.progress, env.cycle + WAKE_CLOCKS
+        await env.cycles(WAKE_CLOCKS, watches=True)
+        await env.idle(QUIET_CLOCKS, None)
+        moves = env.cycle > quiet_until + WAKE_CLOCKS or sanitizer.progress != progress
+        moves = moves or any(sm.env.timers for sm in sms)
+        if not moves and any(not each.has_exited for each in sanitizer.warpgroups):
+            try:
+                _check_refusals(sms)
+                text = f"cycle {env.cycle}: the kernel hangs: nothing can move any more"
+                sms[0].cluster.fail(KernelError(f"{text}\n{ledger(sms)}"))
+            except CheckError as error:
+                sms[0].cluster.fail(error)
+            return
+        await env.cycles(WATCH_INTERVAL, watches=True)
+
+
 async def _watch(sms: Sequence[SM], patience: int) -> None:
     """Fail the run after ``patience`` clocks without progress, or when a request is refused."""
     env, sanitizer = sms[0].env, sms[0].sanitizer
     progress, last_progress_cycle = sanitizer.progress, env.cycle
     while True:
-        await env.cycles(min(WATCH_INTERVAL, patience))
+        await env.cycles(min(WATCH_INTERVAL, patience), watches=True)
         try:
             _check_refusals(sms)
         except CheckError as error:

@@ -151,12 +151,17 @@ class Environment:
     def not_before(self, cycle: int) -> None:
         self._bridge.not_before = cycle
 
-    async def cycles(self, count: int) -> None:
-        """Wait for ``count`` clocks."""
-        await self._events.cycles(count)
+    async def cycles(self, count: int, *, watches: bool = False) -> None:
+        """Wait for ``count`` clocks. ``watches``: it does not count as one of the ``timers``."""
+        await self._events.cycles(count, watches=watches)
+
+    @property
+    def timers(self) -> int:
+        """Number of coroutines that wait for time to pass, those that only watch left out."""
+        return self._events.timers
 
     async def idle(
-        self, quiet: int = QUIET, timeout: int = TIMEOUT, *, everywhere: bool = True
+        self, quiet: int = QUIET, timeout: int | None = TIMEOUT, *, everywhere: bool = True
     ) -> None:
         """Wait until nothing is queued or in flight.
 
@@ -166,7 +171,7 @@ class Environment:
         Parameters
         ----------
         quiet, timeout : int
-            Clocks.
+            Clocks. ``timeout`` None: wait for ever.
         everywhere : bool
             On all SMs; otherwise on this one.
 

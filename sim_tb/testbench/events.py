@@ -30,6 +30,7 @@ class Pending:
         self.detail = detail
         self.event = Event()
         self.record: EventRecord | None = None
+        self.watches = False
 
     def resolve(self, record: EventRecord) -> None:
         """Hand ``record`` to the coroutine that waits."""
@@ -155,12 +156,19 @@ class Events:
         record = await self.wait(self.expect(kind, number, what), timeout)
         return int(record.cycle)
 
-    async def cycles(self, count: int) -> None:
-        """Wait for ``count`` clocks."""
+    async def cycles(self, count: int, *, watches: bool = False) -> None:
+        """Wait for ``count`` clocks. ``watches``: it does not count as one of the ``timers``."""
         pending = Pending(f"{count} clocks")
+        pending.watches = watches
         self._set_alarm(pending, count)
         await pending.event.wait()
         self._raise_failure()
+
+    @property
+    def timers(self) -> int:
+        """Number of waits that the time ends, those that only watch left out."""
+        waits = self._alarms.values()
+        return sum(not (pending.watches or pending.event.is_set()) for pending in waits)
 
     def dispatch(self) -> None:
         """Hand the events that C++ reported to the coroutines and functions they are for."""

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.simulators
 
 MISTAKES = {
     "too large": (
-        r"the kernel hangs: no progress since cycle \d+\n"
+        r"the kernel hangs: nothing can move any more\n"
         r"full\[0\]: expect_tx is 512 bytes too large: expect_tx: 2560 bytes by producer in cycle "
         r"\d+; loads: request 0 \(cp\.async\.bulk\.tensor of x at \(0, 0\) by producer in cycle "
         r"\d+, 1024 bytes\); request 1 .*; expect the bytes of all loads.*"
@@ -57,10 +57,13 @@ MISTAKES = {
         r"|consumer: ldmatrix of stage\[0\] in cycle \d+ reads 0x\w+ of shared memory, which nobody"
     ),
     "producer waits for the wrong phase": (
-        r"no progress since cycle \d+\nempty\[0\]: 1 of 1 arrivals are missing in phase 0; "
+        r"hangs: nothing can move any more\nempty\[0\]: 1 of 1 arrivals are missing in phase 0; "
         r"arrived: nobody; producer waits with parity 0 since cycle \d+; let each consumer call "
         r"mbarrier_arrive .*, or use parity 1 for a first wait that must return at once\n"
-        r"full\[0\]: .*; the producer waits for an empty stage\nbarriers:.*"
+        r"full\[0\]: .*; the producer waits for an empty stage\ncircle: producer waits for phase "
+        r"0 of "
+        r"empty\[0\], which consumer completes; consumer waits for phase 0 of full\[0\], which "
+        r"producer completes\nbarriers:.*"
         r"empty\[0\]: phase 0, 1 of 1 arrivals pending, tx-count 0; 0 phases "
         r"completed.*requests in flight:\n  none.*producer: in 'wait empty\[0\]' since cycle"
     ),
@@ -79,7 +82,9 @@ MISTAKES = {
         r"waits for phase 1 of full\[0\]; let each consumer call mbarrier_arrive when it has read "
         r"the stage\nfull\[0\]: 1 of 1 arrivals are missing in phase 1; arrived: nobody; consumer "
         r"waits with parity 1 since cycle \d+; producer arrived in phases before, and now waits "
-        r"for phase 0 of empty\[0\]\nbarriers:"
+        r"for phase 0 of empty\[0\]\ncircle: producer waits for phase 0 of empty\[0\], which "
+        r"consumer "
+        r"completes; consumer waits for phase 1 of full\[0\], which producer completes\nbarriers:"
     ),
     "bytes without an arrival": (
         r"\nfull\[0\]: 1 of 1 arrivals are missing in phase 0; arrived: nobody; consumer waits "
@@ -87,12 +92,14 @@ MISTAKES = {
         r"mbarrier_arrive_expect_tx\nempty\[0\]: .*; the stage waits for phase 0 of full\[0\]\n"
     ),
     "too few at bar.sync": (
-        r"no progress since cycle \d+\nbar\.sync 1: 1 of 3 warpgroups have arrived: consumer; let "
+        r"hangs: nothing can move any more\nbar\.sync 1: 1 of 3 warpgroups have arrived: "
+        r"consumer; let "
         r"the others arrive, or lower the number\nempty\[0\]: .*; nobody has waited for phase 0 of "
         r"full"
     ),
     "registers that are taken": (
-        r"no progress since cycle \d+\nconsumer: setmaxnreg waits for registers: the warpgroups "
+        r"hangs: nothing can move any more\nconsumer: setmaxnreg waits for registers: the "
+        r"warpgroups "
         r"hold \d+ of 512 per thread; let another role release more of them, or ask for fewer\n"
     ),
     "error of Python": (
@@ -106,8 +113,8 @@ MISTAKES = {
     ),
     "overwritten before its release": (
         r"producer: cp\.async\.bulk\.tensor of x at \(0, 32\) in cycle \d+ overwrites 0x0 of "
-        r"shared memory before its release: warp 0 of consumer reads the data that request 0 .* wrote there, "
-        r"and nothing orders this read before the write; wait for a barrier or a group"
+        r"shared memory before its release: warp 0 of consumer reads the data that request 0 .* "
+        r"wrote there, and nothing orders this read before the write; wait for a barrier or a group"
     ),
     "arrival twice": (
         r"producer: one arrival too many at full\[0\] in cycle \d+: phase 0 already has all of "
@@ -158,8 +165,9 @@ MISTAKES = {
         r"written"
     ),
     "load at the end": (
-        r"producer: the CTA ends in cycle \d+ while request \d+ \(.*\) may still write to its shared "
-        r"memory: nobody of the CTA has waited for phase 3 of full\[0\]; wait for this phase before"
+        r"producer: the CTA ends in cycle \d+ while request \d+ \(.*\) may still write to its "
+        r"shared memory: nobody of the CTA has waited for phase 3 of full\[0\]; wait for this "
+        r"phase before"
     ),
     "store at the end": (
         r"consumer: the CTA ends in cycle \d+ while a store of consumer may still read the data "
