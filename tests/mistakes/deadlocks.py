@@ -11,6 +11,8 @@ GROUP = Group("Deadlock between roles")
     "empty[0]: 1 of 1 arrivals are missing in phase 0; arrived: nobody",
     "consumer has waited for phase 0 of full[0], and now waits for phase 1 of full[0]",
     "let each consumer call mbarrier_arrive when it has read the stage",
+    "circle: producer waits for phase 0 of empty[0], which consumer completes; consumer waits for "
+    "phase 1 of full[0], which producer completes",
 )
 class StageNeverReleased(Copy):
     """The consumer does not arrive at ``empty``."""
@@ -64,30 +66,30 @@ class LoopThatIsTooShort(Copy):
 
 @GROUP.kernel(
     "roles-that-wait-in-a-circle",
-    "empty[0]: 1 of 1 arrivals are missing in phase 0; arrived: nobody; producer waits",
-    "consumer has waited for phase 0 of full[0], and now waits for phase 0 of extra",
+    "circle: producer waits for phase 1 of empty[0], which consumer completes; consumer waits for "
+    "phase 1 of permit[0], which producer completes",
 )
 class RolesThatWaitInACircle(Copy):
-    """The consumer keeps a stage until the producer, which waits for it, has loaded more."""
+    """In the second round the consumer keeps a stage until the producer has loaded the next one."""
 
     def smem(self, smem):
         super().smem(smem)
-        self.extra = smem.mbarrier("extra")
+        self.permits = smem.mbarriers("permit", self.stages)
 
     async def init(self, wg):
         await super().init(wg)
-        await wg.mbarrier_init(self.extra, 1)
+        for permit in self.permits:
+            await wg.mbarrier_init(permit, 1)
 
     async def producer(self, wg):
         for step in range(self.steps):
             await self.acquire(wg, self.stage(step))
             await self.fill(wg, self.stage(step), step)
-            if step == (self.stages if self.wrong else 0):
-                await wg.mbarrier_arrive(self.extra)
+            if self.mended or step < self.stages:
+                await wg.mbarrier_arrive(self.permits[step % self.stages])
 
     async def use(self, wg, stage, step):
-        if not step:
-            await wg.mbarrier_try_wait_parity(self.extra, 0)
+        await wg.mbarrier_try_wait_parity(self.permits[step % self.stages], stage.parity)
         await super().use(wg, stage, step)
 
 
@@ -110,16 +112,17 @@ class NamedBarrierOfTooMany(Copy):
 
 @GROUP.kernel(
     "role-that-returns-early",
-    "empty[1]: 1 of 1 arrivals are missing in phase 0; arrived: nobody; producer waits",
+    "lost: producer waits for phase 1 of empty[0], which consumer could complete, but consumer "
+    "has returned",
 )
 class RoleThatReturnsEarly(Copy):
-    """The consumer returns at the first tile that it does not need."""
+    """The consumer returns after the tiles that it needs, and the producer loads all of them."""
+
+    needed = 2
 
     async def consumer(self, wg):
-        if self.mended:
-            await super().consumer(wg)
-            return
-        await self.wait(wg, self.stage(0))
-        await self.use(wg, self.stage(0), 0)
-        await self.release(wg, self.stage(0))
+        for step in range(self.needed if self.wrong else self.steps):
+            await self.wait(wg, self.stage(step))
+            await self.use(wg, self.stage(step), step)
+            await self.release(wg, self.stage(step))
         await wg.wait_group(0)

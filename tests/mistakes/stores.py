@@ -39,6 +39,7 @@ GROUP.request(
     "source-changed",
     "consumer: stmatrix of out in cycle N overwrites",
     "before its release: a store of consumer reads the data",
+    "the thread of consumer that issued it has not waited for its bulk group",
 )
 class SourceChanged(StagedCopy):
     """The next tile is written to the buffer while the store of the last one still reads it."""
@@ -57,6 +58,7 @@ class SourceChanged(StagedCopy):
     "producer: cp.async.bulk.tensor of x",
     "overwrites",
     "before its release: a store of consumer reads the data",
+    "the thread of consumer that issued it has not waited for its bulk group",
 )
 class GroupsLeftPending(Copy):
     """The stage is released when one store may still be pending: the one that reads it."""
@@ -72,6 +74,7 @@ class GroupsLeftPending(Copy):
     "producer: cp.async.bulk.tensor of x",
     "overwrites",
     "before its release: a store of consumer reads the data",
+    "it is in no bulk group yet that a wait covers; call commit_group",
 )
 class StoreWithoutCommit(Copy):
     """The wait finds no group: the store was never committed."""
@@ -88,6 +91,8 @@ class StoreWithoutCommit(Copy):
     "producer: cp.async.bulk.tensor of x",
     "overwrites",
     "before its release: a store of consumer reads the data",
+    "the thread of consumer that issued it has not waited for its bulk group",
+    "call wait_group there",
 )
 class GroupOfAnotherThread(Copy):
     """The producer waits for bulk groups, but the consumer's thread issued the stores."""
@@ -107,6 +112,8 @@ class GroupOfAnotherThread(Copy):
     "wait-of-one-thread",
     "consumer: stmatrix of out in cycle N overwrites",
     "before its release: a store of consumer reads the data",
+    "only the thread that has waited for its bulk group knows that",
+    "let the warps meet",
 )
 class WaitOfOneThread(StagedCopy):
     """The thread that stored waits for its bulk group, and the other warps go on."""

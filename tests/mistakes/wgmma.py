@@ -69,6 +69,7 @@ class Product(Copy):
     "producer: cp.async.bulk.tensor of x",
     "overwrites",
     "before its release: a wgmma of consumer reads the data",
+    "no wait covers its group; call wgmma_wait_group before the release",
 )
 class ReleaseBeforeTheProductEnds(Product):
     """The stage is released when the product has been issued, not when it has read the stage."""
@@ -86,6 +87,7 @@ class ReleaseBeforeTheProductEnds(Product):
     "producer: cp.async.bulk.tensor of x",
     "overwrites",
     "before its release: a wgmma of consumer reads the data",
+    "it is in no group yet that a wait covers; call wgmma_commit_group",
 )
 class ProductWithoutCommit(Product):
     """The wait finds no group: the product was never committed."""

@@ -24,7 +24,7 @@ from sim_tb.sm.sanitizer.shadow import (
     byte_range,
     scattered,
 )
-from sim_tb.sm.sanitizer.warpgroups import TrackedWarpgroup
+from sim_tb.sm.sanitizer.warpgroups import BulkThread, TrackedWarpgroup
 from sim_tb.sm.smem import MBARRIER_BYTES, PIECE_BYTES, SmemLayout, Tile
 
 WARPS = 4
@@ -413,10 +413,38 @@ class Memory(Flags):
                 f"{text}and nothing orders the warps of a warpgroup but a barrier; let them meet "
                 "at a named barrier (bar_sync) between the read and the write"
             )
+        return f"{text}and {self._unfinished(attempt, component, time)}"
+
+    def _unfinished(self, attempt: Attempt, component: int, time: int) -> str:
+        """Return what is missing between a read and a write, in words."""
+        for group in self.warpgroups:
+            if component == group.wgmma_groups and time > group.wgmma_waited:
+                if time > group.wgmma_committed:
+                    return "it is in no group yet that a wait covers; call wgmma_commit_group"
+                return "no wait covers its group; call wgmma_wait_group before the release"
+            for bulk in group.bulk.values():
+                if component == bulk.reads:
+                    return self._unread(attempt.threads, group, bulk, time)
         return (
-            f"{text}and nothing orders this read before the write; wait for a barrier or a group "
-            "that the reader completes"
+            "nothing orders this read before the write; wait for a barrier or a group that the "
+            "reader completes"
         )
+
+    def _unread(
+        self, threads: Threads, group: TrackedWarpgroup, bulk: BulkThread, time: int
+    ) -> str:
+        """Return what is missing between a store's read and a write, in words."""
+        if time > bulk.committed:
+            return "it is in no bulk group yet that a wait covers; call commit_group"
+        meet = f"arrive at a barrier that {threads.label} waits for"
+        if group is threads.group:
+            meet = "let the warps meet at a named barrier (bar_sync)"
+        if group.rows[:, HAPPENED, bulk.reads].max() < time:
+            return (
+                f"the thread of {group.label} that issued it has not waited for its bulk group; "
+                f"call wait_group there, then {meet}"
+            )
+        return f"only the thread that has waited for its bulk group knows that; {meet}"
 
     def _narrow(self, attempt: Attempt) -> str:
         return (
