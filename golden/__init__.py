@@ -30,7 +30,7 @@ from golden.enums import (
     Swizzle,
 )
 from golden.errors import ErrorCode, TmaError, TmaWarning
-from golden.lint import Finding, LintCode, Severity, lint
+from golden.lint import Finding, LintCode, Severity, assert_clean, lint
 from golden.memory import ArrayMemory, HashedMemory, LayeredMemory, Memory
 from golden.model import check, execute
 from golden.plan import Plan
@@ -98,6 +98,7 @@ __all__ = [
     "TmaError",
     "TmaWarning",
     "advice",
+    "assert_clean",
     "check",
     "execute",
     "lint",

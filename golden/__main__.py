@@ -29,7 +29,7 @@ MAP_HELP = (
     "(gdb, lldb, hexdump, xxd, od); - for standard input; or such text itself. The first 64 bytes "
     "of a map suffice"
 )
-JSON_HELP = "JSON of the arguments of cuTensorMapEncodeTiled or cuTensorMapEncodeIm2col, by name"
+JSON_HELP = "JSON of the arguments of cuTensorMapEncodeTiled, Im2col or Im2colWide, by name"
 
 
 def integers(text: str) -> tuple[int, ...]:
@@ -221,7 +221,7 @@ def linted_items(name: str, contents: bytes) -> list[bytes | Mapping[str, Any]]:
 
 
 def run_lint(options: argparse.Namespace) -> int:
-    """Print the findings about each map; return 1 if one is an error."""
+    """Print the findings about each map; return 1 if one is as severe as ``--fail-on``."""
     arch = arch_of(options)
     reports: list[tuple[str, list[Finding]]] = []
     for name, contents in read_sources(options.map):
@@ -245,7 +245,8 @@ def run_lint(options: argparse.Namespace) -> int:
                 f"{counts[kind]} {kind.value}{'s' * (counts[kind] != 1)}" for kind in Severity
             )
         )
-    return 1 if any(finding.severity is Severity.ERROR for finding in findings) else 0
+    least = Severity(options.fail_on)
+    return 1 if any(finding.severity.is_at_least(least) for finding in findings) else 0
 
 
 def report(label: str, findings: Sequence[Finding]) -> dict[str, Any]:
@@ -299,11 +300,18 @@ def _parser(prog: str) -> argparse.ArgumentParser:
 
     sub = command(
         "lint",
-        "check tensor maps: errors, warnings about speed, notes; the exit status is 1 on errors",
+        "check tensor maps: errors, warnings about speed, notes",
         "captured_map.bin arguments.json",
     )
     sub.add_argument("map", nargs="+", metavar="MAP", help=f"{MAP_HELP}; or {JSON_HELP}")
     sub.add_argument("--json", action="store_true", help="print the findings as JSON")
+    sub.add_argument(
+        "--fail-on",
+        choices=[severity.value for severity in Severity],
+        default=Severity.ERROR.value,
+        help="least severity with which the exit status is 1 (default: %(default)s); it is 2 if "
+        "an argument or a file is wrong, and otherwise 0",
+    )
     add_arch(sub)
     sub.set_defaults(run=run_lint)
 

@@ -3,7 +3,7 @@
 from golden.arch import Arch
 from golden.enums import PIECE
 from golden.errors import BulkSizeWarning, RowPaddingWarning, SwizzlePatternWarning, TmaWarning
-from golden.model import plan_for
+from golden.model import plan_of_request
 from golden.plan import Plan
 from golden.request import Load, Reduce, Request, Store, TensorRequest, moved_bytes
 
@@ -45,7 +45,7 @@ def advice(
     if not isinstance(request, Load | Store):
         return []
     store = isinstance(request, Store)
-    plan = plan or plan_for(request.descriptor, request.mode, store=store, arch=arch)
+    plan = plan or plan_of_request(request, arch)
     warnings: list[TmaWarning] = []
     repeat = plan.swizzle.repeat
     if request.smem_address % repeat:

@@ -1,4 +1,4 @@
-"""Tensor maps from named arguments, as ``cuTensorMapEncodeTiled`` and ``...Im2col`` have them."""
+"""Tensor maps from named arguments, as the functions ``cuTensorMapEncode...`` have them."""
 
 import difflib
 import re
@@ -29,12 +29,24 @@ IM2COL = {
     "channelsPerPixel": "channels_per_pixel",
     "pixelsPerColumn": "pixels_per_column",
 }
+WIDE = {
+    "pixelBoxLowerCornerWidth": "lower_corner",
+    "pixelBoxUpperCornerWidth": "upper_corner",
+}
+"""Arguments that only ``cuTensorMapEncodeIm2colWide`` has, but for ``mode``: one number each."""
+
+WIDE_MODES = ("W", "W128")
+"""Members of ``CUtensorMapIm2ColWideMode``. The map is the same for both (choice)."""
+
 _RANKS = ("tensorRank", "rank")
 _OPTIONAL: dict[str, Any] = {"global_address": 0, "global_strides": ()}
 _SHORTER = {"global_strides": 1, "lower_corner": 2, "upper_corner": 2}
 """Entries that a sequence has less than the rank."""
 
-_MEMBER = re.compile(r"CU_TENSOR_MAP_(DATA_TYPE|INTERLEAVE|SWIZZLE|L2_PROMOTION|FLOAT_OOB_FILL)_")
+_MEMBER = re.compile(
+    r"CU_TENSOR_MAP_"
+    r"(DATA_TYPE|INTERLEAVE|SWIZZLE|L2_PROMOTION|FLOAT_OOB_FILL|IM2COL_WIDE_MODE)_"
+)
 
 
 def map_of_arguments(arguments: Mapping[str, Any], arch: Arch = Arch.SM_90A) -> TensorMap:
@@ -43,7 +55,8 @@ def map_of_arguments(arguments: Mapping[str, Any], arch: Arch = Arch.SM_90A) -> 
     Parameters
     ----------
     arguments : mapping
-        Values by the names of CUDA's parameters, or of ``TensorMap.tiled`` and ``im2col``.
+        Values by the names of CUDA's parameters, those of ``cuTensorMapEncodeTiled``, ``Im2col`` or
+        ``Im2colWide``, or of ``TensorMap.tiled`` and ``im2col``.
         Enumerations may have CUDA's names or those of ``golden``; integers may be text such as
         ``"0x7f00"``. With ``tensorRank`` sequences may be longer than the rank, as arrays in C.
         ``tensorMap`` is ignored; a missing address is 0.
@@ -73,11 +86,16 @@ def map_of_arguments(arguments: Mapping[str, Any], arch: Arch = Arch.SM_90A) -> 
     if missing:
         raise ValueError(f"no {', '.join(missing)}: the arguments of an encoder must have them")
     fields = {**_OPTIONAL, **{name: _value(value) for name, value in fields.items()}}
+    shorter = _SHORTER if "wide" not in fields else {"global_strides": 1}
     if rank is not None:
         count = integer(ErrorCode.RANK, "rank", rank, 1, MAX_RANK)
         for name, value in fields.items():
             if isinstance(value, Sequence) and not isinstance(value, str):
-                fields[name] = value[: max(count - _SHORTER.get(name, 0), 0)]
+                fields[name] = value[: max(count - shorter.get(name, 0), 0)]
+    if "wide" in fields:
+        mode = fields.pop("wide_mode", 0)
+        if mode not in (*range(len(WIDE_MODES)), *WIDE_MODES):
+            raise ValueError(f"mode = {mode!r}: must be 0, 1, {' or '.join(WIDE_MODES)}")
     make = TensorMap.im2col if im2col else TensorMap.tiled
     return make(**fields, arch=arch)
 
@@ -85,18 +103,22 @@ def map_of_arguments(arguments: Mapping[str, Any], arch: Arch = Arch.SM_90A) -> 
 def _named(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
     """Return the arguments by the names of ``TensorMap``, and the rank; None if it is not given."""
     names = SHARED | TILED | IM2COL
-    known = names | {name: name for name in names.values()}
+    known = names | {name: name for name in (*names.values(), "wide", "oob_128k")}
     fields: dict[str, Any] = {}
     rank = None
     for name, value in arguments.items():
         if name in _RANKS:
             rank = _value(value)
+        elif name in WIDE:
+            fields |= {WIDE[name]: (value,), "wide": True}
+        elif name == "mode" and not WIDE.keys().isdisjoint(arguments):
+            fields["wide_mode"] = value
         elif name in known:
             if known[name] in fields:
                 raise ValueError(f"{name}: must not be given twice")
             fields[known[name]] = value
         elif name not in ("tensorMap", "tensor_map"):
-            near = difflib.get_close_matches(str(name), [*known, *_RANKS], 1, 0)
+            near = difflib.get_close_matches(str(name), [*known, *WIDE, *_RANKS], 1, 0)
             raise ValueError(f"unknown argument {name!r}: the nearest is {near[0]}")
     return fields, rank
 

@@ -26,7 +26,7 @@ from golden.enums import SMEM_BYTES, DataType, ReductionOp
 from golden.errors import ErrorCode, ExpectTxWarning, TmaError, require
 from golden.fields import integer, require_arch
 from golden.memory import Bytes, Memory, require_memory
-from golden.model import execute, plan_for
+from golden.model import execute, plan_of_request
 from golden.reduction import ASYNC_PAIRS, operation
 from golden.request import (
     ApplyPriority,
@@ -136,9 +136,8 @@ class Cluster:
         completions = execute(request, self.gmem, self.smem, cta=cta, arch=self.arch)
         plan = None
         if isinstance(request, Load | Store):
-            store = isinstance(request, Store)
-            plan = plan_for(request.descriptor, request.mode, store=store, arch=self.arch)
-        for warning in advice(request, plan, arch=self.arch):
+            plan = plan_of_request(request, self.arch)
+        for warning in advice(request, plan):
             warnings.warn(warning, stacklevel=2)
         if isinstance(request, _JOINS_GROUP):
             groups = self.groups(cta, thread)

@@ -6,7 +6,7 @@ The costs of short rows, and of rows that start off a line, are those of an H200
 import enum
 import math
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +29,9 @@ from golden.tensor_map import TensorMap
 SECTOR = 32
 """Bytes that a memory behind the L2 cache reads at least."""
 
+OOB_BYTES = 128 * 1024
+"""Size of a tensor from which on the encoder of later architectures sets ``oob_128k``."""
+
 _FIRST_UNREAD = 16
 """First word that the unit does not read."""
 
@@ -39,6 +42,11 @@ class Severity(enum.Enum):
     ERROR = "error"
     WARNING = "warning"
     NOTE = "note"
+
+    def is_at_least(self, other: "Severity") -> bool:
+        """Return whether the severity is the other one, or worse."""
+        order = list(Severity)
+        return order.index(self) <= order.index(other)
 
 
 class LintCode(enum.Enum):
@@ -53,6 +61,7 @@ class LintCode(enum.Enum):
     STRIDE_IGNORED = "The element stride of dimension 0 has an effect with interleave only."
     BOX_AT_EDGE = "A box at the end of a dimension reaches past it: elements are filled or dropped."
     LOADS_ONLY = "Stores and reductions with this map are refused."
+    OOB_128K = "A tensor of less than 128 KiB has the bit of larger ones: reads may fault."
     UNREAD_BITS = "Bits that the unit does not read differ from those that the encoder writes."
 
 
@@ -128,7 +137,7 @@ SWIZZLE_128B [BANK_CONFLICTS]
     except TmaError as error:
         findings.append(_refusal(error))
     else:
-        findings += _unread_bits(data, decoded)
+        findings += _unread_bits(data, decoded, arch)
     try:
         plan = Plan(d, load_mode(d), arch=arch)
     except TmaError as error:
@@ -138,6 +147,49 @@ SWIZZLE_128B [BANK_CONFLICTS]
         findings += _of_plan(plan)
     order = list(Severity)
     return sorted(findings, key=lambda finding: order.index(finding.severity))
+
+
+def assert_clean(
+    tensor_map: AnyMap | Mapping[str, Any],
+    arch: Arch = Arch.SM_90A,
+    *,
+    least: Severity = Severity.WARNING,
+    allowed: Collection[ErrorCode | LintCode] = (),
+) -> None:
+    """Fail if there are findings about a tensor map: for tests of a program's own maps.
+
+    Parameters
+    ----------
+    tensor_map, arch
+        As in `lint`.
+    least : Severity
+        Least severity that fails.
+    allowed : collection of ErrorCode or LintCode
+        Codes that do not fail.
+
+    Raises
+    ------
+    AssertionError
+        With the findings, one in each line.
+
+    Examples
+    --------
+    >>> from golden import TensorMap
+    >>> slow = TensorMap.tiled("bf16", 0, (1024, 512), (2048,), (64, 128), l2_promotion="256B")
+    >>> assert_clean(slow, allowed=[LintCode.BANK_CONFLICTS])
+    >>> assert_clean(slow)
+    Traceback (most recent call last):
+        ...
+    AssertionError: warning: 8 threads that read 16 bytes of 8 rows take 8 wavefronts with swizzle \
+NONE, 1 with SWIZZLE_128B [BANK_CONFLICTS]
+    """
+    failing = [
+        finding
+        for finding in lint(tensor_map, arch)
+        if finding.severity.is_at_least(least) and finding.code not in allowed
+    ]
+    if failing:
+        raise AssertionError("\n".join(map(str, failing)))
 
 
 def load_mode(d: Descriptor) -> AccessMode | None:
@@ -167,8 +219,11 @@ def _note(code: LintCode, parameter: str, message: str) -> Finding:
     return Finding(Severity.NOTE, code, parameter, message)
 
 
-def _unread_bits(data: bytes, tensor_map: TensorMap) -> Iterator[Finding]:
-    """Yield a finding for each word that differs from the encoder's."""
+def _unread_bits(data: bytes, tensor_map: TensorMap, arch: Arch) -> Iterator[Finding]:
+    """Yield a finding for each word that differs from the encoder's, and for a bit of others."""
+    if tensor_map.oob_128k and arch is Arch.SM_90A:
+        text = "w2[21] is set: it says that the tensor has 128 KiB or more, and Hopper ignores it"
+        yield _note(LintCode.UNREAD_BITS, "oob_128k", text)
     expected = struct.unpack("<32I", tensor_map.encode())
     count = min(len(data) // 4, len(expected))  # a captured map may end early
     for i, (word, encoded) in enumerate(zip(struct.unpack_from(f"<{count}I", data), expected)):  # noqa: B905
@@ -188,6 +243,7 @@ def _of_plan(plan: Plan) -> Iterator[Finding]:
     yield from _rows_in_shared_memory(plan)
     yield from _promotion(plan)
     yield from _surprises(plan)
+    yield from _out_of_bounds(plan)
     if d.mode is MapMode.TILE:
         yield from _edges(d)
     elif not d.wide and (min(d.lower_corner) < 0 or max(d.upper_corner) > 0):
@@ -317,6 +373,17 @@ def _surprises(plan: Plan) -> Iterator[Finding]:
     if d.element_strides[0] > 1:
         text = f"element_strides[0] = {d.element_strides[0]} has an effect with interleave only"
         yield _warning(LintCode.STRIDE_IGNORED, "element_strides[0]", text)
+
+
+def _out_of_bounds(plan: Plan) -> Iterator[Finding]:
+    """Yield a finding about addresses for elements outside a small tensor."""
+    d = plan.descriptor
+    size = sum((extent - 1) * step for extent, step in zip(d.global_dim, plan.steps, strict=False))
+    size += plan.row_bytes if plan.interleaved else max(plan.data_type.bits // 8, 1)
+    if d.oob_128k and size < OOB_BYTES:
+        text = f"w2[21] is set, but the tensor has {size} bytes, less than 128 KiB: a unit later"
+        text += " than Hopper may read up to 128 KiB from its base, and fault: clear the bit"
+        yield _warning(LintCode.OOB_128K, "oob_128k", text)
 
 
 def _edges(d: Descriptor) -> Iterator[Finding]:

@@ -6,11 +6,13 @@ the bytes that each mbarrier counts. ``golden.definition`` is the literal equiva
 
 from collections.abc import Sequence
 from functools import lru_cache
+from operator import attrgetter
 
 import numpy as np
 
 from golden.arch import Arch, Feature, any_of
 from golden.checks import (
+    BARRIER_BYTES,
     check_bulk,
     check_cta,
     check_feature,
@@ -80,6 +82,20 @@ def plan_for(
         MAP_FIELD, if the map is illegal; MAP_MODE, if it does not match mode and direction.
     """
     return plan_of(as_descriptor(tensor_map), mode, store, arch)
+
+
+@lru_cache(maxsize=256)
+def _plan_of_map(tensor_map: AnyMap, mode: AccessMode | None, store: bool, arch: Arch) -> Plan:
+    """Return the plan of a map in any form; equal arguments share one plan."""
+    return plan_of(as_descriptor(tensor_map), mode, store, arch)
+
+
+def plan_of_request(request: TensorRequest, arch: Arch = Arch.SM_90A) -> Plan:
+    """Return the plan of a request; raise the error of its map or its mode."""
+    store = isinstance(request, Store)
+    if request.override is None:
+        return _plan_of_map(request.tensor_map, request.mode, store, arch)
+    return plan_of(request.descriptor, request.mode, store, arch)
 
 
 def operands_of(request: TensorRequest) -> Operands:
@@ -174,7 +190,7 @@ def _check_tensor(request: TensorRequest, smem_bytes: int, arch: Arch) -> Plan:
     store = isinstance(request, Store)
     if request.override is not None:
         _check_override(request, arch)
-    plan = plan_for(request.descriptor, request.mode, store=store, arch=arch)
+    plan = plan_of_request(request, arch)
     _check_qualifiers(request, arch)
     if not store:
         _check_target(request, plan)
@@ -385,6 +401,28 @@ def signalled_by(request: Load | BulkLoad, cta: int) -> list[int]:
     return [rank & ~1 | holder & 1 for rank in receivers]
 
 
+_QUALIFIERS = attrgetter(
+    *("w_halo", "w_offset", "dst_cta", "cta_group", "multicast_32b", "report", "override"),
+)
+_NO_QUALIFIERS = (0, 0, None, 1, False, ReportMechanism.DISABLED, None)
+"""Operands of a plain load, which is executed without a look at each of them."""
+
+
+def _plain_receivers(request: Load, smem: Sequence[Bytes], cta: int) -> Sequence[int]:
+    """Return the CTAs that receive a plain load; none if its mbarrier or CTAs may be illegal."""
+    address, mbarrier, mask = request.smem_address, request.mbarrier, request.cta_mask
+    last = smem[cta].size - BARRIER_BYTES
+    if type(address) is not int or type(mbarrier) is not int or mbarrier % BARRIER_BYTES:
+        return ()
+    if not 0 <= mbarrier <= last:
+        return ()
+    if mask is None:
+        return (cta,)
+    if type(mask) is not int or not 0 < mask < 1 << min(len(smem), 16):
+        return ()
+    return receivers_of(request, cta)
+
+
 def execute(
     request: Request,
     gmem: Memory,
@@ -419,6 +457,15 @@ def execute(
         If the unit refuses the request, which then has no effect.
     """
     _require_memories(gmem, smem, cta)
+    if type(request) is Load and _QUALIFIERS(request) == _NO_QUALIFIERS:
+        receivers = _plain_receivers(request, smem, cta)
+        if receivers:
+            # The plan checks all other operands.
+            load = _plan_of_map(request.tensor_map, request.mode, False, arch).load
+            address, coords, offsets = request.smem_address, request.coords, request.im2col_offsets
+            counts = [load(gmem, smem[rank], address, coords, offsets) for rank in receivers]
+            pairs = zip(receivers, counts, strict=True)
+            return [Completion(rank, request.mbarrier, count) for rank, count in pairs]
     plan = _plan(request, cta, len(smem), smem[cta].size, arch)
     if isinstance(request, TensorRequest):
         assert plan is not None

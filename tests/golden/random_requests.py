@@ -8,8 +8,10 @@ import numpy as np
 
 from golden import (
     AccessMode,
+    ApplyPriority,
     Arch,
     ArrayMemory,
+    BulkApplyPriority,
     BulkLoad,
     BulkPrefetch,
     BulkReduce,
@@ -22,8 +24,10 @@ from golden import (
     Interleave,
     Load,
     Memory,
+    Override,
     Prefetch,
     Reduce,
+    ReportMechanism,
     Request,
     Store,
     Swizzle,
@@ -417,6 +421,72 @@ def dsmem(rng: Rng) -> Case:
     return Case(DsmemReduce(**where, data_type=kind, op=op), cta)
 
 
+def overridden(rng: Rng) -> Case:
+    """Return a load, store or prefetch that overrides its address, or its extents, too."""
+    case = pick(rng, load_tile, store_tile, load_im2col, gather4)(rng)
+    request = case.request
+    m = request.tensor_map
+    align = 32 if m.interleave is Interleave.INTERLEAVE_32B or m.data_type.is_sub_byte else 16
+    address = align * int(rng.integers(0, GMEM_BYTES // 2 // align))
+    changes = {"override": Override(address)}
+    if m.box_dim and request.mode is None and rng.random() < 0.6:
+        strides = [align * int(rng.integers(0, 64)) for _ in m.global_strides]
+        large = not case.writes_gmem and rng.random() < 0.3
+        upper = int(rng.integers(1 << 4 * len(strides))) if large else 0
+        dims = tuple(int(n) for n in rng.integers(1, 40, m.rank))
+        lower = tuple(stride >> 4 for stride in strides)
+        changes |= {"override": Override(address, dims, lower, upper), "coords": (0,) * m.rank}
+    request = replace(request, **changes)
+    if isinstance(request, Load) and rng.random() < 0.3:
+        request = Prefetch(
+            m, request.coords, request.mode, request.im2col_offsets, override=request.override
+        )
+    return Case(request, case.cta, Arch.SM_107A)
+
+
+def reporting(rng: Rng) -> Case:
+    """Return a load that reports; many sources have one of the patterns."""
+    case = pick(rng, load_tile, load_im2col, gather4, bulk_load)(rng)
+    request = replace(case.request, report=ReportMechanism(int(rng.integers(6))))
+    if isinstance(request, BulkLoad):
+        request = replace(request, ignore_first=0, ignore_last=0)
+    return Case(request, case.cta, Arch.SM_107A)
+
+
+def scatter4_anywhere(rng: Rng) -> Case:
+    """Return a scatter4 whose coordinates may be negative."""
+    request = gather4(rng, store=True).request
+    unit = 128 // request.tensor_map.data_type.smem_bits
+    start = request.coords[0] - (128 if unit == 16 else unit) * int(rng.integers(3))
+    rows = (row - int(rng.integers(3)) for row in request.coords[1:])
+    return Case(replace(request, coords=(start, *rows)), 0, Arch.SM_107A)
+
+
+def short_b6p2x16(rng: Rng) -> Case:
+    """Return a store of 6-bit elements in rows of 64 or 128."""
+    arch = pick(rng, Arch.SM_103A, Arch.SM_107A)
+    rank = int(rng.integers(1, 4))
+    box = [pick(rng, 64, 128), *(int(n) for n in rng.integers(1, 5, rank - 1))]
+    dims = [64 * int(rng.integers(1, 6)), *(int(n) for n in rng.integers(1, 6, rank - 1))]
+    base, strides = _tensor(rng, dims[1:], dims[0] * 6 // 8, 16, small=True)
+    swizzle = pick(rng, *("NONE", "64B", "128B", "128B_ATOM_32B", "128B_ATOM_64B"))
+    tensor_map = TensorMap.tiled(
+        "16U6_ALIGN16B", base, dims, strides, box, swizzle=swizzle, arch=arch
+    )
+    coords = (64 * int(rng.integers(0, 4)), *(int(rng.integers(0, n)) for n in dims[1:]))
+    return Case(Store(tensor_map, coords, smem_address=_smem(rng)), 0, arch)
+
+
+def eviction(rng: Rng) -> Case:
+    """Return a request that only changes the priority of lines in L2."""
+    load = (load_tile(rng) if rng.random() < 0.5 else load_im2col(rng)).request
+    kind = pick(rng, Prefetch, ApplyPriority, BulkPrefetch, BulkApplyPriority)
+    last = {"evict_last": True} if kind in (Prefetch, BulkPrefetch) else {}
+    if kind in (BulkPrefetch, BulkApplyPriority):
+        return Case(kind(16, 64, **last), 0, Arch.SM_107A)
+    return Case(kind(load.tensor_map, load.coords, **last), 0, Arch.SM_107A)
+
+
 MODES: dict[str, Callable[[Rng], Case]] = {
     "load_tile": load_tile,
     "load_tile_interleaved": lambda rng: load_tile(rng, interleaved=True),
@@ -445,6 +515,11 @@ MODES: dict[str, Callable[[Rng], Case]] = {
     "sm_100a_im2col_w_128": lambda rng: im2col_w(rng, mode=AccessMode.IM2COL_W_128),
     "sm_100a_im2col_w_store": lambda rng: im2col_w(rng, store=True),
     "sm_100a_cta_pair": cta_pair,
+    "sm_103a_b6p2x16": short_b6p2x16,
+    "sm_107a_override": overridden,
+    "sm_107a_report": reporting,
+    "sm_107a_scatter4": scatter4_anywhere,
+    "sm_107a_prefetch": eviction,
 }
 
 
@@ -465,6 +540,12 @@ def reach(request: Store) -> int:
     """Return the address behind the tensor and its padding."""
     m = request.tensor_map
     assert isinstance(m, TensorMap)
+    if request.override is not None:
+        o = request.override
+        changes = {"global_address": o.global_address}
+        if o.global_dim:
+            changes |= {"global_dim": o.global_dim, "global_strides": o.global_strides}
+        m = replace(m, **changes)
     row = m.global_dim[0] * (16 * m.interleave if m.interleave else m.data_type.itemsize)
     outer = zip(m.global_dim[1:], m.global_strides, strict=True)
     return m.global_address + row + 16 + sum((n - 1) * stride for n, stride in outer)

@@ -7,7 +7,17 @@ from pathlib import Path
 import pytest
 
 import golden
-from golden import Arch, Descriptor, ErrorCode, Finding, LintCode, Severity, TensorMap, lint
+from golden import (
+    Arch,
+    Descriptor,
+    ErrorCode,
+    Finding,
+    LintCode,
+    Severity,
+    TensorMap,
+    assert_clean,
+    lint,
+)
 from golden.__main__ import main
 from golden.arguments import map_of_arguments
 from golden.vectors import read_cases
@@ -432,3 +442,78 @@ def test_architecture_of_the_command(capsys):
     )
     assert "DATA_TYPE" in run(capsys, packed.encode().hex(), status=1)
     assert "0 errors" in run(capsys, packed.encode().hex(), "--arch", "sm_100a", status=0)
+
+
+WIDE = {
+    "tensorDataType": "CU_TENSOR_MAP_DATA_TYPE_FLOAT16",
+    "tensorRank": 4,
+    "globalDim": [64, 14, 8, 64, 1],
+    "globalStrides": [128, 1792, 14336, 0],
+    "pixelBoxLowerCornerWidth": -1,
+    "pixelBoxUpperCornerWidth": 1,
+    "channelsPerPixel": 64,
+    "pixelsPerColumn": 32,
+    "mode": "CU_TENSOR_MAP_IM2COL_WIDE_MODE_W",
+    "swizzle": "CU_TENSOR_MAP_SWIZZLE_128B",
+    "l2Promotion": "256b",
+}
+
+
+def test_arguments_of_the_wide_encoder():
+    tensor_map = map_of_arguments(WIDE, Arch.SM_100A)
+    assert (tensor_map.wide, tensor_map.lower_corner, tensor_map.upper_corner) == (
+        True,
+        (-1,),
+        (1,),
+    )
+    assert tensor_map == map_of_arguments(WIDE | {"mode": 1}, Arch.SM_100A)
+    assert codes(lint(WIDE, Arch.SM_120A), Severity.ERROR) == []
+    (error,) = lint(WIDE)
+    assert (error.code, error.parameter) == (ErrorCode.VERSION, "wide")
+    assert ".im2col::w to .shared::cta needs SM_100A" in error.message
+    with pytest.raises(ValueError, match="mode = 'X': must be 0, 1, W or W128"):
+        lint(WIDE | {"mode": "X"}, Arch.SM_100A)
+    with pytest.raises(ValueError, match="unknown argument 'mode'"):
+        lint(TILED | {"mode": 0})
+
+
+def test_the_bit_of_large_tensors():
+    """Drivers set it for small tensors, too; a box that reaches outside may then fault."""
+    small = tiled(1 << 20, (256, 16), (256,), (128, 8), l2_promotion="256B", swizzle="128B")
+    large = replace(small, global_dim=(256, 513))
+    for tensor_map, found in ((small, ["OOB_128K"]), (large, [])):
+        marked = replace(tensor_map, oob_128k=True)
+        for arch in Arch.members()[1:]:
+            assert codes(lint(marked, arch), Severity.WARNING) == found
+            assert lint(tensor_map, arch) == [
+                finding for finding in lint(marked, arch) if finding.code is not LintCode.OOB_128K
+            ]
+        assert codes(lint(marked), Severity.WARNING) == []
+        assert "UNREAD_BITS" in codes(lint(marked), Severity.NOTE)
+    assert "has 4096 bytes" in str(lint(replace(small, oob_128k=True), Arch.SM_100A)[0])
+    data = replace(small, oob_128k=True).encode()
+    assert Descriptor.from_bytes(data).oob_128k
+    assert TensorMap.decode(data) == replace(small, oob_128k=True)
+
+
+def test_exit_status_of_a_severity(capsys, files):
+    _, pair, _ = files
+    assert "1 warning" in run(capsys, pair, status=0)
+    assert "1 warning" in run(capsys, pair, "--fail-on", "warning", status=1)
+    plain = replace(GOOD, l2_promotion="NONE").encode().hex()
+    assert "1 note" in run(capsys, plain, "--fail-on", "warning", status=0)
+    assert "1 note" in run(capsys, plain, "--fail-on", "note", status=1)
+
+
+def test_assertion_for_tests_of_others():
+    assert_clean(GOOD)
+    slow = tiled(0, (1024, 64), (1040,), (128, 8), swizzle="128B", l2_promotion="256B")
+    with pytest.raises(
+        AssertionError, match=r"^warning: global_strides\[0\] = 1040 bytes"
+    ) as caught:
+        assert_clean(slow)
+    assert str(caught.value).count("\n") == 0
+    assert_clean(slow, allowed=[LintCode.ROW_START])
+    assert_clean(slow, least=Severity.ERROR)
+    with pytest.raises(AssertionError, match="INNER_ALIGN"):
+        assert_clean(TILED | {"boxDim": [33, 8]}, least=Severity.ERROR)
