@@ -103,7 +103,7 @@ def staging_buffers(
 
 async def meet(wg: Warpgroup) -> None:
     """Let the warps of a warpgroup meet at a named barrier of their own (``bar.sync``)."""
-    await wg.bar_sync(FIRST_OWN_BARRIER + wg.thread // WARPGROUP_THREADS, 1)
+    await wg.bar_sync(FIRST_OWN_BARRIER + wg.thread // WARPGROUP_THREADS, wg.threads)
 
 
 async def store_tile(

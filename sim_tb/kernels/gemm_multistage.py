@@ -34,7 +34,7 @@ class GemmMultistage(GemmBase):
                 await self.load_stage(wg, s, self.map_a, self.map_b, corner)
 
         async def release(wg: Warpgroup, _: int) -> None:
-            await wg.bar_sync(1, CONSUMERS)  # then the other warpgroup has read the stage, too
+            await wg.bar_sync(1, CONSUMERS * wg.threads)  # then both have read the stage
             await load_next()
 
         for _ in self.ring.full:

@@ -77,7 +77,7 @@ class Accumulator:
 
     @property
     def touch(self) -> str:
-        """What wrote last, in words."""
+        """Last write by threads, in words."""
         return self._state._touch
 
     def in_group(self, number: int) -> None:

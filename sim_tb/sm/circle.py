@@ -1,4 +1,4 @@
-"""Who waits for whom in a run that hangs: the circle of roles, or the chain to what is lost."""
+"""Circle of roles that wait for each other in a run that hangs, or the chain to what is lost."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -12,7 +12,7 @@ Key = tuple[int, int]
 
 
 class Wait(NamedTuple):
-    """What a role waits for, in words, and the labels of the roles that could end the wait."""
+    """Cause of a role's wait, in words, and the labels of the roles that could end the wait."""
 
     what: str
     by: list[str]
@@ -122,8 +122,8 @@ class WaitGraph:
             for label in labels
             if label not in arrived and label in self._groups and not label.startswith("prologue")
         ]
-        for label in arrived:
-            self.waits[label] = Wait(name, others)
+        for each in point.waiting:
+            self.waits[each.tracked.label] = Wait(name, others)
 
     def _state(self, label: str) -> str:
         group = self._groups[label]

@@ -1,16 +1,27 @@
 """Requests to the unit: copies and reductions of tensors and of bytes, and their bulk groups."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from golden import AccessMode, DataType, ReductionOp
+from golden import AccessMode, DataType, Plan, ReductionOp, Swizzle
 from sim_tb.sm.device import GlobalPointer, TensorMapHandle
-from sim_tb.sm.sanitizer import TrackedRequest
+from sim_tb.sm.sanitizer import GlobalBytes, TrackedRequest
 from sim_tb.sm.sm import Issuer
 from sim_tb.sm.smem import Mbarrier, Tile
 
+EVERY_BYTE = 0xFFFF
+"""``.cp_mask`` that writes all bytes."""
+
+W_MODES = AccessMode.IM2COL_W, AccessMode.IM2COL_W_128
+
 
 class CopyInstructions(Issuer):
-    """The part of ``Warps`` that is about requests to the unit."""
+    """The part of ``Warps`` that is about requests to the unit.
+
+    The elected thread issues them. ``cache_policy`` is the operand of ``.L2::cache_hint``; 0: the
+    instruction has none.
+    """
+
+    # Loads
 
     async def cp_async_bulk_tensor(
         self,
@@ -21,12 +32,36 @@ class CopyInstructions(Issuer):
         *,
         mode: AccessMode | None = None,
         im2col_offsets: Sequence[int] = (),
+        halo: Sequence[int] = (),
         cta_mask: int | None = None,
+        cta_group: int = 1,
+        cache_policy: int = 0,
     ) -> None:
         """``cp.async.bulk.tensor``, global to shared memory.
 
-        The box is written from the start of ``tile`` on. With ``cta_mask`` the instruction has
-        ``.multicast::cluster``.
+        Parameters
+        ----------
+        tile : Tile
+            The box is written from its start on, in the CTA that ``mapa`` gave, if it gave one.
+        tensor_map : TensorMapHandle
+            Map of the tensor.
+        coords : sequence of int
+            Coordinates of the box, innermost first.
+        barrier : Mbarrier
+            It counts the bytes, in each CTA that receives the box.
+        mode : AccessMode, optional
+            ``.tile::gather4``, ``.im2col::w`` and so on; None: the mode of the map.
+        im2col_offsets : sequence of int
+            Offsets of ``.im2col``, W first.
+        halo : (int, int), optional
+            wHalo and wOffset of ``.im2col::w`` and ``.im2col::w::128``.
+        cta_mask : int, optional
+            ``.multicast::cluster``: bit i is set if CTA i receives the box.
+        cta_group : int
+            2: ``.cta_group::2``. The barrier may then be in the other CTA of a pair, as ``mapa``
+            says.
+        cache_policy : int
+            Cache hint.
         """
         self.require(
             "cp.async.bulk.tensor",
@@ -35,37 +70,43 @@ class CopyInstructions(Issuer):
             barrier=(barrier, Mbarrier),
         )
         await self.issue(self.sm.costs.tma)
-        sm, address = self.sm, tile.address
+        sm = self.sm
         text = f"cp.async.bulk.tensor of {tensor_map.name} at {tuple(coords)}"
-        sm.sanitizer.use_map(self.tracked.elected, text, tensor_map.address, sm.env.not_before)
-        plan = sm.device.plan(tensor_map, mode)
-        receivers = [self.cta] if cta_mask is None else bits(cta_mask)
+        plan = self._plan(text, tensor_map, mode)
+        receivers = self._receivers(tile, cta_mask)
         request = self._request(text, plan.bytes(), tensor_map.address)
-        sm.sanitizer.load(
-            self.tracked.elected,
-            request,
-            receivers,
-            address,
-            plan.footprint,
-            plan.descriptor.swizzle,
-            barrier.address,
-            sm.sanitizer.box(plan, coords, im2col_offsets),
-        )
+        holders = self._holders(receivers, barrier, cta_group)
+        source = sm.sanitizer.box(plan, coords, im2col_offsets, halo)
+        self._load(request, holders, tile, plan.footprint, plan.descriptor.swizzle, barrier, source)
         request.number = sm.env.requests.load(
             tensor_map.address,
             coords,
-            address,
+            tile.address,
             barrier.address,
             mode=plan.mode.name,
-            im2col_info=im2col_offsets,
+            im2col_info=halo if plan.mode in W_MODES else im2col_offsets,
             cta_mask=cta_mask,
+            dst_cta=tile.cta,
+            mbarrier_cta=barrier.cta if cta_group == 2 else None,
+            cta_group=cta_group,
+            cache_policy=cache_policy,
         )
         sm.load_bytes += plan.bytes() * len(receivers)
 
     async def cp_async_bulk(
-        self, tile: Tile, source: GlobalPointer, size: int, barrier: Mbarrier
+        self,
+        tile: Tile,
+        source: GlobalPointer,
+        size: int,
+        barrier: Mbarrier,
+        *,
+        cta_mask: int | None = None,
+        cache_policy: int = 0,
     ) -> None:
-        """``cp.async.bulk``: ``size`` bytes from global memory to the start of ``tile``."""
+        """``cp.async.bulk``: ``size`` bytes from global memory to the start of ``tile``.
+
+        With ``cta_mask`` the instruction has ``.multicast::cluster``.
+        """
         self.require(
             "cp.async.bulk",
             tile=(tile, Tile),
@@ -75,46 +116,67 @@ class CopyInstructions(Issuer):
         await self.issue(self.sm.costs.tma)
         text = f"cp.async.bulk of {size} bytes at {source.address:#x}"
         self._check_range(text, source.address, size)
-        request = self._request(text, size)
-        self.sm.sanitizer.load(
-            self.tracked.elected,
-            request,
-            [self.cta],
+        request, receivers = self._request(text, size), self._receivers(tile, cta_mask)
+        holders = self._holders(receivers, barrier, 1)
+        read = self.sm.sanitizer.bytes(source.address, size)
+        self._load(request, holders, tile, size, None, barrier, read)
+        request.number = self.sm.env.requests.bulk_load(
+            source.address,
             tile.address,
             size,
-            None,
             barrier.address,
-            self.sm.sanitizer.bytes(source.address, size),
+            cta_mask=cta_mask,
+            dst_cta=tile.cta,
+            cache_policy=cache_policy,
         )
-        request.number = self.sm.env.requests.bulk_load(
-            source.address, tile.address, size, barrier.address
-        )
-        self.sm.load_bytes += size
+        self.sm.load_bytes += size * len(receivers)
 
-    async def cp_async_bulk_dsmem(
-        self, cta: int, target: Tile, source: Tile, barrier: Mbarrier
+    def _load(
+        self,
+        request: TrackedRequest,
+        holders: Mapping[int, Sequence[int]],
+        tile: Tile,
+        size: int,
+        swizzle: Swizzle | None,
+        barrier: Mbarrier,
+        source: GlobalBytes | None,
     ) -> None:
-        """``cp.async.bulk.shared::cluster.shared::cta``: ``source`` to ``target`` of another CTA.
+        """Let the sanitizer follow a load: receivers by the CTA that holds their barrier."""
+        for holder, receivers in holders.items():
+            self.sm.sanitizer.load(
+                self.elected,
+                request,
+                receivers,
+                tile.address,
+                size,
+                swizzle,
+                barrier.address,
+                source,
+                signal_cta=holder,
+            )
 
-        ``barrier`` is a barrier of the other CTA, which counts the bytes.
+    def _receivers(self, tile: Tile, cta_mask: int | None) -> list[int]:
+        """Return the ranks of the CTAs whose shared memory a load writes."""
+        if cta_mask is not None:
+            return bits(cta_mask)
+        return [self.cta if tile.cta is None else tile.cta]
+
+    def _holders(
+        self, receivers: Sequence[int], barrier: Mbarrier, cta_group: int
+    ) -> dict[int, list[int]]:
+        """Return the receivers of a load by the CTA whose barrier counts their bytes.
+
+        It is the receiver, or with ``.cta_group::2`` the one of its pair that has the parity of the
+        barrier's CTA.
         """
-        self.require(
-            "cp.async.bulk.shared::cluster",
-            target=(target, Tile),
-            source=(source, Tile),
-            barrier=(barrier, Mbarrier),
-        )
-        await self.issue(self.sm.costs.tma)
-        size = source.nbytes
-        text = f"cp.async.bulk of {source.name} to {target.name} of CTA {cta}"
-        request = self._request(text, size)
-        sanitizer, threads = self.sm.sanitizer, self.tracked.elected
-        tracked = sanitizer.barrier_at(threads, text, cta, barrier.address, request.cycle)
-        sanitizer.store(threads, request, source.address, size, None, tracked)
-        sanitizer.load(threads, request, [cta], target.address, size, None, barrier.address)
-        request.number = self.sm.env.requests.dsmem_copy(
-            cta, target.address, source.address, size, barrier.address
-        )
+        made: dict[int, list[int]] = {}
+        own = self.cta if barrier.cta is None else barrier.cta
+        for cta in receivers:
+            holder = cta & ~1 | own & 1 if cta_group == 2 else cta
+            made.setdefault(holder, []).append(cta)
+        return made
+
+    # Prefetches
 
     async def prefetch_tensormap(self, tensor_map: TensorMapHandle) -> None:
         """``prefetch.tensormap``."""
@@ -122,6 +184,43 @@ class CopyInstructions(Issuer):
         await self.issue(self.sm.costs.tma)
         await self.sm.until(self.ready_cycle)
         await self.sm.env.descriptors.prefetch(tensor_map.address)
+
+    async def cp_async_bulk_prefetch_tensor(
+        self,
+        tensor_map: TensorMapHandle,
+        coords: Sequence[int],
+        *,
+        mode: AccessMode | None = None,
+        im2col_offsets: Sequence[int] = (),
+        halo: Sequence[int] = (),
+        cache_policy: int = 0,
+    ) -> None:
+        """``cp.async.bulk.prefetch.tensor.L2``: a box of global memory to L2.
+
+        Operands are those of ``cp_async_bulk_tensor``.
+        """
+        instruction = "cp.async.bulk.prefetch.tensor"
+        self.require(instruction, tensor_map=(tensor_map, TensorMapHandle))
+        await self.issue(self.sm.costs.tma)
+        text = f"{instruction} of {tensor_map.name} at {tuple(coords)}"
+        plan = self._plan(text, tensor_map, mode)
+        self.sm.env.requests.prefetch(
+            tensor_map.address,
+            coords,
+            mode=plan.mode.name,
+            im2col_info=halo if plan.mode in W_MODES else im2col_offsets,
+            cache_policy=cache_policy,
+        )
+
+    async def cp_async_bulk_prefetch(
+        self, source: GlobalPointer, size: int, *, cache_policy: int = 0
+    ) -> None:
+        """``cp.async.bulk.prefetch.L2``: ``size`` bytes of global memory to L2."""
+        instruction = "cp.async.bulk.prefetch"
+        self.require(instruction, source=(source, GlobalPointer))
+        await self.issue(self.sm.costs.tma)
+        self._check_range(f"{instruction} of {size} bytes", source.address, size)
+        self.sm.env.requests.bulk_prefetch(source.address, size, cache_policy=cache_policy)
 
     # Stores
 
@@ -132,9 +231,12 @@ class CopyInstructions(Issuer):
         tile: Tile,
         *,
         mode: AccessMode | None = None,
+        cache_policy: int = 0,
     ) -> None:
         """``cp.async.bulk.tensor``, shared to global memory, ``.bulk_group``."""
-        await self._store("cp.async.bulk.tensor", tensor_map, coords, tile, mode, None)
+        await self._store(
+            "cp.async.bulk.tensor", tensor_map, coords, tile, mode, None, cache_policy
+        )
 
     async def cp_reduce_async_bulk_tensor(
         self,
@@ -144,9 +246,11 @@ class CopyInstructions(Issuer):
         op: ReductionOp,
         *,
         mode: AccessMode | None = None,
+        cache_policy: int = 0,
     ) -> None:
         """``cp.reduce.async.bulk.tensor``."""
-        await self._store("cp.reduce.async.bulk.tensor", tensor_map, coords, tile, mode, op)
+        instruction = "cp.reduce.async.bulk.tensor"
+        await self._store(instruction, tensor_map, coords, tile, mode, op, cache_policy)
 
     async def _store(
         self,
@@ -156,16 +260,16 @@ class CopyInstructions(Issuer):
         tile: Tile,
         mode: AccessMode | None,
         op: ReductionOp | None,
+        cache_policy: int,
     ) -> None:
         self.require(instruction, tensor_map=(tensor_map, TensorMapHandle), tile=(tile, Tile))
         await self.issue(self.sm.costs.tma)
         sm = self.sm
         text = f"{instruction} to {tensor_map.name} at {tuple(coords)}"
-        sm.sanitizer.use_map(self.tracked.elected, text, tensor_map.address, sm.env.not_before)
-        plan = sm.device.plan(tensor_map, mode, store=True)
+        plan = self._plan(text, tensor_map, mode, store=True)
         request = self._request(text, tensor_map=tensor_map.address)
         sm.sanitizer.store(
-            self.tracked.elected,
+            self.elected,
             request,
             tile.address,
             plan.footprint,
@@ -174,18 +278,44 @@ class CopyInstructions(Issuer):
             reduces=op is not None,
         )
         request.number = sm.env.requests.store(
-            tensor_map.address, coords, tile.address, mode=plan.mode.name, op=op, thread=self.thread
+            tensor_map.address,
+            coords,
+            tile.address,
+            mode=plan.mode.name,
+            op=op,
+            thread=self.thread,
+            cache_policy=cache_policy,
         )
 
-    async def cp_async_bulk_store(self, target: GlobalPointer, tile: Tile, size: int) -> None:
-        """``cp.async.bulk``, shared to global memory: ``size`` bytes from the start of ``tile``."""
-        await self._bulk_store("cp.async.bulk", target, tile, size, None)
+    async def cp_async_bulk_store(
+        self,
+        target: GlobalPointer,
+        tile: Tile,
+        size: int,
+        *,
+        byte_mask: int = EVERY_BYTE,
+        cache_policy: int = 0,
+    ) -> None:
+        """``cp.async.bulk``, shared to global memory: ``size`` bytes from the start of ``tile``.
+
+        ``byte_mask`` is ``.cp_mask``: byte i of each 16 bytes is written if bit i is set.
+        """
+        await self._bulk_store("cp.async.bulk", target, tile, size, None, byte_mask, cache_policy)
 
     async def cp_reduce_async_bulk(
-        self, target: GlobalPointer, tile: Tile, size: int, data_type: DataType, op: ReductionOp
+        self,
+        target: GlobalPointer,
+        tile: Tile,
+        size: int,
+        data_type: DataType,
+        op: ReductionOp,
+        *,
+        cache_policy: int = 0,
     ) -> None:
-        """``cp.reduce.async.bulk``."""
-        await self._bulk_store("cp.reduce.async.bulk", target, tile, size, (data_type, op))
+        """``cp.reduce.async.bulk``, shared to global memory."""
+        await self._bulk_store(
+            "cp.reduce.async.bulk", target, tile, size, (data_type, op), EVERY_BYTE, cache_policy
+        )
 
     async def _bulk_store(
         self,
@@ -194,6 +324,8 @@ class CopyInstructions(Issuer):
         tile: Tile,
         size: int,
         reduction: tuple[DataType, ReductionOp] | None,
+        byte_mask: int,
+        cache_policy: int,
     ) -> None:
         self.require(instruction, target=(target, GlobalPointer), tile=(tile, Tile))
         await self.issue(self.sm.costs.tma)
@@ -201,7 +333,7 @@ class CopyInstructions(Issuer):
         self._check_range(text, target.address, size)
         request = self._request(text)
         self.sm.sanitizer.store(
-            self.tracked.elected,
+            self.elected,
             request,
             tile.address,
             size,
@@ -210,12 +342,20 @@ class CopyInstructions(Issuer):
             reduces=reduction is not None,
         )
         request.number = self.sm.env.requests.bulk_store(
-            target.address, tile.address, size, reduction=reduction, thread=self.thread
+            target.address,
+            tile.address,
+            size,
+            reduction=reduction,
+            byte_mask=byte_mask,
+            thread=self.thread,
+            cache_policy=cache_policy,
         )
+
+    # Bulk groups
 
     async def commit_group(self) -> None:
         """``cp.async.bulk.commit_group``."""
-        self.sm.sanitizer.commit(self.tracked.elected)
+        self.sm.sanitizer.commit(self.elected)
         self.sm.env.not_before = self.ready_cycle
         self.sm.env.requests.commit_group(self.thread)
 
@@ -227,17 +367,18 @@ class CopyInstructions(Issuer):
                 groups, read=read, thread=self.thread, timeout=None
             )
             await self.sm.until(self.ready_cycle)
-        self.sm.sanitizer.group_wait_returned(
-            self.tracked.elected, groups, self.sm.env.cycle, read=read
-        )
+        self.sm.sanitizer.group_wait_returned(self.elected, groups, self.sm.env.cycle, read=read)
 
-    def _request(
-        self, text: str, tx_bytes: int = 0, tensor_map: int | None = None
-    ) -> TrackedRequest:
-        cycle = self.sm.env.not_before
-        request = TrackedRequest(None, text, self.cta, self.role, cycle, tx_bytes, tensor_map)
-        self.sm.cluster.requests.append(request)
-        return request
+    # Parts
+
+    def _plan(
+        self, text: str, tensor_map: TensorMapHandle, mode: AccessMode | None, *,
+        store: bool = False,
+    ) -> Plan:  # fmt: skip
+        """Check the use of a map; return the golden model's plan of the request."""
+        sm = self.sm
+        sm.sanitizer.use_map(self.elected, text, tensor_map.address, sm.env.not_before)
+        return sm.device.plan(tensor_map, mode, store=store)
 
     def _check_range(self, text: str, address: int, size: int) -> None:
         access = f"{self.role}: {text} in cycle {self.sm.env.not_before}"

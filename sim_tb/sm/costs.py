@@ -44,11 +44,18 @@ class Costs:
     arrive : int
         ``mbarrier.arrive`` in all its forms, and ``mbarrier.init``. Sixteen arrivals take an H200
         67 clocks.
+    arrival_state : int
+        Clocks from the first slot of an arrival that returns its state until the state is there.
+        An H200 takes 53.
+    fence_mbarrier_init : int
+        ``fence.mbarrier_init``. An H200 takes 2 clocks.
     expect_tx : int
         ``mbarrier.expect_tx``. An H200 issues sixteen in less than a clock each; here an
         instruction takes at least one slot.
     try_wait : Cost
         ``mbarrier.try_wait``, if the phase is complete.
+    test_wait : Cost
+        ``mbarrier.test_wait``, whether the phase is complete or not.
     arrival : int
         Clocks from the first slot of ``mbarrier.arrive`` until the unit receives the operation. An
         H200 takes 175 clocks from the arrival of a warp to the end of another warp's wait, and the
@@ -65,6 +72,10 @@ class Costs:
         two words. Sixteen take an H200 63, 195 and 554 clocks.
     tma : int
         A request to the unit, with its coordinates.
+    mapa : int
+        ``mapa``.
+    st_async : int
+        ``st.async`` and ``red.async`` of a warp.
     sync : int
         ``bar.sync`` and ``barrier.cluster``.
     wgmma : int
@@ -75,8 +86,11 @@ class Costs:
 
     interval: int = 1
     arrive: int = 4
+    arrival_state: int = 53
+    fence_mbarrier_init: int = 2
     expect_tx: int = 1
     try_wait: Cost = Cost(4, 69)
+    test_wait: Cost = Cost(4, 66)
     arrival: int = 171
     release: int = 330
     fence_async: Cost = Cost(4, 303)
@@ -86,6 +100,8 @@ class Costs:
     replace_part: Cost = Cost(4, 12)
     replace_stride: Cost = Cost(4, 35)
     tma: int = 8
+    mapa: int = 1
+    st_async: int = 4
     sync: int = 4
     wgmma: int = 4
     chunk: int = 64

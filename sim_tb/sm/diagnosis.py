@@ -49,7 +49,7 @@ def _rendezvous(sms: Sequence[SM]) -> Iterator[str]:
         if point.arrived:
             labels = ", ".join(warpgroup.tracked.label for warpgroup in point.arrived)
             yield (
-                f"{name}: {len(point.arrived)} of {point.count} warpgroups have arrived: {labels}; "
+                f"{name}: {point.threads} of {point.count} threads have arrived: {labels}; "
                 "let the others arrive, or lower the number"
             )
 

@@ -2,10 +2,11 @@
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from copy import copy
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import islice, product
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -18,16 +19,19 @@ from sim_tb.sm.options import check_limits, option
 from sim_tb.sm.smem import Ring, SmemLayout
 from sim_tb.sm.warps import Role, Warpgroup
 
+Block = tuple[int, int, int]
+"""Index of a CTA in the grid: x, y and z."""
+
 
 @dataclass
 class Kernel(ABC):
     """A kernel of the behavioural SM. Its fields are the options of the command line.
 
     The simulation uses one object for all CTAs. It calls ``host`` once, then ``smem`` once. On each
-    CTA it runs the coroutine ``prologue``, and, when those of all CTAs have returned, all roles at
-    the same time. ``host`` and ``smem`` leave what the coroutines need in attributes. Before the
-    simulation, ``launch.validate`` calls ``host`` and ``smem`` in the same order on a copy of the
-    object, without a unit.
+    CTA it runs the coroutine ``prologue``, and when it has returned, all roles at the same time:
+    ``__syncthreads`` is between, but no barrier of the cluster. ``host`` and ``smem`` leave what
+    the coroutines need in attributes. Before the simulation, ``launch.validate`` calls ``host`` and
+    ``smem`` in the same order on a copy of the object, without a unit.
 
     Members
     -------
@@ -37,6 +41,10 @@ class Kernel(ABC):
         Options by name, as titles of reports show them.
     ctas : int
         CTAs of the cluster, each on an SM with a unit of its own.
+    grid_dim : (int, int, int)
+        CTAs of the grid in x, y and z.
+    sms : int
+        SMs that are simulated.
     unit_params : mapping
         Parameters of ``TmaParams`` that the unit must have.
     arch : Arch
@@ -80,6 +88,42 @@ class Kernel(ABC):
         return 1
 
     @property
+    def grid_dim(self) -> Block:
+        """CTAs of the grid in x, y and z. Clusters lie along x. By default there is one cluster."""
+        return self.ctas, 1, 1
+
+    @property
+    def sms(self) -> int:
+        """SMs that are simulated, each with a unit: by default one for each CTA of a cluster.
+
+        CTAs without a cluster may have more. A cluster starts when SMs are free, so that a larger
+        grid runs in waves.
+        """
+        return self.ctas
+
+    def clusters(self) -> Iterator[list[Block]]:
+        """Yield the indices of the CTAs of each cluster, in the order in which they start.
+
+        Raises
+        ------
+        ValueError
+            If grid, cluster and SMs do not fit each other.
+        """
+        grid, ctas, sms = self.grid_dim, self.ctas, self.sms
+        if len(grid) != 3 or min(grid) < 1 or grid[0] % ctas:
+            raise ValueError(
+                f"grid_dim {grid}: must be three numbers of at least 1, the first a multiple of "
+                f"{ctas}, the CTAs of the cluster"
+            )
+        if sms != ctas and (ctas > 1 or sms < 1):
+            raise ValueError(
+                f"sms {sms}: must be {ctas}, the CTAs of the cluster; only CTAs without a cluster "
+                "may run on more SMs"
+            )
+        for z, y, x in product(*map(range, (grid[2], grid[1], grid[0] // ctas))):
+            yield [(x * ctas + rank, y, z) for rank in range(ctas)]
+
+    @property
     def unit_params(self) -> Mapping[str, Any]:
         """Parameters of the unit for features that Hopper does not have."""
         return {}
@@ -105,8 +149,11 @@ class Kernel(ABC):
         ------
         OptionError
             If an option is wrong.
+        ValueError
+            If grid, cluster and SMs do not fit each other.
         """
         check_limits(self)
+        list(islice(self.clusters(), 1))
 
     @abstractmethod
     def host(self, device: Device) -> None:

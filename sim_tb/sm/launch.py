@@ -209,4 +209,4 @@ def simulate(work: Sequence[Job], params: TmaParams = PRESETS["default"]) -> Ite
 
 def unit_of(kernel: Kernel, params: TmaParams) -> TmaParams:
     """Return the parameters with those that the kernel overrides."""
-    return replace(params, ctas=kernel.ctas, **kernel.unit_params)
+    return replace(params, ctas=kernel.sms, **kernel.unit_params)

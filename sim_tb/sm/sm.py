@@ -8,7 +8,7 @@ The instructions are in ``barriers``, ``copies``, ``memory``, ``wgmma`` and
 ``synchronisation``, each a part of ``warps.Warps``.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,12 +18,12 @@ from cocotb.triggers import Event
 from numpy.typing import NDArray
 
 from sim_tb.sm.costs import Cost, Costs
-from sim_tb.sm.device import Device, GlobalPointer, TensorMapHandle
+from sim_tb.sm.device import Device
 from sim_tb.sm.errors import KernelError, described
 from sim_tb.sm.pipes import MUFU_PER_CLOCK, REGISTERS, SCHEDULERS, Pipe
-from sim_tb.sm.sanitizer import Sanitizer, Scope, TrackedRequest
+from sim_tb.sm.sanitizer import Sanitizer, Scope, Threads, TrackedRequest
 from sim_tb.sm.schedule import Delays
-from sim_tb.sm.smem import LANES, PIECE_BYTES, Mbarrier, SmemLayout, Tile
+from sim_tb.sm.smem import LANES, PIECE_BYTES, SmemLayout, Tile
 from sim_tb.sm.spans import Span
 from sim_tb.testbench.environment import Environment
 from sim_tb.testbench.errors import CheckError
@@ -32,11 +32,13 @@ Array = NDArray[Any]
 
 PIECE = np.dtype((np.void, PIECE_BYTES))
 
-SOURCES: dict[type, str] = {
-    GlobalPointer: "tensor.at",
-    Mbarrier: "smem.mbarrier or smem.ring",
-    TensorMapHandle: "device.tensor_map or device.im2col_map",
-    Tile: "smem.tile",
+SOURCES = {
+    "BarrierState": "mbarrier_arrive_state",
+    "GlobalPointer": "tensor.at",
+    "Mbarrier": "smem.mbarrier or smem.ring",
+    "Rendezvous": "cluster_arrive",
+    "TensorMapHandle": "device.tensor_map or device.im2col_map",
+    "Tile": "smem.tile",
 }
 """Methods that return the operands of instructions, by the type of the operand."""
 
@@ -111,8 +113,42 @@ class Issuer:
 
     @property
     def cta(self) -> int:
-        """Rank of its CTA in the cluster."""
+        """Rank of its CTA in the cluster (``%cluster_ctarank``)."""
         return self.sm.cta
+
+    @property
+    def block_idx(self) -> tuple[int, int, int]:
+        """Index of its CTA in the grid, x, y and z (``%ctaid``)."""
+        return self.sm.block_idx
+
+    @property
+    def grid_dim(self) -> tuple[int, int, int]:
+        """CTAs of the grid in x, y and z (``%nctaid``)."""
+        return self.sm.cluster.grid
+
+    @property
+    def thread_idx(self) -> NDArray[np.int64]:
+        """Number in the CTA of each thread of the role (``%tid.x``)."""
+        return np.arange(self.thread, self.thread + self.threads)
+
+    @property
+    def all(self) -> Threads:
+        """All threads."""
+        return self.tracked.all
+
+    @property
+    def elected(self) -> Threads:
+        """Lane 0 of warp 0, which ``elect.sync`` chooses."""
+        return self.tracked.elected
+
+    @property
+    def leaders(self) -> Threads:
+        """Lane 0 of each warp."""
+        return self.tracked.leaders
+
+    def select(self, warps: int, lanes: int = (1 << LANES) - 1) -> Threads:
+        """Return the lanes of a mask in each warp of a mask."""
+        return self.tracked.threads(warps, lanes)
 
     @property
     def clock(self) -> int:
@@ -178,6 +214,15 @@ class Issuer:
         await self._use(self.sm.mufu, -(-elements // MUFU_PER_CLOCK), "math")
         self.sm.sanitizer.registers_written(self.tracked.all)
 
+    def _request(
+        self, text: str, tx_bytes: int = 0, tensor_map: int | None = None
+    ) -> TrackedRequest:
+        """Return a new request of this role, which the report and the sanitizer follow."""
+        cycle = self.sm.env.not_before
+        request = TrackedRequest(None, text, self.cta, self.role, cycle, tx_bytes, tensor_map)
+        self.sm.cluster.requests.append(request)
+        return request
+
     def require(self, instruction: str, **operands: tuple[object, type]) -> None:
         """Check the types of operands, each given by its name.
 
@@ -190,7 +235,8 @@ class Issuer:
             if not isinstance(value, kind):
                 raise KernelError(
                     f"{self.role}: {instruction} in cycle {self.sm.env.cycle}: {name} is "
-                    f"{described(value)}: must be a {kind.__name__}, as {SOURCES[kind]} returns it"
+                    f"{described(value)}: must be a {kind.__name__}, as "
+                    f"{SOURCES[kind.__name__]} returns it"
                 )
 
 
@@ -211,6 +257,8 @@ class SM:
     spans : list of Span
         Activities of the warpgroups.
     counters : Counters
+    block_idx : (int, int, int)
+        Index of the CTA in the grid: x, y and z.
     load_bytes : int
         Bytes that the loads of this SM write to shared memory, in all receivers together.
     warpgroups : list of Issuer
@@ -232,14 +280,22 @@ class SM:
         self.spans: list[Span] = []
         self.counters = Counters()
         self.load_bytes = 0
+        self.block_idx = 0, 0, 0
         self.warpgroups: list[Issuer] = []
         self._rendezvous: dict[int, Rendezvous] = {}
         self._registers_released = Event()
+        cluster.sms.append(self)
 
     @property
     def cta(self) -> int:
-        """Rank of its CTA in the cluster."""
+        """Number of the SM, which is the rank of its CTA in the cluster."""
         return self.env.sm
+
+    def begin_cta(self, block: tuple[int, int, int]) -> None:
+        """Begin with the CTA that has this index in the grid."""
+        self.block_idx = block
+        self.warpgroups.clear()
+        self._rendezvous.clear()
 
     async def until(self, cycle: int) -> None:
         """Wait until ``cycle``; return at once if it is over."""
@@ -247,12 +303,34 @@ class SM:
         if clocks > 0:
             await self.env.cycles(clocks)
 
-    async def rendezvous(self, issuer: Issuer, number: int, warpgroups: int) -> None:
-        """Wait until ``warpgroups`` warpgroups have arrived at named barrier ``number``."""
-        rendezvous = self._rendezvous.setdefault(number, Rendezvous(warpgroups))
-        if rendezvous.arrive(issuer):
+    def arrive(self, issuer: Issuer, number: int, threads: int, *, waits: bool) -> "Rendezvous":
+        """Let a role arrive at named barrier ``number`` of ``threads`` threads.
+
+        Raises
+        ------
+        KernelError
+            If other roles have come with another number of threads, or too many have come.
+        """
+        point = self._rendezvous.get(number)
+        if point is None:
+            point = self._rendezvous[number] = Rendezvous(self.sanitizer, lambda: threads)
+        about = f"{issuer.role}: bar {number}, {threads} in cycle {self.env.cycle}"
+        if point.count != threads:
+            first = point.arrived[0].role
+            raise KernelError(
+                f"{about}: {first} waits there for {point.count} threads: all must give the same "
+                "number"
+            )
+        point.arrive(issuer, waits=waits)
+        if point.threads > threads:
+            who = ", ".join(f"{each.threads} of {each.role}" for each in point.arrived)
+            raise KernelError(
+                f"{about}: {point.threads} threads have arrived: {who}; raise the number of "
+                "threads, or use another barrier"
+            )
+        if point.check():
             del self._rendezvous[number]
-        await rendezvous.complete.wait()
+        return point
 
     def rendezvous_points(self) -> "list[tuple[int, Rendezvous]]":
         """Return number and state of each named barrier at which warpgroups wait."""
@@ -287,11 +365,7 @@ class SM:
         KernelError
             If shape or type of ``values`` is not the tile's.
         """
-        if values.shape != tile.shape or values.dtype != tile.dtype:
-            raise KernelError(
-                f"{tile.name}: a tile of shape {tile.shape} and type {tile.dtype} cannot take "
-                f"values of shape {values.shape} and type {values.dtype}"
-            )
+        tile.check_values(tile.name, values)
         rows = np.ascontiguousarray(values).view(np.uint8)
         self._smem_pieces[tile.pieces] = rows.reshape(tile.shape[0], -1, PIECE_BYTES)
 
@@ -301,52 +375,93 @@ class SM:
 
 
 class Rendezvous:
-    """Issuers that wait for each other.
+    """Roles that meet at a named barrier, or at the barrier of the cluster.
+
+    Parameters
+    ----------
+    sanitizer : Sanitizer
+    count : function
+        Number of threads that must arrive.
+    scope : Scope
+        Scope of the release and of the acquire.
 
     Members
     -------
+    arrived, waiting : list of Issuer
+        Roles that have arrived, and those of them that wait for the others.
     complete : Event
-        Set when ``count`` warpgroups have arrived.
+        Set when all have arrived.
     """
 
-    def __init__(self, count: int, scope: Scope = Scope.CTA) -> None:
-        self.count = count
-        self.scope = scope
+    def __init__(
+        self, sanitizer: Sanitizer, count: Callable[[], int], scope: Scope = Scope.CTA
+    ) -> None:
+        self._sanitizer, self._count, self._scope = sanitizer, count, scope
+        self._meeting = sanitizer.meeting()
         self.arrived: list[Issuer] = []
+        self.waiting: list[Issuer] = []
         self.complete = Event()
 
-    def arrive(self, issuer: Issuer) -> bool:
-        """Let a warpgroup arrive; return whether it was the last one."""
+    @property
+    def count(self) -> int:
+        """Number of threads that must arrive."""
+        return self._count()
+
+    @property
+    def threads(self) -> int:
+        """Number of threads that have arrived."""
+        return sum(each.threads for each in self.arrived)
+
+    def arrive(self, issuer: Issuer, *, waits: bool, relaxed: bool = False) -> None:
+        """Let a role arrive; with ``waits`` it calls ``wait`` next."""
         self.arrived.append(issuer)
-        if len(self.arrived) < self.count:
-            return False
-        issuer.sm.sanitizer.sync([each.tracked.all for each in self.arrived], self.scope)
-        self.complete.set()
-        return True
+        if waits:
+            self.waiting.append(issuer)
+        self._sanitizer.arrive_at(self._meeting, issuer.all, self._scope, relaxed=relaxed)
+
+    def check(self) -> bool:
+        """Let the roles go on if all have arrived; return whether they have."""
+        if self.threads >= self.count:
+            self.complete.set()
+        return self.complete.is_set()
+
+    async def wait(self, issuer: Issuer) -> None:
+        """Wait until all have arrived."""
+        await self.complete.wait()
+        self._sanitizer.leave(self._meeting, issuer.all)
 
 
 class ClusterRun:
     """State that the CTAs of a cluster share during a run.
 
+    Parameters
+    ----------
+    ctas : int
+        CTAs of the cluster.
+    grid : (int, int, int)
+        CTAs of the grid.
+
     Members
     -------
-    ctas : int
+    sms : list of SM
+        All SMs, by number; each adds itself. If there are more than CTAs of a cluster, each CTA is
+        a cluster of its own.
     error : CheckError, optional
         First failure of any CTA.
     failed : Event
         Set when ``error`` is.
     requests : list of TrackedRequest
         All requests of the run, for the report.
-    rendezvous_point : Rendezvous
-        State of ``barrier.cluster``.
     """
 
-    def __init__(self, ctas: int) -> None:
+    def __init__(self, ctas: int, grid: tuple[int, int, int]) -> None:
         self.ctas = ctas
+        self.grid = grid
+        self.sms: list[SM] = []
         self.error: CheckError | None = None
         self.failed = Event()
         self.requests: list[TrackedRequest] = []
-        self.rendezvous_point = Rendezvous(ctas, Scope.CLUSTER)
+        self._point: Rendezvous | None = None
 
     def fail(self, error: CheckError) -> None:
         """End the run with this failure, unless there is an earlier one."""
@@ -354,9 +469,25 @@ class ClusterRun:
             self.error = error
         self.failed.set()
 
-    async def rendezvous(self, issuer: Issuer) -> None:
-        """Wait until one warpgroup of each CTA has arrived (``barrier.cluster``)."""
-        rendezvous = self.rendezvous_point
-        if rendezvous.arrive(issuer):
-            self.rendezvous_point = Rendezvous(self.ctas, Scope.CLUSTER)
-        await rendezvous.complete.wait()
+    @property
+    def rendezvous_point(self) -> Rendezvous:
+        """State of ``barrier.cluster``, at which all threads that have not returned arrive."""
+        if self._point is None:
+            self._point = Rendezvous(self.sms[0].sanitizer, self._threads, Scope.CLUSTER)
+        return self._point
+
+    def _threads(self) -> int:
+        running = (each for sm in self.sms for each in sm.warpgroups if not each.tracked.has_exited)
+        return sum(each.threads for each in running)
+
+    def arrive(self, issuer: Issuer, *, waits: bool, relaxed: bool = False) -> Rendezvous:
+        """Let a role arrive at ``barrier.cluster``."""
+        point = self.rendezvous_point
+        point.arrive(issuer, waits=waits, relaxed=relaxed)
+        self.check()
+        return point
+
+    def check(self) -> None:
+        """Let the roles at ``barrier.cluster`` go on if all others have arrived or returned."""
+        if self._point is not None and self._point.arrived and self._point.check():
+            self._point = None

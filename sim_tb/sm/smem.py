@@ -4,11 +4,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from golden import Swizzle
+from sim_tb.sm.errors import KernelError, described
 
 PIECE_BYTES = 16
 """Bytes of a piece: the unit of a swizzle, and the width of a lane of the TMA."""
@@ -91,6 +93,10 @@ class Tile:
             self._views[start, stop] = view
         return view
 
+    def at(self, cta: int) -> "Tile":
+        """Return the tile at the same place of a CTA of the cluster."""
+        return replace(self, cta=cta)
+
     @cached_property
     def _views(self) -> "dict[tuple[int, int], Tile]":
         return {}
@@ -123,12 +129,33 @@ class Tile:
     def _column_wavefronts(self) -> int:
         return wavefronts(_by_lanes(self._addresses.T))
 
+    def addresses(self, size: int) -> Pieces:
+        """Return the byte address of each ``size`` bytes, at most a piece, row by row."""
+        inside = np.arange(0, min(PIECE_BYTES, self.row_bytes), size)
+        return (self.pieces[:, :, None] * PIECE_BYTES + inside).reshape(-1)
+
+    def check_values(self, about: str, values: NDArray[Any]) -> None:
+        """Check that values have the shape and the type of the tile.
+
+        ``about`` names the instruction.
+
+        Raises
+        ------
+        KernelError
+            If they have not.
+        """
+        if not isinstance(values, np.ndarray):
+            raise KernelError(f"{about}: the values are {described(values)}: must be an array")
+        if values.shape != self.shape or values.dtype != self.dtype:
+            raise KernelError(
+                f"{about}: a tile of shape {self.shape} and type {self.dtype} cannot take values "
+                f"of shape {values.shape} and type {values.dtype}"
+            )
+
     @property
     def _addresses(self) -> NDArray[np.int64]:
         """Byte address of each element."""
-        item = self.dtype.itemsize
-        inside = np.arange(0, PIECE_BYTES, item)
-        return (self.pieces[:, :, None] * PIECE_BYTES + inside).reshape(self.shape[0], -1)
+        return self.addresses(self.dtype.itemsize).reshape(self.shape[0], -1)
 
 
 def _by_lanes(addresses: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -172,6 +199,23 @@ class Mbarrier:
     name: str
     address: int
     cta: int | None = None
+
+    def at(self, cta: int) -> "Mbarrier":
+        """Return the barrier at the same place of a CTA of the cluster."""
+        return replace(self, cta=cta)
+
+
+@dataclass(frozen=True)
+class BarrierState:
+    """State that an arrival returned: it names the phase for a test or a wait.
+
+    Parameters
+    ----------
+    word : int
+        The 64 bits, as the unit returns them.
+    """
+
+    word: int
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,12 @@
 
 import gc
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
 import cocotb
-from cocotb.task import Task
 from cocotb.triggers import gather, select
 
 from sim_tb.simulator import jobs
@@ -15,7 +15,7 @@ from sim_tb.sm.costs import Costs
 from sim_tb.sm.device import Device
 from sim_tb.sm.diagnosis import ledger
 from sim_tb.sm.errors import KernelError, kernel_code, python_error
-from sim_tb.sm.kernel import Kernel
+from sim_tb.sm.kernel import Block, Kernel
 from sim_tb.sm.pipes import REGISTERS
 from sim_tb.sm.record import Record, RequestRecord, Setting, SmRecord
 from sim_tb.sm.sanitizer import Sanitizer
@@ -76,7 +76,7 @@ async def run_kernel(dut: Any, kernel: Kernel, setting: Setting) -> Record:
     device = Device(envs[0].gmem, kernel.arch, kernel.given_inputs)
     layout = SmemLayout(envs[0].interface.parameters["smem_bytes"])
     sanitizer = Sanitizer(layout, layout.limit, len(envs), device)
-    costs, cluster = Costs(interval=setting.issue_interval), ClusterRun(len(envs))
+    costs, cluster = Costs(setting.issue_interval), ClusterRun(kernel.ctas, kernel.grid_dim)
     sms = [SM(env, device, layout, sanitizer, costs, cluster, setting.schedule) for env in envs]
     error, check, flops, start = "", None, 0, time.perf_counter()
     watchdogs = [
@@ -90,7 +90,7 @@ async def run_kernel(dut: Any, kernel: Kernel, setting: Setting) -> Record:
         with kernel_code("flops"):
             flops = kernel.flops
         start = time.perf_counter()
-        await _run_roles(kernel, sms)
+        await _run_grid(kernel, sms)
         cycles = envs[0].cycle
         seconds = time.perf_counter() - start
         await envs[0].idle()
@@ -138,13 +138,13 @@ async def _environments(dut: Any, kernel: Kernel, setting: Setting) -> list[Envi
         "background": "fault",
         "logs": list(LOGS.values()),
     }
-    if kernel.ctas == 1:
+    if kernel.sms == 1:
         return [await Environment.start(dut, models, **given)]
     return (await ClusterEnvironment.start(dut, models, **given)).sms
 
 
-async def _run_roles(kernel: Kernel, sms: Sequence[SM]) -> None:
-    """Run the prologues of all CTAs, then all roles at the same time until all have returned.
+async def _run_grid(kernel: Kernel, sms: Sequence[SM]) -> None:
+    """Run all CTAs of the grid: each cluster on SMs that are free, in the order of the grid.
 
     Raises
     ------
@@ -153,27 +153,59 @@ async def _run_roles(kernel: Kernel, sms: Sequence[SM]) -> None:
     """
     with kernel_code("roles"):
         roles = kernel.roles()
-    tasks: list[Task[None]] = []
+    clusters = deque(kernel.clusters())
+    groups = (sms[first : first + kernel.ctas] for first in range(0, len(sms), kernel.ctas))
+    grid = _together([_run_clusters(kernel, roles, group, clusters) for group in groups])
+    task = cocotb.start_soon(grid)
     try:
-        tasks = [
-            cocotb.start_soon(_role(kernel.prologue, Warpgroup(sm, "prologue", WARPGROUP_WARPS)))
-            for sm in sms
-        ]
-        await _all(tasks, sms[0].cluster)
-        started = [(role, _warps(sm, name, role)) for sm in sms for name, role in roles.items()]
-        threads = sum(map(warps_of, roles.values())) * LANES
-        registers = min(MOST_REGISTERS, REGISTERS // max(1, threads) & ~7)
-        for _, wg in started:
-            wg.registers = registers
-        sanitizer = sms[0].sanitizer
-        for sm in sms:
-            sanitizer.begin_roles(sm.cta)
-        tasks = [cocotb.start_soon(_role(role, wg)) for role, wg in started]
-        await _all(tasks, sms[0].cluster)
-        sanitizer.end_kernel()
+        await select(task, sms[0].cluster.failed.wait())
+    finally:
+        task.cancel()
+    if sms[0].cluster.error is not None:
+        raise sms[0].cluster.error
+    sms[0].sanitizer.end_kernel()
+
+
+async def _together(coroutines: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Run coroutines at the same time until all have returned, or this one is cancelled."""
+    tasks = [cocotb.start_soon(each) for each in coroutines]
+    try:
+        await gather(*tasks)
     finally:
         for task in tasks:
             task.cancel()
+
+
+async def _run_clusters(
+    kernel: Kernel, roles: Mapping[str, Role], sms: Sequence[SM], clusters: deque[list[Block]]
+) -> None:
+    """Run clusters on these SMs, one after the other, as long as there are any."""
+    run = sms[0].cluster
+    while clusters and run.error is None:
+        ctas = []
+        for sm, block in zip(sms, clusters.popleft(), strict=True):
+            sm.begin_cta(block)
+            prologue = Warpgroup(sm, "prologue", WARPGROUP_WARPS)
+            ctas.append(_run_cta(kernel, roles, sm, prologue))
+        await _together(ctas)
+        if clusters and run.error is None:
+            for sm in sms:
+                sm.sanitizer.end_cta(sm.cta)
+
+
+async def _run_cta(kernel: Kernel, roles: Mapping[str, Role], sm: SM, prologue: Warpgroup) -> None:
+    """Run the prologue of a CTA, then all roles at the same time until all have returned."""
+    await _role(kernel.prologue, prologue)
+    if sm.cluster.error is not None:
+        return
+    sm.warpgroups.remove(prologue)
+    threads = sum(map(warps_of, roles.values())) * LANES
+    registers = min(MOST_REGISTERS, REGISTERS // max(1, threads) & ~7)
+    started = [(role, _warps(sm, name, role)) for name, role in roles.items()]
+    for _, wg in started:
+        wg.registers = registers
+    sm.sanitizer.begin_roles(sm.cta)
+    await _together([_role(role, wg) for role, wg in started])
 
 
 def _warps(sm: SM, name: str, role: Role) -> Warpgroup:
@@ -190,6 +222,7 @@ async def _role(role: Role, wg: Warpgroup) -> None:
         await role(wg)
         await wg.sm.until(wg.ready_cycle)
         wg.sm.sanitizer.exit_warpgroup(wg.tracked, wg.sm.env.cycle)
+        wg.sm.cluster.check()
     except CheckError as error:
         wg.sm.cluster.fail(error)
     except Exception as error:
@@ -197,13 +230,6 @@ async def _role(role: Role, wg: Warpgroup) -> None:
         warps = f"warp {first}" if first == last else f"warps {first} to {last}"
         place = f"{wg.tracked.label} ({warps}), cycle {wg.sm.env.cycle}"
         wg.sm.cluster.fail(python_error(place, error))
-
-
-async def _all(tasks: Sequence[Task[None]], cluster: ClusterRun) -> None:
-    """Wait until all tasks have returned, or the run has failed."""
-    await select(gather(*tasks), cluster.failed.wait())
-    if cluster.error is not None:
-        raise cluster.error
 
 
 async def _find_deadlock(sms: Sequence[SM]) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from sim_tb.sm.barriers import BarrierInstructions
+from sim_tb.sm.clusters import ClusterInstructions
 from sim_tb.sm.copies import CopyInstructions
 from sim_tb.sm.memory import MemoryInstructions
 from sim_tb.sm.sm import Issuer
@@ -14,7 +15,12 @@ WARPGROUP_WARPS, MOST_WARPS = 4, 32
 
 
 class Warps(
-    BarrierInstructions, CopyInstructions, MemoryInstructions, SynchronisationInstructions, Issuer
+    BarrierInstructions,
+    CopyInstructions,
+    ClusterInstructions,
+    MemoryInstructions,
+    SynchronisationInstructions,
+    Issuer,
 ):
     """Warps of a CTA with one role.
 

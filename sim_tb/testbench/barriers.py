@@ -162,7 +162,15 @@ class Barriers:
             await self._events.wait(pending[-1], timeout)
         return [self._result(await self._events.wait(each)) for each in pending]
 
-    def post(self, op: str, address: int, count: int, on_fault: Callable[[str], None]) -> None:
+    def post(
+        self,
+        op: str,
+        address: int,
+        count: int,
+        on_fault: Callable[[str], None],
+        *,
+        lanes: int = 1,
+    ) -> None:
         """Queue a barrier command whose result matters only if it is a fault.
 
         ``on_fault`` is called with the fault's name in ``BarrierFault``.
@@ -174,7 +182,7 @@ class Barriers:
                 on_fault(fault)
 
         self._events.call(EventKind.BARRIER_RESULT, number, check)
-        self._queue(Command(op, address, count), number, quiet=True)
+        self._queue(Command(op, address, count, lanes), number, quiet=True)
 
     # Waits
 

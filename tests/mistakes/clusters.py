@@ -117,15 +117,22 @@ class ShareOfAMulticast(Broadcast):
 
 @GROUP.kernel(
     "cluster-barrier-of-some-ctas",
-    "barrier.cluster: 1 of 4 warpgroups have arrived: producer of CTA 0; let the others arrive",
+    "barrier.cluster: 256 of 1024 threads have arrived: producer of CTA 0, consumer of CTA 0",
 )
 class ClusterBarrierOfSomeCtas(Broadcast):
     """The CTA that loads waits at the barrier of the cluster, and the others for its loads."""
 
     async def producer(self, wg):
+        await self.meet(wg)
+        await super().producer(wg)
+
+    async def consumer(self, wg):
+        await self.meet(wg)
+        await super().consumer(wg)
+
+    async def meet(self, wg):
         if self.mended or wg.cta == 0:
             await wg.cluster_sync()
-        await super().producer(wg)
 
 
 @GROUP.kernel(

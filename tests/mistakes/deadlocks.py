@@ -95,18 +95,18 @@ class RolesThatWaitInACircle(Copy):
 
 @GROUP.kernel(
     "named-barrier-of-too-many",
-    "bar.sync 1: 2 of 3 warpgroups have arrived: producer, consumer",
+    "bar.sync 1: 256 of 384 threads have arrived: producer, consumer",
     "let the others arrive, or lower the number",
 )
 class NamedBarrierOfTooMany(Copy):
     """A named barrier counts a warpgroup that never comes to it."""
 
     async def producer(self, wg):
-        await wg.bar_sync(1, 3 if self.wrong else 2)
+        await wg.bar_sync(1, 384 if self.wrong else 256)
         await super().producer(wg)
 
     async def consumer(self, wg):
-        await wg.bar_sync(1, 3 if self.wrong else 2)
+        await wg.bar_sync(1, 384 if self.wrong else 256)
         await super().consumer(wg)
 
 

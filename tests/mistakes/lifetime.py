@@ -137,7 +137,7 @@ class StorageUsedAgain(Copy):
             for step in range(self.stages):
                 await wg.mbarrier_inval(self.stage(step).full)
                 await wg.mbarrier_inval(self.stage(step).empty)
-            await wg.bar_sync(2, 1)
+            await wg.bar_sync(2, 128)
         origin = self.ring.full[0].address
         tile = Tile("sums", origin, (1, 16), F16)
         await wg.stmatrix(tile, np.zeros((1, 16), F16))

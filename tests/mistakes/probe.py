@@ -132,12 +132,12 @@ class StagedCopy(Copy):
     async def reclaim(self, wg):
         """Wait until the store before has read its tile, in all warps."""
         await wg.wait_group(0, read=True)
-        await wg.bar_sync(2, 1)
+        await wg.bar_sync(2, 128)
 
     async def publish(self, wg):
         """Show the unit what all warps have written."""
         await wg.fence_proxy_async()
-        await wg.bar_sync(2, 1)
+        await wg.bar_sync(2, 128)
 
     async def store_out(self, wg, step):
         await wg.cp_async_bulk_tensor_store(self.map_y, (0, step * ROWS), self.out)

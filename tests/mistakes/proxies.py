@@ -19,7 +19,7 @@ class StoreWithoutAFence(StagedCopy):
     async def publish(self, wg):
         if self.mended:
             await wg.fence_proxy_async()
-        await wg.bar_sync(2, 1)
+        await wg.bar_sync(2, 128)
 
 
 @GROUP.kernel(
@@ -38,7 +38,7 @@ class FenceBeforeTheWrite(StagedCopy):
         await wg.stmatrix(self.out, values)
         if self.mended:
             await wg.fence_proxy_async()
-        await wg.bar_sync(2, 1)
+        await wg.bar_sync(2, 128)
         await self.store_out(wg, step)
 
 
@@ -81,7 +81,7 @@ class WarpsThatDoNotMeet(StagedCopy):
     async def publish(self, wg):
         await wg.fence_proxy_async()
         if self.mended:
-            await wg.bar_sync(2, 1)
+            await wg.bar_sync(2, 128)
 
 
 @GROUP.kernel(
@@ -128,7 +128,7 @@ class OperandWithoutAFence(StagedCopy):
     async def publish(self, wg):
         if self.mended:
             await wg.fence_proxy_async()
-        await wg.bar_sync(2, 1)
+        await wg.bar_sync(2, 128)
 
     async def store_out(self, wg, _):
         await wg.wgmma_fence()

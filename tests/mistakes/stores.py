@@ -121,7 +121,7 @@ class WaitOfOneThread(StagedCopy):
     async def reclaim(self, wg):
         await wg.wait_group(0, read=True)
         if self.mended:
-            await wg.bar_sync(2, 1)
+            await wg.bar_sync(2, 128)
 
 
 @GROUP.kernel(

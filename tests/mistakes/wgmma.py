@@ -44,7 +44,7 @@ class Product(Copy):
         for half, tile in enumerate(self.out):
             await wg.stmatrix(tile, values[:, half * TILE // 2 : (half + 1) * TILE // 2])
         await wg.fence_proxy_async()
-        await wg.bar_sync(2, 1)
+        await wg.bar_sync(2, 128)
         for half, tile in enumerate(self.out):
             await wg.cp_async_bulk_tensor_store(self.map_y, (half * TILE // 2, 0), tile)
         await wg.commit_group()
@@ -216,7 +216,7 @@ class OperandInRegistersWithoutAFence(Product):
         if self.wrong:
             await wg.wgmma_fence()
         a = await wg.ldmatrix(stage.tile)
-        await wg.bar_sync(2, 1)
+        await wg.bar_sync(2, 128)
         if self.mended:
             await wg.wgmma_fence()
         await wg.wgmma(self.sums, a, stage.tile)

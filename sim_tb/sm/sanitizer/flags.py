@@ -9,7 +9,7 @@ from sim_tb.sm.smem import SmemLayout
 
 
 class Flag:
-    """What releases at an address have published: to the CTA of each, to the cluster, to all."""
+    """Clocks that releases at an address have published: to their CTA, to the cluster, to all."""
 
     def __init__(self, components: Components) -> None:
         self._components = components

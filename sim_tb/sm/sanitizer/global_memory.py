@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from golden import Plan, TmaError
 from sim_tb.sm.device import Device
-from sim_tb.sm.sanitizer.shadow import WORD, Shadow, Words, byte_range, scattered
+from sim_tb.sm.sanitizer.shadow import WORD, Shadow, Words, byte_range, distinct, scattered
 from sim_tb.sm.smem import PIECE_BYTES
 
 MOST_PLACEMENTS = 1024
@@ -89,7 +89,7 @@ class GlobalMemory:
         entry = self._words.get(id(placement))
         if entry is None:
             pieces = np.concatenate([placement.gmem, placement.tail_gmem]) // PIECE_BYTES
-            words = np.unique(pieces)[:, None] * (PIECE_BYTES // WORD) + np.arange(4)
+            words = distinct(pieces)[:, None] * (PIECE_BYTES // WORD) + np.arange(4)
             if len(self._words) >= MOST_PLACEMENTS:
                 self._words.clear()
             entry = self._words[id(placement)] = placement, words.ravel()

@@ -22,6 +22,7 @@ from sim_tb.sm.sanitizer.shadow import (
     Words,
     Write,
     byte_range,
+    distinct,
     scattered,
 )
 from sim_tb.sm.sanitizer.warpgroups import BulkThread, TrackedWarpgroup
@@ -83,7 +84,7 @@ class Attempt:
 
     @property
     def proxy(self) -> str:
-        """What performs the access, in words."""
+        """Performer of the access, in words."""
         return "the tensor cores" if self.text.startswith("wgmma") else "the unit"
 
 
@@ -200,7 +201,7 @@ class Memory(Flags):
         """
         strong = strong or access == Access.ATOMIC
         if strong:
-            places = np.unique(addresses).tolist()
+            places = distinct(addresses).tolist()
             self.strong_access(threads, places, writes=access != Access.READ)
         for warp, part in zip(threads.numbers, _by_warp(threads, addresses), strict=True):
             found, repeated = self.global_memory.scattered(part, size)

@@ -196,12 +196,24 @@ def byte_range(address: int, size: int) -> slice:
 
 def scattered(addresses: NDArray[np.int64], size: int) -> tuple[NDArray[np.int64], int | None]:
     """Return the words of accesses of ``size`` bytes, and the first address that occurs twice."""
-    unique, counts = np.unique(addresses, return_counts=True)
-    repeated = int(unique[counts.argmax()]) if unique.size < addresses.size else None
-    if size % WORD == 0 and not (unique % WORD).any():
-        words = (unique // WORD)[:, None] + np.arange(size // WORD)
-        return np.unique(words), repeated
-    touched, parts = np.unique(
-        (unique[:, None] + np.arange(size)).ravel() // WORD, return_counts=True
-    )
-    return touched[parts == WORD], repeated
+    ordered = np.sort(addresses)
+    is_repeated = ordered[1:] == ordered[:-1]
+    repeated = int(ordered[int(is_repeated.argmax())]) if is_repeated.any() else None
+    if size % WORD == 0 and not (ordered % WORD).any():
+        return distinct((ordered // WORD)[:, None] + np.arange(size // WORD)), repeated
+    touched = distinct(ordered[:, None] + np.arange(size))
+    is_first = touched % WORD == 0
+    first = touched[is_first] // WORD
+    whole = np.searchsorted(touched, first * WORD + WORD - 1)
+    inside = whole < touched.size
+    inside[inside] = touched[whole[inside]] == first[inside] * WORD + WORD - 1
+    last = np.searchsorted(touched, first * WORD)
+    return first[inside & (whole - last == WORD - 1)], repeated
+
+
+def distinct(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the different values in ascending order. (``numpy.unique`` imports much at first.)"""
+    ordered = np.sort(values, axis=None)
+    is_new = np.ones(ordered.size, bool)
+    is_new[1:] = ordered[1:] != ordered[:-1]
+    return ordered[is_new]

@@ -70,17 +70,36 @@ class Tracking:
 
         ``relaxed``: the arrivals are, so that it orders nothing.
         """
-        together = Clock(self.components)
+        meeting = self.meeting()
         for each in threads:
-            if scope >= Scope.CLUSTER and not relaxed:
-                self.publish_barriers(each)
-            if relaxed:
-                together.merge_loosely(each.published())
-            else:
-                together.merge(each.published())
+            self.arrive_at(meeting, each, scope, relaxed=relaxed)
         for each in threads:
-            each.learn(together.rows)
-            each.tick()
+            self.leave(meeting, each)
+
+    def meeting(self) -> Clock:
+        """Return what the threads know together that have arrived at a barrier of threads: none."""
+        return Clock(self.components)
+
+    def arrive_at(
+        self, meeting: Clock, threads: Threads, scope: Scope, *, relaxed: bool = False
+    ) -> None:
+        """Follow an arrival at a barrier of threads (``bar.arrive``, or the first half of a sync).
+
+        ``relaxed``: it orders nothing.
+        """
+        if scope >= Scope.CLUSTER and not relaxed:
+            self.publish_barriers(threads)
+        if relaxed:
+            meeting.merge_loosely(threads.published())
+        else:
+            meeting.merge(threads.published())
+        threads.tick()
+        self.progress += 1
+
+    def leave(self, meeting: Clock, threads: Threads) -> None:
+        """Follow the end of a wait at a barrier of threads, at which all have arrived."""
+        threads.learn(meeting.rows)
+        threads.tick()
         self.progress += 1
 
     def publish_barriers(self, threads: Threads) -> None:

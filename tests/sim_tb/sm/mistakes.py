@@ -100,7 +100,7 @@ class StagedCopy(Kernel):
             far = Tile("far", wg.sm.layout.bytes // 16 * 16, (1, 64), F16)
             await wg.cp_async_bulk(far, self.x.at(), 128, full)
         if self.has("load at the end"):
-            await wg.bar_sync(1, 2)
+            await wg.bar_sync(1, 256)
             await wg.mbarrier_try_wait_parity(self.ring.empty[s], parity)
             await wg.mbarrier_arrive_expect_tx(full, tile.nbytes // 2)
             await wg.cp_async_bulk_tensor(tile, self.map_x, (0, 0), full)
@@ -109,12 +109,12 @@ class StagedCopy(Kernel):
         if self.has("registers"):
             await wg.setmaxnreg(250)
         if self.has("registers that are taken"):
-            wg.sm.warpgroups[1].registers = 400
+            wg.sm.warpgroups[0].registers = 400
             await wg.setmaxnreg(240)
         if self.has("nothing written"):
             await wg.ldmatrix(self.out)
         if self.has("too few at bar.sync"):
-            await wg.bar_sync(1, 3)
+            await wg.bar_sync(1, 384)
         for step, (s, parity) in zip(range(self.steps), self.ring.steps(), strict=False):
             early = self.has("consumer waits for the wrong phase")
             await wg.mbarrier_try_wait_parity(self.ring.full[s], parity ^ early)
@@ -129,12 +129,12 @@ class StagedCopy(Kernel):
             if self.has("overlap"):
                 await wg.mbarrier_arrive(self.ring.empty[s])
             if not self.has("wait of one thread"):
-                await wg.bar_sync(2, 1)
+                await wg.bar_sync(2, 128)
             await wg.stmatrix(self.out, values)
             if not self.has("fence"):
                 await wg.fence_proxy_async()
             if not self.has("warps that race"):
-                await wg.bar_sync(2, 1)
+                await wg.bar_sync(2, 128)
             await wg.cp_async_bulk_tensor_store(self.map_y, (0, step * ROWS), self.out)
             await wg.commit_group()
             if not self.has("overlap") and not self.has("no release"):
@@ -142,7 +142,7 @@ class StagedCopy(Kernel):
         if not self.has("store at the end"):
             await wg.wait_group(0)
         if self.has("load at the end"):
-            await wg.bar_sync(1, 2)
+            await wg.bar_sync(1, 256)
 
     def check(self):
         if self.has("error in check"):

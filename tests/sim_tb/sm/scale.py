@@ -55,6 +55,7 @@ class Scale(Base):
 
     async def prologue(self, wg):
         await wg.mbarrier_init(self.full, 1)
+        await wg.fence_mbarrier_init()
 
     def roles(self):
         return {"scaler": self.scaler}
@@ -66,6 +67,7 @@ class Scale(Base):
         values = await wg.ld_shared(self.tile)
         await wg.st_shared(self.tile, self.factor * values + F32.type(self.extra))
         await wg.fence_proxy_async(shared_cta=True)
+        await wg.bar_sync(1, wg.threads)
         await wg.cp_async_bulk_store(self.y.at(), self.tile, self.tile.nbytes)
         await wg.commit_group()
         await wg.wait_group(0)

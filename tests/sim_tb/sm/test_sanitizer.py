@@ -92,7 +92,7 @@ MISTAKES = {
         r"mbarrier_arrive_expect_tx\nempty\[0\]: .*; the stage waits for phase 0 of full\[0\]\n"
     ),
     "too few at bar.sync": (
-        r"hangs: nothing can move any more\nbar\.sync 1: 1 of 3 warpgroups have arrived: "
+        r"hangs: nothing can move any more\nbar\.sync 1: 128 of 384 threads have arrived: "
         r"consumer; let "
         r"the others arrive, or lower the number\nempty\[0\]: .*; nobody has waited for phase 0 of "
         r"full"
@@ -103,7 +103,7 @@ MISTAKES = {
         r"hold \d+ of 512 per thread; let another role release more of them, or ask for fewer\n"
     ),
     "error of Python": (
-        r"^consumer \(warps 8 to 11\), cycle \d+: AttributeError: 'StagedCopy' object has no "
+        r"^consumer \(warps 4 to 7\), cycle \d+: AttributeError: 'StagedCopy' object has no "
         rf"attribute 'tyles'\n  File \"{re.escape(mistakes.__file__)}\", line \d+, in consumer\n"
         r"    tile = self\.tyles\[s\]\n[ ~^]+$"
     ),
