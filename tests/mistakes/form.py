@@ -83,9 +83,9 @@ class Group:
         self.mistakes.append(Mistake(name, said, wrong, mended))
 
 
-def lint(tensor_map: Any) -> str:
+def lint(tensor_map: Any, arch: golden.Arch = golden.Arch.SM_90A) -> str:
     """Return the errors and warnings about a tensor map, one per line."""
-    findings = golden.lint(tensor_map)
+    findings = golden.lint(tensor_map, arch)
     return "\n".join(str(f) for f in findings if f.severity is not golden.Severity.NOTE)
 
 

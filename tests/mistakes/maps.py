@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from golden import TensorMap
-from tests.mistakes.form import Group, refusal
+from golden import Arch, TensorMap
+from tests.mistakes.form import Group, lint, refusal
 
 GROUP = Group("Tensor maps")
 
@@ -130,4 +130,21 @@ GROUP.map(
     "upper_corner[0] = 130: must be from -128 to 127",
     wrong=IMAGE | {"upper_corner": (130, -1)},
     mended=IMAGE,
+)
+
+
+def with_large_bit(arguments, is_set):
+    """Return the bytes of a map, with the bit of tensors of 128 KiB or more set or clear."""
+    words = np.frombuffer(TensorMap.tiled(**arguments).encode(), "<u4").copy()
+    words[2] |= is_set << 21
+    return words.tobytes()
+
+
+SMALL = MATRIX | {"global_dim": (1024, 32), "box_dim": (64, 32)}
+GROUP.check(
+    "bit-of-large-tensors",
+    "w2[21] is set, but the tensor has 65536 bytes, less than 128 KiB",
+    "clear the bit",
+    wrong=lambda: lint(with_large_bit(SMALL, True), Arch.SM_100A),
+    mended=lambda: lint(with_large_bit(SMALL, False), Arch.SM_100A),
 )
