@@ -49,6 +49,19 @@ MISTAKES = [mistake for group in GROUPS for mistake in group.mistakes]
 UNITS = PRESETS["default"], CLUSTER
 """Unit of the kernels of one CTA, and unit of the others."""
 
+SYMPTOMS = {
+    "`CUDA_ERROR_INVALID_VALUE` (1) from the encoder": r"INVALID_VALUE",
+    "illegal address (700)": r"illegal (memory access|address)",
+    "illegal instruction (715)": r"illegal instruction",
+    "misaligned address (716)": r"misaligned address",
+    "launch failure (719)": r"launch failure",
+    "the kernel hangs": r"\bhang|forever",
+    "slow": r"\bslow\b|serialises",
+}
+"""Words of the document that stand for what is seen on a GPU."""
+
+OTHERWISE = "wrong values, mostly now and then"
+
 SETTING = Setting(watchdog=1024)
 
 
@@ -80,12 +93,26 @@ def failure(record: Record) -> str:
 
 def entries(page: str) -> list[tuple[str, list[str]]]:
     """Return title and names of entries of each group of the document."""
-    sections = re.split(r"^## ", page, flags=re.MULTILINE)[1:]
-    found = [(text.partition("\n")[0], re.findall(r"^<!-- ([^/].*) -->$", text, re.MULTILINE))
-             for text in sections]  # fmt: skip
-    return [(title, names) for title, names in found if names]
+    found = []
+    for section in re.split(r"^## ", page, flags=re.MULTILINE)[1:]:
+        names = re.findall(r"^<!-- ([^/].*) -->$", section, re.MULTILINE)
+        found.append((section.partition("\n")[0], names))
+    return found
+
+
+def by_symptom(page: str) -> str:
+    """Return a list of the entries of the document by what is seen on a GPU."""
+    listed: dict[str, list[str]] = {symptom: [] for symptom in [*SYMPTOMS, OTHERWISE]}
+    for title, gpu in re.findall(r"^### (.*)\n\n- \*\*On the GPU:\*\* (.*)", page, re.MULTILINE):
+        anchor = re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
+        found = [name for name, words in SYMPTOMS.items() if re.search(words, gpu, re.IGNORECASE)]
+        for symptom in found or [OTHERWISE]:
+            listed[symptom].append(f"[{title}](#{anchor})")
+    lines = [f"- **{symptom}:** {'; '.join(links)}" for symptom, links in listed.items()]
+    return "\n".join(lines)
 
 
 def quoted(page: str, messages: dict[str, tuple[str, str]]) -> str:
-    """Return the document with the messages about the wrong ones between their markers."""
-    return filled(page, {name: f"```\n{wrong}\n```" for name, (wrong, _) in messages.items()})
+    """Return the document with its list of symptoms and its messages."""
+    contents = {name: f"```\n{wrong}\n```" for name, (wrong, _) in messages.items()}
+    return filled(page, {"symptoms": by_symptom(page)} | contents)
