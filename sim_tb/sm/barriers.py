@@ -1,10 +1,15 @@
 """Instructions on mbarriers: ``mbarrier.init``, arrivals, bytes, tests and waits."""
 
+import cocotb
+
 from golden import mbarrier
 from sim_tb.sm.errors import KernelError
 from sim_tb.sm.sanitizer import Scope, Threads, TrackedBarrier
 from sim_tb.sm.sm import Issuer
 from sim_tb.sm.smem import BarrierState, Mbarrier
+
+ANSWER_CLOCKS = 1024
+"""Clocks by which the unit's answer at a time limit comes later, at most."""
 
 
 class BarrierInstructions(Issuer):
@@ -318,6 +323,8 @@ class BarrierInstructions(Issuer):
             if time_limit is None:
                 await env.barriers.wait(barrier.address, parity, None)
             else:
+                # While a timer runs, the roles are no deadlock.
+                timer = cocotb.start_soon(env.cycles(time_limit + ANSWER_CLOCKS))
                 answer = await env.barriers.try_wait(
                     barrier.address,
                     parity if state is None else None,
@@ -325,6 +332,7 @@ class BarrierInstructions(Issuer):
                     time_limit=time_limit,
                     timeout=None,
                 )
+                timer.cancel()
                 done = answer.done
             await self.sm.until(max(self.ready_cycle, least))
         end = env.cycle

@@ -74,10 +74,13 @@ class CopyInstructions(Issuer):
         text = f"cp.async.bulk.tensor of {tensor_map.name} at {tuple(coords)}"
         plan = self._plan(text, tensor_map, mode)
         receivers = self._receivers(tile, cta_mask)
-        request = self._request(text, plan.bytes(), tensor_map.address)
+        w_halo = halo[0] if halo else 0
+        size = plan.bytes(w_halo)
+        request = self._request(text, size, tensor_map.address)
         holders = self._holders(receivers, barrier, cta_group)
         source = sm.sanitizer.box(plan, coords, im2col_offsets, halo)
-        self._load(request, holders, tile, plan.footprint, plan.descriptor.swizzle, barrier, source)
+        extent, swizzle = plan.extent(w_halo), plan.descriptor.swizzle
+        self._load(request, holders, tile, extent, swizzle, barrier, source)
         request.number = sm.env.requests.load(
             tensor_map.address,
             coords,
@@ -91,7 +94,7 @@ class CopyInstructions(Issuer):
             cta_group=cta_group,
             cache_policy=cache_policy,
         )
-        sm.load_bytes += plan.bytes() * len(receivers)
+        sm.load_bytes += size * len(receivers)
 
     async def cp_async_bulk(
         self,

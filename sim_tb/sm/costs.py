@@ -72,6 +72,12 @@ class Costs:
         two words. Sixteen take an H200 63, 195 and 554 clocks.
     tma : int
         A request to the unit, with its coordinates.
+    global_load : int
+        Clocks from the first slot of a load or an atomic operation of threads on global memory
+        until its result is there: those of the unit's lines. An H200 takes 286 if the data is in
+        L2 (tests/silicon/latency.csv).
+    fence_acq_rel : int
+        ``fence.acq_rel``.
     mapa : int
         ``mapa``.
     st_async : int
@@ -100,6 +106,8 @@ class Costs:
     replace_part: Cost = Cost(4, 12)
     replace_stride: Cost = Cost(4, 35)
     tma: int = 8
+    global_load: int = 300
+    fence_acq_rel: int = 4
     mapa: int = 1
     st_async: int = 4
     sync: int = 4

@@ -18,7 +18,7 @@ HEAP = 0x10_0000_0000
 """Address of the first tensor."""
 
 TENSOR_ALIGN = 4096
-PITCH_ALIGN = 128
+LINE_BYTES = PITCH_ALIGN = 128
 """Each row of a tensor starts at a line, as with ``cudaMallocPitch``."""
 
 GUARD_BYTES = 4096

@@ -37,6 +37,7 @@ SOURCES = {
     "GlobalPointer": "tensor.at",
     "Mbarrier": "smem.mbarrier or smem.ring",
     "Rendezvous": "cluster_arrive",
+    "Tensor": "device.tensor or device.empty",
     "TensorMapHandle": "device.tensor_map or device.im2col_map",
     "Tile": "smem.tile",
 }

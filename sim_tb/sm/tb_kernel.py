@@ -75,8 +75,11 @@ async def run_kernel(dut: Any, kernel: Kernel, setting: Setting) -> Record:
     envs = await _environments(dut, kernel, setting)
     device = Device(envs[0].gmem, kernel.arch, kernel.given_inputs)
     layout = SmemLayout(envs[0].interface.parameters["smem_bytes"])
-    sanitizer = Sanitizer(layout, layout.limit, len(envs), device)
-    costs, cluster = Costs(setting.issue_interval), ClusterRun(kernel.ctas, kernel.grid_dim)
+    sanitizer = Sanitizer(layout, layout.limit, len(envs), device, kernel.ctas)
+    models = surroundings(setting.memory)
+    latency = (models.lines.low + models.lines.high) / 2
+    costs = Costs(setting.issue_interval, global_load=round(latency))
+    cluster = ClusterRun(kernel.ctas, kernel.grid_dim)
     sms = [SM(env, device, layout, sanitizer, costs, cluster, setting.schedule) for env in envs]
     error, check, flops, start = "", None, 0, time.perf_counter()
     watchdogs = [
@@ -108,7 +111,7 @@ async def run_kernel(dut: Any, kernel: Kernel, setting: Setting) -> Record:
         summary=(type(kernel).__doc__ or "").partition("\n")[0],
         options={},  # `launch.simulate` has them: their types may be unknown here
         setting=setting,
-        latency=(models.lines.low + models.lines.high) / 2,
+        latency=latency,
         cycles=cycles,
         seconds=seconds,
         check="" if check is None else str(check),

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 from sim_tb.sm.barriers import BarrierInstructions
 from sim_tb.sm.clusters import ClusterInstructions
 from sim_tb.sm.copies import CopyInstructions
+from sim_tb.sm.global_memory import GlobalInstructions
 from sim_tb.sm.memory import MemoryInstructions
 from sim_tb.sm.sm import Issuer
 from sim_tb.sm.synchronisation import SynchronisationInstructions
@@ -18,6 +19,7 @@ class Warps(
     BarrierInstructions,
     CopyInstructions,
     ClusterInstructions,
+    GlobalInstructions,
     MemoryInstructions,
     SynchronisationInstructions,
     Issuer,

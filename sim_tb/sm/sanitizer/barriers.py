@@ -116,8 +116,19 @@ class Barriers(Memory):
                 f"{about} invalidated by {barrier.invalidated}; call mbarrier_init before it is "
                 "used again"
             )
+        if cta != threads.group.cta:
+            self._check_alive(f"{threads.label}: {instruction} on {name} in cycle {cycle}", cta)
         self._check_visible(threads, barrier, about, by_unit=by_unit)
         return barrier
+
+    def _check_alive(self, about: str, cta: int) -> None:
+        """Check that a CTA whose shared memory is accessed has not ended."""
+        members = [each for each in self.warpgroups if each.cta == cta]
+        if all(each.has_exited for each in members):
+            raise KernelError(
+                f"{about}: CTA {cta} has ended, and its shared memory with it; let all CTAs of the "
+                "cluster meet at a barrier.cluster before the last role of a CTA returns"
+            )
 
     def _live_barrier_around(self, cta: int, address: int) -> TrackedBarrier | None:
         around = self.barriers.get((cta, address & ~7))

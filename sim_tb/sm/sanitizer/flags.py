@@ -9,43 +9,49 @@ from sim_tb.sm.smem import SmemLayout
 
 
 class Flag:
-    """Clocks that releases at an address have published: to their CTA, to the cluster, to all."""
+    """Clocks that releases at an address have published: to their CTA, to their cluster, to all.
 
-    def __init__(self, components: Components) -> None:
-        self._components = components
-        self._of_cta: dict[int, Clock] = {}
-        self._wide = Clock(components)
-        self._cluster = Clock(components)
+    Parameters
+    ----------
+    components : Components
+    cluster : int
+        CTAs of a cluster.
+    """
+
+    def __init__(self, components: Components, cluster: int) -> None:
+        self._components, self._cluster = components, cluster
+        self._clocks: dict[tuple[Scope, int], Clock] = {}
+
+    def _levels(self, cta: int) -> list[tuple[Scope, Clock]]:
+        """Return the clock of each scope around a CTA."""
+        places = (Scope.CTA, cta), (Scope.CLUSTER, cta // self._cluster), (Scope.GPU, 0)
+        for place in places:
+            if place not in self._clocks:
+                self._clocks[place] = Clock(self._components)
+        return [(place[0], self._clocks[place]) for place in places]
 
     def publish(self, clock: Clock, cta: int, scope: Scope) -> None:
         """Add what a release in a CTA publishes at a scope."""
-        own = self._of_cta.get(cta)
-        if own is None:
-            own = self._of_cta[cta] = Clock(self._components)
-        own.merge(clock.rows)
-        for wide, least in ((self._cluster, Scope.CLUSTER), (self._wide, Scope.GPU)):
+        for least, level in self._levels(cta):
             if scope >= least:
-                wide.merge(clock.rows)
+                level.merge(clock.rows)
             else:
-                wide.merge_loosely(clock.rows)
+                level.merge_loosely(clock.rows)
 
     def seen(self, clock: Clock, cta: int, scope: Scope) -> None:
         """Add to ``clock`` what an acquire in a CTA sees at a scope."""
-        own = self._of_cta.get(cta)
-        if own is not None:
-            clock.merge(own.rows)
-        for wide, least in ((self._cluster, Scope.CLUSTER), (self._wide, Scope.GPU)):
+        for least, level in self._levels(cta):
             if scope >= least:
-                clock.merge(wide.rows)
+                clock.merge(level.rows)
             else:
-                clock.merge_loosely(wide.rows)
+                clock.merge_loosely(level.rows)
 
 
 class Flags(TensorMaps):
     """Follows releases, acquires and fences of global memory."""
 
-    def __init__(self, layout: SmemLayout, ctas: int, device: Device) -> None:
-        super().__init__(layout, ctas, device)
+    def __init__(self, layout: SmemLayout, ctas: int, cluster: int, device: Device) -> None:
+        super().__init__(layout, ctas, cluster, device)
         self.flags: dict[int, Flag] = {}
 
     def release(self, threads: Threads, address: int, scope: Scope) -> None:
@@ -92,7 +98,7 @@ class Flags(TensorMaps):
         for address in addresses if clock is not None else ():
             flag = self.flags.get(address)
             if flag is None:
-                flag = self.flags[address] = Flag(self.components)
+                flag = self.flags[address] = Flag(self.components, self.cluster)
             flag.publish(clock, group.cta, scope)
         self.progress += 1
 

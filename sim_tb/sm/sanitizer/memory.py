@@ -93,16 +93,23 @@ class Memory(Flags):
 
     Parameters
     ----------
-    layout, ctas
-        As in `Flags`.
+    layout, ctas, cluster
+        As in `Tracking`. ``cluster`` None: all CTAs are of one.
     smem_bytes : int
         Size of the shared memory of each CTA.
     device : Device
         Global memory.
     """
 
-    def __init__(self, layout: SmemLayout, smem_bytes: int, ctas: int, device: Device) -> None:
-        super().__init__(layout, ctas, device)
+    def __init__(
+        self,
+        layout: SmemLayout,
+        smem_bytes: int,
+        ctas: int,
+        device: Device,
+        cluster: int | None = None,
+    ) -> None:
+        super().__init__(layout, ctas, cluster or ctas, device)
         self._smem_words = smem_bytes // WORD
         self.shadows = [self._new_shadow(cta) for cta in range(ctas)]
         self.global_memory = GlobalMemory(device)

@@ -17,8 +17,15 @@ class Sanitizer(TensorCores):
     Parameters are those of `Memory`, members those of `Tracking`.
     """
 
-    def __init__(self, layout: SmemLayout, smem_bytes: int, ctas: int, device: Device) -> None:
-        super().__init__(layout, smem_bytes, ctas, device)
+    def __init__(
+        self,
+        layout: SmemLayout,
+        smem_bytes: int,
+        ctas: int,
+        device: Device,
+        cluster: int | None = None,
+    ) -> None:
+        super().__init__(layout, smem_bytes, ctas, device, cluster)
         self._running: set[int] = set()
         self._retired: list[int] = []
         self._forgotten = self.components.add("a CTA that has ended")

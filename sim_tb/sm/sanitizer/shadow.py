@@ -212,7 +212,10 @@ def scattered(addresses: NDArray[np.int64], size: int) -> tuple[NDArray[np.int64
 
 
 def distinct(values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the different values in ascending order. (``numpy.unique`` imports much at first.)"""
+    """Return the different values in ascending order.
+
+    ``numpy.unique`` does the same, but its first call imports much.
+    """
     ordered = np.sort(values, axis=None)
     is_new = np.ones(ordered.size, bool)
     is_new[1:] = ordered[1:] != ordered[:-1]

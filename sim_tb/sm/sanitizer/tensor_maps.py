@@ -48,8 +48,8 @@ class TrackedMap:
 class TensorMaps(Tracking):
     """Follows the tensor maps of a device."""
 
-    def __init__(self, layout: SmemLayout, ctas: int, device: Device) -> None:
-        super().__init__(layout, ctas)
+    def __init__(self, layout: SmemLayout, ctas: int, cluster: int, device: Device) -> None:
+        super().__init__(layout, ctas, cluster)
         self.device = device
         self.map_users: dict[int, dict[int, tuple[int, TrackedRequest]]] = defaultdict(dict)
         self._maps: dict[int, TrackedMap] = {}

@@ -17,6 +17,8 @@ class Tracking:
     layout : SmemLayout
         Layout of the shared memory of each CTA.
     ctas : int
+    cluster : int
+        CTAs of a cluster.
 
     Members
     -------
@@ -30,9 +32,9 @@ class Tracking:
         Warpgroups of the CTAs that run.
     """
 
-    def __init__(self, layout: SmemLayout, ctas: int) -> None:
+    def __init__(self, layout: SmemLayout, ctas: int, cluster: int) -> None:
         self.layout = layout
-        self.ctas = ctas
+        self.ctas, self.cluster = ctas, cluster
         self.components = Components()
         self.warpgroups: list[TrackedWarpgroup] = []
         self.barriers: dict[Place, TrackedBarrier] = {}
