@@ -93,19 +93,15 @@ class OneArrivalOfAWarp(Copy):
 
 @GROUP.kernel(
     "arrivals-of-all-lanes",
-    "producer: 31 arrivals too many at full[0] in cycle N",
-    "raise the count of mbarrier_init",
+    "consumer: 32 arrivals at empty[0] in cycle N, where 1 are expected per phase",
+    "each of the 32 lanes arrives; let one elected lane arrive, or initialise the barrier with 32",
 )
 class ArrivalsOfAllLanes(Copy):
     """The count is one, and all lanes of a warp arrive."""
 
-    async def init(self, wg):
-        await super().init(wg, full=1 if self.wrong else 32)
-
-    async def fill(self, wg, stage, step):
-        await wg.mbarrier_arrive_expect_tx(stage.full, stage.tile.nbytes)
-        await wg.mbarrier_arrive(stage.full, 31)
-        await self.load(wg, stage, step)
+    async def release(self, wg, stage):
+        lanes = wg.select(1) if self.wrong else wg.elected
+        await wg.mbarrier_arrive(stage.empty, threads=lanes)
 
 
 @GROUP.kernel(

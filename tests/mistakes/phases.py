@@ -145,3 +145,18 @@ class SkippedStep(StagedCopy):
                 await self.use(wg, stage, step)
                 await self.release(wg, stage)
         await wg.wait_group(0)
+
+
+@GROUP.kernel(
+    "test-without-a-loop",
+    "consumer: ldmatrix of stage[0] in cycle N, at 0x0 of shared memory: request 0",
+    "writes there and signals full[0], and the warpgroup has not waited for that phase",
+)
+class TestWithoutALoop(StagedCopy):
+    """The consumer tests the phase once, and goes on whatever the answer is."""
+
+    async def wait(self, wg, stage):
+        await wg.issue(16)  # the load has been issued
+        while not await wg.mbarrier_test_wait_parity(stage.full, stage.parity):
+            if self.wrong:
+                break

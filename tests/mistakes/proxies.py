@@ -1,5 +1,7 @@
 """Mistakes between the generic proxy of threads and the async proxy of the unit."""
 
+import numpy as np
+
 from sim_tb.sm.warps import warps
 from tests.mistakes.form import Group
 from tests.mistakes.probe import COLUMNS, F16, ROWS, SWIZZLE, Copy, StagedCopy
@@ -138,6 +140,66 @@ class OperandWithoutAFence(StagedCopy):
 
     def check(self):
         return None
+
+
+class Written(Copy):
+    """Threads write x in global memory, and the unit loads it."""
+
+    async def producer(self, wg):
+        rows = range(0, self.rows, wg.threads // COLUMNS)
+        for row in rows:
+            places = row * COLUMNS + np.arange(wg.threads)
+            await wg.st_global(self.x, places, np.arange(wg.threads))
+        await self.publish(wg)
+        await super().producer(wg)
+
+
+@GROUP.kernel(
+    "global-write-without-a-fence",
+    "producer: cp.async.bulk.tensor of x at (0, 0) in cycle N, at 0x1000001000 of x: without "
+    "fence.proxy.async, the unit may not see an earlier write (st.global of x by producer",
+)
+class GlobalWriteWithoutAFence(Written):
+    """The warps meet behind their writes, which is not enough for the unit."""
+
+    async def publish(self, wg):
+        if self.mended:
+            await wg.fence_proxy_async()
+        await wg.bar_sync(2, wg.threads)
+
+
+@GROUP.kernel(
+    "fence-of-the-wrong-memory",
+    "producer: cp.async.bulk.tensor of x at (0, 0) in cycle N, at 0x1000001000 of x",
+    "fence.proxy.async.shared::cta covers shared memory only, and the unit may not see an earlier "
+    "write (st.global of x by producer",
+)
+class FenceOfTheWrongMemory(Written):
+    """The fence has ``.shared::cta``, and the writes are to global memory."""
+
+    async def publish(self, wg):
+        await wg.fence_proxy_async(shared_cta=self.wrong)
+        await wg.bar_sync(2, wg.threads)
+
+
+@GROUP.kernel(
+    "read-of-what-was-just-stored",
+    "consumer: ld.global of y in cycle N, at 0x",
+    "the threads do not know that it is complete; let its thread wait for the bulk group "
+    "(wait_group, not .read)",
+)
+class ReadOfWhatWasJustStored(Copy):
+    """Threads read y when its stores have read shared memory, not when they have written."""
+
+    async def consumer(self, wg):
+        for step in range(self.steps):
+            await self.wait(wg, self.stage(step))
+            await self.use(wg, self.stage(step), step)
+            await self.release(wg, self.stage(step))
+        await wg.wait_group(0, read=self.wrong)
+        await wg.bar_sync(2, wg.threads)
+        await wg.ld_global(self.y, np.arange(wg.threads))
+        await wg.wait_group(0)
 
 
 @GROUP.kernel(

@@ -150,3 +150,23 @@ class BarrierSharedByTwoStages(Copy):
         if self.wrong:
             stage = stage._replace(full=self.ring.full[0])
         await super().fill(wg, stage, step)
+
+
+@GROUP.kernel(
+    "bytes-expected-by-every-lane",
+    "full[0]: expect_tx is 63488 bytes too large: expect_tx: 65536 bytes by producer",
+)
+class BytesExpectedByEveryLane(Copy):
+    """Each of 32 lanes expects the bytes of the load, and the count has an arrival for each."""
+
+    async def init(self, wg):
+        await super().init(wg, full=32)
+
+    async def fill(self, wg, stage, step):
+        lanes = wg.select(1)
+        if self.wrong:
+            await wg.mbarrier_arrive_expect_tx(stage.full, stage.tile.nbytes, threads=lanes)
+        else:
+            await wg.mbarrier_expect_tx(stage.full, stage.tile.nbytes)
+            await wg.mbarrier_arrive(stage.full, threads=lanes)
+        await self.load(wg, stage, step)

@@ -360,11 +360,8 @@ class Memory(Flags):
                 raise KernelError(f"{attempt}, at {where}: {self._unordered(attempt, write)}")
             sees = known[attempt.visible if attempt.by_unit and not write.by_unit else HAPPENED]
             if write.time > sees[write.component]:
-                raise KernelError(
-                    f"{attempt}, at {attempt.shadow.where(run.word)}: without fence.proxy.async, "
-                    f"{attempt.proxy} may not see an earlier write ({write.source}); call "
-                    "fence_proxy_async after the write and before the request"
-                )
+                where = attempt.shadow.where(run.word)
+                raise KernelError(f"{attempt}, at {where}: {self._unseen(attempt, write)}")
             if attempt.reads_as is not None and write.swizzle not in (None, attempt.reads_as):
                 raise KernelError(
                     f"{attempt}, at {attempt.shadow.where(run.word)}: it reads with swizzle "
@@ -460,6 +457,26 @@ class Memory(Flags):
             "use scope .cluster, with release and acquire, between threads of different CTAs"
         )
 
+    def _tell(self, attempt: Attempt) -> str:
+        """Return what lets the threads know of something, in words."""
+        text = f"arrive at a barrier that {attempt.threads.label} waits for"
+        if attempt.visible == GLOBAL:
+            text += ", or write a flag with .release that it reads with .acquire"
+        return text
+
+    def _unseen(self, attempt: Attempt, write: Write) -> str:
+        """Return why the async proxy may not see a write, in words, and a remedy."""
+        effect = f"{attempt.proxy} may not see an earlier write ({write.source})"
+        if write.time <= attempt.known[SHARED, write.component]:
+            return (
+                f"fence.proxy.async.shared::cta covers shared memory only, and {effect}; call "
+                "fence_proxy_async without shared_cta"
+            )
+        return (
+            f"without fence.proxy.async, {effect}; call fence_proxy_async after the write and "
+            "before the request"
+        )
+
     def _unordered(self, attempt: Attempt, write: Write) -> str:
         """Return why a write may not have happened yet for the threads, in words, and a remedy."""
         threads, barrier = attempt.threads, write.barrier
@@ -470,7 +487,7 @@ class Memory(Flags):
                 return (
                     f"{write.source} writes there, and the threads do not know that it is "
                     "complete; let its thread wait for the bulk group (wait_group, not .read), and "
-                    f"then arrive at a barrier that {threads.label} waits for"
+                    f"then {self._tell(attempt)}"
                 )
             if write.component in threads.group.warps:
                 writer = self.components.names[write.component]
@@ -479,10 +496,7 @@ class Memory(Flags):
                     "the warps of a warpgroup; let them meet at a named barrier (bar_sync) after "
                     "the write"
                 )
-            return (
-                f"nothing orders it behind {write.source}; let the writer arrive at a barrier that "
-                f"{threads.label} waits for"
-            )
+            return f"nothing orders it behind {write.source}; let the writer {self._tell(attempt)}"
         text = f"{write.source} writes there and signals {barrier.name}"
         if barrier.cta != threads.group.cta:
             return (
