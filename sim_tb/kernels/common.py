@@ -1,8 +1,7 @@
 """Parts that several kernels share: the main loop of a GEMM, and the epilogue through staging."""
 
-from collections import deque
-from collections.abc import Callable, Coroutine, Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,9 +9,10 @@ from numpy.typing import NDArray
 from golden import ReductionOp, Swizzle
 from sim_tb.sm.accumulators import Accumulator
 from sim_tb.sm.device import TensorMapHandle
+from sim_tb.sm.pipeline import PipelineAsync, PipelineState
 from sim_tb.sm.pipes import WARPGROUP_THREADS
 from sim_tb.sm.sm import Array
-from sim_tb.sm.smem import Ring, SmemLayout, Tile
+from sim_tb.sm.smem import SmemLayout, Tile
 from sim_tb.sm.warps import Warpgroup
 
 F32 = np.dtype(np.float32)
@@ -23,25 +23,22 @@ SWIZZLE = Swizzle.SWIZZLE_128B
 """Swizzle of all tiles of the GEMMs, of the convolution and of the attention."""
 
 Values = NDArray[np.float32]
-RingSteps = Iterator[tuple[int, int]]
-"""Stage and parity of each step, from ``Ring.steps``."""
-
 Cue = Callable[[Warpgroup], Coroutine[None, None, None]]
 """Coroutine that lets another warpgroup multiply."""
 
-Release = Callable[[Warpgroup, int], Coroutine[None, None, None]]
-"""Coroutine that lets a stage, given by its number, be overwritten."""
+Release = Callable[[Warpgroup, PipelineState], Coroutine[None, None, None]]
+"""Coroutine that lets a stage be overwritten."""
 
 
 async def multiply_stages(
     wg: Warpgroup,
-    ring: Ring,
+    pipeline: PipelineAsync,
     operands: Sequence[tuple[Tile, Tile]],
-    ring_steps: RingSteps,
+    state: PipelineState,
     k_steps: int,
     accumulator: Accumulator,
-    release: Release,
     *,
+    release: Release | None = None,
     cue: Cue | None = None,
     in_flight: int = 0,
     promotion: int = 0,
@@ -52,18 +49,18 @@ async def multiply_stages(
     ----------
     wg : Warpgroup
         Warpgroup that multiplies.
-    ring : Ring
-        Barriers of the stages.
+    pipeline : PipelineAsync
+        Stages of the operands.
     operands : sequence of (Tile, Tile)
         Rows of A and rows of B in each stage.
-    ring_steps : iterator of (int, int)
-        Stage and parity of each step. The loop takes ``k_steps`` of them.
+    state : PipelineState
+        State of this consumer. The loop advances it by ``k_steps``.
     k_steps : int
         Steps of k, one stage each.
     accumulator : Accumulator
         Registers that the products are added to.
-    release : coroutine function
-        It lets a stage be overwritten.
+    release : coroutine function, optional
+        It lets a stage be overwritten; default: that of the pipeline.
     cue : coroutine function, optional
         It is called when the last product has been issued.
     in_flight : int
@@ -71,23 +68,25 @@ async def multiply_stages(
     promotion : int
         Instructions on each accumulator after each step.
     """
-    unreleased = deque[int]()
-    for step, (s, parity) in enumerate(islice(ring_steps, k_steps), 1):
-        await wg.mbarrier_try_wait_parity(ring.full[s], parity)
+    released, release = replace(state), release or pipeline.consumer_release
+    for step in range(1, k_steps + 1):
+        await pipeline.consumer_wait(wg, state)
         if step == 1 or promotion:
             await wg.wgmma_fence()
-        await wg.wgmma(accumulator, *operands[s])
+        await wg.wgmma(accumulator, *operands[state.index])
         await wg.wgmma_commit_group()
+        state.advance()
         if cue is not None and step == k_steps:
             await cue(wg)
-        unreleased.append(s)
-        if len(unreleased) > in_flight:
+        if step > in_flight:
             await wg.wgmma_wait_group(in_flight)
-            await release(wg, unreleased.popleft())
+            await release(wg, released)
+            released.advance()
         await wg.alu(accumulator.size, promotion)
     await wg.wgmma_wait_group(0)
-    for s in unreleased:
-        await release(wg, s)
+    while released.count < state.count:
+        await release(wg, released)
+        released.advance()
 
 
 def staging_buffers(

@@ -9,8 +9,9 @@ import numpy as np
 from sim_tb.kernels.common import F32, SWIZZLE, multiply_stages, staging_buffers, store_tile
 from sim_tb.sm.check import Check, equal
 from sim_tb.sm.device import Device
-from sim_tb.sm.kernel import Kernel, init_ring, kernel, specialized
+from sim_tb.sm.kernel import Kernel, kernel, specialized
 from sim_tb.sm.options import OptionError, option
+from sim_tb.sm.pipeline import PipelineTmaAsync
 from sim_tb.sm.smem import SmemLayout
 from sim_tb.sm.warps import Role, Warpgroup
 from sim_tb.sm.wgmma import BF16
@@ -120,7 +121,8 @@ class Conv(Kernel):
         self.tile_f = smem.tiles("F", self.stages, (TILE_N, TILE_K), BF16, SWIZZLE)
         boxes = TILE_N // BOX_COLUMNS
         self.staging = staging_buffers(smem, CONSUMERS, boxes, (ROWS, BOX_COLUMNS), F32)
-        self.ring = smem.ring("", self.stages)
+        stage_bytes = self.tile_x[0].nbytes + self.tile_f[0].nbytes
+        self.pipeline = PipelineTmaAsync(smem.ring("", self.stages), stage_bytes)
 
     def tiles(self) -> Iterator[tuple[int, int]]:
         """Yield the first pixel and the first filter of each tile of the output."""
@@ -131,8 +133,8 @@ class Conv(Kernel):
         return list(product(range(self.r), range(self.s), range(0, self.c, TILE_K)))
 
     async def prologue(self, wg: Warpgroup) -> None:
-        """Initialise the barriers of the ring."""
-        await init_ring(wg, self.ring, CONSUMERS)
+        """Initialise the barriers of the pipeline."""
+        await self.pipeline.init(wg, CONSUMERS)
         await wg.fence_mbarrier_init()
 
     def roles(self) -> Mapping[str, Role]:
@@ -142,37 +144,35 @@ class Conv(Kernel):
     async def producer(self, wg: Warpgroup) -> None:
         """Keep the stages filled. Coordinates give the first pixel, im2col offsets give the tap."""
         await wg.setmaxnreg(40)
-        ring_steps = self.ring.steps()
+        pipeline, state = self.pipeline, self.pipeline.producer_state()
         for pixel, k in self.tiles():
             row, q = divmod(pixel, self.q)
             image, p = divmod(row, self.p)
             w, h = q * self.stride - self.padding, p * self.stride - self.padding
-            for (r, s, c), (stage, parity) in zip(self.k_steps(), ring_steps, strict=False):
-                x, f, full = self.tile_x[stage], self.tile_f[stage], self.ring.full[stage]
+            for r, s, c in self.k_steps():
+                await pipeline.producer_acquire(wg, state)
+                full, stage = pipeline.barrier(state), state.index
+                x, f = self.tile_x[stage], self.tile_f[stage]
                 tap = s * self.dilation, r * self.dilation
-                await wg.mbarrier_try_wait_parity(self.ring.empty[stage], parity ^ 1)
-                await wg.mbarrier_arrive_expect_tx(full, x.nbytes + f.nbytes)
                 at = c, w, h, image
                 await wg.cp_async_bulk_tensor(x, self.map_x, at, full, im2col_offsets=tap)
                 await wg.cp_async_bulk_tensor(f, self.map_f, (c, s, r, k), full)
+                state.advance()
 
     async def consumer(self, number: int, wg: Warpgroup) -> None:
         """Multiply half of the pixels of each tile, release the stages, and store."""
         await wg.setmaxnreg(232)
-        ring_steps, steps, first = self.ring.steps(), len(self.k_steps()), number * ROWS
+        pipeline, state = self.pipeline, self.pipeline.consumer_state()
+        steps, first = len(self.k_steps()), number * ROWS
         operands = [
             (x.rows(first, first + ROWS), f) for x, f in zip(self.tile_x, self.tile_f, strict=True)
         ]
         for pixel, k in self.tiles():
             total = wg.accumulator(ROWS, TILE_N)
-            await multiply_stages(wg, self.ring, operands, ring_steps, steps, total, self.release)
+            await multiply_stages(wg, pipeline, operands, state, steps, total)
             values = total.values
             await store_tile(wg, self.staging[number], values, self.map_y, (k, pixel + first))
         await wg.wait_group(0)
-
-    async def release(self, wg: Warpgroup, stage: int) -> None:
-        """Let a stage be overwritten."""
-        await wg.mbarrier_arrive(self.ring.empty[stage])
 
     def check(self) -> Check:
         """Compare Y with a direct convolution in integers, tap by tap."""

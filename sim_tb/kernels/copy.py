@@ -10,6 +10,7 @@ from sim_tb.sm.check import Check, equal
 from sim_tb.sm.device import Device
 from sim_tb.sm.kernel import Kernel, kernel
 from sim_tb.sm.options import option
+from sim_tb.sm.pipeline import PipelineTmaAsync
 from sim_tb.sm.smem import SmemLayout
 from sim_tb.sm.warps import Role, Warpgroup
 
@@ -33,12 +34,11 @@ class Copy(Kernel):
     def smem(self, smem: SmemLayout) -> None:
         """Allocate two stages."""
         self.tile = smem.tiles("tile", 2, (64, 32), F32, Swizzle.SWIZZLE_128B)
-        self.ring = smem.ring("", 2)
+        self.pipeline = PipelineTmaAsync(smem.ring("", 2), self.tile[0].nbytes)
 
     async def prologue(self, wg: Warpgroup) -> None:
-        """Initialise the barriers of the ring."""
-        for barrier in (*self.ring.full, *self.ring.empty):
-            await wg.mbarrier_init(barrier, 1)
+        """Initialise the barriers of the pipeline."""
+        await self.pipeline.init(wg, 1)
         await wg.fence_mbarrier_init()
 
     def roles(self) -> Mapping[str, Role]:
@@ -47,19 +47,23 @@ class Copy(Kernel):
 
     async def producer(self, wg: Warpgroup) -> None:
         """Fill each stage when it is empty."""
-        for row, (s, parity) in zip(range(0, self.rows, 64), self.ring.steps(), strict=False):
-            await wg.mbarrier_try_wait_parity(self.ring.empty[s], parity ^ 1)
-            await wg.mbarrier_arrive_expect_tx(self.ring.full[s], self.tile[s].nbytes)
-            await wg.cp_async_bulk_tensor(self.tile[s], self.map_x, (0, row), self.ring.full[s])
+        pipeline, state = self.pipeline, self.pipeline.producer_state()
+        for row in range(0, self.rows, 64):
+            await pipeline.producer_acquire(wg, state)
+            tile, full = self.tile[state.index], pipeline.barrier(state)
+            await wg.cp_async_bulk_tensor(tile, self.map_x, (0, row), full)
+            state.advance()
 
     async def consumer(self, wg: Warpgroup) -> None:
         """Store each stage when it is full, and release it when the store has read it."""
-        for row, (s, parity) in zip(range(0, self.rows, 64), self.ring.steps(), strict=False):
-            await wg.mbarrier_try_wait_parity(self.ring.full[s], parity)
-            await wg.cp_async_bulk_tensor_store(self.map_y, (0, row), self.tile[s])
+        state = self.pipeline.consumer_state()
+        for row in range(0, self.rows, 64):
+            await self.pipeline.consumer_wait(wg, state)
+            await wg.cp_async_bulk_tensor_store(self.map_y, (0, row), self.tile[state.index])
             await wg.commit_group()
             await wg.wait_group(0, read=True)
-            await wg.mbarrier_arrive(self.ring.empty[s])
+            await self.pipeline.consumer_release(wg, state)
+            state.advance()
         await wg.wait_group(0)
 
     def check(self) -> Check:

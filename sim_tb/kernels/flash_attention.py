@@ -11,9 +11,10 @@ from sim_tb.kernels.common import F32, SWIZZLE, staging_buffers, store_tile
 from sim_tb.sm.accumulators import Accumulator
 from sim_tb.sm.check import Check, equal
 from sim_tb.sm.device import Device, TensorMapHandle
-from sim_tb.sm.kernel import Kernel, init_ring, kernel, specialized
+from sim_tb.sm.kernel import Kernel, kernel, specialized
 from sim_tb.sm.options import OptionError, option
-from sim_tb.sm.smem import Ring, SmemLayout, Tile
+from sim_tb.sm.pipeline import PipelineState, PipelineTmaAsync
+from sim_tb.sm.smem import SmemLayout, Tile
 from sim_tb.sm.warps import Role, Warpgroup
 from sim_tb.sm.wgmma import BF16, wide
 
@@ -35,9 +36,9 @@ Values = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Operand:
-    """Ring of an operand, and the boxes of each of its stages."""
+    """Pipeline of an operand, and the boxes of each of its stages."""
 
-    ring: Ring
+    pipeline: PipelineTmaAsync
     stages: list[list[Tile]]
 
 
@@ -97,7 +98,8 @@ class FlashAttention(Kernel):
         def operand(name: str, rows: int, stages: int) -> Operand:
             shape = rows, BOX_COLUMNS
             tiles = [smem.tiles(f"{name}[{s}]", boxes, shape, BF16, SWIZZLE) for s in range(stages)]
-            return Operand(smem.ring(name, stages), tiles)
+            stage_bytes = sum(tile.nbytes for tile in tiles[0])
+            return Operand(PipelineTmaAsync(smem.ring(name, stages), stage_bytes), tiles)
 
         self.staging = staging_buffers(smem, CONSUMERS, boxes, (ROWS, BOX_COLUMNS), BF16)
         self.q = operand("Q", QUERIES, 1)
@@ -112,9 +114,9 @@ class FlashAttention(Kernel):
         return range(0, min(self.seq, m + QUERIES) if self.causal else self.seq, KEYS)
 
     async def prologue(self, wg: Warpgroup) -> None:
-        """Initialise the barriers of the three rings."""
-        for ring in (self.q.ring, self.k.ring, self.v.ring):
-            await init_ring(wg, ring, CONSUMERS)
+        """Initialise the barriers of the three pipelines."""
+        for operand in (self.q, self.k, self.v):
+            await operand.pipeline.init(wg, CONSUMERS)
         await wg.fence_mbarrier_init()
 
     def roles(self) -> Mapping[str, Role]:
@@ -124,80 +126,80 @@ class FlashAttention(Kernel):
     async def producer(self, wg: Warpgroup) -> None:
         """Load each block of queries, and all blocks of keys and values that it sees."""
         await wg.setmaxnreg(40)
-        q_steps, kv_steps = self.q.ring.steps(), self.k.ring.steps()
+        q, k, v = (each.pipeline.producer_state() for each in (self.q, self.k, self.v))
         for head, m in self.blocks():
-            await self.load(wg, self.q, next(q_steps), self.map_q, m, head)
-            for n, step in zip(self.key_blocks(m), kv_steps, strict=False):
-                await self.load(wg, self.k, step, self.map_k, n, head)
-                await self.load(wg, self.v, step, self.map_v, n, head)
+            await self.load(wg, self.q, q, self.map_q, m, head)
+            for n in self.key_blocks(m):
+                await self.load(wg, self.k, k, self.map_k, n, head)
+                await self.load(wg, self.v, v, self.map_v, n, head)
 
     async def load(
         self,
         wg: Warpgroup,
         operand: Operand,
-        step: tuple[int, int],
+        state: PipelineState,
         tensor_map: TensorMapHandle,
         row: int,
         head: int,
     ) -> None:
-        """Load rows of a head into the stage of this step when it is empty."""
-        s, parity = step
-        full, boxes = operand.ring.full[s], operand.stages[s]
-        await wg.mbarrier_try_wait_parity(operand.ring.empty[s], parity ^ 1)
-        await wg.mbarrier_arrive_expect_tx(full, sum(tile.nbytes for tile in boxes))
-        for box, tile in enumerate(boxes):
+        """Load rows of a head into the next stage when it is empty."""
+        await operand.pipeline.producer_acquire(wg, state)
+        full = operand.pipeline.barrier(state)
+        for box, tile in enumerate(operand.stages[state.index]):
             await wg.cp_async_bulk_tensor(tile, tensor_map, (box * BOX_COLUMNS, row, head), full)
+        state.advance()
+
+    async def release(self, wg: Warpgroup, operand: Operand, state: PipelineState) -> None:
+        """Let the stage be overwritten, and go on to the next one."""
+        await operand.pipeline.consumer_release(wg, state)
+        state.advance()
 
     async def consumer(self, number: int, wg: Warpgroup) -> None:
         """Compute half of each block of queries: softmax overlaps with P V of the previous keys."""
         await wg.setmaxnreg(232)
-        q_steps, kv_steps = self.q.ring.steps(), self.k.ring.steps()
+        q, k, v = (each.pipeline.consumer_state() for each in (self.q, self.k, self.v))
         for head, m in self.blocks():
             first, state, out = m + number * ROWS, Softmax(), wg.accumulator(ROWS, self.head_dim)
-            (_, parity), step = next(q_steps), next(kv_steps)
-            await wg.mbarrier_try_wait_parity(self.q.ring.full[0], parity)
+            await self.q.pipeline.consumer_wait(wg, q)
             n, *later_blocks = self.key_blocks(m)
-            scores = await self.multiply_qk(wg, number, step)
+            scores = await self.multiply_qk(wg, number, k)
             await wg.wgmma_wait_group(0)
-            await wg.mbarrier_arrive(self.k.ring.empty[step[0]])
+            await self.release(wg, self.k, k)
             p, _ = await self.softmax(wg, state, scores, first, n)
             for n in later_blocks:
-                previous, step = step, next(kv_steps)
-                scores = await self.multiply_qk(wg, number, step)
-                await self.multiply_pv(wg, out, p, previous)
+                scores = await self.multiply_qk(wg, number, k)
+                await self.multiply_pv(wg, out, p, v)
                 await wg.wgmma_wait_group(1)
-                await wg.mbarrier_arrive(self.k.ring.empty[step[0]])
+                await self.release(wg, self.k, k)
                 p, rescale = await self.softmax(wg, state, scores, first, n)
                 await wg.wgmma_wait_group(0)
-                await wg.mbarrier_arrive(self.v.ring.empty[previous[0]])
+                await self.release(wg, self.v, v)
                 out.write(out.values * rescale)
                 await wg.alu(out.size)
-            await wg.mbarrier_arrive(self.q.ring.empty[0])
-            await self.multiply_pv(wg, out, p, step)
+            await self.release(wg, self.q, q)
+            await self.multiply_pv(wg, out, p, v)
             await wg.wgmma_wait_group(0)
-            await wg.mbarrier_arrive(self.v.ring.empty[step[0]])
+            await self.release(wg, self.v, v)
             await self.epilogue(wg, number, out.values / state.sums, first, head)
         await wg.wait_group(0)
 
-    async def multiply_qk(self, wg: Warpgroup, number: int, step: tuple[int, int]) -> Accumulator:
+    async def multiply_qk(self, wg: Warpgroup, number: int, state: PipelineState) -> Accumulator:
         """Wait for a block of keys, and start Q K^T for this consumer; return the scores."""
-        s, parity = step
         scores = wg.accumulator(ROWS, KEYS)
-        await wg.mbarrier_try_wait_parity(self.k.ring.full[s], parity)
+        await self.k.pipeline.consumer_wait(wg, state)
         await wg.wgmma_fence()
-        for q, k in zip(self.q.stages[0], self.k.stages[s], strict=True):
+        for q, k in zip(self.q.stages[0], self.k.stages[state.index], strict=True):
             await wg.wgmma(scores, q.rows(number * ROWS, (number + 1) * ROWS), k)
         await wg.wgmma_commit_group()
         return scores
 
     async def multiply_pv(
-        self, wg: Warpgroup, out: Accumulator, p: NDArray[np.generic], step: tuple[int, int]
+        self, wg: Warpgroup, out: Accumulator, p: NDArray[np.generic], state: PipelineState
     ) -> None:
         """Wait for a block of values, and start to add P V to ``out``."""
-        s, parity = step
-        await wg.mbarrier_try_wait_parity(self.v.ring.full[s], parity)
+        await self.v.pipeline.consumer_wait(wg, state)
         await wg.wgmma_fence()
-        for box, v in enumerate(self.v.stages[s]):
+        for box, v in enumerate(self.v.stages[state.index]):
             columns = out.columns(box * BOX_COLUMNS, (box + 1) * BOX_COLUMNS)
             await wg.wgmma(columns, p, v, trans_b=False)
         await wg.wgmma_commit_group()

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from golden import AccessMode, Swizzle
 from sim_tb.sm.check import Check, equal
 from sim_tb.sm.device import Device
-from sim_tb.sm.kernel import Kernel, init_ring, kernel
+from sim_tb.sm.kernel import Kernel, kernel
 from sim_tb.sm.options import option
+from sim_tb.sm.pipeline import PipelineTmaAsync
 from sim_tb.sm.smem import SmemLayout
 from sim_tb.sm.warps import Role, Warpgroup
 
@@ -72,7 +73,7 @@ class Gather(Kernel):
         """Allocate the list, the stages and the barriers."""
         self.index_tile = smem.tile("indices", (1, self.padded), INDEX)
         self.tiles = smem.tiles("rows", self.stages, (TILE_ROWS, TILE_COLUMNS), F32, SWIZZLE)
-        self.ring = smem.ring("", self.stages)
+        self.pipeline = PipelineTmaAsync(smem.ring("", self.stages), self.tiles[0].nbytes)
         self.listed = smem.mbarrier("listed")
 
     def corners(self) -> Iterator[tuple[int, int]]:
@@ -80,9 +81,9 @@ class Gather(Kernel):
         return product(range(0, self.indices, TILE_ROWS), range(0, self.columns, TILE_COLUMNS))
 
     async def prologue(self, wg: Warpgroup) -> None:
-        """Initialise the barriers of the list and of the ring."""
+        """Initialise the barriers of the list and of the pipeline."""
         await wg.mbarrier_init(self.listed, 1)
-        await init_ring(wg, self.ring, 1)
+        await self.pipeline.init(wg, 1)
         await wg.fence_mbarrier_init()
 
     def roles(self) -> Mapping[str, Role]:
@@ -96,28 +97,32 @@ class Gather(Kernel):
         await wg.cp_async_bulk(self.index_tile, self.list.at(), size, self.listed)
         await wg.mbarrier_try_wait_parity(self.listed, 0)
         (index,) = await wg.ld_shared(self.index_tile)
-        for (s, parity), (row, column) in zip(self.ring.steps(), self.corners(), strict=False):
-            tile, full = self.tiles[s], self.ring.full[s]
-            await wg.mbarrier_try_wait_parity(self.ring.empty[s], parity ^ 1)
-            await wg.mbarrier_arrive_expect_tx(full, tile.nbytes)
+        pipeline, state = self.pipeline, self.pipeline.producer_state()
+        for row, column in self.corners():
+            await pipeline.producer_acquire(wg, state)
+            tile, full = self.tiles[state.index], pipeline.barrier(state)
             for i in range(0, TILE_ROWS, ROWS):
                 coords = column, *(int(n) for n in index[row + i : row + i + ROWS])
                 target = tile.rows(i, i + ROWS)
                 await wg.cp_async_bulk_tensor(
                     target, self.map_in, coords, full, mode=AccessMode.TILE_GATHER4
                 )
+            state.advance()
 
     async def storer(self, wg: Warpgroup) -> None:
         """Store each stage, with one store in flight, and release it when the store has read it."""
-        for number, (row, column) in enumerate(self.corners()):
-            s, parity = number % self.stages, number // self.stages % 2
-            await wg.mbarrier_try_wait_parity(self.ring.full[s], parity)
-            await wg.cp_async_bulk_tensor_store(self.map_out, (column, row), self.tiles[s])
+        pipeline, state = self.pipeline, self.pipeline.consumer_state()
+        released, in_flight = pipeline.consumer_state(), min(1, self.stages - 1)
+        for row, column in self.corners():
+            await pipeline.consumer_wait(wg, state)
+            tile = self.tiles[state.index]
+            await wg.cp_async_bulk_tensor_store(self.map_out, (column, row), tile)
             await wg.commit_group()
-            in_flight = min(1, self.stages - 1)
+            state.advance()
             await wg.wait_group(in_flight, read=True)
-            if number >= in_flight:
-                await wg.mbarrier_arrive(self.ring.empty[(number - in_flight) % self.stages])
+            if state.count > in_flight:
+                await pipeline.consumer_release(wg, released)
+                released.advance()
         await wg.wait_group(0)
 
     def check(self) -> Check:

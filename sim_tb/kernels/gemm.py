@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice, product
+from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,7 +16,6 @@ from sim_tb.kernels.common import (
     SWIZZLE,
     Cue,
     Release,
-    RingSteps,
     Values,
     multiply_stages,
     staging_buffers,
@@ -25,8 +24,9 @@ from sim_tb.kernels.common import (
 from sim_tb.sm.accumulators import Accumulator
 from sim_tb.sm.check import Check, equal
 from sim_tb.sm.device import Device, Tensor, TensorMapHandle
-from sim_tb.sm.kernel import Kernel, init_ring, kernel, specialized
+from sim_tb.sm.kernel import Kernel, kernel, specialized
 from sim_tb.sm.options import OptionError, option
+from sim_tb.sm.pipeline import PipelineState, PipelineTmaAsync
 from sim_tb.sm.sanitizer import Scope
 from sim_tb.sm.smem import SmemLayout
 from sim_tb.sm.warps import Role, Warpgroup
@@ -157,9 +157,12 @@ class GemmTiles(Kernel):
     -------
     reduction : ReductionOp, optional
         Operation that combines a tile with C. None: the tile overwrites C.
+    scope : Scope
+        Scope at which stages are released.
     """
 
     reduction: ClassVar[ReductionOp | None] = None
+    scope: ClassVar[Scope] = Scope.CTA
 
     stages: int = option(4, "stages of the ring")
     promotion: int = option(
@@ -172,64 +175,58 @@ class GemmTiles(Kernel):
         self.tile_b = smem.tiles("B", self.stages, (TILE_N, TILE_K), BF16, SWIZZLE)
         boxes = TILE_N // BOX_COLUMNS
         self.staging = staging_buffers(smem, CONSUMERS, boxes, (ROWS, BOX_COLUMNS), F32)
-        self.ring = smem.ring("", self.stages)
-
-    @property
-    def stage_bytes(self) -> int:
-        """Bytes that the loads of a stage bring."""
-        return self.tile_a[0].nbytes + self.tile_b[0].nbytes
+        stage_bytes = self.tile_a[0].nbytes + self.tile_b[0].nbytes
+        self.pipeline = PipelineTmaAsync(smem.ring("", self.stages), stage_bytes, self.scope)
 
     async def load_stage(
         self,
         wg: Warpgroup,
-        s: int,
+        state: PipelineState,
         map_a: TensorMapHandle,
         map_b: TensorMapHandle,
         corner: tuple[int, int, int],
     ) -> None:
-        """Load the tiles of A and B at row, column and k of ``corner`` into stage ``s``."""
+        """Load the tiles of A and B at row, column and k of ``corner`` into the next stage."""
         m, n, k = corner
-        full = self.ring.full[s]
-        await wg.mbarrier_arrive_expect_tx(full, self.stage_bytes)
+        s, full = state.index, self.pipeline.barrier(state)
         await wg.cp_async_bulk_tensor(self.tile_a[s], map_a, (k, m), full)
         await wg.cp_async_bulk_tensor(self.tile_b[s], map_b, (k, n), full)
+        state.advance()
 
     async def mainloop(
         self,
         wg: Warpgroup,
-        ring_steps: RingSteps,
+        state: PipelineState,
         k_steps: range,
         rows: slice,
         accumulator: Accumulator,
-        release: Release,
+        *,
+        release: Release | None = None,
         cue: Cue | None = None,
     ) -> None:
         """Multiply ``rows`` of the tiles of each step, and release the stages.
 
-        ``cue`` is called when the last product has been issued.
+        ``cue`` is called when the last product has been issued, ``release`` when a stage has been
+        read, in place of the pipeline's.
 
         One product may be in flight while the next is issued, unless there is only one stage, or
         the accumulators are promoted after each step.
         """
         await multiply_stages(
             wg,
-            self.ring,
+            self.pipeline,
             [
                 (a.rows(rows.start, rows.stop), b)
                 for a, b in zip(self.tile_a, self.tile_b, strict=True)
             ],
-            ring_steps,
+            state,
             len(k_steps),
             accumulator,
-            release,
+            release=release,
             cue=cue,
             in_flight=0 if self.promotion else min(1, self.stages - 1),
             promotion=self.promotion,
         )
-
-    async def release(self, wg: Warpgroup, s: int) -> None:
-        """Let stage ``s`` be overwritten."""
-        await wg.mbarrier_arrive(self.ring.empty[s])
 
     async def epilogue(
         self,
@@ -361,6 +358,8 @@ class GemmBase(GemmTiles):
 class Gemm(GemmBase):
     """C = A @ B.T in bf16: one producer, two consumers with half of each tile's rows."""
 
+    scope: ClassVar[Scope] = Scope.CLUSTER
+
     cluster: str = option("1x1", "ROWSxCOLUMNS of CTAs, which share tiles by multicast")
 
     @property
@@ -374,8 +373,8 @@ class Gemm(GemmBase):
         return self.grid.ctas
 
     async def prologue(self, wg: Warpgroup) -> None:
-        """Initialise the ring: a stage is empty when the consumers of all partners release it."""
-        await init_ring(wg, self.ring, CONSUMERS * len(self.grid.partners(wg.cta)))
+        """Initialise the pipeline: the consumers of all partners release a stage."""
+        await self.pipeline.init(wg, CONSUMERS * len(self.grid.partners(wg.cta)))
         await wg.fence_mbarrier_init()
         await wg.cluster_sync()
 
@@ -388,31 +387,29 @@ class Gemm(GemmBase):
         await wg.setmaxnreg(40)
         row, column = self.grid.of_row(wg.cta), self.grid.of_column(wg.cta)
         at_a, at_b = row.index(wg.cta) * self.share_a, column.index(wg.cta) * self.share_b
-        ring_steps = self.ring.steps()
-        for (m, n, k), (s, parity) in zip(self.steps(wg.cta), ring_steps, strict=False):
-            full = self.ring.full[s]
-            await wg.mbarrier_try_wait_parity(self.ring.empty[s], parity ^ 1, scope=Scope.CLUSTER)
-            await wg.mbarrier_arrive_expect_tx(full, self.stage_bytes)
+        pipeline, state = self.pipeline, self.pipeline.producer_state()
+        for m, n, k in self.steps(wg.cta):
+            await pipeline.producer_acquire(wg, state)
+            s, full = state.index, pipeline.barrier(state)
             a = self.tile_a[s].rows(at_a, at_a + self.share_a)
             b = self.tile_b[s].rows(at_b, at_b + self.share_b)
             coords_a, coords_b = (k, m + at_a), (k, n + at_b)
             await wg.cp_async_bulk_tensor(a, self.map_a, coords_a, full, cta_mask=mask_of(row))
             await wg.cp_async_bulk_tensor(b, self.map_b, coords_b, full, cta_mask=mask_of(column))
-        for s, parity in islice(ring_steps, self.stages):  # partners may still release stages
-            await wg.mbarrier_try_wait_parity(self.ring.empty[s], parity ^ 1, scope=Scope.CLUSTER)
+            state.advance()
+        await pipeline.producer_tail(wg, state)
 
     async def consumer(self, number: int, wg: Warpgroup) -> None:
         """Multiply half of the rows of each tile, release the stages, and store."""
         await wg.setmaxnreg(232)
-        ring_steps = self.ring.steps()
+        state, partners = self.pipeline.consumer_state(), self.grid.partners(wg.cta)
+
+        async def release(wg: Warpgroup, state: PipelineState) -> None:
+            await self.pipeline.consumer_release(wg, state, partners)
+
         for m, n, k_steps in self.tiles(wg.cta):
             total = wg.accumulator(ROWS, TILE_N)
             rows = consumer_rows(number)
-            await self.mainloop(wg, ring_steps, k_steps, rows, total, self.release)
+            await self.mainloop(wg, state, k_steps, rows, total, release=release)
             await self.epilogue(wg, self.map_c, number, total.values, (m + rows.start, n))
         await wg.wait_group(0)
-
-    async def release(self, wg: Warpgroup, s: int) -> None:
-        """Let stage ``s`` be overwritten by all partners."""
-        for cta in self.grid.partners(wg.cta):
-            await wg.mbarrier_arrive(self.ring.empty[s], cta=cta, scope=Scope.CLUSTER)

@@ -2,10 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import islice
 
 from sim_tb.kernels.gemm import CONSUMERS, TILE_M, TILE_N, GemmBase, consumer_rows
-from sim_tb.sm.kernel import init_ring, kernel, specialized
+from sim_tb.sm.kernel import kernel, specialized
 from sim_tb.sm.smem import SmemLayout
 from sim_tb.sm.warps import Role, Warpgroup
 
@@ -22,7 +21,7 @@ class GemmPingPong(GemmBase):
 
     async def prologue(self, wg: Warpgroup) -> None:
         """Initialise the barriers. The first turn belongs to the first consumer."""
-        await init_ring(wg, self.ring, 1)
+        await self.pipeline.init(wg, 1)
         for turn in self.turn:
             await wg.mbarrier_init(turn, 1)
         await wg.fence_mbarrier_init()
@@ -35,9 +34,10 @@ class GemmPingPong(GemmBase):
     async def producer(self, wg: Warpgroup) -> None:
         """Keep the stages filled."""
         await wg.setmaxnreg(40)
-        for (s, parity), corner in zip(self.ring.steps(), self.steps(), strict=False):
-            await wg.mbarrier_try_wait_parity(self.ring.empty[s], parity ^ 1)
-            await self.load_stage(wg, s, self.map_a, self.map_b, corner)
+        state = self.pipeline.producer_state()
+        for corner in self.steps():
+            await self.pipeline.producer_acquire(wg, state)
+            await self.load_stage(wg, state, self.map_a, self.map_b, corner)
 
     async def consumer(self, number: int, wg: Warpgroup) -> None:
         """Compute every other tile of C: multiply in its own turn, store in the other's turn.
@@ -46,19 +46,19 @@ class GemmPingPong(GemmBase):
         product follows at once.
         """
         await wg.setmaxnreg(232)
-        ring_steps, other_turn = self.ring.steps(), self.turn[1 - number]
+        state, other_turn = self.pipeline.consumer_state(), self.turn[1 - number]
 
         async def cue(wg: Warpgroup) -> None:
             await wg.mbarrier_arrive(other_turn)
 
         for tile, (m, n, k_steps) in enumerate(self.tiles()):
             if tile % CONSUMERS != number:
-                next(islice(ring_steps, len(k_steps), len(k_steps)), None)  # skip its steps
+                state.advance(len(k_steps))  # the stages of the other consumer
                 continue
             total = wg.accumulator(TILE_M, TILE_N)
             await wg.mbarrier_try_wait_parity(self.turn[number], tile // CONSUMERS % 2)
             whole = slice(0, TILE_M)
-            await self.mainloop(wg, ring_steps, k_steps, whole, total, self.release, cue)
+            await self.mainloop(wg, state, k_steps, whole, total, cue=cue)
             for rows in map(consumer_rows, range(CONSUMERS)):
                 corner = m + rows.start, n
                 await self.epilogue(wg, self.map_c, number, total.values[rows], corner)

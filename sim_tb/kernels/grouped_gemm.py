@@ -20,8 +20,9 @@ from sim_tb.kernels.gemm import (
 )
 from sim_tb.sm.check import Check, equal
 from sim_tb.sm.device import Device, Tensor, TensorMapHandle
-from sim_tb.sm.kernel import init_ring, kernel, specialized
+from sim_tb.sm.kernel import kernel, specialized
 from sim_tb.sm.options import OptionError, option
+from sim_tb.sm.pipeline import PipelineAsync
 from sim_tb.sm.smem import SmemLayout
 from sim_tb.sm.warps import Role, Warpgroup
 from sim_tb.sm.wgmma import BF16
@@ -122,12 +123,12 @@ class GroupedGemm(GemmTiles):
     def smem(self, smem: SmemLayout) -> None:
         """Allocate the memory of a GEMM, and a ring of barriers for the sets of maps."""
         super().smem(smem)
-        self.map_ring = smem.ring("maps", MAP_SETS)
+        self.map_pipeline = PipelineAsync(smem.ring("maps", MAP_SETS))
 
     async def prologue(self, wg: Warpgroup) -> None:
-        """Initialise the barriers of both rings."""
-        for ring in (self.ring, self.map_ring):
-            await init_ring(wg, ring, CONSUMERS)
+        """Initialise the barriers of both pipelines."""
+        for pipeline in (self.pipeline, self.map_pipeline):
+            await pipeline.init(wg, CONSUMERS)
         await wg.fence_mbarrier_init()
 
     def roles(self) -> Mapping[str, Role]:
@@ -137,20 +138,20 @@ class GroupedGemm(GemmTiles):
     async def producer(self, wg: Warpgroup) -> None:
         """Patch a set of maps for each group, and load the tiles of the group."""
         await wg.setmaxnreg(40)
-        ring_steps = self.ring.steps()
-        for (i, parity), group in zip(self.map_ring.steps(), self.groups, strict=False):
-            map_a, map_b, _ = self.maps[i]
-            await wg.mbarrier_try_wait_parity(self.map_ring.empty[i], parity ^ 1)
-            for tensor_map, tensor in zip(self.maps[i], group.tensors, strict=True):
+        state, map_state = self.pipeline.producer_state(), self.map_pipeline.producer_state()
+        for group in self.groups:
+            map_a, map_b, _ = maps = self.maps[map_state.index]
+            await self.map_pipeline.producer_acquire(wg, map_state)
+            for tensor_map, tensor in zip(maps, group.tensors, strict=True):
                 await self.patch(wg, tensor_map, tensor)
             await wg.fence_proxy_tensormap_release()
-            await wg.mbarrier_arrive(self.map_ring.full[i])
+            await self.map_pipeline.producer_commit(wg, map_state)
+            map_state.advance()
             await wg.fence_proxy_tensormap(map_a)
             await wg.fence_proxy_tensormap(map_b)
             for (m, n), k in product(group.tiles(), group.k_steps):
-                s, stage_parity = next(ring_steps)
-                await wg.mbarrier_try_wait_parity(self.ring.empty[s], stage_parity ^ 1)
-                await self.load_stage(wg, s, map_a, map_b, (m, n, k))
+                await self.pipeline.producer_acquire(wg, state)
+                await self.load_stage(wg, state, map_a, map_b, (m, n, k))
 
     async def patch(self, wg: Warpgroup, tensor_map: TensorMapHandle, tensor: Tensor) -> None:
         """Change a map so that it describes another matrix of the same type, box and swizzle."""
@@ -162,17 +163,19 @@ class GroupedGemm(GemmTiles):
     async def consumer(self, number: int, wg: Warpgroup) -> None:
         """Multiply half of the rows of each tile, and store them with the map of the group."""
         await wg.setmaxnreg(232)
-        ring_steps, rows = self.ring.steps(), consumer_rows(number)
-        for (i, parity), group in zip(self.map_ring.steps(), self.groups, strict=False):
-            _, _, map_c = self.maps[i]
-            await wg.mbarrier_try_wait_parity(self.map_ring.full[i], parity)
+        state, map_state = self.pipeline.consumer_state(), self.map_pipeline.consumer_state()
+        rows = consumer_rows(number)
+        for group in self.groups:
+            _, _, map_c = self.maps[map_state.index]
+            await self.map_pipeline.consumer_wait(wg, map_state)
             await wg.fence_proxy_tensormap(map_c)
             for m, n in group.tiles():
                 total = wg.accumulator(ROWS, TILE_N)
-                await self.mainloop(wg, ring_steps, group.k_steps, rows, total, self.release)
+                await self.mainloop(wg, state, group.k_steps, rows, total)
                 await self.epilogue(wg, map_c, number, total.values, (m + rows.start, n))
             await wg.wait_group(0)
-            await wg.mbarrier_arrive(self.map_ring.empty[i])
+            await self.map_pipeline.consumer_release(wg, map_state)
+            map_state.advance()
 
     def check(self) -> Check:
         """Compare C of each group; return the first wrong one, or one check for all groups."""

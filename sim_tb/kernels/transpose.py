@@ -10,8 +10,9 @@ from golden import Swizzle
 from sim_tb.kernels.common import meet
 from sim_tb.sm.check import Check, equal
 from sim_tb.sm.device import Device
-from sim_tb.sm.kernel import Kernel, init_ring, kernel
+from sim_tb.sm.kernel import Kernel, kernel
 from sim_tb.sm.options import OptionError, option
+from sim_tb.sm.pipeline import PipelineTmaAsync
 from sim_tb.sm.smem import SmemLayout
 from sim_tb.sm.warps import Role, Warpgroup
 
@@ -70,15 +71,16 @@ class Transpose(Kernel):
         self.tile_out = [
             smem.tiles(f"out {buffer}", boxes, shape, F32, swizzle) for buffer in range(BUFFERS)
         ]
-        self.ring = smem.ring("", self.stages)
+        stage_bytes = TILE * TILE * F32.itemsize
+        self.pipeline = PipelineTmaAsync(smem.ring("", self.stages), stage_bytes)
 
     def tiles(self) -> Iterator[tuple[int, int]]:
         """Yield row and column of each tile of the input."""
         return product(range(0, self.rows, TILE), range(0, self.columns, TILE))
 
     async def prologue(self, wg: Warpgroup) -> None:
-        """Initialise the barriers of the ring."""
-        await init_ring(wg, self.ring, 1)
+        """Initialise the barriers of the pipeline."""
+        await self.pipeline.init(wg, 1)
         await wg.fence_mbarrier_init()
 
     def roles(self) -> Mapping[str, Role]:
@@ -87,25 +89,28 @@ class Transpose(Kernel):
 
     async def producer(self, wg: Warpgroup) -> None:
         """Keep the stages filled."""
-        for (s, parity), (row, column) in zip(self.ring.steps(), self.tiles(), strict=False):
-            full = self.ring.full[s]
-            await wg.mbarrier_try_wait_parity(self.ring.empty[s], parity ^ 1)
-            await wg.mbarrier_arrive_expect_tx(full, TILE * TILE * F32.itemsize)
-            for box, tile in enumerate(self.tile_in[s]):
+        state = self.pipeline.producer_state()
+        for row, column in self.tiles():
+            await self.pipeline.producer_acquire(wg, state)
+            full = self.pipeline.barrier(state)
+            for box, tile in enumerate(self.tile_in[state.index]):
                 coords = column + box * self.width, row
                 await wg.cp_async_bulk_tensor(tile, self.map_in, coords, full)
+            state.advance()
 
     async def transposer(self, wg: Warpgroup) -> None:
         """Read the columns of a stage, write them as rows of a buffer, and store the buffer."""
-        for number, (row, column) in enumerate(self.tiles()):
-            s, parity = number % self.stages, number // self.stages % 2
-            await wg.mbarrier_try_wait_parity(self.ring.full[s], parity)
-            parts = [await wg.ld_shared(tile, columns=True) for tile in self.tile_in[s]]
+        state = self.pipeline.consumer_state()
+        for row, column in self.tiles():
+            await self.pipeline.consumer_wait(wg, state)
+            stage = self.tile_in[state.index]
+            parts = [await wg.ld_shared(tile, columns=True) for tile in stage]
             transposed = np.hstack(parts).T
-            buffer = self.tile_out[number % BUFFERS]
+            buffer = self.tile_out[state.count % BUFFERS]
             await wg.wait_group(BUFFERS - 1, read=True)
             await meet(wg)  # all warps have read the stage, and the buffer is free
-            await wg.mbarrier_arrive(self.ring.empty[s])
+            await self.pipeline.consumer_release(wg, state)
+            state.advance()
             for tile, values in zip(buffer, np.hsplit(transposed, len(buffer)), strict=True):
                 await wg.st_shared(tile, values)
             await wg.fence_proxy_async(shared_cta=True)

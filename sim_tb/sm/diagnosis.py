@@ -92,8 +92,12 @@ class Hang:
 
     @property
     def partners(self) -> dict[Key, list[Key]]:
-        """Barriers of rings: *full* of each *empty*, and the *empty* ones of each *full*."""
-        return {**self.empty_of, **{empty: [full] for empty, full in self.full_of.items()}}
+        """Barriers of rings: the *empty* ones of each *full*, the *full* ones of each *empty*."""
+        pairs = [(empty, full) for full, stages in self.empty_of.items() for empty in stages]
+        partners = dict(self.empty_of)
+        for empty, full in pairs:
+            partners[empty] = [*partners.get(empty, []), full]
+        return partners
 
     def causes(self) -> list[str]:
         """Return a sentence for each barrier that holds up a warpgroup, the likely causes first.

@@ -16,7 +16,7 @@ from golden import Arch
 from sim_tb.sm.check import Check
 from sim_tb.sm.device import Device
 from sim_tb.sm.options import check_limits, option
-from sim_tb.sm.smem import Ring, SmemLayout
+from sim_tb.sm.smem import SmemLayout
 from sim_tb.sm.warps import Role, Warpgroup
 
 Block = tuple[int, int, int]
@@ -175,16 +175,6 @@ class Kernel(ABC):
     def check(self) -> Check | None:
         """Compare the result with NumPy's. By default, the result is not checked: None."""
         return None
-
-
-async def init_ring(wg: Warpgroup, ring: Ring, releases: int) -> None:
-    """Initialise the barriers of a ring.
-
-    A stage is full after one arrival and its bytes, and empty after ``releases`` arrivals.
-    """
-    for full, empty in zip(ring.full, ring.empty, strict=True):
-        await wg.mbarrier_init(full, 1)
-        await wg.mbarrier_init(empty, releases)
 
 
 def specialized(

@@ -4,8 +4,10 @@ A producer acquires a stage, fills it, and commits it; consumers wait for it, us
 it. Each role has a `PipelineState` of its own.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sim_tb.sm.sanitizer import Scope
 from sim_tb.sm.smem import Mbarrier, Ring
 from sim_tb.sm.warps import Warps
 
@@ -45,10 +47,13 @@ class PipelineAsync:
     ----------
     ring : Ring
         Barriers of the stages, from ``smem.ring``.
+    scope : Scope
+        Scope of the releases: CLUSTER if consumers of other CTAs release stages.
     """
 
-    def __init__(self, ring: Ring) -> None:
+    def __init__(self, ring: Ring, scope: Scope = Scope.CTA) -> None:
         self.ring = ring
+        self.scope = scope
 
     @property
     def stages(self) -> int:
@@ -74,7 +79,7 @@ class PipelineAsync:
 
     async def producer_acquire(self, warps: Warps, state: PipelineState) -> None:
         """Wait until the stage may be filled."""
-        await warps.mbarrier_try_wait_parity(self.ring.empty[state.index], state.phase)
+        await self._wait_empty(warps, state)
 
     async def producer_commit(self, warps: Warps, state: PipelineState) -> None:
         """Let the consumers use the stage."""
@@ -86,16 +91,24 @@ class PipelineAsync:
         In a cluster, other CTAs release stages: their arrivals need the shared memory of this CTA.
         """
         for _ in range(self.stages):
-            await PipelineAsync.producer_acquire(self, warps, state)
+            await self._wait_empty(warps, state)
             state.advance()
+
+    async def _wait_empty(self, warps: Warps, state: PipelineState) -> None:
+        empty = self.ring.empty[state.index]
+        await warps.mbarrier_try_wait_parity(empty, state.phase, scope=self.scope)
 
     async def consumer_wait(self, warps: Warps, state: PipelineState) -> None:
         """Wait until the stage is full."""
         await warps.mbarrier_try_wait_parity(self.ring.full[state.index], state.phase)
 
-    async def consumer_release(self, warps: Warps, state: PipelineState) -> None:
-        """Let the stage be filled again."""
-        await warps.mbarrier_arrive(self.ring.empty[state.index])
+    async def consumer_release(
+        self, warps: Warps, state: PipelineState, ctas: Sequence[int] = ()
+    ) -> None:
+        """Let the stage be filled again: that of the own CTA, or those of all ``ctas``."""
+        empty = self.ring.empty[state.index]
+        for barrier in map(empty.at, ctas) if ctas else (empty,):
+            await warps.mbarrier_arrive(barrier, scope=self.scope)
 
 
 class PipelineTmaAsync(PipelineAsync):
@@ -107,10 +120,12 @@ class PipelineTmaAsync(PipelineAsync):
         Barriers of the stages, from ``smem.ring``.
     tx_bytes : int
         Bytes that the loads of a stage bring to this CTA.
+    scope : Scope
+        As in `PipelineAsync`.
     """
 
-    def __init__(self, ring: Ring, tx_bytes: int) -> None:
-        super().__init__(ring)
+    def __init__(self, ring: Ring, tx_bytes: int, scope: Scope = Scope.CTA) -> None:
+        super().__init__(ring, scope)
         self.tx_bytes = tx_bytes
 
     def barrier(self, state: PipelineState) -> Mbarrier:

@@ -163,7 +163,10 @@ class Threads:
         return together
 
     def learn(self, rows: Rows) -> None:
-        """Add the events that a clock knows."""
+        """Add the events that a clock knows, which threads have published at a barrier."""
+        separated, own = self.group.separated, self.group.warps
+        for warp in self.numbers:
+            separated[warp] = max(separated[warp], rows[HAPPENED, own[warp]])
         if isinstance(self.index, slice):
             own = self.group.rows[self.index]
             np.maximum(own, rows, out=own)

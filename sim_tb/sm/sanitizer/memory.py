@@ -1,7 +1,7 @@
 """Rules of accesses to shared and global memory: which are ordered, and which proxy sees what."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 import numpy as np
@@ -60,8 +60,9 @@ class Attempt:
         Row of the writes to this memory that the async proxy can see.
     by_unit : bool
         The access is one of the async proxy.
-    own : tuple of int
-        Components of the threads that execute it.
+    own : dict of int to int
+        Component of the warp that executes it, and the event up to which a fence or a barrier
+        stands between its accesses and a request.
     reads_as : Swizzle, optional
         Swizzle of a read. None: a write, or a read of bytes without a layout.
     strong : bool
@@ -75,7 +76,7 @@ class Attempt:
     known: Rows
     visible: int = SHARED
     by_unit: bool = False
-    own: tuple[int, ...] = ()
+    own: dict[int, int] = field(default_factory=dict)
     reads_as: Swizzle | None = None
     strong: bool = False
 
@@ -247,7 +248,7 @@ class Memory(Flags):
         self, threads: Threads, warp: int, text: str, cycle: int, shadow: Shadow
     ) -> Attempt:
         group: TrackedWarpgroup = threads.group
-        return Attempt(threads, text, cycle, shadow, group.rows[warp], own=(group.warps[warp],))
+        return Attempt(threads, text, cycle, shadow, group.rows[warp])
 
     def _write_by_warp(
         self,
@@ -380,11 +381,10 @@ class Memory(Flags):
         """
         shadow, happened = attempt.shadow, attempt.known[HAPPENED]
         for component, reads in shadow.reads.items():
-            known = int(happened[component])
-            in_order = attempt.by_unit and component in attempt.own
-            word = reads.first_after(words, known - in_order)
+            known = attempt.own.get(component, int(happened[component]))
+            word = reads.first_after(words, known)
             if word is not None:
-                raise KernelError(self._overwrites(attempt, word, component, known))
+                raise KernelError(self._overwrites(attempt, word, component))
         self._check_after_writes(attempt, runs, overwrites=True)
 
     # Messages
@@ -396,7 +396,7 @@ class Memory(Flags):
             "bytes are used again, or use other bytes"
         )
 
-    def _overwrites(self, attempt: Attempt, word: int, component: int, known: int) -> str:
+    def _overwrites(self, attempt: Attempt, word: int, component: int) -> str:
         """Return why a write may come before a read, in words, and a remedy."""
         shadow, last = attempt.shadow, attempt.shadow.last_write(word)
         reader = self.components.names[component]
@@ -405,7 +405,7 @@ class Memory(Flags):
             f"{attempt} overwrites {shadow.where(word)} before its release: {reader} reads {data}, "
         )
         time = int(shadow.reads[component].times[word])
-        if component in attempt.own and time <= known:
+        if component in attempt.own:
             return (
                 f"{text}and nothing but the order of the program stands between this read and the "
                 "write by the async proxy; call fence_proxy_async, or let threads meet at a "

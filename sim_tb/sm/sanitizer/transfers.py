@@ -141,7 +141,8 @@ class Transfers(Barriers):
         group: TrackedWarpgroup = threads.group
         shadow = self.shadows[cta] if place is None else place.shadow
         attempt = Attempt(threads, request.text, request.cycle, shadow, group.rows[threads.lead])
-        attempt.by_unit, attempt.own = True, (group.warps[threads.lead],)
+        attempt.by_unit = True
+        attempt.own = {group.warps[threads.lead]: int(group.separated[threads.lead])}
         if place is not None:
             attempt.visible = GLOBAL
         return attempt

@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import NamedTuple
 
+import numpy as np
+
 from sim_tb.sm.sanitizer.clocks import (
     ALL_LANES,
     GLOBAL,
@@ -87,6 +89,9 @@ class TrackedWarpgroup(Clock):
     rows : array of shape (warps, rows, components)
     warps : list of int
         Component of each warp's own accesses.
+    separated : array of shape (warps)
+        Event of each warp up to which a fence or a barrier stands between its reads and a request
+        that it issues: the order of its program is not enough.
     wgmma_groups : int
         Component of its wgmma groups.
     wgmma_committed, wgmma_waited : int
@@ -117,6 +122,7 @@ class TrackedWarpgroup(Clock):
         self.cta, self.label = cta, label
         names = [f"warp {warp} of {label}" for warp in range(warps)] if warps > 1 else [label]
         self.warps = [components.add(name) for name in names]
+        self.separated = np.zeros(warps, np.int64)
         self.wgmma_groups = components.add(f"a wgmma of {label}")
         self.wgmma_committed = self.wgmma_waited = 0
         self.wgmma_fences, self.registers_written = 1, 0
@@ -166,6 +172,7 @@ class TrackedWarpgroup(Clock):
     def see(self, warp: int, *, shared: bool, global_memory: bool) -> None:
         """Let the async proxy see all writes that a warp knows of."""
         rows = self.rows[warp]
+        self.separated[warp] = self.time(warp)
         if shared:
             rows[SHARED] = rows[HAPPENED]
         if global_memory:

@@ -2,9 +2,8 @@
 
 import inspect
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from sim_tb.sm.check import Check
 from sim_tb.sm.kernel import Kernel
 
 
@@ -12,8 +11,8 @@ from sim_tb.sm.kernel import Kernel
 class Measured(Kernel):
     """A kernel with a clock around each call of the sanitizer. Its check has the measurements.
 
-    The error of the check is the run's CPU time over that without the sanitizer; its text has the
-    sizes of the sanitizer's state at the end, as ``name=number``.
+    ``cost`` is the run's CPU time over that without the sanitizer, and ``name=number`` are sizes of
+    the sanitizer's state at the end.
     """
 
     name = "measured"
@@ -63,7 +62,8 @@ class Measured(Kernel):
         return call
 
     def check(self):
+        """Check the kernel; the name of the check has the cost and the sizes as well."""
         total = time.process_time() - self.start
         sizes = " ".join(f"{name}={size}" for name, size in self.sanitizer.sizes().items())
-        sizes += f" total={total} inside={self.inside}"
-        return Check(sizes, 0, total / (total - self.inside), 10.0)
+        check = self.kernel.check()
+        return replace(check, name=f"cost={total / (total - self.inside):.3f} {sizes} {check.name}")

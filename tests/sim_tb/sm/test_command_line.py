@@ -71,6 +71,34 @@ def test_sweep(tmp_path, capsys):
     assert f"{hangs['title']}\n{hangs['verdict']}" in printed
 
 
+@pytest.mark.simulators
+def test_explore(tmp_path, capsys):
+    """Each schedule is another run, and the same one with its number again."""
+    options = ["--rows", "100", "--report", str(tmp_path)]
+    assert main(["run", "copy", "--explore", "2", *options]) == 0
+    printed = capsys.readouterr().out
+    (low, high) = re.findall(r"2 schedules, ([\d,]+) to ([\d,]+) cycles: 0 failed", printed)[0]
+    assert low != high
+    assert main(["run", "copy", "--schedule", "2", *options]) == 0
+    printed = capsys.readouterr().out
+    assert "--watchdog 20000 --schedule 2\n" in printed
+    assert re.findall(r"cycles +│ ([\d,]+) ", printed)[0] in (low, high)
+
+
+@pytest.mark.simulators
+def test_explore_names_the_schedules_that_fail(tmp_path, capsys):
+    options = ["--memory", "latency=9000", "--watchdog", "2000", "--report", str(tmp_path)]
+    slow = ["run", "gemm", *TINY, "--explore", "1", "--issue-interval", "100000"]
+    assert main([*slow, *options]) == 1
+    printed = capsys.readouterr().out
+    assert re.search(r"-m sim_tb run gemm .*--schedule 1\nFAILED: cycle \d+: the kernel", printed)
+    assert printed.count("1 schedules") == 1
+    for wrong in (["--explore", "0"], ["--explore", "2", "--schedule", "1"]):
+        with pytest.raises(SystemExit):
+            main(["run", "copy", *wrong])
+        assert f"--explore {wrong[1]}: " in capsys.readouterr().err
+
+
 def test_every_combination():
     loaded = library()
     arguments = ["--stages", "1..5..4", "--memory", "l2/latency=600", "--issue-interval", "2"]
