@@ -24,6 +24,7 @@ class BarrierInstructions(Issuer):
     async def mbarrier_init(self, barrier: Mbarrier, count: int, *, v1: bool = False) -> None:
         """``mbarrier.init``, with ``v1`` ``.layout::v1``."""
         self.require("mbarrier.init", barrier=(barrier, Mbarrier))
+        self.require_own("mbarrier.init", barrier)
         await self.issue(self.sm.costs.arrive)
         sanitizer, cycle = self.sm.sanitizer, self.sm.env.cycle
         tracked = sanitizer.barrier_init(self.elected, barrier.address, count, cycle)
@@ -51,6 +52,7 @@ class BarrierInstructions(Issuer):
     async def mbarrier_inval(self, barrier: Mbarrier) -> None:
         """``mbarrier.inval``."""
         self.require("mbarrier.inval", barrier=(barrier, Mbarrier))
+        self.require_own("mbarrier.inval", barrier)
         await self.issue(self.sm.costs.arrive)
         self.sm.sanitizer.barrier_inval(self.elected, barrier.address, self.sm.env.cycle)
         self._post("mbarrier.inval", "INVAL", barrier, 0)
@@ -142,6 +144,14 @@ class BarrierInstructions(Issuer):
     ) -> None:
         """``mbarrier.complete_tx``: count bytes as received, as the unit does."""
         await self._count_bytes("COMPLETE_TX", barrier, tx_bytes, cta)
+
+    async def mbarrier_report(self, barrier: Mbarrier, value: int) -> None:
+        """Combine the report of the phase of a barrier of layout v1 with ``value`` (OR)."""
+        self.require("mbarrier.report", barrier=(barrier, Mbarrier))
+        self.require_own("mbarrier.report", barrier)
+        await self.issue(self.sm.costs.expect_tx)
+        self._tracked("mbarrier.report", barrier, self.elected)
+        self._post("mbarrier.report", "REPORT", barrier, value)
 
     # Tests and waits
 
@@ -236,11 +246,7 @@ class BarrierInstructions(Issuer):
     ) -> BarrierState:
         instruction = _name(op)
         self.require(instruction, barrier=(barrier, Mbarrier))
-        if barrier.cta not in (None, self.cta):
-            raise KernelError(
-                f"{self.role}: {instruction} on {barrier.name} of CTA {barrier.cta} in cycle "
-                f"{self.sm.env.cycle}: an arrival at a barrier of another CTA returns no state"
-            )
+        self.require_own(instruction, barrier)
         await self.issue(self.sm.costs.arrive)
         self._follow(
             op, self._tracked(instruction, barrier, self.elected), count, scope, self.elected
@@ -288,6 +294,7 @@ class BarrierInstructions(Issuer):
     ) -> bool:  # fmt: skip
         instruction = "mbarrier.test_wait" if by_state else "mbarrier.test_wait.parity"
         self.require(instruction, barrier=(barrier, Mbarrier))
+        self.require_own(instruction, barrier)
         tracked = self._tracked(instruction, barrier, self.all)
         costs = self.sm.costs
         await self.issue(costs.test_wait.slots)
@@ -312,6 +319,7 @@ class BarrierInstructions(Issuer):
     ) -> bool:
         instruction = "mbarrier.try_wait" if state is not None else "mbarrier.try_wait.parity"
         self.require(instruction, barrier=(barrier, Mbarrier))
+        self.require_own(instruction, barrier)
         tracked = self._tracked(instruction, barrier, self.all)
         env, costs, sanitizer = self.sm.env, self.sm.costs, self.sm.sanitizer
         await self.issue(costs.try_wait.slots)

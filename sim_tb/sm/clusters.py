@@ -71,6 +71,7 @@ class ClusterInstructions(Issuer):
             source=(source, Tile),
             barrier=(barrier, Mbarrier),
         )
+        self.require_own(instruction, source)
         await self.issue(self.sm.costs.tma)
         size, sanitizer = source.nbytes, self.sm.sanitizer
         text = f"{instruction} of {source.name} to {target.name} of CTA {cta}"

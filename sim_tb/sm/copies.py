@@ -266,6 +266,7 @@ class CopyInstructions(Issuer):
         cache_policy: int,
     ) -> None:
         self.require(instruction, tensor_map=(tensor_map, TensorMapHandle), tile=(tile, Tile))
+        self.require_own(instruction, tile)
         await self.issue(self.sm.costs.tma)
         sm = self.sm
         text = f"{instruction} to {tensor_map.name} at {tuple(coords)}"
@@ -331,6 +332,7 @@ class CopyInstructions(Issuer):
         cache_policy: int,
     ) -> None:
         self.require(instruction, target=(target, GlobalPointer), tile=(tile, Tile))
+        self.require_own(instruction, tile)
         await self.issue(self.sm.costs.tma)
         text = f"{instruction} of {size} bytes to {target.address:#x}"
         self._check_range(text, target.address, size)

@@ -78,6 +78,9 @@ class Costs:
         L2 (tests/silicon/latency.csv).
     fence_acq_rel : int
         ``fence.acq_rel``.
+    cluster_load : int
+        Clocks from the first slot of ``ld.shared::cluster`` of another CTA until the data is there.
+        An H200 takes 216.
     mapa : int
         ``mapa``.
     st_async : int
@@ -108,6 +111,7 @@ class Costs:
     tma: int = 8
     global_load: int = 300
     fence_acq_rel: int = 4
+    cluster_load: int = 216
     mapa: int = 1
     st_async: int = 4
     sync: int = 4

@@ -58,29 +58,43 @@ class MemoryInstructions(Issuer):
     async def ldmatrix(self, tile: Tile) -> Array:
         """``ldmatrix`` of a whole tile; return its rows without the swizzle."""
         self.require("ldmatrix", tile=(tile, Tile))
+        self.require_own("ldmatrix", tile)
         await self._smem("ldmatrix", tile, tile.matrix_wavefronts)
         return self._read("ldmatrix", tile)
 
     async def ld_shared(self, tile: Tile, *, columns: bool = False) -> Array:
-        """``ld.shared`` of a whole tile; return its rows. A warp reads along a row or a column."""
+        """``ld.shared`` of a whole tile; return its rows. A warp reads along a row or a column.
+
+        After ``mapa`` it is ``ld.shared::cluster`` of another CTA.
+        """
         self.require("ld.shared", tile=(tile, Tile))
         await self._smem("ld.shared", tile, tile.access_wavefronts(columns=columns))
+        if tile.cta not in (None, self.cta):
+            ready = self.sm.env.not_before + self.sm.costs.cluster_load
+            with self.span("wait ld.shared::cluster"):
+                await self.sm.until(ready)
         return self._read("ld.shared", tile, columns=columns)
 
     async def stmatrix(self, tile: Tile, values: Array) -> None:
         """``stmatrix`` of a whole tile. ``values`` are its rows without the swizzle."""
         self.require("stmatrix", tile=(tile, Tile))
-        self.sm.sanitizer.thread_write(self.tracked.all, "stmatrix", tile, self.sm.env.cycle)
+        self.require_own("stmatrix", tile)
+        self.sm.sanitizer.thread_write(self.all, "stmatrix", tile, self.sm.env.cycle)
         await self._smem("stmatrix", tile, tile.matrix_wavefronts)
         self.sm.write(tile, values)
 
     async def st_shared(self, tile: Tile, values: Array, *, columns: bool = False) -> None:
-        """``st.shared`` of a whole tile. A warp writes along a row or a column."""
+        """``st.shared`` of a whole tile. A warp writes along a row or a column.
+
+        After ``mapa`` it is ``st.shared::cluster`` of another CTA.
+        """
         self.require("st.shared", tile=(tile, Tile))
         cycle = self.sm.env.cycle
-        self.sm.sanitizer.thread_write(self.tracked.all, "st.shared", tile, cycle, columns=columns)
+        self.sm.sanitizer.thread_write(
+            self.all, "st.shared", tile, cycle, columns=columns, cta=tile.cta
+        )
         await self._smem("st.shared", tile, tile.access_wavefronts(columns=columns))
-        self.sm.write(tile, values)
+        self.sm.of(tile.cta).write(tile, values)
 
     async def _smem(self, name: str, tile: Tile, wavefronts: int) -> None:
         ideal = -(-tile.nbytes // SMEM_BYTES_PER_CLOCK)
@@ -88,7 +102,8 @@ class MemoryInstructions(Issuer):
         await self._use(self.sm.smem_port, wavefronts, name)
 
     def _read(self, instruction: str, tile: Tile, *, columns: bool = False) -> Array:
-        threads, cycle = self.tracked.all, self.sm.env.cycle
-        self.sm.sanitizer.thread_read(threads, instruction, tile, cycle, columns=columns)
-        self.sm.sanitizer.registers_written(threads)
-        return self.sm.read(tile)
+        self.sm.sanitizer.thread_read(
+            self.all, instruction, tile, self.sm.env.cycle, columns=columns, cta=tile.cta
+        )
+        self.sm.sanitizer.registers_written(self.all)
+        return self.sm.of(tile.cta).read(tile)

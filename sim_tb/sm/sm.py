@@ -23,7 +23,7 @@ from sim_tb.sm.errors import KernelError, described
 from sim_tb.sm.pipes import MUFU_PER_CLOCK, REGISTERS, SCHEDULERS, Pipe
 from sim_tb.sm.sanitizer import Sanitizer, Scope, Threads, TrackedRequest
 from sim_tb.sm.schedule import Delays
-from sim_tb.sm.smem import LANES, PIECE_BYTES, SmemLayout, Tile
+from sim_tb.sm.smem import LANES, PIECE_BYTES, Mbarrier, SmemLayout, Tile
 from sim_tb.sm.spans import Span
 from sim_tb.testbench.environment import Environment
 from sim_tb.testbench.errors import CheckError
@@ -33,6 +33,7 @@ Array = NDArray[Any]
 PIECE = np.dtype((np.void, PIECE_BYTES))
 
 SOURCES = {
+    "Accumulator": "accumulator",
     "BarrierState": "mbarrier_arrive_state",
     "GlobalPointer": "tensor.at",
     "Mbarrier": "smem.mbarrier or smem.ring",
@@ -224,6 +225,22 @@ class Issuer:
         self.sm.cluster.requests.append(request)
         return request
 
+    def require_own(self, instruction: str, *handles: Tile | Mbarrier) -> None:
+        """Check that tiles or barriers are in shared memory of the own CTA.
+
+        Raises
+        ------
+        KernelError
+            If ``mapa`` moved one of them to another CTA.
+        """
+        for handle in handles:
+            if handle.cta not in (None, self.cta):
+                raise KernelError(
+                    f"{self.role}: {instruction} in cycle {self.sm.env.cycle}: {handle.name} is "
+                    f"that of CTA {handle.cta}: must be in shared memory of the own CTA, "
+                    f"{self.cta}"
+                )
+
     def require(self, instruction: str, **operands: tuple[object, type]) -> None:
         """Check the types of operands, each given by its name.
 
@@ -297,6 +314,10 @@ class SM:
         self.block_idx = block
         self.warpgroups.clear()
         self._rendezvous.clear()
+
+    def of(self, cta: int | None) -> "SM":
+        """Return the SM of a CTA of the cluster; None: this one."""
+        return self if cta is None else self.cluster.sms[cta]
 
     async def until(self, cycle: int) -> None:
         """Wait until ``cycle``; return at once if it is over."""

@@ -12,7 +12,7 @@ from sim_tb.sm.sm import Issuer
 from sim_tb.sm.synchronisation import SynchronisationInstructions
 from sim_tb.sm.wgmma import TensorCoreInstructions
 
-WARPGROUP_WARPS, MOST_WARPS = 4, 32
+WARPGROUP_WARPS = 4
 
 
 class Warps(
@@ -47,10 +47,10 @@ def warps(number: int) -> Callable[[AnyRole], AnyRole]:
     Raises
     ------
     ValueError
-        If the number is not from 1 to 32, the warps of the largest CTA.
+        If the number is not from 1 to 4, the warps of a warpgroup.
     """
-    if not 1 <= number <= MOST_WARPS:
-        raise ValueError(f"warps({number}): must be from 1 to {MOST_WARPS}")
+    if not 1 <= number <= WARPGROUP_WARPS:
+        raise ValueError(f"warps({number}): must be from 1 to {WARPGROUP_WARPS}")
 
     def decorate(role: AnyRole) -> AnyRole:
         role.__dict__["warps"] = number

@@ -53,7 +53,8 @@ class TensorCoreInstructions(Issuer):
         trans_b : bool
             True: ``b`` has n rows of k elements. False: it has k rows of n elements.
         """
-        self.require("wgmma", b=(b, Tile))
+        self.require("wgmma", accumulator=(accumulator, Accumulator), b=(b, Tile))
+        self.require_own("wgmma", b, *([a] if isinstance(a, Tile) else []))
         m, k = a.shape
         n = accumulator.shape[1]
         steps = -(-k * b.dtype.itemsize // WGMMA_K_BYTES) * -(-m // WGMMA_ROWS)

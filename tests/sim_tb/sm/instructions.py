@@ -11,6 +11,7 @@ from sim_tb.sm.check import equal
 from sim_tb.sm.global_memory import Order
 from sim_tb.sm.kernel import Kernel
 from sim_tb.sm.sanitizer import Scope
+from sim_tb.sm.synchronisation import SynchronisationInstructions
 from sim_tb.sm.warps import warps
 
 U32, F32 = np.dtype(np.uint32), np.dtype(np.float32)
@@ -287,6 +288,20 @@ class RedAsync(Cluster):
         return own + source
 
 
+class Shared(Cluster):
+    """``ld.shared::cluster`` and ``st.shared::cluster`` after ``mapa``."""
+
+    async def role(self, wg):
+        there = await wg.mapa(self.tile, (wg.cta + 1) % 4)
+        await wg.st_shared(there, self.x.array[:4] + U32.type(wg.cta))
+        await wg.cluster_sync()
+        self.take(await wg.ld_shared(self.tile), self.x.array[:4] + U32.type((wg.cta - 1) % 4))
+        start = wg.clock
+        self.take(await wg.ld_shared(there), self.x.array[:4] + U32.type(wg.cta))
+        self.take(wg.clock - start in range(216, 222), True)
+        await wg.cluster_sync()
+
+
 class Multicast(Cluster):
     """A bulk copy that CTA 2 multicasts to CTAs 1 to 3, and one to CTA 0 by ``mapa``."""
 
@@ -444,8 +459,78 @@ class Layouts(Later):
         await wg.mbarrier_arrive(self.full)
         await wg.mbarrier_try_wait_parity(self.full, 0)
         self.take(await wg.mbarrier_test_wait_parity(self.full, 0, conditional=True), True)
+        await wg.mbarrier_report(self.full, 3)
+        await wg.mbarrier_arrive(self.full)
+        await wg.mbarrier_try_wait_parity(self.full, 1)
+        self.take(await wg.mbarrier_test_wait_parity(self.full, 1, conditional=True), False)
+
+
+# Mistakes
+
+
+@dataclass
+class Wrong(Threads):
+    """A kernel with a wrong operand."""
+
+    what: str = ""
+
+    def __init__(self, what):
+        super().__init__()
+        self.what = what
+
+    def roles(self):
+        return {"role": self.one_warp if self.what == "Registers" else self.role}
+
+    @warps(1)
+    async def one_warp(self, warp):
+        await SynchronisationInstructions.setmaxnreg(warp, 40)
+
+    async def role(self, wg):
+        t, tile = wg.thread_idx, self.tile
+        wrong = {
+            "Bare": lambda: wg.mbarrier_arrive(self.turn.address),
+            "Address": lambda: wg.cp_async_bulk(tile, self.x.address, 16, self.full),
+            "Map": lambda: wg.cp_async_bulk_tensor(tile, self.x, (0, 0), self.full),
+            "Rows": lambda: wg.ldmatrix(self.x.array),
+            "Values": lambda: wg.st_shared(tile, 3),
+            "Shape": lambda: wg.st_shared(tile, self.x.array[:3]),
+            "Outside": lambda: wg.ld_global(self.x, t + 255),
+            "TooMany": lambda: wg.ld_global(self.x, (t, t, t)),
+            "Fraction": lambda: wg.ld_global(self.x, t / 2),
+            "Threads": lambda: wg.st_global(self.x, t, t[:3]),
+            "Minimum": lambda: wg.atom_global(self.f, 0, 1, ReductionOp.MIN),
+            "Named": lambda: wg.bar_sync(16, 128),
+            "Odd": lambda: wg.bar_sync(1, 100),
+            "Nobody": lambda: wg.mapa(tile, 1),
+        }
+        await wrong[self.what]()
+
+
+@dataclass
+class Sized(Cluster):
+    """A kernel with a grid and SMs of any size."""
+
+    grid: tuple = (4, 1, 1)
+    number: int = 4
+
+    @property
+    def grid_dim(self):
+        return self.grid
+
+    @property
+    def sms(self):
+        return self.number
 
 
 LOCAL = [Grid(), Threads(), Barriers(), Meetings(), Hints()]
-CLUSTERED = [GridOfSms(), DsmemReduce(), StAsync(), RedAsync(), Multicast(), Pairs(), Remote()]
+CLUSTERED = [
+    GridOfSms(),
+    DsmemReduce(),
+    StAsync(),
+    RedAsync(),
+    Shared(),
+    Multicast(),
+    Pairs(),
+    Remote(),
+]
 LATER = [Scatter(), Masked(), Columns(), Layouts()]
