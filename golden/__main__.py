@@ -267,10 +267,23 @@ def report(label: str, findings: Sequence[Finding]) -> dict[str, Any]:
 
 def run_errors(options: argparse.Namespace) -> int:
     """Write the error table to a file, or print it; return 0."""
-    if options.file:
-        options.file.write_text(errors_table())
+    return write(options.file, errors_table())
+
+
+def run_forms(options: argparse.Namespace) -> int:
+    """Write the table of the forms of PTX to a file, or print it; return 0."""
+    from golden.form_list import GROUPS  # late: no other command needs it
+    from golden.forms import forms_page
+
+    return write(options.file, forms_page(GROUPS))
+
+
+def write(path: Path | None, text: str) -> int:
+    """Write a text to a file, or print it; return 0."""
+    if path:
+        path.write_text(text)
     else:
-        print(errors_table(), end="")
+        print(text, end="")
     return 0
 
 
@@ -364,15 +377,19 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     )
     sub.set_defaults(run=run_draw, offsets=())
 
-    sub = command("errors", "write the table of error and warning codes", "docs/errors.md")
-    sub.add_argument(
-        "file",
-        nargs="?",
-        type=Path,
-        metavar="FILE",
-        help="file to write (default: print the table)",
-    )
-    sub.set_defaults(run=run_errors)
+    for name, purpose, page, run in (
+        ("errors", "write the table of error and warning codes", "docs/errors.md", run_errors),
+        ("forms", "write the table of PTX's forms", "docs/ptx_coverage.md", run_forms),
+    ):
+        sub = command(name, purpose, page)
+        sub.add_argument(
+            "file",
+            nargs="?",
+            type=Path,
+            metavar="FILE",
+            help="file to write (default: print the table)",
+        )
+        sub.set_defaults(run=run)
     return parser
 
 

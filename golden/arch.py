@@ -64,6 +64,15 @@ class Feature(enum.Enum):
     __hash__ = object.__hash__
 
 
+_FOR_CLUSTERS = (
+    (Feature.GATHER4_CTA, Feature.GATHER4),
+    (Feature.IM2COL_W_CTA, Feature.IM2COL_W),
+    (Feature.SUB_BYTE, Feature.SUB_BYTE_CLUSTER),
+    (Feature.SWIZZLE_ATOMS, Feature.SWIZZLE_ATOMS_CLUSTER),
+)
+"""Features of loads to ``.shared::cta``, and those of the same loads to ``.shared::cluster``."""
+
+
 class Arch:
     """Target architecture, which determines the features that maps and requests may use.
 
@@ -76,6 +85,13 @@ class Arch:
         Name in messages.
     features : iterable of Feature
         Features of the architecture.
+
+    Attributes
+    ----------
+    name : str
+    features : frozenset of Feature
+    is_same_for_clusters : bool
+        True if loads to ``.shared::cluster`` have all features of those to ``.shared::cta``.
 
     Examples
     --------
@@ -94,6 +110,7 @@ class Arch:
     def __init__(self, name: str, features: Iterable[Feature] = ()) -> None:
         self.name = name
         self.features = frozenset(features)
+        self.is_same_for_clusters = all(self.has(a) == self.has(b) for a, b in _FOR_CLUSTERS)
 
     def __repr__(self) -> str:
         return f"Arch.{self.name}"
@@ -115,7 +132,7 @@ class Arch:
         for arch in cls.members():
             if arch.name == name.upper():
                 return arch
-        raise ValueError(f"{name}: must be one of {any_of(item.name for item in cls.members())}")
+        raise ValueError(f"{name}: must be {any_of(item.name for item in cls.members())}")
 
     def has(self, feature: Feature) -> bool:
         """Return whether the architecture has a feature."""

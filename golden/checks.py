@@ -6,7 +6,7 @@ combination with the mode and direction of an instruction.
 
 from golden.arch import Arch, Feature
 from golden.enums import PIECE, AccessMode, DataType, ReductionOp
-from golden.errors import ErrorCode, TmaError, require
+from golden.errors import ErrorCode, TmaError, missing_feature, require
 from golden.geometry import Geometry, Operands
 from golden.reduction import Pairs
 from golden.request import moved_bytes
@@ -54,10 +54,16 @@ def check_tensor(
     if start % align:
         limit = f"must be a multiple of {align * bits // 8}"
         shown = f"{start} starts at byte {start * bits / 8:g}"
+        if plan.is_b6p2x16 and start % 64 == 0:
+            feature, code = Feature.B6P2X16_START, ErrorCode.COORD_ALIGN
+            raise missing_feature(code, feature, plan.arch, "coords[0]", start, shown=shown)
         raise TmaError(ErrorCode.COORD_ALIGN, "coords[0]", start, limit, shown=shown)
-    negative_rows = plan.mode is AccessMode.TILE_SCATTER4
-    if plan.is_store and not (negative_rows and plan.arch.has(Feature.SCATTER4_NEGATIVE)):
+    scatters = plan.mode is AccessMode.TILE_SCATTER4
+    if plan.is_store and not (scatters and plan.arch.has(Feature.SCATTER4_NEGATIVE)):
         for i, start in enumerate(coords):
+            if scatters and start < 0:
+                feature, code = Feature.SCATTER4_NEGATIVE, ErrorCode.COORD_NEG
+                raise missing_feature(code, feature, plan.arch, f"coords[{i}]", start, dim=i)
             limit = "must not be negative in a store or reduction"
             require(start >= 0, ErrorCode.COORD_NEG, f"coords[{i}]", start, limit, dim=i)
     if plan.mode is AccessMode.IM2COL:
@@ -231,5 +237,5 @@ def check_feature(
 ) -> None:
     """Refuse a feature that the architecture lacks."""
     if not arch.has(feature):
-        limit = arch.lacks(feature)
-        raise TmaError(ErrorCode.MAP_MODE, parameter, value, limit, shown=shown)
+        code = ErrorCode.MAP_MODE
+        raise missing_feature(code, feature, arch, parameter, value, shown=shown)

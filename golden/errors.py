@@ -7,6 +7,8 @@ import enum
 from dataclasses import dataclass
 from typing import ClassVar
 
+from golden.arch import Arch, Feature
+
 
 class Origin(enum.Enum):
     """Source of a rule."""
@@ -70,6 +72,7 @@ class ErrorCode(enum.IntEnum):
     ARCH = 57
     OVERRIDE = 58
     REPORT = 59
+    FEATURE = 60
 
     SWIZZLE_PATTERN = 64
     ROW_PADDING = 65
@@ -192,6 +195,7 @@ RULES: dict[ErrorCode, Rule] = _rules(
             "OVERRIDE": "An override of extents needs a tiled map and coordinates 0. It has an "
             "extent of 1 to 255 and a stride for each dimension. A multicast has 32 bits.",
             "REPORT": "A load that reports has an mbarrier of layout v1, and no `.ignore_oob`.",
+            "FEATURE": "The architecture has the feature that a request uses.",
             "SUB_BYTE": "A map with a sub-byte type meets the type's own limits on box, address, "
             "strides, extents, interleave and swizzle.",
         },
@@ -239,7 +243,8 @@ class TmaError(ValueError):
     origin : Origin
         Source of the rule.
     detail : ErrorCode
-        With MAP_FIELD, the rule of tensor maps that is broken; otherwise ``code``.
+        With MAP_FIELD, the rule of tensor maps that is broken; FEATURE, if the architecture lacks
+        a feature of the request; otherwise ``code``.
     text : str
         Message without code and origin.
 
@@ -285,6 +290,21 @@ class TmaError(ValueError):
             shown=self._shown,
             detail=self.code,
         )
+
+
+def missing_feature(
+    code: ErrorCode,
+    feature: Feature,
+    arch: Arch,
+    parameter: str,
+    value: int,
+    *,
+    shown: str = "",
+    dim: int = 0,
+) -> TmaError:
+    """Return the error of a request that uses a feature which the architecture lacks."""
+    limit = arch.lacks(feature)
+    return TmaError(code, parameter, value, limit, shown=shown, dim=dim, detail=ErrorCode.FEATURE)
 
 
 def require(

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from golden import walk
 from golden.arch import Arch, Feature
 from golden.enums import LINE, PIECE, AccessMode, DataType, MapMode, Named, Swizzle
-from golden.errors import ErrorCode, TmaError, require
+from golden.errors import ErrorCode, TmaError, missing_feature, require
 from golden.fields import member, require_arch
 from golden.map_rules import check_map, row_bytes
 from golden.memory import ADDRESSES
@@ -169,6 +169,11 @@ class Geometry:
         """True for ``im2col::w`` and ``im2col::w::128``."""
         return self.mode in (AccessMode.IM2COL_W, AccessMode.IM2COL_W_128)
 
+    @property
+    def is_b6p2x16(self) -> bool:
+        """True for stores of 6-bit elements."""
+        return self.is_store and self.data_type is DataType.PACKED_16U6_ALIGN16B
+
     def _check_mode(self) -> None:
         """Refuse a mode that does not match the map, the direction or the architecture.
 
@@ -176,16 +181,18 @@ class Geometry:
         """
         d, mode = self.descriptor, self.mode
 
+        shown = f"{mode.name} with a rank-{d.rank} {d.mode.name} map"
+
         def require_mode(holds: bool, limit: str) -> None:
-            shown = f"{mode.name} with a rank-{d.rank} {d.mode.name} map"
             require(holds, ErrorCode.MAP_MODE, "mode", mode, limit, shown=shown)
 
-        require_mode(mode.map_mode is d.mode, "must be the mode of the map")
-        require_mode(d.wide == self.is_wide, "must be im2col::w if the map is wide, and only then")
         feature = _STORE_FEATURES.get(mode) if self.is_store else None
         feature = feature or _LOAD_FEATURES.get(mode)
-        if feature:
-            require_mode(self.arch.has(feature), self.arch.lacks(feature))
+        if feature and not self.arch.has(feature):
+            code = ErrorCode.MAP_MODE
+            raise missing_feature(code, feature, self.arch, "mode", mode, shown=shown)
+        require_mode(mode.map_mode is d.mode, "must be the mode of the map")
+        require_mode(d.wide == self.is_wide, "must be im2col::w if the map is wide, and only then")
         if self.is_gather:
             require_mode(d.rank == 2, "needs a map of rank 2")
             flat = not d.interleave and d.box_dim[1] == 1
@@ -226,9 +233,7 @@ class Geometry:
         if self.interleaved:
             return 1
         if self.data_type > DataType.PACKED_16U4_ALIGN8B:
-            six_bits = self.data_type is DataType.PACKED_16U6_ALIGN16B
-            at_64 = self.is_store and six_bits and self.arch.has(Feature.B6P2X16_START)
-            return 64 if at_64 else 128
+            return 64 if self.is_b6p2x16 and self.arch.has(Feature.B6P2X16_START) else 128
         return self._per_piece
 
     def rows(self, w_halo: int = 0) -> int:

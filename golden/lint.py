@@ -22,6 +22,7 @@ from golden.enums import LINE, PIECE, SMEM_BYTES, AccessMode, L2Promotion, MapMo
 from golden.errors import ErrorCode, TmaError
 from golden.fields import raw_bytes, require_arch
 from golden.geometry import swizzled
+from golden.map_rules import cluster_features
 from golden.plan import Plan
 from golden.request import AnyMap, Store
 from golden.tensor_map import TensorMap
@@ -61,6 +62,7 @@ class LintCode(enum.Enum):
     STRIDE_IGNORED = "The element stride of dimension 0 has an effect with interleave only."
     BOX_AT_EDGE = "A box at the end of a dimension reaches past it: elements are filled or dropped."
     LOADS_ONLY = "Stores and reductions with this map are refused."
+    OWN_CTA_ONLY = "The architecture refuses loads with this map to .shared::cluster."
     OOB_128K = "A tensor of less than 128 KiB has the bit of larger ones: reads may fault."
     UNREAD_BITS = "Bits that the unit does not read differ from those that the encoder writes."
 
@@ -244,6 +246,7 @@ def _of_plan(plan: Plan) -> Iterator[Finding]:
     yield from _promotion(plan)
     yield from _surprises(plan)
     yield from _out_of_bounds(plan)
+    yield from _clusters(plan)
     if d.mode is MapMode.TILE:
         yield from _edges(d)
     elif not d.wide and (min(d.lower_corner) < 0 or max(d.upper_corner) > 0):
@@ -384,6 +387,14 @@ def _out_of_bounds(plan: Plan) -> Iterator[Finding]:
         text = f"w2[21] is set, but the tensor has {size} bytes, less than 128 KiB: a unit later"
         text += " than Hopper may read up to 128 KiB from its base, and fault: clear the bit"
         yield _warning(LintCode.OOB_128K, "oob_128k", text)
+
+
+def _clusters(plan: Plan) -> Iterator[Finding]:
+    """Yield a finding about a map that the architecture has for the issuing CTA only."""
+    for feature, name, value in cluster_features(plan.data_type, plan.swizzle):
+        if not plan.arch.has(feature):
+            text = f"{name} = {value.name}: {plan.arch.lacks(feature)}"
+            yield _note(LintCode.OWN_CTA_ONLY, name, text)
 
 
 def _edges(d: Descriptor) -> Iterator[Finding]:

@@ -5,7 +5,7 @@
 
 from golden.arch import Arch, Feature
 from golden.descriptor import Descriptor
-from golden.enums import MAX_RANK, DataType, Interleave, MapMode, Swizzle
+from golden.enums import MAX_RANK, DataType, Interleave, MapMode, Named, Swizzle
 from golden.errors import ErrorCode, TmaError, require
 from golden.fields import require_arch
 
@@ -75,8 +75,7 @@ def check_map(m: Descriptor, arch: Arch, store: bool | None = None) -> None:
         require(none, ErrorCode.SWIZZLE, "interleave", interleave, limit, shown=interleave.name)
     _check_inner(m, kind, swizzle, interleave)
     if kind.is_sub_byte:
-        stores = arch.has(Feature.B6P2X16_STORE) and store is not False
-        _check_sub_byte(m, kind, swizzle, interleave, stores)
+        _check_sub_byte(m, kind, swizzle, interleave, arch, store)
 
 
 def _check_type(m: Descriptor, arch: Arch) -> DataType:
@@ -115,6 +114,16 @@ def swizzle_feature(swizzle: Swizzle) -> Feature | None:
     return Feature.SWIZZLE_96B if is_96b else Feature.SWIZZLE_ATOMS
 
 
+def cluster_features(kind: DataType, swizzle: Swizzle) -> list[tuple[Feature, str, Named]]:
+    """Return the features that a load to ``.shared::cluster`` needs, and the fields that do."""
+    needed: list[tuple[Feature, str, Named]] = []
+    if kind.is_sub_byte:
+        needed.append((Feature.SUB_BYTE_CLUSTER, "data_type", kind))
+    if swizzle_feature(swizzle) is Feature.SWIZZLE_ATOMS:
+        needed.append((Feature.SWIZZLE_ATOMS_CLUSTER, "swizzle", swizzle))
+    return needed
+
+
 def _inner(m: Descriptor) -> tuple[str, int]:
     """Return name and value of the parameter that sets the elements of a row."""
     if m.mode is MapMode.IM2COL:
@@ -143,12 +152,17 @@ def _check_inner(m: Descriptor, kind: DataType, swizzle: Swizzle, interleave: In
 
 
 def _check_sub_byte(
-    m: Descriptor, kind: DataType, swizzle: Swizzle, interleave: Interleave, b6p2x16: bool
+    m: Descriptor,
+    kind: DataType,
+    swizzle: Swizzle,
+    interleave: Interleave,
+    arch: Arch,
+    store: bool | None,
 ) -> None:
     """Check the limits of sub-byte types (PTX ISA, cuda.h; interleave of 4-bit types: choice).
 
-    ``b6p2x16``: the limits of 6-bit types are those of ``B6P2X16_STORE``. A row then has 64 or 128
-    elements, of 64 or 128 bytes of shared memory; 48 or 96 bytes of global memory.
+    A store of 6-bit elements with ``B6P2X16_STORE`` may have rows of 64: 64 bytes of shared
+    memory and 48 of global memory.
     """
 
     def require_type(holds: bool, parameter: str, value: int, limit: str, dim: int = 0) -> None:
@@ -162,7 +176,14 @@ def _check_sub_byte(
         return
     name, inner = _inner(m)
     six_bits = kind is DataType.PACKED_16U6_ALIGN16B
-    unit, align = (64, 16) if six_bits and b6p2x16 else (128, 32)
+    unit, align = 128, 32
+    if six_bits and store is not False:
+        feature = Feature.B6P2X16_STORE
+        if arch.has(feature):
+            unit, align = 64, 16
+        else:
+            is_whole = store is None or inner != 64
+            require(is_whole, ErrorCode.SUB_BYTE, name, inner, arch.lacks(feature))
     require_type(inner in (unit, 128), name, inner, "64 or 128" if unit == 64 else "128")
     require_type(extent % unit == 0, "global_dim[0]", extent, f"a multiple of {unit}")
     limit, address = f"a multiple of {align}", m.global_address

@@ -352,6 +352,17 @@ def report(word: int, value: int, *, v1: bool = False) -> int:
     return replace(barrier, report=replace(before, value=old | value & 0xFF, stale=0)).encode()
 
 
+def reported(word: int, *, v1: bool = False) -> tuple[int, int]:
+    """Return the predicate and the value of the reports of the phase that completed last.
+
+    They are those of ``test_wait`` and ``try_wait`` with ``.phase_type::primary``: 0 in layout v0,
+    and 0 if the current phase has had a report, which replaces those of the last one (choice).
+    """
+    report = Barrier.decode(word, v1=v1).report
+    value = report.value if report is not None and report.stale else 0
+    return int(value != 0), value
+
+
 def check_layout(word: int, layout: int, *, v1: bool = False) -> bool:
     """Return whether an mbarrier has a layout, as ``mbarrier.check_layout`` does.
 

@@ -33,7 +33,7 @@ from golden.enums import (
 from golden.errors import ErrorCode, TmaError, require
 from golden.fields import any_integer, require_arch, shown
 from golden.geometry import Operands
-from golden.map_rules import swizzle_feature
+from golden.map_rules import cluster_features
 from golden.memory import Addresses, ArrayMemory, Bytes, Memory, require_memory
 from golden.plan import Plan, plan_of
 from golden.reduction import BULK_PAIRS, DSMEM_PAIRS, TENSOR_PAIRS, operation
@@ -216,15 +216,11 @@ def _check_target(request: TensorRequest, plan: Plan) -> None:
     to_l2 = not isinstance(request, Load)
     if isinstance(request, Load) and request.dst_cta is None and request.cta_mask is None:
         return
-    mode, arch, kind, swizzle = plan.mode, plan.arch, plan.data_type, plan.swizzle
+    mode, arch = plan.mode, plan.arch
     if mode in _TARGETS:
         check_feature(_TARGETS[mode], arch, "mode", mode, shown=mode.name)
-    if to_l2:
-        return
-    if kind.is_sub_byte:
-        check_feature(Feature.SUB_BYTE_CLUSTER, arch, "data_type", kind, shown=kind.name)
-    if swizzle_feature(swizzle) is Feature.SWIZZLE_ATOMS:
-        check_feature(Feature.SWIZZLE_ATOMS_CLUSTER, arch, "swizzle", swizzle, shown=swizzle.name)
+    for feature, name, value in () if to_l2 else cluster_features(plan.data_type, plan.swizzle):
+        check_feature(feature, arch, name, value, shown=value.name)
 
 
 def _check_override(request: TensorRequest, arch: Arch) -> None:
@@ -408,7 +404,7 @@ _NO_QUALIFIERS = (0, 0, None, 1, False, ReportMechanism.DISABLED, None)
 """Operands of a plain load, which is executed without a look at each of them."""
 
 
-def _plain_receivers(request: Load, smem: Sequence[Bytes], cta: int) -> Sequence[int]:
+def _plain_receivers(request: Load, smem: Sequence[Bytes], cta: int, arch: Arch) -> Sequence[int]:
     """Return the CTAs that receive a plain load; none if its mbarrier or CTAs may be illegal."""
     address, mbarrier, mask = request.smem_address, request.mbarrier, request.cta_mask
     last = smem[cta].size - BARRIER_BYTES
@@ -419,6 +415,8 @@ def _plain_receivers(request: Load, smem: Sequence[Bytes], cta: int) -> Sequence
     if mask is None:
         return (cta,)
     if type(mask) is not int or not 0 < mask < 1 << min(len(smem), 16):
+        return ()
+    if not arch.is_same_for_clusters:
         return ()
     return receivers_of(request, cta)
 
@@ -458,7 +456,7 @@ def execute(
     """
     _require_memories(gmem, smem, cta)
     if type(request) is Load and _QUALIFIERS(request) == _NO_QUALIFIERS:
-        receivers = _plain_receivers(request, smem, cta)
+        receivers = _plain_receivers(request, smem, cta, arch)
         if receivers:
             # The plan checks all other operands.
             load = _plan_of_map(request.tensor_map, request.mode, False, arch).load

@@ -36,6 +36,15 @@ GoldenRequest = (
 )
 """Requests of the golden model that a unit accepts."""
 
+_NO_OPERANDS = {
+    "override": None,
+    "report": 0,
+    "multicast_32b": 0,
+    "ignore_first": 0,
+    "ignore_last": 0,
+}
+"""Operands that the unit does not have, although they have an effect, and their defaults."""
+
 Reduction = tuple[DataType, ReductionOp]
 
 
@@ -300,7 +309,16 @@ class Requests:
             L2 cache policy of its lines.
         thread : int
             The thread that issues it.
+
+        Raises
+        ------
+        ValueError
+            If the request has an operand with an effect that the unit does not have.
         """
+        for name, default in _NO_OPERANDS.items():
+            value = getattr(request, name, default)
+            if value != default:
+                raise ValueError(f"{name} = {value}: the unit has no such operand")
         hint: dict[str, Any] = {"cache_policy": cache_policy}
         match request:
             case Load() | Prefetch() | Store():

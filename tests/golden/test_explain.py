@@ -344,7 +344,7 @@ def test_errors(capsys, tmp_path):
     assert "No such file or directory" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["explain", "lint", "draw", "errors"])
+@pytest.mark.parametrize("command", ["explain", "lint", "draw", "errors", "forms"])
 def test_help_has_an_example(capsys, command):
     with pytest.raises(SystemExit) as caught:
         main([command, "--help"])

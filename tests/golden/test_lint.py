@@ -496,6 +496,22 @@ def test_the_bit_of_large_tensors():
     assert TensorMap.decode(data) == replace(small, oob_128k=True)
 
 
+def test_maps_for_the_own_cta_only():
+    packed = TensorMap.tiled(
+        *("16u4_align8b", 0, (256, 64), (128,), (128, 64)), swizzle="128B_ATOM_32B",
+        arch=Arch.SM_120A,
+    )  # fmt: skip
+    notes = [f for f in lint(packed, Arch.SM_120A) if f.code is LintCode.OWN_CTA_ONLY]
+    assert [(f.severity, f.parameter) for f in notes] == [
+        (Severity.NOTE, "data_type"),
+        (Severity.NOTE, "swizzle"),
+    ]
+    assert notes[0].message.endswith(
+        "a type of 4 or 6 bits to .shared::cluster needs SM_100A, SM_103A or SM_107A, not SM_120A"
+    )
+    assert "OWN_CTA_ONLY" not in codes(lint(packed, Arch.SM_100A))
+
+
 def test_exit_status_of_a_severity(capsys, files):
     _, pair, _ = files
     assert "1 warning" in run(capsys, pair, status=0)
