@@ -1,5 +1,6 @@
 """Accumulators of wgmma: registers that threads may read only when the tensor cores are done."""
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
@@ -40,6 +41,8 @@ class Accumulator:
     owner : Owner
     values : array
         Values at first, which threads have written.
+    clock : callable
+        Returns the present cycle, for messages.
 
     Members
     -------
@@ -49,10 +52,11 @@ class Accumulator:
         What wrote then, in words.
     """
 
-    def __init__(self, owner: Owner, values: Values) -> None:
+    def __init__(self, owner: Owner, values: Values, clock: Callable[[], int] = lambda: 0) -> None:
         self._owner = owner
         self._array = values
-        self._group = 0
+        self._clock = clock
+        self._group, self._product = 0, ""
         self._whole: Accumulator | None = None
         self._touched, self._touch = owner.wgmma_fences, "at first"
 
@@ -80,13 +84,13 @@ class Accumulator:
         """Last write by threads, in words."""
         return self._state._touch
 
-    def in_group(self, number: int) -> None:
-        """Take part in a wgmma group: threads must wait for it."""
-        self._state._group = number
+    def in_group(self, number: int, product: str) -> None:
+        """Take part in a wgmma group, by a product that is given in words."""
+        self._state._group, self._state._product = number, product
 
     def columns(self, start: int, stop: int) -> "Accumulator":
         """Return a view of columns ``start`` to ``stop`` - 1, for products of their own."""
-        view = Accumulator(self._owner, self._array[:, start:stop])
+        view = Accumulator(self._owner, self._array[:, start:stop], self._clock)
         view._whole = self._state
         return view
 
@@ -127,6 +131,7 @@ class Accumulator:
         if group > owner.wgmma_waited:
             state = "is not committed" if group > owner.wgmma_committed else "may be in flight"
             raise KernelError(
-                f"{owner.label} {verb} an accumulator of a wgmma whose group {state}: the "
-                "registers change until then; call wgmma_commit_group and wgmma_wait_group first"
+                f"{owner.label} {verb} an accumulator of a wgmma whose group {state}, in cycle "
+                f"{self._clock()} ({self._state._product}): the registers change until then; call "
+                "wgmma_commit_group and wgmma_wait_group first"
             )

@@ -148,6 +148,7 @@ class ClusterInstructions(Issuer):
             target.swizzle,
             barrier.address,
             reduces=op is not None,
+            by_unit=False,
         )
         words = np.ascontiguousarray(values).view(np.uint8).reshape(stores, each)
         for address, data in zip(target.addresses(each).tolist(), words, strict=True):

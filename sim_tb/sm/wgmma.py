@@ -28,7 +28,8 @@ class TensorCoreInstructions(Issuer):
 
     def accumulator(self, rows: int, columns: int) -> Accumulator:
         """Return accumulators, which threads have set to zero."""
-        return Accumulator(self.tracked, np.zeros((rows, columns), np.float32))
+        zeros = np.zeros((rows, columns), np.float32)
+        return Accumulator(self.tracked, zeros, lambda: self.clock)
 
     async def wgmma_fence(self) -> None:
         """``wgmma.fence``: products see what threads have written to registers before."""

@@ -68,6 +68,17 @@ class Barriers(Memory):
                 f"{barrier.completed_phases} has begun: {barrier.arrived} arrivals; "
                 f"{barrier.transfers()}; wait for this phase first"
             )
+        waiting = [
+            each.label
+            for each in self.warpgroups
+            if each.waiting and each.waiting.barrier == (barrier.cta, address)
+        ]
+        if waiting:
+            raise KernelError(
+                f"{threads.label}: {instruction} on {barrier.name} in cycle {cycle}: "
+                f"{' and '.join(waiting)} waits for its phase {barrier.completed_phases}; "
+                "invalidate it after the last wait"
+            )
         barrier.invalidated = f"{threads.label} in cycle {cycle}"
         self.release_barrier(threads, barrier, cycle)
         self.progress += 1

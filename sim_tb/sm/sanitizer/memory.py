@@ -405,6 +405,11 @@ class Memory(Flags):
             f"{attempt} overwrites {shadow.where(word)} before its release: {reader} reads {data}, "
         )
         time = int(shadow.reads[component].times[word])
+        if not self._is_committed(component, time):
+            return (
+                f"{text}and its group was never committed: a wait covers committed groups only; "
+                "commit the group after its last instruction, and wait for it"
+            )
         if component in attempt.own:
             return (
                 f"{text}and nothing but the order of the program stands between this read and the "
@@ -424,8 +429,6 @@ class Memory(Flags):
         """Return what is missing between a read and a write, in words."""
         for group in self.warpgroups:
             if component == group.wgmma_groups and time > group.wgmma_waited:
-                if time > group.wgmma_committed:
-                    return "it is in no group yet that a wait covers; call wgmma_commit_group"
                 return "no wait covers its group; call wgmma_wait_group before the release"
             for bulk in group.bulk.values():
                 if component == bulk.reads:
@@ -439,8 +442,6 @@ class Memory(Flags):
         self, threads: Threads, group: TrackedWarpgroup, bulk: BulkThread, time: int
     ) -> str:
         """Return what is missing between a store's read and a write, in words."""
-        if time > bulk.committed:
-            return "it is in no bulk group yet that a wait covers; call commit_group"
         meet = f"arrive at a barrier that {threads.label} waits for"
         if group is threads.group:
             meet = "let the warps meet at a named barrier (bar_sync)"
@@ -450,6 +451,16 @@ class Memory(Flags):
                 f"call wait_group there, then {meet}"
             )
         return f"only the thread that has waited for its bulk group knows that; {meet}"
+
+    def _is_committed(self, component: int, time: int) -> bool:
+        """Return whether an event is not one of a bulk or wgmma group that is open."""
+        for group in self.warpgroups:
+            if component == group.wgmma_groups:
+                return time <= group.wgmma_committed
+            for bulk in group.bulk.values():
+                if component in (bulk.reads, bulk.writes):
+                    return time <= bulk.committed
+        return True
 
     def _narrow(self, attempt: Attempt) -> str:
         return (

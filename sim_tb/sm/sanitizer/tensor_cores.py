@@ -56,7 +56,7 @@ class TensorCores(Transfers):
                 f"{about} reads A from registers that threads may have written since the last "
                 "wgmma.fence; call wgmma_fence after the last instruction that writes A"
             )
-        accumulator.in_group(group.wgmma_committed + 1)
+        accumulator.in_group(group.wgmma_committed + 1, about)
         self.progress += 1
 
     def wgmma_fence(self, threads: Threads) -> None:

@@ -13,6 +13,9 @@ from sim_tb.sm.sanitizer.requests import TrackedRequest
 from sim_tb.sm.sanitizer.shadow import Words, Write, byte_range
 from sim_tb.sm.sanitizer.warpgroups import TrackedWarpgroup
 
+MOST_PENDING = 64
+"""Most groups of a thread that are kept after their reads are over, until their writes are."""
+
 
 class Transfers(Barriers):
     """Follows requests to the unit. One thread issues each: the first one of ``threads``."""
@@ -47,6 +50,7 @@ class Transfers(Barriers):
         *,
         signal_cta: int | None = None,
         reduces: bool = False,
+        by_unit: bool = True,
     ) -> None:
         """Check and record a load, or what another request writes to shared memory.
 
@@ -70,6 +74,8 @@ class Transfers(Barriers):
             CTA whose barrier counts the bytes. None: each receiver's own.
         reduces : bool
             The bytes are combined with those in shared memory, element by element.
+        by_unit : bool
+            The request is one of the async proxy. ``st.async`` and ``red.async`` are not.
         """
         words = self._smem_words_of(threads, request, address, size)
         for cta in receivers:
@@ -86,7 +92,7 @@ class Transfers(Barriers):
             if request.tensor_map is not None:
                 self.map_users[request.tensor_map][barrier.component] = barrier.time, request
             attempt = self._by_unit(threads, request, None, cta)
-            attempt.strong = reduces
+            attempt.strong, attempt.by_unit = reduces, by_unit
             write = Write(request, *event, True, swizzle, barrier, strong=reduces)
             self.write(attempt, words, write)
         self.in_flight.add(request)
@@ -186,11 +192,14 @@ class Transfers(Barriers):
             done = bulk.committed - groups
             own = threads.group.rows[warp]
             own[:, bulk.reads] = max(done, int(own[0, bulk.reads]))
-            if not read:
+            finished = len(bulk.pending) - groups
+            if read:
+                finished -= MOST_PENDING
+            else:
                 own[:, bulk.writes] = max(done, int(own[0, bulk.writes]))
-                finished = max(0, len(bulk.pending) - groups)
-                for request in (each for group in bulk.pending[:finished] for each in group):
+            for group in bulk.pending[: max(0, finished)]:
+                for request in group:
                     request.done = cycle
                     self.in_flight.discard(request)
-                del bulk.pending[:finished]
+            del bulk.pending[: max(0, finished)]
         self.progress += 1

@@ -270,11 +270,15 @@ def product_reads_until_its_group(mended):
     bench.load(bench.a, bench.tile)
 
 
-@case(r"a reads an accumulator of a wgmma whose group may be in flight: .*wgmma_wait_group first")
+@case(
+    r"a reads an accumulator of a wgmma whose group may be in flight, in cycle 77 \(a: wgmma in "
+    r"cycle "
+    r"\d+\): the registers change until then; call wgmma_commit_group and wgmma_wait_group first"
+)
 def accumulator_read_early(mended):
     bench = Bench().start()
     bench.load(bench.a, bench.tile, wait=bench.a)
-    registers = Accumulator(bench.a, np.zeros((64, 8), F32))
+    registers = Accumulator(bench.a, np.zeros((64, 8), F32), lambda: 77)
     bench.s.wgmma_fence(bench.a.all)
     bench.s.wgmma(bench.a.all, registers, bench.tile, bench.tile, bench.now())
     bench.s.wgmma_commit(bench.a.all)
@@ -310,6 +314,22 @@ def fragments_without_a_fence(mended):
     if mended:
         bench.s.wgmma_fence(bench.a.all)
     bench.s.wgmma(bench.a.all, registers, np.zeros((64, 16)), bench.tile, bench.now())
+
+
+@case(
+    r"a: st\.shared of tile\[0\] in cycle \d+ overwrites 0x0 of shared memory before its release: "
+    r"a "
+    r"store of a reads .*, and its group was never committed: a wait covers committed groups only"
+)
+def store_without_a_commit(mended):
+    bench = Bench().start()
+    bench.write(bench.a)
+    bench.fence(bench.a)
+    bench.s.sync([bench.a.all])
+    bench.store(bench.a, bench.tile, commit=mended)
+    bench.wait_group(bench.a, read=True)
+    bench.s.sync([bench.a.all])
+    bench.write(bench.a)
 
 
 # Global memory
@@ -592,6 +612,18 @@ def wait_of_one_warp(mended):
     bench.load(bench.a, bench.tile)
     bench.wait(bench.b, bench.full, threads=bench.b.all if mended else bench.b.elected)
     bench.read(bench.b)
+
+
+@case(
+    r"a: mbarrier\.inval on full in cycle \d+: b waits for its phase 0; invalidate it after the "
+    r"last"
+)
+def inval_while_a_thread_waits(mended):
+    bench = Bench().start()
+    barrier = bench.barrier(bench.b, bench.full)
+    if not mended:
+        bench.s.wait_begins(bench.b.all, barrier, 0, bench.now())
+    bench.s.barrier_inval(bench.a.elected, bench.full, bench.now())
 
 
 # Ends
