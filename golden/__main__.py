@@ -1,4 +1,4 @@
-"""Command line of the golden model: explain or lint tensor maps, draw a load, list the errors."""
+"""Command line of the golden model: maps, a drawn load, tables of errors and of PTX's forms."""
 
 import argparse
 import errno

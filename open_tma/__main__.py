@@ -37,6 +37,7 @@ COMMANDS: dict[str, tuple[Callable[[], Main], str]] = {
     "draw": (maps, "draw a load: its box, its layout in shared memory, bank conflicts"),
     "lint": (maps, "print errors, warnings and notes about tensor maps"),
     "errors": (maps, "print the table of error and warning codes"),
+    "forms": (maps, "print the table of PTX's forms: golden model, RTL, recorded on silicon"),
     "verilog": (verilog, "write the unit as Verilog, and its ports as JSON"),
     "list": (kernels, "list the kernels and their options"),
     "run": (kernels, "run a kernel on the behavioural SM and the RTL, and check its result"),
