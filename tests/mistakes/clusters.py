@@ -1,10 +1,13 @@
 """Mistakes with multicast, distributed shared memory, and clusters."""
 
+import numpy as np
+
 from golden import DsmemCopy, Load
+from sim_tb.sm.check import equal
 from sim_tb.sm.sanitizer import Scope
 from tests.mistakes.coordinates import MAP
 from tests.mistakes.form import Group
-from tests.mistakes.probe import ROWS, Copy
+from tests.mistakes.probe import COLUMNS, ROWS, SWIZZLE, Copy
 
 GROUP = Group("Multicast and clusters")
 
@@ -163,3 +166,106 @@ class UseBeforeTheClusterHasMet(Broadcast):
         await Copy.prologue(self, wg)
         if self.mended:
             await wg.cluster_sync()
+
+
+@GROUP.kernel(
+    "arrival-at-the-own-barrier",
+    "empty[0] of CTA 0: 3 of 4 arrivals are missing in phase 0; arrived: consumer of CTA 0",
+    "producer of CTA 0 waits with parity 0",
+)
+class ArrivalAtTheOwnBarrier(Broadcast):
+    """The consumers arrive at the barrier at the same offset of their own CTA."""
+
+    async def producer(self, wg):
+        if wg.cta == 0:
+            await super().producer(wg)
+
+    async def wait(self, wg, stage):
+        if wg.cta > 0:
+            await wg.mbarrier_arrive_expect_tx(stage.full, stage.tile.nbytes)
+        await super().wait(wg, stage)
+
+    async def release(self, wg, stage):
+        empty = stage.empty if self.wrong else await wg.mapa(stage.empty, 0)
+        await wg.mbarrier_arrive(empty, scope=Scope.CLUSTER)
+
+
+class Exchange(Broadcast):
+    """Each CTA writes a tile, and stores that of the next CTA in y."""
+
+    def smem(self, smem):
+        super().smem(smem)
+        self.tile = smem.tile("tile", (ROWS, COLUMNS), np.dtype(np.float16), SWIZZLE)
+        self.out = smem.tile("out", (ROWS, COLUMNS), np.dtype(np.float16), SWIZZLE)
+
+    def roles(self):
+        return {"role": self.role}
+
+    async def role(self, wg):
+        own = slice(wg.cta * ROWS, (wg.cta + 1) * ROWS)
+        await wg.stmatrix(self.tile, self.x.array[own])
+        await self.meet(wg)
+        await self.take(wg, (wg.cta + 1) % CTAS)
+        await wg.fence_proxy_async()
+        await wg.bar_sync(1, 128)
+        await wg.cp_async_bulk_tensor_store(self.map_y, (0, wg.cta * ROWS), self.out)
+        await wg.commit_group()
+        await wg.wait_group(0)
+        await wg.cluster_sync()  # others read the tile of this CTA
+
+    async def meet(self, wg):
+        await wg.cluster_sync()
+
+    async def take(self, wg, cta):
+        """Copy the tile of another CTA to ``out``."""
+        await wg.stmatrix(self.out, await wg.ld_shared(self.tile.at(cta)))
+
+    def check(self):
+        return equal("y", self.y.array, np.roll(self.x.array, -ROWS, axis=0))
+
+
+@GROUP.kernel(
+    "tile-of-another-cta",
+    "role of CTA 0: ld.shared of tile in cycle N, at 0x1400 of shared memory of CTA 1",
+    "nothing orders it behind stmatrix of tile by role of CTA 1",
+)
+class TileOfAnotherCta(Exchange):
+    """A CTA reads what another one writes, and only its own warps meet."""
+
+    async def meet(self, wg):
+        if self.wrong:
+            await wg.bar_sync(1, 128)
+        else:
+            await super().meet(wg)
+
+
+@GROUP.kernel(
+    "relaxed-cluster-barrier",
+    "role of CTA 0: ld.shared of tile in cycle N, at 0x1400 of shared memory of CTA 1",
+    "the only synchronisation between them is too narrow: the arrival at barrier.cluster by role",
+    "is relaxed; use scope .cluster, with release and acquire",
+)
+class RelaxedClusterBarrier(Exchange):
+    """The CTAs meet by a relaxed arrival, which does not publish what they have written."""
+
+    async def meet(self, wg):
+        await wg.cluster_wait(await wg.cluster_arrive(relaxed=self.wrong))
+
+
+@GROUP.kernel(
+    "remote-stores-not-expected",
+    "full[0] of CTA 3: phase 0 has all of its arrivals",
+    "expect_tx is 2048 bytes too small: expect_tx: none; loads: request (st.async to out of CTA 3",
+)
+class RemoteStoresNotExpected(Exchange):
+    """``st.async`` counts its bytes at a barrier of the receiver, which expects none."""
+
+    async def take(self, wg, cta):
+        full = self.ring.full[0]
+        if self.wrong:
+            await wg.mbarrier_arrive(full)
+        else:
+            await wg.mbarrier_arrive_expect_tx(full, self.out.nbytes)
+        own = await wg.ld_shared(self.tile)
+        await wg.st_async((wg.cta - 1) % CTAS, self.out, own, full)
+        await wg.mbarrier_try_wait_parity(full, 0, scope=Scope.CLUSTER)

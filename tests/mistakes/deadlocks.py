@@ -1,5 +1,9 @@
 """Roles that wait for each other."""
 
+import numpy as np
+
+from golden import ReductionOp
+from sim_tb.sm.global_memory import Order
 from tests.mistakes.form import Group
 from tests.mistakes.probe import Copy
 
@@ -126,3 +130,30 @@ class RoleThatReturnsEarly(Copy):
             await self.use(wg, self.stage(step), step)
             await self.release(wg, self.stage(step))
         await wg.wait_group(0)
+
+
+@GROUP.kernel(
+    "grid-barrier-of-waves",
+    "cycle",
+)
+class GridBarrierOfWaves(Copy):
+    """All CTAs of a grid wait for each other, and not all of them fit on the SMs."""
+
+    @property
+    def grid_dim(self):
+        return (2, 1, 1) if self.wrong else (1, 1, 1)
+
+    def host(self, device):
+        super().host(device)
+        self.count = device.tensor("count", np.zeros(1, np.int32))
+
+    async def consumer(self, wg):
+        first = np.arange(wg.threads) == 0
+        one = dict(where=first, order=Order.ACQ_REL)
+        await wg.atom_global(self.count, 0, 1, ReductionOp.ADD, **one)
+        while await self.reads(wg) < self.grid_dim[0]:
+            pass
+        await super().consumer(wg)
+
+    async def reads(self, wg):
+        return (await wg.ld_global(self.count, 0, order=Order.ACQUIRE)).max()

@@ -160,3 +160,25 @@ class TestWithoutALoop(StagedCopy):
         while not await wg.mbarrier_test_wait_parity(stage.full, stage.parity):
             if self.wrong:
                 break
+
+
+@GROUP.kernel(
+    "arrival-that-runs-ahead",
+    "helper: an arrival at full[0] in cycle N may run ahead: it counts for phase 1",
+    "nothing orders it behind the end of phase 0, in which helper has arrived before",
+)
+class ArrivalThatRunsAhead(Copy):
+    """A stage is full when two roles have arrived, and one of them, slower, does not wait first."""
+
+    async def init(self, wg):
+        await super().init(wg, full=2)
+
+    def roles(self):
+        return super().roles() | {"helper": self.helper}
+
+    async def helper(self, wg):
+        for step in range(self.steps):
+            if self.mended:
+                await self.acquire(wg, self.stage(step))
+            await wg.issue(1024)
+            await wg.mbarrier_arrive(self.stage(step).full)

@@ -74,7 +74,7 @@ class GroupsLeftPending(Copy):
     "producer: cp.async.bulk.tensor of x",
     "overwrites",
     "before its release: a store of consumer reads the data",
-    "it is in no bulk group yet that a wait covers; call commit_group",
+    "its group was never committed: a wait covers committed groups only",
 )
 class StoreWithoutCommit(Copy):
     """The wait finds no group: the store was never committed."""

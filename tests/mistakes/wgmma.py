@@ -87,7 +87,7 @@ class ReleaseBeforeTheProductEnds(Product):
     "producer: cp.async.bulk.tensor of x",
     "overwrites",
     "before its release: a wgmma of consumer reads the data",
-    "it is in no group yet that a wait covers; call wgmma_commit_group",
+    "its group was never committed: a wait covers committed groups only",
 )
 class ProductWithoutCommit(Product):
     """The wait finds no group: the product was never committed."""

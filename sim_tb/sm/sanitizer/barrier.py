@@ -33,6 +33,8 @@ class TrackedBarrier:
         Arrivals in the current phase, by role.
     arrivers : dict of str to int
         Roles that have arrived in any phase, with the threads of their last arrival.
+    last_arrivals : dict of int to int
+        Event of the phase in which each warp has arrived last, by the component of the warp.
     remote : dict of int to (int, str)
         Last arrival of each component of another CTA: event, and description.
     narrow : str
@@ -56,6 +58,7 @@ class TrackedBarrier:
         self.requests: list[TrackedRequest] = []
         self.arrivals: dict[str, int] = {}
         self.arrivers: dict[str, int] = {}
+        self.last_arrivals: dict[int, int] = {}
         self.remote: dict[int, tuple[int, str]] = {}
         self.dropped = 0
         self.narrow = ""
