@@ -20,6 +20,7 @@ from open_tma.installation import python
 from sim_tb.command_line import Parser, entry_point
 from sim_tb.kernels import Library, kernel_of_file, library
 from sim_tb.report import report
+from sim_tb.simulator.by_value import SendError
 from sim_tb.simulator.progress import progress_bar
 from sim_tb.simulator.runner import SimulationError
 from sim_tb.sm import launch
@@ -288,7 +289,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
                 launch.simulate(work), total=len(work), description=options.kernel
             ):
                 records.append(record)
-    except (CacheError, SimulationError) as error:
+    except (CacheError, SendError, SimulationError) as error:
         console.print(error)
         return 1
     if options.command == "run" and options.explore is not None:

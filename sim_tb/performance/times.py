@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from golden import DataType, ReductionOp
 from hw.params import PRESETS, TmaParams
 from sim_tb.performance.microbenchmarks import MeasurementError
 from sim_tb.performance.series import SILICON
@@ -24,7 +25,7 @@ from sim_tb.sm.check import Check, equal
 from sim_tb.sm.device import Device
 from sim_tb.sm.kernel import Kernel
 from sim_tb.sm.record import Setting
-from sim_tb.sm.smem import PIECE_BYTES, SmemLayout
+from sim_tb.sm.smem import PIECE_BYTES, SmemLayout, Tile
 from sim_tb.sm.spans import Span
 from sim_tb.sm.warps import Role, Warpgroup
 
@@ -161,6 +162,10 @@ WAKE = Row(
     ("local,arrive to other warp in try_wait",),
     EQUAL,
 )
+TESTS = Row(f"{MANY} `mbarrier.test_wait`", (f"local,{MANY} test_wait",), EQUAL)
+STATE = Row("`mbarrier.arrive` that returns its state", ("local,arrive, state returned",), EQUAL)
+FENCE_INIT = Row("`fence.mbarrier_init`", ("local,fence.mbarrier_init",), EQUAL)
+LD_GLOBAL = Row("`ld.global`, data in L2", ("ld.global.cg, data in L2,1",), EQUAL)
 FENCE = Row("`fence.proxy.async`", ("local,fence.proxy.async",), EQUAL)
 FENCE_SHARED = Row(
     "`fence.proxy.async.shared::cta`", ("local,fence.proxy.async.shared::cta",), EQUAL
@@ -192,6 +197,16 @@ TENSOR_STORES = {lines: tensor_store(lines) for lines in BOX_LINES}
 COPIES = {
     size: round_trip(f"DSMEM copy of {size:,} bytes", f"bulk copy {size}") for size in COPY_BYTES
 }
+REDUCTIONS = {
+    size: round_trip(f"DSMEM reduction of {size:,} bytes", f"bulk reduce add.u32 {size}")
+    for size in (16, 1024, 16384)
+}
+ST_ASYNC = round_trip("`st.async.b64`", "st.async.b64 16")
+RED_ASYNC = round_trip("`red.async.add.u32`", "red.async.add.u32 16")
+LD_CLUSTER = Row(
+    "`ld.shared::cluster` of another CTA", ("generic,ld.shared::cluster other CTA",), EQUAL
+)
+RELAXED = round_trip("`mbarrier.arrive.relaxed.cluster`", "remote arrive.relaxed 16")
 REMOTE = round_trip("`mbarrier.arrive.release.cluster`", "remote arrive.release 16")
 STREAM = stream("one way", "copy one way")
 STREAMS = stream("both ways at once", "copy both ways")
@@ -201,10 +216,16 @@ MULTICASTS = {
 }
 
 LOCAL_ROWS = (
-    ARRIVES, EXPECTS, TRUE, WAKE, FENCE, FENCE_SHARED, *REPLACES.values(), ACQUIRES, ACQUIRE_LOAD,
-    *LOADS.values(), *TENSOR_STORES.values(), *STORES.values(),
+    ARRIVES, STATE, EXPECTS, TESTS, TRUE, WAKE, FENCE_INIT, LD_GLOBAL, FENCE, FENCE_SHARED,
+    *REPLACES.values(), ACQUIRES, ACQUIRE_LOAD, *LOADS.values(), *TENSOR_STORES.values(),
+    *STORES.values(),
 )  # fmt: skip
-CLUSTER_ROWS = *COPIES.values(), REMOTE, STREAM, STREAMS, *MULTICASTS.values()
+ONE_BY_ONE = (
+    *COPIES.values(), *REDUCTIONS.values(), ST_ASYNC, RED_ASYNC, LD_CLUSTER, RELAXED, REMOTE,
+)  # fmt: skip
+"""Rows of single operations on a cluster."""
+
+CLUSTER_ROWS = *ONE_BY_ONE, STREAM, STREAMS, *MULTICASTS.values()
 
 
 @cache
@@ -275,13 +296,17 @@ class LocalTimes(Timed):
     def smem(self, smem: SmemLayout) -> None:
         """Allocate a tile and the barriers."""
         self.tile = smem.tile("tile", LINES, np.uint8)
-        self.full, self.turn, self.many = map(smem.mbarrier, ("full", "turn", "many"))
+        self.full, self.turn, self.many, self.alone = map(
+            smem.mbarrier, ("full", "turn", "many", "alone")
+        )
 
     async def prologue(self, wg: Warpgroup) -> None:
         """Initialise the barriers."""
         await wg.mbarrier_init(self.full, 1)
         await wg.mbarrier_init(self.turn, 1)
         await wg.mbarrier_init(self.many, 2 * MANY)
+        await wg.mbarrier_init(self.alone, 1)
+        await wg.fence_mbarrier_init()
 
     def roles(self) -> Mapping[str, Role]:
         """Return the role that measures, and the role that it wakes."""
@@ -329,6 +354,12 @@ class LocalTimes(Timed):
         await self.wait(wg)
         true = wg.mbarrier_try_wait_parity(self.full, self.parity ^ 1)
         await self.measure(wg, TRUE.operation, [true])
+        tests = (wg.mbarrier_test_wait_parity(self.full, self.parity ^ 1) for _ in range(MANY))
+        await self.measure(wg, TESTS.operation, tests)
+        await self.measure(wg, STATE.operation, [wg.mbarrier_arrive_state(self.alone)])
+        await self.measure(wg, FENCE_INIT.operation, [wg.fence_mbarrier_init()])
+        first = wg.thread_idx == wg.thread
+        await self.measure(wg, LD_GLOBAL.operation, [wg.ld_global(self.x, 0, where=first)])
         self.arrival = wg.clock
         await wg.mbarrier_arrive(self.turn)
 
@@ -347,14 +378,18 @@ class LocalTimes(Timed):
         for field, (value, index) in edits.items():
             replaces = (wg.tensormap_replace(tensor_map, field, value, index) for _ in range(MANY))
             await self.measure(wg, REPLACES[field].operation, replaces)
+        await wg.fence_proxy_tensormap_release()
+        await wg.bar_sync(1, wg.threads)
         acquires = (wg.fence_proxy_tensormap(tensor_map) for _ in range(MANY))
         await self.measure(wg, ACQUIRES.operation, acquires)
         await self.load(wg, ACQUIRE_LOAD, 1, acquires=True)
 
     async def stores(self, wg: Warpgroup) -> None:
         """Measure tensor stores and bulk stores, up to the end of their waits."""
+        await wg.bar_sync(1, wg.threads)
         await wg.st_shared(self.tile, self.data)
         await wg.fence_proxy_async(shared_cta=True)
+        await wg.bar_sync(1, wg.threads)
         for tensor_map in self.maps_y.values():
             await wg.prefetch_tensormap(tensor_map)
         for (instruction, size), row in STORES.items():
@@ -402,11 +437,15 @@ class ClusterTimes(Timed):
         self.source = smem.tile("source", TILE, np.uint8)
         self.targets = smem.tiles("target", max(BOXES), TILE, np.uint8)
         self.full, self.turn = smem.mbarrier("full"), smem.mbarrier("turn")
+        self.word = smem.tile("word", (1, 1), np.uint64)
+        self.count = smem.tile("count", (1, 1), np.uint32)
 
     async def prologue(self, wg: Warpgroup) -> None:
         """Initialise the barriers."""
         await wg.mbarrier_init(self.full, 1)
         await wg.mbarrier_init(self.turn, 1)
+        await wg.fence_mbarrier_init()
+        await wg.cluster_sync()
 
     def roles(self) -> Mapping[str, Role]:
         """Return the role of each CTA."""
@@ -418,9 +457,10 @@ class ClusterTimes(Timed):
         await wg.prefetch_tensormap(self.map_x)
         await wg.st_shared(self.source, self.data.reshape(TILE))
         await wg.fence_proxy_async(shared_cta=True)
-        for size, row in COPIES.items():
-            await self.there_and_back(wg, row, size)
-        await self.arrive_there_and_back(wg)
+        await wg.bar_sync(1, wg.threads)
+        await self.pieces(wg)
+        for parity, row in enumerate((RELAXED, REMOTE)):
+            await self.arrive_there_and_back(wg, row, parity)
         await self.in_a_row(wg, STREAM, [0], 0b10, self.copy)
         await self.in_a_row(wg, STREAMS, [0, 1], 0b11, self.copy)
         for (issuers, mask), row in MULTICASTS.items():
@@ -449,30 +489,57 @@ class ClusterTimes(Timed):
         """Copy the source to a target of the neighbour, CTA 0 or 1."""
         await wg.cp_async_bulk_dsmem(wg.cta ^ 1, self.targets[number], self.source, self.full)
 
-    async def there_and_back(self, wg: Warpgroup, row: Row, size: int) -> None:
-        """Measure a copy to CTA 1 and, when it has arrived, one to CTA 0."""
+    async def there_and_back(
+        self, wg: Warpgroup, row: Row, size: int, send: Callable[[int], Coroutine[Any, Any, None]]
+    ) -> None:
+        """Measure ``size`` bytes that are sent to CTA 1 and, when they are there, to CTA 0."""
         start = await self.expect(wg, size if wg.cta < 2 else 0)
-        pieces = size // PIECE_BYTES
-        source, target = self.source.rows(0, pieces), self.targets[0].rows(0, pieces)
         if wg.cta == 1:
             await self.received(wg)
         if wg.cta < 2:
-            await wg.cp_async_bulk_dsmem(wg.cta ^ 1, target, source, self.full)
+            await send(wg.cta ^ 1)
         if wg.cta == 0:
             await self.received(wg)
             self.take(wg, row.operation, start)
 
-    async def arrive_there_and_back(self, wg: Warpgroup) -> None:
+    async def pieces(self, wg: Warpgroup) -> None:
+        """Measure copies, reductions and stores of threads there and back, and a load."""
+
+        def part(size: int) -> tuple[Tile, Tile]:
+            pieces = size // PIECE_BYTES
+            return self.targets[0].rows(0, pieces), self.source.rows(0, pieces)
+
+        for size, row in COPIES.items():
+            target, source = part(size)
+            copy = partial(wg.cp_async_bulk_dsmem, target=target, source=source, barrier=self.full)
+            await self.there_and_back(wg, row, size, copy)
+        for size, row in REDUCTIONS.items():
+            target, source = part(size)
+            reduce = partial(wg.cp_reduce_async_bulk_dsmem, target=target, source=source,
+                barrier=self.full, data_type=DataType.UINT32, op=ReductionOp.ADD)  # fmt: skip
+            await self.there_and_back(wg, row, size, reduce)
+        words, count = np.ones((1, 1), np.uint64), np.ones((1, 1), np.uint32)
+        store = partial(wg.st_async, target=self.word, values=words, barrier=self.full)
+        await self.there_and_back(wg, ST_ASYNC, 8, store)
+        add = partial(wg.red_async, target=self.count, values=count, op=ReductionOp.ADD,
+            barrier=self.full)  # fmt: skip
+        await self.there_and_back(wg, RED_ASYNC, 4, add)
+        there = await wg.mapa(self.targets[0].rows(0, 1), 1)
+        await wg.cluster_sync()
+        if wg.cta == 0:
+            await self.measure(wg, LD_CLUSTER.operation, [wg.ld_shared(there)])
+
+    async def arrive_there_and_back(self, wg: Warpgroup, row: Row, parity: int) -> None:
         """Measure an arrival at a barrier of CTA 1 and, after the wait there, one at CTA 0."""
         await wg.cluster_sync()
-        start = wg.clock
+        start, relaxed = wg.clock, row is RELAXED
         if wg.cta == 1:
-            await wg.mbarrier_try_wait_parity(self.turn, 0)
+            await wg.mbarrier_try_wait_parity(self.turn, parity)
         if wg.cta < 2:
-            await wg.mbarrier_arrive(self.turn, cta=wg.cta ^ 1)
+            await wg.mbarrier_arrive(self.turn, cta=wg.cta ^ 1, relaxed=relaxed)
         if wg.cta == 0:
-            await wg.mbarrier_try_wait_parity(self.turn, 0)
-            self.take(wg, REMOTE.operation, start)
+            await wg.mbarrier_try_wait_parity(self.turn, parity)
+            self.take(wg, row.operation, start)
 
     async def in_a_row(
         self,
@@ -543,7 +610,7 @@ def local_times(params: TmaParams = PRESETS["default"]) -> dict[Row, float]:
 def cluster_times(params: TmaParams = PRESETS["cluster"]) -> dict[Row, float]:
     """Return the clocks of each of ``CLUSTER_ROWS``."""
     clocks = measured(ClusterTimes(), params)
-    times = {row: clocks[row.operation] for row in (*COPIES.values(), REMOTE)}
+    times = {row: clocks[row.operation] for row in ONE_BY_ONE}
     few, many = BOXES
     issuers = {STREAM: 1, STREAMS: 1} | {row: n for (n, _), row in MULTICASTS.items()}
     for row, n in issuers.items():

@@ -42,6 +42,7 @@ class BarrierInstructions(Issuer):
                 counters.phase_completions.append((cycle, name))
                 sanitizer.phase_completed(tracked, cycle)
 
+        self.sm.env.barriers.unwatch(barrier.address)  # what an earlier initialisation left
         self.sm.env.barriers.watch(barrier.address, on_phase, awaited=False)
 
     async def fence_mbarrier_init(self) -> None:
@@ -156,21 +157,32 @@ class BarrierInstructions(Issuer):
     # Tests and waits
 
     async def mbarrier_test_wait_parity(
-        self, barrier: Mbarrier, parity: int, *, scope: Scope = Scope.CTA, conditional: bool = False
+        self,
+        barrier: Mbarrier,
+        parity: int,
+        *,
+        scope: Scope = Scope.CTA,
+        relaxed: bool = False,
+        conditional: bool = False,
     ) -> bool:
         """``mbarrier.test_wait.parity``: return whether the phase is complete.
 
         ``conditional`` asks for the conditional phase of layout v1.
         """
-        return await self._test(barrier, parity, 0, scope, conditional=conditional)
+        return await self._test(barrier, parity, 0, scope, relaxed=relaxed, conditional=conditional)
 
     async def mbarrier_test_wait(
-        self, barrier: Mbarrier, state: BarrierState, *, scope: Scope = Scope.CTA
+        self,
+        barrier: Mbarrier,
+        state: BarrierState,
+        *,
+        scope: Scope = Scope.CTA,
+        relaxed: bool = False,
     ) -> bool:
         """``mbarrier.test_wait``: return whether the phase of a state is complete."""
         self.require("mbarrier.test_wait", state=(state, BarrierState))
         parity = mbarrier.parity_of(state.word)
-        return await self._test(barrier, parity, state.word, scope, by_state=True)
+        return await self._test(barrier, parity, state.word, scope, relaxed=relaxed, by_state=True)
 
     async def mbarrier_try_wait_parity(
         self,
@@ -178,6 +190,7 @@ class BarrierInstructions(Issuer):
         parity: int,
         *,
         scope: Scope = Scope.CTA,
+        relaxed: bool = False,
         time_limit: int | None = None,
     ) -> bool:
         """``mbarrier.try_wait.parity``; without ``time_limit`` in a loop, until it returns true.
@@ -185,7 +198,7 @@ class BarrierInstructions(Issuer):
         With ``time_limit``, which is in clocks, it is executed once: return whether the phase is
         complete.
         """
-        return await self._wait(barrier, parity, None, scope, time_limit)
+        return await self._wait(barrier, parity, None, scope, time_limit, relaxed=relaxed)
 
     async def mbarrier_try_wait(
         self,
@@ -193,12 +206,13 @@ class BarrierInstructions(Issuer):
         state: BarrierState,
         *,
         scope: Scope = Scope.CTA,
+        relaxed: bool = False,
         time_limit: int | None = None,
     ) -> bool:
         """``mbarrier.try_wait`` for the phase of a state, as ``mbarrier_try_wait_parity`` waits."""
         self.require("mbarrier.try_wait", state=(state, BarrierState))
         parity = mbarrier.parity_of(state.word)
-        return await self._wait(barrier, parity, state.word, scope, time_limit)
+        return await self._wait(barrier, parity, state.word, scope, time_limit, relaxed=relaxed)
 
     async def mbarrier_pending_count(self, state: BarrierState) -> int:
         """``mbarrier.pending_count``: return the pending arrivals in a state."""
@@ -289,8 +303,8 @@ class BarrierInstructions(Issuer):
         self._send(instruction, op, barrier, tx_bytes, 1)
 
     async def _test(
-        self, barrier: Mbarrier, parity: int, state: int, scope: Scope, *, by_state: bool = False,
-        conditional: bool = False,
+        self, barrier: Mbarrier, parity: int, state: int, scope: Scope, *, relaxed: bool,
+        by_state: bool = False, conditional: bool = False,
     ) -> bool:  # fmt: skip
         instruction = "mbarrier.test_wait" if by_state else "mbarrier.test_wait.parity"
         self.require(instruction, barrier=(barrier, Mbarrier))
@@ -306,7 +320,9 @@ class BarrierInstructions(Issuer):
             )
             await self.sm.until(max(self.ready_cycle, least))
         if result.done:
-            self.sm.sanitizer.wait_returned(self.all, tracked, parity, self.sm.env.cycle, scope)
+            self.sm.sanitizer.wait_returned(
+                self.all, tracked, parity, self.sm.env.cycle, scope, relaxed=relaxed
+            )
         return result.done
 
     async def _wait(
@@ -316,6 +332,8 @@ class BarrierInstructions(Issuer):
         state: int | None,
         scope: Scope,
         time_limit: int | None,
+        *,
+        relaxed: bool,
     ) -> bool:
         instruction = "mbarrier.try_wait" if state is not None else "mbarrier.try_wait.parity"
         self.require(instruction, barrier=(barrier, Mbarrier))
@@ -346,7 +364,7 @@ class BarrierInstructions(Issuer):
         end = env.cycle
         self.sm.counters.waits.append((barrier.name, end - start))
         if done:
-            sanitizer.wait_returned(self.all, tracked, parity, end, scope)
+            sanitizer.wait_returned(self.all, tracked, parity, end, scope, relaxed=relaxed)
         return done
 
     def _send(self, instruction: str, op: str, barrier: Mbarrier, count: int, lanes: int) -> None:

@@ -72,6 +72,7 @@ class ClusterInstructions(Issuer):
             barrier=(barrier, Mbarrier),
         )
         self.require_own(instruction, source)
+        self._require_reduction(instruction, reduction)
         await self.issue(self.sm.costs.tma)
         size, sanitizer = source.nbytes, self.sm.sanitizer
         text = f"{instruction} of {source.name} to {target.name} of CTA {cta}"
@@ -131,6 +132,7 @@ class ClusterInstructions(Issuer):
             )
         reduction = None
         if op is not None:
+            self.require(instruction, op=(op, ReductionOp))
             data_type = DataType.of_dtype(target.dtype)
             if data_type is None:
                 raise KernelError(f"{about}: elements of type {described(target.dtype)}")

@@ -267,6 +267,8 @@ class CopyInstructions(Issuer):
     ) -> None:
         self.require(instruction, tensor_map=(tensor_map, TensorMapHandle), tile=(tile, Tile))
         self.require_own(instruction, tile)
+        if op is not None:
+            self.require(instruction, op=(op, ReductionOp))
         await self.issue(self.sm.costs.tma)
         sm = self.sm
         text = f"{instruction} to {tensor_map.name} at {tuple(coords)}"
@@ -333,6 +335,7 @@ class CopyInstructions(Issuer):
     ) -> None:
         self.require(instruction, target=(target, GlobalPointer), tile=(tile, Tile))
         self.require_own(instruction, tile)
+        self._require_reduction(instruction, reduction)
         await self.issue(self.sm.costs.tma)
         text = f"{instruction} of {size} bytes to {target.address:#x}"
         self._check_range(text, target.address, size)
@@ -382,6 +385,8 @@ class CopyInstructions(Issuer):
     ) -> Plan:  # fmt: skip
         """Check the use of a map; return the golden model's plan of the request."""
         sm = self.sm
+        if mode is not None:
+            self.require(text, mode=(mode, AccessMode))
         sm.sanitizer.use_map(self.elected, text, tensor_map.address, sm.env.not_before)
         return sm.device.plan(tensor_map, mode, store=store)
 

@@ -8,6 +8,9 @@ simulated.
 
 from dataclasses import dataclass
 
+GLOBAL_PATH = 20
+"""Clocks by which a load of threads takes longer than the unit waits for a line (choice)."""
+
 WORD_FIELDS = ("global_address", "global_dim")
 """Fields of a tensor map that fill whole words."""
 
@@ -74,8 +77,8 @@ class Costs:
         A request to the unit, with its coordinates.
     global_load : int
         Clocks from the first slot of a load or an atomic operation of threads on global memory
-        until its result is there: those of the unit's lines. An H200 takes 286 if the data is in
-        L2 (tests/silicon/latency.csv).
+        until its result is there: those from the unit's request of a line to its data, and
+        ``GLOBAL_PATH``. An H200 takes 320 if the data is in L2 (tests/silicon/latency.csv).
     fence_acq_rel : int
         ``fence.acq_rel``.
     cluster_load : int
@@ -109,7 +112,7 @@ class Costs:
     replace_part: Cost = Cost(4, 12)
     replace_stride: Cost = Cost(4, 35)
     tma: int = 8
-    global_load: int = 300
+    global_load: int = 320
     fence_acq_rel: int = 4
     cluster_load: int = 216
     mapa: int = 1

@@ -150,6 +150,16 @@ class TensorMapHandle:
     address: int
 
 
+def _tensor(value: Tensor) -> Tensor:
+    """Check that a tensor map is made of a tensor of the device."""
+    if not isinstance(value, Tensor):
+        raise KernelError(
+            f"a tensor map of {described(value)}: must be of a Tensor, as device.tensor or "
+            "device.empty returns it"
+        )
+    return value
+
+
 def align_up(size: int, multiple: int) -> int:
     """Return the least multiple of ``multiple`` that is not below ``size``."""
     return -(-size // multiple) * multiple
@@ -252,7 +262,7 @@ class Device:
         ``box_dim`` is innermost first. ``attributes`` are further parameters of
         ``TensorMap.tiled``.
         """
-        arguments = *tensor.encode_arguments, box_dim
+        arguments = *_tensor(tensor).encode_arguments, box_dim
         return self.place_map(
             tensor.name, TensorMap.tiled(*arguments, swizzle=swizzle, **attributes)
         )
@@ -280,7 +290,7 @@ class Device:
         attributes
             Further parameters of ``TensorMap.im2col``.
         """
-        arguments = *tensor.encode_arguments, *corners, *box
+        arguments = *_tensor(tensor).encode_arguments, *corners, *box
         return self.place_map(
             tensor.name, TensorMap.im2col(*arguments, swizzle=swizzle, **attributes)
         )

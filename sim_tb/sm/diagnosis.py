@@ -39,6 +39,9 @@ def ledger(sms: Sequence[SM]) -> str:
             if wg.activity is not None:
                 activity, start = wg.activity
                 rows.append(f"  {wg.tracked.label}: in '{activity}' since cycle {start}")
+            elif wg.tracked.repeats is not None:
+                access, start = wg.tracked.repeats
+                rows.append(f"  {wg.tracked.label}: repeats '{access}' since cycle {start}")
     return "\n".join([*rows, "unit:", sms[0].env.shared.ledger()])
 
 

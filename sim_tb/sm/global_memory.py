@@ -157,6 +157,7 @@ class GlobalInstructions(Issuer):
         scope: Scope,
     ) -> Array:
         access = GlobalAccess(self, name, tensor, index, where)
+        self.require(name, op=(op, ReductionOp))
         data_type = DataType.of_dtype(tensor.array.dtype)
         if data_type is None or (data_type, op) not in BULK_PAIRS:
             raise KernelError(

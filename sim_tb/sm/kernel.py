@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping
 from copy import copy
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import islice, product
+from itertools import product
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -149,11 +149,8 @@ class Kernel(ABC):
         ------
         OptionError
             If an option is wrong.
-        ValueError
-            If grid, cluster and SMs do not fit each other.
         """
         check_limits(self)
-        list(islice(self.clusters(), 1))
 
     @abstractmethod
     def host(self, device: Device) -> None:

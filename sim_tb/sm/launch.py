@@ -76,7 +76,8 @@ def validate(kernel: Kernel, setting: Setting, params: TmaParams = PRESETS["defa
 
 def _lay_out(kernel: Kernel, params: TmaParams) -> None:
     """Call ``host`` and ``smem`` of a copy of a kernel."""
-    with kernel_code("ctas and unit_params", ValueError):
+    with kernel_code("ctas, grid_dim, sms and unit_params", ValueError):
+        next(kernel.clusters())
         unit = unit_of(kernel, params)
     laid_out = copy(kernel)
     with kernel_code("host", MemoryError):

@@ -17,6 +17,7 @@ import numpy as np
 from cocotb.triggers import Event
 from numpy.typing import NDArray
 
+from golden import DataType, ReductionOp
 from sim_tb.sm.costs import Cost, Costs
 from sim_tb.sm.device import Device
 from sim_tb.sm.errors import KernelError, described
@@ -33,16 +34,19 @@ Array = NDArray[Any]
 PIECE = np.dtype((np.void, PIECE_BYTES))
 
 SOURCES = {
-    "Accumulator": "accumulator",
-    "BarrierState": "mbarrier_arrive_state",
-    "GlobalPointer": "tensor.at",
-    "Mbarrier": "smem.mbarrier or smem.ring",
-    "Rendezvous": "cluster_arrive",
-    "Tensor": "device.tensor or device.empty",
-    "TensorMapHandle": "device.tensor_map or device.im2col_map",
-    "Tile": "smem.tile",
+    "AccessMode": "such as AccessMode.TILE",
+    "Accumulator": "as accumulator returns it",
+    "BarrierState": "as mbarrier_arrive_state returns it",
+    "DataType": "such as DataType.UINT32",
+    "GlobalPointer": "as tensor.at returns it",
+    "Mbarrier": "as smem.mbarrier or smem.ring returns it",
+    "ReductionOp": "such as ReductionOp.ADD",
+    "Rendezvous": "as cluster_arrive returns it",
+    "Tensor": "as device.tensor or device.empty returns it",
+    "TensorMapHandle": "as device.tensor_map or device.im2col_map returns it",
+    "Tile": "as smem.tile returns it",
 }
-"""Methods that return the operands of instructions, by the type of the operand."""
+"""Where operands of instructions come from, by the type of the operand."""
 
 MAX_LEAD = 64
 """Clocks that a warpgroup may run ahead of the simulation, so that it sleeps less often."""
@@ -225,6 +229,14 @@ class Issuer:
         self.sm.cluster.requests.append(request)
         return request
 
+    def _require_reduction(
+        self, instruction: str, reduction: tuple[DataType, ReductionOp] | None
+    ) -> None:
+        """Check the types of a reduction's operands."""
+        if reduction is not None:
+            data_type, op = reduction
+            self.require(instruction, data_type=(data_type, DataType), op=(op, ReductionOp))
+
     def require_own(self, instruction: str, *handles: Tile | Mbarrier) -> None:
         """Check that tiles or barriers are in shared memory of the own CTA.
 
@@ -253,8 +265,7 @@ class Issuer:
             if not isinstance(value, kind):
                 raise KernelError(
                     f"{self.role}: {instruction} in cycle {self.sm.env.cycle}: {name} is "
-                    f"{described(value)}: must be a {kind.__name__}, as "
-                    f"{SOURCES[kind.__name__]} returns it"
+                    f"{described(value)}: must be a {kind.__name__}, {SOURCES[kind.__name__]}"
                 )
 
 
@@ -376,8 +387,26 @@ class SM:
 
     def read(self, tile: Tile) -> Array:
         """Return the current elements of a tile, without the swizzle."""
+        if tile.row_bytes % PIECE_BYTES:
+            return self._narrow(tile).copy()
         rows = self.env.smem.view(PIECE).take(tile.pieces)
         return rows.view(tile.dtype).reshape(tile.shape)
+
+    def _narrow(self, tile: Tile) -> Array:
+        """Return the bytes of a tile whose rows are no whole pieces; it has no swizzle.
+
+        Raises
+        ------
+        KernelError
+            If it has several rows: the unit writes each row from a whole piece on.
+        """
+        if tile.shape[0] > 1:
+            raise KernelError(
+                f"{tile.name}: a row has {tile.row_bytes} bytes: must be a multiple of "
+                f"{PIECE_BYTES}, or the only row"
+            )
+        part = self.env.smem[tile.address : tile.address + tile.nbytes]
+        return part.view(tile.dtype).reshape(tile.shape)
 
     def write(self, tile: Tile, values: Array) -> None:
         """Write elements to a tile, with its swizzle.
@@ -388,6 +417,9 @@ class SM:
             If shape or type of ``values`` is not the tile's.
         """
         tile.check_values(tile.name, values)
+        if tile.row_bytes % PIECE_BYTES:
+            self._narrow(tile)[...] = values
+            return
         rows = np.ascontiguousarray(values).view(np.uint8)
         self._smem_pieces[tile.pieces] = rows.reshape(tile.shape[0], -1, PIECE_BYTES)
 

@@ -11,7 +11,7 @@ import cocotb
 from cocotb.triggers import gather, select
 
 from sim_tb.simulator import jobs
-from sim_tb.sm.costs import Costs
+from sim_tb.sm.costs import GLOBAL_PATH, Costs
 from sim_tb.sm.device import Device
 from sim_tb.sm.diagnosis import ledger
 from sim_tb.sm.errors import KernelError, kernel_code, python_error
@@ -78,7 +78,7 @@ async def run_kernel(dut: Any, kernel: Kernel, setting: Setting) -> Record:
     sanitizer = Sanitizer(layout, layout.limit, len(envs), device, kernel.ctas)
     models = surroundings(setting.memory)
     latency = (models.lines.low + models.lines.high) / 2
-    costs = Costs(setting.issue_interval, global_load=round(latency))
+    costs = Costs(setting.issue_interval, global_load=round(latency) + GLOBAL_PATH)
     cluster = ClusterRun(kernel.ctas, kernel.grid_dim)
     sms = [SM(env, device, layout, sanitizer, costs, cluster, setting.schedule) for env in envs]
     error, check, flops, start = "", None, 0, time.perf_counter()

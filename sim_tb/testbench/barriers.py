@@ -80,6 +80,10 @@ class Barriers:
         word = self._smem[address : address + BARRIER_BYTES].view(np.uint64)[0]
         return Barrier.decode(int(word))
 
+    def unwatch(self, address: int) -> None:
+        """Forget what ``watch`` was told to call at this address."""
+        self._watchers.pop(address, None)
+
     def watch(self, address: int, call: Watcher, *, awaited: bool = True) -> None:
         """Call ``call(cycle, barrier)`` at each change of the barrier's phase.
 

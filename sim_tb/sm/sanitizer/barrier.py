@@ -65,6 +65,11 @@ class TrackedBarrier:
         self.invalidated = ""
 
     @property
+    def clocks(self) -> list[Clock]:
+        """All of its clocks."""
+        return [self.near, self.far, *(clock for pair in self._completed for clock in pair)]
+
+    @property
     def time(self) -> int:
         """Event of the component that the current phase is."""
         return self.base + self.completed_phases + 1

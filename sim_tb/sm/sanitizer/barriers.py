@@ -41,7 +41,7 @@ class Barriers(Memory):
                 "mbarrier_inval first"
             )
         if before is None:
-            component, base = self.components.add(f"a DSMEM copy that signals {name}"), 0
+            component, base = self.components.add(f"a request that signals {name}"), 0
         else:
             component, base = before.component, before.time
         group: TrackedWarpgroup = threads.group

@@ -86,6 +86,10 @@ class Components:
             for clock in self._clocks
         )
 
+    def forget(self, clock: "Clock") -> None:
+        """Let a clock be, which is not used any more."""
+        self._clocks.discard(clock)
+
     def register(self, clock: "Clock") -> None:
         """Keep a clock as wide as the others."""
         self._clocks.add(clock)

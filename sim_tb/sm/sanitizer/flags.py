@@ -68,7 +68,6 @@ class Flags(TensorMaps):
             threads.learn(seen.rows)
             if (seen.rows[LOOSE] > seen.rows[HAPPENED]).any():
                 threads.group.narrow = f"the flag at {address:#x} is used at scope {scope}"
-        self.progress += 1
 
     def fence(self, threads: Threads, scope: Scope) -> None:
         """Follow ``fence.acq_rel``, such as ``__threadfence``.
@@ -84,7 +83,6 @@ class Flags(TensorMaps):
             group.fenced, group.fenced_scope = Clock(self.components), scope
         group.fenced.merge(threads.published())
         threads.tick()
-        self.progress += 1
 
     def _publish(
         self, threads: Threads, addresses: Iterable[int], scope: Scope, *, fenced: bool
@@ -100,7 +98,6 @@ class Flags(TensorMaps):
             if flag is None:
                 flag = self.flags[address] = Flag(self.components, self.cluster)
             flag.publish(clock, group.cta, scope)
-        self.progress += 1
 
     def strong_access(self, threads: Threads, addresses: Iterable[int], *, writes: bool) -> None:
         """Follow relaxed strong accesses: with fences around them they synchronise."""

@@ -78,14 +78,20 @@ class GlobalMemory:
 
         None if it is refused, touches nothing, or the map describes no tensor of the device.
         """
+        found = self._tensor(plan.descriptor.global_address)
+        if found is None:
+            return None
+        first, length = found
+        if plan.is_gather and not plan.data_type.is_sub_byte:
+            words = _rows_words(plan, coords, first)
+            inside = words[(words >= 0) & (words < length // WORD)]
+            return GlobalBytes(self._shadow(first, length), inside)
         try:
             start, placement = plan.gmem_pieces(coords, offsets, *halo)
         except (TmaError, ValueError):
             return None
-        found = self._tensor(plan.descriptor.global_address)
-        if found is None or not (placement.gmem.size or placement.tail_gmem.size):
+        if not (placement.gmem.size or placement.tail_gmem.size):
             return None
-        first, length = found
         entry = self._words.get(id(placement))
         if entry is None:
             pieces = np.concatenate([placement.gmem, placement.tail_gmem]) // PIECE_BYTES
@@ -120,3 +126,17 @@ class GlobalMemory:
 
             shadow = self._shadows[start] = Shadow(-(-size // WORD), where, is_written=True)
         return shadow
+
+
+def _rows_words(plan: Plan, coords: Sequence[int], start: int) -> NDArray[np.int64]:
+    """Return the words of the rows that a gather4 or scatter4 names, relative to a tensor's start.
+
+    Each list of rows is another placement of the golden model; this is quicker.
+    """
+    d, item = plan.descriptor, plan.data_type.itemsize
+    column, *rows = coords
+    low, high = max(column, 0), min(column + d.box_dim[0], d.global_dim[0])
+    inside = sorted({row for row in rows if 0 <= row < d.global_dim[1]})
+    in_row = np.arange(low * item // WORD, -(-high * item // WORD))
+    at = (d.global_address - start + np.array(inside, np.int64) * d.global_strides[0]) // WORD
+    return (at[:, None] + in_row).ravel()

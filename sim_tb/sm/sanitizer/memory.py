@@ -26,7 +26,7 @@ from sim_tb.sm.sanitizer.shadow import (
     scattered,
 )
 from sim_tb.sm.sanitizer.warpgroups import BulkThread, TrackedWarpgroup
-from sim_tb.sm.smem import MBARRIER_BYTES, PIECE_BYTES, SmemLayout, Tile
+from sim_tb.sm.smem import MBARRIER_BYTES, SmemLayout, Tile
 
 WARPS = 4
 """Warps of a warpgroup."""
@@ -217,7 +217,8 @@ class Memory(Flags):
                 attempt = self._by_warp(threads, warp, text, cycle, found.shadow)
                 attempt.visible = GLOBAL
                 self._access(attempt, warp, found.words, access, repeated, strong=strong)
-        self.progress += 1
+        if addresses.size and threads.group.is_new(text, int(addresses[0]), cycle):
+            self.progress += 1
 
     def _access(
         self,
@@ -539,8 +540,7 @@ def _divide(tile: Tile, columns: bool, warps: int) -> list[NDArray[np.int64]]:
     warps is divided by bytes.
     """
     item = tile.dtype.itemsize
-    pieces = tile.pieces[:, :, None] * PIECE_BYTES + np.arange(0, PIECE_BYTES, item)
-    elements = pieces.reshape(tile.shape[0], -1)
+    elements = tile.addresses(item).reshape(tile.shape[0], -1)
     rows = len(elements)
     if columns:
         shares = np.array_split(elements, warps, axis=1)

@@ -93,7 +93,11 @@ class Sanitizer(TensorCores):
         """
         members = [each for each in self.warpgroups if each.cta == cta]
         self._retired += [number for each in members for number in each.components]
-        self._retired += [each.component for each in self.barriers.values() if each.cta == cta]
+        for barrier in self.barriers.values():
+            if barrier.cta == cta:
+                self._retired.append(barrier.component)
+                for clock in barrier.clocks:
+                    self.components.forget(clock)
         self.barriers = {key: each for key, each in self.barriers.items() if key[0] != cta}
         self.warpgroups = [each for each in self.warpgroups if each.cta != cta]
         self.shadows[cta] = self._new_shadow(cta)

@@ -19,6 +19,9 @@ from sim_tb.sm.sanitizer.clocks import (
 )
 from sim_tb.sm.sanitizer.requests import TrackedRequest
 
+MOST_RECENT = 64
+"""Accesses to global memory that a loop without progress may repeat."""
+
 Place = tuple[int, int]
 """CTA and offset of a barrier."""
 
@@ -114,6 +117,9 @@ class TrackedWarpgroup(Clock):
         What strong reads have seen since its last fence.
     narrow : str
         Description of the last release or acquire whose scope was too narrow.
+    repeats : (str, int), optional
+        Access to global memory that it repeats, as a loop does that waits for a flag, and since
+        which cycle.
     has_exited : bool
     """
 
@@ -134,6 +140,8 @@ class TrackedWarpgroup(Clock):
         self.fenced: Clock | None = None
         self.fenced_scope = Scope.CTA
         self.pending: Clock | None = None
+        self.repeats: tuple[str, int] | None = None
+        self._recent: dict[tuple[str, int], int] = {}
         self.has_exited = False
         self.tick(range(warps))
 
@@ -161,6 +169,18 @@ class TrackedWarpgroup(Clock):
         """All of its components."""
         bulk = [number for each in self.bulk.values() for number in (each.reads, each.writes)]
         return [*self.warps, self.wgmma_groups, *bulk]
+
+    def is_new(self, text: str, address: int, cycle: int) -> bool:
+        """Return whether an access to global memory is none of the latest ones again."""
+        first = self._recent.get((text, address))
+        if first is not None:
+            self.repeats = text, first
+            return False
+        self.repeats = None
+        if len(self._recent) == MOST_RECENT:
+            del self._recent[next(iter(self._recent))]
+        self._recent[text, address] = cycle
+        return True
 
     def tick(self, warps: Iterable[int]) -> None:
         """Begin a new event of these warps."""

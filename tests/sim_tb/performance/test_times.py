@@ -11,7 +11,7 @@ from tests.top.units import CLUSTER
 
 KERNELS = runner.ROOT / "docs" / "kernels.md"
 STALE = "run: python -m sim_tb.bench_docs docs --only times"
-DSMEM_ROWS = [*times.COPIES.values(), times.REMOTE, times.STREAM, times.STREAMS]
+DSMEM_ROWS = [*times.ONE_BY_ONE, times.STREAM, times.STREAMS]
 
 
 def text(row):
@@ -53,7 +53,7 @@ def test_instructions_take_as_long_as_on_silicon(row, local):
 
 @pytest.mark.simulators(PRESETS["default"], CLUSTER)
 @pytest.mark.parametrize("row", DSMEM_ROWS, ids=text)
-def test_dsmem_is_faster_than_on_silicon(row, small_cluster):
+def test_dsmem_is_not_slower_than_on_silicon(row, small_cluster):
     assert is_bounded(row, small_cluster[row])
 
 

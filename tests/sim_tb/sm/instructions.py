@@ -1,16 +1,18 @@
 """Small kernels, each of a few instructions, whose results NumPy or the golden model knows."""
 
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 
 from golden import AccessMode, ArrayMemory, DataType, Load, ReductionOp, Swizzle
 from golden import Cluster as Model
 from golden.reduction import operation
-from sim_tb.sm.check import equal
+from sim_tb.sm.check import Check, equal
 from sim_tb.sm.global_memory import Order
 from sim_tb.sm.kernel import Kernel
 from sim_tb.sm.sanitizer import Scope
+from sim_tb.sm.smem import BarrierState
 from sim_tb.sm.synchronisation import SynchronisationInstructions
 from sim_tb.sm.warps import warps
 
@@ -52,8 +54,9 @@ class Small(Kernel):
     def check(self):
         for number, (got, expected) in enumerate(zip(self.got, self.expected, strict=True)):
             if got != expected:
-                return equal(f"result {number}", np.array(got), np.array(expected))
-        return equal("results", np.array([len(self.got)]), np.array([len(self.expected)]))
+                wrong = f"result {number}: expected {expected}, got {got}"
+                return Check("results", len(self.got), 0, 0, wrong)
+        return Check("results", len(self.got), 0, 0)
 
 
 class Grid(Small):
@@ -96,6 +99,7 @@ class Threads(Small):
         self.count = device.tensor("count", np.zeros(4, U32))
         self.f = device.tensor("f", np.zeros((2, 2), F32))
         self.flag = device.tensor("flag", np.zeros(1, U32))
+        self.map = device.tensor_map(self.x, (LINE, 4))
 
     def roles(self):
         return {"first": self.first, "second": self.second}
@@ -172,6 +176,75 @@ class Barriers(Small):
         self.take(await wg.mbarrier_try_wait_parity(self.many, 0, time_limit=300), False)
         await wg.mbarrier_arrive(self.many)
         await wg.mbarrier_try_wait_parity(self.many, 0)
+
+
+def recorded_barriers(most):
+    """Programs of a barrier each, of arrivals, drops, tests and waits, and what silicon returned.
+
+    Each is a list of (operation, count, state operand, returned state, predicate). Operations on
+    different barriers do not depend on each other, so a recorded program gives one for each of its
+    barriers that has neither bytes nor a second initialisation.
+    """
+    with np.load(SILICON / "barriers.npz") as file:
+        programs, ops, names = file["programs"], file["ops"], file["op_names"].tolist()
+    made = []
+    for program in programs[(programs["set"] == "random") & (programs["error"] == 0)]:
+        slots, barriers = {}, {}
+        for op in ops[program["first"] : program["first"] + program["count"]]:
+            operand = int(op["value"]) if op["src"] == 255 else slots.get(int(op["src"]), 0)
+            slots[int(op["save"])] = int(op["state"])
+            result = int(op["state"]), bool(op["pred"])
+            step = names[op["op"]], int(op["count"]), operand, *result
+            barriers.setdefault(int(op["bar"]), []).append(step)
+        for steps in barriers.values():
+            kinds = [name for name, *_ in steps]
+            if kinds[0] == "INIT" and len(steps) > 3 and set(kinds[1:]) <= REPLAYED:
+                made.append(steps)
+    return made[:most]
+
+
+SILICON = Path(__file__).parents[2] / "silicon"
+REPLAYED = {
+    *("ARRIVE", "ARRIVE_N", "ARRIVE_NC", "DROP", "DROP_N", "DROP_NC"),
+    *("TEST", "TEST_P", "TRY", "TRY_P", "PENDING"),
+}
+
+
+class Recorded(Small):
+    """Programs of mbarriers return the states and predicates of an H200."""
+
+    def smem(self, smem):
+        self.programs = recorded_barriers(40)
+        self.barriers = smem.mbarriers("barrier", len(self.programs))
+
+    async def prologue(self, wg):
+        for barrier, ((_, count, *_), *_) in zip(self.barriers, self.programs, strict=True):
+            await wg.mbarrier_init(barrier, count)
+
+    async def role(self, wg):
+        self.take(len(self.programs), 40)
+        for barrier, (_, *steps) in zip(self.barriers, self.programs, strict=True):
+            for name, count, operand, state, predicate in steps:
+                got = await self.step(wg, barrier, name, count, BarrierState(operand))
+                expected = state if name.startswith(("ARRIVE", "DROP", "PENDING")) else predicate
+                self.take([name, got], [name, expected])
+
+    async def step(self, wg, barrier, name, count, state):
+        match name:
+            case "PENDING":
+                return await wg.mbarrier_pending_count(state)
+            case "TEST":
+                return await wg.mbarrier_test_wait(barrier, state)
+            case "TEST_P":
+                return await wg.mbarrier_test_wait_parity(barrier, count)
+            case "TRY":
+                return await wg.mbarrier_try_wait(barrier, state, time_limit=0)
+            case "TRY_P":
+                return await wg.mbarrier_try_wait_parity(barrier, count, time_limit=0)
+        drop, count = name.startswith("DROP"), count if "_" in name else 1
+        if name.endswith("_NC"):
+            return (await wg.mbarrier_arrive_no_complete(barrier, count, drop=drop)).word
+        return (await wg.mbarrier_arrive_state(barrier, count, drop=drop)).word
 
 
 class Meetings(Small):
@@ -273,6 +346,8 @@ class StAsync(Cluster):
     async def write(self, wg, right, own):
         await wg.st_async(right, self.other, own, self.full)
         await wg.st_async(right, self.word, own[:1, :1], self.full)
+        await wg.mbarrier_try_wait_parity(self.full, 0, scope=Scope.CLUSTER)
+        self.take(await wg.ld_shared(self.word), [[1000 * ((wg.cta - 1) % 4)]])
 
     def expected_of(self, _, source):
         return source
@@ -499,6 +574,8 @@ class Wrong(Threads):
             "Fraction": lambda: wg.ld_global(self.x, t / 2),
             "Threads": lambda: wg.st_global(self.x, t, t[:3]),
             "Minimum": lambda: wg.atom_global(self.f, 0, 1, ReductionOp.MIN),
+            "Op": lambda: wg.atom_global(self.f, 0, 1, "ADD"),
+            "Mode": lambda: wg.cp_async_bulk_tensor(tile, self.map, (0, 0), self.full, mode="TILE"),
             "Named": lambda: wg.bar_sync(16, 128),
             "Odd": lambda: wg.bar_sync(1, 100),
             "Nobody": lambda: wg.mapa(tile, 1),
@@ -522,7 +599,7 @@ class Sized(Cluster):
         return self.number
 
 
-LOCAL = [Grid(), Threads(), Barriers(), Meetings(), Hints()]
+LOCAL = [Grid(), Threads(), Barriers(), Recorded(), Meetings(), Hints()]
 CLUSTERED = [
     GridOfSms(),
     DsmemReduce(),

@@ -53,6 +53,8 @@ WRONG = {
     "Fraction": r"^role: ld\.global of x .*: index has type float64: must be of integers$",
     "Threads": r"^role: st\.global of x .*: values is array\(.*: must have one entry for ea",
     "Minimum": r"^role: atom\.global of f .*: min of float32: there is no such atomic",
+    "Op": r"^role: atom\.global .*: op is 'ADD' \(str\): must be a ReductionOp, such as Reduc",
+    "Mode": r"^role: cp\.async\.bulk\.tensor of x .*: mode is 'TILE' \(str\): must be a Acc",
     "Named": r"^role: bar\.sync 16, 128 .*: the number must be from 0 to 15$",
     "Odd": r"^role: bar\.sync 1, 100 .*: 100 threads: must be a multiple of 32 from 128, ",
     "Registers": r"^role: setmaxnreg .*: the role has 1 warps: all warps of a warpgroup mus",

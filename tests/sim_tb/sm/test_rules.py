@@ -378,7 +378,7 @@ def thread_reads_then_store(mended):
 
 
 @case(
-    r"b: st\.global in cycle \d+ overwrites 0x\w+ of x before its release: a DSMEM copy that "
+    r"b: st\.global in cycle \d+ overwrites 0x\w+ of x before its release: a request that "
     r"signals full"
 )
 def load_reads_while_threads_write(mended):
@@ -456,6 +456,21 @@ def relaxed_flag_needs_fences(mended):
             if mended:
                 bench.s.fence(threads, Scope.GPU)
             bench.s.global_access(threads, "ld.global", value, 4, 4, access)
+
+
+def test_st_async_needs_no_fence_between_the_proxies():
+    """It is not of the async proxy: the order of threads is enough."""
+    for by_unit in (False, True):
+        bench = Bench(2).start()
+        bench.write(bench.far)
+        bench.s.sync([bench.a.all, bench.far.all], Scope.CLUSTER)
+        request, tile = bench.request("st.async", 64), bench.tile
+        stored = bench.a.elected, request, [1], tile.address, 64, None, bench.full
+        if by_unit:
+            with pytest.raises(KernelError, match=r"without fence\.proxy\.async"):
+                bench.s.load(*stored)
+        else:
+            bench.s.load(*stored, by_unit=False)
 
 
 # Scopes
@@ -768,6 +783,21 @@ def test_the_mended_twin_raises_nothing(name):
 # State
 
 
+def test_a_loop_that_waits_for_a_flag_is_no_progress():
+    bench = Bench().start()
+    flags = [np.array([bench.x.address + 4 * number]) for number in range(100)]
+    before = []
+    for flag in [*flags[:3], *flags[:3], *flags]:
+        before.append(bench.s.progress)
+        threads, cycle = bench.a.elected, bench.now()
+        bench.s.global_access(threads, "ld.relaxed", flag, 4, cycle, Access.READ, strong=True)
+    steps = np.diff([*before, bench.s.progress]).tolist()
+    assert steps == [1] * 3 + [0] * 6 + [1] * 97
+    assert bench.a.repeats is None
+    bench.s.global_access(threads, "ld.relaxed", flag, 4, 500, Access.READ, strong=True)
+    assert bench.a.repeats == ("ld.relaxed", cycle)
+
+
 def ring(bench, steps):
     """Load, read and release a tile, again and again."""
     for step in range(steps):
@@ -809,10 +839,10 @@ def test_components_of_barriers_are_used_again():
 def test_ctas_that_have_ended_are_forgotten():
     """A CTA after the other on one SM; what they stored stays, and they do not know each other."""
     bench = Bench()
-    sizes = []
+    sizes, kept = [], []
     for _ in range(4):
         bench.groups.clear()
-        bench.start()
+        kept.append(bench.start().s.barriers)  # as callbacks keep them
         ring(bench, 2)
         for group in bench.groups[0]:
             bench.s.exit_warpgroup(group, bench.now())
