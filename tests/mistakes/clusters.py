@@ -190,6 +190,21 @@ class ArrivalAtTheOwnBarrier(Broadcast):
         await wg.mbarrier_arrive(empty, scope=Scope.CLUSTER)
 
 
+@GROUP.kernel(
+    "wait-at-a-barrier-of-another-cta",
+    "producer of CTA 1: mbarrier.try_wait.parity in cycle N: empty[0] is that of CTA 0",
+    "must be in shared memory of the own CTA, 1",
+)
+class WaitAtABarrierOfAnotherCta(Broadcast):
+    """Producers wait at the barrier of CTA 0, at which all consumers arrive, too."""
+
+    async def acquire(self, wg, stage):
+        await super().acquire(wg, stage)
+        if self.wrong:
+            stage = stage._replace(empty=await wg.mapa(stage.empty, 0))
+            await super().acquire(wg, stage)
+
+
 class Exchange(Broadcast):
     """Each CTA writes a tile, and stores that of the next CTA in y."""
 
@@ -205,7 +220,7 @@ class Exchange(Broadcast):
         own = slice(wg.cta * ROWS, (wg.cta + 1) * ROWS)
         await wg.stmatrix(self.tile, self.x.array[own])
         await self.meet(wg)
-        await self.take(wg, (wg.cta + 1) % CTAS)
+        await self.take(wg)
         await wg.fence_proxy_async()
         await wg.bar_sync(1, 128)
         await wg.cp_async_bulk_tensor_store(self.map_y, (0, wg.cta * ROWS), self.out)
@@ -216,9 +231,10 @@ class Exchange(Broadcast):
     async def meet(self, wg):
         await wg.cluster_sync()
 
-    async def take(self, wg, cta):
-        """Copy the tile of another CTA to ``out``."""
-        await wg.stmatrix(self.out, await wg.ld_shared(self.tile.at(cta)))
+    async def take(self, wg):
+        """Copy the tile of the next CTA to ``out``."""
+        tile = await wg.mapa(self.tile, (wg.cta + 1) % CTAS)
+        await wg.stmatrix(self.out, await wg.ld_shared(tile))
 
     def check(self):
         return equal("y", self.y.array, np.roll(self.x.array, -ROWS, axis=0))
@@ -260,7 +276,7 @@ class RelaxedClusterBarrier(Exchange):
 class RemoteStoresNotExpected(Exchange):
     """``st.async`` counts its bytes at a barrier of the receiver, which expects none."""
 
-    async def take(self, wg, cta):
+    async def take(self, wg):
         full = self.ring.full[0]
         if self.wrong:
             await wg.mbarrier_arrive(full)

@@ -134,7 +134,8 @@ class RoleThatReturnsEarly(Copy):
 
 @GROUP.kernel(
     "grid-barrier-of-waves",
-    "cycle",
+    "consumer: repeats ld.acquire.global of count since cycle N",
+    "1 of 2 CTAs of the grid have not started, as no SM is free",
 )
 class GridBarrierOfWaves(Copy):
     """All CTAs of a grid wait for each other, and not all of them fit on the SMs."""
@@ -149,8 +150,8 @@ class GridBarrierOfWaves(Copy):
 
     async def consumer(self, wg):
         first = np.arange(wg.threads) == 0
-        one = dict(where=first, order=Order.ACQ_REL)
-        await wg.atom_global(self.count, 0, 1, ReductionOp.ADD, **one)
+        order = Order.ACQ_REL
+        await wg.atom_global(self.count, 0, 1, ReductionOp.ADD, where=first, order=order)
         while await self.reads(wg) < self.grid_dim[0]:
             pass
         await super().consumer(wg)

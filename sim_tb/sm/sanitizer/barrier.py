@@ -132,6 +132,9 @@ class TrackedBarrier:
 
     def complete(self) -> None:
         """Begin the next phase."""
+        arrived = [warp for warp, time in self.last_arrivals.items() if time == self.time]
+        if len(arrived) == len(self.arrivals) == 1:
+            del self.last_arrivals[arrived[0]]  # the order of its program separates the phases
         self.completed_phases += 1
         snapshots = self._completed[self.completed_phases % 2]
         for snapshot, clock in zip(snapshots, (self.near, self.far), strict=True):
