@@ -90,6 +90,8 @@ class Costs:
         ``st.async`` and ``red.async`` of a warp.
     sync : int
         ``bar.sync`` and ``barrier.cluster``.
+    wgmma_fence : int
+        ``wgmma.fence``.
     wgmma : int
         One wgmma of k = 16, with its descriptors.
     chunk : int
@@ -118,6 +120,7 @@ class Costs:
     mapa: int = 1
     st_async: int = 4
     sync: int = 4
+    wgmma_fence: int = 1
     wgmma: int = 4
     chunk: int = 64
 

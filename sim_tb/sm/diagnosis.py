@@ -13,6 +13,26 @@ from sim_tb.sm.smem import LANES
 Key = tuple[int, int]
 """CTA and offset of a barrier."""
 
+GROUP_WAITS = "wait read", "wait group"
+"""Activities of a role that waits for a bulk group."""
+
+
+def is_at_work(sms: Sequence[SM]) -> bool:
+    """Return whether a unit owes something: bytes of a load, or the end of a wait for a group.
+
+    The walk over a box outside of its tensor takes hundreds of clocks in which no port has a
+    transfer.
+    """
+    waits = [wg.activity[0] for sm in sms for wg in sm.warpgroups if wg.activity is not None]
+    if any(name in GROUP_WAITS for name in waits):
+        return True
+    for (cta, address), barrier in sms[0].sanitizer.barriers.items():
+        if barrier.requests and not barrier.invalidated:
+            missing = sms[cta].env.barriers.read(address).tx_count
+            if missing != barrier.expected_bytes - barrier.load_bytes:
+                return True
+    return False
+
 
 def ledger(sms: Sequence[SM]) -> str:
     """Return the state of a run that hangs, in words.

@@ -13,7 +13,7 @@ from cocotb.triggers import gather, select
 from sim_tb.simulator import jobs
 from sim_tb.sm.costs import GLOBAL_PATH, Costs
 from sim_tb.sm.device import Device
-from sim_tb.sm.diagnosis import ledger
+from sim_tb.sm.diagnosis import is_at_work, ledger
 from sim_tb.sm.errors import KernelError, kernel_code, python_error
 from sim_tb.sm.kernel import Block, Kernel
 from sim_tb.sm.pipes import REGISTERS
@@ -238,8 +238,8 @@ async def _role(role: Role, wg: Warpgroup) -> None:
 async def _find_deadlock(sms: Sequence[SM]) -> None:
     """Fail the run when nothing can move any more.
 
-    That is so if no request and no barrier operation is on its way, no role waits for time to
-    pass, and a role has not returned.
+    That is so if no request and no barrier operation is on its way, no unit owes anything, no role
+    waits for time to pass, and a role has not returned.
     """
     env, sanitizer = sms[0].env, sms[0].sanitizer
     while True:
@@ -248,7 +248,7 @@ async def _find_deadlock(sms: Sequence[SM]) -> None:
         await env.cycles(WAKE_CLOCKS, watches=True)
         await env.idle(QUIET_CLOCKS, None)
         moves = env.cycle > quiet_until + WAKE_CLOCKS or sanitizer.progress != progress
-        moves = moves or any(sm.env.timers for sm in sms)
+        moves = moves or any(sm.env.timers for sm in sms) or is_at_work(sms)
         if not moves and any(not each.has_exited for each in sanitizer.warpgroups):
             try:
                 _check_refusals(sms)

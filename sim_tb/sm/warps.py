@@ -1,11 +1,12 @@
 """Warps of a CTA, as the roles of a kernel drive them: each coroutine is an instruction of PTX."""
 
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from sim_tb.sm.barriers import BarrierInstructions
 from sim_tb.sm.clusters import ClusterInstructions
 from sim_tb.sm.copies import CopyInstructions
+from sim_tb.sm.errors import KernelError
 from sim_tb.sm.global_memory import GlobalInstructions
 from sim_tb.sm.memory import MemoryInstructions
 from sim_tb.sm.sm import Issuer
@@ -29,6 +30,17 @@ class Warps(
     Each coroutine is an instruction and has its name in PTX. Instructions of a single thread are
     executed by an elected thread. All instructions take issue slots.
     """
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Refuse instructions of warpgroups in words."""
+            if hasattr(TensorCoreInstructions, name):
+                raise KernelError(
+                    f"{self.role}: {name}: all four warps of a warpgroup must execute it, and the "
+                    f"role has {self.warps}: leave out the decorator warps"
+                )
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
 
 class Warpgroup(TensorCoreInstructions, Warps):

@@ -33,7 +33,7 @@ class TensorCoreInstructions(Issuer):
 
     async def wgmma_fence(self) -> None:
         """``wgmma.fence``: products see what threads have written to registers before."""
-        await self.issue(self.sm.costs.wgmma)
+        await self.issue(self.sm.costs.wgmma_fence)
         self.sm.sanitizer.wgmma_fence(self.tracked.all)
 
     async def wgmma(

@@ -7,6 +7,7 @@ from sim_tb.sm.errors import KernelError
 from sim_tb.sm.sanitizer.barrier import TrackedBarrier
 from sim_tb.sm.sanitizer.clocks import HAPPENED, LOOSE, Scope, Threads
 from sim_tb.sm.sanitizer.memory import Memory
+from sim_tb.sm.sanitizer.requests import TrackedRequest
 from sim_tb.sm.sanitizer.warpgroups import BarrierWait, TrackedWarpgroup, Waited
 
 
@@ -285,8 +286,13 @@ class Barriers(Memory):
     def complete_tx(
         self, threads: Threads, barrier: TrackedBarrier, cycle: int, tx_bytes: int
     ) -> None:
-        """Follow ``mbarrier.complete_tx`` by threads."""
-        self.expect_tx(threads, barrier, cycle, -tx_bytes)
+        """Follow ``mbarrier.complete_tx``, of each thread."""
+        text, size = "mbarrier.complete_tx", tx_bytes * threads.count
+        group = threads.group
+        request = TrackedRequest(None, text, group.cta, threads.label, cycle, size)
+        barrier.requests.append(request)
+        self.check_excess(barrier, cycle)
+        self.progress += 1
 
     def phase_completed(self, barrier: TrackedBarrier, cycle: int) -> None:
         """Follow the completion of a phase."""

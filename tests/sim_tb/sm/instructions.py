@@ -13,8 +13,8 @@ from sim_tb.sm.global_memory import Order
 from sim_tb.sm.kernel import Kernel
 from sim_tb.sm.sanitizer import Scope
 from sim_tb.sm.smem import BarrierState
-from sim_tb.sm.synchronisation import SynchronisationInstructions
 from sim_tb.sm.warps import warps
+from sim_tb.testbench.bridge import LogKind
 
 U32, F32 = np.dtype(np.uint32), np.dtype(np.float32)
 LINE = 32
@@ -267,7 +267,7 @@ class Meetings(Small):
 
 
 class Hints(Small):
-    """Prefetches to L2 and cache hints: results are the same, lines are read."""
+    """Prefetches to L2 and cache hints reach the memory port, and change no result."""
 
     def host(self, device):
         super().host(device)
@@ -275,6 +275,8 @@ class Hints(Small):
         self.map_y = device.tensor_map(self.y, (LINE, 4))
 
     async def role(self, wg):
+        env = wg.sm.env
+        env._bridge.log_kinds(1 << LogKind.HINT | 1 << LogKind.PREFETCH)
         await wg.cp_async_bulk_prefetch(self.x.at(2), 256, cache_policy=3)
         await wg.cp_async_bulk_prefetch_tensor(self.map, (0, 4), cache_policy=1)
         await wg.mbarrier_arrive_expect_tx(self.full, 1024)
@@ -285,9 +287,15 @@ class Hints(Small):
         await wg.cp_async_bulk_store(self.y.at(4), self.other, 512, cache_policy=8)
         await wg.commit_group()
         await wg.wait_group(0)
+        policies, lines = np.unique(env.log(LogKind.HINT)["key"], return_counts=True)
+        self.take([policies, lines], [[1, 3, 5, 6, 7, 8], [4, 2, 4, 4, 4, 4]])
+        first = self.x.address // 128
+        prefetched = sorted(env.log(LogKind.PREFETCH)["key"].astype(int) - first)
+        self.take(prefetched, [2, 3, 4, 5, 6, 7])
 
     def check(self):
-        return equal("y", self.y.array, self.x.array)
+        self.take(self.y.array, self.x.array)
+        return super().check()
 
 
 # Clusters
@@ -554,11 +562,13 @@ class Wrong(Threads):
         self.what = what
 
     def roles(self):
-        return {"role": self.one_warp if self.what == "Registers" else self.role}
+        return {"role": self.one_warp if self.what in ("Registers", "Products") else self.role}
 
     @warps(1)
     async def one_warp(self, warp):
-        await SynchronisationInstructions.setmaxnreg(warp, 40)
+        if self.what == "Products":
+            await warp.wgmma_fence()
+        await warp.setmaxnreg(40)
 
     async def role(self, wg):
         t, tile = wg.thread_idx, self.tile

@@ -38,6 +38,14 @@ def test_results(name, records):
     assert not records[name].wrong
 
 
+def test_a_grid_runs_in_waves(records):
+    """Eight CTAs take eight times as long on one SM as on eight, and two waves on four SMs."""
+    alone, four = records["Grid"], records["GridOfSms"]
+    assert 3.5 < alone.cycles / four.cycles < 4.5
+    for record, ctas in ((alone, 8), (four, 2)):
+        assert {len(sm.waits) for sm in record.sms} == {ctas}
+
+
 WRONG = {
     "Bare": r"^role: mbarrier\.arrive .*: barrier is 1032 \(int\): must be a Mbarrier, as "
     r"smem\.mbarrier or smem\.ring returns it$",
@@ -58,6 +66,7 @@ WRONG = {
     "Named": r"^role: bar\.sync 16, 128 .*: the number must be from 0 to 15$",
     "Odd": r"^role: bar\.sync 1, 100 .*: 100 threads: must be a multiple of 32 from 128, ",
     "Registers": r"^role: setmaxnreg .*: the role has 1 warps: all warps of a warpgroup mus",
+    "Products": r"^role: wgmma_fence: all four warps of a warpgroup must execute it, and the role ",
     "Nobody": r"^role: mapa of tile\[0\] .*: CTA 1: must be from 0 to 0, a rank in the clu",
 }
 """Wrong operands, by the name of the kernel that has them, and the message."""

@@ -579,6 +579,18 @@ def arrival_too_many(mended):
         bench.arrive(bench.b, bench.empty)
 
 
+@case(
+    r"full: phase 0 has all of its arrivals in cycle \d+, but expect_tx is 32 bytes too small: "
+    r"expect_tx: 32 bytes by a in cycle \d+; loads: request \(mbarrier\.complete_tx by b in cycle "
+    r"\d+, 64 bytes\)"
+)
+def more_bytes_than_expected(mended):
+    bench = Bench().start()
+    barrier = bench.barrier(bench.a, bench.full)
+    bench.s.arrive(bench.a.elected, barrier, bench.now(), tx_bytes=64 if mended else 32)
+    bench.s.complete_tx(bench.b.elected, barrier, bench.now(), 64)
+
+
 def test_dropped_arrivals_are_not_expected_again():
     bench = Bench().start(counts=(1, 3))
     bench.arrive(bench.a, bench.empty, drop=True)
