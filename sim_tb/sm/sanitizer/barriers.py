@@ -224,18 +224,20 @@ class Barriers(Memory):
         """
         group: TrackedWarpgroup = threads.group
         if barrier.count == 1 or group.cta != barrier.cta:
-            return  # no other arrival is missing then; what loads of other CTAs tell is not known
+            return  # nobody else arrives; or loads of another CTA tell what is not followed
+        now = barrier.time, group.waited_loads
         for warp in threads.numbers:
-            last = barrier.last_arrivals.get(group.warps[warp], barrier.time)
-            if last < barrier.time and group.rows[warp, LOOSE, barrier.component] < last:
-                before, now = last - barrier.base - 1, barrier.completed_phases
+            time, loads = barrier.last_arrivals.get(group.warps[warp], now)
+            is_known = group.rows[warp, LOOSE, barrier.component] >= time
+            if time < barrier.time and loads == group.waited_loads and not is_known:
                 raise KernelError(
                     f"{threads.label}: an arrival at {barrier.name} in cycle {cycle} may run "
-                    f"ahead: it counts for phase {now}, but nothing orders it behind the end of "
-                    f"phase {before}, in which {threads.label} has arrived before; wait for that "
-                    "phase, or for someone who has, before the next arrival"
+                    f"ahead: it counts for phase {barrier.completed_phases}, but nothing orders it "
+                    f"behind the end of phase {time - barrier.base - 1}, in which {threads.label} "
+                    "has arrived before; wait for that phase, or for someone who has, before the "
+                    "next arrival"
                 )
-            barrier.last_arrivals[group.warps[warp]] = barrier.time
+            barrier.last_arrivals[group.warps[warp]] = now
 
     def _too_many(
         self, threads: Threads, barrier: TrackedBarrier, cycle: int, arrivals: int
@@ -329,6 +331,7 @@ class Barriers(Memory):
         again = before is not None and before.phases == phase
         group.waits[key] = Waited(phase, parity, cycle, scope, again)
         if phase > 0:
+            group.waited_loads += barrier.has_loads(phase)
             rows = barrier.known_after(phase, scope)
             narrow = barrier.narrow
             if relaxed or (scope == Scope.CTA and barrier.has_far_events(phase)):

@@ -118,7 +118,7 @@ class Clock:
 
 
 class Meeting(Clock):
-    """What the threads know together that have arrived at a barrier of threads.
+    """Knowledge of the threads that have arrived at a barrier of threads, together.
 
     Members
     -------
