@@ -87,7 +87,7 @@ def kernels() -> Mapping[str, type[Kernel]]:
 def kernel_of_file(place: str) -> type[Kernel]:
     """Import a Python file; return its kernel.
 
-    The folder of the file is on ``sys.path`` from then on, as for a script.
+    The folder of the file is on ``sys.path`` from then on, so that it can import its neighbours.
 
     Parameters
     ----------
@@ -144,7 +144,7 @@ def _imported(file: Path) -> ModuleType:
     sys.modules[name] = module
     by_value.BY_VALUE.add(name)
     if str(file.parent) not in sys.path:
-        sys.path.insert(0, str(file.parent))
+        sys.path.append(str(file.parent))  # at the end: a copy.py there must not hide Python's own
     try:
         spec.loader.exec_module(module)
     except Exception as error:

@@ -36,6 +36,7 @@ class CopyInstructions(Issuer):
         cta_mask: int | None = None,
         cta_group: int = 1,
         cache_policy: int = 0,
+        joins_group: bool = False,
     ) -> None:
         """``cp.async.bulk.tensor``, global to shared memory.
 
@@ -62,6 +63,8 @@ class CopyInstructions(Issuer):
             says.
         cache_policy : int
             Cache hint.
+        joins_group : bool
+            The load belongs to the next bulk group, until its map has been read.
         """
         self.require(
             "cp.async.bulk.tensor",
@@ -93,6 +96,8 @@ class CopyInstructions(Issuer):
             mbarrier_cta=barrier.cta if cta_group == 2 else None,
             cta_group=cta_group,
             cache_policy=cache_policy,
+            thread=self.thread,
+            joins_group=joins_group,
         )
         sm.load_bytes += size * len(receivers)
 

@@ -280,7 +280,13 @@ class Hints(Small):
         await wg.cp_async_bulk_prefetch(self.x.at(2), 256, cache_policy=3)
         await wg.cp_async_bulk_prefetch_tensor(self.map, (0, 4), cache_policy=1)
         await wg.mbarrier_arrive_expect_tx(self.full, 1024)
-        await wg.cp_async_bulk_tensor(self.tile, self.map, (0, 0), self.full, cache_policy=5)
+        await wg.cp_async_bulk_tensor(
+            self.tile, self.map, (0, 0), self.full, cache_policy=5, joins_group=True
+        )
+        await wg.commit_group()
+        issued = wg.clock
+        await wg.wait_group(0)
+        self.take(wg.clock > issued, True)  # until the load has read its map
         await wg.cp_async_bulk(self.other, self.x.at(4), 512, self.full, cache_policy=6)
         await wg.mbarrier_try_wait_parity(self.full, 0)
         await wg.cp_async_bulk_tensor_store(self.map_y, (0, 0), self.tile, cache_policy=7)

@@ -90,6 +90,7 @@ def test_wrong_inputs_are_named(inputs, message, monkeypatch):
 def test_run_takes_a_path(tmp_path, capsys):
     """The file may import its neighbours. Its options are those of the command line."""
     (tmp_path / "near.py").write_text("ROWS = 5\n")
+    (tmp_path / "copy.py").write_text("raise AssertionError\n")  # not Python's own module
     (tmp_path / "mine.py").write_text(
         "from dataclasses import dataclass\nimport near\nfrom sim_tb.kernels.copy import Copy\n"
         "from sim_tb.sm.kernel import kernel\nfrom sim_tb.sm.options import option\n"
