@@ -6,7 +6,7 @@ the bytes that each mbarrier counts. ``golden.definition`` is the literal equiva
 
 from collections.abc import Sequence
 from functools import lru_cache
-from operator import attrgetter
+from operator import attrgetter, is_
 
 import numpy as np
 
@@ -455,26 +455,29 @@ def execute(
         If the unit refuses the request, which then has no effect.
     """
     _require_memories(gmem, smem, cta)
-    if type(request) is Load and _QUALIFIERS(request) == _NO_QUALIFIERS:
+    # A comparison of identities, because a wrong type may be equal: 0.0 is no halo.
+    if type(request) is Load and all(map(is_, _QUALIFIERS(request), _NO_QUALIFIERS)):
         receivers = _plain_receivers(request, smem, cta, arch)
         if receivers:
             # The plan checks all other operands.
-            load = _plan_of_map(request.tensor_map, request.mode, False, arch).load
-            address, coords, offsets = request.smem_address, request.coords, request.im2col_offsets
-            counts = [load(gmem, smem[rank], address, coords, offsets) for rank in receivers]
-            pairs = zip(receivers, counts, strict=True)
-            return [Completion(rank, request.mbarrier, count) for rank, count in pairs]
-    plan = _plan(request, cta, len(smem), smem[cta].size, arch)
+            plan = _plan_of_map(request.tensor_map, request.mode, False, arch)
+            result = []
+            for rank in receivers:
+                coords, offsets = request.coords, request.im2col_offsets
+                count = plan.load(gmem, smem[rank], request.smem_address, coords, offsets)
+                result.append(Completion(rank, request.mbarrier, count))
+            return result
+    checked = _plan(request, cta, len(smem), smem[cta].size, arch)
     if isinstance(request, TensorRequest):
-        assert plan is not None
-        return _tensor(plan, request, gmem, smem, cta)
+        assert checked is not None
+        return _tensor(checked, request, gmem, smem, cta)
     match request:
-        case BulkPrefetch() | BulkApplyPriority():
-            return []
         case BulkLoad():
             return _bulk_load(request, gmem, smem, cta)
         case DsmemCopy():
             return _dsmem(request, smem, cta)
+        case BulkPrefetch() | BulkApplyPriority():
+            return []
     size = moved_bytes(request.size)
     source = smem[cta][request.smem_address :][:size]
     if not size:
@@ -483,8 +486,8 @@ def execute(
         word = f"u{request.data_type.itemsize}"
         memory = read_range(gmem, request.gmem_address, size)
         operands = np.ascontiguousarray(memory).view(word), source.view(word)
-        result = operation(request.op, request.data_type)(*operands)
-        write_range(gmem, request.gmem_address, result.view(np.uint8))
+        combined = operation(request.op, request.data_type)(*operands)
+        write_range(gmem, request.gmem_address, combined.view(np.uint8))
     elif request.byte_mask == 0xFFFF:
         write_range(gmem, request.gmem_address, source)
     else:
@@ -554,15 +557,17 @@ def _bulk_load(
     size = moved_bytes(request.size)
     if not size:
         return []
-    first, last = request.ignore_first, size - request.ignore_last
-    if first < last:
-        data = read_range(gmem, request.gmem_address + first, last - first)
-        for receiver in receivers_of(request, cta):
-            smem[receiver][request.smem_address :][first:last] = data
+    receivers = receivers_of(request, cta)
+    first = request.ignore_first
+    moved = size - first - request.ignore_last
+    if moved > 0:
+        data = read_range(gmem, request.gmem_address + first, moved)
+        start = request.smem_address + first
+        for receiver in receivers:
+            smem[receiver][start : start + moved] = data
     report = request.report
     reports = bool(report) and _matches(report, gmem, _range(request.gmem_address, size))
-    signalled = signalled_by(request, cta)
-    return [Completion(rank, request.mbarrier, size, reports) for rank in signalled]
+    return [Completion(rank, request.mbarrier, size, reports) for rank in receivers]
 
 
 def _dsmem(request: DsmemCopy, smem: Sequence[Bytes], cta: int) -> list[Completion]:

@@ -65,6 +65,16 @@ def test_operands_of_requests(kind):
             assert "\n" not in message
 
 
+EQUAL = {"w_halo": 0.0, "w_offset": False, "cta_group": 1.0, "multicast_32b": 0, "report": 0}
+
+
+@pytest.mark.parametrize("name", EQUAL)
+def test_operands_that_equal_their_default(name):
+    with pytest.raises(TmaError) as caught:
+        execute(Load(MAP, (0, 0), **{name: EQUAL[name]}), ArrayMemory(ARRAY), SMEM)
+    assert str(caught.value).startswith(f"{name} = {EQUAL[name]!r}: must be ")
+
+
 @pytest.mark.parametrize("entry", ["1", 1.5, None, True, np.float64(1)])
 @pytest.mark.parametrize("name", ["coords", "im2col_offsets"])
 def test_entries_of_sequences(name, entry):
