@@ -4,7 +4,13 @@ import re
 
 import pytest
 
+from sim_tb.kernels import library
+from sim_tb.sm.device import Device
+from sim_tb.sm.launch import Addresses
 from tests.mistakes.catalogue import GROUPS, MISTAKES, PAGE, UNITS, entries, quoted, said
+from tests.mistakes.form import lint
+
+KERNELS = library().kernels
 
 pytestmark = pytest.mark.simulators(*UNITS)
 
@@ -27,6 +33,16 @@ def test_the_mistake_is_named(messages, mistake):
 def test_nothing_is_said_about_the_mended_twin(messages, mistake):
     _, mended = messages[mistake.name]
     assert mended == ""
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_nothing_is_said_about_the_maps_of_a_shipped_kernel(name):
+    kernel, device = KERNELS[name](), Device(Addresses())
+    kernel.host(device)
+    findings = {
+        address: lint(words.tobytes(), kernel.arch) for address, words in device.maps.items()
+    }
+    assert not any(findings.values()), findings
 
 
 def test_the_document_has_the_same_entries():
