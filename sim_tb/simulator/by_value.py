@@ -16,7 +16,7 @@ import pickle
 import sys
 import types
 from collections.abc import Callable, Iterator
-from functools import cached_property
+from functools import _lru_cache_wrapper, cached_property, lru_cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -110,6 +110,8 @@ class ByValuePickler(pickle.Pickler):
                 return _make_cell, (), (value.cell_contents,), None, None, _fill_cell
             case cached_property():
                 return cached_property, (value.func,)
+            case _lru_cache_wrapper() if not _is_importable(value):
+                return _make_cached, (value.__wrapped__, value.cache_parameters())
             case property():
                 return property, (value.fget, value.fset, value.fdel, value.__doc__)
             case staticmethod() | classmethod():
@@ -232,6 +234,10 @@ def _fill_class(cls: type, state: tuple[dict[str, Any]]) -> None:
 
 def _make_proxy(items: dict[Any, Any]) -> types.MappingProxyType[Any, Any]:
     return types.MappingProxyType(items)
+
+
+def _make_cached(function: Callable[..., Any], parameters: dict[str, Any]) -> Any:
+    return lru_cache(**parameters)(function)
 
 
 def _make_cell() -> types.CellType:

@@ -33,7 +33,7 @@ WATCH_INTERVAL = 1024
 """Clocks from one look of the watchdog to the next."""
 
 WAKE_CLOCKS = 4
-"""Clocks in which roles that woke up in the last one have moved on."""
+"""Clocks in which roles that have woken up move on."""
 
 QUIET_CLOCKS = 128
 """Clocks without a transfer after which the units are asked whether anything can still move."""
@@ -208,7 +208,12 @@ async def _run_cta(kernel: Kernel, roles: Mapping[str, Role], sm: SM, prologue: 
     for _, wg in started:
         wg.registers = registers
     sm.sanitizer.begin_roles(sm.cta)
-    await _together([_role(role, wg) for role, wg in started])
+
+    async def run(role: Role, wg: Warpgroup) -> None:
+        await _role(role, wg)
+        sm.cluster.check()  # not behind the prologue: its threads have become those of the roles
+
+    await _together([run(role, wg) for role, wg in started])
 
 
 def _warps(sm: SM, name: str, role: Role) -> Warpgroup:
@@ -225,7 +230,6 @@ async def _role(role: Role, wg: Warpgroup) -> None:
         await role(wg)
         await wg.sm.until(wg.ready_cycle)
         wg.sm.sanitizer.exit_warpgroup(wg.tracked, wg.sm.env.cycle)
-        wg.sm.cluster.check()
     except CheckError as error:
         wg.sm.cluster.fail(error)
     except Exception as error:
@@ -233,6 +237,11 @@ async def _role(role: Role, wg: Warpgroup) -> None:
         warps = f"warp {first}" if first == last else f"warps {first} to {last}"
         place = f"{wg.tracked.label} ({warps}), cycle {wg.sm.env.cycle}"
         wg.sm.cluster.fail(python_error(place, error))
+
+
+def _begun(sms: Sequence[SM]) -> tuple[int, int]:
+    """Return how many events the sanitizer has followed, and how many timers roles have begun."""
+    return sms[0].sanitizer.progress, sum(sm.env.timers_begun for sm in sms)
 
 
 async def _find_deadlock(sms: Sequence[SM]) -> None:
@@ -244,11 +253,12 @@ async def _find_deadlock(sms: Sequence[SM]) -> None:
     env, sanitizer = sms[0].env, sms[0].sanitizer
     while True:
         await env.idle(QUIET_CLOCKS, None)
-        progress, quiet_until = sanitizer.progress, env.cycle + WAKE_CLOCKS
-        await env.cycles(WAKE_CLOCKS, watches=True)
-        await env.idle(QUIET_CLOCKS, None)
-        moves = env.cycle > quiet_until + WAKE_CLOCKS or sanitizer.progress != progress
-        moves = moves or any(sm.env.timers for sm in sms) or is_at_work(sms)
+        moves = any(sm.env.timers for sm in sms) or is_at_work(sms)
+        if not moves:  # look again when roles that woke up in this clock have moved on
+            begun, start = _begun(sms), env.cycle
+            await env.cycles(WAKE_CLOCKS, watches=True)
+            await env.idle(QUIET_CLOCKS, None)
+            moves = env.cycle > start + 2 * WAKE_CLOCKS or _begun(sms) != begun
         if not moves and any(not each.has_exited for each in sanitizer.warpgroups):
             try:
                 _check_refusals(sms)

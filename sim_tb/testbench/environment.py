@@ -160,6 +160,11 @@ class Environment:
         """Number of coroutines that wait for time to pass, those that only watch left out."""
         return self._events.timers
 
+    @property
+    def timers_begun(self) -> int:
+        """Number of such waits so far."""
+        return self._events.timers_begun
+
     async def idle(
         self, quiet: int = QUIET, timeout: int | None = TIMEOUT, *, everywhere: bool = True
     ) -> None:

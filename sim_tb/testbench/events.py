@@ -60,6 +60,7 @@ class Events:
         self._calls: dict[tuple[EventKind, int], Handler] = {}
         self._handlers: dict[EventKind, Handler] = {}
         self._alarms: dict[int, Pending] = {}
+        self.timers_begun = 0
         self._failure: CheckError | None = None
 
     def reset(self) -> None:
@@ -160,6 +161,7 @@ class Events:
         """Wait for ``count`` clocks. ``watches``: it does not count as one of the ``timers``."""
         pending = Pending(f"{count} clocks")
         pending.watches = watches
+        self.timers_begun += not watches
         self._set_alarm(pending, count)
         await pending.event.wait()
         self._raise_failure()

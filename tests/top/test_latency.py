@@ -36,6 +36,7 @@ class LoadTwice(Kernel):
 
     async def prologue(self, wg):
         await wg.mbarrier_init(self.full, 1)
+        await wg.fence_mbarrier_init()
 
     def roles(self):
         return {"loader": self.loader}
@@ -46,6 +47,7 @@ class LoadTwice(Kernel):
             await wg.cp_async_bulk_tensor(self.tile, self.map_x, (0, 0), self.full)
             await wg.mbarrier_try_wait_parity(self.full, parity)
             self.got = await wg.ld_shared(self.tile)
+            await wg.bar_sync(1, wg.threads)
 
     def check(self):
         return equal("tile", self.got, self.x.array)

@@ -2,7 +2,7 @@
 
 import enum
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 
@@ -25,6 +25,7 @@ class Way(enum.Enum):
         return Way.DOWN if self is Way.UP else Way.UP
 
 
+@cache
 def factor_of(way):
     return F32.type(FACTOR * way.value)
 
