@@ -18,8 +18,8 @@ PRESET ?= default
 
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help setup sim test regress formal lint verilog conformance coverage bench cells synth \
-	bench-golden readme waves clean
+.PHONY: help setup sim test regress formal lint paths verilog conformance coverage bench cells synth \
+	sta bench-golden readme waves clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | awk -F '\t' '{ printf "make %-12s %s\n", $$1, $$2 }'
@@ -31,7 +31,7 @@ sim: setup ## run a warp-specialized GEMM on the behavioural SM and check its re
 	$(if $(filter-out store reduce,$(EPILOGUE)),$(error EPILOGUE = $(EPILOGUE): must be store or reduce))
 	@$(PYTHON) -m sim_tb run $(if $(filter reduce,$(EPILOGUE)),gemm_split_k,gemm) --report build/sim \
 		$(if $(M),--m $(M)) $(if $(N),--n $(N)) $(if $(K),--k $(K)) $(if $(STAGES),--stages $(STAGES)) \
-		$(if $(CLUSTER),--cluster $(CLUSTER)) $(if $(A),--a $(A)) $(if $(B),--b $(B))
+		$(if $(CLUSTER),--cluster $(CLUSTER)) $(if $(A),--a '$(A)') $(if $(B),--b '$(B)')
 
 test: setup ## every test but the long ones
 	@$(PYTHON) -W error -m pytest -n auto --dist loadgroup --durations 10 -m "not regress"
@@ -42,18 +42,22 @@ regress: setup ## every test
 formal: setup ## run all proofs, and again with planted bugs, which must fail
 	@$(PYTHON) -W error -m tests.formal
 
-lint: setup ## run ruff, mypy, and Verilator's lint on the generated Verilog
+lint: setup ## run ruff, mypy, Verilator's lint on the generated Verilog, and the check of combinational paths
 	@$(PYTHON) -m ruff check .
 	@$(PYTHON) -m ruff format --check .
 	@$(PYTHON) -m mypy
 	@$(PYTHON) -W error -m hw.lint
+	@$(PYTHON) -W error -m hw.paths --ports
+
+paths: setup ## print the longest path between registers and the paths from inputs to outputs of each block; fail on one that is not listed [PRESET=default] [BLOCK=name]
+	@$(PYTHON) -W error -m hw.paths --preset $(PRESET) $(if $(BLOCK),--block $(BLOCK))
 
 verilog: setup ## write the unit to build/rtl, as Verilog with macros and JSON of its ports, and print the ports [PRESET=default]
 	@$(PYTHON) -W error -m hw.verilog --preset $(PRESET)
 
 conformance: setup ## run recorded cases of the silicon through the golden model or the RTL: VECTORS=FILE [TARGET=golden|rtl] [KINDS=a,b] [LIMIT=n] [MODELS=rough]
 	@test -n "$(VECTORS)" || { echo "make conformance: VECTORS=FILE is missing" >&2; exit 2; }
-	@$(PYTHON) -W error -m sim_tb.conformance $(VECTORS) --target $(TARGET) \
+	@$(PYTHON) -W error -m sim_tb.conformance '$(VECTORS)' --target $(TARGET) \
 		$(if $(KINDS),--kinds $(KINDS)) $(if $(LIMIT),--limit $(LIMIT)) $(if $(MODELS),--models $(MODELS))
 
 coverage: setup ## report the kinds of loads that were simulated and the branches of the RTL that were taken [PRESET=sm_100a] [SEEDS=3] [COUNT=400]
@@ -61,13 +65,17 @@ coverage: setup ## report the kinds of loads that were simulated and the branche
 		$(if $(COUNT),--count $(COUNT))
 
 bench: setup ## measure cycles per box, compare them with the floor and the silicon, and check the bounds [VECTORS=FILE|random:SEED:COUNT] [WAY=store|both]
-	@$(PYTHON) -W error -m sim_tb.bench $(VECTORS) $(if $(WAY),--way $(WAY))
+	@$(PYTHON) -W error -m sim_tb.bench $(if $(VECTORS),'$(VECTORS)') $(if $(WAY),--way $(WAY))
 
 cells: setup ## count the gates and flip-flops that each optional feature adds
 	@$(PYTHON) -W error -m hw.cells
 
 synth: setup ## synthesize presets for an ECP5 and report area and clock; takes more than half an hour [PRESET=tiny|fpga|full] [SEEDS=1,2,3]
 	@$(PYTHON) -W error -m hw.synth $(if $(SEEDS),--seeds $(SEEDS)) \
+		$(if $(filter file,$(origin PRESET)),,--preset $(PRESET))
+
+sta: setup ## map presets to standard cells, and report area and clock before layout; needs Debian's yosys and opensta [PRESET=tiny,fpga,default] [LIBERTY=file]
+	@$(PYTHON) -W error -m hw.sta $(if $(LIBERTY),--liberty $(LIBERTY)) \
 		$(if $(filter file,$(origin PRESET)),,--preset $(PRESET))
 
 bench-golden: setup ## compare the time of the golden model with numpy.copyto of the same bytes

@@ -10,6 +10,12 @@ PIECE_BYTES = 16
 SMEM_OFFSET_BITS = 24
 """Width of a shared-memory byte offset (PTX ``shared::cluster`` addresses, bits 23:0)."""
 
+SMEM_BYTES_MIN = 2048
+"""Largest row of a box in shared memory: widths of counters follow from the shared memory."""
+
+SMEM_BYTES_MAX = (1 << 20) - 128
+"""A barrier counts fewer than 2**20 bytes in one operation; a box that fills more would fault."""
+
 DIMS = 5
 """Largest tensor rank."""
 
@@ -33,9 +39,10 @@ class TmaParams:
     address_bits : int
         Width of a global address, 32 to 64. Higher bits of 64-bit addresses are ignored.
     smem_bytes : int
-        Bytes of shared memory that the CTA may use. A footprint beyond them is refused.
+        Bytes of shared memory that the CTA may use, from a row of a box, 2,048, to the most that a
+        phase of a barrier counts. A footprint beyond them is refused.
     request_queue_depth : int
-        Requests that can wait in each request queue in front of the descriptor cache.
+        Requests that can wait in each request queue in front of the descriptor cache, at least 2.
     descriptor_cache_entries : int
         Tensor maps in the fully associative descriptor cache, 2 to 64.
     setup_pipelines : int
@@ -159,7 +166,7 @@ class TmaParams:
             _require(name, value, rule, power_of_two(value, low, high))
         for name, low, high in (
             ("address_bits", 32, 64),
-            ("request_queue_depth", 1, 1024),
+            ("request_queue_depth", 2, 1024),
             ("descriptor_cache_entries", 2, 64),
             ("setup_pipelines", 1, DIMS),
             ("request_id_bits", 1, 32),
@@ -173,13 +180,9 @@ class TmaParams:
         warps = max(1, self.threads // WARP)
         rule = f"at most {warps}, the warps of threads = {self.threads}"
         _require("streams", self.streams, rule, self.streams <= warps)
-        limit = 1 << SMEM_OFFSET_BITS
-        _require(
-            "smem_bytes",
-            self.smem_bytes,
-            f"a multiple of 128 from 128 to {limit}",
-            128 <= self.smem_bytes <= limit and self.smem_bytes % 128 == 0,
-        )
+        holds = SMEM_BYTES_MIN <= self.smem_bytes <= SMEM_BYTES_MAX and self.smem_bytes % 128 == 0
+        rule = f"a multiple of 128 from {SMEM_BYTES_MIN} to {SMEM_BYTES_MAX}"
+        _require("smem_bytes", self.smem_bytes, rule, holds)
         holds = self.im2col or not self.im2col_w
         _require("im2col_w", self.im2col_w, "False without im2col", holds)
         for name in "reductions", "cp_mask":

@@ -29,7 +29,8 @@ from rich.console import Console
 from rich.table import Table
 
 from hw.flow import cells
-from hw.flow.route import NoPathError, Route, estimated, read_route
+from hw.flow.route import NoPathError, Route, read_route
+from hw.flow.timing import estimated
 from hw.params import PRESETS
 from hw.top import Tma
 

@@ -1,8 +1,8 @@
 """Writes the unit, the reduction unit and the cluster as plain Verilog, and what describes them.
 
-Beside the Verilog of each module, a JSON file describes the ports, the layouts of payloads and the
-parameters, and a header has the same as macros. ``python -m hw.verilog`` writes the files and
-prints the ports.
+Beside the Verilog of each module, a JSON file describes the ports, the layouts of payloads, the
+parameters and the memories, and a header has ports and parameters as macros. ``python -m
+hw.verilog`` writes the files and prints the ports.
 """
 
 import argparse
@@ -16,12 +16,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from amaranth.back import verilog
 from amaranth.hdl import ClockSignal, Instance, Module, ResetSignal, Shape
 from amaranth.lib import data, enum, wiring
 from rich.console import Console
 from rich.table import Table
 
+from hw.flow.design import Design
 from hw.flow.macros import macros
 from hw.flow.plain import plain
 from hw.params import PRESETS, TmaParams, options_of, parameters, preset_of
@@ -173,7 +173,7 @@ def _remove(module: str, directory: Path) -> None:
 
 def convert(unit: wiring.Component, module: str) -> str:
     """Return a component as a Verilog module that every tool reads; see ``hw.flow.plain``."""
-    return plain(verilog.convert(unit, name=module, emit_src=False))
+    return plain(Design(unit, module).verilog())
 
 
 def interface(unit: Any, module: str, params: TmaParams) -> dict[str, Any]:
@@ -191,10 +191,11 @@ def interface(unit: Any, module: str, params: TmaParams) -> dict[str, Any]:
 
 
 def _write(unit: wiring.Component, module: str, params: TmaParams, directory: Path) -> Path:
-    described = interface(unit, module, params)
+    design = Design(unit, module)
+    described = {**interface(unit, module, params), "memories": list(design.memories())}
     head = _head(module, params)
     path = directory / f"{module}.v"
-    path.write_text(head + convert(unit, module))
+    path.write_text(head + plain(design.verilog()))
     path.with_suffix(".vh").write_text(head + macros(described))
     path.with_suffix(".json").write_text(json.dumps(described, indent=1) + "\n")
     return path

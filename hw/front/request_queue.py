@@ -85,11 +85,13 @@ class RequestQueue(wiring.Component):
             queue = Queue(layout, p.request_queue_depth, latency=latency)
             m.submodules[f"queue_{number}"] = queue
             may_leave = Signal(init=1, name=f"may_leave_{number}")
+            push = Signal(name=f"push_{number}")
             fire = Signal(name=f"fire_{number}")
             is_bulk = queue.o.p.operation.as_value()[0]  # see ``Operation``
             m.d.comb += [
                 queue.i.valid.eq(self.i.valid & Cat(chosen[n] for n in channels).any()),
                 queue.i.payload.eq(self.i.payload),
+                push.eq(queue.i.valid & queue.i.ready),
                 *(accepts[n].eq(queue.i.ready) for n in channels),
                 *(output.i[number].payload.eq(queue.o.payload) for output in (tensor, bulk)),
                 tensor.i[number].valid.eq(queue.o.valid & may_leave & ~is_bulk),
@@ -116,7 +118,10 @@ class RequestQueue(wiring.Component):
                         credits_used + fire_q < p.requests_waiting,
                     )
                 ),
-                *(self.room[n].eq(queue.level + 2 < p.request_queue_depth) for n in channels),
+                *(
+                    self.room[n].eq(queue.level + push + 1 < p.request_queue_depth)
+                    for n in channels
+                ),
                 Assert(
                     credits_used + fire_q >= credits_returned,
                     "request_queue: a request was freed or refused twice\n",

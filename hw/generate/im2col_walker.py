@@ -1,18 +1,14 @@
-"""Im2col walker: turns a column of pixels of an image into walks."""
+"""Im2col walker of a ``compact`` unit: turns a column of pixels of an image into walks."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.layouts.jobs import POSITION_BITS, generator_job_layout, slot_walk_layout
-from hw.lib.quotient import BITS, quotient, reciprocal_of
 from hw.params import DIMS, TmaParams
 
 LEVELS = DIMS - 1
 """Wheels of the odometer: W, H, D and N."""
-
-IMAGES = LEVELS - 1
-"""Level of the images, N."""
 
 GROUP = 32
 """Pixels of a group of ``im2col::w::128``."""
@@ -20,30 +16,24 @@ GROUP = 32
 GROUPS = 4
 """Groups of a column of ``im2col::w::128``."""
 
-LEAP_LOG2 = 5
-LEAP = 1 << LEAP_LOG2
-"""Most pixels of a walk that are not dense; from first to last they span at most 256 positions."""
-
 
 class Im2colWalker(wiring.Component):
     """Steps through the pixels of an image, as an odometer with the wheels W, H, D and N.
 
     A job that is no column passes unchanged. Of a column, each walk takes the pixels up to the next
-    wrap of the lowest wheel. Pixels that are not ``dense`` are limited to ``LEAP`` per walk, and to
-    one per walk in ``im2col::w::128`` and in a ``compact`` unit. If all pixels that are left lie
-    outside the tensor, one walk takes them all; a ``compact`` unit has no such shortcut.
+    wrap of the lowest wheel; pixels that are not ``dense`` are a walk each.
 
     The walks of a column are one chain. With ``im2col::w::128`` the walks of each group of
     ``GROUP`` pixels are a chain; behind each group the walker emits the pixels of the halo, each of
     them a chain of its own, and then continues with the next group.
 
-    Latency: none; one clock in a ``compact`` unit. Throughput: one walk a clock, whatever wraps; in
-    a ``compact`` unit one walk in two clocks, and one more clock for each column. Back-pressure:
-    ``o`` stops the walk; a column is taken with its last walk.
+    Latency: one clock. Throughput: one walk in two clocks, and one more clock for each column.
+    Back-pressure: ``o`` stops the walk; a column is taken with its last walk. Errors: none.
 
     Parameters
     ----------
     params : TmaParams
+        With ``im2col``, and ``compact``: other units have an ``Odometer``.
 
     Members
     -------
@@ -94,43 +84,34 @@ class Im2colWalker(wiring.Component):
             start.pixels_left.eq(Mux(column.grouped, GROUP, column.pixels)),
             start.first_of_chain.eq(1),
         ]
-        if p.compact:
-            m.d.comb += state.eq(state_q)
-            with m.If(~started):
-                m.d.sync += [started.eq(self.i.valid), state_q.eq(start)]
-        else:
-            m.d.comb += state.eq(Mux(started, state_q, start))
+        m.d.comb += state.eq(state_q)
+        with m.If(~started):
+            m.d.sync += [started.eq(self.i.valid), state_q.eq(start)]
 
         # The walk takes ``pixels``; of these, the pixels [low, high) are inside the tensor.
         pixels = Signal(p.pixel_bits)
         count_valid = Signal()  # ``pixels`` belongs to ``state``, or does not matter
-        count, wraps, leaps = self._count_pixels(m, column, wheels[0].position, pixels_left)
+        count, wraps = self._count_pixels(m, column, wheels[0].position, pixels_left)
         low, high, inside = self._find_inside(m, column, wheels, pixels)
-        is_all_outside = self._is_all_outside(job, wheels[IMAGES].position)
-        with m.If(is_all_outside):
+        with m.If(~job.walk.has_data):
             m.d.comb += inside.eq(0)
-            if not p.compact:
-                m.d.comb += count.eq(pixels_left)
 
         walk_pieces = Signal(p.box_piece_bits)
         smem_next = Signal(p.smem_piece_bits)
-        takes_one = Const(p.compact) & ~column.dense
         m.d.comb += [
-            walk_pieces.eq(self._smem_pieces(column, pixels)),
-            smem_next.eq(smem + Mux(takes_one, column.pitch, walk_pieces)),
+            walk_pieces.eq(pixels << column.row_log2),
+            smem_next.eq(smem + Mux(column.dense, walk_pieces, column.pitch)),
         ]
-        wheels_next = self._turn(m, column, wheels, wraps, leaps, pixels, walk_pieces)
+        wheels_next = self._turn(m, column, wheels, wraps, pixels, walk_pieces)
 
         last_of_chain = Signal()
         last_of_column = Signal()
         fire = Signal()
-        if p.compact:  # a register cuts the long path behind the count
-            count_registered = Signal()
-            m.d.sync += [pixels.eq(count), count_registered.eq(started & ~fire)]
-            m.d.comb += count_valid.eq(started & (count_registered | ~column.enabled))
-        else:
-            m.d.comb += [pixels.eq(count), count_valid.eq(1)]
+        # A register cuts the long path behind the count.
+        count_registered = Signal()
+        m.d.sync += [pixels.eq(count), count_registered.eq(started & ~fire)]
         m.d.comb += [
+            count_valid.eq(started & (count_registered | ~column.enabled)),
             last_of_chain.eq(pixels_left == pixels),
             last_of_column.eq(~column.enabled | last_of_chain),
             self.o.valid.eq(self.i.valid & count_valid),
@@ -165,67 +146,34 @@ class Im2colWalker(wiring.Component):
         offset = Signal(p.box_piece_bits)
         m.d.comb += [
             *(self.o.p[name].eq(job[name]) for name in slot_walk_layout(p).members),
-            offset.eq(self._smem_pieces(column, low[: p.pixel_bits])),
-            run.eq(self._smem_pieces(column, high - low)),
+            offset.eq(low[: p.pixel_bits] << column.row_log2),
+            run.eq((high - low) << column.row_log2),
         ]
-        # In global memory the distance between two pixels may be larger than in shared memory.
-        step = column.levels[0].step
-        global_offset = offset if p.compact else low[: p.pixel_bits] * step
         with m.If(column.enabled):
             m.d.comb += [
                 self.o.p.last.eq(job.last & last_of_column),
                 walk.first.eq(state.first_of_chain),
                 walk.last.eq(last_of_chain),
                 walk.has_data.eq(inside),
-                walk.start.eq(state.wheels[0].address + global_offset),
+                walk.start.eq(state.wheels[0].address + offset),
                 walk.smem_begin.eq(state.smem),
                 walk.smem_end.eq(smem_next),
                 walk.smem_start.eq(state.smem + column.skipped_pieces + offset),
             ]
             with m.If(column.dense):
                 m.d.comb += [walk.run.eq(run), walk.smem_extent.eq(run)]
-            if not p.compact:
-                with m.Else():
-                    m.d.comb += [
-                        walk.loops[0].last.eq(high - low - 1),
-                        walk.loops[0].global_step.eq(step),
-                        walk.loops[0].smem_step.eq(column.pitch),
-                    ]
 
-    def _smem_pieces(self, column, pixels) -> Value:
-        """Return how many pieces of shared memory ``pixels`` take; in a ``compact`` unit the pixels
-        must be dense.
-        """
-        return pixels << column.row_log2 if self.params.compact else pixels * column.pitch
-
-    def _count_pixels(
-        self, m: Module, column, position, pixels_left
-    ) -> tuple[Signal, Value, Value]:
-        """Return the pixels of the next walk, whether the lowest wheel wraps behind them, and
-        whether that wheel advances by ``LEAP`` pixels.
-        """
+    def _count_pixels(self, m: Module, column, position, pixels_left) -> tuple[Signal, Value]:
+        """Return the pixels of the next walk, and whether the lowest wheel wraps behind them."""
         level = column.levels[0]
         to_wrap = Signal(signed(POSITION_BITS + 1))  # positions up to the wrap, this one included
         count = Signal(self.params.pixel_bits)
         m.d.comb += [to_wrap.eq(level.last - position + 1), count.eq(1)]
         in_row = Mux(to_wrap > 1, to_wrap, 1)
-        if self.params.compact:
-            with m.If(column.dense):
-                m.d.comb += count.eq(Mux(in_row < pixels_left, in_row, pixels_left))
-            is_beyond = position + level.stride_less_one >= level.last
-            return count, Mux(column.dense, to_wrap <= pixels_left, is_beyond), Const(0)
-
-        is_far = Signal()  # the wrap is more than ``LEAP`` pixels away
-        pixels_to_wrap = Signal.like(to_wrap)  # but at most ``LEAP`` if the pixels are not dense
-        max_pixels = Mux(column.grouped & ~column.dense, 1, pixels_left)
-        stride = level.stride_less_one + 1
-        strided = self._strided(m, "pixels_to_wrap", level, in_row - 1)
-        m.d.comb += [
-            is_far.eq(~column.dense & (to_wrap > stride << LEAP_LOG2)),
-            pixels_to_wrap.eq(Mux(column.dense, in_row, Mux(is_far, LEAP, strided))),
-            count.eq(Mux(pixels_to_wrap < max_pixels, pixels_to_wrap, max_pixels)),
-        ]
-        return count, ~is_far & (pixels_to_wrap <= max_pixels), is_far & ~column.grouped
+        with m.If(column.dense):
+            m.d.comb += count.eq(Mux(in_row < pixels_left, in_row, pixels_left))
+        is_beyond = position + level.stride_less_one >= level.last
+        return count, Mux(column.dense, to_wrap <= pixels_left, is_beyond)
 
     def _find_inside(self, m: Module, column, wheels, pixels) -> tuple[Signal, Signal, Signal]:
         """Return ``low``, ``high`` and ``inside``.
@@ -238,18 +186,11 @@ class Im2colWalker(wiring.Component):
         low = Signal(signed(POSITION_BITS))
         high = Signal(self.params.pixel_bits)
         inside = Signal()
-        pixels_before, pixels_to_limit = -position, to_limit
         reaches_row = position + pixels > 0
-        if not self.params.compact:  # pixels that are not dense are counted by their stride
-            reaches_row = low < high
-            strided = self._strided(m, "pixels_before", level, ~position)
-            pixels_before = Mux(column.dense, pixels_before, strided)
-            strided = self._strided(m, "pixels_to_limit", level, to_limit - 1)
-            pixels_to_limit = Mux(column.dense, pixels_to_limit, strided)
         m.d.comb += [
             to_limit.eq(level.limit - position + 1),
-            low.eq(Mux(position < 0, pixels_before, 0)),
-            high.eq(Mux(pixels_to_limit < pixels, pixels_to_limit, pixels)),
+            low.eq(Mux(position < 0, -position, 0)),
+            high.eq(Mux(to_limit < pixels, to_limit, pixels)),
             inside.eq((position <= level.limit) & reaches_row),
         ]
         for number in range(1, LEVELS):
@@ -258,37 +199,12 @@ class Im2colWalker(wiring.Component):
                 m.d.comb += inside.eq(0)
         return low, high, inside
 
-    def _is_all_outside(self, job, image) -> Value:
-        """Return whether all pixels that are left are outside the tensor.
-
-        They are if the current image is behind the last one, or if the rows or columns that the
-        odometer visits are outside in every image. A ``compact`` unit only checks whether the job
-        has data.
-        """
-        if self.params.compact:
-            return ~job.walk.has_data
-        outside = [~job.walk.has_data, image > job.column.levels[IMAGES].limit]
-        for number in range(IMAGES):
-            level = job.column.levels[number]
-            outside.append(~level.absent & ((level.last < 0) | (level.restart > level.limit)))
-        return Cat(outside).any()
-
-    def _strided(self, m: Module, name: str, level, positions_less_one) -> Value:
-        """Return how many pixels that are not dense lie in a number of positions. If they are more
-        than ``LEAP``, the result is only known to be at least ``LEAP``.
-        """
-        most = (1 << BITS) - 1
-        positions = Mux(positions_less_one > most, most, positions_less_one)
-        return quotient(m, name, positions, reciprocal_of(m, level.stride_less_one)) + 1
-
-    def _turn(self, m: Module, column, wheels, wraps_lowest, leaps, pixels, walk_pieces) -> Signal:
+    def _turn(self, m: Module, column, wheels, wraps_lowest, pixels, walk_pieces) -> Signal:
         """Return the wheels after this walk.
 
         The lowest wheel that does not wrap takes a step, and the wheels below it restart. The step
-        of the lowest wheel is ``pixels`` if they are dense, ``LEAP`` pixels if it ``leaps``, and
-        otherwise one pixel.
+        of the lowest wheel is ``pixels`` if they are dense, and otherwise one pixel.
         """
-        domain = m.d.sync if self.params.compact else m.d.comb
         wheels_next = Signal(wheels.shape())
         m.d.comb += wheels_next.eq(wheels)
         all_below_wrap = Const(1, 1)
@@ -302,12 +218,12 @@ class Im2colWalker(wiring.Component):
             is_beyond = wheels[number].position + level.stride_less_one >= level.last
             if number == 0:
                 is_beyond = wraps_lowest
-                stride = Mux(column.dense, pixels, Mux(leaps, stride << LEAP_LOG2, stride))
-                step = Mux(column.dense, walk_pieces, Mux(leaps, step << LEAP_LOG2, step))
+                stride = Mux(column.dense, pixels, stride)
+                step = Mux(column.dense, walk_pieces, step)
             m.d.comb += position.eq(wheels[number].position + stride)
             m.d.comb += address.eq(wheels[number].address + step)
             if number < LEVELS - 1:  # images have no end
-                domain += wraps.eq(level.absent | is_beyond)
+                m.d.sync += wraps.eq(level.absent | is_beyond)
             with m.If(all_below_wrap & ~wraps):
                 m.d.comb += [
                     wheels_next[number].position.eq(position),
@@ -348,12 +264,9 @@ class Im2colWalker(wiring.Component):
         group_end = Signal.like(linear_next, reset_less=True)  # state behind the group's pixels
         last_of_group = Signal()
         first_halo_smem = self.i.p.walk.smem_begin + (column.pitch << 7)
-        if p.compact:
-            with m.If(~started):
-                m.d.sync += halo_smem_q.eq(first_halo_smem)
-            m.d.comb += halo_smem.eq(halo_smem_q)
-        else:
-            m.d.comb += halo_smem.eq(Mux(started, halo_smem_q, first_halo_smem))
+        with m.If(~started):
+            m.d.sync += halo_smem_q.eq(first_halo_smem)
+        m.d.comb += halo_smem.eq(halo_smem_q)
         m.d.comb += [
             last_of_group.eq(last_of_chain & Mux(in_halo, halo_pixels_left == 1, column.halo == 0)),
         ]

@@ -4,6 +4,7 @@ from amaranth.hdl import Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
+from hw.generate.column_preparation import prepare_columns
 from hw.generate.generator_lane import GeneratorLane
 from hw.layouts.jobs import generator_job_layout
 from hw.layouts.lines import fill_beat_layout, line_request_layout
@@ -14,10 +15,10 @@ from hw.params import TmaParams
 class RequestGenerator(wiring.Component):
     """Turns each job of a load into lines and beats of fill, in a ``GeneratorLane`` per stream.
 
-    Latency: that of a lane. Throughput: one line and one beat of fill a clock. The lines of the
-    lanes take turns, and so do their beats of fill: none waits for more than one of each other
-    lane. Back-pressure: a job waits at ``i`` while the queue of its lane is full, and all jobs
-    behind it wait, too.
+    Latency: that of a lane and, with ``im2col``, of the column preparation, which all lanes share.
+    Throughput: one line and one beat of fill a clock. The lines of the lanes take turns, and so do
+    their beats of fill: none waits for more than one of each other lane. Back-pressure: a job waits
+    at ``i`` while the queue of its lane is full, and all jobs behind it wait, too.
 
     Parameters
     ----------
@@ -47,14 +48,15 @@ class RequestGenerator(wiring.Component):
         m = Module()
         p = self.params
         lanes = [GeneratorLane(p) for _ in range(p.streams)]
+        jobs = prepare_columns(m, p, flipped(self.i))
         for number, lane in enumerate(lanes):
             m.submodules[f"lane_{number}"] = lane
             m.d.comb += [
                 self.freed[number].eq(lane.freed),
-                lane.i.payload.eq(self.i.payload),
+                lane.i.payload.eq(jobs.payload),
             ]
-            with m.If(self.i.p.stream == number):
-                m.d.comb += [lane.i.valid.eq(self.i.valid), self.i.ready.eq(lane.i.ready)]
+            with m.If(jobs.p.stream == number):
+                m.d.comb += [lane.i.valid.eq(jobs.valid), jobs.ready.eq(lane.i.ready)]
         if p.streams == 1:
             connect(m, lanes[0].line, flipped(self.line))
             connect(m, lanes[0].fill, flipped(self.fill))

@@ -2,14 +2,18 @@
 
 from dataclasses import dataclass
 
-from amaranth.hdl import Assert, Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Assert, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import enum, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, connect, flipped
 
-from hw.generate.short_row import find_rows, rows_layout
-from hw.layouts.jobs import remote_field, slot_walk_layout
+from hw.generate.short_row import lookup
+from hw.layouts.jobs import SHORT_ROW_BITS, prepared_walk_layout, remote_field
 from hw.layouts.lines import fill_step_layout, run_layout
+from hw.lib.queue import Queue
 from hw.params import TmaParams
+
+LEAP_BITS = 2 * SHORT_ROW_BITS
+"""Width of the distance from a short row to the first one behind those that share its line."""
 
 
 class WalkState(enum.Enum, shape=2):
@@ -33,6 +37,18 @@ class LoopRegisters:
     """Shared-memory piece address at which the loop's current step began."""
 
 
+@dataclass(frozen=True)
+class Gathered:
+    """Short rows that are emitted with the current one."""
+
+    room: Signal
+    """Further rows that fit in the line and in the beat of the current one: a register."""
+    extra_rows: Signal
+    """Those of them that the walk has."""
+    has_more: Signal
+    """The walk has more rows than ``room``."""
+
+
 class RunWalker(wiring.Component):
     """Steps through the runs of a walk, by addition and comparison only.
 
@@ -46,10 +62,12 @@ class RunWalker(wiring.Component):
     A store has no fill. Its last run is marked ``last``. If the last walk of a store has no runs,
     the walker emits one run of zero pieces, so that the store tracker still sees ``last``.
 
-    Latency: the first step comes one clock after the walk is taken. Throughput: one step a clock;
-    the next walk is taken with the last step, in a ``compact`` unit one clock later. Back-pressure:
-    a step waits until all of its outputs are ready. The ``valid`` of ``run`` and that of ``fill``
-    therefore depend on ``ready`` of the outputs: a register slice must follow each.
+    The registers hold what the current step needs. Meanwhile the next step is found for each loop
+    that may take it, and chosen by the loops that have steps left.
+
+    Latency: the first step is offered two clocks after the walk is taken. Throughput: one step a
+    clock; the next walk is taken with the last step, in a ``compact`` unit one clock later.
+    Back-pressure: a step waits while two steps wait at one of its outputs.
 
     Parameters
     ----------
@@ -59,7 +77,7 @@ class RunWalker(wiring.Component):
 
     Members
     -------
-    i : In(stream) of ``slot_walk_layout``
+    i : In(stream) of ``prepared_walk_layout``
     run : Out(stream) of ``run_layout``
     fill : Out(stream) of ``fill_step_layout``; for loads only, and no steps of prefetches
     """
@@ -67,8 +85,9 @@ class RunWalker(wiring.Component):
     def __init__(self, params: TmaParams, *, store: bool = False) -> None:
         self.params = params
         self.store = store
+        self._gathers = params.gathers_rows and not store
         ports = {
-            "i": In(stream.Signature(slot_walk_layout(params))),
+            "i": In(stream.Signature(prepared_walk_layout(params, store=store))),
             "run": Out(stream.Signature(run_layout(params, store))),
         }
         if not store:
@@ -78,20 +97,16 @@ class RunWalker(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         p = self.params
+        # Both outputs have a queue, so that neither waits for ``ready`` of the other.
+        m.submodules.runs = runs = Queue(self.run.payload.shape(), 2)
+        connect(m, runs.o, flipped(self.run))
         state = Signal(WalkState)
         on_runs = Signal()
         m.d.comb += on_runs.eq(state == WalkState.RUNS)
-        job = Signal(slot_walk_layout(p), reset_less=True)
+        job = Signal(self.i.payload.shape(), reset_less=True)
         walk = job.walk
         loops = self._loop_registers(len(walk.loops))
-
-        rows = Signal(rows_layout(p), reset_less=True)
-        max_extra_rows = Signal(p.lane_bits)  # further rows that fit in the line and the beat
-        extra_rows = Signal(p.lane_bits)  # those of them that the walk has
-        row_assignments = []
-        if not self.store and p.gathers_rows:
-            row_assignments = find_rows(m, p, self.i.p.walk, rows)
-            self._count_rows(m, walk, rows, loops, max_extra_rows, extra_rows)
+        gathered = self._gather(m, job, loops)
 
         # The innermost loop with steps left takes one step, or as many steps as rows are gathered;
         # the loops below it begin anew.
@@ -99,24 +114,20 @@ class RunWalker(wiring.Component):
         step_level = Signal(range(len(loops)))
         next_start = Signal(p.piece_address_bits)
         next_smem = Signal(p.smem_piece_bits)
-        steps_taken = Signal(p.lane_bits + 1)
-        m.d.comb += steps_taken.eq(1)
+        next_room = Signal.like(gathered.room)
         for level, registers in reversed(list(enumerate(loops))):
-            with m.If(registers.steps_left > Mux(rows.loop[level], max_extra_rows, 0)):
+            is_row = self._is_row(job, level)
+            with m.If(Mux(is_row, gathered.has_more, registers.steps_left != 0)):
                 m.d.comb += [has_next.eq(1), step_level.eq(level)]
         with m.Switch(step_level):
-            for level, loop in enumerate(walk.loops):
+            for level, place in enumerate(self._next_places(m, job, loops, gathered)):
                 with m.Case(level):
                     m.d.comb += [
-                        next_start.eq(loops[level].start + loop.global_step),
-                        next_smem.eq(loops[level].smem + loop.smem_step),
+                        output.eq(value)
+                        for output, value in zip(
+                            (next_start, next_smem, next_room), place, strict=True
+                        )
                     ]
-                    with m.If(rows.loop[level]):
-                        m.d.comb += [
-                            steps_taken.eq(extra_rows + 1),
-                            next_start.eq(loops[level].start + rows.row_step * steps_taken),
-                            next_smem.eq(loops[level].smem + rows.smem_step * steps_taken),
-                        ]
 
         fire = Signal()
         last_step = Signal()
@@ -125,15 +136,17 @@ class RunWalker(wiring.Component):
             last_step.eq(~on_runs | ~has_next),
             self.i.ready.eq((state == WalkState.IDLE) | (fire & last_step & is_back_to_back)),
         ]
-        self._emit_run(m, state, on_runs, job, loops[0], fire, last_step, rows, extra_rows)
+        self._emit_run(m, runs.i, state, on_runs, job, loops[0], fire, last_step, gathered)
         m.d.sync += Assert(~(fire & on_runs & (walk.run == 0)), "run_walker: a run has no pieces\n")
 
         with m.If(self.i.ready):
-            self._take_walk(m, state, job, loops, row_assignments)
+            self._take_walk(m, state, job, loops, gathered)
         with m.Elif(fire):
+            m.d.sync += gathered.room.eq(next_room)
             with m.If(last_step):
                 m.d.sync += state.eq(WalkState.IDLE)
             for level, registers in enumerate(loops):
+                steps_taken = Mux(self._is_row(job, level), gathered.room + 1, 1)
                 with m.If(level <= step_level):
                     m.d.sync += [registers.start.eq(next_start), registers.smem.eq(next_smem)]
                 with m.If(level < step_level):
@@ -154,36 +167,83 @@ class RunWalker(wiring.Component):
             for level in range(levels)
         ]
 
-    def _count_rows(self, m: Module, walk, rows, loops, max_extra_rows, extra_rows) -> None:
-        """Count the rows behind the current one that fit in its line, and those that there are."""
-        lane_bits = self.params.lane_bits
-        in_line = rows.rows_in_line[loops[0].start[:lane_bits]]
-        in_beat = rows.rows_in_beat[loops[0].smem[:lane_bits]]
-        with m.If(walk.run == walk.row_pieces):
-            m.d.comb += max_extra_rows.eq(Mux(in_line < in_beat, in_line, in_beat))
-        rows_left_in_walk = Signal.like(loops[0].steps_left)
-        for registers, is_gathered in zip(loops, rows.loop, strict=True):
-            with m.If(is_gathered):
-                m.d.comb += rows_left_in_walk.eq(registers.steps_left)
-        m.d.comb += extra_rows.eq(
-            Mux(rows_left_in_walk < max_extra_rows, rows_left_in_walk, max_extra_rows)
-        )
+    def _is_row(self, job, level: int) -> Value:
+        """Return whether the steps of a loop are rows that may be gathered."""
+        return job.rows.loop[level] if self._gathers else Const(0, 1)
+
+    def _gather(self, m: Module, job, loops: list[LoopRegisters]) -> Gathered:
+        """Find how many rows are emitted with the current one."""
+        bits = self.params.lane_bits
+        room = Signal(bits, name="room", reset_less=True)
+        gathered = Gathered(room, Signal(bits, name="extra_rows"), Signal(name="has_more_rows"))
+        if not self._gathers:
+            return gathered
+        rows_left = Signal.like(loops[0].steps_left)
+        for level, registers in enumerate(loops):
+            with m.If(job.rows.loop[level]):
+                m.d.comb += rows_left.eq(registers.steps_left)
+        with m.If(job.rows.loop.any()):
+            m.d.comb += [
+                gathered.has_more.eq(rows_left[bits:].any() | (rows_left[:bits] > room)),
+                gathered.extra_rows.eq(Mux(gathered.has_more, room, rows_left)),
+            ]
+        return gathered
+
+    def _room(self, m: Module, name: str, rows, start: Value, smem: Value) -> Value:
+        """Return how many rows fit in the line and in the beat of a row, behind it."""
+        bits = self.params.lane_bits
+        in_line, in_beat = (Signal(bits, name=f"{name}_in_{part}") for part in ("line", "beat"))
+        m.d.comb += [
+            in_line.eq(rows.rows_in_line[start[:bits]]),
+            in_beat.eq(rows.rows_in_beat[smem[:bits]]),
+        ]
+        return Mux(in_line < in_beat, in_line, in_beat)
+
+    def _next_places(
+        self, m: Module, job, loops: list[LoopRegisters], gathered: Gathered
+    ) -> list[tuple[Value, Value, Value]]:
+        """Return the next run's addresses in both memories, and the room behind it, for each loop
+        that may take a step.
+        """
+        p = self.params
+        places = []
+        for level, (registers, loop) in enumerate(zip(loops, job.walk.loops, strict=True)):
+            start = Signal(p.piece_address_bits, name=f"next_start_{level}")
+            smem = Signal(p.smem_piece_bits, name=f"next_smem_{level}")
+            steps, room = (loop.global_step, loop.smem_step), Const(0)
+            if self._gathers:
+                rows = job.rows
+                leaps = (
+                    lookup(step, gathered.room, lambda step, room: step * (room + 1), LEAP_BITS)
+                    for step in (rows.row_step, rows.smem_step)
+                )
+                steps = tuple(
+                    Mux(rows.loop[level], leap, step)
+                    for leap, step in zip(leaps, steps, strict=True)
+                )
+                room = self._room(m, f"room_{level}", rows, start, smem)
+            m.d.comb += [
+                start.eq(registers.start + steps[0]),
+                smem.eq(registers.smem + steps[1]),
+            ]
+            places.append((start, smem, room))
+        return places
 
     def _emit_run(
         self,
         m: Module,
+        runs,
         state,
         on_runs,
         job,
         place: LoopRegisters,
         fire,
         last_step,
-        rows,
-        extra_rows,
+        gathered: Gathered,
     ) -> None:
         """Offer the run at ``place`` and, for a load, its step to the fill collector."""
         p = self.params
-        walk, run = job.walk, self.run.p
+        walk, run = job.walk, runs.p
         m.d.comb += [
             run.attributes.eq(walk.attributes),
             run.slot.eq(job.slot),
@@ -193,26 +253,34 @@ class RunWalker(wiring.Component):
         ]
         if self.store:
             m.d.comb += [
-                fire.eq((state != WalkState.IDLE) & self.run.ready),
-                self.run.valid.eq(state != WalkState.IDLE),
+                fire.eq((state != WalkState.IDLE) & runs.ready),
+                runs.valid.eq(state != WalkState.IDLE),
                 run.pieces.eq(Mux(on_runs, walk.run, 0)),
                 run.last.eq(last_step & job.last),
                 run.write_mode.eq(walk.write_mode),
             ]
             return
-        extra_pieces = extra_rows * rows.smem_step
-        self._emit_fill_step(m, state, job, fire, last_step, place.smem, extra_pieces)
-        if p.gathers_rows:
-            gather = run.gather
+        m.submodules.steps = steps = Queue(fill_step_layout(p), 2)
+        connect(m, steps.o, flipped(self.fill))
+        extra_pieces = Signal(LEAP_BITS)
+        can_fire = runs.ready & (walk.prefetch | steps.i.ready)
+        m.d.comb += fire.eq((state != WalkState.IDLE) & can_fire)
+        self._emit_fill_step(m, steps.i, state, job, fire, last_step, place.smem, extra_pieces)
+        if self._gathers:
+            gather, rows = run.gather, job.rows
             rows_mask = Cat(piece < extra_pieces for piece in range(p.lanes))
+            pieces = lookup(
+                rows.smem_step, gathered.extra_rows, lambda step, n: step * n, LEAP_BITS
+            )
             m.d.comb += [
-                self.fill.p.inner_fill.eq(rows.fill & rows_mask),
-                gather.extra_rows.eq(extra_rows),
+                extra_pieces.eq(pieces),
+                steps.i.p.inner_fill.eq(rows.fill & rows_mask),
+                gather.extra_rows.eq(gathered.extra_rows),
                 gather.row_step.eq(rows.row_step),
                 gather.smem_step.eq(rows.smem_step),
             ]
         m.d.comb += [
-            self.run.valid.eq(fire & on_runs),
+            runs.valid.eq(fire & on_runs),
             run.prefetch.eq(walk.prefetch),
             run.pieces.eq(walk.run),
             run.tail_bytes.eq(walk.tail_bytes),
@@ -220,19 +288,18 @@ class RunWalker(wiring.Component):
             *(run[name].eq(walk[name]) for name in remote_field(p)),
         ]
 
-    def _emit_fill_step(self, m: Module, state, job, fire, last_step, smem, extra_pieces) -> None:
-        """Offer the step of a load to the fill collector, and fire when all outputs are ready.
+    def _emit_fill_step(
+        self, m: Module, steps, state, job, fire, last_step, smem, extra_pieces
+    ) -> None:
+        """Offer the step of a load to the fill collector.
 
         The run and the rows gathered behind it, ``extra_pieces``, are one run for the collector.
         """
         p = self.params
-        walk, fill_step = job.walk, self.fill.p
+        walk, fill_step = job.walk, steps.p
         first_step = Signal()  # of the walk
-        active = Signal()
         m.d.comb += [
-            active.eq((state != WalkState.IDLE) & self.run.ready),
-            fire.eq(active & (walk.prefetch | self.fill.ready)),
-            self.fill.valid.eq(active & ~walk.prefetch),
+            steps.valid.eq(fire & ~walk.prefetch),
             fill_step.slot.eq(job.slot),
             fill_step.style.eq(walk.style),
             fill_step.row_mask.eq(walk.row_mask),
@@ -251,9 +318,12 @@ class RunWalker(wiring.Component):
         with m.Elif(fire):
             m.d.sync += first_step.eq(0)
 
-    def _take_walk(self, m: Module, state, job, loops, row_assignments) -> None:
+    def _take_walk(self, m: Module, state, job, loops, gathered: Gathered) -> None:
         """Take the next walk, if one is offered; called in the condition that ``i`` is ready."""
         new_walk = self.i.p.walk
+        if self._gathers:
+            place = new_walk.start, new_walk.smem_start
+            m.d.sync += gathered.room.eq(self._room(m, "first_room", self.i.p.rows, *place))
         with m.If(self.i.valid & new_walk.has_data):
             m.d.sync += state.eq(WalkState.RUNS)
         with m.Elif(self.i.valid & (self.i.p.last if self.store else 1)):
@@ -262,7 +332,6 @@ class RunWalker(wiring.Component):
             m.d.sync += state.eq(WalkState.IDLE)
         m.d.sync += [
             job.eq(self.i.p),
-            *row_assignments,
             *(registers.start.eq(new_walk.start) for registers in loops),
             *(registers.smem.eq(new_walk.smem_start) for registers in loops),
             *(

@@ -4,6 +4,7 @@ from amaranth.hdl import Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
+from hw.generate.column_preparation import prepare_columns
 from hw.generate.generator_lane import GeneratorLane
 from hw.layouts.jobs import generator_job_layout
 from hw.layouts.lines import store_line_layout
@@ -14,7 +15,8 @@ class StoreGenerator(wiring.Component):
     """Turns each job of a store into the lines to write, in one ``GeneratorLane``.
 
     The last line of a request is marked ``last``. It has no valid pieces if the last walk of the
-    request lies outside the tensor. Latency, throughput and back-pressure are those of the lane.
+    request lies outside the tensor. Latency: that of the lane and, with ``im2col``, of the column
+    preparation. Throughput and back-pressure: those of the lane.
 
     Parameters
     ----------
@@ -41,7 +43,7 @@ class StoreGenerator(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         m.submodules.lane_0 = lane = GeneratorLane(self.params, store=True)
-        connect(m, flipped(self.i), lane.i)
+        connect(m, prepare_columns(m, self.params, flipped(self.i)), lane.i)
         connect(m, lane.line, flipped(self.o))
         m.d.comb += self.freed.eq(lane.freed)
         return m

@@ -375,6 +375,68 @@ def column_layout(params: TmaParams) -> data.StructLayout:
     )
 
 
+WHEELS = DIMS - 2
+"""Wheels of the odometer of a column: W, H and D. The images, N, have no end."""
+
+
+@cache
+def pixel_counts_layout(params: TmaParams, *, wraps: bool = True) -> data.StructLayout:
+    """Counts of pixels from a position of a dimension on, this one included; each may be too small
+    if it is more than a column has.
+
+    Members
+    -------
+    before : pixels in front of the tensor
+    to_limit : pixels up to the last one inside the tensor, also those in front of it
+    to_wrap : pixels up to the wrap; present with ``wraps``
+    """
+    names = "before", "to_limit", *(["to_wrap"] if wraps else [])
+    return data.StructLayout(dict.fromkeys(names, params.pixel_bits))
+
+
+@cache
+def prepared_column_layout(params: TmaParams) -> data.StructLayout:
+    """A column whose positions are counts, and whose steps are sums of steps.
+
+    Members
+    -------
+    enabled, stops_outside, pixels, grouped, halo, pitch, skipped_pieces, dense :
+        see ``column_layout``
+    is_all_outside : no pixel is inside the tensor
+    first, restart : counts of W, H and D, from the first pixel on and after a wrap
+    image : counts of N from the first image on
+    address : global address of the first pixel, in pieces
+    step : distance between two pixels of a row in global memory, in pieces
+    next_address : addresses of H, D and N after their next step, in pieces, without the offsets of
+        the dimensions below
+    turn_1, turn_2, turn_3 : numbers that are added to the next address A of H, D or N when it takes
+        its step: A and ``address`` are the address of the pixel, and A and ``next_address`` those
+        of the dimensions up to this one
+    """
+    address = params.piece_address_bits
+
+    def turn(level: int) -> data.StructLayout:
+        next_address = data.ArrayLayout(address, level)
+        return data.StructLayout({"address": address, "next_address": next_address})
+
+    column = column_layout(params).members
+    names = ("enabled", "stops_outside", "pixels", "grouped", "halo", "pitch", "skipped_pieces")
+    counts = data.ArrayLayout(pixel_counts_layout(params), WHEELS)
+    return data.StructLayout(
+        {
+            **{name: column[name] for name in (*names, "dense") if name in column},
+            "is_all_outside": 1,
+            "first": counts,
+            "restart": counts,
+            "image": pixel_counts_layout(params, wraps=False),
+            "address": address,
+            "step": STEP_BITS,
+            "next_address": data.ArrayLayout(address, WHEELS),
+            **{f"turn_{level}": turn(level) for level in range(1, WHEELS + 1)},
+        }
+    )
+
+
 def _part_fields(params: TmaParams) -> dict[str, data.StructLayout]:
     """Return the fields of a job's part of a box: a walk and, with ``im2col``, a column."""
     column = {"column": column_layout(params)} if params.im2col else {}
@@ -427,9 +489,73 @@ def generator_job_layout(params: TmaParams) -> data.StructLayout:
 
 
 @cache
+def prepared_job_layout(params: TmaParams) -> data.StructLayout:
+    """A job as the odometer takes it.
+
+    Members
+    -------
+    slot, last, stream, walk : see ``generator_job_layout``
+    column : see ``prepared_column_layout``
+    """
+    job = generator_job_layout(params).members
+    return data.StructLayout(
+        {
+            **{name: job[name] for name in ("slot", "last", "stream", "walk")},
+            "column": prepared_column_layout(params),
+        }
+    )
+
+
+def lane_job_layout(params: TmaParams) -> data.StructLayout:
+    """Return the layout of a job as a lane of the generator takes it."""
+    is_prepared = params.im2col and not params.compact
+    return (prepared_job_layout if is_prepared else generator_job_layout)(params)
+
+
+@cache
 def slot_walk_layout(params: TmaParams) -> data.StructLayout:
     """A walk of the request in ``slot``; ``last``: this is the last walk of the request."""
     return data.StructLayout({"slot": params.slot_bits, "last": 1, "walk": walk_layout(params)})
+
+
+@cache
+def rows_layout(params: TmaParams) -> data.StructLayout:
+    """Short rows of a walk that may share a line.
+
+    Members
+    -------
+    loop : the loop whose steps are the rows, one-hot; 0: no rows of the walk can share a line
+    row_step : pieces of global memory from one row to the next
+    smem_step : pieces of shared memory from one row to the next
+    fill : pieces between rows that are fill; bit i stands for piece i behind a row's first piece
+    rows_in_line : for each lane, how many more rows fit in the line behind a row that begins there
+    rows_in_beat : the same in shared memory. If there is fill between the rows, the rows must fit
+        in the beat; otherwise they must fit in as many pieces as a beat has.
+    """
+    row_counts = data.ArrayLayout(params.lane_bits, params.lanes)
+    return data.StructLayout(
+        {
+            "loop": DIMS - 1,
+            "row_step": SHORT_ROW_BITS,
+            "smem_step": SHORT_ROW_BITS,
+            "fill": params.lanes,
+            "rows_in_line": row_counts,
+            "rows_in_beat": row_counts,
+        }
+    )
+
+
+@cache
+def prepared_walk_layout(params: TmaParams, *, store: bool = False) -> data.StructLayout:
+    """A walk as the run walker takes it.
+
+    Members
+    -------
+    slot, last, walk : see ``slot_walk_layout``
+    rows : see ``rows_layout``; present for loads, if the unit ``gathers_rows``
+    """
+    rows = {} if store or not params.gathers_rows else {"rows": rows_layout(params)}
+    return data.StructLayout({**slot_walk_layout(params).members, **rows})
 
 
 @cache

@@ -3,30 +3,33 @@
 from amaranth.hdl import Module, Signal, Value
 
 BITS = 8
-"""Width of the dividend and of the quotient."""
-
-RECIPROCAL_BITS = 12
-"""Width of a reciprocal."""
-
-RECIPROCAL_OF = 2048
-"""Scale of a reciprocal: the reciprocal of ``d`` is ``RECIPROCAL_OF / d``, rounded up."""
+"""Width of the dividend and of the quotient, where no other width is given."""
 
 
-def reciprocal_of(m: Module, divisor_less_one: Value) -> Signal:
-    """Return the reciprocal of a divisor from 1 to 8, from a table."""
-    reciprocal = Signal(RECIPROCAL_BITS)
+def reciprocal_bits(bits: int = BITS) -> int:
+    """Return the width of a reciprocal for dividends of ``bits`` bits."""
+    return bits + 4
+
+
+def reciprocal_of(m: Module, divisor_less_one: Value, bits: int = BITS) -> Signal:
+    """Return the reciprocal of a divisor from 1 to 8, from a table.
+
+    It is ``2**(bits + 3)`` divided by the divisor, rounded up. The error of a product with a
+    dividend of ``bits`` bits is below an eighth, so the quotient is exact.
+    """
+    reciprocal = Signal(reciprocal_bits(bits))
     with m.Switch(divisor_less_one):
         for less_one in range(8):
             with m.Case(less_one):
-                m.d.comb += reciprocal.eq(-(-RECIPROCAL_OF // (less_one + 1)))
+                m.d.comb += reciprocal.eq(-(-(1 << bits + 3) // (less_one + 1)))
     return reciprocal
 
 
-def quotient(m: Module, name: str, dividend: Value, reciprocal: Value) -> Value:
-    """Return the low ``BITS`` of ``dividend`` divided by 1 to 8, rounded down.
+def quotient(m: Module, name: str, dividend: Value, reciprocal: Value, bits: int = BITS) -> Value:
+    """Return the low ``bits`` of ``dividend`` divided by 1 to 8, rounded down.
 
     ``reciprocal`` comes from ``reciprocal_of``. The product is the signal ``<name>_product``.
     """
-    product = Signal(BITS + RECIPROCAL_BITS, name=f"{name}_product")
-    m.d.comb += product.eq(dividend[:BITS] * reciprocal)
-    return product[RECIPROCAL_OF.bit_length() - 1 :][:BITS]
+    product = Signal(bits + reciprocal_bits(bits), name=f"{name}_product")
+    m.d.comb += product.eq(dividend[:bits] * reciprocal)
+    return product[bits + 3 :][:bits]

@@ -24,7 +24,7 @@ from hw.layouts.jobs import (
     group_layout,
     write_mode_layout,
 )
-from hw.lib.quotient import RECIPROCAL_BITS
+from hw.lib.quotient import reciprocal_bits
 from hw.params import DIMS, SMEM_OFFSET_BITS, TmaParams
 from hw.setup.map_decoder import ROW_BITS, element_layout
 
@@ -52,7 +52,7 @@ class Step(data.Struct):
     dim_less_one: 32
     box_less_one: 8
     element_stride_less_one: 3
-    reciprocal: RECIPROCAL_BITS
+    reciprocal: reciprocal_bits()
     stride: 36
     is_absent: 1
 

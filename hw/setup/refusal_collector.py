@@ -5,6 +5,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.layouts.jobs import refusal_layout
+from hw.layouts.ports import error_layout
 from hw.lib.arbiter import Arbiter
 from hw.lib.queue import Queue
 from hw.params import TmaParams
@@ -27,7 +28,7 @@ class RefusalCollector(wiring.Component):
     -------
     tensor : In(stream) of ``refusal_layout``
     bulk : In(stream) of ``refusal_layout``
-    o : Out(stream) of ``refusal_layout``
+    o : Out(stream) of ``refusal_layout``; without ``stores``, of ``error_layout``
     refused : Out(channels)
         A request of this channel was refused: its refusal is taken from ``o`` in this clock.
     """
@@ -35,11 +36,12 @@ class RefusalCollector(wiring.Component):
     def __init__(self, params: TmaParams) -> None:
         self.params = params
         refusal = refusal_layout(params)
+        outcome = refusal if params.stores else error_layout(params)
         super().__init__(
             {
                 "tensor": In(stream.Signature(refusal)),
                 "bulk": In(stream.Signature(refusal)),
-                "o": Out(stream.Signature(refusal)),
+                "o": Out(stream.Signature(outcome)),
                 "refused": Out(params.channels),
             }
         )
@@ -52,6 +54,10 @@ class RefusalCollector(wiring.Component):
             m.submodules[f"{name}_queue"] = queue = Queue(refusal, DEPTH)
             connect(m, flipped(getattr(self, name)), queue.i)
             connect(m, queue.o, merged)
-        connect(m, refusals.o, flipped(self.o))
-        m.d.comb += self.refused.eq((self.o.valid & self.o.ready) << self.o.p.channel)
+        m.d.comb += [
+            self.o.valid.eq(refusals.o.valid),
+            refusals.o.ready.eq(self.o.ready),
+            *(self.o.p[name].eq(refusals.o.p[name]) for name in self.o.p.shape().members),
+            self.refused.eq((self.o.valid & self.o.ready) << refusals.o.p.channel),
+        ]
         return m

@@ -23,8 +23,8 @@ from sim_tb.conformance.instructions import (
     Error,
     LaneGroup,
     active_lanes,
-    fault_difference,
     merged,
+    steps_difference,
 )
 
 BARRIERS = 8
@@ -195,23 +195,11 @@ class BarrierProgram:
         str or None
             The first difference, or None.
         """
-        answers = iter(results)
-        words = [0] * BARRIERS
-        for operation in self.operations:
-            about = f"{self}: operation {operation.index}, {operation.name}"
-            result = next(answers, None)
-            if result is None:
-                return f"{about}: no result"
-            if operation.faults:
-                return fault_difference(about, self.error, FAULTS, result.error)
-            if result.error is not None:
-                return f"{about}: silicon finished it, got {result.error.name}"
-            difference = operation.difference(result)
-            if difference:
-                return f"{about}: {difference}"
-            words = result.words
-        if self.error:
-            return f"{self}: silicon: {self.error.text}, got no error"
+        answers = list(results)
+        difference = steps_difference("operation", self.operations, answers, self.error, FAULTS)
+        if difference or self.error:
+            return difference and f"{self}: {difference}"
+        words = answers[-1].words if answers else [0] * BARRIERS
         if self.final is not None and words != self.final:
             return f"{self}: words at the end: expected {self.final}, got {words}"
         return None

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +43,7 @@ from sim_tb.conformance.instructions import (
     WORD_BYTES,
     BarrierInstruction,
     Error,
-    fault_difference,
+    steps_difference,
 )
 
 DATA_BYTES = 8192
@@ -157,6 +157,47 @@ class Outcome:
     smem: list[Bytes]
     gmem: Bytes | None
     parts: list[int]
+
+
+class Machine(Protocol):
+    """A target that executes a program: its barriers, and what its last step returned."""
+
+    state: int
+    predicate: bool
+
+    def words(self) -> NDArray[np.uint64]:
+        """Return the words of the barriers, of shape (CTAs, 8)."""
+        ...
+
+    def set_words(self, words: NDArray[np.uint64]) -> None:
+        """Set the words of the barriers, of shape (CTAs, 8)."""
+
+
+class Progress:
+    """Results of a program, while a machine executes its steps.
+
+    Attributes
+    ----------
+    results, parts : list
+        The same as in ``Outcome``.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        self.results: list[Result] = []
+        self.parts: list[int] = []
+        self._machine = machine
+        self._words = machine.words()
+
+    def end(self, step: "Step", error: ErrorCode | None) -> bool:
+        """Take the result of an executed step; return whether the program goes on."""
+        machine, words = self._machine, self._machine.words()
+        if step.words is not None and step.ended_at_a_part(self._words, words):
+            self.parts.append(step.index)
+            machine.set_words(step.words)
+            words = step.words
+        self._words = words
+        self.results.append(Result(words, machine.state, machine.predicate, error))
+        return error is None
 
 
 @dataclass(frozen=True)
@@ -352,21 +393,9 @@ class ClusterProgram:
 
     def check(self, outcome: Outcome) -> str | None:
         """Compare the outcome on a target with the silicon's; return the difference, or None."""
-        answers = iter(outcome.results)
-        for step in self.steps:
-            about = f"{self}: step {step.index}, {step.name}"
-            result = next(answers, None)
-            if result is None:
-                return f"{about}: no result"
-            if step.faults:
-                return fault_difference(about, self.error, FAULTS, result.error)
-            if result.error is not None:
-                return f"{about}: silicon finished it, got {result.error.name}"
-            difference = step.difference(result)
-            if difference:
-                return f"{about}: {difference}"
-        if self.error:
-            return f"{self}: silicon: {self.error.text}, got no error"
+        difference = steps_difference("step", self.steps, outcome.results, self.error, FAULTS)
+        if difference or self.error:
+            return difference and f"{self}: {difference}"
         return self._memory_difference(outcome)
 
     def _memory_difference(self, outcome: Outcome) -> str | None:

@@ -14,7 +14,7 @@ from sim_tb.conformance.clusters import (
     WINDOW_BYTES,
     ClusterProgram,
     Outcome,
-    Result,
+    Progress,
     Step,
 )
 
@@ -126,8 +126,7 @@ class ClusterMachine:
 def outcome(program: ClusterProgram) -> Outcome:
     """Run a program; return its outcome."""
     machine = ClusterMachine(program)
-    results, parts = [], []
-    before = machine.words()
+    progress = Progress(machine)
     for step in program.steps:
         error = None
         try:
@@ -136,13 +135,7 @@ def outcome(program: ClusterProgram) -> Outcome:
                 machine.execute(step)
         except TmaError as caught:
             error = None if step.is_silent(caught.code) else caught.code
-        words = machine.words()
-        if step.words is not None and step.ended_at_a_part(before, words):
-            parts.append(step.index)
-            machine.set_words(step.words)
-        before = machine.words()
-        results.append(Result(before, machine.state, machine.predicate, error))
-        if error is not None:
+        if not progress.end(step, error):
             break
     smem = [memory[:DATA_BYTES] for memory in machine.cluster.smem]
     expected = program.gmem_after()
@@ -150,4 +143,4 @@ def outcome(program: ClusterProgram) -> Outcome:
     if expected is not None:
         first = np.uint64(program.gmem_address)
         gmem = machine.gmem.read(first + np.arange(expected.size, dtype=np.uint64))
-    return Outcome(results, smem, gmem, parts)
+    return Outcome(progress.results, smem, gmem, progress.parts)

@@ -1,9 +1,10 @@
 """mbarrier instructions of the recorded programs, in the terms of the unit's operations."""
 
 import enum
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Protocol, TypeVar
 
 from golden.errors import ErrorCode
 
@@ -25,6 +26,73 @@ class Error(enum.IntEnum):
     def text(self) -> str:
         """Name in words."""
         return self.name.lower().replace("_", " ")
+
+
+class StepResult(Protocol):
+    """Result of a step on a target."""
+
+    @property
+    def error(self) -> ErrorCode | None:
+        """Error that ended the program there, if any."""
+
+
+R = TypeVar("R", bound=StepResult, contravariant=True)
+
+
+class RecordedStep(Protocol[R]):
+    """Step of a recorded program."""
+
+    @property
+    def index(self) -> int:
+        """Number of the step in its program."""
+
+    @property
+    def name(self) -> str:
+        """Instruction."""
+
+    @property
+    def faults(self) -> bool:
+        """True if the silicon's program ended there."""
+
+    def difference(self, result: R) -> str | None:
+        """Return how a result differs from the silicon's, or None."""
+
+
+def steps_difference(
+    kind: str,
+    steps: Iterable[RecordedStep[R]],
+    results: Iterable[R],
+    error: Error,
+    codes: Mapping[Error, Container[ErrorCode]],
+) -> str | None:
+    """Compare the results of a program's steps with the silicon's; return the first difference.
+
+    Parameters
+    ----------
+    kind : str
+        Name of a step in messages, "step" for example.
+    steps : iterable of RecordedStep
+        All steps of the program.
+    results : iterable of StepResult
+        Results on a target, up to the first one with an error.
+    error : Error
+        Error that ended the program on silicon.
+    codes : mapping of Error to container of ErrorCode
+        Errors of a target that an error of the silicon stands for.
+    """
+    answers = iter(results)
+    for step in steps:
+        about = f"{kind} {step.index}, {step.name}"
+        result = next(answers, None)
+        if result is None:
+            return f"{about}: no result"
+        if step.faults:
+            return fault_difference(about, error, codes, result.error)
+        if result.error is not None:
+            return f"{about}: silicon finished it, got {result.error.name}"
+        if difference := step.difference(result):
+            return f"{about}: {difference}"
+    return f"silicon: {error.text}, got no error" if error else None
 
 
 def fault_difference(

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from golden import mbarrier
 from golden.archive import VectorError
 from golden.mbarrier import Op
+from sim_tb.conformance.barriers import LANES
 from sim_tb.conformance.clusters import stored_bytes
 from sim_tb.conformance.form import Arrays, Form
 
 RUNS = 3
-LANES = 32
 
 FIELDS = {"request": (), "expected": (), "ends": (RUNS,), "word_after": (RUNS,)}
 

@@ -4,16 +4,23 @@ The form of a file follows from its arrays, not from its name. A case is a row o
 program, or a row of ``before``.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from golden import conformance as golden_conformance
 from golden.archive import VectorError, read_arrays
 from golden.vectors import Case, check, read_cases
 from sim_tb.conformance import golden_barriers, golden_clusters
-from sim_tb.conformance.barriers import BarrierFile, Result, barrier_file, is_barrier_file
+from sim_tb.conformance.barriers import (
+    BarrierFile,
+    BarrierProgram,
+    Result,
+    barrier_file,
+    is_barrier_file,
+)
 from sim_tb.conformance.clusters import ClusterFile, ClusterProgram, cluster_file, is_cluster_file
 from sim_tb.conformance.clusters import Outcome as ClusterOutcome
 from sim_tb.conformance.parts import PartFile, is_part_file, part_file
@@ -24,6 +31,10 @@ from sim_tb.conformance.replacements import (
 )
 
 GOLDEN_ONLY = "is run by the golden model only"
+
+ProgramT = TypeVar("ProgramT")
+ProgramT_co = TypeVar("ProgramT_co", covariant=True)
+OutcomeT = TypeVar("OutcomeT")
 
 
 @dataclass(frozen=True)
@@ -95,64 +106,99 @@ class Transfers:
                 yield Verdict(f"{case}: {GOLDEN_ONLY}")
 
 
+class ProgramFile(Protocol[ProgramT_co]):
+    """Programs of a file, decoded one at a time."""
+
+    @property
+    def kinds(self) -> Sequence[str]:
+        """Set or name of each program."""
+
+    def __getitem__(self, number: int) -> ProgramT_co: ...
+
+
+class Programs(ABC, Generic[ProgramT, OutcomeT]):
+    """Programs of a file, and how each target runs them.
+
+    Members
+    -------
+    file : ProgramFile
+    """
+
+    file: ProgramFile[ProgramT]
+
+    @abstractmethod
+    def golden(self, program: ProgramT) -> OutcomeT:
+        """Run a program through the golden model; return its outcome."""
+
+    @abstractmethod
+    def simulated(self, programs: Sequence[ProgramT], models: str) -> Iterator[OutcomeT]:
+        """Run programs through the RTL; yield the outcome of each."""
+
+    @abstractmethod
+    def verdict(self, program: ProgramT, outcome: OutcomeT) -> Verdict:
+        """Compare an outcome with the silicon's."""
+
+    @property
+    def kinds(self) -> Sequence[str]:
+        """Set or name of each program."""
+        return self.file.kinds
+
+    def verdicts(self, numbers: Sequence[int], target: str, models: str) -> Iterator[Verdict]:
+        """Run programs, as ``Recording`` says."""
+        programs = [self.file[number] for number in numbers]
+        outcomes = (
+            map(self.golden, programs) if target == "golden" else self.simulated(programs, models)
+        )
+        return map(self.verdict, programs, outcomes)
+
+
 @dataclass(frozen=True)
-class Barriers:
+class Barriers(Programs[BarrierProgram, Iterable[Result]]):
     """Programs of mbarrier operations."""
 
     file: BarrierFile
 
-    @property
-    def kinds(self) -> list[str]:
-        """Set of each program."""
-        return self.file.kinds
+    def golden(self, program: BarrierProgram) -> Iterable[Result]:
+        """Run a program through the golden model; return its results."""
+        return golden_barriers.outcome(program)
 
-    def verdicts(self, numbers: Sequence[int], target: str, models: str) -> Iterator[Verdict]:
-        """Run programs, as ``Recording`` says."""
-        programs = [self.file[number] for number in numbers]
-        if target == "golden":
-            runs: Iterator[Iterable[Result]] = map(golden_barriers.outcome, programs)
-        else:
-            from sim_tb.conformance import rtl  # here, because only the RTL needs a simulator
+    def simulated(
+        self, programs: Sequence[BarrierProgram], models: str
+    ) -> Iterator[Iterable[Result]]:
+        """Run programs through the RTL; yield the results of each."""
+        from sim_tb.conformance import rtl  # here, because only the RTL needs a simulator
 
-            runs = rtl.barrier_results(programs, models=models)
-        for program, results in zip(programs, runs, strict=True):
-            yield Verdict(program.check(results))
+        return rtl.barrier_results(programs, models=models)
+
+    def verdict(self, program: BarrierProgram, outcome: Iterable[Result]) -> Verdict:
+        """Compare results with the silicon's."""
+        return Verdict(program.check(outcome))
 
 
 @dataclass(frozen=True)
-class Clusters:
-    """Programs on clusters."""
+class Clusters(Programs[ClusterProgram, ClusterOutcome | str]):
+    """Programs on clusters. The outcome is a message if the RTL could not finish a program."""
 
     file: ClusterFile
 
-    @property
-    def kinds(self) -> list[str]:
-        """Name of each program."""
-        return self.file.kinds
+    def golden(self, program: ClusterProgram) -> ClusterOutcome | str:
+        """Run a program through the golden model; return its outcome."""
+        return golden_clusters.outcome(program)
 
-    def verdicts(self, numbers: Sequence[int], target: str, models: str) -> Iterator[Verdict]:
-        """Run programs, as ``Recording`` says."""
-        programs = [self.file[number] for number in numbers]
-        if target == "golden":
-            runs: Iterator[ClusterOutcome | str] = map(golden_clusters.outcome, programs)
-        else:
-            from sim_tb.conformance import rtl  # here, because only the RTL needs a simulator
+    def simulated(
+        self, programs: Sequence[ClusterProgram], models: str
+    ) -> Iterator[ClusterOutcome | str]:
+        """Run programs through the RTL; yield the outcome of each."""
+        from sim_tb.conformance import rtl  # here, because only the RTL needs a simulator
 
-            runs = rtl.cluster_outcomes(programs, models=models)
-        for program, outcome in zip(programs, runs, strict=True):
-            yield cluster_verdict(program, outcome)
+        return rtl.cluster_outcomes(programs, models=models)
 
-
-def cluster_verdict(program: ClusterProgram, outcome: ClusterOutcome | str) -> Verdict:
-    """Return the verdict of a program on a cluster, with a note on phases that ended at a part.
-
-    ``outcome`` is a message if the target could not finish the program.
-    """
-    if isinstance(outcome, str):
-        return Verdict(f"{program}: {outcome}")
-    steps = ", ".join(f"step {n}, {program.steps[n].name}" for n in outcome.parts)
-    note = f"{program}: {steps}" if steps else None
-    return Verdict(program.check(outcome), note)
+    def verdict(self, program: ClusterProgram, outcome: ClusterOutcome | str) -> Verdict:
+        """Compare an outcome with the silicon's; note the phases that ended at a part."""
+        if isinstance(outcome, str):
+            return Verdict(f"{program}: {outcome}")
+        steps = ", ".join(f"step {n}, {program.steps[n].name}" for n in outcome.parts)
+        return Verdict(program.check(outcome), f"{program}: {steps}" if steps else None)
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,8 @@ from sim_tb.conformance.clusters import (
     DATA_BYTES,
     ClusterProgram,
     Outcome,
+    Progress,
     RemoteStores,
-    Result,
     Step,
 )
 from sim_tb.conformance.instructions import WORD_BYTES
@@ -197,21 +197,12 @@ async def outcome(cluster: ClusterEnvironment, memory: Memory, program: ClusterP
     await cluster.sms[0].cycles(4)
     memory.prepare(program)
     machine = Machine(cluster, program)
-    results, parts = [], []
-    before = machine.words()
+    progress = Progress(machine)
     for step in program.steps:
-        error = await machine.execute(step)
-        words = machine.words()
-        if step.ended_at_a_part(before, words):
-            assert step.words is not None
-            parts.append(step.index)
-            machine.set_words(step.words)
-        before = machine.words()
-        results.append(Result(before, machine.state, machine.predicate, error))
-        if error is not None:
+        if not progress.end(step, await machine.execute(step)):
             break
     smem = [env.smem[:DATA_BYTES].copy() for env in machine.sms]
-    return Outcome(results, smem, memory.finish(program), parts)
+    return Outcome(progress.results, smem, memory.finish(program), progress.parts)
 
 
 @cocotb.test()

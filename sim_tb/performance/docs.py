@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -39,6 +40,7 @@ SLOWEST = 5
 """Boxes of each file in the table of the slowest boxes."""
 
 SYNTH = Path("build/synth.json")
+STA = Path("build/sta.json")
 FILES = {
     "timing_workloads": "loads of published kernels",
     "timing_random": "random boxes",
@@ -255,6 +257,46 @@ def synth_table() -> str | None:
     return table(("preset", "memory port", *resources), rows)
 
 
+def sta_results() -> dict[str, dict[str, Any]] | None:
+    """Return the figures of each preset from the file of ``make sta``; None without a file."""
+    if not STA.exists():
+        return None
+    results: dict[str, dict[str, Any]] = json.loads(STA.read_text())["presets"]
+    return results
+
+
+def sta_table() -> str | None:
+    """Return area and clock in standard cells; None if they were not measured."""
+    if (presets := sta_results()) is None:
+        return None
+    rows = []
+    for preset, figures in presets.items():
+        unit = figures["blocks"][""]
+        gates = f"{unit['um2'] / figures['nand2_um2']:,.0f}"
+        counts = f"{unit['flip_flops']:,}", f"{unit['memory_bits']:,}"
+        clock, path = f"{figures['mhz']:.1f}", Route(**figures["paths"][0]).path
+        rows.append([f"`{preset}`", f"{unit['um2'] / 1e6:.3f}", gates, *counts, clock, path])
+    head = "mm²", "NAND2 gates", "flip-flops", "memory bits", "MHz", "critical path"
+    return table(("preset", *head), rows)
+
+
+def sta_blocks_table() -> str | None:
+    """Return NAND2 gates and memory bits of each block; None if they were not measured."""
+    if (presets := sta_results()) is None:
+        return None
+    names = dict.fromkeys(name for figures in presets.values() for name in figures["blocks"])
+    rows = []
+    for name in names:
+        row = [name.replace("_", " ") or "the unit"]
+        for figures in presets.values():
+            area = figures["blocks"].get(name)
+            gates = f"{area['um2'] / figures['nand2_um2']:,.0f}" if area else "-"
+            row += [gates, f"{area['memory_bits']:,}" if area else "-"]
+        rows.append(row)
+    head = [text for name in presets for text in (f"`{name}`: NAND2", "memory bits")]
+    return table(("block", *head), rows)
+
+
 def default_kernels() -> list[Kernel]:
     """Return the kernels that run on the default unit, with default options."""
     made = (cls() for cls in kernels().values())
@@ -297,6 +339,8 @@ TABLES: dict[str, Callable[[], str | None]] = {
     "streams": streams_table,
     "waits": waits_table,
     "synth": synth_table,
+    "sta": sta_table,
+    "sta_blocks": sta_blocks_table,
     "kernels": kernels_table,
     "times": times_table,
 }

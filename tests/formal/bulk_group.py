@@ -41,7 +41,7 @@ class WaitSpec(Elaboratable):
             streams=1,
             bulk_groups=4,
             requests_in_flight=2,
-            request_queue_depth=1,
+            request_queue_depth=2,
             request_id_bits=1,
         )
 

@@ -30,6 +30,13 @@ from tests.formal.inside import Inside, inside, row
 from tests.formal.proof import Bug, Proof
 from tests.formal.streams import hold, offer
 
+
+class NarrowParams(TmaParams):
+    """Parameters with short counters of pieces, on which the proof does not depend but its time."""
+
+    box_piece_bits = 4
+
+
 ERRORS = 8
 """Modulus of the numbers of error records; fewer than that wait."""
 
@@ -79,12 +86,11 @@ class CompletionSpec(Elaboratable):
     """
 
     def __init__(self, ctas: int = 1, requests_in_flight: int = 2, pipelines: int = 4) -> None:
-        self.params = TmaParams(
+        self.params = NarrowParams(
             setup_pipelines=pipelines,
             ctas=ctas,
             line_bytes=16,
             address_bits=32,
-            smem_bytes=128,
             requests_in_flight=requests_in_flight,
             request_id_bits=1,
             stores=False,

@@ -48,8 +48,3 @@ CLUSTER = TmaParams(
     im2col=False,
 )
 """Four SMs with lines of 128 bytes and only the features that tests of clusters need."""
-
-OCTET = replace(
-    CLUSTER, ctas=8, cta_group_2=False, reductions=False, line_bytes=32, setup_pipelines=1
-)
-"""Eight SMs with lines of 32 bytes; their units are ``compact``."""

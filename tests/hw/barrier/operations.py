@@ -29,7 +29,6 @@ CHANGES = {BarrierOp[op.name]: op for op in golden.Op}
 BY_PARITY = BarrierOp.TEST_WAIT_PARITY, BarrierOp.TRY_WAIT_PARITY
 TRIES = BarrierOp.TRY_WAIT, BarrierOp.TRY_WAIT_PARITY
 TESTS = BarrierOp.TEST_WAIT, BarrierOp.TEST_WAIT_PARITY, *TRIES
-HIGH_HALF = 0xFFFFFFFF << 32
 
 
 def init(address: int, count: int, *, v1: bool = False) -> Item:

@@ -10,6 +10,7 @@ from amaranth.lib import wiring
 
 from hw.flow import verilog
 from hw.flow.cache import ROOT
+from hw.flow.design import Design
 from hw.flow.macros import macros
 from hw.flow.tables import port_widths
 from hw.layouts.ports import request_layout, smem_write_layout
@@ -44,6 +45,7 @@ def test_heads(written):
     assert interface["license"] == "Apache-2.0"
     assert (interface["version"], interface["preset"]) == (version, preset)
     assert interface["parameters"] == dataclasses.asdict(params)
+    assert interface["memories"] == list(Design(StandIn(params), "tma").memories())
 
 
 def test_the_command_in_the_head_writes_the_same_file(written, tmp_path, monkeypatch):

@@ -19,7 +19,7 @@ SMALL = TmaParams(
     streams=1,
     bulk_groups=4,
     requests_in_flight=2,
-    request_queue_depth=1,
+    request_queue_depth=2,
     request_id_bits=8,
 )
 ONE_THREAD = replace(SMALL, threads=1)

@@ -46,9 +46,9 @@ def test_covers_each_stored_box_once(seed: int) -> None:
 
 @pytest.mark.parametrize("waiting", [1, 4])
 def test_takes_jobs_while_lines_wait(waiting: int) -> None:
-    """The lane accepts the jobs that its queue holds, and those on the way to the waiting line."""
+    """The lane accepts the jobs that its queue holds, and some on the way to the waiting line."""
     params = TmaParams(jobs_waiting=waiting)
-    jobs = jobs_of([flat(128, 1, 128)] * 16, params)
+    jobs = jobs_of([flat(128, 1, 128)] * 40, params)
     run = run_streams(
         simulation(GeneratorLane, params),
         {"i": jobs},
@@ -58,8 +58,9 @@ def test_takes_jobs_while_lines_wait(waiting: int) -> None:
         feed=_count_clocks,
     )
     assert not run.payloads["line"]
-    ahead = 3  # in the line cutter, in the slice in front of it, in the walker
-    assert len(run.taken["i"]) == waiting + ahead
+    # Line cutter, run walker and its queue, both stages of the preparation, odometer and its queue
+    ahead = 1 + 3 + 2 + 5
+    assert waiting < len(run.taken["i"]) <= waiting + ahead
 
 
 def _count_clocks(run, clock: int) -> dict:

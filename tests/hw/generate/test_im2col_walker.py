@@ -1,79 +1,28 @@
-"""Im2col walker, behind the setup block: every pixel once, at its address, one walk a clock."""
+"""Im2col walker of compact units, behind the setup block: every pixel once, at its address."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from golden import AccessMode, Arch, Load, Reduce, Store, TensorMap
-from golden.request import as_descriptor
-from hw.generate.im2col_walker import Im2colWalker
 from hw.params import PRESETS, TmaParams
-from hw.setup.block import SetupBlock
-from tests.hw.boxes import Pieces
-from tests.hw.golden_requests import (
-    KINDS,
-    STORE_KINDS,
-    arch_of,
-    expected,
-    group_of,
-    random_requests,
-    setup_input,
-)
+from tests.hw.generate.columns import check_stores, requests_of, walk
+from tests.hw.golden_requests import KINDS, STORE_KINDS, arch_of, expected, random_requests
 from tests.hw.setup.test_block import covered_by
-from tests.hw.simulate import Run, run_streams, simulation
 from tests.quick import quick
-from tests.unit_arch import LATER_UNIT
 
 
-def one_stream(params: TmaParams) -> TmaParams:
-    """Return the parameters of a smaller unit whose setup makes the same jobs."""
-    return replace(params, streams=1, setup_pipelines=min(params.setup_pipelines, 2))
+def compact(preset: str) -> TmaParams:
+    """Return the parameters of a preset with one setup pipeline."""
+    return replace(PRESETS[preset], setup_pipelines=1)
 
 
-def setup(requests: Sequence[Load | Store], params: TmaParams) -> list:
-    """Return the jobs that the setup block makes of ``requests``."""
-    inputs = {"i": [setup_input(request, number) for number, request in enumerate(requests)]}
-    block = simulation(SetupBlock, one_stream(params))
-    run = run_streams(block, inputs, ["job", "error"], stall=0)
-    assert not run.payloads["error"]
-    return run.payloads["job"]
-
-
-def with_slots(jobs: Sequence, params: TmaParams) -> list[dict]:
-    """Return the jobs of setup as a generator gets them; the slot is the request's number."""
-    parts = "last", "walk", *(["column"] if params.im2col else [])
-    return [
-        {"slot": job.transfer.request_id, **{name: getattr(job, name) for name in parts}}
-        for job in jobs
-    ]
-
-
-def walk(requests: Sequence[Load | Store], params: TmaParams, **options) -> Run:
-    """Return the run of the walker for ``requests``, behind the setup block."""
-    inputs = {"i": with_slots(setup(requests, params), params)}
-    return run_streams(simulation(Im2colWalker, params), inputs, ["o"], **options)
-
-
-def requests_of(run: Run) -> list[list]:
-    """Return the walks of a run, request by request."""
-    requests: list[list] = [[]]
-    for job in run.payloads["o"]:
-        requests[-1].append(job)
-        if job.last:
-            requests.append([])
-    assert requests.pop() == []
-    return requests
-
-
-@pytest.mark.parametrize("pipelines", [1, 4])
 @pytest.mark.parametrize("seed", quick(range(2), 1))
 @pytest.mark.parametrize("kind", KINDS)
-def test_walks_cover_the_box(kind: str, seed: int, pipelines: int) -> None:
-    """The walks of each request cover its box, also in a ``compact`` unit, of one pipeline."""
+def test_walks_cover_the_box(kind: str, seed: int) -> None:
+    """The walks of each request cover its box."""
     loads = random_requests(np.random.default_rng(seed), kind, 10)
-    run = walk(loads, replace(PRESETS[KINDS[kind]], setup_pipelines=pipelines), seed=seed)
+    run = walk(loads, compact(KINDS[kind]), seed=seed)
     found = requests_of(run)
     assert len(found) == len(loads)
     for number, (load, jobs) in enumerate(zip(loads, found, strict=True)):
@@ -81,210 +30,11 @@ def test_walks_cover_the_box(kind: str, seed: int, pipelines: int) -> None:
         assert {job.slot for job in jobs} == {number}
 
 
-@pytest.mark.parametrize("kind", KINDS | STORE_KINDS)
-def test_a_job_says_what_completes_its_request(kind: str) -> None:
-    """Each job carries the pieces and the bulk group of its request; first and last are marked."""
-    preset = (KINDS | STORE_KINDS)[kind]
-    requests = random_requests(np.random.default_rng(6), kind, 6)
-    jobs = iter(setup(requests, PRESETS[preset]))
-    for number, request in enumerate(requests):
-        parts = [next(jobs)]
-        while not parts[-1].last:
-            parts.append(next(jobs))
-        assert [job.first for job in parts] == [1] + [0] * (len(parts) - 1)
-        for job in parts:
-            assert job.transfer.request_id == number
-            if isinstance(request, Store):
-                group = {name: getattr(job.group, name) for name in ("joined", "thread", "index")}
-                assert group == group_of(number)
-            else:
-                assert parts[-1].transfer.pieces == len(expected(request, arch_of(kind)))
-    assert next(jobs, None) is None
-
-
-@pytest.mark.parametrize("kind", ["load_tile", "sm_100a_gather4"])
-def test_a_tile_passes_without_latency(kind: str) -> None:
-    loads = random_requests(np.random.default_rng(2), kind, 8)
-    run = walk(loads, PRESETS[KINDS[kind]], stall=0)
-    assert run.cycles["o"] == run.taken["i"] == list(range(len(run.payloads["o"])))
-
-
-def written_by(jobs) -> Pieces:
-    """Return the pieces that the walks of a store cover; there is no fill."""
-    return {smem: source for smem, source in covered_by(jobs).items() if source}
-
-
-def check_stores(stores: Sequence[Store], run: Run, arch: Arch) -> None:
-    """Compare the pieces that the walks of each store cover, and the fields they carry."""
-    for number, (store, jobs) in enumerate(zip(stores, requests_of(run), strict=True)):
-        assert written_by(jobs) == expected(store, arch), store
-        for job in jobs:
-            assert job.slot == number
-            assert (job.walk.store, job.walk.prefetch, job.walk.tail_bytes) == (1, 0, 0)
-            reduction = job.walk.write_mode.reduction
-            assert reduction.enabled == isinstance(store, Reduce)
-            if isinstance(store, Reduce):
-                kind = as_descriptor(store.tensor_map).format
-                assert (reduction.op.value, reduction.element_type.value) == (store.op, kind)
-            if arch is LATER_UNIT:
-                assert job.walk.write_mode.byte_mask == 0xFFFF
-
-
-@pytest.mark.parametrize("pipelines", [1, 4])
 @pytest.mark.parametrize("kind", STORE_KINDS)
-def test_walks_of_a_store_cover_what_is_inside(kind: str, pipelines: int) -> None:
+def test_walks_of_a_store_cover_what_is_inside(kind: str) -> None:
     """Dimension 0 counts in whole pieces; in the others the golden model decides."""
     count = 5 if "im2col" in kind else 20
     stores = random_requests(np.random.default_rng(3), kind, count)
-    params = replace(PRESETS[STORE_KINDS[kind]], setup_pipelines=pipelines)
+    params = compact(STORE_KINDS[kind])
     run = walk(stores, params, seed=1, stall=0.3)
     check_stores(stores, run, arch_of(kind))
-
-
-@pytest.mark.parametrize("channels", [32, 64])
-def test_a_store_of_im2col_w_stops_at_the_first_pixel_outside(channels: int) -> None:
-    """The first pixel outside is in front of the tensor, behind it, in a row above or below it, or
-    behind all images; pixels behind it are inside again. A store of other pixels follows.
-    """
-    dims, strides = (64, 9, 3, 4), (128, 1152, 3456)
-    stores = []
-    for lower, upper in ((0, 0), (-1, 0), (0, 1)):
-        tensor_map = TensorMap.im2col(
-            *("f16", 0, dims, strides, (lower,), (upper,), channels, 30),
-            swizzle="128B",
-            wide=True,
-            arch=LATER_UNIT,
-        )
-        for where in ((0, 0, 0), (0, 8 + upper, 0), (2, 2, 1), (3, 1, 3), (3, 3, 0), (0, 0, 4)):
-            stores.append(Store(tensor_map, (0, *where), AccessMode.IM2COL_W))
-    run = walk(stores, PRESETS["sm_100a"], stall=0)
-    check_stores(stores, run, LATER_UNIT)
-    counts = {len(expected(store, LATER_UNIT)) for store in stores}
-    assert len(counts) > 4
-
-
-def image(channels: int, w: int, corner: int, pixels: int = 256) -> Load:
-    """Return a column over all of W, H, D and N of a small image of 16-bit numbers."""
-    dims = (64, w, 3, 2, 64)
-    strides = (128, 128 * w, 384 * w, 768 * w)
-    lower, upper = (-corner,) * 3, (corner,) * 3
-    tensor_map = TensorMap.im2col(
-        *("f16", 0, dims, strides, lower, upper, channels, pixels), swizzle="128B"
-    )
-    return Load(tensor_map, (0, -corner, -corner, -corner, 0), mbarrier=0)
-
-
-@pytest.mark.parametrize("corner", [0, 1])
-@pytest.mark.parametrize("channels", [32, 64])
-def test_no_clock_is_lost_at_any_wrap(channels: int, corner: int) -> None:
-    """Rows have one, two and seven pixels; W, H, D and N wrap, and so do requests."""
-    loads = [image(channels, w, corner) for w in (1, 2, 7)] * 2
-    run = walk(loads, PRESETS["default"], stall=0)
-    cycles = run.cycles["o"]
-    assert cycles[-1] - cycles[0] == len(cycles) - 1
-    assert len(cycles) == 2 * sum(-(-256 // (w + 2 * corner)) for w in (1, 2, 7))
-
-
-@pytest.mark.parametrize(
-    "by", [1, 3, 7, 8, *(pytest.param(by, marks=pytest.mark.regress) for by in (2, 4, 5, 6))]
-)
-@pytest.mark.parametrize("channels", [8, 24])
-def test_long_rows_of_pixels_that_lie_apart(channels: int, by: int) -> None:
-    """Each pixel is ``by`` positions behind the last: walks have 32 pixels, and cross all edges."""
-    width = 331
-    tensor_map = TensorMap.im2col(
-        *("f16", 0, (24, width, 3, 20), (48, 48 * width, 144 * width), (-20, 0), (11, 0)),
-        *(channels, 500),
-        element_strides=(1, by, 1, 1),
-        swizzle="64B" if channels == 24 else "32B",
-    )
-    loads = [Load(tensor_map, (0, x, 0, 0)) for x in (-20, -1, 0, 7, 290, 320, width - 1 + 11)]
-    run = walk(loads, PRESETS["default"], stall=0)
-    for load, jobs in zip(loads, requests_of(run), strict=True):
-        assert covered_by(jobs) == expected(load, Arch.SM_90A), load
-        rows, left, x = 0, 500, load.coords[1]
-        while left > 0:
-            row = -(-(width + 11 - x) // by)
-            rows += -(-min(row, left) // 32)
-            left, x = left - row, -20
-        assert len(jobs) == rows
-
-
-@pytest.mark.parametrize("where", ["W", "H", "D", "N", "C", "W from the right"])
-def test_what_is_outside_to_the_last_pixel_is_one_walk(where: str) -> None:
-    """Rows and columns beside all images, images behind the last one, and channels are outside."""
-    dims, strides = (16, 5, 4, 3, 2), (32, 160, 640, 1920)
-    lower, upper, coords = [-1] * 3, [1] * 3, [0, 1, 2, 1, 1]
-    if where == "C":
-        coords[0] = 16
-    elif where == "N":
-        coords[4] = 2
-    elif where == "W from the right":
-        lower[0], upper[0], coords[1] = 5, 7, 6
-    else:
-        at = "WHD".index(where)
-        lower[at], upper[at], coords[1 + at] = -7, -dims[1 + at], -3
-    tensor_map = TensorMap.im2col("f16", 0, dims, strides, lower, upper, 8, 200)
-    loads = [Load(tensor_map, coords), Load(tensor_map, [*coords[:4], 2])]
-    (jobs, others) = requests_of(walk(loads, PRESETS["default"], stall=0))
-    assert covered_by(jobs) == expected(loads[0], Arch.SM_90A)
-    assert len(jobs) == len(others) == 1
-
-
-@pytest.mark.parametrize("channels", [8, 24, 72])
-def test_pixels_of_any_width_are_contiguous(channels: int) -> None:
-    """Pixels of 1, 3 and 9 pieces: each row is a walk of one run."""
-    strides = [2 * channels * n for n in (1, 9, 27)]
-    tensor_map = TensorMap.im2col(
-        *("f16", 0, (channels, 9, 3, 9), strides, (0, 0), (0, 0), channels, 50)
-    )
-    loads = [Load(tensor_map, (0, 3, 0, 0)), Load(tensor_map, (0, 0, 1, 1))]
-    run = walk(loads, PRESETS["default"], stall=0)
-    for load, jobs in zip(loads, requests_of(run), strict=True):
-        assert covered_by(jobs) == expected(load, Arch.SM_90A), load
-        assert len(jobs) == 6
-        assert not any(loop.last for job in jobs for loop in job.walk.loops)
-
-
-@pytest.mark.parametrize("corner", [0, 1, 3])
-def test_rows_of_pixels_are_cut_at_the_edges(corner: int) -> None:
-    """Contiguous pixels are one walk, with some of them outside on either side."""
-    loads = [image(64, w, corner, pixels) for w in (1, 2, 7) for pixels in (5, 100)]
-    loads = [replace(load, coords=(0, x, 0, 0, 0)) for load in loads for x in (-corner, 0)]
-    run = walk(loads, PRESETS["default"], stall=0)
-    for load, jobs in zip(loads, requests_of(run), strict=True):
-        assert covered_by(jobs) == expected(load, Arch.SM_90A), load
-
-
-def test_strided_pixels_are_not_contiguous() -> None:
-    """Every second pixel of overlapping rows has the address that contiguous pixels would have."""
-    tensor_map = TensorMap.im2col(
-        *("f16", 0, (64, 9, 3, 2), (64, 1152, 3456), (0, 0), (0, 0), 64, 20),
-        element_strides=(1, 2, 1, 1),
-        swizzle="128B",
-    )
-    load = Load(tensor_map, (0, 1, 0, 0))
-    (jobs,) = requests_of(walk([load], PRESETS["default"], stall=0))
-    assert covered_by(jobs) == expected(load, Arch.SM_90A)
-
-
-@pytest.mark.parametrize("where", [-1, 3])
-def test_what_the_column_does_not_walk_may_be_outside(where: int) -> None:
-    """The slice of an interleaved map, and H of ``im2col::w``, are outside: everything is fill."""
-    dims, strides = (9, 3, 4), (288, 1152)
-    sliced = TensorMap.im2col(
-        *("f16", 0, dims, strides, (0,), (0,), 8, 20), swizzle="32B", interleave="32B"
-    )
-    dims, strides = (64, 9, 3, 4), (128, 1152, 3456)
-    wide = TensorMap.im2col(
-        *("f16", 0, dims, strides, (0,), (0,), 64, 20),
-        swizzle="128B",
-        wide=True,
-        arch=LATER_UNIT,
-    )
-    loads = [Load(sliced, (2, where, 1)), Load(wide, (0, 2, where, 1), AccessMode.IM2COL_W)]
-    run = walk(loads, PRESETS["sm_100a"], stall=0)
-    for load, jobs in zip(loads, requests_of(run), strict=True):
-        pieces = covered_by(jobs)
-        assert pieces == expected(load, LATER_UNIT)
-        assert not any(pieces.values())

@@ -12,7 +12,7 @@ from hw.generate.request_generator import RequestGenerator
 from hw.params import PRESETS, TmaParams
 from hw.setup.block import SetupBlock
 from tests.hw.boxes import Box, Pieces, random_box
-from tests.hw.generate.test_im2col_walker import one_stream, setup, with_slots
+from tests.hw.generate.columns import one_stream, setup, with_slots
 from tests.hw.golden_requests import KINDS, arch_of, expected, random_requests
 from tests.hw.setup.test_block import box_input
 from tests.hw.simulate import Run, run_streams, simulation

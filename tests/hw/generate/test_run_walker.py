@@ -8,10 +8,10 @@ from amaranth.hdl import Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
+from hw.generate.row_preparation import RowPreparation
 from hw.generate.run_walker import RunWalker
 from hw.layouts.jobs import slot_walk_layout
 from hw.layouts.lines import fill_step_layout, run_layout
-from hw.lib.register_slice import register_slice
 from hw.params import TmaParams
 from tests.hw.generate.walks import random_walk, rows_of, runs_of
 from tests.hw.simulate import Run, run_streams
@@ -24,8 +24,8 @@ PARAMS = {
 }
 
 
-class SlicedWalker(wiring.Component):
-    """The walker of loads with a register slice behind each output, as its contract asks for."""
+class PreparedWalker(wiring.Component):
+    """The walker of loads behind the preparation of rows, where there is one."""
 
     def __init__(self, params: TmaParams) -> None:
         self.params = params
@@ -40,13 +40,14 @@ class SlicedWalker(wiring.Component):
     def elaborate(self, _platform) -> Module:
         m = Module()
         m.submodules.walker = walker = RunWalker(self.params)
-        m.submodules.runs = runs = register_slice(self.params, run_layout(self.params))
-        m.submodules.steps = steps = register_slice(self.params, fill_step_layout(self.params))
-        connect(m, flipped(self.i), walker.i)
-        connect(m, walker.run, runs.i)
-        connect(m, walker.fill, steps.i)
-        connect(m, runs.o, flipped(self.run))
-        connect(m, steps.o, flipped(self.fill))
+        walks = flipped(self.i)
+        if self.params.gathers_rows:
+            m.submodules.preparation = preparation = RowPreparation(self.params)
+            connect(m, walks, preparation.i)
+            walks = preparation.o
+        connect(m, walks, walker.i)
+        connect(m, walker.run, flipped(self.run))
+        connect(m, walker.fill, flipped(self.fill))
         return m
 
 
@@ -116,7 +117,7 @@ def ref(jobs: list[dict], params: TmaParams) -> Steps:
 
 def rtl(jobs: list[dict], params: TmaParams, **options) -> tuple[Steps, Run]:
     """The steps that the walker gives."""
-    run = run_streams(SlicedWalker(params), {"i": jobs}, ["run", "fill"], **options)
+    run = run_streams(PreparedWalker(params), {"i": jobs}, ["run", "fill"], **options)
     steps = Steps()
     for step in run.payloads["run"]:
         gather: tuple = (0,)
@@ -168,12 +169,13 @@ def test_steps_through_walks_of_stores(pipelines: int, seed: int) -> None:
 
 
 def test_a_step_a_clock() -> None:
-    """The first one a clock after its walk is taken, the next walk with the last step."""
+    """The first one two clocks after its walk is prepared, the next walk with the last step."""
     params = PARAMS["32-byte lines"]
     jobs = random_jobs(random.Random(1), params, 20)
     for job in jobs:
         job["walk"]["prefetch"] = 0
     steps, run = rtl(jobs, params, stall=0)
     cycles = run.cycles["fill"]
-    assert cycles == list(range(run.taken["i"][0] + 1, run.taken["i"][0] + 1 + len(steps.fill)))
+    first = run.taken["i"][0] + 2 + 2
+    assert cycles == list(range(first, first + len(steps.fill)))
     assert len(run.taken["i"]) == len(jobs)

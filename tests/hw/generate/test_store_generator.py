@@ -9,10 +9,13 @@ from hw.generate.store_generator import StoreGenerator
 from hw.layouts.isa import Operation
 from hw.params import PRESETS, TmaParams
 from tests.hw.boxes import Pieces, stored_box
-from tests.hw.generate.test_im2col_walker import requests_of, setup, walk, with_slots
+from tests.hw.generate.columns import requests_of, setup, walk, with_slots
 from tests.hw.generate.test_request_generator import flat, jobs_of
 from tests.hw.golden_requests import STORE_KINDS, arch_of, expected, random_requests
 from tests.hw.simulate import Run, run_streams, simulation
+
+LATENCY = 3 + 1 + 4 + 2 + 1
+"""Preparation of columns, queue of jobs, odometer, run walker, line cutter."""
 
 
 def lines_of(jobs: list[dict], params: TmaParams, **options) -> Run:
@@ -80,5 +83,5 @@ def test_one_line_a_clock_across_stores():
     check_lines(run, [box.stored() for box in boxes], params)
     cycles = run.cycles["o"]
     assert cycles[-1] - cycles[0] == len(cycles) - 1
-    assert cycles[0] - run.taken["i"][0] == 2
+    assert cycles[0] - run.taken["i"][0] == LATENCY
     assert [line.valid for line in run.payloads["o"]].count(0) == 2

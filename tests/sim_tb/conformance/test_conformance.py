@@ -10,7 +10,7 @@ from sim_tb.conformance.barriers import barrier_file
 from sim_tb.conformance.clusters import ClusterProgram, cluster_file
 from sim_tb.conformance.command import NOTES, main
 from sim_tb.conformance.instructions import Error
-from sim_tb.conformance.recordings import cluster_verdict
+from sim_tb.conformance.recordings import Clusters
 from sim_tb.conformance.rtl import outcomes
 from sim_tb.simulator import runner
 from tests.quick import quick
@@ -78,7 +78,7 @@ def test_some_cluster_programs(name: str, step: int) -> None:
     file = cluster_file(path, read_arrays(path))
     programs = [file[number] for number in range(0, len(file), step) if fits(file[number])]
     runs = rtl.cluster_outcomes(programs, cluster=CLUSTER)
-    verdicts = [cluster_verdict(program, run) for program, run in zip(programs, runs, strict=True)]
+    verdicts = list(map(Clusters(file).verdict, programs, runs))
     assert [verdict.difference for verdict in verdicts if verdict.difference] == []
     notes = {verdict.note for verdict in verdicts if verdict.note}
     assert notes <= set(ENDED_AT_A_PART["rtl"])

@@ -28,6 +28,17 @@ SYNTH = {
         "routes": {"estimate": asdict(Route(41.7, "a.long", "b.path", ("a", "b"), 10.0, 14.0))},
     },
 }
+UNIT = {"um2": 48000.0, "flip_flops": 100, "memory_bits": 64}
+PATHS = [asdict(Route(90.04, "a.slow", "c.path", ("a", "b", "c"), 11.1, 0.0))]
+STA = {
+    "tiny": {"mhz": 90.04, "nand2_um2": 24.0, "blocks": {"": UNIT}, "paths": PATHS},
+    "fpga": {
+        "mhz": 90.04,
+        "nand2_um2": 24.0,
+        "blocks": {"": UNIT, "store_path": {"um2": 24000.0, "flip_flops": 9, "memory_bits": 0}},
+        "paths": PATHS,
+    },
+}
 
 
 def test_markers_of_each_table() -> None:
@@ -47,6 +58,21 @@ def test_area_and_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         "a.slow -> b -> c.path |"
     )
     assert full.endswith("| 234,567 | 45,678 | 99 | does not fit; about 42 | a.long -> b.path |")
+
+
+def test_standard_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block that a preset does not have has no figures."""
+    path = tmp_path / "sta.json"
+    monkeypatch.setattr(docs, "STA", path)
+    assert docs.sta_table() is None
+    assert docs.sta_blocks_table() is None
+    path.write_text(json.dumps({"presets": STA}))
+    tiny, _ = (docs.sta_table() or "").splitlines()[2:]
+    assert tiny == "| `tiny` | 0.048 | 2,000 | 100 | 64 | 90.0 | a.slow -> b -> c.path |"
+    assert (docs.sta_blocks_table() or "").splitlines()[2:] == [
+        "| the unit | 2,000 | 64 | 2,000 | 64 |",
+        "| store path | - | - | 1,000 | 0 |",
+    ]
 
 
 def test_the_plot_shows_all_recorded_boxes() -> None:

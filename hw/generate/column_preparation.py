@@ -1,0 +1,196 @@
+"""Column preparation: turns the positions of a column of pixels into counts, for the odometer."""
+
+from itertools import pairwise
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out, connect
+
+from hw.layouts.jobs import (
+    POSITION_BITS,
+    WHEELS,
+    generator_job_layout,
+    prepared_column_layout,
+    prepared_job_layout,
+)
+from hw.lib.quotient import quotient, reciprocal_of
+from hw.params import TmaParams
+
+STAGES = 3
+
+STRIDE_BITS = 3
+"""Width of an element stride, less one."""
+
+
+class ColumnPreparation(wiring.Component):
+    """Turns the positions of a column into counts of pixels, and its steps into sums of steps.
+
+    The odometer then only counts down and adds. A count has ``pixel_bits`` bits; a larger one is
+    the largest number of these bits, which is more than a column has pixels.
+
+    Stages: differences of positions; differences limited to what a count needs; quotients by the
+    element strides. The sums of steps are formed meanwhile. A job that is no column passes
+    unchanged.
+
+    Latency: three clocks. Throughput: a job a clock. Back-pressure: all stages wait while the last
+    one is not taken. Errors: none.
+
+    Parameters
+    ----------
+    params : TmaParams
+        With ``im2col``.
+
+    Members
+    -------
+    i : In(stream) of ``generator_job_layout``
+    o : Out(stream) of ``prepared_job_layout``
+    """
+
+    def __init__(self, params: TmaParams) -> None:
+        self.params = params
+        self._dividend_bits = params.pixel_bits + STRIDE_BITS
+        super().__init__(
+            {
+                "i": In(stream.Signature(generator_job_layout(params))),
+                "o": Out(stream.Signature(prepared_job_layout(params))),
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        layout = prepared_job_layout(self.params)
+        jobs = [Signal(layout, name=f"job_{stage}", reset_less=True) for stage in range(STAGES)]
+        valid = Signal(STAGES)
+        advance = Signal()
+        m.d.comb += [
+            advance.eq(~valid[-1] | self.o.ready),
+            self.i.ready.eq(advance),
+            self.o.valid.eq(valid[-1]),
+            self.o.payload.eq(jobs[-1]),
+        ]
+        with m.If(advance):
+            m.d.sync += [
+                valid.eq(Cat(self.i.valid, valid)),
+                *(after.eq(before) for before, after in pairwise(jobs)),
+            ]
+            self._take(m, jobs[0])
+            self._add_steps(m, jobs)
+        self._count(m, advance, jobs[-1].column)
+        return m
+
+    def _take(self, m: Module, job) -> None:
+        """Store what passes unchanged, and what a column says without arithmetic on counts."""
+        source, levels = self.i.p, self.i.p.column.levels
+        unchanged = set(prepared_column_layout(self.params).members) & set(
+            source.column.shape().members
+        )
+        is_outside = [
+            ~level.absent & ((level.last < 0) | (level.restart > level.limit))
+            for level in (levels[number] for number in range(WHEELS))
+        ]
+        m.d.sync += [
+            *(job[name].eq(source[name]) for name in ("slot", "last", "stream", "walk")),
+            *(job.column[name].eq(source.column[name]) for name in sorted(unchanged)),
+            job.column.is_all_outside.eq(~source.walk.has_data | Cat(is_outside).any()),
+            job.column.address.eq(levels[0].address),
+            job.column.step.eq(levels[0].step),
+            *(
+                job.column.next_address[number - 1].eq(levels[number].address + levels[number].step)
+                for number in range(1, WHEELS + 1)
+            ),
+        ]
+
+    def _add_steps(self, m: Module, jobs: list) -> None:
+        """Form the sums of ``turn_1`` to ``turn_3``: one more restart in each stage."""
+        levels = self.i.p.column.levels
+        restarts = [levels[number].restart_address for number in range(WHEELS)]
+        steps = [levels[number].step for number in range(WHEELS + 1)]
+        first, second = jobs[0].column, jobs[1].column
+        for number in range(1, WHEELS + 1):
+            turn = first[f"turn_{number}"]
+            m.d.sync += [
+                turn.address.eq(restarts[number - 1]),
+                turn.next_address[number - 1].eq(steps[number]),
+                *(
+                    turn.next_address[below - 1].eq(restarts[number - 1] + steps[below])
+                    for below in range(1, number)
+                ),
+            ]
+        # Sums of two restarts or of three numbers take the second stage, too.
+        turns = [first[f"turn_{number}"] for number in range(1, WHEELS + 1)]
+        m.d.sync += [
+            second.turn_2.address.eq(turns[1].address + turns[0].address),
+            second.turn_3.next_address[0].eq(turns[2].next_address[0] + turns[1].address),
+            jobs[2].column.turn_3.address.eq(second.turn_3.address + second.turn_2.address),
+        ]
+
+    def _count(self, m: Module, advance: Value, column) -> None:
+        """Divide the distances of positions by the element strides; 0 if a distance is negative."""
+        levels = self.i.p.column.levels
+        for number in range(WHEELS + 1):
+            level = levels[number]
+            distances = {"first": level.position}
+            if number < WHEELS:
+                distances["restart"] = level.restart
+            reciprocal = reciprocal_of(m, level.stride_less_one, self._dividend_bits)
+            reciprocals = [
+                Signal.like(reciprocal, name=f"reciprocal_{number}_{stage}", reset_less=True)
+                for stage in range(2)
+            ]
+            with m.If(advance):
+                m.d.sync += [reciprocals[0].eq(reciprocal), reciprocals[1].eq(reciprocals[0])]
+            for kind, position in distances.items():
+                counts = column.image if number == WHEELS else column[kind][number]
+                less_one = {"before": ~position, "to_limit": level.limit - position}
+                if number < WHEELS:
+                    less_one["to_wrap"] = Mux(level.absent, 0, level.last - position)
+                for name, value in less_one.items():
+                    self._divide(
+                        m,
+                        advance,
+                        f"{kind}_{name}_{number}",
+                        value,
+                        reciprocals[1],
+                        counts[name],
+                        least=name == "to_wrap",
+                    )
+
+    def _divide(
+        self,
+        m: Module,
+        advance: Value,
+        name: str,
+        less_one: Value,
+        reciprocal: Signal,
+        count: Value,
+        *,
+        least: bool,
+    ) -> None:
+        """Count the pixels of a distance: one at the first position, and one after each stride.
+
+        ``less_one``: distance, less one position. A negative one has no pixel, with ``least`` one.
+        """
+        bits, count_bits = self._dividend_bits, self.params.pixel_bits
+        distance = Signal(signed(POSITION_BITS + 1), name=name, reset_less=True)
+        limited = Signal(bits, name=f"{name}_limited", reset_less=True)
+        is_empty = Signal(name=f"{name}_is_empty", reset_less=True)
+        pixels = Signal(bits + 1, name=f"{name}_pixels")
+        m.d.comb += pixels.eq(quotient(m, name, limited, reciprocal, bits) + 1)
+        with m.If(advance):
+            m.d.sync += [
+                distance.eq(less_one),
+                limited.eq(Mux(distance[bits:].any(), (1 << bits) - 1, distance)),
+                is_empty.eq(distance < 0),
+                count.eq(Mux(pixels[count_bits:].any(), (1 << count_bits) - 1, pixels)),
+            ]
+            with m.If(is_empty):
+                m.d.sync += count.eq(int(least))
+
+
+def prepare_columns(m: Module, params: TmaParams, jobs) -> stream.Interface:
+    """Return the stream of jobs as the lanes take them, with columns prepared where they are."""
+    if not params.im2col or params.compact:
+        return jobs
+    m.submodules.column_preparation = preparation = ColumnPreparation(params)
+    connect(m, jobs, preparation.i)
+    return preparation.o

@@ -1,0 +1,102 @@
+"""Column preparation: counts of pixels and sums of steps, by the definition of a column."""
+
+import random
+
+from hw.generate.column_preparation import ColumnPreparation
+from hw.layouts.jobs import WHEELS
+from hw.params import TmaParams
+from tests.hw.simulate import run_streams
+
+PARAMS = TmaParams(streams=1)
+MOST = (1 << PARAMS.pixel_bits) - 1
+ADDRESSES = 1 << PARAMS.piece_address_bits
+
+
+def random_level(rng: random.Random) -> dict:
+    """A dimension whose positions are near its edges, or far from them."""
+    far = rng.choice((4, 40, 3000, 1 << 34))
+    return {
+        "absent": rng.random() < 0.2,
+        **{name: rng.randint(-far, far) for name in ("position", "restart", "last")},
+        "limit": rng.randrange(min(far, 1 << 32)),
+        "stride_less_one": rng.randrange(8),
+        "step": rng.randrange(1 << 40),
+        "address": rng.randrange(ADDRESSES),
+        "restart_address": rng.randrange(ADDRESSES),
+    }
+
+
+def random_job(rng: random.Random, number: int) -> dict:
+    levels = [random_level(rng) for _ in range(WHEELS + 1)]
+    return {
+        "slot": number,
+        "walk": {"has_data": rng.random() < 0.8, "smem_begin": number},
+        "column": {"enabled": 1, "pixels": rng.randrange(1, 1025), "levels": levels},
+    }
+
+
+def pixels_until(end: int, position: int, stride: int) -> int:
+    """Pixels from ``position`` on that lie in front of ``end``."""
+    return min(max(-(-(end - position) // stride), 0), MOST)
+
+
+def counts(level: dict, position: int) -> dict[str, int]:
+    stride = level["stride_less_one"] + 1
+    to_wrap = max(pixels_until(level["last"] + 1, position, stride), 1)
+    return {
+        "before": pixels_until(0, position, stride),
+        "to_limit": pixels_until(level["limit"] + 1, position, stride),
+        "to_wrap": 1 if level["absent"] else to_wrap,
+    }
+
+
+def turned(levels: list[dict], level: int) -> tuple[int, list[int]]:
+    """The address of the pixel, and the next addresses of H, D and N, after a step of a level."""
+    address = levels[level]["address"] + levels[level]["step"]
+    following = [each["address"] + each["step"] for each in levels[1:]]
+    following[level - 1] = address + levels[level]["step"]
+    for below in reversed(range(level)):
+        address += levels[below]["restart_address"]
+        if below:
+            following[below - 1] = address + levels[below]["step"]
+    return address % ADDRESSES, [each % ADDRESSES for each in following]
+
+
+def test_counts_and_sums() -> None:
+    rng = random.Random(1)
+    jobs = [random_job(rng, number) for number in range(200)]
+    run = run_streams(ColumnPreparation(PARAMS), {"i": jobs}, ["o"], seed=1, stall=0.3)
+    assert len(run.payloads["o"]) == len(jobs)
+    for job, got in zip(jobs, run.payloads["o"], strict=True):
+        column, levels = got.column, job["column"]["levels"]
+        assert (got.slot, got.walk.smem_begin) == (job["slot"], job["walk"]["smem_begin"])
+        assert column.pixels == job["column"]["pixels"]
+        for number, level in enumerate(levels):
+            parts = {"image": column.image}
+            if number < WHEELS:
+                parts = {"position": column.first[number], "restart": column.restart[number]}
+            for name, part in parts.items():
+                wanted = counts(level, level["position" if name == "image" else name])
+                for count in ("before", "to_limit", *(["to_wrap"] if number < WHEELS else [])):
+                    assert getattr(part, count) == wanted[count], (number, name, count)
+        beside = (
+            not level["absent"] and (level["last"] < 0 or level["restart"] > level["limit"])
+            for level in levels[:WHEELS]
+        )
+        assert column.is_all_outside == (not job["walk"]["has_data"] or any(beside))
+        first = [each["address"] + each["step"] for each in levels[1:]]
+        assert list(column.next_address) == [each % ADDRESSES for each in first]
+        for level in range(1, WHEELS + 1):
+            turn, base = getattr(column, f"turn_{level}"), column.next_address[level - 1]
+            address, following = turned(levels, level)
+            assert (base + turn.address) % ADDRESSES == address
+            sums = [(base + added) % ADDRESSES for added in turn.next_address]
+            assert sums == following[:level]
+
+
+def test_a_job_a_clock() -> None:
+    rng = random.Random(2)
+    jobs = [random_job(rng, number) for number in range(10)]
+    run = run_streams(ColumnPreparation(PARAMS), {"i": jobs}, ["o"], stall=0)
+    assert run.taken["i"] == list(range(10))
+    assert run.cycles["o"] == list(range(3, 13))
