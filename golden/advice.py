@@ -2,10 +2,10 @@
 
 from golden.arch import Arch
 from golden.enums import PIECE
-from golden.errors import RowPaddingWarning, SwizzlePatternWarning, TmaWarning
+from golden.errors import BulkSizeWarning, RowPaddingWarning, SwizzlePatternWarning, TmaWarning
 from golden.model import plan_of_request
 from golden.plan import Plan
-from golden.request import Load, Reduce, Request, Store
+from golden.request import Load, Reduce, Request, Store, TensorRequest, moved_bytes
 
 
 def advice(
@@ -16,7 +16,7 @@ def advice(
     Parameters
     ----------
     request : Request
-        Any request; only tensor loads, stores and reductions cause warnings.
+        Any request; prefetches of tensors cause no warnings.
     plan : Plan, optional
         Plan of the request, if the caller has one.
     arch : Arch
@@ -38,6 +38,10 @@ def advice(
     global_dim[0] = 5 elements end at byte 20 of a row: the store overwrites bytes 20 to 31 \
 [ROW_PADDING]
     """
+    if not isinstance(request, TensorRequest):
+        moved = moved_bytes(request.size)
+        text = f"size = {request.size}: must be a multiple of 16 below 2**20: {moved} bytes move"
+        return [BulkSizeWarning(text)] if moved != request.size else []
     if not isinstance(request, Load | Store):
         return []
     store = isinstance(request, Store)

@@ -134,10 +134,11 @@ class Cluster:
         """
         check_cta("cta", cta, len(self.smem))
         completions = execute(request, self.gmem, self.smem, cta=cta, arch=self.arch)
+        plan = None
         if isinstance(request, Load | Store):
             plan = plan_of_request(request, self.arch)
-            for warning in advice(request, plan):
-                warnings.warn(warning, stacklevel=2)
+        for warning in advice(request, plan):
+            warnings.warn(warning, stacklevel=2)
         if isinstance(request, _JOINS_GROUP):
             groups = self.groups(cta, thread)
             number = groups.issue()

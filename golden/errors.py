@@ -77,6 +77,7 @@ class ErrorCode(enum.IntEnum):
     SWIZZLE_PATTERN = 64
     ROW_PADDING = 65
     EXPECT_TX = 66
+    BULK_SIZE = 67
 
 
 @dataclass(frozen=True)
@@ -217,6 +218,8 @@ RULES: dict[ErrorCode, Rule] = _rules(
             "overwrites the padding behind them.",
             "EXPECT_TX": "An mbarrier expects exactly the bytes that its requests signal; "
             "otherwise its phase cannot complete.",
+            "BULK_SIZE": "The size of a bulk request is a multiple of 16 below 2**20; otherwise "
+            "the request moves and signals fewer bytes.",
         },
     }
 )
@@ -353,6 +356,12 @@ class ExpectTxWarning(TmaWarning):
     """An mbarrier waits for bytes that no request signals, or got more than it expects."""
 
     code = ErrorCode.EXPECT_TX
+
+
+class BulkSizeWarning(TmaWarning):
+    """A bulk request moves fewer bytes than its size says."""
+
+    code = ErrorCode.BULK_SIZE
 
 
 def errors_table() -> str:

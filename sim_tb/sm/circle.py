@@ -1,6 +1,6 @@
 """Circle of roles that wait for each other in a run that hangs, or the chain to what is lost."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from golden import mbarrier
@@ -42,7 +42,7 @@ class WaitGraph:
         self.waits: dict[str, Wait] = {}
         for group in self._groups.values():
             if group.waiting is not None:
-                self.waits[group.label] = self._at_barrier(group.waiting.barrier)
+                self.waits[group.label] = self._at_barrier(group, group.waiting.barrier)
         for sm in sms:
             for number, point in sm.rendezvous_points():
                 labels = [each.tracked.label for each in sm.warpgroups]
@@ -95,25 +95,29 @@ class WaitGraph:
                     return [label, *rest]
         return []
 
-    def _at_barrier(self, key: Key) -> Wait:
+    def _at_barrier(self, group: TrackedWarpgroup, key: Key) -> Wait:
         barrier, word = self._sanitizer.barriers[key], self._words[key]
         what = f"phase {barrier.completed_phases} of {barrier.name}"
         if not word.pending:
-            return Wait(f"the bytes of {what}", _distinct(barrier))
-        absent = [label for label in barrier.arrivers if label not in barrier.arrivals]
-        if not absent:
-            absent = [
-                label
-                for label, group in self._groups.items()
-                if label not in barrier.arrivals and self._uses(group, key)
+            others = [
+                each for each in _distinct(barrier) if barrier.requests or each != group.label
             ]
+            return Wait(f"the bytes of {what}", others)
+        absent = [label for label in barrier.arrivers if label not in barrier.arrivals]
+        ctas = range(len(self._sanitizer.shadows))
+        everywhere = [(cta, key[1]) for cta in ctas]
+        absent = absent or self._users(barrier, [key]) or self._users(barrier, everywhere)
         return Wait(what, absent or [*barrier.arrivals])
 
-    def _uses(self, group: TrackedWarpgroup, key: Key) -> bool:
-        """Return whether a role waits, or has waited, at a barrier that goes with this one."""
-        partners = self._partners.get(key, [])
-        waiting = group.waiting.barrier if group.waiting else None
-        return waiting in partners or any(each in group.waits for each in partners)
+    def _users(self, barrier: TrackedBarrier, keys: Sequence[Key]) -> list[str]:
+        """Return who has not arrived, and waits or has waited at a barrier that goes with these."""
+        partners = {each for key in keys for each in self._partners.get(key, [])}
+        return [
+            label
+            for label, group in self._groups.items()
+            if label not in barrier.arrivals
+            and (not partners.isdisjoint(group.waits) or _waits_at(group, partners))
+        ]
 
     def _at_rendezvous(self, name: str, point: Rendezvous, labels: Sequence[str]) -> None:
         arrived = [each.tracked.label for each in point.arrived]
@@ -128,6 +132,11 @@ class WaitGraph:
     def _state(self, label: str) -> str:
         group = self._groups[label]
         return "has returned" if group.has_exited else "does not arrive"
+
+
+def _waits_at(group: TrackedWarpgroup, keys: Collection[Key]) -> bool:
+    """Return whether a role waits at one of these barriers."""
+    return group.waiting is not None and group.waiting.barrier in keys
 
 
 def _distinct(barrier: TrackedBarrier) -> list[str]:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from golden import AccessMode, Arch, DataType, Plan, Swizzle, TensorMap
+from golden.request import moved_bytes
 from sim_tb.sm.errors import KernelError, described
 from sim_tb.sm.smem import PIECE_BYTES
 from sim_tb.testbench.errors import CheckError
@@ -350,15 +351,20 @@ class Device:
         return made
 
     def check_range(self, access: str, address: int, size: int) -> None:
-        """Check that ``size`` bytes at ``address`` lie inside of one tensor.
+        """Check that the ``size`` bytes of a bulk copy at ``address`` lie inside of one tensor.
 
         ``access`` names instruction, role and cycle, for the message.
 
         Raises
         ------
         KernelError
-            If some of the bytes lie outside.
+            If some of the bytes lie outside, or the unit does not copy all of them.
         """
+        if (moved := moved_bytes(size)) != size:
+            raise KernelError(
+                f"{access}: the size must be a multiple of {PIECE_BYTES} below 2**20: only {moved} "
+                "bytes are copied and counted"
+            )
         starts = [tensor.address for tensor in self.tensors]
         number = bisect_right(starts, address) - 1
         if number < 0:

@@ -1,6 +1,7 @@
 """Explanation of a run that hangs: the likely causes, and the state of all that waits."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from math import prod
 
 from golden import mbarrier
 from sim_tb.sm.circle import WaitGraph
@@ -43,7 +44,7 @@ def ledger(sms: Sequence[SM]) -> str:
     words = {key: sms[key[0]].env.barriers.read(key[1]) for key in sanitizer.barriers}
     hang = Hang(sanitizer, words)
     circle = WaitGraph(sms, words, hang.partners).explained()
-    rows = [*_rendezvous(sms), *_registers(sms), *hang.causes()]
+    rows = [*_rendezvous(sms), *_registers(sms), *_loops(sms), *hang.causes()]
     rows += [*([circle] if circle else []), "barriers:"]
     for key, word in words.items():
         barrier = sanitizer.barriers[key]
@@ -88,6 +89,22 @@ def _registers(sms: Sequence[SM]) -> Iterator[str]:
                     f"{taken} of {REGISTERS // WARPGROUP_THREADS} per thread; let another role "
                     "release more of them, or ask for fewer"
                 )
+
+
+def _loops(sms: Sequence[SM]) -> Iterator[str]:
+    """Yield a sentence for each role that reads the same words again and again."""
+    run = sms[0].cluster
+    unstarted, grid = sum(map(len, run.unstarted)), prod(run.grid)
+    remedy = "let someone write what this loop waits for"
+    if unstarted:
+        remedy = (
+            f"{unstarted} of {grid} CTAs of the grid have not started, as no SM is free: let no "
+            "CTA wait for a later one, or start as many as there are SMs"
+        )
+    for each in sms[0].sanitizer.warpgroups:
+        if each.repeats is not None and each.waiting is None and not each.has_exited:
+            access, start = each.repeats
+            yield f"{each.label}: repeats {access} since cycle {start}: {remedy}"
 
 
 class Hang:

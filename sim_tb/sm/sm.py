@@ -8,7 +8,7 @@ The instructions are in ``barriers``, ``copies``, ``memory``, ``wgmma`` and
 ``synchronisation``, each a part of ``warps.Warps``.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -248,9 +248,9 @@ class Issuer:
         for handle in handles:
             if handle.cta not in (None, self.cta):
                 raise KernelError(
-                    f"{self.role}: {instruction} in cycle {self.sm.env.cycle}: {handle.name} is "
-                    f"that of CTA {handle.cta}: must be in shared memory of the own CTA, "
-                    f"{self.cta}"
+                    f"{self.tracked.label}: {instruction} in cycle {self.sm.env.cycle}: "
+                    f"{handle.name} is that of CTA {handle.cta}: must be in shared memory of the "
+                    f"own CTA, {self.cta}"
                 )
 
     def require(self, instruction: str, **operands: tuple[object, type]) -> None:
@@ -506,11 +506,14 @@ class ClusterRun:
         Set when ``error`` is.
     requests : list of TrackedRequest
         All requests of the run, for the report.
+    unstarted : collection of list of (int, int, int)
+        Indices of the CTAs of each cluster that has not started.
     """
 
     def __init__(self, ctas: int, grid: tuple[int, int, int]) -> None:
         self.ctas = ctas
         self.grid = grid
+        self.unstarted: Collection[list[tuple[int, int, int]]] = ()
         self.sms: list[SM] = []
         self.error: CheckError | None = None
         self.failed = Event()

@@ -156,7 +156,7 @@ async def _run_grid(kernel: Kernel, sms: Sequence[SM]) -> None:
     """
     with kernel_code("roles"):
         roles = kernel.roles()
-    clusters = deque(kernel.clusters())
+    clusters = sms[0].cluster.unstarted = deque(kernel.clusters())
     groups = (sms[first : first + kernel.ctas] for first in range(0, len(sms), kernel.ctas))
     grid = _together([_run_clusters(kernel, roles, group, clusters) for group in groups])
     task = cocotb.start_soon(grid)

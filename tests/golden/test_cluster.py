@@ -9,6 +9,7 @@ from golden import (
     Arch,
     ArrayMemory,
     BulkGroups,
+    BulkPrefetch,
     BulkStore,
     Cluster,
     DataType,
@@ -23,7 +24,12 @@ from golden import (
     advice,
     mbarrier,
 )
-from golden.errors import ExpectTxWarning, RowPaddingWarning, SwizzlePatternWarning
+from golden.errors import (
+    BulkSizeWarning,
+    ExpectTxWarning,
+    RowPaddingWarning,
+    SwizzlePatternWarning,
+)
 from golden.mbarrier import Op
 
 ARRAY = np.arange(64 * 64, dtype=np.float32).reshape(64, 64)
@@ -260,6 +266,8 @@ NARROW = TensorMap.tiled("f32", 0, (5, 4), (32,), (8, 4))
         (Reduce(NARROW, (0, 0)), [RowPaddingWarning]),
         (Store(NARROW, (8, 0)), []),
         (BulkStore(0, 0, 16), []),
+        (BulkStore(0, 0, 24), [BulkSizeWarning]),
+        (BulkPrefetch(0, (1 << 20) + 16), [BulkSizeWarning]),
     ],
 )
 def test_advice(request_, expected):

@@ -33,6 +33,9 @@ class TrackedBarrier:
         Arrivals in the current phase, by role.
     arrivers : dict of str to int
         Roles that have arrived in any phase, with the threads of their last arrival.
+    last_arrivals : dict of int to (int, int)
+        Phase in which each warp has arrived last, as an event, and the loads that its role had
+        waited for, by the component of the warp.
     remote : dict of int to (int, str)
         Last arrival of each component of another CTA: event, and description.
     narrow : str
@@ -52,10 +55,12 @@ class TrackedBarrier:
         self.completed_phases = 0
         self.near, self.far = Clock(components), Clock(components)
         self._completed = [(Clock(components), Clock(components)) for _ in range(2)]
+        self._has_loads = [False, False]
         self.expects: list[tuple[str, int, int]] = []
         self.requests: list[TrackedRequest] = []
         self.arrivals: dict[str, int] = {}
         self.arrivers: dict[str, int] = {}
+        self.last_arrivals: dict[int, tuple[int, int]] = {}
         self.remote: dict[int, tuple[int, str]] = {}
         self.dropped = 0
         self.narrow = ""
@@ -129,7 +134,11 @@ class TrackedBarrier:
 
     def complete(self) -> None:
         """Begin the next phase."""
+        arrived = [warp for warp, (time, _) in self.last_arrivals.items() if time == self.time]
+        if len(arrived) == len(self.arrivals) == 1:
+            del self.last_arrivals[arrived[0]]  # the order of its program separates the phases
         self.completed_phases += 1
+        self._has_loads[self.completed_phases % 2] = bool(self.requests)
         snapshots = self._completed[self.completed_phases % 2]
         for snapshot, clock in zip(snapshots, (self.near, self.far), strict=True):
             snapshot.rows[...] = clock.rows
@@ -143,6 +152,10 @@ class TrackedBarrier:
         """Return what a wait for one of the last two phases knows."""
         near, far = self._completed[phase % 2]
         return near.rows if scope == Scope.CTA else far.rows
+
+    def has_loads(self, phase: int) -> bool:
+        """Return whether loads signalled the barrier in one of the last two phases."""
+        return self._has_loads[phase % 2]
 
     def has_far_events(self, phase: int) -> bool:
         """Return whether a wait at CTA scope misses events of a phase."""

@@ -1,9 +1,11 @@
 """Rules of mbarriers: initialisation, arrivals, bytes, waits, phases."""
 
+import numpy as np
+
 from golden import mbarrier
 from sim_tb.sm.errors import KernelError
 from sim_tb.sm.sanitizer.barrier import TrackedBarrier
-from sim_tb.sm.sanitizer.clocks import HAPPENED, Scope, Threads
+from sim_tb.sm.sanitizer.clocks import HAPPENED, LOOSE, Scope, Threads
 from sim_tb.sm.sanitizer.memory import Memory
 from sim_tb.sm.sanitizer.requests import TrackedRequest
 from sim_tb.sm.sanitizer.warpgroups import BarrierWait, TrackedWarpgroup, Waited
@@ -198,6 +200,7 @@ class Barriers(Memory):
         arrivals = threads.count * count
         if barrier.arrived + arrivals > barrier.count:
             raise KernelError(self._too_many(threads, barrier, cycle, arrivals))
+        self._check_turn(threads, barrier, cycle)
         text = f"the arrival by {threads.label} in cycle {cycle}"
         barrier.receive(threads, text, scope, relaxed=relaxed)
         if threads.group.cta != barrier.cta:
@@ -210,6 +213,31 @@ class Barriers(Memory):
         threads.tick()
         self.expect_tx(threads, barrier, cycle, tx_bytes)
         self.check_excess(barrier, cycle)
+
+    def _check_turn(self, threads: Threads, barrier: TrackedBarrier, cycle: int) -> None:
+        """Check that an arrival cannot count for the phase of the one before.
+
+        Raises
+        ------
+        KernelError
+            If that phase has completed, and the threads do not know.
+        """
+        group: TrackedWarpgroup = threads.group
+        if barrier.count == 1 or group.cta != barrier.cta:
+            return  # nobody else arrives; or loads of another CTA tell what is not followed
+        now = barrier.time, group.waited_loads
+        for warp in threads.numbers:
+            time, loads = barrier.last_arrivals.get(group.warps[warp], now)
+            is_known = group.rows[warp, LOOSE, barrier.component] >= time
+            if time < barrier.time and loads == group.waited_loads and not is_known:
+                raise KernelError(
+                    f"{threads.label}: an arrival at {barrier.name} in cycle {cycle} may run "
+                    f"ahead: it counts for phase {barrier.completed_phases}, but nothing orders it "
+                    f"behind the end of phase {time - barrier.base - 1}, in which {threads.label} "
+                    "has arrived before; wait for that phase, or for someone who has, before the "
+                    "next arrival"
+                )
+            barrier.last_arrivals[group.warps[warp]] = now
 
     def _too_many(
         self, threads: Threads, barrier: TrackedBarrier, cycle: int, arrivals: int
@@ -303,6 +331,7 @@ class Barriers(Memory):
         again = before is not None and before.phases == phase
         group.waits[key] = Waited(phase, parity, cycle, scope, again)
         if phase > 0:
+            group.waited_loads += barrier.has_loads(phase)
             rows = barrier.known_after(phase, scope)
             narrow = barrier.narrow
             if relaxed or (scope == Scope.CTA and barrier.has_far_events(phase)):
@@ -311,6 +340,8 @@ class Barriers(Memory):
             group.narrow = narrow or group.narrow
             if relaxed:
                 threads.learn_loosely(rows)
+                loose = group.rows[:, LOOSE, barrier.component]
+                loose[threads.index] = np.maximum(loose[threads.index], barrier.base + phase)
             else:
                 threads.learn(rows)
                 threads.learn_events(barrier.component, barrier.base + phase)

@@ -117,6 +117,20 @@ class Clock:
         np.maximum(loose, rows[..., LOOSE, :], out=loose)
 
 
+class Meeting(Clock):
+    """Knowledge of the threads that have arrived at a barrier of threads, together.
+
+    Members
+    -------
+    narrow : str
+        Description of the last relaxed arrival.
+    """
+
+    def __init__(self, components: Components) -> None:
+        super().__init__(components)
+        self.narrow = ""
+
+
 class Threads:
     """Threads of one role that execute an instruction together: warps, and lanes in each.
 

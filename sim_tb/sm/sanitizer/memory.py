@@ -25,7 +25,7 @@ from sim_tb.sm.sanitizer.shadow import (
     distinct,
     scattered,
 )
-from sim_tb.sm.sanitizer.warpgroups import TrackedWarpgroup
+from sim_tb.sm.sanitizer.warpgroups import BulkThread, TrackedWarpgroup
 from sim_tb.sm.smem import MBARRIER_BYTES, SmemLayout, Tile
 
 WARPS = 4
@@ -362,11 +362,8 @@ class Memory(Flags):
                 raise KernelError(f"{attempt}, at {where}: {self._unordered(attempt, write)}")
             sees = known[attempt.visible if attempt.by_unit and not write.by_unit else HAPPENED]
             if write.time > sees[write.component]:
-                raise KernelError(
-                    f"{attempt}, at {attempt.shadow.where(run.word)}: without fence.proxy.async, "
-                    f"{attempt.proxy} may not see an earlier write ({write.source}); call "
-                    "fence_proxy_async after the write and before the request"
-                )
+                where = attempt.shadow.where(run.word)
+                raise KernelError(f"{attempt}, at {where}: {self._unseen(attempt, write)}")
             if attempt.reads_as is not None and write.swizzle not in (None, attempt.reads_as):
                 raise KernelError(
                     f"{attempt}, at {attempt.shadow.where(run.word)}: it reads with swizzle "
@@ -427,10 +424,34 @@ class Memory(Flags):
                 f"{text}and nothing orders the warps of a warpgroup but a barrier; let them meet "
                 "at a named barrier (bar_sync) between the read and the write"
             )
+        return f"{text}and {self._unfinished(attempt, component, time)}"
+
+    def _unfinished(self, attempt: Attempt, component: int, time: int) -> str:
+        """Return what is missing between a read and a write, in words."""
+        for group in self.warpgroups:
+            if component == group.wgmma_groups and time > group.wgmma_waited:
+                return "no wait covers its group; call wgmma_wait_group before the release"
+            for bulk in group.bulk.values():
+                if component == bulk.reads:
+                    return self._unread(attempt.threads, group, bulk, time)
         return (
-            f"{text}and nothing orders this read before the write; wait for a barrier or a group "
-            "that the reader completes"
+            "nothing orders this read before the write; wait for a barrier or a group that the "
+            "reader completes"
         )
+
+    def _unread(
+        self, threads: Threads, group: TrackedWarpgroup, bulk: BulkThread, time: int
+    ) -> str:
+        """Return what is missing between a store's read and a write, in words."""
+        meet = f"arrive at a barrier that {threads.label} waits for"
+        if group is threads.group:
+            meet = "let the warps meet at a named barrier (bar_sync)"
+        if group.rows[:, HAPPENED, bulk.reads].max() < time:
+            return (
+                f"the thread of {group.label} that issued it has not waited for its bulk group; "
+                f"call wait_group there, then {meet}"
+            )
+        return f"only the thread that has waited for its bulk group knows that; {meet}"
 
     def _is_committed(self, component: int, time: int) -> bool:
         """Return whether an event is not one of a bulk or wgmma group that is open."""
@@ -448,6 +469,26 @@ class Memory(Flags):
             "use scope .cluster, with release and acquire, between threads of different CTAs"
         )
 
+    def _tell(self, attempt: Attempt) -> str:
+        """Return what lets the threads know of something, in words."""
+        text = f"arrive at a barrier that {attempt.threads.label} waits for"
+        if attempt.visible == GLOBAL:
+            text += ", or write a flag with .release that it reads with .acquire"
+        return text
+
+    def _unseen(self, attempt: Attempt, write: Write) -> str:
+        """Return why the async proxy may not see a write, in words, and a remedy."""
+        effect = f"{attempt.proxy} may not see an earlier write ({write.source})"
+        if write.time <= attempt.known[SHARED, write.component]:
+            return (
+                f"fence.proxy.async.shared::cta covers shared memory only, and {effect}; call "
+                "fence_proxy_async without shared_cta"
+            )
+        return (
+            f"without fence.proxy.async, {effect}; call fence_proxy_async after the write and "
+            "before the request"
+        )
+
     def _unordered(self, attempt: Attempt, write: Write) -> str:
         """Return why a write may not have happened yet for the threads, in words, and a remedy."""
         threads, barrier = attempt.threads, write.barrier
@@ -458,7 +499,7 @@ class Memory(Flags):
                 return (
                     f"{write.source} writes there, and the threads do not know that it is "
                     "complete; let its thread wait for the bulk group (wait_group, not .read), and "
-                    f"then arrive at a barrier that {threads.label} waits for"
+                    f"then {self._tell(attempt)}"
                 )
             if write.component in threads.group.warps:
                 writer = self.components.names[write.component]
@@ -467,10 +508,7 @@ class Memory(Flags):
                     "the warps of a warpgroup; let them meet at a named barrier (bar_sync) after "
                     "the write"
                 )
-            return (
-                f"nothing orders it behind {write.source}; let the writer arrive at a barrier that "
-                f"{threads.label} waits for"
-            )
+            return f"nothing orders it behind {write.source}; let the writer {self._tell(attempt)}"
         text = f"{write.source} writes there and signals {barrier.name}"
         if barrier.cta != threads.group.cta:
             return (

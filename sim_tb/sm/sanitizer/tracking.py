@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from sim_tb.sm.sanitizer.barrier import TrackedBarrier
-from sim_tb.sm.sanitizer.clocks import Clock, Components, Scope, Threads
+from sim_tb.sm.sanitizer.clocks import Components, Meeting, Scope, Threads
 from sim_tb.sm.sanitizer.requests import TrackedRequest
 from sim_tb.sm.sanitizer.warpgroups import BulkThread, Place, TrackedWarpgroup
 from sim_tb.sm.smem import SmemLayout
@@ -78,12 +78,12 @@ class Tracking:
         for each in threads:
             self.leave(meeting, each)
 
-    def meeting(self) -> Clock:
-        """Return what the threads know together that have arrived at a barrier of threads: none."""
-        return Clock(self.components)
+    def meeting(self) -> Meeting:
+        """Return a barrier of threads at which none has arrived."""
+        return Meeting(self.components)
 
     def arrive_at(
-        self, meeting: Clock, threads: Threads, scope: Scope, *, relaxed: bool = False
+        self, meeting: Meeting, threads: Threads, scope: Scope, *, relaxed: bool = False
     ) -> None:
         """Follow an arrival at a barrier of threads (``bar.arrive``, or the first half of a sync).
 
@@ -93,14 +93,16 @@ class Tracking:
             self.publish_barriers(threads)
         if relaxed:
             meeting.merge_loosely(threads.published())
+            meeting.narrow = f"the arrival at barrier.cluster by {threads.label} is relaxed"
         else:
             meeting.merge(threads.published())
         threads.tick()
         self.progress += 1
 
-    def leave(self, meeting: Clock, threads: Threads) -> None:
+    def leave(self, meeting: Meeting, threads: Threads) -> None:
         """Follow the end of a wait at a barrier of threads, at which all have arrived."""
         threads.learn(meeting.rows)
+        threads.group.narrow = meeting.narrow or threads.group.narrow
         threads.tick()
         self.progress += 1
 

@@ -111,6 +111,9 @@ class TrackedWarpgroup(Clock):
         What else it waits for, and since which cycle.
     waits : dict of (int, int) to Waited
         Last wait at each barrier, by CTA and offset of the barrier.
+    waited_loads : int
+        Number of waits for phases in which loads signalled: the loads came behind all that their
+        threads had waited for, which arrivals do not tell.
     fenced, fenced_scope : Clock, Scope
         What it knew at its last fence, which later strong writes publish, and the fence's scope.
     pending : Clock, optional
@@ -136,6 +139,7 @@ class TrackedWarpgroup(Clock):
         self.waiting: BarrierWait | None = None
         self.blocked: tuple[str, int] | None = None
         self.waits: dict[Place, Waited] = {}
+        self.waited_loads = 0
         self.narrow = ""
         self.fenced: Clock | None = None
         self.fenced_scope = Scope.CTA

@@ -580,6 +580,39 @@ def arrival_too_many(mended):
 
 
 @case(
+    r"b: an arrival at full in cycle \d+ may run ahead: it counts for phase 1, but nothing orders "
+    r"it behind the end of phase 0, in which b has arrived before; wait for that phase"
+)
+def arrival_that_runs_ahead(mended):
+    bench = Bench().start(counts=(2, 1))
+    for parity in (0, 1):
+        bench.arrive(bench.a, bench.full)
+        bench.arrive(bench.b, bench.full)
+        bench.wait(bench.a, bench.full, parity)
+        if mended:
+            bench.wait(bench.b, bench.full, parity)
+
+
+def test_the_arrivals_of_one_thread_are_in_order():
+    bench = Bench().start(counts=(2, 1))
+    for _ in range(4):
+        bench.arrive(bench.a, bench.full)
+
+
+def test_loads_tell_what_their_threads_have_waited_for():
+    bench = Bench().start(counts=(1, 2))
+    size = bench.tile.nbytes
+    for parity in (0, 1):
+        bench.arrive(bench.a, bench.full, tx_bytes=size)  # before a waits for the empty stage
+        if parity:
+            bench.wait(bench.a, bench.empty)
+        bench.load(bench.a, bench.tile, expect=False)
+        bench.wait(bench.b, bench.full, parity)
+        for group in (bench.b, bench.a):
+            bench.arrive(group, bench.empty)
+
+
+@case(
     r"full: phase 0 has all of its arrivals in cycle \d+, but expect_tx is 32 bytes too small: "
     r"expect_tx: 32 bytes by a in cycle \d+; loads: request \(mbarrier\.complete_tx by b in cycle "
     r"\d+, 64 bytes\)"
