@@ -57,7 +57,7 @@ def parse_only(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_modules_run_in_the_environment_and_accept_their_arguments(page, words):
     program, option, module, *arguments = words
     assert (program, option) == (python(), "-m"), f"{page}: {' '.join(words)}"
-    assert module.partition(".")[0] in {"golden", "hw", "sim_tb"}
+    assert module.partition(".")[0] in {"golden", "hw", "sim_tb", "tests"}
     spec = find_spec(module)
     name = f"{module}.__main__" if spec.submodule_search_locations else module
     with pytest.raises(ParsedError):

@@ -6,14 +6,15 @@ said about the wrong one of each.
 
 import argparse
 import sys
+from collections.abc import Sequence
 
 from tests.mistakes.catalogue import MISTAKES, PAGE, quoted, said
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mistakes", description=__doc__)
     parser.add_argument("name", nargs="*", choices=[[], *(each.name for each in MISTAKES)])
-    names = parser.parse_args().name
+    names = parser.parse_args(arguments).name
     if not names:
         PAGE.write_text(quoted(PAGE.read_text(), said(MISTAKES)))
         return 0
