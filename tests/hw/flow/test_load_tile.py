@@ -96,7 +96,8 @@ CONTENTS = re.compile(r"^  initial begin\n(?:    (\w+)\[\d+\] = .*\n)+  end\n", 
 
 def counting_memories() -> set[tuple[str, str]]:
     """Module and name of each memory that the page wants to be zero at power-up."""
-    rows = re.findall(r"^\| `(tma\.\w+)` \| (.*?) \|", PAGE.read_text(), re.MULTILINE)
+    _, _, table = PAGE.read_text().partition("| module | memories that must hold zeros |")
+    rows = re.findall(r"^\| `(tma\.\w+)` \| (.*?) \|", table, re.MULTILINE)
     return {(module, name) for module, names in rows for name in re.findall(r"`(\w+)`", names)}
 
 

@@ -58,8 +58,8 @@ def test_takes_jobs_while_lines_wait(waiting: int) -> None:
         feed=_count_clocks,
     )
     assert not run.payloads["line"]
-    # Line cutter, run walker and its queue, both stages of the preparation, odometer and its queue
-    ahead = 1 + 3 + 2 + 5
+    # Line cutter; run walker, row preparation and odometer, each with a queue of two
+    ahead = 1 + 3 + 3 + 5
     assert waiting < len(run.taken["i"]) <= waiting + ahead
 
 

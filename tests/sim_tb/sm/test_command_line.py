@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import re
 import subprocess
 from dataclasses import dataclass
@@ -230,10 +231,10 @@ def make(*words, target="sim"):
 
 
 def test_make_sim():
-    made = make("M=64", "STAGES=2", "CLUSTER=2x1", "A=x.npy").stdout.replace("\\\n", " ").split()
+    made = shlex.split(make("M=64", "STAGES=2", "CLUSTER=2x1", "A=my x.npy").stdout)
     assert made[made.index("-m") :] == [
         *("-m", "sim_tb", "run", "gemm", "--report", str(MAIN_REPORT)),
-        *("--m", "64", "--stages", "2", "--cluster", "2x1", "--a", "x.npy"),
+        *("--m", "64", "--stages", "2", "--cluster", "2x1", "--a", "my x.npy"),
     ]
     assert "run gemm_split_k --report" in make("EPILOGUE=reduce").stdout
     wrong = make("EPILOGUE=add")
