@@ -2,8 +2,8 @@
 
 import json
 import os
-import shlex
 import re
+import shlex
 import subprocess
 from dataclasses import dataclass
 from itertools import product
@@ -231,7 +231,8 @@ def make(*words, target="sim"):
 
 
 def test_make_sim():
-    made = shlex.split(make("M=64", "STAGES=2", "CLUSTER=2x1", "A=my x.npy").stdout)
+    printed = make("M=64", "STAGES=2", "CLUSTER=2x1", "A=my x.npy").stdout
+    made = shlex.split(printed.replace("\\\n", " "))
     assert made[made.index("-m") :] == [
         *("-m", "sim_tb", "run", "gemm", "--report", str(MAIN_REPORT)),
         *("--m", "64", "--stages", "2", "--cluster", "2x1", "--a", "my x.npy"),
