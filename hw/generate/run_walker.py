@@ -206,6 +206,12 @@ class RunWalker(wiring.Component):
         that may take a step.
         """
         p = self.params
+        leaps: tuple[Value, ...] = ()
+        if self._gathers:
+            leaps = tuple(
+                lookup(step, gathered.room, lambda step, room: step * (room + 1), LEAP_BITS)
+                for step in (job.rows.row_step, job.rows.smem_step)
+            )
         places = []
         for level, (registers, loop) in enumerate(zip(loops, job.walk.loops, strict=True)):
             start = Signal(p.piece_address_bits, name=f"next_start_{level}")
@@ -213,10 +219,6 @@ class RunWalker(wiring.Component):
             steps, room = (loop.global_step, loop.smem_step), Const(0)
             if self._gathers:
                 rows = job.rows
-                leaps = (
-                    lookup(step, gathered.room, lambda step, room: step * (room + 1), LEAP_BITS)
-                    for step in (rows.row_step, rows.smem_step)
-                )
                 steps = tuple(
                     Mux(rows.loop[level], leap, step)
                     for leap, step in zip(leaps, steps, strict=True)

@@ -1,6 +1,6 @@
 """Rules of accesses to shared and global memory: which are ordered, and which proxy sees what."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -138,10 +138,7 @@ class Memory(Flags):
         text = f"{instruction} of {tile.name}"
         self._check_phase(threads, text, tile, cycle)
         shadow = self.shadows[threads.group.cta if cta is None else cta]
-        for warp, words in zip(
-            threads.numbers, self._shares(threads, tile, columns=columns), strict=True
-        ):
-            attempt = self._by_warp(threads, warp, text, cycle, shadow)
+        for warp, words, attempt in self._by_warps(threads, tile, columns, text, cycle, shadow):
             attempt.reads_as = tile.swizzle
             self._check_after_writes(attempt, shadow.runs(words))
             shadow.read(words, threads.group.warps[warp], threads.group.time(warp))
@@ -162,10 +159,7 @@ class Memory(Flags):
         self._check_phase(threads, text, tile, cycle)
         shadow = self.shadows[threads.group.cta if cta is None else cta]
         source = Instruction(text, threads.label, cycle)
-        for warp, words in zip(
-            threads.numbers, self._shares(threads, tile, columns=columns), strict=True
-        ):
-            attempt = self._by_warp(threads, warp, text, cycle, shadow)
+        for warp, words, attempt in self._by_warps(threads, tile, columns, text, cycle, shadow):
             self._write_by_warp(attempt, warp, words, source, tile.swizzle)
         self.progress += 1
 
@@ -250,6 +244,14 @@ class Memory(Flags):
     ) -> Attempt:
         group: TrackedWarpgroup = threads.group
         return Attempt(threads, text, cycle, shadow, group.rows[warp])
+
+    def _by_warps(
+        self, threads: Threads, tile: Tile, columns: bool, text: str, cycle: int, shadow: Shadow
+    ) -> Iterator[tuple[int, Words, Attempt]]:
+        """Yield each warp, the words of its rows of a tile, or of its columns, and its attempt."""
+        shares = self._shares(threads, tile, columns=columns)
+        for warp, words in zip(threads.numbers, shares, strict=True):
+            yield warp, words, self._by_warp(threads, warp, text, cycle, shadow)
 
     def _write_by_warp(
         self,
