@@ -458,7 +458,8 @@ def _tensor_stores() -> Iterable[Form]:
     yield Form(store.format("*", "*") + ".L2::cache_hint", rtl=_rtl("TENSOR_STORE", "TILE"))
     negative = Store(MATRIX, (-64, -1, 3, 2, 1), AccessMode.TILE_SCATTER4)
     ptx = store.format("2d", "tile::scatter4") + ", negative coordinates"
-    yield Form(ptx, _execute(negative), "9.4", feature=Feature.SCATTER4_NEGATIVE)
+    rtl = _rtl("TENSOR_STORE", "TILE_SCATTER4", "scatter4_negative")
+    yield Form(ptx, _execute(negative), "9.4", feature=Feature.SCATTER4_NEGATIVE, rtl=rtl)
     run = _execute(Store(_tiled(2), (0, 2), override=ADDRESS))
     ptx = store.format("*", "*") + ".override::global_address"
     yield Form(ptx, run, "9.4", feature=Feature.OVERRIDE)

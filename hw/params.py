@@ -93,6 +93,9 @@ class TmaParams:
     gather4 : bool
         ``tile::gather4`` and, with ``stores``, ``tile::scatter4``: four rows of a matrix. This
         feature and the features below came after Hopper.
+    scatter4_negative : bool
+        Negative coordinates of ``tile::scatter4``, whose rows or columns outside the tensor are not
+        written; needs ``gather4`` and ``stores``.
     im2col_w : bool
         ``im2col::w`` and ``im2col::w::128``; needs ``im2col``.
     swizzle_atoms : bool
@@ -138,6 +141,7 @@ class TmaParams:
     im2col: bool = True
     bulk: bool = True
     gather4: bool = False
+    scatter4_negative: bool = False
     im2col_w: bool = False
     swizzle_atoms: bool = False
     swizzle_96b: bool = False
@@ -189,6 +193,9 @@ class TmaParams:
             value = getattr(self, name)
             _require(name, value, "False without stores", self.stores or not value)
         _require("cp_mask", self.cp_mask, "False without bulk", self.bulk or not self.cp_mask)
+        for needed in "gather4", "stores":
+            holds = getattr(self, needed) or not self.scatter4_negative
+            _require("scatter4_negative", self.scatter4_negative, f"False without {needed}", holds)
         holds = self.ctas > 1 or not self.cta_group_2
         _require("cta_group_2", self.cta_group_2, "False with a single thread block", holds)
         holds = self.line_bytes == 128 or not self.sub_byte
@@ -358,6 +365,7 @@ PRESETS = {
         mbarrier_v1=True,
     ),
 }
+PRESETS["sm_107a"] = replace(PRESETS["sm_100a"], scatter4_negative=True)
 """Named parameter sets of the command line; ``full`` is another name of ``default``."""
 
 

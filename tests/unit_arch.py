@@ -9,6 +9,7 @@ from hw.params import PRESETS
 
 FEATURES = {
     "gather4": (Feature.GATHER4, Feature.GATHER4_CTA, Feature.SCATTER4),
+    "scatter4_negative": (Feature.SCATTER4_NEGATIVE,),
     "im2col_w": (
         *(Feature.IM2COL_W, Feature.IM2COL_W_CTA, Feature.IM2COL_W_128),
         Feature.IM2COL_NO_OFFS_W,
@@ -36,5 +37,5 @@ def _arch(names: tuple[str, ...]) -> Arch:
     return Arch("the unit", Arch.SM_90A.features | added)
 
 
-LATER_UNIT = unit_arch(asdict(PRESETS["sm_100a"]))
-"""Features of the preset ``sm_100a``: they are those of no single architecture."""
+LATER_UNIT = unit_arch(asdict(PRESETS["sm_107a"]))
+"""Features of the preset ``sm_107a``: they are those of no single architecture."""

@@ -83,9 +83,14 @@ def read_area(statistics: dict[str, Any]) -> dict[str, int]:
     return {kind: kinds.get(kind, 0) for kind in RESOURCES}
 
 
+def lut_sites(area: dict[str, int]) -> int:
+    """Return the LUTs that logic, carry cells and distributed RAM occupy."""
+    return sum(luts * area[kind] for kind, luts in LUTS_OF.items())
+
+
 def too_large(area: dict[str, int]) -> list[str]:
     """Return the resources that exceed the capacity of the device."""
-    occupied = dict(area, LUT4=sum(luts * area[kind] for kind, luts in LUTS_OF.items()))
+    occupied = dict(area, LUT4=lut_sites(area))
     return [kind for kind, most in CAPACITY.items() if occupied[kind] > most]
 
 

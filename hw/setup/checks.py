@@ -195,8 +195,11 @@ def _store_start_checks(
     if not params.stores:
         return []
     checks = []
+    is_bounded = store
+    if params.scatter4_negative:
+        is_bounded &= request.mode != AccessMode.TILE_SCATTER4
     for dim, coord in enumerate(request.coords):
-        is_negative = store & (dim < coords) & (coord < 0)
+        is_negative = is_bounded & (dim < coords) & (coord < 0)
         checks.append(Check(is_negative, ErrorCode.COORD_NEG, f"coord_{dim}", dim))
     if params.im2col:
         for level, dim in enumerate(access.level_dims):

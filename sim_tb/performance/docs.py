@@ -19,6 +19,7 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from hw.flow.route import Route
+from hw.flow.synth import lut_sites
 from hw.params import PRESETS, TmaParams
 from sim_tb.command_line import Parser, entry_point
 from sim_tb.kernels import kernels
@@ -41,6 +42,12 @@ SLOWEST = 5
 
 SYNTH = Path("build/synth.json")
 STA = Path("build/sta.json")
+IDMA = {"64 bits, 8 in flight": (8, 3431, 68.0), "64 bits, 32 in flight": (8, 6033, 61.0)}
+"""iDMA 0.7.0 in the flow of ``make synth``: bytes of its ports, LUT4, and MHz of the worst seed.
+
+These were measured once, on its own sources, which are no part of this project.
+"""
+
 FILES = {
     "timing_workloads": "loads of published kernels",
     "timing_random": "random boxes",
@@ -244,6 +251,7 @@ def synth_table() -> str | None:
     for preset, figures in contents["presets"].items():
         area = figures["area"]
         luts, flops, ram = (area[name] for name in ("LUT4", "TRELLIS_FF", "DP16KD"))
+        sites = lut_sites(area)
         routes = {name: Route(**route) for name, route in figures["routes"].items()}
         clocks = sorted(route.mhz for route in routes.values())
         clock = f"{clocks[0]:.1f} to {clocks[-1]:.1f}"
@@ -252,9 +260,29 @@ def synth_table() -> str | None:
         path = min(routes.values(), key=lambda route: route.mhz).path
         params = PRESETS[preset]
         port = f"{params.line_bytes} bytes, {params.tags} in flight"
-        rows.append([f"`{preset}`", port, f"{luts:,}", f"{flops:,}", str(ram), clock, path])
-    resources = "LUT4", "flip-flops", "block RAM", "MHz", "critical path"
+        rows.append([f"`{preset}`", port, f"{luts:,}", f"{sites:,}", f"{flops:,}", str(ram), clock])
+        rows[-1].append(path)
+    resources = "LUT4", "LUT sites", "flip-flops", "block RAM", "MHz", "critical path"
     return table(("preset", "memory port", *resources), rows)
+
+
+def rates_table() -> str | None:
+    """Return the bytes a second of each preset and of iDMA; None without the file of synthesis."""
+    if not SYNTH.exists():
+        return None
+    engines = {}
+    for preset, figures in json.loads(SYNTH.read_text())["presets"].items():
+        if not figures["too_large"]:
+            clock = min(route["mhz"] for route in figures["routes"].values())
+            engines[f"`{preset}`"] = PRESETS[preset].line_bytes, figures["area"]["LUT4"], clock
+    engines |= {f"iDMA 0.7.0, {name}": figures for name, figures in IDMA.items()}
+    rows = []
+    for name, (bytes_a_clock, luts, mhz) in engines.items():
+        rate = bytes_a_clock * mhz
+        cells = str(bytes_a_clock), f"{mhz:.1f}", f"{luts:,}", f"{rate:,.0f}"
+        rows.append([name, *cells, f"{1000 * rate / luts:,.0f}"])
+    head = "bytes a clock", "MHz, worst seed", "LUT4", "MB a second", "kB a second for each LUT4"
+    return table(("engine", *head), rows)
 
 
 def sta_results() -> dict[str, dict[str, Any]] | None:
@@ -339,6 +367,7 @@ TABLES: dict[str, Callable[[], str | None]] = {
     "streams": streams_table,
     "waits": waits_table,
     "synth": synth_table,
+    "rates": rates_table,
     "sta": sta_table,
     "sta_blocks": sta_blocks_table,
     "kernels": kernels_table,

@@ -18,9 +18,9 @@ from tests.unit_arch import LATER_UNIT
 KINDS = {
     "load_im2col": "default",
     "load_im2col_interleaved": "default",
-    "sm_100a_im2col_w": "sm_100a",
-    "sm_100a_im2col_w_128": "sm_100a",
-    "sm_100a_gather4": "sm_100a",
+    "sm_100a_im2col_w": "sm_107a",
+    "sm_100a_im2col_w_128": "sm_107a",
+    "sm_100a_gather4": "sm_107a",
     "load_tile": "default",
 }
 STORE_KINDS = {
@@ -30,9 +30,10 @@ STORE_KINDS = {
     "store_im2col_interleaved": "default",
     "reduce_tile": "default",
     "reduce_im2col": "default",
-    "sm_100a_store_tile": "sm_100a",
-    "sm_100a_scatter4": "sm_100a",
-    "sm_100a_im2col_w_store": "sm_100a",
+    "sm_100a_store_tile": "sm_107a",
+    "sm_100a_scatter4": "sm_107a",
+    "sm_100a_im2col_w_store": "sm_107a",
+    "sm_107a_scatter4": "sm_107a",
 }
 SMEM_BYTES = PRESETS["default"].smem_bytes
 JUNK = 513, 40, 9
@@ -97,7 +98,7 @@ def expected(request: Load | Store, arch: Arch) -> Pieces:
 
 def arch_of(kind: str) -> Arch:
     """Return the architecture that has requests of ``kind``."""
-    return LATER_UNIT if (KINDS | STORE_KINDS)[kind] == "sm_100a" else Arch.SM_90A
+    return LATER_UNIT if (KINDS | STORE_KINDS)[kind] == "sm_107a" else Arch.SM_90A
 
 
 def random_requests(rng: np.random.Generator, kind: str, count: int) -> list[Load | Store]:

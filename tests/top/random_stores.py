@@ -45,7 +45,11 @@ HOPPER = (
     "bulk_store",
     "bulk_reduce",
 )
-BLACKWELL = ("sm_100a_store_tile", "sm_100a_scatter4", "sm_100a_im2col_w_store")
+LATER = (
+    *("sm_100a_store_tile", "sm_100a_scatter4", "sm_100a_im2col_w_store"),
+    *("sm_107a_scatter4",),
+)
+"""Modes of stores that Hopper lacks."""
 
 WINDOW = SMEM_BYTES
 """Bytes of shared memory that each thread stores from."""

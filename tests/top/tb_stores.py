@@ -19,7 +19,7 @@ from sim_tb.testbench.environment import Environment
 from sim_tb.testbench.models import PRESETS, Models, Timing
 from sim_tb.testbench.results import ErrorRecord
 from tests.golden.random_requests import Rng, pick, random_bytes
-from tests.top.random_stores import BLACKWELL, HOPPER, WINDOW, Item, random_item
+from tests.top.random_stores import HOPPER, LATER, WINDOW, Item, random_item
 from tests.unit_arch import unit_arch
 
 THREADS = 4
@@ -36,7 +36,7 @@ def arch_of(env: Environment) -> Arch:
 def modes_of(env: Environment) -> list[str]:
     """Return the modes in ``STORES_MODES``, by default all modes of the unit."""
     chosen = os.environ.get("STORES_MODES", "")
-    later = BLACKWELL if env.interface.parameters["gather4"] else ()
+    later = LATER if env.interface.parameters["gather4"] else ()
     return chosen.split(",") if chosen else [*HOPPER, *later]
 
 

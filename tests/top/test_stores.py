@@ -4,7 +4,7 @@ import pytest
 
 from hw.params import PRESETS, TmaParams
 from sim_tb.simulator import runner
-from tests.top.random_stores import BLACKWELL
+from tests.top.random_stores import LATER as LATER_MODES
 from tests.top.units import FPGA, LATER, SMALL, TINY_STORES
 
 pytestmark = [pytest.mark.simulators(), pytest.mark.spread]
@@ -64,7 +64,7 @@ def test_copies(models: str) -> None:
 
 
 @pytest.mark.simulators(LATER)
-@pytest.mark.parametrize("mode", [*BLACKWELL, "bulk_store"])
+@pytest.mark.parametrize("mode", [*LATER_MODES, "bulk_store"])
 def test_later_mode(mode: str) -> None:
     stores("random_stores", "rough", modes=mode, params=LATER)
 
@@ -77,7 +77,7 @@ def test_later_modes_with_all_others() -> None:
 @pytest.mark.regress
 @pytest.mark.parametrize("seed", range(1, 4))
 @pytest.mark.parametrize("models", ["fixed", "rough"])
-@pytest.mark.parametrize("params", [PRESETS["default"], LATER], ids=["default", "sm_100a"])
+@pytest.mark.parametrize("params", [PRESETS["default"], LATER], ids=["default", "sm_107a"])
 def test_many(params: TmaParams, models: str, seed: int) -> None:
     stores("random_stores", models, seed, count=2000, params=params)
 

@@ -96,7 +96,7 @@ def test_a_store_of_im2col_w_stops_at_the_first_pixel_outside(channels: int) -> 
         )
         for where in ((0, 0, 0), (0, 8 + upper, 0), (2, 2, 1), (3, 1, 3), (3, 3, 0), (0, 0, 4)):
             stores.append(Store(tensor_map, (0, *where), AccessMode.IM2COL_W))
-    run = walk(stores, PRESETS["sm_100a"], stall=0)
+    run = walk(stores, PRESETS["sm_107a"], stall=0)
     check_stores(stores, run, LATER_UNIT)
     counts = {len(expected(store, LATER_UNIT)) for store in stores}
     assert len(counts) > 4
@@ -222,7 +222,7 @@ def test_what_the_column_does_not_walk_may_be_outside(where: int) -> None:
         arch=LATER_UNIT,
     )
     loads = [Load(sliced, (2, where, 1)), Load(wide, (0, 2, where, 1), AccessMode.IM2COL_W)]
-    run = walk(loads, PRESETS["sm_100a"], stall=0)
+    run = walk(loads, PRESETS["sm_107a"], stall=0)
     for load, jobs in zip(loads, requests_of(run), strict=True):
         pieces = covered_by(jobs)
         assert pieces == expected(load, LATER_UNIT)

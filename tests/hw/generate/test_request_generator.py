@@ -206,7 +206,7 @@ def test_rows_that_share_a_line_are_read_with_it(line_bytes):
         assert requests[slot] == requests_for(params.lanes, starts, row, pitch), (row, pitch, step)
 
 
-@pytest.mark.parametrize("preset", ["default", "sm_100a"])
+@pytest.mark.parametrize("preset", ["default", "sm_107a"])
 def test_rows_outside_between_rows_that_share_a_line_are_filled(preset):
     """Short rows lie a few pieces apart in up to five dimensions, and cross the edges of all; some
     rows are partly outside.
@@ -237,7 +237,7 @@ def test_rows_outside_between_rows_that_share_a_line_are_filled(preset):
     assert covered(run, params) == {slot: box.pieces() for slot, box in enumerate(boxes)}
 
 
-@pytest.mark.parametrize("preset", ["default", "sm_100a"])
+@pytest.mark.parametrize("preset", ["default", "sm_107a"])
 def test_rows_partly_outside_that_share_a_line_are_read_with_it(preset):
     """Some rows of 2 to 8 pieces end behind the tensor or begin in front of it."""
     params = one_stream(PRESETS[preset])
@@ -411,7 +411,7 @@ def test_streams_at_random(streams):
 @pytest.mark.parametrize("streams", [1, 2])
 def test_freed_as_the_last_job_leaves_the_queue(streams):
     """``freed`` comes once for each request, of any number of jobs, while others wait behind it."""
-    params = replace(one_stream(PRESETS["sm_100a"]), streams=streams)
+    params = replace(one_stream(PRESETS["sm_107a"]), streams=streams)
     requests = random_requests(np.random.default_rng(4), "sm_100a_gather4", 6)
     requests += random_requests(np.random.default_rng(4), "load_im2col", 6)
     jobs = with_slots(setup(requests, params), params)

@@ -10,7 +10,7 @@ from hw.lib.piece_format import fill_piece, packed_pieces, packed_words
 from hw.params import PRESETS
 from tests.hw.simulate import evaluate
 
-PARAMS = PRESETS["sm_100a"]
+PARAMS = PRESETS["sm_107a"]
 BYTES_OF_16 = {Packing.NONE: 16, Packing.BYTES_8: 8, Packing.BYTES_12: 12}
 
 

@@ -48,7 +48,7 @@ def rtl(params: TmaParams, kinds: list[GoldenSwizzle], addresses: list[int]) -> 
 
 
 @pytest.mark.parametrize("line_bytes", [16, 32, 64, 128])
-@pytest.mark.parametrize("preset", ["default", "sm_100a"])
+@pytest.mark.parametrize("preset", ["default", "sm_107a"])
 def test_every_swizzle(preset, line_bytes):
     rng = random.Random(line_bytes)
     if preset == "default":

@@ -410,7 +410,7 @@ def test_jobs_leave_in_the_order_of_the_requests(pipelines):
     inputs = [*small_requests(9, 60), *(setup_input(load) for load in loads)]
     random.Random(9).shuffle(inputs)
     inputs = [{**r, "request": r["request"] | {"request_id": n}} for n, r in enumerate(inputs)]
-    params = replace(PRESETS["sm_100a"], setup_pipelines=pipelines)
+    params = replace(PRESETS["sm_107a"], setup_pipelines=pipelines)
     run = run_streams(simulation(SetupBlock, params), {"i": inputs}, ["job", "error"], seed=9)
     gathers = AccessMode.TILE_GATHER4
     wanted = [
@@ -460,7 +460,7 @@ def spoiled(rng: random.Random, store: Store) -> Store:
     return replace(store, tensor_map=Descriptor(tuple(words)))
 
 
-@pytest.mark.parametrize("preset", ["default", "sm_100a"])
+@pytest.mark.parametrize("preset", ["default", "sm_107a"])
 def test_refusals_of_stores_against_golden(preset):
     """A store with up to three changes gets the golden model's error, and keeps its group."""
     rng = random.Random(5)

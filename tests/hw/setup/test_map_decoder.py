@@ -14,7 +14,7 @@ from hw.params import PRESETS
 from hw.setup.map_decoder import MapDecoder
 from tests.unit_arch import LATER_UNIT
 
-PRESET_OF = {Arch.SM_90A: "default", LATER_UNIT: "sm_100a"}
+PRESET_OF = {Arch.SM_90A: "default", LATER_UNIT: "sm_107a"}
 
 
 def random_words(rng: random.Random) -> list[int]:

@@ -15,7 +15,7 @@ from sim_tb.simulator import runner
 DOCS = runner.ROOT / "docs"
 SYNTH = {
     "tiny": {
-        "area": {"LUT4": 4567, "TRELLIS_FF": 2345, "DP16KD": 3},
+        "area": {"LUT4": 4567, "CCU2C": 10, "TRELLIS_DPR16X4": 5, "TRELLIS_FF": 2345, "DP16KD": 3},
         "too_large": [],
         "routes": {
             "seed 1": asdict(Route(91.25, "a.fast", "b.path", ("a", "b"), 1.0, 9.96)),
@@ -23,7 +23,13 @@ SYNTH = {
         },
     },
     "full": {
-        "area": {"LUT4": 234567, "TRELLIS_FF": 45678, "DP16KD": 99},
+        "area": {
+            "LUT4": 234567,
+            "CCU2C": 0,
+            "TRELLIS_DPR16X4": 0,
+            "TRELLIS_FF": 45678,
+            "DP16KD": 99,
+        },
         "too_large": ["LUT4"],
         "routes": {"estimate": asdict(Route(41.7, "a.long", "b.path", ("a", "b"), 10.0, 14.0))},
     },
@@ -54,10 +60,23 @@ def test_area_and_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     path.write_text(json.dumps({"presets": SYNTH}))
     tiny, full = (docs.synth_table() or "").splitlines()[2:]
     assert tiny == (
-        "| `tiny` | 16 bytes, 8 in flight | 4,567 | 2,345 | 3 | 90.0 to 91.2 | "
+        "| `tiny` | 16 bytes, 8 in flight | 4,567 | 4,607 | 2,345 | 3 | 90.0 to 91.2 | "
         "a.slow -> b -> c.path |"
     )
-    assert full.endswith("| 234,567 | 45,678 | 99 | does not fit; about 42 | a.long -> b.path |")
+    assert full.endswith(
+        "| 234,567 | 234,567 | 45,678 | 99 | does not fit; about 42 | a.long -> b.path |"
+    )
+
+
+def test_bytes_a_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worst seed counts; a preset that was not placed has no rate."""
+    path = tmp_path / "synth.json"
+    monkeypatch.setattr(docs, "SYNTH", path)
+    assert docs.rates_table() is None
+    path.write_text(json.dumps({"presets": SYNTH}))
+    tiny, idma, _ = (docs.rates_table() or "").splitlines()[2:]
+    assert tiny == "| `tiny` | 16 | 90.0 | 4,567 | 1,441 | 315 |"
+    assert idma == "| iDMA 0.7.0, 64 bits, 8 in flight | 8 | 68.0 | 3,431 | 544 | 159 |"
 
 
 def test_standard_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
