@@ -40,7 +40,6 @@ from hw.setup.block import SetupBlock
 from hw.setup.bulk_refusal import BulkRefusal
 from hw.setup.bulk_setup import BulkSetup
 from hw.setup.dispatcher import Dispatcher
-from hw.setup.job_merger import JobMerger
 from hw.setup.map_override import MapOverride
 from hw.setup.refusal_collector import RefusalCollector
 from hw.store.gnic_write import GnicWrite
@@ -167,13 +166,13 @@ class Tma(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         self._add_blocks(m)
-        jobs = self._connect_setup(m)
+        self._connect_setup(m)
         self._connect_loads(m)
         if self.params.ctas > 1:
             self._connect_cluster(m)
         else:
             self._connect_lone_sm(m)
-        errors = self._connect_jobs(m, jobs)
+        errors = self._connect_groups(m)
         self._connect_barriers(m)
         self._connect_errors(m, errors)
         self._tap_streams(m)
@@ -195,8 +194,8 @@ class Tma(wiring.Component):
         m.submodules.lane_network = LaneNetwork(p)
         m.submodules.mbarrier_unit = MbarrierUnit(p)
 
-    def _connect_setup(self, m: Module) -> stream.Interface:
-        """Connect front and setup, from the request to its job; return the stream of jobs."""
+    def _connect_setup(self, m: Module) -> None:
+        """Connect front and setup, from the request to the jobs of loads."""
         p, block = self.params, m.submodules
         connect(m, flipped(self.request), block.destination.i)
         connect(m, block.request_queue.tensor, block.descriptor_cache.i)
@@ -214,11 +213,13 @@ class Tma(wiring.Component):
         connect(m, block.request_queue.bulk, block.bulk_setup.i)
         connect(m, block.bulk_setup.error, block.refusal_collector.bulk)
         jobs = block.setup_block.job
-        if p.bulk:
-            m.submodules.job_merger = job_merger = JobMerger(p)
-            connect(m, block.setup_block.job, job_merger.tensor)
-            connect(m, block.bulk_setup.job, job_merger.bulk)
-            jobs = job_merger.o
+        if p.bulk or p.stores:
+            m.submodules.dispatcher = dispatcher = Dispatcher(p)
+            connect(m, block.setup_block.job, dispatcher.tensor)
+            if p.bulk:
+                connect(m, block.bulk_setup.job, dispatcher.bulk)
+            jobs = dispatcher.load
+        connect(m, jobs, block.completion_tracker.i)
 
         # A request that is refused, or that begins its walk, makes room for another.
         m.d.comb += [
@@ -226,7 +227,6 @@ class Tma(wiring.Component):
             block.request_queue.refused.eq(block.refusal_collector.refused),
             block.request_queue.freed[: p.streams].eq(block.request_generator.freed),
         ]
-        return jobs
 
     def _connect_loads(self, m: Module) -> None:
         """Connect the load path, from the job to lines, and from the lines to shared memory."""
@@ -277,22 +277,19 @@ class Tma(wiring.Component):
         connect(m, block.completion_tracker.completion, completion_port.i)
         connect(m, completion_port.o, block.mbarrier_unit.update)
 
-    def _connect_jobs(self, m: Module, jobs: stream.Interface) -> list[stream.Interface]:
-        """Connect the jobs to their direction, and bulk groups; return the streams of errors."""
+    def _connect_groups(self, m: Module) -> list[stream.Interface]:
+        """Connect bulk groups and the stores in them; return the streams of errors."""
         p, block = self.params, m.submodules
         if not p.stores:
             connect(m, block.destination.o, block.request_queue.i)
-            connect(m, jobs, block.completion_tracker.i)
             return [block.refusal_collector.o]
+        dispatcher = block.dispatcher
         m.submodules.bulk_groups = bulk_groups = BulkGroups(p)
-        m.submodules.dispatcher = dispatcher = Dispatcher(p)
         connect(m, block.destination.o, bulk_groups.i)
         connect(m, bulk_groups.o, block.request_queue.i)
         connect(m, bulk_groups.result, flipped(self.group_result))
-        connect(m, jobs, dispatcher.job)
         connect(m, block.refusal_collector.o, dispatcher.refusal)
         connect(m, dispatcher.released, bulk_groups.released)
-        connect(m, dispatcher.load, block.completion_tracker.i)
         self._connect_stores(m)
         return [dispatcher.error, block.store_tracker.error]
 

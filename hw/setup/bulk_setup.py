@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
-from amaranth.lib.wiring import In, Out, connect, flipped
+from amaranth.lib.wiring import In, Out
 
 from hw.layouts.isa import (
     BULK_REDUCTIONS,
@@ -26,7 +26,6 @@ from hw.layouts.jobs import (
     stream_of,
     walk_job_layout,
 )
-from hw.lib.register_slice import HalfBuffer
 from hw.params import PIECE_BYTES, TmaParams
 from hw.setup.checks import Check, report_first
 
@@ -73,9 +72,9 @@ class BulkSetup(wiring.Component):
     PTX leaves open, get what memory has there. A load of one piece that ignores all of it reads no
     memory, and its piece is fill.
 
-    Latency: two clocks; three in a ``compact`` unit. Throughput: a request a clock; in a
-    ``compact`` unit one in three clocks. Back-pressure: a request that waits for its output, job or
-    refusal, holds up all requests behind it.
+    Latency: two clocks. Throughput: a request every two clocks. Back-pressure: a request that waits
+    for its output, job or refusal, holds up all requests behind it; ``i`` is ready while the first
+    stage is empty.
 
     Errors: a request that violates a check is refused, with the first error in the order of
     ``ErrorCode``. A refused request has no job and no other effect.
@@ -110,7 +109,7 @@ class BulkSetup(wiring.Component):
         error = Signal(refusal_layout(p), reset_less=True)
         result_valid = Signal()
         is_refused = Signal(reset_less=True)
-        advance = Signal()
+        may_finish = Signal()  # the stage of the result is empty, or is left in this clock
         whole_pieces = pieces_of(self.i.p) << 4
         # Sums and the kind of the operation are registered with the request.
         early = {
@@ -132,15 +131,20 @@ class BulkSetup(wiring.Component):
         def report(_number: int, check: Check) -> None:
             m.d.sync += [error.code.eq(check.code), error.value.eq(check.value)]
 
-        m.d.comb += refuse.eq(Cat(check.violated.any() for check in checks).any())
-        with m.If(advance):
+        m.d.comb += [
+            refuse.eq(Cat(check.violated.any() for check in checks).any()),
+            self.i.ready.eq(~request_valid),
+        ]
+        with m.If(~request_valid):
             m.d.sync += [
                 request_valid.eq(self.i.valid),
                 request.eq(self.i.p),
                 *(registered[name].eq(value) for name, value in early.items()),
-                result_valid.eq(request_valid),
-                is_refused.eq(refuse),
             ]
+        with m.Elif(may_finish):
+            m.d.sync += request_valid.eq(0)
+        with m.If(may_finish):
+            m.d.sync += [result_valid.eq(request_valid), is_refused.eq(refuse)]
             self._assign_job(m, request, operands, job)
             m.d.sync += [
                 error.request_id.eq(request.request_id),
@@ -162,16 +166,12 @@ class BulkSetup(wiring.Component):
             report_first(
                 m, [replace(check, violated=check.violated.any()) for check in checks], report
             )
-        outputs = self._outputs(m)
         m.d.comb += [
-            advance.eq(
-                ~result_valid | Mux(is_refused, outputs["error"].ready, outputs["job"].ready)
-            ),
-            self.i.ready.eq(advance),
-            outputs["job"].p.eq(job),
-            outputs["job"].valid.eq(result_valid & ~is_refused),
-            outputs["error"].p.eq(error),
-            outputs["error"].valid.eq(result_valid & is_refused),
+            may_finish.eq(~result_valid | Mux(is_refused, self.error.ready, self.job.ready)),
+            self.job.p.eq(job),
+            self.job.valid.eq(result_valid & ~is_refused),
+            self.error.p.eq(error),
+            self.error.valid.eq(result_valid & is_refused),
         ]
         return m
 
@@ -255,13 +255,3 @@ class BulkSetup(wiring.Component):
         ignored = request.ignore_first + request.ignore_last
         is_load = request.operation == Operation.BULK_LOAD
         return is_load & (pieces_of(request) == 1) & (ignored >= PIECE_BYTES)
-
-    def _outputs(self, m: Module) -> dict[str, wiring.PureInterface]:
-        """Return the streams ``job`` and ``error``; in a ``compact`` unit in front of a slice."""
-        outputs = {"job": flipped(self.job), "error": flipped(self.error)}
-        if self.params.compact:
-            for name, port in outputs.items():
-                m.submodules[f"{name}_slice"] = output_slice = HalfBuffer(port.payload.shape())
-                connect(m, output_slice.o, port)
-                outputs[name] = output_slice.i
-        return outputs

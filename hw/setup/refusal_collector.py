@@ -30,7 +30,7 @@ class RefusalCollector(wiring.Component):
     bulk : In(stream) of ``refusal_layout``
     o : Out(stream) of ``refusal_layout``; without ``stores``, of ``error_layout``
     refused : Out(channels)
-        A request of this channel was refused: its refusal is taken from ``o`` in this clock.
+        A request of this channel was refused: its refusal was taken from ``o`` a clock before.
     """
 
     def __init__(self, params: TmaParams) -> None:
@@ -58,6 +58,6 @@ class RefusalCollector(wiring.Component):
             self.o.valid.eq(refusals.o.valid),
             refusals.o.ready.eq(self.o.ready),
             *(self.o.p[name].eq(refusals.o.p[name]) for name in self.o.p.shape().members),
-            self.refused.eq((self.o.valid & self.o.ready) << refusals.o.p.channel),
         ]
+        m.d.sync += self.refused.eq((self.o.valid & self.o.ready) << refusals.o.p.channel)
         return m

@@ -1,4 +1,6 @@
-"""Dispatcher: jobs go to loads or stores, and requests are released from their groups once."""
+"""Dispatcher: every job arrives, the jobs of a request together, and goes to loads or stores;
+requests are released from their groups once.
+"""
 
 import random
 from dataclasses import dataclass
@@ -58,7 +60,7 @@ class Request:
 
 def dispatch(requests: list[Request], refused: list[Request], **options) -> Run:
     jobs = [job for request in requests for job in request.payloads()]
-    inputs = {"job": jobs, "refusal": [request.record() for request in refused]}
+    inputs = {"tensor": jobs, "refusal": [request.record() for request in refused]}
     return run_streams(Dispatcher(PARAMS), inputs, OUTPUTS, **options)
 
 
@@ -118,7 +120,7 @@ def test_jobs_and_released_groups(seed, stall, stalls):
     firsts = [
         cycle
         for cycle, (request, job) in zip(
-            run.taken["job"], [(r, job) for r in requests for job in range(r.jobs)], strict=True
+            run.taken["tensor"], [(r, job) for r in requests for job in range(r.jobs)], strict=True
         )
         if request.is_released and job == 0
     ]
@@ -132,11 +134,82 @@ def test_jobs_and_released_groups(seed, stall, stalls):
 
 @pytest.mark.parametrize("store", [False, True])
 def test_a_job_a_clock(store):
-    """A job passes in the clock in which it is offered; its group is released a clock later."""
+    """A job is offered a clock after it was taken; its group is released a clock later."""
     run = dispatch([Request(n, store) for n in range(40)], [], stall=0)
     name = "store" if store else "load"
-    assert run.cycles[name] == run.taken["job"] == list(range(40))
-    assert run.cycles["released"] == ([] if store else list(range(1, 41)))
+    assert run.taken["tensor"] == list(range(40))
+    assert run.cycles[name] == list(range(1, 41))
+    assert run.cycles["released"] == ([] if store else list(range(2, 42)))
+
+
+def random_jobs(rng: random.Random, first_id: int, requests: int, *, is_tensor: bool) -> list[dict]:
+    """Return the jobs of loads; only those of tensor requests have loops and columns."""
+    jobs = []
+    for number in range(requests):
+        count = rng.randint(1, 3)
+        for index in range(count):
+            walk = {"start": rng.randrange(1 << 20)}
+            job = {
+                "first": index == 0,
+                "last": index == count - 1,
+                "transfer": {"request_id": first_id + number},
+                "walk": walk,
+                "column": {"enabled": is_tensor and rng.random() < 0.5},
+            }
+            if is_tensor:
+                steps = [rng.randrange(256) for _ in range(4)]
+                walk["loops"] = [{"last": 1, "global_step": s, "smem_step": s + 1} for s in steps]
+                job["column"] |= {"pixels": rng.randrange(1000), "pitch": rng.randrange(200)}
+            jobs.append(job)
+    return jobs
+
+
+def check_joined(jobs, tensor: list[dict], bulk: list[dict]) -> None:
+    """Compare the jobs of ``load`` with the inputs, and find the jobs of a request together."""
+    for given, is_tensor in ((tensor, True), (bulk, False)):
+        arrived = [job for job in jobs if (job.transfer.request_id < 100) == is_tensor]
+        assert len(arrived) == len(given)
+        for job, expected in zip(arrived, given, strict=True):
+            assert job.transfer.request_id == expected["transfer"]["request_id"]
+            assert job.walk.start == expected["walk"]["start"]
+            assert job.column.enabled == expected["column"]["enabled"]
+            if is_tensor:
+                assert [
+                    (loop.last, loop.global_step, loop.smem_step) for loop in job.walk.loops
+                ] == [tuple(loop.values()) for loop in expected["walk"]["loops"]]
+                assert (job.column.pixels, job.column.pitch) == (
+                    expected["column"]["pixels"],
+                    expected["column"]["pitch"],
+                )
+            else:
+                assert all(loop.last == 0 for loop in job.walk.loops)
+    for job, following in pairwise(jobs):
+        assert job.last or following.transfer.request_id == job.transfer.request_id
+
+
+@pytest.mark.parametrize("stores", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_all_jobs_arrive_and_requests_stay_together(seed: int, stores: bool) -> None:
+    rng = random.Random(seed)
+    tensor = random_jobs(rng, 0, 25, is_tensor=True)
+    bulk = random_jobs(rng, 100, 25, is_tensor=False)
+    params = TmaParams(threads=32, streams=1, stores=stores, reductions=stores)
+    outputs = OUTPUTS if stores else ["load"]
+    run = run_streams(Dispatcher(params), {"tensor": tensor, "bulk": bulk}, outputs, seed=seed)
+    check_joined(run.payloads["load"], tensor, bulk)
+
+
+def test_tensor_and_bulk_requests_take_turns():
+    """Both wait always: a job a clock leaves, request by request from either input."""
+    rng = random.Random(0)
+    tensor = random_jobs(rng, 0, 20, is_tensor=True)
+    bulk = random_jobs(rng, 100, 20, is_tensor=False)
+    dut = Dispatcher(TmaParams(threads=32, streams=1))
+    run = run_streams(dut, {"tensor": tensor, "bulk": bulk}, OUTPUTS, stall=0)
+    times = run.cycles["load"]
+    assert times == list(range(1, len(times) + 1))
+    firsts = [job.transfer.request_id < 100 for job in run.payloads["load"] if job.first]
+    assert all(a != b for a, b in pairwise(firsts))
 
 
 def test_stores_need_no_room_for_tokens():
