@@ -6,6 +6,7 @@ from itertools import product
 
 import numpy as np
 
+from sim_tb.arithmetic.tensor_cores import BF16
 from sim_tb.kernels.common import F32, SWIZZLE, multiply_stages, staging_buffers, store_tile
 from sim_tb.sm.check import Check, equal
 from sim_tb.sm.device import Device
@@ -14,7 +15,6 @@ from sim_tb.sm.options import OptionError, option
 from sim_tb.sm.pipeline import PipelineTmaAsync
 from sim_tb.sm.smem import SmemLayout
 from sim_tb.sm.warps import Role, Warpgroup
-from sim_tb.sm.wgmma import BF16
 
 TILE_M, TILE_N, TILE_K = 128, 64, 64
 CONSUMERS = 2

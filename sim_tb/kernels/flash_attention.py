@@ -7,6 +7,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
+from sim_tb.arithmetic.tensor_cores import BF16, wide
 from sim_tb.kernels.common import F32, SWIZZLE, staging_buffers, store_tile
 from sim_tb.sm.accumulators import Accumulator
 from sim_tb.sm.check import Check, equal
@@ -16,7 +17,6 @@ from sim_tb.sm.options import OptionError, option
 from sim_tb.sm.pipeline import PipelineState, PipelineTmaAsync
 from sim_tb.sm.smem import SmemLayout, Tile
 from sim_tb.sm.warps import Role, Warpgroup
-from sim_tb.sm.wgmma import BF16, wide
 
 QUERIES, KEYS = 128, 64
 CONSUMERS = 2

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden import L2Promotion, ReductionOp
+from sim_tb.arithmetic.tensor_cores import BF16, multiply_accumulate
 from sim_tb.kernels.common import (
     F32,
     SWIZZLE,
@@ -30,7 +31,6 @@ from sim_tb.sm.pipeline import PipelineState, PipelineTmaAsync
 from sim_tb.sm.sanitizer import Scope
 from sim_tb.sm.smem import SmemLayout
 from sim_tb.sm.warps import Role, Warpgroup
-from sim_tb.sm.wgmma import BF16, wide
 
 TILE_M, TILE_N, TILE_K = 128, 128, 64
 CONSUMERS = 2
@@ -138,14 +138,12 @@ def matrix(name: str, path: str, shape: tuple[int | None, int | None]) -> NDArra
 def product_of(a: NDArray[np.generic], b: NDArray[np.generic], k_steps: range) -> Values:
     """Return a @ b.T over these steps of k.
 
-    Each step is summed up in double and rounded once, as by the model of the tensor cores.
+    Sums are those of the tensor cores, which depend on the order of the steps.
     """
-    wide_a, wide_b = wide(a), wide(b)
     total = np.zeros((len(a), len(b)), F32)
-    with np.errstate(over="ignore", invalid="ignore"):
-        for k in k_steps:
-            part = slice(k, k + TILE_K)
-            np.add(total, wide_a[:, part] @ wide_b[:, part].T, out=total, casting="same_kind")
+    for k in k_steps:
+        part = slice(k, k + TILE_K)
+        total = multiply_accumulate(a[:, part], b[:, part], total)
     return total
 
 

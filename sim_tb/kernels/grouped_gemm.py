@@ -6,6 +6,7 @@ from functools import cached_property
 from itertools import product
 
 from golden import L2Promotion
+from sim_tb.arithmetic.tensor_cores import BF16
 from sim_tb.kernels.common import F32, SWIZZLE
 from sim_tb.kernels.gemm import (
     BOX_COLUMNS,
@@ -25,7 +26,6 @@ from sim_tb.sm.options import OptionError, option
 from sim_tb.sm.pipeline import PipelineAsync
 from sim_tb.sm.smem import SmemLayout
 from sim_tb.sm.warps import Role, Warpgroup
-from sim_tb.sm.wgmma import BF16
 
 MAP_SETS = 2
 """Sets of tensor maps. One set is patched while requests use the other one."""

@@ -1,18 +1,12 @@
 """Instructions of the tensor cores: ``wgmma``."""
 
-import ml_dtypes
 import numpy as np
-from numpy.typing import NDArray
 
+from sim_tb.arithmetic.tensor_cores import STEP_BYTES, multiply_accumulate
 from sim_tb.sm.accumulators import Accumulator
 from sim_tb.sm.pipes import FMA_PER_CLOCK
 from sim_tb.sm.sm import SM, Array, Issuer
 from sim_tb.sm.smem import Tile
-
-BF16 = np.dtype(ml_dtypes.bfloat16)
-
-WGMMA_K_BYTES = 32
-"""Bytes of k per wgmma: 16 values of 16 bits, or 32 of 8 bits."""
 
 WGMMA_ROWS = 64
 """Rows per wgmma of one warpgroup."""
@@ -41,7 +35,8 @@ class TensorCoreInstructions(Issuer):
     ) -> None:
         """``wgmma.mma_async``: add the product of ``a`` and ``b`` to ``accumulator``.
 
-        All products are exact, and the sum over the k of this call is rounded once (choice).
+        Sums are those of ``sim_tb.arithmetic.tensor_cores.multiply_accumulate``: equal to
+        silicon's in every bit.
 
         Parameters
         ----------
@@ -58,16 +53,15 @@ class TensorCoreInstructions(Issuer):
         self.require_own("wgmma", b, *([a] if isinstance(a, Tile) else []))
         m, k = a.shape
         n = accumulator.shape[1]
-        steps = -(-k * b.dtype.itemsize // WGMMA_K_BYTES) * -(-m // WGMMA_ROWS)
+        steps = -(-k * b.dtype.itemsize // STEP_BYTES) * -(-m // WGMMA_ROWS)
         await self.issue(self.sm.costs.wgmma * steps)
         cycle = self.sm.env.cycle
         self.sm.sanitizer.wgmma(self.tracked.all, accumulator, a, b, cycle)
         a_values = self.sm.read(a) if isinstance(a, Tile) else a
         b_values = self.sm.read(b)
-        with np.errstate(over="ignore", invalid="ignore"):
-            product = wide(a_values) @ (wide(b_values).T if trans_b else wide(b_values))
-            registers = accumulator.in_flight
-            np.add(registers, product, out=registers, casting="same_kind")
+        registers = accumulator.in_flight
+        columns = b_values if trans_b else b_values.T
+        registers[...] = multiply_accumulate(a_values, columns, registers)
         self.sm.counters.fma += m * n * k
         self._wgmma_end = self.sm.tensor_cores.reserve(
             self.ready_cycle, -(-m * n * k // FMA_PER_CLOCK)
@@ -86,10 +80,3 @@ class TensorCoreInstructions(Issuer):
                 await self.sm.until(max(self.ready_cycle, self._wgmma_group_ends[done - 1]))
             del self._wgmma_group_ends[:done]
         self.sm.sanitizer.wgmma_wait_returned(self.tracked.all, groups)
-
-
-def wide(values: Array) -> NDArray[np.float64]:
-    """Convert to double, in which products of two bf16 or f16 numbers are exact."""
-    if values.dtype == BF16:
-        return (values.view(np.uint16).astype(np.uint32) << 16).view(np.float32).astype(np.float64)
-    return values.astype(np.float64)

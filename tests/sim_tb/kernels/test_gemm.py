@@ -12,6 +12,7 @@ from sim_tb.sm.device import GUARD_BYTES, Device
 from sim_tb.sm.launch import run, validate
 from sim_tb.sm.record import Setting
 from sim_tb.testbench.errors import CheckError
+from tests.sim_tb.arithmetic.literal import sum_of
 from tests.top.units import CLUSTER
 
 SIZES = {"130x72x72": (3, 1), "1x1x8": (4, 1), "128x128x128": (5, 1), "65x131x136": (1, 3)}
@@ -106,8 +107,7 @@ def test_the_check_finds_a_wrong_element():
     a, b = (operand.astype(np.float64) for operand in kernel.operands)
     for i in range(3):
         for j in range(5):
-            total = np.float32(sum(a[i, k] * b[j, k] for k in range(64)))
-            kernel.c.array[i, j] = np.float32(total + sum(a[i, k] * b[j, k] for k in range(64, 80)))
+            kernel.c.array[i, j] = sum_of(a[i], b[j], 0)
     assert not kernel.check().wrong
     assert np.allclose(kernel.c.array, a @ b.T, rtol=1e-5, atol=1e-5)
     kernel.c.array[1, 0] = np.nextafter(kernel.c.array[1, 0], np.float32(np.inf))
