@@ -484,10 +484,11 @@ def _tensor_stores() -> Iterable[Form]:
         yield Form(ptx, run, "8.7", feature=Feature.SUB_BYTE, rtl=rtl)
     ptx = store.format("*", "*") + ", type .b6p2x16 in rows of 64 elements"
     short = _packed("16u6_align16b", 64, swizzle="64B")
-    yield Form(ptx, _execute(Store(short, (0, 0))), "8.8", feature=Feature.B6P2X16_STORE)
+    run, rtl = _execute(Store(short, (0, 0))), _rtl("TENSOR_STORE", "TILE", "b6p2x16_64")
+    yield Form(ptx, run, "8.8", feature=Feature.B6P2X16_STORE, rtl=rtl)
     start = Store(_packed("16u6_align16b", 64), (64, 0))
     ptx = store.format("*", "*") + ", type .b6p2x16 from a multiple of 64"
-    yield Form(ptx, _execute(start), "8.8", feature=Feature.B6P2X16_START)
+    yield Form(ptx, _execute(start), "8.8", feature=Feature.B6P2X16_START, rtl=rtl)
 
 
 def _tensor_reductions() -> Iterable[Form]:

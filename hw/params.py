@@ -104,6 +104,9 @@ class TmaParams:
         The swizzle for rows of 96 bytes.
     sub_byte : bool
         Elements of 4 and 6 bits; needs lines of 128 bytes.
+    b6p2x16_64 : bool
+        Stores of 6-bit elements (``.b6p2x16``) with rows, extents and starts of multiples of 64
+        instead of 128; needs ``sub_byte`` and ``stores``.
     cp_mask : bool
         Bulk stores with a byte mask (``.cp_mask``); needs ``stores`` and ``bulk``.
     ignore_oob : bool
@@ -151,6 +154,7 @@ class TmaParams:
     swizzle_atoms: bool = False
     swizzle_96b: bool = False
     sub_byte: bool = False
+    b6p2x16_64: bool = False
     cp_mask: bool = False
     ignore_oob: bool = False
     override: bool = False
@@ -202,9 +206,14 @@ class TmaParams:
         for name in "cp_mask", "ignore_oob":
             value = getattr(self, name)
             _require(name, value, "False without bulk", self.bulk or not value)
-        for needed in "gather4", "stores":
-            holds = getattr(self, needed) or not self.scatter4_negative
-            _require("scatter4_negative", self.scatter4_negative, f"False without {needed}", holds)
+        for name, needs in (
+            ("scatter4_negative", ("gather4", "stores")),
+            ("b6p2x16_64", ("sub_byte", "stores")),
+        ):
+            value = getattr(self, name)
+            for needed in needs:
+                holds = getattr(self, needed) or not value
+                _require(name, value, f"False without {needed}", holds)
         holds = self.ctas > 1 or not self.cta_group_2
         _require("cta_group_2", self.cta_group_2, "False with a single thread block", holds)
         holds = self.line_bytes == 128 or not self.sub_byte
@@ -375,7 +384,11 @@ PRESETS = {
     ),
 }
 PRESETS["sm_107a"] = replace(
-    PRESETS["sm_100a"], scatter4_negative=True, ignore_oob=True, override=True
+    PRESETS["sm_100a"],
+    scatter4_negative=True,
+    b6p2x16_64=True,
+    ignore_oob=True,
+    override=True,
 )
 """Named parameter sets of the command line; ``full`` is another name of ``default``."""
 

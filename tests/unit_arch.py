@@ -17,6 +17,7 @@ FEATURES = {
     "swizzle_atoms": (Feature.SWIZZLE_ATOMS, Feature.SWIZZLE_ATOMS_CLUSTER),
     "swizzle_96b": (Feature.SWIZZLE_96B,),
     "sub_byte": (Feature.SUB_BYTE, Feature.SUB_BYTE_CLUSTER),
+    "b6p2x16_64": (Feature.B6P2X16_STORE, Feature.B6P2X16_START),
     "cp_mask": (Feature.CP_MASK,),
     "override": (Feature.OVERRIDE,),
     "cta_group_2": (Feature.CTA_GROUP,),
