@@ -19,6 +19,7 @@ FEATURES = {
     "sub_byte": (Feature.SUB_BYTE, Feature.SUB_BYTE_CLUSTER),
     "cp_mask": (Feature.CP_MASK,),
     "override": (Feature.OVERRIDE,),
+    "multicast_32b": (Feature.MULTICAST_32B,),
     "cta_group_2": (Feature.CTA_GROUP,),
     "mbarrier_v1": (Feature.MBARRIER_V1,),
 }
