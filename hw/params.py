@@ -80,8 +80,9 @@ class TmaParams:
         their walk; a power of two. Small boxes run at full rate if it is at least the latency of
         setup in clocks; a ``gather4`` request has four jobs.
     ctas : int
-        Thread blocks of the cluster, up to 16, each on an SM with a unit of its own. Above 1, the
-        unit has multicast, and access to shared memory and barriers of other SMs.
+        Thread blocks of the cluster, up to 16, with ``multicast_32b`` up to 32, each on an SM with
+        a unit of its own. Above 1, the unit has multicast, and access to shared memory and barriers
+        of other SMs.
     stores : bool
         Stores from shared to global memory, and bulk groups.
     reductions : bool
@@ -114,6 +115,8 @@ class TmaParams:
     override : bool
         Tensor requests with an address, extents and strides of their own
         (``.override::global_address``, ``.override_attribute``).
+    multicast_32b : bool
+        Multicast masks of 32 bits (``.multicast::cluster::32b``); needs ``ctas`` above 1.
     cta_group_2 : bool
         ``.cta_group::2``: the barrier may be in the peer CTA of a pair; needs ``ctas`` above 1.
     mbarrier_v1 : bool
@@ -158,6 +161,7 @@ class TmaParams:
     cp_mask: bool = False
     ignore_oob: bool = False
     override: bool = False
+    multicast_32b: bool = False
     cta_group_2: bool = False
     mbarrier_v1: bool = False
 
@@ -186,7 +190,7 @@ class TmaParams:
             ("setup_pipelines", 1, DIMS),
             ("request_id_bits", 1, 32),
             ("barrier_waiters", 1, 256),
-            ("ctas", 1, 16),
+            ("ctas", 1, self.mask_bits),
         ):
             value = getattr(self, name)
             _require(name, value, f"from {low} to {high}", low <= value <= high)
@@ -214,8 +218,10 @@ class TmaParams:
             for needed in needs:
                 holds = getattr(self, needed) or not value
                 _require(name, value, f"False without {needed}", holds)
-        holds = self.ctas > 1 or not self.cta_group_2
-        _require("cta_group_2", self.cta_group_2, "False with a single thread block", holds)
+        for name in "multicast_32b", "cta_group_2":
+            value = getattr(self, name)
+            holds = self.ctas > 1 or not value
+            _require(name, value, "False with a single thread block", holds)
         holds = self.line_bytes == 128 or not self.sub_byte
         _require("sub_byte", self.sub_byte, "False with lines of less than 128 bytes", holds)
 
@@ -303,6 +309,11 @@ class TmaParams:
     def group_bits(self) -> int:
         """Width of the number of a bulk group among the groups of its thread."""
         return (self.bulk_groups - 1).bit_length()
+
+    @cached_property
+    def mask_bits(self) -> int:
+        """Width of the mask of a multicast."""
+        return 32 if self.multicast_32b else 16
 
     @cached_property
     def cta_bits(self) -> int:
