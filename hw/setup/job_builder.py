@@ -1,0 +1,292 @@
+"""Job builder: accumulates the batches of a walk, and offers its job or the refusal."""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.layouts.isa import ErrorCode
+from hw.layouts.jobs import refusal_layout, remote_field, walk_job_layout
+from hw.params import DIMS, PIECE_BYTES, TmaParams
+from hw.setup.checks import REPORT_ORDER
+from hw.setup.items import (
+    LEVEL_N,
+    FoundError,
+    place_of,
+    place_of_level,
+    spanned_batch_layout,
+)
+
+
+class JobBuilder(wiring.Component):
+    """Accumulates the addresses, the run and the loops or levels of a walk.
+
+    Latency: one clock from the last batch of a walk to its job. Throughput: a batch a clock.
+    Back-pressure: ``advance`` is low while a job or refusal waits for its output.
+
+    Errors: a box that exceeds the CTA's shared memory (SMEM_RANGE), and an im2col box whose start
+    is outside the bounding box (IM2COL_START). The first error of a request, ``i.error`` included,
+    becomes its refusal.
+
+    Parameters
+    ----------
+    params : TmaParams
+
+    Members
+    -------
+    advance : Out(1)
+        A batch is taken from all stages of setup in this clock.
+    valid : In(1)
+        There is a batch at ``i``.
+    i : In(spanned_batch_layout(params))
+    job : Out(stream.Signature(walk_job_layout(params)))
+    error : Out(stream.Signature(refusal_layout(params)))
+    """
+
+    def __init__(self, params: TmaParams) -> None:
+        self.params = params
+        super().__init__(
+            {
+                "advance": Out(1),
+                "valid": In(1),
+                "i": In(spanned_batch_layout(params)),
+                "job": Out(stream.Signature(walk_job_layout(params))),
+                "error": Out(stream.Signature(refusal_layout(params))),
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        p = self.params
+        job = Signal(walk_job_layout(p), reset_less=True)
+        done = Signal()  # all batches of a walk are in ``job``
+        last_batch = Signal(reset_less=True)  # it is the last walk of its request
+        take = Signal()
+        m.d.comb += take.eq(self.advance & self.valid)
+        with m.If(self.advance):
+            m.d.sync += done.eq(self.valid & self.i.common.ends_walk)
+        with m.If(take):
+            m.d.sync += last_batch.eq(self.i.common.last_batch)
+            self._add_request(m, job)
+            self._add_address(m, job.walk)
+            self._add_runs(m, job.walk)
+            if p.im2col:
+                self._add_column(m, job)
+        refused = self._refuse(m, take, job)
+        m.d.comb += [
+            self.job.p.eq(job),
+            self.job.valid.eq(done & ~refused),
+            self.error.valid.eq(done & refused & last_batch),
+            self.advance.eq(~done | Mux(refused, self.error.ready | ~last_batch, self.job.ready)),
+        ]
+        return m
+
+    def _add_request(self, m: Module, job) -> None:
+        """Store the fields that are the same for all batches of a walk."""
+        p, common, walk = self.params, self.i.common, job.walk
+        m.d.sync += [
+            job.first.eq(Mux(common.starts_walk, common.first_batch, job.first)),
+            job.last.eq(common.last_batch),
+            *([job.group.eq(common.group)] if p.stores else ()),
+            job.stream.eq(common.stream),
+            job.transfer.request_id.eq(common.request_id),
+            job.transfer.mbarrier.eq(common.mbarrier),
+            job.transfer.pieces.eq(self.i.held),
+            *([job.transfer.delivery.eq(common.delivery)] if p.ctas > 1 else ()),
+            walk.prefetch.eq(common.prefetch),
+            *(walk[name].eq(common.delivery[name]) for name in remote_field(p)),
+            *(walk[name].eq(common[name]) for name in ("store", "write_mode") if p.stores),
+            walk.attributes.eq(common.attributes),
+            walk.style.eq(common.style),
+            walk.first.eq(Mux(common.starts_walk, common.first_batch, walk.first)),
+            walk.last.eq(common.last_batch),
+            walk.tail_bytes.eq(self.i.row.tail_bytes),
+            walk.row_pieces.eq(self.i.row.short_pieces),
+            walk.row_mask.eq(common.row_mask),
+        ]
+
+    def _add_address(self, m: Module, walk) -> None:
+        """Add the items to the addresses of the walk in both memories."""
+        p, i = self.params, self.i
+        common, row = i.common, i.row
+        ways = range(p.setup_pipelines)
+        smem_begin = common.smem_address[4:]
+        starts_walk = common.starts_walk
+        is_outside = Cat(i.steps[way].is_outside for way in ways).any()
+        skipped = sum(i.smem_steps[way] * i.steps[way].skipped_steps for way in ways)
+        first_row = smem_begin + row.skipped_pieces
+        next_row = walk.smem_start + common.row_pitch
+        row_start = Signal(p.smem_piece_bits)
+        m.d.comb += row_start.eq(
+            Mux(starts_walk, Mux(common.first_batch, first_row, next_row), walk.smem_start)
+        )
+        m.d.sync += [
+            walk.has_data.eq(Mux(starts_walk, ~row.is_outside, walk.has_data) & ~is_outside),
+            walk.start.eq(Mux(starts_walk, row.start, walk.start) + i.offsets[ways[-1]]),
+            walk.smem_begin.eq(smem_begin),
+            walk.smem_end.eq(smem_begin + i.spanned),
+            walk.smem_start.eq(row_start + skipped),
+        ]
+
+    def _add_runs(self, m: Module, walk) -> None:
+        """Merge the items that are contiguous in both memories into the run; others are loops."""
+        p, i = self.params, self.i
+        common, row = i.common, i.row
+        is_image = common.is_image if p.im2col else Const(0, 1)
+        open_below = Signal(reset_less=True)
+        is_open_row = row.is_full & (common.row_pieces == common.row_pitch) & ~is_image
+        is_open = Mux(common.starts_walk, is_open_row, open_below)
+        with m.If(common.starts_walk):
+            m.d.sync += [
+                walk.run.eq(row.pieces),
+                walk.smem_extent.eq(row.extent),
+                *(loop.last.eq(0) for loop in walk.loops),
+            ]
+        for way in range(p.setup_pipelines):
+            step, smem_step = i.steps[way], i.smem_steps[way]
+            merges = Signal(name=f"merges_{way}")
+            run = Signal(p.box_piece_bits, name=f"run_{way}")
+            m.d.comb += [
+                merges.eq(is_open & ((step.global_step == smem_step) | step.is_single)),
+                run.eq(smem_step * (step.count_less_one + 1)),
+            ]
+            with m.If(merges):
+                m.d.sync += [walk.run.eq(run), walk.smem_extent.eq(run)]
+            for place in range(way, DIMS - 1, p.setup_pipelines):
+                loop = walk.loops[place]
+                with m.If(common.number == place_of(p, place)[0]):
+                    m.d.sync += [
+                        loop.last.eq(Mux(merges, 0, step.count_less_one)),
+                        loop.global_step.eq(step.global_step),
+                        loop.smem_step.eq(smem_step),
+                    ]
+            is_open = merges & step.is_full
+        m.d.sync += open_below.eq(is_open)
+
+    def _add_column(self, m: Module, job) -> None:
+        """Give the levels of the column their positions and addresses."""
+        p, i, column = self.params, self.i, job.column
+        common = i.common
+        m.d.sync += [
+            column.enabled.eq(common.is_image),
+            *([column.stops_outside.eq(common.stops_outside)] if p.im2col_w and p.stores else ()),
+            column.pixels.eq(common.pixels),
+            column.grouped.eq(common.grouped),
+            column.halo.eq(common.halo),
+            column.pitch.eq(common.row_pitch),
+            column.skipped_pieces.eq(i.row.skipped_pieces),
+        ]
+        address = Mux(common.starts_walk, i.row.start, job.walk.start)
+        for number in range(DIMS - 1):
+            level = column.levels[number]
+            batch, way = place_of_level(p, number)
+            image, step = i.images[way], i.steps[way]
+            with m.If(common.number == batch):
+                m.d.sync += [
+                    level.address.eq(address + i.offsets[way]),
+                    level.absent.eq(~image.is_walked),
+                    level.position.eq(image.position),
+                    level.restart.eq(image.restart),
+                    level.restart_address.eq(i.restart_offsets[way]),
+                    level.last.eq(image.last),
+                    level.limit.eq(image.limit),
+                    level.stride_less_one.eq(step.element_stride_less_one),
+                    level.step.eq(step.global_step),
+                ]
+        if p.im2col_w:  # dimensions that are not walked come behind N
+            for number in reversed(range(1, LEVEL_N)):
+                batch, way = place_of_level(p, number)
+                with m.If((common.number == batch) & ~i.images[way].is_walked):
+                    m.d.sync += column.levels[LEVEL_N].address.eq(address + i.offsets[way])
+        self._find_dense(m, column)
+
+    def _find_dense(self, m: Module, column) -> None:
+        """Find out whether neighbouring pixels are contiguous, with the item of dimension W."""
+        p, i = self.params, self.i
+        common = i.common
+        batch, way = place_of_level(p, 0)
+        step = i.steps[way]
+        is_contiguous = (
+            i.row.is_full
+            & (common.row_pieces == common.row_pitch)
+            & (step.global_step == common.row_pieces)
+        )
+        has_unit_stride = step.element_stride_less_one == 0
+        is_power_of_two = Const(1, 1)
+        if p.compact:
+            fits = Cat(common.row_pieces == 1 << log2 for log2 in range(1 << len(column.row_log2)))
+            is_power_of_two = fits.any()
+            for log2, fit in enumerate(fits):
+                with m.If(fit):
+                    m.d.sync += column.row_log2.eq(log2)
+        with m.If(common.number == batch):
+            m.d.sync += column.dense.eq(is_contiguous & has_unit_stride & is_power_of_two)
+
+    def _refuse(self, m: Module, take: Value, job) -> Signal:
+        """Find the first error of the request, and make its error record.
+
+        Errors that need arithmetic are merged with the early error. Return whether the request is
+        refused.
+        """
+        p, common, error = self.params, self.i.common, self.error
+        refused = Signal()
+        too_large = Signal(reset_less=True)
+        has_early_error = Signal(reset_less=True)
+        early = Signal(FoundError, reset_less=True)
+        channel = Signal(p.channel_bits, reset_less=True)
+        end = common.smem_address[4:] + self.i.spanned
+        exceeds = self.i.too_many | (end > p.smem_bytes // PIECE_BYTES)
+        with m.If(take):
+            m.d.sync += [
+                early.eq(self.i.error),
+                has_early_error.eq(self.i.error.code != ErrorCode.NONE),
+                channel.eq(common.channel),
+                too_large.eq(exceeds | (~common.starts_walk & too_large)),
+            ]
+        found = too_large | has_early_error
+        m.d.comb += [
+            error.p.request_id.eq(job.transfer.request_id),
+            *([error.p.group.eq(job.group)] if p.stores else ()),
+            error.p.channel.eq(channel),
+            error.p.code.eq(early.code),
+            error.p.dim.eq(early.dim),
+            error.p.value.eq(early.value),
+        ]
+
+        def report(code: ErrorCode, violated: Value, dim: Value | int, value: Value) -> None:
+            """Report an error, unless an early error comes before it."""
+            codes_before = REPORT_ORDER[: REPORT_ORDER.index(code)]
+            is_later = Cat(early.code == before for before in codes_before).any()
+            with m.If(violated & ~is_later):
+                m.d.comb += [
+                    error.p.code.eq(code),
+                    error.p.dim.eq(dim),
+                    error.p.value.eq(value),
+                ]
+
+        if p.im2col:
+            misplaced, dim, coord = self._misplaced(m, take)
+            found |= misplaced
+            report(ErrorCode.IM2COL_START, misplaced, dim, coord)
+        report(ErrorCode.SMEM_RANGE, too_large, 0, job.walk.smem_begin << 4)
+        m.d.comb += refused.eq(found)
+        return refused
+
+    def _misplaced(self, m: Module, take: Value) -> tuple[Signal, Signal, Signal]:
+        """Find out whether the start of an im2col box is outside the bounding box.
+
+        Return whether it is, up to the last batch taken, and the lowest dimension with a wrong
+        coordinate and that coordinate.
+        """
+        common, images = self.i.common, self.i.images
+        found = Signal(reset_less=True)
+        dim = Signal.like(images[0].dim, reset_less=True)
+        coord = Signal(signed(32), reset_less=True)
+        in_batch = Cat(
+            images[way].is_misplaced & common.is_image for way in range(self.params.setup_pipelines)
+        )
+        with m.If(take):
+            m.d.sync += found.eq(in_batch.any() | (found & ~common.starts_walk))
+            for way, is_misplaced in enumerate(in_batch):  # the last one is the lowest
+                with m.If(is_misplaced):
+                    m.d.sync += [dim.eq(images[way].dim), coord.eq(images[way].coord)]
+        return found, dim, coord
