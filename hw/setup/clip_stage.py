@@ -84,11 +84,11 @@ class ClipStage(wiring.Component):
             skipped_positions.eq(PRODUCTS.word_select(product_index, 3)),
             first_inside.eq(skipped_positions + (divisor_less_one - to_first_less_one[:3])),
         ]
+        steps_less_one = quotient(m, f"steps_less_one_{way}", step.box_less_one, step.reciprocal)
         with m.If(self.advance):
             m.d.sync += [
-                clipped.steps_less_one.eq(
-                    quotient(m, f"steps_less_one_{way}", step.box_less_one, step.reciprocal)
-                ),
+                clipped.steps_less_one.eq(steps_less_one),
+                clipped.length.eq(steps_less_one + 1),
                 clipped.skipped_steps.eq(Mux(is_negative, skipped_less_one + 1, 0)),
                 clipped.steps_to_end_less_one.eq(
                     quotient(m, f"steps_to_end_less_one_{way}", to_last, step.reciprocal)
@@ -100,6 +100,10 @@ class ClipStage(wiring.Component):
                 clipped.stride.eq(step.stride),
                 clipped.is_free.eq(step.is_free),
             ]
+            common = self.i.common
+            if way == 0 and "has_row_count" in common.shape().members:
+                with m.If(common.has_row_count):
+                    m.d.sync += clipped.length.eq(Mux(common.starts_walk, common.row_count, 1))
 
     def _clip_row(self, m: Module, row) -> None:
         """Clip the row, in pieces; a row has at most 256 elements."""

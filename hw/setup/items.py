@@ -122,12 +122,15 @@ class ImageStep(data.Struct):
     restart: signed(RESTART_BITS)
 
 
-class ClippedStep(data.Struct):
+@cache
+def clipped_step_layout(params: TmaParams) -> data.StructLayout:
     """An item behind the clip stage.
 
     Members
     -------
     steps_less_one : steps of the box, less one
+    length : steps of the box; if the request ``has_row_count``, the rows of the walk for the first
+        item, and 1 for others
     skipped_steps : steps in front of the tensor's start
     steps_to_end_less_one : number of the last step that is not behind the tensor's end
     may_end : ``steps_to_end_less_one`` is valid; otherwise the tensor's end is not inside the box
@@ -135,16 +138,20 @@ class ClippedStep(data.Struct):
     position : position of the first step inside the tensor
     element_stride_less_one, stride, is_free : as in ``Step``
     """
-
-    steps_less_one: 8
-    skipped_steps: 9
-    steps_to_end_less_one: 8
-    may_end: 1
-    is_outside: 1
-    position: signed(ITEM_POSITION_BITS)
-    element_stride_less_one: 3
-    stride: 36
-    is_free: 1
+    return data.StructLayout(
+        {
+            "steps_less_one": 8,
+            "length": max(9, params.pixel_bits),
+            "skipped_steps": 9,
+            "steps_to_end_less_one": 8,
+            "may_end": 1,
+            "is_outside": 1,
+            "position": signed(ITEM_POSITION_BITS),
+            "element_stride_less_one": 3,
+            "stride": 36,
+            "is_free": 1,
+        }
+    )
 
 
 class ClippedImageStep(data.Struct):
@@ -315,7 +322,7 @@ def clipped_batch_layout(params: TmaParams) -> data.StructLayout:
         {
             "common": common_layout(params),
             "row": data.StructLayout(row),
-            "steps": data.ArrayLayout(ClippedStep, ways),
+            "steps": data.ArrayLayout(clipped_step_layout(params), ways),
             **({"images": data.ArrayLayout(ClippedImageStep, ways)} if params.im2col else {}),
         }
     )
@@ -382,7 +389,7 @@ def multiplied_batch_layout(params: TmaParams) -> data.StructLayout:
     common, steps, images : as in ``batch_layout``
     row : see ``row_layout``
     error : the first error among those of ``early_error_layout``
-    factors : of each item, the product of its steps and those of the items before it in the batch
+    factors : of each item, the product of its length and those of the items before it in the batch
     too_many : a product exceeds the CTA's shared memory
     offsets : of each item, the offset of its position in global memory, in pieces: the sum of
         ``low`` and ``high << POSITION_LOW_BITS``
@@ -424,6 +431,7 @@ def spanned_batch_layout(params: TmaParams) -> data.StructLayout:
         items below span
     spanned : pieces of shared memory that the walk spans, up to this batch
     held : pieces of the box in them, modulo those that the CTA's shared memory may have
+    are_near : of each item, ``global_step`` is not more than ``smem_steps`` can hold
     offsets : of each item, the sum of its offset in global memory, in pieces, and those of the
         items before it in the batch
     """
@@ -434,6 +442,7 @@ def spanned_batch_layout(params: TmaParams) -> data.StructLayout:
         {
             **fields,
             "smem_steps": data.ArrayLayout(params.box_piece_bits, ways),
+            "are_near": ways,
             "spanned": 2 * params.box_piece_bits,
             "held": params.box_piece_bits,
             "offsets": data.ArrayLayout(params.piece_address_bits, ways),

@@ -58,25 +58,29 @@ class JobBuilder(wiring.Component):
         m = Module()
         p = self.params
         job = Signal(walk_job_layout(p), reset_less=True)
-        done = Signal()  # all batches of a walk are in ``job``
-        last_batch = Signal(reset_less=True)  # it is the last walk of its request
+        job_valid = Signal()
+        error_valid = Signal()
         take = Signal()
         m.d.comb += take.eq(self.advance & self.valid)
-        with m.If(self.advance):
-            m.d.sync += done.eq(self.valid & self.i.common.ends_walk)
         with m.If(take):
-            m.d.sync += last_batch.eq(self.i.common.last_batch)
             self._add_request(m, job)
             self._add_address(m, job.walk)
             self._add_runs(m, job.walk)
             if p.im2col:
                 self._add_column(m, job)
-        refused = self._refuse(m, take, job)
+        is_refused = self._refuse(m, take, job)
+        common = self.i.common
+        ends_walk = self.valid & common.ends_walk
+        with m.If(self.advance):
+            m.d.sync += [
+                job_valid.eq(ends_walk & ~is_refused),
+                error_valid.eq(ends_walk & is_refused & common.last_batch),
+            ]
         m.d.comb += [
             self.job.p.eq(job),
-            self.job.valid.eq(done & ~refused),
-            self.error.valid.eq(done & refused & last_batch),
-            self.advance.eq(~done | Mux(refused, self.error.ready | ~last_batch, self.job.ready)),
+            self.job.valid.eq(job_valid),
+            self.error.valid.eq(error_valid),
+            self.advance.eq((~job_valid | self.job.ready) & (~error_valid | self.error.ready)),
         ]
         return m
 
@@ -145,8 +149,9 @@ class JobBuilder(wiring.Component):
             step, smem_step = i.steps[way], i.smem_steps[way]
             merges = Signal(name=f"merges_{way}")
             run = Signal(p.box_piece_bits, name=f"run_{way}")
+            is_contiguous = i.are_near[way] & (step.global_step[: len(smem_step)] == smem_step)
             m.d.comb += [
-                merges.eq(is_open & ((step.global_step == smem_step) | step.is_single)),
+                merges.eq(is_open & (is_contiguous | step.is_single)),
                 run.eq(smem_step * (step.count_less_one + 1)),
             ]
             with m.If(merges):
@@ -221,28 +226,34 @@ class JobBuilder(wiring.Component):
         with m.If(common.number == batch):
             m.d.sync += column.dense.eq(is_contiguous & has_unit_stride & is_power_of_two)
 
-    def _refuse(self, m: Module, take: Value, job) -> Signal:
+    def _refuse(self, m: Module, take: Value, job) -> Value:
         """Find the first error of the request, and make its error record.
 
         Errors that need arithmetic are merged with the early error. Return whether the request is
-        refused.
+        refused, with the batch at ``i``.
         """
         p, common, error = self.params, self.i.common, self.error
-        refused = Signal()
+        is_refused = Signal()
+        refused = Signal(reset_less=True)
         too_large = Signal(reset_less=True)
-        has_early_error = Signal(reset_less=True)
         early = Signal(FoundError, reset_less=True)
         channel = Signal(p.channel_bits, reset_less=True)
         end = common.smem_address[4:] + self.i.spanned
         exceeds = self.i.too_many | (end > p.smem_bytes // PIECE_BYTES)
+        is_misplaced = self._misplaced() if p.im2col else []
+        m.d.comb += is_refused.eq(
+            exceeds
+            | (self.i.error.code != ErrorCode.NONE)
+            | Cat(is_misplaced).any()
+            | (~common.starts_walk & refused)
+        )
         with m.If(take):
             m.d.sync += [
                 early.eq(self.i.error),
-                has_early_error.eq(self.i.error.code != ErrorCode.NONE),
                 channel.eq(common.channel),
+                refused.eq(is_refused),
                 too_large.eq(exceeds | (~common.starts_walk & too_large)),
             ]
-        found = too_large | has_early_error
         m.d.comb += [
             error.p.request_id.eq(job.transfer.request_id),
             *([error.p.group.eq(job.group)] if p.stores else ()),
@@ -264,29 +275,23 @@ class JobBuilder(wiring.Component):
                 ]
 
         if p.im2col:
-            misplaced, dim, coord = self._misplaced(m, take)
-            found |= misplaced
+            images = self.i.images
+            misplaced = Signal(reset_less=True)
+            dim = Signal.like(images[0].dim, reset_less=True)
+            coord = Signal(signed(32), reset_less=True)
+            with m.If(take):
+                m.d.sync += misplaced.eq(
+                    Cat(is_misplaced).any() | (~common.starts_walk & misplaced)
+                )
+                for image, is_wrong in zip(images, is_misplaced, strict=True):
+                    with m.If(is_wrong):  # the last one is the lowest dimension
+                        m.d.sync += [dim.eq(image.dim), coord.eq(image.coord)]
             report(ErrorCode.IM2COL_START, misplaced, dim, coord)
         report(ErrorCode.SMEM_RANGE, too_large, 0, job.walk.smem_begin << 4)
-        m.d.comb += refused.eq(found)
-        return refused
+        return is_refused
 
-    def _misplaced(self, m: Module, take: Value) -> tuple[Signal, Signal, Signal]:
-        """Find out whether the start of an im2col box is outside the bounding box.
-
-        Return whether it is, up to the last batch taken, and the lowest dimension with a wrong
-        coordinate and that coordinate.
-        """
-        common, images = self.i.common, self.i.images
-        found = Signal(reset_less=True)
-        dim = Signal.like(images[0].dim, reset_less=True)
-        coord = Signal(signed(32), reset_less=True)
-        in_batch = Cat(
-            images[way].is_misplaced & common.is_image for way in range(self.params.setup_pipelines)
-        )
-        with m.If(take):
-            m.d.sync += found.eq(in_batch.any() | (found & ~common.starts_walk))
-            for way, is_misplaced in enumerate(in_batch):  # the last one is the lowest
-                with m.If(is_misplaced):
-                    m.d.sync += [dim.eq(images[way].dim), coord.eq(images[way].coord)]
-        return found, dim, coord
+    def _misplaced(self) -> list[Value]:
+        """Return, for each item, whether the start of an im2col box is outside the bounding box."""
+        i = self.i
+        ways = range(self.params.setup_pipelines)
+        return [i.images[way].is_misplaced & i.common.is_image for way in ways]

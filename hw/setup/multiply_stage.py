@@ -17,7 +17,7 @@ from hw.setup.map_decoder import ROW_BITS
 
 class MultiplyStage(wiring.Component):
     """Multiplies the position of each item by the tensor's stride, each half of the position apart,
-    and counts the steps and pieces inside the tensor.
+    and the lengths of the items, and counts the steps and pieces inside the tensor.
 
     Latency: one clock, in which ``advance`` is high. Throughput: a batch a clock. Back-pressure:
     ``o`` stays while ``advance`` is low. Errors: ``o.error`` is ``early_error``, with its value.
@@ -111,25 +111,21 @@ class MultiplyStage(wiring.Component):
                     ]
 
     def _find_factors(self, m: Module, out) -> None:
-        """Multiply the steps of each item by those of the items before it.
+        """Multiply the length of each item by those of the items before it.
 
-        No number of steps is 0, so that a product that is too large stays too large.
+        No length is 0, so that a product that is too large stays too large.
         """
-        p, common = self.params, self.i.common
-        first_steps = Signal(max(9, p.pixel_bits))
-        m.d.comb += first_steps.eq(self.i.steps[0].steps_less_one + 1)
-        if "has_row_count" in common.shape().members:
-            with m.If(common.has_row_count):
-                m.d.comb += first_steps.eq(Mux(common.starts_walk, common.row_count, 1))
-        product, too_many = first_steps, first_steps[p.box_piece_bits :].any()
+        p, bits = self.params, self.params.box_piece_bits
+        product = self.i.steps[0].length
+        too_many = product[bits:].any()
         with m.If(self.advance):
             m.d.sync += out.factors[0].eq(product)
             for way in range(1, p.setup_pipelines):
-                exact = Signal(p.box_piece_bits + 9, name=f"factor_{way}")
-                steps = self.i.steps[way].steps_less_one + 1
-                m.d.comb += exact.eq(product[: p.box_piece_bits] * steps)
+                length = self.i.steps[way].length[:9]
+                exact = Signal(bits + len(length), name=f"factor_{way}")
+                m.d.comb += exact.eq(product[:bits] * length)
                 m.d.sync += out.factors[way].eq(exact)
-                product, too_many = exact, too_many | exact[p.box_piece_bits :].any()
+                product, too_many = exact, too_many | exact[bits:].any()
             m.d.sync += out.too_many.eq(too_many)
 
     def _count_row(self, m: Module, out) -> None:

@@ -68,6 +68,11 @@ class SpanStage(wiring.Component):
             m.d.comb += total.eq(offset if address is None else address + offset)
             address = total
             with m.If(self.advance):
-                m.d.sync += [out.smem_steps[way].eq(below), out.offsets[way].eq(total)]
+                global_step = i.steps[way].global_step
+                m.d.sync += [
+                    out.smem_steps[way].eq(below),
+                    out.are_near[way].eq(global_step >> p.box_piece_bits == 0),
+                    out.offsets[way].eq(total),
+                ]
             below = spanned_below * i.factors[way]
         return m
