@@ -431,6 +431,8 @@ def spanned_batch_layout(params: TmaParams) -> data.StructLayout:
         items below span
     spanned : pieces of shared memory that the walk spans, up to this batch
     held : pieces of the box in them, modulo those that the CTA's shared memory may have
+    runs : of each item, pieces of shared memory that its steps inside the tensor span
+    skipped : of each item, pieces of shared memory that its steps in front of the tensor span
     are_near : of each item, ``global_step`` is not more than ``smem_steps`` can hold
     offsets : of each item, the sum of its offset in global memory, in pieces, and those of the
         items before it in the batch
@@ -442,6 +444,8 @@ def spanned_batch_layout(params: TmaParams) -> data.StructLayout:
         {
             **fields,
             "smem_steps": data.ArrayLayout(params.box_piece_bits, ways),
+            "runs": data.ArrayLayout(params.box_piece_bits, ways),
+            "skipped": data.ArrayLayout(params.box_piece_bits, ways),
             "are_near": ways,
             "spanned": 2 * params.box_piece_bits,
             "held": params.box_piece_bits,

@@ -116,7 +116,7 @@ class JobBuilder(wiring.Component):
         smem_begin = common.smem_address[4:]
         starts_walk = common.starts_walk
         is_outside = Cat(i.steps[way].is_outside for way in ways).any()
-        skipped = sum(i.smem_steps[way] * i.steps[way].skipped_steps for way in ways)
+        skipped = sum(i.skipped[way] for way in ways)
         first_row = smem_begin + row.skipped_pieces
         next_row = walk.smem_start + common.row_pitch
         row_start = Signal(p.smem_piece_bits)
@@ -148,14 +148,10 @@ class JobBuilder(wiring.Component):
         for way in range(p.setup_pipelines):
             step, smem_step = i.steps[way], i.smem_steps[way]
             merges = Signal(name=f"merges_{way}")
-            run = Signal(p.box_piece_bits, name=f"run_{way}")
             is_contiguous = i.are_near[way] & (step.global_step[: len(smem_step)] == smem_step)
-            m.d.comb += [
-                merges.eq(is_open & (is_contiguous | step.is_single)),
-                run.eq(smem_step * (step.count_less_one + 1)),
-            ]
+            m.d.comb += merges.eq(is_open & (is_contiguous | step.is_single))
             with m.If(merges):
-                m.d.sync += [walk.run.eq(run), walk.smem_extent.eq(run)]
+                m.d.sync += [walk.run.eq(i.runs[way]), walk.smem_extent.eq(i.runs[way])]
             for place in range(way, DIMS - 1, p.setup_pipelines):
                 loop = walk.loops[place]
                 with m.If(common.number == place_of(p, place)[0]):

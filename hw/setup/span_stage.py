@@ -68,10 +68,12 @@ class SpanStage(wiring.Component):
             m.d.comb += total.eq(offset if address is None else address + offset)
             address = total
             with m.If(self.advance):
-                global_step = i.steps[way].global_step
+                step = i.steps[way]
                 m.d.sync += [
                     out.smem_steps[way].eq(below),
-                    out.are_near[way].eq(global_step >> p.box_piece_bits == 0),
+                    out.runs[way].eq(below[: p.box_piece_bits] * (step.count_less_one + 1)),
+                    out.skipped[way].eq(below[: p.box_piece_bits] * step.skipped_steps),
+                    out.are_near[way].eq(step.global_step >> p.box_piece_bits == 0),
                     out.offsets[way].eq(total),
                 ]
             below = spanned_below * i.factors[way]
