@@ -380,7 +380,7 @@ class ItemSequencer(wiring.Component):
                     step.stride.eq(decoded.row_pieces),
                 ]
             for n in range(1, DIMS):
-                with m.Case(n):
+                with m.Case(n) if n < DIMS - 1 else m.Default():
                     m.d.sync += [
                         step.coord_complement.eq(~request.coords[n]),
                         step.dim_less_one.eq(words[8 + n]),
