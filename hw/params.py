@@ -123,7 +123,7 @@ class TmaParams:
     smem_bytes: int = 228 * 1024
     request_queue_depth: int = 8
     descriptor_cache_entries: int = 8
-    setup_pipelines: int = 3
+    setup_pipelines: int = 5
     tags: int = 512
     requests_in_flight: int = 512
     lane_depth: int = 16

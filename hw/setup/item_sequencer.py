@@ -265,12 +265,12 @@ class ItemSequencer(wiring.Component):
         words, step = self.i.p.words, item.steps[way]
         dim = Signal(3, name=f"dim_{way}")
         is_present = Signal(name=f"is_present_{way}")
-        is_slice = Signal(name=f"is_slice_{way}")
+        has_one_step = Signal(name=f"has_one_step_{way}")
         is_image = decoded.im2col if p.im2col else Const(0, 1)
         is_walked = Signal(name=f"is_walked_{way}")
         for place in range(way, DIMS, p.setup_pipelines):
             with m.If(number == place_of(p, place)[0]):
-                self._take_place_of_tile(m, decoded, place, dim, is_present, is_slice)
+                self._take_place_of_tile(m, decoded, place, dim, is_present, has_one_step)
         if p.im2col:
             self._take_image_item(
                 m, advance, way, number, decoded, operands, dim, is_present, is_walked, item
@@ -291,13 +291,13 @@ class ItemSequencer(wiring.Component):
                 with m.If(gathers):
                     rows = self.i.p.request.coords.as_value()[32:]
                     m.d.sync += step.coord_complement.eq(~rows.word_select(number[:2], 32))
-            with m.If(is_slice | gathers | is_image | ~is_present):
+            with m.If(has_one_step | gathers | is_image | ~is_present):
                 m.d.sync += step.box_less_one.eq(0)
             with m.If(~is_present):
                 m.d.sync += step.stride.eq(0)
 
     def _take_place_of_tile(
-        self, m: Module, decoded, place: int, dim: Value, is_present: Value, is_slice: Value
+        self, m: Module, decoded, place: int, dim: Value, is_present: Value, has_one_step: Value
     ) -> None:
         """Find the dimension in a place of a tile."""
         rank_less_one = decoded.rank_less_one
@@ -307,12 +307,14 @@ class ItemSequencer(wiring.Component):
             m.d.comb += [
                 dim.eq(place),
                 is_present.eq(place <= rank_less_one),
-                is_slice.eq(place == rank_less_one),
+                has_one_step.eq(place == rank_less_one),
             ]
             with m.If(place == rank_less_one):
                 m.d.comb += dim.eq(place - 1 if place else 0)
             with m.Elif(place + 1 == rank_less_one):
                 m.d.comb += dim.eq(place + 1)
+        if place == DIMS - 1:  # slices, or no dimension
+            m.d.comb += has_one_step.eq(1)
 
     def _take_image_item(
         self,

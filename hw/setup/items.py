@@ -433,7 +433,8 @@ def spanned_batch_layout(params: TmaParams) -> data.StructLayout:
     held : pieces of the box in them, modulo those that the CTA's shared memory may have
     runs : of each item, pieces of shared memory that its steps inside the tensor span
     skipped : of each item, pieces of shared memory that its steps in front of the tensor span
-    are_near : of each item, ``global_step`` is not more than ``smem_steps`` can hold
+    are_contiguous : of each item, its steps follow each other without a gap in both memories, or it
+        has one step
     offsets : of each item, the sum of its offset in global memory, in pieces, and those of the
         items before it in the batch
     """
@@ -446,7 +447,7 @@ def spanned_batch_layout(params: TmaParams) -> data.StructLayout:
             "smem_steps": data.ArrayLayout(params.box_piece_bits, ways),
             "runs": data.ArrayLayout(params.box_piece_bits, ways),
             "skipped": data.ArrayLayout(params.box_piece_bits, ways),
-            "are_near": ways,
+            "are_contiguous": ways,
             "spanned": 2 * params.box_piece_bits,
             "held": params.box_piece_bits,
             "offsets": data.ArrayLayout(params.piece_address_bits, ways),

@@ -139,29 +139,29 @@ class JobBuilder(wiring.Component):
         open_below = Signal(reset_less=True)
         is_open_row = row.is_full & (common.row_pieces == common.row_pitch) & ~is_image
         is_open = Mux(common.starts_walk, is_open_row, open_below)
+        run, extent = (Signal.like(walk[name], name=name) for name in ("run", "smem_extent"))
+        m.d.comb += [
+            run.eq(Mux(common.starts_walk, row.pieces, walk.run)),
+            extent.eq(Mux(common.starts_walk, row.extent, walk.smem_extent)),
+        ]
         with m.If(common.starts_walk):
-            m.d.sync += [
-                walk.run.eq(row.pieces),
-                walk.smem_extent.eq(row.extent),
-                *(loop.last.eq(0) for loop in walk.loops),
-            ]
+            m.d.sync += [loop.last.eq(0) for loop in walk.loops]
         for way in range(p.setup_pipelines):
-            step, smem_step = i.steps[way], i.smem_steps[way]
+            step = i.steps[way]
             merges = Signal(name=f"merges_{way}")
-            is_contiguous = i.are_near[way] & (step.global_step[: len(smem_step)] == smem_step)
-            m.d.comb += merges.eq(is_open & (is_contiguous | step.is_single))
+            m.d.comb += merges.eq(is_open & i.are_contiguous[way])
             with m.If(merges):
-                m.d.sync += [walk.run.eq(i.runs[way]), walk.smem_extent.eq(i.runs[way])]
+                m.d.comb += [run.eq(i.runs[way]), extent.eq(i.runs[way])]
             for place in range(way, DIMS - 1, p.setup_pipelines):
                 loop = walk.loops[place]
                 with m.If(common.number == place_of(p, place)[0]):
                     m.d.sync += [
-                        loop.last.eq(Mux(merges, 0, step.count_less_one)),
+                        loop.last.eq(step.count_less_one & ~merges.replicate(8)),
                         loop.global_step.eq(step.global_step),
-                        loop.smem_step.eq(smem_step),
+                        loop.smem_step.eq(i.smem_steps[way]),
                     ]
             is_open = merges & step.is_full
-        m.d.sync += open_below.eq(is_open)
+        m.d.sync += [open_below.eq(is_open), walk.run.eq(run), walk.smem_extent.eq(extent)]
 
     def _add_column(self, m: Module, job) -> None:
         """Give the levels of the column their positions and addresses."""

@@ -1,5 +1,7 @@
 """Multiply stage: multiplies positions by the tensor's strides, and counts steps and pieces."""
 
+from functools import cache
+
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
@@ -116,17 +118,29 @@ class MultiplyStage(wiring.Component):
         No length is 0, so that a product that is too large stays too large.
         """
         p, bits = self.params, self.params.box_piece_bits
-        product = self.i.steps[0].length
-        too_many = product[bits:].any()
+        too_many = Signal(p.setup_pipelines)
+
+        @cache
+        def product(first: int, end: int) -> Signal:
+            """Return the product of the lengths from item ``first`` up to ``end``."""
+            if end - first == 1:
+                return self.i.steps[first].length[: bits if first == 0 else 9]
+            middle = first + (1 << (end - first - 1).bit_length() - 1)
+            left, right = product(first, middle), product(middle, end)
+            exact = Signal(len(left) + len(right), name=f"product_{first}_{end}")
+            m.d.comb += exact.eq(left * right)
+            if first == 0:
+                m.d.comb += too_many[end - 1].eq(exact[bits:].any())
+                return exact[:bits]
+            return exact
+
+        m.d.comb += too_many[0].eq(self.i.steps[0].length[bits:].any())
+        factors = [product(0, way + 1) for way in range(p.setup_pipelines)]
         with m.If(self.advance):
-            m.d.sync += out.factors[0].eq(product)
-            for way in range(1, p.setup_pipelines):
-                length = self.i.steps[way].length[:9]
-                exact = Signal(bits + len(length), name=f"factor_{way}")
-                m.d.comb += exact.eq(product[:bits] * length)
-                m.d.sync += out.factors[way].eq(exact)
-                product, too_many = exact, too_many | exact[bits:].any()
-            m.d.sync += out.too_many.eq(too_many)
+            m.d.sync += [
+                *(out.factors[way].eq(factor) for way, factor in enumerate(factors)),
+                out.too_many.eq(too_many.any()),
+            ]
 
     def _count_row(self, m: Module, out) -> None:
         """Count the pieces of the row inside the tensor."""

@@ -73,7 +73,9 @@ class SpanStage(wiring.Component):
                     out.smem_steps[way].eq(below),
                     out.runs[way].eq(below[: p.box_piece_bits] * (step.count_less_one + 1)),
                     out.skipped[way].eq(below[: p.box_piece_bits] * step.skipped_steps),
-                    out.are_near[way].eq(step.global_step >> p.box_piece_bits == 0),
+                    out.are_contiguous[way].eq(
+                        (step.global_step == below[: p.box_piece_bits]) | step.is_single
+                    ),
                     out.offsets[way].eq(total),
                 ]
             below = spanned_below * i.factors[way]
