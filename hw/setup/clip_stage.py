@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from hw.layouts.jobs import POSITION_BITS
 from hw.lib.quotient import quotient
 from hw.params import TmaParams
-from hw.setup.items import ITEM_POSITION_BITS, batch_layout, clipped_batch_layout
+from hw.setup.items import ITEM_POSITION_BITS, batch_layout, clipped_batch_layout, starts_walk
 from hw.setup.map_decoder import last_byte_of
 
 PRODUCTS = Const(sum((a * (b + 1)) % 8 << 3 * (8 * a + b) for a in range(8) for b in range(8)), 192)
@@ -103,7 +103,8 @@ class ClipStage(wiring.Component):
             common = self.i.common
             if way == 0 and "has_row_count" in common.shape().members:
                 with m.If(common.has_row_count):
-                    m.d.sync += clipped.length.eq(Mux(common.starts_walk, common.row_count, 1))
+                    is_first = starts_walk(self.params, common)
+                    m.d.sync += clipped.length.eq(Mux(is_first, common.row_count, 1))
 
     def _clip_row(self, m: Module, row) -> None:
         """Clip the row, in pieces; a row has at most 256 elements."""

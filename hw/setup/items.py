@@ -25,7 +25,7 @@ place 0 of a batch of its own.
 
 from functools import cache
 
-from amaranth.hdl import signed
+from amaranth.hdl import Const, Value, signed
 from amaranth.lib import data
 
 from hw.layouts.isa import (
@@ -67,6 +67,14 @@ def place_of(params: TmaParams, place: int) -> tuple[int, int]:
 def place_of_level(params: TmaParams, level: int) -> tuple[int, int]:
     """Return the batch and the pipeline of the item of a level of an im2col box."""
     return place_of(params, DIMS - 1 - level)
+
+
+def starts_walk(params: TmaParams, common) -> Value:
+    """Return whether a batch is the first one of a walk, from ``common_layout``.
+
+    With a pipeline for each place, every batch is.
+    """
+    return Const(1, 1) if place_of(params, DIMS - 1)[0] == 0 else common.starts_walk
 
 
 def batches(params: TmaParams) -> int:
@@ -431,6 +439,7 @@ def spanned_batch_layout(params: TmaParams) -> data.StructLayout:
         items below span
     spanned : pieces of shared memory that the walk spans, up to this batch
     held : pieces of the box in them, modulo those that the CTA's shared memory may have
+    has_open_row : a row may be merged with the next one: none ends early, and there are no gaps
     runs : of each item, pieces of shared memory that its steps inside the tensor span
     skipped : of each item, pieces of shared memory that its steps in front of the tensor span
     are_contiguous : of each item, its steps follow each other without a gap in both memories, or it
@@ -445,6 +454,7 @@ def spanned_batch_layout(params: TmaParams) -> data.StructLayout:
         {
             **fields,
             "smem_steps": data.ArrayLayout(params.box_piece_bits, ways),
+            "has_open_row": 1,
             "runs": data.ArrayLayout(params.box_piece_bits, ways),
             "skipped": data.ArrayLayout(params.box_piece_bits, ways),
             "are_contiguous": ways,

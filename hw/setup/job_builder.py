@@ -1,5 +1,9 @@
 """Job builder: accumulates the batches of a walk, and offers its job or the refusal."""
 
+from collections.abc import Iterable
+from functools import reduce
+from operator import or_
+
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -14,7 +18,13 @@ from hw.setup.items import (
     place_of,
     place_of_level,
     spanned_batch_layout,
+    starts_walk,
 )
+
+
+def _any_of(choices: Iterable[tuple[Value, Value]]) -> Value:
+    """Return the value of the choice that applies, or 0; at most one does."""
+    return reduce(or_, (value & applies.replicate(len(value)) for applies, value in choices))
 
 
 class JobBuilder(wiring.Component):
@@ -87,8 +97,9 @@ class JobBuilder(wiring.Component):
     def _add_request(self, m: Module, job) -> None:
         """Store the fields that are the same for all batches of a walk."""
         p, common, walk = self.params, self.i.common, job.walk
+        is_first = starts_walk(p, common)
         m.d.sync += [
-            job.first.eq(Mux(common.starts_walk, common.first_batch, job.first)),
+            job.first.eq(Mux(is_first, common.first_batch, job.first)),
             job.last.eq(common.last_batch),
             *([job.group.eq(common.group)] if p.stores else ()),
             job.stream.eq(common.stream),
@@ -101,7 +112,7 @@ class JobBuilder(wiring.Component):
             *(walk[name].eq(common[name]) for name in ("store", "write_mode") if p.stores),
             walk.attributes.eq(common.attributes),
             walk.style.eq(common.style),
-            walk.first.eq(Mux(common.starts_walk, common.first_batch, walk.first)),
+            walk.first.eq(Mux(is_first, common.first_batch, walk.first)),
             walk.last.eq(common.last_batch),
             walk.tail_bytes.eq(self.i.row.tail_bytes),
             walk.row_pieces.eq(self.i.row.short_pieces),
@@ -114,18 +125,18 @@ class JobBuilder(wiring.Component):
         common, row = i.common, i.row
         ways = range(p.setup_pipelines)
         smem_begin = common.smem_address[4:]
-        starts_walk = common.starts_walk
+        is_first = starts_walk(p, common)
         is_outside = Cat(i.steps[way].is_outside for way in ways).any()
         skipped = sum(i.skipped[way] for way in ways)
         first_row = smem_begin + row.skipped_pieces
         next_row = walk.smem_start + common.row_pitch
         row_start = Signal(p.smem_piece_bits)
         m.d.comb += row_start.eq(
-            Mux(starts_walk, Mux(common.first_batch, first_row, next_row), walk.smem_start)
+            Mux(is_first, Mux(common.first_batch, first_row, next_row), walk.smem_start)
         )
         m.d.sync += [
-            walk.has_data.eq(Mux(starts_walk, ~row.is_outside, walk.has_data) & ~is_outside),
-            walk.start.eq(Mux(starts_walk, row.start, walk.start) + i.offsets[ways[-1]]),
+            walk.has_data.eq(Mux(is_first, ~row.is_outside, walk.has_data) & ~is_outside),
+            walk.start.eq(Mux(is_first, row.start, walk.start) + i.offsets[ways[-1]]),
             walk.smem_begin.eq(smem_begin),
             walk.smem_end.eq(smem_begin + i.spanned),
             walk.smem_start.eq(row_start + skipped),
@@ -135,33 +146,35 @@ class JobBuilder(wiring.Component):
         """Merge the items that are contiguous in both memories into the run; others are loops."""
         p, i = self.params, self.i
         common, row = i.common, i.row
+        is_first = starts_walk(p, common)
         is_image = common.is_image if p.im2col else Const(0, 1)
         open_below = Signal(reset_less=True)
-        is_open_row = row.is_full & (common.row_pieces == common.row_pitch) & ~is_image
-        is_open = Mux(common.starts_walk, is_open_row, open_below)
-        run, extent = (Signal.like(walk[name], name=name) for name in ("run", "smem_extent"))
-        m.d.comb += [
-            run.eq(Mux(common.starts_walk, row.pieces, walk.run)),
-            extent.eq(Mux(common.starts_walk, row.extent, walk.smem_extent)),
-        ]
-        with m.If(common.starts_walk):
+        is_open = Signal(p.setup_pipelines + 1)  # the run may be prolonged by each item
+        merges = Signal(p.setup_pipelines)
+        m.d.comb += is_open[0].eq(Mux(is_first, i.has_open_row & ~is_image, open_below))
+        with m.If(is_first):
             m.d.sync += [loop.last.eq(0) for loop in walk.loops]
         for way in range(p.setup_pipelines):
             step = i.steps[way]
-            merges = Signal(name=f"merges_{way}")
-            m.d.comb += merges.eq(is_open & i.are_contiguous[way])
-            with m.If(merges):
-                m.d.comb += [run.eq(i.runs[way]), extent.eq(i.runs[way])]
+            m.d.comb += [
+                merges[way].eq(is_open[way] & i.are_contiguous[way]),
+                is_open[way + 1].eq(merges[way] & step.is_full),
+            ]
             for place in range(way, DIMS - 1, p.setup_pipelines):
                 loop = walk.loops[place]
                 with m.If(common.number == place_of(p, place)[0]):
                     m.d.sync += [
-                        loop.last.eq(step.count_less_one & ~merges.replicate(8)),
+                        loop.last.eq(step.count_less_one & ~merges[way].replicate(8)),
                         loop.global_step.eq(step.global_step),
                         loop.smem_step.eq(i.smem_steps[way]),
                     ]
-            is_open = merges & step.is_full
-        m.d.sync += [open_below.eq(is_open), walk.run.eq(run), walk.smem_extent.eq(extent)]
+        # An item merges only if all items below it do: the last one gives the run.
+        is_last = merges & Cat(~merges[1:], 1)
+        run = _any_of(zip(is_last, i.runs, strict=True))
+        m.d.sync += open_below.eq(is_open[-1])
+        for field, row_field in ((walk.run, row.pieces), (walk.smem_extent, row.extent)):
+            of_row = Mux(is_first, row_field, field)
+            m.d.sync += field.eq(run | _any_of([(~merges[0], of_row)]))
 
     def _add_column(self, m: Module, job) -> None:
         """Give the levels of the column their positions and addresses."""
@@ -176,7 +189,8 @@ class JobBuilder(wiring.Component):
             column.pitch.eq(common.row_pitch),
             column.skipped_pieces.eq(i.row.skipped_pieces),
         ]
-        address = Mux(common.starts_walk, i.row.start, job.walk.start)
+        is_first = starts_walk(p, common)
+        address = Mux(is_first, i.row.start, job.walk.start)
         for number in range(DIMS - 1):
             level = column.levels[number]
             batch, way = place_of_level(p, number)
@@ -229,6 +243,7 @@ class JobBuilder(wiring.Component):
         refused, with the batch at ``i``.
         """
         p, common, error = self.params, self.i.common, self.error
+        is_first = starts_walk(p, common)
         is_refused = Signal()
         refused = Signal(reset_less=True)
         too_large = Signal(reset_less=True)
@@ -241,14 +256,14 @@ class JobBuilder(wiring.Component):
             exceeds
             | (self.i.error.code != ErrorCode.NONE)
             | Cat(is_misplaced).any()
-            | (~common.starts_walk & refused)
+            | (~is_first & refused)
         )
         with m.If(take):
             m.d.sync += [
                 early.eq(self.i.error),
                 channel.eq(common.channel),
                 refused.eq(is_refused),
-                too_large.eq(exceeds | (~common.starts_walk & too_large)),
+                too_large.eq(exceeds | (~is_first & too_large)),
             ]
         m.d.comb += [
             error.p.request_id.eq(job.transfer.request_id),
@@ -276,9 +291,7 @@ class JobBuilder(wiring.Component):
             dim = Signal.like(images[0].dim, reset_less=True)
             coord = Signal(signed(32), reset_less=True)
             with m.If(take):
-                m.d.sync += misplaced.eq(
-                    Cat(is_misplaced).any() | (~common.starts_walk & misplaced)
-                )
+                m.d.sync += misplaced.eq(Cat(is_misplaced).any() | (~is_first & misplaced))
                 for image, is_wrong in zip(images, is_misplaced, strict=True):
                     with m.If(is_wrong):  # the last one is the lowest dimension
                         m.d.sync += [dim.eq(image.dim), coord.eq(image.coord)]

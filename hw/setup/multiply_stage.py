@@ -1,12 +1,11 @@
 """Multiply stage: multiplies positions by the tensor's strides, and counts steps and pieces."""
 
-from functools import cache
-
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.layouts.jobs import SHORT_ROW_BITS
+from hw.lib.prefixes import prefixes
 from hw.params import TmaParams
 from hw.setup.items import (
     POSITION_LOW_BITS,
@@ -118,24 +117,19 @@ class MultiplyStage(wiring.Component):
         No length is 0, so that a product that is too large stays too large.
         """
         p, bits = self.params, self.params.box_piece_bits
+        lengths = [step.length for step in self.i.steps]
         too_many = Signal(p.setup_pipelines)
 
-        @cache
-        def product(first: int, end: int) -> Signal:
-            """Return the product of the lengths from item ``first`` up to ``end``."""
-            if end - first == 1:
-                return self.i.steps[first].length[: bits if first == 0 else 9]
-            middle = first + (1 << (end - first - 1).bit_length() - 1)
-            left, right = product(first, middle), product(middle, end)
-            exact = Signal(len(left) + len(right), name=f"product_{first}_{end}")
-            m.d.comb += exact.eq(left * right)
-            if first == 0:
-                m.d.comb += too_many[end - 1].eq(exact[bits:].any())
-                return exact[:bits]
-            return exact
+        def multiply(first: int, end: int, left: Value, right: Value) -> Value:
+            product = Signal(len(left) + len(right), name=f"product_{first}_{end}")
+            m.d.comb += product.eq(left * right)
+            if first:
+                return product
+            m.d.comb += too_many[end - 1].eq(product[bits:].any())
+            return product[:bits]
 
-        m.d.comb += too_many[0].eq(self.i.steps[0].length[bits:].any())
-        factors = [product(0, way + 1) for way in range(p.setup_pipelines)]
+        m.d.comb += too_many[0].eq(lengths[0][bits:].any())
+        factors = prefixes([lengths[0][:bits], *(each[:9] for each in lengths[1:])], multiply)
         with m.If(self.advance):
             m.d.sync += [
                 *(out.factors[way].eq(factor) for way, factor in enumerate(factors)),

@@ -4,8 +4,14 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from hw.lib.prefixes import prefixes
 from hw.params import TmaParams
-from hw.setup.items import POSITION_LOW_BITS, multiplied_batch_layout, spanned_batch_layout
+from hw.setup.items import (
+    POSITION_LOW_BITS,
+    multiplied_batch_layout,
+    spanned_batch_layout,
+    starts_walk,
+)
 
 
 class SpanStage(wiring.Component):
@@ -45,28 +51,33 @@ class SpanStage(wiring.Component):
         out = Signal(spanned_batch_layout(p), reset_less=True)
         spanned_below = Signal(p.box_piece_bits)  # by the row and the items below
         held_below = Signal(p.box_piece_bits)
-        starts_walk = i.common.starts_walk
+        is_first = starts_walk(p, i.common)
         last_factor = i.factors[p.setup_pipelines - 1]
         m.d.comb += [
             self.o.eq(out),
-            spanned_below.eq(Mux(starts_walk, i.common.row_pitch, out.spanned)),
-            held_below.eq(Mux(starts_walk, i.common.row_pieces, out.held)),
+            spanned_below.eq(Mux(is_first, i.common.row_pitch, out.spanned)),
+            held_below.eq(Mux(is_first, i.common.row_pieces, out.held)),
         ]
         unchanged = [name for name in out.shape().members if name in i.shape().members]
         unchanged.remove("offsets")
         with m.If(self.advance):
-            m.d.sync += [out[name].eq(i[name]) for name in unchanged]
+            m.d.sync += [
+                *(out[name].eq(i[name]) for name in unchanged),
+                out.has_open_row.eq(i.row.is_full & (i.common.row_pieces == i.common.row_pitch)),
+            ]
             with m.If(self.valid):
                 m.d.sync += [
                     out.spanned.eq(spanned_below * last_factor),
                     out.held.eq(held_below * last_factor),
                 ]
-        below, address = spanned_below, None
+        offsets = [offset.low + (offset.high << POSITION_LOW_BITS) for offset in i.offsets]
+        bits = p.piece_address_bits
+        totals = prefixes(
+            [offset[:bits] for offset in offsets],
+            lambda _first, _end, left, right: (left + right)[:bits],
+        )
+        below = spanned_below
         for way in range(p.setup_pipelines):
-            offset = i.offsets[way].low + (i.offsets[way].high << POSITION_LOW_BITS)
-            total = Signal(p.piece_address_bits, name=f"offset_{way}")
-            m.d.comb += total.eq(offset if address is None else address + offset)
-            address = total
             with m.If(self.advance):
                 step = i.steps[way]
                 m.d.sync += [
@@ -76,7 +87,7 @@ class SpanStage(wiring.Component):
                     out.are_contiguous[way].eq(
                         (step.global_step == below[: p.box_piece_bits]) | step.is_single
                     ),
-                    out.offsets[way].eq(total),
+                    out.offsets[way].eq(totals[way]),
                 ]
             below = spanned_below * i.factors[way]
         return m
