@@ -176,7 +176,8 @@ def _bulk_copies() -> Iterable[Form]:
     yield Form(_CTA, _execute(bulk), "8.6", rtl=load, silicon=("transfers.npz: bulk_load",))
     yield Form(f"{_CTA}.L2::cache_hint", since="8.6", rtl=load)
     ignoring = BulkLoad(0x400, 0, 64, ignore_first=3, ignore_last=15)
-    yield Form(f"{_CTA}.ignore_oob", _execute(ignoring), "9.2")
+    rtl = _rtl("BULK_LOAD", "", "ignore_oob")
+    yield Form(f"{_CTA}.ignore_oob", _execute(ignoring), "9.2", rtl=rtl)
     cluster = BulkLoad(0x400, 0, 64, dst_cta=1)
     recorded = ("clusters.npz: BULK_LD",)
     yield Form(_CLUSTER, _execute(cluster), rtl=remote, silicon=recorded)
@@ -304,9 +305,11 @@ def _hints() -> Iterable[Form]:
     yield Form(ptx, run, "9.4", feature=feature)
     run = _execute(Prefetch(_tiled(2), (0, 2), override=ADDRESS))
     ptx = tensor.format("*", "*.override::global_address")
-    yield Form(ptx, run, "9.4", feature=Feature.OVERRIDE)
+    yield _override("TENSOR_PREFETCH", ptx, run)
     yield from _overrides(
-        lambda dim: tensor.format(dim, "tile"), lambda m, c, o: Prefetch(m, c, override=o)
+        "TENSOR_PREFETCH",
+        lambda dim: tensor.format(dim, "tile"),
+        lambda m, c, o: Prefetch(m, c, override=o),
     )
     ptx = "applypriority.async.bulk.global.bulk_group.L2::evict_normal"
     new: dict[str, Any] = {"since": "9.4", "feature": Feature.APPLYPRIORITY}
@@ -322,22 +325,30 @@ def _hints() -> Iterable[Form]:
 # Tensor requests
 
 
+def _override(operation: str, ptx: str, run: Run) -> Form:
+    """Return a form with an override of an ``operation`` of the unit."""
+    rtl = _rtl(operation, "TILE", "override")
+    return Form(ptx, run, "9.4", feature=Feature.OVERRIDE, rtl=rtl)
+
+
 def _overrides(
-    spelling: Callable[[str], str], make: Callable[[TensorMap, tuple[int, ...], Override], Request]
+    operation: str,
+    spelling: Callable[[str], str],
+    make: Callable[[TensorMap, tuple[int, ...], Override], Request],
 ) -> Iterable[Form]:
     """Yield the forms of an instruction that override extents.
 
     ``spelling`` returns the spelling for a dimension; ``make`` returns a request.
     """
-    address, feature = ".override::global_address", Feature.OVERRIDE
+    address = ".override::global_address"
     name = f"{spelling('1d')}{address}.override::global_dim"
-    yield Form(name, _overridden(make, 1), "9.4", feature=feature)
+    yield _override(operation, name, _overridden(make, 1))
     name = f"{spelling('{2d, 3d, 4d, 5d}')}{address}.override::global_dim_stride"
 
     def run(arch: Arch) -> object:
         return [_overridden(make, rank)(arch) for rank in RANKS[1:]]
 
-    yield Form(name, run, "9.4", feature=feature)
+    yield _override(operation, name, run)
 
 
 _TENSOR = "cp.async.bulk.tensor.{}.shared::{}.global.{}.mbarrier::complete_tx::bytes"
@@ -390,13 +401,12 @@ def _tensor_loads() -> Iterable[Form]:
     run = _execute(*(load for report in _REPORTING for load in _loads(report=report)))
     yield Form(f"{any_load}.{_REPORTS}", run, "9.4", feature=Feature.REPORT)
     run = _execute(*_loads(override=ADDRESS), *_loads(AccessMode.IM2COL, override=ADDRESS))
-    ptx = f"{any_load}.override::global_address"
-    yield Form(ptx, run, "9.4", feature=Feature.OVERRIDE)
+    yield _override("TENSOR_LOAD", f"{any_load}.override::global_address", run)
 
     def tiled(dim: str) -> str:
         return _TENSOR.format(dim, "{cta, cluster}", "tile")
 
-    yield from _overrides(tiled, lambda m, c, o: Load(m, c, override=o))
+    yield from _overrides("TENSOR_LOAD", tiled, lambda m, c, o: Load(m, c, override=o))
     yield from _types_of_loads()
 
 
@@ -461,10 +471,11 @@ def _tensor_stores() -> Iterable[Form]:
     rtl = _rtl("TENSOR_STORE", "TILE_SCATTER4", "scatter4_negative")
     yield Form(ptx, _execute(negative), "9.4", feature=Feature.SCATTER4_NEGATIVE, rtl=rtl)
     run = _execute(Store(_tiled(2), (0, 2), override=ADDRESS))
-    ptx = store.format("*", "*") + ".override::global_address"
-    yield Form(ptx, run, "9.4", feature=Feature.OVERRIDE)
+    yield _override("TENSOR_STORE", store.format("*", "*") + ".override::global_address", run)
     yield from _overrides(
-        lambda dim: store.format(dim, "tile"), lambda m, c, o: Store(m, c, override=o)
+        "TENSOR_STORE",
+        lambda dim: store.format(dim, "tile"),
+        lambda m, c, o: Store(m, c, override=o),
     )
     for name, kind in (("b4x16", "16u4_align8b"), ("b6p2x16", "16u6_align16b")):
         rtl = _rtl("TENSOR_STORE", "TILE", "sub_byte")
@@ -505,8 +516,9 @@ def _tensor_reductions() -> Iterable[Form]:
     yield Form(ptx, rtl=_rtl("TENSOR_REDUCE", "TILE"))
     run = _execute(Reduce(_tiled(2, "u32"), (0, 2), override=ADDRESS))
     ptx = reduce.format("*", add, "*") + ".override::global_address"
-    yield Form(ptx, run, "9.4", feature=Feature.OVERRIDE)
+    yield _override("TENSOR_REDUCE", ptx, run)
     yield from _overrides(
+        "TENSOR_REDUCE",
         lambda dim: reduce.format(dim, add, "tile"),
         lambda m, c, o: Reduce(_words(m), c, override=o),
     )

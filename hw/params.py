@@ -106,6 +106,11 @@ class TmaParams:
         Elements of 4 and 6 bits; needs lines of 128 bytes.
     cp_mask : bool
         Bulk stores with a byte mask (``.cp_mask``); needs ``stores`` and ``bulk``.
+    ignore_oob : bool
+        Bulk loads whose first and last bytes need not exist (``.ignore_oob``); needs ``bulk``.
+    override : bool
+        Tensor requests with an address, extents and strides of their own
+        (``.override::global_address``, ``.override_attribute``).
     cta_group_2 : bool
         ``.cta_group::2``: the barrier may be in the peer CTA of a pair; needs ``ctas`` above 1.
     mbarrier_v1 : bool
@@ -147,6 +152,8 @@ class TmaParams:
     swizzle_96b: bool = False
     sub_byte: bool = False
     cp_mask: bool = False
+    ignore_oob: bool = False
+    override: bool = False
     cta_group_2: bool = False
     mbarrier_v1: bool = False
 
@@ -192,7 +199,9 @@ class TmaParams:
         for name in "reductions", "cp_mask":
             value = getattr(self, name)
             _require(name, value, "False without stores", self.stores or not value)
-        _require("cp_mask", self.cp_mask, "False without bulk", self.bulk or not self.cp_mask)
+        for name in "cp_mask", "ignore_oob":
+            value = getattr(self, name)
+            _require(name, value, "False without bulk", self.bulk or not value)
         for needed in "gather4", "stores":
             holds = getattr(self, needed) or not self.scatter4_negative
             _require("scatter4_negative", self.scatter4_negative, f"False without {needed}", holds)
@@ -365,7 +374,9 @@ PRESETS = {
         mbarrier_v1=True,
     ),
 }
-PRESETS["sm_107a"] = replace(PRESETS["sm_100a"], scatter4_negative=True)
+PRESETS["sm_107a"] = replace(
+    PRESETS["sm_100a"], scatter4_negative=True, ignore_oob=True, override=True
+)
 """Named parameter sets of the command line; ``full`` is another name of ``default``."""
 
 

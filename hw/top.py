@@ -40,6 +40,7 @@ from hw.setup.block import SetupBlock
 from hw.setup.bulk_refusal import BulkRefusal
 from hw.setup.bulk_setup import BulkSetup
 from hw.setup.dispatcher import Dispatcher
+from hw.setup.map_override import MapOverride
 from hw.setup.refusal_collector import RefusalCollector
 from hw.store.gnic_write import GnicWrite
 from hw.store.store_path import StorePath
@@ -202,7 +203,12 @@ class Tma(wiring.Component):
         connect(m, flipped(self.descriptor_invalidate), block.descriptor_cache.invalidate)
         connect(m, block.descriptor_cache.fetch, flipped(self.descriptor_request))
         connect(m, flipped(self.descriptor_fill), block.descriptor_cache.fill)
-        connect(m, block.descriptor_cache.o, block.setup_block.i)
+        requests_with_maps = block.descriptor_cache.o
+        if p.override:
+            m.submodules.map_override = map_override = MapOverride(p)
+            connect(m, requests_with_maps, map_override.i)
+            requests_with_maps = map_override.o
+        connect(m, requests_with_maps, block.setup_block.i)
         connect(m, block.setup_block.error, block.refusal_collector.tensor)
         connect(m, block.request_queue.bulk, block.bulk_setup.i)
         connect(m, block.bulk_setup.error, block.refusal_collector.bulk)

@@ -18,6 +18,7 @@ FEATURES = {
     "swizzle_96b": (Feature.SWIZZLE_96B,),
     "sub_byte": (Feature.SUB_BYTE, Feature.SUB_BYTE_CLUSTER),
     "cp_mask": (Feature.CP_MASK,),
+    "override": (Feature.OVERRIDE,),
     "cta_group_2": (Feature.CTA_GROUP,),
     "mbarrier_v1": (Feature.MBARRIER_V1,),
 }

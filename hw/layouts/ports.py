@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from amaranth.hdl import signed
+from amaranth.hdl import ShapeLike, signed
 from amaranth.lib import data
 
 from hw.layouts.isa import (
@@ -19,6 +19,37 @@ from hw.layouts.isa import (
     ReductionOp,
 )
 from hw.params import DIMS, PIECE_BYTES, SMEM_OFFSET_BITS, TmaParams
+
+IGNORED_BITS = (PIECE_BYTES - 1).bit_length()
+"""Width of a number of bytes that ``.ignore_oob`` ignores: less than a piece."""
+
+OVERRIDE_STRIDES = DIMS - 1
+"""Strides of a tensor, one for each dimension from 1 on."""
+
+
+@cache
+def override_layout() -> data.StructLayout:
+    """Values that a tensor request uses instead of those of its tensor map.
+
+    Members
+    -------
+    enabled : 1 if there is an ``.override::global_address``
+    has_extents : 1 if there is an ``.override_attribute`` as well, with all extents and strides
+    global_address : address of the tensor
+    global_dim : extents, dimension 0 first, 1 to 255
+    lower_strides : bits 35:4 of the strides of the dimensions from 1 on
+    upper_strides : bits 39:36 of these strides, that of dimension 1 lowest
+    """
+    return data.StructLayout(
+        {
+            "enabled": 1,
+            "has_extents": 1,
+            "global_address": GLOBAL_ADDRESS_BITS,
+            "global_dim": data.ArrayLayout(8, DIMS),
+            "lower_strides": data.ArrayLayout(32, OVERRIDE_STRIDES),
+            "upper_strides": 4 * OVERRIDE_STRIDES,
+        }
+    )
 
 
 @cache
@@ -60,7 +91,15 @@ def request_layout(params: TmaParams) -> data.StructLayout:
         read. Stores and reductions always join it, until their writes are performed
     groups : operand N of WAIT_GROUP and WAIT_GROUP_READ: number of youngest committed groups that
         may still be pending when the wait ends
+    ignore_first, ignore_last : ``.ignore_oob`` of a bulk load: bytes at the start and at the end
+        that need not exist; present with ``ignore_oob``
+    map_override : see `override_layout`; present with ``override``
     """
+    later: dict[str, ShapeLike] = {}
+    if params.ignore_oob:
+        later |= {"ignore_first": IGNORED_BITS, "ignore_last": IGNORED_BITS}
+    if params.override:
+        later["map_override"] = override_layout()
     return data.StructLayout(
         {
             "operation": Operation,
@@ -85,6 +124,7 @@ def request_layout(params: TmaParams) -> data.StructLayout:
             "thread": params.thread_bits,
             "joins_group": 1,
             "groups": 8,
+            **later,
         }
     )
 

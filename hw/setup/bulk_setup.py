@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -68,7 +68,9 @@ class BulkSetup(wiring.Component):
 
     Bulk requests need neither the descriptor cache nor the setup block. A request of no bytes is a
     job of no pieces, which for a load is a prefetch: it signals nothing. A load without receivers
-    becomes a prefetch, too.
+    becomes a prefetch, too. A load moves whole pieces: bytes that ``.ignore_oob`` ignores, which
+    PTX leaves open, get what memory has there. A load of one piece that ignores all of it reads no
+    memory, and its piece is fill.
 
     Latency: two clocks. Throughput: a request a clock. Back-pressure: a request that waits for its
     output, job or refusal, holds up all requests behind it; ``i.ready`` follows ``job.ready`` and
@@ -233,7 +235,7 @@ class BulkSetup(wiring.Component):
                 operands.prefetch | (~operands.store & (is_empty | request.no_receiver))
             ),
             walk.attributes.cache_policy.eq(request.cache_policy),
-            walk.has_data.eq(~is_empty),
+            walk.has_data.eq(~(is_empty | self._ignores_all(request))),
             walk.start.eq(request.global_address[4:]),
             walk.run.eq(pieces),
             walk.smem_begin.eq(begin),
@@ -243,3 +245,11 @@ class BulkSetup(wiring.Component):
             walk.row_mask.eq(~0),
             *(flag.eq(1) for flag in (job.first, job.last, walk.first, walk.last)),
         ]
+
+    def _ignores_all(self, request) -> Value:
+        """Return 1 if no byte of a load of one piece is wanted: then its piece is fill."""
+        if not self.params.ignore_oob:
+            return Const(0, 1)
+        ignored = request.ignore_first + request.ignore_last
+        is_load = request.operation == Operation.BULK_LOAD
+        return is_load & (pieces_of(request) == 1) & (ignored >= PIECE_BYTES)

@@ -52,6 +52,9 @@ ROOT: Path = cache.ROOT
 TESTBENCH = ROOT / "sim_tb" / "testbench"
 TOP = "tb_top"
 MEMORY_SIDE = "reduction_unit"
+FEATURES = "stores", "reductions", "ignore_oob", "override"
+"""Parameters whose ports and operands the testbench has under a macro."""
+
 COVERAGE_DIRECTORY = "TMA_COVERAGE"
 """Environment variable: if it is set, each run leaves its branch counts in this directory."""
 
@@ -180,7 +183,7 @@ def build(
     optimisation = optimisation_of(params)
     rtl = rtl or (generate_with_sources if coverage else generate)(params)
     interface = Interface(description(rtl))
-    features = [name for name in ("stores", "reductions") if interface.parameters[name]]
+    features = [name for name in FEATURES if interface.parameters[name]]
     designs, types = [UNIT], [interface.types, interface.wires]
     if interface.module == CLUSTER:
         designs.append(CLUSTER)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from golden import AccessMode, DataType, Plan, ReductionOp, Swizzle
+from golden import AccessMode, DataType, Override, Plan, ReductionOp, Swizzle
 from sim_tb.sm.device import GlobalPointer, TensorMapHandle
 from sim_tb.sm.sanitizer import GlobalBytes, TrackedRequest
 from sim_tb.sm.sm import Issuer
@@ -37,6 +37,7 @@ class CopyInstructions(Issuer):
         cta_group: int = 1,
         cache_policy: int = 0,
         joins_group: bool = False,
+        override: Override | None = None,
     ) -> None:
         """``cp.async.bulk.tensor``, global to shared memory.
 
@@ -65,6 +66,8 @@ class CopyInstructions(Issuer):
             Cache hint.
         joins_group : bool
             The load belongs to the next bulk group, until its map has been read.
+        override : Override, optional
+            ``.override::global_address`` and ``.override_attribute``.
         """
         self.require(
             "cp.async.bulk.tensor",
@@ -75,7 +78,7 @@ class CopyInstructions(Issuer):
         await self.issue(self.sm.costs.tma)
         sm = self.sm
         text = f"cp.async.bulk.tensor of {tensor_map.name} at {tuple(coords)}"
-        plan = self._plan(text, tensor_map, mode)
+        plan = self._plan(text, tensor_map, mode, override)
         receivers = self._receivers(tile, cta_mask)
         w_halo = halo[0] if halo else 0
         size = plan.bytes(w_halo)
@@ -98,6 +101,7 @@ class CopyInstructions(Issuer):
             cache_policy=cache_policy,
             thread=self.thread,
             joins_group=joins_group,
+            override=override,
         )
         sm.load_bytes += size * len(receivers)
 
@@ -110,10 +114,14 @@ class CopyInstructions(Issuer):
         *,
         cta_mask: int | None = None,
         cache_policy: int = 0,
+        ignore_first: int = 0,
+        ignore_last: int = 0,
     ) -> None:
         """``cp.async.bulk``: ``size`` bytes from global memory to the start of ``tile``.
 
-        With ``cta_mask`` the instruction has ``.multicast::cluster``.
+        With ``cta_mask`` the instruction has ``.multicast::cluster``. ``ignore_first`` and
+        ``ignore_last`` are the operands of ``.ignore_oob``: so many bytes at the start and at the
+        end, up to 15, need not exist.
         """
         self.require(
             "cp.async.bulk",
@@ -123,10 +131,11 @@ class CopyInstructions(Issuer):
         )
         await self.issue(self.sm.costs.tma)
         text = f"cp.async.bulk of {size} bytes at {source.address:#x}"
-        self._check_range(text, source.address, size)
+        self._check_range(text, source.address, size, (ignore_first, ignore_last))
         request, receivers = self._request(text, size), self._receivers(tile, cta_mask)
         holders = self._holders(receivers, barrier, 1)
-        read = self.sm.sanitizer.bytes(source.address, size)
+        wanted = max(size - ignore_first - ignore_last, 0)
+        read = self.sm.sanitizer.bytes(source.address + ignore_first, wanted)
         self._load(request, holders, tile, size, None, barrier, read)
         request.number = self.sm.env.requests.bulk_load(
             source.address,
@@ -136,6 +145,8 @@ class CopyInstructions(Issuer):
             cta_mask=cta_mask,
             dst_cta=tile.cta,
             cache_policy=cache_policy,
+            ignore_first=ignore_first,
+            ignore_last=ignore_last,
         )
         self.sm.load_bytes += size * len(receivers)
 
@@ -202,6 +213,7 @@ class CopyInstructions(Issuer):
         im2col_offsets: Sequence[int] = (),
         halo: Sequence[int] = (),
         cache_policy: int = 0,
+        override: Override | None = None,
     ) -> None:
         """``cp.async.bulk.prefetch.tensor.L2``: a box of global memory to L2.
 
@@ -211,13 +223,14 @@ class CopyInstructions(Issuer):
         self.require(instruction, tensor_map=(tensor_map, TensorMapHandle))
         await self.issue(self.sm.costs.tma)
         text = f"{instruction} of {tensor_map.name} at {tuple(coords)}"
-        plan = self._plan(text, tensor_map, mode)
+        plan = self._plan(text, tensor_map, mode, override)
         self.sm.env.requests.prefetch(
             tensor_map.address,
             coords,
             mode=plan.mode.name,
             im2col_info=halo if plan.mode in W_MODES else im2col_offsets,
             cache_policy=cache_policy,
+            override=override,
         )
 
     async def cp_async_bulk_prefetch(
@@ -240,11 +253,11 @@ class CopyInstructions(Issuer):
         *,
         mode: AccessMode | None = None,
         cache_policy: int = 0,
+        override: Override | None = None,
     ) -> None:
         """``cp.async.bulk.tensor``, shared to global memory, ``.bulk_group``."""
-        await self._store(
-            "cp.async.bulk.tensor", tensor_map, coords, tile, mode, None, cache_policy
-        )
+        instruction = "cp.async.bulk.tensor"
+        await self._store(instruction, tensor_map, coords, tile, mode, None, cache_policy, override)
 
     async def cp_reduce_async_bulk_tensor(
         self,
@@ -255,10 +268,11 @@ class CopyInstructions(Issuer):
         *,
         mode: AccessMode | None = None,
         cache_policy: int = 0,
+        override: Override | None = None,
     ) -> None:
         """``cp.reduce.async.bulk.tensor``."""
         instruction = "cp.reduce.async.bulk.tensor"
-        await self._store(instruction, tensor_map, coords, tile, mode, op, cache_policy)
+        await self._store(instruction, tensor_map, coords, tile, mode, op, cache_policy, override)
 
     async def _store(
         self,
@@ -269,6 +283,7 @@ class CopyInstructions(Issuer):
         mode: AccessMode | None,
         op: ReductionOp | None,
         cache_policy: int,
+        override: Override | None,
     ) -> None:
         self.require(instruction, tensor_map=(tensor_map, TensorMapHandle), tile=(tile, Tile))
         self.require_own(instruction, tile)
@@ -277,7 +292,7 @@ class CopyInstructions(Issuer):
         await self.issue(self.sm.costs.tma)
         sm = self.sm
         text = f"{instruction} to {tensor_map.name} at {tuple(coords)}"
-        plan = self._plan(text, tensor_map, mode, store=True)
+        plan = self._plan(text, tensor_map, mode, override, store=True)
         request = self._request(text, tensor_map=tensor_map.address)
         sm.sanitizer.store(
             self.elected,
@@ -296,6 +311,7 @@ class CopyInstructions(Issuer):
             op=op,
             thread=self.thread,
             cache_policy=cache_policy,
+            override=override,
         )
 
     async def cp_async_bulk_store(
@@ -385,19 +401,23 @@ class CopyInstructions(Issuer):
     # Parts
 
     def _plan(
-        self, text: str, tensor_map: TensorMapHandle, mode: AccessMode | None, *,
-        store: bool = False,
+        self, text: str, tensor_map: TensorMapHandle, mode: AccessMode | None,
+        override: Override | None, *, store: bool = False,
     ) -> Plan:  # fmt: skip
         """Check the use of a map; return the golden model's plan of the request."""
         sm = self.sm
         if mode is not None:
             self.require(text, mode=(mode, AccessMode))
+        if override is not None:
+            self.require(text, override=(override, Override))
         sm.sanitizer.use_map(self.elected, text, tensor_map.address, sm.env.not_before)
-        return sm.device.plan(tensor_map, mode, store=store)
+        return sm.device.plan(tensor_map, mode, override, store=store)
 
-    def _check_range(self, text: str, address: int, size: int) -> None:
+    def _check_range(
+        self, text: str, address: int, size: int, ignored: tuple[int, int] = (0, 0)
+    ) -> None:
         access = f"{self.role}: {text} in cycle {self.sm.env.not_before}"
-        self.sm.device.check_range(access, address, size)
+        self.sm.device.check_range(access, address, size, ignored)
 
 
 def bits(mask: int) -> list[int]:

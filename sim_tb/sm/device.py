@@ -8,8 +8,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from golden import AccessMode, Arch, DataType, Plan, Swizzle, TensorMap
-from golden.request import moved_bytes
+from golden import AccessMode, Arch, DataType, Override, Plan, Swizzle, TensorMap
+from golden.request import as_descriptor, moved_bytes
 from sim_tb.sm.errors import KernelError, described
 from sim_tb.sm.smem import PIECE_BYTES
 from sim_tb.testbench.errors import CheckError
@@ -308,10 +308,21 @@ class Device:
         self.freed[tensor_map.address] = by
 
     def plan(
-        self, tensor_map: TensorMapHandle, mode: AccessMode | None = None, *, store: bool = False
+        self,
+        tensor_map: TensorMapHandle,
+        mode: AccessMode | None = None,
+        override: Override | None = None,
+        *,
+        store: bool = False,
     ) -> Plan:
-        """Return the golden model's plan of a request that uses this map."""
+        """Return the golden model's plan of a request that uses this map.
+
+        Plans of maps without an override are kept, because kernels use them again and again.
+        """
         contents = self.maps[tensor_map.address].tobytes()
+        if override is not None:
+            made = override.applied(as_descriptor(contents))
+            return Plan(made, mode, store=store, arch=self._arch)
         key = tensor_map.address, mode, store
         entry = self._plans.get(key)
         if entry is None or entry[0] != contents:
@@ -350,10 +361,13 @@ class Device:
             raise KernelError(f"two tensors are called {twice!r}: outputs need different names")
         return made
 
-    def check_range(self, access: str, address: int, size: int) -> None:
+    def check_range(
+        self, access: str, address: int, size: int, ignored: tuple[int, int] = (0, 0)
+    ) -> None:
         """Check that the ``size`` bytes of a bulk copy at ``address`` lie inside of one tensor.
 
-        ``access`` names instruction, role and cycle, for the message.
+        ``access`` names instruction, role and cycle, for the message. ``ignored`` is how many bytes
+        at the start and at the end need not exist (``.ignore_oob``).
 
         Raises
         ------
@@ -365,6 +379,9 @@ class Device:
                 f"{access}: the size must be a multiple of {PIECE_BYTES} below 2**20: only {moved} "
                 "bytes are copied and counted"
             )
+        address, size = address + ignored[0], size - sum(ignored)
+        if size <= 0:
+            return
         starts = [tensor.address for tensor in self.tensors]
         number = bisect_right(starts, address) - 1
         if number < 0:

@@ -127,6 +127,9 @@ class TimingRecord(ctypes.Structure):
 class RequestRecord(ctypes.Structure):
     """A request, with the fields of the request port.
 
+    ``override_kind`` is 0 without an override, 1 with that of an address, and 2 with that of
+    extents and strides as well.
+
     ``not_before``, here and below, is the first cycle in which it may go to the unit.
     """
 
@@ -154,6 +157,13 @@ class RequestRecord(ctypes.Structure):
         ("thread", ctypes.c_uint32),
         ("joins_group", ctypes.c_uint32),
         ("groups", ctypes.c_uint32),
+        ("ignore_first", ctypes.c_uint32),
+        ("ignore_last", ctypes.c_uint32),
+        ("override_address", ctypes.c_uint64),
+        ("override_kind", ctypes.c_uint32),
+        ("override_upper", ctypes.c_uint32),
+        ("override_lower", ctypes.c_uint32 * 4),
+        ("override_dim", ctypes.c_uint8 * 8),
     ]
 
 

@@ -14,6 +14,7 @@ from golden import (
     DsmemCopy,
     DsmemReduce,
     Load,
+    Override,
     Prefetch,
     Reduce,
     ReductionOp,
@@ -37,13 +38,27 @@ GoldenRequest = (
 """Requests of the golden model that a unit accepts."""
 
 _NO_OPERANDS = {
-    "override": None,
     "report": 0,
     "multicast_32b": 0,
-    "ignore_first": 0,
-    "ignore_last": 0,
 }
-"""Operands that the unit does not have, although they have an effect, and their defaults."""
+"""Operands that no unit has, although they have an effect, and their defaults."""
+
+_FEATURES = {"override": "override", "ignore_first": "ignore_oob", "ignore_last": "ignore_oob"}
+"""Parameter of the unit that each operand needs, unless it is None or 0."""
+
+
+def override_fields(override: Override | None) -> dict[str, Any]:
+    """Return the fields of a record for an override, which may be None."""
+    if override is None:
+        return {}
+    return {
+        "override_kind": 2 if override.global_dim else 1,
+        "override_address": override.global_address,
+        "override_dim": (ctypes.c_uint8 * 8)(*override.global_dim),
+        "override_lower": (ctypes.c_uint32 * 4)(*override.lower_strides),
+        "override_upper": override.upper_strides,
+    }
+
 
 Reduction = tuple[DataType, ReductionOp]
 
@@ -77,6 +92,8 @@ class Requests:
         Number of the SM, which is the rank of its CTA in the cluster.
     enums : mapping
         The design's ``AccessMode`` and ``Operation``: name to number.
+    parameters : mapping
+        The design's parameters: name to number.
     """
 
     def __init__(
@@ -86,11 +103,13 @@ class Requests:
         ids: RequestIds,
         sm: int,
         enums: Mapping[str, Mapping[str, int]],
+        parameters: Mapping[str, int],
     ) -> None:
         self._bridge = bridge
         self._events = events
         self._ids = ids
         self._sm = sm
+        self._parameters = parameters
         self._modes = enums["AccessMode"]
         self._operations = enums["Operation"]
 
@@ -113,6 +132,7 @@ class Requests:
         dst_cta: int | None = None,
         mbarrier_cta: int | None = None,
         cta_group: int = 1,
+        override: Override | None = None,
     ) -> int:
         """Queue a tensor load.
 
@@ -120,7 +140,7 @@ class Requests:
         ----------
         tensor_map : int
             Address of the tensor map.
-        coords, smem_address, mbarrier, cta_mask, dst_cta, mbarrier_cta, cta_group
+        coords, smem_address, mbarrier, cta_mask, dst_cta, mbarrier_cta, cta_group, override
             As in ``golden.Load``.
         mode : str
             A name of ``AccessMode``.
@@ -149,6 +169,7 @@ class Requests:
             joins_group=joins_group,
             cta_group_2=cta_group == 2,
             **self._ctas(cta_mask, dst_cta, mbarrier_cta),
+            **override_fields(override),
         )
 
     def bulk_load(
@@ -164,6 +185,8 @@ class Requests:
         cta_mask: int | None = None,
         dst_cta: int | None = None,
         mbarrier_cta: int | None = None,
+        ignore_first: int = 0,
+        ignore_last: int = 0,
     ) -> int:
         """Queue a bulk load of ``size`` bytes. Operands are as in ``golden.BulkLoad``."""
         return self._queue(
@@ -175,6 +198,8 @@ class Requests:
             mbarrier=mbarrier,
             cache_policy=cache_policy,
             thread=thread,
+            ignore_first=ignore_first,
+            ignore_last=ignore_last,
             **self._ctas(cta_mask, dst_cta, mbarrier_cta),
         )
 
@@ -186,6 +211,7 @@ class Requests:
         mode: str = "TILE",
         im2col_info: Sequence[int] = (),
         cache_policy: int = 0,
+        override: Override | None = None,
     ) -> int:
         """Queue a prefetch of a box to L2. Operands are as in ``load``."""
         return self._queue(
@@ -196,6 +222,7 @@ class Requests:
             mode=self._modes[mode],
             global_address=tensor_map,
             cache_policy=cache_policy,
+            **override_fields(override),
         )
 
     def bulk_prefetch(self, global_address: int, size: int, *, cache_policy: int = 0) -> int:
@@ -221,6 +248,7 @@ class Requests:
         thread: int = 0,
         cache_policy: int = 0,
         request_id: int | None = None,
+        override: Override | None = None,
     ) -> int:
         """Queue a tensor store, or with ``op`` a tensor reduction."""
         return self._queue(
@@ -233,6 +261,7 @@ class Requests:
             reduction_op=0 if op is None else int(op),
             thread=thread,
             cache_policy=cache_policy,
+            **override_fields(override),
         )
 
     def bulk_store(
@@ -319,6 +348,10 @@ class Requests:
             value = getattr(request, name, default)
             if value != default:
                 raise ValueError(f"{name} = {value}: the unit has no such operand")
+        for name, feature in _FEATURES.items():
+            value = getattr(request, name, None)
+            if value and not self._parameters[feature]:
+                raise ValueError(f"{name} = {value}: the unit has no such operand; set {feature}")
         hint: dict[str, Any] = {"cache_policy": cache_policy}
         match request:
             case Load() | Prefetch() | Store():
@@ -333,6 +366,8 @@ class Requests:
                     cta_mask=request.cta_mask,
                     dst_cta=request.dst_cta,
                     mbarrier_cta=request.mbarrier_cta,
+                    ignore_first=request.ignore_first,
+                    ignore_last=request.ignore_last,
                     **hint,
                 )
             case BulkPrefetch():
@@ -371,6 +406,7 @@ class Requests:
                 op=request.op if isinstance(request, Reduce) else None,
                 thread=thread,
                 cache_policy=cache_policy,
+                override=request.override,
             )
         info = request.im2col_offsets
         if mode in (AccessMode.IM2COL_W, AccessMode.IM2COL_W_128):
@@ -379,6 +415,7 @@ class Requests:
             "mode": mode.name,
             "im2col_info": info,
             "cache_policy": cache_policy,
+            "override": request.override,
         }
         if isinstance(request, Prefetch):
             return self.prefetch(tensor_map, request.coords, **walk)

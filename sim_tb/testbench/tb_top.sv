@@ -103,6 +103,11 @@ module tb_sm (
       output int unsigned reduction_op, output int unsigned element_type,
       output int unsigned byte_mask, output int unsigned thread, output bit joins_group,
       output int unsigned groups);
+  import "DPI-C" function void tb_next_ignored(
+      input int unsigned sm, output int unsigned first, output int unsigned last);
+  import "DPI-C" function void tb_next_override(
+      input int unsigned sm, output int unsigned kind, output longint unsigned address,
+      output bit [63:0] dim, output bit [127:0] lower, output int unsigned upper);
   import "DPI-C" function void tb_next_descriptor_prefetch(
       input int unsigned sm, output longint unsigned address);
   import "DPI-C" function void tb_next_descriptor_invalidate(
@@ -326,6 +331,20 @@ module tb_sm (
       request.thread <= thread;
       request.joins_group <= joins;
       request.groups <= groups;
+`ifdef TMA_IGNORE_OOB
+      tb_next_ignored(sm, count, tag);
+      request.ignore_first <= count;
+      request.ignore_last <= tag;
+`endif
+`ifdef TMA_OVERRIDE
+      tb_next_override(sm, kind, address, state, piece, count);
+      request.map_override.enabled <= kind != 0;
+      request.map_override.has_extents <= kind == 2;
+      request.map_override.global_address <= address;
+      request.map_override.global_dim <= state;
+      request.map_override.lower_strides <= piece;
+      request.map_override.upper_strides <= count;
+`endif
     end
     if (drive[PORTS+1]) begin
       tb_next_descriptor_prefetch(sm, address);

@@ -1,6 +1,6 @@
 """Random legal requests of every mode, type and layout, at and across every edge."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -421,9 +421,15 @@ def dsmem(rng: Rng) -> Case:
     return Case(DsmemReduce(**where, data_type=kind, op=op), cta)
 
 
-def overridden(rng: Rng) -> Case:
-    """Return a load, store or prefetch that overrides its address, or its extents, too."""
-    case = pick(rng, load_tile, store_tile, load_im2col, gather4)(rng)
+def overridden(
+    rng: Rng,
+    makers: Sequence[Callable[[Rng], Case]] = (load_tile, store_tile, load_im2col, gather4),
+) -> Case:
+    """Return a request of one of ``makers`` that overrides its address, or its extents, too.
+
+    A load may become a prefetch.
+    """
+    case = pick(rng, *makers)(rng)
     request = case.request
     m = request.tensor_map
     align = 32 if m.interleave is Interleave.INTERLEAVE_32B or m.data_type.is_sub_byte else 16
@@ -517,6 +523,7 @@ MODES: dict[str, Callable[[Rng], Case]] = {
     "sm_100a_cta_pair": cta_pair,
     "sm_103a_b6p2x16": short_b6p2x16,
     "sm_107a_override": overridden,
+    "sm_107a_override_store": lambda rng: overridden(rng, (store_tile, reduce_tile)),
     "sm_107a_report": reporting,
     "sm_107a_scatter4": scatter4_anywhere,
     "sm_107a_prefetch": eviction,

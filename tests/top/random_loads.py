@@ -13,6 +13,7 @@ from golden import (
     BulkLoad,
     BulkPrefetch,
     Completion,
+    ErrorCode,
     Load,
     Plan,
     Prefetch,
@@ -24,7 +25,7 @@ from golden import (
 )
 from golden.memory import HashedMemory
 from golden.model import operands_of
-from golden.request import as_descriptor
+from golden.request import as_descriptor, moved_bytes
 from hw.params import WARP
 from sim_tb.coverage import load_kinds
 from sim_tb.testbench.environment import Environment
@@ -36,6 +37,7 @@ from tests.golden.random_requests import (
     im2col_w,
     load_im2col,
     load_tile,
+    overridden,
     pick,
 )
 
@@ -69,6 +71,8 @@ class Item:
         except TmaError as error:
             return error
         load_kinds.record(self.request)
+        if isinstance(self.request, BulkLoad):
+            set_ignored(self.request, smem)
         # A bulk load of no bytes signals nothing.
         return answers[0] if answers else Completion(0, self.request.mbarrier, 0)
 
@@ -111,7 +115,8 @@ class Item:
         """Return the lines that it reads, and the most reads: one for each line of each row."""
         request = self.request
         if isinstance(request, BulkLoad):
-            end = request.gmem_address + self.extent
+            read = 0 if ignored_bytes(request).all() else self.extent
+            end = request.gmem_address + read
             pieces = np.arange(request.gmem_address, end, 16, np.uint64)
             lines = np.unique(pieces // np.uint64(line_bytes))
             return lines, lines.size
@@ -129,13 +134,14 @@ def as_prefetch(load: Load | BulkLoad) -> Prefetch | BulkPrefetch:
     if isinstance(load, BulkLoad):
         return BulkPrefetch(load.gmem_address, load.size)
     return Prefetch(
-        as_words(load), load.coords, load.mode, load.im2col_offsets, load.w_halo, load.w_offset
-    )
+        as_words(load), load.coords, load.mode, load.im2col_offsets, load.w_halo, load.w_offset,
+        override=load.override,
+    )  # fmt: skip
 
 
 def plan_of(request: Load | Prefetch, arch: Arch) -> Plan:
     """Return its plan; raise ``TmaError`` if its tensor map is refused."""
-    return Plan(as_words(request), request.mode, arch=arch)
+    return Plan(request.descriptor, request.mode, arch=arch)
 
 
 def lines_of(request: Load | Prefetch, arch: Arch, line_bytes: int) -> tuple[NDArray[Any], int]:
@@ -168,6 +174,40 @@ def random_bulk(rng: Rng, largest: int) -> BulkLoad:
     return request
 
 
+def ignored_bytes(request: BulkLoad) -> NDArray[np.bool_]:
+    """Return for each byte that a load counts whether it ignores the byte."""
+    size = moved_bytes(request.size)
+    place = np.arange(size)
+    return (place < request.ignore_first) | (place >= size - request.ignore_last)
+
+
+def set_ignored(request: BulkLoad, smem: NDArray[np.uint8]) -> None:
+    """Set the bytes that a load ignores, which PTX leaves open, to what the unit writes there.
+
+    It is what memory has there; of a load of one piece that ignores all of it, it is 0.
+    """
+    ignored = ignored_bytes(request)
+    place = np.arange(ignored.size, dtype=np.uint64)
+    target = smem[request.smem_address :][: ignored.size]
+    source = HashedMemory().read(np.uint64(request.gmem_address) + place)
+    target[ignored] = 0 if ignored.all() else source[ignored]
+
+
+def ignoring(rng: Rng, largest: int) -> BulkLoad:
+    """Return a random bulk load with ``.ignore_oob``, most often a short one."""
+    request = random_bulk(rng, int(pick(rng, 144, 256, largest)))
+    first, last = (int(pick(rng, 0, rng.integers(16), 15)) for _ in range(2))
+    return replace(request, ignore_first=first, ignore_last=last)
+
+
+def overridden_load(rng: Rng) -> Case:
+    """Return a random load with an override."""
+    while True:
+        case = overridden(rng, (load_tile, load_im2col, gather4))
+        if isinstance(case.request, Load):
+            return case
+
+
 def later_tile(rng: Rng, most: int, wanted: Callable[[TensorMap], bool]) -> Case:
     """Return a random tile load of a later architecture whose tensor map is ``wanted``."""
     while True:
@@ -192,7 +232,12 @@ BLACKWELL = {
     ),
     "sub_byte": lambda rng, most: later_tile(rng, most, lambda m: m.data_type.is_sub_byte),
 }
-MODES = {**HOPPER, **BLACKWELL}
+OVERRIDE, IGNORING = "override", "ignore_oob"
+BY_PARAMETER = OVERRIDE, IGNORING
+"""Modes that need a parameter of the same name."""
+
+BULK = {"bulk": random_bulk, IGNORING: ignoring}
+MODES = {**HOPPER, **BLACKWELL, OVERRIDE: lambda rng, _: overridden_load(rng)}
 
 
 def random_tensor_load(rng: Rng, mode: str, arch: Arch, largest: int) -> Load:
@@ -203,12 +248,23 @@ def random_tensor_load(rng: Rng, mode: str, arch: Arch, largest: int) -> Load:
         except TmaError:  # the drawn tensor map is illegal
             continue
         request = altered(rng, replace(case.request, smem_address=0, mbarrier=0))
+        if breaks_override(request, arch):
+            continue
         try:
             extent = plan_of(request, arch).extent(request.w_halo)
         except TmaError:
             return request
         if extent <= largest:
             return request
+
+
+def breaks_override(request: Load, arch: Arch) -> bool:
+    """Return whether it breaks a rule of overrides, which the unit does not check."""
+    try:
+        check(request, arch=arch)
+    except TmaError as error:
+        return error.code is ErrorCode.OVERRIDE
+    return False
 
 
 def altered(rng: Rng, request: Load) -> Load:
@@ -257,11 +313,11 @@ def random_item(
     mbarrier: int,
     largest: int = LARGEST,
 ) -> Item:
-    """Return a random request of one of ``modes``, which may be ``"bulk"``, at ``smem_address``."""
+    """Return a random request of one of ``modes``, also of ``BULK``, at ``smem_address``."""
     mode = pick(rng, *modes)
     request: Load | BulkLoad
-    if mode == "bulk":
-        request = random_bulk(rng, max(largest, 256))
+    if mode in BULK:
+        request = BULK[mode](rng, max(largest, 256))
     else:
         request = random_tensor_load(rng, mode, arch, largest)
     # Added, so that an address that was made illegal stays illegal.

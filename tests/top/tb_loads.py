@@ -38,6 +38,7 @@ from sim_tb.testbench.models import PRESETS, Models, Timing
 from tests.top.every_kind import load_of
 from tests.top.random_loads import (
     BLACKWELL,
+    BY_PARAMETER,
     HOPPER,
     LARGEST,
     Item,
@@ -72,7 +73,9 @@ def modes_of(env: Environment) -> list[str]:
     For a Hopper unit the default includes a later mode, which it refuses.
     """
     chosen = os.environ.get("LOADS_MODES", "")
-    later = [*BLACKWELL] if env.interface.parameters["gather4"] else ["im2col_w"]
+    parameters = env.interface.parameters
+    later = [*BLACKWELL] if parameters["gather4"] else ["im2col_w"]
+    later += [mode for mode in BY_PARAMETER if parameters[mode]]
     return chosen.split(",") if chosen else [*HOPPER, *HOPPER, *later, "bulk", "bulk"]
 
 

@@ -10,7 +10,7 @@ from golden.geometry import Geometry
 from golden.model import operands_of
 from sim_tb.performance.tb_timing import Box
 from sim_tb.simulator import jobs, runner
-from tests.top.random_loads import BLACKWELL, lines_of
+from tests.top.random_loads import BLACKWELL, BY_PARAMETER, lines_of
 from tests.top.units import LATER
 from tests.unit_arch import LATER_UNIT
 
@@ -24,7 +24,7 @@ def loads(testcase: str, modes: str, count: int, models: str, seed: int = 1) -> 
     runner.run(MODULE, testcase, params=LATER, seed=seed, env=env)
 
 
-@pytest.mark.parametrize("mode", BLACKWELL)
+@pytest.mark.parametrize("mode", [*BLACKWELL, *BY_PARAMETER])
 def test_mode(mode: str) -> None:
     loads("in_flight", mode, 100, "rough")
 
@@ -113,6 +113,6 @@ def test_every_kind(apart: int) -> None:
 
 @pytest.mark.regress
 @pytest.mark.parametrize("models", ["fixed", "rough"])
-@pytest.mark.parametrize("mode", BLACKWELL)
+@pytest.mark.parametrize("mode", [*BLACKWELL, *BY_PARAMETER])
 def test_mode_at_length(mode: str, models: str) -> None:
     loads("in_flight", mode, 1000, models, seed=2)

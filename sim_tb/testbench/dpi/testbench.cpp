@@ -103,6 +103,20 @@ void tb_next_request(uint32_t sm, uint32_t* operation, uint32_t* request_id,
     *joins_group = request.joins_group != 0;
     *groups = request.groups;
 }
+void tb_next_ignored(uint32_t sm, uint32_t* first, uint32_t* last) {
+    const RequestRecord& request = models_of(sm).request.current;
+    *first = request.ignore_first;
+    *last = request.ignore_last;
+}
+void tb_next_override(uint32_t sm, uint32_t* kind, uint64_t* address, svBitVecVal* dim,
+                      svBitVecVal* lower, uint32_t* upper) {
+    const RequestRecord& request = models_of(sm).request.current;
+    *kind = request.override_kind;
+    *address = request.override_address;
+    std::memcpy(dim, request.override_dim, sizeof request.override_dim);
+    std::memcpy(lower, request.override_lower, sizeof request.override_lower);
+    *upper = request.override_upper;
+}
 
 void tb_next_descriptor_prefetch(uint32_t sm, uint64_t* address) {
     *address = models_of(sm).descriptor_prefetch.current.address;

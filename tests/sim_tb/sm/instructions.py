@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from golden import AccessMode, ArrayMemory, DataType, Load, ReductionOp, Swizzle
+from golden import AccessMode, ArrayMemory, DataType, Load, Override, ReductionOp, Swizzle
 from golden import Cluster as Model
 from golden.reduction import operation
 from sim_tb.sm.check import Check, equal
@@ -454,7 +454,7 @@ class Later(Small):
 
     @property
     def unit_params(self):
-        return {"gather4": True, "im2col_w": True}
+        return {"gather4": True, "im2col_w": True, "ignore_oob": True, "override": True}
 
 
 class Scatter(Later):
@@ -478,6 +478,37 @@ class Scatter(Later):
     def check(self):
         expected = np.zeros_like(self.y.array)
         expected[::2] = self.x.array[[7, 1, 3, 3]]
+        return equal("y", self.y.array, expected)
+
+
+class Overridden(Later):
+    """``.override::global_address`` with and without extents, and ``.ignore_oob``."""
+
+    def host(self, device):
+        super().host(device)
+        self.map_x, self.map_y = (device.tensor_map(each, (LINE, 2)) for each in (self.x, self.y))
+
+    async def role(self, wg):
+        row = 4 * LINE
+        moved = Override(self.x.address + 3 * row)
+        await wg.cp_async_bulk_prefetch_tensor(self.map_x, (0, 0), override=moved)
+        await wg.mbarrier_arrive_expect_tx(self.full, 2 * row)
+        await wg.cp_async_bulk_tensor(self.tile, self.map_x, (0, 0), self.full, override=moved)
+        await wg.mbarrier_try_wait_parity(self.full, 0)
+        apart = Override(self.y.address, (LINE, 2), (2 * row >> 4,))
+        await wg.cp_async_bulk_tensor_store(self.map_y, (0, 0), self.tile, override=apart)
+        await wg.commit_group()
+        await wg.wait_group(0)
+        await wg.mbarrier_arrive_expect_tx(self.full, 32)
+        first = self.x.at(1, 4)
+        await wg.cp_async_bulk(self.tile, first, 32, self.full, ignore_first=4, ignore_last=8)
+        await wg.mbarrier_try_wait_parity(self.full, 1)
+        got = wg.sm.env.smem[self.tile.address :][4:24].view(np.uint32)
+        self.take(got, self.x.array[1, 5:10].view(np.uint32))
+
+    def check(self):
+        expected = np.zeros_like(self.y.array)
+        expected[[0, 2]] = self.x.array[[3, 4]]
         return equal("y", self.y.array, expected)
 
 
@@ -626,4 +657,4 @@ CLUSTERED = [
     Pairs(),
     Remote(),
 ]
-LATER = [Scatter(), Masked(), Columns(), Layouts()]
+LATER = [Scatter(), Overridden(), Masked(), Columns(), Layouts()]
