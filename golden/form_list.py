@@ -188,7 +188,8 @@ def _bulk_copies() -> Iterable[Form]:
     yield Form(ptx, _execute(multicast), rtl=remote, silicon=recorded)
     wide = BulkLoad(0x400, 0, 64, cta_mask=3, multicast_32b=True)
     ptx = f"{_CLUSTER}.multicast::cluster::32b"
-    yield Form(ptx, _execute(wide), "9.4", feature=Feature.MULTICAST_32B)
+    rtl = _rtl("BULK_LOAD", "", "ctas", "multicast_32b")
+    yield Form(ptx, _execute(wide), "9.4", feature=Feature.MULTICAST_32B, rtl=rtl)
     for ptx, dst in ((_CTA, None), (_CLUSTER, 1)):
         reports = (BulkLoad(0x400, 0, 64, dst_cta=dst, report=report) for report in _REPORTING)
         yield Form(f"{ptx}.{_REPORTS}", _execute(*reports), "9.4", feature=Feature.REPORT)
@@ -391,7 +392,8 @@ def _tensor_loads() -> Iterable[Form]:
     yield Form(f"{any_load}.L2::cache_hint", rtl=_rtl("TENSOR_LOAD", "TILE"))
     wide = _execute(*_loads(cta_mask=3, multicast_32b=True))
     ptx = f"{_TENSOR.format('*', 'cluster', '*')}.multicast::cluster::32b"
-    yield Form(ptx, wide, "9.4", feature=Feature.MULTICAST_32B)
+    rtl = _rtl("TENSOR_LOAD", "TILE", "ctas", "multicast_32b")
+    yield Form(ptx, wide, "9.4", feature=Feature.MULTICAST_32B, rtl=rtl)
     pair = _rtl("TENSOR_LOAD", "TILE", "ctas", "cta_group_2")
     run = _execute(*_loads(dst_cta=0, mbarrier_cta=1, cta_group=2))
     yield Form(f"{any_load}.cta_group::2", run, "8.6", feature=Feature.CTA_GROUP, rtl=pair)
@@ -484,10 +486,11 @@ def _tensor_stores() -> Iterable[Form]:
         yield Form(ptx, run, "8.7", feature=Feature.SUB_BYTE, rtl=rtl)
     ptx = store.format("*", "*") + ", type .b6p2x16 in rows of 64 elements"
     short = _packed("16u6_align16b", 64, swizzle="64B")
-    yield Form(ptx, _execute(Store(short, (0, 0))), "8.8", feature=Feature.B6P2X16_STORE)
+    run, rtl = _execute(Store(short, (0, 0))), _rtl("TENSOR_STORE", "TILE", "b6p2x16_64")
+    yield Form(ptx, run, "8.8", feature=Feature.B6P2X16_STORE, rtl=rtl)
     start = Store(_packed("16u6_align16b", 64), (64, 0))
     ptx = store.format("*", "*") + ", type .b6p2x16 from a multiple of 64"
-    yield Form(ptx, _execute(start), "8.8", feature=Feature.B6P2X16_START)
+    yield Form(ptx, _execute(start), "8.8", feature=Feature.B6P2X16_START, rtl=rtl)
 
 
 def _tensor_reductions() -> Iterable[Form]:
@@ -663,7 +666,8 @@ def _updates() -> Iterable[Form]:
         run = _updating(op, remote=True)
         yield Form(f"{ptx}.shared::cluster.b64", run, rtl=rtl, silicon=recorded)
         ptx += ".shared::cluster.multicast::cluster::32b.b64"
-        yield Form(ptx, _multicast(op), "9.4", feature=Feature.MULTICAST_32B)
+        rtl = _barrier(op.name, "ctas", "multicast_32b")
+        yield Form(ptx, _multicast(op), "9.4", feature=Feature.MULTICAST_32B, rtl=rtl)
     for name, op, local in (
         ("arrive", Op.ARRIVE_NO_COMPLETE, "ARRIVE_NC"),
         ("arrive_drop", Op.ARRIVE_DROP_NO_COMPLETE, "DROP_NC"),
