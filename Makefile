@@ -18,8 +18,8 @@ PRESET ?= default
 
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help setup sim test regress formal lint paths verilog conformance coverage bench cells synth \
-	sta bench-golden readme waves clean
+.PHONY: help setup sim test regress formal lint paths verilog conformance replay coverage bench \
+	cells synth sta bench-golden readme waves clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | awk -F '\t' '{ printf "make %-12s %s\n", $$1, $$2 }'
@@ -59,6 +59,10 @@ conformance: setup ## run recorded cases of the silicon through the golden model
 	@test -n "$(VECTORS)" || { echo "make conformance: VECTORS=FILE is missing" >&2; exit 2; }
 	@$(PYTHON) -W error -m sim_tb.conformance '$(VECTORS)' --target $(TARGET) \
 		$(if $(KINDS),--kinds $(KINDS)) $(if $(LIMIT),--limit $(LIMIT)) $(if $(MODELS),--models $(MODELS))
+
+replay: setup ## run recorded launches of PTX kernels and compare each byte of memory: CASES=DIR [LIMIT=n]
+	@test -n "$(CASES)" || { echo "make replay: CASES=DIR is missing" >&2; exit 2; }
+	@$(PYTHON) -W error -m sim_tb ptx '$(CASES)' $(if $(LIMIT),--limit $(LIMIT))
 
 coverage: setup ## report the kinds of loads that were simulated and the branches of the RTL that were taken [PRESET=sm_100a] [SEEDS=3] [COUNT=400]
 	@$(PYTHON) -W error -m sim_tb.coverage --preset $(PRESET) $(if $(SEEDS),--seeds $(SEEDS)) \

@@ -1,5 +1,7 @@
 """Runs kernels on the behavioural SM and the RTL: ``python -m sim_tb list``, ``run``, ``sweep``.
 
+``python -m sim_tb ptx`` runs recorded launches of PTX kernels, with the golden model as the unit.
+
 KERNEL is a name of the list, or a Python file, or FILE:NAME if the file has several kernels.
 """
 
@@ -19,6 +21,7 @@ from hw.flow.cache import CacheError
 from open_tma.installation import python
 from sim_tb.command_line import Parser, entry_point
 from sim_tb.kernels import Library, kernel_of_file, library
+from sim_tb.ptx.replay import replay_all
 from sim_tb.report import report
 from sim_tb.simulator.by_value import SendError
 from sim_tb.simulator.progress import progress_bar
@@ -33,6 +36,9 @@ PROG = f"{python()} -m sim_tb"
 """Name of the command in its messages."""
 
 REPORTS = Path("build/sim_tb")
+
+REPLAY = "run recorded launches of PTX kernels, and compare each byte of memory with the GPU's"
+"""Help of the command ``ptx``."""
 
 
 def number(text: str) -> int:
@@ -130,7 +136,17 @@ def parser_of(loaded: Library, prog: str = PROG) -> Parser:
                     help="run N random schedules, --schedule 1 to N, instead",
                 )
             one_kernel.set_defaults(parser=one_kernel)
+    add_replay(commands.add_parser("ptx", help=REPLAY, description=REPLAY))
     return parser
+
+
+def add_replay(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command ``ptx``."""
+    parser.add_argument("cases", nargs="+", metavar="CASE", help="a case, or a folder of cases")
+    parser.add_argument(
+        "--only-check", action="store_true", help="name what is not supported, and run nothing"
+    )
+    parser.add_argument("--limit", type=number, metavar="N", help="only the first N cases")
 
 
 def with_file(loaded: Library, words: Sequence[str]) -> Library:
@@ -271,6 +287,8 @@ def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
     if options.command == "list":
         print_list(console, loaded)
         return int(bool(loaded.broken or loaded.ambiguous))
+    if options.command == "ptx":
+        return replay_all(options.cases, only_check=options.only_check, limit=options.limit)
     parser: Parser = options.parser
     try:
         work = list(work_of(loaded.kernels[options.kernel], options))

@@ -1,0 +1,192 @@
+"""Control flow, named barriers, cluster barriers, and instructions without an effect here."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from sim_tb.ptx.errors import PtxError
+from sim_tb.ptx.machine import LANES, YIELD, Mask, NamedBarrier, Wait, Warp
+from sim_tb.ptx.operands import EXIT, Execute, Operands, instruction
+from sim_tb.ptx.parser import Name
+
+
+@instruction("bra")
+def bra(ins: Operands) -> Execute:
+    """Jump to a label."""
+    operand = ins.operands[0]
+    target = ins.instruction.scope.label(operand.text) if isinstance(operand, Name) else None
+    if target is None:
+        label = operand.text if isinstance(operand, Name) else operand
+        raise PtxError(f"no label {label}", ins.instruction.line)
+    return lambda _warp, _mask: target
+
+
+@instruction("ret", "exit")
+def leave(_ins: Operands) -> Execute:
+    """End the threads: a kernel has no caller."""
+    return lambda _warp, _mask: EXIT
+
+
+@instruction("trap")
+def trap(ins: Operands) -> Execute:
+    """Stop the launch with an error."""
+    line = ins.instruction.line
+
+    def execute(warp: Warp, mask: Mask) -> None:
+        raise PtxError(f"trap, {warp.thread_name(int(np.argmax(mask)))}", line)
+
+    return execute
+
+
+@instruction("nanosleep")
+def nanosleep(_ins: Operands) -> Execute:
+    """Give the other threads a turn."""
+    return lambda _warp, _mask: YIELD
+
+
+@instruction(
+    "fence", "membar", "setmaxnreg", "createpolicy", "griddepcontrol", "prefetch", "prefetchu"
+)
+def no_effect(_ins: Operands) -> Execute:
+    """Do nothing: memory is consistent, grids run one after another, and there is no cache."""
+    return lambda _warp, _mask: None
+
+
+def converged(ins: Operands) -> Callable[[Warp, Mask], None]:
+    """Return the check of an ``.aligned`` instruction: all live threads of the warp execute it."""
+    line = ins.instruction.line
+    opcode = ins.instruction.opcode
+
+    def check(warp: Warp, mask: Mask) -> None:
+        if (mask != warp.live).any():
+            lane = int(np.argmax(warp.live & ~mask))
+            raise PtxError(
+                f"{opcode} is executed by a warp that is not converged: "
+                f"{warp.thread_name(lane)} is elsewhere",
+                line,
+            )
+
+    return check
+
+
+def _expected(warp: Warp, barrier: NamedBarrier) -> int:
+    """Return the number of threads that complete a barrier."""
+    if barrier.expected is not None:
+        return barrier.expected
+    return LANES * sum(bool(each.live.any()) for each in warp.cta.warps)
+
+
+def _arrive(warp: Warp, barrier: NamedBarrier, threads: int, expected: int | None) -> None:
+    barrier.expected = expected
+    barrier.arrived += threads
+    warp.cta.grid.events += 1
+    _complete(warp, barrier)
+
+
+def _complete(warp: Warp, barrier: NamedBarrier) -> None:
+    """Complete the phase of a barrier if all threads have arrived."""
+    if barrier.arrived and barrier.arrived >= _expected(warp, barrier):
+        barrier.arrived = 0
+        barrier.phase += 1
+
+
+@instruction("bar", "barrier")
+def bar(ins: Operands) -> Execute:
+    """``bar`` and ``barrier`` ``.sync``, ``.arrive``, ``.warp.sync``; ``barrier.cluster``."""
+    if ins.has("cluster"):
+        return _cluster_barrier(ins)
+    if ins.has("red"):
+        raise ins.refuse(".red")
+    if ins.has("warp"):
+        return _warp_barrier(ins)
+    ins.require_parts(("cta", "sync", "arrive", "aligned"))
+    aligned = ins.parts[0] == "bar" or ins.has("aligned")
+    check = converged(ins)
+    name = ins.read(0, "u32")
+    threads = ins.read(1, "u32") if len(ins) > 1 else None
+    waits = ins.has("sync")
+
+    def execute(warp: Warp, mask: Mask) -> Wait | None:
+        if aligned:
+            check(warp, mask)
+        lane = int(np.argmax(mask))
+        number = int(name(warp)[lane])
+        barrier = warp.cta.barriers.setdefault(number, NamedBarrier())
+        whole = bool((mask == warp.live).all())
+        phase = barrier.phase
+        expected = int(threads(warp)[lane]) if threads else None
+        _arrive(warp, barrier, LANES if whole else int(mask.sum()), expected)
+        if not waits:
+            return None
+
+        def ready() -> bool:
+            if barrier.phase == phase:
+                _complete(warp, barrier)  # threads that were missing may have left the kernel
+            return barrier.phase != phase
+
+        return Wait(ready, f"barrier {number}")
+
+    return execute
+
+
+def _warp_barrier(ins: Operands) -> Execute:
+    """``bar.warp.sync``: wait until all live threads of the member mask are here."""
+    members = ins.read(0, "u32")
+
+    def execute(warp: Warp, mask: Mask) -> Wait | None:
+        bits = int(members(warp)[int(np.argmax(mask))])
+        wanted = (bits >> np.arange(LANES) & 1).astype(bool)
+        pc = warp.pc + 1
+        if not (wanted & warp.live & ~mask).any():
+            return None
+
+        def here() -> bool:
+            arrived = np.zeros(LANES, bool)
+            for fragment in warp.fragments:
+                if fragment.pc == pc and fragment.wait is not None:
+                    arrived |= fragment.mask
+            if (wanted & warp.live & ~arrived).any():
+                return False
+            for fragment in warp.fragments:
+                if fragment.pc == pc:
+                    fragment.wait = None
+            return True
+
+        return Wait(here, "bar.warp.sync")
+
+    return execute
+
+
+def _cluster_barrier(ins: Operands) -> Execute:
+    """``barrier.cluster.arrive`` and ``.wait``."""
+    ins.require_parts(("cluster", "arrive", "wait", "aligned", "release", "acquire", "relaxed"))
+    arrives = ins.has("arrive")
+    check = converged(ins) if ins.has("aligned") else None
+
+    def complete(warp: Warp) -> None:
+        cluster = warp.cta.cluster
+        alive = sum(int(each.live.sum()) for cta in cluster.ctas for each in cta.warps)
+        if cluster.arrivals.arrived and cluster.arrivals.arrived >= alive:
+            cluster.arrivals.arrived = 0
+            cluster.arrivals.phase += 1
+
+    def execute(warp: Warp, mask: Mask) -> Wait | None:
+        if check:
+            check(warp, mask)
+        barrier = warp.cta.cluster.arrivals
+        warp.cta.grid.events += 1
+        if arrives:
+            warp.cluster_phase[mask] = barrier.phase
+            barrier.arrived += int(mask.sum())
+            complete(warp)
+            return None
+        phase = int(warp.cluster_phase[int(np.argmax(mask))])
+
+        def ready() -> bool:
+            if barrier.phase == phase:
+                complete(warp)
+            return barrier.phase != phase
+
+        return Wait(ready, "barrier.cluster")
+
+    return execute
