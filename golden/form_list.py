@@ -188,7 +188,8 @@ def _bulk_copies() -> Iterable[Form]:
     yield Form(ptx, _execute(multicast), rtl=remote, silicon=recorded)
     wide = BulkLoad(0x400, 0, 64, cta_mask=3, multicast_32b=True)
     ptx = f"{_CLUSTER}.multicast::cluster::32b"
-    yield Form(ptx, _execute(wide), "9.4", feature=Feature.MULTICAST_32B)
+    rtl = _rtl("BULK_LOAD", "", "ctas", "multicast_32b")
+    yield Form(ptx, _execute(wide), "9.4", feature=Feature.MULTICAST_32B, rtl=rtl)
     for ptx, dst in ((_CTA, None), (_CLUSTER, 1)):
         reports = (BulkLoad(0x400, 0, 64, dst_cta=dst, report=report) for report in _REPORTING)
         yield Form(f"{ptx}.{_REPORTS}", _execute(*reports), "9.4", feature=Feature.REPORT)
@@ -391,7 +392,8 @@ def _tensor_loads() -> Iterable[Form]:
     yield Form(f"{any_load}.L2::cache_hint", rtl=_rtl("TENSOR_LOAD", "TILE"))
     wide = _execute(*_loads(cta_mask=3, multicast_32b=True))
     ptx = f"{_TENSOR.format('*', 'cluster', '*')}.multicast::cluster::32b"
-    yield Form(ptx, wide, "9.4", feature=Feature.MULTICAST_32B)
+    rtl = _rtl("TENSOR_LOAD", "TILE", "ctas", "multicast_32b")
+    yield Form(ptx, wide, "9.4", feature=Feature.MULTICAST_32B, rtl=rtl)
     pair = _rtl("TENSOR_LOAD", "TILE", "ctas", "cta_group_2")
     run = _execute(*_loads(dst_cta=0, mbarrier_cta=1, cta_group=2))
     yield Form(f"{any_load}.cta_group::2", run, "8.6", feature=Feature.CTA_GROUP, rtl=pair)
@@ -484,10 +486,11 @@ def _tensor_stores() -> Iterable[Form]:
         yield Form(ptx, run, "8.7", feature=Feature.SUB_BYTE, rtl=rtl)
     ptx = store.format("*", "*") + ", type .b6p2x16 in rows of 64 elements"
     short = _packed("16u6_align16b", 64, swizzle="64B")
-    yield Form(ptx, _execute(Store(short, (0, 0))), "8.8", feature=Feature.B6P2X16_STORE)
+    run, rtl = _execute(Store(short, (0, 0))), _rtl("TENSOR_STORE", "TILE", "b6p2x16_64")
+    yield Form(ptx, run, "8.8", feature=Feature.B6P2X16_STORE, rtl=rtl)
     start = Store(_packed("16u6_align16b", 64), (64, 0))
     ptx = store.format("*", "*") + ", type .b6p2x16 from a multiple of 64"
-    yield Form(ptx, _execute(start), "8.8", feature=Feature.B6P2X16_START)
+    yield Form(ptx, _execute(start), "8.8", feature=Feature.B6P2X16_START, rtl=rtl)
 
 
 def _tensor_reductions() -> Iterable[Form]:
@@ -663,7 +666,8 @@ def _updates() -> Iterable[Form]:
         run = _updating(op, remote=True)
         yield Form(f"{ptx}.shared::cluster.b64", run, rtl=rtl, silicon=recorded)
         ptx += ".shared::cluster.multicast::cluster::32b.b64"
-        yield Form(ptx, _multicast(op), "9.4", feature=Feature.MULTICAST_32B)
+        rtl = _barrier(op.name, "ctas", "multicast_32b")
+        yield Form(ptx, _multicast(op), "9.4", feature=Feature.MULTICAST_32B, rtl=rtl)
     for name, op, local in (
         ("arrive", Op.ARRIVE_NO_COMPLETE, "ARRIVE_NC"),
         ("arrive_drop", Op.ARRIVE_DROP_NO_COMPLETE, "DROP_NC"),
@@ -782,6 +786,33 @@ def _multimem() -> Iterable[Form]:
     )
 
 
+_ABSENCES = (
+    ("multimem.", "it needs several GPUs"),
+    ("tensormap.", "the generic proxy edits and copies maps"),
+    ("fence.", "it orders accesses outside the unit"),
+    ("::evict_", "the priority of a line in L2 moves no data"),
+    ("discard{", "it is an access of a thread"),
+    (".async{.mmio}", "it is an access of a thread"),
+    ("cp.async.mbarrier", "it is part of `cp.async`, an access of a thread"),
+    (".weak", "the data moves as without the qualifier"),
+    (".relaxed.", "the data moves as without the qualifiers"),
+    ("check_layout", "it tests a bit of the barrier's word, which a thread can read"),
+    ("reportPredicate", "it decodes the barrier's word, which a thread can read"),
+    ("report::validity", "the unit does not compare data with a pattern"),
+)
+"""Why the RTL lacks forms, by a part of their spelling."""
+
+
+def _explained(forms: Iterable[Form]) -> tuple[Form, ...]:
+    """Return ``forms``, those that the RTL lacks with the first reason of ``_ABSENCES``."""
+    return tuple(
+        form
+        if form.rtl
+        else replace(form, absence=next(why for part, why in _ABSENCES if part in form.ptx))
+        for form in forms
+    )
+
+
 HINT = (
     "`.L2::cache_hint` and L2 promotion are hints without effect on the data. The golden model has "
     "no operand for a cache policy; the RTL passes it on to the memory."
@@ -793,49 +824,49 @@ GROUPS = (
         f"{HINT} `.weak` and `.relaxed` have no effect on the data; the RTL has no operand for "
         "them, and always moves whole pieces of 16 bytes. `.mbarrier::report::disabled` is the "
         "default.",
-        tuple(_bulk_copies()),
+        _explained(_bulk_copies()),
     ),
-    Group("Bulk reductions", "", tuple(_bulk_reductions())),
+    Group("Bulk reductions", "", _explained(_bulk_reductions())),
     Group(
         "Prefetches and priorities",
         "A prefetch may be dropped; the golden model checks it and does nothing.",
-        tuple(_hints()),
+        _explained(_hints()),
     ),
     Group(
         "Tensor loads",
         "An asterisk stands for each dimension and each load mode that the rows above have.",
-        tuple(_tensor_loads()),
+        _explained(_tensor_loads()),
     ),
-    Group("Tensor stores", "", tuple(_tensor_stores())),
-    Group("Tensor reductions", "", tuple(_tensor_reductions())),
-    Group("Bulk groups", "", tuple(_groups())),
+    Group("Tensor stores", "", _explained(_tensor_stores())),
+    Group("Tensor reductions", "", _explained(_tensor_reductions())),
+    Group("Bulk groups", "", _explained(_groups())),
     Group(
         "Tensor maps",
         "The generic proxy edits and copies maps, so that the RTL has no part in it.",
-        tuple(_map_edits()),
+        _explained(_map_edits()),
     ),
     Group(
         "Proxy fences",
         "Fences order accesses of the SM and its memory; the golden model executes each request at "
         "once. In the unit, only an acquire of a tensor map has an effect.",
-        tuple(_fences()),
+        _explained(_fences()),
     ),
     Group(
         "mbarriers: state",
         "PTX assembles layout v1 for `sm_90`, too. That Hopper's barriers have no layout v1 is a "
         "choice: in the recorded words, the bit that marks it here has no effect.",
-        tuple(_barrier_states()),
+        _explained(_barrier_states()),
     ),
-    Group("mbarriers: arrivals and bytes", "", tuple(_updates())),
+    Group("mbarriers: arrivals and bytes", "", _explained(_updates())),
     Group(
         "Asynchronous stores and reductions of registers",
         "They are no requests of the unit, but signal mbarriers of other CTAs as the unit does.",
-        tuple(_remote_registers()),
+        _explained(_remote_registers()),
     ),
     Group(
         "Multimem",
         "Multimem addresses stand for memory of several GPUs, which this project does not have.",
-        tuple(_multimem()),
+        _explained(_multimem()),
     ),
 )
 """All forms."""

@@ -65,6 +65,8 @@ class Form:
         None: the RTL does not have the form.
     silicon : tuple of str
         Recordings with the form, as ``file: name``; empty: it rests on the document alone.
+    absence : str
+        Why the RTL does not have the form; empty if it has.
     """
 
     ptx: str
@@ -74,6 +76,7 @@ class Form:
     feature: Feature | None = None
     rtl: Rtl | None = None
     silicon: tuple[str, ...] = ()
+    absence: str = ""
 
     @property
     def targets(self) -> str:
@@ -90,7 +93,7 @@ class Form:
             self.since,
             self.targets,
             "yes" if self.run else "no",
-            str(self.rtl or "no"),
+            str(self.rtl or f"no: {self.absence}"),
             files or DOCUMENT,
         )
         return f"| {' | '.join(cells)} |"
@@ -112,7 +115,9 @@ _HEAD = """\
 `golden/form_list.py`; a test fails if it is stale. The test also executes each form with *golden:
 yes* on every member of `Arch`: those that have its feature accept it, and the others refuse it with
 the name of the feature. It compares *RTL: yes* with the operations, modes, ports and parameters of
-the unit, and each recording with the file that has it.
+the unit, and each recording with the file that has it. *RTL: no* gives the reason: except for
+`.mbarrier::report::validity`, which the RTL does not have yet, the form is no work of the unit, or
+moves the same data without the qualifier.
 
 Versions and targets are those of the PTX ISA 9.4. Of a family, such as `sm_100f`, the page names
 the members that the golden model knows: `sm_90a`, `sm_100a`, `sm_103a`, `sm_107a` and `sm_120a`.

@@ -1,4 +1,4 @@
-"""Cluster top: connects the units of up to 16 SMs with the network between them."""
+"""Cluster top: connects the units of up to 32 SMs with the network between them."""
 
 from collections.abc import Callable
 
@@ -52,7 +52,7 @@ class Cluster(wiring.Component):
         self, params: TmaParams, unit: Callable[[TmaParams], wiring.Component] = Tma
     ) -> None:
         if params.ctas < 2:
-            raise ValueError(f"ctas = {params.ctas}: must be from 2 to 16 in a cluster")
+            raise ValueError(f"ctas = {params.ctas}: must be at least 2 in a cluster")
         self.params = params
         self._unit = unit
         members = tma_ports(params)

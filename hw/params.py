@@ -80,8 +80,9 @@ class TmaParams:
         their walk; a power of two. Small boxes run at full rate if it is at least the latency of
         setup in clocks; a ``gather4`` request has four jobs.
     ctas : int
-        Thread blocks of the cluster, up to 16, each on an SM with a unit of its own. Above 1, the
-        unit has multicast, and access to shared memory and barriers of other SMs.
+        Thread blocks of the cluster, up to 16, with ``multicast_32b`` up to 32, each on an SM with
+        a unit of its own. Above 1, the unit has multicast, and access to shared memory and barriers
+        of other SMs.
     stores : bool
         Stores from shared to global memory, and bulk groups.
     reductions : bool
@@ -104,6 +105,9 @@ class TmaParams:
         The swizzle for rows of 96 bytes.
     sub_byte : bool
         Elements of 4 and 6 bits; needs lines of 128 bytes.
+    b6p2x16_64 : bool
+        Stores of 6-bit elements (``.b6p2x16``) with rows, extents and starts of multiples of 64
+        instead of 128; needs ``sub_byte`` and ``stores``.
     cp_mask : bool
         Bulk stores with a byte mask (``.cp_mask``); needs ``stores`` and ``bulk``.
     ignore_oob : bool
@@ -111,6 +115,8 @@ class TmaParams:
     override : bool
         Tensor requests with an address, extents and strides of their own
         (``.override::global_address``, ``.override_attribute``).
+    multicast_32b : bool
+        Multicast masks of 32 bits (``.multicast::cluster::32b``); needs ``ctas`` above 1.
     cta_group_2 : bool
         ``.cta_group::2``: the barrier may be in the peer CTA of a pair; needs ``ctas`` above 1.
     mbarrier_v1 : bool
@@ -151,9 +157,11 @@ class TmaParams:
     swizzle_atoms: bool = False
     swizzle_96b: bool = False
     sub_byte: bool = False
+    b6p2x16_64: bool = False
     cp_mask: bool = False
     ignore_oob: bool = False
     override: bool = False
+    multicast_32b: bool = False
     cta_group_2: bool = False
     mbarrier_v1: bool = False
 
@@ -182,7 +190,7 @@ class TmaParams:
             ("setup_pipelines", 1, DIMS),
             ("request_id_bits", 1, 32),
             ("barrier_waiters", 1, 256),
-            ("ctas", 1, 16),
+            ("ctas", 1, self.mask_bits),
         ):
             value = getattr(self, name)
             _require(name, value, f"from {low} to {high}", low <= value <= high)
@@ -202,11 +210,18 @@ class TmaParams:
         for name in "cp_mask", "ignore_oob":
             value = getattr(self, name)
             _require(name, value, "False without bulk", self.bulk or not value)
-        for needed in "gather4", "stores":
-            holds = getattr(self, needed) or not self.scatter4_negative
-            _require("scatter4_negative", self.scatter4_negative, f"False without {needed}", holds)
-        holds = self.ctas > 1 or not self.cta_group_2
-        _require("cta_group_2", self.cta_group_2, "False with a single thread block", holds)
+        for name, needs in (
+            ("scatter4_negative", ("gather4", "stores")),
+            ("b6p2x16_64", ("sub_byte", "stores")),
+        ):
+            value = getattr(self, name)
+            for needed in needs:
+                holds = getattr(self, needed) or not value
+                _require(name, value, f"False without {needed}", holds)
+        for name in "multicast_32b", "cta_group_2":
+            value = getattr(self, name)
+            holds = self.ctas > 1 or not value
+            _require(name, value, "False with a single thread block", holds)
         holds = self.line_bytes == 128 or not self.sub_byte
         _require("sub_byte", self.sub_byte, "False with lines of less than 128 bytes", holds)
 
@@ -296,6 +311,11 @@ class TmaParams:
         return (self.bulk_groups - 1).bit_length()
 
     @cached_property
+    def mask_bits(self) -> int:
+        """Width of the mask of a multicast."""
+        return 32 if self.multicast_32b else 16
+
+    @cached_property
     def cta_bits(self) -> int:
         """Width of a CTA's rank in its cluster; 0 if the cluster is one CTA."""
         return (self.ctas - 1).bit_length()
@@ -375,7 +395,11 @@ PRESETS = {
     ),
 }
 PRESETS["sm_107a"] = replace(
-    PRESETS["sm_100a"], scatter4_negative=True, ignore_oob=True, override=True
+    PRESETS["sm_100a"],
+    scatter4_negative=True,
+    b6p2x16_64=True,
+    ignore_oob=True,
+    override=True,
 )
 """Named parameter sets of the command line; ``full`` is another name of ``default``."""
 

@@ -74,6 +74,10 @@ def test_the_rtl_has_what_the_form_needs(ptx):
         assert switch in rtl.parameters
 
 
+def test_each_form_that_the_rtl_lacks_has_a_reason():
+    assert all(bool(form.absence) is (form.rtl is None) for form in FORMS.values())
+
+
 def test_a_feature_that_the_rtl_lacks_is_not_claimed():
     has = {feature for features in FEATURES.values() for feature in features}
     claimed = {form.feature for form in IN_RTL.values()} - {None}

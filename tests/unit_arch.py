@@ -17,8 +17,10 @@ FEATURES = {
     "swizzle_atoms": (Feature.SWIZZLE_ATOMS, Feature.SWIZZLE_ATOMS_CLUSTER),
     "swizzle_96b": (Feature.SWIZZLE_96B,),
     "sub_byte": (Feature.SUB_BYTE, Feature.SUB_BYTE_CLUSTER),
+    "b6p2x16_64": (Feature.B6P2X16_STORE, Feature.B6P2X16_START),
     "cp_mask": (Feature.CP_MASK,),
     "override": (Feature.OVERRIDE,),
+    "multicast_32b": (Feature.MULTICAST_32B,),
     "cta_group_2": (Feature.CTA_GROUP,),
     "mbarrier_v1": (Feature.MBARRIER_V1,),
 }

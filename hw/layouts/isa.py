@@ -122,12 +122,16 @@ def data_style_layout(params: TmaParams) -> data.StructLayout:
     round_tf32 : 1 if float32 elements are rounded to tf32
     atom : unit of the 128-byte swizzle; present with ``swizzle_atoms``
     packing : bytes of every 16 that hold elements; present with ``sub_byte``
+    short_rows : 1 if rows of 6-bit elements have 64 bytes instead of 128; does not count for other
+        elements; present with ``b6p2x16_64``
     """
     style = {"swizzle": Swizzle, "fill": Fill, "round_tf32": 1}
     if params.swizzle_atoms:
         style["atom"] = SwizzleAtom
     if params.sub_byte:
         style["packing"] = Packing
+    if params.b6p2x16_64:
+        style["short_rows"] = 1
     return data.StructLayout(style)
 
 

@@ -69,7 +69,7 @@ def directed_request_layout(params: TmaParams) -> data.StructLayout:
     """
     operands = "multicast", "cta_mask", "dst_cta", "mbarrier_cta"
     fields = request_layout(params).members
-    misdirected = data.StructLayout({"mask": 1, "cta": 1, "value": 16})
+    misdirected = data.StructLayout({"mask": 1, "cta": 1, "value": params.mask_bits})
     return data.StructLayout(
         {
             **{name: shape for name, shape in fields.items() if name not in operands},

@@ -114,7 +114,7 @@ def request_layout(params: TmaParams) -> data.StructLayout:
             "smem_address": SMEM_OFFSET_BITS,
             "mbarrier": SMEM_OFFSET_BITS,
             "multicast": 1,
-            "cta_mask": 16,
+            "cta_mask": params.mask_bits,
             "dst_cta": CTA_FIELD_BITS,
             "mbarrier_cta": CTA_FIELD_BITS,
             "cta_group_2": 1,

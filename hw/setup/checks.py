@@ -131,7 +131,9 @@ def tensor_checks(params: TmaParams, payload, decoded, operands: TensorOperands)
         *_pair_checks(p, request),
         Check(smem_address[:7].any(), ErrorCode.SMEM_ALIGN, "smem_address"),
         Check(mbarrier > p.smem_bytes - 8, ErrorCode.SMEM_RANGE, "mbarrier"),
-        Check(is_misaligned(p, decoded, request.coords[0]), ErrorCode.COORD_ALIGN, "coord_0"),
+        Check(
+            is_misaligned(p, decoded, request.coords[0], store), ErrorCode.COORD_ALIGN, "coord_0"
+        ),
         *_store_start_checks(p, request, decoded, store, coords, access),
         *_offset_checks(p, operands.im2col_info, access),
         *_reduction_checks(p, payload),

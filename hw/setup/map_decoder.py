@@ -22,7 +22,10 @@ NIBBLES, PACKED_NIBBLES, PACKED_SIXES = 11, 12, 13
 """Formats of 4 and 6 bits; the packed ones have 16 elements in each piece of shared memory."""
 
 PACKED_ELEMENTS = 128
-"""Elements in a row of a packed type; coordinates in dimension 0 are multiples of it."""
+"""Elements in a row of a packed type; coordinates in dimension 0 are multiples of it.
+
+With ``b6p2x16_64``, half of it is enough for stores of 6-bit elements.
+"""
 
 SPANS = ((Swizzle.SPAN_32B, 2), (Swizzle.SPAN_64B, 4), (Swizzle.SPAN_128B, 8))
 """Row pitch in shared memory, in pieces, by swizzle."""
@@ -171,7 +174,6 @@ class MapDecoder(wiring.Component):
         words, o = self.words, self.o
         w2 = data.View(MapFormat, words[2])
         element = Signal(element_layout(p))
-        is_packed = element.is_packed if p.sub_byte else Const(0, 1)
         interleaved = Signal()
         m.d.comb += [
             interleaved.eq(w2.interleave != 0),
@@ -191,6 +193,14 @@ class MapDecoder(wiring.Component):
         has_stride = [w2.rank_less_one > i for i in range(DIMS - 1)]
         odd_strides = Cat(words[3 + i][0] & has_stride[i] for i in range(DIMS - 1))
         odd_multiples = words[0][4] | odd_strides.any()
+        needs_multiples = w2.interleave[1]
+        if p.sub_byte:
+            m.d.comb += o.store_only.eq(self._is_store_only(w2, element, odd_multiples))
+            is_packed = element.is_packed
+            if p.b6p2x16_64:
+                is_packed &= ~element.is_six
+                m.d.comb += o.style.short_rows.eq(words[13][24:] != PACKED_ELEMENTS - 1)
+            needs_multiples |= is_packed
         illegal_wide = Const(0, 1)
         if p.im2col_w:
             m.d.comb += o.wide.eq(w2.wide)
@@ -199,7 +209,7 @@ class MapDecoder(wiring.Component):
             bad_type
             | bad_row
             | (w2.interleave == 3)
-            | ((w2.interleave[1] | is_packed) & odd_multiples)
+            | (needs_multiples & odd_multiples)
             | (w2.rank_less_one >= DIMS)
             | ((w2.im2col | interleaved) & (w2.rank_less_one < 2))
             | illegal_wide
@@ -219,6 +229,19 @@ class MapDecoder(wiring.Component):
                             field = half.word_select(j, width).as_signed()
                             m.d.comb += self.o.corners[j][name].eq(field)
 
+    def _are_rows_of(self, elements: int) -> Value:
+        """Return whether rows have ``elements`` elements, a power of two, and extents multiples."""
+        bits = elements.bit_length() - 1
+        return self.words[8][:bits].all() & (self.words[13][24:] == elements - 1)
+
+    def _is_store_only(self, w2, element, odd_multiples: Value) -> Value:
+        """Return whether a map of 6-bit elements, if it is legal, is so for stores only."""
+        is_store_only = w2.atom == SwizzleAtom.ATOM_64B
+        if self.params.b6p2x16_64:
+            has_short_unit = odd_multiples | ~self._are_rows_of(PACKED_ELEMENTS)
+            is_store_only |= (w2.swizzle == Swizzle.SPAN_64B) | has_short_unit
+        return element.is_six & is_store_only
+
     def _decode_type(self, m: Module, w2, interleaved, element) -> Value:
         """Decode element size, rounding and packing; return whether they are refused."""
         p, words, o = self.params, self.words, self.o
@@ -235,18 +258,20 @@ class MapDecoder(wiring.Component):
                         o.style.round_tf32.eq(w2.tf32 if code in TF32_FORMATS else 0),
                     ]
             if p.sub_byte:
-                bad_packed_extent = (words[8][:7] != PACKED_ELEMENTS - 1) | (
-                    words[13][24:] != PACKED_ELEMENTS - 1
-                )
+                bad_nibbles = bad_sixes = ~self._are_rows_of(PACKED_ELEMENTS)
+                if p.b6p2x16_64:
+                    half = PACKED_ELEMENTS // 2
+                    is_whole = words[13][24:] == PACKED_ELEMENTS - 1
+                    bad_sixes = ~self._are_rows_of(half) & ~(is_whole & words[8][:6].all())
                 with m.Case(NIBBLES):
                     m.d.comb += [
                         is_known.eq(~interleaved),
                         element.is_nibble.eq(1),
                         bad_extent.eq(~words[8][0]),
                     ]
-                for code, is_size, packing in (
-                    (PACKED_NIBBLES, element.is_nibble, Packing.BYTES_8),
-                    (PACKED_SIXES, element.is_six, Packing.BYTES_12),
+                for code, is_size, packing, is_bad in (
+                    (PACKED_NIBBLES, element.is_nibble, Packing.BYTES_8, bad_nibbles),
+                    (PACKED_SIXES, element.is_six, Packing.BYTES_12, bad_sixes),
                 ):
                     with m.Case(code):
                         m.d.comb += [
@@ -254,7 +279,7 @@ class MapDecoder(wiring.Component):
                             element.is_packed.eq(1),
                             is_size.eq(1),
                             o.style.packing.eq(packing),
-                            bad_extent.eq(bad_packed_extent),
+                            bad_extent.eq(is_bad),
                         ]
         return ~is_known | bad_extent | ((w2.fill == Fill.NAN) & ~is_float)
 
@@ -319,27 +344,31 @@ class MapDecoder(wiring.Component):
         bad_length = row_bytes[:4].any()
         packed_for_loads = element.is_packed & ~element.is_six if p.sub_byte else Const(0, 1)
         if p.sub_byte:
-            with m.If(element.is_packed):  # a row of 128 elements is eight pieces
-                m.d.comb += [row_bytes.eq(PACKED_ELEMENTS), o.row_mask.eq(~0)]
+            with m.If(element.is_packed):  # a row has a byte for each element
+                m.d.comb += [row_bytes.eq(elements), o.row_mask.eq(~0)]
             legal_swizzle = (w2.swizzle == Swizzle.SPAN_128B) & ~(flips & element.is_six)
             no_swizzle = (w2.swizzle == Swizzle.NONE) & (w2.atom == SwizzleAtom.ATOM_16B)
+            if p.b6p2x16_64:
+                legal_swizzle |= (w2.swizzle == Swizzle.SPAN_64B) & element.is_six
             refused |= element.is_packed & ~legal_swizzle & ~no_swizzle
-            m.d.comb += o.store_only.eq(element.is_six & (w2.atom == SwizzleAtom.ATOM_64B))
             bad_length |= element.is_nibble & ~element.is_packed & elements[:5].any()
         if p.swizzle_atoms or p.sub_byte:
             m.d.comb += o.load_only.eq(packed_for_loads | flips)
         return refused | bad_length
 
 
-def is_misaligned(params: TmaParams, decoded, coord) -> Value:
+def is_misaligned(params: TmaParams, decoded, coord, store: Value) -> Value:
     """Return whether ``coord``, in elements, is illegal as the start of a box in dimension 0.
 
     The start must be a multiple of 16 bytes, and of 128 elements of a packed type; a box of an
-    interleaved map may start anywhere.
+    interleaved map may start anywhere. ``store`` counts with ``b6p2x16_64`` only.
     """
     element = decoded.element
     misaligned = (coord << element.log2)[:4].any()
     if params.sub_byte:
-        sub_byte = Mux(element.is_packed, coord[:7].any(), coord[:5].any())
+        is_odd_half = coord[6]
+        if params.b6p2x16_64:
+            is_odd_half &= ~(element.is_six & store)
+        sub_byte = coord[:5].any() | (element.is_packed & (coord[5] | is_odd_half))
         misaligned = Mux(element.is_nibble | element.is_six, sub_byte, misaligned)
     return ~decoded.interleaved & misaligned

@@ -36,6 +36,16 @@ def pack_sixes(lanes: list) -> list:
     return [packed[at : at + width] for at in range(0, len(packed), width)]
 
 
+def place_short_rows(short_rows, packed: list) -> list:
+    """Return ``packed`` with its second half moved up to the row that starts in mid-beat.
+
+    Each half are the pieces of a row of 64 elements, if ``short_rows``.
+    """
+    half = len(packed) // 2
+    moved = [Mux(short_rows, packed[lane - 1], packed[lane]) for lane in range(half + 1, 2 * half)]
+    return [*packed[: half + 1], *moved, packed[-1]]
+
+
 class StorePath(wiring.Component):
     """Gives each line of a store its bytes, in the order of the lines.
 
@@ -74,7 +84,8 @@ class StorePath(wiring.Component):
         )
 
         # A line that waits for its bytes. Of each part: ``wanted`` are the lanes that hold a piece,
-        # ``swizzle`` says how the pieces are permuted. ``packs``: types of six bits are packed.
+        # ``swizzle`` says how the pieces are permuted. ``packs``: types of six bits are packed,
+        # ``short_rows``: in rows of half a beat.
         self._line = data.StructLayout(
             {
                 "last": 1,
@@ -87,6 +98,7 @@ class StorePath(wiring.Component):
                 "swizzle": data.ArrayLayout(params.lane_bits, PARTS),
                 "wanted": data.ArrayLayout(params.lanes, PARTS),
                 **({"packs": 1} if params.sub_byte else {}),
+                **({"short_rows": 1} if params.b6p2x16_64 else {}),
             }
         )
         self._request = data.StructLayout(
@@ -139,13 +151,14 @@ class StorePath(wiring.Component):
         packs = Signal()
         in_next = Signal()
         if p.sub_byte:
-            # A row of six-bit types is read as a whole. The line's pieces of it are all on the same
-            # side of the boundary.
+            # The beat of a row of six-bit types is read as a whole. The line has pieces of one row,
+            # which are all on the same side of the boundary.
             crossed = [piece & (lane < boundary) for lane, piece in enumerate(pieces)]
             m.d.comb += [
                 packs.eq(line.style.packing == Packing.BYTES_12),
                 in_next.eq(packs & Cat(crossed).any()),
                 entry.packs.eq(packs),
+                *([entry.short_rows.eq(line.style.short_rows)] if p.b6p2x16_64 else []),
             ]
         for part in range(PARTS):
             part_beat = Signal(p.smem_beat_bits, name=f"beat_{part}")
@@ -274,11 +287,13 @@ class StorePath(wiring.Component):
             for lane in range(p.lanes)
         ]
         if p.sub_byte:
+            packed = pack_sixes(parts[0])
+            if p.b6p2x16_64:
+                packed = place_short_rows(waiting.short_rows, packed)
             backwards = Signal(p.lane_bits)
             m.d.comb += backwards.eq(-boundary)
-            sixes = pack_sixes(parts[0])
-            packed = rotate(m, [*sixes, *parts[0][len(sixes) :]], backwards, "packed")
-            pieces = [Mux(waiting.packs, *choice) for choice in zip(packed, pieces, strict=True)]
+            rows = rotate(m, [*packed, *parts[0][len(packed) :]], backwards, "packed")
+            pieces = [Mux(waiting.packs, *choice) for choice in zip(rows, pieces, strict=True)]
         # The data is loaded even if the line is not complete: it counts only with ``line_valid``.
         with m.If(can_load):
             m.d.sync += [

@@ -278,7 +278,11 @@ def optimisation_of(params: TmaParams) -> str:
     Kernels and benchmarks run the default unit, alone or in a cluster, for millions of clocks. All
     other units are mostly built for a few short tests: ``-O1`` halves the time of g++.
     """
-    return "-O2" if replace(params, ctas=1, cta_group_2=False) == PRESETS["default"] else "-O1"
+    return (
+        "-O2"
+        if replace(params, ctas=1, cta_group_2=False, multicast_32b=False) == PRESETS["default"]
+        else "-O1"
+    )
 
 
 def _verilate(
@@ -319,6 +323,8 @@ def _runtime(directory: Path) -> Path:
             shutil.copy(file, target)
         for file in makefiles:
             shutil.copy(file, target / "obj")
+        # The makefile of a hierarchical simulator includes one for its blocks: they are not here.
+        (target / "obj" / "Vtop_hier.mk").touch()
         rule = target / "obj" / "runtime.mk"
         rule.write_text("include Vtop.mk\nruntime: testbench.o $(VK_GLOBAL_OBJS)\n")
         _make(["OPT_FAST=-O2", "-f", rule.name, "runtime"], target, target / "build.log")

@@ -37,13 +37,15 @@ GoldenRequest = (
 )
 """Requests of the golden model that a unit accepts."""
 
-_NO_OPERANDS = {
-    "report": 0,
-    "multicast_32b": 0,
-}
+_NO_OPERANDS = {"report": 0}
 """Operands that no unit has, although they have an effect, and their defaults."""
 
-_FEATURES = {"override": "override", "ignore_first": "ignore_oob", "ignore_last": "ignore_oob"}
+_FEATURES = {
+    "ignore_first": "ignore_oob",
+    "ignore_last": "ignore_oob",
+    "override": "override",
+    "multicast_32b": "multicast_32b",
+}
 """Parameter of the unit that each operand needs, unless it is None or 0."""
 
 

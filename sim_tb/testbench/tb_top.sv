@@ -1,4 +1,4 @@
-// Testbench of the units of up to 16 SMs. All models are C++ functions called through DPI. Every
+// Testbench of the units of up to 32 SMs. All models are C++ functions called through DPI. Every
 // input of a unit is a register, so the testbench adds no combinational path, and no Python runs in
 // the clock loop. Python drives reset and run, starts the clock, calls the C++ side directly, and
 // wakes when `wake` changes.

@@ -33,6 +33,7 @@ STORE_KINDS = {
     "sm_100a_store_tile": "sm_107a",
     "sm_100a_scatter4": "sm_107a",
     "sm_100a_im2col_w_store": "sm_107a",
+    "sm_103a_b6p2x16": "sm_107a",
     "sm_107a_scatter4": "sm_107a",
 }
 SMEM_BYTES = PRESETS["default"].smem_bytes

@@ -22,6 +22,7 @@ REFUSED = [
     ({"streams": 2, "threads": 32}, "streams = 2: must be at most 1, the warps of threads = 32"),
     ({"stores": False}, "reductions = True: must be False without stores"),
     ({"sub_byte": True, "line_bytes": 64}, "sub_byte = True: must be False with lines of less"),
+    ({"b6p2x16_64": True}, "b6p2x16_64 = True: must be False without sub_byte"),
 ]
 
 

@@ -25,6 +25,7 @@ from golden.reduction import DSMEM_PAIRS, operation
 from sim_tb.testbench.cluster_environment import ClusterEnvironment
 from tests.golden.random_requests import Rng, load_tile, pick
 from tests.top.random_loads import as_words, random_bulk, random_tensor_load
+from tests.unit_arch import unit_arch
 
 LARGEST = 8 * 1024
 """Largest number of bytes of a request."""
@@ -66,7 +67,6 @@ class Item:
 
     request: Load | BulkLoad | BulkStore | DsmemCopy | RemoteStore
     cta: int
-    arch: Arch = Arch.SM_90A
     map_address: int = 0
     request_id: int = 0
 
@@ -78,6 +78,8 @@ class Round:
         self.cluster = cluster
         self.rng = rng
         self.ctas = len(cluster.sms)
+        self.parameters = cluster.sms[0].interface.parameters
+        self.arch = unit_arch(self.parameters)
         size = cluster.sms[0].smem.size
         self.barriers = [size - 8 * (n + 1) for n in range(BARRIERS)]
         self.output = np.zeros(SOURCES, np.uint8)
@@ -97,7 +99,8 @@ class Round:
 
     def _draw(self) -> Item:
         rng, cta = self.rng, self._cta()
-        kinds = [self._multicast] * 3 + [self._elsewhere, self._pair, self._own, self._store]
+        kinds = [self._multicast] * 3 + [self._elsewhere, self._own, self._store]
+        kinds += [self._pair] * self.parameters["cta_group_2"]
         kinds += [self._dsmem] * 2 + [self._reduce] * 2 + [self._async] * 2
         return pick(rng, *kinds)(cta)
 
@@ -112,10 +115,12 @@ class Round:
         return replace(request, smem_address=at[0], mbarrier=at[1])
 
     def _multicast(self, cta: int) -> Item:
+        is_wide = bool(self.parameters["multicast_32b"])
         mask = int(self.rng.integers(1, 1 << self.ctas))
         if self.rng.random() < 0.05:
-            mask = pick(self.rng, 0, 1 << self.ctas, mask | 1 << 15)
-        return Item(replace(self._load(), cta_mask=mask), cta)
+            bits = 32 if is_wide else 16
+            mask = pick(self.rng, 0, 1 << self.ctas, mask | 1 << (bits - 1))
+        return Item(replace(self._load(), cta_mask=mask, multicast_32b=is_wide), cta)
 
     def _elsewhere(self, cta: int) -> Item:
         dst = self._cta() if self.rng.random() < 0.95 else self.ctas
@@ -138,7 +143,7 @@ class Round:
             dst = self._cta()
             where = {"dst_cta": dst, "mbarrier_cta": dst ^ int(self.rng.integers(2))}
         where |= {"smem_address": self._region(), "mbarrier": pick(self.rng, *self.barriers)}
-        return Item(replace(request, cta_group=2, **where), cta, Arch.SM_100A)
+        return Item(replace(request, cta_group=2, **where), cta)
 
     def _piece_range(self, most: int) -> tuple[int, int]:
         """Return offset and size of a random range of pieces inside ``most`` bytes."""
@@ -232,7 +237,7 @@ class Round:
                 target[:] = values
                 return [(request.dst_cta, request.mbarrier, len(request.values))]
         try:
-            done = execute(request, HashedMemory(), smem, cta=item.cta, arch=item.arch)
+            done = execute(request, HashedMemory(), smem, cta=item.cta, arch=self.arch)
         except TmaError as error:
             return error
         return [(one.cta, one.mbarrier, one.bytes) for one in done]

@@ -47,7 +47,7 @@ HOPPER = (
 )
 LATER = (
     *("sm_100a_store_tile", "sm_100a_scatter4", "sm_100a_im2col_w_store"),
-    *("sm_107a_scatter4", "sm_107a_override_store"),
+    *("sm_103a_b6p2x16", "sm_107a_scatter4", "sm_107a_override_store"),
 )
 """Modes of stores that Hopper lacks."""
 

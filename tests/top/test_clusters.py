@@ -2,8 +2,9 @@
 
 import pytest
 
+from hw.params import TmaParams
 from sim_tb.simulator import runner
-from tests.top.units import CLUSTER
+from tests.top.units import CLUSTER, WIDE_CLUSTER
 
 pytestmark = [pytest.mark.simulators(CLUSTER), pytest.mark.spread]
 
@@ -23,9 +24,11 @@ RULES = [
 ]
 
 
-def clusters(testcase: str, models: str, seed: int = 1, *, count: int = 25) -> None:
+def clusters(
+    testcase: str, models: str, seed: int = 1, *, count: int = 25, params: TmaParams = CLUSTER
+) -> None:
     env = {"CLUSTER_MODELS": models, "CLUSTER_COUNT": str(count)}
-    runner.run(MODULE, testcase, params=CLUSTER, seed=seed, env=env)
+    runner.run(MODULE, testcase, params=params, seed=seed, env=env)
 
 
 @pytest.mark.parametrize("models", ["fixed", "rough", "choked"])
@@ -36,6 +39,13 @@ def test_random_requests(models: str) -> None:
 @pytest.mark.parametrize("testcase", RULES)
 def test_rules(testcase: str) -> None:
     clusters(testcase, "fixed")
+
+
+@pytest.mark.simulators(WIDE_CLUSTER)
+@pytest.mark.regress
+@pytest.mark.parametrize("testcase", ["random_requests", "memory_is_read_once"])
+def test_more_ctas_than_a_mask_of_16_bits_has(testcase: str) -> None:
+    clusters(testcase, "rough", params=WIDE_CLUSTER)
 
 
 @pytest.mark.regress

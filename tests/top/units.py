@@ -48,3 +48,14 @@ CLUSTER = TmaParams(
     im2col=False,
 )
 """Four SMs with lines of 128 bytes and only the features that tests of clusters need."""
+
+WIDE_CLUSTER = replace(
+    CLUSTER,
+    ctas=18,
+    multicast_32b=True,
+    cta_group_2=False,
+    line_bytes=32,
+    tags=16,
+    setup_pipelines=1,
+)
+"""More SMs than a mask of 16 bits has."""

@@ -21,7 +21,7 @@
 namespace testbench {
 namespace {
 
-constexpr uint32_t kSms = 16;
+constexpr uint32_t kSms = 32;
 constexpr uint32_t kPieceBytes = 16, kMapBytes = 64, kMaxLine = 128;
 constexpr uint32_t kWarpThreads = 32;
 constexpr uint32_t kBarrierTags = 1u << 16;

@@ -15,7 +15,7 @@ PARAMS = {
     "16-byte lines": TmaParams(line_bytes=16),
     "32-byte lines": TmaParams(line_bytes=32),
     "128-byte lines": TmaParams(),
-    "swizzle 96B": replace(PRESETS["sm_107a"], sub_byte=False, line_bytes=64),
+    "swizzle 96B": replace(PRESETS["sm_107a"], sub_byte=False, b6p2x16_64=False, line_bytes=64),
 }
 
 

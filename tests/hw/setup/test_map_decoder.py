@@ -46,9 +46,9 @@ def random_words(rng: random.Random) -> list[int]:
         words[2] = rng.randrange(4) << 19 | rng.choice((0, 3)) << 13 | rng.choice((12, 13)) << 7
         words[2] |= (rank_less_one % 5) << 4
         words[3:7] = [0] * 4
-        words[8] = 127
-        words[13] |= 127 << 24
-        words[13] &= (128 << 24) - 1
+        words[8] = rng.choice((127, 127, 63, 191))
+        row = rng.choice((127, 127, 63))
+        words[13] = words[13] & (1 << 24) - 1 | row << 24
     return words
 
 

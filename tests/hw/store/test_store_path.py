@@ -68,6 +68,7 @@ class Line:
     valid: int
     swizzle: Swizzle = Swizzle.NONE
     packs: bool = False
+    short_rows: bool = False
     last: bool = False
     slot: int = 0
 
@@ -90,6 +91,8 @@ class Line:
             return {lane: word(moved(at, self.swizzle)) for lane, at in self.sources().items()}
         places = {lane: divmod(piece, BLOCK) for lane, piece in self.sources().items()}
         rows = {row: packed_row(row, self.swizzle) for row, _ in places.values()}
+        if self.short_rows:  # the second row of a block starts at its fifth piece
+            places = {lane: (row, n - n // 4) for lane, (row, n) in places.items()}
         return {lane: rows[row] >> 128 * n & (1 << 128) - 1 for lane, (row, n) in places.items()}
 
     def payload(self, params: TmaParams) -> dict:
@@ -99,6 +102,8 @@ class Line:
             style["atom"] = atom
         if params.sub_byte:
             style["packing"] = Packing.BYTES_12 if self.packs else Packing.NONE
+        if params.b6p2x16_64:
+            style["short_rows"] = self.short_rows
         writing = {}
         if params.reductions:
             of = {"enabled": self.number % 2, "op": self.number % 8, "element_type": 3}
@@ -224,11 +229,15 @@ def random_lines(
         last = rng.random() < 0.3
         valid = 0 if last and rng.random() < 0.3 else (1 << pieces) - 1 << first
         packs = params.sub_byte and rng.random() < 0.4
-        if packs:  # of a row of six pieces
-            begin = rng.randrange(6)
-            smem = smem // BLOCK * BLOCK + begin
-            valid &= (1 << first + 6 - begin) - 1
-        swizzle = rng.choice(OF_SIXES if packs else swizzles)
+        short_rows = params.b6p2x16_64 and rng.random() < 0.5
+        if packs:  # of a row of six pieces, or of three
+            row = 3 if short_rows else 6
+            begin = rng.randrange(row)
+            start = rng.choice((0, 4)) if short_rows else 0
+            smem = smem // BLOCK * BLOCK + start + begin
+            valid &= (1 << first + row - begin) - 1
+        of_sixes = (*OF_SIXES, Swizzle.SWIZZLE_64B) if short_rows else OF_SIXES
+        swizzle = rng.choice(of_sixes if packs else swizzles)
         lines.append(
             Line(
                 number=1000 + len(lines),
@@ -236,6 +245,7 @@ def random_lines(
                 valid=valid,
                 swizzle=swizzle,
                 packs=packs,
+                short_rows=short_rows,
                 last=last,
                 slot=rng.randrange(params.requests_in_flight),
             )
