@@ -46,9 +46,9 @@ class TmaParams:
     descriptor_cache_entries : int
         Tensor maps in the fully associative descriptor cache, 2 to 64.
     setup_pipelines : int
-        Tensor requests in setup at a time, 1 to 5. A request takes one clock for each dimension
-        above its rows, so N pipelines set up a request of N such dimensions every clock. A unit
-        with one pipeline is ``compact``.
+        Dimensions of a request that setup takes in a clock, 1 to 5, each in a pipeline of its own.
+        N pipelines set up a request of up to N dimensions above its rows every clock. A unit with
+        one pipeline is ``compact``.
     tags : int
         Line requests in flight at the memory port; a power of two. A memory with a latency of L
         clocks needs L tags for a line a clock.
@@ -134,7 +134,7 @@ class TmaParams:
     smem_bytes: int = 228 * 1024
     request_queue_depth: int = 8
     descriptor_cache_entries: int = 8
-    setup_pipelines: int = 4
+    setup_pipelines: int = 5
     tags: int = 512
     requests_in_flight: int = 512
     lane_depth: int = 16

@@ -301,7 +301,7 @@ def walk_layout(params: TmaParams) -> data.StructLayout:
     )
 
 
-POSITION_BITS = 36
+POSITION_BITS = 34
 """Width of a position in a tensor, signed: the sum of extent, coordinate, corner and offset."""
 
 

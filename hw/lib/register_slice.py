@@ -51,31 +51,6 @@ class SkidBuffer(StreamBuffer):
         return m
 
 
-class HalfBuffer(StreamBuffer):
-    """Passes a stream on without a register for the payload; ``valid`` and ``ready`` come from
-    registers.
-
-    Latency: one clock. Throughput: a payload every three clocks. Back-pressure: ``i.ready`` is high
-    in the clock after the one in which the payload was taken from ``o``, and the payload stays at
-    ``i`` until then.
-
-    Parameters and members are those of ``StreamBuffer``.
-    """
-
-    def elaborate(self, platform) -> Module:
-        m = Module()
-        valid = Signal()
-        ready = Signal()
-        fire = self.o.valid & self.o.ready
-        m.d.comb += [
-            self.o.valid.eq(valid),
-            self.o.payload.eq(self.i.payload),
-            self.i.ready.eq(ready),
-        ]
-        m.d.sync += [valid.eq(self.i.valid & ~fire & ~ready), ready.eq(fire)]
-        return m
-
-
 class DoubleBuffer(StreamBuffer):
     """Passes a stream on from a register; a second register takes what comes while that is full.
 

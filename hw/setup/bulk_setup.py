@@ -72,9 +72,9 @@ class BulkSetup(wiring.Component):
     PTX leaves open, get what memory has there. A load of one piece that ignores all of it reads no
     memory, and its piece is fill.
 
-    Latency: two clocks. Throughput: a request every two clocks. Back-pressure: a request that waits
-    for its output, job or refusal, holds up all requests behind it; ``i`` is ready while the first
-    stage is empty.
+    Latency: two clocks. Throughput: a request a clock. Back-pressure: a request that waits for its
+    output, job or refusal, holds up all requests behind it; ``i.ready`` follows ``job.ready`` and
+    ``error.ready`` in the same clock, as in the ``SetupBlock``.
 
     Errors: a request that violates a check is refused, with the first error in the order of
     ``ErrorCode``. A refused request has no job and no other effect.
@@ -109,7 +109,7 @@ class BulkSetup(wiring.Component):
         error = Signal(refusal_layout(p), reset_less=True)
         result_valid = Signal()
         is_refused = Signal(reset_less=True)
-        may_finish = Signal()  # the stage of the result is empty, or is left in this clock
+        advance = Signal()
         whole_pieces = pieces_of(self.i.p) << 4
         # Sums and the kind of the operation are registered with the request.
         early = {
@@ -133,18 +133,17 @@ class BulkSetup(wiring.Component):
 
         m.d.comb += [
             refuse.eq(Cat(check.violated.any() for check in checks).any()),
-            self.i.ready.eq(~request_valid),
+            advance.eq(~result_valid | Mux(is_refused, self.error.ready, self.job.ready)),
+            self.i.ready.eq(advance),
         ]
-        with m.If(~request_valid):
+        with m.If(advance):
             m.d.sync += [
                 request_valid.eq(self.i.valid),
                 request.eq(self.i.p),
                 *(registered[name].eq(value) for name, value in early.items()),
+                result_valid.eq(request_valid),
+                is_refused.eq(refuse),
             ]
-        with m.Elif(may_finish):
-            m.d.sync += request_valid.eq(0)
-        with m.If(may_finish):
-            m.d.sync += [result_valid.eq(request_valid), is_refused.eq(refuse)]
             self._assign_job(m, request, operands, job)
             m.d.sync += [
                 error.request_id.eq(request.request_id),
@@ -167,7 +166,6 @@ class BulkSetup(wiring.Component):
                 m, [replace(check, violated=check.violated.any()) for check in checks], report
             )
         m.d.comb += [
-            may_finish.eq(~result_valid | Mux(is_refused, self.error.ready, self.job.ready)),
             self.job.p.eq(job),
             self.job.valid.eq(result_valid & ~is_refused),
             self.error.p.eq(error),

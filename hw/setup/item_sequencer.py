@@ -1,8 +1,6 @@
-"""Item sequencer: checks a request, and feeds its items to the setup pipeline one by one.
+"""Item sequencer: checks a request, and feeds its items to the setup pipelines batch by batch.
 
-It is the first stage of the pipeline. The items of a tile are the dimensions above the row, the
-lowest first. The items of an im2col box are N first, then down to W. The items of TILE_GATHER4 and
-TILE_SCATTER4 are the four rows. See ``hw.setup.items``.
+It is the first stage of setup. ``hw.setup.items`` says which item is in which place.
 """
 
 from dataclasses import replace
@@ -17,11 +15,8 @@ from hw.lib.quotient import reciprocal_of
 from hw.lib.remainder import modulo_3
 from hw.params import DIMS, SMEM_OFFSET_BITS, TmaParams
 from hw.setup.checks import Check, TensorOperands, report_first, tensor_checks
-from hw.setup.items import early_error_layout, item_layout
+from hw.setup.items import LEVEL_N, batch_layout, batches, early_error_layout, place_of
 from hw.setup.map_decoder import MapDecoder, bytes_of, last_byte_of
-
-LEVEL_N = DIMS - 2
-"""Level of dimension N (the images); W, H and D are levels 0 to 2."""
 
 GROUPED_PIXELS = 128
 """Pixels of an ``im2col::w::128`` column, without its halos."""
@@ -31,13 +26,14 @@ class ItemSequencer(wiring.Component):
     """Feeds the items of each request to the clip stage, and makes all checks that need no
     arithmetic.
 
-    Latency: one clock. Throughput: an item a clock. A request of rank R has max(1, R - 1) items, R
-    with an interleaved map, and four with TILE_GATHER4 or TILE_SCATTER4. A refused request has up
-    to eight items, which have no meaning. Back-pressure: ``i.ready`` follows ``o.ready`` in the
-    clock of a request's last item.
+    Latency: one clock. Throughput: a batch a clock, of an item for each of the ``setup_pipelines``.
+    The items of a request are in the first places: max(1, R - 1) for a tile of rank R, R with an
+    interleaved map; those of an im2col box in five. A request of TILE_GATHER4 or TILE_SCATTER4 has
+    four batches. The items of a refused request have no meaning. Back-pressure: ``i.ready`` follows
+    ``o.ready`` in the clock of a request's last batch.
 
     Errors: ``early_error`` gives the first violated check of ``tensor_checks``. It belongs to the
-    request whose item was taken from ``o`` last.
+    request whose batch was taken from ``o`` last.
 
     Parameters
     ----------
@@ -46,7 +42,7 @@ class ItemSequencer(wiring.Component):
     Members
     -------
     i : In(stream.Signature(request_with_map_layout(params)))
-    o : Out(stream.Signature(item_layout(params)))
+    o : Out(stream.Signature(batch_layout(params)))
     early_error : Out(early_error_layout(params))
     """
 
@@ -55,7 +51,7 @@ class ItemSequencer(wiring.Component):
         super().__init__(
             {
                 "i": In(stream.Signature(request_with_map_layout(params))),
-                "o": Out(stream.Signature(item_layout(params))),
+                "o": Out(stream.Signature(batch_layout(params))),
                 "early_error": Out(early_error_layout(params)),
             }
         )
@@ -63,7 +59,7 @@ class ItemSequencer(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         advance = Signal()
-        item = Signal(item_layout(self.params), reset_less=True)
+        item = Signal(batch_layout(self.params), reset_less=True)
         m.d.comb += [
             advance.eq(~self.o.valid | self.o.ready),
             self.o.payload.eq(item),
@@ -73,7 +69,9 @@ class ItemSequencer(wiring.Component):
         m.submodules.map_decoder = decoder = MapDecoder(self.params)
         m.d.comb += decoder.words.eq(self.i.p.words)
         operands = self._operands(m)
-        self._count_items(m, advance, decoder.o, operands, item)
+        number, gathers = self._count_batches(m, advance, decoder.o, operands, item)
+        for way in range(self.params.setup_pipelines):
+            self._take_item(m, advance, way, number, gathers, decoder.o, operands, item)
         self._find_early_error(m, advance, decoder.o, operands)
         self._common_fields(m, advance, decoder.o, operands, item)
         return m
@@ -203,65 +201,44 @@ class ItemSequencer(wiring.Component):
         rotated = Mux(third == 1, row_mask.rotate_left(8), row_mask.rotate_left(16))
         return Mux(third == 0, row_mask, rotated)
 
-    def _count_items(
+    def _count_batches(
         self, m: Module, advance: Value, decoded, operands: TensorOperands, item
-    ) -> None:
-        """Count the items of a request: which dimension is next, and which item is the last."""
+    ) -> tuple[Signal, Signal]:
+        """Count the batches of a request; return the batch, and whether rows are gathered."""
         p = self.params
-        rank_less_one = decoded.rank_less_one
-        number = Signal(3)
-        dim = Signal(3)
-        starts_walk = Signal()
-        ends_walk = Signal()
-        first_item = Signal()
-        last_item = Signal()
-        is_slice = Signal()  # the dimension of slices of an interleaved map
-        m.d.comb += [
-            dim.eq(number + ~decoded.interleaved),
-            starts_walk.eq(number == 0),
-            ends_walk.eq((dim >= rank_less_one) | (dim == DIMS - 1)),
-            first_item.eq(number == 0),
-            last_item.eq(ends_walk),
-            is_slice.eq(decoded.interleaved & (dim + 1 == rank_less_one)),
-            self.i.ready.eq(advance & last_item),
-        ]
+        ways = p.setup_pipelines
+        number = Signal(range(batches(p)))
+        highest_place = Signal(3)  # of a tile
+        last_batch = Signal()
         gathers = Signal()
+        is_image = decoded.im2col if p.im2col else Const(0, 1)
+        last_number = place_of(p, DIMS - 1)[0]
+        m.d.comb += highest_place.eq(
+            decoded.rank_less_one - (~decoded.interleaved & (decoded.rank_less_one != 0))
+        )
+        with m.Switch(number):
+            for other in range(last_number):
+                with m.Case(other):
+                    m.d.comb += last_batch.eq(~is_image & (highest_place < ways * (other + 1)))
+            with m.Default():
+                m.d.comb += last_batch.eq(1)
         if p.gather4:
             gather_modes = AccessMode.TILE_GATHER4, AccessMode.TILE_SCATTER4
             mode = self.i.p.request.mode
             m.d.comb += gathers.eq(Cat(mode == gather for gather in gather_modes).any())
             with m.If(gathers):
-                m.d.comb += [
-                    dim.eq(1),
-                    *(flag.eq(1) for flag in (starts_walk, ends_walk)),
-                    last_item.eq(number == 3),
-                ]
-        if p.im2col:
-            with m.If(decoded.im2col):
-                self._count_image_items(
-                    m, advance, decoded, operands, item, number, dim, ends_walk, last_item
-                )
+                m.d.comb += last_batch.eq(number == 3)
+        m.d.comb += self.i.ready.eq(advance & last_batch)
         with m.If(advance & self.i.valid):
-            m.d.sync += number.eq(Mux(last_item, 0, number + 1))
-
-        element_stride_less_one = Signal(3)
-        m.d.comb += element_stride_less_one.eq(self.i.p.words[13].word_select(dim, 3))
-        common, step = item.common, item.step
-        is_absent = rank_less_one == 0
-        is_one_step = is_slice | gathers | decoded.im2col
+            m.d.sync += number.eq(Mux(last_batch, 0, number + 1))
+        common = item.common
         with m.If(advance):
             m.d.sync += [
-                common.starts_walk.eq(starts_walk),
-                common.ends_walk.eq(ends_walk),
-                common.first_item.eq(first_item),
-                common.last_item.eq(last_item),
-                # The dimension of slices has one step and needs no loop: four loops are enough.
-                common.loop.eq(
-                    Mux(is_one_step, DIMS - 1, number - (decoded.interleaved & ends_walk))
-                ),
-                step.is_absent.eq(is_absent),
-                step.element_stride_less_one.eq(element_stride_less_one),
-                step.reciprocal.eq(reciprocal_of(m, element_stride_less_one)),
+                common.number.eq(number),
+                common.starts_walk.eq((number == 0) | gathers),
+                common.ends_walk.eq(last_batch | gathers),
+                common.first_batch.eq(number == 0),
+                common.last_batch.eq(last_batch),
             ]
             if p.im2col or p.gather4:
                 m.d.sync += [
@@ -270,15 +247,128 @@ class ItemSequencer(wiring.Component):
                 ]
             if p.im2col:
                 self._count_pixels(m, decoded, operands.im2col_info, common)
+        return number, gathers
+
+    def _take_item(
+        self,
+        m: Module,
+        advance: Value,
+        way: int,
+        number: Value,
+        gathers: Value,
+        decoded,
+        operands: TensorOperands,
+        item,
+    ) -> None:
+        """Take the item of pipeline ``way`` in batch ``number`` out of the request and its map."""
+        p = self.params
+        words, step = self.i.p.words, item.steps[way]
+        dim = Signal(3, name=f"dim_{way}")
+        is_present = Signal(name=f"is_present_{way}")
+        has_one_step = Signal(name=f"has_one_step_{way}")
+        is_image = decoded.im2col if p.im2col else Const(0, 1)
+        is_walked = Signal(name=f"is_walked_{way}")
+        for place in range(way, DIMS, p.setup_pipelines):
+            with m.If(number == place_of(p, place)[0]):
+                self._take_place_of_tile(m, decoded, place, dim, is_present, has_one_step)
+        if p.im2col:
+            self._take_image_item(
+                m, advance, way, number, decoded, operands, dim, is_present, is_walked, item
+            )
+        with m.If(gathers):
+            m.d.comb += [dim.eq(1), is_present.eq(way == 0)]
+
+        element_stride_less_one = Signal(3, name=f"element_stride_less_one_{way}")
+        m.d.comb += element_stride_less_one.eq(words[13].word_select(dim, 3))
+        with m.If(advance):
+            m.d.sync += [
+                step.is_free.eq(~is_present | is_walked),
+                step.element_stride_less_one.eq(element_stride_less_one),
+                step.reciprocal.eq(reciprocal_of(m, element_stride_less_one)),
+            ]
             self._take_dimension(m, decoded, dim, step)
-            if p.gather4:
+            if p.gather4 and way == 0:
                 with m.If(gathers):
                     rows = self.i.p.request.coords.as_value()[32:]
                     m.d.sync += step.coord_complement.eq(~rows.word_select(number[:2], 32))
-            with m.If(is_one_step | is_absent):
+            with m.If(has_one_step | gathers | is_image | ~is_present):
                 m.d.sync += step.box_less_one.eq(0)
-            with m.If(is_absent):
+            with m.If(~is_present):
                 m.d.sync += step.stride.eq(0)
+
+    def _take_place_of_tile(
+        self, m: Module, decoded, place: int, dim: Value, is_present: Value, has_one_step: Value
+    ) -> None:
+        """Find the dimension in a place of a tile."""
+        rank_less_one = decoded.rank_less_one
+        with m.If(~decoded.interleaved):
+            m.d.comb += [dim.eq(place + 1), is_present.eq(place < rank_less_one)]
+        with m.Else():
+            m.d.comb += [
+                dim.eq(place),
+                is_present.eq(place <= rank_less_one),
+                has_one_step.eq(place == rank_less_one),
+            ]
+            with m.If(place == rank_less_one):
+                m.d.comb += dim.eq(place - 1 if place else 0)
+            with m.Elif(place + 1 == rank_less_one):
+                m.d.comb += dim.eq(place + 1)
+        if place == DIMS - 1:  # slices, or no dimension
+            m.d.comb += has_one_step.eq(1)
+
+    def _take_image_item(
+        self,
+        m: Module,
+        advance: Value,
+        way: int,
+        number: Value,
+        decoded,
+        operands: TensorOperands,
+        dim: Value,
+        is_present: Value,
+        is_walked: Value,
+        item,
+    ) -> None:
+        """Find the item of pipeline ``way`` of an im2col box, and take its further fields."""
+        p = self.params
+        rank_less_one = decoded.rank_less_one
+        walks_w = decoded.wide if p.im2col_w else Const(0, 1)
+        im2col_info = operands.im2col_info.as_value()
+        is_bounded = Signal(name=f"is_bounded_{way}")
+        corner = Signal(decoded.corners.shape().elem_shape, name=f"corner_{way}")
+        offset = Signal(16, name=f"offset_{way}")
+        for place in range(way, DIMS, p.setup_pipelines):
+            level = DIMS - 1 - place
+            with m.If(decoded.im2col & (number == place_of(p, place)[0])):
+                if place == 0:
+                    m.d.comb += [dim.eq(rank_less_one - 1), is_present.eq(decoded.interleaved)]
+                elif level == LEVEL_N:
+                    m.d.comb += [dim.eq(rank_less_one), is_present.eq(1), is_walked.eq(1)]
+                else:
+                    has_level = level + 1 < rank_less_one
+                    m.d.comb += [
+                        dim.eq(Mux(decoded.interleaved, level, level + 1)),
+                        is_present.eq(has_level),
+                        is_walked.eq(has_level & ~walks_w if level else has_level),
+                        is_bounded.eq(is_walked),
+                    ]
+                    with m.If(is_walked):
+                        m.d.comb += [
+                            corner.eq(decoded.corners[level]),
+                            offset.eq(im2col_info.word_select(Mux(walks_w, 1, level), 16)),
+                        ]
+        image = item.images[way]
+        with m.If(advance):
+            m.d.sync += [
+                image.dim.eq(dim),
+                image.is_walked.eq(is_walked),
+                image.is_bounded.eq(is_bounded),
+                image.has_lower_bound.eq(~walks_w),
+                image.lower.eq(corner.lower),
+                image.upper.eq(corner.upper),
+                image.offset.eq(offset),
+                image.restart.eq(corner.lower + offset),
+            ]
 
     def _take_dimension(self, m: Module, decoded, dim: Value, step) -> None:
         """Take the fields of dimension ``dim`` out of the request and the tensor map."""
@@ -292,69 +382,13 @@ class ItemSequencer(wiring.Component):
                     step.stride.eq(decoded.row_pieces),
                 ]
             for n in range(1, DIMS):
-                with m.Case(n):
+                with m.Case(n) if n < DIMS - 1 else m.Default():
                     m.d.sync += [
                         step.coord_complement.eq(~request.coords[n]),
                         step.dim_less_one.eq(words[8 + n]),
                         step.box_less_one.eq(words[14].word_select(n - 1, 8)),
                         step.stride.eq(Cat(words[2 + n], words[7].word_select(n - 1, 4))),
                     ]
-
-    def _count_image_items(
-        self,
-        m: Module,
-        advance: Value,
-        decoded,
-        operands: TensorOperands,
-        item,
-        number: Value,
-        dim: Value,
-        ends_walk: Value,
-        last_item: Value,
-    ) -> None:
-        """Count the items of an im2col box from N down to W.
-
-        The dimensions that the column does not walk come right behind N: the dimension of slices of
-        an interleaved map, and with ``im2col::w`` D and H.
-        """
-        rank_less_one = decoded.rank_less_one
-        lowest_dim = ~decoded.interleaved
-        walks_w = decoded.wide if self.params.im2col_w else Const(0, 1)
-        fixed_items = Signal(2)
-        is_fixed = Signal()
-        is_spatial = Signal()  # a dimension that the column walks, and not N
-        m.d.comb += [
-            fixed_items.eq(Mux(walks_w, rank_less_one - 2, decoded.interleaved)),
-            is_fixed.eq((number != 0) & (number <= fixed_items)),
-            is_spatial.eq(number > fixed_items),
-            dim.eq(rank_less_one - number),
-            ends_walk.eq(dim == lowest_dim),
-            last_item.eq(ends_walk),
-        ]
-
-        level = Signal(2)
-        corner = Signal(decoded.corners.shape().elem_shape)
-        offset = Signal(16)
-        im2col_info = operands.im2col_info.as_value()
-        with m.If(is_spatial):
-            m.d.comb += [
-                corner.eq(decoded.corners[level]),
-                offset.eq(im2col_info.word_select(Mux(walks_w, 1, level), 16)),
-            ]
-        m.d.comb += level.eq(dim - lowest_dim)
-        image = item.image
-        with m.If(advance):
-            m.d.sync += [
-                image.dim.eq(dim),
-                image.level.eq(Mux(is_spatial, level, LEVEL_N)),
-                image.is_fixed.eq(is_fixed),
-                image.is_bounded.eq(is_spatial),
-                image.has_lower_bound.eq(~walks_w),
-                image.lower.eq(corner.lower),
-                image.upper.eq(corner.upper),
-                image.offset.eq(offset),
-                image.restart.eq(corner.lower + offset),
-            ]
 
     def _count_pixels(self, m: Module, decoded, im2col_info, common) -> None:
         """Count the rows of a column in shared memory, and its pixels, which come first."""

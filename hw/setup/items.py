@@ -1,13 +1,31 @@
-"""Items: the payloads between the stages of a setup pipeline.
+"""Items: the payloads between the stages of setup.
 
 A *row* is dimension 0 of a box, or one slice of an interleaved map; it is counted in pieces. An
 *item* is one dimension above the row, or one of the four rows of TILE_GATHER4. A *step* is one
-position of the box in the dimension of an item.
+position of the box in the dimension of an item. A *batch* is the items that the setup pipelines
+take in one clock, one each.
+
+The items of a request have *places*, which decide in which pipeline and in which batch they are:
+with N pipelines, place k is in pipeline k modulo N and in batch k // N. A place without an item
+holds one of a single step and a stride of 0.
+
+===== =================================== ======================================
+place tile                                im2col box
+===== =================================== ======================================
+0     the lowest dimension                the dimension of slices
+1     the next dimension                  N
+2     the next dimension                  D
+3     the next dimension                  H
+4     the next dimension                  W
+===== =================================== ======================================
+
+In an interleaved tile the dimension of slices comes last, behind N. Each row of TILE_GATHER4 is in
+place 0 of a batch of its own.
 """
 
 from functools import cache
 
-from amaranth.hdl import signed
+from amaranth.hdl import Const, Value, signed
 from amaranth.lib import data
 
 from hw.layouts.isa import (
@@ -28,11 +46,40 @@ from hw.lib.quotient import reciprocal_bits
 from hw.params import DIMS, SMEM_OFFSET_BITS, TmaParams
 from hw.setup.map_decoder import ROW_BITS, element_layout
 
-RESTART_BITS = 18
-"""Width of the sum of a lower corner and an im2col offset, signed."""
+LEVEL_N = DIMS - 2
+"""Level of dimension N (the images); W, H and D are levels 0 to 2."""
+
+ITEM_POSITION_BITS = 33
+"""Width of the position of an item, signed: the sum of a coordinate and an im2col offset."""
 
 POSITION_LOW_BITS = 16
 """Width of the low part of a position, which is multiplied apart from the high part."""
+
+RESTART_BITS = 18
+"""Width of the sum of a lower corner and an im2col offset, signed."""
+
+
+def place_of(params: TmaParams, place: int) -> tuple[int, int]:
+    """Return the batch and the pipeline of the item in ``place``."""
+    return divmod(place, params.setup_pipelines)
+
+
+def place_of_level(params: TmaParams, level: int) -> tuple[int, int]:
+    """Return the batch and the pipeline of the item of a level of an im2col box."""
+    return place_of(params, DIMS - 1 - level)
+
+
+def starts_walk(params: TmaParams, common) -> Value:
+    """Return whether a batch is the first one of a walk, from ``common_layout``.
+
+    With a pipeline for each place, every batch is.
+    """
+    return Const(1, 1) if place_of(params, DIMS - 1)[0] == 0 else common.starts_walk
+
+
+def batches(params: TmaParams) -> int:
+    """Return the largest number of batches of a request."""
+    return max(4 if params.gather4 else 1, place_of(params, DIMS - 1)[0] + 1)
 
 
 class Step(data.Struct):
@@ -45,7 +92,8 @@ class Step(data.Struct):
     dim_less_one, box_less_one, element_stride_less_one : from the tensor map
     reciprocal : of the element stride, see ``hw.lib.quotient``
     stride : tensor stride in pieces
-    is_absent : the tensor has no such dimension
+    is_free : no step is clipped here: there is no item in this place, or a column walks its
+        dimension
     """
 
     coord_complement: 32
@@ -54,7 +102,7 @@ class Step(data.Struct):
     element_stride_less_one: 3
     reciprocal: reciprocal_bits()
     stride: 36
-    is_absent: 1
+    is_free: 1
 
 
 class ImageStep(data.Struct):
@@ -63,8 +111,8 @@ class ImageStep(data.Struct):
     Members
     -------
     dim : number of the dimension
-    level : 0 to 3 for W, H, D and N
-    is_fixed : the column does not walk this dimension; its address is added to that of level N
+    is_walked : the column walks this dimension, which is one of its levels; otherwise the item's
+        address is added to that of level N
     is_bounded : the start must be inside the bounding box
     has_lower_bound : the bounding box has a lower bound, too
     lower, upper : corners of the bounding box
@@ -73,8 +121,7 @@ class ImageStep(data.Struct):
     """
 
     dim: range(DIMS)
-    level: range(DIMS - 1)
-    is_fixed: 1
+    is_walked: 1
     is_bounded: 1
     has_lower_bound: 1
     lower: signed(16)
@@ -83,50 +130,36 @@ class ImageStep(data.Struct):
     restart: signed(RESTART_BITS)
 
 
-class ClippedStep(data.Struct):
+@cache
+def clipped_step_layout(params: TmaParams) -> data.StructLayout:
     """An item behind the clip stage.
 
     Members
     -------
     steps_less_one : steps of the box, less one
+    length : steps of the box; if the request ``has_row_count``, the rows of the walk for the first
+        item, and 1 for others
     skipped_steps : steps in front of the tensor's start
     steps_to_end_less_one : number of the last step that is not behind the tensor's end
     may_end : ``steps_to_end_less_one`` is valid; otherwise the tensor's end is not inside the box
     is_outside : the box is too far in front of the tensor, or behind it
     position : position of the first step inside the tensor
-    element_stride_less_one, stride, is_absent : as in ``Step``
+    element_stride_less_one, stride, is_free : as in ``Step``
     """
-
-    steps_less_one: 8
-    skipped_steps: 9
-    steps_to_end_less_one: 8
-    may_end: 1
-    is_outside: 1
-    position: signed(POSITION_BITS)
-    element_stride_less_one: 3
-    stride: 36
-    is_absent: 1
-
-
-class CountedStep(data.Struct):
-    """An item behind the multiply stage.
-
-    Members
-    -------
-    is_single : the box has one step, inside the tensor or not
-    skipped_steps : steps in front of the tensor's start
-    count_less_one : steps inside the tensor, less one
-    is_full : all steps are inside
-    is_outside : no step is inside
-    element_stride_less_one : as in ``Step``
-    """
-
-    is_single: 1
-    skipped_steps: 8
-    count_less_one: 8
-    is_full: 1
-    is_outside: 1
-    element_stride_less_one: 3
+    return data.StructLayout(
+        {
+            "steps_less_one": 8,
+            "length": max(9, params.pixel_bits),
+            "skipped_steps": 9,
+            "steps_to_end_less_one": 8,
+            "may_end": 1,
+            "is_outside": 1,
+            "position": signed(ITEM_POSITION_BITS),
+            "element_stride_less_one": 3,
+            "stride": 36,
+            "is_free": 1,
+        }
+    )
 
 
 class ClippedImageStep(data.Struct):
@@ -134,18 +167,18 @@ class ClippedImageStep(data.Struct):
 
     Members
     -------
-    dim, level, is_fixed : as in ``ImageStep``
+    dim, is_walked : as in ``ImageStep``
     is_misplaced : the start is outside the bounding box (error IM2COL_START)
     coord : the box's coordinate
-    position, restart, last, limit : as in ``level_layout``
+    position, restart, last, limit : as in ``level_layout``; ``position`` and ``restart`` are 0
+        unless the dimension is walked
     """
 
     dim: range(DIMS)
-    level: range(DIMS - 1)
-    is_fixed: 1
+    is_walked: 1
     is_misplaced: 1
     coord: signed(32)
-    position: signed(POSITION_BITS)
+    position: signed(ITEM_POSITION_BITS)
     restart: signed(RESTART_BITS)
     last: signed(POSITION_BITS)
     limit: 32
@@ -180,15 +213,26 @@ def early_error_layout(params: TmaParams) -> data.StructLayout:
     )
 
 
+class FoundError(data.Struct):
+    """The first error of a request so far: the fields of its error record.
+
+    ``code`` is NONE if there is none.
+    """
+
+    code: ErrorCode
+    dim: range(DIMS)
+    value: GLOBAL_ADDRESS_BITS
+
+
 @cache
-def item_common_layout(params: TmaParams) -> data.StructLayout:
-    """Fields of a request that each of its items carries.
+def common_layout(params: TmaParams) -> data.StructLayout:
+    """Fields of a request that each of its batches carries.
 
     Members
     -------
-    starts_walk, ends_walk : this is the first item, the last item of a walk
-    first_item, last_item : this is the first item, the last item of the request
-    loop : number of the loop of the walk that the item becomes; ``DIMS - 1``: no loop
+    number : number of the batch in its request
+    starts_walk, ends_walk : this is the first batch, the last batch of a walk
+    first_batch, last_batch : this is the first batch, the last batch of the request
     row_pieces : pieces of global memory in a row
     row_pitch : pieces of shared memory from a row to the next
     row_mask, style : as in ``walk_layout``
@@ -197,11 +241,11 @@ def item_common_layout(params: TmaParams) -> data.StructLayout:
     pixels, grouped, halo, stops_outside : as in ``column_layout``
     """
     common = {
+        "number": range(batches(params)),
         "starts_walk": 1,
         "ends_walk": 1,
-        "first_item": 1,
-        "last_item": 1,
-        "loop": range(DIMS),
+        "first_batch": 1,
+        "last_batch": 1,
         "prefetch": 1,
         **(
             {"store": 1, "write_mode": write_mode_layout(params), "group": group_layout(params)}
@@ -230,46 +274,50 @@ def item_common_layout(params: TmaParams) -> data.StructLayout:
 
 
 @cache
-def item_layout(params: TmaParams) -> data.StructLayout:
-    """An item as it leaves the item sequencer, and the row.
+def batch_layout(params: TmaParams) -> data.StructLayout:
+    """A batch as it leaves the item sequencer, and the row.
 
     Members
     -------
-    common, step, image : the item
+    common : fields of the request
+    steps, images : the items
     base : global address of the tensor, in pieces
     row_start, row_dim_less_one : coordinate of the row, and the extent of dimension 0, in elements
     row_start_pieces : the coordinate in pieces
     element : element size
     tail_bytes : bytes in the last piece of the tensor's dimension 0; 0 stands for all 16
     """
+    ways = params.setup_pipelines
     return data.StructLayout(
         {
-            "common": item_common_layout(params),
-            "step": Step,
+            "common": common_layout(params),
+            "steps": data.ArrayLayout(Step, ways),
             "base": params.piece_address_bits,
             "row_start": signed(32),
             "row_start_pieces": 31,
             "row_dim_less_one": 32,
             "element": element_layout(params),
             "tail_bytes": 4,
-            **({"image": ImageStep} if params.im2col else {}),
+            **({"images": data.ArrayLayout(ImageStep, ways)} if params.im2col else {}),
         }
     )
 
 
 @cache
-def clipped_item_layout(params: TmaParams) -> data.StructLayout:
-    """An item behind the clip stage, and the row.
+def clipped_batch_layout(params: TmaParams) -> data.StructLayout:
+    """A batch behind the clip stage, and the row.
 
     Members
     -------
+    common, steps, images : as in ``batch_layout``
     row.start : global address of the first piece of the row inside the tensor
     row.is_outside : the row is too far in front of the tensor, or behind it
     row.skipped_pieces : pieces of the row in front of the tensor
     row.pieces_to_end : pieces from the row's start to the tensor's end
     row.may_end : ``pieces_to_end`` is valid; otherwise the tensor's end is not inside the row
-    row.tail_bytes : as in ``item_layout``
+    row.tail_bytes : as in ``batch_layout``
     """
+    ways = params.setup_pipelines
     row = {
         "start": params.piece_address_bits,
         "is_outside": 1,
@@ -280,60 +328,138 @@ def clipped_item_layout(params: TmaParams) -> data.StructLayout:
     }
     return data.StructLayout(
         {
-            "common": item_common_layout(params),
+            "common": common_layout(params),
             "row": data.StructLayout(row),
-            "step": ClippedStep,
-            **({"image": ClippedImageStep} if params.im2col else {}),
+            "steps": data.ArrayLayout(clipped_step_layout(params), ways),
+            **({"images": data.ArrayLayout(ClippedImageStep, ways)} if params.im2col else {}),
         }
     )
 
 
 @cache
-def multiplied_item_layout(params: TmaParams) -> data.StructLayout:
-    """An item behind the multiply stage, and the row.
+def row_layout(params: TmaParams) -> data.StructLayout:
+    """The row behind the multiply stage.
 
     Members
     -------
-    row.start : global address of the first piece of the row inside the tensor
-    row.is_outside : no piece of the row is inside the tensor
-    row.skipped_pieces : pieces of the row in front of the tensor
-    row.pieces : pieces of the row inside the tensor
-    row.tail_bytes : bytes of the last of them that are inside; 0 stands for all 16
-    row.short_pieces : ``pieces`` if the row is short (see ``SHORT_ROW_BITS``), else 0
-    row.extent : pieces of shared memory from the first piece inside to the first possible fill
-    row.is_full : rows can be merged into one run, because no row ends early
-    early_error : of the request
-    steps : steps of the item, or rows of the box
-    window_pieces : pieces from the box's start to the end of the CTA's shared memory
-    offset_low, offset_high : offset of ``position`` in global memory, in pieces: the sum of
-        ``offset_low`` and ``offset_high << POSITION_LOW_BITS``
-    global_step : distance between two steps in global memory, in pieces
-    restart_offset : offset of the image's ``restart`` in global memory, in pieces
+    start : global address of the first piece of the row inside the tensor
+    is_outside : no piece of the row is inside the tensor
+    skipped_pieces : pieces of the row in front of the tensor
+    pieces : pieces of the row inside the tensor
+    tail_bytes : bytes of the last of them that are inside; 0 stands for all 16
+    short_pieces : ``pieces`` if the row is short (see ``SHORT_ROW_BITS``), else 0
+    extent : pieces of shared memory from the first piece inside to the first possible fill
+    is_full : rows can be merged into one run, because no row ends early
     """
-    address = params.piece_address_bits
-    row = {
-        "start": address,
-        "is_outside": 1,
-        "skipped_pieces": ROW_BITS,
-        "pieces": ROW_BITS,
-        "tail_bytes": 4,
-        "short_pieces": SHORT_ROW_BITS,
-        "extent": ROW_BITS,
-        "is_full": 1,
-    }
-    common = item_common_layout(params)
-    image = {"image": ClippedImageStep, "restart_offset": address} if params.im2col else {}
     return data.StructLayout(
         {
-            "common": common,
-            "row": data.StructLayout(row),
-            "step": CountedStep,
-            "early_error": early_error_layout(params),
-            "steps": params.pixel_bits if "has_row_count" in common.members else 9,
-            "window_pieces": signed(params.smem_piece_bits + 1),
-            "offset_low": min(address, POSITION_LOW_BITS + 36),
-            "offset_high": max(0, min(address, POSITION_BITS + 36) - POSITION_LOW_BITS),
-            "global_step": STEP_BITS,
-            **image,
+            "start": params.piece_address_bits,
+            "is_outside": 1,
+            "skipped_pieces": ROW_BITS,
+            "pieces": ROW_BITS,
+            "tail_bytes": 4,
+            "short_pieces": SHORT_ROW_BITS,
+            "extent": ROW_BITS,
+            "is_full": 1,
+        }
+    )
+
+
+class CountedStep(data.Struct):
+    """An item behind the multiply stage.
+
+    Members
+    -------
+    is_single : the box has one step, inside the tensor or not
+    skipped_steps : steps in front of the tensor's start
+    count_less_one : steps inside the tensor, less one
+    is_full : all steps are inside
+    is_outside : no step is inside
+    element_stride_less_one : as in ``Step``
+    global_step : distance between two steps in global memory, in pieces
+    """
+
+    is_single: 1
+    skipped_steps: 8
+    count_less_one: 8
+    is_full: 1
+    is_outside: 1
+    element_stride_less_one: 3
+    global_step: STEP_BITS
+
+
+@cache
+def multiplied_batch_layout(params: TmaParams) -> data.StructLayout:
+    """A batch behind the multiply stage, and the row.
+
+    Members
+    -------
+    common, steps, images : as in ``batch_layout``
+    row : see ``row_layout``
+    error : the first error among those of ``early_error_layout``
+    factors : of each item, the product of its length and those of the items before it in the batch
+    too_many : a product exceeds the CTA's shared memory
+    offsets : of each item, the offset of its position in global memory, in pieces: the sum of
+        ``low`` and ``high << POSITION_LOW_BITS``
+    restart_offsets : of each item, the offset of the image's ``restart`` in global memory, in
+        pieces
+    """
+    address = params.piece_address_bits
+    ways = params.setup_pipelines
+    offset = {
+        "low": min(address, POSITION_LOW_BITS + 36),
+        "high": max(0, min(address, ITEM_POSITION_BITS + 36) - POSITION_LOW_BITS),
+    }
+    images = {
+        "images": data.ArrayLayout(ClippedImageStep, ways),
+        "restart_offsets": data.ArrayLayout(address, ways),
+    }
+    return data.StructLayout(
+        {
+            "common": common_layout(params),
+            "row": row_layout(params),
+            "error": FoundError,
+            "steps": data.ArrayLayout(CountedStep, ways),
+            "factors": data.ArrayLayout(params.box_piece_bits, ways),
+            "too_many": 1,
+            "offsets": data.ArrayLayout(data.StructLayout(offset), ways),
+            **(images if params.im2col else {}),
+        }
+    )
+
+
+@cache
+def spanned_batch_layout(params: TmaParams) -> data.StructLayout:
+    """A batch behind the span stage, and the row.
+
+    Members
+    -------
+    common, row, error, steps, too_many, images, restart_offsets : as in ``multiplied_batch_layout``
+    smem_steps : of each item, pieces of shared memory from one of its steps to the next: what the
+        items below span
+    spanned : pieces of shared memory that the walk spans, up to this batch
+    held : pieces of the box in them, modulo those that the CTA's shared memory may have
+    has_open_row : a row may be merged with the next one: none ends early, and there are no gaps
+    runs : of each item, pieces of shared memory that its steps inside the tensor span
+    skipped : of each item, pieces of shared memory that its steps in front of the tensor span
+    are_contiguous : of each item, its steps follow each other without a gap in both memories, or it
+        has one step
+    offsets : of each item, the sum of its offset in global memory, in pieces, and those of the
+        items before it in the batch
+    """
+    ways = params.setup_pipelines
+    fields = dict(multiplied_batch_layout(params).members)
+    del fields["factors"]
+    return data.StructLayout(
+        {
+            **fields,
+            "smem_steps": data.ArrayLayout(params.box_piece_bits, ways),
+            "has_open_row": 1,
+            "runs": data.ArrayLayout(params.box_piece_bits, ways),
+            "skipped": data.ArrayLayout(params.box_piece_bits, ways),
+            "are_contiguous": ways,
+            "spanned": 2 * params.box_piece_bits,
+            "held": params.box_piece_bits,
+            "offsets": data.ArrayLayout(params.piece_address_bits, ways),
         }
     )

@@ -3,7 +3,7 @@
 import random
 
 from hw.generate.column_preparation import ColumnPreparation
-from hw.layouts.jobs import WHEELS
+from hw.layouts.jobs import POSITION_BITS, WHEELS
 from hw.params import TmaParams
 from tests.hw.simulate import run_streams
 
@@ -14,7 +14,7 @@ ADDRESSES = 1 << PARAMS.piece_address_bits
 
 def random_level(rng: random.Random) -> dict:
     """A dimension whose positions are near its edges, or far from them."""
-    far = rng.choice((4, 40, 3000, 1 << 34))
+    far = rng.choice((4, 40, 3000, (1 << POSITION_BITS - 1) - 1))
     return {
         "absent": rng.random() < 0.2,
         **{name: rng.randint(-far, far) for name in ("position", "restart", "last")},

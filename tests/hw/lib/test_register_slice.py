@@ -3,11 +3,11 @@
 import pytest
 from amaranth.sim import Simulator
 
-from hw.lib.register_slice import DoubleBuffer, HalfBuffer, SkidBuffer, register_slice
+from hw.lib.register_slice import DoubleBuffer, SkidBuffer, register_slice
 from hw.params import PRESETS
 from tests.hw.simulate import run_streams
 
-BUFFERS = SkidBuffer, HalfBuffer, DoubleBuffer
+BUFFERS = SkidBuffer, DoubleBuffer
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -26,12 +26,6 @@ def test_a_double_buffer_passes_one_a_clock():
     run = run_streams(DoubleBuffer(8), {"i": list(range(100))}, ["o"], stall=0)
     assert run.taken["i"] == list(range(100))
     assert run.cycles["o"] == list(range(1, 101))
-
-
-def test_a_half_buffer_passes_one_in_three_clocks():
-    run = run_streams(HalfBuffer(8), {"i": list(range(100))}, ["o"], stall=0)
-    assert run.cycles["o"] == list(range(1, 300, 3))
-    assert run.taken["i"] == list(range(2, 300, 3))
 
 
 @pytest.mark.parametrize(("preset", "latency"), [("full", 0), ("tiny", 1)])

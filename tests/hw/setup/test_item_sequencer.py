@@ -1,8 +1,7 @@
-"""Item sequencer: the items of each request are its dimensions in order, and the first error is
-reported.
-"""
+"""Item sequencer: the items of each request are in their places; the first error is reported."""
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -25,8 +24,6 @@ from tests.hw.simulate import run_streams
 PARAMS = TmaParams(setup_pipelines=1)
 IMAGE_AND_LATER_KINDS = [kind for kind in KINDS if "im2col" in kind or "sm_100a" in kind]
 IMAGE_AND_LATER_KINDS += [kind for kind in STORE_KINDS if "sm_100a" in kind]
-NO_LOOP = DIMS - 1
-LEVEL_N = DIMS - 2
 WIDE = AccessMode.IM2COL_W, AccessMode.IM2COL_W_128
 
 
@@ -49,7 +46,7 @@ class WithErrors(wiring.Component):
         connect(m, errors.o, flipped(self.error))
         last_item_q = Signal()
         m.d.sync += [
-            last_item_q.eq(items.o.valid & items.o.ready & items.o.p.common.last_item),
+            last_item_q.eq(items.o.valid & items.o.ready & items.o.p.common.last_batch),
             Assert(~errors.i.valid | errors.i.ready, "test: the queue of errors is full\n"),
         ]
         m.d.comb += [errors.i.valid.eq(last_item_q), errors.i.payload.eq(items.early_error)]
@@ -57,86 +54,83 @@ class WithErrors(wiring.Component):
 
 
 def sequence(params: TmaParams, inputs: list[dict], seed: int) -> tuple[list[list], list]:
-    """Items of each request, and its early error, under random back-pressure."""
+    """Batches of each request, and its early error, under random back-pressure."""
     run = run_streams(WithErrors(params), {"i": inputs}, ["o", "error"], seed=seed)
     requests: list[list] = [[]]
-    for item in run.payloads["o"]:
-        requests[-1].append(item)
-        if item.common.last_item:
+    for batch in run.payloads["o"]:
+        requests[-1].append(batch)
+        if batch.common.last_batch:
             requests.append([])
     assert requests.pop() == []
     assert len(requests) == len(run.payloads["error"]) == len(inputs)
     return requests, run.payloads["error"]
 
 
+NO_ITEM = {"is_free": 1, "box_less_one": 0, "stride": 0}
+"""Fields of a place without an item."""
+
+
+def dimension_step(d: Descriptor, request: dict, dim: int) -> dict:
+    """Fields of the item of a dimension that come from the map and the request."""
+    return {
+        "is_free": 0,
+        "coord_complement": ~request["coords"][dim] % (1 << 32),
+        "dim_less_one": d.global_dim[dim] - 1,
+        "box_less_one": 0,
+        "element_stride_less_one": d.element_strides[dim] - 1,
+        "stride": int(d.interleave) if dim == 0 else d.global_strides[dim - 1] // 16,
+    }
+
+
 def tile_steps(d: Descriptor, request: dict) -> list[dict]:
-    """Fields of the items of a tile, from its map: the dimensions above the row, lowest first."""
-    sliced = bool(d.interleave)
-    outer = range(0 if sliced else 1, d.rank)
-    if not outer:
-        return [{"is_absent": 1, "box_less_one": 0, "stride": 0, "loop": 0}]
+    """Fields of the items of a tile: the dimensions above the row, lowest first, slices last."""
+    if not d.interleave:
+        dims = list(range(1, d.rank))
+    else:
+        dims = [*range(d.rank - 2), d.rank - 1, d.rank - 2]
     steps = []
-    for dim in outer:
-        is_slice = sliced and dim == d.rank - 2
-        has_slice_below = sliced and dim == d.rank - 1
-        steps.append(
-            {
-                "is_absent": 0,
-                "coord_complement": ~request["coords"][dim] % (1 << 32),
-                "dim_less_one": d.global_dim[dim] - 1,
-                "box_less_one": 0 if is_slice else d.box_dim[dim] - 1,
-                "element_stride_less_one": d.element_strides[dim] - 1,
-                "stride": int(d.interleave) if dim == 0 else d.global_strides[dim - 1] // 16,
-                "loop": NO_LOOP if is_slice else len(steps) - has_slice_below,
-            }
-        )
+    for dim in dims:
+        is_slice = bool(d.interleave) and dim == d.rank - 2
+        box = 0 if is_slice else d.box_dim[dim] - 1
+        steps.append(dimension_step(d, request, dim) | {"box_less_one": box})
     return steps
 
 
 def gather_steps(d: Descriptor, request: dict) -> list[dict]:
     """Fields of the items of a gather or scatter: four rows of a matrix."""
-    return [
-        {
-            "is_absent": 0,
-            "coord_complement": ~row % (1 << 32),
-            "dim_less_one": d.global_dim[1] - 1,
-            "box_less_one": 0,
-            "stride": d.global_strides[0] // 16,
-            "loop": NO_LOOP,
-        }
-        for row in request["coords"][1:]
-    ]
+    steps = []
+    for row in request["coords"][1:]:
+        step = dimension_step(d, request, 1) | {"coord_complement": ~row % (1 << 32)}
+        del step["element_stride_less_one"]
+        steps.append(step)
+    return steps
 
 
 def image_steps(d: Descriptor, request: dict) -> list[dict]:
-    """Fields of the items of an im2col box: N, the dimensions that are not walked, and the rest
-    down to W.
-    """
+    """Fields of the items of an im2col box: slices, N, D, H and W."""
     sliced, wide = bool(d.interleave), request["mode"] in WIDE
     lowest = 0 if sliced else 1
+    dim_n = d.rank - 1
     info = [0, 0, 0] if "group" in request else request["im2col_info"]
+    dims = [dim_n - 1 if sliced else None, dim_n]
+    dims += [dim if dim < dim_n - sliced else None for dim in (lowest + 2, lowest + 1, lowest)]
     steps = []
-    for dim in range(d.rank - 1, lowest - 1, -1):
-        level = dim - lowest
-        fixed = dim < d.rank - 1 and (level > 0 if wide else sliced and dim == d.rank - 2)
-        walked = dim < d.rank - 1 and not fixed
-        offset = (info[1] if wide else info[level]) if walked else 0
-        lower = d.lower_corner[level] if walked else 0
+    for place, dim in enumerate(dims):
+        level = DIMS - 1 - place
+        walked = dim is not None and place > 0 and (level in (0, DIMS - 2) or not wide)
+        bounded = walked and dim != dim_n
+        offset = (info[1] if wide else info[level]) if bounded else 0
+        lower = d.lower_corner[level] if bounded else 0
+        step = NO_ITEM if dim is None else dimension_step(d, request, dim) | {"dim": dim}
         steps.append(
-            {
-                "coord_complement": ~request["coords"][dim] % (1 << 32),
-                "dim_less_one": d.global_dim[dim] - 1,
-                "box_less_one": 0,
-                "element_stride_less_one": d.element_strides[dim] - 1,
-                "stride": int(d.interleave) if dim == 0 else d.global_strides[dim - 1] // 16,
-                "loop": NO_LOOP,
-                "dim": dim,
-                "level": level if walked else LEVEL_N,
-                "is_fixed": fixed,
-                "is_bounded": walked,
+            step
+            | {
+                "is_free": walked or dim is None,
+                "is_walked": walked,
+                "is_bounded": bounded,
                 "has_lower_bound": not wide,
                 "lower": lower,
-                "upper": d.upper_corner[level] if walked else 0,
+                "upper": d.upper_corner[level] if bounded else 0,
                 "offset": offset,
                 "restart": lower + offset,
             }
@@ -144,31 +138,43 @@ def image_steps(d: Descriptor, request: dict) -> list[dict]:
     return steps
 
 
-def check_items(items: list, steps: list[dict], gathers: bool) -> None:
-    """Compare the items of a request with their expected fields."""
-    count = len(items)
-    assert count == len(steps)
-    for number, (item, wanted) in enumerate(zip(items, steps, strict=True)):
-        common = item.common
-        flags = common.starts_walk, common.ends_walk, common.first_item, common.last_item
+def check_items(params: TmaParams, batches: list, steps: list[dict], gathers: bool) -> None:
+    """Compare the batches of a request with the expected fields of the items by place."""
+    ways = params.setup_pipelines
+    if gathers:  # each row is in place 0 of a batch of its own
+        steps = [step for row in steps for step in (row, *[NO_ITEM] * (ways - 1))]
+    count = max(1, -(-len(steps) // ways))
+    assert len(batches) == count
+    steps = steps + [NO_ITEM] * (count * ways - len(steps))
+    for number, batch in enumerate(batches):
+        common = batch.common
+        flags = common.starts_walk, common.ends_walk, common.first_batch, common.last_batch
         walk_flags = (1, 1) if gathers else (number == 0, number == count - 1)
         assert flags == (*walk_flags, number == 0, number == count - 1)
-        for name, value in wanted.items():
-            for part in (common, item.step, getattr(item, "image", None)):
-                if part is not None and name in part.shape().members:
-                    assert part[name] == value, (number, name)
+        assert common.number == number
+    for place, wanted in enumerate(steps):
+        number, way = divmod(place, ways)
+        batch = batches[number]
+        parts = [batch.steps[way]]
+        if params.im2col:
+            parts.append(batch.images[way])
+        for part in parts:
+            for name in set(wanted) & set(part.shape().members):
+                assert part[name] == wanted[name], (place, name)
 
 
+@pytest.mark.parametrize("pipelines", [1, 2, 3])
 @pytest.mark.parametrize("seed", range(2))
-def test_items_of_tiles(seed):
+def test_items_of_tiles(seed, pipelines):
     rng = random.Random(seed)
     boxes = [rng.choice((random_box, random_interleaved))(rng) for _ in range(60)]
     inputs = [box_input(box, request_id=n) for n, box in enumerate(boxes)]
-    requests, errors = sequence(PARAMS, inputs, seed)
+    params = replace(PARAMS, setup_pipelines=pipelines)
+    requests, errors = sequence(params, inputs, seed)
     assert {error.code.value for error in errors} == {ErrorCode.NONE.value}
     for number, (box, entry, items) in enumerate(zip(boxes, inputs, requests, strict=True)):
         steps = tile_steps(Descriptor(tuple(entry["words"])), entry["request"])
-        check_items(items, steps, gathers=False)
+        check_items(params, items, steps, gathers=False)
         for item in items:
             common = item.common
             assert (common.request_id, common.smem_address) == (number, box.smem_address)
@@ -190,14 +196,16 @@ def test_items_of_requests(kind):
     sequenced, errors = sequence(params, inputs, 7)
     assert {error.code.value for error in errors} == {ErrorCode.NONE.value}
     for request, entry, items in zip(requests, inputs, sequenced, strict=True):
-        check_request(request, entry, items, kind)
+        check_request(params, request, entry, items, kind)
 
 
-def check_request(request: Load | Store, entry: dict, items: list, kind: str) -> None:
+def check_request(
+    params: TmaParams, request: Load | Store, entry: dict, items: list, kind: str
+) -> None:
     d, mode = Descriptor(tuple(entry["words"])), entry["request"]["mode"]
     gathers = mode in (AccessMode.TILE_GATHER4, AccessMode.TILE_SCATTER4)
     steps_of = gather_steps if gathers else image_steps if d.mode else tile_steps
-    check_items(items, steps_of(d, entry["request"]), gathers)
+    check_items(params, items, steps_of(d, entry["request"]), gathers)
     store = isinstance(request, Store)
     geometry = Geometry(d, request.mode, store=store, arch=arch_of(kind))
     for common in (item.common for item in items):

@@ -1,0 +1,93 @@
+"""Span stage: finds what the items of a box span in shared memory, and where they begin."""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.lib.prefixes import prefixes
+from hw.params import TmaParams
+from hw.setup.items import (
+    POSITION_LOW_BITS,
+    multiplied_batch_layout,
+    spanned_batch_layout,
+    starts_walk,
+)
+
+
+class SpanStage(wiring.Component):
+    """Multiplies the lengths of row and items, from batch to batch of a walk, and adds the offsets
+    of the items of a batch.
+
+    Latency: one clock, in which ``advance`` is high. Throughput: a batch a clock. Back-pressure:
+    ``o`` stays while ``advance`` is low. Errors: none.
+
+    Parameters
+    ----------
+    params : TmaParams
+
+    Members
+    -------
+    advance : In(1)
+    valid : In(1)
+        There is a batch at ``i``.
+    i : In(multiplied_batch_layout(params))
+    o : Out(spanned_batch_layout(params))
+    """
+
+    def __init__(self, params: TmaParams) -> None:
+        self.params = params
+        super().__init__(
+            {
+                "advance": In(1),
+                "valid": In(1),
+                "i": In(multiplied_batch_layout(params)),
+                "o": Out(spanned_batch_layout(params)),
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        p, i = self.params, self.i
+        out = Signal(spanned_batch_layout(p), reset_less=True)
+        spanned_below = Signal(p.box_piece_bits)  # by the row and the items below
+        held_below = Signal(p.box_piece_bits)
+        is_first = starts_walk(p, i.common)
+        last_factor = i.factors[p.setup_pipelines - 1]
+        m.d.comb += [
+            self.o.eq(out),
+            spanned_below.eq(Mux(is_first, i.common.row_pitch, out.spanned)),
+            held_below.eq(Mux(is_first, i.common.row_pieces, out.held)),
+        ]
+        unchanged = [name for name in out.shape().members if name in i.shape().members]
+        unchanged.remove("offsets")
+        with m.If(self.advance):
+            m.d.sync += [
+                *(out[name].eq(i[name]) for name in unchanged),
+                out.has_open_row.eq(i.row.is_full & (i.common.row_pieces == i.common.row_pitch)),
+            ]
+            with m.If(self.valid):
+                m.d.sync += [
+                    out.spanned.eq(spanned_below * last_factor),
+                    out.held.eq(held_below * last_factor),
+                ]
+        offsets = [offset.low + (offset.high << POSITION_LOW_BITS) for offset in i.offsets]
+        bits = p.piece_address_bits
+        totals = prefixes(
+            [offset[:bits] for offset in offsets],
+            lambda _first, _end, left, right: (left + right)[:bits],
+        )
+        below = spanned_below
+        for way in range(p.setup_pipelines):
+            with m.If(self.advance):
+                step = i.steps[way]
+                m.d.sync += [
+                    out.smem_steps[way].eq(below),
+                    out.runs[way].eq(below[: p.box_piece_bits] * (step.count_less_one + 1)),
+                    out.skipped[way].eq(below[: p.box_piece_bits] * step.skipped_steps),
+                    out.are_contiguous[way].eq(
+                        (step.global_step == below[: p.box_piece_bits]) | step.is_single
+                    ),
+                    out.offsets[way].eq(totals[way]),
+                ]
+            below = spanned_below * i.factors[way]
+        return m
