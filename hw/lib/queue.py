@@ -9,6 +9,22 @@ SMALL = 16
 """Largest depth that uses registers or LUT memory; deeper queues use block memory."""
 
 
+BLOCK_BITS = 1024
+"""Size in bits of the smallest deep queue that must be in block memory."""
+
+
+class BlockFIFO(SyncFIFOBuffered):
+    """A ``SyncFIFOBuffered`` that synthesis puts into block memory.
+
+    Without the attribute, synthesis takes LUT memory and multiplexers for a wide queue.
+    """
+
+    def elaborate(self, platform) -> Module:
+        m = super().elaborate(platform)
+        m.submodules.storage.attrs["ram_style"] = "block"
+        return m
+
+
 class Queue(wiring.Component):
     """Delivers the payloads that it accepts, in order.
 
@@ -26,9 +42,10 @@ class Queue(wiring.Component):
     depth : int
         Payloads that can wait, at least 1.
     latency : int, optional
-        0 or 1: payloads are in registers or LUT memory, whatever the depth. 2: payloads are in
-        block memory, and are offered from its output register. Default: 1 for a depth up to
-        ``SMALL``, else 2.
+        0 or 1: payloads are in registers or LUT memory, whatever the depth. 2: payloads are offered
+        from the output register of a memory. If the queue is deeper than ``SMALL`` and has
+        ``BLOCK_BITS`` or more, that is block memory; else synthesis chooses. Default: 1 for a depth
+        up to ``SMALL``, else 2.
 
     Members
     -------
@@ -63,7 +80,10 @@ class Queue(wiring.Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        fifo_class = SyncFIFOBuffered if self.latency == 2 else SyncFIFO
+        fifo_class = SyncFIFO
+        if self.latency == 2:
+            is_block = self.depth > SMALL and self.depth * self._width >= BLOCK_BITS
+            fifo_class = BlockFIFO if is_block else SyncFIFOBuffered
         m.submodules.fifo = fifo = fifo_class(width=self._width, depth=self.depth)
         m.d.comb += [
             fifo.w_data.eq(self.i.payload),

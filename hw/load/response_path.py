@@ -65,9 +65,9 @@ def unpack(pieces: list, bytes_of_16: int) -> list:
 class ResponsePath(wiring.Component):
     """Converts each line to the data and the lanes of shared memory.
 
-    In this order: move gathered rows to their places, round to tf32, fill the bytes of a row's tail
-    that are outside the tensor, rotate the pieces to their lanes, unpack packed elements. No piece
-    of a ``failed`` line is valid.
+    In this order: move gathered rows to their places and rotate the pieces to their lanes, round to
+    tf32, fill the bytes of a row's tail that are outside the tensor, unpack packed elements. No
+    piece of a ``failed`` line is valid.
 
     Latency: one clock. Throughput: one line a clock. Back-pressure: ``i.ready`` follows
     ``o.ready``.
@@ -102,30 +102,37 @@ class ResponsePath(wiring.Component):
         )
         outside_bits = Cat(bit.replicate(8) for bit in outside)
         fill = fill_piece(use.style.fill)
-        pieces = []
-        for lane in range(p.lanes):
-            raw = self.i.p.data[lane]
+        # Gathered rows: the number of each piece's lane is rotated, and not its data.
+        boundary = use.origin[: p.lane_bits]
+        lanes = use.source if p.gathers_rows else self.i.p.data
+        places = rotate(
+            m,
+            [Cat(use.valid[lane], use.tail[lane], lanes[lane]) for lane in range(p.lanes)],
+            boundary,
+            "place",
+        )
+        rotated = []
+        for lane, place in enumerate(places):
+            valid, tail, raw = place[0], place[1], place[2:]
             if p.gathers_rows:
+                source = raw
                 raw = Signal(PIECE_BYTES * 8, name=f"moved_{lane}")
-                with m.Switch(use.source[lane]):
-                    for source in range(p.lanes):
-                        with m.Case(source):
-                            m.d.comb += raw.eq(self.i.p.data[source])
+                with m.Switch(source):
+                    for number in range(p.lanes):
+                        with m.Case(number):
+                            m.d.comb += raw.eq(self.i.p.data[number])
             rounded = Cat(
                 round_tf32(m, raw.word_select(word, 32), f"tf32_{lane}_{word}")
                 for word in range(PIECE_BYTES // 4)
             )
             converted = Signal(PIECE_BYTES * 8, name=f"converted_{lane}")
             filled = Signal(PIECE_BYTES * 8, name=f"filled_{lane}")
-            fill_bits = outside_bits & use.tail[lane].replicate(PIECE_BYTES * 8)
+            fill_bits = outside_bits & tail.replicate(PIECE_BYTES * 8)
             m.d.comb += [
                 converted.eq(Mux(use.style.round_tf32, rounded, raw)),
                 filled.eq((converted & ~fill_bits) | (fill & fill_bits)),
             ]
-            pieces.append(Cat(filled, use.valid[lane] & ~self.i.p.failed))
-
-        boundary = use.origin[: p.lane_bits]
-        rotated = rotate(m, pieces, boundary, "rotated")
+            rotated.append(Cat(filled, valid & ~self.i.p.failed))
 
         line_valid = Signal()
         line = Signal(rotated_line_layout(p), reset_less=True)

@@ -16,7 +16,7 @@ from hw.layouts.jobs import write_mode_layout
 from hw.layouts.lines import store_line_layout, write_line_layout
 from hw.layouts.ports import lanes_layout, smem_read_layout
 from hw.lib.oldest_first import second_goes_first
-from hw.lib.permute import exchange, rotate
+from hw.lib.permute import exchange, gather, rotate
 from hw.lib.queue import Queue
 from hw.lib.swizzle import swizzle_bits
 from hw.params import PIECE_BYTES, TmaParams
@@ -268,22 +268,32 @@ class StorePath(wiring.Component):
             ),
         ]
 
+        # Without swizzle, piece ``i`` of the line is in lane ``i + boundary`` of a beat. A row of
+        # six-bit types is packed in the order of its beat, and is rotated afterwards.
+        boundary = waiting.boundary
+        first_lane = Mux(waiting.packs, 0, boundary) if p.sub_byte else boundary
         parts = [
-            exchange(
-                m, [queue.o.payload for queue in queues], waiting.swizzle[part], f"part_{part}"
+            gather(
+                m,
+                [queue.o.payload for queue in queues],
+                first_lane,
+                waiting.swizzle[part],
+                f"part_{part}",
             )
             for part, queues in enumerate(answers)
         ]
-        boundary = waiting.boundary
-        pieces = [Mux(lane < boundary, parts[1][lane], parts[0][lane]) for lane in range(p.lanes)]
+        pieces = [
+            Mux(boundary > p.lanes - 1 - lane, parts[1][lane], parts[0][lane])
+            for lane in range(p.lanes)
+        ]
         if p.sub_byte:
             packed = pack_sixes(parts[0])
             if p.b6p2x16_64:
                 packed = place_short_rows(waiting.short_rows, packed)
-            for lane, piece in enumerate(packed):
-                pieces[lane] = Mux(waiting.packs, piece, pieces[lane])
-        rotation = Signal(p.lane_bits)
-        m.d.comb += rotation.eq(-boundary)
+            backwards = Signal(p.lane_bits)
+            m.d.comb += backwards.eq(-boundary)
+            rows = rotate(m, [*packed, *parts[0][len(packed) :]], backwards, "packed")
+            pieces = [Mux(waiting.packs, *choice) for choice in zip(rows, pieces, strict=True)]
         # The data is loaded even if the line is not complete: it counts only with ``line_valid``.
         with m.If(can_load):
             m.d.sync += [
@@ -292,10 +302,7 @@ class StorePath(wiring.Component):
                     line[name].eq(waiting[name])
                     for name in ("last", "write_mode", "attributes", "slot", "line", "valid")
                 ),
-                *(
-                    line.data[lane].eq(piece)
-                    for lane, piece in enumerate(rotate(m, pieces, rotation, "in_order"))
-                ),
+                *(line.data[lane].eq(piece) for lane, piece in enumerate(pieces)),
             ]
         with m.If(fire):
             m.d.sync += oldest.eq(oldest + 1)

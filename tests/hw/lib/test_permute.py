@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from amaranth.hdl import Cat
 
-from hw.lib.permute import exchange, rotate
+from hw.lib.permute import exchange, gather, rotate
 from tests.hw.simulate import evaluate
 
 LANE_BITS = 5
@@ -46,3 +46,20 @@ def test_each_amount(function, place, lanes):
             result[place(lane, amount, lanes)] = value
         wanted.append(result)
     assert permuted(function, lanes, samples) == wanted
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 4, 8])
+def test_each_start_and_mask_of_gather(lanes):
+    bits = (lanes - 1).bit_length()
+
+    values = [lane + 1 for lane in range(lanes)]
+    cases = [(start, mask) for start in range(lanes) for mask in range(lanes)]
+
+    def build(m, amount, *signals):
+        return Cat(gather(m, signals, amount[:bits], amount[bits:], "gathered"))
+
+    samples = [(start | mask << bits, *values) for start, mask in cases]
+    words = evaluate(build, [2 * bits, *[LANE_BITS] * lanes], samples)
+    for (start, mask), word in zip(cases, words, strict=True):
+        result = [word >> LANE_BITS * lane & ((1 << LANE_BITS) - 1) for lane in range(lanes)]
+        assert result == [values[(lane + start) % lanes ^ mask] for lane in range(lanes)]

@@ -3,6 +3,7 @@
 import gc
 
 import pytest
+from amaranth.back import rtlil
 
 from hw.lib.queue import Queue
 from tests.hw.simulate import run_streams
@@ -43,6 +44,14 @@ def test_depth(depth):
         until=lambda _: next(clocks, None) is None,
     )
     assert len(run.taken["i"]) == depth
+
+
+@pytest.mark.parametrize(
+    ("depth", "width", "is_block"), [(17, 61, True), (17, 60, False), (16, 128, False)]
+)
+def test_a_wide_and_deep_queue_is_in_block_memory(depth, width, is_block):
+    text = rtlil.convert(Queue(width, depth, latency=2), name="queue")
+    assert ('attribute \\ram_style "block"' in text) == is_block
 
 
 def test_depth_is_at_least_one(monkeypatch):
