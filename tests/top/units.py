@@ -29,7 +29,7 @@ TINY_STORES = replace(TINY, stores=True, bulk=True)
 LOADS_ONLY = replace(SMALL, stores=False, reductions=False)
 
 LATER = replace(
-    PRESETS["sm_107a"], smem_bytes=512 * 1024, streams=1, setup_pipelines=2, jobs_waiting=16
+    PRESETS["sm_107a"], smem_bytes=512 * 1024, streams=1, setup_pipelines=2, jobs_waiting=32
 )
 """A unit with the modes of later architectures, and shared memory for two of the largest boxes."""
 
