@@ -85,6 +85,8 @@ class Design:
     def blocks(self) -> Iterator[Block]:
         """Yield the blocks, each behind the block that it is in."""
         for component, fragment in self._prepared.elaboratables.items():
+            if not isinstance(component, wiring.Component):
+                continue  # a queue of Amaranth
             if not type(component).__module__.startswith(PACKAGE):
                 continue
             info = self._prepared.fragments[fragment]
