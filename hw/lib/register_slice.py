@@ -51,6 +51,31 @@ class SkidBuffer(StreamBuffer):
         return m
 
 
+class SingleBuffer(StreamBuffer):
+    """Passes a stream on from a register, which takes a payload while it is empty.
+
+    Latency: one clock. Throughput: a payload every two clocks. Back-pressure: ``i.ready`` comes
+    from a register, and is low while a payload waits.
+
+    Parameters and members are those of ``StreamBuffer``.
+    """
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        valid = Signal()
+        payload = Signal(self.shape, reset_less=True)
+        m.d.comb += [
+            self.i.ready.eq(~valid),
+            self.o.valid.eq(valid),
+            self.o.payload.eq(payload),
+        ]
+        with m.If(~valid):
+            m.d.sync += [valid.eq(self.i.valid), payload.eq(self.i.payload)]
+        with m.Elif(self.o.ready):
+            m.d.sync += valid.eq(0)
+        return m
+
+
 class DoubleBuffer(StreamBuffer):
     """Passes a stream on from a register; a second register takes what comes while that is full.
 

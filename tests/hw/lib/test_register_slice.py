@@ -3,11 +3,11 @@
 import pytest
 from amaranth.sim import Simulator
 
-from hw.lib.register_slice import DoubleBuffer, SkidBuffer, register_slice
+from hw.lib.register_slice import DoubleBuffer, SingleBuffer, SkidBuffer, register_slice
 from hw.params import PRESETS
 from tests.hw.simulate import run_streams
 
-BUFFERS = SkidBuffer, DoubleBuffer
+BUFFERS = SkidBuffer, SingleBuffer, DoubleBuffer
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -26,6 +26,12 @@ def test_a_double_buffer_passes_one_a_clock():
     run = run_streams(DoubleBuffer(8), {"i": list(range(100))}, ["o"], stall=0)
     assert run.taken["i"] == list(range(100))
     assert run.cycles["o"] == list(range(1, 101))
+
+
+def test_a_single_buffer_passes_one_in_two_clocks():
+    run = run_streams(SingleBuffer(8), {"i": list(range(100))}, ["o"], stall=0)
+    assert run.taken["i"] == list(range(0, 200, 2))
+    assert run.cycles["o"] == list(range(1, 201, 2))
 
 
 @pytest.mark.parametrize(("preset", "latency"), [("full", 0), ("tiny", 1)])
