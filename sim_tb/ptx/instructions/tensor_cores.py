@@ -1,11 +1,296 @@
-"""Fences and groups of ``wgmma``; products are refused."""
+"""Tensor cores: ``wgmma``, ``mma.sync``, and the moves of their operands.
 
-from sim_tb.ptx.operands import Execute, Operands, instruction
+A warp computes 16 rows of a product. Of these, lane L holds rows L / 4 and L / 4 + 8 (PTX ISA).
+``wgmma`` reads its operands when it is issued; a kernel may not change them before it has waited.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from sim_tb.arithmetic.tensor_cores import STEP_BYTES, multiply_accumulate
+from sim_tb.ptx.errors import PtxError
+from sim_tb.ptx.machine import LANES, Lanes, Mask, Warp, load, store
+from sim_tb.ptx.operands import Execute, Operands, Read, Write, instruction, number_bits
+from sim_tb.ptx.parser import Number, Vector
+
+Matrix = NDArray[Any]
+Places = NDArray[np.int64]
+
+TYPES: dict[str, np.dtype[Any]] = {
+    "f16": np.dtype(np.float16),
+    "bf16": np.dtype(ml_dtypes.bfloat16),
+    "tf32": np.dtype(np.float32),
+    "e4m3": np.dtype(ml_dtypes.float8_e4m3fn),
+    "e5m2": np.dtype(ml_dtypes.float8_e5m2),
+    "s8": np.dtype(np.int8),
+    "u8": np.dtype(np.uint8),
+}
+SUMS: dict[str, np.dtype[Any]] = {
+    "f32": np.dtype(np.float32),
+    "f16": np.dtype(np.float16),
+    "s32": np.dtype(np.int32),
+}
+ROWS = 16
+"""Rows of a product that a warp computes."""
+
+_LANE = np.arange(LANES)
+_SPANS = {0: 16, 1: 128, 2: 64, 3: 32}
+"""Bytes that the swizzle of a matrix descriptor permutes, by bits 63:62; 16: it has none."""
+
+_WINDOW = 0x3FFFF
+"""Bits of a shared address that a matrix descriptor holds."""
+
+
+# Fragments
+
+
+def _in_registers(rows: Places, columns: Places, itemsize: int) -> tuple[Places, Places]:
+    """Return places in the order (register, element of it, lane), flattened to two axes."""
+    count = 4 // itemsize
+    shape = rows.shape[0] // count * count, LANES
+    return rows.reshape(shape), columns.reshape(shape)
+
+
+def sum_places(n: int, itemsize: int) -> tuple[Places, Places]:
+    """Return row and column of each element of a sum: shape (elements of a lane, 32)."""
+    element = np.arange(n // 2)[:, None]
+    rows = _LANE // 4 + 8 * (element // 2 % 2)
+    columns = 8 * (element // 4) + 2 * (_LANE % 4) + element % 2
+    return _in_registers(rows, columns, itemsize)
+
+
+def left_places(itemsize: int) -> tuple[Places, Places]:
+    """Return row and k of each element of A in four registers: shape (elements of a lane, 32)."""
+    count = 4 // itemsize
+    register, part = (axis[:, None] for axis in np.divmod(np.arange(4 * count), count))
+    rows = _LANE // 4 + 8 * (register % 2)
+    return rows, count * (_LANE % 4) + 4 * count * (register // 2) + part
+
+
+def right_places(itemsize: int) -> tuple[Places, Places]:
+    """Return n and k of each element of B in two registers: shape (elements of a lane, 32)."""
+    count = 4 // itemsize
+    register, part = (axis[:, None] for axis in np.divmod(np.arange(2 * count), count))
+    return np.broadcast_to(_LANE // 4, (2 * count, LANES)), (
+        count * (_LANE % 4) + 4 * count * register + part
+    )
+
+
+def gathered(
+    reads: Sequence[Read], places: tuple[Places, Places], shape: tuple[int, int], dtype: Any
+) -> Callable[[Warp], Matrix]:
+    """Return the reader of a matrix whose elements are in registers of 32 bits."""
+
+    def read(warp: Warp) -> Matrix:
+        words = np.stack([each(warp) for each in reads])
+        parts = words.view(f"u{dtype.itemsize}").reshape(len(reads), LANES, -1)
+        matrix = np.zeros(shape, dtype)
+        matrix[places] = parts.transpose(0, 2, 1).reshape(-1, LANES).view(dtype)
+        return matrix
+
+    return read
+
+
+def scatter(warp: Warp, mask: Mask, writes: Sequence[Write], matrix: Matrix, places: Any) -> None:
+    """Write a matrix into registers of 32 bits."""
+    values = matrix[places].reshape(len(writes), -1, LANES).transpose(0, 2, 1)
+    words = np.ascontiguousarray(values).view(np.uint32).reshape(len(writes), LANES)
+    for write, word in zip(writes, words, strict=True):
+        write(warp, word, mask)
+
+
+# Operands of wgmma in shared memory
+
+
+def addresses_of(descriptor: int, rows: int, itemsize: int, *, transposed: bool) -> Places:
+    """Return the shared address of each element of an operand: shape (rows, elements of k).
+
+    The rows of an operand that is not transposed are along k (PTX ISA, matrix descriptor).
+    """
+    start, leading, stride = ((descriptor >> shift & 0x3FFF) << 4 for shift in (0, 16, 32))  # bytes
+    span = _SPANS[descriptor >> 62]
+    row = np.arange(rows)[:, None]
+    k = np.arange(STEP_BYTES // itemsize)
+    if transposed:
+        if span == 16:
+            place = row // 8 * stride + k // 8 * leading + k % 8 * 16 + row % 8 * itemsize
+        else:
+            wide = span // itemsize
+            place = row // wide * leading + k // 8 * stride + k % 8 * span + row % wide * itemsize
+    else:
+        byte = k * itemsize
+        if span == 16:
+            place = row // 8 * stride + byte // 16 * leading + row % 8 * 16 + byte % 16
+        else:
+            place = row // 8 * stride + row % 8 * span + byte
+    address = start + place
+    return address ^ (address >> 7 & span // 16 - 1) << 4
+
+
+def shared_matrix(
+    warp: Warp, descriptor: int, rows: int, dtype: np.dtype[Any], *, transposed: bool
+) -> Matrix:
+    """Return an operand that a matrix descriptor names: shape (rows, elements of k).
+
+    Raises
+    ------
+    PtxError
+        If the descriptor has a base offset, or names bytes outside of shared memory.
+    """
+    line = warp.cta.grid.lines[warp.pc]
+    if offset := descriptor >> 49 & 7:
+        raise PtxError(f"matrix descriptor {descriptor:#x}: base offset {offset} must be 0", line)
+    smem = warp.cta.cluster.unit.smem[warp.cta.rank]
+    place = addresses_of(descriptor, rows, dtype.itemsize, transposed=transposed)
+    if (end := int(place.max()) + dtype.itemsize) > smem.size:
+        raise PtxError(
+            f"matrix descriptor {descriptor:#x}: byte {end - 1:#x} is outside shared memory of "
+            f"{smem.size} bytes, {warp.thread_name(0)}",
+            line,
+        )
+    elements: Matrix = smem[place[..., None] + np.arange(dtype.itemsize)].view(dtype)[..., 0]
+    return elements
+
+
+# Instructions
+
+
+def _shape(ins: Operands, text: str) -> tuple[int, int, int]:
+    m, _, rest = text.removeprefix("m").partition("n")
+    n, _, k = rest.partition("k")
+    if not (m.isdigit() and n.isdigit() and k.isdigit()):
+        raise ins.refuse(f".{text}")
+    return int(m), int(n), int(k)
+
+
+def _is_set(ins: Operands, index: int, bit: int) -> bool:
+    """Return a bit of an immediate operand."""
+    operand = ins.operands[index]
+    if not isinstance(operand, Number):
+        raise ins.refuse(f"operand {operand} is no constant")
+    return bool(number_bits(operand, "s32") >> bit & 1)
+
+
+def _types(ins: Operands, left: str, right: str, total: str) -> tuple[np.dtype[Any], ...]:
+    if left not in TYPES or right not in TYPES or total not in SUMS:
+        raise ins.refuse()
+    return TYPES[left], TYPES[right], SUMS[total]
 
 
 @instruction("wgmma")
 def wgmma(ins: Operands) -> Execute:
-    """``wgmma.fence``, ``.commit_group`` and ``.wait_group``."""
-    if ins.parts[1] not in ("fence", "commit_group", "wait_group"):
+    """``wgmma.mma_async`` of all dense types, ``.fence``, ``.commit_group`` and ``.wait_group``."""
+    if ins.parts[1] in ("fence", "commit_group", "wait_group"):
+        return lambda _warp, _mask: None
+    if ins.parts[1:4] != ("mma_async", "sync", "aligned") or len(ins.parts) != 8:
         raise ins.refuse()
-    return lambda _warp, _mask: None
+    shape, total, left, right = ins.parts[4:]
+    a_type, b_type, sum_type = _types(ins, left, right, total)
+    m, n, k = _shape(ins, shape)
+    if m != 64 or k * a_type.itemsize != STEP_BYTES:
+        raise ins.refuse(f".{shape}")
+
+    in_registers = isinstance(ins.operands[1], Vector)
+    negates = [a_type.kind not in "iu" and _is_set(ins, index, 31) for index in (4, 5)]
+    has_transposes = a_type.itemsize == 2
+    transposes = [_is_set(ins, index, 0) for index in range(6, len(ins))] if has_transposes else []
+    transposes = [False] * (2 - len(transposes)) + transposes
+    places = sum_places(n, sum_type.itemsize)
+    read_sum = gathered(ins.reads(0, "b32"), places, (ROWS, n), sum_type)
+    writes = ins.writes(0)
+    adds, b_descriptor = ins.read(3, "pred"), ins.read(2, "u64")
+    if in_registers:
+        a_places = left_places(a_type.itemsize)
+        read_a = gathered(ins.reads(1, "b32"), a_places, (ROWS, k), a_type)
+    else:
+        a_descriptor = ins.read(1, "u64")
+
+        def read_a(warp: Warp) -> Matrix:
+            descriptor, first = int(a_descriptor(warp)[0]), ROWS * (warp.index % 4)
+            rows = shared_matrix(warp, descriptor, m, a_type, transposed=transposes[0])
+            return rows[first : first + ROWS]
+
+    def execute(warp: Warp, mask: Mask) -> None:
+        a = read_a(warp)
+        descriptor = int(b_descriptor(warp)[0])
+        b = shared_matrix(warp, descriptor, n, b_type, transposed=transposes[1])
+        a, b = (-x if negate else x for x, negate in zip((a, b), negates, strict=True))
+        c = read_sum(warp) if adds(warp)[0] else np.zeros((ROWS, n), sum_type)
+        scatter(warp, mask, writes, multiply_accumulate(a, b, c), places)
+
+    return execute
+
+
+@instruction("mma")
+def mma(ins: Operands) -> Execute:
+    """``mma.sync`` of 16 rows, 8 columns and 32 bytes of k."""
+    if ins.parts[1:3] != ("sync", "aligned") or len(ins.parts) != 10:
+        raise ins.refuse()
+    if ins.parts[4:6] != ("row", "col") or ins.parts[6] != ins.parts[9]:
+        raise ins.refuse()
+    a_type, b_type, sum_type = _types(ins, *ins.parts[7:])
+    m, n, k = _shape(ins, ins.parts[3])
+    if (m, n) != (ROWS, 8) or k * a_type.itemsize != STEP_BYTES:
+        raise ins.refuse(f".{ins.parts[3]}")
+    places = sum_places(n, sum_type.itemsize)
+    read_a = gathered(ins.reads(1, "b32"), left_places(a_type.itemsize), (m, k), a_type)
+    read_b = gathered(ins.reads(2, "b32"), right_places(b_type.itemsize), (n, k), b_type)
+    read_c = gathered(ins.reads(3, "b32"), places, (m, n), sum_type)
+    writes = ins.writes(0)
+
+    def execute(warp: Warp, mask: Mask) -> None:
+        total = multiply_accumulate(read_a(warp), read_b(warp), read_c(warp))
+        scatter(warp, mask, writes, total, places)
+
+    return execute
+
+
+def _matrices(ins: Operands) -> tuple[int, bool]:
+    """Return the number of 8 x 8 matrices of a move, and whether they are transposed."""
+    known = ("sync", "aligned", "m8n8", "x1", "x2", "x4", "trans", "shared", "shared::cta", "b16")
+    ins.require_parts(known)
+    counts = [int(part[1:]) for part in ins.parts if part in ("x1", "x2", "x4")]
+    if len(counts) != 1:
+        raise ins.refuse()
+    return counts[0], ins.has("trans")
+
+
+def _halves(count: int, transposed: bool) -> tuple[Places, Places]:
+    """Return the row, counted over all matrices, and the column of each half of a register."""
+    register, half = (axis[:, None] for axis in np.divmod(np.arange(2 * count), 2))
+    row, column = _LANE // 4, 2 * (_LANE % 4) + half
+    if transposed:
+        row, column = column, np.broadcast_to(row, column.shape)
+    return 8 * register + row, np.broadcast_to(column, (2 * count, LANES))
+
+
+@instruction("ldmatrix")
+def load_matrices(ins: Operands) -> Execute:
+    """``ldmatrix``: 8 x 8 matrices of 16 bits, whose rows the threads name."""
+    count, transposed = _matrices(ins)
+    writes, address, places = ins.writes(0), ins.address(1), _halves(count, transposed)
+
+    def execute(warp: Warp, mask: Mask) -> None:
+        rows = load(warp, "shared", address(warp), 16, 8 * count > _LANE).view(np.uint16)
+        scatter(warp, mask, writes, rows, places)
+
+    return execute
+
+
+@instruction("stmatrix")
+def store_matrices(ins: Operands) -> Execute:
+    """``stmatrix``: the reverse of ``ldmatrix``."""
+    count, transposed = _matrices(ins)
+    places = _halves(count, transposed)
+    read = gathered(ins.reads(1, "b32"), places, (LANES, 8), np.dtype(np.uint16))
+    address = ins.address(0)
+
+    def execute(warp: Warp, _mask: Mask) -> None:
+        rows: Lanes = read(warp).view(np.uint8)
+        store(warp, "shared", address(warp), rows, 8 * count > _LANE)
+
+    return execute
