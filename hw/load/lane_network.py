@@ -9,7 +9,7 @@ equal share. Fill has a third queue in front of each lane, without data.
 
 from amaranth.hdl import Assert, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.fifo import SyncFIFOBuffered
+from amaranth.lib.fifo import SyncFIFO, SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.layouts.isa import PIECE_WORDS, Fill
@@ -27,9 +27,10 @@ from hw.params import PIECE_BYTES, TmaParams
 class LaneNetwork(wiring.Component):
     """Writes lines and fill to shared memory, and reports how much of each request is written.
 
-    Latency: four clocks from ``line`` to ``smem_write``. ``written`` and ``filled`` come at least
-    one clock after the write that they report. Lines are reported one by one. Fill is reported once
-    for each request, when its last beat is written.
+    Latency: three clocks from ``line`` to ``smem_write``; four in a ``compact`` unit, where the
+    head of each queue is in a register. ``written`` and ``filled`` come at least one clock after
+    the write that they report. Lines are reported one by one. Fill is reported once for each
+    request, when its last beat is written.
 
     Throughput: one line and one beat of fill a clock, as long as no lane gets more than one piece a
     clock on average. If a line and fill both need a lane, they take turns. Back-pressure: a line or
@@ -64,8 +65,9 @@ class LaneNetwork(wiring.Component):
         self._fill_count = data.StructLayout(
             {"count": written_layout(params), "last": 1, "stream": params.stream_bits}
         )
-        self._lines = TicketList(written_layout(params), depth, latency=2)
-        self._fills = TicketList(self._fill_count, depth, latency=2)
+        latency = 2 if params.compact else None
+        self._lines = TicketList(written_layout(params), depth, latency)
+        self._fills = TicketList(self._fill_count, depth, latency)
         position = {"ticket": range(depth), "beat": params.smem_beat_bits}
         masks = {"words": PIECE_WORDS}
         line_masks = masks if params.word_masks else {}
@@ -111,11 +113,12 @@ class LaneNetwork(wiring.Component):
             ),
         ]
 
-    def _lane(self, piece: data.StructLayout) -> SyncFIFOBuffered:
-        """Return a queue of pieces in front of a lane; its head is in a register."""
-        return SyncFIFOBuffered(width=piece.size, depth=self.params.lane_depth)
+    def _lane(self, piece: data.StructLayout) -> SyncFIFO | SyncFIFOBuffered:
+        """Return a queue of pieces in front of a lane."""
+        kind = SyncFIFOBuffered if self.params.compact else SyncFIFO
+        return kind(width=piece.size, depth=self.params.lane_depth)
 
-    def _queue_lines(self, m: Module) -> list[list[SyncFIFOBuffered]]:
+    def _queue_lines(self, m: Module) -> list[list[SyncFIFO]]:
         """Swizzle both parts of a line and queue their pieces.
 
         Return, for each part, the queues of all lanes.
@@ -171,7 +174,7 @@ class LaneNetwork(wiring.Component):
         ]
         return parts
 
-    def _queue_fill(self, m: Module) -> list[SyncFIFOBuffered]:
+    def _queue_fill(self, m: Module) -> list[SyncFIFO]:
         """Swizzle the mask of a beat of fill and queue it; return a queue for each lane."""
         p = self.params
         fill = self.fill.p
@@ -292,7 +295,7 @@ class LaneNetwork(wiring.Component):
         """
         p = self.params
 
-        def has_left(tickets: TicketList, shape, queues: list[SyncFIFOBuffered]) -> Value:
+        def has_left(tickets: TicketList, shape, queues: list[SyncFIFO]) -> Value:
             is_queued = Cat(
                 queue.r_rdy & (data.View(shape, queue.r_data).ticket == tickets.oldest)
                 for queue in queues
