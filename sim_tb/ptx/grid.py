@@ -73,7 +73,8 @@ class GridRun:
                 ]
                 for slot, cluster in ended:
                     self._running.remove((slot, cluster))
-                    self._begin(slot, max(w.clock for cta in cluster.ctas for w in cta.warps))
+                    last = max(warp.clock for cta in cluster.ctas for warp in cta.warps)
+                    self._begin(slot, last + self.state.costs.block_start)
                 if not (ended and self._running):
                     return at
 

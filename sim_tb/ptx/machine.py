@@ -70,7 +70,7 @@ class GlobalMemory:
         return np.where(inside, addresses - self.base, -1)
 
 
-@dataclass
+@dataclass(eq=False)
 class Answer:
     """Answer of the unit, or of another part of the machine, for which threads may wait.
 
@@ -94,7 +94,7 @@ class Answer:
         return self.cycle is not None
 
 
-@dataclass
+@dataclass(eq=False)
 class Wait:
     """Condition that a fragment waits for: it goes on from the clock that ``ready`` returns.
 
@@ -129,7 +129,7 @@ class Yield:
 YIELD = Yield()
 
 
-@dataclass
+@dataclass(eq=False)
 class Fragment:
     """Threads of a warp with the same program counter.
 
@@ -157,7 +157,7 @@ class Fragment:
     waits_for_warp: bool = False
 
 
-@dataclass
+@dataclass(eq=False)
 class NamedBarrier:
     """A ``bar`` barrier: threads that have arrived, completed phases, clock of the last arrival."""
 
@@ -167,7 +167,7 @@ class NamedBarrier:
     cycle: int = 0
 
 
-@dataclass
+@dataclass(eq=False)
 class SubCore:
     """A quarter of an SM: its warp scheduler and its pipes, each free from a clock on."""
 
@@ -245,7 +245,7 @@ class Warp:
         return f"block ({', '.join(map(str, self.cta.index))}), thread ({thread})"
 
 
-@dataclass
+@dataclass(eq=False)
 class Cta:
     """A block: its place in grid and cluster, its part of an SM, named barriers and warps.
 
@@ -320,7 +320,7 @@ class ClusterState:
         return np.where(inside, rank * self.rows.shape[1] + offset, -1)
 
 
-@dataclass
+@dataclass(eq=False)
 class Grid:
     """A launch: sizes, parameters and global memory.
 

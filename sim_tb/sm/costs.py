@@ -89,6 +89,9 @@ class Costs:
         (choice).
     parameter_load : int
         The same of ``ld.param`` and ``ld.const`` (choice).
+    block_start : int
+        Clocks from the last instruction of a PTX cluster to the first of the next one on the same
+        SMs (choice). Arrivals under way take effect before it.
     mapa : int
         ``mapa``.
     st_async : int
@@ -124,6 +127,7 @@ class Costs:
     cluster_load: int = 216
     shared_load: int = 29
     parameter_load: int = 8
+    block_start: int = 1000
     mapa: int = 1
     st_async: int = 4
     sync: int = 4
