@@ -28,13 +28,24 @@ class UnitEngine:
         SM of the block of rank 0, which the unit counts from 0 over all clusters.
     mistakes : list of PtxError
         Receives mistakes that the unit finds.
+    order : dict
+        Clock of the last operation on each mbarrier of the cluster, by rank and offset. Operations
+        on an mbarrier keep the order in which threads execute them.
     """
 
-    def __init__(self, state: Grid, env: Environment, first: int, mistakes: list[PtxError]) -> None:
+    def __init__(
+        self,
+        state: Grid,
+        env: Environment,
+        first: int,
+        mistakes: list[PtxError],
+        order: dict[tuple[int, int], int],
+    ) -> None:
         self._state = state
         self._env = env
         self._first = first
         self._mistakes = mistakes
+        self._order = order
         self._origins: dict[int, Origin] = {}
         self._with_groups: set[int] = set()
         env.errors.take_all()
@@ -112,7 +123,7 @@ class UnitEngine:
 
     def initialise(self, origin: Origin, offset: int, count: int | None) -> None:
         """Queue ``INIT`` or ``INVAL``."""
-        self._at(origin.warp.clock)
+        self._at(self._in_order(origin.warp.cta.rank, offset, origin.warp.clock))
         op = "INVAL" if count is None else "INIT"
         self._checked(
             origin,
@@ -129,14 +140,14 @@ class UnitEngine:
         delay = 0 if returns or op.expects_tx or not op.arrives else costs.arrival
         answer = Answer()
         if not is_own:
-            self._at(clock + delay + costs.release)
+            self._at(self._in_order(rank, offset, clock + delay + costs.release))
             request = env.remote.send_barrier(
                 self._first + rank, op.name, offset, count, lanes=number
             )
             self._origins[request] = origin
             answer.give(clock)
             return answer
-        self._at(clock + delay)
+        self._at(self._in_order(rank, offset, clock + delay))
         if not returns:
             env.barriers.post(op.name, offset, count, self._refused(origin), lanes=number)
             answer.give(clock)
@@ -157,7 +168,7 @@ class UnitEngine:
     ) -> Answer:
         """Queue ``TRY_WAIT`` or ``TEST_WAIT``."""
         costs, answer = self._state.costs, Answer()
-        self._at(origin.warp.clock)
+        self._at(self._in_order(origin.warp.cta.rank, offset, origin.warp.clock))
         least = origin.warp.clock + (costs.try_wait if time_limit else costs.test_wait).clocks
         op = ("TRY_WAIT" if time_limit else "TEST_WAIT") + ("" if by_state else "_PARITY")
         parity, state = (0, phase) if by_state else (phase, 0)
@@ -200,6 +211,12 @@ class UnitEngine:
                 self._mistakes.append(PtxError(f"request {record.request_id}: {text}"))
             else:
                 self._mistakes.append(origin.error(text))
+
+    def _in_order(self, rank: int, offset: int, clock: int) -> int:
+        """Return the clock of an operation on an mbarrier, not before that of the last one."""
+        key = rank, offset
+        self._order[key] = max(clock, self._order.get(key, 0))
+        return self._order[key]
 
     def _at(self, clock: int) -> None:
         self._env.not_before = clock
@@ -247,7 +264,10 @@ class UnitSlot:
         """Return the shared memories, as the last cluster left them, and new engines."""
         first = self._envs[0].sm
         rows = self._envs[0].shared.smem[first : first + len(self._envs)]
-        self._engines = [UnitEngine(self._state, env, first, self._mistakes) for env in self._envs]
+        order: dict[tuple[int, int], int] = {}
+        self._engines = [
+            UnitEngine(self._state, env, first, self._mistakes, order) for env in self._envs
+        ]
         return rows, self._engines
 
     def check(self) -> None:
