@@ -8,11 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from golden import Cluster, DataType, ReductionOp, Request, TmaError
+from golden import Cluster, DataType, ReductionOp, TmaError
 from golden.mbarrier import Op
 from sim_tb.ptx.errors import PtxError
 from sim_tb.ptx.machine import Answer, Warp
 from sim_tb.ptx.parser import Instruction
+from sim_tb.testbench.requests import GoldenRequest
 
 TIME_LIMIT = 20_000
 """Clocks that a thread is suspended at most in ``mbarrier.try_wait`` (choice)."""
@@ -57,7 +58,7 @@ class Engine(Protocol):
     methods raise `PtxError` for a mistake of the thread, or the run raises it later.
     """
 
-    def issue(self, origin: Origin, request: Request, map_address: int, policy: int) -> None:
+    def issue(self, origin: Origin, request: GoldenRequest, map_address: int, policy: int) -> None:
         """Issue a request, with the generic address of its tensor map and its L2 cache policy."""
 
     def commit_group(self, origin: Origin) -> None:
@@ -137,7 +138,7 @@ class GoldenEngine:
         self._cluster = cluster
         self._rank = rank
 
-    def issue(self, origin: Origin, request: Request, map_address: int, policy: int) -> None:  # noqa: ARG002
+    def issue(self, origin: Origin, request: GoldenRequest, map_address: int, policy: int) -> None:  # noqa: ARG002
         """Execute a request."""
         self._checked(
             origin, lambda: self._cluster.issue(request, cta=self._rank, thread=origin.thread)

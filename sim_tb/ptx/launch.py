@@ -183,16 +183,24 @@ def run_on_golden(kernel: Kernel, launch: Launch) -> Result:
     return result_of(state, launch, time.perf_counter() - start)
 
 
-def unit_of(launch: Launch) -> TmaParams:
-    """Return the parameters of the unit that a launch needs."""
-    return replace(PRESETS["default"], ctas=launch.ctas)
-
-
-def run_on_unit(launches: Sequence[Launch], setting: Setting | None = None) -> Iterator[Result]:
+def run_on_unit(
+    launches: Sequence[Launch],
+    setting: Setting | None = None,
+    params: TmaParams = PRESETS["default"],
+) -> Iterator[Result]:
     """Run launches through the simulated unit, one after another; yield their results.
 
     A mistake of a kernel is in its result. Neighbouring launches with the same number of SMs share
     a simulation.
+
+    Parameters
+    ----------
+    launches : sequence of Launch
+        What to run.
+    setting : Setting, optional
+        Surroundings of the units.
+    params : TmaParams
+        Parameters of each unit. The launch overrides the number of CTAs.
 
     Raises
     ------
@@ -202,7 +210,7 @@ def run_on_unit(launches: Sequence[Launch], setting: Setting | None = None) -> I
         If the simulation breaks off.
     """
     setting = setting or Setting()
-    for unit, group in groupby(launches, unit_of):
+    for unit, group in groupby(launches, lambda launch: replace(params, ctas=launch.ctas)):
         remaining = deque((launch, setting) for launch in group)
         while remaining:
             results = jobs.results(COCOTB_MODULE, list(remaining), env=_ENVIRONMENT, params=unit)

@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from hw.params import PRESETS, TmaParams
 from sim_tb.ptx.errors import PtxError, UnsupportedError
 from sim_tb.ptx.kernel import Kernel, Kernels
 from sim_tb.ptx.launch import Launch, Result, run_on_golden, run_on_unit
@@ -186,7 +187,12 @@ def replay_on_golden(case: Case, sms: int = 0) -> Outcome:
         return refused(case.name, error)
 
 
-def replay_on_unit(cases: Sequence[Case], setting: Setting, sms: int = 0) -> Iterator[Outcome]:
+def replay_on_unit(
+    cases: Sequence[Case],
+    setting: Setting,
+    sms: int = 0,
+    params: TmaParams = PRESETS["default"],
+) -> Iterator[Outcome]:
     """Run cases through the simulated unit, and compare; those that need the same unit together."""
     launches: list[tuple[Case, Launch]] = []
     for case in cases:
@@ -195,7 +201,7 @@ def replay_on_unit(cases: Sequence[Case], setting: Setting, sms: int = 0) -> Ite
         except PtxError as error:
             yield refused(case.name, error)
     launches.sort(key=lambda pair: pair[1].ctas)
-    results = run_on_unit([launch for _, launch in launches], setting)
+    results = run_on_unit([launch for _, launch in launches], setting, params)
     done = 0
     try:
         for (case, _), result in zip(launches, results, strict=True):

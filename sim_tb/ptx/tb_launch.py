@@ -91,7 +91,7 @@ async def _run(kernel: Kernel, state: Grid, launch: Launch, envs: list[Environme
     slots = [UnitSlot(state, envs[first : first + size]) for first in range(0, launch.ctas, size)]
     run = GridRun(kernel, state, slots, kernel.shared_bytes + launch.smem)
     env, events, watched = envs[0], -1, 0
-    while run.is_running:
+    while True:
         at = run.run(env.cycle + LEAD)
         if not run.is_running:
             break

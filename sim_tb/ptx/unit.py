@@ -2,17 +2,19 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from golden import BulkLoad, DsmemCopy, Load, Request, TmaError
+from golden import BulkLoad, DsmemCopy, Load, TmaError
 from golden.mbarrier import Op
 from sim_tb.ptx.engine import Origin, Reduction
 from sim_tb.ptx.errors import PtxError
 from sim_tb.ptx.machine import Answer, Grid
 from sim_tb.testbench.environment import Environment
+from sim_tb.testbench.requests import GoldenRequest
 from sim_tb.testbench.results import BarrierResult
 
 
@@ -52,7 +54,7 @@ class UnitEngine:
 
     # Requests
 
-    def issue(self, origin: Origin, request: Request, map_address: int, policy: int) -> None:
+    def issue(self, origin: Origin, request: GoldenRequest, map_address: int, policy: int) -> None:
         """Hand a request to the unit."""
         if isinstance(request, Load | BulkLoad | DsmemCopy):
             request = self._placed(request)
@@ -106,17 +108,11 @@ class UnitEngine:
         """Hand the stores to the unit, one for each thread."""
         if self._env.shared.interface.sms == 1:
             raise origin.error("needs a launch with clusters: a unit that is alone has no network")
+        store = self._env.remote.store
         for offset, data in stores:
-            number = self._checked(
-                origin,
-                lambda offset=offset, data=data: self._env.remote.store(
-                    self._first + rank,
-                    offset,
-                    np.frombuffer(data, np.uint8),
-                    mbarrier,
-                    reduction=reduction,
-                ),
-            )
+            values = np.frombuffer(data, np.uint8)
+            where = self._first + rank, offset, values, mbarrier
+            number = self._checked(origin, partial(store, *where, reduction=reduction))
             self._origins[number] = origin
 
     # Mbarriers

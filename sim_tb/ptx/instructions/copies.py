@@ -16,7 +16,6 @@ from golden import (
     Prefetch,
     Reduce,
     ReductionOp,
-    Request,
     Store,
     TmaError,
     tensormap_replace,
@@ -26,6 +25,7 @@ from sim_tb.ptx.instructions.barriers import shared_place
 from sim_tb.ptx.machine import Mask, Wait, Warp, changed, read_bytes, write_bytes
 from sim_tb.ptx.operands import Execute, Operands, Read, instruction
 from sim_tb.ptx.parser import TYPE_BYTES
+from sim_tb.testbench.requests import GoldenRequest
 
 _TYPES = {
     "u32": DataType.UINT32,
@@ -125,7 +125,7 @@ def _wait_group(ins: Operands) -> Execute:
     return execute
 
 
-MakeRequest = Callable[[Warp, int], tuple[Request, int]]
+MakeRequest = Callable[[Warp, int], tuple[GoldenRequest, int]]
 """Returns the request of a thread, and the generic address of its tensor map or 0."""
 
 
@@ -178,11 +178,11 @@ def _tensor(ins: Operands) -> Execute:
     barrier = ins.address(2) if loads else None
     operation = next((_OPERATIONS[part] for part in ins.parts if part in _OPERATIONS), None)
 
-    def make(warp: Warp, lane: int) -> tuple[Request, int]:
+    def make(warp: Warp, lane: int) -> tuple[GoldenRequest, int]:
         where = int(tensor(warp)[lane])
         return request_of(warp, lane, read_bytes(warp, "generic", where, _MAP_BYTES, lane)), where
 
-    def request_of(warp: Warp, lane: int, data: bytes) -> Request:
+    def request_of(warp: Warp, lane: int, data: bytes) -> GoldenRequest:
         place = _integers(coords, warp, lane)
         if smem is None:
             return Prefetch(data, place, im2col_offsets=_integers(offsets, warp, lane))
@@ -233,7 +233,7 @@ def _bulk(ins: Operands) -> Execute:
     kind = _TYPES.get(ins.parts[-1])
     operation = next((_OPERATIONS[part] for part in ins.parts if part in _OPERATIONS), None)
 
-    def make(warp: Warp, lane: int) -> tuple[Request, int]:
+    def make(warp: Warp, lane: int) -> tuple[GoldenRequest, int]:
         address, count = int(target(warp)[lane]), int(size(warp)[lane])
         _, offset = shared_place(int(source(warp)[lane]))
         if operation is None or kind is None:
@@ -249,7 +249,7 @@ def _bulk_load(ins: Operands, target: Read, source: Read, size: Read) -> MakeReq
     from_global = ins.has("global")
     mask_read = ins.read(4, "u16") if ins.has("multicast::cluster") else None
 
-    def make(warp: Warp, lane: int) -> tuple[Request, int]:
+    def make(warp: Warp, lane: int) -> tuple[GoldenRequest, int]:
         cta, offset = shared_place(int(target(warp)[lane]))
         rank, mbarrier = shared_place(int(barrier(warp)[lane]))
         start, count = int(source(warp)[lane]), int(size(warp)[lane])
