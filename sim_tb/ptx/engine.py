@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from golden import Cluster, DataType, ReductionOp, TmaError
-from golden.mbarrier import Op
+from golden.mbarrier import Barrier, Op
 from sim_tb.ptx.errors import PtxError
 from sim_tb.ptx.machine import Answer, Warp
 from sim_tb.ptx.parser import Instruction
@@ -80,6 +80,9 @@ class Engine(Protocol):
     def initialise(self, origin: Origin, offset: int, count: int | None) -> None:
         """Initialise an mbarrier of the block for ``count`` arrivals; None: invalidate it."""
 
+    def watch_phase(self, offset: int, call: Callable[[int], None]) -> None:
+        """Call ``call`` with the clock whenever a phase of an mbarrier of the block completes."""
+
     def update(
         self, origin: Origin, op: Op, rank: int, offset: int, count: int, lanes: int,
         *, returns: bool,
@@ -123,6 +126,14 @@ class _Pending(Answer):
         return self.cycle is not None
 
 
+@dataclass(eq=False)
+class _Watch:
+    """Phase of an mbarrier when it was seen last, and what is called when it changes."""
+
+    phase: int
+    call: Callable[[int], None]
+
+
 class GoldenEngine:
     """Engine that is the golden model: each request is complete when it is issued.
 
@@ -132,11 +143,16 @@ class GoldenEngine:
         Golden model of the cluster.
     rank : int
         Rank of the block.
+    watches : dict
+        What `watch_phase` calls, by rank and offset of the mbarrier, for the whole cluster.
     """
 
-    def __init__(self, cluster: Cluster, rank: int) -> None:
+    def __init__(
+        self, cluster: Cluster, rank: int, watches: dict[tuple[int, int], "_Watch"]
+    ) -> None:
         self._cluster = cluster
         self._rank = rank
+        self._watches = watches
 
     def issue(self, origin: Origin, request: GoldenRequest, map_address: int, policy: int) -> None:  # noqa: ARG002
         """Execute a request."""
@@ -176,6 +192,14 @@ class GoldenEngine:
         else:
             self._checked(origin, lambda: cluster.mbarrier_init(offset, count, cta=rank))
 
+    def watch_phase(self, offset: int, call: Callable[[int], None]) -> None:
+        """Look at the mbarrier's phase after each operation of the cluster."""
+        key = self._rank, offset
+        self._watches[key] = _Watch(self._phase(*key), call)
+
+    def _phase(self, rank: int, offset: int) -> int:
+        return Barrier.decode(self._cluster.word(offset, rank)).phase
+
     def update(
         self, origin: Origin, op: Op, rank: int, offset: int, count: int, lanes: int,
         *, returns: bool,  # noqa: ARG002
@@ -210,9 +234,14 @@ class GoldenEngine:
     def prefetch_tensor_map(self, origin: Origin, address: int) -> None:
         """Do nothing: there is no cache."""
 
-    @staticmethod
-    def _checked(origin: Origin, call: Callable[[], Result]) -> Result:
+    def _checked(self, origin: Origin, call: Callable[[], Result]) -> Result:
         try:
-            return call()
+            result = call()
         except TmaError as error:
             raise origin.error(error) from None
+        for (rank, offset), watch in self._watches.items():
+            phase = self._phase(rank, offset)
+            if phase != watch.phase:
+                watch.phase = phase
+                watch.call(origin.warp.clock)
+        return result

@@ -16,6 +16,7 @@ from sim_tb.ptx.errors import PtxError
 from sim_tb.ptx.grid import run_golden
 from sim_tb.ptx.kernel import Kernel, Kernels
 from sim_tb.ptx.machine import GlobalMemory, Grid
+from sim_tb.ptx.sanitizer import SanitizingObserver
 from sim_tb.simulator import jobs
 from sim_tb.sm.record import Setting
 
@@ -53,6 +54,8 @@ class Launch:
         Address and bytes of each allocation in global memory.
     sms : int
         SMs: so many blocks run at the same time, if their clusters fit. 0: one cluster.
+    sanitize : bool
+        Whether the sanitizer follows the threads.
     """
 
     text: str
@@ -64,6 +67,7 @@ class Launch:
     parameters: Bytes
     allocations: list[tuple[int, Bytes]]
     sms: int = 0
+    sanitize: bool = False
 
     @property
     def cluster_size(self) -> Size:
@@ -116,10 +120,14 @@ class Launch:
         if not 0 <= self.smem <= room:
             raise PtxError(f"smem = {self.smem}: must be from 0 to {room} for {kernel.name}")
         memory = GlobalMemory(self.allocations)
-        return Grid(
+        state = Grid(
             blocks, threads, size, self.parameters, memory, kernel.local_bytes,
             bool(self.cluster), kernel.lines,
         )  # fmt: skip
+        if self.sanitize:
+            shared = kernel.shared_bytes + self.smem
+            state.observer = SanitizingObserver(kernel, state, self.ctas, shared)
+        return state
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from golden import ArrayMemory
 from sim_tb.ptx.errors import PtxError
+from sim_tb.ptx.observer import Observer
 from sim_tb.sm.costs import Costs
 from sim_tb.sm.pipes import SCHEDULERS, SMEM_BYTES_PER_CLOCK
 
@@ -159,12 +160,16 @@ class Fragment:
 
 @dataclass(eq=False)
 class NamedBarrier:
-    """A ``bar`` barrier: threads that have arrived, completed phases, clock of the last arrival."""
+    """A ``bar`` barrier: threads that have arrived, completed phases, clock of the last arrival.
+
+    ``meeting`` is what the observer knows of the phase.
+    """
 
     arrived: int = 0
     phase: int = 0
     expected: int | None = None
     cycle: int = 0
+    meeting: object = None
 
 
 @dataclass(eq=False)
@@ -198,6 +203,8 @@ class Warp:
         Program counter of the instruction that executes now.
     cluster_phase : ndarray
         Phase of the cluster barrier at which each thread arrived last.
+    cluster_meeting : object
+        What the observer knows of that phase.
     clock : int
         Clock in which the warp executes its next instruction, at the earliest.
     core : SubCore
@@ -232,6 +239,7 @@ class Warp:
         self.latency = 0
         self.at: int | None = clock
         self.cluster_phase = np.full(LANES, -1)
+        self.cluster_meeting: object = None
         self.local = np.zeros((LANES, cta.grid.local_bytes), np.uint8)
 
     @property
@@ -339,6 +347,7 @@ class Grid:
     clustered: bool
     lines: list[int]
     costs: Costs = field(default_factory=Costs)
+    observer: Observer = field(default_factory=Observer)
     events: int = 0
     polls: int = 0
     last_event: int = 0
@@ -409,6 +418,7 @@ def load(
     for name, lanes, window in ranges:
         inside = addresses - window
         array, offsets = place(warp, name, inside, size, lanes)
+        warp.cta.grid.observer.reads(warp, name, inside, size, lanes)
         result[lanes] = array[offsets[lanes][:, None] + np.arange(size)]
         warp.latency = max(warp.latency, _load_latency(warp, name, inside, size, lanes))
     return result
@@ -437,6 +447,7 @@ def store(
     for name, lanes, window in ranges:
         inside = addresses - window
         array, offsets = place(warp, name, inside, size, lanes)
+        warp.cta.grid.observer.writes(warp, name, inside, size, lanes)
         array[offsets[lanes][:, None] + np.arange(size)] = data[lanes]
         if name == "shared":
             _use_shared(warp, inside[lanes], size)

@@ -126,6 +126,12 @@ class UnitEngine:
             lambda: self._env.barriers.post(op, offset, count or 0, self._refused(origin)),
         )
 
+    def watch_phase(self, offset: int, call: Callable[[int], None]) -> None:
+        """Follow the phases that the unit completes; they do not wake Python."""
+        barriers = self._env.barriers
+        barriers.unwatch(offset)
+        barriers.watch(offset, lambda cycle, _: call(cycle), awaited=False)
+
     def update(
         self, origin: Origin, op: Op, rank: int, offset: int, count: int, lanes: int,
         *, returns: bool,

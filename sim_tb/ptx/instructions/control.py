@@ -45,20 +45,21 @@ def nanosleep(_ins: Operands) -> Execute:
     return lambda _warp, _mask: YIELD
 
 
-@instruction("membar", "setmaxnreg", "createpolicy", "griddepcontrol", "prefetchu")
+@instruction("setmaxnreg", "createpolicy", "griddepcontrol", "prefetchu")
 def no_effect(_ins: Operands) -> Execute:
     """Do nothing: memory is consistent, grids run one after another, and there is no cache."""
     return lambda _warp, _mask: None
 
 
-@instruction("fence")
+@instruction("fence", "membar")
 def fence(ins: Operands) -> Execute:
     """Take time; one that acquires a tensor map removes it from the unit's descriptor cache."""
     if ins.has("proxy") and "tensormap::generic" in ins.parts and ins.has("acquire"):
         return _acquire_map(ins)
 
-    def execute(warp: Warp, _mask: Mask) -> None:
+    def execute(warp: Warp, mask: Mask) -> None:
         costs = warp.cta.grid.costs
+        warp.cta.grid.observer.fence(warp, mask)
         if not ins.has("proxy"):
             warp.clock += costs.fence_acq_rel
         elif "shared::cta" in ins.parts[-1]:
@@ -137,6 +138,7 @@ def _complete(warp: Warp, barrier: NamedBarrier) -> None:
     if barrier.arrived and barrier.arrived >= _expected(warp, barrier):
         barrier.arrived = 0
         barrier.phase += 1
+        barrier.meeting = None
 
 
 @instruction("bar", "barrier")
@@ -164,6 +166,8 @@ def bar(ins: Operands) -> Execute:
         whole = bool((mask == warp.live).all())
         phase = barrier.phase
         expected = int(threads(warp)[lane]) if threads else None
+        observer = warp.cta.grid.observer
+        meeting = observer.arrive(warp, mask, barrier)
         _arrive(warp, barrier, LANES if whole else int(mask.sum()), expected)
         if not waits:
             return None
@@ -171,7 +175,10 @@ def bar(ins: Operands) -> Execute:
         def ready() -> int | None:
             if barrier.phase == phase:
                 _complete(warp, barrier)  # threads that were missing may have left the kernel
-            return None if barrier.phase == phase else barrier.cycle
+            if barrier.phase == phase:
+                return None
+            observer.leave(warp, mask, meeting)
+            return barrier.cycle
 
         return Wait(ready, f"barrier {number}")
 
@@ -220,15 +227,17 @@ def _cluster_barrier(ins: Operands) -> Execute:
         if cluster.arrivals.arrived and cluster.arrivals.arrived >= alive:
             cluster.arrivals.arrived = 0
             cluster.arrivals.phase += 1
+            cluster.arrivals.meeting = None
 
     def execute(warp: Warp, mask: Mask) -> Wait | None:
         if check:
             check(warp, mask)
-        barrier = warp.cta.cluster.arrivals
+        barrier, observer = warp.cta.cluster.arrivals, warp.cta.grid.observer
         changed(warp)
         if arrives:
             barrier.cycle = max(barrier.cycle, warp.clock)
             warp.cluster_phase[mask] = barrier.phase
+            warp.cluster_meeting = observer.arrive(warp, mask, barrier)
             barrier.arrived += int(mask.sum())
             complete(warp)
             return None
@@ -237,7 +246,10 @@ def _cluster_barrier(ins: Operands) -> Execute:
         def ready() -> int | None:
             if barrier.phase == phase:
                 complete(warp)
-            return None if barrier.phase == phase else barrier.cycle
+            if barrier.phase == phase:
+                return None
+            observer.leave(warp, mask, warp.cluster_meeting)
+            return barrier.cycle
 
         return Wait(ready, "barrier.cluster")
 

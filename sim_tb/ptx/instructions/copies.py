@@ -94,7 +94,9 @@ def _copy_map(ins: Operands) -> Execute:
     def execute(warp: Warp, mask: Mask) -> None:
         lane = int(np.argmax(mask))
         data = read_bytes(warp, "shared", int(source(warp)[lane]), _MAP_BYTES, lane)
-        write_bytes(warp, "global", int(target(warp)[lane]), data, lane)
+        where = int(target(warp)[lane])
+        warp.cta.grid.observer.copy_map(warp, lane, where)
+        write_bytes(warp, "global", where, data, lane)
 
     return execute
 

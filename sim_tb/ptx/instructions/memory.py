@@ -137,6 +137,7 @@ def atomic(ins: Operands) -> Execute:
         ranges = [(space, mask, 0)] if space != "generic" else split(where, mask)
         for name, lanes, window in ranges:
             array, offsets = place(warp, name, where - window, dtype.itemsize, lanes)
+            warp.cta.grid.observer.updates(warp, name, where - window, dtype.itemsize, lanes)
             for lane in np.flatnonzero(lanes).tolist():
                 at = int(offsets[lane])
                 word = array[at : at + dtype.itemsize].view(dtype)
