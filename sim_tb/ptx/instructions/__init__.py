@@ -1,8 +1,10 @@
 """Instructions by family; a module registers its builders when it is imported."""
 
 from sim_tb.ptx.instructions import (
+    approximate,
     barriers,
     control,
+    conversions,
     copies,
     floats,
     integer,
@@ -14,8 +16,10 @@ from sim_tb.ptx.operands import BUILDERS
 
 __all__ = [
     "BUILDERS",
+    "approximate",
     "barriers",
     "control",
+    "conversions",
     "copies",
     "floats",
     "integer",

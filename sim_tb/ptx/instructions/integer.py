@@ -1,4 +1,4 @@
-"""Integers, predicates, bits, moves and conversions between integers.
+"""Integers, predicates, bits and moves.
 
 `arithmetic` leaves floating-point types to ``sim_tb.ptx.instructions.floats``.
 """
@@ -7,7 +7,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from sim_tb.ptx.instructions.floats import FLOATS, float_arithmetic, float_compare, float_convert
+from sim_tb.ptx.instructions.approximate import approximate
+from sim_tb.ptx.instructions.floats import (
+    FLOATS,
+    HALVES,
+    float_arithmetic,
+    float_compare,
+    set_bits,
+)
 from sim_tb.ptx.machine import (
     LANES,
     LOCAL_WINDOW,
@@ -68,7 +75,8 @@ def arithmetic(ins: Operands) -> Execute:
     """Arithmetic with one or two sources."""
     kind = ins.parts[-1]
     if kind in FLOATS:
-        return float_arithmetic(ins)
+        approximates = ins.has("approx") or ins.has("full")
+        return approximate(ins) if approximates else float_arithmetic(ins)
     ins.require_parts((kind,))
     sources = [ins.read(index, kind) for index in range(1, len(ins))]
     return apply(ins.write(0), _ARITHMETIC[ins.parts[0]], sources)
@@ -273,30 +281,65 @@ _COMBINE: dict[str, Function] = {
 }
 
 
-@instruction("setp")
-def compare(ins: Operands) -> Execute:
-    """Comparison, possibly combined with a predicate, into one or two predicates."""
-    kind, operation = ins.parts[-1], ins.parts[1]
+def _comparison(ins: Operands, kind: str) -> Callable[[Warp], Lanes]:
+    """Return the comparison of sources 1 and 2, combined with the predicate of source 3."""
+    operation = ins.parts[1]
     if kind in FLOATS:
         function = float_compare(ins, operation)
     elif operation in _COMPARE:
         function = _COMPARE[operation]
     else:
         raise ins.refuse(f".{operation}")
+    bits = f"b{8 * DTYPES[kind].itemsize}" if kind in HALVES else kind
+    a, b = ins.read(1, bits), ins.read(2, bits)
+    return lambda warp: function(a(warp), b(warp))
+
+
+@instruction("setp")
+def compare(ins: Operands) -> Execute:
+    """Comparison, possibly combined with a predicate, into one or two predicates.
+
+    Of packed halves, the first predicate is that of the low ones.
+    """
+    kind = ins.parts[-1]
+    result_of = _comparison(ins, kind)
+    packed = kind.endswith("x2")
     first, second = ins.pair(0)
-    a, b = ins.read(1, kind), ins.read(2, kind)
     with_predicate = ins.parts[2] in _COMBINE
     combine = _COMBINE.get(ins.parts[2], np.logical_and)
     third = ins.read(3, "pred") if with_predicate else None
 
     def execute(warp: Warp, mask: Mask) -> None:
-        result = function(a(warp), b(warp))
-        other = ~result
+        result = result_of(warp)
+        other = result[1::2] if packed else ~result
+        result = result[::2] if packed else result
         if third is not None:
             result, other = combine(result, third(warp)), combine(other, third(warp))
         first(warp, result, mask)
         if second is not None:
             second(warp, other, mask)
+
+    return execute
+
+
+@instruction("set")
+def compare_to_value(ins: Operands) -> Execute:
+    """Comparison, possibly combined with a predicate, into all bits or 1.0."""
+    target, kind = ins.parts[-2:]
+    if target not in ("u16", "s16", "u32", "s32", *FLOATS) or target == "f64":
+        raise ins.refuse(f".{target}")
+    if kind.endswith("x2") != target.endswith("x2"):
+        raise ins.refuse(f".{target}.{kind}")
+    result_of, write = _comparison(ins, kind), ins.write(0)
+    combine = _COMBINE.get(ins.parts[2])
+    third = ins.read(3, "pred") if combine else None
+
+    def execute(warp: Warp, mask: Mask) -> None:
+        result = result_of(warp)
+        if third is not None and combine is not None:
+            predicate = third(warp)
+            result = combine(result, np.repeat(predicate, result.size // LANES))
+        write(warp, set_bits(result, target), mask)
 
     return execute
 
@@ -346,28 +389,6 @@ def _unpack(ins: Operands, kind: str) -> Execute:
             write(warp, np.ascontiguousarray(parts[:, index]), mask)
 
     return execute
-
-
-@instruction("cvt")
-def convert(ins: Operands) -> Execute:
-    """Conversion; integers wrap, or saturate with ``.sat``."""
-    target, source = ins.parts[-2], ins.parts[-1]
-    if target not in DTYPES or source not in DTYPES:
-        raise ins.refuse()
-    if not (target[0] in "us" and source[0] in "us"):
-        return float_convert(ins)
-    ins.require_parts(("sat", target, source))
-    dtype = DTYPES[target]
-    limits = np.iinfo(dtype.name)
-    saturates = ins.has("sat")
-
-    def function(a: Lanes) -> Lanes:
-        if saturates:
-            clipped = [min(max(value, int(limits.min)), int(limits.max)) for value in a.tolist()]
-            return np.array(clipped, dtype)
-        return a.astype(dtype)
-
-    return apply(ins.write(0), function, [ins.read(1, source)])
 
 
 @instruction("cvta", "mapa")

@@ -1,0 +1,77 @@
+"""Approximate functions: ``.approx`` and ``.full``.
+
+``ex2``, ``lg2``, ``rcp``, ``rsqrt`` and the quotients made of them give the bits of the GPU.
+`INEXACT` has the others, which are within the bound of the PTX document.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from sim_tb.arithmetic import approximations
+from sim_tb.arithmetic.approximations import flushed
+from sim_tb.arithmetic.rounding import Doubles
+from sim_tb.ptx.instructions.floats import HALVES, float_arithmetic, half_execution, half_function
+from sim_tb.ptx.machine import Mask, Warp
+from sim_tb.ptx.operands import Execute, Operands, instruction
+
+INEXACT = frozenset(("sqrt", "sin", "cos", "tanh"))
+"""Approximate functions of f32 whose arithmetic is not known."""
+
+_FUNCTIONS: dict[str, Callable[..., approximations.Floats]] = {
+    "ex2": approximations.ex2,
+    "lg2": approximations.lg2,
+    "rcp": approximations.rcp,
+    "rsqrt": approximations.rsqrt,
+    "sqrt": approximations.sqrt,
+    "sin": approximations.sin,
+    "cos": approximations.cos,
+    "tanh": approximations.tanh,
+    "div": approximations.quotient,
+}
+
+
+@instruction("ex2", "lg2", "rsqrt", "rcp", "sqrt", "sin", "cos", "tanh")
+def approximate(ins: Operands) -> Execute:
+    """``.approx`` and ``.full`` of f32, f16 and bf16; rounded ones are ordinary arithmetic."""
+    name, kind = ins.parts[0], ins.parts[-1]
+    if not ins.has("approx") and not ins.has("full"):
+        return float_arithmetic(ins)
+    ins.require_parts(("approx", "full", "ftz", kind))
+    if ins.has("full") and name != "div":
+        raise ins.refuse(".full")
+    function = _FUNCTIONS[name]
+    if kind in HALVES and name in ("ex2", "tanh"):
+        return _halves(ins, kind, function)
+    if kind == "f64" and name in ("rcp", "rsqrt") and ins.has("ftz"):
+        return _double(ins, name)
+    if kind != "f32":
+        raise ins.refuse(f".{kind}")
+    write = ins.write(0)
+    sources = [ins.read(index, "f32") for index in range(1, len(ins))]
+    ftz = ins.has("ftz")
+
+    def execute(warp: Warp, mask: Mask) -> None:
+        values = [read(warp) for read in sources]
+        if not ftz:
+            write(warp, function(*values), mask)
+            return
+        write(warp, flushed(function(*(flushed(value) for value in values))), mask)
+
+    return execute
+
+
+def _halves(ins: Operands, kind: str, function: Callable[..., approximations.Floats]) -> Execute:
+    """``ex2`` and ``tanh`` of 16-bit values: those of f32, rounded."""
+
+    def wide(values: Doubles) -> Doubles:
+        return function(values.astype(np.float32)).astype(np.float64)
+
+    return half_execution(ins, kind, half_function(ins, kind.removesuffix("x2"), wide))
+
+
+def _double(ins: Operands, name: str) -> Execute:
+    """``rcp.approx.ftz.f64`` and ``rsqrt.approx.ftz.f64``: of the high word, to a high word."""
+    function = approximations.rcp_high if name == "rcp" else approximations.rsqrt_high
+    write, read = ins.write(0), ins.read(1, "f64")
+    return lambda warp, mask: write(warp, function(read(warp)), mask)
