@@ -3,14 +3,16 @@
 A mantissa is a segment and a distance X from its start. The result is C0 + C1 * X + C2 * X**2 with
 integer coefficients of the segment. X**2 is the sum of the products of the bits of X, as a squarer
 adds them, without the columns below 2**-15; the sum is cut, not rounded. The coefficients
-(``approximations.csv``) were solved from recordings of all mantissas of an octave, and give each
-of them.
+(``approximations.csv``) are those that recordings of all mantissas of an octave leave, for ``sqrt``
+and ``sin`` of random ones.
 
 Inputs and results are float32 arrays; a NaN is 0x7fffffff. Functions whose name ends in ``_ftz``
-take subnormal inputs as zeros, and give zeros for subnormal results.
+take subnormal inputs as zeros, and give zeros for subnormal results. ``tanh`` is not known; it is
+computed exactly here.
 """
 
 import csv
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -19,7 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
+Doubles = NDArray[np.float64]
 Integers = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 
 _MANTISSA = 23
 _ONE = 1 << _MANTISSA
@@ -40,13 +44,13 @@ class Interpolator:
     Parameters
     ----------
     c0, c1, c2 : ndarray
-        Coefficients of each segment, int64; C1 and C2 in units of 2**17 of the result.
+        Coefficients of each segment, int64; C1 and C2 in units of 2**17 of the sum.
     distance : int
         Bits of the distance from the start of a segment.
     scale : int
-        Bits from the unit of the result to that of C0.
+        Bits from the unit of the sum to that of C0.
     bias : int
-        Constant that is added, in units of the result.
+        Constant that is added, in units of the sum.
     """
 
     c0: Integers
@@ -83,16 +87,23 @@ def _squares(bits: int) -> Integers:
     return total
 
 
-_FORMS = {"ex2": (17, 15, 24457), "rcp": (16, 15, 8094), "rsqrt": (17, 15, 32766), "lg2": (17, 13, 1674)}
+_FORMS = {
+    "ex2": (17, 15, 24457),
+    "rcp": (16, 15, 8094),
+    "rsqrt": (17, 15, 32766),
+    "lg2": (17, 13, 1674),
+    "sqrt": (17, 16, 0),
+    "sin": (17, 13, 0),
+}
 """Bits of the distance, scale of C0, and bias of each function."""
 
 
 @cache
 def interpolator(name: str) -> Interpolator:
-    """Return the interpolator of ``ex2``, ``rcp``, ``rsqrt`` or ``lg2``."""
+    """Return the interpolator of ``ex2``, ``lg2``, ``rcp``, ``rsqrt``, ``sqrt`` or ``sin``."""
     with Path(__file__).with_name("approximations.csv").open() as file:
         rows = [row for row in csv.DictReader(file) if row["function"] == name]
-    columns = (np.array([int(row[key]) for row in rows], np.int64) for key in ("c0", "c1", "c2"))
+    columns = [np.array([int(row[key]) for row in rows], np.int64) for key in ("c0", "c1", "c2")]
     return Interpolator(*columns, *_FORMS[name])
 
 
@@ -102,8 +113,8 @@ def _fields(x: Floats) -> tuple[Integers, Integers]:
     return bits >> _MANTISSA & 0xFF, bits & (_ONE - 1)
 
 
-def _finished(values: NDArray[np.float64], nan: NDArray[np.bool_]) -> Floats:
-    """Return f64 values, which f32 holds, as f32; zeros of their sign for subnormal ones."""
+def _finished(values: Doubles, nan: Flags) -> Floats:
+    """Return float64 values, which f32 holds, as f32; zeros of their sign for subnormal ones."""
     values = np.where(np.abs(values) < _LEAST, np.copysign(0.0, values), values)
     return np.where(nan, _NAN, values.astype(np.float32).view(np.uint32)).view(np.float32)
 
@@ -112,16 +123,30 @@ def flushed(x: Floats) -> Floats:
     """Return values with subnormal numbers as zeros of their sign."""
     bits = x.view(np.uint32)
     small = bits & np.uint32(0x7F800000) == 0
+    if not small.any():
+        return x
     return np.where(small, bits & np.uint32(0x80000000), bits).view(np.float32)
 
 
+def _cut(values: Integers, bits: int) -> Doubles:
+    """Return fixed-point numbers, not negative, of ``bits`` fraction bits, cut to 24 bits."""
+    exact = np.ldexp(values.astype(np.float64), -bits)
+    near = exact.astype(np.float32)
+    return np.where(near > exact, np.nextafter(near, np.float32(0)), near).astype(np.float64)
+
+
 def ex2_ftz(x: Floats) -> Floats:
-    """Return 2**x: of \\|x\\| cut to 23 fraction bits, in one's complement if x is negative."""
-    magnitude = np.minimum(np.abs(x.astype(np.float64)), 1024)
-    fixed = np.where(np.isnan(x), 0, magnitude * _ONE).astype(np.int64)
-    fixed = np.where(np.signbit(x) & (fixed & (_ONE - 1) != 0), ~fixed, np.where(np.signbit(x), -fixed, fixed))
-    unit = interpolator("ex2")(fixed & (_ONE - 1)) >> _SUM_BITS
-    return _finished(np.ldexp(unit.astype(np.float64), (fixed >> _MANTISSA) - _MANTISSA), np.isnan(x))
+    r"""Return 2**x, of \|x\| cut to 23 fraction bits.
+
+    A negative x that is no integer gives the one's complement of these bits.
+    """
+    negative = np.signbit(x)
+    magnitude = np.where(np.isnan(x), 0, np.minimum(np.abs(x).astype(np.float64), 1024))
+    fixed = (magnitude * _ONE).astype(np.int64)
+    inverted = np.where(fixed & (_ONE - 1) == 0, -fixed, ~fixed)
+    fixed = np.where(negative, inverted, fixed)
+    unit = (interpolator("ex2")(fixed & (_ONE - 1)) >> _SUM_BITS).astype(np.float64)
+    return _finished(np.ldexp(unit, (fixed >> _MANTISSA) - _MANTISSA), np.isnan(x))
 
 
 def rcp_ftz(x: Floats) -> Floats:
@@ -133,54 +158,103 @@ def rcp_ftz(x: Floats) -> Floats:
     return _finished(np.copysign(result, x), np.isnan(x))
 
 
+def _halved(x: Floats) -> tuple[Integers, Integers]:
+    """Return half the exponent, and the mantissa in an octave of even or of odd exponents."""
+    exponent, mantissa = _fields(x)
+    odd = 1 - (exponent & 1)
+    return (exponent - 127 - odd) // 2, mantissa + _ONE * odd
+
+
 def rsqrt_ftz(x: Floats) -> Floats:
     """Return 1 / sqrt(x)."""
-    exponent, mantissa = _fields(x)
-    odd = (exponent & 1) == 0
-    half = (exponent - 127 - odd) // 2
-    unit = (interpolator("rsqrt")(mantissa + _ONE * odd) >> _SUM_BITS).astype(np.float64)
-    unit = np.where(~odd & (mantissa == 0), 2.0 * _ONE, unit)
+    half, mantissa = _halved(x)
+    unit = (interpolator("rsqrt")(mantissa) >> _SUM_BITS).astype(np.float64)
+    unit = np.where(mantissa == 0, 2.0 * _ONE, unit)
     result = np.ldexp(unit, -half - _MANTISSA - 1)
-    result = np.where(exponent == 0, np.copysign(np.inf, x), np.where(np.isinf(x), 0.0, result))
-    return _finished(result, np.isnan(x) | ((x < 0) & (exponent != 0)))
+    zero = np.abs(x) < _LEAST
+    result = np.where(zero, np.copysign(np.inf, x), np.where(np.isinf(x), 0.0, result))
+    return _finished(result, np.isnan(x) | ((x < 0) & ~zero))
 
 
-_LG2_BITS = 39
-"""Fraction bits of the interpolator of ``lg2``."""
+def sqrt_ftz(x: Floats) -> Floats:
+    """Return the square root of x."""
+    half, mantissa = _halved(x)
+    unit = (interpolator("sqrt")(mantissa) >> (_SUM_BITS + 1)).astype(np.float64)
+    zero = np.abs(x) < _LEAST
+    result = np.where(np.isinf(x), np.inf, np.ldexp(unit, half - _MANTISSA))
+    return _finished(np.where(zero, np.copysign(0.0, x), result), np.isnan(x) | ((x < 0) & ~zero))
 
 
-def _cut_to_single(values: Integers) -> NDArray[np.float64]:
-    """Return fixed-point numbers of 39 fraction bits, not negative, cut to 24 bits."""
-    exact = np.ldexp(values.astype(np.float64), -_LG2_BITS)
-    near = exact.astype(np.float32)
-    down = np.where(near > exact, np.nextafter(near, np.float32(0)), near)
-    return down.astype(np.float64)
+_FIXED_BITS = 39
+"""Fraction bits of the sums of ``lg2`` and ``sin``."""
 
 
 def lg2_ftz(x: Floats) -> Floats:
-    """Return log2(x): exponent plus fraction, of which 36 bits are kept below 2, and 26 below 1/2.
+    """Return log2(x): exponent plus fraction, of which 36 bits are kept, and 26 below 1/2.
 
     A negative result is the one's complement of the sum, cut toward zero.
     """
     exponent, mantissa = _fields(x)
     whole = exponent - 127
-    kept = np.where(whole < -1, _LG2_BITS - 26, _LG2_BITS - 36)
+    kept = np.where(whole < -1, _FIXED_BITS - 26, _FIXED_BITS - 36)
     fraction = interpolator("lg2")(mantissa) >> kept << kept
-    total = (whole << _LG2_BITS) + fraction
-    negative = total < 0
-    magnitude = np.where(negative, -total - (1 << kept), total)
-    result = np.where(negative, -1.0, 1.0) * _cut_to_single(magnitude)
+    total = (whole << _FIXED_BITS) + fraction
+    magnitude = np.where(total < 0, -total - (1 << kept), total)
+    result = np.where(total < 0, -1.0, 1.0) * _cut(magnitude, _FIXED_BITS)
     result = np.where((mantissa == 0) & (whole == 0), 0.0, result)
     result = np.where(exponent == 0, -np.inf, np.where(np.isposinf(x), np.inf, result))
     return _finished(result, np.isnan(x) | ((x < 0) & (exponent != 0)))
+
+
+_QUADRANT = 23
+"""Bits of an angle in a quadrant."""
+
+_TURN = np.float64(np.float32(0.15915494))
+"""1 / (2 pi), as the unit multiplies by it."""
+
+
+def _wave(x: Floats, quadrants: int) -> Floats:
+    """Return the sine of x plus a number of quadrants; x in turns is cut to 25 fraction bits."""
+    exact = np.abs(x).astype(np.float64) * _TURN
+    turns = exact.astype(np.float32)
+    turns = np.where(turns > exact, np.nextafter(turns, np.float32(0)), turns)
+    turns = np.where(np.isfinite(turns), turns, 0).astype(np.float64)
+    angle = (np.fmod(turns, 1.0) * (4 << _QUADRANT)).astype(np.int64)
+    quadrant = (angle >> _QUADRANT) + quadrants
+    within = angle & (_ONE - 1)
+    mirrored = np.where(quadrant & 1, within ^ (_ONE - 1), within)
+    result = _cut(interpolator("sin")(mirrored), _FIXED_BITS)
+    result = np.where((quadrant & 1 == 1) & (within == 0), 1.0, result)
+    negative = (quadrant & 2 != 0) ^ (np.signbit(x) & (quadrants == 0))
+    return _finished(np.where(negative, -result, result), ~np.isfinite(x))
+
+
+def sin(x: Floats) -> Floats:
+    """Return the sine of x radians."""
+    return _wave(x, 0)
+
+
+def cos(x: Floats) -> Floats:
+    """Return the cosine of x radians."""
+    return _wave(x, 1)
+
+
+def tanh(x: Floats) -> Floats:
+    """Return the hyperbolic tangent; exact, where the unit is within 2**-11."""
+    return _finished(np.tanh(x.astype(np.float64)), np.isnan(x))
 
 
 _SCALE = np.float32(2.0**24)
 """Factor that makes a subnormal number a normal one."""
 
 
-def _subnormal(x: Floats) -> NDArray[np.bool_]:
-    return np.abs(x) < _LEAST
+def _scaled(function: Callable[[Floats], Floats], x: Floats, factor: np.float32) -> Floats:
+    """Return a function of normal numbers for all; that of x * 2**24 is ``factor`` too small."""
+    small = np.abs(x) < _LEAST
+    if not small.any():
+        return function(x)
+    result = function(np.where(small, x * _SCALE, x))
+    return np.where(small, result * factor, result)
 
 
 def ex2(x: Floats) -> Floats:
@@ -192,45 +266,58 @@ def ex2(x: Floats) -> Floats:
 
 def lg2(x: Floats) -> Floats:
     """Return log2(x), of subnormal inputs too."""
-    small = _subnormal(x)
+    small = np.abs(x) < _LEAST
     result = lg2_ftz(np.where(small, x * _SCALE, x))
     return np.where(small, result - np.float32(24), result)
 
 
 def rcp(x: Floats) -> Floats:
     """Return 1 / x, with subnormal inputs and results."""
-    small, large = _subnormal(x), np.abs(x) > 2.0**126
-    factor = np.where(small, _SCALE, np.where(large, np.float32(0.25), np.float32(1)))
-    return rcp_ftz(x * factor) * factor
+    large = np.abs(x) > 2.0**126
+    factor = np.where(large, np.float32(0.25), np.float32(1))
+    return _scaled(rcp_ftz, x * factor, _SCALE) * factor
 
 
 def rsqrt(x: Floats) -> Floats:
     """Return 1 / sqrt(x), of subnormal inputs too."""
-    small = _subnormal(x)
-    result = rsqrt_ftz(np.where(small, x * _SCALE, x))
-    return np.where(small, result * np.float32(2.0**12), result)
-
-
-def quotient(a: Floats, b: Floats) -> Floats:
-    """Return a / b, as the product of a and 1 / b."""
-    return a * rcp(b)
+    return _scaled(rsqrt_ftz, x, np.float32(2.0**12))
 
 
 def sqrt(x: Floats) -> Floats:
-    return np.sqrt(x)
-def sin(x: Floats) -> Floats:
-    return np.sin(x)
-def cos(x: Floats) -> Floats:
-    return np.cos(x)
-def tanh(x: Floats) -> Floats:
-    return np.tanh(x)
+    """Return the square root of x, of subnormal inputs too."""
+    return _scaled(sqrt_ftz, x, np.float32(2.0**-12))
 
 
-def _high_words(x, function):
-    return x
+def quotient(a: Floats, b: Floats) -> Floats:
+    """Return a / b as ``div.approx``: a times 1 / b, which is 0 if b is above 2**126."""
+    return a * _scaled(rcp_ftz, b, _SCALE)
 
 
-def rcp_high(x):
-    return x
-def rsqrt_high(x):
-    return x
+def full_quotient(a: Floats, b: Floats) -> Floats:
+    """Return a / b as ``div.full``: a times 1 / b of all b."""
+    return a * rcp(b)
+
+
+def rcp_high(x: Doubles) -> Doubles:
+    """Return 1 / x of the high words of doubles, in high words; the low ones are 0."""
+    fraction, exponent = np.frexp(_high_word(x))
+    result = np.ldexp(rcp_ftz(fraction.astype(np.float32)).astype(np.float64), -exponent)
+    return _high_double(result)
+
+
+def rsqrt_high(x: Doubles) -> Doubles:
+    """Return 1 / sqrt(x) of the high words of doubles, in high words; the low ones are 0."""
+    fraction, exponent = np.frexp(_high_word(x))
+    odd = exponent & 1
+    root = rsqrt_ftz(np.ldexp(fraction, odd).astype(np.float32)).astype(np.float64)
+    return _high_double(np.ldexp(root, -((exponent - odd) // 2)))
+
+
+def _high_word(x: Doubles) -> Doubles:
+    return (np.ascontiguousarray(x).view(np.int64) >> 32 << 32).view(np.float64)
+
+
+def _high_double(values: Doubles) -> Doubles:
+    """Return the high words of results; subnormal ones are zeros of their sign."""
+    values = np.where(np.abs(values) < 2.0**-1022, np.copysign(0.0, values), values)
+    return _high_word(values)

@@ -11,7 +11,13 @@ import numpy as np
 from sim_tb.arithmetic import approximations
 from sim_tb.arithmetic.approximations import flushed
 from sim_tb.arithmetic.rounding import Doubles
-from sim_tb.ptx.instructions.floats import HALVES, float_arithmetic, half_execution, half_function
+from sim_tb.ptx.instructions.floats import (
+    HALVES,
+    canonical,
+    float_arithmetic,
+    half_execution,
+    half_function,
+)
 from sim_tb.ptx.machine import Mask, Warp
 from sim_tb.ptx.operands import Execute, Operands, instruction
 
@@ -40,7 +46,7 @@ def approximate(ins: Operands) -> Execute:
     ins.require_parts(("approx", "full", "ftz", kind))
     if ins.has("full") and name != "div":
         raise ins.refuse(".full")
-    function = _FUNCTIONS[name]
+    function = approximations.full_quotient if ins.has("full") else _FUNCTIONS[name]
     if kind in HALVES and name in ("ex2", "tanh"):
         return _halves(ins, kind, function)
     if kind == "f64" and name in ("rcp", "rsqrt") and ins.has("ftz"):
@@ -53,21 +59,21 @@ def approximate(ins: Operands) -> Execute:
 
     def execute(warp: Warp, mask: Mask) -> None:
         values = [read(warp) for read in sources]
-        if not ftz:
-            write(warp, function(*values), mask)
-            return
-        write(warp, flushed(function(*(flushed(value) for value in values))), mask)
+        if ftz:
+            values = [flushed(value) for value in values]
+        result = canonical(function(*values))
+        write(warp, flushed(result) if ftz else result, mask)
 
     return execute
 
 
 def _halves(ins: Operands, kind: str, function: Callable[..., approximations.Floats]) -> Execute:
-    """``ex2`` and ``tanh`` of 16-bit values: those of f32, rounded."""
+    """``ex2`` and ``tanh`` of 16-bit values: those of f32, cut (silicon)."""
 
     def wide(values: Doubles) -> Doubles:
         return function(values.astype(np.float32)).astype(np.float64)
 
-    return half_execution(ins, kind, half_function(ins, kind.removesuffix("x2"), wide))
+    return half_execution(ins, kind, half_function(ins, kind.removesuffix("x2"), wide, "rz"))
 
 
 def _double(ins: Operands, name: str) -> Execute:

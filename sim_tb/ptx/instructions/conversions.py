@@ -63,10 +63,12 @@ def _source(ins: Operands, operand: int, kind: str) -> Callable[[Warp], Doubles]
 
 
 def _to_float(ins: Operands, target: str, source: str) -> Execute:
+    if target == "tf32":
+        return _to_tf32(ins)
     write, read = ins.write(0), _source(ins, 1, source)
     whole = [_WHOLE[part] for part in ins.parts if part in _WHOLE]
     narrower = _is_integer(source) or DTYPES[target].itemsize < DTYPES[source].itemsize
-    needed = (narrower or target == "tf32" or {target, source} == {"f16", "bf16"}) and not whole
+    needed = (narrower or {target, source} == {"f16", "bf16"}) and not whole
     direction = _direction(ins, needed=needed)
     sat, finite, relu = ins.has("sat"), ins.has("satfinite"), ins.has("relu")
     ftz = ins.has("ftz") and target == "f32"
@@ -79,6 +81,23 @@ def _to_float(ins: Operands, target: str, source: str) -> Execute:
             values = np.where(values > 0, np.minimum(values, 1), 0.0)
         bits = formats.bits_of(values, target, direction, finite=finite, relu=relu)
         write(warp, formats.flushed(bits, target) if ftz else bits, mask)
+
+    return execute
+
+
+def _to_tf32(ins: Operands) -> Execute:
+    """Conversion of f32 to tf32: 13 low bits are zero, those of a NaN too (silicon)."""
+    direction = _direction(ins, needed=True)
+    finite, relu = ins.has("satfinite"), ins.has("relu")
+    write, read = ins.write(0), ins.read(1, "f32")
+
+    def execute(warp: Warp, mask: Mask) -> None:
+        values = read(warp)
+        bits = formats.bits_of(
+            values.astype(np.float64), "tf32", direction, finite=finite, relu=relu
+        )
+        nan = values.view(np.uint32) & np.uint32(0xFFFFE000)
+        write(warp, np.where(np.isnan(values), nan, bits), mask)
 
     return execute
 

@@ -139,7 +139,7 @@ _HALF_SIGNS: dict[str, Callable[[Lanes], Lanes]] = {
 
 
 def half_function(
-    ins: Operands, element: str, function: Callable[..., Doubles]
+    ins: Operands, element: str, function: Callable[..., Doubles], direction: str = "rn"
 ) -> Callable[..., Lanes]:
     """Return a function of bits of 16-bit values from one of numbers, with the modifiers."""
     ftz, sat, relu = ins.has("ftz"), ins.has("sat"), ins.has("relu")
@@ -150,7 +150,7 @@ def half_function(
         result = function(*(formats.numbers(bits, element) for bits in sources))
         if sat:
             result = _saturated(result)
-        bits = formats.bits_of(result, element, relu=relu)
+        bits = formats.bits_of(result, element, direction, relu=relu)
         return formats.flushed(bits, element) if ftz else bits
 
     return apply
