@@ -24,7 +24,14 @@ DTYPES: dict[str, "np.dtype[Any]"] = {
     "e5m2": np.dtype(ml_dtypes.float8_e5m2),
 }
 
-_NANS = {"f16": 0x7FFF, "bf16": 0x7FFF, "tf32": 0x7FFFFFFF, "f32": 0x7FFFFFFF, "e4m3": 0x7F, "e5m2": 0x7F}
+_NANS = {
+    "f16": 0x7FFF,
+    "bf16": 0x7FFF,
+    "tf32": 0x7FFFFFFF,
+    "f32": 0x7FFFFFFF,
+    "e4m3": 0x7F,
+    "e5m2": 0x7F,
+}
 
 
 def numbers(bits: Array, kind: str) -> Doubles:

@@ -73,7 +73,8 @@ def rounded(values: Doubles, form: Format, direction: str = "rn") -> Doubles:
     over = np.isfinite(values) & (np.abs(result) > form.greatest)
     if not over.any():
         return result
-    kept = {"rn": False, "rna": False, "rz": True, "rm": values > 0, "rp": values < 0}[direction]
+    down, up = direction in ("rz", "rm"), direction in ("rz", "rp")
+    kept = (values > 0) & down | (values < 0) & up
     return np.where(over, np.copysign(np.where(kept, form.greatest, np.inf), values), result)
 
 
@@ -106,10 +107,18 @@ def odd_integers(values: Array) -> Doubles:
     return odd_sum(high * 2.0**32, low)
 
 
+_TIE_BITS, _TIE = 0x1FFFFFFF, 0x10000000
+"""Bits of a float64 that a normal float32 has not, and their value midway between two float32."""
+
+
 def fused_single(a: Array, b: Array, c: Array) -> NDArray[np.float32]:
     """Return a * b + c of float32 arrays, rounded once to nearest even."""
     product = a.astype(np.float64) * b.astype(np.float64)
-    return odd_sum(product, c.astype(np.float64)).astype(np.float32)
+    total = product + c
+    twice_rounded = (total.view(np.int64) & _TIE_BITS == _TIE) | (np.abs(total) < 2.0**-125)
+    if twice_rounded.any():  # rare: the rounding to float64 may have made, or hidden, a tie
+        total = odd_sum(product, c.astype(np.float64))
+    return total.astype(np.float32)
 
 
 _SPLITTER = 134217729.0
@@ -129,7 +138,7 @@ def _product_error(a: Doubles, b: Doubles, product: Doubles) -> Doubles:
 
 def _moderate(values: Doubles) -> NDArray[np.bool_]:
     magnitude = np.abs(values)
-    return (magnitude == 0) | ((magnitude < _SAFE) & (magnitude > 1 / _SAFE))
+    return np.asarray((magnitude == 0) | ((magnitude < _SAFE) & (magnitude > 1 / _SAFE)))
 
 
 def fused_double(a: Doubles, b: Doubles, c: Doubles) -> Doubles:
@@ -139,8 +148,9 @@ def fused_double(a: Doubles, b: Doubles, c: Doubles) -> Doubles:
     inner = c + error
     total = product + inner
     rest = odd_sum(sum_error(c, error, inner), sum_error(product, inner, total))
-    plain = product + c
-    finite = np.isfinite(a) & np.isfinite(b) & np.isfinite(c)
+    factors = np.isfinite(a) & np.isfinite(b)
+    plain = np.where(factors & np.isinf(c), c, product + c)
+    finite = factors & np.isfinite(c)
     vector = _moderate(a) & _moderate(b) & _moderate(c) & (total != 0)
     result = np.where(finite & vector, total + rest, plain)
     for at in np.flatnonzero(finite & ~vector).tolist():
@@ -175,25 +185,28 @@ def _orders(name: str, result: Array, sources: list[Array]) -> Array:
     return np.sign(got * wide[1] - wide[0]) * np.sign(wide[1])
 
 
+_EXACT: dict[str, Callable[..., Fraction]] = {
+    "add": lambda a, b: a + b,
+    "mul": lambda a, b: a * b,
+    "fma": lambda a, b, c: a * b + c,
+    "div": lambda a, b: a / b,
+}
+
+
 def _orders_by_fractions(name: str, result: Doubles, sources: list[Doubles]) -> Doubles:
     orders = np.zeros(result.shape)
     for at, got in enumerate(result.tolist()):
-        if np.isinf(got):
-            orders[at] = np.sign(got)
+        if not all(np.isfinite(source[at]) for source in sources):
             continue
-        if np.isnan(got) or not all(np.isfinite(source[at]) for source in sources):
+        if not np.isfinite(got):
+            orders[at] = np.sign(got)
             continue
         values = [Fraction(source[at].item()) for source in sources]
         if name == "sqrt":
-            orders[at] = np.sign(Fraction(got) ** 2 - values[0])
-            continue
-        exact = {
-            "add": lambda a, b: a + b,
-            "mul": lambda a, b: a * b,
-            "fma": lambda a, b, c: a * b + c,
-            "div": lambda a, b: a / b,
-        }[name](*values)
-        orders[at] = int(Fraction(got) > exact) - int(Fraction(got) < exact)
+            difference = Fraction(got) ** 2 - values[0]
+        else:
+            difference = Fraction(got) - _EXACT[name](*values)
+        orders[at] = int(difference > 0) - int(difference < 0)
     return orders
 
 
@@ -224,12 +237,13 @@ def operate(name: str, sources: list[Array], direction: str = "rn") -> Array:
         result = _NEAREST[name](*sources)
     if direction == "rn":
         return result
-    finite = np.logical_and.reduce([np.isfinite(source) for source in sources])
+    finite: NDArray[np.bool_] = np.isfinite(np.stack(sources)).all(axis=0)
     if name == "div":
-        finite &= sources[1] != 0
+        finite = finite & (sources[1] != 0)
+        sources = [sources[0], np.where(finite, sources[1], sources[1].dtype.type(1))]
     order = np.where(finite, _orders(name, result, sources), 0)
-    down = {"rz": result > 0, "rm": True, "rp": False}[direction]
-    up = {"rz": result < 0, "rm": False, "rp": True}[direction]
+    down = (result > 0) & (direction == "rz") | (direction == "rm")
+    up = (result < 0) & (direction == "rz") | (direction == "rp")
     low = np.nextafter(result, result.dtype.type(-np.inf))
     high = np.nextafter(result, result.dtype.type(np.inf))
     result = np.where((order > 0) & down, low, np.where((order < 0) & up, high, result))

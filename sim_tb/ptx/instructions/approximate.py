@@ -1,7 +1,8 @@
 """Approximate functions: ``.approx`` and ``.full``.
 
-``ex2``, ``lg2``, ``rcp``, ``rsqrt`` and the quotients made of them give the bits of the GPU.
-`INEXACT` has the others, which are within the bound of the PTX document.
+Those of f32, f16 and bf16 give the bits of the GPU. ``rcp`` and ``rsqrt`` of f64, with which
+compilers begin an exact division, are not recorded: they are cut to the bits that the PTX document
+gives them.
 """
 
 from collections.abc import Callable
@@ -10,7 +11,7 @@ import numpy as np
 
 from sim_tb.arithmetic import approximations
 from sim_tb.arithmetic.approximations import flushed
-from sim_tb.arithmetic.rounding import Doubles
+from sim_tb.arithmetic.rounding import FORMATS, Doubles
 from sim_tb.ptx.instructions.floats import (
     HALVES,
     canonical,
@@ -20,9 +21,6 @@ from sim_tb.ptx.instructions.floats import (
 )
 from sim_tb.ptx.machine import Mask, Warp
 from sim_tb.ptx.operands import Execute, Operands, instruction
-
-INEXACT = frozenset(("sqrt", "sin", "cos", "tanh"))
-"""Approximate functions of f32 whose arithmetic is not known."""
 
 _FUNCTIONS: dict[str, Callable[..., approximations.Floats]] = {
     "ex2": approximations.ex2,
@@ -68,12 +66,15 @@ def approximate(ins: Operands) -> Execute:
 
 
 def _halves(ins: Operands, kind: str, function: Callable[..., approximations.Floats]) -> Execute:
-    """``ex2`` and ``tanh`` of 16-bit values: those of f32, cut (silicon)."""
+    """``ex2`` and ``tanh`` of 16-bit values: those of f32, cut; overflow is infinite (silicon)."""
+    element = kind.removesuffix("x2")
+    end = 2.0 ** np.ceil(np.log2(FORMATS[element].greatest))
 
     def wide(values: Doubles) -> Doubles:
-        return function(values.astype(np.float32)).astype(np.float64)
+        result = function(values.astype(np.float32)).astype(np.float64)
+        return np.where(result >= end, np.inf, result)
 
-    return half_execution(ins, kind, half_function(ins, kind.removesuffix("x2"), wide, "rz"))
+    return half_execution(ins, kind, half_function(ins, element, wide, "rz"))
 
 
 def _double(ins: Operands, name: str) -> Execute:

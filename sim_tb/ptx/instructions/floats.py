@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from sim_tb.arithmetic import formats
 from sim_tb.arithmetic.approximations import flushed
-from sim_tb.arithmetic.rounding import Doubles, odd_sum, operate
+from sim_tb.arithmetic.rounding import FORMATS, Doubles, odd_sum, operate
 from sim_tb.ptx.machine import LANES, Lanes, Mask, Warp
 from sim_tb.ptx.operands import DTYPES, Execute, Operands, instruction
 
@@ -35,7 +35,7 @@ def canonical(values: _Single) -> _Single:
 def _saturated(values: Lanes) -> Lanes:
     """Return values between 0 and 1; NaN gives 0."""
     one = values.dtype.type(1)
-    return np.where(values > 0, np.minimum(values, one), values.dtype.type(0))
+    return np.asarray(np.where(values > 0, np.minimum(values, one), values.dtype.type(0)))
 
 
 def _minimum(a: Lanes, b: Lanes) -> Lanes:
@@ -232,15 +232,16 @@ def sign_and_class(ins: Operands) -> Execute:
     if ins.parts[0] == "copysign":
         magnitude = ins.read(2, kind)
         return lambda warp, mask: write(warp, np.copysign(magnitude(warp), read(warp)), mask)
-    least = np.finfo(DTYPES[kind]).tiny
-    test = {
+    least = 2.0 ** FORMATS[kind].least
+    tests: dict[str, Callable[[Lanes], Lanes]] = {
         "finite": np.isfinite,
         "infinite": np.isinf,
         "number": lambda a: ~np.isnan(a),
         "notanumber": np.isnan,
         "normal": lambda a: np.isfinite(a) & (np.abs(a) >= least),
         "subnormal": lambda a: (np.abs(a) < least) & (a != 0),
-    }[ins.parts[1]]
+    }
+    test = tests[ins.parts[1]]
     return lambda warp, mask: write(warp, test(read(warp)), mask)
 
 
@@ -253,5 +254,5 @@ def set_bits(result: Lanes, kind: str) -> Lanes:
     element = kind.removesuffix("x2")
     word = np.dtype(f"u{DTYPES[element].itemsize}")
     true = _TRUE.get(element, (1 << 8 * word.itemsize) - 1)
-    bits = np.where(result, word.type(true), word.type(0))
+    bits: Lanes = np.where(result, word.type(true), word.type(0))
     return bits.view(np.uint32) if bits.size != LANES else bits

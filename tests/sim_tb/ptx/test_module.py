@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from golden import TensorMap
+from sim_tb.arithmetic.rounding import fused_single
 from sim_tb.ptx import Module, PtxError
-from sim_tb.ptx.instructions.floats import fused_single
 
 HEAD = ".version 8.0\n.target sm_90a\n.address_size 64\n"
 
