@@ -1,6 +1,6 @@
 """Runs kernels on the behavioural SM and the RTL: ``python -m sim_tb list``, ``run``, ``sweep``.
 
-``python -m sim_tb ptx`` runs recorded launches of PTX kernels, with the golden model as the unit.
+``python -m sim_tb ptx`` runs recorded launches of PTX kernels, through the simulated unit.
 
 KERNEL is a name of the list, or a Python file, or FILE:NAME if the file has several kernels.
 """
@@ -21,7 +21,8 @@ from hw.flow.cache import CacheError
 from open_tma.installation import python
 from sim_tb.command_line import Parser, entry_point
 from sim_tb.kernels import Library, kernel_of_file, library
-from sim_tb.ptx.replay import replay_all
+from sim_tb.ptx.launch import ENGINES
+from sim_tb.ptx.replay import outcomes, replay_all
 from sim_tb.report import report
 from sim_tb.simulator.by_value import SendError
 from sim_tb.simulator.progress import progress_bar
@@ -147,6 +148,37 @@ def add_replay(parser: argparse.ArgumentParser) -> None:
         "--only-check", action="store_true", help="name what is not supported, and run nothing"
     )
     parser.add_argument("--limit", type=number, metavar="N", help="only the first N cases")
+    parser.add_argument(
+        "--engine",
+        choices=ENGINES,
+        default=ENGINES[0],
+        help="what carries out copies and mbarrier operations [%(default)s]",
+    )
+    parser.add_argument(
+        "--sms", type=number, metavar="N", default=0, help="blocks that run at the same time"
+    )
+    parser.add_argument(
+        "--memory", default=Setting().memory, help="memory model of the unit [%(default)s]"
+    )
+
+
+def replay(options: argparse.Namespace) -> int:
+    """Carry out the command ``ptx``; return the exit status."""
+    setting = Setting(memory=options.memory)
+    try:
+        setting.validate()
+    except ValueError as error:
+        print(f"{PROG}: --memory {options.memory}: {error}", file=sys.stderr)
+        return 2
+    found = outcomes(
+        options.cases,
+        only_check=options.only_check,
+        limit=options.limit,
+        engine=options.engine,
+        setting=setting,
+        sms=options.sms,
+    )
+    return replay_all(found)
 
 
 def with_file(loaded: Library, words: Sequence[str]) -> Library:
@@ -288,7 +320,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
         print_list(console, loaded)
         return int(bool(loaded.broken or loaded.ambiguous))
     if options.command == "ptx":
-        return replay_all(options.cases, only_check=options.only_check, limit=options.limit)
+        return replay(options)
     parser: Parser = options.parser
     try:
         work = list(work_of(loaded.kernels[options.kernel], options))

@@ -1,7 +1,7 @@
 """PTX kernels, as a compiler wrote them, on the behavioural SM.
 
 `Module` has kernels and launches them; ``sim_tb.ptx.replay`` runs recorded launches and compares
-memory byte by byte. Copies, mbarriers and bulk groups are those of the golden model.
+memory byte by byte. Copies, mbarriers and bulk groups go through the ports of the simulated unit.
 """
 
 from sim_tb.ptx.errors import PtxError

@@ -2,13 +2,18 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from golden import ArrayMemory, Cluster
+from golden import ArrayMemory
 from sim_tb.ptx.errors import PtxError
+from sim_tb.sm.costs import Costs
+from sim_tb.sm.pipes import SCHEDULERS, SMEM_BYTES_PER_CLOCK
+
+if TYPE_CHECKING:
+    from sim_tb.ptx.engine import Engine
 
 Lanes = NDArray[Any]
 """Values of the 32 lanes of a warp."""
@@ -17,6 +22,9 @@ Mask = NDArray[np.bool_]
 """Lanes of a warp that execute an instruction."""
 
 LANES = 32
+
+BANKS = 32
+"""Banks of shared memory, of four bytes each."""
 
 SHARED_START = 0x400
 """First shared address of a kernel; the system has the bytes below (silicon)."""
@@ -62,38 +70,110 @@ class GlobalMemory:
         return np.where(inside, addresses - self.base, -1)
 
 
-@dataclass
-class Wait:
-    """Condition that a fragment waits for: it goes on when ``ready`` returns true."""
+@dataclass(eq=False)
+class Answer:
+    """Answer of the unit, or of another part of the machine, for which threads may wait.
 
-    ready: Callable[[], bool]
+    Attributes
+    ----------
+    cycle : int or None
+        Clock from which the answer is there.
+    value : int
+        Result of the operation, such as the state of an arrival, or 1 for a completed phase.
+    """
+
+    cycle: int | None = None
+    value: int = 0
+
+    def give(self, cycle: int, value: int = 0) -> None:
+        """Let the threads that wait go on from ``cycle``."""
+        self.cycle, self.value = cycle, value
+
+    def is_there(self) -> bool:
+        """Return whether the answer is there."""
+        return self.cycle is not None
+
+
+@dataclass(eq=False)
+class Wait:
+    """Condition that a fragment waits for: it goes on from the clock that ``ready`` returns.
+
+    Parameters
+    ----------
+    ready : callable
+        Returns that clock, or None as long as the fragment has to wait.
+    reason : str
+        What it waits for, for messages.
+    """
+
+    ready: Callable[[], int | None]
     reason: str
+
+    @classmethod
+    def until(cls, answers: "list[Answer]", reason: str, finish: Callable[[], None]) -> "Wait":
+        """Return the wait for all ``answers``; ``finish`` is called when the last is there."""
+
+        def ready() -> int | None:
+            if not all(answer.is_there() for answer in answers):
+                return None
+            finish()
+            return max(answer.cycle or 0 for answer in answers)
+
+        return cls(ready, reason)
 
 
 class Yield:
-    """Result of an instruction that gives other threads a turn, such as a failed ``try_wait``."""
+    """Result of an instruction that gives other threads a turn, such as ``nanosleep``."""
 
 
 YIELD = Yield()
 
 
-@dataclass
+@dataclass(eq=False)
 class Fragment:
-    """Threads of a warp with the same program counter."""
+    """Threads of a warp with the same program counter.
+
+    Attributes
+    ----------
+    pc : int
+        Instruction that is next.
+    mask : Mask
+        The threads.
+    wait : Wait or None
+        What they wait for.
+    cycle : int
+        First clock in which they can go on.
+    executed : int
+        Instructions that they have executed.
+    waits_for_warp : bool
+        Whether they are at an ``.aligned`` instruction, and other threads of the warp are not.
+    """
 
     pc: int
     mask: Mask
     wait: Wait | None = None
-    yielded: bool = False
+    cycle: int = 0
+    executed: int = 0
+    waits_for_warp: bool = False
 
 
-@dataclass
+@dataclass(eq=False)
 class NamedBarrier:
-    """A ``bar`` barrier: threads that have arrived, and number of completed phases."""
+    """A ``bar`` barrier: threads that have arrived, completed phases, clock of the last arrival."""
 
     arrived: int = 0
     phase: int = 0
     expected: int | None = None
+    cycle: int = 0
+
+
+@dataclass(eq=False)
+class SubCore:
+    """A quarter of an SM: its warp scheduler and its pipes, each free from a clock on."""
+
+    scheduler: int = 0
+    mufu: int = 0
+    tensor_cores: int = 0
 
 
 class Warp:
@@ -118,9 +198,22 @@ class Warp:
         Program counter of the instruction that executes now.
     cluster_phase : ndarray
         Phase of the cluster barrier at which each thread arrived last.
+    clock : int
+        Clock in which the warp executes its next instruction, at the earliest.
+    core : SubCore
+        Quarter of the SM that executes the warp.
+    pending : dict of int to int
+        Clock from which on a register has its value, for registers that instructions under way
+        write.
+    product_groups : list of int
+        Clock at which each committed group of ``wgmma`` is complete.
+    latency : int
+        Clocks until the results of the instruction that executes now are there; 0: at once.
+    at : int or None
+        Clock of the next instruction; None: all fragments wait.
     """
 
-    def __init__(self, cta: "Cta", index: int, registers: list[Lanes]) -> None:
+    def __init__(self, cta: "Cta", index: int, registers: list[Lanes], clock: int = 0) -> None:
         x, y, z = cta.grid.block
         linear = LANES * index + np.arange(LANES)
         self.registers = registers
@@ -132,8 +225,19 @@ class Warp:
         self.live: Mask = linear < x * y * z
         self.fragments = [Fragment(0, self.live.copy())]
         self.pc = 0
+        self.clock = clock
+        self.core = cta.cores[index % SCHEDULERS]
+        self.pending: dict[int, int] = {}
+        self.product_groups: list[int] = []
+        self.latency = 0
+        self.at: int | None = clock
         self.cluster_phase = np.full(LANES, -1)
         self.local = np.zeros((LANES, cta.grid.local_bytes), np.uint8)
+
+    @property
+    def first_thread(self) -> int:
+        """Number in the block of lane 0."""
+        return LANES * self.index
 
     def thread_name(self, lane: int) -> str:
         """Return the block and the thread of a lane, for messages."""
@@ -141,16 +245,41 @@ class Warp:
         return f"block ({', '.join(map(str, self.cta.index))}), thread ({thread})"
 
 
-@dataclass
+@dataclass(eq=False)
 class Cta:
-    """A block: its place in grid and cluster, named barriers and warps."""
+    """A block: its place in grid and cluster, its part of an SM, named barriers and warps.
+
+    Parameters
+    ----------
+    grid : Grid
+    cluster : ClusterState
+    index : tuple of int
+        ``%ctaid``.
+    rank : int
+        Rank in the cluster.
+    engine : Engine
+        What carries out the requests and mbarrier operations of its threads.
+
+    Attributes
+    ----------
+    cores : list of SubCore
+        Quarters of the SM.
+    port_free : int
+        Clock from which on the port of the shared memory is free.
+    bank_conflicts : int
+        Clocks that accesses to shared memory have lost to bank conflicts.
+    """
 
     grid: "Grid"
     cluster: "ClusterState"
     index: tuple[int, int, int]
     rank: int
+    engine: "Engine"
     barriers: dict[int, NamedBarrier] = field(default_factory=dict)
     warps: list[Warp] = field(default_factory=list)
+    cores: list[SubCore] = field(default_factory=lambda: [SubCore() for _ in range(SCHEDULERS)])
+    port_free: int = 0
+    bank_conflicts: int = 0
 
     @property
     def shared_base(self) -> int:
@@ -161,42 +290,44 @@ class Cta:
 class ClusterState:
     """The blocks that run at the same time as a cluster, and their shared memories.
 
+    Parameters
+    ----------
+    shared : ndarray
+        Bytes of the shared memories: a row for each block.
+    size : int
+        Bytes of a row that the kernel may use.
+
     Attributes
     ----------
-    unit : golden.Cluster
-        Shared memories, mbarriers, bulk groups and copies.
-    shared : ndarray
-        Bytes of all shared memories, one after another.
     ctas : list of Cta
         Blocks by rank.
     arrivals : NamedBarrier
         State of ``barrier.cluster``.
     """
 
-    def __init__(self, memory: GlobalMemory, ctas: int, shared_bytes: int) -> None:
-        self.unit = Cluster(memory.unit, ctas, smem_bytes=shared_bytes)
-        self.shared_bytes = shared_bytes
-        self.shared = np.zeros(ctas * shared_bytes, np.uint8)
-        self.unit.smem = [
-            self.shared[rank * shared_bytes : (rank + 1) * shared_bytes] for rank in range(ctas)
-        ]
+    def __init__(self, shared: NDArray[np.uint8], size: int) -> None:
+        self.rows = shared
+        self.size = size
+        self.shared = shared.reshape(-1)
         self.ctas: list[Cta] = []
         self.arrivals = NamedBarrier()
 
     def offsets(self, addresses: NDArray[np.int64], size: int) -> NDArray[np.int64]:
         """Return offsets in ``shared``; -1 where ``size`` bytes are in no shared memory."""
         rank, offset = addresses >> RANK_SHIFT, addresses & ((1 << RANK_SHIFT) - 1)
-        inside = (rank >= 0) & (rank < len(self.unit.smem)) & (offset >= SHARED_START)
-        inside &= offset + size <= self.shared_bytes
-        return np.where(inside, rank * self.shared_bytes + offset, -1)
+        inside = (rank >= 0) & (rank < len(self.rows)) & (offset >= SHARED_START)
+        inside &= offset + size <= self.size
+        return np.where(inside, rank * self.rows.shape[1] + offset, -1)
 
 
-@dataclass
+@dataclass(eq=False)
 class Grid:
     """A launch: sizes, parameters and global memory.
 
     ``events`` counts changes that other threads may wait for; a grid in which it stands still
-    although all threads only poll is a deadlock.
+    although all threads only poll, which ``polls`` counts, is a deadlock. ``last_event`` is the
+    clock of the last one. With ``stirred``, a wait may be over. ``now`` is the clock up to which
+    all warps have run.
     """
 
     grid: tuple[int, int, int]
@@ -207,7 +338,12 @@ class Grid:
     local_bytes: int
     clustered: bool
     lines: list[int]
+    costs: Costs = field(default_factory=Costs)
     events: int = 0
+    polls: int = 0
+    last_event: int = 0
+    stirred: bool = False
+    now: int = 0
     instructions: int = 0
 
 
@@ -271,9 +407,25 @@ def load(
     result = np.zeros((LANES, size), np.uint8)
     ranges = [(space, mask, 0)] if space != "generic" else split(addresses, mask)
     for name, lanes, window in ranges:
-        array, offsets = place(warp, name, addresses - window, size, lanes)
+        inside = addresses - window
+        array, offsets = place(warp, name, inside, size, lanes)
         result[lanes] = array[offsets[lanes][:, None] + np.arange(size)]
+        warp.latency = max(warp.latency, _load_latency(warp, name, inside, size, lanes))
     return result
+
+
+def _load_latency(
+    warp: Warp, space: str, addresses: NDArray[np.int64], size: int, lanes: Mask
+) -> int:
+    """Return the clocks until a load has its data."""
+    costs = warp.cta.grid.costs
+    if space in ("global", "local"):
+        return costs.global_load
+    if space != "shared":
+        return costs.parameter_load
+    if (addresses[lanes] >> RANK_SHIFT != warp.cta.rank).any():
+        return costs.cluster_load
+    return costs.shared_load + _use_shared(warp, addresses[lanes], size)
 
 
 def store(
@@ -283,6 +435,67 @@ def store(
     size = data.shape[1]
     ranges = [(space, mask, 0)] if space != "generic" else split(addresses, mask)
     for name, lanes, window in ranges:
-        array, offsets = place(warp, name, addresses - window, size, lanes)
+        inside = addresses - window
+        array, offsets = place(warp, name, inside, size, lanes)
         array[offsets[lanes][:, None] + np.arange(size)] = data[lanes]
-    warp.cta.grid.events += 1
+        if name == "shared":
+            _use_shared(warp, inside[lanes], size)
+    changed(warp)
+
+
+def _use_shared(warp: Warp, addresses: NDArray[np.int64], size: int) -> int:
+    """Use the port of the shared memory; return the clocks that the access waits and takes."""
+    cta = warp.cta
+    clocks = shared_passes(addresses, size)
+    least = -(-addresses.size * size // SMEM_BYTES_PER_CLOCK)
+    start = max(warp.clock, cta.port_free)
+    cta.port_free = start + clocks
+    cta.bank_conflicts += clocks - least
+    return cta.port_free - warp.clock
+
+
+def shared_passes(addresses: NDArray[np.int64], size: int) -> int:
+    """Return the clocks of an access to shared memory: those of its most used bank.
+
+    Threads with 8 or 16 bytes each go in groups whose bytes fill all banks once.
+    """
+    words = addresses >> 2
+    if size <= 4:
+        banks = np.unique(words) & (BANKS - 1)
+        return int(np.bincount(banks).max())
+    count = size // 4
+    group = np.arange(addresses.size) // (BANKS // count)
+    every = (group << 40)[:, None] + words[:, None] + np.arange(count)
+    banks = np.unique(every)
+    used = np.bincount((banks >> 40) * BANKS + (banks & (BANKS - 1)), minlength=BANKS)
+    used = np.pad(used, (0, -used.size % BANKS))
+    return int(used.reshape(-1, BANKS).max(axis=1).sum())
+
+
+def read_bytes(warp: Warp, space: str, address: int, size: int, lane: int) -> bytes:
+    """Return the ``size`` bytes, a multiple of 16, at an address of a thread."""
+    one = np.arange(LANES) == lane
+    where = np.full(LANES, address, np.int64)
+    name, _, window = split(where, one)[0] if space == "generic" else (space, one, 0)
+    array, first = place(warp, name, where - window, 16, one)
+    place(warp, name, where - window + size - 16, 16, one)
+    return array[first[lane] : first[lane] + size].tobytes()
+
+
+def write_bytes(warp: Warp, space: str, address: int, data: bytes, lane: int) -> None:
+    """Write bytes, a multiple of 16, at an address of a thread."""
+    one = np.arange(LANES) == lane
+    where = np.full(LANES, address, np.int64)
+    name, _, window = split(where, one)[0] if space == "generic" else (space, one, 0)
+    array, first = place(warp, name, where - window, 16, one)
+    place(warp, name, where - window + len(data) - 16, 16, one)
+    array[first[lane] : first[lane] + len(data)] = np.frombuffer(data, np.uint8)
+    changed(warp)
+
+
+def changed(warp: Warp) -> None:
+    """Note a change that other threads may wait for."""
+    grid = warp.cta.grid
+    grid.events += 1
+    grid.last_event = max(grid.last_event, warp.clock)
+    grid.stirred = True

@@ -1,29 +1,16 @@
-"""Kernels of a PTX text: compiled to functions, and launched."""
+"""Kernels of a PTX text, launched with arrays as arguments."""
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from golden import TensorMap, TmaWarning
-from golden.enums import SMEM_BYTES
-from sim_tb.ptx import parser
-from sim_tb.ptx.errors import PtxError, UnsupportedError
-from sim_tb.ptx.instructions import BUILDERS
-from sim_tb.ptx.machine import (
-    LANES,
-    SHARED_START,
-    ClusterState,
-    Cta,
-    GlobalMemory,
-    Grid,
-    Lanes,
-    Warp,
-)
-from sim_tb.ptx.operands import Operands, register_dtype
-from sim_tb.ptx.scheduler import Step, run
+from golden import TensorMap
+from sim_tb.ptx.errors import PtxError
+from sim_tb.ptx.kernel import Kernels, align_up
+from sim_tb.ptx.launch import Launch, Result, run
+from sim_tb.sm.record import Setting
 
 _FIRST_ADDRESS = 0x10_0000_0000
 """Global address of the first array of a launch."""
@@ -31,108 +18,8 @@ _FIRST_ADDRESS = 0x10_0000_0000
 _ALIGNMENT = 256
 """Alignment of arrays in global memory, in bytes."""
 
-_ALIGNED = {("bar", "sync"), ("bar", "arrive"), ("bar", "red")}
-"""Instructions that are ``.aligned`` although they do not say so (PTX ISA)."""
 
-Size = tuple[int, int, int]
-
-
-def _aligned(value: int, align: int) -> int:
-    return -(-value // align) * align
-
-
-class Kernel:
-    """A compiled entry.
-
-    Parameters
-    ----------
-    source : parser.Kernel
-        The entry.
-    outside : sequence of parser.Variable
-        Variables of the file.
-
-    Attributes
-    ----------
-    parameters : list of (str, int, int)
-        Name, offset and bytes of each parameter.
-    steps : list of Step
-        Compiled instructions.
-    lines : list of int
-        Line of each instruction, and of the end.
-    shared_bytes : int
-        First shared address behind the static variables, rounded for the dynamic ones.
-
-    Raises
-    ------
-    UnsupportedError
-        If instructions are not supported: all of them, with their lines.
-    """
-
-    def __init__(self, source: parser.Kernel, outside: Sequence[parser.Variable]) -> None:
-        self.name = source.name
-        self.symbols: dict[str, tuple[str, int]] = {}
-        self.parameters: list[tuple[str, int, int]] = []
-        self._place_parameters(source)
-        self._place_variables([*outside, *source.variables])
-        self.dtypes = [register_dtype(kind) for kind in source.register_types]
-        self.lines = [each.line for each in source.instructions]
-        self.lines.append(self.lines[-1] if self.lines else source.line)
-        self.steps: list[Step] = []
-        refused = []
-        for each in source.instructions:
-            try:
-                self.steps.append(self._compiled(each))
-            except UnsupportedError as error:
-                refused.append(error)
-        if refused:
-            raise UnsupportedError("\n".join(str(error) for error in refused))
-
-    def _place_parameters(self, source: parser.Kernel) -> None:
-        offset = 0
-        for variable in source.parameters:
-            offset = _aligned(offset, variable.align)
-            self.symbols[variable.name] = ("param", offset)
-            self.parameters.append((variable.name, offset, variable.size))
-            offset += variable.size
-        self.parameter_bytes = offset
-
-    def _place_variables(self, variables: Sequence[parser.Variable]) -> None:
-        """Give addresses to variables: static shared ones first, dynamic ones behind."""
-        shared, local, align = SHARED_START, 0, 16
-        for variable in variables:
-            if variable.space == "shared" and variable.size:
-                shared = _aligned(shared, variable.align)
-                self.symbols[variable.name] = ("shared", shared)
-                shared += variable.size
-            elif variable.space == "shared":
-                align = max(align, variable.align)
-            elif variable.space == "local":
-                local = _aligned(local, variable.align)
-                self.symbols[variable.name] = ("local", local)
-                local += variable.size
-        self.local_bytes = _aligned(local, 16)
-        self.shared_bytes = _aligned(shared, align)
-        for variable in variables:
-            if variable.space == "shared" and not variable.size:
-                self.symbols[variable.name] = ("shared", self.shared_bytes)
-
-    def _compiled(self, source: parser.Instruction) -> Step:
-        operands = Operands(source, self.symbols)
-        builder = BUILDERS.get(operands.parts[0])
-        if builder is None:
-            raise operands.refuse()
-        try:
-            execute = builder(operands)
-        except (IndexError, KeyError) as error:
-            raise operands.refuse(f"its types or operands ({error})") from None
-        aligned = operands.has("aligned") or operands.parts[:2] in _ALIGNED
-        if source.guard is None:
-            return Step(None, False, execute, aligned)
-        number, _ = operands.register(source.guard)
-        return Step(number, source.guard.negated, execute, aligned)
-
-
-class Module:
+class Module(Kernels):
     """Kernels of a PTX text.
 
     Parameters
@@ -163,42 +50,10 @@ class Module:
     ...     st.global.u32 [%rd3], %r2;
     ...     ret; }'''
     >>> array = np.arange(4, dtype=np.uint32)
-    >>> Module(text).launch("twice", (1, 1, 1), (4, 1, 1), [array])
+    >>> Module(text).launch("twice", (1, 1, 1), (4, 1, 1), [array], engine="golden")
     >>> array
     array([0, 2, 4, 6], dtype=uint32)
     """
-
-    def __init__(self, text: str | bytes) -> None:
-        if isinstance(text, bytes):
-            if text[:4] in (b"\x7fELF", b"\x50\xed\x55\xba"):
-                raise PtxError(
-                    "this is a cubin or fatbin, not PTX: get PTX from `nvcc -ptx -arch=sm_90a`, "
-                    "`cuobjdump -ptx`, or kernel.asm['ptx'] of Triton"
-                )
-            text = text.rstrip(b"\0").decode()
-        self._text = parser.parse(text)
-        if self._text.target not in ("sm_90", "sm_90a"):
-            raise PtxError(f".target {self._text.target}: must be sm_90 or sm_90a")
-        self._kernels: dict[str, Kernel] = {}
-
-    @property
-    def entries(self) -> tuple[str, ...]:
-        """Names of the kernels."""
-        return tuple(self._text.kernels)
-
-    def kernel(self, entry: str) -> Kernel:
-        """Return a kernel, compiled once.
-
-        Raises
-        ------
-        PtxError
-            If there is no such entry, or an instruction of it is not supported.
-        """
-        if entry not in self._text.kernels:
-            raise PtxError(f"no entry {entry}: the text has {', '.join(self.entries)}")
-        if entry not in self._kernels:
-            self._kernels[entry] = Kernel(self._text.kernels[entry], self._text.variables)
-        return self._kernels[entry]
 
     def launch(
         self,
@@ -209,7 +64,10 @@ class Module:
         *,
         cluster: Sequence[int] | None = None,
         smem: int = 0,
-    ) -> None:
+        sms: int = 0,
+        engine: str = "unit",
+        setting: Setting | None = None,
+    ) -> Result:
         """Run a grid; the kernel changes arrays in place.
 
         Parameters
@@ -224,6 +82,18 @@ class Module:
             last array before it; a number of the parameter's size; or bytes.
         smem : int
             Bytes of dynamic shared memory.
+        sms : int
+            SMs: so many blocks run at the same time, if their clusters fit. 0: one cluster.
+        engine : str
+            What carries out copies and mbarrier operations: ``"unit"``, the simulated unit; or
+            ``"golden"``, the golden model, which needs no simulator and knows no time.
+        setting : Setting, optional
+            Surroundings of the unit.
+
+        Returns
+        -------
+        Result
+            Clocks and instructions of the launch.
 
         Raises
         ------
@@ -247,7 +117,7 @@ class Module:
                     arrays.append((address, raw))
                     outputs.append((address, value))
                 encoded = (known[0] if known else address).to_bytes(8, "little")
-                address = address if known else _aligned(address + raw.size, _ALIGNMENT)
+                address = address if known else align_up(address + raw.size, _ALIGNMENT)
             elif isinstance(value, TensorMap):
                 encoded = self._relocated(name, value, outputs).encode()
             elif isinstance(value, bytes):
@@ -257,10 +127,11 @@ class Module:
             if len(encoded) != size:
                 raise PtxError(f"{name} has {size} bytes, its argument has {len(encoded)}")
             data[offset : offset + size] = np.frombuffer(encoded, np.uint8)
-        memory = GlobalMemory(arrays)
-        execute(kernel, grid, block, cluster, smem, data, memory)
-        for at, array in outputs:
-            array[...] = memory.at(at, array.nbytes).view(array.dtype).reshape(array.shape)
+        launch = Launch(self.text, entry, grid, block, cluster, smem, data, arrays, sms)
+        result = run(launch, engine, setting)
+        for (_, array), after in zip(outputs, result.allocations, strict=True):
+            array[...] = after.view(array.dtype).reshape(array.shape)
+        return result
 
     @staticmethod
     def _relocated(
@@ -289,63 +160,3 @@ def _scalar(name: str, value: Any, size: int) -> bytes:
             return (value & ((1 << (8 * size)) - 1)).to_bytes(size, "little")
         raise PtxError(f"{name} has {size} bytes: {value} does not fit")
     raise PtxError(f"{name}: an argument of type {type(value).__name__} is no parameter")
-
-
-def _extents(name: str, values: Sequence[int], most: int) -> Size:
-    """Return one to three extents as three."""
-    extents = tuple(int(value) for value in values)
-    if not 1 <= len(extents) <= 3 or min(extents) < 1:
-        raise PtxError(f"{name} = {extents}: must be one to three extents of at least 1")
-    x, y, z = (*extents, 1, 1)[:3]
-    if x * y * z > most:
-        raise PtxError(f"{name} = {extents}: must be at most {most} together")
-    return x, y, z
-
-
-def execute(
-    kernel: Kernel,
-    grid: Sequence[int],
-    block: Sequence[int],
-    cluster: Sequence[int] | None,
-    smem: int,
-    parameters: NDArray[np.uint8],
-    memory: GlobalMemory,
-) -> Grid:
-    """Run a grid on a memory, cluster by cluster; return its state with the instruction count.
-
-    Parameters are those of `Module.launch`; ``cluster`` None is a launch without clusters, and
-    ``parameters`` has the bytes of all parameters.
-    """
-    blocks = _extents("grid", grid, 1 << 31)
-    threads = _extents("block", block, 1024)
-    size = _extents("cluster", cluster or (1, 1, 1), 16)
-    for axis in range(3):
-        if blocks[axis] % size[axis]:
-            raise PtxError(f"grid = {blocks}: must be multiples of cluster = {size}")
-    shared = kernel.shared_bytes + smem
-    if smem < 0 or shared > SMEM_BYTES:
-        raise PtxError(
-            f"smem = {smem}: must be from 0 to {SMEM_BYTES - kernel.shared_bytes} for {kernel.name}"
-        )
-    state = Grid(
-        blocks, threads, size, parameters, memory, kernel.local_bytes, bool(cluster), kernel.lines
-    )
-    ranks = [(x, y, z) for z in range(size[2]) for y in range(size[1]) for x in range(size[0])]
-    for z in range(0, blocks[2], size[2]):
-        for y in range(0, blocks[1], size[1]):
-            for x in range(0, blocks[0], size[0]):
-                together = ClusterState(memory, len(ranks), shared)
-                for rank, (i, j, k) in enumerate(ranks):
-                    cta = Cta(state, together, (x + i, y + j, z + k), rank)
-                    count = -(-threads[0] * threads[1] * threads[2] // LANES)
-                    cta.warps = [Warp(cta, n, _registers(kernel)) for n in range(count)]
-                    together.ctas.append(cta)
-                with np.errstate(all="ignore"), warnings.catch_warnings():
-                    warnings.simplefilter("ignore", TmaWarning)
-                    run(state, kernel.steps, together.ctas)
-    return state
-
-
-def _registers(kernel: Kernel) -> list[Lanes]:
-    """Return the registers of a warp, all zero."""
-    return [np.zeros(LANES, dtype) for dtype in kernel.dtypes]

@@ -107,10 +107,18 @@ class Operands:
         Operands from left to right.
     symbols : dict of str to (str, int)
         State space and address of each variable and parameter.
+    used : frozenset of int
+        Registers that an instruction of the kernel reads.
     """
 
-    def __init__(self, instruction: Instruction, symbols: dict[str, tuple[str, int]]) -> None:
+    def __init__(
+        self,
+        instruction: Instruction,
+        symbols: dict[str, tuple[str, int]],
+        used: frozenset[int] = frozenset(),
+    ) -> None:
         self.instruction = instruction
+        self._used = used
         self.parts = instruction.parts
         self.operands = instruction.operands
         self.symbols = symbols
@@ -147,6 +155,13 @@ class Operands:
             text = operand.text if isinstance(operand, Name) else operand
             raise PtxError(f"{text} is not a register", self.instruction.line)
         return found
+
+    def is_used(self, index: int) -> bool:
+        """Return whether an instruction of the kernel reads the register of a destination."""
+        operand = self.operands[index]
+        if isinstance(operand, Name) and operand.text == "_":
+            return False
+        return self.register(operand)[0] in self._used
 
     def read(self, index: int | Operand, kind: str) -> Read:
         """Return the reader of an operand as values of a PTX type.
@@ -283,9 +298,9 @@ _SPECIAL: dict[str, Callable[[Warp, int], object]] = {
     "%cluster_ctaid": _cluster_index,
     "%cluster_nctaid": lambda warp, axis: warp.cta.grid.cluster[axis],
     "%clusterid": lambda warp, axis: warp.cta.index[axis] // warp.cta.grid.cluster[axis],
-    "%clock": lambda warp, _axis: warp.cta.grid.instructions & 0xFFFFFFFF,
-    "%clock64": lambda warp, _axis: warp.cta.grid.instructions,
-    "%globaltimer": lambda warp, _axis: warp.cta.grid.instructions,
-    "%globaltimer_lo": lambda warp, _axis: warp.cta.grid.instructions & 0xFFFFFFFF,
+    "%clock": lambda warp, _axis: warp.clock & 0xFFFFFFFF,
+    "%clock64": lambda warp, _axis: warp.clock,
+    "%globaltimer": lambda warp, _axis: warp.clock,
+    "%globaltimer_lo": lambda warp, _axis: warp.clock & 0xFFFFFFFF,
 }
-"""Special registers: value from warp and axis. Clocks count executed instructions (choice)."""
+"""Special registers: value from warp and axis. A clock takes a nanosecond (choice)."""

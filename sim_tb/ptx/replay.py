@@ -1,7 +1,7 @@
 """Recorded launches: memory before and after a kernel on a GPU, run again and compared exactly."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,9 +10,12 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from hw.params import PRESETS, TmaParams
 from sim_tb.ptx.errors import PtxError, UnsupportedError
-from sim_tb.ptx.machine import GlobalMemory
-from sim_tb.ptx.module import Kernel, Module, execute
+from sim_tb.ptx.kernel import Kernel, Kernels
+from sim_tb.ptx.launch import Launch, Result, run_on_golden, run_on_unit
+from sim_tb.simulator.runner import SimulationError
+from sim_tb.sm.record import Setting
 
 
 @dataclass(frozen=True)
@@ -112,35 +115,39 @@ def _parameters(case: Case, kernel: Kernel) -> NDArray[np.uint8]:
     return data
 
 
-def replay(case: Case, *, only_check: bool = False) -> Outcome:
-    """Run a recorded launch, and compare each byte of each allocation.
+def launch_of(case: Case, sms: int = 0) -> Launch:
+    """Return the launch of a case.
 
-    With ``only_check``, the kernel is compiled, which finds what is not supported, and not run.
+    Raises
+    ------
+    PtxError
+        If the PTX is broken or not supported, or the case does not fit it.
     """
     launch = case.launch
-    try:
-        kernel = Module(case.text).kernel(launch["kernel"])
-        if only_check:
-            return Outcome(True, f"{case.name}: supported, {len(kernel.steps)} instructions")
-        memory = GlobalMemory([(address, before) for address, before, _ in case.allocations])
-        cluster = launch["cluster"] if any(launch["cluster"]) else None
-        state = execute(
-            kernel,
-            launch["grid"],
-            launch["block"],
-            cluster,
-            launch["dynamic_smem"],
-            _parameters(case, kernel),
-            memory,
-        )
-    except UnsupportedError as error:
-        return Outcome(False, f"{case.name}: not supported\n  " + str(error).replace("\n", "\n  "))
-    except PtxError as error:
-        return Outcome(False, f"{case.name}: {error}")
+    kernel = Kernels(case.text).kernel(launch["kernel"])
+    made = Launch(
+        text=case.text,
+        entry=launch["kernel"],
+        grid=launch["grid"],
+        block=launch["block"],
+        cluster=launch["cluster"] if any(launch["cluster"]) else None,
+        smem=launch["dynamic_smem"],
+        parameters=_parameters(case, kernel),
+        allocations=[(address, before) for address, before, _ in case.allocations],
+        sms=max(sms, int(np.prod([max(1, each) for each in launch["cluster"]]))),
+    )
+    made.state(kernel)
+    return made
+
+
+def compared(case: Case, result: Result) -> Outcome:
+    """Compare each byte of each allocation."""
+    if result.error is not None:
+        return Outcome(False, f"{case.name}: {result.error}")
     differences = [
-        _difference(allocation, address, memory.at(address, after.size), after)
-        for allocation, (address, _, after) in zip(
-            launch["allocations"], case.allocations, strict=True
+        _difference(allocation, address, got, after)
+        for allocation, (address, _, after), got in zip(
+            case.launch["allocations"], case.allocations, result.allocations, strict=True
         )
     ]
     differences = [text for text in differences if text]
@@ -148,8 +155,61 @@ def replay(case: Case, *, only_check: bool = False) -> Outcome:
         return Outcome(False, f"{case.name}: " + "; ".join(differences))
     size = sum(after.size for *_, after in case.allocations)
     return Outcome(
-        True, f"{case.name}: equal, {size} bytes, {state.instructions} warp instructions"
+        True,
+        f"{case.name}: equal, {size} bytes; {result.instructions} warp instructions, "
+        f"{result.cycles} clocks, {result.seconds:.1f} s",
     )
+
+
+def refused(name: str, error: PtxError) -> Outcome:
+    """Return the outcome of a case that cannot be run."""
+    if isinstance(error, UnsupportedError):
+        return Outcome(False, f"{name}: not supported\n  " + str(error).replace("\n", "\n  "))
+    return Outcome(False, f"{name}: {error}")
+
+
+def check(case: Case) -> Outcome:
+    """Compile a case, which finds what is not supported, without running it."""
+    try:
+        kernel = Kernels(case.text).kernel(case.launch["kernel"])
+    except PtxError as error:
+        return refused(case.name, error)
+    return Outcome(True, f"{case.name}: supported, {len(kernel.steps)} instructions")
+
+
+def replay_on_golden(case: Case, sms: int = 0) -> Outcome:
+    """Run a case with the golden model as engine, and compare."""
+    try:
+        launch = launch_of(case, sms)
+        kernel = Kernels(launch.text).kernel(launch.entry)
+        return compared(case, run_on_golden(kernel, launch))
+    except PtxError as error:
+        return refused(case.name, error)
+
+
+def replay_on_unit(
+    cases: Sequence[Case],
+    setting: Setting,
+    sms: int = 0,
+    params: TmaParams = PRESETS["default"],
+) -> Iterator[Outcome]:
+    """Run cases through the simulated unit, and compare; those that need the same unit together."""
+    launches: list[tuple[Case, Launch]] = []
+    for case in cases:
+        try:
+            launches.append((case, launch_of(case, sms)))
+        except PtxError as error:
+            yield refused(case.name, error)
+    launches.sort(key=lambda pair: pair[1].ctas)
+    results = run_on_unit([launch for _, launch in launches], setting, params)
+    done = 0
+    try:
+        for (case, _), result in zip(launches, results, strict=True):
+            done += 1
+            yield compared(case, result)
+    except SimulationError as error:
+        for case, _ in launches[done:]:
+            yield Outcome(False, f"{case.name}: {error}")
 
 
 def paths_of(places: Sequence[str], limit: int | None = None) -> list[Path]:
@@ -161,14 +221,34 @@ def paths_of(places: Sequence[str], limit: int | None = None) -> list[Path]:
     return paths[:limit]
 
 
-def replay_all(places: Sequence[str], *, only_check: bool = False, limit: int | None = None) -> int:
-    """Replay cases, print a line for each and the sum; return the exit status, 1 if one failed."""
-    passed = failed = 0
+def outcomes(
+    places: Sequence[str],
+    *,
+    only_check: bool = False,
+    limit: int | None = None,
+    engine: str = "unit",
+    setting: Setting | None = None,
+    sms: int = 0,
+) -> Iterator[Outcome]:
+    """Yield the outcome of each case, as soon as it is known."""
+    cases = []
     for path in paths_of(places, limit):
         try:
-            outcome = replay(Case.read(path), only_check=only_check)
+            cases.append(Case.read(path))
         except PtxError as error:
-            outcome = Outcome(False, str(error))
+            yield Outcome(False, str(error))
+    if only_check:
+        yield from map(check, cases)
+    elif engine == "golden":
+        yield from (replay_on_golden(case, sms) for case in cases)
+    else:
+        yield from replay_on_unit(cases, setting or Setting(), sms)
+
+
+def replay_all(found: Iterable[Outcome]) -> int:
+    """Print the line of each outcome and the sum; return the exit status, 1 if one failed."""
+    passed = failed = 0
+    for outcome in found:
         print(outcome.line, flush=True)
         passed, failed = passed + outcome.passed, failed + (not outcome.passed)
     print(f"{passed} passed, {failed} failed")

@@ -84,6 +84,14 @@ class Costs:
     cluster_load : int
         Clocks from the first slot of ``ld.shared::cluster`` of another CTA until the data is there.
         An H200 takes 216.
+    shared_load : int
+        Clocks from the slot of ``ld.shared`` until its data is there, without bank conflicts
+        (choice).
+    parameter_load : int
+        The same of ``ld.param`` and ``ld.const`` (choice).
+    block_start : int
+        Clocks from the last instruction of a PTX cluster to the first of the next one on the same
+        SMs (choice). Arrivals under way take effect before it.
     mapa : int
         ``mapa``.
     st_async : int
@@ -117,6 +125,9 @@ class Costs:
     global_load: int = 320
     fence_acq_rel: int = 4
     cluster_load: int = 216
+    shared_load: int = 29
+    parameter_load: int = 8
+    block_start: int = 1000
     mapa: int = 1
     st_async: int = 4
     sync: int = 4

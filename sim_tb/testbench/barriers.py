@@ -188,6 +188,36 @@ class Barriers:
         self._events.call(EventKind.BARRIER_RESULT, number, check)
         self._queue(Command(op, address, count, lanes), number, quiet=True)
 
+    def call(
+        self,
+        op: str,
+        address: int,
+        count: int,
+        answer: Callable[[BarrierResult, int], None],
+        *,
+        lanes: int = 1,
+        state: int = 0,
+        time_limit: int = 0,
+    ) -> None:
+        """Queue a barrier command; ``answer`` is called with its result and the cycle.
+
+        If the thread waits, the call comes at the end of the wait, with ``waits`` set.
+        """
+        number = self._events.new_number()
+
+        def wait_ended(event: EventRecord) -> None:
+            answer(BarrierResult(bool(event.a), True, self._fault(event.b), 0), int(event.cycle))
+
+        def answered(event: EventRecord) -> None:
+            result = self._result(event)
+            if result.waits:
+                self._events.call(EventKind.WAIT_END, number, wait_ended)
+            else:
+                answer(result, int(event.cycle))
+
+        self._events.call(EventKind.BARRIER_RESULT, number, answered)
+        self._queue(Command(op, address, count, lanes, state, time_limit), number)
+
     # Waits
 
     async def try_wait(

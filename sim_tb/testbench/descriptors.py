@@ -1,5 +1,7 @@
 """Tensor maps in global memory, and the fences and prefetches of the unit's descriptor cache."""
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -33,6 +35,18 @@ class Descriptors:
             return self._gmem.place_map(words)
         self._gmem.place(address, words)
         return address
+
+    def call_prefetch(self, address: int, answer: Callable[[int], None]) -> None:
+        """Queue ``prefetch.tensormap``; ``answer`` is called with the cycle of its acceptance."""
+        number = self._events.new_number()
+        self._events.call(EventKind.FENCE_ACCEPTED, number, lambda event: answer(int(event.cycle)))
+        self._bridge.prefetch(address, number)
+
+    def call_invalidate(self, address: int, answer: Callable[[int], None]) -> None:
+        """Queue an invalidation of ``address``; ``answer`` is called as in ``call_prefetch``."""
+        number = self._events.new_number()
+        self._events.call(EventKind.FENCE_ACCEPTED, number, lambda event: answer(int(event.cycle)))
+        self._bridge.invalidate(address, False, number)
 
     async def prefetch(self, address: int, timeout: int = TIMEOUT) -> None:
         """Carry out ``prefetch.tensormap``; return when the unit has accepted it."""

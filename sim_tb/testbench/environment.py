@@ -70,7 +70,7 @@ class Environment:
         self.interface: Interface = shared.interface
         self.seed = seed
         self.sm = sm
-        self.smem: Bytes = np.zeros(self.interface.parameters["smem_bytes"], np.uint8)
+        self.smem: Bytes = shared.smem[sm]
         self._bridge = Bridge(sm)
         enums = self.interface.enums
         ids = RequestIds(self.interface.parameters["request_id_bits"])
@@ -81,7 +81,7 @@ class Environment:
         self.barriers = Barriers(self._bridge, self._events, self.smem, enums)
         self.remote = RemoteOperations(self._bridge, ids, enums["BarrierOp"])
         self.descriptors = Descriptors(self._bridge, self._events, shared.gmem)
-        self.errors = ErrorRecords(self._events, enums["ErrorCode"])
+        self.errors = ErrorRecords(self._events, enums["ErrorCode"], self.resume)
         shared.sms.append(self)
 
     @classmethod
@@ -155,6 +155,18 @@ class Environment:
     async def cycles(self, count: int, *, watches: bool = False) -> None:
         """Wait for ``count`` clocks. ``watches``: it does not count as one of the ``timers``."""
         await self._events.cycles(count, watches=watches)
+
+    async def pause(self, clocks: int) -> None:
+        """Wait for ``clocks`` clocks, or until ``resume`` is called or an error record comes."""
+        await self._events.pause(clocks)
+
+    def resume(self) -> None:
+        """End ``pause`` of the first SM, in which a run of several SMs waits."""
+        self.shared.sms[0].end_pause()
+
+    def end_pause(self) -> None:
+        """End ``pause``, if a coroutine is there."""
+        self._events.resume()
 
     @property
     def timers(self) -> int:

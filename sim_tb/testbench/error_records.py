@@ -1,7 +1,7 @@
 """Error records of one SM's unit."""
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from sim_tb.testbench.bridge import EventKind, EventRecord
 from sim_tb.testbench.events import TIMEOUT, Events, Pending
@@ -16,10 +16,15 @@ class ErrorRecords:
     events : Events
     codes : mapping
         Name of an error code to its number.
+    notify : callable
+        Called at each new record.
     """
 
-    def __init__(self, events: Events, codes: Mapping[str, int]) -> None:
+    def __init__(
+        self, events: Events, codes: Mapping[str, int], notify: Callable[[], None]
+    ) -> None:
         self._events = events
+        self._notify = notify
         self._causes = {code: name for name, code in codes.items()}
         self._records: deque[ErrorRecord] = deque()
         self._awaited: Pending | None = None
@@ -60,6 +65,7 @@ class ErrorRecords:
         cause = self._causes.get(code, f"code {code}")
         dim, value, cycle, cta = int(event.b), int(event.c), int(event.cycle), int(event.d)
         self._records.append(ErrorRecord(int(event.id), code, cause, dim, value, cycle, cta))
+        self._notify()
         if self._awaited is not None:
             self._awaited.resolve(event)
             self._awaited = None

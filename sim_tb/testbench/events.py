@@ -61,6 +61,7 @@ class Events:
         self._handlers: dict[EventKind, Handler] = {}
         self._alarms: dict[int, Pending] = {}
         self.timers_begun = 0
+        self._pause: Pending | None = None
         self._failure: CheckError | None = None
 
     def reset(self) -> None:
@@ -165,6 +166,19 @@ class Events:
         self._set_alarm(pending, count)
         await pending.event.wait()
         self._raise_failure()
+
+    async def pause(self, clocks: int) -> None:
+        """Wait for ``clocks`` clocks, or until ``resume`` is called."""
+        pending = self._pause = Pending(f"{clocks} clocks")
+        self._set_alarm(pending, clocks)
+        await pending.event.wait()
+        self._pause = None
+        self._raise_failure()
+
+    def resume(self) -> None:
+        """End ``pause``, if a coroutine is there."""
+        if self._pause is not None:
+            self._pause.event.set()
 
     @property
     def timers(self) -> int:

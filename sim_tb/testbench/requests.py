@@ -1,7 +1,7 @@
 """Requests of one SM's threads: loads, prefetches, stores, DSMEM requests and bulk groups."""
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from golden import (
@@ -466,6 +466,14 @@ class Requests:
         number = self._queue(operation, None, thread=thread, groups=groups)
         what = f"all but {groups} bulk groups of thread {thread}"
         return await self._events.wait_for(EventKind.GROUP_RESULT, number, what, timeout)
+
+    def call_group(
+        self, groups: int, answer: Callable[[int], None], *, read: bool, thread: int
+    ) -> None:
+        """Queue a wait as ``wait_group`` does; ``answer`` is called with the answer's cycle."""
+        operation = "WAIT_GROUP_READ" if read else "WAIT_GROUP"
+        number = self._queue(operation, None, thread=thread, groups=groups)
+        self._events.call(EventKind.GROUP_RESULT, number, lambda event: answer(int(event.cycle)))
 
     async def accepted(self, request_id: int, timeout: int = TIMEOUT) -> int:
         """Wait until the unit accepts a request; return the cycle.

@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Protocol
 
 import cocotb
+import numpy as np
 from cocotb.task import Task
 from cocotb.triggers import ClockCycles
+from numpy.typing import NDArray
 
 from sim_tb.testbench.bridge import Bridge, LogKind, check_layouts
 from sim_tb.testbench.errors import CheckError
@@ -33,6 +35,9 @@ class SmSide(Protocol):
     def fail_waits(self, failure: CheckError) -> bool:
         """Raise ``failure`` in every coroutine that waits; return whether there was one."""
 
+    def end_pause(self) -> None:
+        """Let the coroutine go on that pauses at this SM, if there is one."""
+
     def ledger(self) -> str:
         """Return everything that is outstanding at this SM, as text."""
 
@@ -46,6 +51,8 @@ class SharedEnvironment:
         Parameters and ports of the design.
     sms : list of SmSide
         By number of the SM. An ``Environment`` adds itself.
+    smem : array of bytes
+        Shared memory of each SM, a row each.
     gmem : GlobalMemory
     """
 
@@ -55,6 +62,9 @@ class SharedEnvironment:
         self.dut = dut
         self.interface = interface
         self.sms: list[SmSide] = []
+        self.smem: NDArray[np.uint8] = np.zeros(
+            (interface.sms, interface.parameters["smem_bytes"]), np.uint8
+        )
         self.gmem = GlobalMemory()
         self._running = 0
 

@@ -1,13 +1,22 @@
-"""``mbarrier`` instructions: those of the golden model, thread after thread."""
+"""``mbarrier`` instructions. Threads of a warp at the same mbarrier are one operation (silicon)."""
 
 import numpy as np
 
-from golden import TmaError
+from golden import mbarrier
 from golden.mbarrier import Op
-from sim_tb.ptx.errors import PtxError
-from sim_tb.ptx.machine import LANES, RANK_SHIFT, SHARED_WINDOW, YIELD, Mask, Warp, Yield
+from sim_tb.ptx.engine import TIME_LIMIT, Origin
+from sim_tb.ptx.machine import (
+    LANES,
+    RANK_SHIFT,
+    SHARED_WINDOW,
+    Answer,
+    Lanes,
+    Mask,
+    Wait,
+    Warp,
+    changed,
+)
 from sim_tb.ptx.operands import Execute, Operands, instruction
-from sim_tb.ptx.parser import Name
 
 _QUALIFIERS = (
     *("shared", "shared::cta", "shared::cluster", "b64", "cta", "cluster"),
@@ -33,14 +42,30 @@ def shared_place(address: int) -> tuple[int, int]:
     return address >> RANK_SHIFT, address & ((1 << RANK_SHIFT) - 1)
 
 
-def mistake(ins: Operands, warp: Warp, lane: int, error: TmaError) -> PtxError:
-    """Return the error of a thread whose request or mbarrier operation the unit refuses."""
-    text = f"{ins.instruction.opcode}: {error}, {warp.thread_name(lane)}"
-    return PtxError(text, ins.instruction.line)
+def threads_at(
+    ins: Operands, warp: Warp, addresses: Lanes, mask: Mask, *, own: bool
+) -> list[tuple[Origin, int, int, list[int]]]:
+    """Return origin, rank, offset and lanes of each mbarrier that the threads of a mask address.
+
+    Raises
+    ------
+    PtxError
+        If ``own`` and the mbarrier is in another block.
+    """
+    places: dict[tuple[int, int], list[int]] = {}
+    for lane in np.flatnonzero(mask).tolist():
+        places.setdefault(shared_place(int(addresses[lane])), []).append(lane)
+    made = []
+    for (rank, offset), lanes in places.items():
+        origin = Origin(ins.instruction, warp, lanes[0])
+        if own and rank != warp.cta.rank:
+            raise origin.error(f"the mbarrier is that of block {rank} of the cluster: must be own")
+        made.append((origin, rank, offset, lanes))
+    return made
 
 
 @instruction("mbarrier")
-def mbarrier(ins: Operands) -> Execute:
+def operation_of_mbarrier(ins: Operands) -> Execute:
     """All operations of an mbarrier of layout v0."""
     name = ins.parts[1]
     if name == "pending_count":
@@ -55,28 +80,44 @@ def mbarrier(ins: Operands) -> Execute:
         raise ins.refuse()
     operation = _OPERATIONS[key]
     first = 0 if name in ("expect_tx", "complete_tx") else 1
-    state = ins.write(0) if first and ins.operands[0] != Name("_") else None
+    state = ins.write(0) if first and ins.is_used(0) else None
     address = ins.address(first)
     count = ins.read(first + 1, "u32") if len(ins) > first + 1 else None
 
-    def execute(warp: Warp, mask: Mask) -> None:
-        unit, rank = warp.cta.cluster.unit, warp.cta.rank
-        addresses = address(warp)
+    def execute(warp: Warp, mask: Mask) -> Wait | None:
         counts = count(warp) if count else np.ones(LANES, np.uint32)
-        states = np.zeros(LANES, np.uint64)
-        for lane in np.flatnonzero(mask).tolist():
-            cta, offset = shared_place(int(addresses[lane]))
-            try:
-                states[lane] = unit.mbarrier_update(
-                    operation, offset, int(counts[lane]), cta=cta, issuer=rank
-                )
-            except TmaError as error:
-                raise mistake(ins, warp, lane, error) from None
-        warp.cta.grid.events += 1
-        if state is not None:
+        answers: list[tuple[Answer, list[int]]] = []
+        for origin, cta, offset, lanes in threads_at(ins, warp, address(warp), mask, own=False):
+            total = int(counts[lanes].sum())
+            bits = sum(1 << lane for lane in lanes)
+            answer = warp.cta.engine.update(
+                origin, operation, cta, offset, total, bits, returns=state is not None
+            )
+            answers.append((answer, lanes))
+        changed(warp)
+        if state is None:
+            return None
+
+        def finish() -> None:
+            states = np.zeros(LANES, np.uint64)
+            for answer, lanes in answers:
+                states[lanes] = answer.value
+                if operation.no_complete:
+                    states[lanes] = _merged_states(answer.value, lanes, counts)
             state(warp, states, mask)
 
+        return Wait.until([answer for answer, _ in answers], ins.instruction.opcode, finish)
+
     return execute
+
+
+def _merged_states(word: int, lanes: list[int], counts: Lanes) -> list[int]:
+    """Return the state that each thread of a ``noComplete`` arrival gets."""
+    mask, earlier, states = sum(1 << lane for lane in lanes), 0, []
+    for lane in lanes:
+        states.append(mbarrier.returned_state(word, merged=mask, earlier=earlier))
+        earlier += int(counts[lane])
+    return states
 
 
 def _initialise(ins: Operands, name: str) -> Execute:
@@ -85,17 +126,11 @@ def _initialise(ins: Operands, name: str) -> Execute:
     count = ins.read(1, "u32") if name == "init" else None
 
     def execute(warp: Warp, mask: Mask) -> None:
-        unit, addresses = warp.cta.cluster.unit, address(warp)
-        for lane in np.flatnonzero(mask).tolist():
-            cta, offset = shared_place(int(addresses[lane]))
-            try:
-                if count is None:
-                    unit.mbarrier_inval(offset, cta=cta)
-                else:
-                    unit.mbarrier_init(offset, int(count(warp)[lane]), cta=cta)
-            except TmaError as error:
-                raise mistake(ins, warp, lane, error) from None
-        warp.cta.grid.events += 1
+        counts = count(warp) if count else None
+        for origin, _, offset, lanes in threads_at(ins, warp, address(warp), mask, own=True):
+            expected = None if counts is None else int(counts[lanes[0]])
+            warp.cta.engine.initialise(origin, offset, expected)
+        changed(warp)
 
     return execute
 
@@ -106,23 +141,32 @@ def _wait(ins: Operands) -> Execute:
     write, address = ins.write(0), ins.address(1)
     by_parity = ins.has("parity")
     state = ins.read(2, "u32" if by_parity else "u64")
+    time_limit = 0 if ins.has("test_wait") else TIME_LIMIT
 
-    def execute(warp: Warp, mask: Mask) -> Yield | None:
-        unit, addresses, states = warp.cta.cluster.unit, address(warp), state(warp)
-        test = unit.mbarrier_test_wait_parity if by_parity else unit.mbarrier_test_wait
-        done = np.zeros(LANES, bool)
-        known: dict[tuple[int, int], bool] = {}
-        for lane in np.flatnonzero(mask).tolist():
-            key = int(addresses[lane]), int(states[lane])
-            if key not in known:
-                cta, offset = shared_place(key[0])
-                try:
-                    known[key] = test(offset, key[1], cta=cta)
-                except TmaError as error:
-                    raise mistake(ins, warp, lane, error) from None
-            done[lane] = known[key]
-        write(warp, done, mask)
-        return None if done[mask].all() else YIELD
+    def execute(warp: Warp, mask: Mask) -> Wait:
+        states = state(warp)
+        answers: list[tuple[Answer, list[int]]] = []
+        for _, _, offset, lanes in threads_at(ins, warp, address(warp), mask, own=True):
+            for phase in dict.fromkeys(states[lanes].tolist()):
+                threads = [lane for lane in lanes if states[lane] == phase]
+                answer = warp.cta.engine.test(
+                    Origin(ins.instruction, warp, threads[0]),
+                    offset,
+                    phase & 1 if by_parity else phase,
+                    by_state=not by_parity,
+                    time_limit=time_limit,
+                )
+                answers.append((answer, threads))
+
+        def finish() -> None:
+            done = np.zeros(LANES, bool)
+            for answer, threads in answers:
+                done[threads] = answer.value != 0
+            warp.cta.grid.polls += not done[mask].all()
+            write(warp, done, mask)
+
+        reason = f"{ins.instruction.opcode} at {offset:#x}"
+        return Wait.until([answer for answer, _ in answers], reason, finish)
 
     return execute
 
@@ -131,9 +175,9 @@ def _pending_count(ins: Operands) -> Execute:
     write, read = ins.write(0), ins.read(1, "u64")
 
     def execute(warp: Warp, mask: Mask) -> None:
-        count = warp.cta.cluster.unit.mbarrier_pending_count
         counts = [
-            count(int(state)) if on else 0 for state, on in zip(read(warp), mask, strict=True)
+            mbarrier.pending_count(int(state)) if on else 0
+            for state, on in zip(read(warp), mask, strict=True)
         ]
         write(warp, np.array(counts, np.uint32), mask)
 

@@ -4,8 +4,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from sim_tb.ptx.engine import Origin
 from sim_tb.ptx.errors import PtxError
-from sim_tb.ptx.machine import LANES, YIELD, Mask, NamedBarrier, Wait, Warp
+from sim_tb.ptx.machine import LANES, YIELD, Mask, NamedBarrier, Wait, Warp, changed
 from sim_tb.ptx.operands import EXIT, Execute, Operands, instruction
 from sim_tb.ptx.parser import Name
 
@@ -44,12 +45,59 @@ def nanosleep(_ins: Operands) -> Execute:
     return lambda _warp, _mask: YIELD
 
 
-@instruction(
-    "fence", "membar", "setmaxnreg", "createpolicy", "griddepcontrol", "prefetch", "prefetchu"
-)
+@instruction("membar", "setmaxnreg", "createpolicy", "griddepcontrol", "prefetchu")
 def no_effect(_ins: Operands) -> Execute:
     """Do nothing: memory is consistent, grids run one after another, and there is no cache."""
     return lambda _warp, _mask: None
+
+
+@instruction("fence")
+def fence(ins: Operands) -> Execute:
+    """Take time; one that acquires a tensor map removes it from the unit's descriptor cache."""
+    if ins.has("proxy") and "tensormap::generic" in ins.parts and ins.has("acquire"):
+        return _acquire_map(ins)
+
+    def execute(warp: Warp, _mask: Mask) -> None:
+        costs = warp.cta.grid.costs
+        if not ins.has("proxy"):
+            warp.clock += costs.fence_acq_rel
+        elif "shared::cta" in ins.parts[-1]:
+            warp.clock += costs.fence_async_shared.clocks
+        elif ins.has("async"):
+            warp.clock += costs.fence_async.clocks
+
+    return execute
+
+
+def _acquire_map(ins: Operands) -> Execute:
+    address = ins.address(0)
+
+    def execute(warp: Warp, mask: Mask) -> Wait:
+        addresses = address(warp)
+        lanes = {int(addresses[lane]): lane for lane in np.flatnonzero(mask).tolist()}
+        answers = [
+            warp.cta.engine.fence_tensor_map(Origin(ins.instruction, warp, lane), where)
+            for where, lane in lanes.items()
+        ]
+        return Wait.until(answers, ins.instruction.opcode, lambda: changed(warp))
+
+    return execute
+
+
+@instruction("prefetch")
+def prefetch(ins: Operands) -> Execute:
+    """``prefetch.tensormap``; a prefetch of a line does nothing, because there is no cache."""
+    if not ins.has("tensormap"):
+        return lambda _warp, _mask: None
+    address = ins.address(0)
+
+    def execute(warp: Warp, mask: Mask) -> None:
+        addresses = address(warp)
+        for lane in np.flatnonzero(mask).tolist():
+            origin = Origin(ins.instruction, warp, lane)
+            warp.cta.engine.prefetch_tensor_map(origin, int(addresses[lane]))
+
+    return execute
 
 
 def converged(ins: Operands) -> Callable[[Warp, Mask], None]:
@@ -79,7 +127,8 @@ def _expected(warp: Warp, barrier: NamedBarrier) -> int:
 def _arrive(warp: Warp, barrier: NamedBarrier, threads: int, expected: int | None) -> None:
     barrier.expected = expected
     barrier.arrived += threads
-    warp.cta.grid.events += 1
+    barrier.cycle = max(barrier.cycle, warp.clock)
+    changed(warp)
     _complete(warp, barrier)
 
 
@@ -119,10 +168,10 @@ def bar(ins: Operands) -> Execute:
         if not waits:
             return None
 
-        def ready() -> bool:
+        def ready() -> int | None:
             if barrier.phase == phase:
                 _complete(warp, barrier)  # threads that were missing may have left the kernel
-            return barrier.phase != phase
+            return None if barrier.phase == phase else barrier.cycle
 
         return Wait(ready, f"barrier {number}")
 
@@ -140,17 +189,19 @@ def _warp_barrier(ins: Operands) -> Execute:
         if not (wanted & warp.live & ~mask).any():
             return None
 
-        def here() -> bool:
-            arrived = np.zeros(LANES, bool)
+        done: list[int] = []
+
+        def here() -> int | None:
+            arrived = mask.copy()
             for fragment in warp.fragments:
                 if fragment.pc == pc and fragment.wait is not None:
                     arrived |= fragment.mask
-            if (wanted & warp.live & ~arrived).any():
-                return False
-            for fragment in warp.fragments:
-                if fragment.pc == pc:
-                    fragment.wait = None
-            return True
+            if not done and not (wanted & warp.live & ~arrived).any():
+                for fragment in warp.fragments:
+                    if fragment.pc == pc:
+                        fragment.wait = None
+                done.append(warp.clock)
+            return done[0] if done else None
 
         return Wait(here, "bar.warp.sync")
 
@@ -174,18 +225,19 @@ def _cluster_barrier(ins: Operands) -> Execute:
         if check:
             check(warp, mask)
         barrier = warp.cta.cluster.arrivals
-        warp.cta.grid.events += 1
+        changed(warp)
         if arrives:
+            barrier.cycle = max(barrier.cycle, warp.clock)
             warp.cluster_phase[mask] = barrier.phase
             barrier.arrived += int(mask.sum())
             complete(warp)
             return None
         phase = int(warp.cluster_phase[int(np.argmax(mask))])
 
-        def ready() -> bool:
+        def ready() -> int | None:
             if barrier.phase == phase:
                 complete(warp)
-            return barrier.phase != phase
+            return None if barrier.phase == phase else barrier.cycle
 
         return Wait(ready, "barrier.cluster")
 

@@ -1,8 +1,4 @@
-"""Bulk and tensor copies, bulk groups, asynchronous stores, and edits of tensor maps.
-
-Each request is executed by the golden model when it is issued, which is one of the orders that the
-unit may choose.
-"""
+"""Bulk and tensor copies, bulk groups, asynchronous stores, and edits of tensor maps."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -20,15 +16,16 @@ from golden import (
     Prefetch,
     Reduce,
     ReductionOp,
-    Request,
     Store,
     TmaError,
     tensormap_replace,
 )
-from sim_tb.ptx.instructions.barriers import mistake, shared_place
-from sim_tb.ptx.machine import LANES, Mask, Warp, load, store
+from sim_tb.ptx.engine import Origin, Reduction
+from sim_tb.ptx.instructions.barriers import shared_place
+from sim_tb.ptx.machine import Mask, Wait, Warp, changed, read_bytes, write_bytes
 from sim_tb.ptx.operands import Execute, Operands, Read, instruction
 from sim_tb.ptx.parser import TYPE_BYTES
+from sim_tb.testbench.requests import GoldenRequest
 
 _TYPES = {
     "u32": DataType.UINT32,
@@ -54,9 +51,9 @@ def copy(ins: Operands) -> Execute:
     if "bulk" not in ins.parts:
         raise ins.refuse()
     if ins.has("commit_group"):
-        return _commit()
+        return _commit(ins)
     if ins.has("wait_group"):
-        return lambda _warp, _mask: None  # each request is complete when it is issued
+        return _wait_group(ins)
     return _tensor(ins) if ins.has("tensor") else _bulk(ins)
 
 
@@ -76,7 +73,7 @@ def tensor_map(ins: Operands) -> Execute:
     def execute(warp: Warp, mask: Mask) -> None:
         where = address(warp)
         for lane in np.flatnonzero(mask).tolist():
-            before = _map_bytes(warp, space, int(where[lane]), lane)
+            before = read_bytes(warp, space, int(where[lane]), _MAP_BYTES, lane)
             number = int(value(warp)[lane])
             if field == "global_dim" and number == 0:
                 number = 1 << 32
@@ -84,36 +81,10 @@ def tensor_map(ins: Operands) -> Execute:
                 which = int(index(warp)[lane]) if index else None
                 after = tensormap_replace(before, field, number, which)
             except TmaError as error:
-                raise mistake(ins, warp, lane, error) from None
-            _put_map(warp, space, int(where[lane]), lane, after)
+                raise Origin(ins.instruction, warp, lane).error(error) from None
+            write_bytes(warp, space, int(where[lane]), after, lane)
 
     return execute
-
-
-def _one(lane: int) -> Mask:
-    mask = np.zeros(LANES, bool)
-    mask[lane] = True
-    return mask
-
-
-def _chunks(address: int) -> list[int]:
-    return list(range(address, address + _MAP_BYTES, 16))
-
-
-def _map_bytes(warp: Warp, space: str, address: int, lane: int) -> bytes:
-    """Return the tensor map at an address of a thread."""
-    parts = [
-        load(warp, space, np.full(LANES, at, np.int64), 16, _one(lane))[lane].tobytes()
-        for at in _chunks(address)
-    ]
-    return b"".join(parts)
-
-
-def _put_map(warp: Warp, space: str, address: int, lane: int, data: bytes) -> None:
-    for index, at in enumerate(_chunks(address)):
-        part = np.frombuffer(data[16 * index : 16 * index + 16], np.uint8)
-        values = np.broadcast_to(part, (LANES, 16))
-        store(warp, space, np.full(LANES, at, np.int64), values, _one(lane))
 
 
 def _copy_map(ins: Operands) -> Execute:
@@ -122,35 +93,62 @@ def _copy_map(ins: Operands) -> Execute:
 
     def execute(warp: Warp, mask: Mask) -> None:
         lane = int(np.argmax(mask))
-        data = _map_bytes(warp, "shared", int(source(warp)[lane]), lane)
-        _put_map(warp, "global", int(target(warp)[lane]), lane, data)
+        data = read_bytes(warp, "shared", int(source(warp)[lane]), _MAP_BYTES, lane)
+        write_bytes(warp, "global", int(target(warp)[lane]), data, lane)
 
     return execute
 
 
-def _commit() -> Execute:
+def _commit(ins: Operands) -> Execute:
     def execute(warp: Warp, mask: Mask) -> None:
         for lane in np.flatnonzero(mask).tolist():
-            thread = LANES * warp.index + int(lane)
-            warp.cta.cluster.unit.groups(warp.cta.rank, thread).commit_group()
+            warp.cta.engine.commit_group(Origin(ins.instruction, warp, lane))
 
     return execute
 
 
-def _issued(ins: Operands, make: Callable[[Warp, int], Request]) -> Execute:
+def _wait_group(ins: Operands) -> Execute:
+    """``wait_group``, with ``.read`` until the sources have been read."""
+    ins.require_parts(("async", "bulk", "wait_group", "read"))
+    groups, read = ins.read(0, "u32"), ins.has("read")
+
+    def execute(warp: Warp, mask: Mask) -> Wait:
+        numbers = groups(warp)
+        answers = [
+            warp.cta.engine.wait_group(
+                Origin(ins.instruction, warp, lane), int(numbers[lane]), read=read
+            )
+            for lane in np.flatnonzero(mask).tolist()
+        ]
+        return Wait.until(answers, ins.instruction.opcode, lambda: changed(warp))
+
+    return execute
+
+
+MakeRequest = Callable[[Warp, int], tuple[GoldenRequest, int]]
+"""Returns the request of a thread, and the generic address of its tensor map or 0."""
+
+
+def _issued(ins: Operands, make: MakeRequest, policy: Read | None) -> Execute:
     """Return the execution that issues the request that ``make`` returns for each thread."""
 
     def execute(warp: Warp, mask: Mask) -> None:
-        unit, rank = warp.cta.cluster.unit, warp.cta.rank
         for lane in np.flatnonzero(mask).tolist():
-            thread = LANES * warp.index + int(lane)
+            hint = int(policy(warp)[lane]) if policy else 0
+            origin = Origin(ins.instruction, warp, lane)
             try:
-                unit.issue(make(warp, int(lane)), cta=rank, thread=thread)
+                request, tensor_map = make(warp, lane)
             except TmaError as error:
-                raise mistake(ins, warp, lane, error) from None
-        warp.cta.grid.events += 1
+                raise origin.error(error) from None
+            warp.cta.engine.issue(origin, request, tensor_map, hint)
+        changed(warp)
 
     return execute
+
+
+def _policy(ins: Operands) -> Read | None:
+    """Return the reader of the cache policy, which is the last operand."""
+    return ins.read(len(ins) - 1, "u64") if ins.has("L2::cache_hint") else None
 
 
 def _integers(reads: Sequence[Read], warp: Warp, lane: int) -> tuple[int, ...]:
@@ -180,8 +178,11 @@ def _tensor(ins: Operands) -> Execute:
     barrier = ins.address(2) if loads else None
     operation = next((_OPERATIONS[part] for part in ins.parts if part in _OPERATIONS), None)
 
-    def make(warp: Warp, lane: int) -> Request:
-        data = _map_bytes(warp, "generic", int(tensor(warp)[lane]), lane)
+    def make(warp: Warp, lane: int) -> tuple[GoldenRequest, int]:
+        where = int(tensor(warp)[lane])
+        return request_of(warp, lane, read_bytes(warp, "generic", where, _MAP_BYTES, lane)), where
+
+    def request_of(warp: Warp, lane: int, data: bytes) -> GoldenRequest:
         place = _integers(coords, warp, lane)
         if smem is None:
             return Prefetch(data, place, im2col_offsets=_integers(offsets, warp, lane))
@@ -204,7 +205,7 @@ def _tensor(ins: Operands) -> Execute:
             return Reduce(data, place, smem_address=offset, op=operation)
         return Store(data, place, smem_address=offset)
 
-    return _issued(ins, make)
+    return _issued(ins, make, _policy(ins))
 
 
 _BULK_PARTS = (
@@ -220,46 +221,45 @@ def _bulk(ins: Operands) -> Execute:
     if ins.has("prefetch"):
         start, count = ins.address(0), ins.read(1, "u32")
         return _issued(
-            ins, lambda warp, lane: BulkPrefetch(int(start(warp)[lane]), int(count(warp)[lane]))
+            ins,
+            lambda warp, lane: (BulkPrefetch(int(start(warp)[lane]), int(count(warp)[lane])), 0),
+            _policy(ins),
         )
     target, source, size = ins.address(0), ins.address(1), ins.read(2, "u32")
     if ins.has("mbarrier::complete_tx::bytes"):
         if ins.has("reduce"):
             raise ins.refuse()
-        return _issued(ins, _bulk_load(ins, target, source, size))
+        return _issued(ins, _bulk_load(ins, target, source, size), _policy(ins))
     kind = _TYPES.get(ins.parts[-1])
     operation = next((_OPERATIONS[part] for part in ins.parts if part in _OPERATIONS), None)
 
-    def make(warp: Warp, lane: int) -> Request:
+    def make(warp: Warp, lane: int) -> tuple[GoldenRequest, int]:
         address, count = int(target(warp)[lane]), int(size(warp)[lane])
         _, offset = shared_place(int(source(warp)[lane]))
         if operation is None or kind is None:
-            return BulkStore(address, offset, count)
-        return BulkReduce(address, offset, count, kind, operation)
+            return BulkStore(address, offset, count), 0
+        return BulkReduce(address, offset, count, kind, operation), 0
 
-    return _issued(ins, make)
+    return _issued(ins, make, _policy(ins))
 
 
-def _bulk_load(
-    ins: Operands, target: Read, source: Read, size: Read
-) -> Callable[[Warp, int], Request]:
+def _bulk_load(ins: Operands, target: Read, source: Read, size: Read) -> MakeRequest:
     """Return the maker of a bulk load, from global memory or from the shared memory of the CTA."""
     barrier = ins.address(3)
     from_global = ins.has("global")
     mask_read = ins.read(4, "u16") if ins.has("multicast::cluster") else None
 
-    def make(warp: Warp, lane: int) -> Request:
+    def make(warp: Warp, lane: int) -> tuple[GoldenRequest, int]:
         cta, offset = shared_place(int(target(warp)[lane]))
         rank, mbarrier = shared_place(int(barrier(warp)[lane]))
         start, count = int(source(warp)[lane]), int(size(warp)[lane])
         if not from_global:
-            return DsmemCopy(
-                cta, offset, shared_place(start)[1], count, mbarrier=mbarrier, mbarrier_cta=rank
-            )
+            start = shared_place(start)[1]
+            return DsmemCopy(cta, offset, start, count, mbarrier=mbarrier, mbarrier_cta=rank), 0
         request = BulkLoad(start, offset, count, mbarrier=mbarrier, dst_cta=cta, mbarrier_cta=rank)
-        if mask_read is None:
-            return request
-        return replace(request, cta_mask=int(mask_read(warp)[lane]), dst_cta=None)
+        if mask_read is not None:
+            request = replace(request, cta_mask=int(mask_read(warp)[lane]), dst_cta=None)
+        return request, 0
 
     return make
 
@@ -277,18 +277,35 @@ def store_async(ins: Operands) -> Execute:
     address, barrier = ins.address(0), ins.address(2)
     sources = ins.reads(1, f"b{8 * size}")
 
-    def execute(warp: Warp, mask: Mask) -> None:
-        where, signals = address(warp), barrier(warp)
+    def data_of(warp: Warp) -> list[bytes]:
         values = np.stack([read(warp) for read in sources], axis=1)
+        return [row.tobytes() for row in values]
+
+    return _stored(ins, address, barrier, data_of, None)
+
+
+def _stored(
+    ins: Operands,
+    address: Read,
+    barrier: Read,
+    data_of: Callable[[Warp], list[bytes]],
+    reduction: Reduction | None,
+) -> Execute:
+    """Return the execution of ``st.async`` or ``red.async``, for each mbarrier at once."""
+
+    def execute(warp: Warp, mask: Mask) -> None:
+        where, signals, data = address(warp), barrier(warp), data_of(warp)
+        stores: dict[tuple[int, int], list[tuple[int, bytes]]] = {}
+        lanes: dict[tuple[int, int], int] = {}
         for lane in np.flatnonzero(mask).tolist():
-            cta, offset = shared_place(int(where[lane]))
-            _, mbarrier = shared_place(int(signals[lane]))
-            try:
-                unit = warp.cta.cluster.unit
-                unit.st_async([(offset, values[lane].tobytes())], mbarrier, cta=cta)
-            except TmaError as error:
-                raise mistake(ins, warp, lane, error) from None
-        warp.cta.grid.events += 1
+            rank, offset = shared_place(int(where[lane]))
+            key = rank, shared_place(int(signals[lane]))[1]
+            stores.setdefault(key, []).append((offset, data[lane]))
+            lanes.setdefault(key, lane)
+        for (rank, mbarrier), parts in stores.items():
+            origin = Origin(ins.instruction, warp, lanes[rank, mbarrier])
+            warp.cta.engine.store_async(origin, rank, parts, mbarrier, reduction)
+        changed(warp)
 
     return execute
 
@@ -302,17 +319,7 @@ def reduce_async(ins: Operands) -> Execute:
         raise ins.refuse()
     address, value, barrier = ins.address(0), ins.read(1, "b" + kind[1:]), ins.address(2)
 
-    def execute(warp: Warp, mask: Mask) -> None:
-        where, signals, values = address(warp), barrier(warp), value(warp)
-        for lane in np.flatnonzero(mask).tolist():
-            cta, offset = shared_place(int(where[lane]))
-            _, mbarrier = shared_place(int(signals[lane]))
-            try:
-                warp.cta.cluster.unit.red_async(
-                    [(offset, int(values[lane]))], _TYPES[kind], operation, mbarrier, cta=cta
-                )
-            except TmaError as error:
-                raise mistake(ins, warp, lane, error) from None
-        warp.cta.grid.events += 1
+    def data_of(warp: Warp) -> list[bytes]:
+        return [each.tobytes() for each in value(warp)]
 
-    return execute
+    return _stored(ins, address, barrier, data_of, (_TYPES[kind], operation))

@@ -5,7 +5,17 @@ from collections.abc import Callable
 import numpy as np
 
 from sim_tb.ptx.instructions.copies import reduce_async, store_async
-from sim_tb.ptx.machine import LANES, Lanes, Mask, Warp, load, place, split, store
+from sim_tb.ptx.machine import (
+    LANES,
+    Lanes,
+    Mask,
+    Warp,
+    changed,
+    load,
+    place,
+    split,
+    store,
+)
 from sim_tb.ptx.operands import DTYPES, Execute, Operands, instruction
 from sim_tb.ptx.parser import TYPE_BYTES, Address, Name
 
@@ -133,7 +143,7 @@ def atomic(ins: Operands) -> Execute:
                 one = slice(lane, lane + 1)
                 before[one] = word
                 word[:] = combined(word.copy(), [operand[one] for operand in operands])
-        warp.cta.grid.events += 1
+        changed(warp)
         if write is not None:
             write(warp, before, mask)
 

@@ -16,6 +16,7 @@ from sim_tb.ptx.errors import PtxError
 from sim_tb.ptx.machine import LANES, Lanes, Mask, Warp, load, store
 from sim_tb.ptx.operands import Execute, Operands, Read, Write, instruction, number_bits
 from sim_tb.ptx.parser import Number, Vector
+from sim_tb.sm.pipes import FMA_PER_CLOCK, SCHEDULERS
 
 Matrix = NDArray[Any]
 Places = NDArray[np.int64]
@@ -144,7 +145,8 @@ def shared_matrix(
     line = warp.cta.grid.lines[warp.pc]
     if offset := descriptor >> 49 & 7:
         raise PtxError(f"matrix descriptor {descriptor:#x}: base offset {offset} must be 0", line)
-    smem = warp.cta.cluster.unit.smem[warp.cta.rank]
+    cluster = warp.cta.cluster
+    smem = cluster.rows[warp.cta.rank][: cluster.size]
     place = addresses_of(descriptor, rows, dtype.itemsize, transposed=transposed)
     if (end := int(place.max()) + dtype.itemsize) > smem.size:
         raise PtxError(
@@ -184,8 +186,10 @@ def _types(ins: Operands, left: str, right: str, total: str) -> tuple[np.dtype[A
 @instruction("wgmma")
 def wgmma(ins: Operands) -> Execute:
     """``wgmma.mma_async`` of all dense types, ``.fence``, ``.commit_group`` and ``.wait_group``."""
-    if ins.parts[1] in ("fence", "commit_group", "wait_group"):
+    if ins.parts[1] == "fence":
         return lambda _warp, _mask: None
+    if ins.parts[1] in ("commit_group", "wait_group"):
+        return _group(ins)
     if ins.parts[1:4] != ("mma_async", "sync", "aligned") or len(ins.parts) != 8:
         raise ins.refuse()
     shape, total, left, right = ins.parts[4:]
@@ -221,8 +225,36 @@ def wgmma(ins: Operands) -> Execute:
         a, b = (-x if negate else x for x, negate in zip((a, b), negates, strict=True))
         c = read_sum(warp) if adds(warp)[0] else np.zeros((ROWS, n), sum_type)
         scatter(warp, mask, writes, multiply_accumulate(a, b, c), places)
+        _use_tensor_core(warp, n, a_type)
 
     return execute
+
+
+def _use_tensor_core(warp: Warp, columns: int, dtype: np.dtype[Any]) -> None:
+    """Use the tensor core of the warp's quarter for 16 rows and `STEP_BYTES` of k."""
+    core = warp.core
+    products = ROWS * columns * STEP_BYTES // dtype.itemsize
+    rate = FMA_PER_CLOCK // SCHEDULERS * 2 // dtype.itemsize  # bf16: 2 bytes
+    core.tensor_cores = max(warp.clock, core.tensor_cores) + -(-products // rate)
+
+
+def _group(ins: Operands) -> Execute:
+    """``wgmma.commit_group`` and ``wgmma.wait_group``."""
+    if ins.parts[1] == "commit_group":
+
+        def commit(warp: Warp, _mask: Mask) -> None:
+            warp.product_groups.append(warp.core.tensor_cores)
+
+        return commit
+    groups = ins.read(0, "u32")
+
+    def wait(warp: Warp, _mask: Mask) -> None:
+        done = len(warp.product_groups) - int(groups(warp)[0])
+        if done > 0:
+            warp.clock = max(warp.clock, warp.product_groups[done - 1])
+            del warp.product_groups[:done]
+
+    return wait
 
 
 @instruction("mma")
@@ -245,6 +277,8 @@ def mma(ins: Operands) -> Execute:
     def execute(warp: Warp, mask: Mask) -> None:
         total = multiply_accumulate(read_a(warp), read_b(warp), read_c(warp))
         scatter(warp, mask, writes, total, places)
+        _use_tensor_core(warp, n, a_type)
+        warp.latency = warp.core.tensor_cores - warp.clock
 
     return execute
 

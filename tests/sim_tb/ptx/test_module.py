@@ -36,7 +36,7 @@ st.global.u32 [%d15], %r1;
 def run(body: str, threads: int = 32, declared: str = "") -> np.ndarray:
     """Return %r1 of each thread after ``body``."""
     out = np.zeros(threads, np.uint32)
-    module(body + STORE, declared=declared).launch("k", (1,), (threads,), [out])
+    module(body + STORE, declared=declared).launch("k", (1,), (threads,), [out], engine="golden")
     return out
 
 
@@ -113,7 +113,9 @@ def test_named_barrier_orders_warps():
     assert (run(text, threads=64, declared=".shared .align 4 .b32 flag;") == 5).all()
 
 
-def test_tensor_map_and_arrays_as_arguments():
+@pytest.mark.simulators
+@pytest.mark.parametrize("engine", ["golden", "unit"])
+def test_tensor_map_and_arrays_as_arguments(engine):
     text = """
     mov.u32 %r1, %tid.x; setp.ne.u32 %p1, %r1, 0;
     mov.b64 %d1, map; cvta.param.u64 %d1, %d1;
@@ -136,7 +138,7 @@ def test_tensor_map_and_arrays_as_arguments():
         ".shared .align 128 .b8 tile[128]; .shared .align 8 .b64 bar;",
     )
     tensor_map = TensorMap.tiled("u32", 0, (32, 8), (128,), (32, 1))
-    kernel.launch("k", (1,), (32,), [array, tensor_map, out])
+    kernel.launch("k", (1,), (32,), [array, tensor_map, out], engine=engine)
     assert (out == array[3]).all()
 
 
@@ -146,7 +148,7 @@ def test_tensor_map_and_arrays_as_arguments():
         ("st.global.u32 [0], 1;", r"line 9: address 0x0 is outside global memory \(4 bytes\), bl"),
         ("st.shared.u32 [1], 1;", r"address 0x1 is outside shared memory .*thread \(0, 0, 0\)"),
         ("mov.u32 %r2, bar; L: mbarrier.try_wait.parity.shared.b64 %p1, [%r2], 0;"
-         "@!%p1 bra L;", "deadlock: 32 threads before line 9: polling"),
+         "@!%p1 bra L;", "deadlock: 32 threads before line 9: mbarrier.try_wait"),
         ("trap;", "line 9: trap, block"),
         ("tanh.approx.f32 %f1, %f2;", "line 9: tanh.approx.f32 is not supported"),
         ("bra MISSING;", "line 9: no label MISSING"),
@@ -156,8 +158,9 @@ def test_tensor_map_and_arrays_as_arguments():
 def test_mistake_is_named_and_arrays_are_unchanged(body, message):
     text = f"mov.u32 %r1, 1;{STORE}".replace("\n", " ") + f"\n{body}"
     out = np.zeros(32, np.uint32)
+    declared = ".shared .align 8 .b64 bar;"
     with pytest.raises(PtxError, match=message):
-        module(text, declared=".shared .align 8 .b64 bar;").launch("k", (1,), (32,), [out])
+        module(text, declared=declared).launch("k", (1,), (32,), [out], engine="golden")
     assert not out.any()
 
 

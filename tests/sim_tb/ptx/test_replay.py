@@ -7,27 +7,73 @@ import numpy as np
 import pytest
 
 from sim_tb.__main__ import main
-from sim_tb.ptx.replay import Case, replay
+from sim_tb.ptx.replay import Case, replay_on_golden, replay_on_unit
+from sim_tb.sm.record import Setting
+from tests.top.units import CLUSTER
 
 CASES = Path(__file__).parents[2] / "silicon/ptx"
 
-QUICK = (
-    *("a01_tile_copy_edge", "a02_ring_edge", "a03_gemm_ws_small", "a04_gemm_multicast"),
-    *("a05_im2col_conv", "a06_splitk", "a07_bulk", "a08_dsmem_ring", "a09_transpose"),
-    *("a11_grouped", "a12_mma_sync_random", "a13_walk", "a14_pingpong_fp8"),
-    *("a16_wgmma_f16acc", "a16_wgmma_s8", "a16_wgmma_tf32"),
+ALONE = (
+    *("a01_tile_copy_edge", "a02_ring_edge", "a03_gemm_ws_small", "a05_im2col_conv"),
+    *("a06_splitk", "a07_bulk", "a09_transpose", "a11_grouped", "a12_mma_sync_random"),
+    *("a13_walk", "a14_pingpong_fp8", "a16_wgmma_f16acc", "a16_wgmma_s8", "a16_wgmma_tf32"),
 )
+"""Launches without clusters that run in ``make test``."""
+
+CLUSTERED = ("a04_gemm_multicast", "a08_dsmem_ring")
+"""Launches with clusters of two and of four blocks."""
+
 UNSUPPORTED = "a15_math"
-LONG = sorted({path.stem for path in CASES.glob("*.npz")} - {*QUICK, UNSUPPORTED})
+LONG = sorted({path.stem for path in CASES.glob("*.npz")} - {*ALONE, *CLUSTERED, UNSUPPORTED})
 
 
-@pytest.mark.parametrize(
-    "name", [*QUICK, *(pytest.param(name, marks=pytest.mark.regress) for name in LONG)]
-)
-def test_launch_leaves_the_bytes_of_the_gpu(name):
-    outcome = replay(Case.read(CASES / name))
+def cases(names):
+    return [Case.read(CASES / name) for name in names]
+
+
+@pytest.fixture(scope="module")
+def outcomes():
+    """Outcome of each launch of ``ALONE``, from one simulation, by its name."""
+    made = replay_on_unit(cases(ALONE), Setting())
+    return {outcome.line.partition(":")[0]: outcome for outcome in made}
+
+
+@pytest.mark.simulators
+@pytest.mark.parametrize("name", ALONE)
+def test_launch_leaves_the_bytes_of_the_gpu(outcomes, name):
+    assert outcomes[name].passed, outcomes[name].line
+    assert "equal" in outcomes[name].line
+
+
+@pytest.mark.simulators(CLUSTER)
+def test_launches_with_clusters():
+    """Clusters of two blocks run two at a time."""
+    made = list(replay_on_unit(cases(CLUSTERED), Setting(), sms=4, params=CLUSTER))
+    assert len(made) == len(CLUSTERED)
+    assert all(outcome.passed for outcome in made), made
+
+
+@pytest.mark.simulators
+@pytest.mark.regress
+def test_other_launches():
+    made = list(replay_on_unit(cases(LONG), Setting()))
+    assert len(made) == len(LONG)
+    assert all(outcome.passed for outcome in made), made
+
+
+@pytest.mark.simulators
+@pytest.mark.regress
+@pytest.mark.parametrize("schedule", [1, 2, 3])
+def test_launches_in_random_schedules(schedule):
+    """Latencies and stalls at random: the bytes stay."""
+    made = list(replay_on_unit(cases(ALONE), Setting(schedule=schedule)))
+    assert all(outcome.passed for outcome in made), made
+
+
+@pytest.mark.parametrize("name", ["a03_gemm_ws_small", "a08_dsmem_ring", "a13_walk"])
+def test_golden_model_as_engine(name):
+    outcome = replay_on_golden(Case.read(CASES / name))
     assert outcome.passed, outcome.line
-    assert "equal" in outcome.line
 
 
 def test_other_byte_is_found():
@@ -36,7 +82,7 @@ def test_other_byte_is_found():
     after = after.copy()
     after[5] ^= 1
     wrong = replace(case, allocations=[case.allocations[0], (address, before, after)])
-    outcome = replay(wrong)
+    outcome = replay_on_golden(wrong)
     assert not outcome.passed
     assert "y: 1 bytes in 1 elements differ" in outcome.line
     assert f"first at {address + 4:#x}" in outcome.line
@@ -50,7 +96,7 @@ def test_unsupported_instructions_are_listed_by_line(capsys):
 
 
 def test_command_counts_cases(capsys):
-    assert main(["ptx", str(CASES), "--limit", "2"]) == 0
+    assert main(["ptx", str(CASES), "--limit", "2", "--engine", "golden"]) == 0
     assert capsys.readouterr().out.endswith("2 passed, 0 failed\n")
     assert main(["ptx", str(CASES / "missing")]) == 1
     assert "no recorded launch" in capsys.readouterr().out
@@ -59,6 +105,11 @@ def test_command_counts_cases(capsys):
 def test_recorded_parameters_of_another_size_are_refused():
     case = Case.read(CASES / "a07_bulk")
     launch = {**case.launch, "param_layout": [[0, 8]]}
-    outcome = replay(replace(case, launch=launch, parameters=np.zeros(8, np.uint8)))
+    outcome = replay_on_golden(replace(case, launch=launch, parameters=np.zeros(8, np.uint8)))
     assert not outcome.passed
     assert "parameters of [8] bytes: must be" in outcome.line
+
+
+def test_too_few_sms_are_refused():
+    outcome = replay_on_golden(Case.read(CASES / "a08_dsmem_ring"), sms=17)
+    assert outcome.line.endswith("sms = 17: must be from 4, the blocks of a cluster, to 16")

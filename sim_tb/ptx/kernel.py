@@ -1,0 +1,190 @@
+"""Kernels of a PTX text, compiled to functions."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from sim_tb.ptx import parser
+from sim_tb.ptx.errors import PtxError, UnsupportedError
+from sim_tb.ptx.instructions import BUILDERS
+from sim_tb.ptx.machine import SHARED_START
+from sim_tb.ptx.operands import Operands, register_dtype
+from sim_tb.ptx.scheduler import Step
+
+_SPECIAL_FUNCTIONS = {"ex2", "lg2", "rcp", "rsqrt", "sqrt", "sin", "cos", "tanh", "div"}
+"""Instructions whose ``.approx`` forms the special-function unit executes."""
+
+_ALIGNED = {("bar", "sync"), ("bar", "arrive"), ("bar", "red")}
+"""Instructions that are ``.aligned`` although they do not say so (PTX ISA)."""
+
+
+def align_up(value: int, align: int) -> int:
+    """Return the least multiple of ``align`` that is not below ``value``."""
+    return -(-value // align) * align
+
+
+def _registers(source: parser.Instruction, operands: Iterable[object]) -> Iterator[int]:
+    """Yield the numbers of the registers that operands name."""
+    for operand in operands:
+        if isinstance(operand, parser.Name):
+            found = source.scope.register(operand.text)
+            if found is not None:
+                yield found[0]
+        elif isinstance(operand, parser.Vector):
+            yield from _registers(source, operand.items)
+        elif isinstance(operand, parser.Pair):
+            yield from _registers(source, (operand.first, operand.second))
+        elif isinstance(operand, parser.Address):
+            yield from _registers(source, (operand.base, *(operand.coordinates or ())))
+
+
+def _sources(source: parser.Instruction) -> Iterator[int]:
+    """Yield the registers that an instruction may read: all but a destination that is first."""
+    first = source.operands[:1]
+    has_result = first and not isinstance(first[0], parser.Address)
+    yield from _registers(source, source.operands[1:] if has_result else source.operands)
+    if source.guard is not None:
+        yield from _registers(source, (source.guard,))
+
+
+class Kernel:
+    """A compiled entry.
+
+    Parameters
+    ----------
+    source : parser.Kernel
+        The entry.
+    outside : sequence of parser.Variable
+        Variables of the file.
+
+    Attributes
+    ----------
+    parameters : list of (str, int, int)
+        Name, offset and bytes of each parameter.
+    steps : list of Step
+        Compiled instructions.
+    lines : list of int
+        Line of each instruction, and of the end.
+    shared_bytes : int
+        First shared address behind the static variables, rounded for the dynamic ones.
+
+    Raises
+    ------
+    UnsupportedError
+        If instructions are not supported: all of them, with their lines.
+    """
+
+    def __init__(self, source: parser.Kernel, outside: Sequence[parser.Variable]) -> None:
+        self.name = source.name
+        self.symbols: dict[str, tuple[str, int]] = {}
+        self.parameters: list[tuple[str, int, int]] = []
+        self._place_parameters(source)
+        self._place_variables([*outside, *source.variables])
+        self.dtypes = [register_dtype(kind) for kind in source.register_types]
+        self.lines = [each.line for each in source.instructions]
+        self.lines.append(self.lines[-1] if self.lines else source.line)
+        self.steps: list[Step] = []
+        self._used = frozenset(number for each in source.instructions for number in _sources(each))
+        refused = []
+        for each in source.instructions:
+            try:
+                self.steps.append(self._compiled(each))
+            except UnsupportedError as error:
+                refused.append(error)
+        if refused:
+            raise UnsupportedError("\n".join(str(error) for error in refused))
+
+    def _place_parameters(self, source: parser.Kernel) -> None:
+        offset = 0
+        for variable in source.parameters:
+            offset = align_up(offset, variable.align)
+            self.symbols[variable.name] = ("param", offset)
+            self.parameters.append((variable.name, offset, variable.size))
+            offset += variable.size
+        self.parameter_bytes = offset
+
+    def _place_variables(self, variables: Sequence[parser.Variable]) -> None:
+        """Give addresses to variables: static shared ones first, dynamic ones behind."""
+        shared, local, align = SHARED_START, 0, 16
+        for variable in variables:
+            if variable.space == "shared" and variable.size:
+                shared = align_up(shared, variable.align)
+                self.symbols[variable.name] = ("shared", shared)
+                shared += variable.size
+            elif variable.space == "shared":
+                align = max(align, variable.align)
+            elif variable.space == "local":
+                local = align_up(local, variable.align)
+                self.symbols[variable.name] = ("local", local)
+                local += variable.size
+        self.local_bytes = align_up(local, 16)
+        self.shared_bytes = align_up(shared, align)
+        for variable in variables:
+            if variable.space == "shared" and not variable.size:
+                self.symbols[variable.name] = ("shared", self.shared_bytes)
+
+    def _compiled(self, source: parser.Instruction) -> Step:
+        operands = Operands(source, self.symbols, self._used)
+        builder = BUILDERS.get(operands.parts[0])
+        if builder is None:
+            raise operands.refuse()
+        try:
+            execute = builder(operands)
+        except (IndexError, KeyError) as error:
+            raise operands.refuse(f"its types or operands ({error})") from None
+        aligned = operands.has("aligned") or operands.parts[:2] in _ALIGNED
+        special = operands.has("approx") and operands.parts[0] in _SPECIAL_FUNCTIONS
+        registers = tuple(dict.fromkeys(_registers(source, source.operands)))
+        results = tuple(_registers(source, source.operands[:1]))
+        if source.guard is None:
+            return Step(None, False, execute, aligned, registers, results, special)
+        number, _ = operands.register(source.guard)
+        registers = (number, *registers)
+        return Step(number, source.guard.negated, execute, aligned, registers, results, special)
+
+
+class Kernels:
+    """Kernels of a PTX text.
+
+    Parameters
+    ----------
+    text : str or bytes
+        PTX, as ``nvcc -ptx``, Triton's ``kernel.asm["ptx"]`` or clang write it, for ``sm_90`` or
+        ``sm_90a``.
+
+    Raises
+    ------
+    PtxError
+        If the text is binary code, broken, or for another target.
+    """
+
+    def __init__(self, text: str | bytes) -> None:
+        if isinstance(text, bytes):
+            if text[:4] in (b"\x7fELF", b"\x50\xed\x55\xba"):
+                raise PtxError(
+                    "this is a cubin or fatbin, not PTX: get PTX from `nvcc -ptx -arch=sm_90a`, "
+                    "`cuobjdump -ptx`, or kernel.asm['ptx'] of Triton"
+                )
+            text = text.rstrip(b"\0").decode()
+        self.text = text
+        self._text = parser.parse(text)
+        if self._text.target not in ("sm_90", "sm_90a"):
+            raise PtxError(f".target {self._text.target}: must be sm_90 or sm_90a")
+        self._kernels: dict[str, Kernel] = {}
+
+    @property
+    def entries(self) -> tuple[str, ...]:
+        """Names of the kernels."""
+        return tuple(self._text.kernels)
+
+    def kernel(self, entry: str) -> Kernel:
+        """Return a kernel, compiled once.
+
+        Raises
+        ------
+        PtxError
+            If there is no such entry, or an instruction of it is not supported.
+        """
+        if entry not in self._text.kernels:
+            raise PtxError(f"no entry {entry}: the text has {', '.join(self.entries)}")
+        if entry not in self._kernels:
+            self._kernels[entry] = Kernel(self._text.kernels[entry], self._text.variables)
+        return self._kernels[entry]
