@@ -69,6 +69,9 @@ def _selection(ins: Operands) -> Callable[[Lanes, Lanes], Lanes]:
     return function
 
 
+_SOURCES = {"fma": 3, "mad": 3, "neg": 1, "abs": 1, "rcp": 1, "sqrt": 1}
+"""Sources of instructions that have not two."""
+
 _REQUIRED = ("div", "rcp", "sqrt", "fma")
 """Instructions that must have a rounding; ``div``, ``rcp`` and ``sqrt`` without one approximate."""
 
@@ -97,6 +100,7 @@ def _function(ins: Operands, direction: str) -> Callable[..., Lanes]:
 def float_arithmetic(ins: Operands) -> Execute:
     """Arithmetic with all roundings, ``.ftz``, ``.NaN``, ``.xorsign.abs``, ``.sat``, ``.relu``."""
     kind = ins.parts[-1]
+    ins.require_sources(_SOURCES.get(ins.parts[0], 2))
     if kind in HALVES:
         return _half_arithmetic(ins, kind)
     if kind not in ("f32", "f64"):
