@@ -58,7 +58,7 @@ _ACCUMULATORS = {np.dtype(np.float32): -126, np.dtype(np.float16): -14}
 """Types of accumulators, with the exponent of subnormal numbers."""
 
 
-def multiply_accumulate(a: Array, b: Array, c: Array) -> Array:
+def multiply_accumulate(a: Array, b: Array, c: Array, *, together: int = 0) -> Array:
     """Return ``a @ b.T + c`` as the tensor cores sum it up.
 
     One instruction adds C and its products at once. Each term is truncated to a multiple of
@@ -79,6 +79,8 @@ def multiply_accumulate(a: Array, b: Array, c: Array) -> Array:
         n x k, of the same type; the two of 8-bit floats and the two of integers may differ.
     c : array
         m x n: float32, float16, or int32 with integers.
+    together : int
+        Elements of k that one instruction multiplies. 0: those of 32 bytes.
 
     Raises
     ------
@@ -96,7 +98,7 @@ def multiply_accumulate(a: Array, b: Array, c: Array) -> Array:
         return (a.astype(np.float64) @ b.astype(np.float64).T + c).astype(np.int64).astype(np.int32)
     formats = _FORMATS[a.dtype], _FORMATS[b.dtype]
     left, right = _operand(a), _operand(b)
-    k = STEP_BYTES // a.dtype.itemsize
+    k = together or STEP_BYTES // a.dtype.itemsize
     for start in range(0, a.shape[1], k):
         part = slice(start, start + k)
         c = _step(left[:, part], right[:, part], c, formats)

@@ -81,7 +81,10 @@ class Engine(Protocol):
         """Initialise an mbarrier of the block for ``count`` arrivals; None: invalidate it."""
 
     def watch_phase(self, offset: int, call: Callable[[int], None]) -> None:
-        """Call ``call`` with the clock whenever a phase of an mbarrier of the block completes."""
+        """Call ``call`` with the clock whenever a phase of an mbarrier of the block completes.
+
+        It is the mbarrier that `initialise` has initialised last at this offset.
+        """
 
     def update(
         self, origin: Origin, op: Op, rank: int, offset: int, count: int, lanes: int,

@@ -67,6 +67,10 @@ class Kernel:
         Line of each instruction, and of the end.
     shared_bytes : int
         First shared address behind the static variables, rounded for the dynamic ones.
+    local_bytes : int
+        Bytes of local memory of a thread.
+    data : bytes
+        Variables in ``.global`` and ``.const``, as they are at the start of a launch.
 
     Raises
     ------
@@ -76,6 +80,7 @@ class Kernel:
 
     def __init__(self, source: parser.Kernel, outside: Sequence[parser.Variable]) -> None:
         self.name = source.name
+        self._functions = source.functions
         self.symbols: dict[str, tuple[str, int]] = {}
         self.parameters: list[tuple[str, int, int]] = []
         self._place_parameters(source)
@@ -106,7 +111,9 @@ class Kernel:
 
     def _place_variables(self, variables: Sequence[parser.Variable]) -> None:
         """Give addresses to variables: static shared ones first, dynamic ones behind."""
-        shared, local, align = SHARED_START, 0, 16
+        self._place_in_threads([each for each in variables if each.space == "local"])
+        self.data = b""
+        shared, align = SHARED_START, 16
         for variable in variables:
             if variable.space == "shared" and variable.size:
                 shared = align_up(shared, variable.align)
@@ -114,18 +121,31 @@ class Kernel:
                 shared += variable.size
             elif variable.space == "shared":
                 align = max(align, variable.align)
-            elif variable.space == "local":
-                local = align_up(local, variable.align)
-                self.symbols[variable.name] = ("local", local)
-                local += variable.size
-        self.local_bytes = align_up(local, 16)
+            elif variable.space in ("global", "const"):
+                start = align_up(len(self.data), variable.align)
+                self.symbols[variable.name] = ("global", start)
+                contents = variable.data.ljust(variable.size, b"\0")
+                self.data = self.data.ljust(start, b"\0") + contents
         self.shared_bytes = align_up(shared, align)
         for variable in variables:
             if variable.space == "shared" and not variable.size:
                 self.symbols[variable.name] = ("shared", self.shared_bytes)
 
+    def _place_in_threads(self, variables: Sequence[parser.Variable]) -> None:
+        """Give addresses to local variables; those of one name in several scopes share theirs."""
+        sizes: dict[str, tuple[int, int]] = {}
+        for variable in variables:
+            size, align = sizes.get(variable.name, (0, 1))
+            sizes[variable.name] = max(size, variable.size), max(align, variable.align)
+        end = 0
+        for name, (size, align) in sizes.items():
+            start = align_up(end, align)
+            self.symbols[name] = ("local", start)
+            end = start + size
+        self.local_bytes = align_up(end, 16)
+
     def _compiled(self, source: parser.Instruction) -> Step:
-        operands = Operands(source, self.symbols, self._used)
+        operands = Operands(source, self.symbols, self._used, self._functions)
         builder = BUILDERS.get(operands.parts[0])
         if builder is None:
             raise operands.refuse()

@@ -162,6 +162,8 @@ class Fragment:
 class NamedBarrier:
     """A ``bar`` barrier: threads that have arrived, completed phases, clock of the last arrival.
 
+    ``ones`` counts the arrived threads whose predicate is true; ``votes`` has this count and that
+    of all threads for the last phase.
     ``meeting`` is what the observer knows of the phase.
     """
 
@@ -169,6 +171,8 @@ class NamedBarrier:
     phase: int = 0
     expected: int | None = None
     cycle: int = 0
+    ones: int = 0
+    votes: tuple[int, int] = (0, 0)
     meeting: object = None
 
 
@@ -214,6 +218,12 @@ class Warp:
         write.
     product_groups : list of int
         Clock at which each committed group of ``wgmma`` is complete.
+    carry : Mask
+        Carry of each thread (``.cc``).
+    copy_groups : list of int
+        Clock at which each committed group of ``cp.async`` is complete.
+    copies_end : int
+        Clock at which the last ``cp.async`` is complete.
     latency : int
         Clocks until the results of the instruction that executes now are there; 0: at once.
     at : int or None
@@ -236,6 +246,9 @@ class Warp:
         self.core = cta.cores[index % SCHEDULERS]
         self.pending: dict[int, int] = {}
         self.product_groups: list[int] = []
+        self.carry: Mask = np.zeros(LANES, bool)
+        self.copy_groups: list[int] = []
+        self.copies_end = clock
         self.latency = 0
         self.at: int | None = clock
         self.cluster_phase = np.full(LANES, -1)
@@ -332,6 +345,7 @@ class ClusterState:
 class Grid:
     """A launch: sizes, parameters and global memory.
 
+    ``variables`` is the address of the variables of the file in global memory.
     ``events`` counts changes that other threads may wait for; a grid in which it stands still
     although all threads only poll, which ``polls`` counts, is a deadlock. ``last_event`` is the
     clock of the last one. With ``stirred``, a wait may be over. ``now`` is the clock up to which
@@ -346,6 +360,8 @@ class Grid:
     local_bytes: int
     clustered: bool
     lines: list[int]
+    variables: int = 0
+    dynamic_smem: int = 0
     costs: Costs = field(default_factory=Costs)
     observer: Observer = field(default_factory=Observer)
     events: int = 0
@@ -442,13 +458,16 @@ def store(
     warp: Warp, space: str, addresses: NDArray[np.int64], data: NDArray[np.uint8], mask: Mask
 ) -> None:
     """Write the bytes of each lane, (32, size), at its address; the highest lane wins."""
-    size = data.shape[1]
+    size, observer = data.shape[1], warp.cta.grid.observer
     ranges = [(space, mask, 0)] if space != "generic" else split(addresses, mask)
     for name, lanes, window in ranges:
         inside = addresses - window
         array, offsets = place(warp, name, inside, size, lanes)
-        warp.cta.grid.observer.writes(warp, name, inside, size, lanes)
-        array[offsets[lanes][:, None] + np.arange(size)] = data[lanes]
+        target = offsets[lanes][:, None] + np.arange(size)
+        if observer.is_active:
+            changes = bool((array[target] != data[lanes]).any())
+            observer.writes(warp, name, inside, data, lanes, changes=changes)
+        array[target] = data[lanes]
         if name == "shared":
             _use_shared(warp, inside[lanes], size)
     changed(warp)

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 class Observer:
     """Listener of a grid that does nothing. ``sim_tb.ptx.sanitizer`` has one that checks."""
 
-    follows_registers = False
-    """Whether `executes` is called for each instruction."""
+    is_active = False
+    """Whether it is told of instructions and of stores."""
 
     def begin(self, ctas: "list[Cta]", first: int) -> "list[Engine]":  # noqa: ARG002
         """Follow the begin of a cluster on SM ``first`` and later ones; return its engines."""
@@ -38,9 +38,19 @@ class Observer:
         """Follow a load of ``size`` bytes at an address of each thread in ``mask``."""
 
     def writes(
-        self, warp: "Warp", space: str, addresses: NDArray[np.int64], size: int, mask: "Mask"
+        self,
+        warp: "Warp",
+        space: str,
+        addresses: NDArray[np.int64],
+        data: NDArray[np.uint8],
+        mask: "Mask",
+        *,
+        changes: bool,
     ) -> None:
-        """Follow a store."""
+        """Follow a store of the bytes of each thread, (32, size), before it happens.
+
+        ``changes`` is false if all of these bytes are there already.
+        """
 
     def updates(
         self, warp: "Warp", space: str, addresses: NDArray[np.int64], size: int, mask: "Mask"

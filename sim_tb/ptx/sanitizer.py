@@ -58,6 +58,7 @@ from sim_tb.sm.sanitizer import (
 )
 from sim_tb.sm.sanitizer.clocks import ALL_LANES, Meeting
 from sim_tb.sm.smem import SmemLayout
+from sim_tb.sm.warps import WARPGROUP_WARPS
 from sim_tb.testbench.requests import GoldenRequest
 
 _MAP_BYTES = 128
@@ -179,7 +180,7 @@ class SanitizingObserver(Observer):
         Bytes of shared memory of a block.
     """
 
-    follows_registers = True
+    is_active = True
 
     def __init__(self, kernel: Kernel, state: Grid, sms: int, smem_bytes: int) -> None:
         layout = SmemLayout(smem_bytes)
@@ -206,10 +207,18 @@ class SanitizingObserver(Observer):
             for warp in cta.warps:
                 group = self.sanitizer.add_warpgroup(sm, f"warp {warp.index}", 1)
                 self._tracked[warp] = group
+                self._share_products(warp, group)
                 self._registers[warp] = _Registers()
             self.sanitizer.begin_roles(sm)
             engines.append(_ObservedEngine(cta.engine, self, first))
         return engines
+
+    def _share_products(self, warp: Warp, group: TrackedWarpgroup) -> None:
+        """Let the warps of a warpgroup have the same groups of ``wgmma``, which all execute."""
+        first = warp.cta.warps[warp.index - warp.index % WARPGROUP_WARPS]
+        if first is not warp:
+            self.sanitizer.components.drop([group.wgmma_groups])
+            group.wgmma_groups = self._tracked[first].wgmma_groups
 
     def end(self, ctas: list[Cta]) -> None:
         """Forget the blocks, so that others can run on their SMs."""
@@ -310,10 +319,31 @@ class SanitizingObserver(Observer):
         self._access(warp, space, addresses, size, mask, Access.READ)
 
     def writes(
-        self, warp: Warp, space: str, addresses: NDArray[np.int64], size: int, mask: Mask
+        self,
+        warp: Warp,
+        space: str,
+        addresses: NDArray[np.int64],
+        data: NDArray[np.uint8],
+        mask: Mask,
+        *,
+        changes: bool,
     ) -> None:
-        """Follow a store."""
-        self._access(warp, space, addresses, size, mask, Access.WRITE)
+        """Follow a store.
+
+        Compilers let threads store equal bytes at one address: those of a warp are one store, and
+        a race in which nothing changes is none.
+        """
+        where = addresses[mask]
+        _, first, place = np.unique(where, return_index=True, return_inverse=True)
+        if first.size < where.size:
+            stored = data[mask]
+            if (stored == stored[first[place]]).all():
+                mask = np.isin(np.arange(mask.size), np.flatnonzero(mask)[first])
+        try:
+            self._access(warp, space, addresses, data.shape[1], mask, Access.WRITE)
+        except PtxError:
+            if changes:
+                raise
 
     def updates(
         self, warp: Warp, space: str, addresses: NDArray[np.int64], size: int, mask: Mask
@@ -636,6 +666,7 @@ class _ObservedEngine:
                 sanitizer.barrier_inval(threads, offset, origin.warp.clock)
                 self._engine.initialise(origin, offset, count)
                 return
+            self._forget_unused(threads, offset, origin.warp.clock)
             tracked = sanitizer.barrier_init(threads, offset, count, origin.warp.clock)
         if not origin.warp.cta.grid.clustered:
             tracked.published = tracked.initialised[:2]  # compilers leave the fence out here
@@ -647,6 +678,16 @@ class _ObservedEngine:
                 sanitizer.phase_completed(tracked, cycle)
 
         self._engine.watch_phase(offset, on_phase)
+
+    def _forget_unused(self, threads: Threads, offset: int, cycle: int) -> None:
+        """Let a warp initialise a barrier again that nobody has used, as compilers do."""
+        before = self._sanitizer.barriers.get((threads.group.cta, offset))
+        if before is None or before.invalidated or before.completed_phases:
+            return
+        is_own = before.initialised[0] == threads.group.warps[0]
+        if is_own and not (before.arrivals or before.expects or before.requests):
+            before.invalidated = f"{threads.label} in cycle {cycle}"
+            self._sanitizer.release_barrier(threads, before, cycle)
 
     def watch_phase(self, offset: int, call: Callable[[int], None]) -> None:
         """Hand on the call."""

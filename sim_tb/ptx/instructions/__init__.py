@@ -1,9 +1,13 @@
 """Instructions by family; a module registers its builders when it is imported."""
 
 from sim_tb.ptx.instructions import (
+    approximate,
     barriers,
+    bits,
     control,
+    conversions,
     copies,
+    extended,
     floats,
     integer,
     memory,
@@ -14,9 +18,13 @@ from sim_tb.ptx.operands import BUILDERS
 
 __all__ = [
     "BUILDERS",
+    "approximate",
     "barriers",
+    "bits",
     "control",
+    "conversions",
     "copies",
+    "extended",
     "floats",
     "integer",
     "memory",

@@ -22,6 +22,7 @@ from golden import (
 )
 from sim_tb.ptx.engine import Origin, Reduction
 from sim_tb.ptx.instructions.barriers import shared_place
+from sim_tb.ptx.instructions.thread_copies import copy_of_threads
 from sim_tb.ptx.machine import Mask, Wait, Warp, changed, read_bytes, write_bytes
 from sim_tb.ptx.operands import Execute, Operands, Read, instruction
 from sim_tb.ptx.parser import TYPE_BYTES
@@ -47,9 +48,9 @@ _MAP_BYTES = 128
 
 @instruction("cp")
 def copy(ins: Operands) -> Execute:
-    """``cp.async.bulk`` in all its forms."""
+    """``cp.async`` and ``cp.async.bulk`` in all their forms."""
     if "bulk" not in ins.parts:
-        raise ins.refuse()
+        return copy_of_threads(ins)
     if ins.has("commit_group"):
         return _commit(ins)
     if ins.has("wait_group"):

@@ -1,117 +1,188 @@
-"""Floating-point arithmetic that is rounded to nearest even, comparisons and conversions.
-
-Approximate functions (``ex2``, ``rcp.approx``, ``div.full`` and others) and other rounding modes
-are refused.
-"""
+"""Floating-point arithmetic and comparisons of f32, f64, f16, bf16 and packed pairs."""
 
 from collections.abc import Callable
+from typing import Any
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from sim_tb.arithmetic import formats
+from sim_tb.arithmetic.approximations import flushed
+from sim_tb.arithmetic.rounding import FORMATS, Doubles, odd_sum, operate
 from sim_tb.ptx.machine import LANES, Lanes, Mask, Warp
 from sim_tb.ptx.operands import DTYPES, Execute, Operands, instruction
 
 FLOATS = ("f32", "f64", "f16", "bf16", "f16x2", "bf16x2")
 """PTX types of floating-point values."""
 
+HALVES = ("f16", "bf16", "f16x2", "bf16x2")
+"""PTX types of 16-bit values, alone and packed in pairs."""
+
+DIRECTIONS = ("rn", "rz", "rm", "rp")
+
 _Single = NDArray[np.float32]
+_NAN = np.uint32(0x7FFFFFFF)
 
 
 def canonical(values: _Single) -> _Single:
     """Return values with each NaN as the one that the unit makes, 0x7fffffff (silicon)."""
-    nan = np.uint32(0x7FFFFFFF)
-    return np.where(np.isnan(values), nan, values.view(np.uint32)).view(np.float32)
+    nan = np.isnan(values)
+    if not nan.any():
+        return values
+    return np.where(nan, _NAN, values.view(np.uint32)).view(np.float32)
 
 
-def flushed(values: _Single) -> _Single:
-    """Return values with subnormal numbers as zeros of their sign (``.ftz``)."""
-    bits = values.view(np.uint32)
-    small = bits & np.uint32(0x7F800000) == 0
-    return np.where(small, bits & np.uint32(0x80000000), bits).view(np.float32)
+def _saturated(values: Lanes) -> Lanes:
+    """Return values between 0 and 1; NaN gives 0."""
+    one = values.dtype.type(1)
+    return np.asarray(np.where(values > 0, np.minimum(values, one), values.dtype.type(0)))
 
 
-def fused_single(a: _Single, b: _Single, c: _Single) -> _Single:
-    """Return a * b + c, rounded once to f32.
-
-    The product is exact in f64. The sum is rounded to odd in f64, so that the second rounding, to
-    f32, is that of the exact sum.
-    """
-    product = a.astype(np.float64) * b.astype(np.float64)
-    addend = c.astype(np.float64)
-    total = product + addend
-    other = total - product
-    error = (product - (total - other)) + (addend - other)
-    bits = total.view(np.int64)
-    toward = np.where((error > 0) == (total > 0), 1, -1)
-    inexact = np.isfinite(total) & (error != 0) & (bits & 1 == 0)
-    return np.where(inexact, bits + toward, bits).view(np.float64).astype(np.float32)
-
-
-def _smaller(a: Lanes, b: Lanes) -> Lanes:
+def _minimum(a: Lanes, b: Lanes) -> Lanes:
     """Return the minimum; -0 is below +0, and a number goes before NaN."""
     result = np.fmin(a, b)
     both = (a == 0) & (b == 0)
     return np.where(both & (np.signbit(a) | np.signbit(b)), np.copysign(result, -1), result)
 
 
-def _larger(a: Lanes, b: Lanes) -> Lanes:
-    """Return the maximum, as `_smaller`."""
+def _maximum(a: Lanes, b: Lanes) -> Lanes:
+    """Return the maximum, as `_minimum`."""
     result = np.fmax(a, b)
     both = (a == 0) & (b == 0)
     return np.where(both & ~(np.signbit(a) & np.signbit(b)), np.abs(result), result)
 
 
-_FUNCTIONS: dict[str, Callable[..., Lanes]] = {
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "div": np.divide,
-    "min": _smaller,
-    "max": _larger,
-    "neg": np.negative,
-    "abs": np.abs,
-    "sqrt": np.sqrt,
-    "rcp": lambda a: a.dtype.type(1) / a,
-    "fma": fused_single,
-}
+def _selection(ins: Operands) -> Callable[[Lanes, Lanes], Lanes]:
+    """Return ``min`` or ``max`` with ``.NaN`` and ``.xorsign.abs``."""
+    choose = _minimum if ins.parts[0] == "min" else _maximum
+    nan, signs = ins.has("NaN"), ins.has("xorsign")
 
-_ROUNDED = ("div", "rcp", "sqrt")
-"""Instructions that must have ``.rn``: without, they are approximations."""
+    def function(a: Lanes, b: Lanes) -> Lanes:
+        result = choose(np.abs(a), np.abs(b)) if signs else choose(a, b)
+        if signs:
+            negative = np.signbit(a) != np.signbit(b)
+            result = np.copysign(result, np.where(negative, -1, 1).astype(result.dtype))
+        if nan:
+            result = np.where(np.isnan(a) | np.isnan(b), result.dtype.type(np.nan), result)
+        return result
+
+    return function
 
 
-@instruction("fma", "rcp", "sqrt")
+_SOURCES = {"fma": 3, "mad": 3, "neg": 1, "abs": 1, "rcp": 1, "sqrt": 1}
+"""Sources of instructions that have not two."""
+
+_REQUIRED = ("div", "rcp", "sqrt", "fma")
+"""Instructions that must have a rounding; ``div``, ``rcp`` and ``sqrt`` without one approximate."""
+
+_NAMES = {"sub": "add", "mad": "fma", "rcp": "div"}
+"""Operations that are another one of other operands."""
+
+
+def _function(ins: Operands, direction: str) -> Callable[..., Lanes]:
+    """Return the function of f32 or f64 sources."""
+    name = ins.parts[0]
+    if name in ("min", "max"):
+        return _selection(ins)
+    if name in ("neg", "abs"):
+        return {"neg": np.negative, "abs": np.abs}[name]
+    operation = _NAMES.get(name, name)
+    if direction == "rn" and name in ("add", "sub", "mul"):
+        return {"add": np.add, "sub": np.subtract, "mul": np.multiply}[name]
+    if name == "sub":
+        return lambda a, b: operate("add", [a, -b], direction)
+    if name == "rcp":
+        return lambda a: operate("div", [np.ones_like(a), a], direction)
+    return lambda *sources: operate(operation, list(sources), direction)
+
+
+@instruction("fma")
 def float_arithmetic(ins: Operands) -> Execute:
-    """Arithmetic of f32 and f64 with ``.rn``, ``.ftz``, ``.NaN`` and ``.sat``; ``fma`` of f32."""
-    kind, name = ins.parts[-1], ins.parts[0]
-    if name == "mad":
-        name = "fma"
-    if kind not in ("f32", "f64") or (name == "fma" and kind != "f32"):
+    """Arithmetic with all roundings, ``.ftz``, ``.NaN``, ``.xorsign.abs``, ``.sat``, ``.relu``."""
+    kind = ins.parts[-1]
+    ins.require_sources(_SOURCES.get(ins.parts[0], 2))
+    if kind in HALVES:
+        return _half_arithmetic(ins, kind)
+    if kind not in ("f32", "f64"):
         raise ins.refuse(f".{kind}")
-    ins.require_parts(("rn", "ftz", "NaN", "sat", kind))
-    if name in _ROUNDED and not ins.has("rn"):
-        raise ins.refuse("an approximation")
-    function = _FUNCTIONS[name]
+    ins.require_parts((*DIRECTIONS, "ftz", "NaN", "sat", "xorsign", "abs", kind))
+    directions = [part for part in ins.parts if part in DIRECTIONS]
+    if ins.parts[0] in _REQUIRED and not directions:
+        raise ins.refuse("its rounding")
+    function = _function(ins, directions[0] if directions else "rn")
     write = ins.write(0)
     sources = [ins.read(index, kind) for index in range(1, len(ins))]
-    single, ftz, sat, nan = kind == "f32", ins.has("ftz"), ins.has("sat"), ins.has("NaN")
+    single, ftz, sat = kind == "f32", ins.has("ftz"), ins.has("sat")
 
     def execute(warp: Warp, mask: Mask) -> None:
         values = [read(warp) for read in sources]
         if ftz:
             values = [flushed(value) for value in values]
         result = function(*values)
-        if nan:
-            result = np.where(np.isnan(values[0]) | np.isnan(values[1]), np.nan, result)
-            result = result.astype(values[0].dtype)
         if sat:
-            result = np.fmax(np.fmin(result, result.dtype.type(1)), result.dtype.type(0))
+            result = _saturated(result)
         if ftz:
             result = flushed(result)
         write(warp, canonical(result) if single else result, mask)
 
     return execute
+
+
+_HALF_FUNCTIONS: dict[str, Callable[..., Doubles]] = {
+    "add": odd_sum,
+    "sub": lambda a, b: odd_sum(a, -b),
+    "mul": np.multiply,
+    "fma": lambda a, b, c: odd_sum(a * b, c),
+}
+"""Exact results, or rounded to odd, of 16-bit operands in float64."""
+
+_HALF_SIGNS: dict[str, Callable[[Lanes], Lanes]] = {
+    "neg": lambda bits: bits ^ np.uint16(0x8000),
+    "abs": lambda bits: bits & np.uint16(0x7FFF),
+}
+
+
+def half_function(
+    ins: Operands, element: str, function: Callable[..., Doubles], direction: str = "rn"
+) -> Callable[..., Lanes]:
+    """Return a function of bits of 16-bit values from one of numbers, with the modifiers."""
+    ftz, sat, relu = ins.has("ftz"), ins.has("sat"), ins.has("relu")
+
+    def apply(*sources: Lanes) -> Lanes:
+        if ftz:
+            sources = tuple(formats.flushed(bits, element) for bits in sources)
+        result = function(*(formats.numbers(bits, element) for bits in sources))
+        if sat:
+            result = _saturated(result)
+        bits = formats.bits_of(result, element, direction, relu=relu)
+        return formats.flushed(bits, element) if ftz else bits
+
+    return apply
+
+
+def half_execution(ins: Operands, kind: str, function: Callable[..., Lanes]) -> Execute:
+    """Return the execution of a function of the bits of 16-bit values, alone or packed."""
+    write = ins.write(0)
+    word = "b32" if kind.endswith("x2") else "b16"
+    sources = [ins.read(index, word) for index in range(1, len(ins))]
+
+    def execute(warp: Warp, mask: Mask) -> None:
+        halves = [np.ascontiguousarray(read(warp)).view(np.uint16) for read in sources]
+        write(warp, np.ascontiguousarray(function(*halves)).view(DTYPES[word]), mask)
+
+    return execute
+
+
+def _half_arithmetic(ins: Operands, kind: str) -> Execute:
+    ins.require_parts(("rn", "ftz", "sat", "relu", "NaN", "xorsign", "abs", kind))
+    name, element = ins.parts[0], kind.removesuffix("x2")
+    if name in _HALF_SIGNS:
+        return half_execution(ins, kind, _HALF_SIGNS[name])
+    if name in ("min", "max"):
+        return half_execution(ins, kind, half_function(ins, element, _selection(ins)))
+    if name not in _HALF_FUNCTIONS:
+        raise ins.refuse(f".{kind}")
+    return half_execution(ins, kind, half_function(ins, element, _HALF_FUNCTIONS[name]))
 
 
 def _unordered(compare: Callable[..., Lanes]) -> Callable[[Lanes, Lanes], Lanes]:
@@ -137,97 +208,55 @@ _COMPARE: dict[str, Callable[..., Lanes]] = {
 
 
 def float_compare(ins: Operands, operation: str) -> Callable[..., Lanes]:
-    """Return the comparison of a ``setp`` of f16, f32 or f64."""
+    """Return the comparison of operands of a floating-point type, or of packed halves' bits."""
     kind = ins.parts[-1]
-    if kind not in ("f16", "f32", "f64") or operation not in _COMPARE:
-        raise ins.refuse()
-    compare = _COMPARE[operation]
-    if not ins.has("ftz"):
-        return compare
-    return lambda a, b: compare(flushed(a), flushed(b))
+    if operation not in _COMPARE:
+        raise ins.refuse(f".{operation}")
+    compare, ftz = _COMPARE[operation], ins.has("ftz")
+    if kind not in HALVES:
+        return (lambda a, b: compare(flushed(a), flushed(b))) if ftz else compare
+    element = kind.removesuffix("x2")
+
+    def halves(*sources: Lanes) -> Any:
+        bits = [np.ascontiguousarray(source).view(np.uint16) for source in sources]
+        if ftz:
+            bits = [formats.flushed(each, element) for each in bits]
+        return compare(*(formats.numbers(each, element) for each in bits))
+
+    return halves
 
 
-def _rounded_integer(mode: str) -> Callable[[Lanes], Lanes]:
-    return {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}[mode]
+@instruction("testp", "copysign")
+def sign_and_class(ins: Operands) -> Execute:
+    """``testp`` of a class of numbers, and ``copysign``: the sign of the first source."""
+    kind = ins.parts[-1]
+    if kind not in ("f32", "f64"):
+        raise ins.refuse(f".{kind}")
+    write, read = ins.write(0), ins.read(1, kind)
+    if ins.parts[0] == "copysign":
+        magnitude = ins.read(2, kind)
+        return lambda warp, mask: write(warp, np.copysign(magnitude(warp), read(warp)), mask)
+    least = 2.0 ** FORMATS[kind].least
+    tests: dict[str, Callable[[Lanes], Lanes]] = {
+        "finite": np.isfinite,
+        "infinite": np.isinf,
+        "number": lambda a: ~np.isnan(a),
+        "notanumber": np.isnan,
+        "normal": lambda a: np.isfinite(a) & (np.abs(a) >= least),
+        "subnormal": lambda a: (np.abs(a) < least) & (a != 0),
+    }
+    test = tests[ins.parts[1]]
+    return lambda warp, mask: write(warp, test(read(warp)), mask)
 
 
-_NARROW = {"f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
+_TRUE = {"f32": 0x3F800000, "f16": 0x3C00, "bf16": 0x3F80}
+"""Bits of 1.0, by type of the result of ``set``."""
 
 
-def float_convert(ins: Operands) -> Execute:
-    """Conversion from or to a floating-point type, rounded to nearest even."""
-    target, source = ins.parts[-2], ins.parts[-1]
-    if target in ("f16x2", "bf16x2") and source == "f32":
-        return _convert_pair(ins, target)
-    known = ("rn", "ftz", "rni", "rzi", "rmi", "rpi", "rna", target, source)
-    ins.require_parts(known)
-    write = ins.write(0)
-    integer = target[0] in "us"
-    read = ins.read(1, source)
-    if target == "tf32":
-        return _convert_tf32(ins)
-    if source not in ("f16", "bf16", "f32", "f64") and source[0] not in "us":
-        raise ins.refuse()
-    modes = [part for part in ins.parts if part in ("rni", "rzi", "rmi", "rpi")]
-    if integer != bool(modes) or (ins.has("rna") and target != "tf32"):
-        raise ins.refuse()
-    ftz = ins.has("ftz")
-
-    def execute(warp: Warp, mask: Mask) -> None:
-        values = read(warp)
-        if source == "bf16":
-            values = values.view(_NARROW["bf16"]).astype(np.float32)
-        if ftz and source == "f32":
-            values = flushed(values)
-        if integer:
-            limits = np.iinfo(DTYPES[target].name)
-            whole = _rounded_integer(modes[0])(values.astype(np.float64))
-            clipped = [
-                0 if value != value else int(min(max(value, limits.min), limits.max))
-                for value in whole.tolist()
-            ]
-            write(warp, np.array(clipped, DTYPES[target]), mask)
-            return
-        write(warp, narrowed(values, target), mask)
-
-    return execute
-
-
-def narrowed(values: Lanes, target: str) -> Lanes:
-    """Return the bits of values in a floating-point type, with the NaN that the unit makes."""
-    nan = np.isnan(values)
-    if target in _NARROW:
-        bits = values.astype(_NARROW[target]).view(np.uint16)
-        return np.where(nan, np.uint16(0x7FFF), bits)
-    result = values.astype(DTYPES[target])
-    return canonical(result) if target == "f32" else result
-
-
-def _convert_pair(ins: Operands, target: str) -> Execute:
-    """``cvt.rn.f16x2.f32`` and ``cvt.rn.bf16x2.f32``: the first source is the high half."""
-    ins.require_parts(("rn", target, "f32"))
-    write, high, low = ins.write(0), ins.read(1, "f32"), ins.read(2, "f32")
-    kind = target[:-2]
-
-    def execute(warp: Warp, mask: Mask) -> None:
-        halves = [narrowed(read(warp), kind) for read in (low, high)]
-        packed = np.ascontiguousarray(np.stack(halves, axis=1)).view(np.uint32)
-        write(warp, packed.reshape(LANES), mask)
-
-    return execute
-
-
-def _convert_tf32(ins: Operands) -> Execute:
-    """``cvt.rna.tf32.f32``: nearest, ties away from zero; 13 low bits are zero."""
-    ins.require_parts(("rna", "tf32", "f32"))
-    write, read = ins.write(0), ins.read(1, "b32")
-
-    def execute(warp: Warp, mask: Mask) -> None:
-        bits = read(warp)
-        magnitude = bits & np.uint32(0x7FFFFFFF)
-        rounded = (bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000)
-        result = np.where(magnitude >= 0x7F800000, bits, rounded)
-        result = np.where(magnitude > 0x7F800000, np.uint32(0x7FFFFFFF), result)
-        write(warp, result, mask)
-
-    return execute
+def set_bits(result: Lanes, kind: str) -> Lanes:
+    """Return truth values as ``set`` gives them: 1.0, or all bits of an integer."""
+    element = kind.removesuffix("x2")
+    word = np.dtype(f"u{DTYPES[element].itemsize}")
+    true = _TRUE.get(element, (1 << 8 * word.itemsize) - 1)
+    bits: Lanes = np.where(result, word.type(true), word.type(0))
+    return bits.view(np.uint32) if bits.size != LANES else bits

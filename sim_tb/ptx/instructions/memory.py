@@ -30,16 +30,19 @@ _QUALIFIERS = (
 
 
 def space_of(ins: Operands, operand: int) -> str:
-    """Return the state space of an access: of its opcode, or generic."""
+    """Return the state space of an access: of its variable, of its opcode, or generic.
+
+    Constants are in global memory; arguments of functions are in local memory.
+    """
+    address = ins.operands[operand]
+    if isinstance(address, Address) and isinstance(address.base, Name):
+        found = ins.symbols.get(address.base.text)
+        if found is not None:
+            return found[0]
     for part in ins.parts[1:]:
         space = part.split("::")[0]
         if space in _SPACES:
-            if space == "const":
-                raise ins.refuse(".const")
-            return space
-    address = ins.operands[operand]
-    if isinstance(address, Address) and isinstance(address.base, Name):
-        return ins.symbols.get(address.base.text, ("generic", 0))[0]
+            return "global" if space == "const" else space
     return "generic"
 
 

@@ -107,15 +107,19 @@ def scatter(warp: Warp, mask: Mask, writes: Sequence[Write], matrix: Matrix, pla
 # Operands of wgmma in shared memory
 
 
-def addresses_of(descriptor: int, rows: int, itemsize: int, *, transposed: bool) -> Places:
+def addresses_of(
+    descriptor: int, rows: int, itemsize: int, *, transposed: bool, length: int = STEP_BYTES
+) -> Places:
     """Return the shared address of each element of an operand: shape (rows, elements of k).
+
+    ``length`` is that of a row along k, in bytes.
 
     The rows of an operand that is not transposed are along k (PTX ISA, matrix descriptor).
     """
     start, leading, stride = ((descriptor >> shift & 0x3FFF) << 4 for shift in (0, 16, 32))  # bytes
     span = _SPANS[descriptor >> 62]
     row = np.arange(rows)[:, None]
-    k = np.arange(STEP_BYTES // itemsize)
+    k = np.arange(length // itemsize)
     if transposed:
         if span == 16:
             place = row // 8 * stride + k // 8 * leading + k % 8 * 16 + row % 8 * itemsize
@@ -133,7 +137,13 @@ def addresses_of(descriptor: int, rows: int, itemsize: int, *, transposed: bool)
 
 
 def shared_matrix(
-    warp: Warp, descriptor: int, rows: int, dtype: np.dtype[Any], *, transposed: bool
+    warp: Warp,
+    descriptor: int,
+    rows: int,
+    dtype: np.dtype[Any],
+    *,
+    transposed: bool,
+    length: int = STEP_BYTES,
 ) -> Matrix:
     """Return an operand that a matrix descriptor names: shape (rows, elements of k).
 
@@ -147,7 +157,7 @@ def shared_matrix(
         raise PtxError(f"matrix descriptor {descriptor:#x}: base offset {offset} must be 0", line)
     cluster = warp.cta.cluster
     smem = cluster.rows[warp.cta.rank][: cluster.size]
-    place = addresses_of(descriptor, rows, dtype.itemsize, transposed=transposed)
+    place = addresses_of(descriptor, rows, dtype.itemsize, transposed=transposed, length=length)
     warp.cta.grid.observer.product(warp, descriptor, place)
     if (end := int(place.max()) + dtype.itemsize) > smem.size:
         raise PtxError(
@@ -186,49 +196,85 @@ def _types(ins: Operands, left: str, right: str, total: str) -> tuple[np.dtype[A
 
 @instruction("wgmma")
 def wgmma(ins: Operands) -> Execute:
-    """``wgmma.mma_async`` of all dense types, ``.fence``, ``.commit_group`` and ``.wait_group``."""
+    """``wgmma.mma_async`` of all types, ``.fence``, ``.commit_group`` and ``.wait_group``."""
     if ins.parts[1] == "fence":
         return lambda _warp, _mask: None
     if ins.parts[1] in ("commit_group", "wait_group"):
         return _group(ins)
-    if ins.parts[1:4] != ("mma_async", "sync", "aligned") or len(ins.parts) != 8:
+    sparse = ins.parts[2] == "sp"
+    if ins.parts[1] != "mma_async" or ins.parts[-6:-4] != ("sync", "aligned"):
         raise ins.refuse()
-    shape, total, left, right = ins.parts[4:]
+    if len(ins.parts) != 8 + sparse:
+        raise ins.refuse()
+    shape, total, left, right = ins.parts[-4:]
     a_type, b_type, sum_type = _types(ins, left, right, total)
     m, n, k = _shape(ins, shape)
-    if m != 64 or k * a_type.itemsize != STEP_BYTES:
+    length = STEP_BYTES * (1 + sparse)
+    if m != 64 or k * a_type.itemsize != length:
         raise ins.refuse(f".{shape}")
 
-    in_registers = isinstance(ins.operands[1], Vector)
-    negates = [a_type.kind not in "iu" and _is_set(ins, index, 31) for index in (4, 5)]
-    has_transposes = a_type.itemsize == 2
-    transposes = [_is_set(ins, index, 0) for index in range(6, len(ins))] if has_transposes else []
+    at = 3 + 2 * sparse
+    negates = [a_type.kind not in "iu" and _is_set(ins, at + index, 31) for index in (1, 2)]
+    transposes = [_is_set(ins, index, 0) for index in range(at + 3, len(ins))]
     transposes = [False] * (2 - len(transposes)) + transposes
     places = sum_places(n, sum_type.itemsize)
     read_sum = gathered(ins.reads(0, "b32"), places, (ROWS, n), sum_type)
     writes = ins.writes(0)
-    adds, b_descriptor = ins.read(3, "pred"), ins.read(2, "u64")
-    if in_registers:
-        a_places = left_places(a_type.itemsize)
-        read_a = gathered(ins.reads(1, "b32"), a_places, (ROWS, k), a_type)
-    else:
-        a_descriptor = ins.read(1, "u64")
-
-        def read_a(warp: Warp) -> Matrix:
-            descriptor, first = int(a_descriptor(warp)[0]), ROWS * (warp.index % 4)
-            rows = shared_matrix(warp, descriptor, m, a_type, transposed=transposes[0])
-            return rows[first : first + ROWS]
+    adds, b_descriptor = ins.read(at, "pred"), ins.read(2, "u64")
+    read_a = _left(ins, a_type, transposed=transposes[0])
+    if sparse:
+        read_a = _expanded(ins, read_a, a_type, k)
 
     def execute(warp: Warp, mask: Mask) -> None:
         a = read_a(warp)
         descriptor = int(b_descriptor(warp)[0])
-        b = shared_matrix(warp, descriptor, n, b_type, transposed=transposes[1])
+        b = shared_matrix(warp, descriptor, n, b_type, transposed=transposes[1], length=length)
         a, b = (-x if negate else x for x, negate in zip((a, b), negates, strict=True))
         c = read_sum(warp) if adds(warp)[0] else np.zeros((ROWS, n), sum_type)
-        scatter(warp, mask, writes, multiply_accumulate(a, b, c), places)
+        scatter(warp, mask, writes, multiply_accumulate(a, b, c, together=k), places)
         _use_tensor_core(warp, n, a_type)
 
     return execute
+
+
+def _left(ins: Operands, dtype: np.dtype[Any], *, transposed: bool) -> Callable[[Warp], Matrix]:
+    """Return the reader of a warp's 16 rows of A, from registers or from shared memory."""
+    count = STEP_BYTES // dtype.itemsize
+    if isinstance(ins.operands[1], Vector):
+        return gathered(ins.reads(1, "b32"), left_places(dtype.itemsize), (ROWS, count), dtype)
+    a_descriptor = ins.read(1, "u64")
+
+    def read(warp: Warp) -> Matrix:
+        descriptor, first = int(a_descriptor(warp)[0]), ROWS * (warp.index % 4)
+        rows = shared_matrix(warp, descriptor, 4 * ROWS, dtype, transposed=transposed)
+        return rows[first : first + ROWS]
+
+    return read
+
+
+def _expanded(
+    ins: Operands, read: Callable[[Warp], Matrix], dtype: np.dtype[Any], k: int
+) -> Callable[[Warp], Matrix]:
+    """Return the reader of a sparse A with its zeros; metadata tell where its elements are.
+
+    Of each four elements of 16 bits, two are there, with an index of two bits each. A thread has
+    the indices of 16 elements of k, for the rows L / 4 and L / 4 + 8; the selector names the two
+    threads of each four that have them (PTX ISA, sparse matrices; not recorded).
+    """
+    if dtype.itemsize != 2:
+        raise ins.refuse("sparse matrices of this type")
+    metadata, selector = ins.read(3, "b32"), 2 * _is_set(ins, 4, 0)
+    row, element = np.arange(ROWS)[:, None], np.arange(k // 2)
+    lanes = row % 8 * 4 + selector + element // 8
+    shifts = (row // 8 * 16 + element % 8 * 2).astype(np.uint32)
+
+    def expand(warp: Warp) -> Matrix:
+        index = metadata(warp)[lanes] >> shifts & np.uint32(3)
+        result = np.zeros((ROWS, k), dtype)
+        result[row, element // 2 * 4 + index] = read(warp)
+        return result
+
+    return expand
 
 
 def _use_tensor_core(warp: Warp, columns: int, dtype: np.dtype[Any]) -> None:

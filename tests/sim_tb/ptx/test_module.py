@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from golden import TensorMap
+from sim_tb.arithmetic.rounding import fused_single
 from sim_tb.ptx import Module, PtxError
-from sim_tb.ptx.instructions.floats import fused_single
 
 HEAD = ".version 8.0\n.target sm_90a\n.address_size 64\n"
 
@@ -150,7 +150,7 @@ def test_tensor_map_and_arrays_as_arguments(engine):
         ("mov.u32 %r2, bar; L: mbarrier.try_wait.parity.shared.b64 %p1, [%r2], 0;"
          "@!%p1 bra L;", "deadlock: 32 threads before line 9: mbarrier.try_wait"),
         ("trap;", "line 9: trap, block"),
-        ("tanh.approx.f32 %f1, %f2;", "line 9: tanh.approx.f32 is not supported"),
+        ("tanh.full.f32 %f1, %f2;", "line 9: tanh.full.f32 is not supported"),
         ("bra MISSING;", "line 9: no label MISSING"),
         ("add.s32 %r99, %r1, %r1;", "line 9: %r99 is not a register"),
     ],

@@ -1,5 +1,6 @@
 """Recorded launches give the GPU's bytes, and the messages of those that cannot run."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,15 +17,15 @@ CASES = Path(__file__).parents[2] / "silicon/ptx"
 ALONE = (
     *("a01_tile_copy_edge", "a02_ring_edge", "a03_gemm_ws_small", "a05_im2col_conv"),
     *("a06_splitk", "a07_bulk", "a09_transpose", "a11_grouped", "a12_mma_sync_random"),
-    *("a13_walk", "a14_pingpong_fp8", "a16_wgmma_f16acc", "a16_wgmma_s8", "a16_wgmma_tf32"),
+    *("a13_walk", "a14_pingpong_fp8", "a15_math", "a16_wgmma_f16acc", "a16_wgmma_s8"),
+    *("a16_wgmma_tf32", "t06_row_softmax"),
 )
 """Launches without clusters that run in ``make test``."""
 
 CLUSTERED = ("a04_gemm_multicast", "a08_dsmem_ring")
 """Launches with clusters of two and of four blocks."""
 
-UNSUPPORTED = "a15_math"
-LONG = sorted({path.stem for path in CASES.glob("*.npz")} - {*ALONE, *CLUSTERED, UNSUPPORTED})
+LONG = sorted({path.stem for path in CASES.glob("*.npz")} - {*ALONE, *CLUSTERED})
 
 
 def cases(names):
@@ -70,7 +71,13 @@ def test_launches_in_random_schedules(schedule):
     assert all(outcome.passed for outcome in made), made
 
 
-@pytest.mark.parametrize("name", ["a03_gemm_ws_small", "a08_dsmem_ring", "a13_walk"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("a03_gemm_ws_small", "a08_dsmem_ring", "a10_flash_edge", "a13_walk", "a15_math"),
+        *("t05_attention", "t06_row_softmax"),
+    ],
+)
 def test_golden_model_as_engine(name):
     outcome = replay_on_golden(Case.read(CASES / name))
     assert outcome.passed, outcome.line
@@ -88,11 +95,19 @@ def test_other_byte_is_found():
     assert f"first at {address + 4:#x}" in outcome.line
 
 
-def test_unsupported_instructions_are_listed_by_line(capsys):
-    assert main(["ptx", "--only-check", str(CASES / f"{UNSUPPORTED}.npz")]) == 1
-    text = capsys.readouterr().out
-    assert "line 89: ex2.approx.f32 is not supported" in text
-    assert text.endswith("0 passed, 1 failed\n")
+def test_unsupported_instructions_are_listed_by_line(capsys, tmp_path):
+    with np.load(CASES / "a07_bulk.npz") as recorded:
+        arrays = dict(recorded)
+    text = arrays["ptx"].tobytes().decode()
+    line = text[: text.index("ret;")].count("\n") + 1
+    broken = text.replace("ret;", "tcgen05.wait; foo.f32 %f1, %f1; ret;", 1)
+    arrays["ptx"] = np.frombuffer(broken.encode(), np.uint8)
+    np.savez(tmp_path / "case.npz", **arrays)
+    shutil.copy(CASES / "a07_bulk.json", tmp_path / "case.json")
+    assert main(["ptx", "--only-check", str(tmp_path)]) == 1
+    printed = capsys.readouterr().out
+    assert f"line {line}: tcgen05.wait is not supported\n  line {line}: foo.f32 is" in printed
+    assert printed.endswith("0 passed, 1 failed\n")
 
 
 def test_command_counts_cases(capsys):
