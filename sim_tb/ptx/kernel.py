@@ -148,15 +148,19 @@ class Kernel:
             raise operands.refuse()
         try:
             execute = builder(operands)
-        except (IndexError, KeyError) as error:
-            raise operands.refuse(f"its types or operands ({error})") from None
+        except IndexError:
+            raise operands.refuse("an operand is missing") from None
+        except KeyError as error:
+            raise operands.refuse(f"its part {error}") from None
         aligned = operands.has("aligned") or operands.parts[:2] in _ALIGNED
         special = operands.has("approx") and operands.parts[0] in _SPECIAL_FUNCTIONS
         registers = tuple(dict.fromkeys(_registers(source, source.operands)))
         results = tuple(_registers(source, source.operands[:1]))
         if source.guard is None:
             return Step(None, False, execute, aligned, registers, results, special)
-        number, _ = operands.register(source.guard)
+        number, kind = operands.register(source.guard)
+        if kind != "pred":
+            raise PtxError(f"@{source.guard.text} is no predicate", source.line)
         registers = (number, *registers)
         return Step(number, source.guard.negated, execute, aligned, registers, results, special)
 
@@ -183,7 +187,10 @@ class Kernels:
                     "this is a cubin or fatbin, not PTX: get PTX from `nvcc -ptx -arch=sm_90a`, "
                     "`cuobjdump -ptx`, or kernel.asm['ptx'] of Triton"
                 )
-            text = text.rstrip(b"\0").decode()
+            try:
+                text = text.rstrip(b"\0").decode()
+            except UnicodeDecodeError as error:
+                raise PtxError(f"the text is not UTF-8: {error}") from None
         self.text = text
         self._text = parser.parse(text)
         if self._text.target not in ("sm_90", "sm_90a"):

@@ -51,12 +51,17 @@ def _require_known(ins: Operands) -> None:
     ins.require_parts((*_QUALIFIERS, *spaces, ins.parts[-1]))
 
 
+def _vector_length(ins: Operands) -> int:
+    return 4 if ins.has("v4") else 2 if ins.has("v2") else 1
+
+
 @instruction("ld", "ldu")
 def load_values(ins: Operands) -> Execute:
     """``ld`` of all spaces, with vectors."""
     _require_known(ins)
     kind = ins.parts[-1]
     size, space = TYPE_BYTES[kind], space_of(ins, 1)
+    ins.require_items(0, _vector_length(ins))
     address, writes = ins.address(1), ins.writes(0)
     dtype = np.dtype(f"{'i' if kind[0] == 's' else 'u'}{size}")
 
@@ -77,6 +82,7 @@ def store_values(ins: Operands) -> Execute:
     _require_known(ins)
     kind = ins.parts[-1]
     size, space = TYPE_BYTES[kind], space_of(ins, 0)
+    ins.require_items(1, _vector_length(ins))
     address = ins.address(0)
     sources = ins.reads(1, f"b{8 * size}")
 
