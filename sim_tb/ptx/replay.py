@@ -17,7 +17,6 @@ from sim_tb.ptx.launch import Launch, Result, run_on_golden, run_on_unit
 from sim_tb.simulator.runner import SimulationError
 from sim_tb.sm.record import Setting
 
-
 _FIELDS = frozenset(
     ("kernel", "grid", "block", "cluster", "dynamic_smem", "param_layout", "allocations")
 )

@@ -93,7 +93,7 @@ cp.async.bulk.tensor.1d.global.shared::cta.tile.bulk_group [%d1, {{%r2}}], [%r1]
 ret; }}"""
     encoded = TensorMap.tiled("u32", 0, (32,), (), (32,)).with_address(0x5000).encode()
     out = np.arange(32, dtype=np.uint32)
-    with pytest.raises(PtxError, match="line 7: .*address 0x5000 is outside global memory"):
+    with pytest.raises(PtxError, match=r"line 7: .*address 0x5000 is outside global memory"):
         Module(text).launch("k", (1,), (1,), [encoded, out], engine="golden")
     assert (out == np.arange(32)).all()
 
