@@ -16,6 +16,21 @@ _ALIGNED = {("bar", "sync"), ("bar", "arrive"), ("bar", "red")}
 """Instructions that are ``.aligned`` although they do not say so (PTX ISA)."""
 
 
+_EXCHANGES = {"shfl", "vote", "match", "redux", "elect"}
+"""Instructions with ``.sync`` whose last operand has the threads that take part."""
+
+_ALL = 0xFFFFFFFF
+"""Bits of all threads of a warp."""
+
+
+def _is_of_all_threads(source: parser.Instruction) -> bool:
+    """Return whether an instruction waits until all threads of the warp execute it."""
+    if source.parts[0] not in _EXCHANGES or not source.operands:
+        return False
+    members = source.operands[-1]
+    return isinstance(members, parser.Number) and members.value & _ALL == _ALL
+
+
 def align_up(value: int, align: int) -> int:
     """Return the least multiple of ``align`` that is not below ``value``."""
     return -(-value // align) * align
@@ -153,6 +168,7 @@ class Kernel:
         except KeyError as error:
             raise operands.refuse(f"its part {error}") from None
         aligned = operands.has("aligned") or operands.parts[:2] in _ALIGNED
+        aligned = aligned or _is_of_all_threads(source)
         special = operands.has("approx") and operands.parts[0] in _SPECIAL_FUNCTIONS
         registers = tuple(dict.fromkeys(_registers(source, source.operands)))
         results = tuple(_registers(source, source.operands[:1]))
