@@ -16,6 +16,21 @@ _ALIGNED = {("bar", "sync"), ("bar", "arrive"), ("bar", "red")}
 """Instructions that are ``.aligned`` although they do not say so (PTX ISA)."""
 
 
+_EXCHANGES = {"shfl", "vote", "match", "redux", "elect"}
+"""Instructions with ``.sync`` whose last operand has the threads that take part."""
+
+_ALL = 0xFFFFFFFF
+"""Bits of all threads of a warp."""
+
+
+def _is_of_all_threads(source: parser.Instruction) -> bool:
+    """Return whether an instruction waits until all threads of the warp execute it."""
+    if source.parts[0] not in _EXCHANGES or not source.operands:
+        return False
+    members = source.operands[-1]
+    return isinstance(members, parser.Number) and members.value & _ALL == _ALL
+
+
 def align_up(value: int, align: int) -> int:
     """Return the least multiple of ``align`` that is not below ``value``."""
     return -(-value // align) * align
@@ -151,15 +166,20 @@ class Kernel:
             raise operands.refuse()
         try:
             execute = builder(operands)
-        except (IndexError, KeyError) as error:
-            raise operands.refuse(f"its types or operands ({error})") from None
+        except IndexError:
+            raise operands.refuse("an operand is missing") from None
+        except KeyError as error:
+            raise operands.refuse(f"its part {error}") from None
         aligned = operands.has("aligned") or operands.parts[:2] in _ALIGNED
+        aligned = aligned or _is_of_all_threads(source)
         special = operands.has("approx") and operands.parts[0] in _SPECIAL_FUNCTIONS
         registers = tuple(dict.fromkeys(registers_of(source, source.operands)))
         results = tuple(registers_of(source, source.operands[:1]))
         if source.guard is None:
             return Step(None, False, execute, aligned, registers, results, special)
-        number, _ = operands.register(source.guard)
+        number, kind = operands.register(source.guard)
+        if kind != "pred":
+            raise PtxError(f"@{source.guard.text} is no predicate", source.line)
         registers = (number, *registers)
         return Step(number, source.guard.negated, execute, aligned, registers, results, special)
 
@@ -186,7 +206,10 @@ class Kernels:
                     "this is a cubin or fatbin, not PTX: get PTX from `nvcc -ptx -arch=sm_90a`, "
                     "`cuobjdump -ptx`, or kernel.asm['ptx'] of Triton"
                 )
-            text = text.rstrip(b"\0").decode()
+            try:
+                text = text.rstrip(b"\0").decode()
+            except UnicodeDecodeError as error:
+                raise PtxError(f"the text is not UTF-8: {error}") from None
         self.text = text
         self._text = parser.parse(text)
         if self._text.target not in ("sm_90", "sm_90a"):

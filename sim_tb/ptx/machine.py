@@ -372,6 +372,11 @@ class Grid:
     instructions: int = 0
 
 
+def unsigned(address: int) -> int:
+    """Return an address of 64 bits as a number without sign."""
+    return address & ((1 << 64) - 1)
+
+
 def split(addresses: NDArray[np.int64], mask: Mask) -> list[tuple[str, Mask, int]]:
     """Return space, lanes and first generic address of each window that addresses are in."""
     result = []
@@ -418,7 +423,7 @@ def place(
         what = "is outside" if offsets[lane] < 0 else f"is no multiple of {size}:"
         where = f"{space} memory" if offsets[lane] < 0 else f"{space} access"
         raise PtxError(
-            f"address {int(addresses[lane]):#x} {what} {where} ({size} bytes), "
+            f"address {unsigned(int(addresses[lane])):#x} {what} {where} ({size} bytes), "
             f"{warp.thread_name(lane)}",
             grid.lines[warp.pc],
         )

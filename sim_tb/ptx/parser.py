@@ -35,6 +35,13 @@ TYPE_BYTES = {
 """Bytes of each type of a value in memory or a register."""
 
 
+_MOST_REGISTERS = 1_000_000
+"""Registers of a declaration, at most; compilers declare some ten thousand."""
+
+REGISTER_TYPES = frozenset(("pred", *TYPE_BYTES)) - {"b128", "tf32"}
+"""Types of registers."""
+
+
 class Token(NamedTuple):
     """A token, its kind (a group of the scanner) and its line."""
 
@@ -272,6 +279,11 @@ class _Parser:
     def _next(self) -> Token:
         return self._tokens[self._at]
 
+    @property
+    def _after(self) -> Token:
+        """The token behind the next one."""
+        return self._tokens[min(self._at + 1, len(self._tokens) - 1)]
+
     def _take(self, wanted: str | None = None) -> Token:
         """Return the next token and step over it; it must be ``wanted``, if given."""
         token = self._next
@@ -315,7 +327,7 @@ class _Parser:
             elif token.text == ".entry":
                 kernel = self._kernel()
                 result.kernels[kernel.name] = kernel
-            elif token.text == ".func" or self._tokens[self._at + 1].text == ".func":
+            elif ".func" in (token.text, self._after.text):
                 self._accept(".extern")
                 self._function()
             elif token.text in (".extern", ".shared", ".global", ".const"):
@@ -475,7 +487,7 @@ class _Parser:
                     pass
             elif token.text.startswith("."):
                 raise PtxError(f"{token.text} is not supported in a kernel", token.line)
-            elif self._tokens[self._at + 1].text == ":":
+            elif self._after.text == ":":
                 self._label(kernel, depth[-1])
             elif not self._accept(";"):
                 made = self._instruction(depth[-1])
@@ -501,13 +513,18 @@ class _Parser:
             scope.labels[name] = len(kernel.instructions)
 
     def _registers(self, kernel: Kernel, scope: Scope) -> None:
-        self._take(".reg")
+        line = self._take(".reg").line
         kind = self._take().text[1:]
+        if kind not in REGISTER_TYPES:
+            raise PtxError(f".reg .{kind} is not supported", line)
         while True:
             name = self._take().text
             names = [name]
             if self._accept("<"):
-                names = [f"{name}{number}" for number in range(self._integer())]
+                count = self._integer()
+                if not 0 <= count <= _MOST_REGISTERS:
+                    raise PtxError(f"{count} registers: must be at most {_MOST_REGISTERS}", line)
+                names = [f"{name}{number}" for number in range(count)]
                 self._take(">")
             for each in names:
                 scope.registers[each] = (len(kernel.register_types), kind)

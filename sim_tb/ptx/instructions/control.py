@@ -16,8 +16,8 @@ from sim_tb.ptx.machine import (
     Warp,
     changed,
 )
-from sim_tb.ptx.operands import EXIT, Execute, Operands, instruction
-from sim_tb.ptx.parser import RETURN, Call, Name
+from sim_tb.ptx.operands import EXIT, Execute, Operands, instruction, shown
+from sim_tb.ptx.parser import RETURN, Call, Name, Number
 
 
 def _label(ins: Operands, name: str) -> int:
@@ -27,12 +27,16 @@ def _label(ins: Operands, name: str) -> int:
     return target
 
 
+BARRIERS = 16
+"""Named barriers of a block."""
+
+
 @instruction("bra", "brx")
 def branch(ins: Operands) -> Execute:
     """``bra`` to a label, and ``brx.idx`` to one of a list."""
     operand = ins.operands[ins.parts[0] == "brx"]
     if not isinstance(operand, Name):
-        raise PtxError(f"no label {operand}", ins.instruction.line)
+        raise PtxError(f"no label {shown(operand)}", ins.instruction.line)
     if ins.parts[0] == "bra":
         target = _label(ins, operand.text)
         return lambda _warp, _mask: target
@@ -85,10 +89,12 @@ def call(ins: Operands) -> Execute:
     if not isinstance(operand, Call):
         raise ins.refuse()
     function = ins.functions.get(operand.function)
+    back = ins.parts[-1] == "results"
     if function is None or function.first is None:
+        if back:  # the first half is refused
+            return lambda _warp, _mask: None
         raise ins.refuse(f"function {operand.function} is not in the file")
     first, register = function.first, function.return_register
-    back = ins.parts[-1] == "results"
     given, formal = operand.arguments, function.parameters
     if back:
         given, formal = operand.results, function.results
@@ -131,7 +137,19 @@ def nanosleep(_ins: Operands) -> Execute:
     return lambda _warp, _mask: YIELD
 
 
-@instruction("setmaxnreg", "createpolicy", "griddepcontrol", "prefetchu")
+@instruction("setmaxnreg")
+def set_registers(ins: Operands) -> Execute:
+    """Check the number of registers: a thread has all that the kernel declares."""
+    operand = ins.operands[0]
+    if not isinstance(operand, Number) or operand.value not in range(24, 257, 8):
+        raise PtxError(
+            f"{ins.instruction.opcode}: {shown(operand)} must be a multiple of 8 from 24 to 256",
+            ins.instruction.line,
+        )
+    return lambda _warp, _mask: None
+
+
+@instruction("createpolicy", "griddepcontrol", "prefetchu")
 def no_effect(_ins: Operands) -> Execute:
     """Do nothing: memory is consistent, grids run one after another, and there is no cache."""
     return lambda _warp, _mask: None
@@ -252,10 +270,16 @@ def bar(ins: Operands) -> Execute:
             check(warp, mask)
         lane = int(np.argmax(mask))
         number = int(name(warp)[lane])
+        expected = int(threads(warp)[lane]) if threads else None
+        if number >= BARRIERS or (expected or 0) % LANES:
+            raise PtxError(
+                f"barrier {number} of {expected or 'all'} threads: must be below {BARRIERS}, and "
+                f"of a multiple of {LANES} threads",
+                ins.instruction.line,
+            )
         barrier = warp.cta.barriers.setdefault(number, NamedBarrier())
         whole = bool((mask == warp.live).all())
         phase = barrier.phase
-        expected = int(threads(warp)[lane]) if threads else None
         observer = warp.cta.grid.observer
         meeting = observer.arrive(warp, mask, barrier)
         if vote is not None:
