@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden import Cluster, TmaWarning
-from sim_tb.ptx.engine import TIME_LIMIT, Engine, GoldenEngine
+from sim_tb.ptx.engine import TIME_LIMIT, Engine
+from sim_tb.ptx.golden_engine import GoldenEngine
 from sim_tb.ptx.kernel import Kernel
 from sim_tb.ptx.machine import LANES, ClusterState, Cta, Grid, Lanes, Warp
 from sim_tb.ptx.scheduler import Scheduler
@@ -53,7 +54,7 @@ class GridRun:
 
     @property
     def is_running(self) -> bool:
-        """Whether there are threads that have not left the kernel."""
+        """True if there are threads that have not left the kernel."""
         return bool(self._scheduler.warps)
 
     @property

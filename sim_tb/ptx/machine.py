@@ -1,20 +1,18 @@
 """State of a running grid: memories, CTAs, warps, and the fragments of diverged warps."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from golden import ArrayMemory
+from sim_tb.ptx.engine import Engine
 from sim_tb.ptx.errors import PtxError
 from sim_tb.ptx.observer import Observer
+from sim_tb.ptx.waits import Wait
 from sim_tb.sm.costs import Costs
 from sim_tb.sm.pipes import SCHEDULERS, SMEM_BYTES_PER_CLOCK
-
-if TYPE_CHECKING:
-    from sim_tb.ptx.engine import Engine
 
 Lanes = NDArray[Any]
 """Values of the 32 lanes of a warp."""
@@ -69,65 +67,6 @@ class GlobalMemory:
         place = np.searchsorted(self.starts, addresses, "right") - 1
         inside = (place >= 0) & (addresses + size <= self.ends[place])
         return np.where(inside, addresses - self.base, -1)
-
-
-@dataclass(eq=False)
-class Answer:
-    """Answer of the unit, or of another part of the machine, for which threads may wait.
-
-    Attributes
-    ----------
-    cycle : int or None
-        Clock from which the answer is there.
-    value : int
-        Result of the operation, such as the state of an arrival, or 1 for a completed phase.
-    """
-
-    cycle: int | None = None
-    value: int = 0
-
-    def give(self, cycle: int, value: int = 0) -> None:
-        """Let the threads that wait go on from ``cycle``."""
-        self.cycle, self.value = cycle, value
-
-    def is_there(self) -> bool:
-        """Return whether the answer is there."""
-        return self.cycle is not None
-
-
-@dataclass(eq=False)
-class Wait:
-    """Condition that a fragment waits for: it goes on from the clock that ``ready`` returns.
-
-    Parameters
-    ----------
-    ready : callable
-        Returns that clock, or None as long as the fragment has to wait.
-    reason : str
-        What it waits for, for messages.
-    """
-
-    ready: Callable[[], int | None]
-    reason: str
-
-    @classmethod
-    def until(cls, answers: "list[Answer]", reason: str, finish: Callable[[], None]) -> "Wait":
-        """Return the wait for all ``answers``; ``finish`` is called when the last is there."""
-
-        def ready() -> int | None:
-            if not all(answer.is_there() for answer in answers):
-                return None
-            finish()
-            return max(answer.cycle or 0 for answer in answers)
-
-        return cls(ready, reason)
-
-
-class Yield:
-    """Result of an instruction that gives other threads a turn, such as ``nanosleep``."""
-
-
-YIELD = Yield()
 
 
 @dataclass(eq=False)
@@ -295,7 +234,7 @@ class Cta:
     cluster: "ClusterState"
     index: tuple[int, int, int]
     rank: int
-    engine: "Engine"
+    engine: Engine
     barriers: dict[int, NamedBarrier] = field(default_factory=dict)
     warps: list[Warp] = field(default_factory=list)
     cores: list[SubCore] = field(default_factory=lambda: [SubCore() for _ in range(SCHEDULERS)])

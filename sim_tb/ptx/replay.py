@@ -20,7 +20,7 @@ from sim_tb.sm.record import Setting
 _FIELDS = frozenset(
     ("kernel", "grid", "block", "cluster", "dynamic_smem", "param_layout", "allocations")
 )
-"""What the JSON file of a recorded launch has."""
+"""Keys of the JSON file of a recorded launch."""
 
 
 @dataclass(frozen=True)

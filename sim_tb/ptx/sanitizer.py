@@ -33,19 +33,11 @@ from golden.request import moved_bytes
 from sim_tb.ptx.engine import Engine, Origin, Reduction
 from sim_tb.ptx.errors import PtxError
 from sim_tb.ptx.kernel import Kernel, registers_of
-from sim_tb.ptx.machine import (
-    PARAM_WINDOW,
-    RANK_SHIFT,
-    Answer,
-    Cta,
-    Grid,
-    Mask,
-    NamedBarrier,
-    Warp,
-)
+from sim_tb.ptx.machine import PARAM_WINDOW, RANK_SHIFT, Cta, Grid, Mask, NamedBarrier, Warp
 from sim_tb.ptx.observer import Observer
 from sim_tb.ptx.parser import Instruction, Number, Vector
 from sim_tb.ptx.scheduler import Step
+from sim_tb.ptx.waits import Answer
 from sim_tb.sm.device import Device
 from sim_tb.sm.errors import KernelError
 from sim_tb.sm.sanitizer import (

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from sim_tb.ptx.errors import PtxError
-from sim_tb.ptx.machine import Fragment, Grid, Mask, Wait, Warp, Yield
+from sim_tb.ptx.machine import Fragment, Grid, Mask, Warp
 from sim_tb.ptx.operands import EXIT, Execute
+from sim_tb.ptx.waits import Wait, Yield
 from sim_tb.sm.pipes import MUFU_PER_CLOCK, SCHEDULERS
 
 QUANTUM = 32

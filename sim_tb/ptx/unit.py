@@ -12,7 +12,8 @@ from golden import BulkLoad, DsmemCopy, Load, TmaError
 from golden.mbarrier import Op
 from sim_tb.ptx.engine import Origin, Reduction
 from sim_tb.ptx.errors import PtxError
-from sim_tb.ptx.machine import Answer, Grid
+from sim_tb.ptx.machine import Grid
+from sim_tb.ptx.waits import Answer
 from sim_tb.testbench.environment import Environment
 from sim_tb.testbench.requests import GoldenRequest
 from sim_tb.testbench.results import BarrierResult

@@ -6,18 +6,10 @@ import numpy as np
 
 from sim_tb.ptx.engine import Origin
 from sim_tb.ptx.errors import PtxError
-from sim_tb.ptx.machine import (
-    LANES,
-    YIELD,
-    Lanes,
-    Mask,
-    NamedBarrier,
-    Wait,
-    Warp,
-    changed,
-)
+from sim_tb.ptx.machine import LANES, Lanes, Mask, NamedBarrier, Warp, changed
 from sim_tb.ptx.operands import EXIT, Execute, Operands, instruction, shown
 from sim_tb.ptx.parser import RETURN, Call, Name, Number
+from sim_tb.ptx.waits import YIELD, Wait
 
 
 def _label(ins: Operands, name: str) -> int:

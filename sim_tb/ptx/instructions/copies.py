@@ -23,9 +23,10 @@ from golden import (
 from sim_tb.ptx.engine import Origin, Reduction
 from sim_tb.ptx.instructions.barriers import shared_place
 from sim_tb.ptx.instructions.thread_copies import copy_of_threads
-from sim_tb.ptx.machine import Mask, Wait, Warp, changed, read_bytes, unsigned, write_bytes
+from sim_tb.ptx.machine import Mask, Warp, changed, read_bytes, unsigned, write_bytes
 from sim_tb.ptx.operands import Execute, Operands, Read, instruction
 from sim_tb.ptx.parser import TYPE_BYTES
+from sim_tb.ptx.waits import Wait
 from sim_tb.testbench.requests import GoldenRequest
 
 _TYPES = {
