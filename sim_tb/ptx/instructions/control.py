@@ -17,7 +17,7 @@ from sim_tb.ptx.machine import (
     changed,
 )
 from sim_tb.ptx.operands import EXIT, Execute, Operands, instruction, shown
-from sim_tb.ptx.parser import RETURN, Call, Name, Number
+from sim_tb.ptx.syntax import RETURN, Call, Name, Number
 
 
 def _label(ins: Operands, name: str) -> int:
