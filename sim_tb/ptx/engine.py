@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from golden import DataType, ReductionOp
 from golden.mbarrier import Op
 from sim_tb.ptx.errors import PtxError
-from sim_tb.ptx.parser import Instruction
+from sim_tb.ptx.syntax import Instruction
 from sim_tb.ptx.waits import Answer
 from sim_tb.testbench.requests import GoldenRequest
 

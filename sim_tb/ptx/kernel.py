@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from sim_tb.ptx import parser
+from sim_tb.ptx import parser, syntax
 from sim_tb.ptx.errors import PtxError, UnsupportedError
 from sim_tb.ptx.instructions import BUILDERS
 from sim_tb.ptx.machine import SHARED_START
@@ -23,12 +23,12 @@ _ALL = 0xFFFFFFFF
 """Bits of all threads of a warp."""
 
 
-def _is_of_all_threads(source: parser.Instruction) -> bool:
+def _is_of_all_threads(source: syntax.Instruction) -> bool:
     """Return whether an instruction waits until all threads of the warp execute it."""
     if source.parts[0] not in _EXCHANGES or not source.operands:
         return False
     members = source.operands[-1]
-    return isinstance(members, parser.Number) and members.value & _ALL == _ALL
+    return isinstance(members, syntax.Number) and members.value & _ALL == _ALL
 
 
 def align_up(value: int, align: int) -> int:
@@ -36,25 +36,25 @@ def align_up(value: int, align: int) -> int:
     return -(-value // align) * align
 
 
-def registers_of(source: parser.Instruction, operands: Iterable[object]) -> Iterator[int]:
+def registers_of(source: syntax.Instruction, operands: Iterable[object]) -> Iterator[int]:
     """Yield the numbers of the registers that operands name."""
     for operand in operands:
-        if isinstance(operand, parser.Name):
+        if isinstance(operand, syntax.Name):
             found = source.scope.register(operand.text)
             if found is not None:
                 yield found[0]
-        elif isinstance(operand, parser.Vector):
+        elif isinstance(operand, syntax.Vector):
             yield from registers_of(source, operand.items)
-        elif isinstance(operand, parser.Pair):
+        elif isinstance(operand, syntax.Pair):
             yield from registers_of(source, (operand.first, operand.second))
-        elif isinstance(operand, parser.Address):
+        elif isinstance(operand, syntax.Address):
             yield from registers_of(source, (operand.base, *(operand.coordinates or ())))
 
 
-def _sources(source: parser.Instruction) -> Iterator[int]:
+def _sources(source: syntax.Instruction) -> Iterator[int]:
     """Yield the registers that an instruction may read: all but a destination that is first."""
     first = source.operands[:1]
-    has_result = first and not isinstance(first[0], parser.Address)
+    has_result = first and not isinstance(first[0], syntax.Address)
     yield from registers_of(source, source.operands[1:] if has_result else source.operands)
     if source.guard is not None:
         yield from registers_of(source, (source.guard,))
@@ -65,9 +65,9 @@ class Kernel:
 
     Parameters
     ----------
-    source : parser.Kernel
+    source : syntax.Kernel
         The entry.
-    outside : sequence of parser.Variable
+    outside : sequence of syntax.Variable
         Variables of the file.
 
     Attributes
@@ -93,7 +93,7 @@ class Kernel:
         If instructions are not supported: all of them, with their lines.
     """
 
-    def __init__(self, source: parser.Kernel, outside: Sequence[parser.Variable]) -> None:
+    def __init__(self, source: syntax.Kernel, outside: Sequence[syntax.Variable]) -> None:
         self.name = source.name
         self._functions = source.functions
         self.symbols: dict[str, tuple[str, int]] = {}
@@ -115,7 +115,7 @@ class Kernel:
         if refused:
             raise UnsupportedError("\n".join(str(error) for error in refused))
 
-    def _place_parameters(self, source: parser.Kernel) -> None:
+    def _place_parameters(self, source: syntax.Kernel) -> None:
         offset = 0
         for variable in source.parameters:
             offset = align_up(offset, variable.align)
@@ -124,7 +124,7 @@ class Kernel:
             offset += variable.size
         self.parameter_bytes = offset
 
-    def _place_variables(self, variables: Sequence[parser.Variable]) -> None:
+    def _place_variables(self, variables: Sequence[syntax.Variable]) -> None:
         """Give addresses to variables: static shared ones first, dynamic ones behind."""
         self._place_in_threads([each for each in variables if each.space == "local"])
         self.data = b""
@@ -146,7 +146,7 @@ class Kernel:
             if variable.space == "shared" and not variable.size:
                 self.symbols[variable.name] = ("shared", self.shared_bytes)
 
-    def _place_in_threads(self, variables: Sequence[parser.Variable]) -> None:
+    def _place_in_threads(self, variables: Sequence[syntax.Variable]) -> None:
         """Give addresses to local variables; those of one name in several scopes share theirs."""
         sizes: dict[str, tuple[int, int]] = {}
         for variable in variables:
@@ -159,7 +159,7 @@ class Kernel:
             end = start + size
         self.local_bytes = align_up(end, 16)
 
-    def _compiled(self, source: parser.Instruction) -> Step:
+    def _compiled(self, source: syntax.Instruction) -> Step:
         operands = Operands(source, self.symbols, self._used, self._functions)
         builder = BUILDERS.get(operands.parts[0])
         if builder is None:

@@ -23,7 +23,7 @@ from sim_tb.sm.record import Setting
 COCOTB_MODULE = "sim_tb.ptx.tb_launch"
 
 ENGINES = ("unit", "golden")
-"""Names of what carries out copies and mbarrier operations: the simulated unit, or the golden model."""
+"""Engines for copies and mbarrier operations: the simulated unit, or the golden model."""
 
 _MOST_CTAS = 16
 

@@ -26,7 +26,7 @@ import numpy as np
 
 from sim_tb.ptx.errors import PtxError, UnsupportedError
 from sim_tb.ptx.machine import LANES, SHARED_START, Lanes, Mask, Warp
-from sim_tb.ptx.parser import (
+from sim_tb.ptx.syntax import (
     Address,
     Function,
     Instruction,

@@ -35,8 +35,8 @@ from sim_tb.ptx.errors import PtxError
 from sim_tb.ptx.kernel import Kernel, registers_of
 from sim_tb.ptx.machine import PARAM_WINDOW, RANK_SHIFT, Cta, Grid, Mask, NamedBarrier, Warp
 from sim_tb.ptx.observer import Observer
-from sim_tb.ptx.parser import Instruction, Number, Vector
 from sim_tb.ptx.scheduler import Step
+from sim_tb.ptx.syntax import Instruction, Number, Vector
 from sim_tb.ptx.waits import Answer
 from sim_tb.sm.device import Device
 from sim_tb.sm.errors import KernelError

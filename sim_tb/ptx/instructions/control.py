@@ -8,7 +8,7 @@ from sim_tb.ptx.engine import Origin
 from sim_tb.ptx.errors import PtxError
 from sim_tb.ptx.machine import LANES, Lanes, Mask, NamedBarrier, Warp, changed
 from sim_tb.ptx.operands import EXIT, Execute, Operands, instruction, shown
-from sim_tb.ptx.parser import RETURN, Call, Name, Number
+from sim_tb.ptx.syntax import RETURN, Call, Name, Number
 from sim_tb.ptx.waits import YIELD, Wait
 
 

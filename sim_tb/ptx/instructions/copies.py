@@ -25,7 +25,7 @@ from sim_tb.ptx.instructions.barriers import shared_place
 from sim_tb.ptx.instructions.thread_copies import copy_of_threads
 from sim_tb.ptx.machine import Mask, Warp, changed, read_bytes, unsigned, write_bytes
 from sim_tb.ptx.operands import Execute, Operands, Read, instruction
-from sim_tb.ptx.parser import TYPE_BYTES
+from sim_tb.ptx.syntax import TYPE_BYTES
 from sim_tb.ptx.waits import Wait
 from sim_tb.testbench.requests import GoldenRequest
 

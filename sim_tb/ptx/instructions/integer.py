@@ -27,7 +27,7 @@ from sim_tb.ptx.machine import (
     Warp,
 )
 from sim_tb.ptx.operands import DTYPES, Compute, Execute, Operands, apply, instruction
-from sim_tb.ptx.parser import Vector
+from sim_tb.ptx.syntax import Vector
 
 INTEGERS = ("u16", "s16", "u32", "s32", "u64", "s64")
 """PTX types of integers in arithmetic."""

@@ -21,7 +21,7 @@ from sim_tb.ptx.machine import (
     store,
 )
 from sim_tb.ptx.operands import DTYPES, Execute, Operands, instruction
-from sim_tb.ptx.parser import TYPE_BYTES, Address, Name
+from sim_tb.ptx.syntax import TYPE_BYTES, Address, Name
 
 _SPACES = ("global", "shared", "local", "param", "const")
 

@@ -15,7 +15,7 @@ from sim_tb.arithmetic.tensor_cores import STEP_BYTES, multiply_accumulate
 from sim_tb.ptx.errors import PtxError
 from sim_tb.ptx.machine import LANES, Lanes, Mask, Warp, load, store
 from sim_tb.ptx.operands import Execute, Operands, Read, Write, instruction, number_bits
-from sim_tb.ptx.parser import Number, Vector
+from sim_tb.ptx.syntax import Number, Vector
 from sim_tb.sm.pipes import FMA_PER_CLOCK, SCHEDULERS
 
 Matrix = NDArray[Any]
