@@ -158,6 +158,9 @@ def add_replay(parser: argparse.ArgumentParser) -> None:
         "--sms", type=number, metavar="N", default=0, help="blocks that run at the same time"
     )
     parser.add_argument(
+        "--report", type=Path, metavar="DIR", help="write a report of each case to DIR/CASE"
+    )
+    parser.add_argument(
         "--sanitize", action="store_true", help="let the sanitizer follow the threads"
     )
     parser.add_argument(
@@ -181,6 +184,7 @@ def replay(options: argparse.Namespace) -> int:
         setting=setting,
         sms=options.sms,
         sanitize=options.sanitize,
+        directory=options.report,
     )
     return replay_all(found)
 

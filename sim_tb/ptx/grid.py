@@ -12,7 +12,7 @@ from golden import Cluster, TmaWarning
 from sim_tb.ptx.engine import TIME_LIMIT, Engine
 from sim_tb.ptx.golden_engine import GoldenEngine
 from sim_tb.ptx.kernel import Kernel
-from sim_tb.ptx.machine import LANES, ClusterState, Cta, Grid, Lanes, Warp
+from sim_tb.ptx.machine import LANES, Activity, ClusterState, Cta, Grid, Lanes, Warp
 from sim_tb.ptx.scheduler import Scheduler
 
 _IDLE_LIMITS = 3
@@ -48,6 +48,8 @@ class GridRun:
         )
         self._unstarted = deque((i, j, k) for k in z for j in y for i in x)
         self._running: list[tuple[Slot, ClusterState]] = []
+        count = len(slots) * int(np.prod(state.cluster))
+        self.activities = [Activity() for _ in range(count)]
         self._places = {id(slot): number for number, slot in enumerate(slots)}
         for slot in slots:
             self._begin(slot, 0)
@@ -100,6 +102,7 @@ class GridRun:
         for rank, (offset, engine) in enumerate(zip(ranks, engines, strict=True)):
             index = first[0] + offset[0], first[1] + offset[1], first[2] + offset[2]
             cta = Cta(state, cluster, index, rank, engine)
+            cta.activity = self.activities[self._places[id(slot)] * len(ranks) + rank]
             cta.warps = [Warp(cta, number, _registers(kernel), clock) for number in range(warps)]
             cluster.ctas.append(cta)
         first_sm = self._places[id(slot)] * len(ranks)

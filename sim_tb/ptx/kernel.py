@@ -60,6 +60,22 @@ def _sources(source: syntax.Instruction) -> Iterator[int]:
         yield from registers_of(source, (source.guard,))
 
 
+def _block_lines(instructions: Sequence[syntax.Instruction]) -> list[int]:
+    """Return the line at which the basic block of each instruction begins: behind a label."""
+    starts: set[int] = set()
+    for each in instructions:
+        scope: syntax.Scope | None = each.scope
+        while scope is not None:
+            starts.update(scope.labels.values())
+            scope = scope.parent
+    lines, line = [], 0
+    for number, each in enumerate(instructions):
+        if number in starts or not number:
+            line = each.line
+        lines.append(line)
+    return lines
+
+
 class Kernel:
     """A compiled entry.
 
@@ -78,6 +94,8 @@ class Kernel:
         Compiled instructions.
     source : list of Instruction
         Instructions as written.
+    blocks : list of int
+        Line of the first instruction of each instruction's basic block.
     lines : list of int
         Line of each instruction, and of the end.
     shared_bytes : int
@@ -104,6 +122,7 @@ class Kernel:
         self.lines = [each.line for each in source.instructions]
         self.lines.append(self.lines[-1] if self.lines else source.line)
         self.source = source.instructions
+        self.blocks = _block_lines(source.instructions)
         self.steps: list[Step] = []
         self._used = frozenset(number for each in source.instructions for number in _sources(each))
         refused = []

@@ -18,7 +18,7 @@ from sim_tb.ptx.kernel import Kernel, Kernels, align_up
 from sim_tb.ptx.machine import GlobalMemory, Grid
 from sim_tb.ptx.sanitizer import SanitizingObserver
 from sim_tb.simulator import jobs
-from sim_tb.sm.record import Setting
+from sim_tb.sm.record import Record, Setting
 
 COCOTB_MODULE = "sim_tb.ptx.tb_launch"
 
@@ -59,6 +59,8 @@ class Launch:
         SMs: so many blocks run at the same time, if their clusters fit. 0: one cluster.
     sanitize : bool
         Whether the sanitizer follows the threads.
+    records : bool
+        Whether the result of a run through the unit has a record, for a report.
     """
 
     text: str
@@ -71,6 +73,7 @@ class Launch:
     allocations: list[tuple[int, Bytes]]
     sms: int = 0
     sanitize: bool = False
+    records: bool = False
 
     @property
     def cluster_size(self) -> Size:
@@ -130,6 +133,8 @@ class Launch:
             blocks, threads, size, self.parameters, memory, kernel.local_bytes,
             bool(self.cluster), kernel.lines, variables, self.smem,
         )  # fmt: skip
+        state.keeps_spans = self.records
+        state.blocks = kernel.blocks
         if self.sanitize:
             shared = kernel.shared_bytes + self.smem
             state.observer = SanitizingObserver(kernel, state, self.ctas, shared)
@@ -153,6 +158,8 @@ class Result:
     error : Exception, optional
         What ended the launch: `PtxError`, a mistake of the kernel; or `CheckError`, one of the
         unit.
+    record : Record, optional
+        Activities, if the launch asks for them.
     dirty : bool
         Whether the unit has requests that do not end, so that it cannot be used again.
     """
@@ -162,6 +169,7 @@ class Result:
     cycles: int = 0
     seconds: float = 0.0
     error: Exception | None = None
+    record: Record | None = None
     dirty: bool = False
 
 

@@ -13,6 +13,7 @@ from sim_tb.ptx.observer import Observer
 from sim_tb.ptx.waits import Wait
 from sim_tb.sm.costs import Costs
 from sim_tb.sm.pipes import SCHEDULERS, SMEM_BYTES_PER_CLOCK
+from sim_tb.sm.spans import Span
 
 Lanes = NDArray[Any]
 """Values of the 32 lanes of a warp."""
@@ -85,6 +86,8 @@ class Fragment:
         First clock in which they can go on.
     executed : int
         Instructions that they have executed.
+    reason : str
+        What they have waited for last.
     waits_for_warp : bool
         Whether they are at an ``.aligned`` instruction, and other threads of the warp are not.
     """
@@ -94,6 +97,7 @@ class Fragment:
     wait: Wait | None = None
     cycle: int = 0
     executed: int = 0
+    reason: str = ""
     waits_for_warp: bool = False
 
 
@@ -165,6 +169,8 @@ class Warp:
         Clock at which the last ``cp.async`` is complete.
     latency : int
         Clocks until the results of the instruction that executes now are there; 0: at once.
+    last_span : int or None
+        Number of its last activity among those of the SM.
     at : int or None
         Clock of the next instruction; None: all fragments wait.
     """
@@ -189,6 +195,7 @@ class Warp:
         self.copy_groups: list[int] = []
         self.copies_end = clock
         self.latency = 0
+        self.last_span: int | None = None
         self.at: int | None = clock
         self.cluster_phase = np.full(LANES, -1)
         self.cluster_meeting: object = None
@@ -203,6 +210,37 @@ class Warp:
         """Return the block and the thread of a lane, for messages."""
         thread = ", ".join(str(int(axis[lane])) for axis in self.thread)
         return f"block ({', '.join(map(str, self.cta.index))}), thread ({thread})"
+
+
+@dataclass(eq=False)
+class Activity:
+    """What happened on an SM, for the report.
+
+    Attributes
+    ----------
+    spans : list of Span
+        Activities of the warps.
+    products : list of (int, int)
+        Intervals in which tensor cores were busy.
+    fma : int
+        Multiply-adds.
+    bank_conflicts : int
+        Clocks that accesses to shared memory have lost to bank conflicts.
+    """
+
+    spans: list[Span] = field(default_factory=list)
+    products: list[tuple[int, int]] = field(default_factory=list)
+    fma: int = 0
+    bank_conflicts: int = 0
+
+    def add_span(self, warp: "Warp", name: str, start: int, end: int) -> None:
+        """Add an activity of a warp, unless it lengthens its last one."""
+        last = warp.last_span
+        if last is not None and (self.spans[last].name, self.spans[last].end) == (name, start):
+            self.spans[last] = self.spans[last]._replace(end=end)
+        elif end > start:
+            warp.last_span = len(self.spans)
+            self.spans.append(Span(f"warp {warp.index}", name, start, end))
 
 
 @dataclass(eq=False)
@@ -226,8 +264,8 @@ class Cta:
         Quarters of the SM.
     port_free : int
         Clock from which on the port of the shared memory is free.
-    bank_conflicts : int
-        Clocks that accesses to shared memory have lost to bank conflicts.
+    activity : Activity
+        What happened on the SM.
     """
 
     grid: "Grid"
@@ -239,7 +277,7 @@ class Cta:
     warps: list[Warp] = field(default_factory=list)
     cores: list[SubCore] = field(default_factory=lambda: [SubCore() for _ in range(SCHEDULERS)])
     port_free: int = 0
-    bank_conflicts: int = 0
+    activity: Activity = field(default_factory=Activity)
 
     @property
     def shared_base(self) -> int:
@@ -288,7 +326,7 @@ class Grid:
     ``events`` counts changes that other threads may wait for; a grid in which it stands still
     although all threads only poll, which ``polls`` counts, is a deadlock. ``last_event`` is the
     clock of the last one. With ``stirred``, a wait may be over. ``now`` is the clock up to which
-    all warps have run.
+    all warps have run. With ``keeps_spans``, the activities of warps are recorded.
     """
 
     grid: tuple[int, int, int]
@@ -303,6 +341,8 @@ class Grid:
     dynamic_smem: int = 0
     costs: Costs = field(default_factory=Costs)
     observer: Observer = field(default_factory=Observer)
+    keeps_spans: bool = False
+    blocks: list[int] = field(default_factory=list)
     events: int = 0
     polls: int = 0
     last_event: int = 0
@@ -424,7 +464,7 @@ def _use_shared(warp: Warp, addresses: NDArray[np.int64], size: int) -> int:
     least = -(-addresses.size * size // SMEM_BYTES_PER_CLOCK)
     start = max(warp.clock, cta.port_free)
     cta.port_free = start + clocks
-    cta.bank_conflicts += clocks - least
+    cta.activity.bank_conflicts += clocks - least
     return cta.port_free - warp.clock
 
 

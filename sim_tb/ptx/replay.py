@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from hw.params import PRESETS, TmaParams
 from sim_tb.ptx.errors import PtxError, UnsupportedError
 from sim_tb.ptx.kernel import Kernel, Kernels
 from sim_tb.ptx.launch import Launch, Result, run_on_golden, run_on_unit
+from sim_tb.report import report
 from sim_tb.simulator.runner import SimulationError
 from sim_tb.sm.record import Setting
 
@@ -122,7 +123,7 @@ def _parameters(case: Case, kernel: Kernel) -> NDArray[np.uint8]:
     return data
 
 
-def launch_of(case: Case, sms: int = 0, *, sanitize: bool = False) -> Launch:
+def launch_of(case: Case, sms: int = 0, *, sanitize: bool = False, records: bool = False) -> Launch:
     """Return the launch of a case.
 
     Raises
@@ -143,6 +144,7 @@ def launch_of(case: Case, sms: int = 0, *, sanitize: bool = False) -> Launch:
         allocations=[(address, before) for address, before, _ in case.allocations],
         sms=max(sms, int(np.prod([max(1, each) for each in launch["cluster"]]))),
         sanitize=sanitize,
+        records=records,
     )
     made.state(kernel)
     return made
@@ -202,12 +204,15 @@ def replay_on_unit(
     params: TmaParams = PRESETS["default"],
     *,
     sanitize: bool = False,
+    directory: Path | None = None,
 ) -> Iterator[Outcome]:
     """Run cases through the simulated unit, and compare; those that need the same unit together."""
     launches: list[tuple[Case, Launch]] = []
     for case in cases:
         try:
-            launches.append((case, launch_of(case, sms, sanitize=sanitize)))
+            launches.append(
+                (case, launch_of(case, sms, sanitize=sanitize, records=directory is not None))
+            )
         except PtxError as error:
             yield refused(case.name, error)
     launches.sort(key=lambda pair: pair[1].ctas)
@@ -216,7 +221,12 @@ def replay_on_unit(
     try:
         for (case, _), result in zip(launches, results, strict=True):
             done += 1
-            yield compared(case, result)
+            outcome = compared(case, result)
+            if directory is not None and result.record is not None:
+                check = "" if result.error else outcome.line
+                record = replace(result.record, check=check, wrong=not outcome.passed)
+                report.write(directory / case.name, [record])
+            yield outcome
     except SimulationError as error:
         for case, _ in launches[done:]:
             yield Outcome(False, f"{case.name}: {error}")
@@ -240,6 +250,7 @@ def outcomes(
     setting: Setting | None = None,
     sms: int = 0,
     sanitize: bool = False,
+    directory: Path | None = None,
 ) -> Iterator[Outcome]:
     """Yield the outcome of each case, as soon as it is known."""
     cases = []
@@ -253,7 +264,9 @@ def outcomes(
     elif engine == "golden":
         yield from (replay_on_golden(case, sms, sanitize=sanitize) for case in cases)
     else:
-        yield from replay_on_unit(cases, setting or Setting(), sms, sanitize=sanitize)
+        yield from replay_on_unit(
+            cases, setting or Setting(), sms, sanitize=sanitize, directory=directory
+        )
 
 
 def replay_all(found: Iterable[Outcome]) -> int:

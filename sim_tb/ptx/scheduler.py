@@ -178,12 +178,21 @@ class Scheduler:
             if not ready:
                 break
             start = max(warp.clock, min(f.cycle for f in ready))
+            if self._grid.keeps_spans and start > warp.clock:
+                self._waited(warp, ready, start)
             warp.clock = start
             if start >= limit:
                 break
             now = [f for f in ready if f.cycle <= start]
             self._advance(warp, min(now, key=lambda f: (f.executed // SPIN, f.pc)), limit)
         self._place(warp)
+
+    def _waited(self, warp: Warp, ready: list[Fragment], start: int) -> None:
+        """Record that a warp has waited until clock ``start``."""
+        first = min(ready, key=lambda f: f.cycle)
+        line = self._grid.lines[max(first.pc - 1, 0)]
+        kind = "mma" if first.reason == "mma" else "wait"
+        warp.cta.activity.add_span(warp, f"{kind} line {line}", warp.clock, start)
 
     def _advance(self, warp: Warp, fragment: Fragment, limit: int) -> None:
         """Run a fragment until it branches, waits, polls, ends or meets another, or to a clock."""
@@ -192,6 +201,7 @@ class Scheduler:
         others = [f.pc for f in warp.fragments if f is not fragment and f.pc > fragment.pc]
         stop = min(others, default=len(steps) + 1)
         pc, count = fragment.pc, 0
+        first, begin = pc, warp.clock
         while pc < stop:
             if pc >= len(steps):
                 self._finish(warp, fragment, fragment.mask)
@@ -243,6 +253,7 @@ class Scheduler:
                 cycle = result.ready()
                 if cycle is not None and cycle <= warp.clock:
                     continue
+                fragment.reason = result.reason
                 fragment.wait, fragment.cycle = (result, 0) if cycle is None else (None, cycle)
             elif not isinstance(result, int):
                 fragment.pc = pc
@@ -258,6 +269,9 @@ class Scheduler:
             break
         fragment.pc = pc
         fragment.executed += count
+        if self._grid.keeps_spans:
+            line = self._grid.blocks[min(first, len(steps) - 1)]
+            warp.cta.activity.add_span(warp, f"issue from line {line}", begin, warp.clock)
         self._grid.instructions += count
 
     def _finish(self, warp: Warp, fragment: Fragment, mask: Mask) -> None:

@@ -2,6 +2,7 @@
 
 import gc
 import time
+from dataclasses import replace
 from typing import Any
 
 import cocotb
@@ -9,14 +10,15 @@ import cocotb
 from sim_tb.ptx.engine import TIME_LIMIT
 from sim_tb.ptx.errors import PtxError
 from sim_tb.ptx.grid import GridRun
-from sim_tb.ptx.kernel import Kernel, Kernels
+from sim_tb.ptx.kernel import Kernels
 from sim_tb.ptx.launch import Launch, Result, result_of
-from sim_tb.ptx.machine import PARAM_WINDOW, Grid
+from sim_tb.ptx.machine import PARAM_WINDOW, Activity
 from sim_tb.ptx.unit import UnitSlot
 from sim_tb.simulator import jobs
 from sim_tb.sm.costs import GLOBAL_PATH, Costs
-from sim_tb.sm.record import Setting
+from sim_tb.sm.record import LOGS, Record, Setting, SmRecord
 from sim_tb.sm.schedule import scheduled
+from sim_tb.sm.smem import PIECE_BYTES
 from sim_tb.testbench.cluster_environment import ClusterEnvironment
 from sim_tb.testbench.environment import Environment
 from sim_tb.testbench.errors import CheckError
@@ -61,25 +63,79 @@ async def run_launch(dut: Any, launch: Launch, setting: Setting) -> Result:
         gmem.place(state.variables, state.memory.at(state.variables, len(kernel.data)))
     if state.parameters.size:
         gmem.place(PARAM_WINDOW, state.parameters)
+    size = launch.ctas // launch.clusters
+    slots = [UnitSlot(state, envs[first : first + size]) for first in range(0, launch.ctas, size)]
+    run = GridRun(kernel, state, slots, kernel.shared_bytes + launch.smem)
+    failure: Exception | None = None
     try:
-        await _run(kernel, state, launch, envs)
+        await _run(run, slots, envs[0])
     except (PtxError, CheckError) as error:
-        seconds = time.perf_counter() - start
+        failure, state.now = error, envs[0].cycle
+    seconds = time.perf_counter() - start
+    record = (
+        _record(launch, setting, latency, seconds, run, envs, failure) if launch.records else None
+    )
+    if failure is not None:
         dirty = not await _drain(envs)
-        return Result([], state.instructions, state.now, seconds, error, dirty)
-    return result_of(state, launch, time.perf_counter() - start)
+        return Result([], state.instructions, state.now, seconds, failure, record, dirty)
+    return replace(result_of(state, launch, seconds), record=record)
+
+
+def _record(
+    launch: Launch, setting: Setting, latency: float, seconds: float, run: GridRun,
+    envs: list[Environment], failure: Exception | None,
+) -> Record:  # fmt: skip
+    """Return the record of a launch, for the report."""
+    sms = [_sm_record(env, activity) for env, activity in zip(envs, run.activities, strict=True)]
+    sizes = {"grid": launch.grid, "block": launch.block, "cluster": launch.cluster or (1, 1, 1)}
+    return Record(
+        kernel=launch.entry,
+        summary="PTX kernel on the behavioural SM, through the simulated unit",
+        options={name: "x".join(map(str, size)) for name, size in sizes.items()},
+        setting=setting,
+        latency=latency,
+        cycles=run.state.now,
+        seconds=seconds,
+        check="",
+        wrong=False,
+        error="" if failure is None else str(failure),
+        dirty=False,
+        flops=2 * sum(sm.fma for sm in sms),
+        smem_bytes=launch.smem,
+        sms=sms,
+    )
+
+
+def _sm_record(env: Environment, activity: Activity) -> SmRecord:
+    logs = {name: env.log(kind) for name, kind in LOGS.items()}
+    stamps = {name: log["cycle"] for name, log in logs.items()}
+    return SmRecord(
+        spans=activity.spans,
+        tensor_cores=activity.products,
+        scheduler=[],
+        smem_port=[],
+        mufu=[],
+        phase_completions=[],
+        waits=[],
+        load_bytes=0,
+        store_bytes=int(logs["lines_written"]["value"].sum()) * PIECE_BYTES,
+        fma=activity.fma,
+        bank_conflicts=activity.bank_conflicts,
+        **stamps,
+    )
 
 
 async def _environments(dut: Any, setting: Setting, launch: Launch) -> list[Environment]:
     """Reset the units; return the environment of each SM."""
     models = scheduled(surroundings(setting.memory), setting.schedule)
-    given: dict[str, Any] = {"seed": setting.schedule, "background": "fault", "logs": ()}
+    given: dict[str, Any] = {"seed": setting.schedule, "background": "fault"}
+    given["logs"] = list(LOGS.values()) if launch.records else ()
     if launch.ctas == 1:
         return [await Environment.start(dut, models, **given)]
     return (await ClusterEnvironment.start(dut, models, **given)).sms
 
 
-async def _run(kernel: Kernel, state: Grid, launch: Launch, envs: list[Environment]) -> None:
+async def _run(run: GridRun, slots: list[UnitSlot], env: Environment) -> None:
     """Run all blocks, and let the units finish.
 
     Raises
@@ -89,10 +145,7 @@ async def _run(kernel: Kernel, state: Grid, launch: Launch, envs: list[Environme
     CheckError
         If a unit is wrong.
     """
-    size = launch.ctas // launch.clusters
-    slots = [UnitSlot(state, envs[first : first + size]) for first in range(0, launch.ctas, size)]
-    run = GridRun(kernel, state, slots, kernel.shared_bytes + launch.smem)
-    env, events, watched = envs[0], -1, 0
+    state, events, watched = run.state, -1, 0
     while True:
         at = run.run(env.cycle + LEAD)
         if not run.is_running:

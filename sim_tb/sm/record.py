@@ -11,9 +11,18 @@ from sim_tb.sm.options import OptionError, check_limits, option
 from sim_tb.sm.pipes import FMA_PER_CLOCK
 from sim_tb.sm.smem import Ring
 from sim_tb.sm.spans import Span
+from sim_tb.testbench.bridge import LogKind
 from sim_tb.testbench.models import MEMORIES, surroundings
 
 Intervals = Sequence[tuple[int, int]]
+
+LOGS = {
+    "lines_read": LogKind.LINE,
+    "beats_written": LogKind.BEAT,
+    "beats_read": LogKind.READ,
+    "lines_written": LogKind.STORE,
+}
+"""Transfers that the testbench records, by the member of ``SmRecord``."""
 
 
 @dataclass(frozen=True)

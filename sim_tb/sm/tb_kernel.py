@@ -17,13 +17,12 @@ from sim_tb.sm.diagnosis import is_at_work, ledger
 from sim_tb.sm.errors import KernelError, kernel_code, python_error
 from sim_tb.sm.kernel import Block, Kernel
 from sim_tb.sm.pipes import REGISTERS
-from sim_tb.sm.record import Record, RequestRecord, Setting, SmRecord
+from sim_tb.sm.record import LOGS, Record, RequestRecord, Setting, SmRecord
 from sim_tb.sm.sanitizer import Sanitizer
 from sim_tb.sm.schedule import scheduled
 from sim_tb.sm.sm import SM, ClusterRun
 from sim_tb.sm.smem import LANES, PIECE_BYTES, SmemLayout
 from sim_tb.sm.warps import WARPGROUP_WARPS, Role, Warpgroup, Warps, warps_of
-from sim_tb.testbench.bridge import LogKind
 from sim_tb.testbench.cluster_environment import ClusterEnvironment
 from sim_tb.testbench.environment import Environment
 from sim_tb.testbench.errors import CheckError
@@ -43,13 +42,6 @@ DRAIN_CLOCKS = 10_000
 
 MOST_REGISTERS = 168
 """Most registers per thread at the launch, before ``setmaxnreg``: as compilers choose them."""
-
-LOGS = {
-    "lines_read": LogKind.LINE,
-    "beats_written": LogKind.BEAT,
-    "beats_read": LogKind.READ,
-    "lines_written": LogKind.STORE,
-}
 
 
 @cocotb.test()

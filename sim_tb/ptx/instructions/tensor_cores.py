@@ -16,6 +16,7 @@ from sim_tb.ptx.errors import PtxError
 from sim_tb.ptx.machine import LANES, Lanes, Mask, Warp, load, store
 from sim_tb.ptx.operands import Execute, Operands, Read, Write, instruction, number_bits
 from sim_tb.ptx.syntax import Number, Vector
+from sim_tb.ptx.waits import Wait
 from sim_tb.sm.pipes import FMA_PER_CLOCK, SCHEDULERS
 
 Matrix = NDArray[Any]
@@ -284,7 +285,11 @@ def _use_tensor_core(warp: Warp, columns: int, dtype: np.dtype[Any]) -> None:
     core = warp.core
     products = ROWS * columns * STEP_BYTES // dtype.itemsize
     rate = FMA_PER_CLOCK // SCHEDULERS * 2 // dtype.itemsize  # bf16: 2 bytes
-    core.tensor_cores = max(warp.clock, core.tensor_cores) + -(-products // rate)
+    start = max(warp.clock, core.tensor_cores)
+    core.tensor_cores = start + -(-products // rate)
+    warp.cta.activity.fma += products
+    if warp.index % SCHEDULERS == 0:
+        warp.cta.activity.products.append((start, core.tensor_cores))
 
 
 def _group(ins: Operands) -> Execute:
@@ -297,11 +302,13 @@ def _group(ins: Operands) -> Execute:
         return commit
     groups = ins.read(0, "u32")
 
-    def wait(warp: Warp, _mask: Mask) -> None:
+    def wait(warp: Warp, _mask: Mask) -> Wait | None:
         done = len(warp.product_groups) - int(groups(warp)[0])
-        if done > 0:
-            warp.clock = max(warp.clock, warp.product_groups[done - 1])
-            del warp.product_groups[:done]
+        if done <= 0:
+            return None
+        end = warp.product_groups[done - 1]
+        del warp.product_groups[:done]
+        return Wait(lambda: end, "mma")
 
     return wait
 

@@ -135,3 +135,18 @@ def test_recorded_parameters_of_another_size_are_refused():
 def test_too_few_sms_are_refused():
     outcome = replay_on_golden(Case.read(CASES / "a08_dsmem_ring"), sms=17)
     assert outcome.line.endswith("sms = 17: must be from 4, the blocks of a cluster, to 16")
+
+
+@pytest.mark.simulators
+def test_report_of_a_case(tmp_path, capsys):
+    """The report has each warp's waits and the tensor cores' time."""
+    name = "a03_gemm_ws_small"
+    assert main(["ptx", str(CASES / name), "--report", str(tmp_path)]) == 0
+    assert "1 passed" in capsys.readouterr().out
+    folder = tmp_path / name
+    assert {path.name for path in folder.iterdir()} == {
+        "report.html", "timeline.json", "timeline.png"
+    }  # fmt: skip
+    text = (folder / "timeline.json").read_text()
+    for part in ("warp 11", "wait line 834", "mma line 353", "issue from line"):
+        assert part in text, part
