@@ -25,8 +25,8 @@ from types import MappingProxyType
 import numpy as np
 
 from sim_tb.ptx.errors import PtxError, UnsupportedError
-from sim_tb.ptx.machine import LANES, SHARED_START, Lanes, Mask, Wait, Warp, Yield
-from sim_tb.ptx.parser import (
+from sim_tb.ptx.machine import LANES, SHARED_START, Lanes, Mask, Warp
+from sim_tb.ptx.syntax import (
     Address,
     Function,
     Instruction,
@@ -36,6 +36,7 @@ from sim_tb.ptx.parser import (
     Pair,
     Vector,
 )
+from sim_tb.ptx.waits import Wait, Yield
 
 EXIT = -1
 """Result of an instruction that ends its threads."""
@@ -114,6 +115,19 @@ def number_bits(number: Number, kind: str) -> int:
     return number.value & ((1 << bits) - 1)
 
 
+def shown(operand: Operand) -> str:
+    """Return an operand as text, for messages."""
+    if isinstance(operand, Name):
+        return ("!" if operand.negated else "") + operand.text
+    if isinstance(operand, Number):
+        return str(operand.value)
+    if isinstance(operand, Vector):
+        return "{" + ", ".join(shown(item) for item in operand.items) + "}"
+    if isinstance(operand, Pair):
+        return f"{operand.first.text}|{operand.second.text}"
+    return f"[{shown(operand.base)}]" if isinstance(operand, Address) else operand.function
+
+
 class Operands:
     """An instruction, with readers and writers of its operands.
 
@@ -181,8 +195,7 @@ class Operands:
         if isinstance(operand, Name):
             found = self.instruction.scope.register(operand.text)
         if found is None:
-            text = operand.text if isinstance(operand, Name) else operand
-            raise PtxError(f"{text} is not a register", self.instruction.line)
+            raise PtxError(f"{shown(operand)} is not a register", self.instruction.line)
         return found
 
     def is_used(self, index: int) -> bool:
@@ -206,11 +219,13 @@ class Operands:
             bits = np.full(LANES, number_bits(operand, kind), f"u{dtype.itemsize}")
             return _constant(bits.view(dtype))
         if not isinstance(operand, Name):
-            raise self.refuse(f"operand {operand}")
+            raise self.refuse(f"operand {shown(operand)}")
         found = self.instruction.scope.register(operand.text)
         if found is None:
             return self._special(operand.text, dtype)
         number, register_kind = found
+        if (register_kind == "pred") != (kind == "pred"):
+            raise self.refuse(f"{operand.text} is a register of type .{register_kind}")
         own = register_dtype(register_kind)
         if operand.negated:
             return lambda warp: ~warp.registers[number]
@@ -220,6 +235,12 @@ class Operands:
             return lambda warp: warp.registers[number].view(dtype)
         bits_dtype = np.dtype(f"u{dtype.itemsize}")
         return lambda warp: warp.registers[number].astype(bits_dtype).view(dtype)
+
+    def require_items(self, index: int, count: int) -> None:
+        """Refuse the instruction if a vector operand has not ``count`` items."""
+        found = len(self.items(index))
+        if found != count:
+            raise self.refuse(f"{found} values: must be {count}")
 
     def reads(self, index: int, kind: str) -> list[Read]:
         """Return the readers of a vector operand."""
@@ -257,9 +278,12 @@ class Operands:
             return lambda _warp, _values, _mask: None
         number, kind = self.register(operand)
         dtype = register_dtype(kind)
+        line = self.instruction.line
 
         def write(warp: Warp, values: Lanes, mask: Mask) -> None:
             if values.dtype != dtype:
+                if "b" in (dtype.kind, values.dtype.kind):
+                    raise PtxError(f"{shown(operand)}: a value of another type", line)
                 if values.dtype.itemsize == dtype.itemsize:
                     values = np.ascontiguousarray(values).view(dtype)
                 elif values.dtype.kind == "f":
@@ -285,7 +309,7 @@ class Operands:
         """Return the reader of the address of a memory operand, without its coordinates."""
         operand = self.operands[index]
         if not isinstance(operand, Address):
-            raise self.refuse(f"operand {operand} is no address")
+            raise self.refuse(f"{shown(operand)} is no address")
         offset, base = operand.offset, operand.base
         if isinstance(base, Name) and base.text in self.symbols:
             space, start = self.symbols[base.text]
@@ -303,7 +327,7 @@ class Operands:
         """Return the readers of the coordinates of a tensor operand, as s32."""
         operand = self.operands[index]
         if not isinstance(operand, Address) or operand.coordinates is None:
-            raise self.refuse(f"operand {operand} has no coordinates")
+            raise self.refuse(f"{shown(operand)} has no coordinates")
         return [self.read(coordinate, "s32") for coordinate in operand.coordinates]
 
 

@@ -6,18 +6,10 @@ import numpy as np
 
 from sim_tb.ptx.engine import Origin
 from sim_tb.ptx.errors import PtxError
-from sim_tb.ptx.machine import (
-    LANES,
-    YIELD,
-    Lanes,
-    Mask,
-    NamedBarrier,
-    Wait,
-    Warp,
-    changed,
-)
-from sim_tb.ptx.operands import EXIT, Execute, Operands, instruction
-from sim_tb.ptx.parser import RETURN, Call, Name
+from sim_tb.ptx.machine import LANES, Lanes, Mask, NamedBarrier, Warp, changed
+from sim_tb.ptx.operands import EXIT, Execute, Operands, instruction, shown
+from sim_tb.ptx.syntax import RETURN, Call, Name, Number
+from sim_tb.ptx.waits import YIELD, Wait
 
 
 def _label(ins: Operands, name: str) -> int:
@@ -27,12 +19,16 @@ def _label(ins: Operands, name: str) -> int:
     return target
 
 
+BARRIERS = 16
+"""Named barriers of a block."""
+
+
 @instruction("bra", "brx")
 def branch(ins: Operands) -> Execute:
     """``bra`` to a label, and ``brx.idx`` to one of a list."""
     operand = ins.operands[ins.parts[0] == "brx"]
     if not isinstance(operand, Name):
-        raise PtxError(f"no label {operand}", ins.instruction.line)
+        raise PtxError(f"no label {shown(operand)}", ins.instruction.line)
     if ins.parts[0] == "bra":
         target = _label(ins, operand.text)
         return lambda _warp, _mask: target
@@ -85,10 +81,12 @@ def call(ins: Operands) -> Execute:
     if not isinstance(operand, Call):
         raise ins.refuse()
     function = ins.functions.get(operand.function)
+    back = ins.parts[-1] == "results"
     if function is None or function.first is None:
+        if back:  # the first half is refused
+            return lambda _warp, _mask: None
         raise ins.refuse(f"function {operand.function} is not in the file")
     first, register = function.first, function.return_register
-    back = ins.parts[-1] == "results"
     given, formal = operand.arguments, function.parameters
     if back:
         given, formal = operand.results, function.results
@@ -131,20 +129,33 @@ def nanosleep(_ins: Operands) -> Execute:
     return lambda _warp, _mask: YIELD
 
 
-@instruction("membar", "setmaxnreg", "createpolicy", "griddepcontrol", "prefetchu")
+@instruction("setmaxnreg")
+def set_registers(ins: Operands) -> Execute:
+    """Check the number of registers: a thread has all that the kernel declares."""
+    operand = ins.operands[0]
+    if not isinstance(operand, Number) or operand.value not in range(24, 257, 8):
+        raise PtxError(
+            f"{ins.instruction.opcode}: {shown(operand)} must be a multiple of 8 from 24 to 256",
+            ins.instruction.line,
+        )
+    return lambda _warp, _mask: None
+
+
+@instruction("createpolicy", "griddepcontrol", "prefetchu")
 def no_effect(_ins: Operands) -> Execute:
     """Do nothing: memory is consistent, grids run one after another, and there is no cache."""
     return lambda _warp, _mask: None
 
 
-@instruction("fence")
+@instruction("fence", "membar")
 def fence(ins: Operands) -> Execute:
     """Take time; one that acquires a tensor map removes it from the unit's descriptor cache."""
     if ins.has("proxy") and "tensormap::generic" in ins.parts and ins.has("acquire"):
         return _acquire_map(ins)
 
-    def execute(warp: Warp, _mask: Mask) -> None:
+    def execute(warp: Warp, mask: Mask) -> None:
         costs = warp.cta.grid.costs
+        warp.cta.grid.observer.fence(warp, mask)
         if not ins.has("proxy"):
             warp.clock += costs.fence_acq_rel
         elif "shared::cta" in ins.parts[-1]:
@@ -224,6 +235,7 @@ def _complete(warp: Warp, barrier: NamedBarrier) -> None:
         barrier.votes = barrier.ones, barrier.arrived
         barrier.arrived = barrier.ones = 0
         barrier.phase += 1
+        barrier.meeting = None
 
 
 @instruction("bar", "barrier")
@@ -250,10 +262,18 @@ def bar(ins: Operands) -> Execute:
             check(warp, mask)
         lane = int(np.argmax(mask))
         number = int(name(warp)[lane])
+        expected = int(threads(warp)[lane]) if threads else None
+        if number >= BARRIERS or (expected or 0) % LANES:
+            raise PtxError(
+                f"barrier {number} of {expected or 'all'} threads: must be below {BARRIERS}, and "
+                f"of a multiple of {LANES} threads",
+                ins.instruction.line,
+            )
         barrier = warp.cta.barriers.setdefault(number, NamedBarrier())
         whole = bool((mask == warp.live).all())
         phase = barrier.phase
-        expected = int(threads(warp)[lane]) if threads else None
+        observer = warp.cta.grid.observer
+        meeting = observer.arrive(warp, mask, barrier)
         if vote is not None:
             barrier.ones += int((vote(warp) & mask).sum())
         _arrive(warp, barrier, LANES if whole else int(mask.sum()), expected)
@@ -265,6 +285,7 @@ def bar(ins: Operands) -> Execute:
                 _complete(warp, barrier)  # threads that were missing may have left the kernel
             if barrier.phase == phase:
                 return None
+            observer.leave(warp, mask, meeting)
             if give is not None:
                 give(warp, barrier, mask)
             return barrier.cycle
@@ -330,15 +351,17 @@ def _cluster_barrier(ins: Operands) -> Execute:
         if cluster.arrivals.arrived and cluster.arrivals.arrived >= alive:
             cluster.arrivals.arrived = 0
             cluster.arrivals.phase += 1
+            cluster.arrivals.meeting = None
 
     def execute(warp: Warp, mask: Mask) -> Wait | None:
         if check:
             check(warp, mask)
-        barrier = warp.cta.cluster.arrivals
+        barrier, observer = warp.cta.cluster.arrivals, warp.cta.grid.observer
         changed(warp)
         if arrives:
             barrier.cycle = max(barrier.cycle, warp.clock)
             warp.cluster_phase[mask] = barrier.phase
+            warp.cluster_meeting = observer.arrive(warp, mask, barrier)
             barrier.arrived += int(mask.sum())
             complete(warp)
             return None
@@ -347,7 +370,10 @@ def _cluster_barrier(ins: Operands) -> Execute:
         def ready() -> int | None:
             if barrier.phase == phase:
                 complete(warp)
-            return None if barrier.phase == phase else barrier.cycle
+            if barrier.phase == phase:
+                return None
+            observer.leave(warp, mask, warp.cluster_meeting)
+            return barrier.cycle
 
         return Wait(ready, "barrier.cluster")
 

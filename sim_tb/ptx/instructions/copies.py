@@ -23,9 +23,10 @@ from golden import (
 from sim_tb.ptx.engine import Origin, Reduction
 from sim_tb.ptx.instructions.barriers import shared_place
 from sim_tb.ptx.instructions.thread_copies import copy_of_threads
-from sim_tb.ptx.machine import Mask, Wait, Warp, changed, read_bytes, write_bytes
+from sim_tb.ptx.machine import Mask, Warp, changed, read_bytes, unsigned, write_bytes
 from sim_tb.ptx.operands import Execute, Operands, Read, instruction
-from sim_tb.ptx.parser import TYPE_BYTES
+from sim_tb.ptx.syntax import TYPE_BYTES
+from sim_tb.ptx.waits import Wait
 from sim_tb.testbench.requests import GoldenRequest
 
 _TYPES = {
@@ -44,6 +45,12 @@ _TYPES = {
 _OPERATIONS = {op.name.lower(): op for op in ReductionOp}
 
 _MAP_BYTES = 128
+
+_FIELDS = (
+    *("global_address", "rank", "box_dim", "global_dim", "global_stride", "element_stride"),
+    *("elemtype", "interleave_layout", "swizzle_mode", "fill_mode"),
+)
+"""Fields that ``tensormap.replace`` can change."""
 
 
 @instruction("cp")
@@ -67,6 +74,8 @@ def tensor_map(ins: Operands) -> Execute:
     if ins.parts[1:3] != ("replace", "tile"):
         raise ins.refuse()
     field = ins.parts[3]
+    if field not in _FIELDS:
+        raise ins.refuse(f".{field}")
     address = ins.address(0)
     index = ins.read(1, "u32") if len(ins) == 3 else None
     value = ins.read(len(ins) - 1, ins.parts[-1])
@@ -95,7 +104,9 @@ def _copy_map(ins: Operands) -> Execute:
     def execute(warp: Warp, mask: Mask) -> None:
         lane = int(np.argmax(mask))
         data = read_bytes(warp, "shared", int(source(warp)[lane]), _MAP_BYTES, lane)
-        write_bytes(warp, "global", int(target(warp)[lane]), data, lane)
+        where = int(target(warp)[lane])
+        warp.cta.grid.observer.copy_map(warp, lane, where)
+        write_bytes(warp, "global", where, data, lane)
 
     return execute
 
@@ -124,6 +135,22 @@ def _wait_group(ins: Operands) -> Execute:
         return Wait.until(answers, ins.instruction.opcode, lambda: changed(warp))
 
     return execute
+
+
+def _allocated(ins: Operands, warp: Warp, lane: int, address: int, size: int) -> int:
+    """Return an address in global memory as a number without sign.
+
+    Raises
+    ------
+    PtxError
+        If its bytes are in no allocation.
+    """
+    memory = warp.cta.grid.memory
+    if size and memory.offsets(np.array([address], np.int64), size)[0] < 0:
+        raise Origin(ins.instruction, warp, lane).error(
+            f"address {unsigned(address):#x} is outside global memory ({size} bytes)"
+        )
+    return unsigned(address)
 
 
 MakeRequest = Callable[[Warp, int], tuple[GoldenRequest, int]]
@@ -169,6 +196,8 @@ def _tensor(ins: Operands) -> Execute:
     loads = "mbarrier::complete_tx::bytes" in ins.parts
     where = 1 if loads else 0
     coords, tensor = ins.coordinates(where), ins.address(where)
+    if f"{len(coords)}d" not in ins.parts:
+        raise ins.refuse(f"{len(coords)} coordinates")
     offsets: list[Read] = []
     extra = 3 if loads else 1
     if ins.has("im2col"):
@@ -181,7 +210,11 @@ def _tensor(ins: Operands) -> Execute:
 
     def make(warp: Warp, lane: int) -> tuple[GoldenRequest, int]:
         where = int(tensor(warp)[lane])
-        return request_of(warp, lane, read_bytes(warp, "generic", where, _MAP_BYTES, lane)), where
+        data = read_bytes(warp, "generic", where, _MAP_BYTES, lane)
+        if smem is not None:
+            first = int.from_bytes(data[:8], "little", signed=True)
+            _allocated(ins, warp, lane, first, 1)
+        return request_of(warp, lane, data), where
 
     def request_of(warp: Warp, lane: int, data: bytes) -> GoldenRequest:
         place = _integers(coords, warp, lane)
@@ -223,7 +256,10 @@ def _bulk(ins: Operands) -> Execute:
         start, count = ins.address(0), ins.read(1, "u32")
         return _issued(
             ins,
-            lambda warp, lane: (BulkPrefetch(int(start(warp)[lane]), int(count(warp)[lane])), 0),
+            lambda warp, lane: (
+                BulkPrefetch(unsigned(int(start(warp)[lane])), int(count(warp)[lane])),
+                0,
+            ),
             _policy(ins),
         )
     target, source, size = ins.address(0), ins.address(1), ins.read(2, "u32")
@@ -235,7 +271,8 @@ def _bulk(ins: Operands) -> Execute:
     operation = next((_OPERATIONS[part] for part in ins.parts if part in _OPERATIONS), None)
 
     def make(warp: Warp, lane: int) -> tuple[GoldenRequest, int]:
-        address, count = int(target(warp)[lane]), int(size(warp)[lane])
+        count = int(size(warp)[lane])
+        address = _allocated(ins, warp, lane, int(target(warp)[lane]), count)
         _, offset = shared_place(int(source(warp)[lane]))
         if operation is None or kind is None:
             return BulkStore(address, offset, count), 0
@@ -257,6 +294,7 @@ def _bulk_load(ins: Operands, target: Read, source: Read, size: Read) -> MakeReq
         if not from_global:
             start = shared_place(start)[1]
             return DsmemCopy(cta, offset, start, count, mbarrier=mbarrier, mbarrier_cta=rank), 0
+        start = _allocated(ins, warp, lane, start, count)
         request = BulkLoad(start, offset, count, mbarrier=mbarrier, dst_cta=cta, mbarrier_cta=rank)
         if mask_read is not None:
             request = replace(request, cta_mask=int(mask_read(warp)[lane]), dst_cta=None)

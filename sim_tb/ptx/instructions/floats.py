@@ -38,15 +38,15 @@ def _saturated(values: Lanes) -> Lanes:
     return np.asarray(np.where(values > 0, np.minimum(values, one), values.dtype.type(0)))
 
 
-def _minimum(a: Lanes, b: Lanes) -> Lanes:
+def minimum(a: Lanes, b: Lanes) -> Lanes:
     """Return the minimum; -0 is below +0, and a number goes before NaN."""
     result = np.fmin(a, b)
     both = (a == 0) & (b == 0)
     return np.where(both & (np.signbit(a) | np.signbit(b)), np.copysign(result, -1), result)
 
 
-def _maximum(a: Lanes, b: Lanes) -> Lanes:
-    """Return the maximum, as `_minimum`."""
+def maximum(a: Lanes, b: Lanes) -> Lanes:
+    """Return the maximum, as `minimum`."""
     result = np.fmax(a, b)
     both = (a == 0) & (b == 0)
     return np.where(both & ~(np.signbit(a) & np.signbit(b)), np.abs(result), result)
@@ -54,7 +54,7 @@ def _maximum(a: Lanes, b: Lanes) -> Lanes:
 
 def _selection(ins: Operands) -> Callable[[Lanes, Lanes], Lanes]:
     """Return ``min`` or ``max`` with ``.NaN`` and ``.xorsign.abs``."""
-    choose = _minimum if ins.parts[0] == "min" else _maximum
+    choose = minimum if ins.parts[0] == "min" else maximum
     nan, signs = ins.has("NaN"), ins.has("xorsign")
 
     def function(a: Lanes, b: Lanes) -> Lanes:

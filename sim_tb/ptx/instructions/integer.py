@@ -27,7 +27,10 @@ from sim_tb.ptx.machine import (
     Warp,
 )
 from sim_tb.ptx.operands import DTYPES, Compute, Execute, Operands, apply, instruction
-from sim_tb.ptx.parser import Vector
+from sim_tb.ptx.syntax import Vector
+
+INTEGERS = ("u16", "s16", "u32", "s32", "u64", "s64")
+"""PTX types of integers in arithmetic."""
 
 
 def _signed_divide(a: Lanes, b: Lanes) -> Lanes:
@@ -70,6 +73,8 @@ def arithmetic(ins: Operands) -> Execute:
     if kind in FLOATS:
         approximates = ins.has("approx") or ins.has("full")
         return approximate(ins) if approximates else float_arithmetic(ins)
+    if kind not in INTEGERS:
+        raise ins.refuse(f".{kind}")
     ins.require_parts((kind,))
     ins.require_sources(1 if ins.parts[0] in ("neg", "abs") else 2)
     sources = [ins.read(index, kind) for index in range(1, len(ins))]
@@ -84,6 +89,8 @@ def multiply(ins: Operands) -> Execute:
         return carry_arithmetic(ins)
     if kind in FLOATS:
         return float_arithmetic(ins)
+    if kind not in INTEGERS:
+        raise ins.refuse(f".{kind}")
     ins.require_parts(("lo", "hi", "wide", kind))
     product = product_part(ins, kind)
     sources = [ins.read(1, kind), ins.read(2, kind)]
@@ -262,7 +269,7 @@ def select_by_sign(ins: Operands) -> Execute:
 
 @instruction("isspacep")
 def is_in_space(ins: Operands) -> Execute:
-    """Whether a generic address is in a state space."""
+    """``isspacep``: test whether a generic address is in a state space."""
     space = ins.parts[1].split("::")[0]
     write, read = ins.write(0), ins.read(1, "s64")
     windows = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "param": PARAM_WINDOW}
@@ -290,6 +297,8 @@ def move(ins: Operands) -> Execute:
 
 def _pack(ins: Operands, kind: str) -> Execute:
     write, count = ins.write(0), len(ins.items(1))
+    if count not in (2, 4):
+        raise ins.refuse(f"{count} values")
     part = f"b{int(kind[1:]) // count}"
     sources = ins.reads(1, part)
     dtype = DTYPES[kind]
@@ -303,6 +312,8 @@ def _pack(ins: Operands, kind: str) -> Execute:
 
 def _unpack(ins: Operands, kind: str) -> Execute:
     writes = ins.writes(0)
+    if len(writes) not in (2, 4):
+        raise ins.refuse(f"{len(writes)} values")
     read = ins.read(1, kind)
     dtype = np.dtype(f"u{DTYPES[kind].itemsize // len(writes)}")
 

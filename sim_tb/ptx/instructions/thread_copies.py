@@ -13,7 +13,7 @@ from golden.mbarrier import Op
 from sim_tb.ptx.instructions.barriers import threads_at
 from sim_tb.ptx.machine import LANES, Lanes, Mask, Warp, changed, load, store
 from sim_tb.ptx.operands import Execute, Operands
-from sim_tb.ptx.parser import Name, Number
+from sim_tb.ptx.syntax import Name, Number
 
 _PARTS = ("async", "ca", "cg", "shared", "shared::cta", "global")
 _HINTS = ("L2::cache_hint", "L2::64B", "L2::128B", "L2::256B")

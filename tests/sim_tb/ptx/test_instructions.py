@@ -322,3 +322,114 @@ def test_rounding_of_wide_numbers():
 def test_wrong_form_is_refused(text, message):
     with pytest.raises(PtxError, match=message):
         run(text, operands())
+
+
+def run_once(body, threads=32):
+    """Return the first words of ``tile`` after threads have executed ``body``."""
+    text = f"""{HEAD}.entry k(.param .u64 out)\n{{{REGISTERS}
+    ld.param.u64 %d8, [out]; mov.u32 %r15, %tid.x; mov.u32 %r14, tile; {body} ret; }}"""
+    out = np.zeros(8, np.uint32)
+    Module(text).launch("k", (1,), (threads,), [out], engine="golden")
+    return out
+
+
+def test_atomic_sums_of_floats():
+    text = """
+    cvt.rn.f32.u32 %f1, %r15; cvt.rn.f16x2.f32 %r1, %f1, %f1; cvt.rn.bf16x2.f32 %r2, %f1, %f1;
+    red.global.add.f32 [%d8], %f1; atom.global.add.noftz.f16x2 %r3, [%d8+4], %r1;
+    red.relaxed.gpu.global.max.noftz.bf16x2 [%d8+8], %r2;
+    red.global.add.v2.f32 [%d8+16], {%f1, 0f00000001};
+    mov.b32 {%h1, %h2}, %r1; atom.shared.add.noftz.f16 %h3, [%r14], %h1; bar.warp.sync -1;
+    ld.shared.u32 %r5, [%r14]; st.global.u32 [%d8+12], %r5;
+    atom.shared.add.f32 %f2, [%r14+8], 0f00000001; bar.warp.sync -1; ld.shared.u32 %r6, [%r14+8];
+    st.global.u32 [%d8+24], %r6;
+    """
+    total = np.float32(sum(range(32)))
+    half = int(np.float16(total).view(np.uint16))
+    most = int(np.float32(31).view(np.uint32)) >> 16
+    got = run_once(text).tolist()
+    bits = int(total.view(np.uint32))
+    assert got == [bits, half * 0x10001, most * 0x10001, half, bits, 0, 32, 0]
+
+
+def test_atomic_exchanges():
+    text = """
+    atom.shared.cas.b16 %h1, [%r14], 0, 7; atom.shared.exch.b32 %r1, [%r14+4], %r15;
+    atom.shared.inc.u32 %r2, [%r14+8], 5; atom.shared.dec.u32 %r3, [%r14+12], 9;
+    atom.shared.add.v2.f32 {%f1, %f2}, [%r14+16], {0f3F800000, 0f40000000};
+    bar.warp.sync -1; setp.eq.u32 %p1, %r15, 0;
+    @%p1 ld.shared.v4.u32 {%r4, %r5, %r6, %r7}, [%r14];
+    @%p1 st.global.v4.u32 [%d8], {%r4, %r5, %r6, %r7};
+    setp.eq.u32 %p2, %r15, 31; mov.b32 %r8, %f1; mov.b32 %r9, %f2;
+    @%p2 st.global.v2.u32 [%d8+16], {%r8, %r9};
+    """.replace("[%r14+16], {0f3F800000, 0f40000000}", "[%r14+16], {%f3, %f4}").replace(
+        "atom.shared.cas", "mov.f32 %f3, 0f3F800000; mov.f32 %f4, 0f40000000; atom.shared.cas", 1
+    )
+    dec = 0
+    for _ in range(32):
+        dec = 9 if dec == 0 or dec > 9 else dec - 1
+    last = np.array([31, 62], np.float32).view(np.uint32).tolist()
+    assert run_once(text).tolist()[:6] == [7, 31, 32 % 6, dec, *last]
+
+
+def test_exchange_waits_for_threads_that_are_elsewhere():
+    """Half of the threads reach the exchange first; the others come from behind it."""
+    text = """
+    mov.u32 %r1, 0; setp.ge.u32 %p1, %r15, 16; @%p1 bra LATE;
+    mov.u32 %r1, 1;
+    MEET: shfl.sync.bfly.b32 %r2, %r1, 16, 31, -1; vote.sync.any.pred %p2, %p1, -1;
+    selp.u32 %r3, 100, 0, %p2; add.s32 %r2, %r2, %r3;
+    cvt.u64.u32 %d1, %r15; and.b64 %d1, %d1, 7; shl.b64 %d1, %d1, 2; add.s64 %d1, %d1, %d8;
+    setp.ge.u32 %p3, %r15, 24; @%p3 st.global.u32 [%d1], %r2; ret;
+    LATE: mov.u32 %r1, 2; bra MEET;
+    """
+    assert (run_once(text) == 101).all()
+
+
+def test_sparse_product():
+    """Rows of 16 values among 32, of which the metadata tell the places."""
+    rng = np.random.default_rng(SEED)
+    print("seed", SEED)
+    a = rng.integers(-4, 5, (64, 16)).astype(np.float16)
+    b = rng.integers(-4, 5, (8, 32)).astype(np.float16)
+    first = rng.integers(0, 3, (64, 8))
+    index = np.stack([first, rng.integers(first + 1, 4)], axis=2).reshape(64, 16)
+    dense = np.zeros((64, 32), np.float32)
+    dense[np.arange(64)[:, None], np.arange(16) // 2 * 4 + index] = a
+
+    words = np.zeros((128, 8), np.uint32)  # A in registers, then metadata, of each thread
+    for thread in range(128):
+        warp, lane = divmod(thread, 32)
+        for register in range(4):
+            row = 16 * warp + lane // 4 + 8 * (register % 2)
+            column = 2 * (lane % 4) + 8 * (register // 2)
+            words[thread, register] = a[row, column : column + 2].view(np.uint32)[0]
+        for high in range(2) if lane % 4 < 2 else ():
+            row, start = 16 * warp + lane // 4 + 8 * high, 8 * (lane % 4)
+            for place, value in enumerate(index[row, start : start + 8].tolist()):
+                words[thread, 4] |= np.uint32(value << 16 * high + 2 * place)
+    out = np.zeros((128, 4), np.float32)
+    text = f"""{HEAD}.entry k(.param .u64 a, .param .u64 b, .param .u64 out)
+    {{ {REGISTERS} ld.param.u64 %d1, [a]; ld.param.u64 %d2, [b]; ld.param.u64 %d3, [out];
+    mov.u32 %r15, %tid.x; mul.wide.u32 %d4, %r15, 32; add.s64 %d4, %d1, %d4;
+    ld.global.v4.u32 {{%r1, %r2, %r3, %r4}}, [%d4]; ld.global.u32 %r5, [%d4+16];
+    mul.wide.u32 %d5, %r15, 4; add.s64 %d5, %d2, %d5; ld.global.u32 %r6, [%d5];
+    shr.u32 %r7, %r15, 4; and.b32 %r8, %r15, 15; shr.u32 %r9, %r8, 2; and.b32 %r8, %r8, 3;
+    mov.u32 %r10, tile; mad.lo.s32 %r10, %r7, 16, %r10; mad.lo.s32 %r10, %r9, 128, %r10;
+    mad.lo.s32 %r10, %r8, 4, %r10; st.shared.u32 [%r10], %r6; bar.sync 0;
+    mov.u32 %r11, tile; shr.u32 %r11, %r11, 4; cvt.u64.u32 %d6, %r11;
+    or.b64 %d6, %d6, {8 << 16 | 32 << 32};
+    wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16 {{%f1, %f2, %f3, %f4}},
+    {{%r1, %r2, %r3, %r4}}, %d6, %r5, 0, 0, 1, 1, 0;
+    wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;
+    mul.wide.u32 %d7, %r15, 16; add.s64 %d7, %d3, %d7;
+    st.global.v4.f32 [%d7], {{%f1, %f2, %f3, %f4}}; ret; }}"""
+    Module(text).launch("k", (1,), (128,), [words, b, out], engine="golden")
+    expected = dense @ b.astype(np.float32).T
+    for thread in range(128):
+        warp, lane = divmod(thread, 32)
+        row, column = 16 * warp + lane // 4, 2 * (lane % 4)
+        assert out[thread].tolist() == [
+            *expected[row, column : column + 2],
+            *expected[row + 8, column : column + 2],
+        ]
