@@ -12,7 +12,7 @@ from golden import Cluster, DataType, ReductionOp, TmaError
 from golden.mbarrier import Op
 from sim_tb.ptx.errors import PtxError
 from sim_tb.ptx.machine import Answer, Warp
-from sim_tb.ptx.parser import Instruction
+from sim_tb.ptx.syntax import Instruction
 from sim_tb.testbench.requests import GoldenRequest
 
 TIME_LIMIT = 20_000

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from sim_tb.ptx import parser
+from sim_tb.ptx import parser, syntax
 from sim_tb.ptx.errors import PtxError, UnsupportedError
 from sim_tb.ptx.instructions import BUILDERS
 from sim_tb.ptx.machine import SHARED_START
@@ -16,30 +16,45 @@ _ALIGNED = {("bar", "sync"), ("bar", "arrive"), ("bar", "red")}
 """Instructions that are ``.aligned`` although they do not say so (PTX ISA)."""
 
 
+_EXCHANGES = {"shfl", "vote", "match", "redux", "elect"}
+"""Instructions with ``.sync`` whose last operand has the threads that take part."""
+
+_ALL = 0xFFFFFFFF
+"""Bits of all threads of a warp."""
+
+
+def _is_of_all_threads(source: syntax.Instruction) -> bool:
+    """Return whether an instruction waits until all threads of the warp execute it."""
+    if source.parts[0] not in _EXCHANGES or not source.operands:
+        return False
+    members = source.operands[-1]
+    return isinstance(members, syntax.Number) and members.value & _ALL == _ALL
+
+
 def align_up(value: int, align: int) -> int:
     """Return the least multiple of ``align`` that is not below ``value``."""
     return -(-value // align) * align
 
 
-def _registers(source: parser.Instruction, operands: Iterable[object]) -> Iterator[int]:
+def _registers(source: syntax.Instruction, operands: Iterable[object]) -> Iterator[int]:
     """Yield the numbers of the registers that operands name."""
     for operand in operands:
-        if isinstance(operand, parser.Name):
+        if isinstance(operand, syntax.Name):
             found = source.scope.register(operand.text)
             if found is not None:
                 yield found[0]
-        elif isinstance(operand, parser.Vector):
+        elif isinstance(operand, syntax.Vector):
             yield from _registers(source, operand.items)
-        elif isinstance(operand, parser.Pair):
+        elif isinstance(operand, syntax.Pair):
             yield from _registers(source, (operand.first, operand.second))
-        elif isinstance(operand, parser.Address):
+        elif isinstance(operand, syntax.Address):
             yield from _registers(source, (operand.base, *(operand.coordinates or ())))
 
 
-def _sources(source: parser.Instruction) -> Iterator[int]:
+def _sources(source: syntax.Instruction) -> Iterator[int]:
     """Yield the registers that an instruction may read: all but a destination that is first."""
     first = source.operands[:1]
-    has_result = first and not isinstance(first[0], parser.Address)
+    has_result = first and not isinstance(first[0], syntax.Address)
     yield from _registers(source, source.operands[1:] if has_result else source.operands)
     if source.guard is not None:
         yield from _registers(source, (source.guard,))
@@ -50,9 +65,9 @@ class Kernel:
 
     Parameters
     ----------
-    source : parser.Kernel
+    source : syntax.Kernel
         The entry.
-    outside : sequence of parser.Variable
+    outside : sequence of syntax.Variable
         Variables of the file.
 
     Attributes
@@ -65,6 +80,10 @@ class Kernel:
         Line of each instruction, and of the end.
     shared_bytes : int
         First shared address behind the static variables, rounded for the dynamic ones.
+    local_bytes : int
+        Bytes of local memory of a thread.
+    data : bytes
+        Variables in ``.global`` and ``.const``, as they are at the start of a launch.
 
     Raises
     ------
@@ -72,8 +91,9 @@ class Kernel:
         If instructions are not supported: all of them, with their lines.
     """
 
-    def __init__(self, source: parser.Kernel, outside: Sequence[parser.Variable]) -> None:
+    def __init__(self, source: syntax.Kernel, outside: Sequence[syntax.Variable]) -> None:
         self.name = source.name
+        self._functions = source.functions
         self.symbols: dict[str, tuple[str, int]] = {}
         self.parameters: list[tuple[str, int, int]] = []
         self._place_parameters(source)
@@ -92,7 +112,7 @@ class Kernel:
         if refused:
             raise UnsupportedError("\n".join(str(error) for error in refused))
 
-    def _place_parameters(self, source: parser.Kernel) -> None:
+    def _place_parameters(self, source: syntax.Kernel) -> None:
         offset = 0
         for variable in source.parameters:
             offset = align_up(offset, variable.align)
@@ -101,9 +121,11 @@ class Kernel:
             offset += variable.size
         self.parameter_bytes = offset
 
-    def _place_variables(self, variables: Sequence[parser.Variable]) -> None:
+    def _place_variables(self, variables: Sequence[syntax.Variable]) -> None:
         """Give addresses to variables: static shared ones first, dynamic ones behind."""
-        shared, local, align = SHARED_START, 0, 16
+        self._place_in_threads([each for each in variables if each.space == "local"])
+        self.data = b""
+        shared, align = SHARED_START, 16
         for variable in variables:
             if variable.space == "shared" and variable.size:
                 shared = align_up(shared, variable.align)
@@ -111,32 +133,50 @@ class Kernel:
                 shared += variable.size
             elif variable.space == "shared":
                 align = max(align, variable.align)
-            elif variable.space == "local":
-                local = align_up(local, variable.align)
-                self.symbols[variable.name] = ("local", local)
-                local += variable.size
-        self.local_bytes = align_up(local, 16)
+            elif variable.space in ("global", "const"):
+                start = align_up(len(self.data), variable.align)
+                self.symbols[variable.name] = ("global", start)
+                contents = variable.data.ljust(variable.size, b"\0")
+                self.data = self.data.ljust(start, b"\0") + contents
         self.shared_bytes = align_up(shared, align)
         for variable in variables:
             if variable.space == "shared" and not variable.size:
                 self.symbols[variable.name] = ("shared", self.shared_bytes)
 
-    def _compiled(self, source: parser.Instruction) -> Step:
-        operands = Operands(source, self.symbols, self._used)
+    def _place_in_threads(self, variables: Sequence[syntax.Variable]) -> None:
+        """Give addresses to local variables; those of one name in several scopes share theirs."""
+        sizes: dict[str, tuple[int, int]] = {}
+        for variable in variables:
+            size, align = sizes.get(variable.name, (0, 1))
+            sizes[variable.name] = max(size, variable.size), max(align, variable.align)
+        end = 0
+        for name, (size, align) in sizes.items():
+            start = align_up(end, align)
+            self.symbols[name] = ("local", start)
+            end = start + size
+        self.local_bytes = align_up(end, 16)
+
+    def _compiled(self, source: syntax.Instruction) -> Step:
+        operands = Operands(source, self.symbols, self._used, self._functions)
         builder = BUILDERS.get(operands.parts[0])
         if builder is None:
             raise operands.refuse()
         try:
             execute = builder(operands)
-        except (IndexError, KeyError) as error:
-            raise operands.refuse(f"its types or operands ({error})") from None
+        except IndexError:
+            raise operands.refuse("an operand is missing") from None
+        except KeyError as error:
+            raise operands.refuse(f"its part {error}") from None
         aligned = operands.has("aligned") or operands.parts[:2] in _ALIGNED
+        aligned = aligned or _is_of_all_threads(source)
         special = operands.has("approx") and operands.parts[0] in _SPECIAL_FUNCTIONS
         registers = tuple(dict.fromkeys(_registers(source, source.operands)))
         results = tuple(_registers(source, source.operands[:1]))
         if source.guard is None:
             return Step(None, False, execute, aligned, registers, results, special)
-        number, _ = operands.register(source.guard)
+        number, kind = operands.register(source.guard)
+        if kind != "pred":
+            raise PtxError(f"@{source.guard.text} is no predicate", source.line)
         registers = (number, *registers)
         return Step(number, source.guard.negated, execute, aligned, registers, results, special)
 
@@ -163,7 +203,10 @@ class Kernels:
                     "this is a cubin or fatbin, not PTX: get PTX from `nvcc -ptx -arch=sm_90a`, "
                     "`cuobjdump -ptx`, or kernel.asm['ptx'] of Triton"
                 )
-            text = text.rstrip(b"\0").decode()
+            try:
+                text = text.rstrip(b"\0").decode()
+            except UnicodeDecodeError as error:
+                raise PtxError(f"the text is not UTF-8: {error}") from None
         self.text = text
         self._text = parser.parse(text)
         if self._text.target not in ("sm_90", "sm_90a"):

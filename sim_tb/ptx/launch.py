@@ -14,7 +14,7 @@ from golden.enums import SMEM_BYTES
 from hw.params import PRESETS, TmaParams
 from sim_tb.ptx.errors import PtxError
 from sim_tb.ptx.grid import run_golden
-from sim_tb.ptx.kernel import Kernel, Kernels
+from sim_tb.ptx.kernel import Kernel, Kernels, align_up
 from sim_tb.ptx.machine import GlobalMemory, Grid
 from sim_tb.simulator import jobs
 from sim_tb.sm.record import Setting
@@ -25,6 +25,9 @@ ENGINES = ("unit", "golden")
 """What carries out copies and mbarrier operations: the simulated unit, or the golden model."""
 
 _MOST_CTAS = 16
+
+_PAGE = 4096
+"""Alignment of the variables of a file in global memory, and their distance from arrays."""
 
 _ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1"}
 """Variables of the simulator: products of a warp are too small for several threads."""
@@ -115,10 +118,13 @@ class Launch:
         room = SMEM_BYTES - kernel.shared_bytes
         if not 0 <= self.smem <= room:
             raise PtxError(f"smem = {self.smem}: must be from 0 to {room} for {kernel.name}")
-        memory = GlobalMemory(self.allocations)
+        end = max((address + data.size for address, data in self.allocations), default=0)
+        variables = align_up(end, _PAGE) + _PAGE
+        data = [(variables, np.frombuffer(kernel.data, np.uint8))] if kernel.data else []
+        memory = GlobalMemory([*self.allocations, *data])
         return Grid(
             blocks, threads, size, self.parameters, memory, kernel.local_bytes,
-            bool(self.cluster), kernel.lines,
+            bool(self.cluster), kernel.lines, variables, self.smem,
         )  # fmt: skip
 
 

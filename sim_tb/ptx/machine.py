@@ -159,12 +159,18 @@ class Fragment:
 
 @dataclass(eq=False)
 class NamedBarrier:
-    """A ``bar`` barrier: threads that have arrived, completed phases, clock of the last arrival."""
+    """A ``bar`` barrier: threads that have arrived, completed phases, clock of the last arrival.
+
+    ``ones`` counts the arrived threads whose predicate is true; ``votes`` has this count and that
+    of all threads for the last phase.
+    """
 
     arrived: int = 0
     phase: int = 0
     expected: int | None = None
     cycle: int = 0
+    ones: int = 0
+    votes: tuple[int, int] = (0, 0)
 
 
 @dataclass(eq=False)
@@ -207,6 +213,12 @@ class Warp:
         write.
     product_groups : list of int
         Clock at which each committed group of ``wgmma`` is complete.
+    carry : Mask
+        Carry of each thread (``.cc``).
+    copy_groups : list of int
+        Clock at which each committed group of ``cp.async`` is complete.
+    copies_end : int
+        Clock at which the last ``cp.async`` is complete.
     latency : int
         Clocks until the results of the instruction that executes now are there; 0: at once.
     at : int or None
@@ -229,6 +241,9 @@ class Warp:
         self.core = cta.cores[index % SCHEDULERS]
         self.pending: dict[int, int] = {}
         self.product_groups: list[int] = []
+        self.carry: Mask = np.zeros(LANES, bool)
+        self.copy_groups: list[int] = []
+        self.copies_end = clock
         self.latency = 0
         self.at: int | None = clock
         self.cluster_phase = np.full(LANES, -1)
@@ -324,6 +339,7 @@ class ClusterState:
 class Grid:
     """A launch: sizes, parameters and global memory.
 
+    ``variables`` is the address of the variables of the file in global memory.
     ``events`` counts changes that other threads may wait for; a grid in which it stands still
     although all threads only poll, which ``polls`` counts, is a deadlock. ``last_event`` is the
     clock of the last one. With ``stirred``, a wait may be over. ``now`` is the clock up to which
@@ -338,6 +354,8 @@ class Grid:
     local_bytes: int
     clustered: bool
     lines: list[int]
+    variables: int = 0
+    dynamic_smem: int = 0
     costs: Costs = field(default_factory=Costs)
     events: int = 0
     polls: int = 0
@@ -345,6 +363,11 @@ class Grid:
     stirred: bool = False
     now: int = 0
     instructions: int = 0
+
+
+def unsigned(address: int) -> int:
+    """Return an address of 64 bits as a number without sign."""
+    return address & ((1 << 64) - 1)
 
 
 def split(addresses: NDArray[np.int64], mask: Mask) -> list[tuple[str, Mask, int]]:
@@ -393,7 +416,7 @@ def place(
         what = "is outside" if offsets[lane] < 0 else f"is no multiple of {size}:"
         where = f"{space} memory" if offsets[lane] < 0 else f"{space} access"
         raise PtxError(
-            f"address {int(addresses[lane]):#x} {what} {where} ({size} bytes), "
+            f"address {unsigned(int(addresses[lane])):#x} {what} {where} ({size} bytes), "
             f"{warp.thread_name(lane)}",
             grid.lines[warp.pc],
         )

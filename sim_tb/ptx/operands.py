@@ -14,26 +14,38 @@ instruction of a kernel, and returns a function that executes it::
         return execute
 
 A reader returns 32 values, a writer stores those of the lanes in ``mask``, which are at least one.
-Execution returns None; the index of the instruction to jump to; `EXIT`; or `YIELD` or a `Wait`,
-after which the instruction is complete. A builder calls ``ins.refuse`` for what it does not have,
-so that it is refused before the kernel runs.
+Execution returns None; the index of the instruction to jump to, or one for each lane; `EXIT`; or
+`YIELD` or a `Wait`, after which the instruction is complete. A builder calls ``ins.refuse`` for
+what it does not have, so that it is refused before the kernel runs.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 
 import numpy as np
 
 from sim_tb.ptx.errors import PtxError, UnsupportedError
-from sim_tb.ptx.machine import LANES, Lanes, Mask, Wait, Warp, Yield
-from sim_tb.ptx.parser import Address, Instruction, Name, Number, Operand, Pair, Vector
+from sim_tb.ptx.machine import LANES, SHARED_START, Lanes, Mask, Wait, Warp, Yield
+from sim_tb.ptx.syntax import (
+    Address,
+    Function,
+    Instruction,
+    Name,
+    Number,
+    Operand,
+    Pair,
+    Vector,
+)
 
 EXIT = -1
 """Result of an instruction that ends its threads."""
 
-Execute = Callable[[Warp, Mask], int | Yield | Wait | None]
+Execute = Callable[[Warp, Mask], int | Lanes | Yield | Wait | None]
 Read = Callable[[Warp], Lanes]
 Write = Callable[[Warp, Lanes, Mask], None]
 Builder = Callable[["Operands"], Execute]
+Compute = Callable[..., Lanes]
+"""Function of the values of all lanes."""
 
 BUILDERS: dict[str, Builder] = {}
 """Builder of each instruction, by the first part of its opcode."""
@@ -80,6 +92,14 @@ def instruction(*names: str) -> Callable[[Builder], Builder]:
     return register
 
 
+def apply(write: Write, function: Compute, sources: list[Read]) -> Execute:
+    """Return the execution of a function of all lanes."""
+    if len(sources) == 2:
+        a, b = sources
+        return lambda warp, mask: write(warp, function(a(warp), b(warp)), mask)
+    return lambda warp, mask: write(warp, function(*(read(warp) for read in sources)), mask)
+
+
 def _constant(values: Lanes) -> Read:
     values.setflags(write=False)
     return lambda _warp: values
@@ -92,6 +112,19 @@ def number_bits(number: Number, kind: str) -> int:
         double = np.array([number.value], np.uint64).view(np.float64)
         return int(double.astype(np.float32).view(np.uint32)[0])
     return number.value & ((1 << bits) - 1)
+
+
+def shown(operand: Operand) -> str:
+    """Return an operand as text, for messages."""
+    if isinstance(operand, Name):
+        return ("!" if operand.negated else "") + operand.text
+    if isinstance(operand, Number):
+        return str(operand.value)
+    if isinstance(operand, Vector):
+        return "{" + ", ".join(shown(item) for item in operand.items) + "}"
+    if isinstance(operand, Pair):
+        return f"{operand.first.text}|{operand.second.text}"
+    return f"[{shown(operand.base)}]" if isinstance(operand, Address) else operand.function
 
 
 class Operands:
@@ -109,6 +142,8 @@ class Operands:
         State space and address of each variable and parameter.
     used : frozenset of int
         Registers that an instruction of the kernel reads.
+    functions : mapping of str to Function
+        Functions that the kernel calls.
     """
 
     def __init__(
@@ -116,12 +151,14 @@ class Operands:
         instruction: Instruction,
         symbols: dict[str, tuple[str, int]],
         used: frozenset[int] = frozenset(),
+        functions: Mapping[str, Function] = MappingProxyType({}),
     ) -> None:
         self.instruction = instruction
         self._used = used
         self.parts = instruction.parts
         self.operands = instruction.operands
         self.symbols = symbols
+        self.functions = functions
 
     def __len__(self) -> int:
         return len(self.operands)
@@ -141,6 +178,11 @@ class Operands:
             if part not in known:
                 raise self.refuse(f".{part}")
 
+    def require_sources(self, count: int) -> None:
+        """Refuse the instruction if it has not one destination and ``count`` sources."""
+        if len(self) != 1 + count:
+            raise self.refuse(f"{len(self)} operands: must be {1 + count}")
+
     def items(self, index: int) -> tuple[Operand, ...]:
         """Return the operands in the braces of operand ``index``, or the operand alone."""
         operand = self.operands[index]
@@ -152,8 +194,7 @@ class Operands:
         if isinstance(operand, Name):
             found = self.instruction.scope.register(operand.text)
         if found is None:
-            text = operand.text if isinstance(operand, Name) else operand
-            raise PtxError(f"{text} is not a register", self.instruction.line)
+            raise PtxError(f"{shown(operand)} is not a register", self.instruction.line)
         return found
 
     def is_used(self, index: int) -> bool:
@@ -177,11 +218,13 @@ class Operands:
             bits = np.full(LANES, number_bits(operand, kind), f"u{dtype.itemsize}")
             return _constant(bits.view(dtype))
         if not isinstance(operand, Name):
-            raise self.refuse(f"operand {operand}")
+            raise self.refuse(f"operand {shown(operand)}")
         found = self.instruction.scope.register(operand.text)
         if found is None:
             return self._special(operand.text, dtype)
         number, register_kind = found
+        if (register_kind == "pred") != (kind == "pred"):
+            raise self.refuse(f"{operand.text} is a register of type .{register_kind}")
         own = register_dtype(register_kind)
         if operand.negated:
             return lambda warp: ~warp.registers[number]
@@ -191,6 +234,12 @@ class Operands:
             return lambda warp: warp.registers[number].view(dtype)
         bits_dtype = np.dtype(f"u{dtype.itemsize}")
         return lambda warp: warp.registers[number].astype(bits_dtype).view(dtype)
+
+    def require_items(self, index: int, count: int) -> None:
+        """Refuse the instruction if a vector operand has not ``count`` items."""
+        found = len(self.items(index))
+        if found != count:
+            raise self.refuse(f"{found} values: must be {count}")
 
     def reads(self, index: int, kind: str) -> list[Read]:
         """Return the readers of a vector operand."""
@@ -202,6 +251,8 @@ class Operands:
             space, address = self.symbols[text]
             if space == "shared":
                 return lambda warp: np.full(LANES, address | warp.cta.shared_base, dtype)
+            if space == "global":
+                return lambda warp: np.full(LANES, address + warp.cta.grid.variables, dtype)
             return _constant(np.full(LANES, address, dtype))
         name, _, axis = text.partition(".")
         reader = _SPECIAL.get(name)
@@ -226,9 +277,12 @@ class Operands:
             return lambda _warp, _values, _mask: None
         number, kind = self.register(operand)
         dtype = register_dtype(kind)
+        line = self.instruction.line
 
         def write(warp: Warp, values: Lanes, mask: Mask) -> None:
             if values.dtype != dtype:
+                if "b" in (dtype.kind, values.dtype.kind):
+                    raise PtxError(f"{shown(operand)}: a value of another type", line)
                 if values.dtype.itemsize == dtype.itemsize:
                     values = np.ascontiguousarray(values).view(dtype)
                 elif values.dtype.kind == "f":
@@ -254,7 +308,7 @@ class Operands:
         """Return the reader of the address of a memory operand, without its coordinates."""
         operand = self.operands[index]
         if not isinstance(operand, Address):
-            raise self.refuse(f"operand {operand} is no address")
+            raise self.refuse(f"{shown(operand)} is no address")
         offset, base = operand.offset, operand.base
         if isinstance(base, Name) and base.text in self.symbols:
             space, start = self.symbols[base.text]
@@ -272,7 +326,7 @@ class Operands:
         """Return the readers of the coordinates of a tensor operand, as s32."""
         operand = self.operands[index]
         if not isinstance(operand, Address) or operand.coordinates is None:
-            raise self.refuse(f"operand {operand} has no coordinates")
+            raise self.refuse(f"{shown(operand)} has no coordinates")
         return [self.read(coordinate, "s32") for coordinate in operand.coordinates]
 
 
@@ -292,12 +346,23 @@ _SPECIAL: dict[str, Callable[[Warp, int], object]] = {
     "%nsmid": lambda _warp, _axis: 132,
     "%lanemask_eq": lambda _warp, _axis: 1 << np.arange(LANES),
     "%lanemask_lt": lambda _warp, _axis: (1 << np.arange(LANES)) - 1,
+    "%lanemask_ge": lambda _warp, _axis: 0x100000000 - (1 << np.arange(LANES)),
+    "%lanemask_gt": lambda _warp, _axis: 0x100000000 - (2 << np.arange(LANES)),
     "%lanemask_le": lambda _warp, _axis: (2 << np.arange(LANES)) - 1,
     "%cluster_ctarank": lambda warp, _axis: warp.cta.rank,
     "%cluster_nctarank": lambda warp, _axis: len(warp.cta.cluster.ctas),
     "%cluster_ctaid": _cluster_index,
     "%cluster_nctaid": lambda warp, axis: warp.cta.grid.cluster[axis],
     "%clusterid": lambda warp, axis: warp.cta.index[axis] // warp.cta.grid.cluster[axis],
+    "%is_explicit_cluster": lambda warp, _axis: warp.cta.grid.clustered,
+    "%nclusterid": lambda warp, axis: warp.cta.grid.grid[axis] // warp.cta.grid.cluster[axis],
+    "%gridid": lambda _warp, _axis: 0,
+    "%total_smem_size": lambda warp, _axis: warp.cta.cluster.size - SHARED_START,
+    "%aggr_smem_size": lambda warp, _axis: warp.cta.cluster.size,
+    "%dynamic_smem_size": lambda warp, _axis: warp.cta.grid.dynamic_smem,
+    "WARP_SZ": lambda _warp, _axis: LANES,
+    "%clock_hi": lambda warp, _axis: warp.clock >> 32,
+    "%globaltimer_hi": lambda warp, _axis: warp.clock >> 32,
     "%clock": lambda warp, _axis: warp.clock & 0xFFFFFFFF,
     "%clock64": lambda warp, _axis: warp.clock,
     "%globaltimer": lambda warp, _axis: warp.clock,

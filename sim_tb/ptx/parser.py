@@ -7,10 +7,28 @@ its dots, and ``sim_tb.ptx.instructions`` gives it a meaning.
 import re
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import NamedTuple
 
 from sim_tb.ptx.errors import PtxError
+from sim_tb.ptx.syntax import (
+    REGISTER_TYPES,
+    RETURN,
+    TYPE_BYTES,
+    Address,
+    Call,
+    Function,
+    Instruction,
+    Kernel,
+    Name,
+    Number,
+    Operand,
+    Pair,
+    Scope,
+    Text,
+    Variable,
+    Vector,
+)
 
 _TOKENS = re.compile(
     r"""
@@ -24,15 +42,8 @@ _TOKENS = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 
-TYPE_BYTES = {
-    **{f"{kind}{bits}": bits // 8 for kind in "busf" for bits in (8, 16, 32, 64)},
-    "f16x2": 4,
-    "bf16": 2,
-    "bf16x2": 4,
-    "tf32": 4,
-    "b128": 16,
-}
-"""Bytes of each type of a value in memory or a register."""
+_MOST_REGISTERS = 1_000_000
+"""Registers of a declaration, at most; compilers declare some ten thousand."""
 
 
 class Token(NamedTuple):
@@ -41,148 +52,6 @@ class Token(NamedTuple):
     kind: str
     text: str
     line: int
-
-
-@dataclass(frozen=True)
-class Name:
-    """A register, special register, symbol or label; ``negated`` is ``!`` in front."""
-
-    text: str
-    negated: bool = False
-
-
-@dataclass(frozen=True)
-class Number:
-    """A constant: bits of a float have a ``width``, 32 or 64; integers have none."""
-
-    value: int
-    width: int | None = None
-
-
-@dataclass(frozen=True)
-class Vector:
-    """Operands in braces."""
-
-    items: tuple["Operand", ...]
-
-
-@dataclass(frozen=True)
-class Pair:
-    """Two destinations, ``a|b``."""
-
-    first: Name
-    second: Name
-
-
-@dataclass(frozen=True)
-class Address:
-    """``[base+offset]``, or ``[base, {coordinates}]`` of a tensor."""
-
-    base: Name | Number
-    offset: int = 0
-    coordinates: tuple["Operand", ...] | None = None
-
-
-Operand = Name | Number | Vector | Pair | Address
-
-
-@dataclass
-class Scope:
-    """Registers and labels between two braces.
-
-    Parameters
-    ----------
-    parent : Scope or None
-        Surrounding scope.
-    registers : dict of str to (int, str)
-        Number in the kernel, and type, of each register.
-    labels : dict of str to int
-        Index of the instruction behind each label.
-    """
-
-    parent: "Scope | None" = None
-    registers: dict[str, tuple[int, str]] = field(default_factory=dict)
-    labels: dict[str, int] = field(default_factory=dict)
-
-    def register(self, name: str) -> tuple[int, str] | None:
-        """Return number and type of a register, or None."""
-        scope: Scope | None = self
-        while scope is not None:
-            if name in scope.registers:
-                return scope.registers[name]
-            scope = scope.parent
-        return None
-
-    def label(self, name: str) -> int | None:
-        """Return the index of the instruction behind a label, or None."""
-        scope: Scope | None = self
-        while scope is not None:
-            if name in scope.labels:
-                return scope.labels[name]
-            scope = scope.parent
-        return None
-
-
-@dataclass(frozen=True)
-class Instruction:
-    """An instruction as written.
-
-    Parameters
-    ----------
-    opcode : str
-        Text with all modifiers, such as ``add.rn.ftz.f32``.
-    guard : Name or None
-        Predicate of ``@p`` or ``@!p``.
-    operands : tuple of Operand
-        Operands from left to right.
-    line : int
-        Line of the text.
-    scope : Scope
-        Registers and labels that it can name.
-    """
-
-    opcode: str
-    guard: Name | None
-    operands: tuple[Operand, ...]
-    line: int
-    scope: Scope
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        """The opcode, split at its dots."""
-        return tuple(self.opcode.split("."))
-
-
-@dataclass(frozen=True)
-class Variable:
-    """A declared variable: state space, alignment and bytes; 0 bytes are ``.extern`` ``[]``."""
-
-    name: str
-    space: str
-    align: int
-    size: int
-    line: int
-
-
-@dataclass
-class Kernel:
-    """An entry: parameters, variables, register types in order of number, and instructions."""
-
-    name: str
-    line: int
-    parameters: list[Variable] = field(default_factory=list)
-    variables: list[Variable] = field(default_factory=list)
-    register_types: list[str] = field(default_factory=list)
-    instructions: list[Instruction] = field(default_factory=list)
-
-
-@dataclass
-class Text:
-    """A parsed file: ``.target``, entries by name, variables outside entries."""
-
-    target: str = ""
-    kernels: dict[str, Kernel] = field(default_factory=dict)
-    variables: list[Variable] = field(default_factory=list)
 
 
 def _scan(text: str) -> Iterator[Token]:
@@ -204,10 +73,16 @@ class _Parser:
     def __init__(self, text: str) -> None:
         self._tokens = list(_scan(text))
         self._at = 0
+        self._functions: dict[str, Function] = {}
 
     @property
     def _next(self) -> Token:
         return self._tokens[self._at]
+
+    @property
+    def _after(self) -> Token:
+        """The token behind the next one."""
+        return self._tokens[min(self._at + 1, len(self._tokens) - 1)]
 
     def _take(self, wanted: str | None = None) -> Token:
         """Return the next token and step over it; it must be ``wanted``, if given."""
@@ -252,15 +127,81 @@ class _Parser:
             elif token.text == ".entry":
                 kernel = self._kernel()
                 result.kernels[kernel.name] = kernel
-            elif token.text in (".func", ".alias"):
-                raise PtxError(f"{token.text} is not supported: inline the function", token.line)
+            elif ".func" in (token.text, self._after.text):
+                self._accept(".extern")
+                self._function()
             elif token.text in (".extern", ".shared", ".global", ".const"):
                 result.variables.append(self._variable())
             elif not self._accept(";"):
                 raise PtxError(f"{token.text!r} where a declaration must be", token.line)
         if not result.kernels:
             raise PtxError("the text has no .entry")
+        for kernel in result.kernels.values():
+            self._add_functions(kernel)
         return result
+
+    def _function(self) -> None:
+        """Parse the head of a function, and step over its instructions."""
+        line = self._take(".func").line
+        results = self._variables()
+        function = Function(self._take().text, line, results, self._variables())
+        while self._next.text not in ("{", ";", ".func", ".entry", ".visible", ".extern"):
+            self._take()  # such as .noreturn
+        if self._next.text == "{":
+            function.start = self._at
+            depth = 0
+            while True:
+                depth += {"{": 1, "}": -1}.get(self._take().text, 0)
+                if not depth:
+                    break
+        known = self._functions.get(function.name)
+        if known is None or known.start is None:
+            self._functions[function.name] = function
+
+    def _variables(self) -> list[Variable]:
+        """Parse parameters in parentheses, if there are any."""
+        found = []
+        if self._accept("("):
+            while not self._accept(")"):
+                found.append(self._variable())
+                self._accept(",")
+        return found
+
+    def _add_functions(self, kernel: Kernel) -> None:
+        """Put the instructions of the functions that a kernel calls behind its own."""
+        callers: dict[str, set[str]] = {}
+        pending = [(kernel.name, _called(kernel.instructions))]
+        while pending:
+            caller, names = pending.pop()
+            for name in names:
+                callers.setdefault(name, set()).update({caller, *callers.get(caller, ())})
+                if name in callers.get(caller, ()) or name == caller:
+                    line = self._functions[name].line
+                    raise PtxError(f"recursion of {name} is not supported", line)
+                if name in self._functions and name not in kernel.functions:
+                    first = len(kernel.instructions)
+                    self._add_function(kernel, self._functions[name])
+                    pending.append((name, _called(kernel.instructions[first:])))
+
+    def _add_function(self, kernel: Kernel, known: Function) -> None:
+        function = replace(known)
+        kernel.functions[known.name] = function
+        if known.start is None:
+            return
+        if not kernel.functions.keys() - {known.name}:
+            line = kernel.instructions[-1].line if kernel.instructions else kernel.line
+            kernel.instructions.append(Instruction("exit", None, (), line, Scope()))
+        function.first = len(kernel.instructions)
+        for variable in (*known.results, *known.parameters):
+            kernel.variables.append(replace(variable, space="local"))
+        function.return_register = len(kernel.register_types)
+        scope = Scope(registers={RETURN: (function.return_register, "u32")})
+        kernel.register_types.append("u32")
+        self._at = known.start
+        self._take("{")
+        self._statements(kernel, scope)
+        line = self._tokens[self._at - 1].line
+        kernel.instructions.append(Instruction("ret", None, (), line, scope))
 
     def _skip(self, first: Token) -> None:
         """Step over a line, or a section in braces."""
@@ -293,24 +234,40 @@ class _Parser:
         while self._accept("["):
             size *= 0 if self._next.text == "]" else self._integer()
             self._take("]")
+        data = b""
         if self._accept("="):
-            while self._next.text != ";":
-                self._take()
+            data = b"".join(self._initial(element))
+            size = max(size, len(data))
         self._accept(";")
-        return Variable(name, space, align or element or 1, size, line)
+        return Variable(name, space, align or element or 1, size, line, data)
+
+    def _initial(self, element: int) -> Iterator[bytes]:
+        """Parse the values of a variable, and yield the bytes of each."""
+        if self._accept("{"):
+            while not self._accept("}"):
+                yield from self._initial(element)
+                self._accept(",")
+            return
+        if self._next.kind != "number" and self._next.text != "-":
+            token = self._next
+            raise PtxError(f"initial value {token.text!r} is not supported", token.line)
+        value = self._number().value & ((1 << 8 * element) - 1)
+        yield value.to_bytes(element, "little")
 
     def _kernel(self) -> Kernel:
         self._take(".entry")
         token = self._take()
         kernel = Kernel(token.text, token.line)
-        if self._accept("("):
-            while not self._accept(")"):
-                kernel.parameters.append(self._variable())
-                self._accept(",")
+        kernel.parameters.extend(self._variables())
         while self._next.text != "{":
             self._take()
         self._take("{")
-        depth = [Scope()]
+        self._statements(kernel, Scope())
+        return kernel
+
+    def _statements(self, kernel: Kernel, scope: Scope) -> None:
+        """Parse statements up to the brace that closes a kernel or a function."""
+        depth = [scope]
         while depth:
             token = self._next
             if self._accept("{"):
@@ -323,26 +280,51 @@ class _Parser:
                 self._skip(token)
             elif token.text in (".shared", ".local", ".global", ".const"):
                 kernel.variables.append(self._variable())
+            elif token.text == ".param":
+                kernel.variables.append(replace(self._variable(), space="local"))
             elif token.text == ".pragma":
                 while self._take().text != ";":
                     pass
             elif token.text.startswith("."):
                 raise PtxError(f"{token.text} is not supported in a kernel", token.line)
-            elif self._tokens[self._at + 1].text == ":":
-                depth[-1].labels[self._take().text] = len(kernel.instructions)
-                self._take(":")
+            elif self._after.text == ":":
+                self._label(kernel, depth[-1])
             elif not self._accept(";"):
-                kernel.instructions.append(self._instruction(depth[-1]))
-        return kernel
+                made = self._instruction(depth[-1])
+                kernel.instructions.append(made)
+                if made.parts[0] == "call":
+                    results = replace(made, opcode=f"{made.opcode}.results")
+                    kernel.instructions.append(results)
+
+    def _label(self, kernel: Kernel, scope: Scope) -> None:
+        """Parse a label: of an instruction, of a list of targets or of a prototype."""
+        name = self._take().text
+        self._take(":")
+        if self._accept(".branchtargets"):
+            labels = []
+            while not self._accept(";"):
+                labels.append(self._take().text)
+                self._accept(",")
+            scope.targets[name] = tuple(labels)
+        elif self._next.text == ".callprototype":
+            while self._take().text != ";":
+                pass
+        else:
+            scope.labels[name] = len(kernel.instructions)
 
     def _registers(self, kernel: Kernel, scope: Scope) -> None:
-        self._take(".reg")
+        line = self._take(".reg").line
         kind = self._take().text[1:]
+        if kind not in REGISTER_TYPES:
+            raise PtxError(f".reg .{kind} is not supported", line)
         while True:
             name = self._take().text
             names = [name]
             if self._accept("<"):
-                names = [f"{name}{number}" for number in range(self._integer())]
+                count = self._integer()
+                if not 0 <= count <= _MOST_REGISTERS:
+                    raise PtxError(f"{count} registers: must be at most {_MOST_REGISTERS}", line)
+                names = [f"{name}{number}" for number in range(count)]
                 self._take(">")
             for each in names:
                 scope.registers[each] = (len(kernel.register_types), kind)
@@ -359,12 +341,37 @@ class _Parser:
         token = self._take()
         if token.kind != "name":
             raise PtxError(f"{token.text!r} where an instruction must be", token.line)
-        operands = []
+        operands: list[Operand] = []
+        if token.text.split(".")[0] == "call":
+            operands.append(self._call())
+            self._take(";")
+            return Instruction(token.text, guard, tuple(operands), token.line, scope)
         while not self._accept(";"):
             operands.append(self._operand())
             if self._next.text != ";":
                 self._take(",")
         return Instruction(token.text, guard, tuple(operands), token.line, scope)
+
+    def _call(self) -> Call:
+        """Parse ``(result), function, (arguments)``."""
+
+        def names() -> tuple[str, ...]:
+            found = []
+            if self._accept("("):
+                while not self._accept(")"):
+                    found.append(self._name())
+                    self._accept(",")
+            return tuple(found)
+
+        results = names()
+        self._accept(",")
+        function = self._name()
+        self._accept(",")
+        arguments = names()
+        if self._accept(","):
+            token = self._take()
+            raise PtxError("an indirect call is not supported", token.line)
+        return Call(results, function, arguments)
 
     def _operand(self) -> Operand:
         if self._accept("{"):
@@ -415,6 +422,17 @@ class _Parser:
             coordinates = vector.items if isinstance(vector, Vector) else (vector,)
         self._take("]")
         return Address(base, offset, coordinates)
+
+
+def _called(instructions: list[Instruction]) -> list[str]:
+    """Return the names of the functions that instructions call."""
+    names = [
+        operand.function
+        for each in instructions
+        for operand in each.operands
+        if isinstance(operand, Call)
+    ]
+    return list(dict.fromkeys(names))
 
 
 def parse(text: str) -> Text:

@@ -17,6 +17,11 @@ from sim_tb.ptx.launch import Launch, Result, run_on_golden, run_on_unit
 from sim_tb.simulator.runner import SimulationError
 from sim_tb.sm.record import Setting
 
+_FIELDS = frozenset(
+    ("kernel", "grid", "block", "cluster", "dynamic_smem", "param_layout", "allocations")
+)
+"""What the JSON file of a recorded launch has."""
+
 
 @dataclass(frozen=True)
 class Case:
@@ -54,6 +59,8 @@ class Case:
         base = path.with_suffix("") if path.suffix in (".json", ".npz") else path
         try:
             launch = json.loads(base.with_suffix(".json").read_text())
+            if missing := _FIELDS - launch.keys():
+                raise KeyError(f"no {', '.join(sorted(missing))}")
             with np.load(base.with_suffix(".npz")) as arrays:
                 text = arrays["ptx"].tobytes().decode()
                 parameters = np.frombuffer(arrays["params"].tobytes(), np.uint8)

@@ -13,6 +13,8 @@ that has executed `SPIN` instructions, so that threads of a warp may wait for ea
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import numpy as np
+
 from sim_tb.ptx.errors import PtxError
 from sim_tb.ptx.machine import Fragment, Grid, Mask, Wait, Warp, Yield
 from sim_tb.ptx.operands import EXIT, Execute
@@ -238,6 +240,11 @@ class Scheduler:
                 if cycle is not None and cycle <= warp.clock:
                     continue
                 fragment.wait, fragment.cycle = (result, 0) if cycle is None else (None, cycle)
+            elif not isinstance(result, int):
+                fragment.pc = pc
+                for target in np.unique(result[mask]).tolist():
+                    self._branch(warp, fragment, mask & (result == target), target)
+                pc = fragment.pc
             elif result == EXIT:
                 self._finish(warp, fragment, mask)
             else:

@@ -57,6 +57,8 @@ async def run_launch(dut: Any, launch: Launch, setting: Setting) -> Result:
     for address, data in launch.allocations:
         if data.size:
             gmem.place(address, state.memory.at(address, data.size))
+    if kernel.data:
+        gmem.place(state.variables, state.memory.at(state.variables, len(kernel.data)))
     if state.parameters.size:
         gmem.place(PARAM_WINDOW, state.parameters)
     try:

@@ -42,6 +42,7 @@ def approximate(ins: Operands) -> Execute:
     if not ins.has("approx") and not ins.has("full"):
         return float_arithmetic(ins)
     ins.require_parts(("approx", "full", "ftz", kind))
+    ins.require_sources(2 if name == "div" else 1)
     if ins.has("full") and name != "div":
         raise ins.refuse(".full")
     function = approximations.full_quotient if ins.has("full") else _FUNCTIONS[name]

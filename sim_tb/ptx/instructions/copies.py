@@ -22,9 +22,10 @@ from golden import (
 )
 from sim_tb.ptx.engine import Origin, Reduction
 from sim_tb.ptx.instructions.barriers import shared_place
-from sim_tb.ptx.machine import Mask, Wait, Warp, changed, read_bytes, write_bytes
+from sim_tb.ptx.instructions.thread_copies import copy_of_threads
+from sim_tb.ptx.machine import Mask, Wait, Warp, changed, read_bytes, unsigned, write_bytes
 from sim_tb.ptx.operands import Execute, Operands, Read, instruction
-from sim_tb.ptx.parser import TYPE_BYTES
+from sim_tb.ptx.syntax import TYPE_BYTES
 from sim_tb.testbench.requests import GoldenRequest
 
 _TYPES = {
@@ -44,12 +45,18 @@ _OPERATIONS = {op.name.lower(): op for op in ReductionOp}
 
 _MAP_BYTES = 128
 
+_FIELDS = (
+    *("global_address", "rank", "box_dim", "global_dim", "global_stride", "element_stride"),
+    *("elemtype", "interleave_layout", "swizzle_mode", "fill_mode"),
+)
+"""Fields that ``tensormap.replace`` can change."""
+
 
 @instruction("cp")
 def copy(ins: Operands) -> Execute:
-    """``cp.async.bulk`` in all its forms."""
+    """``cp.async`` and ``cp.async.bulk`` in all their forms."""
     if "bulk" not in ins.parts:
-        raise ins.refuse()
+        return copy_of_threads(ins)
     if ins.has("commit_group"):
         return _commit(ins)
     if ins.has("wait_group"):
@@ -66,6 +73,8 @@ def tensor_map(ins: Operands) -> Execute:
     if ins.parts[1:3] != ("replace", "tile"):
         raise ins.refuse()
     field = ins.parts[3]
+    if field not in _FIELDS:
+        raise ins.refuse(f".{field}")
     address = ins.address(0)
     index = ins.read(1, "u32") if len(ins) == 3 else None
     value = ins.read(len(ins) - 1, ins.parts[-1])
@@ -125,6 +134,22 @@ def _wait_group(ins: Operands) -> Execute:
     return execute
 
 
+def _allocated(ins: Operands, warp: Warp, lane: int, address: int, size: int) -> int:
+    """Return an address in global memory as a number without sign.
+
+    Raises
+    ------
+    PtxError
+        If its bytes are in no allocation.
+    """
+    memory = warp.cta.grid.memory
+    if size and memory.offsets(np.array([address], np.int64), size)[0] < 0:
+        raise Origin(ins.instruction, warp, lane).error(
+            f"address {unsigned(address):#x} is outside global memory ({size} bytes)"
+        )
+    return unsigned(address)
+
+
 MakeRequest = Callable[[Warp, int], tuple[GoldenRequest, int]]
 """Returns the request of a thread, and the generic address of its tensor map or 0."""
 
@@ -168,6 +193,8 @@ def _tensor(ins: Operands) -> Execute:
     loads = "mbarrier::complete_tx::bytes" in ins.parts
     where = 1 if loads else 0
     coords, tensor = ins.coordinates(where), ins.address(where)
+    if f"{len(coords)}d" not in ins.parts:
+        raise ins.refuse(f"{len(coords)} coordinates")
     offsets: list[Read] = []
     extra = 3 if loads else 1
     if ins.has("im2col"):
@@ -180,7 +207,11 @@ def _tensor(ins: Operands) -> Execute:
 
     def make(warp: Warp, lane: int) -> tuple[GoldenRequest, int]:
         where = int(tensor(warp)[lane])
-        return request_of(warp, lane, read_bytes(warp, "generic", where, _MAP_BYTES, lane)), where
+        data = read_bytes(warp, "generic", where, _MAP_BYTES, lane)
+        if smem is not None:
+            first = int.from_bytes(data[:8], "little", signed=True)
+            _allocated(ins, warp, lane, first, 1)
+        return request_of(warp, lane, data), where
 
     def request_of(warp: Warp, lane: int, data: bytes) -> GoldenRequest:
         place = _integers(coords, warp, lane)
@@ -222,7 +253,10 @@ def _bulk(ins: Operands) -> Execute:
         start, count = ins.address(0), ins.read(1, "u32")
         return _issued(
             ins,
-            lambda warp, lane: (BulkPrefetch(int(start(warp)[lane]), int(count(warp)[lane])), 0),
+            lambda warp, lane: (
+                BulkPrefetch(unsigned(int(start(warp)[lane])), int(count(warp)[lane])),
+                0,
+            ),
             _policy(ins),
         )
     target, source, size = ins.address(0), ins.address(1), ins.read(2, "u32")
@@ -234,7 +268,8 @@ def _bulk(ins: Operands) -> Execute:
     operation = next((_OPERATIONS[part] for part in ins.parts if part in _OPERATIONS), None)
 
     def make(warp: Warp, lane: int) -> tuple[GoldenRequest, int]:
-        address, count = int(target(warp)[lane]), int(size(warp)[lane])
+        count = int(size(warp)[lane])
+        address = _allocated(ins, warp, lane, int(target(warp)[lane]), count)
         _, offset = shared_place(int(source(warp)[lane]))
         if operation is None or kind is None:
             return BulkStore(address, offset, count), 0
@@ -256,6 +291,7 @@ def _bulk_load(ins: Operands, target: Read, source: Read, size: Read) -> MakeReq
         if not from_global:
             start = shared_place(start)[1]
             return DsmemCopy(cta, offset, start, count, mbarrier=mbarrier, mbarrier_cta=rank), 0
+        start = _allocated(ins, warp, lane, start, count)
         request = BulkLoad(start, offset, count, mbarrier=mbarrier, dst_cta=cta, mbarrier_cta=rank)
         if mask_read is not None:
             request = replace(request, cta_mask=int(mask_read(warp)[lane]), dst_cta=None)

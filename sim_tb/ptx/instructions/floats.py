@@ -38,15 +38,15 @@ def _saturated(values: Lanes) -> Lanes:
     return np.asarray(np.where(values > 0, np.minimum(values, one), values.dtype.type(0)))
 
 
-def _minimum(a: Lanes, b: Lanes) -> Lanes:
+def minimum(a: Lanes, b: Lanes) -> Lanes:
     """Return the minimum; -0 is below +0, and a number goes before NaN."""
     result = np.fmin(a, b)
     both = (a == 0) & (b == 0)
     return np.where(both & (np.signbit(a) | np.signbit(b)), np.copysign(result, -1), result)
 
 
-def _maximum(a: Lanes, b: Lanes) -> Lanes:
-    """Return the maximum, as `_minimum`."""
+def maximum(a: Lanes, b: Lanes) -> Lanes:
+    """Return the maximum, as `minimum`."""
     result = np.fmax(a, b)
     both = (a == 0) & (b == 0)
     return np.where(both & ~(np.signbit(a) & np.signbit(b)), np.abs(result), result)
@@ -54,7 +54,7 @@ def _maximum(a: Lanes, b: Lanes) -> Lanes:
 
 def _selection(ins: Operands) -> Callable[[Lanes, Lanes], Lanes]:
     """Return ``min`` or ``max`` with ``.NaN`` and ``.xorsign.abs``."""
-    choose = _minimum if ins.parts[0] == "min" else _maximum
+    choose = minimum if ins.parts[0] == "min" else maximum
     nan, signs = ins.has("NaN"), ins.has("xorsign")
 
     def function(a: Lanes, b: Lanes) -> Lanes:
@@ -68,6 +68,9 @@ def _selection(ins: Operands) -> Callable[[Lanes, Lanes], Lanes]:
 
     return function
 
+
+_SOURCES = {"fma": 3, "mad": 3, "neg": 1, "abs": 1, "rcp": 1, "sqrt": 1}
+"""Sources of instructions that have not two."""
 
 _REQUIRED = ("div", "rcp", "sqrt", "fma")
 """Instructions that must have a rounding; ``div``, ``rcp`` and ``sqrt`` without one approximate."""
@@ -97,6 +100,7 @@ def _function(ins: Operands, direction: str) -> Callable[..., Lanes]:
 def float_arithmetic(ins: Operands) -> Execute:
     """Arithmetic with all roundings, ``.ftz``, ``.NaN``, ``.xorsign.abs``, ``.sat``, ``.relu``."""
     kind = ins.parts[-1]
+    ins.require_sources(_SOURCES.get(ins.parts[0], 2))
     if kind in HALVES:
         return _half_arithmetic(ins, kind)
     if kind not in ("f32", "f64"):

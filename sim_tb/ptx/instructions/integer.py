@@ -1,4 +1,4 @@
-"""Integers, predicates, bits and moves.
+"""Integers, predicates, comparisons and moves.
 
 `arithmetic` leaves floating-point types to ``sim_tb.ptx.instructions.floats``.
 """
@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from sim_tb.ptx.instructions.approximate import approximate
+from sim_tb.ptx.instructions.extended import carry_arithmetic, product_part
 from sim_tb.ptx.instructions.floats import (
     FLOATS,
     HALVES,
@@ -25,18 +26,11 @@ from sim_tb.ptx.machine import (
     Mask,
     Warp,
 )
-from sim_tb.ptx.operands import DTYPES, Execute, Operands, Read, Write, instruction
-from sim_tb.ptx.parser import Vector
+from sim_tb.ptx.operands import DTYPES, Compute, Execute, Operands, apply, instruction
+from sim_tb.ptx.syntax import Vector
 
-Function = Callable[..., Lanes]
-
-
-def apply(write: Write, function: Function, sources: list[Read]) -> Execute:
-    """Return the execution of a function of all lanes."""
-    if len(sources) == 2:
-        a, b = sources
-        return lambda warp, mask: write(warp, function(a(warp), b(warp)), mask)
-    return lambda warp, mask: write(warp, function(*(read(warp) for read in sources)), mask)
+INTEGERS = ("u16", "s16", "u32", "s32", "u64", "s64")
+"""PTX types of integers in arithmetic."""
 
 
 def _signed_divide(a: Lanes, b: Lanes) -> Lanes:
@@ -58,7 +52,7 @@ def _remainder(a: Lanes, b: Lanes) -> Lanes:
     return np.asarray(a - _divide(a, b) * b).astype(a.dtype)
 
 
-_ARITHMETIC: dict[str, Function] = {
+_ARITHMETIC: dict[str, Compute] = {
     "add": np.add,
     "sub": np.subtract,
     "min": np.minimum,
@@ -74,48 +68,31 @@ _ARITHMETIC: dict[str, Function] = {
 def arithmetic(ins: Operands) -> Execute:
     """Arithmetic with one or two sources."""
     kind = ins.parts[-1]
+    if ins.has("cc"):
+        return carry_arithmetic(ins)
     if kind in FLOATS:
         approximates = ins.has("approx") or ins.has("full")
         return approximate(ins) if approximates else float_arithmetic(ins)
+    if kind not in INTEGERS:
+        raise ins.refuse(f".{kind}")
     ins.require_parts((kind,))
+    ins.require_sources(1 if ins.parts[0] in ("neg", "abs") else 2)
     sources = [ins.read(index, kind) for index in range(1, len(ins))]
     return apply(ins.write(0), _ARITHMETIC[ins.parts[0]], sources)
-
-
-def _wide(kind: str) -> "np.dtype[np.generic]":
-    return DTYPES[f"{kind[0]}{2 * int(kind[1:])}"]
-
-
-def _high64(a: Lanes, b: Lanes, dtype: "np.dtype[np.generic]") -> Lanes:
-    """Return bits 127:64 of products."""
-    product = a.astype(object) * b.astype(object) >> 64
-    return np.array([int(value) & ((1 << 64) - 1) for value in product], np.uint64).view(dtype)
-
-
-def _product(ins: Operands, kind: str) -> Function:
-    """Return the multiplication of ``.lo``, ``.hi`` or ``.wide``."""
-    dtype = DTYPES[kind]
-    if ins.has("lo"):
-        return np.multiply
-    if ins.has("hi") and dtype.itemsize == 8:
-        return lambda a, b: _high64(a, b, dtype)
-    wide = _wide(kind)
-    if ins.has("wide"):
-        return lambda a, b: a.astype(wide) * b.astype(wide)
-    if ins.has("hi"):
-        shift = 8 * dtype.itemsize
-        return lambda a, b: (a.astype(wide) * b.astype(wide) >> wide.type(shift)).astype(dtype)
-    raise ins.refuse("its part of the product")
 
 
 @instruction("mul", "mad")
 def multiply(ins: Operands) -> Execute:
     """``mul`` and ``mad``; ``mul`` of floats too."""
     kind = ins.parts[-1]
+    if ins.has("cc"):
+        return carry_arithmetic(ins)
     if kind in FLOATS:
         return float_arithmetic(ins)
+    if kind not in INTEGERS:
+        raise ins.refuse(f".{kind}")
     ins.require_parts(("lo", "hi", "wide", kind))
-    product = _product(ins, kind)
+    product = product_part(ins, kind)
     sources = [ins.read(1, kind), ins.read(2, kind)]
     if ins.parts[0] == "mul":
         return apply(ins.write(0), product, sources)
@@ -123,12 +100,61 @@ def multiply(ins: Operands) -> Execute:
     return apply(ins.write(0), lambda a, b, c: product(a, b) + c, [*sources, ins.read(3, wide)])
 
 
+@instruction("mul24", "mad24")
+def multiply24(ins: Operands) -> Execute:
+    """Product of the low 24 bits: its low 32 bits, or bits 47:16."""
+    kind = ins.parts[-1]
+    ins.require_parts(("lo", "hi", "u32", "s32"))
+    wide, up = DTYPES[f"{kind[0]}64"], 16 if ins.has("hi") else 0
+
+    def function(a: Lanes, b: Lanes, c: Lanes | int = 0) -> Lanes:
+        low = [(each.astype(wide) << wide.type(40)) >> wide.type(40) for each in (a, b)]
+        product: Lanes = low[0] * low[1]
+        return np.asarray((product >> wide.type(up)).astype(DTYPES[kind]) + c)
+
+    ins.require_sources(3 if ins.parts[0] == "mad24" else 2)
+    return apply(ins.write(0), function, [ins.read(at, kind) for at in range(1, len(ins))])
+
+
+@instruction("sad")
+def difference(ins: Operands) -> Execute:
+    """Sum of a source and the absolute difference of two."""
+    kind = ins.parts[-1]
+    ins.require_parts((kind,))
+
+    def function(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
+        return np.where(a < b, b - a, a - b) + c
+
+    return apply(ins.write(0), function, [ins.read(at, kind) for at in (1, 2, 3)])
+
+
+@instruction("dp4a", "dp2a")
+def dot_product(ins: Operands) -> Execute:
+    """Sum of products of bytes, or of 16-bit values and bytes, and a source."""
+    kinds = [part for part in ins.parts if part in ("u32", "s32")]
+    ins.require_parts(("lo", "hi", "u32", "s32"))
+    four = ins.parts[0] == "dp4a"
+    signed = ["i" if kind == "s32" else "u" for kind in kinds]
+    total = DTYPES["s32" if "s32" in kinds else "u32"]
+    left = np.dtype(f"{signed[0]}{1 if four else 2}")
+    right = np.dtype(f"{signed[1]}1")
+    half = slice(None) if four else slice(2, 4) if ins.has("hi") else slice(0, 2)
+
+    def function(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
+        first = np.ascontiguousarray(a).view(left).reshape(LANES, -1).astype(np.int64)
+        second = np.ascontiguousarray(b).view(right).reshape(LANES, -1)[:, half].astype(np.int64)
+        return np.asarray(((first * second).sum(axis=1) + c).astype(total))
+
+    return apply(ins.write(0), function, [ins.read(at, "u32") for at in (1, 2, 3)])
+
+
 @instruction("and", "or", "xor", "not", "cnot")
 def logic(ins: Operands) -> Execute:
     """Bitwise logic, of predicates too."""
     kind = ins.parts[-1]
     ins.require_parts((kind,))
-    functions: dict[str, Function] = {
+    ins.require_sources(1 if ins.parts[0] in ("not", "cnot") else 2)
+    functions: dict[str, Compute] = {
         "and": np.bitwise_and,
         "or": np.bitwise_or,
         "xor": np.bitwise_xor,
@@ -139,129 +165,7 @@ def logic(ins: Operands) -> Execute:
     return apply(ins.write(0), functions[ins.parts[0]], sources)
 
 
-@instruction("shl", "shr")
-def shift(ins: Operands) -> Execute:
-    """Shifts; a distance of the width or more gives 0, or the sign."""
-    kind = ins.parts[-1]
-    bits = 8 * DTYPES[kind].itemsize
-    left = ins.parts[0] == "shl"
-
-    def function(a: Lanes, distance: Lanes) -> Lanes:
-        most = np.minimum(distance, bits - 1).astype(a.dtype)
-        result: Lanes = np.left_shift(a, most) if left else np.right_shift(a, most)
-        if kind[0] == "s" and not left:
-            return result
-        return np.where(distance >= bits, 0, result).astype(a.dtype)
-
-    return apply(ins.write(0), function, [ins.read(1, kind), ins.read(2, "u32")])
-
-
-@instruction("shf")
-def funnel_shift(ins: Operands) -> Execute:
-    """``shf.l`` and ``shf.r`` with ``.clamp`` or ``.wrap``."""
-    ins.require_parts(("l", "r", "wrap", "clamp", "b32"))
-    left, wraps = ins.has("l"), ins.has("wrap")
-
-    def function(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
-        distance = (c & 31 if wraps else np.minimum(c, 32)).astype(np.uint64)
-        both = b.astype(np.uint64) << np.uint64(32) | a
-        moved = both << distance >> np.uint64(32) if left else both >> distance
-        return moved.astype(np.uint32)
-
-    return apply(ins.write(0), function, [ins.read(index, "u32") for index in (1, 2, 3)])
-
-
-@instruction("bfe")
-def extract(ins: Operands) -> Execute:
-    """``bfe.u32`` and ``bfe.s32``, ``.u64`` and ``.s64``."""
-    kind = ins.parts[-1]
-    width = 8 * DTYPES[kind].itemsize
-
-    def one(value: int, start: int, count: int) -> int:
-        start, count = start & 0xFF, count & 0xFF
-        field = value >> start & ((1 << count) - 1) if start < width else 0
-        if kind[0] == "s" and count:
-            sign = value >> min(start + count - 1, width - 1) & 1
-            present = max(min(count, width - start), 0)
-            field = field & ((1 << present) - 1) if present else 0
-            field |= -sign << present
-        return field & ((1 << width) - 1)
-
-    def function(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
-        triples = zip(a.tolist(), b.tolist(), c.tolist(), strict=True)
-        return np.array([one(*triple) for triple in triples], f"u{width // 8}")
-
-    unsigned = f"u{width}"
-    return apply(
-        ins.write(0), function, [ins.read(1, unsigned), ins.read(2, "u32"), ins.read(3, "u32")]
-    )
-
-
-@instruction("bfi")
-def insert(ins: Operands) -> Execute:
-    """``bfi``: bits of the first source at a place of the second."""
-    kind = ins.parts[-1]
-    width = 8 * DTYPES[kind].itemsize
-
-    def one(a: int, b: int, start: int, count: int) -> int:
-        start, count = start & 0xFF, count & 0xFF
-        field = ((1 << count) - 1) << start & ((1 << width) - 1)
-        return b & ~field | a << start & field
-
-    def function(a: Lanes, b: Lanes, c: Lanes, d: Lanes) -> Lanes:
-        lanes = zip(a.tolist(), b.tolist(), c.tolist(), d.tolist(), strict=True)
-        return np.array([one(*lane) for lane in lanes], a.dtype)
-
-    sources = [ins.read(1, kind), ins.read(2, kind), ins.read(3, "u32"), ins.read(4, "u32")]
-    return apply(ins.write(0), function, sources)
-
-
-@instruction("popc", "clz", "brev", "bfind")
-def count_bits(ins: Operands) -> Execute:
-    """Number of ones, number of zeros in front, reversal, place of the first one."""
-    kind, name = ins.parts[-1], ins.parts[0]
-    if kind[0] == "s":
-        raise ins.refuse("signed")
-    ins.require_parts(("shiftamt", kind))
-    width = 8 * DTYPES[kind].itemsize
-    distance = ins.has("shiftamt")
-
-    def one(value: int) -> int:
-        if name == "popc":
-            return value.bit_count()
-        if name == "clz":
-            return width - value.bit_length()
-        if name == "brev":
-            return int(f"{value:0{width}b}"[::-1], 2)
-        if not value:
-            return 0xFFFFFFFF
-        return width - value.bit_length() if distance else value.bit_length() - 1
-
-    dtype = DTYPES[kind] if name == "brev" else DTYPES["u32"]
-    return apply(
-        ins.write(0),
-        lambda a: np.array([one(value) for value in a.tolist()], dtype),
-        [ins.read(1, kind)],
-    )
-
-
-@instruction("prmt")
-def permute(ins: Operands) -> Execute:
-    """``prmt.b32`` in its default mode."""
-    ins.require_parts(("b32",))
-
-    def function(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
-        source = np.stack([a, b], axis=1).view(np.uint8)
-        selectors = c[:, None] >> np.arange(0, 16, 4, dtype=np.uint32) & 15
-        result = np.take_along_axis(source, (selectors & 7).astype(np.int64), 1)
-        signs = np.where(result & 0x80, 0xFF, 0)
-        chosen = np.where(selectors & 8, signs, result).astype(np.uint8)
-        return np.ascontiguousarray(chosen).view(np.uint32).reshape(LANES)
-
-    return apply(ins.write(0), function, [ins.read(index, "u32") for index in (1, 2, 3)])
-
-
-_COMPARE: dict[str, Function] = {
+_COMPARE: dict[str, Compute] = {
     "eq": np.equal,
     "ne": np.not_equal,
     "lt": np.less,
@@ -274,7 +178,7 @@ _COMPARE: dict[str, Function] = {
     "hs": np.greater_equal,
 }
 
-_COMBINE: dict[str, Function] = {
+_COMBINE: dict[str, Compute] = {
     "and": np.logical_and,
     "or": np.logical_or,
     "xor": np.logical_xor,
@@ -353,6 +257,32 @@ def select(ins: Operands) -> Execute:
     return lambda warp, mask: write(warp, np.where(chosen(warp), a(warp), b(warp)), mask)
 
 
+@instruction("slct")
+def select_by_sign(ins: Operands) -> Execute:
+    """First source where the third is not negative, otherwise the second."""
+    kind, third = ins.parts[-2:]
+    if third not in ("s32", "f32"):
+        raise ins.refuse(f".{third}")
+    write, a, b, c = ins.write(0), ins.read(1, kind), ins.read(2, kind), ins.read(3, third)
+    return lambda warp, mask: write(warp, np.where(c(warp) >= 0, a(warp), b(warp)), mask)
+
+
+@instruction("isspacep")
+def is_in_space(ins: Operands) -> Execute:
+    """Whether a generic address is in a state space."""
+    space = ins.parts[1].split("::")[0]
+    write, read = ins.write(0), ins.read(1, "s64")
+    windows = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "param": PARAM_WINDOW}
+
+    def function(a: Lanes) -> Lanes:
+        window = a >> 40 << 40
+        if space in windows:
+            return np.asarray(window == windows[space])
+        return np.asarray(~np.isin(window, list(windows.values())) & (space == "global"))
+
+    return lambda warp, mask: write(warp, function(read(warp)), mask)
+
+
 @instruction("mov")
 def move(ins: Operands) -> Execute:
     """Copy, pack ``{a, b}`` or unpack into ``{a, b}``."""
@@ -367,6 +297,8 @@ def move(ins: Operands) -> Execute:
 
 def _pack(ins: Operands, kind: str) -> Execute:
     write, count = ins.write(0), len(ins.items(1))
+    if count not in (2, 4):
+        raise ins.refuse(f"{count} values")
     part = f"b{int(kind[1:]) // count}"
     sources = ins.reads(1, part)
     dtype = DTYPES[kind]
@@ -380,6 +312,8 @@ def _pack(ins: Operands, kind: str) -> Execute:
 
 def _unpack(ins: Operands, kind: str) -> Execute:
     writes = ins.writes(0)
+    if len(writes) not in (2, 4):
+        raise ins.refuse(f"{len(writes)} values")
     read = ins.read(1, kind)
     dtype = np.dtype(f"u{DTYPES[kind].itemsize // len(writes)}")
 

@@ -4,7 +4,11 @@ from collections.abc import Callable
 
 import numpy as np
 
+from sim_tb.arithmetic import formats
+from sim_tb.arithmetic.approximations import flushed
+from sim_tb.arithmetic.rounding import odd_sum
 from sim_tb.ptx.instructions.copies import reduce_async, store_async
+from sim_tb.ptx.instructions.floats import HALVES, maximum, minimum
 from sim_tb.ptx.machine import (
     LANES,
     Lanes,
@@ -17,7 +21,7 @@ from sim_tb.ptx.machine import (
     store,
 )
 from sim_tb.ptx.operands import DTYPES, Execute, Operands, instruction
-from sim_tb.ptx.parser import TYPE_BYTES, Address, Name
+from sim_tb.ptx.syntax import TYPE_BYTES, Address, Name
 
 _SPACES = ("global", "shared", "local", "param", "const")
 
@@ -30,16 +34,19 @@ _QUALIFIERS = (
 
 
 def space_of(ins: Operands, operand: int) -> str:
-    """Return the state space of an access: of its opcode, or generic."""
+    """Return the state space of an access: of its variable, of its opcode, or generic.
+
+    Constants are in global memory; arguments of functions are in local memory.
+    """
+    address = ins.operands[operand]
+    if isinstance(address, Address) and isinstance(address.base, Name):
+        found = ins.symbols.get(address.base.text)
+        if found is not None:
+            return found[0]
     for part in ins.parts[1:]:
         space = part.split("::")[0]
         if space in _SPACES:
-            if space == "const":
-                raise ins.refuse(".const")
-            return space
-    address = ins.operands[operand]
-    if isinstance(address, Address) and isinstance(address.base, Name):
-        return ins.symbols.get(address.base.text, ("generic", 0))[0]
+            return "global" if space == "const" else space
     return "generic"
 
 
@@ -48,12 +55,17 @@ def _require_known(ins: Operands) -> None:
     ins.require_parts((*_QUALIFIERS, *spaces, ins.parts[-1]))
 
 
+def _vector_length(ins: Operands) -> int:
+    return 4 if ins.has("v4") else 2 if ins.has("v2") else 1
+
+
 @instruction("ld", "ldu")
 def load_values(ins: Operands) -> Execute:
     """``ld`` of all spaces, with vectors."""
     _require_known(ins)
     kind = ins.parts[-1]
     size, space = TYPE_BYTES[kind], space_of(ins, 1)
+    ins.require_items(0, _vector_length(ins))
     address, writes = ins.address(1), ins.writes(0)
     dtype = np.dtype(f"{'i' if kind[0] == 's' else 'u'}{size}")
 
@@ -74,6 +86,7 @@ def store_values(ins: Operands) -> Execute:
     _require_known(ins)
     kind = ins.parts[-1]
     size, space = TYPE_BYTES[kind], space_of(ins, 0)
+    ins.require_items(1, _vector_length(ins))
     address = ins.address(0)
     sources = ins.reads(1, f"b{8 * size}")
 
@@ -107,6 +120,29 @@ _ATOMIC: dict[str, Callable[..., Lanes]] = {
 }
 
 
+def _of_halves(kind: str, name: str) -> Callable[[Lanes, Lanes], Lanes]:
+    """Return ``add``, ``min`` or ``max`` of the bits of 16-bit floats, alone or packed."""
+    element = kind.removesuffix("x2")
+    function = {"add": odd_sum, "min": minimum, "max": maximum}[name]
+
+    def combine(old: Lanes, value: Lanes) -> Lanes:
+        a, b = (formats.numbers(bits.view(np.uint16), element) for bits in (old, value))
+        return formats.bits_of(function(a, b), element).view(old.dtype)
+
+    return combine
+
+
+def _combination(kind: str, name: str, space: str) -> Callable[..., Lanes]:
+    """Return what an atomic operation makes of the old value and its sources."""
+    if name == "cas":
+        return lambda old, expected, value: np.asarray(np.where(old == expected, value, old))
+    if kind in HALVES:
+        return _of_halves(kind, name)
+    if kind == "f32" and space == "global":  # flushes subnormal numbers there (PTX ISA)
+        return lambda old, value: flushed(flushed(old) + flushed(value))
+    return _ATOMIC[name]
+
+
 @instruction("atom", "red")
 def atomic(ins: Operands) -> Execute:
     """``atom`` and ``red``, lane after lane; ``red.async`` is with the copies."""
@@ -115,36 +151,44 @@ def atomic(ins: Operands) -> Execute:
     kind = ins.parts[-1]
     names = [part for part in ins.parts if part in _ATOMIC or part == "cas"]
     spaces = (*_SPACES, "shared::cta", "shared::cluster")
-    if len(names) != 1 or kind not in DTYPES or kind in ("f16", "bf16", "f16x2", "bf16x2"):
+    if len(names) != 1 or kind not in DTYPES:
         raise ins.refuse()
-    ins.require_parts((*_QUALIFIERS[:10], *spaces, names[0], kind))
+    if kind in ("f32", "f64") and names[0] != "add":
+        raise ins.refuse(f".{names[0]}.{kind}")
+    known = (*_QUALIFIERS[:10], "L2::cache_hint", "noftz", "v2", "v4", "v8")
+    ins.require_parts((*known, *spaces, names[0], kind))
     returns = ins.parts[0] == "atom"
     first = 1 if returns else 0
     space = space_of(ins, first)
-    address, dtype = ins.address(first), DTYPES[kind]
-    sources = [ins.read(index, kind) for index in range(first + 1, len(ins))]
-    write = ins.write(0) if returns else None
-
-    def combined(old: Lanes, operands: list[Lanes]) -> Lanes:
-        if names[0] == "cas":
-            return np.where(old == operands[0], operands[1], old)
-        return _ATOMIC[names[0]](old, operands[0])
+    address = ins.address(first)
+    dtype = DTYPES[kind] if kind not in HALVES else DTYPES[f"b{8 * TYPE_BYTES[kind]}"]
+    count = len(ins) - first - 1 - ins.has("L2::cache_hint")
+    bits = kind if kind not in HALVES else f"b{8 * dtype.itemsize}"
+    sources = [ins.reads(first + 1 + index, bits) for index in range(count)]
+    elements = len(sources[0])
+    if elements > 1 and names[0] == "cas":
+        raise ins.refuse("vectors")
+    writes = ins.writes(0) if returns else None
 
     def execute(warp: Warp, mask: Mask) -> None:
         where = address(warp)
-        operands = [read(warp) for read in sources]
-        before = np.zeros(LANES, dtype)
+        operands = [[read(warp) for read in each] for each in sources]
+        before = np.zeros((elements, LANES), dtype)
         ranges = [(space, mask, 0)] if space != "generic" else split(where, mask)
+        size = dtype.itemsize
         for name, lanes, window in ranges:
-            array, offsets = place(warp, name, where - window, dtype.itemsize, lanes)
+            array, offsets = place(warp, name, where - window, size * elements, lanes)
+            combined = _combination(kind, names[0], name)
             for lane in np.flatnonzero(lanes).tolist():
-                at = int(offsets[lane])
-                word = array[at : at + dtype.itemsize].view(dtype)
                 one = slice(lane, lane + 1)
-                before[one] = word
-                word[:] = combined(word.copy(), [operand[one] for operand in operands])
+                for element in range(elements):
+                    at = int(offsets[lane]) + element * size
+                    word = array[at : at + size].view(dtype)
+                    before[element, one] = word
+                    word[:] = combined(word.copy(), *(each[element][one] for each in operands))
         changed(warp)
-        if write is not None:
-            write(warp, before, mask)
+        if writes is not None:
+            for write, old in zip(writes, before, strict=True):
+                write(warp, old, mask)
 
     return execute

@@ -15,7 +15,7 @@ from sim_tb.arithmetic.tensor_cores import STEP_BYTES, multiply_accumulate
 from sim_tb.ptx.errors import PtxError
 from sim_tb.ptx.machine import LANES, Lanes, Mask, Warp, load, store
 from sim_tb.ptx.operands import Execute, Operands, Read, Write, instruction, number_bits
-from sim_tb.ptx.parser import Number, Vector
+from sim_tb.ptx.syntax import Number, Vector
 from sim_tb.sm.pipes import FMA_PER_CLOCK, SCHEDULERS
 
 Matrix = NDArray[Any]
@@ -217,6 +217,7 @@ def wgmma(ins: Operands) -> Execute:
     transposes = [_is_set(ins, index, 0) for index in range(at + 3, len(ins))]
     transposes = [False] * (2 - len(transposes)) + transposes
     places = sum_places(n, sum_type.itemsize)
+    ins.require_items(0, n * sum_type.itemsize // 8)
     read_sum = gathered(ins.reads(0, "b32"), places, (ROWS, n), sum_type)
     writes = ins.writes(0)
     adds, b_descriptor = ins.read(at, "pred"), ins.read(2, "u64")
@@ -240,6 +241,7 @@ def _left(ins: Operands, dtype: np.dtype[Any], *, transposed: bool) -> Callable[
     """Return the reader of a warp's 16 rows of A, from registers or from shared memory."""
     count = STEP_BYTES // dtype.itemsize
     if isinstance(ins.operands[1], Vector):
+        ins.require_items(1, 4)
         return gathered(ins.reads(1, "b32"), left_places(dtype.itemsize), (ROWS, count), dtype)
     a_descriptor = ins.read(1, "u64")
 
@@ -315,6 +317,8 @@ def mma(ins: Operands) -> Execute:
     if (m, n) != (ROWS, 8) or k * a_type.itemsize != STEP_BYTES:
         raise ins.refuse(f".{ins.parts[3]}")
     places = sum_places(n, sum_type.itemsize)
+    for index, count in enumerate((sum_type.itemsize, 4, 2, sum_type.itemsize)):
+        ins.require_items(index, count)
     read_a = gathered(ins.reads(1, "b32"), left_places(a_type.itemsize), (m, k), a_type)
     read_b = gathered(ins.reads(2, "b32"), right_places(b_type.itemsize), (n, k), b_type)
     read_c = gathered(ins.reads(3, "b32"), places, (m, n), sum_type)
@@ -352,6 +356,7 @@ def _halves(count: int, transposed: bool) -> tuple[Places, Places]:
 def load_matrices(ins: Operands) -> Execute:
     """``ldmatrix``: 8 x 8 matrices of 16 bits, whose rows the threads name."""
     count, transposed = _matrices(ins)
+    ins.require_items(0, count)
     writes, address, places = ins.writes(0), ins.address(1), _halves(count, transposed)
 
     def execute(warp: Warp, mask: Mask) -> None:
@@ -365,6 +370,7 @@ def load_matrices(ins: Operands) -> Execute:
 def store_matrices(ins: Operands) -> Execute:
     """``stmatrix``: the reverse of ``ldmatrix``."""
     count, transposed = _matrices(ins)
+    ins.require_items(1, count)
     places = _halves(count, transposed)
     read = gathered(ins.reads(1, "b32"), places, (LANES, 8), np.dtype(np.uint16))
     address = ins.address(0)

@@ -55,7 +55,7 @@ def _bits(lanes: Mask) -> int:
 
 @instruction("vote", "activemask", "match")
 def vote(ins: Operands) -> Execute:
-    """``vote.sync``, ``activemask`` and ``match.any.sync``."""
+    """``vote.sync``, ``activemask`` and ``match.sync``."""
     if ins.parts[0] == "activemask":
         write = ins.write(0)
         return lambda warp, mask: write(warp, np.full(LANES, _bits(mask), np.uint32), mask)
@@ -79,14 +79,22 @@ def vote(ins: Operands) -> Execute:
 
 
 def _match(ins: Operands) -> Execute:
-    if ins.parts[1] != "any":
-        raise ins.refuse(".all")
-    write, read = ins.write(0), ins.read(1, ins.parts[-1])
+    """``match.any`` and ``match.all``, whose second destination tells whether all are equal."""
+    ins.require_parts(("any", "all", "sync", "b32", "b64"))
+    every = ins.has("all")
+    write, equal_all = ins.pair(0)
+    read = ins.read(1, ins.parts[-1])
 
     def execute(warp: Warp, mask: Mask) -> None:
         values = read(warp)
-        equal = [_bits(mask & (values == value)) for value in values]
-        write(warp, np.array(equal, np.uint32), mask)
+        if not every:
+            equal = [_bits(mask & (values == value)) for value in values]
+            write(warp, np.array(equal, np.uint32), mask)
+            return
+        same = bool((values[mask] == values[mask][0]).all())
+        write(warp, np.full(LANES, _bits(mask) if same else 0, np.uint32), mask)
+        if equal_all is not None:
+            equal_all(warp, np.full(LANES, same), mask)
 
     return execute
 

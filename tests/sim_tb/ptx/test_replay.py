@@ -117,6 +117,13 @@ def test_command_counts_cases(capsys):
     assert "no recorded launch" in capsys.readouterr().out
 
 
+def test_case_without_a_field_is_refused(capsys, tmp_path):
+    shutil.copy(CASES / "a07_bulk.npz", tmp_path / "case.npz")
+    (tmp_path / "case.json").write_text('{"kernel": "bulk"}')
+    assert main(["ptx", str(tmp_path)]) == 1
+    assert "no allocations, block, cluster, dynamic_smem" in capsys.readouterr().out
+
+
 def test_recorded_parameters_of_another_size_are_refused():
     case = Case.read(CASES / "a07_bulk")
     launch = {**case.launch, "param_layout": [[0, 8]]}
