@@ -50,7 +50,7 @@ class Module(Kernels):
     ...     st.global.u32 [%rd3], %r2;
     ...     ret; }'''
     >>> array = np.arange(4, dtype=np.uint32)
-    >>> Module(text).launch("twice", (1, 1, 1), (4, 1, 1), [array], engine="golden")
+    >>> result = Module(text).launch("twice", (1, 1, 1), (4, 1, 1), [array], engine="golden")
     >>> array
     array([0, 2, 4, 6], dtype=uint32)
     """
