@@ -604,19 +604,18 @@ class Reported(Later):
 
     async def prologue(self, wg):
         await wg.mbarrier_init(self.full, 1, v1=True)
+        await wg.fence_mbarrier_init()
 
     async def role(self, wg):
-        report = ReportMechanism.PER_ELEMENT_FF
-        has_ff = (self.x.array.view(np.uint8) == 0xFF).any(axis=1)
-        row = int(np.argmax(has_ff))
-        self.take(has_ff[row], True)
-        await wg.mbarrier_arrive_expect_tx(self.full, 512)
-        await wg.cp_async_bulk(self.tile, self.x.at(row), 512, self.full, report=report)
+        report, size = ReportMechanism.PER_ELEMENT_FF, 4 * LINE
+        row = 255 // LINE  # the only row with a byte FF
+        await wg.mbarrier_arrive_expect_tx(self.full, size)
+        await wg.cp_async_bulk(self.tile, self.x.at(row), size, self.full, report=report)
         await wg.mbarrier_try_wait_parity(self.full, 0)
         self.take(await wg.mbarrier_test_wait_parity(self.full, 0, conditional=True), False)
         # The conditional phase advances with the zeros of y, and no further.
         for parity, source, start in (1, self.map_y, 0), (0, self.map_x, row):
-            await wg.mbarrier_arrive_expect_tx(self.full, 512)
+            await wg.mbarrier_arrive_expect_tx(self.full, size)
             await wg.cp_async_bulk_tensor(self.tile, source, (0, start), self.full, report=report)
             await wg.mbarrier_try_wait_parity(self.full, parity)
             self.take(await wg.mbarrier_test_wait_parity(self.full, 0, conditional=True), True)
