@@ -158,6 +158,9 @@ def add_replay(parser: argparse.ArgumentParser) -> None:
         "--sms", type=number, metavar="N", default=0, help="blocks that run at the same time"
     )
     parser.add_argument(
+        "--sanitize", action="store_true", help="let the sanitizer follow the threads"
+    )
+    parser.add_argument(
         "--memory", default=Setting().memory, help="memory model of the unit [%(default)s]"
     )
 
@@ -177,6 +180,7 @@ def replay(options: argparse.Namespace) -> int:
         engine=options.engine,
         setting=setting,
         sms=options.sms,
+        sanitize=options.sanitize,
     )
     return replay_all(found)
 

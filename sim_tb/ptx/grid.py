@@ -3,13 +3,14 @@
 import warnings
 from collections import deque
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from golden import Cluster, TmaWarning
-from sim_tb.ptx.engine import TIME_LIMIT, Engine, GoldenEngine
+from sim_tb.ptx.engine import TIME_LIMIT, Engine
+from sim_tb.ptx.golden_engine import GoldenEngine
 from sim_tb.ptx.kernel import Kernel
 from sim_tb.ptx.machine import LANES, ClusterState, Cta, Grid, Lanes, Warp
 from sim_tb.ptx.scheduler import Scheduler
@@ -47,12 +48,13 @@ class GridRun:
         )
         self._unstarted = deque((i, j, k) for k in z for j in y for i in x)
         self._running: list[tuple[Slot, ClusterState]] = []
+        self._places = {id(slot): number for number, slot in enumerate(slots)}
         for slot in slots:
             self._begin(slot, 0)
 
     @property
     def is_running(self) -> bool:
-        """Whether there are threads that have not left the kernel."""
+        """True if there are threads that have not left the kernel."""
         return bool(self._scheduler.warps)
 
     @property
@@ -73,6 +75,8 @@ class GridRun:
                 ]
                 for slot, cluster in ended:
                     self._running.remove((slot, cluster))
+                    if self._unstarted:
+                        self.state.observer.end(cluster.ctas)
                     last = max(warp.clock for cta in cluster.ctas for warp in cta.warps)
                     self._begin(slot, last + self.state.costs.block_start)
                 if not (ended and self._running):
@@ -98,6 +102,11 @@ class GridRun:
             cta = Cta(state, cluster, index, rank, engine)
             cta.warps = [Warp(cta, number, _registers(kernel), clock) for number in range(warps)]
             cluster.ctas.append(cta)
+        first_sm = self._places[id(slot)] * len(ranks)
+        for cta, observed in zip(
+            cluster.ctas, state.observer.begin(cluster.ctas, first_sm), strict=True
+        ):
+            cta.engine = observed
             self._scheduler.add(cta.warps)
         self._running.append((slot, cluster))
 
@@ -126,7 +135,8 @@ class GoldenSlot:
         rows = np.zeros(self._shape, np.uint8)
         cluster = Cluster(self._memory, len(rows), smem_bytes=self._shape[1])
         cluster.smem = list(rows)
-        return rows, [GoldenEngine(cluster, rank) for rank in range(len(rows))]
+        watches: dict[tuple[int, int], Any] = {}
+        return rows, [GoldenEngine(cluster, rank, watches) for rank in range(len(rows))]
 
 
 def run_golden(kernel: Kernel, state: Grid, clusters: int, smem_bytes: int) -> None:
@@ -149,3 +159,4 @@ def run_golden(kernel: Kernel, state: Grid, clusters: int, smem_bytes: int) -> N
         state.now += TIME_LIMIT  # nothing but the end of a time limit can let a thread go on
         state.stirred = True
         run.run()
+    state.observer.end_grid()

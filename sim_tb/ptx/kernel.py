@@ -36,7 +36,7 @@ def align_up(value: int, align: int) -> int:
     return -(-value // align) * align
 
 
-def _registers(source: syntax.Instruction, operands: Iterable[object]) -> Iterator[int]:
+def registers_of(source: syntax.Instruction, operands: Iterable[object]) -> Iterator[int]:
     """Yield the numbers of the registers that operands name."""
     for operand in operands:
         if isinstance(operand, syntax.Name):
@@ -44,20 +44,20 @@ def _registers(source: syntax.Instruction, operands: Iterable[object]) -> Iterat
             if found is not None:
                 yield found[0]
         elif isinstance(operand, syntax.Vector):
-            yield from _registers(source, operand.items)
+            yield from registers_of(source, operand.items)
         elif isinstance(operand, syntax.Pair):
-            yield from _registers(source, (operand.first, operand.second))
+            yield from registers_of(source, (operand.first, operand.second))
         elif isinstance(operand, syntax.Address):
-            yield from _registers(source, (operand.base, *(operand.coordinates or ())))
+            yield from registers_of(source, (operand.base, *(operand.coordinates or ())))
 
 
 def _sources(source: syntax.Instruction) -> Iterator[int]:
     """Yield the registers that an instruction may read: all but a destination that is first."""
     first = source.operands[:1]
     has_result = first and not isinstance(first[0], syntax.Address)
-    yield from _registers(source, source.operands[1:] if has_result else source.operands)
+    yield from registers_of(source, source.operands[1:] if has_result else source.operands)
     if source.guard is not None:
-        yield from _registers(source, (source.guard,))
+        yield from registers_of(source, (source.guard,))
 
 
 class Kernel:
@@ -76,6 +76,8 @@ class Kernel:
         Name, offset and bytes of each parameter.
     steps : list of Step
         Compiled instructions.
+    source : list of Instruction
+        Instructions as written.
     lines : list of int
         Line of each instruction, and of the end.
     shared_bytes : int
@@ -101,6 +103,7 @@ class Kernel:
         self.dtypes = [register_dtype(kind) for kind in source.register_types]
         self.lines = [each.line for each in source.instructions]
         self.lines.append(self.lines[-1] if self.lines else source.line)
+        self.source = source.instructions
         self.steps: list[Step] = []
         self._used = frozenset(number for each in source.instructions for number in _sources(each))
         refused = []
@@ -170,8 +173,8 @@ class Kernel:
         aligned = operands.has("aligned") or operands.parts[:2] in _ALIGNED
         aligned = aligned or _is_of_all_threads(source)
         special = operands.has("approx") and operands.parts[0] in _SPECIAL_FUNCTIONS
-        registers = tuple(dict.fromkeys(_registers(source, source.operands)))
-        results = tuple(_registers(source, source.operands[:1]))
+        registers = tuple(dict.fromkeys(registers_of(source, source.operands)))
+        results = tuple(registers_of(source, source.operands[:1]))
         if source.guard is None:
             return Step(None, False, execute, aligned, registers, results, special)
         number, kind = operands.register(source.guard)

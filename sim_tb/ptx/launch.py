@@ -16,13 +16,14 @@ from sim_tb.ptx.errors import PtxError
 from sim_tb.ptx.grid import run_golden
 from sim_tb.ptx.kernel import Kernel, Kernels, align_up
 from sim_tb.ptx.machine import GlobalMemory, Grid
+from sim_tb.ptx.sanitizer import SanitizingObserver
 from sim_tb.simulator import jobs
 from sim_tb.sm.record import Setting
 
 COCOTB_MODULE = "sim_tb.ptx.tb_launch"
 
 ENGINES = ("unit", "golden")
-"""What carries out copies and mbarrier operations: the simulated unit, or the golden model."""
+"""Engines for copies and mbarrier operations: the simulated unit, or the golden model."""
 
 _MOST_CTAS = 16
 
@@ -56,6 +57,8 @@ class Launch:
         Address and bytes of each allocation in global memory.
     sms : int
         SMs: so many blocks run at the same time, if their clusters fit. 0: one cluster.
+    sanitize : bool
+        Whether the sanitizer follows the threads.
     """
 
     text: str
@@ -67,6 +70,7 @@ class Launch:
     parameters: Bytes
     allocations: list[tuple[int, Bytes]]
     sms: int = 0
+    sanitize: bool = False
 
     @property
     def cluster_size(self) -> Size:
@@ -122,10 +126,14 @@ class Launch:
         variables = align_up(end, _PAGE) + _PAGE
         data = [(variables, np.frombuffer(kernel.data, np.uint8))] if kernel.data else []
         memory = GlobalMemory([*self.allocations, *data])
-        return Grid(
+        state = Grid(
             blocks, threads, size, self.parameters, memory, kernel.local_bytes,
             bool(self.cluster), kernel.lines, variables, self.smem,
         )  # fmt: skip
+        if self.sanitize:
+            shared = kernel.shared_bytes + self.smem
+            state.observer = SanitizingObserver(kernel, state, self.ctas, shared)
+        return state
 
 
 @dataclass(frozen=True)

@@ -1,19 +1,18 @@
 """State of a running grid: memories, CTAs, warps, and the fragments of diverged warps."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from golden import ArrayMemory
+from sim_tb.ptx.engine import Engine
 from sim_tb.ptx.errors import PtxError
+from sim_tb.ptx.observer import Observer
+from sim_tb.ptx.waits import Wait
 from sim_tb.sm.costs import Costs
 from sim_tb.sm.pipes import SCHEDULERS, SMEM_BYTES_PER_CLOCK
-
-if TYPE_CHECKING:
-    from sim_tb.ptx.engine import Engine
 
 Lanes = NDArray[Any]
 """Values of the 32 lanes of a warp."""
@@ -71,65 +70,6 @@ class GlobalMemory:
 
 
 @dataclass(eq=False)
-class Answer:
-    """Answer of the unit, or of another part of the machine, for which threads may wait.
-
-    Attributes
-    ----------
-    cycle : int or None
-        Clock from which the answer is there.
-    value : int
-        Result of the operation, such as the state of an arrival, or 1 for a completed phase.
-    """
-
-    cycle: int | None = None
-    value: int = 0
-
-    def give(self, cycle: int, value: int = 0) -> None:
-        """Let the threads that wait go on from ``cycle``."""
-        self.cycle, self.value = cycle, value
-
-    def is_there(self) -> bool:
-        """Return whether the answer is there."""
-        return self.cycle is not None
-
-
-@dataclass(eq=False)
-class Wait:
-    """Condition that a fragment waits for: it goes on from the clock that ``ready`` returns.
-
-    Parameters
-    ----------
-    ready : callable
-        Returns that clock, or None as long as the fragment has to wait.
-    reason : str
-        What it waits for, for messages.
-    """
-
-    ready: Callable[[], int | None]
-    reason: str
-
-    @classmethod
-    def until(cls, answers: "list[Answer]", reason: str, finish: Callable[[], None]) -> "Wait":
-        """Return the wait for all ``answers``; ``finish`` is called when the last is there."""
-
-        def ready() -> int | None:
-            if not all(answer.is_there() for answer in answers):
-                return None
-            finish()
-            return max(answer.cycle or 0 for answer in answers)
-
-        return cls(ready, reason)
-
-
-class Yield:
-    """Result of an instruction that gives other threads a turn, such as ``nanosleep``."""
-
-
-YIELD = Yield()
-
-
-@dataclass(eq=False)
 class Fragment:
     """Threads of a warp with the same program counter.
 
@@ -163,6 +103,7 @@ class NamedBarrier:
 
     ``ones`` counts the arrived threads whose predicate is true; ``votes`` has this count and that
     of all threads for the last phase.
+    ``meeting`` is what the observer knows of the phase.
     """
 
     arrived: int = 0
@@ -171,6 +112,7 @@ class NamedBarrier:
     cycle: int = 0
     ones: int = 0
     votes: tuple[int, int] = (0, 0)
+    meeting: object = None
 
 
 @dataclass(eq=False)
@@ -204,6 +146,8 @@ class Warp:
         Program counter of the instruction that executes now.
     cluster_phase : ndarray
         Phase of the cluster barrier at which each thread arrived last.
+    cluster_meeting : object
+        What the observer knows of that phase.
     clock : int
         Clock in which the warp executes its next instruction, at the earliest.
     core : SubCore
@@ -247,6 +191,7 @@ class Warp:
         self.latency = 0
         self.at: int | None = clock
         self.cluster_phase = np.full(LANES, -1)
+        self.cluster_meeting: object = None
         self.local = np.zeros((LANES, cta.grid.local_bytes), np.uint8)
 
     @property
@@ -289,7 +234,7 @@ class Cta:
     cluster: "ClusterState"
     index: tuple[int, int, int]
     rank: int
-    engine: "Engine"
+    engine: Engine
     barriers: dict[int, NamedBarrier] = field(default_factory=dict)
     warps: list[Warp] = field(default_factory=list)
     cores: list[SubCore] = field(default_factory=lambda: [SubCore() for _ in range(SCHEDULERS)])
@@ -357,6 +302,7 @@ class Grid:
     variables: int = 0
     dynamic_smem: int = 0
     costs: Costs = field(default_factory=Costs)
+    observer: Observer = field(default_factory=Observer)
     events: int = 0
     polls: int = 0
     last_event: int = 0
@@ -432,6 +378,7 @@ def load(
     for name, lanes, window in ranges:
         inside = addresses - window
         array, offsets = place(warp, name, inside, size, lanes)
+        warp.cta.grid.observer.reads(warp, name, inside, size, lanes)
         result[lanes] = array[offsets[lanes][:, None] + np.arange(size)]
         warp.latency = max(warp.latency, _load_latency(warp, name, inside, size, lanes))
     return result
@@ -455,12 +402,16 @@ def store(
     warp: Warp, space: str, addresses: NDArray[np.int64], data: NDArray[np.uint8], mask: Mask
 ) -> None:
     """Write the bytes of each lane, (32, size), at its address; the highest lane wins."""
-    size = data.shape[1]
+    size, observer = data.shape[1], warp.cta.grid.observer
     ranges = [(space, mask, 0)] if space != "generic" else split(addresses, mask)
     for name, lanes, window in ranges:
         inside = addresses - window
         array, offsets = place(warp, name, inside, size, lanes)
-        array[offsets[lanes][:, None] + np.arange(size)] = data[lanes]
+        target = offsets[lanes][:, None] + np.arange(size)
+        if observer.is_active:
+            changes = bool((array[target] != data[lanes]).any())
+            observer.writes(warp, name, inside, data, lanes, changes=changes)
+        array[target] = data[lanes]
         if name == "shared":
             _use_shared(warp, inside[lanes], size)
     changed(warp)

@@ -65,6 +65,7 @@ class Module(Kernels):
         cluster: Sequence[int] | None = None,
         smem: int = 0,
         sms: int = 0,
+        sanitize: bool = False,
         engine: str = "unit",
         setting: Setting | None = None,
     ) -> Result:
@@ -84,6 +85,9 @@ class Module(Kernels):
             Bytes of dynamic shared memory.
         sms : int
             SMs: so many blocks run at the same time, if their clusters fit. 0: one cluster.
+        sanitize : bool
+            Whether the sanitizer follows the threads, and names mistakes that this run may have
+            survived. It takes about twice the time.
         engine : str
             What carries out copies and mbarrier operations: ``"unit"``, the simulated unit; or
             ``"golden"``, the golden model, which needs no simulator and knows no time.
@@ -127,7 +131,7 @@ class Module(Kernels):
             if len(encoded) != size:
                 raise PtxError(f"{name} has {size} bytes, its argument has {len(encoded)}")
             data[offset : offset + size] = np.frombuffer(encoded, np.uint8)
-        launch = Launch(self.text, entry, grid, block, cluster, smem, data, arrays, sms)
+        launch = Launch(self.text, entry, grid, block, cluster, smem, data, arrays, sms, sanitize)
         result = run(launch, engine, setting)
         for (_, array), after in zip(outputs, result.allocations, strict=True):
             array[...] = after.view(array.dtype).reshape(array.shape)

@@ -25,7 +25,7 @@ from types import MappingProxyType
 import numpy as np
 
 from sim_tb.ptx.errors import PtxError, UnsupportedError
-from sim_tb.ptx.machine import LANES, SHARED_START, Lanes, Mask, Wait, Warp, Yield
+from sim_tb.ptx.machine import LANES, SHARED_START, Lanes, Mask, Warp
 from sim_tb.ptx.syntax import (
     Address,
     Function,
@@ -36,6 +36,7 @@ from sim_tb.ptx.syntax import (
     Pair,
     Vector,
 )
+from sim_tb.ptx.waits import Wait, Yield
 
 EXIT = -1
 """Result of an instruction that ends its threads."""

@@ -20,7 +20,7 @@ from sim_tb.sm.record import Setting
 _FIELDS = frozenset(
     ("kernel", "grid", "block", "cluster", "dynamic_smem", "param_layout", "allocations")
 )
-"""What the JSON file of a recorded launch has."""
+"""Keys of the JSON file of a recorded launch."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def _parameters(case: Case, kernel: Kernel) -> NDArray[np.uint8]:
     return data
 
 
-def launch_of(case: Case, sms: int = 0) -> Launch:
+def launch_of(case: Case, sms: int = 0, *, sanitize: bool = False) -> Launch:
     """Return the launch of a case.
 
     Raises
@@ -142,6 +142,7 @@ def launch_of(case: Case, sms: int = 0) -> Launch:
         parameters=_parameters(case, kernel),
         allocations=[(address, before) for address, before, _ in case.allocations],
         sms=max(sms, int(np.prod([max(1, each) for each in launch["cluster"]]))),
+        sanitize=sanitize,
     )
     made.state(kernel)
     return made
@@ -184,10 +185,10 @@ def check(case: Case) -> Outcome:
     return Outcome(True, f"{case.name}: supported, {len(kernel.steps)} instructions")
 
 
-def replay_on_golden(case: Case, sms: int = 0) -> Outcome:
+def replay_on_golden(case: Case, sms: int = 0, *, sanitize: bool = False) -> Outcome:
     """Run a case with the golden model as engine, and compare."""
     try:
-        launch = launch_of(case, sms)
+        launch = launch_of(case, sms, sanitize=sanitize)
         kernel = Kernels(launch.text).kernel(launch.entry)
         return compared(case, run_on_golden(kernel, launch))
     except PtxError as error:
@@ -199,12 +200,14 @@ def replay_on_unit(
     setting: Setting,
     sms: int = 0,
     params: TmaParams = PRESETS["default"],
+    *,
+    sanitize: bool = False,
 ) -> Iterator[Outcome]:
     """Run cases through the simulated unit, and compare; those that need the same unit together."""
     launches: list[tuple[Case, Launch]] = []
     for case in cases:
         try:
-            launches.append((case, launch_of(case, sms)))
+            launches.append((case, launch_of(case, sms, sanitize=sanitize)))
         except PtxError as error:
             yield refused(case.name, error)
     launches.sort(key=lambda pair: pair[1].ctas)
@@ -236,6 +239,7 @@ def outcomes(
     engine: str = "unit",
     setting: Setting | None = None,
     sms: int = 0,
+    sanitize: bool = False,
 ) -> Iterator[Outcome]:
     """Yield the outcome of each case, as soon as it is known."""
     cases = []
@@ -247,9 +251,9 @@ def outcomes(
     if only_check:
         yield from map(check, cases)
     elif engine == "golden":
-        yield from (replay_on_golden(case, sms) for case in cases)
+        yield from (replay_on_golden(case, sms, sanitize=sanitize) for case in cases)
     else:
-        yield from replay_on_unit(cases, setting or Setting(), sms)
+        yield from replay_on_unit(cases, setting or Setting(), sms, sanitize=sanitize)
 
 
 def replay_all(found: Iterable[Outcome]) -> int:

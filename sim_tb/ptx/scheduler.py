@@ -16,8 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from sim_tb.ptx.errors import PtxError
-from sim_tb.ptx.machine import Fragment, Grid, Mask, Wait, Warp, Yield
+from sim_tb.ptx.machine import Fragment, Grid, Mask, Warp
 from sim_tb.ptx.operands import EXIT, Execute
+from sim_tb.ptx.waits import Wait, Yield
 from sim_tb.sm.pipes import MUFU_PER_CLOCK, SCHEDULERS
 
 QUANTUM = 32
@@ -187,6 +188,7 @@ class Scheduler:
     def _advance(self, warp: Warp, fragment: Fragment, limit: int) -> None:
         """Run a fragment until it branches, waits, polls, ends or meets another, or to a clock."""
         steps, core, pending = self._steps, warp.core, warp.pending
+        observer = self._grid.observer if self._grid.observer.is_active else None
         others = [f.pc for f in warp.fragments if f is not fragment and f.pc > fragment.pc]
         stop = min(others, default=len(steps) + 1)
         pc, count = fragment.pc, 0
@@ -219,6 +221,8 @@ class Scheduler:
                     warp.clock = clock + 1
                     continue
             warp.pc = pc
+            if observer is not None:
+                observer.executes(warp, pc)
             if step.is_special:
                 core.mufu = clock + _MUFU_CLOCKS
                 warp.latency = _MUFU_CLOCKS
@@ -264,6 +268,8 @@ class Scheduler:
         self._grid.stirred = True
         if not fragment.mask.any():
             warp.fragments.remove(fragment)
+        if not warp.fragments:
+            self._grid.observer.exits(warp)
         for other in warp.fragments:
             other.waits_for_warp = False
 

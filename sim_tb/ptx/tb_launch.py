@@ -107,6 +107,7 @@ async def _run(kernel: Kernel, state: Grid, launch: Launch, envs: list[Environme
     await env.idle()
     for slot in slots:
         slot.check()
+    state.observer.end_grid()
     state.now = env.cycle
 
 

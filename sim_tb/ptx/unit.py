@@ -12,7 +12,8 @@ from golden import BulkLoad, DsmemCopy, Load, TmaError
 from golden.mbarrier import Op
 from sim_tb.ptx.engine import Origin, Reduction
 from sim_tb.ptx.errors import PtxError
-from sim_tb.ptx.machine import Answer, Grid
+from sim_tb.ptx.machine import Grid
+from sim_tb.ptx.waits import Answer
 from sim_tb.testbench.environment import Environment
 from sim_tb.testbench.requests import GoldenRequest
 from sim_tb.testbench.results import BarrierResult
@@ -50,6 +51,7 @@ class UnitEngine:
         self._order = order
         self._origins: dict[int, Origin] = {}
         self._with_groups: set[int] = set()
+        self._watches: dict[int, Callable[[int], None]] = {}
         env.errors.take_all()
 
     # Requests
@@ -120,11 +122,24 @@ class UnitEngine:
     def initialise(self, origin: Origin, offset: int, count: int | None) -> None:
         """Queue ``INIT`` or ``INVAL``."""
         self._at(self._in_order(origin.warp.cta.rank, offset, origin.warp.clock))
-        op = "INVAL" if count is None else "INIT"
-        self._checked(
-            origin,
-            lambda: self._env.barriers.post(op, offset, count or 0, self._refused(origin)),
-        )
+        barriers, refused = self._env.barriers, self._refused(origin)
+        barriers.unwatch(offset)
+        if count is None:
+            barriers.post("INVAL", offset, 0, refused)
+            return
+
+        def finish(result: BarrierResult, _cycle: int) -> None:
+            if result.fault is not None:
+                refused(result.fault)
+            call = self._watches.pop(offset, None)
+            if call is not None:  # not before: the initialisation changes the phase, too
+                barriers.watch(offset, lambda cycle, _: call(cycle), awaited=False)
+
+        self._checked(origin, partial(barriers.call, "INIT", offset, count, finish))
+
+    def watch_phase(self, offset: int, call: Callable[[int], None]) -> None:
+        """Follow the phases that the unit completes after an initialisation under way."""
+        self._watches[offset] = call
 
     def update(
         self, origin: Origin, op: Op, rank: int, offset: int, count: int, lanes: int,

@@ -5,18 +5,9 @@ import numpy as np
 from golden import mbarrier
 from golden.mbarrier import Op
 from sim_tb.ptx.engine import TIME_LIMIT, Origin
-from sim_tb.ptx.machine import (
-    LANES,
-    RANK_SHIFT,
-    SHARED_WINDOW,
-    Answer,
-    Lanes,
-    Mask,
-    Wait,
-    Warp,
-    changed,
-)
+from sim_tb.ptx.machine import LANES, RANK_SHIFT, SHARED_WINDOW, Lanes, Mask, Warp, changed
 from sim_tb.ptx.operands import Execute, Operands, instruction
+from sim_tb.ptx.waits import Answer, Wait
 
 _QUALIFIERS = (
     *("shared", "shared::cta", "shared::cluster", "b64", "cta", "cluster"),

@@ -6,18 +6,10 @@ import numpy as np
 
 from sim_tb.ptx.engine import Origin
 from sim_tb.ptx.errors import PtxError
-from sim_tb.ptx.machine import (
-    LANES,
-    YIELD,
-    Lanes,
-    Mask,
-    NamedBarrier,
-    Wait,
-    Warp,
-    changed,
-)
+from sim_tb.ptx.machine import LANES, Lanes, Mask, NamedBarrier, Warp, changed
 from sim_tb.ptx.operands import EXIT, Execute, Operands, instruction, shown
 from sim_tb.ptx.syntax import RETURN, Call, Name, Number
+from sim_tb.ptx.waits import YIELD, Wait
 
 
 def _label(ins: Operands, name: str) -> int:
@@ -149,20 +141,21 @@ def set_registers(ins: Operands) -> Execute:
     return lambda _warp, _mask: None
 
 
-@instruction("membar", "createpolicy", "griddepcontrol", "prefetchu")
+@instruction("createpolicy", "griddepcontrol", "prefetchu")
 def no_effect(_ins: Operands) -> Execute:
     """Do nothing: memory is consistent, grids run one after another, and there is no cache."""
     return lambda _warp, _mask: None
 
 
-@instruction("fence")
+@instruction("fence", "membar")
 def fence(ins: Operands) -> Execute:
     """Take time; one that acquires a tensor map removes it from the unit's descriptor cache."""
     if ins.has("proxy") and "tensormap::generic" in ins.parts and ins.has("acquire"):
         return _acquire_map(ins)
 
-    def execute(warp: Warp, _mask: Mask) -> None:
+    def execute(warp: Warp, mask: Mask) -> None:
         costs = warp.cta.grid.costs
+        warp.cta.grid.observer.fence(warp, mask)
         if not ins.has("proxy"):
             warp.clock += costs.fence_acq_rel
         elif "shared::cta" in ins.parts[-1]:
@@ -242,6 +235,7 @@ def _complete(warp: Warp, barrier: NamedBarrier) -> None:
         barrier.votes = barrier.ones, barrier.arrived
         barrier.arrived = barrier.ones = 0
         barrier.phase += 1
+        barrier.meeting = None
 
 
 @instruction("bar", "barrier")
@@ -278,6 +272,8 @@ def bar(ins: Operands) -> Execute:
         barrier = warp.cta.barriers.setdefault(number, NamedBarrier())
         whole = bool((mask == warp.live).all())
         phase = barrier.phase
+        observer = warp.cta.grid.observer
+        meeting = observer.arrive(warp, mask, barrier)
         if vote is not None:
             barrier.ones += int((vote(warp) & mask).sum())
         _arrive(warp, barrier, LANES if whole else int(mask.sum()), expected)
@@ -289,6 +285,7 @@ def bar(ins: Operands) -> Execute:
                 _complete(warp, barrier)  # threads that were missing may have left the kernel
             if barrier.phase == phase:
                 return None
+            observer.leave(warp, mask, meeting)
             if give is not None:
                 give(warp, barrier, mask)
             return barrier.cycle
@@ -354,15 +351,17 @@ def _cluster_barrier(ins: Operands) -> Execute:
         if cluster.arrivals.arrived and cluster.arrivals.arrived >= alive:
             cluster.arrivals.arrived = 0
             cluster.arrivals.phase += 1
+            cluster.arrivals.meeting = None
 
     def execute(warp: Warp, mask: Mask) -> Wait | None:
         if check:
             check(warp, mask)
-        barrier = warp.cta.cluster.arrivals
+        barrier, observer = warp.cta.cluster.arrivals, warp.cta.grid.observer
         changed(warp)
         if arrives:
             barrier.cycle = max(barrier.cycle, warp.clock)
             warp.cluster_phase[mask] = barrier.phase
+            warp.cluster_meeting = observer.arrive(warp, mask, barrier)
             barrier.arrived += int(mask.sum())
             complete(warp)
             return None
@@ -371,7 +370,10 @@ def _cluster_barrier(ins: Operands) -> Execute:
         def ready() -> int | None:
             if barrier.phase == phase:
                 complete(warp)
-            return None if barrier.phase == phase else barrier.cycle
+            if barrier.phase == phase:
+                return None
+            observer.leave(warp, mask, warp.cluster_meeting)
+            return barrier.cycle
 
         return Wait(ready, "barrier.cluster")
 

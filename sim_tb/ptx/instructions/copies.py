@@ -23,9 +23,10 @@ from golden import (
 from sim_tb.ptx.engine import Origin, Reduction
 from sim_tb.ptx.instructions.barriers import shared_place
 from sim_tb.ptx.instructions.thread_copies import copy_of_threads
-from sim_tb.ptx.machine import Mask, Wait, Warp, changed, read_bytes, unsigned, write_bytes
+from sim_tb.ptx.machine import Mask, Warp, changed, read_bytes, unsigned, write_bytes
 from sim_tb.ptx.operands import Execute, Operands, Read, instruction
 from sim_tb.ptx.syntax import TYPE_BYTES
+from sim_tb.ptx.waits import Wait
 from sim_tb.testbench.requests import GoldenRequest
 
 _TYPES = {
@@ -103,7 +104,9 @@ def _copy_map(ins: Operands) -> Execute:
     def execute(warp: Warp, mask: Mask) -> None:
         lane = int(np.argmax(mask))
         data = read_bytes(warp, "shared", int(source(warp)[lane]), _MAP_BYTES, lane)
-        write_bytes(warp, "global", int(target(warp)[lane]), data, lane)
+        where = int(target(warp)[lane])
+        warp.cta.grid.observer.copy_map(warp, lane, where)
+        write_bytes(warp, "global", where, data, lane)
 
     return execute
 

@@ -269,7 +269,7 @@ def select_by_sign(ins: Operands) -> Execute:
 
 @instruction("isspacep")
 def is_in_space(ins: Operands) -> Execute:
-    """Whether a generic address is in a state space."""
+    """``isspacep``: test whether a generic address is in a state space."""
     space = ins.parts[1].split("::")[0]
     write, read = ins.write(0), ins.read(1, "s64")
     windows = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "param": PARAM_WINDOW}

@@ -178,6 +178,7 @@ def atomic(ins: Operands) -> Execute:
         size = dtype.itemsize
         for name, lanes, window in ranges:
             array, offsets = place(warp, name, where - window, size * elements, lanes)
+            warp.cta.grid.observer.updates(warp, name, where - window, size * elements, lanes)
             combined = _combination(kind, names[0], name)
             for lane in np.flatnonzero(lanes).tolist():
                 one = slice(lane, lane + 1)

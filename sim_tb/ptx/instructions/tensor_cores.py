@@ -158,6 +158,7 @@ def shared_matrix(
     cluster = warp.cta.cluster
     smem = cluster.rows[warp.cta.rank][: cluster.size]
     place = addresses_of(descriptor, rows, dtype.itemsize, transposed=transposed, length=length)
+    warp.cta.grid.observer.product(warp, descriptor, place)
     if (end := int(place.max()) + dtype.itemsize) > smem.size:
         raise PtxError(
             f"matrix descriptor {descriptor:#x}: byte {end - 1:#x} is outside shared memory of "

@@ -232,8 +232,9 @@ class Memory(Flags):
                 attempt.shadow.read(words, group.warps[warp], group.time(warp))
             return
         if repeated is not None and not strong:
+            lanes = "two lanes" if len(group.warps) == 1 else f"two lanes of warp {warp}"
             raise KernelError(
-                f"{attempt}: two lanes of warp {warp} write {repeated:#x}: which value stays is "
+                f"{attempt}: {lanes} write {repeated:#x}: which value stays is "
                 "undefined; let one lane write, or use an atomic operation"
             )
         source = Instruction(attempt.text, attempt.threads.label, attempt.cycle)

@@ -92,7 +92,7 @@ class Sanitizer(TensorCores):
         does already.
         """
         members = [each for each in self.warpgroups if each.cta == cta]
-        self._retired += [number for each in members for number in each.components]
+        self._retired += dict.fromkeys(number for each in members for number in each.components)
         for barrier in self.barriers.values():
             if barrier.cta == cta:
                 self._retired.append(barrier.component)

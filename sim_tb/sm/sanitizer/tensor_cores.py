@@ -2,11 +2,12 @@
 
 import numpy as np
 
+from golden import Swizzle
 from sim_tb.sm.accumulators import Accumulator
 from sim_tb.sm.errors import KernelError
 from sim_tb.sm.sanitizer.clocks import Threads
 from sim_tb.sm.sanitizer.memory import Attempt
-from sim_tb.sm.sanitizer.shadow import byte_range
+from sim_tb.sm.sanitizer.shadow import Words, byte_range
 from sim_tb.sm.sanitizer.transfers import Transfers
 from sim_tb.sm.sanitizer.warpgroups import TrackedWarpgroup
 from sim_tb.sm.smem import Tile
@@ -34,16 +35,13 @@ class TensorCores(Transfers):
             If an operand may not be there, or registers were touched without ``wgmma.fence``.
         """
         group: TrackedWarpgroup = threads.group
-        shadow, known = self.shadows[group.cta], threads.rows.min(axis=0)
         for tile in (a, b):
             if not isinstance(tile, Tile):
                 continue
             text = f"wgmma of {tile.name}"
             self._check_phase(threads, text, tile, cycle)
-            attempt = Attempt(threads, text, cycle, shadow, known, by_unit=True)
-            attempt.reads_as = tile.swizzle
             words = byte_range(tile.address, tile.nbytes)
-            self.read(attempt, words, group.wgmma_groups, group.wgmma_committed + 1)
+            self.wgmma_reads(threads, text, words, tile.swizzle, cycle)
         about = f"{threads.label}: wgmma in cycle {cycle}"
         if accumulator.touched >= group.wgmma_fences:
             raise KernelError(
@@ -58,6 +56,22 @@ class TensorCores(Transfers):
             )
         accumulator.in_group(group.wgmma_committed + 1, about)
         self.progress += 1
+
+    def wgmma_reads(
+        self, threads: Threads, text: str, words: Words, swizzle: Swizzle, cycle: int
+    ) -> None:
+        """Check and record that the tensor cores read words of shared memory, until a wait.
+
+        Raises
+        ------
+        KernelError
+            If the data may not be there.
+        """
+        group: TrackedWarpgroup = threads.group
+        known = threads.rows.min(axis=0)
+        attempt = Attempt(threads, text, cycle, self.shadows[group.cta], known, by_unit=True)
+        attempt.reads_as = swizzle
+        self.read(attempt, words, group.wgmma_groups, group.wgmma_committed + 1)
 
     def wgmma_fence(self, threads: Threads) -> None:
         """Follow ``wgmma.fence``."""
