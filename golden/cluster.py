@@ -160,9 +160,8 @@ class Cluster:
             address, cta, count = completion.mbarrier, completion.cta, completion.bytes
             before = mbarrier.Barrier.decode(self.word(address, cta), v1=self._has_v1)
             try:
-                if completion.reports:
-                    self.mbarrier_report(address, mbarrier.NOT_VALID, cta=cta)
-                self._update(mbarrier.Op.COMPLETE_TX, address, count, cta=cta, remote=True)
+                op, reports = mbarrier.Op.COMPLETE_TX, completion.reports
+                self._update(op, address, count, cta=cta, remote=True, reports=reports)
             except TmaError as error:
                 faults.append(error)
                 continue
@@ -355,14 +354,15 @@ class Cluster:
         return mbarrier.returned_state(before, merged=(1 << lanes) - 1 if op.no_complete else 0)
 
     def _update(
-        self, op: mbarrier.Op, address: int, count: int, *, lanes: int = 1, cta: int, remote: bool
-    ) -> int:
+        self, op: mbarrier.Op, address: int, count: int, *, lanes: int = 1, cta: int, remote: bool,
+        reports: bool = False,
+    ) -> int:  # fmt: skip
         """Change an mbarrier; return its previous word. A fault locks it."""
         view = self._barrier(address, cta)
         before = int(view[0])
-        v1 = self._has_v1
+        options = {"remote": remote, "v1": self._has_v1, "reports": reports}
         try:
-            view[0] = mbarrier.update(before, op, count, lanes=lanes, remote=remote, v1=v1)
+            view[0] = mbarrier.update(before, op, count, lanes=lanes, **options)
         except TmaError as error:
             view[0] = error.value
             raise

@@ -190,9 +190,10 @@ def _bulk_copies() -> Iterable[Form]:
     ptx = f"{_CLUSTER}.multicast::cluster::32b"
     rtl = _rtl("BULK_LOAD", "", "ctas", "multicast_32b")
     yield Form(ptx, _execute(wide), "9.4", feature=Feature.MULTICAST_32B, rtl=rtl)
-    for ptx, dst in ((_CTA, None), (_CLUSTER, 1)):
+    for ptx, dst, where in ((_CTA, None, ()), (_CLUSTER, 1, ("ctas",))):
+        rtl = _rtl("BULK_LOAD", "", *where, "report_mechanism")
         reports = (BulkLoad(0x400, 0, 64, dst_cta=dst, report=report) for report in _REPORTING)
-        yield Form(f"{ptx}.{_REPORTS}", _execute(*reports), "9.4", feature=Feature.REPORT)
+        yield Form(f"{ptx}.{_REPORTS}", _execute(*reports), "9.4", feature=Feature.REPORT, rtl=rtl)
         weak = BulkLoad(0x400, 0, 64, dst_cta=dst, ordering=Ordering.WEAK)
         yield Form(ptx.replace("bulk", "bulk.weak", 1), _execute(weak), **ordering)
         relaxed = [BulkLoad(0x400, 0, 64, dst_cta=dst, ordering=scope) for scope in _SCOPES]
@@ -401,7 +402,8 @@ def _tensor_loads() -> Iterable[Form]:
     ptx = f"{_TENSOR.format('*', 'cluster', '*')}.multicast::cluster.cta_group::2"
     yield Form(ptx, run, "8.6", feature=Feature.CTA_GROUP, rtl=pair)
     run = _execute(*(load for report in _REPORTING for load in _loads(report=report)))
-    yield Form(f"{any_load}.{_REPORTS}", run, "9.4", feature=Feature.REPORT)
+    rtl = _rtl("TENSOR_LOAD", "TILE", "report_mechanism")
+    yield Form(f"{any_load}.{_REPORTS}", run, "9.4", feature=Feature.REPORT, rtl=rtl)
     run = _execute(*_loads(override=ADDRESS), *_loads(AccessMode.IM2COL, override=ADDRESS))
     yield _override("TENSOR_LOAD", f"{any_load}.override::global_address", run)
 
@@ -798,7 +800,6 @@ _ABSENCES = (
     (".relaxed.", "the data moves as without the qualifiers"),
     ("check_layout", "it tests a bit of the barrier's word, which a thread can read"),
     ("reportPredicate", "it decodes the barrier's word, which a thread can read"),
-    ("report::validity", "the unit does not compare data with a pattern"),
 )
 """Why the RTL lacks forms, by a part of their spelling."""
 

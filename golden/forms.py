@@ -115,9 +115,8 @@ _HEAD = """\
 `golden/form_list.py`; a test fails if it is stale. The test also executes each form with *golden:
 yes* on every member of `Arch`: those that have its feature accept it, and the others refuse it with
 the name of the feature. It compares *RTL: yes* with the operations, modes, ports and parameters of
-the unit, and each recording with the file that has it. *RTL: no* gives the reason: except for
-`.mbarrier::report::validity`, which the RTL does not have yet, the form is no work of the unit, or
-moves the same data without the qualifier.
+the unit, and each recording with the file that has it. *RTL: no* gives the reason: the form is no
+work of the unit, or moves the same data without the qualifier.
 
 Versions and targets are those of the PTX ISA 9.4. Of a family, such as `sm_100f`, the page names
 the members that the golden model knows: `sm_90a`, `sm_100a`, `sm_103a`, `sm_107a` and `sm_120a`.

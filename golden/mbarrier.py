@@ -239,8 +239,9 @@ def _unlocked(word: int, v1: bool) -> Barrier:
 
 
 def update(
-    word: int, op: Op, count: int = 1, *, lanes: int = 1, remote: bool = False, v1: bool = False
-) -> int:
+    word: int, op: Op, count: int = 1, *, lanes: int = 1, remote: bool = False, v1: bool = False,
+    reports: bool = False,
+) -> int:  # fmt: skip
     """Count arrivals or bytes, and complete the phase if nothing is pending (silicon).
 
     The lanes of one instruction at one barrier are one update. Those of a ``noComplete``
@@ -264,6 +265,9 @@ def update(
         (``tests/silicon/clusters_odd.npz``).
     v1 : bool
         The unit has layout v1.
+    reports : bool
+        The operation is the ``complete_tx`` of a load that reports NOT_VALID in the same step,
+        before it completes the phase; the mbarrier must then have layout v1 (choice).
 
     Returns
     -------
@@ -304,6 +308,11 @@ def update(
         expected=(barrier.expected - arrivals * op.drops) % _ARRIVALS,
         tx_count=tx_count,
     )
+    if reports:
+        if barrier.report is None:
+            raise _fault(Fault.OPERATION, "layout", 0, "must be v1", word | _LOCK)
+        old = 0 if barrier.report.stale else barrier.report.value
+        after = replace(after, report=replace(barrier.report, value=old | NOT_VALID, stale=0))
     return after._after_completion().encode()
 
 

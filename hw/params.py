@@ -122,6 +122,9 @@ class TmaParams:
     mbarrier_v1 : bool
         Barriers of layout v1 besides those of layout v0: they have a report, and a phase that
         depends on it.
+    report_mechanism : bool
+        Loads that report to their barriers that their data has a pattern
+        (``.mbarrier::report::validity``); needs ``mbarrier_v1``.
 
     Raises
     ------
@@ -164,6 +167,7 @@ class TmaParams:
     multicast_32b: bool = False
     cta_group_2: bool = False
     mbarrier_v1: bool = False
+    report_mechanism: bool = False
 
     def __post_init__(self) -> None:
         def power_of_two(value: int, low: int, high: int) -> bool:
@@ -213,6 +217,7 @@ class TmaParams:
         for name, needs in (
             ("scatter4_negative", ("gather4", "stores")),
             ("b6p2x16_64", ("sub_byte", "stores")),
+            ("report_mechanism", ("mbarrier_v1",)),
         ):
             value = getattr(self, name)
             for needed in needs:
@@ -400,6 +405,7 @@ PRESETS["sm_107a"] = replace(
     b6p2x16_64=True,
     ignore_oob=True,
     override=True,
+    report_mechanism=True,
 )
 """Named parameter sets of the command line; ``full`` is another name of ``default``."""
 

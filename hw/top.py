@@ -237,6 +237,8 @@ class Tma(wiring.Component):
         connect(m, flipped(self.gnic_response), block.gnic.response)
         connect(m, block.gnic.o, block.response_path.i)
         connect(m, block.gnic.fault, block.completion_tracker.fault)
+        if self.params.report_mechanism:
+            m.d.comb += block.completion_tracker.report.eq(block.response_path.report)
         connect(m, block.lane_network.filled, block.completion_tracker.filled)
         connect(m, block.lane_network.smem_write, flipped(self.smem_write))
 

@@ -23,6 +23,7 @@ FEATURES = {
     "multicast_32b": (Feature.MULTICAST_32B,),
     "cta_group_2": (Feature.CTA_GROUP,),
     "mbarrier_v1": (Feature.MBARRIER_V1,),
+    "report_mechanism": (Feature.REPORT,),
 }
 """Features that each parameter of the unit adds."""
 

@@ -25,6 +25,9 @@ V1_ARRIVAL_BITS = 9
 REPORT_BITS = 8
 """Width of the report in layout v1."""
 
+NOT_VALID = 1
+"""Report of a load whose data has the pattern that it reports (choice)."""
+
 
 class BarrierWord(data.Struct):
     """Word of a barrier in shared memory (layout v0), as silicon has it.
@@ -83,7 +86,8 @@ class BarrierTask(data.Struct):
 
     Members
     -------
-    op, address, v1, tag : as in `BarrierCommand`
+    op, address, tag : as in `BarrierCommand`
+    v1 : of a command as in `BarrierCommand`; of an update ``reports``, with ``report_mechanism``
     operand : INIT: the word. NO_COMPLETE forms: mask of the lanes. PENDING_COUNT: the result.
         REPORT: the report. TRY_WAIT and TRY_WAIT_PARITY: the time limit
     too_large : a count of the operation is illegal
@@ -117,6 +121,8 @@ class _Operation:
     is_report: Value
     counts: Value
     """Operations that count arrivals or bytes."""
+    reports: Value
+    """Updates that count bytes and report NOT_VALID."""
 
 
 @dataclass(frozen=True)
@@ -242,6 +248,11 @@ class BarrierStep(wiring.Component):
                 BarrierOp.EXPECT_TX,
                 BarrierOp.COMPLETE_TX,
             ),
+            reports=(
+                (self.task.op == BarrierOp.COMPLETE_TX) & self.is_update & self.task.v1
+                if self.params.report_mechanism
+                else Const(0, 1)
+            ),
         )
 
     def _read_fields(self, m: Module) -> _Fields:
@@ -288,7 +299,7 @@ class BarrierStep(wiring.Component):
         because it is on the longest path.
         """
         task, word, fault = self.task, self.word, self.fault
-        needs_v1 = op.is_report | (op.tests & task.v1)
+        needs_v1 = op.is_report | (op.tests & task.v1) | op.reports
         has_v1 = self.params.mbarrier_v1
         illegal_operation = (self.is_update & ~op.counts) | (0 if has_v1 else needs_v1)
         uses_word = op.counts | op.tests | op.is_report
@@ -311,6 +322,9 @@ class BarrierStep(wiring.Component):
                 m.d.comb += fault.eq(BarrierFault.OVER_ARRIVAL)
             with m.Elif(counts.tx_out_of_range):
                 m.d.comb += fault.eq(BarrierFault.TX_RANGE)
+            if self.params.report_mechanism:
+                with m.Elif(is_not_v1):
+                    m.d.comb += fault.eq(BarrierFault.OPERATION)
         if has_v1:
             with m.Elif(is_not_v1):
                 m.d.comb += fault.eq(BarrierFault.OPERATION)
@@ -335,11 +349,16 @@ class BarrierStep(wiring.Component):
             v1 = data.View(BarrierWordV1, word.as_value())
             next_v1 = data.View(BarrierWordV1, next_word.as_value())
             report = Mux(v1.stale, 0, v1.report)
+            if self.params.report_mechanism:
+                report = report | op.reports * NOT_VALID
             with m.If(op.counts & succeeds & v1.is_v1):
                 m.d.comb += [
                     next_word.expected.eq(word.expected),
                     next_v1.expected.eq(counts.expected),
                 ]
+                if self.params.report_mechanism:
+                    with m.If(op.reports):
+                        m.d.comb += [next_v1.report.eq(report), next_v1.stale.eq(0)]
                 with m.If(counts.complete):
                     m.d.comb += [
                         next_v1.report.eq(report),
@@ -374,7 +393,7 @@ class BarrierStep(wiring.Component):
         if self.params.mbarrier_v1:
             v1 = data.View(BarrierWordV1, word.as_value())
             new_v1 = data.View(BarrierWordV1, task.operand)
-            has_report = v1.is_v1 & ~v1.stale & (v1.report != 0)
+            has_report = v1.is_v1 & ((~v1.stale & (v1.report != 0)) | op.reports)
             m.d.comb += self.ends_conditional_waits.eq(
                 Mux(
                     op.counts,

@@ -103,7 +103,8 @@ class MbarrierUnit(wiring.Component):
     is ignored and kept. Such a barrier has a report, to which REPORT adds; the first REPORT of a
     phase clears the report of the phase before. When a phase completes, the conditional phase flips
     as well, if the report of that phase is 0 or the phase had no report. Tests and waits with
-    ``v1`` ask for the conditional phase.
+    ``v1`` ask for the conditional phase. With ``report_mechanism``, a COMPLETE_TX that ``reports``
+    is a REPORT of ``NOT_VALID`` as well, before the completion check.
 
     Errors: the first fault that applies, in this order.
 
@@ -116,6 +117,7 @@ class MbarrierUnit(wiring.Component):
     COUNT             an operation that counts has a ``count`` of ``2**20`` or more
     OVER_ARRIVAL      more arrivals than are pending
     TX_RANGE          the bytes that came, less those expected, leave ``-2**20`` to ``2**20 - 1``
+    OPERATION         a COMPLETE_TX ``reports``, and the barrier is not of layout v1
     ================  =============================================================================
 
     A fault of an operation that counts arrivals or bytes sets ``lock`` in the word and changes
@@ -239,6 +241,9 @@ class MbarrierUnit(wiring.Component):
             with m.If(command.v1):
                 conditional_phase = data.View(BarrierWordV1, command.state).conditional_phase
                 m.d.comb += new_task.parity.eq(conditional_phase)
+        if self.params.report_mechanism:
+            with m.If(update_fire):
+                m.d.comb += new_task.v1.eq(update.reports)
         with m.Switch(command.op):
             with m.Case(BarrierOp.TEST_WAIT_PARITY):
                 m.d.comb += new_task.parity.eq(command.count[0])

@@ -5,6 +5,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.layouts.barriers import BARRIER_COUNT_BITS, barrier_completion_layout
+from hw.layouts.ports import reports_field
 from hw.lib.one_hot import lowest_one
 from hw.params import TmaParams
 
@@ -24,10 +25,10 @@ class TxCoalescer(wiring.Component):
 
     A completion is added to the first entry with the same ``address`` (and ``holder``), if the sum
     is at most ``MAX_TX_BYTES``; the entry takes the ``request_id`` (and ``cta``) of that
-    completion. If no entry fits, the completion occupies an entry of its own. Entries leave in the
-    order of their first completions. The first entry is offered at ``o`` and must not change, so
-    nothing is added to it: of N completions for one barrier that come while ``o`` is held up, the
-    first leaves alone and the others leave as one.
+    completion, and ``reports`` if one of both does. If no entry fits, the completion occupies an
+    entry of its own. Entries leave in the order of their first completions. The first entry is
+    offered at ``o`` and must not change, so nothing is added to it: of N completions for one
+    barrier that come while ``o`` is held up, the first leaves alone and the others leave as one.
 
     Latency: none while no entry is occupied: ``i`` is passed to ``o``. A completion that ``o`` does
     not take in that clock is in the first entry from the next clock on. Throughput: one completion
@@ -92,7 +93,14 @@ class TxCoalescer(wiring.Component):
                 ),
             ]
             with m.If(add_to[number]):
-                m.d.comb += [merged_entry.eq(self.i.payload), merged_entry.tx_bytes.eq(total)]
+                m.d.comb += [
+                    merged_entry.eq(self.i.payload),
+                    merged_entry.tx_bytes.eq(total),
+                    *(
+                        merged_entry[name].eq(entry[name] | self.i.p[name])
+                        for name in reports_field(self.params)
+                    ),
+                ]
             with m.Else():
                 m.d.comb += merged_entry.eq(entry)
             merged.append(merged_entry)

@@ -17,13 +17,13 @@ from hw.layouts.lines import (
     write_line_layout,
     written_layout,
 )
-from hw.layouts.ports import lanes_layout
+from hw.layouts.ports import lanes_layout, reports_field
 from hw.lib.arbiter import Arbiter
 from hw.lib.piece_format import fill_piece, packed_pieces, packed_words
 from hw.lib.queue import Queue
 from hw.params import SMEM_OFFSET_BITS, TmaParams
 
-PACKET_FIELDS = "tx_words", "style", "beat", "boundary", "valid", "words", "data"
+PACKET_FIELDS = "tx_words", "style", "beat", "boundary", "valid", "words", "data", "reports"
 """Fields that a packet takes from its item."""
 
 
@@ -127,6 +127,7 @@ class Egress(wiring.Component):
                 "words": data.ArrayLayout(PIECE_WORDS, params.lanes),
                 "data": lanes_layout(params),
                 "stream": params.stream_bits,
+                **reports_field(params),
             }
         )
         self._address = data.StructLayout(
@@ -229,6 +230,7 @@ class Egress(wiring.Component):
                 item.p[name].eq(line[name])
                 for name in ("slot", "pieces", "style", "beat", "boundary", "valid", "words")
             ),
+            *(item.p[name].eq(line[name]) for name in reports_field(self.params)),
             item.p.data.eq(line.data),
         ]
 

@@ -9,7 +9,7 @@ from hw.layouts.barriers import barrier_completion_layout
 from hw.layouts.cluster import packet_layout
 from hw.layouts.jobs import holder_of
 from hw.layouts.lines import rotated_line_layout, written_layout
-from hw.layouts.ports import holder_field, lanes_layout, smem_read_layout
+from hw.layouts.ports import holder_field, lanes_layout, reports_field, smem_read_layout
 from hw.lib.arbiter import Arbiter
 from hw.params import TmaParams
 
@@ -100,7 +100,7 @@ class Ingress(wiring.Component):
             self.written.ready.eq(completion.ready),
             *(
                 completion.p[name].eq(receipt[name])
-                for name in ("request_id", "cta", *holder_field(self.params))
+                for name in ("request_id", "cta", *holder_field(p), *reports_field(p))
             ),
             completion.p.address.eq(receipt.mbarrier),
             completion.p.tx_bytes.eq(receipt.tx_words << 2),
@@ -118,7 +118,10 @@ class Ingress(wiring.Component):
             receipt.received.eq(1),
             *(
                 receipt[name].eq(packet[name])
-                for name in ("request_id", "cta", "mbarrier", "tx_words")
+                for name in (
+                    *("request_id", "cta", "mbarrier", "tx_words"),
+                    *reports_field(self.params),
+                )
             ),
             *(
                 receipt[name].eq(holder_of(self.params, packet, self.cta_rank))

@@ -48,10 +48,20 @@ FEATURES = {
     "ctas": 4,
     **dict.fromkeys(("im2col", "gather4", "im2col_w", "swizzle_atoms", "swizzle_96b"), True),
     **dict.fromkeys(("sub_byte", "cp_mask", "mbarrier_v1"), True),
+    **dict.fromkeys(("scatter4_negative", "b6p2x16_64", "ignore_oob", "override"), True),
+    **dict.fromkeys(("multicast_32b", "report_mechanism"), True),
 }
 """Parameter of each feature, and its value with the feature."""
 
-NEEDS = {"reductions": "stores", "ctas": "stores", "im2col_w": "im2col", "cp_mask": "stores"}
+NEEDS = {
+    **dict.fromkeys(("reductions", "ctas", "cp_mask"), ("stores",)),
+    "im2col_w": ("im2col",),
+    "scatter4_negative": ("gather4", "stores"),
+    "b6p2x16_64": ("sub_byte", "stores"),
+    "multicast_32b": ("ctas", "stores"),
+    "report_mechanism": ("mbarrier_v1",),
+}
+"""Features that a feature needs."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +90,7 @@ def count(params: TmaParams, name: str) -> Cells:
 def features() -> Iterator[tuple[str, TmaParams, TmaParams]]:
     """Yield each feature, a unit with the feature, and the same unit without it."""
     for feature, value in FEATURES.items():
-        needed = NEEDS.get(feature)
-        without = replace(BASE, **{needed: True}) if needed else BASE
+        without = replace(BASE, **{name: FEATURES[name] for name in NEEDS.get(feature, ())})
         yield feature, replace(without, **{feature: value}), without
 
 
@@ -96,10 +105,12 @@ def main() -> int:
         *(f"{number}" for number in (base.gates, base.flip_flops, base.memory_bits)),
     )
     for feature, params, without in features():
-        counted[params] = cells = count(params, feature)
-        base = counted[without]
+        for each, file in (without, f"{feature}-without"), (params, feature):
+            if each not in counted:
+                counted[each] = count(each, file)
+        cells, base = counted[params], counted[without]
         name = feature if FEATURES[feature] is True else f"{feature} = {FEATURES[feature]}"
-        needs = f", beside {NEEDS[feature]}" if feature in NEEDS else ""
+        needs = f", beside {' and '.join(NEEDS[feature])}" if feature in NEEDS else ""
         table.add_row(
             f"{name}{needs}",
             f"+{cells.gates - base.gates}",

@@ -12,6 +12,7 @@ from hw.layouts.jobs import queued_request_layout, request_with_map_layout
 from hw.layouts.ports import DescriptorFill, DescriptorInvalidate
 from hw.lib.one_hot import index_of
 from hw.lib.queue import Queue
+from hw.lib.register_slice import SingleBuffer
 from hw.params import TmaParams
 
 MAP_ALIGN_BITS = 6
@@ -19,6 +20,9 @@ MAP_ALIGN_BITS = 6
 
 FETCHES_WAITING = 2
 """Fetches that can wait for the fetch port before a miss has to wait."""
+
+REQUESTS_WAITING = 4
+"""Requests in the cache, for a request a clock at least three; a power of two."""
 
 
 class CacheEntries:
@@ -62,15 +66,16 @@ class DescriptorCache(wiring.Component):
     """Looks up the tensor map of each request, fetches it if it is missing, and answers in order.
 
     The cache is fully associative. An entry holds words w0 to w15. Its tag is the address of the
-    map from bit 6 up to the width of a global address; other address bits are ignored. There is one
-    lookup a clock, for the first of these that waits:
+    map from bit 6 up to the width of a global address; other address bits are ignored. Requests and
+    prefetches wait in queues for their lookup. There is one lookup a clock, for the first of these
+    that waits:
 
     1. *Invalidation* of one address or of all. No later lookup uses what the entry holds, nor a
-       fill in flight. Requests that were accepted before keep their map.
-    2. *Request*. It is accepted in the clock in which it hits, also on a fill in flight, if the
-       request before it has left or leaves. A miss fetches the map into a free entry, and the
-       request is looked up again. The miss waits while no entry is free (each has a fill in flight
-       or belongs to the accepted request), and while the fetch port is backed up.
+       fill in flight. Requests that have their entry keep their map.
+    2. *Request*. It gets the entry that it hits, also one with a fill in flight, if the request
+       before it has left or leaves. A miss fetches the map into a free entry, and the request is
+       looked up again. The miss waits while no entry is free (each has a fill in flight or belongs
+       to the request at ``o``), and while the fetch port is backed up.
     3. *Prefetch*. It is a lookup as that of a request, without an output. It has priority over a
        request that was looked up in the clock before and still waits.
 
@@ -79,13 +84,14 @@ class DescriptorCache(wiring.Component):
 
     Replacement: the next free entry in rotation; free entries without a valid map come first.
 
-    Latency: a hit is offered one clock after the request was accepted. A miss is offered to the
-    fetch port two clocks after its lookup, and the request two clocks after the fill. Throughput: a
-    request a clock on hits; the miss of a request overlaps with the miss of the request before it.
-    Back-pressure: an invalidation is accepted at once, whatever the other ports do. A fill is
-    accepted while a fetch is in flight. A request is delayed by one clock for each invalidation,
-    and a prefetch while requests are accepted. ``i.ready`` follows ``i.payload`` and ``o.ready`` in
-    the same clock.
+    Latency: a request is looked up one clock after it was accepted; a hit is offered a clock later.
+    A miss is offered to the fetch port two clocks after its lookup, and the request two clocks
+    after the fill. Throughput: a request a clock on hits; the miss of a request overlaps with the
+    miss of the request before it. Back-pressure: ``i.ready`` is high while fewer than
+    ``REQUESTS_WAITING`` requests are in the cache, ``prefetch.ready`` while no prefetch waits. An
+    invalidation is accepted at once, whatever the other ports do. A fill is
+    accepted while a fetch is in flight. A lookup is delayed by one clock for each invalidation, and
+    that of a prefetch while requests hit.
 
     Errors: a fill with ``error`` is delivered as ``fault`` to the requests that wait for it, and is
     not kept.
@@ -129,15 +135,44 @@ class DescriptorCache(wiring.Component):
         m.submodules.maps = maps = Memory(shape=DescriptorFill, depth=count, init=[])
         entries = CacheEntries(count, tag_bits)
 
-        # The accepted request, and its entry.
+        # The request at ``o`` has its entry, and perhaps its map.
         busy = Signal()
+
+        # A request waits in ``requests`` until it leaves. Its tag is kept apart, because it is
+        # looked up while the request before it is at ``o``.
+        layout = queued_request_layout(self.params)
+        m.submodules.requests = requests = Queue(layout, REQUESTS_WAITING)
+        m.submodules.tags = tags = Memory(shape=tag_bits, depth=REQUESTS_WAITING, init=[])
+        m.submodules.prefetches = prefetches = SingleBuffer(tag_bits)
+        tag_write, tag_read = tags.write_port(), tags.read_port(domain="comb")
+        looked_up = stream.Signature(tag_bits).create()
+        m.d.comb += [
+            self.i.ready.eq(requests.i.ready),
+            requests.i.valid.eq(self.i.valid),
+            requests.i.payload.eq(self.i.payload),
+            tag_write.en.eq(self.i.valid & requests.i.ready),
+            tag_write.data.eq(self.i.payload.global_address[MAP_ALIGN_BITS:]),
+            looked_up.valid.eq(requests.level != busy),
+            looked_up.payload.eq(tag_read.data),
+            self.prefetch.ready.eq(prefetches.i.ready),
+            prefetches.i.valid.eq(self.prefetch.valid),
+            prefetches.i.payload.eq(self.prefetch.payload[MAP_ALIGN_BITS:]),
+        ]
+
+        m.d.sync += [
+            tag_write.addr.eq(tag_write.addr + tag_write.en),
+            tag_read.addr.eq(tag_read.addr + (looked_up.valid & looked_up.ready)),
+        ]
+
         map_valid = Signal(reset_less=True)
-        request = Signal(queued_request_layout(self.params), reset_less=True)
         entry = Signal(count, reset_less=True)
         may_accept = Signal()
-        m.d.comb += may_accept.eq(~busy | (map_valid & self.o.ready))
+        m.d.comb += [
+            may_accept.eq(~busy | (map_valid & self.o.ready)),
+            requests.o.ready.eq(busy & map_valid & self.o.ready),
+        ]
 
-        lookup = self._look_up(m, entries, may_accept)
+        lookup = self._look_up(m, entries, looked_up, prefetches.o, may_accept)
         allocates, victim = self._allocate(m, entries, Mux(busy, entry, 0), lookup, fetches, fills)
         filled = self._fill(m, fills, maps)
 
@@ -154,22 +189,20 @@ class DescriptorCache(wiring.Component):
             entries.filling.eq((entries.filling | allocated) & ~filled),
         ]
 
-        # The map is read in the clock in which the request is accepted, and again until it is
-        # there.
+        # The map is read in the clock of the lookup, and again until it is there.
         read_entry = Signal(count)
         read = maps.read_port()
         m.d.comb += [
             read_entry.eq(Mux(may_accept, lookup.hit, entry)),
             read.addr.eq(index_of(read_entry)),
             self.o.valid.eq(busy & map_valid),
-            self.o.payload.request.eq(request),
+            self.o.payload.request.eq(requests.o.payload),
             self.o.payload.words.eq(read.data.words),
             self.o.payload.fault.eq(read.data.error),
         ]
         m.d.sync += map_valid.eq(~(entries.filling & read_entry).any())
         with m.If(may_accept):
-            m.d.sync += [busy.eq(self.i.valid & self.i.ready), entry.eq(lookup.hit)]
-            m.d.sync += request.eq(self.i.payload)
+            m.d.sync += [busy.eq(looked_up.valid & looked_up.ready), entry.eq(lookup.hit)]
 
         hit, filling = lookup.hit, entries.filling
         m.d.sync += [
@@ -182,8 +215,15 @@ class DescriptorCache(wiring.Component):
         ]
         return m
 
-    def _look_up(self, m: Module, entries: CacheEntries, may_accept: Value) -> Lookup:
-        """Look up a request, and beside it the invalidation or the prefetch.
+    def _look_up(
+        self,
+        m: Module,
+        entries: CacheEntries,
+        request: stream.Interface,
+        prefetch: stream.Interface,
+        may_accept: Value,
+    ) -> Lookup:
+        """Look up the tag of a request, and beside it the invalidation or the tag of a prefetch.
 
         The two comparisons are apart, so that the request's path is short. No lookup counts in the
         clock after a miss, in which the miss gets its entry.
@@ -194,23 +234,22 @@ class DescriptorCache(wiring.Component):
         request_waits = Signal()  # it was looked up in the clock before
         is_request = Signal()  # the lookup is that of a request
         lookup_valid = Signal()
-        tag = Signal(tag_bits)
         other_tag = Signal(tag_bits)
         hit = Signal(count)
         other_hit = Signal(count)
-        other = Mux(self.invalidate.valid, self.invalidate.payload.address, self.prefetch.payload)
+        tag = request.payload
+        invalidated_tag = self.invalidate.payload.address[MAP_ALIGN_BITS:]
         m.d.comb += [
-            is_request.eq(self.i.valid & ~(request_waits & self.prefetch.valid)),
+            is_request.eq(request.valid & ~(request_waits & prefetch.valid)),
             lookup_valid.eq(~self.invalidate.valid & ~missed),
-            tag.eq(self.i.payload.global_address[MAP_ALIGN_BITS:]),
-            other_tag.eq(other[MAP_ALIGN_BITS:]),
+            other_tag.eq(Mux(self.invalidate.valid, invalidated_tag, prefetch.payload)),
             hit.eq(entries.live & Cat(tag == entry_tag for entry_tag in entries.tags)),
             other_hit.eq(entries.live & Cat(other_tag == entry_tag for entry_tag in entries.tags)),
             self.invalidate.ready.eq(1),
-            self.i.ready.eq(is_request & lookup_valid & hit.any() & may_accept),
-            self.prefetch.ready.eq(~is_request & lookup_valid & other_hit.any()),
+            request.ready.eq(is_request & lookup_valid & hit.any() & may_accept),
+            prefetch.ready.eq(~is_request & lookup_valid & other_hit.any()),
         ]
-        prefetch_misses = self.prefetch.valid & ~other_hit.any()
+        prefetch_misses = prefetch.valid & ~other_hit.any()
         m.d.sync += [
             request_waits.eq(is_request & lookup_valid),
             missed.eq(lookup_valid & Mux(is_request, ~hit.any(), prefetch_misses)),
@@ -229,7 +268,7 @@ class DescriptorCache(wiring.Component):
     ) -> tuple[Signal, Signal]:
         """Give a miss its entry, and fetch the map.
 
-        ``used`` is the entry of the accepted request. Return whether an entry is allocated in this
+        ``used`` is the entry of the request at ``o``. Return whether an entry is allocated in this
         clock, and which.
         """
         # ``turn`` marks the entry whose turn it is. The victim is the first candidate from there

@@ -1,6 +1,6 @@
 """Request queue: captures requests, and holds those of each channel apart from the others."""
 
-from amaranth.hdl import Assert, Cat, Module, Mux, Signal
+from amaranth.hdl import Assert, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -18,17 +18,17 @@ class RequestQueue(wiring.Component):
     credits. A request takes a credit when it leaves, and gives it back three clocks after it was
     ``freed`` by its generator or ``refused`` by setup. Therefore no stage between here and the
     generators waits for one channel, and a long box holds up only requests of its own channel.
-    Channels take turns. In a ``compact`` unit all channels share one queue and its credits.
+    Channels take turns.
 
     All operands are captured when a request is accepted: the issuer may change its registers in the
     next clock.
 
-    Latency: with ``stores`` none if the queue is empty, because the request comes from a register
-    of the bulk groups; without ``stores`` one clock; in a ``compact`` unit always two clocks.
-    Throughput: a tensor request and a bulk request a clock, through ports of their own.
-    Back-pressure: each queue holds ``request_queue_depth`` requests. A request for a full queue
-    holds up all requests behind it, of all channels. An issuer that checks ``room`` is never
-    blocked by another channel. Errors: none; nothing is checked here.
+    Latency: two clocks: requests wait in a memory, and leave from its output register. Throughput:
+    a tensor request and a bulk request a clock, through ports of their own; with a
+    ``request_queue_depth`` of 2, a request of a channel every two clocks. Back-pressure: each queue
+    holds ``request_queue_depth`` requests. A request for a full queue holds up all requests behind
+    it, of all channels. An issuer that checks ``room`` is never blocked by another channel. Errors:
+    none; nothing is checked here.
 
     Parameters
     ----------
@@ -68,9 +68,8 @@ class RequestQueue(wiring.Component):
         m = Module()
         p = self.params
         layout = queued_request_layout(p)
-        queues = [range(p.channels)] if p.compact else [(channel,) for channel in range(p.channels)]
-        m.submodules.tensor_turns = tensor = Arbiter(layout, len(queues))
-        m.submodules.bulk_turns = bulk = Arbiter(layout, len(queues))
+        m.submodules.tensor_turns = tensor = Arbiter(layout, p.channels)
+        m.submodules.bulk_turns = bulk = Arbiter(layout, p.channels)
         connect(m, tensor.o, flipped(self.tensor))
         connect(m, bulk.o, flipped(self.bulk))
 
@@ -80,19 +79,18 @@ class RequestQueue(wiring.Component):
             chosen.eq(1 << channel_of(p, self.i.p.operation, stream_of(p, self.i.p))),
             self.i.ready.eq((chosen & accepts).any()),
         ]
-        latency = 2 if p.compact else int(not p.stores)
-        for number, channels in enumerate(queues):
-            queue = Queue(layout, p.request_queue_depth, latency=latency)
+        for number in range(p.channels):
+            queue = Queue(layout, p.request_queue_depth, latency=2)
             m.submodules[f"queue_{number}"] = queue
             may_leave = Signal(init=1, name=f"may_leave_{number}")
             push = Signal(name=f"push_{number}")
             fire = Signal(name=f"fire_{number}")
             is_bulk = queue.o.p.operation.as_value()[0]  # see ``Operation``
             m.d.comb += [
-                queue.i.valid.eq(self.i.valid & Cat(chosen[n] for n in channels).any()),
+                queue.i.valid.eq(self.i.valid & chosen[number]),
                 queue.i.payload.eq(self.i.payload),
                 push.eq(queue.i.valid & queue.i.ready),
-                *(accepts[n].eq(queue.i.ready) for n in channels),
+                accepts[number].eq(queue.i.ready),
                 *(output.i[number].payload.eq(queue.o.payload) for output in (tensor, bulk)),
                 tensor.i[number].valid.eq(queue.o.valid & may_leave & ~is_bulk),
                 bulk.i[number].valid.eq(queue.o.valid & may_leave & is_bulk),
@@ -105,11 +103,10 @@ class RequestQueue(wiring.Component):
             # Registers make the paths short: credits are counted a clock late.
             credits_used = Signal(range(p.requests_waiting + 1), name=f"credits_used_{number}")
             fire_q = Signal(name=f"fire_q_{number}")
-            returns = [bit for n in channels for bit in (self.freed[n], self.refused[n])]
-            credits_returned = Signal(range(len(returns) + 1), name=f"credits_returned_{number}")
+            credits_returned = Signal(2, name=f"credits_returned_{number}")
             m.d.sync += [
                 fire_q.eq(fire),
-                credits_returned.eq(sum(returns)),
+                credits_returned.eq(self.freed[number] + self.refused[number]),
                 credits_used.eq(credits_used + fire_q - credits_returned),
                 may_leave.eq(
                     Mux(
@@ -118,10 +115,7 @@ class RequestQueue(wiring.Component):
                         credits_used + fire_q < p.requests_waiting,
                     )
                 ),
-                *(
-                    self.room[n].eq(queue.level + push + 1 < p.request_queue_depth)
-                    for n in channels
-                ),
+                self.room[number].eq(queue.level + push + 1 < p.request_queue_depth),
                 Assert(
                     credits_used + fire_q >= credits_returned,
                     "request_queue: a request was freed or refused twice\n",

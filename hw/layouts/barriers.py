@@ -5,7 +5,7 @@ from functools import cache
 from amaranth.lib import data, enum
 
 from hw.layouts.isa import CTA_FIELD_BITS
-from hw.layouts.ports import holder_field, issuer_field
+from hw.layouts.ports import holder_field, issuer_field, reports_field
 from hw.params import SMEM_OFFSET_BITS, TmaParams
 
 BARRIER_COUNT_BITS = 21
@@ -147,6 +147,7 @@ def barrier_completion_layout(params: TmaParams) -> data.StructLayout:
     holder : rank of the CTA that holds the barrier; present with ``cta_group_2``
     address : byte offset of the barrier in the shared memory of its CTA
     tx_bytes : number of bytes
+    reports : see `reports_field`
     """
     return data.StructLayout(
         {
@@ -155,6 +156,7 @@ def barrier_completion_layout(params: TmaParams) -> data.StructLayout:
             **holder_field(params),
             "address": SMEM_OFFSET_BITS,
             "tx_bytes": BARRIER_COUNT_BITS,
+            **reports_field(params),
         }
     )
 
@@ -173,6 +175,8 @@ def barrier_update_layout(params: TmaParams) -> data.StructLayout:
     request_id : number that the record of a fault returns
     cta : rank of the issuing CTA, which the record of a fault returns; present if ``ctas`` is
         above 1
+    reports : before its completion check, COMPLETE_TX reports that the data is not valid; 0 in
+        operations of threads; present with ``report_mechanism``
     """
     return data.StructLayout(
         {
@@ -182,13 +186,16 @@ def barrier_update_layout(params: TmaParams) -> data.StructLayout:
             "lanes": LANES_BITS,
             "request_id": params.request_id_bits,
             **issuer_field(params),
+            **reports_field(params),
         }
     )
 
 
 def assign_complete_tx(update: data.View, completion: data.View) -> list:
     """Return the assignments that make ``update`` the COMPLETE_TX of ``completion``."""
-    names = (name for name in ("request_id", "cta") if name in completion.shape().members)
+    names = (
+        name for name in ("request_id", "cta", "reports") if name in completion.shape().members
+    )
     return [
         update.op.eq(BarrierOp.COMPLETE_TX),
         update.address.eq(completion.address),

@@ -6,7 +6,7 @@ from amaranth.lib import data
 
 from hw.layouts.isa import CTA_FIELD_BITS, PIECE_WORDS, Reduction, data_style_layout
 from hw.layouts.jobs import pair_field
-from hw.layouts.ports import lanes_layout
+from hw.layouts.ports import lanes_layout, reports_field
 from hw.params import PIECE_BYTES, SMEM_OFFSET_BITS, TmaParams
 
 
@@ -31,6 +31,7 @@ def packet_layout(params: TmaParams) -> data.StructLayout:
     valid : lanes that are written, one bit per lane
     words : words of 4 bytes that each lane writes, one bit per word
     data : 16 bytes for each lane, before swizzling
+    reports : see `reports_field`
     """
     return data.StructLayout(
         {
@@ -46,6 +47,7 @@ def packet_layout(params: TmaParams) -> data.StructLayout:
             "valid": params.lanes,
             "words": data.ArrayLayout(PIECE_WORDS, params.lanes),
             "data": lanes_layout(params),
+            **reports_field(params),
         }
     )
 

@@ -111,9 +111,25 @@ class MemoryAttributes(data.Struct):
     cache_policy: 64
 
 
+class ReportMechanism(enum.Enum, shape=3):
+    """Pattern that a load reports to its barriers: ``.mbarrier::report::validity``.
+
+    PER_16BYTES: the first element of each aligned 16 bytes of global memory has the value of the
+    name, in hexadecimal; an element has as many digits. PER_ELEMENT_FF: a byte is FF. Codes that
+    are not listed report nothing.
+    """
+
+    DISABLED = 0
+    PER_16BYTES_80000000 = 1
+    PER_16BYTES_8000 = 2
+    PER_16BYTES_80 = 3
+    PER_16BYTES_8 = 4
+    PER_ELEMENT_FF = 5
+
+
 @cache
-def data_style_layout(params: TmaParams) -> data.StructLayout:
-    """Format of a request's data in shared memory, equal for all of its pieces.
+def map_style_layout(params: TmaParams) -> data.StructLayout:
+    """Format of data in shared memory that a tensor map gives.
 
     Members
     -------
@@ -133,6 +149,19 @@ def data_style_layout(params: TmaParams) -> data.StructLayout:
     if params.b6p2x16_64:
         style["short_rows"] = 1
     return data.StructLayout(style)
+
+
+@cache
+def data_style_layout(params: TmaParams) -> data.StructLayout:
+    """Style of a request's data, equal for all of its pieces.
+
+    Members
+    -------
+    swizzle, fill, round_tf32, atom, packing, short_rows : as in ``map_style_layout``
+    report : pattern in the data that a load reports; present with ``report_mechanism``
+    """
+    report = {"report": ReportMechanism} if params.report_mechanism else {}
+    return data.StructLayout({**map_style_layout(params).members, **report})
 
 
 class Operation(enum.Enum, shape=4):

@@ -11,7 +11,7 @@ from amaranth.lib import data
 
 from hw.layouts.isa import PIECE_WORDS, MemoryAttributes, data_style_layout
 from hw.layouts.jobs import SHORT_ROW_BITS, remote_field, write_mode_layout
-from hw.layouts.ports import holder_field, lanes_layout
+from hw.layouts.ports import holder_field, lanes_layout, reports_field
 from hw.params import SMEM_OFFSET_BITS, TmaParams
 
 
@@ -27,6 +27,7 @@ def receipt_layout(params: TmaParams) -> data.StructLayout:
     mbarrier : byte offset of that barrier in shared memory
     tx_words : 4-byte words that the barrier counts for the packet
     reduced : the packet is a reduction: it was combined with the contents of shared memory
+    reports : see ``reports_field``
     """
     return data.StructLayout(
         {
@@ -37,6 +38,7 @@ def receipt_layout(params: TmaParams) -> data.StructLayout:
             "mbarrier": SMEM_OFFSET_BITS,
             "tx_words": params.lane_bits + 3,
             "reduced": 1,
+            **reports_field(params),
         }
     )
 
@@ -307,6 +309,7 @@ def rotated_line_layout(params: TmaParams) -> data.StructLayout:
     data : the pieces
     words : 4-byte words of each piece that are written, as in ``smem_write_layout``
     remote : the line goes to shared memory of other CTAs
+    reports : see ``reports_field``; does not count for a line that came from another CTA
     receipt : of a line that came from another CTA; see ``receipt_layout``
     """
     return data.StructLayout(
@@ -320,6 +323,7 @@ def rotated_line_layout(params: TmaParams) -> data.StructLayout:
             "data": lanes_layout(params),
             **({"words": data.ArrayLayout(PIECE_WORDS, params.lanes)} if params.word_masks else {}),
             **remote_field(params),
+            **reports_field(params),
             **({"receipt": receipt_layout(params)} if params.ctas > 1 else {}),
         }
     )
@@ -375,6 +379,12 @@ def written_layout(params: TmaParams) -> data.StructLayout:
 def absent_receiver_layout(params: TmaParams) -> data.StructLayout:
     """A receiver of the request under ``slot`` that does not run: the CTA of that number."""
     return data.StructLayout({"slot": params.slot_bits, "receiver": params.cta_bits})
+
+
+@cache
+def line_report_layout(params: TmaParams) -> data.StructLayout:
+    """If ``valid``, a line of the request under ``slot`` has the pattern that the load reports."""
+    return data.StructLayout({"valid": 1, "slot": params.slot_bits})
 
 
 @cache

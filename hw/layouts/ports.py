@@ -17,6 +17,7 @@ from hw.layouts.isa import (
     Operation,
     Reduction,
     ReductionOp,
+    ReportMechanism,
 )
 from hw.params import DIMS, PIECE_BYTES, SMEM_OFFSET_BITS, TmaParams
 
@@ -94,12 +95,15 @@ def request_layout(params: TmaParams) -> data.StructLayout:
     ignore_first, ignore_last : ``.ignore_oob`` of a bulk load: bytes at the start and at the end
         that need not exist; present with ``ignore_oob``
     map_override : see `override_layout`; present with ``override``
+    report : pattern that a load reports to its barriers; present with ``report_mechanism``
     """
     later: dict[str, ShapeLike] = {}
     if params.ignore_oob:
         later |= {"ignore_first": IGNORED_BITS, "ignore_last": IGNORED_BITS}
     if params.override:
         later["map_override"] = override_layout()
+    if params.report_mechanism:
+        later["report"] = ReportMechanism
     return data.StructLayout(
         {
             "operation": Operation,
@@ -180,6 +184,14 @@ def holder_field(params: TmaParams) -> dict[str, int]:
     It is present with ``cta_group_2``. Without it, a barrier counts what its own CTA receives.
     """
     return {"holder": params.cta_bits} if params.cta_group_2 else {}
+
+
+def reports_field(params: TmaParams) -> dict[str, int]:
+    """Return the field ``reports``: data of a load has the pattern that the load reports.
+
+    It is present with ``report_mechanism``.
+    """
+    return {"reports": 1} if params.report_mechanism else {}
 
 
 @cache

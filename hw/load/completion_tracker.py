@@ -15,7 +15,12 @@ from hw.layouts.jobs import (
     transfer_layout,
     walk_job_layout,
 )
-from hw.layouts.lines import absent_receiver_layout, read_fault_layout, written_layout
+from hw.layouts.lines import (
+    absent_receiver_layout,
+    line_report_layout,
+    read_fault_layout,
+    written_layout,
+)
 from hw.layouts.ports import error_layout, holder_field
 from hw.lib.job_slots import JobSlots, failure
 from hw.lib.queue import Queue
@@ -92,7 +97,8 @@ class CompletionTracker(wiring.Component):
     A load ends with one ``completion`` that carries the byte count of the whole request. With a
     fault it ends with an error record instead, and its barrier is not signalled. A load that is
     ``remote``, in a cluster, ends without a completion when all of its pieces are on their way,
-    because each receiver signals what it gets. If a receiver does not run, it ends with an error
+    because each receiver signals what it gets. The completion ``reports`` if a line of the request
+    did. If a receiver does not run, it ends with an error
     record (DST_CTA).
 
     Latency: none for jobs, which pass as ``JobSlots`` lets them; ``completion`` is offered two
@@ -113,6 +119,8 @@ class CompletionTracker(wiring.Component):
     written : In(stream) of ``written_layout``; pieces of lines
     filled : In(stream) of ``written_layout``; pieces of fill
     fault : In(stream) of ``read_fault_layout``; always ready; comes before its line's ``written``
+    report : In of ``line_report_layout``; comes before its line's ``written``; present with
+        ``report_mechanism``
     completion : Out(stream) of ``barrier_completion_layout``
     error : Out(stream) of ``error_layout``
     cta_rank : In; rank of this SM's CTA. This port and the following are present in a cluster.
@@ -136,6 +144,7 @@ class CompletionTracker(wiring.Component):
                 "written": In(stream.Signature(written_layout(params))),
                 "filled": In(stream.Signature(written_layout(params))),
                 "fault": In(stream.Signature(read_fault_layout(params))),
+                **({"report": In(line_report_layout(params))} if params.report_mechanism else {}),
                 "completion": Out(stream.Signature(barrier_completion_layout(params))),
                 "error": Out(stream.Signature(error_layout(params))),
             }
@@ -325,6 +334,8 @@ class CompletionTracker(wiring.Component):
             slots.returned.payload.eq(end.slot),
         ]
         m.d.sync += fill_is_offered.eq(has_end & ~takes_line & ~retires)
+        if p.report_mechanism:
+            self._mark_reports(m, has_end & retires, end.slot)
         if p.ctas > 1:
             holder = holder_of(p, transfer.delivery, self.cta_rank)
             m.d.comb += [
@@ -332,6 +343,16 @@ class CompletionTracker(wiring.Component):
                 *(self.completion.p[name].eq(holder) for name in holder_field(p)),
             ]
         self._mark_faults(m, fault_write, fault_comes, has_end & fault.failed & retires, end.slot)
+
+    def _mark_reports(self, m: Module, clears, ended_slot) -> None:
+        """Mark each slot that reports; clear the mark when its request ends."""
+        marks = Signal(self.params.requests_in_flight)
+        m.d.comb += self.completion.p.reports.eq(marks.bit_select(ended_slot, 1))
+        for slot, mark in enumerate(marks):
+            with m.If(self.report.valid & (self.report.slot == slot)):
+                m.d.sync += mark.eq(1)
+            with m.Elif(clears & (ended_slot == slot)):
+                m.d.sync += mark.eq(0)
 
     def _mark_faults(self, m: Module, fault_write, fault_comes, clears, ended_slot) -> None:
         """Mark each fault in the table of slots when it comes; clear the mark when its request

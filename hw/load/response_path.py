@@ -4,9 +4,9 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.layouts.isa import Packing
+from hw.layouts.isa import Packing, ReportMechanism
 from hw.layouts.jobs import remote_field
-from hw.layouts.lines import line_arrival_layout, rotated_line_layout
+from hw.layouts.lines import line_arrival_layout, line_report_layout, rotated_line_layout
 from hw.lib.permute import rotate
 from hw.lib.piece_format import fill_piece
 from hw.params import PIECE_BYTES, TmaParams
@@ -62,12 +62,55 @@ def unpack(pieces: list, bytes_of_16: int) -> list:
     return unpacked
 
 
+PATTERNS = {
+    ReportMechanism.PER_16BYTES_80000000: 0x80000000,
+    ReportMechanism.PER_16BYTES_8000: 0x8000,
+    ReportMechanism.PER_16BYTES_80: 0x80,
+}
+"""Pattern of the first whole bytes of each aligned 16 bytes."""
+
+
+def matches(m: Module, report, piece, outside, name: str) -> Signal:
+    """Return 1 if a piece has the pattern that a load reports.
+
+    Parameters
+    ----------
+    m : Module
+        Module to which the logic is added.
+    report : Value
+        The `ReportMechanism`.
+    piece : Value
+        The 16 bytes of global memory.
+    outside : Value
+        A bit for each byte: 1 if it is not read, because it is outside the tensor. The bytes inside
+        are the first ones, at least one.
+    name : str
+        Name of the result.
+    """
+    result = Signal(name=name)
+    with m.Switch(report):
+        for mechanism, pattern in PATTERNS.items():
+            bits = pattern.bit_length()
+            with m.Case(mechanism):
+                m.d.comb += result.eq((piece[:bits] == pattern) & ~outside[bits // 8 - 1])
+        with m.Case(ReportMechanism.PER_16BYTES_8):
+            m.d.comb += result.eq(piece[:4] == 8)
+        with m.Case(ReportMechanism.PER_ELEMENT_FF):
+            m.d.comb += result.eq(
+                Cat(
+                    piece.word_select(byte, 8).all() & ~outside[byte] for byte in range(PIECE_BYTES)
+                ).any()
+            )
+    return result
+
+
 class ResponsePath(wiring.Component):
     """Converts each line to the data and the lanes of shared memory.
 
     In this order: move gathered rows to their places and rotate the pieces to their lanes, round to
     tf32, fill the bytes of a row's tail that are outside the tensor, unpack packed elements. No
-    piece of a ``failed`` line is valid.
+    piece of a ``failed`` line is valid. With ``report_mechanism`` the bytes inside the tensor are
+    compared with the pattern that the load reports, as they come from memory.
 
     Latency: one clock. Throughput: one line a clock. Back-pressure: ``i.ready`` follows
     ``o.ready``.
@@ -80,6 +123,8 @@ class ResponsePath(wiring.Component):
     -------
     i : In(stream) of ``line_arrival_layout``
     o : Out(stream) of ``rotated_line_layout``
+    report : Out of ``line_report_layout``; for the line at ``o``, while it is there; present with
+        ``report_mechanism``
     """
 
     def __init__(self, params: TmaParams) -> None:
@@ -88,6 +133,7 @@ class ResponsePath(wiring.Component):
             {
                 "i": In(stream.Signature(line_arrival_layout(params))),
                 "o": Out(stream.Signature(rotated_line_layout(params))),
+                **({"report": Out(line_report_layout(params))} if params.report_mechanism else {}),
             }
         )
 
@@ -111,7 +157,7 @@ class ResponsePath(wiring.Component):
             boundary,
             "place",
         )
-        rotated = []
+        rotated, reporting = [], []
         for lane, place in enumerate(places):
             valid, tail, raw = place[0], place[1], place[2:]
             if p.gathers_rows:
@@ -133,6 +179,10 @@ class ResponsePath(wiring.Component):
                 filled.eq((converted & ~fill_bits) | (fill & fill_bits)),
             ]
             rotated.append(Cat(filled, valid & ~self.i.p.failed))
+            if p.report_mechanism:
+                unread = outside & tail.replicate(PIECE_BYTES)
+                found = matches(m, use.style.report, raw, unread, f"matches_{lane}")
+                reporting.append(found & rotated[-1][-1])
 
         line_valid = Signal()
         line = Signal(rotated_line_layout(p), reset_less=True)
@@ -153,10 +203,17 @@ class ResponsePath(wiring.Component):
                 *(line.data[lane].eq(piece[:-1]) for lane, piece in enumerate(rotated)),
                 *(line[name].eq(use[name]) for name in remote_field(p)),
             ]
+            if p.report_mechanism:
+                m.d.sync += line.reports.eq(Cat(reporting).any())
             if p.word_masks:
                 m.d.sync += [words.eq(~0) for words in line.words]
             if p.sub_byte:
                 self._unpack(m, use, line, rotated)
+        if p.report_mechanism:
+            m.d.comb += [
+                self.report.valid.eq(line_valid & line.reports),
+                self.report.slot.eq(line.slot),
+            ]
         return m
 
     def _unpack(self, m: Module, use, line, rotated: list) -> None:

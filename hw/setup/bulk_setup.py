@@ -235,6 +235,7 @@ class BulkSetup(wiring.Component):
                 operands.prefetch | (~operands.store & (is_empty | request.no_receiver))
             ),
             walk.attributes.cache_policy.eq(request.cache_policy),
+            *([walk.style.report.eq(request.report)] if self.params.report_mechanism else ()),
             walk.has_data.eq(~(is_empty | self._ignores_all(request))),
             walk.start.eq(request.global_address[4:]),
             walk.run.eq(pieces),

@@ -9,7 +9,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.layouts.isa import AccessMode, ErrorCode, Operation, is_store
+from hw.layouts.isa import AccessMode, ErrorCode, Operation, is_store, map_style_layout
 from hw.layouts.jobs import assign_write_mode, channel_of, request_with_map_layout, stream_of
 from hw.lib.quotient import reciprocal_of
 from hw.lib.remainder import modulo_3
@@ -117,7 +117,11 @@ class ItemSequencer(wiring.Component):
                 common.attributes.cache_policy.eq(request.cache_policy),
                 common.smem_address.eq(operands.smem_address),
                 common.mbarrier.eq(operands.mbarrier),
-                common.style.eq(decoded.style),
+                *(
+                    common.style[name].eq(decoded.style[name])
+                    for name in map_style_layout(p).members
+                ),
+                *([common.style.report.eq(request.report)] if p.report_mechanism else ()),
                 common.row_pieces.eq(decoded.row_pieces),
                 common.row_pitch.eq(decoded.row_pitch),
                 common.row_mask.eq(self._placed(m, decoded.row_mask, operands.smem_address)),

@@ -6,7 +6,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.layouts.isa import Fill, L2Promotion, Packing, Swizzle, SwizzleAtom, data_style_layout
+from hw.layouts.isa import Fill, L2Promotion, Packing, Swizzle, SwizzleAtom, map_style_layout
 from hw.params import DIMS, PIECE_BYTES, TmaParams
 
 ITEM_SIZE_LOG2 = (0, 1, 2, 2, 3, 3, 1, 2, 2, 3, 1)
@@ -132,7 +132,7 @@ def decoded_map_layout(params: TmaParams) -> data.StructLayout:
             **({"is_96b": 1} if params.swizzle_96b else {}),
             "element": element_layout(params),
             "l2_promotion": L2Promotion,
-            "style": data_style_layout(params),
+            "style": map_style_layout(params),
             "row_pieces": ROW_BITS,
             "row_pitch": ROW_BITS,
             "row_mask": params.row_mask_bits,

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from golden import AccessMode, DataType, Override, Plan, ReductionOp, Swizzle
+from golden import AccessMode, DataType, Override, Plan, ReductionOp, ReportMechanism, Swizzle
 from sim_tb.sm.device import GlobalPointer, TensorMapHandle
 from sim_tb.sm.sanitizer import GlobalBytes, TrackedRequest
 from sim_tb.sm.sm import Issuer
@@ -38,6 +38,7 @@ class CopyInstructions(Issuer):
         cache_policy: int = 0,
         joins_group: bool = False,
         override: Override | None = None,
+        report: ReportMechanism = ReportMechanism.DISABLED,
     ) -> None:
         """``cp.async.bulk.tensor``, global to shared memory.
 
@@ -68,6 +69,9 @@ class CopyInstructions(Issuer):
             The load belongs to the next bulk group, until its map has been read.
         override : Override, optional
             ``.override::global_address`` and ``.override_attribute``.
+        report : ReportMechanism
+            ``.mbarrier::report::validity``: pattern in the data that is reported to ``barrier``,
+            which then has layout v1.
         """
         self.require(
             "cp.async.bulk.tensor",
@@ -102,6 +106,7 @@ class CopyInstructions(Issuer):
             thread=self.thread,
             joins_group=joins_group,
             override=override,
+            report=report,
         )
         sm.load_bytes += size * len(receivers)
 
@@ -116,12 +121,13 @@ class CopyInstructions(Issuer):
         cache_policy: int = 0,
         ignore_first: int = 0,
         ignore_last: int = 0,
+        report: ReportMechanism = ReportMechanism.DISABLED,
     ) -> None:
         """``cp.async.bulk``: ``size`` bytes from global memory to the start of ``tile``.
 
         With ``cta_mask`` the instruction has ``.multicast::cluster``. ``ignore_first`` and
         ``ignore_last`` are the operands of ``.ignore_oob``: so many bytes at the start and at the
-        end, up to 15, need not exist.
+        end, up to 15, need not exist. ``report`` is as in `cp_async_bulk_tensor`.
         """
         self.require(
             "cp.async.bulk",
@@ -147,6 +153,7 @@ class CopyInstructions(Issuer):
             cache_policy=cache_policy,
             ignore_first=ignore_first,
             ignore_last=ignore_last,
+            report=report,
         )
         self.sm.load_bytes += size * len(receivers)
 

@@ -75,10 +75,10 @@ class Barriers:
         """Forget all watchers."""
         self._watchers.clear()
 
-    def read(self, address: int) -> Barrier:
-        """Return the fields of the barrier at ``address`` in shared memory."""
+    def read(self, address: int, *, v1: bool = False) -> Barrier:
+        """Return the fields of the barrier at ``address``; ``v1``: the unit has layout v1."""
         word = self._smem[address : address + BARRIER_BYTES].view(np.uint64)[0]
-        return Barrier.decode(int(word))
+        return Barrier.decode(int(word), v1=v1)
 
     def unwatch(self, address: int) -> None:
         """Forget what ``watch`` was told to call at this address."""

@@ -159,6 +159,7 @@ class RequestRecord(ctypes.Structure):
         ("groups", ctypes.c_uint32),
         ("ignore_first", ctypes.c_uint32),
         ("ignore_last", ctypes.c_uint32),
+        ("report", ctypes.c_uint32),
         ("override_address", ctypes.c_uint64),
         ("override_kind", ctypes.c_uint32),
         ("override_upper", ctypes.c_uint32),

@@ -18,6 +18,7 @@ from golden import (
     Prefetch,
     Reduce,
     ReductionOp,
+    ReportMechanism,
     Store,
 )
 from golden.request import as_descriptor
@@ -37,14 +38,12 @@ GoldenRequest = (
 )
 """Requests of the golden model that a unit accepts."""
 
-_NO_OPERANDS = {"report": 0}
-"""Operands that no unit has, although they have an effect, and their defaults."""
-
 _FEATURES = {
     "ignore_first": "ignore_oob",
     "ignore_last": "ignore_oob",
     "override": "override",
     "multicast_32b": "multicast_32b",
+    "report": "report_mechanism",
 }
 """Parameter of the unit that each operand needs, unless it is None or 0."""
 
@@ -135,6 +134,7 @@ class Requests:
         mbarrier_cta: int | None = None,
         cta_group: int = 1,
         override: Override | None = None,
+        report: ReportMechanism = ReportMechanism.DISABLED,
     ) -> int:
         """Queue a tensor load.
 
@@ -142,7 +142,7 @@ class Requests:
         ----------
         tensor_map : int
             Address of the tensor map.
-        coords, smem_address, mbarrier, cta_mask, dst_cta, mbarrier_cta, cta_group, override
+        coords, smem_address, mbarrier, cta_mask, dst_cta, mbarrier_cta, cta_group, override, report
             As in ``golden.Load``.
         mode : str
             A name of ``AccessMode``.
@@ -170,6 +170,7 @@ class Requests:
             thread=thread,
             joins_group=joins_group,
             cta_group_2=cta_group == 2,
+            report=int(report),
             **self._ctas(cta_mask, dst_cta, mbarrier_cta),
             **override_fields(override),
         )
@@ -189,6 +190,7 @@ class Requests:
         mbarrier_cta: int | None = None,
         ignore_first: int = 0,
         ignore_last: int = 0,
+        report: ReportMechanism = ReportMechanism.DISABLED,
     ) -> int:
         """Queue a bulk load of ``size`` bytes. Operands are as in ``golden.BulkLoad``."""
         return self._queue(
@@ -202,6 +204,7 @@ class Requests:
             thread=thread,
             ignore_first=ignore_first,
             ignore_last=ignore_last,
+            report=int(report),
             **self._ctas(cta_mask, dst_cta, mbarrier_cta),
         )
 
@@ -346,10 +349,6 @@ class Requests:
         ValueError
             If the request has an operand with an effect that the unit does not have.
         """
-        for name, default in _NO_OPERANDS.items():
-            value = getattr(request, name, default)
-            if value != default:
-                raise ValueError(f"{name} = {value}: the unit has no such operand")
         for name, feature in _FEATURES.items():
             value = getattr(request, name, None)
             if value and not self._parameters[feature]:
@@ -370,6 +369,7 @@ class Requests:
                     mbarrier_cta=request.mbarrier_cta,
                     ignore_first=request.ignore_first,
                     ignore_last=request.ignore_last,
+                    report=request.report,
                     **hint,
                 )
             case BulkPrefetch():
@@ -431,6 +431,7 @@ class Requests:
             dst_cta=request.dst_cta,
             mbarrier_cta=request.mbarrier_cta,
             cta_group=request.cta_group,
+            report=request.report,
             **walk,
         )
 

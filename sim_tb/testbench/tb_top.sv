@@ -105,6 +105,7 @@ module tb_sm (
       output int unsigned groups);
   import "DPI-C" function void tb_next_ignored(
       input int unsigned sm, output int unsigned first, output int unsigned last);
+  import "DPI-C" function void tb_next_report(input int unsigned sm, output int unsigned report);
   import "DPI-C" function void tb_next_override(
       input int unsigned sm, output int unsigned kind, output longint unsigned address,
       output bit [63:0] dim, output bit [127:0] lower, output int unsigned upper);
@@ -336,6 +337,10 @@ module tb_sm (
       request.ignore_first <= count;
       request.ignore_last <= tag;
 `endif
+`ifdef TMA_REPORT_MECHANISM
+      tb_next_report(sm, kind);
+      request.report <= kind;
+`endif
 `ifdef TMA_OVERRIDE
       tb_next_override(sm, kind, address, state, piece, count);
       request.map_override.enabled <= kind != 0;
@@ -409,6 +414,9 @@ module tb_sm (
       remote_command.update.lanes <= lanes;
       remote_command.update.request_id <= id;
       remote_command.update.cta <= sm;
+`ifdef TMA_REPORT_MECHANISM
+      remote_command.update.reports <= 0;
+`endif
     end
     if (drive[PORTS+10]) begin
       tb_next_remote_store(sm, id, cta, smem_address, mbarrier, reduces, op, kind, mask, piece);

@@ -11,15 +11,17 @@ from golden import (
     Arch,
     BulkLoad,
     BulkStore,
+    Completion,
     DataType,
     DsmemCopy,
     DsmemReduce,
     Load,
     ReductionOp,
+    ReportMechanism,
     TmaError,
     execute,
 )
-from golden.mbarrier import Barrier
+from golden.mbarrier import NOT_VALID, Barrier, Report
 from golden.memory import HashedMemory
 from golden.reduction import DSMEM_PAIRS, operation
 from sim_tb.testbench.cluster_environment import ClusterEnvironment
@@ -112,7 +114,14 @@ class Round:
             mode = pick(rng, "tile", "tile", "interleaved")
             request = random_tensor_load(rng, mode, Arch.SM_90A, LARGEST)
         at = request.smem_address + self._region(), request.mbarrier + pick(rng, *self.barriers)
-        return replace(request, smem_address=at[0], mbarrier=at[1])
+        report = self._report()
+        return replace(request, smem_address=at[0], mbarrier=at[1], report=report)
+
+    def _report(self) -> ReportMechanism:
+        """Return a pattern to report. Most loads report none, so that not every phase does."""
+        if not self.parameters["report_mechanism"] or self.rng.random() < 0.9:
+            return ReportMechanism.DISABLED
+        return ReportMechanism(int(self.rng.integers(len(ReportMechanism))))
 
     def _multicast(self, cta: int) -> Item:
         is_wide = bool(self.parameters["multicast_32b"])
@@ -143,6 +152,7 @@ class Round:
             dst = self._cta()
             where = {"dst_cta": dst, "mbarrier_cta": dst ^ int(self.rng.integers(2))}
         where |= {"smem_address": self._region(), "mbarrier": pick(self.rng, *self.barriers)}
+        where["report"] = self._report()
         return Item(replace(request, cta_group=2, **where), cta)
 
     def _piece_range(self, most: int) -> tuple[int, int]:
@@ -195,30 +205,34 @@ class Round:
         wanted_output = self.output.copy()
 
         tx = np.zeros((self.ctas, BARRIERS), int)
+        reports = np.zeros((self.ctas, BARRIERS), bool)
+        v1 = bool(self.parameters["report_mechanism"])
         refused: dict[tuple[int, int], str] = {}
         outcomes = [self._golden(item, expected, wanted_output) for item in self.items]
         for outcome in outcomes:
             if not isinstance(outcome, TmaError):
-                for cta, mbarrier, count in outcome:
-                    tx[cta, self.barriers.index(mbarrier)] += count
+                for done in outcome:
+                    at = done.cta, self.barriers.index(done.mbarrier)
+                    tx[at] += done.bytes
+                    reports[at] |= done.reports
         for env in sms:
             for number, barrier in enumerate(self.barriers):
-                await env.barriers.command("INIT", barrier, 1)
+                await env.barriers.command("INIT", barrier, 1, v1=v1)
                 await env.barriers.command("ARRIVE_EXPECT_TX", barrier, int(tx[env.sm, number]))
         for item, outcome in zip(self.items, outcomes, strict=True):
             self._submit(item)
             if isinstance(outcome, TmaError):
                 refused[item.cta, item.request_id] = outcome.code.name
         await self.cluster.idle()
-        self._compare(expected, wanted_output, refused)
+        self._compare(expected, wanted_output, refused, reports if v1 else None)
         for item in self.items:
             self.cluster.gmem.remove(item.map_address)
         self.cluster.gmem.remove(OUTPUT)
 
     def _golden(
         self, item: Item, smem: list[NDArray[np.uint8]], output: NDArray[np.uint8]
-    ) -> list[tuple[int, int, int]] | TmaError:
-        """Apply the item; return the CTA, barrier and bytes of each completion, or its refusal."""
+    ) -> list[Completion] | TmaError:
+        """Apply the item; return its completions, or its refusal."""
         request = item.request
         match request:
             case BulkStore():
@@ -235,12 +249,11 @@ class Round:
                     combined = operation(op, kind)(target.view(word), values.view(word))
                     values = combined.view(np.uint8)
                 target[:] = values
-                return [(request.dst_cta, request.mbarrier, len(request.values))]
+                return [Completion(request.dst_cta, request.mbarrier, len(request.values))]
         try:
-            done = execute(request, HashedMemory(), smem, cta=item.cta, arch=self.arch)
+            return execute(request, HashedMemory(), smem, cta=item.cta, arch=self.arch)
         except TmaError as error:
             return error
-        return [(one.cta, one.mbarrier, one.bytes) for one in done]
 
     def _submit(self, item: Item) -> None:
         env, request = self.cluster.sms[item.cta], item.request
@@ -259,14 +272,20 @@ class Round:
             item.map_address = env.descriptors.place(words)
         item.request_id = env.requests.submit(request, item.map_address)
 
-    def _compare(self, expected, output, refused) -> None:
+    def _compare(self, expected, output, refused, reports) -> None:
+        """Compare all results; ``reports`` is None if the barriers are of layout v0."""
         sms = self.cluster.sms
         records = {(env.sm, e.request_id): e.cause for env in sms for e in env.errors.take_all()}
         assert records == refused
         for env, wanted in zip(sms, expected, strict=True):
-            for barrier in self.barriers:
-                word = Barrier(phase=1, pending=1, expected=1)
-                assert env.barriers.read(barrier) == word, f"CTA {env.sm}, barrier {barrier:#x}"
+            for number, barrier in enumerate(self.barriers):
+                report = None
+                if reports is not None:
+                    found = bool(reports[env.sm, number])
+                    report = Report(NOT_VALID if found else 0, not found, stale=1)
+                word = Barrier(phase=1, pending=1, expected=1, report=report)
+                got = env.barriers.read(barrier, v1=reports is not None)
+                assert got == word, f"CTA {env.sm}, barrier {barrier:#x}: {got}"
             end = min(self.barriers)
             differs = np.flatnonzero(env.smem[:end] != wanted[:end])
             if differs.size:

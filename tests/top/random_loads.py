@@ -17,6 +17,7 @@ from golden import (
     Load,
     Plan,
     Prefetch,
+    ReportMechanism,
     Swizzle,
     TensorMap,
     TmaError,
@@ -208,6 +209,16 @@ def overridden_load(rng: Rng) -> Case:
             return case
 
 
+def reporting(rng: Rng, arch: Arch) -> Load | BulkLoad:
+    """Return a random load that may report its data, so short that not all data has a pattern."""
+    if rng.random() < 0.3:
+        request: Load | BulkLoad = random_bulk(rng, 512)
+    else:
+        mode = pick(rng, "tile", "interleaved", "im2col", "gather4", "sub_byte")
+        request = random_tensor_load(rng, mode, arch, 2048)
+    return replace(request, report=ReportMechanism(int(rng.integers(len(ReportMechanism)))))
+
+
 def later_tile(rng: Rng, most: int, wanted: Callable[[TensorMap], bool]) -> Case:
     """Return a random tile load of a later architecture whose tensor map is ``wanted``."""
     while True:
@@ -232,8 +243,8 @@ BLACKWELL = {
     ),
     "sub_byte": lambda rng, most: later_tile(rng, most, lambda m: m.data_type.is_sub_byte),
 }
-OVERRIDE, IGNORING = "override", "ignore_oob"
-BY_PARAMETER = OVERRIDE, IGNORING
+OVERRIDE, IGNORING, REPORTING = "override", "ignore_oob", "report_mechanism"
+BY_PARAMETER = OVERRIDE, IGNORING, REPORTING
 """Modes that need a parameter of the same name."""
 
 BULK = {"bulk": random_bulk, IGNORING: ignoring}
@@ -318,6 +329,8 @@ def random_item(
     request: Load | BulkLoad
     if mode in BULK:
         request = BULK[mode](rng, max(largest, 256))
+    elif mode == REPORTING:
+        request = reporting(rng, arch)
     else:
         request = random_tensor_load(rng, mode, arch, largest)
     # Added, so that an address that was made illegal stays illegal.

@@ -29,7 +29,7 @@ from golden import (
     check,
 )
 from golden.checks import OFFSET_LIMITS
-from golden.mbarrier import Barrier
+from golden.mbarrier import NOT_VALID, Barrier, Report
 from golden.memory import ArrayMemory
 from sim_tb.coverage.load_kinds import Sample, classify, every
 from sim_tb.testbench.bridge import LogKind
@@ -105,12 +105,14 @@ async def run_batch(
     env.smem[:] = rng.integers(0, 256, env.smem.size, dtype=np.uint8)
     expected = env.smem.copy()
     answers = [item.golden(expected) for item in loads]
-    to_come = dict.fromkeys(BARRIERS, 0)
+    to_come, reported = dict.fromkeys(BARRIERS, 0), dict.fromkeys(BARRIERS, False)
     for item, answer in zip(loads, answers, strict=True):
         if isinstance(answer, Completion):
             to_come[item.request.mbarrier] += answer.bytes
+            reported[item.request.mbarrier] |= answer.reports
+    v1 = any(item.request.report for item in loads)
     for barrier in BARRIERS:
-        await env.barriers.command("INIT", barrier, 1)
+        await env.barriers.command("INIT", barrier, 1, v1=v1)
         await env.barriers.command("ARRIVE_EXPECT_TX", barrier, to_come[barrier])
     env.clear_log(LogKind.LINE)
     flips.clear()
@@ -121,8 +123,10 @@ async def run_batch(
 
     about = "\n".join(f"{item} -> {answer!r}" for item, answer in zip(loads, answers, strict=True))
     for barrier in BARRIERS:
-        word = env.barriers.read(barrier)
-        assert word == Barrier(phase=1, pending=1, expected=1), (barrier, word, about)
+        word = env.barriers.read(barrier, v1=v1)
+        report = Report(NOT_VALID if reported[barrier] else 0, not reported[barrier], stale=1)
+        done = Barrier(phase=1, pending=1, expected=1, report=report if v1 else None)
+        assert word == done, (barrier, word, about)
         expected[barrier : barrier + 8] = env.smem[barrier : barrier + 8]
     assert_same(env.smem, expected, about)
     taken = [

@@ -46,6 +46,8 @@ CLUSTER = TmaParams(
     bulk_groups=4,
     barrier_waiters=8,
     im2col=False,
+    mbarrier_v1=True,
+    report_mechanism=True,
 )
 """Four SMs with lines of 128 bytes and only the features that tests of clusters need."""
 

@@ -95,7 +95,7 @@ struct BarrierOp {
     X(uint32_t, dst_cta, ) X(uint32_t, mbarrier_cta, ) X(uint32_t, cta_group_2, )             \
     X(uint32_t, reduction_op, ) X(uint32_t, element_type, ) X(uint32_t, byte_mask, )          \
     X(uint32_t, thread, ) X(uint32_t, joins_group, ) X(uint32_t, groups, )                    \
-    X(uint32_t, ignore_first, ) X(uint32_t, ignore_last, )                                    \
+    X(uint32_t, ignore_first, ) X(uint32_t, ignore_last, ) X(uint32_t, report, )              \
     X(uint64_t, override_address, ) X(uint32_t, override_kind, )                              \
     X(uint32_t, override_upper, ) X(uint32_t, override_lower, [4]) X(uint8_t, override_dim, [8])
 

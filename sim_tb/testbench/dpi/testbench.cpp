@@ -108,6 +108,9 @@ void tb_next_ignored(uint32_t sm, uint32_t* first, uint32_t* last) {
     *first = request.ignore_first;
     *last = request.ignore_last;
 }
+void tb_next_report(uint32_t sm, uint32_t* report) {
+    *report = models_of(sm).request.current.report;
+}
 void tb_next_override(uint32_t sm, uint32_t* kind, uint64_t* address, svBitVecVal* dim,
                       svBitVecVal* lower, uint32_t* upper) {
     const RequestRecord& request = models_of(sm).request.current;

@@ -13,7 +13,10 @@ NO_FAULT = BarrierFault.NONE.value
 
 @dataclass(frozen=True)
 class Item:
-    """Operation, as a command or as an update; the fields are those of `BarrierCommand`."""
+    """Operation, as a command or as an update; the fields are those of `BarrierCommand`.
+
+    ``v1`` of an update is its ``reports``, in a unit with ``report_mechanism``.
+    """
 
     op: BarrierOp
     address: int = 0
@@ -65,7 +68,11 @@ def model(item: Item, word: int, port: str, params: TmaParams) -> tuple[int, boo
         The barrier after the operation, ``done`` and ``fault`` of the result.
     """
     has_v1 = params.mbarrier_v1
-    if port == "update" and item.op not in CHANGES:
+    is_update = port == "update"
+    reports = bool(
+        params.report_mechanism and is_update and item.op is BarrierOp.COMPLETE_TX and item.v1
+    )
+    if is_update and item.op not in CHANGES:
         return word, False, Fault.OPERATION
     if not has_v1 and (item.op is BarrierOp.REPORT or (item.v1 and item.op in TESTS)):
         return word, False, Fault.OPERATION
@@ -79,9 +86,12 @@ def model(item: Item, word: int, port: str, params: TmaParams) -> tuple[int, boo
             case BarrierOp.REPORT:
                 return golden.report(word, item.count, v1=has_v1), False, NO_FAULT
             case op if op in CHANGES:
-                remote = port == "update"
                 after = golden.update(
-                    word, CHANGES[op], item.count, lanes=item.lanes, remote=remote, v1=has_v1
+                    *(word, CHANGES[op], item.count),
+                    lanes=item.lanes,
+                    remote=is_update,
+                    v1=has_v1,
+                    reports=reports,
                 )
                 return after, False, NO_FAULT
         parity = item.count

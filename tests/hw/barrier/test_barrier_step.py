@@ -14,6 +14,7 @@ from tests.hw.barrier.operations import BY_PARITY, CHANGES, TRIES, Item, model
 
 V0 = TmaParams()
 V1 = TmaParams(mbarrier_v1=True)
+REPORTING = TmaParams(mbarrier_v1=True, report_mechanism=True)
 COUNTS = [0, 1, 1, 2, 3, 16, 511, 512, MAX_COUNT, MAX_COUNT + 1, (1 << 21) - 1]
 
 Case = tuple[Item, int, str]
@@ -133,7 +134,7 @@ def draw(rng: random.Random, params: TmaParams) -> Case:
     return item, word, rng.choice(["command", "command", "update"])
 
 
-@pytest.mark.parametrize("params", [V0, V1], ids=["v0", "v1"])
+@pytest.mark.parametrize("params", [V0, V1, REPORTING], ids=["v0", "v1", "reporting"])
 @pytest.mark.parametrize("seed", range(3))
 def test_every_operation(params, seed):
     rng = random.Random(seed)

@@ -27,6 +27,7 @@ from tests.hw.simulate import simulation
 PARAMS = TmaParams()
 FEW = TmaParams(barrier_waiters=3)
 V1 = TmaParams(barrier_waiters=8, mbarrier_v1=True, ctas=4)
+REPORTING = TmaParams(barrier_waiters=8, mbarrier_v1=True, report_mechanism=True)
 FOREVER = (1 << 32) - 1
 
 
@@ -114,6 +115,8 @@ def operate(
                     payload |= {"v1": item.v1, "tag": numbers[name] % (1 << 16)}
                 else:
                     payload |= {"request_id": numbers[name]}
+                    if params.report_mechanism:
+                        payload |= {"reports": item.v1}
                     if params.ctas > 1:
                         payload |= {"cta": numbers[name] % params.ctas}
                 port = getattr(dut, name)
@@ -300,7 +303,7 @@ def draw(
 
 
 @pytest.mark.parametrize("stall", [0, 0.5, 0.8])
-@pytest.mark.parametrize("params", [FEW, V1, TmaParams(barrier_waiters=1)])
+@pytest.mark.parametrize("params", [FEW, V1, REPORTING, TmaParams(barrier_waiters=1)])
 def test_is_the_golden_model(params, stall):
     rng = random.Random(0)
     memory = {8: rng.getrandbits(64) & ~(1 << 20 | 1 << 42)}

@@ -11,7 +11,7 @@ from hw.params import TmaParams
 from tests.hw.simulate import Run, run_streams
 
 ALONE = TmaParams()
-CLUSTER = TmaParams(ctas=4, cta_group_2=True)
+CLUSTER = TmaParams(ctas=4, cta_group_2=True, mbarrier_v1=True, report_mechanism=True)
 ENTRIES = ALONE.completions_waiting
 
 
@@ -30,7 +30,9 @@ def completion(number: int, address: int, tx_bytes: int = 16, **where: int) -> d
 
 
 def model(items, run: Run) -> list[tuple]:
-    """Return the outputs, given the clocks of all transfers: barrier, bytes, last request."""
+    """Return the outputs, given the clocks of all transfers: barrier, bytes, whether one of the
+    sum's completions reports, last request.
+    """
     waiting: list[tuple] = []
     out = []
     inputs = dict(zip(run.taken["i"], items, strict=True))
@@ -39,13 +41,15 @@ def model(items, run: Run) -> list[tuple]:
         offered = waiting[:1]
         if (item := inputs.get(clock)) is not None:
             named = item["request_id"], item.get("cta", 0)
+            reports = item.get("reports", 0)
             for place in range(1, len(waiting)):
-                where, total, _ = waiting[place]
+                where, total, reported, _ = waiting[place]
                 if where == barrier(item) and total + item["tx_bytes"] <= MAX_TX_BYTES:
-                    waiting[place] = where, total + item["tx_bytes"], named
+                    total += item["tx_bytes"]
+                    waiting[place] = where, total, reported | reports, named
                     break
             else:
-                waiting.append((barrier(item), item["tx_bytes"], named))
+                waiting.append((barrier(item), item["tx_bytes"], reports, named))
                 offered = waiting[:1]
         if clock in leaves:
             assert waiting[:1] == offered
@@ -57,7 +61,8 @@ def model(items, run: Run) -> list[tuple]:
 
 def left(run: Run) -> list[tuple]:
     return [
-        (barrier(o), o.tx_bytes, (o.request_id, getattr(o, "cta", 0))) for o in run.payloads["o"]
+        (barrier(o), o.tx_bytes, getattr(o, "reports", 0), (o.request_id, getattr(o, "cta", 0)))
+        for o in run.payloads["o"]
     ]
 
 
@@ -71,6 +76,7 @@ def test_sums_are_exact(params, i_stall, o_stall, barriers):
         where = {}
         if params.ctas > 1:
             where = {"holder": rng.randrange(2), "cta": rng.randrange(4)}
+            where["reports"] = int(rng.random() < 0.2)
         tx_bytes = rng.choice([0, 16, 1024, MAX_TX_BYTES, MAX_TX_BYTES - 16, 1 << 19])
         items.append(completion(number, 8 * rng.randrange(barriers), tx_bytes, **where))
     run = run_coalescer(items, params, stalls={"i": i_stall, "o": o_stall})

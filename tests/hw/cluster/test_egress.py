@@ -11,7 +11,15 @@ from hw.params import TmaParams
 from tests.hw.simulate import Run, run_streams
 
 CTAS, RANK, SLOTS = 3, 1, 4
-PARAMS = TmaParams(ctas=CTAS, cta_group_2=True, line_bytes=32, requests_in_flight=SLOTS, tags=4)
+PARAMS = TmaParams(
+    ctas=CTAS,
+    cta_group_2=True,
+    mbarrier_v1=True,
+    report_mechanism=True,
+    line_bytes=32,
+    requests_in_flight=SLOTS,
+    tags=4,
+)
 LANES = PARAMS.lanes
 OUTPUTS = ["packet", "written", "receiver_absent", "performed"]
 ALL = (1 << CTAS) - 1
@@ -75,6 +83,7 @@ def line(rng: random.Random, slot: int, valid: int | None = None) -> dict:
         "valid": valid,
         "words": [rng.randrange(1, 16) for _ in range(LANES)],
         "data": [rng.getrandbits(128) for _ in range(LANES)],
+        "reports": rng.getrandbits(1),
     }
 
 
@@ -136,7 +145,7 @@ def addressed(slot: int, *, store: bool = False) -> dict:
 def packet_of(kind: str, item: dict, masks: list[int]) -> tuple[int, dict]:
     """Return the receivers of an item, and the packet that they get."""
     if kind == "line":
-        where = ("style", "beat", "boundary", "valid", "words", "data")
+        where = ("style", "beat", "boundary", "valid", "words", "data", "reports")
         words = 4 * item["pieces"] if item["valid"] else None
         packet = addressed(item["slot"]) | {name: item[name] for name in where}
         return masks[item["slot"]] if item["valid"] else 0, packet | {"tx_words": words}
@@ -149,6 +158,7 @@ def packet_of(kind: str, item: dict, masks: list[int]) -> tuple[int, dict]:
             "valid": item["valid"],
             "words": [15] * LANES,
             "data": [piece] * LANES,
+            "reports": 0,
             "tx_words": 4 * item["valid"].bit_count(),
         }
         return masks[item["slot"]] if item["valid"] else 0, packet
@@ -160,6 +170,7 @@ def packet_of(kind: str, item: dict, masks: list[int]) -> tuple[int, dict]:
             "valid": item["valid"],
             "words": [15] * LANES,
             "data": item["data"],
+            "reports": 0,
             "tx_words": 4 * item["valid"].bit_count(),
             "reduction": item["write_mode"]["reduction"],
         }
@@ -173,6 +184,7 @@ def packet_of(kind: str, item: dict, masks: list[int]) -> tuple[int, dict]:
         "valid": 1 << address // 16 % LANES,
         "words": [item["words"]] * LANES,
         "data": [item["data"]] * LANES,
+        "reports": 0,
         "tx_words": item["words"].bit_count(),
         "reduction": item["reduction"],
     }

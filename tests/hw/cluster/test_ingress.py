@@ -10,7 +10,9 @@ from hw.layouts.isa import ElementType, ReductionOp, Swizzle
 from hw.params import TmaParams
 
 CTAS, RANK = 4, 2
-PARAMS = TmaParams(ctas=CTAS, cta_group_2=True, line_bytes=32)
+PARAMS = TmaParams(
+    ctas=CTAS, cta_group_2=True, mbarrier_v1=True, report_mechanism=True, line_bytes=32
+)
 LANES = PARAMS.lanes
 BEATS = 16
 
@@ -31,6 +33,7 @@ def packet(rng: random.Random, number: int, *, reduces: bool) -> dict:
         "valid": rng.randrange(1, 1 << LANES),
         "words": [15] * LANES,
         "data": [rng.getrandbits(128) for _ in range(LANES)],
+        "reports": rng.getrandbits(1),
     }
 
 
@@ -144,12 +147,13 @@ def test_packets(seed):
             plain.append(receipt.request_id)
             assert line.style.swizzle == sent["style"]["swizzle"]
             assert list(line.data) == sent["data"]
-        names = ("received", "request_id", "cta", "holder", "mbarrier", "tx_words", "reduced")
-        writes.append({name: receipt[name] for name in names})
+        names = ("request_id", "cta", "holder", "mbarrier", "tx_words", "reports")
+        writes.append({name: receipt[name] for name in ("received", "reduced", *names)})
 
     def check_completion(done) -> None:
         sent = packets[done.request_id]
         assert (done.cta, done.holder) == (sent["cta"], holder(sent))
+        assert done.reports == sent["reports"]
         assert (done.address, done.tx_bytes) == (sent["mbarrier"], 4 * sent["tx_words"])
         completed.append(done.request_id)
 

@@ -20,10 +20,13 @@ def test_every_request_ends_once_with_all_its_bytes(seed, ctas):
     """Part of the pieces are fill. Fill is reported at once or in several parts, also in the clock
     of a line of the same request; the report of no fill may come after the request has ended.
 
-    In a cluster, remote requests end without a completion, and a receiver may be absent.
+    In a cluster, remote requests end without a completion, and a receiver may be absent. With odd
+    seeds, lines may report.
     """
     rng = random.Random(seed)
     params = replace(PARAMS, ctas=ctas, cta_group_2=ctas > 1)
+    if seed % 2:
+        params = replace(params, mbarrier_v1=True, report_mechanism=True)
     dut = CompletionTracker(params)
     sim = Simulator(dut)
     sim.add_clock(1e-9)
@@ -39,8 +42,9 @@ def test_every_request_ends_once_with_all_its_bytes(seed, ctas):
     with_lines = [rng.choice((0, total, rng.randint(0, total))) for total in totals]
     for n in faulty | unreceived:
         with_lines[n] = max(with_lines[n], 1)
+    reporting = {n for n in range(80) if params.report_mechanism and with_lines[n] and n % 3}
     opened: list[int] = []
-    completed: list[tuple[int, int]] = []
+    completed: list[tuple[int, int, bool]] = []
     errors: list[tuple[int, int, int]] = []
 
     @sim.add_testbench
@@ -54,6 +58,7 @@ def test_every_request_ends_once_with_all_its_bytes(seed, ctas):
         empty: list[int] = []  # slots of requests whose fill is none
         faults: dict[int, int] = {}  # slot -> line, to be reported before the last piece
         absent: dict[int, int] = {}  # slot -> receiver, likewise
+        reports: set[int] = set()  # slots whose lines are to report, likewise
         absent_slot = None
         offered: dict[str, tuple[int, int]] = {}  # port -> slot and pieces
         untaken = {}  # what ends offer and is not taken yet
@@ -85,6 +90,9 @@ def test_every_request_ends_once_with_all_its_bytes(seed, ctas):
                 ctx.set(dut.fault.p, {"slot": slot, "line": line})
                 ctx.set(dut.fault.valid, 1)
                 assert ctx.get(dut.fault.ready)
+            if params.report_mechanism:
+                marks = bool(reports) and rng.random() < 0.3
+                ctx.set(dut.report, {"valid": marks, "slot": reports.pop() if marks else 0})
             for name, share in ("written", 0.8), ("filled", 0.5):
                 port = getattr(dut, name)
                 slots_left = [slot for slot in unreported if unreported[slot][name]]
@@ -97,7 +105,8 @@ def test_every_request_ends_once_with_all_its_bytes(seed, ctas):
                     slot = same if same in slots_left else rng.choice(slots_left)
                     most = unreported[slot][name]
                     if name == "written":
-                        most -= slot in faults or slot in absent or slot == absent_slot
+                        waits = slot in faults or slot in absent or slot == absent_slot
+                        most -= waits or slot in reports
                         most = min(most, rng.randint(1, 8))
                     elif rng.random() < 0.5:
                         most = rng.randint(1, most)
@@ -132,7 +141,8 @@ def test_every_request_ends_once_with_all_its_bytes(seed, ctas):
                     untaken[name] = ctx.get(port.payload)
             if ctx.get(dut.completion.valid) and ctx.get(dut.completion.ready):
                 end = ctx.get(dut.completion.p)
-                completed.append((end.address // 8, end.tx_bytes))
+                reported = bool(end.reports) if params.report_mechanism else False
+                completed.append((end.address // 8, end.tx_bytes, reported))
                 if ctas > 1:
                     assert (end.cta, end.holder) == (RANK, holders[end.request_id])
                 assert end.address // 8 in ending
@@ -154,6 +164,8 @@ def test_every_request_ends_once_with_all_its_bytes(seed, ctas):
                         empty.append(slot)
                     if request in faulty:
                         faults[slot] = 1000 + request
+                    if request in reporting:
+                        reports.add(slot)
                     if request in unreceived:
                         absent[slot] = request % ctas
                 passed += 1
@@ -178,7 +190,7 @@ def test_every_request_ends_once_with_all_its_bytes(seed, ctas):
 
     sim.run()
     whole = [n for n in range(len(totals)) if n not in faulty | remote]
-    assert sorted(completed) == [(n, 16 * totals[n]) for n in whole]
+    assert sorted(completed) == [(n, 16 * totals[n], n in reporting) for n in whole]
     expected = [(n, ErrorCode.GMEM_FAULT, (1000 + n) * PARAMS.line_bytes) for n in faulty]
     expected += [(n, ErrorCode.DST_CTA, n % ctas) for n in unreceived]
     assert sorted(errors) == sorted(expected)

@@ -5,6 +5,9 @@ import random
 import numpy as np
 import pytest
 
+from golden import ReportMechanism
+from golden.definition import matches
+from golden.memory import ArrayMemory
 from hw.load.response_path import ResponsePath
 from hw.params import TmaParams
 from tests.hw.simulate import run_streams
@@ -31,6 +34,8 @@ TF32_VECTORS = {
 
 def arrival(params: TmaParams, data: bytes, **use) -> dict:
     style = {"swizzle": 0, "fill": use.pop("fill", 0), "round_tf32": use.pop("round_tf32", 0)}
+    if params.report_mechanism:
+        style["report"] = use.pop("report", 0)
     pieces = [int.from_bytes(data[i : i + 16], "little") for i in range(0, len(data), 16)]
     fields = {"slot": 1, "origin": 0, "valid": (1 << params.lanes) - 1, "tail": 0, "tail_bytes": 0}
     if params.gathers_rows:
@@ -104,3 +109,40 @@ def test_gathered_pieces_take_their_places(line_bytes):
         for place, source in enumerate(given["use"]["source"]):
             target = (given["use"]["origin"] + place) % params.lanes
             assert out.data[target] == given["data"][source]
+
+
+@pytest.mark.parametrize("mechanism", ReportMechanism)
+def test_reports_are_those_of_the_golden_model(mechanism):
+    """Lines with few values, so that each pattern is common, also across its neighbours and only
+    in a part that is not read.
+    """
+    rng = random.Random(int(mechanism))
+    params = TmaParams(line_bytes=64, mbarrier_v1=True, report_mechanism=True)
+    lanes = range(params.lanes)
+    arrivals, expected = [], []
+    for number in range(400):
+        values = [0, 0, 0, 8, 0x18, 0x80, 0x81, 0xFF] if number % 2 else [0] * 40 + [8, 128, 255]
+        line = bytes(rng.choice(values) for _ in range(params.line_bytes))
+        if mechanism is ReportMechanism.PER_16BYTES_80000000 and rng.random() < 0.5:
+            at = rng.randrange(params.line_bytes - 3)
+            line = line[:at] + bytes([0, 0, 0, 0x80]) + line[at + 4 :]
+        use = {
+            "source": [rng.choice(lanes) for _ in lanes],
+            "origin": rng.randrange(2 * params.lanes),
+            "valid": rng.randrange(1 << params.lanes),
+            "tail": rng.randrange(1 << params.lanes),
+            "tail_bytes": rng.randrange(16),
+            "round_tf32": rng.getrandbits(1),
+            "failed": rng.random() < 0.1,
+        }
+        arrivals.append(arrival(params, line, report=int(mechanism), **use))
+        read = set()
+        for place in lanes:
+            if use["valid"] >> place & 1 and not use["failed"]:
+                size = use["tail_bytes"] if use["tail"] >> place & 1 else 16
+                read |= {16 * use["source"][place] + byte for byte in range(size or 16)}
+        # A piece may have two places, one of them with fewer bytes: the larger one counts.
+        expected.append(matches(mechanism, ArrayMemory(np.frombuffer(line, np.uint8)), read))
+    got = [bool(out.reports) for out in rotated(params, arrivals, seed=1)]
+    assert got == expected
+    assert set(expected) == ({False, True} if mechanism else {False})

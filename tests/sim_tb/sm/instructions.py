@@ -5,7 +5,16 @@ from pathlib import Path
 
 import numpy as np
 
-from golden import AccessMode, ArrayMemory, DataType, Load, Override, ReductionOp, Swizzle
+from golden import (
+    AccessMode,
+    ArrayMemory,
+    DataType,
+    Load,
+    Override,
+    ReductionOp,
+    ReportMechanism,
+    Swizzle,
+)
 from golden import Cluster as Model
 from golden.reduction import operation
 from sim_tb.sm.check import Check, equal
@@ -454,7 +463,8 @@ class Later(Small):
 
     @property
     def unit_params(self):
-        return {"gather4": True, "im2col_w": True, "ignore_oob": True, "override": True}
+        later = "gather4", "im2col_w", "ignore_oob", "override", "mbarrier_v1", "report_mechanism"
+        return dict.fromkeys(later, True)
 
 
 class Scatter(Later):
@@ -585,6 +595,33 @@ class Layouts(Later):
         self.take(await wg.mbarrier_test_wait_parity(self.full, 1, conditional=True), False)
 
 
+class Reported(Later):
+    """``.mbarrier::report::validity``: data with a byte FF stops the conditional phase."""
+
+    def host(self, device):
+        super().host(device)
+        self.map_x, self.map_y = (device.tensor_map(each, (LINE, 1)) for each in (self.x, self.y))
+
+    async def prologue(self, wg):
+        await wg.mbarrier_init(self.full, 1, v1=True)
+        await wg.fence_mbarrier_init()
+
+    async def role(self, wg):
+        report, size = ReportMechanism.PER_ELEMENT_FF, 4 * LINE
+        row = 255 // LINE  # the only row with a byte FF
+        await wg.mbarrier_arrive_expect_tx(self.full, size)
+        await wg.cp_async_bulk(self.tile, self.x.at(row), size, self.full, report=report)
+        await wg.mbarrier_try_wait_parity(self.full, 0)
+        self.take(await wg.mbarrier_test_wait_parity(self.full, 0, conditional=True), False)
+        # The conditional phase advances with the zeros of y, and no further.
+        for parity, source, start in (1, self.map_y, 0), (0, self.map_x, row):
+            await wg.mbarrier_arrive_expect_tx(self.full, size)
+            await wg.cp_async_bulk_tensor(self.tile, source, (0, start), self.full, report=report)
+            await wg.mbarrier_try_wait_parity(self.full, parity)
+            self.take(await wg.mbarrier_test_wait_parity(self.full, 0, conditional=True), True)
+            self.take(await wg.mbarrier_test_wait_parity(self.full, 1, conditional=True), False)
+
+
 # Mistakes
 
 
@@ -657,4 +694,4 @@ CLUSTERED = [
     Pairs(),
     Remote(),
 ]
-LATER = [Scatter(), Overridden(), Masked(), Columns(), Layouts()]
+LATER = [Scatter(), Overridden(), Masked(), Columns(), Layouts(), Reported()]
