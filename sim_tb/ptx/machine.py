@@ -263,7 +263,7 @@ class Cta:
     cores : list of SubCore
         Quarters of the SM.
     port_free : int
-        Clock from which on the port of the shared memory is free.
+        Clock from which on the port of L1 and shared memory is free.
     activity : Activity
         What happened on the SM.
     """
@@ -430,7 +430,7 @@ def _load_latency(
     """Return the clocks until a load has its data."""
     costs = warp.cta.grid.costs
     if space in ("global", "local"):
-        return costs.global_load
+        return costs.global_load + _use_port(warp, int(lanes.sum()) * size)
     if space != "shared":
         return costs.parameter_load
     if (addresses[lanes] >> RANK_SHIFT != warp.cta.rank).any():
@@ -454,17 +454,23 @@ def store(
         array[target] = data[lanes]
         if name == "shared":
             _use_shared(warp, inside[lanes], size)
+        elif name == "global":
+            _use_port(warp, int(lanes.sum()) * size)
     changed(warp)
 
 
 def _use_shared(warp: Warp, addresses: NDArray[np.int64], size: int) -> int:
     """Use the port of the shared memory; return the clocks that the access waits and takes."""
-    cta = warp.cta
+    least = addresses.size * size
     clocks = shared_passes(addresses, size)
-    least = -(-addresses.size * size // SMEM_BYTES_PER_CLOCK)
-    start = max(warp.clock, cta.port_free)
-    cta.port_free = start + clocks
-    cta.activity.bank_conflicts += clocks - least
+    warp.cta.activity.bank_conflicts += clocks - -(-least // SMEM_BYTES_PER_CLOCK)
+    return _use_port(warp, clocks * SMEM_BYTES_PER_CLOCK)
+
+
+def _use_port(warp: Warp, size: int) -> int:
+    """Use the port of L1 and shared memory; return the clocks that the access waits and takes."""
+    cta = warp.cta
+    cta.port_free = max(warp.clock, cta.port_free) + -(-size // SMEM_BYTES_PER_CLOCK)
     return cta.port_free - warp.clock
 
 

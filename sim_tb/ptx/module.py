@@ -66,6 +66,7 @@ class Module(Kernels):
         smem: int = 0,
         sms: int = 0,
         sanitize: bool = False,
+        records: bool = False,
         engine: str = "unit",
         setting: Setting | None = None,
     ) -> Result:
@@ -79,8 +80,8 @@ class Module(Kernels):
             One to three extents: blocks of the grid, threads of a block, blocks of a cluster.
         args : sequence
             One value for each parameter: an array, whose address the kernel gets; a
-            `golden.TensorMap`, whose address is an offset in the
-            last array before it; a number of the parameter's size; or bytes.
+            `golden.TensorMap`, whose address is an offset in the last array before it, or in the
+            array of a pair (array, map); a number of the parameter's size; or bytes.
         smem : int
             Bytes of dynamic shared memory.
         sms : int
@@ -88,6 +89,8 @@ class Module(Kernels):
         sanitize : bool
             Whether the sanitizer follows the threads, and names mistakes that this run may have
             survived. It takes about twice the time.
+        records : bool
+            Whether the result has a record, for ``sim_tb.report.report.write``.
         engine : str
             What carries out copies and mbarrier operations: ``"unit"``, the simulated unit; or
             ``"golden"``, the golden model, which needs no simulator and knows no time.
@@ -109,48 +112,86 @@ class Module(Kernels):
             raise PtxError(
                 f"{entry} has {len(kernel.parameters)} parameters, {len(args)} arguments are given"
             )
-        arrays: list[tuple[int, NDArray[np.uint8]]] = []
-        outputs: list[tuple[int, NDArray[Any]]] = []
+        arrays = _Arrays()
         data = np.zeros(kernel.parameter_bytes, np.uint8)
-        address = _FIRST_ADDRESS
         for value, (name, offset, size) in zip(args, kernel.parameters, strict=True):
-            if isinstance(value, np.ndarray) and value.ndim:
-                raw = np.frombuffer(value.tobytes(), np.uint8)
-                known = [at for at, each in outputs if each is value]
-                if not known:
-                    arrays.append((address, raw))
-                    outputs.append((address, value))
-                encoded = (known[0] if known else address).to_bytes(8, "little")
-                address = address if known else align_up(address + raw.size, _ALIGNMENT)
-            elif isinstance(value, TensorMap):
-                encoded = self._relocated(name, value, outputs).encode()
-            elif isinstance(value, bytes):
-                encoded = value
-            else:
-                encoded = _scalar(name, value, size)
+            encoded = arrays.encoded(name, value, size)
             if len(encoded) != size:
                 raise PtxError(f"{name} has {size} bytes, its argument has {len(encoded)}")
             data[offset : offset + size] = np.frombuffer(encoded, np.uint8)
-        launch = Launch(self.text, entry, grid, block, cluster, smem, data, arrays, sms, sanitize)
+        launch = Launch(
+            self.text,
+            entry,
+            grid,
+            block,
+            cluster,
+            smem,
+            data,
+            arrays.allocations,
+            sms,
+            sanitize,
+            records,
+        )
         result = run(launch, engine, setting)
-        for (_, array), after in zip(outputs, result.allocations, strict=True):
+        for (_, array), after in zip(arrays.placed, result.allocations, strict=True):
             array[...] = after.view(array.dtype).reshape(array.shape)
         return result
 
+
+class _Arrays:
+    """Arrays of a launch, each at an address in global memory."""
+
+    def __init__(self) -> None:
+        self.placed: list[tuple[int, NDArray[Any]]] = []
+        self._next = _FIRST_ADDRESS
+
+    @property
+    def allocations(self) -> list[tuple[int, NDArray[np.uint8]]]:
+        """Address and bytes of each array."""
+        return [(at, np.frombuffer(array.tobytes(), np.uint8)) for at, array in self.placed]
+
+    def encoded(self, name: str, value: Any, size: int) -> bytes:
+        """Return the bytes of an argument, of which arrays get an address.
+
+        Raises
+        ------
+        PtxError
+            If it is no argument of a parameter of ``size`` bytes.
+        """
+        match value:
+            case np.ndarray() if value.ndim:
+                return self._place(value).to_bytes(8, "little")
+            case TensorMap():
+                if not self.placed:
+                    raise PtxError(
+                        f"{name}: a tensor map needs an array among the arguments before it, or "
+                        "beside it: (array, tensor_map)"
+                    )
+                return self._relocated(name, value, *self.placed[-1])
+            case (np.ndarray() as array, TensorMap() as tensor_map) if array.ndim:
+                return self._relocated(name, tensor_map, self._place(array), array)
+            case bytes():
+                return value
+        return _scalar(name, value, size)
+
+    def _place(self, array: NDArray[Any]) -> int:
+        """Return the address of an array, which gets one when it is seen first."""
+        for at, known in self.placed:
+            if known is array:
+                return at
+        at, self._next = self._next, align_up(self._next + array.nbytes, _ALIGNMENT)
+        self.placed.append((at, array))
+        return at
+
     @staticmethod
-    def _relocated(
-        name: str, value: TensorMap, outputs: list[tuple[int, NDArray[Any]]]
-    ) -> TensorMap:
-        """Return a map whose address, an offset in the last array, is a global address."""
-        if not outputs:
-            raise PtxError(f"{name}: a tensor map needs an array among the arguments before it")
-        at, array = outputs[-1]
+    def _relocated(name: str, value: TensorMap, at: int, array: NDArray[Any]) -> bytes:
+        """Return a map whose address, an offset in an array, is a global address."""
         if value.global_address >= array.nbytes:
             raise PtxError(
-                f"{name}: address {value.global_address:#x} of the map is outside the array before "
-                f"it, which has {array.nbytes} bytes"
+                f"{name}: address {value.global_address:#x} of the map is outside the array, which "
+                f"has {array.nbytes} bytes"
             )
-        return value.with_address(at + value.global_address)
+        return value.with_address(at + value.global_address).encode()
 
 
 def _scalar(name: str, value: Any, size: int) -> bytes:

@@ -148,5 +148,5 @@ def test_report_of_a_case(tmp_path, capsys):
         "report.html", "timeline.json", "timeline.png"
     }  # fmt: skip
     text = (folder / "timeline.json").read_text()
-    for part in ("warp 11", "wait line 834", "mma line 353", "issue from line"):
+    for part in ("warp 11", "wait line 833", "mma line 450", "issue from line"):
         assert part in text, part
