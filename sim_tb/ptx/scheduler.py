@@ -142,7 +142,10 @@ class Scheduler:
         places: dict[tuple[int, str], int] = {}
         for warp in self.warps:
             for fragment in warp.fragments:
-                reason = fragment.wait.reason if fragment.wait else "polling"
+                reason = "polling"
+                if fragment.wait:
+                    state = fragment.wait.state()
+                    reason = fragment.wait.reason + (f" ({state})" if state else "")
                 if fragment.waits_for_warp:
                     reason = "for the other threads of the warp"
                 line = lines[min(fragment.pc, len(lines) - 1)]

@@ -38,13 +38,22 @@ class Wait:
         Returns that clock, or None as long as the fragment has to wait.
     reason : str
         What it waits for, for messages.
+    state : callable, optional
+        Returns the state of what it waits for, in words.
     """
 
     ready: Callable[[], int | None]
     reason: str
+    state: Callable[[], str] = str
 
     @classmethod
-    def until(cls, answers: "list[Answer]", reason: str, finish: Callable[[], None]) -> "Wait":
+    def until(
+        cls,
+        answers: "list[Answer]",
+        reason: str,
+        finish: Callable[[], None],
+        state: Callable[[], str] = str,
+    ) -> "Wait":
         """Return the wait for all ``answers``; ``finish`` is called when the last is there."""
 
         def ready() -> int | None:
@@ -53,7 +62,7 @@ class Wait:
             finish()
             return max(answer.cycle or 0 for answer in answers)
 
-        return cls(ready, reason)
+        return cls(ready, reason, state)
 
 
 class Yield:

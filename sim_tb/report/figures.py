@@ -15,6 +15,7 @@ from sim_tb.command_line import Parser, entry_point
 from sim_tb.kernels.gemm import TILE_K, TILE_M, TILE_N, Gemm, GemmBase
 from sim_tb.kernels.gemm_multistage import GemmMultistage
 from sim_tb.kernels.gemm_pingpong import GemmPingPong
+from sim_tb.ptx import comparison
 from sim_tb.report.markdown import filled, table
 from sim_tb.simulator.progress import progress_bar
 from sim_tb.sm import launch
@@ -183,7 +184,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         start += len(group)
     picture(directory / "overlap.png", records)
     page = directory / "overlap.md"
-    page.write_text(filled(page.read_text(), tables(records)))
+    threads = table(comparison.HEAD, [each.cells for each in comparison.measurements()])
+    page.write_text(filled(page.read_text(), {**tables(records), "threads": threads}))
     return 0
 
 

@@ -1,7 +1,6 @@
 // The same copy and the same GEMM, once with threads that compute addresses, once with the unit.
 // `nvcc -ptx -arch=sm_90a overlap.cu` makes overlap.ptx.
 #include <cuda.h>
-#include <cuda_bf16.h>
 #include <stdint.h>
 
 constexpr int kRows = 64;           // of a tile

@@ -157,9 +157,21 @@ def _wait(ins: Operands) -> Execute:
             write(warp, done, mask)
 
         reason = f"{ins.instruction.opcode} at {offset:#x}"
-        return Wait.until([answer for answer, _ in answers], reason, finish)
+        smem = warp.cta.cluster.rows[warp.cta.rank]
+        return Wait.until(
+            [answer for answer, _ in answers], reason, finish, lambda: _state(smem, offset)
+        )
 
     return execute
+
+
+def _state(smem: "np.ndarray[tuple[int], np.dtype[np.uint8]]", offset: int) -> str:
+    """Return the state of an mbarrier in words."""
+    word = mbarrier.Barrier.decode(int(smem[offset : offset + 8].view(np.uint64)[0]))
+    return (
+        f"phase {word.phase}, {word.pending} of {word.expected} arrivals pending, tx-count "
+        f"{word.tx_count}"
+    )
 
 
 def _pending_count(ins: Operands) -> Execute:
