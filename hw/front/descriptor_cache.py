@@ -138,31 +138,7 @@ class DescriptorCache(wiring.Component):
         # The request at ``o`` has its entry, and perhaps its map.
         busy = Signal()
 
-        # A request waits in ``requests`` until it leaves. Its tag is kept apart, because it is
-        # looked up while the request before it is at ``o``.
-        layout = queued_request_layout(self.params)
-        m.submodules.requests = requests = Queue(layout, REQUESTS_WAITING)
-        m.submodules.tags = tags = Memory(shape=tag_bits, depth=REQUESTS_WAITING, init=[])
-        m.submodules.prefetches = prefetches = SingleBuffer(tag_bits)
-        tag_write, tag_read = tags.write_port(), tags.read_port(domain="comb")
-        looked_up = stream.Signature(tag_bits).create()
-        m.d.comb += [
-            self.i.ready.eq(requests.i.ready),
-            requests.i.valid.eq(self.i.valid),
-            requests.i.payload.eq(self.i.payload),
-            tag_write.en.eq(self.i.valid & requests.i.ready),
-            tag_write.data.eq(self.i.payload.global_address[MAP_ALIGN_BITS:]),
-            looked_up.valid.eq(requests.level != busy),
-            looked_up.payload.eq(tag_read.data),
-            self.prefetch.ready.eq(prefetches.i.ready),
-            prefetches.i.valid.eq(self.prefetch.valid),
-            prefetches.i.payload.eq(self.prefetch.payload[MAP_ALIGN_BITS:]),
-        ]
-
-        m.d.sync += [
-            tag_write.addr.eq(tag_write.addr + tag_write.en),
-            tag_read.addr.eq(tag_read.addr + (looked_up.valid & looked_up.ready)),
-        ]
+        requests, looked_up, prefetches = self._wait(m, tag_bits, busy)
 
         map_valid = Signal(reset_less=True)
         entry = Signal(count, reset_less=True)
@@ -206,7 +182,10 @@ class DescriptorCache(wiring.Component):
 
         hit, filling = lookup.hit, entries.filling
         m.d.sync += [
-            Assert((hit & (hit - 1)) == 0, "descriptor_cache: two live entries of one address\n"),
+            Assert(
+                ~looked_up.valid | ((hit & (hit - 1)) == 0),
+                "descriptor_cache: two live entries of one address\n",
+            ),
             Assert(~allocates | fills.i.ready, "descriptor_cache: more fetches than entries\n"),
             Assert(~self.fill.valid | filling.any(), "descriptor_cache: a fill without a fetch\n"),
             Assert(
@@ -214,6 +193,40 @@ class DescriptorCache(wiring.Component):
             ),
         ]
         return m
+
+    def _wait(
+        self, m: Module, tag_bits: int, busy: Signal
+    ) -> tuple[Queue, stream.Interface, SingleBuffer]:
+        """Let requests and prefetches wait for their lookup.
+
+        A request waits in a queue until it leaves. Its tag is kept apart, because it is looked up
+        while the request before it is at ``o``, which ``busy`` says. Return the queue of requests,
+        the stream of tags to look up, and the buffer of prefetches.
+        """
+        layout = queued_request_layout(self.params)
+        m.submodules.requests = requests = Queue(layout, REQUESTS_WAITING)
+        m.submodules.tags = tags = Memory(shape=tag_bits, depth=REQUESTS_WAITING, init=[])
+        m.submodules.prefetches = prefetches = SingleBuffer(tag_bits)
+        tag_write, tag_read = tags.write_port(), tags.read_port(domain="comb")
+        looked_up = stream.Signature(tag_bits).create()
+        m.d.comb += [
+            self.i.ready.eq(requests.i.ready),
+            requests.i.valid.eq(self.i.valid),
+            requests.i.payload.eq(self.i.payload),
+            tag_write.en.eq(self.i.valid & requests.i.ready),
+            tag_write.data.eq(self.i.payload.global_address[MAP_ALIGN_BITS:]),
+            looked_up.valid.eq(requests.level != busy),
+            looked_up.payload.eq(tag_read.data),
+            self.prefetch.ready.eq(prefetches.i.ready),
+            prefetches.i.valid.eq(self.prefetch.valid),
+            prefetches.i.payload.eq(self.prefetch.payload[MAP_ALIGN_BITS:]),
+        ]
+
+        m.d.sync += [
+            tag_write.addr.eq(tag_write.addr + tag_write.en),
+            tag_read.addr.eq(tag_read.addr + (looked_up.valid & looked_up.ready)),
+        ]
+        return requests, looked_up, prefetches
 
     def _look_up(
         self,

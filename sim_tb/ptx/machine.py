@@ -214,7 +214,7 @@ class Warp:
 
 @dataclass(eq=False)
 class Activity:
-    """What happened on an SM, for the report.
+    """Activities of an SM, for the report.
 
     Attributes
     ----------
