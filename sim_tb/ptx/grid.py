@@ -42,7 +42,7 @@ class GridRun:
         self._kernel = kernel
         self.state = state
         self._smem_bytes = smem_bytes
-        self._scheduler = Scheduler(state, kernel.steps)
+        self._scheduler = Scheduler(state, kernel.steps, kernel.ranks, kernel.block_ends)
         x, y, z = (
             range(0, extent, step) for extent, step in zip(state.grid, state.cluster, strict=True)
         )

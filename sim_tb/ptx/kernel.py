@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from sim_tb.ptx import parser, syntax
+from sim_tb.ptx.control_flow import block_order
 from sim_tb.ptx.errors import PtxError, UnsupportedError
 from sim_tb.ptx.instructions import BUILDERS
 from sim_tb.ptx.machine import SHARED_START
@@ -96,6 +97,10 @@ class Kernel:
         Instructions as written.
     blocks : list of int
         Line of the first instruction of each instruction's basic block.
+    ranks : list of int
+        Rank of each instruction's basic block, by which diverged threads take turns.
+    block_ends : list of int
+        The instruction behind each instruction's basic block.
     lines : list of int
         Line of each instruction, and of the end.
     shared_bytes : int
@@ -123,6 +128,7 @@ class Kernel:
         self.lines.append(self.lines[-1] if self.lines else source.line)
         self.source = source.instructions
         self.blocks = _block_lines(source.instructions)
+        self.ranks, self.block_ends = block_order(source.instructions, source.functions.values())
         self.steps: list[Step] = []
         self._used = frozenset(number for each in source.instructions for number in _sources(each))
         refused = []

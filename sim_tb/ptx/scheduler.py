@@ -3,11 +3,11 @@
 An instruction takes an issue slot of its quarter's warp scheduler. It begins when the registers
 that it names are there. Warps run ahead of each other by at most `QUANTUM` clocks.
 
-A warp runs the fragment with the lowest program counter, and fragments that meet at an instruction
-become one again: compilers lay out code so that this is at the immediate post-dominator. A fragment
-that waits or has polled without success leaves its turn to the others of its warp, and so does one
-that has executed `SPIN` instructions, so that threads of a warp may wait for each other. An
-``.aligned`` instruction waits for all live threads of its warp.
+A warp runs the fragment whose basic block comes first (``control_flow``), and fragments that meet
+at an instruction become one again: at the immediate post-dominator at the latest. A fragment that
+waits or has polled without success leaves its turn to the others of its warp, and so does one that
+has executed `SPIN` instructions, so that threads of a warp may wait for each other. An ``.aligned``
+instruction waits for all live threads of its warp.
 """
 
 from collections.abc import Iterable
@@ -76,6 +76,8 @@ class Scheduler:
     grid : Grid
     steps : list of Step
         The kernel.
+    ranks, block_ends : list of int
+        Rank and end of the basic block of each instruction (`control_flow.block_order`).
 
     Attributes
     ----------
@@ -83,9 +85,13 @@ class Scheduler:
         Warps with threads that have not left the kernel.
     """
 
-    def __init__(self, grid: Grid, steps: list[Step]) -> None:
+    def __init__(
+        self, grid: Grid, steps: list[Step], ranks: list[int], block_ends: list[int]
+    ) -> None:
         self._grid = grid
         self._steps = steps
+        self._ranks = ranks
+        self._block_ends = block_ends
         self.warps: list[Warp] = []
         self._last_events = 0
 
@@ -187,8 +193,12 @@ class Scheduler:
             if start >= limit:
                 break
             now = [f for f in ready if f.cycle <= start]
-            self._advance(warp, min(now, key=lambda f: (f.executed // SPIN, f.pc)), limit)
+            self._advance(warp, min(now, key=self._turn_of), limit)
         self._place(warp)
+
+    def _turn_of(self, fragment: Fragment) -> tuple[int, int, int]:
+        """Return the key by which fragments of a warp take turns: the least is next."""
+        return fragment.executed // SPIN, self._ranks[fragment.pc], fragment.pc
 
     def _waited(self, warp: Warp, ready: list[Fragment], start: int) -> None:
         """Record that a warp has waited until clock ``start``."""
@@ -201,8 +211,10 @@ class Scheduler:
         """Run a fragment until it branches, waits, polls, ends or meets another, or to a clock."""
         steps, core, pending = self._steps, warp.core, warp.pending
         observer = self._grid.observer if self._grid.observer.is_active else None
-        others = [f.pc for f in warp.fragments if f is not fragment and f.pc > fragment.pc]
-        stop = min(others, default=len(steps) + 1)
+        stop = len(steps) + 1
+        if len(warp.fragments) > 1:
+            others = [f.pc for f in warp.fragments if f is not fragment and f.pc > fragment.pc]
+            stop = min(self._block_ends[fragment.pc], *others, stop)
         pc, count = fragment.pc, 0
         first, begin = pc, warp.clock
         while pc < stop:
