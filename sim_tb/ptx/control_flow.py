@@ -15,8 +15,8 @@ Edges = dict[int, set[int]]
 
 
 def _targets(instruction: Instruction) -> list[int]:
-    """Return the instructions to which a ``bra`` or ``brx`` can jump."""
-    operand = instruction.operands[instruction.parts[0] == "brx"]
+    """Return the instructions to which a ``bra`` or ``brx`` can jump; none if it is broken."""
+    operand = next(iter(instruction.operands[instruction.parts[0] == "brx" :]), None)
     if not isinstance(operand, Name):
         return []
     scope = instruction.scope
@@ -35,7 +35,7 @@ def successors(
     entries = {each.name: each.first for each in functions if each.first is not None}
     returns: dict[int, set[int]] = {}
     for number, each in enumerate(instructions):
-        operand = each.operands[0] if each.operands else None
+        operand = next(iter(each.operands), None)
         if isinstance(operand, Call) and operand.function in entries:
             returns.setdefault(entries[operand.function], set()).add(number + 1)
     made = []
@@ -46,7 +46,7 @@ def successors(
         if name in ("bra", "brx"):
             following.update(_targets(each))
         elif name == "call" and each.parts[-1] != "results":
-            operand = each.operands[0]
+            operand = next(iter(each.operands), None)
             if isinstance(operand, Call) and operand.function in entries:
                 following = {entries[operand.function]}
         elif name == "ret":
