@@ -87,6 +87,9 @@ class TmaParams:
         Stores from shared to global memory, and bulk groups.
     reductions : bool
         Stores that memory combines with its old contents; needs ``stores``.
+    short_rows : bool
+        Rows of a few pieces that share a line are read with one request for the line, also where
+        they are not contiguous. Without effect on lines of 16 bytes.
     im2col : bool
         im2col maps and access modes.
     bulk : bool
@@ -152,6 +155,7 @@ class TmaParams:
     ctas: int = 1
     stores: bool = True
     reductions: bool = True
+    short_rows: bool = True
     im2col: bool = True
     bulk: bool = True
     gather4: bool = False
@@ -298,7 +302,7 @@ class TmaParams:
     @cached_property
     def gathers_rows(self) -> bool:
         """True if all short rows that share a line are read with one request for the line."""
-        return self.lanes > 1 and not self.compact
+        return self.lanes > 1 and self.short_rows
 
     @cached_property
     def requests_waiting(self) -> int:
@@ -365,6 +369,7 @@ PRESETS = {
         bulk_groups=4,
         barrier_waiters=4,
         completions_waiting=0,
+        short_rows=False,
     ),
     "tiny": TmaParams(
         line_bytes=16,
@@ -384,6 +389,7 @@ PRESETS = {
         completions_waiting=0,
         stores=False,
         reductions=False,
+        short_rows=False,
         im2col=False,
         bulk=False,
     ),

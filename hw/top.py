@@ -12,8 +12,9 @@ from hw.front.descriptor_cache import DescriptorCache
 from hw.front.destination import Destination
 from hw.front.error_reporter import ErrorReporter
 from hw.front.request_queue import RequestQueue
+from hw.generate.generator_lane import GeneratorLane
 from hw.generate.request_generator import RequestGenerator
-from hw.generate.store_generator import StoreGenerator
+from hw.generate.walk_generator import WalkGenerator
 from hw.layouts.barriers import BarrierCommand, BarrierResult, BarrierWake
 from hw.layouts.isa import GLOBAL_ADDRESS_BITS
 from hw.layouts.ports import (
@@ -188,6 +189,7 @@ class Tma(wiring.Component):
         m.submodules.bulk_setup = BulkSetup(p) if p.bulk else BulkRefusal(p)
         m.submodules.refusal_collector = RefusalCollector(p)
         m.submodules.completion_tracker = CompletionTracker(p)
+        m.submodules.walk_generator = WalkGenerator(p)
         m.submodules.request_generator = RequestGenerator(p)
         m.submodules.gnic = Gnic(p)
         m.submodules.response_path = ResponsePath(p)
@@ -225,13 +227,15 @@ class Tma(wiring.Component):
         m.d.comb += [
             self.request_room.channels.eq(block.request_queue.room),
             block.request_queue.refused.eq(block.refusal_collector.refused),
-            block.request_queue.freed[: p.streams].eq(block.request_generator.freed),
+            block.request_queue.freed.eq(block.walk_generator.freed),
         ]
 
     def _connect_loads(self, m: Module) -> None:
         """Connect the load path, from the job to lines, and from the lines to shared memory."""
         block = m.submodules
-        connect(m, block.completion_tracker.o, block.request_generator.i)
+        connect(m, block.completion_tracker.o, block.walk_generator.load)
+        for walk, lane in zip(block.walk_generator.walk, block.request_generator.walk, strict=True):
+            connect(m, walk, lane)
         connect(m, block.request_generator.line, block.gnic.i)
         connect(m, block.gnic.request, flipped(self.gnic_request))
         connect(m, flipped(self.gnic_response), block.gnic.response)
@@ -299,14 +303,14 @@ class Tma(wiring.Component):
         """Connect the store path, from the job to lines, and from their answers to the group."""
         p, block = self.params, m.submodules
         m.submodules.store_tracker = store_tracker = StoreTracker(p)
-        m.submodules.store_generator = store_generator = StoreGenerator(p)
+        m.submodules.store_generator = store_generator = GeneratorLane(p, store=True)
         m.submodules.store_path = store_path = StorePath(p)
         m.submodules.gnic_write = gnic_write = GnicWrite(p)
 
         connect(m, block.dispatcher.store, store_tracker.i)
-        connect(m, store_tracker.o, store_generator.i)
-        m.d.comb += block.request_queue.freed[p.streams].eq(store_generator.freed)
-        connect(m, store_generator.o, store_path.i)
+        connect(m, store_tracker.o, block.walk_generator.store)
+        connect(m, block.walk_generator.store_walk, store_generator.i)
+        connect(m, store_generator.line, store_path.i)
         connect(m, store_path.source_read, store_tracker.slot_read)
         connect(m, gnic_write.request, flipped(self.gnic_write))
         connect(m, flipped(self.gnic_ack), gnic_write.ack)
@@ -384,7 +388,7 @@ class Tma(wiring.Component):
                 dispatcher__store=block.dispatcher.store,
                 dispatcher__released=block.dispatcher.released,
                 store_tracker__o=block.store_tracker.o,
-                store_generator__o=block.store_generator.o,
+                store_generator__line=block.store_generator.line,
                 store_path__o=block.store_path.o,
                 gnic_write__performed=block.gnic_write.performed,
                 store_tracker__source_read=block.store_tracker.source_read,

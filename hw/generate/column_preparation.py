@@ -4,19 +4,15 @@ from itertools import pairwise
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import stream, wiring
-from amaranth.lib.wiring import In, Out, connect
+from amaranth.lib.wiring import In, Out
 
-from hw.layouts.jobs import (
-    POSITION_BITS,
-    WHEELS,
-    generator_job_layout,
-    prepared_column_layout,
-    prepared_job_layout,
-)
+from hw.generate.walk_limits import GROUP, limits_of
+from hw.layouts.columns import POSITION_BITS, WHEELS, prepared_column_layout
+from hw.layouts.jobs import generator_job_layout, in_channel, prepared_job_layout
 from hw.lib.quotient import quotient, reciprocal_of
 from hw.params import TmaParams
 
-STAGES = 3
+STAGES = 4
 
 STRIDE_BITS = 3
 """Width of an element stride, less one."""
@@ -29,11 +25,10 @@ class ColumnPreparation(wiring.Component):
     the largest number of these bits, which is more than a column has pixels.
 
     Stages: differences of positions; differences limited to what a count needs; quotients by the
-    element strides. The sums of steps are formed meanwhile. A job that is no column passes
-    unchanged.
+    element strides; limits of the first walk. The sums of steps are formed meanwhile. A job that is
+    no column passes unchanged, but for ``ends``.
 
-    Latency: three clocks. Throughput: a job a clock. Back-pressure: all stages wait while the last
-    one is not taken. Errors: none.
+    Latency: four clocks. Throughput: a job a clock. Back-pressure: none. Errors: none.
 
     Parameters
     ----------
@@ -42,43 +37,40 @@ class ColumnPreparation(wiring.Component):
 
     Members
     -------
-    i : In(stream) of ``generator_job_layout``
-    o : Out(stream) of ``prepared_job_layout``
+    i : In(stream) of ``generator_job_layout``; always ready
+    o : Out(stream) of ``prepared_job_layout`` in a channel; always taken
     """
 
     def __init__(self, params: TmaParams) -> None:
         self.params = params
         self._dividend_bits = params.pixel_bits + STRIDE_BITS
+        job = in_channel(params, prepared_job_layout(params))
         super().__init__(
             {
-                "i": In(stream.Signature(generator_job_layout(params))),
-                "o": Out(stream.Signature(prepared_job_layout(params))),
+                "i": In(stream.Signature(generator_job_layout(params), always_ready=True)),
+                "o": Out(stream.Signature(job, always_ready=True)),
             }
         )
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        layout = prepared_job_layout(self.params)
+        layout = self.o.payload.shape()
         jobs = [Signal(layout, name=f"job_{stage}", reset_less=True) for stage in range(STAGES)]
         valid = Signal(STAGES)
-        advance = Signal()
-        m.d.comb += [
-            advance.eq(~valid[-1] | self.o.ready),
-            self.i.ready.eq(advance),
-            self.o.valid.eq(valid[-1]),
-            self.o.payload.eq(jobs[-1]),
+        m.d.comb += [self.o.valid.eq(valid[-1]), self.o.payload.eq(jobs[-1])]
+        m.d.sync += [
+            valid.eq(Cat(self.i.valid, valid)),
+            *(after.eq(before) for before, after in pairwise(jobs)),
         ]
-        with m.If(advance):
-            m.d.sync += [
-                valid.eq(Cat(self.i.valid, valid)),
-                *(after.eq(before) for before, after in pairwise(jobs)),
-            ]
-            self._take(m, jobs[0])
-            self._add_steps(m, jobs)
-        self._count(m, advance, jobs[-1].column)
+        is_all_outside = [Signal(name=f"is_all_outside_{n}", reset_less=True) for n in range(3)]
+        self._take(m, jobs[0], is_all_outside[0])
+        m.d.sync += [after.eq(before) for before, after in pairwise(is_all_outside)]
+        self._add_steps(m, jobs)
+        self._count(m, jobs[2].column)
+        self._limit(m, jobs[2].column, is_all_outside[2], jobs[3].column)
         return m
 
-    def _take(self, m: Module, job) -> None:
+    def _take(self, m: Module, job, is_all_outside: Signal) -> None:
         """Store what passes unchanged, and what a column says without arithmetic on counts."""
         source, levels = self.i.p, self.i.p.column.levels
         unchanged = set(prepared_column_layout(self.params).members) & set(
@@ -89,9 +81,9 @@ class ColumnPreparation(wiring.Component):
             for level in (levels[number] for number in range(WHEELS))
         ]
         m.d.sync += [
-            *(job[name].eq(source[name]) for name in ("slot", "last", "stream", "walk")),
+            *(job[name].eq(source[name]) for name in ("channel", "slot", "last", "walk")),
             *(job.column[name].eq(source.column[name]) for name in sorted(unchanged)),
-            job.column.is_all_outside.eq(~source.walk.has_data | Cat(is_outside).any()),
+            is_all_outside.eq(~source.walk.has_data | Cat(is_outside).any()),
             job.column.address.eq(levels[0].address),
             job.column.step.eq(levels[0].step),
             *(
@@ -124,7 +116,7 @@ class ColumnPreparation(wiring.Component):
             jobs[2].column.turn_3.address.eq(second.turn_3.address + second.turn_2.address),
         ]
 
-    def _count(self, m: Module, advance: Value, column) -> None:
+    def _count(self, m: Module, column) -> None:
         """Divide the distances of positions by the element strides; 0 if a distance is negative."""
         levels = self.i.p.column.levels
         for number in range(WHEELS + 1):
@@ -137,8 +129,7 @@ class ColumnPreparation(wiring.Component):
                 Signal.like(reciprocal, name=f"reciprocal_{number}_{stage}", reset_less=True)
                 for stage in range(2)
             ]
-            with m.If(advance):
-                m.d.sync += [reciprocals[0].eq(reciprocal), reciprocals[1].eq(reciprocals[0])]
+            m.d.sync += [reciprocals[0].eq(reciprocal), reciprocals[1].eq(reciprocals[0])]
             for kind, position in distances.items():
                 counts = column.image if number == WHEELS else column[kind][number]
                 less_one = {"before": ~position, "to_limit": level.limit - position}
@@ -147,7 +138,6 @@ class ColumnPreparation(wiring.Component):
                 for name, value in less_one.items():
                     self._divide(
                         m,
-                        advance,
                         f"{kind}_{name}_{number}",
                         value,
                         reciprocals[1],
@@ -158,7 +148,6 @@ class ColumnPreparation(wiring.Component):
     def _divide(
         self,
         m: Module,
-        advance: Value,
         name: str,
         less_one: Value,
         reciprocal: Signal,
@@ -176,21 +165,27 @@ class ColumnPreparation(wiring.Component):
         is_empty = Signal(name=f"{name}_is_empty", reset_less=True)
         pixels = Signal(bits + 1, name=f"{name}_pixels")
         m.d.comb += pixels.eq(quotient(m, name, limited, reciprocal, bits) + 1)
-        with m.If(advance):
-            m.d.sync += [
-                distance.eq(less_one),
-                limited.eq(Mux(distance[bits:].any(), (1 << bits) - 1, distance)),
-                is_empty.eq(distance < 0),
-                count.eq(Mux(pixels[count_bits:].any(), (1 << count_bits) - 1, pixels)),
-            ]
-            with m.If(is_empty):
-                m.d.sync += count.eq(int(least))
+        m.d.sync += [
+            distance.eq(less_one),
+            limited.eq(Mux(distance[bits:].any(), (1 << bits) - 1, distance)),
+            is_empty.eq(distance < 0),
+            count.eq(Mux(pixels[count_bits:].any(), (1 << count_bits) - 1, pixels)),
+        ]
+        with m.If(is_empty):
+            m.d.sync += count.eq(int(least))
 
-
-def prepare_columns(m: Module, params: TmaParams, jobs) -> stream.Interface:
-    """Return the stream of jobs as the lanes take them, with columns prepared where they are."""
-    if not params.im2col or params.compact:
-        return jobs
-    m.submodules.column_preparation = preparation = ColumnPreparation(params)
-    connect(m, jobs, preparation.i)
-    return preparation.o
+    def _limit(self, m: Module, counted, is_all_outside: Signal, column) -> None:
+        """Find the limits of the first walk, and whether its chain ends with it."""
+        p = self.params
+        limits = Signal.like(column.limits, name="limits_d")
+        pixels = counted.pixels
+        if p.im2col_w:
+            pixels = Mux(counted.grouped, GROUP, pixels)
+        m.d.comb += [
+            *limits_of(p, counted, counted.first, limits),
+            limits.is_outside.eq(is_all_outside | (counted.image.to_limit == 0)),
+        ]
+        m.d.sync += [
+            column.limits.eq(limits),
+            column.ends.eq(~counted.enabled | limits.is_outside | (pixels <= limits.most)),
+        ]

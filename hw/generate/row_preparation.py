@@ -2,11 +2,10 @@
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out, connect, flipped
+from amaranth.lib.wiring import In, Out
 
 from hw.generate.short_row import lookup
-from hw.layouts.jobs import SHORT_ROW_BITS, prepared_walk_layout, slot_walk_layout
-from hw.lib.queue import Queue
+from hw.layouts.jobs import SHORT_ROW_BITS, in_channel, prepared_walk_layout, slot_walk_layout
 from hw.params import DIMS, TmaParams
 
 
@@ -16,8 +15,8 @@ class RowPreparation(wiring.Component):
     Rows are the steps of the innermost loop that has more than one step. They may share a line if
     each of them is a run, and if they are short and close to each other in both memories.
 
-    Latency: two clocks: the loop, and the tables. Throughput: a walk a clock. Back-pressure: ``i``
-    waits while two walks wait at ``o``; its ``ready`` comes from registers. Errors: none.
+    Latency: one clock, behind the choice of the loop and in front of the tables. Throughput: a walk
+    a clock. Back-pressure: none. Errors: none.
 
     Parameters
     ----------
@@ -26,8 +25,8 @@ class RowPreparation(wiring.Component):
 
     Members
     -------
-    i : In(stream) of ``slot_walk_layout``
-    o : Out(stream) of ``prepared_walk_layout``
+    i : In(stream) of ``slot_walk_layout`` in a channel; always ready
+    o : Out(stream) of ``prepared_walk_layout`` in a channel; always taken
     """
 
     def __init__(self, params: TmaParams) -> None:
@@ -35,30 +34,32 @@ class RowPreparation(wiring.Component):
         self._found = data.StructLayout(
             {"loop": DIMS - 1, "row_step": SHORT_ROW_BITS, "smem_step": SHORT_ROW_BITS}
         )
+        walk, prepared = (
+            in_channel(params, layout(params))
+            for layout in (slot_walk_layout, prepared_walk_layout)
+        )
         super().__init__(
             {
-                "i": In(stream.Signature(slot_walk_layout(params))),
-                "o": Out(stream.Signature(prepared_walk_layout(params))),
+                "i": In(stream.Signature(walk, always_ready=True)),
+                "o": Out(stream.Signature(prepared, always_ready=True)),
             }
         )
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        p = self.params
-        m.submodules.prepared = prepared = Queue(prepared_walk_layout(p), 2)
-        connect(m, prepared.o, flipped(self.o))
         valid = Signal()
-        job = Signal(slot_walk_layout(p), reset_less=True)
+        job = Signal(self.i.payload.shape(), reset_less=True)
         found = Signal(self._found, reset_less=True)
-        loop = self._find_loop(m, self.i.p.walk)
-        m.d.comb += [
-            self.i.ready.eq(~valid | prepared.i.ready),
-            prepared.i.valid.eq(valid),
-            *(prepared.i.p[name].eq(job[name]) for name in job.shape().members),
+        m.d.sync += [
+            valid.eq(self.i.valid),
+            job.eq(self.i.payload),
+            found.eq(self._find_loop(m, self.i.p.walk)),
         ]
-        self._look_up(m, job.walk, found, prepared.i.p.rows)
-        with m.If(self.i.ready):
-            m.d.sync += [valid.eq(self.i.valid), job.eq(self.i.payload), found.eq(loop)]
+        m.d.comb += [
+            self.o.valid.eq(valid),
+            *(self.o.p[name].eq(job[name]) for name in job.shape().members),
+        ]
+        self._look_up(m, job.walk, found, self.o.p.rows)
         return m
 
     def _find_loop(self, m: Module, walk) -> Signal:

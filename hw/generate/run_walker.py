@@ -66,7 +66,7 @@ class RunWalker(wiring.Component):
     that may take it, and chosen by the loops that have steps left.
 
     Latency: the first step is offered two clocks after the walk is taken. Throughput: one step a
-    clock; the next walk is taken with the last step, in a ``compact`` unit one clock later.
+    clock; the next walk is taken with the last step.
     Back-pressure: a step waits while two steps wait at one of its outputs.
 
     Parameters
@@ -131,10 +131,9 @@ class RunWalker(wiring.Component):
 
         fire = Signal()
         last_step = Signal()
-        is_back_to_back = Const(not p.compact)  # the next walk is taken with the last step
         m.d.comb += [
             last_step.eq(~on_runs | ~has_next),
-            self.i.ready.eq((state == WalkState.IDLE) | (fire & last_step & is_back_to_back)),
+            self.i.ready.eq((state == WalkState.IDLE) | (fire & last_step)),
         ]
         self._emit_run(m, runs.i, state, on_runs, job, loops[0], fire, last_step, gathered)
         m.d.sync += Assert(~(fire & on_runs & (walk.run == 0)), "run_walker: a run has no pieces\n")

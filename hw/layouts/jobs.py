@@ -2,9 +2,10 @@
 
 from functools import cache
 
-from amaranth.hdl import Cat, Mux, Value, signed
+from amaranth.hdl import Cat, Mux, Value
 from amaranth.lib import data
 
+from hw.layouts.columns import STEP_BITS, column_layout, column_step_fields, prepared_column_layout
 from hw.layouts.isa import (
     MemoryAttributes,
     Operation,
@@ -16,10 +17,6 @@ from hw.layouts.isa import (
 )
 from hw.layouts.ports import error_layout, request_layout
 from hw.params import DIMS, PIECE_BYTES, SMEM_OFFSET_BITS, WARP, TmaParams
-
-STEP_BITS = 40
-"""Width of a global step of a loop, in pieces: an element stride times a tensor stride."""
-
 
 SHORT_ROW_BITS = 3
 """Width of the length of a *short* row, in pieces, and of the distance between two short rows.
@@ -301,142 +298,6 @@ def walk_layout(params: TmaParams) -> data.StructLayout:
     )
 
 
-POSITION_BITS = 34
-"""Width of a position in a tensor, signed: the sum of extent, coordinate, corner and offset."""
-
-
-@cache
-def level_layout(params: TmaParams) -> data.StructLayout:
-    """A dimension of an im2col walk. The dimensions count like the wheels of an odometer.
-
-    Members
-    -------
-    absent : the tensor does not have this dimension; the level wraps at each step
-    position : position of the column's first pixel
-    restart : position after a wrap
-    last : last position before a wrap
-    limit : last position inside the tensor
-    stride_less_one : element stride less one: distance between two positions of the walk, less one
-    step : distance between these two positions in global memory, in pieces
-    address : global address of the column's first pixel, in pieces, without the offsets of the
-        levels below
-    restart_address : offset of ``restart`` in global memory, in pieces; it is added to the address
-        of the level above
-    """
-    return data.StructLayout(
-        {
-            "absent": 1,
-            "position": signed(POSITION_BITS),
-            "restart": signed(POSITION_BITS),
-            "last": signed(POSITION_BITS),
-            "limit": 32,
-            "stride_less_one": 3,
-            "step": STEP_BITS,
-            "address": params.piece_address_bits,
-            "restart_address": params.piece_address_bits,
-        }
-    )
-
-
-@cache
-def column_layout(params: TmaParams) -> data.StructLayout:
-    """A column of pixels of an image, from which the im2col walker makes walks.
-
-    The job's ``walk`` holds the fields that all these walks have in common.
-
-    Members
-    -------
-    enabled : the job is a column; otherwise its ``walk`` is complete
-    stops_outside : a store writes no pixel from the first one outside the tensor on; present with
-        ``im2col_w`` and ``stores``
-    pixels : pixels of the column, each a row of shared memory; with ``grouped``, without halos
-    grouped : ``im2col::w::128``: after each 32 pixels follow the ``halo`` pixels of a halo
-    halo : pixels of each halo
-    pitch : row pitch in shared memory, in pieces
-    skipped_pieces : pieces of a pixel in front of the tensor's first channel
-    dense : neighbouring pixels are contiguous in both memories
-    row_log2 : log2 of the pieces of a pixel, where ``dense``; present in a ``compact`` unit, in
-        which only pixels of 1, 2, 4 or 8 pieces are ``dense``
-    levels : the dimensions W, H, D, N
-    """
-    return data.StructLayout(
-        {
-            "enabled": 1,
-            **({"stops_outside": 1} if params.im2col_w and params.stores else {}),
-            "pixels": params.pixel_bits,
-            "grouped": 1,
-            "halo": 5,
-            "pitch": 8,
-            "skipped_pieces": 8,
-            "dense": 1,
-            **({"row_log2": 2} if params.compact else {}),
-            "levels": data.ArrayLayout(level_layout(params), DIMS - 1),
-        }
-    )
-
-
-WHEELS = DIMS - 2
-"""Wheels of the odometer of a column: W, H and D. The images, N, have no end."""
-
-
-@cache
-def pixel_counts_layout(params: TmaParams, *, wraps: bool = True) -> data.StructLayout:
-    """Counts of pixels from a position of a dimension on, this one included; each may be too small
-    if it is more than a column has.
-
-    Members
-    -------
-    before : pixels in front of the tensor
-    to_limit : pixels up to the last one inside the tensor, also those in front of it
-    to_wrap : pixels up to the wrap; present with ``wraps``
-    """
-    names = "before", "to_limit", *(["to_wrap"] if wraps else [])
-    return data.StructLayout(dict.fromkeys(names, params.pixel_bits))
-
-
-@cache
-def prepared_column_layout(params: TmaParams) -> data.StructLayout:
-    """A column whose positions are counts, and whose steps are sums of steps.
-
-    Members
-    -------
-    enabled, stops_outside, pixels, grouped, halo, pitch, skipped_pieces, dense :
-        see ``column_layout``
-    is_all_outside : no pixel is inside the tensor
-    first, restart : counts of W, H and D, from the first pixel on and after a wrap
-    image : counts of N from the first image on
-    address : global address of the first pixel, in pieces
-    step : distance between two pixels of a row in global memory, in pieces
-    next_address : addresses of H, D and N after their next step, in pieces, without the offsets of
-        the dimensions below
-    turn_1, turn_2, turn_3 : numbers that are added to the next address A of H, D or N when it takes
-        its step: A and ``address`` are the address of the pixel, and A and ``next_address`` those
-        of the dimensions up to this one
-    """
-    address = params.piece_address_bits
-
-    def turn(level: int) -> data.StructLayout:
-        next_address = data.ArrayLayout(address, level)
-        return data.StructLayout({"address": address, "next_address": next_address})
-
-    column = column_layout(params).members
-    names = ("enabled", "stops_outside", "pixels", "grouped", "halo", "pitch", "skipped_pieces")
-    counts = data.ArrayLayout(pixel_counts_layout(params), WHEELS)
-    return data.StructLayout(
-        {
-            **{name: column[name] for name in (*names, "dense") if name in column},
-            "is_all_outside": 1,
-            "first": counts,
-            "restart": counts,
-            "image": pixel_counts_layout(params, wraps=False),
-            "address": address,
-            "step": STEP_BITS,
-            "next_address": data.ArrayLayout(address, WHEELS),
-            **{f"turn_{level}": turn(level) for level in range(1, WHEELS + 1)},
-        }
-    )
-
-
 def _part_fields(params: TmaParams) -> dict[str, data.StructLayout]:
     """Return the fields of a job's part of a box: a walk and, with ``im2col``, a column."""
     column = {"column": column_layout(params)} if params.im2col else {}
@@ -469,20 +330,20 @@ def walk_job_layout(params: TmaParams) -> data.StructLayout:
 
 @cache
 def generator_job_layout(params: TmaParams) -> data.StructLayout:
-    """A job whose request has a slot, as it enters the request generator.
+    """A job whose request has a slot, as it enters the walk generator.
 
     Members
     -------
+    channel : see ``channel_of``
     slot : slot of the request in the completion tracker or store tracker
     last : this is the last job of its request
-    stream : see ``stream_of``
     walk, column : the part of the box; ``column`` is present with ``im2col``
     """
     return data.StructLayout(
         {
+            "channel": params.channel_bits,
             "slot": params.slot_bits,
             "last": 1,
-            "stream": params.stream_bits,
             **_part_fields(params),
         }
     )
@@ -490,32 +351,40 @@ def generator_job_layout(params: TmaParams) -> data.StructLayout:
 
 @cache
 def prepared_job_layout(params: TmaParams) -> data.StructLayout:
-    """A job as the odometer takes it.
+    """A job whose column is prepared.
 
     Members
     -------
-    slot, last, stream, walk : see ``generator_job_layout``
+    slot, last, walk : see ``generator_job_layout``
     column : see ``prepared_column_layout``
     """
-    job = generator_job_layout(params).members
     return data.StructLayout(
-        {
-            **{name: job[name] for name in ("slot", "last", "stream", "walk")},
-            "column": prepared_column_layout(params),
-        }
+        {**slot_walk_layout(params).members, "column": prepared_column_layout(params)}
     )
-
-
-def lane_job_layout(params: TmaParams) -> data.StructLayout:
-    """Return the layout of a job as a lane of the generator takes it."""
-    is_prepared = params.im2col and not params.compact
-    return (prepared_job_layout if is_prepared else generator_job_layout)(params)
 
 
 @cache
 def slot_walk_layout(params: TmaParams) -> data.StructLayout:
     """A walk of the request in ``slot``; ``last``: this is the last walk of the request."""
     return data.StructLayout({"slot": params.slot_bits, "last": 1, "walk": walk_layout(params)})
+
+
+@cache
+def column_step_layout(params: TmaParams) -> data.StructLayout:
+    """A step of the odometer: the pixels of a walk, or a job that is no column.
+
+    Members
+    -------
+    channel, slot, last, walk : of the job
+    others : see ``column_step_fields``
+    """
+    walk = in_channel(params, slot_walk_layout(params)).members
+    return data.StructLayout({**walk, **column_step_fields(params)})
+
+
+def in_channel(params: TmaParams, layout: data.StructLayout) -> data.StructLayout:
+    """Return ``layout`` with the member ``channel``, for blocks that all channels share."""
+    return data.StructLayout({"channel": params.channel_bits, **layout.members})
 
 
 @cache

@@ -79,6 +79,9 @@ class JobSlots(wiring.Component):
         needs_slot = Signal()
         may_pass = Signal()
         current_slot = Signal(self.params.slot_bits, reset_less=True)
+        channel = self.i.p.stream
+        if self.params.stores:
+            channel = Mux(self.i.p.walk.store, self.params.streams, channel)
         m.d.comb += [
             needs_slot.eq(self.i.p.first & ~self.i.p.walk.prefetch),
             may_pass.eq(slots.taken.valid | ~needs_slot),
@@ -89,8 +92,9 @@ class JobSlots(wiring.Component):
             *(
                 self.o.p[name].eq(self.i.p[name])
                 for name in generator_job_layout(self.params).members
-                if name != "slot"
+                if name not in ("channel", "slot")
             ),
+            self.o.p.channel.eq(channel),
             self.i.ready.eq(self.o.ready & may_pass),
             self.opened.eq(self.i.valid & self.i.ready & needs_slot),
             slots.taken.ready.eq(self.opened),

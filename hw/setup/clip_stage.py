@@ -4,7 +4,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.layouts.jobs import POSITION_BITS
+from hw.layouts.columns import POSITION_BITS
 from hw.lib.quotient import quotient
 from hw.params import TmaParams
 from hw.setup.items import ITEM_POSITION_BITS, batch_layout, clipped_batch_layout, starts_walk

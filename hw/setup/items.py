@@ -28,6 +28,7 @@ from functools import cache
 from amaranth.hdl import Const, Value, signed
 from amaranth.lib import data
 
+from hw.layouts.columns import POSITION_BITS, STEP_BITS
 from hw.layouts.isa import (
     GLOBAL_ADDRESS_BITS,
     ErrorCode,
@@ -35,9 +36,7 @@ from hw.layouts.isa import (
     data_style_layout,
 )
 from hw.layouts.jobs import (
-    POSITION_BITS,
     SHORT_ROW_BITS,
-    STEP_BITS,
     delivery_layout,
     group_layout,
     write_mode_layout,

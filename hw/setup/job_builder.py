@@ -226,15 +226,8 @@ class JobBuilder(wiring.Component):
             & (step.global_step == common.row_pieces)
         )
         has_unit_stride = step.element_stride_less_one == 0
-        is_power_of_two = Const(1, 1)
-        if p.compact:
-            fits = Cat(common.row_pieces == 1 << log2 for log2 in range(1 << len(column.row_log2)))
-            is_power_of_two = fits.any()
-            for log2, fit in enumerate(fits):
-                with m.If(fit):
-                    m.d.sync += column.row_log2.eq(log2)
         with m.If(common.number == batch):
-            m.d.sync += column.dense.eq(is_contiguous & has_unit_stride & is_power_of_two)
+            m.d.sync += column.dense.eq(is_contiguous & has_unit_stride)
 
     def _refuse(self, m: Module, take: Value, job) -> Value:
         """Find the first error of the request, and make its error record.

@@ -3,45 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from amaranth.hdl import Module
-from amaranth.lib import stream, wiring
-from amaranth.lib.wiring import In, Out, connect, flipped
-
 from golden import Arch, Load, Reduce, Store
 from golden.request import as_descriptor
-from hw.generate.column_preparation import ColumnPreparation
-from hw.generate.im2col_walker import Im2colWalker
-from hw.generate.odometer import Odometer
-from hw.layouts.jobs import generator_job_layout, slot_walk_layout
 from hw.params import TmaParams
 from hw.setup.block import SetupBlock
 from tests.hw.boxes import Pieces
+from tests.hw.generate.generators import Walks
 from tests.hw.golden_requests import expected, setup_input
 from tests.hw.setup.test_block import covered_by
 from tests.hw.simulate import Run, run_streams, simulation
 from tests.unit_arch import LATER_UNIT
-
-
-class PreparedOdometer(wiring.Component):
-    """The odometer behind the preparation of columns."""
-
-    def __init__(self, params: TmaParams) -> None:
-        self.params = params
-        super().__init__(
-            {
-                "i": In(stream.Signature(generator_job_layout(params))),
-                "o": Out(stream.Signature(slot_walk_layout(params))),
-            }
-        )
-
-    def elaborate(self, _platform) -> Module:
-        m = Module()
-        m.submodules.preparation = preparation = ColumnPreparation(self.params)
-        m.submodules.odometer = odometer = Odometer(self.params)
-        connect(m, flipped(self.i), preparation.i)
-        connect(m, preparation.o, odometer.i)
-        connect(m, odometer.o, flipped(self.o))
-        return m
 
 
 def one_stream(params: TmaParams) -> TmaParams:
@@ -59,19 +30,34 @@ def setup(requests: Sequence[Load | Store], params: TmaParams) -> list:
 
 
 def with_slots(jobs: Sequence, params: TmaParams) -> list[dict]:
-    """Return the jobs of setup as a generator gets them; the slot is the request's number."""
+    """Return the jobs of setup as the generator gets them; the slot is the request's number."""
     parts = "last", "walk", *(["column"] if params.im2col else [])
     return [
-        {"slot": job.transfer.request_id, **{name: getattr(job, name) for name in parts}}
+        {
+            "channel": channel_of(job, params),
+            "slot": job.transfer.request_id,
+            **{name: getattr(job, name) for name in parts},
+        }
         for job in jobs
     ]
 
 
+def channel_of(job, params: TmaParams) -> int:
+    """Return the channel of a job of stream 0."""
+    return params.streams if params.stores and job.walk.store else 0
+
+
 def walk(requests: Sequence[Load | Store], params: TmaParams, **options) -> Run:
-    """Return the run of the unit's walker for ``requests``, behind the setup block."""
-    inputs = {"i": with_slots(setup(requests, params), params)}
-    walker = Im2colWalker if params.compact else PreparedOdometer
-    return run_streams(simulation(walker, params), inputs, ["o"], **options)
+    """Return the run of the walk generator for loads or stores, behind the setup block.
+
+    The walks are the payloads of ``o``.
+    """
+    params = one_stream(params)
+    jobs = with_slots(setup(requests, params), params)
+    output = "store_walk" if isinstance(requests[0], Store) else "walk_0"
+    run = run_streams(simulation(Walks, params), {"i": jobs}, [output], **options)
+    run.payloads["o"], run.cycles["o"] = run.payloads[output], run.cycles[output]
+    return run
 
 
 def requests_of(run: Run) -> list[list]:

@@ -3,8 +3,10 @@
 import random
 
 from hw.generate.column_preparation import ColumnPreparation
-from hw.layouts.jobs import POSITION_BITS, WHEELS
+from hw.generate.walk_limits import LEAP
+from hw.layouts.columns import POSITION_BITS, WHEELS
 from hw.params import TmaParams
+from tests.hw.paced import Paced
 from tests.hw.simulate import run_streams
 
 PARAMS = TmaParams(streams=1)
@@ -31,7 +33,12 @@ def random_job(rng: random.Random, number: int) -> dict:
     return {
         "slot": number,
         "walk": {"has_data": rng.random() < 0.8, "smem_begin": number},
-        "column": {"enabled": 1, "pixels": rng.randrange(1, 1025), "levels": levels},
+        "column": {
+            "enabled": 1,
+            "pixels": rng.randrange(1, 1025),
+            "dense": rng.randrange(2),
+            "levels": levels,
+        },
     }
 
 
@@ -65,7 +72,7 @@ def turned(levels: list[dict], level: int) -> tuple[int, list[int]]:
 def test_counts_and_sums() -> None:
     rng = random.Random(1)
     jobs = [random_job(rng, number) for number in range(200)]
-    run = run_streams(ColumnPreparation(PARAMS), {"i": jobs}, ["o"], seed=1, stall=0.3)
+    run = run_streams(Paced(ColumnPreparation(PARAMS)), {"i": jobs}, ["o"], seed=1, stall=0.3)
     assert len(run.payloads["o"]) == len(jobs)
     for job, got in zip(jobs, run.payloads["o"], strict=True):
         column, levels = got.column, job["column"]["levels"]
@@ -83,7 +90,13 @@ def test_counts_and_sums() -> None:
             not level["absent"] and (level["last"] < 0 or level["restart"] > level["limit"])
             for level in levels[:WHEELS]
         )
-        assert column.is_all_outside == (not job["walk"]["has_data"] or any(beside))
+        is_outside = not job["walk"]["has_data"] or any(beside) or column.image.to_limit == 0
+        to_wrap = column.first[0].to_wrap
+        most = to_wrap if job["column"]["dense"] else min(to_wrap, LEAP)
+        limits = column.limits
+        assert (limits.most, limits.stays, limits.is_outside) == (most, most < to_wrap, is_outside)
+        assert limits.wraps == sum((column.first[n].to_wrap == 1) << n - 1 for n in (1, 2))
+        assert column.ends == (is_outside or column.pixels <= most)
         first = [each["address"] + each["step"] for each in levels[1:]]
         assert list(column.next_address) == [each % ADDRESSES for each in first]
         for level in range(1, WHEELS + 1):
@@ -97,6 +110,6 @@ def test_counts_and_sums() -> None:
 def test_a_job_a_clock() -> None:
     rng = random.Random(2)
     jobs = [random_job(rng, number) for number in range(10)]
-    run = run_streams(ColumnPreparation(PARAMS), {"i": jobs}, ["o"], stall=0)
+    run = run_streams(Paced(ColumnPreparation(PARAMS)), {"i": jobs}, ["o"], stall=0)
     assert run.taken["i"] == list(range(10))
-    assert run.cycles["o"] == list(range(3, 13))
+    assert run.cycles["o"] == list(range(5, 15))

@@ -11,7 +11,7 @@ from tests.hw.simulate import Run, run_streams
 
 PARAMS = {
     "16-byte lines": TmaParams(line_bytes=16),
-    "no gathered rows": TmaParams(line_bytes=64, setup_pipelines=1),
+    "no gathered rows": TmaParams(line_bytes=64, short_rows=False),
     "32-byte lines": TmaParams(line_bytes=32),
     "128-byte lines": TmaParams(),
 }

@@ -1,72 +1,92 @@
-"""Generator lane: its lines and its fill cover each box once, its queue takes jobs ahead."""
+"""Generator lane of stores: every piece once, by the fewest lines, one a clock, the last marked.
+
+The lanes of loads are tested in the request generator.
+"""
 
 import random
 
+import numpy as np
 import pytest
 
-from hw.generate.generator_lane import GeneratorLane
 from hw.layouts.isa import Operation
-from hw.params import TmaParams
-from tests.hw.boxes import random_box, stored_box
-from tests.hw.generate.test_request_generator import covered, flat, jobs_of
-from tests.hw.generate.test_store_generator import check_lines
-from tests.hw.simulate import run_streams, simulation
-from tests.quick import quick
+from hw.params import PRESETS, TmaParams
+from tests.hw.boxes import Pieces, stored_box
+from tests.hw.generate.columns import one_stream, requests_of, setup, walk, with_slots
+from tests.hw.generate.generators import Lines
+from tests.hw.generate.test_request_generator import flat, jobs_of
+from tests.hw.golden_requests import STORE_KINDS, arch_of, expected, random_requests
+from tests.hw.simulate import Run, run_streams, simulation
+
+LATENCY = 12 + 2 + 1
+"""Walk generator, run walker, line cutter."""
 
 
-@pytest.mark.parametrize("pipelines", [1, 4])
-@pytest.mark.parametrize("seed", quick(range(2), 1))
-def test_covers_each_box_once(seed: int, pipelines: int) -> None:
-    """In order: all lines of a box, then those of the next; fill likewise."""
-    params = TmaParams(line_bytes=64, setup_pipelines=pipelines)
-    rng = random.Random(seed)
-    boxes = [random_box(rng) for _ in range(20)]
-    jobs = jobs_of(boxes, params)
-    run = run_streams(simulation(GeneratorLane, params), {"i": jobs}, ["line", "fill"], seed=seed)
-    assert covered(run, params) == {slot: box.pieces() for slot, box in enumerate(boxes)}
-    for slots in (
-        [line.use.slot for line in run.payloads["line"]],
-        [beat.slot for beat in run.payloads["fill"]],
-    ):
-        assert slots == sorted(slots)
+def lines_of(jobs: list[dict], params: TmaParams, **options) -> Run:
+    run = run_streams(simulation(Lines, params), {"i": jobs}, ["store_line"], **options)
+    run.payloads["o"], run.cycles["o"] = run.payloads["store_line"], run.cycles["store_line"]
+    return run
 
 
-@pytest.mark.parametrize("seed", quick(range(2), 1))
-def test_covers_each_stored_box_once(seed: int) -> None:
-    params = TmaParams(line_bytes=64)
-    rng = random.Random(seed)
+def check_lines(run: Run, wanted: list[Pieces], params: TmaParams) -> None:
+    """Assert that each store has as few lines as its runs need, in order, the last one marked."""
+    lines = iter(run.payloads["o"])
+    for slot, pieces in enumerate(wanted):
+        found: Pieces = {}
+        while True:
+            line = next(lines)
+            assert line.slot == slot
+            assert line.valid or line.last, "a line without use"
+            for lane in range(params.lanes):
+                if line.valid >> lane & 1:
+                    smem = (line.origin + lane) % (1 << params.smem_piece_bits)
+                    assert smem not in found, "covered twice"
+                    found[smem] = (line.line * params.lanes + lane, 16)
+            if line.last:
+                break
+        assert found == pieces
+    assert next(lines, None) is None
+
+
+@pytest.mark.parametrize("kind", ["store_im2col", "sm_100a_scatter4", "sm_100a_im2col_w_store"])
+def test_covers_a_store_of_several_walks_once(kind):
+    """The last walks of a store may have nothing inside."""
+    params = one_stream(PRESETS[STORE_KINDS[kind]])
+    stores = random_requests(np.random.default_rng(2), kind, 5)
+    run = lines_of(with_slots(setup(stores, params), params), params, stall=0.3)
+    requests = requests_of(walk(stores, params, stall=0))
+    check_lines(run, [expected(store, arch_of(kind)) for store in stores], params)
+    assert any(not jobs[-1].walk.has_data for jobs in requests)
+    for line in run.payloads["o"]:
+        walks = [job.walk for job in requests[line.slot]]
+        assert line.write_mode == walks[0].write_mode
+        assert (line.style, line.attributes) == (walks[0].style, walks[0].attributes)
+
+
+@pytest.mark.parametrize("line_bytes", [16, 64, 128])
+def test_covers_each_stored_box_once(line_bytes):
+    params = TmaParams(line_bytes=line_bytes, streams=1)
+    rng = random.Random(line_bytes)
     boxes = [stored_box(rng) for _ in range(20)]
     jobs = jobs_of(boxes, params, operation=Operation.TENSOR_STORE)
-    run = run_streams(
-        simulation(GeneratorLane, params, store=True), {"i": jobs}, ["line"], seed=seed
-    )
-    run.payloads["o"] = run.payloads["line"]
+    run = lines_of(jobs, params, seed=line_bytes)
     check_lines(run, [box.stored() for box in boxes], params)
 
 
-@pytest.mark.parametrize("waiting", [1, 4])
-def test_takes_jobs_while_lines_wait(waiting: int) -> None:
-    """The lane accepts the jobs that its queue holds, and some on the way to the waiting line."""
-    params = TmaParams(jobs_waiting=waiting)
-    jobs = jobs_of([flat(128, 1, 128)] * 40, params)
-    run = run_streams(
-        simulation(GeneratorLane, params),
-        {"i": jobs},
-        ["line", "fill"],
-        stalls={"i": 0, "line": 1, "fill": 0},
-        until=lambda run: bool(run.offered["line"]) and run.offered["line"][0] + 100 < _clock(run),
-        feed=_count_clocks,
-    )
-    assert not run.payloads["line"]
-    # Line cutter; run walker, row preparation and odometer, each with a queue of two
-    ahead = 1 + 3 + 3 + 5
-    assert waiting < len(run.taken["i"]) <= waiting + ahead
-
-
-def _count_clocks(run, clock: int) -> dict:
-    run.clock = clock
-    return {}
-
-
-def _clock(run) -> int:
-    return run.clock
+def test_one_line_a_clock_across_stores():
+    """Rows of one and of several lines, and a box outside, whose line has no pieces."""
+    params = TmaParams(streams=1)
+    boxes = [
+        flat(128, 40, 1024, swizzle=3),
+        flat(64, 33, 1024),
+        flat(16, 1, 256, column=256),
+        flat(240, 17, 4096, column=80),
+        flat(16, 1, 256),
+        flat(16, 30, 256),
+    ] * 2
+    jobs = jobs_of(boxes, params, operation=Operation.TENSOR_STORE)
+    run = lines_of(jobs, params, stall=0)
+    check_lines(run, [box.stored() for box in boxes], params)
+    cycles = run.cycles["o"]
+    assert cycles[-1] - cycles[0] == len(cycles) - 1
+    assert cycles[0] - run.taken["i"][0] == LATENCY
+    assert [line.valid for line in run.payloads["o"]].count(0) == 2

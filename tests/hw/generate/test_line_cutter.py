@@ -12,7 +12,7 @@ PARAMS = {
     "16-byte lines": TmaParams(line_bytes=16),
     "32-byte lines": TmaParams(line_bytes=32),
     "128-byte lines": TmaParams(),
-    "no gathered rows": TmaParams(line_bytes=64, setup_pipelines=1),
+    "no gathered rows": TmaParams(line_bytes=64, short_rows=False),
 }
 
 Place = tuple[int, int, bool]

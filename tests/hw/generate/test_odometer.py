@@ -1,4 +1,4 @@
-"""Odometer, behind setup and preparation: every pixel once, at its address, one walk a clock."""
+"""Odometer, in the walk generator: every pixel once, at its address, and a walk a clock."""
 
 from dataclasses import replace
 
@@ -24,6 +24,9 @@ from tests.hw.golden_requests import (
 from tests.hw.setup.test_block import covered_by
 from tests.quick import quick
 from tests.unit_arch import LATER_UNIT
+
+LATENCY = 4 + 2 + 3 + 1 + 1 + 1
+"""Column preparation, job store, odometer, walk builder, row preparation, queue."""
 
 
 @pytest.mark.parametrize("seed", quick(range(2), 1))
@@ -62,12 +65,12 @@ def test_a_job_says_what_completes_its_request(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["load_tile", "sm_100a_gather4"])
 def test_a_tile_passes(kind: str) -> None:
-    """Three clocks in the preparation, and four in the odometer; a tile a clock."""
+    """A tile a clock, behind the latency of the walk generator."""
     loads = random_requests(np.random.default_rng(2), kind, 8)
     run = walk(loads, PRESETS[KINDS[kind]], stall=0)
     tiles = range(len(run.payloads["o"]))
     assert run.taken["i"] == list(tiles)
-    assert run.cycles["o"] == [number + 7 for number in tiles]
+    assert run.cycles["o"] == [number + LATENCY for number in tiles]
 
 
 @pytest.mark.parametrize("kind", STORE_KINDS)

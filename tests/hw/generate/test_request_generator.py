@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
-from hw.generate.request_generator import RequestGenerator
 from hw.params import PRESETS, TmaParams
 from hw.setup.block import SetupBlock
 from tests.hw.boxes import Box, Pieces, random_box
-from tests.hw.generate.columns import one_stream, setup, with_slots
+from tests.hw.generate.columns import channel_of, one_stream, setup, with_slots
+from tests.hw.generate.generators import Lines
 from tests.hw.golden_requests import KINDS, arch_of, expected, random_requests
 from tests.hw.setup.test_block import box_input
 from tests.hw.simulate import Run, run_streams, simulation
@@ -27,14 +27,19 @@ def jobs_of(boxes: list[Box], params: TmaParams, **changes) -> list[dict]:
     inputs = {"i": [box_input(box, **changes) for box in boxes]}
     run = run_streams(simulation(SetupBlock, one_stream(params)), inputs, ["job"], stall=0)
     return [
-        {"slot": slot % params.requests_in_flight, "last": 1, "walk": job.walk}
+        {
+            "channel": channel_of(job, params),
+            "slot": slot % params.requests_in_flight,
+            "last": 1,
+            "walk": job.walk,
+        }
         for slot, job in enumerate(run.payloads["job"])
     ]
 
 
 def generate(boxes: list[Box], params: TmaParams, **options) -> Run:
     return run_streams(
-        simulation(RequestGenerator, params),
+        simulation(Lines, params),
         {"i": jobs_of(boxes, params)},
         ["line", "fill"],
         **options,
@@ -83,9 +88,7 @@ def test_covers_a_chain_of_walks_once(kind):
     params = one_stream(PRESETS[KINDS[kind]])
     loads = random_requests(rng, kind, 10)
     jobs = with_slots(setup(loads, params), params)
-    run = run_streams(
-        simulation(RequestGenerator, params), {"i": jobs}, ["line", "fill"], stall=0.3
-    )
+    run = run_streams(simulation(Lines, params), {"i": jobs}, ["line", "fill"], stall=0.3)
     wanted = {slot: expected(load, arch_of(kind)) for slot, load in enumerate(loads)}
     assert covered(run, params) == wanted
     with_fill = [slot for slot, pieces in wanted.items() if None in pieces.values()]
@@ -351,7 +354,7 @@ def test_fill_costs_no_clock(rows, columns):
 def streams_of(boxes: list[tuple[int, Box]], params: TmaParams) -> list[dict]:
     """Return jobs of boxes with their streams; a job's slot is the number of its box."""
     jobs = jobs_of([box for _, box in boxes], params)
-    return [job | {"stream": number} for job, (number, _) in zip(jobs, boxes, strict=True)]
+    return [job | {"channel": number} for job, (number, _) in zip(jobs, boxes, strict=True)]
 
 
 def test_streams_take_turns():
@@ -361,7 +364,7 @@ def test_streams_take_turns():
     small = flat(128, 8, 1024, swizzle=3)
     small = replace(small, dims=(1024, 4))
     jobs = streams_of([(0, large), *[(1, small)] * 12], params)
-    run = run_streams(simulation(RequestGenerator, params), {"i": jobs}, ["line", "fill"], stall=0)
+    run = run_streams(simulation(Lines, params), {"i": jobs}, ["line", "fill"], stall=0)
     wanted = {slot: box.pieces() for slot, box in enumerate([large] + [small] * 12)}
     assert covered(run, params) == wanted
 
@@ -383,7 +386,7 @@ def test_beats_of_streams_take_turns():
     params = replace(ONE_STREAM, streams=2)
     outside = replace(flat(128, 64, 128, swizzle=3), coords=(0, 5000))
     jobs = streams_of([(0, outside), (1, outside)], params)
-    run = run_streams(simulation(RequestGenerator, params), {"i": jobs}, ["line", "fill"], stall=0)
+    run = run_streams(simulation(Lines, params), {"i": jobs}, ["line", "fill"], stall=0)
     slots = [beat.slot for beat in run.payloads["fill"]]
     assert slots[:2] == [0, 0] or slots[:2] == [0, 1]
     first = slots.index(1)
@@ -399,7 +402,7 @@ def test_streams_at_random(streams):
     boxes = [(rng.randrange(streams), random_box(rng)) for _ in range(40)]
     jobs = streams_of(boxes, params)
     run = run_streams(
-        simulation(RequestGenerator, params), {"i": jobs}, ["line", "fill"], seed=streams, stall=0.3
+        simulation(Lines, params), {"i": jobs}, ["line", "fill"], seed=streams, stall=0.3
     )
     assert covered(run, params) == {slot: box.pieces() for slot, (_, box) in enumerate(boxes)}
     for number in range(streams):
@@ -415,10 +418,10 @@ def test_freed_as_the_last_job_leaves_the_queue(streams):
     requests = random_requests(np.random.default_rng(4), "sm_100a_gather4", 6)
     requests += random_requests(np.random.default_rng(4), "load_im2col", 6)
     jobs = with_slots(setup(requests, params), params)
-    dut = RequestGenerator(params)
+    dut = Lines(params)
     freed = [0] * streams
     if streams > 1:
-        jobs = [job | {"stream": job["slot"] % streams} for job in jobs]
+        jobs = [job | {"channel": job["slot"] % streams} for job in jobs]
     sim = Simulator(dut)
     sim.add_clock(1e-9)
 

@@ -7,6 +7,7 @@ import pytest
 from hw.generate.row_preparation import RowPreparation
 from hw.params import TmaParams
 from tests.hw.generate.walks import random_walk, rows_of
+from tests.hw.paced import Paced
 from tests.hw.simulate import run_streams
 
 
@@ -27,7 +28,7 @@ def test_finds_rows_of_a_walk(line_bytes: int) -> None:
     rng = random.Random(line_bytes)
     walks = [random_walk(rng, params) for _ in range(300)]
     jobs = [{"slot": n, "last": n & 1, "walk": walk} for n, walk in enumerate(walks)]
-    run = run_streams(RowPreparation(params), {"i": jobs}, ["o"], seed=line_bytes, stall=0.3)
+    run = run_streams(Paced(RowPreparation(params)), {"i": jobs}, ["o"], seed=line_bytes, stall=0.3)
     results = []
     for number, job in enumerate(run.payloads["o"]):
         assert (job.slot, job.last) == (number, number & 1)
@@ -43,6 +44,6 @@ def test_a_walk_a_clock() -> None:
     params = TmaParams()
     rng = random.Random(1)
     jobs = [{"slot": n, "walk": random_walk(rng, params)} for n in range(10)]
-    run = run_streams(RowPreparation(params), {"i": jobs}, ["o"], stall=0)
+    run = run_streams(Paced(RowPreparation(params)), {"i": jobs}, ["o"], stall=0)
     assert run.taken["i"] == list(range(10))
     assert run.cycles["o"] == list(range(2, 12))

@@ -1,0 +1,176 @@
+"""Job store: holds the jobs of each channel until their walks are made."""
+
+from amaranth.hdl import Array, Assert, Cat, Const, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from hw.layouts.jobs import in_channel, prepared_job_layout
+from hw.lib.arbiter import Arbiter
+from hw.params import TmaParams
+
+HEADS = 3
+"""First jobs of a channel that can be read at once: a job a clock leaves, three clocks after it is
+chosen."""
+
+
+class JobStore(wiring.Component):
+    """Holds the jobs of each channel, in order, and offers the first one of any channel.
+
+    The first ``HEADS`` jobs of each channel lie in a memory that is read in the same clock. Those
+    behind them, if there may be more, lie in block memory, one memory for all channels, and move up
+    one a clock.
+
+    Latency: a job is offered in the clock after it came; if a channel may have more than ``HEADS``
+    jobs, three clocks after it came. Throughput: a job in and a job out each clock. Back-pressure:
+    none; a channel has at most ``jobs_waiting`` jobs, for which the request queue vouches.
+
+    Parameters
+    ----------
+    params : TmaParams
+        With ``im2col``.
+
+    Members
+    -------
+    i : In(stream) of ``prepared_job_layout`` in a channel; always ready
+    waiting : Out(channels)
+        A bit for each channel: it has a job that can be read two clocks later, or earlier.
+    channel : In(channel_bits)
+        The channel whose first job is offered at ``first``.
+    first_valid, first : Out of ``prepared_job_layout``
+        The first job of ``channel``; if that is ``done``, the one behind it.
+    done : In
+        ``valid``: the first job of ``channel`` leaves the store with this clock.
+    """
+
+    def __init__(self, params: TmaParams) -> None:
+        self.params = params
+        self._job = prepared_job_layout(params)
+        super().__init__(
+            {
+                "i": In(stream.Signature(in_channel(params, self._job), always_ready=True)),
+                "waiting": Out(params.channels),
+                "channel": In(params.channel_bits),
+                "first_valid": Out(1),
+                "first": Out(self._job),
+                "done": In(data.StructLayout({"valid": 1, "channel": params.channel_bits})),
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        channels = self.params.channels
+        # Jobs of each channel at its head: with those on their way there, and without.
+        coming = [Signal(range(HEADS + 1), name=f"coming_{n}") for n in range(channels)]
+        arrived = [Signal(range(HEADS + 1), name=f"arrived_{n}") for n in range(channels)]
+        is_done = [self.done.valid & (self.done.channel == n) for n in range(channels)]
+        m.d.comb += self.waiting.eq(Cat(number != 0 for number in coming))
+        if self.params.jobs_waiting > HEADS:
+            moves = [(coming[n] - is_done[n])[: len(coming[n])] != HEADS for n in range(channels)]
+            moved, arrival, job = self._move_up(m, moves)
+        else:
+            moved = arrival = Signal(channels, name="arrival")
+            job = Signal(self._job)
+            m.d.comb += [
+                arrival.eq(self._arrives()),
+                *(job[name].eq(self.i.p[name]) for name in self._job.members),
+            ]
+        for n in range(channels):
+            m.d.sync += [
+                coming[n].eq(coming[n] + moved[n] - is_done[n]),
+                arrived[n].eq(arrived[n] + arrival[n] - is_done[n]),
+                Assert(
+                    (arrived[n] != HEADS) | ~arrival[n], "job_store: a head has no room for a job\n"
+                ),
+            ]
+        self._keep_heads(m, arrival, arrived, is_done, job)
+        return m
+
+    def _arrives(self) -> Cat:
+        """Return a bit for each channel: the job at ``i`` is for it."""
+        i = self.i
+        return Cat(i.valid & (i.p.channel == number) for number in range(self.params.channels))
+
+    def _move_up(self, m: Module, has_room: list) -> tuple[Signal, Signal, Signal]:
+        """Store jobs in block memory, and move the first ones to the heads.
+
+        Return the channel of the job that begins to move, and that of the job that arrives, as
+        masks, and the job that arrives.
+        """
+        p = self.params
+        channels, depth = p.channels, p.jobs_waiting
+        m.submodules.backlog = backlog = Memory(
+            shape=self._job, depth=channels * depth, init=[], attrs={"ram_style": "block"}
+        )
+        m.submodules.turns = turns = Arbiter(p.channel_bits, channels)
+        write, read = backlog.write_port(), backlog.read_port()
+        place_bits = (depth - 1).bit_length()
+        layout = data.ArrayLayout(place_bits, channels)
+        first, free = Signal(layout, name="first_place"), Signal(layout, name="free_place")
+        moved, arrival = Signal(channels, name="moved"), Signal(channels, name="arrival")
+        chosen = turns.o.p
+        m.d.comb += [
+            turns.o.ready.eq(1),
+            write.en.eq(self.i.valid),
+            write.addr.eq(Cat(free[self.i.p.channel], self.i.p.channel)),
+            *(write.data[name].eq(self.i.p[name]) for name in self._job.members),
+            read.en.eq(turns.o.valid),
+            read.addr.eq(Cat(first[chosen], chosen)),
+        ]
+        arrives = self._arrives()
+        for n in range(channels):
+            stored = Signal(range(depth + 1), name=f"stored_{n}")
+            m.d.comb += [
+                turns.i[n].valid.eq((stored != 0) & has_room[n]),
+                turns.i[n].p.eq(n),
+                moved[n].eq(turns.o.valid & (chosen == n)),
+            ]
+            m.d.sync += [
+                stored.eq(stored + arrives[n] - moved[n]),
+                first[n].eq(first[n] + moved[n]),
+                free[n].eq(free[n] + arrives[n]),
+                Assert(
+                    (stored != depth) | ~arrives[n],
+                    "job_store: a channel has too many jobs\n",
+                ),
+            ]
+        m.d.sync += arrival.eq(moved)
+        return moved, arrival, read.data
+
+    def _keep_heads(self, m: Module, arrival, arrived: list, is_done: list, job) -> None:
+        """Keep the first jobs of each channel, and offer the first one of ``channel``."""
+        channels = self.params.channels
+        m.submodules.heads = heads = Memory(shape=self._job, depth=HEADS * channels, init=[])
+        write, read = heads.write_port(), heads.read_port(domain="comb")
+        layout = data.ArrayLayout(range(HEADS), channels)
+        first, free = Signal(layout, name="first_head"), Signal(layout, name="free_head")
+        after = Array([*range(1, HEADS), 0])
+        first_d = Signal(layout)
+        m.d.comb += [
+            write.en.eq(arrival.any()),
+            write.data.eq(job),
+            *(first_d[n].eq(Mux(is_done[n], after[first[n]], first[n])) for n in range(channels)),
+            read.addr.eq(self._row(self.channel, first_d[self.channel])),
+            self.first.eq(read.data),
+            self.first_valid.eq(
+                Array((arrived[n] - is_done[n]) != 0 for n in range(channels))[self.channel]
+            ),
+        ]
+        with m.Switch(arrival):
+            for n in range(channels):
+                with m.Case(1 << n):
+                    m.d.comb += write.addr.eq(
+                        self._row(Const(n, self.params.channel_bits), free[n])
+                    )
+                    m.d.sync += free[n].eq(after[free[n]])
+        m.d.sync += first.eq(first_d)
+
+    def _row(self, channel, place) -> Array:
+        """Return the row of a head: a table, which is a LUT for each bit."""
+        width = (HEADS * self.params.channels - 1).bit_length()
+        rows = [
+            Const(min(number * HEADS + at, HEADS * self.params.channels - 1), width)
+            for number in range(1 << len(channel))
+            for at in range(1 << len(place))
+        ]
+        return Array(rows)[Cat(place, channel)]
