@@ -47,9 +47,7 @@ class TmaParams:
         Tensor maps in the fully associative descriptor cache, 2 to 64.
     setup_pipelines : int
         Dimensions of a request that setup takes in a clock, 1 to 5, each in a pipeline of its own.
-        N pipelines set up a request of up to N dimensions above its rows every clock. A unit with
-        one pipeline is ``compact``.
-    tags : int
+        N pipelines set up a request of up to N dimensions above its rows every clock.     tags : int
         Line requests in flight at the memory port; a power of two. A memory with a latency of L
         clocks needs L tags for a line a clock.
     requests_in_flight : int
@@ -293,11 +291,6 @@ class TmaParams:
     def channel_bits(self) -> int:
         """Width of the number of a channel; 0 if there is one channel."""
         return (self.channels - 1).bit_length()
-
-    @cached_property
-    def compact(self) -> bool:
-        """True if the unit prefers a small area to latency, rate of tiny boxes, and fairness."""
-        return self.setup_pipelines == 1
 
     @cached_property
     def gathers_rows(self) -> bool:

@@ -6,7 +6,6 @@ from operator import or_
 
 from amaranth.hdl import Assert, Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, enum, stream, wiring
-from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from hw.layouts.barriers import (
@@ -16,6 +15,7 @@ from hw.layouts.barriers import (
     BarrierFault,
     BarrierWake,
 )
+from hw.lib.memory import RowMemory
 from hw.lib.one_hot import index_of, lowest_one
 from hw.params import TmaParams
 
@@ -131,8 +131,8 @@ class BarrierWaiters(wiring.Component):
         m = Module()
         entries = self.params.barrier_waiters
         depth = max(entries, 2)  # a memory of one row would have no address
-        m.submodules.tags = tags = Memory(shape=BARRIER_TAG_BITS, depth=depth, init=[])
-        m.submodules.deadlines = deadlines = Memory(shape=TIME_BITS, depth=depth, init=[])
+        m.submodules.tags = tags = RowMemory(BARRIER_TAG_BITS, depth)
+        m.submodules.deadlines = deadlines = RowMemory(TIME_BITS, depth)
 
         # Masks have one bit per entry; an entry is selected by a one-hot mask.
         addresses = [

@@ -2,7 +2,6 @@
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, enum, stream, wiring
-from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.cluster.crossbar import addressed_layout
@@ -19,6 +18,7 @@ from hw.layouts.lines import (
 )
 from hw.layouts.ports import lanes_layout, reports_field
 from hw.lib.arbiter import Arbiter
+from hw.lib.memory import RowMemory
 from hw.lib.piece_format import fill_piece, packed_pieces, packed_words
 from hw.lib.queue import Queue
 from hw.params import SMEM_OFFSET_BITS, TmaParams
@@ -206,7 +206,7 @@ class Egress(wiring.Component):
     def _lookup(self, m: Module, name: str, opened, items) -> data.View:
         """Return the table row of the item that is accepted, one clock later."""
         p = self.params
-        memory = Memory(shape=self._address, depth=p.requests_in_flight, init=[])
+        memory = RowMemory(self._address, p.requests_in_flight)
         m.submodules[name] = memory
         write, read = memory.write_port(), memory.read_port()
         m.d.comb += [

@@ -3,15 +3,15 @@
 from dataclasses import dataclass
 from functools import cache
 
-from amaranth.hdl import Assert, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Assert, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
 
 from hw.layouts.isa import Operation, is_dsmem, is_load, is_store
 from hw.layouts.jobs import directed_request_layout, group_layout, queued_request_layout
 from hw.layouts.ports import group_result_layout
+from hw.lib.memory import Copies, ReadPort, WritePort
 from hw.lib.queue import Queue
 from hw.params import TmaParams
 
@@ -73,9 +73,9 @@ class Counters:
     requests whose source is read, and the requests that are complete.
     """
 
-    issue: Memory
-    source_read: Memory
-    complete: Memory
+    issue: ReadPort
+    source_read: ReadPort
+    complete: ReadPort
 
 
 @dataclass(frozen=True)
@@ -148,13 +148,13 @@ class BulkGroups(wiring.Component):
     Latency: one clock from ``i`` to ``o``. The result of a wait that is already over is offered
     four clocks after the wait was accepted, three if ``threads`` is at most 16. The result of any
     other wait is offered three to five clocks after the last token was taken, and up to one clock
-    later for each other wait. Throughput: a request a clock, also of one thread, and commits, too;
-    in a ``compact`` unit a request in two clocks. A wait takes two clocks if others are in the
+    later for each other wait. Throughput: a request a clock, also of one thread, and commits, too.
+    A wait takes two clocks if others are in the
     queue. A ``source_read`` and a ``complete`` a clock, or a ``released`` a clock, for any groups;
     if both kinds are offered they take turns, so each waits at most one clock for the other.
 
     Back-pressure: ``i.ready`` does not depend on ``i.payload``. It follows ``o.ready`` in the same
-    clock, in a ``compact`` unit in the next clock. Tokens are accepted whatever the other ports do.
+    clock. Tokens are accepted whatever the other ports do.
     A result that waits holds up the other waits and nothing else.
 
     Errors: none; every value of ``groups`` is valid. A reset does not clear the counters, which are
@@ -202,21 +202,18 @@ class BulkGroups(wiring.Component):
             }
         )
 
-    def _memory(self, shape: data.Layout) -> Memory:
-        """Return a memory with a row for each thread, and at least one address bit."""
-        return Memory(shape=shape, depth=max(self.params.threads, 2), init=[])
-
     def elaborate(self, platform) -> Module:
         m = Module()
-        source_read, complete = self._take_tokens(m)
-        m.submodules.issue = issue = self._memory(issue_layout(self.params))
-        current = self._pass_requests(m, issue, complete)
+        (source_read,), (complete, complete_now) = self._take_tokens(m)
+        issue = Copies(m, "issue", issue_layout(self.params), self.params.threads, 2)
+        issue_now, issue_then = (copy.read_port(forwards=True) for copy in issue.memories)
+        current = self._pass_requests(m, issue.write, issue_now, complete_now)
         examined = self._queue_waits(m, current)
-        self._find_over(m, Counters(issue, source_read, complete), current, examined)
+        self._find_over(m, Counters(issue_then, source_read, complete), current, examined)
         return m
 
-    def _take_tokens(self, m: Module) -> tuple[Memory, Memory]:
-        """Count the tokens; return the memories of sources read and of complete requests.
+    def _take_tokens(self, m: Module) -> tuple[list[ReadPort], list[ReadPort]]:
+        """Count the tokens; return read ports for the sources read and for complete requests.
 
         A ``released`` needs both memories, each other token one: the two kinds take turns.
         """
@@ -230,16 +227,20 @@ class BulkGroups(wiring.Component):
         ]
         m.d.sync += released_last.eq(self.released.valid & may_release)
         return (
-            self._count(m, "sources_read", self.source_read),
-            self._count(m, "completed", self.complete),
+            self._count(m, "sources_read", self.source_read, readers=1),
+            self._count(m, "completed", self.complete, readers=2),
         )
 
-    def _count(self, m: Module, name: str, port) -> Memory:
-        """Count the tokens of ``port`` and those of ``released`` in the memory ``name``."""
-        layout = group_layout(self.params)
-        m.submodules[name] = memory = self._memory(counters_layout(self.params))
-        write = memory.write_port()
-        read = memory.read_port(transparent_for=(write,))
+    def _count(self, m: Module, name: str, port, *, readers: int) -> list[ReadPort]:
+        """Count the tokens of ``port`` and those of ``released`` in the memory ``name``.
+
+        Return as many read ports of the counts as there are ``readers``.
+        """
+        p = self.params
+        layout = group_layout(p)
+        memory = Copies(m, name, counters_layout(p), p.threads, 1 + readers)
+        write = memory.write
+        read, *others = (copy.read_port(forwards=True) for copy in memory.memories)
         token = Signal(layout, name=f"{name}_token")
         increments = Signal(name=f"{name}_increments")
         group = Signal(layout, name=f"{name}_group", reset_less=True)
@@ -256,27 +257,24 @@ class BulkGroups(wiring.Component):
             increments.eq((released_fire | (port.valid & port.ready)) & token.joined),
             group.eq(token),
         ]
-        return memory
+        return others
 
-    def _pass_requests(self, m: Module, issue: Memory, complete: Memory) -> Current:
+    def _pass_requests(
+        self, m: Module, update: WritePort, issue_read: ReadPort, complete_read: ReadPort
+    ) -> Current:
         """Accept requests, count those that join, and pass on those that move data.
 
         The row of a thread is read when its request is accepted, and written when the request
-        leaves. A read of ``complete`` may miss a token that is counted in the same clock; then a
-        commit or a wait only takes longer.
+        leaves.
         """
         p = self.params
         layout = directed_request_layout(p)
-        update = issue.write_port()
-        issue_read = issue.read_port(transparent_for=(update,))
-        complete_read = complete.read_port()
         busy = Signal()
         request = Signal(layout, reset_less=True)
         dequeues = Signal()
-        accepts_at_once = Const(not p.compact)  # the next request, while this one leaves
         row = issue_read.data
         m.d.comb += [
-            self.i.ready.eq(~busy | (dequeues & accepts_at_once)),
+            self.i.ready.eq(~busy | dequeues),
             issue_read.en.eq(self.i.ready),
             issue_read.addr.eq(self.i.p.thread),
             complete_read.addr.eq(Mux(self.i.ready, self.i.p.thread, request.thread)),
@@ -368,8 +366,7 @@ class BulkGroups(wiring.Component):
         """Find out whether the examined wait is over, and offer its result."""
         p = self.params
         wait, queue = examined.wait, examined.queue
-        memories = counters.issue, counters.source_read, counters.complete
-        reads = [memory.read_port() for memory in memories]
+        reads = counters.issue, counters.source_read, counters.complete
         for port in reads:
             m.d.comb += [port.en.eq(examined.fire), port.addr.eq(queue.o.p.thread)]
         issue, source_read, complete = (port.data for port in reads)

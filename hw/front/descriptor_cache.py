@@ -4,12 +4,12 @@ from dataclasses import dataclass
 
 from amaranth.hdl import Assert, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
-from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from hw.layouts.isa import GLOBAL_ADDRESS_BITS
 from hw.layouts.jobs import queued_request_layout, request_with_map_layout
 from hw.layouts.ports import DescriptorFill, DescriptorInvalidate
+from hw.lib.memory import RowMemory
 from hw.lib.one_hot import index_of
 from hw.lib.queue import Queue
 from hw.lib.register_slice import SingleBuffer
@@ -132,7 +132,7 @@ class DescriptorCache(wiring.Component):
         tag_bits = self.params.address_bits - MAP_ALIGN_BITS
         m.submodules.fetches = fetches = Queue(tag_bits, FETCHES_WAITING)
         m.submodules.fills = fills = Queue(count, count)
-        m.submodules.maps = maps = Memory(shape=DescriptorFill, depth=count, init=[])
+        m.submodules.maps = maps = RowMemory(DescriptorFill, count)
         entries = CacheEntries(count, tag_bits)
 
         # The request at ``o`` has its entry, and perhaps its map.
@@ -205,9 +205,9 @@ class DescriptorCache(wiring.Component):
         """
         layout = queued_request_layout(self.params)
         m.submodules.requests = requests = Queue(layout, REQUESTS_WAITING)
-        m.submodules.tags = tags = Memory(shape=tag_bits, depth=REQUESTS_WAITING, init=[])
+        m.submodules.tags = tags = RowMemory(tag_bits, REQUESTS_WAITING)
         m.submodules.prefetches = prefetches = SingleBuffer(tag_bits)
-        tag_write, tag_read = tags.write_port(), tags.read_port(domain="comb")
+        tag_write, tag_read = tags.write_port(), tags.read_port(clocked=False)
         looked_up = stream.Signature(tag_bits).create()
         m.d.comb += [
             self.i.ready.eq(requests.i.ready),
@@ -318,7 +318,7 @@ class DescriptorCache(wiring.Component):
                     m.d.sync += entry_tag.eq(lookup.missed_tag)
         return allocates, victim
 
-    def _fill(self, m: Module, fills: Queue, maps: Memory) -> Signal:
+    def _fill(self, m: Module, fills: Queue, maps: RowMemory) -> Signal:
         """Write a fill into the entry of the oldest fetch; return the entry, or 0 without a
         fill.
         """

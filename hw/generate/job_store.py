@@ -2,11 +2,11 @@
 
 from amaranth.hdl import Array, Assert, Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from hw.layouts.jobs import in_channel, prepared_job_layout
 from hw.lib.arbiter import Arbiter
+from hw.lib.memory import RowMemory
 from hw.params import TmaParams
 
 HEADS = 3
@@ -99,9 +99,7 @@ class JobStore(wiring.Component):
         """
         p = self.params
         channels, depth = p.channels, p.jobs_waiting
-        m.submodules.backlog = backlog = Memory(
-            shape=self._job, depth=channels * depth, init=[], attrs={"ram_style": "block"}
-        )
+        m.submodules.backlog = backlog = RowMemory(self._job, channels * depth, in_block=True)
         m.submodules.turns = turns = Arbiter(p.channel_bits, channels)
         write, read = backlog.write_port(), backlog.read_port()
         place_bits = (depth - 1).bit_length()
@@ -140,8 +138,8 @@ class JobStore(wiring.Component):
     def _keep_heads(self, m: Module, arrival, arrived: list, is_done: list, job) -> None:
         """Keep the first jobs of each channel, and offer the first one of ``channel``."""
         channels = self.params.channels
-        m.submodules.heads = heads = Memory(shape=self._job, depth=HEADS * channels, init=[])
-        write, read = heads.write_port(), heads.read_port(domain="comb")
+        m.submodules.heads = heads = RowMemory(self._job, HEADS * channels)
+        write, read = heads.write_port(), heads.read_port(clocked=False)
         layout = data.ArrayLayout(range(HEADS), channels)
         first, free = Signal(layout, name="first_head"), Signal(layout, name="free_head")
         after = Array([*range(1, HEADS), 0])

@@ -2,7 +2,6 @@
 
 from amaranth.hdl import Assert, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from hw.generate.walk_limits import GROUP, GROUPS, LEAP, LEAP_LOG2, limits_of
@@ -14,6 +13,7 @@ from hw.layouts.columns import (
 )
 from hw.layouts.jobs import column_step_layout, prepared_job_layout
 from hw.lib.arbiter import Arbiter
+from hw.lib.memory import RowMemory
 from hw.params import TmaParams
 
 
@@ -190,8 +190,8 @@ class Odometer(wiring.Component):
         """
         p = self.params
         has_begun = Signal(p.channels)
-        m.submodules.states = states = Memory(shape=self._state, depth=p.channels, init=[])
-        write, read = states.write_port(), states.read_port(domain="comb")
+        m.submodules.states = states = RowMemory(self._state, p.channels)
+        write, read = states.write_port(), states.read_port(clocked=False)
         m.d.comb += [
             write.en.eq(valid),
             write.addr.eq(channel),

@@ -132,7 +132,7 @@ class WalkGenerator(wiring.Component):
         outputs = [*self.walk, *([self.store_walk] if p.stores else [])]
         for number, output in enumerate(outputs):
             layout = output.payload.shape()
-            m.submodules[f"queue_{number}"] = queue = Queue(layout, depth, latency=1)
+            m.submodules[f"queue_{number}"] = queue = Queue(layout, depth)
             connect(m, queue.o, flipped(output))
             leaves = output.valid & output.ready
             m.d.comb += [

@@ -2,10 +2,9 @@
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream, wiring
-from amaranth.lib.fifo import SyncFIFO, SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from hw.lib.queue import SMALL, Queue
+from hw.lib.queue import Queue
 
 
 class FreeList(wiring.Component):
@@ -39,8 +38,7 @@ class FreeList(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         width = (self.count - 1).bit_length()
-        fifo_class = SyncFIFO if self.count <= SMALL else SyncFIFOBuffered
-        m.submodules.numbers = numbers = fifo_class(width=width, depth=self.count)
+        m.submodules.numbers = numbers = Queue(width, self.count)
 
         # A queue of two offered numbers: no path leads from ``taken.ready`` to ``numbers``.
         m.submodules.offered = offered = Queue(width, 2)
@@ -52,15 +50,15 @@ class FreeList(wiring.Component):
         next_number = Signal(range(self.count + 1))
         is_first_round = Signal()
         bypass = Signal()
-        free_number = Mux(numbers.r_rdy, numbers.r_data, self.returned.payload)
+        free_number = Mux(numbers.o.valid, numbers.o.payload, self.returned.payload)
         m.d.comb += [
             is_first_round.eq(~next_number[-1]),
-            bypass.eq(offered.i.ready & ~is_first_round & ~numbers.r_rdy),
-            offered.i.valid.eq(is_first_round | numbers.r_rdy | self.returned.valid),
+            bypass.eq(offered.i.ready & ~is_first_round & ~numbers.o.valid),
+            offered.i.valid.eq(is_first_round | numbers.o.valid | self.returned.valid),
             offered.i.payload.eq(Mux(is_first_round, next_number, free_number)),
-            numbers.r_en.eq(offered.i.ready & ~is_first_round),
-            numbers.w_data.eq(self.returned.payload),
-            numbers.w_en.eq(self.returned.valid & ~bypass),
+            numbers.o.ready.eq(offered.i.ready & ~is_first_round),
+            numbers.i.payload.eq(self.returned.payload),
+            numbers.i.valid.eq(self.returned.valid & ~bypass),
             self.returned.ready.eq(1),
         ]
         with m.If(offered.i.ready):

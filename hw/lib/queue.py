@@ -1,9 +1,10 @@
 """Queue: delivers payloads in the order in which it accepts them."""
 
-from amaranth.hdl import Module, Mux, Shape, ShapeLike
+from amaranth.hdl import Module, Mux, Shape, ShapeLike, Signal
 from amaranth.lib import stream, wiring
-from amaranth.lib.fifo import SyncFIFO, SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
+
+from hw.lib.memory import MOST_ROWS_UNCLOCKED, RowMemory
 
 SMALL = 16
 """Largest depth that uses registers or LUT memory; deeper queues use block memory."""
@@ -11,18 +12,6 @@ SMALL = 16
 
 BLOCK_BITS = 1024
 """Size in bits of the smallest deep queue that must be in block memory."""
-
-
-class BlockFIFO(SyncFIFOBuffered):
-    """A ``SyncFIFOBuffered`` that synthesis puts into block memory.
-
-    Without the attribute, synthesis takes LUT memory and multiplexers for a wide queue.
-    """
-
-    def elaborate(self, platform) -> Module:
-        m = super().elaborate(platform)
-        m.submodules.storage.attrs["ram_style"] = "block"
-        return m
 
 
 class Queue(wiring.Component):
@@ -42,10 +31,10 @@ class Queue(wiring.Component):
     depth : int
         Payloads that can wait, at least 1.
     latency : int, optional
-        0 or 1: payloads are in registers or LUT memory, whatever the depth. 2: payloads are offered
-        from the output register of a memory. If the queue is deeper than ``SMALL`` and has
-        ``BLOCK_BITS`` or more, that is block memory; else synthesis chooses. Default: 1 for a depth
-        up to ``SMALL``, else 2.
+        0 or 1: payloads are in registers or LUT memory; the depth is at most
+        ``MOST_ROWS_UNCLOCKED``. 2: payloads are offered from the output register of a memory. If
+        the queue is deeper than ``SMALL`` and has ``BLOCK_BITS`` or more, that is block memory;
+        else synthesis chooses. Default: 1 for a depth up to ``SMALL``, else 2.
 
     Members
     -------
@@ -67,6 +56,10 @@ class Queue(wiring.Component):
             latency = 1 if depth <= SMALL else 2
         if latency not in (0, 1, 2):
             raise ValueError(f"latency = {latency}: must be 0, 1 or 2")
+        if latency < 2 and depth > MOST_ROWS_UNCLOCKED:
+            raise ValueError(
+                f"depth = {depth}: must be at most {MOST_ROWS_UNCLOCKED}, or latency = 2"
+            )
         self.depth = depth
         self.latency = latency
         self._width = Shape.cast(shape).width
@@ -80,25 +73,49 @@ class Queue(wiring.Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        fifo_class = SyncFIFO
-        if self.latency == 2:
-            is_block = self.depth > SMALL and self.depth * self._width >= BLOCK_BITS
-            fifo_class = BlockFIFO if is_block else SyncFIFOBuffered
-        m.submodules.fifo = fifo = fifo_class(width=self._width, depth=self.depth)
+        is_clocked = self.latency == 2
+        is_block = is_clocked and self.depth > SMALL and self.depth * self._width >= BLOCK_BITS
+        m.submodules.storage = storage = RowMemory(self._width, self.depth, in_block=is_block)
+        write, read = storage.write_port(), storage.read_port(clocked=is_clocked)
+        produce, consume = (Signal(range(self.depth), name=name) for name in ("produce", "consume"))
+        stored = Signal(range(self.depth + 1))  # payloads that were not read
+        reads = Signal()
         m.d.comb += [
-            fifo.w_data.eq(self.i.payload),
-            fifo.w_en.eq(self.i.valid),
-            self.i.ready.eq(fifo.w_rdy),
-            self.o.payload.eq(fifo.r_data),
-            self.o.valid.eq(fifo.r_rdy),
-            fifo.r_en.eq(self.o.ready),
-            self.level.eq(fifo.level),
+            self.i.ready.eq(self.level != self.depth),
+            write.en.eq(self.i.valid & self.i.ready),
+            write.addr.eq(produce),
+            write.data.eq(self.i.payload),
+            read.addr.eq(consume),
+            self.o.payload.eq(read.data),
         ]
-        if not self.latency:
-            empty = fifo.level == 0
+        m.d.sync += stored.eq(stored + write.en - reads)
+        is_power_of_two = self.depth & (self.depth - 1) == 0
+        for place, moves in (produce, write.en), (consume, reads):
+            wraps = 0 if is_power_of_two else place == self.depth - 1
+            with m.If(moves):
+                m.d.sync += place.eq(Mux(wraps, 0, place + 1))
+        if is_clocked:
+            is_offered = Signal()  # the payload at the read port's register
             m.d.comb += [
-                self.o.payload.eq(Mux(empty, self.i.payload, fifo.r_data)),
-                self.o.valid.eq(Mux(empty, self.i.valid, fifo.r_rdy)),
-                fifo.w_en.eq(self.i.valid & ~(empty & self.o.ready)),
+                reads.eq((stored != 0) & (self.o.ready | ~is_offered)),
+                read.en.eq(reads),
+                self.o.valid.eq(is_offered),
+                self.level.eq(stored + is_offered),
             ]
+            m.d.sync += is_offered.eq(reads | (is_offered & ~self.o.ready))
+            return m
+        is_empty = stored == 0
+        m.d.comb += [
+            self.o.valid.eq(~is_empty),
+            reads.eq(self.o.valid & self.o.ready),
+            self.level.eq(stored),
+        ]
+        if self.latency == 0:
+            with m.If(is_empty):
+                m.d.comb += [
+                    self.o.valid.eq(self.i.valid),
+                    self.o.payload.eq(self.i.payload),
+                    reads.eq(0),
+                    write.en.eq(self.i.valid & ~self.o.ready),
+                ]
         return m

@@ -4,7 +4,6 @@ from functools import cache
 
 from amaranth.hdl import Assert, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.layouts.barriers import barrier_completion_layout
@@ -23,6 +22,7 @@ from hw.layouts.lines import (
 )
 from hw.layouts.ports import error_layout, holder_field
 from hw.lib.job_slots import JobSlots, failure
+from hw.lib.memory import Copies, RowMemory
 from hw.lib.queue import Queue
 from hw.params import TmaParams
 
@@ -64,13 +64,13 @@ class PieceCounter:
     retired : the end was signalled or reported in this clock
     """
 
-    def __init__(self, params: TmaParams, name: str, port, memory: Memory) -> None:
+    def __init__(self, params: TmaParams, name: str, port, memory: Copies) -> None:
         def signal(shape, part: str, **options) -> Signal:
             return Signal(shape, name=f"{name}_{part}", **options)
 
         self.port = port
-        self.memory = memory
-        self.write = memory.write_port()
+        self.own, self.other = (copy.read_port(forwards=True) for copy in memory.memories)
+        self.write = memory.write
         self.advance = signal(1, "advance")
         self.busy = signal(1, "busy")
         self.slot = signal(params.slot_bits, "slot", reset_less=True)
@@ -103,7 +103,7 @@ class CompletionTracker(wiring.Component):
 
     Latency: none for jobs, which pass as ``JobSlots`` lets them; ``completion`` is offered two
     clocks after the last report of ``written`` and ``filled``. Throughput: one ``written`` and one
-    ``filled`` a clock; one end a clock, in a ``compact`` unit one every two clocks. Back-pressure:
+    ``filled`` a clock; one end a clock. Back-pressure:
     a port waits while an end that came by it is held up, by ``completion`` or ``error`` or, for a
     clock, by an end of the other port. ``written`` also waits for a report of ``filled`` of the
     same request that waits.
@@ -156,14 +156,14 @@ class CompletionTracker(wiring.Component):
         depth = p.requests_in_flight
         m.submodules.slots = slots = JobSlots(p)
         m.submodules.errors = errors = Queue(error_layout(p), 2)
-        m.submodules.transfers = transfers = Memory(shape=transfer_layout(p), depth=depth, init=[])
-        m.submodules.faults = faults = Memory(shape=fault_layout(p), depth=depth, init=[])
+        transfers = Copies(m, "transfers", transfer_layout(p), depth, 2)
+        faults = Copies(m, "faults", fault_layout(p), depth, 2)
         connect(m, errors.o, flipped(self.error))
 
-        transfer_write = transfers.write_port()
+        transfer_write = transfers.write
         self._open(m, slots, transfer_write)
-        fault_write = faults.write_port()
-        lines, fill = self._count(m, transfers, faults, fault_write)
+        fault_write = faults.write
+        lines, fill = self._count(m, transfers, faults)
         fill_is_offered = Signal()  # an end by fill was offered, and is not yet retired
         self._end(m, slots, errors, lines, fill, fill_is_offered, fault_write)
         return m
@@ -188,9 +188,7 @@ class CompletionTracker(wiring.Component):
                 self.opened.transfer.eq(self.i.p.transfer),
             ]
 
-    def _count(
-        self, m: Module, transfers: Memory, faults: Memory, fault_write
-    ) -> list[PieceCounter]:
+    def _count(self, m: Module, transfers: Copies, faults: Copies) -> list[PieceCounter]:
         """Add up the pieces of lines and those of fill; return the counters of both.
 
         Each counter has a memory of its own, so that both count in the same clock. The pieces of a
@@ -201,24 +199,21 @@ class CompletionTracker(wiring.Component):
         p = self.params
         counters = []
         for name, port in ("lines", self.written), ("fill", self.filled):
-            m.submodules[name] = memory = Memory(
-                shape=p.box_piece_bits, depth=p.requests_in_flight, init=[]
-            )
+            memory = Copies(m, name, p.box_piece_bits, p.requests_in_flight, 2)
             counters.append(PieceCounter(p, name, port, memory))
         lines, fill = counters
-        for counter, other in (lines, fill), (fill, lines):
-            self._count_port(m, counter, other, transfers, faults, fault_write)
+        for counter, other, *looked_up in zip(
+            counters, reversed(counters), transfers.memories, faults.memories, strict=True
+        ):
+            self._count_port(m, counter, other, *looked_up)
         # If a line and fill of one request are counted in the same clock, the line sees the pieces
         # of the fill, and must not pass before it. The next report follows in the clock in which an
-        # end is retired, in a compact unit a clock later.
+        # end is retired.
         same = Signal()
-        is_back_to_back = Const(not self.params.compact)
         m.d.comb += [
             same.eq(lines.busy & fill.busy & (fill.slot == lines.slot)),
-            fill.advance.eq(~fill.end_valid | (fill.retired & is_back_to_back)),
-            lines.advance.eq(
-                (~lines.end_valid | (lines.retired & is_back_to_back)) & (fill.advance | ~same)
-            ),
+            fill.advance.eq(~fill.end_valid | fill.retired),
+            lines.advance.eq((~lines.end_valid | lines.retired) & (fill.advance | ~same)),
         ]
         with m.If(same):
             m.d.comb += lines.other_total.eq(fill.own_total)
@@ -229,15 +224,12 @@ class CompletionTracker(wiring.Component):
         m: Module,
         counter: PieceCounter,
         other_counter: PieceCounter,
-        transfers: Memory,
-        faults: Memory,
-        fault_write,
+        transfers: RowMemory,
+        faults: RowMemory,
     ) -> None:
         """Look up the slot of each report, then add its pieces."""
-        own = counter.memory.read_port(transparent_for=(counter.write,))
-        other = other_counter.memory.read_port(transparent_for=(other_counter.write,))
-        transfer = transfers.read_port()
-        fault = faults.read_port(transparent_for=(fault_write,))
+        own, other = counter.own, other_counter.other
+        transfer, fault = transfers.read_port(forwards=True), faults.read_port(forwards=True)
         # Fill of no pieces may come after its request has ended, when the slot has a new owner.
         counts = (counter.pieces != 0) | (counter.transfer.pieces == 0)
         report = counter.port.p

@@ -2,7 +2,6 @@
 
 from amaranth.hdl import Assert, Module, Signal
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.layouts.lines import (
@@ -13,6 +12,7 @@ from hw.layouts.lines import (
 )
 from hw.layouts.ports import gnic_request_layout, gnic_response_layout
 from hw.lib.free_list import FreeList
+from hw.lib.memory import RowMemory
 from hw.lib.queue import Queue
 from hw.params import TmaParams
 
@@ -61,9 +61,9 @@ class Gnic(wiring.Component):
         m = Module()
         p = self.params
         m.submodules.tags = tags = FreeList(p.tags)
-        m.submodules.requests = requests = Queue(line_request_layout(p), 2, latency=int(p.compact))
+        m.submodules.requests = requests = Queue(line_request_layout(p), 2, latency=0)
         entry = data.StructLayout({"line": p.line_address_bits, "use": line_use_layout(p)})
-        m.submodules.table = table = Memory(shape=entry, depth=p.tags, init=[])
+        m.submodules.table = table = RowMemory(entry, p.tags)
         connect(m, flipped(self.i), requests.i)
 
         # A request takes its tag only when it leaves, so that no tag is idle.

@@ -9,7 +9,6 @@ equal share. Fill has a third queue in front of each lane, without data.
 
 from amaranth.hdl import Assert, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.fifo import SyncFIFO, SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.layouts.isa import PIECE_WORDS, Fill
@@ -27,10 +26,9 @@ from hw.params import PIECE_BYTES, TmaParams
 class LaneNetwork(wiring.Component):
     """Writes lines and fill to shared memory, and reports how much of each request is written.
 
-    Latency: three clocks from ``line`` to ``smem_write``; four in a ``compact`` unit, where the
-    head of each queue is in a register. ``written`` and ``filled`` come at least one clock after
-    the write that they report. Lines are reported one by one. Fill is reported once for each
-    request, when its last beat is written.
+    Latency: three clocks from ``line`` to ``smem_write``. ``written`` and ``filled`` come at least
+    one clock after the write that they report. Lines are reported one by one. Fill is reported once
+    for each request, when its last beat is written.
 
     Throughput: one line and one beat of fill a clock, as long as no lane gets more than one piece a
     clock on average. If a line and fill both need a lane, they take turns. Back-pressure: a line or
@@ -65,9 +63,8 @@ class LaneNetwork(wiring.Component):
         self._fill_count = data.StructLayout(
             {"count": written_layout(params), "last": 1, "stream": params.stream_bits}
         )
-        latency = 2 if params.compact else None
-        self._lines = TicketList(written_layout(params), depth, latency)
-        self._fills = TicketList(self._fill_count, depth, latency)
+        self._lines = TicketList(written_layout(params), depth)
+        self._fills = TicketList(self._fill_count, depth)
         position = {"ticket": range(depth), "beat": params.smem_beat_bits}
         masks = {"words": PIECE_WORDS}
         line_masks = masks if params.word_masks else {}
@@ -87,14 +84,14 @@ class LaneNetwork(wiring.Component):
 
         all_parts = [queue for queues in line_queues for queue in queues]
         waiting = in_output.valid & ~self.smem_write.ready
-        for name, tickets, shape, queues, lanes in (
-            ("line", self._lines, self._line_piece, all_parts, in_output.lanes & ~in_output.fills),
-            ("fill", self._fills, self._fill_piece, fill_queues, in_output.lanes & in_output.fills),
+        for name, tickets, queues, lanes in (
+            ("line", self._lines, all_parts, in_output.lanes & ~in_output.fills),
+            ("fill", self._fills, fill_queues, in_output.lanes & in_output.fills),
         ):
-            self._assert_written(m, name, tickets, shape, queues, in_output, waiting & lanes)
+            self._assert_written(m, name, tickets, queues, in_output, waiting & lanes)
         return m
 
-    def _assert_written(self, m: Module, name, tickets, shape, queues, in_output, lanes) -> None:
+    def _assert_written(self, m: Module, name, tickets, queues, in_output, lanes) -> None:
         """Assert, in the clock after an entry was reported, that all of its pieces are written.
 
         No queue may have its ticket at the head, and none of ``lanes`` of the output register.
@@ -102,7 +99,7 @@ class LaneNetwork(wiring.Component):
         counted = Signal(name=f"{name}_counted")
         ticket = Signal.like(tickets.oldest, name=f"{name}_counted_ticket", reset_less=True)
         remains = Cat(
-            *(queue.r_rdy & (data.View(shape, queue.r_data).ticket == ticket) for queue in queues),
+            *(queue.o.valid & (queue.o.p.ticket == ticket) for queue in queues),
             *(lanes[lane] & (in_output.tickets[lane] == ticket) for lane in range(len(lanes))),
         ).any()
         m.d.sync += [
@@ -113,12 +110,11 @@ class LaneNetwork(wiring.Component):
             ),
         ]
 
-    def _lane(self, piece: data.StructLayout) -> SyncFIFO | SyncFIFOBuffered:
+    def _lane(self, piece: data.StructLayout) -> Queue:
         """Return a queue of pieces in front of a lane."""
-        kind = SyncFIFOBuffered if self.params.compact else SyncFIFO
-        return kind(width=piece.size, depth=self.params.lane_depth)
+        return Queue(piece, self.params.lane_depth, latency=1)
 
-    def _queue_lines(self, m: Module) -> list[list[SyncFIFO]]:
+    def _queue_lines(self, m: Module) -> list[list[Queue]]:
         """Swizzle both parts of a line and queue their pieces.
 
         Return, for each part, the queues of all lanes.
@@ -152,8 +148,8 @@ class LaneNetwork(wiring.Component):
                     entry.ticket.eq(tickets.ticket),
                     entry.beat.eq(beat ^ bits[p.lane_bits :]),
                     entry.data.eq(wide[: PIECE_BYTES * 8]),
-                    queue.w_data.eq(entry),
-                    queue.w_en.eq(push & wide[-1]),
+                    queue.i.payload.eq(entry),
+                    queue.i.valid.eq(push & wide[-1]),
                 ]
                 if p.word_masks:
                     m.d.comb += entry.words.eq(wide[PIECE_BYTES * 8 : -1])
@@ -174,7 +170,7 @@ class LaneNetwork(wiring.Component):
         ]
         return parts
 
-    def _queue_fill(self, m: Module) -> list[SyncFIFO]:
+    def _queue_fill(self, m: Module) -> list[Queue]:
         """Swizzle the mask of a beat of fill and queue it; return a queue for each lane."""
         p = self.params
         fill = self.fill.p
@@ -191,15 +187,15 @@ class LaneNetwork(wiring.Component):
                 entry.ticket.eq(tickets.ticket),
                 entry.beat.eq(fill.beat ^ bits[p.lane_bits :]),
                 entry.fill.eq(fill.style.fill),
-                queue.w_data.eq(entry),
-                queue.w_en.eq(push & wanted),
+                queue.i.payload.eq(entry),
+                queue.i.valid.eq(push & wanted),
             ]
             if p.sub_byte:
                 words = packed_words(fill.style)
                 m.d.comb += entry.words.eq(flipped_halves(p, fill.style, fill.beat, words))
             queues.append(queue)
         m.d.comb += [
-            self.fill.ready.eq(tickets.i.ready & Cat(queue.w_rdy for queue in queues).all()),
+            self.fill.ready.eq(tickets.i.ready & Cat(queue.i.ready for queue in queues).all()),
             push.eq(self.fill.valid & self.fill.ready),
             tickets.i.valid.eq(push),
             tickets.i.p.count.slot.eq(fill.slot),
@@ -234,9 +230,9 @@ class LaneNetwork(wiring.Component):
             m.d.sync += output_valid.eq(writes.any())
         for lane in range(p.lanes):
             parts = [queues[lane] for queues in line_queues]
-            heads = [data.View(self._line_piece, queue.r_data) for queue in parts]
+            heads = [queue.o.p for queue in parts]
             fill_queue = fill_queues[lane]
-            fill_head = data.View(self._fill_piece, fill_queue.r_data)
+            fill_head = fill_queue.o.p
 
             # Of the two parts, the one of the older line goes first. Lines and fill take turns.
             second = Signal(name=f"second_{lane}")
@@ -244,20 +240,20 @@ class LaneNetwork(wiring.Component):
             filled_last = Signal(name=f"filled_last_{lane}")
             ticket = Signal.like(self._lines.oldest, name=f"ticket_{lane}", reset_less=True)
             m.d.comb += [in_output.fills[lane].eq(filled_last), in_output.tickets[lane].eq(ticket)]
-            has_line = parts[0].r_rdy | parts[1].r_rdy
+            has_line = parts[0].o.valid | parts[1].o.valid
             m.d.comb += [
                 second.eq(
                     second_goes_first(
-                        [queue.r_rdy for queue in parts],
+                        [queue.o.valid for queue in parts],
                         [head.ticket for head in heads],
                         self._lines.oldest,
                     )
                 ),
-                fills.eq(fill_queue.r_rdy & ~(has_line & filled_last)),
-                parts[0].r_en.eq(pop & ~fills & ~second),
-                parts[1].r_en.eq(pop & ~fills & second),
-                fill_queue.r_en.eq(pop & fills),
-                writes[lane].eq(fill_queue.r_rdy | has_line),
+                fills.eq(fill_queue.o.valid & ~(has_line & filled_last)),
+                parts[0].o.ready.eq(pop & ~fills & ~second),
+                parts[1].o.ready.eq(pop & ~fills & second),
+                fill_queue.o.ready.eq(pop & fills),
+                writes[lane].eq(fill_queue.o.valid | has_line),
             ]
             with m.If(pop):
                 out = beat[lane]
@@ -295,10 +291,9 @@ class LaneNetwork(wiring.Component):
         """
         p = self.params
 
-        def has_left(tickets: TicketList, shape, queues: list[SyncFIFO]) -> Value:
+        def has_left(tickets: TicketList, queues: list[Queue]) -> Value:
             is_queued = Cat(
-                queue.r_rdy & (data.View(shape, queue.r_data).ticket == tickets.oldest)
-                for queue in queues
+                queue.o.valid & (queue.o.p.ticket == tickets.oldest) for queue in queues
             )
             return pop & tickets.o.valid & ~is_queued.any()
 
@@ -312,9 +307,7 @@ class LaneNetwork(wiring.Component):
         fills = self._fills.o
         stream_pieces = fill_pieces[fills.p.stream]
         m.d.comb += [
-            count_fire.eq(
-                has_left(self._fills, self._fill_piece, fill_queues) & (~report_valid | report_fire)
-            ),
+            count_fire.eq(has_left(self._fills, fill_queues) & (~report_valid | report_fire)),
             fills.ready.eq(count_fire),
             total.eq(stream_pieces + fills.p.count.pieces),
         ]
@@ -337,7 +330,7 @@ class LaneNetwork(wiring.Component):
         connect(m, reports.o, flipped(self.written))
         all_parts = [queue for queues in line_queues for queue in queues]
         m.d.comb += [
-            reports.i.valid.eq(has_left(self._lines, self._line_piece, all_parts)),
+            reports.i.valid.eq(has_left(self._lines, all_parts)),
             reports.i.payload.eq(self._lines.o.p),
             self._lines.o.ready.eq(reports.i.valid & reports.i.ready),
         ]

@@ -22,8 +22,6 @@ class TicketList(wiring.Component):
         Shape of an entry.
     depth : int
         Entries that the list can hold; a power of two.
-    latency : int, optional
-        Latency of the list as a ``Queue``; not less than that of the lanes' queues.
 
     Members
     -------
@@ -37,8 +35,8 @@ class TicketList(wiring.Component):
         Ticket of ``o``.
     """
 
-    def __init__(self, shape: ShapeLike, depth: int, latency: int | None = None) -> None:
-        self.queue = Queue(shape, depth, latency=latency)
+    def __init__(self, shape: ShapeLike, depth: int) -> None:
+        self.queue = Queue(shape, depth)
         super().__init__(
             {
                 "i": In(stream.Signature(shape)),

@@ -2,12 +2,12 @@
 
 from amaranth.hdl import Assert, Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.layouts.lines import performed_layout, write_line_layout
 from hw.layouts.ports import gnic_ack_layout, gnic_write_layout
 from hw.lib.free_list import FreeList
+from hw.lib.memory import RowMemory
 from hw.lib.register_slice import register_slice
 from hw.params import PIECE_BYTES, TmaParams
 
@@ -65,7 +65,7 @@ class GnicWrite(wiring.Component):
                 "lines": p.box_piece_bits,
             }
         )
-        m.submodules.table = table = Memory(shape=entry, depth=p.tags, init=[])
+        m.submodules.table = table = RowMemory(entry, p.tags)
 
         # Requests: count the lines of each store.
         line, out = self.i.p, self.request.p

@@ -2,13 +2,13 @@
 
 from amaranth.hdl import Assert, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.layouts.jobs import generator_job_layout, group_layout, opened_layout, walk_job_layout
 from hw.layouts.lines import performed_layout
 from hw.layouts.ports import error_layout
 from hw.lib.job_slots import JobSlots, failure
+from hw.lib.memory import Copies, RowMemory
 from hw.lib.queue import Queue
 from hw.params import TmaParams
 
@@ -69,11 +69,11 @@ class StoreTracker(wiring.Component):
         owner_layout = data.StructLayout(
             {"group": group_layout(p), "request_id": p.request_id_bits}
         )
-        m.submodules.owners = owners = Memory(shape=owner_layout, depth=depth, init=[])
+        owners = Copies(m, "owners", owner_layout, depth, 2)
 
         # The owner of the slot is written whether or not the job passes: to wait for that would
         # make the path long, and the slot has no other owner.
-        owner_write = owners.write_port()
+        owner_write = owners.write
         connect(m, flipped(self.i), slots.i)
         connect(m, slots.o, flipped(self.o))
         m.d.comb += [
@@ -89,8 +89,9 @@ class StoreTracker(wiring.Component):
                 self.opened.transfer.eq(self.i.p.transfer),
             ]
 
-        self._pass_source_read(m, owners.read_port())
-        self._count(m, owners.read_port(), slots, errors)
+        source, answered = (copy.read_port() for copy in owners.memories)
+        self._pass_source_read(m, source)
+        self._count(m, answered, slots, errors)
         return m
 
     def _pass_source_read(self, m: Module, owner) -> None:
@@ -123,11 +124,9 @@ class StoreTracker(wiring.Component):
                 "line": p.line_address_bits,
             }
         )
-        m.submodules.progress = progress = Memory(
-            shape=progress_layout, depth=p.requests_in_flight, init=[]
-        )
+        m.submodules.progress = progress = RowMemory(progress_layout, p.requests_in_flight)
         progress_write = progress.write_port()
-        progress_read = progress.read_port(transparent_for=(progress_write,))
+        progress_read = progress.read_port(forwards=True)
         busy = Signal()
         report = Signal(performed_layout(p), reset_less=True)
         advance = Signal()
