@@ -47,7 +47,8 @@ class TmaParams:
         Tensor maps in the fully associative descriptor cache, 2 to 64.
     setup_pipelines : int
         Dimensions of a request that setup takes in a clock, 1 to 5, each in a pipeline of its own.
-        N pipelines set up a request of up to N dimensions above its rows every clock.     tags : int
+        N pipelines set up a request of up to N dimensions above its rows every clock.
+    tags : int
         Line requests in flight at the memory port; a power of two. A memory with a latency of L
         clocks needs L tags for a line a clock.
     requests_in_flight : int

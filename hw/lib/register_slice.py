@@ -4,9 +4,6 @@ from amaranth.hdl import Module, Mux, ShapeLike, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.lib.queue import Queue
-from hw.params import TmaParams
-
 
 class StreamBuffer(wiring.Component):
     """Ports of a register slice.
@@ -25,30 +22,6 @@ class StreamBuffer(wiring.Component):
     def __init__(self, shape: ShapeLike) -> None:
         self.shape = shape
         super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
-
-
-class SkidBuffer(StreamBuffer):
-    """Passes a stream on, and stores one payload that is not taken at once.
-
-    Latency: none. Throughput: a payload a clock. Back-pressure: ``i.ready`` comes from a register,
-    and is low while a payload is stored.
-
-    Parameters and members are those of ``StreamBuffer``.
-    """
-
-    def elaborate(self, platform) -> Module:
-        m = Module()
-        is_full = Signal()
-        stored = Signal(self.shape, reset_less=True)
-        m.d.comb += [
-            self.i.ready.eq(~is_full),
-            self.o.valid.eq(is_full | self.i.valid),
-            self.o.payload.eq(Mux(is_full, stored, self.i.payload)),
-        ]
-        with m.If(~is_full):
-            m.d.sync += stored.eq(self.i.payload)
-        m.d.sync += is_full.eq(self.o.valid & ~self.o.ready)
-        return m
 
 
 class SingleBuffer(StreamBuffer):
@@ -109,12 +82,3 @@ class DoubleBuffer(StreamBuffer):
         with m.Elif(self.i.valid):
             m.d.sync += is_full.eq(1)
         return m
-
-
-def register_slice(params: TmaParams, shape: ShapeLike) -> SkidBuffer | Queue:
-    """Return a buffer that cuts the path of ``ready`` and passes a payload a clock.
-
-    It is a ``SkidBuffer``; in a ``compact`` unit a ``Queue`` of two payloads, which has no
-    multiplexer in the path of the payload, and a latency of one clock.
-    """
-    return Queue(shape, 2) if params.compact else SkidBuffer(shape)

@@ -23,8 +23,8 @@ class Gnic(wiring.Component):
     The attributes of a line go out with its request, and have no effect here. A prefetch takes no
     tag and has no response.
 
-    Latency: none from ``i`` to ``request`` if no request waits, in a ``compact`` unit one clock;
-    one clock from ``response`` to ``o``. Throughput: one request and one response a clock.
+    Latency: none from ``i`` to ``request`` if no request waits; one clock from ``response`` to
+    ``o``. Throughput: one request and one response a clock.
     Back-pressure: a request waits while all tags are in flight; a tag is free again in the clock
     after its response is taken. ``response.ready`` follows ``o.ready``.
 

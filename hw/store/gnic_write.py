@@ -8,7 +8,7 @@ from hw.layouts.lines import performed_layout, write_line_layout
 from hw.layouts.ports import gnic_ack_layout, gnic_write_layout
 from hw.lib.free_list import FreeList
 from hw.lib.memory import RowMemory
-from hw.lib.register_slice import register_slice
+from hw.lib.queue import Queue
 from hw.params import PIECE_BYTES, TmaParams
 
 
@@ -19,8 +19,8 @@ class GnicWrite(wiring.Component):
     a request is known with its last line. It is reported with the answer to that line, or with the
     line that is not written.
 
-    Latency: none from ``i`` to ``request``, the line waits at ``i`` until it is taken there; one
-    clock from ``ack`` to ``performed``. Throughput: one write and one answer a clock.
+    Latency: none from ``i`` to ``request``, the line waits at ``i`` until it is taken there; two
+    clocks from ``ack`` to ``performed``. Throughput: one write and one answer a clock.
     Back-pressure: a line waits while all tags are in flight; a tag is free again in the clock after
     its answer is taken. ``ack`` waits while ``performed`` is not taken.
 
@@ -55,7 +55,7 @@ class GnicWrite(wiring.Component):
         m = Module()
         p = self.params
         m.submodules.tags = tags = FreeList(p.tags)
-        m.submodules.performed = performed = register_slice(p, performed_layout(p))
+        m.submodules.performed = performed = Queue(performed_layout(p), 2)
         connect(m, performed.o, flipped(self.performed))
         entry = data.StructLayout(
             {

@@ -3,11 +3,10 @@
 import pytest
 from amaranth.sim import Simulator
 
-from hw.lib.register_slice import DoubleBuffer, SingleBuffer, SkidBuffer, register_slice
-from hw.params import PRESETS
+from hw.lib.register_slice import DoubleBuffer, SingleBuffer
 from tests.hw.simulate import run_streams
 
-BUFFERS = SkidBuffer, SingleBuffer, DoubleBuffer
+BUFFERS = SingleBuffer, DoubleBuffer
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -15,11 +14,6 @@ BUFFERS = SkidBuffer, SingleBuffer, DoubleBuffer
 def test_order(buffer, seed):
     items = list(range(200))
     assert run_streams(buffer(8), {"i": items}, ["o"], seed=seed).payloads["o"] == items
-
-
-def test_a_skid_buffer_passes_one_a_clock():
-    run = run_streams(SkidBuffer(8), {"i": list(range(100))}, ["o"], stall=0)
-    assert run.cycles["o"] == run.taken["i"] == list(range(100))
 
 
 def test_a_double_buffer_passes_one_a_clock():
@@ -32,18 +26,6 @@ def test_a_single_buffer_passes_one_in_two_clocks():
     run = run_streams(SingleBuffer(8), {"i": list(range(100))}, ["o"], stall=0)
     assert run.taken["i"] == list(range(0, 200, 2))
     assert run.cycles["o"] == list(range(1, 201, 2))
-
-
-@pytest.mark.parametrize(("preset", "latency"), [("full", 0), ("tiny", 1)])
-@pytest.mark.parametrize("seed", range(2))
-def test_slice_of_a_unit(preset, latency, seed):
-    """A payload a clock, and one clock of latency in a compact unit."""
-    items = list(range(100))
-    run = run_streams(register_slice(PRESETS[preset], 8), {"i": items}, ["o"], seed=seed)
-    assert run.payloads["o"] == items
-    run = run_streams(register_slice(PRESETS[preset], 8), {"i": items}, ["o"], stall=0)
-    assert run.taken["i"] == items
-    assert run.cycles["o"] == [cycle + latency for cycle in items]
 
 
 @pytest.mark.parametrize("buffer", BUFFERS)

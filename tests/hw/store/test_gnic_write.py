@@ -170,7 +170,7 @@ def test_one_write_and_one_answer_a_clock():
         times = run.cycles[name]
         assert len(times) == times[-1] - times[0] + 1 == 96
     assert run.cycles["request"][0] == run.taken["i"][0]
-    assert run.cycles["performed"][0] - run.taken["ack"][0] == 1
+    assert run.cycles["performed"][0] - run.taken["ack"][0] == 2
 
 
 def test_stores_without_lines_do_not_wait_for_tags():
