@@ -180,7 +180,7 @@ class TmaParams:
             ("line_bytes", PIECE_BYTES, 128),
             ("tags", 2, 4096),
             ("requests_in_flight", 2, 4096),
-            ("lane_depth", 2, 64),
+            ("lane_depth", 2, 32),
             ("smem_reads", 2, 256),
             ("threads", 1, 2048),
             ("bulk_groups", 4, 64),

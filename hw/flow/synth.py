@@ -46,8 +46,12 @@ CAPACITY = {
     "MULT18X18D": 156,
 }
 
+UNCHECKED_READS = "t:$memrd_v2 r:CLK_ENABLE=1 %i r:TRANSPARENCY_MASK=1'0 %i"
+"""Read ports of which a row that is written meanwhile has no meaning; see ``hw.lib.memory``."""
+
 MAP = (
     "read_rtlil {0}.il; hierarchy -top top; proc; chformal -remove; flatten; opt_clean -purge; "
+    f"setparam -set COLLISION_X_MASK 1'1 {UNCHECKED_READS}; "
     "synth_ecp5 -noabc9 -nowidelut -top top -json {0}.json; tee -q -o {0}.stat.json stat -json"
 )
 PLACE = (

@@ -147,7 +147,7 @@ class BulkGroups(wiring.Component):
 
     Latency: one clock from ``i`` to ``o``. The result of a wait that is already over is offered
     four clocks after the wait was accepted, three if ``threads`` is at most 16. The result of any
-    other wait is offered three to five clocks after the last token was taken, and up to one clock
+    other wait is offered two to five clocks after the last token was taken, and up to one clock
     later for each other wait. Throughput: a request a clock, also of one thread, and commits, too.
     A wait takes two clocks if others are in the
     queue. A ``source_read`` and a ``complete`` a clock, or a ``released`` a clock, for any groups;

@@ -19,6 +19,7 @@ from amaranth.hdl import (
     Value,
 )
 from amaranth.lib import data, stream
+from amaranth.lib.memory import Memory
 
 from hw.layouts.isa import ErrorCode
 from hw.layouts.jobs import transfer_layout
@@ -26,7 +27,7 @@ from hw.layouts.ports import error_layout
 from hw.lib.job_slots import JobSlots
 from hw.load.completion_tracker import CompletionTracker, fault_layout
 from hw.params import TmaParams
-from tests.formal.inside import Inside, inside, row
+from tests.formal.inside import Inside, copied_row, inside, row
 from tests.formal.proof import Bug, Proof
 from tests.formal.streams import hold, offer
 
@@ -51,9 +52,8 @@ def _end_layout(params: TmaParams) -> data.StructLayout:
 
 
 def _kind(here: Inside, params: TmaParams, name: str) -> SimpleNamespace:
-    """Return the signals that count pieces of a kind, ``lines`` or ``fill``, and their memory."""
+    """Return the signals that count pieces of a kind, ``lines`` or ``fill``."""
     return SimpleNamespace(
-        memory=getattr(here, name),
         transfer=here.view(f"{name}_transfer", transfer_layout(params)),
         fault=here.view(f"{name}_fault", fault_layout(params)),
         end=here.view(f"{name}_end", _end_layout(params)),
@@ -78,16 +78,15 @@ class CompletionSpec(Elaboratable):
     - A request with a fault has no completion. It has one error record, of its last fault, in the
       order of the ends.
     - ``written`` and ``filled`` wait for the ends that came by them: for an offered completion, or
-      for room for an error record, and in a compact unit until the clock after. ``written`` also
-      waits for fill of the same request that waits. They wait for nothing else.
+      for room for an error record. ``written`` also waits for fill of the same request that
+      waits. They wait for nothing else.
 
     In a cluster, a remote request ends in the same way without a completion, and an absent receiver
     is a fault, too.
     """
 
-    def __init__(self, ctas: int = 1, requests_in_flight: int = 2, pipelines: int = 4) -> None:
+    def __init__(self, ctas: int = 1, requests_in_flight: int = 2) -> None:
         self.params = NarrowParams(
-            setup_pipelines=pipelines,
             ctas=ctas,
             line_bytes=16,
             address_bits=32,
@@ -232,7 +231,6 @@ class CompletionSpec(Elaboratable):
         ending, ending_slot = line_ends | fill_ends, Mux(by_line, line_end_slot, fill_end_slot)
         ended = requests[ending_slot]
         error_taken, done, room, same = Signal(), Signal(), Signal(), Signal()
-        follows = not p.compact
         remote = ended.transfer.delivery.remote if p.ctas > 1 else Const(0, 1)
         if p.ctas > 1:
             m.d.comb += Assert(absent.ready == ~dut.fault.valid)
@@ -246,11 +244,8 @@ class CompletionSpec(Elaboratable):
             Assert(dut.fault.ready),
             Assert(dut.completion.valid == (ending & ~ended.failed & ~remote)),
             same.eq(line_busy & fill_busy & (line_slot == fill_slot)),
-            Assert(
-                written.ready
-                == ((~line_ends | (by_line & done & follows)) & ~(same & ~filled.ready))
-            ),
-            Assert(filled.ready == (~fill_ends | (~by_line & done & follows))),
+            Assert(written.ready == ((~line_ends | (by_line & done)) & ~(same & ~filled.ready))),
+            Assert(filled.ready == (~fill_ends | (~by_line & done))),
             error_taken.eq(ending & ended.failed & done),
         ]
         with m.If(dut.completion.valid):
@@ -341,7 +336,7 @@ class CompletionSpec(Elaboratable):
         slots = range(p.requests_in_flight)
 
         # A slot that is not open is free: it was never given, is in the list, or is offered.
-        numbers, offered = inside(free.numbers), inside(inside(free.offered).fifo)
+        numbers, offered = inside(free.numbers), inside(free.offered)
         levels = free.numbers.level, free.offered.level
         is_open = Cat(request.is_open for request in requests)
         lists = [(numbers, levels[0], p.requests_in_flight), (offered, levels[1], 2)]
@@ -368,9 +363,9 @@ class CompletionSpec(Elaboratable):
         # The memories hold the state of each request, without the pieces that are being added.
         for number in slots:
             request = requests[number]
-            fault = row(m, here.faults, number)
-            of_lines = row(m, lines.memory, number)
-            of_fill = row(m, fill.memory, number)
+            fault = copied_row(m, here, "faults", number)
+            of_lines = copied_row(m, here, "lines", number)
+            of_fill = copied_row(m, here, "fill", number)
             counts_line = lines.busy & (lines.slot == number)
             counts_fill = fill.busy & (fill.slot == number)
             counted = of_lines + of_fill
@@ -382,7 +377,7 @@ class CompletionSpec(Elaboratable):
                 line_ends & (line_end_slot == number), fill_ends & (fill_end_slot == number)
             )
             transfer = Signal(transfer_layout(p), name=f"transfer_{number}")
-            m.d.comb += transfer.eq(row(m, here.transfers, number))
+            m.d.comb += transfer.eq(copied_row(m, here, "transfers", number))
             with m.If(request.is_open):
                 m.d.comb += [
                     Assert(transfer == request.transfer),
@@ -476,7 +471,7 @@ class CompletionSpec(Elaboratable):
             with m.If(ends):
                 m.d.comb += Assert(counts.end.slot == end_slot)
         # The queue of error records.
-        queue = inside(inside(here.errors).fifo)
+        queue = inside(here.errors)
         n, made, given, wanted = errors
         waiting = (made - given)[: len(made)]
         m.d.comb += [
@@ -492,12 +487,12 @@ class CompletionSpec(Elaboratable):
 
 def _counts_on(_tracker: CompletionTracker, inner: Inside) -> None:
     for name in "lines", "fill":
-        (write,) = getattr(inner, name).write_ports
+        (write,) = getattr(inner, f"{name}_0").write_ports
         inner.module.d.comb += write.data.eq(inner.signal(f"{name}_own_total"))
 
 
 def _does_not_see_fill(_tracker: CompletionTracker, inner: Inside) -> None:
-    seen_by_lines, _ = inner.fill.read_ports
+    (seen_by_lines,) = inner.fill_1.read_ports
     inner.module.d.comb += inner.lines_other_total.eq(seen_by_lines.data)
 
 
@@ -506,8 +501,8 @@ def _ends_before_fill_is_counted(_tracker: CompletionTracker, inner: Inside) -> 
 
 
 def _forgets_while_it_waits(tracker: CompletionTracker, inner: Inside) -> None:
-    seen_by_lines, _ = inner.fill.read_ports
-    _, seen_by_fill = inner.lines.read_ports
+    (seen_by_lines,) = inner.fill_1.read_ports
+    (seen_by_fill,) = inner.lines_1.read_ports
     inner.module.d.comb += [
         seen_by_lines.addr.eq(tracker.written.p.slot),
         seen_by_fill.addr.eq(tracker.filled.p.slot),
@@ -525,7 +520,7 @@ def _signals_the_last_pieces(tracker: CompletionTracker, inner: Inside) -> None:
 
 def _misses_a_late_fault(tracker: CompletionTracker, inner: Inside) -> None:
     for name, port in ("lines", tracker.written), ("fill", tracker.filled):
-        read = inner.faults.read_port()
+        read = Memory.read_port(inner.faults_0)
         inner.module.d.comb += [
             read.addr.eq(port.p.slot),
             read.en.eq(inner.signal(f"{name}_advance")),
@@ -620,8 +615,8 @@ PROOFS = [
         unbounded=True,
     ),
     Proof(
-        "completion: of four requests, in a compact unit",
-        partial(CompletionSpec, requests_in_flight=4, pipelines=1),
+        "completion: of four requests",
+        partial(CompletionSpec, requests_in_flight=4),
         depth=2,
         cover=12,
         bugs=(

@@ -122,8 +122,7 @@ class CrossbarSpec(Elaboratable):
 
         def waiting(queue: Queue, layout: data.Layout):
             """Return of each place of a queue, from the oldest on, if it is taken and by what."""
-            fifo = inside(queue).fifo
-            state = inside(fifo)
+            state = inside(queue)
             m.d.comb += [
                 Assert(queue.level <= DEPTH),
                 Assert(state.produce == (state.consume + queue.level)[: len(state.produce)]),

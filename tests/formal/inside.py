@@ -1,6 +1,6 @@
 """Access of proofs to the inside of a block: its named submodules and its named signals."""
 
-from amaranth.hdl import Elaboratable, Module, Signal, Value
+from amaranth.hdl import Assert, Elaboratable, Module, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 
@@ -82,6 +82,15 @@ def inside(component: Elaboratable) -> Inside:
 
 def row(m: Module, memory: Memory, index: int) -> Value:
     """Return the content of a row of ``memory``, by a read port that is added for it."""
-    port = memory.read_port(domain="comb")
+    port = Memory.read_port(memory, domain="comb")
     m.d.comb += port.addr.eq(index)
     return port.data
+
+
+def copied_row(m: Module, block: Inside, name: str, index: int) -> Value:
+    """Return the content of a row of the memories ``name_0`` and ``name_1``, and assert that it is
+    the same (see ``hw.lib.memory.Copies``).
+    """
+    rows = [row(m, getattr(block, f"{name}_{copy}"), index) for copy in range(2)]
+    m.d.comb += Assert(Value.cast(rows[0]) == Value.cast(rows[1]))
+    return rows[0]

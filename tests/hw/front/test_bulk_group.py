@@ -337,7 +337,7 @@ def test_a_wait_right_behind_its_requests(params, operation):
                 await ctx.tick()
             await send(ctx, done, index)
             # ``send`` ended after the clock of the token.
-            assert 3 <= 1 + await clocks_to_result(ctx, dut) <= 5
+            assert 2 <= 1 + await clocks_to_result(ctx, dut) <= 5
             for _ in range(2):
                 await send(ctx, other, index)
 

@@ -125,13 +125,12 @@ def run_of_lines(
     return lines, memory
 
 
-@pytest.mark.parametrize("pipelines", [1, 4])
 @pytest.mark.parametrize("line_bytes", [16, 32, 64, 128])
 @pytest.mark.parametrize("swizzle", range(4))
-def test_lands_at_the_swizzled_address(line_bytes, swizzle, pipelines):
-    """Each piece does, also in a ``compact`` unit, of one pipeline."""
+def test_lands_at_the_swizzled_address(line_bytes, swizzle):
+    """Each piece does."""
     depth = 4 if line_bytes == 16 else 16
-    params = TmaParams(line_bytes=line_bytes, setup_pipelines=pipelines, lane_depth=depth)
+    params = TmaParams(line_bytes=line_bytes, lane_depth=depth)
     rng = random.Random(swizzle)
     lanes = params.lanes
     lines, memory = run_of_lines(params, rng, 5, 40, swizzle, slot=1)
@@ -191,12 +190,11 @@ def test_a_line_that_failed_is_counted_and_not_written():
     assert drive.written == {1: 72}
 
 
-@pytest.mark.parametrize("pipelines", [1, 4])
 @pytest.mark.parametrize("swizzle", range(4))
 @pytest.mark.parametrize("offset", quick((0, 3, 7, 1, 2, 4, 5, 6), 3))
-def test_one_line_a_clock_at_every_offset(swizzle, offset, pipelines):
+def test_one_line_a_clock_at_every_offset(swizzle, offset):
     """Lines in order, of a run that begins ``offset`` pieces off a beat of shared memory."""
-    params = TmaParams(setup_pipelines=pipelines)
+    params = TmaParams()
     lines, memory = run_of_lines(params, random.Random(0), offset, 64, swizzle, slot=1)
     drive = Driver(params, 0, lines, [], stall=0)
     assert drive.memory == memory
