@@ -33,8 +33,10 @@ class JobStore(wiring.Component):
     Members
     -------
     i : In(stream) of ``prepared_job_layout`` in a channel; always ready
-    waiting : Out(channels)
-        A bit for each channel: it has a job that can be read two clocks later, or earlier.
+    waiting : Out(ArrayLayout(range(HEADS + 1), channels))
+        Jobs of each channel that can be read two clocks later, or earlier.
+    columns : Out(channels)
+        A bit for each channel: its first job is a column.
     channel : In(channel_bits)
         The channel whose first job is offered at ``first``.
     first_valid, first : Out of ``prepared_job_layout``
@@ -49,7 +51,8 @@ class JobStore(wiring.Component):
         super().__init__(
             {
                 "i": In(stream.Signature(in_channel(params, self._job), always_ready=True)),
-                "waiting": Out(params.channels),
+                "waiting": Out(data.ArrayLayout(range(HEADS + 1), params.channels)),
+                "columns": Out(params.channels),
                 "channel": In(params.channel_bits),
                 "first_valid": Out(1),
                 "first": Out(self._job),
@@ -64,7 +67,7 @@ class JobStore(wiring.Component):
         coming = [Signal(range(HEADS + 1), name=f"coming_{n}") for n in range(channels)]
         arrived = [Signal(range(HEADS + 1), name=f"arrived_{n}") for n in range(channels)]
         is_done = [self.done.valid & (self.done.channel == n) for n in range(channels)]
-        m.d.comb += self.waiting.eq(Cat(number != 0 for number in coming))
+        m.d.comb += self.waiting.eq(Cat(coming))
         if self.params.jobs_waiting > HEADS:
             moves = [(coming[n] - is_done[n])[: len(coming[n])] != HEADS for n in range(channels)]
             moved, arrival, job = self._move_up(m, moves)
@@ -83,7 +86,8 @@ class JobStore(wiring.Component):
                     (arrived[n] != HEADS) | ~arrival[n], "job_store: a head has no room for a job\n"
                 ),
             ]
-        self._keep_heads(m, arrival, arrived, is_done, job)
+        places = self._keep_heads(m, arrival, arrived, is_done, job)
+        self._mark_columns(m, arrival, arrived, places, job)
         return m
 
     def _arrives(self) -> Cat:
@@ -135,8 +139,20 @@ class JobStore(wiring.Component):
         m.d.sync += arrival.eq(moved)
         return moved, arrival, read.data
 
-    def _keep_heads(self, m: Module, arrival, arrived: list, is_done: list, job) -> None:
-        """Keep the first jobs of each channel, and offer the first one of ``channel``."""
+    def _mark_columns(self, m: Module, arrival, arrived: list, places, job) -> None:
+        """Say which channels have a column as their first job."""
+        first, free = places
+        for n, number in enumerate(arrived):
+            marks = Signal(HEADS, name=f"marks_{n}")
+            with m.If(arrival[n]):
+                m.d.sync += marks.bit_select(free[n], 1).eq(job.column.enabled)
+            m.d.comb += self.columns[n].eq((number != 0) & marks.bit_select(first[n], 1))
+
+    def _keep_heads(self, m: Module, arrival, arrived: list, is_done: list, job) -> tuple:
+        """Keep the first jobs of each channel, and offer the first one of ``channel``.
+
+        Return for each channel the place of its first job, and of the next one that arrives.
+        """
         channels = self.params.channels
         m.submodules.heads = heads = RowMemory(self._job, HEADS * channels)
         write, read = heads.write_port(), heads.read_port(clocked=False)
@@ -162,6 +178,7 @@ class JobStore(wiring.Component):
                     )
                     m.d.sync += free[n].eq(after[free[n]])
         m.d.sync += first.eq(first_d)
+        return first, free
 
     def _row(self, channel, place) -> Array:
         """Return the row of a head: a table, which is a LUT for each bit."""

@@ -4,6 +4,7 @@ from amaranth.hdl import Assert, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from hw.generate.job_store import HEADS
 from hw.generate.walk_limits import GROUP, GROUPS, LEAP, LEAP_LOG2, limits_of
 from hw.layouts.columns import (
     WHEELS,
@@ -34,10 +35,10 @@ class Odometer(wiring.Component):
     ``GROUP`` pixels are a chain; behind each group the odometer emits the pixels of the halo, each
     of them a chain of its own, and then continues with the next group.
 
-    The channels take turns. A channel takes part while it has a job and *room*: its steps under way
-    and the walks that wait behind the odometer are at most ``walks_waiting``. A turn for which the
-    channel has no job after all is lost. The wheels of the channels that do not have the turn are
-    in a memory.
+    The channels take turns. A channel takes part while it has a job without a turn, or a column as
+    its first job, and *room*: its steps under way and the walks that wait behind the odometer are
+    at most ``walks_waiting``. A turn is lost if it was given behind the end of a column. The wheels
+    of the channels that do not have the turn are in a memory.
 
     Stages: choose a channel; fetch its job and its wheels; emit a step, and turn the wheels.
 
@@ -53,7 +54,7 @@ class Odometer(wiring.Component):
 
     Members
     -------
-    waiting, channel, first_valid, first, done : the ports of ``JobStore``, turned round
+    waiting, columns, channel, first_valid, first, done : the ports of ``JobStore``, turned round
     o : Out(stream) of ``column_step_layout``; always taken
     taken : In(channels)
         A bit for each channel: a walk of the channel leaves the place where it waited.
@@ -66,7 +67,8 @@ class Odometer(wiring.Component):
         self.walks_waiting = walks_waiting
         super().__init__(
             {
-                "waiting": In(params.channels),
+                "waiting": In(data.ArrayLayout(range(HEADS + 1), params.channels)),
+                "columns": In(params.channels),
                 "channel": Out(params.channel_bits),
                 "first_valid": In(1),
                 "first": In(prepared_job_layout(params)),
@@ -121,15 +123,25 @@ class Odometer(wiring.Component):
         is_done = Signal()
         emits = Signal()
         lost = [Signal(p.channels, name=f"lost_{n}") for n in range(2)]  # turns without a walk
+        used = [Signal(p.channels, name=f"used_{n}") for n in range(2)]  # turns that are over
+        has_begun = Signal(p.channels)  # the column of the channel's first job has
 
-        turn_valid, turn = self._choose(m, lost)
+        turn_valid, turn = self._choose(m, lost, used)
         m.d.comb += [
             self.channel.eq(turn),
             self.done.valid.eq(valid & is_done),
             self.done.channel.eq(channel),
             self.freed.eq((self.done.valid & job.last) << channel),
         ]
-        started, current = self._find_state(m, valid, channel, turn, is_done, state_d)
+        with m.If(valid):
+            m.d.sync += has_begun.bit_select(channel, 1).eq(~is_done)
+        is_same = valid & (channel == turn)
+        started = Mux(is_same, ~is_done, has_begun.bit_select(turn, 1))
+        current = self._find_state(m, valid, channel, turn, is_same, state_d)
+        m.d.comb += [
+            used[0].eq((turn_valid & ~self.first_valid) << turn),
+            used[1].eq(valid << channel),
+        ]
         fetches = turn_valid & self.first_valid
         m.d.sync += [
             valid.eq(fetches),
@@ -137,7 +149,7 @@ class Odometer(wiring.Component):
             job.eq(self.first),
             first_of_column.eq(~started),
             state.eq(current),
-            lost[0].eq((turn_valid & ~self.first_valid) << turn),
+            lost[0].eq(used[0]),
             lost[1].eq((valid & ~emits) << channel),
         ]
         with m.If(~started):
@@ -157,10 +169,11 @@ class Odometer(wiring.Component):
         self._emit(m, emits, channel, job, state.wheels, place, pixels)
         return m
 
-    def _choose(self, m: Module, lost: list[Signal]) -> tuple[Signal, Signal]:
+    def _choose(self, m: Module, lost: list[Signal], used: list[Signal]) -> tuple[Signal, Signal]:
         """Give the channels with a job and with room their turn; return the channel, a clock later.
 
-        Each of ``lost`` has a bit for each channel: a turn of the channel gave no walk.
+        Each of ``lost`` has a bit for each channel: a turn of the channel gave no walk. Each of
+        ``used`` has one, too: a turn of the channel is over.
         """
         p = self.params
         m.submodules.turns = turns = Arbiter(p.channel_bits, p.channels)
@@ -171,25 +184,28 @@ class Odometer(wiring.Component):
         m.d.sync += [valid.eq(turns.o.valid), channel.eq(turns.o.p), taken.eq(self.taken)]
         for n in range(p.channels):
             under_way = Signal(range(self.walks_waiting + 1), name=f"under_way_{n}")
+            given = Signal(range(4), name=f"given_{n}")  # turns that are not over
             is_chosen = turns.o.valid & (turns.o.p == n)
+            has_job = (self.waiting[n] > given) | self.columns[n]
             m.d.comb += [
-                turns.i[n].valid.eq(self.waiting[n] & (under_way != self.walks_waiting)),
+                turns.i[n].valid.eq(has_job & (under_way != self.walks_waiting)),
                 turns.i[n].p.eq(n),
             ]
             ended = taken[n] + lost[0][n] + lost[1][n]
             m.d.sync += [
                 under_way.eq(under_way + is_chosen - ended),
+                given.eq(given + is_chosen - used[0][n] - used[1][n]),
                 Assert(under_way >= ended, "odometer: a walk was taken twice\n"),
             ]
         return valid, channel
 
-    def _find_state(self, m: Module, valid, channel, turn, is_done, state_d) -> tuple[Value, Value]:
-        """Return whether the column of the channel ``turn`` has begun, and then its state.
+    def _find_state(self, m: Module, valid, channel, turn, is_same, state_d) -> Value:
+        """Return the state of the column of the channel ``turn``, if it has begun.
 
-        ``state_d``: of the column of ``channel`` behind the step that is made in this clock.
+        ``state_d``: of the column of ``channel`` behind the step that is made in this clock;
+        ``is_same``: there is one, and it is that of ``turn``.
         """
         p = self.params
-        has_begun = Signal(p.channels)
         m.submodules.states = states = RowMemory(self._state, p.channels)
         write, read = states.write_port(), states.read_port(clocked=False)
         m.d.comb += [
@@ -198,11 +214,7 @@ class Odometer(wiring.Component):
             write.data.eq(state_d),
             read.addr.eq(turn),
         ]
-        with m.If(valid):
-            m.d.sync += has_begun.bit_select(channel, 1).eq(~is_done)
-        is_same = valid & (channel == turn)
-        started = Mux(is_same, ~is_done, has_begun.bit_select(turn, 1))
-        return started, Mux(is_same, state_d.as_value(), Value.cast(read.data))
+        return Mux(is_same, state_d.as_value(), Value.cast(read.data))
 
     def _start(self, state) -> list:
         """Return the assignments to ``state`` at the first pixel of the job that is fetched."""

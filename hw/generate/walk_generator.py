@@ -114,6 +114,7 @@ class WalkGenerator(wiring.Component):
         connect(m, odometer.o, builder.i)
         m.d.comb += [
             odometer.waiting.eq(store.waiting),
+            odometer.columns.eq(store.columns),
             odometer.first_valid.eq(store.first_valid),
             odometer.first.eq(store.first),
             store.channel.eq(odometer.channel),

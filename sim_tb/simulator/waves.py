@@ -94,7 +94,7 @@ GROUPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         ),
     ),
     ("dispatcher", "", ("dispatcher__load", "dispatcher__store")),
-    ("store generator", "", ("store_tracker__o", "store_generator__o")),
+    ("store generator", "", ("store_tracker__o", "store_generator__line")),
     ("store path", "", ("smem_read", "smem_data", "store_path__o")),
     ("gnic, writes", "", ("gnic_write", "gnic_ack", "gnic_write__performed")),
     ("errors", "", ("error",)),

@@ -17,7 +17,7 @@ SMALL = TmaParams(
     streams=1,
     bulk_groups=4,
 )
-"""A small unit with all features; it is ``compact``."""
+"""A small unit with all features."""
 
 TINY = replace(PRESETS["tiny"], address_bits=64)
 FPGA = replace(PRESETS["fpga"], address_bits=64)
