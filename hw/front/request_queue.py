@@ -1,12 +1,12 @@
 """Request queue: captures requests, and holds those of each channel apart from the others."""
 
-from amaranth.hdl import Assert, Module, Mux, Signal
-from amaranth.lib import stream, wiring
-from amaranth.lib.wiring import In, Out, connect, flipped
+from amaranth.hdl import Assert, Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
 
 from hw.layouts.jobs import channel_of, queued_request_layout, stream_of
 from hw.lib.arbiter import Arbiter
-from hw.lib.queue import Queue
+from hw.lib.memory import RowMemory
 from hw.params import TmaParams
 
 
@@ -23,12 +23,11 @@ class RequestQueue(wiring.Component):
     All operands are captured when a request is accepted: the issuer may change its registers in the
     next clock.
 
-    Latency: two clocks: requests wait in a memory, and leave from its output register. Throughput:
-    a tensor request and a bulk request a clock, through ports of their own; with a
-    ``request_queue_depth`` of 2, a request of a channel every two clocks. Back-pressure: each queue
-    holds ``request_queue_depth`` requests. A request for a full queue holds up all requests behind
-    it, of all channels. An issuer that checks ``room`` is never blocked by another channel. Errors:
-    none; nothing is checked here.
+    Latency: two clocks: all requests wait in one memory, and leave from its output register.
+    Throughput: a request a clock, of all channels together. Back-pressure: each channel has room
+    for ``request_queue_depth`` requests, and one more in the output register. A request of a
+    channel without room holds up all requests behind it, of all channels. An issuer that checks
+    ``room`` is never blocked by another channel. Errors: none; nothing is checked here.
 
     Parameters
     ----------
@@ -67,58 +66,78 @@ class RequestQueue(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         p = self.params
-        layout = queued_request_layout(p)
-        m.submodules.tensor_turns = tensor = Arbiter(layout, p.channels)
-        m.submodules.bulk_turns = bulk = Arbiter(layout, p.channels)
-        connect(m, tensor.o, flipped(self.tensor))
-        connect(m, bulk.o, flipped(self.bulk))
-
-        chosen = Signal(p.channels)
+        place_bits = (p.request_queue_depth - 1).bit_length()
+        m.submodules.requests = requests = RowMemory(
+            queued_request_layout(p), p.channels << place_bits
+        )
+        m.submodules.turns = turns = Arbiter(p.channel_bits, p.channels)
+        write, read = requests.write_port(), requests.read_port()
+        places = data.ArrayLayout(place_bits, p.channels)
+        first, free = Signal(places, name="first_place"), Signal(places, name="free_place")
+        valid = Signal()  # a request is in the output register
+        taken = Signal()
+        is_bulk = read.data.operation.as_value()[0]  # see ``Operation``
+        channel = Signal(p.channel_bits)
         accepts = Signal(p.channels)
         m.d.comb += [
-            chosen.eq(1 << channel_of(p, self.i.p.operation, stream_of(p, self.i.p))),
-            self.i.ready.eq((chosen & accepts).any()),
+            channel.eq(channel_of(p, self.i.p.operation, stream_of(p, self.i.p))),
+            self.i.ready.eq(accepts.bit_select(channel, 1)),
+            write.en.eq(self.i.valid & self.i.ready),
+            write.addr.eq(Cat(free[channel], channel)),
+            write.data.eq(self.i.payload),
+            read.en.eq(turns.o.valid & turns.o.ready),
+            read.addr.eq(Cat(first[turns.o.p], turns.o.p)),
+            turns.o.ready.eq(~valid | taken),
+            taken.eq(Mux(is_bulk, self.bulk.ready, self.tensor.ready)),
+            self.tensor.valid.eq(valid & ~is_bulk),
+            self.bulk.valid.eq(valid & is_bulk),
+            *(output.payload.eq(read.data) for output in (self.tensor, self.bulk)),
         ]
+        with m.If(~valid | taken):
+            m.d.sync += valid.eq(turns.o.valid)
+        with m.If(write.en):
+            m.d.sync += free[channel].eq(self._after(free[channel]))
+        with m.If(read.en):
+            m.d.sync += first[turns.o.p].eq(self._after(first[turns.o.p]))
         for number in range(p.channels):
-            queue = Queue(layout, p.request_queue_depth, latency=2)
-            m.submodules[f"queue_{number}"] = queue
-            may_leave = Signal(init=1, name=f"may_leave_{number}")
-            push = Signal(name=f"push_{number}")
-            fire = Signal(name=f"fire_{number}")
-            is_bulk = queue.o.p.operation.as_value()[0]  # see ``Operation``
+            comes = write.en & (channel == number)
+            leaves = read.en & (turns.o.p == number)
+            stored = Signal(range(p.request_queue_depth + 1), name=f"stored_{number}")
+            may_leave = self._count_credits(m, number, leaves)
             m.d.comb += [
-                queue.i.valid.eq(self.i.valid & chosen[number]),
-                queue.i.payload.eq(self.i.payload),
-                push.eq(queue.i.valid & queue.i.ready),
-                accepts[number].eq(queue.i.ready),
-                *(output.i[number].payload.eq(queue.o.payload) for output in (tensor, bulk)),
-                tensor.i[number].valid.eq(queue.o.valid & may_leave & ~is_bulk),
-                bulk.i[number].valid.eq(queue.o.valid & may_leave & is_bulk),
-                queue.o.ready.eq(
-                    may_leave & Mux(is_bulk, bulk.i[number].ready, tensor.i[number].ready)
-                ),
-                fire.eq(queue.o.valid & queue.o.ready),
+                accepts[number].eq(stored != p.request_queue_depth),
+                turns.i[number].valid.eq((stored != 0) & may_leave),
+                turns.i[number].p.eq(number),
             ]
-
-            # Registers make the paths short: credits are counted a clock late.
-            credits_used = Signal(range(p.requests_waiting + 1), name=f"credits_used_{number}")
-            fire_q = Signal(name=f"fire_q_{number}")
-            credits_returned = Signal(2, name=f"credits_returned_{number}")
             m.d.sync += [
-                fire_q.eq(fire),
-                credits_returned.eq(self.freed[number] + self.refused[number]),
-                credits_used.eq(credits_used + fire_q - credits_returned),
-                may_leave.eq(
-                    Mux(
-                        fire,
-                        credits_used + fire_q + 1 < p.requests_waiting,
-                        credits_used + fire_q < p.requests_waiting,
-                    )
-                ),
-                self.room[number].eq(queue.level + push + 1 < p.request_queue_depth),
-                Assert(
-                    credits_used + fire_q >= credits_returned,
-                    "request_queue: a request was freed or refused twice\n",
-                ),
+                stored.eq(stored + comes - leaves),
+                self.room[number].eq(stored + comes + 1 < p.request_queue_depth),
             ]
         return m
+
+    def _after(self, place: Value) -> Value:
+        """Return the place behind ``place`` in the rows of a channel."""
+        return Mux(place == self.params.request_queue_depth - 1, 0, place + 1)
+
+    def _count_credits(self, m: Module, number: int, leaves: Value) -> Signal:
+        """Count the credits of a channel; return whether a request may leave, from a register.
+
+        Registers make the paths short: credits are counted a clock late.
+        """
+        p = self.params
+        may_leave = Signal(init=1, name=f"may_leave_{number}")
+        credits_used = Signal(range(p.requests_waiting + 1), name=f"credits_used_{number}")
+        left = Signal(name=f"left_{number}")
+        credits_returned = Signal(2, name=f"credits_returned_{number}")
+        used = credits_used + left
+        m.d.sync += [
+            left.eq(leaves),
+            credits_returned.eq(self.freed[number] + self.refused[number]),
+            credits_used.eq(used - credits_returned),
+            may_leave.eq(Mux(leaves, used + 1 < p.requests_waiting, used < p.requests_waiting)),
+            Assert(
+                used >= credits_returned,
+                "request_queue: a request was freed or refused twice\n",
+            ),
+        ]
+        return may_leave
