@@ -150,7 +150,7 @@ class TmaParams:
     barrier_waiters: int = 64
     completions_waiting: int = 4
     streams: int = 4
-    jobs_waiting: int = 32
+    jobs_waiting: int = 16
     ctas: int = 1
     stores: bool = True
     reductions: bool = True
@@ -185,7 +185,7 @@ class TmaParams:
             ("threads", 1, 2048),
             ("bulk_groups", 4, 64),
             ("streams", 1, 8),
-            ("jobs_waiting", 4 if self.gather4 else 1, 128),
+            ("jobs_waiting", 4 if self.gather4 else 1, 64),
         ):
             value = getattr(self, name)
             rule = f"a power of two from {low} to {high}"
@@ -389,7 +389,7 @@ PRESETS = {
     ),
     "cluster": TmaParams(ctas=4),
     "sm_100a": TmaParams(
-        jobs_waiting=128,
+        jobs_waiting=64,
         gather4=True,
         im2col_w=True,
         swizzle_atoms=True,

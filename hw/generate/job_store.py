@@ -14,6 +14,11 @@ HEADS = 3
 chosen."""
 
 
+def done_layout(params: TmaParams) -> data.StructLayout:
+    """Return the layout of the end of a job; see ``JobStore``."""
+    return data.StructLayout({"valid": 1, "channel": params.channel_bits, "last": 1})
+
+
 class JobStore(wiring.Component):
     """Holds the jobs of each channel, in order, and offers the first one of any channel.
 
@@ -42,7 +47,11 @@ class JobStore(wiring.Component):
     first_valid, first : Out of ``prepared_job_layout``
         The first job of ``channel``; if that is ``done``, the one behind it.
     done : In
-        ``valid``: the first job of ``channel`` leaves the store with this clock.
+        ``valid``: the first job of ``channel`` leaves the store with this clock. ``last``: it is
+        the last job of its request.
+    freed : Out(channels)
+        A bit for each channel: the last job of a request leaves the places for which the request
+        queue vouches: it moves up, or if there is no block memory, it leaves the store.
     """
 
     def __init__(self, params: TmaParams) -> None:
@@ -56,7 +65,8 @@ class JobStore(wiring.Component):
                 "channel": In(params.channel_bits),
                 "first_valid": Out(1),
                 "first": Out(self._job),
-                "done": In(data.StructLayout({"valid": 1, "channel": params.channel_bits})),
+                "done": In(done_layout(params)),
+                "freed": Out(params.channels),
             }
         )
 
@@ -71,11 +81,13 @@ class JobStore(wiring.Component):
         if self.params.jobs_waiting > HEADS:
             moves = [(coming[n] - is_done[n])[: len(coming[n])] != HEADS for n in range(channels)]
             moved, arrival, job = self._move_up(m, moves)
+            m.d.comb += self.freed.eq(Mux(job.last, arrival, 0))
         else:
             moved = arrival = Signal(channels, name="arrival")
             job = Signal(self._job)
             m.d.comb += [
                 arrival.eq(self._arrives()),
+                self.freed.eq(Mux(self.done.last, Cat(is_done), 0)),
                 *(job[name].eq(self.i.p[name]) for name in self._job.members),
             ]
         for n in range(channels):

@@ -4,7 +4,7 @@ from amaranth.hdl import Assert, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.generate.job_store import HEADS
+from hw.generate.job_store import HEADS, done_layout
 from hw.generate.walk_limits import GROUP, GROUPS, LEAP, LEAP_LOG2, limits_of
 from hw.layouts.columns import (
     WHEELS,
@@ -58,8 +58,6 @@ class Odometer(wiring.Component):
     o : Out(stream) of ``column_step_layout``; always taken
     taken : In(channels)
         A bit for each channel: a walk of the channel leaves the place where it waited.
-    freed : Out(channels)
-        A bit for each channel: the last job of a request is done.
     """
 
     def __init__(self, params: TmaParams, walks_waiting: int) -> None:
@@ -72,10 +70,9 @@ class Odometer(wiring.Component):
                 "channel": Out(params.channel_bits),
                 "first_valid": In(1),
                 "first": In(prepared_job_layout(params)),
-                "done": Out(data.StructLayout({"valid": 1, "channel": params.channel_bits})),
+                "done": Out(done_layout(params)),
                 "o": Out(stream.Signature(column_step_layout(params), always_ready=True)),
                 "taken": In(params.channels),
-                "freed": Out(params.channels),
             }
         )
         address = params.piece_address_bits
@@ -131,7 +128,7 @@ class Odometer(wiring.Component):
             self.channel.eq(turn),
             self.done.valid.eq(valid & is_done),
             self.done.channel.eq(channel),
-            self.freed.eq((self.done.valid & job.last) << channel),
+            self.done.last.eq(job.last),
         ]
         with m.If(valid):
             m.d.sync += has_begun.bit_select(channel, 1).eq(~is_done)

@@ -18,7 +18,7 @@ from hw.layouts.jobs import (
 from hw.lib.queue import Queue
 from hw.params import TmaParams
 
-WALKS_WAITING = 16
+WALKS_WAITING = 8
 """Walks of a channel behind the odometer: more than the clocks from its turn to a free place."""
 
 
@@ -47,7 +47,7 @@ class WalkGenerator(wiring.Component):
     walk : Out(stream).array(streams) of ``prepared_walk_layout``; of the loads
     store_walk : Out(stream) of ``prepared_walk_layout`` of stores; present with ``stores``
     freed : Out(channels)
-        A bit for each channel: the last job of a request leaves.
+        A bit for each channel: the last job of a request leaves its place.
     """
 
     def __init__(self, params: TmaParams) -> None:
@@ -119,7 +119,7 @@ class WalkGenerator(wiring.Component):
             odometer.first.eq(store.first),
             store.channel.eq(odometer.channel),
             store.done.eq(odometer.done),
-            self.freed.eq(odometer.freed),
+            self.freed.eq(store.freed),
         ]
         return builder.o, odometer.taken
 
