@@ -76,7 +76,7 @@ class TmaParams:
         request is its warp modulo ``streams``: on an SM with four sub-cores, its sub-core.
     jobs_waiting : int
         Jobs of one channel (the loads of a stream, or all stores) that can wait between setup and
-        their walk; a power of two. Small boxes run at full rate if it is at least the latency of
+        their walk. Small boxes run at full rate if it is at least the latency of
         setup in clocks; a ``gather4`` request has four jobs.
     ctas : int
         Thread blocks of the cluster, up to 16, with ``multicast_32b`` up to 32, each on an SM with
@@ -150,7 +150,7 @@ class TmaParams:
     barrier_waiters: int = 64
     completions_waiting: int = 4
     streams: int = 4
-    jobs_waiting: int = 16
+    jobs_waiting: int = 20
     ctas: int = 1
     stores: bool = True
     reductions: bool = True
@@ -185,7 +185,6 @@ class TmaParams:
             ("threads", 1, 2048),
             ("bulk_groups", 4, 64),
             ("streams", 1, 8),
-            ("jobs_waiting", 4 if self.gather4 else 1, 64),
         ):
             value = getattr(self, name)
             rule = f"a power of two from {low} to {high}"
@@ -197,6 +196,7 @@ class TmaParams:
             ("setup_pipelines", 1, DIMS),
             ("request_id_bits", 1, 32),
             ("barrier_waiters", 1, 256),
+            ("jobs_waiting", 4 if self.gather4 else 1, 128),
             ("ctas", 1, self.mask_bits),
         ):
             value = getattr(self, name)
@@ -389,7 +389,7 @@ PRESETS = {
     ),
     "cluster": TmaParams(ctas=4),
     "sm_100a": TmaParams(
-        jobs_waiting=64,
+        jobs_waiting=80,
         gather4=True,
         im2col_w=True,
         swizzle_atoms=True,

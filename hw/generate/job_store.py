@@ -115,10 +115,11 @@ class JobStore(wiring.Component):
         """
         p = self.params
         channels, depth = p.channels, p.jobs_waiting
-        m.submodules.backlog = backlog = RowMemory(self._job, channels * depth, in_block=True)
+        place_bits = (depth - 1).bit_length()
+        rows = channels << place_bits
+        m.submodules.backlog = backlog = RowMemory(self._job, rows, in_block=True)
         m.submodules.turns = turns = Arbiter(p.channel_bits, channels)
         write, read = backlog.write_port(), backlog.read_port()
-        place_bits = (depth - 1).bit_length()
         layout = data.ArrayLayout(place_bits, channels)
         first, free = Signal(layout, name="first_place"), Signal(layout, name="free_place")
         moved, arrival = Signal(channels, name="moved"), Signal(channels, name="arrival")

@@ -25,6 +25,11 @@ TARGET_CLOCKS = 4096
 
 MIN_BOXES, MAX_BOXES = 16, 512
 
+MAX_MIXED_BOXES = 2 * MAX_BOXES
+"""Most boxes of the quicker direction in a burst of loads and stores. Until its queues are full,
+the slower direction has more than its share of the request port; the shorter of the two bursts that
+are compared must be longer than that."""
+
 PHASE_BYTES = (1 << 20) - 1
 """Most bytes that a barrier can expect in one phase."""
 
@@ -258,7 +263,7 @@ async def measure_mixed(env: Environment, pair: LoadStorePair) -> MixedCycles:
     load_alone = (await measure(env, pair.load)).cycles
     store_alone = (await measure(env, pair.store)).cycles
     fast, slow = sorted((load_alone, store_alone))
-    clocks = max(min(TARGET_CLOCKS, MAX_BOXES * fast), MIN_BOXES * slow)
+    clocks = max(min(TARGET_CLOCKS, MAX_MIXED_BOXES * fast), MIN_BOXES * slow)
     loads, stores = round(clocks / load_alone), round(clocks / store_alone)
     with TensorMaps(env) as maps:
         short = await run_burst(env, maps, list(interleaved(pair, loads, stores)))
