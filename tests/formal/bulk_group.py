@@ -144,7 +144,7 @@ class WaitSpec(Elaboratable):
 
 
 def _waits_for_sources_only(_groups: BulkGroups, inner: Inside) -> None:
-    *_, look = inner.sources_read.read_ports
+    (look,) = inner.sources_read_1.read_ports
     inner.module.d.comb += inner.counted.eq(look.data)
 
 
