@@ -186,19 +186,21 @@ class JobStore(wiring.Component):
         with m.Switch(arrival):
             for n in range(channels):
                 with m.Case(1 << n):
-                    m.d.comb += write.addr.eq(
-                        self._row(Const(n, self.params.channel_bits), free[n])
-                    )
+                    m.d.comb += write.addr.eq(Array(self._rows(n))[free[n]])
                     m.d.sync += free[n].eq(after[free[n]])
         m.d.sync += first.eq(first_d)
         return first, free
 
+    def _rows(self, number: int) -> list[Const]:
+        """Return the rows of the heads of a channel, one for each value of a place."""
+        width = (HEADS * self.params.channels - 1).bit_length()
+        places = 1 << (HEADS - 1).bit_length()
+        return [
+            Const(min(number * HEADS + at, HEADS * self.params.channels - 1), width)
+            for at in range(places)
+        ]
+
     def _row(self, channel, place) -> Array:
         """Return the row of a head: a table, which is a LUT for each bit."""
-        width = (HEADS * self.params.channels - 1).bit_length()
-        rows = [
-            Const(min(number * HEADS + at, HEADS * self.params.channels - 1), width)
-            for number in range(1 << len(channel))
-            for at in range(1 << len(place))
-        ]
+        rows = [row for number in range(1 << len(channel)) for row in self._rows(number)]
         return Array(rows)[Cat(place, channel)]

@@ -79,7 +79,7 @@ class Queue(wiring.Component):
         write, read = storage.write_port(), storage.read_port(clocked=is_clocked)
         produce, consume = (Signal(range(self.depth), name=name) for name in ("produce", "consume"))
         stored = Signal(range(self.depth + 1))  # payloads that were not read
-        reads = Signal()
+        dequeues = Signal()
         m.d.comb += [
             self.i.ready.eq(self.level != self.depth),
             write.en.eq(self.i.valid & self.i.ready),
@@ -88,26 +88,26 @@ class Queue(wiring.Component):
             read.addr.eq(consume),
             self.o.payload.eq(read.data),
         ]
-        m.d.sync += stored.eq(stored + write.en - reads)
+        m.d.sync += stored.eq(stored + write.en - dequeues)
         is_power_of_two = self.depth & (self.depth - 1) == 0
-        for place, moves in (produce, write.en), (consume, reads):
+        for place, moves in (produce, write.en), (consume, dequeues):
             wraps = 0 if is_power_of_two else place == self.depth - 1
             with m.If(moves):
                 m.d.sync += place.eq(Mux(wraps, 0, place + 1))
         if is_clocked:
             is_offered = Signal()  # the payload at the read port's register
             m.d.comb += [
-                reads.eq((stored != 0) & (self.o.ready | ~is_offered)),
-                read.en.eq(reads),
+                dequeues.eq((stored != 0) & (self.o.ready | ~is_offered)),
+                read.en.eq(dequeues),
                 self.o.valid.eq(is_offered),
                 self.level.eq(stored + is_offered),
             ]
-            m.d.sync += is_offered.eq(reads | (is_offered & ~self.o.ready))
+            m.d.sync += is_offered.eq(dequeues | (is_offered & ~self.o.ready))
             return m
         is_empty = stored == 0
         m.d.comb += [
             self.o.valid.eq(~is_empty),
-            reads.eq(self.o.valid & self.o.ready),
+            dequeues.eq(self.o.valid & self.o.ready),
             self.level.eq(stored),
         ]
         if self.latency == 0:
@@ -115,7 +115,7 @@ class Queue(wiring.Component):
                 m.d.comb += [
                     self.o.valid.eq(self.i.valid),
                     self.o.payload.eq(self.i.payload),
-                    reads.eq(0),
+                    dequeues.eq(0),
                     write.en.eq(self.i.valid & ~self.o.ready),
                 ]
         return m
