@@ -30,6 +30,7 @@ from hw.layouts.barriers import (
 from hw.params import TmaParams
 from tests.formal.inside import Inside, inside, row
 from tests.formal.proof import Bug, Proof
+from tests.formal.queue import follow_the_level
 from tests.formal.streams import hold, offer
 
 ARRIVALS = 1 << 20
@@ -437,6 +438,7 @@ class TurnSpec(Elaboratable):
             with m.Else():
                 m.d.sync += waits.eq(0)
             hold(m, taken_from, report, Assert)
+            follow_the_level(m, queue)
             m.d.comb += [
                 Assert(waits <= ACCEPTED),
                 Assert(queue.level + on_its_way <= queue.depth),

@@ -15,6 +15,18 @@ COUNT = 5
 """Width of the transfer counters; fewer payloads wait than they count."""
 
 
+def follow_the_level(m: Module, queue: Queue) -> Inside:
+    """Assert where ``queue`` writes and reads, by its level. Return access to its inside."""
+    state = inside(queue)
+    written = state.consume + queue.level
+    m.d.comb += [
+        Assert(queue.level <= queue.depth),
+        Assert(state.consume < queue.depth),
+        Assert(state.produce == Mux(written < queue.depth, written, written - queue.depth)),
+    ]
+    return state
+
+
 class QueueSpec(Elaboratable):
     """Transfer number ``n`` brings ``want`` in, and delivers it."""
 
@@ -49,18 +61,13 @@ class QueueSpec(Elaboratable):
         ]
 
         # The place of the payload in the queue.
-        state = inside(dut)
+        state = follow_the_level(m, dut)
 
         def place(age):
             behind = state.consume + age
             return Mux(behind < self.depth, behind, behind - self.depth)
 
         age = (n - outs)[:COUNT]
-        m.d.comb += [
-            Assert(dut.level <= self.depth),
-            Assert(state.consume < self.depth),
-            Assert(state.produce == place(dut.level)),
-        ]
         for number in range(self.depth):
             with m.If((age < dut.level) & (place(age) == number)):
                 m.d.comb += Assert(row(m, state.storage, number) == want)
