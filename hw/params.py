@@ -62,7 +62,7 @@ class TmaParams:
         Lines of stores in flight at the read port of shared memory; a power of two. A shared
         memory with a latency of L clocks needs a few more than L for a line a clock.
     threads : int
-        Threads with bulk groups of their own; a power of two.
+        Threads with bulk groups of their own; a power of two, at least 2.
     bulk_groups : int
         Bulk groups of a thread that can be counted at once; a power of two. All but one can be
         committed and pending; a further commit waits.
@@ -106,7 +106,8 @@ class TmaParams:
     swizzle_96b : bool
         The swizzle for rows of 96 bytes.
     sub_byte : bool
-        Elements of 4 and 6 bits; needs lines of 128 bytes.
+        Elements of 4 and 6 bits; needs lines of 128 bytes, and ``swizzle_atoms``, which their maps
+        may have.
     b6p2x16_64 : bool
         Stores of 6-bit elements (``.b6p2x16``) with rows, extents and starts of multiples of 64
         instead of 128; needs ``sub_byte`` and ``stores``.
@@ -182,7 +183,7 @@ class TmaParams:
             ("requests_in_flight", 2, 4096),
             ("lane_depth", 2, 32),
             ("smem_reads", 2, 256),
-            ("threads", 1, 2048),
+            ("threads", 2, 2048),
             ("bulk_groups", 4, 64),
             ("streams", 1, 8),
         ):
@@ -219,6 +220,7 @@ class TmaParams:
             _require(name, value, "False without bulk", self.bulk or not value)
         for name, needs in (
             ("scatter4_negative", ("gather4", "stores")),
+            ("sub_byte", ("swizzle_atoms",)),
             ("b6p2x16_64", ("sub_byte", "stores")),
             ("report_mechanism", ("mbarrier_v1",)),
         ):

@@ -1,6 +1,6 @@
 """Top: connects the blocks of a unit, in the order of a request's way."""
 
-from amaranth.hdl import Module
+from amaranth.hdl import Cat, Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -12,6 +12,7 @@ from hw.front.descriptor_cache import DescriptorCache
 from hw.front.destination import Destination
 from hw.front.error_reporter import ErrorReporter
 from hw.front.request_queue import RequestQueue
+from hw.front.startup import Control, Startup
 from hw.generate.generator_lane import GeneratorLane
 from hw.generate.request_generator import RequestGenerator
 from hw.generate.walk_generator import WalkGenerator
@@ -52,6 +53,7 @@ def tma_ports(params: TmaParams) -> dict[str, wiring.Member]:
     """Return the members of a unit's signature: all of its ports."""
     ports = {
         "request": In(stream.Signature(request_layout(params))),
+        "control": Out(Control()),
         "request_room": Out(wiring.Signature({"channels": Out(params.channels)})),
         "error": Out(stream.Signature(error_record_layout(params))),
         "descriptor_prefetch": In(stream.Signature(GLOBAL_ADDRESS_BITS)),
@@ -104,6 +106,8 @@ class Tma(wiring.Component):
     request : In(stream) of ``request_layout``
         Requests of the SM's threads (``cp.async.bulk``, ``cp.async.bulk.tensor`` and so on), in the
         order of their issue.
+    control : Out(Control)
+        ``drain``: accept no more requests. ``idle``: ready after a reset, and nothing is pending.
     request_room : Out; ``channels``, one bit for each channel
         A request of this channel is accepted without holding back other channels at ``request``.
         Channel n is the loads of stream n (see ``TmaParams.streams``); the last one is all stores.
@@ -176,12 +180,14 @@ class Tma(wiring.Component):
         errors = self._connect_groups(m)
         self._connect_barriers(m)
         self._connect_errors(m, errors)
+        self._connect_startup(m)
         self._tap_streams(m)
         return m
 
     def _add_blocks(self, m: Module) -> None:
         """Add the blocks that every unit has, in the order of a request's way."""
         p = self.params
+        m.submodules.startup = Startup(p)
         m.submodules.destination = Destination(p)
         m.submodules.request_queue = RequestQueue(p)
         m.submodules.descriptor_cache = DescriptorCache(p)
@@ -199,7 +205,9 @@ class Tma(wiring.Component):
     def _connect_setup(self, m: Module) -> None:
         """Connect front and setup, from the request to the jobs of loads."""
         p, block = self.params, m.submodules
-        connect(m, flipped(self.request), block.destination.i)
+        connect(m, flipped(self.request), block.startup.i)
+        connect(m, block.startup.o, block.destination.i)
+        connect(m, block.startup.control, flipped(self.control))
         connect(m, block.request_queue.tensor, block.descriptor_cache.i)
         connect(m, flipped(self.descriptor_prefetch), block.descriptor_cache.prefetch)
         connect(m, flipped(self.descriptor_invalidate), block.descriptor_cache.invalidate)
@@ -355,6 +363,29 @@ class Tma(wiring.Component):
         connect(m, error_reporter.o, flipped(self.error))
         if p.ctas > 1:
             m.d.comb += error_reporter.cta_rank.eq(self.cta_rank)
+
+    def _connect_startup(self, m: Module) -> None:
+        """Connect what is cleared after a reset, and all that can be pending."""
+        block = m.submodules
+        cleared = [block.completion_tracker]
+        pending = [
+            block.request_queue.busy,
+            block.descriptor_cache.busy,
+            block.completion_tracker.busy,
+            block.walk_generator.busy,
+            block.mbarrier_unit.busy,
+        ]
+        if self.params.stores:
+            cleared += [block.bulk_groups, block.store_tracker]
+            pending += [block.bulk_groups.busy, block.store_tracker.busy]
+        # What a neighbour has not taken, or has offered.
+        for name, member in self.signature.members.items():
+            is_stream = member.is_signature and isinstance(member.signature, stream.Signature)
+            if is_stream and name != "request":
+                pending.append(getattr(self, name).valid)
+        for cleared_block in cleared:
+            m.d.comb += cleared_block.clear.eq(block.startup.clear)
+        m.d.comb += block.startup.busy.eq(Cat(pending).any())
 
     def _tap_streams(self, m: Module) -> None:
         """Name the streams between the blocks for waves."""

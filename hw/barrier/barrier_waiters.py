@@ -114,6 +114,8 @@ class BarrierWaiters(wiring.Component):
         Events that end waits.
     wake : Out(stream.Signature(BarrierWake))
         Ends of waits.
+    busy : Out(1)
+        A thread waits.
     """
 
     def __init__(self, params: TmaParams) -> None:
@@ -124,6 +126,7 @@ class BarrierWaiters(wiring.Component):
                 "has_room": Out(1),
                 "event": In(stream.Signature(barrier_event_layout(params), always_ready=True)),
                 "wake": Out(stream.Signature(BarrierWake)),
+                "busy": Out(1),
             }
         )
 
@@ -185,6 +188,7 @@ class BarrierWaiters(wiring.Component):
             read_tag.en.eq(advance),
             read_tag.addr.eq(index_of(next_entry)),
         ]
+        m.d.comb += self.busy.eq((waiting | wake_pending).any())
         self._offer_wake(m, wake_valid, read_tag.data, wake_outcome)
         with m.If(advance):
             m.d.sync += [

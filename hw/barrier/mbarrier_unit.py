@@ -156,6 +156,8 @@ class MbarrierUnit(wiring.Component):
         Updates that failed, in order.
     memory : Out(BarrierMemory())
         The barrier words in shared memory.
+    busy : Out(1)
+        A thread waits.
     """
 
     def __init__(self, params: TmaParams) -> None:
@@ -168,6 +170,7 @@ class MbarrierUnit(wiring.Component):
                 "update": In(stream.Signature(barrier_update_layout(params))),
                 "fault": Out(stream.Signature(barrier_fault_layout(params))),
                 "memory": Out(BarrierMemory()),
+                "busy": Out(1),
             }
         )
 
@@ -179,6 +182,7 @@ class MbarrierUnit(wiring.Component):
         connect(m, results.o, flipped(self.result))
         connect(m, faults.o, flipped(self.fault))
         connect(m, waiters.wake, flipped(self.wake))
+        m.d.comb += self.busy.eq(waiters.busy)
 
         # Clock 0: accept one operation, decode it, and read its word. When an operation is
         # accepted, the report of the one before it may not be in ``level`` yet.

@@ -83,6 +83,7 @@ class RemoteStore(wiring.Component):
                 is_refused.eq(Cat(violated.any() for violated, _, _ in rules).any()),
                 checked_store.eq(store),
                 error.request_id.eq(store.request_id),
+                error.dim.eq(0),
             ]
             for violated, code, value in reversed(rules):
                 with m.If(violated.any()):

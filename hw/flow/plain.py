@@ -18,6 +18,7 @@ _ANONYMOUS = re.compile(r"\\\$(\S+) ")
 _TRIGGER = r"_auto_verilog_backend_cc_\d+_dump_module_\d+"
 _DECLARATION = re.compile(rf"^  reg {_TRIGGER} = 0;$", re.MULTILINE)
 _USE = re.compile(rf"^    if \({_TRIGGER}\) begin end$", re.MULTILINE)
+_LONE_ASSIGNMENT = re.compile(r"^  always @\*\n(    .+;\n)", re.MULTILINE)
 _ASSERTION = re.compile(
     r"    if \((.+?) ?\) begin\n"
     r"      if \(!(.+?) ?\)\n"
@@ -42,6 +43,7 @@ def plain(text: str) -> str:
     text = _ANONYMOUS.sub(lambda net: "_" + re.sub(r"\W", "_", net[1]), text)
     text = _DECLARATION.sub("  reg _start;\n  initial _start <= 1'h0;", text)
     text = _USE.sub("    if (_start) begin end", text)
+    text = _LONE_ASSIGNMENT.sub(r"  always @* begin\n    if (_start) begin end\n\1  end\n", text)
     text = _ASSERTIONS.sub(_tests, text)
     text = _NO_BITS.sub("", text)
     if other := re.search(r"^ *assert\b", text, re.MULTILINE):

@@ -10,8 +10,8 @@ from amaranth.utils import bits_for
 
 from hw.layouts.isa import Operation, is_dsmem, is_load, is_store
 from hw.layouts.jobs import directed_request_layout, group_layout, queued_request_layout
-from hw.layouts.ports import group_result_layout
-from hw.lib.memory import Copies, ReadPort, WritePort
+from hw.layouts.ports import clear_layout, group_result_layout
+from hw.lib.memory import Copies, ReadPort, WritePort, clear_row
 from hw.lib.queue import Queue
 from hw.params import TmaParams
 
@@ -157,8 +157,7 @@ class BulkGroups(wiring.Component):
     clock. Tokens are accepted whatever the other ports do.
     A result that waits holds up the other waits and nothing else.
 
-    Errors: none; every value of ``groups`` is valid. A reset does not clear the counters, which are
-    in memory: at a reset no request may be pending.
+    Errors: none; every value of ``groups`` is valid.
 
     Parameters
     ----------
@@ -179,6 +178,10 @@ class BulkGroups(wiring.Component):
         Both at once: a request was refused, or the tensor map of a load was read.
     result : Out(stream.Signature(group_result_layout(params)))
         A wait is over.
+    clear : In(clear_layout(params))
+        All counts are to be cleared after a reset.
+    busy : Out(1)
+        A request or a wait is here.
 
     Raises
     ------
@@ -199,6 +202,8 @@ class BulkGroups(wiring.Component):
                 "complete": In(token),
                 "released": In(token),
                 "result": Out(stream.Signature(group_result_layout(params))),
+                "clear": In(clear_layout(params)),
+                "busy": Out(1),
             }
         )
 
@@ -210,6 +215,8 @@ class BulkGroups(wiring.Component):
         current = self._pass_requests(m, issue.write, issue_now, complete_now)
         examined = self._queue_waits(m, current)
         self._find_over(m, Counters(issue_then, source_read, complete), current, examined)
+        clear_row(m, issue.write, self.clear)
+        m.d.comb += self.busy.eq(current.busy | examined.valid | (examined.queue.level != 0))
         return m
 
     def _take_tokens(self, m: Module) -> tuple[list[ReadPort], list[ReadPort]]:
@@ -257,6 +264,7 @@ class BulkGroups(wiring.Component):
             increments.eq((released_fire | (port.valid & port.ready)) & token.joined),
             group.eq(token),
         ]
+        clear_row(m, write, self.clear)
         return others
 
     def _pass_requests(

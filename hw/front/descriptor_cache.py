@@ -111,6 +111,8 @@ class DescriptorCache(wiring.Component):
         Address of a map to read, a multiple of 64.
     fill : In(stream.Signature(DescriptorFill))
         The maps, in the order of the fetches.
+    busy : Out(1)
+        A prefetch waits, or a map is on its way.
     """
 
     def __init__(self, params: TmaParams) -> None:
@@ -123,6 +125,7 @@ class DescriptorCache(wiring.Component):
                 "invalidate": In(stream.Signature(DescriptorInvalidate)),
                 "fetch": Out(stream.Signature(GLOBAL_ADDRESS_BITS)),
                 "fill": In(stream.Signature(DescriptorFill)),
+                "busy": Out(1),
             }
         )
 
@@ -175,6 +178,7 @@ class DescriptorCache(wiring.Component):
             self.o.payload.request.eq(requests.o.payload),
             self.o.payload.words.eq(read.data.words),
             self.o.payload.fault.eq(read.data.error),
+            self.busy.eq(prefetches.o.valid | entries.filling.any()),
         ]
         m.d.sync += map_valid.eq(~(entries.filling & read_entry).any())
         with m.If(may_accept):

@@ -47,6 +47,8 @@ class RequestQueue(wiring.Component):
     room : Out(params.channels)
         A bit for each channel: the queue has room for the next request, even if another request is
         on its way to ``i``.
+    busy : Out(1)
+        A request waits here, or has a credit.
     """
 
     def __init__(self, params: TmaParams) -> None:
@@ -60,6 +62,7 @@ class RequestQueue(wiring.Component):
                 "freed": In(params.channels),
                 "refused": In(params.channels),
                 "room": Out(params.channels),
+                "busy": Out(1),
             }
         )
 
@@ -99,12 +102,15 @@ class RequestQueue(wiring.Component):
             m.d.sync += free[channel].eq(self._after(free[channel]))
         with m.If(read.en):
             m.d.sync += first[turns.o.p].eq(self._after(first[turns.o.p]))
+        busy = Signal(p.channels)
+        m.d.comb += self.busy.eq(busy.any())
         for number in range(p.channels):
             comes = write.en & (channel == number)
             leaves = read.en & (turns.o.p == number)
             stored = Signal(range(p.request_queue_depth + 1), name=f"stored_{number}")
-            may_leave = self._count_credits(m, number, leaves)
+            may_leave, used = self._count_credits(m, number, leaves)
             m.d.comb += [
+                busy[number].eq((stored != 0) | (used != 0)),
                 accepts[number].eq(stored != p.request_queue_depth),
                 turns.i[number].valid.eq((stored != 0) & may_leave),
                 turns.i[number].p.eq(number),
@@ -119,8 +125,9 @@ class RequestQueue(wiring.Component):
         """Return the place behind ``place`` in the rows of a channel."""
         return Mux(place == self.params.request_queue_depth - 1, 0, place + 1)
 
-    def _count_credits(self, m: Module, number: int, leaves: Value) -> Signal:
-        """Count the credits of a channel; return whether a request may leave, from a register.
+    def _count_credits(self, m: Module, number: int, leaves: Value) -> tuple[Signal, Value]:
+        """Count the credits of a channel. Return whether a request may leave, from a register, and
+        the credits that are taken.
 
         Registers make the paths short: credits are counted a clock late.
         """
@@ -140,4 +147,4 @@ class RequestQueue(wiring.Component):
                 "request_queue: a request was freed or refused twice\n",
             ),
         ]
-        return may_leave
+        return may_leave, used

@@ -5,7 +5,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.generate.column_preparation import ColumnPreparation
-from hw.generate.job_store import JobStore
+from hw.generate.job_store import HEADS, JobStore
 from hw.generate.odometer import Odometer
 from hw.generate.row_preparation import RowPreparation
 from hw.generate.walk_builder import WalkBuilder
@@ -48,6 +48,8 @@ class WalkGenerator(wiring.Component):
     store_walk : Out(stream) of ``prepared_walk_layout`` of stores; present with ``stores``
     freed : Out(channels)
         A bit for each channel: the last job of a request leaves its place.
+    busy : Out(1)
+        The last walk of a request has not left.
     """
 
     def __init__(self, params: TmaParams) -> None:
@@ -57,6 +59,7 @@ class WalkGenerator(wiring.Component):
             "load": In(job),
             "walk": Out(stream.Signature(prepared_walk_layout(params))).array(params.streams),
             "freed": Out(params.channels),
+            "busy": Out(1),
         }
         if params.stores:
             store_walk = prepared_walk_layout(params, store=True)
@@ -83,6 +86,7 @@ class WalkGenerator(wiring.Component):
             connect(m, walks, row_preparation.i)
             walks = row_preparation.o
         self._queue(m, walks, taken, depth)
+        self._count(m, jobs)
         return m
 
     def _join(self, m: Module) -> stream.Interface:
@@ -144,3 +148,13 @@ class WalkGenerator(wiring.Component):
             m.d.sync += Assert(
                 ~queue.i.valid | queue.i.ready, "walk_generator: a queue has no room for a walk\n"
             )
+
+    def _count(self, m: Module, jobs) -> None:
+        """Count the requests whose last job is here."""
+        p = self.params
+        outputs = [*self.walk, *([self.store_walk] if p.stores else [])]
+        behind_store = HEADS + 2 * WALKS_WAITING if p.im2col else 0
+        requests = Signal(range(p.channels * (p.jobs_waiting + behind_store) + 1))
+        left = sum(output.valid & output.ready & output.p.last for output in outputs)
+        m.d.sync += requests.eq(requests + (jobs.valid & jobs.p.last) - left)
+        m.d.comb += self.busy.eq(requests != 0)

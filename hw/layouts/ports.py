@@ -28,6 +28,23 @@ OVERRIDE_STRIDES = DIMS - 1
 """Strides of a tensor, one for each dimension from 1 on."""
 
 
+def control_rows(params: TmaParams) -> int:
+    """Return the rows of the deepest memory that is cleared after a reset."""
+    return max(params.requests_in_flight, params.threads if params.stores else 0)
+
+
+@cache
+def clear_layout(params: TmaParams) -> data.StructLayout:
+    """A row of the control memories that is cleared; see ``hw.front.startup``.
+
+    Members
+    -------
+    enabled : the row is cleared in this clock; nothing else is written
+    row : number of the row, modulo the rows of each memory
+    """
+    return data.StructLayout({"enabled": 1, "row": (control_rows(params) - 1).bit_length()})
+
+
 @cache
 def override_layout() -> data.StructLayout:
     """Values that a tensor request uses instead of those of its tensor map.

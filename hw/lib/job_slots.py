@@ -57,6 +57,8 @@ class JobSlots(wiring.Component):
         ``is_free`` is high, up to the clock with ``opened``.
     returned : In(stream.Signature(params.slot_bits))
         The slot of a completed request. Always ready.
+    busy : Out(1)
+        A request has a slot.
     """
 
     def __init__(self, params: TmaParams) -> None:
@@ -69,6 +71,7 @@ class JobSlots(wiring.Component):
                 "slot": Out(params.slot_bits),
                 "is_free": Out(1),
                 "returned": In(stream.Signature(params.slot_bits)),
+                "busy": Out(1),
             }
         )
 
@@ -99,6 +102,9 @@ class JobSlots(wiring.Component):
             self.opened.eq(self.i.valid & self.i.ready & needs_slot),
             slots.taken.ready.eq(self.opened),
         ]
+        taken = Signal(range(self.params.requests_in_flight + 1))
+        m.d.sync += taken.eq(taken + self.opened - self.returned.valid)
+        m.d.comb += self.busy.eq(taken != 0)
         with m.If(self.opened):
             m.d.sync += current_slot.eq(self.slot)
         return m

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from amaranth.hdl import Module, ShapeLike
+from amaranth.lib import data
 from amaranth.lib.memory import Memory, ReadPort, WritePort
 
 MOST_ROWS_UNCLOCKED = 32
@@ -67,6 +68,14 @@ class RowMemory(Memory):
                 "read in the clock of the address"
             )
         return super().read_port(domain="comb")
+
+
+def clear_row(m: Module, write: WritePort, clear: data.View) -> None:
+    """Let ``clear``, of ``hw.layouts.ports.clear_layout``, write 0 by ``write`` where it is
+    ``enabled``. To be called behind all other assignments to ``write``.
+    """
+    with m.If(clear.enabled):
+        m.d.comb += [write.en.eq(1), write.addr.eq(clear.row), write.data.eq(0)]
 
 
 class Copies:

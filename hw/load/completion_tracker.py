@@ -20,9 +20,9 @@ from hw.layouts.lines import (
     read_fault_layout,
     written_layout,
 )
-from hw.layouts.ports import error_layout, holder_field
+from hw.layouts.ports import clear_layout, error_layout, holder_field
 from hw.lib.job_slots import JobSlots, failure
-from hw.lib.memory import Copies, RowMemory
+from hw.lib.memory import Copies, RowMemory, clear_row
 from hw.lib.queue import Queue
 from hw.params import TmaParams
 
@@ -123,6 +123,8 @@ class CompletionTracker(wiring.Component):
         ``report_mechanism``
     completion : Out(stream) of ``barrier_completion_layout``
     error : Out(stream) of ``error_layout``
+    clear : In of ``clear_layout``; all counts and faults are to be cleared after a reset
+    busy : Out; a request has a slot
     cta_rank : In; rank of this SM's CTA. This port and the following are present in a cluster.
     opened : Out of ``opened_layout``; each request, in the clock in which it gets its slot
     receiver_absent : In(stream) of ``absent_receiver_layout``; comes before the ``written`` of the
@@ -147,6 +149,8 @@ class CompletionTracker(wiring.Component):
                 **({"report": In(line_report_layout(params))} if params.report_mechanism else {}),
                 "completion": Out(stream.Signature(barrier_completion_layout(params))),
                 "error": Out(stream.Signature(error_layout(params))),
+                "clear": In(clear_layout(params)),
+                "busy": Out(1),
             }
         )
 
@@ -166,6 +170,9 @@ class CompletionTracker(wiring.Component):
         lines, fill = self._count(m, transfers, faults)
         fill_is_offered = Signal()  # an end by fill was offered, and is not yet retired
         self._end(m, slots, errors, lines, fill, fill_is_offered, fault_write)
+        for write in lines.write, fill.write, fault_write:
+            clear_row(m, write, self.clear)
+        m.d.comb += self.busy.eq(slots.busy)
         return m
 
     def _open(self, m: Module, slots: JobSlots, transfer_write) -> None:

@@ -143,6 +143,9 @@ class BulkSetup(wiring.Component):
                 *(registered[name].eq(value) for name, value in early.items()),
                 result_valid.eq(request_valid),
                 is_refused.eq(refuse),
+                # What a bulk copy does not have: loops, formats, the dimension of an error.
+                job.eq(0),
+                error.eq(0),
             ]
             self._assign_job(m, request, operands, job)
             m.d.sync += [

@@ -176,8 +176,7 @@ class ItemSequencer(wiring.Component):
                 *(values[name].eq(sources[name]) for name in names if name != "small_value"),
             ]
             for number, check in enumerate(checks):
-                if check.dim is not None:
-                    m.d.sync += dims[number].eq(check.dim)
+                m.d.sync += dims[number].eq(0 if check.dim is None else check.dim)
                 if not isinstance(check.value, str):
                     m.d.sync += small_values[number].eq(check.value)
 

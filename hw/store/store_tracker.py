@@ -6,9 +6,9 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.layouts.jobs import generator_job_layout, group_layout, opened_layout, walk_job_layout
 from hw.layouts.lines import performed_layout
-from hw.layouts.ports import error_layout
+from hw.layouts.ports import clear_layout, error_layout
 from hw.lib.job_slots import JobSlots, failure
-from hw.lib.memory import Copies, RowMemory
+from hw.lib.memory import Copies, RowMemory, clear_row
 from hw.lib.queue import Queue
 from hw.params import TmaParams
 
@@ -40,6 +40,8 @@ class StoreTracker(wiring.Component):
     source_read : Out(stream) of ``group_layout``
     complete : Out(stream) of ``group_layout``
     error : Out(stream) of ``error_layout``
+    clear : In of ``clear_layout``; the progress of all slots is to be cleared after a reset
+    busy : Out; a request has a slot
     opened : Out of ``opened_layout``; each request, in the clock in which it gets its slot. Present
         in a cluster.
     """
@@ -55,6 +57,8 @@ class StoreTracker(wiring.Component):
                 "source_read": Out(stream.Signature(group_layout(params))),
                 "complete": Out(stream.Signature(group_layout(params))),
                 "error": Out(stream.Signature(error_layout(params))),
+                "clear": In(clear_layout(params)),
+                "busy": Out(1),
                 **({"opened": Out(opened_layout(params))} if params.ctas > 1 else {}),
             }
         )
@@ -92,6 +96,7 @@ class StoreTracker(wiring.Component):
         source, answered = (copy.read_port() for copy in owners.memories)
         self._pass_source_read(m, source)
         self._count(m, answered, slots, errors)
+        m.d.comb += self.busy.eq(slots.busy)
         return m
 
     def _pass_source_read(self, m: Module, owner) -> None:
@@ -175,6 +180,7 @@ class StoreTracker(wiring.Component):
                 end.receiver_absent.eq(receiver_absent),
                 end.line.eq(line),
             ]
+        clear_row(m, progress_write, self.clear)
         m.d.sync += Assert(
             ~(busy & progress_q.total_valid & report.total_valid),
             "store_tracker: a request ends twice\n",

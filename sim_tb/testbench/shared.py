@@ -67,6 +67,7 @@ class SharedEnvironment:
         )
         self.gmem = GlobalMemory()
         self._running = 0
+        self._draining = 0
 
     async def begin(
         self, models: Models | Sequence[Models] | None, background: str, logs: Sequence[LogKind]
@@ -96,7 +97,7 @@ class SharedEnvironment:
         background: str = "hash",
         logs: Sequence[LogKind] = DEFAULT_LOGS,
     ) -> None:
-        """Reset design and testbench. The next cycle is cycle 0.
+        """Reset design and testbench. The first cycle after all units are idle is cycle 0.
 
         Global memory has no arrays and logs are empty afterwards. Shared memories keep their
         contents. Pending waits are forgotten.
@@ -112,6 +113,7 @@ class SharedEnvironment:
         """
         self.dut.reset.value = 1
         self.running = (1 << len(self.sms)) - 1
+        self.draining = 0
         await ClockCycles(self.dut.clk, RESET_CYCLES)
         Bridge().start(len(self.sms), BACKGROUNDS.index(background))
         self.gmem.clear()
@@ -120,6 +122,8 @@ class SharedEnvironment:
         for sm, model in zip(self.sms, models, strict=True):
             sm.reset_sm(model, logs)
         self.dut.reset.value = 0
+        while self.idle != (1 << len(self.sms)) - 1:
+            await self.dut.idle.value_change
 
     @property
     def running(self) -> int:
@@ -133,6 +137,24 @@ class SharedEnvironment:
     def running(self, mask: int) -> None:
         self._running = mask
         self.dut.run.value = mask
+
+    @property
+    def draining(self) -> int:
+        """A bit for each unit that is to accept no requests. None after a reset.
+
+        A change reaches the design two clocks later.
+        """
+        return self._draining
+
+    @draining.setter
+    def draining(self, mask: int) -> None:
+        self._draining = mask
+        self.dut.drain.value = mask
+
+    @property
+    def idle(self) -> int:
+        """A bit for each unit that says that it is idle."""
+        return int(self.dut.idle.value)
 
     def ledger(self) -> str:
         """Return everything that is outstanding, as text."""

@@ -438,21 +438,30 @@ module tb_top (
     input logic clk,
     input logic reset,
     input logic [`TMA_SMS-1:0] run,
+    input logic [`TMA_SMS-1:0] drain,
+    output logic [`TMA_SMS-1:0] idle,
     output logic [`TMA_SMS-1:0] wake
 );
   // Inputs of the top are registered. Verilator evaluates logic that depends on an input of the top
   // at every change of the clock, and the whole unit depends on its reset.
-  logic rst;
-  logic [`TMA_SMS-1:0] running;
+  // The models begin when all units are ready after their reset.
+  logic rst = 1;
+  logic starts;
+  logic [`TMA_SMS-1:0] running, drains;
   always_ff @(posedge clk) begin
     rst <= reset;
     running <= run;
+    drains <= drain;
+    starts <= rst || reset || (starts && !(&idle));
   end
 
   unit_ports units[`TMA_SMS] ();
 
   for (genvar i = 0; i < `TMA_SMS; i++) begin : sms
-    tb_sm models (.clk, .rst, .off(rst || reset), .sm(i), .wake(wake[i]), .unit(units[i]));
+    tb_sm models (
+        .clk, .rst, .off(rst || reset || starts), .sm(i), .wake(wake[i]), .unit(units[i]));
+    assign units[i].control__drain = drains[i];
+    assign idle[i] = units[i].control__idle;
   end
 
 `include "tma_instance.svh"  // generated: the design as `dut`, connected to units and running

@@ -8,6 +8,7 @@ from amaranth.hdl import Fragment
 
 from hw.params import PRESETS, SMEM_BYTES_MAX, SMEM_BYTES_MIN, TmaParams
 from hw.top import Tma
+from tests.hw.drawn import drawn
 from tests.quick import quick
 
 REFUSED = [
@@ -21,7 +22,11 @@ REFUSED = [
     ({"smem_bytes": 1 << 20}, "smem_bytes = 1048576: must be a multiple of 128"),
     ({"streams": 2, "threads": 32}, "streams = 2: must be at most 1, the warps of threads = 32"),
     ({"stores": False}, "reductions = True: must be False without stores"),
-    ({"sub_byte": True, "line_bytes": 64}, "sub_byte = True: must be False with lines of less"),
+    (
+        {"sub_byte": True, "swizzle_atoms": True, "line_bytes": 64},
+        "sub_byte = True: must be False with lines of less",
+    ),
+    ({"sub_byte": True}, "sub_byte = True: must be False without swizzle_atoms"),
     ({"b6p2x16_64": True}, "b6p2x16_64 = True: must be False without sub_byte"),
 ]
 
@@ -44,45 +49,6 @@ def test_counters_hold_the_largest_box(smem_bytes: int):
 def test_presets_are_legal():
     for params in PRESETS.values():
         assert replace(params) == params
-
-
-def drawn(rng: random.Random) -> TmaParams:
-    """Return legal parameters, whose numbers are at the ends of their ranges more often."""
-
-    def number(*values: int) -> int:
-        return rng.choice([values[0], values[-1], *values])
-
-    features = {
-        name: rng.random() < 0.5
-        for name, default in vars(TmaParams()).items()
-        if isinstance(default, bool)
-    }
-    while True:
-        changes = features | {
-            "line_bytes": number(16, 32, 64, 128),
-            "address_bits": number(32, 33, 48, 64),
-            "smem_bytes": number(SMEM_BYTES_MIN, 4224, 233472, SMEM_BYTES_MAX),
-            "request_queue_depth": number(2, 3, 8, 64),
-            "descriptor_cache_entries": number(2, 3, 8),
-            "setup_pipelines": number(1, 2, 4, 5),
-            "tags": number(2, 8, 64, 4096),
-            "requests_in_flight": number(2, 8, 64, 4096),
-            "lane_depth": number(2, 4, 64),
-            "request_id_bits": number(1, 16, 32),
-            "smem_reads": number(2, 16, 256),
-            "threads": number(1, 32, 64, 2048),
-            "bulk_groups": number(4, 8, 64),
-            "barrier_waiters": number(1, 4, 16),
-            "completions_waiting": number(0, 2, 8),
-            "streams": number(1, 2, 4),
-            "jobs_waiting": number(4 if features["gather4"] else 1, 8, 64),
-            "ctas": number(1, 2, 4),
-        }
-        try:
-            return TmaParams(**changes)
-        except ValueError:
-            for name in features:
-                features[name] = rng.random() < 0.5
 
 
 @pytest.mark.parametrize("seed", quick(range(60), 12))

@@ -89,6 +89,17 @@ class Item:
         warp = self.request.smem_address // 128 % env.interface.parameters["streams"]
         return env.requests.submit(request, self.map_address, cache_policy, thread=WARP * warp)
 
+    def move_below(self, end: int) -> None:
+        """Let the addresses of its tensor, or of its bytes, wrap at ``end``, a power of two."""
+        if isinstance(self.request, BulkLoad):
+            address = self.request.gmem_address & (end - 1)
+            self.request = replace(self.request, gmem_address=address)
+            return
+        words = np.frombuffer(as_words(self.request), np.uint32).copy()
+        address = (int(words[1]) << 32 | int(words[0])) & (end - 1)
+        words[0], words[1] = address & 0xFFFFFFFF, address >> 32
+        self.request = replace(self.request, tensor_map=words.tobytes())
+
     def accesses(self, env: Environment, *, prefetch: bool) -> bool:
         """Return whether the request, or with ``prefetch`` its prefetch, accesses any line."""
         request = as_prefetch(self.request) if prefetch else self.request

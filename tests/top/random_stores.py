@@ -54,6 +54,9 @@ LATER = (
 WINDOW = SMEM_BYTES
 """Bytes of shared memory that each thread stores from."""
 
+LOWEST = 1 << 32
+"""Address of the first global memory, unless the unit has narrower addresses."""
+
 APART = 1 << 20
 """Distance between the global memories of two requests, in bytes."""
 
@@ -170,14 +173,20 @@ def altered_tensor(rng: Rng, request: Store, choice: int) -> Store:
 
 
 def random_item(
-    rng: Rng, mode: str, arch: Arch, smem: NDArray[np.uint8], number: int, thread: int
+    rng: Rng,
+    mode: str,
+    arch: Arch,
+    smem: NDArray[np.uint8],
+    number: int,
+    thread: int,
+    lowest: int = LOWEST,
 ) -> Item:
     """Return a random request of ``mode``.
 
     It stores from the window of ``thread`` in ``smem`` to a global memory of its own, whose address
-    depends on ``number``.
+    is ``lowest`` or higher, and depends on ``number``.
     """
-    base = (1 << 32) + number * APART
+    base = lowest + number * APART
     while True:
         request = altered(rng, relocated(random_case(rng, mode).request, base, thread), arch)
         memory = random_bytes(rng, GMEM_BYTES)

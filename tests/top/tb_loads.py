@@ -53,6 +53,7 @@ BARRIERS = range(0, 32, 8)
 """Offsets of the barriers; the loads' targets lie behind them."""
 
 FIRST = 128
+LINE = 128
 MOST_PIECES = 233472 // 16
 """Pieces of 16 bytes in the largest box, 228 KiB."""
 
@@ -156,15 +157,34 @@ async def run_batch(
 
 
 def batch(env: Environment, rng: np.random.Generator, count: int) -> list[Item]:
-    """Return up to ``count`` loads of boxes of up to ``LARGEST`` bytes."""
+    """Return up to ``count`` loads of boxes of up to ``LARGEST`` bytes, or an eighth of memory."""
     modes, arch = modes_of(env), arch_of(env)
+    largest = min(LARGEST, env.smem.size // 8)
     loads: list[Item] = []
     address = FIRST
     for _ in range(int(rng.integers(1, count + 1))):
-        address += 128 * int(rng.integers(0, 12))
-        loads.append(random_item(rng, modes, arch, address, int(rng.choice(BARRIERS))))
-        address += LARGEST
+        address += min(128 * int(rng.integers(0, 12)), largest)
+        barrier = int(rng.choice(BARRIERS))
+        loads.append(addressable(env, rng, modes, arch, address, barrier, largest))
+        address += largest
     return loads
+
+
+def addressable(env: Environment, rng: np.random.Generator, *operands: Any) -> Item:
+    """Return a random load that reads no address beyond those of the unit."""
+    bits = env.interface.parameters["address_bits"]
+    while True:
+        item = random_item(rng, *operands)
+        if bits == 64:
+            return item
+        item.move_below(1 << (bits - 1))
+        try:
+            check(item.request, smem_bytes=env.smem.size, arch=item.arch)
+        except TmaError:
+            return item
+        lines, _ = item.lines(LINE)
+        if not lines.size or int(lines.max()) < (1 << bits) // LINE:
+            return item
 
 
 def largest_load(room: int) -> Load:

@@ -19,7 +19,7 @@ from sim_tb.testbench.environment import Environment
 from sim_tb.testbench.models import PRESETS, Models, Timing
 from sim_tb.testbench.results import ErrorRecord
 from tests.golden.random_requests import Rng, pick, random_bytes
-from tests.top.random_stores import HOPPER, LATER, WINDOW, Item, random_item
+from tests.top.random_stores import HOPPER, LATER, LOWEST, WINDOW, Item, random_item
 from tests.unit_arch import unit_arch
 
 THREADS = 4
@@ -58,6 +58,7 @@ class Thread:
         self.rng = env.rng(f"thread {number}")
         self.groups: list[list[Item]] = []
         self.refused: dict[int, TmaError] = {}
+        self.lowest = min(LOWEST, 1 << (env.interface.parameters["address_bits"] - 1))
         self.window = env.smem[number * WINDOW : (number + 1) * WINDOW]
 
     async def run(self, requests: int) -> None:
@@ -68,7 +69,7 @@ class Thread:
             for _ in range(min(int(self.rng.integers(0, 5)), requests)):
                 mode, number = pick(self.rng, *modes), next(self.numbers)
                 smem = self.env.smem
-                item = random_item(self.rng, mode, arch, smem, number, self.number)
+                item = random_item(self.rng, mode, arch, smem, number, self.number, self.lowest)
                 name = item.submit(self.env, self.number)
                 if item.refusal is not None:
                     self.refused[name] = item.refusal

@@ -83,6 +83,7 @@ class StandIn(wiring.Component):
         suspended = Signal()  # the command's thread waits at the barrier
 
         m.d.comb += [
+            self.control.idle.eq(1),
             self.request_room.channels.eq(~0),
             self.descriptor_prefetch.ready.eq(1),
             self.descriptor_invalidate.ready.eq(1),
