@@ -1,6 +1,6 @@
 """Fill collector: collects the fill between the runs of a box, as stretches of beats."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -19,9 +19,9 @@ class FillCollector(wiring.Component):
     A request that had fill, or whose last step has no run, ends with a stretch marked ``last``,
     which may have no pieces: the lane network needs it to report the fill of a request.
 
-    Latency: none from a step to the stretch in front of its run. Throughput: one step a clock; a
-    step takes two clocks if it has a stretch to emit in the clock in which the end of the previous
-    chain is emitted. Back-pressure: ``i.ready`` follows ``o.ready`` and depends on ``i.p``.
+    Latency: one clock from a step to the stretch in front of its run. Throughput: one step a clock;
+    a step takes two clocks if it has a stretch to emit in the clock in which the end of the
+    previous chain is emitted. Back-pressure: ``i.ready`` follows ``o.ready``.
 
     Parameters
     ----------
@@ -44,11 +44,26 @@ class FillCollector(wiring.Component):
         # Fill continues at ``fill_from``. ``mask`` is the fill in front of it in the same beat,
         # which is not emitted yet.
         self._place = data.StructLayout({"fill_from": params.smem_piece_bits, "mask": params.lanes})
+        # What is known of a step by itself. ``run_ends_early``: its run does not reach the end of
+        # the chain. ``crosses_beat``: the run ends behind the beat in which it begins.
+        # ``inner_fill``: fill between rows of the run, in the beat of its start.
+        # ``chain_from_before``, ``chain_has_stretch``: if the step is the first one of its chain,
+        # the chain begins in an earlier beat than the run, and the step emits a stretch.
+        self._facts = data.StructLayout(
+            {
+                "step": fill_step_layout(params),
+                "run_end": params.smem_piece_bits,
+                "run_ends_early": 1,
+                "crosses_beat": 1,
+                "inner_fill": params.lanes,
+                "chain_from_before": 1,
+                "chain_has_stretch": 1,
+            }
+        )
 
     def elaborate(self, platform) -> Module:
         m = Module()
         p = self.params
-        step = self.i.p
         place_q = Signal(self._place)
         start = Signal(self._place)
         place_d = Signal(self._place)
@@ -60,32 +75,27 @@ class FillCollector(wiring.Component):
             reset_less=True,
         )
 
-        chain_start = Signal(self._place)
-        inner_fill = Signal(p.lanes)  # fill between rows of the run, in the beat of its start
-        run_end = Signal(p.smem_piece_bits)
-        crosses_beat = Signal()  # the run ends behind the beat in which it begins
-        m.d.comb += [
-            chain_start.fill_from.eq(step.chain_begin),
-            start.eq(Mux(step.first_of_chain, chain_start, place_q)),
-            run_end.eq(step.start + step.extent),
-            crosses_beat.eq((step.start[: p.lane_bits] + step.extent)[p.lane_bits :].any()),
-        ]
-        if p.gathers_rows:
-            m.d.comb += inner_fill.eq(step.inner_fill << step.start[: p.lane_bits])
-        run_fill = inner_fill, crosses_beat
-        collected, has_stretch = self._collect(m, "step", start, step, *run_fill)
-        _, chain_has_stretch = self._collect(m, "chain", chain_start, step, *run_fill)
-        m.d.comb += [
-            place_d.fill_from.eq(Mux(step.has_run, run_end, start.fill_from)),
-            place_d.mask.eq(Mux(step.has_run, Mux(crosses_beat, 0, collected), start.mask)),
-        ]
-
         fire = Signal()
+        step_valid, facts = self._find_facts(m, fire)
+        step = facts.step
+        from_before = Signal()  # fill begins in an earlier beat than the run
+        has_stretch = Signal()  # the step emits a stretch
+        collected = self._collected(start, facts, from_before)
         m.d.comb += [
+            start.eq(Mux(step.first_of_chain, self._chain_start(step), place_q)),
+            from_before.eq(
+                Mux(
+                    step.first_of_chain,
+                    facts.chain_from_before,
+                    self._beat(place_q.fill_from) != self._beat(step.start),
+                )
+            ),
+            has_stretch.eq(step.has_run & (from_before | (facts.crosses_beat & collected.any()))),
+            place_d.fill_from.eq(Mux(step.has_run, facts.run_end, start.fill_from)),
+            place_d.mask.eq(Mux(step.has_run, Mux(facts.crosses_beat, 0, collected), start.mask)),
             # Behind the end of a chain, the step can only be the first one of another chain.
-            self.i.ready.eq(self.o.ready & ~(end_valid & chain_has_stretch)),
-            fire.eq(self.i.valid & self.i.ready),
-            self.o.valid.eq(end_valid | (self.i.valid & has_stretch)),
+            fire.eq(step_valid & self.o.ready & ~(end_valid & facts.chain_has_stretch)),
+            self.o.valid.eq(end_valid | (step_valid & has_stretch)),
             self.o.p.last.eq(end_valid & end.last),
             *(self.o.p[name].eq(Mux(end_valid, end[name], step[name])) for name in fill_fields(p)),
         ]
@@ -95,12 +105,16 @@ class FillCollector(wiring.Component):
             stretch_start.eq(Mux(end_valid, end.place, start)),
             stretch_to.eq(Mux(end_valid, end.to, step.start)),
         ]
-        includes_end = end_valid | crosses_beat
-        self._emit(m, stretch_start, stretch_to, includes_end, Mux(end_valid, 0, inner_fill))
+        includes_end = end_valid | facts.crosses_beat
+        inner_fill = Mux(end_valid, 0, facts.inner_fill)
+        self._emit(m, stretch_start, stretch_to, includes_end, inner_fill)
 
         had_fill = Signal()  # the request has had a stretch
         fill_remains = Signal()  # between the run and the end of the chain
-        m.d.comb += fill_remains.eq((place_d.fill_from != step.chain_end) | place_d.mask.any())
+        m.d.comb += fill_remains.eq(
+            Mux(step.has_run, facts.run_ends_early, start.fill_from != step.chain_end)
+            | place_d.mask.any()
+        )
         with m.If(self.o.ready):
             m.d.sync += end_valid.eq(0)
         with m.If(fire):
@@ -121,25 +135,53 @@ class FillCollector(wiring.Component):
                 )
         return m
 
-    def _collect(
-        self, m: Module, name: str, start, step, inner_fill, crosses_beat
-    ) -> tuple[Signal, Signal]:
-        """Return the fill in the beat in which the step's run begins, and whether the step emits a
-        stretch, if fill continues at the place ``start``.
+    def _find_facts(self, m: Module, fire: Signal) -> tuple[Signal, Signal]:
+        """Take a step, and find what does not depend on the steps before it.
+
+        Return whether there is a step, and its facts, from registers that move on with ``fire``.
         """
         p = self.params
-        from_before = Signal(name=f"{name}_from_before")  # fill begins in an earlier beat
-        collected = Signal(p.lanes, name=f"{name}_collected")
-        has_stretch = Signal(name=f"{name}_has_stretch")
+        step = self.i.p
+        facts = Signal(self._facts, reset_less=True)
+        valid = Signal(name="step_valid")
+        chain_start = self._chain_start(step)
+        facts_d = Signal(self._facts)
         m.d.comb += [
-            from_before.eq(self._beat(start.fill_from) != self._beat(step.start)),
-            collected.eq(
-                (self._below(step.start) | inner_fill)
-                & (self._fill_of_beat(start) | from_before.replicate(p.lanes))
+            self.i.ready.eq(~valid | fire),
+            facts_d.step.eq(step),
+            facts_d.run_end.eq(step.start + step.extent),
+            facts_d.run_ends_early.eq(facts_d.run_end != step.chain_end),
+            facts_d.crosses_beat.eq((step.start[: p.lane_bits] + step.extent)[p.lane_bits :].any()),
+            facts_d.chain_from_before.eq(self._beat(step.chain_begin) != self._beat(step.start)),
+            facts_d.chain_has_stretch.eq(
+                step.has_run
+                & (
+                    facts_d.chain_from_before
+                    | (
+                        facts_d.crosses_beat
+                        & self._collected(chain_start, facts_d, facts_d.chain_from_before).any()
+                    )
+                )
             ),
-            has_stretch.eq(step.has_run & (from_before | (crosses_beat & collected.any()))),
         ]
-        return collected, has_stretch
+        if p.gathers_rows:
+            m.d.comb += facts_d.inner_fill.eq(step.inner_fill << step.start[: p.lane_bits])
+        with m.If(self.i.ready):
+            m.d.sync += [valid.eq(self.i.valid), facts.eq(facts_d)]
+        return valid, facts
+
+    def _chain_start(self, step) -> Value:
+        """Return the place at which the chain of a step begins."""
+        return Cat(step.chain_begin, Const(0, self.params.lanes))
+
+    def _collected(self, start, facts, from_before) -> Value:
+        """Return the fill in the beat in which the step's run begins, if fill continues at the
+        place ``start``, which is in that beat or, if ``from_before``, in front of it.
+        """
+        start = data.View(self._place, start)
+        return (self._below(facts.step.start) | facts.inner_fill) & (
+            self._fill_of_beat(start) | from_before.replicate(self.params.lanes)
+        )
 
     def _emit(self, m: Module, start, to, includes_end, inner_fill) -> None:
         """Offer the beats from the place ``start`` up to the piece address ``to``.

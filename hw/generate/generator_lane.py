@@ -25,7 +25,7 @@ MAX_STRETCHES = 64
 class GeneratorLane(wiring.Component):
     """Turns each walk into lines and, for loads, into beats of fill.
 
-    Latency: three clocks from a walk to its first line. Throughput: one line and one beat of fill a
+    Latency: four clocks from a walk to its first line. Throughput: one line and one beat of fill a
     clock, no clock lost between rows, runs or walks. The two outputs are independent: fill may
     overtake lines.
 

@@ -19,8 +19,8 @@ class LineCutter(wiring.Component):
     numbered by the pieces of shared memory, and ``source`` says which piece of the line moves to
     each of them.
 
-    Latency: one clock. Throughput: one line a clock, no clock lost between runs. Back-pressure:
-    ``i.ready`` follows ``o.ready`` while the last line of a run is offered.
+    Latency: two clocks. Throughput: one line a clock, no clock lost between runs. Back-pressure:
+    ``i.ready`` follows ``o.ready`` when the last line of a run goes to the output register.
 
     Parameters
     ----------
@@ -53,15 +53,20 @@ class LineCutter(wiring.Component):
         last_line = Signal(reset_less=True)
         end_lane = Signal(p.lane_bits + 2)  # lane behind the run's last piece, in its last line
         pieces_behind = Signal.like(run.pieces)  # pieces of the run behind this line
-        line = self.o.p
+        line = Signal(self.o.payload.shape(), name="line")
         use = line if self.store else line.use
+        line_valid = Signal()
+        line_q = Signal(self.o.payload.shape(), reset_less=True)
+        advance = Signal()
         m.d.comb += [
             first_lane.eq(run.start[: p.lane_bits]),
             pieces_to_line_end.eq(p.lanes - first_lane),
             pieces_behind.eq(run.pieces - pieces_to_line_end),
             end_lane.eq(first_lane + run.pieces[: p.lane_bits + 1]),
-            self.i.ready.eq(~busy | (self.o.ready & last_line)),
-            self.o.valid.eq(busy),
+            advance.eq(~line_valid | self.o.ready),
+            self.i.ready.eq(~busy | (advance & last_line)),
+            self.o.valid.eq(line_valid),
+            self.o.p.eq(line_q),
             line.attributes.eq(run.attributes),
             line.line.eq(run.start[p.lane_bits :]),
             use.slot.eq(run.slot),
@@ -83,17 +88,19 @@ class LineCutter(wiring.Component):
                 *(use[name].eq(run[name]) for name in remote_field(p)),
             ]
             last_piece = Cat(lane + 1 == end_lane for lane in range(p.lanes))
-            self._mark_tails(m, run, use, last_line, last_piece)
+            self._mark_tails(m, run, use, last_line, last_piece, advance)
         if not self.store and p.gathers_rows:
             self._gather(m, run, use, first_lane)
 
+        with m.If(advance):
+            m.d.sync += [line_valid.eq(busy), line_q.eq(line)]
         with m.If(self.i.ready):
             m.d.sync += [
                 busy.eq(self.i.valid),
                 run.eq(self.i.p),
                 last_line.eq(self.i.p.pieces <= p.lanes - self.i.p.start[: p.lane_bits]),
             ]
-        with m.Elif(self.o.ready):
+        with m.Elif(advance):
             m.d.sync += [
                 run.start.eq(run.start + pieces_to_line_end),
                 run.smem.eq(run.smem + pieces_to_line_end),
@@ -102,7 +109,7 @@ class LineCutter(wiring.Component):
             ]
         return m
 
-    def _mark_tails(self, m: Module, run, use, last_line, last_piece) -> None:
+    def _mark_tails(self, m: Module, run, use, last_line, last_piece, advance) -> None:
         """Mark the pieces that end rows: of short rows each one, otherwise the run's last piece."""
         lanes = self.params.lanes
         phase = Signal(SHORT_ROW_BITS, reset_less=True)  # piece of its row that is at lane 0
@@ -128,7 +135,7 @@ class LineCutter(wiring.Component):
         with m.If(self.i.ready):
             first_lane = self.i.p.start[: self.params.lane_bits]
             m.d.sync += set_phase(self.i.p.row_pieces, first_lane, lambda row, n: -n % row)
-        with m.Elif(self.o.ready):
+        with m.Elif(advance):
             m.d.sync += set_phase(run.row_pieces, phase, lambda row, n: (n + lanes) % row)
 
     def _gather(self, m: Module, run, use, first_lane) -> None:

@@ -8,15 +8,16 @@ from hw.generate.generator_lane import GeneratorLane
 from hw.layouts.jobs import prepared_walk_layout
 from hw.layouts.lines import fill_beat_layout, line_request_layout
 from hw.lib.arbiter import Arbiter
+from hw.lib.queue import Queue
 from hw.params import TmaParams
 
 
 class RequestGenerator(wiring.Component):
     """Turns each walk of a load into lines and beats of fill, in a ``GeneratorLane`` per stream.
 
-    Latency: that of a lane. Throughput: one line and one beat of fill a clock. The lines of the
-    lanes take turns, and so do their beats of fill: none waits for more than one of each other
-    lane. Back-pressure: that of a lane, for each stream apart.
+    Latency: that of a lane, for fill one clock more. Throughput: one line and one beat of fill a
+    clock. The lines of the lanes take turns, and so do their beats of fill: none waits for more
+    than one of each other lane. Back-pressure: that of a lane, for each stream apart.
 
     Parameters
     ----------
@@ -43,17 +44,19 @@ class RequestGenerator(wiring.Component):
         m = Module()
         p = self.params
         lanes = [GeneratorLane(p) for _ in range(p.streams)]
+        m.submodules.beats = beats = Queue(fill_beat_layout(p), 2)
+        connect(m, beats.o, flipped(self.fill))
         for number, lane in enumerate(lanes):
             m.submodules[f"lane_{number}"] = lane
             connect(m, flipped(self.walk[number]), lane.i)
         if p.streams == 1:
             connect(m, lanes[0].line, flipped(self.line))
-            connect(m, lanes[0].fill, flipped(self.fill))
+            connect(m, lanes[0].fill, beats.i)
             return m
         m.submodules.lines = lines = Arbiter(line_request_layout(p), p.streams)
         m.submodules.fills = fills = Arbiter(fill_beat_layout(p), p.streams)
         connect(m, lines.o, flipped(self.line))
-        connect(m, fills.o, flipped(self.fill))
+        connect(m, fills.o, beats.i)
         for number, lane in enumerate(lanes):
             arbiter_input = fills.i[number]
             connect(m, lane.line, lines.i[number])

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from amaranth.hdl import Assert, Cat, Const, Module, Mux, Signal, Value
-from amaranth.lib import enum, stream, wiring
+from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.generate.short_row import lookup
@@ -11,6 +11,9 @@ from hw.layouts.jobs import SHORT_ROW_BITS, prepared_walk_layout, remote_field
 from hw.layouts.lines import fill_step_layout, run_layout
 from hw.lib.queue import Queue
 from hw.params import TmaParams
+
+STEP_BITS = 8
+"""Width of a count of steps of a loop."""
 
 LEAP_BITS = 2 * SHORT_ROW_BITS
 """Width of the distance from a short row to the first one behind those that share its line."""
@@ -31,6 +34,9 @@ class LoopRegisters:
     """Registers of one loop of a walk."""
 
     steps_left: Signal
+    """Steps behind the current one; has no meaning if the steps are rows that may be gathered."""
+    has_steps: Signal
+    """``steps_left`` is not 0."""
     start: Signal
     """Global piece address at which the loop's current step began."""
     smem: Signal
@@ -47,6 +53,10 @@ class Gathered:
     """Those of them that the walk has."""
     has_more: Signal
     """The walk has more rows than ``room``."""
+    left: Signal
+    """Steps left of the loop whose steps are rows: a register, of ``row_count``."""
+    last: Signal
+    """Steps of that loop behind its first one: a register, of ``row_count``."""
 
 
 class RunWalker(wiring.Component):
@@ -106,7 +116,7 @@ class RunWalker(wiring.Component):
         job = Signal(self.i.payload.shape(), reset_less=True)
         walk = job.walk
         loops = self._loop_registers(len(walk.loops))
-        gathered = self._gather(m, job, loops)
+        gathered = self._gather(m, job)
 
         # The innermost loop with steps left takes one step, or as many steps as rows are gathered;
         # the loops below it begin anew.
@@ -117,7 +127,7 @@ class RunWalker(wiring.Component):
         next_room = Signal.like(gathered.room)
         for level, registers in reversed(list(enumerate(loops))):
             is_row = self._is_row(job, level)
-            with m.If(Mux(is_row, gathered.has_more, registers.steps_left != 0)):
+            with m.If(Mux(is_row, gathered.has_more, registers.has_steps)):
                 m.d.comb += [has_next.eq(1), step_level.eq(level)]
         with m.Switch(step_level):
             for level, place in enumerate(self._next_places(m, job, loops, gathered)):
@@ -142,16 +152,21 @@ class RunWalker(wiring.Component):
             self._take_walk(m, state, job, loops, gathered)
         with m.Elif(fire):
             m.d.sync += gathered.room.eq(next_room)
+            if self._gathers:
+                self._step_rows(m, job, step_level, gathered)
             with m.If(last_step):
                 m.d.sync += state.eq(WalkState.IDLE)
             for level, registers in enumerate(loops):
-                steps_taken = Mux(self._is_row(job, level), gathered.room + 1, 1)
                 with m.If(level <= step_level):
                     m.d.sync += [registers.start.eq(next_start), registers.smem.eq(next_smem)]
+                last = walk.loops[level].last
                 with m.If(level < step_level):
-                    m.d.sync += registers.steps_left.eq(walk.loops[level].last)
+                    m.d.sync += [registers.steps_left.eq(last), registers.has_steps.eq(last != 0)]
                 with m.Elif(level == step_level):
-                    m.d.sync += registers.steps_left.eq(registers.steps_left - steps_taken)
+                    m.d.sync += [
+                        registers.steps_left.eq(registers.steps_left - 1),
+                        registers.has_steps.eq(registers.steps_left != 1),
+                    ]
         return m
 
     def _loop_registers(self, levels: int) -> list[LoopRegisters]:
@@ -159,7 +174,8 @@ class RunWalker(wiring.Component):
         p = self.params
         return [
             LoopRegisters(
-                Signal(8, name=f"steps_left_{level}", reset_less=True),
+                Signal(STEP_BITS, name=f"steps_left_{level}", reset_less=True),
+                Signal(name=f"has_steps_{level}", reset_less=True),
                 Signal(p.piece_address_bits, name=f"start_{level}", reset_less=True),
                 Signal(p.smem_piece_bits, name=f"smem_{level}", reset_less=True),
             )
@@ -170,23 +186,47 @@ class RunWalker(wiring.Component):
         """Return whether the steps of a loop are rows that may be gathered."""
         return job.rows.loop[level] if self._gathers else Const(0, 1)
 
-    def _gather(self, m: Module, job, loops: list[LoopRegisters]) -> Gathered:
+    def _gather(self, m: Module, job) -> Gathered:
         """Find how many rows are emitted with the current one."""
         bits = self.params.lane_bits
+        # ``exceeds``: more steps than ``low`` can count, as many as rows may be gathered at most.
+        row_count = data.StructLayout({"low": bits, "high": STEP_BITS - bits, "exceeds": 1})
         room = Signal(bits, name="room", reset_less=True)
-        gathered = Gathered(room, Signal(bits, name="extra_rows"), Signal(name="has_more_rows"))
-        if not self._gathers:
-            return gathered
-        rows_left = Signal.like(loops[0].steps_left)
-        for level, registers in enumerate(loops):
-            with m.If(job.rows.loop[level]):
-                m.d.comb += rows_left.eq(registers.steps_left)
-        with m.If(job.rows.loop.any()):
-            m.d.comb += [
-                gathered.has_more.eq(rows_left[bits:].any() | (rows_left[:bits] > room)),
-                gathered.extra_rows.eq(Mux(gathered.has_more, room, rows_left)),
-            ]
+        gathered = Gathered(
+            room,
+            Signal(bits, name="extra_rows"),
+            Signal(name="has_more_rows"),
+            Signal(row_count, name="rows_left", reset_less=True),
+            Signal(row_count, name="rows_last", reset_less=True),
+        )
+        if self._gathers:
+            left = gathered.left
+            with m.If(job.rows.loop.any()):
+                m.d.comb += [
+                    gathered.has_more.eq(left.exceeds | (left.low > room)),
+                    gathered.extra_rows.eq(Mux(gathered.has_more, room, left.low)),
+                ]
         return gathered
+
+    def _row_count(self, steps: Value) -> Value:
+        """Return a number of steps as ``row_count``."""
+        return Cat(steps[:STEP_BITS], steps[self.params.lane_bits : STEP_BITS].any())
+
+    def _step_rows(self, m: Module, job, step_level: Signal, gathered: Gathered) -> None:
+        """Count the rows that are left behind this step."""
+        left = gathered.left
+        left_d = Signal(left.shape(), name="rows_left_d")
+        borrows = left.low <= gathered.room
+        m.d.comb += [
+            left_d.low.eq(left.low - gathered.room - 1),
+            left_d.high.eq(left.high - borrows),
+            left_d.exceeds.eq(Mux(borrows, left.high[1:].any(), left.exceeds)),
+        ]
+        rows = list(enumerate(job.rows.loop))
+        with m.If(Cat(is_row & (step_level > level) for level, is_row in rows).any()):
+            m.d.sync += left.eq(gathered.last)
+        with m.Elif(Cat(is_row & (step_level == level) for level, is_row in rows).any()):
+            m.d.sync += left.eq(left_d)
 
     def _room(self, m: Module, name: str, rows, start: Value, smem: Value) -> Value:
         """Return how many rows fit in the line and in the beat of a row, behind it."""
@@ -270,11 +310,12 @@ class RunWalker(wiring.Component):
         if self._gathers:
             gather, rows = run.gather, job.rows
             rows_mask = Cat(piece < extra_pieces for piece in range(p.lanes))
-            pieces = lookup(
-                rows.smem_step, gathered.extra_rows, lambda step, n: step * n, LEAP_BITS
+            pieces = (
+                lookup(rows.smem_step, number, lambda step, n: step * n, LEAP_BITS)
+                for number in (gathered.room, gathered.left.low)
             )
             m.d.comb += [
-                extra_pieces.eq(pieces),
+                extra_pieces.eq(Mux(job.rows.loop.any(), Mux(gathered.has_more, *pieces), 0)),
                 steps.i.p.inner_fill.eq(rows.fill & rows_mask),
                 gather.extra_rows.eq(gathered.extra_rows),
                 gather.row_step.eq(rows.row_step),
@@ -324,7 +365,14 @@ class RunWalker(wiring.Component):
         new_walk = self.i.p.walk
         if self._gathers:
             place = new_walk.start, new_walk.smem_start
-            m.d.sync += gathered.room.eq(self._room(m, "first_room", self.i.p.rows, *place))
+            rows = self.i.p.rows
+            m.d.sync += gathered.room.eq(self._room(m, "first_room", rows, *place))
+            for level, loop in enumerate(new_walk.loops):
+                with m.If(rows.loop[level]):
+                    m.d.sync += [
+                        count.eq(self._row_count(loop.last))
+                        for count in (gathered.left, gathered.last)
+                    ]
         with m.If(self.i.valid & new_walk.has_data):
             m.d.sync += state.eq(WalkState.RUNS)
         with m.Elif(self.i.valid & (self.i.p.last if self.store else 1)):
@@ -336,7 +384,11 @@ class RunWalker(wiring.Component):
             *(registers.start.eq(new_walk.start) for registers in loops),
             *(registers.smem.eq(new_walk.smem_start) for registers in loops),
             *(
-                registers.steps_left.eq(loop.last)
+                assignment
                 for registers, loop in zip(loops, new_walk.loops, strict=True)
+                for assignment in (
+                    registers.steps_left.eq(loop.last),
+                    registers.has_steps.eq(loop.last != 0),
+                )
             ),
         ]

@@ -1,6 +1,6 @@
 """Walk generator: turns the jobs of all channels into walks, which wait in a queue per channel."""
 
-from amaranth.hdl import Assert, Module, Mux, Signal
+from amaranth.hdl import Assert, Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -155,6 +155,9 @@ class WalkGenerator(wiring.Component):
         outputs = [*self.walk, *([self.store_walk] if p.stores else [])]
         behind_store = HEADS + 2 * WALKS_WAITING if p.im2col else 0
         requests = Signal(range(p.channels * (p.jobs_waiting + behind_store) + 1))
-        left = sum(output.valid & output.ready & output.p.last for output in outputs)
-        m.d.sync += requests.eq(requests + (jobs.valid & jobs.p.last) - left)
+        left = Signal(len(outputs))  # in the clock before
+        m.d.sync += [
+            left.eq(Cat(output.valid & output.ready & output.p.last for output in outputs)),
+            requests.eq(requests + (jobs.valid & jobs.p.last) - sum(left)),
+        ]
         m.d.comb += self.busy.eq(requests != 0)

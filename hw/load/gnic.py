@@ -23,10 +23,10 @@ class Gnic(wiring.Component):
     The attributes of a line go out with its request, and have no effect here. A prefetch takes no
     tag and has no response.
 
-    Latency: none from ``i`` to ``request`` if no request waits; one clock from ``response`` to
-    ``o``. Throughput: one request and one response a clock.
-    Back-pressure: a request waits while all tags are in flight; a tag is free again in the clock
-    after its response is taken. ``response.ready`` follows ``o.ready``.
+    Latency: one clock from ``i`` to ``request``, and one from ``response`` to ``o``. Throughput:
+    one request and one response a clock. Back-pressure: a request waits while all tags are in
+    flight; a tag is free again in the clock after its response is taken. ``response.ready`` follows
+    ``o.ready``.
 
     Errors: a response with ``error`` is passed on as a line marked ``failed``. It is also reported
     on ``fault``, in the first clock in which the line is offered. Each response must carry a tag in
@@ -61,7 +61,7 @@ class Gnic(wiring.Component):
         m = Module()
         p = self.params
         m.submodules.tags = tags = FreeList(p.tags)
-        m.submodules.requests = requests = Queue(line_request_layout(p), 2, latency=0)
+        m.submodules.requests = requests = Queue(line_request_layout(p), 2)
         entry = data.StructLayout({"line": p.line_address_bits, "use": line_use_layout(p)})
         m.submodules.table = table = RowMemory(entry, p.tags)
         connect(m, flipped(self.i), requests.i)

@@ -114,6 +114,16 @@ class LaneNetwork(wiring.Component):
         """Return a queue of pieces in front of a lane."""
         return Queue(piece, self.params.lane_depth, latency=1)
 
+    def _has_room(self, m: Module, name: str, tickets: TicketList, queues: list[Queue]) -> Signal:
+        """Return, from a register, whether all queues have room for what comes in this clock; there
+        is then room for what comes in the next clock, too.
+        """
+        has_room = Signal(name=f"{name}_has_room")
+        m.d.sync += has_room.eq(
+            Cat(queue.level < queue.depth - 1 for queue in (*queues, tickets.queue)).all()
+        )
+        return has_room
+
     def _queue_lines(self, m: Module) -> list[list[Queue]]:
         """Swizzle both parts of a line and queue their pieces.
 
@@ -154,14 +164,9 @@ class LaneNetwork(wiring.Component):
                 if p.word_masks:
                     m.d.comb += entry.words.eq(wide[PIECE_BYTES * 8 : -1])
                 parts[part].append(queue)
-        # Ready is a register: there is room for a line that comes in this clock, and one more.
-        has_room = Signal()
         all_parts = [queue for queues in parts for queue in queues]
-        m.d.sync += has_room.eq(
-            Cat(queue.level < queue.depth - 1 for queue in (*all_parts, tickets.queue)).all()
-        )
         m.d.comb += [
-            self.line.ready.eq(has_room),
+            self.line.ready.eq(self._has_room(m, "line", tickets, all_parts)),
             push.eq(self.line.valid & self.line.ready),
             tickets.i.valid.eq(push),
             tickets.i.p.slot.eq(line.slot),
@@ -195,7 +200,7 @@ class LaneNetwork(wiring.Component):
                 m.d.comb += entry.words.eq(flipped_halves(p, fill.style, fill.beat, words))
             queues.append(queue)
         m.d.comb += [
-            self.fill.ready.eq(tickets.i.ready & Cat(queue.i.ready for queue in queues).all()),
+            self.fill.ready.eq(self._has_room(m, "fill", tickets, queues)),
             push.eq(self.fill.valid & self.fill.ready),
             tickets.i.valid.eq(push),
             tickets.i.p.count.slot.eq(fill.slot),
@@ -291,11 +296,21 @@ class LaneNetwork(wiring.Component):
         """
         p = self.params
 
-        def has_left(tickets: TicketList, queues: list[Queue]) -> Value:
-            is_queued = Cat(
-                queue.o.valid & (queue.o.p.ticket == tickets.oldest) for queue in queues
-            )
-            return pop & tickets.o.valid & ~is_queued.any()
+        def has_left(name: str, tickets: TicketList, queues: list[Queue]) -> Value:
+            # The heads of the queues are compared a clock ahead with the two tickets that may be
+            # the oldest one by then. A piece of the oldest ticket is at the head of its queue.
+            is_queued = Signal(2, name=f"{name}_queued")
+            fired = Signal(name=f"{name}_fired")
+            m.d.sync += [
+                fired.eq(tickets.o.valid & tickets.o.ready),
+                *(
+                    is_queued[ahead].eq(
+                        Cat(queue.o.valid & (queue.o.p.ticket == ticket) for queue in queues).any()
+                    )
+                    for ahead, ticket in enumerate((tickets.oldest, tickets.second))
+                ),
+            ]
+            return pop & tickets.o.valid & ~Mux(fired, is_queued[1], is_queued[0])
 
         # Pieces of fill so far, of the one request that each stream fills at a time.
         fill_pieces = Signal(data.ArrayLayout(p.box_piece_bits, p.streams))
@@ -307,7 +322,9 @@ class LaneNetwork(wiring.Component):
         fills = self._fills.o
         stream_pieces = fill_pieces[fills.p.stream]
         m.d.comb += [
-            count_fire.eq(has_left(self._fills, fill_queues) & (~report_valid | report_fire)),
+            count_fire.eq(
+                has_left("fill", self._fills, fill_queues) & (~report_valid | report_fire)
+            ),
             fills.ready.eq(count_fire),
             total.eq(stream_pieces + fills.p.count.pieces),
         ]
@@ -330,7 +347,7 @@ class LaneNetwork(wiring.Component):
         connect(m, reports.o, flipped(self.written))
         all_parts = [queue for queues in line_queues for queue in queues]
         m.d.comb += [
-            reports.i.valid.eq(has_left(self._lines, all_parts)),
+            reports.i.valid.eq(has_left("line", self._lines, all_parts)),
             reports.i.payload.eq(self._lines.o.p),
             self._lines.o.ready.eq(reports.i.valid & reports.i.ready),
         ]

@@ -1,12 +1,13 @@
 """Response path: converts an arrived line to the pieces that shared memory is to hold."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
-from amaranth.lib import stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.layouts.isa import Packing, ReportMechanism
 from hw.layouts.jobs import remote_field
 from hw.layouts.lines import line_arrival_layout, line_report_layout, rotated_line_layout
+from hw.layouts.ports import lanes_layout
 from hw.lib.permute import rotate
 from hw.lib.piece_format import fill_piece
 from hw.params import PIECE_BYTES, TmaParams
@@ -57,8 +58,7 @@ def unpack(pieces: list, bytes_of_16: int) -> list:
     for lane in range(8):
         piece_words = words[lane * count : (lane + 1) * count]
         valid = Cat(word[-1] for word in piece_words)
-        data = Cat(word[:-1] for word in piece_words)
-        unpacked.append((data, valid))
+        unpacked.append((Cat(word[:-1] for word in piece_words), valid))
     return unpacked
 
 
@@ -112,7 +112,7 @@ class ResponsePath(wiring.Component):
     piece of a ``failed`` line is valid. With ``report_mechanism`` the bytes inside the tensor are
     compared with the pattern that the load reports, as they come from memory.
 
-    Latency: one clock. Throughput: one line a clock. Back-pressure: ``i.ready`` follows
+    Latency: two clocks. Throughput: one line a clock. Back-pressure: ``i.ready`` follows
     ``o.ready``.
 
     Parameters
@@ -140,75 +140,59 @@ class ResponsePath(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         p = self.params
-        use = self.i.p.use
-
-        outside = Signal(PIECE_BYTES)  # bytes of the tail piece that are fill
-        m.d.comb += outside.eq(
-            Cat((use.tail_bytes != 0) & (byte >= use.tail_bytes) for byte in range(PIECE_BYTES))
-        )
-        outside_bits = Cat(bit.replicate(8) for bit in outside)
-        fill = fill_piece(use.style.fill)
-        # Gathered rows: the number of each piece's lane is rotated, and not its data.
-        boundary = use.origin[: p.lane_bits]
-        lanes = use.source if p.gathers_rows else self.i.p.data
-        places = rotate(
-            m,
-            [Cat(use.valid[lane], use.tail[lane], lanes[lane]) for lane in range(p.lanes)],
-            boundary,
-            "place",
-        )
-        rotated, reporting = [], []
-        for lane, place in enumerate(places):
-            valid, tail, raw = place[0], place[1], place[2:]
+        advance = Signal()
+        arrival_valid, arrival = self._rotate_places(m, advance)
+        outside_bits = Cat(bit.replicate(8) for bit in arrival.outside)
+        fill = fill_piece(arrival.style.fill)
+        pieces, reporting = [], []
+        for lane, place in enumerate(arrival.places):
+            raw = arrival.data[lane]
             if p.gathers_rows:
-                source = raw
                 raw = Signal(PIECE_BYTES * 8, name=f"moved_{lane}")
-                with m.Switch(source):
+                with m.Switch(place.source):
                     for number in range(p.lanes):
                         with m.Case(number):
-                            m.d.comb += raw.eq(self.i.p.data[number])
+                            m.d.comb += raw.eq(arrival.data[number])
             rounded = Cat(
                 round_tf32(m, raw.word_select(word, 32), f"tf32_{lane}_{word}")
                 for word in range(PIECE_BYTES // 4)
             )
             converted = Signal(PIECE_BYTES * 8, name=f"converted_{lane}")
             filled = Signal(PIECE_BYTES * 8, name=f"filled_{lane}")
-            fill_bits = outside_bits & tail.replicate(PIECE_BYTES * 8)
+            fill_bits = outside_bits & place.tail.replicate(PIECE_BYTES * 8)
             m.d.comb += [
-                converted.eq(Mux(use.style.round_tf32, rounded, raw)),
+                converted.eq(Mux(arrival.style.round_tf32, rounded, raw)),
                 filled.eq((converted & ~fill_bits) | (fill & fill_bits)),
             ]
-            rotated.append(Cat(filled, valid & ~self.i.p.failed))
+            pieces.append(Cat(filled, place.valid))
             if p.report_mechanism:
-                unread = outside & tail.replicate(PIECE_BYTES)
-                found = matches(m, use.style.report, raw, unread, f"matches_{lane}")
-                reporting.append(found & rotated[-1][-1])
+                unread = arrival.outside & place.tail.replicate(PIECE_BYTES)
+                found = matches(m, arrival.style.report, raw, unread, f"matches_{lane}")
+                reporting.append(found & place.valid)
 
         line_valid = Signal()
         line = Signal(rotated_line_layout(p), reset_less=True)
         m.d.comb += [
-            self.i.ready.eq(~line_valid | self.o.ready),
+            advance.eq(~line_valid | self.o.ready),
             self.o.valid.eq(line_valid),
             self.o.p.eq(line),
         ]
-        with m.If(self.i.ready):
+        with m.If(advance):
             m.d.sync += [
-                line_valid.eq(self.i.valid),
-                line.slot.eq(use.slot),
-                line.style.eq(use.style),
-                line.beat.eq(use.origin[p.lane_bits :]),
-                line.boundary.eq(boundary),
-                line.pieces.eq(sum(use.valid)),
-                line.valid.eq(Cat(piece[-1] for piece in rotated)),
-                *(line.data[lane].eq(piece[:-1]) for lane, piece in enumerate(rotated)),
-                *(line[name].eq(use[name]) for name in remote_field(p)),
+                line_valid.eq(arrival_valid),
+                *(
+                    line[name].eq(arrival[name])
+                    for name in ("slot", "style", "beat", "boundary", "pieces", *remote_field(p))
+                ),
+                line.valid.eq(Cat(piece[-1] for piece in pieces)),
+                *(line.data[lane].eq(piece[:-1]) for lane, piece in enumerate(pieces)),
             ]
             if p.report_mechanism:
                 m.d.sync += line.reports.eq(Cat(reporting).any())
             if p.word_masks:
                 m.d.sync += [words.eq(~0) for words in line.words]
             if p.sub_byte:
-                self._unpack(m, use, line, rotated)
+                self._unpack(m, arrival, line, pieces)
         if p.report_mechanism:
             m.d.comb += [
                 self.report.valid.eq(line_valid & line.reports),
@@ -216,29 +200,85 @@ class ResponsePath(wiring.Component):
             ]
         return m
 
-    def _unpack(self, m: Module, use, line, rotated: list) -> None:
+    def _rotate_places(self, m: Module, advance: Signal) -> tuple[Signal, Signal]:
+        """Move each place of the line to its lane, and find the bytes of a tail that are outside.
+
+        Return whether there is such a line, and the line, from registers that move on with
+        ``advance``. Of gathered rows, the number of each lane's piece is moved, and not its data.
+        """
+        p = self.params
+        use = self.i.p.use
+        place = data.StructLayout(
+            {"valid": 1, "tail": 1, **({"source": p.lane_bits} if p.gathers_rows else {})}
+        )
+        names = "slot", "style", "beat", "boundary", "pieces", *remote_field(p)
+        arrival = Signal(
+            data.StructLayout(
+                {
+                    **{name: rotated_line_layout(p).members[name] for name in names},
+                    "outside": PIECE_BYTES,
+                    "places": data.ArrayLayout(place, p.lanes),
+                    "data": lanes_layout(p),
+                }
+            ),
+            reset_less=True,
+        )
+        valid = Signal(name="arrival_valid")
+        boundary = use.origin[: p.lane_bits]
+        moved = use.source if p.gathers_rows else self.i.p.data
+        places = rotate(
+            m,
+            [Cat(use.valid[lane], use.tail[lane], moved[lane]) for lane in range(p.lanes)],
+            boundary,
+            "place",
+        )
+        m.d.comb += self.i.ready.eq(advance)
+        with m.If(advance):
+            m.d.sync += [
+                valid.eq(self.i.valid),
+                arrival.slot.eq(use.slot),
+                arrival.style.eq(use.style),
+                arrival.beat.eq(use.origin[p.lane_bits :]),
+                arrival.boundary.eq(boundary),
+                arrival.pieces.eq(sum(use.valid)),
+                *(arrival[name].eq(use[name]) for name in remote_field(p)),
+                arrival.outside.eq(
+                    Cat(
+                        (use.tail_bytes != 0) & (byte >= use.tail_bytes)
+                        for byte in range(PIECE_BYTES)
+                    )
+                ),
+            ]
+            for lane, rotated in enumerate(places):
+                m.d.sync += [
+                    arrival.places[lane].valid.eq(rotated[0] & ~self.i.p.failed),
+                    arrival.places[lane].tail.eq(rotated[1]),
+                ]
+                if p.gathers_rows:
+                    m.d.sync += [
+                        arrival.places[lane].source.eq(rotated[2:]),
+                        arrival.data[lane].eq(self.i.p.data[lane]),
+                    ]
+                else:
+                    m.d.sync += arrival.data[lane].eq(rotated[2:])
+        return valid, arrival
+
+    def _unpack(self, m: Module, arrival, line, pieces: list) -> None:
         """Unpack a packed row to all lanes.
 
         Such a row is one beat: all valid pieces of the line are on the same side of the boundary.
         """
-        p = self.params
-        piece_valid = Signal(p.lanes)
-        boundary = use.origin[: p.lane_bits]
-        m.d.comb += piece_valid.eq(Cat(piece[-1] for piece in rotated))
         in_next = Signal()
         m.d.comb += in_next.eq(
-            Cat(piece_valid[lane] & (lane < boundary) for lane in range(p.lanes)).any()
+            Cat(piece[-1] & (lane < arrival.boundary) for lane, piece in enumerate(pieces)).any()
         )
-        with m.If(use.style.packing != Packing.NONE):
-            m.d.sync += [
-                line.boundary.eq(0),
-                line.beat.eq(use.origin[p.lane_bits :] + in_next),
-            ]
+        with m.If(arrival.style.packing != Packing.NONE):
+            m.d.sync += [line.boundary.eq(0), line.beat.eq(arrival.beat + in_next)]
         for packing, count in ((Packing.BYTES_8, 8), (Packing.BYTES_12, 12)):
-            with m.If(use.style.packing == packing):
-                for lane, (data, words) in enumerate(unpack(rotated, count)):
+            with m.If(arrival.style.packing == packing):
+                for lane, (unpacked, words) in enumerate(unpack(pieces, count)):
                     m.d.sync += [
-                        line.data[lane].eq(data),
+                        line.data[lane].eq(unpacked),
                         line.words[lane].eq(words),
                         line.valid[lane].eq(words.any()),
                     ]

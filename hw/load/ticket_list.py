@@ -33,16 +33,19 @@ class TicketList(wiring.Component):
         Ticket that the next entry of ``i`` gets.
     oldest : Out
         Ticket of ``o``.
+    second : Out
+        Ticket of the entry behind ``o``.
     """
 
     def __init__(self, shape: ShapeLike, depth: int) -> None:
-        self.queue = Queue(shape, depth)
+        self.queue = Queue(shape, depth, latency=2)
         super().__init__(
             {
                 "i": In(stream.Signature(shape)),
                 "o": Out(stream.Signature(shape)),
                 "ticket": Out(range(depth)),
                 "oldest": Out(range(depth)),
+                "second": Out(range(depth), init=1),
             }
         )
 
@@ -54,5 +57,5 @@ class TicketList(wiring.Component):
         with m.If(self.i.valid & self.i.ready):
             m.d.sync += self.ticket.eq(self.ticket + 1)
         with m.If(self.o.valid & self.o.ready):
-            m.d.sync += self.oldest.eq(self.oldest + 1)
+            m.d.sync += [self.oldest.eq(self.second), self.second.eq(self.second + 1)]
         return m

@@ -17,7 +17,7 @@ from tests.hw.generate.test_request_generator import flat, jobs_of
 from tests.hw.golden_requests import STORE_KINDS, arch_of, expected, random_requests
 from tests.hw.simulate import Run, run_streams, simulation
 
-LATENCY = 12 + 2 + 1
+LATENCY = 12 + 2 + 2
 """Walk generator, run walker, line cutter."""
 
 
