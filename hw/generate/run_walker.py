@@ -120,15 +120,10 @@ class RunWalker(wiring.Component):
 
         # The innermost loop with steps left takes one step, or as many steps as rows are gathered;
         # the loops below it begin anew.
-        has_next = Signal()
-        step_level = Signal(range(len(loops)))
+        has_next, step_level = self._choose_loop(m, job, loops, gathered)
         next_start = Signal(p.piece_address_bits)
         next_smem = Signal(p.smem_piece_bits)
         next_room = Signal.like(gathered.room)
-        for level, registers in reversed(list(enumerate(loops))):
-            is_row = self._is_row(job, level)
-            with m.If(Mux(is_row, gathered.has_more, registers.has_steps)):
-                m.d.comb += [has_next.eq(1), step_level.eq(level)]
         with m.Switch(step_level):
             for level, place in enumerate(self._next_places(m, job, loops, gathered)):
                 with m.Case(level):
@@ -168,6 +163,26 @@ class RunWalker(wiring.Component):
                         registers.has_steps.eq(registers.steps_left != 1),
                     ]
         return m
+
+    def _choose_loop(
+        self, m: Module, job, loops: list[LoopRegisters], gathered: Gathered
+    ) -> tuple[Signal, Signal]:
+        """Return whether there is a next step, and the innermost loop that has steps left.
+
+        Whether there are more rows is known last: the choice is made for both cases.
+        """
+        choices = []
+        for has_more in (0, 1):
+            has_next = Signal(name=f"has_next_{has_more}")
+            step_level = Signal(range(len(loops)), name=f"step_level_{has_more}")
+            for level, registers in reversed(list(enumerate(loops))):
+                with m.If(Mux(self._is_row(job, level), has_more, registers.has_steps)):
+                    m.d.comb += [has_next.eq(1), step_level.eq(level)]
+            choices.append(Cat(has_next, step_level))
+        has_next = Signal()
+        step_level = Signal(range(len(loops)))
+        m.d.comb += Cat(has_next, step_level).eq(Mux(gathered.has_more, choices[1], choices[0]))
+        return has_next, step_level
 
     def _loop_registers(self, levels: int) -> list[LoopRegisters]:
         """Return the registers of all loops, innermost first."""

@@ -22,6 +22,9 @@ from hw.lib.swizzle import flipped_halves, swizzle_bits
 from hw.load.ticket_list import TicketList
 from hw.params import PIECE_BYTES, TmaParams
 
+FILL_LEAD = 64
+"""Clocks for which fill may go first."""
+
 
 class LaneNetwork(wiring.Component):
     """Writes lines and fill to shared memory, and reports how much of each request is written.
@@ -31,8 +34,10 @@ class LaneNetwork(wiring.Component):
     for each request, when its last beat is written.
 
     Throughput: one line and one beat of fill a clock, as long as no lane gets more than one piece a
-    clock on average. If a line and fill both need a lane, they take turns. Back-pressure: a line or
-    a beat of fill waits while a queue that it may need is full.
+    clock on average. If a line and fill both need a lane, they take turns; fill goes first while
+    its queue is half full, so that a box of which much is outside takes no longer than its fill.
+    When fill has held up lines for ``FILL_LEAD`` clocks more than it has not, they take turns
+    again. Back-pressure: a line or a beat of fill waits while a queue that it may need is full.
 
     Parameters
     ----------
@@ -125,7 +130,7 @@ class LaneNetwork(wiring.Component):
         return has_room
 
     def _queue_lines(self, m: Module) -> list[list[Queue]]:
-        """Swizzle both parts of a line and queue their pieces.
+        """Swizzle both parts of a line and queue their pieces. A line of one piece has one part.
 
         Return, for each part, the queues of all lanes.
         """
@@ -134,7 +139,7 @@ class LaneNetwork(wiring.Component):
         tickets = self._lines
         push = Signal()
         parts = []
-        for part in range(2):
+        for part in range(min(2, p.lanes)):
             beat = Signal(p.smem_beat_bits, name=f"beat_{part}")
             m.d.comb += beat.eq(line.beat + part)
             bits = swizzle_bits(m, p, line.style, beat, f"swizzle_{part}")
@@ -231,21 +236,31 @@ class LaneNetwork(wiring.Component):
             self.smem_write.valid.eq(output_valid),
             self.smem_write.p.eq(beat),
         ]
+        held_up = Signal(p.lanes)  # lanes in which fill goes, and a line waits
+        lead = Signal(range(FILL_LEAD))
+        takes_turns = Signal()
         with m.If(pop):
             m.d.sync += output_valid.eq(writes.any())
+            with m.If(~held_up.any()):
+                m.d.sync += [lead.eq(Mux(lead == 0, 0, lead - 1)), takes_turns.eq(0)]
+            with m.Elif(lead == FILL_LEAD - 1):
+                m.d.sync += takes_turns.eq(1)
+            with m.Else():
+                m.d.sync += lead.eq(lead + 1)
         for lane in range(p.lanes):
             parts = [queues[lane] for queues in line_queues]
             heads = [queue.o.p for queue in parts]
             fill_queue = fill_queues[lane]
             fill_head = fill_queue.o.p
 
-            # Of the two parts, the one of the older line goes first. Lines and fill take turns.
+            # Of the two parts, the one of the older line goes first.
             second = Signal(name=f"second_{lane}")
             fills = Signal(name=f"fills_{lane}")
             filled_last = Signal(name=f"filled_last_{lane}")
+            may_repeat = Signal(name=f"may_repeat_{lane}")  # fill may go twice in a row
             ticket = Signal.like(self._lines.oldest, name=f"ticket_{lane}", reset_less=True)
             m.d.comb += [in_output.fills[lane].eq(filled_last), in_output.tickets[lane].eq(ticket)]
-            has_line = parts[0].o.valid | parts[1].o.valid
+            has_line = Cat(queue.o.valid for queue in parts).any()
             m.d.comb += [
                 second.eq(
                     second_goes_first(
@@ -253,10 +268,16 @@ class LaneNetwork(wiring.Component):
                         [head.ticket for head in heads],
                         self._lines.oldest,
                     )
+                    if len(parts) > 1
+                    else 0
                 ),
-                fills.eq(fill_queue.o.valid & ~(has_line & filled_last)),
-                parts[0].o.ready.eq(pop & ~fills & ~second),
-                parts[1].o.ready.eq(pop & ~fills & second),
+                may_repeat.eq((fill_queue.level >= p.lane_depth // 2) & ~takes_turns),
+                fills.eq(fill_queue.o.valid & ~(has_line & filled_last & ~may_repeat)),
+                held_up[lane].eq(has_line & fills),
+                *(
+                    queue.o.ready.eq(pop & ~fills & (second == part))
+                    for part, queue in enumerate(parts)
+                ),
                 fill_queue.o.ready.eq(pop & fills),
                 writes[lane].eq(fill_queue.o.valid | has_line),
             ]
@@ -273,11 +294,11 @@ class LaneNetwork(wiring.Component):
                         m.d.sync += out.words.eq(fill_head.words)
                 with m.Else():
                     m.d.sync += [
-                        ticket.eq(Mux(second, heads[1].ticket, heads[0].ticket)),
-                        out.beat.eq(Mux(second, heads[1].beat, heads[0].beat)),
+                        ticket.eq(Mux(second, heads[-1].ticket, heads[0].ticket)),
+                        out.beat.eq(Mux(second, heads[-1].beat, heads[0].beat)),
                     ]
                     if p.word_masks:
-                        m.d.sync += out.words.eq(Mux(second, heads[1].words, heads[0].words))
+                        m.d.sync += out.words.eq(Mux(second, heads[-1].words, heads[0].words))
                 # Two bits select the data: ``fills``, and the part or the kind of fill.
                 selects_second = Signal(name=f"selects_second_{lane}")
                 m.d.comb += selects_second.eq(Mux(fills, fill_head.fill == Fill.NAN, second))
@@ -285,7 +306,7 @@ class LaneNetwork(wiring.Component):
                     Mux(
                         fills,
                         fill_piece(Mux(selects_second, Fill.NAN, Fill.ZERO)),
-                        Mux(selects_second, heads[1].data, heads[0].data),
+                        Mux(selects_second, heads[-1].data, heads[0].data),
                     )
                 )
         return in_output

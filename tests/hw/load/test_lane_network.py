@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from hw.load.lane_network import LaneNetwork
+from hw.load.lane_network import FILL_LEAD, LaneNetwork
 from hw.params import TmaParams
 from tests.hw.simulate import simulation
 from tests.quick import quick
@@ -213,20 +213,24 @@ def test_shuffled_lines_keep_the_lanes_busy():
 
 
 def test_lines_and_fill_take_turns():
-    """100 full lines and 100 full beats of fill at once take 200 clocks, each at half rate."""
+    """Full lines and full beats of fill at once each get half of the clocks. Only for
+    ``FILL_LEAD`` clocks fill may go first.
+    """
     params = TmaParams()
-    lines, memory = run_of_lines(params, random.Random(0), 0, 100, 3, slot=1)
+    count = 400
+    lines, memory = run_of_lines(params, random.Random(0), 0, count, 3, slot=1)
     style = {"swizzle": 3, "fill": 0, "round_tf32": 0}
+    first = 10_000
     fills = [
-        {"slot": 2, "style": style, "beat": beat, "valid": 0xFF, "last": beat == 1099}
-        for beat in range(1000, 1100)
+        {"slot": 2, "style": style, "beat": beat, "valid": 0xFF, "last": beat == first + count - 1}
+        for beat in range(first, first + count)
     ]
     drive = Driver(params, 0, lines, fills, stall=0)
-    assert {a: w for a, w in drive.memory.items() if a < 8000} == memory
-    assert drive.cycles <= 200 + 10
-    for source in (range(800), range(8000, 8800)):
+    assert {a: w for a, w in drive.memory.items() if a < 8 * first} == memory
+    assert drive.cycles <= 2 * count + 10
+    for source in (range(8 * count), range(8 * first, 8 * (first + count))):
         half_way = sorted(drive.landed[piece] for piece in source)[len(source) // 2]
-        assert 90 <= half_way <= 115
+        assert abs(half_way - count) <= FILL_LEAD + 10
 
 
 def test_fill_uses_the_lanes_that_lines_leave_free():
