@@ -19,25 +19,29 @@ class FreeList(wiring.Component):
     ----------
     count : int
         How many numbers there are; a power of two.
+    mark_bits : int
+        Width of a mark that is returned with each number, in the bits above it, and is handed out
+        with the number again. The first mark of each number is 0.
 
     Members
     -------
-    taken : Out(stream.Signature((count - 1).bit_length()))
+    taken : Out(stream.Signature((count - 1).bit_length() + mark_bits))
         A free number. While ``taken.valid`` is low, no number is free.
-    returned : In(stream.Signature((count - 1).bit_length()))
+    returned : In(stream.Signature((count - 1).bit_length() + mark_bits))
         A number that its holder gives back.
     """
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, *, mark_bits: int = 0) -> None:
         self.count = count
-        width = (count - 1).bit_length()
+        self.mark_bits = mark_bits
+        width = (count - 1).bit_length() + mark_bits
         super().__init__(
             {"taken": Out(stream.Signature(width)), "returned": In(stream.Signature(width))}
         )
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        width = (self.count - 1).bit_length()
+        width = (self.count - 1).bit_length() + self.mark_bits
         m.submodules.numbers = numbers = Queue(width, self.count)
 
         # A queue of two offered numbers: no path leads from ``taken.ready`` to ``numbers``.

@@ -5,10 +5,11 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.layouts.lines import performed_layout, write_line_layout
-from hw.layouts.ports import gnic_ack_layout, gnic_write_layout
-from hw.lib.free_list import FreeList
+from hw.layouts.ports import clear_layout, gnic_ack_layout, gnic_write_layout
 from hw.lib.memory import RowMemory
 from hw.lib.queue import Queue
+from hw.lib.register_slice import SingleBuffer
+from hw.lib.tags import Tags
 from hw.params import PIECE_BYTES, TmaParams
 
 
@@ -21,12 +22,12 @@ class GnicWrite(wiring.Component):
 
     Latency: none from ``i`` to ``request``, the line waits at ``i`` until it is taken there; two
     clocks from ``ack`` to ``performed``. Throughput: one write and one answer a clock.
-    Back-pressure: a line waits while all tags are in flight; a tag is free again in the clock after
+    Back-pressure: a line waits while all tags are in flight; a tag is free again two clocks after
     its answer is taken. ``ack`` waits while ``performed`` is not taken.
 
-    Errors: an answer with ``error`` is reported as ``failed``, with the line. Each answer must
-    carry a tag in flight, and each tag is answered once. Only the last line of a request may have
-    no valid pieces.
+    Errors: an answer with ``error`` is reported as ``failed``, with the line. An answer whose tag
+    is not in flight is dropped, and its tag is reported on ``wrong_tag``; later answers wait while
+    the report before it is not taken. Only the last line of a request may have no valid pieces.
 
     Parameters
     ----------
@@ -38,6 +39,8 @@ class GnicWrite(wiring.Component):
     request : Out(stream) of ``gnic_write_layout``
     ack : In(stream) of ``gnic_ack_layout``
     performed : Out(stream) of ``performed_layout``
+    wrong_tag : Out(stream) of the tag of an answer that was dropped
+    clear : In of ``clear_layout``; the state of all tags is to be cleared after a reset
     """
 
     def __init__(self, params: TmaParams) -> None:
@@ -48,15 +51,19 @@ class GnicWrite(wiring.Component):
                 "request": Out(stream.Signature(gnic_write_layout(params))),
                 "ack": In(stream.Signature(gnic_ack_layout(params))),
                 "performed": Out(stream.Signature(performed_layout(params))),
+                "wrong_tag": Out(stream.Signature(params.tag_bits)),
+                "clear": In(clear_layout(params)),
             }
         )
 
     def elaborate(self, platform) -> Module:
         m = Module()
         p = self.params
-        m.submodules.tags = tags = FreeList(p.tags)
+        m.submodules.tags = tags = Tags(p)
+        m.submodules.wrong_tags = wrong_tags = SingleBuffer(p.tag_bits)
         m.submodules.performed = performed = Queue(performed_layout(p), 2)
         connect(m, performed.o, flipped(self.performed))
+        connect(m, wrong_tags.o, flipped(self.wrong_tag))
         entry = data.StructLayout(
             {
                 "slot": p.slot_bits,
@@ -102,13 +109,26 @@ class GnicWrite(wiring.Component):
         # Answers: report the line that the tag stands for, or a request that ends without a write.
         read = table.read_port()
         ack_fire = Signal()
-        failed = Signal(reset_less=True)
+        ack_valid = Signal()  # an answer is in the stage of ``read``; it may be wrong
+        ack = Signal(gnic_ack_layout(p), reset_less=True)
+        is_wrong = Signal()
         ends_unwritten = Signal()
         m.d.comb += [
-            self.ack.ready.eq((~answer_valid & ~ends_unwritten) | performed.i.ready),
+            tags.clear.eq(self.clear),
+            is_wrong.eq(ack_valid & tags.wrong),
+            answer_valid.eq(ack_valid & ~tags.wrong),
+            wrong_tags.i.valid.eq(is_wrong),
+            wrong_tags.i.payload.eq(ack.tag),
+            self.ack.ready.eq(
+                Mux(
+                    is_wrong,
+                    wrong_tags.i.ready,
+                    (~answer_valid & ~ends_unwritten) | performed.i.ready,
+                )
+            ),
             ack_fire.eq(self.ack.valid & self.ack.ready),
-            tags.returned.valid.eq(ack_fire),
-            tags.returned.payload.eq(self.ack.p.tag),
+            tags.answer.valid.eq(ack_fire),
+            tags.answer.payload.eq(self.ack.p.tag),
             read.en.eq(ack_fire),
             read.addr.eq(self.ack.p.tag),
             ends_unwritten.eq(self.i.valid & ~has_pieces & ~answer_valid),
@@ -116,18 +136,14 @@ class GnicWrite(wiring.Component):
             performed.i.valid.eq(answer_valid | ends_unwritten),
             performed.i.p.slot.eq(Mux(answer_valid, read.data.slot, line.slot)),
             performed.i.p.answered.eq(answer_valid),
-            performed.i.p.failed.eq(answer_valid & failed),
+            performed.i.p.failed.eq(answer_valid & ack.error),
             performed.i.p.line.eq(read.data.line),
             performed.i.p.total_valid.eq(~answer_valid | read.data.last),
             performed.i.p.total_lines.eq(Mux(answer_valid, read.data.lines, lines_d)),
         ]
         with m.If(self.ack.ready):
-            m.d.sync += [answer_valid.eq(self.ack.valid), failed.eq(self.ack.p.error)]
-
-        in_flight = Signal(range(p.tags + 1))
-        m.d.sync += [
-            in_flight.eq(in_flight + write_fire - ack_fire),
-            Assert(~ack_fire | (in_flight != 0), "gnic_write: an answer has no request\n"),
-            Assert(~self.i.valid | has_pieces | line.last, "gnic_write: a line has no pieces\n"),
-        ]
+            m.d.sync += [ack_valid.eq(self.ack.valid), ack.eq(self.ack.p)]
+        m.d.sync += Assert(
+            ~self.i.valid | has_pieces | line.last, "gnic_write: a line has no pieces\n"
+        )
         return m

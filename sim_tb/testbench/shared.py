@@ -65,7 +65,7 @@ class SharedEnvironment:
         self.smem: NDArray[np.uint8] = np.zeros(
             (interface.sms, interface.parameters["smem_bytes"]), np.uint8
         )
-        self.gmem = GlobalMemory()
+        self.gmem = GlobalMemory(interface.parameters["address_bits"])
         self._running = 0
         self._draining = 0
 
