@@ -37,6 +37,16 @@ def test_reset_at_any_clock(unit: TmaParams, count: int, seed: int) -> None:
 
 
 @pytest.mark.simulators(SMALL)
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.regress)])
+def test_wrong_tags(seed: int) -> None:
+    """Answers that belong to no access do not disturb the requests among which they come."""
+    loads = {"LOADS_MODELS": "stray", "LOADS_COUNT": "100"}
+    runner.run("tests.top.tb_loads", "in_flight", params=SMALL, seed=seed, env=loads)
+    stores = {"STORES_MODELS": "stray", "STORES_COUNT": "60"}
+    runner.run("tests.top.tb_stores", "random_stores", params=SMALL, seed=seed, env=stores)
+
+
+@pytest.mark.simulators(SMALL)
 @pytest.mark.parametrize("testcase", ["drain", "idle_waits_for_all"])
 def test_control(testcase: str) -> None:
     runner.run(MODULE, testcase, params=SMALL)

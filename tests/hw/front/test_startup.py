@@ -26,8 +26,8 @@ def simulate(drive) -> None:
 
 
 def test_the_rows_are_those_of_the_deepest_memory() -> None:
-    assert control_rows(TmaParams(tags=64, requests_in_flight=8, threads=32)) == 64
-    assert control_rows(TmaParams(tags=8, requests_in_flight=16, threads=32)) == 32
+    assert control_rows(TmaParams(tags=64, requests_in_flight=8, threads=32, streams=1)) == 64
+    assert control_rows(TmaParams(tags=8, requests_in_flight=16, threads=32, streams=1)) == 32
     assert ROWS == 8
 
 
