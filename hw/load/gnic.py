@@ -26,7 +26,7 @@ class Gnic(wiring.Component):
 
     Latency: none from ``i`` to ``request`` if no request waits; one clock from ``response`` to
     ``o``. Throughput: one request and one response a clock.
-    Back-pressure: a request waits while all tags are in flight; a tag is free again two clocks
+    Back-pressure: a request waits while all tags are in flight; a tag is free again in the clock
     after its response is taken. ``response.ready`` follows ``o.ready``.
 
     Errors: a response with ``error`` is passed on as a line marked ``failed``. It is also reported
