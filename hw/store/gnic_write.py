@@ -1,12 +1,12 @@
 """GNIC write port: tags writes and reductions of lines, and takes their answers in any order."""
 
-from amaranth.hdl import Assert, Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Assert, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.layouts.lines import performed_layout, write_line_layout
 from hw.layouts.ports import clear_layout, gnic_ack_layout, gnic_write_layout
-from hw.lib.memory import RowMemory
+from hw.lib.memory import ReadPort, RowMemory
 from hw.lib.queue import Queue
 from hw.lib.register_slice import SingleBuffer
 from hw.lib.tags import Tags
@@ -60,10 +60,8 @@ class GnicWrite(wiring.Component):
         m = Module()
         p = self.params
         m.submodules.tags = tags = Tags(p)
-        m.submodules.wrong_tags = wrong_tags = SingleBuffer(p.tag_bits)
         m.submodules.performed = performed = Queue(performed_layout(p), 2)
         connect(m, performed.o, flipped(self.performed))
-        connect(m, wrong_tags.o, flipped(self.wrong_tag))
         entry = data.StructLayout(
             {
                 "slot": p.slot_bits,
@@ -108,42 +106,53 @@ class GnicWrite(wiring.Component):
 
         # Answers: report the line that the tag stands for, or a request that ends without a write.
         read = table.read_port()
+        ends_unwritten = Signal()
+        is_taken = (~answer_valid & ~ends_unwritten) | performed.i.ready
+        failed = self._take_answers(m, tags, read, answer_valid, is_taken)
+        m.d.comb += [
+            ends_unwritten.eq(self.i.valid & ~has_pieces & ~answer_valid),
+            self.i.ready.eq(write_fire | (ends_unwritten & performed.i.ready)),
+            performed.i.valid.eq(answer_valid | ends_unwritten),
+            performed.i.p.slot.eq(Mux(answer_valid, read.data.slot, line.slot)),
+            performed.i.p.answered.eq(answer_valid),
+            performed.i.p.failed.eq(answer_valid & failed),
+            performed.i.p.line.eq(read.data.line),
+            performed.i.p.total_valid.eq(~answer_valid | read.data.last),
+            performed.i.p.total_lines.eq(Mux(answer_valid, read.data.lines, lines_d)),
+        ]
+        m.d.sync += Assert(
+            ~self.i.valid | has_pieces | line.last, "gnic_write: a line has no pieces\n"
+        )
+        return m
+
+    def _take_answers(
+        self, m: Module, tags: Tags, read: ReadPort, answer_valid: Signal, is_taken: Value
+    ) -> Value:
+        """Look up the tag of each answer, and drop the answer if the tag is wrong.
+
+        Drive ``answer_valid``: ``read`` has the line of an answer, which leaves if it ``is_taken``.
+        Return whether the answer is an error.
+        """
+        p = self.params
+        m.submodules.wrong_tags = wrong_tags = SingleBuffer(p.tag_bits)
+        connect(m, wrong_tags.o, flipped(self.wrong_tag))
         ack_fire = Signal()
-        ack_valid = Signal()  # an answer is in the stage of ``read``; it may be wrong
+        ack_valid = Signal()
         ack = Signal(gnic_ack_layout(p), reset_less=True)
         is_wrong = Signal()
-        ends_unwritten = Signal()
         m.d.comb += [
             tags.clear.eq(self.clear),
             is_wrong.eq(ack_valid & tags.wrong),
             answer_valid.eq(ack_valid & ~tags.wrong),
             wrong_tags.i.valid.eq(is_wrong),
             wrong_tags.i.payload.eq(ack.tag),
-            self.ack.ready.eq(
-                Mux(
-                    is_wrong,
-                    wrong_tags.i.ready,
-                    (~answer_valid & ~ends_unwritten) | performed.i.ready,
-                )
-            ),
+            self.ack.ready.eq(Mux(is_wrong, wrong_tags.i.ready, is_taken)),
             ack_fire.eq(self.ack.valid & self.ack.ready),
             tags.answer.valid.eq(ack_fire),
             tags.answer.payload.eq(self.ack.p.tag),
             read.en.eq(ack_fire),
             read.addr.eq(self.ack.p.tag),
-            ends_unwritten.eq(self.i.valid & ~has_pieces & ~answer_valid),
-            self.i.ready.eq(write_fire | (ends_unwritten & performed.i.ready)),
-            performed.i.valid.eq(answer_valid | ends_unwritten),
-            performed.i.p.slot.eq(Mux(answer_valid, read.data.slot, line.slot)),
-            performed.i.p.answered.eq(answer_valid),
-            performed.i.p.failed.eq(answer_valid & ack.error),
-            performed.i.p.line.eq(read.data.line),
-            performed.i.p.total_valid.eq(~answer_valid | read.data.last),
-            performed.i.p.total_lines.eq(Mux(answer_valid, read.data.lines, lines_d)),
         ]
         with m.If(self.ack.ready):
             m.d.sync += [ack_valid.eq(self.ack.valid), ack.eq(self.ack.p)]
-        m.d.sync += Assert(
-            ~self.i.valid | has_pieces | line.last, "gnic_write: a line has no pieces\n"
-        )
-        return m
+        return ack.error

@@ -5,8 +5,15 @@ from tests.top.random_loads import BLACKWELL, BY_PARAMETER, HOPPER
 from tests.top.random_stores import HOPPER as HOPPER_STORES
 from tests.top.random_stores import LATER as LATER_STORES
 
-NEEDS = {"im2col_w_128": "im2col_w", "im2col_interleaved": "im2col", "interleaved": "", "tile": ""}
-"""Parameters that modes of loads need, where they have another name; none for some."""
+NEEDS = {
+    "tile": (),
+    "interleaved": (),
+    "im2col_interleaved": ("im2col",),
+    "im2col_w_128": ("im2col_w",),
+    "override": ("override", "im2col"),
+    "report_mechanism": ("report_mechanism", "im2col", "bulk"),
+}
+"""Parameters that modes of loads need, where it is not the one of the same name."""
 
 STORES_NEED = {
     "im2col": "im2col",
@@ -28,7 +35,7 @@ def load_modes(params: TmaParams) -> str:
     """Return the modes of loads that the unit has."""
     modes = [*HOPPER, *BLACKWELL, *BY_PARAMETER, "bulk"]
     return ",".join(
-        mode for mode in modes if not (name := NEEDS.get(mode, mode)) or getattr(params, name)
+        mode for mode in modes if all(getattr(params, name) for name in NEEDS.get(mode, (mode,)))
     )
 
 
