@@ -21,7 +21,7 @@ CANDIDATES = 60
 """Units among which ``make test`` takes those that are built fastest."""
 
 CLUSTERS = ((0, 2), (1, 4), (2, 4), (3, 16))
-"""Seed and CTAs of each cluster; ``make test`` runs the first one."""
+"""Seed and CTAs of each cluster of ``make regress``."""
 
 MEMORY = re.compile(r"^  initial begin\n(?:    (\S+)\[\d+\] = (\d+)'h0+;\n)+  end$", re.MULTILINE)
 
@@ -101,16 +101,12 @@ def test_drawn_unit(seed: int) -> None:
         runner.run("tests.top.tb_stores", "random_stores", env=stores, **options)
 
 
+@pytest.mark.regress
 @pytest.mark.parametrize(
     ("seed", "ctas"),
     [
         pytest.param(
-            seed,
-            ctas,
-            marks=[
-                pytest.mark.simulators.with_args(partial(build_cluster, seed, ctas)),
-                *([pytest.mark.regress] if seed else []),
-            ],
+            seed, ctas, marks=pytest.mark.simulators.with_args(partial(build_cluster, seed, ctas))
         )
         for seed, ctas in CLUSTERS
     ],
