@@ -22,8 +22,9 @@ class ErrorCode(enum.IntEnum):
     """Machine-readable codes of errors and warnings.
 
     Codes 1 to 31 are errors of requests, as in the unit's error records; if several apply, the unit
-    reports the lowest. Codes from 32 are errors of a tensor map's parameters. Codes from 64 are
-    warnings about requests that the unit accepts.
+    reports the lowest. WRONG_TAG is an error of memory, which only the unit reports. Codes from 32
+    are errors of a tensor map's parameters. Codes from 64 are warnings about requests that the unit
+    accepts.
     """
 
     NONE = 0
@@ -43,6 +44,7 @@ class ErrorCode(enum.IntEnum):
     MBAR_ALIGN = 14
     MBAR_FAULT = 15
     GMEM_FAULT = 16
+    WRONG_TAG = 17
 
     LENGTH = 32
     DATA_TYPE = 33
@@ -123,6 +125,7 @@ SILICON = {
     "bytes of a request, only the lock remains, and the next local operation fails: "
     "`rf_arrive_over_arrive`, `bulk_tx_min` in `clusters_odd.npz`.",
     "GMEM_FAULT": "Illegal address; a prefetch is ignored. Not in the recordings.",
+    "WRONG_TAG": "Cannot be caused from outside.",
 }
 """Answer of the silicon if a request breaks a rule, by the name of its code."""
 
@@ -204,6 +207,9 @@ RULES: dict[ErrorCode, Rule] = _rules(
             "has the code, from 32 on, of the rule that is broken.",
             "IM2COL_OFFSET": "im2col offsets are at most 65535 (rank 3), 255 (rank 4) or 31 "
             "(rank 5).",
+            "WRONG_TAG": "Each answer of global memory has the tag of an access in flight, and no "
+            "access is answered twice. The unit drops other answers: `dim` is 0 for a read and 1 "
+            "for a write, `value` is the tag, and `request_id` is 0.",
             "LENGTH": "A sequence has the number of entries that the rank requires.",
             "VERSION": "The version field is 0.",
             "MAP_BYTES": "A tensor map has 128 bytes, of which the unit reads the first 64.",

@@ -87,7 +87,8 @@ class Tma(wiring.Component):
     """A Tensor Memory Accelerator: copies boxes of tensors, and plain bytes, between global and
     shared memory.
 
-    A request that is refused, or one with an access that fails, gives one record on ``error``.
+    A request that is refused, or one with an access that fails, gives one record on ``error``. An
+    answer of global memory that belongs to no access in flight gives one, too, and is dropped.
     Every other load gives one ``complete_tx`` of its bytes at its barrier, and never before all of
     them are in shared memory. A load of no bytes, or without receivers, gives none. A load to
     several CTAs is signalled by each receiver, packet by packet. A store or reduction counts in a
@@ -360,6 +361,9 @@ class Tma(wiring.Component):
         for source, i in zip(sources, error_reporter.i, strict=True):
             connect(m, source, i)
         connect(m, block.mbarrier_unit.fault, error_reporter.fault)
+        connect(m, block.gnic.wrong_tag, error_reporter.wrong_read)
+        if p.stores:
+            connect(m, block.gnic_write.wrong_tag, error_reporter.wrong_write)
         connect(m, error_reporter.o, flipped(self.error))
         if p.ctas > 1:
             m.d.comb += error_reporter.cta_rank.eq(self.cta_rank)
@@ -367,7 +371,7 @@ class Tma(wiring.Component):
     def _connect_startup(self, m: Module) -> None:
         """Connect what is cleared after a reset, and all that can be pending."""
         block = m.submodules
-        cleared = [block.completion_tracker]
+        cleared = [block.completion_tracker, block.gnic]
         pending = [
             block.request_queue.busy,
             block.descriptor_cache.busy,
@@ -376,7 +380,7 @@ class Tma(wiring.Component):
             block.mbarrier_unit.busy,
         ]
         if self.params.stores:
-            cleared += [block.bulk_groups, block.store_tracker]
+            cleared += [block.bulk_groups, block.store_tracker, block.gnic_write]
             pending += [block.bulk_groups.busy, block.store_tracker.busy]
         # What a neighbour has not taken, or has offered.
         for name, member in self.signature.members.items():

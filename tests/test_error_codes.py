@@ -13,7 +13,7 @@ def test_names_and_values_are_the_same():
     golden = {code.name: code.value for code in ErrorCode if code < REQUEST_CODES}
     rtl = {code.name: code.value for code in RtlErrorCode}
     assert golden == rtl
-    assert len(golden) == 17
+    assert len(golden) == 18
 
 
 def test_an_error_record_has_bits_for_every_code_of_a_request():

@@ -96,6 +96,9 @@ def units_of(item: Any) -> list[TmaParams]:
 
 def builder(needed: TmaParams | Callable[[], object]) -> tuple[str, Callable[[], object]]:
     """Return the name of a simulator, and the function that builds it."""
+    if isinstance(needed, partial):
+        function = f"{needed.func.__module__}.{needed.func.__qualname__}"
+        return f"{function}{needed.args}", needed
     if not isinstance(needed, TmaParams):
         return f"{needed.__module__}.{needed.__qualname__}", needed
     default = vars(PRESETS["default"])

@@ -89,12 +89,11 @@ class DescriptorCache(wiring.Component):
     after the fill. Throughput: a request a clock on hits; the miss of a request overlaps with the
     miss of the request before it. Back-pressure: ``i.ready`` is high while fewer than
     ``REQUESTS_WAITING`` requests are in the cache, ``prefetch.ready`` while no prefetch waits. An
-    invalidation is accepted at once, whatever the other ports do. A fill is
-    accepted while a fetch is in flight. A lookup is delayed by one clock for each invalidation, and
-    that of a prefetch while requests hit.
+    invalidation is accepted at once, whatever the other ports do, and so is a fill. A lookup is
+    delayed by one clock for each invalidation, and that of a prefetch while requests hit.
 
     Errors: a fill with ``error`` is delivered as ``fault`` to the requests that wait for it, and is
-    not kept.
+    not kept. A fill while no fetch is in flight is dropped.
 
     Parameters
     ----------
@@ -153,7 +152,7 @@ class DescriptorCache(wiring.Component):
 
         lookup = self._look_up(m, entries, looked_up, prefetches.o, may_accept)
         allocates, victim = self._allocate(m, entries, Mux(busy, entry, 0), lookup, fetches, fills)
-        filled = self._fill(m, fills, maps)
+        filled = self._fill(m, entries, fills, maps)
 
         # A fill that failed, or was invalidated while it was in flight, is not live.
         allocated = Mux(allocates, victim, 0)
@@ -191,7 +190,6 @@ class DescriptorCache(wiring.Component):
                 "descriptor_cache: two live entries of one address\n",
             ),
             Assert(~allocates | fills.i.ready, "descriptor_cache: more fetches than entries\n"),
-            Assert(~self.fill.valid | filling.any(), "descriptor_cache: a fill without a fetch\n"),
             Assert(
                 (filled & ~filling) == 0, "descriptor_cache: a fill for an entry without a fetch\n"
             ),
@@ -322,14 +320,14 @@ class DescriptorCache(wiring.Component):
                     m.d.sync += entry_tag.eq(lookup.missed_tag)
         return allocates, victim
 
-    def _fill(self, m: Module, fills: Queue, maps: RowMemory) -> Signal:
+    def _fill(self, m: Module, entries: CacheEntries, fills: Queue, maps: RowMemory) -> Signal:
         """Write a fill into the entry of the oldest fetch; return the entry, or 0 without a
-        fill.
+        fill. While there is no fetch, a fill is dropped.
         """
         filled = Signal(self.params.descriptor_cache_entries)
         write = maps.write_port()
         m.d.comb += [
-            self.fill.ready.eq(fills.o.valid),
+            self.fill.ready.eq(fills.o.valid | ~entries.filling.any()),
             fills.o.ready.eq(self.fill.valid),
             filled.eq(Mux(self.fill.valid & fills.o.valid, fills.o.payload, 0)),
             write.addr.eq(index_of(fills.o.payload)),

@@ -12,11 +12,12 @@ from hw.params import TmaParams
 
 
 class ErrorReporter(wiring.Component):
-    """Merges the errors of the unit's blocks and the faults of its barriers.
+    """Merges the errors of the unit's blocks, the faults of its barriers, and wrong tags.
 
     The error of a block concerns a request of this SM. The fault of a barrier (MBAR_FAULT) concerns
     the CTA that issued the update, which its record names; the record's ``dim`` is the
-    ``BarrierFault`` and its ``value`` the address of the barrier.
+    ``BarrierFault`` and its ``value`` the address of the barrier. A wrong tag (WRONG_TAG) belongs
+    to no request: the record's ``dim`` is 0 for a read and 1 for a write, its ``value`` the tag.
 
     Latency: none. Throughput: one record a clock, inputs in turn. Back-pressure: an error waits
     until its record is taken.
@@ -31,16 +32,21 @@ class ErrorReporter(wiring.Component):
     -------
     i : In(stream) of ``error_layout``, one for each source
     fault : In(stream) of ``barrier_fault_layout``
+    wrong_read : In(stream) of the tag of an answer that belongs to no read
+    wrong_write : In(stream) of the tag of an answer that belongs to no write; with ``stores``
     cta_rank : In; rank of this SM's CTA, with ``ctas`` above 1
     o : Out(stream) of ``error_record_layout``
     """
 
     def __init__(self, params: TmaParams, sources: int) -> None:
         self.params = params
+        tag = stream.Signature(params.tag_bits)
         super().__init__(
             {
                 "i": In(stream.Signature(error_layout(params))).array(sources),
                 "fault": In(stream.Signature(barrier_fault_layout(params))),
+                "wrong_read": In(tag),
+                **({"wrong_write": In(tag)} if params.stores else {}),
                 **({"cta_rank": In(params.cta_bits)} if params.ctas > 1 else {}),
                 "o": Out(stream.Signature(error_record_layout(params))),
             }
@@ -49,15 +55,26 @@ class ErrorReporter(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         p = self.params
-        m.submodules.records = records = Arbiter(error_record_layout(p), len(self.i) + 1)
+        m.submodules.records = records = Arbiter(error_record_layout(p), len(self.i) + 2 + p.stores)
         connect(m, records.o, flipped(self.o))
-        *of_blocks, of_barriers = records.i
+        of_blocks = records.i[: len(self.i)]
+        of_barriers, *of_tags = records.i[len(self.i) :]
+        for record in *of_blocks, *of_tags:
+            m.d.comb += [record.p.cta.eq(self.cta_rank)] if p.ctas > 1 else []
         for error, record in zip(self.i, of_blocks, strict=True):
             m.d.comb += [
                 record.valid.eq(error.valid),
                 error.ready.eq(record.ready),
                 *(record.p[name].eq(error.p[name]) for name in error_layout(p).members),
-                *([record.p.cta.eq(self.cta_rank)] if p.ctas > 1 else ()),
+            ]
+        wrong_tags = [self.wrong_read, *([self.wrong_write] if p.stores else [])]
+        for dim, (wrong, record) in enumerate(zip(wrong_tags, of_tags, strict=True)):
+            m.d.comb += [
+                record.valid.eq(wrong.valid),
+                wrong.ready.eq(record.ready),
+                record.p.code.eq(ErrorCode.WRONG_TAG),
+                record.p.dim.eq(dim),
+                record.p.value.eq(wrong.payload),
             ]
         fault = self.fault
         m.d.comb += [

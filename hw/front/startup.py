@@ -23,6 +23,12 @@ class Control(wiring.Signature):
         The unit is ready after its reset, and nothing is pending: no request, no fetch of a tensor
         map, no thread that waits, nothing that another block has not taken. It rises ``SETTLED``
         clocks later, and falls in the clock after a request was accepted.
+
+    A reset forgets what is pending. Answers of global memory to accesses before the reset are
+    dropped, with an error record each, but one whose tag is in flight again is taken for the right
+    one: memory must have answered or forgotten them all before the first request is offered. Blocks
+    that answer in order (shared memory, barriers, tensor maps) are reset with the unit, or have
+    answered everything before. See docs/integration.md.
     """
 
     def __init__(self) -> None:

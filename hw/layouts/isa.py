@@ -29,7 +29,7 @@ PIECE_WORDS = PIECE_BYTES // 4
 
 
 class ErrorCode(enum.Enum, shape=5):
-    """Cause of a refused or failed request, numbered as in error records.
+    """Cause of a refused or failed request, or of a dropped answer, numbered as in error records.
 
     ``golden.errors`` has the same names and numbers; a test compares the two lists.
     """
@@ -51,6 +51,7 @@ class ErrorCode(enum.Enum, shape=5):
     MBAR_ALIGN = 14
     MBAR_FAULT = 15
     GMEM_FAULT = 16
+    WRONG_TAG = 17
 
 
 class Swizzle(enum.Enum, shape=2):

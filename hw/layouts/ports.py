@@ -30,7 +30,8 @@ OVERRIDE_STRIDES = DIMS - 1
 
 def control_rows(params: TmaParams) -> int:
     """Return the rows of the deepest memory that is cleared after a reset."""
-    return max(params.requests_in_flight, params.threads if params.stores else 0)
+    threads = params.threads if params.stores else 0
+    return max(params.requests_in_flight, params.tags, threads)
 
 
 @cache
@@ -213,13 +214,14 @@ def reports_field(params: TmaParams) -> dict[str, int]:
 
 @cache
 def error_layout(params: TmaParams) -> data.StructLayout:
-    """Error of a refused or failed request.
+    """Error of a refused or failed request, or of an answer that belongs to none.
 
     Members
     -------
-    request_id : ``request_id`` of the request
+    request_id : ``request_id`` of the request; 0 with WRONG_TAG
     code : first cause that applies, in the order of `ErrorCode`
-    dim : dimension of the offending value, or 0; with MBAR_FAULT, the `BarrierFault`
+    dim : dimension of the offending value, or 0; with MBAR_FAULT, the `BarrierFault`; with
+        WRONG_TAG, 0 for the answer to a read and 1 for that to a write
     value : offending value, in two's complement if the field is signed
     """
     return data.StructLayout(

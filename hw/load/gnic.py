@@ -1,6 +1,6 @@
 """GNIC port: tags the reads of lines, and takes their responses in any order."""
 
-from amaranth.hdl import Assert, Module, Signal
+from amaranth.hdl import Assert, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -10,10 +10,11 @@ from hw.layouts.lines import (
     line_use_layout,
     read_fault_layout,
 )
-from hw.layouts.ports import gnic_request_layout, gnic_response_layout
-from hw.lib.free_list import FreeList
+from hw.layouts.ports import clear_layout, gnic_request_layout, gnic_response_layout
 from hw.lib.memory import RowMemory
 from hw.lib.queue import Queue
+from hw.lib.register_slice import SingleBuffer
+from hw.lib.tags import Tags
 from hw.params import TmaParams
 
 
@@ -29,8 +30,9 @@ class Gnic(wiring.Component):
     ``o.ready``.
 
     Errors: a response with ``error`` is passed on as a line marked ``failed``. It is also reported
-    on ``fault``, in the first clock in which the line is offered. Each response must carry a tag in
-    flight, and each tag is answered once.
+    on ``fault``, in the first clock in which the line is offered. A response whose tag is not in
+    flight is dropped, and its tag is reported on ``wrong_tag``; later responses wait while the
+    report before it is not taken.
 
     Parameters
     ----------
@@ -43,6 +45,8 @@ class Gnic(wiring.Component):
     fault : Out(stream) of ``read_fault_layout``; the receiver is always ready
     request : Out(stream) of ``gnic_request_layout``
     response : In(stream) of ``gnic_response_layout``
+    wrong_tag : Out(stream) of the tag of a response that was dropped
+    clear : In of ``clear_layout``; the state of all tags is to be cleared after a reset
     """
 
     def __init__(self, params: TmaParams) -> None:
@@ -54,17 +58,21 @@ class Gnic(wiring.Component):
                 "fault": Out(stream.Signature(read_fault_layout(params))),
                 "request": Out(stream.Signature(gnic_request_layout(params))),
                 "response": In(stream.Signature(gnic_response_layout(params))),
+                "wrong_tag": Out(stream.Signature(params.tag_bits)),
+                "clear": In(clear_layout(params)),
             }
         )
 
     def elaborate(self, platform) -> Module:
         m = Module()
         p = self.params
-        m.submodules.tags = tags = FreeList(p.tags)
+        m.submodules.tags = tags = Tags(p)
+        m.submodules.wrong_tags = wrong_tags = SingleBuffer(p.tag_bits)
         m.submodules.requests = requests = Queue(line_request_layout(p), 2)
         entry = data.StructLayout({"line": p.line_address_bits, "use": line_use_layout(p)})
         m.submodules.table = table = RowMemory(entry, p.tags)
         connect(m, flipped(self.i), requests.i)
+        connect(m, wrong_tags.o, flipped(self.wrong_tag))
 
         # A request takes its tag only when it leaves, so that no tag is idle.
         write = table.write_port()
@@ -89,17 +97,22 @@ class Gnic(wiring.Component):
         response = Signal(gnic_response_layout(p), reset_less=True)
         response_fire = Signal()
         m.d.comb += [
-            self.response.ready.eq(~arrival_valid | self.o.ready),
+            tags.clear.eq(self.clear),
+            self.response.ready.eq(
+                ~arrival_valid | Mux(tags.wrong, wrong_tags.i.ready, self.o.ready)
+            ),
             response_fire.eq(self.response.valid & self.response.ready),
-            tags.returned.valid.eq(response_fire),
-            tags.returned.payload.eq(self.response.p.tag),
+            tags.answer.valid.eq(response_fire),
+            tags.answer.payload.eq(self.response.p.tag),
+            wrong_tags.i.valid.eq(arrival_valid & tags.wrong),
+            wrong_tags.i.payload.eq(response.tag),
             read.en.eq(response_fire),
             read.addr.eq(self.response.p.tag),
-            self.o.valid.eq(arrival_valid),
+            self.o.valid.eq(arrival_valid & ~tags.wrong),
             self.o.p.use.eq(read.data.use),
             self.o.p.failed.eq(response.error),
             self.o.p.data.eq(response.data),
-            self.fault.valid.eq(is_first_offer & response.error),
+            self.fault.valid.eq(is_first_offer & response.error & ~tags.wrong),
             self.fault.p.slot.eq(read.data.use.slot),
             self.fault.p.line.eq(read.data.line),
         ]
@@ -109,10 +122,4 @@ class Gnic(wiring.Component):
         m.d.sync += Assert(
             ~self.fault.valid | self.fault.ready, "gnic: a read fault is not taken\n"
         )
-
-        in_flight = Signal(range(p.tags + 1))
-        m.d.sync += [
-            in_flight.eq(in_flight + read_fire - response_fire),
-            Assert(~response_fire | (in_flight != 0), "gnic: a response has no request\n"),
-        ]
         return m

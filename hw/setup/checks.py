@@ -23,7 +23,7 @@ from hw.setup.map_decoder import is_misaligned
 
 REPORT_ORDER = (
     ErrorCode.GMEM_FAULT,
-    *(code for code in ErrorCode if code not in (ErrorCode.NONE, ErrorCode.GMEM_FAULT)),
+    *(code for code in ErrorCode if code.value in range(1, ErrorCode.GMEM_FAULT.value)),
 )
 """Error codes, the one that is reported first."""
 

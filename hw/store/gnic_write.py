@@ -1,14 +1,15 @@
 """GNIC write port: tags writes and reductions of lines, and takes their answers in any order."""
 
-from amaranth.hdl import Assert, Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Assert, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.layouts.lines import performed_layout, write_line_layout
-from hw.layouts.ports import gnic_ack_layout, gnic_write_layout
-from hw.lib.free_list import FreeList
-from hw.lib.memory import RowMemory
+from hw.layouts.ports import clear_layout, gnic_ack_layout, gnic_write_layout
+from hw.lib.memory import ReadPort, RowMemory
 from hw.lib.queue import Queue
+from hw.lib.register_slice import SingleBuffer
+from hw.lib.tags import Tags
 from hw.params import PIECE_BYTES, TmaParams
 
 
@@ -24,9 +25,9 @@ class GnicWrite(wiring.Component):
     Back-pressure: a line waits while all tags are in flight; a tag is free again in the clock after
     its answer is taken. ``ack`` waits while ``performed`` is not taken.
 
-    Errors: an answer with ``error`` is reported as ``failed``, with the line. Each answer must
-    carry a tag in flight, and each tag is answered once. Only the last line of a request may have
-    no valid pieces.
+    Errors: an answer with ``error`` is reported as ``failed``, with the line. An answer whose tag
+    is not in flight is dropped, and its tag is reported on ``wrong_tag``; later answers wait while
+    the report before it is not taken. Only the last line of a request may have no valid pieces.
 
     Parameters
     ----------
@@ -38,6 +39,8 @@ class GnicWrite(wiring.Component):
     request : Out(stream) of ``gnic_write_layout``
     ack : In(stream) of ``gnic_ack_layout``
     performed : Out(stream) of ``performed_layout``
+    wrong_tag : Out(stream) of the tag of an answer that was dropped
+    clear : In of ``clear_layout``; the state of all tags is to be cleared after a reset
     """
 
     def __init__(self, params: TmaParams) -> None:
@@ -48,13 +51,15 @@ class GnicWrite(wiring.Component):
                 "request": Out(stream.Signature(gnic_write_layout(params))),
                 "ack": In(stream.Signature(gnic_ack_layout(params))),
                 "performed": Out(stream.Signature(performed_layout(params))),
+                "wrong_tag": Out(stream.Signature(params.tag_bits)),
+                "clear": In(clear_layout(params)),
             }
         )
 
     def elaborate(self, platform) -> Module:
         m = Module()
         p = self.params
-        m.submodules.tags = tags = FreeList(p.tags)
+        m.submodules.tags = tags = Tags(p)
         m.submodules.performed = performed = Queue(performed_layout(p), 2)
         connect(m, performed.o, flipped(self.performed))
         entry = data.StructLayout(
@@ -101,16 +106,10 @@ class GnicWrite(wiring.Component):
 
         # Answers: report the line that the tag stands for, or a request that ends without a write.
         read = table.read_port()
-        ack_fire = Signal()
-        failed = Signal(reset_less=True)
         ends_unwritten = Signal()
+        is_taken = (~answer_valid & ~ends_unwritten) | performed.i.ready
+        failed = self._take_answers(m, tags, read, answer_valid, is_taken)
         m.d.comb += [
-            self.ack.ready.eq((~answer_valid & ~ends_unwritten) | performed.i.ready),
-            ack_fire.eq(self.ack.valid & self.ack.ready),
-            tags.returned.valid.eq(ack_fire),
-            tags.returned.payload.eq(self.ack.p.tag),
-            read.en.eq(ack_fire),
-            read.addr.eq(self.ack.p.tag),
             ends_unwritten.eq(self.i.valid & ~has_pieces & ~answer_valid),
             self.i.ready.eq(write_fire | (ends_unwritten & performed.i.ready)),
             performed.i.valid.eq(answer_valid | ends_unwritten),
@@ -121,13 +120,39 @@ class GnicWrite(wiring.Component):
             performed.i.p.total_valid.eq(~answer_valid | read.data.last),
             performed.i.p.total_lines.eq(Mux(answer_valid, read.data.lines, lines_d)),
         ]
-        with m.If(self.ack.ready):
-            m.d.sync += [answer_valid.eq(self.ack.valid), failed.eq(self.ack.p.error)]
-
-        in_flight = Signal(range(p.tags + 1))
-        m.d.sync += [
-            in_flight.eq(in_flight + write_fire - ack_fire),
-            Assert(~ack_fire | (in_flight != 0), "gnic_write: an answer has no request\n"),
-            Assert(~self.i.valid | has_pieces | line.last, "gnic_write: a line has no pieces\n"),
-        ]
+        m.d.sync += Assert(
+            ~self.i.valid | has_pieces | line.last, "gnic_write: a line has no pieces\n"
+        )
         return m
+
+    def _take_answers(
+        self, m: Module, tags: Tags, read: ReadPort, answer_valid: Signal, is_taken: Value
+    ) -> Value:
+        """Look up the tag of each answer, and drop the answer if the tag is wrong.
+
+        Drive ``answer_valid``: ``read`` has the line of an answer, which leaves if it ``is_taken``.
+        Return whether the answer is an error.
+        """
+        p = self.params
+        m.submodules.wrong_tags = wrong_tags = SingleBuffer(p.tag_bits)
+        connect(m, wrong_tags.o, flipped(self.wrong_tag))
+        ack_fire = Signal()
+        ack_valid = Signal()
+        ack = Signal(gnic_ack_layout(p), reset_less=True)
+        is_wrong = Signal()
+        m.d.comb += [
+            tags.clear.eq(self.clear),
+            is_wrong.eq(ack_valid & tags.wrong),
+            answer_valid.eq(ack_valid & ~tags.wrong),
+            wrong_tags.i.valid.eq(is_wrong),
+            wrong_tags.i.payload.eq(ack.tag),
+            self.ack.ready.eq(Mux(is_wrong, wrong_tags.i.ready, is_taken)),
+            ack_fire.eq(self.ack.valid & self.ack.ready),
+            tags.answer.valid.eq(ack_fire),
+            tags.answer.payload.eq(self.ack.p.tag),
+            read.en.eq(ack_fire),
+            read.addr.eq(self.ack.p.tag),
+        ]
+        with m.If(self.ack.ready):
+            m.d.sync += [ack_valid.eq(self.ack.valid), ack.eq(self.ack.p)]
+        return ack.error

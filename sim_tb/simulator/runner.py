@@ -77,6 +77,7 @@ public_flat_rw -module "tb_top" -var "clk"
 public_flat_rw -module "tb_top" -var "reset"
 public_flat_rw -module "tb_top" -var "run"
 public_flat_rw -module "tb_top" -var "drain"
+public_flat_rw -module "tb_top" -var "early"
 public_flat_rd -module "tb_top" -var "idle"
 public_flat_rd -module "tb_top" -var "wake"
 lint_off -rule WIDTHTRUNC -file "*tb_top.sv"
@@ -160,6 +161,7 @@ def build(
     coverage: bool = False,
     rtl: Path | None = None,
     rewrite: Callable[[str], str] | None = None,
+    optimisation: str | None = None,
 ) -> Simulator:
     """Build the testbench around the design, or find what was built from the same sources.
 
@@ -176,13 +178,15 @@ def build(
         Directory of Verilog and JSON to take in place of the generated ones.
     rewrite : callable, optional
         Changes the Verilog before it is built, such as giving enum names to a trace.
+    optimisation : str, optional
+        Option of g++ for the code that runs in each clock; default ``optimisation_of(params)``.
 
     Raises
     ------
     SimulationError
         With the end of the build log.
     """
-    optimisation = optimisation_of(params)
+    optimisation = optimisation or optimisation_of(params)
     rtl = rtl or (generate_with_sources if coverage else generate)(params)
     interface = Interface(description(rtl))
     features = [name for name in FEATURES if interface.parameters[name]]
@@ -263,6 +267,7 @@ def build_as_asked(
     waves: bool = False,
     rtl: Path | None = None,
     rewrite: Callable[[str], str] | None = None,
+    optimisation: str | None = None,
 ) -> Simulator:
     """Build as ``build`` does, with traces and branch counts if the environment asks for them."""
     return build(
@@ -271,6 +276,7 @@ def build_as_asked(
         coverage=COVERAGE_DIRECTORY in os.environ,
         rtl=rtl,
         rewrite=rewrite,
+        optimisation=optimisation,
     )
 
 
@@ -363,6 +369,7 @@ def run(
     waves: Path | None = None,
     rtl: Path | None = None,
     rewrite: Callable[[str], str] | None = None,
+    optimisation: str | None = None,
     quiet: bool = True,
 ) -> Path:
     """Run tests of the cocotb module ``module``; return the directory of the run.
@@ -373,7 +380,7 @@ def run(
         Dotted name; the project's root is on its path.
     testcase : str or sequence of str, optional
         Default: every test of the module.
-    params, rtl, rewrite
+    params, rtl, rewrite, optimisation
         As for ``build``.
     seed : int
         ``cocotb.RANDOM_SEED``, from which everything random derives.
@@ -397,7 +404,9 @@ def run(
     if waves is None and TRACE_DIRECTORY in os.environ:
         waves = Path(os.environ[TRACE_DIRECTORY], f"{label}.{'fst' if fst() else 'vcd'}")
     counts = os.environ.get(COVERAGE_DIRECTORY)
-    simulator = build_as_asked(params, waves=waves is not None, rtl=rtl, rewrite=rewrite)
+    simulator = build_as_asked(
+        params, waves=waves is not None, rtl=rtl, rewrite=rewrite, optimisation=optimisation
+    )
     key = digest([module, simulator.directory.name, *sorted(f"{k}={v}" for k, v in env.items())])
     directory: Path = cache.created(cache.run_folder() / "runs" / f"{label}-{key[:6]}")
     test_args = [f"+verilator+seed+{1 + seed % (2**31 - 1)}"]

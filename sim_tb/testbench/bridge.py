@@ -76,6 +76,8 @@ class LogKind(IntEnum):
     """A store or reduction of a line was accepted. ``key``: line number; ``value``: pieces."""
     PERFORMED = 10
     """A store or reduction took effect in global memory. ``key``: line number; ``value``: tag."""
+    STRAY = 11
+    """An answer that belongs to no access is offered. ``key``: tag; ``value``: 1 of a write."""
 
 
 class EventRecord(ctypes.Structure):
@@ -238,6 +240,7 @@ NUMBERS: dict[str, dict[str, int]] = {
 DESIGN_NUMBERS = {
     "Operation": ("TENSOR_STORE", "COMMIT_GROUP", "WAIT_GROUP", "WAIT_GROUP_READ"),
     "BarrierOp": ("TRY_WAIT_PARITY", "TRY_WAIT"),
+    "ErrorCode": ("WRONG_TAG",),
 }
 """Enumerations of the design, and their members that the C++ side depends on."""
 
@@ -307,6 +310,7 @@ _SHARED: dict[str, tuple[list[Any], Any]] = {
 _PER_SM: dict[str, tuple[list[Any], Any]] = {
     "reset": ([_U32, _U32, _U32, _PTR, _U64], None),
     "stall": ([_U32, _F64, _F64, _U64], None),
+    "strays": ([_F64, _U64], None),
     "timing": ([_U32, ctypes.POINTER(TimingRecord), _U64], None),
     "request": ([ctypes.POINTER(RequestRecord)], None),
     "prefetch": ([_U64, _U32], None),

@@ -234,6 +234,7 @@ class Environment:
             self._bridge.timing(number, ctypes.byref(record), self._seed(f"memory{number}"))
         for name, stall in models.stalls.items():
             self._bridge.stall(PORTS.index(name), stall.share, stall.mean, self._seed(name))
+        self._bridge.strays(models.strays, self._seed("strays"))
         self._events.reset()
         self.barriers.reset()
         self.errors.reset()

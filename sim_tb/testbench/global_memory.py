@@ -9,7 +9,9 @@ from sim_tb.testbench.bridge import Bridge, Bytes, pointer
 from sim_tb.testbench.models import BACKGROUNDS
 
 MAPS = 0x7E00_0000_0000
-"""First address of ``GlobalMemory.place_map``, far from the addresses of recorded vectors."""
+"""First address of ``GlobalMemory.place_map``, far from the addresses of recorded vectors. With
+narrower addresses, the upper quarter is for tensor maps.
+"""
 
 MAP_BYTES = 128
 
@@ -22,12 +24,23 @@ class GlobalMemory:
     ``"void"``: as ``"hash"``, but writes are accepted and dropped. Over the other two backgrounds a
     write outside all arrays fails. Arrays are shared, not copied: the units read what Python writes
     from the next clock on. Where arrays overlap, the one placed last is visible.
+
+    Parameters
+    ----------
+    address_bits : int
+        Width of the units' addresses.
+
+    Attributes
+    ----------
+    maps : int
+        First address of ``place_map``.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, address_bits: int = 64) -> None:
+        self.maps = min(MAPS, 3 << (address_bits - 2))
         self._bridge = Bridge()
         self._regions: dict[int, Bytes] = {}
-        self._next_map = MAPS
+        self._next_map = self.maps
 
     def background(self, kind: str) -> None:
         """Choose the background: ``"hash"``, ``"fault"`` or ``"void"``."""

@@ -149,6 +149,17 @@ class Models:
         Stores and reductions of lines. They take effect when they are answered.
     stalls : dict
         Port name to ``Stall``.
+    strays : float
+        Share of the clocks, at least 0 and below 1, in which memory offers an answer that belongs
+        to no access: of an access that was in flight at the last reset, of the access that was
+        answered last, or of any tag. It never has a tag that is in flight. The unit must give an
+        error record (WRONG_TAG) for each; the testbench checks that, and tests do not see these
+        records. Answers may come while the unit starts.
+
+    Raises
+    ------
+    ValueError
+        If a stall is of an unknown port, or ``strays`` is out of its range.
     """
 
     lines: Timing = field(default_factory=lambda: Timing.fixed(LATENCY))
@@ -156,12 +167,15 @@ class Models:
     smem: Timing = field(default_factory=lambda: Timing.fixed(SMEM_LATENCY))
     stores: Timing = field(default_factory=lambda: Timing.fixed(LATENCY))
     stalls: dict[str, Stall] = field(default_factory=dict)
+    strays: float = 0
 
     def __post_init__(self) -> None:
         unknown = set(self.stalls) - set(PORTS)
         if unknown:
             names = ", ".join(sorted(unknown))
             raise ValueError(f"stalls of {names}: must be of ports: {', '.join(PORTS)}")
+        if not 0 <= self.strays < 1:
+            raise ValueError(f"strays = {self.strays}: must be in [0, 1)")
 
     def stalling(self, share: float, mean: float = 0) -> "Models":
         """Return these models with every port stalled."""
@@ -202,7 +216,10 @@ PRESETS = {
         Timing(30, 90, window=16, in_flight=16, bandwidth=0.5),
     ).stalling(0.5, mean=8),
 }
-"""Named models for command lines. ``rough``: random, out of order, every port stalled."""
+PRESETS["stray"] = replace(PRESETS["rough"], strays=0.05)
+"""Named models for command lines. ``rough``: random, out of order, every port stalled;
+``stray``: as ``rough``, and some answers belong to no access.
+"""
 
 MEMORIES = {
     "l2": Models(),

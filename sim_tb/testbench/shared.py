@@ -65,7 +65,7 @@ class SharedEnvironment:
         self.smem: NDArray[np.uint8] = np.zeros(
             (interface.sms, interface.parameters["smem_bytes"]), np.uint8
         )
-        self.gmem = GlobalMemory()
+        self.gmem = GlobalMemory(interface.parameters["address_bits"])
         self._running = 0
         self._draining = 0
 
@@ -97,7 +97,8 @@ class SharedEnvironment:
         background: str = "hash",
         logs: Sequence[LogKind] = DEFAULT_LOGS,
     ) -> None:
-        """Reset design and testbench. The first cycle after all units are idle is cycle 0.
+        """Reset design and testbench. The first cycle after all units are idle is cycle 0; with
+        ``Models.strays`` it is the first cycle after the reset.
 
         Global memory has no arrays and logs are empty afterwards. Shared memories keep their
         contents. Pending waits are forgotten.
@@ -121,6 +122,7 @@ class SharedEnvironment:
             models = [models or Models()] * len(self.sms)
         for sm, model in zip(self.sms, models, strict=True):
             sm.reset_sm(model, logs)
+        self.dut.early.value = int(any(model.strays for model in models))
         self.dut.reset.value = 0
         while self.idle != (1 << len(self.sms)) - 1:
             await self.dut.idle.value_change

@@ -439,12 +439,13 @@ module tb_top (
     input logic reset,
     input logic [`TMA_SMS-1:0] run,
     input logic [`TMA_SMS-1:0] drain,
+    input logic early,
     output logic [`TMA_SMS-1:0] idle,
     output logic [`TMA_SMS-1:0] wake
 );
   // Inputs of the top are registered. Verilator evaluates logic that depends on an input of the top
   // at every change of the clock, and the whole unit depends on its reset.
-  // The models begin when all units are ready after their reset.
+  // The models begin when all units are ready after their reset, or with `early`, at its end.
   logic rst = 1;
   logic starts;
   logic [`TMA_SMS-1:0] running, drains;
@@ -452,7 +453,7 @@ module tb_top (
     rst <= reset;
     running <= run;
     drains <= drain;
-    starts <= rst || reset || (starts && !(&idle));
+    starts <= rst || reset || (starts && !early && !(&idle));
   end
 
   unit_ports units[`TMA_SMS] ();

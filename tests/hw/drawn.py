@@ -5,8 +5,11 @@ import random
 from hw.params import SMEM_BYTES_MAX, SMEM_BYTES_MIN, TmaParams
 
 
-def drawn(rng: random.Random) -> TmaParams:
-    """Return legal parameters, whose numbers are at the ends of their ranges more often."""
+def drawn(rng: random.Random, ctas: int | None = None) -> TmaParams:
+    """Return legal parameters, whose numbers are at the ends of their ranges more often.
+
+    ``ctas`` is drawn, too, unless it is given.
+    """
 
     def number(*values: int) -> int:
         return rng.choice([values[0], values[-1], *values])
@@ -35,7 +38,7 @@ def drawn(rng: random.Random) -> TmaParams:
             "completions_waiting": number(0, 2, 8),
             "streams": number(1, 2, 4),
             "jobs_waiting": number(4 if features["gather4"] else 1, 8, 64),
-            "ctas": number(1, 2, 4),
+            "ctas": ctas or number(1, 2, 4, 16),
         }
         try:
             return TmaParams(**changes)

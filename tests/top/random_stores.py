@@ -188,7 +188,9 @@ def random_item(
     """
     base = lowest + number * APART
     while True:
-        request = altered(rng, relocated(random_case(rng, mode).request, base, thread), arch)
+        request = altered(
+            rng, relocated(random_case(rng, mode).request, base, thread, smem.size), arch
+        )
         memory = random_bytes(rng, GMEM_BYTES)
         expected = memory.copy()
         try:
@@ -213,9 +215,12 @@ def overlaps(request: StoreRequest, arch: Arch) -> bool:
     return bool((np.diff(starts) < plan.piece_bytes).any())
 
 
-def relocated(request: Any, base: int, thread: int) -> StoreRequest:
-    """Return ``request`` with its source in the window of ``thread`` and its target at ``base``."""
-    smem_address = request.smem_address + thread * WINDOW
+def relocated(request: Any, base: int, thread: int, smem_bytes: int) -> StoreRequest:
+    """Return ``request`` with its source in the window of ``thread`` and its target at ``base``.
+
+    In a shared memory below one window, its source begins below the end: many are refused.
+    """
+    smem_address = (request.smem_address + thread * WINDOW) % (smem_bytes & -128)
     if isinstance(request, Store):
         mode = request.mode
         if mode is None:

@@ -171,19 +171,19 @@ def batch(env: Environment, rng: np.random.Generator, count: int) -> list[Item]:
 
 
 def addressable(env: Environment, rng: np.random.Generator, *operands: Any) -> Item:
-    """Return a random load that reads no address beyond those of the unit."""
+    """Return a random load that reads no address beyond those of the unit, and no tensor map."""
     bits = env.interface.parameters["address_bits"]
     while True:
         item = random_item(rng, *operands)
         if bits == 64:
             return item
-        item.move_below(1 << (bits - 1))
+        item.move_below(1 << (bits - 2))
         try:
             check(item.request, smem_bytes=env.smem.size, arch=item.arch)
         except TmaError:
             return item
         lines, _ = item.lines(LINE)
-        if not lines.size or int(lines.max()) < (1 << bits) // LINE:
+        if not lines.size or int(lines.max()) < env.gmem.maps // LINE:
             return item
 
 

@@ -35,7 +35,7 @@ def control_rows(env: Environment) -> int:
 
 def models() -> Any:
     """Return the memories of the run."""
-    return PRESETS[os.environ.get("RESET_MODELS", "rough")]
+    return PRESETS[os.environ.get("RESET_MODELS", "stray")]
 
 
 async def loads(env: Environment, rng: np.random.Generator, number: int) -> None:

@@ -42,7 +42,7 @@ def modes_of(env: Environment) -> list[str]:
 
 def threads_of(env: Environment) -> int:
     """Return the number of threads that store, each from its own window of shared memory."""
-    return min(THREADS, env.interface.parameters["threads"], env.smem.size // WINDOW)
+    return min(THREADS, env.interface.parameters["threads"], max(1, env.smem.size // WINDOW))
 
 
 # Random requests of several threads
@@ -94,7 +94,7 @@ class Thread:
     async def reuse(self) -> None:
         """Wait until the unit has read the window, and fill it with other bytes."""
         await self.env.requests.wait_group(0, read=True, thread=self.number)
-        self.window[:] = random_bytes(self.rng, WINDOW)
+        self.window[:] = random_bytes(self.rng, self.window.size)
 
 
 @cocotb.test()

@@ -1,52 +1,79 @@
 """Units of random parameters against the golden model, in simulation."""
 
 import random
+import re
+from functools import cache, partial
+from typing import Any
 
 import pytest
 
 from hw.params import TmaParams
 from sim_tb.simulator import runner
 from tests.hw.drawn import drawn
-from tests.top.random_loads import BLACKWELL, BY_PARAMETER, HOPPER
-from tests.top.random_stores import HOPPER as HOPPER_STORES
-from tests.top.random_stores import WINDOW
+from tests.top.unit_modes import load_modes, store_modes
 
 pytestmark = [pytest.mark.spread]
 
 QUICK, ALL = 20, 300
 """Units of ``make test``, and of ``make regress``."""
 
-NEEDS = {"im2col_w_128": "im2col_w", "interleaved": "", "tile": "", "im2col_interleaved": "im2col"}
-"""Parameters that modes of loads need, where they have another name."""
+CANDIDATES = 60
+"""Units among which ``make test`` takes those that are built fastest."""
 
-STORES_NEED = {"im2col": "im2col", "reduce": "reductions", "bulk": "bulk"}
-"""Parameters that modes of stores need, by a part of their name."""
+CLUSTERS = ((0, 2), (1, 4), (2, 4), (3, 16))
+"""Seed and CTAs of each cluster of ``make regress``."""
+
+MEMORY = re.compile(r"^  initial begin\n(?:    (\S+)\[\d+\] = (\d+)'h0+;\n)+  end$", re.MULTILINE)
 
 
+def cost(params: TmaParams) -> int:
+    """Return a number that grows with the time of a build."""
+    size = 3 * params.setup_pipelines + params.lanes + 2 * params.streams
+    return size + 3 * params.stores + 3 * params.reductions + 2 * params.im2col
+
+
+@cache
 def unit(seed: int) -> TmaParams:
-    """Return the parameters of a unit; ``replace`` would not do, as one depends on another."""
+    """Return the parameters of a unit that is alone."""
+    return drawn(random.Random(seed), ctas=1)
+
+
+def cluster(seed: int, ctas: int) -> TmaParams:
+    """Return the parameters of a cluster that has all that ``tb_clusters`` needs."""
     rng = random.Random(seed)
     while True:
-        params = drawn(rng)
-        if params.ctas == 1:
+        params = drawn(rng, ctas)
+        has_all = params.stores and params.reductions and params.bulk
+        if has_all and params.smem_bytes >= 233472 and params.address_bits >= 48:
             return params
 
 
-def load_modes(params: TmaParams) -> str:
-    """Return the modes of loads that the unit has."""
-    modes = [*HOPPER, *BLACKWELL, *BY_PARAMETER, "bulk"]
-    return ",".join(
-        mode for mode in modes if not (name := NEEDS.get(mode, mode)) or getattr(params, name)
-    )
+def with_short_memories(verilog: str) -> str:
+    """Return Verilog with a loop for the contents of each memory: it is compiled faster."""
+
+    def loop(found: re.Match[str]) -> str:
+        rows = found[0].count("\n") - 1
+        head = f"for (int _row = 0; _row < {rows}; _row = _row + 1)"
+        return f"  initial begin\n    {head} {found[1]}[_row] = {found[2]}'h0;\n  end"
+
+    return MEMORY.sub(loop, verilog)
 
 
-def store_modes(params: TmaParams) -> str:
-    """Return Hopper's modes of stores that the unit has."""
-    return ",".join(
-        mode
-        for mode in HOPPER_STORES
-        if all(getattr(params, name) for part, name in STORES_NEED.items() if part in mode)
-    )
+OPTIONS: dict[str, Any] = {"rewrite": with_short_memories, "optimisation": "-O0"}
+"""Options of a build that takes little time; the simulation is short."""
+
+
+def build_unit(seed: int) -> runner.Simulator:
+    """Build a drawn unit."""
+    return runner.build_as_asked(unit(seed), **OPTIONS)
+
+
+def build_cluster(seed: int, ctas: int) -> runner.Simulator:
+    """Build a drawn cluster."""
+    return runner.build_as_asked(cluster(seed, ctas), optimisation="-O0")
+
+
+QUICK_SEEDS = sorted(range(CANDIDATES), key=lambda seed: cost(unit(seed)))[:QUICK]
 
 
 @pytest.mark.parametrize(
@@ -55,8 +82,8 @@ def store_modes(params: TmaParams) -> str:
         pytest.param(
             seed,
             marks=[
-                pytest.mark.simulators(unit(seed)),
-                *([pytest.mark.regress] if seed >= QUICK else []),
+                pytest.mark.simulators.with_args(partial(build_unit, seed)),
+                *([] if seed in QUICK_SEEDS else [pytest.mark.regress]),
             ],
         )
         for seed in range(ALL)
@@ -65,12 +92,32 @@ def store_modes(params: TmaParams) -> str:
 def test_drawn_unit(seed: int) -> None:
     """A drawn unit runs all requests that it has, against the golden model."""
     params = unit(seed)
+    options = {"params": params, "seed": seed + 1, **OPTIONS}
     loads = {"LOADS_MODELS": "rough", "LOADS_COUNT": "40", "LOADS_MODES": load_modes(params)}
-    runner.run("tests.top.tb_loads", "in_flight", params=params, seed=seed + 1, env=loads)
-    if params.stores and params.smem_bytes >= WINDOW:
-        stores = {
-            "STORES_MODELS": "rough",
-            "STORES_COUNT": "30",
-            "STORES_MODES": store_modes(params),
-        }
-        runner.run("tests.top.tb_stores", "random_stores", params=params, seed=seed + 1, env=stores)
+    runner.run("tests.top.tb_loads", "in_flight", env=loads, **options)
+    if params.stores:
+        stores = {"STORES_MODELS": "rough", "STORES_COUNT": "30"}
+        stores["STORES_MODES"] = store_modes(params)
+        runner.run("tests.top.tb_stores", "random_stores", env=stores, **options)
+
+
+@pytest.mark.regress
+@pytest.mark.parametrize(
+    ("seed", "ctas"),
+    [
+        pytest.param(
+            seed, ctas, marks=pytest.mark.simulators.with_args(partial(build_cluster, seed, ctas))
+        )
+        for seed, ctas in CLUSTERS
+    ],
+)
+def test_drawn_cluster(seed: int, ctas: int) -> None:
+    """A drawn cluster runs requests between its CTAs, against the golden model."""
+    runner.run(
+        "tests.top.tb_clusters",
+        "random_requests",
+        params=cluster(seed, ctas),
+        seed=seed + 1,
+        env={"CLUSTER_MODELS": "rough", "CLUSTER_COUNT": "6"},
+        optimisation="-O0",
+    )

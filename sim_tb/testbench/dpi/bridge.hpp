@@ -31,7 +31,7 @@ namespace testbench {
 
 #define LOG_KINDS(X)                                                                          \
     X(LINE) X(RESPONSE) X(BEAT) X(ACCEPT) X(WORD) X(FETCH) X(PREFETCH) X(HINT) X(READ)        \
-    X(STORE) X(PERFORMED)
+    X(STORE) X(PERFORMED) X(STRAY)
 
 // Memories with a timing of their own.
 #define MEMORY_KINDS(X) X(lines) X(descriptors) X(smem) X(stores)
@@ -61,6 +61,7 @@ struct Background {
 // moves data: it reads shared memory.
 #define OPERATIONS(X) X(TENSOR_STORE, 4) X(COMMIT_GROUP, 8) X(WAIT_GROUP, 9) X(WAIT_GROUP_READ, 10)
 #define BARRIER_OPS(X) X(TRY_WAIT_PARITY, 8) X(TRY_WAIT, 9)
+#define ERROR_CODES(X) X(WRONG_TAG, 17)
 
 #define ENUMERATOR(name, value) name = value,
 struct Operation {
@@ -68,6 +69,9 @@ struct Operation {
 };
 struct BarrierOp {
     enum : uint32_t { BARRIER_OPS(ENUMERATOR) };
+};
+struct ErrorCode {
+    enum : uint32_t { ERROR_CODES(ENUMERATOR) };
 };
 #undef ENUMERATOR
 
@@ -156,6 +160,9 @@ inline std::string layout_table() {
 #undef MEMBER
 #define MEMBER(name, value) row("number of BarrierOp." #name, value);
     BARRIER_OPS(MEMBER)
+#undef MEMBER
+#define MEMBER(name, value) row("number of ErrorCode." #name, value);
+    ERROR_CODES(MEMBER)
 #undef MEMBER
     // The member lists do not name their record, so `Record` is an alias in each block.
 #define MEMBER(type, name, suffix)                                                            \

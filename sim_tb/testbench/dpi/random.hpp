@@ -29,6 +29,11 @@ class Random {
     uint64_t state_;
 };
 
+// Return the argument of Random::chance for a probability.
+inline uint64_t threshold(double probability) {
+    return static_cast<uint64_t>((probability < 1 ? probability : 1) * 4294967296.0);
+}
+
 // Random back-pressure: a port that is closed for a share of the cycles, in runs of a mean length.
 class Stall {
   public:
@@ -51,10 +56,6 @@ class Stall {
     }
 
   private:
-    static uint64_t threshold(double probability) {
-        return static_cast<uint64_t>((probability < 1 ? probability : 1) * 4294967296.0);
-    }
-
     Random random_;
     uint64_t enter_ = 0, leave_ = 0;
     bool closed_ = false;

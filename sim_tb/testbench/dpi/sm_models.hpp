@@ -26,6 +26,7 @@ constexpr uint32_t kPieceBytes = 16, kMapBytes = 64, kMaxLine = 128;
 constexpr uint32_t kWarpThreads = 32;
 constexpr uint32_t kBarrierTags = 1u << 16;
 constexpr uint32_t kStoreFailed = 1u << 31;  // set in gnic_ack beside the tag of the store
+constexpr uint32_t kStray = 1u << 30;  // set in gnic_response and gnic_ack beside a wrong tag
 
 // A request to descriptor_prefetch or descriptor_invalidate.
 struct Fence {
@@ -79,6 +80,16 @@ struct UnansweredCommand {
     uint32_t tag, id;
     bool may_wait, quiet;
     std::optional<WaitEnd> wait_end;  // if barrier_wake came before barrier_result
+};
+
+// Answers of memory that belong to no access: to reads, or to writes.
+struct Strays {
+    std::deque<uint32_t> old;          // tags that were in flight at the last reset
+    std::optional<uint32_t> offered;   // on the port, or waiting for it
+    std::deque<uint32_t> unreported;   // taken by the unit, without an error record so far
+    uint32_t last_answered = 0;        // tag of the last true answer
+
+    bool pending() const { return !old.empty() || offered || !unreported.empty(); }
 };
 
 struct Alarm {
@@ -137,6 +148,9 @@ struct SmModels {
     std::vector<LineRead> line_reads;    // by tag
     std::vector<LineStore> line_stores;  // by tag
     size_t line_reads_busy = 0, line_stores_busy = 0;
+    uint64_t stray_threshold = 0;  // for Random::chance; 0: no stray answers
+    Random stray_random;
+    Strays stray_reads, stray_writes;
     std::deque<Beat> smem_reads;
     std::deque<DescriptorFill> descriptor_fetches;
     uint64_t written_beat = 0, written_lanes = 0;  // write to shared memory in this clock
@@ -256,8 +270,9 @@ struct SmModels {
             post(EventKind::FENCE_ACCEPTED, descriptor_invalidate.current.id);
         }
         transfer |= descriptor_fill.sample(bit(Port::descriptor_fill));
-        if (gnic_response.sample(bit(Port::gnic_response))) {
+        if (gnic_response.sample(bit(Port::gnic_response)) && !took(stray_reads)) {
             transfer = true;
+            stray_reads.last_answered = gnic_response.current;
             LineRead& read = line_reads[gnic_response.current];
             read.busy = false;
             --line_reads_busy;
@@ -265,9 +280,10 @@ struct SmModels {
         }
         transfer |= barrier_command.sample(bit(Port::barrier_command));
         transfer |= smem_data.sample(bit(Port::smem_data));
-        if (gnic_ack.sample(bit(Port::gnic_ack))) {
+        if (gnic_ack.sample(bit(Port::gnic_ack)) && !took(stray_writes)) {
             transfer = true;
-            line_stores[gnic_ack.current & ~kStoreFailed].busy = false;
+            stray_writes.last_answered = gnic_ack.current & ~kStoreFailed;
+            line_stores[stray_writes.last_answered].busy = false;
             --line_stores_busy;
         }
         transfer |= reduction_request.sample(bit(Port::reduction_request));
@@ -277,6 +293,37 @@ struct SmModels {
         SINKS(SAMPLE)
 #undef SAMPLE
         if (transfer) last_transfer = cycle;
+    }
+
+    // Return whether the answer that the unit took is a stray one.
+    static bool took(Strays& strays) {
+        if (!strays.offered) return false;
+        strays.unreported.push_back(*strays.offered);
+        strays.offered.reset();
+        return true;
+    }
+
+    // Offer an answer with a tag that is not in flight, at random: of an access before the reset, or
+    // while there are accesses in flight, of any tag. The unit issues no access until it is taken:
+    // an answer whose tag is in flight again is a right one.
+    template <typename Slot>
+    void stray(Strays& strays, Source<uint32_t>& port, const std::vector<Slot>& slots, bool write) {
+        const bool traffic = line_reads_busy + line_stores_busy > 0;
+        if (!port.idle() || (strays.old.empty() && !traffic)) return;
+        if (!stray_random.chance(stray_threshold)) return;
+        uint32_t tag;
+        if (!strays.old.empty()) {
+            tag = strays.old.front();
+            strays.old.pop_front();
+        } else if (stray_random.below(2)) {
+            tag = strays.last_answered;
+        } else {
+            tag = static_cast<uint32_t>(stray_random.below(slots.size()));
+        }
+        if (slots[tag].busy) return;
+        port.queue.push_back(tag | kStray);
+        strays.offered = tag;
+        log(LogKind::STRAY, tag, write);
     }
 
     // Give `tag` to an access to `line`. Fail if the tag is in use.
@@ -431,6 +478,14 @@ struct SmModels {
 
     void take_error(uint32_t request_id, uint32_t cta, uint32_t code, uint32_t dim,
                     uint64_t value) {
+        std::deque<uint32_t>& unreported = (dim ? stray_writes : stray_reads).unreported;
+        if (code == ErrorCode::WRONG_TAG && !unreported.empty()) {
+            if (unreported.front() != value || request_id != 0 || dim > 1) {
+                fail("error: wrong tag %" PRIu64 " of request %u is reported, not tag %u", value,
+                     request_id, unreported.front());
+            }
+            return unreported.pop_front();
+        }
         post(EventKind::ERROR_RECORD, request_id, code, dim, value, cta);
     }
 
@@ -552,6 +607,10 @@ struct SmModels {
             descriptor_fill.queue.push_back(descriptor_fetches.front());
             descriptor_fetches.pop_front();
         }
+        if (stray_threshold) {
+            stray(stray_reads, gnic_response, line_reads, false);
+            stray(stray_writes, gnic_ack, line_stores, true);
+        }
         choose_stream();
 #define DRIVE(name) name.drive(cycle);
         SOURCES(DRIVE)
@@ -559,11 +618,13 @@ struct SmModels {
         error.drive();
         descriptor_request.drive(
             schedules[MemoryKind::descriptors].open(descriptor_fetches.size()));
-        gnic_request.drive(schedules[MemoryKind::lines].open(line_reads_busy));
+        gnic_request.drive(schedules[MemoryKind::lines].open(line_reads_busy) &&
+                           !stray_reads.offered);
         smem_write.drive();
         barrier_result.drive();
         smem_read.drive(schedules[MemoryKind::smem].open(smem_reads.size()));
-        gnic_write.drive(schedules[MemoryKind::stores].open(line_stores_busy));
+        gnic_write.drive(schedules[MemoryKind::stores].open(line_stores_busy) &&
+                         !stray_writes.offered);
         group_result.drive();
         reduction_done.drive();
         barrier_wake.drive();
@@ -589,6 +650,7 @@ struct SmModels {
         return cycle - last_transfer >= clocks && queued_requests() == 0 &&
                descriptor_prefetch.idle() && descriptor_invalidate.idle() &&
                line_reads_busy == 0 && line_stores_busy == 0 && smem_reads.empty() &&
+               !stray_reads.pending() && !stray_writes.pending() &&
                smem_data.idle() && descriptor_fetches.empty() && descriptor_fill.idle() &&
                barrier_command.idle() && unanswered.empty() && remote_command.idle() &&
                remote_store.idle();

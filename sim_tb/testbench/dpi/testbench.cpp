@@ -9,6 +9,16 @@
 
 using namespace testbench;
 
+// Return the tags of the accesses in flight.
+template <typename Slot>
+static std::deque<uint32_t> in_flight(const std::vector<Slot>& slots) {
+    std::deque<uint32_t> tags;
+    for (uint32_t tag = 0; tag < slots.size(); ++tag) {
+        if (slots[tag].busy) tags.push_back(tag);
+    }
+    return tags;
+}
+
 extern "C" {
 
 // Called from tb_top.sv, once per clock and SM: tb_sample first, tb_drive last.
@@ -138,7 +148,7 @@ void tb_next_descriptor_fill(uint32_t sm, svBitVecVal* words, svBit* error) {
 }
 
 void tb_next_gnic_response(uint32_t sm, uint32_t* tag, svBit* error, svBitVecVal* data) {
-    *tag = models_of(sm).gnic_response.current;
+    *tag = models_of(sm).gnic_response.current & ~kStray;
     const LineRead& read = models_of(sm).line_reads[*tag];
     *error = read.error;
     std::memcpy(data, read.data, kMaxLine);
@@ -150,7 +160,7 @@ void tb_next_smem_data(uint32_t sm, svBitVecVal* data) {
 
 void tb_next_gnic_ack(uint32_t sm, uint32_t* tag, svBit* error) {
     const uint32_t ack = models_of(sm).gnic_ack.current;
-    *tag = ack & ~kStoreFailed;
+    *tag = ack & ~(kStoreFailed | kStray);
     *error = (ack & kStoreFailed) != 0;
 }
 
@@ -237,7 +247,11 @@ void testbench_remove(uint64_t base) { shared.gmem.remove(base); }
 void testbench_reset(uint32_t sm, uint32_t line_bytes, uint32_t tags, uint32_t streams,
                      uint8_t* smem, uint64_t smem_bytes) {
     const bool wake = models_of(sm).wake;  // kept, because a change of the level would wake Python
+    const auto old_reads = in_flight(models_of(sm).line_reads);
+    const auto old_stores = in_flight(models_of(sm).line_stores);
     models_of(sm) = SmModels{};
+    models_of(sm).stray_reads.old = old_reads;
+    models_of(sm).stray_writes.old = old_stores;
     models_of(sm).sm = sm;
     models_of(sm).wake = wake;
     models_of(sm).line_bytes = line_bytes;
@@ -250,6 +264,17 @@ void testbench_reset(uint32_t sm, uint32_t line_bytes, uint32_t tags, uint32_t s
 
 void testbench_stall(uint32_t sm, uint32_t port, double share, double mean, uint64_t seed) {
     if (Stall* stall = models_of(sm).stall(port)) stall->configure(share, mean, seed);
+}
+
+// Let answers come that belong to no access, in a share of the clocks. Without a share, the answers
+// to accesses before the reset do not come either.
+void testbench_strays(uint32_t sm, double share, uint64_t seed) {
+    SmModels& models = models_of(sm);
+    models.stray_threshold = threshold(share);
+    models.stray_random = Random(seed);
+    if (share > 0) return;
+    models.stray_reads.old.clear();
+    models.stray_writes.old.clear();
 }
 
 void testbench_timing(uint32_t sm, uint32_t which, const TimingRecord* timing, uint64_t seed) {

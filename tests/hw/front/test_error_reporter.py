@@ -27,7 +27,7 @@ class Ports(ErrorReporter):
 def test_every_error_is_reported(ctas: int, seed: int) -> None:
     rng = random.Random(seed)
     codes = [ErrorCode.GMEM_FAULT, ErrorCode.COORD_NEG, ErrorCode.DST_CTA]
-    inputs: dict[str, list[dict]] = {
+    inputs: dict[str, list] = {
         f"source_{source}": [
             {
                 "request_id": 1000 * source + number,
@@ -54,10 +54,14 @@ def test_every_error_is_reported(ctas: int, seed: int) -> None:
             ctx.set(dut.cta_rank, RANK)
 
     dut = Ports(TmaParams(ctas=ctas), 3)
-    run = run_streams(dut, inputs | {"fault": faults}, ["o"], seed=seed, prepare=set_rank)
-    records = run.payloads["o"]
+    inputs |= {"fault": faults, "wrong_read": [3, 1], "wrong_write": [2]}
+    run = run_streams(dut, inputs, ["o"], seed=seed, prepare=set_rank)
+    wrong = [record for record in run.payloads["o"] if record.code == ErrorCode.WRONG_TAG]
+    found = sorted((record.dim, record.value, record.request_id) for record in wrong)
+    assert found == [(0, 1, 0), (0, 3, 0), (1, 2, 0)]
+    records = [record for record in run.payloads["o"] if record.code != ErrorCode.WRONG_TAG]
     assert len(records) == 120
-    for given in inputs.values():
+    for given in (inputs[f"source_{source}"] for source in range(3)):
         ids = [error["request_id"] for error in given]
         assert [(r.request_id, r.code, r.dim, r.value) for r in records if r.request_id in ids] == [
             tuple(error.values()) for error in given

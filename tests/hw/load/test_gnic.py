@@ -112,3 +112,58 @@ def test_as_many_tags_as_clocks_of_latency_are_a_line_a_clock():
 
     sim.run()
     assert asked >= clocks * params.tags // (params.tags + 1) - 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_wrong_tags_are_dropped_and_reported(seed):
+    """Responses of random tags among the right ones: only those of tags in flight arrive."""
+    rng = random.Random(seed)
+    dut = Gnic(PARAMS)
+    sim = Simulator(dut)
+    sim.add_clock(1e-9)
+    arrived: list[int] = []
+    expected: list[int] = []
+    wrong: list[int] = []
+    reported: list[int] = []
+
+    @sim.add_testbench
+    async def drive(ctx):
+        sent = 0
+        memory: dict[int, int] = {}  # tag -> line
+        offered = None
+        ctx.set(dut.i.valid, 1)
+        ctx.set(dut.fault.ready, 1)
+        for clock in range(3000):
+            last = clock > 2950
+            ctx.set(dut.i.p, {"line": sent, "use": use_of(sent)})
+            ctx.set(dut.request.ready, rng.random() < 0.7)
+            ctx.set(dut.o.ready, last or rng.random() < 0.7)
+            ctx.set(dut.wrong_tag.ready, last or rng.random() < 0.5)
+            if offered is None and not last and rng.random() < 0.6:
+                right = memory and rng.random() < 0.6
+                offered = rng.choice(list(memory)) if right else rng.randrange(PARAMS.tags)
+                ctx.set(dut.response.p, {"tag": offered, "data": memory.get(offered, 0)})
+            ctx.set(dut.response.valid, offered is not None)
+            taken = offered is not None and ctx.get(dut.response.ready)
+            asks = ctx.get(dut.request.valid) and ctx.get(dut.request.ready)
+            tag = ctx.get(dut.request.p.tag)
+            sent += ctx.get(dut.i.ready)
+            if ctx.get(dut.wrong_tag.valid) and ctx.get(dut.wrong_tag.ready):
+                reported.append(ctx.get(dut.wrong_tag.payload))
+            if ctx.get(dut.o.valid) and ctx.get(dut.o.ready):
+                arrived.append(ctx.get(dut.o.p.use.origin))
+            if taken:
+                if offered in memory:
+                    expected.append(use_of(memory.pop(offered))["origin"])
+                else:
+                    wrong.append(offered)
+                offered = None
+            if asks:
+                assert tag not in memory, "a tag in flight twice"
+                memory[tag] = ctx.get(dut.request.p.line)
+            await ctx.tick()
+
+    sim.run()
+    assert arrived == expected
+    assert reported == wrong
+    assert min(len(arrived), len(reported)) > 100

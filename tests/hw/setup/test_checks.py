@@ -52,5 +52,5 @@ def test_the_order_of_report() -> None:
     assert REPORT_ORDER[0] == ErrorCode.GMEM_FAULT
     others = [code.value for code in REPORT_ORDER[1:]]
     assert others == sorted(others)
-    requests = {code.value for code in GoldenCode if 0 < code < 32}
+    requests = {code.value for code in GoldenCode if 0 < code < GoldenCode.WRONG_TAG}
     assert {code.value for code in REPORT_ORDER} == requests

@@ -5,6 +5,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 
 import pytest
+from amaranth.sim import Simulator
 
 from hw.params import PIECE_BYTES, TmaParams
 from hw.store.gnic_write import GnicWrite
@@ -183,3 +184,62 @@ def test_stores_without_lines_do_not_wait_for_tags():
     ]
     times = run.cycles["performed"]
     assert times[-1] - times[0] == 4
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_wrong_tags_are_dropped_and_reported(seed):
+    """Answers of random tags among the right ones: only those of tags in flight count."""
+    rng = random.Random(seed)
+    dut = GnicWrite(PARAMS)
+    sim = Simulator(dut)
+    sim.add_clock(1e-9)
+    performed: list[int] = []
+    expected: list[int] = []
+    wrong: list[int] = []
+    reported: list[int] = []
+
+    @sim.add_testbench
+    async def drive(ctx):
+        number, offered, moved = 0, None, False
+        memory: dict[int, int] = {}  # tag -> line
+        ctx.set(dut.i.valid, 1)
+        for clock in range(3000):
+            last = clock > 2950
+            valid = 0 if rng.random() < 0.2 else 3
+            if clock == 0 or moved:
+                ctx.set(dut.i.p, line_of(number, number % SLOTS, valid, True))
+                ctx.set(dut.i.valid, not last)
+            ctx.set(dut.request.ready, rng.random() < 0.7)
+            ctx.set(dut.performed.ready, last or rng.random() < 0.7)
+            ctx.set(dut.wrong_tag.ready, last or rng.random() < 0.5)
+            if offered is None and not last and rng.random() < 0.6:
+                right = memory and rng.random() < 0.6
+                offered = rng.choice(list(memory)) if right else rng.randrange(PARAMS.tags)
+                ctx.set(dut.ack.p, {"tag": offered, "error": 1})
+            ctx.set(dut.ack.valid, offered is not None)
+            taken = offered is not None and ctx.get(dut.ack.ready)
+            asks = ctx.get(dut.request.valid) and ctx.get(dut.request.ready)
+            tag, line = ctx.get(dut.request.p.tag), ctx.get(dut.request.p.line)
+            moved = ctx.get(dut.i.valid) and ctx.get(dut.i.ready)
+            number += moved
+            if ctx.get(dut.wrong_tag.valid) and ctx.get(dut.wrong_tag.ready):
+                reported.append(ctx.get(dut.wrong_tag.payload))
+            if ctx.get(dut.performed.valid) and ctx.get(dut.performed.ready):
+                news = ctx.get(dut.performed.p)
+                if news.answered:
+                    performed.append(news.line)
+            if taken:
+                if offered in memory:
+                    expected.append(memory.pop(offered))
+                else:
+                    wrong.append(offered)
+                offered = None
+            if asks:
+                assert tag not in memory, "a tag in flight twice"
+                memory[tag] = line
+            await ctx.tick()
+
+    sim.run()
+    assert performed == expected
+    assert reported == wrong
+    assert min(len(performed), len(reported)) > 100
