@@ -16,8 +16,9 @@ class FillCollector(wiring.Component):
     here as long as further runs begin in that beat. Fill behind the last run of a chain is emitted
     one clock after that run, while the next chain may begin.
 
-    A request that had fill, or whose last step has no run, ends with a stretch marked ``last``,
-    which may have no pieces: the lane network needs it to report the fill of a request.
+    A request that had fill, or whose last step has no run, ends with a stretch marked ``last``: the
+    lane network needs it to report the fill of a request. If the fill ends in front of the last
+    step, that stretch has no pieces.
 
     Latency: none from a step to the stretch in front of its run. Throughput: one step a clock; a
     step takes two clocks if it has a stretch to emit in the clock in which the end of the previous
@@ -81,12 +82,14 @@ class FillCollector(wiring.Component):
         ]
 
         fire = Signal()
+        fill_remains = Signal()  # between the run and the end of the chain
         m.d.comb += [
+            fill_remains.eq((place_d.fill_from != step.chain_end) | place_d.mask.any()),
             # Behind the end of a chain, the step can only be the first one of another chain.
             self.i.ready.eq(self.o.ready & ~(end_valid & chain_has_stretch)),
             fire.eq(self.i.valid & self.i.ready),
             self.o.valid.eq(end_valid | (self.i.valid & has_stretch)),
-            self.o.p.last.eq(end_valid & end.last),
+            self.o.p.last.eq(Mux(end_valid, end.last, step.last_of_request & ~fill_remains)),
             *(self.o.p[name].eq(Mux(end_valid, end[name], step[name])) for name in fill_fields(p)),
         ]
         stretch_start = Signal(self._place)
@@ -99,8 +102,6 @@ class FillCollector(wiring.Component):
         self._emit(m, stretch_start, stretch_to, includes_end, Mux(end_valid, 0, inner_fill))
 
         had_fill = Signal()  # the request has had a stretch
-        fill_remains = Signal()  # between the run and the end of the chain
-        m.d.comb += fill_remains.eq((place_d.fill_from != step.chain_end) | place_d.mask.any())
         with m.If(self.o.ready):
             m.d.sync += end_valid.eq(0)
         with m.If(fire):
@@ -117,7 +118,8 @@ class FillCollector(wiring.Component):
             ]
             with m.If(step.last_of_chain):
                 m.d.sync += end_valid.eq(
-                    fill_remains | (step.last_of_request & (had_fill | has_stretch | ~step.has_run))
+                    fill_remains
+                    | (step.last_of_request & ~has_stretch & (had_fill | ~step.has_run))
                 )
         return m
 

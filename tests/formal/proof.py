@@ -17,7 +17,15 @@ from amaranth.hdl import Elaboratable, Module
 
 from tests.formal.inside import Inside
 
-AREAS = "queue", "completion", "mbarrier", "coalescer", "crossbar", "bulk_group"
+AREAS = (
+    "queue",
+    "completion",
+    "mbarrier",
+    "coalescer",
+    "crossbar",
+    "bulk_group",
+    "fill",
+)
 """Modules of ``tests.formal`` with ``PROOFS``."""
 
 ENGINE = "smtbmc yices"
