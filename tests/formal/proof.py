@@ -25,6 +25,7 @@ AREAS = (
     "crossbar",
     "bulk_group",
     "fill",
+    "cutter",
 )
 """Modules of ``tests.formal`` with ``PROOFS``."""
 
