@@ -26,6 +26,7 @@ AREAS = (
     "bulk_group",
     "fill",
     "cutter",
+    "request_queue",
 )
 """Modules of ``tests.formal`` with ``PROOFS``."""
 
