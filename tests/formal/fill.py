@@ -80,13 +80,13 @@ class CollectorSpec(Elaboratable):
             Assume(~in_request | (step.slot == slot)),
             Assume(~step.last_of_request | step.last_of_chain),
             Assume(~step.has_run | ((step.start >= at) & (step.extent != 0))),
-            Assume(step.has_run | (step.first_of_chain & step.last_of_chain & (inner == 0))),
+            Assume(step.has_run | (step.first_of_chain & step.last_of_chain)),
             Assume(run_end < 1 << bits),
             Assume(~step.last_of_chain | (step.chain_end >= run_end)),
         ]
         for number in range(p.lanes):
             in_beat = (step.start[:lane_bits] + number < p.lanes) & (number < step.extent)
-            m.d.comb += Assume(~inner[number] | (in_beat & (number > 0)))
+            m.d.comb += Assume(~step.has_run | ~inner[number] | (in_beat & (number > 0)))
         with m.If(taken):
             m.d.sync += [
                 in_chain.eq(~step.last_of_chain),

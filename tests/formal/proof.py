@@ -27,6 +27,7 @@ AREAS = (
     "fill",
     "cutter",
     "request_queue",
+    "walk",
 )
 """Modules of ``tests.formal`` with ``PROOFS``."""
 
