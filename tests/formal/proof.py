@@ -28,6 +28,7 @@ AREAS = (
     "cutter",
     "request_queue",
     "walk",
+    "jobs",
 )
 """Modules of ``tests.formal`` with ``PROOFS``."""
 
