@@ -179,9 +179,9 @@ class Odometer(wiring.Component):
         m.submodules.turns = turns = Arbiter(p.channel_bits, p.channels)
         valid = Signal(name="turn_valid")
         channel = Signal(p.channel_bits, name="turn")
-        taken = Signal(p.channels)
+        was_taken = Signal(p.channels)
         m.d.comb += turns.o.ready.eq(1)
-        m.d.sync += [valid.eq(turns.o.valid), channel.eq(turns.o.p), taken.eq(self.taken)]
+        m.d.sync += [valid.eq(turns.o.valid), channel.eq(turns.o.p), was_taken.eq(self.taken)]
         for n in range(p.channels):
             under_way = Signal(range(self.walks_waiting + 1), name=f"under_way_{n}")
             given = Signal(range(4), name=f"given_{n}")  # turns that are not over
@@ -191,7 +191,7 @@ class Odometer(wiring.Component):
                 turns.i[n].valid.eq(has_job & (under_way != self.walks_waiting)),
                 turns.i[n].p.eq(n),
             ]
-            ended = taken[n] + lost[0][n] + lost[1][n]
+            ended = was_taken[n] + lost[0][n] + lost[1][n]
             m.d.sync += [
                 under_way.eq(under_way + is_chosen - ended),
                 given.eq(given + is_chosen - used[0][n] - used[1][n]),

@@ -29,6 +29,7 @@ AREAS = (
     "request_queue",
     "walk",
     "jobs",
+    "odometer",
 )
 """Modules of ``tests.formal`` with ``PROOFS``."""
 
