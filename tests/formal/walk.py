@@ -42,7 +42,7 @@ def narrow(**changes) -> TmaParams:
 
 
 class PreparationSpec(Elaboratable):
-    """What the row preparation says of the rows of a walk, for any lane and any piece.
+    """The row preparation finds all rows that may share a line, for any lane and any piece.
 
     - The rows are the steps of the innermost loop that has several, if they are whole runs, less
       than 8 pieces apart in both memories; otherwise there are none.
