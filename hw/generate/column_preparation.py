@@ -6,7 +6,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.generate.walk_limits import GROUP, limits_of
+from hw.generate.walk_limits import GROUP, limits_of, rest_is_outside
 from hw.layouts.columns import POSITION_BITS, WHEELS, prepared_column_layout
 from hw.layouts.jobs import generator_job_layout, in_channel, prepared_job_layout
 from hw.lib.quotient import quotient, reciprocal_of
@@ -185,7 +185,8 @@ class ColumnPreparation(wiring.Component):
             *limits_of(p, counted, counted.first, limits),
             limits.is_outside.eq(is_all_outside | (counted.image.to_limit == 0)),
         ]
+        rest = rest_is_outside(p, counted, counted.first, counted.image, limits, counted.pixels)
         m.d.sync += [
             column.limits.eq(limits),
-            column.ends.eq(~counted.enabled | limits.is_outside | (pixels <= limits.most)),
+            column.ends.eq(~counted.enabled | limits.is_outside | (pixels <= limits.most) | rest),
         ]

@@ -16,8 +16,9 @@ class FillCollector(wiring.Component):
     here as long as further runs begin in that beat. Fill behind the last run of a chain is emitted
     one clock after that run, while the next chain may begin.
 
-    A request that had fill, or whose last step has no run, ends with a stretch marked ``last``,
-    which may have no pieces: the lane network needs it to report the fill of a request.
+    A request that had fill, or whose last step has no run, ends with a stretch marked ``last``: the
+    lane network needs it to report the fill of a request. If the fill ends in front of the last
+    step, that stretch has no pieces.
 
     Latency: one clock from a step to the stretch in front of its run. Throughput: one step a clock;
     a step takes two clocks if it has a stretch to emit in the clock in which the end of the
@@ -49,7 +50,7 @@ class FillCollector(wiring.Component):
         # ``inner_fill``: fill between rows of the run, in the beat of its start.
         # ``chain_from_before``, ``chain_has_stretch``: if the step is the first one of its chain,
         # the chain begins in an earlier beat than the run, and the step emits a stretch.
-        self._facts = data.StructLayout(
+        self.facts_layout = data.StructLayout(
             {
                 "step": fill_step_layout(params),
                 "run_end": params.smem_piece_bits,
@@ -80,6 +81,7 @@ class FillCollector(wiring.Component):
         step = facts.step
         from_before = Signal()  # fill begins in an earlier beat than the run
         has_stretch = Signal()  # the step emits a stretch
+        fill_remains = Signal()  # between the run and the end of the chain
         collected = self._collected(start, facts, from_before)
         m.d.comb += [
             start.eq(Mux(step.first_of_chain, self._chain_start(step), place_q)),
@@ -93,10 +95,14 @@ class FillCollector(wiring.Component):
             has_stretch.eq(step.has_run & (from_before | (facts.crosses_beat & collected.any()))),
             place_d.fill_from.eq(Mux(step.has_run, facts.run_end, start.fill_from)),
             place_d.mask.eq(Mux(step.has_run, Mux(facts.crosses_beat, 0, collected), start.mask)),
+            fill_remains.eq(
+                Mux(step.has_run, facts.run_ends_early, start.fill_from != step.chain_end)
+                | place_d.mask.any()
+            ),
             # Behind the end of a chain, the step can only be the first one of another chain.
             fire.eq(step_valid & self.o.ready & ~(end_valid & facts.chain_has_stretch)),
             self.o.valid.eq(end_valid | (step_valid & has_stretch)),
-            self.o.p.last.eq(end_valid & end.last),
+            self.o.p.last.eq(Mux(end_valid, end.last, step.last_of_request & ~fill_remains)),
             *(self.o.p[name].eq(Mux(end_valid, end[name], step[name])) for name in fill_fields(p)),
         ]
         stretch_start = Signal(self._place)
@@ -110,11 +116,6 @@ class FillCollector(wiring.Component):
         self._emit(m, stretch_start, stretch_to, includes_end, inner_fill)
 
         had_fill = Signal()  # the request has had a stretch
-        fill_remains = Signal()  # between the run and the end of the chain
-        m.d.comb += fill_remains.eq(
-            Mux(step.has_run, facts.run_ends_early, start.fill_from != step.chain_end)
-            | place_d.mask.any()
-        )
         with m.If(self.o.ready):
             m.d.sync += end_valid.eq(0)
         with m.If(fire):
@@ -131,7 +132,8 @@ class FillCollector(wiring.Component):
             ]
             with m.If(step.last_of_chain):
                 m.d.sync += end_valid.eq(
-                    fill_remains | (step.last_of_request & (had_fill | has_stretch | ~step.has_run))
+                    fill_remains
+                    | (step.last_of_request & ~has_stretch & (had_fill | ~step.has_run))
                 )
         return m
 
@@ -142,10 +144,10 @@ class FillCollector(wiring.Component):
         """
         p = self.params
         step = self.i.p
-        facts = Signal(self._facts, reset_less=True)
+        facts = Signal(self.facts_layout, reset_less=True)
         valid = Signal(name="step_valid")
         chain_start = self._chain_start(step)
-        facts_d = Signal(self._facts)
+        facts_d = Signal(self.facts_layout)
         m.d.comb += [
             self.i.ready.eq(~valid | fire),
             facts_d.step.eq(step),

@@ -5,7 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.generate.job_store import HEADS, done_layout
-from hw.generate.walk_limits import GROUP, GROUPS, LEAP, LEAP_LOG2, limits_of
+from hw.generate.walk_limits import GROUP, GROUPS, LEAP, LEAP_LOG2, limits_of, rest_is_outside
 from hw.layouts.columns import (
     WHEELS,
     column_step_fields,
@@ -29,7 +29,8 @@ class Odometer(wiring.Component):
     A job that is no column passes in one step. Of a column, each step takes the pixels up to the
     next wrap of the lowest wheel. Pixels that are not ``dense`` are limited to ``LEAP`` a step, and
     to one a step in ``im2col::w::128``. If all pixels that are left lie outside the tensor, one
-    step takes them all.
+    step takes them all. If they are at most one more row, and that lies outside, the step in front
+    of it takes them, too.
 
     The steps of a column are one chain. With ``im2col::w::128`` the steps of each group of
     ``GROUP`` pixels are a chain; behind each group the odometer emits the pixels of the halo, each
@@ -153,7 +154,9 @@ class Odometer(wiring.Component):
             m.d.sync += self._start(state)
         m.d.comb += emits.eq(valid)
         place = Signal(column_step_fields(p)["place"])
-        pixels = Mux(state.ends, state.left, state.wheels.limits.most)
+        most = state.wheels.limits.most
+        pixels = Mux(state.ends, state.left, most)
+        in_row = Mux(state.left < most, state.left, most)  # those that are not behind the row
         m.d.comb += [
             place.first_of_column.eq(first_of_column),
             place.first.eq(state.first),
@@ -163,7 +166,7 @@ class Odometer(wiring.Component):
             is_done.eq(last_of_column),
         ]
         self._step(m, job.column, state, state_d, (emits, is_done, last_of_column, place))
-        self._emit(m, emits, channel, job, state.wheels, place, pixels)
+        self._emit(m, emits, channel, job, state.wheels, place, (pixels, in_row))
         return m
 
     def _choose(self, m: Module, lost: list[Signal], used: list[Signal]) -> tuple[Signal, Signal]:
@@ -176,9 +179,9 @@ class Odometer(wiring.Component):
         m.submodules.turns = turns = Arbiter(p.channel_bits, p.channels)
         valid = Signal(name="turn_valid")
         channel = Signal(p.channel_bits, name="turn")
-        taken = Signal(p.channels)
+        was_taken = Signal(p.channels)
         m.d.comb += turns.o.ready.eq(1)
-        m.d.sync += [valid.eq(turns.o.valid), channel.eq(turns.o.p), taken.eq(self.taken)]
+        m.d.sync += [valid.eq(turns.o.valid), channel.eq(turns.o.p), was_taken.eq(self.taken)]
         for n in range(p.channels):
             under_way = Signal(range(self.walks_waiting + 1), name=f"under_way_{n}")
             given = Signal(range(4), name=f"given_{n}")  # turns that are not over
@@ -188,7 +191,7 @@ class Odometer(wiring.Component):
                 turns.i[n].valid.eq(has_job & (under_way != self.walks_waiting)),
                 turns.i[n].p.eq(n),
             ]
-            ended = taken[n] + lost[0][n] + lost[1][n]
+            ended = was_taken[n] + lost[0][n] + lost[1][n]
             m.d.sync += [
                 under_way.eq(under_way + is_chosen - ended),
                 given.eq(given + is_chosen - used[0][n] - used[1][n]),
@@ -261,7 +264,8 @@ class Odometer(wiring.Component):
         if p.im2col_w:
             self._walk_groups(m, column, state, state_d, turned, (last_of_column, place))
         limits_d = state_d.wheels.limits
-        m.d.comb += state_d.ends.eq(limits_d.is_outside | (state_d.left <= limits_d.most))
+        rest = rest_is_outside(p, column, turned.counts, turned.image, turned.limits, state_d.left)
+        m.d.comb += state_d.ends.eq(limits_d.is_outside | (state_d.left <= limits_d.most) | rest)
         if p.im2col_w:
             with m.If(state.has_offset):
                 m.d.comb += [emits.eq(0), state_d.has_offset.eq(0)]
@@ -370,8 +374,12 @@ class Odometer(wiring.Component):
                         state_d.wheels.limits.stays.eq(turned.counts[0].to_wrap != 1),
                     ]
 
-    def _emit(self, m: Module, emits, channel, job, wheels, place, pixels) -> None:
-        """Offer the step, and whether its row is inside the tensor, from registers."""
+    def _emit(self, m: Module, emits, channel, job, wheels, place, counts) -> None:
+        """Offer the step, and whether its row is inside the tensor, from registers.
+
+        ``counts``: pixels of the step, and those of them that are in its row.
+        """
+        pixels, in_row = counts
         step = Signal(column_step_layout(self.params), name="step", reset_less=True)
         valid = Signal(name="step_valid")
         row = wheels.counts[0]
@@ -389,6 +397,6 @@ class Odometer(wiring.Component):
             step.place.eq(place),
             step.pixels.eq(pixels),
             step.before.eq(row.before),
-            step.to_limit.eq(Mux(row.to_limit < pixels, row.to_limit, pixels)),
+            step.to_limit.eq(Mux(row.to_limit < in_row, row.to_limit, in_row)),
             step.inside.eq(is_inside & ~wheels.limits.is_outside),
         ]

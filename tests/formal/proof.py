@@ -17,7 +17,20 @@ from amaranth.hdl import Elaboratable, Module
 
 from tests.formal.inside import Inside
 
-AREAS = "queue", "completion", "mbarrier", "coalescer", "crossbar", "bulk_group"
+AREAS = (
+    "queue",
+    "completion",
+    "mbarrier",
+    "coalescer",
+    "crossbar",
+    "bulk_group",
+    "fill",
+    "cutter",
+    "request_queue",
+    "walk",
+    "jobs",
+    "odometer",
+)
 """Modules of ``tests.formal`` with ``PROOFS``."""
 
 ENGINE = "smtbmc yices"

@@ -119,12 +119,48 @@ def image(channels: int, w: int, corner: int, pixels: int = 256) -> Load:
 @pytest.mark.parametrize("corner", [0, 1])
 @pytest.mark.parametrize("channels", [32, 64])
 def test_no_clock_is_lost_at_any_wrap(channels: int, corner: int) -> None:
-    """Rows have one, two and seven pixels; W, H, D and N wrap, and so do requests."""
-    loads = [image(channels, w, corner) for w in (1, 2, 7)] * 2
+    """Rows have one, two and seven pixels; W, H, D and N wrap, and so do requests. A last row that
+    is outside has no walk of its own.
+    """
+    widths = 1, 2, 7
+    loads = [image(channels, w, corner) for w in widths] * 2
     run = walk(loads, PRESETS["default"], stall=0)
     cycles = run.cycles["o"]
     assert cycles[-1] - cycles[0] == len(cycles) - 1
-    assert len(cycles) == 2 * sum(-(-256 // (w + 2 * corner)) for w in (1, 2, 7))
+    rows = [-(-256 // (w + 2 * corner)) for w in widths]
+    h_rows, d_rows = 3 + 2 * corner, 2 + 2 * corner
+    last_inside = [
+        corner <= (n - 1) % h_rows < 3 + corner
+        and corner <= (n - 1) // h_rows % d_rows < 2 + corner
+        for n in rows
+    ]
+    assert set(last_inside) == ({True, False} if corner else {True})
+    walks = [n - (corner and not inside) for n, inside in zip(rows, last_inside, strict=True)]
+    assert len(cycles) == 2 * sum(walks)
+
+
+def test_a_row_outside_at_the_end_is_in_the_walk_before_it() -> None:
+    """It lies in front of or behind the tensor in H, in D behind a wrap, or behind all images."""
+    corners = (0, -1, -1), (0, 1, 1)
+    for where, pixels, walks in (
+        ((0, 0, 2, 0, 0), 8, 1),  # H 2, then H 3
+        ((0, 0, 2, 0, 0), 6, 1),
+        ((0, 0, 2, 0, 0), 9, 2),  # then H -1 of D 0
+        ((0, 2, 2, 0, 0), 6, 1),
+        ((0, 0, 1, 0, 0), 8, 2),
+        ((0, 0, -1, 0, 0), 8, 2),  # H -1, then H 0
+        ((0, 0, 3, 1, 0), 8, 1),  # H 3, then D 2
+        ((0, 0, 3, 0, 0), 8, 1),  # H 3, then H -1 of D 1
+        ((0, 0, 3, 2, 1), 8, 1),  # the last row of all images
+    ):
+        tensor_map = TensorMap.im2col(
+            *("f16", 0, (64, 4, 3, 2, 2), (128, 512, 1536, 3072), *corners, 64, pixels),
+            swizzle="128B",
+        )
+        loads = [Load(tensor_map, where, mbarrier=0)]
+        found = requests_of(walk(loads, PRESETS["default"], stall=0))
+        assert [len(jobs) for jobs in found] == [walks], (where, pixels)
+        assert covered_by(found[0]) == expected(loads[0], arch_of("load_im2col"))
 
 
 @pytest.mark.parametrize(

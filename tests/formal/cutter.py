@@ -1,0 +1,288 @@
+"""Line cutter: every piece of a run is in one line, at its place, and no clock is lost."""
+
+from functools import partial
+
+from amaranth.asserts import AnyConst, AnySeq
+from amaranth.hdl import (
+    Assert,
+    Assume,
+    Cat,
+    Const,
+    Cover,
+    Elaboratable,
+    Module,
+    Mux,
+    ResetSignal,
+    Signal,
+    Value,
+)
+
+from hw.generate.line_cutter import LineCutter
+from hw.layouts.lines import run_layout
+from hw.params import TmaParams
+from tests.formal.inside import Inside, inside
+from tests.formal.proof import Bug, Proof
+from tests.formal.streams import hold, offer
+
+ALL_ROWS = 4 * 3 * 5 * 7
+"""A multiple of the length of each short row, modulo which no number is negative."""
+
+
+class NarrowParams(TmaParams):
+    """Parameters with few addresses, on which the proofs do not depend but their time."""
+
+    piece_address_bits = 7
+    smem_piece_bits = 6
+    box_piece_bits = 5
+    run_bits = 5
+
+
+class CutterSpec(Elaboratable):
+    """The lines of each run, one a clock, without a clock lost between runs.
+
+    The solver chooses the runs. A run of n pieces is in as many lines as it touches, in order:
+
+    - Each line has the pieces of the run that lie in it, and no others, at the lanes of their
+      addresses; none is in two lines.
+    - The origin of a line is where its lane 0 goes in shared memory, and ``tail`` marks the last
+      piece of each row.
+    - Gathered rows are one line, with the pieces of these rows and no others. ``source`` is the
+      lane of each piece, and its place is that in shared memory behind the first row's start.
+    - The line marked ``last`` is the last one of its run, if that is marked. A store's run of no
+      pieces is one line of no pieces.
+    """
+
+    def __init__(self, *, store: bool, gathers: bool = False) -> None:
+        self.params = NarrowParams(
+            line_bytes=64, requests_in_flight=2, short_rows=gathers, reductions=False
+        )
+        self.store = store
+        self.gathers = gathers
+
+    def elaborate(self, _platform) -> Module:
+        m = Module()
+        p = self.params
+        lanes, bits = p.lanes, p.lane_bits
+        layout = run_layout(p, self.store)
+        m.submodules.dut = dut = LineCutter(p, store=self.store)
+        offer(m, dut.i)
+        m.d.comb += [dut.o.ready.eq(AnySeq(1)), Assume(~ResetSignal())]
+        hold(m, dut.i, "i", Assume)
+        hold(m, dut.o, "o", Assert)
+        taken, given = dut.i.valid & dut.i.ready, dut.o.valid & dut.o.ready
+
+        # The run, its pieces in lines that have left, and the line.
+        has_run, run, done = Signal(), Signal(layout), Signal(p.run_bits + 1)
+        place = Signal(p.piece_address_bits)  # of the first piece of the line
+        first_lane, count = Signal(bits), Signal(bits + 1)
+        left = Signal(p.run_bits + 1)
+        is_last = Signal()
+        m.d.comb += [
+            left.eq(run.pieces - done),
+            place.eq(run.start + done),
+            first_lane.eq(place[:bits]),
+            is_last.eq(left <= lanes - first_lane),
+            count.eq(Mux(is_last, left, lanes - first_lane)),
+        ]
+        with m.If(taken):
+            m.d.sync += [has_run.eq(1), run.eq(dut.i.payload), done.eq(0)]
+        with m.Elif(given):
+            m.d.sync += [has_run.eq(~is_last), done.eq(done + count)]
+        line = dut.o.p
+        use = line if self.store else line.use
+        m.d.comb += [
+            Assume(self._contract(dut.i.p)),
+            Assert(~has_run | self._contract(run)),
+            Assert(dut.o.valid == has_run),
+            Assert(dut.i.ready == (~has_run | (dut.o.ready & is_last))),
+        ]
+        is_gathered = run.gather.extra_rows != 0 if self.gathers else Const(0, 1)
+        with m.If(has_run):
+            m.d.comb += [
+                Assert(line.line == place[bits:]),
+                Assert(line.attributes == run.attributes),
+                Assert(use.slot == run.slot),
+                Assert(use.style == run.style),
+            ]
+            if self.store:
+                m.d.comb += [
+                    Assert(line.last == (run.last & is_last)),
+                    Assert(line.write_mode == run.write_mode),
+                ]
+            else:
+                m.d.comb += [
+                    Assert(line.prefetch == run.prefetch),
+                    Assert(use.tail_bytes == run.tail_bytes),
+                ]
+            with m.If(~is_gathered):
+                self._follow_one_row(m, run, use, (first_lane, count, done, is_last))
+            if self.gathers:
+                with m.Else():
+                    self._follow_rows(m, run, use, first_lane)
+
+        # What is not emitted of the run.
+        here = inside(dut)
+        rest = here.view("run", layout)
+        changed = {"start", "smem", "pieces"}
+        with m.If(has_run):
+            m.d.comb += [
+                *(
+                    Assert(rest[name] == run[name])
+                    for name in sorted(layout.members.keys() - changed)
+                ),
+                Assert(rest.start == place),
+                Assert(rest.smem == (run.smem + done)[: p.smem_piece_bits]),
+                Assert(rest.pieces == left),
+                Assert(here.last_line == is_last),
+                Assert(done <= run.pieces),
+                Assert((left != 0) | (done == 0)),
+            ]
+            if not self.store:
+                at_lane_0 = Signal(10)  # piece of the run at lane 0, and a multiple of all rows
+                row_ends = Cat(
+                    (at_lane_0 + lane) % run.row_pieces == run.row_pieces - 1
+                    for lane in range(lanes)
+                )
+                m.d.comb += at_lane_0.eq(ALL_ROWS + done - first_lane)
+                with m.If(run.row_pieces != 0):
+                    m.d.comb += [
+                        Assert(here.phase == at_lane_0 % run.row_pieces),
+                        Assert(here.row_ends == row_ends),
+                    ]
+
+        # The assumptions can be met: a run of three lines follows another run at once.
+        followed, lines = Signal(), Signal(2)
+        with m.If(taken):
+            m.d.sync += [followed.eq(has_run & (done != 0)), lines.eq(0)]
+        with m.Elif(given):
+            m.d.sync += lines.eq(lines + 1)
+        if self.gathers:
+            m.d.comb += Cover(has_run & followed & is_gathered & (use.valid == 0b0101))
+        else:
+            m.d.comb += Cover(given & followed & is_last & (lines == 2))
+        return m
+
+    def _contract(self, run) -> Value:
+        """Return what holds for each run."""
+        p = self.params
+        if self.store:
+            return Const(1, 1)
+        if not self.gathers:
+            return run.pieces != 0
+        gather = run.gather
+        extents = [
+            gather.extra_rows * step + run.pieces for step in (gather.row_step, gather.smem_step)
+        ]
+        fits = Cat(
+            run.row_pieces == run.pieces,
+            gather.smem_step >= run.pieces,
+            run.start[: p.lane_bits] + extents[0] <= p.lanes,
+            extents[1] <= p.lanes,
+        )
+        return (run.pieces != 0) & ((gather.extra_rows == 0) | fits.all())
+
+    def _follow_one_row(self, m: Module, run, use, line) -> None:
+        """Assert the use of a line of contiguous pieces."""
+        p = self.params
+        first_lane, count, done, is_last = line
+        m.d.comb += Assert(use.origin == (run.smem + done - first_lane)[: p.smem_piece_bits])
+        for lane in range(p.lanes):
+            has_piece = (lane >= first_lane) & (lane < first_lane + count)
+            m.d.comb += Assert(use.valid[lane] == has_piece)
+            if self.store:
+                continue
+            piece = Signal(10, name=f"piece_{lane}")
+            ends = Mux(
+                run.row_pieces == 0,
+                is_last & (lane == first_lane + count - 1),
+                (piece % run.row_pieces) == run.row_pieces - 1,
+            )
+            m.d.comb += [
+                piece.eq(ALL_ROWS + done + lane - first_lane),
+                Assert(use.tail[lane] == (has_piece & ends)),
+            ]
+            if self.gathers:
+                m.d.comb += Assert(use.source[lane] == lane)
+
+    def _follow_rows(self, m: Module, run, use, first_lane) -> None:
+        """Assert the use of a line of gathered rows, for any one piece of it, and their number."""
+        p = self.params
+        row, piece = AnyConst(p.lane_bits), AnyConst(p.lane_bits)
+        place = (row * run.gather.smem_step + piece)[: p.lane_bits]
+        with m.If((row <= run.gather.extra_rows) & (piece < run.pieces)):
+            m.d.comb += [
+                Assert(use.valid.bit_select(place, 1)),
+                Assert(use.tail.bit_select(place, 1) == (piece + 1 == run.pieces)),
+                Assert(
+                    use.source.as_value().word_select(place, p.lane_bits)
+                    == first_lane + row * run.gather.row_step + piece
+                ),
+            ]
+        m.d.comb += [
+            Assert(sum(use.valid) == (run.gather.extra_rows + 1) * run.pieces),
+            Assert((use.tail & ~use.valid) == 0),
+            Assert(use.origin == run.smem),
+        ]
+
+
+def _forgets_the_lane(cutter: LineCutter, inner: Inside) -> None:
+    inner.module.d.comb += inner.pieces_to_line_end.eq(cutter.params.lanes)
+
+
+def _loses_a_clock_between_runs(cutter: LineCutter, inner: Inside) -> None:
+    inner.module.d.comb += cutter.i.ready.eq(~inner.busy)
+
+
+def _restarts_rows_at_each_line(cutter: LineCutter, inner: Inside) -> None:
+    with inner.module.If(~cutter.i.ready & cutter.o.ready):
+        inner.module.d.sync += inner.phase.eq(0)
+
+
+def _gathers_contiguous_rows(cutter: LineCutter, inner: Inside) -> None:
+    run = inner.view("run", run_layout(cutter.params))
+    with inner.module.If(run.gather.extra_rows != 0):
+        inner.module.d.comb += [
+            source.eq(inner.first_lane + place)
+            for place, source in enumerate(cutter.o.p.use.source)
+        ]
+
+
+LOSES_A_CLOCK = Bug("a clock lost between runs", LineCutter, _loses_a_clock_between_runs, depth=4)
+
+PROOFS = [
+    Proof(
+        "line cutter of stores: each piece in one line",
+        partial(CutterSpec, store=True),
+        depth=1,
+        cover=8,
+        bugs=(
+            Bug("runs that begin at lane 0", LineCutter, _forgets_the_lane, depth=4),
+            LOSES_A_CLOCK,
+        ),
+        unbounded=True,
+    ),
+    Proof(
+        "line cutter of loads: each piece in one line, rows end where they end",
+        partial(CutterSpec, store=False),
+        depth=1,
+        cover=8,
+        bugs=(
+            LOSES_A_CLOCK,
+            Bug(
+                "short rows that begin in each line",
+                LineCutter,
+                _restarts_rows_at_each_line,
+                depth=5,
+            ),
+        ),
+        unbounded=True,
+    ),
+    Proof(
+        "line cutter of loads: gathered rows are one line, with their pieces",
+        partial(CutterSpec, store=False, gathers=True),
+        depth=1,
+        cover=8,
+        bugs=(Bug("rows taken for contiguous", LineCutter, _gathers_contiguous_rows, depth=4),),
+        unbounded=True,
+    ),
+]
