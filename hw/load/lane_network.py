@@ -36,8 +36,9 @@ class LaneNetwork(wiring.Component):
     Throughput: one line and one beat of fill a clock, as long as no lane gets more than one piece a
     clock on average. If a line and fill both need a lane, they take turns; fill goes first while
     its queue is half full, so that a box of which much is outside takes no longer than its fill.
-    When fill has held up lines for ``FILL_LEAD`` clocks more than it has not, they take turns
-    again. Back-pressure: a line or a beat of fill waits while a queue that it may need is full.
+    They take turns again when the clocks in which fill went first exceed those in which no lane was
+    needed by both by ``FILL_LEAD``. Back-pressure: a line or a beat of fill waits while a queue
+    that it may need is full.
 
     Parameters
     ----------
@@ -236,17 +237,17 @@ class LaneNetwork(wiring.Component):
             self.smem_write.valid.eq(output_valid),
             self.smem_write.p.eq(beat),
         ]
-        held_up = Signal(p.lanes)  # lanes in which fill goes, and a line waits
+        contends = Signal(p.lanes)  # lanes that both a line and fill need
+        held_up = Signal(p.lanes)  # those of them in which fill goes
         lead = Signal(range(FILL_LEAD))
         takes_turns = Signal()
         with m.If(pop):
             m.d.sync += output_valid.eq(writes.any())
-            with m.If(~held_up.any()):
-                m.d.sync += [lead.eq(Mux(lead == 0, 0, lead - 1)), takes_turns.eq(0)]
-            with m.Elif(lead == FILL_LEAD - 1):
-                m.d.sync += takes_turns.eq(1)
-            with m.Else():
+            m.d.sync += takes_turns.eq(lead == FILL_LEAD - 1)
+            with m.If(held_up.any() & (lead != FILL_LEAD - 1)):
                 m.d.sync += lead.eq(lead + 1)
+            with m.Elif(~contends.any() & (lead != 0)):
+                m.d.sync += lead.eq(lead - 1)
         for lane in range(p.lanes):
             parts = [queues[lane] for queues in line_queues]
             heads = [queue.o.p for queue in parts]
@@ -273,6 +274,7 @@ class LaneNetwork(wiring.Component):
                 ),
                 may_repeat.eq((fill_queue.level >= p.lane_depth // 2) & ~takes_turns),
                 fills.eq(fill_queue.o.valid & ~(has_line & filled_last & ~may_repeat)),
+                contends[lane].eq(has_line & fill_queue.o.valid),
                 held_up[lane].eq(has_line & fills),
                 *(
                     queue.o.ready.eq(pop & ~fills & (second == part))
