@@ -167,7 +167,8 @@ class BarrierWaiters(wiring.Component):
         ]
 
         # Why the last wait of each entry has ended: by an event, or else by its time limit.
-        by_event, locked = Signal(entries), Signal(entries)
+        by_event = Signal(entries)
+        locked = Signal(entries)
         for number in range(entries):
             with m.If(waiting[number]):
                 m.d.sync += [
@@ -278,7 +279,8 @@ class BarrierWaiters(wiring.Component):
     def _offer_wake(self, m: Module, leaving: Signal, by_event: Signal, locked: Signal) -> None:
         """Look up the wake that was chosen, and offer it."""
         read_tag = m.submodules.tags.read_port()
-        done, is_locked = Signal(), Signal()
+        done = Signal()
+        is_locked = Signal()
         takes_next = ~self.wake.valid | self.wake.ready
         m.d.comb += [
             read_tag.en.eq(takes_next),

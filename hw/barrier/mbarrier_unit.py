@@ -1,6 +1,6 @@
 """Mbarrier unit: applies operations to the mbarriers in shared memory, one per clock."""
 
-from amaranth.hdl import Assert, Cat, Module, Mux, Signal
+from amaranth.hdl import Assert, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -134,8 +134,8 @@ class MbarrierUnit(wiring.Component):
     operation in the clocks after it. If no other wakes are offered, the wake of an expired wait is
     offered ``time_limit + 5`` to ``time_limit + 5 + barrier_waiters`` clocks after its acceptance.
     Throughput: one operation per clock, on one barrier or on any mix. Arbitration: while commands
-    and updates wait, they alternate. Back-pressure: commands wait while ``REPORTS - 2`` results are
-    not taken; updates wait while ``REPORTS - 2`` faults are not taken; neither port blocks the
+    and updates wait, they alternate. Back-pressure: commands wait while ``REPORTS - 1`` results are
+    not taken; updates wait while ``REPORTS - 1`` faults are not taken; neither port blocks the
     other. Wakes that are not taken keep their entries.
 
     Parameters
@@ -185,14 +185,20 @@ class MbarrierUnit(wiring.Component):
         m.d.comb += self.busy.eq(waiters.busy)
 
         # Clock 0: accept one operation, decode it, and read its word. When an operation is
-        # accepted, the reports of the two before it may not be in ``level`` yet.
+        # accepted, the report of the one before it may be on its way.
+        def has_room(reports: Queue) -> Value:
+            """Return 1 if fewer than ``REPORTS - 1`` wait, with the one that comes."""
+            return (reports.level < REPORTS - 2) | (
+                (reports.level == REPORTS - 2) & ~reports.i.valid
+            )
+
         can_accept_command = Signal()
         can_accept_update = Signal()
         update_was_last = Signal()
         update_fire = Signal()
         m.d.comb += [
-            can_accept_command.eq(self.command.valid & (results.level < REPORTS - 2)),
-            can_accept_update.eq(faults.level < REPORTS - 2),
+            can_accept_command.eq(self.command.valid & has_room(results)),
+            can_accept_update.eq(has_room(faults)),
             self.update.ready.eq(can_accept_update & ~(can_accept_command & update_was_last)),
             update_fire.eq(self.update.valid & self.update.ready),
             self.command.ready.eq(can_accept_command & ~update_fire),

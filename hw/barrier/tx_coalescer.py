@@ -63,7 +63,8 @@ class TxCoalescer(wiring.Component):
         barrier_fields = [name for name in ("holder", "address") if name in layout.members]
 
         has_room = Signal()
-        incoming_valid, incoming = Signal(), Signal(layout, reset_less=True)
+        incoming_valid = Signal()
+        incoming = Signal(layout, reset_less=True)
         enters = incoming_valid & has_room
         m.d.comb += self.i.ready.eq(~incoming_valid | has_room)
         with m.If(self.i.ready):

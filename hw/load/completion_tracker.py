@@ -264,7 +264,8 @@ class CompletionTracker(wiring.Component):
             counter.ends.i.valid.eq(counter.complete & advance),
             counter.ends.i.payload.eq(counter.slot),
         ]
-        total, request_pieces = Signal.like(counter.own_total), Signal.like(counter.own_total)
+        total = Signal(self.params.box_piece_bits)
+        request_pieces = Signal(self.params.box_piece_bits)
         m.d.comb += [
             total.eq(counter.own_total + counter.other_total),
             request_pieces.eq(counter.own_total - counter.own_excess),

@@ -168,7 +168,7 @@ def test_one_that_is_offered_is_not_added_to():
     full = [completion(n, 8 * n) for n in range(ENTRIES)]
     taken, out = run_stuck([*full, completion(9, 0)], 20)
     assert taken[-1] == ENTRIES
-    assert [(clock, number) for clock, number, *_ in out] == [*zip(range(20, 25), (0, 1, 2, 3, 9))]
+    assert [number for _, number, *_ in out] == [0, 1, 2, 3, 9]
 
 
 def test_without_entries_the_ports_are_connected():
