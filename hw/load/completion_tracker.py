@@ -59,7 +59,7 @@ class PieceCounter:
     request : port that reads the pieces of each request
     ends : slots of completed requests
     looks_up, new_slot, new_pieces : the report in the first stage
-    follows : the report in the second stage is of the same slot
+    follows : the report in the second stage has pieces, and is of the same slot
     busy, slot, has_pieces, counts : the report in the second stage; if it ``counts``, it may
         complete its request
     own_total : pieces that this counter has for the slot, with those of the report
@@ -244,7 +244,9 @@ class CompletionTracker(wiring.Component):
                 counter.looks_up.eq(counter.port.valid),
                 counter.new_slot.eq(report.slot),
                 counter.new_pieces.eq(report.pieces),
-                counter.follows.eq(counter.looks_up & (counter.new_slot == report.slot)),
+                counter.follows.eq(
+                    counter.looks_up & has_pieces & (counter.new_slot == report.slot)
+                ),
                 counter.busy.eq(counter.looks_up),
                 counter.slot.eq(counter.new_slot),
                 counter.has_pieces.eq(has_pieces),

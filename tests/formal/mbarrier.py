@@ -205,6 +205,17 @@ def _define(m: Module, dut: MbarrierUnit) -> SimpleNamespace:
     )
 
 
+def _follow_the_room(m: Module, unit: Inside) -> Inside:
+    """Assert that a thread that comes to the waiters has an entry. Return access to them."""
+    table = inside(unit.waiters)
+    coming, event = unit.waiters.i, unit.waiters.event
+    m.d.comb += [
+        Assert(table.has_new_entry == table.new_entry.any()),
+        Assert(~coming.valid | (table.has_new_entry & ~event.valid)),
+    ]
+    return table
+
+
 class WordSpec(Elaboratable):
     """Any one word of memory holds, two clocks after an operation was accepted, its outcome.
 
@@ -217,6 +228,7 @@ class WordSpec(Elaboratable):
         m.submodules.dut = dut = _unit()
         here = inside(dut)
         _drive(m, dut)
+        _follow_the_room(m, here)
         it = _define(m, dut)
 
         # Answers and faults.
@@ -303,7 +315,7 @@ class WaitSpec(Elaboratable):
         m = Module()
         m.submodules.dut = dut = _unit()
         here = inside(dut)
-        table = inside(here.waiters)
+        table = _follow_the_room(m, here)
         _drive(m, dut)
         m.d.comb += dut.memory.read_data.eq(AnySeq(64))
 
@@ -382,8 +394,6 @@ class WaitSpec(Elaboratable):
             *(Assert((one & other) == 0) for one, other in combinations(entries, 2)),
             *(Assert((mask & (mask - 1)) == 0) for mask in entries[2:]),
             Assert(table.is_leaving == table.leaving.any()),
-            Assert(table.has_new_entry == table.new_entry.any()),
-            Assert(~coming.valid | (table.has_new_entry & ~event.valid)),
             Assert(table.last_time == (table.current_time - 1)[: len(table.last_time)]),
             Assert(
                 places
@@ -453,6 +463,7 @@ class TurnSpec(Elaboratable):
         m.submodules.dut = dut = _unit()
         here = inside(dut)
         _drive(m, dut)
+        _follow_the_room(m, here)
         m.d.comb += dut.memory.read_data.eq(AnySeq(64))
         for name, report, queue, on_its_way in (
             ("command", "result", here.results, here.is_command),
