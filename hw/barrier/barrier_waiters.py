@@ -90,8 +90,8 @@ class BarrierWaiters(wiring.Component):
     clocks after the event. Throughput: a thread or an event, and a wake, per clock; an entry is
     free again when its wake is offered. Order: wakes leave in rotation of the entries, also those
     of one event; a wake waits for at most ``barrier_waiters`` others. Back-pressure: ``has_room``
-    is 0 while no entry is free for a thread that comes in the next clock; a wake that is not taken
-    keeps the wakes behind it in their entries. Errors: none.
+    is 0 while all entries are occupied; a wake that is not taken keeps the wakes behind it in their
+    entries. Errors: none.
 
     Parameters
     ----------
@@ -100,10 +100,12 @@ class BarrierWaiters(wiring.Component):
     Members
     -------
     i : In(stream.Signature(waiter_layout(params), always_ready=True))
-        Threads that start to wait. Valid only if ``has_room`` was 1 in the clock before, and
-        ``event`` is not valid.
+        Threads that start to wait, while ``event`` is not valid. A thread may come if in the clock
+        before ``has_free`` was 1, or if ``has_room`` was 1 and no thread came.
     has_room : Out(1)
-        A thread may come in the next clock.
+        An entry is free.
+    has_free : Out(1)
+        An entry is free besides that of the thread that may come in this clock.
     event : In(stream.Signature(barrier_event_layout(params), always_ready=True))
         Events that end waits.
     wake : Out(stream.Signature(BarrierWake))
@@ -118,6 +120,7 @@ class BarrierWaiters(wiring.Component):
             {
                 "i": In(stream.Signature(waiter_layout(params), always_ready=True)),
                 "has_room": Out(1),
+                "has_free": Out(1),
                 "event": In(stream.Signature(barrier_event_layout(params), always_ready=True)),
                 "wake": Out(stream.Signature(BarrierWake)),
                 "busy": Out(1),
@@ -208,7 +211,8 @@ class BarrierWaiters(wiring.Component):
         m.d.sync += [current_time.eq(current_time + 1), last_time.eq(current_time)]
         m.d.comb += [
             free_entries.eq(~(occupied | new_entry)),
-            self.has_room.eq(free_entries.any() | (has_new_entry & ~self.i.valid)),
+            self.has_free.eq(free_entries.any()),
+            self.has_room.eq(self.has_free | has_new_entry),
             *(port.en.eq(self.i.valid) for port in (write_tag, write_deadline)),
             *(port.addr.eq(index_of(new_entry)) for port in (write_tag, write_deadline)),
             write_tag.data.eq(self.i.p.tag),
@@ -217,7 +221,7 @@ class BarrierWaiters(wiring.Component):
         with m.If(self.i.valid | ~has_new_entry):
             m.d.sync += [
                 new_entry.eq(lowest_one(free_entries)),
-                has_new_entry.eq(free_entries.any()),
+                has_new_entry.eq(self.has_free),
             ]
         with m.If(self.i.valid):
             for number, address in enumerate(addresses):

@@ -333,8 +333,12 @@ class MbarrierUnit(wiring.Component):
         """
         waiters = m.submodules.waiters
         starts_wait = Signal()
+        may_wait = (
+            Signal()
+        )  # there is an entry, also if a thread comes to the waiters in this clock
         m.d.comb += [
-            starts_wait.eq(is_command & step.can_wait & waiters.has_room),
+            may_wait.eq(waiters.has_free | (waiters.has_room & ~waiters.i.valid)),
+            starts_wait.eq(is_command & step.can_wait & may_wait),
         ]
         m.d.sync += [
             waiters.i.valid.eq(starts_wait),

@@ -266,7 +266,7 @@ class WordSpec(Elaboratable):
         was_fault = delayed(it.updated & ~it.is_taken, "was_fault")
         was_touched = delayed(it.touched, "was_touched")
         answer, record = delayed(answer, "last_answer"), delayed(record, "last_record")
-        waits = delayed(delayed(may_wait, "may_wait", 1) & here.waiters.has_room, "waits", 1)
+        waits = delayed(delayed(may_wait, "may_wait", 1) & here.may_wait, "waits", 1)
         ends = delayed(it.touched & (it.flip | locks | it.restart), "ends")
         is_locked = delayed(locks, "is_locked")
         results, faults, event = here.results.i, here.faults.i, here.waiters.event
@@ -532,7 +532,7 @@ def _favours_updates(unit: MbarrierUnit, inner: Inside) -> None:
 
 
 def _waits_for_room(unit: MbarrierUnit, inner: Inside) -> None:
-    has_room = (inner.results.level < REPORTS - 1) & inner.waiters.has_room
+    has_room = (inner.results.level < REPORTS - 1) & inner.may_wait
     inner.module.d.comb += inner.can_accept_command.eq(unit.command.valid & has_room)
 
 

@@ -46,7 +46,7 @@ Wake = tuple[int, int, BarrierFault]
 
 
 def rtl(stimulus: list[Clock], params: TmaParams) -> list[tuple[int, Wake | None]]:
-    """Return ``has_room`` and the wake that is offered, clock by clock."""
+    """Return whether a thread may come next, and the wake that is offered, clock by clock."""
     dut = BarrierWaiters(params)
     sim = Simulator(dut)
     sim.add_clock(1e-9)
@@ -75,7 +75,7 @@ def rtl(stimulus: list[Clock], params: TmaParams) -> list[tuple[int, Wake | None
                     ctx.set(dut.i.p[name], getattr(clock.thread, name))
                 if params.mbarrier_v1:
                     ctx.set(dut.i.p.conditional, clock.thread.conditional)
-            had_room = ctx.get(dut.has_room)
+            had_room = ctx.get(dut.has_free | (dut.has_room & ~dut.i.valid))
             trace.append((had_room, wake))
             await ctx.tick()
 
@@ -165,7 +165,7 @@ def draw(
 @pytest.mark.parametrize("waiters", [1, 2, 3, 8])
 @pytest.mark.parametrize("seed", quick(range(4), 2))
 def test_every_clock(waiters, seed):
-    """``has_room`` and the wakes of each clock are those of the model."""
+    """The room and the wakes of each clock are those of the model."""
     rng = random.Random(seed)
     params = TmaParams(barrier_waiters=waiters, mbarrier_v1=bool(seed % 2))
     share, stall = ((0.3, 0), (0.8, 0.5), (0.4, 0.8), (1, 0.2))[seed]
