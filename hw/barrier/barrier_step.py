@@ -14,6 +14,7 @@ from hw.layouts.barriers import (
     BarrierFault,
     BarrierOp,
 )
+from hw.lib.zero_sum import sum_is_zero
 from hw.params import SMEM_OFFSET_BITS, TmaParams
 
 ARRIVAL_BITS = 20
@@ -88,11 +89,12 @@ class BarrierTask(data.Struct):
     -------
     op, address, tag : as in `BarrierCommand`
     v1 : of a command as in `BarrierCommand`; of an update ``reports``, with ``report_mechanism``
-    operand : INIT: the word. NO_COMPLETE forms: mask of the lanes. PENDING_COUNT: the result.
-        REPORT: the report. TRY_WAIT and TRY_WAIT_PARITY: the time limit
+    operand : INIT: the word. NO_COMPLETE forms: mask of the lanes. REPORT: the report. TRY_WAIT and
+        TRY_WAIT_PARITY: the time limit
     too_large : a count of the operation is illegal
     arrivals : arrivals that the operation counts
-    tx_increment : bytes that the operation counts; negative for those that are expected
+    tx_increment : bytes that the operation counts; negative for those that are expected.
+        PENDING_COUNT: the result in the low 20 bits
     parity : parity of the phase that a test or wait asks for
     """
 
@@ -146,12 +148,6 @@ class _Counts:
     over_arrived: Signal
     """More arrivals than are pending."""
     tx_out_of_range: Signal
-
-
-def sum_is_zero(a: Value, b: Value) -> Value:
-    """Return 1 if ``a + b`` is 0 modulo ``2**len(a)``, without a carry chain."""
-    b = b[: len(a)]
-    return (a ^ b) == ((a | b) << 1)[: len(a)]
 
 
 class BarrierStep(wiring.Component):

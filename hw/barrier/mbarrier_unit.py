@@ -1,6 +1,6 @@
 """Mbarrier unit: applies operations to the mbarriers in shared memory, one per clock."""
 
-from amaranth.hdl import Assert, Cat, Module, Mux, Signal
+from amaranth.hdl import Assert, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -129,10 +129,10 @@ class MbarrierUnit(wiring.Component):
 
     Order: operations take effect in the order of their acceptance. The first event after the
     acceptance of a wait ends it. Latency: the word is read in the clock of acceptance and written
-    one clock later; the result is offered two clocks after acceptance. The first wake is offered
-    three clocks after the acceptance of the operation that causes it, further wakes of that
+    one clock later; the result is offered three clocks after acceptance. The first wake is offered
+    five clocks after the acceptance of the operation that causes it, further wakes of that
     operation in the clocks after it. If no other wakes are offered, the wake of an expired wait is
-    offered ``time_limit + 3`` to ``time_limit + 3 + barrier_waiters`` clocks after its acceptance.
+    offered ``time_limit + 5`` to ``time_limit + 5 + barrier_waiters`` clocks after its acceptance.
     Throughput: one operation per clock, on one barrier or on any mix. Arbitration: while commands
     and updates wait, they alternate. Back-pressure: commands wait while ``REPORTS - 1`` results are
     not taken; updates wait while ``REPORTS - 1`` faults are not taken; neither port blocks the
@@ -185,14 +185,20 @@ class MbarrierUnit(wiring.Component):
         m.d.comb += self.busy.eq(waiters.busy)
 
         # Clock 0: accept one operation, decode it, and read its word. When an operation is
-        # accepted, the report of the one before it may not be in ``level`` yet.
+        # accepted, the report of the one before it may be on its way.
+        def has_room(reports: Queue) -> Value:
+            """Return 1 if fewer than ``REPORTS - 1`` wait, with the one that comes."""
+            return (reports.level < REPORTS - 2) | (
+                (reports.level == REPORTS - 2) & ~reports.i.valid
+            )
+
         can_accept_command = Signal()
         can_accept_update = Signal()
         update_was_last = Signal()
         update_fire = Signal()
         m.d.comb += [
-            can_accept_command.eq(self.command.valid & (results.level < REPORTS - 1)),
-            can_accept_update.eq(faults.level < REPORTS - 1),
+            can_accept_command.eq(self.command.valid & has_room(results)),
+            can_accept_update.eq(has_room(faults)),
             self.update.ready.eq(can_accept_update & ~(can_accept_command & update_was_last)),
             update_fire.eq(self.update.valid & self.update.ready),
             self.command.ready.eq(can_accept_command & ~update_fire),
@@ -220,7 +226,8 @@ class MbarrierUnit(wiring.Component):
                 update_was_last.eq(update_fire),
             ]
 
-        # Clock 1: apply the operation, write the word, and queue the report.
+        # Clock 1: apply the operation, and write the word. In clock 2 the waiters get a thread that
+        # has to wait, or the end of waits, and the report is queued.
         step = self._apply(m, task, is_command, is_update)
         starts_wait = self._wait(m, task, step, is_command, is_update)
         self._report(m, task, update, step, starts_wait, is_command, is_update)
@@ -258,18 +265,20 @@ class MbarrierUnit(wiring.Component):
                 ]
             with m.Case(BarrierOp.TRY_WAIT):
                 m.d.comb += new_task.operand.eq(command.time_limit)
-            with m.Case(BarrierOp.PENDING_COUNT):
-                m.d.comb += new_task.operand.eq((-state.pending)[:ARRIVAL_BITS])
-            with m.Case(BarrierOp.REPORT):
-                m.d.comb += new_task.operand.eq(command.count)
+            if self.params.mbarrier_v1:
+                with m.Case(BarrierOp.REPORT):
+                    m.d.comb += new_task.operand.eq(command.count)
 
     def _decode_counts(self, m: Module, update_fire: Signal, new_task: data.View) -> None:
         """Decode the counts in this clock: the path through `BarrierStep` is longer."""
         command, update = self.command.p, self.update.p
         count = Signal(ARRIVAL_BITS)
         lanes = Signal(LANES_BITS)
+        pending = data.View(BarrierWord, command.state).pending
+        is_pending_count = command.op == BarrierOp.PENDING_COUNT
+        command_count = Mux(is_pending_count, pending, command.count)
         m.d.comb += [
-            Cat(count, new_task.too_large).eq(Mux(update_fire, update.count, command.count)),
+            Cat(count, new_task.too_large).eq(Mux(update_fire, update.count, command_count)),
             lanes.eq(Mux(update_fire, update.lanes, command.lanes)),
         ]
         with m.Switch(new_task.op):
@@ -282,7 +291,7 @@ class MbarrierUnit(wiring.Component):
                 m.d.comb += new_task.arrivals.eq(count)
             with m.Case(BarrierOp.ARRIVE_EXPECT_TX, BarrierOp.ARRIVE_DROP_EXPECT_TX):
                 m.d.comb += [new_task.arrivals.eq(lanes), new_task.tx_increment.eq(-count)]
-            with m.Case(BarrierOp.EXPECT_TX):
+            with m.Case(BarrierOp.EXPECT_TX, BarrierOp.PENDING_COUNT):
                 m.d.comb += new_task.tx_increment.eq(-count)
             with m.Case(BarrierOp.COMPLETE_TX):
                 m.d.comb += new_task.tx_increment.eq(count)
@@ -324,8 +333,14 @@ class MbarrierUnit(wiring.Component):
         """
         waiters = m.submodules.waiters
         starts_wait = Signal()
+        may_wait = (
+            Signal()
+        )  # there is an entry, also if a thread comes to the waiters in this clock
         m.d.comb += [
-            starts_wait.eq(is_command & step.can_wait & waiters.has_room),
+            may_wait.eq(waiters.has_free | (waiters.has_room & ~waiters.i.valid)),
+            starts_wait.eq(is_command & step.can_wait & may_wait),
+        ]
+        m.d.sync += [
             waiters.i.valid.eq(starts_wait),
             waiters.i.p.address.eq(self.memory.write_address),
             waiters.i.p.tag.eq(task.tag),
@@ -337,7 +352,7 @@ class MbarrierUnit(wiring.Component):
             waiters.event.p.outcome.eq(step.outcome),
         ]
         if self.params.mbarrier_v1:
-            m.d.comb += [
+            m.d.sync += [
                 waiters.i.p.conditional.eq(task.v1),
                 waiters.event.p.ends_waits.eq(step.ends_waits),
                 waiters.event.p.ends_conditional_waits.eq(step.ends_conditional_waits),
@@ -358,29 +373,31 @@ class MbarrierUnit(wiring.Component):
         results, faults = m.submodules.results, m.submodules.faults
         low_half, high_half = step.word.as_value()[:32], step.word.as_value()[32:]
         no_complete = BarrierOp.ARRIVE_NO_COMPLETE, BarrierOp.ARRIVE_DROP_NO_COMPLETE
+        state = Signal(64)
         with m.Switch(task.op):
             with m.Case(BarrierOp.PENDING_COUNT):
-                m.d.comb += results.i.p.state.eq(task.operand[:ARRIVAL_BITS])
+                m.d.comb += state.eq(task.tx_increment.as_unsigned()[:ARRIVAL_BITS])
             with m.Case(*no_complete):
-                m.d.comb += results.i.p.state.eq(Cat(task.operand[:32], high_half))
+                m.d.comb += state.eq(Cat(task.operand[:32], high_half))
             with m.Default():
-                m.d.comb += results.i.p.state.eq(high_half << 32)
+                m.d.comb += state.eq(high_half << 32)
                 if self.params.mbarrier_v1:
                     with m.If(step.word.ignored):
-                        m.d.comb += results.i.p.state.eq(Cat(low_half, high_half))
-        m.d.comb += [
+                        m.d.comb += state.eq(Cat(low_half, high_half))
+        m.d.sync += [
             results.i.valid.eq(is_command),
             results.i.p.tag.eq(task.tag),
             results.i.p.done.eq(step.done),
             results.i.p.waits.eq(starts_wait),
             results.i.p.fault.eq(step.fault),
+            results.i.p.state.eq(state),
             faults.i.valid.eq(is_update & step.has_fault),
             faults.i.p.request_id.eq(update.request_id),
             faults.i.p.address.eq(task.address),
             faults.i.p.fault.eq(step.fault),
         ]
         if self.params.ctas > 1:
-            m.d.comb += faults.i.p.cta.eq(update.cta)
+            m.d.sync += faults.i.p.cta.eq(update.cta)
         m.d.sync += [
             Assert(~results.i.valid | results.i.ready, "mbarrier_unit: a result was lost\n"),
             Assert(~faults.i.valid | faults.i.ready, "mbarrier_unit: a fault was lost\n"),

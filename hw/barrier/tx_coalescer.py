@@ -30,11 +30,11 @@ class TxCoalescer(wiring.Component):
     offered at ``o`` and must not change, so nothing is added to it: of N completions for one
     barrier that come while ``o`` is held up, the first leaves alone and the others leave as one.
 
-    Latency: none while no entry is occupied: ``i`` is passed to ``o``. A completion that ``o`` does
-    not take in that clock is in the first entry from the next clock on. Throughput: one completion
-    per clock in and out. Back-pressure: ``i`` waits while all ``completions_waiting`` entries are
-    occupied; no input drives ``i.ready`` in the same clock. With ``completions_waiting`` 0 the two
-    ports are connected. Errors: none.
+    Latency: one clock while no entry is occupied: a completion is passed to ``o`` from the register
+    behind ``i``. If ``o`` does not take it in that clock, it is in the first entry from the next
+    clock on. Throughput: one completion per clock in and out. Back-pressure: ``i`` waits while that
+    register and all ``completions_waiting`` entries are occupied; no input drives ``i.ready`` in
+    the same clock. With ``completions_waiting`` 0 the two ports are connected. Errors: none.
 
     Parameters
     ----------
@@ -62,6 +62,14 @@ class TxCoalescer(wiring.Component):
         layout = barrier_completion_layout(self.params)
         barrier_fields = [name for name in ("holder", "address") if name in layout.members]
 
+        has_room = Signal()
+        incoming_valid = Signal()
+        incoming = Signal(layout, reset_less=True)
+        enters = incoming_valid & has_room
+        m.d.comb += self.i.ready.eq(~incoming_valid | has_room)
+        with m.If(self.i.ready):
+            m.d.sync += [incoming_valid.eq(self.i.valid), incoming.eq(self.i.payload)]
+
         # Entries are occupied from the first one on, which is offered at ``o``.
         occupied = Signal(count)
         entries = [Signal(layout, name=f"entry_{n}", reset_less=True) for n in range(count)]
@@ -69,15 +77,15 @@ class TxCoalescer(wiring.Component):
         add_to = Signal(count)
         dequeues = Signal()
         m.d.comb += [
-            add_to.eq(Mux(self.i.valid & self.i.ready, lowest_one(can_add), 0)),
+            add_to.eq(Mux(enters, lowest_one(can_add), 0)),
             dequeues.eq(occupied[0] & self.o.ready),
-            self.i.ready.eq(~occupied[-1]),
-            self.o.valid.eq(occupied[0] | self.i.valid),
+            has_room.eq(~occupied[-1]),
+            self.o.valid.eq(occupied[0] | incoming_valid),
         ]
         with m.If(occupied[0]):
             m.d.comb += self.o.payload.eq(entries[0])
         with m.Else():
-            m.d.comb += self.o.payload.eq(self.i.payload)
+            m.d.comb += self.o.payload.eq(incoming)
 
         # Add the completion that comes to an entry, but not to the first one.
         merged = entries[:1]
@@ -85,19 +93,19 @@ class TxCoalescer(wiring.Component):
             entry = entries[number]
             total = Signal(BARRIER_COUNT_BITS + 1, name=f"total_{number}")
             merged_entry = Signal(layout, name=f"merged_{number}")
-            same_barrier = Cat(self.i.p[name] == entry[name] for name in barrier_fields).all()
+            same_barrier = Cat(incoming[name] == entry[name] for name in barrier_fields).all()
             m.d.comb += [
-                total.eq(entry.tx_bytes + self.i.p.tx_bytes),
+                total.eq(entry.tx_bytes + incoming.tx_bytes),
                 can_add[number].eq(
                     occupied[number] & same_barrier & ~total[MAX_TX_BYTES_BITS:].any()
                 ),
             ]
             with m.If(add_to[number]):
                 m.d.comb += [
-                    merged_entry.eq(self.i.payload),
+                    merged_entry.eq(incoming),
                     merged_entry.tx_bytes.eq(total),
                     *(
-                        merged_entry[name].eq(entry[name] | self.i.p[name])
+                        merged_entry[name].eq(entry[name] | incoming[name])
                         for name in reports_field(self.params)
                     ),
                 ]
@@ -109,12 +117,12 @@ class TxCoalescer(wiring.Component):
         remaining = Signal(count)
         new_entry = Signal(count)
         m.d.comb += remaining.eq(Mux(dequeues, occupied[1:], occupied))
-        with m.If(self.i.valid & self.i.ready & ~can_add.any() & (occupied[0] | ~self.o.ready)):
+        with m.If(enters & ~can_add.any() & (occupied[0] | ~self.o.ready)):
             m.d.comb += new_entry.eq(~remaining & Cat(1, remaining))
         m.d.sync += occupied.eq(remaining | new_entry)
         for number, entry in enumerate(entries):
             with m.If(new_entry[number]):
-                m.d.sync += entry.eq(self.i.payload)
+                m.d.sync += entry.eq(incoming)
             with m.Elif(dequeues):
                 if number + 1 < count:
                     m.d.sync += entry.eq(merged[number + 1])

@@ -24,6 +24,7 @@ from hw.layouts.ports import clear_layout, error_layout, holder_field
 from hw.lib.job_slots import JobSlots, failure
 from hw.lib.memory import Copies, RowMemory, clear_row
 from hw.lib.queue import Queue
+from hw.lib.zero_sum import sum_is_zero
 from hw.params import TmaParams
 
 
@@ -45,50 +46,52 @@ def fault_layout(params: TmaParams) -> data.StructLayout:
 class PieceCounter:
     """Signals of one of the two counters: that of lines, or that of fill.
 
-    A report on ``port`` passes two stages. In the first one (``busy``) its slot has been looked up
-    and its pieces are added. If that completes the request, the request is an end in the second
-    stage (``end_valid``) until it is ``retired``.
+    A report on ``port`` passes two stages. In the first one (``looks_up``) the pieces of its slot
+    have been looked up, and its own are added. In the second one (``busy``) the sum is stored, and
+    compared with that of the other counter. A report that completes its request leaves its slot in
+    the queue ``ends``.
 
     Attributes
     ----------
     port : stream of ``written_layout``
-    memory, write : pieces of each slot counted so far, and the port that writes them
-    advance : the stages take the next report
-    busy, slot, pieces : the report in the first stage
-    transfer, fault : looked up for its slot
-    other_total : pieces that the other counter has for the slot
+    write : port that writes the pieces of each slot counted so far
+    own, other : ports that read them, for this counter and for the other one
+    request : port that reads the pieces of each request
+    ends : slots of completed requests
+    looks_up, new_slot, new_pieces : the report in the first stage
+    follows : the report in the second stage has pieces, and is of the same slot
+    busy, slot, has_pieces, counts : the report in the second stage; if it ``counts``, it may
+        complete its request
     own_total : pieces that this counter has for the slot, with those of the report
-    request_total : sum of both
+    own_excess : ``own_total``, less the pieces of the request
+    other_total : pieces that the other counter has for the slot
     complete : the report completes its request
-    end_valid, end : the request in the second stage
-    retired : the end was signalled or reported in this clock
     """
 
-    def __init__(self, params: TmaParams, name: str, port, memory: Copies) -> None:
+    def __init__(self, m: Module, params: TmaParams, name: str, port, request: RowMemory) -> None:
         def signal(shape, part: str, **options) -> Signal:
             return Signal(shape, name=f"{name}_{part}", **options)
 
+        slot_bits, piece_bits = params.slot_bits, params.box_piece_bits
+        memory = Copies(m, name, piece_bits, params.requests_in_flight, 2)
         self.port = port
         self.own, self.other = (copy.read_port(forwards=True) for copy in memory.memories)
         self.write = memory.write
-        self.advance = signal(1, "advance")
+        self.request = request.read_port(forwards=True)
+        self.ends = Queue(slot_bits, 2)
+        m.submodules[f"{name}_ends"] = self.ends
+        self.looks_up = signal(1, "looks_up")
+        self.new_slot = signal(slot_bits, "new_slot", reset_less=True)
+        self.new_pieces = signal(piece_bits, "new_pieces", reset_less=True)
+        self.follows = signal(1, "follows")
         self.busy = signal(1, "busy")
-        self.slot = signal(params.slot_bits, "slot", reset_less=True)
-        self.pieces = signal(params.box_piece_bits, "pieces", reset_less=True)
-        self.transfer = signal(transfer_layout(params), "transfer")
-        self.fault = signal(fault_layout(params), "fault")
-        self.other_total = signal(params.box_piece_bits, "other_total")
-        self.own_total = signal(params.box_piece_bits, "own_total")
-        self.request_total = signal(params.box_piece_bits, "request_total")
+        self.slot = signal(slot_bits, "slot", reset_less=True)
+        self.has_pieces = signal(1, "has_pieces", reset_less=True)
+        self.counts = signal(1, "counts", reset_less=True)
+        self.own_total = signal(piece_bits, "own_total", reset_less=True)
+        self.own_excess = signal(piece_bits, "own_excess", reset_less=True)
+        self.other_total = signal(piece_bits, "other_total")
         self.complete = signal(1, "complete")
-        end = {
-            "slot": params.slot_bits,
-            "transfer": transfer_layout(params),
-            "fault": fault_layout(params),
-        }
-        self.end_valid = signal(1, "end_valid")
-        self.end = signal(data.StructLayout(end), "end", reset_less=True)
-        self.retired = signal(1, "retired")
 
 
 class CompletionTracker(wiring.Component):
@@ -101,12 +104,10 @@ class CompletionTracker(wiring.Component):
     did. If a receiver does not run, it ends with an error
     record (DST_CTA).
 
-    Latency: none for jobs, which pass as ``JobSlots`` lets them; ``completion`` is offered two
+    Latency: none for jobs, which pass as ``JobSlots`` lets them; ``completion`` is offered four
     clocks after the last report of ``written`` and ``filled``. Throughput: one ``written`` and one
-    ``filled`` a clock; one end a clock. Back-pressure:
-    a port waits while an end that came by it is held up, by ``completion`` or ``error`` or, for a
-    clock, by an end of the other port. ``written`` also waits for a report of ``filled`` of the
-    same request that waits.
+    ``filled`` a clock; one end a clock. Back-pressure: both ports wait while two ends that came by
+    one of them are held up, by ``completion`` or ``error`` or by ends of the other port.
 
     Parameters
     ----------
@@ -160,22 +161,21 @@ class CompletionTracker(wiring.Component):
         depth = p.requests_in_flight
         m.submodules.slots = slots = JobSlots(p)
         m.submodules.errors = errors = Queue(error_layout(p), 2)
-        transfers = Copies(m, "transfers", transfer_layout(p), depth, 2)
-        faults = Copies(m, "faults", fault_layout(p), depth, 2)
+        m.submodules.transfers = transfers = RowMemory(transfer_layout(p), depth)
+        m.submodules.faults = faults = RowMemory(fault_layout(p), depth)
+        pieces = Copies(m, "pieces", p.box_piece_bits, depth, 2)
         connect(m, errors.o, flipped(self.error))
 
-        transfer_write = transfers.write
-        self._open(m, slots, transfer_write)
-        fault_write = faults.write
-        lines, fill = self._count(m, transfers, faults)
-        fill_is_offered = Signal()  # an end by fill was offered, and is not yet retired
-        self._end(m, slots, errors, lines, fill, fill_is_offered, fault_write)
+        transfer_write, fault_write = transfers.write_port(), faults.write_port()
+        self._open(m, slots, transfer_write, pieces.write)
+        lines, fill = self._count(m, pieces)
+        self._end(m, slots, errors, lines.ends.o, fill.ends.o, fault_write)
         for write in lines.write, fill.write, fault_write:
             clear_row(m, write, self.clear)
         m.d.comb += self.busy.eq(slots.busy)
         return m
 
-    def _open(self, m: Module, slots: JobSlots, transfer_write) -> None:
+    def _open(self, m: Module, slots: JobSlots, transfer_write, pieces_write) -> None:
         """Give each request a slot, and store what is to be signalled at its end.
 
         The transfer is written whether or not the job passes: to wait for that would make the path
@@ -187,6 +187,9 @@ class CompletionTracker(wiring.Component):
             transfer_write.en.eq(slots.is_free & self.i.valid),
             transfer_write.addr.eq(slots.slot),
             transfer_write.data.eq(self.i.p.transfer),
+            pieces_write.en.eq(transfer_write.en),
+            pieces_write.addr.eq(transfer_write.addr),
+            pieces_write.data.eq(self.i.p.transfer.pieces),
         ]
         if self.params.ctas > 1:
             m.d.comb += [
@@ -195,7 +198,7 @@ class CompletionTracker(wiring.Component):
                 self.opened.transfer.eq(self.i.p.transfer),
             ]
 
-    def _count(self, m: Module, transfers: Copies, faults: Copies) -> list[PieceCounter]:
+    def _count(self, m: Module, pieces: Copies) -> list[PieceCounter]:
         """Add up the pieces of lines and those of fill; return the counters of both.
 
         Each counter has a memory of its own, so that both count in the same clock. The pieces of a
@@ -204,81 +207,73 @@ class CompletionTracker(wiring.Component):
         request of the slot.
         """
         p = self.params
-        counters = []
-        for name, port in ("lines", self.written), ("fill", self.filled):
-            memory = Copies(m, name, p.box_piece_bits, p.requests_in_flight, 2)
-            counters.append(PieceCounter(p, name, port, memory))
-        lines, fill = counters
-        for counter, other, *looked_up in zip(
-            counters, reversed(counters), transfers.memories, faults.memories, strict=True
-        ):
-            self._count_port(m, counter, other, *looked_up)
-        # If a line and fill of one request are counted in the same clock, the line sees the pieces
-        # of the fill, and must not pass before it. The next report follows in the clock in which an
-        # end is retired.
-        same = Signal()
-        m.d.comb += [
-            same.eq(lines.busy & fill.busy & (fill.slot == lines.slot)),
-            fill.advance.eq(~fill.end_valid | fill.retired),
-            lines.advance.eq((~lines.end_valid | lines.retired) & (fill.advance | ~same)),
+        ports = ("lines", self.written), ("fill", self.filled)
+        counters = [
+            PieceCounter(m, p, name, port, memory)
+            for (name, port), memory in zip(ports, pieces.memories, strict=True)
         ]
-        with m.If(same):
+        lines, fill = counters
+        advance = Signal()
+        m.d.comb += advance.eq(lines.ends.i.ready & fill.ends.i.ready)
+        self._count_port(m, advance, lines, fill)
+        self._count_port(m, advance, fill, lines)
+        # If a line and fill of one request are stored in the same clock, the line sees the pieces
+        # of the fill.
+        with m.If(fill.busy & (fill.slot == lines.slot)):
             m.d.comb += lines.other_total.eq(fill.own_total)
         return counters
 
     def _count_port(
-        self,
-        m: Module,
-        counter: PieceCounter,
-        other_counter: PieceCounter,
-        transfers: RowMemory,
-        faults: RowMemory,
+        self, m: Module, advance: Signal, counter: PieceCounter, other_counter: PieceCounter
     ) -> None:
-        """Look up the slot of each report, then add its pieces."""
-        own, other = counter.own, other_counter.other
-        transfer, fault = transfers.read_port(forwards=True), faults.read_port(forwards=True)
-        # Fill of no pieces may come after its request has ended, when the slot has a new owner.
-        counts = (counter.pieces != 0) | (counter.transfer.pieces == 0)
+        """Look up the slot of each report, add its pieces, and find the end of its request."""
+        own, other, request = counter.own, other_counter.other, counter.request
         report = counter.port.p
-        for read in own, transfer, fault:
-            m.d.comb += [read.addr.eq(report.slot), read.en.eq(counter.advance)]
         m.d.comb += [
-            # A report that waits must see what the other counter counts meanwhile.
-            other.addr.eq(Mux(counter.advance, report.slot, counter.slot)),
-            counter.port.ready.eq(counter.advance),
-            counter.transfer.eq(transfer.data),
-            counter.fault.eq(fault.data),
+            counter.port.ready.eq(advance),
+            *(read.addr.eq(report.slot) for read in (own, request)),
+            other.addr.eq(counter.new_slot),
+            *(read.en.eq(advance) for read in (own, other, request)),
+        ]
+        # What the report in the second stage adds is not in the memory yet.
+        old_total = Mux(counter.follows, counter.own_total, own.data)
+        has_pieces = counter.new_pieces != 0
+        # Fill of no pieces may come after its request has ended, when the slot has a new owner.
+        with m.If(advance):
+            m.d.sync += [
+                counter.looks_up.eq(counter.port.valid),
+                counter.new_slot.eq(report.slot),
+                counter.new_pieces.eq(report.pieces),
+                counter.follows.eq(
+                    counter.looks_up & has_pieces & (counter.new_slot == report.slot)
+                ),
+                counter.busy.eq(counter.looks_up),
+                counter.slot.eq(counter.new_slot),
+                counter.has_pieces.eq(has_pieces),
+                counter.counts.eq(has_pieces | (request.data == 0)),
+                counter.own_total.eq(old_total + counter.new_pieces),
+                counter.own_excess.eq(old_total + (counter.new_pieces - request.data)),
+            ]
+        m.d.comb += [
             counter.other_total.eq(other.data),
-            counter.own_total.eq(own.data + counter.pieces),
-            counter.request_total.eq(counter.own_total + counter.other_total),
             counter.complete.eq(
-                counter.busy & counts & (counter.request_total == counter.transfer.pieces)
+                counter.busy & counter.counts & sum_is_zero(counter.other_total, counter.own_excess)
             ),
-            counter.write.en.eq(counter.busy & counter.advance),
+            counter.write.en.eq(counter.busy & counter.has_pieces & advance),
             counter.write.addr.eq(counter.slot),
             # At the end: the number of the other counter, negated.
-            counter.write.data.eq(
-                Mux(
-                    counter.complete,
-                    counter.own_total - counter.transfer.pieces,
-                    counter.own_total,
-                )
-            ),
+            counter.write.data.eq(Mux(counter.complete, counter.own_excess, counter.own_total)),
+            counter.ends.i.valid.eq(counter.complete & advance),
+            counter.ends.i.payload.eq(counter.slot),
         ]
-        with m.If(counter.advance):
-            m.d.sync += [
-                counter.busy.eq(counter.port.valid),
-                counter.slot.eq(report.slot),
-                counter.pieces.eq(report.pieces),
-                counter.end_valid.eq(counter.complete),
-                counter.end.slot.eq(counter.slot),
-                counter.end.transfer.eq(counter.transfer),
-                counter.end.fault.eq(counter.fault),
-            ]
-        with m.Elif(counter.retired):
-            m.d.sync += counter.end_valid.eq(0)
+        total = Signal(self.params.box_piece_bits)
+        request_pieces = Signal(self.params.box_piece_bits)
+        m.d.comb += [
+            total.eq(counter.own_total + counter.other_total),
+            request_pieces.eq(counter.own_total - counter.own_excess),
+        ]
         m.d.sync += Assert(
-            ~counter.busy | (counter.request_total <= counter.transfer.pieces),
+            ~(counter.busy & counter.has_pieces) | (total <= request_pieces),
             "completion_tracker: more pieces are written than the request has\n",
         )
 
@@ -287,25 +282,31 @@ class CompletionTracker(wiring.Component):
         m: Module,
         slots: JobSlots,
         errors: Queue,
-        lines: PieceCounter,
-        fill: PieceCounter,
-        fill_is_offered,
+        line_end,
+        fill_end,
         fault_write,
     ) -> None:
-        """Signal the barrier of an ended request, or report its fault; free the slot.
+        """Look up each ended request. Signal its barrier, or report its fault; free the slot.
 
-        An end by a line goes before one by fill, unless the one by fill was offered already.
+        An end by a line goes before one by fill.
         """
         p = self.params
+        read_transfer = m.submodules.transfers.read_port()
+        read_fault = m.submodules.faults.read_port()
+        takes_next = Signal()
+        next_slot = Signal(p.slot_bits)
         has_end = Signal()
-        takes_line = Signal()
-        end = Signal(lines.end.shape())
-        transfer, fault = end.transfer, end.fault
+        end_slot = Signal(p.slot_bits, reset_less=True)
+        transfer, fault = read_transfer.data, read_fault.data
         m.d.comb += [
-            has_end.eq(lines.end_valid | fill.end_valid),
-            takes_line.eq(lines.end_valid & ~fill_is_offered),
-            end.eq(Mux(takes_line, lines.end, fill.end)),
+            next_slot.eq(Mux(line_end.valid, line_end.payload, fill_end.payload)),
+            line_end.ready.eq(takes_next),
+            fill_end.ready.eq(takes_next & ~line_end.valid),
+            *(read.addr.eq(next_slot) for read in (read_transfer, read_fault)),
+            *(read.en.eq(takes_next) for read in (read_transfer, read_fault)),
         ]
+        with m.If(takes_next):
+            m.d.sync += [has_end.eq(line_end.valid | fill_end.valid), end_slot.eq(next_slot)]
         retires = Signal()
         fault_comes = Signal()  # a fault is marked in this clock
         remote = transfer.delivery.remote if p.ctas > 1 else Const(0, 1)
@@ -319,8 +320,7 @@ class CompletionTracker(wiring.Component):
                     remote | self.completion.ready,
                 )
             ),
-            lines.retired.eq(retires & takes_line),
-            fill.retired.eq(retires & ~takes_line),
+            takes_next.eq(~has_end | retires),
             self.completion.valid.eq(has_end & ~fault.failed & ~remote),
             self.completion.p.request_id.eq(transfer.request_id),
             self.completion.p.address.eq(transfer.mbarrier),
@@ -330,18 +330,17 @@ class CompletionTracker(wiring.Component):
             errors.i.p.code.eq(code),
             errors.i.p.value.eq(value),
             slots.returned.valid.eq(has_end & retires),
-            slots.returned.payload.eq(end.slot),
+            slots.returned.payload.eq(end_slot),
         ]
-        m.d.sync += fill_is_offered.eq(has_end & ~takes_line & ~retires)
         if p.report_mechanism:
-            self._mark_reports(m, has_end & retires, end.slot)
+            self._mark_reports(m, has_end & retires, end_slot)
         if p.ctas > 1:
             holder = holder_of(p, transfer.delivery, self.cta_rank)
             m.d.comb += [
                 self.completion.p.cta.eq(self.cta_rank),
                 *(self.completion.p[name].eq(holder) for name in holder_field(p)),
             ]
-        self._mark_faults(m, fault_write, fault_comes, has_end & fault.failed & retires, end.slot)
+        self._mark_faults(m, fault_write, fault_comes, has_end & fault.failed & retires, end_slot)
 
     def _mark_reports(self, m: Module, clears, ended_slot) -> None:
         """Mark each slot that reports; clear the mark when its request ends."""

@@ -21,8 +21,8 @@ ENTRIES = PARAMS.completions_waiting
 class CoalescerSpec(Elaboratable):
     """For any one barrier, the bytes that arrived are those that left and those that are stored.
 
-    Bytes that are stored at any moment have left ``ENTRIES`` transfers later, in completions that a
-    single ``complete_tx`` can carry, and these name requests of this barrier. Byte counts are
+    Bytes that are stored at any moment leave within ``ENTRIES + 1`` transfers, in completions that
+    a single ``complete_tx`` can carry, and these name requests of this barrier. Byte counts are
     multiples of ``STEP``: sums of all 21 bits are too much for the solver, and all bits are added
     in the same way.
     """
@@ -33,6 +33,7 @@ class CoalescerSpec(Elaboratable):
         here = inside(dut)
         layout = barrier_completion_layout(PARAMS)
         entries = [here.view(f"entry_{number}", layout) for number in range(ENTRIES)]
+        incoming = here.view("incoming", layout)
         offer(m, dut.i)
         hold(m, dut.i, "i", Assume)
         hold(m, dut.o, "o", Assert)
@@ -44,7 +45,7 @@ class CoalescerSpec(Elaboratable):
 
         # Bytes of the barrier.
         address = AnyConst(len(dut.i.p.address))
-        width = len(dut.i.p.tx_bytes) + ENTRIES
+        width = len(dut.i.p.tx_bytes) + ENTRIES + 1
         is_accepted, is_delivered = Signal(), Signal()
         stored, next_stored = Signal(width), Signal(width)
         m.d.comb += [
@@ -61,16 +62,17 @@ class CoalescerSpec(Elaboratable):
         m.d.sync += stored.eq(next_stored)
 
         # Bytes that are stored at a moment that the solver chooses.
-        owed, transfers = Signal(width), Signal(range(ENTRIES + 1))
+        owed, transfers = Signal(width), Signal(range(ENTRIES + 2))
         with m.If(AnySeq(1)):
             m.d.sync += [owed.eq(next_stored), transfers.eq(0)]
-        with m.Elif(dut.o.valid & dut.o.ready & (transfers != ENTRIES)):
+        with m.Elif(dut.o.valid & dut.o.ready & (transfers != ENTRIES + 1)):
             m.d.sync += transfers.eq(transfers + 1)
             with m.If(is_delivered):
                 m.d.sync += owed.eq(Mux(owed > dut.o.p.tx_bytes, owed - dut.o.p.tx_bytes, 0))
-        m.d.comb += Assert((transfers != ENTRIES) | (owed == 0))
+        m.d.comb += Assert((transfers != ENTRIES + 1) | (owed == 0))
 
-        # The entries are occupied from the first one on, and hold the stored bytes.
+        # The entries are occupied from the first one on. They hold the stored bytes, with the
+        # register behind ``i``.
         is_its = [
             is_taken & (entry.address == address)
             for is_taken, entry in zip(here.occupied, entries, strict=True)
@@ -78,11 +80,17 @@ class CoalescerSpec(Elaboratable):
         in_entries = [
             Mux(own, entry.tx_bytes, 0) for own, entry in zip(is_its, entries, strict=True)
         ]
+        is_coming = here.incoming_valid & (incoming.address == address)
+        in_register = Mux(is_coming, incoming.tx_bytes, 0)
         m.d.comb += [
-            Assert((transfers <= ENTRIES) & (owed % STEP == 0)),
+            Assert((transfers <= ENTRIES + 1) & (owed % STEP == 0)),
             Assert((here.occupied & (here.occupied + 1)) == 0),
-            Assert(dut.i.ready == ~here.occupied[-1]),
-            Assert(stored == sum(in_entries)),
+            Assert(dut.i.ready == ~(here.occupied[-1] & here.incoming_valid)),
+            Assert(stored == sum(in_entries, start=in_register)),
+            Assert(
+                ~here.incoming_valid
+                | ((incoming.tx_bytes <= MAX_TX_BYTES) & (incoming.tx_bytes % STEP == 0))
+            ),
             *(
                 Assert(
                     ~is_taken | ((entry.tx_bytes <= MAX_TX_BYTES) & (entry.tx_bytes % STEP == 0))
@@ -90,14 +98,19 @@ class CoalescerSpec(Elaboratable):
                 for is_taken, entry in zip(here.occupied, entries, strict=True)
             ),
         ]
-        for number in range(ENTRIES + 1):
+        for number in range(ENTRIES + 2):
+            # What is in the register follows the entries that are occupied.
+            places = ENTRIES + 1 - number
+            is_within = ~here.occupied[places - 1] if 0 < number <= ENTRIES else 1
+            most = sum(in_entries[:places], start=Mux(is_within, in_register, 0))
             with m.If(transfers == number):
-                m.d.comb += Assert(owed <= sum(in_entries[: ENTRIES - number]))
+                m.d.comb += Assert(owed <= (most if places else 0))
 
         # A request of another barrier is never named to this barrier.
         foreign = AnyConst(len(dut.i.p.request_id))
         m.d.comb += [
             Assume(~is_accepted | (dut.i.p.request_id != foreign)),
+            Assert(~is_coming | (incoming.request_id != foreign)),
             Assert(~is_delivered | (dut.o.p.request_id != foreign)),
             *(
                 Assert(~own | (entry.request_id != foreign))
@@ -107,7 +120,7 @@ class CoalescerSpec(Elaboratable):
 
         # The assumptions can be met: three barriers wait, and bytes are added to one of them.
         added = Signal()
-        with m.If(here.occupied[:-1].all() & is_accepted & here.add_to.any()):
+        with m.If(here.occupied[:-1].all() & here.add_to.any()):
             m.d.sync += added.eq(1)
         m.d.comb += Cover(added & (stored == 0) & ~dut.o.valid)
         return m
@@ -126,10 +139,12 @@ def _adds_to_any_barrier(_coalescer: TxCoalescer, inner: Inside) -> None:
         inner.module.d.comb += inner.can_add[number].eq(inner.occupied[number] & fits_in)
 
 
-def _adds_without_limit(coalescer: TxCoalescer, inner: Inside) -> None:
+def _adds_without_limit(_coalescer: TxCoalescer, inner: Inside) -> None:
     layout = barrier_completion_layout(PARAMS)
     for number in range(1, ENTRIES):
-        same_barrier = coalescer.i.p.address == inner.view(f"entry_{number}", layout).address
+        same_barrier = (
+            inner.view("incoming", layout).address == inner.view(f"entry_{number}", layout).address
+        )
         inner.module.d.comb += inner.can_add[number].eq(inner.occupied[number] & same_barrier)
 
 
@@ -144,19 +159,19 @@ PROOFS = [
                 "lost bytes that are added to an entry that moves up",
                 TxCoalescer,
                 _loses_added_bytes,
-                depth=5,
+                depth=6,
             ),
             Bug(
                 "bytes that are added to those of another barrier",
                 TxCoalescer,
                 _adds_to_any_barrier,
-                depth=5,
+                depth=6,
             ),
             Bug(
                 "a sum that no complete_tx can have",
                 TxCoalescer,
                 _adds_without_limit,
-                depth=5,
+                depth=6,
             ),
         ),
         unbounded=True,

@@ -16,10 +16,8 @@ from amaranth.hdl import (
     Mux,
     ResetSignal,
     Signal,
-    Value,
 )
 from amaranth.lib import data, stream
-from amaranth.lib.memory import Memory
 
 from hw.layouts.isa import ErrorCode
 from hw.layouts.jobs import transfer_layout
@@ -42,22 +40,47 @@ ERRORS = 8
 """Modulus of the numbers of error records; fewer than that wait."""
 
 
-PARTS = "busy", "slot", "pieces", "own_total", "other_total", "end_valid"
+PARTS = (
+    *("looks_up", "new_slot", "new_pieces", "follows"),
+    *("busy", "slot", "has_pieces", "counts", "own_total", "own_excess", "other_total"),
+)
 
 
-def _end_layout(params: TmaParams) -> data.StructLayout:
-    """Return the layout of the end of a request."""
-    transfer, fault = transfer_layout(params), fault_layout(params)
-    return data.StructLayout({"slot": params.slot_bits, "transfer": transfer, "fault": fault})
-
-
-def _kind(here: Inside, params: TmaParams, name: str) -> SimpleNamespace:
-    """Return the signals that count pieces of a kind, ``lines`` or ``fill``."""
+def _kind(here: Inside, name: str, pieces: int) -> SimpleNamespace:
+    """Return the signals that count pieces of a kind, ``lines`` or ``fill``; ``pieces`` is the
+    number of its memory of the pieces of requests.
+    """
     return SimpleNamespace(
-        transfer=here.view(f"{name}_transfer", transfer_layout(params)),
-        fault=here.view(f"{name}_fault", fault_layout(params)),
-        end=here.view(f"{name}_end", _end_layout(params)),
+        name=name,
+        own=getattr(here, f"{name}_0").read_ports[0],
+        request=getattr(here, f"pieces_{pieces}").read_ports[0],
+        ends=getattr(here, f"{name}_ends"),
         **{part: here.signal(f"{name}_{part}") for part in PARTS},
+    )
+
+
+def _looked_up_fault(tracker: CompletionTracker, inner: Inside) -> data.View:
+    """Return the fault of the request that ends."""
+    return data.View(fault_layout(tracker.params), inner.faults.read_ports[0].data)
+
+
+def _reports(params: TmaParams, name: str) -> SimpleNamespace:
+    """Return the reports of a kind in the two stages, and the queue of the ends behind them."""
+
+    def stage(number: int) -> SimpleNamespace:
+        return SimpleNamespace(
+            busy=Signal(name=f"{name}_busy_{number}"),
+            slot=Signal(params.slot_bits, name=f"{name}_slot_{number}"),
+            pieces=Signal(params.box_piece_bits, name=f"{name}_pieces_{number}"),
+            last=Signal(name=f"{name}_last_{number}"),
+        )
+
+    return SimpleNamespace(
+        first=stage(1),
+        second=stage(2),
+        ends=[Signal(params.slot_bits, name=f"{name}_end_{place}") for place in range(2)],
+        level=Signal(range(3), name=f"{name}_ends"),
+        pops=Signal(name=f"{name}_pops"),
     )
 
 
@@ -71,15 +94,15 @@ class CompletionSpec(Elaboratable):
 
     - No slot is given to a second request before the first one has ended, and all jobs of a request
       carry its slot.
-    - The completion of a request is offered when the event that completed it has left the counters,
-      and not before. It counts 16 bytes for each piece that was written. If two requests end at
-      once, the end by fill waits, unless it was offered before. An offered end stays until it is
-      taken.
+    - The completion of a request is offered when the event that completed it has left the counters
+      and was looked up, and not before. It counts 16 bytes for each piece that was written. Of two
+      requests that wait, one that ended by a line is looked up first. An offered end stays until it
+      is taken.
     - A request with a fault has no completion. It has one error record, of its last fault, in the
       order of the ends.
-    - ``written`` and ``filled`` wait for the ends that came by them: for an offered completion, or
-      for room for an error record. ``written`` also waits for fill of the same request that
-      waits. They wait for nothing else.
+    - ``written`` and ``filled`` wait while two ends by lines or two by fill wait behind an end that
+      waits for its completion to be taken, or for room for an error record. They wait for nothing
+      else.
 
     In a cluster, a remote request ends in the same way without a completion, and an absent receiver
     is a fault, too.
@@ -168,12 +191,9 @@ class CompletionSpec(Elaboratable):
             Assume(~written.valid | (written.p.pieces != 0)),
             Assume(~filled.valid | request.is_open | (was_open & (filled.p.pieces == 0))),
         ]
-        # Events in the counters. One of them may be ``last``: it completed its request, or waits
-        # while fill waits. Behind them are the ends of requests, ``ends``.
-        line_busy, line_slot, line_last = Signal(), Signal(p.slot_bits), Signal()
-        fill_busy, fill_slot, fill_last = Signal(), Signal(p.slot_bits), Signal()
-        line_ends, line_end_slot = Signal(), Signal(p.slot_bits)
-        fill_ends, fill_end_slot = Signal(), Signal(p.slot_bits)
+        # Events in the counters. One of them may be ``last``: it completed its request. Behind them
+        # are the ends of requests, and the end that is offered.
+        lines, fill = (_reports(p, name) for name in ("line", "fill"))
         whole_by_line, whole_by_fill = Signal(), Signal()
         for number, request in enumerate(requests):
             left = request.transfer.pieces - request.written
@@ -194,16 +214,15 @@ class CompletionSpec(Elaboratable):
                 ),
                 whole.eq((total != request.written) & (total == request.transfer.pieces)),
             ]
-            stays = line_busy & ~written.ready & (line_slot == number)
             marks = dut.fault.valid & (dut.fault.p.slot == number)
             if p.ctas > 1:
                 marks |= absent.valid & absent.ready & (absent.p.slot == number)
             m.d.comb += Assume(~(whole & ~of_lines & (request.owes | marks)))
             with m.If(request.is_open):
                 m.d.sync += request.written.eq(total)
-            with m.If(whole & (of_lines | stays)):
+            with m.If(whole & of_lines):
                 m.d.comb += whole_by_line.eq(1)
-            with m.If(whole & ~(of_lines | stays)):
+            with m.If(whole & ~of_lines):
                 m.d.comb += whole_by_fill.eq(1)
             with m.If(of_lines):
                 m.d.sync += request.owes.eq(0)
@@ -224,13 +243,11 @@ class CompletionSpec(Elaboratable):
                         requests[number].line.eq(absent.p.receiver),
                     ]
 
-        # An end is offered from when its event has left the counters until it is taken. If there
-        # are two, the end by fill waits, unless it came first.
-        fill_first = Signal()
-        by_line = line_ends & ~fill_first
-        ending, ending_slot = line_ends | fill_ends, Mux(by_line, line_end_slot, fill_end_slot)
+        # An end is offered from when it was looked up until it is taken.
+        ending, ending_slot = Signal(), Signal(p.slot_bits)
         ended = requests[ending_slot]
-        error_taken, done, room, same = Signal(), Signal(), Signal(), Signal()
+        error_taken, done, room = Signal(), Signal(), Signal()
+        advance, takes_next = Signal(), Signal()
         remote = ended.transfer.delivery.remote if p.ctas > 1 else Const(0, 1)
         if p.ctas > 1:
             m.d.comb += Assert(absent.ready == ~dut.fault.valid)
@@ -243,9 +260,9 @@ class CompletionSpec(Elaboratable):
         m.d.comb += [
             Assert(dut.fault.ready),
             Assert(dut.completion.valid == (ending & ~ended.failed & ~remote)),
-            same.eq(line_busy & fill_busy & (line_slot == fill_slot)),
-            Assert(written.ready == ((~line_ends | (by_line & done)) & ~(same & ~filled.ready))),
-            Assert(filled.ready == (~fill_ends | (~by_line & done))),
+            advance.eq((lines.level != 2) & (fill.level != 2)),
+            Assert(written.ready == advance),
+            Assert(filled.ready == advance),
             error_taken.eq(ending & ended.failed & done),
         ]
         with m.If(dut.completion.valid):
@@ -254,24 +271,37 @@ class CompletionSpec(Elaboratable):
                 Assert(dut.completion.p.address == ended.transfer.mbarrier),
                 Assert(dut.completion.p.tx_bytes == 16 * ended.written),
             ]
-        m.d.sync += fill_first.eq(fill_ends & ~by_line & ~done)
-        for port, whole, busy, slot_in_hand, last, ends, end_slot in (
-            (written, whole_by_line, line_busy, line_slot, line_last, line_ends, line_end_slot),
-            (filled, whole_by_fill, fill_busy, fill_slot, fill_last, fill_ends, fill_end_slot),
-        ):
-            with m.If(port.ready):
+        for port, whole, kind in (written, whole_by_line, lines), (filled, whole_by_fill, fill):
+            first, second = kind.first, kind.second
+            pushes = Signal()
+            m.d.comb += pushes.eq(advance & second.last)
+            with m.If(advance):
                 m.d.sync += [
-                    busy.eq(port.valid),
-                    slot_in_hand.eq(port.p.slot),
-                    last.eq(whole),
-                    ends.eq(last),
-                    end_slot.eq(slot_in_hand),
+                    first.busy.eq(port.valid),
+                    first.slot.eq(port.p.slot),
+                    first.pieces.eq(port.p.pieces),
+                    first.last.eq(whole),
+                    second.busy.eq(first.busy),
+                    second.slot.eq(first.slot),
+                    second.pieces.eq(first.pieces),
+                    second.last.eq(first.last),
                 ]
-            with m.Elif(whole):
-                m.d.sync += last.eq(1)
-        for ends, port, is_told in (line_ends, written, by_line), (fill_ends, filled, ~by_line):
-            with m.If(ends & is_told & done & ~port.ready):
-                m.d.sync += ends.eq(0)
+            m.d.sync += kind.level.eq(kind.level + pushes - kind.pops)
+            with m.If(kind.pops):
+                m.d.sync += kind.ends[0].eq(kind.ends[1])
+            for place in range(2):
+                with m.If(pushes & (kind.level - kind.pops == place)):
+                    m.d.sync += kind.ends[place].eq(second.slot)
+        m.d.comb += [
+            takes_next.eq(~ending | done),
+            lines.pops.eq(takes_next & (lines.level != 0)),
+            fill.pops.eq(takes_next & (lines.level == 0) & (fill.level != 0)),
+        ]
+        with m.If(takes_next):
+            m.d.sync += [
+                ending.eq((lines.level != 0) | (fill.level != 0)),
+                ending_slot.eq(Mux(lines.level != 0, lines.ends[0], fill.ends[0])),
+            ]
         for number in slots:
             with m.If(ending & done & (ending_slot == number)):
                 m.d.sync += requests[number].is_open.eq(0)
@@ -305,11 +335,8 @@ class CompletionSpec(Elaboratable):
         with m.If(dut.error.valid & (given == n)):
             m.d.comb += Assert(dut.error.payload == wanted)
 
-        events = (
-            (line_busy, line_slot, line_last, line_ends, line_end_slot),
-            (fill_busy, fill_slot, fill_last, fill_ends, fill_end_slot),
-        )
-        self._invariants(m, dut, requests, slot, events, fill_first, (n, made, given, wanted))
+        offered = ending, ending_slot
+        self._invariants(m, dut, requests, slot, (lines, fill), offered, (n, made, given, wanted))
 
         # The assumptions can be met: a slot is used again after a fault, while the other is in use.
         errors_given, completions = Signal(2), Signal(2)
@@ -320,17 +347,16 @@ class CompletionSpec(Elaboratable):
         m.d.comb += Cover(
             (errors_given == 1) & (completions == 1) & Cat(r.is_open for r in requests).all()
         )
-        # With two ends in the same clock, either kind can go first.
-        m.d.comb += [Cover(line_ends & fill_ends & first) for first in (by_line, fill_first)]
+        # Requests can end by a line and by fill in the same clock.
+        m.d.comb += Cover((lines.level != 0) & (fill.level != 0))
         return m
 
-    def _invariants(self, m: Module, dut, requests, slot, events, fill_first, errors) -> None:
+    def _invariants(self, m: Module, dut, requests, slot, reports, offered_end, errors) -> None:
         """Assert what holds in every reachable state; induction needs it."""
         p = self.params
-        (_, line_slot, line_last, line_ends, line_end_slot) = events[0]
-        (_, fill_slot, fill_last, fill_ends, fill_end_slot) = events[1]
+        ending, ending_slot = offered_end
         here = inside(dut)
-        lines, fill = _kind(here, p, "lines"), _kind(here, p, "fill")
+        kinds = [_kind(here, name, number) for number, name in enumerate(("lines", "fill"))]
         jobs = inside(here.slots)
         free = inside(jobs.slots)
         slots = range(p.requests_in_flight)
@@ -358,29 +384,74 @@ class CompletionSpec(Elaboratable):
             ),
         ]
 
-        m.d.comb += [Assert(here.fill_is_offered == fill_first), Assert(~fill_first | fill_ends)]
+        # The stages and the ends are those of the specification.
+        of_lines, of_fill = reports
+        for counts, kind in zip(kinds, reports, strict=True):
+            first, second = kind.first, kind.second
+            fifo = inside(counts.ends)
+            m.d.comb += [
+                Assert(counts.looks_up == first.busy),
+                Assert(counts.busy == second.busy),
+                Assert(~first.last | (first.busy & (first.pieces != 0))),
+                Assert(~second.last | (second.busy & (second.pieces != 0))),
+                Assert(kind.level <= 2),
+                Assert(counts.ends.level == kind.level),
+                Assert(fifo.produce == (fifo.consume + kind.level)[:1]),
+            ]
+            with m.If(first.busy):
+                m.d.comb += [
+                    Assert(counts.new_slot == first.slot),
+                    Assert(counts.new_pieces == first.pieces),
+                    Assert(
+                        counts.follows
+                        == (second.busy & (second.pieces != 0) & (second.slot == first.slot))
+                    ),
+                    Assert(counts.request.data != 0),
+                ]
+            with m.If(second.busy):
+                m.d.comb += [
+                    Assert(counts.slot == second.slot),
+                    Assert(counts.has_pieces == (second.pieces != 0)),
+                    Assert(counts.counts == counts.has_pieces),
+                ]
+            for place in range(2):
+                for position in range(2):
+                    with m.If((kind.level > place) & ((fifo.consume + place)[:1] == position)):
+                        m.d.comb += Assert(row(m, fifo.storage, position) == kind.ends[place])
+        m.d.comb += [
+            Assert(here.has_end == ending),
+            Assert(~ending | (here.end_slot == ending_slot)),
+        ]
 
         # The memories hold the state of each request, without the pieces that are being added.
         for number in slots:
             request = requests[number]
-            fault = copied_row(m, here, "faults", number)
-            of_lines = copied_row(m, here, "lines", number)
-            of_fill = copied_row(m, here, "fill", number)
-            counts_line = lines.busy & (lines.slot == number)
-            counts_fill = fill.busy & (fill.slot == number)
-            counted = of_lines + of_fill
-            new_lines = Mux(counts_line, lines.pieces, 0)
-            new_fill = Mux(counts_fill, fill.pieces, 0)
-            last_line = line_last & (line_slot == number)
-            last_fill = fill_last & (fill_slot == number)
-            ended = Cat(
-                line_ends & (line_end_slot == number), fill_ends & (fill_end_slot == number)
-            )
+            fault = Signal(fault_layout(p), name=f"fault_{number}")
             transfer = Signal(transfer_layout(p), name=f"transfer_{number}")
-            m.d.comb += transfer.eq(copied_row(m, here, "transfers", number))
+            request_pieces = copied_row(m, here, "pieces", number)
+            totals = [copied_row(m, here, name, number) for name in ("lines", "fill")]
+            counted = totals[0] + totals[1]
+            m.d.comb += [
+                fault.eq(row(m, here.faults, number)),
+                transfer.eq(row(m, here.transfers, number)),
+            ]
+            new, lasts, ends = [], [], [ending & (ending_slot == number)]
+            for kind in reports:
+                for stage in kind.first, kind.second:
+                    is_its = stage.busy & (stage.slot == number)
+                    new.append(Mux(is_its, stage.pieces, 0))
+                    lasts.append(stage.last & (stage.slot == number))
+                ends += [
+                    (kind.level > place) & (end == number) for place, end in enumerate(kind.ends)
+                ]
+            has_ended = Cat(*ends).any()
+            was_open = request.transfer.pieces != 0
+            all_new = sum(new)
+            m.d.comb += Assert(~was_open | (request_pieces != 0))
             with m.If(request.is_open):
                 m.d.comb += [
                     Assert(transfer == request.transfer),
+                    Assert(request_pieces == request.transfer.pieces),
                     Assert(fault.failed == request.failed),
                     Assert(~fault.failed | (fault.line == request.line)),
                     Assert(
@@ -390,86 +461,74 @@ class CompletionSpec(Elaboratable):
                     Assert(request.transfer.pieces != 0),
                     Assert(
                         (request.written == request.transfer.pieces)
-                        == (last_line | last_fill | ended.any())
+                        == (has_ended | Cat(*lasts).any())
                     ),
-                    Assert(last_line + last_fill + ended[0] + ended[1] <= 1),
-                    Assert(~counts_line | (request.written != request.transfer.pieces) | last_line),
-                    Assert(~(last_fill & counts_line)),
+                    Assert(sum(lasts) + sum(ends) <= 1),
                     Assert(request.written <= request.transfer.pieces),
-                    Assert(new_lines + new_fill <= request.written),
+                    Assert(all_new <= request.written),
+                    # What completes the request comes last.
+                    *(
+                        Assert(~last | (first == 0))
+                        for last in (lasts[1], lasts[3])
+                        for first in (new[0], new[2])
+                    ),
+                    Assert(~lasts[2] | (new[0] == 0)),
+                    Assert(~lasts[3] | (new[1] == 0)),
                 ]
-                with m.If(ended.any()):
+                with m.If(has_ended):
                     m.d.comb += [
                         Assert(counted[: p.box_piece_bits] == 0),
-                        Assert(~counts_line),
-                        Assert(new_fill == 0),
+                        Assert(all_new == 0),
                     ]
                 with m.Else():
-                    whole = (counted + new_lines + new_fill)[: p.box_piece_bits]
+                    whole = (counted + all_new)[: p.box_piece_bits]
                     m.d.comb += Assert(whole == request.written)
             with m.Else():
                 m.d.comb += [
-                    # The memory may already hold the next request of the slot.
-                    Assert((request.transfer.pieces == 0) | (transfer.pieces != 0)),
                     Assert(~fault.failed),
                     Assert(counted[: p.box_piece_bits] == 0),
-                    Assert(~counts_line & ~last_line & ~last_fill & ~ended.any()),
-                    Assert(new_fill == 0),
+                    Assert(~has_ended & ~Cat(*lasts).any()),
+                    Assert(all_new == 0),
                 ]
-            for counts, has_ended in zip((lines, fill), ended, strict=True):
-                with m.If(has_ended):
-                    m.d.comb += Assert(counts.end.transfer == request.transfer)
-            with m.If(counts_line):
+            with m.If(ending & (ending_slot == number)):
+                looked_up = _looked_up_fault(dut, here)
                 m.d.comb += [
-                    Assert(lines.pieces != 0),
-                    Assert(lines.transfer == request.transfer),
-                    Assert(lines.own_total == (of_lines + lines.pieces)[: p.box_piece_bits]),
-                    Assert(lines.other_total == (of_fill + new_fill)[: p.box_piece_bits]),
-                    Assert(request.owes | (lines.fault.failed == request.failed)),
-                    Assert(request.owes | ~request.failed | (lines.fault.line == request.line)),
-                    Assert(
-                        request.owes
-                        | ~request.failed
-                        | (
-                            (lines.fault.receiver_absent if p.ctas > 1 else 0)
-                            == request.receiver_absent
-                        )
-                    ),
+                    Assert(here.transfers.read_ports[0].data == request.transfer),
+                    Assert(looked_up.failed == request.failed),
+                    Assert(~request.failed | (looked_up.line == request.line)),
                 ]
-            with m.If(counts_fill):
-                # Fill of an ended request may have read the next request of the slot.
-                m.d.comb += [
-                    Assert(fill.transfer.pieces != 0),
-                    Assert((fill.transfer == request.transfer) | (fill.pieces == 0)),
-                    Assert(fill.own_total == (of_fill + fill.pieces)[: p.box_piece_bits]),
-                    Assert(fill.other_total == of_lines),
-                ]
-        for counts, (busy, in_hand, last, ends, end_slot) in zip(
-            (lines, fill), events, strict=True
-        ):
-            m.d.comb += [
-                Assert(counts.busy == busy),
-                Assert(~busy | (counts.slot == in_hand)),
-                Assert(counts.end_valid == ends),
-                Assert(~last | (busy & (counts.pieces != 0))),
-            ]
-            for is_so, number, fault in (
-                (last, in_hand, counts.fault),
-                (ends, end_slot, counts.end.fault),
+                if p.ctas > 1:
+                    m.d.comb += Assert(
+                        ~request.failed | (looked_up.receiver_absent == request.receiver_absent)
+                    )
+            for counts, kind, own, other in zip(
+                kinds, reports, totals, reversed(totals), strict=True
             ):
-                request = requests[number]
-                with m.If(is_so):
+                first, second = kind.first, kind.second
+                if kind is of_lines:
                     m.d.comb += [
-                        Assert(request.is_open),
-                        Assert(fault.failed == request.failed),
-                        Assert(~request.failed | (fault.line == request.line)),
+                        Assert(~stage.busy | (stage.pieces != 0)) for stage in (first, second)
                     ]
-                    if p.ctas > 1:
-                        m.d.comb += Assert(
-                            ~request.failed | (fault.receiver_absent == request.receiver_absent)
-                        )
-            with m.If(ends):
-                m.d.comb += Assert(counts.end.slot == end_slot)
+                    is_with = of_fill.second.busy & (of_fill.second.slot == number)
+                    other = other + Mux(is_with, of_fill.second.pieces, 0)
+                with m.If(first.busy & (first.slot == number)):
+                    m.d.comb += [
+                        Assert(was_open),
+                        Assert(counts.follows | (counts.own.data == own)),
+                        Assert(
+                            (first.pieces == 0) | (counts.request.data == request.transfer.pieces)
+                        ),
+                    ]
+                with m.If(second.busy & (second.slot == number)):
+                    m.d.comb += Assert(was_open)
+                    # Fill of no pieces may be stored when its request has ended.
+                    with m.If(second.pieces != 0):
+                        excess = counts.own_total - request.transfer.pieces
+                        m.d.comb += [
+                            Assert(counts.own_total == (own + second.pieces)[: p.box_piece_bits]),
+                            Assert(counts.own_excess == excess[: p.box_piece_bits]),
+                            Assert(counts.other_total == other[: p.box_piece_bits]),
+                        ]
         # The queue of error records.
         queue = inside(here.errors)
         n, made, given, wanted = errors
@@ -496,41 +555,30 @@ def _does_not_see_fill(_tracker: CompletionTracker, inner: Inside) -> None:
     inner.module.d.comb += inner.lines_other_total.eq(seen_by_lines.data)
 
 
-def _ends_before_fill_is_counted(_tracker: CompletionTracker, inner: Inside) -> None:
-    inner.module.d.comb += inner.lines_advance.eq(~inner.lines_end_valid | inner.lines_retired)
+def _does_not_see_the_last_report(_tracker: CompletionTracker, inner: Inside) -> None:
+    inner.module.d.sync += inner.fill_follows.eq(0)
 
 
-def _forgets_while_it_waits(tracker: CompletionTracker, inner: Inside) -> None:
-    (seen_by_lines,) = inner.fill_1.read_ports
-    (seen_by_fill,) = inner.lines_1.read_ports
-    inner.module.d.comb += [
-        seen_by_lines.addr.eq(tracker.written.p.slot),
-        seen_by_fill.addr.eq(tracker.filled.p.slot),
-    ]
+def _loses_an_end_by_fill(_tracker: CompletionTracker, inner: Inside) -> None:
+    inner.module.d.comb += inner.advance.eq(inner.lines_ends.i.ready)
 
 
-def _withdraws_the_end_of_fill(_tracker: CompletionTracker, inner: Inside) -> None:
-    inner.module.d.comb += inner.takes_line.eq(inner.lines_end_valid)
+def _withdraws_an_end(_tracker: CompletionTracker, inner: Inside) -> None:
+    inner.module.d.comb += inner.takes_next.eq(1)
 
 
-def _signals_the_last_pieces(tracker: CompletionTracker, inner: Inside) -> None:
-    pieces = Mux(inner.takes_line, inner.lines_pieces, inner.fill_pieces)
-    inner.module.d.comb += tracker.completion.p.tx_bytes.eq(pieces << 4)
+def _signals_the_pieces_of_lines(tracker: CompletionTracker, inner: Inside) -> None:
+    inner.module.d.comb += tracker.completion.p.tx_bytes.eq(inner.lines_own_total << 4)
 
 
-def _misses_a_late_fault(tracker: CompletionTracker, inner: Inside) -> None:
-    for name, port in ("lines", tracker.written), ("fill", tracker.filled):
-        read = Memory.read_port(inner.faults_0)
-        inner.module.d.comb += [
-            read.addr.eq(port.p.slot),
-            read.en.eq(inner.signal(f"{name}_advance")),
-            Value.cast(inner.signal(f"{name}_fault")).eq(read.data),
-        ]
+def _marks_another_request(_tracker: CompletionTracker, inner: Inside) -> None:
+    (write,) = inner.faults.write_ports
+    inner.module.d.comb += write.addr.eq(inner.end_slot)
 
 
 def _repeats_an_error(tracker: CompletionTracker, inner: Inside) -> None:
-    end = inner.view("end", _end_layout(tracker.params))
-    inner.module.d.comb += inner.errors.i.valid.eq(inner.has_end & end.fault.failed)
+    failed = _looked_up_fault(tracker, inner).failed
+    inner.module.d.comb += inner.errors.i.valid.eq(inner.has_end & failed)
 
 
 def _reuses_a_slot(slots: JobSlots, inner: Inside) -> None:
@@ -538,12 +586,12 @@ def _reuses_a_slot(slots: JobSlots, inner: Inside) -> None:
 
 
 def _ends_the_request_of_a_line(_tracker: CompletionTracker, inner: Inside) -> None:
-    inner.module.d.comb += inner.signal("end").eq(inner.lines_end)
+    inner.module.d.comb += inner.next_slot.eq(inner.lines_ends.o.payload)
 
 
 def _signals_remote_requests(tracker: CompletionTracker, inner: Inside) -> None:
-    end = inner.view("end", _end_layout(tracker.params))
-    inner.module.d.comb += tracker.completion.valid.eq(inner.has_end & ~end.fault.failed)
+    failed = _looked_up_fault(tracker, inner).failed
+    inner.module.d.comb += tracker.completion.valid.eq(inner.has_end & ~failed)
 
 
 def _drops_an_absent_receiver(tracker: CompletionTracker, inner: Inside) -> None:
@@ -555,7 +603,7 @@ PROOFS = [
         "completion: each request's bytes, once, at its end",
         CompletionSpec,
         depth=2,
-        cover=12,
+        cover=14,
         bugs=(
             Bug(
                 "a count that goes on in the slot's next request",
@@ -567,49 +615,43 @@ PROOFS = [
                 "a line that does not see fill of its request in the same clock",
                 CompletionTracker,
                 _does_not_see_fill,
-                depth=5,
-            ),
-            Bug(
-                "a line that ends its request before counted fill is stored",
-                CompletionTracker,
-                _ends_before_fill_is_counted,
-                depth=12,
-            ),
-            Bug(
-                "an end that waits and forgets the count of the other kind",
-                CompletionTracker,
-                _forgets_while_it_waits,
                 depth=8,
             ),
             Bug(
-                "an offered end by fill that is withdrawn for an end by a line",
+                "fill that does not see the fill right before it",
                 CompletionTracker,
-                _withdraws_the_end_of_fill,
+                _does_not_see_the_last_report,
                 depth=8,
             ),
             Bug(
-                "a completion with the bytes of the last pieces only",
+                "an offered end that is withdrawn for the next one",
                 CompletionTracker,
-                _signals_the_last_pieces,
-                depth=6,
+                _withdraws_an_end,
+                depth=10,
             ),
             Bug(
-                "a missed fault that comes with the last piece",
+                "a completion with the bytes of lines only",
                 CompletionTracker,
-                _misses_a_late_fault,
-                depth=5,
+                _signals_the_pieces_of_lines,
+                depth=8,
+            ),
+            Bug(
+                "a fault that is marked for another request",
+                CompletionTracker,
+                _marks_another_request,
+                depth=7,
             ),
             Bug(
                 "an error record that is repeated while faults come",
                 CompletionTracker,
                 _repeats_an_error,
-                depth=6,
+                depth=8,
             ),
             Bug(
                 "a slot given to two requests",
                 JobSlots,
                 _reuses_a_slot,
-                depth=5,
+                depth=8,
             ),
         ),
         unbounded=True,
@@ -618,13 +660,19 @@ PROOFS = [
         "completion: of four requests",
         partial(CompletionSpec, requests_in_flight=4),
         depth=2,
-        cover=12,
+        cover=14,
         bugs=(
             Bug(
                 "an end by fill that names the request of a line",
                 CompletionTracker,
                 _ends_the_request_of_a_line,
-                depth=7,
+                depth=9,
+            ),
+            Bug(
+                "an end by fill that is lost while others wait",
+                CompletionTracker,
+                _loses_an_end_by_fill,
+                depth=12,
             ),
         ),
         unbounded=True,
@@ -633,19 +681,19 @@ PROOFS = [
         "completion in a cluster: remote requests end, absent receivers are reported",
         partial(CompletionSpec, 2),
         depth=2,
-        cover=12,
+        cover=14,
         bugs=(
             Bug(
                 "a remote request whose own barrier is signalled",
                 CompletionTracker,
                 _signals_remote_requests,
-                depth=6,
+                depth=8,
             ),
             Bug(
                 "an absent receiver that is lost because a fault comes with it",
                 CompletionTracker,
                 _drops_an_absent_receiver,
-                depth=6,
+                depth=8,
             ),
         ),
         unbounded=True,

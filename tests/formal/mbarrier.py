@@ -1,5 +1,6 @@
 """mbarrier unit: every word follows the definition, every wait ends, and nothing deadlocks."""
 
+from itertools import combinations
 from types import SimpleNamespace
 
 from amaranth.asserts import AnyConst, AnySeq
@@ -44,7 +45,7 @@ DROPS = BarrierOp.ARRIVE_DROP, BarrierOp.ARRIVE_DROP_NO_COMPLETE, BarrierOp.ARRI
 BY_PARITY = BarrierOp.TEST_WAIT_PARITY, BarrierOp.TRY_WAIT_PARITY
 TRIES = BarrierOp.TRY_WAIT, BarrierOp.TRY_WAIT_PARITY
 
-SOON = 2
+SOON = 3
 """Clocks that the wake of any of two threads waits for others to leave."""
 
 PATIENCE = 2
@@ -204,11 +205,22 @@ def _define(m: Module, dut: MbarrierUnit) -> SimpleNamespace:
     )
 
 
+def _follow_the_room(m: Module, unit: Inside) -> Inside:
+    """Assert that a thread that comes to the waiters has an entry. Return access to them."""
+    table = inside(unit.waiters)
+    coming, event = unit.waiters.i, unit.waiters.event
+    m.d.comb += [
+        Assert(table.has_new_entry == table.new_entry.any()),
+        Assert(~coming.valid | (table.has_new_entry & ~event.valid)),
+    ]
+    return table
+
+
 class WordSpec(Elaboratable):
     """Any one word of memory holds, two clocks after an operation was accepted, its outcome.
 
-    One clock after, its answer or the record of its fault is on the way to its queue; a thread that
-    has to wait is on the way to the table, and an event if waits for the word are over.
+    By then, its answer or the record of its fault is on the way to its queue; a thread that has to
+    wait is on the way to the table, and an event if waits for the word are over.
     """
 
     def elaborate(self, _platform) -> Module:
@@ -216,21 +228,18 @@ class WordSpec(Elaboratable):
         m.submodules.dut = dut = _unit()
         here = inside(dut)
         _drive(m, dut)
+        _follow_the_room(m, here)
         it = _define(m, dut)
 
         # Answers and faults.
-        was_command, was_fault, was_touched = Signal(), Signal(), Signal()
         answer, may_wait = Signal(BarrierResult), Signal()
-        ends, outcome = Signal(), Signal(Outcome)
         record = Signal(barrier_fault_layout(dut.params))
         is_count = it.among(BarrierOp.PENDING_COUNT)
         pending = (-BarrierWord(it.done.state).pending)[:20]
         lanes = Mux(it.among(*NO_COMPLETE), it.done.state[:32], 0)
         state = Cat(lanes, it.word.as_value()[32:])
-        m.d.sync += [
-            was_command.eq(it.commanded),
-            was_fault.eq(it.updated & ~it.is_taken),
-            was_touched.eq(it.touched),
+        locks = it.counts & ~it.is_taken
+        m.d.comb += [
             may_wait.eq(
                 it.among(*TRIES)
                 & it.is_taken
@@ -245,11 +254,21 @@ class WordSpec(Elaboratable):
             record.address.eq(dut.update.p.address),
             record.fault.eq(it.fault),
         ]
-        locks = it.counts & ~it.is_taken
-        m.d.sync += [
-            ends.eq(it.touched & (it.flip | locks | it.restart)),
-            outcome.eq(Mux(locks, Outcome.LOCKED.value, Outcome.COMPLETE.value)),
-        ]
+
+        def delayed(value, name: str, clocks: int = 2):
+            for clock in range(clocks):
+                later = Signal.like(value, name=f"{name}_{clock}")
+                m.d.sync += later.eq(value)
+                value = later
+            return value
+
+        was_command = delayed(it.commanded, "was_command")
+        was_fault = delayed(it.updated & ~it.is_taken, "was_fault")
+        was_touched = delayed(it.touched, "was_touched")
+        answer, record = delayed(answer, "last_answer"), delayed(record, "last_record")
+        waits = delayed(delayed(may_wait, "may_wait", 1) & here.may_wait, "waits", 1)
+        ends = delayed(it.touched & (it.flip | locks | it.restart), "ends")
+        is_locked = delayed(locks, "is_locked")
         results, faults, event = here.results.i, here.faults.i, here.waiters.event
         m.d.comb += [
             Assert(results.valid == was_command),
@@ -263,14 +282,15 @@ class WordSpec(Elaboratable):
                     Assert(results.p[name] == answer[name])
                     for name in ("tag", "done", "fault", "state")
                 ]
-                m.d.comb += Assert(results.p.waits == (may_wait & here.waiters.has_room))
+                m.d.comb += Assert(results.p.waits == waits)
             with m.If(was_fault):
                 m.d.comb += Assert(faults.p == record)
 
         # Waits for the word end as its phase completes or is changed by INIT, or as it is locked.
         m.d.comb += [
             Assert((event.valid & (event.p.address == it.address)) == ends),
-            Assert(~ends | (event.p.outcome == outcome)),
+            Assert(~ends | ((event.p.outcome == Outcome.LOCKED) == is_locked)),
+            Assert(~ends | (event.p.outcome != Outcome.TIME_OVER)),
         ]
 
         # The assumptions can be met: an update completes a phase after other operations.
@@ -295,13 +315,14 @@ class WaitSpec(Elaboratable):
         m = Module()
         m.submodules.dut = dut = _unit()
         here = inside(dut)
-        table = inside(here.waiters)
+        table = _follow_the_room(m, here)
         _drive(m, dut)
         m.d.comb += dut.memory.read_data.eq(AnySeq(64))
 
-        # The thread issues its operation. The next clock says whether the thread waits.
+        # The thread issues its operation. The next clock says whether the thread waits. It comes to
+        # the table in the clock after that.
         tag, address = AnyConst(len(dut.wake.p.tag)), AnyConst(len(dut.memory.read_address))
-        command, event = dut.command, here.waiters.event
+        command, event, coming = dut.command, here.waiters.event, here.waiters.i
         asks, asked, waiting = Signal(), Signal(), Signal()
         limit = Signal(TIME_LIMIT_BITS)
         starts_wait, woken = Signal(), Signal()
@@ -313,7 +334,7 @@ class WaitSpec(Elaboratable):
                 & (command.p.tag == tag)
             ),
             Assume(~asks | (~asked & ~waiting & (command.p.address[3:] == address))),
-            starts_wait.eq(here.results.i.valid & here.results.i.p.waits),
+            starts_wait.eq(here.starts_wait),
             woken.eq(dut.wake.valid & (dut.wake.p.tag == tag)),
         ]
         m.d.sync += [
@@ -327,12 +348,12 @@ class WaitSpec(Elaboratable):
         # The reason for the end of its wait, and the clock in which it came.
         ended, reason = Signal(), Signal(Outcome)
         age, age_of_reason = Signal(TIME_LIMIT_BITS + 1), Signal(TIME_LIMIT_BITS + 1)
-        overdue = limit + 4
+        overdue = limit + 5
         with m.If(asks):
             m.d.sync += [age.eq(1), ended.eq(0)]
         with m.Elif(asked | waiting):
             m.d.sync += age.eq(Mux(age == overdue, age, age + 1))
-            with m.If(event.valid & (event.p.address == address) & ~ended):
+            with m.If(waiting & event.valid & (event.p.address == address) & ~ended):
                 m.d.sync += [ended.eq(1), reason.eq(event.p.outcome), age_of_reason.eq(age)]
 
         is_event = (reason == Outcome.COMPLETE) | (reason == Outcome.LOCKED)
@@ -340,7 +361,7 @@ class WaitSpec(Elaboratable):
 
         # The reason of the wake is the event, unless the time limit expired in an earlier clock.
         def is_right(given):
-            time_is_over = (age > limit + 1) & (~ended | (age_of_reason > limit + 1))
+            time_is_over = (age > limit + 2) & (~ended | (age_of_reason > limit + 2))
             return Mux(given == Outcome.TIME_OVER, time_is_over, ended & (given == reason))
 
         given = Signal(Outcome)
@@ -366,38 +387,61 @@ class WaitSpec(Elaboratable):
         m.d.comb += Assert(~waiting | (late <= SOON))
 
         # The thread has one entry in the table, with its operands.
+        entries = table.waiting, table.wake_pending, table.leaving, table.new_entry
+        is_coming = coming.valid & (coming.p.tag == tag)
         m.d.comb += [
             Assert(age <= overdue),
-            Assert((table.waiting & table.wake_pending) == 0),
-            Assert(places == sum((*table.waiting, *table.wake_pending), start=table.wake_valid)),
+            *(Assert((one & other) == 0) for one, other in combinations(entries, 2)),
+            *(Assert((mask & (mask - 1)) == 0) for mask in entries[2:]),
+            Assert(table.is_leaving == table.leaving.any()),
+            Assert(table.last_time == (table.current_time - 1)[: len(table.last_time)]),
+            Assert(
+                places
+                == sum(
+                    (*table.waiting, *table.wake_pending, *table.leaving, coming.valid),
+                    start=table.wake_valid,
+                )
+            ),
         ]
+        with m.If(is_coming):
+            m.d.comb += [
+                Assert(coming.p.address == address),
+                Assert(coming.p.time_limit == limit),
+                Assert((age == 2) & ~ended & (late == 0)),
+            ]
         found = []
         for number in range(dut.params.barrier_waiters):
             deadline = row(m, table.deadlines, number)
             is_it = row(m, table.tags, number) == tag
-            is_waiting, is_leaving = table.waiting[number], table.wake_pending[number]
+            is_waiting, is_pending = table.waiting[number], table.wake_pending[number]
+            is_leaving = table.leaving[number]
             looked = (table.scanned_index == number) & table.scanned_waiting
-            found.append(is_it & (is_waiting | is_leaving))
+            reason_kept = Signal(Outcome, name=f"reason_{number}")
+            with m.If(table.by_event[number]):
+                m.d.comb += reason_kept.eq(
+                    Mux(table.locked[number], Outcome.LOCKED.value, Outcome.COMPLETE.value)
+                )
+            found.append(is_it & (is_waiting | is_pending | is_leaving))
             with m.If(is_waiting & looked):
                 m.d.comb += Assert(table.deadlines.read_ports[0].data == deadline)
             with m.If(is_waiting & is_it):
                 m.d.comb += [
                     Assert(table.signal(f"address_{number}") == address),
                     Assert(~ended),
+                    # The memory holds the deadline less 1.
                     Assert(deadline == (table.current_time + limit + 1 - age)[: len(deadline)]),
-                    Assert((age <= limit + 2) | ((age == limit + 3) & looked)),
+                    Assert((age <= limit + 3) | ((age == limit + 4) & looked)),
                     Assert(late == 0),
                 ]
+            with m.If((is_pending | is_leaving) & is_it):
+                m.d.comb += Assert(is_right(reason_kept))
+            with m.If(is_pending & is_it):
+                # No other wake overtakes it when the other entry has left.
+                m.d.comb += Assert((late == 0) | ((late == 1) & (table.above_last == 2 * number)))
             with m.If(is_leaving & is_it):
-                m.d.comb += [
-                    Assert(is_right(Outcome(table.signal(f"outcome_{number}")))),
-                    # No other wake overtakes it when the other entry has left.
-                    Assert((late == 0) | ((late == 1) & (table.above_last == 2 * number))),
-                ]
+                m.d.comb += Assert(late <= 2)
         is_offered = table.wake_valid & (table.tags.read_ports[0].data == tag)
-        m.d.comb += Assert(sum(found, start=is_offered) == waiting)
-        with m.If(is_offered):
-            m.d.comb += Assert(is_right(Outcome(table.signal("wake_outcome"))))
+        m.d.comb += Assert(sum((*found, is_coming), start=is_offered) == waiting)
 
         # The assumptions can be met: its phase completes when another thread's time limit expires.
         overtaken = Signal()
@@ -419,6 +463,7 @@ class TurnSpec(Elaboratable):
         m.submodules.dut = dut = _unit()
         here = inside(dut)
         _drive(m, dut)
+        _follow_the_room(m, here)
         m.d.comb += dut.memory.read_data.eq(AnySeq(64))
         for name, report, queue, on_its_way in (
             ("command", "result", here.results, here.is_command),
@@ -441,7 +486,7 @@ class TurnSpec(Elaboratable):
             follow_the_level(m, queue)
             m.d.comb += [
                 Assert(waits <= ACCEPTED),
-                Assert(queue.level + on_its_way <= queue.depth),
+                Assert(queue.level + queue.i.valid + on_its_way <= queue.depth),
             ]
 
         # Commands and updates can wait as long as allowed, while everything else continues.
@@ -479,7 +524,7 @@ def _wakes_twice(waiters: BarrierWaiters, inner: Inside) -> None:
 
 
 def _takes_errors_for_done(waiters: BarrierWaiters, inner: Inside) -> None:
-    inner.module.d.comb += waiters.wake.p.done.eq(inner.wake_outcome != Outcome.TIME_OVER.value)
+    inner.module.d.comb += waiters.wake.p.done.eq(inner.done | inner.is_locked)
 
 
 def _favours_updates(unit: MbarrierUnit, inner: Inside) -> None:
@@ -487,7 +532,7 @@ def _favours_updates(unit: MbarrierUnit, inner: Inside) -> None:
 
 
 def _waits_for_room(unit: MbarrierUnit, inner: Inside) -> None:
-    has_room = (inner.results.level < REPORTS - 1) & inner.waiters.has_room
+    has_room = (inner.results.level < REPORTS - 1) & inner.may_wait
     inner.module.d.comb += inner.can_accept_command.eq(unit.command.valid & has_room)
 
 
@@ -495,26 +540,26 @@ PROOFS = [
     Proof(
         "mbarrier: the word follows the definition",
         WordSpec,
-        depth=2,
+        depth=3,
         cover=12,
         bugs=(
             Bug(
                 "a phase that flips with bytes to come",
                 BarrierStep,
                 _flips_with_bytes_to_come,
-                depth=5,
+                depth=6,
             ),
             Bug(
                 "a word read before it was written",
                 MbarrierUnit,
                 _reads_before_the_write,
-                depth=5,
+                depth=6,
             ),
             Bug(
                 "drops of the next phase's arrivals only after it",
                 BarrierStep,
                 _drops_too_late,
-                depth=5,
+                depth=6,
             ),
         ),
         unbounded=True,
@@ -522,26 +567,26 @@ PROOFS = [
     Proof(
         "mbarrier: a waiting thread is woken once, soon, and for a reason",
         WaitSpec,
-        depth=2,
+        depth=3,
         cover=12,
         bugs=(
             Bug(
                 "a wake that is lost while another leaves",
                 BarrierWaiters,
                 _loses_a_wake,
-                depth=7,
+                depth=9,
             ),
             Bug(
                 "a wake for a phase and another for the time limit",
                 BarrierWaiters,
                 _wakes_twice,
-                depth=7,
+                depth=9,
             ),
             Bug(
                 "a wake with done for an error",
                 BarrierWaiters,
                 _takes_errors_for_done,
-                depth=6,
+                depth=8,
             ),
         ),
         unbounded=True,

@@ -34,7 +34,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Clock:
-    """Inputs of one clock. The thread comes only if an entry is free."""
+    """Inputs of one clock. The thread comes only if there was room in the clock before."""
 
     thread: Thread | None = None
     event: Event | None = None
@@ -46,7 +46,7 @@ Wake = tuple[int, int, BarrierFault]
 
 
 def rtl(stimulus: list[Clock], params: TmaParams) -> list[tuple[int, Wake | None]]:
-    """Return ``has_room`` and the wake that is offered, clock by clock."""
+    """Return whether a thread may come next, and the wake that is offered, clock by clock."""
     dut = BarrierWaiters(params)
     sim = Simulator(dut)
     sim.add_clock(1e-9)
@@ -54,13 +54,12 @@ def rtl(stimulus: list[Clock], params: TmaParams) -> list[tuple[int, Wake | None
 
     @sim.add_testbench
     async def drive(ctx):
+        had_room = 0
         for clock in stimulus:
-            has_room = ctx.get(dut.has_room)
             wake = None
             if ctx.get(dut.wake.valid):
                 p = ctx.get(dut.wake.payload)
                 wake = p.tag, p.done, p.fault
-            trace.append((has_room, wake))
             ctx.set(dut.wake.ready, clock.ready)
             ctx.set(dut.event.valid, clock.event is not None)
             if clock.event is not None:
@@ -69,13 +68,15 @@ def rtl(stimulus: list[Clock], params: TmaParams) -> list[tuple[int, Wake | None
                 if params.mbarrier_v1:
                     for name in ("ends_waits", "ends_conditional_waits"):
                         ctx.set(dut.event.p[name], getattr(clock.event, name))
-            comes = clock.thread is not None and has_room and clock.event is None
+            comes = clock.thread is not None and had_room and clock.event is None
             ctx.set(dut.i.valid, comes)
             if comes:
                 for name in ("address", "tag", "time_limit"):
                     ctx.set(dut.i.p[name], getattr(clock.thread, name))
                 if params.mbarrier_v1:
                     ctx.set(dut.i.p.conditional, clock.thread.conditional)
+            had_room = ctx.get(dut.has_free | (dut.has_room & ~dut.i.valid))
+            trace.append((had_room, wake))
             await ctx.tick()
 
     sim.run()
@@ -86,26 +87,35 @@ def ref(stimulus: list[Clock], params: TmaParams) -> list[tuple[int, Wake | None
     """Return the same from the contract: entries, checked in rotation, that leave in rotation."""
     count = params.barrier_waiters
     waiting: dict[int, tuple[Thread, int]] = {}  # by entry: the thread, and when it came
-    ended: dict[int, tuple[Thread, Outcome]] = {}  # by entry: waits whose wakes were not offered
+    ended: dict[int, tuple[Thread, Outcome]] = {}  # by entry: waits whose wakes were not chosen
+    leaving: tuple[int, Wake] | None = None  # the wake that is offered next, and its entry
     offered: Wake | None = None
     last_left = -1
     checked: tuple[Thread, int] | None = None  # who waited in the entry checked a clock ago
+    new_entry: int | None = None  # of the thread that comes next
     trace = []
     for now, clock in enumerate(stimulus):
-        free = [entry for entry in range(count) if entry not in waiting and entry not in ended]
-        trace.append((int(bool(free)), offered))
+        comes = clock.thread is not None and new_entry is not None and clock.event is None
+        occupied = {*waiting, *ended, new_entry, leaving[0] if leaving else None}
+        free = [entry for entry in range(count) if entry not in occupied]
+        has_room = bool(free) or (new_entry is not None and not comes)
+        trace.append((int(has_room), offered))
 
-        # A wake leaves the entries when the port is free: the next ended entry in rotation.
-        left = None
-        if offered is None or clock.ready:
-            offered = None
+        # A wake leaves the entries when the port is free. The next one in rotation is then chosen.
+        chosen = None
+        port_is_free = offered is None or clock.ready
+        may_choose = leaving is None or port_is_free
+        if port_is_free:
+            offered = leaving[1] if leaving else None
+        if may_choose:
+            leaving = None
             if ended:
-                left = min(ended, key=lambda entry: (entry <= last_left, entry))
-                thread, outcome = ended[left]
+                chosen = min(ended, key=lambda entry: (entry <= last_left, entry))
+                thread, outcome = ended[chosen]
                 locked = outcome is Outcome.LOCKED
                 fault = BarrierFault.LOCKED if locked else BarrierFault.NONE
-                offered = thread.tag, int(outcome is Outcome.COMPLETE), fault
-                last_left = left
+                leaving = chosen, (thread.tag, int(outcome is Outcome.COMPLETE), fault)
+                last_left = chosen
 
         ends = {}
         if clock.event is not None:
@@ -119,12 +129,14 @@ def ref(stimulus: list[Clock], params: TmaParams) -> list[tuple[int, Wake | None
             ends.setdefault(entry, Outcome.TIME_OVER)
         checked = waiting.get(now % count)
 
-        if left is not None:
-            del ended[left]
+        if chosen is not None:
+            del ended[chosen]
         for entry, outcome in ends.items():
             ended[entry] = waiting.pop(entry)[0], outcome
-        if clock.thread is not None and free and clock.event is None:
-            waiting[free[0]] = clock.thread, now
+        if comes:
+            waiting[new_entry] = clock.thread, now
+        if comes or new_entry is None:
+            new_entry = free[0] if free else None
     return trace
 
 
@@ -153,7 +165,7 @@ def draw(
 @pytest.mark.parametrize("waiters", [1, 2, 3, 8])
 @pytest.mark.parametrize("seed", quick(range(4), 2))
 def test_every_clock(waiters, seed):
-    """``has_room`` and the wakes of each clock are those of the model."""
+    """The room and the wakes of each clock are those of the model."""
     rng = random.Random(seed)
     params = TmaParams(barrier_waiters=waiters, mbarrier_v1=bool(seed % 2))
     share, stall = ((0.3, 0), (0.8, 0.5), (0.4, 0.8), (1, 0.2))[seed]
@@ -180,25 +192,25 @@ def first_wakes(trace: list[tuple[int, Wake | None]]) -> dict[int, int]:
 
 @pytest.mark.parametrize("limit", [1, 2, 7, 20])
 def test_latency(limit):
-    """The wake of a phase two clocks after its event; that of a time limit within its window."""
+    """The wake of a phase three clocks after its event; that of a time limit within its window."""
     params = TmaParams(barrier_waiters=4)
-    for start in range(4):
+    for start in range(1, 5):  # the first entry is chosen in the clock after a reset
         head = [Clock()] * start
         thread = Clock(Thread(3, 9, limit))
         trace = rtl([*head, thread, *[Clock()] * (limit + 10)], params)
         assert trace == ref([*head, thread, *[Clock()] * (limit + 10)], params)
         (clock,) = first_wakes(trace).values()
-        assert limit + 2 <= clock - start <= limit + 2 + params.barrier_waiters
+        assert limit + 3 <= clock - start <= limit + 3 + params.barrier_waiters
 
         event = Clock(event=Event(3, Outcome.COMPLETE))
         trace = rtl([*head, Clock(Thread(3, 9, 1 << 20)), event, *[Clock()] * 5], params)
-        assert first_wakes(trace) == {9: start + 3}
+        assert first_wakes(trace) == {9: start + 4}
 
 
 def test_time_wraps_around():
     """A limit of 32 bits is not in the past: the wait stays."""
     params = TmaParams(barrier_waiters=2)
-    stimulus = [Clock(Thread(0, 1, (1 << 32) - 1)), *[Clock()] * 50]
+    stimulus = [Clock(), Clock(Thread(0, 1, (1 << 32) - 1)), *[Clock()] * 50]
     assert first_wakes(rtl(stimulus, params)) == {}
 
 
@@ -207,6 +219,6 @@ def test_a_wake_that_is_not_taken_keeps_the_others():
     params = TmaParams(barrier_waiters=3)
     threads = [Clock(Thread(0, tag, 1 << 20), ready=0) for tag in range(3)]
     event = Clock(event=Event(0, Outcome.COMPLETE), ready=0)
-    trace = rtl([*threads, event, *[Clock(ready=0)] * 20, *[Clock()] * 5], params)
-    assert [wake[0] for _, wake in trace if wake] == [0] * 20 + [1, 2]
-    assert [has_room for has_room, _ in trace[3:6]] == [0, 0, 1]
+    trace = rtl([Clock(), *threads, event, *[Clock(ready=0)] * 20, *[Clock()] * 5], params)
+    assert [wake[0] for _, wake in trace if wake] == [0] * 19 + [1, 2]
+    assert [has_room for has_room, _ in trace[3:8]] == [0, 0, 0, 0, 1]

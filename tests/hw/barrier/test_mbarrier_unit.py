@@ -238,12 +238,12 @@ def check_wakes(seen: Observed, waits: dict[int, Wait], params: TmaParams) -> No
             assert wait.end is not None
             clock, done, fault = wait.end
             assert (bool(wake.done), wake.fault) == (done, fault)
-            assert wake.offered >= clock + 3
-            before_it = [w for w in seen.wakes if clock + 3 <= w.offered < wake.offered]
+            assert wake.offered >= clock + 5
+            before_it = [w for w in seen.wakes if clock + 5 <= w.offered < wake.offered]
             assert len(before_it) <= params.barrier_waiters
             assert clock <= first_over + params.barrier_waiters
         else:
-            assert wake.offered >= first_over + 3
+            assert wake.offered >= first_over + 5
             assert wait.end is None or wait.end[0] > first_over
     assert not any(wait.end for wait in waits.values()), "a wait did not end"
     for wait in waits.values():
@@ -390,7 +390,7 @@ def test_a_phase_wakes_all_its_threads_at_once(waiters):
     seen = operate([*others, *waits, Item(BarrierOp.ARRIVE, 0, 1)], params=params, memory=memory)
     check(seen, params)
     flip = seen.clocks("command")[-1]
-    assert [wake.offered for wake in seen.wakes] == [flip + 3 + n for n in range(len(waits))]
+    assert [wake.offered for wake in seen.wakes] == [flip + 5 + n for n in range(len(waits))]
     assert {wake.tag for wake in seen.wakes} == set(range(len(others), waiters))
     assert all(wake.done for wake in seen.wakes)
 
@@ -430,7 +430,7 @@ def test_time_limits(waiters):
     assert [result[2] for result in seen.results] == [0, *[1] * (len(limits) - 1)]
     clocks = seen.clocks("command")
     assert [wake.tag for wake in seen.wakes] == list(range(1, len(limits) - 1))
-    late = [wake.offered - clocks[wake.tag] - limits[wake.tag] - 3 for wake in seen.wakes]
+    late = [wake.offered - clocks[wake.tag] - limits[wake.tag] - 5 for wake in seen.wakes]
     assert 0 <= min(late) <= max(late) <= waiters
     assert not any(wake.done or wake.fault for wake in seen.wakes)
 
@@ -518,7 +518,7 @@ def test_a_report_keeps_the_conditional_phase():
     assert [wake.tag for wake in seen.wakes] == [4, 3]
     assert [wake.done for wake in seen.wakes] == [1, 1]
     flip = seen.clocks("command")[-1]
-    assert seen.wakes[1].offered == flip + 3
+    assert seen.wakes[1].offered == flip + 5
     barrier = Barrier.decode(seen.memory[0], v1=True)
     assert barrier.report == golden.Report(0, conditional_phase=1, stale=1)
     assert barrier.phase == 0

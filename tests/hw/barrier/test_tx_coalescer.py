@@ -35,11 +35,13 @@ def model(items, run: Run) -> list[tuple]:
     """
     waiting: list[tuple] = []
     out = []
-    inputs = dict(zip(run.taken["i"], items, strict=True))
+    arrivals = dict(zip(run.taken["i"], items, strict=True))
+    incoming = None  # in the register behind ``i``
     leaves = set(run.cycles["o"])
     for clock in range(max(leaves) + 1):
         offered = waiting[:1]
-        if (item := inputs.get(clock)) is not None:
+        if (item := incoming) is not None and len(waiting) < ENTRIES:
+            incoming = None
             named = item["request_id"], item.get("cta", 0)
             reports = item.get("reports", 0)
             for place in range(1, len(waiting)):
@@ -55,7 +57,11 @@ def model(items, run: Run) -> list[tuple]:
             assert waiting[:1] == offered
             out.append(waiting.pop(0))
         assert len(waiting) <= ENTRIES
+        if clock in arrivals:
+            assert incoming is None
+            incoming = arrivals[clock]
     assert not waiting
+    assert incoming is None
     return out
 
 
@@ -89,10 +95,11 @@ def test_sums_are_exact(params, i_stall, o_stall, barriers):
     assert not any(sums.values())
 
 
-def test_no_latency_and_one_a_clock():
+def test_a_latency_of_one_and_one_a_clock():
     items = [completion(n, 0) for n in range(100)]
     run = run_coalescer(items, stall=0)
-    assert run.cycles["o"] == run.taken["i"] == list(range(100))
+    assert run.taken["i"] == list(range(100))
+    assert run.cycles["o"] == list(range(1, 101))
     assert [o.request_id for o in run.payloads["o"]] == list(range(100))
 
 
@@ -153,14 +160,14 @@ def test_waits_while_all_entries_are_taken():
     full = [completion(n, 8 * n) for n in range(ENTRIES)]
     other = completion(9, 8 * ENTRIES)
     taken, out = run_stuck([*full[:-1], full[1], full[-1], full[2], other], 20)
-    assert taken == [*range(ENTRIES + 1), 21, 22]
+    assert taken == [*range(ENTRIES + 2), 21]
     assert [total for *_, total in out] == [16, 32, 32, 16, 16]
 
 
 def test_one_that_is_offered_is_not_added_to():
     full = [completion(n, 8 * n) for n in range(ENTRIES)]
     taken, out = run_stuck([*full, completion(9, 0)], 20)
-    assert taken[-1] == 21
+    assert taken[-1] == ENTRIES
     assert [number for _, number, *_ in out] == [0, 1, 2, 3, 9]
 
 
