@@ -39,10 +39,18 @@ def issue_layout(params: TmaParams) -> data.StructLayout:
 
     Members
     -------
-    index : index of the group that the next request joins
-    issued : requests that joined, by index
+    index : index of the open group, which the next request joins
+    open : requests that joined the open group
+    issued : requests that joined, by index, without those of the open group
     """
-    return data.StructLayout({"index": params.group_bits, "issued": counters_layout(params)})
+    counters = counters_layout(params)
+    return data.StructLayout(
+        {
+            "index": params.group_bits,
+            "open": counters.elem_shape,
+            "issued": counters,
+        }
+    )
 
 
 @cache
@@ -82,31 +90,44 @@ class Counters:
 class Current:
     """The request that was accepted last, and the row of its thread.
 
-    ``busy``: it has not left. ``is_wait``: it is a wait that has not left. ``may_wait``: the queue
-    of waits has room for it in this clock. ``issue`` and ``complete``: the row in both memories.
+    ``busy``: it has not left. ``is_wait``: it is a wait that leaves when it ``may_wait``: the queue
+    of waits has room for it in this clock.
     """
 
     busy: Signal
     request: Signal
     is_wait: Signal
     may_wait: Signal
-    issue: Value
-    complete: Value
+
+
+@dataclass(frozen=True)
+class LastCommit:
+    """The commit that left last.
+
+    ``conflicts``: the group that used its new index before is not complete, so that the requests
+    behind the commit wait. ``thread``: of the commit.
+    """
+
+    conflicts: Signal
+    thread: Signal
 
 
 @dataclass(frozen=True)
 class Examined:
     """The wait that is examined.
 
-    ``valid``: there is one, ``wait`` of ``wait_layout``. ``is_over``: it is over. ``queue``: the
-    other waits. ``fire``: the first wait leaves the queue, to be examined from the next clock on.
+    ``valid``: there is one, ``wait`` of ``wait_layout``. ``is_compared``: ``pending`` says which
+    groups it still waits for, from registers. ``queue``: the other waits. ``fire``: the first wait
+    leaves the queue, to be examined from the next clock on. ``busy``: there are waits.
     """
 
     valid: Signal
     wait: Signal
-    is_over: Signal
+    is_compared: Signal
+    pending: Signal
     queue: Queue
     fire: Signal
+    busy: Signal
 
 
 class BulkGroups(wiring.Component):
@@ -146,9 +167,11 @@ class BulkGroups(wiring.Component):
     the queue are examined round robin.
 
     Latency: one clock from ``i`` to ``o``. The result of a wait that is already over is offered
-    four clocks after the wait was accepted, three if ``threads`` is at most 16. The result of any
-    other wait is offered two to five clocks after the last token was taken, and up to one clock
-    later for each other wait. Throughput: a request a clock, also of one thread, and commits, too.
+    five clocks after the wait was accepted, four if ``threads`` is at most 16. The result of any
+    other wait is offered three to seven clocks after the last token was taken, and up to two clocks
+    later for each other wait. A request behind a commit that waited is offered four clocks after
+    the last token that the commit waited for was taken. Throughput: a request a clock, also of one
+    thread, and commits, too.
     A wait takes two clocks if others are in the
     queue. A ``source_read`` and a ``complete`` a clock, or a ``released`` a clock, for any groups;
     if both kinds are offered they take turns, so each waits at most one clock for the other.
@@ -212,11 +235,11 @@ class BulkGroups(wiring.Component):
         (source_read,), (complete, complete_now) = self._take_tokens(m)
         issue = Copies(m, "issue", issue_layout(self.params), self.params.threads, 2)
         issue_now, issue_then = (copy.read_port(forwards=True) for copy in issue.memories)
-        current = self._pass_requests(m, issue.write, issue_now, complete_now)
+        current, last_commit = self._pass_requests(m, issue.write, issue_now, complete_now)
         examined = self._queue_waits(m, current)
-        self._find_over(m, Counters(issue_then, source_read, complete), current, examined)
+        self._find_over(m, Counters(issue_then, source_read, complete), last_commit, examined)
         clear_row(m, issue.write, self.clear)
-        m.d.comb += self.busy.eq(current.busy | examined.valid | (examined.queue.level != 0))
+        m.d.comb += self.busy.eq(current.busy | examined.busy)
         return m
 
     def _take_tokens(self, m: Module) -> tuple[list[ReadPort], list[ReadPort]]:
@@ -257,8 +280,10 @@ class BulkGroups(wiring.Component):
             read.addr.eq(token.thread),
             write.en.eq(increments),
             write.addr.eq(group.thread),
-            write.data.eq(read.data),
-            write.data[group.index].eq(read.data[group.index] + 1),
+            *(
+                write.data[number].eq(read.data[number] + (group.index == number))
+                for number in range(p.bulk_groups)
+            ),
         ]
         m.d.sync += [
             increments.eq((released_fire | (port.valid & port.ready)) & token.joined),
@@ -269,36 +294,42 @@ class BulkGroups(wiring.Component):
 
     def _pass_requests(
         self, m: Module, update: WritePort, issue_read: ReadPort, complete_read: ReadPort
-    ) -> Current:
+    ) -> tuple[Current, LastCommit]:
         """Accept requests, count those that join, and pass on those that move data.
 
         The row of a thread is read when its request is accepted, and written when the request
-        leaves.
+        leaves. A commit leaves at once: a clock later it is known whether it must wait, and then
+        the requests behind it wait in its place.
         """
         p = self.params
         layout = directed_request_layout(p)
         busy = Signal()
         request = Signal(layout, reset_less=True)
         dequeues = Signal()
+        may_leave = Signal()
+        conflicted = Signal()  # in the clock before: the rows of the commit's thread were read
+        commit = LastCommit(Signal(name="conflicts"), Signal(p.thread_bits, name="commit_thread"))
         row = issue_read.data
         m.d.comb += [
-            self.i.ready.eq(~busy | dequeues),
+            may_leave.eq(~commit.conflicts & ~conflicted),
+            self.i.ready.eq(may_leave & (~busy | dequeues)),
             issue_read.en.eq(self.i.ready),
             issue_read.addr.eq(self.i.p.thread),
-            complete_read.addr.eq(Mux(self.i.ready, self.i.p.thread, request.thread)),
+            complete_read.addr.eq(Mux(conflicted, request.thread, self.i.p.thread)),
         ]
+        with m.If(commit.conflicts):
+            m.d.comb += complete_read.addr.eq(commit.thread)
+        m.d.sync += conflicted.eq(commit.conflicts)
         with m.If(self.i.ready):
             m.d.sync += [busy.eq(self.i.valid), request.eq(self.i.payload)]
-        with m.Elif(dequeues):
+        with m.Elif(may_leave & dequeues):
             m.d.sync += busy.eq(0)
 
         joins = Signal()
         commits = Signal()
         is_wait = Signal()
         may_wait = Signal()
-        next_index = Signal(p.group_bits)
         m.d.comb += [
-            next_index.eq(row.index + 1),
             *(self.o.payload[name].eq(request[name]) for name in layout.members),
             self.o.p.group.joined.eq(joins),
             self.o.p.group.thread.eq(request.thread),
@@ -306,50 +337,99 @@ class BulkGroups(wiring.Component):
         ]
         with m.Switch(request.operation):
             with m.Case(Operation.COMMIT_GROUP):
-                m.d.comb += [
-                    commits.eq(1),
-                    dequeues.eq(row.issued[next_index] == complete_read.data[next_index]),
-                ]
+                m.d.comb += [commits.eq(1), dequeues.eq(1)]
             with m.Case(Operation.WAIT_GROUP, Operation.WAIT_GROUP_READ):
-                m.d.comb += [is_wait.eq(busy), dequeues.eq(may_wait)]
+                m.d.comb += [is_wait.eq(busy & may_leave), dequeues.eq(may_wait)]
             with m.Default():
-                m.d.comb += [self.o.valid.eq(busy), dequeues.eq(self.o.ready)]
+                m.d.comb += [self.o.valid.eq(busy & may_leave), dequeues.eq(self.o.ready)]
         writes_memory = is_store(request.operation) & ~is_dsmem(request.operation)
-        m.d.comb += joins.eq(writes_memory | (is_load(request.operation) & request.joins_group))
+        next_index = Signal(p.group_bits)
+        issued_next = row.issued[next_index]
         m.d.comb += [
-            update.en.eq(busy & dequeues & (commits | joins)),
+            next_index.eq(row.index + 1),
+            joins.eq(writes_memory | (is_load(request.operation) & request.joins_group)),
+            update.en.eq(busy & may_leave & dequeues & (commits | joins)),
             update.addr.eq(request.thread),
             update.data.eq(row),
         ]
         with m.If(commits):
-            m.d.comb += update.data.index.eq(next_index)
+            m.d.comb += [
+                update.data.index.eq(next_index),
+                update.data.open.eq(issued_next),
+                update.data.issued[row.index].eq(row.open),
+            ]
         with m.Else():
-            m.d.comb += update.data.issued[row.index].eq(row.issued[row.index] + 1)
-        return Current(busy, request, is_wait, may_wait, row, complete_read.data)
+            m.d.comb += update.data.open.eq(row.open + 1)
+        commit_fire = busy & may_leave & commits
+        with m.If(~commit.conflicts):
+            m.d.sync += commit.thread.eq(request.thread)
+        self._compare_commit(
+            m, commit_fire, conflicted, commit.conflicts, next_index, issued_next, complete_read
+        )
+        self._assert_pending(m, commit_fire, row, complete_read.data)
+        return Current(busy, request, is_wait, may_wait), commit
+
+    def _compare_commit(
+        self,
+        m: Module,
+        fire: Value,
+        conflicted: Signal,
+        conflicts: Signal,
+        next_index: Value,
+        issued_next: Value,
+        complete_read: ReadPort,
+    ) -> None:
+        """Find out whether the group that used the new index of the last commit is complete.
+
+        ``fire``: a commit leaves, its new index is ``next_index``, and ``issued_next`` requests
+        joined the group that used it before. While the commit ``conflicts``, the row of its thread
+        is read again. No request joins the group meanwhile, so that the two numbers become equal.
+        """
+        valid = Signal(name="commit_valid")
+        index = Signal.like(next_index, name="commit_index")
+        issued = Signal.like(issued_next, name="commit_issued")
+        completed = Signal.like(issued_next, name="commit_completed")
+        m.d.comb += conflicts.eq(valid & (issued != completed))
+        m.d.sync += valid.eq(fire | conflicts)
+        with m.If(~conflicts):
+            m.d.sync += [index.eq(next_index), issued.eq(issued_next)]
+        with m.If(~conflicts | conflicted):
+            m.d.sync += completed.eq(complete_read.data[Mux(conflicted, index, next_index)])
 
     def _queue_waits(self, m: Module, current: Current) -> Examined:
         """Examine the waits round robin: a wait that is not over goes to the queue's end.
 
-        While a new wait enters the queue, no wait leaves it.
+        A wait is compared in the clock after it left the queue, and then decided. So a wait goes
+        back in every second clock at most, and new waits enter the queue between.
         """
         p = self.params
         request = current.request
         m.submodules.waits = queue = Queue(wait_layout(p), p.threads)
+        waits = Signal(range(p.threads + 1))  # in the queue, and examined
         valid = Signal()
         wait = Signal(wait_layout(p), reset_less=True)
-        is_over = Signal()
+        is_compared = Signal()
+        pending = Signal(p.bulk_groups)
         goes_back = Signal()
-        has_room = Signal()
+        enters = Signal()
+        ends = Signal()
         fire = Signal()
         m.d.comb += [
-            goes_back.eq(valid & ~is_over),
-            has_room.eq((queue.level + valid) < p.threads),
-            current.may_wait.eq(has_room & ~goes_back),
-            queue.i.valid.eq(goes_back | (current.is_wait & current.may_wait)),
-            queue.o.ready.eq(
-                (~valid | goes_back | self.result.ready) & ~(current.is_wait & has_room)
-            ),
+            goes_back.eq(is_compared & pending.any()),
+            self.result.valid.eq(is_compared & ~pending.any()),
+            ends.eq(self.result.valid & self.result.ready),
+            current.may_wait.eq((waits != p.threads) & ~goes_back),
+            enters.eq(current.is_wait & current.may_wait),
+            queue.i.valid.eq(goes_back | enters),
+            queue.o.ready.eq(~valid | goes_back | ends),
             fire.eq(queue.o.valid & queue.o.ready),
+        ]
+        m.d.sync += [
+            waits.eq(waits + enters - ends),
+            is_compared.eq(valid & ~goes_back & ~ends),
+            Assert(
+                ~queue.i.valid | queue.i.ready, "bulk_group: the queue has no room for a wait\n"
+            ),
         ]
         with m.If(goes_back):
             m.d.comb += queue.i.payload.eq(wait)
@@ -362,16 +442,18 @@ class BulkGroups(wiring.Component):
                     Mux(request.groups < p.bulk_groups, request.groups, p.bulk_groups - 1)
                 ),
             ]
-        with m.If(fire):
-            m.d.sync += [valid.eq(1), wait.eq(queue.o.payload)]
-        with m.Elif(goes_back | self.result.ready):
-            m.d.sync += valid.eq(0)
-        return Examined(valid, wait, is_over, queue, fire)
+        with m.If(queue.o.ready):
+            m.d.sync += [valid.eq(queue.o.valid), wait.eq(queue.o.payload)]
+        return Examined(valid, wait, is_compared, pending, queue, fire, waits != 0)
 
     def _find_over(
-        self, m: Module, counters: Counters, current: Current, examined: Examined
+        self, m: Module, counters: Counters, last_commit: LastCommit, examined: Examined
     ) -> None:
-        """Find out whether the examined wait is over, and offer its result."""
+        """Find out which groups the examined wait waits for, and offer its result.
+
+        A commit that conflicts counts already. Until it does not, its thread's oldest group is the
+        one before its open group again: no wait of the thread ends.
+        """
         p = self.params
         wait, queue = examined.wait, examined.queue
         reads = counters.issue, counters.source_read, counters.complete
@@ -379,33 +461,28 @@ class BulkGroups(wiring.Component):
             m.d.comb += [port.en.eq(examined.fire), port.addr.eq(queue.o.p.thread)]
         issue, source_read, complete = (port.data for port in reads)
         counted = Signal(counters_layout(p))
-        pending = Signal(p.bulk_groups)
+        is_held = last_commit.conflicts & (last_commit.thread == wait.thread)
         m.d.comb += [
             counted.eq(Mux(wait.is_read, source_read, complete)),
-            examined.is_over.eq(~pending.any()),
-            self.result.valid.eq(examined.valid & examined.is_over),
             self.result.p.thread.eq(wait.thread),
             self.result.p.request_id.eq(wait.request_id),
         ]
-        for number in range(p.bulk_groups):
-            # 0: the open group; 1: the youngest committed group
-            age = Signal(p.group_bits, name=f"age_{number}")
-            m.d.comb += [
-                age.eq(issue.index - number),
-                pending[number].eq((age > wait.groups) & (issue.issued[number] != counted[number])),
-            ]
+        with m.If(~examined.is_compared):
+            for number in range(p.bulk_groups):
+                # 0: the open group; 1: the youngest committed group
+                age = Signal(p.group_bits, name=f"age_{number}")
+                m.d.comb += age.eq(issue.index - number)
+                is_pending = (age > wait.groups) & (issue.issued[number] != counted[number])
+                m.d.sync += examined.pending[number].eq(is_pending | is_held)
 
-        self._assert_pending(m, current.busy, current.issue.issued, current.complete)
-        self._assert_pending(m, examined.valid, issue.issued, counted)
-        m.d.sync += Assert(
-            ~queue.i.valid | queue.i.ready, "bulk_group: the queue has no room for a wait\n"
-        )
+        self._assert_pending(m, examined.valid & ~examined.is_compared, issue, counted)
 
-    def _assert_pending(self, m: Module, enable: Value, issued, counted) -> None:
+    def _assert_pending(self, m: Module, enable: Value, issue, counted) -> None:
         """Assert that no group has more requests pending than there can be, or fewer than none."""
         for number in range(self.params.bulk_groups):
             pending = Signal(counters_layout(self.params).elem_shape, name=f"pending_{number}")
-            m.d.comb += pending.eq(issued[number] - counted[number])
+            issued = Mux(issue.index == number, issue.open, issue.issued[number])
+            m.d.comb += pending.eq(issued - counted[number])
             m.d.sync += Assert(
                 ~enable | (pending <= most_pending(self.params)),
                 "bulk_group: a token without a request, or too many requests in a group\n",

@@ -22,7 +22,7 @@ FETCHES_WAITING = 2
 """Fetches that can wait for the fetch port before a miss has to wait."""
 
 REQUESTS_WAITING = 4
-"""Requests in the cache, for a request a clock at least three; a power of two."""
+"""Requests in the cache, for a request a clock at least three."""
 
 
 class CacheEntries:
@@ -84,7 +84,7 @@ class DescriptorCache(wiring.Component):
 
     Replacement: the next free entry in rotation; free entries without a valid map come first.
 
-    Latency: a request is looked up one clock after it was accepted; a hit is offered a clock later.
+    Latency: a request is looked up two clocks after it was accepted; a hit is offered a clock later.
     A miss is offered to the fetch port two clocks after its lookup, and the request two clocks
     after the fill. Throughput: a request a clock on hits; the miss of a request overlaps with the
     miss of the request before it. Back-pressure: ``i.ready`` is high while fewer than
@@ -140,7 +140,7 @@ class DescriptorCache(wiring.Component):
         # The request at ``o`` has its entry, and perhaps its map.
         busy = Signal()
 
-        requests, looked_up, prefetches = self._wait(m, tag_bits, busy)
+        requests, looked_up, prefetches = self._wait(m, tag_bits)
 
         map_valid = Signal(reset_less=True)
         entry = Signal(count, reset_less=True)
@@ -197,38 +197,33 @@ class DescriptorCache(wiring.Component):
         return m
 
     def _wait(
-        self, m: Module, tag_bits: int, busy: Signal
+        self, m: Module, tag_bits: int
     ) -> tuple[Queue, stream.Interface, SingleBuffer]:
         """Let requests and prefetches wait for their lookup.
 
         A request waits in a queue until it leaves. Its tag is kept apart, because it is looked up
-        while the request before it is at ``o``, which ``busy`` says. Return the queue of requests,
-        the stream of tags to look up, and the buffer of prefetches.
+        while the request before it is at ``o``. It comes from a register, since a long path begins
+        there. Return the queue of requests, the stream of tags to look up, and the buffer of
+        prefetches.
         """
         layout = queued_request_layout(self.params)
         m.submodules.requests = requests = Queue(layout, REQUESTS_WAITING)
-        m.submodules.tags = tags = RowMemory(tag_bits, REQUESTS_WAITING)
+        m.submodules.tags = tags = Queue(tag_bits, REQUESTS_WAITING, latency=2)
         m.submodules.prefetches = prefetches = SingleBuffer(tag_bits)
-        tag_write, tag_read = tags.write_port(), tags.read_port(clocked=False)
-        looked_up = stream.Signature(tag_bits).create()
         m.d.comb += [
             self.i.ready.eq(requests.i.ready),
             requests.i.valid.eq(self.i.valid),
             requests.i.payload.eq(self.i.payload),
-            tag_write.en.eq(self.i.valid & requests.i.ready),
-            tag_write.data.eq(self.i.payload.global_address[MAP_ALIGN_BITS:]),
-            looked_up.valid.eq(requests.level != busy),
-            looked_up.payload.eq(tag_read.data),
+            tags.i.valid.eq(self.i.valid & requests.i.ready),
+            tags.i.payload.eq(self.i.payload.global_address[MAP_ALIGN_BITS:]),
             self.prefetch.ready.eq(prefetches.i.ready),
             prefetches.i.valid.eq(self.prefetch.valid),
             prefetches.i.payload.eq(self.prefetch.payload[MAP_ALIGN_BITS:]),
         ]
-
-        m.d.sync += [
-            tag_write.addr.eq(tag_write.addr + tag_write.en),
-            tag_read.addr.eq(tag_read.addr + (looked_up.valid & looked_up.ready)),
-        ]
-        return requests, looked_up, prefetches
+        m.d.sync += Assert(
+            ~tags.i.valid | tags.i.ready, "descriptor_cache: there is no place for a tag\n"
+        )
+        return requests, tags.o, prefetches
 
     def _look_up(
         self,

@@ -5,9 +5,14 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.layouts.jobs import channel_of, queued_request_layout, stream_of
-from hw.lib.arbiter import Arbiter
 from hw.lib.memory import RowMemory
+from hw.lib.one_hot import index_of
 from hw.params import TmaParams
+
+
+def _first_one(mask: Value) -> Value:
+    """Return ``mask`` with only its lowest set bit, for masks of few bits."""
+    return Cat(bit & ~mask[:number].any() for number, bit in enumerate(mask))
 
 
 class RequestQueue(wiring.Component):
@@ -73,7 +78,6 @@ class RequestQueue(wiring.Component):
         m.submodules.requests = requests = RowMemory(
             queued_request_layout(p), p.channels << place_bits
         )
-        m.submodules.turns = turns = Arbiter(p.channel_bits, p.channels)
         write, read = requests.write_port(), requests.read_port()
         places = data.ArrayLayout(place_bits, p.channels)
         first, free = Signal(places, name="first_place"), Signal(places, name="free_place")
@@ -81,58 +85,76 @@ class RequestQueue(wiring.Component):
         taken = Signal()
         is_bulk = read.data.operation.as_value()[0]  # see ``Operation``
         channel = Signal(p.channel_bits)
-        accepts = Signal(p.channels)
+        accepts = Signal(p.channels, init=-1)
+        waiting = Signal(p.channels)  # channels with a request that may leave
+        turn = self._choose(m, waiting, read.en)
+        first_place = Cat(
+            Cat(turn[number] & first[number][bit] for number in range(p.channels)).any()
+            for bit in range(place_bits)
+        )
         m.d.comb += [
             channel.eq(channel_of(p, self.i.p.operation, stream_of(p, self.i.p))),
             self.i.ready.eq(accepts.bit_select(channel, 1)),
             write.en.eq(self.i.valid & self.i.ready),
             write.addr.eq(Cat(free[channel], channel)),
             write.data.eq(self.i.payload),
-            read.en.eq(turns.o.valid & turns.o.ready),
-            read.addr.eq(Cat(first[turns.o.p], turns.o.p)),
-            turns.o.ready.eq(~valid | taken),
+            read.en.eq(waiting.any() & (~valid | taken)),
+            read.addr.eq(Cat(first_place, index_of(turn))),
             taken.eq(Mux(is_bulk, self.bulk.ready, self.tensor.ready)),
             self.tensor.valid.eq(valid & ~is_bulk),
             self.bulk.valid.eq(valid & is_bulk),
             *(output.payload.eq(read.data) for output in (self.tensor, self.bulk)),
         ]
         with m.If(~valid | taken):
-            m.d.sync += valid.eq(turns.o.valid)
-        with m.If(write.en):
-            m.d.sync += free[channel].eq(self._after(free[channel]))
-        with m.If(read.en):
-            m.d.sync += first[turns.o.p].eq(self._after(first[turns.o.p]))
+            m.d.sync += valid.eq(waiting.any())
         busy = Signal(p.channels)
         m.d.comb += self.busy.eq(busy.any())
+        most = p.request_queue_depth
         for number in range(p.channels):
             comes = write.en & (channel == number)
-            leaves = read.en & (turns.o.p == number)
-            stored = Signal(range(p.request_queue_depth + 1), name=f"stored_{number}")
+            leaves = read.en & turn[number]
+            stored = Signal(range(most + 1), name=f"stored_{number}")
             may_leave, used = self._count_credits(m, number, leaves)
-            m.d.comb += [
-                busy[number].eq((stored != 0) | (used != 0)),
-                accepts[number].eq(stored != p.request_queue_depth),
-                turns.i[number].valid.eq((stored != 0) & may_leave),
-                turns.i[number].p.eq(number),
-            ]
+            m.d.comb += busy[number].eq((stored != 0) | (used != 0))
+            with m.If(comes):
+                m.d.sync += free[number].eq(self._after(free[number]))
+            with m.If(leaves):
+                m.d.sync += first[number].eq(self._after(first[number]))
+            # These are known ahead, from registers: the paths from ``comes`` and ``leaves`` on are
+            # short.
             m.d.sync += [
                 stored.eq(stored + comes - leaves),
-                self.room[number].eq(stored + comes + 1 < p.request_queue_depth),
+                accepts[number].eq(leaves | ((stored != most) & ~(comes & (stored == most - 1)))),
+                self.room[number].eq((stored < most - 2) | ((stored == most - 2) & ~comes)),
+                waiting[number].eq(
+                    (comes | (stored > 1) | ((stored == 1) & ~leaves)) & may_leave
+                ),
             ]
         return m
+
+    def _choose(self, m: Module, waiting: Signal, fire: Value) -> Signal:
+        """Return whose turn it is among the channels that are ``waiting``, one-hot: that of the
+        next one behind the channel that was chosen in the last clock with ``fire``.
+        """
+        turn = Signal(len(waiting))
+        behind_last = Signal(len(waiting))  # mask of the channels
+        next_ones = waiting & behind_last
+        m.d.comb += turn.eq(Mux(next_ones.any(), _first_one(next_ones), _first_one(waiting)))
+        with m.If(fire):
+            m.d.sync += behind_last.eq(Cat(turn[:n].any() for n in range(len(turn))))
+        return turn
 
     def _after(self, place: Value) -> Value:
         """Return the place behind ``place`` in the rows of a channel."""
         return Mux(place == self.params.request_queue_depth - 1, 0, place + 1)
 
-    def _count_credits(self, m: Module, number: int, leaves: Value) -> tuple[Signal, Value]:
-        """Count the credits of a channel. Return whether a request may leave, from a register, and
+    def _count_credits(self, m: Module, number: int, leaves: Value) -> tuple[Value, Value]:
+        """Count the credits of a channel. Return whether a request may leave in the next clock, and
         the credits that are taken.
 
         Registers make the paths short: credits are counted a clock late.
         """
         p = self.params
-        may_leave = Signal(init=1, name=f"may_leave_{number}")
         credits_used = Signal(range(p.requests_waiting + 1), name=f"credits_used_{number}")
         left = Signal(name=f"left_{number}")
         credits_returned = Signal(2, name=f"credits_returned_{number}")
@@ -141,10 +163,10 @@ class RequestQueue(wiring.Component):
             left.eq(leaves),
             credits_returned.eq(self.freed[number] + self.refused[number]),
             credits_used.eq(used - credits_returned),
-            may_leave.eq(Mux(leaves, used + 1 < p.requests_waiting, used < p.requests_waiting)),
             Assert(
                 used >= credits_returned,
                 "request_queue: a request was freed or refused twice\n",
             ),
         ]
+        may_leave = (used < p.requests_waiting - 1) | ((used == p.requests_waiting - 1) & ~leaves)
         return may_leave, used

@@ -233,7 +233,10 @@ def store_line_layout(params: TmaParams) -> data.StructLayout:
 
 @cache
 def write_line_layout(params: TmaParams) -> data.StructLayout:
-    """A line of a store with its bytes; ``last`` and ``valid`` as in ``store_line_layout``."""
+    """A line of a store with its bytes; ``last`` and ``valid`` as in ``store_line_layout``.
+
+    ``has_pieces``: a piece is ``valid``.
+    """
     return data.StructLayout(
         {
             "last": 1,
@@ -242,6 +245,7 @@ def write_line_layout(params: TmaParams) -> data.StructLayout:
             "slot": params.slot_bits,
             "line": params.line_address_bits,
             "valid": params.lanes,
+            "has_pieces": 1,
             "data": lanes_layout(params),
         }
     )

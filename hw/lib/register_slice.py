@@ -1,6 +1,6 @@
-"""Register slices: pass a stream on, and cut the combinational path of its ``ready``."""
+"""Register slices: pass a stream on from a register."""
 
-from amaranth.hdl import Module, Mux, ShapeLike, Signal
+from amaranth.hdl import Module, ShapeLike, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -49,36 +49,24 @@ class SingleBuffer(StreamBuffer):
         return m
 
 
-class DoubleBuffer(StreamBuffer):
-    """Passes a stream on from a register; a second register takes what comes while that is full.
+class PipelineRegister(StreamBuffer):
+    """Passes a stream on from a register, which takes a payload while it is empty or emptied.
 
-    It is a ``Queue`` of two payloads for wide ones: a LUT for each bit, where memory takes more.
-
-    Latency: one clock. Throughput: a payload a clock. Back-pressure: ``i.ready`` comes from a
-    register, and is low while both registers are full.
+    Latency: one clock. Throughput: a payload a clock. Back-pressure: ``i.ready`` follows
+    ``o.ready`` in the same clock while a payload waits.
 
     Parameters and members are those of ``StreamBuffer``.
     """
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        is_full = Signal()
-        waiting = Signal(self.shape, reset_less=True)
         valid = Signal()
         payload = Signal(self.shape, reset_less=True)
         m.d.comb += [
-            self.i.ready.eq(~is_full),
+            self.i.ready.eq(~valid | self.o.ready),
             self.o.valid.eq(valid),
             self.o.payload.eq(payload),
         ]
-        with m.If(~is_full):
-            m.d.sync += waiting.eq(self.i.payload)
-        with m.If(~valid | self.o.ready):
-            m.d.sync += [
-                valid.eq(is_full | self.i.valid),
-                payload.eq(Mux(is_full, waiting, self.i.payload)),
-                is_full.eq(0),
-            ]
-        with m.Elif(self.i.valid):
-            m.d.sync += is_full.eq(1)
+        with m.If(self.i.ready):
+            m.d.sync += [valid.eq(self.i.valid), payload.eq(self.i.payload)]
         return m

@@ -23,17 +23,21 @@ from hw.setup.clip_stage import ClipStage
 from hw.setup.item_sequencer import ItemSequencer
 from hw.setup.job_builder import JobBuilder
 from hw.setup.multiply_stage import MultiplyStage
+from hw.setup.outcome_queues import OutcomeQueues
 from hw.setup.span_stage import SpanStage
+
+STAGES = 5
 
 
 class SetupBlock(wiring.Component):
     """Turns each tensor request with its map into jobs or a refusal, in order.
 
-    Latency: 5 clocks, and one for each batch of the request beyond the first. Throughput: a batch a
-    clock, of an item for each of the ``setup_pipelines``. See ``ItemSequencer`` for the batches of
-    a request. Back-pressure: a job or refusal that waits stops all stages; ``i.ready`` follows
-    ``job.ready`` and ``error.ready`` in the same clock, because a register in this path would need
-    another one for the whole request.
+    Latency: 6 clocks, and one for each batch of the request beyond the first; without
+    ``jobs_full_rate``, 5 clocks for a job. Throughput: a batch a clock, of an item for each of the
+    ``setup_pipelines``. See ``ItemSequencer`` for the batches of a request. Back-pressure: with
+    ``jobs_full_rate``, no stage waits, because jobs and refusals have places in the
+    ``OutcomeQueues``; ``i.ready`` does not depend on ``job.ready`` and ``error.ready`` in the same
+    clock. Otherwise a job that waits stops all stages.
 
     Errors: a request that violates a check is refused, with the first error in the order of
     ``ErrorCode``. If the tensor map could not be read, the error is GMEM_FAULT. A refused request
@@ -71,10 +75,15 @@ class SetupBlock(wiring.Component):
         clipped, multiplied, spanned = (
             Signal(name=f"{name}_valid") for name in ("clipped", "multiplied", "spanned")
         )
-        connect(m, flipped(self.i), sequencer.i)
-        connect(m, builder.job, flipped(self.job))
-        connect(m, builder.error, flipped(self.error))
+        m.submodules.outcomes = outcomes = OutcomeQueues(p, STAGES)
+        connect(m, builder.job, outcomes.job)
+        connect(m, builder.error, outcomes.error)
+        connect(m, outcomes.o.job, flipped(self.job))
+        connect(m, outcomes.o.error, flipped(self.error))
         m.d.comb += [
+            sequencer.i.payload.eq(self.i.payload),
+            sequencer.i.valid.eq(self.i.valid & outcomes.may_admit),
+            self.i.ready.eq(sequencer.i.ready & outcomes.may_admit),
             *(stage.advance.eq(builder.advance) for stage in (clip, multiply, span)),
             sequencer.o.ready.eq(builder.advance),
             clip.i.eq(sequencer.o.p),

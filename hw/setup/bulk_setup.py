@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.layouts.isa import (
     BULK_REDUCTIONS,
@@ -28,6 +28,9 @@ from hw.layouts.jobs import (
 )
 from hw.params import PIECE_BYTES, TmaParams
 from hw.setup.checks import Check, report_first
+from hw.setup.outcome_queues import OutcomeQueues
+
+STAGES = 2
 
 
 @dataclass(frozen=True)
@@ -72,9 +75,8 @@ class BulkSetup(wiring.Component):
     PTX leaves open, get what memory has there. A load of one piece that ignores all of it reads no
     memory, and its piece is fill.
 
-    Latency: two clocks. Throughput: a request a clock. Back-pressure: a request that waits for its
-    output, job or refusal, holds up all requests behind it; ``i.ready`` follows ``job.ready`` and
-    ``error.ready`` in the same clock, as in the ``SetupBlock``.
+    Latency: three clocks; without ``jobs_full_rate``, two for a job. Throughput: a request a clock.
+    Back-pressure: as of the ``SetupBlock``.
 
     Errors: a request that violates a check is refused, with the first error in the order of
     ``ErrorCode``. A refused request has no job and no other effect.
@@ -110,8 +112,11 @@ class BulkSetup(wiring.Component):
         result_valid = Signal()
         is_refused = Signal(reset_less=True)
         advance = Signal()
+        m.submodules.outcomes = outcomes = OutcomeQueues(p, STAGES)
+        connect(m, outcomes.o.job, flipped(self.job))
+        connect(m, outcomes.o.error, flipped(self.error))
         whole_pieces = pieces_of(self.i.p) << 4
-        # Sums and the kind of the operation are registered with the request.
+        # Sums, checks and the kind of the operation are registered with the request.
         early = {
             "prefetch": self.i.p.operation == Operation.BULK_PREFETCH,
             "store": is_store(self.i.p.operation),
@@ -124,25 +129,29 @@ class BulkSetup(wiring.Component):
             name: Signal(len(value), name=name, reset_less=True) for name, value in early.items()
         }
         operands = self._operands(request, registered)
-        checks = self._checks(request, operands)
-        refuse = Signal()
+        early_checks = self._checks(self.i.p, self._operands(self.i.p, early))
+        violated = Signal(len(early_checks), reset_less=True)
+        checks = [
+            replace(check, violated=violated[number])
+            for number, check in enumerate(self._checks(request, operands))
+        ]
         stream = stream_of(p, request)
 
         def report(_number: int, check: Check) -> None:
             m.d.sync += [error.code.eq(check.code), error.value.eq(check.value)]
 
         m.d.comb += [
-            refuse.eq(Cat(check.violated.any() for check in checks).any()),
-            advance.eq(~result_valid | Mux(is_refused, self.error.ready, self.job.ready)),
-            self.i.ready.eq(advance),
+            advance.eq(~result_valid | Mux(is_refused, outcomes.error.ready, outcomes.job.ready)),
+            self.i.ready.eq(advance & outcomes.may_admit),
         ]
         with m.If(advance):
             m.d.sync += [
-                request_valid.eq(self.i.valid),
+                request_valid.eq(self.i.valid & outcomes.may_admit),
                 request.eq(self.i.p),
                 *(registered[name].eq(value) for name, value in early.items()),
+                violated.eq(Cat(check.violated.any() for check in early_checks)),
                 result_valid.eq(request_valid),
-                is_refused.eq(refuse),
+                is_refused.eq(violated.any()),
                 # What a bulk copy does not have: loops, formats, the dimension of an error.
                 job.eq(0),
                 error.eq(0),
@@ -165,22 +174,20 @@ class BulkSetup(wiring.Component):
                     job.walk.store.eq(operands.store),
                     *assign_write_mode(p, job.walk.write_mode, request, request.element_type),
                 ]
-            report_first(
-                m, [replace(check, violated=check.violated.any()) for check in checks], report
-            )
+            report_first(m, checks, report)
         m.d.comb += [
-            self.job.p.eq(job),
-            self.job.valid.eq(result_valid & ~is_refused),
-            self.error.p.eq(error),
-            self.error.valid.eq(result_valid & is_refused),
+            outcomes.job.p.eq(job),
+            outcomes.job.valid.eq(result_valid & ~is_refused),
+            outcomes.error.p.eq(error),
+            outcomes.error.valid.eq(result_valid & is_refused),
         ]
         return m
 
-    def _operands(self, request, registered: Mapping[str, Signal]) -> BulkOperands:
-        """Return the operands of ``request`` that its operation has."""
-        prefetch, store, to_smem = (registered[name] for name in ("prefetch", "store", "to_smem"))
+    def _operands(self, request, derived: Mapping[str, Value]) -> BulkOperands:
+        """Return the operands of ``request`` that its operation has, with those in ``derived``."""
+        prefetch, store, to_smem = (derived[name] for name in ("prefetch", "store", "to_smem"))
         return BulkOperands(
-            **registered,
+            **derived,
             smem_address=Mux(prefetch, 0, request.smem_address),
             dst_address=Mux(to_smem, request.global_address, 0),
             global_address=Mux(to_smem, 0, request.global_address),

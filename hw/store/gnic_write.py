@@ -77,11 +77,10 @@ class GnicWrite(wiring.Component):
         write = table.write_port()
         lines_q = Signal(p.box_piece_bits)
         lines_d = Signal(p.box_piece_bits)
-        has_pieces = Signal()
+        has_pieces = line.has_pieces
         write_fire = Signal()
         answer_valid = Signal()
         m.d.comb += [
-            has_pieces.eq(line.valid.any()),
             lines_d.eq(lines_q + has_pieces),
             self.request.valid.eq(self.i.valid & has_pieces & tags.taken.valid),
             write_fire.eq(self.request.valid & self.request.ready),
@@ -111,7 +110,14 @@ class GnicWrite(wiring.Component):
         failed = self._take_answers(m, tags, read, answer_valid, is_taken)
         m.d.comb += [
             ends_unwritten.eq(self.i.valid & ~has_pieces & ~answer_valid),
-            self.i.ready.eq(write_fire | (ends_unwritten & performed.i.ready)),
+            # Ready does not depend on valid: a long path begins here.
+            self.i.ready.eq(
+                Mux(
+                    has_pieces,
+                    tags.taken.valid & self.request.ready,
+                    ~answer_valid & performed.i.ready,
+                )
+            ),
             performed.i.valid.eq(answer_valid | ends_unwritten),
             performed.i.p.slot.eq(Mux(answer_valid, read.data.slot, line.slot)),
             performed.i.p.answered.eq(answer_valid),

@@ -9,7 +9,7 @@ and another one behind it; over a few lines every lane gets its equal share.
 
 from amaranth.hdl import Assert, Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.layouts.isa import MemoryAttributes, Packing
 from hw.layouts.jobs import write_mode_layout
@@ -18,6 +18,7 @@ from hw.layouts.ports import lanes_layout, smem_read_layout
 from hw.lib.oldest_first import second_goes_first
 from hw.lib.permute import exchange, gather, rotate
 from hw.lib.queue import Queue
+from hw.lib.register_slice import PipelineRegister
 from hw.lib.swizzle import swizzle_bits
 from hw.params import PIECE_BYTES, TmaParams
 
@@ -52,10 +53,10 @@ class StorePath(wiring.Component):
     ``source_read`` reports the slot of a request whose last byte has been read; the last line of
     the request waits until the report is taken.
 
-    Latency: five clocks from ``i`` to ``o`` if shared memory answers in the next clock, seven if
+    Latency: six clocks from ``i`` to ``o`` if shared memory answers in the next clock, eight if
     ``smem_reads`` is more than 16. Throughput: one line a clock, as long as no lane of shared
     memory is asked for more than one piece a clock on average. Back-pressure: ``i`` waits while
-    ``smem_reads`` lines wait for their bytes. Shared memory must answer in order, at the earliest
+    ``smem_reads`` lines wait for their bytes, and one in front of them. Shared memory must answer in order, at the earliest
     in the clock after it is asked.
 
     Parameters
@@ -110,7 +111,9 @@ class StorePath(wiring.Component):
         p = self.params
         m.submodules.lines = lines = Queue(self._line, p.smem_reads)
         oldest = Signal(range(p.smem_reads))
-        requests = self._ask(m, lines)
+        m.submodules.line = line = PipelineRegister(store_line_layout(p))
+        connect(m, flipped(self.i), line.i)
+        requests = self._ask(m, line.o, lines)
         answers = self._read(m, oldest, requests)
         self._assemble(m, lines, oldest, answers)
         return m
@@ -128,20 +131,20 @@ class StorePath(wiring.Component):
             parts.append(queues)
         return parts
 
-    def _ask(self, m: Module, lines: Queue) -> list[list[Queue]]:
+    def _ask(self, m: Module, asking: stream.Interface, lines: Queue) -> list[list[Queue]]:
         """Queue each line, and its requests to the lanes; return the queues of the requests."""
         p = self.params
         requests = self._queues(m, "request", self._request)
-        line, entry = self.i.p, lines.i.p
+        line, entry = asking.p, lines.i.p
         ticket = Signal(range(p.smem_reads))
         push = Signal()
         boundary = line.origin[: p.lane_bits]
         beat = line.origin[p.lane_bits :]
         pieces = rotate(m, list(line.valid), boundary, "piece")
         m.d.comb += [
-            push.eq(self.i.valid & lines.i.ready),
-            self.i.ready.eq(lines.i.ready),
-            lines.i.valid.eq(self.i.valid),
+            push.eq(asking.valid & lines.i.ready),
+            asking.ready.eq(lines.i.ready),
+            lines.i.valid.eq(asking.valid),
             *(
                 entry[name].eq(line[name])
                 for name in ("last", "write_mode", "attributes", "slot", "line", "valid")
@@ -302,6 +305,7 @@ class StorePath(wiring.Component):
                     line[name].eq(waiting[name])
                     for name in ("last", "write_mode", "attributes", "slot", "line", "valid")
                 ),
+                line.has_pieces.eq(waiting.valid.any()),
                 *(line.data[lane].eq(piece) for lane, piece in enumerate(pieces)),
             ]
         with m.If(fire):

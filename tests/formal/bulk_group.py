@@ -148,20 +148,22 @@ def _waits_for_sources_only(_groups: BulkGroups, inner: Inside) -> None:
     inner.module.d.comb += inner.counted.eq(look.data)
 
 
+def _ignores_conflicts(_groups: BulkGroups, inner: Inside) -> None:
+    inner.module.d.comb += inner.conflicts.eq(0)
+
+
+DEPTH = 13
+"""Clocks in which four commits and a wait can go wrong."""
+
 PROOFS = [
     Proof(
-        f"bulk groups of {threads} thread{'s' if threads > 1 else ''}: no wait ends early",
-        partial(WaitSpec, threads),
-        depth=depth,
-        cover=14,
+        "bulk groups: no wait ends early",
+        partial(WaitSpec, 2),
+        depth=9,
+        cover=15,
         bugs=(
-            Bug(
-                "waits for sources only",
-                BulkGroups,
-                _waits_for_sources_only,
-                depth=depth,
-            ),
+            Bug("waits for sources only", BulkGroups, _waits_for_sources_only, depth=9),
+            Bug("commits that do not wait", BulkGroups, _ignores_conflicts, depth=DEPTH),
         ),
     )
-    for threads, depth in ((1, 11), (2, 8))
 ]

@@ -26,6 +26,7 @@ def line_of(number: int, slot: int, valid: int, last: bool) -> dict:
         "slot": slot,
         "line": number,
         "valid": valid,
+        "has_pieces": valid != 0,
         "data": [number * 7 + lane for lane in range(PARAMS.lanes)],
     }
 
