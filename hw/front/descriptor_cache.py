@@ -84,14 +84,14 @@ class DescriptorCache(wiring.Component):
 
     Replacement: the next free entry in rotation; free entries without a valid map come first.
 
-    Latency: a request is looked up two clocks after it was accepted; a hit is offered a clock later.
-    A miss is offered to the fetch port two clocks after its lookup, and the request two clocks
-    after the fill. Throughput: a request a clock on hits; the miss of a request overlaps with the
-    miss of the request before it. Back-pressure: ``i.ready`` is high while fewer than
+    Latency: a request is looked up two clocks after it was accepted; a hit is offered a clock
+    later. A miss is offered to the fetch port two clocks after its lookup, and the request two
+    clocks after the fill. Throughput: a request a clock on hits; the miss of a request overlaps
+    with the miss of the request before it. Back-pressure: ``i.ready`` is high while fewer than
     ``REQUESTS_WAITING`` requests are in the cache, ``prefetch.ready`` while no prefetch waits. An
-    invalidation is accepted at once, whatever the other ports do. A fill is
-    accepted while a fetch is in flight. A lookup is delayed by one clock for each invalidation, and
-    that of a prefetch while requests hit.
+    invalidation is accepted at once, whatever the other ports do. A fill is accepted while a fetch
+    is in flight. A lookup is delayed by one clock for each invalidation, and that of a prefetch
+    while requests hit.
 
     Errors: a fill with ``error`` is delivered as ``fault`` to the requests that wait for it, and is
     not kept.
@@ -198,9 +198,7 @@ class DescriptorCache(wiring.Component):
         ]
         return m
 
-    def _wait(
-        self, m: Module, tag_bits: int
-    ) -> tuple[Queue, stream.Interface, SingleBuffer]:
+    def _wait(self, m: Module, tag_bits: int) -> tuple[Queue, stream.Interface, SingleBuffer]:
         """Let requests and prefetches wait for their lookup.
 
         A request waits in a queue until it leaves. Its tag is kept apart, because it is looked up

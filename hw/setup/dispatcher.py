@@ -31,7 +31,8 @@ class Dispatcher(wiring.Component):
     Throughput: a job and a refusal a clock, and without ``jobs_full_rate`` a job every two clocks;
     a released group a clock, of loads and of refusals in turn. Back-pressure: a job that waits
     holds up all jobs behind it, loads and stores; one job waits in the block. With
-    ``jobs_full_rate``, the inputs are ready when it leaves, in the same clock. The inputs of jobs take turns, request by request. A load waits while two
+    ``jobs_full_rate``, the inputs are ready when it leaves, in the same clock. The inputs of jobs
+    take turns, request by request. A load waits while two
     released groups of loads wait; a refusal waits while two error records, or two released groups
     of refusals, wait.
 

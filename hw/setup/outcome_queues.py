@@ -76,7 +76,7 @@ class OutcomeQueues(wiring.Component):
         if not full_rate:
             m.d.comb += self.may_admit.eq(1)
             connect(m, flipped(self.error), errors.i)
-            connect(m, flipped(self.job), self.o.job)
+            connect(m, flipped(self.job), flipped(self.o.job))
             return m
         m.submodules.jobs = jobs = Queue(walk_job_layout(self.params), DEPTH)
         connect(m, jobs.o, flipped(self.o.job))
