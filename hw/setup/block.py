@@ -33,7 +33,7 @@ class SetupBlock(wiring.Component):
     """Turns each tensor request with its map into jobs or a refusal, in order.
 
     Latency: 6 clocks, and one for each batch of the request beyond the first; without
-    ``jobs_full_rate``, 5 clocks for a job. Throughput: a batch a clock, of an item for each of the
+    ``jobs_full_rate``, 5 clocks. Throughput: a batch a clock, of an item for each of the
     ``setup_pipelines``. See ``ItemSequencer`` for the batches of a request. Back-pressure: with
     ``jobs_full_rate``, no stage waits, because jobs and refusals have places in the
     ``OutcomeQueues``; ``i.ready`` does not depend on ``job.ready`` and ``error.ready`` in the same

@@ -264,7 +264,7 @@ class BulkSetup(wiring.Component):
     PTX leaves open, get what memory has there. A load of one piece that ignores all of it reads no
     memory, and its piece is fill.
 
-    Latency: three clocks; without ``jobs_full_rate``, two for a job. Throughput: a request a clock.
+    Latency: three clocks; without ``jobs_full_rate``, two. Throughput: a request a clock.
     Back-pressure: as of the ``SetupBlock``.
 
     Errors: a request that violates a check is refused, with the first error in the order of

@@ -18,18 +18,15 @@ MOST_STAGES = DEPTH - MOST_ADMITTED - 2
 """Stages that a setup can have. The two other places are for what passes while ``may_admit`` is
 computed and used."""
 
-REFUSALS_WAITING = 2
-"""Refusals that can wait if the stages wait for them."""
-
 
 class OutcomeQueues(wiring.Component):
     """Holds what leaves the last stage of a setup, in order.
 
     With ``jobs_full_rate``, whatever is in the stages has a place here: a batch enters the first
     stage only while ``may_admit``. The stages never wait, and no path leads from ``o.ready`` to
-    them. Otherwise a job waits in the last stage.
+    them. Otherwise jobs and refusals wait in the last stage, and pass the block at once.
 
-    Latency: one clock; without ``jobs_full_rate``, none for jobs. Throughput: a job and a refusal a
+    Latency: one clock; without ``jobs_full_rate``, none. Throughput: a job and a refusal a
     clock. Back-pressure: see above.
 
     Parameters
@@ -69,17 +66,15 @@ class OutcomeQueues(wiring.Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        full_rate = self.params.jobs_full_rate
-        depth = DEPTH if full_rate else REFUSALS_WAITING
-        m.submodules.errors = errors = Queue(refusal_layout(self.params), depth)
-        connect(m, errors.o, flipped(self.o.error))
-        if not full_rate:
+        if not self.params.jobs_full_rate:
             m.d.comb += self.may_admit.eq(1)
-            connect(m, flipped(self.error), errors.i)
+            connect(m, flipped(self.error), flipped(self.o.error))
             connect(m, flipped(self.job), flipped(self.o.job))
             return m
         m.submodules.jobs = jobs = Queue(walk_job_layout(self.params), DEPTH)
+        m.submodules.errors = errors = Queue(refusal_layout(self.params), DEPTH)
         connect(m, jobs.o, flipped(self.o.job))
+        connect(m, errors.o, flipped(self.o.error))
         may_admit = Signal(init=1)
         m.d.comb += self.may_admit.eq(may_admit)
         m.d.sync += may_admit.eq((jobs.level <= MOST_ADMITTED) & (errors.level <= MOST_ADMITTED))
