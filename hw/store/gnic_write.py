@@ -73,6 +73,7 @@ class GnicWrite(wiring.Component):
         lines_q = Signal(p.box_piece_bits)
         lines_d = Signal(p.box_piece_bits)
         has_pieces = line.has_pieces
+        may_write = tags.taken.valid & self.request.ready
         write_fire = Signal()
         answer_valid = Signal()
         m.d.comb += [
@@ -111,14 +112,7 @@ class GnicWrite(wiring.Component):
             read.en.eq(ack_fire),
             read.addr.eq(self.ack.p.tag),
             ends_unwritten.eq(self.i.valid & ~has_pieces & ~answer_valid),
-            # Ready does not depend on valid: a long path begins here.
-            self.i.ready.eq(
-                Mux(
-                    has_pieces,
-                    tags.taken.valid & self.request.ready,
-                    ~answer_valid & performed.i.ready,
-                )
-            ),
+            self.i.ready.eq(Mux(has_pieces, may_write, ~answer_valid & performed.i.ready)),
             performed.i.valid.eq(answer_valid | ends_unwritten),
             performed.i.p.slot.eq(Mux(answer_valid, read.data.slot, line.slot)),
             performed.i.p.answered.eq(answer_valid),
