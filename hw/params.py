@@ -306,11 +306,6 @@ class TmaParams:
         return self.jobs_waiting // (4 if self.gather4 else 1)
 
     @cached_property
-    def jobs_full_rate(self) -> bool:
-        """True if jobs can come at a rate of one a clock: each waits for several clocks."""
-        return self.jobs_waiting >= 4
-
-    @cached_property
     def run_bits(self) -> int:
         """Width of a count of pieces in a run; a bulk prefetch may be 1 MiB long."""
         return max(16, self.box_piece_bits) if self.bulk else self.box_piece_bits

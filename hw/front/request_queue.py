@@ -126,9 +126,7 @@ class RequestQueue(wiring.Component):
                 stored.eq(stored + comes - leaves),
                 accepts[number].eq(leaves | ((stored != most) & ~(comes & (stored == most - 1)))),
                 self.room[number].eq((stored < most - 2) | ((stored == most - 2) & ~comes)),
-                waiting[number].eq(
-                    (comes | (stored > 1) | ((stored == 1) & ~leaves)) & may_leave
-                ),
+                waiting[number].eq((comes | (stored > 1) | ((stored == 1) & ~leaves)) & may_leave),
             ]
         return m
 

@@ -32,12 +32,11 @@ STAGES = 5
 class SetupBlock(wiring.Component):
     """Turns each tensor request with its map into jobs or a refusal, in order.
 
-    Latency: 6 clocks, and one for each batch of the request beyond the first; without
-    ``jobs_full_rate``, 5 clocks for a job. Throughput: a batch a clock, of an item for each of the
-    ``setup_pipelines``. See ``ItemSequencer`` for the batches of a request. Back-pressure: with
-    ``jobs_full_rate``, no stage waits, because jobs and refusals have places in the
+    Latency: 6 clocks, and one for each batch of the request beyond the first. Throughput: a batch a
+    clock, of an item for each of the ``setup_pipelines``. See ``ItemSequencer`` for the batches of
+    a request. Back-pressure: no stage waits, because jobs and refusals have places in the
     ``OutcomeQueues``; ``i.ready`` does not depend on ``job.ready`` and ``error.ready`` in the same
-    clock. Otherwise a job that waits stops all stages.
+    clock.
 
     Errors: a request that violates a check is refused, with the first error in the order of
     ``ErrorCode``. If the tensor map could not be read, the error is GMEM_FAULT. A refused request
@@ -84,8 +83,6 @@ class SetupBlock(wiring.Component):
             sequencer.i.payload.eq(self.i.payload),
             sequencer.i.valid.eq(self.i.valid & outcomes.may_admit),
             self.i.ready.eq(sequencer.i.ready & outcomes.may_admit),
-            *(stage.advance.eq(builder.advance) for stage in (clip, multiply, span)),
-            sequencer.o.ready.eq(builder.advance),
             clip.i.eq(sequencer.o.p),
             multiply.i.eq(clip.o),
             multiply.early_error.eq(sequencer.early_error),
@@ -94,10 +91,9 @@ class SetupBlock(wiring.Component):
             builder.valid.eq(spanned),
             builder.i.eq(span.o),
         ]
-        with m.If(builder.advance):
-            m.d.sync += [
-                clipped.eq(sequencer.o.valid),
-                multiplied.eq(clipped),
-                spanned.eq(multiplied),
-            ]
+        m.d.sync += [
+            clipped.eq(sequencer.o.valid),
+            multiplied.eq(clipped),
+            spanned.eq(multiplied),
+        ]
         return m

@@ -66,20 +66,11 @@ def pieces_of(request) -> Value:
     return request.size[4:]
 
 
-class BulkSetup(wiring.Component):
-    """Turns each bulk request into a job or a refusal, in order.
+class BulkStages(wiring.Component):
+    """The stages of ``BulkSetup``, with the same ports but without its queues.
 
-    Bulk requests need neither the descriptor cache nor the setup block. A request of no bytes is a
-    job of no pieces, which for a load is a prefetch: it signals nothing. A load without receivers
-    becomes a prefetch, too. A load moves whole pieces: bytes that ``.ignore_oob`` ignores, which
-    PTX leaves open, get what memory has there. A load of one piece that ignores all of it reads no
-    memory, and its piece is fill.
-
-    Latency: three clocks; without ``jobs_full_rate``, two for a job. Throughput: a request a clock.
-    Back-pressure: as of the ``SetupBlock``.
-
-    Errors: a request that violates a check is refused, with the first error in the order of
-    ``ErrorCode``. A refused request has no job and no other effect.
+    Latency: two clocks. Throughput: a request a clock. Back-pressure: none, all ports are always
+    ready. Errors: as of ``BulkSetup``.
 
     Parameters
     ----------
@@ -87,20 +78,16 @@ class BulkSetup(wiring.Component):
 
     Members
     -------
-    i : In(stream.Signature(queued_request_layout(params)))
-    job : Out(stream.Signature(walk_job_layout(params)))
-    error : Out(stream.Signature(refusal_layout(params)))
+    i : In(stream) of ``queued_request_layout``
+    job : Out(stream) of ``walk_job_layout``
+    error : Out(stream) of ``refusal_layout``
     """
 
     def __init__(self, params: TmaParams) -> None:
         self.params = params
-        super().__init__(
-            {
-                "i": In(stream.Signature(queued_request_layout(params))),
-                "job": Out(stream.Signature(walk_job_layout(params))),
-                "error": Out(stream.Signature(refusal_layout(params))),
-            }
-        )
+        layouts = queued_request_layout(params), walk_job_layout(params), refusal_layout(params)
+        request, job, error = (stream.Signature(shape, always_ready=True) for shape in layouts)
+        super().__init__({"i": In(request), "job": Out(job), "error": Out(error)})
 
     def elaborate(self, platform) -> Module:
         m = Module()
@@ -109,12 +96,9 @@ class BulkSetup(wiring.Component):
         request_valid = Signal()
         job = Signal(walk_job_layout(p), reset_less=True)
         error = Signal(refusal_layout(p), reset_less=True)
+        # What a bulk copy does not have stays 0: loops, formats, the dimension of an error.
         result_valid = Signal()
         is_refused = Signal(reset_less=True)
-        advance = Signal()
-        m.submodules.outcomes = outcomes = OutcomeQueues(p, STAGES)
-        connect(m, outcomes.o.job, flipped(self.job))
-        connect(m, outcomes.o.error, flipped(self.error))
         whole_pieces = pieces_of(self.i.p) << 4
         # Sums, checks and the kind of the operation are registered with the request.
         early = {
@@ -126,9 +110,11 @@ class BulkSetup(wiring.Component):
             "dst_end": self.i.p.global_address + whole_pieces,
         }
         registered = {
-            name: Signal(len(value), name=name, reset_less=True) for name, value in early.items()
+            name: Signal(name=name, reset_less=True) for name in ("prefetch", "store", "to_smem")
         }
-        operands = self._operands(request, registered)
+        # The checks are made: what only they need is not registered.
+        checked = {name: Const(0) for name in early if name not in registered}
+        operands = self._operands(request, registered | checked)
         early_checks = self._checks(self.i.p, self._operands(self.i.p, early))
         violated = Signal(len(early_checks), reset_less=True)
         checks = [
@@ -140,46 +126,38 @@ class BulkSetup(wiring.Component):
         def report(_number: int, check: Check) -> None:
             m.d.sync += [error.code.eq(check.code), error.value.eq(check.value)]
 
-        m.d.comb += [
-            advance.eq(~result_valid | Mux(is_refused, outcomes.error.ready, outcomes.job.ready)),
-            self.i.ready.eq(advance & outcomes.may_admit),
+        m.d.sync += [
+            request_valid.eq(self.i.valid),
+            request.eq(self.i.p),
+            *(register.eq(early[name]) for name, register in registered.items()),
+            violated.eq(Cat(check.violated.any() for check in early_checks)),
+            result_valid.eq(request_valid),
+            is_refused.eq(violated.any()),
         ]
-        with m.If(advance):
+        self._assign_job(m, request, operands, job)
+        m.d.sync += [
+            error.request_id.eq(request.request_id),
+            job.stream.eq(stream),
+            error.channel.eq(channel_of(p, request.operation, stream)),
+        ]
+        if p.ctas > 1:
             m.d.sync += [
-                request_valid.eq(self.i.valid & outcomes.may_admit),
-                request.eq(self.i.p),
-                *(registered[name].eq(value) for name, value in early.items()),
-                violated.eq(Cat(check.violated.any() for check in early_checks)),
-                result_valid.eq(request_valid),
-                is_refused.eq(violated.any()),
-                # What a bulk copy does not have: loops, formats, the dimension of an error.
-                job.eq(0),
-                error.eq(0),
+                job.transfer.delivery.eq(request.delivery),
+                *(job.walk[name].eq(request.delivery[name]) for name in remote_field(p)),
             ]
-            self._assign_job(m, request, operands, job)
+        if p.stores:
             m.d.sync += [
-                error.request_id.eq(request.request_id),
-                job.stream.eq(stream),
-                error.channel.eq(channel_of(p, request.operation, stream)),
+                job.group.eq(request.group),
+                error.group.eq(request.group),
+                job.walk.store.eq(operands.store),
+                *assign_write_mode(p, job.walk.write_mode, request, request.element_type),
             ]
-            if p.ctas > 1:
-                m.d.sync += [
-                    job.transfer.delivery.eq(request.delivery),
-                    *(job.walk[name].eq(request.delivery[name]) for name in remote_field(p)),
-                ]
-            if p.stores:
-                m.d.sync += [
-                    job.group.eq(request.group),
-                    error.group.eq(request.group),
-                    job.walk.store.eq(operands.store),
-                    *assign_write_mode(p, job.walk.write_mode, request, request.element_type),
-                ]
-            report_first(m, checks, report)
+        report_first(m, checks, report)
         m.d.comb += [
-            outcomes.job.p.eq(job),
-            outcomes.job.valid.eq(result_valid & ~is_refused),
-            outcomes.error.p.eq(error),
-            outcomes.error.valid.eq(result_valid & is_refused),
+            self.job.p.eq(job),
+            self.job.valid.eq(result_valid & ~is_refused),
+            self.error.p.eq(error),
+            self.error.valid.eq(result_valid & is_refused),
         ]
         return m
 
@@ -264,3 +242,54 @@ class BulkSetup(wiring.Component):
         ignored = request.ignore_first + request.ignore_last
         is_load = request.operation == Operation.BULK_LOAD
         return is_load & (pieces_of(request) == 1) & (ignored >= PIECE_BYTES)
+
+
+class BulkSetup(wiring.Component):
+    """Turns each bulk request into a job or a refusal, in order.
+
+    Bulk requests need neither the descriptor cache nor the setup block. A request of no bytes is a
+    job of no pieces, which for a load is a prefetch: it signals nothing. A load without receivers
+    becomes a prefetch, too. A load moves whole pieces: bytes that ``.ignore_oob`` ignores, which
+    PTX leaves open, get what memory has there. A load of one piece that ignores all of it reads no
+    memory, and its piece is fill.
+
+    Latency: three clocks. Throughput: a request a clock. Back-pressure: as of the ``SetupBlock``.
+
+    Errors: a request that violates a check is refused, with the first error in the order of
+    ``ErrorCode``. A refused request has no job and no other effect.
+
+    Parameters
+    ----------
+    params : TmaParams
+
+    Members
+    -------
+    i : In(stream.Signature(queued_request_layout(params)))
+    job : Out(stream.Signature(walk_job_layout(params)))
+    error : Out(stream.Signature(refusal_layout(params)))
+    """
+
+    def __init__(self, params: TmaParams) -> None:
+        self.params = params
+        super().__init__(
+            {
+                "i": In(stream.Signature(queued_request_layout(params))),
+                "job": Out(stream.Signature(walk_job_layout(params))),
+                "error": Out(stream.Signature(refusal_layout(params))),
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        m.submodules.stages = stages = BulkStages(self.params)
+        m.submodules.outcomes = outcomes = OutcomeQueues(self.params, STAGES)
+        connect(m, stages.job, outcomes.job)
+        connect(m, stages.error, outcomes.error)
+        connect(m, outcomes.o.job, flipped(self.job))
+        connect(m, outcomes.o.error, flipped(self.error))
+        m.d.comb += [
+            stages.i.payload.eq(self.i.payload),
+            stages.i.valid.eq(self.i.valid & outcomes.may_admit),
+            self.i.ready.eq(outcomes.may_admit),
+        ]
+        return m

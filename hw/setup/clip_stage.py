@@ -23,8 +23,7 @@ class ClipStage(wiring.Component):
     """Finds, for the row and for each item of a batch, the steps in front of the tensor and up to
     its end, and the position of the first step inside.
 
-    Latency: one clock, in which ``advance`` is high. Throughput: a batch a clock. Back-pressure:
-    ``o`` stays while ``advance`` is low. Errors: ``is_misplaced`` of an im2col item.
+    Latency: one clock. Throughput: a batch a clock. Back-pressure: none. Errors: ``is_misplaced`` of an im2col item.
 
     Parameters
     ----------
@@ -32,7 +31,6 @@ class ClipStage(wiring.Component):
 
     Members
     -------
-    advance : In(1)
     i : In(batch_layout(params))
     o : Out(clipped_batch_layout(params))
     """
@@ -41,7 +39,6 @@ class ClipStage(wiring.Component):
         self.params = params
         super().__init__(
             {
-                "advance": In(1),
                 "i": In(batch_layout(params)),
                 "o": Out(clipped_batch_layout(params)),
             }
@@ -51,8 +48,7 @@ class ClipStage(wiring.Component):
         m = Module()
         out = Signal(clipped_batch_layout(self.params), reset_less=True)
         m.d.comb += self.o.eq(out)
-        with m.If(self.advance):
-            m.d.sync += out.common.eq(self.i.common)
+        m.d.sync += out.common.eq(self.i.common)
         self._clip_row(m, out.row)
         for way in range(self.params.setup_pipelines):
             self._clip_item(m, way, out)
@@ -85,26 +81,25 @@ class ClipStage(wiring.Component):
             first_inside.eq(skipped_positions + (divisor_less_one - to_first_less_one[:3])),
         ]
         steps_less_one = quotient(m, f"steps_less_one_{way}", step.box_less_one, step.reciprocal)
-        with m.If(self.advance):
-            m.d.sync += [
-                clipped.steps_less_one.eq(steps_less_one),
-                clipped.length.eq(steps_less_one + 1),
-                clipped.skipped_steps.eq(Mux(is_negative, skipped_less_one + 1, 0)),
-                clipped.steps_to_end_less_one.eq(
-                    quotient(m, f"steps_to_end_less_one_{way}", to_last, step.reciprocal)
-                ),
-                clipped.may_end.eq(to_last < 256),
-                clipped.is_outside.eq((is_negative & (to_first_less_one >= 256)) | (to_last < 0)),
-                clipped.position.eq(Mux(is_negative, first_inside, coord)),
-                clipped.element_stride_less_one.eq(divisor_less_one),
-                clipped.stride.eq(step.stride),
-                clipped.is_free.eq(step.is_free),
-            ]
-            common = self.i.common
-            if way == 0 and "has_row_count" in common.shape().members:
-                with m.If(common.has_row_count):
-                    is_first = starts_walk(self.params, common)
-                    m.d.sync += clipped.length.eq(Mux(is_first, common.row_count, 1))
+        m.d.sync += [
+            clipped.steps_less_one.eq(steps_less_one),
+            clipped.length.eq(steps_less_one + 1),
+            clipped.skipped_steps.eq(Mux(is_negative, skipped_less_one + 1, 0)),
+            clipped.steps_to_end_less_one.eq(
+                quotient(m, f"steps_to_end_less_one_{way}", to_last, step.reciprocal)
+            ),
+            clipped.may_end.eq(to_last < 256),
+            clipped.is_outside.eq((is_negative & (to_first_less_one >= 256)) | (to_last < 0)),
+            clipped.position.eq(Mux(is_negative, first_inside, coord)),
+            clipped.element_stride_less_one.eq(divisor_less_one),
+            clipped.stride.eq(step.stride),
+            clipped.is_free.eq(step.is_free),
+        ]
+        common = self.i.common
+        if way == 0 and "has_row_count" in common.shape().members:
+            with m.If(common.has_row_count):
+                is_first = starts_walk(self.params, common)
+                m.d.sync += clipped.length.eq(Mux(is_first, common.row_count, 1))
 
     def _clip_row(self, m: Module, row) -> None:
         """Clip the row, in pieces; a row has at most 256 elements."""
@@ -117,15 +112,14 @@ class ClipStage(wiring.Component):
             to_last.eq(i.row_dim_less_one - i.row_start),
         ]
         skipped_pieces = pieces_of(p, i.element, to_first_less_one[:8])
-        with m.If(self.advance):
-            m.d.sync += [
-                row.start.eq(i.base + Mux(is_negative, 0, i.row_start_pieces)),
-                row.skipped_pieces.eq(Mux(is_negative, skipped_pieces, 0)),
-                row.pieces_to_end.eq(pieces_of(p, i.element, to_last[:8])),
-                row.may_end.eq(to_last < 256),
-                row.is_outside.eq((is_negative & (to_first_less_one >= 256)) | (to_last < 0)),
-                row.tail_bytes.eq(i.tail_bytes),
-            ]
+        m.d.sync += [
+            row.start.eq(i.base + Mux(is_negative, 0, i.row_start_pieces)),
+            row.skipped_pieces.eq(Mux(is_negative, skipped_pieces, 0)),
+            row.pieces_to_end.eq(pieces_of(p, i.element, to_last[:8])),
+            row.may_end.eq(to_last < 256),
+            row.is_outside.eq((is_negative & (to_first_less_one >= 256)) | (to_last < 0)),
+            row.tail_bytes.eq(i.tail_bytes),
+        ]
 
     def _place_image(self, m: Module, way: int, out) -> None:
         """Find the positions of a dimension of an image.
@@ -142,18 +136,17 @@ class ClipStage(wiring.Component):
             position.eq(coord + image.offset),
         ]
         is_below = image.has_lower_bound & (coord < image.lower)
-        with m.If(self.advance):
-            m.d.sync += [
-                clipped.dim.eq(image.dim),
-                clipped.is_walked.eq(image.is_walked),
-                clipped.is_misplaced.eq(image.is_bounded & ((coord > last) | is_below)),
-                clipped.coord.eq(coord),
-                clipped.position.eq(position),
-                clipped.restart.eq(image.restart),
-                clipped.last.eq(last + image.offset),
-                clipped.limit.eq(step.dim_less_one),
-            ]
-            with m.If(~image.is_walked):
-                m.d.sync += [clipped.position.eq(0), clipped.restart.eq(0)]
-            with m.If(self.i.common.is_image):
-                m.d.sync += out.steps[way].position.eq(position)
+        m.d.sync += [
+            clipped.dim.eq(image.dim),
+            clipped.is_walked.eq(image.is_walked),
+            clipped.is_misplaced.eq(image.is_bounded & ((coord > last) | is_below)),
+            clipped.coord.eq(coord),
+            clipped.position.eq(position),
+            clipped.restart.eq(image.restart),
+            clipped.last.eq(last + image.offset),
+            clipped.limit.eq(step.dim_less_one),
+        ]
+        with m.If(~image.is_walked):
+            m.d.sync += [clipped.position.eq(0), clipped.restart.eq(0)]
+        with m.If(self.i.common.is_image):
+            m.d.sync += out.steps[way].position.eq(position)

@@ -8,7 +8,7 @@ from hw.layouts.jobs import group_layout, refusal_layout, walk_job_layout
 from hw.layouts.ports import error_layout
 from hw.lib.arbiter import Arbiter
 from hw.lib.queue import Queue
-from hw.lib.register_slice import PipelineRegister, SingleBuffer
+from hw.lib.register_slice import PipelineRegister
 from hw.params import TmaParams
 
 QUEUE_DEPTH = 2
@@ -28,12 +28,11 @@ class Dispatcher(wiring.Component):
     ``column.enabled``.
 
     Latency: one clock; a job of the other input than the last one waits for one clock more.
-    Throughput: a job and a refusal a clock, and without ``jobs_full_rate`` a job every two clocks;
-    a released group a clock, of loads and of refusals in turn. Back-pressure: a job that waits
-    holds up all jobs behind it, loads and stores; one job waits in the block. With
-    ``jobs_full_rate``, the inputs are ready when it leaves, in the same clock. The inputs of jobs take turns, request by request. A load waits while two
-    released groups of loads wait; a refusal waits while two error records, or two released groups
-    of refusals, wait.
+    Throughput: a job and a refusal a clock; a released group a clock, of loads and of refusals in
+    turn. Back-pressure: a job that waits holds up all jobs behind it, loads and stores; one job
+    waits in the block, and an input is ready in the clock in which it leaves. The inputs of jobs
+    take turns, request by request. A load waits while two released groups of loads wait; a refusal
+    waits while two error records, or two released groups of refusals, wait.
 
     Parameters
     ----------
@@ -70,8 +69,7 @@ class Dispatcher(wiring.Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        buffer = PipelineRegister if self.params.jobs_full_rate else SingleBuffer
-        m.submodules.jobs = jobs = buffer(walk_job_layout(self.params))
+        m.submodules.jobs = jobs = PipelineRegister(walk_job_layout(self.params))
         if self.params.bulk:
             self._join(m, jobs.i)
         else:

@@ -29,8 +29,8 @@ class ItemSequencer(wiring.Component):
     Latency: one clock. Throughput: a batch a clock, of an item for each of the ``setup_pipelines``.
     The items of a request are in the first places: max(1, R - 1) for a tile of rank R, R with an
     interleaved map; those of an im2col box in five. A request of TILE_GATHER4 or TILE_SCATTER4 has
-    four batches. The items of a refused request have no meaning. Back-pressure: ``i.ready`` follows
-    ``o.ready`` in the clock of a request's last batch.
+    four batches. The items of a refused request have no meaning. Back-pressure: none from ``o``, a
+    request is taken with its last batch.
 
     Errors: ``early_error`` gives the first violated check of ``tensor_checks``. It belongs to the
     request whose batch was taken from ``o`` last.
@@ -42,7 +42,7 @@ class ItemSequencer(wiring.Component):
     Members
     -------
     i : In(stream.Signature(request_with_map_layout(params)))
-    o : Out(stream.Signature(batch_layout(params)))
+    o : Out(stream.Signature(batch_layout(params), always_ready=True))
     early_error : Out(early_error_layout(params))
     """
 
@@ -51,29 +51,24 @@ class ItemSequencer(wiring.Component):
         super().__init__(
             {
                 "i": In(stream.Signature(request_with_map_layout(params))),
-                "o": Out(stream.Signature(batch_layout(params))),
+                "o": Out(stream.Signature(batch_layout(params), always_ready=True)),
                 "early_error": Out(early_error_layout(params)),
             }
         )
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        advance = Signal()
         item = Signal(batch_layout(self.params), reset_less=True)
-        m.d.comb += [
-            advance.eq(~self.o.valid | self.o.ready),
-            self.o.payload.eq(item),
-        ]
-        with m.If(advance):
-            m.d.sync += self.o.valid.eq(self.i.valid)
+        m.d.comb += self.o.payload.eq(item)
+        m.d.sync += self.o.valid.eq(self.i.valid)
         m.submodules.map_decoder = decoder = MapDecoder(self.params)
         m.d.comb += decoder.words.eq(self.i.p.words)
         operands = self._operands(m)
-        number, gathers = self._count_batches(m, advance, decoder.o, operands, item)
+        number, gathers = self._count_batches(m, decoder.o, operands, item)
         for way in range(self.params.setup_pipelines):
-            self._take_item(m, advance, way, number, gathers, decoder.o, operands, item)
-        self._find_early_error(m, advance, decoder.o, operands)
-        self._common_fields(m, advance, decoder.o, operands, item)
+            self._take_item(m, way, number, gathers, decoder.o, operands, item)
+        self._find_early_error(m, decoder.o, operands)
+        self._common_fields(m, decoder.o, operands, item)
         return m
 
     def _operands(self, m: Module) -> TensorOperands:
@@ -93,9 +88,7 @@ class ItemSequencer(wiring.Component):
         m.d.comb += im2col_info.eq(Mux(store, 0, request.im2col_info))
         return TensorOperands(prefetch, store, smem_address, mbarrier, im2col_info)
 
-    def _common_fields(
-        self, m: Module, advance: Value, decoded, operands: TensorOperands, item
-    ) -> None:
+    def _common_fields(self, m: Module, decoded, operands: TensorOperands, item) -> None:
         """Assign the fields of an item that are the same for all items of a request."""
         p = self.params
         request, words = self.i.p.request, self.i.p.words
@@ -107,51 +100,45 @@ class ItemSequencer(wiring.Component):
             last_byte.eq(last_byte_of(p, decoded.element, words[8])),
         ]
         stream = stream_of(p, request)
-        with m.If(advance):
+        m.d.sync += [
+            common.request_id.eq(request.request_id),
+            common.stream.eq(stream),
+            common.channel.eq(channel_of(p, request.operation, stream)),
+            common.prefetch.eq(operands.prefetch | request.no_receiver),
+            common.attributes.l2_promotion.eq(decoded.l2_promotion),
+            common.attributes.cache_policy.eq(request.cache_policy),
+            common.smem_address.eq(operands.smem_address),
+            common.mbarrier.eq(operands.mbarrier),
+            *(common.style[name].eq(decoded.style[name]) for name in map_style_layout(p).members),
+            *([common.style.report.eq(request.report)] if p.report_mechanism else ()),
+            common.row_pieces.eq(decoded.row_pieces),
+            common.row_pitch.eq(decoded.row_pitch),
+            common.row_mask.eq(self._placed(m, decoded.row_mask, operands.smem_address)),
+            item.base.eq(Cat(words[0], words[1]) >> 4),
+            item.row_start.eq(request.coords[0]),
+            item.row_start_pieces.eq(start_byte >> 4),
+            item.row_dim_less_one.eq(words[8]),
+            item.element.eq(decoded.element),
+            # A store writes whole pieces, also where the tensor ends inside a piece.
+            item.tail_bytes.eq(Mux(operands.store, 0, last_byte + 1)),
+        ]
+        # A row of an interleaved map is a whole slice. Dimension 0 is an item.
+        with m.If(decoded.interleaved):
             m.d.sync += [
-                common.request_id.eq(request.request_id),
-                common.stream.eq(stream),
-                common.channel.eq(channel_of(p, request.operation, stream)),
-                common.prefetch.eq(operands.prefetch | request.no_receiver),
-                common.attributes.l2_promotion.eq(decoded.l2_promotion),
-                common.attributes.cache_policy.eq(request.cache_policy),
-                common.smem_address.eq(operands.smem_address),
-                common.mbarrier.eq(operands.mbarrier),
-                *(
-                    common.style[name].eq(decoded.style[name])
-                    for name in map_style_layout(p).members
-                ),
-                *([common.style.report.eq(request.report)] if p.report_mechanism else ()),
-                common.row_pieces.eq(decoded.row_pieces),
-                common.row_pitch.eq(decoded.row_pitch),
-                common.row_mask.eq(self._placed(m, decoded.row_mask, operands.smem_address)),
-                item.base.eq(Cat(words[0], words[1]) >> 4),
-                item.row_start.eq(request.coords[0]),
-                item.row_start_pieces.eq(start_byte >> 4),
-                item.row_dim_less_one.eq(words[8]),
-                item.element.eq(decoded.element),
-                # A store writes whole pieces, also where the tensor ends inside a piece.
-                item.tail_bytes.eq(Mux(operands.store, 0, last_byte + 1)),
+                item.row_start.eq(0),
+                item.row_start_pieces.eq(0),
+                item.row_dim_less_one.eq(~0),
             ]
-            # A row of an interleaved map is a whole slice. Dimension 0 is an item.
-            with m.If(decoded.interleaved):
-                m.d.sync += [
-                    item.row_start.eq(0),
-                    item.row_start_pieces.eq(0),
-                    item.row_dim_less_one.eq(~0),
-                ]
-            if p.ctas > 1:
-                m.d.sync += common.delivery.eq(request.delivery)
-            if p.stores:
-                m.d.sync += [
-                    common.store.eq(operands.store),
-                    common.group.eq(request.group),
-                    *assign_write_mode(p, common.write_mode, request, words[2][7:11]),
-                ]
+        if p.ctas > 1:
+            m.d.sync += common.delivery.eq(request.delivery)
+        if p.stores:
+            m.d.sync += [
+                common.store.eq(operands.store),
+                common.group.eq(request.group),
+                *assign_write_mode(p, common.write_mode, request, words[2][7:11]),
+            ]
 
-    def _find_early_error(
-        self, m: Module, advance: Value, decoded, operands: TensorOperands
-    ) -> None:
+    def _find_early_error(self, m: Module, decoded, operands: TensorOperands) -> None:
         """Evaluate the checks of the request at ``i``, and a clock later find the first error."""
         request = self.i.p.request
         checks = tensor_checks(self.params, self.i.p, decoded, operands)
@@ -170,15 +157,14 @@ class ItemSequencer(wiring.Component):
         small_values = Signal(data.ArrayLayout(small_value.shape(), len(checks)), reset_less=True)
         names = list(values.shape().members)
         m.d.comb += self.early_error.eq(error)
-        with m.If(advance):
-            m.d.sync += [
-                violated.eq(Cat(check.violated for check in checks)),
-                *(values[name].eq(sources[name]) for name in names if name != "small_value"),
-            ]
-            for number, check in enumerate(checks):
-                m.d.sync += dims[number].eq(0 if check.dim is None else check.dim)
-                if not isinstance(check.value, str):
-                    m.d.sync += small_values[number].eq(check.value)
+        m.d.sync += [
+            violated.eq(Cat(check.violated for check in checks)),
+            *(values[name].eq(sources[name]) for name in names if name != "small_value"),
+        ]
+        for number, check in enumerate(checks):
+            m.d.sync += dims[number].eq(0 if check.dim is None else check.dim)
+            if not isinstance(check.value, str):
+                m.d.sync += small_values[number].eq(check.value)
 
         def report(number: int, check: Check) -> None:
             name = check.value if isinstance(check.value, str) else "small_value"
@@ -205,7 +191,7 @@ class ItemSequencer(wiring.Component):
         return Mux(third == 0, row_mask, rotated)
 
     def _count_batches(
-        self, m: Module, advance: Value, decoded, operands: TensorOperands, item
+        self, m: Module, decoded, operands: TensorOperands, item
     ) -> tuple[Signal, Signal]:
         """Count the batches of a request; return the batch, and whether rows are gathered."""
         p = self.params
@@ -231,31 +217,29 @@ class ItemSequencer(wiring.Component):
             m.d.comb += gathers.eq(Cat(mode == gather for gather in gather_modes).any())
             with m.If(gathers):
                 m.d.comb += last_batch.eq(number == 3)
-        m.d.comb += self.i.ready.eq(advance & last_batch)
-        with m.If(advance & self.i.valid):
+        m.d.comb += self.i.ready.eq(last_batch)
+        with m.If(self.i.valid):
             m.d.sync += number.eq(Mux(last_batch, 0, number + 1))
         common = item.common
-        with m.If(advance):
+        m.d.sync += [
+            common.number.eq(number),
+            common.starts_walk.eq((number == 0) | gathers),
+            common.ends_walk.eq(last_batch | gathers),
+            common.first_batch.eq(number == 0),
+            common.last_batch.eq(last_batch),
+        ]
+        if p.im2col or p.gather4:
             m.d.sync += [
-                common.number.eq(number),
-                common.starts_walk.eq((number == 0) | gathers),
-                common.ends_walk.eq(last_batch | gathers),
-                common.first_batch.eq(number == 0),
-                common.last_batch.eq(last_batch),
+                common.has_row_count.eq(gathers | decoded.im2col),
+                common.row_count.eq(4),
             ]
-            if p.im2col or p.gather4:
-                m.d.sync += [
-                    common.has_row_count.eq(gathers | decoded.im2col),
-                    common.row_count.eq(4),
-                ]
-            if p.im2col:
-                self._count_pixels(m, decoded, operands.im2col_info, common)
+        if p.im2col:
+            self._count_pixels(m, decoded, operands.im2col_info, common)
         return number, gathers
 
     def _take_item(
         self,
         m: Module,
-        advance: Value,
         way: int,
         number: Value,
         gathers: Value,
@@ -276,28 +260,27 @@ class ItemSequencer(wiring.Component):
                 self._take_place_of_tile(m, decoded, place, dim, is_present, has_one_step)
         if p.im2col:
             self._take_image_item(
-                m, advance, way, number, decoded, operands, dim, is_present, is_walked, item
+                m, way, number, decoded, operands, dim, is_present, is_walked, item
             )
         with m.If(gathers):
             m.d.comb += [dim.eq(1), is_present.eq(way == 0)]
 
         element_stride_less_one = Signal(3, name=f"element_stride_less_one_{way}")
         m.d.comb += element_stride_less_one.eq(words[13].word_select(dim, 3))
-        with m.If(advance):
-            m.d.sync += [
-                step.is_free.eq(~is_present | is_walked),
-                step.element_stride_less_one.eq(element_stride_less_one),
-                step.reciprocal.eq(reciprocal_of(m, element_stride_less_one)),
-            ]
-            self._take_dimension(m, decoded, dim, step)
-            if p.gather4 and way == 0:
-                with m.If(gathers):
-                    rows = self.i.p.request.coords.as_value()[32:]
-                    m.d.sync += step.coord_complement.eq(~rows.word_select(number[:2], 32))
-            with m.If(has_one_step | gathers | is_image | ~is_present):
-                m.d.sync += step.box_less_one.eq(0)
-            with m.If(~is_present):
-                m.d.sync += step.stride.eq(0)
+        m.d.sync += [
+            step.is_free.eq(~is_present | is_walked),
+            step.element_stride_less_one.eq(element_stride_less_one),
+            step.reciprocal.eq(reciprocal_of(m, element_stride_less_one)),
+        ]
+        self._take_dimension(m, decoded, dim, step)
+        if p.gather4 and way == 0:
+            with m.If(gathers):
+                rows = self.i.p.request.coords.as_value()[32:]
+                m.d.sync += step.coord_complement.eq(~rows.word_select(number[:2], 32))
+        with m.If(has_one_step | gathers | is_image | ~is_present):
+            m.d.sync += step.box_less_one.eq(0)
+        with m.If(~is_present):
+            m.d.sync += step.stride.eq(0)
 
     def _take_place_of_tile(
         self, m: Module, decoded, place: int, dim: Value, is_present: Value, has_one_step: Value
@@ -322,7 +305,6 @@ class ItemSequencer(wiring.Component):
     def _take_image_item(
         self,
         m: Module,
-        advance: Value,
         way: int,
         number: Value,
         decoded,
@@ -361,17 +343,16 @@ class ItemSequencer(wiring.Component):
                             offset.eq(im2col_info.word_select(Mux(walks_w, 1, level), 16)),
                         ]
         image = item.images[way]
-        with m.If(advance):
-            m.d.sync += [
-                image.dim.eq(dim),
-                image.is_walked.eq(is_walked),
-                image.is_bounded.eq(is_bounded),
-                image.has_lower_bound.eq(~walks_w),
-                image.lower.eq(corner.lower),
-                image.upper.eq(corner.upper),
-                image.offset.eq(offset),
-                image.restart.eq(corner.lower + offset),
-            ]
+        m.d.sync += [
+            image.dim.eq(dim),
+            image.is_walked.eq(is_walked),
+            image.is_bounded.eq(is_bounded),
+            image.has_lower_bound.eq(~walks_w),
+            image.lower.eq(corner.lower),
+            image.upper.eq(corner.upper),
+            image.offset.eq(offset),
+            image.restart.eq(corner.lower + offset),
+        ]
 
     def _take_dimension(self, m: Module, decoded, dim: Value, step) -> None:
         """Take the fields of dimension ``dim`` out of the request and the tensor map."""

@@ -31,7 +31,7 @@ class JobBuilder(wiring.Component):
     """Accumulates the addresses, the run and the loops or levels of a walk.
 
     Latency: one clock from the last batch of a walk to its job. Throughput: a batch a clock.
-    Back-pressure: ``advance`` is low while a job or refusal waits for its output.
+    Back-pressure: none, jobs and refusals are always taken.
 
     Errors: a box that exceeds the CTA's shared memory (SMEM_RANGE), and an im2col box whose start
     is outside the bounding box (IM2COL_START). The first error of a request, ``i.error`` included,
@@ -43,24 +43,21 @@ class JobBuilder(wiring.Component):
 
     Members
     -------
-    advance : Out(1)
-        A batch is taken from all stages of setup in this clock.
     valid : In(1)
         There is a batch at ``i``.
     i : In(spanned_batch_layout(params))
-    job : Out(stream.Signature(walk_job_layout(params)))
-    error : Out(stream.Signature(refusal_layout(params)))
+    job : Out(stream.Signature(walk_job_layout(params), always_ready=True))
+    error : Out(stream.Signature(refusal_layout(params), always_ready=True))
     """
 
     def __init__(self, params: TmaParams) -> None:
         self.params = params
         super().__init__(
             {
-                "advance": Out(1),
                 "valid": In(1),
                 "i": In(spanned_batch_layout(params)),
-                "job": Out(stream.Signature(walk_job_layout(params))),
-                "error": Out(stream.Signature(refusal_layout(params))),
+                "job": Out(stream.Signature(walk_job_layout(params), always_ready=True)),
+                "error": Out(stream.Signature(refusal_layout(params), always_ready=True)),
             }
         )
 
@@ -70,27 +67,23 @@ class JobBuilder(wiring.Component):
         job = Signal(walk_job_layout(p), reset_less=True)
         job_valid = Signal()
         error_valid = Signal()
-        take = Signal()
-        m.d.comb += take.eq(self.advance & self.valid)
-        with m.If(take):
+        with m.If(self.valid):
             self._add_request(m, job)
             self._add_address(m, job.walk)
             self._add_runs(m, job.walk)
             if p.im2col:
                 self._add_column(m, job)
-        is_refused = self._refuse(m, take, job)
+        is_refused = self._refuse(m, job)
         common = self.i.common
         ends_walk = self.valid & common.ends_walk
-        with m.If(self.advance):
-            m.d.sync += [
-                job_valid.eq(ends_walk & ~is_refused),
-                error_valid.eq(ends_walk & is_refused & common.last_batch),
-            ]
+        m.d.sync += [
+            job_valid.eq(ends_walk & ~is_refused),
+            error_valid.eq(ends_walk & is_refused & common.last_batch),
+        ]
         m.d.comb += [
             self.job.p.eq(job),
             self.job.valid.eq(job_valid),
             self.error.valid.eq(error_valid),
-            self.advance.eq((~job_valid | self.job.ready) & (~error_valid | self.error.ready)),
         ]
         return m
 
@@ -229,7 +222,7 @@ class JobBuilder(wiring.Component):
         with m.If(common.number == batch):
             m.d.sync += column.dense.eq(is_contiguous & has_unit_stride)
 
-    def _refuse(self, m: Module, take: Value, job) -> Value:
+    def _refuse(self, m: Module, job) -> Value:
         """Find the first error of the request, and make its error record.
 
         Errors that need arithmetic are merged with the early error. Return whether the request is
@@ -251,7 +244,7 @@ class JobBuilder(wiring.Component):
             | Cat(is_misplaced).any()
             | (~is_first & refused)
         )
-        with m.If(take):
+        with m.If(self.valid):
             m.d.sync += [
                 early.eq(self.i.error),
                 channel.eq(common.channel),
@@ -283,7 +276,7 @@ class JobBuilder(wiring.Component):
             misplaced = Signal(reset_less=True)
             dim = Signal.like(images[0].dim, reset_less=True)
             coord = Signal(signed(32), reset_less=True)
-            with m.If(take):
+            with m.If(self.valid):
                 m.d.sync += misplaced.eq(Cat(is_misplaced).any() | (~is_first & misplaced))
                 for image, is_wrong in zip(images, is_misplaced, strict=True):
                     with m.If(is_wrong):  # the last one is the lowest dimension

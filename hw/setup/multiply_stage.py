@@ -20,8 +20,7 @@ class MultiplyStage(wiring.Component):
     """Multiplies the position of each item by the tensor's stride, each half of the position apart,
     and the lengths of the items, and counts the steps and pieces inside the tensor.
 
-    Latency: one clock, in which ``advance`` is high. Throughput: a batch a clock. Back-pressure:
-    ``o`` stays while ``advance`` is low. Errors: ``o.error`` is ``early_error``, with its value.
+    Latency: one clock. Throughput: a batch a clock. Back-pressure: none. Errors: ``o.error`` is ``early_error``, with its value.
 
     Parameters
     ----------
@@ -29,7 +28,6 @@ class MultiplyStage(wiring.Component):
 
     Members
     -------
-    advance : In(1)
     i : In(clipped_batch_layout(params))
     early_error : In(early_error_layout(params))
         Of the request of the batch.
@@ -40,7 +38,6 @@ class MultiplyStage(wiring.Component):
         self.params = params
         super().__init__(
             {
-                "advance": In(1),
                 "i": In(clipped_batch_layout(params)),
                 "early_error": In(early_error_layout(params)),
                 "o": Out(multiplied_batch_layout(params)),
@@ -52,10 +49,9 @@ class MultiplyStage(wiring.Component):
         p, i = self.params, self.i
         out = Signal(multiplied_batch_layout(p), reset_less=True)
         m.d.comb += self.o.eq(out)
-        with m.If(self.advance):
-            m.d.sync += out.common.eq(i.common)
-            if p.im2col:
-                m.d.sync += out.images.eq(i.images)
+        m.d.sync += out.common.eq(i.common)
+        if p.im2col:
+            m.d.sync += out.images.eq(i.images)
         for way in range(p.setup_pipelines):
             self._multiply(m, way, out)
             self._count_steps(m, way, i.steps[way], out.steps[way])
@@ -68,15 +64,14 @@ class MultiplyStage(wiring.Component):
         """Multiply the position of an item, and its element stride, by the tensor's stride."""
         step, offset = self.i.steps[way], out.offsets[way]
         low, high = step.position[:POSITION_LOW_BITS], step.position[POSITION_LOW_BITS:]
-        with m.If(self.advance):
-            m.d.sync += [
-                offset.low.eq(low * step.stride),
-                offset.high.eq(high.as_signed() * step.stride),
-                out.steps[way].global_step.eq((step.element_stride_less_one + 1) * step.stride),
-            ]
-            if self.params.im2col:
-                restart = self.i.images[way].restart
-                m.d.sync += out.restart_offsets[way].eq(restart * step.stride)
+        m.d.sync += [
+            offset.low.eq(low * step.stride),
+            offset.high.eq(high.as_signed() * step.stride),
+            out.steps[way].global_step.eq((step.element_stride_less_one + 1) * step.stride),
+        ]
+        if self.params.im2col:
+            restart = self.i.images[way].restart
+            m.d.sync += out.restart_offsets[way].eq(restart * step.stride)
 
     def _count_steps(self, m: Module, way: int, step, out) -> None:
         """Count the steps inside the tensor."""
@@ -86,30 +81,29 @@ class MultiplyStage(wiring.Component):
             tensor_ends.eq(step.may_end & (step.steps_to_end_less_one < step.steps_less_one)),
             last_step.eq(Mux(tensor_ends, step.steps_to_end_less_one, step.steps_less_one)),
         ]
-        with m.If(self.advance):
+        m.d.sync += [
+            out.is_single.eq(step.steps_less_one == 0),
+            out.skipped_steps.eq(step.skipped_steps),
+            out.count_less_one.eq(last_step - step.skipped_steps),
+            out.is_full.eq((step.skipped_steps == 0) & ~tensor_ends),
+            out.is_outside.eq(step.is_outside | (step.skipped_steps > last_step)),
+            out.element_stride_less_one.eq(step.element_stride_less_one),
+        ]
+        with m.If(step.is_free):
             m.d.sync += [
-                out.is_single.eq(step.steps_less_one == 0),
-                out.skipped_steps.eq(step.skipped_steps),
-                out.count_less_one.eq(last_step - step.skipped_steps),
-                out.is_full.eq((step.skipped_steps == 0) & ~tensor_ends),
-                out.is_outside.eq(step.is_outside | (step.skipped_steps > last_step)),
-                out.element_stride_less_one.eq(step.element_stride_less_one),
+                out.is_single.eq(1),
+                out.skipped_steps.eq(0),
+                out.count_less_one.eq(0),
+                out.is_full.eq(1),
+                out.is_outside.eq(0),
             ]
-            with m.If(step.is_free):
+        if "has_row_count" in self.i.common.shape().members:
+            # A row of TILE_GATHER4 keeps its place, and is not merged with the other rows.
+            with m.If(self.i.common.has_row_count):
                 m.d.sync += [
-                    out.is_single.eq(1),
                     out.skipped_steps.eq(0),
-                    out.count_less_one.eq(0),
-                    out.is_full.eq(1),
-                    out.is_outside.eq(0),
+                    *([out.is_single.eq(0)] if way else ()),
                 ]
-            if "has_row_count" in self.i.common.shape().members:
-                # A row of TILE_GATHER4 keeps its place, and is not merged with the other rows.
-                with m.If(self.i.common.has_row_count):
-                    m.d.sync += [
-                        out.skipped_steps.eq(0),
-                        *([out.is_single.eq(0)] if way else ()),
-                    ]
 
     def _find_factors(self, m: Module, out) -> None:
         """Multiply the length of each item by those of the items before it.
@@ -130,11 +124,10 @@ class MultiplyStage(wiring.Component):
 
         m.d.comb += too_many[0].eq(lengths[0][bits:].any())
         factors = prefixes([lengths[0][:bits], *(each[:9] for each in lengths[1:])], multiply)
-        with m.If(self.advance):
-            m.d.sync += [
-                *(out.factors[way].eq(factor) for way, factor in enumerate(factors)),
-                out.too_many.eq(too_many.any()),
-            ]
+        m.d.sync += [
+            *(out.factors[way].eq(factor) for way, factor in enumerate(factors)),
+            out.too_many.eq(too_many.any()),
+        ]
 
     def _count_row(self, m: Module, out) -> None:
         """Count the pieces of the row inside the tensor."""
@@ -153,17 +146,16 @@ class MultiplyStage(wiring.Component):
             is_whole.eq((row.skipped_pieces == 0) & ~is_cut),
             is_short.eq(row_pieces >> SHORT_ROW_BITS == 0),
         ]
-        with m.If(self.advance):
-            m.d.sync += [
-                out.start.eq(row.start),
-                out.skipped_pieces.eq(row.skipped_pieces),
-                out.pieces.eq(end - row.skipped_pieces),
-                out.tail_bytes.eq(Mux(tensor_ends, row.tail_bytes, 0)),
-                out.extent.eq(extent_end - row.skipped_pieces),
-                out.short_pieces.eq(Mux(is_short, end - row.skipped_pieces, 0)),
-                out.is_full.eq(is_whole & (is_short | ~(tensor_ends & (row.tail_bytes != 0)))),
-                out.is_outside.eq(row.is_outside | (row.skipped_pieces >= end)),
-            ]
+        m.d.sync += [
+            out.start.eq(row.start),
+            out.skipped_pieces.eq(row.skipped_pieces),
+            out.pieces.eq(end - row.skipped_pieces),
+            out.tail_bytes.eq(Mux(tensor_ends, row.tail_bytes, 0)),
+            out.extent.eq(extent_end - row.skipped_pieces),
+            out.short_pieces.eq(Mux(is_short, end - row.skipped_pieces, 0)),
+            out.is_full.eq(is_whole & (is_short | ~(tensor_ends & (row.tail_bytes != 0)))),
+            out.is_outside.eq(row.is_outside | (row.skipped_pieces >= end)),
+        ]
 
     def _choose_value(self, m: Module, error) -> None:
         """Choose the value of the early error."""
@@ -172,9 +164,8 @@ class MultiplyStage(wiring.Component):
         choices = Signal(data.ArrayLayout(len(error.value), 1 << len(early.value_index)))
         m.d.comb += [choices[number].eq(early.values[name]) for number, name in enumerate(names)]
         value = choices.as_value().word_select(early.value_index, len(error.value))
-        with m.If(self.advance):
-            m.d.sync += [
-                error.code.eq(early.code),
-                error.dim.eq(early.dim),
-                error.value.eq(value),
-            ]
+        m.d.sync += [
+            error.code.eq(early.code),
+            error.dim.eq(early.dim),
+            error.value.eq(value),
+        ]

@@ -9,7 +9,7 @@ from hw.lib.queue import Queue
 from hw.params import TmaParams
 
 DEPTH = 16
-"""Jobs, and refusals, that can wait if the stages never wait: the rows of distributed RAM."""
+"""Jobs, and refusals, that can wait: the rows of distributed RAM."""
 
 MOST_ADMITTED = 8
 """Jobs or refusals that wait while another batch is admitted."""
@@ -18,19 +18,14 @@ MOST_STAGES = DEPTH - MOST_ADMITTED - 2
 """Stages that a setup can have. The two other places are for what passes while ``may_admit`` is
 computed and used."""
 
-REFUSALS_WAITING = 2
-"""Refusals that can wait if the stages wait for them."""
-
 
 class OutcomeQueues(wiring.Component):
     """Holds what leaves the last stage of a setup, in order.
 
-    With ``jobs_full_rate``, whatever is in the stages has a place here: a batch enters the first
-    stage only while ``may_admit``. The stages never wait, and no path leads from ``o.ready`` to
-    them. Otherwise a job waits in the last stage.
+    Whatever is in the stages has a place here: a batch enters the first stage only while
+    ``may_admit``. The stages never wait, and no path leads from ``o.ready`` to them.
 
-    Latency: one clock; without ``jobs_full_rate``, none for jobs. Throughput: a job and a refusal a
-    clock. Back-pressure: see above.
+    Latency: one clock. Throughput: a job and a refusal a clock. Back-pressure: see above.
 
     Parameters
     ----------
@@ -40,11 +35,11 @@ class OutcomeQueues(wiring.Component):
 
     Members
     -------
-    job : In(stream.Signature(walk_job_layout(params)))
-    error : In(stream.Signature(refusal_layout(params)))
+    job : In(stream.Signature(walk_job_layout(params), always_ready=True))
+    error : In(stream.Signature(refusal_layout(params), always_ready=True))
     may_admit : Out(1)
         A batch may enter the first stage. It comes from a register.
-    o : Out; ``job`` and ``error``, as the inputs
+    o : Out; the streams ``job`` and ``error``
 
     Raises
     ------
@@ -60,8 +55,8 @@ class OutcomeQueues(wiring.Component):
         error = stream.Signature(refusal_layout(params))
         super().__init__(
             {
-                "job": In(job),
-                "error": In(error),
+                "job": In(stream.Signature(walk_job_layout(params), always_ready=True)),
+                "error": In(stream.Signature(refusal_layout(params), always_ready=True)),
                 "may_admit": Out(1),
                 "o": Out(wiring.Signature({"job": Out(job), "error": Out(error)})),
             }
@@ -69,26 +64,15 @@ class OutcomeQueues(wiring.Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        full_rate = self.params.jobs_full_rate
-        depth = DEPTH if full_rate else REFUSALS_WAITING
-        m.submodules.errors = errors = Queue(refusal_layout(self.params), depth)
-        connect(m, errors.o, flipped(self.o.error))
-        if not full_rate:
-            m.d.comb += self.may_admit.eq(1)
-            connect(m, flipped(self.error), errors.i)
-            connect(m, flipped(self.job), self.o.job)
-            return m
         m.submodules.jobs = jobs = Queue(walk_job_layout(self.params), DEPTH)
+        m.submodules.errors = errors = Queue(refusal_layout(self.params), DEPTH)
         connect(m, jobs.o, flipped(self.o.job))
+        connect(m, errors.o, flipped(self.o.error))
         may_admit = Signal(init=1)
         m.d.comb += self.may_admit.eq(may_admit)
         m.d.sync += may_admit.eq((jobs.level <= MOST_ADMITTED) & (errors.level <= MOST_ADMITTED))
         for port, queue in (self.job, jobs), (self.error, errors):
-            m.d.comb += [
-                queue.i.valid.eq(port.valid),
-                queue.i.payload.eq(port.payload),
-                port.ready.eq(1),
-            ]
+            m.d.comb += [queue.i.valid.eq(port.valid), queue.i.payload.eq(port.payload)]
             m.d.sync += Assert(
                 ~queue.i.valid | queue.i.ready, "outcome_queues: there is no place for an outcome\n"
             )

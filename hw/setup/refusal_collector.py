@@ -7,14 +7,18 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from hw.layouts.jobs import refusal_layout
 from hw.layouts.ports import error_layout
 from hw.lib.arbiter import Arbiter
+from hw.lib.queue import Queue
 from hw.params import TmaParams
+
+DEPTH = 2
+"""Refusals of each input that can wait. The queues also separate the inputs' ``ready`` signals."""
 
 
 class RefusalCollector(wiring.Component):
     """Joins two streams of refusals, and says which channel of the request queue gets room by it.
 
-    Latency: none; refusals wait in front of the block. Throughput: one refusal a clock.
-    Back-pressure: inputs take turns; an input is ready when its refusal is taken.
+    Latency: one clock. Throughput: one refusal a clock. Back-pressure: an input accepts while fewer
+    than two of its refusals wait.
 
     Parameters
     ----------
@@ -46,8 +50,10 @@ class RefusalCollector(wiring.Component):
         m = Module()
         refusal = refusal_layout(self.params)
         m.submodules.refusals = refusals = Arbiter(refusal, 2)
-        for port, merged in zip((self.tensor, self.bulk), refusals.i, strict=True):
-            connect(m, flipped(port), merged)
+        for name, merged in zip(("tensor", "bulk"), refusals.i, strict=True):
+            m.submodules[f"{name}_queue"] = queue = Queue(refusal, DEPTH)
+            connect(m, flipped(getattr(self, name)), queue.i)
+            connect(m, queue.o, merged)
         m.d.comb += [
             self.o.valid.eq(refusals.o.valid),
             refusals.o.ready.eq(self.o.ready),

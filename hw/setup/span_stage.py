@@ -18,8 +18,7 @@ class SpanStage(wiring.Component):
     """Multiplies the lengths of row and items, from batch to batch of a walk, and adds the offsets
     of the items of a batch.
 
-    Latency: one clock, in which ``advance`` is high. Throughput: a batch a clock. Back-pressure:
-    ``o`` stays while ``advance`` is low. Errors: none.
+    Latency: one clock. Throughput: a batch a clock. Back-pressure: none. Errors: none.
 
     Parameters
     ----------
@@ -27,7 +26,6 @@ class SpanStage(wiring.Component):
 
     Members
     -------
-    advance : In(1)
     valid : In(1)
         There is a batch at ``i``.
     i : In(multiplied_batch_layout(params))
@@ -38,7 +36,6 @@ class SpanStage(wiring.Component):
         self.params = params
         super().__init__(
             {
-                "advance": In(1),
                 "valid": In(1),
                 "i": In(multiplied_batch_layout(params)),
                 "o": Out(spanned_batch_layout(params)),
@@ -60,16 +57,15 @@ class SpanStage(wiring.Component):
         ]
         unchanged = [name for name in out.shape().members if name in i.shape().members]
         unchanged.remove("offsets")
-        with m.If(self.advance):
+        m.d.sync += [
+            *(out[name].eq(i[name]) for name in unchanged),
+            out.has_open_row.eq(i.row.is_full & (i.common.row_pieces == i.common.row_pitch)),
+        ]
+        with m.If(self.valid):
             m.d.sync += [
-                *(out[name].eq(i[name]) for name in unchanged),
-                out.has_open_row.eq(i.row.is_full & (i.common.row_pieces == i.common.row_pitch)),
+                out.spanned.eq(spanned_below * last_factor),
+                out.held.eq(held_below * last_factor),
             ]
-            with m.If(self.valid):
-                m.d.sync += [
-                    out.spanned.eq(spanned_below * last_factor),
-                    out.held.eq(held_below * last_factor),
-                ]
         offsets = [offset.low + (offset.high << POSITION_LOW_BITS) for offset in i.offsets]
         bits = p.piece_address_bits
         totals = prefixes(
@@ -78,16 +74,15 @@ class SpanStage(wiring.Component):
         )
         below = spanned_below
         for way in range(p.setup_pipelines):
-            with m.If(self.advance):
-                step = i.steps[way]
-                m.d.sync += [
-                    out.smem_steps[way].eq(below),
-                    out.runs[way].eq(below[: p.box_piece_bits] * (step.count_less_one + 1)),
-                    out.skipped[way].eq(below[: p.box_piece_bits] * step.skipped_steps),
-                    out.are_contiguous[way].eq(
-                        (step.global_step == below[: p.box_piece_bits]) | step.is_single
-                    ),
-                    out.offsets[way].eq(totals[way]),
-                ]
+            step = i.steps[way]
+            m.d.sync += [
+                out.smem_steps[way].eq(below),
+                out.runs[way].eq(below[: p.box_piece_bits] * (step.count_less_one + 1)),
+                out.skipped[way].eq(below[: p.box_piece_bits] * step.skipped_steps),
+                out.are_contiguous[way].eq(
+                    (step.global_step == below[: p.box_piece_bits]) | step.is_single
+                ),
+                out.offsets[way].eq(totals[way]),
+            ]
             below = spanned_below * i.factors[way]
         return m

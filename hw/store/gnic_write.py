@@ -78,6 +78,7 @@ class GnicWrite(wiring.Component):
         lines_q = Signal(p.box_piece_bits)
         lines_d = Signal(p.box_piece_bits)
         has_pieces = line.has_pieces
+        may_write = tags.taken.valid & self.request.ready
         write_fire = Signal()
         answer_valid = Signal()
         m.d.comb += [
@@ -110,14 +111,7 @@ class GnicWrite(wiring.Component):
         failed = self._take_answers(m, tags, read, answer_valid, is_taken)
         m.d.comb += [
             ends_unwritten.eq(self.i.valid & ~has_pieces & ~answer_valid),
-            # Ready does not depend on valid: a long path begins here.
-            self.i.ready.eq(
-                Mux(
-                    has_pieces,
-                    tags.taken.valid & self.request.ready,
-                    ~answer_valid & performed.i.ready,
-                )
-            ),
+            self.i.ready.eq(Mux(has_pieces, may_write, ~answer_valid & performed.i.ready)),
             performed.i.valid.eq(answer_valid | ends_unwritten),
             performed.i.p.slot.eq(Mux(answer_valid, read.data.slot, line.slot)),
             performed.i.p.answered.eq(answer_valid),

@@ -56,8 +56,8 @@ class StorePath(wiring.Component):
     Latency: six clocks from ``i`` to ``o`` if shared memory answers in the next clock, eight if
     ``smem_reads`` is more than 16. Throughput: one line a clock, as long as no lane of shared
     memory is asked for more than one piece a clock on average. Back-pressure: ``i`` waits while
-    ``smem_reads`` lines wait for their bytes, and one in front of them. Shared memory must answer in order, at the earliest
-    in the clock after it is asked.
+    ``smem_reads`` lines wait for their bytes, and one in front of them. Shared memory
+    must answer in order, at the earliest in the clock after it is asked.
 
     Parameters
     ----------
