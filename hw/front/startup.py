@@ -95,9 +95,9 @@ class Startup(wiring.Component):
         quiet = Signal(range(SETTLED + 1))
         is_settled = quiet == SETTLED
         m.d.comb += self.control.idle.eq(is_settled)
-        busy = Signal()  # in the clock before
-        m.d.sync += busy.eq(self.busy)
-        with m.If(clears | busy | self.o.valid):
+        was_busy = Signal()  # in the clock before
+        m.d.sync += was_busy.eq(self.busy)
+        with m.If(clears | was_busy | self.o.valid):
             m.d.sync += quiet.eq(0)
         with m.Elif(~is_settled):
             m.d.sync += quiet.eq(quiet + 1)
