@@ -194,7 +194,7 @@ class StartupSpec(Elaboratable):
     """
 
     def __init__(self) -> None:
-        self.params = TmaParams(threads=2, streams=1, requests_in_flight=4)
+        self.params = TmaParams(threads=2, streams=1, requests_in_flight=4, tags=4)
 
     def elaborate(self, _platform) -> Module:
         m = Module()
