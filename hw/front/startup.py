@@ -21,8 +21,8 @@ class Control(wiring.Signature):
         accepted go on to their end. A request that waits at the port is kept there.
     idle : Out
         The unit is ready after its reset, and nothing is pending: no request, no fetch of a tensor
-        map, no thread that waits, nothing that another block has not taken. It rises ``SETTLED``
-        clocks later, and falls in the clock after a request was accepted.
+        map, no thread that waits, nothing that another block has not taken. It rises
+        ``SETTLED + 1`` clocks later, and falls in the clock after a request was accepted.
 
     A reset forgets what is pending. Answers of global memory to accesses before the reset are
     dropped, with an error record each, but one whose tag is in flight again is taken for the right
