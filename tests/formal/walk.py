@@ -16,9 +16,10 @@ from amaranth.hdl import (
     Signal,
     Value,
 )
+from amaranth.lib import data
 
 from hw.generate.row_preparation import RowPreparation
-from hw.generate.run_walker import RunWalker, WalkState
+from hw.generate.run_walker import STEP_BITS, RunWalker, WalkState
 from hw.layouts.jobs import prepared_walk_layout
 from hw.params import TmaParams
 from tests.formal.inside import Inside, inside
@@ -233,13 +234,19 @@ class WalkSpec(Elaboratable):
                 m.d.comb += Assert(here.first_step == first_step)
             if self.gathers:
                 m.d.comb += Assert(~walk.has_data | (here.room == room_behind))
+            # Of the loop of rows only this count has a meaning.
+            if self.gathers:
+                self._check_the_count(m, here, is_rows, loops, left)
         for level in range(len(loops)):
+            steps_left = here.signal(f"steps_left_{level}")
+            counts = ~is_rows[level]
             at_start = walk.start + distance("global_step", level)
             at_smem = walk.smem_start + distance("smem_step", level)
             with m.If(has_walk):
                 m.d.comb += [
                     Assert(numbers[level] <= loops[level].last),
-                    Assert(here.signal(f"steps_left_{level}") == left[level]),
+                    Assert(~counts | (steps_left == left[level])),
+                    Assert(~counts | (here.signal(f"has_steps_{level}") == (left[level] != 0))),
                     Assert(here.signal(f"start_{level}") == at_start[: p.piece_address_bits]),
                     Assert(here.signal(f"smem_{level}") == at_smem[: p.smem_piece_bits]),
                 ]
@@ -255,6 +262,18 @@ class WalkSpec(Elaboratable):
             second & fire & (numbers[1] == 1) & (extra == 1 if self.gathers else numbers[0] == 1)
         )
         return m
+
+    def _check_the_count(self, m: Module, here: Inside, is_rows, loops, left) -> None:
+        """Assert the counts of rows: those that are left, and those behind the first one."""
+        bits = self.params.lane_bits
+        layout = data.StructLayout({"low": bits, "high": STEP_BITS - bits, "exceeds": 1})
+        for name, numbers in (("rows_left", left), ("rows_last", [loop.last for loop in loops])):
+            count = here.view(name, layout)
+            for is_row, number in zip(is_rows, numbers, strict=True):
+                with m.If(is_row):
+                    m.d.comb += Assert(Cat(count.low, count.high) == number)
+            with m.If(Cat(is_rows).any()):
+                m.d.comb += Assert(count.exceeds == (count.high != 0))
 
     def _contract(self, job) -> Value:
         """Return what holds for each walk."""
