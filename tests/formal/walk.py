@@ -114,6 +114,15 @@ class PreparationSpec(Elaboratable):
 LAST = 3
 """Most steps of a loop behind its first one."""
 
+LAST_OF_ROWS = 9
+"""The same of gathered rows: more than twice the rows that may share a line."""
+
+
+def row_count_layout(params: TmaParams) -> data.StructLayout:
+    """Return the layout of the walker's counts of rows."""
+    bits = params.lane_bits
+    return data.StructLayout({"low": bits, "high": STEP_BITS - bits, "exceeds": 1})
+
 
 class WalkSpec(Elaboratable):
     """The steps of each walk leave in the order of its loops, each in one run, at its addresses.
@@ -137,6 +146,7 @@ class WalkSpec(Elaboratable):
         self.params = narrow(short_rows=gathers)
         self.store = store
         self.gathers = gathers
+        self.last = LAST_OF_ROWS if gathers else LAST
 
     def elaborate(self, _platform) -> Module:
         m = Module()
@@ -157,7 +167,7 @@ class WalkSpec(Elaboratable):
         # The walk, and the number of its step in each loop.
         has_walk, job = Signal(), Signal(layout)
         walk, loops = job.walk, job.walk.loops
-        numbers = [Signal(range(LAST + 1), name=f"number_{n}") for n in range(len(loops))]
+        numbers = [Signal(range(self.last + 1), name=f"number_{n}") for n in range(len(loops))]
         left = [loop.last - number for loop, number in zip(loops, numbers, strict=True)]
         start, smem = Signal(p.piece_address_bits), Signal(p.smem_piece_bits)
 
@@ -234,12 +244,10 @@ class WalkSpec(Elaboratable):
                 m.d.comb += Assert(here.first_step == first_step)
             if self.gathers:
                 m.d.comb += Assert(~walk.has_data | (here.room == room_behind))
-            # Of the loop of rows only this count has a meaning.
-            if self.gathers:
                 self._check_the_count(m, here, is_rows, loops, left)
         for level in range(len(loops)):
             steps_left = here.signal(f"steps_left_{level}")
-            counts = ~is_rows[level]
+            counts = ~is_rows[level]  # those of rows are elsewhere
             at_start = walk.start + distance("global_step", level)
             at_smem = walk.smem_start + distance("smem_step", level)
             with m.If(has_walk):
@@ -265,8 +273,7 @@ class WalkSpec(Elaboratable):
 
     def _check_the_count(self, m: Module, here: Inside, is_rows, loops, left) -> None:
         """Assert the counts of rows: those that are left, and those behind the first one."""
-        bits = self.params.lane_bits
-        layout = data.StructLayout({"low": bits, "high": STEP_BITS - bits, "exceeds": 1})
+        layout = row_count_layout(self.params)
         for name, numbers in (("rows_left", left), ("rows_last", [loop.last for loop in loops])):
             count = here.view(name, layout)
             for is_row, number in zip(is_rows, numbers, strict=True):
@@ -278,7 +285,7 @@ class WalkSpec(Elaboratable):
     def _contract(self, job) -> Value:
         """Return what holds for each walk."""
         walk = job.walk
-        small = Cat(loop.last <= LAST for loop in walk.loops).all()
+        small = Cat(loop.last <= self.last for loop in walk.loops).all()
         flat = Cat(loop.last == 0 for loop in list(walk.loops)[2:]).all()
         holds = small & flat & (~walk.has_data | (walk.run != 0))
         if not self.gathers:
@@ -363,7 +370,10 @@ def _gathers_rows_of_outer_loops(preparation: RowPreparation, inner: Inside) -> 
 
 def _forgets_to_begin_anew(walker: RunWalker, inner: Inside) -> None:
     with inner.module.If(inner.fire & ~walker.i.ready):
-        inner.module.d.sync += inner.steps_left_0.eq(inner.steps_left_0 - 1)
+        inner.module.d.sync += [
+            inner.steps_left_0.eq(inner.steps_left_0 - 1),
+            inner.has_steps_0.eq(inner.steps_left_0 != 1),
+        ]
 
 
 def _ends_with_the_inner_loop(_walker: RunWalker, inner: Inside) -> None:
@@ -381,6 +391,13 @@ def _forgets_bare_stores(walker: RunWalker, inner: Inside) -> None:
 
 def _steps_over_a_row(_walker: RunWalker, inner: Inside) -> None:
     inner.module.d.comb += inner.extra_rows.eq(inner.room)
+
+
+def _forgets_the_borrow(walker: RunWalker, inner: Inside) -> None:
+    left, left_d = (
+        inner.view(name, row_count_layout(walker.params)) for name in ("rows_left", "rows_left_d")
+    )
+    inner.module.d.comb += left_d.high.eq(left.high)
 
 
 PROOFS = [
@@ -426,7 +443,10 @@ PROOFS = [
             (
                 "gathered rows",
                 {"gathers": True},
-                (Bug("rows that the walk does not have", RunWalker, _steps_over_a_row, 6),),
+                (
+                    Bug("rows that the walk does not have", RunWalker, _steps_over_a_row, 6),
+                    Bug("a count of rows without a borrow", RunWalker, _forgets_the_borrow, 6),
+                ),
             ),
             (
                 "stores",
