@@ -21,8 +21,8 @@ class Control(wiring.Signature):
         accepted go on to their end. A request that waits at the port is kept there.
     idle : Out
         The unit is ready after its reset, and nothing is pending: no request, no fetch of a tensor
-        map, no thread that waits, nothing that another block has not taken. It rises ``SETTLED``
-        clocks later, and falls in the clock after a request was accepted.
+        map, no thread that waits, nothing that another block has not taken. It rises
+        ``SETTLED + 1`` clocks later, and falls in the clock after a request was accepted.
 
     A reset forgets what is pending. Answers of global memory to accesses before the reset are
     dropped, with an error record each, but one whose tag is in flight again is taken for the right
@@ -95,9 +95,9 @@ class Startup(wiring.Component):
         quiet = Signal(range(SETTLED + 1))
         is_settled = quiet == SETTLED
         m.d.comb += self.control.idle.eq(is_settled)
-        busy = Signal()  # in the clock before
-        m.d.sync += busy.eq(self.busy)
-        with m.If(clears | busy | self.o.valid):
+        was_busy = Signal()  # in the clock before
+        m.d.sync += was_busy.eq(self.busy)
+        with m.If(clears | was_busy | self.o.valid):
             m.d.sync += quiet.eq(0)
         with m.Elif(~is_settled):
             m.d.sync += quiet.eq(quiet + 1)

@@ -10,10 +10,11 @@ from hw.lib.queue import Queue
 class FreeList(wiring.Component):
     """Hands out the numbers 0 to ``count - 1``, each to one holder at a time.
 
-    Latency: a returned number can be handed out ``latency`` clocks later; the first number is
-    offered as many clocks after reset. Throughput: one number out and one number back a clock.
-    Back-pressure: an offered number stays until it is taken; ``returned`` is always ready. With a
-    latency of 1, no input drives an output in the same clock.
+    Latency: a returned number can be handed out ``latency`` clocks later, but if others are free
+    then, and there are more than ``SMALL`` numbers, up to two clocks after that; the first number
+    is offered ``latency`` clocks after reset. Throughput: one number out and one number back a
+    clock. Back-pressure: an offered number stays until it is taken; ``returned`` is always ready.
+    With a latency of 1, no input drives an output in the same clock.
 
     Parameters
     ----------
@@ -28,7 +29,7 @@ class FreeList(wiring.Component):
     Members
     -------
     taken : Out(stream.Signature((count - 1).bit_length() + mark_bits))
-        A free number. While ``taken.valid`` is low, no number is free.
+        A free number. While ``taken.valid`` is low, no number can be handed out.
     returned : In(stream.Signature((count - 1).bit_length() + mark_bits))
         A number that its holder gives back.
     """

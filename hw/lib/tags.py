@@ -21,9 +21,10 @@ class Tags(wiring.Component):
     while the two differ.
 
     Latency: ``wrong`` belongs to the answer of the clock before, and is held until the next answer.
-    A tag can be taken again in the clock after its answer. Throughput: a tag and an answer a clock.
-    Back-pressure: an offered tag stays until it is taken; answers are always accepted. No input
-    drives an output in the same clock.
+    A tag can be taken again in the clock after its answer; if another one is taken then, and there
+    are more than ``SMALL`` tags, at the latest two clocks later. Throughput: a tag and an answer a
+    clock. Back-pressure: an offered tag stays until it is taken; answers are always accepted. No
+    input drives an output in the same clock.
 
     Parameters
     ----------
@@ -32,7 +33,7 @@ class Tags(wiring.Component):
     Members
     -------
     taken : Out(stream.Signature(params.tag_bits))
-        A free tag. While ``taken.valid`` is low, no tag is free.
+        A free tag. While ``taken.valid`` is low, no tag can be taken.
     answer : In(stream.Signature(params.tag_bits, always_ready=True))
         Tag of an answer.
     wrong : Out(1)

@@ -18,7 +18,7 @@ from amaranth.hdl import (
 )
 
 from hw.generate.line_cutter import LineCutter
-from hw.layouts.lines import run_layout
+from hw.layouts.lines import line_request_layout, run_layout
 from hw.params import TmaParams
 from tests.formal.inside import Inside, inside
 from tests.formal.proof import Bug, Proof
@@ -71,57 +71,71 @@ class CutterSpec(Elaboratable):
         hold(m, dut.o, "o", Assert)
         taken, given = dut.i.valid & dut.i.ready, dut.o.valid & dut.o.ready
 
-        # The run, its pieces in lines that have left, and the line.
+        # The run that is cut, its pieces in lines before the next one, and the run and the pieces
+        # of the line that is offered.
         has_run, run, done = Signal(), Signal(layout), Signal(p.run_bits + 1)
-        place = Signal(p.piece_address_bits)  # of the first piece of the line
-        first_lane, count = Signal(bits), Signal(bits + 1)
-        left = Signal(p.run_bits + 1)
-        is_last = Signal()
-        m.d.comb += [
-            left.eq(run.pieces - done),
-            place.eq(run.start + done),
-            first_lane.eq(place[:bits]),
-            is_last.eq(left <= lanes - first_lane),
-            count.eq(Mux(is_last, left, lanes - first_lane)),
-        ]
+        has_line, line_run, line_done = Signal(), Signal(layout), Signal(p.run_bits + 1)
+        place, first_lane, count, left, is_last = self._next_line(m, "next", run, done)
+        line_place, line_lane, line_count, line_left, line_is_last = self._next_line(
+            m, "line", line_run, line_done
+        )
+        moves = ~has_line | dut.o.ready
+        with m.If(moves):
+            m.d.sync += [has_line.eq(has_run), line_run.eq(run), line_done.eq(done)]
         with m.If(taken):
             m.d.sync += [has_run.eq(1), run.eq(dut.i.payload), done.eq(0)]
-        with m.Elif(given):
+        with m.Elif(moves & has_run):
             m.d.sync += [has_run.eq(~is_last), done.eq(done + count)]
         line = dut.o.p
         use = line if self.store else line.use
         m.d.comb += [
             Assume(self._contract(dut.i.p)),
             Assert(~has_run | self._contract(run)),
-            Assert(dut.o.valid == has_run),
-            Assert(dut.i.ready == (~has_run | (dut.o.ready & is_last))),
+            Assert(~has_line | self._contract(line_run)),
+            Assert(dut.o.valid == has_line),
+            Assert(dut.i.ready == (~has_run | (moves & is_last))),
         ]
-        is_gathered = run.gather.extra_rows != 0 if self.gathers else Const(0, 1)
-        with m.If(has_run):
+        is_gathered = line_run.gather.extra_rows != 0 if self.gathers else Const(0, 1)
+        with m.If(has_line):
             m.d.comb += [
-                Assert(line.line == place[bits:]),
-                Assert(line.attributes == run.attributes),
-                Assert(use.slot == run.slot),
-                Assert(use.style == run.style),
+                Assert(line.line == line_place[bits:]),
+                Assert(line.attributes == line_run.attributes),
+                Assert(use.slot == line_run.slot),
+                Assert(use.style == line_run.style),
             ]
             if self.store:
                 m.d.comb += [
-                    Assert(line.last == (run.last & is_last)),
-                    Assert(line.write_mode == run.write_mode),
+                    Assert(line.last == (line_run.last & line_is_last)),
+                    Assert(line.write_mode == line_run.write_mode),
                 ]
             else:
                 m.d.comb += [
-                    Assert(line.prefetch == run.prefetch),
-                    Assert(use.tail_bytes == run.tail_bytes),
+                    Assert(line.prefetch == line_run.prefetch),
+                    Assert(use.tail_bytes == line_run.tail_bytes),
                 ]
             with m.If(~is_gathered):
-                self._follow_one_row(m, run, use, (first_lane, count, done, is_last))
+                self._follow_one_row(
+                    m, line_run, use, (line_lane, line_count, line_done, line_is_last)
+                )
             if self.gathers:
                 with m.Else():
-                    self._follow_rows(m, run, use, first_lane)
+                    self._follow_rows(m, line_run, use, line_lane)
 
-        # What is not emitted of the run.
         here = inside(dut)
+        m.d.comb += Assert(here.busy == has_run)
+        for holds, of_run, before, behind in (
+            (has_run, run, done, left),
+            (has_line, line_run, line_done, line_left),
+        ):
+            with m.If(holds):
+                m.d.comb += [
+                    Assert(before <= of_run.pieces),
+                    Assert((behind != 0) | (before == 0)),
+                ]
+                if self.gathers:
+                    m.d.comb += Assert((of_run.gather.extra_rows == 0) | (before == 0))
+
+        # What is not cut of the run.
         rest = here.view("run", layout)
         changed = {"start", "smem", "pieces"}
         with m.If(has_run):
@@ -134,8 +148,6 @@ class CutterSpec(Elaboratable):
                 Assert(rest.smem == (run.smem + done)[: p.smem_piece_bits]),
                 Assert(rest.pieces == left),
                 Assert(here.last_line == is_last),
-                Assert(done <= run.pieces),
-                Assert((left != 0) | (done == 0)),
             ]
             if not self.store:
                 at_lane_0 = Signal(10)  # piece of the run at lane 0, and a multiple of all rows
@@ -152,15 +164,37 @@ class CutterSpec(Elaboratable):
 
         # The assumptions can be met: a run of three lines follows another run at once.
         followed, lines = Signal(), Signal(2)
-        with m.If(taken):
-            m.d.sync += [followed.eq(has_run & (done != 0)), lines.eq(0)]
+        begins = has_run & (done == 0)
+        with m.If(moves & begins):
+            m.d.sync += [followed.eq(has_line & (line_done != 0)), lines.eq(0)]
         with m.Elif(given):
             m.d.sync += lines.eq(lines + 1)
         if self.gathers:
-            m.d.comb += Cover(has_run & followed & is_gathered & (use.valid == 0b0101))
+            m.d.comb += Cover(has_line & followed & is_gathered & (use.valid == 0b0101))
         else:
-            m.d.comb += Cover(given & followed & is_last & (lines == 2))
+            m.d.comb += Cover(given & followed & line_is_last & (lines == 2))
         return m
+
+    def _next_line(self, m: Module, name: str, run, done: Value) -> tuple[Signal, ...]:
+        """Return the line of ``run`` behind its first ``done`` pieces.
+
+        That is the place of its first piece and its lane, its number of pieces, the pieces of the
+        run from there on, and whether the line is the last one of the run.
+        """
+        p = self.params
+        place = Signal(p.piece_address_bits, name=f"{name}_place")
+        first_lane = Signal(p.lane_bits, name=f"{name}_lane")
+        count = Signal(p.lane_bits + 1, name=f"{name}_count")
+        left = Signal(p.run_bits + 1, name=f"{name}_left")
+        is_last = Signal(name=f"{name}_is_last")
+        m.d.comb += [
+            left.eq(run.pieces - done),
+            place.eq(run.start + done),
+            first_lane.eq(place[: p.lane_bits]),
+            is_last.eq(left <= p.lanes - first_lane),
+            count.eq(Mux(is_last, left, p.lanes - first_lane)),
+        ]
+        return place, first_lane, count, left, is_last
 
     def _contract(self, run) -> Value:
         """Return what holds for each run."""
@@ -234,16 +268,16 @@ def _loses_a_clock_between_runs(cutter: LineCutter, inner: Inside) -> None:
 
 
 def _restarts_rows_at_each_line(cutter: LineCutter, inner: Inside) -> None:
-    with inner.module.If(~cutter.i.ready & cutter.o.ready):
+    with inner.module.If(~cutter.i.ready & inner.advance):
         inner.module.d.sync += inner.phase.eq(0)
 
 
 def _gathers_contiguous_rows(cutter: LineCutter, inner: Inside) -> None:
     run = inner.view("run", run_layout(cutter.params))
     with inner.module.If(run.gather.extra_rows != 0):
+        line = inner.view("line", line_request_layout(cutter.params))
         inner.module.d.comb += [
-            source.eq(inner.first_lane + place)
-            for place, source in enumerate(cutter.o.p.use.source)
+            source.eq(inner.first_lane + place) for place, source in enumerate(line.use.source)
         ]
 
 

@@ -189,11 +189,12 @@ class StartupSpec(Elaboratable):
     - Each row is cleared before the first request, and no row after it.
     - A request passes unchanged, and is not withdrawn. While the unit drains, none is accepted from
       the second clock on, but for one that was offered before.
-    - ``idle`` says that no block was busy and no request was offered for ``SETTLED`` clocks.
+    - ``idle`` says that no block was busy and no request was offered for ``SETTLED`` clocks, and
+      that no block was busy in the clock before them.
     """
 
     def __init__(self) -> None:
-        self.params = TmaParams(threads=2, streams=1, requests_in_flight=4)
+        self.params = TmaParams(threads=2, streams=1, requests_in_flight=4, tags=4)
 
     def elaborate(self, _platform) -> Module:
         m = Module()
@@ -236,14 +237,16 @@ class StartupSpec(Elaboratable):
             Assert(~here.is_open | ~dut.clear.enabled),
             Assert(~was_offered | ~dut.clear.enabled),
         ]
-        quiet = Signal(range(SETTLED + 1))
-        with m.If(dut.busy | dut.o.valid | dut.clear.enabled):
+        quiet, was_busy = Signal(range(SETTLED + 1)), Signal()
+        m.d.sync += was_busy.eq(dut.busy)
+        with m.If(was_busy | dut.o.valid | dut.clear.enabled):
             m.d.sync += quiet.eq(0)
         with m.Elif(quiet != SETTLED):
             m.d.sync += quiet.eq(quiet + 1)
         m.d.comb += [
             Assert(dut.control.idle == (quiet == SETTLED)),
-            Assert(quiet == inside(dut).quiet),
+            Assert(quiet == here.quiet),
+            Assert(was_busy == here.was_busy),
         ]
 
         # The assumptions can be met: a request waits for the drain to end, and passes.

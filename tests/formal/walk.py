@@ -16,9 +16,10 @@ from amaranth.hdl import (
     Signal,
     Value,
 )
+from amaranth.lib import data
 
 from hw.generate.row_preparation import RowPreparation
-from hw.generate.run_walker import RunWalker, WalkState
+from hw.generate.run_walker import STEP_BITS, RunWalker, WalkState
 from hw.layouts.jobs import prepared_walk_layout
 from hw.params import TmaParams
 from tests.formal.inside import Inside, inside
@@ -113,6 +114,15 @@ class PreparationSpec(Elaboratable):
 LAST = 3
 """Most steps of a loop behind its first one."""
 
+LAST_OF_ROWS = 9
+"""The same of gathered rows: more than twice the rows that may share a line."""
+
+
+def row_count_layout(params: TmaParams) -> data.StructLayout:
+    """Return the layout of the walker's counts of rows."""
+    bits = params.lane_bits
+    return data.StructLayout({"low": bits, "high": STEP_BITS - bits, "exceeds": 1})
+
 
 class WalkSpec(Elaboratable):
     """The steps of each walk leave in the order of its loops, each in one run, at its addresses.
@@ -136,6 +146,7 @@ class WalkSpec(Elaboratable):
         self.params = narrow(short_rows=gathers)
         self.store = store
         self.gathers = gathers
+        self.last = LAST_OF_ROWS if gathers else LAST
 
     def elaborate(self, _platform) -> Module:
         m = Module()
@@ -156,7 +167,7 @@ class WalkSpec(Elaboratable):
         # The walk, and the number of its step in each loop.
         has_walk, job = Signal(), Signal(layout)
         walk, loops = job.walk, job.walk.loops
-        numbers = [Signal(range(LAST + 1), name=f"number_{n}") for n in range(len(loops))]
+        numbers = [Signal(range(self.last + 1), name=f"number_{n}") for n in range(len(loops))]
         left = [loop.last - number for loop, number in zip(loops, numbers, strict=True)]
         start, smem = Signal(p.piece_address_bits), Signal(p.smem_piece_bits)
 
@@ -233,13 +244,17 @@ class WalkSpec(Elaboratable):
                 m.d.comb += Assert(here.first_step == first_step)
             if self.gathers:
                 m.d.comb += Assert(~walk.has_data | (here.room == room_behind))
+                self._check_the_count(m, here, is_rows, loops, left)
         for level in range(len(loops)):
+            steps_left = here.signal(f"steps_left_{level}")
+            counts = ~is_rows[level]  # those of rows are elsewhere
             at_start = walk.start + distance("global_step", level)
             at_smem = walk.smem_start + distance("smem_step", level)
             with m.If(has_walk):
                 m.d.comb += [
                     Assert(numbers[level] <= loops[level].last),
-                    Assert(here.signal(f"steps_left_{level}") == left[level]),
+                    Assert(~counts | (steps_left == left[level])),
+                    Assert(~counts | (here.signal(f"has_steps_{level}") == (left[level] != 0))),
                     Assert(here.signal(f"start_{level}") == at_start[: p.piece_address_bits]),
                     Assert(here.signal(f"smem_{level}") == at_smem[: p.smem_piece_bits]),
                 ]
@@ -256,10 +271,21 @@ class WalkSpec(Elaboratable):
         )
         return m
 
+    def _check_the_count(self, m: Module, here: Inside, is_rows, loops, left) -> None:
+        """Assert the counts of rows: those that are left, and those behind the first one."""
+        layout = row_count_layout(self.params)
+        for name, numbers in (("rows_left", left), ("rows_last", [loop.last for loop in loops])):
+            count = here.view(name, layout)
+            for is_row, number in zip(is_rows, numbers, strict=True):
+                with m.If(is_row):
+                    m.d.comb += Assert(Cat(count.low, count.high) == number)
+            with m.If(Cat(is_rows).any()):
+                m.d.comb += Assert(count.exceeds == (count.high != 0))
+
     def _contract(self, job) -> Value:
         """Return what holds for each walk."""
         walk = job.walk
-        small = Cat(loop.last <= LAST for loop in walk.loops).all()
+        small = Cat(loop.last <= self.last for loop in walk.loops).all()
         flat = Cat(loop.last == 0 for loop in list(walk.loops)[2:]).all()
         holds = small & flat & (~walk.has_data | (walk.run != 0))
         if not self.gathers:
@@ -344,7 +370,10 @@ def _gathers_rows_of_outer_loops(preparation: RowPreparation, inner: Inside) -> 
 
 def _forgets_to_begin_anew(walker: RunWalker, inner: Inside) -> None:
     with inner.module.If(inner.fire & ~walker.i.ready):
-        inner.module.d.sync += inner.steps_left_0.eq(inner.steps_left_0 - 1)
+        inner.module.d.sync += [
+            inner.steps_left_0.eq(inner.steps_left_0 - 1),
+            inner.has_steps_0.eq(inner.steps_left_0 != 1),
+        ]
 
 
 def _ends_with_the_inner_loop(_walker: RunWalker, inner: Inside) -> None:
@@ -362,6 +391,13 @@ def _forgets_bare_stores(walker: RunWalker, inner: Inside) -> None:
 
 def _steps_over_a_row(_walker: RunWalker, inner: Inside) -> None:
     inner.module.d.comb += inner.extra_rows.eq(inner.room)
+
+
+def _forgets_the_borrow(walker: RunWalker, inner: Inside) -> None:
+    left, left_d = (
+        inner.view(name, row_count_layout(walker.params)) for name in ("rows_left", "rows_left_d")
+    )
+    inner.module.d.comb += left_d.high.eq(left.high)
 
 
 PROOFS = [
@@ -407,7 +443,10 @@ PROOFS = [
             (
                 "gathered rows",
                 {"gathers": True},
-                (Bug("rows that the walk does not have", RunWalker, _steps_over_a_row, 6),),
+                (
+                    Bug("rows that the walk does not have", RunWalker, _steps_over_a_row, 6),
+                    Bug("a count of rows without a borrow", RunWalker, _forgets_the_borrow, 6),
+                ),
             ),
             (
                 "stores",

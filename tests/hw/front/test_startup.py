@@ -62,8 +62,9 @@ def test_it_is_idle_when_nothing_was_busy_for_some_clocks() -> None:
         for length in 1, 5:
             ctx.set(dut.busy, 1)
             await ctx.tick().repeat(length)
-            assert not ctx.get(dut.control.idle)
             ctx.set(dut.busy, 0)
+            await ctx.tick()
+            assert not ctx.get(dut.control.idle)
             await ctx.tick().repeat(SETTLED - 1)
             assert not ctx.get(dut.control.idle)
             await ctx.tick()
