@@ -65,59 +65,53 @@ class Lookup:
 class DescriptorCache(wiring.Component):
     """Looks up the tensor map of each request, fetches it if it is missing, and answers in order.
 
-        The cache is fully associative. An entry holds words w0 to w15. Its tag is the address of the
-        map from bit 6 up to the width of a global address; other address bits are ignored. Requests and
-        prefetches wait in queues for their lookup. There is one lookup a clock, for the first of these
-        that waits:
+    The cache is fully associative. An entry holds words w0 to w15. Its tag is the address of the
+    map from bit 6 up to the width of a global address; other address bits are ignored. Requests and
+    prefetches wait in queues for their lookup. There is one lookup a clock, for the first of these
+    that waits:
 
-        1. *Invalidation* of one address or of all. No later lookup uses what the entry holds, nor a
-           fill in flight. Requests that have their entry keep their map.
-        2. *Request*. It gets the entry that it hits, also one with a fill in flight, if the request
-           before it has left or leaves. A miss fetches the map into a free entry, and the request is
-           looked up again. The miss waits while no entry is free (each has a fill in flight or belongs
-           to the request at ``o``), and while the fetch port is backed up.
-        3. *Prefetch*. It is a lookup as that of a request, without an output. It has priority over a
-           request that was looked up in the clock before and still waits.
+    1. *Invalidation* of one address or of all. No later lookup uses what the entry holds, nor a
+       fill in flight. Requests that have their entry keep their map.
+    2. *Request*. It gets the entry that it hits, also one with a fill in flight, if the request
+       before it has left or leaves. A miss fetches the map into a free entry, and the request is
+       looked up again. The miss waits while no entry is free (each has a fill in flight or belongs
+       to the request at ``o``), and while the fetch port is backed up.
+    3. *Prefetch*. It is a lookup as that of a request, without an output. It has priority over a
+       request that was looked up in the clock before and still waits.
 
-        So a request never gets a mix of two fills, and never a map that was read before the last
-        invalidation in front of it.
+    So a request never gets a mix of two fills, and never a map that was read before the last
+    invalidation in front of it.
 
-        Replacement: the next free entry in rotation; free entries without a valid map come first.
+    Replacement: the next free entry in rotation; free entries without a valid map come first.
 
-        Latency: a request is looked up two clocks after it was accepted; a hit is offered a clock
-        later. A miss is offered to the fetch port two clocks after its lookup, and the request two
-        clocks after the fill. Throughput: a request a clock on hits; the miss of a request overlaps
-        with the miss of the request before it. Back-pressure: ``i.ready`` is high while fewer than
-        ``REQUESTS_WAITING`` requests are in the cache, ``prefetch.ready`` while no prefetch waits. An
-    <<<<<<< HEAD
-        invalidation is accepted at once, whatever the other ports do, and so is a fill. A lookup is
-        delayed by one clock for each invalidation, and that of a prefetch while requests hit.
-    =======
-        invalidation is accepted at once, whatever the other ports do. A fill is accepted while a fetch
-        is in flight. A lookup is delayed by one clock for each invalidation, and that of a prefetch
-        while requests hit.
-    >>>>>>> r-store
+    Latency: a request is looked up two clocks after it was accepted; a hit is offered a clock
+    later. A miss is offered to the fetch port two clocks after its lookup, and the request two
+    clocks after the fill. Throughput: a request a clock on hits; the miss of a request overlaps
+    with the miss of the request before it. Back-pressure: ``i.ready`` is high while fewer than
+    ``REQUESTS_WAITING`` requests are in the cache, ``prefetch.ready`` while no prefetch waits. An
+    invalidation is accepted at once, whatever the other ports do, and so is a fill. A lookup is
+    delayed by one clock for each invalidation, and that of a prefetch while requests hit.
 
-        Errors: a fill with ``error`` is delivered as ``fault`` to the requests that wait for it, and is
-        not kept. A fill while no fetch is in flight is dropped.
+    Errors: a fill with ``error`` is delivered as ``fault`` to the requests that wait for it, and is
+    not kept. A fill while no fetch is in flight is dropped.
 
-        Parameters
-        ----------
-        params : TmaParams
+    Parameters
+    ----------
+    params : TmaParams
 
-        Members
-        -------
-        i : In(stream.Signature(queued_request_layout(params)))
-        o : Out(stream.Signature(request_with_map_layout(params)))
-        prefetch : In(stream.Signature(64))
-            Address of a map that will be used soon.
-        invalidate : In(stream.Signature(DescriptorInvalidate))
-        fetch : Out(stream.Signature(64))
-            Address of a map to read, a multiple of 64.
-        fill : In(stream.Signature(DescriptorFill))
-            The maps, in the order of the fetches.
-        busy : Out(1)
-            A prefetch waits, or a map is on its way.
+    Members
+    -------
+    i : In(stream.Signature(queued_request_layout(params)))
+    o : Out(stream.Signature(request_with_map_layout(params)))
+    prefetch : In(stream.Signature(64))
+        Address of a map that will be used soon.
+    invalidate : In(stream.Signature(DescriptorInvalidate))
+    fetch : Out(stream.Signature(64))
+        Address of a map to read, a multiple of 64.
+    fill : In(stream.Signature(DescriptorFill))
+        The maps, in the order of the fetches.
+    busy : Out(1)
+        A prefetch waits, or a map is on its way.
     """
 
     def __init__(self, params: TmaParams) -> None:

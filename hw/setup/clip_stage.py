@@ -23,7 +23,8 @@ class ClipStage(wiring.Component):
     """Finds, for the row and for each item of a batch, the steps in front of the tensor and up to
     its end, and the position of the first step inside.
 
-    Latency: one clock. Throughput: a batch a clock. Back-pressure: none. Errors: ``is_misplaced`` of an im2col item.
+    Latency: one clock. Throughput: a batch a clock. Back-pressure: none. Errors: ``is_misplaced``
+    of an im2col item.
 
     Parameters
     ----------

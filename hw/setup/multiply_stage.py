@@ -20,7 +20,8 @@ class MultiplyStage(wiring.Component):
     """Multiplies the position of each item by the tensor's stride, each half of the position apart,
     and the lengths of the items, and counts the steps and pieces inside the tensor.
 
-    Latency: one clock. Throughput: a batch a clock. Back-pressure: none. Errors: ``o.error`` is ``early_error``, with its value.
+    Latency: one clock. Throughput: a batch a clock. Back-pressure: none. Errors: ``o.error`` is
+    ``early_error``, with its value.
 
     Parameters
     ----------

@@ -15,7 +15,7 @@ from hw.layouts.isa import AccessMode, ErrorCode, Operation
 from hw.lib.queue import Queue
 from hw.params import DIMS, PRESETS, TmaParams
 from hw.setup.item_sequencer import ItemSequencer
-from hw.setup.items import early_error_layout
+from hw.setup.items import batch_layout, early_error_layout
 from tests.hw.boxes import random_box, random_interleaved
 from tests.hw.golden_requests import KINDS, STORE_KINDS, arch_of, random_requests, setup_input
 from tests.hw.setup.test_block import box_input
@@ -35,27 +35,33 @@ class WithErrors(wiring.Component):
         self.items = ItemSequencer(params)
         ports = self.items.signature.members
         error = Out(stream.Signature(early_error_layout(params)))
-        super().__init__({"i": ports["i"], "o": ports["o"], "error": error})
+        items = Out(stream.Signature(batch_layout(params)))
+        super().__init__({"i": ports["i"], "o": items, "error": error})
 
     def elaborate(self, _platform) -> Module:
         m = Module()
         m.submodules.items = items = self.items
         m.submodules.errors = errors = Queue(early_error_layout(self.params), 64)
         connect(m, flipped(self.i), items.i)
-        connect(m, items.o, flipped(self.o))
         connect(m, errors.o, flipped(self.error))
         last_item_q = Signal()
         m.d.sync += [
-            last_item_q.eq(items.o.valid & items.o.ready & items.o.p.common.last_batch),
+            last_item_q.eq(items.o.valid & items.o.p.common.last_batch),
+            Assert(~self.o.valid | self.o.ready, "test: a batch is not taken\n"),
             Assert(~errors.i.valid | errors.i.ready, "test: the queue of errors is full\n"),
         ]
-        m.d.comb += [errors.i.valid.eq(last_item_q), errors.i.payload.eq(items.early_error)]
+        m.d.comb += [
+            self.o.valid.eq(items.o.valid),
+            self.o.payload.eq(items.o.payload),
+            errors.i.valid.eq(last_item_q),
+            errors.i.payload.eq(items.early_error),
+        ]
         return m
 
 
 def sequence(params: TmaParams, inputs: list[dict], seed: int) -> tuple[list[list], list]:
-    """Batches of each request, and its early error, under random back-pressure."""
-    run = run_streams(WithErrors(params), {"i": inputs}, ["o", "error"], seed=seed)
+    """Batches of each request, and its early error."""
+    run = run_streams(WithErrors(params), {"i": inputs}, ["o", "error"], seed=seed, stall=0)
     requests: list[list] = [[]]
     for batch in run.payloads["o"]:
         requests[-1].append(batch)
