@@ -375,6 +375,7 @@ PRESETS = {
         request_queue_depth=2,
         descriptor_cache_entries=2,
         setup_pipelines=1,
+        request_id_bits=8,
         lane_depth=4,
         smem_reads=4,
         threads=4,

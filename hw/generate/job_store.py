@@ -138,7 +138,7 @@ class JobStore(wiring.Component):
             m.d.comb += [
                 turns.i[n].valid.eq((stored != 0) & has_room[n]),
                 turns.i[n].p.eq(n),
-                moved[n].eq(turns.o.valid & (chosen == n)),
+                moved[n].eq(turns.i[n].valid & turns.i[n].ready),
             ]
             m.d.sync += [
                 stored.eq(stored + arrives[n] - moved[n]),

@@ -185,7 +185,7 @@ class Odometer(wiring.Component):
         for n in range(p.channels):
             under_way = Signal(range(self.walks_waiting + 1), name=f"under_way_{n}")
             given = Signal(range(4), name=f"given_{n}")  # turns that are not over
-            is_chosen = turns.o.valid & (turns.o.p == n)
+            is_chosen = turns.i[n].valid & turns.i[n].ready
             has_job = (self.waiting[n] > given) | self.columns[n]
             m.d.comb += [
                 turns.i[n].valid.eq(has_job & (under_way != self.walks_waiting)),

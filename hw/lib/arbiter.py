@@ -1,8 +1,26 @@
 """Arbiter: merges several streams into one, in turn."""
 
-from amaranth.hdl import Module, ShapeLike, Signal
+from collections.abc import Sequence
+
+from amaranth.hdl import Cat, Module, Mux, ShapeLike, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
+
+
+def _first(ways: Value) -> Value:
+    """Return only the lowest bit of ``ways`` that is set."""
+    return Cat(way & ~ways[:number].any() for number, way in enumerate(ways))
+
+
+def _pick(values: Sequence[Value], number: Value) -> Value:
+    """Return the value of this number, by a tree of multiplexers: the fewest LUTs."""
+    if len(values) == 1:
+        return values[0]
+    pairs = [
+        Mux(number[0], values[at + 1], values[at]) if at + 1 < len(values) else values[at]
+        for at in range(0, len(values), 2)
+    ]
+    return _pick(pairs, number[1:])
 
 
 class Arbiter(wiring.Component):
@@ -41,28 +59,31 @@ class Arbiter(wiring.Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        next_way = Signal(range(self.ways))
-        chosen = Signal(range(self.ways))
+        ways = range(self.ways)
+        valid = Cat(i.valid for i in self.i)
         locked = Signal()
-        last_way = Signal(range(self.ways), init=self.ways - 1)
-        for way in reversed(range(self.ways)):
-            with m.If(self.i[way].valid):
-                m.d.comb += next_way.eq(way)
-        for way in reversed(range(1, self.ways)):
-            with m.If(self.i[way].valid & (way > last_way)):
-                m.d.comb += next_way.eq(way)
-        with m.If(locked):
-            m.d.comb += chosen.eq(last_way)
-        with m.Else():
-            m.d.comb += chosen.eq(next_way)
-        for way in range(self.ways):
-            with m.If(chosen == way):
-                m.d.comb += [
-                    self.o.valid.eq(self.i[way].valid),
-                    self.o.payload.eq(self.i[way].payload),
-                    self.i[way].ready.eq(self.o.ready),
-                ]
+        last = Signal(self.ways)  # the input that was chosen last
+        behind = Signal(self.ways)  # the inputs behind it
+        chosen = Signal(self.ways)
+        number = Signal(ways)
+        first, first_behind = _first(valid), _first(valid & behind)
+        m.d.comb += [
+            chosen.eq(Mux(locked, last, Mux((valid & behind).any(), first_behind, first))),
+            number.eq(
+                Cat(
+                    Cat(chosen[way] for way in ways if way >> bit & 1).any()
+                    for bit in range(len(number))
+                )
+            ),
+            self.o.valid.eq((chosen & valid).any()),
+            self.o.payload.eq(_pick([Value.cast(i.payload) for i in self.i], number)),
+            *(i.ready.eq(self.o.ready & chosen[way]) for way, i in enumerate(self.i)),
+        ]
         with m.If(self.o.valid):
             in_packet = ~self.o.p.last if self.packets else 0
-            m.d.sync += [locked.eq(~self.o.ready | in_packet), last_way.eq(chosen)]
+            m.d.sync += [
+                locked.eq(~self.o.ready | in_packet),
+                last.eq(chosen),
+                behind.eq(Cat(chosen[:way].any() for way in ways)),
+            ]
         return m

@@ -1,6 +1,6 @@
 """GNIC port: tags the reads of lines, and takes their responses in any order."""
 
-from amaranth.hdl import Assert, Module, Mux, Signal
+from amaranth.hdl import Assert, Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -13,7 +13,6 @@ from hw.layouts.lines import (
 from hw.layouts.ports import clear_layout, gnic_request_layout, gnic_response_layout
 from hw.lib.memory import RowMemory
 from hw.lib.queue import Queue
-from hw.lib.register_slice import SingleBuffer
 from hw.lib.tags import Tags
 from hw.params import TmaParams
 
@@ -31,8 +30,8 @@ class Gnic(wiring.Component):
 
     Errors: a response with ``error`` is passed on as a line marked ``failed``. It is also reported
     on ``fault``, in the first clock in which the line is offered. A response whose tag is not in
-    flight is dropped, and its tag is reported on ``wrong_tag``; later responses wait while the
-    report before it is not taken.
+    flight is dropped, and its tag is reported on ``wrong_tag``; later responses wait until the
+    report is taken.
 
     Parameters
     ----------
@@ -67,7 +66,7 @@ class Gnic(wiring.Component):
         m = Module()
         p = self.params
         m.submodules.tags = tags = Tags(p)
-        m.submodules.wrong_tags = wrong_tags = SingleBuffer(p.tag_bits)
+        m.submodules.wrong_tags = wrong_tags = Queue(p.tag_bits, 2)
         m.submodules.requests = requests = Queue(line_request_layout(p), 2)
         entry = data.StructLayout({"line": p.line_address_bits, "use": line_use_layout(p)})
         m.submodules.table = table = RowMemory(entry, p.tags)
@@ -98,13 +97,12 @@ class Gnic(wiring.Component):
         response_fire = Signal()
         m.d.comb += [
             tags.clear.eq(self.clear),
-            self.response.ready.eq(
-                ~arrival_valid | Mux(tags.wrong, wrong_tags.i.ready, self.o.ready)
-            ),
+            # The check of a tag is not in this path: there is room for two wrong ones.
+            self.response.ready.eq((wrong_tags.level == 0) & (~arrival_valid | self.o.ready)),
             response_fire.eq(self.response.valid & self.response.ready),
             tags.answer.valid.eq(response_fire),
             tags.answer.payload.eq(self.response.p.tag),
-            wrong_tags.i.valid.eq(arrival_valid & tags.wrong),
+            wrong_tags.i.valid.eq(is_first_offer & tags.wrong),
             wrong_tags.i.payload.eq(response.tag),
             read.en.eq(response_fire),
             read.addr.eq(self.response.p.tag),
@@ -117,9 +115,14 @@ class Gnic(wiring.Component):
             self.fault.p.line.eq(read.data.line),
         ]
         m.d.sync += is_first_offer.eq(response_fire)
-        with m.If(self.response.ready):
-            m.d.sync += [arrival_valid.eq(self.response.valid), response.eq(self.response.p)]
+        with m.If(response_fire):
+            m.d.sync += [arrival_valid.eq(1), response.eq(self.response.p)]
+        with m.Elif(self.o.ready):
+            m.d.sync += arrival_valid.eq(0)
         m.d.sync += Assert(
             ~self.fault.valid | self.fault.ready, "gnic: a read fault is not taken\n"
+        )
+        m.d.sync += Assert(
+            ~wrong_tags.i.valid | wrong_tags.i.ready, "gnic: a wrong tag is not taken\n"
         )
         return m

@@ -8,7 +8,6 @@ from hw.layouts.lines import performed_layout, write_line_layout
 from hw.layouts.ports import clear_layout, gnic_ack_layout, gnic_write_layout
 from hw.lib.memory import ReadPort, RowMemory
 from hw.lib.queue import Queue
-from hw.lib.register_slice import SingleBuffer
 from hw.lib.tags import Tags
 from hw.params import PIECE_BYTES, TmaParams
 
@@ -106,12 +105,15 @@ class GnicWrite(wiring.Component):
 
         # Answers: report the line that the tag stands for, or a request that ends without a write.
         read = table.read_port()
+        # A line that is not written waits for a clock without any answer, right or wrong, so that
+        # the check of a tag is in no path to ``i.ready``.
         ends_unwritten = Signal()
-        is_taken = (~answer_valid & ~ends_unwritten) | performed.i.ready
-        failed = self._take_answers(m, tags, read, answer_valid, is_taken)
+        ack_valid = Signal()
+        is_taken = (~ack_valid & ~ends_unwritten) | performed.i.ready
+        failed = self._take_answers(m, tags, read, (ack_valid, answer_valid), is_taken)
         m.d.comb += [
-            ends_unwritten.eq(self.i.valid & ~has_pieces & ~answer_valid),
-            self.i.ready.eq(Mux(has_pieces, may_write, ~answer_valid & performed.i.ready)),
+            ends_unwritten.eq(self.i.valid & ~has_pieces & ~ack_valid),
+            self.i.ready.eq(Mux(has_pieces, may_write, ~ack_valid & performed.i.ready)),
             performed.i.valid.eq(answer_valid | ends_unwritten),
             performed.i.p.slot.eq(Mux(answer_valid, read.data.slot, line.slot)),
             performed.i.p.answered.eq(answer_valid),
@@ -126,33 +128,47 @@ class GnicWrite(wiring.Component):
         return m
 
     def _take_answers(
-        self, m: Module, tags: Tags, read: ReadPort, answer_valid: Signal, is_taken: Value
+        self,
+        m: Module,
+        tags: Tags,
+        read: ReadPort,
+        valid: tuple[Signal, Signal],
+        is_taken: Value,
     ) -> Value:
         """Look up the tag of each answer, and drop the answer if the tag is wrong.
 
-        Drive ``answer_valid``: ``read`` has the line of an answer, which leaves if it ``is_taken``.
-        Return whether the answer is an error.
+        Drive the two signals ``valid``: there is an answer, and its tag is right. ``read`` has its
+        line. It leaves if it ``is_taken``, and no wrong tag waits to be reported. Return whether
+        the answer is an error.
         """
         p = self.params
-        m.submodules.wrong_tags = wrong_tags = SingleBuffer(p.tag_bits)
+        m.submodules.wrong_tags = wrong_tags = Queue(p.tag_bits, 2)
         connect(m, wrong_tags.o, flipped(self.wrong_tag))
         ack_fire = Signal()
-        ack_valid = Signal()
+        ack_valid, answer_valid = valid
+        is_new = Signal()  # the answer came in the clock before
         ack = Signal(gnic_ack_layout(p), reset_less=True)
-        is_wrong = Signal()
         m.d.comb += [
             tags.clear.eq(self.clear),
-            is_wrong.eq(ack_valid & tags.wrong),
             answer_valid.eq(ack_valid & ~tags.wrong),
-            wrong_tags.i.valid.eq(is_wrong),
+            wrong_tags.i.valid.eq(is_new & tags.wrong),
             wrong_tags.i.payload.eq(ack.tag),
-            self.ack.ready.eq(Mux(is_wrong, wrong_tags.i.ready, is_taken)),
+            # The check of a tag is not in this path: there is room for two wrong ones.
+            self.ack.ready.eq(is_taken & (wrong_tags.level == 0)),
             ack_fire.eq(self.ack.valid & self.ack.ready),
             tags.answer.valid.eq(ack_fire),
             tags.answer.payload.eq(self.ack.p.tag),
             read.en.eq(ack_fire),
             read.addr.eq(self.ack.p.tag),
         ]
-        with m.If(self.ack.ready):
-            m.d.sync += [ack_valid.eq(self.ack.valid), ack.eq(self.ack.p)]
+        m.d.sync += [
+            is_new.eq(ack_fire),
+            Assert(
+                ~wrong_tags.i.valid | wrong_tags.i.ready, "gnic_write: a wrong tag is not taken\n"
+            ),
+        ]
+        with m.If(ack_fire):
+            m.d.sync += [ack_valid.eq(1), ack.eq(self.ack.p)]
+        with m.Elif(is_taken):
+            m.d.sync += ack_valid.eq(0)
         return ack.error
