@@ -30,6 +30,7 @@ AREAS = (
     "walk",
     "jobs",
     "odometer",
+    "lane_network",
 )
 """Modules of ``tests.formal`` with ``PROOFS``."""
 
