@@ -2,14 +2,9 @@
 
 from collections.abc import Sequence
 
-from amaranth.hdl import Cat, Module, Mux, ShapeLike, Signal, Value
+from amaranth.hdl import Module, Mux, ShapeLike, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
-
-
-def _first(ways: Value) -> Value:
-    """Return only the lowest bit of ``ways`` that is set."""
-    return Cat(way & ~ways[:number].any() for number, way in enumerate(ways))
 
 
 def _pick(values: Sequence[Value], number: Value) -> Value:
@@ -59,31 +54,26 @@ class Arbiter(wiring.Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        ways = range(self.ways)
-        valid = Cat(i.valid for i in self.i)
+        next_way = Signal(range(self.ways))
+        chosen = Signal(range(self.ways))
         locked = Signal()
-        last = Signal(self.ways)  # the input that was chosen last
-        behind = Signal(self.ways)  # the inputs behind it
-        chosen = Signal(self.ways)
-        number = Signal(ways)
-        first, first_behind = _first(valid), _first(valid & behind)
+        last_way = Signal(range(self.ways), init=self.ways - 1)
+        for way in reversed(range(self.ways)):
+            with m.If(self.i[way].valid):
+                m.d.comb += next_way.eq(way)
+        for way in reversed(range(1, self.ways)):
+            with m.If(self.i[way].valid & (way > last_way)):
+                m.d.comb += next_way.eq(way)
+        with m.If(locked):
+            m.d.comb += chosen.eq(last_way)
+        with m.Else():
+            m.d.comb += chosen.eq(next_way)
         m.d.comb += [
-            chosen.eq(Mux(locked, last, Mux((valid & behind).any(), first_behind, first))),
-            number.eq(
-                Cat(
-                    Cat(chosen[way] for way in ways if way >> bit & 1).any()
-                    for bit in range(len(number))
-                )
-            ),
-            self.o.valid.eq((chosen & valid).any()),
-            self.o.payload.eq(_pick([Value.cast(i.payload) for i in self.i], number)),
-            *(i.ready.eq(self.o.ready & chosen[way]) for way, i in enumerate(self.i)),
+            self.o.valid.eq(_pick([i.valid for i in self.i], chosen)),
+            self.o.payload.eq(_pick([Value.cast(i.payload) for i in self.i], chosen)),
+            *(i.ready.eq(self.o.ready & (chosen == way)) for way, i in enumerate(self.i)),
         ]
         with m.If(self.o.valid):
             in_packet = ~self.o.p.last if self.packets else 0
-            m.d.sync += [
-                locked.eq(~self.o.ready | in_packet),
-                last.eq(chosen),
-                behind.eq(Cat(chosen[:way].any() for way in ways)),
-            ]
+            m.d.sync += [locked.eq(~self.o.ready | in_packet), last_way.eq(chosen)]
         return m

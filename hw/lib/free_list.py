@@ -10,11 +10,11 @@ from hw.lib.queue import Queue
 class FreeList(wiring.Component):
     """Hands out the numbers 0 to ``count - 1``, each to one holder at a time.
 
-    Latency: a returned number can be handed out ``latency`` clocks later, but if others are free
-    then, and there are more than ``SMALL`` numbers, up to two clocks after that; the first number
-    is offered ``latency`` clocks after reset. Throughput: one number out and one number back a
-    clock. Back-pressure: an offered number stays until it is taken; ``returned`` is always ready.
-    With a latency of 1, no input drives an output in the same clock.
+    Latency: a returned number can be handed out in the next clock, but if others are free then, and
+    there are more than ``SMALL`` numbers, up to two clocks after that; the first number is offered
+    in the clock after reset. Throughput: one number out and one number back a clock. Back-pressure:
+    an offered number stays until it is taken; ``returned`` is always ready. No input drives an
+    output in the same clock.
 
     Parameters
     ----------
@@ -23,8 +23,6 @@ class FreeList(wiring.Component):
     mark_bits : int
         Width of a mark that is returned with each number, in the bits above it, and is handed out
         with the number again. The first mark of each number is 0.
-    latency : int
-        1, or 0: then a number that is returned while no other is free is offered in the same clock.
 
     Members
     -------
@@ -34,10 +32,9 @@ class FreeList(wiring.Component):
         A number that its holder gives back.
     """
 
-    def __init__(self, count: int, *, mark_bits: int = 0, latency: int = 1) -> None:
+    def __init__(self, count: int, *, mark_bits: int = 0) -> None:
         self.count = count
         self.mark_bits = mark_bits
-        self.latency = latency
         width = (count - 1).bit_length() + mark_bits
         super().__init__(
             {"taken": Out(stream.Signature(width)), "returned": In(stream.Signature(width))}
@@ -49,7 +46,7 @@ class FreeList(wiring.Component):
         m.submodules.numbers = numbers = Queue(width, self.count)
 
         # A queue of two offered numbers: no path leads from ``taken.ready`` to ``numbers``.
-        m.submodules.offered = offered = Queue(width, 2, latency=self.latency)
+        m.submodules.offered = offered = Queue(width, 2)
         connect(m, offered.o, flipped(self.taken))
 
         # In the first round a counter makes the numbers. Later, returned numbers are used. A

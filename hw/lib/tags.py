@@ -21,7 +21,7 @@ class Tags(wiring.Component):
     while the two differ.
 
     Latency: ``wrong`` belongs to the answer of the clock before, and is held until the next answer.
-    A tag can be taken again in the clock after its answer; if another one is taken then, and there
+    A tag can be taken again two clocks after its answer; if another one is taken then, and there
     are more than ``SMALL`` tags, at the latest two clocks later. Throughput: a tag and an answer a
     clock. Back-pressure: an offered tag stays until it is taken; answers are always accepted. No
     input drives an output in the same clock.
@@ -57,7 +57,7 @@ class Tags(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         p = self.params
-        m.submodules.free = free = FreeList(p.tags, mark_bits=1, latency=0)
+        m.submodules.free = free = FreeList(p.tags, mark_bits=1)
         m.submodules.asked = asked = RowMemory(1, p.tags)
         m.submodules.answered = answered = RowMemory(1, p.tags)
         asked_write, answered_write = asked.write_port(), answered.write_port()

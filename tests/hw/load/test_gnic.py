@@ -86,8 +86,8 @@ def test_every_line_comes_back_with_its_use(seed):
     assert most_in_flight == PARAMS.tags
 
 
-def test_as_many_tags_as_clocks_of_latency_are_a_line_a_clock():
-    """A tag is in use from its request to the clock after the response."""
+def test_as_many_tags_as_clocks_of_latency_are_almost_a_line_a_clock():
+    """A tag is in use from its request to the second clock after the response."""
     params = replace(PARAMS, tags=64)
     dut = Gnic(params)
     sim = Simulator(dut)
@@ -111,7 +111,7 @@ def test_as_many_tags_as_clocks_of_latency_are_a_line_a_clock():
             await ctx.tick()
 
     sim.run()
-    assert asked >= clocks * params.tags // (params.tags + 1) - 1
+    assert asked >= clocks * params.tags // (params.tags + 2) - 1
 
 
 @pytest.mark.parametrize("seed", range(3))
