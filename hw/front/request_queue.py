@@ -166,5 +166,7 @@ class RequestQueue(wiring.Component):
                 "request_queue: a request was freed or refused twice\n",
             ),
         ]
-        may_leave = (used < p.requests_waiting - 1) | ((used == p.requests_waiting - 1) & ~leaves)
+        may_leave = Signal(name=f"may_leave_{number}")
+        most = p.requests_waiting
+        m.d.comb += may_leave.eq((used < most - 1) | ((used == most - 1) & ~leaves))
         return may_leave, used

@@ -33,7 +33,13 @@ from tests.formal.streams import hold, offer
 class NarrowParams(TmaParams):
     """Parameters with short counters of pieces, on which the proof does not depend but its time."""
 
-    box_piece_bits = 4
+    box_piece_bits = 3
+
+
+class NarrowerParams(NarrowParams):
+    """The same for a proof of more requests: what they add is their slots."""
+
+    box_piece_bits = 2
 
 
 ERRORS = 8
@@ -109,7 +115,8 @@ class CompletionSpec(Elaboratable):
     """
 
     def __init__(self, ctas: int = 1, requests_in_flight: int = 2) -> None:
-        self.params = NarrowParams(
+        params = NarrowParams if requests_in_flight == 2 else NarrowerParams
+        self.params = params(
             ctas=ctas,
             line_bytes=16,
             address_bits=32,

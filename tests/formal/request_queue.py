@@ -47,8 +47,10 @@ class CreditSpec(Elaboratable):
     - Request n that is accepted is request n that leaves, unchanged, by the output of its kind.
     - The requests that left and hold a credit, with the one that is offered, are at most
       ``requests_waiting``. A credit that is given back can be used again after three clocks.
-    - Where ``room`` says so, there is room for two requests. ``busy`` is high while a request waits
-      or holds a credit.
+    - A channel accepts a request if and only if it has room for one. Where ``room`` says so, there
+      is room for two; it says so one clock late if that is because a request left.
+      ``busy`` is high while a request waits or holds a credit.
+    - A channel that waits for its turn lets each other channel go first at most once.
     """
 
     def __init__(self, depth: int, requests_waiting: int) -> None:
@@ -66,7 +68,6 @@ class CreditSpec(Elaboratable):
         p = self.params
         m.submodules.dut = dut = RequestQueue(p)
         here = inside(dut)
-        turns = inside(here.turns)
         m.d.comb += [
             dut.i.valid.eq(AnySeq(1)),
             *(Value.cast(dut.i.p[n]).eq(AnySeq(len(Value.cast(dut.i.p[n])))) for n in FIELDS),
@@ -87,6 +88,8 @@ class CreditSpec(Elaboratable):
         offered = here.valid
         given = Cat(port.valid & port.ready for port in (dut.tensor, dut.bulk)).any()
         accepted = dut.i.valid & dut.i.ready
+        started = Signal()  # ``room`` is low in the first clock
+        m.d.sync += started.eq(1)
         is_bulk = Value.cast(read.data.operation)[0]
         m.d.comb += [
             Assert(dut.tensor.valid == (offered & ~is_bulk)),
@@ -120,11 +123,12 @@ class CreditSpec(Elaboratable):
         held = [Signal(range(most + 2), name=f"held_{channel}") for channel in range(p.channels)]
         for at in range(p.channels):
             is_here = offered & (channel(read.data) == at)
-            used = here.signal(f"credits_used_{at}") + here.signal(f"left_{at}")
+            left = here.signal(f"left_{at}")
+            used = here.signal(f"credits_used_{at}") + left
             returned = here.signal(f"credits_returned_{at}")
-            may_leave = here.signal(f"may_leave_{at}")
+            waits = here.waiting[at]
             back = dut.freed[at] + dut.refused[at]
-            leaves = here.turns.o.valid & here.turns.o.ready & (here.turns.o.p == at)
+            leaves = read.en & here.turn[at]
             out = held[at] - is_here  # requests that have left by an output
             m.d.sync += held[at].eq(held[at] + leaves - back)
             before, leaves_before = Signal.like(held[at]), Signal(2)
@@ -137,14 +141,17 @@ class CreditSpec(Elaboratable):
                 Assert(used == held[at] + returned),
                 Assert(used <= most),
                 Assert(held[at] >= is_here),
-                Assert(~may_leave | (used < most)),
-                Assert(may_leave | leaves_before.any() | (before_that == most)),
+                # Who waits for its turn has a request, and a credit for it.
+                Assert(~waits | ((stored[at] != 0) & (used < most))),
+                Assert(waits | (stored[at] == 0) | leaves_before.any() | (before_that == most)),
                 Assert(stored[at] <= depth),
+                Assert(here.accepts[at] == (stored[at] != depth)),
                 Assert(~dut.room[at] | (stored[at] + 2 <= depth)),
+                Assert(dut.room[at] == (started & (stored[at] + left + 2 <= depth))),
                 Assert(dut.busy | ((stored[at] == 0) & (held[at] == 0))),
                 # Credits are counted a clock late.
                 Assert(used == before + leaves_before[0]),
-                Assert(may_leave == (before_that + sum(leaves_before) < most)),
+                Assert(waits == ((stored[at] != 0) & (before_that + sum(leaves_before) < most))),
             ]
 
         # The place of the chosen request, and the channel of each request.
@@ -170,10 +177,39 @@ class CreditSpec(Elaboratable):
                     m.d.comb += Assert(channel(content) == at)
                     with m.If((number == at) & (age == behind + in_output)):
                         m.d.comb += Assert(fields_of(content) == want)
-        m.d.comb += Assert(turns.last_way < p.channels)
-        for at in range(p.channels):
-            with m.If(turns.locked & (turns.last_way == at)):
-                m.d.comb += Assert(here.turns.i[at].valid)
+
+        # Turns: channels that ``passed`` the chosen one, since it waits, are not among those whose
+        # turn is before its own: those between the last one and the chosen one.
+        turn, waiting, behind_last = here.turn, here.waiting, here.behind_last
+        passed, chosen = Signal(p.channels), Signal(p.channels)
+        m.d.comb += [
+            chosen.eq(1 << number),
+            Assert((turn & ~waiting) == 0),
+            Assert((turn & (turn - 1))[: p.channels] == 0),
+            Assert(~read.en | turn.any()),
+            Assert(~behind_last[0]),
+        ]
+        is_passing = read.en & (waiting & chosen).any() & ~(turn & chosen).any()
+        m.d.sync += passed.eq(Mux(is_passing, passed | turn, 0))
+        with m.If(~read.en & (waiting & chosen).any()):
+            m.d.sync += passed.eq(passed)
+        with m.If(is_passing):
+            m.d.comb += Assert((turn & passed) == 0)
+        with m.If((waiting & chosen).any()):
+            before_chosen = (chosen - 1)[: p.channels]
+            m.d.comb += Assert(
+                (
+                    passed
+                    & Mux(
+                        (behind_last & chosen).any(),
+                        behind_last & before_chosen,
+                        behind_last | before_chosen,
+                    )
+                )
+                == 0
+            )
+        for at in range(p.channels - 1):
+            m.d.comb += Assert(~behind_last[at] | behind_last[at + 1])
 
         # The assumptions can be met: a channel waits for a credit, and goes on.
         waited = Signal()
@@ -255,7 +291,7 @@ class StartupSpec(Elaboratable):
 
 
 def _gives_a_credit_too_much(queue: RequestQueue, inner: Inside) -> None:
-    inner.module.d.sync += inner.may_leave_0.eq(
+    inner.module.d.comb += inner.may_leave_0.eq(
         inner.credits_used_0 + inner.left_0 < queue.params.requests_waiting
     )
 
@@ -265,7 +301,19 @@ def _loses_a_credit(queue: RequestQueue, inner: Inside) -> None:
 
 
 def _writes_over_a_request(_queue: RequestQueue, inner: Inside) -> None:
-    inner.module.d.comb += inner.accepts.eq(~0)
+    inner.module.d.sync += inner.accepts.eq(~0)
+
+
+def _waits_for_a_request_that_left(_queue: RequestQueue, inner: Inside) -> None:
+    inner.module.d.sync += inner.waiting[0].eq((inner.stored_0 != 0) & inner.may_leave_0)
+
+
+def _counts_room_late(queue: RequestQueue, inner: Inside) -> None:
+    inner.module.d.sync += queue.room[0].eq(inner.stored_0 + 2 <= queue.params.request_queue_depth)
+
+
+def _takes_no_turns(_queue: RequestQueue, inner: Inside) -> None:
+    inner.module.d.sync += inner.behind_last.eq(0)
 
 
 def _opens_early(_startup: Startup, inner: Inside) -> None:
@@ -288,7 +336,15 @@ PROOFS = [
                 Bug("a credit too much", RequestQueue, _gives_a_credit_too_much, depth=8),
                 Bug("a credit that is lost", RequestQueue, _loses_a_credit, depth=10),
                 Bug("a full queue that accepts", RequestQueue, _writes_over_a_request, depth=8),
-            )[: 3 if depth == 2 else 1],
+                Bug(
+                    "a channel that waits when its last request leaves",
+                    RequestQueue,
+                    _waits_for_a_request_that_left,
+                    depth=6,
+                ),
+                Bug("room that is counted a clock late", RequestQueue, _counts_room_late, depth=5),
+                Bug("a channel that takes no turns", RequestQueue, _takes_no_turns, depth=8),
+            )[: 6 if depth == 2 else 1],
             unbounded=True,
         )
         for depth, waiting in ((2, 2), (3, 1))
