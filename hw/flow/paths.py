@@ -40,6 +40,9 @@ LISTED = Path(__file__).with_name("paths.toml")
 LEVELS = 12
 """Largest depth, in levels of logic, of a path between registers that need not be listed."""
 
+ELSEWHERE = "Not in default"
+"""Beginning of the reason of a path that other units have than ``default``."""
+
 REGISTERS = "registers -> registers"
 """Name in the list for a path between registers of more than ``LEVELS`` levels."""
 
@@ -115,13 +118,14 @@ class Exceptions:
     def stale(self, found: Mapping[str, Iterable[str]], depths: bool) -> Iterator[tuple[str, str]]:
         """Yield block and path of each entry that no path of that block needs.
 
-        Entries of blocks that are not in ``found`` are left out, and those of paths between
-        registers unless ``depths``.
+        Entries of blocks that are not in ``found`` are left out, those of paths between registers
+        unless ``depths``, and those that only other units need.
         """
         for kind, paths in found.items():
             needed = {entry for path in paths for entry in self.matching(kind, path)}
             for entry in self.reasons.get(kind, {}):
-                if entry not in needed and (depths or entry != REGISTERS):
+                expected = not self.reasons[kind][entry].startswith(ELSEWHERE)
+                if expected and entry not in needed and (depths or entry != REGISTERS):
                     yield kind, entry
 
 

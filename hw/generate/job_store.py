@@ -9,9 +9,9 @@ from hw.lib.arbiter import Arbiter
 from hw.lib.memory import RowMemory
 from hw.params import TmaParams
 
-HEADS = 4
+HEADS = 3
 """First jobs of a channel that can be read at once: a job a clock leaves, three clocks after it is
-chosen, and its place is known to be free another clock later."""
+chosen."""
 
 
 def done_layout(params: TmaParams) -> data.StructLayout:
@@ -46,6 +46,9 @@ class JobStore(wiring.Component):
         The channel whose first job is offered at ``first``.
     first_valid, first : Out of ``prepared_job_layout``
         The first job of ``channel``; if that is ``done``, the one behind it.
+    fetches : In
+        The first job of ``channel`` makes its next step in the next clock. It is then done, unless
+        it is a column.
     done : In
         ``valid``: the first job of ``channel`` leaves the store with this clock. ``last``: it is
         the last job of its request.
@@ -65,6 +68,7 @@ class JobStore(wiring.Component):
                 "channel": In(params.channel_bits),
                 "first_valid": Out(1),
                 "first": Out(self._job),
+                "fetches": In(1),
                 "done": In(done_layout(params)),
                 "freed": Out(params.channels),
             }
@@ -79,7 +83,12 @@ class JobStore(wiring.Component):
         is_done = [self.done.valid & (self.done.channel == n) for n in range(channels)]
         m.d.comb += self.waiting.eq(Cat(coming))
         if self.params.jobs_waiting > HEADS:
-            moved, arrival, job = self._move_up(m, [number != HEADS for number in coming])
+            # That a tile leaves is known a clock ahead. A column leaves room in the next clock.
+            leaves = Signal(channels)
+            is_tile = self.fetches & ~self.first.column.enabled
+            m.d.sync += leaves.eq(is_tile << self.channel)
+            moves = [(coming[n] != HEADS) | leaves[n] for n in range(channels)]
+            moved, arrival, job = self._move_up(m, moves)
             m.d.comb += self.freed.eq(Mux(job.last, arrival, 0))
         else:
             moved = arrival = Signal(channels, name="arrival")
@@ -170,20 +179,36 @@ class JobStore(wiring.Component):
         write, read = heads.write_port(), heads.read_port(clocked=False)
         layout = data.ArrayLayout(range(HEADS), channels)
         first, free = Signal(layout, name="first_head"), Signal(layout, name="free_head")
+        after = Array([*range(1, HEADS), 0])
         first_d = Signal(layout)
         m.d.comb += [
             write.en.eq(arrival.any()),
             write.data.eq(job),
-            *(first_d[n].eq(first[n] + is_done[n]) for n in range(channels)),
-            read.addr.eq(Cat(first_d[self.channel], self.channel)),
+            *(first_d[n].eq(Mux(is_done[n], after[first[n]], first[n])) for n in range(channels)),
+            read.addr.eq(self._row(self.channel, first_d[self.channel])),
             self.first.eq(read.data),
             self.first_valid.eq(
                 Array((arrived[n] - is_done[n]) != 0 for n in range(channels))[self.channel]
             ),
         ]
-        for n in range(channels):
-            with m.If(arrival[n]):
-                m.d.comb += write.addr.eq(Cat(free[n], Const(n, self.params.channel_bits)))
-                m.d.sync += free[n].eq(free[n] + 1)
+        with m.Switch(arrival):
+            for n in range(channels):
+                with m.Case(1 << n):
+                    m.d.comb += write.addr.eq(Array(self._rows(n))[free[n]])
+                    m.d.sync += free[n].eq(after[free[n]])
         m.d.sync += first.eq(first_d)
         return first, free
+
+    def _rows(self, number: int) -> list[Const]:
+        """Return the rows of the heads of a channel, one for each value of a place."""
+        width = (HEADS * self.params.channels - 1).bit_length()
+        places = 1 << (HEADS - 1).bit_length()
+        return [
+            Const(min(number * HEADS + at, HEADS * self.params.channels - 1), width)
+            for at in range(places)
+        ]
+
+    def _row(self, channel, place) -> Array:
+        """Return the row of a head: a table, which is a LUT for each bit."""
+        rows = [row for number in range(1 << len(channel)) for row in self._rows(number)]
+        return Array(rows)[Cat(place, channel)]

@@ -55,7 +55,8 @@ class Odometer(wiring.Component):
 
     Members
     -------
-    waiting, columns, channel, first_valid, first, done : the ports of ``JobStore``, turned round
+    waiting, columns, channel, first_valid, first, fetches, done :
+        the ports of ``JobStore``, turned round
     o : Out(stream) of ``column_step_layout``; always taken
     taken : In(channels)
         A bit for each channel: a walk of the channel leaves the place where it waited.
@@ -71,6 +72,7 @@ class Odometer(wiring.Component):
                 "channel": Out(params.channel_bits),
                 "first_valid": In(1),
                 "first": In(prepared_job_layout(params)),
+                "fetches": Out(1),
                 "done": Out(done_layout(params)),
                 "o": Out(stream.Signature(column_step_layout(params), always_ready=True)),
                 "taken": In(params.channels),
@@ -140,9 +142,9 @@ class Odometer(wiring.Component):
             used[0].eq((turn_valid & ~self.first_valid) << turn),
             used[1].eq(valid << channel),
         ]
-        fetches = turn_valid & self.first_valid
+        m.d.comb += self.fetches.eq(turn_valid & self.first_valid)
         m.d.sync += [
-            valid.eq(fetches),
+            valid.eq(self.fetches),
             channel.eq(turn),
             job.eq(self.first),
             first_of_column.eq(~started),

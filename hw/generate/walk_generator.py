@@ -122,6 +122,7 @@ class WalkGenerator(wiring.Component):
             odometer.first_valid.eq(store.first_valid),
             odometer.first.eq(store.first),
             store.channel.eq(odometer.channel),
+            store.fetches.eq(odometer.fetches),
             store.done.eq(odometer.done),
             self.freed.eq(store.freed),
         ]
