@@ -200,12 +200,12 @@ class DescriptorCache(wiring.Component):
         """Let requests and prefetches wait for their lookup.
 
         A request waits in a queue until it leaves. Its tag is kept apart, because it is looked up
-        while the request before it is at ``o``. It comes from a register, since a long path begins
+        while the request before it is at ``o``. Both come from registers, since long paths begin
         there. Return the queue of requests, the stream of tags to look up, and the buffer of
         prefetches.
         """
         layout = queued_request_layout(self.params)
-        m.submodules.requests = requests = Queue(layout, REQUESTS_WAITING)
+        m.submodules.requests = requests = Queue(layout, REQUESTS_WAITING, latency=2)
         m.submodules.tags = tags = Queue(tag_bits, REQUESTS_WAITING, latency=2)
         m.submodules.prefetches = prefetches = SingleBuffer(tag_bits)
         m.d.comb += [
