@@ -239,15 +239,9 @@ class LaneNetwork(wiring.Component):
         ]
         contends = Signal(p.lanes)  # lanes that both a line and fill need
         held_up = Signal(p.lanes)  # those of them in which fill goes
-        lead = Signal(range(FILL_LEAD))
-        takes_turns = Signal()
         with m.If(pop):
             m.d.sync += output_valid.eq(writes.any())
-            m.d.sync += takes_turns.eq(lead == FILL_LEAD - 1)
-            with m.If(held_up.any() & (lead != FILL_LEAD - 1)):
-                m.d.sync += lead.eq(lead + 1)
-            with m.Elif(~contends.any() & (lead != 0)):
-                m.d.sync += lead.eq(lead - 1)
+            takes_turns = self._limit_lead(m, contends, held_up)
         for lane in range(p.lanes):
             parts = [queues[lane] for queues in line_queues]
             heads = [queue.o.p for queue in parts]
@@ -284,34 +278,49 @@ class LaneNetwork(wiring.Component):
                 writes[lane].eq(fill_queue.o.valid | has_line),
             ]
             with m.If(pop):
-                out = beat[lane]
-                m.d.sync += [
-                    out.valid.eq(writes[lane]),
-                    out.words.eq(~0),
-                    filled_last.eq(fills),
-                ]
-                with m.If(fills):
-                    m.d.sync += [ticket.eq(fill_head.ticket), out.beat.eq(fill_head.beat)]
-                    if p.sub_byte:
-                        m.d.sync += out.words.eq(fill_head.words)
-                with m.Else():
-                    m.d.sync += [
-                        ticket.eq(Mux(second, heads[-1].ticket, heads[0].ticket)),
-                        out.beat.eq(Mux(second, heads[-1].beat, heads[0].beat)),
-                    ]
-                    if p.word_masks:
-                        m.d.sync += out.words.eq(Mux(second, heads[-1].words, heads[0].words))
-                # Two bits select the data: ``fills``, and the part or the kind of fill.
-                selects_second = Signal(name=f"selects_second_{lane}")
-                m.d.comb += selects_second.eq(Mux(fills, fill_head.fill == Fill.NAN, second))
-                m.d.sync += out.data.eq(
-                    Mux(
-                        fills,
-                        fill_piece(Mux(selects_second, Fill.NAN, Fill.ZERO)),
-                        Mux(selects_second, heads[-1].data, heads[0].data),
-                    )
-                )
+                m.d.sync += [beat[lane].valid.eq(writes[lane]), filled_last.eq(fills)]
+                self._take_piece(m, beat[lane], ticket, heads, fill_head, (fills, second))
         return in_output
+
+    def _take_piece(self, m: Module, out, ticket: Signal, heads: list, fill_head, choice) -> None:
+        """Assign the piece that a lane writes, and its ticket.
+
+        ``choice``: whether it is fill, and whether it is of the second part of a line.
+        """
+        p = self.params
+        fills, second = choice
+        m.d.sync += out.words.eq(~0)
+        with m.If(fills):
+            m.d.sync += [ticket.eq(fill_head.ticket), out.beat.eq(fill_head.beat)]
+            if p.sub_byte:
+                m.d.sync += out.words.eq(fill_head.words)
+        with m.Else():
+            m.d.sync += [
+                ticket.eq(Mux(second, heads[-1].ticket, heads[0].ticket)),
+                out.beat.eq(Mux(second, heads[-1].beat, heads[0].beat)),
+            ]
+            if p.word_masks:
+                m.d.sync += out.words.eq(Mux(second, heads[-1].words, heads[0].words))
+        # Two bits select the data: ``fills``, and the part or the kind of fill.
+        selects_second = Mux(fills, fill_head.fill == Fill.NAN, second)
+        m.d.sync += out.data.eq(
+            Mux(
+                fills,
+                fill_piece(Mux(selects_second, Fill.NAN, Fill.ZERO)),
+                Mux(selects_second, heads[-1].data, heads[0].data),
+            )
+        )
+
+    def _limit_lead(self, m: Module, contends: Signal, held_up: Signal) -> Signal:
+        """Return whether fill has gone first for long enough, so that it takes turns with lines."""
+        lead = Signal(range(FILL_LEAD))
+        takes_turns = Signal()
+        m.d.sync += takes_turns.eq(lead == FILL_LEAD - 1)
+        with m.If(held_up.any() & (lead != FILL_LEAD - 1)):
+            m.d.sync += lead.eq(lead + 1)
+        with m.Elif(~contends.any() & (lead != 0)):
+            m.d.sync += lead.eq(lead - 1)
+        return takes_turns
 
     def _report(self, m: Module, pop, line_queues, fill_queues) -> None:
         """Report what is written: the queues have no piece of it, and ``pop`` empties the output
