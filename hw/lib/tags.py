@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from hw.layouts.ports import clear_layout
 from hw.lib.free_list import FreeList
-from hw.lib.memory import RowMemory, clear_row
+from hw.lib.memory import MOST_ROWS_UNCLOCKED, RowMemory, clear_row
 from hw.params import TmaParams
 
 
@@ -21,8 +21,9 @@ class Tags(wiring.Component):
     while the two differ.
 
     Latency: ``wrong`` belongs to the answer of the clock before, and is held until the next answer.
-    A tag can be taken again two clocks after its answer; if another one is taken then, and there
-    are more than ``SMALL`` tags, at the latest two clocks later. Throughput: a tag and an answer a
+    A tag can be taken again in the clock after its answer, with more than ``MOST_ROWS_UNCLOCKED``
+    tags in the second one; if another one is taken then, and there are more than ``SMALL`` tags, at
+    the latest two clocks later. Throughput: a tag and an answer a
     clock. Back-pressure: an offered tag stays until it is taken; answers are always accepted. No
     input drives an output in the same clock.
 
@@ -61,7 +62,6 @@ class Tags(wiring.Component):
         m.submodules.asked = asked = RowMemory(1, p.tags)
         m.submodules.answered = answered = RowMemory(1, p.tags)
         asked_write, answered_write = asked.write_port(), answered.write_port()
-        asked_read, answered_read = asked.read_port(), answered.read_port(forwards=True)
 
         # The mark of a free tag is its last generation.
         tag, last_generation = free.taken.payload[:-1], free.taken.payload[-1]
@@ -75,21 +75,35 @@ class Tags(wiring.Component):
             asked_write.data.eq(~last_generation),
         ]
 
+        # An answer is checked in its own clock if the memories are shallow, otherwise in the next.
         answer = self.answer
-        is_new = Signal()  # the answer came in the clock before
-        is_early = Signal()  # it came while its tag was taken, or during the clearing
-        answered_tag = Signal(p.tag_bits, reset_less=True)
-        for read in asked_read, answered_read:
-            m.d.comb += [read.en.eq(answer.valid), read.addr.eq(answer.payload)]
-        m.d.sync += [is_new.eq(answer.valid), answered_tag.eq(answer.payload)]
-        with m.If(answer.valid):
-            m.d.sync += is_early.eq((take & (answer.payload == tag)) | self.clear.enabled)
+        is_early = (take & (answer.payload == tag)) | self.clear.enabled
+        is_wrong = Signal()
+        if p.tags <= MOST_ROWS_UNCLOCKED:
+            asked_read = asked.read_port(clocked=False)
+            answered_read = answered.read_port(clocked=False)
+            checked_valid, checked_tag = answer.valid, answer.payload
+            m.d.comb += is_wrong.eq(is_early | (asked_read.data == answered_read.data))
+            with m.If(answer.valid):
+                m.d.sync += self.wrong.eq(is_wrong)
+        else:
+            asked_read, answered_read = asked.read_port(), answered.read_port(forwards=True)
+            checked_valid, checked_tag = Signal(), Signal(p.tag_bits, reset_less=True)
+            was_early = Signal()
+            m.d.sync += [checked_valid.eq(answer.valid), checked_tag.eq(answer.payload)]
+            with m.If(answer.valid):
+                m.d.sync += was_early.eq(is_early)
+            m.d.comb += [
+                *(read.en.eq(answer.valid) for read in (asked_read, answered_read)),
+                is_wrong.eq(was_early | (asked_read.data == answered_read.data)),
+                self.wrong.eq(is_wrong),
+            ]
         m.d.comb += [
-            self.wrong.eq(is_early | (asked_read.data == answered_read.data)),
-            free.returned.valid.eq(is_new & ~self.wrong),
-            free.returned.payload.eq(Cat(answered_tag, asked_read.data)),
+            *(read.addr.eq(answer.payload) for read in (asked_read, answered_read)),
+            free.returned.valid.eq(checked_valid & ~is_wrong),
+            free.returned.payload.eq(Cat(checked_tag, asked_read.data)),
             answered_write.en.eq(free.returned.valid),
-            answered_write.addr.eq(answered_tag),
+            answered_write.addr.eq(checked_tag),
             answered_write.data.eq(asked_read.data),
         ]
         clear_row(m, asked_write, self.clear)

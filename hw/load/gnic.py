@@ -25,7 +25,7 @@ class Gnic(wiring.Component):
 
     Latency: one clock from ``i`` to ``request``, and one from ``response`` to ``o``. Throughput:
     one request and one response a clock. Back-pressure: a request waits while all tags are in
-    flight; a tag is free again two clocks after its response is taken. ``response.ready`` follows
+    flight; for when a tag is free again see ``Tags``. ``response.ready`` follows
     ``o.ready``.
 
     Errors: a response with ``error`` is passed on as a line marked ``failed``. It is also reported

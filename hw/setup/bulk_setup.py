@@ -96,7 +96,6 @@ class BulkStages(wiring.Component):
         request_valid = Signal()
         job = Signal(walk_job_layout(p), reset_less=True)
         error = Signal(refusal_layout(p), reset_less=True)
-        # What a bulk copy does not have stays 0: loops, formats, the dimension of an error.
         result_valid = Signal()
         is_refused = Signal(reset_less=True)
         whole_pieces = pieces_of(self.i.p) << 4
@@ -133,6 +132,9 @@ class BulkStages(wiring.Component):
             violated.eq(Cat(check.violated.any() for check in early_checks)),
             result_valid.eq(request_valid),
             is_refused.eq(violated.any()),
+            # What a bulk copy does not have: loops, formats, the dimension of an error.
+            job.eq(0),
+            error.eq(0),
         ]
         self._assign_job(m, request, operands, job)
         m.d.sync += [

@@ -21,8 +21,8 @@ class GnicWrite(wiring.Component):
 
     Latency: none from ``i`` to ``request``, the line waits at ``i`` until it is taken there; two
     clocks from ``ack`` to ``performed``. Throughput: one write and one answer a clock.
-    Back-pressure: a line waits while all tags are in flight; a tag is free again two clocks after
-    its answer is taken. ``ack`` waits while ``performed`` is not taken.
+    Back-pressure: a line waits while all tags are in flight; for when a tag is
+    free again see ``Tags``. ``ack`` waits while ``performed`` is not taken.
 
     Errors: an answer with ``error`` is reported as ``failed``, with the line. An answer whose tag
     is not in flight is dropped, and its tag is reported on ``wrong_tag``; later answers wait while

@@ -1,79 +1,23 @@
 """Units of random parameters against the golden model, in simulation."""
 
-import random
-import re
-from functools import cache, partial
-from typing import Any
+from functools import partial
 
 import pytest
 
-from hw.params import TmaParams
 from sim_tb.simulator import runner
-from tests.hw.drawn import drawn
+from tests.top.drawn_units import (
+    ALL,
+    CLUSTERS,
+    OPTIONS,
+    QUICK_SEEDS,
+    build_cluster,
+    build_unit,
+    cluster,
+    unit,
+)
 from tests.top.unit_modes import load_modes, store_modes
 
 pytestmark = [pytest.mark.spread]
-
-QUICK, ALL = 20, 300
-"""Units of ``make test``, and of ``make regress``."""
-
-CANDIDATES = 60
-"""Units among which ``make test`` takes those that are built fastest."""
-
-CLUSTERS = ((0, 2), (1, 4), (2, 4), (3, 16))
-"""Seed and CTAs of each cluster of ``make regress``."""
-
-MEMORY = re.compile(r"^  initial begin\n(?:    (\S+)\[\d+\] = (\d+)'h0+;\n)+  end$", re.MULTILINE)
-
-
-def cost(params: TmaParams) -> int:
-    """Return a number that grows with the time of a build."""
-    size = 3 * params.setup_pipelines + params.lanes + 2 * params.streams
-    return size + 3 * params.stores + 3 * params.reductions + 2 * params.im2col
-
-
-@cache
-def unit(seed: int) -> TmaParams:
-    """Return the parameters of a unit that is alone."""
-    return drawn(random.Random(seed), ctas=1)
-
-
-def cluster(seed: int, ctas: int) -> TmaParams:
-    """Return the parameters of a cluster that has all that ``tb_clusters`` needs."""
-    rng = random.Random(seed)
-    while True:
-        params = drawn(rng, ctas)
-        has_all = params.stores and params.reductions and params.bulk
-        if has_all and params.smem_bytes >= 233472 and params.address_bits >= 48:
-            return params
-
-
-def with_short_memories(verilog: str) -> str:
-    """Return Verilog with a loop for the contents of each memory: it is compiled faster."""
-
-    def loop(found: re.Match[str]) -> str:
-        rows = found[0].count("\n") - 1
-        head = f"for (int _row = 0; _row < {rows}; _row = _row + 1)"
-        return f"  initial begin\n    {head} {found[1]}[_row] = {found[2]}'h0;\n  end"
-
-    return MEMORY.sub(loop, verilog)
-
-
-OPTIONS: dict[str, Any] = {"rewrite": with_short_memories, "optimisation": "-O0"}
-"""Options of a build that takes little time; the simulation is short."""
-
-
-def build_unit(seed: int) -> runner.Simulator:
-    """Build a drawn unit."""
-    return runner.build_as_asked(unit(seed), **OPTIONS)
-
-
-def build_cluster(seed: int, ctas: int) -> runner.Simulator:
-    """Build a drawn cluster."""
-    return runner.build_as_asked(cluster(seed, ctas), optimisation="-O0")
-
-
-QUICK_SEEDS = sorted(range(CANDIDATES), key=lambda seed: cost(unit(seed)))[:QUICK]
 
 
 @pytest.mark.parametrize(
