@@ -75,15 +75,18 @@ class JobSpec(Elaboratable):
             Assume(dut.channel < channels),
             Assume(~ResetSignal()),
         ]
-        # The job that was read in the clock before may be done.
-        was_read, channel_read, last_read = Signal(), Signal(p.channel_bits), Signal()
+        # A tile that was fetched in the clock before is done, a column may be.
+        was_fetched, was_tile = Signal(), Signal()
+        channel_read, last_read = Signal(p.channel_bits), Signal()
+        m.d.comb += dut.fetches.eq(AnySeq(1) & dut.first_valid)
         m.d.sync += [
-            was_read.eq(dut.first_valid),
+            was_fetched.eq(dut.fetches),
+            was_tile.eq(~dut.first.column.enabled),
             channel_read.eq(dut.channel),
             last_read.eq(dut.first.last),
         ]
         m.d.comb += [
-            dut.done.valid.eq(AnySeq(1) & was_read),
+            dut.done.valid.eq((AnySeq(1) | was_tile) & was_fetched),
             dut.done.channel.eq(channel_read),
             dut.done.last.eq(last_read),
         ]
@@ -147,7 +150,7 @@ class JobSpec(Elaboratable):
             m.d.comb += [
                 # The request queue vouches for those that are not freed.
                 Assume(~of_this | ((stored + under_way if has_backlog else arrived) < depth)),
-                Assert(~(was_read & (channel_read == at)) | (arrived != 0)),
+                Assert(~(was_fetched & (channel_read == at)) | (arrived != 0)),
                 Assert(coming == arrived + under_way),
                 Assert(coming <= HEADS),
                 Assert(first_head[at] < HEADS),
