@@ -16,7 +16,8 @@ module load_tile;
   reg [7:0] memory[0:'h1fff];  // global memory
   reg [7:0] shared[0:'hfff];  // shared memory, also of the barrier
 
-  // Inputs of the unit depend on registers only. The memories answer in the next clock.
+  // Inputs of the unit depend on registers only. The memories answer in the next clock. The thread
+  // changes its inputs at the falling edge.
   reg request_valid = 0, fill_valid = 0, line_valid = 0, command_valid = 0;
   reg [`TMA_REQUEST_BITS-1:0] request;
   reg [`TMA_DESCRIPTOR_FILL_BITS-1:0] fill;
@@ -25,6 +26,7 @@ module load_tile;
   reg [63:0] word;
   wire request_ready, fill_ready, line_ready, command_ready;
   wire error_valid, map_valid, read_valid, write_valid, result_valid, wake_valid, word_en, word_we;
+  wire idle;
   wire [`TMA_ERROR_BITS-1:0] error;
   wire [`TMA_DESCRIPTOR_REQUEST_BITS-1:0] map;
   wire [`TMA_GNIC_REQUEST_BITS-1:0] read;
@@ -36,7 +38,7 @@ module load_tile;
   wire map_ready = !fill_valid, read_ready = !line_valid;  // not while an answer waits
 
   tma unit (
-      .clk(clk), .rst(rst), .request__payload(request),
+      .clk(clk), .rst(rst), .control__drain(1'b0), .control__idle(idle), .request__payload(request),
       .request__valid(request_valid), .request__ready(request_ready),
       .error__valid(error_valid), .error__ready(1'b1), .error__payload(error),
       .descriptor_prefetch__valid(1'b0), .descriptor_invalidate__valid(1'b0),
@@ -99,14 +101,14 @@ module load_tile;
 
   task barrier(input [3:0] op, input [20:0] count);  // an mbarrier operation of a thread
     begin
-      command <= 0;
+      @(negedge clk) command <= 0;
       command[`TMA_BARRIER_COMMAND_OP] <= op;
       command[`TMA_BARRIER_COMMAND_ADDRESS] <= BARRIER;
       command[`TMA_BARRIER_COMMAND_COUNT] <= count;
       command[`TMA_BARRIER_COMMAND_TIME_LIMIT] <= 10000;
       command_valid <= 1;
       @(posedge clk) while (!command_ready) @(posedge clk);
-      command_valid <= 0;
+      @(negedge clk) command_valid <= 0;
       while (!result_valid) @(posedge clk);
     end
   endtask
@@ -116,12 +118,12 @@ module load_tile;
   initial begin
     for (n = 0; n < 8 * ROW; n = n + 1) memory[TENSOR + n] = n ^ n >> 8 ^ 'h5a;
     for (n = 0; n < 64; n = n + 1) memory[MAP + n] = WORDS[8*n +: 8];
-    repeat (4) @(posedge clk);
+    repeat (4) @(negedge clk);
     rst <= 0;
-    @(posedge clk);
+    @(posedge clk) while (!idle) @(posedge clk);  // the unit clears its memories first
     barrier(`TMA_BARRIER_OP_INIT, 1);
     barrier(`TMA_BARRIER_OP_ARRIVE_EXPECT_TX, ROWS * ROW);
-    request <= 0;
+    @(negedge clk) request <= 0;
     request[`TMA_REQUEST_OPERATION] <= `TMA_OPERATION_TENSOR_LOAD;
     request[`TMA_REQUEST_GLOBAL_ADDRESS] <= MAP;
     request[`TMA_REQUEST_RANK] <= 2;
@@ -131,7 +133,7 @@ module load_tile;
     request[`TMA_REQUEST_MBARRIER] <= BARRIER;
     request_valid <= 1;
     @(posedge clk) while (!request_ready) @(posedge clk);
-    request_valid <= 0;
+    @(negedge clk) request_valid <= 0;
     barrier(`TMA_BARRIER_OP_TRY_WAIT_PARITY, 0);
     if (result[`TMA_BARRIER_RESULT_WAITS]) while (!wake_valid) @(posedge clk);
 

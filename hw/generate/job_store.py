@@ -46,9 +46,9 @@ class JobStore(wiring.Component):
         The channel whose first job is offered at ``first``.
     first_valid, first : Out of ``prepared_job_layout``
         The first job of ``channel``; if that is ``done``, the one behind it.
-    fetches : In
-        The first job of ``channel`` makes its next step in the next clock. It is then done, unless
-        it is a column.
+    has_turn : In
+        The first job of ``channel``, if there is one, makes its next step in the next clock. It is
+        then done, unless it is a column.
     done : In
         ``valid``: the first job of ``channel`` leaves the store with this clock. ``last``: it is
         the last job of its request.
@@ -68,7 +68,7 @@ class JobStore(wiring.Component):
                 "channel": In(params.channel_bits),
                 "first_valid": Out(1),
                 "first": Out(self._job),
-                "fetches": In(1),
+                "has_turn": In(1),
                 "done": In(done_layout(params)),
                 "freed": Out(params.channels),
             }
@@ -85,7 +85,7 @@ class JobStore(wiring.Component):
         if self.params.jobs_waiting > HEADS:
             # That a tile leaves is known a clock ahead. A column leaves room in the next clock.
             leaves = Signal(channels)
-            is_tile = self.fetches & ~self.first.column.enabled
+            is_tile = self.has_turn & self.first_valid & ~self.first.column.enabled
             m.d.sync += leaves.eq(is_tile << self.channel)
             moves = [(coming[n] != HEADS) | leaves[n] for n in range(channels)]
             moved, arrival, job = self._move_up(m, moves)

@@ -55,7 +55,7 @@ class Odometer(wiring.Component):
 
     Members
     -------
-    waiting, columns, channel, first_valid, first, fetches, done :
+    waiting, columns, channel, first_valid, first, has_turn, done :
         the ports of ``JobStore``, turned round
     o : Out(stream) of ``column_step_layout``; always taken
     taken : In(channels)
@@ -72,7 +72,7 @@ class Odometer(wiring.Component):
                 "channel": Out(params.channel_bits),
                 "first_valid": In(1),
                 "first": In(prepared_job_layout(params)),
-                "fetches": Out(1),
+                "has_turn": Out(1),
                 "done": Out(done_layout(params)),
                 "o": Out(stream.Signature(column_step_layout(params), always_ready=True)),
                 "taken": In(params.channels),
@@ -142,9 +142,9 @@ class Odometer(wiring.Component):
             used[0].eq((turn_valid & ~self.first_valid) << turn),
             used[1].eq(valid << channel),
         ]
-        m.d.comb += self.fetches.eq(turn_valid & self.first_valid)
+        m.d.comb += self.has_turn.eq(turn_valid)
         m.d.sync += [
-            valid.eq(self.fetches),
+            valid.eq(turn_valid & self.first_valid),
             channel.eq(turn),
             job.eq(self.first),
             first_of_column.eq(~started),

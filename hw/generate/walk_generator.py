@@ -122,7 +122,7 @@ class WalkGenerator(wiring.Component):
             odometer.first_valid.eq(store.first_valid),
             odometer.first.eq(store.first),
             store.channel.eq(odometer.channel),
-            store.fetches.eq(odometer.fetches),
+            store.has_turn.eq(odometer.has_turn),
             store.done.eq(odometer.done),
             self.freed.eq(store.freed),
         ]

@@ -78,9 +78,9 @@ class JobSpec(Elaboratable):
         # A tile that was fetched in the clock before is done, a column may be.
         was_fetched, was_tile = Signal(), Signal()
         channel_read, last_read = Signal(p.channel_bits), Signal()
-        m.d.comb += dut.fetches.eq(AnySeq(1) & dut.first_valid)
+        m.d.comb += dut.has_turn.eq(AnySeq(1))
         m.d.sync += [
-            was_fetched.eq(dut.fetches),
+            was_fetched.eq(dut.has_turn & dut.first_valid),
             was_tile.eq(~dut.first.column.enabled),
             channel_read.eq(dut.channel),
             last_read.eq(dut.first.last),

@@ -19,8 +19,6 @@ PAGE = ROOT / "docs" / "integration.md"
 PASSED = "0 of 256 bytes are wrong"
 
 
-# The example reads wrong bytes since the units clear their memories first: not found out yet.
-@pytest.mark.regress
 @pytest.mark.simulators.with_args(build_example)
 def test_verilator() -> None:
     program = build_example() / "load_tile"
