@@ -192,7 +192,9 @@ class Events:
             self._dispatch(record)
 
     def _dispatch(self, record: EventRecord) -> None:
-        kind, number = record.kind, record.id
+        # A thread has one wait for bulk groups at a time; its request id may be that of another's.
+        kind = record.kind
+        number = record.a if kind == EventKind.GROUP_RESULT else record.id
         if kind == EventKind.ALARM:
             pending = self._alarms.pop(number, None)
             if pending is not None and not pending.event.is_set():

@@ -451,7 +451,8 @@ class Requests:
     ) -> int:
         """Carry out ``cp.async.bulk.wait_group``, or with ``read`` ``wait_group.read``.
 
-        Wait until at most ``groups`` of the youngest groups of ``thread`` are pending.
+        Wait until at most ``groups`` of the youngest groups of ``thread`` are pending. A thread has
+        one wait at a time.
 
         Returns
         -------
@@ -464,17 +465,17 @@ class Requests:
             If the answer does not come within ``timeout`` clocks.
         """
         operation = "WAIT_GROUP_READ" if read else "WAIT_GROUP"
-        number = self._queue(operation, None, thread=thread, groups=groups)
+        self._queue(operation, None, thread=thread, groups=groups)
         what = f"all but {groups} bulk groups of thread {thread}"
-        return await self._events.wait_for(EventKind.GROUP_RESULT, number, what, timeout)
+        return await self._events.wait_for(EventKind.GROUP_RESULT, thread, what, timeout)
 
     def call_group(
         self, groups: int, answer: Callable[[int], None], *, read: bool, thread: int
     ) -> None:
         """Queue a wait as ``wait_group`` does; ``answer`` is called with the answer's cycle."""
         operation = "WAIT_GROUP_READ" if read else "WAIT_GROUP"
-        number = self._queue(operation, None, thread=thread, groups=groups)
-        self._events.call(EventKind.GROUP_RESULT, number, lambda event: answer(int(event.cycle)))
+        self._queue(operation, None, thread=thread, groups=groups)
+        self._events.call(EventKind.GROUP_RESULT, thread, lambda event: answer(int(event.cycle)))
 
     async def accepted(self, request_id: int, timeout: int = TIMEOUT) -> int:
         """Wait until the unit accepts a request; return the cycle.

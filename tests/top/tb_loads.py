@@ -7,6 +7,7 @@ the kinds of loads in ``every_kind``.
 """
 
 import os
+from collections import Counter
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -139,12 +140,13 @@ async def run_batch(
         there = slice(item.request.smem_address, item.request.smem_address + item.extent)
         visible = flips[item.request.mbarrier][there]
         assert_same(visible, expected[there], f"completed before it was written: {item}\n{about}")
-    refused = {
+    refused = Counter(
         (name, answer.code, answer.dim, answer.value & (1 << 64) - 1)
         for name, answer in zip(names, answers, strict=True)
         if isinstance(answer, TmaError)
-    }
-    errors = {(e.request_id, ErrorCode(e.code), e.dim, e.value) for e in env.errors.take_all()}
+    )
+    records = env.errors.take_all()
+    errors = Counter((e.request_id, ErrorCode(e.code), e.dim, e.value) for e in records)
     assert errors == refused, (errors, refused, about)
     read = env.log(LogKind.LINE)["key"]
     lines = [item.lines(env.interface.parameters["line_bytes"]) for item in taken]

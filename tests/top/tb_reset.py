@@ -6,6 +6,7 @@ Environment variables: ``RESET_COUNT`` is the number of resets, ``RESET_MODELS``
 """
 
 import os
+from collections import Counter
 from itertools import count
 from typing import Any
 
@@ -51,8 +52,8 @@ async def stores(env: Environment, number: int) -> None:
     thread = Thread(env, 0, count())
     await thread.run(number)
     await env.idle()
-    refused = {(name, error.code.value) for name, error in thread.refused.items()}
-    assert {(e.request_id, e.code) for e in env.errors.take_all()} == refused
+    refused = Counter((name, error.code.value) for name, error in thread.refused)
+    assert Counter((e.request_id, e.code) for e in env.errors.take_all()) == refused
 
 
 async def clean_run(env: Environment, rng: np.random.Generator) -> None:

@@ -6,6 +6,7 @@ Environment variables: ``STORES_MODELS`` is a preset of ``sim_tb.testbench.model
 """
 
 import os
+from collections import Counter
 from itertools import count, product
 from typing import Any
 
@@ -57,7 +58,7 @@ class Thread:
         self.numbers = numbers
         self.rng = env.rng(f"thread {number}")
         self.groups: list[list[Item]] = []
-        self.refused: dict[int, TmaError] = {}
+        self.refused: list[tuple[int, TmaError]] = []
         self.lowest = min(LOWEST, 1 << (env.interface.parameters["address_bits"] - 1))
         self.window = env.smem[number * WINDOW : (number + 1) * WINDOW]
 
@@ -72,7 +73,7 @@ class Thread:
                 item = random_item(self.rng, mode, arch, smem, number, self.number, self.lowest)
                 name = item.submit(self.env, self.number)
                 if item.refusal is not None:
-                    self.refused[name] = item.refusal
+                    self.refused.append((name, item.refusal))
                 group.append(item)
             requests -= max(len(group), 1)
             self.env.requests.commit_group(self.number)
@@ -109,12 +110,12 @@ async def random_stores(dut: Any) -> None:
     for task in [cocotb.start_soon(thread.run(share)) for thread in threads]:
         await task
     await env.idle()
-    refused = {
+    refused = Counter(
         (name, error.code.value, error.dim, error.value & (1 << 64) - 1)
         for thread in threads
-        for name, error in thread.refused.items()
-    }
-    errors = {(e.request_id, e.code, e.dim, e.value) for e in env.errors.take_all()}
+        for name, error in thread.refused
+    )
+    errors = Counter((e.request_id, e.code, e.dim, e.value) for e in env.errors.take_all())
     assert errors == refused, (errors - refused, refused - errors)
 
 
