@@ -118,7 +118,8 @@ class Examined:
 
     ``valid``: there is one, ``wait`` of ``wait_layout``. ``is_compared``: ``pending`` says which
     groups it still waits for, from registers. ``queue``: the other waits. ``fire``: the first wait
-    leaves the queue, to be examined from the next clock on. ``busy``: there are waits.
+    leaves the queue, to be examined from the next clock on. ``stays``: the wait is examined each
+    clock, because there is no other. ``busy``: there are waits.
     """
 
     valid: Signal
@@ -127,6 +128,7 @@ class Examined:
     pending: Signal
     queue: Queue
     fire: Signal
+    stays: Signal
     busy: Signal
 
 
@@ -168,13 +170,13 @@ class BulkGroups(wiring.Component):
 
     Latency: one clock from ``i`` to ``o``. The result of a wait that is already over is offered
     five clocks after the wait was accepted, four if ``threads`` is at most 16. The result of any
-    other wait is offered three to seven clocks after the last token was taken, and up to two clocks
-    later for each other wait. A request behind a commit that waited is offered four clocks after
-    the last token that the commit waited for was taken. Throughput: a request a clock, also of one
-    thread, and commits, too.
-    A wait takes two clocks if others are in the
-    queue. A ``source_read`` and a ``complete`` a clock, or a ``released`` a clock, for any groups;
-    if both kinds are offered they take turns, so each waits at most one clock for the other.
+    other wait is offered three clocks after the last token was taken, if there is no other wait; up
+    to seven clocks with another wait, and up to two clocks later for each further one. A
+    request behind a commit that waited is offered four clocks after the last token that the commit
+    waited for was taken. Throughput: a request a clock, also of one thread, and commits, too. A
+    wait takes two clocks if others are in the queue. A ``source_read`` and a ``complete`` a clock,
+    or a ``released`` a clock, for any groups; if both kinds are offered they take turns, so each
+    waits at most one clock for the other.
 
     Back-pressure: ``i.ready`` does not depend on ``i.payload``. It follows ``o.ready`` in the same
     clock. Tokens are accepted whatever the other ports do.
@@ -397,10 +399,12 @@ class BulkGroups(wiring.Component):
             m.d.sync += completed.eq(complete_read.data[Mux(conflicted, index, next_index)])
 
     def _queue_waits(self, m: Module, current: Current) -> Examined:
-        """Examine the waits round robin: a wait that is not over goes to the queue's end.
+        """Examine the waits round robin: a wait that is not over goes to the queue's end, and stays
+        if it is the only one.
 
         A wait is compared in the clock after it left the queue, and then decided. So a wait goes
-        back in every second clock at most, and new waits enter the queue between.
+        back in every second clock at most, and new waits enter the queue between. The only wait is
+        compared each clock.
         """
         p = self.params
         request = current.request
@@ -411,11 +415,13 @@ class BulkGroups(wiring.Component):
         is_compared = Signal()
         pending = Signal(p.bulk_groups)
         goes_back = Signal()
+        stays = Signal()
         enters = Signal()
         ends = Signal()
         fire = Signal()
         m.d.comb += [
-            goes_back.eq(is_compared & pending.any()),
+            goes_back.eq(is_compared & pending.any() & (waits != 1)),
+            stays.eq(is_compared & pending.any() & (waits == 1)),
             self.result.valid.eq(is_compared & ~pending.any()),
             ends.eq(self.result.valid & self.result.ready),
             current.may_wait.eq((waits != p.threads) & ~goes_back),
@@ -444,7 +450,7 @@ class BulkGroups(wiring.Component):
             ]
         with m.If(queue.o.ready):
             m.d.sync += [valid.eq(queue.o.valid), wait.eq(queue.o.payload)]
-        return Examined(valid, wait, is_compared, pending, queue, fire, waits != 0)
+        return Examined(valid, wait, is_compared, pending, queue, fire, stays, waits != 0)
 
     def _find_over(
         self, m: Module, counters: Counters, last_commit: LastCommit, examined: Examined
@@ -458,7 +464,10 @@ class BulkGroups(wiring.Component):
         wait, queue = examined.wait, examined.queue
         reads = counters.issue, counters.source_read, counters.complete
         for port in reads:
-            m.d.comb += [port.en.eq(examined.fire), port.addr.eq(queue.o.p.thread)]
+            m.d.comb += [
+                port.en.eq(examined.fire | examined.stays),
+                port.addr.eq(Mux(examined.stays, wait.thread, queue.o.p.thread)),
+            ]
         issue, source_read, complete = (port.data for port in reads)
         counted = Signal(counters_layout(p))
         is_held = last_commit.conflicts & (last_commit.thread == wait.thread)
@@ -467,7 +476,7 @@ class BulkGroups(wiring.Component):
             self.result.p.thread.eq(wait.thread),
             self.result.p.request_id.eq(wait.request_id),
         ]
-        with m.If(~examined.is_compared):
+        with m.If(~examined.is_compared | examined.stays):
             for number in range(p.bulk_groups):
                 # 0: the open group; 1: the youngest committed group
                 age = Signal(p.group_bits, name=f"age_{number}")

@@ -12,7 +12,7 @@ from hw.layouts.ports import DescriptorFill, DescriptorInvalidate
 from hw.lib.memory import RowMemory
 from hw.lib.one_hot import index_of
 from hw.lib.queue import Queue
-from hw.lib.register_slice import SingleBuffer
+from hw.lib.register_slice import DoubleBuffer, SingleBuffer
 from hw.params import TmaParams
 
 MAP_ALIGN_BITS = 6
@@ -84,11 +84,12 @@ class DescriptorCache(wiring.Component):
 
     Replacement: the next free entry in rotation; free entries without a valid map come first.
 
-    Latency: a request is looked up two clocks after it was accepted; a hit is offered a clock
+    Latency: a request is looked up in the clock after it was accepted; a hit is offered a clock
     later. A miss is offered to the fetch port two clocks after its lookup, and the request two
     clocks after the fill. Throughput: a request a clock on hits; the miss of a request overlaps
     with the miss of the request before it. Back-pressure: ``i.ready`` is high while fewer than
-    ``REQUESTS_WAITING`` requests are in the cache, ``prefetch.ready`` while no prefetch waits. An
+    ``REQUESTS_WAITING`` requests are in the cache and fewer than two of them wait for their lookup,
+    ``prefetch.ready`` while no prefetch waits. An
     invalidation is accepted at once, whatever the other ports do, and so is a fill. A lookup is
     delayed by one clock for each invalidation, and that of a prefetch while requests hit.
 
@@ -206,11 +207,11 @@ class DescriptorCache(wiring.Component):
         """
         layout = queued_request_layout(self.params)
         m.submodules.requests = requests = Queue(layout, REQUESTS_WAITING, latency=2)
-        m.submodules.tags = tags = Queue(tag_bits, REQUESTS_WAITING, latency=2)
+        m.submodules.tags = tags = DoubleBuffer(tag_bits)
         m.submodules.prefetches = prefetches = SingleBuffer(tag_bits)
         m.d.comb += [
-            self.i.ready.eq(requests.i.ready),
-            requests.i.valid.eq(self.i.valid),
+            self.i.ready.eq(requests.i.ready & tags.i.ready),
+            requests.i.valid.eq(self.i.valid & tags.i.ready),
             requests.i.payload.eq(self.i.payload),
             tags.i.valid.eq(self.i.valid & requests.i.ready),
             tags.i.payload.eq(self.i.payload.global_address[MAP_ALIGN_BITS:]),
@@ -218,9 +219,6 @@ class DescriptorCache(wiring.Component):
             prefetches.i.valid.eq(self.prefetch.valid),
             prefetches.i.payload.eq(self.prefetch.payload[MAP_ALIGN_BITS:]),
         ]
-        m.d.sync += Assert(
-            ~tags.i.valid | tags.i.ready, "descriptor_cache: there is no place for a tag\n"
-        )
         return requests, tags.o, prefetches
 
     def _look_up(

@@ -1,6 +1,6 @@
 """Register slices: pass a stream on from a register."""
 
-from amaranth.hdl import Module, ShapeLike, Signal
+from amaranth.hdl import Module, Mux, ShapeLike, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -69,4 +69,34 @@ class PipelineRegister(StreamBuffer):
         ]
         with m.If(self.i.ready):
             m.d.sync += [valid.eq(self.i.valid), payload.eq(self.i.payload)]
+        return m
+
+
+class DoubleBuffer(StreamBuffer):
+    """Passes a stream on from a register, with a second one for what comes while that waits.
+
+    Latency: one clock. Throughput: a payload a clock. Back-pressure: ``i.ready`` comes from a
+    register, and is low while two payloads wait.
+
+    Parameters and members are those of ``StreamBuffer``.
+    """
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        valid, second_valid = Signal(), Signal()
+        payload = Signal(self.shape, reset_less=True)
+        second = Signal(self.shape, reset_less=True)
+        m.d.comb += [
+            self.i.ready.eq(~second_valid),
+            self.o.valid.eq(valid),
+            self.o.payload.eq(payload),
+        ]
+        with m.If(~valid | self.o.ready):
+            m.d.sync += [
+                valid.eq(self.i.valid | second_valid),
+                payload.eq(Mux(second_valid, second, self.i.payload)),
+                second_valid.eq(0),
+            ]
+        with m.Elif(self.i.ready):
+            m.d.sync += [second_valid.eq(self.i.valid), second.eq(self.i.payload)]
         return m

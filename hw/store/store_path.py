@@ -9,16 +9,16 @@ and another one behind it; over a few lines every lane gets its equal share.
 
 from amaranth.hdl import Assert, Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out, connect, flipped
+from amaranth.lib.wiring import In, Out
 
 from hw.layouts.isa import MemoryAttributes, Packing
 from hw.layouts.jobs import write_mode_layout
 from hw.layouts.lines import store_line_layout, write_line_layout
 from hw.layouts.ports import lanes_layout, smem_read_layout
+from hw.lib.memory import MOST_ROWS_UNCLOCKED
 from hw.lib.oldest_first import second_goes_first
 from hw.lib.permute import exchange, gather, rotate
 from hw.lib.queue import Queue
-from hw.lib.register_slice import PipelineRegister
 from hw.lib.swizzle import swizzle_bits
 from hw.params import PIECE_BYTES, TmaParams
 
@@ -53,11 +53,11 @@ class StorePath(wiring.Component):
     ``source_read`` reports the slot of a request whose last byte has been read; the last line of
     the request waits until the report is taken.
 
-    Latency: six clocks from ``i`` to ``o`` if shared memory answers in the next clock, eight if
-    ``smem_reads`` is more than 16. Throughput: one line a clock, as long as no lane of shared
-    memory is asked for more than one piece a clock on average. Back-pressure: ``i`` waits while
-    ``smem_reads`` lines wait for their bytes, and one in front of them. Shared memory
-    must answer in order, at the earliest in the clock after it is asked.
+    Latency: five clocks from ``i`` to ``o`` if shared memory answers in the next clock, six if
+    ``smem_reads`` is more than 16, seven if it is more than 32. Throughput: one line a clock, as
+    long as no lane of shared memory is asked for more than one piece a clock on average.
+    Back-pressure: ``i`` waits while ``smem_reads`` lines wait for their bytes. Shared memory must
+    answer in order, at the earliest in the clock after it is asked.
 
     Parameters
     ----------
@@ -111,18 +111,19 @@ class StorePath(wiring.Component):
         p = self.params
         m.submodules.lines = lines = Queue(self._line, p.smem_reads)
         oldest = Signal(range(p.smem_reads))
-        m.submodules.line = line = PipelineRegister(store_line_layout(p))
-        connect(m, flipped(self.i), line.i)
-        requests = self._ask(m, line.o, lines)
+        requests = self._ask(m, lines)
         answers = self._read(m, oldest, requests)
         self._assemble(m, lines, oldest, answers)
         return m
 
-    def _queues(self, m: Module, name: str, shape) -> list[list[Queue]]:
+    def _queues(self, m: Module, name: str, shape, latency: int | None) -> list[list[Queue]]:
         """Return, for each part, a queue for each lane. Each has room for all lines that wait."""
         parts = []
         for part in range(PARTS):
-            queues = [Queue(shape, self.params.smem_reads) for _ in range(self.params.lanes)]
+            queues = [
+                Queue(shape, self.params.smem_reads, latency=latency)
+                for _ in range(self.params.lanes)
+            ]
             for lane, queue in enumerate(queues):
                 m.submodules[f"{name}_{lane}_part_{part}"] = queue
                 m.d.sync += Assert(
@@ -131,20 +132,21 @@ class StorePath(wiring.Component):
             parts.append(queues)
         return parts
 
-    def _ask(self, m: Module, asking: stream.Interface, lines: Queue) -> list[list[Queue]]:
+    def _ask(self, m: Module, lines: Queue) -> list[list[Queue]]:
         """Queue each line, and its requests to the lanes; return the queues of the requests."""
         p = self.params
-        requests = self._queues(m, "request", self._request)
-        line, entry = asking.p, lines.i.p
+        is_shallow = p.smem_reads <= MOST_ROWS_UNCLOCKED
+        requests = self._queues(m, "request", self._request, latency=1 if is_shallow else 2)
+        line, entry = self.i.p, lines.i.p
         ticket = Signal(range(p.smem_reads))
         push = Signal()
         boundary = line.origin[: p.lane_bits]
         beat = line.origin[p.lane_bits :]
         pieces = rotate(m, list(line.valid), boundary, "piece")
         m.d.comb += [
-            push.eq(asking.valid & lines.i.ready),
-            asking.ready.eq(lines.i.ready),
-            lines.i.valid.eq(asking.valid),
+            push.eq(self.i.valid & lines.i.ready),
+            self.i.ready.eq(lines.i.ready),
+            lines.i.valid.eq(self.i.valid),
             *(
                 entry[name].eq(line[name])
                 for name in ("last", "write_mode", "attributes", "slot", "line", "valid")
@@ -189,7 +191,7 @@ class StorePath(wiring.Component):
     def _read(self, m: Module, oldest, requests) -> list[list[Queue]]:
         """Read the requested pieces, oldest line first; return the queues of the answers."""
         p = self.params
-        answers = self._queues(m, "answer", PIECE_BYTES * 8)
+        answers = self._queues(m, "answer", PIECE_BYTES * 8, latency=None)
         # The reads of one clock: the lanes that are read, and the part that each is read for.
         read = data.StructLayout({"lanes": p.lanes, "part": p.lanes})
         m.submodules.reads = reads = Queue(read, PARTS * p.smem_reads)

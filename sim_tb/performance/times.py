@@ -59,10 +59,6 @@ EQUAL = 0.94, 1.06
 AHEAD = 0.0, 1.0
 """Bounds of a time over the silicon's, for what the unit does."""
 
-TRIP = 0.94, 1.08
-"""Bounds of a time over the silicon's, for one tensor copy from its issue to its end: it has the
-latency of each block of the unit, some of which registers make longer for a faster clock."""
-
 ISSUE = 0.0, 8.0
 """Bounds where the recording only shows that the instructions do not hold up their thread: here
 they take a slot each."""
@@ -120,7 +116,7 @@ def store_wait(instruction: str, size: int) -> Row:
 def tensor_store(lines: int) -> Row:
     """Return the row of a tensor store of ``lines`` lines and the wait for its reads."""
     operation = f"tensor store of {line_count(lines)}, to the end of `wait_group.read`"
-    return Row(operation, (f"tensor store, to the end of wait_group.read,{lines}",), (0.0, TRIP[1]))
+    return Row(operation, (f"tensor store, to the end of wait_group.read,{lines}",), AHEAD)
 
 
 def line_count(lines: int) -> str:
@@ -133,7 +129,7 @@ def tensor_load(lines: int, *, hits: bool) -> Row:
     where = "map in the descriptor cache" if hits else "map not in the descriptor cache"
     recording = where if hits else f"{where} but in L2"
     operation = f"tensor load of {line_count(lines)}, {where}"
-    return Row(operation, (f"tensor load, {recording}, data in L2,{lines}",), TRIP)
+    return Row(operation, (f"tensor load, {recording}, data in L2,{lines}",), EQUAL)
 
 
 def stream(directions: str, recording: str) -> Row:

@@ -3,10 +3,10 @@
 import pytest
 from amaranth.sim import Simulator
 
-from hw.lib.register_slice import PipelineRegister, SingleBuffer
+from hw.lib.register_slice import DoubleBuffer, PipelineRegister, SingleBuffer
 from tests.hw.simulate import run_streams
 
-BUFFERS = SingleBuffer, PipelineRegister
+BUFFERS = SingleBuffer, PipelineRegister, DoubleBuffer
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -16,8 +16,9 @@ def test_order(buffer, seed):
     assert run_streams(buffer(8), {"i": items}, ["o"], seed=seed).payloads["o"] == items
 
 
-def test_a_pipeline_register_passes_one_a_clock():
-    run = run_streams(PipelineRegister(8), {"i": list(range(100))}, ["o"], stall=0)
+@pytest.mark.parametrize("buffer", [PipelineRegister, DoubleBuffer])
+def test_one_a_clock(buffer):
+    run = run_streams(buffer(8), {"i": list(range(100))}, ["o"], stall=0)
     assert run.taken["i"] == list(range(100))
     assert run.cycles["o"] == list(range(1, 101))
 
@@ -28,9 +29,10 @@ def test_a_single_buffer_passes_one_in_two_clocks():
     assert run.cycles["o"] == list(range(1, 201, 2))
 
 
-def test_ready_of_a_single_buffer_comes_from_a_register():
+@pytest.mark.parametrize("buffer", [SingleBuffer, DoubleBuffer])
+def test_ready_comes_from_a_register(buffer):
     """The inputs of a clock do not change ``i.ready`` in that clock, in any state."""
-    dut = SingleBuffer(8)
+    dut = buffer(8)
     sim = Simulator(dut)
     sim.add_clock(1e-9)
 
