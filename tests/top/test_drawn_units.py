@@ -8,11 +8,11 @@ from sim_tb.simulator import runner
 from tests.top.drawn_units import (
     ALL,
     CLUSTERS,
-    OPTIONS,
     QUICK_SEEDS,
     build_cluster,
     build_unit,
     cluster,
+    options,
     unit,
 )
 from tests.top.unit_modes import load_modes, store_modes
@@ -34,15 +34,17 @@ pytestmark = [pytest.mark.spread]
     ],
 )
 def test_drawn_unit(seed: int) -> None:
-    """A drawn unit runs all requests that it has, against the golden model."""
+    """A drawn unit runs all requests that it has, against the golden model; every stream inside it
+    is checked.
+    """
     params = unit(seed)
-    options = {"params": params, "seed": seed + 1, **OPTIONS}
+    common = {"params": params, "seed": seed + 1, **options(params)}
     loads = {"LOADS_MODELS": "rough", "LOADS_COUNT": "40", "LOADS_MODES": load_modes(params)}
-    runner.run("tests.top.tb_loads", "in_flight", env=loads, **options)
+    runner.run("tests.top.tb_loads", "in_flight", env=loads, **common)
     if params.stores:
         stores = {"STORES_MODELS": "rough", "STORES_COUNT": "30"}
         stores["STORES_MODES"] = store_modes(params)
-        runner.run("tests.top.tb_stores", "random_stores", env=stores, **options)
+        runner.run("tests.top.tb_stores", "random_stores", env=stores, **common)
 
 
 @pytest.mark.regress
@@ -57,11 +59,12 @@ def test_drawn_unit(seed: int) -> None:
 )
 def test_drawn_cluster(seed: int, ctas: int) -> None:
     """A drawn cluster runs requests between its CTAs, against the golden model."""
+    params = cluster(seed, ctas)
     runner.run(
         "tests.top.tb_clusters",
         "random_requests",
-        params=cluster(seed, ctas),
+        params=params,
         seed=seed + 1,
         env={"CLUSTER_MODELS": "rough", "CLUSTER_COUNT": "6"},
-        optimisation="-O0",
+        **options(params),
     )
