@@ -38,6 +38,11 @@ class Pending:
         self.event.set()
 
 
+def group_wait(thread: int, request_id: int) -> int:
+    """Return the number of a wait for bulk groups. Waits of several threads may have one id."""
+    return thread << 32 | request_id
+
+
 class Events:
     """Events of one SM.
 
@@ -192,9 +197,9 @@ class Events:
             self._dispatch(record)
 
     def _dispatch(self, record: EventRecord) -> None:
-        # A thread has one wait for bulk groups at a time; its request id may be that of another's.
-        kind = record.kind
-        number = record.a if kind == EventKind.GROUP_RESULT else record.id
+        kind, number = record.kind, record.id
+        if kind == EventKind.GROUP_RESULT:
+            number = group_wait(record.a, record.id)
         if kind == EventKind.ALARM:
             pending = self._alarms.pop(number, None)
             if pending is not None and not pending.event.is_set():

@@ -23,7 +23,7 @@ from golden import (
 )
 from golden.request import as_descriptor
 from sim_tb.testbench.bridge import Bridge, EventKind, RequestRecord
-from sim_tb.testbench.events import TIMEOUT, Events
+from sim_tb.testbench.events import TIMEOUT, Events, group_wait
 
 GoldenRequest = (
     Load
@@ -451,8 +451,7 @@ class Requests:
     ) -> int:
         """Carry out ``cp.async.bulk.wait_group``, or with ``read`` ``wait_group.read``.
 
-        Wait until at most ``groups`` of the youngest groups of ``thread`` are pending. A thread has
-        one wait at a time.
+        Wait until at most ``groups`` of the youngest groups of ``thread`` are pending.
 
         Returns
         -------
@@ -465,17 +464,25 @@ class Requests:
             If the answer does not come within ``timeout`` clocks.
         """
         operation = "WAIT_GROUP_READ" if read else "WAIT_GROUP"
-        self._queue(operation, None, thread=thread, groups=groups)
+        number = self._queue_wait(operation, groups, thread)
         what = f"all but {groups} bulk groups of thread {thread}"
-        return await self._events.wait_for(EventKind.GROUP_RESULT, thread, what, timeout)
+        return await self._events.wait_for(EventKind.GROUP_RESULT, number, what, timeout)
 
     def call_group(
         self, groups: int, answer: Callable[[int], None], *, read: bool, thread: int
     ) -> None:
         """Queue a wait as ``wait_group`` does; ``answer`` is called with the answer's cycle."""
         operation = "WAIT_GROUP_READ" if read else "WAIT_GROUP"
-        self._queue(operation, None, thread=thread, groups=groups)
-        self._events.call(EventKind.GROUP_RESULT, thread, lambda event: answer(int(event.cycle)))
+        number = self._queue_wait(operation, groups, thread)
+        self._events.call(EventKind.GROUP_RESULT, number, lambda event: answer(int(event.cycle)))
+
+    def _queue_wait(self, operation: str, groups: int, thread: int) -> int:
+        """Queue a wait for bulk groups; return the number of its event.
+
+        The unit takes the number of a thread modulo its ``threads``.
+        """
+        request_id = self._queue(operation, None, thread=thread, groups=groups)
+        return group_wait(thread % self._parameters["threads"], request_id)
 
     async def accepted(self, request_id: int, timeout: int = TIMEOUT) -> int:
         """Wait until the unit accepts a request; return the cycle.

@@ -13,7 +13,7 @@ from tests.hw.drawn import drawn
 QUICK, ALL = 20, 300
 """Units of ``make test``, and of ``make regress``."""
 
-CANDIDATES = 60
+CANDIDATES = 120
 """Units among which ``make test`` takes those that are built fastest."""
 
 CLUSTERS = ((0, 2), (1, 4), (2, 4), (3, 16))
@@ -25,7 +25,9 @@ MEMORY = re.compile(r"^  initial begin\n(?:    (\S+)\[\d+\] = (\d+)'h0+;\n)+  en
 def cost(params: TmaParams) -> int:
     """Return a number that grows with the time of a build."""
     size = 3 * params.setup_pipelines + params.lanes + 2 * params.streams
-    return size + 3 * params.stores + 3 * params.reductions + 2 * params.im2col
+    size += 3 * params.stores + 3 * params.reductions + 2 * params.im2col + 2 * params.override
+    counts = params.requests_in_flight // 800 + params.stores * params.bulk_groups // 8
+    return size + params.sub_byte + params.gather4 + counts
 
 
 @cache
