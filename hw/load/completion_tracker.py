@@ -78,7 +78,7 @@ class PieceCounter:
         self.own, self.other = (copy.read_port(forwards=True) for copy in memory.memories)
         self.write = memory.write
         self.request = request.read_port(forwards=True)
-        self.ends = Queue(slot_bits, 2, latency=0)
+        self.ends = Queue(slot_bits, 2)
         m.submodules[f"{name}_ends"] = self.ends
         self.looks_up = signal(1, "looks_up")
         self.new_slot = signal(slot_bits, "new_slot", reset_less=True)
@@ -104,7 +104,7 @@ class CompletionTracker(wiring.Component):
     did. If a receiver does not run, it ends with an error
     record (DST_CTA).
 
-    Latency: none for jobs, which pass as ``JobSlots`` lets them; ``completion`` is offered three
+    Latency: none for jobs, which pass as ``JobSlots`` lets them; ``completion`` is offered four
     clocks after the last report of ``written`` and ``filled``. Throughput: one ``written`` and one
     ``filled`` a clock; one end a clock. Back-pressure: both ports wait while two ends that came by
     one of them are held up, by ``completion`` or ``error`` or by ends of the other port.

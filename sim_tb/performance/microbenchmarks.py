@@ -22,7 +22,7 @@ BANDWIDTH_LINES = 128
 MAX_TINY_CYCLES = 2
 """Most cycles of a box of 16 bytes."""
 
-MAX_FIRST_LINE, MAX_LAST_PHASE = 30, 7
+MAX_FIRST_LINE, MAX_LAST_PHASE = 30, 8
 """Most clocks from a request to its first line read, and from the last write to the phase."""
 
 KeyT = TypeVar("KeyT")

@@ -232,7 +232,7 @@ def test_a_line_and_fill_a_clock_on_one_slot():
             await ctx.tick()
         ctx.set(dut.written.valid, 0)
         ctx.set(dut.filled.valid, 0)
-        for _ in range(2):
+        for _ in range(3):
             assert not ctx.get(dut.completion.valid)
             await ctx.tick()
         assert ctx.get(dut.completion.valid)
@@ -280,7 +280,7 @@ def test_one_request_of_a_line_and_fill_a_clock(skew):
             await ctx.tick()
 
     sim.run()
-    first = 5 + max(skew, 0)
+    first = 6 + max(skew, 0)
     assert ends == [(first + n, n, 16 * (2 + n)) for n in range(count)]
 
 
