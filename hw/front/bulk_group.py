@@ -171,12 +171,12 @@ class BulkGroups(wiring.Component):
     Latency: one clock from ``i`` to ``o``. The result of a wait that is already over is offered
     five clocks after the wait was accepted, four if ``threads`` is at most 16. The result of any
     other wait is offered three clocks after the last token was taken, if there is no other wait; up
-    to seven clocks with another wait, and up to two clocks later for each further one. A
-    request behind a commit that waited is offered four clocks after the last token that the commit
-    waited for was taken. Throughput: a request a clock, also of one thread, and commits, too. A
-    wait takes two clocks if others are in the queue. A ``source_read`` and a ``complete`` a clock,
-    or a ``released`` a clock, for any groups; if both kinds are offered they take turns, so each
-    waits at most one clock for the other.
+    to seven clocks with another wait, and up to two clocks later for each further one. A request
+    behind a commit that waited is offered four clocks after the last token that the commit waited
+    for was taken. Throughput: a request a clock, also of one thread, and commits, too. A wait takes
+    two clocks if others are in the queue. A ``source_read`` and a ``complete`` a clock, or a
+    ``released`` a clock, for any groups; if both kinds are offered they take turns, so each waits
+    at most one clock for the other.
 
     Back-pressure: ``i.ready`` does not depend on ``i.payload``. It follows ``o.ready`` in the same
     clock. Tokens are accepted whatever the other ports do.
@@ -414,14 +414,15 @@ class BulkGroups(wiring.Component):
         wait = Signal(wait_layout(p), reset_less=True)
         is_compared = Signal()
         pending = Signal(p.bulk_groups)
+        is_not_over = is_compared & pending.any()
         goes_back = Signal()
         stays = Signal()
         enters = Signal()
         ends = Signal()
         fire = Signal()
         m.d.comb += [
-            goes_back.eq(is_compared & pending.any() & (waits != 1)),
-            stays.eq(is_compared & pending.any() & (waits == 1)),
+            goes_back.eq(is_not_over & (waits != 1)),
+            stays.eq(is_not_over & (waits == 1)),
             self.result.valid.eq(is_compared & ~pending.any()),
             ends.eq(self.result.valid & self.result.ready),
             current.may_wait.eq((waits != p.threads) & ~goes_back),
