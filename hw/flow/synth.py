@@ -1,8 +1,8 @@
 """Area and clock of the presets in an ECP5, with open tools: ``make synth``.
 
-Yosys maps the flattened unit with ``synth_ecp5 -noabc9 -nowidelut``; without wide multiplexers it
-takes fewer LUTs. nextpnr places and routes the unit in an LFE5U-85 of speed grade 8 with open ports
-(``--out-of-context``), once for each seed. A unit that does not fit is only mapped; the delay of
+Yosys maps the flattened unit with the commands of ``hw.flow.modules.ECP5``. nextpnr places and
+routes the unit in an LFE5U-85 of speed grade 8 with open ports (``--out-of-context``), once for
+each seed. A unit that does not fit is only mapped; the delay of
 its critical path is estimated from typical delays. Gates, flip-flops and memory bits without a
 technology are counted as in ``make cells``.
 
@@ -29,6 +29,7 @@ from rich.console import Console
 from rich.table import Table
 
 from hw.flow import cells
+from hw.flow.modules import ECP5
 from hw.flow.route import NoPathError, Route, read_route
 from hw.flow.timing import estimated
 from hw.params import PRESETS
@@ -52,18 +53,20 @@ UNCHECKED_READS = "t:$memrd_v2 r:CLK_ENABLE=1 %i r:TRANSPARENCY_MASK=1'0 %i"
 MAP = (
     "read_rtlil {0}.il; hierarchy -top top; proc; chformal -remove; flatten; opt_clean -purge; "
     f"setparam -set COLLISION_X_MASK 1'1 {UNCHECKED_READS}; "
-    "synth_ecp5 -noabc9 -nowidelut -top top -json {0}.json; tee -q -o {0}.stat.json stat -json"
+    f"{ECP5} -top top -json {{0}}.json; "
+    "tee -q -o {0}.stat.json stat -json"
 )
 PLACE = (
     "--85k --package CABGA756 --speed 8 --out-of-context --freq 200 --timing-allow-fail "
-    "--placer-heap-timingweight 30 --placer-heap-critexp 4 "
-    "--seed {seed} --json {0}.json --report {0}.{seed}.json"
+    "--placer-heap-timingweight {weight} --seed {seed} --json {0}.json --report {0}.{seed}.json"
 )
-"""Options of nextpnr.
+"""Options of nextpnr. The target clock is out of reach, so that all paths are optimized."""
 
-The target clock is out of reach, so that all paths are optimized. Most delay is in wires, so timing
-has more weight than by default, above all on long paths.
-"""
+WEIGHTS = {"tiny": 10}
+"""Weight of timing against the length of wires, which a small unit needs less; see ``WEIGHT``."""
+
+WEIGHT = 30
+"""Weight for all other presets."""
 
 RESOURCES = {
     "LUT4": "LUT4",
@@ -149,7 +152,8 @@ class Synthesis:
         self.tools = tools
         self.console = console
         text = rtlil.convert(Tma(PRESETS[preset]), name="top", emit_src=False)
-        inputs = json.dumps([text, MAP, PLACE, cells.SCRIPT, tools])
+        self.weight = WEIGHTS.get(preset, WEIGHT)
+        inputs = json.dumps([text, MAP, PLACE, self.weight, cells.SCRIPT, tools])
         self.stem = DIRECTORY / f"{preset}-{hashlib.sha256(inputs.encode()).hexdigest()[:16]}"
         self.stem.with_suffix(".il").write_text(text)
 
@@ -192,7 +196,7 @@ class Synthesis:
         """Place and route the unit with a seed; return its critical path."""
 
         def make() -> None:
-            arguments = PLACE.format(self.stem, seed=seed).split()
+            arguments = PLACE.format(self.stem, weight=self.weight, seed=seed).split()
             call(TOOLS[1], ["-q", *arguments], self.stem.with_suffix(f".{seed}.log"))
 
         result = self.stem.with_suffix(f".{seed}.json")

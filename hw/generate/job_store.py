@@ -82,11 +82,10 @@ class JobStore(wiring.Component):
         arrived = [Signal(range(HEADS + 1), name=f"arrived_{n}") for n in range(channels)]
         is_done = [self.done.valid & (self.done.channel == n) for n in range(channels)]
         m.d.comb += self.waiting.eq(Cat(coming))
-        if self.params.jobs_waiting > HEADS:
-            # That a tile leaves is known a clock ahead. A column leaves room in the next clock.
-            leaves = Signal(channels)
-            is_tile = self.has_turn & self.first_valid & ~self.first.column.enabled
-            m.d.sync += leaves.eq(is_tile << self.channel)
+        has_backlog = self.params.jobs_waiting > HEADS
+        leaves = Signal(channels)  # a tile leaves its head: that is known a clock ahead
+        if has_backlog:
+            # A column leaves room in the next clock.
             moves = [(coming[n] != HEADS) | leaves[n] for n in range(channels)]
             moved, arrival, job = self._move_up(m, moves)
             m.d.comb += self.freed.eq(Mux(job.last, arrival, 0))
@@ -107,7 +106,12 @@ class JobStore(wiring.Component):
                 ),
             ]
         places = self._keep_heads(m, arrival, arrived, is_done, job)
-        self._mark_columns(m, arrival, arrived, places, job)
+        is_tile = self._mark_columns(m, arrival, arrived, is_done, places, job)
+        if has_backlog:
+            m.d.sync += [
+                leaves[n].eq(self.has_turn & (self.channel == n) & is_tile[n])
+                for n in range(channels)
+            ]
         return m
 
     def _arrives(self) -> Cat:
@@ -160,19 +164,27 @@ class JobStore(wiring.Component):
         m.d.sync += arrival.eq(moved)
         return moved, arrival, read.data
 
-    def _mark_columns(self, m: Module, arrival, arrived: list, places, job) -> None:
-        """Say which channels have a column as their first job."""
-        first, free = places
+    def _mark_columns(self, m: Module, arrival, arrived: list, is_done: list, places, job) -> list:
+        """Say which channels have a column as their first job.
+
+        Return for each channel whether the job that is its first one behind a job that is done is
+        no column.
+        """
+        first, first_d, free = places
+        is_tile = []
         for n, number in enumerate(arrived):
             marks = Signal(HEADS, name=f"marks_{n}")
             with m.If(arrival[n]):
                 m.d.sync += marks.bit_select(free[n], 1).eq(job.column.enabled)
             m.d.comb += self.columns[n].eq((number != 0) & marks.bit_select(first[n], 1))
+            is_tile.append((number != is_done[n]) & ~marks.bit_select(first_d[n], 1))
+        return is_tile
 
     def _keep_heads(self, m: Module, arrival, arrived: list, is_done: list, job) -> tuple:
         """Keep the first jobs of each channel, and offer the first one of ``channel``.
 
-        Return for each channel the place of its first job, and of the next one that arrives.
+        Return for each channel the place of its first job, that of its first job behind one that is
+        done, and that of the next one that arrives.
         """
         channels = self.params.channels
         m.submodules.heads = heads = RowMemory(self._job, HEADS * channels)
@@ -188,7 +200,7 @@ class JobStore(wiring.Component):
             read.addr.eq(self._row(self.channel, first_d[self.channel])),
             self.first.eq(read.data),
             self.first_valid.eq(
-                Array((arrived[n] - is_done[n]) != 0 for n in range(channels))[self.channel]
+                Array(arrived[n] != is_done[n] for n in range(channels))[self.channel]
             ),
         ]
         with m.Switch(arrival):
@@ -197,7 +209,7 @@ class JobStore(wiring.Component):
                     m.d.comb += write.addr.eq(Array(self._rows(n))[free[n]])
                     m.d.sync += free[n].eq(after[free[n]])
         m.d.sync += first.eq(first_d)
-        return first, free
+        return first, first_d, free
 
     def _rows(self, number: int) -> list[Const]:
         """Return the rows of the heads of a channel, one for each value of a place."""

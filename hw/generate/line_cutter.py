@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from amaranth.hdl import Cat, Module, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -37,6 +37,7 @@ class LineCutter(wiring.Component):
     def __init__(self, params: TmaParams, *, store: bool = False) -> None:
         self.params = params
         self.store = store
+        self._gathers = params.gathers_rows and not store
         line = store_line_layout(params) if store else line_request_layout(params)
         super().__init__(
             {"i": In(stream.Signature(run_layout(params, store))), "o": Out(stream.Signature(line))}
@@ -46,32 +47,30 @@ class LineCutter(wiring.Component):
         m = Module()
         p = self.params
         busy = Signal()
-        run = Signal(run_layout(p, self.store), reset_less=True)  # what is not emitted of it
-
-        first_lane = Signal(p.lane_bits)  # of the run in this line
-        pieces_to_line_end = Signal(p.lane_bits + 1)
+        run = Signal(run_layout(p, self.store), reset_less=True)
+        # What is not emitted of the run.
+        first_lane = Signal(p.lane_bits, reset_less=True)  # in this line
+        number = Signal(p.line_address_bits, reset_less=True)  # of this line
+        origin = Signal(p.smem_piece_bits, reset_less=True)  # of this line in shared memory
+        end_piece = Signal(len(run.pieces) + 1, reset_less=True)  # counted from lane 0
         last_line = Signal(reset_less=True)
-        end_lane = Signal(p.lane_bits + 2)  # lane behind the run's last piece, in its last line
-        pieces_behind = Signal.like(run.pieces)  # pieces of the run behind this line
+        end_lane = Signal(p.lane_bits + 1)  # lane behind the run's last piece, in its last line
         line = Signal(self.o.payload.shape(), name="line")
         use = line if self.store else line.use
         line_valid = Signal()
         line_q = Signal(self.o.payload.shape(), reset_less=True)
         advance = Signal()
         m.d.comb += [
-            first_lane.eq(run.start[: p.lane_bits]),
-            pieces_to_line_end.eq(p.lanes - first_lane),
-            pieces_behind.eq(run.pieces - pieces_to_line_end),
-            end_lane.eq(first_lane + run.pieces[: p.lane_bits + 1]),
+            end_lane.eq(end_piece),
             advance.eq(~line_valid | self.o.ready),
             self.i.ready.eq(~busy | (advance & last_line)),
             self.o.valid.eq(line_valid),
             self.o.p.eq(line_q),
             line.attributes.eq(run.attributes),
-            line.line.eq(run.start[p.lane_bits :]),
+            line.line.eq(number),
             use.slot.eq(run.slot),
             use.style.eq(run.style),
-            use.origin.eq(run.smem - first_lane),
+            use.origin.eq(origin),
             use.valid.eq(
                 Cat(
                     (first_lane <= lane) & (~last_line | (lane < end_lane))
@@ -89,23 +88,33 @@ class LineCutter(wiring.Component):
             ]
             last_piece = Cat(lane + 1 == end_lane for lane in range(p.lanes))
             self._mark_tails(m, run, use, last_line, last_piece, advance)
-        if not self.store and p.gathers_rows:
+        if self._gathers:
             self._gather(m, run, use, first_lane)
 
         with m.If(advance):
             m.d.sync += [line_valid.eq(busy), line_q.eq(line)]
+        start_lane = self.i.p.start[: p.lane_bits]
+        gathers = self.i.p.gather.extra_rows != 0 if self._gathers else Const(0, 1)
+        lines_behind = end_piece[p.lane_bits :]  # and the pieces of a line that is not full
         with m.If(self.i.ready):
             m.d.sync += [
                 busy.eq(self.i.valid),
                 run.eq(self.i.p),
-                last_line.eq(self.i.p.pieces <= p.lanes - self.i.p.start[: p.lane_bits]),
+                first_lane.eq(start_lane),
+                number.eq(self.i.p.start[p.lane_bits :]),
+                origin.eq(self.i.p.smem - Mux(gathers, 0, start_lane)),
+                end_piece.eq(start_lane + self.i.p.pieces),
+                last_line.eq(self.i.p.pieces <= p.lanes - start_lane),
             ]
         with m.Elif(advance):
             m.d.sync += [
-                run.start.eq(run.start + pieces_to_line_end),
-                run.smem.eq(run.smem + pieces_to_line_end),
-                run.pieces.eq(pieces_behind),
-                last_line.eq(pieces_behind <= p.lanes),
+                first_lane.eq(0),
+                number.eq(number + 1),
+                origin.eq(origin + p.lanes),
+                end_piece.eq(end_piece - p.lanes),
+                last_line.eq(
+                    (lines_behind == 1) | ((lines_behind == 2) & (end_piece[: p.lane_bits] == 0))
+                ),
             ]
         return m
 
@@ -139,11 +148,13 @@ class LineCutter(wiring.Component):
             m.d.sync += set_phase(run.row_pieces, phase, lambda row, n: (n + lanes) % row)
 
     def _gather(self, m: Module, run, use, first_lane) -> None:
-        """Number the use of gathered rows by shared memory, and set each place's ``source``."""
+        """Number the places of gathered rows by shared memory, and set each place's ``source``.
+
+        Their ``origin`` is the first piece of the first row.
+        """
         gather, row_pieces = run.gather, run.row_pieces
         m.d.comb += [source.eq(place) for place, source in enumerate(use.source)]
         with m.If(gather.extra_rows != 0):
-            m.d.comb += use.origin.eq(run.smem)
             with m.Switch(gather.smem_step):
                 for smem_step in range(1, 1 << SHORT_ROW_BITS):
                     with m.Case(smem_step):

@@ -71,7 +71,7 @@ class LaneNetwork(wiring.Component):
         )
         self._lines = TicketList(written_layout(params), depth)
         self._fills = TicketList(self._fill_count, depth)
-        position = {"ticket": range(depth), "beat": params.smem_beat_bits}
+        position = {"ticket": self._lines.ticket.shape(), "beat": params.smem_beat_bits}
         masks = {"words": PIECE_WORDS}
         line_masks = masks if params.word_masks else {}
         fill_masks = masks if params.sub_byte else {}
@@ -261,7 +261,6 @@ class LaneNetwork(wiring.Component):
                     second_goes_first(
                         [queue.o.valid for queue in parts],
                         [head.ticket for head in heads],
-                        self._lines.oldest,
                     )
                     if len(parts) > 1
                     else 0

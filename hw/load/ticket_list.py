@@ -10,6 +10,8 @@ from hw.lib.queue import Queue
 class TicketList(wiring.Component):
     """Gives each entry a ticket, a number that its pieces carry into the queues of the lanes.
 
+    Tickets are counted modulo twice the ``depth``, as ``hw.lib.oldest_first`` needs them.
+
     The queues are in order. So once all older entries are gone, the oldest entry is gone as soon as
     no queue has its ticket at the head. The owner checks that, and then takes the entry from ``o``.
 
@@ -43,9 +45,9 @@ class TicketList(wiring.Component):
             {
                 "i": In(stream.Signature(shape)),
                 "o": Out(stream.Signature(shape)),
-                "ticket": Out(range(depth)),
-                "oldest": Out(range(depth)),
-                "second": Out(range(depth), init=1),
+                "ticket": Out(range(2 * depth)),
+                "oldest": Out(range(2 * depth)),
+                "second": Out(range(2 * depth), init=1),
             }
         )
 

@@ -102,18 +102,18 @@ class StorePath(wiring.Component):
                 **({"short_rows": 1} if params.b6p2x16_64 else {}),
             }
         )
+        # Tickets are counted as ``second_goes_first`` needs them.
         self._request = data.StructLayout(
-            {"ticket": range(params.smem_reads), "beat": params.smem_beat_bits}
+            {"ticket": range(2 * params.smem_reads), "beat": params.smem_beat_bits}
         )
 
     def elaborate(self, platform) -> Module:
         m = Module()
         p = self.params
         m.submodules.lines = lines = Queue(self._line, p.smem_reads)
-        oldest = Signal(range(p.smem_reads))
         requests = self._ask(m, lines)
-        answers = self._read(m, oldest, requests)
-        self._assemble(m, lines, oldest, answers)
+        answers = self._read(m, requests)
+        self._assemble(m, lines, answers)
         return m
 
     def _queues(self, m: Module, name: str, shape, latency: int | None) -> list[list[Queue]]:
@@ -138,7 +138,7 @@ class StorePath(wiring.Component):
         is_shallow = p.smem_reads <= MOST_ROWS_UNCLOCKED
         requests = self._queues(m, "request", self._request, latency=1 if is_shallow else 2)
         line, entry = self.i.p, lines.i.p
-        ticket = Signal(range(p.smem_reads))
+        ticket = Signal(range(2 * p.smem_reads))
         push = Signal()
         boundary = line.origin[: p.lane_bits]
         beat = line.origin[p.lane_bits :]
@@ -188,7 +188,7 @@ class StorePath(wiring.Component):
             m.d.sync += ticket.eq(ticket + 1)
         return requests
 
-    def _read(self, m: Module, oldest, requests) -> list[list[Queue]]:
+    def _read(self, m: Module, requests) -> list[list[Queue]]:
         """Read the requested pieces, oldest line first; return the queues of the answers."""
         p = self.params
         answers = self._queues(m, "answer", PIECE_BYTES * 8, latency=None)
@@ -222,7 +222,6 @@ class StorePath(wiring.Component):
                     second_goes_first(
                         [head.valid for head in heads],
                         [head.p.ticket for head in heads],
-                        oldest,
                     )
                 ),
                 first.o.ready.eq(pop & ~takes_second),
@@ -243,7 +242,7 @@ class StorePath(wiring.Component):
                 ]
         return answers
 
-    def _assemble(self, m: Module, lines: Queue, oldest, answers) -> None:
+    def _assemble(self, m: Module, lines: Queue, answers) -> None:
         """Offer the oldest line when all of its pieces have been read."""
         p = self.params
         waiting = lines.o.p
@@ -310,5 +309,3 @@ class StorePath(wiring.Component):
                 line.has_pieces.eq(waiting.valid.any()),
                 *(line.data[lane].eq(piece) for lane, piece in enumerate(pieces)),
             ]
-        with m.If(fire):
-            m.d.sync += oldest.eq(oldest + 1)

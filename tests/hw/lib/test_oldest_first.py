@@ -5,17 +5,19 @@ from itertools import product
 from hw.lib.oldest_first import second_goes_first
 from tests.hw.simulate import evaluate
 
-BITS = 3
+BITS = 4
 TICKETS = range(1 << BITS)
+IN_USE = len(TICKETS) // 2
 
 
 def test_all_tickets():
     def build(_m, *signals):
-        return second_goes_first(signals[:2], signals[2:4], signals[4])
+        return second_goes_first(signals[:2], signals[2:])
 
-    samples = list(product((0, 1), (0, 1), TICKETS, TICKETS, TICKETS))
-    wanted = []
-    for first_valid, second_valid, first, second, oldest in samples:
-        ages = [(ticket - oldest) % len(TICKETS) for ticket in (first, second)]
-        wanted.append(int(second_valid and (not first_valid or ages[1] < ages[0])))
-    assert evaluate(build, [1, 1, BITS, BITS, BITS], samples) == wanted
+    samples, wanted = [], []
+    ages = range(IN_USE)
+    for first_valid, second_valid, oldest, *pair in product((0, 1), (0, 1), TICKETS, ages, ages):
+        tickets = [(oldest + age) % len(TICKETS) for age in pair]
+        samples.append((first_valid, second_valid, *tickets))
+        wanted.append(int(second_valid and (not first_valid or pair[1] < pair[0])))
+    assert evaluate(build, [1, 1, BITS, BITS], samples) == wanted
