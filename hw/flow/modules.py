@@ -20,21 +20,9 @@ GENERIC = (
     "read_rtlil {0}.il; hierarchy -top top; proc; setattr -unset init w:*; opt -fast; "
     "write_json {0}.json"
 )
-_TO_LUTS = "&dch -f -r; &if -W 300; &mfs"
-ECP5 = (
-    f'scratchpad -set abc9.script "+&scorr; &sweep; &dc2; {_TO_LUTS}; &st; {_TO_LUTS}"; '
-    "synth_ecp5 -nowidelut"
-)
-"""Commands of Yosys that map a design to an ECP5; options of ``synth_ecp5`` may follow.
-
-ABC maps the logic to LUTs of four inputs, and does so once more with what the first mapping gave.
-That takes fewer LUTs than one mapping does, at the same depth. So does a mapping without wide
-multiplexers.
-"""
-
 MAPPED = (
     "read_rtlil {0}.il; hierarchy -top {1}; proc; opt_clean -purge; "
-    f"{ECP5} -top {{1}} -json {{0}}.json"
+    "synth_ecp5 -noabc9 -nowidelut -top {1} -json {0}.json"
 )
 """Scripts of Yosys for all modules together, and for one module with the modules in it empty."""
 

@@ -1,10 +1,9 @@
 """Area and clock of the presets in an ECP5, with open tools: ``make synth``.
 
-Yosys maps the flattened unit with the commands of ``hw.flow.modules.ECP5``. nextpnr places and
-routes the unit in an LFE5U-85 of speed grade 8 with open ports (``--out-of-context``), once for
-each seed. A unit that does not fit is only mapped; the delay of
-its critical path is estimated from typical delays. Gates, flip-flops and memory bits without a
-technology are counted as in ``make cells``.
+Yosys maps the flattened unit with the commands of ``MAP``. nextpnr places and routes it in an
+LFE5U-85 of speed grade 8 with open ports (``--out-of-context``), once for each seed. A unit that
+does not fit is only mapped; the delay of its critical path is estimated from typical delays. Gates,
+flip-flops and memory bits without a technology are counted as in ``make cells``.
 
 Results are kept in ``build/synth`` by a hash of the netlist, the commands and the versions of the
 tools, and are not made again. All figures are in ``build/synth.json``.
@@ -29,7 +28,6 @@ from rich.console import Console
 from rich.table import Table
 
 from hw.flow import cells
-from hw.flow.modules import ECP5
 from hw.flow.route import NoPathError, Route, read_route
 from hw.flow.timing import estimated
 from hw.params import PRESETS
@@ -50,12 +48,20 @@ CAPACITY = {
 UNCHECKED_READS = "t:$memrd_v2 r:CLK_ENABLE=1 %i r:TRANSPARENCY_MASK=1'0 %i"
 """Read ports of which a row that is written meanwhile has no meaning; see ``hw.lib.memory``."""
 
+_TO_LUTS = "&dch -f -r; &if -W 300; &mfs"
+_ABC = f"&scorr; &sweep; &dc2; {_TO_LUTS}; &st; {_TO_LUTS}"
 MAP = (
     "read_rtlil {0}.il; hierarchy -top top; proc; chformal -remove; flatten; opt_clean -purge; "
     f"setparam -set COLLISION_X_MASK 1'1 {UNCHECKED_READS}; "
-    f"{ECP5} -top top -json {{0}}.json; "
+    f'scratchpad -set abc9.script "+{_ABC}"; synth_ecp5 -nowidelut -top top -json {{0}}.json; '
     "tee -q -o {0}.stat.json stat -json"
 )
+"""Commands of Yosys.
+
+ABC maps the logic to LUTs of four inputs, and does so once more with what the first mapping gave.
+That takes fewer LUTs than one mapping does. So does a mapping without wide multiplexers.
+"""
+
 PLACE = (
     "--85k --package CABGA756 --speed 8 --out-of-context --freq 200 --timing-allow-fail "
     "--placer-heap-timingweight {weight} --seed {seed} --json {0}.json --report {0}.{seed}.json"

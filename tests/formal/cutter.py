@@ -135,18 +135,17 @@ class CutterSpec(Elaboratable):
                 if self.gathers:
                     m.d.comb += Assert((of_run.gather.extra_rows == 0) | (before == 0))
 
-        # What is not cut of the run.
+        # The run, and what is not cut of it.
         rest = here.view("run", layout)
-        changed = {"start", "smem", "pieces"}
+        gathers = run.gather.extra_rows != 0 if self.gathers else Const(0, 1)
+        origin = run.smem + done - Mux(gathers, 0, first_lane)
         with m.If(has_run):
             m.d.comb += [
-                *(
-                    Assert(rest[name] == run[name])
-                    for name in sorted(layout.members.keys() - changed)
-                ),
-                Assert(rest.start == place),
-                Assert(rest.smem == (run.smem + done)[: p.smem_piece_bits]),
-                Assert(rest.pieces == left),
+                *(Assert(rest[name] == run[name]) for name in sorted(layout.members)),
+                Assert(here.first_lane == first_lane),
+                Assert(here.number == place[bits:]),
+                Assert(here.origin == origin[: p.smem_piece_bits]),
+                Assert(here.end_piece == first_lane + left),
                 Assert(here.last_line == is_last),
             ]
             if not self.store:
@@ -260,7 +259,8 @@ class CutterSpec(Elaboratable):
 
 
 def _forgets_the_lane(cutter: LineCutter, inner: Inside) -> None:
-    inner.module.d.comb += inner.pieces_to_line_end.eq(cutter.params.lanes)
+    with inner.module.If(cutter.i.ready):
+        inner.module.d.sync += inner.first_lane.eq(0)
 
 
 def _loses_a_clock_between_runs(cutter: LineCutter, inner: Inside) -> None:
