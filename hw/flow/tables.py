@@ -16,7 +16,7 @@ from pathlib import Path
 from amaranth.hdl import Shape
 from amaranth.lib import wiring
 
-from hw.params import PRESETS, TmaParams, preset_names
+from hw.params import PRESETS, TmaParams
 from hw.top import Tma, tma_ports
 
 HW = Path(__file__).resolve().parents[1]
@@ -118,16 +118,15 @@ def parameters() -> str:
     ValueError
         If a parameter is not described in the docstring of ``TmaParams``.
     """
-    presets = preset_names()
     undescribed = {field.name for field in dataclasses.fields(TmaParams)}
     rows = []
     for name, text in members(TmaParams, "Parameters"):
         undescribed.remove(name)
-        values = [str(getattr(params, name)) for params in presets]
+        values = [str(getattr(params, name)) for params in PRESETS.values()]
         rows.append([f"`{name}`", *values, text])
     if undescribed:
         raise ValueError(f"TmaParams: no description of {', '.join(sorted(undescribed))}")
-    return table(("parameter", *(", ".join(names) for names in presets.values()), "meaning"), rows)
+    return table(("parameter", *PRESETS, "meaning"), rows)
 
 
 def summary(path: Path) -> str:

@@ -86,8 +86,13 @@ class JobStore(wiring.Component):
         leaves = Signal(channels)  # a tile leaves its head: that is known a clock ahead
         if has_backlog:
             # A column leaves room in the next clock.
-            moves = [(coming[n] != HEADS) | leaves[n] for n in range(channels)]
-            moved, arrival, job = self._move_up(m, moves)
+            is_full = Signal(channels)  # the heads of a channel are all taken
+            has_room = [leaves[n] | ~is_full[n] for n in range(channels)]
+            moved, arrival, job = self._move_up(m, has_room)
+            for n, number in enumerate(coming):
+                full_without = (number == HEADS) & ~is_done[n]
+                full_with = number == Mux(is_done[n], HEADS, HEADS - 1)
+                m.d.sync += is_full[n].eq(Mux(moved[n], full_with, full_without))
             m.d.comb += self.freed.eq(Mux(job.last, arrival, 0))
         else:
             moved = arrival = Signal(channels, name="arrival")
@@ -147,13 +152,15 @@ class JobStore(wiring.Component):
         arrives = self._arrives()
         for n in range(channels):
             stored = Signal(range(depth + 1), name=f"stored_{n}")
+            is_stored = Signal(name=f"is_stored_{n}")  # there is one
             m.d.comb += [
-                turns.i[n].valid.eq((stored != 0) & has_room[n]),
+                turns.i[n].valid.eq(is_stored & has_room[n]),
                 turns.i[n].p.eq(n),
                 moved[n].eq(turns.i[n].valid & turns.i[n].ready),
             ]
             m.d.sync += [
                 stored.eq(stored + arrives[n] - moved[n]),
+                is_stored.eq(arrives[n] | Mux(moved[n], stored > 1, is_stored)),
                 first[n].eq(first[n] + moved[n]),
                 free[n].eq(free[n] + arrives[n]),
                 Assert(
@@ -192,16 +199,25 @@ class JobStore(wiring.Component):
         layout = data.ArrayLayout(range(HEADS), channels)
         first, free = Signal(layout, name="first_head"), Signal(layout, name="free_head")
         after = Array([*range(1, HEADS), 0])
-        first_d = Signal(layout)
+        second, first_d = Signal(layout), Signal(layout)
+        number = Signal.like(arrived[0])
+        is_behind = self.done.valid & (self.done.channel == self.channel)
         m.d.comb += [
             write.en.eq(arrival.any()),
             write.data.eq(job),
-            *(first_d[n].eq(Mux(is_done[n], after[first[n]], first[n])) for n in range(channels)),
-            read.addr.eq(self._row(self.channel, first_d[self.channel])),
-            self.first.eq(read.data),
-            self.first_valid.eq(
-                Array(arrived[n] != is_done[n] for n in range(channels))[self.channel]
+            *(second[n].eq(after[first[n]]) for n in range(channels)),
+            *(first_d[n].eq(Mux(is_done[n], second[n], first[n])) for n in range(channels)),
+            # Both rows are found before it is known whether the first job is done.
+            read.addr.eq(
+                Mux(
+                    is_behind,
+                    self._row(self.channel, second[self.channel]),
+                    self._row(self.channel, first[self.channel]),
+                )
             ),
+            self.first.eq(read.data),
+            number.eq(Array(arrived)[self.channel]),
+            self.first_valid.eq(Mux(is_behind, number > 1, number != 0)),
         ]
         with m.Switch(arrival):
             for n in range(channels):

@@ -10,6 +10,7 @@ from hw.layouts.ports import clear_layout, error_layout
 from hw.lib.job_slots import JobSlots, failure
 from hw.lib.memory import Copies, RowMemory, clear_row
 from hw.lib.queue import Queue
+from hw.lib.zero_sum import sum_is_zero
 from hw.params import TmaParams
 
 
@@ -121,9 +122,8 @@ class StoreTracker(wiring.Component):
         absent_field = {"receiver_absent": 1} if p.ctas > 1 else {}
         progress_layout = data.StructLayout(
             {
-                "performed": p.box_piece_bits,
+                "excess": p.box_piece_bits,  # lines performed, less those of the request if known
                 "total_valid": 1,
-                "total_lines": p.box_piece_bits,
                 "failed": 1,
                 **absent_field,
                 "line": p.line_address_bits,
@@ -135,12 +135,12 @@ class StoreTracker(wiring.Component):
         busy = Signal()
         report = Signal(performed_layout(p), reset_less=True)
         advance = Signal()
+        performed = self.performed.p
         progress_q, progress_d = progress_read.data, Signal(progress_layout)
-        performed_lines = Signal(p.box_piece_bits)
+        added = Signal(p.box_piece_bits, reset_less=True)  # to ``excess``, by the report
         complete = Signal()
         failed = progress_q.failed | report.failed
         total_valid = progress_q.total_valid | report.total_valid
-        total_lines = Mux(report.total_valid, report.total_lines, progress_q.total_lines)
         line = Mux(report.failed, report.line, progress_q.line)
         receiver_absent = (
             Mux(report.failed, report.receiver_absent, progress_q.receiver_absent)
@@ -149,19 +149,18 @@ class StoreTracker(wiring.Component):
         )
         m.d.comb += [
             self.performed.ready.eq(advance),
-            *(port.addr.eq(self.performed.p.slot) for port in (owner, progress_read)),
+            *(port.addr.eq(performed.slot) for port in (owner, progress_read)),
             *(port.en.eq(advance) for port in (owner, progress_read)),
-            performed_lines.eq(progress_q.performed + report.answered),
-            progress_d.performed.eq(performed_lines),
-            progress_d.total_valid.eq(total_valid),
-            progress_d.total_lines.eq(total_lines),
-            progress_d.failed.eq(failed),
+            complete.eq(busy & total_valid & sum_is_zero(progress_q.excess, added)),
+            # At the end ``excess`` is 0, and ``line`` has no meaning.
+            progress_d.excess.eq(progress_q.excess + added),
+            progress_d.total_valid.eq(total_valid & ~complete),
+            progress_d.failed.eq(failed & ~complete),
             progress_d.line.eq(line),
             *(progress_d[name].eq(receiver_absent) for name in absent_field),
-            complete.eq(busy & total_valid & (performed_lines == total_lines)),
             progress_write.en.eq(busy & advance),
             progress_write.addr.eq(report.slot),
-            progress_write.data.eq(Mux(complete, 0, progress_d)),
+            progress_write.data.eq(progress_d),
         ]
 
         end_valid = Signal()
@@ -172,7 +171,8 @@ class StoreTracker(wiring.Component):
         with m.If(advance):
             m.d.sync += [
                 busy.eq(self.performed.valid),
-                report.eq(self.performed.p),
+                report.eq(performed),
+                added.eq(performed.answered - Mux(performed.total_valid, performed.total_lines, 0)),
                 end_valid.eq(complete),
                 end.slot.eq(report.slot),
                 end.owner.eq(owner.data),

@@ -180,6 +180,8 @@ class JobSpec(Elaboratable):
             m.d.comb += [
                 Assert(free_place[at] == (first_place[at] + stored)[:place_bits]),
                 Assert(stored <= depth),
+                Assert(here.signal(f"is_stored_{at}") == (stored != 0)),
+                Assert(here.is_full[at] == (coming == HEADS)),
             ]
             with m.If(under_way):
                 m.d.comb += Assert(read.data.last)

@@ -4,7 +4,7 @@ import pytest
 
 from hw.params import TmaParams
 from sim_tb.simulator import runner
-from tests.top.units import FPGA, LOADS_ONLY, SMALL, TINY
+from tests.top.units import FPGA, FULL, LOADS_ONLY, SMALL, TINY
 
 pytestmark = [pytest.mark.simulators(), pytest.mark.spread]
 
@@ -45,7 +45,11 @@ def test_other_memories(models: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "unit", [SMALL, *(pytest.param(unit, marks=pytest.mark.regress) for unit in (FPGA, LOADS_ONLY))]
+    "unit",
+    [
+        SMALL,
+        *(pytest.param(unit, marks=pytest.mark.regress) for unit in (FPGA, FULL, LOADS_ONLY)),
+    ],
 )
 @pytest.mark.parametrize("models", ["fixed", "choked"])
 def test_small_unit(models: str, unit: TmaParams) -> None:

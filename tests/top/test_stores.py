@@ -5,7 +5,7 @@ import pytest
 from hw.params import PRESETS, TmaParams
 from sim_tb.simulator import runner
 from tests.top.random_stores import LATER as LATER_MODES
-from tests.top.units import FPGA, LATER, SMALL, TINY_STORES
+from tests.top.units import FPGA, FULL, LATER, SMALL, TINY_STORES
 
 pytestmark = [pytest.mark.simulators(), pytest.mark.spread]
 
@@ -44,7 +44,9 @@ def test_other_memories(models: str) -> None:
     stores("random_stores", models)
 
 
-@pytest.mark.parametrize("unit", [SMALL, pytest.param(FPGA, marks=pytest.mark.regress)])
+@pytest.mark.parametrize(
+    "unit", [SMALL, *(pytest.param(unit, marks=pytest.mark.regress) for unit in (FPGA, FULL))]
+)
 @pytest.mark.parametrize("models", ["fixed", "choked"])
 def test_small_unit(models: str, unit: TmaParams) -> None:
     stores("random_stores", models, params=unit)

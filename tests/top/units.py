@@ -21,7 +21,8 @@ SMALL = TmaParams(
 
 TINY = replace(PRESETS["tiny"], address_bits=64)
 FPGA = replace(PRESETS["fpga"], address_bits=64)
-"""The presets ``tiny`` and ``fpga`` with the golden model's addresses of 64 bits."""
+FULL = replace(PRESETS["full"], address_bits=64)
+"""The presets ``tiny``, ``fpga`` and ``full`` with the golden model's addresses of 64 bits."""
 
 TINY_STORES = replace(TINY, stores=True, bulk=True)
 """``TINY`` with stores and bulk copies: lines of 16 bytes, no reductions, no im2col."""

@@ -14,7 +14,7 @@ from hw.flow.design import Design
 from hw.flow.macros import macros
 from hw.flow.tables import port_widths
 from hw.layouts.ports import request_layout, smem_write_layout
-from hw.params import PRESETS, options_of, parameters, preset_names
+from hw.params import PRESETS, options_of, parameters
 from hw.top import tma_ports
 from tests.sim_tb.testbench.stand_in import StandIn
 
@@ -57,7 +57,7 @@ def test_the_command_in_the_head_writes_the_same_file(written, tmp_path, monkeyp
     assert (tmp_path / "tma.v").read_text() == text
 
 
-@pytest.mark.parametrize("params", [*preset_names(), CUSTOM])
+@pytest.mark.parametrize("params", [*PRESETS.values(), CUSTOM])
 def test_options_give_their_parameters(params):
     words = options_of(params)
     preset = words[1] if words[:1] == ["--preset"] else "default"
@@ -111,7 +111,7 @@ def described(params):
     return verilog.interface(wiring.Signature(tma_ports(params)).create(), "tma", params)
 
 
-@pytest.mark.parametrize("params", preset_names(), ids=lambda params: preset_names()[params][0])
+@pytest.mark.parametrize("params", PRESETS.values(), ids=PRESETS)
 def test_macros(params):
     """Each has one definition; fields are where the layouts have them."""
     text = macros(described(params))

@@ -9,7 +9,7 @@ from amaranth.lib import wiring
 from hw.flow import verilog
 from hw.layouts.barriers import BarrierFault, BarrierOp
 from hw.layouts.isa import ErrorCode
-from hw.params import TmaParams, preset_names
+from hw.params import PRESETS, TmaParams
 from hw.reduce.reduction_unit import ReductionUnit
 from sim_tb.testbench.interface import Interface
 from sim_tb.testbench.models import PORTS
@@ -24,7 +24,7 @@ def write(directory: Path, module: str, unit: wiring.Component, params: TmaParam
     return path
 
 
-@pytest.fixture(scope="module", params=preset_names(), ids=lambda params: preset_names()[params][0])
+@pytest.fixture(scope="module", params=PRESETS.values(), ids=PRESETS)
 def interface(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Interface:
