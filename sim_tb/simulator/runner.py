@@ -131,9 +131,12 @@ def description(rtl: Path) -> Path:
 
 
 def generate(params: TmaParams) -> Path:
-    """Return the cached folder with the Verilog and JSON of ``params``."""
+    """Return the cached folder with the Verilog and JSON of ``params``.
+
+    A unit with an AXI4 port accesses memory by it: what the testbench sees is behind the other end.
+    """
     with _progress("writing Verilog") as done:
-        directory: Path = generated(params, done)
+        directory: Path = generated(params, done, by_axi=params.axi_data_bits > 0)
     return directory
 
 

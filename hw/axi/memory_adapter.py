@@ -1,0 +1,316 @@
+"""Memory adapter: an AXI4 slave in front of a memory that has the ports of the GNIC."""
+
+from amaranth.hdl import Assert, Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from hw.axi.map_reader import MAP_BYTES
+from hw.axi.read_port import beats_of
+from hw.layouts.axi import Response, ar_layout, aw_layout, b_layout, r_layout, w_layout
+from hw.layouts.isa import GLOBAL_ADDRESS_BITS
+from hw.layouts.ports import (
+    DescriptorFill,
+    gnic_ack_layout,
+    gnic_request_layout,
+    gnic_response_layout,
+    gnic_write_layout,
+)
+from hw.lib.arbiter import Arbiter
+from hw.lib.memory import RowMemory
+from hw.lib.queue import Queue
+from hw.lib.register_slice import PipelineRegister
+from hw.params import TmaParams
+
+LINES = 2
+"""Lines whose beats are sent in turn."""
+
+MAPS = 16
+"""Reads of tensor maps in flight."""
+
+PREFETCHES = 255
+"""Prefetches that wait for their answer."""
+
+
+def place_bits(params: TmaParams, size: int) -> int:
+    """Return the width of the place of ``size`` bytes in a beat, at least 1."""
+    return max(params.axi_bytes // size - 1, 1).bit_length()
+
+
+def place_of(params: TmaParams, address: Value, size: int) -> Value:
+    """Return the place of ``size`` bytes at ``address`` in their beat; 0 if they fill it."""
+    places = max(params.axi_bytes // size, 1)
+    return (address >> (size - 1).bit_length())[: (places - 1).bit_length()]
+
+
+class BurstSender(wiring.Component):
+    """Sends the bytes of an access beat by beat, each in the lane of its address.
+
+    Lanes that the access does not have get other bytes. Latency: one clock. Throughput: a beat a
+    clock; one clock is lost for each access.
+
+    Parameters
+    ----------
+    params : TmaParams
+        With ``axi_data_bits``.
+    size : int
+        Bytes of an access.
+
+    Members
+    -------
+    i : In(stream) of ``id``, ``error``, ``data`` and ``place``; see ``place_of``
+    o : Out(stream) of ``r_layout``
+    """
+
+    def __init__(self, params: TmaParams, size: int) -> None:
+        self.params = params
+        self.size = size
+        access = data.StructLayout(
+            {
+                "id": params.axi_read_id_bits,
+                "error": 1,
+                "data": size * 8,
+                "place": place_bits(params, size),
+            }
+        )
+        super().__init__(
+            {"i": In(stream.Signature(access)), "o": Out(stream.Signature(r_layout(params)))}
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        p = self.params
+        valid = Signal()
+        access = Signal(self.i.p.shape(), reset_less=True)
+        last, _ = beats_of(p, self.size)
+        number = Signal(range(last + 1))
+        beat = self.o.p
+        m.d.comb += [
+            self.i.ready.eq(~valid),
+            self.o.valid.eq(valid),
+            beat.id.eq(access.id),
+            beat.resp.eq(Mux(access.error, Response.SLVERR, Response.OKAY)),
+            beat.last.eq(number == last),
+        ]
+        if p.axi_bytes > self.size:
+            places = p.axi_bytes // self.size
+            m.d.comb += [
+                beat.data.word_select(at, self.size * 8).eq(
+                    Mux(access.place == at, access.data, ~access.data)
+                )
+                for at in range(places)
+            ]
+        else:
+            m.d.comb += beat.data.eq(access.data.word_select(number, p.axi_data_bits))
+        with m.If(~valid):
+            m.d.sync += [valid.eq(self.i.valid), access.eq(self.i.payload), number.eq(0)]
+        with m.Elif(self.o.ready):
+            m.d.sync += [valid.eq(number != last), number.eq(number + 1)]
+        return m
+
+
+class MemoryAdapter(wiring.Component):
+    """Answers ``ReadPort`` and ``WritePort`` with a memory that has the ports of the GNIC.
+
+    It takes the accesses that these two make, and no others: it is the other end of their AXI4
+    port in simulations, whose memory models have the ports of the GNIC. The beats of ``LINES``
+    lines, of a tensor map and of a prefetch are sent in turn.
+
+    Latency: two to four clocks each way. Throughput: a beat a clock. Back-pressure: a channel waits
+    for the port of the memory behind it.
+
+    Parameters
+    ----------
+    params : TmaParams
+        With ``axi_data_bits``.
+
+    Members
+    -------
+    ar, r, aw, w, b :
+        The channels, with the layouts of ``hw.layouts.axi``; the last three with ``stores``.
+    gnic_request, gnic_response, descriptor_request, descriptor_fill, gnic_write, gnic_ack :
+        As at ``Tma``; the last two with ``stores``.
+    reduction, reduction_ack :
+        As at ``WritePort``; with ``reductions``. They go to the memory with the writes.
+    """
+
+    def __init__(self, params: TmaParams) -> None:
+        self.params = params
+        write = stream.Signature(gnic_write_layout(params))
+        ack = stream.Signature(gnic_ack_layout(params))
+        ports = {
+            "ar": In(stream.Signature(ar_layout(params))),
+            "r": Out(stream.Signature(r_layout(params))),
+            "gnic_request": Out(stream.Signature(gnic_request_layout(params))),
+            "gnic_response": In(stream.Signature(gnic_response_layout(params))),
+            "descriptor_request": Out(stream.Signature(GLOBAL_ADDRESS_BITS)),
+            "descriptor_fill": In(stream.Signature(DescriptorFill)),
+        }
+        if params.stores:
+            ports |= {
+                "aw": In(stream.Signature(aw_layout(params))),
+                "w": In(stream.Signature(w_layout(params))),
+                "b": Out(stream.Signature(b_layout(params))),
+                "gnic_write": Out(write),
+                "gnic_ack": In(ack),
+            }
+        if params.reductions:
+            ports |= {"reduction": In(write), "reduction_ack": Out(ack)}
+        super().__init__(ports)
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        p = self.params
+        m.submodules.beats = beats = Arbiter(r_layout(p), LINES + 2)
+        m.submodules.prefetches = prefetches = BurstSender(p, p.line_bytes)
+        m.submodules.maps = maps = BurstSender(p, MAP_BYTES)
+        lines = [BurstSender(p, p.line_bytes) for _ in range(LINES)]
+        for number, sender in enumerate(lines):
+            m.submodules[f"line_{number}"] = sender
+        for sender, port in zip((prefetches, maps, *lines), beats.i, strict=True):
+            connect(m, sender.o, port)
+        connect(m, beats.o, flipped(self.r))
+        ar = self.ar.p
+        is_line = ~ar.id[p.tag_bits]
+        is_map = ~is_line & ~ar.id[0]
+        is_prefetch = ~is_line & ar.id[0]
+        map_ready = self._read_maps(m, is_map, maps.i)
+        prefetch_ready = self._count_prefetches(m, is_prefetch, prefetches.i)
+        self._send_lines(m, is_line, lines)
+        line_ready = self.gnic_request.ready & (is_line | prefetch_ready)
+        m.d.comb += [
+            self.ar.ready.eq(Mux(is_map, map_ready, line_ready)),
+            self.gnic_request.valid.eq(self.ar.valid & (is_line | (is_prefetch & prefetch_ready))),
+            self.gnic_request.p.tag.eq(ar.id),
+            self.gnic_request.p.line.eq(ar.addr >> (p.lane_bits + 4)),
+            self.gnic_request.p.prefetch.eq(is_prefetch),
+            self.gnic_request.p.attributes.eq(ar.user),
+        ]
+        size = Mux(is_map, MAP_BYTES, p.line_bytes)
+        m.d.sync += Assert(
+            ~self.ar.valid | (((ar.len + 1) << ar.size) == size),
+            "memory_adapter: a read of another size\n",
+        )
+        if p.stores:
+            self._write(m)
+        return m
+
+    def _read_maps(self, m: Module, asks: Value, sender: stream.Interface) -> Value:
+        """Ask for tensor maps, and send them; return whether one can be asked for."""
+        p = self.params
+        m.submodules.map_places = places = Queue(place_bits(p, MAP_BYTES), MAPS)
+        is_ready = self.descriptor_request.ready & places.i.ready
+        m.d.comb += [
+            self.descriptor_request.valid.eq(self.ar.valid & asks & places.i.ready),
+            self.descriptor_request.payload.eq(self.ar.p.addr),
+            places.i.valid.eq(self.descriptor_request.valid & self.descriptor_request.ready),
+            places.i.payload.eq(place_of(p, self.ar.p.addr, MAP_BYTES)),
+            sender.valid.eq(self.descriptor_fill.valid),
+            self.descriptor_fill.ready.eq(sender.ready),
+            places.o.ready.eq(sender.valid & sender.ready),
+            sender.p.id.eq(p.tags),
+            sender.p.error.eq(self.descriptor_fill.p.error),
+            sender.p.data.eq(self.descriptor_fill.p.words),
+            sender.p.place.eq(places.o.payload),
+        ]
+        return is_ready
+
+    def _count_prefetches(self, m: Module, asks: Value, sender: stream.Interface) -> Value:
+        """Answer each prefetch with any bytes; return whether one more can wait for that."""
+        waiting = Signal(range(PREFETCHES + 1))
+        m.d.comb += [sender.valid.eq(waiting != 0), sender.p.id.eq(self.params.tags + 1)]
+        asked = self.ar.valid & self.ar.ready & asks
+        m.d.sync += waiting.eq(waiting + asked - (sender.valid & sender.ready))
+        return waiting != PREFETCHES
+
+    def _send_lines(self, m: Module, asks: Value, senders: list[BurstSender]) -> None:
+        """Send each line that the memory gives, from the first sender that is free."""
+        p = self.params
+        m.submodules.line_places = places = RowMemory(place_bits(p, p.line_bytes), p.tags)
+        write, read = places.write_port(), places.read_port()
+        m.submodules.line_read = line = PipelineRegister(gnic_response_layout(p))
+        connect(m, flipped(self.gnic_response), line.i)
+        m.d.comb += [
+            write.en.eq(self.ar.valid & asks),
+            write.addr.eq(self.ar.p.id),
+            write.data.eq(place_of(p, self.ar.p.addr, p.line_bytes)),
+            read.en.eq(line.i.ready),
+            read.addr.eq(line.i.p.tag),
+            line.o.ready.eq(Cat(sender.i.ready for sender in senders).any()),
+        ]
+        free = Const(1)
+        for sender in senders:
+            m.d.comb += [
+                sender.i.valid.eq(line.o.valid & free),
+                sender.i.p.id.eq(line.o.p.tag),
+                sender.i.p.error.eq(line.o.p.error),
+                sender.i.p.data.eq(line.o.p.data),
+                sender.i.p.place.eq(read.data),
+            ]
+            free = free & ~sender.i.ready
+
+    def _write(self, m: Module) -> None:
+        """Put the beats of each write together; write the line, and pass its answer on."""
+        p = self.params
+        last, _ = beats_of(p, p.line_bytes)
+        m.submodules.addresses = addresses = Queue(aw_layout(p), 4)
+        m.submodules.line_written = line = PipelineRegister(gnic_write_layout(p))
+        connect(m, flipped(self.aw), addresses.i)
+        aw, w, write = addresses.o.p, self.w.p, line.i.p
+        bytes_, strobe = Signal(p.line_bytes * 8, reset_less=True), Signal(p.line_bytes)
+        if last:
+            all_bytes = Cat(bytes_, w.data)[-p.line_bytes * 8 :]
+            all_strobes = Cat(strobe, w.strb)[-p.line_bytes :]
+        else:
+            place = place_of(p, aw.addr, p.line_bytes)
+            all_bytes = w.data.word_select(place, p.line_bytes * 8)
+            all_strobes = w.strb.word_select(place, p.line_bytes)
+        m.d.comb += [
+            line.i.valid.eq(self.w.valid & w.last & addresses.o.valid),
+            self.w.ready.eq(addresses.o.valid & (line.i.ready | ~w.last)),
+            addresses.o.ready.eq(self.w.valid & self.w.ready & w.last),
+            write.tag.eq(aw.id),
+            write.line.eq(aw.addr >> (p.lane_bits + 4)),
+            write.attributes.eq(aw.user),
+            write.strobe.eq(all_strobes),
+            write.data.eq(all_bytes),
+        ]
+        with m.If(self.w.valid & self.w.ready):
+            m.d.sync += [bytes_.eq(all_bytes), strobe.eq(all_strobes)]
+        m.d.sync += Assert(
+            ~addresses.o.valid | (((aw.len + 1) << aw.size) == p.line_bytes),
+            "memory_adapter: a write of another size\n",
+        )
+        ack = self.gnic_ack.p
+        is_reduction = Const(0)
+        if p.reductions:
+            is_reduction = self._join_reductions(m, line.o)
+        else:
+            connect(m, line.o, flipped(self.gnic_write))
+        m.d.comb += [
+            self.b.valid.eq(self.gnic_ack.valid & ~is_reduction),
+            self.b.p.id.eq(ack.tag),
+            self.b.p.resp.eq(Mux(ack.error, Response.DECERR, Response.OKAY)),
+            self.gnic_ack.ready.eq(Mux(is_reduction, self._reduction_ready(), self.b.ready)),
+        ]
+
+    def _join_reductions(self, m: Module, writes: stream.Interface) -> Value:
+        """Give the memory writes and reductions; return whether its answer is of a reduction."""
+        p = self.params
+        m.submodules.joined = joined = Arbiter(gnic_write_layout(p), 2)
+        connect(m, writes, joined.i[0])
+        connect(m, flipped(self.reduction), joined.i[1])
+        connect(m, joined.o, flipped(self.gnic_write))
+        reduces = Signal(p.tags)
+        with m.If(self.gnic_write.valid):
+            bit = reduces.bit_select(self.gnic_write.p.tag, 1)
+            m.d.sync += bit.eq(self.gnic_write.p.reduction.enabled)
+        is_reduction = reduces.bit_select(self.gnic_ack.p.tag, 1)
+        m.d.comb += [
+            self.reduction_ack.valid.eq(self.gnic_ack.valid & is_reduction),
+            self.reduction_ack.p.eq(self.gnic_ack.p),
+        ]
+        return is_reduction
+
+    def _reduction_ready(self) -> Value:
+        """Return whether the answer of a reduction is taken."""
+        return self.reduction_ack.ready if self.params.reductions else Const(0)

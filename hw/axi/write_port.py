@@ -1,0 +1,145 @@
+"""Write port: writes lines by AXI4."""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from hw.axi.read_port import beats_of
+from hw.layouts.axi import Burst, aw_layout, b_layout, is_error, w_layout
+from hw.layouts.ports import gnic_ack_layout, gnic_write_layout
+from hw.lib.arbiter import Arbiter
+from hw.lib.register_slice import DoubleBuffer, PipelineRegister
+from hw.params import TmaParams
+
+
+class WritePort(wiring.Component):
+    """Writes each line with its tag as its id.
+
+    A line is a burst of as many beats as it needs, or one beat of a part of the port's width; its
+    strobes say which bytes are written. It is aligned to its size, so that no burst leaves its
+    4 KiB. Writes may be answered in any order. A reduction is no write of AXI4: it goes to a port
+    of its own.
+
+    Latency: two clocks from a line to ``aw`` and to its first beat, and two from ``b`` to its
+    answer. ``aw`` and ``w`` do not wait for each other within a line. Throughput: a beat, and an
+    answer, a clock. Back-pressure: a line is taken when the line before is on its way. ``aw``,
+    ``w`` and ``b.ready`` come from registers.
+
+    Errors: SLVERR and DECERR mark the answer.
+
+    Parameters
+    ----------
+    params : TmaParams
+        With ``axi_data_bits`` and ``stores``.
+
+    Members
+    -------
+    gnic_write : In(stream) of ``gnic_write_layout``
+    gnic_ack : Out(stream) of ``gnic_ack_layout``
+    aw : Out(stream) of ``aw_layout``
+    w : Out(stream) of ``w_layout``
+    b : In(stream) of ``b_layout``
+    reduction : Out(stream) of ``gnic_write_layout``
+        The reductions. This port and the following exist with ``reductions``.
+    reduction_ack : In(stream) of ``gnic_ack_layout``
+    """
+
+    def __init__(self, params: TmaParams) -> None:
+        self.params = params
+        write = stream.Signature(gnic_write_layout(params))
+        ack = stream.Signature(gnic_ack_layout(params))
+        ports = {
+            "gnic_write": In(write),
+            "gnic_ack": Out(ack),
+            "aw": Out(stream.Signature(aw_layout(params))),
+            "w": Out(stream.Signature(w_layout(params))),
+            "b": In(stream.Signature(b_layout(params))),
+        }
+        if params.reductions:
+            ports |= {"reduction": Out(write), "reduction_ack": In(ack)}
+        super().__init__(ports)
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        p = self.params
+        m.submodules.line = line = PipelineRegister(gnic_write_layout(p))
+        m.submodules.aw_slice = aw_slice = DoubleBuffer(aw_layout(p))
+        m.submodules.w_slice = w_slice = DoubleBuffer(w_layout(p))
+        m.submodules.b_slice = b_slice = DoubleBuffer(b_layout(p))
+        connect(m, flipped(self.gnic_write), line.i)
+        connect(m, aw_slice.o, flipped(self.aw))
+        connect(m, w_slice.o, flipped(self.w))
+        connect(m, flipped(self.b), b_slice.i)
+        self._write(m, line.o, aw_slice.i, w_slice.i)
+        self._answer(m, b_slice.o)
+        return m
+
+    def _write(self, m: Module, lines, aw, w) -> None:
+        """Give each line as an address and its beats; give a reduction as it is."""
+        p = self.params
+        line = lines.p
+        length, size = beats_of(p, p.line_bytes)
+        is_write = Const(1)
+        if p.reductions:
+            is_write = ~line.reduction.enabled
+            m.d.comb += [
+                self.reduction.valid.eq(lines.valid & ~is_write),
+                self.reduction.p.eq(line),
+            ]
+        # Of the line: whether its parts are sent, before and with this clock.
+        was_addressed, had_beats = Signal(), Signal()
+        is_addressed, has_beats = Signal(), Signal()
+        number = Signal(range(length + 1))  # of the beat
+        m.d.comb += [
+            is_addressed.eq(was_addressed | aw.ready),
+            has_beats.eq(had_beats | (w.ready & w.p.last)),
+            aw.valid.eq(lines.valid & is_write & ~was_addressed),
+            aw.p.id.eq(line.tag),
+            aw.p.addr.eq(Cat(Const(0, p.lane_bits + 4), line.line)),
+            aw.p.len.eq(length),
+            aw.p.size.eq(size),
+            aw.p.burst.eq(Burst.INCR),
+            aw.p.cache.eq(p.axi_cache),
+            aw.p.prot.eq(p.axi_prot),
+            aw.p.user.eq(line.attributes),
+            w.valid.eq(lines.valid & is_write & ~had_beats),
+            w.p.last.eq(number == length),
+        ]
+        if p.axi_bytes > p.line_bytes:
+            places = p.axi_bytes // p.line_bytes
+            place = line.line[: (places - 1).bit_length()]
+            m.d.comb += [
+                w.p.data.eq(line.data.replicate(places)),
+                w.p.strb.word_select(place, p.line_bytes).eq(line.strobe),
+            ]
+        else:
+            m.d.comb += [
+                w.p.data.eq(line.data.word_select(number, p.axi_data_bits)),
+                w.p.strb.eq(line.strobe.word_select(number, p.axi_bytes)),
+            ]
+        is_done = is_addressed & has_beats
+        if p.reductions:
+            is_done = Mux(is_write, is_done, self.reduction.ready)
+        m.d.comb += lines.ready.eq(is_done)
+        with m.If(lines.valid & is_write):
+            m.d.sync += [
+                was_addressed.eq(is_addressed & ~has_beats),
+                had_beats.eq(has_beats & ~is_addressed),
+            ]
+            with m.If(w.valid & w.ready):
+                m.d.sync += number.eq(Mux(w.p.last, 0, number + 1))
+
+    def _answer(self, m: Module, answers) -> None:
+        """Give the answers of writes, and those of reductions, in turn."""
+        acks = self.gnic_ack
+        if self.params.reductions:
+            m.submodules.acks = arbiter = Arbiter(gnic_ack_layout(self.params), 2)
+            connect(m, arbiter.o, flipped(self.gnic_ack))
+            connect(m, flipped(self.reduction_ack), arbiter.i[1])
+            acks = arbiter.i[0]
+        m.d.comb += [
+            acks.valid.eq(answers.valid),
+            answers.ready.eq(acks.ready),
+            acks.p.tag.eq(answers.p.id),
+            acks.p.error.eq(is_error(answers.p.resp)),
+        ]

@@ -1,0 +1,124 @@
+"""Payloads of the five channels of AXI4, with the names of its signals."""
+
+from functools import cache
+
+from amaranth.lib import data, enum
+
+from hw.layouts.isa import MemoryAttributes
+from hw.params import TmaParams
+
+
+class Burst(enum.Enum, shape=2):
+    """AxBURST."""
+
+    FIXED = 0
+    INCR = 1
+    WRAP = 2
+
+
+class Response(enum.Enum, shape=2):
+    """RRESP and BRESP."""
+
+    OKAY = 0
+    EXOKAY = 1
+    SLVERR = 2
+    DECERR = 3
+
+
+def _address_layout(params: TmaParams, id_bits: int) -> data.StructLayout:
+    return data.StructLayout(
+        {
+            "id": id_bits,
+            "addr": params.address_bits,
+            "len": 8,
+            "size": 3,
+            "burst": Burst,
+            "cache": 4,
+            "prot": 3,
+            "user": MemoryAttributes,
+        }
+    )
+
+
+@cache
+def ar_layout(params: TmaParams) -> data.StructLayout:
+    """AR: a read.
+
+    Members
+    -------
+    id : tag of a line, below ``tags``; ``tags`` of a tensor map, ``tags + 1`` of a prefetch
+    addr : address of the first byte
+    len : beats, less one
+    size : bytes of a beat, as a power of two
+    burst : INCR
+    cache, prot : ``axi_cache`` and ``axi_prot``
+    user : cache hints; 0 of a tensor map
+    """
+    return _address_layout(params, params.axi_read_id_bits)
+
+
+@cache
+def r_layout(params: TmaParams) -> data.StructLayout:
+    """R: a beat of a read.
+
+    Members
+    -------
+    id : ``id`` of the read
+    data : bytes, each in the lane of its address
+    resp : SLVERR or DECERR if the beat could not be read
+    last : 1 in the last beat of a read
+    """
+    return data.StructLayout(
+        {"id": params.axi_read_id_bits, "data": params.axi_data_bits, "resp": Response, "last": 1}
+    )
+
+
+@cache
+def aw_layout(params: TmaParams) -> data.StructLayout:
+    """AW: a write. The members are those of ``ar_layout``; ``id`` is the tag of the line."""
+    return _address_layout(params, params.tag_bits)
+
+
+@cache
+def w_layout(params: TmaParams) -> data.StructLayout:
+    """W: a beat of a write, in the order of the writes.
+
+    Members
+    -------
+    data : bytes, each in the lane of its address
+    strb : bytes that are written
+    last : 1 in the last beat of a write
+    """
+    return data.StructLayout(
+        {"data": params.axi_data_bits, "strb": params.axi_data_bits // 8, "last": 1}
+    )
+
+
+@cache
+def b_layout(params: TmaParams) -> data.StructLayout:
+    """B: a write is performed.
+
+    Members
+    -------
+    id : ``id`` of the write
+    resp : SLVERR or DECERR if it failed
+    """
+    return data.StructLayout({"id": params.tag_bits, "resp": Response})
+
+
+@cache
+def line_beat_layout(params: TmaParams) -> data.StructLayout:
+    """A beat of a line that was read.
+
+    Members
+    -------
+    tag : tag of the line
+    error : 1 if the beat could not be read
+    data : as in ``r_layout``
+    """
+    return data.StructLayout({"tag": params.tag_bits, "error": 1, "data": params.axi_data_bits})
+
+
+def is_error(resp: Response) -> data.View:
+    """Return 1 if a response is SLVERR or DECERR."""
+    return resp.as_value()[1]

@@ -1,0 +1,102 @@
+"""Write port: lines by AXI4, of any width; reductions apart; answers in any order."""
+
+import random
+
+import pytest
+
+from hw.axi.write_port import WritePort
+from hw.params import TmaParams
+from tests.hw.axi.slave import Slave
+from tests.hw.axi.test_read_port import WIDTHS, params_of
+from tests.hw.simulate import Run, run_streams, simulation
+
+COUNT = 60
+
+
+class Writer:
+    """Writes and reduces lines with free tags."""
+
+    def __init__(self, params: TmaParams, seed: int, fails: float, reduces: float) -> None:
+        self.params = params
+        self.rng = random.Random(seed)
+        self.slave = Slave(params, seed, fails)
+        self.reduces = reduces
+        self.lines: dict[int, dict] = {}  # in flight, by tag
+        self.errors: dict[int, int] = {}  # of reductions
+        self.expected: dict[int, int] = {}  # bytes of memory
+        self.sent = self.acked = self.reduced = 0
+
+    def feed(self, run: Run, _cycle: int) -> dict[str, list]:
+        found: dict[str, list] = {"reduction_ack": [], **self.slave.feed(run)}
+        for line in run.payloads["reduction"][self.reduced :]:
+            assert line.reduction.enabled == 1
+            assert (line.line, line.data) == tuple(
+                self.lines[line.tag][n] for n in ("line", "data")
+            )
+            self.errors[line.tag] = self.rng.getrandbits(1)
+            found["reduction_ack"].append({"tag": line.tag, "error": self.errors[line.tag]})
+            self.reduced += 1
+        for ack in run.payloads["gnic_ack"][self.acked :]:
+            if self.lines.pop(ack.tag)["reduction"]["enabled"]:
+                assert ack.error == self.errors.pop(ack.tag)
+            else:
+                writes = [write for write in self.slave.writes if write.number == ack.tag]
+                assert ack.error == (writes[-1].resps[0] >= 2)
+            self.acked += 1
+        found["gnic_write"] = self._line()
+        return found
+
+    def _line(self) -> list[dict]:
+        free = [tag for tag in range(self.params.tags) if tag not in self.lines]
+        if self.sent == COUNT or not free:
+            return []
+        tag, size = self.rng.choice(free), self.params.line_bytes
+        in_flight = {line["line"] for line in self.lines.values()}
+        while (number := self.rng.randrange(64)) in in_flight:  # two writes are not ordered
+            pass
+        line = {
+            "tag": tag,
+            "line": number,
+            "attributes": {"cache_policy": number * 3},
+            "reduction": {"enabled": self.rng.random() < self.reduces},
+            "strobe": self.rng.choice(((1 << size) - 1, self.rng.getrandbits(size))),
+            "data": self.rng.getrandbits(8 * size),
+        }
+        if not line["reduction"]["enabled"]:
+            for at in range(size):
+                if line["strobe"] >> at & 1:
+                    self.expected[number * size + at] = line["data"] >> 8 * at & 0xFF
+        self.lines[tag] = line
+        self.sent += 1
+        return [line]
+
+
+def write(params: TmaParams, seed: int, *, fails: float = 0.0, reduces: float = 0.0,
+          **options) -> tuple[Writer, Run]:  # fmt: skip
+    writer = Writer(params, seed, fails, reduces)
+    inputs: dict[str, list] = {"gnic_write": [], "b": [], "reduction_ack": []}
+    outputs = ["gnic_ack", "aw", "w", "reduction"]
+    run = run_streams(simulation(WritePort, params), inputs, outputs, feed=writer.feed, seed=seed,
+                      **options)  # fmt: skip
+    return writer, run
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(("line_bytes", "bits"), WIDTHS)
+def test_memory_gets_the_bytes(line_bytes: int, bits: int, seed: int) -> None:
+    writer, run = write(params_of(line_bytes, bits), seed, fails=0.1, reduces=0.3)
+    assert writer.acked == COUNT
+    assert 5 < writer.reduced < COUNT
+    assert writer.slave.memory == writer.expected
+    for aw in run.payloads["aw"]:
+        assert aw.user.cache_policy == aw.addr // line_bytes * 3
+
+
+@pytest.mark.parametrize(("line_bytes", "bits"), [(64, 64), (64, 512), (64, 1024)])
+def test_a_beat_a_clock(line_bytes: int, bits: int) -> None:
+    _, run = write(params_of(line_bytes, bits), 1, stall=0.0)
+    beats = max(1, 8 * line_bytes // bits) * COUNT
+    clocks = run.cycles["w"]
+    assert clocks[-1] - clocks[0] <= beats + 16 * COUNT // 8
+    assert run.offered["aw"][0] - run.taken["gnic_write"][0] == 2
+    assert run.offered["w"][0] - run.taken["gnic_write"][0] == 2
