@@ -17,6 +17,7 @@ from rich.table import Table
 from golden.archive import VectorError
 from golden.vectors import select
 from sim_tb.command_line import Parser, entry_point
+from sim_tb.conformance.memory_side import DEFAULT, PORTS, MemorySide
 from sim_tb.conformance.recordings import Recording, read_recording
 from sim_tb.simulator.progress import progress_bar
 from sim_tb.testbench.models import PRESETS as MODELS
@@ -32,7 +33,7 @@ def run(
     numbers: Sequence[int],
     target: str,
     console: Console,
-    models: str = "fixed",
+    memory: MemorySide = DEFAULT,
 ) -> int:
     """Run cases as ``Recording.verdicts`` does, and print the failures, notes and a table.
 
@@ -46,7 +47,7 @@ def run(
     notes = []
     with progress_bar(console) as progress:
         task = progress.add_task(target, total=len(numbers))
-        verdicts = recording.verdicts(numbers, target, models)
+        verdicts = recording.verdicts(numbers, target, memory)
         for number, verdict in zip(numbers, verdicts, strict=True):
             progress.advance(task)
             kind = recording.kinds[number]
@@ -82,19 +83,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         choices=MODELS,
         help="memories and stalls around the RTL; default: fixed",
     )
+    parser.add_argument("--port", choices=PORTS, help="global memory of the RTL; default: gnic")
     options = parser.parse_args(arguments)
     if options.limit is not None and options.limit < 1:
         parser.error(f"--limit {options.limit}: must be at least 1")
-    if options.models is not None and options.target != "rtl":
-        parser.error(
-            f"--models {options.models} has no effect with --target {options.target}: only the RTL "
-            "has memories around it; add --target rtl"
-        )
+    for name in "models", "port":
+        if (value := getattr(options, name)) is not None and options.target != "rtl":
+            parser.error(
+                f"--{name} {value} has no effect with --target {options.target}: only the RTL "
+                "has memories around it; add --target rtl"
+            )
     kinds = [kind.strip() for kind in options.kinds.split(",") if kind.strip()]
     try:
         recording = read_recording(options.vectors)
         numbers = select(options.vectors, recording.kinds, kinds, options.limit)
-        models = options.models or "fixed"
-        return 1 if run(recording, numbers, options.target, Console(), models) else 0
+        memory = MemorySide(options.models or "fixed", options.port or "gnic")
+        return 1 if run(recording, numbers, options.target, Console(), memory) else 0
     except VectorError as error:
         parser.error(str(error))

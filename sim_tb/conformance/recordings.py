@@ -23,6 +23,7 @@ from sim_tb.conformance.barriers import (
 )
 from sim_tb.conformance.clusters import ClusterFile, ClusterProgram, cluster_file, is_cluster_file
 from sim_tb.conformance.clusters import Outcome as ClusterOutcome
+from sim_tb.conformance.memory_side import MemorySide
 from sim_tb.conformance.parts import PartFile, is_part_file, part_file
 from sim_tb.conformance.replacements import (
     ReplacementFile,
@@ -61,7 +62,9 @@ class Recording(Protocol):
         """Kind of each case."""
         ...
 
-    def verdicts(self, numbers: Sequence[int], target: str, models: str) -> Iterator[Verdict]:
+    def verdicts(
+        self, numbers: Sequence[int], target: str, memory: MemorySide
+    ) -> Iterator[Verdict]:
         """Run cases; yield the verdict of each, in order.
 
         Parameters
@@ -70,8 +73,8 @@ class Recording(Protocol):
             Numbers of the cases.
         target : "golden" or "rtl"
             Target that runs them.
-        models : str
-            Preset of ``sim_tb.testbench.models`` around the RTL.
+        memory : MemorySide
+            What is around the RTL.
         """
         ...
 
@@ -87,7 +90,9 @@ class Transfers:
         """Kind of each case."""
         return [case.kind for case in self.cases]
 
-    def verdicts(self, numbers: Sequence[int], target: str, models: str) -> Iterator[Verdict]:
+    def verdicts(
+        self, numbers: Sequence[int], target: str, memory: MemorySide
+    ) -> Iterator[Verdict]:
         """Run cases, as ``Recording`` says. The RTL runs no encodings."""
         cases = [self.cases[number] for number in numbers]
         transfers = [case for case in cases if not case.is_encoding]
@@ -96,7 +101,7 @@ class Transfers:
         else:
             from sim_tb.conformance import rtl  # here, because only the RTL needs a simulator
 
-            runs = rtl.outcomes(transfers, models=models)
+            runs = rtl.outcomes(transfers, memory=memory)
         for case in cases:
             if not case.is_encoding:
                 yield Verdict(check(case, next(runs)))
@@ -131,7 +136,7 @@ class Programs(ABC, Generic[ProgramT, OutcomeT]):
         """Run a program through the golden model; return its outcome."""
 
     @abstractmethod
-    def simulated(self, programs: Sequence[ProgramT], models: str) -> Iterator[OutcomeT]:
+    def simulated(self, programs: Sequence[ProgramT], memory: MemorySide) -> Iterator[OutcomeT]:
         """Run programs through the RTL; yield the outcome of each."""
 
     @abstractmethod
@@ -143,11 +148,13 @@ class Programs(ABC, Generic[ProgramT, OutcomeT]):
         """Set or name of each program."""
         return self.file.kinds
 
-    def verdicts(self, numbers: Sequence[int], target: str, models: str) -> Iterator[Verdict]:
+    def verdicts(
+        self, numbers: Sequence[int], target: str, memory: MemorySide
+    ) -> Iterator[Verdict]:
         """Run programs, as ``Recording`` says."""
         programs = [self.file[number] for number in numbers]
         outcomes = (
-            map(self.golden, programs) if target == "golden" else self.simulated(programs, models)
+            map(self.golden, programs) if target == "golden" else self.simulated(programs, memory)
         )
         return map(self.verdict, programs, outcomes)
 
@@ -163,12 +170,12 @@ class Barriers(Programs[BarrierProgram, Iterable[Result]]):
         return golden_barriers.outcome(program)
 
     def simulated(
-        self, programs: Sequence[BarrierProgram], models: str
+        self, programs: Sequence[BarrierProgram], memory: MemorySide
     ) -> Iterator[Iterable[Result]]:
         """Run programs through the RTL; yield the results of each."""
         from sim_tb.conformance import rtl  # here, because only the RTL needs a simulator
 
-        return rtl.barrier_results(programs, models=models)
+        return rtl.barrier_results(programs, memory=memory)
 
     def verdict(self, program: BarrierProgram, outcome: Iterable[Result]) -> Verdict:
         """Compare results with the silicon's."""
@@ -186,12 +193,12 @@ class Clusters(Programs[ClusterProgram, ClusterOutcome | str]):
         return golden_clusters.outcome(program)
 
     def simulated(
-        self, programs: Sequence[ClusterProgram], models: str
+        self, programs: Sequence[ClusterProgram], memory: MemorySide
     ) -> Iterator[ClusterOutcome | str]:
         """Run programs through the RTL; yield the outcome of each."""
         from sim_tb.conformance import rtl  # here, because only the RTL needs a simulator
 
-        return rtl.cluster_outcomes(programs, models=models)
+        return rtl.cluster_outcomes(programs, memory=memory)
 
     def verdict(self, program: ClusterProgram, outcome: ClusterOutcome | str) -> Verdict:
         """Compare an outcome with the silicon's; note the phases that ended at a part."""
@@ -215,9 +222,11 @@ class GoldenOnly:
         """Kind of each case."""
         return self.file.kinds
 
-    def verdicts(self, numbers: Sequence[int], target: str, models: str) -> Iterator[Verdict]:
+    def verdicts(
+        self, numbers: Sequence[int], target: str, memory: MemorySide
+    ) -> Iterator[Verdict]:
         """Run cases, as ``Recording`` says."""
-        del models
+        del memory
         for number in numbers:
             if target == "golden":
                 yield Verdict(self.file.check(number))

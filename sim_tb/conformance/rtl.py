@@ -9,6 +9,7 @@ from golden.vectors import Outcome as TransferOutcome
 from hw.params import PRESETS, TmaParams
 from sim_tb.conformance.barriers import BarrierProgram, Result
 from sim_tb.conformance.clusters import WINDOW_BYTES, ClusterProgram, Outcome
+from sim_tb.conformance.memory_side import DEFAULT, MemorySide
 from sim_tb.simulator import jobs
 
 MODULE = "sim_tb.conformance.tb_conformance"
@@ -38,7 +39,7 @@ CLUSTER = replace(
 def outcomes(
     cases: Iterable[Case],
     *,
-    models: str = "fixed",
+    memory: MemorySide = DEFAULT,
     params: TmaParams = PRESETS["default"],
     cluster: TmaParams = PRESETS["cluster"],
     seed: int = 1,
@@ -49,8 +50,8 @@ def outcomes(
     ----------
     cases : iterable of Case
         Recorded cases. Multicasts run on a cluster, in a second simulation.
-    models : str
-        Preset of ``sim_tb.testbench.models``, such as ``fixed`` or ``rough``.
+    memory : MemorySide
+        What is around the RTL.
     params : TmaParams
         Parameters of the unit.
     cluster : TmaParams
@@ -69,7 +70,7 @@ def outcomes(
         multicast: _results(
             module,
             [case for case in selected if case.is_multicast is multicast],
-            models=models,
+            memory=memory,
             params=unit,
             seed=seed,
         )
@@ -85,7 +86,7 @@ def outcomes(
 def barrier_results(
     programs: Sequence[BarrierProgram],
     *,
-    models: str = "fixed",
+    memory: MemorySide = DEFAULT,
     params: TmaParams = PRESETS["default"],
     seed: int = 1,
 ) -> Iterator[list[Result]]:
@@ -99,13 +100,13 @@ def barrier_results(
     SimulationError
         If the simulation fails.
     """
-    return _results(BARRIER_MODULE, programs, models=models, params=params, seed=seed)
+    return _results(BARRIER_MODULE, programs, memory=memory, params=params, seed=seed)
 
 
 def cluster_outcomes(
     programs: Sequence[ClusterProgram],
     *,
-    models: str = "fixed",
+    memory: MemorySide = DEFAULT,
     cluster: TmaParams = CLUSTER,
     seed: int = 1,
 ) -> Iterator[Outcome | str]:
@@ -124,10 +125,11 @@ def cluster_outcomes(
     for program in programs:
         if program.ctas > cluster.ctas:
             raise ValueError(f"{program} has {program.ctas} CTAs: must have up to {cluster.ctas}")
-    return _results(PROGRAM_MODULE, programs, models=models, params=cluster, seed=seed)
+    return _results(PROGRAM_MODULE, programs, memory=memory, params=cluster, seed=seed)
 
 
 def _results(
-    module: str, given: Sequence[Any], *, models: str, params: TmaParams, seed: int
+    module: str, given: Sequence[Any], *, memory: MemorySide, params: TmaParams, seed: int
 ) -> Iterator[Any]:
-    return jobs.results(module, given, env={"CONFORMANCE_MODELS": models}, params=params, seed=seed)
+    env = {"CONFORMANCE_MODELS": memory.models}
+    return jobs.results(module, given, env=env, params=memory.of(params), seed=seed)

@@ -12,6 +12,7 @@ from golden.archive import VectorError, check_fields, read_arrays
 from golden.conformance import outcomes
 from golden.vectors import TIMING_FIELDS, Outcome, check, read_cases, read_timings
 from sim_tb.conformance.command import main
+from sim_tb.conformance.memory_side import MemorySide
 from sim_tb.conformance.recordings import Transfers
 
 TRANSFERS = Path(__file__).parents[1] / "silicon" / "transfers.npz"
@@ -288,7 +289,7 @@ def test_errors_of_the_command_line(capsys, arguments):
 
 
 def test_the_rtl_encodes_no_maps():
-    verdicts = Transfers(read_cases(MAPS, limit=2)).verdicts(range(2), "rtl", "fixed")
+    verdicts = Transfers(read_cases(MAPS, limit=2)).verdicts(range(2), "rtl", MemorySide())
     assert [verdict.difference for verdict in verdicts] == [
         f"encode[{n}]: is run by the golden model only" for n in range(2)
     ]

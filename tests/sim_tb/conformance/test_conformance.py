@@ -10,6 +10,7 @@ from sim_tb.conformance.barriers import barrier_file
 from sim_tb.conformance.clusters import ClusterProgram, cluster_file
 from sim_tb.conformance.command import NOTES, main
 from sim_tb.conformance.instructions import Error
+from sim_tb.conformance.memory_side import MemorySide
 from sim_tb.conformance.recordings import Clusters
 from sim_tb.conformance.rtl import outcomes
 from sim_tb.simulator import runner
@@ -32,9 +33,18 @@ def test_recorded_transfers(name: str, models: str, every: int) -> None:
     cases = [case for case in read_cases(Path(SILICON, f"{name}.npz")) if not case.is_multicast]
     assert len(cases) == CASES[name]
     cases = cases[::every]
-    found = outcomes(cases, models=models)
+    found = outcomes(cases, memory=MemorySide(models))
     wrong = [check(case, outcome) for case, outcome in zip(cases, found, strict=True)]
     assert [text for text in wrong if text] == []
+
+
+@pytest.mark.regress
+@pytest.mark.parametrize("models", ["fixed", "rough"])
+@pytest.mark.parametrize("name", ["transfers", "workloads"])
+def test_recorded_transfers_by_axi(name: str, models: str) -> None:
+    """With ``transfers``, also the multicasts, whose cluster has an AXI4 port at each SM."""
+    arguments = [str(SILICON / f"{name}.npz"), "--target", "rtl", "--port", "axi"]
+    assert main([*arguments, "--models", models]) == 0
 
 
 @pytest.mark.simulators(CLUSTER)
@@ -43,7 +53,7 @@ def test_recorded_multicasts(models: str) -> None:
     """Multicasts run on four SMs; with ``rough``, each receiver stalls independently."""
     cases = [case for case in read_cases(Path(SILICON, "transfers.npz")) if case.is_multicast]
     assert len(cases) == 60
-    found = outcomes(cases, models=models, cluster=CLUSTER)
+    found = outcomes(cases, memory=MemorySide(models), cluster=CLUSTER)
     wrong = [check(case, outcome) for case, outcome in zip(cases, found, strict=True)]
     assert [text for text in wrong if text] == []
 
@@ -56,7 +66,7 @@ def test_some_barrier_programs(models: str) -> None:
     """Each tenth program; with ``rough``, commands and results wait."""
     file = barrier_file(BARRIERS, read_arrays(BARRIERS))
     programs = [file[number] for number in range(0, len(file), 10)]
-    runs = rtl.barrier_results(programs, models=models)
+    runs = rtl.barrier_results(programs, memory=MemorySide(models))
     wrong = [program.check(run) for program, run in zip(programs, runs, strict=True)]
     assert [text for text in wrong if text] == []
 

@@ -1,0 +1,32 @@
+"""What is around the RTL in a run of recorded cases."""
+
+from dataclasses import dataclass, replace
+
+from hw.params import TmaParams
+
+PORTS = {"gnic": 0, "axi": 512}
+"""Ports of global memory, and the width of the data of those that are AXI4."""
+
+
+@dataclass(frozen=True)
+class MemorySide:
+    """Memories and stalls around the RTL, and the port of the unit that leads to them.
+
+    Parameters
+    ----------
+    models : str
+        Preset of ``sim_tb.testbench.models``, such as ``fixed`` or ``rough``.
+    port : str
+        A name of ``PORTS``. With ``axi`` all accesses to global memory go through an AXI4 master,
+        and an adapter behind it (``hw.axi_top.AxiLoop``).
+    """
+
+    models: str = "fixed"
+    port: str = "gnic"
+
+    def of(self, params: TmaParams) -> TmaParams:
+        """Return the parameters of a unit with this port."""
+        return replace(params, axi_data_bits=PORTS[self.port])
+
+
+DEFAULT = MemorySide()
