@@ -36,6 +36,7 @@ STAGES = {
     "store": {"layouts", "lib"},
     "barrier": {"layouts", "lib"},
     "reduce": {"layouts", "lib"},
+    "axi": {"layouts", "lib", "reduce"},
     "cluster": {"layouts", "lib", "barrier", "reduce"},
 }
 """Sub-packages of ``hw`` that each stage may import, beside itself and ``hw.params``."""

@@ -20,7 +20,18 @@ from hw.params import PRESETS, TmaParams
 from hw.top import Tma, tma_ports
 
 HW = Path(__file__).resolve().parents[1]
-STAGES = ("front", "setup", "generate", "load", "store", "barrier", "cluster", "reduce", "lib")
+STAGES = (
+    "front",
+    "setup",
+    "generate",
+    "load",
+    "store",
+    "barrier",
+    "cluster",
+    "reduce",
+    "axi",
+    "lib",
+)
 """Packages with blocks, in the order of a request's way."""
 
 WITHOUT_BLOCKS = {"flow", "layouts"}

@@ -1,4 +1,4 @@
-"""What is around the RTL in a run of recorded cases."""
+"""Memory side: what is around the RTL in a run of recorded cases."""
 
 from dataclasses import dataclass, replace
 

@@ -1,0 +1,29 @@
+"""AXI ports of all widths, before the RAM of cocotbext-axi."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from hw.params import TmaParams
+from tests.hw.axi.axi_bench import run
+from tests.hw.axi.test_read_port import params_of
+
+
+def run_copies(params: TmaParams, folder: Path, seed: int, pause: float, fails: float) -> None:
+    env = {
+        "AXI_PARAMS": json.dumps(asdict(params)),
+        "AXI_PAUSE": str(pause),
+        "AXI_FAILS": str(fails),
+    }
+    run(params, "tests.hw.axi.tb_axi_ram", "copies", folder, seed, env)
+
+
+@pytest.mark.parametrize(("pause", "fails"), [(0.0, 0.0), (0.5, 0.2)])
+@pytest.mark.parametrize(
+    "bits",
+    [64, 1024, *(pytest.param(bits, marks=pytest.mark.regress) for bits in (128, 512))],
+)
+def test_copies(bits: int, pause: float, fails: float, tmp_path: Path) -> None:
+    run_copies(params_of(64, bits), tmp_path, 1, pause, fails)
