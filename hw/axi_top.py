@@ -4,18 +4,19 @@ from collections.abc import Callable
 from typing import Any
 
 from amaranth.hdl import Module
-from amaranth.lib import stream, wiring
-from amaranth.lib.wiring import In, Out, connect, flipped
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, connect, flipped
 
 from hw.axi.memory_adapter import MemoryAdapter
-from hw.axi.port import AxiPort, axi_signals, channels, join_channel
-from hw.layouts.ports import gnic_ack_layout, gnic_write_layout
+from hw.axi.port import AxiPort, axi_signals, channels, join_channel, streams_of
 from hw.params import TmaParams
 from hw.top import Tma, tma_ports
 
-TO_PORT = "gnic_request", "descriptor_request", "gnic_write"
-FROM_PORT = "gnic_response", "descriptor_fill", "gnic_ack"
-"""Ports of a unit that are behind its AXI4 port, by their direction."""
+BEHIND_PORT = (
+    *("gnic_request", "gnic_response", "descriptor_request", "descriptor_fill"),
+    *("gnic_write", "gnic_ack"),
+)
+"""Ports of a unit that are behind its AXI4 port."""
 
 
 def _pass_port(m: Module, name: str, inner: Any, outer: wiring.Component) -> None:
@@ -51,9 +52,6 @@ class AxiTma(wiring.Component):
     -------
     m_axi_arid, m_axi_araddr and so on :
         The signals of the channels AR, R, and with ``stores`` AW, W and B. See ``hw.layouts.axi``.
-    reduction, reduction_ack : Out(stream), In(stream)
-        Reductions, as at the ports ``gnic_write`` and ``gnic_ack`` of ``Tma``: AXI4 has none.
-        Present with ``reductions``.
     request, control and so on :
         All other ports of ``Tma``.
 
@@ -70,28 +68,22 @@ class AxiTma(wiring.Component):
             raise ValueError("axi_data_bits = 0: must be from 64 to 1024 in a unit with AXI4")
         self.params = params
         self._unit = unit
-        members = tma_ports(params)
-        self._outside = [name for name in members if name not in TO_PORT + FROM_PORT]
-        ports = {name: members[name] for name in self._outside} | axi_signals(params)
-        if params.reductions:
-            ports |= {
-                "reduction": Out(stream.Signature(gnic_write_layout(params))),
-                "reduction_ack": In(stream.Signature(gnic_ack_layout(params))),
-            }
-        super().__init__(ports)
+        ports = {name: port for name, port in tma_ports(params).items() if name not in BEHIND_PORT}
+        super().__init__(ports | axi_signals(params))
 
     def elaborate(self, platform) -> Module:
         m = Module()
         p = self.params
         m.submodules.unit = unit = self._unit(p)
         m.submodules.axi_port = axi_port = AxiPort(p)
-        for name in tma_ports(p):
-            if name in TO_PORT:
+        for name, member in streams_of(p).items():
+            if member.flow is In:
                 connect(m, getattr(unit, name), getattr(axi_port, name))
-            elif name in FROM_PORT:
+            else:
                 connect(m, getattr(axi_port, name), getattr(unit, name))
+        signals = axi_signals(p)
         for name in self.signature.members:
-            _pass_port(m, name, unit if name in self._outside else axi_port, self)
+            _pass_port(m, name, axi_port if name in signals else unit, self)
         return m
 
 
@@ -121,9 +113,6 @@ class AxiLoop(wiring.Component):
         m.submodules.memory_adapter = adapter = MemoryAdapter(p)
         for name, (flow, _) in channels(p).items():
             join_channel(m, unit, name, getattr(adapter, name), drives=flow is In)
-        if p.reductions:
-            connect(m, unit.reduction, adapter.reduction)
-            connect(m, adapter.reduction_ack, unit.reduction_ack)
         for name in self.signature.members:
-            _pass_port(m, name, adapter if name in TO_PORT + FROM_PORT else unit, self)
+            _pass_port(m, name, adapter if name in BEHIND_PORT else unit, self)
         return m

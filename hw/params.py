@@ -305,9 +305,24 @@ class TmaParams:
         return self.axi_data_bits // 8
 
     @cached_property
+    def axi_reductions(self) -> int:
+        """Reductions in flight at the AXI4 port."""
+        return min(8, self.tags) if self.reductions else 0
+
+    @cached_property
+    def axi_lines(self) -> int:
+        """Lines that can be read at once at the AXI4 port: of loads, and behind them reductions."""
+        return self.tags + self.axi_reductions
+
+    @cached_property
+    def axi_line_bits(self) -> int:
+        """Width of the number of a line that is read at the AXI4 port."""
+        return (self.axi_lines - 1).bit_length()
+
+    @cached_property
     def axi_read_id_bits(self) -> int:
-        """Width of ARID: a tag, or above the tags a tensor map or a prefetch."""
-        return self.tag_bits + 1
+        """Width of ARID: the number of a line, or above these a tensor map or a prefetch."""
+        return self.axi_line_bits + 1
 
     @cached_property
     def stream_bits(self) -> int:

@@ -4,8 +4,7 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.layouts.axi import line_beat_layout
-from hw.layouts.ports import gnic_response_layout
+from hw.layouts.axi import axi_line_layout, line_beat_layout
 from hw.lib.memory import RowMemory
 from hw.params import TmaParams
 
@@ -22,40 +21,40 @@ class LineSelector(wiring.Component):
 
     Members
     -------
-    opened : In(stream) of ``tag_bits`` and the place of a line in its beat; always ready
+    opened : In(stream) of the number of a line and its place in its beat; always ready
         A line is read; its beat comes in the next clock or later.
     i : In(stream) of ``line_beat_layout``
-    o : Out(stream) of ``gnic_response_layout``
+    o : Out(stream) of ``axi_line_layout``
     """
 
     def __init__(self, params: TmaParams) -> None:
         self.params = params
         self.place_bits = (params.axi_bytes // params.line_bytes - 1).bit_length()
-        opened = stream.Signature(params.tag_bits + self.place_bits, always_ready=True)
+        opened = stream.Signature(params.axi_line_bits + self.place_bits, always_ready=True)
         super().__init__(
             {
                 "opened": In(opened),
                 "i": In(stream.Signature(line_beat_layout(params))),
-                "o": Out(stream.Signature(gnic_response_layout(params))),
+                "o": Out(stream.Signature(axi_line_layout(params))),
             }
         )
 
     def elaborate(self, platform) -> Module:
         m = Module()
         p = self.params
-        m.submodules.places = places = RowMemory(self.place_bits, p.tags)
+        m.submodules.places = places = RowMemory(self.place_bits, p.axi_lines)
         write, read = places.write_port(), places.read_port()
         valid = Signal()
         beat = Signal(line_beat_layout(p), reset_less=True)
         m.d.comb += [
             write.en.eq(self.opened.valid),
-            write.addr.eq(self.opened.payload[: p.tag_bits]),
-            write.data.eq(self.opened.payload[p.tag_bits :]),
+            write.addr.eq(self.opened.payload[: p.axi_line_bits]),
+            write.data.eq(self.opened.payload[p.axi_line_bits :]),
             self.i.ready.eq(~valid | self.o.ready),
             read.en.eq(self.i.ready),
-            read.addr.eq(self.i.p.tag),
+            read.addr.eq(self.i.p.id),
             self.o.valid.eq(valid),
-            self.o.p.tag.eq(beat.tag),
+            self.o.p.id.eq(beat.id),
             self.o.p.error.eq(beat.error),
             self.o.p.data.eq(beat.data.word_select(read.data, p.line_bytes * 8)),
         ]

@@ -16,6 +16,7 @@ from hw.layouts.ports import (
     gnic_write_layout,
 )
 from hw.lib.arbiter import Arbiter
+from hw.lib.free_list import FreeList
 from hw.lib.memory import RowMemory
 from hw.lib.queue import Queue
 from hw.lib.register_slice import PipelineRegister
@@ -112,7 +113,8 @@ class MemoryAdapter(wiring.Component):
     """Answers ``ReadPort`` and ``WritePort`` with a memory that has the ports of the GNIC.
 
     It takes the accesses that these two make, and no others: it is the other end of their AXI4
-    port in simulations, whose memory models have the ports of the GNIC. The beats of ``LINES``
+    port in simulations, whose memory models have the ports of the GNIC. The memory gets
+    tags of its own, as many as the unit has. The beats of ``LINES``
     lines, of a tensor map and of a prefetch are sent in turn.
 
     Latency: two to four clocks each way. Throughput: a beat a clock. Back-pressure: a channel waits
@@ -129,8 +131,6 @@ class MemoryAdapter(wiring.Component):
         The channels, with the layouts of ``hw.layouts.axi``; the last three with ``stores``.
     gnic_request, gnic_response, descriptor_request, descriptor_fill, gnic_write, gnic_ack :
         As at ``Tma``; the last two with ``stores``.
-    reduction, reduction_ack :
-        As at ``WritePort``; with ``reductions``. They go to the memory with the writes.
     """
 
     def __init__(self, params: TmaParams) -> None:
@@ -153,8 +153,6 @@ class MemoryAdapter(wiring.Component):
                 "gnic_write": Out(write),
                 "gnic_ack": In(ack),
             }
-        if params.reductions:
-            ports |= {"reduction": In(write), "reduction_ack": Out(ack)}
         super().__init__(ports)
 
     def elaborate(self, platform) -> Module:
@@ -170,17 +168,16 @@ class MemoryAdapter(wiring.Component):
             connect(m, sender.o, port)
         connect(m, beats.o, flipped(self.r))
         ar = self.ar.p
-        is_line = ~ar.id[p.tag_bits]
+        is_line = ~ar.id[-1]
         is_map = ~is_line & ~ar.id[0]
         is_prefetch = ~is_line & ar.id[0]
         map_ready = self._read_maps(m, is_map, maps.i)
         prefetch_ready = self._count_prefetches(m, is_prefetch, prefetches.i)
-        self._send_lines(m, is_line, lines)
-        line_ready = self.gnic_request.ready & (is_line | prefetch_ready)
+        tag_ready = self._send_lines(m, is_line, lines)
+        may_ask = Mux(is_line, tag_ready, prefetch_ready)
         m.d.comb += [
-            self.ar.ready.eq(Mux(is_map, map_ready, line_ready)),
-            self.gnic_request.valid.eq(self.ar.valid & (is_line | (is_prefetch & prefetch_ready))),
-            self.gnic_request.p.tag.eq(ar.id),
+            self.ar.ready.eq(Mux(is_map, map_ready, self.gnic_request.ready & may_ask)),
+            self.gnic_request.valid.eq(self.ar.valid & ~is_map & may_ask),
             self.gnic_request.p.line.eq(ar.addr >> (p.lane_bits + 4)),
             self.gnic_request.p.prefetch.eq(is_prefetch),
             self.gnic_request.p.attributes.eq(ar.user),
@@ -207,7 +204,7 @@ class MemoryAdapter(wiring.Component):
             sender.valid.eq(self.descriptor_fill.valid),
             self.descriptor_fill.ready.eq(sender.ready),
             places.o.ready.eq(sender.valid & sender.ready),
-            sender.p.id.eq(p.tags),
+            sender.p.id.eq(1 << p.axi_line_bits),
             sender.p.error.eq(self.descriptor_fill.p.error),
             sender.p.data.eq(self.descriptor_fill.p.words),
             sender.p.place.eq(places.o.payload),
@@ -217,22 +214,37 @@ class MemoryAdapter(wiring.Component):
     def _count_prefetches(self, m: Module, asks: Value, sender: stream.Interface) -> Value:
         """Answer each prefetch with any bytes; return whether one more can wait for that."""
         waiting = Signal(range(PREFETCHES + 1))
-        m.d.comb += [sender.valid.eq(waiting != 0), sender.p.id.eq(self.params.tags + 1)]
+        m.d.comb += [
+            sender.valid.eq(waiting != 0),
+            sender.p.id.eq(1 << self.params.axi_line_bits | 1),
+        ]
         asked = self.ar.valid & self.ar.ready & asks
         m.d.sync += waiting.eq(waiting + asked - (sender.valid & sender.ready))
         return waiting != PREFETCHES
 
-    def _send_lines(self, m: Module, asks: Value, senders: list[BurstSender]) -> None:
-        """Send each line that the memory gives, from the first sender that is free."""
+    def _send_lines(self, m: Module, asks: Value, senders: list[BurstSender]) -> Value:
+        """Send each line that the memory gives, from the first sender that is free.
+
+        Return whether there is a tag to ask for a line.
+        """
         p = self.params
-        m.submodules.line_places = places = RowMemory(place_bits(p, p.line_bytes), p.tags)
-        write, read = places.write_port(), places.read_port()
+        read_layout = data.StructLayout(
+            {"id": p.axi_line_bits, "place": place_bits(p, p.line_bytes)}
+        )
+        m.submodules.tags = tags = FreeList(p.tags)
+        m.submodules.reads = reads = RowMemory(read_layout, p.tags)
+        write, read = reads.write_port(), reads.read_port()
         m.submodules.line_read = line = PipelineRegister(gnic_response_layout(p))
         connect(m, flipped(self.gnic_response), line.i)
         m.d.comb += [
-            write.en.eq(self.ar.valid & asks),
-            write.addr.eq(self.ar.p.id),
-            write.data.eq(place_of(p, self.ar.p.addr, p.line_bytes)),
+            self.gnic_request.p.tag.eq(tags.taken.payload),
+            tags.taken.ready.eq(self.ar.valid & self.ar.ready & asks),
+            tags.returned.valid.eq(self.gnic_response.valid & self.gnic_response.ready),
+            tags.returned.payload.eq(self.gnic_response.p.tag),
+            write.en.eq(tags.taken.ready),
+            write.addr.eq(tags.taken.payload),
+            write.data.id.eq(self.ar.p.id),
+            write.data.place.eq(place_of(p, self.ar.p.addr, p.line_bytes)),
             read.en.eq(line.i.ready),
             read.addr.eq(line.i.p.tag),
             line.o.ready.eq(Cat(sender.i.ready for sender in senders).any()),
@@ -241,12 +253,13 @@ class MemoryAdapter(wiring.Component):
         for sender in senders:
             m.d.comb += [
                 sender.i.valid.eq(line.o.valid & free),
-                sender.i.p.id.eq(line.o.p.tag),
+                sender.i.p.id.eq(read.data.id),
                 sender.i.p.error.eq(line.o.p.error),
                 sender.i.p.data.eq(line.o.p.data),
-                sender.i.p.place.eq(read.data),
+                sender.i.p.place.eq(read.data.place),
             ]
             free = free & ~sender.i.ready
+        return tags.taken.valid
 
     def _write(self, m: Module) -> None:
         """Put the beats of each write together; write the line, and pass its answer on."""
@@ -280,37 +293,11 @@ class MemoryAdapter(wiring.Component):
             ~addresses.o.valid | (((aw.len + 1) << aw.size) == p.line_bytes),
             "memory_adapter: a write of another size\n",
         )
+        connect(m, line.o, flipped(self.gnic_write))
         ack = self.gnic_ack.p
-        is_reduction = Const(0)
-        if p.reductions:
-            is_reduction = self._join_reductions(m, line.o)
-        else:
-            connect(m, line.o, flipped(self.gnic_write))
         m.d.comb += [
-            self.b.valid.eq(self.gnic_ack.valid & ~is_reduction),
+            self.b.valid.eq(self.gnic_ack.valid),
             self.b.p.id.eq(ack.tag),
             self.b.p.resp.eq(Mux(ack.error, Response.DECERR, Response.OKAY)),
-            self.gnic_ack.ready.eq(Mux(is_reduction, self._reduction_ready(), self.b.ready)),
+            self.gnic_ack.ready.eq(self.b.ready),
         ]
-
-    def _join_reductions(self, m: Module, writes: stream.Interface) -> Value:
-        """Give the memory writes and reductions; return whether its answer is of a reduction."""
-        p = self.params
-        m.submodules.joined = joined = Arbiter(gnic_write_layout(p), 2)
-        connect(m, writes, joined.i[0])
-        connect(m, flipped(self.reduction), joined.i[1])
-        connect(m, joined.o, flipped(self.gnic_write))
-        reduces = Signal(p.tags)
-        with m.If(self.gnic_write.valid):
-            bit = reduces.bit_select(self.gnic_write.p.tag, 1)
-            m.d.sync += bit.eq(self.gnic_write.p.reduction.enabled)
-        is_reduction = reduces.bit_select(self.gnic_ack.p.tag, 1)
-        m.d.comb += [
-            self.reduction_ack.valid.eq(self.gnic_ack.valid & is_reduction),
-            self.reduction_ack.p.eq(self.gnic_ack.p),
-        ]
-        return is_reduction
-
-    def _reduction_ready(self) -> Value:
-        """Return whether the answer of a reduction is taken."""
-        return self.reduction_ack.ready if self.params.reductions else Const(0)

@@ -8,9 +8,18 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.data import StructLayout
 from amaranth.lib.wiring import In, Out, connect, flipped
 
+from hw.axi.line_reducer import LineReducer
 from hw.axi.read_port import ReadPort
 from hw.axi.write_port import WritePort
 from hw.layouts.axi import ar_layout, aw_layout, b_layout, r_layout, w_layout
+from hw.layouts.isa import GLOBAL_ADDRESS_BITS
+from hw.layouts.ports import (
+    DescriptorFill,
+    gnic_ack_layout,
+    gnic_request_layout,
+    gnic_response_layout,
+    gnic_write_layout,
+)
 from hw.params import TmaParams
 
 PREFIX = "m_axi_"
@@ -54,10 +63,27 @@ def join_channel(
     m.d.comb += channel.ready.eq(ready) if drives else ready.eq(channel.ready)
 
 
-class AxiPort(wiring.Component):
-    """A ``ReadPort`` and, with ``stores``, a ``WritePort``, whose channels are signals of AXI4.
+def streams_of(params: TmaParams) -> dict[str, wiring.Member]:
+    """Return the members of an AXI port that a unit has in the other direction."""
+    streams = {
+        "gnic_request": In(stream.Signature(gnic_request_layout(params))),
+        "gnic_response": Out(stream.Signature(gnic_response_layout(params))),
+        "descriptor_request": In(stream.Signature(GLOBAL_ADDRESS_BITS)),
+        "descriptor_fill": Out(stream.Signature(DescriptorFill)),
+    }
+    if params.stores:
+        streams |= {
+            "gnic_write": In(stream.Signature(gnic_write_layout(params))),
+            "gnic_ack": Out(stream.Signature(gnic_ack_layout(params))),
+        }
+    return streams
 
-    Latency, throughput, back-pressure and errors: those of the two.
+
+class AxiPort(wiring.Component):
+    """Reads and writes global memory as a master of AXI4.
+
+    It is a ``ReadPort``; with ``stores`` a ``WritePort``; with ``reductions`` a ``LineReducer`` in
+    front of both. Latency, throughput, back-pressure and errors are those of its blocks.
 
     Parameters
     ----------
@@ -67,34 +93,38 @@ class AxiPort(wiring.Component):
     Members
     -------
     gnic_request, gnic_response, descriptor_request, descriptor_fill : as at ``ReadPort``
-    gnic_write, gnic_ack, reduction, reduction_ack : as at ``WritePort``
+    gnic_write, gnic_ack : as at ``WritePort``, with reductions; present with ``stores``
     m_axi_arid, m_axi_araddr and so on :
         The signals of AR and R, and with ``stores`` of AW, W and B; see ``hw.layouts.axi``.
     """
 
     def __init__(self, params: TmaParams) -> None:
         self.params = params
-        self._blocks = {"read_port": ReadPort(params)}
-        if params.stores:
-            self._blocks["write_port"] = WritePort(params)
-        streams = {
-            name: member
-            for block in self._blocks.values()
-            for name, member in block.signature.members.items()
-            if name not in READ_CHANNELS | WRITE_CHANNELS
-        }
-        super().__init__(streams | axi_signals(params))
+        super().__init__(streams_of(params) | axi_signals(params))
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        for block_name, block in self._blocks.items():
-            m.submodules[block_name] = block
-            for name, member in block.signature.members.items():
-                if name in READ_CHANNELS | WRITE_CHANNELS:
-                    drives = member.flow is Out
-                    join_channel(m, self, name, getattr(block, name), drives=drives)
-                elif member.flow is In:
-                    connect(m, flipped(getattr(self, name)), getattr(block, name))
-                else:
-                    connect(m, getattr(block, name), flipped(getattr(self, name)))
+        p = self.params
+        m.submodules.read_port = read_port = ReadPort(p)
+        ports: dict[str, Any] = dict.fromkeys(READ_CHANNELS, read_port)
+        connect(m, flipped(self.gnic_request), read_port.gnic_request)
+        connect(m, read_port.gnic_response, flipped(self.gnic_response))
+        connect(m, flipped(self.descriptor_request), read_port.descriptor_request)
+        connect(m, read_port.descriptor_fill, flipped(self.descriptor_fill))
+        if p.stores:
+            m.submodules.write_port = write_port = WritePort(p)
+            ports |= dict.fromkeys(WRITE_CHANNELS, write_port)
+        if p.reductions:
+            m.submodules.line_reducer = reducer = LineReducer(p)
+            connect(m, flipped(self.gnic_write), reducer.i)
+            connect(m, reducer.o, write_port.gnic_write)
+            connect(m, write_port.gnic_ack, reducer.ack)
+            connect(m, reducer.answered, flipped(self.gnic_ack))
+            connect(m, reducer.read, read_port.reduction_read)
+            connect(m, read_port.reduced_line, reducer.line)
+        elif p.stores:
+            connect(m, flipped(self.gnic_write), write_port.gnic_write)
+            connect(m, write_port.gnic_ack, flipped(self.gnic_ack))
+        for name, (flow, _) in channels(p).items():
+            join_channel(m, self, name, getattr(ports[name], name), drives=flow is Out)
         return m

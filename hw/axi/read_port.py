@@ -1,13 +1,21 @@
 """Read port: reads lines and tensor maps by AXI4."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Value
+from amaranth.hdl import Cat, Const, Module, Mux
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.axi.line_assembler import LineAssembler
 from hw.axi.line_selector import LineSelector
 from hw.axi.map_reader import MAP_BYTES, MapReader
-from hw.layouts.axi import Burst, ar_layout, is_error, r_layout
+from hw.layouts.axi import (
+    Burst,
+    ar_layout,
+    axi_line_layout,
+    is_error,
+    r_layout,
+    reduced_line_layout,
+    reduction_read_layout,
+)
 from hw.layouts.isa import GLOBAL_ADDRESS_BITS
 from hw.layouts.ports import (
     DescriptorFill,
@@ -54,25 +62,32 @@ class ReadPort(wiring.Component):
     descriptor_fill : Out(stream) of ``DescriptorFill``
     ar : Out(stream) of ``ar_layout``
     r : In(stream) of ``r_layout``
+    reduction_read : In(stream) of ``reduction_read_layout``
+        Lines that are to be reduced. This port and the following exist with ``reductions``.
+    reduced_line : Out(stream) of ``reduced_line_layout``
     """
 
     def __init__(self, params: TmaParams) -> None:
         self.params = params
-        super().__init__(
-            {
-                "gnic_request": In(stream.Signature(gnic_request_layout(params))),
-                "gnic_response": Out(stream.Signature(gnic_response_layout(params))),
-                "descriptor_request": In(stream.Signature(GLOBAL_ADDRESS_BITS)),
-                "descriptor_fill": Out(stream.Signature(DescriptorFill)),
-                "ar": Out(stream.Signature(ar_layout(params))),
-                "r": In(stream.Signature(r_layout(params))),
+        ports = {
+            "gnic_request": In(stream.Signature(gnic_request_layout(params))),
+            "gnic_response": Out(stream.Signature(gnic_response_layout(params))),
+            "descriptor_request": In(stream.Signature(GLOBAL_ADDRESS_BITS)),
+            "descriptor_fill": Out(stream.Signature(DescriptorFill)),
+            "ar": Out(stream.Signature(ar_layout(params))),
+            "r": In(stream.Signature(r_layout(params))),
+        }
+        if params.reductions:
+            ports |= {
+                "reduction_read": In(stream.Signature(reduction_read_layout(params))),
+                "reduced_line": Out(stream.Signature(reduced_line_layout(params))),
             }
-        )
+        super().__init__(ports)
 
     def elaborate(self, platform) -> Module:
         m = Module()
         p = self.params
-        m.submodules.requests = requests = Arbiter(ar_layout(p), 2)
+        m.submodules.requests = requests = Arbiter(ar_layout(p), 2 + p.reductions)
         m.submodules.ar_slice = ar_slice = DoubleBuffer(ar_layout(p))
         m.submodules.r_slice = r_slice = DoubleBuffer(r_layout(p))
         m.submodules.map_reader = map_reader = MapReader(p)
@@ -80,32 +95,39 @@ class ReadPort(wiring.Component):
         connect(m, ar_slice.o, flipped(self.ar))
         connect(m, flipped(self.r), r_slice.i)
         connect(m, map_reader.o, flipped(self.descriptor_fill))
-        maps, lines = requests.i
+        maps, lines, *reductions = requests.i
         self._ask_for_maps(m, maps, map_reader)
         self._ask_for_lines(m, lines)
-        responses = self._line_receiver(m, lines.valid & lines.ready)
-        self._answer(m, r_slice.o, responses, map_reader.i)
+        for reduction in reductions:
+            self._ask_for_reductions(m, reduction)
+        beats, answers = self._line_receiver(m, requests.o)
+        self._bring(m, r_slice.o, beats, map_reader.i)
+        self._answer(m, answers)
         return m
 
-    def _line_receiver(self, m: Module, asks: Value) -> stream.Interface:
-        """Return the stream that takes the beats of lines. ``asks``: a line, or prefetch, is read.
+    def _line_receiver(self, m: Module, asked) -> tuple[stream.Interface, stream.Interface]:
+        """Return the stream that takes the beats of lines, and that of the lines.
 
-        Its payload has the members of ``line_beat_layout``.
+        ``asked`` is the stream of the reads.
         """
         p = self.params
         if p.axi_bytes == p.line_bytes:
-            return flipped(self.gnic_response)
+            lines = stream.Signature(axi_line_layout(p)).create(path=("lines",))
+            return lines, lines
         if p.axi_bytes < p.line_bytes:
             m.submodules.line_assembler = lines = LineAssembler(p)
         else:
             m.submodules.line_selector = lines = LineSelector(p)
-            request = self.gnic_request.p
+            place = asked.p.addr[p.lane_bits + 4 :][: lines.place_bits]
             m.d.comb += [
-                lines.opened.valid.eq(asks & ~request.prefetch),
-                lines.opened.payload.eq(Cat(request.tag, request.line[: lines.place_bits])),
+                lines.opened.valid.eq(asked.valid & ~asked.p.id[-1]),
+                lines.opened.payload.eq(Cat(asked.p.id[:-1], place)),
             ]
-        connect(m, lines.o, flipped(self.gnic_response))
-        return lines.i
+        return lines.i, lines.o
+
+    def _above_lines(self, number: int) -> int:
+        """Return the id of tensor maps, 0, or of prefetches, 1."""
+        return 1 << self.params.axi_line_bits | number
 
     def _assign(self, request, size: int, number, address) -> list:
         """Return the assignments to a request for ``size`` bytes."""
@@ -135,7 +157,7 @@ class ReadPort(wiring.Component):
         m.d.comb += [
             maps.valid.eq(self.descriptor_request.valid & may_pass),
             self.descriptor_request.ready.eq(maps.ready & may_pass),
-            *self._assign(maps.p, MAP_BYTES, self.params.tags, address),
+            *self._assign(maps.p, MAP_BYTES, self._above_lines(0), address),
         ]
 
     def _ask_for_lines(self, m: Module, lines) -> None:
@@ -143,7 +165,7 @@ class ReadPort(wiring.Component):
         p = self.params
         request = self.gnic_request.p
         is_dropped = request.prefetch & (not p.axi_prefetch)
-        number = Mux(request.prefetch, p.tags + 1, request.tag)
+        number = Mux(request.prefetch, self._above_lines(1), request.tag)
         address = Cat(Const(0, p.lane_bits + 4), request.line)
         m.d.comb += [
             lines.valid.eq(self.gnic_request.valid & ~is_dropped),
@@ -152,12 +174,24 @@ class ReadPort(wiring.Component):
             lines.p.user.eq(request.attributes),
         ]
 
-    def _answer(self, m: Module, beats, lines, maps) -> None:
+    def _ask_for_reductions(self, m: Module, reductions) -> None:
+        """Ask for lines that are to be reduced."""
+        p = self.params
+        request = self.reduction_read.p
+        address = Cat(Const(0, p.lane_bits + 4), request.line)
+        m.d.comb += [
+            reductions.valid.eq(self.reduction_read.valid),
+            self.reduction_read.ready.eq(reductions.ready),
+            *self._assign(reductions.p, p.line_bytes, p.tags + request.number, address),
+            reductions.p.user.eq(request.attributes),
+        ]
+
+    def _bring(self, m: Module, beats, lines, maps) -> None:
         """Bring each beat to the line, or the tensor map, that it belongs to."""
         beat = beats.p
-        is_line = ~beat.id[self.params.tag_bits]
+        is_line = ~beat.id[-1]
         is_map = ~is_line & ~beat.id[0]
-        m.d.comb += lines.p.tag.eq(beat.id)
+        m.d.comb += lines.p.id.eq(beat.id)
         for receiver, is_receiver in (lines, is_line), (maps, is_map):
             m.d.comb += [
                 receiver.valid.eq(beats.valid & is_receiver),
@@ -167,3 +201,25 @@ class ReadPort(wiring.Component):
         m.d.comb += beats.ready.eq(
             Mux(is_line, lines.ready, ~is_map | maps.ready)  # data of a prefetch is dropped
         )
+
+    def _answer(self, m: Module, lines) -> None:
+        """Give each line to the load, or to the reduction, that asked for it."""
+        p = self.params
+        is_reduced = lines.p.id >= p.tags if p.reductions else Const(0)
+        m.d.comb += [
+            self.gnic_response.valid.eq(lines.valid & ~is_reduced),
+            self.gnic_response.p.tag.eq(lines.p.id),
+            self.gnic_response.p.error.eq(lines.p.error),
+            self.gnic_response.p.data.eq(lines.p.data),
+            lines.ready.eq(self.gnic_response.ready),
+        ]
+        if p.reductions:
+            reduced = self.reduced_line
+            m.d.comb += [
+                reduced.valid.eq(lines.valid & is_reduced),
+                reduced.p.number.eq(lines.p.id),
+                reduced.p.error.eq(lines.p.error),
+                reduced.p.data.eq(lines.p.data),
+            ]
+            with m.If(is_reduced):
+                m.d.comb += lines.ready.eq(reduced.ready)

@@ -7,7 +7,6 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from hw.axi.read_port import beats_of
 from hw.layouts.axi import Burst, aw_layout, b_layout, is_error, w_layout
 from hw.layouts.ports import gnic_ack_layout, gnic_write_layout
-from hw.lib.arbiter import Arbiter
 from hw.lib.register_slice import DoubleBuffer, PipelineRegister
 from hw.params import TmaParams
 
@@ -17,8 +16,7 @@ class WritePort(wiring.Component):
 
     A line is a burst of as many beats as it needs, or one beat of a part of the port's width; its
     strobes say which bytes are written. It is aligned to its size, so that no burst leaves its
-    4 KiB. Writes may be answered in any order. A reduction is no write of AXI4: it goes to a port
-    of its own.
+    4 KiB. Writes may be answered in any order.
 
     Latency: two clocks from a line to ``aw`` and to its first beat, and two from ``b`` to its
     answer. ``aw`` and ``w`` do not wait for each other within a line. Throughput: a beat, and an
@@ -39,25 +37,19 @@ class WritePort(wiring.Component):
     aw : Out(stream) of ``aw_layout``
     w : Out(stream) of ``w_layout``
     b : In(stream) of ``b_layout``
-    reduction : Out(stream) of ``gnic_write_layout``
-        The reductions. This port and the following exist with ``reductions``.
-    reduction_ack : In(stream) of ``gnic_ack_layout``
     """
 
     def __init__(self, params: TmaParams) -> None:
         self.params = params
-        write = stream.Signature(gnic_write_layout(params))
-        ack = stream.Signature(gnic_ack_layout(params))
-        ports = {
-            "gnic_write": In(write),
-            "gnic_ack": Out(ack),
-            "aw": Out(stream.Signature(aw_layout(params))),
-            "w": Out(stream.Signature(w_layout(params))),
-            "b": In(stream.Signature(b_layout(params))),
-        }
-        if params.reductions:
-            ports |= {"reduction": Out(write), "reduction_ack": In(ack)}
-        super().__init__(ports)
+        super().__init__(
+            {
+                "gnic_write": In(stream.Signature(gnic_write_layout(params))),
+                "gnic_ack": Out(stream.Signature(gnic_ack_layout(params))),
+                "aw": Out(stream.Signature(aw_layout(params))),
+                "w": Out(stream.Signature(w_layout(params))),
+                "b": In(stream.Signature(b_layout(params))),
+            }
+        )
 
     def elaborate(self, platform) -> Module:
         m = Module()
@@ -75,17 +67,10 @@ class WritePort(wiring.Component):
         return m
 
     def _write(self, m: Module, lines, aw, w) -> None:
-        """Give each line as an address and its beats; give a reduction as it is."""
+        """Give each line as an address and its beats."""
         p = self.params
         line = lines.p
         length, size = beats_of(p, p.line_bytes)
-        is_write = Const(1)
-        if p.reductions:
-            is_write = ~line.reduction.enabled
-            m.d.comb += [
-                self.reduction.valid.eq(lines.valid & ~is_write),
-                self.reduction.p.eq(line),
-            ]
         # Of the line: whether its parts are sent, before and with this clock.
         was_addressed, had_beats = Signal(), Signal()
         is_addressed, has_beats = Signal(), Signal()
@@ -93,7 +78,7 @@ class WritePort(wiring.Component):
         m.d.comb += [
             is_addressed.eq(was_addressed | aw.ready),
             has_beats.eq(had_beats | (w.ready & w.p.last)),
-            aw.valid.eq(lines.valid & is_write & ~was_addressed),
+            aw.valid.eq(lines.valid & ~was_addressed),
             aw.p.id.eq(line.tag),
             aw.p.addr.eq(Cat(Const(0, p.lane_bits + 4), line.line)),
             aw.p.len.eq(length),
@@ -102,7 +87,7 @@ class WritePort(wiring.Component):
             aw.p.cache.eq(p.axi_cache),
             aw.p.prot.eq(p.axi_prot),
             aw.p.user.eq(line.attributes),
-            w.valid.eq(lines.valid & is_write & ~had_beats),
+            w.valid.eq(lines.valid & ~had_beats),
             w.p.last.eq(number == length),
         ]
         if p.axi_bytes > p.line_bytes:
@@ -118,10 +103,8 @@ class WritePort(wiring.Component):
                 w.p.strb.eq(line.strobe.word_select(number, p.axi_bytes)),
             ]
         is_done = is_addressed & has_beats
-        if p.reductions:
-            is_done = Mux(is_write, is_done, self.reduction.ready)
         m.d.comb += lines.ready.eq(is_done)
-        with m.If(lines.valid & is_write):
+        with m.If(lines.valid):
             m.d.sync += [
                 was_addressed.eq(is_addressed & ~has_beats),
                 had_beats.eq(has_beats & ~is_addressed),
@@ -130,16 +113,11 @@ class WritePort(wiring.Component):
                 m.d.sync += number.eq(Mux(w.p.last, 0, number + 1))
 
     def _answer(self, m: Module, answers) -> None:
-        """Give the answers of writes, and those of reductions, in turn."""
-        acks = self.gnic_ack
-        if self.params.reductions:
-            m.submodules.acks = arbiter = Arbiter(gnic_ack_layout(self.params), 2)
-            connect(m, arbiter.o, flipped(self.gnic_ack))
-            connect(m, flipped(self.reduction_ack), arbiter.i[1])
-            acks = arbiter.i[0]
+        """Give the answers of writes."""
+        ack = self.gnic_ack
         m.d.comb += [
-            acks.valid.eq(answers.valid),
-            answers.ready.eq(acks.ready),
-            acks.p.tag.eq(answers.p.id),
-            acks.p.error.eq(is_error(answers.p.resp)),
+            ack.valid.eq(answers.valid),
+            answers.ready.eq(ack.ready),
+            ack.p.tag.eq(answers.p.id),
+            ack.p.error.eq(is_error(answers.p.resp)),
         ]

@@ -46,7 +46,8 @@ def ar_layout(params: TmaParams) -> data.StructLayout:
 
     Members
     -------
-    id : tag of a line, below ``tags``; ``tags`` of a tensor map, ``tags + 1`` of a prefetch
+    id : tag of a line; ``tags`` and the number of a reduction; or with the highest bit, 0 in the
+        others for a tensor map, 1 for a prefetch
     addr : address of the first byte
     len : beats, less one
     size : bytes of a beat, as a power of two
@@ -112,11 +113,57 @@ def line_beat_layout(params: TmaParams) -> data.StructLayout:
 
     Members
     -------
-    tag : tag of the line
+    id : number of the line
     error : 1 if the beat could not be read
     data : as in ``r_layout``
     """
-    return data.StructLayout({"tag": params.tag_bits, "error": 1, "data": params.axi_data_bits})
+    return data.StructLayout({"id": params.axi_line_bits, "error": 1, "data": params.axi_data_bits})
+
+
+@cache
+def axi_line_layout(params: TmaParams) -> data.StructLayout:
+    """A line that was read: the members of ``line_beat_layout``, with all bytes of the line."""
+    bits = params.line_bytes * 8
+    return data.StructLayout({"id": params.axi_line_bits, "error": 1, "data": bits})
+
+
+def _reduction_bits(params: TmaParams) -> int:
+    """Return the width of the number of a reduction."""
+    return (params.axi_reductions - 1).bit_length()
+
+
+@cache
+def reduction_read_layout(params: TmaParams) -> data.StructLayout:
+    """Read of a line that is to be reduced.
+
+    Members
+    -------
+    number : number of the reduction
+    line : global address divided by ``line_bytes``
+    attributes : cache hints
+    """
+    return data.StructLayout(
+        {
+            "number": _reduction_bits(params),
+            "line": params.line_address_bits,
+            "attributes": MemoryAttributes,
+        }
+    )
+
+
+@cache
+def reduced_line_layout(params: TmaParams) -> data.StructLayout:
+    """A line that is to be reduced.
+
+    Members
+    -------
+    number : number of the reduction
+    error : 1 if the line could not be read
+    data : bytes of the line, byte 0 first
+    """
+    return data.StructLayout(
+        {"number": _reduction_bits(params), "error": 1, "data": params.line_bytes * 8}
+    )
 
 
 def is_error(resp: Response) -> data.View:

@@ -1,4 +1,4 @@
-"""Write port: lines by AXI4, of any width; reductions apart; answers in any order."""
+"""Write port: lines by AXI4, of any width; answers in any order."""
 
 import random
 
@@ -14,34 +14,22 @@ COUNT = 60
 
 
 class Writer:
-    """Writes and reduces lines with free tags."""
+    """Writes lines with free tags."""
 
-    def __init__(self, params: TmaParams, seed: int, fails: float, reduces: float) -> None:
+    def __init__(self, params: TmaParams, seed: int, fails: float) -> None:
         self.params = params
         self.rng = random.Random(seed)
         self.slave = Slave(params, seed, fails)
-        self.reduces = reduces
         self.lines: dict[int, dict] = {}  # in flight, by tag
-        self.errors: dict[int, int] = {}  # of reductions
         self.expected: dict[int, int] = {}  # bytes of memory
-        self.sent = self.acked = self.reduced = 0
+        self.sent = self.acked = 0
 
     def feed(self, run: Run, _cycle: int) -> dict[str, list]:
-        found: dict[str, list] = {"reduction_ack": [], **self.slave.feed(run)}
-        for line in run.payloads["reduction"][self.reduced :]:
-            assert line.reduction.enabled == 1
-            assert (line.line, line.data) == tuple(
-                self.lines[line.tag][n] for n in ("line", "data")
-            )
-            self.errors[line.tag] = self.rng.getrandbits(1)
-            found["reduction_ack"].append({"tag": line.tag, "error": self.errors[line.tag]})
-            self.reduced += 1
+        found: dict[str, list] = self.slave.feed(run)
         for ack in run.payloads["gnic_ack"][self.acked :]:
-            if self.lines.pop(ack.tag)["reduction"]["enabled"]:
-                assert ack.error == self.errors.pop(ack.tag)
-            else:
-                writes = [write for write in self.slave.writes if write.number == ack.tag]
-                assert ack.error == (writes[-1].resps[0] >= 2)
+            del self.lines[ack.tag]
+            writes = [write for write in self.slave.writes if write.number == ack.tag]
+            assert ack.error == (writes[-1].resps[0] >= 2)
             self.acked += 1
         found["gnic_write"] = self._line()
         return found
@@ -58,24 +46,22 @@ class Writer:
             "tag": tag,
             "line": number,
             "attributes": {"cache_policy": number * 3},
-            "reduction": {"enabled": self.rng.random() < self.reduces},
             "strobe": self.rng.choice(((1 << size) - 1, self.rng.getrandbits(size))),
             "data": self.rng.getrandbits(8 * size),
         }
-        if not line["reduction"]["enabled"]:
-            for at in range(size):
-                if line["strobe"] >> at & 1:
-                    self.expected[number * size + at] = line["data"] >> 8 * at & 0xFF
+        for at in range(size):
+            if line["strobe"] >> at & 1:
+                self.expected[number * size + at] = line["data"] >> 8 * at & 0xFF
         self.lines[tag] = line
         self.sent += 1
         return [line]
 
 
-def write(params: TmaParams, seed: int, *, fails: float = 0.0, reduces: float = 0.0,
+def write(params: TmaParams, seed: int, *, fails: float = 0.0,
           **options) -> tuple[Writer, Run]:  # fmt: skip
-    writer = Writer(params, seed, fails, reduces)
-    inputs: dict[str, list] = {"gnic_write": [], "b": [], "reduction_ack": []}
-    outputs = ["gnic_ack", "aw", "w", "reduction"]
+    writer = Writer(params, seed, fails)
+    inputs: dict[str, list] = {"gnic_write": [], "b": []}
+    outputs = ["gnic_ack", "aw", "w"]
     run = run_streams(simulation(WritePort, params), inputs, outputs, feed=writer.feed, seed=seed,
                       **options)  # fmt: skip
     return writer, run
@@ -84,9 +70,8 @@ def write(params: TmaParams, seed: int, *, fails: float = 0.0, reduces: float = 
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(("line_bytes", "bits"), WIDTHS)
 def test_memory_gets_the_bytes(line_bytes: int, bits: int, seed: int) -> None:
-    writer, run = write(params_of(line_bytes, bits), seed, fails=0.1, reduces=0.3)
+    writer, run = write(params_of(line_bytes, bits), seed, fails=0.1)
     assert writer.acked == COUNT
-    assert 5 < writer.reduced < COUNT
     assert writer.slave.memory == writer.expected
     for aw in run.payloads["aw"]:
         assert aw.user.cache_policy == aw.addr // line_bytes * 3

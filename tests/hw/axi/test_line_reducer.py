@@ -1,0 +1,151 @@
+"""Line reducer: reductions by reads and writes of a memory of any latency; writes pass."""
+
+import random
+
+import numpy as np
+import pytest
+
+from golden.enums import DataType
+from golden.enums import ReductionOp as GoldenOp
+from golden.reduction import operation
+from hw.axi.line_reducer import LineReducer
+from hw.layouts.isa import ElementType, ReductionOp
+from hw.params import TmaParams
+from tests.hw.axi.test_read_port import params_of
+from tests.hw.simulate import Run, run_streams, simulation
+
+COUNT = 60
+LINES = 6
+"""Lines of memory, so that many reductions meet."""
+
+KINDS = [
+    (ReductionOp.ADD, ElementType.U32, GoldenOp.ADD, DataType.UINT32),
+    (ReductionOp.MAX, ElementType.S32, GoldenOp.MAX, DataType.INT32),
+    (ReductionOp.XOR, ElementType.U64, GoldenOp.XOR, DataType.UINT64),
+    (ReductionOp.ADD, ElementType.F16, GoldenOp.ADD, DataType.FLOAT16),
+]
+
+
+class Memory:
+    """Sends writes and reductions with free tags; answers reads and writes in any order."""
+
+    def __init__(self, params: TmaParams, seed: int, fails: float) -> None:
+        self.params = params
+        self.rng = random.Random(seed)
+        self.fails = fails
+        size = params.line_bytes
+        self.lines = [bytearray(self.rng.randbytes(size)) for _ in range(2 * LINES)]
+        self.expected = [bytearray(line) for line in self.lines]
+        self.in_flight: dict[int, tuple[int, bool]] = {}  # by tag: line, and whether it reduces
+        self.failed: set[int] = set()  # tags
+        self.seen = dict.fromkeys(("o", "read", "answered"), 0)
+        self.reads: list = []
+        self.writes: list = []
+        self.sent = 0
+        self.errors = 0
+
+    def new(self, run: Run, port: str) -> list:
+        payloads = run.payloads[port][self.seen[port] :]
+        self.seen[port] += len(payloads)
+        return payloads
+
+    def feed(self, run: Run, _cycle: int) -> dict[str, list]:
+        self.reads += self.new(run, "read")
+        for write in self.new(run, "o"):
+            assert write.reduction.enabled == 0
+            line, data = self.lines[write.line], write.data.to_bytes(len(self.lines[0]), "little")
+            for at in range(len(line)):
+                if write.strobe >> at & 1:
+                    line[at] = data[at]
+            self.writes.append(write.tag)
+        for answer in self.new(run, "answered"):
+            line, reduces = self.in_flight.pop(answer.tag)
+            assert answer.error == (reduces and answer.tag in self.failed)
+            self.failed.discard(answer.tag)
+            self.errors += answer.error
+            if not answer.error:
+                assert self.lines[line] == self.expected[line] or self.is_busy(line)
+        return {"i": self._send(), "ack": self._acks(), "line": self._read()}
+
+    def is_busy(self, line: int) -> bool:
+        return any(other == line for other, _ in self.in_flight.values())
+
+    def _acks(self) -> list[dict]:
+        if not self.writes or self.rng.random() < 0.7:
+            return []
+        return [{"tag": self.writes.pop(self.rng.randrange(len(self.writes))), "error": 0}]
+
+    def _read(self) -> list[dict]:
+        if not self.reads or self.rng.random() < 0.7:
+            return []
+        read = self.reads.pop(self.rng.randrange(len(self.reads)))
+        assert read.attributes.cache_policy % 7 == 3
+        tag = read.attributes.cache_policy // 7
+        data = int.from_bytes(self.lines[read.line], "little")
+        return [{"number": read.number, "error": tag in self.failed, "data": data}]
+
+    def _send(self) -> list[dict]:
+        free = [tag for tag in range(self.params.tags) if tag not in self.in_flight]
+        if self.sent == COUNT or not free:
+            return []
+        tag, reduces = self.rng.choice(free), self.rng.random() < 0.7
+        # Writes go to lines of their own: their order with reductions is not defined.
+        number = self.rng.randrange(LINES) + (0 if reduces else LINES)
+        if not reduces and self.is_busy(number):
+            return []
+        op, kind, golden_op, golden_type = self.rng.choice(KINDS)
+        size = self.params.line_bytes
+        data = self.rng.randbytes(size)
+        pieces = self.rng.randrange(1, 1 << size // 16)
+        strobe = sum(0xFFFF << 16 * piece for piece in range(size // 16) if pieces >> piece & 1)
+        fails = reduces and self.rng.random() < self.fails
+        if fails:
+            self.failed.add(tag)
+        else:
+            self._expect(number, data, strobe, (golden_op, golden_type) if reduces else None)
+        self.in_flight[tag] = number, reduces
+        self.sent += 1
+        return [
+            {
+                "tag": tag,
+                "line": number,
+                "attributes": {"cache_policy": 7 * tag + 3},
+                "reduction": {"enabled": reduces, "op": op, "element_type": kind},
+                "strobe": strobe,
+                "data": int.from_bytes(data, "little"),
+            }
+        ]
+
+    def _expect(self, number: int, data: bytes, strobe: int, kind) -> None:
+        line = self.expected[number]
+        result = data
+        if kind is not None:
+            combine, dtype = operation(*kind), f"<u{kind[1].bits // 8}"
+            old, new = (np.frombuffer(bytes(part), dtype) for part in (line, data))
+            result = combine(old, new).astype(dtype).tobytes()
+        for at in range(len(line)):
+            if strobe >> at & 1:
+                line[at] = result[at]
+
+
+def reduce_lines(params: TmaParams, seed: int, fails: float = 0.0, **options) -> Memory:
+    memory = Memory(params, seed, fails)
+    inputs: dict[str, list] = {"i": [], "ack": [], "line": []}
+    outputs = ["o", "read", "answered"]
+    run_streams(simulation(LineReducer, params), inputs, outputs, feed=memory.feed, seed=seed,
+                **options)  # fmt: skip
+    return memory
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("line_bytes", [16, 64, 128])
+def test_memory_gets_the_results(line_bytes: int, seed: int) -> None:
+    memory = reduce_lines(params_of(line_bytes, 128), seed)
+    assert (memory.sent, memory.in_flight) == (COUNT, {})
+    assert memory.lines == memory.expected
+
+
+def test_a_line_that_cannot_be_read_is_not_written() -> None:
+    memory = reduce_lines(params_of(64, 128), 1, fails=0.3)
+    assert memory.errors > 5
+    assert memory.lines == memory.expected
