@@ -458,6 +458,7 @@ PRESETS = {
         mbarrier_v1=True,
     ),
 }
+PRESETS["axi"] = replace(PRESETS["fpga"], axi_data_bits=64)
 PRESETS["sm_107a"] = replace(
     PRESETS["sm_100a"],
     scatter4_negative=True,
@@ -469,7 +470,7 @@ PRESETS["sm_107a"] = replace(
 """Named parameter sets of the command line.
 
 ``full`` has the port, the tags, the streams and the features of ``default``, with fewer threads and
-shorter addresses: it fits an FPGA.
+shorter addresses: it fits an FPGA. ``axi`` is ``fpga`` with an AXI4 port.
 """
 
 

@@ -16,6 +16,7 @@ from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, FallingEdge, RisingEdge
 from cocotbext.axi import AxiBus, AxiRam
 
+from hw.layouts.isa import ElementType, ReductionOp
 from hw.layouts.ports import (
     DescriptorFill,
     gnic_ack_layout,
@@ -132,9 +133,16 @@ class Bench:
         return address // PAGE in self.ram.bad_pages
 
 
+def pieces(mask: int) -> int:
+    """Return the strobes of the pieces of a mask."""
+    return sum(0xFFFF << 16 * number for number in range(mask.bit_length()) if mask >> number & 1)
+
+
 @cocotb.test(timeout_time=4, timeout_unit="ms")
 async def copies(dut) -> None:
-    """Lines are written, and read again, each with any free tag, while tensor maps are read."""
+    """Lines are written or reduced, and read again, each with any free tag, while tensor maps are
+    read.
+    """
     bench = Bench(dut)
     p, rng, ram = bench.params, bench.rng, bench.ram
     ram.write(0, memory := bytearray(rng.randbytes(SIZE)))
@@ -149,11 +157,17 @@ async def copies(dut) -> None:
         if lines_left and free:
             line, tag = lines_left.pop(), free.pop()
             at = line * p.line_bytes
-            strobe = rng.choice(((1 << p.line_bytes) - 1, 1 + rng.getrandbits(p.line_bytes - 1)))
+            reduces = rng.random() < 0.3
+            some = rng.getrandbits(p.line_bytes)
+            if reduces:
+                some = pieces(rng.randrange(1 << p.lanes))
+            strobe = some or (1 << p.line_bytes) - 1
             data = rng.randbytes(p.line_bytes)
+            kind = {"enabled": reduces, "element_type": ElementType.U64, "op": ReductionOp.XOR}
             payload = {
                 "tag": tag,
                 "line": line,
+                "reduction": kind,
                 "strobe": strobe,
                 "data": int.from_bytes(data, "little"),
             }
@@ -163,7 +177,7 @@ async def copies(dut) -> None:
             if not bench.fails(at):
                 for lane in range(p.line_bytes):
                     if strobe >> lane & 1:
-                        memory[at + lane] = data[lane]
+                        memory[at + lane] = data[lane] ^ (memory[at + lane] if reduces else 0)
         while bench.acks.taken:
             ack = gnic_ack_layout(p).from_bits(bench.acks.taken.popleft())
             line = lines.pop(ack.tag)
