@@ -269,7 +269,8 @@ class MemoryAdapter(wiring.Component):
         m.submodules.line_written = line = PipelineRegister(gnic_write_layout(p))
         connect(m, flipped(self.aw), addresses.i)
         aw, w, write = addresses.o.p, self.w.p, line.i.p
-        bytes_, strobe = Signal(p.line_bytes * 8, reset_less=True), Signal(p.line_bytes)
+        bytes_ = Signal(p.line_bytes * 8, reset_less=True)
+        strobe = Signal(p.line_bytes, reset_less=True)
         if last:
             all_bytes = Cat(bytes_, w.data)[-p.line_bytes * 8 :]
             all_strobes = Cat(strobe, w.strb)[-p.line_bytes :]

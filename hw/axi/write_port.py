@@ -72,8 +72,10 @@ class WritePort(wiring.Component):
         line = lines.p
         length, size = beats_of(p, p.line_bytes)
         # Of the line: whether its parts are sent, before and with this clock.
-        was_addressed, had_beats = Signal(), Signal()
-        is_addressed, has_beats = Signal(), Signal()
+        was_addressed = Signal()
+        had_beats = Signal()
+        is_addressed = Signal()
+        has_beats = Signal()
         number = Signal(range(length + 1))  # of the beat
         m.d.comb += [
             is_addressed.eq(was_addressed | aw.ready),

@@ -199,7 +199,8 @@ class JobStore(wiring.Component):
         layout = data.ArrayLayout(range(HEADS), channels)
         first, free = Signal(layout, name="first_head"), Signal(layout, name="free_head")
         after = Array([*range(1, HEADS), 0])
-        second, first_d = Signal(layout), Signal(layout)
+        second = Signal(layout)
+        first_d = Signal(layout)
         number = Signal.like(arrived[0])
         is_behind = self.done.valid & (self.done.channel == self.channel)
         m.d.comb += [

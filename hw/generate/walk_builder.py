@@ -91,7 +91,8 @@ class WalkBuilder(wiring.Component):
         """Offer the walk of the pixels that are inside, or the job's own if it is no column."""
         p = self.params
         place, o, walk = product.place, self.o.p, self.o.p.walk
-        begin, end = Signal(p.smem_piece_bits), Signal(p.smem_piece_bits)
+        begin = Signal(p.smem_piece_bits)
+        end = Signal(p.smem_piece_bits)
         self._place_chain(m, valid, product, begin, end)
         m.d.comb += [
             end.eq(begin + product.pieces),

@@ -83,7 +83,8 @@ class DoubleBuffer(StreamBuffer):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        valid, second_valid = Signal(), Signal()
+        valid = Signal()
+        second_valid = Signal()
         payload = Signal(self.shape, reset_less=True)
         second = Signal(self.shape, reset_less=True)
         m.d.comb += [

@@ -88,7 +88,8 @@ class Tags(wiring.Component):
                 m.d.sync += self.wrong.eq(is_wrong)
         else:
             asked_read, answered_read = asked.read_port(), answered.read_port(forwards=True)
-            checked_valid, checked_tag = Signal(), Signal(p.tag_bits, reset_less=True)
+            checked_valid = Signal()
+            checked_tag = Signal(p.tag_bits, reset_less=True)
             was_early = Signal()
             m.d.sync += [checked_valid.eq(answer.valid), checked_tag.eq(answer.payload)]
             with m.If(answer.valid):

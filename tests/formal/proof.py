@@ -31,6 +31,7 @@ AREAS = (
     "jobs",
     "odometer",
     "lane_network",
+    "axi",
 )
 """Modules of ``tests.formal`` with ``PROOFS``."""
 
