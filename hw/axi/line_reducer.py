@@ -1,7 +1,7 @@
 """Line reducer: turns the reduction of a line into a read of the line and a write of the result."""
 
-from amaranth.hdl import Assert, Cat, Module, Mux, Signal
-from amaranth.lib import stream, wiring
+from amaranth.hdl import Array, Assert, Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.layouts.axi import reduced_line_layout, reduction_read_layout
@@ -14,6 +14,9 @@ from hw.lib.register_slice import DoubleBuffer
 from hw.params import TmaParams
 from hw.reduce.reduction_unit import ALU_LATENCY, SectorAlu
 
+BUCKET_BITS = 4
+"""Lowest bits of a line's number, by which the writes in flight are counted."""
+
 RESULTS = 4
 """Lines whose sectors are combined, or whose results wait to be written."""
 
@@ -21,16 +24,16 @@ RESULTS = 4
 class LineReducer(wiring.Component):
     """Passes writes of lines on, and reads, combines and writes the lines of reductions.
 
-    A reduction is in flight from its acceptance until its write is answered. Two reductions of one
-    line are never in flight together, so that each is atomic for reductions of this unit. Memory
-    knows nothing of them: accesses of other masters to the line, and plain writes of this unit to
-    the same bytes, must wait until the reduction is complete. Only the bytes that a reduction
-    selects are written.
+    A reduction is in flight from its acceptance until its write is answered. While it is, this unit
+    neither reduces nor writes its line: for this unit, each update is atomic. Memory knows nothing
+    of reductions: another master must not write their elements before they are complete. Only the
+    bytes that a reduction selects are written.
 
     Latency: none for a write; for a reduction that of a read and a write, and ``ALU_LATENCY + 4``
     clocks and one for each sector of a line. Throughput: a write a clock; a sector of a reduction a
-    clock. Back-pressure: a reduction, and all writes behind it, wait while as many as
-    ``params.axi_reductions`` are in flight, or one of the same line.
+    clock. Back-pressure: what comes waits while a reduction of its line is in flight, and holds up
+    all behind it. A reduction also waits while as many as ``params.axi_reductions`` are in flight,
+    or a write whose line has the same ``BUCKET_BITS``.
 
     Errors: a line that cannot be read is not written; its reduction is answered with an error.
 
@@ -92,21 +95,22 @@ class LineReducer(wiring.Component):
             Signal(p.line_address_bits, name=f"line_{n}", reset_less=True) for n in range(count)
         ]
         is_same = Cat(busy[n] & (lines[n] == line.line) for n in range(count)).any()
+        is_written = self._count_writes(m, writes)
         free = lowest_one(~busy)
         m.submodules.reads = reads = DoubleBuffer(reduction_read_layout(p))
         connect(m, reads.o, flipped(self.read))
-        may_start = reads.i.ready & ~is_same & ~busy.all()
+        may_start = reads.i.ready & ~is_same & ~is_written & ~busy.all()
         reduces = line.reduction.enabled
         number = index_of(free)
         starts = self.i.valid & reduces & may_start
         m.d.comb += [
-            writes.valid.eq(self.i.valid & ~reduces),
+            writes.valid.eq(self.i.valid & ~reduces & ~is_same),
             writes.p.eq(line),
             reads.i.valid.eq(starts),
             reads.i.p.number.eq(number),
             reads.i.p.line.eq(line.line),
             reads.i.p.attributes.eq(line.attributes),
-            self.i.ready.eq(Mux(reduces, may_start, writes.ready)),
+            self.i.ready.eq(Mux(reduces, may_start, writes.ready & ~is_same)),
             write.en.eq(starts),
             write.addr.eq(number),
             write.data.eq(line),
@@ -119,6 +123,31 @@ class LineReducer(wiring.Component):
             with m.If(starts & free[n]):
                 m.d.sync += [busy[n].eq(1), tags[n].eq(line.tag), lines[n].eq(line.line)]
         return entries
+
+    def _count_writes(self, m: Module, writes: stream.Interface) -> Value:
+        """Count the writes in flight; return whether one may have the line at ``i``."""
+        p = self.params
+        layout = data.StructLayout({"is_write": 1, "bucket": BUCKET_BITS})
+        m.submodules.buckets = buckets = RowMemory(layout, p.tags)
+        write, read = buckets.write_port(), buckets.read_port()
+        bucket = self.i.p.line[:BUCKET_BITS]
+        was_answered = Signal()
+        passes = writes.valid & writes.ready
+        m.d.comb += [
+            write.en.eq(self.i.valid & self.i.ready),
+            write.addr.eq(self.i.p.tag),
+            write.data.is_write.eq(~self.i.p.reduction.enabled),
+            write.data.bucket.eq(bucket),
+            read.addr.eq(self.answered.p.tag),
+        ]
+        m.d.sync += was_answered.eq(self.answered.valid & self.answered.ready)
+        in_flight = []
+        for number in range(1 << BUCKET_BITS):
+            count = Signal(range(p.tags + 1), name=f"in_flight_{number}")
+            ends = was_answered & read.data.is_write & (read.data.bucket == number)
+            m.d.sync += count.eq(count + (passes & (bucket == number)) - ends)
+            in_flight.append(count != 0)
+        return Array(in_flight)[bucket]
 
     def _combine(
         self, m: Module, entries: RowMemory, writes: stream.Interface, failures: stream.Interface
