@@ -458,7 +458,6 @@ PRESETS = {
         mbarrier_v1=True,
     ),
 }
-PRESETS["axi"] = replace(PRESETS["fpga"], axi_data_bits=64)
 PRESETS["sm_107a"] = replace(
     PRESETS["sm_100a"],
     scatter4_negative=True,
@@ -467,6 +466,7 @@ PRESETS["sm_107a"] = replace(
     override=True,
     report_mechanism=True,
 )
+PRESETS["axi"] = replace(PRESETS["fpga"], axi_data_bits=64)
 """Named parameter sets of the command line.
 
 ``full`` has the port, the tags, the streams and the features of ``default``, with fewer threads and
