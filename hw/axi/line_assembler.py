@@ -44,7 +44,7 @@ class LineAssembler(wiring.Component):
         m = Module()
         p = self.params
         last = p.line_bytes // p.axi_bytes - 1
-        count_layout = data.StructLayout({"beats": range(last + 1), "failed": 1})
+        count_layout = data.StructLayout({"beats": range(last + 1), "failed": 1, "decode": 1})
         m.submodules.counts = counts = RowMemory(count_layout, p.axi_lines)
         count_write, count_read = counts.write_port(), counts.read_port(forwards=True)
 
@@ -59,6 +59,7 @@ class LineAssembler(wiring.Component):
         count = count_read.data
         is_last = count.beats == last
         failed = count.failed | beat.error
+        decode = count.decode | beat.decode
         # A line, of which all beats but the last come from the memories.
         line_valid = Signal()
         last_beat = Signal(line_beat_layout(p), reset_less=True)
@@ -73,11 +74,17 @@ class LineAssembler(wiring.Component):
             count_write.addr.eq(Mux(clears, row, beat.id)),
             count_write.data.beats.eq(Mux(clears | is_last, 0, count.beats + 1)),
             count_write.data.failed.eq(failed & ~is_last & ~clears),
+            count_write.data.decode.eq(decode & ~is_last & ~clears),
         ]
         with m.If(advance):
             m.d.sync += [beat_valid.eq(self.i.valid & self.i.ready), beat.eq(self.i.payload)]
         with m.If(ends & advance):
-            m.d.sync += [line_valid.eq(1), last_beat.eq(beat), last_beat.error.eq(failed)]
+            m.d.sync += [
+                line_valid.eq(1),
+                last_beat.eq(beat),
+                last_beat.error.eq(failed),
+                last_beat.decode.eq(decode),
+            ]
         with m.Elif(self.o.ready):
             m.d.sync += line_valid.eq(0)
 
@@ -98,6 +105,7 @@ class LineAssembler(wiring.Component):
             self.o.valid.eq(line_valid),
             self.o.p.id.eq(last_beat.id),
             self.o.p.error.eq(last_beat.error),
+            self.o.p.decode.eq(last_beat.decode),
             self.o.p.data.eq(Cat(*parts, last_beat.data)),
         ]
         return m

@@ -177,6 +177,7 @@ class LineReducer(wiring.Component):
             failures.valid.eq(valid & line.error),
             failures.p.tag.eq(read.data.tag),
             failures.p.error.eq(1),
+            failures.p.decode.eq(line.decode),
             alu.op.eq(read.data.reduction.op),
             alu.element_type.eq(read.data.reduction.element_type),
             alu.memory.eq(line.data.word_select(sector, sector_bits)),

@@ -56,6 +56,7 @@ class LineSelector(wiring.Component):
             self.o.valid.eq(valid),
             self.o.p.id.eq(beat.id),
             self.o.p.error.eq(beat.error),
+            self.o.p.decode.eq(beat.decode),
             self.o.p.data.eq(beat.data.word_select(read.data, p.line_bytes * 8)),
         ]
         with m.If(self.i.ready):

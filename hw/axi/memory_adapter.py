@@ -43,6 +43,11 @@ def place_of(params: TmaParams, address: Value, size: int) -> Value:
     return (address >> (size - 1).bit_length())[: (places - 1).bit_length()]
 
 
+def response_of(error: Value, decode: Value) -> Value:
+    """Return the response to an access."""
+    return Mux(error, Mux(decode, Response.DECERR, Response.SLVERR), Response.OKAY)
+
+
 class BurstSender(wiring.Component):
     """Sends the bytes of an access beat by beat, each in the lane of its address.
 
@@ -58,7 +63,7 @@ class BurstSender(wiring.Component):
 
     Members
     -------
-    i : In(stream) of ``id``, ``error``, ``data`` and ``place``; see ``place_of``
+    i : In(stream) of ``id``, ``error``, ``decode``, ``data`` and ``place``; see ``place_of``
     o : Out(stream) of ``r_layout``
     """
 
@@ -69,6 +74,7 @@ class BurstSender(wiring.Component):
             {
                 "id": params.axi_read_id_bits,
                 "error": 1,
+                "decode": 1,
                 "data": size * 8,
                 "place": place_bits(params, size),
             }
@@ -89,7 +95,7 @@ class BurstSender(wiring.Component):
             self.i.ready.eq(~valid),
             self.o.valid.eq(valid),
             beat.id.eq(access.id),
-            beat.resp.eq(Mux(access.error, Response.SLVERR, Response.OKAY)),
+            beat.resp.eq(response_of(access.error, access.decode)),
             beat.last.eq(number == last),
         ]
         if p.axi_bytes > self.size:
@@ -255,6 +261,7 @@ class MemoryAdapter(wiring.Component):
                 sender.i.valid.eq(line.o.valid & free),
                 sender.i.p.id.eq(read.data.id),
                 sender.i.p.error.eq(line.o.p.error),
+                sender.i.p.decode.eq(line.o.p.decode),
                 sender.i.p.data.eq(line.o.p.data),
                 sender.i.p.place.eq(read.data.place),
             ]
@@ -299,6 +306,6 @@ class MemoryAdapter(wiring.Component):
         m.d.comb += [
             self.b.valid.eq(self.gnic_ack.valid),
             self.b.p.id.eq(ack.tag),
-            self.b.p.resp.eq(Mux(ack.error, Response.DECERR, Response.OKAY)),
+            self.b.p.resp.eq(response_of(ack.error, ack.decode)),
             self.gnic_ack.ready.eq(self.b.ready),
         ]

@@ -9,6 +9,7 @@ from hw.axi.line_selector import LineSelector
 from hw.axi.map_reader import MAP_BYTES, MapReader
 from hw.layouts.axi import (
     Burst,
+    Response,
     ar_layout,
     axi_line_layout,
     is_error,
@@ -191,7 +192,7 @@ class ReadPort(wiring.Component):
         beat = beats.p
         is_line = ~beat.id[-1]
         is_map = ~is_line & ~beat.id[0]
-        m.d.comb += lines.p.id.eq(beat.id)
+        m.d.comb += [lines.p.id.eq(beat.id), lines.p.decode.eq(beat.resp == Response.DECERR)]
         for receiver, is_receiver in (lines, is_line), (maps, is_map):
             m.d.comb += [
                 receiver.valid.eq(beats.valid & is_receiver),
@@ -210,6 +211,7 @@ class ReadPort(wiring.Component):
             self.gnic_response.valid.eq(lines.valid & ~is_reduced),
             self.gnic_response.p.tag.eq(lines.p.id),
             self.gnic_response.p.error.eq(lines.p.error),
+            self.gnic_response.p.decode.eq(lines.p.decode),
             self.gnic_response.p.data.eq(lines.p.data),
             lines.ready.eq(self.gnic_response.ready),
         ]
@@ -219,6 +221,7 @@ class ReadPort(wiring.Component):
                 reduced.valid.eq(lines.valid & is_reduced),
                 reduced.p.number.eq(lines.p.id),
                 reduced.p.error.eq(lines.p.error),
+                reduced.p.decode.eq(lines.p.decode),
                 reduced.p.data.eq(lines.p.data),
             ]
             with m.If(is_reduced):

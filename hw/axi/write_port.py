@@ -5,7 +5,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.axi.read_port import beats_of
-from hw.layouts.axi import Burst, aw_layout, b_layout, is_error, w_layout
+from hw.layouts.axi import Burst, Response, aw_layout, b_layout, is_error, w_layout
 from hw.layouts.ports import gnic_ack_layout, gnic_write_layout
 from hw.lib.register_slice import DoubleBuffer, PipelineRegister
 from hw.params import TmaParams
@@ -122,4 +122,5 @@ class WritePort(wiring.Component):
             answers.ready.eq(ack.ready),
             ack.p.tag.eq(answers.p.id),
             ack.p.error.eq(is_error(answers.p.resp)),
+            ack.p.decode.eq(answers.p.resp == Response.DECERR),
         ]

@@ -115,16 +115,19 @@ def line_beat_layout(params: TmaParams) -> data.StructLayout:
     -------
     id : number of the line
     error : 1 if the beat could not be read
+    decode : the response was DECERR
     data : as in ``r_layout``
     """
-    return data.StructLayout({"id": params.axi_line_bits, "error": 1, "data": params.axi_data_bits})
+    return data.StructLayout(
+        {"id": params.axi_line_bits, "error": 1, "decode": 1, "data": params.axi_data_bits}
+    )
 
 
 @cache
 def axi_line_layout(params: TmaParams) -> data.StructLayout:
     """A line that was read: the members of ``line_beat_layout``, with all bytes of the line."""
     bits = params.line_bytes * 8
-    return data.StructLayout({"id": params.axi_line_bits, "error": 1, "data": bits})
+    return data.StructLayout({"id": params.axi_line_bits, "error": 1, "decode": 1, "data": bits})
 
 
 def _reduction_bits(params: TmaParams) -> int:
@@ -159,10 +162,16 @@ def reduced_line_layout(params: TmaParams) -> data.StructLayout:
     -------
     number : number of the reduction
     error : 1 if the line could not be read
+    decode : the response was DECERR
     data : bytes of the line, byte 0 first
     """
     return data.StructLayout(
-        {"number": _reduction_bits(params), "error": 1, "data": params.line_bytes * 8}
+        {
+            "number": _reduction_bits(params),
+            "error": 1,
+            "decode": 1,
+            "data": params.line_bytes * 8,
+        }
     )
 
 

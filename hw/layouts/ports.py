@@ -212,6 +212,15 @@ def reports_field(params: TmaParams) -> dict[str, int]:
     return {"reports": 1} if params.report_mechanism else {}
 
 
+def decode_field(params: TmaParams) -> dict[str, int]:
+    """Return the field ``decode``: no memory is at the address (DECERR).
+
+    It counts beside an error, which without it is one of the memory there (SLVERR). It is present
+    with an AXI4 port.
+    """
+    return {"decode": 1} if params.axi_data_bits else {}
+
+
 @cache
 def error_layout(params: TmaParams) -> data.StructLayout:
     """Error of a refused or failed request, or of an answer that belongs to none.
@@ -221,7 +230,8 @@ def error_layout(params: TmaParams) -> data.StructLayout:
     request_id : ``request_id`` of the request; 0 with WRONG_TAG
     code : first cause that applies, in the order of `ErrorCode`
     dim : dimension of the offending value, or 0; with MBAR_FAULT, the `BarrierFault`; with
-        WRONG_TAG, 0 for the answer to a read and 1 for that to a write
+        WRONG_TAG, 0 for the answer to a read and 1 for that to a write; with GMEM_FAULT of a line
+        behind AXI4, its `Response`
     value : offending value, in two's complement if the field is signed
     """
     return data.StructLayout(
@@ -304,9 +314,17 @@ def gnic_response_layout(params: TmaParams) -> data.StructLayout:
     -------
     tag : ``tag`` of the read
     error : 1 if the line could not be read; then ``data`` is undefined
+    decode : see `decode_field`
     data : bytes of the line, byte 0 first
     """
-    return data.StructLayout({"tag": params.tag_bits, "error": 1, "data": params.line_bytes * 8})
+    return data.StructLayout(
+        {
+            "tag": params.tag_bits,
+            "error": 1,
+            **decode_field(params),
+            "data": params.line_bytes * 8,
+        }
+    )
 
 
 @cache
@@ -362,8 +380,9 @@ def gnic_ack_layout(params: TmaParams) -> data.StructLayout:
     -------
     tag : ``tag`` of the write
     error : 1 if the write failed and changed nothing
+    decode : see `decode_field`
     """
-    return data.StructLayout({"tag": params.tag_bits, "error": 1})
+    return data.StructLayout({"tag": params.tag_bits, "error": 1, **decode_field(params)})
 
 
 @cache

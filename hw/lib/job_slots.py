@@ -4,6 +4,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
+from hw.layouts.axi import Response
 from hw.layouts.isa import GLOBAL_ADDRESS_BITS, ErrorCode
 from hw.layouts.jobs import generator_job_layout, walk_job_layout
 from hw.lib.free_list import FreeList
@@ -11,13 +12,14 @@ from hw.params import TmaParams
 
 
 def failure(
-    m: Module, params: TmaParams, receiver_absent: Value, location: Value
-) -> tuple[Signal, Signal]:
-    """Return the code and the value of the error record of a request that failed.
+    m: Module, params: TmaParams, receiver_absent: Value, decode: Value, location: Value
+) -> tuple[Signal, Value, Signal]:
+    """Return code, ``dim`` and value of the error record of a request that failed.
 
     With ``receiver_absent``, a CTA that should receive data does not run: DST_CTA, and
     ``location`` is the rank of that CTA. Otherwise an access to global memory failed: GMEM_FAULT,
-    and ``location`` is the global address divided by ``line_bytes``.
+    and ``location`` is the global address divided by ``line_bytes``; with an AXI4 port, ``decode``
+    says whether the response was DECERR or SLVERR.
     """
     code = Signal(ErrorCode)
     value = Signal(GLOBAL_ADDRESS_BITS)
@@ -28,7 +30,8 @@ def failure(
             code.eq(ErrorCode.GMEM_FAULT),
             value.eq(Cat(Const(0, params.lane_bits + 4), location)),
         ]
-    return code, value
+    cause = Mux(decode, Response.DECERR, Response.SLVERR) if params.axi_data_bits else Const(0)
+    return code, Mux(receiver_absent, 0, cause), value
 
 
 class JobSlots(wiring.Component):

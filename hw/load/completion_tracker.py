@@ -20,7 +20,7 @@ from hw.layouts.lines import (
     read_fault_layout,
     written_layout,
 )
-from hw.layouts.ports import clear_layout, error_layout, holder_field
+from hw.layouts.ports import clear_layout, decode_field, error_layout, holder_field
 from hw.lib.job_slots import JobSlots, failure
 from hw.lib.memory import Copies, RowMemory, clear_row
 from hw.lib.queue import Queue
@@ -35,12 +35,15 @@ def fault_layout(params: TmaParams) -> data.StructLayout:
     Members
     -------
     failed : the request has a fault
+    decode : see `decode_field`
     receiver_absent : the fault is a receiver that does not run; otherwise it is a line that could
         not be read. In a cluster.
     line : number of that line, or of the receiver's CTA
     """
     absent = {"receiver_absent": 1} if params.ctas > 1 else {}
-    return data.StructLayout({"failed": 1, **absent, "line": params.line_address_bits})
+    return data.StructLayout(
+        {"failed": 1, **decode_field(params), **absent, "line": params.line_address_bits}
+    )
 
 
 class PieceCounter:
@@ -311,7 +314,8 @@ class CompletionTracker(wiring.Component):
         fault_comes = Signal()  # a fault is marked in this clock
         remote = transfer.delivery.remote if p.ctas > 1 else Const(0, 1)
         receiver_absent = fault.receiver_absent if p.ctas > 1 else Const(0, 1)
-        code, value = failure(m, p, receiver_absent, fault.line)
+        decode = fault.decode if p.axi_data_bits else Const(0, 1)
+        code, cause, value = failure(m, p, receiver_absent, decode, fault.line)
         m.d.comb += [
             retires.eq(
                 Mux(
@@ -328,6 +332,7 @@ class CompletionTracker(wiring.Component):
             errors.i.valid.eq(has_end & fault.failed & ~fault_comes),
             errors.i.p.request_id.eq(transfer.request_id),
             errors.i.p.code.eq(code),
+            errors.i.p.dim.eq(cause),
             errors.i.p.value.eq(value),
             slots.returned.valid.eq(has_end & retires),
             slots.returned.payload.eq(end_slot),
@@ -371,6 +376,10 @@ class CompletionTracker(wiring.Component):
                 fault_write.addr.eq(self.fault.p.slot),
                 fault_write.data.failed.eq(1),
                 fault_write.data.line.eq(self.fault.p.line),
+                *(
+                    fault_write.data[name].eq(self.fault.p[name])
+                    for name in decode_field(self.params)
+                ),
             ]
         if self.params.ctas > 1:
             with m.Elif(absent.valid):

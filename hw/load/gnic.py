@@ -10,7 +10,12 @@ from hw.layouts.lines import (
     line_use_layout,
     read_fault_layout,
 )
-from hw.layouts.ports import clear_layout, gnic_request_layout, gnic_response_layout
+from hw.layouts.ports import (
+    clear_layout,
+    decode_field,
+    gnic_request_layout,
+    gnic_response_layout,
+)
 from hw.lib.memory import RowMemory
 from hw.lib.queue import Queue
 from hw.lib.tags import Tags
@@ -113,6 +118,7 @@ class Gnic(wiring.Component):
             self.fault.valid.eq(is_first_offer & response.error & ~tags.wrong),
             self.fault.p.slot.eq(read.data.use.slot),
             self.fault.p.line.eq(read.data.line),
+            *(self.fault.p[name].eq(response[name]) for name in decode_field(p)),
         ]
         m.d.sync += is_first_offer.eq(response_fire)
         with m.If(response_fire):

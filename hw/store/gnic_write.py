@@ -5,7 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.layouts.lines import performed_layout, write_line_layout
-from hw.layouts.ports import clear_layout, gnic_ack_layout, gnic_write_layout
+from hw.layouts.ports import clear_layout, decode_field, gnic_ack_layout, gnic_write_layout
 from hw.lib.memory import ReadPort, RowMemory
 from hw.lib.queue import Queue
 from hw.lib.tags import Tags
@@ -110,14 +110,15 @@ class GnicWrite(wiring.Component):
         ends_unwritten = Signal()
         ack_valid = Signal()
         is_taken = (~ack_valid & ~ends_unwritten) | performed.i.ready
-        failed = self._take_answers(m, tags, read, (ack_valid, answer_valid), is_taken)
+        answer = self._take_answers(m, tags, read, (ack_valid, answer_valid), is_taken)
         m.d.comb += [
             ends_unwritten.eq(self.i.valid & ~has_pieces & ~ack_valid),
             self.i.ready.eq(Mux(has_pieces, may_write, ~ack_valid & performed.i.ready)),
             performed.i.valid.eq(answer_valid | ends_unwritten),
             performed.i.p.slot.eq(Mux(answer_valid, read.data.slot, line.slot)),
             performed.i.p.answered.eq(answer_valid),
-            performed.i.p.failed.eq(answer_valid & failed),
+            performed.i.p.failed.eq(answer_valid & answer.error),
+            *(performed.i.p[name].eq(answer[name]) for name in decode_field(p)),
             performed.i.p.line.eq(read.data.line),
             performed.i.p.total_valid.eq(~answer_valid | read.data.last),
             performed.i.p.total_lines.eq(Mux(answer_valid, read.data.lines, lines_d)),
@@ -134,12 +135,12 @@ class GnicWrite(wiring.Component):
         read: ReadPort,
         valid: tuple[Signal, Signal],
         is_taken: Value,
-    ) -> Value:
+    ) -> data.View:
         """Look up the tag of each answer, and drop the answer if the tag is wrong.
 
         Drive the two signals ``valid``: there is an answer, and its tag is right. ``read`` has its
-        line. It leaves if it ``is_taken``, and no wrong tag waits to be reported. Return whether
-        the answer is an error.
+        line. It leaves if it ``is_taken``, and no wrong tag waits to be reported. Return the
+        answer.
         """
         p = self.params
         m.submodules.wrong_tags = wrong_tags = Queue(p.tag_bits, 2)
@@ -171,4 +172,4 @@ class GnicWrite(wiring.Component):
             m.d.sync += [ack_valid.eq(1), ack.eq(self.ack.p)]
         with m.Elif(is_taken):
             m.d.sync += ack_valid.eq(0)
-        return ack.error
+        return ack

@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.layouts.jobs import generator_job_layout, group_layout, opened_layout, walk_job_layout
 from hw.layouts.lines import performed_layout
-from hw.layouts.ports import clear_layout, error_layout
+from hw.layouts.ports import clear_layout, decode_field, error_layout
 from hw.lib.job_slots import JobSlots, failure
 from hw.lib.memory import Copies, RowMemory, clear_row
 from hw.lib.queue import Queue
@@ -125,6 +125,7 @@ class StoreTracker(wiring.Component):
                 "excess": p.box_piece_bits,  # lines performed, less those of the request if known
                 "total_valid": 1,
                 "failed": 1,
+                **decode_field(p),
                 **absent_field,
                 "line": p.line_address_bits,
             }
@@ -142,6 +143,9 @@ class StoreTracker(wiring.Component):
         failed = progress_q.failed | report.failed
         total_valid = progress_q.total_valid | report.total_valid
         line = Mux(report.failed, report.line, progress_q.line)
+        decode = (
+            Mux(report.failed, report.decode, progress_q.decode) if p.axi_data_bits else Const(0, 1)
+        )
         receiver_absent = (
             Mux(report.failed, report.receiver_absent, progress_q.receiver_absent)
             if p.ctas > 1
@@ -157,6 +161,7 @@ class StoreTracker(wiring.Component):
             progress_d.total_valid.eq(total_valid & ~complete),
             progress_d.failed.eq(failed & ~complete),
             progress_d.line.eq(line),
+            *(progress_d[name].eq(decode) for name in decode_field(p)),
             *(progress_d[name].eq(receiver_absent) for name in absent_field),
             progress_write.en.eq(busy & advance),
             progress_write.addr.eq(report.slot),
@@ -177,6 +182,7 @@ class StoreTracker(wiring.Component):
                 end.slot.eq(report.slot),
                 end.owner.eq(owner.data),
                 end.failed.eq(failed),
+                end.decode.eq(decode),
                 end.receiver_absent.eq(receiver_absent),
                 end.line.eq(line),
             ]
@@ -193,6 +199,7 @@ class StoreTracker(wiring.Component):
                 "slot": self.params.slot_bits,
                 "owner": owner_layout,
                 "failed": 1,
+                "decode": 1,
                 "receiver_absent": 1,
                 "line": self.params.line_address_bits,
             }
@@ -203,7 +210,7 @@ class StoreTracker(wiring.Component):
 
         A request that failed completes only when there is room for its error record.
         """
-        code, value = failure(m, self.params, end.receiver_absent, end.line)
+        code, cause, value = failure(m, self.params, end.receiver_absent, end.decode, end.line)
         m.d.comb += [
             self.complete.valid.eq(end_valid & (~end.failed | errors.i.ready)),
             self.complete.p.eq(end.owner.group),
@@ -211,6 +218,7 @@ class StoreTracker(wiring.Component):
             errors.i.valid.eq(retired & end.failed),
             errors.i.p.request_id.eq(end.owner.request_id),
             errors.i.p.code.eq(code),
+            errors.i.p.dim.eq(cause),
             errors.i.p.value.eq(value),
             slots.returned.valid.eq(retired),
             slots.returned.payload.eq(end.slot),

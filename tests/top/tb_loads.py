@@ -32,6 +32,7 @@ from golden import (
 from golden.checks import OFFSET_LIMITS
 from golden.mbarrier import NOT_VALID, Barrier, Report
 from golden.memory import ArrayMemory
+from hw.layouts.axi import Response
 from sim_tb.coverage.load_kinds import Sample, classify, every
 from sim_tb.testbench.bridge import LogKind
 from sim_tb.testbench.environment import Environment
@@ -460,6 +461,8 @@ async def unreadable_lines_are_an_error(dut: Any) -> None:
     name = env.requests.load(tensor_map, [0, 0], TARGET, BARRIER)
     error = await env.errors.take_next()
     assert (error.request_id, error.code) == (name, ErrorCode.GMEM_FAULT)
+    by_axi = env.interface.parameters["axi_data_bits"] > 0
+    assert error.dim == (Response.SLVERR.value if by_axi else 0)
     await env.idle()
     assert not env.errors
     assert env.barriers.read(BARRIER) == Barrier(

@@ -16,10 +16,10 @@ WIDE = replace(TINY, axi_data_bits=1024)
 
 UNITS = [
     pytest.param(NARROW, marks=pytest.mark.simulators(NARROW)),
-    pytest.param(WIDE, marks=pytest.mark.simulators(WIDE)),
     *(
         pytest.param(params, marks=(pytest.mark.simulators(params), pytest.mark.regress))
         for params in (
+            WIDE,
             replace(FPGA, axi_data_bits=128),
             replace(FPGA, axi_data_bits=512),
             replace(PRESETS["default"], axi_data_bits=1024, axi_prefetch=True),

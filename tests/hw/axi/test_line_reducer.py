@@ -57,6 +57,7 @@ class Memory:
         for answer in self.new(run, "answered"):
             line, reduces = self.in_flight.pop(answer.tag)
             assert answer.error == (reduces and answer.tag in self.failed)
+            assert answer.decode == (answer.error and answer.tag % 2)
             self.failed.discard(answer.tag)
             self.errors += answer.error
             if not answer.error:
@@ -84,7 +85,9 @@ class Memory:
         assert read.attributes.cache_policy % 7 == 3
         tag = read.attributes.cache_policy // 7
         data = int.from_bytes(self.lines[read.line], "little")
-        return [{"number": read.number, "error": tag in self.failed, "data": data}]
+        error = tag in self.failed
+        decode = error and tag % 2
+        return [{"number": read.number, "error": error, "decode": decode, "data": data}]
 
     def _send(self) -> list[dict]:
         free = [tag for tag in range(self.params.tags) if tag not in self.in_flight]

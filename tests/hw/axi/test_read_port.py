@@ -49,6 +49,7 @@ class Reader:
         assert read.address == address
         failed = any(resp >= 2 for resp in read.resps)
         assert answer.error == failed
+        assert answer.decode == (3 in read.resps)
         if not failed:
             assert answer.data == self.slave.read(address, size)
         self.slave.reads.remove(read)

@@ -30,6 +30,7 @@ class Writer:
             del self.lines[ack.tag]
             writes = [write for write in self.slave.writes if write.number == ack.tag]
             assert ack.error == (writes[-1].resps[0] >= 2)
+            assert ack.decode == (writes[-1].resps[0] == 3)
             self.acked += 1
         found["gnic_write"] = self._line()
         return found
