@@ -1,8 +1,10 @@
 """Writes the unit, and what is around it, as plain Verilog, and what describes them.
 
 Beside the Verilog of each module, a JSON file describes the ports, the layouts of payloads, the
-parameters and the memories, and a header has ports and parameters as macros. ``python -m
-hw.verilog`` writes the files and prints the ports.
+parameters and the memories, and a header has ports and parameters as macros. A SystemVerilog file
+has types of the payloads and a module with typed ports; a template instantiates it. FuseSoC and
+Bender have descriptions of the files. ``python -m hw.verilog`` writes all files and prints the
+ports.
 """
 
 import argparse
@@ -10,6 +12,7 @@ import contextlib
 import dataclasses
 import json
 import shlex
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -23,7 +26,9 @@ from rich.table import Table
 
 from hw.flow.design import Design
 from hw.flow.macros import macros
+from hw.flow.packages import BENDER, CORE, WAIVERS, bender, core
 from hw.flow.plain import plain
+from hw.flow.system_verilog import template, typed
 from hw.params import PRESETS, TmaParams, options_of, parameters, preset_of
 from open_tma.installation import DISTRIBUTION, python, version
 
@@ -42,8 +47,8 @@ AXI_MODULE = "tma_axi"
 """Name of the module of a unit with an AXI4 port."""
 
 MODULES = (MODULE, REDUCTION_MODULE, CLUSTER_MODULE, AXI_MODULE)
-SUFFIXES = (".v", ".vh", ".json")
-"""Modules that can be written, and the files of each."""
+ENDINGS = (".v", ".vh", ".json", ".sv", "_template.sv")
+"""Modules that can be written, and the ends of the names of their files."""
 
 CLOCK_AND_RESET = ("clk", "rst")
 
@@ -169,7 +174,12 @@ def generate(params: TmaParams, directory: Path, unit: wiring.Component | None =
         from hw.axi_top import AxiTma
 
         _write(AxiTma(params, UnitInstance), AXI_MODULE, params, directory)
-    return _write(unit, MODULE, params, directory)
+    path = _write(unit, MODULE, params, directory)
+    written = modules(params)
+    (directory / CORE).write_text(core(written, version(), LICENSE))
+    (directory / BENDER).write_text(bender(written))
+    shutil.copy(Path(__file__).with_name(WAIVERS), directory)
+    return path
 
 
 def _remove(module: str, directory: Path) -> None:
@@ -177,8 +187,8 @@ def _remove(module: str, directory: Path) -> None:
     path = directory / f"{module}.json"
     with contextlib.suppress(OSError, ValueError, AttributeError):
         if json.loads(path.read_text()).get("module") == module:
-            for suffix in SUFFIXES:
-                path.with_suffix(suffix).unlink(missing_ok=True)
+            for ending in ENDINGS:
+                (directory / f"{module}{ending}").unlink(missing_ok=True)
 
 
 def convert(unit: wiring.Component, module: str) -> str:
@@ -207,6 +217,8 @@ def _write(unit: wiring.Component, module: str, params: TmaParams, directory: Pa
     path = directory / f"{module}.v"
     path.write_text(head + plain(design.verilog()))
     path.with_suffix(".vh").write_text(head + macros(described))
+    path.with_suffix(".sv").write_text(head + typed(described))
+    (directory / f"{module}_template.sv").write_text(head + template(described))
     path.with_suffix(".json").write_text(json.dumps(described, indent=1) + "\n")
     return path
 

@@ -101,7 +101,8 @@ def test_files_of_another_preset_are_removed(tmp_path):
         (tmp_path / name).touch()
     verilog.generate(CUSTOM, tmp_path, StandIn(CUSTOM))
     assert {path.name for path in tmp_path.iterdir()} == {
-        *("tma.v", "tma.vh", "tma.json"),
+        *("tma.v", "tma.vh", "tma.json", "tma.sv", "tma_template.sv"),
+        *("open-tma.core", "Bender.yml", "lint.vlt"),
         *("own.v", "reduction_unit.v", "reduction_unit.json"),
     }
 
