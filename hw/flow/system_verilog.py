@@ -4,7 +4,8 @@
 the names of those of the Verilog module, and types of the package::
 
     request_t request;
-    request = '{operation: OPERATION_TENSOR_LOAD, rank: 2, default: '0};
+    request = '0;
+    request.operation = OPERATION_TENSOR_LOAD;
 
 ``<module>_template.sv`` declares a signal for each port, and instantiates the module.
 """
