@@ -42,7 +42,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from hw.flow import cache
 from hw.flow.cache import cached, digest, generated
 from hw.params import PRESETS, TmaParams, options_of, parameters
-from open_tma.installation import IMPORT_ROOT, python
+from open_tma.installation import CLONE, IMPORT_ROOT, python
 from sim_tb.command_line import Parser, entry_point
 from sim_tb.coverage import branches
 from sim_tb.simulator.waves import TRACE_DIRECTORY, write_save_file
@@ -419,6 +419,9 @@ def run(
         counted.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(simulator.directory / "tma.v", counted.parent)
         test_args.append(f"+verilator+coverage+file+{counted}")
+    # Where the package is installed, nobody reads assertions, and pytest would take its settings,
+    # and with them folders of modules, from above the folder of the run.
+    assertions = {} if CLONE else {"COCOTB_REWRITE_ASSERTION_FILES": ""}
     log, results = directory / "log.txt", directory / "results.xml"
     results.unlink(missing_ok=True)
     if waves is not None:
@@ -435,7 +438,7 @@ def run(
             test_dir=directory,
             results_xml=str(results),
             seed=seed,
-            extra_env={"TMA_INTERFACE": str(simulator.interface), **env},
+            extra_env={"TMA_INTERFACE": str(simulator.interface), **assertions, **env},
             test_args=test_args,
             waves=waves is not None,
             log_file=log,
