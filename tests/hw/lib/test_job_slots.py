@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from amaranth.hdl import Module
+from amaranth.hdl import Module, Value
 
 from hw.layouts.isa import GLOBAL_ADDRESS_BITS, ErrorCode
 from hw.lib.job_slots import JobSlots, failure
@@ -97,19 +97,21 @@ def test_only_prefetches_pass_without_a_free_slot():
     assert {job.slot for job in run.payloads["o"][:4]} == set(range(4))
 
 
+@pytest.mark.parametrize("axi_data_bits", [0, 64])
 @pytest.mark.parametrize("line_bytes", [16, 128])
-def test_failure(line_bytes):
-    params = TmaParams(line_bytes=line_bytes)
-    samples = [(0, 5), (0, (1 << params.line_address_bits) - 1), (1, 7)]
+def test_failure(line_bytes, axi_data_bits):
+    params = TmaParams(line_bytes=line_bytes, axi_data_bits=axi_data_bits)
+    last = (1 << params.line_address_bits) - 1
+    samples = [(0, 0, 5), (0, 1, last), (1, 1, 7)]  # receiver absent, DECERR, location
 
-    def code(m: Module, receiver_absent, location):
-        return failure(m, params, receiver_absent, location)[0].as_value()
+    def part(number: int):
+        def build(m: Module, *signals):
+            return Value.cast(failure(m, params, *signals)[number])
 
-    def value(m: Module, receiver_absent, location):
-        return failure(m, params, receiver_absent, location)[1]
+        return evaluate(build, [1, 1, params.line_address_bits], samples)
 
-    shapes = [1, params.line_address_bits]
     faults = [ErrorCode.GMEM_FAULT.value] * 2
-    assert evaluate(code, shapes, samples) == [*faults, ErrorCode.DST_CTA.value]
-    addresses = [location * line_bytes % (1 << GLOBAL_ADDRESS_BITS) for _, location in samples[:2]]
-    assert evaluate(value, shapes, samples) == [*addresses, 7]
+    assert part(0) == [*faults, ErrorCode.DST_CTA.value]
+    assert part(1) == ([2, 3, 0] if axi_data_bits else [0, 0, 0])
+    addresses = [location * line_bytes % (1 << GLOBAL_ADDRESS_BITS) for *_, location in samples[:2]]
+    assert part(2) == [*addresses, 7]
