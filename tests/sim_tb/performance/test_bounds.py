@@ -128,6 +128,11 @@ def test_some_recorded_boxes() -> None:
     ("params", "latencies"),
     [
         (SMALL, (64, 200)),
+        pytest.param(
+            TmaParams(axi_data_bits=1024, stores=False, reductions=False, im2col=False),
+            (100, 400),
+            marks=pytest.mark.regress,
+        ),
         *(
             pytest.param(
                 TmaParams(tags=tags, stores=False, reductions=False, im2col=False),
