@@ -4,7 +4,7 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.layouts.axi import axi_line_layout, line_beat_layout
+from hw.layouts.axi import axi_line_layout, line_beat_layout, place_bits
 from hw.lib.memory import RowMemory
 from hw.params import TmaParams
 
@@ -29,8 +29,8 @@ class LineSelector(wiring.Component):
 
     def __init__(self, params: TmaParams) -> None:
         self.params = params
-        self.place_bits = (params.axi_bytes // params.line_bytes - 1).bit_length()
-        opened = stream.Signature(params.axi_line_bits + self.place_bits, always_ready=True)
+        self._place_bits = place_bits(params, params.line_bytes)
+        opened = stream.Signature(params.axi_line_bits + self._place_bits, always_ready=True)
         super().__init__(
             {
                 "opened": In(opened),
@@ -42,7 +42,7 @@ class LineSelector(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         p = self.params
-        m.submodules.places = places = RowMemory(self.place_bits, p.axi_lines)
+        m.submodules.places = places = RowMemory(self._place_bits, p.axi_lines)
         write, read = places.write_port(), places.read_port()
         valid = Signal()
         beat = Signal(line_beat_layout(p), reset_less=True)

@@ -4,6 +4,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from hw.layouts.axi import place_bits
 from hw.layouts.ports import DescriptorFill
 from hw.lib.queue import Queue
 from hw.params import TmaParams
@@ -44,7 +45,7 @@ class MapReader(wiring.Component):
 
     def __init__(self, params: TmaParams) -> None:
         self.params = params
-        self.place_bits = max(params.axi_bytes // MAP_BYTES - 1, 0).bit_length()
+        self.place_bits = place_bits(params, MAP_BYTES)
         ports = {
             "i": In(stream.Signature(map_beat_layout(params))),
             "o": Out(stream.Signature(DescriptorFill)),

@@ -5,16 +5,18 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.axi.map_reader import MAP_BYTES
-from hw.axi.read_port import beats_of
-from hw.layouts.axi import Response, ar_layout, aw_layout, b_layout, r_layout, w_layout
-from hw.layouts.isa import GLOBAL_ADDRESS_BITS
-from hw.layouts.ports import (
-    DescriptorFill,
-    gnic_ack_layout,
-    gnic_request_layout,
-    gnic_response_layout,
-    gnic_write_layout,
+from hw.axi.port import channels, streams_of
+from hw.layouts.axi import (
+    Response,
+    aw_layout,
+    beats_of,
+    map_id,
+    place_bits,
+    place_of,
+    prefetch_id,
+    r_layout,
 )
+from hw.layouts.ports import gnic_response_layout, gnic_write_layout
 from hw.lib.arbiter import Arbiter
 from hw.lib.free_list import FreeList
 from hw.lib.memory import RowMemory
@@ -30,17 +32,6 @@ MAPS = 16
 
 PREFETCHES = 255
 """Prefetches that wait for their answer."""
-
-
-def place_bits(params: TmaParams, size: int) -> int:
-    """Return the width of the place of ``size`` bytes in a beat, at least 1."""
-    return max(params.axi_bytes // size - 1, 1).bit_length()
-
-
-def place_of(params: TmaParams, address: Value, size: int) -> Value:
-    """Return the place of ``size`` bytes at ``address`` in their beat; 0 if they fill it."""
-    places = max(params.axi_bytes // size, 1)
-    return (address >> (size - 1).bit_length())[: (places - 1).bit_length()]
 
 
 def response_of(error: Value, decode: Value) -> Value:
@@ -141,25 +132,12 @@ class MemoryAdapter(wiring.Component):
 
     def __init__(self, params: TmaParams) -> None:
         self.params = params
-        write = stream.Signature(gnic_write_layout(params))
-        ack = stream.Signature(gnic_ack_layout(params))
-        ports = {
-            "ar": In(stream.Signature(ar_layout(params))),
-            "r": Out(stream.Signature(r_layout(params))),
-            "gnic_request": Out(stream.Signature(gnic_request_layout(params))),
-            "gnic_response": In(stream.Signature(gnic_response_layout(params))),
-            "descriptor_request": Out(stream.Signature(GLOBAL_ADDRESS_BITS)),
-            "descriptor_fill": In(stream.Signature(DescriptorFill)),
+        outside = {
+            name: flow.flip()(stream.Signature(layout(params)))
+            for name, (flow, layout) in channels(params).items()
         }
-        if params.stores:
-            ports |= {
-                "aw": In(stream.Signature(aw_layout(params))),
-                "w": In(stream.Signature(w_layout(params))),
-                "b": Out(stream.Signature(b_layout(params))),
-                "gnic_write": Out(write),
-                "gnic_ack": In(ack),
-            }
-        super().__init__(ports)
+        memory = {name: member.flip() for name, member in streams_of(params).items()}
+        super().__init__(outside | memory)
 
     def elaborate(self, platform) -> Module:
         m = Module()
@@ -200,7 +178,7 @@ class MemoryAdapter(wiring.Component):
     def _read_maps(self, m: Module, asks: Value, sender: stream.Interface) -> Value:
         """Ask for tensor maps, and send them; return whether one can be asked for."""
         p = self.params
-        m.submodules.map_places = places = Queue(place_bits(p, MAP_BYTES), MAPS)
+        m.submodules.map_places = places = Queue(max(place_bits(p, MAP_BYTES), 1), MAPS)
         is_ready = self.descriptor_request.ready & places.i.ready
         m.d.comb += [
             self.descriptor_request.valid.eq(self.ar.valid & asks & places.i.ready),
@@ -210,7 +188,7 @@ class MemoryAdapter(wiring.Component):
             sender.valid.eq(self.descriptor_fill.valid),
             self.descriptor_fill.ready.eq(sender.ready),
             places.o.ready.eq(sender.valid & sender.ready),
-            sender.p.id.eq(1 << p.axi_line_bits),
+            sender.p.id.eq(map_id(p)),
             sender.p.error.eq(self.descriptor_fill.p.error),
             sender.p.data.eq(self.descriptor_fill.p.words),
             sender.p.place.eq(places.o.payload),
@@ -222,7 +200,7 @@ class MemoryAdapter(wiring.Component):
         waiting = Signal(range(PREFETCHES + 1))
         m.d.comb += [
             sender.valid.eq(waiting != 0),
-            sender.p.id.eq(1 << self.params.axi_line_bits | 1),
+            sender.p.id.eq(prefetch_id(self.params)),
         ]
         asked = self.ar.valid & self.ar.ready & asks
         m.d.sync += waiting.eq(waiting + asked - (sender.valid & sender.ready))

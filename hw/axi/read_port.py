@@ -12,7 +12,11 @@ from hw.layouts.axi import (
     Response,
     ar_layout,
     axi_line_layout,
+    beats_of,
     is_error,
+    map_id,
+    place_of,
+    prefetch_id,
     r_layout,
     reduced_line_layout,
     reduction_read_layout,
@@ -26,12 +30,6 @@ from hw.layouts.ports import (
 from hw.lib.arbiter import Arbiter
 from hw.lib.register_slice import DoubleBuffer
 from hw.params import TmaParams
-
-
-def beats_of(params: TmaParams, size: int) -> tuple[int, int]:
-    """Return AxLEN and AxSIZE of an access to ``size`` aligned bytes."""
-    beat = min(size, params.axi_bytes)
-    return size // beat - 1, (beat - 1).bit_length()
 
 
 class ReadPort(wiring.Component):
@@ -119,16 +117,12 @@ class ReadPort(wiring.Component):
             m.submodules.line_assembler = lines = LineAssembler(p)
         else:
             m.submodules.line_selector = lines = LineSelector(p)
-            place = asked.p.addr[p.lane_bits + 4 :][: lines.place_bits]
+            place = place_of(p, asked.p.addr, p.line_bytes)
             m.d.comb += [
                 lines.opened.valid.eq(asked.valid & ~asked.p.id[-1]),
                 lines.opened.payload.eq(Cat(asked.p.id[:-1], place)),
             ]
         return lines.i, lines.o
-
-    def _above_lines(self, number: int) -> int:
-        """Return the id of tensor maps, 0, or of prefetches, 1."""
-        return 1 << self.params.axi_line_bits | number
 
     def _assign(self, request, size: int, number, address) -> list:
         """Return the assignments to a request for ``size`` bytes."""
@@ -150,7 +144,7 @@ class ReadPort(wiring.Component):
         may_pass = Const(1)
         if map_reader.place_bits:
             may_pass = map_reader.place.ready
-            place = address[MAP_BYTES.bit_length() - 1 :][: map_reader.place_bits]
+            place = place_of(self.params, address, MAP_BYTES)
             m.d.comb += [
                 map_reader.place.valid.eq(maps.valid & maps.ready),
                 map_reader.place.payload.eq(place),
@@ -158,7 +152,7 @@ class ReadPort(wiring.Component):
         m.d.comb += [
             maps.valid.eq(self.descriptor_request.valid & may_pass),
             self.descriptor_request.ready.eq(maps.ready & may_pass),
-            *self._assign(maps.p, MAP_BYTES, self._above_lines(0), address),
+            *self._assign(maps.p, MAP_BYTES, map_id(self.params), address),
         ]
 
     def _ask_for_lines(self, m: Module, lines) -> None:
@@ -166,7 +160,7 @@ class ReadPort(wiring.Component):
         p = self.params
         request = self.gnic_request.p
         is_dropped = request.prefetch & (not p.axi_prefetch)
-        number = Mux(request.prefetch, self._above_lines(1), request.tag)
+        number = Mux(request.prefetch, prefetch_id(p), request.tag)
         address = Cat(Const(0, p.lane_bits + 4), request.line)
         m.d.comb += [
             lines.valid.eq(self.gnic_request.valid & ~is_dropped),

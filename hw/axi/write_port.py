@@ -4,8 +4,16 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from hw.axi.read_port import beats_of
-from hw.layouts.axi import Burst, Response, aw_layout, b_layout, is_error, w_layout
+from hw.layouts.axi import (
+    Burst,
+    Response,
+    aw_layout,
+    b_layout,
+    beats_of,
+    is_error,
+    place_of,
+    w_layout,
+)
 from hw.layouts.ports import gnic_ack_layout, gnic_write_layout
 from hw.lib.register_slice import DoubleBuffer, PipelineRegister
 from hw.params import TmaParams
@@ -94,7 +102,7 @@ class WritePort(wiring.Component):
         ]
         if p.axi_bytes > p.line_bytes:
             places = p.axi_bytes // p.line_bytes
-            place = line.line[: (places - 1).bit_length()]
+            place = place_of(p, aw.p.addr, p.line_bytes)
             m.d.comb += [
                 w.p.data.eq(line.data.replicate(places)),
                 w.p.strb.word_select(place, p.line_bytes).eq(line.strobe),

@@ -2,6 +2,7 @@
 
 from functools import cache
 
+from amaranth.hdl import Value
 from amaranth.lib import data, enum
 
 from hw.layouts.isa import MemoryAttributes
@@ -175,6 +176,32 @@ def reduced_line_layout(params: TmaParams) -> data.StructLayout:
     )
 
 
-def is_error(resp: Response) -> data.View:
+def is_error(resp: data.View) -> Value:
     """Return 1 if a response is SLVERR or DECERR."""
     return resp.as_value()[1]
+
+
+def map_id(params: TmaParams) -> int:
+    """Return the id of the reads of tensor maps."""
+    return 1 << params.axi_line_bits
+
+
+def prefetch_id(params: TmaParams) -> int:
+    """Return the id of prefetches."""
+    return map_id(params) | 1
+
+
+def beats_of(params: TmaParams, size: int) -> tuple[int, int]:
+    """Return AxLEN and AxSIZE of an access to ``size`` aligned bytes."""
+    beat = min(size, params.axi_bytes)
+    return size // beat - 1, (beat - 1).bit_length()
+
+
+def place_bits(params: TmaParams, size: int) -> int:
+    """Return the width of the place of ``size`` bytes in a beat; 0 if they fill it."""
+    return (max(params.axi_bytes // size, 1) - 1).bit_length()
+
+
+def place_of(params: TmaParams, address: Value, size: int) -> Value:
+    """Return the place of ``size`` bytes at ``address`` in their beat."""
+    return (address >> (size - 1).bit_length())[: place_bits(params, size)]
