@@ -1,14 +1,15 @@
 """AXI top: a unit whose global memory is behind an AXI4 port."""
 
 from collections.abc import Callable
-from typing import Any
 
 from amaranth.hdl import Module
 from amaranth.lib import wiring
-from amaranth.lib.wiring import In, connect, flipped
+from amaranth.lib.wiring import In, connect
 
 from hw.axi.memory_adapter import MemoryAdapter
-from hw.axi.port import AxiPort, axi_signals, channels, join_channel, streams_of
+from hw.axi.port import PREFIX, AxiPort, axi_signals, channels, streams_of
+from hw.axi.signals import join_channel
+from hw.lib.pass_port import pass_port
 from hw.params import TmaParams
 from hw.top import Tma, tma_ports
 
@@ -17,18 +18,6 @@ BEHIND_PORT = (
     *("gnic_write", "gnic_ack"),
 )
 """Ports of a unit that are behind its AXI4 port."""
-
-
-def _pass_port(m: Module, name: str, inner: Any, outer: wiring.Component) -> None:
-    """Connect a port of a component inside to the port of the same name of the one around it."""
-    member = outer.signature.members[name]
-    inside, outside = getattr(inner, name), getattr(outer, name)
-    if member.is_port:
-        m.d.comb += inside.eq(outside) if member.flow is In else outside.eq(inside)
-    elif member.flow is In:
-        connect(m, flipped(outside), inside)
-    else:
-        connect(m, inside, flipped(outside))
 
 
 class AxiTma(wiring.Component):
@@ -76,14 +65,11 @@ class AxiTma(wiring.Component):
         p = self.params
         m.submodules.unit = unit = self._unit(p)
         m.submodules.axi_port = axi_port = AxiPort(p)
-        for name, member in streams_of(p).items():
-            if member.flow is In:
-                connect(m, getattr(unit, name), getattr(axi_port, name))
-            else:
-                connect(m, getattr(axi_port, name), getattr(unit, name))
+        for name in streams_of(p):
+            connect(m, getattr(unit, name), getattr(axi_port, name))
         signals = axi_signals(p)
         for name in self.signature.members:
-            _pass_port(m, name, axi_port if name in signals else unit, self)
+            pass_port(m, name, axi_port if name in signals else unit, self)
         return m
 
 
@@ -112,7 +98,7 @@ class AxiLoop(wiring.Component):
         m.submodules.tma_axi = unit = AxiTma(p)
         m.submodules.memory_adapter = adapter = MemoryAdapter(p)
         for name, (flow, _) in channels(p).items():
-            join_channel(m, unit, name, getattr(adapter, name), drives=flow is In)
+            join_channel(m, unit, PREFIX, name, getattr(adapter, name), drives=flow is In)
         for name in self.signature.members:
-            _pass_port(m, name, adapter if name in BEHIND_PORT else unit, self)
+            pass_port(m, name, adapter if name in BEHIND_PORT else unit, self)
         return m

@@ -22,6 +22,12 @@ DIMS = 5
 WARP = 32
 """Threads of a warp."""
 
+HOST_ID_BITS = 15
+"""Largest width of ``request_id`` behind a front end for hosts, whose records have 16 bits for it.
+
+The bit above them tells whether a barrier operation is to be reported.
+"""
+
 
 def _require(name: str, value: int, rule: str, holds: bool) -> None:
     if not holds:
@@ -138,6 +144,9 @@ class TmaParams:
         AxCACHE of all accesses.
     axi_prot : int
         AxPROT of all accesses.
+    host : bool
+        Front end for hosts without an SM: registers, rings of records in memory, shared memory
+        beside the unit; needs ``axi_data_bits``, ``stores`` and a single thread block.
 
     Raises
     ------
@@ -186,6 +195,7 @@ class TmaParams:
     axi_prefetch: bool = False
     axi_cache: int = 0b1111
     axi_prot: int = 0b010
+    host: bool = False
 
     def __post_init__(self) -> None:
         def power_of_two(value: int, low: int, high: int) -> bool:
@@ -251,6 +261,13 @@ class TmaParams:
             value = getattr(self, name)
             holds = self.ctas > 1 or not value
             _require(name, value, "False with a single thread block", holds)
+        for needed, holds in (
+            ("axi_data_bits", self.axi_data_bits > 0),
+            ("stores", self.stores),
+            ("a single thread block", self.ctas == 1),
+            ("request_id_bits of at most 15", self.request_id_bits <= HOST_ID_BITS),
+        ):
+            _require("host", self.host, f"False without {needed}", holds or not self.host)
         holds = self.line_bytes == 128 or not self.sub_byte
         _require("sub_byte", self.sub_byte, "False with lines of less than 128 bytes", holds)
 
@@ -323,6 +340,11 @@ class TmaParams:
     def axi_read_id_bits(self) -> int:
         """Width of ARID: the number of a line, or above these a tensor map or a prefetch."""
         return self.axi_line_bits + 1
+
+    @cached_property
+    def axi_write_id_bits(self) -> int:
+        """Width of AWID: the tag of a line, or above these a completion record."""
+        return self.tag_bits + self.host
 
     @cached_property
     def stream_bits(self) -> int:
@@ -467,10 +489,12 @@ PRESETS["sm_107a"] = replace(
     report_mechanism=True,
 )
 PRESETS["axi"] = replace(PRESETS["fpga"], axi_data_bits=64)
+PRESETS["host"] = replace(PRESETS["axi"], host=True)
 """Named parameter sets of the command line.
 
 ``full`` has the port, the tags, the streams and the features of ``default``, with fewer threads and
-shorter addresses: it fits an FPGA. ``axi`` is ``fpga`` with an AXI4 port.
+shorter addresses: it fits an FPGA. ``axi`` is ``fpga`` with an AXI4 port, and ``host`` is ``axi``
+with a front end for hosts.
 """
 
 

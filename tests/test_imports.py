@@ -37,6 +37,7 @@ STAGES = {
     "barrier": {"layouts", "lib"},
     "reduce": {"layouts", "lib"},
     "axi": {"layouts", "lib", "reduce"},
+    "host": {"layouts", "lib", "barrier"},
     "cluster": {"layouts", "lib", "barrier", "reduce"},
 }
 """Sub-packages of ``hw`` that each stage may import, beside itself and ``hw.params``."""

@@ -1,16 +1,15 @@
 """AXI port: the ports of the GNIC, and those of tensor maps, as a master of AXI4."""
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module
 from amaranth.lib import stream, wiring
-from amaranth.lib.data import StructLayout
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.axi.line_reducer import LineReducer
 from hw.axi.read_port import ReadPort
-from hw.axi.write_port import WritePort
+from hw.axi.signals import Channels, channel_signals, join_channel
+from hw.axi.write_port import WritePort, completion_ports
 from hw.layouts.axi import ar_layout, aw_layout, b_layout, r_layout, w_layout
 from hw.layouts.isa import GLOBAL_ADDRESS_BITS
 from hw.layouts.ports import (
@@ -29,38 +28,16 @@ READ_CHANNELS = {"ar": (Out, ar_layout), "r": (In, r_layout)}
 WRITE_CHANNELS = {"aw": (Out, aw_layout), "w": (Out, w_layout), "b": (In, b_layout)}
 """Channels of AXI4: the direction of a payload, and its layout."""
 
-Channels = Mapping[str, tuple[wiring.Flow, Callable[[TmaParams], StructLayout]]]
-
 
 def channels(params: TmaParams) -> Channels:
     """Return the channels that a unit has."""
-    return READ_CHANNELS | (WRITE_CHANNELS if params.stores else {})
+    names = READ_CHANNELS | (WRITE_CHANNELS if params.stores else {})
+    return {name: (flow, layout(params)) for name, (flow, layout) in names.items()}
 
 
 def axi_signals(params: TmaParams) -> dict[str, wiring.Member]:
     """Return the members of an AXI4 port: a signal each, with its name in AXI4."""
-    ports = {}
-    for channel, (flow, layout) in channels(params).items():
-        for name, shape in layout(params).members.items():
-            ports[f"{PREFIX}{channel}{name}"] = flow(shape)
-        ports[f"{PREFIX}{channel}valid"] = flow(1)
-        ports[f"{PREFIX}{channel}ready"] = flow.flip()(1)
-    return ports
-
-
-def join_channel(
-    m: Module, signals: Any, name: str, channel: stream.Interface, *, drives: bool
-) -> None:
-    """Connect the signals of a channel to a stream, which ``drives`` all of them but ``ready``."""
-
-    def signal(part: str) -> Signal:
-        return getattr(signals, f"{PREFIX}{name}{part}")
-
-    parts = {part: channel.p[part] for part in channel.p.shape().members}
-    for part, inner in {**parts, "valid": channel.valid}.items():
-        m.d.comb += signal(part).eq(inner) if drives else inner.eq(signal(part))
-    ready = signal("ready")
-    m.d.comb += channel.ready.eq(ready) if drives else ready.eq(channel.ready)
+    return channel_signals(channels(params), PREFIX)
 
 
 def streams_of(params: TmaParams) -> dict[str, wiring.Member]:
@@ -94,13 +71,14 @@ class AxiPort(wiring.Component):
     -------
     gnic_request, gnic_response, descriptor_request, descriptor_fill : as at ``ReadPort``
     gnic_write, gnic_ack : as at ``WritePort``, with reductions; present with ``stores``
+    completion_write, completion_ack : as at ``WritePort``; present with ``host``
     m_axi_arid, m_axi_araddr and so on :
         The signals of AR and R, and with ``stores`` of AW, W and B; see ``hw.layouts.axi``.
     """
 
     def __init__(self, params: TmaParams) -> None:
         self.params = params
-        super().__init__(streams_of(params) | axi_signals(params))
+        super().__init__(streams_of(params) | completion_ports(params) | axi_signals(params))
 
     def elaborate(self, platform) -> Module:
         m = Module()
@@ -125,6 +103,10 @@ class AxiPort(wiring.Component):
         elif p.stores:
             connect(m, flipped(self.gnic_write), write_port.gnic_write)
             connect(m, write_port.gnic_ack, flipped(self.gnic_ack))
+        if p.host:
+            connect(m, flipped(self.completion_write), write_port.completion_write)
+            connect(m, write_port.completion_ack, flipped(self.completion_ack))
         for name, (flow, _) in channels(p).items():
-            join_channel(m, self, name, getattr(ports[name], name), drives=flow is Out)
+            channel = getattr(ports[name], name)
+            join_channel(m, self, PREFIX, name, channel, drives=flow is Out)
         return m

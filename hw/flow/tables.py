@@ -30,6 +30,7 @@ STAGES = (
     "cluster",
     "reduce",
     "axi",
+    "host",
     "lib",
 )
 """Packages with blocks, in the order of a request's way."""

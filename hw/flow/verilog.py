@@ -46,7 +46,10 @@ CLUSTER_MODULE = "cluster"
 AXI_MODULE = "tma_axi"
 """Name of the module of a unit with an AXI4 port."""
 
-MODULES = (MODULE, REDUCTION_MODULE, CLUSTER_MODULE, AXI_MODULE)
+HOST_MODULE = "tma_host"
+"""Name of the module of a unit with shared memory, and a front end for hosts."""
+
+MODULES = (MODULE, REDUCTION_MODULE, CLUSTER_MODULE, AXI_MODULE, HOST_MODULE)
 ENDINGS = (".v", ".vh", ".json", ".sv", "_template.sv")
 """Modules that can be written, and the ends of the names of their files."""
 
@@ -137,6 +140,8 @@ def modules(params: TmaParams) -> dict[str, list[str]]:
         needed[CLUSTER_MODULE] = [CLUSTER_MODULE, MODULE]
     if params.axi_data_bits:
         needed[AXI_MODULE] = [AXI_MODULE, MODULE]
+    if params.host:
+        needed[HOST_MODULE] = [HOST_MODULE, MODULE]
     return needed
 
 
@@ -174,6 +179,10 @@ def generate(params: TmaParams, directory: Path, unit: wiring.Component | None =
         from hw.axi_top import AxiTma
 
         _write(AxiTma(params, UnitInstance), AXI_MODULE, params, directory)
+    if params.host:
+        from hw.host_top import HostTma
+
+        _write(HostTma(params, UnitInstance), HOST_MODULE, params, directory)
     path = _write(unit, MODULE, params, directory)
     written = modules(params)
     (directory / CORE).write_text(core(written, version(), LICENSE))

@@ -6,6 +6,7 @@ from amaranth.hdl import Value
 from amaranth.lib import data, enum
 
 from hw.layouts.isa import MemoryAttributes
+from hw.layouts.ports import gnic_write_layout
 from hw.params import TmaParams
 
 
@@ -77,8 +78,11 @@ def r_layout(params: TmaParams) -> data.StructLayout:
 
 @cache
 def aw_layout(params: TmaParams) -> data.StructLayout:
-    """AW: a write. The members are those of ``ar_layout``; ``id`` is the tag of the line."""
-    return _address_layout(params, params.tag_bits)
+    """AW: a write. The members are those of ``ar_layout``.
+
+    ``id`` is the tag of a line, or with the highest bit the completion records of a host.
+    """
+    return _address_layout(params, params.axi_write_id_bits)
 
 
 @cache
@@ -105,7 +109,23 @@ def b_layout(params: TmaParams) -> data.StructLayout:
     id : ``id`` of the write
     resp : SLVERR or DECERR if it failed
     """
-    return data.StructLayout({"id": params.tag_bits, "resp": Response})
+    return data.StructLayout({"id": params.axi_write_id_bits, "resp": Response})
+
+
+@cache
+def axi_write_layout(params: TmaParams) -> data.StructLayout:
+    """Write to a line of global memory.
+
+    Members
+    -------
+    id : AWID
+    line, attributes, strobe, data : as in ``gnic_write_layout``
+    """
+    write = gnic_write_layout(params).members
+    names = "line", "attributes", "strobe", "data"
+    return data.StructLayout(
+        {"id": params.axi_write_id_bits, **{name: write[name] for name in names}}
+    )
 
 
 @cache
