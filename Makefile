@@ -19,7 +19,7 @@ PRESET ?= default
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 .PHONY: help setup sim test regress formal lint paths verilog conformance replay coverage bench \
-	cells synth sta bench-golden readme waves clean
+	cells synth sta bench-golden readme registers waves clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | awk -F '\t' '{ printf "make %-12s %s\n", $$1, $$2 }'
@@ -89,6 +89,9 @@ bench-golden: setup ## compare the time of the golden model with numpy.copyto of
 readme: setup ## write the tables of README.md from their sources [MEASURE=1]
 	$(if $(filter-out 1,$(MEASURE)),$(error MEASURE = $(MEASURE): must be 1))
 	@$(PYTHON) -W error -m sim_tb.readme $(if $(MEASURE),--measure)
+
+registers: setup ## write docs/registers.md and the C header of the registers from hw/host/registers.rdl
+	@$(PYTHON) -W error -m hw.registers
 
 waves: setup ## run a test with a trace, and write a save file for GTKWave: TEST=name
 	@test -n "$(TEST)" || { echo "make waves: TEST=name is missing" >&2; exit 2; }
