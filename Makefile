@@ -19,7 +19,7 @@ PRESET ?= default
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 .PHONY: help setup sim test regress formal lint paths verilog conformance replay coverage bench \
-	cells synth sta bench-golden readme registers waves clean
+	cells synth sta bench-golden readme registers docs waves clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | awk -F '\t' '{ printf "make %-12s %s\n", $$1, $$2 }'
@@ -92,6 +92,10 @@ readme: setup ## write the tables of README.md from their sources [MEASURE=1]
 
 registers: setup ## write docs/registers.md and the C header of the registers from hw/host/registers.rdl
 	@$(PYTHON) -W error -m hw.registers
+
+docs: setup ## build all pages of docs and this README as a site that needs no network, in build/docs
+	@NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --quiet --strict --config-file .ci/mkdocs.yml
+	@echo "build/docs/index.html"
 
 waves: setup ## run a test with a trace, and write a save file for GTKWave: TEST=name
 	@test -n "$(TEST)" || { echo "make waves: TEST=name is missing" >&2; exit 2; }
