@@ -350,12 +350,10 @@ class CompletionTracker(wiring.Component):
     def _mark_reports(self, m: Module, clears, ended_slot) -> None:
         """Mark each slot that reports; clear the mark when its request ends."""
         marks = Signal(self.params.requests_in_flight)
+        reported = (self.report.valid << self.report.slot)[: len(marks)]
+        ended = (clears << ended_slot)[: len(marks)]
         m.d.comb += self.completion.p.reports.eq(marks.bit_select(ended_slot, 1))
-        for slot, mark in enumerate(marks):
-            with m.If(self.report.valid & (self.report.slot == slot)):
-                m.d.sync += mark.eq(1)
-            with m.Elif(clears & (ended_slot == slot)):
-                m.d.sync += mark.eq(0)
+        m.d.sync += marks.eq((marks & ~ended) | reported)
 
     def _mark_faults(self, m: Module, fault_write, fault_comes, clears, ended_slot) -> None:
         """Mark each fault in the table of slots when it comes; clear the mark when its request

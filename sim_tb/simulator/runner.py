@@ -212,6 +212,9 @@ def build(
         "-LDFLAGS",
         "-rdynamic",  # Python finds the testbench's functions
     ]
+    if optimisation != "-O2":
+        # Each file that Verilator splits off compiles the same headers again.
+        arguments += ["--output-split", "0"]
     if waves:
         arguments += ["--trace-fst" if fst() else "--trace", "--trace-max-array", "512"]
     if coverage:
