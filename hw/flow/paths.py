@@ -8,6 +8,8 @@ of the ports. The blocks inside a block belong to it. Elements of an array of po
 A path from an input to an output, and a path between registers of more than ``LEVELS`` levels, must
 be listed with a reason in ``paths.toml``. The command fails if one is not listed. It also fails if
 ``default`` has the block of a listed path, but no such path.
+
+The design is ``tma``, or with ``axi_data_bits`` ``tma_axi``, or with ``host`` ``tma_host``.
 """
 
 import argparse
@@ -26,6 +28,7 @@ from pathlib import Path
 from amaranth.lib import wiring
 from rich.console import Console
 
+from hw.axi_top import AxiTma
 from hw.flow.cache import cached, digest, sources
 from hw.flow.design import Block, Design
 from hw.flow.modules import TOP, Modules, ToolError
@@ -33,6 +36,7 @@ from hw.flow.reach import LoopError, Reach
 from hw.flow.route import signal_of
 from hw.flow.timing import Path as LongPath
 from hw.flow.timing import Timing, flattened
+from hw.host_top import HostTma
 from hw.params import PRESETS, TmaParams
 from hw.top import Tma
 
@@ -42,6 +46,9 @@ LEVELS = 12
 
 ELSEWHERE = "Not in default"
 """Beginning of the reason of a path that other units have than ``default``."""
+
+UNITS = {unit.__name__ for unit in (Tma, AxiTma, HostTma)}
+"""Names of the classes of units."""
 
 REGISTERS = "registers -> registers"
 """Name in the list for a path between registers of more than ``LEVELS`` levels."""
@@ -221,11 +228,18 @@ def chosen(blocks: Iterable[Block], name: str | None) -> list[Block]:
     return found
 
 
+def unit_of(params: TmaParams) -> wiring.Component:
+    """Return the unit of ``params``, with all that is around it."""
+    if params.host:
+        return HostTma(params)
+    return AxiTma(params) if params.axi_data_bits else Tma(params)
+
+
 def paths_of(params: TmaParams, only: str | None) -> Paths:
     """Return the paths of a unit, whose modules are kept by the sources of ``hw``."""
 
     def make(directory: Path) -> None:
-        design = Design(Tma(params), TOP)
+        design = Design(unit_of(params), TOP)
         (directory / "design.il").write_text(design.rtlil())
         (directory / "blocks.json").write_text(json.dumps(list(map(asdict, design.blocks()))))
 
@@ -277,7 +291,7 @@ def as_list(paths: Iterable[tuple[str, str]]) -> str:
 def report(paths: Paths, listed: Exceptions, options: argparse.Namespace) -> int:
     """Print the paths of a unit; return the exit status."""
     console = Console(highlight=False, markup=False)
-    chip = {kind: found for kind, found in paths.ports.items() if kind == Tma.__name__}
+    chip = {kind: found for kind, found in paths.ports.items() if kind in UNITS}
     inner = {kind: found for kind, found in paths.ports.items() if kind not in chip}
     if not options.ports:
         console.print("between registers: levels of logic, estimated ns, deepest path")

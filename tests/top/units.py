@@ -29,6 +29,16 @@ TINY_STORES = replace(TINY, stores=True, bulk=True)
 
 LOADS_ONLY = replace(SMALL, stores=False, reductions=False)
 
+HOST = replace(
+    SMALL,
+    address_bits=32,
+    smem_bytes=16 * 1024,
+    request_id_bits=12,
+    axi_data_bits=64,
+    host=True,
+)
+"""``SMALL`` between AXI4-Lite and AXI4, with 16 KiB of shared memory."""
+
 LATER = replace(
     PRESETS["sm_107a"], smem_bytes=512 * 1024, streams=1, setup_pipelines=2, jobs_waiting=32
 )

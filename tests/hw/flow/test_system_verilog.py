@@ -15,7 +15,7 @@ from hw.flow.system_verilog import template, typed
 from hw.params import PRESETS, TmaParams
 from hw.top import tma_ports
 from tests.sim_tb.testbench.stand_in import StandIn
-from tests.top.units import TINY
+from tests.top.units import HOST, TINY
 
 
 def described(params: TmaParams) -> dict:
@@ -71,10 +71,13 @@ def test_fields_are_where_the_layouts_have_them(tmp_path: Path) -> None:
     assert "coords" in run_checks(interface, 1, tmp_path).stderr  # the checks can fail
 
 
-@pytest.fixture(scope="module", params=["tiny", "axi", "cluster"])
+UNITS = {name: PRESETS[name] for name in ("tiny", "axi", "cluster")} | {"host": HOST}
+
+
+@pytest.fixture(scope="module", params=UNITS.values(), ids=UNITS)
 def written(request, tmp_path_factory) -> Path:
-    """The folder of the files of a preset."""
-    params = PRESETS[request.param]
+    """The folder of the files of a unit."""
+    params = request.param
     folder = tmp_path_factory.mktemp("rtl")
     verilog.generate(params, folder, StandIn(params))
     return folder
