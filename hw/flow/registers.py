@@ -34,7 +34,8 @@ PRESET = "host"
 INTRODUCTION = (
     "# Registers\n\n"
     "`make registers` writes this page from [registers.rdl](../hw/host/registers.rdl); a test "
-    "fails if it is stale, or if the RTL differs.\n\n"
+    "fails if it is stale, or if the RTL differs. [host.md](host.md) says how a host uses "
+    "them.\n\n"
     "{description} The values at reset are those of the preset `{preset}`; those of ID to "
     "SMEM_BYTES follow from the parameters of the unit."
 )
