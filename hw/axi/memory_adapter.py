@@ -133,7 +133,7 @@ class MemoryAdapter(wiring.Component):
     def __init__(self, params: TmaParams) -> None:
         self.params = params
         outside = {
-            name: flow.flip()(stream.Signature(layout(params)))
+            name: flow.flip()(stream.Signature(layout))
             for name, (flow, layout) in channels(params).items()
         }
         memory = {name: member.flip() for name, member in streams_of(params).items()}
