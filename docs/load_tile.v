@@ -9,6 +9,7 @@ module load_tile;
       32'h0, 32'h3, 32'hf000000, 32'h0, 32'h0, 32'h0, 32'h7, 32'hf,
       32'h0, 32'h0, 32'h0, 32'h0, 32'h4, 32'h110, 32'h0, 32'h1000};
   localparam MAP = 0, TENSOR = 'h1000, TILE = 'h400, BARRIER = 8;  // addresses
+  localparam [63:0] ONE_ARRIVAL = 64'h7ffff800_001ffffe;  // a barrier that expects one arrival
   localparam X = 8, Y = 6, ROWS = 4, ROW = 64;  // the box begins at integer 8 of row 6
 
   reg clk = 0, rst = 1;
@@ -105,11 +106,17 @@ module load_tile;
       command[`TMA_BARRIER_COMMAND_OP] <= op;
       command[`TMA_BARRIER_COMMAND_ADDRESS] <= BARRIER;
       command[`TMA_BARRIER_COMMAND_COUNT] <= count;
+      command[`TMA_BARRIER_COMMAND_LANES] <= 1;
+      command[`TMA_BARRIER_COMMAND_STATE] <= ONE_ARRIVAL;  // of INIT
       command[`TMA_BARRIER_COMMAND_TIME_LIMIT] <= 10000;
       command_valid <= 1;
       @(posedge clk) while (!command_ready) @(posedge clk);
       @(negedge clk) command_valid <= 0;
       while (!result_valid) @(posedge clk);
+      if (result[`TMA_BARRIER_RESULT_FAULT] != 0) begin
+        $display("operation %0d on the barrier fails", op);
+        $stop;
+      end
     end
   endtask
 
@@ -121,7 +128,7 @@ module load_tile;
     repeat (4) @(negedge clk);
     rst <= 0;
     @(posedge clk) while (!idle) @(posedge clk);  // the unit clears its memories first
-    barrier(`TMA_BARRIER_OP_INIT, 1);
+    barrier(`TMA_BARRIER_OP_INIT, 0);
     barrier(`TMA_BARRIER_OP_ARRIVE_EXPECT_TX, ROWS * ROW);
     @(negedge clk) request <= 0;
     request[`TMA_REQUEST_OPERATION] <= `TMA_OPERATION_TENSOR_LOAD;
