@@ -120,7 +120,9 @@ class HostFrontEnd(wiring.Component):
         connect(m, flipped(self.completion_ack), completion_ring.ack)
         m.d.comb += [
             decoder.idle.eq(self.idle),
-            registers.idle.eq(self.idle & ~request_ring.ring.busy & ~completion_ring.ring.busy),
+            registers.idle.eq(
+                self.idle & decoder.settled & ~request_ring.ring.busy & ~completion_ring.ring.busy
+            ),
             registers.halted.eq(request_ring.halted),
             registers.completed.eq(completion_ring.completed),
             self.drain.eq(registers.drain),

@@ -54,7 +54,7 @@ class LitePort(wiring.Component):
 
     Accesses are done one after the other; a read and a write that wait both take turns. Latency:
     two clocks from a channel to ``access``, and one from ``answer`` to ``r`` or ``b``. Throughput:
-    an access every four clocks, if it is answered in the clock after it. Back-pressure: a channel
+    an access every three clocks, if it is answered in the clock after it. Back-pressure: a channel
     takes one payload until its access is taken. All outputs come from registers. Errors: an answer
     with an error is SLVERR.
 

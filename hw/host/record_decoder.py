@@ -60,6 +60,8 @@ class RecordDecoder(wiring.Component):
     i : In(stream) of ``record_layout``
     idle : In(1)
         All that was given to the unit has ended.
+    settled : Out(1)
+        The unit has noticed all records: ``idle`` counts.
     request : Out(stream) of ``request_layout``
     barrier_command : Out(stream) of ``BarrierCommand``
         The highest bit of ``tag`` is ``notify`` of the record, the others are ``request_id``.
@@ -74,6 +76,7 @@ class RecordDecoder(wiring.Component):
             {
                 "i": In(stream.Signature(record_layout(params))),
                 "idle": In(1),
+                "settled": Out(1),
                 "request": Out(stream.Signature(request_layout(params))),
                 "barrier_command": Out(stream.Signature(BarrierCommand)),
                 "descriptor_prefetch": Out(stream.Signature(GLOBAL_ADDRESS_BITS)),
@@ -113,6 +116,7 @@ class RecordDecoder(wiring.Component):
         begins = Signal()
         since = Signal(range(SETTLED + 1))  # clocks since a record, up to SETTLED
         is_settled = since == SETTLED
+        m.d.comb += self.settled.eq(is_settled)
         takes = self.i.valid & self.i.ready
         with m.If(takes):
             m.d.sync += [begins.eq(0), since.eq(0)]

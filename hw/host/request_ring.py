@@ -66,6 +66,7 @@ class RequestRing(wiring.Component):
         is_running = Signal()
         has_failed = Signal()
         asks = Signal()
+        address = Signal.like(ring.base)  # of the record that is asked for: a base may change then
         next_index = Signal(INDEX_BITS)  # of the record that is asked for
         fill_index = Signal(INDEX_BITS)  # of the record that comes
         held = Signal(range(RECORDS + 1))  # records that are asked for, or wait
@@ -79,7 +80,7 @@ class RequestRing(wiring.Component):
             ring.busy.eq((held != 0) | asks),
             ring.fault.value.eq(fill_index),
             self.fetch.valid.eq(asks),
-            self.fetch.payload.eq(ring.base + next_index * RECORD_BYTES),
+            self.fetch.payload.eq(address),
             self.fill.ready.eq(1),
             records.i.valid.eq(fills & ~is_dropped),
             records.i.payload.eq(self.fill.p.words),
@@ -97,9 +98,10 @@ class RequestRing(wiring.Component):
             m.d.sync += [asks.eq(0), next_index.eq(after(next_index, ring))]
         with m.Elif(~asks):
             has_more = next_index != ring.host_index
-            m.d.sync += asks.eq(
-                is_running & ring.enabled & ~has_failed & has_more & (held != RECORDS)
-            )
+            m.d.sync += [
+                asks.eq(is_running & ring.enabled & ~has_failed & has_more & (held != RECORDS)),
+                address.eq(ring.base + next_index * RECORD_BYTES),
+            ]
         with m.If(~ring.enabled):
             m.d.sync += is_running.eq(0)
         with m.Elif(~is_running & ~ring.busy):

@@ -32,10 +32,10 @@ class SharedMemory(wiring.Component):
     taken.
 
     A write of some bytes of a word by the host leaves its other bytes as the unit writes them. If
-    several ports write a word at once, a barrier's write stays, then the host's. A read of a word
-    that is written in the same clock has no meaning. The unit's writes beyond ``smem_bytes``, and
-    those of barriers, do nothing, and what is read there has no meaning. The host has no accesses
-    there.
+    several ports write a word at once, a barrier's write stays, then the host's. If the unit reads
+    a word that is written in the same clock, what is read has no meaning; the host always reads a
+    word as it was written last. The unit's writes beyond ``smem_bytes``, and those of barriers, do
+    nothing, and what is read there has no meaning. The host has no accesses there.
 
     Parameters
     ----------
@@ -146,7 +146,13 @@ class SharedMemory(wiring.Component):
         word = Signal(BUS_BITS)
         old = Signal(BUS_BITS)
         m.d.comb += [
-            host_reads.eq(self.access.valid & ~was_read & ~is_answered & ~barrier.read_en),
+            host_reads.eq(
+                self.access.valid
+                & ~was_read
+                & ~is_answered
+                & ~barrier.read_en
+                & ~barrier.write_en  # which may be of the word that is read
+            ),
             host_writes.eq(was_read & access.is_write),
             is_done.eq(was_read & ~(access.is_write & barrier.write_en)),
             self.access.ready.eq(is_done),
