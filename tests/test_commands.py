@@ -16,6 +16,8 @@ from open_tma.installation import python
 
 PAGES = ["README.md", *(f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("*.md")))]
 CODE = re.compile(r"^```\w*\n(?P<block>.*?)^```$|(?<!`)`(?P<inline>[^`\n]+)`", re.M | re.S)
+TOOLS = {"mypy", "pytest", "ruff"}
+"""Modules of other projects that documents run."""
 PLACEHOLDERS = {"NAME": "gemm", "double.py": "sim_tb/kernels/copy.py"}
 """Words of documents that stand for an argument, and an argument."""
 
@@ -57,6 +59,9 @@ def parse_only(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_modules_run_in_the_environment_and_accept_their_arguments(page, words):
     program, option, module, *arguments = words
     assert (program, option) == (python(), "-m"), f"{page}: {' '.join(words)}"
+    if module in TOOLS:
+        assert all((ROOT / word.partition("::")[0]).exists() for word in arguments if "/" in word)
+        return
     assert module.partition(".")[0] in {"golden", "hw", "sim_tb", "tests"}
     spec = find_spec(module)
     name = f"{module}.__main__" if spec.submodule_search_locations else module

