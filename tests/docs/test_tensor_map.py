@@ -4,6 +4,7 @@ import dataclasses
 import doctest
 import math
 import re
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -29,6 +30,7 @@ def table(name: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
+@cache
 def number(text: str, i: int) -> int:
     """Return the value of ``3i + 2``, or of ``w3 + i``."""
     return eval(re.sub(r"(\d)i", r"\1*i", text.removeprefix("w")), {"i": i})
