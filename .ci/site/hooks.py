@@ -22,8 +22,9 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAGES = {"README.md": "index.md", "CHANGELOG.md": "changelog.md"}
 """Pages of the site that are not in docs, by their path in the repository."""
-SCRIPT = "iframe-worker.js"
-"""Script beside this file, which the search needs in a site that is opened as files."""
+ASSETS = "iframe-worker.js", "wide.css"
+"""Files beside this one that pages load: a script, which the search needs in a site that is opened
+as files, and a style sheet."""
 LINK = re.compile(r"(?<=\]\()(?!\w+:|#)(?P<path>[^)#\s]+)(?=[)#])")
 MARKER = re.compile(r"^<!-- \S+ -->$", re.MULTILINE)
 """Begin or end of a generated part. Python-Markdown takes the lines next to it for HTML."""
@@ -88,8 +89,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are not in docs, and copies of the files that pages have links to."""
     for name, site in PAGES.items():
         files.append(File.generated(config, site, abs_src_path=str(ROOT / name)))
-    script = str(Path(__file__).with_name(SCRIPT))
-    files.append(File.generated(config, f"assets/javascripts/{SCRIPT}", abs_src_path=script))
+    for name in ASSETS:
+        asset = str(Path(__file__).with_name(name))
+        files.append(File.generated(config, f"assets/{name}", abs_src_path=asset))
     linked = set()
     for page in files.documentation_pages():
         source = source_of(page.src_uri)
