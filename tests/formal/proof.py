@@ -32,6 +32,7 @@ AREAS = (
     "odometer",
     "lane_network",
     "axi",
+    "host",
 )
 """Modules of ``tests.formal`` with ``PROOFS``."""
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from hw.axi.port import AxiPort
 from hw.params import TmaParams
-from tests.hw.axi.axi_bench import run
 from tests.hw.axi.test_read_port import params_of
+from tests.hw.cocotb_bench import Bench
 
 
 def run_copies(params: TmaParams, folder: Path, seed: int, pause: float, fails: float) -> None:
@@ -17,7 +18,7 @@ def run_copies(params: TmaParams, folder: Path, seed: int, pause: float, fails: 
         "AXI_PAUSE": str(pause),
         "AXI_FAILS": str(fails),
     }
-    run(params, "tests.hw.axi.tb_axi_ram", "copies", folder, seed, env)
+    Bench(AxiPort, "axi_port", params).run("tests.hw.axi.tb_axi_ram", "copies", folder, seed, env)
 
 
 @pytest.mark.parametrize(("pause", "fails"), [(0.0, 0.0), (0.5, 0.2)])
