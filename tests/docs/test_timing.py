@@ -1,7 +1,7 @@
 """The timing diagrams of docs/integration.md are those of the RTL."""
 
 from hw.flow.cache import ROOT
-from tests.docs.timing import FOLDER, diagrams, load
+from tests.docs.timing import FOLDER, diagrams, requests
 from tests.docs.waves import GAP, line_of, without_idle
 
 
@@ -17,7 +17,7 @@ def test_each_diagram_is_on_a_page():
 
 
 def test_what_the_page_says_of_the_diagrams():
-    values = load().values
+    values = requests().values
     reads = [tag for tag in values["gnic_request.tag"] if tag]
     answers = [tag for tag in values["gnic_response.tag"] if tag]
     assert sorted({*reads}) == sorted(answers)

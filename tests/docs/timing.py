@@ -5,12 +5,10 @@ Each diagram shows clocks of a simulation of the RTL, which a test repeats.
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
-
-from amaranth.sim import Simulator
 
 from golden import TensorMap, mbarrier
 from hw.axi.port import AxiPort
@@ -22,12 +20,13 @@ from hw.layouts.barriers import BarrierOp
 from hw.layouts.isa import Operation
 from hw.params import PRESETS
 from hw.top import Tma
+from tests.docs.ports import handshake, lanes, name_of, receive, send, simulation
 from tests.docs.waves import Recorder, Wave, drawn
 
 FOLDER = ROOT / "docs" / "timing"
 
 LINE = 32
-UNIT = replace(PRESETS["tiny"], line_bytes=LINE)
+UNIT = replace(PRESETS["tiny"], line_bytes=LINE, stores=True, bulk=True)
 """A unit with two lanes."""
 AXI = replace(PRESETS["axi"], line_bytes=LINE)
 """A line is a burst of four beats."""
@@ -36,64 +35,17 @@ HOST = PRESETS["host"]
 MAP, TENSOR, TILE, BARRIER = 0x40, 0x1000, 0x400, 8
 BOX_BYTES, INSIDE = 4 * 64, 2 * 64
 """A box of four rows of 64 bytes. Its last two rows are outside the tensor."""
+STORED = 2 * LINE
+"""Bytes of a bulk store."""
 START = 40
 """Clocks after a reset in which the AXI4 port clears its memories, and more."""
 
-Text = str | Callable[[Any], str]
-
-
-async def send(ctx: Any, port: Any, payload: Any) -> None:
-    """Offer a payload from now on until it is taken."""
-    ctx.set(port.payload, payload)
-    ctx.set(port.valid, 1)
-    await ctx.tick().until(port.ready)
-    ctx.set(port.valid, 0)
-
-
-async def receive(ctx: Any, port: Any) -> Any:
-    """Take a payload."""
-    ctx.set(port.ready, 1)
-    (payload,) = await ctx.tick().sample(port.payload).until(port.valid)
-    ctx.set(port.ready, 0)
-    return payload
-
-
-def handshake(name: str, port: Any, **texts: Text) -> dict[str, Wave]:
-    """Return the waves of a stream: ``valid``, ``ready``, and fields of the payload.
-
-    The signals of AXI4 have their own names, without dots.
-    """
-    dot = "" if "_axi_" in name else "."
-    waves = {f"{name}{dot}valid": Wave(port.valid), f"{name}{dot}ready": Wave(port.ready)}
-    for field, text in texts.items():
-        value = port.payload if field == "payload" else getattr(port.payload, field)
-        waves[f"{name}{dot}{field}"] = Wave(value, text, port.valid)
-    return waves
-
-
-def name_of(member: Any) -> str:
-    """Return the name of a member of an enumeration in small letters, which take less width."""
-    return str(member.name).lower()
-
-
-def simulation(dut: Any) -> Simulator:
-    """Return a simulator of a component."""
-    simulator = Simulator(dut)
-    simulator.add_clock(1e-9)
-    return simulator
-
 
 @cache
-def load() -> Recorder:
-    """Simulate a load, and a request that is refused."""
+def requests() -> Recorder:
+    """Simulate a load and a request that is refused, and as another part a store."""
     unit = Tma(UNIT)
     simulator = simulation(unit)
-    lanes = {
-        f"smem_write.payload[{n}].beat": Wave(
-            lane.beat, hex, unit.smem_write.valid & unit.smem_write.payload[n].valid
-        )
-        for n, lane in enumerate(unit.smem_write.payload)
-    }
     recorder = Recorder(
         simulator,
         handshake("request", unit.request, request_id=str)
@@ -102,8 +54,12 @@ def load() -> Recorder:
         | handshake("error", unit.error, request_id=str, code=name_of)
         | handshake("gnic_request", unit.gnic_request, tag=str, line=hex)
         | handshake("gnic_response", unit.gnic_response, tag=str)
-        | handshake("smem_write", unit.smem_write)
-        | lanes
+        | lanes("smem_write", unit.smem_write)
+        | lanes("smem_read", unit.smem_read)
+        | handshake("smem_data", unit.smem_data)
+        | handshake("gnic_write", unit.gnic_write, tag=str, line=hex)
+        | handshake("gnic_ack", unit.gnic_ack, tag=str)
+        | handshake("group_result", unit.group_result, request_id=str)
         | handshake("barrier_command", unit.barrier_command, op=name_of, tag=str)
         | handshake("barrier_result", unit.barrier_result, tag=str, waits=str)
         | handshake("barrier_wake", unit.barrier_wake, tag=str, done=str),
@@ -133,12 +89,21 @@ def load() -> Recorder:
         misaligned = {"request_id": 2, "coords": [1, 0, 0, 0, 0]}
         await send(ctx, unit.request, request)
         await send(ctx, unit.request, request | misaligned)
+        await ctx.tick().until(unit.control.idle)
+        recorder.end_part()
+        await ctx.tick()
+        store = {"operation": Operation.BULK_STORE, "request_id": 3, "size": STORED}
+        store |= {"smem_address": TILE, "global_address": TENSOR, "byte_mask": 0xFFFF}
+        await send(ctx, unit.request, store)
+        await send(ctx, unit.request, {"operation": Operation.COMMIT_GROUP, "request_id": 4})
+        await send(ctx, unit.request, {"operation": Operation.WAIT_GROUP, "request_id": 5})
 
     async def results(ctx: Any) -> None:
         ctx.set(unit.barrier_result.ready, 1)
         ctx.set(unit.barrier_wake.ready, 1)
         (done,) = await ctx.tick().sample(unit.barrier_wake.p.done).until(unit.barrier_wake.valid)
         assert done
+        assert (await receive(ctx, unit.group_result)).request_id == 5
         await ctx.tick().repeat(2)
 
     async def maps(ctx: Any) -> None:
@@ -153,6 +118,10 @@ def load() -> Recorder:
             await ctx.tick().repeat(3)
             for read in reversed(reads):
                 await send(ctx, unit.gnic_response, {"tag": read.tag})
+        writes = [await receive(ctx, unit.gnic_write) for _ in range(STORED // LINE)]
+        await ctx.tick().repeat(3)
+        for write in writes:
+            await send(ctx, unit.gnic_ack, {"tag": write.tag})
 
     async def shared_memory(ctx: Any) -> None:
         """Take two beats, and let the next one wait for a clock."""
@@ -162,6 +131,9 @@ def load() -> Recorder:
                 await ctx.tick().until(unit.smem_write.valid)
             ctx.set(unit.smem_write.ready, 1)
             await ctx.tick().until(unit.smem_write.valid)
+        for _ in range(STORED // LINE):
+            await receive(ctx, unit.smem_read)
+            await send(ctx, unit.smem_data, [0] * UNIT.lanes)
 
     async def barrier_memory(ctx: Any) -> None:
         port, held = unit.barrier_memory, {}
@@ -257,16 +229,18 @@ def register_write() -> Recorder:
 
 def diagrams() -> dict[str, str]:
     """Return the SVG of each diagram, by the name of its file."""
-    unit, axi, registers = load(), axi_read(), register_write()
+    unit, axi, registers = requests(), axi_read(), register_write()
     request = "request", "descriptor_request", "descriptor_fill", "error"
     barrier = "barrier_command", "barrier_result", "barrier_wake"
     lines = "gnic_request", "gnic_response"
+    store = "request", "smem_read", "smem_data", "gnic_write", "gnic_ack", "group_result"
     writes = "s_axi_aw", "s_axi_w", "s_axi_b"
     read = "gnic_request", "m_axi_ar", "m_axi_r", "gnic_response"
     sources = {
         "request": unit.diagram("A load, and a request that is refused", request, 2),
         "gnic_read": unit.diagram("Reads of lines", lines, 1),
         "smem_write": unit.diagram("Writes to shared memory", ["smem_write"], 1),
+        "store": unit.diagram("A store of two lines, and a wait for it", store, 1, part=1),
         "mbarrier": unit.diagram("Operations on an mbarrier", barrier, 3),
         "axi_read": axi.diagram("Two lines of four beats", read, 1),
         "register_write": registers.diagram("Two writes of registers", writes, 2),

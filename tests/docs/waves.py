@@ -13,6 +13,8 @@ SVG = "http://www.w3.org/2000/svg"
 FONT = "Helvetica, Arial, 'DejaVu Sans', sans-serif"
 IDLE = 2
 """Most clocks without any change that are all shown."""
+LONGEST = 1000
+"""Clocks of a simulation at most."""
 MARGIN = 20
 """Pixels on the left, for fonts that are wider than WaveDrom expects."""
 GAP = "|"
@@ -58,6 +60,7 @@ class Recorder:
         self._waves = waves
         self.values: dict[str, list[Any]] = {name: [] for name in waves}
         """Value of each signal in each clock: a bit, a text, or None if it is undefined."""
+        self._ends: list[int] = []
         simulator.add_process(self._sample)
 
     async def _sample(self, ctx: Any) -> None:
@@ -70,15 +73,24 @@ class Recorder:
                 self._waves, waves, sampled, sampled[len(waves) :], strict=False
             ):
                 self.values[name].append(wave.shown(value) if valid else None)
+            if len(self.values[name]) > LONGEST:
+                raise RuntimeError(f"the simulation does not end within {LONGEST} clocks")
 
-    def diagram(self, title: str, groups: Sequence[str], scale: int) -> dict[str, Any]:
+    def end_part(self) -> None:
+        """End a part of the simulation; the next clock begins another one."""
+        self._ends.append(len(next(iter(self.values.values()))))
+
+    def diagram(
+        self, title: str, groups: Sequence[str], scale: int, part: int = 0
+    ) -> dict[str, Any]:
         """Return WaveDrom's JSON of groups of signals, from the first ``valid`` to the last one.
 
         A group is all signals whose names begin with a text. A blank line is between two groups.
         """
+        begin, end = [0, *self._ends, None][part : part + 2]
         shown = [[name for name in self.values if name.startswith(group)] for group in groups]
         names = [name for group in shown for name in group]
-        clocks = [*zip(*(self.values[name] for name in names), strict=True)]
+        clocks = [*zip(*(self.values[name][begin:end] for name in names), strict=True)]
         flags = [number for number, name in enumerate(names) if name.endswith("valid")]
         active = [n for n, clock in enumerate(clocks) if any(clock[number] for number in flags)]
         columns = without_idle(clocks[max(active[0] - 1, 0) : active[-1] + 2])
