@@ -147,6 +147,8 @@ class TmaParams:
     host : bool
         Front end for hosts without an SM: registers, rings of records in memory, shared memory
         beside the unit; needs ``axi_data_bits``, ``stores`` and a single thread block.
+    counters : bool
+        Counters of requests, lines, stalls and more, and a stream of events.
 
     Raises
     ------
@@ -196,6 +198,7 @@ class TmaParams:
     axi_cache: int = 0b1111
     axi_prot: int = 0b010
     host: bool = False
+    counters: bool = False
 
     def __post_init__(self) -> None:
         def power_of_two(value: int, low: int, high: int) -> bool:

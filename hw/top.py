@@ -18,6 +18,7 @@ from hw.generate.request_generator import RequestGenerator
 from hw.generate.walk_generator import WalkGenerator
 from hw.layouts.barriers import BarrierCommand, BarrierResult, BarrierWake
 from hw.layouts.isa import GLOBAL_ADDRESS_BITS
+from hw.layouts.monitor import EventRecord
 from hw.layouts.ports import (
     DescriptorFill,
     DescriptorInvalidate,
@@ -37,6 +38,9 @@ from hw.load.completion_tracker import CompletionTracker
 from hw.load.gnic import Gnic
 from hw.load.lane_network import LaneNetwork
 from hw.load.response_path import ResponsePath
+from hw.monitor.event_counters import CounterPort
+from hw.monitor.taps import Taps
+from hw.monitor.unit_monitor import UnitMonitor
 from hw.params import TmaParams
 from hw.setup.block import SetupBlock
 from hw.setup.bulk_refusal import BulkRefusal
@@ -80,6 +84,11 @@ def tma_ports(params: TmaParams) -> dict[str, wiring.Member]:
     }
     if params.ctas > 1:
         ports |= unit_ports(params)
+    if params.counters:
+        ports |= {
+            "counters": Out(CounterPort()),
+            "trace": Out(stream.Signature(EventRecord)),
+        }
     return ports
 
 
@@ -163,6 +172,11 @@ class Tma(wiring.Component):
         Operations on barriers of other CTAs.
     message_in : In(stream) of ``barrier_update_layout``
         Operations of other CTAs on this SM's barriers.
+    counters : Out(CounterPort)
+        Counts of requests, lines, stalls and more. This port and the following one exist with
+        ``counters``.
+    trace : Out(stream) of ``EventRecord``
+        Milestones of requests. The unit does not wait until they are taken.
     """
 
     def __init__(self, params: TmaParams) -> None:
@@ -182,6 +196,8 @@ class Tma(wiring.Component):
         self._connect_barriers(m)
         self._connect_errors(m, errors)
         self._connect_startup(m)
+        if self.params.counters:
+            self._connect_monitor(m)
         self._tap_streams(m)
         return m
 
@@ -385,11 +401,18 @@ class Tma(wiring.Component):
         # What a neighbour has not taken, or has offered.
         for name, member in self.signature.members.items():
             is_stream = member.is_signature and isinstance(member.signature, stream.Signature)
-            if is_stream and name != "request":
+            if is_stream and name not in ("request", "trace"):
                 pending.append(getattr(self, name).valid)
         for cleared_block in cleared:
             m.d.comb += cleared_block.clear.eq(block.startup.clear)
         m.d.comb += block.startup.busy.eq(Cat(pending).any())
+
+    def _connect_monitor(self, m: Module) -> None:
+        """Connect what the monitor watches, and its ports."""
+        m.submodules.unit_monitor = unit_monitor = UnitMonitor(self.params)
+        Taps(m, self.params, unit_monitor.watched, self)
+        connect(m, unit_monitor.counters, flipped(self.counters))
+        connect(m, unit_monitor.trace, flipped(self.trace))
 
     def _tap_streams(self, m: Module) -> None:
         """Name the streams between the blocks for waves."""

@@ -38,6 +38,7 @@ STAGES = {
     "reduce": {"layouts", "lib"},
     "axi": {"layouts", "lib", "reduce"},
     "host": {"layouts", "lib", "barrier"},
+    "monitor": {"layouts", "lib"},
     "cluster": {"layouts", "lib", "barrier", "reduce"},
 }
 """Sub-packages of ``hw`` that each stage may import, beside itself and ``hw.params``."""

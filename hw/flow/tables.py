@@ -31,6 +31,7 @@ STAGES = (
     "reduce",
     "axi",
     "host",
+    "monitor",
     "lib",
 )
 """Packages with blocks, in the order of a request's way."""
@@ -107,14 +108,18 @@ def port_widths(params: TmaParams) -> dict[str, int | None]:
 
 def ports() -> str:
     """Return the ports of a unit: widths of ``default``, and of ``cluster`` for its own ports."""
-    default, cluster = PRESETS["default"], PRESETS["cluster"]
+    default, cluster = (
+        dataclasses.replace(PRESETS[name], counters=True) for name in ("default", "cluster")
+    )
     widths, cluster_widths = port_widths(default), port_widths(cluster)
+    uncounted = port_widths(PRESETS["cluster"])
     loads_only = port_widths(dataclasses.replace(default, stores=False, reductions=False))
     signature = wiring.Signature(tma_ports(cluster))
     rows = []
     for name, text in members(Tma, "Members"):
         flow = "in" if signature.members[name].flow is wiring.In else "out"
         condition = "" if name in loads_only else "`stores`"
+        condition = condition if name in uncounted else "`counters`"
         width = "" if cluster_widths[name] is None else f"{widths.get(name)}"
         if name not in widths:
             width, condition = f"{cluster_widths[name]} (`cluster`)", "`ctas` > 1"

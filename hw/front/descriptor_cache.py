@@ -8,6 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from hw.layouts.isa import GLOBAL_ADDRESS_BITS
 from hw.layouts.jobs import queued_request_layout, request_with_map_layout
+from hw.layouts.monitor import MapUse
 from hw.layouts.ports import DescriptorFill, DescriptorInvalidate
 from hw.lib.memory import RowMemory
 from hw.lib.one_hot import index_of
@@ -53,13 +54,15 @@ class Lookup:
     """Results of the lookups of a clock.
 
     ``hit`` is the mask of the request's entry, ``other_hit`` that of the invalidation or the
-    prefetch. ``missed``: a lookup of the clock before missed, and ``missed_tag`` is its tag.
+    prefetch. ``missed``: a lookup of the clock before missed, and ``missed_tag`` is its tag;
+    ``is_request``: the lookup of this clock is that of a request.
     """
 
     hit: Signal
     other_hit: Signal
     missed: Signal
     missed_tag: Signal
+    is_request: Signal
 
 
 class DescriptorCache(wiring.Component):
@@ -113,6 +116,8 @@ class DescriptorCache(wiring.Component):
         The maps, in the order of the fetches.
     busy : Out(1)
         A prefetch waits, or a map is on its way.
+    use : Out(MapUse)
+        Present with ``counters``.
     """
 
     def __init__(self, params: TmaParams) -> None:
@@ -126,6 +131,7 @@ class DescriptorCache(wiring.Component):
                 "fetch": Out(stream.Signature(GLOBAL_ADDRESS_BITS)),
                 "fill": In(stream.Signature(DescriptorFill)),
                 "busy": Out(1),
+                **({"use": Out(MapUse)} if params.counters else {}),
             }
         )
 
@@ -183,6 +189,8 @@ class DescriptorCache(wiring.Component):
         m.d.sync += map_valid.eq(~(entries.filling & read_entry).any())
         with m.If(may_accept):
             m.d.sync += [busy.eq(looked_up.valid & looked_up.ready), entry.eq(lookup.hit)]
+        if self.params.counters:
+            self._watch(m, lookup, looked_up, may_accept, busy & ~map_valid)
 
         hit, filling = lookup.hit, entries.filling
         m.d.sync += [
@@ -196,6 +204,28 @@ class DescriptorCache(wiring.Component):
             ),
         ]
         return m
+
+    def _watch(
+        self, m: Module, lookup: Lookup, request: stream.Interface, may_accept: Value, waits: Value
+    ) -> None:
+        """Say whether a request ``waits`` for its map, and whether the one at ``o`` missed.
+
+        A request that missed is looked up again, two clocks later at the earliest.
+        """
+        was_request, was_accepted, has_missed = Signal(), Signal(), Signal()
+        misses, missed = Signal(), Signal(reset_less=True)
+        m.d.comb += [
+            misses.eq(has_missed & ~was_accepted),
+            self.use.waits.eq(waits | misses),
+            self.use.missed.eq(missed),
+        ]
+        m.d.sync += [
+            was_request.eq(lookup.is_request),
+            was_accepted.eq(request.valid & request.ready),
+            has_missed.eq((lookup.missed & was_request) | misses),
+        ]
+        with m.If(may_accept):
+            m.d.sync += missed.eq(misses)
 
     def _wait(self, m: Module, tag_bits: int) -> tuple[Queue, stream.Interface, SingleBuffer]:
         """Let requests and prefetches wait for their lookup.
@@ -261,7 +291,7 @@ class DescriptorCache(wiring.Component):
             missed.eq(lookup_valid & Mux(is_request, ~hit.any(), prefetch_misses)),
             missed_tag.eq(Mux(is_request, tag, other_tag)),
         ]
-        return Lookup(hit, other_hit, missed, missed_tag)
+        return Lookup(hit, other_hit, missed, missed_tag, is_request)
 
     def _allocate(
         self,

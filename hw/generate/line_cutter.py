@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 from hw.generate.short_row import lookup
 from hw.layouts.jobs import SHORT_ROW_BITS, remote_field
 from hw.layouts.lines import line_request_layout, run_layout, store_line_layout
+from hw.layouts.monitor import marks_field
 from hw.params import TmaParams
 
 
@@ -90,6 +91,14 @@ class LineCutter(wiring.Component):
             self._mark_tails(m, run, use, last_line, last_piece, advance)
         if self._gathers:
             self._gather(m, run, use, first_lane)
+        if marks_field(p):
+            first_line = Signal(reset_less=True)  # of the run
+            m.d.comb += [
+                line.marks.first.eq(first_line & run.marks.first),
+                line.marks.last.eq(last_line & run.marks.last),
+            ]
+            with m.If(self.i.ready | advance):
+                m.d.sync += first_line.eq(self.i.ready)
 
         with m.If(advance):
             m.d.sync += [line_valid.eq(busy), line_q.eq(line)]

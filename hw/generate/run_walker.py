@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from hw.generate.short_row import lookup
 from hw.layouts.jobs import SHORT_ROW_BITS, prepared_walk_layout, remote_field
 from hw.layouts.lines import fill_step_layout, run_layout
+from hw.layouts.monitor import marks_field
 from hw.lib.queue import Queue
 from hw.params import TmaParams
 
@@ -307,6 +308,8 @@ class RunWalker(wiring.Component):
             run.start.eq(place.start),
             run.smem.eq(place.smem),
         ]
+        if marks_field(p):
+            self._mark(m, run.marks, job, on_runs, fire, last_step)
         if self.store:
             m.d.comb += [
                 fire.eq((state != WalkState.IDLE) & runs.ready),
@@ -344,6 +347,20 @@ class RunWalker(wiring.Component):
             run.row_pieces.eq(walk.row_pieces),
             *(run[name].eq(walk[name]) for name in remote_field(p)),
         ]
+
+    def _mark(self, m: Module, marks, job, on_runs, fire, last_step) -> None:
+        """Mark the first run of a request, and the one of its last step."""
+        first_walk = Signal(init=1)  # the next walk is the first one of its request
+        first_run = Signal()  # there was none yet
+        m.d.comb += [marks.first.eq(first_run), marks.last.eq(last_step & job.last)]
+        with m.If(self.i.valid & self.i.ready):
+            m.d.sync += first_walk.eq(self.i.p.last)
+            with m.If(first_walk):
+                m.d.sync += first_run.eq(1)
+            with m.Elif(fire & on_runs):
+                m.d.sync += first_run.eq(0)
+        with m.Elif(fire & on_runs):
+            m.d.sync += first_run.eq(0)
 
     def _emit_fill_step(
         self, m: Module, steps, state, job, fire, last_step, smem, extra_pieces

@@ -11,6 +11,7 @@ from amaranth.lib import data
 
 from hw.layouts.isa import PIECE_WORDS, MemoryAttributes, data_style_layout
 from hw.layouts.jobs import SHORT_ROW_BITS, remote_field, write_mode_layout
+from hw.layouts.monitor import marks_field
 from hw.layouts.ports import decode_field, holder_field, lanes_layout, reports_field
 from hw.params import SMEM_OFFSET_BITS, TmaParams
 
@@ -77,6 +78,7 @@ def run_layout(params: TmaParams, store: bool = False) -> data.StructLayout:
     start : global piece address of the first piece
     smem : shared-memory piece address of the first piece
     pieces : number of pieces, of one row if rows are gathered
+    marks : see ``marks_field``
     """
     if store:
         way = {"last": 1, "write_mode": write_mode_layout(params)}
@@ -92,6 +94,7 @@ def run_layout(params: TmaParams, store: bool = False) -> data.StructLayout:
             "start": params.piece_address_bits,
             "smem": params.smem_piece_bits,
             "pieces": params.box_piece_bits if store else params.run_bits,
+            **marks_field(params),
         }
     )
 
@@ -216,6 +219,7 @@ def store_line_layout(params: TmaParams) -> data.StructLayout:
     write_mode, attributes, slot, style : of the request
     line : global address divided by ``line_bytes``
     origin, valid : as in ``line_use_layout``
+    marks : see ``marks_field``
     """
     return data.StructLayout(
         {
@@ -227,6 +231,7 @@ def store_line_layout(params: TmaParams) -> data.StructLayout:
             "line": params.line_address_bits,
             "origin": params.smem_piece_bits,
             "valid": params.lanes,
+            **marks_field(params),
         }
     )
 
@@ -282,13 +287,17 @@ def performed_layout(params: TmaParams) -> data.StructLayout:
 
 @cache
 def line_request_layout(params: TmaParams) -> data.StructLayout:
-    """A line to read, and its use; ``use`` does not count for a ``prefetch``."""
+    """A line to read, and its use; ``use`` does not count for a ``prefetch``.
+
+    ``marks``: see ``marks_field``.
+    """
     return data.StructLayout(
         {
             "prefetch": 1,
             "attributes": MemoryAttributes,
             "line": params.line_address_bits,
             "use": line_use_layout(params),
+            **marks_field(params),
         }
     )
 

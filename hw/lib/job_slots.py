@@ -62,12 +62,16 @@ class JobSlots(wiring.Component):
         The slot of a completed request. Always ready.
     busy : Out(1)
         A request has a slot.
+    in_flight : Out(range(requests_in_flight + 1))
+        Requests that have a slot; present with ``counters``.
     """
 
     def __init__(self, params: TmaParams) -> None:
         self.params = params
+        counted = {"in_flight": Out(range(params.requests_in_flight + 1))}
         super().__init__(
             {
+                **(counted if params.counters else {}),
                 "i": In(stream.Signature(walk_job_layout(params))),
                 "o": Out(stream.Signature(generator_job_layout(params))),
                 "opened": Out(1),
@@ -108,6 +112,8 @@ class JobSlots(wiring.Component):
         taken = Signal(range(self.params.requests_in_flight + 1))
         m.d.sync += taken.eq(taken + self.opened - self.returned.valid)
         m.d.comb += self.busy.eq(taken != 0)
+        if self.params.counters:
+            m.d.comb += self.in_flight.eq(taken)
         with m.If(self.opened):
             m.d.sync += current_slot.eq(self.slot)
         return m

@@ -20,6 +20,7 @@ from hw.layouts.lines import (
     read_fault_layout,
     written_layout,
 )
+from hw.layouts.monitor import slot_use_layout
 from hw.layouts.ports import clear_layout, decode_field, error_layout, holder_field
 from hw.lib.job_slots import JobSlots, failure
 from hw.lib.memory import Copies, RowMemory, clear_row
@@ -133,6 +134,7 @@ class CompletionTracker(wiring.Component):
     opened : Out of ``opened_layout``; each request, in the clock in which it gets its slot
     receiver_absent : In(stream) of ``absent_receiver_layout``; comes before the ``written`` of the
         pieces that the receiver does not get
+    slot_use : Out of ``slot_use_layout``; present with ``counters``
     """
 
     def __init__(self, params: TmaParams) -> None:
@@ -155,6 +157,7 @@ class CompletionTracker(wiring.Component):
                 "error": Out(stream.Signature(error_layout(params))),
                 "clear": In(clear_layout(params)),
                 "busy": Out(1),
+                **({"slot_use": Out(slot_use_layout(params))} if params.counters else {}),
             }
         )
 
@@ -337,6 +340,15 @@ class CompletionTracker(wiring.Component):
             slots.returned.valid.eq(has_end & retires),
             slots.returned.payload.eq(end_slot),
         ]
+        if p.counters:
+            ended = self.slot_use.ended
+            m.d.comb += [
+                self.slot_use.in_flight.eq(slots.in_flight),
+                ended.valid.eq(slots.returned.valid),
+                ended.failed.eq(fault.failed),
+                ended.slot.eq(end_slot),
+                ended.request_id.eq(transfer.request_id),
+            ]
         if p.report_mechanism:
             self._mark_reports(m, has_end & retires, end_slot)
         if p.ctas > 1:

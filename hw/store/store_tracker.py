@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.layouts.jobs import generator_job_layout, group_layout, opened_layout, walk_job_layout
 from hw.layouts.lines import performed_layout
+from hw.layouts.monitor import slot_use_layout
 from hw.layouts.ports import clear_layout, decode_field, error_layout
 from hw.lib.job_slots import JobSlots, failure
 from hw.lib.memory import Copies, RowMemory, clear_row
@@ -45,6 +46,7 @@ class StoreTracker(wiring.Component):
     busy : Out; a request has a slot
     opened : Out of ``opened_layout``; each request, in the clock in which it gets its slot. Present
         in a cluster.
+    slot_use : Out of ``slot_use_layout``; present with ``counters``
     """
 
     def __init__(self, params: TmaParams) -> None:
@@ -61,6 +63,7 @@ class StoreTracker(wiring.Component):
                 "clear": In(clear_layout(params)),
                 "busy": Out(1),
                 **({"opened": Out(opened_layout(params))} if params.ctas > 1 else {}),
+                **({"slot_use": Out(slot_use_layout(params))} if params.counters else {}),
             }
         )
 
@@ -223,3 +226,12 @@ class StoreTracker(wiring.Component):
             slots.returned.valid.eq(retired),
             slots.returned.payload.eq(end.slot),
         ]
+        if self.params.counters:
+            ended = self.slot_use.ended
+            m.d.comb += [
+                self.slot_use.in_flight.eq(slots.in_flight),
+                ended.valid.eq(retired),
+                ended.failed.eq(end.failed),
+                ended.slot.eq(end.slot),
+                ended.request_id.eq(end.owner.request_id),
+            ]

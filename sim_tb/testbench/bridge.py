@@ -78,6 +78,8 @@ class LogKind(IntEnum):
     """A store or reduction took effect in global memory. ``key``: line number; ``value``: tag."""
     STRAY = 11
     """An answer that belongs to no access is offered. ``key``: tag; ``value``: 1 of a write."""
+    EVENT = 12
+    """A record of the unit's event stream. ``key``, ``value``: its lower and upper 64 bits."""
 
 
 class EventRecord(ctypes.Structure):

@@ -28,6 +28,7 @@ SINKS = (
     "group_result",
     "reduction_done",
     "barrier_wake",
+    "trace",
 )
 """Streams that the testbench receives. ``reduction_request`` and ``reduction_done`` belong to the
 reduction unit at memory."""

@@ -10,6 +10,7 @@ from cocotb.triggers import ClockCycles
 from numpy.typing import NDArray
 
 from sim_tb.testbench.bridge import Bridge, LogKind, check_layouts
+from sim_tb.testbench.counters import Counters
 from sim_tb.testbench.errors import CheckError
 from sim_tb.testbench.global_memory import GlobalMemory
 from sim_tb.testbench.interface import Interface
@@ -54,6 +55,7 @@ class SharedEnvironment:
     smem : array of bytes
         Shared memory of each SM, a row each.
     gmem : GlobalMemory
+    counters : Counters
     """
 
     _tasks: ClassVar[list[Task[Any]]] = []
@@ -66,6 +68,7 @@ class SharedEnvironment:
             (interface.sms, interface.parameters["smem_bytes"]), np.uint8
         )
         self.gmem = GlobalMemory(interface.parameters["address_bits"])
+        self.counters = Counters(dut, interface)
         self._running = 0
         self._draining = 0
 
@@ -115,6 +118,7 @@ class SharedEnvironment:
         self.dut.reset.value = 1
         self.running = (1 << len(self.sms)) - 1
         self.draining = 0
+        self.counters.begin()
         await ClockCycles(self.dut.clk, RESET_CYCLES)
         Bridge().start(len(self.sms), BACKGROUNDS.index(background))
         self.gmem.clear()

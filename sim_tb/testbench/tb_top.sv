@@ -89,6 +89,8 @@ module tb_sm (
       input int unsigned fault, input longint unsigned state);
   import "DPI-C" function void tb_barrier_wake(
       input int unsigned sm, input int unsigned tag, input bit done, input int unsigned fault);
+  import "DPI-C" function void tb_event(
+      input int unsigned sm, input longint unsigned low, input longint unsigned high);
   import "DPI-C" function longint unsigned tb_barrier_read(
       input int unsigned sm, input int unsigned word);
   import "DPI-C" function void tb_barrier_write(
@@ -172,6 +174,11 @@ module tb_sm (
   `NO_SOURCE(remote_store)
   wire [31:0] error_cta = 0;
 `endif
+`ifdef TMA_COUNTERS
+  `SINK(trace)
+`else
+  `NO_SINK(trace)
+`endif
 `ifdef TMA_REDUCTIONS
   logic reduction_request_valid, reduction_request_ready;
   logic reduction_done_valid, reduction_done_ready;
@@ -221,9 +228,9 @@ module tb_sm (
   // Bit i of tb_sample's argument and of tb_drive's result belongs to port i, in the order of
   // dpi/bridge.hpp. Bits from PORTS on are, for tb_sample, the channels that have room for a
   // request, and for tb_drive, the sources that have a new payload. Bit 63 of tb_drive is `wake`.
-  localparam int PORTS = 21;
+  localparam int PORTS = 22;
   wire [PORTS-1:0] unit_handshakes = {
-      barrier_wake_valid, reduction_done_valid, group_result_valid, gnic_write_valid,
+      trace_valid, barrier_wake_valid, reduction_done_valid, group_result_valid, gnic_write_valid,
       smem_read_valid, barrier_result_valid, smem_write_valid, gnic_request_valid,
       descriptor_request_valid, error_valid,
       remote_store_ready, remote_command_ready, reduction_request_ready, gnic_ack_ready,
@@ -295,10 +302,13 @@ module tb_sm (
         tb_sector_write(sm, sector_write_address, 32'(sector_write_pieces), sector_write_data);
       if (reduction_done_valid && reduction_done_ready) tb_reduction_done(sm, 32'(reduction_done));
 `endif
+`ifdef TMA_COUNTERS
+      if (trace_valid && trace_ready) tb_event(sm, 64'(trace), 64'(trace >> 64));
+`endif
       drive = tb_drive(sm);
     end
 
-    {barrier_wake_ready, reduction_done_ready, group_result_ready, gnic_write_ready,
+    {trace_ready, barrier_wake_ready, reduction_done_ready, group_result_ready, gnic_write_ready,
      smem_read_ready, barrier_result_ready, smem_write_ready, gnic_request_ready,
      descriptor_request_ready, error_ready,
      remote_store_valid, remote_command_valid, reduction_request_valid, gnic_ack_valid,
@@ -440,6 +450,11 @@ module tb_top (
     input logic [`TMA_SMS-1:0] run,
     input logic [`TMA_SMS-1:0] drain,
     input logic early,
+    input logic [5:0] counter,
+    input logic freeze,
+    input logic clear,
+    output logic [`TMA_SMS-1:0] settled,
+    output logic [`TMA_SMS-1:0][63:0] counts,
     output logic [`TMA_SMS-1:0] idle,
     output logic [`TMA_SMS-1:0] wake
 );
@@ -463,6 +478,18 @@ module tb_top (
         .clk, .rst, .off(rst || reset || starts), .sm(i), .wake(wake[i]), .unit(units[i]));
     assign units[i].control__drain = drains[i];
     assign idle[i] = units[i].control__idle;
+`ifdef TMA_COUNTERS
+    always_ff @(posedge clk) begin
+      units[i].counters__select <= counter;
+      units[i].counters__freeze <= freeze;
+      units[i].counters__clear <= clear;
+    end
+    assign settled[i] = units[i].counters__settled;
+    assign counts[i] = units[i].counters__value;
+`else
+    assign settled[i] = 0;
+    assign counts[i] = 0;
+`endif
   end
 
 `include "tma_instance.svh"  // generated: the design as `dut`, connected to units and running

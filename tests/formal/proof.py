@@ -33,6 +33,7 @@ AREAS = (
     "lane_network",
     "axi",
     "host",
+    "counters",
 )
 """Modules of ``tests.formal`` with ``PROOFS``."""
 

@@ -21,7 +21,8 @@ namespace testbench {
 // Streams that the testbench receives.
 #define SINKS(X)                                                                              \
     X(error) X(descriptor_request) X(gnic_request) X(smem_write) X(barrier_result)            \
-    X(smem_read) X(gnic_write) X(group_result) X(reduction_done) X(barrier_wake)
+    X(smem_read) X(gnic_write) X(group_result) X(reduction_done) X(barrier_wake)            \
+    X(trace)
 
 // Enumerations
 
@@ -31,7 +32,7 @@ namespace testbench {
 
 #define LOG_KINDS(X)                                                                          \
     X(LINE) X(RESPONSE) X(BEAT) X(ACCEPT) X(WORD) X(FETCH) X(PREFETCH) X(HINT) X(READ)        \
-    X(STORE) X(PERFORMED) X(STRAY)
+    X(STORE) X(PERFORMED) X(STRAY) X(EVENT)
 
 // Memories with a timing of their own.
 #define MEMORY_KINDS(X) X(lines) X(descriptors) X(smem) X(stores)

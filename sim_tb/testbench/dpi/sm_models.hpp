@@ -289,7 +289,8 @@ struct SmModels {
         transfer |= reduction_request.sample(bit(Port::reduction_request));
         transfer |= remote_command.sample(bit(Port::remote_command));
         transfer |= remote_store.sample(bit(Port::remote_store));
-#define SAMPLE(name) transfer |= name.sample(bit(Port::name));
+        // Events say what the unit does, and are nothing that it has to do.
+#define SAMPLE(name) transfer |= name.sample(bit(Port::name)) && Port::name != Port::trace;
         SINKS(SAMPLE)
 #undef SAMPLE
         if (transfer) last_transfer = cycle;
@@ -628,6 +629,7 @@ struct SmModels {
         group_result.drive();
         reduction_done.drive();
         barrier_wake.drive();
+        trace.drive();
         while (!alarms.empty() && alarms.top().cycle <= cycle) {
             post(EventKind::ALARM, alarms.top().id);
             alarms.pop();

@@ -74,6 +74,9 @@ void tb_barrier_result(uint32_t sm, uint32_t tag, svBit done, svBit waits, uint3
 void tb_barrier_wake(uint32_t sm, uint32_t tag, svBit done, uint32_t fault) {
     models_of(sm).take_barrier_wake(tag, {done != 0, fault});
 }
+void tb_event(uint32_t sm, uint64_t low, uint64_t high) {
+    models_of(sm).log(LogKind::EVENT, low, high);
+}
 uint64_t tb_barrier_read(uint32_t sm, uint32_t word) { return models_of(sm).read_word(word); }
 void tb_barrier_write(uint32_t sm, uint32_t word, uint64_t value) {
     models_of(sm).write_word(word, value);

@@ -51,6 +51,8 @@ def test_ports_of_clusters_are_marked():
     assert rows["`packet_in`"][1] == "`ctas` > 1"
     assert rows["`packet_in`"][0].endswith(" (`cluster`)")
     assert rows["`smem_read`"][1] == "`stores`"
+    assert rows["`trace`"] == ["128", "`counters`"]
+    assert rows["`counters`"] == ["", "`counters`"]
     assert rows["`request`"][0] == str(tables.port_widths(tables.PRESETS["default"])["request"])
 
 
