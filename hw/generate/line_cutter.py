@@ -92,13 +92,7 @@ class LineCutter(wiring.Component):
         if self._gathers:
             self._gather(m, run, use, first_lane)
         if marks_field(p):
-            first_line = Signal(reset_less=True)  # of the run
-            m.d.comb += [
-                line.marks.first.eq(first_line & run.marks.first),
-                line.marks.last.eq(last_line & run.marks.last),
-            ]
-            with m.If(self.i.ready | advance):
-                m.d.sync += first_line.eq(self.i.ready)
+            self._mark(m, run.marks, line.marks, last_line, advance)
 
         with m.If(advance):
             m.d.sync += [line_valid.eq(busy), line_q.eq(line)]
@@ -126,6 +120,16 @@ class LineCutter(wiring.Component):
                 ),
             ]
         return m
+
+    def _mark(self, m: Module, run_marks, line_marks, last_line, advance) -> None:
+        """Mark the first line of the first run of a request, and the last one of its last run."""
+        first_line = Signal(reset_less=True)  # of the run
+        m.d.comb += [
+            line_marks.first.eq(first_line & run_marks.first),
+            line_marks.last.eq(last_line & run_marks.last),
+        ]
+        with m.If(self.i.ready | advance):
+            m.d.sync += first_line.eq(self.i.ready)
 
     def _mark_tails(self, m: Module, run, use, last_line, last_piece, advance) -> None:
         """Mark the pieces that end rows: of short rows each one, otherwise the run's last piece."""

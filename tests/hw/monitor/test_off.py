@@ -9,6 +9,9 @@ from hw.params import PRESETS
 from hw.top import Tma
 
 MODULE = re.compile(r"^module \\(\S+)\n.*?^end\n", re.MULTILINE | re.DOTALL)
+ORDER = re.compile(r"^ *parameter signed .PRIORITY .*\n", re.MULTILINE)
+"""Number of an assertion in the whole design, of no meaning for the hardware."""
+
 WATCHED = ("completion_tracker", "descriptor_cache", "request_generator", "gnic")
 """Blocks that have ports or fields for the monitor, with the blocks in them."""
 
@@ -16,7 +19,8 @@ WATCHED = ("completion_tracker", "descriptor_cache", "request_generator", "gnic"
 @cache
 def modules(*, counters: bool) -> dict[str, str]:
     """Return the modules of a unit, by the names of the instances down to them."""
-    text = Design(Tma(replace(PRESETS["tiny"], counters=counters)), "tma").rtlil()
+    unit = Tma(replace(PRESETS["tiny"], counters=counters))
+    text = ORDER.sub("", Design(unit, "tma").rtlil())
     return {found[1]: found[0] for found in MODULE.finditer(text)}
 
 
