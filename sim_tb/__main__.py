@@ -1,6 +1,7 @@
 """Runs kernels on the behavioural SM and the RTL: ``python -m sim_tb list``, ``run``, ``sweep``.
 
 ``python -m sim_tb ptx`` runs recorded launches of PTX kernels, through the simulated unit.
+``python -m sim_tb trace`` turns event records of a unit into a trace for Perfetto.
 
 KERNEL is a name of the list, or a Python file, or FILE:NAME if the file has several kernels.
 """
@@ -32,6 +33,7 @@ from sim_tb.sm.errors import KernelError
 from sim_tb.sm.kernel import Kernel
 from sim_tb.sm.options import OptionError
 from sim_tb.sm.record import Record, Setting
+from sim_tb.trace import command as trace
 
 PROG = f"{python()} -m sim_tb"
 """Name of the command in its messages."""
@@ -138,6 +140,7 @@ def parser_of(loaded: Library, prog: str = PROG) -> Parser:
                 )
             one_kernel.set_defaults(parser=one_kernel)
     add_replay(commands.add_parser("ptx", help=REPLAY, description=REPLAY))
+    trace.add_arguments(commands.add_parser("trace", help=trace.HELP, description=trace.HELP))
     return parser
 
 
@@ -329,6 +332,8 @@ def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
         return int(bool(loaded.broken or loaded.ambiguous))
     if options.command == "ptx":
         return replay(options)
+    if options.command == "trace":
+        return trace.run(options, prog)
     parser: Parser = options.parser
     try:
         work = list(work_of(loaded.kernels[options.kernel], options))

@@ -1,0 +1,1 @@
+"""Events of a unit with counters: how their records are read, and drawn by Perfetto."""
