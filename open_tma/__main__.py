@@ -43,6 +43,7 @@ COMMANDS: dict[str, tuple[Callable[[], Main], str]] = {
     "run": (kernels, "run a kernel on the behavioural SM and the RTL, and check its result"),
     "sweep": (kernels, "run a kernel for each combination of option values"),
     "ptx": (kernels, "run recorded launches of PTX kernels, and compare memory with the GPU's"),
+    "trace": (kernels, "turn event records of a unit into a trace for Perfetto"),
 }
 """Function that imports the command line of each command, and what the command does. It is imported
 late, because a user of the golden model need not have a simulator."""

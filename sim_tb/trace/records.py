@@ -9,13 +9,14 @@ from pathlib import Path
 
 import numpy as np
 from amaranth.hdl import Shape
+from amaranth.lib import data
 from numpy.typing import NDArray
 
 from hw.layouts.monitor import CLOCK_BITS, EventKind, EventRecord
 
 RECORD_BYTES = Shape.cast(EventRecord).width // 8
 
-FIELDS = {str(name): field for name, field in EventRecord.as_shape()}
+FIELDS: dict[str, data.Field] = {str(name): field for name, field in EventRecord.as_shape()}
 """Place and shape of each field of a record, by name."""
 
 
@@ -57,7 +58,7 @@ class Event:
             "request_id": self.request_id,
             "argument": self.argument,
         }
-        word = sum(value << FIELDS[name].offset for name, value in values.items())
+        word: int = sum(value << FIELDS[name].offset for name, value in values.items())
         return word.to_bytes(RECORD_BYTES, "little")
 
 

@@ -1,6 +1,7 @@
 """The JSON beside the generated Verilog agrees with the Verilog and with the design's layouts."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,10 @@ def write(directory: Path, module: str, unit: wiring.Component, params: TmaParam
     return path
 
 
-@pytest.fixture(scope="module", params=PRESETS.values(), ids=PRESETS)
+UNITS = {**PRESETS, "counters": replace(PRESETS["tiny"], counters=True)}
+
+
+@pytest.fixture(scope="module", params=UNITS.values(), ids=UNITS)
 def interface(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Interface:
@@ -43,13 +47,14 @@ def test_streams_are_those_of_the_testbench(interface: Interface) -> None:
     missing = ["remote_"] if interface.parameters["reductions"] else ["remote_", "reduction_"]
     if not interface.parameters["stores"]:
         missing += ["smem_read", "smem_data", "gnic_write", "gnic_ack", "group_result"]
+    missing += [] if interface.parameters["counters"] else ["trace"]
     for name in PORTS:
         if not name.startswith(tuple(missing)):
             assert {f"{name}__valid", f"{name}__ready", f"{name}__payload"} <= known
 
 
 def test_cluster(tmp_path: Path) -> None:
-    params = TmaParams(line_bytes=32, reductions=False, ctas=3)
+    params = TmaParams(line_bytes=32, reductions=False, ctas=3, counters=True)
     verilog.generate(params, tmp_path, StandIn(params))
     interface = Interface(tmp_path / "cluster.json")
     assert (interface.module, interface.sms) == ("cluster", 3)
