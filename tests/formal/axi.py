@@ -1,5 +1,8 @@
 """AXI4 masters: what they offer is legal, stays offered, and is what the unit asked for."""
 
+from dataclasses import replace
+from functools import partial
+
 from amaranth.asserts import AnyConst, AnySeq
 from amaranth.hdl import (
     Assert,
@@ -17,8 +20,16 @@ from amaranth.hdl import (
 from hw.axi.line_assembler import LineAssembler
 from hw.axi.read_port import ReadPort
 from hw.axi.write_port import WritePort
-from hw.layouts.axi import Burst, ar_layout, aw_layout, line_beat_layout, w_layout
-from hw.layouts.ports import gnic_request_layout, gnic_write_layout
+from hw.layouts.axi import (
+    Burst,
+    ar_layout,
+    aw_layout,
+    axi_write_layout,
+    line_beat_layout,
+    w_layout,
+)
+from hw.layouts.ports import gnic_request_layout
+from hw.lib.arbiter import Arbiter
 from hw.params import TmaParams
 from tests.formal.inside import Inside, inside, row
 from tests.formal.proof import Bug, Proof
@@ -34,6 +45,9 @@ PARAMS = TmaParams(
     axi_data_bits=64,
     axi_prefetch=True,
 )
+HOST = replace(PARAMS, host=True, request_id_bits=2)
+"""``PARAMS`` with the completion records of a host."""
+
 BEATS = 2
 """Beats of a line."""
 
@@ -75,16 +89,24 @@ class Slice:
 
 
 class WriteSpec(Elaboratable):
-    """Line n that comes is write n of AW, and burst n of W, beat by beat."""
+    """Line n that comes is write n of AW, and burst n of W, beat by beat.
+
+    A line is one of the unit, or has a completion record of a host.
+    """
+
+    def __init__(self, params: TmaParams) -> None:
+        self.params = params
 
     def elaborate(self, _platform) -> Module:
         m = Module()
-        m.submodules.dut = dut = WritePort(PARAMS)
+        params = self.params
+        m.submodules.dut = dut = WritePort(params)
         here = inside(dut)
         line = inside(here.line)
-        addresses = Slice(m, here.aw_slice, aw_layout(PARAMS))
-        beats = Slice(m, here.w_slice, w_layout(PARAMS))
-        for number, port in enumerate((dut.gnic_write, dut.b)):
+        addresses = Slice(m, here.aw_slice, aw_layout(params))
+        beats = Slice(m, here.w_slice, w_layout(params))
+        inputs = [dut.gnic_write, *([dut.completion_write] if params.host else [])]
+        for number, port in enumerate((*inputs, dut.b)):
             offer(m, port)
             hold(m, port, f"in_{number}", Assume)
         for number, port in enumerate((dut.aw, dut.w, dut.gnic_ack)):
@@ -93,19 +115,21 @@ class WriteSpec(Elaboratable):
         m.d.comb += Assume(~ResetSignal())
 
         n = AnyConst(COUNT)
-        want = gnic_write_layout(PARAMS)(AnyConst(len(Value.cast(dut.gnic_write.p))))
+        writes = here.writes.o
+        want = axi_write_layout(params)(AnyConst(len(Value.cast(writes.p))))
         taken, addressed = Signal(COUNT), Signal(COUNT)  # lines, and addresses that left
         sent = Signal(COUNT + 1)  # beats that left
-        fire = dut.gnic_write.valid & dut.gnic_write.ready
+        fire = writes.valid & writes.ready
+        self._follow_inputs(m, here.writes, inputs)
         m.d.sync += [
             taken.eq(taken + fire),
             addressed.eq(addressed + (dut.aw.valid & dut.aw.ready)),
             sent.eq(sent + (dut.w.valid & dut.w.ready)),
         ]
         with m.If(fire & (taken == n)):
-            m.d.comb += Assume(Value.cast(dut.gnic_write.p) == Value.cast(want))
+            m.d.comb += Assume(Value.cast(writes.p) == Value.cast(want))
 
-        line_valid, held = line.signal("valid"), gnic_write_layout(PARAMS)(line.signal("payload"))
+        line_valid, held = line.signal("valid"), axi_write_layout(params)(line.signal("payload"))
         was_addressed, had_beats = here.signal("was_addressed"), here.signal("had_beats")
         number = here.signal("number")
         begun = (taken - line_valid)[:COUNT]  # lines that left the register
@@ -124,7 +148,7 @@ class WriteSpec(Elaboratable):
                 m.d.comb += Assert(is_legal(m, aw, PARAMS.line_bytes, f"aw_{age}"))
                 with m.If((addressed + age)[:COUNT] == n):
                     m.d.comb += [
-                        Assert(aw.id == want.tag),
+                        Assert(aw.id == want.id),
                         Assert(aw.addr[4:] == want.line),
                         Assert(Value.cast(aw.user) == Value.cast(want.attributes)),
                     ]
@@ -137,8 +161,34 @@ class WriteSpec(Elaboratable):
                         Assert(w.data == want.data.word_select(beat[0], PARAMS.axi_data_bits)),
                         Assert(w.strb == want.strobe.word_select(beat[0], PARAMS.axi_bytes)),
                     ]
-        m.d.comb += Cover((addressed == 2) & (sent == 2 * BEATS) & (taken == 3))
+        m.d.comb += Cover((addressed == 2) & (sent == 2 * BEATS) & (taken == 3) & want.id[-1])
         return m
+
+    def _follow_inputs(self, m: Module, writes: Arbiter, inputs: list) -> None:
+        """Assert that each write comes from one input, with its bytes and its id."""
+        fires = [port.valid & port.ready for port in inputs]
+        write, line = inputs[0].p, writes.i[0].p
+        m.d.comb += [
+            Assert(sum(fires) == (writes.o.valid & writes.o.ready)),
+            Assert(line.id == write.tag),
+            *(
+                Assert(Value.cast(line[name]) == Value.cast(write[name]))
+                for name in ("line", "attributes", "strobe", "data")
+            ),
+        ]
+        if self.params.host:
+            arbiter = inside(writes)
+            completion, record = writes.i[1].p, inputs[1].p
+            m.d.comb += [
+                Assert(~arbiter.locked | (arbiter.last_way < 2)),
+                Assert(completion.id == 1 << self.params.tag_bits),
+                Assert(completion.line == record.address),
+                Assert(completion.strobe.all()),
+                Assert(completion.data == Value.cast(record.record)),
+            ]
+            for way, port in enumerate(inputs):
+                is_locked = arbiter.locked & (arbiter.last_way == way)
+                m.d.comb += Assert(~is_locked | port.valid)
 
 
 class ReadSpec(Elaboratable):
@@ -287,6 +337,10 @@ def _withdraws(port: WritePort, here: Inside) -> None:
     here.module.d.comb += port.aw.valid.eq(here.aw_slice.o.valid & port.w.ready)
 
 
+def _takes_for_line(_port: WritePort, here: Inside) -> None:
+    here.module.d.comb += here.writes.i[1].p.id.eq(0)
+
+
 def _forgets_the_burst(_port: ReadPort, here: Inside) -> None:
     here.module.d.comb += here.requests.i[0].p.len.eq(1)
 
@@ -298,10 +352,18 @@ def _mixes_lines(_assembler: LineAssembler, here: Inside) -> None:
 PROOFS = [
     Proof(
         "AXI4 writes: legal, stable, in order, each with its beats",
-        WriteSpec,
+        partial(WriteSpec, PARAMS),
         depth=2,
         cover=16,
         bugs=(Bug("an address that is withdrawn", WritePort, _withdraws, depth=8),),
+        unbounded=True,
+    ),
+    Proof(
+        "AXI4 writes of a host: legal, stable, in order, each with its beats",
+        partial(WriteSpec, HOST),
+        depth=2,
+        cover=16,
+        bugs=(Bug("a completion as a line of the unit", WritePort, _takes_for_line, depth=6),),
         unbounded=True,
     ),
     Proof(

@@ -32,6 +32,7 @@ AREAS = (
     "odometer",
     "lane_network",
     "axi",
+    "axi_answers",
     "host",
     "counters",
 )

@@ -5,6 +5,7 @@ import random
 import pytest
 
 from hw.axi.write_port import WritePort
+from hw.layouts.host import COMPLETION_BYTES, Completion
 from hw.params import TmaParams
 from tests.hw.axi.slave import Slave
 from tests.hw.axi.test_read_port import WIDTHS, params_of
@@ -86,3 +87,41 @@ def test_a_beat_a_clock(line_bytes: int, bits: int) -> None:
     assert clocks[-1] - clocks[0] <= beats + 16 * COUNT // 8
     assert run.offered["aw"][0] - run.taken["gnic_write"][0] == 2
     assert run.offered["w"][0] - run.taken["gnic_write"][0] == 2
+
+
+class CompletionWriter(Writer):
+    """Also writes completion records, each to a place of its own behind the lines."""
+
+    def __init__(self, params: TmaParams, seed: int, fails: float) -> None:
+        super().__init__(params, seed, fails)
+        self.answers: list[bool] = []
+        self.records = 0
+
+    def feed(self, run: Run, cycle: int) -> dict[str, list]:
+        found = super().feed(run, cycle)
+        if self.records == COUNT or self.rng.random() < 0.5:
+            return found
+        address = 64 * self.params.line_bytes // COMPLETION_BYTES + self.records
+        bits = self.rng.getrandbits(8 * COMPLETION_BYTES)
+        for at in range(COMPLETION_BYTES):
+            self.expected[address * COMPLETION_BYTES + at] = bits >> 8 * at & 0xFF
+        self.records += 1
+        found["completion_write"] = [{"address": address, "record": Completion.from_bits(bits)}]
+        return found
+
+
+@pytest.mark.parametrize(("line_bytes", "bits"), WIDTHS)
+def test_completion_records(line_bytes: int, bits: int) -> None:
+    """Only the bytes of each record are written; its answers come in order, with their errors."""
+    params = params_of(line_bytes, bits, host=True, request_id_bits=4)
+    writer = CompletionWriter(params, 1, fails=0.2)
+    inputs: dict[str, list] = {"gnic_write": [], "completion_write": [], "b": []}
+    outputs = ["gnic_ack", "completion_ack", "aw", "w"]
+    run = run_streams(simulation(WritePort, params), inputs, outputs, feed=writer.feed, seed=1)
+    assert (writer.acked, writer.records) == (COUNT, COUNT)
+    assert writer.slave.memory == writer.expected
+    writes = [write for write in writer.slave.writes if write.number == params.tags]
+    assert len(writes) == COUNT
+    errors = [write.resps[0] >= 2 for write in writes]
+    assert [bool(ack.error) for ack in run.payloads["completion_ack"]] == errors
+    assert any(errors)
