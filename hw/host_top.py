@@ -11,6 +11,7 @@ from hw.axi.signals import channel_signals, join_channel
 from hw.host.front_end import HostFrontEnd, unit_streams
 from hw.host.lite_port import LITE_CHANNELS
 from hw.host.lite_port import PREFIX as LITE_PREFIX
+from hw.host.monitor_registers import monitor_ports
 from hw.host.read_merge import ReadMerge
 from hw.host.shared_memory import SharedMemory
 from hw.lib.pass_port import pass_port
@@ -69,7 +70,7 @@ class HostTma(wiring.Component):
         m.submodules.front_end = front_end = HostFrontEnd(p)
         m.submodules.shared_memory = shared_memory = SharedMemory(p)
         m.submodules.read_merge = read_merge = ReadMerge()
-        for name in unit_streams(p):
+        for name in (*unit_streams(p), *monitor_ports(p)):
             connect(m, getattr(front_end, name), getattr(unit, name))
         for name in SMEM_PORTS:
             connect(m, getattr(unit, name), getattr(shared_memory, name))

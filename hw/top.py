@@ -18,7 +18,7 @@ from hw.generate.request_generator import RequestGenerator
 from hw.generate.walk_generator import WalkGenerator
 from hw.layouts.barriers import BarrierCommand, BarrierResult, BarrierWake
 from hw.layouts.isa import GLOBAL_ADDRESS_BITS
-from hw.layouts.monitor import EventRecord
+from hw.layouts.monitor import CounterPort, EventRecord
 from hw.layouts.ports import (
     DescriptorFill,
     DescriptorInvalidate,
@@ -38,7 +38,6 @@ from hw.load.completion_tracker import CompletionTracker
 from hw.load.gnic import Gnic
 from hw.load.lane_network import LaneNetwork
 from hw.load.response_path import ResponsePath
-from hw.monitor.event_counters import CounterPort
 from hw.monitor.taps import Taps
 from hw.monitor.unit_monitor import UnitMonitor
 from hw.params import TmaParams

@@ -72,6 +72,10 @@ extern "C" {
 #define TMA_HOST__FEATURES__MBARRIER_V1_bp 12
 #define TMA_HOST__FEATURES__MBARRIER_V1_bw 1
 #define TMA_HOST__FEATURES__MBARRIER_V1_reset 0x0
+#define TMA_HOST__FEATURES__COUNTERS_bm 0x2000
+#define TMA_HOST__FEATURES__COUNTERS_bp 13
+#define TMA_HOST__FEATURES__COUNTERS_bw 1
+#define TMA_HOST__FEATURES__COUNTERS_reset 0x1
 
 // reg - tma_host.GEOMETRY
 #define TMA_HOST__GEOMETRY__LINE_BYTES_bm 0xff
@@ -206,6 +210,61 @@ extern "C" {
 #define TMA_HOST__ERROR_VALUE__VALUE_bw 32
 #define TMA_HOST__ERROR_VALUE__VALUE_reset 0x0
 
+// reg - tma_host.COUNTER_CONTROL
+#define TMA_HOST__COUNTER_CONTROL__FREEZE_bm 0x1
+#define TMA_HOST__COUNTER_CONTROL__FREEZE_bp 0
+#define TMA_HOST__COUNTER_CONTROL__FREEZE_bw 1
+#define TMA_HOST__COUNTER_CONTROL__FREEZE_reset 0x0
+#define TMA_HOST__COUNTER_CONTROL__CLEAR_bm 0x2
+#define TMA_HOST__COUNTER_CONTROL__CLEAR_bp 1
+#define TMA_HOST__COUNTER_CONTROL__CLEAR_bw 1
+#define TMA_HOST__COUNTER_CONTROL__CLEAR_reset 0x0
+#define TMA_HOST__COUNTER_CONTROL__SETTLED_bm 0x4
+#define TMA_HOST__COUNTER_CONTROL__SETTLED_bp 2
+#define TMA_HOST__COUNTER_CONTROL__SETTLED_bw 1
+
+// reg - tma_host.COUNTER_SELECT
+#define TMA_HOST__COUNTER_SELECT__NUMBER_bm 0x3f
+#define TMA_HOST__COUNTER_SELECT__NUMBER_bp 0
+#define TMA_HOST__COUNTER_SELECT__NUMBER_bw 6
+#define TMA_HOST__COUNTER_SELECT__NUMBER_reset 0x0
+
+// reg - tma_host.COUNTER_LOW
+#define TMA_HOST__COUNTER_LOW__LOW_bm 0xffffffff
+#define TMA_HOST__COUNTER_LOW__LOW_bp 0
+#define TMA_HOST__COUNTER_LOW__LOW_bw 32
+
+// reg - tma_host.COUNTER_HIGH
+#define TMA_HOST__COUNTER_HIGH__HIGH_bm 0xffffffff
+#define TMA_HOST__COUNTER_HIGH__HIGH_bp 0
+#define TMA_HOST__COUNTER_HIGH__HIGH_bw 32
+#define TMA_HOST__COUNTER_HIGH__HIGH_reset 0x0
+
+// reg - tma_host.TRACE_STATUS
+#define TMA_HOST__TRACE_STATUS__VALID_bm 0x1
+#define TMA_HOST__TRACE_STATUS__VALID_bp 0
+#define TMA_HOST__TRACE_STATUS__VALID_bw 1
+
+// reg - tma_host.TRACE_WORD_0
+#define TMA_HOST__TRACE_WORD_0__WORD_bm 0xffffffff
+#define TMA_HOST__TRACE_WORD_0__WORD_bp 0
+#define TMA_HOST__TRACE_WORD_0__WORD_bw 32
+
+// reg - tma_host.TRACE_WORD_1
+#define TMA_HOST__TRACE_WORD_1__WORD_bm 0xffffffff
+#define TMA_HOST__TRACE_WORD_1__WORD_bp 0
+#define TMA_HOST__TRACE_WORD_1__WORD_bw 32
+
+// reg - tma_host.TRACE_WORD_2
+#define TMA_HOST__TRACE_WORD_2__WORD_bm 0xffffffff
+#define TMA_HOST__TRACE_WORD_2__WORD_bp 0
+#define TMA_HOST__TRACE_WORD_2__WORD_bw 32
+
+// reg - tma_host.TRACE_WORD_3
+#define TMA_HOST__TRACE_WORD_3__WORD_bm 0xffffffff
+#define TMA_HOST__TRACE_WORD_3__WORD_bp 0
+#define TMA_HOST__TRACE_WORD_3__WORD_bw 32
+
 // addrmap - tma_host
 typedef struct __attribute__ ((__packed__)) {
     uint32_t ID;
@@ -228,6 +287,16 @@ typedef struct __attribute__ ((__packed__)) {
     uint32_t COMPLETION_TAIL;
     uint32_t ERROR;
     uint32_t ERROR_VALUE;
+    uint8_t RESERVED_50_ff[0xb0];
+    uint32_t COUNTER_CONTROL;
+    uint32_t COUNTER_SELECT;
+    uint32_t COUNTER_LOW;
+    uint32_t COUNTER_HIGH;
+    uint32_t TRACE_STATUS;
+    uint32_t TRACE_WORD_0;
+    uint32_t TRACE_WORD_1;
+    uint32_t TRACE_WORD_2;
+    uint32_t TRACE_WORD_3;
 } tma_host_t;
 
 

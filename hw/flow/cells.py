@@ -49,7 +49,7 @@ FEATURES = {
     **dict.fromkeys(("im2col", "gather4", "im2col_w", "swizzle_atoms", "swizzle_96b"), True),
     **dict.fromkeys(("sub_byte", "cp_mask", "mbarrier_v1"), True),
     **dict.fromkeys(("scatter4_negative", "b6p2x16_64", "ignore_oob", "override"), True),
-    **dict.fromkeys(("multicast_32b", "report_mechanism"), True),
+    **dict.fromkeys(("multicast_32b", "report_mechanism", "counters"), True),
 }
 """Parameter of each feature, and its value with the feature."""
 

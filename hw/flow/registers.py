@@ -7,6 +7,7 @@ import argparse
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from peakrdl_cheader.c_standards import CStandard
@@ -29,19 +30,25 @@ HEADER = Path("examples", "driver", "tma_registers.h")
 """Files that are written, from the root of the clone."""
 
 PRESET = "host"
-"""Preset whose values at reset are written."""
+"""Preset whose values at reset are written, with all registers that there can be."""
 
 INTRODUCTION = (
     "# Registers\n\n"
     "`make registers` writes this page from [registers.rdl](../hw/host/registers.rdl); a test "
     "fails if it is stale, or if the RTL differs. [host.md](host.md) says how a host uses "
     "them.\n\n"
-    "{description} The values at reset are those of the preset `{preset}`; those of ID to "
-    "SMEM_BYTES follow from the parameters of the unit."
+    "{description} The values at reset are those of the preset `{preset}` with `counters`, "
+    "without which the registers from COUNTER_CONTROL on are absent; those of ID to SMEM_BYTES "
+    "follow from the parameters of the unit."
 )
 
 ON_WRITE = {OnWriteType.woclr: "rw, 1 clears", OnWriteType.wclr: "rw, any value clears"}
 """Access of a field that does not keep what is written."""
+
+
+def documented() -> TmaParams:
+    """Return the parameters of the unit whose registers are written."""
+    return replace(PRESETS[PRESET], counters=True)
 
 
 def address_map(params: TmaParams) -> AddrmapNode:
@@ -117,7 +124,7 @@ def _sections(registers: AddrmapNode) -> Iterator[str]:
 
 def page() -> str:
     """Return the page of the registers."""
-    return "\n\n".join(_sections(address_map(PRESETS[PRESET]))) + "\n"
+    return "\n\n".join(_sections(address_map(documented()))) + "\n"
 
 
 def header() -> str:
@@ -125,7 +132,7 @@ def header() -> str:
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory, HEADER.name)
         CHeaderExporter().export(
-            address_map(PRESETS[PRESET]), str(path), std=CStandard.gnu99, reuse_typedefs=False
+            address_map(documented()), str(path), std=CStandard.gnu99, reuse_typedefs=False
         )
         return path.read_text()
 

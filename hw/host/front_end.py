@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.host.completion_ring import CompletionRing
 from hw.host.lite_port import LITE_CHANNELS, LitePort
+from hw.host.monitor_registers import monitor_ports
 from hw.host.record_decoder import RecordDecoder
 from hw.host.registers import RegisterFile
 from hw.host.request_ring import RequestRing
@@ -71,6 +72,8 @@ class HostFrontEnd(wiring.Component):
         Reads of request records.
     completion_write, completion_ack :
         As at ``CompletionRing``.
+    counters, trace :
+        As at ``RegisterFile``; present with ``counters``.
     """
 
     def __init__(self, params: TmaParams) -> None:
@@ -81,6 +84,7 @@ class HostFrontEnd(wiring.Component):
         super().__init__(
             channels
             | unit_streams(params)
+            | monitor_ports(params)
             | {
                 "irq": Out(1),
                 "drain": Out(1),
@@ -105,6 +109,8 @@ class HostFrontEnd(wiring.Component):
         for name in LITE_CHANNELS:
             connect(m, getattr(lite_port, name), flipped(getattr(self, name)))
         self._route_accesses(m, lite_port, registers)
+        for name in monitor_ports(p):
+            connect(m, flipped(getattr(self, name)), getattr(registers, name))
         connect(m, registers.requests, request_ring.ring)
         connect(m, registers.completions, completion_ring.ring)
 

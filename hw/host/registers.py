@@ -1,12 +1,13 @@
 """Register file: the registers by which a host sets up a unit, and rings its doorbells."""
 
-from dataclasses import dataclass, field
 from enum import IntEnum
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, ValueLike
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from hw.host.monitor_registers import MonitorFields, monitor_ports
+from hw.host.register_field import Field
 from hw.host.ring import Ring
 from hw.layouts.host import (
     BUS_BITS,
@@ -26,7 +27,7 @@ IDENTIFIER = 0x544D_4101
 FEATURES = (
     *("reductions", "im2col", "bulk", "gather4", "scatter4_negative", "im2col_w"),
     *("swizzle_atoms", "swizzle_96b", "sub_byte", "b6p2x16_64", "cp_mask", "ignore_oob"),
-    "mbarrier_v1",
+    *("mbarrier_v1", "counters"),
 )
 """Parameters in FEATURES, bit 0 first."""
 
@@ -76,29 +77,6 @@ ERRORS_OF_VALUES = HostError.RING_BASE, HostError.RING_SIZE, HostError.RING_INDE
 """Errors of a value that was written; others of an access are of its address."""
 
 
-@dataclass
-class Field:
-    """Contents of a register.
-
-    Parameters
-    ----------
-    value : Value
-        What is read.
-    refusal : ValueLike, optional
-        The `HostError` for which a write is refused, or NONE; without it, the register is only
-        read.
-
-    Attributes
-    ----------
-    is_written : Signal
-        The register is written in this clock.
-    """
-
-    value: Value
-    refusal: ValueLike | None = None
-    is_written: Signal = field(default_factory=Signal)
-
-
 class RegisterFile(wiring.Component):
     """Registers of 32 bits, and what they hold of the two rings.
 
@@ -140,12 +118,15 @@ class RegisterFile(wiring.Component):
         A completion record was written.
     irq : Out(1)
         An interrupt is pending, and enabled.
+    counters, trace : In(CounterPort), In(stream) of ``EventRecord``
+        As at ``Tma``; present with ``counters``. See ``hw.host.monitor_registers``.
     """
 
     def __init__(self, params: TmaParams) -> None:
         self.params = params
         super().__init__(
             {
+                **monitor_ports(params),
                 "access": In(stream.Signature(BusAccess)),
                 "answer": Out(stream.Signature(BusAnswer)),
                 "requests": Out(Ring(params)),
@@ -165,6 +146,8 @@ class RegisterFile(wiring.Component):
         takes = access.valid & access.ready
         m.d.comb += [access.ready.eq(~valid), self.answer.valid.eq(valid)]
         fields = self._fields()
+        monitor = MonitorFields(self) if self.params.counters else None
+        fields |= monitor.fields if monitor else {}
         refusal = Signal(HostError)
         value = Signal(BUS_BITS)
         with m.Switch(access.p.address[BYTE_BITS:]):
@@ -186,11 +169,13 @@ class RegisterFile(wiring.Component):
             ]
         with m.Elif(self.answer.ready):
             m.d.sync += valid.eq(0)
+        if monitor:
+            monitor.connect(m, takes)
         self._set_up_rings(m, fields)
         self._keep_error(m, fields, Mux(takes, refusal, HostError.NONE))
         return m
 
-    def _fields(self) -> dict[Register, Field]:
+    def _fields(self) -> dict[int, Field]:
         """Return what is read of each register, and what refuses a write."""
         p = self.params
         data = self.access.p.data

@@ -7,45 +7,11 @@ from amaranth.hdl import Cat, Const, Module, Mux, Shape, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.layouts.monitor import COUNT_BITS, Counter
+from hw.layouts.monitor import COUNT_BITS, Counter, CounterPort
 from hw.lib.memory import Copies
 
 PIPELINE = 2
 """Clocks from the visit of a row to the write of its new count, which is before the next visit."""
-
-
-class CounterPort(wiring.Signature):
-    """Port by which the owner of a unit reads its counters.
-
-    All counters run and stop together. While they are stopped, their values are of one moment.
-
-    Members
-    -------
-    select : In
-        Number of a counter.
-    value : Out
-        Count of the counter that was selected in the clock before; 0 if the unit has no such
-        counter. While the counters run, events of the last ``EventCounters.settle_clocks`` clocks
-        may be missing.
-    freeze : In
-        The counters stop. Events do not count from the clock behind its rise on, up to the clock of
-        its fall.
-    clear : In
-        All counts become 0. Events of this clock do not count, those of the next one do.
-    settled : Out
-        The counters have stopped, and nothing is missing in any value.
-    """
-
-    def __init__(self, numbers: type = Counter, bits: int = COUNT_BITS) -> None:
-        super().__init__(
-            {
-                "select": In(numbers),
-                "value": Out(bits),
-                "freeze": In(1),
-                "clear": In(1),
-                "settled": Out(1),
-            }
-        )
 
 
 class EventCounters(wiring.Component):

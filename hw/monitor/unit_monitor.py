@@ -8,8 +8,15 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import bits_for
 
 from hw.layouts.isa import Operation, is_dsmem, is_reduction, is_store
-from hw.layouts.monitor import SAMPLE_CLOCKS, STALLS, Counter, EventKind, EventRecord
-from hw.monitor.event_counters import CounterPort, EventCounters
+from hw.layouts.monitor import (
+    SAMPLE_CLOCKS,
+    STALLS,
+    Counter,
+    CounterPort,
+    EventKind,
+    EventRecord,
+)
+from hw.monitor.event_counters import EventCounters
 from hw.monitor.event_recorder import EventRecorder
 from hw.monitor.taps import watched_layout
 from hw.params import TmaParams

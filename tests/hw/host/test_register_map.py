@@ -11,8 +11,10 @@ from systemrdl.node import FieldNode, RegNode
 from systemrdl.rdltypes import OnWriteType
 
 from hw.flow.registers import address_map
+from hw.host.monitor_registers import WORDS, MonitorRegister
 from hw.host.registers import FEATURES, IDENTIFIER, Register, RegisterFile
 from hw.layouts.host import BUS_BITS, INDEX_BITS, HostError
+from hw.layouts.monitor import EventRecord
 from hw.params import PRESETS
 from tests.hw.host.bus import Bus
 from tests.hw.simulate import simulation
@@ -20,6 +22,7 @@ from tests.hw.simulate import simulation
 ALL_ONES = (1 << BUS_BITS) - 1
 UNITS = {
     "host": PRESETS["host"],
+    "counters": replace(PRESETS["host"], counters=True),
     "wide": replace(PRESETS["host"], address_bits=48, tags=64, smem_bytes=65536, im2col=False),
 }
 LARGEST = {
@@ -50,7 +53,8 @@ def reset_value(register: RegNode) -> int:
 
 def kept(field: FieldNode) -> bool:
     """Return whether a field is read back as it was written."""
-    return field.is_sw_writable and field.get_property("onwrite") is None
+    acts = field.get_property("onwrite") is not None or field.get_property("singlepulse")
+    return field.is_sw_writable and not acts
 
 
 def mask(register: RegNode, is_chosen=lambda _: True) -> int:
@@ -69,11 +73,25 @@ def run(unit: str, drive) -> None:
     sim.run(testbench)
 
 
-def test_names_and_addresses():
-    nodes = described(UNITS["host"])
+def register_at(address: int) -> Register | MonitorRegister:
+    """Return the register of the RTL at an address."""
+    return Register(address) if address in set(Register) else MonitorRegister(address)
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_names_and_addresses(unit):
+    nodes = described(UNITS[unit])
+    monitor = MonitorRegister if UNITS[unit].counters else ()
     assert {node.inst_name: address for address, node in nodes.items()} == {
-        register.name: register.value for register in Register
+        register.name: register.value for register in (*Register, *monitor)
     }
+
+
+def test_a_host_finds_events_in_the_words():
+    """The words are those of a record, whose first one is the clock."""
+    names = [str(name) for name, field in EventRecord.as_shape() if field.offset % BUS_BITS == 0]
+    assert names == ["clock", "kind", "request_id", "argument"]
+    assert [register.value for register in WORDS] == [0x114, 0x118, 0x11C, 0x120]
 
 
 def test_errors():
@@ -98,7 +116,7 @@ def test_values_at_reset_and_what_is_there(unit):
     nodes = described(UNITS[unit])
 
     async def drive(bus, _ctx, _dut):
-        for address in range(0, 0x100, 4):
+        for address in range(0, 0x180, 4):
             got = await bus.access(address)
             if address in nodes:
                 assert got == reset_value(nodes[address]), nodes[address].inst_name
@@ -124,7 +142,7 @@ def test_access(unit, enabled):
         for register in (Register.REQUEST_SIZE, Register.COMPLETION_SIZE):
             assert await bus.access(register, INDEX_BITS) is not None
         assert await bus.access(Register.CONTROL, int(enabled)) is not None
-        for register, node in ((Register(address), node) for address, node in nodes.items()):
+        for register, node in ((register_at(address), node) for address, node in nodes.items()):
             value = largest.get(register, ALL_ONES)
             before = await bus.access(register)
             if register is Register.CONTROL:
