@@ -1,5 +1,7 @@
 """Odometer: the steps of a column have all of its pixels, and only rows outside are skipped."""
 
+from itertools import pairwise
+
 from amaranth.asserts import AnySeq
 from amaranth.hdl import (
     Assert,
@@ -18,7 +20,7 @@ from amaranth.lib import data
 
 from hw.generate.odometer import Odometer
 from hw.generate.walk_limits import LEAP
-from hw.layouts.columns import WHEELS, pixel_counts_layout
+from hw.layouts.columns import STEP_BITS, WHEELS, pixel_counts_layout
 from hw.layouts.jobs import prepared_job_layout
 from hw.params import TmaParams
 from tests.formal.inside import Inside, inside, row
@@ -30,7 +32,8 @@ WALKS_WAITING = 3
 class NarrowParams(TmaParams):
     """Parameters with short members of a job, on which the proof does not depend but its time."""
 
-    piece_address_bits = smem_piece_bits = box_piece_bits = run_bits = 1
+    smem_piece_bits = box_piece_bits = run_bits = 1
+    piece_address_bits = 12
     pixel_bits = 7
 
 
@@ -48,6 +51,30 @@ def is_outside(position) -> Value:
     )
 
 
+def steps_of(column) -> list[Value]:
+    """Return the steps of W, H, D and N in global memory."""
+    turns = (column[f"turn_{number}"] for number in range(1, WHEELS + 1))
+    return [column.step, *(turn.next_address[-1] for turn in turns)]
+
+
+def restarts_of(column) -> list[Value]:
+    """Return the addresses of the restarts of W, H and D."""
+    sums = [0, *(column[f"turn_{number}"].address for number in range(1, WHEELS + 1))]
+    return [(after - before)[: len(after)] for before, after in pairwise(sums)]
+
+
+def turns_fit(column) -> Value:
+    """Return whether the sums of steps and restarts of a column are the sums of its members."""
+    steps, restarts = steps_of(column), restarts_of(column)
+    fits = Const(1, 1)
+    for number in range(2, WHEELS + 1):
+        for below in range(1, number):
+            total = sum(restarts[below:number], steps[below])
+            address = column[f"turn_{number}"].next_address[below - 1]
+            fits = fits & (address == total[: len(address)])
+    return fits
+
+
 def most_of(column, position) -> Value:
     """Return the pixels of a step that does not end the column."""
     to_wrap = position.counts[0].to_wrap
@@ -60,12 +87,14 @@ class ColumnSpec(Elaboratable):
     The solver chooses the columns and other jobs of a channel, and when jobs come and walks leave.
     A reference follows the position in rows: behind a row, W restarts and H takes a step; if H
     wraps, it restarts and D takes a step, and so on to the images. All images from the limit of N
-    on are outside the tensor.
+    on are outside the tensor. Each dimension has a place, the address without the dimensions below:
+    its step is added to it, and if it restarts, it is the place above plus that of its restart.
 
     - The steps of a column have all of its pixels, each in one step. A step ends with its row or,
       if the pixels are not dense, behind ``LEAP`` pixels. Only the last one has pixels behind its
       row, and all of these are outside the tensor.
-    - A step says which pixels of its row are inside in W, and whether the row is in H, D and N.
+    - A step says which pixels of its row are inside in W, and whether the row is in H, D and N. Its
+      address is the place of W.
     - A job is done with its last step, and the next one begins with its own first step. A job that
       is no column has one step.
     - At most ``walks_waiting`` walks wait behind the odometer.
@@ -99,6 +128,7 @@ class ColumnSpec(Elaboratable):
                 "image": pixel_counts_layout(p, wraps=False),
                 "outside": 1,
                 "left": p.pixel_bits,
+                "places": data.ArrayLayout(p.piece_address_bits, WHEELS + 1),
             }
         )
         begin, at = Signal(layout), Signal(layout)
@@ -108,6 +138,11 @@ class ColumnSpec(Elaboratable):
             begin.image.eq(first.image),
             begin.outside.eq(first.limits.is_outside),
             begin.left.eq(first.pixels),
+            begin.places[0].eq(first.address),
+            *(
+                begin.places[number].eq(first.next_address[number - 1] - steps_of(first)[number])
+                for number in range(1, WHEELS + 1)
+            ),
         ]
         next_row = self._turn(m, "next", column, at)
         self._assume_a_job(m, first, begin)
@@ -124,6 +159,7 @@ class ColumnSpec(Elaboratable):
                 row_d.before.eq(less(row_q.before, pixels)),
                 row_d.to_limit.eq(less(row_q.to_limit, pixels)),
                 row_d.to_wrap.eq(row_q.to_wrap - pixels),
+                behind.places[0].eq(at.places[0] + LEAP * column.step),
             ]
         m.d.comb += behind.left.eq(at.left - pixels)
         is_open, is_first = Signal(), Signal()  # the job has begun, with no step so far
@@ -148,6 +184,7 @@ class ColumnSpec(Elaboratable):
             data.StructLayout(
                 {
                     "is_column": 1,
+                    "pixel_step": STEP_BITS,
                     "first": 1,
                     "last": 1,
                     "pixels": p.pixel_bits,
@@ -159,6 +196,7 @@ class ColumnSpec(Elaboratable):
         m.d.sync += [
             sent.eq(valid),
             step.is_column.eq(column.enabled),
+            step.pixel_step.eq(column.step),
             step.first.eq(is_first),
             step.last.eq(is_done),
             step.pixels.eq(pixels),
@@ -178,6 +216,8 @@ class ColumnSpec(Elaboratable):
                 Assert(out.before == step.at.counts[0].before),
                 Assert(out.to_limit == Mux(limit < step.in_row, limit, step.in_row)),
                 Assert(out.inside == (~is_outside(step.at) & ~step.at.outside)),
+                Assert(out.address == step.at.places[0]),
+                Assert(out.step == step.pixel_step),
             ]
 
         # The registers of the odometer.
@@ -238,6 +278,18 @@ class ColumnSpec(Elaboratable):
                 with m.If(wheel.to_wrap == 1):
                     m.d.comb += wheel_d.eq(column.restart[number])
             carry = carry & (wheel.to_wrap == 1)
+        # From the dimension that takes the step down.
+        carries, steps, restarts = [Const(1, 1)], steps_of(column), restarts_of(column)
+        for number in range(1, WHEELS):
+            carries.append(carries[-1] & (at.counts[number].to_wrap == 1))
+        carries.append(Const(0, 1))
+        for number in reversed(range(WHEELS)):
+            above = turned.places[number + 1]
+            is_step = carries[number] & ~carries[number + 1]
+            with m.If(carries[number]):
+                m.d.comb += turned.places[number].eq(above + restarts[number])
+            with m.If(is_step):
+                m.d.comb += above.eq(at.places[number + 1] + steps[number + 1])
         return turned
 
     def _rest_is_outside(self, column, at, next_row) -> Value:
@@ -259,6 +311,7 @@ class ColumnSpec(Elaboratable):
                 *(Assume(holds) for holds in self._limits(column, begin, column.limits)),
                 Assume(column.limits.is_outside | (column.image.to_limit != 0)),
                 Assume(column.ends == (begin.outside | (begin.left <= most) | rest)),
+                Assume(turns_fit(column)),
             ]
         with m.Else():
             m.d.comb += Assume(column.ends)
@@ -275,7 +328,7 @@ class ColumnSpec(Elaboratable):
 
     def _follow(self, m: Module, state, column, at, ends, is_first) -> None:
         """Assert that ``state`` is that at the position ``at``."""
-        wheels = state.wheels
+        wheels, steps = state.wheels, steps_of(column)
         with m.If(column.enabled):
             m.d.comb += [
                 *(Assert(wheels.counts[number] == at.counts[number]) for number in range(WHEELS)),
@@ -288,6 +341,15 @@ class ColumnSpec(Elaboratable):
                 *(Assert(at.counts[number].to_wrap != 0) for number in range(WHEELS)),
                 *(Assert(wheel.to_wrap != 0) for wheel in column.restart),
                 Assert(at.outside | (at.image.to_limit != 0)),
+                Assert(turns_fit(column)),
+                Assert(wheels.address == at.places[0]),
+                *(
+                    Assert(
+                        wheels.next_address[number - 1]
+                        == (at.places[number] + steps[number])[: len(at.places[number])]
+                    )
+                    for number in range(1, WHEELS + 1)
+                ),
             ]
         with m.Else():
             m.d.comb += Assert(state.ends)
@@ -302,18 +364,25 @@ def _skips_a_row_inside(odometer: Odometer, inner: Inside) -> None:
         inner.module.d.comb += state.ends.eq(rest | (state.left <= wheels.limits.most))
 
 
+def _forgets_a_restart(odometer: Odometer, inner: Inside) -> None:
+    column = inner.view("job", prepared_job_layout(odometer.params)).column
+    with inner.module.If(inner.level == WHEELS):
+        inner.module.d.comb += inner.added.eq(column.turn_2.address)
+
+
 def _sends_a_walk_too_much(_odometer: Odometer, inner: Inside) -> None:
     inner.module.d.comb += inner.turns.i[0].valid.eq(1)
 
 
 PROOFS = [
     Proof(
-        "odometer: all pixels of a column, only rows outside are skipped",
+        "odometer: all pixels at their addresses, only rows outside skip",
         ColumnSpec,
         depth=1,
         cover=12,
         bugs=(
             Bug("a row inside that is skipped", Odometer, _skips_a_row_inside, depth=7),
+            Bug("images that restart as rows do", Odometer, _forgets_a_restart, depth=8),
             Bug("a walk too much", Odometer, _sends_a_walk_too_much, depth=10),
         ),
         unbounded=True,

@@ -35,10 +35,18 @@ AREAS = (
     "axi_answers",
     "host",
     "counters",
+    "lemmas",
+    "items",
+    "clip",
+    "products",
+    "generator",
 )
 """Modules of ``tests.formal`` with ``PROOFS``."""
 
 ENGINE = "smtbmc yices"
+
+SHARE_CELLS = "flatten\nopt -full\nsplitcells\nopt_merge\nopt_clean\nopt_merge\n"
+"""Commands of Yosys for a proof that ``shares_cells``."""
 
 LINE = "{:<6}  {:<60}  {:<12}  {:<5}  {:>6}  {:>7}"
 HEADER = LINE.format("", "proof; bugs planted into its target", "engine", "mode", "clocks", "time")
@@ -98,6 +106,9 @@ class Proof:
         At least one.
     unbounded : bool
         Holds for any number of clocks, by induction.
+    shares_cells : bool
+        Equal cells of the specification and the design become one before the solver starts, across
+        modules and bit by bit: a product that both have is then no question for it.
     """
 
     name: str
@@ -106,6 +117,57 @@ class Proof:
     cover: int
     bugs: tuple[Bug, ...]
     unbounded: bool = False
+    shares_cells: bool = False
+
+
+@dataclass(frozen=True)
+class Lemma:
+    """A statement about integers, which does not hold without any one of its premises.
+
+    Each premise that is left out is a planted bug: the solver must find numbers that refute what
+    remains.
+
+    Parameters
+    ----------
+    name : str
+    variables : str
+        Names of the integers.
+    premises : tuple[str, ...]
+        Terms of SMT-LIB.
+    conclusion : str
+        A term of SMT-LIB.
+    """
+
+    name: str
+    variables: str
+    premises: tuple[str, ...]
+    conclusion: str
+
+    def text(self, *, without: int | None = None, is_cover: bool = False) -> str:
+        """Return the search for a counterexample in SMT-LIB, or with ``is_cover`` for an example.
+
+        ``without``: the number of the premise that is left out.
+        """
+        premises = [term for number, term in enumerate(self.premises) if number != without]
+        claim = self.conclusion if is_cover else f"(not {self.conclusion})"
+        lines = (
+            "(set-logic QF_NIA)",
+            *(f"(declare-const {name} Int)" for name in self.variables.split()),
+            *(f"(assert {term})" for term in (*premises, claim)),
+            "(check-sat)",
+        )
+        return "\n".join((*lines, ""))
+
+    def runs(self, area: str, number: int) -> list["Run"]:
+        """Return the runs of the lemma, which is ``number`` in ``area``."""
+        return [
+            Run(area, number, self.name, "smt", 0),
+            Run(area, number, self.name, "cover", 0),
+            *(
+                Run(area, number, f"no premise {term}", "smt", 0, without)
+                for without, term in enumerate(self.premises)
+            ),
+        ]
 
 
 @dataclass(frozen=True)
@@ -124,12 +186,17 @@ class Run:
     bug: int | None = None
 
     @property
-    def proof(self) -> Proof:
+    def proof(self) -> Proof | Lemma:
         """The proof itself."""
         return import_module(f"tests.formal.{self.area}").PROOFS[self.number]
 
     def netlist(self) -> str:
-        """Return the specification with the design, and with the planted bug, as RTLIL."""
+        """Return the specification with the design, and with the planted bug, as RTLIL.
+
+        A lemma has no design: return its terms in SMT-LIB.
+        """
+        if isinstance(self.proof, Lemma):
+            return self.proof.text(without=self.bug, is_cover=self.mode == "cover")
         bug = nullcontext() if self.bug is None else self.proof.bugs[self.bug].planted()
         with bug:
             return rtlil.convert(self.proof.spec(), platform="formal", ports=[])
@@ -149,13 +216,17 @@ class Outcome:
         is_planted = run.bug is not None
         verdict = ("caught" if is_planted else "passed") if self.passed else "FAILED"
         name = f"  with {run.name}" if is_planted else run.name
-        return LINE.format(verdict, name, ENGINE, run.mode, run.depth, f"{self.seconds:.1f} s")
+        engine = ENGINE.split()[-1] if isinstance(run.proof, Lemma) else ENGINE
+        return LINE.format(verdict, name, engine, run.mode, run.depth, f"{self.seconds:.1f} s")
 
 
 def runs(area: str) -> list[Run]:
     """Return all runs of ``tests.formal.{area}``: each proof, its cover, and each bug."""
     found = []
     for number, proof in enumerate(import_module(f"tests.formal.{area}").PROOFS):
+        if isinstance(proof, Lemma):
+            found += proof.runs(area, number)
+            continue
         mode = "prove" if proof.unbounded else "bmc"
         assert proof.bugs, f"{proof.name}: without a planted bug\n"
         found += [
@@ -173,10 +244,26 @@ def execute(run: Run) -> Outcome:
     """Execute ``run``; an exception is a failure, with its traceback as the log."""
     start = time.monotonic()
     try:
-        passed, log = _solve(run, run.netlist())
+        solve = _solve_lemma if isinstance(run.proof, Lemma) else _solve
+        passed, log = solve(run, run.netlist())
     except Exception:
         passed, log = False, traceback.format_exc()
     return Outcome(run, passed, time.monotonic() - start, log)
+
+
+def _solve_lemma(run: Run, terms: str) -> tuple[bool, str]:
+    """Search for numbers that meet ``terms``: there are some if a premise is missing."""
+    solver = Path(sys.executable).with_name("yices-smt2")
+    result = subprocess.run(
+        [solver, "--timeout=60"],
+        input=terms,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    is_found = run.bug is not None or run.mode == "cover"
+    return result.stdout.split() == ["sat" if is_found else "unsat"], terms + result.stdout
 
 
 def _solve(run: Run, netlist: str) -> tuple[bool, str]:
@@ -190,7 +277,8 @@ def _solve(run: Run, netlist: str) -> tuple[bool, str]:
         job.write_text(
             f"[options]\nmode {run.mode}\ndepth {run.depth}\n"
             f"expect {'pass' if run.bug is None else 'fail'}\n[engines]\n{ENGINE}\n"
-            f"[script]\nread_rtlil top.il\nprep -top top\nmemory_map\n[files]\n{top}\n"
+            f"[script]\nread_rtlil top.il\nprep -top top\nmemory_map\n"
+            f"{SHARE_CELLS if run.proof.shares_cells else ''}[files]\n{top}\n"
         )
         result = subprocess.run(
             ["yowasp-sby", "-f", job.name],

@@ -1,12 +1,16 @@
 """Planted bugs of ``make formal``: each one changes the design that its proof looks at."""
 
+import re
 from functools import cache
+from pathlib import Path
 
 import pytest
 from amaranth.hdl import Module, Signal
 
 from tests.formal.inside import Inside
 from tests.formal.proof import AREAS, Run, runs
+
+ADDRESSES = Path(__file__).parents[2] / "docs" / "addresses.md"
 
 PLANTED = [run for area in AREAS for run in runs(area) if run.bug is not None]
 
@@ -19,6 +23,14 @@ def netlist_without_bug(area: str, number: int) -> str:
 @pytest.mark.parametrize("run", PLANTED, ids=lambda run: run.name.replace(" ", "_"))
 def test_the_design_is_changed(run: Run) -> None:
     assert run.netlist() != netlist_without_bug(run.area, run.number)
+
+
+def test_the_page_about_addresses_names_proofs() -> None:
+    areas = "lemmas", "items", "clip", "products", "generator"
+    proofs = {run.name for area in areas for run in runs(area) if run.bug is None}
+    rows = "".join(line for line in ADDRESSES.read_text().splitlines() if line.startswith("| "))
+    quoted = {name for name in re.findall("`([^`]*)`", rows) if ": " in name}
+    assert quoted == proofs
 
 
 def test_the_change_ends_with_its_run() -> None:
