@@ -144,6 +144,9 @@ class TmaParams:
         AxCACHE of all accesses.
     axi_prot : int
         AxPROT of all accesses.
+    axi_atomics : bool
+        Reductions of integers, but for INC and DEC, are AtomicStores of AXI5; needs
+        ``axi_data_bits`` and ``reductions``. Others are a read and a write of a line.
     host : bool
         Front end for hosts without an SM: registers, rings of records in memory, shared memory
         beside the unit; needs ``axi_data_bits``, ``stores`` and a single thread block.
@@ -197,6 +200,7 @@ class TmaParams:
     axi_prefetch: bool = False
     axi_cache: int = 0b1111
     axi_prot: int = 0b010
+    axi_atomics: bool = False
     host: bool = False
     counters: bool = False
 
@@ -264,6 +268,12 @@ class TmaParams:
             value = getattr(self, name)
             holds = self.ctas > 1 or not value
             _require(name, value, "False with a single thread block", holds)
+        for needed, holds in (
+            ("axi_data_bits", self.axi_data_bits > 0),
+            ("reductions", self.reductions),
+        ):
+            value = self.axi_atomics
+            _require("axi_atomics", value, f"False without {needed}", holds or not value)
         for needed, holds in (
             ("axi_data_bits", self.axi_data_bits > 0),
             ("stores", self.stores),

@@ -98,7 +98,8 @@ def test_everything_in_the_rtl_has_a_form():
     assert {mode for name, mode in operations if name == "TENSOR_REDUCE"} == stores - STORES_ONLY
     switches = {name for form in IN_RTL.values() for name in form.rtl.parameters}
     flags = {field.name for field in fields(TmaParams) if field.type in (bool, "bool")}
-    assert switches == flags - {"short_rows", "axi_prefetch", "host", "counters"} | {"ctas"}
+    without_ptx = {"short_rows", "axi_prefetch", "axi_atomics", "host", "counters"}
+    assert switches == flags - without_ptx | {"ctas"}
 
 
 @cache

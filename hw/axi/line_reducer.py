@@ -4,7 +4,7 @@ from amaranth.hdl import Array, Assert, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from hw.layouts.axi import reduced_line_layout, reduction_read_layout
+from hw.layouts.axi import is_atomic, reduced_line_layout, reduction_read_layout
 from hw.layouts.ports import SECTOR_BYTES, gnic_ack_layout, gnic_write_layout
 from hw.lib.arbiter import Arbiter
 from hw.lib.memory import RowMemory
@@ -27,7 +27,8 @@ class LineReducer(wiring.Component):
     A reduction is in flight from its acceptance until its write is answered. While it is, this unit
     neither reduces nor writes its line: for this unit, each update is atomic. Memory knows nothing
     of reductions: another master must not write their elements before they are complete. Only the
-    bytes that a reduction selects are written.
+    bytes that a reduction selects are written. With ``axi_atomics``, memory performs those that
+    ``is_atomic`` selects: they pass as writes do.
 
     Latency: none for a write; for a reduction that of a read and a write, and ``ALU_LATENCY + 4``
     clocks and one for each sector of a line. Throughput: a write a clock; a sector of a reduction a
@@ -79,6 +80,12 @@ class LineReducer(wiring.Component):
         self._combine(m, entries, writes.i[1], acks.i[1])
         return m
 
+    def _reduces(self, reduction: data.View) -> Value:
+        """Return whether this unit performs a reduction, and not memory."""
+        if self.params.axi_atomics:
+            return reduction.enabled & ~is_atomic(reduction)
+        return reduction.enabled
+
     def _accept(self, m: Module, writes: stream.Interface, acks: Arbiter) -> RowMemory:
         """Pass writes on, and ask for the lines of reductions.
 
@@ -100,7 +107,7 @@ class LineReducer(wiring.Component):
         m.submodules.reads = reads = DoubleBuffer(reduction_read_layout(p))
         connect(m, reads.o, flipped(self.read))
         may_start = reads.i.ready & ~is_same & ~is_written & ~busy.all()
-        reduces = line.reduction.enabled
+        reduces = self._reduces(line.reduction)
         number = index_of(free)
         starts = self.i.valid & reduces & may_start
         m.d.comb += [
@@ -136,7 +143,7 @@ class LineReducer(wiring.Component):
         m.d.comb += [
             write.en.eq(self.i.valid & self.i.ready),
             write.addr.eq(self.i.p.tag),
-            write.data.is_write.eq(~self.i.p.reduction.enabled),
+            write.data.is_write.eq(~self._reduces(self.i.p.reduction)),
             write.data.bucket.eq(bucket),
             read.addr.eq(self.answered.p.tag),
         ]

@@ -2,12 +2,14 @@
 
 from amaranth.hdl import Assert, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out, connect, flipped
+from amaranth.lib.wiring import connect, flipped
 
+from hw.axi.atomic_collector import AtomicCollector
+from hw.axi.burst_sender import BurstSender, response_of
 from hw.axi.map_reader import MAP_BYTES
 from hw.axi.port import channels, streams_of
 from hw.layouts.axi import (
-    Response,
+    WORD_BYTES,
     aw_layout,
     beats_of,
     map_id,
@@ -16,13 +18,16 @@ from hw.layouts.axi import (
     prefetch_id,
     r_layout,
 )
-from hw.layouts.ports import gnic_response_layout, gnic_write_layout
+from hw.layouts.ports import gnic_ack_layout, gnic_response_layout, gnic_write_layout
 from hw.lib.arbiter import Arbiter
 from hw.lib.free_list import FreeList
 from hw.lib.memory import RowMemory
 from hw.lib.queue import Queue
 from hw.lib.register_slice import PipelineRegister
-from hw.params import TmaParams
+from hw.params import PIECE_BYTES, TmaParams
+
+WIDE = 3
+"""AWSIZE of an element of 8 bytes."""
 
 LINES = 2
 """Lines whose beats are sent in turn."""
@@ -32,78 +37,6 @@ MAPS = 16
 
 PREFETCHES = 255
 """Prefetches that wait for their answer."""
-
-
-def response_of(error: Value, decode: Value) -> Value:
-    """Return the response to an access."""
-    return Mux(error, Mux(decode, Response.DECERR, Response.SLVERR), Response.OKAY)
-
-
-class BurstSender(wiring.Component):
-    """Sends the bytes of an access beat by beat, each in the lane of its address.
-
-    Lanes that the access does not have get other bytes. Latency: one clock. Throughput: a beat a
-    clock; one clock is lost for each access.
-
-    Parameters
-    ----------
-    params : TmaParams
-        With ``axi_data_bits``.
-    size : int
-        Bytes of an access.
-
-    Members
-    -------
-    i : In(stream) of ``id``, ``error``, ``decode``, ``data`` and ``place``; see ``place_of``
-    o : Out(stream) of ``r_layout``
-    """
-
-    def __init__(self, params: TmaParams, size: int) -> None:
-        self.params = params
-        self.size = size
-        access = data.StructLayout(
-            {
-                "id": params.axi_read_id_bits,
-                "error": 1,
-                "decode": 1,
-                "data": size * 8,
-                "place": place_bits(params, size),
-            }
-        )
-        super().__init__(
-            {"i": In(stream.Signature(access)), "o": Out(stream.Signature(r_layout(params)))}
-        )
-
-    def elaborate(self, platform) -> Module:
-        m = Module()
-        p = self.params
-        valid = Signal()
-        access = Signal(self.i.p.shape(), reset_less=True)
-        last, _ = beats_of(p, self.size)
-        number = Signal(range(last + 1))
-        beat = self.o.p
-        m.d.comb += [
-            self.i.ready.eq(~valid),
-            self.o.valid.eq(valid),
-            beat.id.eq(access.id),
-            beat.resp.eq(response_of(access.error, access.decode)),
-            beat.last.eq(number == last),
-        ]
-        if p.axi_bytes > self.size:
-            places = p.axi_bytes // self.size
-            m.d.comb += [
-                beat.data.word_select(at, self.size * 8).eq(
-                    Mux(access.place == at, access.data, ~access.data)
-                )
-                for at in range(places)
-            ]
-        else:
-            m.d.comb += beat.data.eq(access.data.word_select(number, p.axi_data_bits))
-        with m.If(~valid):
-            m.d.sync += [valid.eq(self.i.valid), access.eq(self.i.payload), number.eq(0)]
-        with m.Elif(self.o.ready):
-            m.d.sync += [valid.eq(number != last), number.eq(number + 1)]
-        return m
 
 
 class MemoryAdapter(wiring.Component):
@@ -273,17 +206,58 @@ class MemoryAdapter(wiring.Component):
             write.strobe.eq(all_strobes),
             write.data.eq(all_bytes),
         ]
+        is_element = aw.atop != 0 if p.axi_atomics else Const(0)
         with m.If(self.w.valid & self.w.ready):
             m.d.sync += [bytes_.eq(all_bytes), strobe.eq(all_strobes)]
         m.d.sync += Assert(
-            ~addresses.o.valid | (((aw.len + 1) << aw.size) == p.line_bytes),
+            ~addresses.o.valid | is_element | (((aw.len + 1) << aw.size) == p.line_bytes),
             "memory_adapter: a write of another size\n",
         )
-        connect(m, line.o, flipped(self.gnic_write))
-        ack = self.gnic_ack.p
+        if p.axi_atomics:
+            acks = self._combine(m, line, addresses)
+        else:
+            acks = self.gnic_ack
+            connect(m, line.o, flipped(self.gnic_write))
         m.d.comb += [
-            self.b.valid.eq(self.gnic_ack.valid),
-            self.b.p.id.eq(ack.tag),
-            self.b.p.resp.eq(response_of(ack.error, ack.decode)),
-            self.gnic_ack.ready.eq(self.b.ready),
+            self.b.valid.eq(acks.valid),
+            self.b.p.id.eq(acks.p.tag),
+            self.b.p.resp.eq(response_of(acks.p.error, acks.p.decode)),
+            acks.ready.eq(self.b.ready),
         ]
+
+    def _combine(self, m: Module, line: PipelineRegister, addresses: Queue) -> stream.Interface:
+        """Perform AtomicStores, beside the writes of lines; return all answers."""
+        p = self.params
+        m.submodules.atomics = atomics = AtomicCollector(p)
+        m.submodules.writes = writes = Arbiter(gnic_write_layout(p), 2)
+        m.submodules.acks = acks = Arbiter(gnic_ack_layout(p), 2)
+        connect(m, line.o, writes.i[0])
+        connect(m, atomics.o, writes.i[1])
+        connect(m, writes.o, flipped(self.gnic_write))
+        connect(m, atomics.b, acks.i[0])
+        aw, store = addresses.o.p, atomics.i.p
+        is_atomic = aw.atop != 0
+        # The piece of the element is in a beat, or fills beats: its element has its place there.
+        place = place_of(p, aw.addr, PIECE_BYTES)
+        pieces = self.w.p.data.replicate(max(PIECE_BYTES // p.axi_bytes, 1))
+        m.d.comb += [
+            atomics.i.valid.eq(self.w.valid & addresses.o.valid & is_atomic),
+            store.id.eq(aw.id),
+            store.op.eq(aw.atop),
+            store.wide.eq(aw.size == WIDE),
+            store.word.eq(aw.addr >> (WORD_BYTES - 1).bit_length()),
+            store.line.eq(line.i.p.line),
+            store.attributes.eq(aw.user),
+            store.data.eq(pieces.word_select(place, PIECE_BYTES * 8)),
+        ]
+        with m.If(is_atomic):
+            m.d.comb += [
+                line.i.valid.eq(0),
+                self.w.ready.eq(addresses.o.valid & atomics.i.ready),
+            ]
+        is_of_atomic = atomics.waits & (self.gnic_ack.p.tag == atomics.tag)
+        for port, is_port in (atomics.ack, is_of_atomic), (acks.i[1], ~is_of_atomic):
+            m.d.comb += [port.valid.eq(self.gnic_ack.valid & is_port), port.p.eq(self.gnic_ack.p)]
+            with m.If(is_port):
+                m.d.comb += self.gnic_ack.ready.eq(port.ready)
+        return acks.o

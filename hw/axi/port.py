@@ -6,6 +6,7 @@ from amaranth.hdl import Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
+from hw.axi.atomic_splitter import AtomicSplitter
 from hw.axi.line_reducer import LineReducer
 from hw.axi.read_port import ReadPort
 from hw.axi.signals import Channels, channel_signals, join_channel
@@ -60,7 +61,8 @@ class AxiPort(wiring.Component):
     """Reads and writes global memory as a master of AXI4.
 
     It is a ``ReadPort``; with ``stores`` a ``WritePort``; with ``reductions`` a ``LineReducer`` in
-    front of both. Latency, throughput, back-pressure and errors are those of its blocks.
+    front of both; with ``axi_atomics`` an ``AtomicSplitter`` between the last two. Latency,
+    throughput, back-pressure and errors are those of its blocks.
 
     Parameters
     ----------
@@ -95,8 +97,15 @@ class AxiPort(wiring.Component):
         if p.reductions:
             m.submodules.line_reducer = reducer = LineReducer(p)
             connect(m, flipped(self.gnic_write), reducer.i)
-            connect(m, reducer.o, write_port.gnic_write)
-            connect(m, write_port.gnic_ack, reducer.ack)
+            if p.axi_atomics:
+                m.submodules.atomic_splitter = splitter = AtomicSplitter(p)
+                connect(m, reducer.o, splitter.i)
+                connect(m, splitter.o, write_port.gnic_write)
+                connect(m, write_port.gnic_ack, splitter.ack)
+                connect(m, splitter.answered, reducer.ack)
+            else:
+                connect(m, reducer.o, write_port.gnic_write)
+                connect(m, write_port.gnic_ack, reducer.ack)
             connect(m, reducer.answered, flipped(self.gnic_ack))
             connect(m, reducer.read, read_port.reduction_read)
             connect(m, read_port.reduced_line, reducer.line)

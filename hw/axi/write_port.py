@@ -1,23 +1,30 @@
 """Write port: writes lines, and the completion records of a host, by AXI4."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.layouts.axi import (
+    ATOMIC_STORE,
+    WORD_BYTES,
     Burst,
     Response,
+    atomic_op,
     aw_layout,
     axi_write_layout,
+    axi_write_names,
     b_layout,
     beats_of,
     is_error,
+    is_wide,
     place_of,
     w_layout,
 )
 from hw.layouts.host import COMPLETION_BYTES, CompletionAnswer, completion_write_layout
+from hw.layouts.isa import ReductionOp
 from hw.layouts.ports import gnic_ack_layout, gnic_write_layout
 from hw.lib.arbiter import Arbiter
+from hw.lib.one_hot import index_of, lowest_one
 from hw.lib.register_slice import DoubleBuffer, PipelineRegister
 from hw.params import TmaParams
 
@@ -38,7 +45,7 @@ class WritePort(wiring.Component):
     A line is a burst of as many beats as it needs, or one beat of a part of the port's width; its
     strobes say which bytes are written. It is aligned to its size, so that no burst leaves its
     4 KiB. Writes may be answered in any order. A completion record is a line of which its bytes
-    are written.
+    are written. With ``axi_atomics``, the reduction of an element is an AtomicStore of one beat.
 
     Latency: two clocks from a line to ``aw`` and to its first beat, and two from ``b`` to its
     answer. ``aw`` and ``w`` do not wait for each other within a line. Throughput: a beat, and an
@@ -102,7 +109,7 @@ class WritePort(wiring.Component):
             lines.valid.eq(self.gnic_write.valid),
             self.gnic_write.ready.eq(lines.ready),
             lines.p.id.eq(write.tag),
-            *(lines.p[name].eq(write[name]) for name in ("line", "attributes", "strobe", "data")),
+            *(lines.p[name].eq(write[name]) for name in axi_write_names(self.params)),
         ]
 
     def _take_completion(self, m: Module, completions) -> None:
@@ -146,17 +153,20 @@ class WritePort(wiring.Component):
             w.valid.eq(lines.valid & ~had_beats),
             w.p.last.eq(number == length),
         ]
+        beat, bytes_ = number, line.data
+        if p.axi_atomics:
+            beat, bytes_ = self._combine(m, line, aw, w, number)
         if p.axi_bytes > p.line_bytes:
             places = p.axi_bytes // p.line_bytes
             place = place_of(p, aw.p.addr, p.line_bytes)
             m.d.comb += [
-                w.p.data.eq(line.data.replicate(places)),
+                w.p.data.eq(bytes_.replicate(places)),
                 w.p.strb.word_select(place, p.line_bytes).eq(line.strobe),
             ]
         else:
             m.d.comb += [
-                w.p.data.eq(line.data.word_select(number, p.axi_data_bits)),
-                w.p.strb.eq(line.strobe.word_select(number, p.axi_bytes)),
+                w.p.data.eq(bytes_.word_select(beat, p.axi_data_bits)),
+                w.p.strb.eq(line.strobe.word_select(beat, p.axi_bytes)),
             ]
         is_done = is_addressed & has_beats
         m.d.comb += lines.ready.eq(is_done)
@@ -167,6 +177,26 @@ class WritePort(wiring.Component):
             ]
             with m.If(w.valid & w.ready):
                 m.d.sync += number.eq(Mux(w.p.last, 0, number + 1))
+
+    def _combine(self, m: Module, line, aw, w, number: Value) -> tuple[Value, Value]:
+        """Make the reduction of an element an AtomicStore.
+
+        Return the number of the beat in its line, and the bytes of the line.
+        """
+        reduction = line.reduction
+        word = index_of(lowest_one(line.strobe[::WORD_BYTES]))
+        offset = Cat(Const(0, (WORD_BYTES - 1).bit_length()), word)  # in the line
+        with m.If(reduction.enabled):
+            m.d.comb += [
+                aw.p.addr.eq(Cat(offset, line.line)),
+                aw.p.len.eq(0),
+                aw.p.size.eq(Mux(is_wide(reduction), 3, 2)),
+                aw.p.atop.eq(ATOMIC_STORE | atomic_op(reduction)),
+                w.p.last.eq(1),
+            ]
+        clears = reduction.enabled & (reduction.op == ReductionOp.AND)
+        beat = Mux(reduction.enabled, offset >> (self.params.axi_bytes - 1).bit_length(), number)
+        return beat, Mux(clears, ~line.data, line.data)
 
     def _answer(self, m: Module, answers) -> None:
         """Give the answers of writes."""

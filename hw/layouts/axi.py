@@ -2,10 +2,10 @@
 
 from functools import cache
 
-from amaranth.hdl import Value
+from amaranth.hdl import Cat, Mux, Value
 from amaranth.lib import data, enum
 
-from hw.layouts.isa import MemoryAttributes
+from hw.layouts.isa import ElementType, MemoryAttributes, ReductionOp
 from hw.layouts.ports import gnic_write_layout
 from hw.params import TmaParams
 
@@ -25,6 +25,67 @@ class Response(enum.Enum, shape=2):
     EXOKAY = 1
     SLVERR = 2
     DECERR = 3
+
+
+WORD_BYTES = 4
+"""Bytes of the smallest element that an AtomicStore combines."""
+
+ATOMIC_STORE = 0b010_000
+"""AWATOP of an AtomicStore whose elements are little-endian, without its operation."""
+
+
+class AtomicOp(enum.Enum, shape=3):
+    """Operation of an AtomicStore: how memory combines its bytes with those that are written.
+
+    CLR clears the bits that are 1, SET sets them, and EOR inverts them.
+    """
+
+    ADD = 0
+    CLR = 1
+    EOR = 2
+    SET = 3
+    SMAX = 4
+    SMIN = 5
+    UMAX = 6
+    UMIN = 7
+
+
+_WIDE = ElementType.U64, ElementType.S64
+_SIGNED = ElementType.S32, ElementType.S64
+_INTEGERS = ElementType.U32, ElementType.U64, *_SIGNED
+
+
+def _is_one_of(value: data.View, members: tuple) -> Value:
+    return Cat(value == member for member in members).any()
+
+
+def is_wide(reduction: data.View) -> Value:
+    """Return whether the elements of a ``Reduction`` of integers have 8 bytes, not 4."""
+    return _is_one_of(reduction.element_type, _WIDE)
+
+
+def is_atomic(reduction: data.View) -> Value:
+    """Return whether an AtomicStore can perform a ``Reduction``: INC, DEC and floats have none."""
+    counts = _is_one_of(reduction.op, (ReductionOp.INC, ReductionOp.DEC))
+    return _is_one_of(reduction.element_type, _INTEGERS) & ~counts
+
+
+def atomic_op(reduction: data.View) -> Value:
+    """Return the `AtomicOp` of a ``Reduction`` that ``is_atomic``.
+
+    AND is CLR of the inverted bytes.
+    """
+    is_signed = _is_one_of(reduction.element_type, _SIGNED)
+    result = Mux(is_signed, AtomicOp.SMAX, AtomicOp.UMAX)
+    for op, atomic in (
+        (ReductionOp.MIN, Mux(is_signed, AtomicOp.SMIN, AtomicOp.UMIN)),
+        (ReductionOp.AND, AtomicOp.CLR),
+        (ReductionOp.OR, AtomicOp.SET),
+        (ReductionOp.XOR, AtomicOp.EOR),
+        (ReductionOp.ADD, AtomicOp.ADD),
+    ):
+        result = Mux(reduction.op == op, atomic, result)
+    return result
 
 
 def _address_layout(params: TmaParams, id_bits: int) -> data.StructLayout:
@@ -78,11 +139,14 @@ def r_layout(params: TmaParams) -> data.StructLayout:
 
 @cache
 def aw_layout(params: TmaParams) -> data.StructLayout:
-    """AW: a write. The members are those of ``ar_layout``.
+    """AW: a write. The members are those of ``ar_layout``, and with ``axi_atomics`` ``atop``.
 
-    ``id`` is the tag of a line, or with the highest bit the completion records of a host.
+    ``id`` is the tag of a line, or with the highest bit the completion records of a host. ``atop``
+    is 0, or `ATOMIC_STORE` and an `AtomicOp`.
     """
-    return _address_layout(params, params.axi_write_id_bits)
+    address = _address_layout(params, params.axi_write_id_bits)
+    atomics = {"atop": 6} if params.axi_atomics else {}
+    return data.StructLayout({**address.members, **atomics})
 
 
 @cache
@@ -112,6 +176,12 @@ def b_layout(params: TmaParams) -> data.StructLayout:
     return data.StructLayout({"id": params.axi_write_id_bits, "resp": Response})
 
 
+def axi_write_names(params: TmaParams) -> tuple[str, ...]:
+    """Return the members of ``axi_write_layout`` that are those of ``gnic_write_layout``."""
+    reduction = ("reduction",) if params.axi_atomics else ()
+    return "line", "attributes", *reduction, "strobe", "data"
+
+
 @cache
 def axi_write_layout(params: TmaParams) -> data.StructLayout:
     """Write to a line of global memory.
@@ -119,10 +189,11 @@ def axi_write_layout(params: TmaParams) -> data.StructLayout:
     Members
     -------
     id : AWID
-    line, attributes, strobe, data : as in ``gnic_write_layout``
+    line, attributes, reduction, strobe, data : as in ``gnic_write_layout``; a reduction is that
+        of one element
     """
     write = gnic_write_layout(params).members
-    names = "line", "attributes", "strobe", "data"
+    names = axi_write_names(params)
     return data.StructLayout(
         {"id": params.axi_write_id_bits, **{name: write[name] for name in names}}
     )

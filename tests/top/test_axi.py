@@ -8,8 +8,8 @@ from hw.params import PRESETS, TmaParams
 from sim_tb.simulator import runner
 from tests.top.units import FPGA, SMALL, TINY
 
-NARROW = replace(SMALL, axi_data_bits=64, axi_prefetch=True)
-"""A line is four beats, and a tensor map eight."""
+NARROW = replace(SMALL, axi_data_bits=64, axi_prefetch=True, axi_atomics=True)
+"""A line is four beats, and a tensor map eight. Memory performs reductions of integers."""
 
 WIDE = replace(TINY, axi_data_bits=1024)
 """A beat has eight lines, and two tensor maps."""

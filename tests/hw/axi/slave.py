@@ -4,7 +4,7 @@ import random
 from collections import deque
 from dataclasses import dataclass, field
 
-from hw.layouts.axi import Burst, Response
+from hw.layouts.axi import ATOMIC_STORE, AtomicOp, Burst, Response
 from hw.params import TmaParams
 
 PAGE = 4096
@@ -25,6 +25,7 @@ class Access:
     beats: int
     size: int
     user: int
+    atop: int = 0
     resps: list[int] = field(default_factory=list)
 
     def lanes(self, beat: int, width: int) -> tuple[int, range]:
@@ -58,6 +59,11 @@ class Slave:
         self._answers: list[Access] = []
         self._open = 0  # writes whose data has not all come
 
+    def forget(self, number: int) -> None:
+        """Forget the writes with an id, which have all been answered."""
+        kept = [write for write in self.writes[: self._open] if write.number != number]
+        self.writes[: self._open], self._open = kept, len(kept)
+
     def byte(self, address: int) -> int:
         """Return the byte at ``address``."""
         return self.memory.get(address, content(address))
@@ -81,7 +87,9 @@ class Slave:
         assert beats == 1 or size == self.params.axi_bytes
         assert request.addr % (size * beats) == 0
         assert request.addr // PAGE == (request.addr + size * beats - 1) // PAGE
-        return Access(request.id, request.addr, beats, size, request.user.cache_policy)
+        atop = request.atop if self.params.axi_atomics and hasattr(request, "atop") else 0
+        assert not atop or (atop >> 3 == ATOMIC_STORE >> 3 and beats == 1 and size in (4, 8))
+        return Access(request.id, request.addr, beats, size, request.user.cache_policy, atop)
 
     def feed(self, run) -> dict[str, list]:
         """Return the beats of reads and the answers of writes that begin in this clock."""
@@ -134,7 +142,10 @@ class Slave:
             beat, burst = self._beats.popleft(), self.writes[self._open]
             address, lanes = burst.lanes(len(burst.resps), width)
             assert beat.strb & ~sum(1 << lane for lane in lanes) == 0, "a strobe of another lane"
-            for at, lane in enumerate(lanes):
+            if burst.atop:
+                assert beat.strb == sum(1 << lane for lane in lanes), "a part of an element"
+                self._combine(burst, beat.data >> 8 * lanes[0])
+            for at, lane in enumerate(() if burst.atop else lanes):
                 if beat.strb >> lane & 1:
                     self.memory[address + at] = beat.data >> 8 * lane & 0xFF
             burst.resps.append(0)
@@ -142,6 +153,24 @@ class Slave:
             if beat.last:
                 self._open += 1
                 self._answers.append(burst)
+
+    def _combine(self, burst: Access, source: int) -> None:
+        """Perform an AtomicStore."""
+        mask = (1 << 8 * burst.size) - 1
+        old, new = self.read(burst.address, burst.size), source & mask
+        sign = 1 << 8 * burst.size - 1
+        result = {
+            AtomicOp.ADD: old + new,
+            AtomicOp.CLR: old & ~new,
+            AtomicOp.EOR: old ^ new,
+            AtomicOp.SET: old | new,
+            AtomicOp.SMAX: max(old ^ sign, new ^ sign) ^ sign,
+            AtomicOp.SMIN: min(old ^ sign, new ^ sign) ^ sign,
+            AtomicOp.UMAX: max(old, new),
+            AtomicOp.UMIN: min(old, new),
+        }[AtomicOp(burst.atop & 7)]
+        for at in range(burst.size):
+            self.memory[burst.address + at] = result >> 8 * at & 0xFF
 
     def _write_answers(self) -> list[dict]:
         if not self._answers:

@@ -1,6 +1,7 @@
 """Line reducer: reductions by reads and writes of a memory of any latency; writes pass."""
 
 import random
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -26,6 +27,22 @@ KINDS = [
 ]
 
 
+KINDS_BY_CODE = {(op, element_type): kind for op, element_type, *kind in KINDS}
+INTEGERS = ElementType.U32, ElementType.S32, ElementType.U64
+
+
+def combine(line: bytearray, data: bytes, strobe: int, kind: Sequence | None) -> None:
+    """Write the selected bytes of a line, or reduce them with an operation and a type."""
+    result = data
+    if kind is not None:
+        combined, dtype = operation(*kind), f"<u{kind[1].bits // 8}"
+        old, new = (np.frombuffer(bytes(part), dtype) for part in (line, data))
+        result = combined(old, new).astype(dtype).tobytes()
+    for at in range(len(line)):
+        if strobe >> at & 1:
+            line[at] = result[at]
+
+
 class Memory:
     """Sends writes and reductions with free tags; answers reads and writes in any order."""
 
@@ -43,6 +60,7 @@ class Memory:
         self.writes: list = []
         self.sent = 0
         self.errors = 0
+        self.passed = 0  # reductions that memory performs
 
     def new(self, run: Run, port: str) -> list:
         payloads = run.payloads[port][self.seen[port] :]
@@ -52,7 +70,8 @@ class Memory:
     def feed(self, run: Run, _cycle: int) -> dict[str, list]:
         self.reads += self.new(run, "read")
         for write in self.new(run, "o"):
-            assert write.reduction.enabled == 0
+            assert not write.reduction.enabled or self.params.axi_atomics
+            self.passed += write.reduction.enabled
             self.writes.append(write)
         for answer in self.new(run, "answered"):
             line, reduces = self.in_flight.pop(answer.tag)
@@ -71,11 +90,12 @@ class Memory:
         """Perform a write, and answer it."""
         if not self.writes or self.rng.random() < 0.7:
             return []
-        write = self.writes.pop(self.rng.randrange(len(self.writes)))
-        line, data = self.lines[write.line], write.data.to_bytes(self.params.line_bytes, "little")
-        for at in range(len(line)):
-            if write.strobe >> at & 1:
-                line[at] = data[at]
+        line = self.rng.choice(self.writes).line
+        write = next(write for write in self.writes if write.line == line)
+        self.writes.remove(write)
+        data = write.data.to_bytes(self.params.line_bytes, "little")
+        kind = KINDS_BY_CODE[write.reduction.op, write.reduction.element_type]
+        combine(self.lines[line], data, write.strobe, kind if write.reduction.enabled else None)
         return [{"tag": write.tag, "error": 0}]
 
     def _read(self) -> list[dict]:
@@ -97,16 +117,18 @@ class Memory:
         number = self.rng.randrange(LINES)
         if not reduces and (number, False) in self.in_flight.values():
             return []  # two writes are not ordered
-        op, kind, golden_op, golden_type = self.rng.choice(KINDS)
+        op, element_type, golden_op, golden_type = self.rng.choice(KINDS)
         size = self.params.line_bytes
         data = self.rng.randbytes(size)
         pieces = self.rng.randrange(1, 1 << size // 16)
         strobe = sum(0xFFFF << 16 * piece for piece in range(size // 16) if pieces >> piece & 1)
-        fails = reduces and self.rng.random() < self.fails
+        is_read = reduces and not (self.params.axi_atomics and element_type in INTEGERS)
+        fails = is_read and self.rng.random() < self.fails
         if fails:
             self.failed.add(tag)
         else:
-            self._expect(number, data, strobe, (golden_op, golden_type) if reduces else None)
+            kind = (golden_op, golden_type) if reduces else None
+            combine(self.expected[number], data, strobe, kind)
         self.in_flight[tag] = number, reduces
         self.sent += 1
         return [
@@ -114,22 +136,11 @@ class Memory:
                 "tag": tag,
                 "line": number,
                 "attributes": {"cache_policy": 7 * tag + 3},
-                "reduction": {"enabled": reduces, "op": op, "element_type": kind},
+                "reduction": {"enabled": reduces, "op": op, "element_type": element_type},
                 "strobe": strobe,
                 "data": int.from_bytes(data, "little"),
             }
         ]
-
-    def _expect(self, number: int, data: bytes, strobe: int, kind) -> None:
-        line = self.expected[number]
-        result = data
-        if kind is not None:
-            combine, dtype = operation(*kind), f"<u{kind[1].bits // 8}"
-            old, new = (np.frombuffer(bytes(part), dtype) for part in (line, data))
-            result = combine(old, new).astype(dtype).tobytes()
-        for at in range(len(line)):
-            if strobe >> at & 1:
-                line[at] = result[at]
 
 
 def reduce_lines(params: TmaParams, seed: int, fails: float = 0.0, **options) -> Memory:
@@ -153,3 +164,10 @@ def test_a_line_that_cannot_be_read_is_not_written() -> None:
     memory = reduce_lines(params_of(64, 128), 1, fails=0.3)
     assert memory.errors > 5
     assert memory.lines == memory.expected
+
+
+def test_memory_performs_reductions_of_integers_if_it_can() -> None:
+    memory = reduce_lines(params_of(64, 128, axi_atomics=True), 1, fails=0.3)
+    assert (memory.sent, memory.in_flight) == (COUNT, {})
+    assert memory.lines == memory.expected
+    assert memory.passed > COUNT // 4
