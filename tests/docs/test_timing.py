@@ -9,9 +9,7 @@ def test_the_diagrams_are_those_of_the_rtl():
     written = {path.name: path.read_text() for path in FOLDER.iterdir()}
     drawn = diagrams()
     stale = [name for name in written | drawn if written.get(name) != drawn.get(name)]
-    assert not stale, (
-        "`python -m tests.docs.timing` writes them again; look at them, and at the page"
-    )
+    assert not stale, "`python -m tests.docs.timing` draws them again: look at them"
 
 
 def test_each_diagram_is_on_a_page():
