@@ -33,6 +33,7 @@ AREAS = (
     "lane_network",
     "axi",
     "axi_answers",
+    "line_reducer",
     "host",
     "counters",
     "lemmas",
