@@ -18,7 +18,7 @@ PRESET ?= default
 
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help setup sim test regress formal lint paths verilog conformance replay coverage bench \
+.PHONY: help setup sim test regress soc formal lint paths verilog conformance replay coverage bench \
 	cells synth sta bench-golden readme registers docs waves clean
 
 help: ## list the targets
@@ -38,6 +38,9 @@ test: setup ## every test but the long ones
 
 regress: setup ## every test
 	@$(PYTHON) -W error -m pytest --durations 10
+
+soc: setup ## multiply matrices in an example SoC, a RISC-V processor with the unit, and check them; needs Debian's gcc-riscv64-unknown-elf [M= N= K=]
+	@$(PYTHON) -W error -m examples.soc $(if $(M),--m $(M)) $(if $(N),--n $(N)) $(if $(K),--k $(K))
 
 formal: setup ## run all proofs, and again with planted bugs, which must fail
 	@$(PYTHON) -W error -m tests.formal

@@ -217,6 +217,7 @@ tma_bulk_request(unsigned operation, uint64_t address, uint32_t smem, uint32_t b
     request.global_address = address;
     request.smem_address = smem;
     request.size = bytes;
+    request.byte_mask = 0xffff;
     return request;
 }
 

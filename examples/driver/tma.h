@@ -164,13 +164,13 @@ uint32_t tma_take_interrupts(struct tma_device *device);
 uint32_t tma_smem_read(struct tma_device *device, uint32_t offset);
 void tma_smem_write(struct tma_device *device, uint32_t offset, uint32_t value);
 
-/* Request records; all other fields are 0. */
+/* Request records; fields that are not named are 0. */
 
 /* Load, store, reduction or prefetch of a box at coords, which has rank elements. */
 struct tma_request tma_tensor_request(
     unsigned operation, uint64_t map, uint32_t smem, unsigned rank, const int32_t *coords);
 
-/* Load, store or prefetch of bytes. */
+/* Load, store, reduction or prefetch of bytes; a store writes all bytes of its mask. */
 struct tma_request
 tma_bulk_request(unsigned operation, uint64_t address, uint32_t smem, uint32_t bytes);
 

@@ -81,7 +81,7 @@ struct tma_request {
     uint32_t size;           /* bytes, pending groups, or count of a barrier operation */
     int32_t coords[5];       /* dimension 0 first; coords[0]: time limit of a wait */
     uint16_t im2col_info[3]; /* offsets, W first */
-    uint16_t byte_mask;      /* bytes of each 16 that a bulk store writes */
+    uint16_t byte_mask;      /* bytes of each 16 that a bulk store writes: 0xffff without cp_mask */
     uint64_t cache_policy;
 };
 

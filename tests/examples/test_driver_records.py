@@ -139,6 +139,7 @@ def test_requests(seed):
                 "global_address": address,
                 "smem_address": smem,
                 "size": size,
+                "byte_mask": 0xFFFF,
             },
         ),
         (
