@@ -73,8 +73,9 @@ coverage: setup ## report the kinds of loads that were simulated and the branche
 	@$(PYTHON) -W error -m sim_tb.coverage --preset $(PRESET) $(if $(SEEDS),--seeds $(SEEDS)) \
 		$(if $(COUNT),--count $(COUNT))
 
-bench: setup ## measure cycles per box, compare them with the floor and the silicon, and check the bounds [VECTORS=FILE|random:SEED:COUNT] [WAY=store|both]
-	@$(PYTHON) -W error -m sim_tb.bench $(if $(VECTORS),'$(VECTORS)') $(if $(WAY),--way $(WAY))
+bench: setup ## measure cycles per box, compare them with the floor and the silicon, and check the bounds [VECTORS=FILE|random:SEED:COUNT] [WAY=store|both] [COUNTERS=1]
+	@$(PYTHON) -W error -m sim_tb.bench $(if $(VECTORS),'$(VECTORS)') $(if $(WAY),--way $(WAY)) \
+		$(if $(COUNTERS),--counters)
 
 cells: setup ## count the gates and flip-flops that each optional feature adds
 	@$(PYTHON) -W error -m hw.cells

@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from hw.flow.cache import CacheError
+from hw.params import PRESETS
 from open_tma.installation import python
 from sim_tb.command_line import Parser, entry_point
 from sim_tb.kernels import Library, kernel_of_file, library
@@ -130,6 +131,11 @@ def parser_of(loaded: Library, prog: str = PROG) -> Parser:
                 metavar="DIR",
                 default=REPORTS / cls.name,
                 help="directory of report.html [%(default)s]",
+            )
+            one_kernel.add_argument(
+                "--counters",
+                action="store_true",
+                help="simulate units with counters: figures of stalls, and a trace of each unit",
             )
             if command == "run":
                 one_kernel.add_argument(
@@ -349,7 +355,9 @@ def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
     try:
         with progress_bar(console) as progress:
             for record in progress.track(
-                launch.simulate(work), total=len(work), description=options.kernel
+                launch.simulate(work, replace(PRESETS["default"], counters=options.counters)),
+                total=len(work),
+                description=options.kernel,
             ):
                 records.append(record)
     except (CacheError, SendError, SimulationError) as error:

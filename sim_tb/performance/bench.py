@@ -7,12 +7,14 @@ in each lane, cannot be faster. The beat floor counts the distinct 128-byte line
 instead of the pieces in a lane. A box may beat it, since lanes may write to different lines in one
 clock. The boxes are those of recorded timing files, or random ones (``random:SEED:COUNT``). They
 can be stored instead of loaded, or loaded and stored at once; for these two there are no cycles of
-the silicon. The exit status is 1 if a box failed or exceeds its bound.
+the silicon. With counters, a second table has what the unit counts meanwhile. The exit status is 1
+if a box failed or exceeds its bound.
 """
 
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,11 @@ from sim_tb.performance.bounds import MIN_RATE, BoxResult, Quantiles, classes_of
 from sim_tb.performance.series import RECORDED, SILICON, WAYS, jobs_of, measure, series_of
 from sim_tb.simulator import runner
 from sim_tb.testbench.models import PRESETS as MODELS
+from sim_tb.trace.counts import mean, stall_text
+
+LOADED = "LINES_READ", "PIECES_WRITTEN"
+STORED = "LINES_WRITTEN", "PIECES_READ"
+"""Counters of lines and pieces: of loads, and of stores."""
 
 
 def show(title: str, results: Sequence[BoxResult], console: Console) -> None:
@@ -58,6 +65,34 @@ def show(title: str, results: Sequence[BoxResult], console: Console) -> None:
                 gain = f"{box.silicon_cycles / box.cycles:.2f}"
                 cells += [f"{box.silicon_cycles:.2f}", f"[red]{gain}" if box.is_slower else gain]
         table.add_row(box.name, *cells)
+    console.print(table)
+
+
+def show_counts(results: Sequence[BoxResult], console: Console) -> None:
+    """Print what the unit counted for each box, if it has counters.
+
+    Stalls are shares of the clocks from the begin of a burst to its end, its latency included.
+    ``in flight`` is the mean of the lines in flight.
+    """
+    counted = [(box.name, box.counts) for box in results if box.counts is not None]
+    if not counted:
+        return
+    table = Table(title="counters, per burst", title_justify="left")
+    table.add_column("name", no_wrap=True)
+    for heading in ("hit/miss", "lines", "pieces", "fill", "in flight"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("stalls")
+    for name, counts in counted:
+        is_load = counts["LINES_READ"] >= counts["LINES_WRITTEN"]
+        in_flight = mean(counts, "READS_IN_FLIGHT" if is_load else "WRITES_IN_FLIGHT")
+        table.add_row(
+            name,
+            f"{counts['MAP_HITS']}/{counts['MAP_MISSES']}",
+            *(str(counts[key]) for key in (LOADED if is_load else STORED)),
+            str(counts["FILL_PIECES"]),
+            f"{in_flight:.1f}",
+            stall_text(counts).replace(", ", "\n"),
+        )
     console.print(table)
 
 
@@ -96,6 +131,8 @@ def entry(file: str, box: BoxResult) -> dict[str, Any]:
         "silicon_cycles": box.silicon_cycles,
         "requests": box.requested_lines,
     }
+    if box.counts is not None:
+        contents["counters"] = dict(box.counts)
     if (mixed := box.mixed) is not None:
         contents["alone"] = {"load": mixed.load_alone, "store": mixed.store_alone}
         contents["share"] = {"load": mixed.load_share, "store": mixed.store_share}
@@ -132,7 +169,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         default="default",
         help="parameters of the unit; default: %(default)s",
     )
+    parser.add_argument(
+        "--counters",
+        action="store_true",
+        help="measure a unit with counters, and print them for loads or for stores",
+    )
     options = parser.parse_args(arguments)
+    if options.counters and options.way == "both":
+        parser.error("--counters: not with --way both, whose bursts are of two directions")
     console = Console()
     boxes: list[dict[str, Any]] = []
     failed: dict[str, str] = {}
@@ -142,9 +186,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             selected = jobs_of(series, options.way)
             if illegal := len(series.loads) - len(selected):
                 console.print(f"{illegal} boxes are left out: their store would be illegal")
-            params = PRESETS[options.preset]
+            params = replace(PRESETS[options.preset], counters=options.counters)
             results = measure(selected, console, models=options.models, params=params)
             show(series.name, results, console)
+            show_counts(results, console)
             summarize(results, console)
             is_bounded = (options.models, options.preset) == ("fixed", "default")
             bounds = series.bounds if is_bounded else None

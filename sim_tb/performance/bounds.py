@@ -1,6 +1,6 @@
 """Results of timed boxes, and the bounds that they must meet."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -73,6 +73,8 @@ class BoxResult:
         Cycles of both directions, if the box is loaded and stored at once.
     error : str
         Reason of a failure.
+    counts : mapping, optional
+        Counts of the unit by name, if it has counters, from the begin of a burst to its end.
     """
 
     name: str
@@ -84,6 +86,7 @@ class BoxResult:
     silicon_cycles: float | None = None
     mixed: MixedCycles | None = None
     error: str = ""
+    counts: Mapping[str, int] | None = None
 
     @property
     def floor(self) -> int:

@@ -204,8 +204,10 @@ def measure(
         answers = jobs.results(MODULE, targets, env={"TIMING_MODELS": models}, params=params)
         for item, answer in zip(selected, answers, strict=True):
             match answer:
-                case SteadyState(cycles, lines):
-                    result = replace(item.result, cycles=cycles, requested_lines=lines)
+                case SteadyState(cycles, lines, counts):
+                    result = replace(
+                        item.result, cycles=cycles, requested_lines=lines, counts=counts
+                    )
                 case MixedCycles():
                     slower = max(answer.load_mixed, answer.store_mixed)
                     result = replace(item.result, cycles=slower, mixed=answer)

@@ -80,10 +80,14 @@ class LoadStorePair:
 
 @dataclass(frozen=True)
 class SteadyState:
-    """Cycles per box, and lines of global memory requested per box, in steady state."""
+    """Cycles per box, and lines of global memory requested per box, in steady state.
+
+    ``counts`` are those of the burst of 2 n boxes, if the unit has counters.
+    """
 
     cycles: float
     lines: float
+    counts: dict[str, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -239,12 +243,16 @@ async def measure(env: Environment, box: Box) -> SteadyState:
     count = int(np.clip(TARGET_CLOCKS // box.floor, MIN_BOXES, MAX_BOXES))
     with TensorMaps(env) as maps:
         short = await run_burst(env, maps, [box] * count)
+        has_counters = env.interface.parameters["counters"]
+        if has_counters:
+            await env.shared.counters.clear()
         long = await run_burst(env, maps, [box] * (2 * count))
+        counts = (await env.shared.counters.read())[0] if has_counters else None
     if box.is_load:
         clocks = long.load_clocks - short.load_clocks
-        return SteadyState(clocks / count, (long.lines_read - short.lines_read) / count)
+        return SteadyState(clocks / count, (long.lines_read - short.lines_read) / count, counts)
     clocks = long.store_clocks - short.store_clocks
-    return SteadyState(clocks / count, (long.lines_written - short.lines_written) / count)
+    return SteadyState(clocks / count, (long.lines_written - short.lines_written) / count, counts)
 
 
 def interleaved(pair: LoadStorePair, loads: int, stores: int) -> Iterator[Box]:

@@ -108,7 +108,7 @@ def _record(
 
 def _sm_record(env: Environment, activity: Activity) -> SmRecord:
     logs = {name: env.log(kind) for name, kind in LOGS.items()}
-    stamps = {name: log["cycle"] for name, log in logs.items()}
+    stamps: dict[str, Any] = {name: log["cycle"] for name, log in logs.items()}
     return SmRecord(
         spans=activity.spans,
         tensor_cores=activity.products,

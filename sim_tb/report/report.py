@@ -6,7 +6,7 @@ which is part of the page.
 
 import html
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -32,9 +32,14 @@ from sim_tb.report.timeline import (
 )
 from sim_tb.sm.record import Record, as_options
 from sim_tb.sm.spans import Span
+from sim_tb.trace.counts import mean, stall_text
+from sim_tb.trace.perfetto import trace_of
+from sim_tb.trace.records import decode
 
 TEMPLATE = Path(__file__).with_name("report.html")
 PAGE, PICTURE, TRACE = "report.html", "timeline.png", "timeline.json"
+UNIT_TRACE = "unit_{}.json"
+"""Trace for Perfetto of the events of the unit of an SM."""
 
 LINES = [COLOURS[kind] for kind in ("mma", "issue", "full", "store", "math", "shared memory")]
 MOST_TICKS = 16
@@ -55,18 +60,24 @@ Figure = dict[str, Any]
 def write(directory: Path, records: Sequence[Record]) -> list[Path]:
     """Write the report of one or more runs to a directory; return the files.
 
-    The picture and the trace events are written only if there is one run. Files of an earlier
-    report are removed.
+    The picture and the trace events are written only if there is one run. Those of the units are
+    written if these have counters. Files of an earlier report are removed.
     """
     prepare(directory)
     for stale in (PAGE, PICTURE, TRACE):
         (directory / stale).unlink(missing_ok=True)
+    for stale_path in directory.glob(UNIT_TRACE.format("*")):
+        stale_path.unlink()
     files = [directory / PAGE]
     files[0].write_text(page(records), encoding="utf-8")
     if len(records) == 1:
         files += [directory / PICTURE, directory / TRACE]
         picture(files[1], records[0])
         trace_events(files[2], records[0])
+        for number, sm in enumerate(records[0].sms):
+            if sm.trace:
+                files.append(directory / UNIT_TRACE.format(number))
+                files[-1].write_text(json.dumps(trace_of(decode(sm.trace))))
     return files
 
 
@@ -144,8 +155,27 @@ def figures_of(record: Record) -> dict[str, str]:
         peak = record.peak_flops_per_clock
         share = f"({record.share_of_peak:.1%})"
         figures["flops per clock"] = f"{record.flops_per_clock:,.0f} of {peak:,} {share}"
+    figures |= _counters_of(record)
     figures["simulated"] = f"{record.cycles / max(record.seconds, 1e-9):,.0f} cycles/s"
     return figures
+
+
+def _counters_of(record: Record) -> dict[str, str]:
+    """Return what the units counted, if they have counters: sums and means over all SMs."""
+    if not all(sm.counts for sm in record.sms):
+        return {}
+    total: Counter[str] = Counter()
+    for sm in record.sms:
+        total.update(sm.counts)
+    lookups = total["MAP_HITS"] + total["MAP_MISSES"]
+    return {
+        "tensor maps": f"{total['MAP_HITS']:,} hits, {total['MAP_MISSES']:,} misses"
+        f" ({total['MAP_HITS'] / max(1, lookups):.1%} hits)",
+        "pieces of fill": f"{total['FILL_PIECES']:,} of {total['PIECES_WRITTEN']:,}",
+        "lines in flight": f"{mean(total, 'READS_IN_FLIGHT'):.1f} read, "
+        f"{mean(total, 'WRITES_IN_FLIGHT'):.1f} written",
+        "stalls of the unit": stall_text(total),
+    }
 
 
 def _counts_of(record: Record) -> dict[str, str]:

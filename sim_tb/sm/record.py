@@ -93,6 +93,10 @@ class SmRecord:
         Multiply-adds.
     bank_conflicts : int
         Clocks lost to bank conflicts of the warpgroups.
+    counts : dict of str to int
+        Counts of the unit by name; empty if it has no counters.
+    trace : bytes
+        Records of the unit's events, if it has counters.
     """
 
     spans: list[Span]
@@ -110,6 +114,8 @@ class SmRecord:
     store_bytes: int
     fma: int
     bank_conflicts: int
+    counts: dict[str, int] = field(default_factory=dict)
+    trace: bytes = b""
 
     def until(self, end: int) -> "SmRecord":
         """Return the record without activities that warpgroups planned for ``end`` and later."""

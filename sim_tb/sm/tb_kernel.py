@@ -23,10 +23,12 @@ from sim_tb.sm.schedule import scheduled
 from sim_tb.sm.sm import SM, ClusterRun
 from sim_tb.sm.smem import LANES, PIECE_BYTES, SmemLayout
 from sim_tb.sm.warps import WARPGROUP_WARPS, Role, Warpgroup, Warps, warps_of
+from sim_tb.testbench.bridge import LogKind
 from sim_tb.testbench.cluster_environment import ClusterEnvironment
 from sim_tb.testbench.environment import Environment
 from sim_tb.testbench.errors import CheckError
 from sim_tb.testbench.models import surroundings
+from sim_tb.trace.records import joined
 
 WATCH_INTERVAL = 1024
 """Clocks from one look of the watchdog to the next."""
@@ -72,6 +74,7 @@ async def run_kernel(dut: Any, kernel: Kernel, setting: Setting) -> Record:
     latency = (models.lines.low + models.lines.high) / 2
     costs = Costs(setting.issue_interval, global_load=round(latency) + GLOBAL_PATH)
     cluster = ClusterRun(kernel.ctas, kernel.grid_dim)
+    has_counters = bool(envs[0].interface.parameters["counters"])
     sms = [SM(env, device, layout, sanitizer, costs, cluster, setting.schedule) for env in envs]
     error, check, flops, start = "", None, 0, time.perf_counter()
     watchdogs = [
@@ -121,7 +124,7 @@ async def run_kernel(dut: Any, kernel: Kernel, setting: Setting) -> Record:
         outputs={} if kernel.given_inputs is None or error else device.arrays(),
     )
     if not error:
-        return record
+        return replace(record, sms=await _counted(sms, record.sms)) if has_counters else record
     return replace(record.until_failure(), dirty=not await _drain(sms))
 
 
@@ -131,7 +134,7 @@ async def _environments(dut: Any, kernel: Kernel, setting: Setting) -> list[Envi
     given: dict[str, Any] = {
         "seed": setting.schedule,
         "background": "fault",
-        "logs": list(LOGS.values()),
+        "logs": [*LOGS.values(), LogKind.EVENT],
     }
     if kernel.sms == 1:
         return [await Environment.start(dut, models, **given)]
@@ -316,9 +319,20 @@ def _check_refusals(sms: Sequence[SM]) -> None:
             )
 
 
+async def _counted(sms: Sequence[SM], records: Sequence[SmRecord]) -> list[SmRecord]:
+    """Return the records of all SMs with the counts and the events of their units."""
+    counts = await sms[0].env.shared.counters.read()
+    counted = []
+    for sm, record, of_sm in zip(sms, records, counts, strict=True):
+        events = sm.env.log(LogKind.EVENT)
+        trace = joined(zip(events["key"], events["value"], strict=True))
+        counted.append(replace(record, counts=of_sm, trace=trace))
+    return counted
+
+
 def _sm_record(sm: SM) -> SmRecord:
     logs = {name: sm.env.log(kind) for name, kind in LOGS.items()}
-    stamps = {name: log["cycle"] for name, log in logs.items()}
+    stamps: dict[str, Any] = {name: log["cycle"] for name, log in logs.items()}
     return SmRecord(
         spans=sm.spans,
         tensor_cores=list(sm.tensor_cores.busy),

@@ -27,6 +27,7 @@ def test_numbers_of_the_text():
     text = PAGE.read_text()
     assert f"rises {64 + PIPELINE} clocks after `freeze`" in text
     assert f"and {EVENTS_WAITING} behind them" in text
+    assert f"for {len(Counter)} remainders" in text
     assert not any(preset.counters for preset in PRESETS.values())
 
 

@@ -10,6 +10,7 @@ import pytest
 from golden import BulkLoad, Load, Plan, Store, TensorMap, check
 from golden.archive import VectorError
 from golden.vectors import read_timings
+from hw.params import PRESETS
 from sim_tb.performance import bench
 from sim_tb.performance.bounds import (
     MIN_FLOOR_RATIO,
@@ -25,6 +26,7 @@ from sim_tb.performance.boxes import MODES, mode_of, random_loads
 from sim_tb.performance.series import RECORDED, SILICON, jobs_of, series_of, work_of
 from sim_tb.performance.tb_timing import MixedCycles
 
+COUNTED = replace(PRESETS["fpga"], counters=True)
 NAMES = ["W01:interior", "W03:edge", "W05:outside", "W16:interior", "W40:interior"]
 
 
@@ -55,6 +57,32 @@ def test_bench(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert MIN_FLOOR_RATIO * box["floor"] <= box["cycles"] < box["silicon_cycles"]
     assert [box["silicon_cycles"] for box in boxes if box["file"] == "random:3:2"] == [None] * 2
     assert "0 slower than silicon" in capsys.readouterr().out
+
+
+@pytest.mark.simulators(COUNTED)
+@pytest.mark.parametrize("way", ["load", "store"])
+def test_counters(way: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What the unit counts is what the boxes need; the cycles are those without counters."""
+    out = tmp_path / "bench.json"
+    source = write_few(tmp_path / "few.npz", ["W01:interior", "W03:edge"])
+    words = [source, "--way", way, "--preset", "fpga", "--counters", "--out", str(out)]
+    assert bench.main(words) == 0
+    printed = capsys.readouterr().out
+    assert "counters, per burst" in printed
+    for box in json.loads(out.read_text())["boxes"]:
+        counts = box["counters"]
+        requests = counts["TENSOR_LOADS" if way == "load" else "TENSOR_STORES"]
+        assert requests == counts["MAP_HITS"] > 0 == counts["MAP_MISSES"]
+        lines = counts["LINES_READ" if way == "load" else "LINES_WRITTEN"]
+        assert lines == requests * box["requests"]
+        assert counts["BUSY"] <= counts["CYCLES"]
+        assert str(lines) in printed
+
+
+def test_counters_are_of_one_direction(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        bench.main(["random:1:1", "--counters", "--way", "both"])
+    assert "--counters: not with --way both" in capsys.readouterr().err
 
 
 @pytest.mark.simulators

@@ -4,17 +4,20 @@ import json
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
 import plotly.graph_objects as go
 import pytest
 
+from hw.layouts.monitor import Counter, EventKind
 from sim_tb.report import report
 from sim_tb.report.timeline import coverage, kind_of, rows_of
 from sim_tb.sm.record import Record, RequestRecord, Setting, SmRecord
 from sim_tb.sm.smem import Ring
 from sim_tb.sm.spans import Span
+from sim_tb.trace.records import Event
 
 BROWSERS = "chromium", "chromium-browser", "chromium-headless-shell", "google-chrome"
 BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
@@ -390,3 +393,26 @@ def test_a_reader_chooses_and_zooms(tmp_path):
     assert {"producer", "consumer", "stage 0", "tensor cores"} <= set(rows)
     tip = "consumer: mma, cycles 140 to 160 (20)"
     assert re.search(f'<div id="tip"[^>]*>{re.escape(tip)}</div>', body)
+
+
+def test_counters_of_the_units(tmp_path):
+    """Figures are sums and means over the SMs; each unit has a trace of its own."""
+    counts = {counter.name: 0 for counter in Counter} | {"CYCLES": 400, "READ_TAG_STALLS": 100}
+    counts |= {"MAP_HITS": 9, "MAP_MISSES": 1, "FILL_PIECES": 5, "PIECES_WRITTEN": 50}
+    counts |= {"READS_IN_FLIGHT": 1000}
+    record = record_of(sms=2)
+    assert "tensor maps" not in report.figures_of(record)
+    trace = Event(7, EventKind.ACCEPTED, request_id=3).encode()
+    sms = [replace(sm, counts=counts, trace=trace) for sm in record.sms]
+    record = replace(record, sms=sms)
+    figures = report.figures_of(record)
+    assert figures["tensor maps"] == "18 hits, 2 misses (90.0% hits)"
+    assert figures["pieces of fill"] == "10 of 100"
+    assert figures["lines in flight"] == "2.5 read, 0.0 written"
+    assert figures["stalls of the unit"] == "read tag 25%"
+    files = report.write(tmp_path, [record])
+    assert [file.name for file in files[3:]] == ["unit_0.json", "unit_1.json"]
+    assert any(event["ts"] == 7 for event in json.loads(files[3].read_text())["traceEvents"]
+               if "ts" in event)  # fmt: skip
+    assert report.write(tmp_path, [record_of()]) == files[:3]
+    assert not files[3].exists()
