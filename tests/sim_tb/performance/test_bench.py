@@ -62,7 +62,7 @@ def test_bench(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.simulators(COUNTED)
 @pytest.mark.parametrize("way", ["load", "store"])
 def test_counters(way: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What the unit counts is what the boxes need; the cycles are those without counters."""
+    """Counts of requests, maps and lines are those of the boxes; nothing else is in them."""
     out = tmp_path / "bench.json"
     source = write_few(tmp_path / "few.npz", ["W01:interior", "W03:edge"])
     words = [source, "--way", way, "--preset", "fpga", "--counters", "--out", str(out)]
