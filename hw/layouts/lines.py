@@ -12,7 +12,8 @@ from amaranth.lib import data
 from hw.layouts.isa import PIECE_WORDS, MemoryAttributes, data_style_layout
 from hw.layouts.jobs import SHORT_ROW_BITS, remote_field, write_mode_layout
 from hw.layouts.monitor import marks_field
-from hw.layouts.ports import decode_field, holder_field, lanes_layout, reports_field
+from hw.layouts.ports import holder_field, lanes_layout, reports_field
+from hw.layouts.translation import cause_field
 from hw.params import SMEM_OFFSET_BITS, TmaParams
 
 
@@ -265,7 +266,7 @@ def performed_layout(params: TmaParams) -> data.StructLayout:
     slot : of the request
     answered : one line of the store was answered
     failed : that line could not be written
-    decode : see `decode_field`
+    decode, page : see `cause_field`
     receiver_absent : the line failed because its receiver, the CTA of number ``line``, does not run
     line : number of the line that failed, or of the receiver
     total_valid : ``total_lines`` is valid; it is so once for each request
@@ -276,7 +277,7 @@ def performed_layout(params: TmaParams) -> data.StructLayout:
             "slot": params.slot_bits,
             "answered": 1,
             "failed": 1,
-            **decode_field(params),
+            **cause_field(params),
             **({"receiver_absent": 1} if params.ctas > 1 else {}),
             "line": params.line_address_bits,
             "total_valid": 1,
@@ -406,5 +407,5 @@ def line_report_layout(params: TmaParams) -> data.StructLayout:
 def read_fault_layout(params: TmaParams) -> data.StructLayout:
     """A read fault: the line of the request under ``slot`` that could not be read."""
     return data.StructLayout(
-        {"slot": params.slot_bits, **decode_field(params), "line": params.line_address_bits}
+        {"slot": params.slot_bits, **cause_field(params), "line": params.line_address_bits}
     )

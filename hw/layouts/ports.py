@@ -230,8 +230,8 @@ def error_layout(params: TmaParams) -> data.StructLayout:
     request_id : ``request_id`` of the request; 0 with WRONG_TAG
     code : first cause that applies, in the order of `ErrorCode`
     dim : dimension of the offending value, or 0; with MBAR_FAULT, the `BarrierFault`; with
-        WRONG_TAG, 0 for the answer to a read and 1 for that to a write; with GMEM_FAULT of a line
-        behind AXI4, its `Response`
+        WRONG_TAG, 0 for the answer to a read and 1 for that to a write; with GMEM_FAULT of a
+        line, its `PageFault`, or behind AXI4 its `Response`
     value : offending value, in two's complement if the field is signed
     """
     return data.StructLayout(

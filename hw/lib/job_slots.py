@@ -1,25 +1,26 @@
 """Job slots: give each request a number from its first job until its completion."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
-from amaranth.lib import stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.layouts.axi import Response
 from hw.layouts.isa import GLOBAL_ADDRESS_BITS, ErrorCode
 from hw.layouts.jobs import generator_job_layout, walk_job_layout
+from hw.layouts.translation import PageFault
 from hw.lib.free_list import FreeList
 from hw.params import TmaParams
 
 
 def failure(
-    m: Module, params: TmaParams, receiver_absent: Value, decode: Value, location: Value
+    m: Module, params: TmaParams, receiver_absent: Value, fault: data.View, location: Value
 ) -> tuple[Signal, Value, Signal]:
     """Return code, ``dim`` and value of the error record of a request that failed.
 
     With ``receiver_absent``, a CTA that should receive data does not run: DST_CTA, and
     ``location`` is the rank of that CTA. Otherwise an access to global memory failed: GMEM_FAULT,
-    and ``location`` is the global address divided by ``line_bytes``; with an AXI4 port, ``decode``
-    says whether the response was DECERR or SLVERR.
+    and ``location`` is the global address divided by ``line_bytes``. The fields of ``cause_field``
+    in ``fault`` give ``dim``: the `PageFault`, or with an AXI4 port the response.
     """
     code = Signal(ErrorCode)
     value = Signal(GLOBAL_ADDRESS_BITS)
@@ -30,7 +31,11 @@ def failure(
             code.eq(ErrorCode.GMEM_FAULT),
             value.eq(Cat(Const(0, params.lane_bits + 4), location)),
         ]
-    cause = Mux(decode, Response.DECERR, Response.SLVERR) if params.axi_data_bits else Const(0)
+    cause: Value = Const(0)
+    if params.axi_data_bits:
+        cause = Mux(fault.decode, Response.DECERR, Response.SLVERR)
+    if params.tlb_entries:
+        cause = Mux(fault.page == PageFault.NONE, cause, fault.page)
     return code, Mux(receiver_absent, 0, cause), value
 
 

@@ -21,7 +21,8 @@ from hw.layouts.lines import (
     written_layout,
 )
 from hw.layouts.monitor import slot_use_layout
-from hw.layouts.ports import clear_layout, decode_field, error_layout, holder_field
+from hw.layouts.ports import clear_layout, error_layout, holder_field
+from hw.layouts.translation import cause_field
 from hw.lib.job_slots import JobSlots, failure
 from hw.lib.memory import Copies, RowMemory, clear_row
 from hw.lib.queue import Queue
@@ -36,14 +37,14 @@ def fault_layout(params: TmaParams) -> data.StructLayout:
     Members
     -------
     failed : the request has a fault
-    decode : see `decode_field`
+    decode, page : see `cause_field`
     receiver_absent : the fault is a receiver that does not run; otherwise it is a line that could
         not be read. In a cluster.
     line : number of that line, or of the receiver's CTA
     """
     absent = {"receiver_absent": 1} if params.ctas > 1 else {}
     return data.StructLayout(
-        {"failed": 1, **decode_field(params), **absent, "line": params.line_address_bits}
+        {"failed": 1, **cause_field(params), **absent, "line": params.line_address_bits}
     )
 
 
@@ -317,8 +318,7 @@ class CompletionTracker(wiring.Component):
         fault_comes = Signal()  # a fault is marked in this clock
         remote = transfer.delivery.remote if p.ctas > 1 else Const(0, 1)
         receiver_absent = fault.receiver_absent if p.ctas > 1 else Const(0, 1)
-        decode = fault.decode if p.axi_data_bits else Const(0, 1)
-        code, cause, value = failure(m, p, receiver_absent, decode, fault.line)
+        code, cause, value = failure(m, p, receiver_absent, fault, fault.line)
         m.d.comb += [
             retires.eq(
                 Mux(
@@ -388,7 +388,7 @@ class CompletionTracker(wiring.Component):
                 fault_write.data.line.eq(self.fault.p.line),
                 *(
                     fault_write.data[name].eq(self.fault.p[name])
-                    for name in decode_field(self.params)
+                    for name in cause_field(self.params)
                 ),
             ]
         if self.params.ctas > 1:

@@ -12,10 +12,9 @@ from hw.layouts.lines import (
 )
 from hw.layouts.ports import (
     clear_layout,
-    decode_field,
     gnic_request_layout,
-    gnic_response_layout,
 )
+from hw.layouts.translation import cause_field, translated_response_layout
 from hw.lib.memory import RowMemory
 from hw.lib.queue import Queue
 from hw.lib.tags import Tags
@@ -48,7 +47,7 @@ class Gnic(wiring.Component):
     o : Out(stream) of ``line_arrival_layout``
     fault : Out(stream) of ``read_fault_layout``; the receiver is always ready
     request : Out(stream) of ``gnic_request_layout``
-    response : In(stream) of ``gnic_response_layout``
+    response : In(stream) of ``translated_response_layout``
     wrong_tag : Out(stream) of the tag of a response that was dropped
     clear : In of ``clear_layout``; the state of all tags is to be cleared after a reset
     """
@@ -61,7 +60,7 @@ class Gnic(wiring.Component):
                 "o": Out(stream.Signature(line_arrival_layout(params))),
                 "fault": Out(stream.Signature(read_fault_layout(params))),
                 "request": Out(stream.Signature(gnic_request_layout(params))),
-                "response": In(stream.Signature(gnic_response_layout(params))),
+                "response": In(stream.Signature(translated_response_layout(params))),
                 "wrong_tag": Out(stream.Signature(params.tag_bits)),
                 "clear": In(clear_layout(params)),
             }
@@ -98,7 +97,7 @@ class Gnic(wiring.Component):
         read = table.read_port()
         arrival_valid = Signal()
         is_first_offer = Signal()
-        response = Signal(gnic_response_layout(p), reset_less=True)
+        response = Signal(translated_response_layout(p), reset_less=True)
         response_fire = Signal()
         m.d.comb += [
             tags.clear.eq(self.clear),
@@ -118,7 +117,7 @@ class Gnic(wiring.Component):
             self.fault.valid.eq(is_first_offer & response.error & ~tags.wrong),
             self.fault.p.slot.eq(read.data.use.slot),
             self.fault.p.line.eq(read.data.line),
-            *(self.fault.p[name].eq(response[name]) for name in decode_field(p)),
+            *(self.fault.p[name].eq(response[name]) for name in cause_field(p)),
         ]
         m.d.sync += is_first_offer.eq(response_fire)
         with m.If(response_fire):

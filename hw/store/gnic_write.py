@@ -5,7 +5,8 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.layouts.lines import performed_layout, write_line_layout
-from hw.layouts.ports import clear_layout, decode_field, gnic_ack_layout, gnic_write_layout
+from hw.layouts.ports import clear_layout, gnic_write_layout
+from hw.layouts.translation import cause_field, translated_ack_layout
 from hw.lib.memory import ReadPort, RowMemory
 from hw.lib.queue import Queue
 from hw.lib.tags import Tags
@@ -36,7 +37,7 @@ class GnicWrite(wiring.Component):
     -------
     i : In(stream) of ``write_line_layout``
     request : Out(stream) of ``gnic_write_layout``
-    ack : In(stream) of ``gnic_ack_layout``
+    ack : In(stream) of ``translated_ack_layout``
     performed : Out(stream) of ``performed_layout``
     wrong_tag : Out(stream) of the tag of an answer that was dropped
     clear : In of ``clear_layout``; the state of all tags is to be cleared after a reset
@@ -48,7 +49,7 @@ class GnicWrite(wiring.Component):
             {
                 "i": In(stream.Signature(write_line_layout(params))),
                 "request": Out(stream.Signature(gnic_write_layout(params))),
-                "ack": In(stream.Signature(gnic_ack_layout(params))),
+                "ack": In(stream.Signature(translated_ack_layout(params))),
                 "performed": Out(stream.Signature(performed_layout(params))),
                 "wrong_tag": Out(stream.Signature(params.tag_bits)),
                 "clear": In(clear_layout(params)),
@@ -118,7 +119,7 @@ class GnicWrite(wiring.Component):
             performed.i.p.slot.eq(Mux(answer_valid, read.data.slot, line.slot)),
             performed.i.p.answered.eq(answer_valid),
             performed.i.p.failed.eq(answer_valid & answer.error),
-            *(performed.i.p[name].eq(answer[name]) for name in decode_field(p)),
+            *(performed.i.p[name].eq(answer[name]) for name in cause_field(p)),
             performed.i.p.line.eq(read.data.line),
             performed.i.p.total_valid.eq(~answer_valid | read.data.last),
             performed.i.p.total_lines.eq(Mux(answer_valid, read.data.lines, lines_d)),
@@ -148,7 +149,7 @@ class GnicWrite(wiring.Component):
         ack_fire = Signal()
         ack_valid, answer_valid = valid
         is_new = Signal()  # the answer came in the clock before
-        ack = Signal(gnic_ack_layout(p), reset_less=True)
+        ack = Signal(translated_ack_layout(p), reset_less=True)
         m.d.comb += [
             tags.clear.eq(self.clear),
             answer_valid.eq(ack_valid & ~tags.wrong),

@@ -7,7 +7,8 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from hw.layouts.jobs import generator_job_layout, group_layout, opened_layout, walk_job_layout
 from hw.layouts.lines import performed_layout
 from hw.layouts.monitor import slot_use_layout
-from hw.layouts.ports import clear_layout, decode_field, error_layout
+from hw.layouts.ports import clear_layout, error_layout
+from hw.layouts.translation import cause_field
 from hw.lib.job_slots import JobSlots, failure
 from hw.lib.memory import Copies, RowMemory, clear_row
 from hw.lib.queue import Queue
@@ -128,7 +129,7 @@ class StoreTracker(wiring.Component):
                 "excess": p.box_piece_bits,  # lines performed, less those of the request if known
                 "total_valid": 1,
                 "failed": 1,
-                **decode_field(p),
+                **cause_field(p),
                 **absent_field,
                 "line": p.line_address_bits,
             }
@@ -146,9 +147,9 @@ class StoreTracker(wiring.Component):
         failed = progress_q.failed | report.failed
         total_valid = progress_q.total_valid | report.total_valid
         line = Mux(report.failed, report.line, progress_q.line)
-        decode = (
-            Mux(report.failed, report.decode, progress_q.decode) if p.axi_data_bits else Const(0, 1)
-        )
+        cause = {
+            name: Mux(report.failed, report[name], progress_q[name]) for name in cause_field(p)
+        }
         receiver_absent = (
             Mux(report.failed, report.receiver_absent, progress_q.receiver_absent)
             if p.ctas > 1
@@ -164,7 +165,7 @@ class StoreTracker(wiring.Component):
             progress_d.total_valid.eq(total_valid & ~complete),
             progress_d.failed.eq(failed & ~complete),
             progress_d.line.eq(line),
-            *(progress_d[name].eq(decode) for name in decode_field(p)),
+            *(progress_d[name].eq(value) for name, value in cause.items()),
             *(progress_d[name].eq(receiver_absent) for name in absent_field),
             progress_write.en.eq(busy & advance),
             progress_write.addr.eq(report.slot),
@@ -185,7 +186,7 @@ class StoreTracker(wiring.Component):
                 end.slot.eq(report.slot),
                 end.owner.eq(owner.data),
                 end.failed.eq(failed),
-                end.decode.eq(decode),
+                *(end[name].eq(value) for name, value in cause.items()),
                 end.receiver_absent.eq(receiver_absent),
                 end.line.eq(line),
             ]
@@ -202,7 +203,7 @@ class StoreTracker(wiring.Component):
                 "slot": self.params.slot_bits,
                 "owner": owner_layout,
                 "failed": 1,
-                "decode": 1,
+                **cause_field(self.params),
                 "receiver_absent": 1,
                 "line": self.params.line_address_bits,
             }
@@ -213,7 +214,7 @@ class StoreTracker(wiring.Component):
 
         A request that failed completes only when there is room for its error record.
         """
-        code, cause, value = failure(m, self.params, end.receiver_absent, end.decode, end.line)
+        code, cause, value = failure(m, self.params, end.receiver_absent, end, end.line)
         m.d.comb += [
             self.complete.valid.eq(end_valid & (~end.failed | errors.i.ready)),
             self.complete.p.eq(end.owner.group),

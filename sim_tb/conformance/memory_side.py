@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 
 from hw.params import TmaParams
 
-PORTS = {"gnic": 0, "axi": 512}
-"""Ports of global memory, and the width of the data of those that are AXI4."""
+PORTS = {"gnic": {}, "axi": {"axi_data_bits": 512}, "tlb": {"tlb_entries": 16}}
+"""Ways to global memory, and the parameters of a unit that has them."""
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,8 @@ class MemorySide:
         Preset of ``sim_tb.testbench.models``, such as ``fixed`` or ``rough``.
     port : str
         A name of ``PORTS``. With ``axi`` all accesses to global memory go through an AXI4 master,
-        and an adapter behind it (``hw.axi_top.AxiLoop``).
+        and an adapter behind it (``hw.axi_top.AxiLoop``); with ``tlb`` through a TLB between
+        permuted pages (``hw.page_loop.PageLoop``).
     """
 
     models: str = "fixed"
@@ -26,7 +27,7 @@ class MemorySide:
 
     def of(self, params: TmaParams) -> TmaParams:
         """Return the parameters of a unit with this port."""
-        return replace(params, axi_data_bits=PORTS[self.port])
+        return replace(params, **PORTS[self.port])
 
 
 DEFAULT = MemorySide()

@@ -139,9 +139,10 @@ def generate(params: TmaParams) -> Path:
     """Return the cached folder with the Verilog and JSON of ``params``.
 
     A unit with an AXI4 port accesses memory by it: what the testbench sees is behind the other end.
+    A unit with a TLB has a page walker, and the testbench sees virtual addresses.
     """
     with _progress("writing Verilog") as done:
-        directory: Path = generated(params, done, by_axi=params.axi_data_bits > 0)
+        directory: Path = generated(params, done, loops=True)
     return directory
 
 

@@ -41,6 +41,7 @@ AREAS = (
     "clip",
     "products",
     "generator",
+    "translation",
 )
 """Modules of ``tests.formal`` with ``PROOFS``."""
 

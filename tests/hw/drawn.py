@@ -39,6 +39,8 @@ def drawn(rng: random.Random, ctas: int | None = None) -> TmaParams:
             "streams": number(1, 2, 4),
             "jobs_waiting": number(4 if features["gather4"] else 1, 8, 64),
             "ctas": ctas or number(1, 2, 4, 16),
+            "tlb_entries": number(0, 2, 5, 16),
+            "tlb_page_bits": number(12, 16, 21),
         }
         try:
             return TmaParams(**changes)

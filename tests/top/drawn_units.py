@@ -61,7 +61,7 @@ def options(params: TmaParams) -> dict[str, Any]:
     """Return the options of a build whose streams are all checked, and that takes little time: the
     simulation is short.
     """
-    rtl = generated(params, checks_streams=True)
+    rtl = generated(params, checks_streams=True, loops=True)
     return {"rtl": rtl, "rewrite": with_short_memories, "optimisation": "-O0"}
 
 

@@ -4,8 +4,10 @@ import random
 
 import pytest
 from amaranth.hdl import Module, Value
+from amaranth.lib import data
 
 from hw.layouts.isa import GLOBAL_ADDRESS_BITS, ErrorCode
+from hw.layouts.translation import PageFault, cause_field
 from hw.lib.job_slots import JobSlots, failure
 from hw.params import TmaParams
 from tests.hw.simulate import Run, evaluate, run_streams
@@ -97,21 +99,36 @@ def test_only_prefetches_pass_without_a_free_slot():
     assert {job.slot for job in run.payloads["o"][:4]} == set(range(4))
 
 
+@pytest.mark.parametrize("tlb_entries", [0, 4])
 @pytest.mark.parametrize("axi_data_bits", [0, 64])
 @pytest.mark.parametrize("line_bytes", [16, 128])
-def test_failure(line_bytes, axi_data_bits):
-    params = TmaParams(line_bytes=line_bytes, axi_data_bits=axi_data_bits)
+def test_failure(line_bytes, axi_data_bits, tlb_entries):
+    params = TmaParams(line_bytes=line_bytes, axi_data_bits=axi_data_bits, tlb_entries=tlb_entries)
     last = (1 << params.line_address_bits) - 1
-    samples = [(0, 0, 5), (0, 1, last), (1, 1, 7)]  # receiver absent, DECERR, location
+    fields = cause_field(params)
+    cause = data.StructLayout(fields)
+    faults = [
+        {"decode": 0, "page": PageFault.NONE},
+        {"decode": 1, "page": PageFault.NONE},
+        {"decode": 1, "page": PageFault.ABSENT},
+        {"decode": 0, "page": PageFault.READ_ONLY},
+        {"decode": 1, "page": PageFault.ABSENT},
+    ]
+    samples = [  # receiver absent, cause, location
+        (absent, {name: fault[name] for name in fields}, location)
+        for absent, fault, location in zip((0, 0, 0, 0, 1), faults, (5, last, 6, 8, 7), strict=True)
+    ]
 
     def part(number: int):
         def build(m: Module, *signals):
             return Value.cast(failure(m, params, *signals)[number])
 
-        return evaluate(build, [1, 1, params.line_address_bits], samples)
+        return evaluate(build, [1, cause, params.line_address_bits], samples)
 
-    faults = [ErrorCode.GMEM_FAULT.value] * 2
-    assert part(0) == [*faults, ErrorCode.DST_CTA.value]
-    assert part(1) == ([2, 3, 0] if axi_data_bits else [0, 0, 0])
-    addresses = [location * line_bytes % (1 << GLOBAL_ADDRESS_BITS) for *_, location in samples[:2]]
+    assert part(0) == [*[ErrorCode.GMEM_FAULT.value] * 4, ErrorCode.DST_CTA.value]
+    dims = [2, 3, 3, 2] if axi_data_bits else [0] * 4
+    if tlb_entries:
+        dims[2:] = [4, 5]
+    assert part(1) == [*dims, 0]
+    addresses = [location * line_bytes % (1 << GLOBAL_ADDRESS_BITS) for *_, location in samples[:4]]
     assert part(2) == [*addresses, 7]

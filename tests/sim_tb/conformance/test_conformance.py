@@ -41,9 +41,10 @@ def test_recorded_transfers(name: str, models: str, every: int) -> None:
 @pytest.mark.regress
 @pytest.mark.parametrize("models", ["fixed", "rough"])
 @pytest.mark.parametrize("name", ["transfers", "workloads"])
-def test_recorded_transfers_by_axi(name: str, models: str) -> None:
-    """With ``transfers``, also the multicasts, whose cluster has an AXI4 port at each SM."""
-    arguments = [str(SILICON / f"{name}.npz"), "--target", "rtl", "--port", "axi"]
+@pytest.mark.parametrize("port", ["axi", "tlb"])
+def test_recorded_transfers_by_port(port: str, name: str, models: str) -> None:
+    """With ``transfers``, also the multicasts, whose cluster has such a port at each SM."""
+    arguments = [str(SILICON / f"{name}.npz"), "--target", "rtl", "--port", port]
     assert main([*arguments, "--models", models]) == 0
 
 
