@@ -260,6 +260,10 @@ class TmaParams:
         holds = SMEM_BYTES_MIN <= self.smem_bytes <= SMEM_BYTES_MAX and self.smem_bytes % 128 == 0
         rule = f"a multiple of 128 from {SMEM_BYTES_MIN} to {SMEM_BYTES_MAX}"
         _require("smem_bytes", self.smem_bytes, rule, holds)
+        self._check_features()
+
+    def _check_features(self) -> None:
+        """Refuse a feature without the features and widths that it needs."""
         holds = self.im2col or not self.im2col_w
         _require("im2col_w", self.im2col_w, "False without im2col", holds)
         for name in "reductions", "cp_mask":
