@@ -18,7 +18,7 @@ import pythondata_cpu_picorv32
 from hw.flow.cache import cached, digest, generated
 from hw.flow.lint import VERILATOR, WAIVERS
 from hw.params import PRESETS
-from sim_tb.simulator.runner import MAKEFLAGS, tools
+from sim_tb.simulator.runner import MAKEFLAGS, make_flags, tools
 
 HERE = Path(__file__).parent
 DRIVER = HERE.parent / "driver"
@@ -96,7 +96,7 @@ def simulator() -> Path:
 def _build_simulator(files: Mapping[str, str], arguments: Sequence[str], directory: Path) -> None:
     for name, text in files.items():
         (directory / name).write_text(text)
-    environment = {**os.environ, "MAKEFLAGS": " ".join(FLAGS)}
+    environment = {**os.environ, "MAKEFLAGS": make_flags(FLAGS)}
     environment.pop("MAKELEVEL", None)
     _call([VERILATOR, *arguments], cwd=directory, env=environment)
     shutil.move(directory / "obj" / "soc", directory)

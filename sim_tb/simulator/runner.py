@@ -72,6 +72,12 @@ MAKEFLAGS = (
     "OPT_GLOBAL=-O2",
 )
 
+
+def make_flags(flags: Sequence[str]) -> str:
+    """Return what MAKEFLAGS is for Verilator's makefiles, which else call ``python``."""
+    return " ".join((*flags, f"PYTHON3={sys.executable}"))
+
+
 VISIBLE = """`verilator_config
 public_flat_rw -module "tb_top" -var "clk"
 public_flat_rw -module "tb_top" -var "reset"
@@ -361,7 +367,7 @@ def _make(arguments: list[str], directory: Path, log: Path) -> None:
 
 def _command(command: Sequence[str | Path], directory: Path, log: Path) -> None:
     # Replace what a parent make left behind: its job server is not for us.
-    env = {**os.environ, "MAKEFLAGS": " ".join(MAKEFLAGS)}
+    env = {**os.environ, "MAKEFLAGS": make_flags(MAKEFLAGS)}
     env.pop("MAKELEVEL", None)
     with log.open("a") as file:
         ended = subprocess.run(

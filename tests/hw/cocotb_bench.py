@@ -58,7 +58,7 @@ class Bench:
             (directory / "visible.vlt").write_text(visible)
             (directory / f"{self.top}.v").write_text(convert(self.unit(self.params), self.top))
             with pytest.MonkeyPatch.context() as patch:
-                patch.setenv("MAKEFLAGS", " ".join(FLAGS))
+                patch.setenv("MAKEFLAGS", runner.make_flags(FLAGS))
                 patch.delenv("MAKELEVEL", raising=False)
                 Builder().build(
                     sources=[WAIVERS, directory / "visible.vlt", directory / f"{self.top}.v"],

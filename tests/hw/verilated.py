@@ -26,7 +26,7 @@ from hw.layouts.isa import ElementType, ReductionOp
 from hw.layouts.ports import SECTOR_BYTES, reduction_request_layout
 from hw.params import TmaParams
 from hw.reduce.reduction_unit import ReductionUnit
-from sim_tb.simulator.runner import MAKEFLAGS, tools
+from sim_tb.simulator.runner import MAKEFLAGS, make_flags, tools
 
 PARAMS = TmaParams()
 FLAGS = (*MAKEFLAGS, "OPT_FAST=-O1")
@@ -118,7 +118,7 @@ def _write(directory: Path) -> None:
 def _build(files: dict[str, str], directory: Path) -> None:
     for file, text in files.items():
         (directory / file).write_text(text)
-    env = {**os.environ, "MAKEFLAGS": " ".join(FLAGS)}
+    env = {**os.environ, "MAKEFLAGS": make_flags(FLAGS)}
     env.pop("MAKELEVEL", None)
     built = subprocess.run(
         [VERILATOR, *ARGUMENTS], cwd=directory, env=env, capture_output=True, text=True

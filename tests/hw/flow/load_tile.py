@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hw.flow.cache import ROOT, cached, digest, generated
 from hw.flow.lint import VERILATOR
-from sim_tb.simulator.runner import MAKEFLAGS, tools
+from sim_tb.simulator.runner import MAKEFLAGS, make_flags, tools
 from tests.top.units import TINY
 
 EXAMPLE = ROOT / "docs" / "load_tile.v"
@@ -29,7 +29,7 @@ def build_example() -> Path:
         built = subprocess.run(
             [VERILATOR, *ARGUMENTS, "tma.v", EXAMPLE.name],
             cwd=folder,
-            env={**os.environ, "MAKEFLAGS": " ".join(FLAGS)},
+            env={**os.environ, "MAKEFLAGS": make_flags(FLAGS)},
             capture_output=True,
             text=True,
             check=False,
