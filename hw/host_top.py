@@ -84,8 +84,9 @@ class HostTma(wiring.Component):
         connect(m, shared_memory.answer, front_end.smem_answer)
 
         # Tensor maps and request records are read at the same port.
-        for name in set(streams_of(p)) - {"descriptor_request", "descriptor_fill"}:
-            connect(m, getattr(unit, name), getattr(axi_port, name))
+        for name in streams_of(p):
+            if name not in ("descriptor_request", "descriptor_fill"):
+                connect(m, getattr(unit, name), getattr(axi_port, name))
         connect(m, unit.descriptor_request, read_merge.request[0])
         connect(m, read_merge.fill[0], unit.descriptor_fill)
         connect(m, front_end.record_fetch, read_merge.request[1])
