@@ -1,7 +1,5 @@
 """Record decoder: turns request records of a host into what an SM's threads give to a unit."""
 
-from collections.abc import Iterable
-
 from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -26,10 +24,6 @@ BARRIER_ALIGN_BITS = 3
 
 SETTLED = 7
 """Clocks behind a record in which the unit may not yet have noticed it."""
-
-
-def _is_one_of(value: Value, numbers: Iterable) -> Value:
-    return Cat(value == number for number in numbers).any()
 
 
 class RecordDecoder(wiring.Component):
@@ -93,8 +87,8 @@ class RecordDecoder(wiring.Component):
             "request": operation <= Operation.WAIT_GROUP_READ.value,
             "barrier_command": is_barrier,
             "descriptor_prefetch": operation == MapOperation.PREFETCH_MAP,
-            "descriptor_invalidate": _is_one_of(
-                operation, (MapOperation.INVALIDATE_MAP, MapOperation.INVALIDATE_ALL_MAPS)
+            "descriptor_invalidate": operation.matches(
+                MapOperation.INVALIDATE_MAP, MapOperation.INVALIDATE_ALL_MAPS
             ),
         }
         self._assign_request(m)

@@ -260,7 +260,7 @@ class RegisterFile(wiring.Component):
     def _keep_error(self, m: Module, fields: dict[Register, Field], refusal: Value) -> None:
         """Keep the first error, and the interrupts."""
         access = self.access.p
-        is_value = Cat(refusal == error for error in ERRORS_OF_VALUES).any()
+        is_value = refusal.matches(*ERRORS_OF_VALUES)
         of_access = Signal(HostFault)
         m.d.comb += [
             of_access.code.eq(refusal),

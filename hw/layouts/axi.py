@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from amaranth.hdl import Cat, Mux, Value
+from amaranth.hdl import Mux, Value
 from amaranth.lib import data, enum
 
 from hw.layouts.isa import ElementType, MemoryAttributes, ReductionOp
@@ -55,19 +55,15 @@ _SIGNED = ElementType.S32, ElementType.S64
 _INTEGERS = ElementType.U32, ElementType.U64, *_SIGNED
 
 
-def _is_one_of(value: data.View, members: tuple) -> Value:
-    return Cat(value == member for member in members).any()
-
-
 def is_wide(reduction: data.View) -> Value:
     """Return whether the elements of a ``Reduction`` of integers have 8 bytes, not 4."""
-    return _is_one_of(reduction.element_type, _WIDE)
+    return reduction.element_type.as_value().matches(*_WIDE)
 
 
 def is_atomic(reduction: data.View) -> Value:
     """Return whether an AtomicStore can perform a ``Reduction``: INC, DEC and floats have none."""
-    counts = _is_one_of(reduction.op, (ReductionOp.INC, ReductionOp.DEC))
-    return _is_one_of(reduction.element_type, _INTEGERS) & ~counts
+    counts = reduction.op.as_value().matches(ReductionOp.INC, ReductionOp.DEC)
+    return reduction.element_type.as_value().matches(*_INTEGERS) & ~counts
 
 
 def atomic_op(reduction: data.View) -> Value:
@@ -75,7 +71,7 @@ def atomic_op(reduction: data.View) -> Value:
 
     AND is CLR of the inverted bytes.
     """
-    is_signed = _is_one_of(reduction.element_type, _SIGNED)
+    is_signed = reduction.element_type.as_value().matches(*_SIGNED)
     result = Mux(is_signed, AtomicOp.SMAX, AtomicOp.UMAX)
     for op, atomic in (
         (ReductionOp.MIN, Mux(is_signed, AtomicOp.SMIN, AtomicOp.UMIN)),

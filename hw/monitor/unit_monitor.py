@@ -36,11 +36,6 @@ def waits(stream_view: data.View) -> Value:
     return stream_view.valid & ~stream_view.ready
 
 
-def is_one_of(operation: Value, *operations: Operation) -> Value:
-    """Return 1 if ``operation`` is one of ``operations``."""
-    return Cat(operation == other for other in operations).any()
-
-
 class UnitMonitor(wiring.Component):
     """Counts what happens in a unit, and records the milestones of its requests.
 
@@ -104,16 +99,16 @@ class UnitMonitor(wiring.Component):
         accepted = fires(seen.request)
         groups = Operation.COMMIT_GROUP, Operation.WAIT_GROUP, Operation.WAIT_GROUP_READ
         kinds = {
-            Counter.TENSOR_LOADS: is_one_of(operation, Operation.TENSOR_LOAD),
-            Counter.BULK_LOADS: is_one_of(operation, Operation.BULK_LOAD),
-            Counter.PREFETCHES: is_one_of(
-                operation, Operation.TENSOR_PREFETCH, Operation.BULK_PREFETCH
+            Counter.TENSOR_LOADS: operation == Operation.TENSOR_LOAD,
+            Counter.BULK_LOADS: operation == Operation.BULK_LOAD,
+            Counter.PREFETCHES: operation.as_value().matches(
+                Operation.TENSOR_PREFETCH, Operation.BULK_PREFETCH
             ),
-            Counter.TENSOR_STORES: is_one_of(operation, Operation.TENSOR_STORE),
-            Counter.BULK_STORES: is_one_of(operation, Operation.BULK_STORE),
+            Counter.TENSOR_STORES: operation == Operation.TENSOR_STORE,
+            Counter.BULK_STORES: operation == Operation.BULK_STORE,
             Counter.REDUCTIONS: is_reduction(operation) & ~is_dsmem(operation),
             Counter.DSMEM_REQUESTS: is_dsmem(operation),
-            Counter.GROUP_OPERATIONS: is_one_of(operation, *groups),
+            Counter.GROUP_OPERATIONS: operation.as_value().matches(*groups),
         }
         with_map = fires(seen.with_map)
         return {
