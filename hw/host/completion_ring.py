@@ -1,6 +1,6 @@
 """Completion ring: writes the completion records of a host to a ring in memory."""
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Const, Module, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -74,39 +74,27 @@ class CompletionRing(wiring.Component):
         m = Module()
         m.submodules.records = records = Arbiter(Completion, 5)
         results, wakes, groups, errors, refused = records.i
-        self._take_results(m, results)
-        self._take_wakes(m, wakes)
+        result = self.barrier_result.p
+        self._take_barriers(m, self.barrier_result, results, result.waits)
+        m.d.comb += results.p.value.eq(result.state)
+        self._take_barriers(m, self.barrier_wake, wakes, Const(0, 1))
         self._take_groups(m, groups)
         self._take_errors(m, errors)
         connect(m, flipped(self.refused), refused)
         self._write(m, records.o)
         return m
 
-    def _take_results(self, m: Module, records) -> None:
-        """Take the results of barrier operations."""
-        result = self.barrier_result.p
-        is_told = (result.tag[HOST_ID_BITS] & ~result.waits) | (result.fault != BarrierFault.NONE)
+    def _take_barriers(self, m: Module, ends, records, waits: Value) -> None:
+        """Take the ends of barrier operations: results, or wakes."""
+        end = ends.p
+        is_told = (end.tag[HOST_ID_BITS] & ~waits) | (end.fault != BarrierFault.NONE)
         m.d.comb += [
-            records.valid.eq(self.barrier_result.valid & is_told),
-            self.barrier_result.ready.eq(records.ready | ~is_told),
+            records.valid.eq(ends.valid & is_told),
+            ends.ready.eq(records.ready | ~is_told),
             records.p.kind.eq(CompletionKind.BARRIER),
-            records.p.request_id.eq(result.tag[:HOST_ID_BITS]),
-            records.p.code.eq(result.fault),
-            records.p.detail.eq(result.done),
-            records.p.value.eq(result.state),
-        ]
-
-    def _take_wakes(self, m: Module, records) -> None:
-        """Take the ends of waits."""
-        wake = self.barrier_wake.p
-        is_told = wake.tag[HOST_ID_BITS] | (wake.fault != BarrierFault.NONE)
-        m.d.comb += [
-            records.valid.eq(self.barrier_wake.valid & is_told),
-            self.barrier_wake.ready.eq(records.ready | ~is_told),
-            records.p.kind.eq(CompletionKind.BARRIER),
-            records.p.request_id.eq(wake.tag[:HOST_ID_BITS]),
-            records.p.code.eq(wake.fault),
-            records.p.detail.eq(wake.done),
+            records.p.request_id.eq(end.tag[:HOST_ID_BITS]),
+            records.p.code.eq(end.fault),
+            records.p.detail.eq(end.done),
         ]
 
     def _take_groups(self, m: Module, records) -> None:

@@ -6,15 +6,10 @@ from amaranth.hdl import Cat, Const, Module, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In
 
-from hw.host.register_field import Field
-from hw.layouts.host import BUS_BITS, HostError
+from hw.host.register_field import BYTE_BITS, NONE, Field
+from hw.layouts.host import BUS_BITS
 from hw.layouts.monitor import CounterPort, EventRecord
 from hw.params import TmaParams
-
-BYTE_BITS = 2
-"""Bits of an address that are that of a byte in its register."""
-
-NONE = HostError.NONE
 
 
 class MonitorRegister(IntEnum):

@@ -1,6 +1,6 @@
 """Read merge: reads of tensor maps and of request records, at one port."""
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -8,6 +8,7 @@ from hw.layouts.isa import GLOBAL_ADDRESS_BITS
 from hw.layouts.ports import DescriptorFill
 from hw.lib.arbiter import Arbiter
 from hw.lib.queue import Queue
+from hw.lib.register_slice import SingleBuffer
 
 READS = 8
 """Reads in flight."""
@@ -46,18 +47,15 @@ class ReadMerge(wiring.Component):
         m.submodules.readers = readers = Queue(1, READS)
         for request, i in zip(self.request, requests.i, strict=True):
             connect(m, flipped(request), i)
-        valid = Signal()
-        takes = requests.o.valid & requests.o.ready
+        m.submodules.merged = merged = SingleBuffer(GLOBAL_ADDRESS_BITS)
+        connect(m, merged.o, flipped(self.merged_request))
         m.d.comb += [
-            self.merged_request.valid.eq(valid),
-            requests.o.ready.eq(~valid & readers.i.ready),
-            readers.i.valid.eq(takes),
+            merged.i.valid.eq(requests.o.valid & readers.i.ready),
+            merged.i.payload.eq(requests.o.payload),
+            requests.o.ready.eq(merged.i.ready & readers.i.ready),
+            readers.i.valid.eq(requests.o.valid & requests.o.ready),
             readers.i.payload.eq(requests.i[1].ready),
         ]
-        with m.If(takes):
-            m.d.sync += [valid.eq(1), self.merged_request.payload.eq(requests.o.payload)]
-        with m.Elif(self.merged_request.ready):
-            m.d.sync += valid.eq(0)
         for number, fill in enumerate(self.fill):
             is_reader = readers.o.valid & (readers.o.payload == number)
             m.d.comb += [

@@ -4,6 +4,13 @@ from dataclasses import dataclass, field
 
 from amaranth.hdl import Signal, Value, ValueLike
 
+from hw.layouts.host import HostError
+
+BYTE_BITS = 2
+"""Bits of an address that are that of a byte in its register."""
+
+NONE = HostError.NONE
+
 
 @dataclass
 class Field:

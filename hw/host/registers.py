@@ -7,7 +7,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.host.monitor_registers import MonitorFields, monitor_ports
-from hw.host.register_field import Field
+from hw.host.register_field import BYTE_BITS, NONE, Field
 from hw.host.ring import Ring
 from hw.layouts.host import (
     BUS_BITS,
@@ -57,13 +57,8 @@ class Register(IntEnum):
     ERROR_VALUE = 0x4C
 
 
-BYTE_BITS = 2
-"""Bits of an address that are that of a byte in its register."""
-
 INTERRUPTS = 2
 """Interrupts: a completion record was written; there was an error."""
-
-NONE = HostError.NONE
 
 REQUEST_SETTINGS = Register.REQUEST_BASE_LOW, Register.REQUEST_BASE_HIGH, Register.REQUEST_SIZE
 COMPLETION_SETTINGS = (
