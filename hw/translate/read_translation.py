@@ -27,6 +27,23 @@ from hw.lib.register_slice import PipelineRegister
 from hw.params import TmaParams
 
 
+def read_ports(params: TmaParams) -> dict[str, wiring.Member]:
+    """Return the ports of a translation to the reads of a unit, and to memory."""
+    request = stream.Signature(gnic_request_layout(params))
+    address = stream.Signature(GLOBAL_ADDRESS_BITS)
+    fill = stream.Signature(DescriptorFill)
+    return {
+        "gnic_request": In(request),
+        "gnic_response": Out(stream.Signature(translated_response_layout(params))),
+        "descriptor_request": In(address),
+        "descriptor_fill": Out(fill),
+        "memory_request": Out(request),
+        "memory_response": In(stream.Signature(gnic_response_layout(params))),
+        "memory_descriptor_request": Out(address),
+        "memory_descriptor_fill": In(fill),
+    }
+
+
 class ReadTranslation(wiring.Component):
     """Gives each read the page of its entry in the TLB, and answers those whose page is absent.
 
@@ -65,19 +82,9 @@ class ReadTranslation(wiring.Component):
 
     def __init__(self, params: TmaParams) -> None:
         self.params = params
-        request = stream.Signature(gnic_request_layout(params))
-        address = stream.Signature(GLOBAL_ADDRESS_BITS)
-        fill = stream.Signature(DescriptorFill)
         super().__init__(
-            {
-                "gnic_request": In(request),
-                "gnic_response": Out(stream.Signature(translated_response_layout(params))),
-                "descriptor_request": In(address),
-                "descriptor_fill": Out(fill),
-                "memory_request": Out(request),
-                "memory_response": In(stream.Signature(gnic_response_layout(params))),
-                "memory_descriptor_request": Out(address),
-                "memory_descriptor_fill": In(fill),
+            read_ports(params)
+            | {
                 "lookup": Out(stream.Signature(params.page_number_bits)),
                 "found": In(stream.Signature(params.tlb_entry_bits)),
                 "walked": In(params.tlb_entries),

@@ -4,25 +4,16 @@ from amaranth.hdl import Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from hw.layouts.isa import GLOBAL_ADDRESS_BITS
-from hw.layouts.ports import (
-    DescriptorFill,
-    gnic_ack_layout,
-    gnic_request_layout,
-    gnic_response_layout,
-    gnic_write_layout,
-)
 from hw.layouts.translation import (
     tlb_invalidate_layout,
-    translated_ack_layout,
-    translated_response_layout,
     walk_request_layout,
     walk_response_layout,
 )
+from hw.lib.pass_port import pass_port
 from hw.params import TmaParams
-from hw.translate.read_translation import ReadTranslation
+from hw.translate.read_translation import ReadTranslation, read_ports
 from hw.translate.tlb import READS, WRITES, Tlb
-from hw.translate.write_translation import WriteTranslation
+from hw.translate.write_translation import WriteTranslation, write_ports
 
 
 def walker_ports(params: TmaParams) -> dict[str, wiring.Member]:
@@ -62,27 +53,7 @@ class Translation(wiring.Component):
 
     def __init__(self, params: TmaParams) -> None:
         self.params = params
-        request = stream.Signature(gnic_request_layout(params))
-        address = stream.Signature(GLOBAL_ADDRESS_BITS)
-        fill = stream.Signature(DescriptorFill)
-        ports = {
-            "gnic_request": In(request),
-            "gnic_response": Out(stream.Signature(translated_response_layout(params))),
-            "descriptor_request": In(address),
-            "descriptor_fill": Out(fill),
-            "memory_request": Out(request),
-            "memory_response": In(stream.Signature(gnic_response_layout(params))),
-            "memory_descriptor_request": Out(address),
-            "memory_descriptor_fill": In(fill),
-        }
-        if params.stores:
-            write = stream.Signature(gnic_write_layout(params))
-            ports |= {
-                "gnic_write": In(write),
-                "gnic_ack": Out(stream.Signature(translated_ack_layout(params))),
-                "memory_write": Out(write),
-                "memory_ack": In(stream.Signature(gnic_ack_layout(params))),
-            }
+        ports = read_ports(params) | (write_ports(params) if params.stores else {})
         super().__init__(ports | walker_ports(params) | {"busy": Out(1)})
 
     def elaborate(self, platform) -> Module:
@@ -90,21 +61,13 @@ class Translation(wiring.Component):
         p = self.params
         m.submodules.tlb = tlb = Tlb(p)
         m.submodules.reads = reads = ReadTranslation(p)
-        sides = {READS: reads}
-        for name in ("gnic_request", "descriptor_request", "memory_response"):
-            connect(m, flipped(getattr(self, name)), getattr(reads, name))
-        for name in ("gnic_response", "descriptor_fill", "memory_request"):
-            connect(m, getattr(reads, name), flipped(getattr(self, name)))
-        connect(m, reads.memory_descriptor_request, flipped(self.memory_descriptor_request))
-        connect(m, flipped(self.memory_descriptor_fill), reads.memory_descriptor_fill)
+        sides = {READS: (reads, read_ports(p))}
         if p.stores:
             m.submodules.writes = writes = WriteTranslation(p)
-            sides[WRITES] = writes
-            connect(m, flipped(self.gnic_write), writes.gnic_write)
-            connect(m, writes.gnic_ack, flipped(self.gnic_ack))
-            connect(m, writes.memory_write, flipped(self.memory_write))
-            connect(m, flipped(self.memory_ack), writes.memory_ack)
-        for number, side in sides.items():
+            sides[WRITES] = writes, write_ports(p)
+        for number, (side, ports) in sides.items():
+            for name in ports:
+                pass_port(m, name, side, self)
             connect(m, side.lookup, tlb.lookup[number])
             connect(m, tlb.found[number], side.found)
             m.d.comb += [

@@ -16,6 +16,17 @@ from hw.lib.memory import RowMemory
 from hw.params import TmaParams
 
 
+def write_ports(params: TmaParams) -> dict[str, wiring.Member]:
+    """Return the ports of a translation to the writes of a unit, and to memory."""
+    write = stream.Signature(gnic_write_layout(params))
+    return {
+        "gnic_write": In(write),
+        "gnic_ack": Out(stream.Signature(translated_ack_layout(params))),
+        "memory_write": Out(write),
+        "memory_ack": In(stream.Signature(gnic_ack_layout(params))),
+    }
+
+
 class WriteTranslation(wiring.Component):
     """Gives each write or reduction the page of its entry in the TLB, and answers those whose page
     is absent or read-only.
@@ -45,13 +56,9 @@ class WriteTranslation(wiring.Component):
 
     def __init__(self, params: TmaParams) -> None:
         self.params = params
-        write = stream.Signature(gnic_write_layout(params))
         super().__init__(
-            {
-                "gnic_write": In(write),
-                "gnic_ack": Out(stream.Signature(translated_ack_layout(params))),
-                "memory_write": Out(write),
-                "memory_ack": In(stream.Signature(gnic_ack_layout(params))),
+            write_ports(params)
+            | {
                 "lookup": Out(stream.Signature(params.page_number_bits)),
                 "found": In(stream.Signature(params.tlb_entry_bits)),
                 "walked": In(params.tlb_entries),
