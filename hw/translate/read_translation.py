@@ -120,7 +120,8 @@ class ReadTranslation(wiring.Component):
             waiting.o.ready.eq(walked_waits & has_room),
             self.found.ready.eq(Mux(is_walked, ~walked_waits & has_room, waiting.i.ready)),
             goes.eq(has_room & (walked_waits | (self.found.valid & is_walked))),
-            waiting.i.valid.eq(self.found.valid & ~is_walked),
+            # What is offered to the queue is taken at once: its walk may end in the next clock.
+            waiting.i.valid.eq(self.found.valid & ~is_walked & waiting.i.ready),
             waiting.i.p.entry.eq(entry),
             *(waiting.i.p[name].eq(read[name]) for name in page_read_layout(p).members),
         ]
