@@ -4,13 +4,13 @@ import argparse
 import inspect
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from amaranth.hdl import Shape
 
 from hw.flow.cache import ROOT
-from hw.flow.tables import filled, table
+from hw.flow.tables import Tables, table, with_tables, write_tables
 from hw.layouts.monitor import Counter, EventKind, EventRecord
 
 PAGE = ROOT / "docs" / "counters.md"
@@ -58,24 +58,20 @@ def record() -> str:
     return table(("bits", "field", "meaning"), rows)
 
 
-TABLES: dict[str, Callable[[], str]] = {"counters": counters, "kinds": kinds, "record": record}
-"""Function that returns each table, by the name of its markers."""
+TABLES: Tables = {"counters": counters, "kinds": kinds, "record": record}
+"""Tables of the page."""
 
 
 def refreshed(text: str) -> str:
     """Return the text of the page with its tables written again."""
-    return filled(text, {name: make() for name, make in TABLES.items()})
+    return with_tables(text, TABLES)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the tables into the file that the command line names; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m hw.counter_page", description=__doc__)
     parser.add_argument("file", type=Path, nargs="?", default=PAGE)
-    path = parser.parse_args(arguments).file
-    try:
-        path.write_text(refreshed(path.read_text()))
-    except OSError as error:
-        parser.error(f"{path}: {error.strerror}")
+    write_tables(parser, parser.parse_args(arguments).file, TABLES)
     return 0
 
 

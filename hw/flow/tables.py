@@ -82,6 +82,23 @@ def filled(text: str, tables: Mapping[str, str]) -> str:
     return text
 
 
+Tables = Mapping[str, Callable[[], str]]
+"""Function that returns each table of a file, by the name of its markers."""
+
+
+def with_tables(text: str, tables: Tables) -> str:
+    """Return ``text`` with each of its tables written again."""
+    return filled(text, {name: make() for name, make in tables.items()})
+
+
+def write_tables(parser: argparse.ArgumentParser, path: Path, tables: Tables) -> None:
+    """Write the tables of a file again; end with a message of ``parser`` if that is impossible."""
+    try:
+        path.write_text(with_tables(path.read_text(), tables))
+    except OSError as error:
+        parser.error(f"{path}: {error.strerror}")
+
+
 def read_table(text: str, name: str) -> tuple[list[str], list[list[str]]]:
     """Return head and rows of the Markdown table between the markers ``name``."""
     lines = _parts(text, name)[1].strip().splitlines()
@@ -190,17 +207,13 @@ def blocks() -> str:
     return table(("stage", "block", "function"), rows)
 
 
-TABLES: dict[str, Callable[[], str]] = {
-    "ports": ports,
-    "parameters": parameters,
-    "blocks": blocks,
-}
-"""Function that returns each table of README.md, by the name of its markers."""
+TABLES: Tables = {"ports": ports, "parameters": parameters, "blocks": blocks}
+"""Tables of README.md."""
 
 
 def refreshed(text: str) -> str:
     """Return the text of README.md with the tables of ``TABLES`` written again."""
-    return filled(text, {name: make() for name, make in TABLES.items()})
+    return with_tables(text, TABLES)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -209,11 +222,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m hw.tables", description="Write the tables of ports, parameters and blocks."
     )
     parser.add_argument("file", type=Path, help="a Markdown file with the tables' markers")
-    path = parser.parse_args(arguments).file
-    try:
-        path.write_text(refreshed(path.read_text()))
-    except OSError as error:
-        parser.error(f"{path}: {error.strerror}")
+    write_tables(parser, parser.parse_args(arguments).file, TABLES)
     return 0
 
 
