@@ -6,7 +6,7 @@ import pytest
 
 from hw.params import PRESETS, TmaParams
 from sim_tb.simulator import runner
-from tests.top.test_axi import modes_of
+from tests.top.behind_ports import MODELS, run_loads, run_stores
 from tests.top.units import FPGA, LATER, SMALL, TINY
 
 FEW = replace(SMALL, tlb_entries=4)
@@ -28,18 +28,16 @@ UNITS = [
 ]
 
 
-@pytest.mark.parametrize("models", ["fixed", "rough", "choked"])
+@pytest.mark.parametrize("models", MODELS)
 @pytest.mark.parametrize("params", UNITS)
 def test_loads(params: TmaParams, models: str) -> None:
-    env = {"LOADS_MODELS": models, "LOADS_COUNT": "100", "LOADS_MODES": modes_of(params)}
-    runner.run("tests.top.tb_loads", "in_flight", params=params, env=env)
+    run_loads(params, models)
 
 
-@pytest.mark.parametrize("models", ["fixed", "rough", "choked"])
+@pytest.mark.parametrize("models", MODELS)
 @pytest.mark.parametrize("params", [unit for unit in UNITS if unit.values[0].stores])
 def test_stores_and_reductions(params: TmaParams, models: str) -> None:
-    env = {"STORES_MODELS": models, "STORES_COUNT": "150", "STORES_MODES": ""}
-    runner.run("tests.top.tb_stores", "random_stores", params=params, env=env)
+    run_stores(params, models)
 
 
 @pytest.mark.parametrize("params", UNITS[:2])
