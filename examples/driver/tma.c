@@ -31,15 +31,16 @@ static void set(const struct tma_device *device, uint32_t offset, uint32_t value
     tma_write(device->registers, offset, value);
 }
 
-/* Wait until the unit is idle and no request record is left. */
+/* Wait until the unit is idle and no request record is left, or none is read any more. */
 static int wait_idle(const struct tma_device *device)
 {
     uint32_t polls = device->time_limit;
 
     do {
         uint32_t status = get(device, REGISTER(STATUS));
+        int ends = !(status & TMA_HOST__STATUS__WAITS_bm) || status & TMA_HOST__STATUS__HALTED_bm;
 
-        if ((status & TMA_HOST__STATUS__IDLE_bm) && !(status & TMA_HOST__STATUS__WAITS_bm))
+        if ((status & TMA_HOST__STATUS__IDLE_bm) && ends)
             return TMA_OK;
         tma_pause();
     } while (polls--);

@@ -137,7 +137,8 @@ static inline void tma_pause(void)
 /* Wait until the unit is idle, set up both rings and enable them. */
 int tma_open(struct tma_device *device, const struct tma_setup *setup);
 
-/* Wait until the unit is idle and has no request record left, and disable the rings. */
+/* Wait until the unit is idle and has no request record left, or could not read one, and disable
+ * the rings. */
 int tma_close(struct tma_device *device);
 
 /* Put a record into the ring; TMA_FULL if there is no room. The unit begins it with tma_ring. */

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -50,6 +51,11 @@ def test_a_program_that_does_not_end_is_reported(tmp_path):
     )
     with pytest.raises(system.SocError, match="the program does not end, after 1001 clocks"):
         system.run(source, {}, (0, 4), native=True, limit=1000)
+
+
+def test_a_ring_that_cannot_be_read_is_set_up_anew():
+    source = Path(__file__).with_name("recover.c")
+    assert system.run(source, {}, (0, 4), native=True, limit=1_000_000).status == 0
 
 
 def test_the_command():
