@@ -179,7 +179,7 @@ def test_a_report_that_cannot_be_written_is_found_first(directory, capsys, monke
     ],
 )
 def test_an_end_in_one_line(error, status, line, capsys, monkeypatch, tmp_path):
-    def simulate(_):
+    def simulate(_work, _params):
         raise error
         yield
 
