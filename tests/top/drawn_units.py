@@ -10,7 +10,7 @@ from hw.params import TmaParams
 from sim_tb.simulator import runner
 from tests.hw.drawn import drawn
 
-QUICK, ALL = 20, 300
+QUICK, ALL = 6, 300
 """Units of ``make test``, and of ``make regress``."""
 
 CANDIDATES = 120

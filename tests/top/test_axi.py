@@ -6,6 +6,7 @@ import pytest
 
 from hw.params import PRESETS, TmaParams
 from sim_tb.simulator import runner
+from tests.quick import quick
 from tests.top.behind_ports import MODELS, run_loads, run_stores
 from tests.top.units import FPGA, SMALL, TINY
 
@@ -29,13 +30,13 @@ UNITS = [
 ]
 
 
-@pytest.mark.parametrize("models", MODELS)
+@pytest.mark.parametrize("models", quick(MODELS, 2))
 @pytest.mark.parametrize("params", UNITS)
 def test_loads(params: TmaParams, models: str) -> None:
     run_loads(params, models)
 
 
-@pytest.mark.parametrize("models", MODELS)
+@pytest.mark.parametrize("models", quick(MODELS, 2))
 @pytest.mark.parametrize("params", [unit for unit in UNITS if unit.values[0].stores])
 def test_stores_and_reductions(params: TmaParams, models: str) -> None:
     run_stores(params, models)

@@ -23,8 +23,8 @@ def test_power_up(seed: int) -> None:
 @pytest.mark.parametrize(
     ("unit", "count", "seed"),
     [
-        (SMALL, 800, 1),
-        (DEFAULT, 200, 1),
+        (SMALL, 300, 1),
+        (DEFAULT, 100, 1),
         pytest.param(TINY, 200, 2, marks=pytest.mark.regress),
         pytest.param(SMALL, 3000, 2, marks=pytest.mark.regress),
         pytest.param(DEFAULT, 1000, 2, marks=pytest.mark.regress),

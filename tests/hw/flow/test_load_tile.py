@@ -13,6 +13,7 @@ from hw.flow.cells import YOSYS
 from hw.params import PRESETS, parameters
 from tests.hw.flow import icarus
 from tests.hw.flow.load_tile import EXAMPLE, build_example
+from tests.quick import quick
 from tests.top.units import FPGA, SMALL, TINY
 
 PAGE = ROOT / "docs" / "integration.md"
@@ -36,7 +37,7 @@ UNITS = {
 
 
 @icarus.installed
-@pytest.mark.parametrize("way", icarus.WAYS)
+@pytest.mark.parametrize("way", quick(icarus.WAYS, 1))
 @pytest.mark.parametrize("unit", UNITS.values(), ids=UNITS)
 def test_icarus(unit, way, tmp_path) -> None:
     """The unit is read as it is, and no assertion fails although idle inputs are undefined."""

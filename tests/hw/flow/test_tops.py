@@ -11,13 +11,14 @@ from hw.flow.cache import generated
 from hw.flow.cells import YOSYS
 from hw.params import PRESETS
 from tests.hw.flow import icarus
+from tests.quick import quick
 from tests.top.units import HOST
 
 TOPS = ["tma_axi", "tma_host"]
 
 
 @icarus.installed
-@pytest.mark.parametrize("way", icarus.WAYS)
+@pytest.mark.parametrize("way", quick(icarus.WAYS, 1))
 @pytest.mark.parametrize("top", TOPS)
 def test_icarus(top, way, tmp_path) -> None:
     rtl = generated(HOST)

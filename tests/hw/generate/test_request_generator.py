@@ -16,6 +16,7 @@ from tests.hw.generate.generators import Lines
 from tests.hw.golden_requests import KINDS, arch_of, expected, random_requests
 from tests.hw.setup.test_block import box_input
 from tests.hw.simulate import Run, run_streams, simulation
+from tests.quick import quick
 
 SEED = 1
 
@@ -72,7 +73,7 @@ def covered(run: Run, params: TmaParams) -> dict[int, Pieces]:
     return boxes
 
 
-@pytest.mark.parametrize("line_bytes", [16, 32, 64, 128])
+@pytest.mark.parametrize("line_bytes", quick([128, 16, 32, 64], 2))
 def test_covers_each_box_once(line_bytes):
     params = replace(ONE_STREAM, line_bytes=line_bytes)
     rng = random.Random(SEED)
@@ -95,7 +96,7 @@ def test_covers_a_chain_of_walks_once(kind):
     assert [beat.slot for beat in run.payloads["fill"] if beat.last] == with_fill
 
 
-@pytest.mark.parametrize("line_bytes", [16, 64, 128])
+@pytest.mark.parametrize("line_bytes", quick([64, 16, 128], 1))
 def test_no_beat_of_a_box_is_filled_twice(line_bytes):
     """A beat is filled once even if several rows share it."""
     params = replace(ONE_STREAM, line_bytes=line_bytes)
@@ -152,7 +153,7 @@ def test_merged_rows_cost_their_lines():
     assert len(run.payloads["line"]) == 32 * 64 // 128
 
 
-@pytest.mark.parametrize("line_bytes", [pytest.param(16, marks=pytest.mark.regress), 32, 128])
+@pytest.mark.parametrize("line_bytes", quick([32, 16, 128], 1))
 def test_short_rows_that_end_behind_the_tensor_are_merged(line_bytes):
     """Each row has a tail; rows of 1 to 8 pieces begin anywhere in a line, whole and clipped."""
     params = replace(ONE_STREAM, line_bytes=line_bytes)
@@ -176,7 +177,7 @@ def test_short_rows_that_end_behind_the_tensor_are_merged(line_bytes):
             assert requests[slot] == len(lines), (row, number)
 
 
-@pytest.mark.parametrize("line_bytes", [32, 64, 128])
+@pytest.mark.parametrize("line_bytes", quick([64, 32, 128], 1))
 def test_rows_that_share_a_line_are_read_with_it(line_bytes):
     """Rows of a few pieces lie apart in either memory, some outside, some with tails."""
     params = replace(ONE_STREAM, line_bytes=line_bytes)
@@ -209,7 +210,7 @@ def test_rows_that_share_a_line_are_read_with_it(line_bytes):
         assert requests[slot] == requests_for(params.lanes, starts, row, pitch), (row, pitch, step)
 
 
-@pytest.mark.parametrize("preset", ["default", "sm_107a"])
+@pytest.mark.parametrize("preset", quick(["sm_107a", "default"], 1))
 def test_rows_outside_between_rows_that_share_a_line_are_filled(preset):
     """Short rows lie a few pieces apart in up to five dimensions, and cross the edges of all; some
     rows are partly outside.
@@ -240,7 +241,7 @@ def test_rows_outside_between_rows_that_share_a_line_are_filled(preset):
     assert covered(run, params) == {slot: box.pieces() for slot, box in enumerate(boxes)}
 
 
-@pytest.mark.parametrize("preset", ["default", "sm_107a"])
+@pytest.mark.parametrize("preset", quick(["sm_107a", "default"], 1))
 def test_rows_partly_outside_that_share_a_line_are_read_with_it(preset):
     """Some rows of 2 to 8 pieces end behind the tensor or begin in front of it."""
     params = one_stream(PRESETS[preset])
