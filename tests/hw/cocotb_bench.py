@@ -18,7 +18,7 @@ from hw.flow.verilog import convert
 from hw.params import TmaParams
 from sim_tb.simulator import runner
 
-FLAGS = (*runner.MAKEFLAGS, "OPT_FAST=-O1")
+FLAGS = (*runner.MAKEFLAGS, "OPT_FAST=-O0", "OPT_GLOBAL=-O0")
 ARGUMENTS = ("--assert", "-Wno-fatal", "--output-split", "20000", "-CFLAGS", "-std=gnu++20")
 
 

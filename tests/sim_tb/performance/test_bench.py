@@ -26,7 +26,7 @@ from sim_tb.performance.boxes import MODES, mode_of, random_loads
 from sim_tb.performance.series import RECORDED, SILICON, jobs_of, series_of, work_of
 from sim_tb.performance.tb_timing import MixedCycles
 
-COUNTED = replace(PRESETS["fpga"], counters=True)
+COUNTED = {preset: replace(PRESETS[preset], counters=True) for preset in ("tiny", "fpga")}
 NAMES = ["W01:interior", "W03:edge", "W05:outside", "W16:interior", "W40:interior"]
 
 
@@ -59,13 +59,33 @@ def test_bench(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "0 slower than silicon" in capsys.readouterr().out
 
 
-@pytest.mark.simulators(COUNTED)
-@pytest.mark.parametrize("way", ["load", "store"])
-def test_counters(way: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Counts of requests, maps and lines are those of the boxes; nothing else is in them."""
+@pytest.mark.parametrize(
+    ("way", "preset", "names"),
+    [
+        pytest.param(
+            "load", "tiny", ["W03:edge"], marks=pytest.mark.simulators(COUNTED["tiny"])
+        ),  # a box of few lines: the others take minutes with lines of 16 bytes
+        *(
+            pytest.param(
+                way,
+                "fpga",
+                ["W01:interior", "W03:edge"],
+                marks=(pytest.mark.simulators(COUNTED["fpga"]), pytest.mark.regress),
+            )
+            for way in ("load", "store")
+        ),
+    ],
+)
+def test_counters(
+    way: str, preset: str, names: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Counts of requests, maps and lines are those of the boxes; nothing else is in them.
+
+    The silicon of the file is slower than any unit.
+    """
     out = tmp_path / "bench.json"
-    source = write_few(tmp_path / "few.npz", ["W01:interior", "W03:edge"])
-    words = [source, "--way", way, "--preset", "fpga", "--counters", "--out", str(out)]
+    source = write_few(tmp_path / "few.npz", names, silicon=100.0)
+    words = [source, "--way", way, "--preset", preset, "--counters", "--out", str(out)]
     assert bench.main(words) == 0
     printed = capsys.readouterr().out
     assert "counters, per burst" in printed
