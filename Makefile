@@ -27,9 +27,11 @@ help: ## list the targets
 setup: ## create the virtual environment .venv with all packages; every other target does this first
 	@sh .ci/setup
 
-sim: setup ## run a warp-specialized GEMM on the behavioural SM and check its result [M= N= K= STAGES= EPILOGUE=store|reduce CLUSTER=2x1 A=a.npy B=b.npy]
+sim: setup ## run a warp-specialized GEMM on the behavioural SM and check its result, or replay its loads and stores in Icarus Verilog from X at power-up [M= N= K= STAGES= EPILOGUE=store|reduce CLUSTER=2x1 A=a.npy B=b.npy SIM=icarus]
 	$(if $(filter-out store reduce,$(EPILOGUE)),$(error EPILOGUE = $(EPILOGUE): must be store or reduce))
-	@$(PYTHON) -m sim_tb run $(if $(filter reduce,$(EPILOGUE)),gemm_split_k,gemm) --report build/sim \
+	$(if $(filter-out icarus,$(SIM)),$(error SIM = $(SIM): must be icarus))
+	$(if $(SIM),$(if $(CLUSTER)$(filter reduce,$(EPILOGUE)),$(error SIM = icarus: one SM and EPILOGUE=store only)))
+	@$(PYTHON) -m $(if $(SIM),sim_tb.four_state,sim_tb run $(if $(filter reduce,$(EPILOGUE)),gemm_split_k,gemm) --report build/sim) \
 		$(if $(M),--m $(M)) $(if $(N),--n $(N)) $(if $(K),--k $(K)) $(if $(STAGES),--stages $(STAGES)) \
 		$(if $(CLUSTER),--cluster $(CLUSTER)) $(if $(A),--a '$(A)') $(if $(B),--b '$(B)')
 

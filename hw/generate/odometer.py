@@ -15,6 +15,7 @@ from hw.layouts.columns import (
 from hw.layouts.jobs import column_step_layout, prepared_job_layout
 from hw.lib.arbiter import Arbiter
 from hw.lib.memory import RowMemory
+from hw.lib.one_hot import one_hot
 from hw.params import TmaParams
 
 
@@ -139,8 +140,8 @@ class Odometer(wiring.Component):
         started = Mux(is_same, ~is_done, has_begun.bit_select(turn, 1))
         current = self._find_state(m, valid, channel, turn, is_same, state_d)
         m.d.comb += [
-            used[0].eq((turn_valid & ~self.first_valid) << turn),
-            used[1].eq(valid << channel),
+            used[0].eq(one_hot(turn, turn_valid & ~self.first_valid, p.channels)),
+            used[1].eq(one_hot(channel, valid, p.channels)),
         ]
         m.d.comb += self.has_turn.eq(turn_valid)
         m.d.sync += [
@@ -150,7 +151,7 @@ class Odometer(wiring.Component):
             first_of_column.eq(~started),
             state.eq(current),
             lost[0].eq(used[0]),
-            lost[1].eq((valid & ~emits) << channel),
+            lost[1].eq(one_hot(channel, valid & ~emits, p.channels)),
         ]
         with m.If(~started):
             m.d.sync += self._start(state)

@@ -1,6 +1,6 @@
-"""One-hot masks: pick a bit of a mask, and convert a one-hot mask to a number."""
+"""One-hot masks: pick a bit of a mask, and convert between a one-hot mask and a number."""
 
-from amaranth.hdl import Cat, Value
+from amaranth.hdl import Cat, Mux, Value
 from amaranth.utils import ceil_log2
 
 
@@ -9,9 +9,18 @@ def lowest_one(mask: Value) -> Value:
     return (mask & -mask)[: len(mask)]
 
 
-def index_of(one_hot: Value) -> Value:
-    """Return the number of the set bit of ``one_hot``; 0 if no bit is set."""
+def one_hot(number: Value, enable: Value, width: int) -> Value:
+    """Return ``width`` bits, of which bit ``number`` is set with ``enable``.
+
+    Where ``enable`` is 0, the mask is 0 also in a simulation with four states in which ``number``
+    is undefined. A shift of ``enable`` would be undefined.
+    """
+    return Mux(enable, 1 << number, 0)[:width]
+
+
+def index_of(mask: Value) -> Value:
+    """Return the number of the set bit of a one-hot ``mask``; 0 if no bit is set."""
     return Cat(
-        Cat(bit for number, bit in enumerate(one_hot) if number >> place & 1).any()
-        for place in range(ceil_log2(len(one_hot)))
+        Cat(bit for number, bit in enumerate(mask) if number >> place & 1).any()
+        for place in range(ceil_log2(len(mask)))
     )

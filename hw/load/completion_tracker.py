@@ -25,6 +25,7 @@ from hw.layouts.ports import clear_layout, error_layout, holder_field
 from hw.layouts.translation import cause_field
 from hw.lib.job_slots import JobSlots, failure
 from hw.lib.memory import Copies, RowMemory, clear_row
+from hw.lib.one_hot import one_hot
 from hw.lib.queue import Queue
 from hw.lib.zero_sum import sum_is_zero
 from hw.params import TmaParams
@@ -362,8 +363,8 @@ class CompletionTracker(wiring.Component):
     def _mark_reports(self, m: Module, clears, ended_slot) -> None:
         """Mark each slot that reports; clear the mark when its request ends."""
         marks = Signal(self.params.requests_in_flight)
-        reported = (self.report.valid << self.report.slot)[: len(marks)]
-        ended = (clears << ended_slot)[: len(marks)]
+        reported = one_hot(self.report.slot, self.report.valid, len(marks))
+        ended = one_hot(ended_slot, clears, len(marks))
         m.d.comb += self.completion.p.reports.eq(marks.bit_select(ended_slot, 1))
         m.d.sync += marks.eq((marks & ~ended) | reported)
 

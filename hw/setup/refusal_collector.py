@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from hw.layouts.jobs import refusal_layout
 from hw.layouts.ports import error_layout
 from hw.lib.arbiter import Arbiter
+from hw.lib.one_hot import one_hot
 from hw.lib.queue import Queue
 from hw.params import TmaParams
 
@@ -59,5 +60,7 @@ class RefusalCollector(wiring.Component):
             refusals.o.ready.eq(self.o.ready),
             *(self.o.p[name].eq(refusals.o.p[name]) for name in self.o.p.shape().members),
         ]
-        m.d.sync += self.refused.eq((self.o.valid & self.o.ready) << refusals.o.p.channel)
+        leaves = self.o.valid & self.o.ready
+        refused = one_hot(refusals.o.p.channel, leaves, self.params.channels)
+        m.d.sync += self.refused.eq(refused)
         return m

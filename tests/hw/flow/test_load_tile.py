@@ -11,6 +11,7 @@ from golden import TensorMap
 from hw.flow.cache import ROOT, generated
 from hw.flow.cells import YOSYS
 from hw.params import PRESETS, parameters
+from sim_tb.four_state.icarus import powered_up
 from tests.hw.flow import icarus
 from tests.hw.flow.load_tile import EXAMPLE, build_example
 from tests.quick import quick
@@ -90,17 +91,13 @@ def test_the_page() -> None:
     assert parameters(line.split()[1], line.split()[3::2]) not in PRESETS.values()
 
 
-CONTENTS = re.compile(r"^  initial begin\n(?:    (\w+)\[\d+\] = .*\n)+  end\n", re.MULTILINE)
-"""Initial contents of a memory, in the Verilog."""
-
-
 @icarus.installed
 def test_power_up(tmp_path) -> None:
-    """The load is right although all memories are undefined at power-up."""
+    """The load is right although all registers and memories are undefined at power-up."""
     rtl = generated(TINY)
     verilog = (rtl / "tma.v").read_text()
     unit = tmp_path / "tma.v"
-    unit.write_text(CONTENTS.sub("", verilog))
+    unit.write_text(powered_up(verilog))
     assert unit.read_text() != verilog
     ran = icarus.run([f"-I{rtl}", unit, EXAMPLE], tmp_path)
     assert (ran.stdout.splitlines()[0], ran.returncode) == (PASSED, 0)

@@ -1,8 +1,8 @@
-"""One-hot masks: the lowest bit, and the number of a bit."""
+"""One-hot masks: the lowest bit, the mask of a number, and the number of a bit."""
 
 import pytest
 
-from hw.lib.one_hot import index_of, lowest_one
+from hw.lib.one_hot import index_of, lowest_one, one_hot
 from tests.hw.simulate import evaluate
 
 WIDTHS = (1, 2, 5, 8)
@@ -13,6 +13,13 @@ def test_lowest_bit(width):
     samples = [(mask,) for mask in range(1 << width)]
     wanted = [mask & -mask for (mask,) in samples]
     assert evaluate(lambda _m, mask: lowest_one(mask), [width], samples) == wanted
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_mask(width):
+    samples = [(number, enable) for number in range(8) for enable in range(2)]
+    wanted = [enable << number & (1 << width) - 1 for number, enable in samples]
+    assert evaluate(lambda _m, *i: one_hot(*i, width), [3, 1], samples) == wanted
 
 
 @pytest.mark.parametrize("width", WIDTHS)
