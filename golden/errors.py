@@ -193,8 +193,8 @@ RULES: dict[ErrorCode, Rule] = _rules(
         },
         Origin.PTX: {
             "GMEM_FAULT": "Global memory exists at every address inside the tensor or the bulk "
-            "range. In a record of a line behind AXI4, `dim` is the response: 2 for SLVERR, 3 for "
-            "DECERR. With a TLB, it is 4 if the page of the line is absent, and 5 if a store "
+            "range, and at the tensor map. Behind AXI4, `dim` of the record is the response: 2 for "
+            "SLVERR, 3 for DECERR. With a TLB, it is 4 if the page is absent, and 5 if a store "
             "writes a read-only page; `value` is the virtual address.",
             "COORD_RANGE": "Each coordinate fits in 32 signed bits.",
             "OVERRIDE": "An override of extents needs a tiled map and coordinates 0. It has an "

@@ -75,7 +75,7 @@ class HostTma(wiring.Component):
         m.submodules.axi_port = axi_port = AxiPort(p)
         m.submodules.front_end = front_end = HostFrontEnd(p)
         m.submodules.shared_memory = shared_memory = SharedMemory(p)
-        m.submodules.read_merge = read_merge = ReadMerge()
+        m.submodules.read_merge = read_merge = ReadMerge(p)
         for name in (*unit_streams(p), *monitor_ports(p)):
             connect(m, getattr(front_end, name), getattr(unit, name))
         for name in SMEM_PORTS:

@@ -20,8 +20,8 @@ from hw.layouts.barriers import BarrierCommand, BarrierResult, BarrierWake
 from hw.layouts.isa import GLOBAL_ADDRESS_BITS
 from hw.layouts.monitor import CounterPort, EventRecord
 from hw.layouts.ports import (
-    DescriptorFill,
     DescriptorInvalidate,
+    descriptor_fill_layout,
     error_record_layout,
     gnic_ack_layout,
     gnic_request_layout,
@@ -64,7 +64,7 @@ def tma_ports(params: TmaParams) -> dict[str, wiring.Member]:
         "descriptor_prefetch": In(stream.Signature(GLOBAL_ADDRESS_BITS)),
         "descriptor_invalidate": In(stream.Signature(DescriptorInvalidate)),
         "descriptor_request": Out(stream.Signature(GLOBAL_ADDRESS_BITS)),
-        "descriptor_fill": In(stream.Signature(DescriptorFill)),
+        "descriptor_fill": In(stream.Signature(descriptor_fill_layout(params))),
         "gnic_request": Out(stream.Signature(gnic_request_layout(params))),
         "gnic_response": In(stream.Signature(gnic_response_layout(params))),
         "smem_write": Out(stream.Signature(smem_write_layout(params))),
@@ -142,7 +142,7 @@ class Tma(wiring.Component):
         Tensor maps that the descriptor cache drops (``fence.proxy.tensormap`` acquire).
     descriptor_request : Out(stream) of 64 bits
         Reads of the first 64 bytes of a tensor map, by address.
-    descriptor_fill : In(stream) of ``DescriptorFill``
+    descriptor_fill : In(stream) of ``descriptor_fill_layout``
         Tensor maps that were read, in the order of ``descriptor_request``.
     gnic_request : Out(stream) of ``gnic_request_layout``
         Reads of lines of global memory.

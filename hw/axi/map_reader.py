@@ -5,7 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.layouts.axi import place_bits
-from hw.layouts.ports import DescriptorFill
+from hw.layouts.ports import descriptor_fill_layout
 from hw.lib.queue import Queue
 from hw.params import TmaParams
 
@@ -17,8 +17,15 @@ MAPS = 4
 
 
 def map_beat_layout(params: TmaParams) -> data.StructLayout:
-    """Return the layout of a beat of a tensor map: ``error``, and ``data`` as in ``r_layout``."""
-    return data.StructLayout({"error": 1, "data": params.axi_data_bits})
+    """Beat of a tensor map.
+
+    Members
+    -------
+    error : 1 if the beat could not be read
+    decode : the response was DECERR
+    data : as in ``r_layout``
+    """
+    return data.StructLayout({"error": 1, "decode": 1, "data": params.axi_data_bits})
 
 
 class MapReader(wiring.Component):
@@ -30,6 +37,8 @@ class MapReader(wiring.Component):
     each tensor map. Back-pressure: beats wait while a tensor map waits at ``o``; with a port wider
     than a tensor map, ``place`` waits while ``MAPS`` are in flight.
 
+    Errors: SLVERR or DECERR of any beat marks the tensor map; DECERR of any beat is its cause.
+
     Parameters
     ----------
     params : TmaParams
@@ -40,7 +49,7 @@ class MapReader(wiring.Component):
     place : In(stream) of the place of a tensor map in its beat, when it is read
         Present if the port is wider than a tensor map.
     i : In(stream) of ``map_beat_layout``
-    o : Out(stream) of ``DescriptorFill``
+    o : Out(stream) of ``descriptor_fill_layout``
     """
 
     def __init__(self, params: TmaParams) -> None:
@@ -48,7 +57,7 @@ class MapReader(wiring.Component):
         self.place_bits = place_bits(params, MAP_BYTES)
         ports = {
             "i": In(stream.Signature(map_beat_layout(params))),
-            "o": Out(stream.Signature(DescriptorFill)),
+            "o": Out(stream.Signature(descriptor_fill_layout(params))),
         }
         if self.place_bits:
             ports["place"] = In(stream.Signature(self.place_bits))
@@ -58,7 +67,7 @@ class MapReader(wiring.Component):
         m = Module()
         p = self.params
         valid = Signal()
-        fill = Signal(DescriptorFill, reset_less=True)
+        fill = Signal(descriptor_fill_layout(p), reset_less=True)
         fire = self.i.valid & self.i.ready
         beat = self.i.p
         m.d.comb += [
@@ -83,7 +92,10 @@ class MapReader(wiring.Component):
         with m.If(fire):
             m.d.sync += [
                 fill.words.eq(words),
-                fill.error.eq(beat.error | Mux(count == 0, 0, fill.error)),
+                *(
+                    fill[name].eq(beat[name] | Mux(count == 0, 0, fill[name]))
+                    for name in ("error", "decode")
+                ),
                 count.eq(Mux(is_last, 0, count + 1)),
                 valid.eq(is_last),
             ]

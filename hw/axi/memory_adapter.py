@@ -123,6 +123,7 @@ class MemoryAdapter(wiring.Component):
             places.o.ready.eq(sender.valid & sender.ready),
             sender.p.id.eq(map_id(p)),
             sender.p.error.eq(self.descriptor_fill.p.error),
+            sender.p.decode.eq(self.descriptor_fill.p.decode),
             sender.p.data.eq(self.descriptor_fill.p.words),
             sender.p.place.eq(places.o.payload),
         ]

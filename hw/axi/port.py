@@ -14,7 +14,7 @@ from hw.axi.write_port import WritePort, completion_ports
 from hw.layouts.axi import ar_layout, aw_layout, b_layout, r_layout, w_layout
 from hw.layouts.isa import GLOBAL_ADDRESS_BITS
 from hw.layouts.ports import (
-    DescriptorFill,
+    descriptor_fill_layout,
     gnic_ack_layout,
     gnic_request_layout,
     gnic_response_layout,
@@ -47,7 +47,7 @@ def streams_of(params: TmaParams) -> dict[str, wiring.Member]:
         "gnic_request": In(stream.Signature(gnic_request_layout(params))),
         "gnic_response": Out(stream.Signature(gnic_response_layout(params))),
         "descriptor_request": In(stream.Signature(GLOBAL_ADDRESS_BITS)),
-        "descriptor_fill": Out(stream.Signature(DescriptorFill)),
+        "descriptor_fill": Out(stream.Signature(descriptor_fill_layout(params))),
     }
     if params.stores:
         streams |= {

@@ -23,7 +23,7 @@ from hw.layouts.axi import (
 )
 from hw.layouts.isa import GLOBAL_ADDRESS_BITS
 from hw.layouts.ports import (
-    DescriptorFill,
+    descriptor_fill_layout,
     gnic_request_layout,
     gnic_response_layout,
 )
@@ -58,7 +58,7 @@ class ReadPort(wiring.Component):
     gnic_request : In(stream) of ``gnic_request_layout``
     gnic_response : Out(stream) of ``gnic_response_layout``
     descriptor_request : In(stream) of 64 bits
-    descriptor_fill : Out(stream) of ``DescriptorFill``
+    descriptor_fill : Out(stream) of ``descriptor_fill_layout``
     ar : Out(stream) of ``ar_layout``
     r : In(stream) of ``r_layout``
     reduction_read : In(stream) of ``reduction_read_layout``
@@ -72,7 +72,7 @@ class ReadPort(wiring.Component):
             "gnic_request": In(stream.Signature(gnic_request_layout(params))),
             "gnic_response": Out(stream.Signature(gnic_response_layout(params))),
             "descriptor_request": In(stream.Signature(GLOBAL_ADDRESS_BITS)),
-            "descriptor_fill": Out(stream.Signature(DescriptorFill)),
+            "descriptor_fill": Out(stream.Signature(descriptor_fill_layout(params))),
             "ar": Out(stream.Signature(ar_layout(params))),
             "r": In(stream.Signature(r_layout(params))),
         }
@@ -186,11 +186,12 @@ class ReadPort(wiring.Component):
         beat = beats.p
         is_line = ~beat.id[-1]
         is_map = ~is_line & ~beat.id[0]
-        m.d.comb += [lines.p.id.eq(beat.id), lines.p.decode.eq(beat.resp == Response.DECERR)]
+        m.d.comb += lines.p.id.eq(beat.id)
         for receiver, is_receiver in (lines, is_line), (maps, is_map):
             m.d.comb += [
                 receiver.valid.eq(beats.valid & is_receiver),
                 receiver.p.error.eq(is_error(beat.resp)),
+                receiver.p.decode.eq(beat.resp == Response.DECERR),
                 receiver.p.data.eq(beat.data),
             ]
         m.d.comb += beats.ready.eq(

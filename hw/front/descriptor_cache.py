@@ -9,7 +9,8 @@ from amaranth.lib.wiring import In, Out
 from hw.layouts.isa import GLOBAL_ADDRESS_BITS
 from hw.layouts.jobs import queued_request_layout, request_with_map_layout
 from hw.layouts.monitor import MapUse
-from hw.layouts.ports import DescriptorFill, DescriptorInvalidate
+from hw.layouts.ports import DescriptorInvalidate
+from hw.layouts.translation import cause_field, translated_fill_layout
 from hw.lib.memory import RowMemory
 from hw.lib.one_hot import index_of
 from hw.lib.queue import Queue
@@ -96,8 +97,8 @@ class DescriptorCache(wiring.Component):
     invalidation is accepted at once, whatever the other ports do, and so is a fill. A lookup is
     delayed by one clock for each invalidation, and that of a prefetch while requests hit.
 
-    Errors: a fill with ``error`` is delivered as ``fault`` to the requests that wait for it, and is
-    not kept. A fill while no fetch is in flight is dropped.
+    Errors: a fill with ``error`` is delivered as ``fault``, with its cause, to the requests that
+    wait for it, and is not kept. A fill while no fetch is in flight is dropped.
 
     Parameters
     ----------
@@ -112,7 +113,7 @@ class DescriptorCache(wiring.Component):
     invalidate : In(stream.Signature(DescriptorInvalidate))
     fetch : Out(stream.Signature(64))
         Address of a map to read, a multiple of 64.
-    fill : In(stream.Signature(DescriptorFill))
+    fill : In(stream.Signature(translated_fill_layout(params)))
         The maps, in the order of the fetches.
     busy : Out(1)
         A prefetch waits, or a map is on its way.
@@ -129,7 +130,7 @@ class DescriptorCache(wiring.Component):
                 "prefetch": In(stream.Signature(GLOBAL_ADDRESS_BITS)),
                 "invalidate": In(stream.Signature(DescriptorInvalidate)),
                 "fetch": Out(stream.Signature(GLOBAL_ADDRESS_BITS)),
-                "fill": In(stream.Signature(DescriptorFill)),
+                "fill": In(stream.Signature(translated_fill_layout(params))),
                 "busy": Out(1),
                 **({"use": Out(MapUse)} if params.counters else {}),
             }
@@ -141,7 +142,7 @@ class DescriptorCache(wiring.Component):
         tag_bits = self.params.address_bits - MAP_ALIGN_BITS
         m.submodules.fetches = fetches = Queue(tag_bits, FETCHES_WAITING)
         m.submodules.fills = fills = Queue(count, count)
-        m.submodules.maps = maps = RowMemory(DescriptorFill, count)
+        m.submodules.maps = maps = RowMemory(translated_fill_layout(self.params), count)
         entries = CacheEntries(count, tag_bits)
 
         # The request at ``o`` has its entry, and perhaps its map.
@@ -184,6 +185,7 @@ class DescriptorCache(wiring.Component):
             self.o.payload.request.eq(requests.o.payload),
             self.o.payload.words.eq(read.data.words),
             self.o.payload.fault.eq(read.data.error),
+            *(self.o.payload[name].eq(read.data[name]) for name in cause_field(self.params)),
             self.busy.eq(prefetches.o.valid | entries.filling.any()),
         ]
         m.d.sync += map_valid.eq(~(entries.filling & read_entry).any())

@@ -20,8 +20,8 @@ from hw.layouts.host import (
 )
 from hw.layouts.isa import GLOBAL_ADDRESS_BITS
 from hw.layouts.ports import (
-    DescriptorFill,
     DescriptorInvalidate,
+    descriptor_fill_layout,
     error_record_layout,
     group_result_layout,
     request_layout,
@@ -68,7 +68,7 @@ class HostFrontEnd(wiring.Component):
         As in ``Control``.
     smem_access, smem_answer : Out(stream) of ``BusAccess``, In(stream) of ``BusAnswer``
         Accesses of the host to shared memory.
-    record_fetch, record_fill : Out(stream) of 64 bits, In(stream) of ``DescriptorFill``
+    record_fetch, record_fill : Out(stream) of 64 bits, In(stream) of ``descriptor_fill_layout``
         Reads of request records.
     completion_write, completion_ack :
         As at ``CompletionRing``.
@@ -92,7 +92,7 @@ class HostFrontEnd(wiring.Component):
                 "smem_access": Out(stream.Signature(BusAccess)),
                 "smem_answer": In(stream.Signature(BusAnswer)),
                 "record_fetch": Out(stream.Signature(GLOBAL_ADDRESS_BITS)),
-                "record_fill": In(stream.Signature(DescriptorFill)),
+                "record_fill": In(stream.Signature(descriptor_fill_layout(params))),
                 "completion_write": Out(stream.Signature(completion_write_layout(params))),
                 "completion_ack": In(stream.Signature(CompletionAnswer)),
             }

@@ -5,10 +5,11 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.layouts.isa import GLOBAL_ADDRESS_BITS
-from hw.layouts.ports import DescriptorFill
+from hw.layouts.ports import descriptor_fill_layout
 from hw.lib.arbiter import Arbiter
 from hw.lib.queue import Queue
 from hw.lib.register_slice import SingleBuffer
+from hw.params import TmaParams
 
 READS = 8
 """Reads in flight."""
@@ -22,22 +23,26 @@ class ReadMerge(wiring.Component):
     its reader, and holds up those behind it: a reader that waits for the other one must always be
     ready for its own.
 
+    Parameters
+    ----------
+    params : TmaParams
+
     Members
     -------
     request : In(stream) of 64 bits, array of 2
         Reads of 64 bytes, by address.
-    fill : Out(stream) of ``DescriptorFill``, array of 2
+    fill : Out(stream) of ``descriptor_fill_layout``, array of 2
     merged_request : Out(stream) of 64 bits
-    merged_fill : In(stream) of ``DescriptorFill``
+    merged_fill : In(stream) of ``descriptor_fill_layout``
     """
 
-    def __init__(self) -> None:
+    def __init__(self, params: TmaParams) -> None:
         super().__init__(
             {
                 "request": In(stream.Signature(GLOBAL_ADDRESS_BITS)).array(2),
-                "fill": Out(stream.Signature(DescriptorFill)).array(2),
+                "fill": Out(stream.Signature(descriptor_fill_layout(params))).array(2),
                 "merged_request": Out(stream.Signature(GLOBAL_ADDRESS_BITS)),
-                "merged_fill": In(stream.Signature(DescriptorFill)),
+                "merged_fill": In(stream.Signature(descriptor_fill_layout(params))),
             }
         )
 

@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from hw.host.ring import Ring, after
 from hw.layouts.host import INDEX_BITS, RECORD_BYTES, HostError, record_layout
 from hw.layouts.isa import GLOBAL_ADDRESS_BITS
-from hw.layouts.ports import DescriptorFill
+from hw.layouts.ports import descriptor_fill_layout
 from hw.lib.queue import Queue
 from hw.params import TmaParams
 
@@ -41,7 +41,7 @@ class RequestRing(wiring.Component):
         A record could not be read.
     fetch : Out(stream) of 64 bits
         Reads of ``RECORD_BYTES``, by address.
-    fill : In(stream) of ``DescriptorFill``
+    fill : In(stream) of ``descriptor_fill_layout``
         Records that were read, in order.
     o : Out(stream) of ``record_layout``
     """
@@ -53,7 +53,7 @@ class RequestRing(wiring.Component):
                 "ring": In(Ring(params)),
                 "halted": Out(1),
                 "fetch": Out(stream.Signature(GLOBAL_ADDRESS_BITS)),
-                "fill": In(stream.Signature(DescriptorFill)),
+                "fill": In(stream.Signature(descriptor_fill_layout(params))),
                 "o": Out(stream.Signature(record_layout(params))),
             }
         )

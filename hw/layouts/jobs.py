@@ -16,6 +16,7 @@ from hw.layouts.isa import (
     is_store,
 )
 from hw.layouts.ports import error_layout, request_layout
+from hw.layouts.translation import cause_field
 from hw.params import DIMS, PIECE_BYTES, SMEM_OFFSET_BITS, WARP, TmaParams
 
 SHORT_ROW_BITS = 3
@@ -100,12 +101,14 @@ def request_with_map_layout(params: TmaParams) -> data.StructLayout:
     request : the request
     words : words w0 to w15 of the tensor map, all from one fill
     fault : the map could not be read, and ``words`` have no meaning
+    decode, page : see `cause_field`
     """
     return data.StructLayout(
         {
             "request": queued_request_layout(params),
             "words": data.ArrayLayout(32, 16),
             "fault": 1,
+            **cause_field(params),
         }
     )
 

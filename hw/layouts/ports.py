@@ -230,8 +230,8 @@ def error_layout(params: TmaParams) -> data.StructLayout:
     request_id : ``request_id`` of the request; 0 with WRONG_TAG
     code : first cause that applies, in the order of `ErrorCode`
     dim : dimension of the offending value, or 0; with MBAR_FAULT, the `BarrierFault`; with
-        WRONG_TAG, 0 for the answer to a read and 1 for that to a write; with GMEM_FAULT of a
-        line, its `PageFault`, or behind AXI4 its `Response`
+        WRONG_TAG, 0 for the answer to a read and 1 for that to a write; with GMEM_FAULT, the
+        `PageFault`, or behind AXI4 the `Response`
     value : offending value, in two's complement if the field is signed
     """
     return data.StructLayout(
@@ -272,17 +272,19 @@ class DescriptorInvalidate(data.Struct):
     all: 1
 
 
-class DescriptorFill(data.Struct):
+@cache
+def descriptor_fill_layout(params: TmaParams) -> data.StructLayout:
     """Answer to a read of a tensor map.
 
     Members
     -------
     words : words w0 to w15
     error : 1 if the tensor map could not be read; then ``words`` are undefined
+    decode : see `decode_field`
     """
-
-    words: data.ArrayLayout(32, 16)
-    error: 1
+    return data.StructLayout(
+        {"words": data.ArrayLayout(32, 16), "error": 1, **decode_field(params)}
+    )
 
 
 @cache

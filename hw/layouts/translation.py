@@ -2,11 +2,17 @@
 
 from functools import cache
 
-from amaranth.hdl import ShapeLike
+from amaranth.hdl import Const, Mux, ShapeLike, Value
 from amaranth.lib import data, enum
 
+from hw.layouts.axi import Response
 from hw.layouts.isa import MemoryAttributes
-from hw.layouts.ports import decode_field, gnic_ack_layout, gnic_response_layout
+from hw.layouts.ports import (
+    decode_field,
+    descriptor_fill_layout,
+    gnic_ack_layout,
+    gnic_response_layout,
+)
 from hw.params import TmaParams
 
 
@@ -25,6 +31,19 @@ def cause_field(params: TmaParams) -> dict[str, ShapeLike]:
     an access that did not get to memory.
     """
     return decode_field(params) | ({"page": PageFault} if params.tlb_entries else {})
+
+
+def cause_of(params: TmaParams, fault: data.View) -> Value:
+    """Return ``dim`` of the error record of a failed access; ``fault`` has ``cause_field``.
+
+    It is the `PageFault`, or with an AXI4 port the response, and 0 without both.
+    """
+    cause: Value = Const(0)
+    if params.axi_data_bits:
+        cause = Mux(fault.decode, Response.DECERR, Response.SLVERR)
+    if params.tlb_entries:
+        cause = Mux(fault.page == PageFault.NONE, cause, fault.page)
+    return cause
 
 
 def _with_cause(layout: data.StructLayout, params: TmaParams) -> data.StructLayout:
@@ -59,6 +78,18 @@ def translated_ack_layout(params: TmaParams) -> data.StructLayout:
     tag, error, decode : as in ``gnic_ack_layout``
     """
     return _with_cause(gnic_ack_layout(params), params)
+
+
+@cache
+def translated_fill_layout(params: TmaParams) -> data.StructLayout:
+    """Answer to a read of a tensor map at a virtual address.
+
+    Members
+    -------
+    page : see `cause_field`
+    words, error, decode : as in ``descriptor_fill_layout``
+    """
+    return _with_cause(descriptor_fill_layout(params), params)
 
 
 @cache

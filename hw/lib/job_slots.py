@@ -4,10 +4,9 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from hw.layouts.axi import Response
 from hw.layouts.isa import GLOBAL_ADDRESS_BITS, ErrorCode
 from hw.layouts.jobs import generator_job_layout, walk_job_layout
-from hw.layouts.translation import PageFault
+from hw.layouts.translation import cause_of
 from hw.lib.free_list import FreeList
 from hw.params import TmaParams
 
@@ -19,8 +18,8 @@ def failure(
 
     With ``receiver_absent``, a CTA that should receive data does not run: DST_CTA, and
     ``location`` is the rank of that CTA. Otherwise an access to global memory failed: GMEM_FAULT,
-    and ``location`` is the global address divided by ``line_bytes``. The fields of ``cause_field``
-    in ``fault`` give ``dim``: the `PageFault`, or with an AXI4 port the response.
+    and ``location`` is the global address divided by ``line_bytes``; ``dim`` is `cause_of`
+    ``fault``.
     """
     code = Signal(ErrorCode)
     value = Signal(GLOBAL_ADDRESS_BITS)
@@ -31,12 +30,7 @@ def failure(
             code.eq(ErrorCode.GMEM_FAULT),
             value.eq(Cat(Const(0, params.lane_bits + 4), location)),
         ]
-    cause: Value = Const(0)
-    if params.axi_data_bits:
-        cause = Mux(fault.decode, Response.DECERR, Response.SLVERR)
-    if params.tlb_entries:
-        cause = Mux(fault.page == PageFault.NONE, cause, fault.page)
-    return code, Mux(receiver_absent, 0, cause), value
+    return code, Mux(receiver_absent, 0, cause_of(params, fault)), value
 
 
 class JobSlots(wiring.Component):

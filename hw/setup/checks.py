@@ -18,6 +18,7 @@ from hw.layouts.isa import (
     is_reducible,
     is_reduction,
 )
+from hw.layouts.translation import cause_of
 from hw.params import DIMS, TmaParams
 from hw.setup.map_decoder import is_misaligned
 
@@ -43,7 +44,7 @@ class Check:
     value : Value or int or str
         The offending value; a string names a member of ``early_error_layout``'s ``values``.
     dim : Value or int, optional
-        The dimension of the error record; 0 if it is not given.
+        The dimension, or the cause, of the error record; 0 if it is not given.
     """
 
     violated: Value
@@ -124,7 +125,7 @@ def tensor_checks(params: TmaParams, payload, decoded, operands: TensorOperands)
     fits, coords = _mode_fits(p, payload, decoded, store, access)
     misdirected = request.misdirected
     return [
-        Check(payload.fault, ErrorCode.GMEM_FAULT, "global_address"),
+        Check(payload.fault, ErrorCode.GMEM_FAULT, "global_address", cause_of(p, payload)),
         Check(_map_refused(p, decoded, store), ErrorCode.MAP_FIELD, "word_2"),
         Check(~fits, ErrorCode.MAP_MODE, request.mode),
         Check(request.rank != coords, ErrorCode.MAP_MODE, request.rank),

@@ -6,8 +6,8 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.layouts.isa import GLOBAL_ADDRESS_BITS
 from hw.layouts.ports import (
-    DescriptorFill,
     decode_field,
+    descriptor_fill_layout,
     gnic_request_layout,
     gnic_response_layout,
 )
@@ -15,6 +15,7 @@ from hw.layouts.translation import (
     PageFault,
     page_read_layout,
     paged_read_layout,
+    translated_fill_layout,
     translated_response_layout,
     translation_layout,
     waiting_read_layout,
@@ -31,16 +32,15 @@ def read_ports(params: TmaParams) -> dict[str, wiring.Member]:
     """Return the ports of a translation to the reads of a unit, and to memory."""
     request = stream.Signature(gnic_request_layout(params))
     address = stream.Signature(GLOBAL_ADDRESS_BITS)
-    fill = stream.Signature(DescriptorFill)
     return {
         "gnic_request": In(request),
         "gnic_response": Out(stream.Signature(translated_response_layout(params))),
         "descriptor_request": In(address),
-        "descriptor_fill": Out(fill),
+        "descriptor_fill": Out(stream.Signature(translated_fill_layout(params))),
         "memory_request": Out(request),
         "memory_response": In(stream.Signature(gnic_response_layout(params))),
         "memory_descriptor_request": Out(address),
-        "memory_descriptor_fill": In(fill),
+        "memory_descriptor_fill": In(stream.Signature(descriptor_fill_layout(params))),
     }
 
 
@@ -52,8 +52,8 @@ class ReadTranslation(wiring.Component):
     since their answers have no tag: memory and page faults give them in order.
 
     A read of an absent page does not get to memory. Its response, which comes between those of
-    memory, has an error and the ``PageFault``; a tensor map gets a fill with an error, and a
-    prefetch has no effect.
+    memory, has an error and the ``PageFault``, and so has the fill of a tensor map. A prefetch has
+    no effect.
 
     Latency: two clocks for a read whose page has an entry, one for an answer. Throughput: one read
     and one answer a clock. Back-pressure: a read waits while the queue is full and its page
@@ -70,11 +70,11 @@ class ReadTranslation(wiring.Component):
     gnic_request : In(stream) of ``gnic_request_layout``; virtual addresses
     gnic_response : Out(stream) of ``translated_response_layout``
     descriptor_request : In(stream) of 64 bits; virtual addresses
-    descriptor_fill : Out(stream) of ``DescriptorFill``
+    descriptor_fill : Out(stream) of ``translated_fill_layout``
     memory_request : Out(stream) of ``gnic_request_layout``; physical addresses
     memory_response : In(stream) of ``gnic_response_layout``
     memory_descriptor_request : Out(stream) of 64 bits; physical addresses
-    memory_descriptor_fill : In(stream) of ``DescriptorFill``
+    memory_descriptor_fill : In(stream) of ``descriptor_fill_layout``
     lookup, found, walked, filled, waited_for :
         See ``Tlb``.
     busy : Out; a read is under way here
@@ -268,18 +268,18 @@ class ReadTranslation(wiring.Component):
             m.d.sync += valid.eq(0)
 
         # An answer of memory without a read passes, since the descriptor cache drops it.
-        m.submodules.fill_register = fill_register = PipelineRegister(DescriptorFill)
+        m.submodules.fill_register = fill_register = PipelineRegister(translated_fill_layout(p))
         connect(m, fill_register.o, flipped(self.descriptor_fill))
         fill, memory_fill = fill_register.i, self.memory_descriptor_fill
         is_fault = faults.o.valid & faults.o.payload
         m.d.comb += [
             fill.valid.eq(memory_fill.valid | is_fault),
-            fill.p.eq(memory_fill.p),
+            *(fill.p[name].eq(memory_fill.p[name]) for name in descriptor_fill_layout(p).members),
             memory_fill.ready.eq(fill.ready & ~is_fault),
             faults.o.ready.eq(fill.valid & fill.ready),
         ]
         with m.If(is_fault):
-            m.d.comb += fill.p.error.eq(1)
+            m.d.comb += [fill.p.error.eq(1), fill.p.page.eq(PageFault.ABSENT)]
         return translates | valid
 
     def _answer(self, m: Module, absent: stream.Interface) -> None:

@@ -52,7 +52,15 @@ ROOT: Path = cache.ROOT
 TESTBENCH = ROOT / "sim_tb" / "testbench"
 TOP = "tb_top"
 MEMORY_SIDE = "reduction_unit"
-FEATURES = "stores", "reductions", "ignore_oob", "override", "report_mechanism", "counters"
+FEATURES = (
+    "stores",
+    "reductions",
+    "ignore_oob",
+    "override",
+    "report_mechanism",
+    "counters",
+    "axi_data_bits",
+)
 """Parameters whose ports and operands the testbench has under a macro."""
 
 COVERAGE_DIRECTORY = "TMA_COVERAGE"

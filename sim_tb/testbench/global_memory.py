@@ -22,8 +22,9 @@ class GlobalMemory:
     The background applies outside all arrays. ``"hash"``: each byte is a function of its address,
     the one that recorded test vectors assume. ``"fault"``: a read fails if it touches no array.
     ``"void"``: as ``"hash"``, but writes are accepted and dropped. Over the other two backgrounds a
-    write outside all arrays fails. Arrays are shared, not copied: the units read what Python writes
-    from the next clock on. Where arrays overlap, the one placed last is visible.
+    write outside all arrays fails. Behind AXI4, what fails is answered with DECERR, and with SLVERR
+    what touches a range of ``refuse``. Arrays are shared, not copied: the units read what Python
+    writes from the next clock on. Where arrays overlap, the one placed last is visible.
 
     Parameters
     ----------
@@ -39,7 +40,7 @@ class GlobalMemory:
     def __init__(self, address_bits: int = 64) -> None:
         self.maps = min(MAPS, 3 << (address_bits - 2))
         self._bridge = Bridge()
-        self._regions: dict[int, Bytes] = {}
+        self._regions: dict[int, Bytes | None] = {}
         self._next_map = self.maps
 
     def background(self, kind: str) -> None:
@@ -68,9 +69,16 @@ class GlobalMemory:
         self.place(address, words)
         return address
 
+    def refuse(self, address: int, size: int) -> None:
+        """Let all accesses to ``size`` bytes at ``address`` fail, and remove an array there."""
+        self.remove(address)
+        self._regions[address] = None
+        self._bridge.region(address, size, None)
+
     def remove(self, address: int) -> None:
-        """Remove the array that was placed at ``address``, if there is one."""
-        if self._regions.pop(address, None) is not None:
+        """Remove the array, or the refused range, that begins at ``address``, if there is one."""
+        if address in self._regions:
+            del self._regions[address]
             self._bridge.remove(address)
 
     def clear(self) -> None:

@@ -116,12 +116,13 @@ module tb_sm (
   import "DPI-C" function void tb_next_descriptor_invalidate(
       input int unsigned sm, output longint unsigned address, output bit all);
   import "DPI-C" function void tb_next_descriptor_fill(
-      input int unsigned sm, output bit [511:0] words, output bit error);
+      input int unsigned sm, output bit [511:0] words, output bit error, output bit absent);
   import "DPI-C" function void tb_next_gnic_response(
-      input int unsigned sm, output int unsigned tag, output bit error, output bit [1023:0] data);
+      input int unsigned sm, output int unsigned tag, output bit error, output bit absent,
+      output bit [1023:0] data);
   import "DPI-C" function void tb_next_smem_data(input int unsigned sm, output bit [1023:0] data);
   import "DPI-C" function void tb_next_gnic_ack(
-      input int unsigned sm, output int unsigned tag, output bit error);
+      input int unsigned sm, output int unsigned tag, output bit error, output bit absent);
   import "DPI-C" function void tb_next_reduction_request(
       input int unsigned sm, output int unsigned tag, output longint unsigned sector,
       output int unsigned op, output int unsigned kind, output int unsigned pieces,
@@ -247,7 +248,7 @@ module tb_sm (
   bit [159:0] coords;
   bit [511:0] words;
   bit [1023:0] data;
-  bit fault, all, joins, multicast, pair, v1, reduces;
+  bit fault, absent, all, joins, multicast, pair, v1, reduces;
 
   always @(posedge clk) begin
     drive = 0;
@@ -371,14 +372,20 @@ module tb_sm (
       descriptor_invalidate.all <= all;
     end
     if (drive[PORTS+3]) begin
-      tb_next_descriptor_fill(sm, words, fault);
+      tb_next_descriptor_fill(sm, words, fault, absent);
       descriptor_fill.words <= words;
       descriptor_fill.error <= fault;
+`ifdef TMA_AXI_DATA_BITS
+      descriptor_fill.decode <= absent;
+`endif
     end
     if (drive[PORTS+4]) begin
-      tb_next_gnic_response(sm, tag, fault, data);
+      tb_next_gnic_response(sm, tag, fault, absent, data);
       gnic_response.tag <= tag;
       gnic_response.error <= fault;
+`ifdef TMA_AXI_DATA_BITS
+      gnic_response.decode <= absent;
+`endif
       gnic_response.data <= data;
     end
     if (drive[PORTS+5]) begin
@@ -398,9 +405,12 @@ module tb_sm (
       smem_data <= data;
     end
     if (drive[PORTS+7]) begin
-      tb_next_gnic_ack(sm, tag, fault);
+      tb_next_gnic_ack(sm, tag, fault, absent);
       gnic_ack.tag <= tag;
       gnic_ack.error <= fault;
+`ifdef TMA_AXI_DATA_BITS
+      gnic_ack.decode <= absent;
+`endif
     end
 `endif
 `ifdef TMA_REDUCTIONS

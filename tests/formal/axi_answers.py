@@ -17,7 +17,7 @@ from hw.axi.map_reader import MAP_BYTES, MapReader
 from hw.axi.read_port import ReadPort
 from hw.axi.write_port import WritePort
 from hw.layouts.axi import Response, b_layout, is_error, r_layout
-from hw.layouts.ports import DescriptorFill
+from hw.layouts.ports import descriptor_fill_layout
 from tests.formal.axi import HOST, PARAMS, Slice
 from tests.formal.inside import Inside, inside
 from tests.formal.proof import Bug, Proof
@@ -167,7 +167,7 @@ class ReadAnswerSpec(Elaboratable):
 
 
 class MapReaderSpec(Elaboratable):
-    """Tensor map n has the beats that came as its beats, and an error if one of them had.
+    """Tensor map n has the beats that came as its beats, and an error, or DECERR, if one had it.
 
     The solver chooses n, and which of its beats is followed.
     """
@@ -180,13 +180,16 @@ class MapReaderSpec(Elaboratable):
         beat_bits = (BEATS - 1).bit_length()
         beats = Signal(COUNT + beat_bits)
         maps = Signal(COUNT)  # that left
-        fails = Signal()  # a beat of the last tensor map failed
+        flags = "error", "decode"
+        came = {name: Signal(name=f"{name}_came") for name in flags}  # in the last tensor map
         m.d.sync += [beats.eq(beats + fires(dut.i)), maps.eq(maps + fires(dut.o))]
         begun, number = beats[beat_bits:], beats[:beat_bits]
         with m.If(fires(dut.i)):
-            m.d.sync += fails.eq(dut.i.p.error | Mux(number == 0, 0, fails))
+            m.d.sync += [
+                came[name].eq(dut.i.p[name] | Mux(number == 0, 0, came[name])) for name in flags
+            ]
 
-        valid, fill = here.valid, DescriptorFill(here.fill)
+        valid, fill = here.valid, descriptor_fill_layout(PARAMS)(here.fill)
         n, place = AnyConst(COUNT), AnyConst(beat_bits)
         want = AnyConst(PARAMS.axi_data_bits)
         with m.If(fires(dut.i) & (begun == n) & (number == place)):
@@ -195,8 +198,8 @@ class MapReaderSpec(Elaboratable):
             Assert(here.count == number),
             Assert(~valid | (number == 0)),
             Assert(begun == (maps + valid)[:COUNT]),
-            Assert(~valid | (fill.error == fails)),
-            Assert((number == 0) | (fill.error == fails)),
+            *(Assert(~valid | (fill[name] == came[name])) for name in flags),
+            *(Assert((number == 0) | (fill[name] == came[name])) for name in flags),
         ]
         words = Value.cast(fill.words)
         for count in range(1, BEATS + 1):
@@ -207,7 +210,7 @@ class MapReaderSpec(Elaboratable):
                 bits = words.word_select(BEATS - count + first, PARAMS.axi_data_bits)
                 with m.If(is_now & (place == first)):
                     m.d.comb += Assert(bits == want)
-        m.d.comb += Cover((maps == 2) & fails & (n == 1) & (want != 0))
+        m.d.comb += Cover((maps == 2) & came["error"] & (n == 1) & (want != 0))
         return m
 
 
@@ -230,7 +233,8 @@ def _answers_loads_only(port: ReadPort, here: Inside) -> None:
 
 def _forgets_errors(_reader: MapReader, here: Inside) -> None:
     with here.module.If(here.valid | (here.count != 0)):
-        here.module.d.sync += DescriptorFill(here.fill).error.eq(0)
+        fill = descriptor_fill_layout(PARAMS)(here.fill)
+        here.module.d.sync += [fill.error.eq(0), fill.decode.eq(0)]
 
 
 PROOFS = [

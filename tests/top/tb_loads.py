@@ -349,6 +349,7 @@ async def hints_go_with_every_line(dut: Any) -> None:
 
 ROWS = 32
 SOURCE, OTHER, TARGET, BARRIER = 0x10_0000, 0x20_0000, 0x400, 0x40
+REFUSED = 0x5001_0000
 
 
 def whole(address: int) -> NDArray[np.uint32]:
@@ -378,6 +379,11 @@ async def fill(env: Environment, tensor_map: int, target: int = TARGET) -> NDArr
     env.requests.load(tensor_map, [0, 0], target, BARRIER)
     await env.barriers.wait(BARRIER, 0)
     return env.smem[target : target + ROWS * 128].copy()
+
+
+def response(env: Environment, kind: Response) -> int:
+    """Return ``dim`` of the record of a failed access: behind AXI4 the response, else 0."""
+    return kind.value if env.interface.parameters["axi_data_bits"] else 0
 
 
 def tensors(env: Environment) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
@@ -461,8 +467,7 @@ async def unreadable_lines_are_an_error(dut: Any) -> None:
     name = env.requests.load(tensor_map, [0, 0], TARGET, BARRIER)
     error = await env.errors.take_next()
     assert (error.request_id, error.code) == (name, ErrorCode.GMEM_FAULT)
-    by_axi = env.interface.parameters["axi_data_bits"] > 0
-    assert error.dim == (Response.SLVERR.value if by_axi else 0)
+    assert error.dim == response(env, Response.DECERR)
     await env.idle()
     assert not env.errors
     assert env.barriers.read(BARRIER) == Barrier(
@@ -512,9 +517,12 @@ async def prefetches_ask_for_lines_and_nothing_else(dut: Any) -> None:
 @cocotb.test()
 async def an_unreadable_map_is_an_error(dut: Any) -> None:
     env = await start(dut)
-    name = env.requests.load(0x5000_0000, [0, 0], TARGET, BARRIER)
-    error = await env.errors.take_next()
-    assert (error.request_id, error.code) == (name, ErrorCode.GMEM_FAULT)
+    env.gmem.refuse(REFUSED, 128)
+    for address, kind in (0x5000_0000, Response.DECERR), (REFUSED, Response.SLVERR):
+        name = env.requests.load(address, [0, 0], TARGET, BARRIER)
+        error = await env.errors.take_next()
+        assert (error.request_id, error.code) == (name, ErrorCode.GMEM_FAULT)
+        assert (error.dim, error.value) == (response(env, kind), address)
     await env.idle()
     assert (env.smem == 0xCD).all()
 

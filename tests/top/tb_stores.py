@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden import Arch, DataType, ReductionOp, TensorMap, TmaError
+from hw.layouts.axi import Response
 from sim_tb.testbench.bridge import LogKind
 from sim_tb.testbench.environment import Environment
 from sim_tb.testbench.models import PRESETS, Models, Timing
@@ -290,7 +291,9 @@ async def unwritable_lines_are_an_error(dut: Any) -> None:
         error = await env.errors.take_next()
         assert isinstance(error, ErrorRecord)
         assert (error.request_id, error.cause) == (name, "GMEM_FAULT")
-        assert error.value == TARGET - 256 + 4096 - LINE
+        parameters = env.interface.parameters
+        assert error.value == TARGET - 256 + 4096 - parameters["line_bytes"]
+        assert error.dim == (Response.DECERR.value if parameters["axi_data_bits"] else 0)
         assert not env.errors
 
 

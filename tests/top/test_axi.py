@@ -48,6 +48,7 @@ def test_stores_and_reductions(params: TmaParams, models: str) -> None:
     [
         ("loads", "unreadable_lines_are_an_error"),
         ("loads", "an_unreadable_map_is_an_error"),
+        ("stores", "unwritable_lines_are_an_error"),
         ("stores", "a_load_behind_a_store"),
         ("stores", "reductions_to_one_address"),
     ],

@@ -17,7 +17,11 @@ namespace testbench {
 
 constexpr uint32_t kSectorBytes = 32;
 
-// Regions, whose bytes belong to NumPy arrays, over a background. Addresses are modulo 2**64.
+// Why an access fails: no memory is at its address, or the memory there refuses it.
+enum class Fault { NONE, ABSENT, REFUSED };
+
+// Regions, whose bytes belong to NumPy arrays, over a background. A region without bytes refuses
+// each access that touches it. Addresses are modulo 2**64.
 class GlobalMemory {
   public:
     void set_background(uint32_t background) { background_ = background; }
@@ -31,10 +35,11 @@ class GlobalMemory {
         std::erase_if(regions_, [base](const Region& region) { return region.base == base; });
     }
 
-    // Copy `size` bytes at `address` to `bytes`. Return true if they are unreadable: the background
-    // is FAULT and none of them is in a region. If only some are in a region, the read succeeds,
-    // because memory is accessed in whole lines, and the others read as 0xEE.
-    bool read(uint64_t address, uint32_t size, uint8_t* bytes) const {
+    // Copy `size` bytes at `address` to `bytes`. They are absent if the background is FAULT and none
+    // of them is in a region. If only some are in a region, the read succeeds, because memory is
+    // accessed in whole lines, and the others read as 0xEE.
+    Fault read(uint64_t address, uint32_t size, uint8_t* bytes) const {
+        if (refuses(address, size)) return Fault::REFUSED;
         bool any = false, whole = false;  // some bytes, all bytes are in one region
         for (const Region& region : regions_) {
             const Overlap part = overlap(region, address, size);
@@ -54,20 +59,21 @@ class GlobalMemory {
                 std::memcpy(bytes + part.to, region.bytes + part.from, part.count);
             }
         }
-        return !any && background_ == Background::FAULT;
+        return !any && background_ == Background::FAULT ? Fault::ABSENT : Fault::NONE;
     }
 
-    // Return whether the bytes at `address` whose `strobe` bit is set can be written: all of them
-    // are in regions, or the background is VOID, where writes are accepted and dropped.
-    bool writable(uint64_t address, uint32_t size, const uint8_t* strobe) const {
-        if (background_ == Background::VOID || find_all(address, size)) return true;
+    // Return why the bytes at `address` whose `strobe` bit is set cannot be written: one of them is
+    // in no region, and the background is not VOID, where writes are accepted and dropped.
+    Fault write_fault(uint64_t address, uint32_t size, const uint8_t* strobe) const {
+        if (refuses(address, size)) return Fault::REFUSED;
+        if (background_ == Background::VOID || find_all(address, size)) return Fault::NONE;
         for (uint32_t i = 0; i < size; ++i) {
-            if (strobe[i / 8] >> i % 8 & 1 && !find(address + i)) return false;
+            if (strobe[i / 8] >> i % 8 & 1 && !find(address + i)) return Fault::ABSENT;
         }
-        return true;
+        return Fault::NONE;
     }
 
-    // Write the bytes whose `strobe` bit is set. The caller has checked writable().
+    // Write the bytes whose `strobe` bit is set. The caller has checked write_fault().
     void write(uint64_t address, uint32_t size, const uint8_t* strobe, const uint8_t* bytes) {
         uint8_t* const all = find_all(address, size);
         for (uint32_t i = 0; i < size; ++i) {
@@ -81,6 +87,12 @@ class GlobalMemory {
         uint64_t base, size;
         uint8_t* bytes;
     };
+
+    bool refuses(uint64_t address, uint32_t size) const {
+        return std::ranges::any_of(regions_, [=](const Region& region) {
+            return !region.bytes && overlap(region, address, size).count;
+        });
+    }
 
     // Return the byte that is visible at `address`, or null if no region has it.
     uint8_t* find(uint64_t address) const {

@@ -26,6 +26,7 @@ constexpr uint32_t kPieceBytes = 16, kMapBytes = 64, kMaxLine = 128;
 constexpr uint32_t kWarpThreads = 32;
 constexpr uint32_t kBarrierTags = 1u << 16;
 constexpr uint32_t kStoreFailed = 1u << 31;  // set in gnic_ack beside the tag of the store
+constexpr uint32_t kStoreAbsent = 1u << 29;  // and this one, if no memory is there
 constexpr uint32_t kStray = 1u << 30;  // set in gnic_response and gnic_ack beside a wrong tag
 
 // A request to descriptor_prefetch or descriptor_invalidate.
@@ -37,7 +38,8 @@ struct Fence {
 
 // A line read in flight.
 struct LineRead {
-    bool busy = false, error = false;
+    bool busy = false;
+    Fault fault = Fault::NONE;
     uint64_t line = 0, begin_cycle = 0;
     uint8_t data[kMaxLine];
 };
@@ -65,7 +67,7 @@ struct Beat {
 // The answer to the fetch of a tensor map.
 struct DescriptorFill {
     uint64_t address;
-    bool error;
+    Fault fault;
     uint8_t words[kMapBytes];
 };
 
@@ -131,7 +133,7 @@ struct SmModels {
     Source<uint32_t> gnic_response;  // tag
     Source<BarrierCommandRecord> barrier_command;
     Source<Beat> smem_data;
-    Source<uint32_t> gnic_ack;  // tag, and kStoreFailed
+    Source<uint32_t> gnic_ack;  // tag, kStoreFailed and kStoreAbsent
     Source<SectorReduction> reduction_request;
     Source<RemoteCommandRecord> remote_command;
     Source<RemoteStoreRecord> remote_store;
@@ -282,7 +284,7 @@ struct SmModels {
         transfer |= smem_data.sample(bit(Port::smem_data));
         if (gnic_ack.sample(bit(Port::gnic_ack)) && !took(stray_writes)) {
             transfer = true;
-            stray_writes.last_answered = gnic_ack.current & ~kStoreFailed;
+            stray_writes.last_answered = gnic_ack.current & ~(kStoreFailed | kStoreAbsent);
             line_stores[stray_writes.last_answered].busy = false;
             --line_stores_busy;
         }
@@ -351,7 +353,7 @@ struct SmModels {
         if (prefetch) return log(LogKind::PREFETCH, line, 0);
         if (!claim("gnic_request", line_reads, tag, line)) return;
         LineRead& read = line_reads[tag];
-        read.error = shared.gmem.read(line * line_bytes, line_bytes, read.data);
+        read.fault = shared.gmem.read(line * line_bytes, line_bytes, read.data);
         ++line_reads_busy;
         schedules[MemoryKind::lines].request(tag, cycle);
         log(LogKind::LINE, line, tag);
@@ -364,7 +366,7 @@ struct SmModels {
         }
         DescriptorFill& fetch = descriptor_fetches.emplace_back();
         fetch.address = address;
-        fetch.error = shared.gmem.read(address, kMapBytes, fetch.words);
+        fetch.fault = shared.gmem.read(address, kMapBytes, fetch.words);
         schedules[MemoryKind::descriptors].request(0, cycle);
         log(LogKind::FETCH, address, 0);
     }
@@ -424,8 +426,10 @@ struct SmModels {
     void perform(uint32_t tag) {
         LineStore& store = line_stores[tag];
         const uint64_t address = store.line * line_bytes;
-        if (!shared.gmem.writable(address, line_bytes, store.strobe)) {
-            return gnic_ack.queue.push_back(tag | kStoreFailed);
+        const Fault fault = shared.gmem.write_fault(address, line_bytes, store.strobe);
+        if (fault != Fault::NONE) {
+            const uint32_t absent = fault == Fault::ABSENT ? kStoreAbsent : 0;
+            return gnic_ack.queue.push_back(tag | kStoreFailed | absent);
         }
         for (uint64_t at = address; at < address + line_bytes; at += kSectorBytes) {
             const uint64_t sector = at / kSectorBytes;

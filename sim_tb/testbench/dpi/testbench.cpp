@@ -144,16 +144,19 @@ void tb_next_descriptor_invalidate(uint32_t sm, uint64_t* address, svBit* all) {
     *all = fence.all;
 }
 
-void tb_next_descriptor_fill(uint32_t sm, svBitVecVal* words, svBit* error) {
+void tb_next_descriptor_fill(uint32_t sm, svBitVecVal* words, svBit* error, svBit* absent) {
     const DescriptorFill& fill = models_of(sm).descriptor_fill.current;
     std::memcpy(words, fill.words, kMapBytes);
-    *error = fill.error;
+    *error = fill.fault != Fault::NONE;
+    *absent = fill.fault == Fault::ABSENT;
 }
 
-void tb_next_gnic_response(uint32_t sm, uint32_t* tag, svBit* error, svBitVecVal* data) {
+void tb_next_gnic_response(uint32_t sm, uint32_t* tag, svBit* error, svBit* absent,
+                           svBitVecVal* data) {
     *tag = models_of(sm).gnic_response.current & ~kStray;
     const LineRead& read = models_of(sm).line_reads[*tag];
-    *error = read.error;
+    *error = read.fault != Fault::NONE;
+    *absent = read.fault == Fault::ABSENT;
     std::memcpy(data, read.data, kMaxLine);
 }
 
@@ -161,10 +164,11 @@ void tb_next_smem_data(uint32_t sm, svBitVecVal* data) {
     std::memcpy(data, models_of(sm).smem_data.current.data, kMaxLine);
 }
 
-void tb_next_gnic_ack(uint32_t sm, uint32_t* tag, svBit* error) {
+void tb_next_gnic_ack(uint32_t sm, uint32_t* tag, svBit* error, svBit* absent) {
     const uint32_t ack = models_of(sm).gnic_ack.current;
-    *tag = ack & ~(kStoreFailed | kStray);
+    *tag = ack & ~(kStoreFailed | kStoreAbsent | kStray);
     *error = (ack & kStoreFailed) != 0;
+    *absent = (ack & kStoreAbsent) != 0;
 }
 
 void tb_next_reduction_request(uint32_t sm, uint32_t* tag, uint64_t* sector, uint32_t* op,

@@ -18,7 +18,7 @@ from cocotbext.axi import AxiBus, AxiRam
 
 from hw.layouts.isa import ElementType, ReductionOp
 from hw.layouts.ports import (
-    DescriptorFill,
+    descriptor_fill_layout,
     gnic_ack_layout,
     gnic_request_layout,
     gnic_response_layout,
@@ -203,5 +203,5 @@ async def copies(dut) -> None:
     while len(bench.fills.taken) < len(maps):
         await RisingEdge(dut.clk)
     for address, bits in zip(maps, bench.fills.taken, strict=True):
-        fill = DescriptorFill.from_bits(bits)
+        fill = descriptor_fill_layout(p).from_bits(bits)
         assert bool(fill.error) == bench.fails(address)

@@ -111,6 +111,7 @@ def test_lines_and_maps_come_as_they_are_in_memory(line_bytes: int, bits: int, s
     for read_, fill in zip(maps, run.payloads["descriptor_fill"], strict=True):
         failed = any(resp >= 2 for resp in read_.resps)
         assert fill.error == failed
+        assert fill.decode == (3 in read_.resps)
         if not failed:
             words = sum(word << 32 * at for at, word in enumerate(fill.words))
             assert words == reader.slave.read(read_.address, 64)

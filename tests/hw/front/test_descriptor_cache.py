@@ -6,12 +6,19 @@ from dataclasses import dataclass, field
 import pytest
 
 from hw.front.descriptor_cache import DescriptorCache
+from hw.layouts.translation import PageFault
 from hw.params import TmaParams
 from tests.hw.simulate import simulation
 from tests.quick import quick
 
-PARAMS = TmaParams(descriptor_cache_entries=4)
+PARAMS = TmaParams(descriptor_cache_entries=4, axi_data_bits=64, tlb_entries=4)
 FAULTY = 0xBAD * 64
+FAULTS = {
+    FAULTY: {"error": 1, "decode": 0},
+    FAULTY + 64: {"error": 1, "decode": 1},
+    FAULTY + 128: {"error": 1, "decode": 0, "page": PageFault.ABSENT},
+}
+"""Fills of the maps that cannot be read, by address."""
 
 
 @dataclass
@@ -119,7 +126,7 @@ class Driver:
         address = self.fills[0][0]
         version = self.versions.get(address, 0)
         words = [address + 16 * version + i for i in range(16)]
-        ctx.set(self.dut.fill.p, {"words": words, "error": address == FAULTY})
+        ctx.set(self.dut.fill.p, {"words": words, **FAULTS.get(address, {})})
         ctx.set(self.dut.fill.valid, 1)
         self.filling = True
 
@@ -168,7 +175,9 @@ class Driver:
             assert list(answer.words) == words, "a mix of two maps"
             newest = self.versions.get(address, 0)
             assert oldest <= version <= newest, "a map from before the invalidation"
-        assert bool(answer.fault) == (address == FAULTY)
+        assert bool(answer.fault) == (address in FAULTS)
+        for name, value in FAULTS.get(address, {}).items():
+            assert name == "error" or answer[name] == value
         self.seen.answers.append((number, version, answer.fault, self.clock))
         return True
 
@@ -177,7 +186,7 @@ class Driver:
 def test_random_traffic(seed):
     """Requests, prefetches, edits with and without invalidation, faults; more maps than entries."""
     rng = random.Random(seed)
-    addresses = [64 * n for n in range(1, 8)] + [FAULTY]
+    addresses = [64 * n for n in range(1, 8)] + [*FAULTS]
     script = []
     for _ in range(500):
         what = rng.choices(

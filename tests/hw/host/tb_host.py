@@ -15,6 +15,7 @@ from cocotb.triggers import ClockCycles
 from golden import ArrayMemory, BulkLoad, BulkReduce, BulkStore, Load, Reduce, TmaError, execute
 from golden.request import as_descriptor
 from hw.host.registers import Register
+from hw.layouts.axi import Response
 from hw.layouts.barriers import BarrierFault, BarrierOp
 from hw.layouts.host import (
     BARRIER_OPERATIONS,
@@ -320,6 +321,7 @@ async def faults_are_reported(dut) -> None:
         error = await host.take(CompletionKind.ERROR, 9)
         assert ErrorCode(error.code) is code, (operation, fields)
         if code is ErrorCode.GMEM_FAULT:
+            assert error.detail == Response.SLVERR.value
             assert error.value // PAGE == page // PAGE
         await succeed(host)
     # A phase that counts more arrivals than it expects locks the barrier.

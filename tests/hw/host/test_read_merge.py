@@ -7,9 +7,11 @@ from collections.abc import Callable
 import pytest
 
 from hw.host.read_merge import READS, ReadMerge
+from hw.params import TmaParams
 from tests.hw.simulate import Run, run_streams
 
 COUNT = 60
+PARAMS = TmaParams(axi_data_bits=64)
 
 
 class Ports(ReadMerge):
@@ -41,14 +43,18 @@ class Memory:
 
 def answer(address: int) -> dict:
     """Return what is read at an address."""
-    return {"words": [address + n & 0xFFFFFFFF for n in range(16)], "error": address // 64 % 5 == 0}
+    return {
+        "words": [address + n & 0xFFFFFFFF for n in range(16)],
+        "error": address // 64 % 5 == 0,
+        "decode": address // 64 % 10 == 0,
+    }
 
 
 def read(seed: int, reads: list[list[int]], share: float = 0.5, **options) -> Run:
     inputs = {"request_0": reads[0], "request_1": reads[1], "merged_fill": []}
     outputs = ["fill_0", "fill_1", "merged_request"]
     feed = Memory(seed, share).feed
-    return run_streams(Ports(), inputs, outputs, feed=feed, seed=seed, **options)
+    return run_streams(Ports(PARAMS), inputs, outputs, feed=feed, seed=seed, **options)
 
 
 def clocks(count: int) -> Callable[[Run], bool]:
@@ -70,9 +76,11 @@ def test_each_reader_gets_its_answers(seed: int, stalls: dict) -> None:
     for number in range(2):
         asked = [at for at in run.payloads["merged_request"] if at // 64 % 2 == number]
         assert asked == reads[number]
-        got = [(list(fill.words), fill.error) for fill in run.payloads[f"fill_{number}"]]
+        got = [
+            (list(fill.words), fill.error, fill.decode) for fill in run.payloads[f"fill_{number}"]
+        ]
         want = [answer(at) for at in reads[number]]
-        assert got == [(fill["words"], fill["error"]) for fill in want]
+        assert got == [(fill["words"], fill["error"], fill["decode"]) for fill in want]
 
 
 def test_readers_take_turns() -> None:

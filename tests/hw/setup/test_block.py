@@ -12,7 +12,9 @@ import golden
 from golden import Descriptor, Reduce, Store
 from golden.errors import ErrorCode
 from golden.request import as_descriptor
+from hw.layouts.axi import Response
 from hw.layouts.isa import AccessMode, Operation
+from hw.layouts.translation import PageFault
 from hw.params import PRESETS, TmaParams
 from hw.setup.block import SetupBlock
 from tests.hw.boxes import Box, Pieces, random_box, random_interleaved, stored_box
@@ -233,6 +235,26 @@ def test_refusal(changes, cause, value):
     assert len(jobs) == 1  # of the next request
     (error,) = errors
     assert (error.request_id, error.code.value, error.value) == (7, cause, value)
+
+
+@pytest.mark.parametrize(
+    ("cause", "dim"),
+    [
+        ({"decode": 0}, Response.SLVERR),
+        ({"decode": 1}, Response.DECERR),
+        ({"decode": 1, "page": PageFault.ABSENT}, PageFault.ABSENT),
+    ],
+)
+def test_an_unreadable_map_has_its_cause(cause, dim):
+    """``dim`` of the record is the response, or the page fault of a map that was not asked for."""
+    params = replace(PARAMS, axi_data_bits=64, tlb_entries=4 if "page" in cause else 0)
+    setup = simulation(SetupBlock, params)
+    entries = [box_input(PLAIN, fault=1) | cause, box_input(PLAIN)]
+    run = run_streams(setup, {"i": entries}, ["job", "error"])
+    (error,) = run.payloads["error"]
+    assert (error.code.value, error.dim) == (ErrorCode.GMEM_FAULT, dim.value)
+    assert error.value == 0x1000
+    assert len(run.payloads["job"]) == 1
 
 
 @pytest.mark.parametrize(

@@ -141,6 +141,7 @@ def check(params: TmaParams, table: PageTable, traffic: Traffic, run: Run) -> No
             may_be_absent = any(not present for _, present, _ in legal)
             if access.kind == "map":
                 fill = next(fills)
+                assert fill.page == (PageFault.ABSENT if fill.error else PageFault.NONE)
                 if fill.error:
                     assert may_be_absent, where
                     continue
