@@ -1,12 +1,11 @@
-// Memory with an AXI4 port of 64 bits and an AXI4-Lite port of 32 bits, for simulation.
+// Memory with an AXI4 port of 64 bits, for simulation.
 //
-// The AXI4 port takes bursts of whole beats (INCR), a read and a write at a time, and answers
-// addresses beyond the memory with DECERR. A beat is read or written in a clock, LATENCY clocks after
-// its address. The AXI4-Lite port answers in the next clock.
+// The port takes bursts of whole beats (INCR), a read and a write at a time, and answers addresses
+// beyond the memory with DECERR. A beat is read in a clock, LATENCY clocks after its address.
 
 module ram #(
     parameter BYTES = 1 << 24,
-    parameter LATENCY = 8
+    parameter LATENCY = 2
 ) (
     input clk,
     input rst,
@@ -24,7 +23,7 @@ module ram #(
     output reg rlast,
     output reg rvalid,
     input rready,
-    input [5:0] awid,
+    input [6:0] awid,
     input [31:0] awaddr,
     input [7:0] awlen,
     input [2:0] awsize,
@@ -36,26 +35,10 @@ module ram #(
     input wlast,
     input wvalid,
     output wready,
-    output reg [5:0] bid,
+    output reg [6:0] bid,
     output reg [1:0] bresp,
     output reg bvalid,
-    input bready,
-
-    input lite_awvalid,
-    output lite_awready,
-    input [31:0] lite_awaddr,
-    input lite_wvalid,
-    output lite_wready,
-    input [31:0] lite_wdata,
-    input [3:0] lite_wstrb,
-    output reg lite_bvalid,
-    input lite_bready,
-    input lite_arvalid,
-    output lite_arready,
-    input [31:0] lite_araddr,
-    output reg lite_rvalid,
-    input lite_rready,
-    output reg [31:0] lite_rdata
+    input bready
 );
   localparam WORDS = BYTES / 8;
   localparam OKAY = 2'd0, DECERR = 2'd3, INCR = 2'd1;
@@ -99,7 +82,7 @@ module ram #(
 
   // Writes.
   reg writes;
-  reg [5:0] write_id;
+  reg [6:0] write_id;
   reg [31:0] write_address;
   reg write_fails;
   assign awready = !writes && !bvalid;
@@ -129,22 +112,6 @@ module ram #(
         bresp <= write_fails || write_address >= BYTES ? DECERR : OKAY;
       end
     end
-    // The other port.
-    if (lite_write)
-      for (i = 0; i < 4; i = i + 1)
-        if (lite_wstrb[i])
-          words[lite_awaddr[31:3]%WORDS][32*lite_awaddr[2]+8*i+:8] <= lite_wdata[8*i+:8];
     if (rst) {writes, bvalid} <= 0;
-  end
-
-  wire lite_write = lite_awvalid && lite_wvalid && !lite_bvalid;
-  assign lite_awready = lite_write;
-  assign lite_wready = lite_write;
-  assign lite_arready = lite_arvalid && !lite_rvalid;
-  always @(posedge clk) begin
-    lite_bvalid <= !rst && (lite_write || lite_bvalid && !lite_bready);
-    lite_rvalid <= !rst && (lite_arready || lite_rvalid && !lite_rready);
-    if (lite_arready)
-      lite_rdata <= words[lite_araddr[31:3]%WORDS][32*lite_araddr[2]+:32];
   end
 endmodule

@@ -7,8 +7,8 @@
 //   0x8000_0008  clocks since the reset, read only
 //
 // One AXI4-Lite master drives the bus: the processor, or with `external` a master outside, such as a
-// debugger. It has one access at a time, and keeps its address until the answer: the interconnect is
-// a decoder. The unit reads and writes the memory by AXI4.
+// debugger. The interconnect, of interconnect.py, brings its accesses to the memory, the unit and
+// the devices of this module. The unit reads and writes the memory by AXI4.
 
 module soc #(
     parameter MEMORY_BYTES = 1 << 24
@@ -102,57 +102,28 @@ module soc #(
   wire [31:0] araddr = external ? ext_araddr : cpu_araddr;
   wire rready = external || cpu_rready;
 
-  // Decoder: slaves are the memory, the unit and the devices of this module.
-  localparam MEMORY = 0, UNIT = 1, DEVICES = 2;
-  wire [2:0] aw_select = {awaddr[31], awaddr[31:30] == 2'b01, awaddr[31:30] == 2'b00};
-  wire [2:0] ar_select = {araddr[31], araddr[31:30] == 2'b01, araddr[31:30] == 2'b00};
-  wire [2:0] slave_awready, slave_wready, slave_bvalid, slave_arready, slave_rvalid;
-  wire [31:0] memory_rdata, unit_rdata;
-  wire [1:0] unit_bresp, unit_rresp;
-  reg [31:0] device_rdata;
-  wire awready = |(slave_awready & aw_select);
-  wire wready = |(slave_wready & aw_select);
-  wire bvalid = |(slave_bvalid & aw_select);
-  wire arready = |(slave_arready & ar_select);
-  wire rvalid = |(slave_rvalid & ar_select);
-  wire [31:0] rdata =
-      ar_select[MEMORY] ? memory_rdata : ar_select[UNIT] ? unit_rdata : device_rdata;
-
+  wire awready, wready, bvalid, arready, rvalid;
+  wire [1:0] bresp, rresp;
+  wire [31:0] rdata;
   assign ext_awready = awready;
   assign ext_wready = wready;
   assign ext_bvalid = bvalid;
-  assign ext_bresp = aw_select[UNIT] ? unit_bresp : 2'b00;
+  assign ext_bresp = bresp;
   assign ext_arready = arready;
   assign ext_rvalid = rvalid;
-  assign ext_rresp = ar_select[UNIT] ? unit_rresp : 2'b00;
+  assign ext_rresp = rresp;
   assign ext_rdata = rdata;
 
-  // Console, exit and clocks: an access is answered one clock after its address and data.
-  reg device_bvalid, device_rvalid;
-  reg [31:0] clocks;
-  wire device_write = awvalid && wvalid && aw_select[DEVICES] && !device_bvalid;
-  wire device_read = arvalid && ar_select[DEVICES] && !device_rvalid;
-  assign slave_awready[DEVICES] = device_write;
-  assign slave_wready[DEVICES] = device_write;
-  assign slave_bvalid[DEVICES] = device_bvalid;
-  assign slave_arready[DEVICES] = device_read;
-  assign slave_rvalid[DEVICES] = device_rvalid;
-  always @(posedge clk) begin
-    clocks <= rst ? 0 : clocks + 1;
-    console_valid <= !rst && device_write && awaddr[3:0] == 4'h0;
-    exit_valid <= !rst && device_write && awaddr[3:0] == 4'h4;
-    if (device_write) begin
-      console_byte <= wdata[7:0];
-      exit_status <= wdata;
-    end
-    if (device_read) device_rdata <= clocks;
-    device_bvalid <= !rst && (device_write || device_bvalid && !bready);
-    device_rvalid <= !rst && (device_read || device_rvalid && !rready);
-  end
-
-  // The unit.
-  wire [6:0] m_arid, m_rid;
-  wire [5:0] m_awid, m_bid;
+  // Buses of the interconnect.
+  wire d_awvalid, d_wvalid, d_bready, d_arvalid, d_rready;  // of the devices
+  wire [31:0] d_awaddr, d_wdata;
+  wire u_awvalid, u_awready, u_wvalid, u_wready, u_bvalid, u_bready;  // of the unit's registers
+  wire u_arvalid, u_arready, u_rvalid, u_rready;
+  wire [31:0] u_awaddr, u_araddr, u_wdata, u_rdata;
+  wire [3:0] u_wstrb;
+  wire [1:0] u_bresp, u_rresp;
+  wire [6:0] m_arid, m_rid, m_bid;  // from the unit
+  wire [5:0] m_awid;
   wire [31:0] m_araddr, m_awaddr;
   wire [7:0] m_arlen, m_awlen, m_wstrb;
   wire [2:0] m_arsize, m_awsize;
@@ -160,29 +131,58 @@ module soc #(
   wire [63:0] m_rdata, m_wdata;
   wire m_arvalid, m_arready, m_rlast, m_rvalid, m_rready;
   wire m_awvalid, m_awready, m_wlast, m_wvalid, m_wready, m_bvalid, m_bready;
+  wire [6:0] r_arid, r_rid, r_awid, r_bid;  // of the memory
+  wire [31:0] r_araddr, r_awaddr;
+  wire [7:0] r_arlen, r_awlen, r_wstrb;
+  wire [2:0] r_arsize, r_awsize;
+  wire [1:0] r_arburst, r_awburst, r_rresp, r_bresp;
+  wire [63:0] r_rdata, r_wdata;
+  wire r_arvalid, r_arready, r_rlast, r_rvalid, r_rready;
+  wire r_awvalid, r_awready, r_wlast, r_wvalid, r_wready, r_bvalid, r_bready;
+
+  // Console, exit and clocks: an access is answered one clock after its address and data.
+  reg device_bvalid, device_rvalid;
+  reg [31:0] clocks;
+  reg [31:0] device_rdata;
+  wire device_write = d_awvalid && d_wvalid && !device_bvalid;
+  wire device_read = d_arvalid && !device_rvalid;
+  always @(posedge clk) begin
+    clocks <= rst ? 0 : clocks + 1;
+    console_valid <= !rst && device_write && d_awaddr[3:0] == 4'h0;
+    exit_valid <= !rst && device_write && d_awaddr[3:0] == 4'h4;
+    if (device_write) begin
+      console_byte <= d_wdata[7:0];
+      exit_status <= d_wdata;
+    end
+    if (device_read) device_rdata <= clocks;
+    device_bvalid <= !rst && (device_write || device_bvalid && !d_bready);
+    device_rvalid <= !rst && (device_read || device_rvalid && !d_rready);
+  end
+
+  // The unit.
   tma_host unit (
       .clk(clk),
       .rst(rst),
       .irq(irq),
-      .s_axi_awvalid(awvalid && aw_select[UNIT]),
-      .s_axi_awready(slave_awready[UNIT]),
-      .s_axi_awaddr(awaddr[20:0]),
+      .s_axi_awvalid(u_awvalid),
+      .s_axi_awready(u_awready),
+      .s_axi_awaddr(u_awaddr[20:0]),
       .s_axi_awprot(3'b0),
-      .s_axi_wvalid(wvalid && aw_select[UNIT]),
-      .s_axi_wready(slave_wready[UNIT]),
-      .s_axi_wdata(wdata),
-      .s_axi_wstrb(wstrb),
-      .s_axi_bvalid(slave_bvalid[UNIT]),
-      .s_axi_bready(bready && aw_select[UNIT]),
-      .s_axi_bresp(unit_bresp),
-      .s_axi_arvalid(arvalid && ar_select[UNIT]),
-      .s_axi_arready(slave_arready[UNIT]),
-      .s_axi_araddr(araddr[20:0]),
+      .s_axi_wvalid(u_wvalid),
+      .s_axi_wready(u_wready),
+      .s_axi_wdata(u_wdata),
+      .s_axi_wstrb(u_wstrb),
+      .s_axi_bvalid(u_bvalid),
+      .s_axi_bready(u_bready),
+      .s_axi_bresp(u_bresp),
+      .s_axi_arvalid(u_arvalid),
+      .s_axi_arready(u_arready),
+      .s_axi_araddr(u_araddr[20:0]),
       .s_axi_arprot(3'b0),
-      .s_axi_rvalid(slave_rvalid[UNIT]),
-      .s_axi_rready(rready && ar_select[UNIT]),
-      .s_axi_rresp(unit_rresp),
-      .s_axi_rdata(unit_rdata),
+      .s_axi_rvalid(u_rvalid),
+      .s_axi_rready(u_rready),
+      .s_axi_rresp(u_rresp),
+      .s_axi_rdata(u_rdata),
       .m_axi_arid(m_arid),
       .m_axi_araddr(m_araddr),
       .m_axi_arlen(m_arlen),
@@ -214,10 +214,124 @@ module soc #(
       .m_axi_wlast(m_wlast),
       .m_axi_wvalid(m_wvalid),
       .m_axi_wready(m_wready),
-      .m_axi_bid(m_bid),
+      .m_axi_bid(m_bid[5:0]),
       .m_axi_bresp(m_bresp),
       .m_axi_bvalid(m_bvalid),
       .m_axi_bready(m_bready)
+  );
+
+  soc_interconnect buses (
+      .sys_clk(clk),
+      .sys_rst(rst),
+      .cpu_awvalid(awvalid),
+      .cpu_awready(awready),
+      .cpu_awaddr(awaddr),
+      .cpu_wvalid(wvalid),
+      .cpu_wready(wready),
+      .cpu_wdata(wdata),
+      .cpu_wstrb(wstrb),
+      .cpu_bvalid(bvalid),
+      .cpu_bready(bready),
+      .cpu_bresp(bresp),
+      .cpu_arvalid(arvalid),
+      .cpu_arready(arready),
+      .cpu_araddr(araddr),
+      .cpu_rvalid(rvalid),
+      .cpu_rready(rready),
+      .cpu_rdata(rdata),
+      .cpu_rresp(rresp),
+      .dma_awvalid(m_awvalid),
+      .dma_awready(m_awready),
+      .dma_awaddr(m_awaddr),
+      .dma_awlen(m_awlen),
+      .dma_awsize(m_awsize),
+      .dma_awburst(m_awburst),
+      .dma_awid({1'b0, m_awid}),
+      .dma_wvalid(m_wvalid),
+      .dma_wready(m_wready),
+      .dma_wdata(m_wdata),
+      .dma_wstrb(m_wstrb),
+      .dma_wlast(m_wlast),
+      .dma_bvalid(m_bvalid),
+      .dma_bready(m_bready),
+      .dma_bresp(m_bresp),
+      .dma_bid(m_bid),
+      .dma_arvalid(m_arvalid),
+      .dma_arready(m_arready),
+      .dma_araddr(m_araddr),
+      .dma_arlen(m_arlen),
+      .dma_arsize(m_arsize),
+      .dma_arburst(m_arburst),
+      .dma_arid(m_arid),
+      .dma_rvalid(m_rvalid),
+      .dma_rready(m_rready),
+      .dma_rdata(m_rdata),
+      .dma_rresp(m_rresp),
+      .dma_rlast(m_rlast),
+      .dma_rid(m_rid),
+      .unit_awvalid(u_awvalid),
+      .unit_awready(u_awready),
+      .unit_awaddr(u_awaddr),
+      .unit_wvalid(u_wvalid),
+      .unit_wready(u_wready),
+      .unit_wdata(u_wdata),
+      .unit_wstrb(u_wstrb),
+      .unit_bvalid(u_bvalid),
+      .unit_bready(u_bready),
+      .unit_bresp(u_bresp),
+      .unit_arvalid(u_arvalid),
+      .unit_arready(u_arready),
+      .unit_araddr(u_araddr),
+      .unit_rvalid(u_rvalid),
+      .unit_rready(u_rready),
+      .unit_rdata(u_rdata),
+      .unit_rresp(u_rresp),
+      .devices_awvalid(d_awvalid),
+      .devices_awready(device_write),
+      .devices_awaddr(d_awaddr),
+      .devices_wvalid(d_wvalid),
+      .devices_wready(device_write),
+      .devices_wdata(d_wdata),
+      .devices_wstrb(),
+      .devices_bvalid(device_bvalid),
+      .devices_bready(d_bready),
+      .devices_bresp(2'b00),
+      .devices_arvalid(d_arvalid),
+      .devices_arready(device_read),
+      .devices_araddr(),
+      .devices_rvalid(device_rvalid),
+      .devices_rready(d_rready),
+      .devices_rdata(device_rdata),
+      .devices_rresp(2'b00),
+      .memory_awvalid(r_awvalid),
+      .memory_awready(r_awready),
+      .memory_awaddr(r_awaddr),
+      .memory_awlen(r_awlen),
+      .memory_awsize(r_awsize),
+      .memory_awburst(r_awburst),
+      .memory_awid(r_awid),
+      .memory_wvalid(r_wvalid),
+      .memory_wready(r_wready),
+      .memory_wdata(r_wdata),
+      .memory_wstrb(r_wstrb),
+      .memory_wlast(r_wlast),
+      .memory_bvalid(r_bvalid),
+      .memory_bready(r_bready),
+      .memory_bresp(r_bresp),
+      .memory_bid(r_bid),
+      .memory_arvalid(r_arvalid),
+      .memory_arready(r_arready),
+      .memory_araddr(r_araddr),
+      .memory_arlen(r_arlen),
+      .memory_arsize(r_arsize),
+      .memory_arburst(r_arburst),
+      .memory_arid(r_arid),
+      .memory_rvalid(r_rvalid),
+      .memory_rready(r_rready),
+      .memory_rdata(r_rdata),
+      .memory_rresp(r_rresp),
+      .memory_rlast(r_rlast),
+      .memory_rid(r_rid)
   );
 
   ram #(
@@ -225,49 +339,34 @@ module soc #(
   ) memory (
       .clk(clk),
       .rst(rst),
-      .arid(m_arid),
-      .araddr(m_araddr),
-      .arlen(m_arlen),
-      .arsize(m_arsize),
-      .arburst(m_arburst),
-      .arvalid(m_arvalid),
-      .arready(m_arready),
-      .rid(m_rid),
-      .rdata(m_rdata),
-      .rresp(m_rresp),
-      .rlast(m_rlast),
-      .rvalid(m_rvalid),
-      .rready(m_rready),
-      .awid(m_awid),
-      .awaddr(m_awaddr),
-      .awlen(m_awlen),
-      .awsize(m_awsize),
-      .awburst(m_awburst),
-      .awvalid(m_awvalid),
-      .awready(m_awready),
-      .wdata(m_wdata),
-      .wstrb(m_wstrb),
-      .wlast(m_wlast),
-      .wvalid(m_wvalid),
-      .wready(m_wready),
-      .bid(m_bid),
-      .bresp(m_bresp),
-      .bvalid(m_bvalid),
-      .bready(m_bready),
-      .lite_awvalid(awvalid && aw_select[MEMORY]),
-      .lite_awready(slave_awready[MEMORY]),
-      .lite_awaddr(awaddr),
-      .lite_wvalid(wvalid && aw_select[MEMORY]),
-      .lite_wready(slave_wready[MEMORY]),
-      .lite_wdata(wdata),
-      .lite_wstrb(wstrb),
-      .lite_bvalid(slave_bvalid[MEMORY]),
-      .lite_bready(bready),
-      .lite_arvalid(arvalid && ar_select[MEMORY]),
-      .lite_arready(slave_arready[MEMORY]),
-      .lite_araddr(araddr),
-      .lite_rvalid(slave_rvalid[MEMORY]),
-      .lite_rready(rready),
-      .lite_rdata(memory_rdata)
+      .awvalid(r_awvalid),
+      .awready(r_awready),
+      .awaddr(r_awaddr),
+      .awlen(r_awlen),
+      .awsize(r_awsize),
+      .awburst(r_awburst),
+      .awid(r_awid),
+      .wvalid(r_wvalid),
+      .wready(r_wready),
+      .wdata(r_wdata),
+      .wstrb(r_wstrb),
+      .wlast(r_wlast),
+      .bvalid(r_bvalid),
+      .bready(r_bready),
+      .bresp(r_bresp),
+      .bid(r_bid),
+      .arvalid(r_arvalid),
+      .arready(r_arready),
+      .araddr(r_araddr),
+      .arlen(r_arlen),
+      .arsize(r_arsize),
+      .arburst(r_arburst),
+      .arid(r_arid),
+      .rvalid(r_rvalid),
+      .rready(r_rready),
+      .rdata(r_rdata),
+      .rresp(r_rresp),
+      .rlast(r_rlast),
+      .rid(r_rid)
   );
 endmodule

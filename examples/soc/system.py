@@ -6,6 +6,7 @@ What was built stays in the cache, by a hash of its contents (``hw.flow.cache``)
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,9 @@ HERE = Path(__file__).parent
 DRIVER = HERE.parent / "driver"
 CPU = Path(pythondata_cpu_picorv32.data_location, "picorv32.v")
 UNIT = PRESETS["host"]
+INTERCONNECT = HERE / "interconnect.py"
+LITEX = ("litex", "migen")
+"""Packages that the interconnect is made with."""
 
 FLAGS = (*MAKEFLAGS, "OPT_FAST=-O1")
 VERILATOR_ARGUMENTS = (
@@ -76,6 +80,19 @@ class Run:
     memory: bytes
 
 
+def interconnect() -> str:
+    """Return the Verilog of the interconnect."""
+
+    def make(directory: Path) -> None:
+        # A process of its own: LiteX adds names to modules, and its warnings are no errors.
+        with (directory / "interconnect.v").open("w") as file:
+            subprocess.run([sys.executable, INTERCONNECT], stdout=file, check=True)
+
+    versions = (f"{name} {version(name)}" for name in LITEX)
+    folder = cached("interconnect", digest([INTERCONNECT.read_text(), *versions]), make)
+    return (folder / "interconnect.v").read_text()
+
+
 @cache
 def simulator() -> Path:
     """Return the simulator of the system, built if it is not there."""
@@ -87,6 +104,7 @@ def simulator() -> Path:
             *(CPU, WAIVERS, unit / "tma_host.v", unit / "tma.v"),
         )
     }
+    files["interconnect.v"] = interconnect()
     names = sorted(files, key=lambda name: not name.endswith(".vlt"))
     arguments = (*VERILATOR_ARGUMENTS, *names)
     parts = [*files.values(), *arguments, *FLAGS, *tools(), version("pythondata-cpu-picorv32")]
