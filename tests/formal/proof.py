@@ -42,6 +42,7 @@ AREAS = (
     "products",
     "generator",
     "translation",
+    "columns",
 )
 """Modules of ``tests.formal`` with ``PROOFS``."""
 

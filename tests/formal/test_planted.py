@@ -26,11 +26,13 @@ def test_the_design_is_changed(run: Run) -> None:
 
 
 def test_the_page_about_addresses_names_proofs() -> None:
-    areas = "lemmas", "items", "clip", "products", "generator"
+    areas = "lemmas", "items", "clip", "products", "generator", "columns"
     proofs = {run.name for area in areas for run in runs(area) if run.bug is None}
+    odometer = {run.name for run in runs("odometer") if run.bug is None}
     rows = "".join(line for line in ADDRESSES.read_text().splitlines() if line.startswith("| "))
     quoted = {name for name in re.findall("`([^`]*)`", rows) if ": " in name}
-    assert quoted == proofs
+    assert quoted - odometer == proofs
+    assert quoted & odometer
 
 
 def test_the_change_ends_with_its_run() -> None:

@@ -17,6 +17,24 @@ def test_every_quotient():
     assert evaluate(build, [BITS, 3], samples) == wanted
 
 
+def test_quotients_of_14_bits_change_at_multiples():
+    """Columns have such dividends; between two multiples a product with a constant is monotonic."""
+    bits = 14
+
+    def build(m, dividend, divisor_less_one):
+        reciprocal = reciprocal_of(m, divisor_less_one, bits)
+        return quotient(m, "result", dividend, reciprocal, bits)
+
+    samples = [
+        (dividend, divisor - 1)
+        for divisor in range(1, 9)
+        for multiple in range(0, 1 << bits, divisor * (1 if divisor > 2 else 16))
+        for dividend in (multiple, min(multiple + divisor, 1 << bits) - 1)
+    ]
+    wanted = [dividend // (less_one + 1) for dividend, less_one in samples]
+    assert evaluate(build, [bits, 3], samples) == wanted
+
+
 def test_higher_bits_of_the_dividend_are_ignored():
     def build(m, dividend):
         return quotient(m, "result", dividend, reciprocal_of(m, Const(0, 3)))
