@@ -17,6 +17,7 @@ from hw.layouts.axi import (
     place_of,
     prefetch_id,
     r_layout,
+    w_layout,
 )
 from hw.layouts.ports import gnic_ack_layout, gnic_response_layout, gnic_write_layout
 from hw.lib.arbiter import Arbiter
@@ -47,7 +48,7 @@ class MemoryAdapter(wiring.Component):
     tags of its own, as many as the unit has. The beats of ``LINES``
     lines, of a tensor map and of a prefetch are sent in turn.
 
-    Latency: two to four clocks each way. Throughput: a beat a clock. Back-pressure: a channel waits
+    Latency: two to five clocks each way. Throughput: a beat a clock. Back-pressure: a channel waits
     for the port of the memory behind it.
 
     Parameters
@@ -184,10 +185,13 @@ class MemoryAdapter(wiring.Component):
         """Put the beats of each write together; write the line, and pass its answer on."""
         p = self.params
         last, _ = beats_of(p, p.line_bytes)
+        # Beats take as long as their address, which is sent with the first one.
         m.submodules.addresses = addresses = Queue(aw_layout(p), 4)
+        m.submodules.written_beats = beats = Queue(w_layout(p), 4)
         m.submodules.line_written = line = PipelineRegister(gnic_write_layout(p))
         connect(m, flipped(self.aw), addresses.i)
-        aw, w, write = addresses.o.p, self.w.p, line.i.p
+        connect(m, flipped(self.w), beats.i)
+        aw, w, write = addresses.o.p, beats.o.p, line.i.p
         bytes_ = Signal(p.line_bytes * 8, reset_less=True)
         strobe = Signal(p.line_bytes, reset_less=True)
         if last:
@@ -198,9 +202,9 @@ class MemoryAdapter(wiring.Component):
             all_bytes = w.data.word_select(place, p.line_bytes * 8)
             all_strobes = w.strb.word_select(place, p.line_bytes)
         m.d.comb += [
-            line.i.valid.eq(self.w.valid & w.last & addresses.o.valid),
-            self.w.ready.eq(addresses.o.valid & (line.i.ready | ~w.last)),
-            addresses.o.ready.eq(self.w.valid & self.w.ready & w.last),
+            line.i.valid.eq(beats.o.valid & w.last & addresses.o.valid),
+            beats.o.ready.eq(addresses.o.valid & (line.i.ready | ~w.last)),
+            addresses.o.ready.eq(beats.o.valid & beats.o.ready & w.last),
             write.tag.eq(aw.id),
             write.line.eq(aw.addr >> (p.lane_bits + 4)),
             write.attributes.eq(aw.user),
@@ -208,14 +212,14 @@ class MemoryAdapter(wiring.Component):
             write.data.eq(all_bytes),
         ]
         is_element = aw.atop != 0 if p.axi_atomics else Const(0)
-        with m.If(self.w.valid & self.w.ready):
+        with m.If(beats.o.valid & beats.o.ready):
             m.d.sync += [bytes_.eq(all_bytes), strobe.eq(all_strobes)]
         m.d.sync += Assert(
             ~addresses.o.valid | is_element | (((aw.len + 1) << aw.size) == p.line_bytes),
             "memory_adapter: a write of another size\n",
         )
         if p.axi_atomics:
-            acks = self._combine(m, line, addresses)
+            acks = self._combine(m, line, addresses, beats.o)
         else:
             acks = self.gnic_ack
             connect(m, line.o, flipped(self.gnic_write))
@@ -226,7 +230,9 @@ class MemoryAdapter(wiring.Component):
             acks.ready.eq(self.b.ready),
         ]
 
-    def _combine(self, m: Module, line: PipelineRegister, addresses: Queue) -> stream.Interface:
+    def _combine(
+        self, m: Module, line: PipelineRegister, addresses: Queue, beats: stream.Interface
+    ) -> stream.Interface:
         """Perform AtomicStores, beside the writes of lines; return all answers."""
         p = self.params
         m.submodules.atomics = atomics = AtomicCollector(p)
@@ -240,9 +246,9 @@ class MemoryAdapter(wiring.Component):
         is_atomic = aw.atop != 0
         # The piece of the element is in a beat, or fills beats: its element has its place there.
         place = place_of(p, aw.addr, PIECE_BYTES)
-        pieces = self.w.p.data.replicate(max(PIECE_BYTES // p.axi_bytes, 1))
+        pieces = beats.p.data.replicate(max(PIECE_BYTES // p.axi_bytes, 1))
         m.d.comb += [
-            atomics.i.valid.eq(self.w.valid & addresses.o.valid & is_atomic),
+            atomics.i.valid.eq(beats.valid & addresses.o.valid & is_atomic),
             store.id.eq(aw.id),
             store.op.eq(aw.atop),
             store.wide.eq(aw.size == WIDE),
@@ -254,7 +260,7 @@ class MemoryAdapter(wiring.Component):
         with m.If(is_atomic):
             m.d.comb += [
                 line.i.valid.eq(0),
-                self.w.ready.eq(addresses.o.valid & atomics.i.ready),
+                beats.ready.eq(addresses.o.valid & atomics.i.ready),
             ]
         is_of_atomic = atomics.waits & (self.gnic_ack.p.tag == atomics.tag)
         for port, is_port in (atomics.ack, is_of_atomic), (acks.i[1], ~is_of_atomic):

@@ -1,7 +1,9 @@
 """Runs recorded cases of the silicon through the golden model or the RTL: ``make conformance``.
 
 FILE holds transfers, tensor maps, barrier programs, cluster programs, edits of tensor maps or parts
-of complete_tx; its arrays tell which.
+of complete_tx; its arrays tell which. Multicasts and cluster programs run on a cluster, whose units
+have the port each. Barrier programs access no global memory: a unit with the port runs them, and
+nothing goes through it.
 
 The last line of the output is ``N passed, M failed``. The exit status is 0 if all cases passed, 1
 if one failed, and 2 if the command line is wrong.
@@ -18,11 +20,13 @@ from golden.archive import VectorError
 from golden.vectors import select
 from sim_tb.command_line import Parser, entry_point
 from sim_tb.conformance.memory_side import DEFAULT, PORTS, MemorySide
-from sim_tb.conformance.recordings import Recording, read_recording
+from sim_tb.conformance.recordings import Barriers, Recording, read_recording
 from sim_tb.simulator.progress import progress_bar
 from sim_tb.testbench.models import PRESETS as MODELS
 
 TARGETS = ("golden", "rtl")
+
+NO_ACCESS = "Barrier programs access no global memory: nothing goes through the port {port}."
 
 NOTES = "Words differ where a phase ended at a part of the bytes that came:"
 """Line above the cases with a note."""
@@ -83,7 +87,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         choices=MODELS,
         help="memories and stalls around the RTL; default: fixed",
     )
-    parser.add_argument("--port", choices=PORTS, help="global memory of the RTL; default: gnic")
+    parser.add_argument(
+        "--port",
+        choices=PORTS,
+        help="way of the RTL to global memory; default: gnic",
+    )
     options = parser.parse_args(arguments)
     if options.limit is not None and options.limit < 1:
         parser.error(f"--limit {options.limit}: must be at least 1")
@@ -98,6 +106,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         recording = read_recording(options.vectors)
         numbers = select(options.vectors, recording.kinds, kinds, options.limit)
         memory = MemorySide(options.models or "fixed", options.port or "gnic")
-        return 1 if run(recording, numbers, options.target, Console(), memory) else 0
+        console = Console()
+        if options.port is not None and isinstance(recording, Barriers):
+            console.print(NO_ACCESS.format(port=options.port), highlight=False, soft_wrap=True)
+        return 1 if run(recording, numbers, options.target, console, memory) else 0
     except VectorError as error:
         parser.error(str(error))

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from golden import Load, TensorMap
+from golden import Load, Store, TensorMap
 from hw.params import PRESETS, TmaParams
 from sim_tb.performance.kinds import every_load, every_store
 from sim_tb.performance.row_boxes import RowBox
@@ -18,6 +18,24 @@ TAGS = 64, 128, 256, 512
 LATENCIES = 64, 100, 200, 300, 500, 700, 1000
 BANDWIDTH_LINES = 128
 """Lines of the box that measures bandwidth."""
+
+AXI_LATENCY = 400
+"""Latency in clocks with which the ports to memory are compared."""
+
+AXI_WIDTHS = 64, 128, 512, 1024
+"""Widths of AXI4 ports, in bits."""
+
+AXI_UNIT = replace(
+    PRESETS["tiny"],
+    address_bits=64,
+    line_bytes=128,
+    tags=512,
+    requests_in_flight=16,
+    lane_depth=16,
+    smem_reads=16,
+    stores=True,
+)
+"""Unit behind the ports that are compared: lines of 128 bytes, and enough tags for the latency."""
 
 MAX_TINY_CYCLES = 2
 """Most cycles of a box of 16 bytes."""
@@ -101,11 +119,13 @@ def descriptor_misses(
     return {lines: (results[lines, False], results[lines, True]) for lines in sizes}
 
 
-def bandwidth_box(latency: int, params: TmaParams = DEFAULT) -> Box:
+def bandwidth_box(
+    latency: int, params: TmaParams = DEFAULT, request: type[Load | Store] = Load
+) -> Box:
     """Return a box that saturates a memory that answers after ``latency`` clocks."""
     width = params.line_bytes
     shape = (width, 4096), (128,), (width, BANDWIDTH_LINES)
-    box = box_of(Load(TensorMap.tiled("u8", 1 << 20, *shape), (0, 0)))
+    box = box_of(request(TensorMap.tiled("u8", 1 << 20, *shape), (0, 0)))
     floor = BANDWIDTH_LINES / attainable_rate(params, latency)
     return replace(box, floor=floor, latency=latency)
 
@@ -119,6 +139,20 @@ def bandwidth(
     return {latency: result.lines / result.cycles for latency, result in results.items()}
 
 
+def port_rates(params: TmaParams) -> dict[str, float]:
+    """Measure lines a clock of loads and of stores at ``AXI_LATENCY``."""
+    ways = {"loads": Load, "stores": Store}
+    boxes = {way: bandwidth_box(AXI_LATENCY, params, request) for way, request in ways.items()}
+    results = measure_all(boxes, params)
+    return {way: result.lines / result.cycles for way, result in results.items()}
+
+
+def bus_rate(params: TmaParams) -> float:
+    """Return the lines a clock that the bus of an AXI4 port can carry."""
+    return float(min(1.0, params.axi_bytes / params.line_bytes))
+
+
 def attainable_rate(params: TmaParams, latency: int) -> float:
-    """Return the lines a clock that the number of tags allows at a latency in clocks."""
-    return float(min(1.0, params.tags / latency))
+    """Return the lines a clock that tags, and the bus of an AXI4 port, allow at a latency."""
+    bus = bus_rate(params) if params.axi_data_bits else 1.0
+    return float(min(bus, params.tags / latency))

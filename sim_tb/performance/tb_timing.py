@@ -54,7 +54,7 @@ class Box:
     misses : bool
         If true, each issue has a tensor map of its own, which is not in the descriptor cache.
     latency : int, optional
-        Latency of the line memory, in clocks. None: that of the memory models.
+        Latency of reads and writes of lines, in clocks. None: that of the memory models.
     """
 
     request: CopyRequest
@@ -295,9 +295,12 @@ async def timing(dut: Any) -> None:
     with jobs.Results() as results:
         for target in jobs.given():
             latency = target.latency if isinstance(target, Box) else None
-            lines = base_models.lines if latency is None else Timing.fixed(latency)
-            if lines != models.lines:
-                models = replace(base_models, lines=lines)
+            wanted = base_models
+            if latency is not None:
+                timing = Timing.fixed(latency)
+                wanted = replace(base_models, lines=timing, stores=timing)
+            if wanted != models:
+                models = wanted
                 await env.reset(models, background="void", logs=LOGS)
             try:
                 if isinstance(target, LoadStorePair):

@@ -1,10 +1,12 @@
 """Every recorded transfer, and recorded programs of barriers and clusters, through the RTL."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from golden.vectors import check, read_arrays, read_cases
+from hw.params import TmaParams
 from sim_tb.conformance import rtl
 from sim_tb.conformance.barriers import barrier_file
 from sim_tb.conformance.clusters import ClusterProgram, cluster_file
@@ -72,14 +74,20 @@ def test_some_barrier_programs(models: str) -> None:
     assert [text for text in wrong if text] == []
 
 
-def fits(program: ClusterProgram) -> bool:
-    """Return whether the cluster of the other tests can run a program as silicon does.
+PAIR = MemorySide(port="axi").of(
+    replace(CLUSTER, ctas=2, line_bytes=32, tags=16, setup_pipelines=1, cta_group_2=False)
+)
+"""Two SMs, each with an AXI4 port."""
+
+
+def fits(program: ClusterProgram, cluster: TmaParams = CLUSTER) -> bool:
+    """Return whether a cluster of the other tests can run a program as silicon does.
 
     It has no im2col, and more shared memory than the programs.
     """
     is_im2col = any("IM_" in step.name for step in program.steps)
     leaves_memory = program.error is Error.ILLEGAL_ADDRESS or program.name == "dcopy_dst_edge"
-    return program.ctas <= CLUSTER.ctas and not is_im2col and not leaves_memory
+    return program.ctas <= cluster.ctas and not is_im2col and not leaves_memory
 
 
 @pytest.mark.simulators(CLUSTER)
@@ -95,13 +103,33 @@ def test_some_cluster_programs(name: str, step: int) -> None:
     assert notes <= set(ENDED_AT_A_PART["rtl"])
 
 
+@pytest.mark.simulators(PAIR)
+@pytest.mark.parametrize(("name", "step"), [("clusters", 3), ("clusters_odd", 2)])
+def test_some_cluster_programs_by_axi(name: str, step: int) -> None:
+    path = SILICON / f"{name}.npz"
+    file = cluster_file(path, read_arrays(path))
+    programs = [program for program in file if fits(program, PAIR)][::step]
+    assert len(programs) > 40
+    runs = rtl.cluster_outcomes(programs, cluster=PAIR)
+    verdicts = list(map(Clusters(file).verdict, programs, runs))
+    assert [verdict.difference for verdict in verdicts if verdict.difference] == []
+
+
 @pytest.mark.regress
-@pytest.mark.simulators(rtl.CLUSTER)
 @pytest.mark.parametrize("models", ["fixed", "rough"])
 @pytest.mark.parametrize("name", ["clusters", "clusters_odd"])
-def test_all_cluster_programs(name: str, models: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "port",
+    [
+        pytest.param(port, marks=pytest.mark.simulators(MemorySide(port=port).of(rtl.CLUSTER)))
+        for port in ("gnic", "axi")
+    ],
+)
+def test_all_cluster_programs(
+    port: str, name: str, models: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     arguments = [str(SILICON / f"{name}.npz"), "--target", "rtl", "--models", models]
-    assert main(arguments) == 0
+    assert main([*arguments, "--port", port]) == 0
     lines = capsys.readouterr().out.splitlines()
     notes = {line.strip() for line in lines[lines.index(NOTES) + 1 : -1]} if NOTES in lines else {}
     # Signals that wait for the mbarrier unit are added up: with stalls, fewer parts are left.
@@ -109,5 +137,6 @@ def test_all_cluster_programs(name: str, models: str, capsys: pytest.CaptureFixt
 
 
 @pytest.mark.regress
-def test_all_barrier_programs() -> None:
-    assert main([str(BARRIERS), "--target", "rtl"]) == 0
+@pytest.mark.parametrize("port", ["gnic", "axi"])
+def test_all_barrier_programs(port: str) -> None:
+    assert main([str(BARRIERS), "--target", "rtl", "--port", port]) == 0

@@ -1,7 +1,9 @@
 """Recordings of barriers, clusters and edits of maps: the golden model agrees with the silicon."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,10 +11,11 @@ import pytest
 from golden import ErrorCode, TmaError, mbarrier
 from golden.archive import VectorError, read_arrays
 from golden.mbarrier import Barrier, Op
-from sim_tb.conformance import golden_barriers, golden_clusters
-from sim_tb.conformance.barriers import barrier_file
+from sim_tb.conformance import golden_barriers, golden_clusters, rtl
+from sim_tb.conformance.barriers import BarrierProgram, barrier_file
 from sim_tb.conformance.clusters import cluster_file
-from sim_tb.conformance.command import NOTES, main
+from sim_tb.conformance.command import NO_ACCESS, NOTES, main
+from sim_tb.conformance.memory_side import MemorySide
 from sim_tb.conformance.recordings import read_recording
 from tests.sim_tb.conformance.ended_at_a_part import ENDED_AT_A_PART
 
@@ -350,3 +353,19 @@ def test_the_rtl_runs_no_edits(capsys):
     """The RTL has no tensormap.replace: threads execute it."""
     status, lines = conformance(capsys, EDITS, "--target", "rtl", "--limit", "1")
     assert (status, lines[-1]) == (1, "0 passed, 1 failed")
+
+
+def test_barrier_programs_do_not_use_the_port(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command says so. The golden model stands in for the RTL."""
+
+    def results(programs: Sequence[BarrierProgram], *, memory: MemorySide) -> Iterator[Any]:
+        assert memory.port == "axi"
+        return map(golden_barriers.outcome, programs)
+
+    monkeypatch.setattr(rtl, "barrier_results", results)
+    assert main([str(BARRIERS), "--target", "rtl", "--port", "axi", "--limit", "5"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == NO_ACCESS.format(port="axi")
+    assert lines[-1] == "5 passed, 0 failed"
