@@ -103,6 +103,7 @@ def test_some_cluster_programs(name: str, step: int) -> None:
     assert notes <= set(ENDED_AT_A_PART["rtl"])
 
 
+@pytest.mark.regress
 @pytest.mark.simulators(PAIR)
 @pytest.mark.parametrize(("name", "step"), [("clusters", 3), ("clusters_odd", 2)])
 def test_some_cluster_programs_by_axi(name: str, step: int) -> None:
