@@ -223,9 +223,12 @@ class Environment:
     def reset_sm(self, models: Models, logs: Sequence[LogKind]) -> None:
         """Reset the testbench of this SM while the unit is held in reset."""
         self._bridge.reset(
-            self.interface.parameters["line_bytes"],
-            self.interface.parameters["tags"],
-            self.interface.parameters["streams"],
+            *(
+                self.interface.parameters[name]
+                for name in ("line_bytes", "address_bits", "tags", "streams")
+            ),
+            self.interface.parameters["axi_data_bits"] > 0,  # tensor maps are read as lines
+            self.interface.parameters["ctas"] == 1,  # otherwise other SMs write, too
             pointer(self.smem),
             self.smem.size,
         )

@@ -228,7 +228,8 @@ module tb_sm (
 
   // Bit i of tb_sample's argument and of tb_drive's result belongs to port i, in the order of
   // dpi/bridge.hpp. Bits from PORTS on are, for tb_sample, the channels that have room for a
-  // request, and for tb_drive, the sources that have a new payload. Bit 63 of tb_drive is `wake`.
+  // request, and for tb_drive, the sources that have a new payload. Bit 31 of tb_sample says that
+  // the unit is idle, and bit 63 of tb_drive is `wake`.
   localparam int PORTS = 22;
   wire [PORTS-1:0] unit_handshakes = {
       trace_valid, barrier_wake_valid, reduction_done_valid, group_result_valid, gnic_write_valid,
@@ -253,7 +254,7 @@ module tb_sm (
   always @(posedge clk) begin
     drive = 0;
     if (!off) begin
-      tb_sample(sm, 32'({unit.request_room__channels, unit_handshakes}));
+      tb_sample(sm, {unit.control__idle, 31'({unit.request_room__channels, unit_handshakes})});
       if (gnic_request_valid && gnic_request_ready)
         tb_gnic_request(sm, 32'(gnic_request.tag), 64'(gnic_request.line), gnic_request.prefetch,
                         32'(gnic_request.attributes.l2_promotion),

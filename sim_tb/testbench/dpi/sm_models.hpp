@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "bridge.hpp"
+#include "extents.hpp"
 #include "memory.hpp"
 #include "ports.hpp"
 #include "svdpi.h"
@@ -25,6 +26,8 @@ constexpr uint32_t kSms = 32;
 constexpr uint32_t kPieceBytes = 16, kMapBytes = 64, kMaxLine = 128;
 constexpr uint32_t kWarpThreads = 32;
 constexpr uint32_t kBarrierTags = 1u << 16;
+constexpr uint32_t kIdle = 1u << 31;     // bit of tb_sample's argument
+constexpr uint64_t kQuietClocks = 1000;  // no prefetch waits that long at a port
 constexpr uint32_t kStoreFailed = 1u << 31;  // set in gnic_ack beside the tag of the store
 constexpr uint32_t kStoreAbsent = 1u << 29;  // and this one, if no memory is there
 constexpr uint32_t kStray = 1u << 30;  // set in gnic_response and gnic_ack beside a wrong tag
@@ -124,6 +127,7 @@ struct SmModels {
     uint32_t line_bytes = kMaxLine;
     uint8_t* smem = nullptr;
     uint64_t smem_bytes = 0;
+    bool checks_footprints = false;
     Schedule schedules[MemoryKind::count];
 
     // Ports
@@ -145,6 +149,9 @@ struct SmModels {
     std::vector<Source<RequestRecord>> streams;
     size_t last_stream = 0;     // stream that used the port last
     uint32_t request_room = 0;  // a bit for each channel of the unit that has room
+
+    // Addresses that the requests in flight may access
+    Extents extents;
 
     // Requests of the unit in flight
     std::vector<LineRead> line_reads;    // by tag
@@ -251,20 +258,23 @@ struct SmModels {
     // Transfers in the cycle that ends
 
     // `unit` has a bit for each port, the unit's half of the handshake, and above them a bit for
-    // each channel that has room for a request.
+    // each channel that has room for a request. Bit 31: the unit is idle.
     void sample(uint32_t unit) {
         ++cycle;
-        request_room = unit >> Port::count;
+        request_room = (unit & ~kIdle) >> Port::count;
+        if (unit & kIdle && cycle > last_transfer + kQuietClocks) extents.end_requests();
         const auto bit = [unit](uint32_t port) { return (unit >> port & 1) != 0; };
         bool transfer = false;
         if (request.sample(bit(Port::request))) {
             transfer = true;
+            accept(request.current);
             const uint64_t number = request.transfers - 1;
             log(LogKind::ACCEPT, request.current.request_id, number);
             post(EventKind::REQUEST_ACCEPTED, request.current.request_id, number);
         }
         if (descriptor_prefetch.sample(bit(Port::descriptor_prefetch))) {
             transfer = true;
+            extents.read_map(descriptor_prefetch.current.address);
             post(EventKind::FENCE_ACCEPTED, descriptor_prefetch.current.id);
         }
         if (descriptor_invalidate.sample(bit(Port::descriptor_invalidate))) {
@@ -349,7 +359,27 @@ struct SmModels {
         return true;
     }
 
+    // Note what a request that the unit takes may access.
+    void accept(const RequestRecord& taken) {
+        extents.accept(taken, smem_bytes);
+        const bool has_map = taken.operation < Operation::COMMIT_GROUP && !(taken.operation & 1);
+        if (!has_map || !extents.reads_maps()) return;
+        MapWords words;
+        uint8_t* const bytes = reinterpret_cast<uint8_t*>(words.data());
+        extents.read_map(taken.global_address);
+        if (shared.gmem.read(taken.global_address, sizeof words, bytes) != Fault::NONE) return;
+        extents.fetch(taken.global_address, words, smem_bytes);
+    }
+
+    // Fail unless some piece of a line that is read is inside the tensor and the box of a request.
+    void check_read(uint64_t line) {
+        const uint64_t first = line * line_bytes;
+        if (extents.reads.meets(first, first + line_bytes - 1)) return;
+        fail("gnic_request: no request in flight has a piece of line 0x%" PRIx64, line);
+    }
+
     void take_gnic_request(uint32_t tag, uint64_t line, bool prefetch) {
+        check_read(line);
         if (prefetch) return log(LogKind::PREFETCH, line, 0);
         if (!claim("gnic_request", line_reads, tag, line)) return;
         LineRead& read = line_reads[tag];
@@ -367,6 +397,9 @@ struct SmModels {
         DescriptorFill& fetch = descriptor_fetches.emplace_back();
         fetch.address = address;
         fetch.fault = shared.gmem.read(address, kMapBytes, fetch.words);
+        MapWords words;
+        std::memcpy(words.data(), fetch.words, sizeof words);
+        if (fetch.fault == Fault::NONE) extents.fetch(address, words, smem_bytes);
         schedules[MemoryKind::descriptors].request(0, cycle);
         log(LogKind::FETCH, address, 0);
     }
@@ -375,6 +408,10 @@ struct SmModels {
         const uint64_t offset = beat * line_bytes + lane * kPieceBytes;
         if (offset + kPieceBytes > smem_bytes) {
             return fail("smem_write: offset 0x%" PRIx64 " is beyond shared memory", offset);
+        }
+        if (checks_footprints && !extents.footprints.meets(offset, offset)) {
+            return fail("smem_write: offset 0x%" PRIx64 " is in no box of a request in flight",
+                        offset);
         }
         if (words == 0xf) {
             std::memcpy(smem + offset, bytes, kPieceBytes);
@@ -415,6 +452,11 @@ struct SmModels {
                             line);
             }
             pieces += piece != 0;
+            const uint64_t address = line * line_bytes + i;
+            if (piece != 0 && !extents.writes.meets(address, address)) {
+                return fail("gnic_write: no request in flight writes the piece at 0x%" PRIx64,
+                            address);
+            }
         }
         ++line_stores_busy;
         schedules[MemoryKind::stores].request(tag, cycle);

@@ -1,16 +1,18 @@
 """A stand-in for the unit: it has the unit's ports, copies lines, and commits faults on request.
 
 Tests of the testbench use it to see whether a fault is noticed. A load reads the tensor map at
-``tensor_map``, uses words 0 and 1 as an address, copies ``coords[0]`` lines from there to
-``smem_address``, and subtracts the bytes from the tx-count of the barrier. ``coords[1]`` selects a
-``Fault``. One thread can wait at a barrier. In a cluster, an operation on another CTA is answered
-with an error record whose value consists of its operands.
+``tensor_map``, uses words 0 and 1 as an address (see ``tensor_map_of``), copies ``coords[0]`` lines
+from there to ``smem_address``, and subtracts the bytes from the tx-count of the barrier.
+``coords[1]`` selects a ``Fault``. One thread can wait at a barrier. In a cluster, an operation on
+another CTA is answered with an error record whose value consists of its operands.
 """
 
 from pathlib import Path
 
+import numpy as np
 from amaranth.hdl import Assert, Cat, Module, Mux, Signal
 from amaranth.lib import data, enum, wiring
+from numpy.typing import NDArray
 
 from hw.flow import verilog
 from hw.flow.cache import cached, digest, sources
@@ -42,6 +44,24 @@ class Fault(enum.Enum, shape=4):
     """All later barrier results say that the thread waits."""
     BREAKS_ASSERTION = 11
     """An assertion does not hold."""
+    READS_ELSEWHERE = 12
+    """Lines are read behind the tensor."""
+    WRITES_ELSEWHERE = 13
+    """Shared memory is written behind the box."""
+
+
+ELSEWHERE = 1 << 14
+"""Distance of wrong addresses from the right ones, in lines and in bytes of shared memory."""
+
+
+def tensor_map_of(address: int, size: int) -> NDArray[np.uint32]:
+    """Return the words of a map of ``size`` bytes: interleaved, im2col, columns of 1,024 pixels.
+
+    A column may have any slice of 16 bytes, whatever its coordinates.
+    """
+    words = np.zeros(32, np.uint32)
+    words[[0, 2, 8, 15]] = address, 1 | 1 << 11, size // 16 - 1, 1023
+    return words
 
 
 class StandIn(wiring.Component):
@@ -83,13 +103,12 @@ class StandIn(wiring.Component):
         suspended = Signal()  # the command's thread waits at the barrier
 
         m.d.comb += [
-            self.control.idle.eq(1),
             self.request_room.channels.eq(~0),
             self.descriptor_prefetch.ready.eq(1),
             self.descriptor_invalidate.ready.eq(1),
             self.descriptor_request.payload.eq(request.global_address),
             self.gnic_request.p.tag.eq(tag),
-            self.gnic_request.p.line.eq(line),
+            self.gnic_request.p.line.eq(line + Mux(fault == Fault.READS_ELSEWHERE, ELSEWHERE, 0)),
             self.error.p.request_id.eq(self.error_id),
             self.error.p.code.eq(1),
             self.error.p.value.eq(self.error_value),
@@ -125,6 +144,7 @@ class StandIn(wiring.Component):
 
         with m.FSM(name="fsm"):
             with m.State("IDLE"):
+                m.d.comb += self.control.idle.eq(1)
                 m.d.comb += self.barrier_command.ready.eq(1)
                 m.d.comb += self.request.ready.eq(~self.barrier_command.valid)
                 with m.If(self.barrier_command.valid):
@@ -186,13 +206,14 @@ class StandIn(wiring.Component):
                     self.smem_write.valid.eq(self.gnic_response.valid),
                     self.gnic_response.ready.eq(self.smem_write.ready),
                 ]
+                place = beat + Mux(fault == Fault.WRITES_ELSEWHERE, ELSEWHERE >> line_shift, 0)
                 for number in range(p.lanes):
                     lane = self.smem_write.payload[number]
                     bits = self.gnic_response.p.data.word_select(number, 128)
                     m.d.comb += [
                         lane.valid.eq(1),
                         lane.words.eq(~0),
-                        lane.beat.eq(Mux((fault == Fault.BEYOND_SMEM) & ~fault_done, ~0, beat)),
+                        lane.beat.eq(Mux((fault == Fault.BEYOND_SMEM) & ~fault_done, ~0, place)),
                         lane.data.eq(bits ^ ((fault == Fault.WRONG_BYTE) & (number == 0))),
                     ]
                 with m.If(self.smem_write.valid & self.smem_write.ready):

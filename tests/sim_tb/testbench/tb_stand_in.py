@@ -15,6 +15,7 @@ from sim_tb.testbench.bridge import NUMBERS, RECORDS, LogKind, check_layouts
 from sim_tb.testbench.environment import Environment
 from sim_tb.testbench.errors import CheckError, LayoutError, WaitTimeoutError
 from sim_tb.testbench.models import Models, Stall, Timing
+from tests.sim_tb.testbench.stand_in import tensor_map_of
 
 BARRIER, DATA = 0x40, 0x1000
 SOURCE = 0x10_0000
@@ -25,16 +26,14 @@ async def start(dut: Any, models: Models | None = None, lines: int = 16) -> Envi
     size = lines * env.interface.parameters["line_bytes"]
     env.source = env.rng("source").integers(0, 256, size, dtype=np.uint8)
     env.gmem.place(SOURCE, env.source)
-    words = np.zeros(32, np.uint32)
-    words[0] = SOURCE
-    env.map = env.descriptors.place(words)
+    env.map = env.descriptors.place(tensor_map_of(SOURCE, size))
     await env.barriers.command("INIT", BARRIER, 1)
     await env.barriers.command("ARRIVE_EXPECT_TX", BARRIER, size)
     return env
 
 
 def submit(env: Environment, fault: int = 0, lines: int = 16) -> int:
-    return env.requests.load(env.map, [lines, fault], DATA, BARRIER)
+    return env.requests.load(env.map, [lines, fault], DATA, BARRIER, mode="IM2COL")
 
 
 def copied(env: Environment) -> bool:
@@ -75,9 +74,9 @@ async def latency_is_exact(dut):
         env = await Environment.start(
             dut, Models(Timing.fixed(latency)), logs=[LogKind.LINE, LogKind.RESPONSE]
         )
-        words = np.zeros(32, np.uint32)
+        source = env.descriptors.place(tensor_map_of(0, 4096))
         await env.barriers.command("INIT", BARRIER, 1)
-        env.requests.load(env.descriptors.place(words), [3, 0], DATA, BARRIER)
+        env.requests.load(source, [3, 0], DATA, BARRIER, mode="IM2COL")
         await env.idle()
         taken, answered = (env.log(kind)["cycle"] for kind in (LogKind.LINE, LogKind.RESPONSE))
         assert (answered - taken == latency).all()
@@ -103,6 +102,8 @@ def failure(pattern):
             ),
             (6, "barrier_wake: tag 3 does not wait"),
             (7, "waited 5000 clocks for phase 0 of the barrier.*tx_count=16"),
+            (12, "gnic_request: no request in flight has a piece of line 0x6000"),
+            (13, "smem_write: offset 0x5000 is in no box of a request in flight"),
         ],
     )
 )

@@ -16,6 +16,7 @@ from sim_tb.testbench.cluster_environment import ClusterEnvironment
 from sim_tb.testbench.environment import Environment
 from sim_tb.testbench.errors import CheckError
 from sim_tb.testbench.models import Models, Timing
+from tests.sim_tb.testbench.stand_in import tensor_map_of
 
 BARRIER, DATA = 0x40, 0x1000
 SOURCE = 0x10_0000
@@ -37,9 +38,8 @@ async def start(dut: Any, models: Models | list[Models] = NEAR) -> ClusterEnviro
 
 
 def submit(env: Environment, fault: int = 0) -> int:
-    words = np.zeros(32, np.uint32)
-    words[0] = SOURCE
-    return env.requests.load(env.descriptors.place(words), [LINES, fault], DATA, BARRIER)
+    tensor_map = env.descriptors.place(tensor_map_of(SOURCE, env.source.size))
+    return env.requests.load(tensor_map, [LINES, fault], DATA, BARRIER, mode="IM2COL")
 
 
 def copied(env: Environment) -> bool:
