@@ -1,9 +1,9 @@
 """Runs recorded cases of the silicon through the golden model or the RTL: ``make conformance``.
 
 FILE holds transfers, tensor maps, barrier programs, cluster programs, edits of tensor maps or parts
-of complete_tx; its arrays tell which. Multicasts and cluster programs run on a cluster, whose units
-have the port each. Barrier programs access no global memory: a unit with the port runs them, and
-nothing goes through it.
+of complete_tx; its arrays tell which. Multicasts and cluster programs run on a cluster, in which
+each unit has the port. Barrier programs access no global memory: a unit with the port runs them,
+and nothing goes through it.
 
 The last line of the output is ``N passed, M failed``. The exit status is 0 if all cases passed, 1
 if one failed, and 2 if the command line is wrong.

@@ -148,11 +148,10 @@ def port_rates(params: TmaParams) -> dict[str, float]:
 
 
 def bus_rate(params: TmaParams) -> float:
-    """Return the lines a clock that the bus of an AXI4 port can carry."""
-    return float(min(1.0, params.axi_bytes / params.line_bytes))
+    """Return the lines a clock that the port to memory can carry: one, or what fits an AXI4 bus."""
+    return float(min(1.0, params.axi_bytes / params.line_bytes)) if params.axi_data_bits else 1.0
 
 
 def attainable_rate(params: TmaParams, latency: int) -> float:
-    """Return the lines a clock that tags, and the bus of an AXI4 port, allow at a latency."""
-    bus = bus_rate(params) if params.axi_data_bits else 1.0
-    return float(min(bus, params.tags / latency))
+    """Return the lines a clock that the port and the tags allow at a latency in clocks."""
+    return float(min(bus_rate(params), params.tags / latency))
