@@ -240,7 +240,16 @@ NUMBERS: dict[str, dict[str, int]] = {
 """Numbers that Python and C++ share, by enumeration and name."""
 
 DESIGN_NUMBERS = {
-    "Operation": ("TENSOR_STORE", "COMMIT_GROUP", "WAIT_GROUP", "WAIT_GROUP_READ"),
+    "Operation": (
+        "TENSOR_PREFETCH",
+        "TENSOR_STORE",
+        "COMMIT_GROUP",
+        "WAIT_GROUP",
+        "WAIT_GROUP_READ",
+        "DSMEM_COPY",
+        "DSMEM_REDUCE",
+    ),
+    "AccessMode": ("TILE", "IM2COL", "IM2COL_W", "IM2COL_W_128"),
     "BarrierOp": ("TRY_WAIT_PARITY", "TRY_WAIT"),
     "ErrorCode": ("WRONG_TAG",),
 }
@@ -310,7 +319,7 @@ _SHARED: dict[str, tuple[list[Any], Any]] = {
 """Functions of the whole testbench: arguments and result."""
 
 _PER_SM: dict[str, tuple[list[Any], Any]] = {
-    "reset": ([*(_U32,) * 6, _PTR, _U64], None),
+    "reset": ([*(_U32,) * 5, _PTR, _U64], None),
     "stall": ([_U32, _F64, _F64, _U64], None),
     "strays": ([_F64, _U64], None),
     "timing": ([_U32, ctypes.POINTER(TimingRecord), _U64], None),

@@ -228,7 +228,6 @@ class Environment:
                 for name in ("line_bytes", "address_bits", "tags", "streams")
             ),
             self.interface.parameters["axi_data_bits"] > 0,  # tensor maps are read as lines
-            self.interface.parameters["ctas"] == 1,  # otherwise other SMs write, too
             pointer(self.smem),
             self.smem.size,
         )

@@ -60,13 +60,19 @@ struct Background {
 
 // Numbers of the design's enumerations that the C++ side depends on. bit 2 of an operation that
 // moves data: it reads shared memory.
-#define OPERATIONS(X) X(TENSOR_STORE, 4) X(COMMIT_GROUP, 8) X(WAIT_GROUP, 9) X(WAIT_GROUP_READ, 10)
+#define OPERATIONS(X)                                                                         \
+    X(TENSOR_PREFETCH, 2) X(TENSOR_STORE, 4) X(COMMIT_GROUP, 8) X(WAIT_GROUP, 9)              \
+    X(WAIT_GROUP_READ, 10) X(DSMEM_COPY, 13) X(DSMEM_REDUCE, 15)
+#define ACCESS_MODES(X) X(TILE, 0) X(IM2COL, 1) X(IM2COL_W, 4) X(IM2COL_W_128, 5)
 #define BARRIER_OPS(X) X(TRY_WAIT_PARITY, 8) X(TRY_WAIT, 9)
 #define ERROR_CODES(X) X(WRONG_TAG, 17)
 
 #define ENUMERATOR(name, value) name = value,
 struct Operation {
     enum : uint32_t { OPERATIONS(ENUMERATOR) };
+};
+struct AccessMode {
+    enum : uint32_t { ACCESS_MODES(ENUMERATOR) };
 };
 struct BarrierOp {
     enum : uint32_t { BARRIER_OPS(ENUMERATOR) };
@@ -158,6 +164,9 @@ inline std::string layout_table() {
 #undef KIND
 #define MEMBER(name, value) row("number of Operation." #name, value);
     OPERATIONS(MEMBER)
+#undef MEMBER
+#define MEMBER(name, value) row("number of AccessMode." #name, value);
+    ACCESS_MODES(MEMBER)
 #undef MEMBER
 #define MEMBER(name, value) row("number of BarrierOp." #name, value);
     BARRIER_OPS(MEMBER)

@@ -1,9 +1,9 @@
 // Addresses that the requests in flight may access: a check of each access of the unit.
 //
-// A line that is read must have a piece from the first to the last one of the box of some request,
-// where the box is cut off at the ends of its tensor; each piece that is written must be such a
-// piece. A write to shared memory must lie in what some box spans. A request is in flight from its
-// acceptance until the unit is idle and its ports are quiet.
+// A line that is read must have a piece of the box of some request that is inside its tensor; each
+// piece that is written must be such a piece. A write to shared memory must lie in what some box
+// spans. A request is in flight from its acceptance until the units of all SMs are idle and their
+// ports are quiet.
 #pragma once
 
 #include <algorithm>
@@ -11,14 +11,15 @@
 #include <cstdint>
 #include <iterator>
 #include <map>
-#include <optional>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
+#include "box.hpp"
 #include "bridge.hpp"
 
 namespace testbench {
+
+constexpr uint32_t kSms = 32, kPieceBytes = 16;
 
 // Ranges of addresses; those that meet or overlap are one.
 class Ranges {
@@ -54,97 +55,6 @@ class Ranges {
     std::map<uint64_t, uint64_t> ends_;  // first address of each range to its last one
 };
 
-using MapWords = std::array<uint32_t, 16>;
-
-// A box of a tensor map: what a request of the map may access.
-class Box {
-  public:
-    Box(const MapWords& words, const RequestRecord& request) : words_(words), request_(request) {
-        if (request.override_kind) replace();
-    }
-
-    // Return the pieces from the first to the last byte of the box that is inside, as the first
-    // address and the bytes, less one, up to 2**64; nullopt if it is outside. A column may reach all
-    // positions of the dimensions that it walks.
-    std::optional<std::pair<uint64_t, uint64_t>> global() const {
-        __int128 low = 0, high = 0;  // bits behind the base
-        for (uint32_t dim = 0; dim < rank(); ++dim) {
-            int64_t from = 0, to = words_[8 + dim];
-            const bool is_channel = dim == 0 && !is_interleaved();
-            if (request_.mode == 0 || is_channel) {
-                const int64_t coord = request_.coords[dim];
-                from = std::max(from, coord);
-                to = std::min(to, coord + box(dim) - 1);
-                if (from > to) return std::nullopt;
-            }
-            const __int128 step = dim ? static_cast<__int128>(8) * stride(dim - 1) : unit_bits();
-            low += step * from;
-            high += step * to;
-        }
-        const __int128 begin = low / 128 * 16, end = (high + unit_bits() - 1) / 128 * 16 + 15;
-        const uint64_t base = words_[0] | static_cast<uint64_t>(words_[1]) << 32;
-        const uint64_t most = ~uint64_t{0};
-        const uint64_t size = end - begin > most ? most : static_cast<uint64_t>(end - begin);
-        return std::pair{base + static_cast<uint64_t>(begin), size};
-    }
-
-    // Return the bytes of shared memory from the first to the last one that the box spans. In a mode
-    // that Hopper does not have, a box may write all of shared memory.
-    uint64_t shared(uint64_t smem_bytes) const {
-        const bool is_plain = (words_[2] >> 19 & 0xf) == 0 && format() <= 10 && request_.mode <= 1;
-        if (!is_plain) return smem_bytes;
-        uint64_t rows = 1;
-        for (uint32_t dim = is_interleaved() ? 0 : 1; dim < rank() && !is_im2col(); ++dim) {
-            const uint32_t by = (words_[13] >> 3 * dim & 7) + 1;
-            if (!is_interleaved() || dim != rank() - 2) rows *= (box(dim) + by - 1) / by;
-        }
-        if (is_im2col()) rows = (words_[15] & 0x3ff) + 1;
-        const uint32_t swizzle = words_[2] >> 13 & 3;
-        uint64_t pitch = unit_bits() / 8;
-        if (!is_interleaved()) pitch = swizzle ? 16u << swizzle : box(0) * pitch;
-        const uint64_t size = rows * pitch;
-        return swizzle ? (size + 127) / 128 * 128 : size;  // it moves pieces within 128 bytes
-    }
-
-  private:
-    bool is_im2col() const { return words_[2] & 1; }
-    uint32_t rank() const { return std::min((words_[2] >> 4 & 7) + 1, 5u); }
-    uint32_t format() const { return words_[2] >> 7 & 0xf; }
-    uint32_t interleave() const { return words_[2] >> 11 & 3; }
-    bool is_interleaved() const { return interleave() != 0; }
-    uint64_t stride(uint32_t dim) const {
-        return (words_[3 + dim] | static_cast<uint64_t>(words_[7] >> 4 * dim & 0xf) << 32) << 4;
-    }
-
-    // Return the box in a dimension. The dimension of slices has one position.
-    uint32_t box(uint32_t dim) const {
-        if (is_interleaved() && dim == rank() - 2) return 1;
-        return ((dim ? words_[14] >> 8 * (dim - 1) : words_[13] >> 24) & 0xff) + 1;
-    }
-
-    // Return the bits of a unit of dimension 0: an element, or a slice.
-    uint32_t unit_bits() const {
-        static constexpr uint32_t kBits[] = {8,  16, 32, 32, 64, 64, 16, 32,
-                                             32, 64, 16, 4,  4,  6,  8,  8};
-        return is_interleaved() ? 128 * interleave() : kBits[format()];
-    }
-
-    // Apply the override of the request to the map.
-    void replace() {
-        words_[0] = static_cast<uint32_t>(request_.override_address);
-        words_[1] = static_cast<uint32_t>(request_.override_address >> 32);
-        if (request_.override_kind != 2) return;
-        words_[7] = request_.override_upper;
-        for (uint32_t dim = 0; dim < rank(); ++dim) {
-            words_[8 + dim] = request_.override_dim[dim] - 1u;
-            if (dim) words_[2 + dim] = request_.override_lower[dim - 1];
-        }
-    }
-
-    MapWords words_;
-    RequestRecord request_;
-};
-
 // The requests of one SM in flight. Addresses are modulo 2**`address_bits`. `reads_maps`: tensor
 // maps are read as lines, so that the words that the unit reads are not known.
 class Extents {
@@ -156,9 +66,14 @@ class Extents {
     bool reads_maps() const { return reads_maps_; }
 
     void accept(const RequestRecord& request, uint64_t smem_bytes) {
-        if (request.operation >= Operation::COMMIT_GROUP) return;  // groups, and DSMEM
+        if (request.operation == Operation::DSMEM_COPY ||
+            request.operation == Operation::DSMEM_REDUCE) {
+            const uint64_t size = request.size & kBulkSizes;
+            return add_footprint(request.global_address, size, bit_of(request.dst_cta));
+        }
+        if (request.operation >= Operation::COMMIT_GROUP) return;
         if (request.operation & 1) {
-            const uint64_t size = request.size & 0xffff0;
+            const uint64_t size = request.size & kBulkSizes;
             if (!size) return;
             add(request, request.global_address, size - 1);
             add_footprint(request, size);
@@ -168,6 +83,11 @@ class Extents {
         for (const MapWords& words : maps_[request.global_address]) {
             add(request, words, smem_bytes);
         }
+    }
+
+    // A store of a thread to another CTA is in flight. It writes words of one piece.
+    void accept(const RemoteStoreRecord& store) {
+        add_footprint(store.address, kPieceBytes, bit_of(store.dst_cta));
     }
 
     // A tensor map is fetched: requests of its address use these words, or older ones.
@@ -196,17 +116,30 @@ class Extents {
         requests_.clear();
         reads.clear();
         writes.clear();
-        footprints.clear();
+        for (Ranges& ranges : footprints) ranges.clear();
     }
 
-    Ranges reads, writes, footprints;
+    Ranges reads, writes;
+    std::array<Ranges, kSms> footprints;  // in the shared memory of each CTA
 
   private:
     static constexpr uint64_t kMapSize = 128;
+    static constexpr uint32_t kBulkSizes = 0xffff0;  // bits of the size of a bulk copy that count
+    // Rows of the largest box that the driver encodes, of 16 bytes each. Larger ones are unchecked.
+    static constexpr uint64_t kMostRows = 233472 / kPieceBytes;
+
+    // Return the bit of a CTA; none if there is no such CTA.
+    static uint32_t bit_of(uint32_t cta) { return cta < kSms ? 1u << cta : 0; }
 
     void add(const RequestRecord& request, const MapWords& words, uint64_t smem_bytes) {
         const Box box(words, request);
-        if (const auto part = box.global()) add(request, part->first, part->second);
+        if (box.rows() > kMostRows) {
+            add(request, 0, mask_);
+        } else {
+            box.pieces([&](uint64_t first, uint64_t size_less_one) {
+                add(request, first, size_less_one);
+            });
+        }
         add_footprint(request, box.shared(smem_bytes));
     }
 
@@ -226,8 +159,16 @@ class Extents {
     }
 
     void add_footprint(const RequestRecord& request, uint64_t size) {
-        const bool loads = request.operation < 2;
-        if (loads) footprints.add(request.smem_address, request.smem_address + size - 1);
+        if (request.operation >= Operation::TENSOR_PREFETCH) return;
+        const uint32_t receivers = request.multicast ? request.cta_mask : bit_of(request.dst_cta);
+        add_footprint(request.smem_address, size, receivers);
+    }
+
+    // `receivers` has a bit for each CTA.
+    void add_footprint(uint64_t address, uint64_t size, uint32_t receivers) {
+        for (uint32_t cta = 0; size && cta < kSms; ++cta) {
+            if (receivers >> cta & 1) footprints[cta].add(address, address + size - 1);
+        }
     }
 
     uint64_t mask_;

@@ -22,8 +22,7 @@
 namespace testbench {
 namespace {
 
-constexpr uint32_t kSms = 32;
-constexpr uint32_t kPieceBytes = 16, kMapBytes = 64, kMaxLine = 128;
+constexpr uint32_t kMapBytes = 64, kMaxLine = 128;
 constexpr uint32_t kWarpThreads = 32;
 constexpr uint32_t kBarrierTags = 1u << 16;
 constexpr uint32_t kIdle = 1u << 31;     // bit of tb_sample's argument
@@ -127,7 +126,6 @@ struct SmModels {
     uint32_t line_bytes = kMaxLine;
     uint8_t* smem = nullptr;
     uint64_t smem_bytes = 0;
-    bool checks_footprints = false;
     Schedule schedules[MemoryKind::count];
 
     // Ports
@@ -152,6 +150,7 @@ struct SmModels {
 
     // Addresses that the requests in flight may access
     Extents extents;
+    bool quiet = true;  // the unit is idle, and its ports were quiet for a while
 
     // Requests of the unit in flight
     std::vector<LineRead> line_reads;    // by tag
@@ -262,7 +261,8 @@ struct SmModels {
     void sample(uint32_t unit) {
         ++cycle;
         request_room = (unit & ~kIdle) >> Port::count;
-        if (unit & kIdle && cycle > last_transfer + kQuietClocks) extents.end_requests();
+        quiet = unit & kIdle && cycle > last_transfer + kQuietClocks;
+        if (quiet && all_quiet()) extents.end_requests();
         const auto bit = [unit](uint32_t port) { return (unit >> port & 1) != 0; };
         bool transfer = false;
         if (request.sample(bit(Port::request))) {
@@ -300,7 +300,10 @@ struct SmModels {
         }
         transfer |= reduction_request.sample(bit(Port::reduction_request));
         transfer |= remote_command.sample(bit(Port::remote_command));
-        transfer |= remote_store.sample(bit(Port::remote_store));
+        if (remote_store.sample(bit(Port::remote_store))) {
+            transfer = true;
+            extents.accept(remote_store.current);
+        }
         // Events say what the unit does, and are nothing that it has to do.
 #define SAMPLE(name) transfer |= name.sample(bit(Port::name)) && Port::name != Port::trace;
         SINKS(SAMPLE)
@@ -359,6 +362,21 @@ struct SmModels {
         return true;
     }
 
+    bool all_quiet() const {
+        for (uint32_t other = 0; other < shared.sms; ++other) {
+            if (!models_of(other).quiet) return false;
+        }
+        return true;
+    }
+
+    // Return whether a request of some SM in flight may write the piece at `offset`.
+    bool in_footprint(uint64_t offset) const {
+        for (uint32_t other = 0; other < shared.sms; ++other) {
+            if (models_of(other).extents.footprints[sm].meets(offset, offset)) return true;
+        }
+        return false;
+    }
+
     // Note what a request that the unit takes may access.
     void accept(const RequestRecord& taken) {
         extents.accept(taken, smem_bytes);
@@ -371,7 +389,7 @@ struct SmModels {
         extents.fetch(taken.global_address, words, smem_bytes);
     }
 
-    // Fail unless some piece of a line that is read is inside the tensor and the box of a request.
+    // Fail unless a line that is read has a piece inside the tensor and the box of some request.
     void check_read(uint64_t line) {
         const uint64_t first = line * line_bytes;
         if (extents.reads.meets(first, first + line_bytes - 1)) return;
@@ -409,7 +427,7 @@ struct SmModels {
         if (offset + kPieceBytes > smem_bytes) {
             return fail("smem_write: offset 0x%" PRIx64 " is beyond shared memory", offset);
         }
-        if (checks_footprints && !extents.footprints.meets(offset, offset)) {
+        if (!in_footprint(offset)) {
             return fail("smem_write: offset 0x%" PRIx64 " is in no box of a request in flight",
                         offset);
         }

@@ -1,9 +1,9 @@
 """A stand-in for the unit: it has the unit's ports, copies lines, and commits faults on request.
 
 Tests of the testbench use it to see whether a fault is noticed. A load reads the tensor map at
-``tensor_map``, uses words 0 and 1 as an address (see ``tensor_map_of``), copies ``coords[0]`` lines
+``tensor_map``, uses words 0 and 1 as an address (see ``tensor_map_of``), copies ``coords[3]`` lines
 from there to ``smem_address``, and subtracts the bytes from the tx-count of the barrier.
-``coords[1]`` selects a ``Fault``. One thread can wait at a barrier. In a cluster, an operation on
+``coords[4]`` selects a ``Fault``. One thread can wait at a barrier. In a cluster, an operation on
 another CTA is answered with an error record whose value consists of its operands.
 """
 
@@ -45,9 +45,11 @@ class Fault(enum.Enum, shape=4):
     BREAKS_ASSERTION = 11
     """An assertion does not hold."""
     READS_ELSEWHERE = 12
-    """Lines are read behind the tensor."""
+    """Lines are read between the rows of the box."""
     WRITES_ELSEWHERE = 13
     """Shared memory is written behind the box."""
+    STORES = 14
+    """The load writes a line of global memory."""
 
 
 ELSEWHERE = 1 << 14
@@ -55,12 +57,16 @@ ELSEWHERE = 1 << 14
 
 
 def tensor_map_of(address: int, size: int) -> NDArray[np.uint32]:
-    """Return the words of a map of ``size`` bytes: interleaved, im2col, columns of 1,024 pixels.
+    """Return the words of a map of two parts, each of ``size`` bytes: the first one at ``address``,
+    the other one more than ``ELSEWHERE`` lines behind it. A box at 0, 0, 0 has both.
 
-    A column may have any slice of 16 bytes, whatever its coordinates.
+    ``size`` is a multiple of 256, up to 65,536.
     """
+    rows, distance = size // 256, 1 << 23
     words = np.zeros(32, np.uint32)
-    words[[0, 2, 8, 15]] = address, 1 | 1 << 11, size // 16 - 1, 1023
+    words[[0, 2, 3, 4]] = address, 2 << 4, 256 >> 4, distance >> 4
+    words[[8, 9, 10]] = 255, rows - 1, 1
+    words[[13, 14]] = 255 << 24, rows - 1 | 1 << 8
     return words
 
 
@@ -169,9 +175,9 @@ class StandIn(wiring.Component):
                     words = self.descriptor_fill.p.words
                     m.d.sync += [
                         line.eq(Cat(words[0], words[1]) >> line_shift),
-                        lines_left.eq(request.coords[0]),
+                        lines_left.eq(request.coords[3]),
                         beat.eq(request.smem_address >> line_shift),
-                        fault.eq(Fault(request.coords[1][:4])),
+                        fault.eq(Fault(request.coords[4][:4])),
                         fault_done.eq(0),
                     ]
                     m.next = "START"
@@ -184,8 +190,18 @@ class StandIn(wiring.Component):
                     m.d.comb += self.error.valid.eq(1)
                     with m.If(self.error.ready):
                         m.next = "IDLE"
+                if p.stores:
+                    with m.Elif(fault == Fault.STORES):
+                        m.next = "STORE"
                 with m.Elif(fault != Fault.HANGS):
                     m.next = "LINE"
+            if p.stores:
+                with m.State("STORE"):
+                    m.d.comb += self.gnic_write.valid.eq(1)
+                    m.d.comb += self.gnic_write.p.line.eq(line)
+                    m.d.comb += self.gnic_write.p.strobe.eq(~0)
+                    with m.If(self.gnic_write.ready):
+                        m.next = "LINE"
             with m.State("LINE"):
                 m.d.comb += self.gnic_request.valid.eq(1)
                 with m.If(self.gnic_request.ready):
@@ -225,7 +241,7 @@ class StandIn(wiring.Component):
                     m.d.sync += fault_done.eq(1)
                     m.next = "LINE"
                     with m.If(lines_left == 1):
-                        count = (request.coords[0] << line_shift).as_unsigned()
+                        count = (request.coords[3] << line_shift).as_unsigned()
                         m.d.sync += [
                             command.op.eq(BarrierOp.COMPLETE_TX),
                             command.address.eq(request.mbarrier),
@@ -315,7 +331,7 @@ class StandIn(wiring.Component):
             m.next = "IDLE"
 
 
-UNIT = TmaParams(stores=False, reductions=False)
+UNIT = TmaParams(reductions=False)
 CLUSTER = TmaParams(line_bytes=32, stores=False, reductions=False, ctas=3)
 
 

@@ -33,7 +33,7 @@ async def start(dut: Any, models: Models | None = None, lines: int = 16) -> Envi
 
 
 def submit(env: Environment, fault: int = 0, lines: int = 16) -> int:
-    return env.requests.load(env.map, [lines, fault], DATA, BARRIER, mode="IM2COL")
+    return env.requests.load(env.map, [0, 0, 0, lines, fault], DATA, BARRIER)
 
 
 def copied(env: Environment) -> bool:
@@ -76,7 +76,7 @@ async def latency_is_exact(dut):
         )
         source = env.descriptors.place(tensor_map_of(0, 4096))
         await env.barriers.command("INIT", BARRIER, 1)
-        env.requests.load(source, [3, 0], DATA, BARRIER, mode="IM2COL")
+        env.requests.load(source, [0, 0, 0, 3, 0], DATA, BARRIER)
         await env.idle()
         taken, answered = (env.log(kind)["cycle"] for kind in (LogKind.LINE, LogKind.RESPONSE))
         assert (answered - taken == latency).all()
@@ -104,6 +104,7 @@ def failure(pattern):
             (7, "waited 5000 clocks for phase 0 of the barrier.*tx_count=16"),
             (12, "gnic_request: no request in flight has a piece of line 0x6000"),
             (13, "smem_write: offset 0x5000 is in no box of a request in flight"),
+            (14, "gnic_write: no request in flight writes the piece at 0x100000"),
         ],
     )
 )

@@ -22,7 +22,7 @@ BARRIER, DATA = 0x40, 0x1000
 SOURCE = 0x10_0000
 LINES = 16
 NEAR = Models(Timing.fixed(10), Timing.fixed(10))
-REFUSES, BEYOND_SMEM = 8, 4
+REFUSES, BEYOND_SMEM, WRITES_ELSEWHERE = 8, 4, 13
 
 
 async def start(dut: Any, models: Models | list[Models] = NEAR) -> ClusterEnvironment:
@@ -39,7 +39,7 @@ async def start(dut: Any, models: Models | list[Models] = NEAR) -> ClusterEnviro
 
 def submit(env: Environment, fault: int = 0) -> int:
     tensor_map = env.descriptors.place(tensor_map_of(SOURCE, env.source.size))
-    return env.requests.load(tensor_map, [LINES, fault], DATA, BARRIER, mode="IM2COL")
+    return env.requests.load(tensor_map, [0, 0, 0, LINES, fault], DATA, BARRIER)
 
 
 def copied(env: Environment) -> bool:
@@ -92,6 +92,10 @@ async def a_failure_of_one_sm_ends_all_waits(dut):
     with pytest.raises(CheckError, match=re.compile("SM 2: smem_write: offset")):
         await cluster.sms[0].barriers.wait(BARRIER, 0)
     cluster = await start(dut)
+    submit(cluster.sms[2], WRITES_ELSEWHERE)
+    with pytest.raises(CheckError, match=re.compile("SM 2: smem_write: offset .* is in no box")):
+        await cluster.sms[2].barriers.wait(BARRIER, 0)
+    cluster = await start(dut)
     submit(cluster.sms[2])
     await cluster.sms[2].barriers.wait(BARRIER, 0)
     assert copied(cluster.sms[2])
@@ -118,8 +122,8 @@ def fields(value: int, *widths: int) -> tuple[int, ...]:
 async def operands_for_clusters_arrive(dut):
     cluster = await start(dut)
     env = cluster.sms[1]
-    tensor_map = TensorMap.from_array(np.zeros((16, 32), np.uint8), box=(32, 16))
-    load = Load(tensor_map, (LINES, REFUSES), mbarrier=BARRIER)
+    tensor_map = TensorMap.from_array(np.zeros((1,) * 4 + (32,), np.uint8), box=(32,) + (1,) * 4)
+    load = Load(tensor_map, (0, 0, 0, LINES, REFUSES), mbarrier=BARRIER)
     words = env.descriptors.place(np.zeros(32, np.uint32))
     for request, expected in (
         (load, (0, 0, 1, 1, 0)),

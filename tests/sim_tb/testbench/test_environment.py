@@ -32,7 +32,7 @@ def rtl() -> Path:
 
 def test_environment(rtl: Path) -> None:
     run = runner.run(MODULE, rtl=rtl)
-    assert get_results(run / "results.xml") == (27, 0)
+    assert get_results(run / "results.xml") == (28, 0)
 
 
 @pytest.mark.simulators.with_args(stand_in.build_cluster)
