@@ -15,11 +15,13 @@ endif
 VECTORS ?=
 TARGET ?= golden
 PRESET ?= default
+PIN = $(PYTHON) -m uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--custom-compile-command 'make pins' $(if $(UPGRADE),--upgrade-package '$(UPGRADE)')
 
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 .PHONY: help setup sim test regress soc formal lint paths verilog conformance replay coverage bench \
-	cells synth sta bench-golden readme registers docs waves clean
+	cells synth sta bench-golden pins readme registers docs waves clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | awk -F '\t' '{ printf "make %-12s %s\n", $$1, $$2 }'
@@ -92,6 +94,10 @@ sta: setup ## map presets to standard cells, and report area and clock before la
 
 bench-golden: setup ## compare the time of the golden model with numpy.copyto of the same bytes
 	@$(PYTHON) -W error -m golden.bench
+
+pins: setup ## write .ci/requirements.txt and .ci/sdist.txt, versions and hashes of all packages, from pyproject.toml; versions that fit are kept [UPGRADE=name]
+	@$(PIN) pyproject.toml --extra all --group dev --output-file .ci/requirements.txt
+	@$(PIN) --group sdist --constraints .ci/requirements.txt --output-file .ci/sdist.txt
 
 readme: setup ## write the tables of README.md from their sources [MEASURE=1]
 	$(if $(filter-out 1,$(MEASURE)),$(error MEASURE = $(MEASURE): must be 1))

@@ -21,6 +21,7 @@ from hatch_build import PACKAGES, rewritten
 from hw.flow.cache import ROOT, VARIABLE, folder
 from open_tma.installation import EXTRAS
 from tests.golden.test_explain import PLAIN
+from tests.pins import pinned
 from tests.test_imports import statements, targets
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -284,14 +285,14 @@ def requirements(extra: str) -> list[Requirement]:
 
 
 def test_the_environment_of_a_clone_is_in_the_ranges():
-    lines = (ROOT / ".ci" / "requirements.txt").read_text().splitlines()
-    pins = dict(line.split("==") for line in lines if "==" in line)
-    pins = {canonicalize_name(name): version for name, version in pins.items()}
+    pins = pinned()
     wanted = [*requirements(""), *requirements("all")]
-    wanted += map(Requirement, PROJECT["dependency-groups"]["dev"])
+    for group in PROJECT["dependency-groups"].values():
+        wanted += map(Requirement, group)
     wanted += map(Requirement, PROJECT["build-system"]["requires"])
     for requirement in wanted:
-        assert pins[canonicalize_name(requirement.name)] in requirement.specifier, requirement
+        pin = pins[canonicalize_name(requirement.name)]
+        assert pin.version in requirement.specifier, requirement
 
 
 @pytest.mark.parametrize("extra", EXTRAS)
