@@ -221,6 +221,17 @@ def loads_only(tags: int) -> TmaParams:
     return replace(DEFAULT, tags=tags, stores=False, reductions=False, im2col=False)
 
 
+def axi_table() -> str:
+    """Measure lines a clock of loads and stores through AXI4, and of the ports without it."""
+    rows = []
+    for bits in (*micro.AXI_WIDTHS, 0):
+        params = replace(micro.AXI_UNIT, axi_data_bits=bits)
+        rates = micro.port_rates(params)
+        cells = (f"{rate:.4f}" for rate in (*rates.values(), micro.bus_rate(params)))
+        rows.append([f"AXI4, {bits} bits" if bits else "GNIC", *cells])
+    return table(("port to memory", "loads", "stores", "a beat a clock"), rows)
+
+
 def streams_table() -> str:
     """Measure streams of different boxes; return their line rates."""
     rows = []
@@ -364,6 +375,7 @@ TABLES: dict[str, Callable[[], str | None]] = {
     "latency": latency_table,
     "misses": misses_table,
     "bandwidth": bandwidth_table,
+    "axi": axi_table,
     "streams": streams_table,
     "waits": waits_table,
     "synth": synth_table,

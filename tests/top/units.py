@@ -36,8 +36,9 @@ HOST = replace(
     request_id_bits=12,
     axi_data_bits=64,
     host=True,
+    counters=True,
 )
-"""``SMALL`` between AXI4-Lite and AXI4, with 16 KiB of shared memory."""
+"""``SMALL`` between AXI4-Lite and AXI4, with 16 KiB of shared memory and with counters."""
 
 LATER = replace(
     PRESETS["sm_107a"], smem_bytes=512 * 1024, streams=1, setup_pipelines=2, jobs_waiting=32

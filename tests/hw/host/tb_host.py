@@ -14,6 +14,7 @@ from cocotb.triggers import ClockCycles
 
 from golden import ArrayMemory, BulkLoad, BulkReduce, BulkStore, Load, Reduce, TmaError, execute
 from golden.request import as_descriptor
+from hw.host.monitor_registers import WORDS, MonitorRegister
 from hw.host.registers import Register
 from hw.layouts.axi import Response
 from hw.layouts.barriers import BarrierFault, BarrierOp
@@ -28,6 +29,7 @@ from hw.layouts.host import (
     reserved_bits,
 )
 from hw.layouts.isa import AccessMode, ElementType, ErrorCode, Operation, ReductionOp
+from hw.layouts.monitor import Counter, EventKind, EventRecord
 from hw.params import TmaParams
 from tests.golden.random_requests import GMEM_BYTES, random_bytes
 from tests.hw.host.host import (
@@ -479,6 +481,56 @@ async def a_host_that_is_slow(dut) -> None:
         await host.take(CompletionKind.REFUSED, number)
     await host.until(1)
     assert await host.get(Register.COMPLETION_TAIL) == 20 % 4
+
+
+async def count_of(host: Host, counter: Counter) -> int:
+    """Return a count of the unit."""
+    assert await host.set(MonitorRegister.COUNTER_SELECT, counter.value)
+    low = await host.get(MonitorRegister.COUNTER_LOW)
+    return low | await host.get(MonitorRegister.COUNTER_HIGH) << 32
+
+
+async def events_of(host: Host) -> list:
+    """Take the events of the unit, as many as there are."""
+    events = []
+    while await host.get(MonitorRegister.TRACE_STATUS):
+        words = [await host.get(register) for register in WORDS]
+        events.append(EventRecord.from_bits(sum(word << 32 * n for n, word in enumerate(words))))
+        assert await host.set(MonitorRegister.TRACE_STATUS, 1)
+    return events
+
+
+@cocotb.test(timeout_time=100, timeout_unit="ms")
+async def counters_and_events(dut) -> None:
+    """A host reads by registers what a load and a store did."""
+    host = host_of(dut)
+    await host.start()
+    assert await host.set(MonitorRegister.COUNTER_CONTROL, 2)
+    size = 128
+    record = host.request(
+        Operation.BULK_LOAD, global_address=LINE, size=size, smem_address=256, mbarrier=8
+    )
+    await host.load(record, 8, size)
+    events = await events_of(host)
+    await host.save(IMAGE + PAGE, size, 256)
+    await host.until(1)
+    assert await host.set(MonitorRegister.COUNTER_CONTROL, 1)
+    while not await host.get(MonitorRegister.COUNTER_CONTROL) & 4:
+        pass
+    lines = size // host.params.line_bytes
+    expected = {
+        Counter.TENSOR_LOADS: 0, Counter.BULK_LOADS: 1, Counter.BULK_STORES: 1,
+        Counter.GROUP_OPERATIONS: 2, Counter.REFUSED: 0, Counter.LOADS_ENDED: 1,
+        Counter.STORES_ENDED: 1, Counter.ERROR_RECORDS: 0, Counter.LINES_READ: lines,
+        Counter.LINES_WRITTEN: lines, Counter.PIECES_WRITTEN: size // 16,
+        Counter.PIECES_READ: size // 16,
+    }  # fmt: skip
+    assert {counter: await count_of(host, counter) for counter in expected} == expected
+    assert await count_of(host, Counter.CYCLES) == await count_of(host, Counter.CYCLES) > 0
+    kinds = [EventKind(event.kind) for event in events if EventKind(event.kind) != EventKind.SAMPLE]
+    assert kinds[0] == EventKind.ACCEPTED
+    assert events[0].argument == Operation.BULK_LOAD.value
+    assert {EventKind.OPENED, EventKind.FIRST_LINE, EventKind.ENDED} <= set(kinds)
 
 
 def any_record(host: Host) -> int:

@@ -15,7 +15,7 @@ BENCH = Bench(HostTma, "tma_host", HOST)
 RULES = [
     *("bad_accesses_are_refused", "bad_records_are_refused", "faults_are_reported"),
     *("rings_that_fail", "barriers_and_waits", "fences", "shared_memory_and_small_rings"),
-    "a_host_that_is_slow",
+    *("a_host_that_is_slow", "counters_and_events"),
 ]
 RANDOM = "random_loads_are_right", "random_stores_are_right", "any_records"
 

@@ -123,7 +123,7 @@ def test_some_cluster_programs_by_axi(name: str, step: int) -> None:
     "port",
     [
         pytest.param(port, marks=pytest.mark.simulators(MemorySide(port=port).of(rtl.CLUSTER)))
-        for port in ("gnic", "axi")
+        for port in ("gnic", "axi", "tlb")
     ],
 )
 def test_all_cluster_programs(
