@@ -20,7 +20,7 @@ PIN = $(PYTHON) -m uv pip compile --quiet --universal --python-version 3.11 --ge
 
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help setup sim test regress soc formal lint paths verilog conformance replay coverage bench \
+.PHONY: help setup sim test regress soc formal fuzz lint paths verilog conformance replay coverage bench \
 	cells synth sta bench-golden pins readme registers docs waves clean
 
 help: ## list the targets
@@ -48,6 +48,9 @@ soc: setup ## multiply matrices in an example SoC, a RISC-V processor with the u
 
 formal: setup ## run all proofs, and again with planted bugs, which must fail
 	@$(PYTHON) -W error -m tests.formal
+
+fuzz: setup ## compare random and malformed requests on the golden model and the RTL; write what differs to build/fuzz [COUNT=10000] [SEED=1]
+	@$(PYTHON) -W error -m tests.fuzz $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED))
 
 lint: setup ## run ruff, mypy, Verilator's lint on the generated Verilog, and the check of combinational paths
 	@$(PYTHON) -m ruff check .

@@ -6,7 +6,7 @@ import numpy as np
 
 from golden.errors import TmaError
 from golden.model import execute
-from golden.vectors import MULTICAST_CTAS, Case, Outcome
+from golden.vectors import MULTICAST_CTAS, Case, Outcome, Refusal
 
 
 def outcome(case: Case) -> Outcome:
@@ -23,9 +23,10 @@ def outcome(case: Case) -> Outcome:
     try:
         completions = execute(case.request(), gmem, smem, cta=case.issuer)
     except TmaError as error:
-        return Outcome(refused=error.code, memory=memory)
+        refused = Refusal(error.code, error.dim, error.value % (1 << 64))
+        return Outcome(refused=refused, memory=memory)
     receivers = [cta for cta in range(len(smem)) if case.cta_mask >> cta & 1] or [case.issuer]
-    if case.op == "load" and [c.cta for c in completions] != receivers:
+    if completions and [c.cta for c in completions] != receivers:
         return Outcome(note=f"complete_tx at {completions}, expected at CTAs {receivers}")
     counts = {completion.bytes for completion in completions}
     if len(counts) > 1:

@@ -9,18 +9,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from golden.archive import VectorError, check_fields, read_arrays
-from golden.enums import MAX_RANK, SMEM_BYTES, DataType, ReductionOp
+from golden.enums import MAX_RANK, SMEM_BYTES, AccessMode, DataType, ReductionOp
 from golden.errors import ErrorCode, require
 from golden.geometry import Operands, swizzled
 from golden.memory import ArrayMemory, Bytes, HashedMemory, Memory
 from golden.plan import Plan
-from golden.request import BulkLoad, BulkReduce, BulkStore, Load, Reduce, Request, Store
+from golden.request import (
+    BulkLoad,
+    BulkReduce,
+    BulkStore,
+    Load,
+    Reduce,
+    Request,
+    Store,
+    moved_bytes,
+)
 from golden.tensor_map import TensorMap
 
 UNTOUCHED = 0xCD
@@ -66,6 +75,40 @@ CASE_FIELDS = {
 }
 """Fields of a recorded case, and their kinds."""
 
+ERROR_FIELD = "error"
+"""Optional field of a case: code, dimension and value of the error record of a refused request."""
+
+CASE_DTYPE = np.dtype(
+    [
+        ("kind", "<U20"),
+        ("op", "<U6"),
+        ("mode", "<U6"),
+        *((name, "<i4") for name in ("dtype", "rank", "interleave", "swizzle", "l2_promotion")),
+        *((name, "<i4") for name in ("oob_fill", "red_op")),
+        ("global_address", "<u8"),
+        ("global_dim", "<u8", 5),
+        ("global_strides", "<u8", 4),
+        ("box_dim", "<u4", 5),
+        ("element_strides", "<u4", 5),
+        ("lower_corner", "<i4", 3),
+        ("upper_corner", "<i4", 3),
+        ("channels_per_pixel", "<u4"),
+        ("pixels_per_column", "<u4"),
+        ("coords", "<i4", 5),
+        ("im2col_offsets", "<u4", 3),
+        ("smem_address", "<u4"),
+        ("bytes", "<u4"),
+        ("cta_mask", "<u2"),
+        ("issuer", "<u2"),
+        ("encode_status", "<i4"),
+        ("refused", "?"),
+        ("descriptor", "<u4", 32),
+        *((name, "<u8", 2) for name in SLICES),
+        (ERROR_FIELD, "<u8", 3),
+    ]
+)
+"""Type of a case with all fields."""
+
 TIMING_FIELDS = {"name": "text", **MAP_FIELDS, **OPERANDS, "silicon_cycles": "number"}
 """Fields of a recorded timing, and their kinds."""
 
@@ -79,13 +122,24 @@ ILLEGAL_INSTRUCTION = {
 """Errors that a real unit reports as the fault that ``refused`` records."""
 
 
+class Refusal(NamedTuple):
+    """Error record of a refused request: its code, dimension and value, which is at least 0."""
+
+    code: ErrorCode
+    dim: int
+    value: int
+
+    def __str__(self) -> str:
+        return f"{self.code.name}, dim {self.dim}, value {self.value:#x}"
+
+
 @dataclass(frozen=True)
 class Outcome:
     """Result of a case on a target: the golden model or the RTL.
 
     Parameters
     ----------
-    refused : ErrorCode or None
+    refused : Refusal or None
         Error of the request; None if the target accepted it.
     bytes : int
         Bytes that ``complete_tx`` counted at each receiver.
@@ -96,7 +150,7 @@ class Outcome:
         Reason why there is no result, if there is none.
     """
 
-    refused: ErrorCode | None = None
+    refused: Refusal | None = None
     bytes: int = 0
     memory: Bytes | None = None
     note: str | None = None
@@ -180,13 +234,26 @@ class Case:
 
     @property
     def bytes(self) -> int:
-        """Number of bytes that ``complete_tx`` counts."""
+        """Number of bytes that ``complete_tx`` counts; of a bulk request, its size."""
         return int(self.fields["bytes"])
+
+    @property
+    def counted(self) -> int:
+        """Number of bytes that ``complete_tx`` counts."""
+        return moved_bytes(self.bytes) if self.mode == "bulk" else self.bytes
 
     @property
     def refused(self) -> bool:
         """True if the unit raised a fault."""
         return bool(self.fields["refused"])
+
+    @property
+    def refusal(self) -> Refusal | None:
+        """The error record of a refused request; None if the file does not have it."""
+        if not self.refused or ERROR_FIELD not in self.fields.dtype.names:
+            return None
+        code, dim, value = (int(number) for number in self.fields[ERROR_FIELD])
+        return Refusal(ErrorCode(code), dim, value)
 
     @property
     def encode_status(self) -> int:
@@ -260,15 +327,17 @@ class Case:
                         **addresses, data_type=DataType(int(f["dtype"])), op=self.red_op
                     )
         elif self.mode in ("tile", "im2col"):
+            mode = AccessMode[self.mode.upper()]
             match self.op:
                 case "load":
                     offsets = self.im2col_offsets if self.mode == "im2col" else ()
                     mask = self.cta_mask or None
-                    return Load(d, self.coords, **addresses, im2col_offsets=offsets, cta_mask=mask)
+                    addresses |= {"im2col_offsets": offsets, "cta_mask": mask}
+                    return Load(d, self.coords, mode, **addresses)
                 case "store":
-                    return Store(d, self.coords, **addresses)
+                    return Store(d, self.coords, mode, **addresses)
                 case "reduce":
-                    return Reduce(d, self.coords, **addresses, op=self.red_op)
+                    return Reduce(d, self.coords, mode, **addresses, op=self.red_op)
         raise VectorError(f"{self}: there is no request {self.op} with mode {self.mode}")
 
     def tensor_map(self) -> TensorMap:
@@ -464,18 +533,20 @@ def check(case: Case, outcome: Outcome) -> str | None:
     if outcome.note:
         return f"{case}: {outcome.note}"
     if case.refused != (outcome.refused is not None):
-        answer = f"refused: {outcome.refused.name}" if outcome.refused is not None else "accepted"
+        answer = f"refused: {outcome.refused}" if outcome.refused is not None else "accepted"
         return f"{case}: silicon {'refused' if case.refused else 'accepted'}, got {answer}"
     expected = case.memory_before() if case.refused else case.expect
     memory = outcome.memory
     if outcome.refused is not None:
-        if outcome.refused not in ILLEGAL_INSTRUCTION:
-            return f"{case}: silicon: illegal instruction, got refused: {outcome.refused.name}"
+        if case.refusal is not None and outcome.refused != case.refusal:
+            return f"{case}: refused: {outcome.refused}, expected {case.refusal}"
+        if case.refusal is None and outcome.refused.code not in ILLEGAL_INSTRUCTION:
+            return f"{case}: silicon: illegal instruction, got refused: {outcome.refused}"
         if memory is not None and (memory.ravel() != expected.ravel()[: memory.size]).any():
             return f"{case}: refused, but memory was written"
         return None
-    if case.op == "load" and outcome.bytes != case.bytes:
-        return f"{case}: complete_tx of {outcome.bytes} bytes, expected {case.bytes}"
+    if case.op == "load" and outcome.bytes != case.counted:
+        return f"{case}: complete_tx of {outcome.bytes} bytes, expected {case.counted}"
     if memory is None:
         return f"{case}: no bytes of memory, expected {expected.size}"
     parts = MULTICAST_CTAS if case.is_multicast else 1

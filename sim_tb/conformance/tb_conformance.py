@@ -13,13 +13,14 @@ import numpy as np
 from golden import BulkLoad, BulkReduce, BulkStore, Load, Store
 from golden.errors import ErrorCode
 from golden.mbarrier import Barrier
-from golden.vectors import UNTOUCHED, Case, Outcome
+from golden.vectors import UNTOUCHED, Case, Outcome, Refusal
 from sim_tb.coverage import load_kinds
 from sim_tb.simulator import jobs
 from sim_tb.testbench.environment import Environment
 from sim_tb.testbench.errors import CheckError
 from sim_tb.testbench.models import PRESETS
 from sim_tb.testbench.requests import GoldenRequest
+from sim_tb.testbench.results import ErrorRecord
 
 MEMORY_BASE = 0
 BARRIER_BYTES = 8
@@ -28,8 +29,16 @@ REFUSED_BYTES = 16
 
 
 def barrier_of(case: Case, smem_bytes: int) -> int:
-    """Return the offset of the barrier: just below the destination, where a stray byte hits it."""
-    return case.smem_address - BARRIER_BYTES if case.smem_address >= 128 else smem_bytes - 8
+    """Return the offset of the barrier: just below the destination, where a stray byte hits it, or
+    if there is no room, at the end of shared memory.
+    """
+    address = case.smem_address // BARRIER_BYTES * BARRIER_BYTES
+    return (address if 128 <= address <= smem_bytes else smem_bytes) - BARRIER_BYTES
+
+
+def refusal_of(error: ErrorRecord) -> Refusal:
+    """Return what an error record says of a request."""
+    return Refusal(ErrorCode(error.code), error.dim, error.value)
 
 
 async def outcome(env: Environment, case: Case) -> Outcome:
@@ -42,7 +51,7 @@ async def run_load(env: Environment, case: Case) -> Outcome:
     barrier = barrier_of(case, env.smem.size)
     env.smem[:] = case.smem()[: env.smem.size]
     memory = case.gmem_before
-    expected = case.bytes or REFUSED_BYTES
+    expected = case.counted or REFUSED_BYTES
     env.gmem.background("hash" if memory is None else "fault")
     if memory is not None:
         env.gmem.place(MEMORY_BASE, np.array(memory))
@@ -59,7 +68,7 @@ async def run_load(env: Environment, case: Case) -> Outcome:
             return Outcome(note=f"{len(errors)} error records, barrier {word}: {errors}")
         if (env.smem != case.smem()[: env.smem.size]).any():
             return Outcome(note=f"refused, but shared memory was written: {errors[0]}")
-        return Outcome(refused=ErrorCode(errors[0].code))
+        return Outcome(refused=refusal_of(errors[0]))
     counted = expected - word.tx_count
     if (word.phase, word.pending, word.lock) != (counted == expected, word.phase, 0):
         return Outcome(note=f"the barrier word is wrong after {expected} bytes: {word}")
@@ -80,7 +89,7 @@ async def run_store(env: Environment, case: Case) -> Outcome:
     errors = env.errors.take_all()
     if len(errors) > 1:
         return Outcome(note=f"{len(errors)} error records: {errors}")
-    return Outcome(refused=ErrorCode(errors[0].code) if errors else None, memory=memory)
+    return Outcome(refused=refusal_of(errors[0]) if errors else None, memory=memory)
 
 
 async def execute(env: Environment, case: Case, request: GoldenRequest) -> None:

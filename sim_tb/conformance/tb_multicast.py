@@ -12,10 +12,14 @@ import cocotb
 import numpy as np
 
 from golden import BulkLoad, Load
-from golden.errors import ErrorCode
 from golden.mbarrier import Barrier
 from golden.vectors import UNTOUCHED, Case, Outcome
-from sim_tb.conformance.tb_conformance import BARRIER_BYTES, MEMORY_BASE, barrier_of
+from sim_tb.conformance.tb_conformance import (
+    BARRIER_BYTES,
+    MEMORY_BASE,
+    barrier_of,
+    refusal_of,
+)
 from sim_tb.simulator import jobs
 from sim_tb.testbench.cluster_environment import ClusterEnvironment
 from sim_tb.testbench.errors import CheckError
@@ -50,7 +54,7 @@ async def outcome(cluster: ClusterEnvironment, case: Case) -> Outcome:
     for env in cluster.sms:
         env.smem[barrier : barrier + BARRIER_BYTES] = UNTOUCHED
     if errors:
-        return Outcome(refused=ErrorCode(errors[0].code))
+        return Outcome(refused=refusal_of(errors[0]))
     complete = Barrier(phase=1, pending=1, expected=1)
     incomplete = Barrier(phase=0, pending=0, expected=1, tx_count=case.bytes)
     for cta, word in enumerate(words):

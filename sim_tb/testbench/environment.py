@@ -181,10 +181,10 @@ class Environment:
     async def idle(
         self, quiet: int = QUIET, timeout: int | None = TIMEOUT, *, everywhere: bool = True
     ) -> None:
-        """Wait until nothing is queued or in flight.
+        """Wait until nothing is queued or in flight, and the unit says that it is idle.
 
         In addition, no port may have had a transfer for ``quiet`` clocks. Threads that wait at a
-        barrier do not count.
+        barrier do not count; while there are some, the unit is not asked whether it is idle.
 
         Parameters
         ----------

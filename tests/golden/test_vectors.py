@@ -10,7 +10,7 @@ import pytest
 from golden import ErrorCode
 from golden.archive import VectorError, check_fields, read_arrays
 from golden.conformance import outcomes
-from golden.vectors import TIMING_FIELDS, Outcome, check, read_cases, read_timings
+from golden.vectors import TIMING_FIELDS, Outcome, Refusal, check, read_cases, read_timings
 from sim_tb.conformance.command import main
 from sim_tb.conformance.memory_side import MemorySide
 from sim_tb.conformance.recordings import Transfers
@@ -49,17 +49,25 @@ def test_a_wrong_count_is_found(case, outcome):
     assert "complete_tx" in check(case, wrong)
 
 
+def refused_by(code):
+    return Outcome(refused=Refusal(code, 0, 0))
+
+
 def test_a_wrong_verdict_is_found(case, outcome):
-    assert "got refused: COORD_ALIGN" in check(case, Outcome(refused=ErrorCode.COORD_ALIGN))
+    assert "got refused: COORD_ALIGN" in check(
+        case, Outcome(refused=Refusal(ErrorCode.COORD_ALIGN, 0, 0))
+    )
     refused = next(c for c in read_cases(TRANSFERS, ["load_mis"]) if c.refused)
     assert "silicon refused, got accepted" in check(refused, outcome)
-    assert "got refused: SMEM_ALIGN" in check(refused, Outcome(refused=ErrorCode.SMEM_ALIGN))
+    assert "got refused: SMEM_ALIGN" in check(
+        refused, Outcome(refused=Refusal(ErrorCode.SMEM_ALIGN, 0, 0))
+    )
 
 
 def test_a_write_by_a_refused_request_is_found():
     refused = next(c for c in read_cases(TRANSFERS, ["load_mis"]) if c.refused)
     memory = refused.smem()
-    right = Outcome(refused=ErrorCode.COORD_ALIGN, memory=memory)
+    right = Outcome(refused=Refusal(ErrorCode.COORD_ALIGN, 0, 0), memory=memory)
     assert check(refused, right) is None
     memory[5] = 0
     assert "memory was written" in check(refused, right)

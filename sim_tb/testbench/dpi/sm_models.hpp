@@ -150,6 +150,7 @@ struct SmModels {
 
     // Addresses that the requests in flight may access
     Extents extents;
+    bool unit_idle = true;
     bool quiet = true;  // the unit is idle, and its ports were quiet for a while
 
     // Requests of the unit in flight
@@ -261,7 +262,8 @@ struct SmModels {
     void sample(uint32_t unit) {
         ++cycle;
         request_room = (unit & ~kIdle) >> Port::count;
-        quiet = unit & kIdle && cycle > last_transfer + kQuietClocks;
+        unit_idle = unit & kIdle;
+        quiet = unit_idle && cycle > last_transfer + kQuietClocks;
         if (quiet && all_quiet()) extents.end_requests();
         const auto bit = [unit](uint32_t port) { return (unit >> port & 1) != 0; };
         bool transfer = false;
@@ -711,9 +713,10 @@ struct SmModels {
     }
 
     // Return whether nothing is queued or in flight and no port had a transfer for `clocks`. A
-    // command that waits at a barrier does not count.
+    // command that waits at a barrier does not count; the unit is not idle before it ends.
     bool idle_for(uint64_t clocks) const {
-        return cycle - last_transfer >= clocks && queued_requests() == 0 &&
+        return cycle - last_transfer >= clocks && (unit_idle || !suspended.empty()) &&
+               queued_requests() == 0 &&
                descriptor_prefetch.idle() && descriptor_invalidate.idle() &&
                line_reads_busy == 0 && line_stores_busy == 0 && smem_reads.empty() &&
                !stray_reads.pending() && !stray_writes.pending() &&

@@ -1,0 +1,69 @@
+"""The fuzzer: a short run has no difference; one that is planted is found, simplified and kept."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from golden import conformance
+from golden.vectors import Case, Outcome
+from sim_tb.conformance.command import main as conform
+from tests.fuzz import __main__ as command
+from tests.fuzz import draw
+
+pytestmark = pytest.mark.simulators()
+
+
+def test_nothing_differs(capsys: pytest.CaptureFixture[str]) -> None:
+    """A longer run: ``make fuzz COUNT=1000000``."""
+    assert command.main(["--unguided", "--count", "100000", "--seconds", "45"]) == 0
+    assert "0 differ" in capsys.readouterr().out
+
+
+def wrong(case: Case) -> Outcome:
+    """Return the golden model's outcome, with a wrong byte for boxes with three dimensions."""
+    outcome = conformance.outcome(case)
+    is_wrong = case.op == "load" and outcome.refused is None and case.rank == 3
+    if is_wrong and case.mode == "tile" and outcome.bytes:
+        assert outcome.memory is not None
+        outcome.memory[case.smem_address] ^= 1
+    return outcome
+
+
+class Wrong:
+    outcome = staticmethod(wrong)
+
+
+def test_a_difference_becomes_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(draw, "conformance", Wrong)
+    arguments = ["--unguided", "--count", "60", "--folder", str(tmp_path)]
+    assert command.main(arguments) == 1
+    monkeypatch.undo()
+    files = sorted(tmp_path.glob("*.npz"))
+    assert files
+    assert f"make conformance VECTORS={files[0]}" in capsys.readouterr().out.replace("\n", "")
+    for path in files:
+        rows = np.load(path)["cases"]
+        assert rows["rank"].tolist() == [3]
+        assert rows["coords"].max() == 0
+        for target in "golden", "rtl":
+            assert conform([str(path), "--target", target]) == 1
+            assert "first shared byte" in capsys.readouterr().out
+
+
+def test_files_have_the_exact_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rng = np.random.default_rng(3)
+    cases = [draw.draw(rng, index, []) for index in range(60)]
+    refused = [drawn for drawn in cases if drawn.golden.refused is not None]
+    assert 5 < len(refused) < 55
+    path = tmp_path / "cases.npz"
+    command.write(path, cases)
+    for target in "golden", "rtl":
+        assert conform([str(path), "--target", target]) == 0
+    refused[0].case.fields["error"][2] ^= 1
+    command.write(path, cases)
+    capsys.readouterr()
+    assert conform([str(path), "--target", "golden"]) == 1
+    assert "expected" in capsys.readouterr().out
