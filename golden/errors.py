@@ -372,6 +372,78 @@ class BulkSizeWarning(TmaWarning):
     code = ErrorCode.BULK_SIZE
 
 
+FAULTS = (
+    (
+        "The read of a line fails.",
+        (
+            "`GMEM_FAULT`, once for the request. The line is not written, the others are; the "
+            "barrier is not signalled (`unreadable_lines_are_an_error`)."
+        ),
+    ),
+    (
+        "The write of a line fails.",
+        (
+            "`GMEM_FAULT`. The other lines are written, and the bulk group completes "
+            "(`unwritable_lines_are_an_error`)."
+        ),
+    ),
+    (
+        "A tensor map cannot be read.",
+        ("`GMEM_FAULT`; the request has no effect (`an_unreadable_map_is_an_error`)."),
+    ),
+    (
+        "An answer of memory is lost.",
+        (
+            "Its request does not end, its tag and slot stay in use, and `control.idle` stays "
+            "0. Other requests go on. A reset frees them (`an_answer_that_is_lost`)."
+        ),
+    ),
+    (
+        "An answer comes late, by a million clocks.",
+        ("Its request ends when it has come. Other requests go on (`an_answer_that_comes_late`)."),
+    ),
+    (
+        "An answer comes twice, or has the tag of no access.",
+        ("`WRONG_TAG`; the answer is dropped (`reset_at_any_clock`)."),
+    ),
+    (
+        "Bits of a tensor map are flipped.",
+        (
+            "It is a legal map, or the request is refused with `MAP_FIELD` or `MAP_MODE` "
+            "([fuzzing](fuzzing.md))."
+        ),
+    ),
+    (
+        "A tensor map is changed under a request.",
+        ("The request uses all old words or all new ones (`a_fill_in_flight_is_overtaken`)."),
+    ),
+    (
+        "A barrier is initialised again under a load.",
+        (
+            "The bytes that come later are counted in the new word "
+            "(`a_barrier_that_is_changed_under_a_load`)."
+        ),
+    ),
+    (
+        "A receiver in a cluster takes nothing.",
+        ("Requests to it wait; those to other CTAs go on (`a_slow_receiver_stalls_only_its_own`)."),
+    ),
+    (
+        "A receiver in a cluster does not run.",
+        ("`DST_CTA`, with its rank; the others get their data (`an_absent_receiver_is_reported`)."),
+    ),
+    (
+        "All tables and queues are full.",
+        ("Requests wait at the port (`as_many_loads_in_flight_as_there_are_slots`)."),
+    ),
+    (
+        "The unit is reset at any clock.",
+        ("It is as new, and drops answers to accesses from before (`reset_at_any_clock`)."),
+    ),
+)
+"""Faults of what is around the unit, and what it does; in brackets a test of the RTL."""
+
+
 def errors_table() -> str:
     """Return the text of ``docs/errors.md``: code, rule and origin of every error and warning."""
 
@@ -434,6 +506,15 @@ def errors_table() -> str:
             "executed.",
             *head,
             *rows(64, 95),
+            "",
+            "## Faults around the unit",
+            "",
+            "None of these stops the unit, harms another request, or makes it write elsewhere.",
+            "Tests: `tests/top/test_faults.py`, and those named.",
+            "",
+            "| fault | what the unit does |",
+            "|---|---|",
+            *(f"| {fault} | {outcome} |" for fault, outcome in FAULTS),
             "",
         ]
     )

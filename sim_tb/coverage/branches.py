@@ -38,6 +38,9 @@ IF = re.compile(r"^( *)(end else )?if \((.*?) ?\)(?: begin)?(?: end)?$")
 CASEZ = re.compile(r"^ *casez \((.*?) ?\)$")
 MUX = re.compile(r'= (.*?) *\? \(\* src = "(.*?)" \*\)')
 
+CONSTANT = re.compile(r"always @\*(\n +\S+ (?:\[\d+(?::\d+)?\] )?= \d+'h[0-9a-f]+;)")
+"""A process that assigns a constant. With ``@*`` no simulator would ever execute it."""
+
 MAX_CONDITION = 160
 """Most characters of a condition after nets named by Yosys are substituted."""
 
@@ -77,7 +80,8 @@ def verilog(unit: Any, name: str) -> str:
 
     # Amaranth has no hook for this. Its version is pinned, and a test checks the output.
     with mock.patch.object(rtlil.ModuleEmitter, "emit_assignment_list", emit):
-        return str(backend.convert(unit, name=name, emit_src=True))
+        text = str(backend.convert(unit, name=name, emit_src=True))
+    return CONSTANT.sub(r"always_comb\1", text)
 
 
 def _mark(contents: list[Any], conditions: Iterator[Any], cells: Any) -> Any:

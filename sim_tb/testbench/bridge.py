@@ -322,6 +322,7 @@ _PER_SM: dict[str, tuple[list[Any], Any]] = {
     "reset": ([*(_U32,) * 5, _PTR, _U64], None),
     "stall": ([_U32, _F64, _F64, _U64], None),
     "strays": ([_F64, _U64], None),
+    "delay": ([_U64, _U64], None),
     "timing": ([_U32, ctypes.POINTER(TimingRecord), _U64], None),
     "request": ([ctypes.POINTER(RequestRecord)], None),
     "prefetch": ([_U64, _U32], None),

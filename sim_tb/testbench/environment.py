@@ -203,6 +203,20 @@ class Environment:
         self._bridge.idle(quiet, number, everywhere)
         await self._events.wait(pending, timeout)
 
+    def delay_answer(self, address: int, clocks: int | None) -> None:
+        """Let the answer to the next access to a line come late.
+
+        Parameters
+        ----------
+        address : int
+            An address in the line.
+        clocks : int, optional
+            Clocks on top of the latency of its memory; None: the answer never comes.
+        """
+        never = (1 << 64) - 1
+        line = address // self.interface.parameters["line_bytes"]
+        self._bridge.delay(line, never if clocks is None else clocks)
+
     # Logs
 
     def log(self, kind: LogKind) -> NDArray[Any]:

@@ -27,6 +27,7 @@ constexpr uint32_t kWarpThreads = 32;
 constexpr uint32_t kBarrierTags = 1u << 16;
 constexpr uint32_t kIdle = 1u << 31;     // bit of tb_sample's argument
 constexpr uint64_t kQuietClocks = 1000;  // no prefetch waits that long at a port
+constexpr uint64_t kNever = ~uint64_t{0};
 constexpr uint32_t kStoreFailed = 1u << 31;  // set in gnic_ack beside the tag of the store
 constexpr uint32_t kStoreAbsent = 1u << 29;  // and this one, if no memory is there
 constexpr uint32_t kStray = 1u << 30;  // set in gnic_response and gnic_ack beside a wrong tag
@@ -94,6 +95,13 @@ struct Strays {
     uint32_t last_answered = 0;        // tag of the last true answer
 
     bool pending() const { return !old.empty() || offered || !unreported.empty(); }
+};
+
+// An access whose answer a test delays: a tag of the reads or of the writes of lines.
+struct LateAccess {
+    uint64_t cycle;
+    uint32_t kind, tag;
+    bool operator>(const LateAccess& other) const { return cycle > other.cycle; }
 };
 
 struct Alarm {
@@ -165,6 +173,10 @@ struct SmModels {
     uint64_t written_beat = 0, written_lanes = 0;  // write to shared memory in this clock
     uint64_t read_beat = 0, read_lanes = 0;        // read of shared memory in this clock
     Beat read_data;
+
+    // Clocks that the answer to the next access to a line is late, by the line; kNever: it is lost.
+    std::unordered_map<uint64_t, uint64_t> delays;
+    std::priority_queue<LateAccess, std::vector<LateAccess>, std::greater<>> late;
 
     // Barrier commands
     std::deque<UnansweredCommand> unanswered;
@@ -364,6 +376,14 @@ struct SmModels {
         return true;
     }
 
+    // Answer an access to a line after the latency of its memory, and later if a test wants that.
+    void schedule(uint32_t kind, uint32_t tag, uint64_t line) {
+        const auto delay = delays.find(line);
+        if (delay == delays.end()) return schedules[kind].request(tag, cycle);
+        if (delay->second != kNever) late.push({cycle + delay->second, kind, tag});
+        delays.erase(delay);
+    }
+
     bool all_quiet() const {
         for (uint32_t other = 0; other < shared.sms; ++other) {
             if (!models_of(other).quiet) return false;
@@ -405,7 +425,7 @@ struct SmModels {
         LineRead& read = line_reads[tag];
         read.fault = shared.gmem.read(line * line_bytes, line_bytes, read.data);
         ++line_reads_busy;
-        schedules[MemoryKind::lines].request(tag, cycle);
+        schedule(MemoryKind::lines, tag, line);
         log(LogKind::LINE, line, tag);
     }
 
@@ -479,7 +499,7 @@ struct SmModels {
             }
         }
         ++line_stores_busy;
-        schedules[MemoryKind::stores].request(tag, cycle);
+        schedule(MemoryKind::stores, tag, line);
         log(LogKind::STORE, line, pieces);
     }
 
@@ -661,6 +681,10 @@ struct SmModels {
         if (smem_data.idle() && schedules[MemoryKind::smem].answer(cycle) >= 0) {
             smem_data.queue.push_back(smem_reads.front());
             smem_reads.pop_front();
+        }
+        while (!late.empty() && late.top().cycle <= cycle) {
+            schedules[late.top().kind].request(late.top().tag, cycle);
+            late.pop();
         }
         if (gnic_ack.idle()) {
             const int64_t tag = schedules[MemoryKind::stores].answer(cycle);

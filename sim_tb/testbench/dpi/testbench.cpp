@@ -285,6 +285,11 @@ void testbench_strays(uint32_t sm, double share, uint64_t seed) {
     models.stray_writes.old.clear();
 }
 
+// Let the answer to the next access to a line come later by so many clocks, or with 2**64 - 1 never.
+void testbench_delay(uint32_t sm, uint64_t line, uint64_t clocks) {
+    models_of(sm).delays[line] = clocks;
+}
+
 void testbench_timing(uint32_t sm, uint32_t which, const TimingRecord* timing, uint64_t seed) {
     models_of(sm).schedules[which].configure(*timing, seed);
 }
