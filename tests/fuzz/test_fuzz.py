@@ -20,6 +20,12 @@ def test_nothing_differs(capsys: pytest.CaptureFixture[str]) -> None:
     assert "0 differ" in capsys.readouterr().out
 
 
+@pytest.mark.regress
+def test_rounds_are_guided_by_branches(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["--count", "1000"]) == 0
+    assert "points of the RTL's branches taken" in capsys.readouterr().out
+
+
 def wrong(case: Case) -> Outcome:
     """Return the golden model's outcome, with a wrong byte for boxes with three dimensions."""
     outcome = conformance.outcome(case)

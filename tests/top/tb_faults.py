@@ -93,7 +93,7 @@ async def an_answer_that_comes_late(dut: Any) -> None:
 
 @cocotb.test()
 async def an_answer_that_is_lost(dut: Any) -> None:
-    """Its request never ends, and the unit is not idle; all others end. A reset frees the tag."""
+    """The request never ends, and the unit is not idle; all others end. A reset frees the tag."""
     env = await start(dut)
     env.delay_answer(SOURCE + BYTES // 2, None)
     await load(env, FIRST)
