@@ -32,4 +32,4 @@ class Field:
 
     value: Value
     refusal: ValueLike | None = None
-    is_written: Signal = field(default_factory=Signal)
+    is_written: Signal = field(default_factory=lambda: Signal(name="is_written"))

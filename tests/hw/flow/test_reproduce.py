@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from hw.flow.cache import ROOT
 from hw.params import PRESETS
 from tests.hw.flow import reproduce
 
@@ -31,6 +32,12 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("preset", PRESETS)
 def test_two_pythons_write_the_same(preset, other):
     assert reproduce.digests(other, preset, 1) == reproduce.digests(sys.executable, preset)
+
+
+def test_signals_of_dataclasses_have_names():
+    """Amaranth finds the name of an attribute in the byte code, which no two Pythons share."""
+    sources = {path: path.read_text() for path in (ROOT / "hw").rglob("*.py")}
+    assert [path for path, text in sources.items() if "default_factory=Signal" in text] == []
 
 
 def test_a_difference_is_reported(monkeypatch, capsys):
