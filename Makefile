@@ -20,7 +20,7 @@ PIN = $(PYTHON) -m uv pip compile --quiet --universal --python-version 3.11 --ge
 
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help setup sim test regress soc formal fuzz lint paths verilog conformance replay coverage bench \
+.PHONY: help setup sim test regress soc formal fuzz lint paths verilog conformance replay coverage mutate bench \
 	cells synth sta bench-golden pins readme registers docs waves clean
 
 help: ## list the targets
@@ -79,6 +79,10 @@ replay: setup ## run recorded launches of PTX kernels and compare each byte of m
 coverage: setup ## report the kinds of loads that were simulated and the branches of the RTL that were taken [PRESET=sm_100a] [SEEDS=3] [COUNT=400]
 	@$(PYTHON) -W error -m sim_tb.coverage --preset $(PRESET) $(if $(SEEDS),--seeds $(SEEDS)) \
 		$(if $(COUNT),--count $(COUNT))
+
+mutate: setup ## plant mutants in the RTL and report how many of them each suite of tests kills; 60 take an hour [COUNT=1000] [SEED=1] [BLOCK=LineCutter] [SUITE=recordings|random]
+	@$(PYTHON) -W error -m sim_tb.mutation $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED)) \
+		$(if $(BLOCK),--block $(BLOCK)) $(if $(SUITE),--suite $(SUITE))
 
 bench: setup ## measure cycles per box, compare them with the floor and the silicon, and check the bounds [VECTORS=FILE|random:SEED:COUNT] [WAY=store|both] [COUNTERS=1]
 	@$(PYTHON) -W error -m sim_tb.bench $(if $(VECTORS),'$(VECTORS)') $(if $(WAY),--way $(WAY)) \

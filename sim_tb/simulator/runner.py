@@ -398,6 +398,7 @@ def run(
     rtl: Path | None = None,
     rewrite: Callable[[str], str] | None = None,
     optimisation: str | None = None,
+    plusargs: Sequence[str] = (),
     quiet: bool = True,
 ) -> Path:
     """Run tests of the cocotb module ``module``; return the directory of the run.
@@ -417,6 +418,8 @@ def run(
     waves : Path, optional
         Path of a trace; a save file for GTKWave is written beside it. By default there is no trace,
         unless the environment names a directory for traces (``sim_tb.simulator.waves``).
+    plusargs : sequence of str
+        Arguments of the simulator for ``$value$plusargs``, such as ``+mutant=3``.
     quiet : bool
         Do not print the simulator's output.
 
@@ -435,9 +438,10 @@ def run(
     simulator = build_as_asked(
         params, waves=waves is not None, rtl=rtl, rewrite=rewrite, optimisation=optimisation
     )
-    key = digest([module, simulator.directory.name, *sorted(f"{k}={v}" for k, v in env.items())])
+    variables = sorted(f"{k}={v}" for k, v in env.items())
+    key = digest([module, simulator.directory.name, *variables, *plusargs])
     directory: Path = cache.created(cache.run_folder() / "runs" / f"{label}-{key[:6]}")
-    test_args = [f"+verilator+seed+{1 + seed % (2**31 - 1)}"]
+    test_args = [f"+verilator+seed+{1 + seed % (2**31 - 1)}", *plusargs]
     test_args += ["--trace-file", str(waves.resolve())] if waves else []
     if counts is not None:
         counted = Path(counts, simulator.directory.name, f"{directory.name}.dat").resolve()
@@ -473,7 +477,7 @@ def run(
         write_save_file(waves, simulator.directory / "tma.v", sms=sms)
     if not quiet:
         print(log.read_text())
-    again = command(module, names, params=params, seed=seed, env=env, rtl=rtl)
+    again = command(module, names, params=params, seed=seed, env=env, rtl=rtl, plusargs=plusargs)
     try:
         ran, failed = get_results(results)
     except RuntimeError:
@@ -492,6 +496,7 @@ def command(
     seed: int,
     env: Mapping[str, str],
     rtl: Path | None = None,
+    plusargs: Sequence[str] = (),
 ) -> str:
     """Return the shell command that repeats a run; with ``--waves FILE`` it also writes a trace."""
     words = [python(), "-m", "sim_tb.runner", module, *names, "--seed", str(seed)]
@@ -499,6 +504,7 @@ def command(
     for name, text in env.items():
         words += ["--env", f"{name}={text}"]
     words += ["--rtl", str(rtl)] if rtl else []
+    words += [f"--plusarg={text}" for text in plusargs]
     return "reproduce: " + shlex.join(words)
 
 
@@ -549,6 +555,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--rtl", type=Path)
+    parser.add_argument("--plusarg", action="append", default=[], metavar="+NAME=VALUE")
     parser.add_argument("--waves", type=Path, metavar="FILE")
     options = parser.parse_args(arguments)
     try:
@@ -560,6 +567,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             env=dict(item.split("=", 1) for item in options.env),
             waves=options.waves,
             rtl=options.rtl,
+            plusargs=options.plusarg,
         )
     except SimulationError as error:
         print(error, file=sys.stderr)

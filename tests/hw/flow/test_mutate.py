@@ -1,0 +1,131 @@
+"""Mutants of a toy: a simulation with a mutant that is proved equivalent shows no difference."""
+
+import os
+import subprocess
+from functools import cache, partial
+from pathlib import Path
+
+import pytest
+from amaranth.hdl import Cat, Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from hw.flow.cache import cached, digest
+from hw.flow.design import Design
+from hw.flow.lint import VERILATOR
+from hw.flow.mutate import LIMIT, Mutant, Mutants, planted, shares
+from sim_tb.simulator.runner import MAKEFLAGS, make_flags, tools
+
+BENCH = Path(__file__).with_name("mutant_bench.cpp")
+ARGUMENTS = (
+    *("--cc", "--exe", "--build", "--assert", "--top-module", "toy", "--Mdir", "obj"),
+    *("-Wno-WIDTHTRUNC", "-Wno-WIDTHEXPAND", "-CFLAGS", "-std=gnu++20", "toy.v", "bench.cpp"),
+)
+
+
+class Part(wiring.Component):
+    """A gate with a redundant term."""
+
+    i: In(3)
+    o: Out(1)
+
+    def elaborate(self, _platform) -> Module:
+        m = Module()
+        both, redundant = Signal(), Signal()
+        m.d.comb += [
+            both.eq(self.i[0] & self.i[1]),
+            redundant.eq(both & self.i[2]),
+            self.o.eq(both | redundant),
+        ]
+        return m
+
+
+class Toy(wiring.Component):
+    """A part, a register and a memory."""
+
+    i: In(4)
+    o: Out(8)
+
+    def elaborate(self, _platform) -> Module:
+        m = Module()
+        m.submodules.part = part = Part()
+        m.submodules.memory = memory = Memory(shape=3, depth=4, init=[])
+        write, read = memory.write_port(), memory.read_port(domain="comb")
+        q = Signal(4)
+        m.d.comb += [
+            part.i.eq(self.i),
+            write.en.eq(self.i[3]),
+            write.addr.eq(self.i[:2]),
+            write.data.eq(q),
+            read.addr.eq(self.i[1:]),
+            self.o.eq(Cat(part.o, q, read.data)),
+        ]
+        m.d.sync += q.eq(q + self.i)
+        return m
+
+
+@cache
+def mutants() -> Mutants:
+    return planted(lambda: Design(Toy(), "toy"), [Path(__file__).read_text()], 20)
+
+
+@cache
+def program() -> Path:
+    files = {"toy.v": mutants().verilog, "bench.cpp": BENCH.read_text()}
+    key = digest([*files.values(), *ARGUMENTS, *tools()])
+    return cached("mutant_toy", key, partial(build, files)) / "obj" / "Vtoy"
+
+
+def build(files: dict[str, str], directory: Path) -> None:
+    for name, text in files.items():
+        (directory / name).write_text(text)
+    flags = make_flags((*MAKEFLAGS, "OPT_FAST=-O0", "OPT_GLOBAL=-O0"))
+    env = {**os.environ, "MAKEFLAGS": flags}
+    env.pop("MAKELEVEL", None)
+    subprocess.run([VERILATOR, *ARGUMENTS], cwd=directory, env=env, check=True, text=True)
+
+
+def simulate(*plusargs: str) -> str:
+    return subprocess.run([program(), *plusargs], capture_output=True, text=True).stdout
+
+
+def is_killed(mutant: Mutant) -> bool:
+    return simulate(f"+mutant={mutant.number}") != simulate()
+
+
+def test_each_mutant_is_killed_or_proved_equivalent():
+    """Mutants at the output of a register are left out: there is no proof for them."""
+    fates = {"killed": 0, "proved": 0}
+    for mutant in mutants().planted:
+        if is_killed(mutant):
+            assert not mutants().is_equivalent(mutant), mutant
+            fates["killed"] += 1
+        elif mutant.port != "Q":
+            assert mutants().is_equivalent(mutant), mutant
+            fates["proved"] += 1
+    assert fates["killed"] > fates["proved"] > 0
+
+
+def test_a_module_takes_part_in_the_proof_of_a_mutant_at_its_port():
+    for bit, equivalent in (0, False), (1, False), (2, True):
+        options = f"-mode const0 -module toy -cell part -port i -portbit {bit}"
+        assert mutants().is_equivalent(Mutant(0, "toy", options)) is equivalent
+
+
+def test_clocks_are_limited():
+    assert LIMIT not in simulate("+clocks=501")
+    assert LIMIT in simulate("+clocks=100")
+
+
+def test_a_proof_that_takes_too_long_is_none():
+    assert not mutants().is_equivalent(mutants().planted[0], seconds=0)
+
+
+@pytest.mark.parametrize("count", [1, 5, 10, 1000])
+def test_shares_are_those_of_the_sizes(count):
+    sizes = {"large": 600, "small": 397, "tiny": 3}
+    given = shares(sizes, count)
+    assert min(given.values()) >= 1
+    assert sum(given.values()) == max(count, len(sizes))
+    assert all(abs(given[name] - count * size / 1000) <= 1 for name, size in sizes.items())

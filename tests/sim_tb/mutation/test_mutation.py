@@ -1,0 +1,97 @@
+"""Mutation score: what is kept of the runs of mutants, and how it is counted."""
+
+from pathlib import Path
+
+import pytest
+
+from hw.flow.mutate import Mutant, Mutants
+from sim_tb.mutation import suites
+from sim_tb.mutation.command import fate, main, table
+from sim_tb.mutation.results import Results
+from sim_tb.mutation.suites import SUITES, Verdict
+from sim_tb.simulator import runner
+
+NAMES = ["recordings", "random"]
+KILLERS = {1: {"recordings", "random"}, 2: {"random"}, 3: set(), 4: set()}
+"""Suites that kill each mutant; the third is equivalent."""
+
+
+class Stub(Mutants):
+    """Mutants without a netlist."""
+
+    def is_equivalent(self, mutant: Mutant, seconds: float = 60) -> bool:
+        del seconds
+        return mutant.number == 3
+
+
+MUTANTS = Stub(Path(), [Mutant(number, "AB"[number % 2], f"-port {number}") for number in KILLERS])
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, str]]:
+    """Return the list of runs of suites on mutants, which are not simulated."""
+    made = []
+
+    def judge(number: int, suite: str, limits: list[int], directory: Path) -> Verdict:
+        del limits, directory
+        made.append((number, suite))
+        return Verdict("a test: failed" if suite in KILLERS[number] else None, 1.0)
+
+    monkeypatch.setattr(suites, "judge", judge)
+    return made
+
+
+def fates(path: Path, tests: str) -> list:
+    results = Results(path, tests)
+    for name in NAMES:
+        results.put_clocks(name, [100])
+    found = [fate(MUTANTS, mutant, NAMES, Path(), results) for mutant in MUTANTS.planted]
+    results.close()
+    return found
+
+
+def test_each_suite_runs_on_each_mutant(tmp_path, runs):
+    found = fates(tmp_path / "results", "first")
+    assert runs == [(number, name) for number in KILLERS for name in NAMES]
+    assert [each.killed_by for each in found] == [frozenset(names) for names in KILLERS.values()]
+    assert [each.equivalent for each in found] == [False, False, True, False]
+    assert [each.is_alive for each in found] == [False, False, False, True]
+
+
+def test_a_second_run_goes_on_where_the_first_ended(tmp_path, runs):
+    first = fates(tmp_path / "results", "first")
+    runs.clear()
+    assert fates(tmp_path / "results", "first") == first
+    assert not runs
+    fates(tmp_path / "results", "changed tests")
+    assert runs == [(2, "recordings"), *((number, name) for number in (3, 4) for name in NAMES)]
+
+
+def test_the_table_counts_mutants_that_are_not_equivalent(tmp_path, runs):
+    del runs
+    shown = table(fates(tmp_path / "results", "first"), NAMES)
+    rows = list(zip(*(column.cells for column in shown.columns), strict=True))
+    assert rows == [
+        ("A", "2", "0", "0", "1", "1", "50.0%"),
+        ("B", "2", "1", "1", "1", "0", "100.0%"),
+        ("all", "4", "1", "1", "2", "1", "66.7%"),
+    ]
+
+
+def test_the_count_is_positive(capsys):
+    with pytest.raises(SystemExit):
+        main(["--count", "0"])
+    assert "--count 0: must be at least 1" in capsys.readouterr().err
+
+
+@pytest.mark.regress
+def test_suites_pass_without_a_mutant_and_kill_mutants():
+    mutants = suites.plant(1)
+    directory = suites.rtl(mutants)
+    runner.build(suites.PARAMS, rtl=directory, optimisation=suites.OPTIMISATION)
+    for name in SUITES:
+        limits = suites.clocks(name, directory)
+        verdicts = [
+            suites.judge(mutant.number, name, limits, directory) for mutant in mutants.planted[:8]
+        ]
+        assert sum(verdict.killed_by is not None for verdict in verdicts) >= 4
