@@ -17,11 +17,12 @@ TARGET ?= golden
 PRESET ?= default
 PIN = $(PYTHON) -m uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--custom-compile-command 'make pins' $(if $(UPGRADE),--upgrade-package '$(UPGRADE)')
+MIKE = PATH="$(CURDIR)/.venv/bin:$$PATH" NO_MKDOCS_2_WARNING=1 mike
 
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 .PHONY: help setup sim test regress soc formal fuzz lint paths verilog conformance replay coverage mutate bench \
-	cells synth sta bench-golden pins readme registers docs waves clean
+	cells synth sta bench-golden pins readme registers docs publish waves clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | awk -F '\t' '{ printf "make %-12s %s\n", $$1, $$2 }'
@@ -116,6 +117,12 @@ registers: setup ## write docs/registers.md and the C header of the registers fr
 docs: setup ## build all pages of docs and this README as a site that needs no network, in build/docs
 	@NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --quiet --strict --config-file .ci/mkdocs.yml
 	@echo "build/docs/index.html"
+
+publish: setup ## commit the site to the branch gh-pages, in a folder of its version beside those of other versions
+	@$(MIKE) --quiet deploy --config-file .ci/mkdocs.yml --update-aliases \
+		$$($(PYTHON) -c 'import open_tma; print(open_tma.__version__)') latest
+	@$(MIKE) set-default --config-file .ci/mkdocs.yml latest
+	@$(MIKE) list --config-file .ci/mkdocs.yml
 
 waves: setup ## run a test with a trace, and write a save file for GTKWave: TEST=name
 	@test -n "$(TEST)" || { echo "make waves: TEST=name is missing" >&2; exit 2; }

@@ -16,7 +16,7 @@ from open_tma.installation import python
 
 PAGES = ["README.md", *(f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("*.md")))]
 CODE = re.compile(r"^```\w*\n(?P<block>.*?)^```$|(?<!`)`(?P<inline>[^`\n]+)`", re.M | re.S)
-TOOLS = {"mypy", "pytest", "ruff"}
+TOOLS = {"build", "mypy", "pytest", "ruff"}
 """Modules of other projects that documents run."""
 PLACEHOLDERS = {"NAME": "gemm", "double.py": "sim_tb/kernels/copy.py"}
 """Words of documents that stand for an argument, and an argument."""

@@ -150,6 +150,21 @@ def test_an_editable_installation_is_refused(tmp_path):
     assert "open-tma cannot be installed as editable" in error.splitlines()[-1]
 
 
+def build(directory: Path, *options: str) -> Path:
+    """Return the wheel that `build` makes from a source distribution, which it makes first."""
+    ran([sys.executable, "-m", "build", "--outdir", directory, *options, ROOT], directory)
+    (source,) = directory.glob("*.tar.gz")
+    (made,) = directory.glob("*.whl")
+    assert f"{source.name.removesuffix('.tar.gz')}-" in made.name
+    return made
+
+
+def test_the_source_distribution_makes_the_same_wheel(wheel, tmp_path):
+    made = build(tmp_path, "--no-isolation")
+    assert made.name == wheel.name
+    assert made.read_bytes() == wheel.read_bytes()
+
+
 # Installed
 
 
@@ -224,17 +239,28 @@ def test_an_import_without_its_extra_names_it(installed, user):
     assert "open-tma[rtl]" in last
 
 
+def results(output: str) -> list[str]:
+    """Return what a run of a kernel printed, without the speed of the simulator and paths."""
+    lines = [" ".join(line.split()) for line in output.splitlines()]
+    kept = [line for line in lines if "│" in line or "equals NumPy's, bit for bit" in line]
+    return [line for line in kept if "│ simulated │" not in line]
+
+
 @pytest.mark.regress
-def test_a_kernel_runs_where_the_package_is_installed(user):
+def test_make_sim_runs_where_the_wheel_is_installed(wheel, user):
     """The packages of ``[sim]`` are loaded from their index, so this test needs a network."""
+    made = build(user)
+    assert made.read_bytes() == wheel.read_bytes()
     environment = user / "environment"
     ran([sys.executable, "-m", "venv", "--without-pip", environment], user)
-    install(environment, f"{ROOT}[sim]")
+    install(environment, f"{made}[sim]")
     (package,) = environment.glob("lib/python*/site-packages/open_tma")
     files = {file for file in package.rglob("*") if file.suffix != ".pyc"}
-    command = [environment / "bin/open-tma", "run", "copy", "--rows", "64", "--report", "report"]
+    command = [environment / "bin/open-tma", "run", "gemm", "--report", "report"]
     output = ran(command, user, **{VARIABLE: str(folder())}).stdout
-    assert "y equals NumPy's, bit for bit: 2048 elements" in output
+    clone = [sys.executable, "-m", "sim_tb", "run", "gemm", "--report", user / "clone"]
+    assert results(output) == results(ran(clone, ROOT).stdout)
+    assert "C equals NumPy's, bit for bit: 65600 elements" in results(output)
     assert (user / "report" / "report.html").exists()
     assert {file for file in package.rglob("*") if file.suffix != ".pyc"} == files
     script = user / "typed.py"

@@ -1,4 +1,4 @@
-"""Hooks of the site (.ci/mkdocs.yml): pages and links outside of the folder docs.
+"""Hooks of the site (.ci/mkdocs.yml): its version, pages and links outside of the folder docs.
 
 README.md and CHANGELOG.md are pages of the site. A link to another file of the repository leads to
 a copy of it with highlighted code, and a link to a folder to a list of its files.
@@ -6,6 +6,7 @@ a copy of it with highlighted code, and a link to a folder to a list of its file
 
 import posixpath
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -83,6 +84,13 @@ def source_pages(target: Path) -> Iterator[tuple[str, str]]:
         f'<!DOCTYPE html>\n<html><head><meta charset="utf-8"><title>{title}</title></head>\n'
         f"<body><h2>{title}</h2>\n<ul>\n{listing}\n</ul></body></html>\n",
     )
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Put the version into the title of the site."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    config.site_name = f"{config.site_name} {project['version']}"
+    return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

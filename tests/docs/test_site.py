@@ -1,6 +1,8 @@
 """The site of ``make docs``: it builds without a warning, and everything in it can be reached."""
 
+import json
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -13,6 +15,7 @@ import pytest
 import yaml
 from markdown_it import MarkdownIt
 
+import open_tma
 from hw.flow.cache import ROOT
 
 CONFIG = ROOT / ".ci" / "mkdocs.yml"
@@ -97,6 +100,38 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
 
 def test_it_builds_without_a_warning(site):
     assert (site.status, site.printed) == (0, "")
+
+
+def test_the_version_is_in_the_title(site):
+    index = (site.folder / "index.html").read_text()
+    assert f"<title>open-tma {open_tma.__version__}</title>" in index
+    assert '"version": {"provider": "mike"}' in index  # lists the versions that are published
+
+
+@pytest.mark.regress
+def test_versions_are_published_side_by_side(tmp_path):
+    clone = tmp_path / "clone"
+    subprocess.run(["git", "clone", "--quiet", ROOT, clone], check=True)
+    (clone / ".venv").symlink_to(ROOT / ".venv")
+    for setting in "name", "email":
+        subprocess.run(["git", "config", f"user.{setting}", "someone"], cwd=clone, check=True)
+    project = clone / "pyproject.toml"
+    for version in "0.8.0", "0.9.0":
+        line = re.compile(r'^version = ".*"$', re.MULTILINE)
+        project.write_text(line.sub(f'version = "{version}"', project.read_text(), count=1))
+        subprocess.run(["make", "publish"], cwd=clone, check=True)
+
+    def published(name: str) -> str:
+        command = ["git", "show", f"gh-pages:{name}"]
+        return subprocess.run(command, cwd=clone, check=True, capture_output=True, text=True).stdout
+
+    versions = {
+        entry["version"]: entry["aliases"] for entry in json.loads(published("versions.json"))
+    }
+    assert versions == {"0.8.0": [], "0.9.0": ["latest"]}
+    assert 'window.location.replace(\n      "latest/"' in published("index.html")
+    for version in versions:
+        assert f"<title>open-tma {version}</title>" in published(f"{version}/index.html")
 
 
 def test_links_and_pictures_lead_somewhere(site):
