@@ -30,6 +30,7 @@ FOR = {
     "build": "builds the wheel from the source distribution",
     "cocotb": "runs simulations",
     "cocotbext-axi": "AXI4 masters and memories in tests",
+    "hypothesis": "draws requests of the golden model, and makes those that differ small",
     "hatchling": "builds the wheel",
     "litex": "interconnect of the example SoC",
     "matplotlib": "pictures of loads, charts",
