@@ -58,8 +58,9 @@ lint: setup ## run ruff, mypy, Verilator's lint on the generated Verilog, and th
 	@$(PYTHON) -m ruff format --check .
 	@$(PYTHON) -m mypy
 	@$(PYTHON) -W error -m hw.lint
-	@$(PYTHON) -W error -m hw.paths --ports
-	@$(PYTHON) -W error -m hw.paths --ports --preset host
+	@$(PYTHON) -W error -m hw.paths --ports --preset host & host=$$!; \
+	$(PYTHON) -W error -m hw.paths --ports; default=$$?; \
+	wait $$host && exit $$default
 
 paths: setup ## print the longest path between registers and the paths from inputs to outputs of each block; fail on one that is not listed [PRESET=default] [BLOCK=name]
 	@$(PYTHON) -W error -m hw.paths --preset $(PRESET) $(if $(BLOCK),--block $(BLOCK))

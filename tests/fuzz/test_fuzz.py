@@ -16,7 +16,7 @@ pytestmark = pytest.mark.simulators()
 
 def test_nothing_differs(capsys: pytest.CaptureFixture[str]) -> None:
     """A longer run: ``make fuzz COUNT=1000000``."""
-    assert command.main(["--unguided", "--count", "100000", "--seconds", "45"]) == 0
+    assert command.main(["--unguided", "--count", "100000", "--seconds", "60"]) == 0
     assert "0 differ" in capsys.readouterr().out
 
 

@@ -30,13 +30,13 @@ UNITS = [
 ]
 
 
-@pytest.mark.parametrize("models", quick(MODELS, 2))
+@pytest.mark.parametrize("models", quick(MODELS, 1))
 @pytest.mark.parametrize("params", UNITS)
 def test_loads(params: TmaParams, models: str) -> None:
     run_loads(params, models)
 
 
-@pytest.mark.parametrize("models", quick(MODELS, 2))
+@pytest.mark.parametrize("models", quick(MODELS, 1))
 @pytest.mark.parametrize("params", [unit for unit in UNITS if unit.values[0].stores])
 def test_stores_and_reductions(params: TmaParams, models: str) -> None:
     run_stores(params, models)

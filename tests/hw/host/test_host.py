@@ -40,4 +40,4 @@ def test_rules(testcase: str, pause: float, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("seed", "pause"), quick([(1, 0.3), (2, 0.0), (3, 0.3), (4, 0.6)], 1))
 @pytest.mark.parametrize("testcase", RANDOM)
 def test_random(testcase: str, seed: int, pause: float, tmp_path: Path) -> None:
-    run(testcase, tmp_path, seed, pause, 8)
+    run(testcase, tmp_path, seed, pause, 5)
