@@ -91,12 +91,19 @@ class Item:
 
     def move_below(self, end: int) -> None:
         """Let the addresses of its tensor, or of its bytes, wrap at ``end``, a power of two."""
+        self._move(lambda address: address & (end - 1))
+
+    def move_up(self, offset: int) -> None:
+        """Add ``offset`` to the address of its tensor, or of its bytes."""
+        self._move(lambda address: address + offset)
+
+    def _move(self, moved: Callable[[int], int]) -> None:
         if isinstance(self.request, BulkLoad):
-            address = self.request.gmem_address & (end - 1)
+            address = moved(self.request.gmem_address)
             self.request = replace(self.request, gmem_address=address)
             return
         words = np.frombuffer(as_words(self.request), np.uint32).copy()
-        address = (int(words[1]) << 32 | int(words[0])) & (end - 1)
+        address = moved(int(words[1]) << 32 | int(words[0]))
         words[0], words[1] = address & 0xFFFFFFFF, address >> 32
         self.request = replace(self.request, tensor_map=words.tobytes())
 

@@ -174,11 +174,15 @@ def batch(env: Environment, rng: np.random.Generator, count: int) -> list[Item]:
 
 
 def addressable(env: Environment, rng: np.random.Generator, *operands: Any) -> Item:
-    """Return a random load that reads no address beyond those of the unit, and no tensor map."""
+    """Return a random load that reads no address beyond those of the unit, and no tensor map.
+
+    Half of the loads have addresses above 2^44, so that each bit of an address has both values.
+    """
     bits = env.interface.parameters["address_bits"]
     while True:
         item = random_item(rng, *operands)
         if bits == 64:
+            item.move_up(int(rng.integers(1 << 18)) * int(rng.integers(2)) << 44)
             return item
         item.move_below(1 << (bits - 2))
         try:
@@ -316,12 +320,14 @@ async def offsets_are_limited(dut: Any) -> None:
 @cocotb.test()
 async def hints_go_with_every_line(dut: Any) -> None:
     """Each line access carries the request's cache policy and its tensor map's L2 promotion."""
-    env = await Environment.start(dut, logs=[LogKind.HINT])
+    models = PRESETS[os.environ.get("LOADS_MODELS", "fixed")]
+    env = await Environment.start(dut, models, logs=[LogKind.HINT])
     rng = env.rng("hints")
     seen = set()
     for turn in range(60):
         policy = int(rng.integers(1 << 63)) if turn % 3 else 0
-        item = random_item(rng, [*HOPPER, "bulk"], arch_of(env), FIRST, 0)
+        target = FIRST + 128 * int(rng.integers(4))  # the address chooses the stream
+        item = random_item(rng, [*HOPPER, "bulk"], arch_of(env), target, 0)
         promotion = 0
         if isinstance(item.request, Load):
             words = np.frombuffer(as_words(item.request), np.uint32).copy()

@@ -60,7 +60,10 @@ class Thread:
         self.rng = env.rng(f"thread {number}")
         self.groups: list[list[Item]] = []
         self.refused: list[tuple[int, TmaError]] = []
-        self.lowest = min(LOWEST, 1 << (env.interface.parameters["address_bits"] - 1))
+        bits = env.interface.parameters["address_bits"]
+        self.lowest = min(LOWEST, 1 << (bits - 1))
+        if bits == 64:  # so that each bit of an address has both values
+            self.lowest += int(self.rng.integers(1 << 18)) << 44
         self.window = env.smem[number * WINDOW : (number + 1) * WINDOW]
 
     async def run(self, requests: int) -> None:

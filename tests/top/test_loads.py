@@ -18,7 +18,6 @@ RULES = [
     "an_unreadable_map_is_an_error",
     "prefetches_ask_for_lines_and_nothing_else",
     "memory_is_read_inside_the_tensor_only",
-    "hints_go_with_every_line",
 ]
 MODELS = ["fixed", "rough"]
 
@@ -81,6 +80,11 @@ def test_every_kind(models: str, apart: int) -> None:
     """A load of each kind that coverage distinguishes, or of every fifth kind."""
     env = {"LOADS_MODELS": models, "LOADS_EVERY": str(apart)}
     runner.run(MODULE, "every_kind", env=env)
+
+
+@pytest.mark.parametrize("models", MODELS)
+def test_hints(models: str) -> None:
+    random_loads("hints_go_with_every_line", models, 1)
 
 
 def test_offsets() -> None:
