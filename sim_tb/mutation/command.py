@@ -24,9 +24,6 @@ from sim_tb.simulator.progress import progress_bar
 COUNT, SEED = 1000, 1
 """Mutants in the unit, as many of which run by default, and seed of their choice."""
 
-TESTS = "golden", "sim_tb/conformance", "sim_tb/testbench", "tests/golden", "tests/top"
-"""Folders whose modules decide whether a mutant is killed."""
-
 
 @dataclass(frozen=True)
 class Fate:
@@ -113,7 +110,7 @@ def results_of(mutants: Mutants) -> Results:
     """Open the file of results of a netlist."""
     netlist = (mutants.directory / "netlist.il").read_text()
     path = cache.run_folder() / "mutation" / f"{cache.digest([netlist])}.sqlite"
-    return Results(path, cache.digest([cache.sources(*TESTS), repr(SUITES)]))
+    return Results(path, {name: suite.key for name, suite in SUITES.items()})
 
 
 @entry_point

@@ -1,6 +1,7 @@
 """Results of mutants in an SQLite file: each is there as soon as it is known."""
 
 import sqlite3
+from collections.abc import Mapping
 from pathlib import Path
 
 from sim_tb.mutation.suites import Verdict
@@ -18,21 +19,21 @@ class Results:
     """Results of the mutants of one netlist.
 
     A mutant is known by the options that plant it. What killed a mutant stays when tests change; a
-    mutant that lived has no verdict then, and a proof needs no tests.
+    mutant that lived has no verdict then. A proof needs no tests.
 
     Parameters
     ----------
     path : Path
         The file.
-    tests : str
-        Key of the sources of all tests.
+    keys : mapping of str to str
+        Key of each suite by its name, which changes with its tests.
     """
 
-    def __init__(self, path: Path, tests: str) -> None:
+    def __init__(self, path: Path, keys: Mapping[str, str]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = sqlite3.connect(path, isolation_level=None)
         self._file.executescript(SCHEMA)
-        self._tests = tests
+        self._keys = keys
 
     def close(self) -> None:
         """Close the file."""
@@ -41,12 +42,12 @@ class Results:
     def clocks(self, suite: str) -> list[int] | None:
         """Return the clocks of the runs of a suite without a mutant."""
         query = "SELECT clocks FROM clocks WHERE suite = ? AND tests = ?"
-        row = self._file.execute(query, (suite, self._tests)).fetchone()
+        row = self._file.execute(query, (suite, self._keys[suite])).fetchone()
         return [int(word) for word in row[0].split()] if row else None
 
     def put_clocks(self, suite: str, clocks: list[int]) -> None:
         """Keep the clocks of the runs of a suite without a mutant."""
-        row = suite, self._tests, " ".join(map(str, clocks))
+        row = suite, self._keys[suite], " ".join(map(str, clocks))
         self._file.execute("REPLACE INTO clocks VALUES (?, ?, ?)", row)
 
     def verdict(self, mutant: str, suite: str) -> Verdict | None:
@@ -55,12 +56,12 @@ class Results:
             "SELECT killed_by, seconds FROM verdicts WHERE mutant = ? AND suite = ?"
             " AND (killed_by IS NOT NULL OR tests = ?)"
         )
-        row = self._file.execute(query, (mutant, suite, self._tests)).fetchone()
+        row = self._file.execute(query, (mutant, suite, self._keys[suite])).fetchone()
         return Verdict(*row) if row else None
 
     def put_verdict(self, mutant: str, suite: str, verdict: Verdict) -> None:
         """Keep the verdict of a suite on a mutant."""
-        row = mutant, suite, self._tests, verdict.killed_by, verdict.seconds
+        row = mutant, suite, self._keys[suite], verdict.killed_by, verdict.seconds
         self._file.execute("REPLACE INTO verdicts VALUES (?, ?, ?, ?, ?)", row)
 
     def equivalent(self, mutant: str) -> bool | None:

@@ -18,7 +18,7 @@ from sim_tb.simulator import runner
 PARAMS = PRESETS["default"]
 """Parameters of the unit that has the mutants."""
 
-SLOWER = 4
+SLOWER = 2
 """Clocks that a mutant has for a test, as a multiple of those that the test takes without it."""
 
 OPTIMISATION = "-O1"
@@ -42,25 +42,50 @@ class Run:
         return " ".join([self.test, *self.env.values()])
 
 
+@dataclass(frozen=True)
+class Suite:
+    """Tests that are judged together.
+
+    Parameters
+    ----------
+    runs : list of Run
+        In order: the suite ends at the first that fails.
+    sources : tuple of str
+        Folders whose modules decide whether a run fails.
+    """
+
+    runs: list[Run]
+    sources: tuple[str, ...]
+
+    @property
+    def key(self) -> str:
+        """Key of the suite, which changes with its sources."""
+        return str(digest([repr(self.runs), sources(*self.sources)]))
+
+
 def _random(module: str, prefix: str, test: str, models: str, count: int) -> Run:
     return Run(module, test, {f"{prefix}_MODELS": models, f"{prefix}_COUNT": str(count)})
 
 
 RECORDINGS = "sim_tb.mutation.tb_recordings"
-LOADS, STORES, EDGES, RESET = (
-    f"tests.top.tb_{name}" for name in ("loads", "stores", "edges", "reset")
-)
+LOADS, STORES = "tests.top.tb_loads", "tests.top.tb_stores"
+TESTBENCH = "golden", "sim_tb/testbench"
 
-SUITES: dict[str, list[Run]] = {
-    "recordings": [Run(RECORDINGS, "transfers"), Run(RECORDINGS, "programs")],
-    "random": [
-        _random(LOADS, "LOADS", "in_flight", "rough", 400),
-        _random(STORES, "STORES", "random_stores", "rough", 400),
-        _random(LOADS, "LOADS", "in_flight", "fixed", 200),
-        _random(STORES, "STORES", "random_stores", "fixed", 200),
-    ],
+SUITES = {
+    "recordings": Suite(
+        [Run(RECORDINGS, "transfers"), Run(RECORDINGS, "programs")],
+        (*TESTBENCH, "sim_tb/conformance"),
+    ),
+    "random": Suite(
+        [
+            _random(LOADS, "LOADS", "in_flight", "rough", 400),
+            _random(STORES, "STORES", "random_stores", "rough", 400),
+            _random(LOADS, "LOADS", "in_flight", "fixed", 200),
+            _random(STORES, "STORES", "random_stores", "fixed", 200),
+        ],
+        (*TESTBENCH, "tests/golden", "tests/top"),
+    ),
 }
-"""Runs of each suite, in order: a suite ends at the first that fails."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +129,7 @@ def clocks(suite: str, directory: Path) -> list[int]:
         If a test fails.
     """
     taken = []
-    for run in SUITES[suite]:
+    for run in SUITES[suite].runs:
         ended = runner.run(
             run.module,
             run.test,
@@ -135,7 +160,7 @@ def judge(number: int, suite: str, limits: list[int], directory: Path) -> Verdic
     """
     began = time.monotonic()
     killed_by = None
-    for run, limit in zip(SUITES[suite], limits, strict=True):
+    for run, limit in zip(SUITES[suite].runs, limits, strict=True):
         try:
             runner.run(
                 run.module,

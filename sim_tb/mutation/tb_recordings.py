@@ -7,6 +7,7 @@ from typing import Any
 
 import cocotb
 import numpy as np
+from cocotb.triggers import with_timeout
 
 from golden.archive import read_arrays
 from golden.vectors import check, read_cases
@@ -19,14 +20,20 @@ from sim_tb.testbench.environment import Environment
 SILICON = ROOT / "tests" / "silicon"
 
 
+LIMIT = 400_000
+"""Time of the reset, a case or a batch of programs, in nanoseconds; a clock has two."""
+
+
 @cocotb.test()
 async def transfers(dut: Any) -> None:
     """Run the recorded transfers and the loads of published kernels, but for multicasts."""
     files = SILICON / "transfers.npz", SILICON / "workloads.npz"
     cases = [case for file in files for case in read_cases(file) if not case.is_multicast]
-    env = await Environment.start(dut, logs=[])
+    env = await with_timeout(Environment.start(dut, logs=[]), LIMIT, "ns")
     for number in np.random.default_rng(cocotb.RANDOM_SEED).permutation(len(cases)):
-        difference = check(cases[number], await outcome(env, cases[number]))
+        difference = check(
+            cases[number], await with_timeout(outcome(env, cases[number]), LIMIT, "ns")
+        )
         assert difference is None, difference
 
 
@@ -35,9 +42,10 @@ async def programs(dut: Any) -> None:
     """Run the recorded programs of mbarrier operations."""
     path = SILICON / "barriers.npz"
     file = barrier_file(path, read_arrays(path))
-    env = await Environment.start(dut, logs=[])
+    env = await with_timeout(Environment.start(dut, logs=[]), LIMIT, "ns")
     for first in range(0, len(file.kinds), BATCH):
         batch = [file[number] for number in range(first, min(first + BATCH, len(file.kinds)))]
-        for program, results in zip(batch, await run(env, batch), strict=True):
+        results_of_all = await with_timeout(run(env, batch), LIMIT, "ns")
+        for program, results in zip(batch, results_of_all, strict=True):
             difference = program.check(results)
             assert difference is None, difference

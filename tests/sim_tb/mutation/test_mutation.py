@@ -41,8 +41,8 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, str]]:
     return made
 
 
-def fates(path: Path, tests: str) -> list:
-    results = Results(path, tests)
+def fates(path: Path, **changed: str) -> list:
+    results = Results(path, {name: changed.get(name, "first") for name in NAMES})
     for name in NAMES:
         results.put_clocks(name, [100])
     found = [fate(MUTANTS, mutant, NAMES, Path(), results) for mutant in MUTANTS.planted]
@@ -51,7 +51,7 @@ def fates(path: Path, tests: str) -> list:
 
 
 def test_each_suite_runs_on_each_mutant(tmp_path, runs):
-    found = fates(tmp_path / "results", "first")
+    found = fates(tmp_path / "results")
     assert runs == [(number, name) for number in KILLERS for name in NAMES]
     assert [each.killed_by for each in found] == [frozenset(names) for names in KILLERS.values()]
     assert [each.equivalent for each in found] == [False, False, True, False]
@@ -59,17 +59,17 @@ def test_each_suite_runs_on_each_mutant(tmp_path, runs):
 
 
 def test_a_second_run_goes_on_where_the_first_ended(tmp_path, runs):
-    first = fates(tmp_path / "results", "first")
+    first = fates(tmp_path / "results")
     runs.clear()
-    assert fates(tmp_path / "results", "first") == first
+    assert fates(tmp_path / "results") == first
     assert not runs
-    fates(tmp_path / "results", "changed tests")
-    assert runs == [(2, "recordings"), *((number, name) for number in (3, 4) for name in NAMES)]
+    fates(tmp_path / "results", random="second")
+    assert runs == [(3, "random"), (4, "random")]
 
 
 def test_the_table_counts_mutants_that_are_not_equivalent(tmp_path, runs):
     del runs
-    shown = table(fates(tmp_path / "results", "first"), NAMES)
+    shown = table(fates(tmp_path / "results"), NAMES)
     rows = list(zip(*(column.cells for column in shown.columns), strict=True))
     assert rows == [
         ("A", "2", "0", "0", "1", "1", "50.0%"),
