@@ -10,7 +10,7 @@ from examples.soc.system import DATA, PARAMETERS, run
 from golden.enums import DataType
 from golden.errors import ErrorCode
 from golden.memory import hashed
-from golden.vectors import Case, Outcome, read_cases
+from golden.vectors import Case, Outcome, Refusal, read_cases
 from hw.flow.cache import ROOT
 from hw.layouts.host import CompletionKind
 from hw.layouts.isa import ElementType, Operation
@@ -181,7 +181,7 @@ def outcome(case: Case, job: np.void, memory: bytes) -> Outcome:
         kind, code = divmod(int(job["code"]), 256)
         if job["errors"] != 1 or kind != CompletionKind.ERROR.value:
             return Outcome(note=f"{job['errors']} error records, the last one of kind {kind}")
-        refused = ErrorCode(code)
+        refused = Refusal(ErrorCode(code), 0, 0)  # the program keeps the code only
     contents = np.frombuffer(memory, np.uint8)
     if case.op != "load":
         return Outcome(refused=refused, memory=contents)
