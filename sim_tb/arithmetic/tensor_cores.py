@@ -27,6 +27,13 @@ _LEAST_SUM = -400
 double."""
 
 
+_PRODUCTS = 1 << 17
+"""Products that are looked at together: their exponents fit a cache."""
+
+_FEW = 16
+"""If at most one of so many products loses bits, these are taken apart."""
+
+
 @dataclass(frozen=True)
 class _Format:
     """Format of operands.
@@ -99,9 +106,13 @@ def multiply_accumulate(a: Array, b: Array, c: Array, *, together: int = 0) -> A
     formats = _FORMATS[a.dtype], _FORMATS[b.dtype]
     left, right = _operand(a), _operand(b)
     k = together or STEP_BYTES // a.dtype.itemsize
+    rows = max(_PRODUCTS // max(k * len(b), 1), 1)
+    blocks = [slice(start, start + rows) for start in range(0, len(a), rows)] or [slice(0)]
     for start in range(0, a.shape[1], k):
         part = slice(start, start + k)
-        c = _step(left[:, part], right[:, part], c, formats)
+        c = np.concatenate(
+            [_step(left[block, part], right[:, part], c[block], formats) for block in blocks]
+        )
     return c
 
 
@@ -151,34 +162,51 @@ def _finite_sum(
     a: Doubles, b: Doubles, c: Doubles, dtype: np.dtype[Any], formats: tuple[_Format, _Format]
 ) -> Doubles:
     """Return the exact sum of the truncated terms."""
-    a_exponents = _exponents(a, formats[0].least)
-    b_exponents = _exponents(b, formats[1].least)
-    greatest = _exponents(c, _ACCUMULATORS[dtype])
-    for i in range(a.shape[1]):
-        np.maximum(greatest, np.add.outer(a_exponents[:, i], b_exponents[:, i]), out=greatest)
+    left = np.ascontiguousarray(_exponents(a, formats[0].least).T)[:, :, None]
+    right = np.ascontiguousarray(_exponents(b, formats[1].least).T)[:, None, :]
+    exponents = left + right  # of the products, by k, m and n
+    greatest = exponents.max(axis=0)
+    np.maximum(greatest, _exponents(c, _ACCUMULATORS[dtype]), out=greatest)
     np.maximum(greatest, _LEAST_SUM, out=greatest)
     unit = greatest - np.int16(formats[0].terms)
     scale = _power_of_two(-unit)
-    total = np.trunc(c * scale)
-    least_bit = sum(
-        int(np.where(exponents == _ZERO, np.iinfo(np.int16).max // 2, exponents).min(initial=0))
-        - form.fraction
-        for exponents, form in zip((a_exponents, b_exponents), formats, strict=True)
-    )
-    if unit.max(initial=_LEAST_SUM) <= least_bit:  # no product loses a bit
-        total += (a @ b.T) * scale
+    lossy = exponents < unit + np.int16(formats[0].fraction + formats[1].fraction)
+    for operand in left, right:
+        if (operand == _ZERO).any():
+            lossy &= operand != _ZERO
+    if np.count_nonzero(lossy) > lossy.size // _FEW:
+        total = _truncated_products(a, b, scale)
     else:
-        term = np.empty_like(total)
-        for i in range(a.shape[1]):
-            np.multiply.outer(a[:, i], b[:, i], out=term)
-            term *= scale
-            np.trunc(term, out=term)
-            total += term
+        # The sum is whole, and the error of double is far less than a half.
+        total = np.rint((a @ b.T) * scale - _lost(a, b, scale, np.flatnonzero(lossy)))
+    total += np.trunc(c * scale)
     total *= _power_of_two(unit)
     if formats[0].terms == 13:
         last = _power_of_two(np.maximum(_exponents(total, _LEAST_SUM), _LEAST_SUM) - 13)
         total = np.trunc(total / last) * last
     return total
+
+
+def _truncated_products(a: Doubles, b: Doubles, scale: Doubles) -> Doubles:
+    """Return the sums of the products, each times ``scale`` and then truncated."""
+    total, term = np.zeros_like(scale), np.empty_like(scale)
+    for left, right in zip(np.ascontiguousarray(a.T), np.ascontiguousarray(b.T), strict=True):
+        np.multiply(left[:, None], right, out=term)
+        term *= scale
+        total += np.trunc(term, out=term)
+    return total
+
+
+def _lost(a: Doubles, b: Doubles, scale: Doubles, products: Array) -> Doubles:
+    """Return what sums lose because some of their products are truncated, times ``scale``.
+
+    ``products`` are the numbers of these products, in an array by k, m and n.
+    """
+    k, places = np.divmod(products, scale.size)
+    rows, columns = np.divmod(places, scale.shape[1])
+    terms = a[rows, k] * b[columns, k] * scale.ravel()[places]
+    lost = np.bincount(places, terms - np.trunc(terms), scale.size)
+    return lost.astype(np.float64, copy=False).reshape(scale.shape)
 
 
 def _rounded(total: Doubles, dtype: np.dtype[Any]) -> Array:
