@@ -78,35 +78,21 @@ CASE_FIELDS = {
 ERROR_FIELD = "error"
 """Optional field of a case: code, dimension and value of the error record of a refused request."""
 
-CASE_DTYPE = np.dtype(
-    [
-        ("kind", "<U20"),
-        ("op", "<U6"),
-        ("mode", "<U6"),
-        *((name, "<i4") for name in ("dtype", "rank", "interleave", "swizzle", "l2_promotion")),
-        *((name, "<i4") for name in ("oob_fill", "red_op")),
-        ("global_address", "<u8"),
-        ("global_dim", "<u8", 5),
-        ("global_strides", "<u8", 4),
-        ("box_dim", "<u4", 5),
-        ("element_strides", "<u4", 5),
-        ("lower_corner", "<i4", 3),
-        ("upper_corner", "<i4", 3),
-        ("channels_per_pixel", "<u4"),
-        ("pixels_per_column", "<u4"),
-        ("coords", "<i4", 5),
-        ("im2col_offsets", "<u4", 3),
-        ("smem_address", "<u4"),
-        ("bytes", "<u4"),
-        ("cta_mask", "<u2"),
-        ("issuer", "<u2"),
-        ("encode_status", "<i4"),
-        ("refused", "?"),
-        ("descriptor", "<u4", 32),
-        *((name, "<u8", 2) for name in SLICES),
-        (ERROR_FIELD, "<u8", 3),
-    ]
-)
+_SIGNED = {"coords", "lower_corner", "upper_corner"}
+
+
+def _case_dtype() -> np.dtype[Any]:
+    """Return the type of a case that has all fields."""
+    types = {"text": "<U20", "flag": "?"}
+    fields = []
+    for name, kind in {**CASE_FIELDS, ERROR_FIELD: "integer 3"}.items():
+        word, _, count = kind.partition(" ")
+        number = "<i8" if name in _SIGNED else "<u8"
+        fields.append((name, types.get(word, number), (int(count),) if count else ()))
+    return np.dtype(fields)
+
+
+CASE_DTYPE = _case_dtype()
 """Type of a case with all fields."""
 
 TIMING_FIELDS = {"name": "text", **MAP_FIELDS, **OPERANDS, "silicon_cycles": "number"}

@@ -120,6 +120,19 @@ def rtl(mutants: Mutants, params: TmaParams = PARAMS) -> Path:
     return path
 
 
+def _simulate(run: Run, directory: Path, *plusargs: str) -> Path:
+    """Run a test on the unit with its mutants; see ``runner.run``."""
+    return runner.run(
+        run.module,
+        run.test,
+        params=PARAMS,
+        env=run.env,
+        rtl=directory,
+        optimisation=OPTIMISATION,
+        plusargs=plusargs,
+    )
+
+
 def clocks(suite: str, directory: Path) -> list[int]:
     """Run a suite without a mutant; return the clocks of each of its runs.
 
@@ -130,14 +143,7 @@ def clocks(suite: str, directory: Path) -> list[int]:
     """
     taken = []
     for run in SUITES[suite].runs:
-        ended = runner.run(
-            run.module,
-            run.test,
-            params=PARAMS,
-            env=run.env,
-            rtl=directory,
-            optimisation=OPTIMISATION,
-        )
+        ended = _simulate(run, directory)
         duration = _DURATION.search((ended / "results.xml").read_text())
         assert duration is not None
         taken.append(round(float(duration[1])) // CLOCK_NS)
@@ -162,15 +168,7 @@ def judge(number: int, suite: str, limits: list[int], directory: Path) -> Verdic
     killed_by = None
     for run, limit in zip(SUITES[suite].runs, limits, strict=True):
         try:
-            runner.run(
-                run.module,
-                run.test,
-                params=PARAMS,
-                env=run.env,
-                rtl=directory,
-                optimisation=OPTIMISATION,
-                plusargs=[f"+mutant={number}", f"+clocks={SLOWER * limit}"],
-            )
+            _simulate(run, directory, f"+mutant={number}", f"+clocks={SLOWER * limit}")
         except runner.SimulationError as error:
             killed_by = f"{run}: {_how(str(error))}"
             break

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 
-from golden.enums import SMEM_BYTES
 from golden.vectors import Outcome
 from sim_tb.conformance import rtl
 from tests.fuzz.draw import BLOB, Drawn
@@ -40,10 +39,9 @@ def write(path: Path, cases: Sequence[Drawn]) -> None:
         row = drawn.case.fields.copy()
         memory = drawn.golden.memory
         if memory is not None and drawn.golden.refused is None:
-            kept = memory[:SMEM_BYTES] if row["op"] == "load" else memory
-            row["expect"] = end, kept.size
-            blob.append(kept)
-            end += kept.size
+            row["expect"] = end, memory.size
+            blob.append(memory)
+            end += memory.size
         rows.append(row)
     path.parent.mkdir(parents=True, exist_ok=True)
     np.savez_compressed(path, cases=np.array(rows), blob=np.concatenate(blob))

@@ -27,13 +27,13 @@ from tests.golden.random_requests import (
     Rng,
     load_im2col,
     load_tile,
+    overlaps,
     pick,
     random_bytes,
     random_case,
 )
 from tests.golden.random_requests import SMEM_BYTES as SOURCE_BYTES
 from tests.top.random_loads import random_bulk
-from tests.top.random_stores import overlaps
 
 Row = Any
 """A record of ``CASE_DTYPE``."""
@@ -170,7 +170,7 @@ def drawn(row: Row, index: int) -> Drawn | None:
         row["refused"], row[ERROR_FIELD] = True, outcome.refused
     elif row["op"] == "load" and row["mode"] != "bulk":
         row["bytes"] = outcome.bytes
-    elif row["op"] != "load" and overlaps(case.request(), Arch.SM_90A):  # type: ignore[arg-type]
+    elif row["op"] != "load" and overlaps(case.request(), Arch.SM_90A):
         return None
     return Drawn(case, outcome)
 

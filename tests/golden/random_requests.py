@@ -25,6 +25,7 @@ from golden import (
     Load,
     Memory,
     Override,
+    Plan,
     Prefetch,
     Reduce,
     ReportMechanism,
@@ -35,6 +36,7 @@ from golden import (
     TmaError,
     check,
 )
+from golden.model import operands_of
 from golden.reduction import BULK_PAIRS, DSMEM_PAIRS, TENSOR_PAIRS
 
 Rng = np.random.Generator
@@ -556,3 +558,13 @@ def reach(request: Store) -> int:
     row = m.global_dim[0] * (16 * m.interleave if m.interleave else m.data_type.itemsize)
     outer = zip(m.global_dim[1:], m.global_strides, strict=True)
     return m.global_address + row + 16 + sum((n - 1) * stride for n, stride in outer)
+
+
+def overlaps(request: Request, arch: Arch) -> bool:
+    """Return whether it writes a byte twice, so that the result depends on the order."""
+    if not isinstance(request, Store):
+        return False
+    plan = Plan(request.descriptor, request.mode, store=True, arch=arch)
+    spread = plan.spread(request.smem_address, operands_of(request))
+    starts = np.sort(spread.gmem[spread.inside > 0])
+    return bool((np.diff(starts) < plan.piece_bytes).any())

@@ -14,20 +14,19 @@ from golden import (
     BulkStore,
     DataType,
     ErrorCode,
-    Plan,
     Reduce,
     ReductionOp,
     Store,
     TmaError,
     execute,
 )
-from golden.model import operands_of
 from golden.request import as_descriptor
 from sim_tb.testbench.environment import Environment
 from tests.golden.random_requests import (
     GMEM_BYTES,
     SMEM_BYTES,
     Rng,
+    overlaps,
     pick,
     random_bytes,
     random_case,
@@ -203,16 +202,6 @@ def random_item(
             return Item(request, base, memory, memory.copy(), error)
         if not overlaps(request, arch):
             return Item(request, base, memory, expected)
-
-
-def overlaps(request: StoreRequest, arch: Arch) -> bool:
-    """Return whether it writes a byte twice, so that the result depends on the order."""
-    if not isinstance(request, Store):
-        return False
-    plan = Plan(request.descriptor, request.mode, store=True, arch=arch)
-    spread = plan.spread(request.smem_address, operands_of(request))
-    starts = np.sort(spread.gmem[spread.inside > 0])
-    return bool((np.diff(starts) < plan.piece_bytes).any())
 
 
 def relocated(request: Any, base: int, thread: int, smem_bytes: int) -> StoreRequest:
