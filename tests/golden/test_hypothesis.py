@@ -30,7 +30,13 @@ from golden import (
 )
 from tests.golden.random_requests import overlaps
 
-GMEM_BYTES, SMEM_BYTES = 1 << 15, 1 << 14
+GMEM_BYTES, SMEM_BYTES = 1 << 18, 1 << 14
+GMEM, SMEM = (
+    np.random.default_rng(size).integers(0, 256, size, dtype=np.uint8)
+    for size in (GMEM_BYTES, SMEM_BYTES)
+)
+"""Memories before each request."""
+
 BASE = 1 << 13
 """Address of the tensors: positions in front of them are in memory, too."""
 
@@ -42,7 +48,7 @@ Draw = Any
 
 @st.composite
 def shapes(draw: Draw, rank: int) -> dict[str, Any]:
-    """Return the fields that tiled and im2col maps share, of a tensor of some hundred elements."""
+    """Return the fields that tiled and im2col maps share, of a tensor of at most 150,000 bytes."""
     kind = draw(st.sampled_from(TYPES))
     interleave = draw(st.sampled_from(Interleave)) if rank > 2 else Interleave.NONE
     grain = 32 if interleave is Interleave.INTERLEAVE_32B else 16
@@ -113,9 +119,7 @@ def requests(draw: Draw, is_im2col: bool) -> Load | Store:
 
 def result(model: Any, request: Load | Store) -> tuple[Any, ...]:
     """Return what a model does: its completions, or its error, and both memories."""
-    rng = np.random.default_rng(1)
-    gmem = ArrayMemory(rng.integers(0, 256, GMEM_BYTES, dtype=np.uint8))
-    smem = rng.integers(0, 256, SMEM_BYTES, dtype=np.uint8)
+    gmem, smem = ArrayMemory(GMEM.copy()), SMEM.copy()
     return model(request, gmem, [smem]), gmem.bytes.tobytes(), smem.tobytes()
 
 
