@@ -17,6 +17,7 @@ TARGET ?= golden
 PRESET ?= default
 PIN = $(PYTHON) -m uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--custom-compile-command 'make pins' $(if $(UPGRADE),--upgrade-package '$(UPGRADE)')
+CREW = $(if $(SCHEDULER),--scheduler $(SCHEDULER)) $(if $(WORKERS),--workers $(WORKERS))
 MIKE = PATH="$(CURDIR)/.venv/bin:$$PATH" NO_MKDOCS_2_WARNING=1 mike
 
 .NOTPARALLEL:
@@ -41,8 +42,8 @@ sim: setup ## run a warp-specialized GEMM on the behavioural SM and check its re
 test: setup ## every test but the long ones
 	@$(PYTHON) -W error -m pytest -n auto --dist loadgroup --durations 10 -m "not regress"
 
-regress: setup ## every test
-	@$(PYTHON) -W error -m pytest --durations 10
+regress: setup ## every test, on all cores or on the workers of a scheduler [SCHEDULER=tcp://host:8786] [WORKERS=2]
+	@$(PYTHON) -W error -m tests.regress $(CREW)
 
 soc: setup ## multiply matrices in an example SoC, a RISC-V processor with the unit, and check them; needs Debian's gcc-riscv64-unknown-elf [M= N= K=]
 	@$(PYTHON) -W error -m examples.soc $(if $(M),--m $(M)) $(if $(N),--n $(N)) $(if $(K),--k $(K))
@@ -50,8 +51,8 @@ soc: setup ## multiply matrices in an example SoC, a RISC-V processor with the u
 formal: setup ## run all proofs, and again with planted bugs, which must fail
 	@$(PYTHON) -W error -m tests.formal
 
-fuzz: setup ## compare random and malformed requests on the golden model and the RTL; write what differs to build/fuzz [COUNT=10000] [SEED=1]
-	@$(PYTHON) -W error -m tests.fuzz $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED))
+fuzz: setup ## compare random and malformed requests on the golden model and the RTL; write what differs to build/fuzz [COUNT=10000] [SEED=1] [SCHEDULER=tcp://host:8786] [WORKERS=2]
+	@$(PYTHON) -W error -m tests.fuzz $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED)) $(CREW)
 
 lint: setup ## run ruff, mypy, Verilator's lint on the generated Verilog, and the check of combinational paths
 	@$(PYTHON) -m ruff check .
@@ -82,9 +83,9 @@ coverage: setup ## report the kinds of loads that were simulated and the branche
 	@$(PYTHON) -W error -m sim_tb.coverage --preset $(PRESET) $(if $(SEEDS),--seeds $(SEEDS)) \
 		$(if $(COUNT),--count $(COUNT))
 
-mutate: setup ## plant mutants in the RTL and report how many of them each suite of tests kills; 60 take an hour [COUNT=1000] [SEED=1] [BLOCK=LineCutter] [SUITE=recordings|random]
+mutate: setup ## plant mutants in the RTL and report how many of them each suite of tests kills; 60 take an hour [COUNT=1000] [SEED=1] [BLOCK=LineCutter] [SUITE=recordings|random] [SCHEDULER=tcp://host:8786] [WORKERS=2]
 	@$(PYTHON) -W error -m sim_tb.mutation $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED)) \
-		$(if $(BLOCK),--block $(BLOCK)) $(if $(SUITE),--suite $(SUITE))
+		$(if $(BLOCK),--block $(BLOCK)) $(if $(SUITE),--suite $(SUITE)) $(CREW)
 
 bench: setup ## measure cycles per box, compare them with the floor and the silicon, and check the bounds [VECTORS=FILE|random:SEED:COUNT] [WAY=store|both] [COUNTERS=1]
 	@$(PYTHON) -W error -m sim_tb.bench $(if $(VECTORS),'$(VECTORS)') $(if $(WAY),--way $(WAY)) \

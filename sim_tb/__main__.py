@@ -19,9 +19,12 @@ from rich.console import Console
 from rich.table import Table
 
 from hw.flow.cache import CacheError
-from hw.params import PRESETS
+from hw.params import PRESETS, TmaParams
 from open_tma.installation import python
 from sim_tb.command_line import Parser, entry_point
+from sim_tb.distribution import workers
+from sim_tb.distribution.store import Store
+from sim_tb.distribution.workers import Lost
 from sim_tb.kernels import Library, kernel_of_file, library
 from sim_tb.ptx.launch import ENGINES
 from sim_tb.ptx.replay import outcomes, replay_all
@@ -29,7 +32,7 @@ from sim_tb.report import report
 from sim_tb.simulator.by_value import SendError
 from sim_tb.simulator.progress import progress_bar
 from sim_tb.simulator.runner import SimulationError
-from sim_tb.sm import launch
+from sim_tb.sm import launch, sweep
 from sim_tb.sm.errors import KernelError
 from sim_tb.sm.kernel import Kernel
 from sim_tb.sm.options import OptionError
@@ -40,6 +43,9 @@ PROG = f"{python()} -m sim_tb"
 """Name of the command in its messages."""
 
 REPORTS = Path("build/sim_tb")
+
+RESULTS = "results.sqlite"
+"""File of the records of a sweep in the directory of its report."""
 
 REPLAY = "run recorded launches of PTX kernels, and compare each byte of memory with the GPU's"
 """Help of the command ``ptx``."""
@@ -115,7 +121,7 @@ def parser_of(loaded: Library, prog: str = PROG) -> Parser:
     commands.add_parser("list", help="list the kernels and their options")
     texts = {
         "run": "run a kernel once; print its figures and its check, and write a report",
-        "sweep": "run a kernel for each combination of option values, in one simulation",
+        "sweep": "run a kernel for each combination of option values, on worker processes",
     }
     for command, text in texts.items():
         parent = commands.add_parser(command, help=text, description=text)
@@ -137,7 +143,9 @@ def parser_of(loaded: Library, prog: str = PROG) -> Parser:
                 action="store_true",
                 help="simulate units with counters: figures of stalls, and a trace of each unit",
             )
-            if command == "run":
+            if command == "sweep":
+                workers.add_arguments(one_kernel)
+            else:
                 one_kernel.add_argument(
                     "--explore",
                     type=number,
@@ -271,6 +279,29 @@ def given(chosen: Mapping[str, Any]) -> str:
     return " ".join(f"{flag(name)} {shlex.quote(str(value))}" for name, value in chosen.items())
 
 
+def swept(
+    options: argparse.Namespace, work: Sequence[launch.Job], params: TmaParams, console: Console
+) -> tuple[list[Record], list[str]]:
+    """Run a sweep on workers; return the records in order, and a line for each run that is lost."""
+    records: dict[int, Record] = {}
+    lost: list[str] = []
+    with (
+        workers.of(options, options.parser) as crew,
+        Store(options.report / RESULTS, sweep.Run) as results,
+        progress_bar(console) as progress,
+    ):
+        runs = sweep.sweep(work, params, crew, results)
+        for place, ended in progress.track(runs, total=len(work), description=options.kernel):
+            if isinstance(ended, Lost):
+                kernel, setting = work[place]
+                lost.append(f"LOST: {kernel.name} {kernel.options} {setting}: {ended.reason}")
+            else:
+                records[place] = ended
+    if results.remark:
+        console.print(results.remark, soft_wrap=True)
+    return [records[place] for place in sorted(records)], lost
+
+
 def print_run(console: Console, record: Record) -> None:
     """Print the figures and the outcome of a run."""
     console.print(record.title, soft_wrap=True)
@@ -351,15 +382,15 @@ def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
     except KernelError as error:
         console.print(f"FAILED: {error}", soft_wrap=True)
         return 1
-    records = []
+    params = replace(PRESETS["default"], counters=options.counters)
     try:
-        with progress_bar(console) as progress:
-            for record in progress.track(
-                launch.simulate(work, replace(PRESETS["default"], counters=options.counters)),
-                total=len(work),
-                description=options.kernel,
-            ):
-                records.append(record)
+        if options.command == "run":
+            with progress_bar(console) as progress:
+                runs = launch.simulate(work, params)
+                records = [*progress.track(runs, total=len(work), description=options.kernel)]
+            lost: list[str] = []
+        else:
+            records, lost = swept(options, work, params, console)
     except (CacheError, SendError, SimulationError) as error:
         console.print(error)
         return 1
@@ -367,11 +398,14 @@ def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
         print_explored(console, records)
     elif options.command == "run":
         print_run(console, records[0])
-    else:
+    elif records:
         print_sweep(console, records)
-    files = report.write(options.report, records)
-    console.print(", ".join(map(str, files)), soft_wrap=True)
-    return int(any(record.failed for record in records))
+    for line in lost:
+        console.print(line, soft_wrap=True)
+    if records:
+        files = report.write(options.report, records)
+        console.print(", ".join(map(str, files)), soft_wrap=True)
+    return int(bool(lost) or any(record.failed for record in records))
 
 
 if __name__ == "__main__":

@@ -23,6 +23,10 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {names[nearest[0]]}?" if nearest else ""
 
 
+class CommandError(RuntimeError):
+    """Reason why a command cannot go on. It ends with this text and status 1."""
+
+
 class Parser(argparse.ArgumentParser):
     """Parser without abbreviations, whose errors are a sentence without the usage.
 
@@ -70,8 +74,8 @@ class Parser(argparse.ArgumentParser):
 def entry_point(main: Callable[P, int]) -> Callable[P, int]:
     """Return the function of a command line, which ends with a sentence where Python would not.
 
-    After Ctrl-C its status is ``INTERRUPTED``. It is 1 where memory is too small, and where a file
-    cannot be read or written.
+    After Ctrl-C its status is ``INTERRUPTED``. It is 1 where memory is too small, where a file
+    cannot be read or written, and after a ``CommandError``.
     """
 
     @wraps(main)
@@ -83,6 +87,9 @@ def entry_point(main: Callable[P, int]) -> Callable[P, int]:
             return INTERRUPTED
         except MemoryError as error:
             print(f"the memory of this computer is too small: {error}", file=sys.stderr)
+            return 1
+        except CommandError as error:
+            print(error, file=sys.stderr)
             return 1
         except OSError as error:
             if error.filename is None:

@@ -16,7 +16,7 @@ from open_tma.installation import python
 
 PAGES = ["README.md", *(f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("*.md")))]
 CODE = re.compile(r"^```\w*\n(?P<block>.*?)^```$|(?<!`)`(?P<inline>[^`\n]+)`", re.M | re.S)
-TOOLS = {"build", "mypy", "pytest", "ruff"}
+TOOLS = {"build", "dask", "mypy", "pytest", "ruff"}
 """Modules of other projects that documents run."""
 PLACEHOLDERS = {"NAME": "gemm", "double.py": "sim_tb/kernels/copy.py"}
 """Words of documents that stand for an argument, and an argument."""
@@ -60,7 +60,8 @@ def test_modules_run_in_the_environment_and_accept_their_arguments(page, words):
     program, option, module, *arguments = words
     assert (program, option) == (python(), "-m"), f"{page}: {' '.join(words)}"
     if module in TOOLS:
-        assert all((ROOT / word.partition("::")[0]).exists() for word in arguments if "/" in word)
+        paths = (word for word in arguments if "/" in word and "://" not in word)
+        assert all((ROOT / word.partition("::")[0]).exists() for word in paths)
         return
     assert module.partition(".")[0] in {"golden", "hw", "sim_tb", "tests"}
     spec = find_spec(module)

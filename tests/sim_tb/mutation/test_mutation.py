@@ -3,13 +3,15 @@
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from hw.flow.mutate import Mutant, Mutants
-from sim_tb.mutation import suites
-from sim_tb.mutation.command import fate, main, table
+from sim_tb.mutation import command, suites
+from sim_tb.mutation.command import Crew, Fate, fates, main, table
 from sim_tb.mutation.results import Results
 from sim_tb.mutation.suites import SUITES, Verdict
 from sim_tb.simulator import runner
+from tests.sim_tb.distribution.serial import Serial
 
 NAMES = ["recordings", "random"]
 KILLERS = {1: {"recordings", "random"}, 2: {"random"}, 3: set(), 4: set()}
@@ -38,20 +40,22 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, str]]:
         return Verdict("a test: failed" if suite in KILLERS[number] else None, 1.0)
 
     monkeypatch.setattr(suites, "judge", judge)
+    monkeypatch.setattr(suites, "rtl", lambda mutants: mutants.directory)
+    monkeypatch.setattr(command, "plant", lambda *_: MUTANTS)
     return made
 
 
-def fates(path: Path, **changed: str) -> list:
+def run_all(path: Path, **changed: str) -> list[Fate]:
     results = Results(path, {name: changed.get(name, "first") for name in NAMES})
     for name in NAMES:
         results.put_clocks(name, [100])
-    found = [fate(MUTANTS, mutant, NAMES, Path(), results) for mutant in MUTANTS.planted]
+    found = fates(Crew(Serial(), Console()), (4, 1), MUTANTS.planted, NAMES, results)
     results.close()
     return found
 
 
 def test_each_suite_runs_on_each_mutant(tmp_path, runs):
-    found = fates(tmp_path / "results")
+    found = run_all(tmp_path / "results")
     assert runs == [(number, name) for number in KILLERS for name in NAMES]
     assert [each.killed_by for each in found] == [frozenset(names) for names in KILLERS.values()]
     assert [each.equivalent for each in found] == [False, False, True, False]
@@ -59,17 +63,17 @@ def test_each_suite_runs_on_each_mutant(tmp_path, runs):
 
 
 def test_a_second_run_goes_on_where_the_first_ended(tmp_path, runs):
-    first = fates(tmp_path / "results")
+    first = run_all(tmp_path / "results")
     runs.clear()
-    assert fates(tmp_path / "results") == first
+    assert run_all(tmp_path / "results") == first
     assert not runs
-    fates(tmp_path / "results", random="second")
+    run_all(tmp_path / "results", random="second")
     assert runs == [(3, "random"), (4, "random")]
 
 
 def test_the_table_counts_mutants_that_are_not_equivalent(tmp_path, runs):
     del runs
-    shown = table(fates(tmp_path / "results"), NAMES)
+    shown = table(run_all(tmp_path / "results"), NAMES)
     rows = list(zip(*(column.cells for column in shown.columns), strict=True))
     assert rows == [
         ("A", "2", "0", "0", "1", "1", "50.0%"),

@@ -70,6 +70,9 @@ def test_sweep(tmp_path, capsys):
     assert "latency=9000" in hangs["title"]
     assert "the kernel hangs: no progress since cycle" in hangs["verdict"]
     assert f"{hangs['title']}\n{hangs['verdict']}" in printed
+    more = ["--memory", "l2,latency=9000/l2,latency=100/latency=100", "--report", str(tmp_path)]
+    assert main([*arguments, *more]) == 1
+    assert "2 results are of an earlier run" in capsys.readouterr().out
 
 
 @pytest.mark.simulators

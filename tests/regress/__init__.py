@@ -1,0 +1,1 @@
+"""All tests on worker processes: ``python -m tests.regress``, or ``make regress``."""
