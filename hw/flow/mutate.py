@@ -14,6 +14,7 @@ import random
 import re
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -44,7 +45,7 @@ opt_clean
 """Script that leaves the function of a netlist: no assertions, and nothing that only they need."""
 
 PROOF = f"""
-read_rtlil netlist.il
+read_rtlil {{netlist}}
 {FUNCTION}
 hierarchy -top {{module}}
 select -set parts * {{module}} {{module}}.{{cell}} {{module}}.{{cell}}.* %u %u %d
@@ -55,10 +56,12 @@ module \\memory
 {{memory}}
 end
 memory
-chtype -set memory t:$mem_v2
 rename {{module}} gold
 copy gold gate
 mutate {{gate}}
+{{apart}}
+memory_map -rom-only gold gate
+chtype -set memory t:$mem_v2
 setattr -mod -unset top gold gate
 flatten
 select -set kept t:$dff %x:+[Q] t:$dff %d x:* %u
@@ -75,8 +78,27 @@ equiv_status
 """Script that compares a module with itself and a mutant.
 
 Registers, ports, modules and memories have the same names in both. They are compared one by one,
-each under the condition that all others are equal in this clock.
+each under the condition that all others are equal in this clock. Tables become logic: as memories
+they would have contents of their own in each.
 """
+
+APART = """
+cd gate
+rename {cell} mutant_register
+rename mutant_buffer mutant_buffer_of_gate
+cd
+"""
+"""Part of a proof in which a register has other names in the mutant, and is not compared."""
+
+REGISTER = """
+read_rtlil netlist.il
+cd {module}
+write_json -selected {file}
+"""
+"""Script that writes a module, for the initial contents of its registers."""
+
+BUFFER = "mutant_buffer"
+"""Cell behind the output of a register, which has the register's mutant in a proof."""
 
 PROVED = "Equivalence successfully proven!"
 """Last line of a proof that succeeded."""
@@ -122,6 +144,8 @@ SELECT = f"""\
 
 _INPUT = re.compile(r"^  input (\[\d+:0\] )mutant;\n  wire \[\d+:0\] mutant;\n", re.MULTILINE)
 _OPTION = re.compile(r"-(\w+) (\S+)")
+_WIDTH = re.compile(r"^    parameter \\WIDTH (\d+)$", re.MULTILINE)
+_Q = re.compile(r"^    connect \\Q (.+)\n", re.MULTILINE)
 
 
 class ToolError(Exception):
@@ -189,22 +213,78 @@ class Mutants:
         SAT compares the module with and without the mutant for one clock, for all inputs and all
         contents of registers. The modules in it, and its memories, may return anything that is the
         same for both; if the mutant is at a port of a module, that module takes part. False: there
-        is no proof, or it takes more than ``seconds``. A mutant at the output of a register is
-        never proved, since the contents at power-up would matter.
+        is no proof, or it takes more than ``seconds``.
+
+        For a mutant at the output of a register, one of two proofs is enough. Either the mutant
+        changes none of the contents that can be written, nor those at power-up; or the contents are
+        the same in both, or but for this bit, and what reads them does not notice.
 
         Raises
         ------
         ToolError
             If Yosys fails.
         """
-        if mutant.port == "Q":
-            return False
-        gate = mutant.options.replace(f"-module {mutant.module} ", "-module gate ")
-        script = PROOF.format(module=mutant.module, cell=mutant.cell, gate=gate, memory=MEMORY)
+        if mutant.port != "Q":
+            return self._is_proved(mutant, "netlist.il", mutant.options, seconds)
+        # equiv_simple does not look at the clock before if a bit is constant. These are the same:
+        # the bit inverts where it is 1, or 0.
+        bit = dict(_OPTION.findall(mutant.options))["portbit"]
+        options = mutant.options.replace("const0", f"cnot1 -ctrlbit {bit}")
+        options = options.replace("const1", f"cnot0 -ctrlbit {bit}")
+        if self._is_same_at_power_up(mutant) and self._is_proved(
+            mutant, "netlist.il", options, seconds
+        ):
+            return True
+        netlist = (self.directory / "netlist.il").read_text()
+        options = options.replace(f"-cell {mutant.cell} -port Q", f"-cell {BUFFER} -port Y")
+        with tempfile.TemporaryDirectory(dir=self.directory) as folder:
+            file = Path(folder, "netlist.il")
+            for apart in None, int(bit):
+                file.write_text(_with_buffer(netlist, mutant.module, mutant.cell, apart))
+                name = f"{file.parent.name}/netlist.il"
+                renamed = "" if apart is None else APART.format(cell=mutant.cell)
+                if self._is_proved(mutant, name, options, seconds, renamed):
+                    return True
+        return False
+
+    def _is_proved(
+        self, mutant: Mutant, netlist: str, options: str, seconds: float, apart: str = ""
+    ) -> bool:
+        """Return whether a proof succeeds for a mutant that is planted with ``options``."""
+        gate = options.replace(f"-module {mutant.module} ", "-module gate ")
+        script = PROOF.format(
+            netlist=netlist,
+            module=mutant.module,
+            cell=mutant.cell,
+            gate=gate,
+            apart=apart,
+            memory=MEMORY,
+        )
         try:
-            return PROVED in _yosys(script, self.directory, seconds)
+            return PROVED in yosys(script, self.directory, seconds)
         except subprocess.TimeoutExpired:
             return False
+
+    def _is_same_at_power_up(self, mutant: Mutant) -> bool:
+        """Return whether a mutant at the output of a register keeps its initial contents."""
+        with tempfile.TemporaryDirectory(dir=self.directory) as folder:
+            file = Path(folder, "module.json")
+            name = f"{file.parent.name}/module.json"
+            yosys(REGISTER.format(module=mutant.module, file=name), self.directory)
+            module = json.loads(file.read_text())["modules"][mutant.module]
+        contents = {}
+        for net in module["netnames"].values():
+            initial = net["attributes"].get("init", "")
+            contents |= dict(zip(net["bits"], reversed(initial), strict=False))
+        options = dict(_OPTION.findall(mutant.options))
+        bits = module["cells"][mutant.cell]["connections"]["Q"]
+        kept = {
+            "const0": ("portbit", "0"),
+            "const1": ("portbit", "1"),
+            "cnot0": ("ctrlbit", "1"),
+            "cnot1": ("ctrlbit", "0"),
+        }.get(options["mode"])
+        return kept is not None and contents.get(bits[int(options[kept[0]])]) == kept[1]
 
 
 def planted(design: Callable[[], Design], key: Iterable[str], count: int, seed: int = 1) -> Mutants:
@@ -233,7 +313,7 @@ def planted(design: Callable[[], Design], key: Iterable[str], count: int, seed: 
         (directory / "design.il").write_text(elaborated.rtlil())
         blocks = {elaborated.name: elaborated.name}
         blocks |= {block.module: block.kind for block in elaborated.blocks()}
-        _yosys(NETLIST.format(top=elaborated.name), directory)
+        yosys(NETLIST.format(top=elaborated.name), directory)
         chosen = _chosen(directory, blocks, count, seed)
         text = _plant(directory, chosen)
         (directory / "mutants.v").write_text(HEAD + plain(text))
@@ -264,7 +344,7 @@ def shares(sizes: Mapping[str, int], count: int) -> dict[str, int]:
 def _chosen(directory: Path, blocks: Mapping[str, str], count: int, seed: int) -> list[Mutant]:
     """Return the mutants to plant, those of all blocks mixed."""
     statistics = ["read_rtlil netlist.il", FUNCTION, "tee -q -o statistics.json stat -json"]
-    _yosys("\n".join(statistics), directory)
+    yosys("\n".join(statistics), directory)
     modules = json.loads((directory / "statistics.json").read_text())["modules"]
     parts: dict[str, list[str]] = {}
     sizes: Counter[str] = Counter()
@@ -283,7 +363,7 @@ def _chosen(directory: Path, blocks: Mapping[str, str], count: int, seed: int) -
         f"mutate -list {lengths[block]} -seed {seed} -o {block}.list {' '.join(names)}"
         for block, names in parts.items()
     ]
-    _yosys("\n".join(lists), directory)
+    yosys("\n".join(lists), directory)
     chosen = []
     for block in parts:
         lines = (directory / f"{block}.list").read_text().splitlines()
@@ -312,7 +392,7 @@ def _plant(directory: Path, chosen: Sequence[Mutant]) -> str:
     width = len(chosen).bit_length()
     lines = ["read_rtlil netlist.il"]
     lines += [f"mutate -ctrl mutant {width} {mutant.number} {mutant.options}" for mutant in chosen]
-    _yosys("\n".join([*lines, "write_verilog -norename -noattr written.v"]), directory)
+    yosys("\n".join([*lines, "write_verilog -norename -noattr written.v"]), directory)
     head, body = (directory / "written.v").read_text().split(";", 1)
     text, found = _INPUT.subn(SELECT, f"{head.replace(', mutant', '')};{body}", count=1)
     if not found:
@@ -320,7 +400,41 @@ def _plant(directory: Path, chosen: Sequence[Mutant]) -> str:
     return text
 
 
-def _yosys(script: str, directory: Path, seconds: float | None = None) -> str:
+def _with_buffer(netlist: str, module: str, cell: str, apart: int | None) -> str:
+    """Return a netlist with a buffer between a register and what reads it.
+
+    The bit ``apart`` of the register has no public name, so that a proof does not compare it.
+    """
+    head = netlist.index(f"\nmodule \\{module}\n") + len(f"\nmodule \\{module}\n")
+    register = netlist.index(f" {cell}\n    parameter", head)
+    end = netlist.index("\n  end\n", register) + len("\n  end\n")
+    text = netlist[register:end]
+    width, read = _WIDTH.search(text), _Q.search(text)
+    assert width is not None
+    assert read is not None
+    contents = f"\\{BUFFER}_input"
+    bits = [f"{contents} [{bit}]" for bit in reversed(range(int(width[1])))]
+    if apart is not None:
+        bits[-1 - apart] = f"${BUFFER}_bit"
+    register_bits = f"{{ {' '.join(bits)} }}"
+    wires = f"  wire width {width[1]} {contents}\n  wire ${BUFFER}_bit\n"
+    buffer = f"""\
+  cell $or \\{BUFFER}
+    parameter \\A_SIGNED 0
+    parameter \\B_SIGNED 0
+    parameter \\A_WIDTH {width[1]}
+    parameter \\B_WIDTH 1
+    parameter \\Y_WIDTH {width[1]}
+    connect \\A {register_bits}
+    connect \\B 1'0
+    connect \\Y {read[1]}
+  end
+"""
+    written = _Q.sub(lambda _: f"    connect \\Q {register_bits}\n", text)
+    return netlist[:head] + wires + netlist[head:register] + written + buffer + netlist[end:]
+
+
+def yosys(script: str, directory: Path, seconds: float | None = None) -> str:
     """Run a script of Yosys in a folder; return its output.
 
     Raises
