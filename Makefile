@@ -83,7 +83,7 @@ coverage: setup ## report the kinds of loads that were simulated and the branche
 	@$(PYTHON) -W error -m sim_tb.coverage --preset $(PRESET) $(if $(SEEDS),--seeds $(SEEDS)) \
 		$(if $(COUNT),--count $(COUNT))
 
-mutate: setup ## plant mutants in the RTL and report how many of them each suite of tests kills; 60 take an hour [COUNT=1000] [SEED=1] [BLOCK=LineCutter] [SUITE=recordings|random] [SCHEDULER=tcp://host:8786] [WORKERS=2]
+mutate: setup ## plant mutants in the RTL and report how many of them each suite of tests kills; 60 take an hour [COUNT=1000] [SEED=1] [BLOCK=LineCutter] [SUITE=recordings|random|directed|blocks] [SCHEDULER=tcp://host:8786] [WORKERS=2]
 	@$(PYTHON) -W error -m sim_tb.mutation $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED)) \
 		$(if $(BLOCK),--block $(BLOCK)) $(if $(SUITE),--suite $(SUITE)) $(CREW)
 

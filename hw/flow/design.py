@@ -92,10 +92,10 @@ class Design:
             fragment = Fragment.get(component, platform)
             self._prepared = fragment.prepare(ports=ports, hierarchy=(name,))
 
-    def rtlil(self) -> str:
-        """Return all modules as RTLIL."""
+    def rtlil(self, *, emit_src: bool = False) -> str:
+        """Return all modules as RTLIL; ``emit_src``: with the lines of Python that made them."""
         with _without_collection():
-            return rtlil.convert_fragment(self._prepared, name=self.name, emit_src=False)[0]
+            return rtlil.convert_fragment(self._prepared, name=self.name, emit_src=emit_src)[0]
 
     def verilog(self) -> str:
         """Return all modules as the Verilog that Yosys writes; see ``hw.flow.plain``."""

@@ -1,18 +1,22 @@
-"""Suites of tests of the unit, and their runs on a mutant."""
+"""Suites of tests, and their runs on a mutant of the unit."""
 
+import json
 import re
 import shutil
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 
 from hw.flow.cache import cached, digest, sources
 from hw.flow.design import Design
-from hw.flow.mutate import LIMIT, Mutants, planted
+from hw.flow.mutate import LIMIT, Mutant, Mutants, planted
 from hw.flow.verilog import MODULE
 from hw.params import PRESETS, TmaParams
 from hw.top import Tma
+from sim_tb.mutation.blocks import judge as block_judge
+from sim_tb.mutation.blocks.netlist import unit_cells
 from sim_tb.simulator import runner
 
 PARAMS = PRESETS["default"]
@@ -32,14 +36,15 @@ _DURATION = re.compile(r'"sim_time_duration" value="([\d.]+)"')
 
 @dataclass(frozen=True)
 class Run:
-    """A test of a cocotb module, and its environment."""
+    """A test of a cocotb module, or some, and their environment."""
 
     module: str
-    test: str
+    test: str | tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        return " ".join([self.test, *self.env.values()])
+        name = self.test if isinstance(self.test, str) else self.module.rpartition(".")[2]
+        return " ".join([name, *self.env.values()])
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,8 @@ class Suite:
     Parameters
     ----------
     runs : list of Run
-        In order: the suite ends at the first that fails.
+        In order: the suite ends at the first that fails. Without any, the suite is the blocks' own
+        tests.
     sources : tuple of str
         Folders whose modules decide whether a run fails.
     """
@@ -69,6 +75,42 @@ def _random(module: str, prefix: str, test: str, models: str, count: int) -> Run
 
 RECORDINGS = "sim_tb.mutation.tb_recordings"
 LOADS, STORES = "tests.top.tb_loads", "tests.top.tb_stores"
+LOAD_RULES = (
+    "an_edit_is_seen_after_invalidation",
+    "a_fill_in_flight_is_overtaken",
+    "a_prefetched_map_is_not_fetched_again",
+    "unreadable_lines_are_an_error",
+    "an_unreadable_map_is_an_error",
+    "prefetches_ask_for_lines_and_nothing_else",
+    "memory_is_read_inside_the_tensor_only",
+)
+STORE_RULES = (
+    "read_is_before_done",
+    "groups_are_the_threads_own",
+    "a_load_joins_until_its_map_is_read",
+    "refused_stores_leave_nothing",
+    "unwritable_lines_are_an_error",
+    "padding_of_a_row_is_written",
+    "corners_are_limited",
+    "slots_and_tags_are_used_again",
+    "two_stores_to_the_same_bytes",
+    "a_load_behind_a_store",
+    "shared_memory_is_written_again_behind_a_read_wait",
+    "reductions_to_one_address",
+    "a_line_a_clock_both_ways",
+)
+EDGES = (
+    "every_operation_is_the_golden_models",
+    "errors_of_all_kinds_wait_for_their_port",
+    "waits_end",
+    "as_many_loads_in_flight_as_there_are_slots",
+    "barriers_outside_shared_memory_or_misaligned_are_refused",
+)
+FAULTS = (
+    "an_answer_that_comes_late",
+    "an_answer_that_is_lost",
+    "a_barrier_that_is_changed_under_a_load",
+)
 TESTBENCH = "golden", "sim_tb/testbench"
 
 SUITES = {
@@ -85,6 +127,23 @@ SUITES = {
         ],
         (*TESTBENCH, "tests/golden", "tests/top"),
     ),
+    "directed": Suite(
+        [
+            Run(LOADS, LOAD_RULES),
+            Run(STORES, STORE_RULES),
+            Run("tests.top.tb_edges", EDGES),
+            Run("tests.top.tb_reset", ("drain", "idle_waits_for_all")),
+            Run("tests.top.tb_faults", FAULTS, {"FAULTS_CLOCKS": "20000"}),
+            *(
+                _random(LOADS, "LOADS", "hints_go_with_every_line", models, 100)
+                for models in ("fixed", "rough")
+            ),
+            _random(LOADS, "LOADS", "offsets_are_limited", "fixed", 100),
+            Run(LOADS, "every_kind", {"LOADS_MODELS": "rough", "LOADS_EVERY": "20"}),
+        ],
+        (*TESTBENCH, "tests/golden", "tests/top"),
+    ),
+    "blocks": Suite([], block_judge.SOURCES),
 }
 
 
@@ -110,23 +169,41 @@ def plant(count: int, seed: int, params: TmaParams = PARAMS) -> Mutants:
 
 
 def rtl(mutants: Mutants, params: TmaParams = PARAMS) -> Path:
-    """Return the folder of Verilog and JSON of the unit with its mutants."""
+    """Return the folder of Verilog and JSON of the unit with its mutants.
+
+    ``mutants.json`` lists the mutants, and ``cells.json`` the cells of the unit, for the
+    blocks' own tests.
+    """
+    cells = unit_cells(lambda: Design(Tma(params), MODULE), [repr(params), sources("hw")])
+    listed = json.dumps([asdict(each) for each in mutants.planted])
 
     def make(directory: Path) -> None:
         shutil.copytree(runner.generate(params), directory, dirs_exist_ok=True)
         (directory / f"{MODULE}.v").write_text(mutants.verilog)
+        (directory / "mutants.json").write_text(listed)
+        shutil.copy(cells, directory)
 
-    path: Path = cached("verilog", digest([mutants.verilog, repr(params)]), make)
+    key = digest([mutants.verilog, repr(params), listed, cells.read_text()])
+    path: Path = cached("verilog", key, make)
     return path
 
 
+@cache
+def block_tests(directory: Path) -> block_judge.BlockTests:
+    """Return the blocks' own tests as judges of the mutants of ``directory``; see ``rtl``."""
+    listed = json.loads((directory / "mutants.json").read_text())
+    return block_judge.BlockTests([Mutant(**each) for each in listed], directory / "cells.json")
+
+
 def _simulate(run: Run, directory: Path, *plusargs: str) -> Path:
-    """Run a test on the unit with its mutants; see ``runner.run``."""
+    """Run tests on the unit with its mutants; see ``runner.run``."""
+    several = not isinstance(run.test, str)
+    names = {"COCOTB_TEST_FILTER": f"({'|'.join(run.test)})$"} if several else {}
     return runner.run(
         run.module,
-        run.test,
+        None if several else run.test,
         params=PARAMS,
-        env=run.env,
+        env={**run.env, **names},
         rtl=directory,
         optimisation=OPTIMISATION,
         plusargs=plusargs,
@@ -134,19 +211,21 @@ def _simulate(run: Run, directory: Path, *plusargs: str) -> Path:
 
 
 def clocks(suite: str, directory: Path) -> list[int]:
-    """Run a suite without a mutant; return the clocks of each of its runs.
+    """Run a suite without a mutant; return the clocks of each of its runs, or of all.
 
     Raises
     ------
     SimulationError
         If a test fails.
     """
+    if not SUITES[suite].runs:
+        return [block_tests(directory).clocks]
     taken = []
     for run in SUITES[suite].runs:
         ended = _simulate(run, directory)
-        duration = _DURATION.search((ended / "results.xml").read_text())
-        assert duration is not None
-        taken.append(round(float(duration[1])) // CLOCK_NS)
+        durations = _DURATION.findall((ended / "results.xml").read_text())
+        assert len(durations) == (1 if isinstance(run.test, str) else len(run.test)), run
+        taken.append(round(sum(map(float, durations))) // CLOCK_NS)
     return taken
 
 
@@ -160,12 +239,16 @@ def judge(number: int, suite: str, limits: list[int], directory: Path) -> Verdic
     suite : str
         Name in ``SUITES``.
     limits : list of int
-        Clocks after which each of its runs ends; see ``clocks``.
+        Clocks that each of its runs takes without a mutant; see ``clocks``.
     directory : Path
         Folder of the Verilog; see ``rtl``.
     """
     began = time.monotonic()
     killed_by = None
+    if not SUITES[suite].runs:
+        tests = block_tests(directory)
+        killed_by = tests.judge(tests.planted[number - 1])
+        return Verdict(killed_by, time.monotonic() - began)
     for run, limit in zip(SUITES[suite].runs, limits, strict=True):
         try:
             _simulate(run, directory, f"+mutant={number}", f"+clocks={SLOWER * limit}")

@@ -12,6 +12,7 @@ from sim_tb.mutation.results import Results
 from sim_tb.mutation.suites import SUITES, Verdict
 from sim_tb.simulator import runner
 from tests.sim_tb.distribution.serial import Serial
+from tests.top import test_loads, test_stores
 
 NAMES = ["recordings", "random"]
 KILLERS = {1: {"recordings", "random"}, 2: {"random"}, 3: set(), 4: set()}
@@ -88,9 +89,14 @@ def test_the_count_is_positive(capsys):
     assert "--count 0: must be at least 1" in capsys.readouterr().err
 
 
+def test_directed_tests_are_those_of_the_unit():
+    assert list(suites.LOAD_RULES) == test_loads.RULES
+    assert list(suites.STORE_RULES) == test_stores.RULES
+
+
 @pytest.mark.regress
 def test_suites_pass_without_a_mutant_and_kill_mutants():
-    mutants = suites.plant(1)
+    mutants = suites.plant(1, 1)
     directory = suites.rtl(mutants)
     runner.build(suites.PARAMS, rtl=directory, optimisation=suites.OPTIMISATION)
     for name in SUITES:
