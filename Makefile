@@ -22,7 +22,7 @@ MIKE = PATH="$(CURDIR)/.venv/bin:$$PATH" NO_MKDOCS_2_WARNING=1 mike
 
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help setup sim test regress soc formal fuzz lint paths verilog conformance replay coverage mutate bench \
+.PHONY: help setup sim test regress soc formal fuzz soak lint paths verilog conformance replay coverage mutate bench \
 	cells synth sta bench-golden pins readme registers docs publish waves clean
 
 help: ## list the targets
@@ -82,6 +82,10 @@ replay: setup ## run recorded launches of PTX kernels and compare each byte of m
 coverage: setup ## report the kinds of loads that were simulated and the branches of the RTL that were taken [PRESET=sm_100a] [SEEDS=3] [COUNT=400]
 	@$(PYTHON) -W error -m sim_tb.coverage --preset $(PRESET) $(if $(SEEDS),--seeds $(SEEDS)) \
 		$(if $(COUNT),--count $(COUNT))
+
+soak: setup ## run random requests on the default unit and on a cluster without a reset; nothing may be stuck or lost [CLOCKS=100000000] [SEED=1] [DESIGN=unit|cluster] [SCHEDULER=tcp://host:8786] [WORKERS=2]
+	@$(PYTHON) -W error -m tests.soak $(if $(CLOCKS),--clocks $(CLOCKS)) $(if $(SEED),--seed $(SEED)) \
+		$(if $(DESIGN),--design $(DESIGN)) $(CREW)
 
 mutate: setup ## plant mutants in the RTL and report how many of them each suite of tests kills; 60 take an hour [COUNT=1000] [SEED=1] [BLOCK=LineCutter] [SUITE=recordings|random|directed|blocks] [SCHEDULER=tcp://host:8786] [WORKERS=2]
 	@$(PYTHON) -W error -m sim_tb.mutation $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED)) \

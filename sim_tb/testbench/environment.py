@@ -29,13 +29,16 @@ from sim_tb.testbench.errors import CheckError
 from sim_tb.testbench.events import TIMEOUT, Events
 from sim_tb.testbench.global_memory import GlobalMemory
 from sim_tb.testbench.interface import Interface, simulated_interface
-from sim_tb.testbench.models import MEMORY_KINDS, PORTS, Models
+from sim_tb.testbench.models import MEMORY_KINDS, PORTS, Models, Stall
 from sim_tb.testbench.remote import RemoteOperations
 from sim_tb.testbench.requests import RequestIds, Requests
 from sim_tb.testbench.shared import DEFAULT_LOGS, SharedEnvironment
 
 QUIET = 256
 """Default number of clocks without a transfer after which the unit counts as idle."""
+
+OPEN = Stall(0)
+"""A port that is never closed."""
 
 IN_ORDER = ("descriptors", "smem")
 """Memories that answer in order."""
@@ -217,6 +220,16 @@ class Environment:
         line = address // self.interface.parameters["line_bytes"]
         self._bridge.delay(line, never if clocks is None else clocks)
 
+    def use(self, models: Models) -> None:
+        """Let memories and ports of this SM behave as ``models`` from now on, while it is idle."""
+        for number, name in enumerate(MEMORY_KINDS):
+            record = TimingRecord.of(getattr(models, name), name in IN_ORDER)
+            self._bridge.timing(number, ctypes.byref(record), self._seed(f"memory{number}"))
+        for number, name in enumerate(PORTS):
+            stall = models.stalls.get(name, OPEN)
+            self._bridge.stall(number, stall.share, stall.mean, self._seed(name))
+        self._bridge.strays(models.strays, self._seed("strays"))
+
     # Logs
 
     def log(self, kind: LogKind) -> NDArray[Any]:
@@ -245,12 +258,7 @@ class Environment:
             pointer(self.smem),
             self.smem.size,
         )
-        for number, name in enumerate(MEMORY_KINDS):
-            record = TimingRecord.of(getattr(models, name), name in IN_ORDER)
-            self._bridge.timing(number, ctypes.byref(record), self._seed(f"memory{number}"))
-        for name, stall in models.stalls.items():
-            self._bridge.stall(PORTS.index(name), stall.share, stall.mean, self._seed(name))
-        self._bridge.strays(models.strays, self._seed("strays"))
+        self.use(models)
         self._events.reset()
         self.barriers.reset()
         self.errors.reset()

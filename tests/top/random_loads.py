@@ -78,13 +78,21 @@ class Item:
         return answers[0] if answers else Completion(0, self.request.mbarrier, 0)
 
     def submit(self, env: Environment, *, cache_policy: int = 0, prefetch: bool = False) -> int:
-        """Submit it, or with ``prefetch`` a prefetch of the same box; return its request id.
+        """Place its tensor map, and issue it; return its request id."""
+        self.place(env)
+        return self.issue(env, cache_policy=cache_policy, prefetch=prefetch)
 
-        Its address in shared memory chooses the warp, so that all streams have requests.
-        """
+    def place(self, env: Environment) -> None:
+        """Place its tensor map, if it has one."""
         if isinstance(self.request, Load):
             words = np.frombuffer(as_words(self.request), np.uint32).copy()
             self.map_address = env.descriptors.place(words)
+
+    def issue(self, env: Environment, *, cache_policy: int = 0, prefetch: bool = False) -> int:
+        """Issue it, or with ``prefetch`` a prefetch of the same box; return its request id.
+
+        Its address in shared memory chooses the warp, so that all streams have requests.
+        """
         request = as_prefetch(self.request) if prefetch else self.request
         warp = self.request.smem_address // 128 % env.interface.parameters["streams"]
         return env.requests.submit(request, self.map_address, cache_policy, thread=WARP * warp)

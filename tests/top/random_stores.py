@@ -99,14 +99,28 @@ class Item:
         return f"{op} {request.mode.name} of [{words}] at {where}"
 
     def submit(self, env: Environment, thread: int) -> int:
-        """Place its memory and tensor map, and submit it; return its request id."""
+        """Place its memory and tensor map, and issue it; return its request id."""
+        self.place(env)
+        return self.issue(env, thread)
+
+    def place(self, env: Environment) -> None:
+        """Place its memory, and its tensor map if it has one."""
         env.gmem.place(self.base, self.memory)
         if isinstance(self.request, Store):
             self.map_address = env.descriptors.place(words_of(self.request))
+
+    def issue(self, env: Environment, thread: int) -> int:
+        """Issue it; return its request id."""
         return env.requests.submit(self.request, self.map_address, thread=thread)
 
     def check(self, env: Environment) -> None:
-        """Compare its memory with the golden model's, and remove it from the address space."""
+        """Compare its memory, and remove it from the address space."""
+        self.compare()
+        env.gmem.remove(self.base)
+        env.gmem.remove(self.map_address)
+
+    def compare(self) -> None:
+        """Compare its memory with the golden model's."""
         differ = np.flatnonzero(self.memory != self.expected)
         if differ.size:
             at = int(differ[0])
@@ -115,8 +129,6 @@ class Item:
                 f"{about}{differ.size} bytes differ, the first at {at:#x}: "
                 f"expected {self.expected[at]:#04x}, got {self.memory[at]:#04x}\n{self}"
             )
-        env.gmem.remove(self.base)
-        env.gmem.remove(self.map_address)
 
 
 def words_of(request: Store) -> NDArray[np.uint32]:

@@ -1,0 +1,1 @@
+"""Long runs of random requests without a reset: ``python -m tests.soak``, or ``make soak``."""
