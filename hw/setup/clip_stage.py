@@ -1,6 +1,6 @@
 """Clip stage: finds where the row and the items of a box enter and leave the tensor."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -9,9 +9,6 @@ from hw.lib.quotient import quotient
 from hw.params import TmaParams
 from hw.setup.items import ITEM_POSITION_BITS, batch_layout, clipped_batch_layout, starts_walk
 from hw.setup.map_decoder import last_byte_of
-
-PRODUCTS = Const(sum((a * (b + 1)) % 8 << 3 * (8 * a + b) for a in range(8) for b in range(8)), 192)
-"""Table of ``a * (b + 1)`` modulo 8, of three bits each, by ``b`` (low) and ``a`` (high)."""
 
 
 def pieces_of(params: TmaParams, element, elements_less_one: Value) -> Value:
@@ -74,13 +71,10 @@ class ClipStage(wiring.Component):
         )
 
         is_negative = coord < 0
-        first_inside = Signal(3, name=f"first_inside_{way}")  # below 8: three bits of each term
-        skipped_positions = Signal(3, name=f"skipped_positions_{way}")
-        product_index = Cat(divisor_less_one, skipped_less_one[:3])
-        m.d.comb += [
-            skipped_positions.eq(PRODUCTS.word_select(product_index, 3)),
-            first_inside.eq(skipped_positions + (divisor_less_one - to_first_less_one[:3])),
-        ]
+        first_inside = Signal(3, name=f"first_inside_{way}")
+        m.d.comb += first_inside.eq(
+            self._first_inside(m, way, coord, divisor_less_one, skipped_less_one)
+        )
         steps_less_one = quotient(m, f"steps_less_one_{way}", step.box_less_one, step.reciprocal)
         m.d.sync += [
             clipped.steps_less_one.eq(steps_less_one),
@@ -101,6 +95,27 @@ class ClipStage(wiring.Component):
             with m.If(common.has_row_count):
                 is_first = starts_walk(self.params, common)
                 m.d.sync += clipped.length.eq(Mux(is_first, common.row_count, 1))
+
+    def _first_inside(
+        self, m: Module, way: int, coord, divisor_less_one, skipped_less_one
+    ) -> Value:
+        """Return the first position inside the tensor, of a box that begins in front of it.
+
+        It is below 8: three bits of ``coord + (skipped_less_one + 1) * stride``. The quotient
+        comes late, so that its lowest bit chooses between two sums, and the others add to it.
+        """
+        stride, low = (divisor_less_one + 1)[:3], coord[:3].as_unsigned()
+        quotient_bits = skipped_less_one[:3]
+        chosen = Signal(3, name=f"chosen_{way}")
+        low_product = Signal(name=f"low_product_{way}")
+        high_sum = Signal(name=f"high_sum_{way}")
+        m.d.comb += [
+            chosen.eq(Mux(quotient_bits[0], low + (stride << 1), low + stride)),
+            low_product.eq(quotient_bits[1] & stride[0]),
+            high_sum.eq((quotient_bits[1] & stride[1]) ^ (quotient_bits[2] & stride[0])),
+        ]
+        carry = chosen[1] & low_product
+        return Cat(chosen[0], chosen[1] ^ low_product, chosen[2] ^ high_sum ^ carry)
 
     def _clip_row(self, m: Module, row) -> None:
         """Clip the row, in pieces; a row has at most 256 elements."""

@@ -3,7 +3,7 @@
 It is the first stage of setup. ``hw.setup.items`` says which item is in which place.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
@@ -15,11 +15,47 @@ from hw.lib.quotient import reciprocal_of
 from hw.lib.remainder import modulo_3
 from hw.params import DIMS, SMEM_OFFSET_BITS, TmaParams
 from hw.setup.checks import Check, TensorOperands, report_first, tensor_checks
-from hw.setup.items import LEVEL_N, batch_layout, batches, early_error_layout, place_of
+from hw.setup.items import (
+    LEVEL_N,
+    batch_layout,
+    batches,
+    early_error_layout,
+    place_of,
+    place_of_level,
+)
 from hw.setup.map_decoder import MapDecoder, bytes_of, last_byte_of
 
 GROUPED_PIXELS = 128
 """Pixels of an ``im2col::w::128`` column, without its halos."""
+
+
+class Place(data.Struct):
+    """The item in a place.
+
+    Members
+    -------
+    dim : number of its dimension
+    is_present : there is an item in this place
+    has_one_step : the box has one step in it: it is the slices of an interleaved tile
+    is_walked, is_bounded : see ``ImageStep``
+    """
+
+    dim: 3
+    is_present: 1
+    has_one_step: 1
+    is_walked: 1
+    is_bounded: 1
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The batch that is taken: its ``number``, whether it ``is_first`` in its request, and whether
+    the request ``gathers`` rows.
+    """
+
+    number: Signal
+    is_first: Signal
+    gathers: Signal
 
 
 class ItemSequencer(wiring.Component):
@@ -64,9 +100,9 @@ class ItemSequencer(wiring.Component):
         m.submodules.map_decoder = decoder = MapDecoder(self.params)
         m.d.comb += decoder.words.eq(self.i.p.words)
         operands = self._operands(m)
-        number, gathers = self._count_batches(m, decoder.o, operands, item)
+        batch = self._count_batches(m, decoder.o, operands, item)
         for way in range(self.params.setup_pipelines):
-            self._take_item(m, way, number, gathers, decoder.o, operands, item)
+            self._take_item(m, way, batch, decoder.o, operands, item)
         self._find_early_error(m, decoder.o, operands)
         self._common_fields(m, decoder.o, operands, item)
         return m
@@ -190,27 +226,33 @@ class ItemSequencer(wiring.Component):
         rotated = Mux(third == 1, row_mask.rotate_left(8), row_mask.rotate_left(16))
         return Mux(third == 0, row_mask, rotated)
 
-    def _count_batches(
-        self, m: Module, decoded, operands: TensorOperands, item
-    ) -> tuple[Signal, Signal]:
-        """Count the batches of a request; return the batch, and whether rows are gathered."""
+    def _count_batches(self, m: Module, decoded, operands: TensorOperands, item) -> Batch:
+        """Count the batches of a request."""
         p = self.params
         ways = p.setup_pipelines
         number = Signal(range(batches(p)))
-        highest_place = Signal(3)  # of a tile
         last_batch = Signal()
         gathers = Signal()
-        is_image = decoded.im2col if p.im2col else Const(0, 1)
         last_number = place_of(p, DIMS - 1)[0]
-        m.d.comb += highest_place.eq(
-            decoded.rank_less_one - (~decoded.interleaved & (decoded.rank_less_one != 0))
-        )
+
+        def is_last(batch: int) -> Value:
+            """Return whether this is the last batch of a request without gathered rows."""
+            if batch == last_number:
+                return Const(1, 1)
+            rank_less_one, places = decoded.rank_less_one, ways * (batch + 1)
+            fits = (rank_less_one < places) | (~decoded.interleaved & (rank_less_one == places))
+            return fits & ~decoded.im2col if p.im2col else fits
+
+        # A long path begins here: the request leaves its map with the last batch. What makes a
+        # batch behind the first one the last is found a clock earlier.
+        is_first = Signal(init=1)
+        next_is_last = Signal()
+        is_last_q = Signal()
+        m.d.comb += last_batch.eq(is_last_q | (is_first & is_last(0)))
         with m.Switch(number):
-            for other in range(last_number):
-                with m.Case(other):
-                    m.d.comb += last_batch.eq(~is_image & (highest_place < ways * (other + 1)))
-            with m.Default():
-                m.d.comb += last_batch.eq(1)
+            for batch in range(last_number):
+                with m.Case(batch):
+                    m.d.comb += next_is_last.eq(is_last(batch + 1))
         if p.gather4:
             gather_modes = AccessMode.TILE_GATHER4, AccessMode.TILE_SCATTER4
             mode = self.i.p.request.mode
@@ -219,13 +261,17 @@ class ItemSequencer(wiring.Component):
                 m.d.comb += last_batch.eq(number == 3)
         m.d.comb += self.i.ready.eq(last_batch)
         with m.If(self.i.valid):
-            m.d.sync += number.eq(Mux(last_batch, 0, number + 1))
+            m.d.sync += [
+                number.eq(Mux(last_batch, 0, number + 1)),
+                is_first.eq(last_batch),
+                is_last_q.eq(next_is_last & ~last_batch),
+            ]
         common = item.common
         m.d.sync += [
             common.number.eq(number),
-            common.starts_walk.eq((number == 0) | gathers),
+            common.starts_walk.eq(is_first | gathers),
             common.ends_walk.eq(last_batch | gathers),
-            common.first_batch.eq(number == 0),
+            common.first_batch.eq(is_first),
             common.last_batch.eq(last_batch),
         ]
         if p.im2col or p.gather4:
@@ -235,118 +281,135 @@ class ItemSequencer(wiring.Component):
             ]
         if p.im2col:
             self._count_pixels(m, decoded, operands.im2col_info, common)
-        return number, gathers
+        return Batch(number, is_first, gathers)
 
     def _take_item(
         self,
         m: Module,
         way: int,
-        number: Value,
-        gathers: Value,
+        batch: Batch,
         decoded,
         operands: TensorOperands,
         item,
     ) -> None:
-        """Take the item of pipeline ``way`` in batch ``number`` out of the request and its map."""
+        """Take the item of pipeline ``way`` in a batch out of the request and its map."""
         p = self.params
         words, step = self.i.p.words, item.steps[way]
-        dim = Signal(3, name=f"dim_{way}")
-        is_present = Signal(name=f"is_present_{way}")
-        has_one_step = Signal(name=f"has_one_step_{way}")
+        place = self._find_place(m, way, batch, decoded)
         is_image = decoded.im2col if p.im2col else Const(0, 1)
-        is_walked = Signal(name=f"is_walked_{way}")
-        for place in range(way, DIMS, p.setup_pipelines):
-            with m.If(number == place_of(p, place)[0]):
-                self._take_place_of_tile(m, decoded, place, dim, is_present, has_one_step)
         if p.im2col:
-            self._take_image_item(
-                m, way, number, decoded, operands, dim, is_present, is_walked, item
-            )
-        with m.If(gathers):
-            m.d.comb += [dim.eq(1), is_present.eq(way == 0)]
+            self._take_image_item(m, way, batch, place, decoded, operands, item)
 
         element_stride_less_one = Signal(3, name=f"element_stride_less_one_{way}")
-        m.d.comb += element_stride_less_one.eq(words[13].word_select(dim, 3))
+        m.d.comb += element_stride_less_one.eq(words[13].word_select(place.dim, 3))
         m.d.sync += [
-            step.is_free.eq(~is_present | is_walked),
+            step.is_free.eq(~place.is_present | place.is_walked),
             step.element_stride_less_one.eq(element_stride_less_one),
             step.reciprocal.eq(reciprocal_of(m, element_stride_less_one)),
         ]
-        self._take_dimension(m, decoded, dim, step)
+        self._take_dimension(m, decoded, place.dim, step)
         if p.gather4 and way == 0:
-            with m.If(gathers):
+            with m.If(batch.gathers):
                 rows = self.i.p.request.coords.as_value()[32:]
-                m.d.sync += step.coord_complement.eq(~rows.word_select(number[:2], 32))
-        with m.If(has_one_step | gathers | is_image | ~is_present):
+                m.d.sync += step.coord_complement.eq(~rows.word_select(batch.number[:2], 32))
+        with m.If(place.has_one_step | batch.gathers | is_image | ~place.is_present):
             m.d.sync += step.box_less_one.eq(0)
-        with m.If(~is_present):
+        with m.If(~place.is_present):
             m.d.sync += step.stride.eq(0)
 
-    def _take_place_of_tile(
-        self, m: Module, decoded, place: int, dim: Value, is_present: Value, has_one_step: Value
-    ) -> None:
-        """Find the dimension in a place of a tile."""
+    def _find_place(self, m: Module, way: int, batch: Batch, decoded) -> data.View:
+        """Find the item of pipeline ``way``. It selects most of a batch, so that the places of all
+        batches but the first are found a clock earlier.
+        """
+        p = self.params
+        found = Signal(Place, name=f"place_{way}")
+        first_place, *other_places = range(way, DIMS, p.setup_pipelines)
+        first = self._place(m, decoded, first_place)
+        m.d.comb += found.eq(first)
+        if batches(p) > 1:
+            later = Signal(Place, name=f"later_place_{way}", reset_less=True)
+            with m.If(self.i.valid):
+                m.d.sync += later.eq(0)
+                with m.Switch(batch.number):
+                    for number, other_place in enumerate(other_places):
+                        with m.Case(number):
+                            m.d.sync += later.eq(self._place(m, decoded, other_place))
+            with m.If(~batch.is_first):
+                m.d.comb += found.eq(later)
+        with m.If(batch.gathers):
+            m.d.comb += [found.dim.eq(1), found.is_present.eq(way == 0)]
+        return found
+
+    def _place(self, m: Module, decoded, place: int) -> data.View:
+        """Return the item in a place."""
+        p = self.params
         rank_less_one = decoded.rank_less_one
+        found = Signal(Place, name=f"item_{place}")
         with m.If(~decoded.interleaved):
-            m.d.comb += [dim.eq(place + 1), is_present.eq(place < rank_less_one)]
-        with m.Else():
-            m.d.comb += [
-                dim.eq(place),
-                is_present.eq(place <= rank_less_one),
-                has_one_step.eq(place == rank_less_one),
-            ]
-            with m.If(place == rank_less_one):
-                m.d.comb += dim.eq(place - 1 if place else 0)
-            with m.Elif(place + 1 == rank_less_one):
-                m.d.comb += dim.eq(place + 1)
-        if place == DIMS - 1:  # slices, or no dimension
-            m.d.comb += has_one_step.eq(1)
+            m.d.comb += [found.dim.eq(place + 1), found.is_present.eq(place < rank_less_one)]
+        with m.Else():  # a legal map has three dimensions or more
+            m.d.comb += [found.dim.eq(place), found.is_present.eq(place <= rank_less_one)]
+            if place > 0:
+                with m.If(place + 1 == rank_less_one):
+                    m.d.comb += found.dim.eq(place + 1)
+            if place > 1:
+                with m.If(place == rank_less_one):  # slices
+                    m.d.comb += [found.dim.eq(place - 1), found.has_one_step.eq(1)]
+        if p.im2col:
+            walks_w = decoded.wide if p.im2col_w else Const(0, 1)
+            level = DIMS - 1 - place
+            with m.If(decoded.im2col):
+                if place == 0:
+                    m.d.comb += [
+                        found.dim.eq(rank_less_one - 1),
+                        found.is_present.eq(decoded.interleaved),
+                    ]
+                elif level == LEVEL_N:
+                    m.d.comb += [
+                        found.dim.eq(rank_less_one),
+                        found.is_present.eq(1),
+                        found.is_walked.eq(1),
+                    ]
+                else:
+                    has_level = level + 1 < rank_less_one
+                    is_walked = has_level & ~walks_w if level else has_level
+                    m.d.comb += [
+                        found.dim.eq(Mux(decoded.interleaved, level, level + 1)),
+                        found.is_present.eq(has_level),
+                        found.is_walked.eq(is_walked),
+                        found.is_bounded.eq(is_walked),
+                    ]
+        return found
 
     def _take_image_item(
         self,
         m: Module,
         way: int,
-        number: Value,
+        batch: Batch,
+        place: data.View,
         decoded,
         operands: TensorOperands,
-        dim: Value,
-        is_present: Value,
-        is_walked: Value,
         item,
     ) -> None:
-        """Find the item of pipeline ``way`` of an im2col box, and take its further fields."""
+        """Take the further fields of the item of an im2col box in ``place``."""
         p = self.params
-        rank_less_one = decoded.rank_less_one
         walks_w = decoded.wide if p.im2col_w else Const(0, 1)
         im2col_info = operands.im2col_info.as_value()
-        is_bounded = Signal(name=f"is_bounded_{way}")
         corner = Signal(decoded.corners.shape().elem_shape, name=f"corner_{way}")
         offset = Signal(16, name=f"offset_{way}")
-        for place in range(way, DIMS, p.setup_pipelines):
-            level = DIMS - 1 - place
-            with m.If(decoded.im2col & (number == place_of(p, place)[0])):
-                if place == 0:
-                    m.d.comb += [dim.eq(rank_less_one - 1), is_present.eq(decoded.interleaved)]
-                elif level == LEVEL_N:
-                    m.d.comb += [dim.eq(rank_less_one), is_present.eq(1), is_walked.eq(1)]
-                else:
-                    has_level = level + 1 < rank_less_one
+        for level in range(LEVEL_N):
+            number, its_way = place_of_level(p, level)
+            if its_way == way:
+                with m.If(place.is_bounded & (batch.number == number)):
                     m.d.comb += [
-                        dim.eq(Mux(decoded.interleaved, level, level + 1)),
-                        is_present.eq(has_level),
-                        is_walked.eq(has_level & ~walks_w if level else has_level),
-                        is_bounded.eq(is_walked),
+                        corner.eq(decoded.corners[level]),
+                        offset.eq(im2col_info.word_select(Mux(walks_w, 1, level), 16)),
                     ]
-                    with m.If(is_walked):
-                        m.d.comb += [
-                            corner.eq(decoded.corners[level]),
-                            offset.eq(im2col_info.word_select(Mux(walks_w, 1, level), 16)),
-                        ]
         image = item.images[way]
         m.d.sync += [
-            image.dim.eq(dim),
-            image.is_walked.eq(is_walked),
-            image.is_bounded.eq(is_bounded),
+            image.dim.eq(place.dim),
+            image.is_walked.eq(place.is_walked),
+            image.is_bounded.eq(place.is_bounded),
             image.has_lower_bound.eq(~walks_w),
             image.lower.eq(corner.lower),
             image.upper.eq(corner.upper),

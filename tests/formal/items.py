@@ -17,7 +17,7 @@ from amaranth.lib import data
 
 from hw.layouts.isa import Operation
 from hw.params import DIMS, TmaParams
-from hw.setup.item_sequencer import ItemSequencer
+from hw.setup.item_sequencer import ItemSequencer, Place
 from hw.setup.items import batch_layout
 from tests.formal.inside import Inside
 from tests.formal.pipelines import choose_clock, past
@@ -255,7 +255,7 @@ class ItemsSpec(Elaboratable):
 def _swaps_slices_and_images(_sequencer: ItemSequencer, inner: Inside) -> None:
     tensor = inner.map_decoder.o
     with inner.module.If(tensor.interleaved & (tensor.rank_less_one == DIMS - 1)):
-        inner.module.d.comb += inner.dim_3.eq(DIMS - 2)
+        inner.module.d.comb += inner.view("place_3", Place).dim.eq(DIMS - 2)
 
 
 def _takes_the_coordinate_in_bytes(sequencer: ItemSequencer, inner: Inside) -> None:
