@@ -8,6 +8,7 @@ from hw.layouts.barriers import barrier_fault_layout
 from hw.layouts.isa import ErrorCode
 from hw.layouts.ports import error_layout, error_record_layout, issuer_field
 from hw.lib.arbiter import Arbiter
+from hw.lib.register_slice import SingleBuffer
 from hw.params import TmaParams
 
 
@@ -19,8 +20,9 @@ class ErrorReporter(wiring.Component):
     ``BarrierFault`` and its ``value`` the address of the barrier. A wrong tag (WRONG_TAG) belongs
     to no request: the record's ``dim`` is 0 for a read and 1 for a write, its ``value`` the tag.
 
-    Latency: none. Throughput: one record a clock, inputs in turn. Back-pressure: an error waits
-    until its record is taken.
+    Latency: one clock. Throughput: one record every two clocks, inputs in turn. Back-pressure: an
+    error is taken while no record waits. Errors are rare, and come from all over the unit: a record
+    is therefore offered from a register, and no path leads from ``o.ready`` to the blocks.
 
     Parameters
     ----------
@@ -56,7 +58,9 @@ class ErrorReporter(wiring.Component):
         m = Module()
         p = self.params
         m.submodules.records = records = Arbiter(error_record_layout(p), len(self.i) + 2 + p.stores)
-        connect(m, records.o, flipped(self.o))
+        m.submodules.register = register = SingleBuffer(error_record_layout(p))
+        connect(m, records.o, register.i)
+        connect(m, register.o, flipped(self.o))
         of_blocks = records.i[: len(self.i)]
         of_barriers, *of_tags = records.i[len(self.i) :]
         for record in *of_blocks, *of_tags:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from amaranth.hdl import Module, Mux, ShapeLike, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, ShapeLike, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -68,8 +68,10 @@ class Arbiter(wiring.Component):
             m.d.comb += chosen.eq(last_way)
         with m.Else():
             m.d.comb += chosen.eq(next_way)
+        valids = [i.valid for i in self.i]
         m.d.comb += [
-            self.o.valid.eq(_pick([i.valid for i in self.i], chosen)),
+            # Without packets, the chosen input is valid if any is.
+            self.o.valid.eq(_pick(valids, chosen) if self.packets else Cat(valids).any()),
             self.o.payload.eq(_pick([Value.cast(i.payload) for i in self.i], chosen)),
             *(i.ready.eq(self.o.ready & (chosen == way)) for way, i in enumerate(self.i)),
         ]

@@ -2,18 +2,19 @@
 
 from amaranth.hdl import Module
 from amaranth.lib import stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.layouts.isa import ErrorCode
 from hw.layouts.jobs import channel_of, queued_request_layout, refusal_layout, stream_of
+from hw.lib.register_slice import SingleBuffer
 from hw.params import TmaParams
 
 
 class BulkRefusal(wiring.Component):
     """Answers each bulk request with a refusal (MAP_MODE, with the operation as its value).
 
-    Latency: none. Throughput: one request a clock. Back-pressure: a request waits until its refusal
-    is taken.
+    Latency: one clock. Throughput: one request every two clocks. Back-pressure: a request waits
+    while a refusal waits.
 
     Parameters
     ----------
@@ -38,10 +39,12 @@ class BulkRefusal(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         p = self.params
-        request, refusal = self.i.p, self.error.p
+        m.submodules.register = register = SingleBuffer(refusal_layout(p))
+        connect(m, register.o, flipped(self.error))
+        request, refusal = self.i.p, register.i.p
         m.d.comb += [
-            self.error.valid.eq(self.i.valid),
-            self.i.ready.eq(self.error.ready),
+            register.i.valid.eq(self.i.valid),
+            self.i.ready.eq(register.i.ready),
             refusal.request_id.eq(request.request_id),
             refusal.code.eq(ErrorCode.MAP_MODE),
             refusal.value.eq(request.operation.as_value()),

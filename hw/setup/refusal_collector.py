@@ -8,18 +8,15 @@ from hw.layouts.jobs import refusal_layout
 from hw.layouts.ports import error_layout
 from hw.lib.arbiter import Arbiter
 from hw.lib.one_hot import one_hot
-from hw.lib.queue import Queue
+from hw.lib.register_slice import SingleBuffer
 from hw.params import TmaParams
-
-DEPTH = 2
-"""Refusals of each input that can wait. The queues also separate the inputs' ``ready`` signals."""
 
 
 class RefusalCollector(wiring.Component):
     """Joins two streams of refusals, and says which channel of the request queue gets room by it.
 
-    Latency: one clock. Throughput: one refusal a clock. Back-pressure: an input accepts while fewer
-    than two of its refusals wait.
+    Latency: one clock. Throughput: one refusal every two clocks, inputs in turn. Back-pressure: a
+    refusal is taken while none waits; others wait in the queues of the two setups.
 
     Parameters
     ----------
@@ -51,16 +48,16 @@ class RefusalCollector(wiring.Component):
         m = Module()
         refusal = refusal_layout(self.params)
         m.submodules.refusals = refusals = Arbiter(refusal, 2)
-        for name, merged in zip(("tensor", "bulk"), refusals.i, strict=True):
-            m.submodules[f"{name}_queue"] = queue = Queue(refusal, DEPTH)
-            connect(m, flipped(getattr(self, name)), queue.i)
-            connect(m, queue.o, merged)
+        m.submodules.register = register = SingleBuffer(refusal)
+        for i, merged in zip((self.tensor, self.bulk), refusals.i, strict=True):
+            connect(m, flipped(i), merged)
+        connect(m, refusals.o, register.i)
         m.d.comb += [
-            self.o.valid.eq(refusals.o.valid),
-            refusals.o.ready.eq(self.o.ready),
-            *(self.o.p[name].eq(refusals.o.p[name]) for name in self.o.p.shape().members),
+            self.o.valid.eq(register.o.valid),
+            register.o.ready.eq(self.o.ready),
+            *(self.o.p[name].eq(register.o.p[name]) for name in self.o.p.shape().members),
         ]
         leaves = self.o.valid & self.o.ready
-        refused = one_hot(refusals.o.p.channel, leaves, self.params.channels)
+        refused = one_hot(register.o.p.channel, leaves, self.params.channels)
         m.d.sync += self.refused.eq(refused)
         return m

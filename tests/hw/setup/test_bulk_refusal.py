@@ -4,7 +4,6 @@ import random
 from dataclasses import replace
 
 import pytest
-from amaranth.hdl import ClockDomain, Module
 
 from hw.layouts.isa import ErrorCode, Operation
 from hw.params import PRESETS, TmaParams
@@ -13,15 +12,6 @@ from tests.hw.simulate import run_streams
 
 LOADS = replace(PRESETS["tiny"], threads=64, streams=2)
 BOTH = TmaParams(bulk=False)
-
-
-class Clocked(BulkRefusal):
-    """Bulk refusal with a clock, which the simulation needs and the block does not have."""
-
-    def elaborate(self, platform) -> Module:
-        m = super().elaborate(platform)
-        m.domains.sync = ClockDomain()
-        return m
 
 
 @pytest.mark.parametrize("params", [LOADS, BOTH], ids=["loads", "stores"])
@@ -40,7 +30,7 @@ def test_each_request_is_refused(params: TmaParams, seed: int) -> None:
         if params.stores:
             request["group"] = {"joined": 1, "thread": request["thread"], "index": number % 8}
         requests.append(request)
-    refusals = run_streams(Clocked(params), {"i": requests}, ["error"], seed=seed)
+    refusals = run_streams(BulkRefusal(params), {"i": requests}, ["error"], seed=seed)
     assert len(refusals.payloads["error"]) == len(requests)
     for refusal, request in zip(refusals.payloads["error"], requests, strict=True):
         assert refusal.request_id == request["request_id"]
