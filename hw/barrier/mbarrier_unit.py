@@ -135,8 +135,9 @@ class MbarrierUnit(wiring.Component):
     offered ``time_limit + 5`` to ``time_limit + 5 + barrier_waiters`` clocks after its acceptance.
     Throughput: one operation per clock, on one barrier or on any mix. Arbitration: while commands
     and updates wait, they alternate. Back-pressure: commands wait while ``REPORTS - 1`` results are
-    not taken; updates wait while ``REPORTS - 1`` faults are not taken; neither port blocks the
-    other. Wakes that are not taken keep their entries.
+    not taken; updates wait while ``REPORTS - 1`` faults are not taken, and for a clock more after
+    an update or a fault that is taken; neither port blocks the other. Wakes that are not taken keep
+    their entries.
 
     Parameters
     ----------
@@ -186,19 +187,17 @@ class MbarrierUnit(wiring.Component):
 
         # Clock 0: accept one operation, decode it, and read its word. When an operation is
         # accepted, the report of the one before it may be on its way.
-        def has_room(reports: Queue) -> Value:
-            """Return 1 if fewer than ``REPORTS - 1`` wait, with the one that comes."""
-            return (reports.level < REPORTS - 2) | (
-                (reports.level == REPORTS - 2) & ~reports.i.valid
-            )
-
+        is_command = Signal()
+        is_update = Signal()
+        result_room = self._room(m, "result_room", results, is_command, results.o.ready)
+        fault_room = self._room(m, "fault_room", faults, is_update, 0)  # faults are rare
         can_accept_command = Signal()
         can_accept_update = Signal()
         update_was_last = Signal()
         update_fire = Signal()
         m.d.comb += [
-            can_accept_command.eq(self.command.valid & has_room(results)),
-            can_accept_update.eq(has_room(faults)),
+            can_accept_command.eq(self.command.valid & result_room),
+            can_accept_update.eq(fault_room),
             self.update.ready.eq(can_accept_update & ~(can_accept_command & update_was_last)),
             update_fire.eq(self.update.valid & self.update.ready),
             self.command.ready.eq(can_accept_command & ~update_fire),
@@ -207,8 +206,6 @@ class MbarrierUnit(wiring.Component):
         self._decode(m, update_fire, new_task)
         self._decode_counts(m, update_fire, new_task)
 
-        is_command = Signal()
-        is_update = Signal()
         task = Signal(BarrierTask, reset_less=True)
         update = Signal(barrier_update_layout(self.params), reset_less=True)
         m.d.comb += [
@@ -232,6 +229,18 @@ class MbarrierUnit(wiring.Component):
         starts_wait = self._wait(m, task, step, is_command, is_update)
         self._report(m, task, update, step, starts_wait, is_command, is_update)
         return m
+
+    def _room(
+        self, m: Module, name: str, reports: Queue, may_come: Signal, leaves: Value | int
+    ) -> Signal:
+        """Return whether fewer than ``REPORTS - 1`` reports wait, with one that comes, from a
+        register. A report may come in the next clock if ``may_come``, and one ``leaves`` in this
+        one.
+        """
+        has_room = Signal(name=name, init=1)
+        waiting = reports.level + reports.i.valid + may_come
+        m.d.sync += has_room.eq((waiting < REPORTS - 1) | ((waiting == REPORTS - 1) & leaves))
+        return has_room
 
     def _decode(self, m: Module, update_fire: Signal, new_task: data.View) -> None:
         """Decode the operation that is accepted, but for the counts."""
@@ -270,31 +279,37 @@ class MbarrierUnit(wiring.Component):
                     m.d.comb += new_task.operand.eq(command.count)
 
     def _decode_counts(self, m: Module, update_fire: Signal, new_task: data.View) -> None:
-        """Decode the counts in this clock: the path through `BarrierStep` is longer."""
+        """Decode the counts in this clock: the path through `BarrierStep` is longer.
+
+        What an operation counts is decoded at each port, because the choice of the port comes late.
+        """
         command, update = self.command.p, self.update.p
+
+        def is_one_of(*ops: BarrierOp) -> Value:
+            of_update, of_command = (port.op.as_value().matches(*ops) for port in (update, command))
+            return Mux(update_fire, of_update, of_command)
+
         count = Signal(ARRIVAL_BITS)
         lanes = Signal(LANES_BITS)
         pending = data.View(BarrierWord, command.state).pending
         is_pending_count = command.op == BarrierOp.PENDING_COUNT
         command_count = Mux(is_pending_count, pending, command.count)
+        counts_arrivals = is_one_of(
+            BarrierOp.ARRIVE,
+            BarrierOp.ARRIVE_NO_COMPLETE,
+            BarrierOp.ARRIVE_DROP,
+            BarrierOp.ARRIVE_DROP_NO_COMPLETE,
+        )
+        arrives_and_expects = BarrierOp.ARRIVE_EXPECT_TX, BarrierOp.ARRIVE_DROP_EXPECT_TX
+        counts_lanes = is_one_of(*arrives_and_expects)
+        expects = is_one_of(*arrives_and_expects, BarrierOp.EXPECT_TX, BarrierOp.PENDING_COUNT)
+        completes = is_one_of(BarrierOp.COMPLETE_TX)
         m.d.comb += [
             Cat(count, new_task.too_large).eq(Mux(update_fire, update.count, command_count)),
             lanes.eq(Mux(update_fire, update.lanes, command.lanes)),
+            new_task.arrivals.eq(Mux(counts_arrivals, count, 0) | Mux(counts_lanes, lanes, 0)),
+            new_task.tx_increment.eq(Mux(expects, -count, 0) | Mux(completes, count, 0)),
         ]
-        with m.Switch(new_task.op):
-            with m.Case(
-                BarrierOp.ARRIVE,
-                BarrierOp.ARRIVE_NO_COMPLETE,
-                BarrierOp.ARRIVE_DROP,
-                BarrierOp.ARRIVE_DROP_NO_COMPLETE,
-            ):
-                m.d.comb += new_task.arrivals.eq(count)
-            with m.Case(BarrierOp.ARRIVE_EXPECT_TX, BarrierOp.ARRIVE_DROP_EXPECT_TX):
-                m.d.comb += [new_task.arrivals.eq(lanes), new_task.tx_increment.eq(-count)]
-            with m.Case(BarrierOp.EXPECT_TX, BarrierOp.PENDING_COUNT):
-                m.d.comb += new_task.tx_increment.eq(-count)
-            with m.Case(BarrierOp.COMPLETE_TX):
-                m.d.comb += new_task.tx_increment.eq(count)
 
     def _apply(
         self, m: Module, task: data.View, is_command: Signal, is_update: Signal

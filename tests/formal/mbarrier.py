@@ -206,13 +206,18 @@ def _define(m: Module, dut: MbarrierUnit) -> SimpleNamespace:
 
 
 def _follow_the_room(m: Module, unit: Inside) -> Inside:
-    """Assert that a thread that comes to the waiters has an entry. Return access to them."""
+    """Assert that a thread that comes to the waiters has an entry, and a report a place in its
+    queue. Return access to the waiters.
+    """
     table = inside(unit.waiters)
     coming, event = unit.waiters.i, unit.waiters.event
     m.d.comb += [
         Assert(table.has_new_entry == table.new_entry.any()),
         Assert(~coming.valid | (table.has_new_entry & ~event.valid)),
     ]
+    for report, queue in ("result", unit.results), ("fault", unit.faults):
+        has_room = unit.signal(f"{report}_room")
+        m.d.comb += Assert(~has_room | (queue.level + queue.i.valid < REPORTS - 1))
     return table
 
 
