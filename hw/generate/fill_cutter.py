@@ -40,7 +40,7 @@ class FillCutter(wiring.Component):
         p = self.params
         busy = Signal()
         stretch = Signal(fill_stretch_layout(p), reset_less=True)  # its beats not yet emitted
-        last_beat = Signal()
+        last_beat = Signal(reset_less=True)
         row_mask = Signal(8)  # pieces of these 128 bytes that belong to rows
         in_rows = Signal(p.lanes)  # pieces of this beat that belong to rows
         piece = Cat(Const(0, p.lane_bits), stretch.beat)
@@ -51,7 +51,6 @@ class FillCutter(wiring.Component):
             m.d.comb += row_mask.eq(stretch.row_mask.word_select(third, 8))
         beat = self.o.p
         m.d.comb += [
-            last_beat.eq(stretch.extra_beats == 0),
             in_rows.eq(row_mask.word_select(piece[p.lane_bits : 3], p.lanes)),
             self.i.ready.eq(~busy | (self.o.ready & last_beat)),
             self.o.valid.eq(busy),
@@ -63,11 +62,16 @@ class FillCutter(wiring.Component):
             *(beat[name].eq(stretch[name]) for name in remote_field(p)),
         ]
         with m.If(self.i.ready):
-            m.d.sync += [busy.eq(self.i.valid), stretch.eq(self.i.p)]
+            m.d.sync += [
+                busy.eq(self.i.valid),
+                stretch.eq(self.i.p),
+                last_beat.eq(self.i.p.extra_beats == 0),
+            ]
         with m.Elif(self.o.ready):
             m.d.sync += [
                 stretch.beat.eq(stretch.beat + 1),
                 stretch.extra_beats.eq(stretch.extra_beats - 1),
+                last_beat.eq(stretch.extra_beats == 1),
                 stretch.mask.eq(Mux(stretch.extra_beats == 1, stretch.last_mask, ~0)),
             ]
         return m

@@ -88,7 +88,9 @@ class Queue(wiring.Component):
             read.addr.eq(consume),
             self.o.payload.eq(read.data),
         ]
-        m.d.sync += stored.eq(stored + write.en - dequeues)
+        # ``dequeues`` comes late, and does not go through the sum.
+        with m.If(write.en != dequeues):
+            m.d.sync += stored.eq(Mux(write.en, stored + 1, stored - 1))
         is_power_of_two = self.depth & (self.depth - 1) == 0
         for place, moves in (produce, write.en), (consume, dequeues):
             wraps = 0 if is_power_of_two else place == self.depth - 1

@@ -77,13 +77,12 @@ class Tags(wiring.Component):
 
         # An answer is checked in its own clock if the memories are shallow, otherwise in the next.
         answer = self.answer
-        is_early = (take & (answer.payload == tag)) | self.clear.enabled
         is_wrong = Signal()
         if p.tags <= MOST_ROWS_UNCLOCKED:
             asked_read = asked.read_port(clocked=False)
             answered_read = answered.read_port(clocked=False)
             checked_valid, checked_tag = answer.valid, answer.payload
-            m.d.comb += is_wrong.eq(is_early | (asked_read.data == answered_read.data))
+            m.d.comb += is_wrong.eq(self.clear.enabled | (asked_read.data == answered_read.data))
             with m.If(answer.valid):
                 m.d.sync += self.wrong.eq(is_wrong)
         else:
@@ -92,8 +91,9 @@ class Tags(wiring.Component):
             checked_tag = Signal(p.tag_bits, reset_less=True)
             was_early = Signal()
             m.d.sync += [checked_valid.eq(answer.valid), checked_tag.eq(answer.payload)]
+            # A row that is written in the clock of the read has no meaning.
             with m.If(answer.valid):
-                m.d.sync += was_early.eq(is_early)
+                m.d.sync += was_early.eq((take & (answer.payload == tag)) | self.clear.enabled)
             m.d.comb += [
                 *(read.en.eq(answer.valid) for read in (asked_read, answered_read)),
                 is_wrong.eq(was_early | (asked_read.data == answered_read.data)),

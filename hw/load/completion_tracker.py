@@ -227,7 +227,10 @@ class CompletionTracker(wiring.Component):
         self._count_port(m, advance, fill, lines)
         # If a line and fill of one request are stored in the same clock, the line sees the pieces
         # of the fill.
-        with m.If(fill.busy & (fill.slot == lines.slot)):
+        is_same_slot = Signal()
+        with m.If(advance):
+            m.d.sync += is_same_slot.eq(fill.looks_up & (fill.new_slot == lines.new_slot))
+        with m.If(is_same_slot):
             m.d.comb += lines.other_total.eq(fill.own_total)
         return counters
 

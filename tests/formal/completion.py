@@ -393,6 +393,8 @@ class CompletionSpec(Elaboratable):
 
         # The stages and the ends are those of the specification.
         of_lines, of_fill = reports
+        lines, fill = kinds
+        m.d.comb += Assert(here.is_same_slot == (fill.busy & (fill.slot == lines.slot)))
         for counts, kind in zip(kinds, reports, strict=True):
             first, second = kind.first, kind.second
             fifo = inside(counts.ends)

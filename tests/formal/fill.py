@@ -299,7 +299,8 @@ class CutterSpec(Elaboratable):
                 m.d.comb += Assert(beat.valid[lane] == (mask[lane] & (stretch.row_mask >> at)[0]))
 
         # What is not emitted of the stretch.
-        left = inside(dut).view("stretch", fill_stretch_layout(p))
+        cutter = inside(dut)
+        left = cutter.view("stretch", fill_stretch_layout(p))
         with m.If(has_stretch):
             same = {"slot", "style", "row_mask", "last_mask", "last"}
             m.d.comb += [
@@ -307,6 +308,7 @@ class CutterSpec(Elaboratable):
                 Assert(number <= stretch.extra_beats),
                 Assert(left.beat == (stretch.beat + number)[: len(left.beat)]),
                 Assert(left.extra_beats == stretch.extra_beats - number),
+                Assert(cutter.last_beat == (left.extra_beats == 0)),
                 Assert(
                     left.mask
                     == Mux(number == 0, stretch.mask, Mux(is_last, stretch.last_mask, ~0))[
