@@ -249,15 +249,15 @@ class BulkGroups(wiring.Component):
 
         A ``released`` needs both memories, each other token one: the two kinds take turns.
         """
-        released_last = Signal()
-        may_release = Signal()
+        # The turn comes from a register, because long paths to the ports follow from it.
+        may_release = Signal(init=1)
+        others_wait = self.source_read.valid | self.complete.valid
         m.d.comb += [
-            may_release.eq(~(released_last & (self.source_read.valid | self.complete.valid))),
             self.released.ready.eq(may_release),
             self.source_read.ready.eq(~(self.released.valid & may_release)),
             self.complete.ready.eq(self.source_read.ready),
         ]
-        m.d.sync += released_last.eq(self.released.valid & may_release)
+        m.d.sync += may_release.eq(~(self.released.valid & may_release & others_wait))
         return (
             self._count(m, "sources_read", self.source_read, readers=1),
             self._count(m, "completed", self.complete, readers=2),
