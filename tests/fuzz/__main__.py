@@ -10,6 +10,7 @@ Rounds run on worker processes. Their results stay in an SQLite file; a run with
 the same code goes on where an earlier one ended.
 """
 
+import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from hw.params import PRESETS
+from hw.params import TmaParams, options_of
 from sim_tb.command_line import Parser, entry_point
 from sim_tb.distribution import workers
 from sim_tb.distribution.store import Store
@@ -25,7 +26,7 @@ from sim_tb.simulator import runner
 from sim_tb.simulator.progress import progress_bar
 from tests.fuzz.compare import differences, write
 from tests.fuzz.draw import Drawn
-from tests.fuzz.rounds import Ended, Fuzzer, case_of, play
+from tests.fuzz.rounds import Ended, Fuzzer, case_of, play, units
 from tests.fuzz.shrink import shrunk
 
 MOST_FAILURES = 3
@@ -34,18 +35,19 @@ FOLDER, RESULTS = Path("build/fuzz"), "results.sqlite"
 """Folder of results, and the file in it that has those of all rounds."""
 
 
-def differs(cases: Sequence[Drawn]) -> list[bool]:
-    """Run cases on the RTL; return whether each differs."""
-    return [text is not None for text in differences(cases)]
-
-
-def report(case: Drawn, path: Path, console: Console) -> None:
+def report(case: Drawn, params: TmaParams, path: Path, console: Console) -> None:
     """Make a case that differs as simple as possible; write its file, and print it."""
+
+    def differs(cases: Sequence[Drawn]) -> list[bool]:
+        return [text is not None for text in differences(cases, params)]
+
     smallest = shrunk(case, differs)
     write(path, [smallest])
-    text = differences([smallest])[0]
+    text = differences([smallest], params)[0]
     console.print(f"{smallest.case.request()}\n  {text}", markup=False, soft_wrap=True)
     console.print(f"  make conformance VECTORS={path} TARGET=rtl", soft_wrap=True)
+    if options := options_of(params):
+        console.print(f"  the unit has {shlex.join(options)}", soft_wrap=True)
 
 
 def fuzz(
@@ -76,7 +78,7 @@ def fuzz(
                 for index in ended[key].different:
                     path = folder / f"seed{fuzzer.seed}-round{round_.number}-{index}.npz"
                     files.append(path)
-                    report(case_of(round_, index), path, console)
+                    report(case_of(round_, index), round_.params, path, console)
                     if len(files) == MOST_FAILURES:
                         return files
     return files
@@ -89,16 +91,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--count", type=int, default=10_000, metavar="N", help="requests")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="most; default: no end")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--units", type=int, default=0, metavar="N", help="random units beside the default one"
+    )
     parser.add_argument("--unguided", action="store_true", help="count no branches")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="of results [%(default)s]")
     workers.add_arguments(parser)
     options = parser.parse_args(arguments)
     if options.count < 1:
         parser.error(f"--count {options.count}: must be at least 1")
+    if options.units < 0:
+        parser.error(f"--units {options.units}: must be at least 0")
+    if options.units and not options.unguided:
+        parser.error(f"--units {options.units}: needs --unguided: branches are those of one unit")
     console = Console()
-    fuzzer = Fuzzer(options.seed, options.count, not options.unguided)
+    drawn = units(options.seed, options.units)
+    fuzzer = Fuzzer(options.seed, options.count, not options.unguided, drawn)
     begin = time.monotonic()
-    runner.build(PRESETS["default"], coverage=fuzzer.guided)
+    for params in drawn:
+        runner.build(params, coverage=fuzzer.guided)
     with workers.of(options, parser) as crew, Store(options.folder / RESULTS, Ended) as results:
         files = fuzz(fuzzer, options.seconds, options.folder, crew, results, console)
     total, spent = fuzzer.kinds.total(), time.monotonic() - begin

@@ -6,13 +6,16 @@ from pathlib import Path
 import numpy as np
 
 from golden.vectors import Outcome
+from hw.params import PRESETS, TmaParams
 from sim_tb.conformance import rtl
 from tests.fuzz.draw import BLOB, Drawn
 
 
-def differences(cases: Sequence[Drawn], seed: int = 1) -> list[str | None]:
-    """Run cases on the RTL; return for each how it differs from the golden model, or None."""
-    got = rtl.outcomes([drawn.case for drawn in cases], seed=seed)
+def differences(
+    cases: Sequence[Drawn], params: TmaParams = PRESETS["default"], seed: int = 1
+) -> list[str | None]:
+    """Run cases on a unit; return for each how it differs from the golden model, or None."""
+    got = rtl.outcomes([drawn.case for drawn in cases], params=params, seed=seed)
     return [difference(drawn.golden, outcome) for drawn, outcome in zip(cases, got, strict=True)]
 
 

@@ -2,20 +2,24 @@
 
 import json
 import os
+import random
 import tempfile
 from collections import Counter
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.table import Table
 
+from hw.params import PRESETS, TmaParams, options_of
 from sim_tb.coverage import branches
 from sim_tb.distribution.store import code
 from sim_tb.simulator import runner
 from tests.fuzz.compare import differences
 from tests.fuzz.draw import Drawn, Row, draw
+from tests.hw.drawn import drawn as drawn_params
 
 ROUND = 250
 """Requests of a simulation."""
@@ -23,6 +27,13 @@ ROUND = 250
 GENERATION = 8
 """Rounds that know the same corpus, whatever the number of workers is. So the cases of a seed are
 always the same."""
+
+NUMBERS = (
+    *("line_bytes", "request_queue_depth", "descriptor_cache_entries", "setup_pipelines", "tags"),
+    *("requests_in_flight", "lane_depth", "smem_reads", "threads", "bulk_groups", "streams"),
+    *("barrier_waiters", "completions_waiting", "jobs_waiting", "short_rows"),
+)
+"""Parameters that change no result."""
 
 CORPUS = 5000
 """Most rows that are changed further: the newest ones."""
@@ -42,6 +53,8 @@ class Round:
         Requests.
     guided : bool
         Branches of the RTL are counted.
+    params : TmaParams
+        Parameters of the unit.
     corpus : list of Row
         Rows that are changed further.
     """
@@ -50,6 +63,7 @@ class Round:
     number: int
     size: int
     guided: bool
+    params: TmaParams
     corpus: list[Row]
 
     def cases(self) -> list[Drawn]:
@@ -89,7 +103,7 @@ def play(round_: Round) -> Ended:
         if round_.guided:
             os.environ[runner.COVERAGE_DIRECTORY] = folder
         try:
-            found = differences(cases, seed=round_.number + 1)
+            found = differences(cases, round_.params, seed=round_.number + 1)
         finally:
             os.environ.pop(runner.COVERAGE_DIRECTORY, None)
         taken = [
@@ -111,6 +125,20 @@ def case_of(round_: Round, index: int) -> Drawn:
     return round_.cases()[index]
 
 
+def units(seed: int, count: int) -> list[TmaParams]:
+    """Return the default unit, and ``count`` units of random widths, depths and numbers.
+
+    All of them carry out the same requests with the same results.
+    """
+    default, rng = PRESETS["default"], random.Random(seed)
+    found = [default]
+    while len(found) <= count:
+        chosen = drawn_params(rng, ctas=1)
+        with suppress(ValueError):  # a number needs a feature that the default unit lacks
+            found.append(replace(default, **{name: getattr(chosen, name) for name in NUMBERS}))
+    return found
+
+
 @dataclass
 class Fuzzer:
     """Rounds of random requests, a generation at a time.
@@ -122,11 +150,14 @@ class Fuzzer:
         Requests in all.
     guided : bool
         Branches of the RTL are counted, and guide the choice.
+    units : list of TmaParams
+        Units that take turns.
     """
 
     seed: int
     count: int
     guided: bool
+    units: list[TmaParams] = field(default_factory=lambda: [PRESETS["default"]])
     corpus: list[Row] = field(default_factory=list)
     taken: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, np.uint8))
     kinds: Counter[str] = field(default_factory=Counter)
@@ -141,10 +172,10 @@ class Fuzzer:
         rounds = {}
         for number in numbers:
             size = min(ROUND, self.count - number * ROUND)
-            key = (
-                f"{code('tests')} seed={self.seed} guided={self.guided} round={number} size={size}"
-            )
-            rounds[key] = Round(self.seed, number, size, self.guided, self.corpus)
+            unit = self.units[number % len(self.units)]
+            which = f"seed={self.seed} guided={self.guided} round={number} size={size}"
+            key = " ".join([code("tests"), which, *options_of(unit)])
+            rounds[key] = Round(self.seed, number, size, self.guided, unit, self.corpus)
         return rounds
 
     def add(self, round_: Round, ended: Ended) -> None:

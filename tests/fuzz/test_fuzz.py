@@ -7,6 +7,7 @@ import pytest
 
 from golden import conformance
 from golden.vectors import Case, Outcome
+from hw.params import PRESETS
 from sim_tb.conformance.command import main as conform
 from sim_tb.distribution import workers
 from tests.fuzz import __main__ as command
@@ -28,6 +29,37 @@ def test_nothing_differs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
 def test_rounds_are_guided_by_branches(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["--count", "3000", "--folder", str(tmp_path)]) == 0
     assert "points of the RTL's branches taken" in capsys.readouterr().out
+
+
+@pytest.mark.regress
+def test_random_units(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--unguided", "--units", "3", "--count", "4000", "--folder", str(tmp_path)]
+    assert command.main(arguments) == 0
+    assert "0 differ" in capsys.readouterr().out
+
+
+def test_units_differ_in_numbers_only() -> None:
+    default, *drawn = (vars(params) for params in rounds.units(1, 20))
+    assert default == vars(PRESETS["default"])
+    for each in drawn:
+        differ = {name for name, value in each.items() if value != default[name]}
+        assert differ
+        assert differ <= {*rounds.NUMBERS}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--units", "-1", "--unguided"], "--units -1: must be at least 0"),
+        (["--units", "2"], "--units 2: needs --unguided"),
+    ],
+)
+def test_wrong_arguments(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        command.main(arguments)
+    assert message in capsys.readouterr().err
 
 
 def wrong(case: Case) -> Outcome:
