@@ -3,8 +3,10 @@
 import random
 
 import pytest
+from amaranth.lib.data import Layout
 
 from hw.generate.line_cutter import LineCutter
+from hw.layouts.lines import run_layout
 from hw.params import TmaParams
 from tests.hw.simulate import Run, run_streams
 
@@ -19,6 +21,13 @@ Place = tuple[int, int, bool]
 """Shared-memory piece, piece of the line that goes there, and whether it ends a row."""
 
 
+def random_start(rng: random.Random, params: TmaParams) -> int:
+    """The first piece of a run: small, so that lines are next to each other, or any."""
+    if rng.random() < 0.5:
+        return rng.randrange(1 << 10)
+    return rng.randrange((1 << params.piece_address_bits) - 8 * params.lanes)
+
+
 def random_run(rng: random.Random, params: TmaParams) -> dict:
     """A run of a load: long, of several short rows, or of rows that are gathered."""
     lanes = params.lanes
@@ -27,7 +36,7 @@ def random_run(rng: random.Random, params: TmaParams) -> dict:
         "prefetch": rng.randrange(2),
         "slot": rng.randrange(params.requests_in_flight),
         "tail_bytes": rng.randrange(16),
-        "start": rng.randrange(1 << 20),
+        "start": random_start(rng, params),
         "smem": rng.randrange(1 << 12),
         "pieces": rng.randint(1, 4 * lanes),
         "row_pieces": rng.choice((0, row)),
@@ -38,7 +47,7 @@ def random_run(rng: random.Random, params: TmaParams) -> dict:
         extra_rows = rng.randint(0, most)
         lane = rng.randint(0, lanes - row - extra_rows * row_step)
         run |= {
-            "start": rng.randrange(1 << 10) * lanes + lane,
+            "start": random_start(rng, params) // lanes * lanes + lane,
             "pieces": row,
             "row_pieces": row,
             "gather": {"extra_rows": extra_rows, "row_step": row_step, "smem_step": smem_step},
@@ -111,7 +120,7 @@ def test_cuts_runs_of_stores(line_bytes: int, seed: int) -> None:
             {
                 "last": last,
                 "slot": rng.randrange(params.requests_in_flight),
-                "start": rng.randrange(1 << 20),
+                "start": random_start(rng, params),
                 "smem": rng.randrange(1 << 12),
                 "pieces": rng.randint(1, 4 * lanes) if not last or rng.random() < 0.7 else 0,
             }
@@ -138,6 +147,33 @@ def test_cuts_runs_of_stores(line_bytes: int, seed: int) -> None:
         for line in run_streams(
             LineCutter(params, store=True), {"i": runs}, ["o"], seed=seed
         ).payloads["o"]
+    ]
+    assert got == wanted
+
+
+@pytest.mark.parametrize("store", [False, True], ids=["load", "store"])
+def test_fields_of_a_run_are_in_all_of_its_lines(store: bool) -> None:
+    """All bits of the attributes and styles change from run to run, with stalls."""
+    params = TmaParams()
+    layout = run_layout(params, store)
+    names = ["write_mode", "attributes", "style"] if store else ["attributes", "style"]
+    shapes = {name: Layout.cast(layout.members[name]) for name in names}
+    rng = random.Random(3)
+    runs, wanted = [], []
+    for _ in range(80):
+        lines = rng.randint(1, 3)
+        bits = {name: rng.getrandbits(shape.size) for name, shape in shapes.items()}
+        run = {name: shape.from_bits(bits[name]) for name, shape in shapes.items()}
+        start = random_start(rng, params) // params.lanes * params.lanes
+        runs.append({"start": start, "pieces": lines * params.lanes, **run})
+        wanted += [bits] * lines
+    taken = run_streams(LineCutter(params, store=store), {"i": runs}, ["o"], seed=4).payloads["o"]
+    got = [
+        {
+            name: getattr(line.use if name == "style" and not store else line, name).as_bits()
+            for name in names
+        }
+        for line in taken
     ]
     assert got == wanted
 

@@ -1,0 +1,57 @@
+"""Job store: each channel's jobs leave it in order, with all of their bits."""
+
+import random
+from collections import deque
+
+import pytest
+
+from hw.generate.job_store import JobStore
+from hw.layouts.jobs import prepared_job_layout
+from hw.params import TmaParams
+from tests.hw.simulate import Simulation
+
+PARAMS = {"block memory": TmaParams(), "heads only": TmaParams(jobs_waiting=2)}
+
+
+@pytest.mark.parametrize("name", PARAMS)
+def test_jobs_leave_as_they_came(name: str) -> None:
+    """Random contents, and as many jobs in each channel as it may have."""
+    params = PARAMS[name]
+    dut = JobStore(params)
+    layout = prepared_job_layout(params)
+    rng = random.Random(1)
+    coming = [rng.randrange(params.channels) for _ in range(60)]
+    stored: list[deque[int]] = [deque() for _ in range(params.channels)]
+    checked = 0
+
+    async def drive(ctx) -> None:
+        nonlocal checked
+        while coming or any(stored):
+            if coming and len(stored[coming[-1]]) < params.jobs_waiting:
+                channel, bits = coming.pop(), rng.getrandbits(layout.size)
+                stored[channel].append(bits)
+                ctx.set(dut.i.p.channel, channel)
+                for field in layout.members:
+                    value = layout.from_bits(bits)[field]
+                    ctx.set(dut.i.p[field], value)
+                ctx.set(dut.i.valid, 1)
+                await ctx.tick()
+                ctx.set(dut.i.valid, 0)
+                if coming and rng.random() < 0.7:
+                    continue
+            await ctx.tick().repeat(4)
+            channel = rng.choice([number for number, jobs in enumerate(stored) if jobs])
+            ctx.set(dut.channel, channel)
+            ctx.set(dut.has_turn, 1)
+            await ctx.tick()
+            ctx.set(dut.has_turn, 0)
+            assert ctx.get(dut.first_valid)
+            first = ctx.get(dut.first)
+            assert first.as_bits() == stored[channel].popleft()
+            ctx.set(dut.done, {"valid": 1, "channel": channel, "last": first.last})
+            await ctx.tick()
+            ctx.set(dut.done.valid, 0)
+            checked += 1
+
+    Simulation(dut).run(drive)
+    assert checked == 60
