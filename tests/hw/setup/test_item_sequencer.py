@@ -10,6 +10,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import Out, connect, flipped
 
 from golden import Descriptor, Load, Store
+from golden.checks import OFFSET_LIMITS
 from golden.geometry import Geometry
 from hw.layouts.isa import AccessMode, ErrorCode, Operation
 from hw.lib.queue import Queue
@@ -199,10 +200,23 @@ def test_items_of_requests(kind):
     params = PRESETS[(KINDS | STORE_KINDS)[kind]]
     requests = random_requests(np.random.default_rng(7), kind, 25)
     inputs = [setup_input(request, number) for number, request in enumerate(requests)]
+    if kind.startswith("load_im2col"):
+        widen_offsets(inputs)
     sequenced, errors = sequence(params, inputs, 7)
     assert {error.code.value for error in errors} == {ErrorCode.NONE.value}
     for request, entry, items in zip(requests, inputs, sequenced, strict=True):
         check_request(params, request, entry, items, kind)
+
+
+def widen_offsets(inputs: list[dict]) -> None:
+    """Draw offsets of im2col from all legal ones; those of random requests are small."""
+    rng = random.Random(7)
+    for entry in inputs:
+        request = entry["request"]
+        limit = OFFSET_LIMITS[Descriptor(tuple(entry["words"])).rank]
+        request["im2col_info"] = [
+            rng.randint(0, limit) if offset else 0 for offset in request["im2col_info"]
+        ]
 
 
 def check_request(
@@ -214,7 +228,10 @@ def check_request(
     check_items(params, items, steps_of(d, entry["request"]), gathers)
     store = isinstance(request, Store)
     geometry = Geometry(d, request.mode, store=store, arch=arch_of(kind))
-    for common in (item.common for item in items):
+    for item in items:
+        common = item.common
+        assert item.base == d.global_address // 16
+        assert item.row_start == (0 if d.interleave else entry["request"]["coords"][0])
         assert common.row_pitch == geometry.pitch // 16
         assert common.store == store
         assert common.has_row_count == bool(gathers or d.mode)
