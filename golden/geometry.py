@@ -64,6 +64,9 @@ _LOAD_FEATURES = {
     AccessMode.IM2COL_W: Feature.IM2COL_W_CTA,
     AccessMode.IM2COL_W_128: Feature.IM2COL_W_128,
 }
+HALO_ROWS = {AccessMode.IM2COL_W: 1, AccessMode.IM2COL_W_128: 4}
+"""Rows in shared memory of a pixel of the halo. Other modes have no halo."""
+
 _STORE_FEATURES = {AccessMode.IM2COL_W: Feature.IM2COL_NO_OFFS_W}
 """Features that a mode needs; a store with any other mode needs that of a load."""
 
@@ -238,7 +241,7 @@ class Geometry:
 
     def rows(self, w_halo: int = 0) -> int:
         """Return the rows of a request in shared memory."""
-        return self._rows + w_halo * (4 if self.mode is AccessMode.IM2COL_W_128 else 1)
+        return self._rows + w_halo * HALO_ROWS.get(self.mode, 0)
 
     def _rows_without_halo(self) -> int:
         """Return the rows of a request that has no halo."""

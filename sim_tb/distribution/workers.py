@@ -86,16 +86,16 @@ class Workers:
             with dask.config.set(
                 {SATURATION: 1}
             ):  # a task that waits would share its worker's death
-                cluster = distributed.LocalCluster(  # type: ignore[no-untyped-call]
+                cluster = distributed.LocalCluster(
                     n_workers=self._count,
                     threads_per_worker=1,
                     dashboard_address=None,
                     memory_limit=0,
                 )
-            self._owned = [distributed.Client(cluster), cluster]  # type: ignore[no-untyped-call]
+            self._owned = [distributed.Client(cluster), cluster]
             return self._owned[0]
         try:
-            self._owned = [distributed.Client(self._address, timeout=PATIENCE)]  # type: ignore[no-untyped-call]
+            self._owned = [distributed.Client(self._address, timeout=PATIENCE)]
         except (OSError, ValueError) as error:
             raise WorkersError(f"--scheduler {self._address}: {error}") from error
         return self._owned[0]
@@ -136,9 +136,7 @@ class Workers:
             for key, task in tasks.items()
         }
         # Results are fetched while the caller has others: one that a worker holds dies with it.
-        ended = distributed.as_completed(  # type: ignore[no-untyped-call]
-            futures, with_results=True, raise_errors=False
-        )
+        ended = distributed.as_completed(futures, with_results=True, raise_errors=False)
         try:
             for future, result in ended:
                 key = futures.pop(future)

@@ -19,6 +19,7 @@ from hw.layouts.axi import reduced_line_layout, reduction_read_layout
 from hw.layouts.ports import gnic_write_layout
 from hw.params import TmaParams
 from hw.reduce.reduction_unit import ALU_LATENCY
+from tests.formal.arbiter import keep_the_choice
 from tests.formal.axi import Slice
 from tests.formal.inside import Inside, inside, row
 from tests.formal.proof import Bug, Proof
@@ -202,10 +203,7 @@ class ReducerSpec(Elaboratable):
             *(Assert(here.signal(f"comes_{n}") == flag) for n, flag in enumerate(last)),
         ]
         for arbiter in here.writes, here.acks:
-            inner = inside(arbiter)
-            for way in range(2):
-                is_locked = inner.locked & (inner.last_way == way)
-                m.d.comb += Assert(~is_locked | arbiter.i[way].valid)
+            keep_the_choice(m, arbiter)
 
         write = gnic_write_layout(PARAMS)
         rows = [write(row(m, state.storage, number)) for number in range(queue.depth)]

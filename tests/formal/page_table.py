@@ -13,6 +13,7 @@ from hw.layouts.translation import (
 )
 from hw.params import TmaParams
 from hw.translate.translation import Translation
+from tests.formal.arbiter import keep_the_choice
 from tests.formal.inside import copied_row, inside, row
 from tests.formal.queue import follow_the_level
 from tests.formal.streams import hold, offer
@@ -117,6 +118,8 @@ class State:
         self.tlb = tlb = inside(here.tlb)
         self.reads = inside(here.reads)
         self.writes = inside(here.writes)
+        for arbiter in self.reads.reads, self.writes.acks:
+            keep_the_choice(m, arbiter)
         live, walking = tlb.signal("live"), tlb.signal("walking")
         pages = tlb.array("page_{}", p.tlb_entries)
         walks = elements(m, tlb.walks, walk_request_layout(p))

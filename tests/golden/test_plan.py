@@ -1,5 +1,6 @@
 """Plans: results of silicon, fast and slow paths, and no access outside the tensor."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +14,13 @@ from golden import (
     ErrorCode,
     HashedMemory,
     LayeredMemory,
+    Load,
     Plan,
     ReductionOp,
     Swizzle,
     TensorMap,
     TmaError,
+    execute,
 )
 from golden import definition as literal
 from golden.conformance import outcomes
@@ -258,6 +261,19 @@ def test_later_modes_are_refused_on_hopper(mode):
     with pytest.raises(TmaError) as caught:
         Plan(tensor_map, mode)
     assert caught.value.code is ErrorCode.MAP_MODE
+
+
+def test_only_im2col_w_has_a_halo():
+    tensor_map = TensorMap.im2col(
+        DataType.UINT8, 0, (16, 8, 8), (16, 128), [0], [0], channels_per_pixel=16,
+        pixels_per_column=4,
+    )  # fmt: skip
+    load = Load(tensor_map, (0, 0, 0), mode=AccessMode.IM2COL)
+    results = []
+    for each in load, replace(load, w_halo=1, w_offset=5):
+        smem = np.zeros(1024, np.uint8)
+        results.append((execute(each, HashedMemory(), [smem]), smem.tobytes()))
+    assert results[0] == results[1]
 
 
 def test_gather4_repeats_and_reorders_rows():
