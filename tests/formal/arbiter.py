@@ -1,4 +1,4 @@
-"""What holds inside of an arbiter whose inputs keep the law of streams."""
+"""Invariants of an arbiter whose inputs keep the law of streams."""
 
 from amaranth.hdl import Assert, Module
 
