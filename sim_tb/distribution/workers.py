@@ -83,13 +83,12 @@ class Workers:
         import distributed
 
         if self._address is None:
-            with dask.config.set(
-                {SATURATION: 1}
-            ):  # a task that waits would share its worker's death
+            # A task that waits at a worker would share its death.
+            with dask.config.set({SATURATION: 1}):
                 cluster = distributed.LocalCluster(
                     n_workers=self._count,
                     threads_per_worker=1,
-                    dashboard_address=None,
+                    dashboard_address=":0",
                     memory_limit=0,
                 )
             self._owned = [distributed.Client(cluster), cluster]

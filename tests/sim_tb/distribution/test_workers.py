@@ -96,6 +96,14 @@ def test_a_run_goes_on_where_it_stopped(tmp_path):
         assert len(given[key].tries) == before[key]
 
 
+def test_commands_run_at_the_same_time(tmp_path):
+    """Each scheduler takes a free port: a warning about one in use would be an error."""
+    given = tasks(tmp_path)
+    with Workers(count=1) as first, Workers(count=1) as second:
+        ways = first.run(square, given), second.run(square, given)
+        assert [squares(dict(way)) for way in ways] == [SQUARES, SQUARES]
+
+
 def test_an_error_of_a_task_ends_the_run(tmp_path):
     with Workers(count=1) as crew, pytest.raises(ValueError, match="-1: must be at least 0"):
         list(crew.run(square, {"-1": Task(tmp_path, -1)}))
@@ -103,7 +111,7 @@ def test_an_error_of_a_task_ends_the_run(tmp_path):
 
 def test_workers_of_a_scheduler_have_the_same_code(tmp_path, monkeypatch):
     with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, dashboard_address=None
+        n_workers=2, threads_per_worker=1, dashboard_address=":0"
     ) as cluster:
         with Workers(cluster.scheduler_address) as crew:
             assert squares(dict(crew.run(square, tasks(tmp_path)))) == SQUARES
@@ -118,7 +126,7 @@ def test_workers_of_a_scheduler_have_the_same_code(tmp_path, monkeypatch):
 def test_workers_have_one_thread(tmp_path):
     with (
         distributed.LocalCluster(
-            n_workers=1, threads_per_worker=2, dashboard_address=None
+            n_workers=1, threads_per_worker=2, dashboard_address=":0"
         ) as cluster,
         Workers(cluster.scheduler_address) as crew,
         pytest.raises(WorkersError, match="2 threads; must be 1: --nthreads 1"),
