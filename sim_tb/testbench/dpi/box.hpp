@@ -98,7 +98,7 @@ class Box {
 
     // Return a corner, of W for `number` 0; its bits begin at bit `base`.
     int64_t corner(uint32_t base, uint32_t number) const {
-        const bool is_wide = words_[2] >> 22 & 1;
+        const bool is_wide = request_.mode != AccessMode::IM2COL;  // Hopper ignores bit 22
         const uint32_t bits = is_wide || rank() == 3 ? 16 : rank() == 4 ? 8 : 5;
         const uint32_t raw = words_[14] >> (base + bits * number) << (32 - bits);
         return static_cast<int32_t>(raw) >> (32 - bits);

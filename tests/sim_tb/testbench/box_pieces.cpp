@@ -26,6 +26,6 @@ size_t box_pieces(const uint32_t* words, const testbench::RequestRecord* request
 uint64_t box_shared(const uint32_t* words, const testbench::RequestRecord* request) {
     testbench::MapWords map;
     std::copy_n(words, map.size(), map.begin());
-    return Box(map, *request).shared(0);
+    return Box(map, *request).shared(uint64_t{1} << 20);
 }
 }
