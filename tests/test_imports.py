@@ -1,6 +1,7 @@
 """Imports of the project's packages: no circles, and no import that is hidden in a function."""
 
 import ast
+import sys
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -197,3 +198,8 @@ def test_a_main_module_may_import_late(tmp_path):
     write(tmp_path, a="", __main__="def f():\n    import p.a\n")
     imports, hidden = graph(tmp_path, "p")
     assert (circle(imports), hidden) == ([], [])
+
+
+def test_no_folder_of_tests_is_on_the_path() -> None:
+    """A process that a test starts would find ``tests/formal/queue.py`` as ``queue``."""
+    assert not [path for path in sys.path if Path(path).is_relative_to(ROOT / "tests")]
