@@ -9,7 +9,6 @@ from hw.cluster.crossbar import addressed_layout
 from hw.cluster.egress import Egress
 from hw.cluster.ingress import Ingress
 from hw.cluster.remote_store import RemoteStore
-from hw.cluster.smem_read_port import SmemReadPort
 from hw.layouts.barriers import (
     barrier_completion_layout,
     barrier_message_layout,
@@ -27,7 +26,11 @@ from hw.layouts.lines import (
 )
 from hw.layouts.ports import error_layout, lanes_layout, smem_read_layout
 from hw.lib.arbiter import Arbiter
+from hw.lib.in_order_port import InOrderPort
 from hw.params import TmaParams
+
+READS_OF_REDUCTIONS = 16
+"""Reads of shared memory that reductions have under way beside those that hide its latency."""
 
 
 def unit_ports(params: TmaParams) -> dict:
@@ -202,13 +205,15 @@ class ClusterPort(wiring.Component):
         if p.stores:
             self._connect_stores(m, egress)
         if p.reductions:
-            m.submodules.smem_read_port = smem_read_port = SmemReadPort(p)
-            connect(m, flipped(self.store_read), smem_read_port.read[0])
-            connect(m, smem_read_port.data[0], flipped(self.store_data))
-            connect(m, ingress.smem_read, smem_read_port.read[1])
-            connect(m, smem_read_port.data[1], ingress.smem_data)
-            connect(m, smem_read_port.smem_read, flipped(self.smem_read))
-            connect(m, flipped(self.smem_data), smem_read_port.smem_data)
+            m.submodules.smem_read_port = smem_read_port = InOrderPort(
+                smem_read_layout(p), lanes_layout(p), 2, 2 * p.smem_reads + READS_OF_REDUCTIONS
+            )
+            connect(m, flipped(self.store_read), smem_read_port.i[0])
+            connect(m, smem_read_port.answer[0], flipped(self.store_data))
+            connect(m, ingress.smem_read, smem_read_port.i[1])
+            connect(m, smem_read_port.answer[1], ingress.smem_data)
+            connect(m, smem_read_port.o, flipped(self.smem_read))
+            connect(m, flipped(self.smem_data), smem_read_port.o_answer)
         return m
 
     def _connect_stores(self, m: Module, egress: Egress) -> None:

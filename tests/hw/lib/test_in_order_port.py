@@ -1,4 +1,4 @@
-"""Shared-memory read port: each user gets its answers; one read per clock, in turn."""
+"""In-order port: each user gets its answers; one read per clock, in turn."""
 
 import random
 from collections import deque
@@ -6,20 +6,30 @@ from dataclasses import replace
 
 import pytest
 
-from hw.cluster.smem_read_port import SmemReadPort, outstanding
+from hw.layouts.ports import lanes_layout, smem_read_layout
+from hw.lib.in_order_port import InOrderPort
 from hw.params import TmaParams
 from tests.hw.simulate import run_streams, simulation
 
 PARAMS = TmaParams(line_bytes=32, smem_reads=4, ctas=2)
 
 
-class Ports(SmemReadPort):
-    """Read port with a name for each user's port, which the simulation needs."""
+OUTSTANDING = 24
+
+
+class Ports(InOrderPort):
+    """Read port of two users, with a name for each user's port, which the simulation needs."""
+
+    def __init__(self, params: TmaParams) -> None:
+        super().__init__(smem_read_layout(params), lanes_layout(params), 2, OUTSTANDING)
 
     def __getattr__(self, name):
         if name.startswith(("read_", "data_")):
             side, user = name.split("_")
-            return getattr(self, side)[int(user)]
+            return {"read": self.i, "data": self.answer}[side][int(user)]
+        names = {"smem_read": "o", "smem_data": "o_answer"}
+        if name in names:
+            return getattr(self, names[name])
         raise AttributeError(name)
 
 
@@ -111,7 +121,7 @@ def test_reads_wait_while_none_is_answered():
     _, run = simulate(
         PARAMS, (50, 50), stall=0, answers=False, until=lambda _: next(clocks, None) is None
     )
-    assert len(run.payloads["smem_read"]) == outstanding(PARAMS) == 24
+    assert len(run.payloads["smem_read"]) == OUTSTANDING
 
 
 def test_an_answer_waits_for_its_user_only():
