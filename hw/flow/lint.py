@@ -1,9 +1,10 @@
-"""Lints the Verilog of every preset with ``verilator --lint-only -Wall`` and ``lint.vlt``."""
+"""Lints the Verilog of every preset, and of contexts, with Verilator and ``lint.vlt``."""
 
 import os
 import subprocess
 import sys
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -15,6 +16,9 @@ from hw.params import PRESETS, TmaParams
 
 WAIVERS = Path(__file__).with_name("lint.vlt")
 VERILATOR = Path(verilator.__file__).parent / "bin" / "verilator"
+
+CONTEXTS = replace(PRESETS["tiny"], stores=True, bulk=True, contexts=2)
+"""Units of two contexts: no preset has them."""
 
 
 def lint(name: str, params: TmaParams) -> tuple[bool, str]:
@@ -45,7 +49,8 @@ def main() -> int:
     """Lint all presets, as many at a time as there are cores; return the exit status."""
     with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
         status = 0
-        for clean, report in pool.map(lint, PRESETS, PRESETS.values()):
+        units = {**PRESETS, "tiny with contexts": CONTEXTS}
+        for clean, report in pool.map(lint, units, units.values()):
             print(report, end="", flush=True)
             status |= not clean
     return status

@@ -32,6 +32,7 @@ STAGES = (
     "translate",
     "axi",
     "host",
+    "context",
     "monitor",
     "lib",
 )

@@ -49,7 +49,10 @@ AXI_MODULE = "tma_axi"
 HOST_MODULE = "tma_host"
 """Name of the module of a unit with shared memory, and a front end for hosts."""
 
-MODULES = (MODULE, REDUCTION_MODULE, CLUSTER_MODULE, AXI_MODULE, HOST_MODULE)
+CONTEXTS_MODULE = "tma_contexts"
+"""Name of the module of the units of several contexts at the ports of one SM."""
+
+MODULES = (MODULE, REDUCTION_MODULE, CLUSTER_MODULE, AXI_MODULE, HOST_MODULE, CONTEXTS_MODULE)
 ENDINGS = (".v", ".vh", ".json", ".sv", "_template.sv")
 """Modules that can be written, and the ends of the names of their files."""
 
@@ -142,6 +145,8 @@ def modules(params: TmaParams) -> dict[str, list[str]]:
         needed[AXI_MODULE] = [AXI_MODULE, MODULE]
     if params.host:
         needed[HOST_MODULE] = [HOST_MODULE, MODULE]
+    if params.contexts > 1:
+        needed[CONTEXTS_MODULE] = [CONTEXTS_MODULE, MODULE]
     return needed
 
 
@@ -179,6 +184,10 @@ def generate(params: TmaParams, directory: Path, unit: wiring.Component | None =
         from hw.axi_top import AxiTma
 
         _write(AxiTma(params, UnitInstance), AXI_MODULE, params, directory)
+    if params.contexts > 1:
+        from hw.contexts_top import Contexts
+
+        _write(Contexts(params, UnitInstance), CONTEXTS_MODULE, params, directory)
     if params.host:
         from hw.host_top import HostTma
 

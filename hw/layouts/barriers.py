@@ -23,7 +23,10 @@ BARRIER_TAG_BITS = 16
 """Width of the tag by which an SM recognizes the result of a barrier operation."""
 
 
-BARRIER_WORD_ADDRESS_BITS = SMEM_OFFSET_BITS - 3
+BARRIER_BYTES = 8
+"""Bytes of the word of a barrier."""
+
+BARRIER_WORD_ADDRESS_BITS = SMEM_OFFSET_BITS - (BARRIER_BYTES - 1).bit_length()
 """Width of a barrier's word address: its byte offset in shared memory divided by 8."""
 
 

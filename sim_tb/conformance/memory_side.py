@@ -4,7 +4,12 @@ from dataclasses import dataclass, replace
 
 from hw.params import TmaParams
 
-PORTS = {"gnic": {}, "axi": {"axi_data_bits": 512}, "tlb": {"tlb_entries": 16}}
+PORTS = {
+    "gnic": {},
+    "axi": {"axi_data_bits": 512},
+    "tlb": {"tlb_entries": 16},
+    "contexts": {"contexts": 2},
+}
 """Ways to global memory, and the parameters of a unit that has them."""
 
 
@@ -19,7 +24,8 @@ class MemorySide:
     port : str
         A name of ``PORTS``. With ``axi`` all accesses to global memory go through an AXI4 master,
         and an adapter behind it (``hw.axi_top.AxiLoop``); with ``tlb`` through a TLB between
-        permuted pages (``hw.page_loop.PageLoop``).
+        permuted pages (``hw.page_loop.PageLoop``); with ``contexts`` through ports that the unit
+        shares with one of random requests (``hw.contexts_loop.ContextsLoop``).
     """
 
     models: str = "fixed"

@@ -43,6 +43,7 @@ AREAS = (
     "generator",
     "translation",
     "columns",
+    "contexts",
 )
 """Modules of ``tests.formal`` with ``PROOFS``."""
 

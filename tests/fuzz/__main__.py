@@ -14,6 +14,7 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -45,7 +46,8 @@ def report(case: Drawn, params: TmaParams, path: Path, console: Console) -> None
     write(path, [smallest])
     text = differences([smallest], params)[0]
     console.print(f"{smallest.case.request()}\n  {text}", markup=False, soft_wrap=True)
-    console.print(f"  make conformance VECTORS={path} TARGET=rtl", soft_wrap=True)
+    port = " PORT=contexts" if params.contexts > 1 else ""
+    console.print(f"  make conformance VECTORS={path} TARGET=rtl{port}", soft_wrap=True)
     if options := options_of(params):
         console.print(f"  the unit has {shlex.join(options)}", soft_wrap=True)
 
@@ -94,6 +96,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--units", type=int, default=0, metavar="N", help="random units beside the default one"
     )
+    parser.add_argument(
+        "--contexts", type=int, default=1, metavar="N", help="contexts, all but one random [1]"
+    )
     parser.add_argument("--unguided", action="store_true", help="count no branches")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="of results [%(default)s]")
     workers.add_arguments(parser)
@@ -105,7 +110,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.units and not options.unguided:
         parser.error(f"--units {options.units}: needs --unguided: branches are those of one unit")
     console = Console()
-    drawn = units(options.seed, options.units)
+    try:
+        drawn = [
+            replace(params, contexts=options.contexts)
+            for params in units(options.seed, options.units)
+        ]
+    except ValueError as error:
+        parser.error(f"--contexts {options.contexts}: {error}")
     fuzzer = Fuzzer(options.seed, options.count, not options.unguided, drawn)
     begin = time.monotonic()
     for params in drawn:

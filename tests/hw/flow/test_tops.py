@@ -9,19 +9,20 @@ import pytest
 from hw.flow import paths
 from hw.flow.cache import generated
 from hw.flow.cells import YOSYS
+from hw.flow.lint import CONTEXTS
 from hw.params import PRESETS
 from tests.hw.flow import icarus
 from tests.quick import quick
 from tests.top.units import HOST
 
-TOPS = ["tma_axi", "tma_host"]
+TOPS = {"tma_axi": HOST, "tma_host": HOST, "tma_contexts": CONTEXTS}
 
 
 @icarus.installed
 @pytest.mark.parametrize("way", quick(icarus.WAYS, 1))
 @pytest.mark.parametrize("top", TOPS)
 def test_icarus(top, way, tmp_path) -> None:
-    rtl = generated(HOST)
+    rtl = generated(TOPS[top])
     command = ["iverilog", way, "-Wall", "-s", top, "-o", tmp_path / "program.vvp"]
     sources = [rtl / "tma.v", rtl / f"{top}.v"]
     ran = subprocess.run([*command, *sources], capture_output=True, text=True, check=False)
@@ -32,7 +33,7 @@ def test_icarus(top, way, tmp_path) -> None:
 def test_yosys(top, tmp_path) -> None:
     """Yosys reads the modules as plain Verilog, and finds no mistake in them: also no latch."""
     for name in "tma", top:
-        shutil.copy(generated(HOST) / f"{name}.v", tmp_path)
+        shutil.copy(generated(TOPS[top]) / f"{name}.v", tmp_path)
     script = (
         f"read_verilog tma.v {top}.v; hierarchy -check -top {top}; proc; check -assert; "
         "select -assert-none t:$dlatch t:$adlatch"

@@ -1,0 +1,1 @@
+"""Blocks that keep the contexts of an SM apart at the ports that they share."""
