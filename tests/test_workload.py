@@ -134,7 +134,7 @@ cache.cached = cached
 from sim_tb.simulator import runner
 from tests.top.units import TINY
 print(runner.build(TINY).directory)
-runner.run("tests.top.tb_loads", "a_unit_without_bulk_copies_refuses_them", params=TINY)
+runner.run("tests.top.tb_without_bulk", "refuses_bulk_copies", params=TINY)
 """
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), VARIABLE: str(built.parents[1])}
     ran = subprocess.run(

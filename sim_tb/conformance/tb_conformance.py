@@ -10,11 +10,11 @@ from typing import Any
 import cocotb
 import numpy as np
 
-from golden import BulkLoad, BulkReduce, BulkStore, Load, Store
+from golden import Arch, BulkLoad, BulkReduce, BulkStore, Load, Store
 from golden.errors import ErrorCode
 from golden.mbarrier import Barrier
 from golden.vectors import UNTOUCHED, Case, Outcome, Refusal
-from sim_tb.coverage import load_kinds
+from sim_tb.coverage import crosses
 from sim_tb.simulator import jobs
 from sim_tb.testbench.environment import Environment
 from sim_tb.testbench.errors import CheckError
@@ -97,7 +97,7 @@ async def execute(env: Environment, case: Case, request: GoldenRequest) -> None:
     tensor_map = env.descriptors.place(np.frombuffer(case.descriptor, np.uint32).copy())
     try:
         if not case.refused:
-            load_kinds.record(request)
+            crosses.record(request, Arch.SM_90A)
         env.requests.submit(request, tensor_map)
         if case.op != "load":
             env.requests.commit_group()

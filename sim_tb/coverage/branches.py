@@ -1,23 +1,18 @@
-"""Branches of the unit that simulations took, by the Python line of each branch.
+"""Branches in the generated Verilog, and the Python line of each.
 
 Verilator counts branches by the line of the generated Verilog. Amaranth does not write the Python
-line of a branch there. ``verilog`` writes it as attributes and comments, which ``read`` reads.
+line of a branch there. ``verilog`` writes it as attributes and comments, which ``Ways.of`` reads.
 """
 
 import itertools
 import re
-import tomllib
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
-from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from rich.console import Console
-from rich.table import Table
+from sim_tb.coverage import registers
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -38,17 +33,13 @@ IF = re.compile(r"^( *)(end else )?if \((.*?) ?\)(?: begin)?(?: end)?$")
 CASEZ = re.compile(r"^ *casez \((.*?) ?\)$")
 MUX = re.compile(r'= (.*?) *\? \(\* src = "(.*?)" \*\)')
 
+ABSOLUTE = re.compile(r'(?<=\(\* src = ")/[^"]*')
+
 CONSTANT = re.compile(r"always @\*(\n +\S+ (?:\[\d+(?::\d+)?\] )?= \d+'h[0-9a-f]+;)")
 """A process that assigns a constant. With ``@*`` no simulator would ever execute it."""
 
 MAX_CONDITION = 160
 """Most characters of a condition after nets named by Yosys are substituted."""
-
-ITEMS = re.compile("\x01([^\x02]*)\x02([^\x01]*)")
-"""Key and value of each item in a line of ``coverage.dat``."""
-
-
-# Verilog with Python lines
 
 
 @dataclass
@@ -65,7 +56,10 @@ class _Marked:
 
 
 def verilog(unit: Any, name: str) -> str:
-    """Return the Verilog of a component in which each branch has its Python line."""
+    """Return the Verilog of a component in which each branch has its Python line.
+
+    Of its variables, Verilator counts only the edges of registers.
+    """
     from amaranth.back import rtlil  # here, because readers of counts need no backend
     from amaranth.back import verilog as backend
 
@@ -81,7 +75,8 @@ def verilog(unit: Any, name: str) -> str:
     # Amaranth has no hook for this. Its version is pinned, and a test checks the output.
     with mock.patch.object(rtlil.ModuleEmitter, "emit_assignment_list", emit):
         text = str(backend.convert(unit, name=name, emit_src=True))
-    return CONSTANT.sub(r"always_comb\1", text)
+    text = ABSOLUTE.sub(lambda path: _short(path[0]), CONSTANT.sub(r"always_comb\1", text))
+    return registers.muted(text)
 
 
 def _mark(contents: list[Any], conditions: Iterator[Any], cells: Any) -> Any:
@@ -122,85 +117,6 @@ def _short(file: str) -> str:
     if Path(file).is_relative_to(ROOT):
         return str(Path(file).relative_to(ROOT))
     return file.rpartition("site-packages/")[2]
-
-
-# Counts
-
-
-@dataclass(frozen=True)
-class Point:
-    """A coverage point of Verilator: its place in the Verilog, and its kind."""
-
-    module: str
-    line: int
-    column: int
-    kind: str
-
-
-def points(text: str, file: str) -> Iterator[tuple[Point, int]]:
-    """Yield the points of a Verilog file in the text of a ``coverage.dat``, and their counts."""
-    for line in text.splitlines():
-        if not line.startswith("C '"):
-            continue
-        items, _, count = line[3:].rpartition("' ")
-        fields = dict(ITEMS.findall(items))
-        if Path(fields["f"]).name == file:
-            module = fields["page"].partition("/")[2]
-            point = Point(module, int(fields["l"]), int(fields["n"]), fields["o"])
-            yield point, int(count)
-
-
-@dataclass(frozen=True, order=True)
-class Branch:
-    """A branch of the design.
-
-    Parameters
-    ----------
-    module : str
-        Path of the instance in the Verilog.
-    source : str
-        Python file and line, such as ``hw/lib/queue.py:40``; for the port of a memory, those of
-        the memory.
-    way : "then", "else" or "case"
-        Side of the branch.
-    condition : str
-        Condition in Verilog. It tells the iterations of a loop apart, which have one Python line.
-    """
-
-    module: str
-    source: str
-    way: str
-    condition: str
-
-    def __str__(self) -> str:
-        return f"{self.source}: {self.text} [{self.way}], {self.module}: {self.condition}"
-
-    @property
-    def block(self) -> str:
-        """Name of the block that the module belongs to."""
-        return self.module.split(".")[1] if "." in self.module else self.module
-
-    @property
-    def text(self) -> str:
-        """Statement in Python; the condition if the source is not in ``hw``."""
-        file, _, line = self.source.rpartition(":")
-        return statement(ROOT / file, int(line)) if file.startswith("hw/") else self.condition
-
-
-@cache
-def _lines(path: Path) -> list[str]:
-    return path.read_text().splitlines()
-
-
-@cache
-def statement(path: Path, line: int) -> str:
-    """Return the statement that begins in a line of a Python file, without line breaks."""
-    text = ""
-    for part in _lines(path)[line - 1 : line + 11]:
-        text += part.strip()
-        if all(text.count(left) <= text.count(right) for left, right in ("()", "[]", "{}")):
-            break
-    return text
 
 
 @dataclass
@@ -248,7 +164,7 @@ class _Reader:
     def read(self, number: int, line: str, following: str) -> None:
         """Read line ``number``; ``following`` is the text of the next line."""
         if match := SOURCE.match(line):
-            self._source = _short(match[1])
+            self._source = match[1]
         elif MEMORY.match(line):
             self._memory = self._source
         elif match := ATTRIBUTE.match(line):
@@ -262,7 +178,7 @@ class _Reader:
             self.found[number, "case"] = self._item, "case", condition
             self._item = ""
         elif match := MUX.search(line):
-            source, condition = _short(match[2]), _named(match[1], self.nets)
+            source, condition = match[2], _named(match[1], self.nets)
             self.found[number, "cond_then"] = source, "then", condition
             self.found[number, "cond_else"] = source, "else", condition
         elif match := IF.match(line):
@@ -306,199 +222,3 @@ def _excluded(condition: str, following: str) -> str:
     if following.lstrip().startswith("$write") or re.match(r"^ *if \(!", following):
         return "an assertion, whose failure ends the simulation"
     return ""
-
-
-@dataclass
-class Counts:
-    """Counts of each branch, and the number of excluded points by reason."""
-
-    taken: Counter[Branch] = field(default_factory=Counter)
-    excluded: Counter[str] = field(default_factory=Counter)
-
-    @property
-    def missed(self) -> list[Branch]:
-        """Branches that were never taken."""
-        return sorted(branch for branch, count in self.taken.items() if not count)
-
-
-def read(directory: Path) -> Counts:
-    """Merge the counts of all builds below a directory.
-
-    Each build has a folder with its ``tma.v`` and a ``.dat`` file for each simulation.
-    """
-    counts = Counts()
-    for design in sorted(directory.glob("*/tma.v")):
-        ways = Ways.of(design.read_text())
-        total: Counter[Point] = Counter()
-        for file in design.parent.glob("*.dat"):
-            total.update(dict(points(file.read_text(), design.name)))
-        _add(counts, total, ways)
-    return counts
-
-
-def _add(counts: Counts, total: Counter[Point], ways: Ways) -> None:
-    for point, count in total.items():
-        if point.kind == "block":
-            counts.excluded["no branch: every simulation executes it"] += 1
-        elif point.line in ways.excluded:
-            counts.excluded[ways.excluded[point.line]] += 1
-        else:
-            branch = Branch(point.module, *ways.found[point.line, point.kind])
-            counts.taken[branch] += count
-
-
-# Explanations
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """An explanation of branches that no simulation takes. An empty string fits all branches.
-
-    Parameters
-    ----------
-    modules : str
-        Pattern of the paths of instances, as for file names.
-    source : str
-        Python file.
-    reason : str
-        Why the branches are not taken, in one sentence.
-    line : str
-        Part of the Python statement.
-    condition : str
-        Part of the condition in Verilog.
-    way : str
-        "then", "else" or "case".
-    branches : int
-        Exact number of branches that it explains.
-    preset : str
-        Preset of the unit.
-    """
-
-    modules: str
-    source: str
-    reason: str
-    line: str = ""
-    condition: str = ""
-    way: str = ""
-    branches: int = 1
-    preset: str = ""
-
-    def fits(self, branch: Branch) -> bool:
-        """Return whether the explanation fits a branch."""
-        return (
-            fnmatchcase(branch.module, self.modules)
-            and branch.source.rpartition(":")[0] == self.source
-            and self.line in branch.text
-            and self.condition in branch.condition
-            and self.way in ("", branch.way)
-        )
-
-
-def explanations(path: Path, preset: str) -> list[Explanation]:
-    """Return the explanations for a preset from a file of ``[[uncovered]]`` tables.
-
-    Raises
-    ------
-    ValueError
-        If a table has an unknown field or lacks one.
-    """
-    with path.open("rb") as file:
-        tables = tomllib.load(file).get("uncovered", [])
-    try:
-        known = [Explanation(**table) for table in tables]
-    except TypeError as error:
-        raise ValueError(f"{path}: {error}") from error
-    return [item for item in known if item.preset in ("", preset)]
-
-
-@dataclass
-class Verdict:
-    """Missed branches, with and without explanation.
-
-    Parameters
-    ----------
-    explained : list of (Branch, Explanation)
-    unexplained : list of Branch
-    stale : list of (Explanation, int)
-        Explanations that fit another number of branches than they say, and that number.
-    """
-
-    explained: list[tuple[Branch, Explanation]] = field(default_factory=list)
-    unexplained: list[Branch] = field(default_factory=list)
-    stale: list[tuple[Explanation, int]] = field(default_factory=list)
-
-    @property
-    def is_clean(self) -> bool:
-        """True if every missed branch is explained and no explanation is stale."""
-        return not self.unexplained and not self.stale
-
-
-def judge(missed: Iterable[Branch], known: Sequence[Explanation]) -> Verdict:
-    """Assign each missed branch to the first explanation that fits it."""
-    verdict = Verdict()
-    used = [0] * len(known)
-    for branch in missed:
-        number = next((n for n, item in enumerate(known) if item.fits(branch)), None)
-        if number is None:
-            verdict.unexplained.append(branch)
-        else:
-            used[number] += 1
-            verdict.explained.append((branch, known[number]))
-    counts = zip(known, used, strict=True)
-    verdict.stale = [(item, count) for item, count in counts if count != item.branches]
-    return verdict
-
-
-# The report
-
-
-def show(counts: Counts, verdict: Verdict, console: Console) -> None:
-    """Print the counts of each block, and every missed branch."""
-    table = Table(title="branches of the RTL", title_justify="left")
-    table.add_column("block")
-    for heading in "taken", "explained", "unexplained", "all":
-        table.add_column(heading, justify="right")
-    blocks = sorted({branch.block for branch in counts.taken})
-    taken = Counter(branch.block for branch, count in counts.taken.items() if count)
-    explained = Counter(branch.block for branch, _ in verdict.explained)
-    missing = Counter(branch.block for branch in verdict.unexplained)
-    for block in blocks:
-        numbers = taken[block], explained[block], missing[block]
-        cells = [str(number or "") for number in numbers]
-        table.add_row(block, cells[0], cells[1], f"[red]{cells[2]}", str(sum(numbers)))
-    table.add_section()
-    totals = taken.total(), explained.total(), missing.total()
-    table.add_row("all", *map(str, totals), str(sum(totals)))
-    console.print(table)
-    for reason, number in sorted(counts.excluded.items()):
-        console.print(f"not counted, {number} points: {reason}", highlight=False)
-    for branch, explanation in verdict.explained:
-        _print(console, f"not taken: {branch}", f"reason: {explanation.reason}")
-    for branch in verdict.unexplained:
-        _print(console, f"NOT TAKEN, without explanation: {branch}")
-    for item, number in verdict.stale:
-        _print(console, f"STALE: explains {item.branches} branches, but fits {number}: {item}")
-
-
-def _print(console: Console, *lines: str) -> None:
-    for indent, line in zip(("", "    "), lines, strict=False):
-        console.print(indent + line, markup=False, highlight=False, soft_wrap=True)
-
-
-def summary(counts: Counts, verdict: Verdict) -> dict[str, Any]:
-    """Return all branches with their counts and explanations, for ``branches.json``."""
-    reasons = {branch: item.reason for branch, item in verdict.explained}
-    return {
-        "branches": [
-            {
-                "module": branch.module,
-                "source": branch.source,
-                "way": branch.way,
-                "condition": branch.condition,
-                "taken": count,
-                **({"reason": reasons[branch]} if branch in reasons else {}),
-            }
-            for branch, count in sorted(counts.taken.items())
-        ],
-        "left_out": dict(counts.excluded),
-    }

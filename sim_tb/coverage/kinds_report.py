@@ -1,4 +1,4 @@
-"""The report of the kinds of loads that simulations had: hits, pairs of dimensions, holes."""
+"""The report of the kinds that simulations had: hits, pairs of dimensions, holes."""
 
 import itertools
 from collections import Counter
@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from golden.arch import EVERY_FEATURE, Arch
-from sim_tb.coverage.load_kinds import DIMENSIONS, Sample, every, impossible
+from sim_tb.coverage.kinds import Kind
 
 MAX_PRINTED_HOLES = 20
 """Most holes of the full cross that are printed."""
@@ -47,36 +47,39 @@ class KindsReport:
 
     Parameters
     ----------
-    samples : Counter of Sample
-        How often each sample was recorded.
+    cross : type of Kind
+        All kinds.
+    samples : Counter of Kind
+        How often each kind was recorded.
     arch : Arch, optional
         Architecture of the unit. None: the first one that accepts all samples.
     """
 
-    def __init__(self, samples: Counter[Sample], arch: Arch | None = None) -> None:
+    def __init__(self, cross: type[Kind], samples: Counter[Kind], arch: Arch | None = None) -> None:
+        self.cross = cross
         self.samples = samples
-        later = any(impossible(sample, Arch.SM_90A) for sample in samples)
+        later = any(kind.impossible(Arch.SM_90A) for kind in samples)
         self.arch = arch or (EVERY_FEATURE if later else Arch.SM_90A)
-        self.possible = every(self.arch)
+        self.possible = cross.every(self.arch)
 
     @cached_property
     def wrong(self) -> list[str]:
-        """Recorded samples that ``impossible`` excludes: its rules or a testbench are wrong."""
-        verdicts = ((sample, impossible(sample, self.arch)) for sample in self.samples)
+        """Recorded samples that are not possible: the rules or a testbench are wrong."""
+        verdicts = ((sample, sample.impossible(self.arch)) for sample in self.samples)
         return [f"{sample}: {reason}" for sample, reason in verdicts if reason]
 
     @cached_property
-    def holes(self) -> list[Sample]:
+    def holes(self) -> list[Kind]:
         """Legal samples that were not recorded."""
         return [sample for sample in self.possible if sample not in self.samples]
 
     @cached_property
     def bins(self) -> dict[str, dict[StrEnum, int]]:
         """Hits of each bin, by dimension."""
-        return {name: self._counts(name) for name in DIMENSIONS}
+        return {name: self._counts(name) for name in self.cross.dimensions}
 
     def _counts(self, name: str) -> dict[StrEnum, int]:
-        counts = dict.fromkeys(DIMENSIONS[name], 0)
+        counts = dict.fromkeys(self.cross.dimensions[name], 0)
         possible = {getattr(sample, name) for sample in self.possible}
         for sample, count in self.samples.items():
             if getattr(sample, name) is not None:
@@ -86,7 +89,7 @@ class KindsReport:
     @cached_property
     def crosses(self) -> list[Cross]:
         """Crosses of all pairs of dimensions."""
-        return [self._cross(*names) for names in itertools.combinations(DIMENSIONS, 2)]
+        return [self._cross(*names) for names in itertools.combinations(self.cross.dimensions, 2)]
 
     def _cross(self, first: str, second: str) -> Cross:
         hits: Counter[tuple[Any, Any]] = Counter()
@@ -99,7 +102,7 @@ class KindsReport:
     def show(self, console: Console) -> None:
         """Print the hits of each dimension and pair of dimensions, and the holes."""
         total = self.samples.total()
-        table = Table(title=f"{total} accepted loads, by dimension", title_justify="left")
+        table = Table(title=f"{total} {self.cross.noun}, by dimension", title_justify="left")
         table.add_column("dimension")
         table.add_column("bins and hits")
         for name, counts in self.bins.items():
@@ -109,8 +112,8 @@ class KindsReport:
             )
             table.add_row(name, "   ".join(cells))
         console.print(table)
-        table = Table("pair of dimensions", title=f"pairs of bins, {self.arch.name}",
-                      title_justify="left")  # fmt: skip
+        title = f"pairs of bins of {self.cross.noun}, {self.arch.name}"
+        table = Table("pair of dimensions", title=title, title_justify="left")
         for heading in "hit", "possible", "holes":
             table.add_column(heading, justify="right")
         for cross in self.crosses:
@@ -131,7 +134,8 @@ class KindsReport:
             console.print(f"{rest} more holes are in kinds.json", highlight=False)
         hit = len(self.possible) - len(self.holes)
         console.print(
-            f"full cross: {hit} of {len(self.possible)} legal combinations were hit",
+            f"full cross of {self.cross.noun}: "
+            f"{hit} of {len(self.possible)} legal combinations were hit",
             highlight=False,
         )
         for line in self.wrong:
@@ -159,7 +163,7 @@ class KindsReport:
         """Return all counts and holes, for ``kinds.json``."""
         return {
             "arch": self.arch.name,
-            "loads": self.samples.total(),
+            "samples": self.samples.total(),
             "bins": self.bins,
             "pairs": {
                 cross.name: {

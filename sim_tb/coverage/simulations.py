@@ -14,7 +14,7 @@ from rich.console import Console
 
 from golden.vectors import read_cases
 from hw.params import PRESETS as PARAMS
-from sim_tb.coverage.load_kinds import SAMPLES
+from sim_tb.coverage.kinds import SAMPLES
 from sim_tb.simulator import runner
 from sim_tb.simulator.progress import progress_bar
 from sim_tb.testbench.models import PRESETS as MODELS
@@ -24,6 +24,7 @@ SILICON = runner.ROOT / "tests" / "silicon" / "transfers.npz"
 LOADS = "tests.top.tb_loads"
 STORES = "tests.top.tb_stores"
 EDGES = "tests.top.tb_edges"
+BARRIERS = "tests/hw/barrier/test_barrier_step.py"
 SERIAL_MODELS = ("fixed", "rough")
 """Memory models with which random loads also run one at a time."""
 
@@ -55,6 +56,7 @@ def jobs(preset: str, seeds: int, count: int) -> list[Job]:
     if preset == "default":
         options = ("--target", "rtl", "--kinds", silicon_kinds())
         made.append(Job("recorded transfers", ("sim_tb.conformance", str(SILICON), *options)))
+    made.append(Job("barrier operations", ("pytest", "-q", "-p", "no:cacheprovider", BARRIERS)))
     made.append(Job("edges", ("sim_tb.runner", EDGES, "--preset", preset)))
     for seed, models in itertools.product(range(1, seeds + 1), MODELS):
         env = ("--env", f"LOADS_MODELS={models}", "--env", f"LOADS_COUNT={count}")

@@ -18,6 +18,7 @@ A second build costs nothing, even if another clone of the project built it into
 import argparse
 import contextlib
 import functools
+import inspect
 import logging
 import os
 import platform
@@ -44,7 +45,7 @@ from hw.flow.cache import cached, digest, generated
 from hw.params import PRESETS, TmaParams, options_of, parameters
 from open_tma.installation import CLONE, IMPORT_ROOT, python
 from sim_tb.command_line import Parser, entry_point
-from sim_tb.coverage import branches
+from sim_tb.coverage import branches, registers
 from sim_tb.simulator.waves import TRACE_DIRECTORY, write_save_file
 from sim_tb.testbench.interface import CLUSTER, UNIT, Interface
 
@@ -64,7 +65,8 @@ FEATURES = (
 """Parameters whose ports and operands the testbench has under a macro."""
 
 COVERAGE_DIRECTORY = "TMA_COVERAGE"
-"""Environment variable: if it is set, each run leaves its branch counts in this directory."""
+"""Environment variable: if it is set, each run leaves its counts of branches and edges in this
+directory."""
 
 TAIL = 40
 """Number of lines of a log that are shown after a failure."""
@@ -113,6 +115,12 @@ coverage_off -file "*reduction_unit.v"
 """Nets that Python may access, and waivers: DPI passes full-width integers, and the warnings about
 ``.v`` files are usual in what Yosys writes. Those that find mistakes (UNOPTFLAT, MULTIDRIVEN,
 LATCH; ALWNEVER, where a constant would never be assigned) end the build."""
+
+TESTBENCH_UNCOUNTED = 'coverage_off -file "*.sv"\n'
+"""Addition to ``VISIBLE`` that keeps a build that counts from counting in the testbench."""
+
+MAX_COUNTED_WIDTH = 1 << 16
+"""Most bits of a register whose edges are counted: more than any has."""
 
 console = Console(stderr=True)
 
@@ -172,7 +180,8 @@ def generate_with_sources(params: TmaParams) -> Path:
         done()
 
     with _progress("writing Verilog with sources") as done:
-        key = digest([plain.name, Path(branches.__file__).read_text()])
+        writers = [inspect.getsource(module) for module in (branches, registers)]
+        key = digest([plain.name, *writers])
         directory: Path = cached("verilog", key, make)
     return directory
 
@@ -196,7 +205,8 @@ def build(
         A build that can trace: FST where the headers of lz4 and zlib are found, else VCD. It is
         another binary, slower to build and to run.
     coverage : bool
-        A build that counts the branches it takes, in Verilog that names their Python lines.
+        A build that counts the branches it takes, in Verilog that names their Python lines, and
+        the edges of its registers.
     rtl : Path, optional
         Directory of Verilog and JSON to take in place of the generated ones.
     rewrite : callable, optional
@@ -240,8 +250,9 @@ def build(
     if coverage:
         # Points of coverage keep Verilator from splitting vectors, some bits of which depend on
         # others. The build without them finds loops.
-        arguments += ["--coverage-line", "-Wno-UNOPTFLAT"]
-    visible = VISIBLE
+        arguments += ["--coverage-line", "--coverage-toggle", "-Wno-UNOPTFLAT"]
+        arguments += ["--coverage-max-width", str(MAX_COUNTED_WIDTH)]
+    visible = VISIBLE + (TESTBENCH_UNCOUNTED if coverage else "")
     if interface.module == CLUSTER and not waves and not coverage:
         # Verilator makes each of these once, however many there are; but it cannot look inside.
         blocks = [UNIT, *(MEMORY_SIDE for name in features if name == "reductions")]

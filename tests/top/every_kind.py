@@ -1,20 +1,34 @@
-"""Loads of each kind that coverage distinguishes, including kinds that random loads rarely have."""
+"""Requests of each kind that coverage distinguishes, even those that random tests rarely have."""
 
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
-from golden import AccessMode, BulkLoad, DataType, Load, TensorMap
-from sim_tb.coverage.load_kinds import (
+from golden import (
+    AccessMode,
+    BulkLoad,
+    BulkReduce,
+    BulkStore,
+    DataType,
+    Load,
+    Reduce,
+    ReductionOp,
+    Store,
+    TensorMap,
+)
+from sim_tb.coverage.boxes import (
     WIDE_PACKED,
     Alignment,
     Fill,
     Interleaving,
     Mode,
-    Sample,
+    Rank,
     Side,
     Size,
     Swizzling,
 )
+from sim_tb.coverage.load_kinds import HOPPER_SWIZZLES, LoadKind
+from sim_tb.coverage.store_kinds import ReductionKind, StoreKind
 from tests.golden.random_requests import Rng, pick
 from tests.unit_arch import LATER_UNIT
 
@@ -53,8 +67,11 @@ class Box:
     operands: dict[str, int] = field(default_factory=dict)
 
 
-def shift_tile(rng: Rng, side: Side, box: Box, step: int = 1) -> None:
-    """Move a tile across the tensor's edge on ``side``, in its last dimension, by ``step``."""
+def shift_tile(rng: Rng, side: Side, box: Box, step: int, is_store: bool) -> None:
+    """Move a tile across the tensor's edge on ``side``, in its last dimension, by ``step``.
+
+    A store has no negative coordinates.
+    """
     last = len(box.dims) - 1
     match side:
         case Side.LOW:
@@ -66,7 +83,8 @@ def shift_tile(rng: Rng, side: Side, box: Box, step: int = 1) -> None:
             box.coords[last] = -step
             box.box[last] += step if last else 0
         case Side.OUTSIDE:
-            box.coords[last] = pick(rng, box.dims[last] + step, -4 * box.box[last])
+            above, below = box.dims[last] + step, -4 * box.box[last]
+            box.coords[last] = above if is_store else pick(rng, above, below)
 
 
 def shift_column(rng: Rng, side: Side, box: Box, positions: int, ticks: int) -> None:
@@ -85,13 +103,19 @@ def shift_column(rng: Rng, side: Side, box: Box, positions: int, ticks: int) -> 
     box.coords[-1] = low
 
 
-def tensor_load(rng: Rng, sample: Sample) -> Load:
-    """Return a random tensor load of the kind ``sample``."""
+def tensor_load(
+    rng: Rng, sample: LoadKind, data_type: DataType | None = None, *, is_store: bool = False
+) -> Load:
+    """Return a random tensor load of the kind ``sample``, of a random type unless one is given.
+
+    With ``is_store``, a store of the same box is legal.
+    """
     assert sample.rank is not None
     assert sample.size is not None
     assert sample.fill is not None
     assert sample.side is not None
-    data_type = type_of(rng, sample.size, sample.fill)
+    if data_type is None:
+        data_type = type_of(rng, sample.size, sample.fill)
     rank = int(sample.rank)
     unit = {Interleaving.B16: 16, Interleaving.B32: 32}.get(sample.interleave, 0)
     per_piece = 128 // data_type.smem_bits
@@ -107,9 +131,11 @@ def tensor_load(rng: Rng, sample: Sample) -> Load:
     mode = AccessMode[sample.mode.name]
     if mode is AccessMode.TILE:
         step = inner if sample.size in WIDE_PACKED else per_piece
-        shift_tile(rng, sample.side, box, step if rank == 1 else 1)
+        shift_tile(rng, sample.side, box, step if rank == 1 else 1, is_store)
     elif mode is AccessMode.TILE_GATHER4:
         gather(rng, sample.side, box)
+    elif is_store:
+        image_of_store(rng, sample.side, box, first=0 if unit else 1)
     else:
         image(rng, sample.side, mode, box, first=0 if unit else 1)
     return build(rng, sample, data_type, mode, box, unit)
@@ -153,8 +179,23 @@ def image(rng: Rng, side: Side, mode: AccessMode, box: Box, first: int) -> None:
     shift_column(rng, side, box, box.dims[1], ticks)
 
 
+def image_of_store(rng: Rng, side: Side, box: Box, first: int) -> None:
+    """Choose a column of pixels that starts at the first pixel of an image, for a store."""
+    rank = len(box.dims)
+    if first == 0:
+        box.dims[0] = int(rng.integers(3, 6))
+    spatial = slice(first, first + rank - 2)
+    box.coords[spatial] = [0] * (rank - 2)
+    positions = math.prod(box.dims[spatial])
+    box.coords[-1], box.dims[-1], box.pixels = {
+        Side.INSIDE: (0, 2, int(rng.integers(1, positions + 1))),
+        Side.HIGH: (0, 1, positions + 1),
+        Side.OUTSIDE: (3, 2, int(rng.integers(1, positions + 1))),
+    }[side]
+
+
 def build(
-    rng: Rng, sample: Sample, data_type: DataType, mode: AccessMode, box: Box, unit: int
+    rng: Rng, sample: LoadKind, data_type: DataType, mode: AccessMode, box: Box, unit: int
 ) -> Load:
     """Return the load of ``box``, with strides and a base that give the alignment of ``sample``."""
     element = unit * 8 or data_type.bits
@@ -189,9 +230,31 @@ def build(
     return Load(tensor_map, tuple(box.coords), mode, **box.operands)
 
 
-def load_of(rng: Rng, sample: Sample) -> Load | BulkLoad:
+def load_of(rng: Rng, sample: LoadKind) -> Load | BulkLoad:
     """Return a random load of the kind ``sample`` to offset 0 of shared memory."""
     if sample.mode is Mode.BULK:
         address = (1 << 24) + pick(rng, *STARTS[sample.alignment])
         return BulkLoad(address, 0, 16 * int(rng.integers(1, 40)))
     return tensor_load(rng, sample)
+
+
+def store_of(rng: Rng, kind: StoreKind) -> Store | BulkStore:
+    """Return a random store of a kind, from offset 0 of shared memory."""
+    if kind.mode is Mode.BULK:
+        address = (1 << 24) + pick(rng, *STARTS[kind.alignment])
+        return BulkStore(address, 0, 16 * int(rng.integers(1, 40)))
+    bins: dict[str, Any] = dict(zip(kind.dimensions, kind.bins, strict=True))
+    load = tensor_load(rng, LoadKind(fill=Fill.ZERO, **bins), is_store=True)
+    return Store(load.tensor_map, load.coords, load.mode)
+
+
+def reduction_of(rng: Rng, kind: ReductionKind) -> Reduce | BulkReduce:
+    """Return a random reduction of a kind, from offset 0 of shared memory."""
+    data_type, op = DataType[kind.type.name], ReductionOp[kind.operation.name]
+    if kind.mode is Mode.BULK:
+        address = (1 << 24) + pick(rng, *STARTS[kind.alignment])
+        return BulkReduce(address, 0, 16 * int(rng.integers(1, 40)), data_type, op)
+    bins = kind.mode, Rank.THREE, Size(f"{data_type.itemsize}B"), pick(rng, *HOPPER_SWIZZLES)
+    sample = LoadKind(*bins, Interleaving.NONE, Fill.ZERO, kind.alignment, kind.side)
+    load = tensor_load(rng, sample, data_type, is_store=True)
+    return Reduce(load.tensor_map, load.coords, load.mode, op=op)

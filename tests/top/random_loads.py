@@ -28,7 +28,7 @@ from golden.memory import HashedMemory
 from golden.model import operands_of
 from golden.request import as_descriptor, moved_bytes
 from hw.params import WARP
-from sim_tb.coverage import load_kinds
+from sim_tb.coverage import crosses
 from sim_tb.testbench.environment import Environment
 from tests.golden.random_requests import (
     LATER,
@@ -71,7 +71,7 @@ class Item:
             answers = execute(self.request, HashedMemory(), [smem], arch=self.arch)
         except TmaError as error:
             return error
-        load_kinds.record(self.request)
+        crosses.record(self.request, self.arch)
         if isinstance(self.request, BulkLoad):
             set_ignored(self.request, smem)
         # A bulk load of no bytes signals nothing.

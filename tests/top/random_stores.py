@@ -14,13 +14,16 @@ from golden import (
     BulkStore,
     DataType,
     ErrorCode,
+    Plan,
     Reduce,
     ReductionOp,
     Store,
     TmaError,
     execute,
 )
+from golden.model import operands_of
 from golden.request import as_descriptor
+from sim_tb.coverage import crosses
 from sim_tb.testbench.environment import Environment
 from tests.golden.random_requests import (
     GMEM_BYTES,
@@ -56,6 +59,7 @@ WINDOW = SMEM_BYTES
 LOWEST = 1 << 32
 """Address of the first global memory, unless the unit has narrower addresses."""
 
+LINE = 128
 APART = 1 << 20
 """Distance between the global memories of two requests, in bytes."""
 
@@ -213,6 +217,7 @@ def random_item(
                 continue
             return Item(request, base, memory, memory.copy(), error)
         if not overlaps(request, arch):
+            crosses.record(request, arch)
             return Item(request, base, memory, expected)
 
 
@@ -237,3 +242,32 @@ def relocated(request: Any, base: int, thread: int, smem_bytes: int) -> StoreReq
     assert isinstance(request, BulkStore | BulkReduce)
     gmem_address = request.gmem_address + base
     return replace(request, gmem_address=gmem_address, smem_address=smem_address)
+
+
+def item_of(
+    rng: Rng, request: StoreRequest, arch: Arch, smem: NDArray[np.uint8], base: int
+) -> Item:
+    """Return an accepted request from random bytes of thread 0's window.
+
+    The lines that it writes are moved to the address ``base``, a multiple of 128.
+    """
+    first, last = written(request, arch)
+    start = first & -LINE
+    memory = random_bytes(rng, max((last | LINE - 1) + 1 - start, LINE))
+    expected = memory.copy()
+    request = relocated(request, base - start, 0, smem.size)
+    execute(request, ArrayMemory(expected, base), [smem], arch=arch)
+    crosses.record(request, arch)
+    return Item(request, base, memory, expected)
+
+
+def written(request: StoreRequest, arch: Arch) -> tuple[int, int]:
+    """Return the addresses of the first and the last byte that a request writes."""
+    if not isinstance(request, Store):
+        return request.gmem_address, request.gmem_address + request.size - 1
+    plan = Plan(request.descriptor, request.mode, store=True, arch=arch)
+    spread = plan.spread(request.smem_address, operands_of(request))
+    starts = spread.gmem[spread.inside > 0]
+    if not starts.size:
+        return request.descriptor.global_address, request.descriptor.global_address
+    return int(starts.min()), int(starts.max()) + plan.piece_bytes - 1

@@ -33,7 +33,7 @@ from golden.checks import OFFSET_LIMITS
 from golden.mbarrier import NOT_VALID, Barrier, Report
 from golden.memory import ArrayMemory
 from hw.layouts.axi import Response
-from sim_tb.coverage.load_kinds import Sample, classify, every
+from sim_tb.coverage.load_kinds import LoadKind
 from sim_tb.testbench.bridge import LogKind
 from sim_tb.testbench.environment import Environment
 from sim_tb.testbench.models import PRESETS, Models, Timing
@@ -277,13 +277,13 @@ async def every_kind(dut: Any) -> None:
     env, rng, flips = await start_random(dut)
     arch = arch_of(env)
     apart = int(os.environ.get("LOADS_EVERY", "1"))
-    kinds = list(every(arch))[int(rng.integers(apart)) :: apart]
+    kinds = list(LoadKind.every(arch))[int(rng.integers(apart)) :: apart]
     rng.shuffle(kinds)
     loads: list[Item] = []
     address = FIRST
     for kind in kinds:
         item = Item(load_of(rng, kind), arch)
-        assert classify(item.request) == kind
+        assert LoadKind.of(item.request, arch) == kind
         end = address + -(-item.extent // 128) * 128
         if len(loads) == 32 or end > env.smem.size:
             await run_batch(env, rng, loads, flips)
@@ -302,14 +302,14 @@ async def offsets_are_limited(dut: Any) -> None:
     arch = arch_of(env)
     requests = []
     for rank in 3, 4, 5:
-        inside = load_of(rng, Sample.parse(f"im2col {rank} 2B 128B none zero 128B inside"))
+        inside = load_of(rng, LoadKind.parse(f"im2col {rank} 2B 128B none zero 128B inside"))
         for j, beyond in product(range(rank - 2), (0, 1)):
             offsets = [0] * (rank - 2)
             offsets[j] = min(OFFSET_LIMITS[rank] + beyond, 65535)
             requests.append(replace(inside, im2col_offsets=tuple(offsets)))
     if arch.has(Feature.IM2COL_W):
         for mode, halo in ("im2col_w", 511), ("im2col_w_128", 31):
-            inside = load_of(rng, Sample.parse(f"{mode} 3 2B 128B none zero 128B inside"))
+            inside = load_of(rng, LoadKind.parse(f"{mode} 3 2B 128B none zero 128B inside"))
             for name, limit in ("w_halo", halo), ("w_offset", 31):
                 requests += [replace(inside, **{name: number}) for number in (limit, limit + 1)]
     for request in requests:
@@ -529,20 +529,6 @@ async def an_unreadable_map_is_an_error(dut: Any) -> None:
         error = await env.errors.take_next()
         assert (error.request_id, error.code) == (name, ErrorCode.GMEM_FAULT)
         assert (error.dim, error.value) == (response(env, kind), address)
-    await env.idle()
-    assert (env.smem == 0xCD).all()
-
-
-@cocotb.test()
-async def a_unit_without_bulk_copies_refuses_them(dut: Any) -> None:
-    env = await start(dut)
-    assert not env.interface.parameters["bulk"]
-    names = [env.requests.bulk_load(SOURCE, TARGET, size, BARRIER) for size in (16, 24)]
-    names.append(env.requests.bulk_prefetch(SOURCE, 4096))
-    for name, operation in zip(names, ("BULK_LOAD", "BULK_LOAD", "BULK_PREFETCH"), strict=True):
-        error = await env.errors.take_next()
-        value = env.interface.enums["Operation"][operation]
-        assert (error.request_id, error.code, error.value) == (name, ErrorCode.MAP_MODE, value)
     await env.idle()
     assert (env.smem == 0xCD).all()
 

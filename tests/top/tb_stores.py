@@ -2,11 +2,13 @@
 and single rules.
 
 Environment variables: ``STORES_MODELS`` is a preset of ``sim_tb.testbench.models``,
-``STORES_COUNT`` the number of random requests, ``STORES_MODES`` a list of their modes.
+``STORES_COUNT`` the number of random requests, ``STORES_MODES`` a list of their modes,
+``STORES_EVERY`` the step between the kinds of requests in ``every_kind``.
 """
 
 import os
 from collections import Counter
+from dataclasses import replace
 from itertools import count, product
 from typing import Any
 
@@ -16,18 +18,33 @@ from numpy.typing import NDArray
 
 from golden import Arch, DataType, ReductionOp, TensorMap, TmaError
 from hw.layouts.axi import Response
+from sim_tb.coverage.kinds import AnyKind, Kind
+from sim_tb.coverage.store_kinds import ReductionKind, StoreKind
 from sim_tb.testbench.bridge import LogKind
 from sim_tb.testbench.environment import Environment
 from sim_tb.testbench.models import PRESETS, Models, Timing
 from sim_tb.testbench.results import ErrorRecord
 from tests.golden.random_requests import Rng, pick, random_bytes
-from tests.top.random_stores import HOPPER, LATER, LOWEST, WINDOW, Item, random_item
+from tests.top.every_kind import reduction_of, store_of
+from tests.top.random_stores import (
+    APART,
+    HOPPER,
+    LATER,
+    LOWEST,
+    WINDOW,
+    Item,
+    StoreRequest,
+    item_of,
+    random_item,
+)
 from tests.unit_arch import unit_arch
 
 THREADS = 4
 SOURCE = 0x400
 TARGET, OTHER = 0x10_0000, 0x20_0000
 LINE = 128
+BATCH = 16
+"""Requests of ``every_kind`` that are in flight together."""
 
 
 def arch_of(env: Environment) -> Arch:
@@ -48,6 +65,11 @@ def threads_of(env: Environment) -> int:
 
 
 # Random requests of several threads
+
+
+def every(rng: Rng, cross: type[AnyKind], arch: Arch, apart: int) -> tuple[AnyKind, ...]:
+    """Return every ``apart``-th kind of a cross, from a random one on."""
+    return cross.every(arch)[int(rng.integers(apart)) :: apart]
 
 
 class Thread:
@@ -121,6 +143,33 @@ async def random_stores(dut: Any) -> None:
     )
     errors = Counter((e.request_id, e.code, e.dim, e.value) for e in env.errors.take_all())
     assert errors == refused, (errors - refused, refused - errors)
+
+
+@cocotb.test()
+async def every_kind(dut: Any) -> None:
+    """A store and a reduction of each kind that coverage distinguishes, or of some of them."""
+    env = await Environment.start(dut, PRESETS[os.environ["STORES_MODELS"]], background="fault")
+    rng, arch = env.rng("every kind"), arch_of(env)
+    env.smem[:] = random_bytes(rng, env.smem.size)
+    apart = int(os.environ.get("STORES_EVERY", "1"))
+    requests: list[tuple[Kind, StoreRequest]] = [
+        *((kind, store_of(rng, kind)) for kind in every(rng, StoreKind, arch, apart)),
+        *((kind, reduction_of(rng, kind)) for kind in every(rng, ReductionKind, arch, apart)),
+    ]
+    rng.shuffle(requests)
+    for start in range(0, len(requests), BATCH):
+        items = []
+        for number, (kind, request) in enumerate(requests[start : start + BATCH]):
+            assert type(kind).of(request, arch) == kind
+            offset = 128 * int(rng.integers(128))
+            request = replace(request, smem_address=offset)
+            items.append(item_of(rng, request, arch, env.smem, LOWEST + 2 * number * APART))
+            items[-1].submit(env, 0)
+        env.requests.commit_group(0)
+        await env.requests.wait_group(0, thread=0)
+        for item in items:
+            item.check(env)
+    assert not env.errors
 
 
 @cocotb.test()

@@ -64,7 +64,7 @@ def test_tiny_unit(models: str) -> None:
 
 @pytest.mark.simulators(TINY)
 def test_a_unit_without_bulk_copies() -> None:
-    runner.run(MODULE, "a_unit_without_bulk_copies_refuses_them", params=TINY)
+    runner.run("tests.top.tb_without_bulk", "refuses_bulk_copies", params=TINY)
 
 
 @pytest.mark.parametrize("models", MODELS)

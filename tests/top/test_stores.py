@@ -59,6 +59,15 @@ def test_tiny_unit() -> None:
     stores("random_stores", "rough", modes=modes, params=TINY_STORES)
 
 
+@pytest.mark.parametrize(
+    ("models", "apart"), [("rough", 16), pytest.param("rough", 1, marks=pytest.mark.regress)]
+)
+def test_every_kind_of_store(models: str, apart: int) -> None:
+    """A store and a reduction of each kind that coverage distinguishes, or of every 16th kind."""
+    env = {"STORES_MODELS": models, "STORES_EVERY": str(apart)}
+    runner.run(MODULE, "every_kind", env=env)
+
+
 @pytest.mark.parametrize("models", ["fixed", "rough"])
 def test_copies(models: str) -> None:
     """Loads and stores of matrices through shared memory."""

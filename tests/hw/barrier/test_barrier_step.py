@@ -5,11 +5,15 @@ import random
 import pytest
 from amaranth.sim import Simulator
 
+from golden import Arch
 from golden.mbarrier import MAX_COUNT, MAX_TX_COUNT, Barrier, Fault, Report
 from hw.barrier.barrier_step import BarrierStep
 from hw.barrier.barrier_waiters import Outcome
 from hw.layouts.barriers import BarrierOp
 from hw.params import TmaParams
+from sim_tb.coverage.barrier_kinds import BarrierKind, Bytes, Pending, Phase
+from sim_tb.coverage.barrier_kinds import Outcome as BarrierOutcome
+from sim_tb.coverage.crosses import record_operation
 from tests.hw.barrier.operations import BY_PARITY, CHANGES, TRIES, Item, model
 
 V0 = TmaParams()
@@ -76,6 +80,8 @@ def rtl(cases: list[Case], params: TmaParams) -> list[tuple]:
 def ref(item: Item, word: int, port: str, params: TmaParams) -> tuple:
     """Return the same according to the golden model."""
     after, done, fault = model(item, word, port, params)
+    if item.op in CHANGES and not params.mbarrier_v1:
+        record_operation(word, CHANGES[item.op], item.count, item.lanes, port)
     can_wait = item.op in TRIES and not fault and not done and item.time_limit > 0
     event = None
     if item.op in CHANGES and fault:
@@ -152,6 +158,45 @@ def test_every_operation(params, seed):
     completions = {(Outcome.COMPLETE, *ends) for ends in both}
     locks = {(Outcome.LOCKED, 1, int(params.mbarrier_v1))}
     assert {want[4] for want in expected} == {None} | completions | locks
+
+
+def case_of(kind: BarrierKind) -> Case:
+    """Return an operation of a kind, with the word that it finds."""
+    pending = {Pending.NONE: 0, Pending.LAST: 1, Pending.SOME: 7}[kind.pending]
+    tx_count = {Bytes.NONE: 0, Bytes.TO_COME: 48, Bytes.EARLY: -48}[kind.bytes]
+    arrivals, counts_bytes = pending, kind.operation.expects or not kind.operation.arrives
+    size = abs(tx_count)
+    match kind.outcome:
+        case BarrierOutcome.COUNTS:
+            arrivals, size = kind.operation.expects, size + counts_bytes
+        case BarrierOutcome.OVER_ARRIVAL:
+            arrivals = pending + 1
+        case BarrierOutcome.TX_RANGE:
+            tx_count, size = MAX_TX_COUNT if tx_count > 0 else 1 - MAX_TX_COUNT, 1
+        case BarrierOutcome.COUNT:
+            arrivals = size = MAX_COUNT + 1
+    word = Barrier(
+        phase=list(Phase).index(kind.phase),
+        pending=pending,
+        expected=9,
+        tx_count=tx_count,
+        lock=kind.outcome is BarrierOutcome.LOCKED,
+    ).encode()
+    op = BarrierOp[kind.operation.name]
+    return (
+        Item(op, count=size if counts_bytes else arrivals, lanes=max(arrivals, 1)),
+        word,
+        kind.port,
+    )
+
+
+def test_every_kind_of_operation():
+    """An operation of each kind that coverage distinguishes, and none of another."""
+    kinds = BarrierKind.every(Arch.SM_90A)
+    cases = [case_of(kind) for kind in kinds]
+    found = [BarrierKind.of(word, CHANGES[i.op], i.count, i.lanes, port) for i, word, port in cases]
+    assert found == list(kinds)
+    assert rtl(cases, V0) == [ref(*case, V0) for case in cases]
 
 
 @pytest.mark.parametrize("pending", range(4))

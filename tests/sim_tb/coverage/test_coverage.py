@@ -10,29 +10,46 @@ import pytest
 from amaranth.hdl import Module, Signal
 from amaranth.lib.wiring import Component, In, Out
 
-from golden import AccessMode, Arch, BulkLoad, Load, TensorMap, TmaError, check
+from golden import (
+    AccessMode,
+    Arch,
+    BulkLoad,
+    BulkReduce,
+    Load,
+    Reduce,
+    ReductionOp,
+    Store,
+    TensorMap,
+    TmaError,
+    check,
+)
 from golden.arch import EVERY_FEATURE
 from golden.enums import DataType
-from sim_tb.coverage import branches
-from sim_tb.coverage.branches import Branch, Explanation
-from sim_tb.coverage.command import EXPLANATIONS
-from sim_tb.coverage.kinds_report import KindsReport
-from sim_tb.coverage.load_kinds import (
-    SAMPLES,
+from golden.mbarrier import MAX_COUNT, MAX_TX_COUNT, Barrier, Op
+from golden.request import Request
+from sim_tb.coverage import branches, counts, evidence, registers
+from sim_tb.coverage.barrier_kinds import BarrierKind
+from sim_tb.coverage.boxes import (
     Alignment,
     Fill,
     Interleaving,
     Mode,
+    Operation,
     Rank,
-    Sample,
     Side,
     Size,
     Swizzling,
-    classify,
-    impossible,
-    record,
-    recorded,
+    Type,
 )
+from sim_tb.coverage.code_report import CodeReport, described, lcov
+from sim_tb.coverage.command import EXPLANATIONS
+from sim_tb.coverage.counts import Counts, Point
+from sim_tb.coverage.crosses import REQUESTS, record
+from sim_tb.coverage.explanations import Explanation, explanations, judge
+from sim_tb.coverage.kinds import SAMPLES, recorded
+from sim_tb.coverage.kinds_report import KindsReport
+from sim_tb.coverage.load_kinds import LoadKind
+from sim_tb.coverage.store_kinds import ReductionKind, StoreKind
 from tests.golden.random_requests import MODES, random_case
 
 TYPES = (
@@ -44,7 +61,7 @@ TYPES = (
 BASES = {Alignment.LINE: 0, Alignment.B32: 32, Alignment.B16: 16}
 
 
-def load_like(sample: Sample, arch: Arch) -> Load | None:
+def load_like(sample: LoadKind, arch: Arch) -> Load | None:
     """Return a load of this kind, inside of its tensor; None if the golden model refuses it."""
     with contextlib.suppress(TmaError):
         request = _load_like(sample, arch)
@@ -53,7 +70,7 @@ def load_like(sample: Sample, arch: Arch) -> Load | None:
     return None
 
 
-def _load_like(sample: Sample, arch: Arch) -> Load:
+def _load_like(sample: LoadKind, arch: Arch) -> Load:
     rank, kind = int(sample.rank), TYPES[list(Size).index(sample.size)]
     mode = AccessMode[sample.mode.name]
     wide = mode in (AccessMode.IM2COL_W, AccessMode.IM2COL_W_128)
@@ -91,24 +108,101 @@ def test_possible_is_what_the_golden_model_accepts(mode, arch):
     verdicts = Counter()
     bins = itertools.product(Rank, Size, Swizzling, Interleaving, Fill, Alignment)
     for combination in itertools.islice(bins, 0, None, 11):
-        sample = Sample(mode, *combination, Side.INSIDE)
+        sample = LoadKind(mode, *combination, Side.INSIDE)
         request = load_like(sample, arch)
         verdicts[request is not None] += 1
-        assert (request is None) is bool(impossible(sample, arch)), (sample, impossible(sample))
-        assert request is None or classify(request) == sample
+        assert (request is None) is bool(sample.impossible(arch)), (sample, sample.impossible())
+        assert request is None or LoadKind.of(request) == sample
     assert verdicts[False]
     assert bool(verdicts[True]) is (arch is not Arch.SM_90A or mode in (Mode.TILE, Mode.IM2COL))
 
 
+def accepted(request: Request) -> bool:
+    """Return whether a Hopper unit accepts a request."""
+    with contextlib.suppress(TmaError):
+        check(request, arch=Arch.SM_90A)
+        return True
+    return False
+
+
+def test_possible_stores_are_what_the_golden_model_accepts():
+    """Try every seventh combination of bins, with boxes inside of their tensors."""
+    verdicts = Counter()
+    inside = [
+        kind
+        for kind in StoreKind.candidates()
+        if kind.side is Side.INSIDE and kind.mode is not Mode.BULK
+    ]
+    for kind in inside[::7]:
+        bins = dict(zip(kind.dimensions, kind.bins, strict=True))
+        load = load_like(LoadKind(fill=Fill.ZERO, **bins), Arch.SM_90A)
+        request = load and Store(load.tensor_map, load.coords, load.mode)
+        is_accepted = request is not None and accepted(request)
+        verdicts[is_accepted] += 1
+        assert is_accepted is not bool(kind.impossible(Arch.SM_90A)), kind
+        assert not is_accepted or StoreKind.of(request) == kind
+    assert verdicts[True]
+    assert verdicts[False]
+
+
+def test_possible_reductions_are_what_the_golden_model_accepts():
+    verdicts = Counter()
+    bins = {"alignment": Alignment.LINE}
+    for mode, operation, kind in itertools.product(Mode, Operation, Type):
+        data_type, op = DataType[kind.name], ReductionOp[operation.name]
+        if mode is Mode.BULK:
+            request, bins["side"] = BulkReduce(0, 0, 64, data_type, op), None
+        elif mode is Mode.TILE:
+            size = data_type.itemsize
+            tensor_map = TensorMap.tiled(data_type, 0, [16, 4], [16 * size], [16, 2])
+            request, bins["side"] = Reduce(tensor_map, (0, 0), op=op), Side.INSIDE
+        else:
+            continue
+        sample = ReductionKind(mode=mode, operation=operation, type=kind, **bins)
+        verdicts[accepted(request)] += 1
+        assert accepted(request) is not bool(sample.impossible(Arch.SM_90A)), sample
+        assert not accepted(request) or ReductionKind.of(request) == sample
+    assert verdicts[True]
+    assert verdicts[False]
+
+
+@pytest.mark.parametrize("side", [Side.LOW, Side.BOTH])
+def test_no_store_leaves_the_tensor_at_a_low_side(side):
+    kind = StoreKind.parse(f"im2col 3 4B none none 128B {side}")
+    assert "not negative" in kind.impossible()
+    tensor_map = TensorMap.im2col("f32", 0, [4, 4, 2], [16, 64], [-1], [0], 4, 3)
+    assert not accepted(Store(tensor_map, (0, 0, 0)))
+    assert not accepted(Store(TensorMap.tiled("f32", 0, [8, 3], [32], [8, 2]), (0, -1)))
+
+
+def test_possible_operations_on_barriers_are_what_the_golden_model_does():
+    """Operations with small and large operands are of all possible kinds, and of no other."""
+    words = itertools.product((0, 1), (0, 1, 2), (0, 1, -1, MAX_TX_COUNT, 1 - MAX_TX_COUNT), (0, 1))
+    found = set()
+    for phase, pending, tx_count, lock in words:
+        word = Barrier(phase, pending, 3, tx_count, lock).encode()
+        operands = itertools.product(Op, (0, 1, 2, 3, MAX_COUNT + 1), (1, 2, 3))
+        for operand, port in itertools.product(operands, ("command", "update")):
+            found.add(BarrierKind.of(word, *operand, port))
+    assert found == set(BarrierKind.every(Arch.SM_90A))
+
+
+def test_later_stores_are_in_no_kind():
+    tensor_map = TensorMap.tiled(
+        "packed_16u4_align8b", 0, [128, 3], [64], [128, 1], arch=Arch.SM_100A
+    )
+    assert StoreKind.of(Store(tensor_map, (0, 0))) is None
+
+
 @pytest.mark.parametrize("mode", MODES)
-def test_random_legal_loads_are_possible(mode):
+def test_random_legal_requests_are_possible(mode):
     rng = np.random.default_rng(7)
     for _ in range(25):
         case = random_case(rng, mode)
-        if isinstance(case.request, Load | BulkLoad):
-            sample = classify(case.request)
-            assert not impossible(sample, case.arch), (sample, case.request)
-            assert Sample.parse(str(sample)) == sample
+        for cross in REQUESTS:
+            if (kind := cross.of(case.request, case.arch)) is not None:
+                assert not kind.impossible(case.arch), (kind, case.request)
+                assert cross.parse(str(kind)) == kind
 
 
 @pytest.mark.parametrize(
@@ -124,7 +218,7 @@ def test_random_legal_loads_are_possible(mode):
 )
 def test_sides_of_a_tile(coords, side):
     tensor_map = TensorMap.tiled("f32", 0, [8, 3], [32], [8, 2])
-    assert classify(Load(tensor_map, coords)).side is side
+    assert LoadKind.of(Load(tensor_map, coords)).side is side
 
 
 @pytest.mark.parametrize(
@@ -145,7 +239,7 @@ def test_sides_of_a_tile(coords, side):
 )
 def test_sides_of_im2col(coords, offsets, side):
     tensor_map = TensorMap.im2col("f32", 0, [4, 4, 2], [16, 64], [-1], [1], 4, 3)
-    assert classify(Load(tensor_map, coords, im2col_offsets=offsets)).side is side
+    assert LoadKind.of(Load(tensor_map, coords, im2col_offsets=offsets)).side is side
 
 
 def test_rows_of_128_packed_elements_are_not_cut():
@@ -156,7 +250,7 @@ def test_rows_of_128_packed_elements_are_not_cut():
         tensor_map = TensorMap.tiled(
             "packed_16u6_align16b", global_address=0, arch=Arch.SM_100A, **args
         )
-        seen.add(classify(Load(tensor_map, (start,))).side)
+        seen.add(LoadKind.of(Load(tensor_map, (start,))).side)
     assert seen == {Side.INSIDE, Side.OUTSIDE}
 
 
@@ -164,31 +258,31 @@ def test_rows_of_128_packed_elements_are_not_cut():
     ("address", "alignment"), [(256, Alignment.LINE), (96, Alignment.B32), (80, Alignment.B16)]
 )
 def test_bulk_loads_have_an_alignment_alone(address, alignment):
-    sample = classify(BulkLoad(address, 0, 16))
+    sample = LoadKind.of(BulkLoad(address, 0, 16))
     assert str(sample) == f"bulk - - - - - {alignment} -"
-    assert not impossible(sample)
-    assert impossible(Sample.parse(f"bulk 1 - - - - {alignment} -"))
+    assert not sample.impossible()
+    assert LoadKind.parse(f"bulk 1 - - - - {alignment} -").impossible()
 
 
 def test_alignment_is_that_of_the_first_byte():
     tensor_map = TensorMap.tiled("f32", 96, [64, 4], [256], [8, 2])
-    found = [classify(Load(tensor_map, (x, 1))).alignment for x in (0, 4, 8)]
+    found = [LoadKind.of(Load(tensor_map, (x, 1))).alignment for x in (0, 4, 8)]
     assert found == [Alignment.B32, Alignment.B16, Alignment.LINE]
 
 
 def test_samples_are_recorded_where_they_are_asked_for(tmp_path, monkeypatch):
     request = BulkLoad(32, 0, 16)
     monkeypatch.delenv(SAMPLES, raising=False)
-    record(request)
+    record(request, Arch.SM_90A)
     monkeypatch.setenv(SAMPLES, str(tmp_path))
-    record(request)
-    record(request)
-    assert recorded(tmp_path) == Counter({classify(request): 2})
+    record(request, Arch.SM_90A)
+    record(request, Arch.SM_90A)
+    assert recorded(LoadKind, tmp_path) == Counter({LoadKind.of(request): 2})
 
 
 def test_holes_are_the_possible_pairs_that_were_not_hit():
     words = "tile 2 4B 128B none zero 128B inside", "tile 3 4B none 16B zero 16B low"
-    kinds = KindsReport(Counter(Sample.parse(text) for text in words))
+    kinds = KindsReport(LoadKind, Counter(LoadKind.parse(text) for text in words))
     assert kinds.arch is Arch.SM_90A
     cross = {item.name: item for item in kinds.crosses}["rank x interleave"]
     hit = {(Rank.TWO, Interleaving.NONE), (Rank.THREE, Interleaving.B16)}
@@ -204,13 +298,15 @@ def test_holes_are_the_possible_pairs_that_were_not_hit():
 
 
 def test_blackwell_is_reported_where_it_was_recorded():
-    kinds = KindsReport(Counter([Sample.parse("gather4 2 2B 128B none zero 128B inside")]))
+    kinds = KindsReport(
+        LoadKind, Counter([LoadKind.parse("gather4 2 2B 128B none zero 128B inside")])
+    )
     assert kinds.arch is EVERY_FEATURE
     assert not kinds.wrong
 
 
 def test_an_impossible_sample_is_named():
-    kinds = KindsReport(Counter([Sample.parse("tile 2 1B 128B none nan 128B inside")]))
+    kinds = KindsReport(LoadKind, Counter([LoadKind.parse("tile 2 1B 128B none nan 128B inside")]))
     assert [line.rpartition(": ")[2] for line in kinds.wrong] == [
         "no floating-point type has one byte"
     ]
@@ -319,17 +415,71 @@ def test_counts_of_runs_and_of_builds_are_added(tmp_path):
     (tmp_path / "one" / "a.dat").write_text(ignored + first)
     (tmp_path / "one" / "b.dat").write_text(second)
     (tmp_path / "two" / "a.dat").write_text(third)
-    counts = branches.read(tmp_path)
+    taken = counts.read(tmp_path).branches
     block = "top.block"
-    assert counts.taken == {
-        Branch(block, "hw/x.py:3", "then", "a"): 0,
-        Branch(block, "hw/x.py:5", "then", r"\$1"): 4,
-        Branch(block, "hw/x.py:3", "else", r"\$1"): 0,
-        Branch(block, "hw/x.py:9", "case", " = 2'h1"): 1,
-        Branch(block, "hw/x.py:12", "else", "c"): 2,
+    assert taken.taken == {
+        Point(block, "hw/x.py:3", "then", "a"): 0,
+        Point(block, "hw/x.py:5", "then", r"\$1"): 4,
+        Point(block, "hw/x.py:3", "else", r"\$1"): 0,
+        Point(block, "hw/x.py:9", "case", " = 2'h1"): 1,
+        Point(block, "hw/x.py:12", "else", "c"): 2,
     }
-    assert [branch.way for branch in counts.missed] == ["else", "then"]
-    assert len(counts.excluded) == counts.excluded.total() == 2
+    assert [branch.way for branch in taken.missed] == ["else", "then"]
+    assert len(taken.excluded) == taken.excluded.total() == 2
+
+
+REGISTERS = """module \\top.block (clk, y);
+  input clk;
+  wire clk;
+  (* src = "hw/x.py:7" *)
+  output [3:0] y;
+  reg [3:0] y = 4'h0;
+  (* src = "hw/x.py:9" *)
+  reg [7:0] \\$4 ;
+  reg [7:0] cells [3:0];
+  (* src = "hw/x.py:9" *)
+  wire [1:0] \\y.low ;
+  always @* begin
+    \\$4  = 8'h00;
+  end
+  always @(posedge clk) begin
+    cells[address] <= data;
+    y[1] <= a;
+  end
+  assign \\y.low  = y[2:1];
+endmodule
+"""
+
+
+def test_only_edges_of_registers_are_counted():
+    kept, is_on = [], True
+    for line in registers.muted(REGISTERS).splitlines():
+        if line in (registers.OFF, registers.ON):
+            is_on = line == registers.ON
+        elif is_on:
+            kept.append(line)
+    assert is_on
+    nets = "input", "wire", "cells [", "$4 ;"
+    expected = [line for line in REGISTERS.splitlines() if not any(net in line for net in nets)]
+    assert [line for line in kept if "src" not in line] == [
+        line for line in expected if "src" not in line
+    ]
+
+
+def test_edges_have_the_names_of_fields(tmp_path):
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "tma.v").write_text(REGISTERS)
+    lines = counted(5, "y[0]:0->1", 2), counted(5, "y[2]:1->0", 0), counted(5, "y[1]:1->0", 0)
+    (tmp_path / "one" / "a.dat").write_text("".join(lines))
+    edges = counts.read(tmp_path).toggles
+    block, source = "top.block", "hw/x.py:7"
+    assert edges.taken == {
+        Point(block, source, "rise", "y[0]"): 2,
+        Point(block, source, "fall", "y.low[0]"): 0,
+        Point(block, source, "fall", "y.low[1]"): 0,
+    }
+    assert list(described(edges.missed)) == [f"{source}: {block}: y.low[0..1] [fall]"]
+    assert edges.missed[0].bit == 0
 
 
 def test_a_point_without_a_branch_is_an_error(tmp_path):
@@ -337,19 +487,19 @@ def test_a_point_without_a_branch_is_an_error(tmp_path):
     (tmp_path / "one" / "tma.v").write_text(VERILOG)
     (tmp_path / "one" / "a.dat").write_text(counted(6, "if", 1))
     with pytest.raises(KeyError):
-        branches.read(tmp_path)
+        counts.read(tmp_path)
 
 
 MISSED = [
-    Branch("tma.mbarrier_unit", "amaranth/lib/fifo.py:7", "then", "r_en"),
-    Branch("tma.mbarrier_unit.faults", "amaranth/lib/fifo.py:9", "else", "w_en"),
+    Point("tma.mbarrier_unit", "amaranth/lib/fifo.py:7", "then", "r_en"),
+    Point("tma.mbarrier_unit.faults", "amaranth/lib/fifo.py:9", "else", "w_en"),
 ]
 
 
 @pytest.mark.parametrize(
     ("changes", "unexplained", "stale"),
     [
-        ([{"branches": 2}], 0, 0),
+        ([{"points": 2}], 0, 0),
         ([{}], 0, 1),
         ([{"modules": "tma.mbarrier_unit"}], 1, 0),
         ([{"way": "then"}], 1, 0),
@@ -363,29 +513,70 @@ MISSED = [
 def test_missing_and_stale_explanations(changes, unexplained, stale):
     common = {"modules": "tma.mbarrier_unit*", "source": "amaranth/lib/fifo.py", "reason": "why"}
     known = [Explanation(**common | change) for change in changes]
-    verdict = branches.judge(MISSED, known)
+    verdict = judge(MISSED, known)
     assert (len(verdict.unexplained), len(verdict.stale)) == (unexplained, stale)
     assert verdict.is_clean is (unexplained == stale == 0)
 
 
 def test_explanations_have_their_fields(tmp_path):
-    assert all(item.reason for item in branches.explanations(EXPLANATIONS, "default"))
+    for name in "uncovered", "untoggled":
+        assert all(item.reason for item in explanations(EXPLANATIONS / f"{name}.toml", "default"))
     wrong = tmp_path / "uncovered.toml"
     wrong.write_text('[[uncovered]]\nmodules = "tma"\nfile = "hw/top.py"\n')
     with pytest.raises(ValueError, match=r"uncovered\.toml: .*file"):
-        branches.explanations(wrong, "default")
+        explanations(wrong, "default")
 
 
 def test_explanations_may_be_for_one_preset(tmp_path):
     path = tmp_path / "uncovered.toml"
     table = '[[uncovered]]\nmodules = "tma"\nsource = "hw/top.py"\nreason = "why"\n'
     path.write_text(table + 'preset = "tiny"\n' + table)
-    assert len(branches.explanations(path, "tiny")) == 2
-    assert len(branches.explanations(path, "default")) == 1
+    assert len(explanations(path, "tiny")) == 2
+    assert len(explanations(path, "default")) == 1
 
 
 def test_a_statement_is_shown_whole(tmp_path):
     path = tmp_path / "x.py"
     path.write_text("with m.Case(\n    A,\n    B,\n):\n    pass\n")
-    assert branches.statement(path, 1) == "with m.Case(A,B,):"
-    assert branches.statement(path, 5) == "pass"
+    assert counts.statement(path, 1) == "with m.Case(A,B,):"
+    assert counts.statement(path, 5) == "pass"
+
+
+def report(explained: str, least: float) -> CodeReport:
+    """Return the report of three edges of a register and two branches of a line."""
+    taken = {
+        Point("tma.a", "hw/lib/queue.py:9", "rise", "level[0]"): 4,
+        Point("tma.a", "hw/lib/queue.py:9", "rise", "level[1]"): 0,
+        Point("tma.a", "hw/lib/queue.py:9", "fall", "level[1]"): 0,
+        Point("tma.a", "hw/lib/queue.py:5", "then", "a"): 3,
+        Point("tma.a", "hw/lib/queue.py:5", "else", "a"): 0,
+    }
+    known = [Explanation("tma.*", "hw/lib/*", "why", condition="level", way=explained, bits=(1, 1))]
+    return CodeReport.of("all", Counts(Counter(taken)), known, least)
+
+
+def test_enough_points_must_be_reached():
+    half = report("fall", 0.5)
+    assert half.share == 0.5
+    assert half.is_closed
+    assert half.blocks() == {"a": (2, 1, 2)}
+    assert not report("fall", 0.51).is_closed
+    assert not report("then", 0.0).is_closed  # a stale explanation
+
+
+def test_hashes_of_files_do_not_count_words(tmp_path, monkeypatch):
+    monkeypatch.setattr(evidence, "ROOT", tmp_path)
+    keys = []
+    for text in ("x = 1\n", '"""Text."""\n\nx = 1  # comment\n', "x = 2\n"):
+        (tmp_path / "a.py").write_text(text)
+        keys.append(evidence.key_of("a.py"))
+    assert keys[0] == keys[1] != keys[2]
+
+
+def test_lcov_has_the_counts_of_python_lines():
+    assert lcov([report("fall", 1)]).splitlines() == [
+        "SF:hw/lib/queue.py",
+        *("BRDA:5,0,0,0", "BRDA:5,0,1,3", "BRF:2", "BRH:1"),
+        *("DA:5,3", "DA:9,0", "LF:2", "LH:1"),
+        "end_of_record",
+    ]
