@@ -22,7 +22,7 @@ MIKE = PATH="$(CURDIR)/.venv/bin:$$PATH" NO_MKDOCS_2_WARNING=1 mike
 
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help setup sim test regress soc formal fuzz soak lint paths verilog conformance replay coverage mutate bench \
+.PHONY: help setup sim test regress soc formal fuzz soak lint verification paths verilog conformance replay coverage mutate bench \
 	cells synth sta bench-golden pins readme registers docs publish waves clean
 
 help: ## list the targets
@@ -79,7 +79,7 @@ replay: setup ## run recorded launches of PTX kernels and compare each byte of m
 	@test -n "$(CASES)" || { echo "make replay: CASES=DIR is missing" >&2; exit 2; }
 	@$(PYTHON) -W error -m sim_tb ptx '$(CASES)' $(if $(LIMIT),--limit $(LIMIT))
 
-coverage: setup ## report the kinds of loads that were simulated and the branches of the RTL that were taken [PRESET=sm_100a] [SEEDS=3] [COUNT=400]
+coverage: setup ## report the kinds of requests that were simulated, the branches of the RTL that were taken, and the edges of registers [PRESET=sm_100a] [SEEDS=3] [COUNT=400]
 	@$(PYTHON) -W error -m sim_tb.coverage --preset $(PRESET) $(if $(SEEDS),--seeds $(SEEDS)) \
 		$(if $(COUNT),--count $(COUNT))
 
@@ -116,6 +116,9 @@ pins: setup ## write .ci/requirements.txt and .ci/sdist.txt, versions and hashes
 readme: setup ## write the tables of README.md from their sources [MEASURE=1]
 	$(if $(filter-out 1,$(MEASURE)),$(error MEASURE = $(MEASURE): must be 1))
 	@$(PYTHON) -W error -m sim_tb.readme $(if $(MEASURE),--measure)
+
+verification: setup ## write the tables of docs/verification.md: tests, proofs, coverage and mutants of each block
+	@$(PYTHON) -W error -m tests.docs.verification
 
 registers: setup ## write docs/registers.md and the C header of the registers from hw/host/registers.rdl
 	@$(PYTHON) -W error -m hw.registers
