@@ -3,7 +3,10 @@
 The rules are taken from recordings of an H200 (``tests/silicon/ptx``).
 """
 
+import ctypes
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import ml_dtypes
@@ -26,6 +29,9 @@ _LEAST_SUM = -400
 """Exponent that a sum of zeros takes: less than that of every product, and far from the limits of
 double."""
 
+
+_NARROW = 13
+"""Bits that terms of 8-bit operands keep, and the fraction of their sums."""
 
 _PRODUCTS = 1 << 17
 """Products that are looked at together: their exponents fit a cache."""
@@ -57,8 +63,8 @@ _FORMATS = {
     BF16: _Format(7, -126, 25),
     np.dtype(np.float16): _Format(10, -14, 25),
     np.dtype(np.float32): _Format(10, -126, 25),
-    np.dtype(ml_dtypes.float8_e4m3fn): _Format(3, -6, 13),
-    np.dtype(ml_dtypes.float8_e5m2): _Format(2, -14, 13),
+    np.dtype(ml_dtypes.float8_e4m3fn): _Format(3, -6, _NARROW),
+    np.dtype(ml_dtypes.float8_e5m2): _Format(2, -14, _NARROW),
 }
 _INTEGERS = (np.dtype(np.int8), np.dtype(np.uint8))
 _ACCUMULATORS = {np.dtype(np.float32): -126, np.dtype(np.float16): -14}
@@ -106,6 +112,9 @@ def multiply_accumulate(a: Array, b: Array, c: Array, *, together: int = 0) -> A
     formats = _FORMATS[a.dtype], _FORMATS[b.dtype]
     left, right = _operand(a), _operand(b)
     k = together or STEP_BYTES // a.dtype.itemsize
+    multiply = _compiled()
+    if multiply and c.dtype == np.float32 and all(np.isfinite(x).all() for x in (left, right, c)):
+        return _multiplied(multiply, left, right, c, k, formats)
     rows = max(_PRODUCTS // max(k * len(b), 1), 1)
     blocks = [slice(start, start + rows) for start in range(0, len(a), rows)] or [slice(0)]
     for start in range(0, a.shape[1], k):
@@ -141,6 +150,53 @@ def _operand(values: Array) -> Doubles:
     if values.dtype == np.float32:
         values = (values.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
     return wide(values)
+
+
+@cache
+def _compiled() -> Callable[..., None] | None:
+    """Return the function of the testbench that multiplies; None outside of a simulation."""
+    try:
+        return multiply_in(ctypes.CDLL(None))
+    except AttributeError:
+        return None
+
+
+def multiply_in(library: ctypes.CDLL) -> Callable[..., None]:
+    """Return the function of ``sim_tb/testbench/dpi/tensor_cores.cpp`` in a library.
+
+    Raises
+    ------
+    AttributeError
+        If it is not there.
+    """
+    function = library.tensor_cores_multiply
+    sizes, pointers = [ctypes.c_size_t] * 4, [ctypes.c_void_p] * 5
+    function.argtypes = [*sizes, ctypes.c_int32, ctypes.c_uint32, *pointers]
+    function.restype = None
+    return function
+
+
+def _multiplied(
+    multiply: Callable[..., None],
+    a: Doubles,
+    b: Doubles,
+    c: Array,
+    together: int,
+    formats: tuple[_Format, _Format],
+) -> Array:
+    """Return ``multiply_accumulate`` of finite numbers and float32, by the compiled function."""
+    result = np.array(c, order="C")
+    arrays = (
+        np.ascontiguousarray(a),
+        _exponents(a, formats[0].least),
+        np.ascontiguousarray(b.T),
+        np.ascontiguousarray(_exponents(b, formats[1].least).T),
+        result,
+    )
+    sizes = len(a), len(b), a.shape[1], together
+    terms = formats[0].terms
+    multiply(*sizes, terms, terms == _NARROW, *(array.ctypes.data for array in arrays))
+    return result
 
 
 def _step(a: Doubles, b: Doubles, c: Array, formats: tuple[_Format, _Format]) -> Array:
@@ -181,8 +237,8 @@ def _finite_sum(
         total = np.rint((a @ b.T) * scale - _lost(a, b, scale, np.flatnonzero(lossy)))
     total += np.trunc(c * scale)
     total *= _power_of_two(unit)
-    if formats[0].terms == 13:
-        last = _power_of_two(np.maximum(_exponents(total, _LEAST_SUM), _LEAST_SUM) - 13)
+    if formats[0].terms == _NARROW:
+        last = _power_of_two(np.maximum(_exponents(total, _LEAST_SUM), _LEAST_SUM) - _NARROW)
         total = np.trunc(total / last) * last
     return total
 

@@ -236,7 +236,7 @@ def build(
     types += [f"`define TMA_{name.upper()}" for name in features]
     types.append(f"`define TMA_SMS {interface.sms}")
     arguments = [
-        *("../testbench.cpp", "../main.cpp"),
+        *("../testbench.cpp", "../tensor_cores.cpp", "../main.cpp"),
         "-CFLAGS",
         "-std=gnu++20",
         "-LDFLAGS",

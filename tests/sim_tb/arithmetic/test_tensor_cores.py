@@ -1,12 +1,15 @@
 """Sums of the tensor cores, held to recordings of an H200."""
 
+import ctypes
 import json
+import subprocess
 from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
 
+from sim_tb.arithmetic import tensor_cores
 from sim_tb.arithmetic.tensor_cores import STEP_BYTES, multiply_accumulate
 from tests.sim_tb.arithmetic.literal import sum_of
 
@@ -23,6 +26,24 @@ TYPES = {
     "s8": (np.int8, np.int32),
 }
 TILES, SIDE, STEPS = 3, 64, 4
+
+SOURCE = Path(tensor_cores.__file__).parents[1] / "testbench" / "dpi" / "tensor_cores.cpp"
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    """Return the function that simulators have, in a library of its own."""
+    library = tmp_path_factory.mktemp("tensor_cores") / "tensor_cores.so"
+    flags = ["-std=gnu++20", "-O1", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror"]
+    subprocess.run(["g++", *flags, SOURCE, "-o", library], check=True)
+    return tensor_cores.multiply_in(ctypes.CDLL(str(library)))
+
+
+@pytest.fixture(autouse=True, params=["numpy", "compiled"])
+def way(request, monkeypatch, compiled):
+    """Run each test with NumPy, and with the function that simulators have."""
+    function = {"numpy": None, "compiled": compiled}[request.param]
+    monkeypatch.setattr(tensor_cores, "_compiled", lambda: function)
 
 
 def recorded(name):
@@ -154,3 +175,8 @@ def test_shapes_that_do_not_match_are_named():
         multiply_accumulate(
             np.zeros((2, 8), BF16), np.zeros((3, 4), BF16), np.zeros((2, 3), np.float32)
         )
+
+
+def test_outside_of_a_simulation_nothing_is_compiled():
+    with pytest.raises(AttributeError):
+        tensor_cores.multiply_in(ctypes.CDLL(None))
