@@ -22,7 +22,6 @@ from sim_tb.distribution.store import Store
 from sim_tb.distribution.workers import Lost
 from sim_tb.simulator import runner
 from sim_tb.simulator.progress import progress_bar
-from sim_tb.simulator.runner import SimulationError
 from tests.soak.tasks import DESIGNS, Ended, simulate, tasks
 
 RESULTS = Path("build/soak/results.sqlite")
@@ -65,27 +64,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         runner.build(DESIGNS[design])
     given = dict(item for each in designs for item in tasks(each, options.clocks, options.seed))
     ended: list[Ended] = []
-    lost: list[str] = []
-    try:
-        with (
-            workers.of(options, parser) as crew,
-            Store(options.results, Ended) as results,
-            progress_bar(console) as progress,
-        ):
-            bar = progress.add_task("simulations", total=len(given))
-            for key, result in workers.stored(crew, simulate, given, results):
-                progress.advance(bar)
-                if isinstance(result, Lost):
-                    lost.append(f"lost: {key}: {result.reason}")
-                else:
-                    ended.append(result)
-    except SimulationError as error:
-        console.print(error, soft_wrap=True)
-        return 1
+    failed: list[str] = []
+    with (
+        workers.of(options, parser) as crew,
+        Store(options.results, Ended) as results,
+        progress_bar(console) as progress,
+    ):
+        bar = progress.add_task("simulations", total=len(given))
+        found = workers.stored(crew, simulate, given, results, lambda each: isinstance(each, Ended))
+        for key, result in found:
+            progress.advance(bar)
+            if isinstance(result, Ended):
+                ended.append(result)
+            elif isinstance(result, Lost):
+                failed.append(f"lost: {key}: {result.reason}")
+            else:
+                failed.append(str(result))
     console.print(table(ended))
-    lines = [*lost, f"{time.monotonic() - begin:.0f} s", results.remark]
+    lines = [*failed, f"{time.monotonic() - begin:.0f} s", results.remark]
     console.print("\n".join(filter(None, lines)), soft_wrap=True)
-    return int(bool(lost))
+    return int(bool(failed))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hw.params import PRESETS, TmaParams
+from open_tma.installation import python
 from sim_tb.distribution.store import code
 from sim_tb.simulator import runner
 from sim_tb.testbench import models
@@ -61,6 +62,25 @@ class Ended:
     longest: int
 
 
+@dataclass(frozen=True)
+class Failed:
+    """A simulation with a request that is stuck, a wrong result, or a lost place.
+
+    Parameters
+    ----------
+    task : Task
+    reason : str
+        Report of the simulator.
+    """
+
+    task: Task
+    reason: str
+
+    def __str__(self) -> str:
+        options = f"--design {self.task.design} --seed {self.task.seed} --clocks {self.task.clocks}"
+        return f"{self.reason}\nfailed: {python()} -m tests.soak {options}"
+
+
 def tasks(design: str, clocks: int, seed: int) -> Iterator[tuple[str, Task]]:
     """Yield simulations that have ``clocks`` clocks together, with their keys."""
     for number in range(-(-clocks // CLOCKS)):
@@ -69,14 +89,8 @@ def tasks(design: str, clocks: int, seed: int) -> Iterator[tuple[str, Task]]:
         yield f"{code('tests')} {design} seed={task.seed} clocks={size}", task
 
 
-def simulate(task: Task) -> Ended:
-    """Run a simulation.
-
-    Raises
-    ------
-    SimulationError
-        If a request is stuck, a result is wrong, or a place is lost.
-    """
+def simulate(task: Task) -> Ended | Failed:
+    """Run a simulation."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "report.json"
         env = {
@@ -84,5 +98,9 @@ def simulate(task: Task) -> Ended:
             "SOAK_MODELS": ",".join(task.memories),
             "SOAK_REPORT": str(path),
         }
-        runner.run("tests.soak.tb_soak", task.design, params=task.params, seed=task.seed, env=env)
+        test = "tests.soak.tb_soak", task.design
+        try:
+            runner.run(*test, params=task.params, seed=task.seed, env=env)
+        except runner.SimulationError as error:
+            return Failed(task, str(error))
         return Ended(task.design, task.seed, **json.loads(path.read_text()))

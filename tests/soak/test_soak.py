@@ -6,8 +6,9 @@ import pytest
 
 from hw.params import PRESETS, TmaParams
 from sim_tb.simulator import runner
+from tests.sim_tb.distribution.serial import Serial
 from tests.soak import __main__ as command
-from tests.soak.tasks import DESIGNS, Task, simulate
+from tests.soak.tasks import CLOCKS, DESIGNS, Ended, Failed, Task, simulate
 from tests.top.units import CLUSTER, SMALL
 
 UNIT = replace(SMALL, counters=True)
@@ -25,6 +26,7 @@ pytestmark = pytest.mark.spread
 def test_nothing_is_lost(design: str, params: TmaParams, clocks: int) -> None:
     """Longer runs: ``make soak``."""
     ended = simulate(Task(design, params, 1, clocks, ("rough", "stray")))
+    assert isinstance(ended, Ended), ended
     assert ended.requests > 50
     assert clocks < ended.clocks
 
@@ -34,6 +36,23 @@ def test_nothing_is_lost(design: str, params: TmaParams, clocks: int) -> None:
 @pytest.mark.parametrize("params", [UNIT, PRESETS["default"]])
 def test_the_probe_notices_a_place_that_is_lost(params: TmaParams) -> None:
     runner.run("tests.soak.tb_soak", "a_place_that_is_lost", params=params)
+
+
+def test_a_failure_does_not_end_the_others(monkeypatch, capsys, tmp_path) -> None:
+    def play(task: Task) -> Ended | Failed:
+        if task.seed == 2:
+            return Failed(task, "a request is stuck")
+        return Ended(task.design, task.seed, task.clocks, 7, 1, 100)
+
+    monkeypatch.setattr(command, "simulate", play)
+    monkeypatch.setattr(command.workers, "of", Serial.of)
+    monkeypatch.setattr(command.runner, "build", lambda _params: None)
+    arguments = ["--design", "unit", "--clocks", str(3 * CLOCKS)]
+    assert command.main([*arguments, "--results", str(tmp_path / "results.sqlite")]) == 1
+    printed = capsys.readouterr().out
+    assert "a request is stuck" in printed
+    assert f"-m tests.soak --design unit --seed 2 --clocks {CLOCKS}" in printed
+    assert f"{2 * CLOCKS:,}" in printed
 
 
 @pytest.mark.regress
