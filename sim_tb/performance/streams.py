@@ -29,6 +29,15 @@ MAX_EXTRA_CLOCKS = 16
 """Most clocks that a small box may take longer while large boxes are loaded."""
 
 
+ADVERSARIES = {
+    "boxes outside": 32,
+    "columns of pixels outside": 32,
+    "boxes of 16 bytes": 32,
+    "maps that are not cached": 32,
+}
+"""What other streams do to delay a small box, and most clocks by which it does."""
+
+
 @dataclass(frozen=True)
 class LineRates:
     """Lines a clock of each stream, shared with the other streams and alone, by bytes of a box."""
@@ -95,3 +104,31 @@ def small_box_latencies(
             names.append((kind, large))
     answers = jobs.results("sim_tb.performance.tb_fairness", probes, env={}, params=params)
     return {name: (next(answers), next(answers)) for name in names}
+
+
+def adversary(name: str, number: int) -> Stream:
+    """Return the stream of an adversary, by its name in ``ADVERSARIES``."""
+    base = number << STREAM_BITS + 7
+    tiny = load_of("tensor", number, 16)
+    if name == "boxes of 16 bytes":
+        return Stream(number, tiny, 16, 128)
+    if name == "maps that are not cached":
+        return Stream(number, tiny, 16, 64, maps=3 * PARAMS.descriptor_cache_entries)
+    if name == "boxes outside":
+        outside = load_of("tensor", number, 1 << 17)
+        return Stream(number, replace(outside, coords=(-128, 0, 0)), 1 << 17, 2)
+    # Each pixel is the last one of its row, and all are outside.
+    image = TensorMap.im2col("u8", base, (16, 1, 64, 64), (16, 16, 1024), (0, 0), (0, 0), 16, 1024)
+    return Stream(number, Load(image, (16, 0, 0, 0)), 1 << 14, 8)
+
+
+def adverse_latencies(params: TmaParams = PARAMS) -> dict[str, tuple[list[int], list[int]]]:
+    """Measure the clocks of single loads of 16 bytes, alone and beside three equal adversaries."""
+    small = Stream(0, load_of("tensor", 0, 16), 16, 1)
+    probes = [Probe(small, ())]
+    for name in ADVERSARIES:
+        others = tuple(adversary(name, number) for number in range(1, STREAMS))
+        probes.append(Probe(small, others))
+    answers = jobs.results("sim_tb.performance.tb_fairness", probes, env={}, params=params)
+    alone = next(answers)
+    return {name: (alone, next(answers)) for name in ADVERSARIES}

@@ -6,6 +6,7 @@
 from collections import deque
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import cycle
 from typing import Any
 
 import cocotb
@@ -49,12 +50,15 @@ class Stream:
         Bytes that the barrier of one load counts.
     outstanding : int
         Requests that are always outstanding.
+    maps : int
+        Equal tensor maps at different addresses that the requests use in turn.
     """
 
     number: int
     load: Load | BulkLoad
     bytes: int
     outstanding: int
+    maps: int = 1
 
 
 @dataclass(frozen=True)
@@ -78,12 +82,13 @@ class Issuer:
     def __init__(self, env: Environment, stream: Stream, barriers: list[int]) -> None:
         self._env, self._stream, self._barriers = env, stream, barriers
         self._running = True
-        self.tensor_map = map_address(env, stream.load)
+        self.tensor_maps = [map_address(env, stream.load) for _ in range(stream.maps)]
+        self._next_map = cycle(self.tensor_maps)
 
     async def start(self) -> None:
         """Issue the first request of each barrier."""
-        if self.tensor_map:
-            await self._env.descriptors.prefetch(self.tensor_map)
+        if self.tensor_maps[0]:
+            await self._env.descriptors.prefetch(self.tensor_maps[0])
         for barrier in self._barriers:
             await self._env.barriers.command("INIT", barrier, 1)
             self._env.barriers.watch(barrier, partial(self._issue, barrier))
@@ -100,7 +105,7 @@ class Issuer:
         stream, env = self._stream, self._env
         env.barriers.post("ARRIVE_EXPECT_TX", barrier, stream.bytes, self._fault)
         load = replace(stream.load, mbarrier=barrier)
-        env.requests.submit(load, self.tensor_map, thread=WARP * stream.number)
+        env.requests.submit(load, next(self._next_map), thread=WARP * stream.number)
 
     def _fault(self, fault: str) -> None:
         raise AssertionError(f"stream {self._stream.number}: {fault}")
@@ -131,7 +136,8 @@ async def drain(env: Environment, running: list[Issuer]) -> None:
         issuer.stop()
     await env.idle()
     for issuer in running:
-        env.gmem.remove(issuer.tensor_map)
+        for tensor_map in issuer.tensor_maps:
+            env.gmem.remove(tensor_map)
     assert not env.errors, env.errors.take_all()
 
 
