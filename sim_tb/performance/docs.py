@@ -253,6 +253,16 @@ def waits_table() -> str:
     return table(head, rows)
 
 
+def adverse_table() -> str:
+    """Measure small boxes beside adversaries; return their latencies."""
+    rows = []
+    for name, (alone, beside) in streams.adverse_latencies().items():
+        cells = [f"{np.median(clocks):.0f}, {max(clocks)}" for clocks in (alone, beside)]
+        rows.append([name, *cells, f"{max(alone) + streams.ADVERSARIES[name]:,}"])
+    head = "three other streams", "clocks alone: median, worst", "beside them", "bound"
+    return table(head, rows)
+
+
 def synth_table() -> str | None:
     """Return area and clock from the file of ``make synth``; None if there is no such file."""
     if not SYNTH.exists():
@@ -378,6 +388,7 @@ TABLES: dict[str, Callable[[], str | None]] = {
     "axi": axi_table,
     "streams": streams_table,
     "waits": waits_table,
+    "adverse": adverse_table,
     "synth": synth_table,
     "rates": rates_table,
     "sta": sta_table,

@@ -29,13 +29,16 @@ MAX_EXTRA_CLOCKS = 16
 """Most clocks that a small box may take longer while large boxes are loaded."""
 
 
+TINY_BOXES = 128
+"""Outstanding requests of a stream of boxes of 16 bytes."""
+
 ADVERSARIES = {
-    "boxes outside": 32,
-    "columns of pixels outside": 32,
-    "boxes of 16 bytes": 32,
-    "maps that are not cached": 32,
+    "boxes outside": 80,  # a stretch of fill has up to 64 beats
+    "columns of pixels outside": 80,
+    "boxes of 16 bytes": 2 * (STREAMS - 1) * TINY_BOXES,  # two operations on a barrier for each
+    "maps that are not cached": 1200,  # four fetches, of requests in front of the cache
 }
-"""What other streams do to delay a small box, and most clocks by which it does."""
+"""What three streams do to delay a small box of the fourth, and most clocks by which they do."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +114,7 @@ def adversary(name: str, number: int) -> Stream:
     base = number << STREAM_BITS + 7
     tiny = load_of("tensor", number, 16)
     if name == "boxes of 16 bytes":
-        return Stream(number, tiny, 16, 128)
+        return Stream(number, tiny, 16, TINY_BOXES)
     if name == "maps that are not cached":
         return Stream(number, tiny, 16, 64, maps=3 * PARAMS.descriptor_cache_entries)
     if name == "boxes outside":

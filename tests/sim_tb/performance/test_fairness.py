@@ -3,7 +3,7 @@
 import pytest
 
 from sim_tb.performance import streams
-from sim_tb.performance.streams import MAX_EXTRA_CLOCKS
+from sim_tb.performance.streams import ADVERSARIES, MAX_EXTRA_CLOCKS
 
 pytestmark = pytest.mark.regress
 
@@ -26,5 +26,14 @@ def test_a_small_box_does_not_wait_for_large_ones() -> None:
         f"{name}: {max(beside)} clocks, alone {max(alone)}"
         for name, (alone, beside) in streams.small_box_latencies().items()
         if max(beside) > max(alone) + MAX_EXTRA_CLOCKS
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_adversaries_delay_a_small_box_by_a_bounded_time() -> None:
+    wrong = [
+        f"{name}: {max(beside)} clocks, alone {max(alone)}"
+        for name, (alone, beside) in streams.adverse_latencies().items()
+        if max(beside) > max(alone) + ADVERSARIES[name]
     ]
     assert not wrong, "\n".join(wrong)
