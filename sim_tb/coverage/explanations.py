@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 from sim_tb.coverage.counts import Point
 
@@ -26,8 +27,8 @@ class Explanation:
         Why the points are not reached, in one sentence.
     line : str
         Part of the Python statement.
-    condition : str
-        Part of the condition in Verilog, or of the name of the bit.
+    condition : str or tuple of str
+        Part of the condition in Verilog, or of the name of the bit; of several, one must be there.
     way : str
         "then", "else" or "case"; of an edge, "rise" or "fall".
     bits : tuple of int
@@ -42,11 +43,15 @@ class Explanation:
     source: str
     reason: str
     line: str = ""
-    condition: str = ""
+    condition: str | tuple[str, ...] = ""
     way: str = ""
     bits: tuple[int, int] = (-1, MAX_BIT)
     points: int = 1
     preset: str = ""
+
+    @property
+    def _conditions(self) -> tuple[str, ...]:
+        return (self.condition,) if isinstance(self.condition, str) else self.condition
 
     def fits(self, point: Point) -> bool:
         """Return whether the explanation fits a point."""
@@ -54,7 +59,7 @@ class Explanation:
         return (
             fnmatchcase(point.module, self.modules)
             and fnmatchcase(point.file, self.source)
-            and self.condition in point.condition
+            and any(part in point.condition for part in self._conditions)
             and self.way in ("", point.way)
             and low <= point.bit <= high
             and self.line in point.text
@@ -72,10 +77,15 @@ def explanations(path: Path, preset: str) -> list[Explanation]:
     with path.open("rb") as file:
         tables = tomllib.load(file).get(path.stem, [])
     try:
-        known = [Explanation(**table) for table in tables]
+        known = [Explanation(**_hashable(table)) for table in tables]
     except TypeError as error:
         raise ValueError(f"{path}: {error}") from error
     return [item for item in known if item.preset in ("", preset)]
+
+
+def _hashable(table: dict[str, Any]) -> dict[str, Any]:
+    """Return a table with tuples in place of lists."""
+    return {key: tuple(item) if isinstance(item, list) else item for key, item in table.items()}
 
 
 @dataclass

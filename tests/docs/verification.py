@@ -226,6 +226,18 @@ def stage_table() -> str:
     return table(names, [[str(stages.count(name)) for name in names]])
 
 
+def total_table() -> str:
+    """Return the branches and edges of all files of ``hw`` in the default unit."""
+    measured = json.loads(EVIDENCE.read_text())["files"].values()
+    rows = []
+    for name, label in zip(COUNTED, ("branches", "edges of registers"), strict=True):
+        numbers = [figures[name] for figures in measured if name in figures]
+        total = Points(*map(sum, zip(*numbers, strict=True)))
+        cells = total.reached, total.explained, total.missed
+        rows.append([label, *map(str, cells), f"{int(1000 * total.share) / 10:.1f}%"])
+    return table(("", "reached", "explained", "neither", "reached of those not explained"), rows)
+
+
 def cross_table() -> str:
     """Return the crosses of requests."""
     crosses = json.loads(EVIDENCE.read_text())["crosses"]
@@ -233,7 +245,12 @@ def cross_table() -> str:
     return table(("cross", "combinations simulated", "legal combinations"), rows)
 
 
-TABLES: Tables = {"stages": stage_table, "blocks": block_table, "crosses": cross_table}
+TABLES: Tables = {
+    "stages": stage_table,
+    "blocks": block_table,
+    "totals": total_table,
+    "crosses": cross_table,
+}
 """Tables of docs/verification.md."""
 
 

@@ -7,7 +7,17 @@ from typing import Any
 import cocotb
 import numpy as np
 
-from golden import BulkLoad, ErrorCode, HashedMemory, TensorMap, TmaError, execute, mbarrier
+from golden import (
+    BulkLoad,
+    DataType,
+    ErrorCode,
+    HashedMemory,
+    Load,
+    TensorMap,
+    TmaError,
+    execute,
+    mbarrier,
+)
 from golden.mbarrier import MAX_COUNT
 from sim_tb.testbench.barriers import Command
 from sim_tb.testbench.environment import Environment
@@ -18,6 +28,8 @@ BARRIERS = (0x40, 0x48, 0x80)
 TARGET = 0x400
 LOCK = 1 << 42
 TESTS = "TEST_WAIT_PARITY", "TRY_WAIT_PARITY", "TEST_WAIT", "TRY_WAIT"
+LINE = 128
+ROUNDS, MAPS = 30, 150
 NO_TIME = 0
 """Time limit with which a ``try_wait`` answers at once."""
 
@@ -140,6 +152,52 @@ async def waits_end(dut: Any) -> None:
         (True, True, None),
         (False, True, None),
     ]
+
+
+@cocotb.test()
+async def as_many_waits_as_there_are_places(dut: Any) -> None:
+    """All places for waits are taken, by barriers anywhere in shared memory, again and again."""
+    env = await Environment.start(dut, PRESETS["rough"])
+    rng, places = env.rng("waits"), env.interface.parameters["barrier_waiters"]
+    for _ in range(ROUNDS):
+        barriers = [8 * int(word) for word in rng.permutation(env.smem.size // 8)[:places]]
+        for barrier in barriers:
+            await env.barriers.command("INIT", barrier, 1)
+        waits = [cocotb.start_soon(env.barriers.try_wait(barrier, 0)) for barrier in barriers]
+        await env.cycles(4 * places)
+        for barrier in rng.permutation(barriers).tolist():
+            await env.barriers.command("ARRIVE", barrier, 1)
+        for wait in waits:
+            assert (await wait)[:3] == (True, True, None)
+    await env.idle()
+
+
+@cocotb.test()
+async def addresses_of_maps_and_hints_have_any_bits(dut: Any) -> None:
+    """Tensor maps anywhere in global memory, and any cache policy of loads and stores."""
+    env = await Environment.start(dut, PRESETS["rough"])
+    rng, barrier, expected = env.rng("maps"), BARRIERS[0], env.smem.copy()
+    await env.barriers.command("INIT", barrier, 1)
+    for number in range(MAPS):
+        at, source, target = (LINE * int(line) for line in rng.integers(1 << 57, size=3))
+        policies = [int(policy) for policy in rng.integers(1 << 64, size=2, dtype=np.uint64)]
+        tensor_map = TensorMap.tiled(DataType.UINT8, source, [LINE], [], [LINE])
+        env.descriptors.place(tensor_map, at)
+        execute(Load(tensor_map, (0,), smem_address=TARGET), HashedMemory(), [expected])
+        if number % 2:
+            await env.descriptors.prefetch(at)
+        await env.barriers.command("ARRIVE_EXPECT_TX", barrier, LINE)
+        env.requests.load(at, (0,), TARGET, barrier, cache_policy=policies[0])
+        await env.barriers.wait(barrier, number & 1)
+        stored = np.zeros(LINE, np.uint8)
+        env.gmem.place(target, stored)
+        env.requests.bulk_store(target, TARGET, LINE, cache_policy=policies[1])
+        env.requests.commit_group()
+        await env.requests.wait_group()
+        assert np.array_equal(stored, expected[TARGET : TARGET + LINE])
+        for address in at, target:
+            env.gmem.remove(address)
+    assert not env.errors
 
 
 @cocotb.test()

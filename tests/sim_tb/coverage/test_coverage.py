@@ -504,6 +504,7 @@ MISSED = [
         ([{"modules": "tma.mbarrier_unit"}], 1, 0),
         ([{"way": "then"}], 1, 0),
         ([{"line": "r_en"}], 1, 0),
+        ([{"condition": ("r_en", "w_en"), "points": 2}], 0, 0),
         ([{"way": "then"}, {"line": "w_en"}], 0, 0),
         ([{"way": "then"}, {"line": "w_en"}, {"line": "w_en"}], 0, 1),
         ([{"source": "hw/lib/queue.py"}], 2, 1),
