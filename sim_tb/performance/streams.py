@@ -38,7 +38,7 @@ ADVERSARIES = {
     "boxes of 16 bytes": 2 * (STREAMS - 1) * TINY_BOXES,  # two operations on a barrier for each
     "maps that are not cached": 1200,  # four fetches, of requests in front of the cache
 }
-"""What three streams do to delay a small box of the fourth, and most clocks by which they do."""
+"""Ways in which three streams delay a small box of the fourth, and most clocks of the delay."""
 
 
 @dataclass(frozen=True)
@@ -118,8 +118,8 @@ def adversary(name: str, number: int) -> Stream:
     if name == "maps that are not cached":
         return Stream(number, tiny, 16, 64, maps=3 * PARAMS.descriptor_cache_entries)
     if name == "boxes outside":
-        outside = load_of("tensor", number, 1 << 17)
-        return Stream(number, replace(outside, coords=(-128, 0, 0)), 1 << 17, 2)
+        matrix = TensorMap.tiled("u8", base, (128, 256, 64), (128, 128 << 8), (128, 256, 4))
+        return Stream(number, Load(matrix, (-128, 0, 0)), 1 << 17, 2)
     # Each pixel is the last one of its row, and all are outside.
     image = TensorMap.im2col("u8", base, (16, 1, 64, 64), (16, 16, 1024), (0, 0), (0, 0), 16, 1024)
     return Stream(number, Load(image, (16, 0, 0, 0)), 1 << 14, 8)
