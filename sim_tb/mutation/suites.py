@@ -1,26 +1,88 @@
 """Suites of tests, and their runs on a mutant of the unit."""
 
+import inspect
 import json
+import pkgutil
 import re
 import shutil
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 
-from hw.flow.cache import cached, digest, sources
+from amaranth.lib.wiring import Component
+
+from hw.axi_top import AxiLoop
+from hw.contexts_loop import ContextsLoop
+from hw.flow.cache import ROOT, cached, digest, sources
 from hw.flow.design import Design
 from hw.flow.mutate import LIMIT, Mutant, Mutants, planted
 from hw.flow.verilog import MODULE
+from hw.page_loop import PageLoop
 from hw.params import PRESETS, TmaParams
 from hw.top import Tma
 from sim_tb.mutation.blocks import judge as block_judge
 from sim_tb.mutation.blocks.netlist import unit_cells
 from sim_tb.simulator import runner
 
-PARAMS = PRESETS["default"]
-"""Parameters of the unit that has the mutants."""
+SMALL = replace(
+    PRESETS["default"], line_bytes=32, tags=16, requests_in_flight=16, setup_pipelines=1, streams=1
+)
+"""Parameters of the unit in designs whose mutants are around it."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Design with mutants.
+
+    Parameters
+    ----------
+    params : TmaParams
+    unit : callable
+        Returns the component, with the ports of ``Tma``.
+    packages : tuple of str
+        Packages of ``hw`` whose blocks have the mutants. Default: all blocks.
+    stand_ins : tuple of str
+        Classes of them that are for simulations only, and have none.
+    """
+
+    params: TmaParams
+    unit: Callable[[TmaParams], Component]
+    packages: tuple[str, ...] = ()
+    stand_ins: tuple[str, ...] = ()
+
+    @property
+    def kinds(self) -> set[str]:
+        """Names of the classes of blocks that have mutants."""
+        return {
+            name
+            for package in self.packages
+            for module in pkgutil.iter_modules([str(ROOT / "hw" / package)], f"hw.{package}.")
+            for name, item in vars(import_module(module.name)).items()
+            if inspect.isclass(item) and item.__module__ == module.name
+        } - {*self.stand_ins}
+
+    @property
+    def key(self) -> list[str]:
+        """Everything that the design depends on."""
+        return [self.unit.__name__, repr(self.params), sources("hw")]
+
+    def design(self) -> Design:
+        """Return the elaborated design."""
+        return Design(self.unit(self.params), MODULE)
+
+
+SUBJECTS = {
+    "unit": Subject(PRESETS["default"], Tma),
+    "axi": Subject(
+        replace(SMALL, axi_data_bits=64, axi_prefetch=True), AxiLoop, ("axi",), ("MemoryAdapter",)
+    ),
+    "tlb": Subject(replace(SMALL, tlb_entries=4), PageLoop, ("translate",)),
+    "contexts": Subject(replace(SMALL, contexts=2), ContextsLoop, ("context",)),
+}
+"""Designs by the name that the command line takes."""
 
 SLOWER = 2
 """Clocks that a mutant has for a test, as a multiple of those that the test takes without it."""
@@ -163,27 +225,29 @@ class Verdict:
     seconds: float
 
 
-def plant(count: int, seed: int, params: TmaParams = PARAMS) -> Mutants:
-    """Plant mutants in a unit; see ``hw.flow.mutate.planted``."""
-    return planted(lambda: Design(Tma(params), MODULE), [repr(params), sources("hw")], count, seed)
+def plant(count: int, seed: int, name: str) -> Mutants:
+    """Plant mutants in a design of ``SUBJECTS``; see ``hw.flow.mutate.planted``."""
+    subject = SUBJECTS[name]
+    return planted(subject.design, subject.key, count, seed, subject.kinds)
 
 
-def rtl(mutants: Mutants, params: TmaParams = PARAMS) -> Path:
-    """Return the folder of Verilog and JSON of the unit with its mutants.
+def rtl(mutants: Mutants, name: str) -> Path:
+    """Return the folder of Verilog and JSON of a design of ``SUBJECTS`` with its mutants.
 
     ``mutants.json`` lists the mutants, and ``cells.json`` the cells of the unit, for the
     blocks' own tests.
     """
-    cells = unit_cells(lambda: Design(Tma(params), MODULE), [repr(params), sources("hw")])
+    subject = SUBJECTS[name]
+    cells = unit_cells(subject.design, subject.key)
     listed = json.dumps([asdict(each) for each in mutants.planted])
 
     def make(directory: Path) -> None:
-        shutil.copytree(runner.generate(params), directory, dirs_exist_ok=True)
+        shutil.copytree(runner.generate(subject.params), directory, dirs_exist_ok=True)
         (directory / f"{MODULE}.v").write_text(mutants.verilog)
         (directory / "mutants.json").write_text(listed)
         shutil.copy(cells, directory)
 
-    key = digest([mutants.verilog, repr(params), listed, cells.read_text()])
+    key = digest([mutants.verilog, repr(subject.params), listed, cells.read_text()])
     path: Path = cached("verilog", key, make)
     return path
 
@@ -195,14 +259,14 @@ def block_tests(directory: Path) -> block_judge.BlockTests:
     return block_judge.BlockTests([Mutant(**each) for each in listed], directory / "cells.json")
 
 
-def _simulate(run: Run, directory: Path, *plusargs: str) -> Path:
-    """Run tests on the unit with its mutants; see ``runner.run``."""
+def _simulate(run: Run, subject: str, directory: Path, *plusargs: str) -> Path:
+    """Run tests on a design with its mutants; see ``runner.run``."""
     several = not isinstance(run.test, str)
     names = {"COCOTB_TEST_FILTER": f"({'|'.join(run.test)})$"} if several else {}
     return runner.run(
         run.module,
         None if several else run.test,
-        params=PARAMS,
+        params=SUBJECTS[subject].params,
         env={**run.env, **names},
         rtl=directory,
         optimisation=OPTIMISATION,
@@ -210,7 +274,7 @@ def _simulate(run: Run, directory: Path, *plusargs: str) -> Path:
     )
 
 
-def clocks(suite: str, directory: Path) -> list[int]:
+def clocks(suite: str, subject: str, directory: Path) -> list[int]:
     """Run a suite without a mutant; return the clocks of each of its runs, or of all.
 
     Raises
@@ -222,14 +286,14 @@ def clocks(suite: str, directory: Path) -> list[int]:
         return [block_tests(directory).clocks]
     taken = []
     for run in SUITES[suite].runs:
-        ended = _simulate(run, directory)
+        ended = _simulate(run, subject, directory)
         durations = _DURATION.findall((ended / "results.xml").read_text())
         assert len(durations) == (1 if isinstance(run.test, str) else len(run.test)), run
         taken.append(round(sum(map(float, durations))) // CLOCK_NS)
     return taken
 
 
-def judge(number: int, suite: str, limits: list[int], directory: Path) -> Verdict:
+def judge(number: int, suite: str, limits: list[int], subject: str, directory: Path) -> Verdict:
     """Run a suite on a mutant, up to the first test that fails.
 
     Parameters
@@ -240,6 +304,8 @@ def judge(number: int, suite: str, limits: list[int], directory: Path) -> Verdic
         Name in ``SUITES``.
     limits : list of int
         Clocks that each of its runs takes without a mutant; see ``clocks``.
+    subject : str
+        Name in ``SUBJECTS``.
     directory : Path
         Folder of the Verilog; see ``rtl``.
     """
@@ -251,7 +317,7 @@ def judge(number: int, suite: str, limits: list[int], directory: Path) -> Verdic
         return Verdict(killed_by, time.monotonic() - began)
     for run, limit in zip(SUITES[suite].runs, limits, strict=True):
         try:
-            _simulate(run, directory, f"+mutant={number}", f"+clocks={SLOWER * limit}")
+            _simulate(run, subject, directory, f"+mutant={number}", f"+clocks={SLOWER * limit}")
         except runner.SimulationError as error:
             killed_by = f"{run}: {_how(str(error))}"
             break

@@ -35,13 +35,13 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, str]]:
     """Return the list of runs of suites on mutants, which are not simulated."""
     made = []
 
-    def judge(number: int, suite: str, limits: list[int], directory: Path) -> Verdict:
-        del limits, directory
+    def judge(number: int, suite: str, limits: list[int], subject: str, directory: Path) -> Verdict:
+        del limits, subject, directory
         made.append((number, suite))
         return Verdict("a test: failed" if suite in KILLERS[number] else None, 1.0)
 
     monkeypatch.setattr(suites, "judge", judge)
-    monkeypatch.setattr(suites, "rtl", lambda mutants: mutants.directory)
+    monkeypatch.setattr(suites, "rtl", lambda mutants, _: mutants.directory)
     monkeypatch.setattr(command, "plant", lambda *_: MUTANTS)
     return made
 
@@ -50,7 +50,7 @@ def run_all(path: Path, **changed: str) -> list[Fate]:
     results = Results(path, {name: changed.get(name, "first") for name in NAMES})
     for name in NAMES:
         results.put_clocks(name, [100])
-    found = fates(Crew(Serial(), Console()), (4, 1), MUTANTS.planted, NAMES, results)
+    found = fates(Crew(Serial(), Console()), (4, 1, "unit"), MUTANTS.planted, NAMES, results)
     results.close()
     return found
 
@@ -89,6 +89,20 @@ def test_the_count_is_positive(capsys):
     assert "--count 0: must be at least 1" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name", [name for name in suites.SUBJECTS if name != "unit"])
+def test_mutants_are_in_blocks_around_the_unit(name):
+    subject = suites.SUBJECTS[name]
+    kinds = {block.kind for block in subject.design().blocks()}
+    assert subject.kinds & kinds
+    assert "RequestQueue" not in subject.kinds
+
+
+def test_blocks_around_the_unit_have_no_tests_of_their_own_here(capsys):
+    with pytest.raises(SystemExit):
+        main(["--design", "axi", "--suite", "blocks"])
+    assert "--suite blocks: has tests of blocks of --design unit only" in capsys.readouterr().err
+
+
 def test_directed_tests_are_those_of_the_unit():
     assert list(suites.LOAD_RULES) == test_loads.RULES
     assert list(suites.STORE_RULES) == test_stores.RULES
@@ -96,12 +110,13 @@ def test_directed_tests_are_those_of_the_unit():
 
 @pytest.mark.regress
 def test_suites_pass_without_a_mutant_and_kill_mutants():
-    mutants = suites.plant(1, 1)
-    directory = suites.rtl(mutants)
-    runner.build(suites.PARAMS, rtl=directory, optimisation=suites.OPTIMISATION)
+    mutants = suites.plant(1, 1, "unit")
+    directory = suites.rtl(mutants, "unit")
+    runner.build(suites.SUBJECTS["unit"].params, rtl=directory, optimisation=suites.OPTIMISATION)
     for name in SUITES:
-        limits = suites.clocks(name, directory)
+        limits = suites.clocks(name, "unit", directory)
         verdicts = [
-            suites.judge(mutant.number, name, limits, directory) for mutant in mutants.planted[:8]
+            suites.judge(mutant.number, name, limits, "unit", directory)
+            for mutant in mutants.planted[:8]
         ]
         assert sum(verdict.killed_by is not None for verdict in verdicts) >= 4
