@@ -239,9 +239,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not chosen:
         hint = suggestion(options.block, {each.block for each in mutants.planted})
         parser.error(f"--block {options.block}: no block has this name{hint}")
-    names = [name for name, suite in SUITES.items() if suite.runs or options.design == "unit"]
+    names = list(SUITES) if options.design == "unit" else list(suites.AROUND_THE_UNIT)
     if options.suite and options.suite not in names:
-        parser.error(f"--suite {options.suite}: has tests of blocks of --design unit only")
+        parser.error(f"--suite {options.suite}: needs --design unit")
     names = [options.suite] if options.suite else names
     directory = suites.rtl(mutants, options.design)
     runner.build(subject.params, rtl=directory, optimisation=suites.OPTIMISATION)

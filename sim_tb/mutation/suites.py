@@ -209,6 +209,10 @@ SUITES = {
 }
 
 
+AROUND_THE_UNIT = "recordings", "random"
+"""Suites that fit every design. Others know the lines, the rates and the blocks of the unit."""
+
+
 @dataclass(frozen=True)
 class Verdict:
     """Outcome of a suite on a mutant.
