@@ -170,8 +170,8 @@ def multiply_in(library: ctypes.CDLL) -> Callable[..., None]:
         If it is not there.
     """
     function = library.tensor_cores_multiply
-    sizes, pointers = [ctypes.c_size_t] * 4, [ctypes.c_void_p] * 5
-    function.argtypes = [*sizes, ctypes.c_int32, ctypes.c_uint32, *pointers]
+    sizes, numbers, pointers = [ctypes.c_size_t] * 4, [ctypes.c_int32] * 3, [ctypes.c_void_p] * 3
+    function.argtypes = [*sizes, *numbers, ctypes.c_uint32, *pointers]
     function.restype = None
     return function
 
@@ -186,16 +186,11 @@ def _multiplied(
 ) -> Array:
     """Return ``multiply_accumulate`` of finite numbers and float32, by the compiled function."""
     result = np.array(c, order="C")
-    arrays = (
-        np.ascontiguousarray(a),
-        _exponents(a, formats[0].least),
-        np.ascontiguousarray(b.T),
-        np.ascontiguousarray(_exponents(b, formats[1].least).T),
-        result,
-    )
+    arrays = np.ascontiguousarray(a), np.ascontiguousarray(b), result
     sizes = len(a), len(b), a.shape[1], together
     terms = formats[0].terms
-    multiply(*sizes, terms, terms == _NARROW, *(array.ctypes.data for array in arrays))
+    rules = formats[0].least, formats[1].least, terms, terms == _NARROW
+    multiply(*sizes, *rules, *(array.ctypes.data for array in arrays))
     return result
 
 

@@ -23,10 +23,11 @@ constexpr int kNarrowFraction = 13;
 
 double power_of_two(int64_t exponent) { return std::bit_cast<double>((exponent + 1023) << 52); }
 
-int16_t exponent_of(float value) {
+// Return floor(log2) of a magnitude, `least` at least, and kZero for a zero.
+int16_t exponent_of(double value, int least) {
     if (value == 0) return kZero;
-    const int biased = std::bit_cast<uint32_t>(value) >> 23 & 0xff;
-    return static_cast<int16_t>(std::max<int>(biased - 127, kSubnormal));
+    const int biased = std::bit_cast<uint64_t>(value) >> 52 & 0x7ff;
+    return static_cast<int16_t>(std::max(biased - 1023, least));
 }
 
 // Return a sum without the bits that narrow operands do not keep.
@@ -81,22 +82,35 @@ VECTORISED void accumulate(const Row& row, size_t n, size_t k, int terms, const 
 
 extern "C" {
 
-// Add the products of m x k and k x n finite numbers to m x n accumulators, `together` steps of k
-// in each instruction. `terms`: bits below the greatest exponent of a sum that each term keeps.
-void tensor_cores_multiply(size_t m, size_t n, size_t k, size_t together, int32_t terms,
-                           uint32_t is_narrow, const double* a, const int16_t* a_exponents,
-                           const double* b, const int16_t* b_exponents, float* c) {
-    std::vector<double> scale(n), totals(n);
-    std::vector<int16_t> greatest(n);
+// Add the products of finite numbers a (m x k) and b (n x k) to m x n accumulators, `together` steps
+// of k in each instruction. `a_least`, `b_least`: exponents of subnormal numbers. `terms`: bits below
+// the greatest exponent of a sum that each term keeps.
+void tensor_cores_multiply(size_t m, size_t n, size_t k, size_t together, int32_t a_least,
+                           int32_t b_least, int32_t terms, uint32_t is_narrow, const double* a,
+                           const double* b, float* c) {
+    std::vector<double> columns(k * n), scale(n), totals(n);
+    std::vector<int16_t> a_exponents(m * k), b_exponents(k * n), greatest(n);
+    for (size_t place = 0; place < m * k; ++place) {
+        a_exponents[place] = exponent_of(a[place], a_least);
+    }
+    for (size_t column = 0; column < n; ++column) {
+        for (size_t step = 0; step < k; ++step) {
+            const double value = b[column * k + step];
+            columns[step * n + column] = value;
+            b_exponents[step * n + column] = exponent_of(value, b_least);
+        }
+    }
     for (size_t step = 0; step < k; step += together) {
         const size_t steps = std::min(together, k - step);
         for (size_t number = 0; number < m; ++number) {
-            const Row row = {a + number * k + step, a_exponents + number * k + step, c + number * n};
+            const size_t place = number * k + step;
+            const Row row = {a + place, a_exponents.data() + place, c + number * n};
             for (size_t column = 0; column < n; ++column) {
-                greatest[column] = std::max(exponent_of(row.accumulators[column]), kLeastSum);
+                const int16_t exponent = exponent_of(row.accumulators[column], kSubnormal);
+                greatest[column] = std::max(exponent, kLeastSum);
             }
-            accumulate(row, n, steps, terms, b + step * n, b_exponents + step * n, greatest.data(),
-                       scale.data(), totals.data());
+            accumulate(row, n, steps, terms, columns.data() + step * n,
+                       b_exponents.data() + step * n, greatest.data(), scale.data(), totals.data());
             for (size_t column = 0; column < n; ++column) {
                 const double total = totals[column] * power_of_two(greatest[column] - terms);
                 row.accumulators[column] = rounded(is_narrow ? narrow(total) : total);
