@@ -51,8 +51,8 @@ soc: setup ## multiply matrices in an example SoC, a RISC-V processor with the u
 formal: setup ## run all proofs, and again with planted bugs, which must fail
 	@$(PYTHON) -W error -m tests.formal
 
-fuzz: setup ## compare random and malformed requests on the golden model and the RTL; write what differs to build/fuzz [COUNT=10000] [SEED=1] [SCHEDULER=tcp://host:8786] [WORKERS=2]
-	@$(PYTHON) -W error -m tests.fuzz $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED)) $(CREW)
+fuzz: setup ## compare random and malformed requests on the golden model and the RTL; write what differs to build/fuzz [COUNT=10000] [SEED=1] [CLUSTERS=1] [SCHEDULER=tcp://host:8786] [WORKERS=2]
+	@$(PYTHON) -W error -m tests.fuzz $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED)) $(if $(CLUSTERS),--clusters) $(CREW)
 
 lint: setup ## run ruff, mypy, Verilator's lint on the generated Verilog, and the check of combinational paths
 	@$(PYTHON) -m ruff check .

@@ -10,7 +10,6 @@ Rounds run on worker processes. Their results stay in an SQLite file; a run with
 the same code goes on where an earlier one ended.
 """
 
-import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -19,37 +18,18 @@ from pathlib import Path
 
 from rich.console import Console
 
-from hw.params import TmaParams, options_of
 from sim_tb.command_line import Parser, entry_point
+from sim_tb.conformance import rtl
 from sim_tb.distribution import workers
 from sim_tb.distribution.store import Store
 from sim_tb.simulator import runner
 from sim_tb.simulator.progress import progress_bar
-from tests.fuzz.compare import differences, write
-from tests.fuzz.draw import Drawn
-from tests.fuzz.rounds import Ended, Fuzzer, case_of, play, units
-from tests.fuzz.shrink import shrunk
+from tests.fuzz.rounds import Ended, Fuzzer, play, units
 
 MOST_FAILURES = 3
 
 FOLDER, RESULTS = Path("build/fuzz"), "results.sqlite"
 """Folder of results, and the file in it that has those of all rounds."""
-
-
-def report(case: Drawn, params: TmaParams, path: Path, console: Console) -> None:
-    """Make a case that differs as simple as possible; write its file, and print it."""
-
-    def differs(cases: Sequence[Drawn]) -> list[bool]:
-        return [text is not None for text in differences(cases, params)]
-
-    smallest = shrunk(case, differs)
-    write(path, [smallest])
-    text = differences([smallest], params)[0]
-    console.print(f"{smallest.case.request()}\n  {text}", markup=False, soft_wrap=True)
-    port = " PORT=contexts" if params.contexts > 1 else ""
-    console.print(f"  make conformance VECTORS={path} TARGET=rtl{port}", soft_wrap=True)
-    if options := options_of(params):
-        console.print(f"  the unit has {shlex.join(options)}", soft_wrap=True)
 
 
 def fuzz(
@@ -80,7 +60,8 @@ def fuzz(
                 for index in ended[key].different:
                     path = folder / f"seed{fuzzer.seed}-round{round_.number}-{index}.npz"
                     files.append(path)
-                    report(case_of(round_, index), round_.params, path, console)
+                    for line in round_.report(index, path):
+                        console.print(line, markup=False, soft_wrap=True)
                     if len(files) == MOST_FAILURES:
                         return files
     return files
@@ -99,6 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--contexts", type=int, default=1, metavar="N", help="contexts, all but one random [1]"
     )
+    parser.add_argument("--clusters", action="store_true", help="programs of clusters")
     parser.add_argument("--unguided", action="store_true", help="count no branches")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="of results [%(default)s]")
     workers.add_arguments(parser)
@@ -109,6 +91,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"--units {options.units}: must be at least 0")
     if options.units and not options.unguided:
         parser.error(f"--units {options.units}: needs --unguided: branches are those of one unit")
+    if options.clusters and (options.units or options.contexts != 1):
+        parser.error("--clusters: has a cluster of its own, without --units and --contexts")
     console = Console()
     try:
         drawn = [
@@ -117,16 +101,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ]
     except ValueError as error:
         parser.error(f"--contexts {options.contexts}: {error}")
-    fuzzer = Fuzzer(options.seed, options.count, not options.unguided, drawn)
+    guided = not (options.unguided or options.clusters)
+    fuzzer = Fuzzer(options.seed, options.count, guided, drawn, options.clusters)
     begin = time.monotonic()
-    for params in drawn:
+    for params in [rtl.CLUSTER] if options.clusters else drawn:
         runner.build(params, coverage=fuzzer.guided)
     with workers.of(options, parser) as crew, Store(options.folder / RESULTS, Ended) as results:
         files = fuzz(fuzzer, options.seconds, options.folder, crew, results, console)
     total, spent = fuzzer.kinds.total(), time.monotonic() - begin
     console.print(fuzzer.table())
-    guided = f", {fuzzer.points} points of the RTL's branches taken" if fuzzer.guided else ""
-    console.print(f"{total:,} requests in {spent:.0f} s{guided}, {len(files)} differ")
+    points = f", {fuzzer.points} points of the RTL's branches taken" if fuzzer.guided else ""
+    what = "programs" if options.clusters else "requests"
+    console.print(f"{total:,} {what} in {spent:.0f} s{points}, {len(files)} differ")
     if results.remark:
         console.print(results.remark, soft_wrap=True)
     return 1 if files else 0

@@ -12,6 +12,7 @@ from sim_tb.conformance.command import main as conform
 from sim_tb.distribution import workers
 from tests.fuzz import __main__ as command
 from tests.fuzz import draw, rounds
+from tests.fuzz.compare import write
 from tests.fuzz.rounds import Ended, Round
 from tests.sim_tb.distribution.serial import Serial
 
@@ -51,6 +52,8 @@ def test_units_differ_in_numbers_only() -> None:
     ("arguments", "message"),
     [
         (["--units", "-1", "--unguided"], "--units -1: must be at least 0"),
+        (["--clusters", "--contexts", "2"], "--clusters: has a cluster of its own"),
+        (["--clusters", "--units", "2", "--unguided"], "--clusters: has a cluster of its own"),
         (["--units", "2"], "--units 2: needs --unguided"),
     ],
 )
@@ -122,11 +125,11 @@ def test_files_have_the_exact_errors(tmp_path: Path, capsys: pytest.CaptureFixtu
     refused = [drawn for drawn in cases if drawn.golden.refused is not None]
     assert 5 < len(refused) < 55
     path = tmp_path / "cases.npz"
-    command.write(path, cases)
+    write(path, cases)
     for target in "golden", "rtl":
         assert conform([str(path), "--target", target]) == 0
     refused[0].case.fields["error"][2] ^= 1
-    command.write(path, cases)
+    write(path, cases)
     capsys.readouterr()
     assert conform([str(path), "--target", "golden"]) == 1
     assert "expected" in capsys.readouterr().out
