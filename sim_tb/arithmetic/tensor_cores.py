@@ -71,7 +71,9 @@ _ACCUMULATORS = {np.dtype(np.float32): -126, np.dtype(np.float16): -14}
 """Types of accumulators, with the exponent of subnormal numbers."""
 
 
-def multiply_accumulate(a: Array, b: Array, c: Array, *, together: int = 0) -> Array:
+def multiply_accumulate(
+    a: Array, b: Array, c: Array, *, together: int = 0, compiled: bool = True
+) -> Array:
     """Return ``a @ b.T + c`` as the tensor cores sum it up.
 
     One instruction adds C and its products at once. Each term is truncated to a multiple of
@@ -94,6 +96,8 @@ def multiply_accumulate(a: Array, b: Array, c: Array, *, together: int = 0) -> A
         m x n: float32, float16, or int32 with integers.
     together : int
         Elements of k that one instruction multiplies. 0: those of 32 bytes.
+    compiled : bool
+        In a simulation, use the function of the simulator where it has one. False: only NumPy.
 
     Raises
     ------
@@ -112,7 +116,7 @@ def multiply_accumulate(a: Array, b: Array, c: Array, *, together: int = 0) -> A
     formats = _FORMATS[a.dtype], _FORMATS[b.dtype]
     left, right = _operand(a), _operand(b)
     k = together or STEP_BYTES // a.dtype.itemsize
-    multiply = _compiled()
+    multiply = _compiled() if compiled else None
     if multiply and c.dtype == np.float32 and all(np.isfinite(x).all() for x in (left, right, c)):
         return _multiplied(multiply, left, right, c, k, formats)
     rows = max(_PRODUCTS // max(k * len(b), 1), 1)

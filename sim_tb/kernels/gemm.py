@@ -138,12 +138,13 @@ def matrix(name: str, path: str, shape: tuple[int | None, int | None]) -> NDArra
 def product_of(a: NDArray[np.generic], b: NDArray[np.generic], k_steps: range) -> Values:
     """Return a @ b.T over these steps of k.
 
-    Sums are those of the tensor cores, which depend on the order of the steps.
+    Sums are those of the tensor cores, which depend on the order of the steps. NumPy finds them,
+    not the function with which a simulator multiplies.
     """
     total = np.zeros((len(a), len(b)), F32)
     for k in k_steps:
         part = slice(k, k + TILE_K)
-        total = multiply_accumulate(a[:, part], b[:, part], total)
+        total = multiply_accumulate(a[:, part], b[:, part], total, compiled=False)
     return total
 
 
