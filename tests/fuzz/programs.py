@@ -271,7 +271,7 @@ def simpler(case: Drawn) -> Iterator[ClusterFile]:
                 less = steps.copy()
                 less[number][name] = 0
                 yield single(row, less, file.maps)
-    if row["ctas"] > 1:
+    if row["ctas"] > 1 + max(steps["issuer"].max(), steps["mbar_cta"].max()):
         fewer = row.copy()
         fewer["ctas"] -= 1
         yield single(fewer, steps, file.maps)
