@@ -243,12 +243,17 @@ def streams_table() -> str:
     return table(head, rows)
 
 
+def _delays(alone: list[int], beside: list[int], extra: int) -> list[str]:
+    """Return median and worst of clocks alone and beside others, and the bound of the latter."""
+    cells = [f"{np.median(clocks):.0f}, {max(clocks)}" for clocks in (alone, beside)]
+    return [*cells, f"{max(alone) + extra:,}"]
+
+
 def waits_table() -> str:
     """Measure small boxes beside large ones; return their latencies."""
     rows = []
     for (kind, large), (alone, beside) in streams.small_box_latencies().items():
-        cells = [f"{np.median(clocks):.0f}, {max(clocks)}" for clocks in (alone, beside)]
-        rows.append([kind, large, *cells, f"{max(alone) + streams.MAX_EXTRA_CLOCKS}"])
+        rows.append([kind, large, *_delays(alone, beside, streams.MAX_EXTRA_CLOCKS)])
     head = "16 bytes", "large boxes", "clocks alone: median, worst", "beside large boxes", "bound"
     return table(head, rows)
 
@@ -257,8 +262,7 @@ def adverse_table() -> str:
     """Measure small boxes beside adversaries; return their latencies."""
     rows = []
     for name, (alone, beside) in streams.adverse_latencies().items():
-        cells = [f"{np.median(clocks):.0f}, {max(clocks)}" for clocks in (alone, beside)]
-        rows.append([name, *cells, f"{max(alone) + streams.ADVERSARIES[name]:,}"])
+        rows.append([name, *_delays(alone, beside, streams.ADVERSARIES[name])])
     head = "three other streams", "clocks alone: median, worst", "beside them", "bound"
     return table(head, rows)
 
