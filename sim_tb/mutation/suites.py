@@ -6,23 +6,17 @@ import pkgutil
 import re
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 
-from amaranth.lib.wiring import Component
-
-from hw.axi_top import AxiLoop
-from hw.contexts_loop import ContextsLoop
-from hw.flow.cache import ROOT, cached, digest, sources
+from hw.flow.cache import ROOT, cached, digest, simulated, sources
 from hw.flow.design import Design
 from hw.flow.mutate import LIMIT, Mutant, Mutants, planted
 from hw.flow.verilog import MODULE
-from hw.page_loop import PageLoop
 from hw.params import PRESETS, TmaParams
-from hw.top import Tma
 from sim_tb.mutation.blocks import judge as block_judge
 from sim_tb.mutation.blocks.netlist import unit_cells
 from sim_tb.simulator import runner
@@ -40,8 +34,7 @@ class Subject:
     Parameters
     ----------
     params : TmaParams
-    unit : callable
-        Returns the component, with the ports of ``Tma``.
+        The design is ``hw.flow.cache.simulated`` of these.
     packages : tuple of str
         Packages of ``hw`` whose blocks have the mutants. Default: all blocks.
     stand_ins : tuple of str
@@ -49,7 +42,6 @@ class Subject:
     """
 
     params: TmaParams
-    unit: Callable[[TmaParams], Component]
     packages: tuple[str, ...] = ()
     stand_ins: tuple[str, ...] = ()
 
@@ -67,20 +59,20 @@ class Subject:
     @property
     def key(self) -> list[str]:
         """Everything that the design depends on."""
-        return [self.unit.__name__, repr(self.params), sources("hw")]
+        return [repr(self.params), sources("hw")]
 
     def design(self) -> Design:
         """Return the elaborated design."""
-        return Design(self.unit(self.params), MODULE)
+        return Design(simulated(self.params), MODULE)
 
 
 SUBJECTS = {
-    "unit": Subject(PRESETS["default"], Tma),
+    "unit": Subject(PRESETS["default"]),
     "axi": Subject(
-        replace(SMALL, axi_data_bits=64, axi_prefetch=True), AxiLoop, ("axi",), ("MemoryAdapter",)
+        replace(SMALL, axi_data_bits=64, axi_prefetch=True), ("axi",), ("MemoryAdapter",)
     ),
-    "tlb": Subject(replace(SMALL, tlb_entries=4), PageLoop, ("translate",)),
-    "contexts": Subject(replace(SMALL, contexts=2), ContextsLoop, ("context",)),
+    "tlb": Subject(replace(SMALL, tlb_entries=4), ("translate",)),
+    "contexts": Subject(replace(SMALL, contexts=2), ("context",)),
 }
 """Designs by the name that the command line takes."""
 
