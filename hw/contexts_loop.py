@@ -6,12 +6,19 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.contexts_top import Contexts, context_signature
 from hw.layouts.barriers import BarrierCommand
-from hw.layouts.contexts import RANGE_BYTES, address_range_layout
+from hw.layouts.contexts import (
+    RANGE_BYTES,
+    address_range_layout,
+    granule_of_line,
+    granule_of_map,
+    is_in_range,
+)
 from hw.layouts.isa import Operation
 from hw.layouts.ports import (
     descriptor_fill_layout,
     gnic_ack_layout,
     gnic_response_layout,
+    is_unanswered,
     lanes_layout,
     request_layout,
 )
@@ -86,8 +93,7 @@ def neighbour_range(params: TmaParams) -> dict[str, int]:
 
 def is_neighbours(params: TmaParams, granule: Value) -> Value:
     """Return 1 if a granule of ``RANGE_BYTES`` is in the range of the neighbours."""
-    allowed = neighbour_range(params)
-    return (granule >= allowed["first"]) & (granule <= allowed["last"])
+    return is_in_range(Const(neighbour_range(params), address_range_layout(params)), granule)
 
 
 class Neighbour(wiring.Component):
@@ -300,9 +306,9 @@ class ContextsLoop(wiring.Component):
         """Part lines of the unit from those that neighbours access in their own memory."""
         p, contexts = self.params, m.submodules.contexts
         shared, own = getattr(contexts, access), getattr(self, access)
-        shift = (RANGE_BYTES // p.line_bytes - 1).bit_length()
-        stays = (shared.p.tag >> p.tag_bits != 0) & is_neighbours(p, shared.p.line[shift:])
-        is_prefetch = shared.p.prefetch if access == "gnic_request" else 0
+        is_its = is_neighbours(p, granule_of_line(p, shared.p.line))
+        stays = (shared.p.tag >> p.tag_bits != 0) & is_its
+        is_prefetch = is_unanswered(shared.p)
         m.d.comb += [
             *(own.p[name].eq(shared.p[name]) for name, _ in own.p.shape()),
             own.valid.eq(shared.valid & ~stays),
@@ -325,7 +331,7 @@ class ContextsLoop(wiring.Component):
         """Part tensor maps of the unit from those that neighbours read in their own memory."""
         p, contexts = self.params, m.submodules.contexts
         shared = contexts.descriptor_request
-        granule = shared.payload[(RANGE_BYTES - 1).bit_length() : p.address_bits]
+        granule = granule_of_map(p, shared.payload)
         m.d.comb += [
             self.descriptor_request.payload.eq(shared.payload),
         ]

@@ -1,9 +1,10 @@
 """Answer room: a context whose answers wait holds up nobody else."""
 
-from amaranth.hdl import Module, Mux, ShapeLike, Signal, ValueLike
+from amaranth.hdl import Module, Mux, ShapeLike, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
+from hw.layouts.ports import is_unanswered
 from hw.lib.queue import Queue
 
 
@@ -56,9 +57,8 @@ class AnswerRoom(wiring.Component):
         connect(m, answers.o, flipped(self.answer))
         free = Signal(range(self.room + 1), init=self.room)
         starts, ends = (Signal(name=name) for name in ("starts", "ends"))
-        has_answer: ValueLike = 1
-        if isinstance(shape, data.StructLayout) and "prefetch" in shape.members:
-            has_answer = ~self.i.p.prefetch
+        is_struct = isinstance(shape, data.StructLayout)
+        has_answer = ~is_unanswered(self.i.p) if is_struct else 1
         m.d.comb += [
             self.o.valid.eq(self.i.valid & (free != 0)),
             self.o.payload.eq(self.i.payload),

@@ -4,7 +4,8 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from hw.layouts.contexts import RANGE_BYTES, address_range_layout
+from hw.layouts.contexts import address_range_layout, granule_of_line, is_in_range
+from hw.layouts.ports import is_unanswered
 from hw.lib.arbiter import Arbiter
 from hw.lib.register_slice import DoubleBuffer
 from hw.params import TmaParams
@@ -58,20 +59,17 @@ class LineGuard(wiring.Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        shape = self.i.p.shape()
-        m.submodules.accesses = accesses = DoubleBuffer(shape)
+        m.submodules.accesses = accesses = DoubleBuffer(self.i.p.shape())
         m.submodules.answers = answers = Arbiter(self.answer.p.shape(), 2)
         connect(m, flipped(self.i), accesses.i)
         connect(m, answers.o, flipped(self.answer))
         refusal = answers.i[0]
         connect(m, flipped(self.o_answer), answers.i[1])
         access = accesses.o.p
-        granule = access.line[(RANGE_BYTES // self.params.line_bytes - 1).bit_length() :]
-        is_inside, is_prefetch = (Signal(name=name) for name in ("is_inside", "is_prefetch"))
-        if "prefetch" in shape.members:
-            m.d.comb += is_prefetch.eq(access.prefetch)
+        is_inside = Signal()
+        is_prefetch = is_unanswered(access)
         m.d.comb += [
-            is_inside.eq((granule >= self.allowed.first) & (granule <= self.allowed.last)),
+            is_inside.eq(is_in_range(self.allowed, granule_of_line(self.params, access.line))),
             self.o.valid.eq(accesses.o.valid & is_inside),
             self.o.p.eq(access),
             refusal.valid.eq(accesses.o.valid & ~is_inside & ~is_prefetch),

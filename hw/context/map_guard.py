@@ -4,7 +4,7 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from hw.layouts.contexts import RANGE_BYTES, address_range_layout
+from hw.layouts.contexts import address_range_layout, granule_of_map, is_in_range
 from hw.layouts.isa import GLOBAL_ADDRESS_BITS
 from hw.layouts.ports import descriptor_fill_layout
 from hw.lib.queue import Queue
@@ -62,10 +62,9 @@ class MapGuard(wiring.Component):
         m.submodules.reads = reads = DoubleBuffer(GLOBAL_ADDRESS_BITS)
         m.submodules.order = order = Queue(1, self.outstanding)  # 1: of memory, 0: refused
         connect(m, flipped(self.i), reads.i)
-        granule = reads.o.payload[(RANGE_BYTES - 1).bit_length() : self.params.address_bits]
         is_inside = Signal()
         m.d.comb += [
-            is_inside.eq((granule >= self.allowed.first) & (granule <= self.allowed.last)),
+            is_inside.eq(is_in_range(self.allowed, granule_of_map(self.params, reads.o.payload))),
             self.o.valid.eq(reads.o.valid & is_inside & order.i.ready),
             self.o.payload.eq(reads.o.payload),
             reads.o.ready.eq(order.i.ready & (self.o.ready | ~is_inside)),

@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from amaranth.hdl import ShapeLike, signed
+from amaranth.hdl import Const, ShapeLike, Value, signed
 from amaranth.lib import data
 
 from hw.layouts.isa import (
@@ -306,6 +306,11 @@ def gnic_request_layout(params: TmaParams) -> data.StructLayout:
             "attributes": MemoryAttributes,
         }
     )
+
+
+def is_unanswered(access: data.View) -> Value:
+    """Return 1 if an access has no answer: a prefetch, at the port that has them."""
+    return access.prefetch if "prefetch" in access.shape().members else Const(0)
 
 
 @cache
