@@ -149,6 +149,21 @@ def read(directory: Path) -> Coverage:
     return coverage
 
 
+def branches_taken(file: Path, design: str) -> list[bool]:
+    """Return for each branch of a Verilog file, in the order of a ``.dat`` file, if it was taken.
+
+    Parameters
+    ----------
+    file : Path
+        Counts of one simulation.
+    design : str
+        Name of the Verilog file.
+    """
+    counts = _total([file]).items()
+    points = ((place(items, design), count) for items, count in counts)
+    return [count > 0 for found, count in points if found and not EDGE.match(found.kind)]
+
+
 def _total(files: Iterable[Path]) -> Counter[str]:
     """Return the sum of the counts in files of one build, by the items of each line."""
     total: Counter[str] = Counter()

@@ -105,7 +105,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     fuzzer = Fuzzer(options.seed, options.count, guided, drawn, options.clusters)
     begin = time.monotonic()
     for params in [rtl.CLUSTER] if options.clusters else drawn:
-        runner.build(params, coverage=fuzzer.guided)
+        runner.build(params)
+    if guided:
+        runner.build(drawn[0], coverage=True)
     with workers.of(options, parser) as crew, Store(options.folder / RESULTS, Ended) as results:
         files = fuzz(fuzzer, options.seconds, options.folder, crew, results, console)
     total, spent = fuzzer.kinds.total(), time.monotonic() - begin

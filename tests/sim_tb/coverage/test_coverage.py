@@ -404,6 +404,15 @@ def counted(line: int, kind: str, count: int, file: str = "tma.v") -> str:
     return "C '" + "".join(f"\x01{key}\x02{text}" for key, text in items.items()) + f"' {count}\n"
 
 
+def test_branches_of_a_run_are_in_the_order_of_its_file(tmp_path: Path) -> None:
+    """Points of other files, and edges, are left out."""
+    edge = counted(8, "q[1]:0->1", 4)
+    other = counted(5, "elsif", 7, "tb_top.sv")
+    lines = [counted(7, "if", 3), other, counted(7, "else", 0), edge, counted(14, "cond_else", 2)]
+    (tmp_path / "run.dat").write_text("".join(lines))
+    assert counts.branches_taken(tmp_path / "run.dat", "tma.v") == [True, False, True]
+
+
 def test_counts_of_runs_and_of_builds_are_added(tmp_path):
     for build in "one", "two":
         (tmp_path / build).mkdir()
