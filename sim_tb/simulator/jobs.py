@@ -37,8 +37,8 @@ def results(
     """Carry out ``jobs`` in the cocotb module ``module``; yield each result as soon as it is there.
 
     Jobs and results can be of any type that pickle supports; classes of jobs may also be those of a
-    script or of a notebook. Their files stay under ``build/jobs`` for the command that repeats a
-    run.
+    script or of a notebook. If the simulation fails, their files stay under ``build/jobs`` for the
+    command that repeats it.
 
     Raises
     ------
@@ -73,6 +73,8 @@ def results(
                 os.kill(process or _next(file, run), signal.SIGTERM)
             raise
         run.result()
+        for each in given, made:  # emptied, not removed: another process may wait for the lock
+            os.truncate(each, 0)
 
 
 def _next(file: Any, run: "Future[Path]") -> Any:

@@ -47,3 +47,28 @@ def test_an_interrupt_ends_the_simulator(first, monkeypatch, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         next(results)
     assert started[0].returncode == -15
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_files_stay_behind_a_failure_only(
+    fails: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A fuzzer makes gigabytes of them."""
+
+    def run(*_: object, env: dict[str, str], **__: object) -> Path:
+        with Path(env[jobs.RESULTS]).open("wb") as file:
+            for each in (1, "first"):
+                pickle.dump(each, file)
+        if fails:
+            raise runner.SimulationError("planted")
+        return tmp_path
+
+    monkeypatch.setattr(runner, "build_as_asked", lambda _: None)
+    monkeypatch.setattr(runner, "run", run)
+    monkeypatch.setattr(cache, "run_folder", lambda: tmp_path)
+    results = jobs.results("no.module", ["job"], env={})
+    assert next(results) == "first"
+    with pytest.raises(runner.SimulationError if fails else StopIteration):
+        next(results)
+    sizes = [path.stat().st_size > 0 for path in tmp_path.glob("jobs/*/*")]
+    assert sizes == [fails, fails]
