@@ -18,6 +18,7 @@ from hw.params import PRESETS as PARAMS
 from sim_tb.command_line import Parser, entry_point
 from sim_tb.coverage import code_report, counts, evidence
 from sim_tb.coverage.code_report import CodeReport
+from sim_tb.coverage.constants import constant_bits
 from sim_tb.coverage.crosses import CROSSES
 from sim_tb.coverage.explanations import explanations
 from sim_tb.coverage.kinds import recorded
@@ -83,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(*failed, sep="\n", file=sys.stderr)
             return 1
     kinds = [KindsReport(cross, recorded(cross, options.out / "kinds")) for cross in CROSSES]
-    taken, edges = counts.read(options.out / "branches")
+    taken, edges = counts.read(options.out / "branches", constant_bits(PARAMS[options.preset]))
     reports = {
         name: CodeReport.of(
             title, found, explanations(EXPLANATIONS / f"{file}.toml", options.preset), least

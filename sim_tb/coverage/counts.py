@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -131,10 +131,11 @@ class Coverage(NamedTuple):
     toggles: Counts
 
 
-def read(directory: Path) -> Coverage:
+def read(directory: Path, constants: Set[str] = frozenset()) -> Coverage:
     """Merge the counts of all builds below a directory.
 
-    Each build has a folder with its ``tma.v`` and a ``.dat`` file for each simulation.
+    Each build has a folder with its ``tma.v`` and a ``.dat`` file for each simulation. Edges of the
+    bits named by ``constants`` are excluded, unless they occurred at the first load of a register.
     """
     coverage = Coverage(Counts(), Counts())
     for design in sorted(directory.glob("*/tma.v")):
@@ -146,6 +147,10 @@ def read(directory: Path) -> Coverage:
                     _add_edge(coverage.toggles, found, edge, known, count)
                 else:
                     _add_branch(coverage.branches, found, ways, count)
+    for point in coverage.toggles.missed:
+        if f"{point.module}.{point.condition}" in constants:
+            del coverage.toggles.taken[point]
+            coverage.toggles.excluded["no edge: Yosys finds the bit to be constant"] += 1
     return coverage
 
 

@@ -152,10 +152,12 @@ STORE_RULES = (
     "shared_memory_is_written_again_behind_a_read_wait",
     "reductions_to_one_address",
     "a_line_a_clock_both_ways",
+    "far_and_large",
 )
 EDGES = (
     "every_operation_is_the_golden_models",
     "errors_of_all_kinds_wait_for_their_port",
+    "completions_of_many_barriers",
     "waits_end",
     "as_many_loads_in_flight_as_there_are_slots",
     "barriers_outside_shared_memory_or_misaligned_are_refused",

@@ -71,6 +71,10 @@ class RequestIds:
         self._mask = (1 << bits) - 1
         self._next = 0
 
+    def begin(self, first: int) -> None:
+        """Let ``first`` be the next id that ``choose`` returns by itself."""
+        self._next = first
+
     def choose(self, chosen: int | None) -> int:
         """Return ``chosen``, or the next id if it is None."""
         if chosen is not None:
@@ -113,6 +117,10 @@ class Requests:
         self._parameters = parameters
         self._modes = enums["AccessMode"]
         self._operations = enums["Operation"]
+
+    def number_from(self, first: int) -> None:
+        """Give the next requests that choose no id the ids from ``first`` on."""
+        self._ids.begin(first)
 
     # Loads and prefetches
 

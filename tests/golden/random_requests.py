@@ -44,6 +44,8 @@ Rng = np.random.Generator
 CTAS = 4
 SMEM_BYTES = 32768
 GMEM_BYTES = 1 << 18
+LARGEST_STRIDE = (1 << 40) - 32
+LARGEST_EXTENT, LARGEST_COORDINATE = 1 << 32, (1 << 31) - 1
 MOST_UNITS = 500
 """Approximate largest number of elements or slices of a box; the literal definition is slow."""
 
@@ -97,14 +99,22 @@ def swizzle_of(rng: Rng, arch: Arch) -> Swizzle:
     return Swizzle(int(rng.integers(8 if arch.has(Feature.SWIZZLE_ATOMS) else 4)))
 
 
+def _extent(rng: Rng, extent: int) -> int:
+    """Return ``extent``, or in one of ten cases a larger one."""
+    if rng.random() < 0.9:
+        return extent
+    return max(extent, int(LARGEST_EXTENT ** rng.random()))
+
+
 def _tensor(rng: Rng, extents: list[int], inner_bytes: int, align: int, small: bool):
     """Return base address and strides of a tensor of ``inner_bytes`` by ``extents``."""
     strides, dense = [], inner_bytes
     for extent in extents:
-        dense = -(-dense // align) * align
+        dense = min(-(-dense // align) * align, LARGEST_STRIDE // align * align)
         choices = [dense, dense, dense + align * int(rng.integers(0, 20)), align, 0]
         if not small:
-            choices.append(1 << 35)
+            most = pick(rng, 1 << int(rng.integers(4, 36)), LARGEST_STRIDE // align)
+            choices += [1 << 35, align * int(rng.integers(most))]
         strides.append(pick(rng, *choices))
         dense = max(strides[-1] * extent, dense)
     base = align * int(rng.integers(0, 64 if small else 1 << 30))
@@ -139,6 +149,7 @@ def tiled(
             break
         box[at] = max(1, box[at] // 2)
     dims = [max(1, n + int(rng.choice([0, 0, 1, -1, n, rng.integers(-8, 9)]))) for n in box]
+    dims = dims if small else [_extent(rng, n) for n in dims]
     if data_type.is_sub_byte:
         dims[0] = 128 * int(rng.integers(1, 3)) if wide else max(2, dims[0] // 2 * 2)
     align = 32 if interleave is Interleave.INTERLEAVE_32B or data_type.is_sub_byte else 16
@@ -176,7 +187,7 @@ def tile_coords(rng: Rng, tensor_map: TensorMap, *, store: bool) -> tuple[int, .
         elif not store and rng.random() < 0.02:
             start = pick(rng, -(1 << 31), (1 << 31) - 256)
         start = start // step * step if i == 0 else start
-        coords.append(max(start, 0) if store else start)
+        coords.append(max(start, 0) if store else min(start, LARGEST_COORDINATE // step * step))
     return tuple(coords)
 
 
@@ -197,16 +208,21 @@ def im2col(
     unit = 128 // data_type.smem_bits
     widest = unit * ((swizzle.span or 64) // 16) if not interleaved else 256
     channels = unit * int(rng.integers(1, min(widest, 64) // unit + 1))
-    pixels = int(rng.integers(1, min(1025, max(2, most // (1 if interleaved else channels)))))
+    pixels = min(1024, max(1, most // (1 if interleaved else channels)))
+    pixels = pixels if rng.random() < 0.05 else int(rng.integers(1, pixels + 1))
     first = 0 if interleaved else 1
     dims = [int(rng.integers(1, 9)) for _ in range(rank)]
     if not interleaved:
         dims[0] = max(1, channels + int(rng.choice([0, 0, 3, -3, 40])))
+    dims = dims if small else [_extent(rng, n) for n in dims]
     spatial = 1 if wide else rank - 2
     most = {3: 100, 4: 100, 5: 15}[rank]
     inside = small and not wide
     lower = [int(rng.integers(0 if inside else -3, 3)) for _ in range(spatial)]
     upper = [int(rng.integers(-2, 1 if inside else min(4, most))) for _ in range(spatial)]
+    if not small and rng.random() < 0.2:
+        most = {3: 2000, 4: 128, 5: 16}[rank]
+        lower, upper = ([int(n) for n in rng.integers(-most, most, spatial)] for _ in range(2))
     for j in range(spatial):
         dims[first + j] = max(dims[first + j], lower[j] - upper[j] + 1)
     align = 32 if interleave is Interleave.INTERLEAVE_32B else 16
@@ -236,7 +252,10 @@ def im2col_coords(rng: Rng, tensor_map: TensorMap, *, store: bool) -> tuple[int,
     first = 0 if interleaved else 1
     low = 0 if store else -2
     beyond = int(rng.integers(0, 2))
-    coords = [int(rng.integers(low * beyond, n + 2 * beyond)) for n in tensor_map.global_dim]
+    ends = [min(n + 2 * beyond, LARGEST_COORDINATE) for n in tensor_map.global_dim]
+    coords = [int(rng.integers(low * beyond, end)) for end in ends]
+    if not store and rng.random() < 0.1:
+        coords[-1] = -int(rng.integers(1 << int(rng.integers(1, 31))))
     if not interleaved:
         unit = 128 // tensor_map.data_type.smem_bits
         coords[0] = unit * int(rng.integers(low, 3))

@@ -91,11 +91,12 @@ class Item:
     def issue(self, env: Environment, *, cache_policy: int = 0, prefetch: bool = False) -> int:
         """Issue it, or with ``prefetch`` a prefetch of the same box; return its request id.
 
-        Its address in shared memory chooses the warp, so that all streams have requests.
+        Its address in shared memory chooses the thread, so that all streams have requests.
         """
         request = as_prefetch(self.request) if prefetch else self.request
-        warp = self.request.smem_address // 128 % env.interface.parameters["streams"]
-        return env.requests.submit(request, self.map_address, cache_policy, thread=WARP * warp)
+        place = self.request.smem_address // 128
+        thread = (WARP * place + place % WARP) % env.interface.parameters["threads"]
+        return env.requests.submit(request, self.map_address, cache_policy, thread=thread)
 
     def move_below(self, end: int) -> None:
         """Let the addresses of its tensor, or of its bytes, wrap at ``end``, a power of two."""

@@ -30,6 +30,8 @@ LOCK = 1 << 42
 TESTS = "TEST_WAIT_PARITY", "TRY_WAIT_PARITY", "TEST_WAIT", "TRY_WAIT"
 LINE = 128
 ROUNDS, MAPS = 30, 150
+MANY = 32
+"""Barriers at which loads complete together."""
 NO_TIME = 0
 """Time limit with which a ``try_wait`` answers at once."""
 
@@ -124,6 +126,30 @@ async def errors_of_all_kinds_wait_for_their_port(dut: Any) -> None:
     assert 1 < len(faults) <= len(at_barriers)
     assert word_at(env, full) == word | LOCK
     assert (await env.barriers.command("TEST_WAIT_PARITY", full)).fault == "LOCKED"
+
+
+@cocotb.test()
+async def completions_of_many_barriers(dut: Any) -> None:
+    """Loads complete at barriers anywhere, more of them at a time than their port takes."""
+    env = await Environment.start(dut, PRESETS["choked"])
+    rng = env.rng("barriers")
+    half = env.smem.size // 2
+    barriers = [8 * int(n) for n in rng.choice(half // 8, MANY, replace=False)]
+    loads = []
+    for _ in range(8 * MANY):
+        size = 16 * int((half // 64) ** rng.random())
+        target = half + 16 * int(rng.integers((half - size) // 16 + 1))
+        loads.append((16 * int(rng.integers(1 << 40)), target, size, int(rng.choice(barriers))))
+    for barrier in barriers:
+        expected = sum(size for *_, size, at in loads if at == barrier)
+        await env.barriers.command("INIT", barrier, 1)
+        await env.barriers.command("ARRIVE_EXPECT_TX", barrier, expected)
+    for load in loads:
+        env.requests.bulk_load(*load)
+    await env.idle()
+    done = mbarrier.Barrier(phase=1, pending=1, expected=1)
+    assert {env.barriers.read(barrier) for barrier in barriers} == {done}
+    assert not env.errors
 
 
 @cocotb.test()

@@ -26,6 +26,7 @@ from sim_tb.testbench.models import PRESETS, Models, Timing
 from sim_tb.testbench.results import ErrorRecord
 from tests.golden.random_requests import Rng, pick, random_bytes
 from tests.top.every_kind import reduction_of, store_of
+from tests.top.far_stores import far_store
 from tests.top.random_stores import (
     APART,
     HOPPER,
@@ -43,6 +44,8 @@ THREADS = 4
 SOURCE = 0x400
 TARGET, OTHER = 0x10_0000, 0x20_0000
 LINE = 128
+FAR = 60
+"""Stores of ``far_and_large``."""
 BATCH = 16
 """Requests of ``every_kind`` that are in flight together."""
 
@@ -78,6 +81,9 @@ class Thread:
     def __init__(self, env: Environment, number: int, numbers: "count[int]") -> None:
         self.env = env
         self.number = number
+        self.thread = int(
+            env.rng("threads").permutation(env.interface.parameters["threads"])[number]
+        )
         self.numbers = numbers
         self.rng = env.rng(f"thread {number}")
         self.groups: list[list[Item]] = []
@@ -97,12 +103,12 @@ class Thread:
                 mode, number = pick(self.rng, *modes), next(self.numbers)
                 smem = self.env.smem
                 item = random_item(self.rng, mode, arch, smem, number, self.number, self.lowest)
-                name = item.submit(self.env, self.number)
+                name = item.submit(self.env, self.thread)
                 if item.refusal is not None:
                     self.refused.append((name, item.refusal))
                 group.append(item)
             requests -= max(len(group), 1)
-            self.env.requests.commit_group(self.number)
+            self.env.requests.commit_group(self.thread)
             self.groups.append(group)
             match self.rng.integers(4):
                 case 0:
@@ -113,14 +119,14 @@ class Thread:
 
     async def wait(self, pending: int) -> None:
         """Wait for all but the youngest ``pending`` groups; compare the memory of the others."""
-        await self.env.requests.wait_group(pending, thread=self.number)
+        await self.env.requests.wait_group(pending, thread=self.thread)
         while len(self.groups) > pending:
             for item in self.groups.pop(0):
                 item.check(self.env)
 
     async def reuse(self) -> None:
         """Wait until the unit has read the window, and fill it with other bytes."""
-        await self.env.requests.wait_group(0, read=True, thread=self.number)
+        await self.env.requests.wait_group(0, read=True, thread=self.thread)
         self.window[:] = random_bytes(self.rng, self.window.size)
 
 
@@ -130,6 +136,7 @@ async def random_stores(dut: Any) -> None:
     env = await Environment.start(dut, PRESETS[os.environ["STORES_MODELS"]], background="fault")
     cocotb.log.info("seed %d", env.seed)
     env.smem[:] = random_bytes(env.rng("smem"), env.smem.size)
+    env.requests.number_from(int(env.rng("ids").integers(1 << 16)))
     numbers = count()
     threads = [Thread(env, number, numbers) for number in range(threads_of(env))]
     share = -(-int(os.environ["STORES_COUNT"]) // len(threads))
@@ -143,6 +150,18 @@ async def random_stores(dut: Any) -> None:
     )
     errors = Counter((e.request_id, e.code, e.dim, e.value) for e in env.errors.take_all())
     assert errors == refused, (errors - refused, refused - errors)
+
+
+@cocotb.test()
+async def far_and_large(dut: Any) -> None:
+    """Boxes whose rows are far apart, and large ones, from anywhere in shared memory."""
+    env = await Environment.start(dut, PRESETS["rough"], background="fault")
+    rng, arch = env.rng("far"), arch_of(env)
+    for _ in range(FAR):
+        env.smem[:] = random_bytes(rng, env.smem.size)
+        store = far_store(rng, env.smem, arch, env)
+        await store.run(env, int(rng.integers(env.interface.parameters["threads"])))
+    assert not env.errors
 
 
 @cocotb.test()

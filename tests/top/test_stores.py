@@ -24,6 +24,7 @@ RULES = [
     "shared_memory_is_written_again_behind_a_read_wait",
     "reductions_to_one_address",
     "a_line_a_clock_both_ways",
+    "far_and_large",
 ]
 
 

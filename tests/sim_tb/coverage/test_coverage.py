@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib.wiring import Component, In, Out
 
 from golden import (
@@ -27,7 +27,8 @@ from golden.arch import EVERY_FEATURE
 from golden.enums import DataType
 from golden.mbarrier import MAX_COUNT, MAX_TX_COUNT, Barrier, Op
 from golden.request import Request
-from sim_tb.coverage import branches, counts, evidence, registers
+from hw.params import PRESETS
+from sim_tb.coverage import branches, constants, counts, evidence, registers
 from sim_tb.coverage.barrier_kinds import BarrierKind
 from sim_tb.coverage.boxes import (
     Alignment,
@@ -489,6 +490,13 @@ def test_edges_have_the_names_of_fields(tmp_path):
     }
     assert list(described(edges.missed)) == [f"{source}: {block}: y.low[0..1] [fall]"]
     assert edges.missed[0].bit == 0
+    constant = {f"{block}.y.low[0]", f"{block}.y[0]"}
+    without = counts.read(tmp_path, constant).toggles
+    assert without.taken == {
+        Point(block, source, "rise", "y[0]"): 2,
+        Point(block, source, "fall", "y.low[1]"): 0,
+    }
+    assert without.excluded.total() == 1
 
 
 def test_a_point_without_a_branch_is_an_error(tmp_path):
@@ -590,3 +598,25 @@ def test_lcov_has_the_counts_of_python_lines():
         *("DA:5,3", "DA:9,0", "LF:2", "LH:1"),
         "end_of_record",
     ]
+
+
+class Registers(Component):
+    """Registers: one that takes the input, and two that are constant, one through the other."""
+
+    taken: In(2)
+    given: Out(4)
+
+    def elaborate(self, _: object) -> Module:
+        m = Module()
+        live, first = Signal(2, name="live"), Signal(3, name="first")
+        second = Signal(name="second", reset_less=True)
+        m.d.sync += [live.eq(self.taken), first.eq(Cat(self.taken[0], 0, 0)), second.eq(first[1])]
+        m.d.comb += self.given.eq(Cat(live, first[0], second))
+        return m
+
+
+def test_constant_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constants, "simulated", lambda _: Registers())
+    found = constants.constant_bits(PRESETS["tiny"])
+    assert {"tma.first[1]", "tma.first[2]", "tma.second[0]"} <= found
+    assert not {"tma.first[0]", "tma.live[0]", "tma.live[1]"} & found
