@@ -4,12 +4,13 @@ from golden.arch import Arch
 from golden.mbarrier import Op
 from golden.request import Request
 from sim_tb.coverage.barrier_kinds import BarrierKind
+from sim_tb.coverage.cluster_kinds import ClusterKind
 from sim_tb.coverage.kinds import Kind, RequestKind, is_recording, write
 from sim_tb.coverage.load_kinds import LoadKind
 from sim_tb.coverage.store_kinds import ReductionKind, StoreKind
 
 REQUESTS: tuple[type[RequestKind], ...] = (LoadKind, StoreKind, ReductionKind)
-CROSSES: tuple[type[Kind], ...] = (*REQUESTS, BarrierKind)
+CROSSES: tuple[type[Kind], ...] = (*REQUESTS, ClusterKind, BarrierKind)
 
 
 def record(request: Request, arch: Arch) -> None:
@@ -29,3 +30,9 @@ def record_operation(word: int, op: Op, count: int, lanes: int, port: str) -> No
     """
     if is_recording() and (lanes or not op.expects_tx):
         write(BarrierKind.of(word, op, count, lanes, port))
+
+
+def record_in_cluster(kind: ClusterKind) -> None:
+    """Record a request in a cluster, if the environment names a directory."""
+    if is_recording():
+        write(kind)

@@ -23,6 +23,7 @@ SILICON = runner.ROOT / "tests" / "silicon" / "transfers.npz"
 
 LOADS = "tests.top.tb_loads"
 STORES = "tests.top.tb_stores"
+CLUSTERS = "tests.top.tb_clusters"
 EDGES = "tests.top.tb_edges"
 BARRIERS = "tests/hw/barrier/test_barrier_step.py"
 SERIAL_MODELS = ("fixed", "rough")
@@ -34,10 +35,14 @@ WORKERS = 2
 
 @dataclass(frozen=True)
 class Job:
-    """A simulation: its name in messages, and the arguments of ``python -m``."""
+    """A simulation: its name in messages, and the arguments of ``python -m``.
+
+    One of another design than the unit has kinds only, and counts no branches.
+    """
 
     name: str
     command: tuple[str, ...]
+    counts_branches: bool = True
 
 
 def jobs(preset: str, seeds: int, count: int) -> list[Job]:
@@ -56,6 +61,9 @@ def jobs(preset: str, seeds: int, count: int) -> list[Job]:
     if preset == "default":
         options = ("--target", "rtl", "--kinds", silicon_kinds())
         made.append(Job("recorded transfers", ("sim_tb.conformance", str(SILICON), *options)))
+        given = ("--env", "CLUSTER_MODELS=fixed", "--env", f"CLUSTER_COUNT={5 * count // 2}")
+        cluster = ("sim_tb.runner", CLUSTERS, "random_requests", "--preset", "cluster", *given)
+        made.append(Job("requests in a cluster", cluster, counts_branches=False))
     made.append(Job("barrier operations", ("pytest", "-q", "-p", "no:cacheprovider", BARRIERS)))
     made.append(Job("edges", ("sim_tb.runner", EDGES, "--preset", preset)))
     for seed, models in itertools.product(range(1, seeds + 1), MODELS):
@@ -132,6 +140,8 @@ def simulate(preset: str, selected: Sequence[Job], directory: Path, console: Con
 
 def _run(job: Job, env: dict[str, str]) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-W", "error", "-m", *job.command]
+    if not job.counts_branches:
+        env = {name: text for name, text in env.items() if name != runner.COVERAGE_DIRECTORY}
     return subprocess.run(
         command, env=env, cwd=runner.ROOT, capture_output=True, text=True, check=False
     )

@@ -153,11 +153,13 @@ STORE_RULES = (
     "reductions_to_one_address",
     "a_line_a_clock_both_ways",
     "far_and_large",
+    "all_threads_wait",
 )
 EDGES = (
     "every_operation_is_the_golden_models",
     "errors_of_all_kinds_wait_for_their_port",
     "completions_of_many_barriers",
+    "an_error_wakes_all_waiters",
     "waits_end",
     "as_many_loads_in_flight_as_there_are_slots",
     "barriers_outside_shared_memory_or_misaligned_are_refused",

@@ -288,6 +288,21 @@ def load_tile(
     return Case(Load(tensor_map, coords, smem_address=_smem(rng), mbarrier=_mbarrier(rng)), 0, arch)
 
 
+def load_short_rows(rng: Rng) -> Case:
+    """Return a load of rows of 16 to 112 bytes that begin at most 112 bytes apart."""
+    kind = DataType.UINT8
+    box = [16 * int(rng.integers(1, 8)), *(int(n) for n in rng.integers(1, (40, 4, 3)))]
+    box = box[: int(rng.integers(2, 5))]
+    dims = [int(rng.integers(1, 2 * n + 1)) for n in box]
+    strides = [16 * int(n) for n in rng.integers(8, size=len(box) - 1)]
+    base = 16 * int(rng.integers(1 << 30))
+    tensor_map = TensorMap.tiled(
+        kind, base, dims, strides, box, swizzle=Swizzle(int(pick(rng, 0, 0, 3)))
+    )
+    coords = tile_coords(rng, tensor_map, store=False)
+    return Case(Load(tensor_map, coords, smem_address=_smem(rng), mbarrier=_mbarrier(rng)))
+
+
 def load_im2col(rng: Rng, *, interleaved: bool = False, most: int = MOST_UNITS) -> Case:
     kind = pick(rng, *HOPPER_TYPES)
     tensor_map = im2col(rng, kind, interleaved=interleaved, small=False, most=most)
@@ -517,6 +532,7 @@ def eviction(rng: Rng) -> Case:
 MODES: dict[str, Callable[[Rng], Case]] = {
     "load_tile": load_tile,
     "load_tile_interleaved": lambda rng: load_tile(rng, interleaved=True),
+    "load_short_rows": load_short_rows,
     "load_im2col": load_im2col,
     "load_im2col_interleaved": lambda rng: load_im2col(rng, interleaved=True),
     "store_tile": store_tile,

@@ -10,6 +10,7 @@ from golden import (
     AccessMode,
     Arch,
     DataType,
+    ErrorCode,
     HashedMemory,
     LayeredMemory,
     Plan,
@@ -40,21 +41,42 @@ class FarStore:
     areas: Areas
     expected: Areas
 
-    async def run(self, env: Environment, thread: int) -> None:
-        """Run it alone, and compare the lines with the golden model's."""
+    async def run(self, env: Environment, thread: int, missing: int | None = None) -> None:
+        """Run it alone, and compare the lines with the golden model's.
+
+        Parameters
+        ----------
+        env : Environment
+            What is around the unit.
+        thread : int
+            Thread that issues the store.
+        missing : int, optional
+            Address of an area of one line that is not there: the unit must report it.
+        """
         for address, area in self.areas.items():
-            env.gmem.place(address, area)
+            if address != missing:
+                env.gmem.place(address, area)
         tensor_map = self.request.tensor_map
         assert isinstance(tensor_map, TensorMap)
         words = np.frombuffer(tensor_map.encode(), np.uint32).copy()
         map_address = env.descriptors.place(words)
-        env.requests.submit(self.request, map_address, thread=thread)
+        name = env.requests.submit(self.request, map_address, thread=thread)
         env.requests.commit_group(thread)
         await env.requests.wait_group(0, thread=thread)
+        await env.idle()
+        records = [(error.request_id, error.code, error.value) for error in env.errors.take_all()]
+        fault = (name, ErrorCode.GMEM_FAULT, missing)
+        assert records == ([] if missing is None else [fault]), (records, self.request)
         for address, area in self.areas.items():
+            if address == missing:
+                continue
             assert np.array_equal(area, self.expected[address]), (self.request, hex(address))
             env.gmem.remove(address)
         env.gmem.remove(map_address)
+
+    def single_lines(self, line_bytes: int) -> list[int]:
+        """Return the addresses of the areas of one line of the unit."""
+        return [address for address, area in self.areas.items() if area.size == line_bytes]
 
 
 def box_of(rng: Rng, rows: int, row: int) -> list[int]:

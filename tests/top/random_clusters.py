@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden import (
+    AccessMode,
     Arch,
     BulkLoad,
     BulkStore,
@@ -18,12 +19,15 @@ from golden import (
     Load,
     ReductionOp,
     ReportMechanism,
+    TensorMap,
     TmaError,
     execute,
 )
 from golden.mbarrier import NOT_VALID, Barrier, Report
 from golden.memory import HashedMemory
-from golden.reduction import DSMEM_PAIRS, operation
+from golden.reduction import ASYNC_PAIRS, DSMEM_PAIRS, operation
+from sim_tb.coverage.cluster_kinds import ClusterKind, Transfer
+from sim_tb.coverage.crosses import record_in_cluster
 from sim_tb.testbench.cluster_environment import ClusterEnvironment
 from tests.golden.random_requests import Rng, load_tile, pick
 from tests.top.random_loads import as_words, random_bulk, random_tensor_load
@@ -85,8 +89,8 @@ class Round:
         size = cluster.sms[0].smem.size
         self.barriers = [size - 8 * (n + 1) for n in range(BARRIERS)]
         self.output = np.zeros(SOURCES, np.uint8)
-        pairs = [pair for pair in sorted(DSMEM_PAIRS) if pair[1] in COMMUTING]
-        self.pair = pick(rng, *pairs)
+        self.pair = pick(rng, *sorted(ASYNC_PAIRS))
+        self.may_reduce = True
         self.next_region = FIRST_REGION
         self.items = [self._draw() for _ in range(count)]
 
@@ -108,8 +112,13 @@ class Round:
 
     def _load(self) -> Load | BulkLoad:
         rng = self.rng
+        request: Load | BulkLoad
         if rng.random() < 0.3:
-            request: Load | BulkLoad = random_bulk(rng, LARGEST)
+            request = random_bulk(rng, LARGEST)
+        elif rng.random() < 0.2:
+            rows = int(pick(rng, 1, rng.integers(1, 9)))
+            box = TensorMap.tiled("u8", 16 * int(rng.integers(1 << 30)), (16, 8), (32,), (16, rows))
+            request = Load(box, (0, int(rng.integers(8))), AccessMode.TILE)
         else:
             mode = pick(rng, "tile", "tile", "interleaved")
             request = random_tensor_load(rng, mode, Arch.SM_90A, LARGEST)
@@ -162,14 +171,21 @@ class Round:
 
     def _dsmem(self, cta: int) -> Item:
         source, size = self._piece_range(LARGEST)
-        dst = self._cta() if self.rng.random() < 0.05 else (cta + 1) % self.ctas
+        dst = self._cta()
         at = self._region() + 16 * int(self.rng.integers(8))
         return Item(DsmemCopy(dst, at, source, size, pick(self.rng, *self.barriers)), cta)
 
+    def _reduces(self) -> bool:
+        """Return whether one more request may reduce: one only, if the order changes the result."""
+        may, self.may_reduce = self.may_reduce, self.pair[1] in COMMUTING
+        return may
+
     def _reduce(self, cta: int) -> Item:
+        if self.pair not in DSMEM_PAIRS or not self._reduces():
+            return self._dsmem(cta)
         start, most = REDUCED
         offset, size = self._piece_range(most)
-        dst = (cta + int(self.rng.integers(1, self.ctas))) % self.ctas
+        dst = self._cta()
         source = 16 * int(self.rng.integers(64))
         where = dst, start + offset, source, size, pick(self.rng, *self.barriers)
         kind, op = self.pair
@@ -178,7 +194,7 @@ class Round:
     def _async(self, cta: int) -> Item:
         rng = self.rng
         barrier = pick(rng, *self.barriers)
-        if rng.random() < 0.5:
+        if rng.random() < 0.5 or not self._reduces():
             words = int(pick(rng, 1, 2, 4))
             at = self._region() + 4 * words * int(rng.integers(8))
             return Item(RemoteStore(self._cta(), at, rng.bytes(4 * words), barrier), cta)
@@ -209,8 +225,9 @@ class Round:
         v1 = bool(self.parameters["report_mechanism"])
         refused: dict[tuple[int, int], str] = {}
         outcomes = [self._golden(item, expected, wanted_output) for item in self.items]
-        for outcome in outcomes:
+        for item, outcome in zip(self.items, outcomes, strict=True):
             if not isinstance(outcome, TmaError):
+                self._record(item, outcome)
                 for done in outcome:
                     at = done.cta, self.barriers.index(done.mbarrier)
                     tx[at] += done.bytes
@@ -254,6 +271,31 @@ class Round:
             return execute(request, HashedMemory(), smem, cta=item.cta, arch=self.arch)
         except TmaError as error:
             return error
+
+    def _record(self, item: Item, completions: list[Completion]) -> None:
+        """Record an accepted request for coverage, if the architecture is Hopper."""
+        request, pair = item.request, None
+        if isinstance(request, BulkStore) or self.arch is not Arch.SM_90A:
+            return
+        size = completions[0].bytes if completions else 0
+        receivers = {item.cta}
+        if isinstance(request, RemoteStore):
+            transfer = Transfer.RED_ASYNC if request.reduction else Transfer.STORE_ASYNC
+            receivers, pair = {request.dst_cta}, request.reduction
+        elif isinstance(request, DsmemReduce):
+            transfer = Transfer.REDUCE
+            receivers, pair = {request.dst_cta}, (request.data_type, request.op)
+        elif isinstance(request, DsmemCopy):
+            transfer, receivers = Transfer.COPY, {request.dst_cta}
+        else:
+            transfer = Transfer.BULK if isinstance(request, BulkLoad) else Transfer.TILE
+            if request.cta_mask is not None:
+                mask = request.cta_mask
+                receivers = {cta for cta in range(self.ctas) if mask >> cta & 1}
+            elif request.dst_cta is not None:
+                receivers = {request.dst_cta}
+        if receivers:
+            record_in_cluster(ClusterKind.of(transfer, item.cta, receivers, self.ctas, size, pair))
 
     def _submit(self, item: Item) -> None:
         env, request = self.cluster.sms[item.cta], item.request

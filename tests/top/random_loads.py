@@ -37,6 +37,7 @@ from tests.golden.random_requests import (
     gather4,
     im2col_w,
     load_im2col,
+    load_short_rows,
     load_tile,
     overridden,
     pick,
@@ -257,6 +258,7 @@ def later_tile(rng: Rng, most: int, wanted: Callable[[TensorMap], bool]) -> Case
 HOPPER = {
     "tile": lambda rng, most: load_tile(rng, most=most),
     "interleaved": lambda rng, most: load_tile(rng, interleaved=True, most=most),
+    "short_rows": lambda rng, _: load_short_rows(rng),
     "im2col": lambda rng, most: load_im2col(rng, most=most),
     "im2col_interleaved": lambda rng, most: load_im2col(rng, interleaved=True, most=most),
 }
@@ -318,9 +320,9 @@ def altered(rng: Rng, request: Load) -> Load:
         case 1:
             coords = (coords * 5)[: int(rng.integers(1, 6))]
         case 2:
-            changes["smem_address"] = 16 * int(rng.integers(1, 8))
+            changes["smem_address"] = int(rng.integers(1, 128))
         case 3:
-            changes["smem_address"] = 1 << 23
+            changes["smem_address"] = 1 << int(rng.integers(18, 24))
         case 4:
             changes["mbarrier"] = int(rng.integers(1, 8))
         case 5:

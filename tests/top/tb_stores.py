@@ -112,7 +112,7 @@ class Thread:
             self.groups.append(group)
             match self.rng.integers(4):
                 case 0:
-                    await self.wait(int(self.rng.integers(0, 3)))
+                    await self.wait(int(pick(self.rng, 0, 1, 2, self.rng.integers(256))))
                 case 1:
                     await self.reuse()
         await self.wait(0)
@@ -154,14 +154,36 @@ async def random_stores(dut: Any) -> None:
 
 @cocotb.test()
 async def far_and_large(dut: Any) -> None:
-    """Boxes whose rows are far apart, and large ones, from anywhere in shared memory."""
+    """Boxes whose rows are far apart, and large ones, from anywhere in shared memory.
+
+    Of some boxes a line cannot be written, which gives an error record.
+    """
     env = await Environment.start(dut, PRESETS["rough"], background="fault")
-    rng, arch = env.rng("far"), arch_of(env)
+    rng, arch, parameters = env.rng("far"), arch_of(env), env.interface.parameters
+    env.requests.number_from(int(rng.integers(1 << 16)))
     for _ in range(FAR):
         env.smem[:] = random_bytes(rng, env.smem.size)
         store = far_store(rng, env.smem, arch, env)
-        await store.run(env, int(rng.integers(env.interface.parameters["threads"])))
-    assert not env.errors
+        lines = store.single_lines(parameters["line_bytes"])
+        missing = pick(rng, *lines) if lines and rng.random() < 0.5 else None
+        await store.run(env, int(rng.integers(parameters["threads"])), missing)
+
+
+@cocotb.test()
+async def all_threads_wait(dut: Any) -> None:
+    """More threads wait for their groups at a time than waits can be stored."""
+    env, _ = await start(dut)
+    threads = min(env.interface.parameters["threads"], 64)
+    target = place(env, TARGET, 128 * threads)
+    waits = []
+    for thread in range(threads):
+        at = 128 * thread
+        env.requests.bulk_store(TARGET + at, SOURCE + at, 128, thread=thread)
+        env.requests.commit_group(thread)
+        waits.append(cocotb.start_soon(env.requests.wait_group(0, thread=thread)))
+    for wait in waits:
+        await wait
+    assert np.array_equal(target, env.smem[SOURCE:][: target.size])
 
 
 @cocotb.test()

@@ -25,6 +25,7 @@ RULES = [
     "reductions_to_one_address",
     "a_line_a_clock_both_ways",
     "far_and_large",
+    "all_threads_wait",
 ]
 
 
