@@ -207,6 +207,7 @@ def largest_load(room: int) -> Load:
 def large_load(rng: np.random.Generator, room: int) -> Load:
     """Return a load of a box of almost ``room`` bytes, at least 16, with rows of up to 2,048."""
     row = 16 << int(rng.integers(8))
+    room = min(room, 16 * MOST_PIECES)
     while row > max(room, 16):
         row //= 2
     kind = {1: DataType.UINT8, 2: DataType.UINT16, 4: DataType.FLOAT32, 8: DataType.FLOAT64}[
