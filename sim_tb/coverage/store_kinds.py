@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from golden.arch import EVERY_FEATURE, Arch
-from golden.enums import DataType, ReductionOp
 from golden.geometry import Geometry
 from golden.model import operands_of
 from golden.reduction import BULK_PAIRS, TENSOR_PAIRS
@@ -23,6 +22,7 @@ from sim_tb.coverage.boxes import (
     Type,
     alignment,
     box_bins,
+    reduction_misfit,
 )
 from sim_tb.coverage.load_kinds import HOPPER_SWIZZLES, LoadKind
 
@@ -132,7 +132,4 @@ class ReductionKind(BoxKind):
         if self.misfit:
             return self.misfit
         pairs = BULK_PAIRS if self.mode is Mode.BULK else TENSOR_PAIRS
-        pair = DataType[self.type.name], ReductionOp[self.operation.name]
-        if pair not in pairs:
-            return "the type does not have the operation"
-        return _beyond(self.side)
+        return reduction_misfit(self.operation, self.type, pairs) or _beyond(self.side)

@@ -94,6 +94,18 @@ def pick(rng: Rng, *choices):
     return choices[int(rng.integers(len(choices)))]
 
 
+def random_row(rng: Rng, room: int) -> tuple[int, DataType]:
+    """Return the bytes of a row, 16 to 2,048 and at most ``room``, and a type.
+
+    A row has at most 256 elements of the type.
+    """
+    row = 16 << int(rng.integers(8))
+    while row > max(room, 16):
+        row //= 2
+    kinds = DataType.UINT8, DataType.UINT16, DataType.FLOAT32, DataType.FLOAT64
+    return row, next(kind for kind in kinds if row <= 256 * kind.itemsize)
+
+
 def swizzle_of(rng: Rng, arch: Arch) -> Swizzle:
     """Return any swizzle of the architecture."""
     return Swizzle(int(rng.integers(8 if arch.has(Feature.SWIZZLE_ATOMS) else 4)))
@@ -221,8 +233,8 @@ def im2col(
     lower = [int(rng.integers(0 if inside else -3, 3)) for _ in range(spatial)]
     upper = [int(rng.integers(-2, 1 if inside else min(4, most))) for _ in range(spatial)]
     if not small and rng.random() < 0.2:
-        most = {3: 2000, 4: 128, 5: 16}[rank]
-        lower, upper = ([int(n) for n in rng.integers(-most, most, spatial)] for _ in range(2))
+        end = {3: 2000, 4: 128, 5: 16}[rank]
+        lower, upper = ([int(n) for n in rng.integers(-end, end, spatial)] for _ in range(2))
     for j in range(spatial):
         dims[first + j] = max(dims[first + j], lower[j] - upper[j] + 1)
     align = 32 if interleave is Interleave.INTERLEAVE_32B else 16
@@ -290,15 +302,13 @@ def load_tile(
 
 def load_short_rows(rng: Rng) -> Case:
     """Return a load of rows of 16 to 112 bytes that begin at most 112 bytes apart."""
-    kind = DataType.UINT8
     box = [16 * int(rng.integers(1, 8)), *(int(n) for n in rng.integers(1, (40, 4, 3)))]
     box = box[: int(rng.integers(2, 5))]
     dims = [int(rng.integers(1, 2 * n + 1)) for n in box]
     strides = [16 * int(n) for n in rng.integers(8, size=len(box) - 1)]
     base = 16 * int(rng.integers(1 << 30))
-    tensor_map = TensorMap.tiled(
-        kind, base, dims, strides, box, swizzle=Swizzle(int(pick(rng, 0, 0, 3)))
-    )
+    swizzle = Swizzle(int(pick(rng, 0, 0, 3)))
+    tensor_map = TensorMap.tiled("u8", base, dims, strides, box, swizzle=swizzle)
     coords = tile_coords(rng, tensor_map, store=False)
     return Case(Load(tensor_map, coords, smem_address=_smem(rng), mbarrier=_mbarrier(rng)))
 

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from golden import (
     AccessMode,
     Arch,
-    DataType,
     ErrorCode,
     HashedMemory,
     LayeredMemory,
@@ -19,15 +18,14 @@ from golden import (
     TmaError,
     execute,
 )
+from golden.enums import SMEM_BYTES
 from golden.model import operands_of
 from sim_tb.testbench.environment import Environment
-from tests.golden.random_requests import Rng, overlaps, random_bytes
+from tests.golden.random_requests import Rng, overlaps, random_bytes, random_row
 
 LINE = 128
 MOST_ROWS = 64
 """Rows of a box whose rows are far apart."""
-LARGEST_BOX = 233472
-TYPES = {1: DataType.UINT8, 2: DataType.UINT16, 4: DataType.FLOAT32, 8: DataType.FLOAT64}
 
 Areas = dict[int, NDArray[np.uint8]]
 """Arrays of bytes, by their addresses."""
@@ -79,20 +77,15 @@ class FarStore:
         return [address for address, area in self.areas.items() if area.size == line_bytes]
 
 
-def box_of(rng: Rng, rows: int, row: int) -> list[int]:
-    """Return a box of up to ``rows`` rows of ``row`` bytes, in elements of the type of the row."""
-    box = [row // element_bytes(row)]
+def box_of(rng: Rng, rows: int, elements: int) -> list[int]:
+    """Return a box of up to ``rows`` rows of ``elements``."""
+    box = [elements]
     for _ in range(int(rng.integers(1, 5))):
         box.append(min(256, int(rows ** rng.random())))
         rows //= box[-1]
     if rows <= 256 and len(box) < 5:
         box.append(rows)
     return box
-
-
-def element_bytes(row: int) -> int:
-    """Return the fewest bytes of an element of which 256 are at least a row."""
-    return max(1, row // 256)
 
 
 def random_map(rng: Rng, room: int, bits: int, *, far: bool) -> TensorMap:
@@ -109,19 +102,17 @@ def random_map(rng: Rng, room: int, bits: int, *, far: bool) -> TensorMap:
     far : bool
         Any strides, and few rows; else the rows are side by side.
     """
-    row = 16 << int(rng.integers(8))
-    while row > room:
-        row //= 2
-    most = min(room, LARGEST_BOX) // row
-    box = box_of(rng, min(most, MOST_ROWS) if far else most, row)
+    row, kind = random_row(rng, room)
+    most = min(room, SMEM_BYTES) // row
+    box = box_of(rng, min(most, MOST_ROWS) if far else most, row // kind.itemsize)
     dims = [max(1, n + int(rng.choice([0, 0, 0, -1, 1]))) for n in box]
-    dense = [16 * -(-dims[0] * element_bytes(row) // 16)]
+    dense = [16 * -(-dims[0] * kind.itemsize // 16)]
     for extent in dims[1:-1]:
         dense.append(dense[-1] * extent)
     width = min(40, bits - 8) - 4
     strides = [16 * int(rng.integers(1, 1 << int(rng.integers(6, width + 1)))) for _ in dense]
     base = 16 * int(rng.integers(1 << (min(bits, 62) - 6)))
-    return TensorMap.tiled(TYPES[element_bytes(row)], base, dims, strides if far else dense, box)
+    return TensorMap.tiled(kind, base, dims, strides if far else dense, box)
 
 
 def far_store(rng: Rng, smem: NDArray[np.uint8], arch: Arch, env: Environment) -> FarStore:
@@ -133,8 +124,6 @@ def far_store(rng: Rng, smem: NDArray[np.uint8], arch: Arch, env: Environment) -
         except TmaError:  # a stride or a box is illegal
             continue
         bytes_ = prod(tensor_map.box_dim) * tensor_map.data_type.itemsize
-        if bytes_ > smem.size:
-            continue
         address = 128 * int(rng.integers((smem.size - bytes_) // 128 + 1))
         coords = (0,) * tensor_map.rank
         request = Store(tensor_map, coords, AccessMode.TILE, smem_address=address)

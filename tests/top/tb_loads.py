@@ -30,6 +30,7 @@ from golden import (
     check,
 )
 from golden.checks import OFFSET_LIMITS
+from golden.enums import SMEM_BYTES
 from golden.mbarrier import NOT_VALID, Barrier, Report
 from golden.memory import ArrayMemory
 from hw.layouts.axi import Response
@@ -37,6 +38,7 @@ from sim_tb.coverage.load_kinds import LoadKind
 from sim_tb.testbench.bridge import LogKind
 from sim_tb.testbench.environment import Environment
 from sim_tb.testbench.models import PRESETS, Models, Timing
+from tests.golden.random_requests import random_row
 from tests.top.every_kind import load_of
 from tests.top.random_loads import (
     BLACKWELL,
@@ -56,7 +58,7 @@ BARRIERS = range(0, 32, 8)
 
 FIRST = 128
 LINE = 128
-MOST_PIECES = 233472 // 16
+MOST_PIECES = SMEM_BYTES // 16
 """Pieces of 16 bytes in the largest box, 228 KiB."""
 
 WHOLE_ROWS, WHOLE_ROW_BYTES = 57, 4096
@@ -206,13 +208,8 @@ def largest_load(room: int) -> Load:
 
 def large_load(rng: np.random.Generator, room: int) -> Load:
     """Return a load of a box of almost ``room`` bytes, at least 16, with rows of up to 2,048."""
-    row = 16 << int(rng.integers(8))
-    room = min(room, 16 * MOST_PIECES)
-    while row > max(room, 16):
-        row //= 2
-    kind = {1: DataType.UINT8, 2: DataType.UINT16, 4: DataType.FLOAT32, 8: DataType.FLOAT64}[
-        max(1, row // 256)
-    ]
+    room = min(room, SMEM_BYTES)
+    row, kind = random_row(rng, room)
     rows = max(room // row, 1)
     middle = min(256, int(rows ** rng.random()))
     box = row // kind.itemsize, middle, min(256, rows // middle)

@@ -9,7 +9,7 @@ import pytest
 
 from golden import TensorMap
 from hw.flow.cache import ROOT, generated
-from hw.flow.cells import YOSYS
+from hw.flow.yosys import YOSYS
 from hw.params import PRESETS, parameters
 from sim_tb.four_state.icarus import powered_up
 from tests.hw.flow import icarus

@@ -8,8 +8,8 @@ import pytest
 
 from hw.flow import paths
 from hw.flow.cache import generated
-from hw.flow.cells import YOSYS
 from hw.flow.lint import CONTEXTS
+from hw.flow.yosys import YOSYS
 from hw.params import PRESETS
 from tests.hw.flow import icarus
 from tests.quick import quick
