@@ -87,9 +87,10 @@ class TxCoalescer(wiring.Component):
         with m.Else():
             m.d.comb += self.o.payload.eq(incoming)
 
-        # Add the completion that comes to an entry, but not to the first one.
+        # Add the completion that comes to an entry, but not to the first one, which may be taken,
+        # nor to the last one, behind which none comes.
         merged = entries[:1]
-        for number in range(1, count):
+        for number in range(1, count - 1):
             entry = entries[number]
             total = Signal(BARRIER_COUNT_BITS + 1, name=f"total_{number}")
             merged_entry = Signal(layout, name=f"merged_{number}")
@@ -112,6 +113,7 @@ class TxCoalescer(wiring.Component):
             with m.Else():
                 m.d.comb += merged_entry.eq(entry)
             merged.append(merged_entry)
+        merged += entries[1:][-1:]
 
         # Move the entries up, and occupy a new one behind them.
         remaining = Signal(count)

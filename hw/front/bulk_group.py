@@ -324,8 +324,6 @@ class BulkGroups(wiring.Component):
         m.d.sync += conflicted.eq(commit.conflicts)
         with m.If(self.i.ready):
             m.d.sync += [busy.eq(self.i.valid), request.eq(self.i.payload)]
-        with m.Elif(may_leave & dequeues):
-            m.d.sync += busy.eq(0)
 
         joins = Signal()
         commits = Signal()

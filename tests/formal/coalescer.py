@@ -134,14 +134,14 @@ def _loses_added_bytes(_coalescer: TxCoalescer, inner: Inside) -> None:
 
 
 def _adds_to_any_barrier(_coalescer: TxCoalescer, inner: Inside) -> None:
-    for number in range(1, ENTRIES):
+    for number in range(1, ENTRIES - 1):
         fits_in = ~inner.signal(f"total_{number}")[MAX_TX_BYTES_BITS:].any()
         inner.module.d.comb += inner.can_add[number].eq(inner.occupied[number] & fits_in)
 
 
 def _adds_without_limit(_coalescer: TxCoalescer, inner: Inside) -> None:
     layout = barrier_completion_layout(PARAMS)
-    for number in range(1, ENTRIES):
+    for number in range(1, ENTRIES - 1):
         same_barrier = (
             inner.view("incoming", layout).address == inner.view(f"entry_{number}", layout).address
         )
