@@ -10,6 +10,7 @@ import numpy as np
 from golden import (
     BulkLoad,
     DataType,
+    DsmemCopy,
     ErrorCode,
     HashedMemory,
     Load,
@@ -32,6 +33,8 @@ LINE = 128
 ROUNDS, MAPS = 30, 150
 MANY = 32
 """Barriers at which loads complete together."""
+LATE = 1000
+"""Clocks after which a line comes, in which many loads are issued."""
 NO_TIME = 0
 """Time limit with which a ``try_wait`` answers at once."""
 
@@ -293,3 +296,43 @@ async def barriers_outside_shared_memory_or_misaligned_are_refused(dut: Any) -> 
     errors = env.errors.take_all()
     assert {(error.request_id, error.code, error.value) for error in errors} == expected
     assert np.array_equal(env.smem, before)
+
+
+@cocotb.test()
+async def ctas_outside_the_cluster_are_refused(dut: Any) -> None:
+    """Without a cluster, no CTA but the own one receives, and none receives from its own."""
+    env = await Environment.start(dut)
+    size, beyond = 16, env.smem.size
+    before = env.smem.copy()
+    refused = (
+        (BulkLoad(0, TARGET, size, cta_mask=0b10), ErrorCode.MASK, 0b10),
+        (BulkLoad(0, TARGET, size, dst_cta=1), ErrorCode.DST_CTA, 1),
+        (DsmemCopy(0, TARGET, 0, size), ErrorCode.DST_CTA, 0),
+        (DsmemCopy(0, TARGET + 8, 0, size), ErrorCode.SMEM_ALIGN, TARGET + 8),
+        (DsmemCopy(0, beyond, 0, size), ErrorCode.SMEM_RANGE, beyond),
+    )
+    expected = {(env.requests.submit(request), code, value) for request, code, value in refused}
+    await env.idle()
+    errors = env.errors.take_all()
+    assert {(error.request_id, error.code, error.value) for error in errors} == expected
+    assert np.array_equal(env.smem, before)
+
+
+@cocotb.test()
+async def completions_wait_for_the_operations_of_threads(dut: Any) -> None:
+    """Completions of many barriers come together while threads use their port in each clock."""
+    env = await Environment.start(dut, Models(Timing.fixed(LATE)))
+    rng, half = env.rng("barriers"), env.smem.size // 2
+    barriers = [8 * int(word) for word in rng.choice(half // 8, MANY, replace=False)]
+    loads = [int(barrier) for barrier in rng.choice(barriers[:8], 8 * MANY)]
+    for barrier in barriers:
+        await env.barriers.command("INIT", barrier, 1)
+        await env.barriers.command("ARRIVE_EXPECT_TX", barrier, 16 * loads.count(barrier))
+    for number, barrier in enumerate(loads):
+        env.requests.bulk_load(LINE * number, half + LINE * number, 16, barrier)
+    tests = [Command("TEST_WAIT_PARITY", int(rng.choice(barriers)), 1) for _ in range(2 * LATE)]
+    results = await env.barriers.execute(tests)
+    assert not any(result.fault for result in results)
+    await env.idle()
+    done = mbarrier.Barrier(phase=1, pending=1, expected=1)
+    assert {env.barriers.read(barrier) for barrier in loads} == {done}

@@ -63,6 +63,12 @@ MOST_PIECES = SMEM_BYTES // 16
 
 WHOLE_ROWS, WHOLE_ROW_BYTES = 57, 4096
 
+SHORT_ROWS = 9
+"""Short rows of a box: more than share a line."""
+
+MOST_LOADS = 32
+"""Loads of a batch."""
+
 Flips = dict[int, NDArray[np.uint8]]
 """Copies of shared memory, by barrier, from the clock in which its phase completed."""
 
@@ -243,8 +249,10 @@ def mixture(env: Environment, rng: np.random.Generator, *, largest_first: bool) 
         loads.append(item)
 
 
-async def start_random(dut: Any) -> tuple[Environment, np.random.Generator, Flips]:
-    env = await Environment.start(dut, PRESETS[os.environ["LOADS_MODELS"]])
+async def start_random(
+    dut: Any, models: str | None = None
+) -> tuple[Environment, np.random.Generator, Flips]:
+    env = await Environment.start(dut, PRESETS[models or os.environ["LOADS_MODELS"]])
     cocotb.log.info("seed %d", env.seed)
     flips: Flips = {}
     for barrier in BARRIERS:
@@ -304,7 +312,7 @@ async def every_kind(dut: Any) -> None:
         item = Item(load_of(rng, kind), arch)
         assert LoadKind.of(item.request, arch) == kind
         end = address + -(-item.extent // 128) * 128
-        if len(loads) == 32 or end > env.smem.size:
+        if len(loads) == MOST_LOADS or end > env.smem.size:
             await run_batch(env, rng, loads, flips)
             loads, end, address = [], end - address + FIRST, FIRST
         barrier = int(rng.choice(BARRIERS))
@@ -312,6 +320,78 @@ async def every_kind(dut: Any) -> None:
         loads.append(item)
         address = end
     await run_batch(env, rng, loads, flips)
+
+
+def placed(rng: np.random.Generator, load: Load, line: int, arch: Arch) -> Item:
+    """Return ``load`` with its target ``line`` lines behind the barriers, and with a barrier.
+
+    The line also chooses the stream.
+    """
+    target = FIRST + LINE * line
+    return Item(replace(load, smem_address=target, mbarrier=int(rng.choice(BARRIERS))), arch)
+
+
+@cocotb.test()
+async def short_rows_of_all_steps(dut: Any) -> None:
+    """Short rows of all lengths and distances in both memories, along each dimension.
+
+    Each stream loads all of them, from the begin of a line to the begin of a line.
+    """
+    env, rng, flips = await start_random(dut, "near")
+    arch, streams = arch_of(env), env.interface.parameters["streams"]
+    kinds = [
+        (pieces, pitch, step)
+        for pitch, step in product(range(1, 8), range(8))
+        for pieces in range(1, pitch + 1)
+    ]
+    loads = []
+    for number, (pieces, pitch, step) in enumerate(kinds * streams):
+        others = [1] * int(rng.integers(4))
+        tensor_map = TensorMap.tiled(
+            DataType.UINT8,
+            LINE * int(rng.integers(1 << 30)) + 16 * pieces + 16,
+            [112, *others, SHORT_ROWS],
+            [LINE] * len(others) + [16 * step],
+            [16 * pitch, *others, SHORT_ROWS],
+        )
+        coords = (112 - 16 * pieces, *(0 for _ in others), 0)
+        load = Load(tensor_map, coords, AccessMode.TILE)
+        line = streams * SHORT_ROWS * (number % MOST_LOADS) + number // len(kinds)
+        loads.append(placed(rng, load, line, arch))
+    for first in range(0, len(loads), MOST_LOADS):
+        await run_batch(env, rng, loads[first : first + MOST_LOADS], flips)
+
+
+@cocotb.test()
+async def rows_of_pixels(dut: Any) -> None:
+    """Short rows of an im2col box: pixels that overlap, and channels in front of the tensor."""
+    env, rng, flips = await start_random(dut, "near")
+    arch, loads = arch_of(env), []
+    pixels = 8
+    for pieces in range(1, 8):
+        channels, base = 16 * pieces, LINE * int(rng.integers(1 << 30))
+        tensor_map = TensorMap.im2col(
+            DataType.UINT8, base, [channels, 64, 1], [16, LINE], [0], [0], channels, pixels,
+            [1, pieces, 1],
+        )  # fmt: skip
+        for channel in 0, -channels:
+            load = Load(tensor_map, (channel, 0, 0), AccessMode.IM2COL)
+            loads.append(placed(rng, load, pixels * len(loads), arch))
+    await run_batch(env, rng, loads, flips)
+
+
+@cocotb.test()
+async def fill_of_all_streams(dut: Any) -> None:
+    """All streams have rows of a line and more than a beat of fill: fill waits for its port."""
+    env, rng, flips = await start_random(dut, "near")
+    arch, loads = arch_of(env), []
+    rows, times = 64, 4
+    for number in range(3 * env.interface.parameters["streams"]):
+        base = LINE * int(rng.integers(1 << 30))
+        tensor_map = TensorMap.tiled(DataType.UINT8, base, [16, rows], [LINE], [2 * LINE, rows])
+        load = Load(tensor_map, (0, 0), AccessMode.TILE)
+        loads.append(placed(rng, load, (2 * rows + 1) * number, arch))
+    await run_batch(env, rng, loads * times, flips)
 
 
 @cocotb.test()

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from golden import Arch, DataType, ReductionOp, TensorMap, TmaError
 from hw.layouts.axi import Response
+from hw.params import WARP
 from sim_tb.coverage.kinds import AnyKind, Kind
 from sim_tb.coverage.store_kinds import ReductionKind, StoreKind
 from sim_tb.testbench.bridge import LogKind
@@ -344,6 +345,37 @@ async def a_load_joins_until_its_map_is_read(dut: Any) -> None:
     began = env.cycle
     assert await env.requests.wait_group(0, thread=3) < began + 50
     assert (await env.errors.take_next()).cause == "COORD_ALIGN"
+    # A refused load leaves its group to the next one.
+    env.requests.load(tensor_map, (0, 0), SOURCE, 0, thread=3, joins_group=True)
+    env.requests.commit_group(3)
+    began = env.cycle
+    assert await env.requests.wait_group(0, thread=3) < began + 50
+
+
+@cocotb.test()
+async def groups_are_left_in_the_same_clocks(dut: Any) -> None:
+    """Loads and refused stores leave their groups in the clocks in which stores complete."""
+    latency, count = 500, 64
+    env, _ = await start(dut, Models(Timing.fixed(latency)))
+    target = place(env, TARGET, 16 * count)
+    tensor_map = env.descriptors.place(TensorMap.tiled("u8", TARGET, [16], [], [16]))
+    await env.barriers.command("INIT", 0, 1)
+    await env.barriers.command("ARRIVE_EXPECT_TX", 0, 16 * latency)
+    for number in range(count):
+        env.requests.bulk_store(TARGET + 16 * number, SOURCE + 16 * number, 16, thread=number % 8)
+    refused = set()
+    for _ in range(latency):
+        refused.add(env.requests.bulk_store(TARGET + 8, SOURCE, 16))
+        env.requests.load(tensor_map, (0,), 0x80, 0, thread=WARP, joins_group=True)
+    for thread in (*range(8), WARP):
+        env.requests.commit_group(thread)
+        await env.requests.wait_group(0, thread=thread)
+    await env.barriers.wait(0, 0)
+    await env.idle()
+    assert np.array_equal(target, env.smem[SOURCE:][: 16 * count])
+    errors = env.errors.take_all()
+    assert {error.request_id for error in errors} == refused
+    assert {error.cause for error in errors} == {"BULK_ALIGN"}
 
 
 @cocotb.test()

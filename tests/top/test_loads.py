@@ -18,6 +18,9 @@ RULES = [
     "an_unreadable_map_is_an_error",
     "prefetches_ask_for_lines_and_nothing_else",
     "memory_is_read_inside_the_tensor_only",
+    "short_rows_of_all_steps",
+    "rows_of_pixels",
+    "fill_of_all_streams",
 ]
 MODELS = ["fixed", "rough"]
 

@@ -26,6 +26,7 @@ RULES = [
     "a_line_a_clock_both_ways",
     "far_and_large",
     "all_threads_wait",
+    "groups_are_left_in_the_same_clocks",
 ]
 
 
