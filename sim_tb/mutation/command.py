@@ -21,12 +21,15 @@ from sim_tb.distribution import workers
 from sim_tb.distribution.workers import Lost, Workers
 from sim_tb.mutation import suites
 from sim_tb.mutation.results import Results
-from sim_tb.mutation.suites import SUITES, Verdict
+from sim_tb.mutation.suites import SUITES, Trial, Verdict
 from sim_tb.simulator import runner
 from sim_tb.simulator.progress import progress_bar
 
 COUNT, SEED = 1000, 1
 """Mutants in the unit, as many of which run by default, and seed of their choice."""
+
+BATCH = 20
+"""Mutants on which a suite runs from one start of the simulator."""
 
 
 @dataclass(frozen=True)
@@ -45,47 +48,46 @@ class Fate:
 
 @dataclass(frozen=True)
 class Task:
-    """Work of a worker on a mutant.
+    """Work of a worker on mutants.
 
     Parameters
     ----------
     planted : (int, int, str)
         Count and seed of all mutants, and name of the design.
-    mutant : Mutant, optional
-        The one that the work is about.
+    mutants : tuple of Mutant
+        Those that the work is about.
     suite : str
-        Name of the suite that runs on it.
-    limits : list of int
-        Clocks of the suite's runs without a mutant.
+        Name of the suite that runs on them.
+    trials : list of Trial
+        Its trials without a mutant.
     """
 
     planted: tuple[int, int, str]
-    mutant: Mutant | None = None
+    mutants: tuple[Mutant, ...] = ()
     suite: str = ""
-    limits: list[int] = field(default_factory=list)
+    trials: list[Trial] = field(default_factory=list)
 
 
 plant = cache(suites.plant)
 
 
-def clocks(task: Task) -> list[int]:
-    """Return the clocks of the runs of a suite without a mutant."""
-    subject = task.planted[-1]
-    return suites.clocks(task.suite, subject, suites.rtl(plant(*task.planted), subject))
+def trials(task: Task) -> list[Trial]:
+    """Run a suite without a mutant."""
+    return suites.trials(task.suite, task.planted[-1], plant(*task.planted))
 
 
-def judge(task: Task) -> Verdict:
-    """Run a suite on a mutant."""
-    assert task.mutant is not None
+def judge(task: Task) -> dict[int, Verdict]:
+    """Run a suite on mutants; return a verdict for the number of each."""
     subject = task.planted[-1]
     directory = suites.rtl(plant(*task.planted), subject)
-    return suites.judge(task.mutant.number, task.suite, task.limits, subject, directory)
+    numbers = [mutant.number for mutant in task.mutants]
+    return suites.judge(numbers, task.suite, task.trials, subject, directory)
 
 
 def prove(task: Task) -> bool:
     """Return whether a mutant is proved to be equivalent."""
-    assert task.mutant is not None
-    return bool(plant(*task.planted).is_equivalent(task.mutant))
+    (mutant,) = task.mutants
+    return bool(plant(*task.planted).is_equivalent(mutant))
 
 
 Ended = TypeVar("Ended")
@@ -134,28 +136,33 @@ def fates(
     results : Results
         What is known, to which new results are added.
     """
-    unknown = [name for name in names if results.clocks(name) is None]
-    tasks = {f"clocks of {name}": Task(planted, None, name) for name in unknown}
-    for task, counted in crew.run("suites without a mutant", clocks, tasks):
-        results.put_clocks(task.suite, counted)
-    limits = {name: taken for name in names if (taken := results.clocks(name))}
+    unknown = [name for name in names if results.trials(name) is None]
+    tasks = {f"{name} without a mutant": Task(planted, (), name) for name in unknown}
+    for task, made in crew.run("suites without a mutant", trials, tasks):
+        results.put_trials(task.suite, made)
+    tasks = {}
+    for name in names:
+        known = results.trials(name) or []
+        left = [each for each in chosen if known and results.verdict(each.options, name) is None]
+        acting = {number for trial in known for number in trial.acting}
+        for mutant in left:
+            if mutant.number not in acting:
+                results.put_verdict(mutant.options, name, Verdict(None, 0))
+        left = [mutant for mutant in left if mutant.number in acting]
+        size = BATCH if SUITES[name].runs else 1
+        for batch in (tuple(left[first : first + size]) for first in range(0, len(left), size)):
+            key = f"{name} on mutants {', '.join(str(mutant.number) for mutant in batch)}"
+            tasks[key] = Task(planted, batch, name, known)
+    for task, verdicts in crew.run("suites on mutants", judge, tasks):
+        for mutant in task.mutants:
+            results.put_verdict(mutant.options, task.suite, verdicts[mutant.number])
     tasks = {
-        f"mutant {mutant.number} by {name}": Task(planted, mutant, name, limits[name])
-        for mutant in chosen
-        for name in limits
-        if results.verdict(mutant.options, name) is None
-    }
-    for task, verdict in crew.run("mutants", judge, tasks):
-        assert task.mutant is not None
-        results.put_verdict(task.mutant.options, task.suite, verdict)
-    tasks = {
-        f"proof of mutant {mutant.number}": Task(planted, mutant)
+        f"proof of mutant {mutant.number}": Task(planted, (mutant,))
         for mutant in chosen
         if results.equivalent(mutant.options) is None and not killers(mutant, names, results)
     }
     for task, proved in crew.run("proofs", prove, tasks):
-        assert task.mutant is not None
-        results.put_equivalent(task.mutant.options, equivalent=proved)
+        results.put_equivalent(task.mutants[0].options, equivalent=proved)
     return [
         Fate(mutant, killers(mutant, names, results), bool(results.equivalent(mutant.options)))
         for mutant in chosen

@@ -1,13 +1,15 @@
 """Results of mutants in an SQLite file: each is there as soon as it is known."""
 
+import json
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
-from sim_tb.mutation.suites import Verdict
+from sim_tb.mutation.suites import Trial, Verdict
 
 SCHEMA = """
-CREATE TABLE IF NOT EXISTS clocks (suite TEXT, tests TEXT, clocks TEXT, PRIMARY KEY (suite, tests));
+CREATE TABLE IF NOT EXISTS trials (suite TEXT, tests TEXT, trials TEXT, PRIMARY KEY (suite, tests));
 CREATE TABLE IF NOT EXISTS verdicts (
     mutant TEXT, suite TEXT, tests TEXT, killed_by TEXT, seconds REAL, PRIMARY KEY (mutant, suite)
 );
@@ -39,16 +41,16 @@ class Results:
         """Close the file."""
         self._file.close()
 
-    def clocks(self, suite: str) -> list[int] | None:
-        """Return the clocks of the runs of a suite without a mutant."""
-        query = "SELECT clocks FROM clocks WHERE suite = ? AND tests = ?"
+    def trials(self, suite: str) -> list[Trial] | None:
+        """Return the trials of a suite without a mutant."""
+        query = "SELECT trials FROM trials WHERE suite = ? AND tests = ?"
         row = self._file.execute(query, (suite, self._keys[suite])).fetchone()
-        return [int(word) for word in row[0].split()] if row else None
+        return [Trial(**each) for each in json.loads(row[0])] if row else None
 
-    def put_clocks(self, suite: str, clocks: list[int]) -> None:
-        """Keep the clocks of the runs of a suite without a mutant."""
-        row = suite, self._keys[suite], " ".join(map(str, clocks))
-        self._file.execute("REPLACE INTO clocks VALUES (?, ?, ?)", row)
+    def put_trials(self, suite: str, trials: Sequence[Trial]) -> None:
+        """Keep the trials of a suite without a mutant."""
+        row = suite, self._keys[suite], json.dumps([asdict(each) for each in trials])
+        self._file.execute("REPLACE INTO trials VALUES (?, ?, ?)", row)
 
     def verdict(self, mutant: str, suite: str) -> Verdict | None:
         """Return the verdict of a suite on a mutant."""

@@ -6,19 +6,22 @@ import pkgutil
 import re
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 from hw.flow.cache import ROOT, cached, digest, simulated, sources
 from hw.flow.design import Design
-from hw.flow.mutate import LIMIT, Mutant, Mutants, planted
+from hw.flow.mutate import LIMIT, Mutant, Mutants, acting, planted
 from hw.flow.verilog import MODULE
 from hw.params import PRESETS, TmaParams
 from sim_tb.mutation.blocks import judge as block_judge
 from sim_tb.mutation.blocks.netlist import unit_cells
+from sim_tb.mutation.tb_mutants import ENDS, PLAN
 from sim_tb.simulator import runner
 
 SMALL = replace(
@@ -82,23 +85,19 @@ SLOWER = 2
 OPTIMISATION = "-O1"
 """Option of g++: most runs are short."""
 
-CLOCK_NS = 2
-"""Period of the testbench's clock, in nanoseconds."""
-
-_DURATION = re.compile(r'"sim_time_duration" value="([\d.]+)"')
+_CLOCKS = re.compile(r"^clocks (\d+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Run:
-    """A test of a cocotb module, or some, and their environment."""
+    """Tests of a cocotb module, and their environment."""
 
     module: str
-    test: str | tuple[str, ...]
+    tests: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        name = self.test if isinstance(self.test, str) else self.module.rpartition(".")[2]
-        return " ".join([name, *self.env.values()])
+        return " ".join([self.module.rpartition(".")[2], *self.env.values()])
 
 
 @dataclass(frozen=True)
@@ -124,7 +123,7 @@ class Suite:
 
 
 def _random(module: str, prefix: str, test: str, models: str, count: int) -> Run:
-    return Run(module, test, {f"{prefix}_MODELS": models, f"{prefix}_COUNT": str(count)})
+    return Run(module, (test,), {f"{prefix}_MODELS": models, f"{prefix}_COUNT": str(count)})
 
 
 RECORDINGS = "sim_tb.mutation.tb_recordings"
@@ -137,6 +136,9 @@ LOAD_RULES = (
     "an_unreadable_map_is_an_error",
     "prefetches_ask_for_lines_and_nothing_else",
     "memory_is_read_inside_the_tensor_only",
+    "short_rows_of_all_steps",
+    "rows_of_pixels",
+    "fill_of_all_streams",
 )
 STORE_RULES = (
     "read_is_before_done",
@@ -154,6 +156,7 @@ STORE_RULES = (
     "a_line_a_clock_both_ways",
     "far_and_large",
     "all_threads_wait",
+    "groups_are_left_in_the_same_clocks",
 )
 EDGES = (
     "every_operation_is_the_golden_models",
@@ -163,6 +166,8 @@ EDGES = (
     "waits_end",
     "as_many_loads_in_flight_as_there_are_slots",
     "barriers_outside_shared_memory_or_misaligned_are_refused",
+    "ctas_outside_the_cluster_are_refused",
+    "completions_wait_for_the_operations_of_threads",
 )
 FAULTS = (
     "an_answer_that_comes_late",
@@ -173,7 +178,7 @@ TESTBENCH = "golden", "sim_tb/testbench"
 
 SUITES = {
     "recordings": Suite(
-        [Run(RECORDINGS, "transfers"), Run(RECORDINGS, "programs")],
+        [Run(RECORDINGS, ("transfers", "programs"))],
         (*TESTBENCH, "sim_tb/conformance"),
     ),
     "random": Suite(
@@ -197,7 +202,7 @@ SUITES = {
                 for models in ("fixed", "rough")
             ),
             _random(LOADS, "LOADS", "offsets_are_limited", "fixed", 100),
-            Run(LOADS, "every_kind", {"LOADS_MODELS": "rough", "LOADS_EVERY": "20"}),
+            Run(LOADS, ("every_kind",), {"LOADS_MODELS": "rough", "LOADS_EVERY": "20"}),
         ],
         (*TESTBENCH, "tests/golden", "tests/top"),
     ),
@@ -259,73 +264,137 @@ def block_tests(directory: Path) -> block_judge.BlockTests:
     return block_judge.BlockTests([Mutant(**each) for each in listed], directory / "cells.json")
 
 
-def _simulate(run: Run, subject: str, directory: Path, *plusargs: str) -> Path:
-    """Run tests on a design with its mutants; see ``runner.run``."""
-    several = not isinstance(run.test, str)
-    names = {"COCOTB_TEST_FILTER": f"({'|'.join(run.test)})$"} if several else {}
-    return runner.run(
-        run.module,
-        None if several else run.test,
-        params=SUBJECTS[subject].params,
-        env={**run.env, **names},
-        rtl=directory,
-        optimisation=OPTIMISATION,
-        plusargs=plusargs,
-    )
+@dataclass(frozen=True)
+class Trial:
+    """A test of a suite, and what is known of it from a simulation without a mutant.
+
+    Parameters
+    ----------
+    test : str
+        Name of the test.
+    clocks : int
+        Clocks that it takes.
+    acting : list of int
+        Numbers of the mutants that would change their bit in it. No other mutant is noticed.
+    """
+
+    test: str
+    clocks: int
+    acting: list[int]
 
 
-def clocks(suite: str, subject: str, directory: Path) -> list[int]:
-    """Run a suite without a mutant; return the clocks of each of its runs, or of all.
+def trials(suite: str, subject: str, mutants: Mutants) -> list[Trial]:
+    """Run a suite without a mutant.
+
+    The blocks' own tests are one trial, which all mutants act in.
 
     Raises
     ------
     SimulationError
         If a test fails.
     """
+    directory = rtl(mutants, subject)
     if not SUITES[suite].runs:
-        return [block_tests(directory).clocks]
-    taken = []
+        tests = block_tests(directory)
+        return [Trial(suite, tests.clocks, [mutant.number for mutant in mutants.planted])]
+    made = []
     for run in SUITES[suite].runs:
-        ended = _simulate(run, subject, directory)
-        durations = _DURATION.findall((ended / "results.xml").read_text())
-        assert len(durations) == (1 if isinstance(run.test, str) else len(run.test)), run
-        taken.append(round(sum(map(float, durations))) // CLOCK_NS)
-    return taken
+        plan = [_planned(run, test, [mutants.observe]) for test in run.tests]
+        for end in _simulate(run, plan, subject, directory):
+            output = str(end["output"])
+            if not end["passed"]:
+                message = f"{run}: {end['test']} fails without a mutant\n{output}"
+                raise runner.SimulationError(message)
+            clocks = int(_CLOCKS.findall(output)[-1])
+            made.append(
+                Trial(str(end["test"]), clocks, sorted(acting(output) | mutants.unobserved))
+            )
+    return made
 
 
-def judge(number: int, suite: str, limits: list[int], subject: str, directory: Path) -> Verdict:
-    """Run a suite on a mutant, up to the first test that fails.
+def judge(
+    numbers: Sequence[int], suite: str, known: Sequence[Trial], subject: str, directory: Path
+) -> dict[int, Verdict]:
+    """Run a suite on mutants, on each up to the first test that fails; return their verdicts.
+
+    A test is run on the mutants that act in it.
 
     Parameters
     ----------
-    number : int
-        Number of the mutant.
+    numbers : sequence of int
+        Numbers of the mutants.
     suite : str
         Name in ``SUITES``.
-    limits : list of int
-        Clocks that each of its runs takes without a mutant; see ``clocks``.
+    known : sequence of Trial
+        Its trials without a mutant; see ``trials``.
     subject : str
         Name in ``SUBJECTS``.
     directory : Path
         Folder of the Verilog; see ``rtl``.
     """
-    began = time.monotonic()
-    killed_by = None
     if not SUITES[suite].runs:
-        tests = block_tests(directory)
-        killed_by = tests.judge(tests.planted[number - 1])
-        return Verdict(killed_by, time.monotonic() - began)
-    for run, limit in zip(SUITES[suite].runs, limits, strict=True):
-        try:
-            _simulate(run, subject, directory, f"+mutant={number}", f"+clocks={SLOWER * limit}")
-        except runner.SimulationError as error:
-            killed_by = f"{run}: {_how(str(error))}"
-            break
+        return {number: _judge_by_blocks(number, directory) for number in numbers}
+    seconds = dict.fromkeys(numbers, 0.0)
+    killed_by: dict[int, str] = {}
+    left = iter(known)
+    for run in SUITES[suite].runs:
+        plan = [
+            _planned(
+                run,
+                test,
+                [
+                    number
+                    for number in numbers
+                    if number in trial.acting and number not in killed_by
+                ],
+                SLOWER * trial.clocks,
+            )
+            for test, trial in zip(run.tests, left, strict=False)
+        ]
+        if not any(trial["mutants"] for trial in plan):
+            continue
+        for end in _simulate(run, plan, subject, directory):
+            number = int(end["mutant"])
+            seconds[number] += float(end["seconds"])
+            if not end["passed"]:
+                killed_by[number] = f"{run}: {end['test']}: {_how(end)}"
+    return {number: Verdict(killed_by.get(number), seconds[number]) for number in numbers}
+
+
+def _judge_by_blocks(number: int, directory: Path) -> Verdict:
+    """Run the blocks' own tests on a mutant."""
+    began = time.monotonic()
+    tests = block_tests(directory)
+    killed_by = tests.judge(tests.planted[number - 1])
     return Verdict(killed_by, time.monotonic() - began)
 
 
-def _how(message: str) -> str:
-    """Return how a simulation failed."""
-    if LIMIT in message:
+def _planned(run: Run, test: str, mutants: Sequence[int], limit: int = 0) -> dict[str, Any]:
+    """Return a trial of a plan; see ``tb_mutants``."""
+    return {"test": f"{run.module}:{test}", "mutants": list(mutants), "limit": limit}
+
+
+def _simulate(
+    run: Run, plan: Sequence[Mapping[str, Any]], subject: str, directory: Path
+) -> list[dict[str, Any]]:
+    """Carry out a plan on a design with its mutants; return how its processes ended."""
+    with TemporaryDirectory(prefix="mutants") as folder:
+        path = Path(folder, "plan.json")
+        path.write_text(json.dumps(plan))
+        ended = runner.run(
+            "sim_tb.mutation.tb_mutants",
+            params=SUBJECTS[subject].params,
+            env={**run.env, PLAN: str(path)},
+            rtl=directory,
+            optimisation=OPTIMISATION,
+        )
+        shutil.rmtree(ended)
+        ends: list[dict[str, Any]] = json.loads(path.with_name(ENDS).read_text())
+        return ends
+
+
+def _how(end: Mapping[str, Any]) -> str:
+    """Return how a process ended whose test did not pass."""
+    if LIMIT in end["output"]:
         return "limit of clocks"
-    return "crash" if "the simulator crashed" in message else "failed"
+    return "crash" if end["crashed"] else "failed"

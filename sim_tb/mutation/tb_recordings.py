@@ -16,9 +16,21 @@ from sim_tb.conformance.barriers import barrier_file
 from sim_tb.conformance.tb_barriers import BATCH, run
 from sim_tb.conformance.tb_conformance import outcome
 from sim_tb.testbench.environment import Environment
+from sim_tb.testbench.models import PRESETS
 
 SILICON = ROOT / "tests" / "silicon"
 
+NEAR = PRESETS["near"]
+"""Memory whose answers come after a few clocks: most of a case is work of the unit."""
+
+TRANSFERS = [
+    case
+    for file in ("transfers.npz", "workloads.npz")
+    for case in read_cases(SILICON / file)
+    if not case.is_multicast
+]
+PROGRAMS = barrier_file(SILICON / "barriers.npz", read_arrays(SILICON / "barriers.npz"))
+"""Read with the module, before mutants fork off."""
 
 LIMIT = 400_000
 """Time of the reset, a case or a batch of programs, in nanoseconds; a clock has two."""
@@ -27,24 +39,20 @@ LIMIT = 400_000
 @cocotb.test()
 async def transfers(dut: Any) -> None:
     """Run the recorded transfers and the loads of published kernels, but for multicasts."""
-    files = SILICON / "transfers.npz", SILICON / "workloads.npz"
-    cases = [case for file in files for case in read_cases(file) if not case.is_multicast]
-    env = await with_timeout(Environment.start(dut, logs=[]), LIMIT, "ns")
-    for number in np.random.default_rng(cocotb.RANDOM_SEED).permutation(len(cases)):
-        difference = check(
-            cases[number], await with_timeout(outcome(env, cases[number]), LIMIT, "ns")
-        )
+    env = await with_timeout(Environment.start(dut, NEAR, logs=[]), LIMIT, "ns")
+    for number in np.random.default_rng(cocotb.RANDOM_SEED).permutation(len(TRANSFERS)):
+        case = TRANSFERS[number]
+        difference = check(case, await with_timeout(outcome(env, case), LIMIT, "ns"))
         assert difference is None, difference
 
 
 @cocotb.test()
 async def programs(dut: Any) -> None:
     """Run the recorded programs of mbarrier operations."""
-    path = SILICON / "barriers.npz"
-    file = barrier_file(path, read_arrays(path))
-    env = await with_timeout(Environment.start(dut, logs=[]), LIMIT, "ns")
-    for first in range(0, len(file.kinds), BATCH):
-        batch = [file[number] for number in range(first, min(first + BATCH, len(file.kinds)))]
+    env = await with_timeout(Environment.start(dut, NEAR, logs=[]), LIMIT, "ns")
+    count = len(PROGRAMS.kinds)
+    for first in range(0, count, BATCH):
+        batch = [PROGRAMS[number] for number in range(first, min(first + BATCH, count))]
         results_of_all = await with_timeout(run(env, batch), LIMIT, "ns")
         for program, results in zip(batch, results_of_all, strict=True):
             difference = program.check(results)

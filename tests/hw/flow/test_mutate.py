@@ -14,7 +14,7 @@ from amaranth.lib.wiring import In, Out
 from hw.flow.cache import cached, digest
 from hw.flow.design import Design
 from hw.flow.lint import VERILATOR
-from hw.flow.mutate import LIMIT, Mutant, Mutants, planted, shares
+from hw.flow.mutate import LIMIT, Mutant, Mutants, acting, planted, shares
 from sim_tb.simulator.runner import MAKEFLAGS, make_flags, tools
 
 BENCH = Path(__file__).with_name("mutant_bench.cpp")
@@ -155,6 +155,18 @@ def test_a_mutant_at_the_output_of_a_register(register, options, equivalent):
     cell = text[: text.index(f"connect \\Q \\{register}\n")].rpartition("$dff ")[2].split()[0]
     options = f"{options} -module registers -cell {cell} -port Q"
     assert made.is_equivalent(Mutant(0, "registers", options)) is equivalent
+
+
+def test_only_a_mutant_that_acts_is_killed():
+    found = acting(simulate(f"+mutant={mutants().observe}"))
+    numbers = {mutant.number for mutant in mutants().planted}
+    in_part = {mutant.number for mutant in mutants().planted if mutant.module != "toy"}
+    assert mutants().unobserved == in_part  # it has no clock
+    assert found
+    assert found <= numbers - in_part
+    killed = {mutant.number for mutant in mutants().planted if is_killed(mutant)}
+    assert killed <= found | in_part
+    assert not acting(simulate())
 
 
 def test_clocks_are_limited():

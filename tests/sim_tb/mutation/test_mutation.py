@@ -9,7 +9,7 @@ from hw.flow.mutate import Mutant, Mutants
 from sim_tb.mutation import command, suites
 from sim_tb.mutation.command import Crew, Fate, fates, main, table
 from sim_tb.mutation.results import Results
-from sim_tb.mutation.suites import SUITES, Verdict
+from sim_tb.mutation.suites import SUITES, Trial, Verdict
 from sim_tb.simulator import runner
 from tests.sim_tb.distribution.serial import Serial
 from tests.top import test_loads, test_stores
@@ -35,10 +35,15 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, str]]:
     """Return the list of runs of suites on mutants, which are not simulated."""
     made = []
 
-    def judge(number: int, suite: str, limits: list[int], subject: str, directory: Path) -> Verdict:
-        del limits, subject, directory
-        made.append((number, suite))
-        return Verdict("a test: failed" if suite in KILLERS[number] else None, 1.0)
+    def judge(
+        numbers: list[int], suite: str, known: list[Trial], subject: str, directory: Path
+    ) -> dict[int, Verdict]:
+        del known, subject, directory
+        made.extend((number, suite) for number in numbers)
+        how = "a test: failed"
+        return {
+            number: Verdict(how if suite in KILLERS[number] else None, 1.0) for number in numbers
+        }
 
     monkeypatch.setattr(suites, "judge", judge)
     monkeypatch.setattr(suites, "rtl", lambda mutants, _: mutants.directory)
@@ -49,7 +54,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, str]]:
 def run_all(path: Path, **changed: str) -> list[Fate]:
     results = Results(path, {name: changed.get(name, "first") for name in NAMES})
     for name in NAMES:
-        results.put_clocks(name, [100])
+        results.put_trials(name, [Trial("a test", 100, [1, 2]), Trial("another", 50, [2, 4])])
     found = fates(Crew(Serial(), Console()), (4, 1, "unit"), MUTANTS.planted, NAMES, results)
     results.close()
     return found
@@ -57,7 +62,7 @@ def run_all(path: Path, **changed: str) -> list[Fate]:
 
 def test_each_suite_runs_on_each_mutant(tmp_path, runs):
     found = run_all(tmp_path / "results")
-    assert runs == [(number, name) for number in KILLERS for name in NAMES]
+    assert runs == [(number, name) for name in NAMES for number in (1, 2, 4)]  # 3 never acts
     assert [each.killed_by for each in found] == [frozenset(names) for names in KILLERS.values()]
     assert [each.equivalent for each in found] == [False, False, True, False]
     assert [each.is_alive for each in found] == [False, False, False, True]
@@ -69,7 +74,7 @@ def test_a_second_run_goes_on_where_the_first_ended(tmp_path, runs):
     assert run_all(tmp_path / "results") == first
     assert not runs
     run_all(tmp_path / "results", random="second")
-    assert runs == [(3, "random"), (4, "random")]
+    assert runs == [(4, "random")]
 
 
 def test_the_table_counts_mutants_that_are_not_equivalent(tmp_path, runs):
@@ -113,10 +118,8 @@ def test_suites_pass_without_a_mutant_and_kill_mutants():
     mutants = suites.plant(1, 1, "unit")
     directory = suites.rtl(mutants, "unit")
     runner.build(suites.SUBJECTS["unit"].params, rtl=directory, optimisation=suites.OPTIMISATION)
+    chosen = range(1, 9)
     for name in SUITES:
-        limits = suites.clocks(name, "unit", directory)
-        verdicts = [
-            suites.judge(mutant.number, name, limits, "unit", directory)
-            for mutant in mutants.planted[:8]
-        ]
-        assert sum(verdict.killed_by is not None for verdict in verdicts) >= 4
+        known = suites.trials(name, "unit", mutants)
+        verdicts = suites.judge(chosen, name, known, "unit", directory)
+        assert sum(verdict.killed_by is not None for verdict in verdicts.values()) >= 4
