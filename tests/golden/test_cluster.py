@@ -280,5 +280,10 @@ def test_advice_comes_as_a_warning(cluster):
     cluster = Cluster(ArrayMemory.of(array))
     with pytest.warns(RowPaddingWarning, match="bytes 20 to 31") as caught:
         cluster.issue(Store(tensor_map, (0, 0)))
-    assert caught[0].filename == __file__
     assert caught[0].message.code is ErrorCode.ROW_PADDING
+
+
+def test_advice_names_the_line_of_the_caller(cluster):
+    with pytest.warns(BulkSizeWarning) as caught:
+        cluster.issue(BulkStore(cluster.gmem.base, 0, 24))
+    assert caught[0].filename == __file__
