@@ -22,7 +22,7 @@ from fnmatch import fnmatchcase
 from hashlib import sha256
 from pathlib import Path
 
-from hw.flow.cache import ROOT, run_folder, sources
+from hw.flow.cache import ROOT, digest, run_folder
 from hw.flow.tables import filled, table
 from sim_tb.command_line import CommandError, Parser, entry_point, suggestion
 from sim_tb.mutation.command import share
@@ -219,10 +219,15 @@ class Work:
 
     def _forget_stale_calls(self) -> None:
         """Remove what mutmut knows of the functions that each test calls, if a test changed."""
+        from mutmut.configuration import config
+
+        paths = [ROOT / name for name in config().pytest_add_cli_args_test_selection]
+        files = [file for path in paths for file in (sorted(path.rglob("*.py")) or [path])]
+        now = digest(file.read_text() for file in files if file != Path(__file__))
         key, calls = Path("tests.key"), Path("mutants/mutmut-stats.json")
-        if not key.exists() or key.read_text() != sources("tests"):
+        if not key.exists() or key.read_text() != now:
             calls.unlink(missing_ok=True)
-            key.write_text(sources("tests"))
+            key.write_text(now)
 
     def _meta(self) -> Iterator[Path]:
         return (self.folder / "mutants").rglob("*.py.meta")
@@ -260,8 +265,11 @@ class Work:
                 found.add(f"{file.removesuffix('.py').replace('/', '.')}.{name}")
         return found
 
-    def choose(self, chosen: set[str], again: set[str]) -> None:
-        """Let the mutants run that are chosen and have no result, or shall run again."""
+    def choose(self, chosen: set[str], again: set[str]) -> bool:
+        """Let the mutants run that are chosen and have no result, or shall run again.
+
+        Return whether there are any.
+        """
         states = self.states()
         is_new = any(states[name] in NOT_RUN for name in chosen)
         refused = self.refused() if is_new else set()
@@ -276,6 +284,8 @@ class Work:
                 elif code == SKIPPED or name in again:
                     codes[name] = None
             path.write_text(json.dumps(meta, indent=4))
+        states = self.states()
+        return any(states[name] in NOT_RUN for name in chosen)
 
     def run(self, children: int) -> None:
         """Run mutmut.
@@ -370,9 +380,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     states = work.states()
     explained, _ = misfits(known, mutants.values(), states)
     again = {name for name in chosen if states[name] not in KILLED}
-    work.choose({*chosen}, again - {mutant.name for mutant in explained})
-    work.run(options.workers)
+    if work.choose({*chosen}, again - {mutant.name for mutant in explained}):
+        work.run(options.workers)
     states = work.states()
+    if left := sum(states[name] in NOT_RUN for name in chosen):
+        raise CommandError(f"{left} mutants have not run yet: the same command goes on")
     explained, wrong = misfits(known, mutants.values(), states)
     score = Score({mutants[name]: states[name] for name in sorted(chosen)}, explained)
     shown = table(HEAD, score.rows())
