@@ -148,9 +148,7 @@ def fates(
         for mutant in left:
             if mutant.number not in acting:
                 results.put_verdict(mutant.options, name, Verdict(None, 0))
-        left = [mutant for mutant in left if mutant.number in acting]
-        size = BATCH if SUITES[name].runs else 1
-        for batch in (tuple(left[first : first + size]) for first in range(0, len(left), size)):
+        for batch in batches([each for each in left if each.number in acting], name):
             key = f"{name} on mutants {', '.join(str(mutant.number) for mutant in batch)}"
             tasks[key] = Task(planted, batch, name, known)
     for task, verdicts in crew.run("suites on mutants", judge, tasks):
@@ -167,6 +165,15 @@ def fates(
         Fate(mutant, killers(mutant, names, results), bool(results.equivalent(mutant.options)))
         for mutant in chosen
     ]
+
+
+def batches(mutants: Sequence[Mutant], suite: str) -> Iterator[tuple[Mutant, ...]]:
+    """Divide mutants; those that the blocks' own tests judge together are of one block."""
+    if SUITES[suite].runs:
+        yield from (tuple(mutants[at : at + BATCH]) for at in range(0, len(mutants), BATCH))
+        return
+    for block in dict.fromkeys(mutant.block for mutant in mutants):
+        yield tuple(mutant for mutant in mutants if mutant.block == block)
 
 
 def killers(mutant: Mutant, names: Sequence[str], results: Results) -> frozenset[str]:

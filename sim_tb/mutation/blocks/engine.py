@@ -156,11 +156,13 @@ def _value(port: Port, word: bytes) -> int:
 class NetlistEngine(PySimEngine):  # type: ignore[misc]
     """Simulates a block as a netlist; clocks and testbenches are those of Amaranth.
 
-    ``compile`` returns the netlist of a design, ``mutant`` is the number of the mutant in it, and
-    ``advanced`` is called with the netlist for each step in time.
+    ``compile`` returns the netlist of a design. ``begins`` is called then, and after it, ``mutant``
+    is the number of the mutant in the netlist. ``advanced`` is called with the netlist for each
+    step in time.
     """
 
     compile: Callable[[Any], Compiled]
+    begins: Callable[[], None]
     mutant: int
     advanced: Callable[[Compiled], None]
 
@@ -168,6 +170,7 @@ class NetlistEngine(PySimEngine):  # type: ignore[misc]
         super().__init__(Fragment().prepare())
         self._design = design
         self._netlist = type(self).compile(design)
+        type(self).begins()
         self._processes.add(NetlistProcess(self._state, self._netlist, self.mutant))
 
     def advance(self) -> bool:

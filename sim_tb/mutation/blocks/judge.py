@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
@@ -29,9 +29,6 @@ TESTS = ROOT / "tests" / "hw"
 
 OTHERS = "axi", "flow", "host", "translate"
 """Folders of tests of what the unit with the mutants does not have."""
-
-SECONDS = 3600
-"""Time after which the tests of a mutant are stopped: a loop of Python does not end."""
 
 SOURCES = "golden", "hw", "tests/golden", "tests/hw", "sim_tb/mutation/blocks"
 """Folders that decide what the tests of a block say."""
@@ -99,24 +96,50 @@ class BlockTests:
             module = module.rpartition(".")[0]
         return judges
 
-    def judge(self, mutant: Mutant) -> str | None:
-        """Return the test that fails on a mutant, and how; None if all pass."""
-        for rank, kind in enumerate(self.judges(mutant)):
-            fitness = self.fitness(kind, rank)
-            for place in "exact", "near":
-                tests = [
-                    test
-                    for test in self.tests(kind)
-                    if test not in fitness["failed"]
-                    and mutant.number in fitness["places"].get(test, {}).get(place, [])
-                ]
-                if not tests:
-                    continue
-                run, results = self._run(tests, self._judged(kind, rank), mutant.number)
-                if run is None:
-                    return f"{kind}: limit of seconds"
-                return f"{results['failed'][0]}: {results['how']}" if results["failed"] else None
-        return None
+    def judge(self, mutants: Sequence[Mutant]) -> dict[int, str]:
+        """Return, for the numbers of the mutants on which a test fails, the test, and how."""
+        killed_by: dict[int, str] = {}
+        rank = 0
+        while mutants:
+            groups: dict[str, list[Mutant]] = {}
+            for mutant in mutants:
+                for kind in self.judges(mutant)[rank : rank + 1]:
+                    groups.setdefault(kind, []).append(mutant)
+            left = []
+            for kind, group in groups.items():
+                tests = {mutant.number: self._places(mutant, kind, rank) for mutant in group}
+                killed_by |= self._run_on_mutants(kind, rank, tests)
+                left += [mutant for mutant in group if not tests[mutant.number]]
+            mutants, rank = left, rank + 1
+        return killed_by
+
+    def _places(self, mutant: Mutant, kind: str, rank: int) -> list[str]:
+        """Return the tests of a class that have an exact place for a mutant, or else a near one."""
+        fitness = self.fitness(kind, rank)
+        for place in "exact", "near":
+            if tests := [
+                test
+                for test in self.tests(kind)
+                if test not in fitness["failed"]
+                and mutant.number in fitness["places"].get(test, {}).get(place, [])
+            ]:
+                return tests
+        return []
+
+    def _run_on_mutants(
+        self, kind: str, rank: int, tests: Mapping[int, Sequence[str]]
+    ) -> dict[int, str]:
+        """Run the tests of each mutant; return the mutants on which one fails, and how."""
+        plan = {
+            test: [number for number, chosen in tests.items() if test in chosen]
+            for test in self.tests(kind)
+        }
+        plan = {test: numbers for test, numbers in plan.items() if numbers}
+        if not plan:
+            return {}
+        job = self._job([*plan], self._judged(kind, rank))
+        results = self._run([*plan], {**job, "plan": plan})
+        return {int(number): how for number, how in results["killed_by"].items()}
 
     def fitness(self, kind: str, rank: int) -> dict[str, Any]:
         """Return what the tests of a class do on netlists without a mutant.
@@ -128,9 +151,8 @@ class BlockTests:
         mutants = self._judged(kind, rank)
 
         def make(directory: Path) -> None:
-            run, results = self._run(self.tests(kind), mutants, 0)
-            if run is None:
-                raise RuntimeError(f"tests of {kind} take more than {SECONDS} seconds")
+            tests = self.tests(kind)
+            results = self._run(tests, self._job(tests, mutants))
             (directory / "fitness.json").write_text(json.dumps(results))
 
         if (kind, rank) not in self._fitness:
@@ -150,25 +172,26 @@ class BlockTests:
             self._groups[kind, rank] = found
         return self._groups[kind, rank]
 
-    def _run(
-        self, tests: list[str], mutants: list[Mutant], number: int
-    ) -> tuple[Any, dict[str, Any]]:
+    def _job(self, tests: list[str], mutants: list[Mutant]) -> dict[str, Any]:
+        """Return what the plugin reads to run tests on netlists with mutants."""
         notes = self.notes
-        job = {
+        return {
             "tests": tests,
-            "mutant": number,
             "mutants": [asdict(each) for each in mutants],
             "unit": str(self._cells),
             "steps": {test: notes["tests"][test]["steps"] for test in tests},
             "read": notes["read"],
         }
+
+    def _run(self, tests: list[str], job: dict[str, Any]) -> dict[str, Any]:
         files = sorted({test.partition("::")[0] for test in tests})
-        return run_pytest([*files, *(["-x"] if number else [])], job, "results")
+        _, results = run_pytest(files, job, "results")
+        return results
 
 
 def run_pytest(
     arguments: list[str], job: dict[str, Any], result: str
-) -> tuple[Any, dict[str, Any]]:
+) -> tuple["subprocess.CompletedProcess[str]", dict[str, Any]]:
     """Run pytest with the plugin.
 
     Parameters
@@ -183,7 +206,6 @@ def run_pytest(
     Returns
     -------
     process
-        None if it took longer than ``SECONDS``.
     written : dict
         What the plugin wrote.
 
@@ -197,12 +219,7 @@ def run_pytest(
         wanted.write_text(json.dumps({**job, result: str(written)}))
         command = [sys.executable, "-m", "pytest", "-q", "-p", PLUGIN, *arguments]
         env = {**os.environ, VARIABLE: str(wanted)}
-        try:
-            run = subprocess.run(
-                command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=SECONDS
-            )
-        except subprocess.TimeoutExpired:
-            return None, {}
+        run = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
         if run.returncode not in (0, 1):
             raise RuntimeError(f"pytest failed: {run.stdout[-1000:]}{run.stderr[-1000:]}")
         return run, json.loads(written.read_text())
