@@ -1,10 +1,12 @@
 """Mutation score: what is kept of the runs of mutants, and how it is counted."""
 
+import re
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from hw.flow.cache import ROOT
 from hw.flow.mutate import Mutant, Mutants
 from sim_tb.mutation import command, suites
 from sim_tb.mutation.command import Crew, Fate, fates, main, table
@@ -111,6 +113,8 @@ def test_suites_that_know_the_unit_need_it(capsys):
 def test_directed_tests_are_those_of_the_unit():
     assert list(suites.LOAD_RULES) == test_loads.RULES
     assert list(suites.STORE_RULES) == test_stores.RULES
+    edges = (ROOT / "tests" / "top" / "tb_edges.py").read_text()
+    assert list(suites.EDGES) == re.findall(r"@cocotb\.test\(\)\nasync def (\w+)", edges)
 
 
 @pytest.mark.regress
