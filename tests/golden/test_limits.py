@@ -1,5 +1,6 @@
 """Operands of requests at their limits: the last legal ones, the first illegal ones, messages."""
 
+import struct
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +14,7 @@ from golden import (
     BulkStore,
     Cluster,
     DataType,
+    Descriptor,
     DsmemCopy,
     ErrorCode,
     HashedMemory,
@@ -40,6 +42,7 @@ WINDOW = 1 << 17
 
 MATRIX = TensorMap.tiled("u8", 0, (64, 64), (64,), (64, 8))
 TENSOR = TensorMap.tiled("u8", 0, (64, 8, 4), (64, 512), (64, 8, 1))
+WIDE_ROW = TensorMap.tiled("u8", 0, (256, 64), (256,), (128, 8))
 WIDE = TensorMap.im2col(
     "u8", 0, (64, 5, 2), (64, 512), (-1,), (1,), 64, 4, swizzle="128B", wide=True, arch=LATER
 )
@@ -357,6 +360,21 @@ def test_a_map_that_is_refused(make, text, value, dim):
 def test_a_halo_adds_rows_in_the_wide_modes_only():
     assert Plan(MATRIX).rows(3) == Plan(MATRIX).rows(0) == 8
     assert Plan(WIDE, AccessMode.IM2COL_W, arch=LATER).rows(3) == 4 + 3
+
+
+def test_strides_beyond_the_rank_may_be_anything():
+    tensor_map = TensorMap.tiled("u8", 0, (16, 8, 4), (256, 2048), (16, 8, 1), interleave="32B")
+    words = list(struct.unpack("<16I", tensor_map.encode()[:64]))
+    words[5] = 1  # 16 bytes, which are no multiple of 32
+    check(Load(Descriptor(tuple(words)), (0, 0, 0)))
+    words[4] = 1
+    with pytest.raises(TmaError, match=r"global_strides\[1\] = 16: must be a multiple of 32"):
+        check(Load(Descriptor(tuple(words)), (0, 0, 0)))
+
+
+def test_elements_of_a_row():
+    interleaved = TensorMap.tiled("u8", 0, (16, 8, 4), (256, 2048), (16, 8, 1), interleave="32B")
+    assert [Plan(each).row_elements for each in (MATRIX, WIDE_ROW, interleaved)] == [64, 128, 1]
 
 
 # Arguments and arrays

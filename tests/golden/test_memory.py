@@ -128,6 +128,7 @@ WIDE = TensorMap.im2col(
         (IMAGE, AccessMode.IM2COL, ((0, -1, 0), (1,))),
         (IMAGE, AccessMode.IM2COL, ((0, 2, 1),)),
         (WIDE, AccessMode.IM2COL_W, ((0, 0, 0), (), 2, 1)),
+        (WIDE, AccessMode.IM2COL_W, ((0, 0, 0),)),
         (WIDE, AccessMode.IM2COL_W, ((0, 0, 0), (), 0, 0)),
     ],
 )
