@@ -379,11 +379,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = sample(names, options.count, options.seed)
     states = work.states()
     explained, _ = misfits(known, mutants.values(), states)
-    again = {name for name in chosen if states[name] not in KILLED}
-    if work.choose({*chosen}, again - {mutant.name for mutant in explained}):
+    run = {*chosen} - {mutant.name for mutant in explained}
+    if work.choose(run, {name for name in run if states[name] not in KILLED}):
         work.run(options.workers)
     states = work.states()
-    if left := sum(states[name] in NOT_RUN for name in chosen):
+    if left := sum(states[name] in NOT_RUN for name in run):
         raise CommandError(f"{left} mutants have not run yet: the same command goes on")
     explained, wrong = misfits(known, mutants.values(), states)
     score = Score({mutants[name]: states[name] for name in sorted(chosen)}, explained)

@@ -372,6 +372,14 @@ def test_strides_beyond_the_rank_may_be_anything():
         check(Load(Descriptor(tuple(words)), (0, 0, 0)))
 
 
+def test_codes_of_swizzles_that_are_not_assigned():
+    """Later architectures have more codes; an atom without a swizzle is none of them."""
+    words = list(struct.unpack("<16I", MATRIX.encode()[:64]))
+    words[2] |= 2 << 19
+    with pytest.raises(TmaError, match="code not assigned: must be from 0 to 7 on SM_100A"):
+        check(Load(Descriptor(tuple(words)), (0, 0)), arch=LATER)
+
+
 def test_elements_of_a_row():
     interleaved = TensorMap.tiled("u8", 0, (16, 8, 4), (256, 2048), (16, 8, 1), interleave="32B")
     assert [Plan(each).row_elements for each in (MATRIX, WIDE_ROW, interleaved)] == [64, 128, 1]
