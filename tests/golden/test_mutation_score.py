@@ -2,11 +2,13 @@
 
 import doctest
 import json
+import re
 
 from mutmut.mutation.file_mutation import mutate_file_contents
 from mutmut.utils.format_utils import get_mutant_name
 
 from hw.flow.cache import ROOT
+from hw.flow.tables import read_table
 from tests.golden import mutation
 from tests.golden.mutation import Explanation, Mutant, Score
 
@@ -81,3 +83,14 @@ def test_explanations_are_about_the_code_as_it_is():
         sources = [path.read_text() for path in (ROOT / "golden").glob(f"{module}.py")]
         assert any(each.old in " ".join(source.split()) for source in sources), each
         assert each.reason.endswith("."), each
+
+
+def test_the_documented_table_adds_up():
+    head, rows = read_table(mutation.PAGE.read_text(), "golden")
+    assert tuple(head) == mutation.HEAD
+    counts = [[int(cell) for cell in row[1:6]] for row in rows]
+    assert [sum(column) for column in zip(*counts[:-1], strict=True)] == counts[-1]
+    for mutants, killed, by_types, explained, alive in counts:
+        assert mutants == killed + explained + alive
+        assert by_types <= killed
+    assert all(re.fullmatch(r"\d+\.\d%|-", row[6]) for row in rows)
