@@ -18,6 +18,7 @@ import random
 import re
 import subprocess
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -62,15 +63,16 @@ memory
 rename {{module}} gold
 copy gold gate
 mutate {{gate}}
-{{apart}}
 memory_map -rom-only gold gate
 chtype -set memory t:$mem_v2
 setattr -mod -unset top gold gate
 flatten
 select -set kept t:$dff %x:+[Q] t:$dff %d x:* %u
 rename -hide w:* @kept %d
+{{apart}}
 equiv_make gold gate equiv
 cd equiv
+simplemap t:$mux t:$or t:$dff
 opt_merge
 opt_clean
 opt_merge
@@ -83,15 +85,10 @@ equiv_status
 Registers, ports, modules and memories have the same names in both. They are compared one by one,
 each under the condition that all others are equal in this clock. Tables become logic: as memories
 they would have contents of their own in each.
-"""
 
-APART = """
-cd gate
-rename {cell} mutant_register
-rename mutant_buffer mutant_buffer_of_gate
-cd
+The bits of registers in ``apart`` have other names in the mutant: they are not compared, and may
+have any contents in each.
 """
-"""Part of a proof in which a register has other names in the mutant, and is not compared."""
 
 REGISTER = """
 read_rtlil netlist.il
@@ -100,8 +97,9 @@ write_json -selected {file}
 """
 """Script that writes a module, for the initial contents of its registers."""
 
-BUFFER = "mutant_buffer"
-"""Cell behind the output of a register, which has the register's mutant in a proof."""
+BUFFER = "$mutant_buffer"
+"""Cell behind the output of a register, which has the register's mutant in a proof. Cells with a
+name like this are not compared."""
 
 PROVED = "Equivalence successfully proven!"
 """Last line of a proof that succeeded."""
@@ -166,6 +164,9 @@ _CHOICE = re.compile(
     r"^  assign \S+ +(?:\[\S+\] )?= (_auto\S+) \? (\S+ ?) : (\S+ ?);$", re.MULTILINE
 )
 _OPTION = re.compile(r"-(\w+) (\S+)")
+_UNPROVEN = re.compile(r"^  Unproven \$equiv \S+: \\(\S+?)_gold(?: \[(\d+)\])? ", re.MULTILINE)
+_SPLIT = re.compile(r"(.*)\[(\d+)\]")
+_OUTPUT = re.compile(r"^  wire (?:width \d+ )?output \d+ \\(\S+)$", re.MULTILINE)
 _WIDTH = re.compile(r"^    parameter \\WIDTH (\d+)$", re.MULTILINE)
 _Q = re.compile(r"^    connect \\Q (.+)\n", re.MULTILINE)
 
@@ -244,9 +245,12 @@ class Mutants:
         same for both; if the mutant is at a port of a module, that module takes part. False: there
         is no proof, or it takes more than ``seconds``.
 
+        Bits of registers that differ, or may, are then left out of the comparison: with any
+        contents of these bits in each, all outputs and all other registers must be the same.
+
         For a mutant at the output of a register, one of two proofs is enough. Either the mutant
-        changes none of the contents that can be written, nor those at power-up; or the contents are
-        the same in both, or but for this bit, and what reads them does not notice.
+        changes none of the contents that can be written, nor those at power-up; or with the same
+        contents, what reads them does not notice.
 
         Raises
         ------
@@ -268,31 +272,39 @@ class Mutants:
         options = options.replace(f"-cell {mutant.cell} -port Q", f"-cell {BUFFER} -port Y")
         with tempfile.TemporaryDirectory(dir=self.directory) as folder:
             file = Path(folder, "netlist.il")
-            for apart in None, int(bit):
-                file.write_text(_with_buffer(netlist, mutant.module, mutant.cell, apart))
-                name = f"{file.parent.name}/netlist.il"
-                renamed = "" if apart is None else APART.format(cell=mutant.cell)
-                if self._is_proved(mutant, name, options, seconds, renamed):
-                    return True
-        return False
+            file.write_text(_with_buffer(netlist, mutant.module, mutant.cell))
+            return self._is_proved(mutant, f"{file.parent.name}/netlist.il", options, seconds)
 
-    def _is_proved(
-        self, mutant: Mutant, netlist: str, options: str, seconds: float, apart: str = ""
-    ) -> bool:
+    def _is_proved(self, mutant: Mutant, netlist: str, options: str, seconds: float) -> bool:
         """Return whether a proof succeeds for a mutant that is planted with ``options``."""
-        gate = options.replace(f"-module {mutant.module} ", "-module gate ")
-        script = PROOF.format(
-            netlist=netlist,
-            module=mutant.module,
-            cell=mutant.cell,
-            gate=gate,
-            apart=apart,
-            memory=MEMORY,
-        )
-        try:
-            return PROVED in yosys.run(script, self.directory, seconds)
-        except subprocess.TimeoutExpired:
-            return False
+        end = time.monotonic() + seconds
+        outputs = self._outputs(mutant.module)
+        apart: set[tuple[str, int]] = set()
+        while True:
+            script = PROOF.format(
+                netlist=netlist,
+                module=mutant.module,
+                cell=mutant.cell,
+                gate=options.replace(f"-module {mutant.module} ", "-module gate "),
+                apart=_apart(apart),
+                memory=MEMORY,
+            )
+            try:
+                output = yosys.run(script, self.directory, end - time.monotonic())
+            except subprocess.TimeoutExpired:
+                return False
+            if PROVED in output:
+                return True
+            unproven = {_bit(*found) for found in _UNPROVEN.findall(output)}
+            if unproven <= apart or any(name in outputs for name, _ in unproven):
+                return False
+            apart |= unproven
+
+    def _outputs(self, module: str) -> set[str]:
+        """Return the names of the outputs of a module."""
+        netlist = (self.directory / "netlist.il").read_text()
+        start = netlist.index(f"\nmodule \\{module}\n")
+        return {*_OUTPUT.findall(netlist[start : netlist.index("\nend\n", start)])}
 
     def _is_same_at_power_up(self, mutant: Mutant) -> bool:
         """Return whether a mutant at the output of a register keeps its initial contents."""
@@ -469,11 +481,26 @@ def _with_observers(text: str, count: int) -> str:
     )
 
 
-def _with_buffer(netlist: str, module: str, cell: str, apart: int | None) -> str:
-    """Return a netlist with a buffer between a register and what reads it.
+def _bit(wire: str, bit: str) -> tuple[str, int]:
+    """Return the wire and the number of a bit that a proof names; a wire of one bit has bit -1."""
+    if bit:
+        return wire, int(bit)
+    split = _SPLIT.fullmatch(wire)  # the bit is apart from its wire already
+    return (split[1], int(split[2])) if split else (wire, -1)
 
-    The bit ``apart`` of the register has no public name, so that a proof does not compare it.
-    """
+
+def _apart(bits: Iterable[tuple[str, int]]) -> str:
+    """Return the part of a proof that gives bits other names in the mutant; see ``PROOF``."""
+    wires = sorted({wire for wire, _ in bits})
+    lines = [f"splitnets gold/w:\\{wire} gate/w:\\{wire}" for wire in wires]
+    lines.append("cd gate")
+    for number, (wire, bit) in enumerate(sorted(bits)):
+        lines.append(f"rename \\{wire}{'' if bit < 0 else f'[{bit}]'} apart_{number}")
+    return "\n".join([*lines, "cd"])
+
+
+def _with_buffer(netlist: str, module: str, cell: str) -> str:
+    """Return a netlist with a buffer between a register and what reads it."""
     head = netlist.index(f"\nmodule \\{module}\n") + len(f"\nmodule \\{module}\n")
     register = netlist.index(f" {cell}\n    parameter", head)
     end = netlist.index("\n  end\n", register) + len("\n  end\n")
@@ -481,23 +508,19 @@ def _with_buffer(netlist: str, module: str, cell: str, apart: int | None) -> str
     width, read = _WIDTH.search(text), _Q.search(text)
     assert width is not None
     assert read is not None
-    contents = f"\\{BUFFER}_input"
-    bits = [f"{contents} [{bit}]" for bit in reversed(range(int(width[1])))]
-    if apart is not None:
-        bits[-1 - apart] = f"${BUFFER}_bit"
-    register_bits = f"{{ {' '.join(bits)} }}"
-    wires = f"  wire width {width[1]} {contents}\n  wire ${BUFFER}_bit\n"
+    contents = "\\mutant_contents"
+    wires = f"  wire width {width[1]} {contents}\n"
     buffer = f"""\
-  cell $or \\{BUFFER}
+  cell $or {BUFFER}
     parameter \\A_SIGNED 0
     parameter \\B_SIGNED 0
     parameter \\A_WIDTH {width[1]}
     parameter \\B_WIDTH 1
     parameter \\Y_WIDTH {width[1]}
-    connect \\A {register_bits}
+    connect \\A {contents}
     connect \\B 1'0
     connect \\Y {read[1]}
   end
 """
-    written = _Q.sub(lambda _: f"    connect \\Q {register_bits}\n", text)
+    written = _Q.sub(lambda _: f"    connect \\Q {contents}\n", text)
     return netlist[:head] + wires + netlist[head:register] + written + buffer + netlist[end:]

@@ -157,6 +157,17 @@ def test_a_mutant_at_the_output_of_a_register(register, options, equivalent):
     assert made.is_equivalent(Mutant(0, "registers", options)) is equivalent
 
 
+@pytest.mark.parametrize(("bit", "equivalent"), [(0, False), (1, True)])
+def test_a_mutant_of_contents_that_nothing_reads(bit, equivalent):
+    """It is in front of the register, whose bit 1 only keeps itself."""
+    key = [Path(__file__).read_text(), "registers"]
+    made = planted(lambda: Design(Registers(), "registers"), key, 2)
+    text = (made.directory / "netlist.il").read_text()
+    cell = text[: text.index("connect \\A \\kept\n")].rpartition("$mux ")[2].split()[0]
+    options = f"-mode inv -portbit {bit} -module registers -cell {cell} -port A"
+    assert made.is_equivalent(Mutant(0, "registers", options)) is equivalent
+
+
 def test_only_a_mutant_that_acts_is_killed():
     found = acting(simulate(f"+mutant={mutants().observe}"))
     numbers = {mutant.number for mutant in mutants().planted}
