@@ -6,9 +6,11 @@ unit by SAT. Worker processes share the mutants. Results stay in an SQLite file 
 mutants, the suites and the table.
 """
 
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import TypeVar
 
 from rich.console import Console
@@ -32,18 +34,38 @@ BATCH = 20
 """Mutants on which a suite runs from one start of the simulator."""
 
 
+EXPLANATIONS = Path(__file__).with_name("survivors.toml")
+
+
 @dataclass(frozen=True)
 class Fate:
-    """Results of one mutant: the suites that killed it, and whether it is proved equivalent."""
+    """Results of one mutant.
+
+    Parameters
+    ----------
+    mutant : Mutant
+    killed_by : frozenset of str
+        Suites that killed it.
+    equivalent : bool
+        It is proved equivalent.
+    reason : str
+        Explanation why it changes nothing that can occur, or empty.
+    """
 
     mutant: Mutant
     killed_by: frozenset[str]
     equivalent: bool
+    reason: str = ""
+
+    @property
+    def is_explained(self) -> bool:
+        """It lives without a proof, and there is a reason."""
+        return bool(self.reason) and not self.killed_by and not self.equivalent
 
     @property
     def is_alive(self) -> bool:
-        """It is neither killed nor proved equivalent."""
-        return not self.killed_by and not self.equivalent
+        """It is neither killed nor proved equivalent, nor is there a reason."""
+        return not self.killed_by and not self.equivalent and not self.reason
 
 
 @dataclass(frozen=True)
@@ -161,10 +183,35 @@ def fates(
     }
     for task, proved in crew.run("proofs", prove, tasks):
         results.put_equivalent(task.mutants[0].options, equivalent=proved)
+    reasons = explanations()
     return [
-        Fate(mutant, killers(mutant, names, results), bool(results.equivalent(mutant.options)))
+        Fate(
+            mutant,
+            killers(mutant, names, results),
+            bool(results.equivalent(mutant.options)),
+            reasons.get(mutant.options, ""),
+        )
         for mutant in chosen
     ]
+
+
+def explanations(path: Path = EXPLANATIONS) -> dict[str, str]:
+    """Return the reasons of a file by the options of the mutants that they explain.
+
+    Raises
+    ------
+    ValueError
+        If a table has an unknown field or lacks one, or a mutant has two reasons.
+    """
+    reasons: dict[str, str] = {}
+    for entry in tomllib.loads(path.read_text()).get("survivor", []):
+        if entry.keys() != {"mutants", "reason"}:
+            raise ValueError(f"{path}: a table has {', '.join(entry)}: not mutants and reason")
+        for options in entry["mutants"]:
+            if options in reasons:
+                raise ValueError(f"{path}: two reasons for {options}")
+            reasons[options] = entry["reason"]
+    return reasons
 
 
 def batches(mutants: Sequence[Mutant], suite: str) -> Iterator[tuple[Mutant, ...]]:
@@ -194,7 +241,16 @@ def share(part: int, whole: int) -> str:
 def table(fates: Iterable[Fate], names: Sequence[str]) -> Table:
     """Return the counts of each block, and of all."""
     fates = list(fates)
-    shown = Table("block", "mutants", "equivalent", *names, "alive", "killed of the others")
+    headings = (
+        "block",
+        "mutants",
+        "equivalent",
+        *names,
+        "explained",
+        "alive",
+        "killed of the others",
+    )
+    shown = Table(*headings)
     for column in shown.columns[1:]:
         column.justify = "right"
     blocks = sorted({fate.mutant.block for fate in fates})
@@ -203,7 +259,9 @@ def table(fates: Iterable[Fate], names: Sequence[str]) -> Table:
         equivalent = sum(fate.equivalent for fate in rows)
         killed = sum(bool(fate.killed_by) for fate in rows)
         by_suite = [sum(name in fate.killed_by for fate in rows) for name in names]
-        counts = len(rows), equivalent, *by_suite, sum(fate.is_alive for fate in rows)
+        explained = sum(fate.is_explained for fate in rows)
+        alive = sum(fate.is_alive for fate in rows)
+        counts = len(rows), equivalent, *by_suite, explained, alive
         shown.add_row(
             block or "all", *map(str, counts), share(killed, len(rows) - equivalent),
             end_section=block == blocks[-1],
@@ -268,4 +326,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             console.print(line, markup=False, highlight=False, soft_wrap=True)
     results.close()
     console.print(table(ended, names))
-    return 0
+    wrong = [fate for fate in ended if fate.reason and not fate.is_explained]
+    for fate in wrong:
+        what = f"killed by {', '.join(sorted(fate.killed_by))}" if fate.killed_by else "equivalent"
+        console.print(f"{EXPLANATIONS.name} explains mutant {fate.mutant.number}, which is {what}")
+    return int(bool(wrong))

@@ -9,7 +9,7 @@ from rich.console import Console
 from hw.flow.cache import ROOT
 from hw.flow.mutate import Mutant, Mutants
 from sim_tb.mutation import command, suites
-from sim_tb.mutation.command import Crew, Fate, fates, main, table
+from sim_tb.mutation.command import Crew, Fate, explanations, fates, main, table
 from sim_tb.mutation.results import Results
 from sim_tb.mutation.suites import SUITES, Trial, Verdict
 from sim_tb.simulator import runner
@@ -84,10 +84,32 @@ def test_the_table_counts_mutants_that_are_not_equivalent(tmp_path, runs):
     shown = table(run_all(tmp_path / "results"), NAMES)
     rows = list(zip(*(column.cells for column in shown.columns), strict=True))
     assert rows == [
-        ("A", "2", "0", "0", "1", "1", "50.0%"),
-        ("B", "2", "1", "1", "1", "0", "100.0%"),
-        ("all", "4", "1", "1", "2", "1", "66.7%"),
+        ("A", "2", "0", "0", "1", "0", "1", "50.0%"),
+        ("B", "2", "1", "1", "1", "0", "0", "100.0%"),
+        ("all", "4", "1", "1", "2", "0", "1", "66.7%"),
     ]
+
+
+def test_a_mutant_with_a_reason_is_explained(tmp_path, runs, monkeypatch):
+    del runs
+    monkeypatch.setattr(command, "explanations", lambda: {"-port 4": "It is right."})
+    shown = table(run_all(tmp_path / "results"), NAMES)
+    rows = list(zip(*(column.cells for column in shown.columns), strict=True))
+    assert rows[-1] == ("all", "4", "1", "1", "2", "1", "0", "66.7%")
+
+
+def test_reasons_are_of_one_mutant_each(tmp_path):
+    path = tmp_path / "survivors.toml"
+    entry = '[[survivor]]\nmutants = ["-mode inv", "-mode const0"]\nreason = "It is right."\n'
+    path.write_text(entry)
+    assert explanations(path) == dict.fromkeys(["-mode inv", "-mode const0"], "It is right.")
+    path.write_text(entry * 2)
+    with pytest.raises(ValueError, match=r"two reasons for -mode inv$"):
+        explanations(path)
+    path.write_text(entry.replace("reason", "why"))
+    with pytest.raises(ValueError, match="a table has mutants, why: not mutants and reason"):
+        explanations(path)
+    assert explanations()
 
 
 def test_the_count_is_positive(capsys):
