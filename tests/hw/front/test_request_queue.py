@@ -1,10 +1,13 @@
 """Request queue: order and operands of each channel, and channels that do not wait."""
 
 import random
+from contextlib import suppress
+from typing import Any
 
 import pytest
 from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
+from amaranth.lib.data import StructLayout
 from amaranth.lib.wiring import connect, flipped
 from amaranth.sim import Simulator
 
@@ -78,6 +81,19 @@ def channel(item) -> int:
     return STORES if item.operation.value & 4 else item.thread >> 5 & 3
 
 
+def random_field(rng: random.Random, layout: StructLayout, name: str) -> Any:
+    """Return random bits for a field of a layout; of an enumeration, a member."""
+    while True:
+        with suppress(ValueError):
+            return layout.from_bits(rng.getrandbits(layout.size))[name]
+
+
+def on_channel(number: int, channel: int) -> dict:
+    """Return a request that goes through a channel: the streams' loads, or stores."""
+    operation = Operation.TENSOR_STORE if channel == STORES else Operation.TENSOR_LOAD
+    return request(number, operation, channel % STORES)
+
+
 def operands(item) -> dict:
     return {field: getattr(item, field) for field in FIELDS} | {"coords": list(item.coords)}
 
@@ -105,6 +121,23 @@ def test_order_and_operands(seed):
                 assert mine(got) == mine(wanted)
 
 
+@pytest.mark.parametrize("params", [PARAMS, TmaParams()], ids=["small", "default"])
+def test_all_bits_of_a_request_pass(params: TmaParams) -> None:
+    dut = Freeing(params, 2)
+    layout = dut.i.payload.shape()
+    rng = random.Random(4)
+    requests = [
+        {name: random_field(rng, layout, name) for name in layout.members}
+        | {"operation": Operation.TENSOR_LOAD}
+        for _ in range(60)
+    ]
+    run = run_streams(dut, {"i": requests}, ["tensor", "bulk"], seed=1)
+    got = [{name: item[name] for name in layout.members} for item in run.payloads["tensor"]]
+    for stream in range(4):
+        of_stream = [item for item in requests if item["thread"] >> 5 & 3 == stream]
+        assert [item for item in got if item["thread"] >> 5 & 3 == stream] == of_stream
+
+
 @pytest.mark.parametrize("streams", [1, 4])
 @pytest.mark.parametrize("operation", [Operation.TENSOR_LOAD, Operation.BULK_STORE])
 def test_one_a_clock_of_one_stream(streams, operation):
@@ -117,22 +150,20 @@ def test_one_a_clock_of_one_stream(streams, operation):
     assert run.cycles[name] == list(range(2, 52))
 
 
-def test_a_channel_that_is_stuck_holds_up_no_other():
-    """Two of four streams are never freed; the other streams and the stores pass."""
-    stuck = [request(number, Operation.TENSOR_LOAD, number % 2) for number in range(8 + 6)]
-    others = [
-        request(100 + number, Operation.TENSOR_STORE if number % 3 else Operation.BULK_LOAD, 2)
-        for number in range(60)
-    ]
-    dut = Freeing(PARAMS, 2, stuck=0b00011)
-    run = run_streams(dut, {"i": [*stuck, *others]}, ["tensor", "bulk"], stall=0)
-    from_others = [
-        item for name in run.payloads for item in run.payloads[name] if channel(item) > 1
-    ]
-    from_stuck = [item for item in run.payloads["tensor"] if channel(item) < 2]
-    assert len(from_others) == 60
-    assert len(from_stuck) == 2 * PARAMS.jobs_waiting
-    assert run.taken["i"][-1] == len(stuck) + len(others) - 1
+@pytest.mark.parametrize("params", [PARAMS, TmaParams()], ids=["small", "default"])
+@pytest.mark.parametrize("stuck", range(5))
+def test_a_channel_that_is_stuck_holds_up_no_other(params: TmaParams, stuck: int):
+    """Requests of a channel are never freed: as many leave as it has credits. All others pass."""
+    waiting = params.requests_waiting + params.request_queue_depth
+    requests = [on_channel(number, stuck) for number in range(waiting)]
+    others = [number for number in range(5) if number != stuck]
+    requests += [on_channel(100 + number, others[number % 4]) for number in range(60)]
+    dut = Freeing(params, 2, stuck=1 << stuck)
+    run = run_streams(dut, {"i": requests}, ["tensor", "bulk"], stall=0)
+    left = [channel(item) for name in run.payloads for item in run.payloads[name]]
+    assert [left.count(number) for number in others] == [15] * 4
+    assert left.count(stuck) == params.requests_waiting
+    assert run.taken["i"][-1] == len(requests) - 1
 
 
 @pytest.mark.parametrize("depth", [2, 3, 8])

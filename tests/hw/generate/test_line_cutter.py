@@ -1,6 +1,7 @@
 """Line cutter: the pieces of each run, line by line, one line a clock."""
 
 import random
+from itertools import product
 
 import pytest
 from amaranth.lib.data import Layout
@@ -37,7 +38,7 @@ def random_run(rng: random.Random, params: TmaParams) -> dict:
         "slot": rng.randrange(params.requests_in_flight),
         "tail_bytes": rng.randrange(16),
         "start": random_start(rng, params),
-        "smem": rng.randrange(1 << 12),
+        "smem": rng.randrange(1 << rng.choice((12, params.smem_piece_bits - 1))),
         "pieces": rng.randint(1, 4 * lanes),
         "row_pieces": rng.choice((0, row)),
     }
@@ -106,6 +107,22 @@ def test_cuts_runs_of_loads(name: str, seed: int) -> None:
     assert rtl(runs, params, seed=seed)[0] == ref(runs, params)
 
 
+def test_gathers_rows_of_all_steps() -> None:
+    """Each number of rows in a line of eight pieces, of each length and with all steps."""
+    params = PARAMS["128-byte lines"]
+    rng = random.Random(3)
+    runs = []
+    for row, row_step, smem_step in product(range(1, 8), range(1, 8), range(1, 8)):
+        most = min((8 - row) // row_step, (8 - row) // smem_step)
+        for extra_rows in range(1, most + 1 if smem_step >= row else 0):
+            run = random_run(rng, params)
+            lane = rng.randint(0, 8 - row - extra_rows * row_step)
+            steps = {"row_step": row_step, "smem_step": smem_step}
+            run |= {"start": run["start"] // 8 * 8 + lane, "pieces": row, "row_pieces": row}
+            runs.append(run | {"gather": {"extra_rows": extra_rows, **steps}})
+    assert rtl(runs, params, stall=0)[0] == ref(runs, params)
+
+
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("line_bytes", [16, 64])
 def test_cuts_runs_of_stores(line_bytes: int, seed: int) -> None:
@@ -121,7 +138,7 @@ def test_cuts_runs_of_stores(line_bytes: int, seed: int) -> None:
                 "last": last,
                 "slot": rng.randrange(params.requests_in_flight),
                 "start": random_start(rng, params),
-                "smem": rng.randrange(1 << 12),
+                "smem": rng.randrange(1 << rng.choice((12, params.smem_piece_bits - 1))),
                 "pieces": rng.randint(1, 4 * lanes) if not last or rng.random() < 0.7 else 0,
             }
         )

@@ -49,13 +49,14 @@ def rows_of(walk: dict, params: TmaParams) -> Rows | None:
 def random_walk(rng: random.Random, params: TmaParams) -> dict:
     """A walk of a few runs; often of short rows that may share a line."""
     row = rng.randint(1, 3)
+    smem = 1 << rng.choice((12, params.smem_piece_bits - 1))
     loops = []
     for _ in range(4):
-        far = rng.random() < 0.4
+        far = rng.choice((20, 39)) if rng.random() < 0.4 else 0
         loops.append(
             {
                 "last": rng.choice((0, 0, 1, 2, 5)),
-                "global_step": rng.randrange(1 << 20) if far else rng.randint(0, 7),
+                "global_step": rng.randrange(1 << far) if far else rng.randint(0, 7),
                 "smem_step": rng.randrange(20) if far else rng.randint(row, 7),
             }
         )
@@ -65,13 +66,13 @@ def random_walk(rng: random.Random, params: TmaParams) -> dict:
         "has_data": rng.random() < 0.8,
         "first": rng.randrange(2),
         "last": rng.randrange(2),
-        "start": rng.randrange(1 << 20),
+        "start": rng.randrange(1 << rng.choice((20, params.piece_address_bits - 1))),
         "run": row if is_short else rng.randint(1, 30),
         "row_pieces": row if is_short or rng.random() < 0.3 else 0,
         "tail_bytes": rng.randrange(16),
-        "smem_begin": rng.randrange(1 << 12),
-        "smem_end": rng.randrange(1 << 12),
-        "smem_start": rng.randrange(1 << 12),
+        "smem_begin": rng.randrange(smem),
+        "smem_end": rng.randrange(smem),
+        "smem_start": rng.randrange(smem),
         "smem_extent": rng.randint(1, 30),
         "row_mask": rng.choice((all_pieces, rng.randint(0, all_pieces))),
         "loops": loops,

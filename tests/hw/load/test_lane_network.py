@@ -231,6 +231,9 @@ def test_lines_and_fill_take_turns():
     for source in (range(8 * count), range(8 * first, 8 * (first + count))):
         half_way = sorted(drive.landed[piece] for piece in source)[len(source) // 2]
         assert abs(half_way - count) <= FILL_LEAD + 10
+    lines_end = max(drive.landed[piece] for piece in range(8 * count))
+    fill_end = max(drive.landed[piece] for piece in range(8 * first, 8 * (first + count)))
+    assert FILL_LEAD - 10 <= lines_end - fill_end <= FILL_LEAD
 
 
 def test_fill_uses_the_lanes_that_lines_leave_free():

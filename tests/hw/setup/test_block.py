@@ -30,6 +30,7 @@ from tests.hw.simulate import run_streams, simulation
 from tests.quick import quick
 
 PARAMS = TmaParams(setup_pipelines=1)
+PIPELINES = 1, TmaParams().setup_pipelines
 SEEDS = quick(range(4), 2)
 
 
@@ -100,19 +101,21 @@ def runs_of(walk) -> Pieces:
     return pieces
 
 
-def set_up(inputs: list[dict], seed: int) -> tuple[list, list]:
+def set_up(inputs: list[dict], seed: int, pipelines: int = 1) -> tuple[list, list]:
     """Jobs and error records for ``inputs``, under random back-pressure."""
-    run = run_streams(simulation(SetupBlock, PARAMS), {"i": inputs}, ["job", "error"], seed=seed)
+    dut = simulation(SetupBlock, replace(PARAMS, setup_pipelines=pipelines))
+    run = run_streams(dut, {"i": inputs}, ["job", "error"], seed=seed)
     return run.payloads["job"], run.payloads["error"]
 
 
+@pytest.mark.parametrize("pipelines", PIPELINES)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_walk_covers_the_box(seed):
+def test_walk_covers_the_box(seed, pipelines):
     rng = random.Random(seed)
     boxes = [random_box(rng) for _ in range(100)]
     boxes += [random_interleaved(rng) for _ in range(60)]
     rng.shuffle(boxes)
-    jobs, errors = set_up([box_input(box) for box in boxes], seed)
+    jobs, errors = set_up([box_input(box) for box in boxes], seed, pipelines)
     assert not errors
     for box, job in zip(boxes, jobs, strict=True):
         expected = box.pieces()
@@ -120,34 +123,38 @@ def test_walk_covers_the_box(seed):
         assert job.transfer.pieces == len(expected)
 
 
+@pytest.mark.parametrize("pipelines", PIPELINES)
 @pytest.mark.parametrize("element_stride", range(1, 9))
-def test_long_dimension_over_each_edge(element_stride):
-    """A box of up to 256 steps is clipped on either side."""
+def test_long_dimension_over_each_edge(element_stride, pipelines):
+    """A box of up to 256 steps in any dimension is clipped on either side."""
     rng = random.Random(element_stride)
     boxes = []
     for start in (-300, -257, -256, -255, -129, -128, -1, 0, 1, 100):
         for extent in (1, 127, 128, 129, 200, 255, 256, 257, 400):
+            at, length = rng.randint(1, 4), rng.choice((129, 255, 256))
+            steps = (element_stride if way == at else 1 for way in range(1, 5))
             boxes.append(
                 Box(
                     format=0,
                     swizzle=0,
                     fill=0,
                     address=1 << 30,
-                    dims=(16, extent),
-                    strides=(48,),
-                    box=(16, rng.choice((129, 255, 256))),
-                    element_strides=(1, element_stride),
-                    coords=(0, start),
+                    dims=(16, *(extent if way == at else 2 for way in range(1, 5))),
+                    strides=(48, *(16 * rng.randrange(1 << 20) for _ in range(3))),
+                    box=(16, *(length if way == at else rng.randint(1, 2) for way in range(1, 5))),
+                    element_strides=(1, *steps),
+                    coords=(0, *(start if way == at else rng.randint(0, 1) for way in range(1, 5))),
                     smem_address=0,
                 )
             )
-    jobs, _ = set_up([box_input(box) for box in boxes], 0)
+    jobs, _ = set_up([box_input(box) for box in boxes], 0, pipelines)
     for box, job in zip(boxes, jobs, strict=True):
         assert covered_by([job]) == box.pieces(), box
 
 
+@pytest.mark.parametrize("pipelines", PIPELINES)
 @pytest.mark.parametrize("middle", [1, 4])
-def test_dense_rows_are_one_run(middle):
+def test_dense_rows_are_one_run(middle, pipelines):
     """Dense rows merge across a dimension of one step, whatever its stride."""
     dense = Box(
         format=0,
@@ -163,7 +170,7 @@ def test_dense_rows_are_one_run(middle):
     )
     if middle == 1:
         dense = replace(dense, dims=(32, 5, 64))
-    (job,), _ = set_up([box_input(dense)], 0)
+    (job,), _ = set_up([box_input(dense)], 0, pipelines)
     assert job.walk.run == 2 * 64 * middle
 
 
@@ -447,12 +454,15 @@ def test_jobs_leave_in_the_order_of_the_requests(pipelines):
         assert numbers == [number for number, is_refused in wanted if is_refused == refused]
 
 
+@pytest.mark.parametrize("pipelines", PIPELINES)
 @pytest.mark.parametrize("seed", quick(range(2), 1))
-def test_walk_of_a_store_covers_what_is_inside(seed):
+def test_walk_of_a_store_covers_what_is_inside(seed, pipelines):
     """A store writes the pieces that a load would read, the tensor's last piece as a whole."""
     rng = random.Random(seed)
     boxes = [stored_box(rng) for _ in range(60)]
-    jobs, errors = set_up([box_input(box, operation=Operation.TENSOR_STORE) for box in boxes], seed)
+    jobs, errors = set_up(
+        [box_input(box, operation=Operation.TENSOR_STORE) for box in boxes], seed, pipelines
+    )
     assert not errors
     for box, job in zip(boxes, jobs, strict=True):
         written = {smem: source for smem, source in covered_by([job]).items() if source}
