@@ -17,6 +17,7 @@ from golden import (
     DsmemCopy,
     DsmemReduce,
     Load,
+    Plan,
     ReductionOp,
     ReportMechanism,
     TensorMap,
@@ -150,7 +151,7 @@ class Round:
     def _pair(self, cta: int) -> Item:
         """Return a load with ``.cta_group::2`` of a box that the unit accepts."""
         request = None
-        while request is None:
+        while request is None or Plan(request.tensor_map).footprint > LARGEST:
             with suppress(TmaError):  # the drawn tensor map is illegal
                 request = load_tile(self.rng, most=400).request
         where: dict[str, Any]
