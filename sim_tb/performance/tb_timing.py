@@ -189,8 +189,10 @@ class TensorMaps:
         return address
 
 
-async def run_burst(env: Environment, maps: TensorMaps, boxes: Sequence[Box]) -> BurstTimes:
-    """Issue the boxes back to back; warp 0 issues the loads, warp 1 the stores.
+async def run_burst(
+    env: Environment, maps: TensorMaps, boxes: Sequence[Box], load_threads: Sequence[int] = (0,)
+) -> BurstTimes:
+    """Issue the boxes back to back; ``load_threads`` issue the loads in turn, warp 1 the stores.
 
     Raises
     ------
@@ -212,11 +214,12 @@ async def run_burst(env: Environment, maps: TensorMaps, boxes: Sequence[Box]) ->
         env.clear_log(kind)
     loads_issued = 0
     for box, address in zip(boxes, addresses, strict=True):
-        request = box.request
+        request, thread = box.request, store_thread
         if isinstance(request, Load | BulkLoad):
             request = replace(request, mbarrier=offsets[loads_issued % count])
+            thread = load_threads[loads_issued % len(load_threads)]
             loads_issued += 1
-        env.requests.submit(request, address, thread=0 if box.is_load else store_thread)
+        env.requests.submit(request, address, thread=thread)
     stored = 0
     if len(loads) < len(boxes):
         env.requests.commit_group(store_thread)
@@ -231,7 +234,7 @@ async def run_burst(env: Environment, maps: TensorMaps, boxes: Sequence[Box]) ->
     start = int(env.log(LogKind.ACCEPT)["cycle"][0])
     loaded = int(env.log(LogKind.WORD)["cycle"][-1]) if loads else start
     lines = (env.log(kind).size for kind in (LogKind.LINE, LogKind.STORE))
-    return BurstTimes(loaded - start, stored - start, *lines)
+    return BurstTimes(loaded - start, stored - start if stored else 0, *lines)
 
 
 async def measure(env: Environment, box: Box) -> SteadyState:

@@ -1,0 +1,73 @@
+"""Clocks of bursts on the unit: ``python -m tests.top.cycles`` measures them and writes the file.
+
+Clocks are exact. A test compares them with ``cycles.json``, so that a change of the unit that costs
+a clock anywhere is deliberate, and its diff shows what it costs. A line of the file has a memory, a
+burst, and its ``BurstTimes``: clocks of the loads and of the stores, and lines read and written.
+"""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from golden import Load, TensorMap
+from sim_tb.command_line import entry_point
+from sim_tb.performance.kinds import every_load, every_store
+from sim_tb.performance.microbenchmarks import box_of_lines
+from sim_tb.performance.row_boxes import OFFSETS, WIDTHS, RowBox
+from sim_tb.performance.series import box_of
+from sim_tb.performance.tb_timing import Box
+from sim_tb.simulator import runner
+
+FILE = Path(__file__).with_suffix(".json")
+
+WRITE = "CYCLES_WRITE"
+"""Environment variable: if it is set, the test writes the file."""
+
+FAR = "tile, rank 2", "im2col, rank 4", "bulk"
+"""Kinds of boxes whose bursts are also measured with the memory models ``fixed``."""
+
+OUTSIDE = TensorMap.tiled("u8", 0, (64, 8, 8, 8, 8), (64, 512, 4096, 32768), (64, 4, 4, 2, 2))
+
+
+def interleaved(first: list[Box], second: list[Box]) -> list[Box]:
+    """Return the boxes of two lists in turn."""
+    return [box for pair in zip(first, second, strict=True) for box in pair]
+
+
+def bursts() -> dict[str, list[Box]]:
+    """Return boxes that are issued back to back, by the name of a memory and their own.
+
+    Of each mode and rank, there are boxes of a row of 16 bytes and of several rows, loaded, stored
+    and both; boxes of rows of all widths and offsets; fill; large boxes, also with a new tensor map
+    each. Memory is near; for some bursts it is far, so that more of them are under way.
+    """
+    found: dict[str, list[Box]] = {}
+    for row_bytes, rows, count in ((16, 1, 32), (48, 4, 12), (128, 24, 6)):
+        stores = every_store(row_bytes, rows)
+        for name, load in every_load(row_bytes, rows).items():
+            size = f"{rows} x {row_bytes} B, {name}"
+            boxes = [box_of(load)] * count, [box_of(stores[name])] * count
+            for memory in ("near", "fixed") if name in FAR else ("near",):
+                found[f"{memory}: load {size}"], found[f"{memory}: store {size}"] = boxes
+                found[f"{memory}: both {size}"] = interleaved(*boxes)
+    for number, width in enumerate(WIDTHS):
+        for dense, offset in ((True, OFFSETS[number % 8]), (False, OFFSETS[3 * number % 8])):
+            kind = "dense" if dense else "sparse"
+            box = box_of(RowBox(width, offset, dense).load)
+            found[f"near: load {kind} rows of {width} B at {offset}"] = [box] * 4
+    found["near: load outside"] = [box_of(Load(OUTSIDE, (0, 0, 0, 0, -1000)))] * 8
+    for misses in (False, True):
+        large = replace(box_of_lines(256), misses=misses)
+        found[f"fixed: load 256 lines{', a map each' if misses else ''}"] = [large] * 8
+    return dict(sorted(found.items(), key=lambda each: each[0].partition(":")[0]))
+
+
+@entry_point
+def main() -> int:
+    """Measure the bursts on the default unit, and write the file."""
+    runner.run("tests.top.tb_cycles", env={WRITE: "1"})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,40 @@
+"""cocotb module: bursts take exactly the clocks that ``cycles.json`` says; see ``cycles``."""
+
+import json
+import os
+from dataclasses import astuple
+from typing import Any
+
+import cocotb
+
+from hw.params import WARP
+from sim_tb.performance.tb_timing import LOGS, TensorMaps, run_burst
+from sim_tb.testbench.environment import Environment
+from sim_tb.testbench.models import PRESETS
+from tests.top.cycles import FILE, WRITE, bursts
+
+BURSTS = bursts()
+WRITES = WRITE in os.environ
+EXPECTED = {} if WRITES else json.loads(FILE.read_text())
+"""Read with the module, before mutants fork off."""
+
+
+@cocotb.test()
+async def bursts_take_their_clocks(dut: Any) -> None:
+    """Issue each burst, its loads from threads of all streams, and compare its ``BurstTimes``."""
+    env = await Environment.start(dut, PRESETS["near"], background="void", logs=LOGS)
+    threads = range(0, env.interface.parameters["threads"], WARP)
+    counted: dict[str, list[int]] = {}
+    memory = ""
+    for name, boxes in BURSTS.items():
+        if memory != (memory := name.partition(":")[0]):
+            await env.reset(PRESETS[memory], background="void", logs=LOGS)
+        with TensorMaps(env) as maps:
+            counted[name] = [*astuple(await run_burst(env, maps, boxes, threads))]
+        if not WRITES:
+            wanted = EXPECTED.get(name)
+            assert counted[name] == wanted, f"{name}: {counted[name]}, not {wanted}"
+    if WRITES:
+        rows = ",\n".join(f"{json.dumps(name)}: {numbers}" for name, numbers in counted.items())
+        FILE.write_text(f"{{\n{rows}\n}}\n")
+    assert WRITES or counted.keys() == EXPECTED.keys()
