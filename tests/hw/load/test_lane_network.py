@@ -18,9 +18,22 @@ def swizzled(piece: int, swizzle: int) -> int:
 
 
 class Driver:
-    """Random lines and fill enter the network; a shared memory is behind it."""
+    """Random lines and fill enter the network; a shared memory is behind it.
 
-    def __init__(self, params: TmaParams, seed: int, lines: list[dict], fills: list[dict], stall):
+    ``stall`` is the share of clocks in which nothing is offered or taken, ``busy`` that of shared
+    memory, if it is another one.
+    """
+
+    def __init__(
+        self,
+        params: TmaParams,
+        seed: int,
+        lines: list[dict],
+        fills: list[dict],
+        stall: float,
+        busy: float | None = None,
+    ):
+        busy = stall if busy is None else busy
         self.params = params
         self.memory: dict[int, int] = {}
         self.landed: dict[int, int] = {}
@@ -56,7 +69,7 @@ class Driver:
                     if not ctx.get(port.valid) and queue and rng.random() >= stall:
                         ctx.set(port.p, queue[0])
                         ctx.set(port.valid, 1)
-                ctx.set(dut.smem_write.ready, rng.random() >= stall)
+                ctx.set(dut.smem_write.ready, rng.random() >= busy)
                 for name in reported:
                     ctx.set(getattr(dut, name).ready, rng.random() >= stall / 2)
                 taken = []
@@ -199,6 +212,16 @@ def test_one_line_a_clock_at_every_offset(swizzle, offset):
     drive = Driver(params, 0, lines, [], stall=0)
     assert drive.memory == memory
     assert drive.cycles <= 64 + 8
+
+
+@pytest.mark.parametrize("offset", range(8))
+def test_full_queues_lose_nothing(offset):
+    """Lines come each clock, and shared memory takes a beat in one of five."""
+    params = TmaParams()
+    lines, memory = run_of_lines(params, random.Random(0), offset, 64, 0, slot=1)
+    drive = Driver(params, 0, lines, [], stall=0, busy=0.8)
+    assert drive.memory == memory
+    assert drive.written == {1: 64 * params.lanes}
 
 
 def test_shuffled_lines_keep_the_lanes_busy():
