@@ -6,10 +6,11 @@ burst, and its ``BurstTimes``: clocks of the loads and of the stores, and lines 
 """
 
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from golden import Load, TensorMap
+from hw.params import PRESETS
 from sim_tb.command_line import entry_point
 from sim_tb.performance.kinds import every_load, every_store
 from sim_tb.performance.microbenchmarks import box_of_lines
@@ -23,8 +24,10 @@ FILE = Path(__file__).with_suffix(".json")
 WRITE = "CYCLES_WRITE"
 """Environment variable: if it is set, the test writes the file."""
 
+STREAMS = tuple(range(PRESETS["default"].streams))
+
 FAR = "tile, rank 2", "im2col, rank 4", "bulk"
-"""Kinds of boxes whose bursts are also measured with the memory models ``fixed``."""
+"""Kinds of boxes whose bursts are also measured with far memory, and in each stream alone."""
 
 OUTSIDE = TensorMap.tiled("u8", 0, (64, 8, 8, 8, 8), (64, 512, 4096, 32768), (64, 4, 4, 2, 2))
 
@@ -34,31 +37,45 @@ def interleaved(first: list[Box], second: list[Box]) -> list[Box]:
     return [box for pair in zip(first, second, strict=True) for box in pair]
 
 
-def bursts() -> dict[str, list[Box]]:
-    """Return boxes that are issued back to back, by the name of a memory and their own.
+@dataclass(frozen=True)
+class Burst:
+    """Boxes that are issued back to back; ``streams`` issue the loads in turn."""
+
+    boxes: list[Box]
+    streams: tuple[int, ...] = STREAMS
+
+
+def bursts() -> dict[str, Burst]:
+    """Return bursts by the name of a memory and their own.
 
     Of each mode and rank, there are boxes of a row of 16 bytes and of several rows, loaded, stored
-    and both; boxes of rows of all widths and offsets; fill; large boxes, also with a new tensor map
-    each. Memory is near; for some bursts it is far, so that more of them are under way.
+    and both; boxes of each stream alone; boxes of rows of all widths and offsets; fill; large
+    boxes, also with a new tensor map each. Memory is near; for some bursts it is far, so that more
+    of them are under way.
     """
-    found: dict[str, list[Box]] = {}
+    found: dict[str, Burst] = {}
     for row_bytes, rows, count in ((16, 1, 32), (48, 4, 12), (128, 24, 6)):
         stores = every_store(row_bytes, rows)
         for name, load in every_load(row_bytes, rows).items():
             size = f"{rows} x {row_bytes} B, {name}"
             boxes = [box_of(load)] * count, [box_of(stores[name])] * count
             for memory in ("near", "fixed") if name in FAR else ("near",):
-                found[f"{memory}: load {size}"], found[f"{memory}: store {size}"] = boxes
-                found[f"{memory}: both {size}"] = interleaved(*boxes)
+                found[f"{memory}: load {size}"] = Burst(boxes[0])
+                found[f"{memory}: store {size}"] = Burst(boxes[1])
+                found[f"{memory}: both {size}"] = Burst(interleaved(*boxes))
+    for name in FAR:
+        for stream in STREAMS:
+            boxes_of_one = [box_of(every_load(16, 1)[name])] * 64
+            found[f"near: load 1 x 16 B, {name}, stream {stream}"] = Burst(boxes_of_one, (stream,))
     for number, width in enumerate(WIDTHS):
         for dense, offset in ((True, OFFSETS[number % 8]), (False, OFFSETS[3 * number % 8])):
             kind = "dense" if dense else "sparse"
             box = box_of(RowBox(width, offset, dense).load)
-            found[f"near: load {kind} rows of {width} B at {offset}"] = [box] * 4
-    found["near: load outside"] = [box_of(Load(OUTSIDE, (0, 0, 0, 0, -1000)))] * 8
+            found[f"near: load {kind} rows of {width} B at {offset}"] = Burst([box] * 4)
+    found["near: load outside"] = Burst([box_of(Load(OUTSIDE, (0, 0, 0, 0, -1000)))] * 8)
     for misses in (False, True):
         large = replace(box_of_lines(256), misses=misses)
-        found[f"fixed: load 256 lines{', a map each' if misses else ''}"] = [large] * 8
+        found[f"fixed: load 256 lines{', a map each' if misses else ''}"] = Burst([large] * 8)
     return dict(sorted(found.items(), key=lambda each: each[0].partition(":")[0]))
 
 

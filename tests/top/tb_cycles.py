@@ -21,16 +21,16 @@ EXPECTED = {} if WRITES else json.loads(FILE.read_text())
 
 @cocotb.test()
 async def bursts_take_their_clocks(dut: Any) -> None:
-    """Issue each burst, its loads from threads of all streams, and compare its ``BurstTimes``."""
+    """Issue each burst, and compare its ``BurstTimes``."""
     env = await Environment.start(dut, PRESETS["near"], background="void", logs=LOGS)
-    threads = range(0, env.interface.parameters["threads"], WARP)
     counted: dict[str, list[int]] = {}
     memory = ""
-    for name, boxes in BURSTS.items():
+    for name, burst in BURSTS.items():
         if memory != (memory := name.partition(":")[0]):
             await env.reset(PRESETS[memory], background="void", logs=LOGS)
         with TensorMaps(env) as maps:
-            counted[name] = [*astuple(await run_burst(env, maps, boxes, threads))]
+            threads = [WARP * stream for stream in burst.streams]
+            counted[name] = [*astuple(await run_burst(env, maps, burst.boxes, threads))]
         if not WRITES:
             wanted = EXPECTED.get(name)
             assert counted[name] == wanted, f"{name}: {counted[name]}, not {wanted}"
