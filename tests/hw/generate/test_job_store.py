@@ -55,3 +55,37 @@ def test_jobs_leave_as_they_came(name: str) -> None:
 
     Simulation(dut).run(drive)
     assert checked == 60
+
+
+def test_a_tile_a_clock_of_any_channel() -> None:
+    """The heads of a channel are full again when its next tile leaves."""
+    params = TmaParams()
+    dut = JobStore(params)
+    count = 12
+    left: list[list[int]] = []
+
+    async def drive(ctx) -> None:
+        for channel in range(params.channels):
+            ctx.set(dut.i.p.channel, channel)
+            for number in range(count):
+                ctx.set(dut.i.p.slot, number)
+                ctx.set(dut.i.valid, 1)
+                await ctx.tick()
+            ctx.set(dut.i.valid, 0)
+            await ctx.tick().repeat(8)
+            ctx.set(dut.channel, channel)
+            ctx.set(dut.has_turn, 1)
+            slots = []
+            for _ in range(count):
+                if ctx.get(dut.first_valid):
+                    slots.append(ctx.get(dut.first.slot))
+                done = ctx.get(dut.first_valid)
+                await ctx.tick()
+                ctx.set(dut.done, {"valid": done, "channel": channel})
+            ctx.set(dut.has_turn, 0)
+            await ctx.tick()
+            ctx.set(dut.done.valid, 0)
+            left.append(slots)
+
+    Simulation(dut).run(drive)
+    assert left == [[*range(count)]] * params.channels
