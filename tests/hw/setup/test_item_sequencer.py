@@ -170,7 +170,7 @@ def check_items(params: TmaParams, batches: list, steps: list[dict], gathers: bo
                 assert part[name] == wanted[name], (place, name)
 
 
-@pytest.mark.parametrize("pipelines", [1, 2, 3])
+@pytest.mark.parametrize("pipelines", [1, 2, 3, 5])
 @pytest.mark.parametrize("seed", range(2))
 def test_items_of_tiles(seed, pipelines):
     rng = random.Random(seed)
@@ -195,9 +195,10 @@ def test_items_of_tiles(seed, pipelines):
 
 
 @pytest.mark.parametrize("kind", IMAGE_AND_LATER_KINDS)
-def test_items_of_requests(kind):
+@pytest.mark.parametrize("pipelines", [1, 5])
+def test_items_of_requests(kind, pipelines):
     """The later modes, and im2col: pixels, rows and halos, too."""
-    params = PRESETS[(KINDS | STORE_KINDS)[kind]]
+    params = replace(PRESETS[(KINDS | STORE_KINDS)[kind]], setup_pipelines=pipelines)
     requests = random_requests(np.random.default_rng(7), kind, 25)
     inputs = [setup_input(request, number) for number, request in enumerate(requests)]
     if kind.startswith("load_im2col"):
@@ -291,7 +292,8 @@ def violate(entry: dict, name: str) -> int:
             return 77
 
 
-def test_the_first_error_is_reported():
+@pytest.mark.parametrize("pipelines", [1, 5])
+def test_the_first_error_is_reported(pipelines):
     """Up to four violations in a request, and requests without one between."""
     rng = random.Random(3)
     box = random_box(rng)
@@ -310,7 +312,7 @@ def test_the_first_error_is_reported():
             values["window"] = entry["request"]["mbarrier"]
         inputs.append(entry)
         wanted.append((names[0], values[names[0]]) if names else None)
-    _, errors = sequence(PARAMS, inputs, 3)
+    _, errors = sequence(replace(PARAMS, setup_pipelines=pipelines), inputs, 3)
     seen = set()
     for error, expected in zip(errors, wanted, strict=True):
         if expected is None:
