@@ -6,12 +6,13 @@ burst, and its ``BurstTimes``: clocks of the loads and of the stores, and lines 
 """
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from golden import Load, TensorMap
 from hw.params import PRESETS
-from sim_tb.command_line import entry_point
+from sim_tb.command_line import Parser, entry_point
 from sim_tb.performance.kinds import every_load, every_store
 from sim_tb.performance.microbenchmarks import box_of_lines
 from sim_tb.performance.row_boxes import OFFSETS, WIDTHS, RowBox
@@ -80,8 +81,9 @@ def bursts() -> dict[str, Burst]:
 
 
 @entry_point
-def main() -> int:
-    """Measure the bursts on the default unit, and write the file."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure the bursts on the default unit, and write the file; see ``--help``."""
+    Parser(prog="python -m tests.top.cycles", description=__doc__).parse_args(arguments)
     runner.run("tests.top.tb_cycles", env={WRITE: "1"})
     return 0
 

@@ -32,7 +32,8 @@ def random_steps(rng: random.Random, params: TmaParams, requests: int) -> list[d
     steps = []
     for number in range(requests):
         slot = number % params.requests_in_flight
-        address = rng.randrange(rng.choice((64, 1 << params.smem_beat_bits - 1))) * params.lanes
+        beats = rng.choice((64, (1 << params.smem_beat_bits) - 128))
+        address = rng.randrange(beats) * params.lanes
         chains = rng.randint(1, 3)
         for chain in range(chains):
             address += rng.randrange(params.lanes)
