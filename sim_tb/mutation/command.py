@@ -302,6 +302,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.count < 1:
         parser.error(f"--count {options.count}: must be at least 1")
+    names = list(SUITES) if options.design == "unit" else list(suites.AROUND_THE_UNIT)
+    if options.suite and options.suite not in names:
+        parser.error(f"--suite {options.suite}: needs --design unit")
+    names = [options.suite] if options.suite else names
     console = Console()
     subject = suites.SUBJECTS[options.design]
     planted = max(options.count, COUNT if options.design == "unit" else 0), options.seed
@@ -311,10 +315,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not chosen:
         hint = suggestion(options.block, {each.block for each in mutants.planted})
         parser.error(f"--block {options.block}: no block has this name{hint}")
-    names = list(SUITES) if options.design == "unit" else list(suites.AROUND_THE_UNIT)
-    if options.suite and options.suite not in names:
-        parser.error(f"--suite {options.suite}: needs --design unit")
-    names = [options.suite] if options.suite else names
     directory = suites.rtl(mutants, options.design)
     runner.build(subject.params, rtl=directory, optimisation=suites.OPTIMISATION)
     results = results_of(mutants)

@@ -173,11 +173,11 @@ def _proofs() -> dict[str, tuple[Proof, ...]]:
 def _mutants() -> dict[str, tuple[int, int]]:
     """Return the mutants of each class that were killed, and those that are not equivalent."""
     head, rows = read_table(MUTATION.read_text(), "sample")
-    columns = [head.index(name) for name in ("mutants", "equivalent", "alive")]
+    columns = [head.index(name) for name in ("mutants", "equivalent", "explained", "alive")]
     found = {}
     for row in rows:
-        mutants, equivalent, alive = (int(row[column]) for column in columns)
-        found[row[0]] = mutants - equivalent - alive, mutants - equivalent
+        mutants, equivalent, *living = (int(row[column]) for column in columns)
+        found[row[0]] = mutants - equivalent - sum(living), mutants - equivalent
     return found
 
 

@@ -224,6 +224,18 @@ def test_full_queues_lose_nothing(offset):
     assert drive.written == {1: 64 * params.lanes}
 
 
+@pytest.mark.parametrize("offset", [0, 7])
+@pytest.mark.parametrize("lane", range(8))
+def test_the_queue_of_a_lane_fills_alone(lane, offset):
+    """Lines of one piece each, which is in the first part of its line, or in the second one."""
+    params = TmaParams()
+    lines, memory = run_of_lines(params, random.Random(0), offset, 64, 0, slot=1)
+    for line in lines:
+        line["valid"], line["pieces"] = 1 << lane, 1
+    drive = Driver(params, 0, lines, [], stall=0, busy=0.8)
+    assert drive.memory == {at: data for at, data in memory.items() if at % params.lanes == lane}
+
+
 def test_shuffled_lines_keep_the_lanes_busy():
     """Lines out of order and across two swizzled beats: at least nine lines in ten clocks."""
     params = TmaParams()
