@@ -150,6 +150,24 @@ def test_one_a_clock_of_one_stream(streams, operation):
     assert run.cycles[name] == list(range(2, 52))
 
 
+def test_streams_that_are_stuck_hold_up_no_other():
+    """Two of four streams are never freed; the other streams and the stores pass."""
+    stuck = [request(number, Operation.TENSOR_LOAD, number % 2) for number in range(8 + 6)]
+    others = [
+        request(100 + number, Operation.TENSOR_STORE if number % 3 else Operation.BULK_LOAD, 2)
+        for number in range(60)
+    ]
+    dut = Freeing(PARAMS, 2, stuck=0b00011)
+    run = run_streams(dut, {"i": [*stuck, *others]}, ["tensor", "bulk"], stall=0)
+    from_others = [
+        item for name in run.payloads for item in run.payloads[name] if channel(item) > 1
+    ]
+    from_stuck = [item for item in run.payloads["tensor"] if channel(item) < 2]
+    assert len(from_others) == 60
+    assert len(from_stuck) == 2 * PARAMS.jobs_waiting
+    assert run.taken["i"][-1] == len(stuck) + len(others) - 1
+
+
 @pytest.mark.parametrize("params", [PARAMS, TmaParams()], ids=["small", "default"])
 @pytest.mark.parametrize("stuck", range(5))
 def test_a_channel_that_is_stuck_holds_up_no_other(params: TmaParams, stuck: int):
