@@ -33,8 +33,8 @@ COUNT, SEED = 1000, 1
 BATCH = 20
 """Mutants on which a suite runs from one start of the simulator."""
 
-
 EXPLANATIONS = Path(__file__).with_name("survivors.toml")
+"""Mutants that change nothing that can occur, and the reasons."""
 
 
 @dataclass(frozen=True)
@@ -60,12 +60,16 @@ class Fate:
     @property
     def is_explained(self) -> bool:
         """It lives without a proof, and there is a reason."""
-        return bool(self.reason) and not self.killed_by and not self.equivalent
+        return self._lives and bool(self.reason)
 
     @property
     def is_alive(self) -> bool:
         """It is neither killed nor proved equivalent, nor is there a reason."""
-        return not self.killed_by and not self.equivalent and not self.reason
+        return self._lives and not self.reason
+
+    @property
+    def _lives(self) -> bool:
+        return not self.killed_by and not self.equivalent
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,15 @@ OUTER_EXTENTS = 2048, 64, 32, 16
 CopyRequest = Load | BulkLoad | Store | BulkStore
 """A request that the benchmark can time."""
 
+OUTSIDE = {
+    "of wide rows": TensorMap.tiled("u8", 0, (128, 64), (128,), (128, 32)),
+    "of narrow rows": TensorMap.tiled("u8", 0, (64, 64), (64,), (16, 64)),
+    "of rank 5": TensorMap.tiled(
+        "u8", 0, (64, 8, 8, 8, 8), (64, 512, 4096, 32768), (64, 4, 4, 2, 2)
+    ),
+}
+"""Tensor maps of boxes that are loaded far outside of their tensors."""
+
 
 def dense_strides(row_pitch: int) -> list[int]:
     """Return the strides of dimensions 1 to 4, in bytes: each is dense over the one below."""
@@ -100,3 +109,9 @@ def every_store(row_bytes: int, rows: int) -> dict[str, Store | BulkStore]:
         else:
             stores[name] = Store(load.tensor_map, load.coords, smem_address=SMEM_ADDRESS)
     return stores
+
+
+def load_outside(name: str) -> Load:
+    """Return a load that is wholly outside of its tensor."""
+    tensor_map = OUTSIDE[name]
+    return Load(tensor_map, (*[0] * (tensor_map.rank - 1), -1000))

@@ -53,6 +53,12 @@ class RowBox:
         return Load(TensorMap.tiled("u8", *tensor, (self.width, ROWS)), (0, 0))
 
 
+def some_row_boxes() -> list[RowBox]:
+    """Return a dense and a sparse box of every width; together they have every offset."""
+    dense = [RowBox(width, OFFSETS[i % 8], True) for i, width in enumerate(WIDTHS)]
+    return dense + [RowBox(width, OFFSETS[3 * i % 8], False) for i, width in enumerate(WIDTHS)]
+
+
 def every_row_box() -> list[RowBox]:
     """Return a box of every width and offset, dense and not."""
     return [

@@ -10,14 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from golden import Load, TensorMap
 from hw.params import PRESETS
 from sim_tb.command_line import Parser, entry_point
-from sim_tb.performance.kinds import every_load, every_store
+from sim_tb.performance.kinds import every_load, every_store, load_outside
 from sim_tb.performance.microbenchmarks import box_of_lines
-from sim_tb.performance.row_boxes import OFFSETS, WIDTHS, RowBox
+from sim_tb.performance.row_boxes import some_row_boxes
 from sim_tb.performance.series import box_of
-from sim_tb.performance.tb_timing import Box
+from sim_tb.performance.tb_timing import Box, LoadStorePair, interleaved
 from sim_tb.simulator import runner
 
 FILE = Path(__file__).with_suffix(".json")
@@ -29,13 +28,6 @@ STREAMS = tuple(range(PRESETS["default"].streams))
 
 FAR = "tile, rank 2", "im2col, rank 4", "bulk"
 """Kinds of boxes whose bursts are also measured with far memory, and in each stream alone."""
-
-OUTSIDE = TensorMap.tiled("u8", 0, (64, 8, 8, 8, 8), (64, 512, 4096, 32768), (64, 4, 4, 2, 2))
-
-
-def interleaved(first: list[Box], second: list[Box]) -> list[Box]:
-    """Return the boxes of two lists in turn."""
-    return [box for pair in zip(first, second, strict=True) for box in pair]
 
 
 @dataclass(frozen=True)
@@ -63,17 +55,18 @@ def bursts() -> dict[str, Burst]:
             for memory in ("near", "fixed") if name in FAR else ("near",):
                 found[f"{memory}: load {size}"] = Burst(boxes[0])
                 found[f"{memory}: store {size}"] = Burst(boxes[1])
-                found[f"{memory}: both {size}"] = Burst(interleaved(*boxes))
+                pair = LoadStorePair(boxes[0][0], boxes[1][0])
+                found[f"{memory}: both {size}"] = Burst([*interleaved(pair, count, count)])
+    tiny = every_load(16, 1)
     for name in FAR:
+        boxes_of_one = [box_of(tiny[name])] * 64
         for stream in STREAMS:
-            boxes_of_one = [box_of(every_load(16, 1)[name])] * 64
             found[f"near: load 1 x 16 B, {name}, stream {stream}"] = Burst(boxes_of_one, (stream,))
-    for number, width in enumerate(WIDTHS):
-        for dense, offset in ((True, OFFSETS[number % 8]), (False, OFFSETS[3 * number % 8])):
-            kind = "dense" if dense else "sparse"
-            box = box_of(RowBox(width, offset, dense).load)
-            found[f"near: load {kind} rows of {width} B at {offset}"] = Burst([box] * 4)
-    found["near: load outside"] = Burst([box_of(Load(OUTSIDE, (0, 0, 0, 0, -1000)))] * 8)
+    for rows in some_row_boxes():
+        kind = "dense" if rows.dense else "sparse"
+        burst = Burst([box_of(rows.load)] * 4)
+        found[f"near: load {kind} rows of {rows.width} B at {rows.offset}"] = burst
+    found["near: load outside"] = Burst([box_of(load_outside("of rank 5"))] * 8)
     for misses in (False, True):
         large = replace(box_of_lines(256), misses=misses)
         found[f"fixed: load 256 lines{', a map each' if misses else ''}"] = Burst([large] * 8)

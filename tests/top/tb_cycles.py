@@ -13,28 +13,25 @@ from sim_tb.testbench.environment import Environment
 from sim_tb.testbench.models import PRESETS
 from tests.top.cycles import FILE, WRITE, bursts
 
-BURSTS = bursts()
-WRITES = WRITE in os.environ
-EXPECTED = {} if WRITES else json.loads(FILE.read_text())
-"""Read with the module, before mutants fork off."""
-
 
 @cocotb.test()
 async def bursts_take_their_clocks(dut: Any) -> None:
     """Issue each burst, and compare its ``BurstTimes``."""
     env = await Environment.start(dut, PRESETS["near"], background="void", logs=LOGS)
+    writes = WRITE in os.environ
+    expected = {} if writes else json.loads(FILE.read_text())
     counted: dict[str, list[int]] = {}
     memory = ""
-    for name, burst in BURSTS.items():
+    for name, burst in bursts().items():
         if memory != (memory := name.partition(":")[0]):
             await env.reset(PRESETS[memory], background="void", logs=LOGS)
         with TensorMaps(env) as maps:
             threads = [WARP * stream for stream in burst.streams]
             counted[name] = [*astuple(await run_burst(env, maps, burst.boxes, threads))]
-        if not WRITES:
-            wanted = EXPECTED.get(name)
+        if not writes:
+            wanted = expected.get(name)
             assert counted[name] == wanted, f"{name}: {counted[name]}, not {wanted}"
-    if WRITES:
+    if writes:
         rows = ",\n".join(f"{json.dumps(name)}: {numbers}" for name, numbers in counted.items())
         FILE.write_text(f"{{\n{rows}\n}}\n")
-    assert WRITES or counted.keys() == EXPECTED.keys()
+    assert writes or counted.keys() == expected.keys()

@@ -132,11 +132,11 @@ def test_long_dimension_over_each_edge(element_stride, pipelines):
     for start in (-300, -257, -256, -255, -129, -128, -1, 0, 1, 100):
         for extent in (1, 127, 128, 129, 200, 255, 256, 257, 400):
             at, length = rng.randint(1, 4), rng.choice((129, 255, 256))
-            strides = (element_stride if way == at else 1 for way in range(1, 5))
+            steps = (element_stride if way == at else 1 for way in range(1, 5))
             long = {
                 "dims": (2, *(extent if way == at else 2 for way in range(1, 5))),
                 "box": (2, *(length if way == at else rng.randint(1, 2) for way in range(1, 5))),
-                "element_strides": (1, *strides),
+                "element_strides": (1, *steps),
                 "coords": (0, *(start if way == at else rng.randint(0, 1) for way in range(1, 5))),
                 "strides": (32, *(32 * rng.randrange(1 << 20) for _ in range(3))),
                 "interleave": rng.choice((0, 0, 1)),

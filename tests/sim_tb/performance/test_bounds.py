@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from golden import Load, TensorMap
 from hw.params import TmaParams
 from sim_tb.performance import microbenchmarks as micro
 from sim_tb.performance.bounds import MIN_RATE, violations
-from sim_tb.performance.kinds import every_load, every_store
+from sim_tb.performance.kinds import OUTSIDE, every_load, every_store, load_outside
 from sim_tb.performance.microbenchmarks import (
     MAX_FIRST_LINE,
     MAX_LAST_PHASE,
@@ -20,7 +19,7 @@ from sim_tb.performance.microbenchmarks import (
     box_of_lines,
     measure_all,
 )
-from sim_tb.performance.row_boxes import OFFSETS, WIDTHS, RowBox
+from sim_tb.performance.row_boxes import some_row_boxes
 from sim_tb.performance.series import (
     RECORDED,
     SILICON,
@@ -38,26 +37,6 @@ APART = 6
 """``make test`` measures one recorded box in ``APART``; ``make regress`` all of them."""
 
 QUIET = Console(quiet=True)
-OUTSIDE = {
-    "of wide rows": TensorMap.tiled("u8", 0, (128, 64), (128,), (128, 32)),
-    "of narrow rows": TensorMap.tiled("u8", 0, (64, 64), (64,), (16, 64)),
-    "of rank 5": TensorMap.tiled(
-        "u8", 0, (64, 8, 8, 8, 8), (64, 512, 4096, 32768), (64, 4, 4, 2, 2)
-    ),
-}
-"""Tensor maps of boxes that are loaded far outside of their tensors."""
-
-
-def load_outside(name: str) -> Load:
-    """Return a load that is wholly outside of its tensor."""
-    tensor_map = OUTSIDE[name]
-    return Load(tensor_map, (*[0] * (tensor_map.rank - 1), -1000))
-
-
-def some_row_boxes() -> list[RowBox]:
-    """Return a dense and a sparse box of every width; together they have every offset."""
-    dense = [RowBox(width, OFFSETS[i % 8], True) for i, width in enumerate(WIDTHS)]
-    return dense + [RowBox(width, OFFSETS[3 * i % 8], False) for i, width in enumerate(WIDTHS)]
 
 
 def test_microbenchmarks() -> None:
