@@ -22,12 +22,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 
 from hw.flow import yosys
 from hw.flow.cache import cached, digest
 from hw.flow.design import Design
+from hw.flow.observed import Netlist
 from hw.flow.plain import plain
 from hw.flow.yosys import ToolError
 
@@ -89,6 +91,13 @@ they would have contents of their own in each.
 The bits of registers in ``apart`` have other names in the mutant: they are not compared, and may
 have any contents in each.
 """
+
+UNIT = f"""
+read_rtlil netlist.il
+{FUNCTION}
+write_json {{file}}
+"""
+"""Script that writes the unit, to find the bits on which its outputs depend."""
 
 REGISTER = """
 read_rtlil netlist.il
@@ -205,6 +214,18 @@ class Mutant:
         """Port of the cell."""
         return dict(_OPTION.findall(self.options))["port"]
 
+    @property
+    def kept(self) -> tuple[int, str] | None:
+        """A bit of the port, and the value of this bit with which the mutant changes nothing."""
+        options = dict(_OPTION.findall(self.options))
+        name, value = {
+            "const0": ("portbit", "0"),
+            "const1": ("portbit", "1"),
+            "cnot0": ("ctrlbit", "1"),
+            "cnot1": ("ctrlbit", "0"),
+        }.get(options["mode"], ("", ""))
+        return (int(options[name]), value) if name else None
+
 
 @dataclass(frozen=True)
 class Mutants:
@@ -237,8 +258,22 @@ class Mutants:
         reported = {int(number) for number in _REPORTS.findall(self.verilog)}
         return {mutant.number for mutant in self.planted} - reported
 
+    @cached_property
+    def netlist(self) -> Netlist:
+        """The unit without mutants."""
+        with tempfile.TemporaryDirectory(dir=self.directory) as folder:
+            file = Path(folder, "unit.json")
+            yosys.run(UNIT.format(file=f"{file.parent.name}/unit.json"), self.directory)
+            modules = json.loads(file.read_text())["modules"]
+        (top,) = (name for name, module in modules.items() if "top" in module["attributes"])
+        return Netlist(modules, top)
+
     def is_equivalent(self, mutant: Mutant, seconds: float = 60) -> bool:
-        """Return whether it is proved that a mutant changes nothing at the ports of its module.
+        """Return whether it is proved that a mutant changes nothing at the ports of the unit.
+
+        It changes nothing if no output of the unit depends on its bit, or if a constant keeps it
+        from acting; see ``hw.flow.observed``. Of others, it is proved that they change nothing at
+        the ports of their module.
 
         SAT compares the module with and without the mutant for one clock, for all inputs and all
         contents of registers. The modules in it, and its memories, may return anything that is the
@@ -257,6 +292,8 @@ class Mutants:
         ToolError
             If Yosys fails.
         """
+        if self._is_unobserved(mutant):
+            return True
         if mutant.port != "Q":
             return self._is_proved(mutant, "netlist.il", mutant.options, seconds)
         # equiv_simple does not look at the clock before if a bit is constant. These are the same:
@@ -274,6 +311,18 @@ class Mutants:
             file = Path(folder, "netlist.il")
             file.write_text(_with_buffer(netlist, mutant.module, mutant.cell))
             return self._is_proved(mutant, f"{file.parent.name}/netlist.il", options, seconds)
+
+    def _is_unobserved(self, mutant: Mutant) -> bool:
+        """Return whether no output of the unit depends on what a mutant changes."""
+        cell = mutant.module, mutant.cell
+        if cell not in self.netlist:
+            return False
+        if mutant.kept is not None:
+            bit, value = mutant.kept
+            if self.netlist.constant((cell, mutant.port, bit)) == value:
+                return True
+        bit = int(dict(_OPTION.findall(mutant.options))["portbit"])
+        return not self.netlist.is_observed((cell, mutant.port, bit))
 
     def _is_proved(self, mutant: Mutant, netlist: str, options: str, seconds: float) -> bool:
         """Return whether a proof succeeds for a mutant that is planted with ``options``."""
@@ -317,15 +366,10 @@ class Mutants:
         for net in module["netnames"].values():
             initial = net["attributes"].get("init", "")
             contents |= dict(zip(net["bits"], reversed(initial), strict=False))
-        options = dict(_OPTION.findall(mutant.options))
-        bits = module["cells"][mutant.cell]["connections"]["Q"]
-        kept = {
-            "const0": ("portbit", "0"),
-            "const1": ("portbit", "1"),
-            "cnot0": ("ctrlbit", "1"),
-            "cnot1": ("ctrlbit", "0"),
-        }.get(options["mode"])
-        return kept is not None and contents.get(bits[int(options[kept[0]])]) == kept[1]
+        if mutant.kept is None:
+            return False
+        bit, value = mutant.kept
+        return contents.get(module["cells"][mutant.cell]["connections"]["Q"][bit]) == value
 
 
 def planted(

@@ -198,6 +198,7 @@ SUITES = {
             Run(STORES, STORE_RULES),
             Run("tests.top.tb_edges", EDGES),
             Run("tests.top.tb_reset", ("drain", "idle_waits_for_all")),
+            Run("tests.top.tb_reset", ("reset_at_any_clock",), {"RESET_COUNT": "20"}),
             Run("tests.top.tb_faults", FAULTS, {"FAULTS_CLOCKS": "20000"}),
             *(
                 _random(LOADS, "LOADS", "hints_go_with_every_line", models, 100)

@@ -19,7 +19,8 @@ from sim_tb.testbench.models import BACKGROUNDS, Models
 DEFAULT_LOGS = (LogKind.LINE, LogKind.ACCEPT, LogKind.WORD)
 """Transfers that are recorded by default."""
 
-RESET_CYCLES = 4
+RESET_CYCLES = 1
+"""Clocks of a reset: one is enough."""
 
 
 class SmSide(Protocol):

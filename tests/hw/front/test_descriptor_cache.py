@@ -213,7 +213,15 @@ def test_hits_one_a_clock():
     assert len(seen.fetches) == 1
 
 
-def test_holds_as_many_maps_as_it_has_entries():
+@pytest.mark.parametrize("params", [PARAMS, TmaParams()], ids=["small", "default"])
+def test_holds_as_many_maps_as_it_has_entries(params: TmaParams):
+    maps = [64 * n for n in range(1, params.descriptor_cache_entries + 1)]
+    script = [step for a in maps for step in (("request", a), ("wait", 100))]
+    script += [("request", a) for a in maps] * 5
+    assert len(Driver(params).run(script).fetches) == len(maps)
+
+
+def test_holds_maps_that_are_requested_at_once():
     maps = [64 * n for n in range(1, 5)]
     script = [("request", a) for a in maps] + [("wait", 100)] + [("request", a) for a in maps] * 5
     assert len(Driver(PARAMS).run(script).fetches) == 4

@@ -185,22 +185,23 @@ def test_a_channel_that_is_stuck_holds_up_no_other(params: TmaParams, stuck: int
 
 
 @pytest.mark.parametrize("depth", [2, 3, 8])
-def test_room(depth: int):
+@pytest.mark.parametrize("stuck", range(5))
+def test_room(depth: int, stuck: int):
     """While a channel has room, one more request finds a place behind the next one."""
     params = TmaParams(request_queue_depth=depth, jobs_waiting=4, streams=4)
-    dut = Freeing(params, 2, stuck=0b00001)
+    dut = Freeing(params, 2, stuck=1 << stuck)
     sim = Simulator(dut)
     sim.add_clock(1e-9)
 
     async def drive(ctx):
-        ctx.set(dut.i.payload, request(0, Operation.TENSOR_LOAD, 0))
+        ctx.set(dut.i.payload, on_channel(0, stuck))
         ctx.set(dut.tensor.ready, 1)
         await ctx.tick()
         assert ctx.get(dut.room) == 0b11111
         taken = 0
         waited = 0
         while waited < 6:
-            offers = ctx.get(dut.room) & 1
+            offers = ctx.get(dut.room) >> stuck & 1
             waited = 0 if offers else waited + 1
             ctx.set(dut.i.valid, offers)
             taken += offers & ctx.get(dut.i.ready)
@@ -210,7 +211,7 @@ def test_room(depth: int):
         while ctx.get(dut.i.ready):
             beyond_room += 1
             await ctx.tick()
-        assert ctx.get(dut.room) == 0b11110
+        assert ctx.get(dut.room) == 0b11111 & ~(1 << stuck)
         assert taken + beyond_room == params.jobs_waiting + params.request_queue_depth
         assert beyond_room == 1
 

@@ -266,3 +266,30 @@ def test_what_the_column_does_not_walk_may_be_outside(where: int) -> None:
         pieces = covered_by(jobs)
         assert pieces == expected(load, LATER_UNIT)
         assert not any(pieces.values())
+
+
+@pytest.mark.parametrize("rank", [4, 5])
+def test_long_columns_of_small_images(rank: int) -> None:
+    """Each dimension wraps, also far in front of the tensor and far behind it."""
+    rng = np.random.default_rng(rank)
+    farthest = {4: 40, 5: 15}[rank]
+    loads = []
+    for _ in range(12):
+        lower, upper = (
+            [int(rng.choice([0, 1, farthest]) * rng.random()) for _ in range(rank - 2)]
+            for _ in range(2)
+        )
+        dims = [8, *rng.integers(1, 4, rank - 1).tolist()]
+        strides = 16 * np.cumprod([1, *dims[1:-1]])
+        tensor_map = TensorMap.im2col(
+            *("f16", 0, dims, strides.tolist(), [-far for far in lower], upper, 8, 1024),
+            [1, *rng.integers(1, 4, rank - 2).tolist(), 1],
+        )
+        start = [
+            int(rng.integers(-far, size + beyond))
+            for far, size, beyond in zip(lower, dims[1:-1], upper, strict=True)
+        ]
+        loads.append(Load(tensor_map, (0, *start, 0)))
+    run = walk(loads, PRESETS["default"], stall=0)
+    for load, jobs in zip(loads, requests_of(run), strict=True):
+        assert covered_by(jobs) == expected(load, Arch.SM_90A), load

@@ -4,12 +4,13 @@ import random
 from collections import Counter
 from dataclasses import replace
 from itertools import product
+from math import prod
 
 import numpy as np
 import pytest
 
 import golden
-from golden import Descriptor, Reduce, Store
+from golden import Descriptor, Reduce, Store, TensorMap
 from golden.errors import ErrorCode
 from golden.request import as_descriptor
 from hw.layouts.axi import Response
@@ -17,6 +18,7 @@ from hw.layouts.isa import AccessMode, Operation
 from hw.layouts.translation import PageFault
 from hw.params import PRESETS, TmaParams
 from hw.setup.block import SetupBlock
+from tests.golden.random_requests import HOPPER_TYPES
 from tests.hw.boxes import Box, Pieces, random_box, random_interleaved, stored_box
 from tests.hw.golden_requests import (
     STORE_KINDS,
@@ -573,3 +575,50 @@ def test_a_unit_without_stores_or_reductions_refuses_them(without, code, value):
     records = run.payloads["error"]
     assert [record.request_id for record in records] == [n for n in range(3) if n not in jobs]
     assert {(record.code.value, record.value) for record in records} == {(code, value)}
+
+
+@pytest.mark.parametrize("pipelines", PIPELINES)
+@pytest.mark.parametrize("interleave", [0, 1])
+@pytest.mark.parametrize("rank", [3, 4, 5])
+def test_dense_boxes_that_end_with_the_tensor_are_one_run(
+    rank: int, interleave: int, pipelines: int
+):
+    """The last dimension has any number of steps inside; the others are whole."""
+    row = (16,) if interleave else (32, 2)
+    slices = (1,) if interleave else ()
+    box = (*row, *(2,) * (rank - 1 - len(row) - len(slices)), *slices, 16)
+    unit = 16 if interleave else 1
+    boxes = [
+        Box(
+            format=0,
+            swizzle=0,
+            fill=0,
+            address=0,
+            dims=(*box[:-1], inside),
+            strides=tuple(unit * prod(box[:dim]) for dim in range(1, rank)),
+            box=box,
+            element_strides=(1,) * rank,
+            coords=(0,) * rank,
+            smem_address=0,
+            interleave=interleave,
+        )
+        for inside in range(1, 17)
+    ]
+    jobs, errors = set_up([box_input(box) for box in boxes], 0, pipelines)
+    assert not errors
+    pieces = unit * prod(box[:-1]) // 16
+    assert [job.walk.run for job in jobs] == [pieces * inside for inside in range(1, 17)]
+
+
+def test_reductions_of_all_types():
+    """A reduction is refused if the type has no such operation."""
+    maps = [TensorMap.tiled(kind, 0, (64, 8), (1024,), (32, 4)) for kind in HOPPER_TYPES]
+    requests = [Reduce(each, (0, 0), op=op) for each, op in product(maps, golden.ReductionOp)]
+    inputs = [setup_input(request, number) for number, request in enumerate(requests)]
+    run = run_streams(
+        simulation(SetupBlock, PRESETS["default"]), {"i": inputs}, ["job", "error"], stall=0
+    )
+    refused = [n for n, request in enumerate(requests) if refusal(request, golden.Arch.SM_90A)]
+    assert [record.request_id for record in run.payloads["error"]] == refused
+    assert {record.code.value for record in run.payloads["error"]} == {ErrorCode.RED_TYPE}
+    assert len(run.payloads["job"]) == len(requests) - len(refused)

@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
@@ -11,6 +12,8 @@ from golden import (
     BulkReduce,
     BulkStore,
     DataType,
+    DsmemCopy,
+    DsmemReduce,
     ErrorCode,
     ReductionOp,
     TmaError,
@@ -55,7 +58,9 @@ def random_bulk(rng: random.Random) -> BulkLoad:
     )
 
 
-def refusal(bulk: BulkLoad | BulkStore | BulkReduce, arch: Arch = Arch.SM_90A) -> TmaError | None:
+def refusal(
+    bulk: BulkLoad | BulkStore | BulkReduce | DsmemCopy, arch: Arch = Arch.SM_90A
+) -> TmaError | None:
     """Return the error with which the golden model refuses ``bulk``, or None."""
     try:
         check(bulk, smem_bytes=PARAMS.smem_bytes, arch=arch)
@@ -230,3 +235,68 @@ def test_a_unit_without_stores_or_reductions_refuses_them(without, records):
     got = [(record.request_id, record.code.value, record.value) for record in run.payloads["error"]]
     assert got == records
     assert len(run.payloads["job"]) == 3 - len(records)
+
+
+def dsmem_input(copy: DsmemCopy, number: int) -> dict:
+    """Return the request of a copy or a reduction between shared memories."""
+    reduces = isinstance(copy, DsmemReduce)
+    kind, op = (FORMATS.index(copy.data_type), copy.op.value) if reduces else (0, 7)
+    return {
+        "operation": Operation.DSMEM_REDUCE if reduces else Operation.DSMEM_COPY,
+        "request_id": number,
+        "global_address": copy.dst_address,
+        "size": copy.size % (1 << 20),
+        "smem_address": copy.smem_address,
+        "mbarrier": copy.mbarrier,
+        "element_type": kind,
+        "reduction_op": op,
+    }
+
+
+def test_copies_between_shared_memories_against_golden():
+    """Reductions have all types and operations; every second copy has a bad operand."""
+    rng = random.Random(3)
+    copies: list[DsmemCopy] = [
+        DsmemReduce(0, 32 * number, 64, 32, 8, data_type=kind, op=op)
+        for number, (kind, op) in enumerate(product(TYPES, ReductionOp))
+    ]
+    for _ in range(200):
+        low = rng.choice((0, 0, 0, rng.randrange(16)))
+        wrong = rng.randrange(8)
+        copies.append(
+            DsmemCopy(
+                0,
+                16 * rng.randrange(1024) + (low if wrong == 0 else 0),
+                16 * rng.randrange(1024) + (low if wrong == 1 else 0),
+                rng.choice((0, 16, 16 * rng.randrange(1000))),
+                8 * rng.randrange(2048) + (low if wrong == 2 else 0),
+            )
+        )
+    inputs = [dsmem_input(copy, number) for number, copy in enumerate(copies)]
+    run = run_streams(BulkSetup(PARAMS), {"i": inputs}, ["job", "error"], stall=0.1)
+    jobs, errors = iter(run.payloads["job"]), iter(run.payloads["error"])
+    seen = set()
+    for number, copy in enumerate(copies):
+        error = refusal(copy)
+        if error is not None:
+            record = next(errors)
+            got = record.request_id, record.code.value, record.value
+            assert got == (number, error.code, error.value), copy
+            seen.add(error.code)
+            continue
+        job = next(jobs)
+        pieces = moved_bytes(copy.size) // 16
+        assert (job.transfer.request_id, job.walk.run, job.walk.store) == (number, pieces, 1)
+        assert (job.walk.start, job.walk.smem_start) == (
+            copy.dst_address // 16,
+            copy.smem_address // 16,
+        )
+        reduction = job.walk.write_mode.reduction
+        assert reduction.enabled == isinstance(copy, DsmemReduce)
+        if isinstance(copy, DsmemReduce):
+            assert reduction.op.value == copy.op
+            assert FORMATS[reduction.element_type.value] is copy.data_type
+    assert next(jobs, None) is next(errors, None) is None
+    assert seen == {
+        *(ErrorCode.SMEM_ALIGN, ErrorCode.SMEM_RANGE, ErrorCode.RED_TYPE, ErrorCode.MBAR_ALIGN),
+    }

@@ -194,13 +194,16 @@ def check(params: TmaParams, lines: list[Line], run: Run) -> None:
         for piece in line.reads():
             owners.setdefault(piece, deque()).append(number)
     read = list(run.taken["i"])
+    order: list[list[int]] = [[] for _ in range(params.lanes)]
     for beat, cycle in zip(run.payloads["smem_read"], run.taken["smem_data"], strict=True):
         assert any(lane.valid for lane in lanes_of(params, beat)), "a read of nothing"
         for number, lane in enumerate(lanes_of(params, beat)):
             if lane.valid:
                 line = owners[lane.beat * params.lanes + number].popleft()
                 read[line] = max(read[line], cycle)
+                order[number].append(line)
     assert not any(owners.values())
+    assert all(numbers == sorted(numbers) for numbers in order), "an older line is read later"
 
     lasts = [number for number, line in enumerate(lines) if line.last]
     assert run.payloads["source_read"] == [lines[number].slot for number in lasts]
