@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import golden
-from golden import Descriptor, Reduce, Store, TensorMap
+from golden import Descriptor, Reduce, Store
 from golden.errors import ErrorCode
 from golden.request import as_descriptor
 from hw.layouts.axi import Response
@@ -18,7 +18,6 @@ from hw.layouts.isa import AccessMode, Operation
 from hw.layouts.translation import PageFault
 from hw.params import PRESETS, TmaParams
 from hw.setup.block import SetupBlock
-from tests.golden.random_requests import HOPPER_TYPES
 from tests.hw.boxes import Box, Pieces, random_box, random_interleaved, stored_box
 from tests.hw.golden_requests import (
     STORE_KINDS,
@@ -608,17 +607,3 @@ def test_dense_boxes_that_end_with_the_tensor_are_one_run(
     assert not errors
     pieces = unit * prod(box[:-1]) // 16
     assert [job.walk.run for job in jobs] == [pieces * inside for inside in range(1, 17)]
-
-
-def test_reductions_of_all_types():
-    """A reduction is refused if the type has no such operation."""
-    maps = [TensorMap.tiled(kind, 0, (64, 8), (1024,), (32, 4)) for kind in HOPPER_TYPES]
-    requests = [Reduce(each, (0, 0), op=op) for each, op in product(maps, golden.ReductionOp)]
-    inputs = [setup_input(request, number) for number, request in enumerate(requests)]
-    run = run_streams(
-        simulation(SetupBlock, PRESETS["default"]), {"i": inputs}, ["job", "error"], stall=0
-    )
-    refused = [n for n, request in enumerate(requests) if refusal(request, golden.Arch.SM_90A)]
-    assert [record.request_id for record in run.payloads["error"]] == refused
-    assert {record.code.value for record in run.payloads["error"]} == {ErrorCode.RED_TYPE}
-    assert len(run.payloads["job"]) == len(requests) - len(refused)

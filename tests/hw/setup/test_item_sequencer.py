@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from amaranth.hdl import Assert, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import Out, connect, flipped
 
-from golden import Descriptor, Load, Store
+from golden import Arch, Descriptor, Load, Reduce, ReductionOp, Store, TensorMap
 from golden.checks import OFFSET_LIMITS
 from golden.geometry import Geometry
 from hw.layouts.isa import AccessMode, ErrorCode, Operation
@@ -17,8 +18,16 @@ from hw.lib.queue import Queue
 from hw.params import DIMS, PRESETS, TmaParams
 from hw.setup.item_sequencer import ItemSequencer
 from hw.setup.items import batch_layout, early_error_layout
+from tests.golden.random_requests import HOPPER_TYPES
 from tests.hw.boxes import random_box, random_interleaved
-from tests.hw.golden_requests import KINDS, STORE_KINDS, arch_of, random_requests, setup_input
+from tests.hw.golden_requests import (
+    KINDS,
+    STORE_KINDS,
+    arch_of,
+    random_requests,
+    refusal,
+    setup_input,
+)
 from tests.hw.setup.test_block import box_input
 from tests.hw.simulate import run_streams
 
@@ -325,3 +334,14 @@ def test_the_first_error_is_reported(pipelines):
         assert (names[error.value_index], error.values[value_name]) == (value_name, expected[1])
         seen.add(expected[0])
     assert seen == set(VIOLATIONS)
+
+
+def test_reductions_of_all_types():
+    """A reduction is refused if the type has no such operation."""
+    maps = [TensorMap.tiled(kind, 0, (64, 8), (1024,), (32, 4)) for kind in HOPPER_TYPES]
+    requests = [Reduce(each, (0, 0), op=op) for each, op in product(maps, ReductionOp)]
+    _, errors = sequence(TmaParams(), [setup_input(request) for request in requests], 0)
+    refused = [refusal(request, Arch.SM_90A) is not None for request in requests]
+    assert any(refused)
+    wanted = [ErrorCode.RED_TYPE if each else ErrorCode.NONE for each in refused]
+    assert [error.code for error in errors] == wanted
