@@ -163,6 +163,7 @@ EDGES = (
     "errors_of_all_kinds_wait_for_their_port",
     "completions_of_many_barriers",
     "waits_end",
+    "time_limits_count_from_any_clock",
     "an_error_wakes_all_waiters",
     "as_many_waits_as_there_are_places",
     "addresses_of_maps_and_hints_have_any_bits",

@@ -204,6 +204,19 @@ async def waits_end(dut: Any) -> None:
 
 
 @cocotb.test()
+async def time_limits_count_from_any_clock(dut: Any) -> None:
+    """A wait takes its time limit and the way through the unit, also after 2^16 clocks."""
+    env = await Environment.start(dut, PRESETS["fixed"])
+    barrier, limit = BARRIERS[0], 200
+    await env.barriers.command("INIT", barrier, 1)
+    for _ in range(2):
+        start = env.cycle
+        assert not (await env.barriers.try_wait(barrier, 0, time_limit=limit)).done
+        assert limit <= env.cycle - start < limit + 100
+        await env.cycles(1 << 16)
+
+
+@cocotb.test()
 async def an_error_wakes_all_waiters(dut: Any) -> None:
     """An error locks a barrier for which all places for waits are taken."""
     env = await Environment.start(dut, PRESETS["rough"])

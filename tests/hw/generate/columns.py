@@ -47,12 +47,14 @@ def channel_of(job, params: TmaParams) -> int:
     return params.streams if params.stores and job.walk.store else 0
 
 
-def walk(requests: Sequence[Load | Store], params: TmaParams, **options) -> Run:
+def walk(
+    requests: Sequence[Load | Store], params: TmaParams, *, all_streams: bool = False, **options
+) -> Run:
     """Return the run of the walk generator for loads or stores, behind the setup block.
 
-    The walks are the payloads of ``o``.
+    The walks are the payloads of ``o``. Unless ``all_streams``, the unit has one stream.
     """
-    params = one_stream(params)
+    params = params if all_streams else one_stream(params)
     jobs = with_slots(setup(requests, params), params)
     output = "store_walk" if isinstance(requests[0], Store) else "walk_0"
     run = run_streams(simulation(Walks, params), {"i": jobs}, [output], **options)

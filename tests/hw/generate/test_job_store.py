@@ -89,3 +89,52 @@ def test_a_tile_a_clock_of_any_channel() -> None:
 
     Simulation(dut).run(drive)
     assert left == [[*range(count)]] * params.channels
+
+
+@pytest.mark.parametrize("name", PARAMS)
+def test_jobs_come_and_leave_in_every_clock(name: str) -> None:
+    """Jobs of several channels move up at once, while others come and leave."""
+    params = PARAMS[name]
+    dut = JobStore(params)
+    rng = random.Random(2)
+    stored: list[deque[int]] = [deque() for _ in range(params.channels)]
+    slots = 1 << len(dut.i.p.slot)
+    taken = 0
+
+    async def drive(ctx) -> None:
+        nonlocal taken
+        ctx.set(dut.has_turn, 1)
+        for number in range(3000):
+            channel = rng.randrange(params.channels)
+            comes = len(stored[channel]) < params.jobs_waiting and rng.random() < 0.9
+            ctx.set(dut.i.valid, comes)
+            ctx.set(dut.i.p.channel, channel)
+            ctx.set(dut.i.p.slot, number % slots)
+            turn = rng.choice([*range(params.channels), channel])
+            ctx.set(dut.channel, turn)
+            leaves = ctx.get(dut.first_valid)
+            if leaves:
+                assert ctx.get(dut.first.slot) == stored[turn].popleft() % slots
+                taken += 1
+            if comes:
+                stored[channel].append(number)
+            await ctx.tick()
+            ctx.set(dut.done, {"valid": leaves, "channel": turn})
+        ctx.set(dut.i.valid, 0)
+        ctx.set(dut.has_turn, 0)
+        await ctx.tick()
+        ctx.set(dut.done.valid, 0)
+        for turn, jobs in enumerate(stored):
+            ctx.set(dut.channel, turn)
+            while jobs:
+                await ctx.tick().repeat(8)
+                assert ctx.get(dut.first_valid)
+                assert ctx.get(dut.first.slot) == jobs.popleft() % slots
+                await ctx.tick()
+                ctx.set(dut.done, {"valid": 1, "channel": turn})
+                await ctx.tick()
+                ctx.set(dut.done.valid, 0)
+                taken += 1
+
+    Simulation(dut).run(drive)
+    assert taken > 1500

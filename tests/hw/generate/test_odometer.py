@@ -290,6 +290,6 @@ def test_long_columns_of_small_images(rank: int) -> None:
             for far, size, beyond in zip(lower, dims[1:-1], upper, strict=True)
         ]
         loads.append(Load(tensor_map, (0, *start, 0)))
-    run = walk(loads, PRESETS["default"], stall=0)
+    run = walk(loads, PRESETS["default"], all_streams=True, stall=0)
     for load, jobs in zip(loads, requests_of(run), strict=True):
         assert covered_by(jobs) == expected(load, Arch.SM_90A), load
