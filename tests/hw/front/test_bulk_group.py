@@ -447,13 +447,16 @@ def test_a_commit_waits_for_the_oldest_group():
 
 
 @pytest.mark.parametrize("params", [SMALL, PRESETS["default"], replace(SMALL, bulk_groups=64)])
-def test_every_number_of_pending_groups(params):
-    """Waits with every ``groups``, with all indices in use down to none."""
+@pytest.mark.parametrize("first", [0, 1, 6])
+def test_every_number_of_pending_groups(params, first):
+    """Waits with every ``groups``, with all indices but one in use down to none. Groups without
+    requests come before the first one.
+    """
     dut = bulk_groups(params)
     most = params.bulk_groups - 1
 
     async def program(ctx):
-        await issue(ctx, dut, *[store(), commit()] * most)
+        await issue(ctx, dut, *[commit()] * first, *[store(), commit()] * most)
         for oldest in range(most):
             pending = most - oldest
             for groups in (pending, most + 1, 64, 128, 255):
@@ -461,7 +464,7 @@ def test_every_number_of_pending_groups(params):
                 assert await clocks_to_result(ctx, dut) < LONG
             await issue(ctx, dut, wait(pending - 1))
             assert await clocks_to_result(ctx, dut) == LONG
-            await send(ctx, dut.released, group(oldest))
+            await send(ctx, dut.released, group((first + oldest) % params.bulk_groups))
             assert await clocks_to_result(ctx, dut) < LONG
 
     simulate(dut, program)

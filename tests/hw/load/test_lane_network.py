@@ -284,3 +284,19 @@ def test_fill_uses_the_lanes_that_lines_leave_free():
     drive = Driver(params, 0, lines, fills, stall=0)
     assert drive.written == {1: 512}
     assert drive.cycles <= 64 + 10
+
+
+def test_little_fill_goes_once_in_two_clocks():
+    """While less than half of a queue is fill, each lane takes turns with the lines that wait."""
+    params = TmaParams()
+    lines, _ = run_of_lines(params, random.Random(0), 0, 64, 0, slot=1)
+    first, count = 10_000, params.lane_depth - 2
+    style = {"swizzle": 0, "fill": 0, "round_tf32": 0}
+    fills = [
+        {"slot": 2, "style": style, "beat": beat, "valid": 0xFF, "last": beat == first + count - 1}
+        for beat in range(first, first + count)
+    ]
+    drive = Driver(params, 0, lines, fills, stall=0)
+    for lane in range(params.lanes):
+        landed = [drive.landed[beat * params.lanes + lane] for beat in range(first, first + count)]
+        assert landed == [*range(landed[0], landed[0] + 2 * count, 2)]

@@ -264,11 +264,12 @@ SMALL = TmaParams(smem_reads=4, requests_in_flight=8)
     ("params", "swizzles", "stall"),
     [
         (SMALL, HOPPER, 0),
+        (TmaParams(), HOPPER, 0.1),
         (replace(SMALL, line_bytes=32), HOPPER, 0.5),
         (replace(SMALL, line_bytes=16), HOPPER, 0.3),
         (replace(PRESETS["sm_107a"], smem_reads=8), tuple(STYLES), 0.3),
     ],
-    ids=["128", "32", "16", "sm_107a"],
+    ids=["128", "default", "32", "16", "sm_107a"],
 )
 def test_lines_get_the_bytes_of_their_addresses(params, swizzles, stall):
     rng = random.Random(len(swizzles) + params.lanes)
