@@ -260,6 +260,7 @@ VIOLATIONS = {
     "fault": (ErrorCode.GMEM_FAULT, "global_address"),
     "map": (ErrorCode.MAP_FIELD, "word_2"),
     "rank": (ErrorCode.MAP_MODE, "small_value"),
+    "pair": (ErrorCode.MAP_MODE, "small_value"),
     "smem_address": (ErrorCode.SMEM_ALIGN, "smem_address"),
     "window": (ErrorCode.SMEM_RANGE, "mbarrier"),
     "coord": (ErrorCode.COORD_ALIGN, "coord_0"),
@@ -283,6 +284,9 @@ def violate(entry: dict, name: str) -> int:
         case "rank":
             request["rank"] += 1
             return request["rank"]
+        case "pair":
+            request["cta_group_2"] = 1
+            return 2
         case "smem_address":
             request["smem_address"] |= 32
             return request["smem_address"]
@@ -313,8 +317,8 @@ def test_the_first_error_is_reported(pipelines):
         entry = box_input(box)
         entry["request"]["coords"] = list(entry["request"]["coords"])
         names = rng.sample(list(VIOLATIONS), rng.choice((0, 1, 1, 2, 4)))
-        if "store_coord" in names:  # a store has no barrier
-            names = [name for name in names if name not in ("window", "mbarrier")]
+        if "store_coord" in names:  # a store has no barrier, nor a CTA pair
+            names = [name for name in names if name not in ("pair", "window", "mbarrier")]
         names.sort(key=list(VIOLATIONS).index)
         values = {name: violate(entry, name) for name in names}
         if {"window", "mbarrier"} <= set(names):
