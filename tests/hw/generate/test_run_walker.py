@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import dataclass, field
+from itertools import product
 
 import pytest
 from amaranth.hdl import Module
@@ -189,3 +190,28 @@ def test_a_step_a_clock() -> None:
     first = run.taken["i"][0] + 2 + 2
     assert cycles == list(range(first, first + len(steps.fill)))
     assert len(run.taken["i"]) == len(jobs)
+
+
+def test_short_rows_at_all_places_of_lines_and_beats() -> None:
+    """Rows of one loop, with a gap or with fill between them."""
+    params = PARAMS["128-byte lines"]
+    rng = random.Random(3)
+    jobs = []
+    for line_lane, beat_lane in product(range(params.lanes), repeat=2):
+        for _ in range(6):
+            row = rng.randint(1, 3)
+            steps = {"global_step": rng.randint(1, 7), "smem_step": rng.randint(row, 7)}
+            loops = [{"last": 0, "global_step": 0, "smem_step": 0} for _ in range(4)]
+            loops[0] = {"last": 5, **steps}
+            fields = {
+                "has_data": 1,
+                "prefetch": 0,
+                "start": 64 + line_lane,
+                "smem_start": 64 + beat_lane,
+                "run": row,
+                "row_pieces": row,
+                "loops": loops,
+            }
+            walk = random_walk(rng, params) | fields
+            jobs.append({"slot": 1, "last": 1, "walk": walk})
+    assert rtl(jobs, params, stall=0)[0] == ref(jobs, params)

@@ -57,6 +57,23 @@ def test_tf32_vectors():
     assert [hex(word) for word in got] == [hex(word) for word in TF32_VECTORS.values()]
 
 
+def test_tf32_in_all_words_of_a_line():
+    """Infinities, NaNs with one bit of their fraction, and others are in each word of each lane."""
+    params = TmaParams()
+    vectors = TF32_VECTORS | dict.fromkeys((0x7F800000 | 1 << bit for bit in range(23)), 0x7FFFE000)
+    words = list(vectors)
+    count = params.line_bytes // 4
+    lines = [
+        [words[(at + first) % len(words)] for at in range(count)] for first in range(len(words))
+    ]
+    data = [np.array(line, "<u4").tobytes() for line in lines]
+    outputs = rotated(params, [arrival(params, each, round_tf32=1) for each in data])
+    for line, out in zip(lines, outputs, strict=True):
+        pieces = [int(piece).to_bytes(16, "little") for piece in out.data]
+        got = np.frombuffer(b"".join(pieces), "<u4").tolist()
+        assert [hex(word) for word in got] == [hex(vectors[word]) for word in line]
+
+
 @pytest.mark.parametrize("fill", [0, 1])
 @pytest.mark.parametrize("tail_bytes", range(16))
 def test_tail_is_filled_and_not_rounded(tail_bytes, fill):
