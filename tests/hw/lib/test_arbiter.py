@@ -7,7 +7,7 @@ import pytest
 from amaranth.lib import data
 
 from hw.lib.arbiter import Arbiter
-from tests.hw.simulate import run_streams
+from tests.hw.simulate import Simulation, run_streams
 
 
 class Ports(Arbiter):
@@ -50,3 +50,29 @@ def test_packets_are_not_parted(seed):
     assert len(got) == 183
     for item, following in pairwise(got):
         assert item.last or (following.way, following.number) == (item.way, item.number + 1)
+
+
+@pytest.mark.parametrize("ways", range(2, 6))
+def test_the_next_valid_input_is_chosen(ways):
+    """Any inputs are valid in any clock; all payloads are taken."""
+    dut = Arbiter(8, ways)
+    rng = random.Random(ways)
+
+    async def drive(ctx):
+        last = ways - 1
+        for _ in range(400):
+            valid = [rng.random() < 0.5 for _ in range(ways)]
+            for way in range(ways):
+                ctx.set(dut.i[way].valid, valid[way])
+                ctx.set(dut.i[way].payload, way)
+            ctx.set(dut.o.ready, 1)
+            assert ctx.get(dut.o.valid) == any(valid)
+            if any(valid):
+                last = next(
+                    way for way in ((last + 1 + n) % ways for n in range(ways)) if valid[way]
+                )
+                assert ctx.get(dut.o.payload) == last
+                assert [ctx.get(i.ready) for i in dut.i] == [way == last for way in range(ways)]
+            await ctx.tick()
+
+    Simulation(dut).run(drive)
