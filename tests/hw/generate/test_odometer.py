@@ -12,7 +12,9 @@ from tests.hw.generate.columns import (
     requests_of,
     setup,
     walk,
+    with_slots,
 )
+from tests.hw.generate.generators import Walks
 from tests.hw.golden_requests import (
     KINDS,
     STORE_KINDS,
@@ -22,6 +24,7 @@ from tests.hw.golden_requests import (
     random_requests,
 )
 from tests.hw.setup.test_block import covered_by
+from tests.hw.simulate import run_streams, simulation
 from tests.quick import quick
 from tests.unit_arch import LATER_UNIT
 
@@ -293,3 +296,18 @@ def test_long_columns_of_small_images(rank: int) -> None:
     run = walk(loads, PRESETS["default"], all_streams=True, stall=0)
     for load, jobs in zip(loads, requests_of(run), strict=True):
         assert covered_by(jobs) == expected(load, Arch.SM_90A), load
+
+
+def test_turns_are_given_for_jobs_only() -> None:
+    """A channel with two tiles takes two clocks from the column of another channel."""
+    params = PRESETS["default"]
+    tiles = random_requests(np.random.default_rng(2), "load_tile", 1)
+    column, tile = with_slots(setup([image(32, 1, 0), *tiles], params), params)
+    for few in range(params.streams):
+        many = (few + 1) % params.streams
+        jobs = [column | {"channel": many}, *[tile | {"channel": few}] * 2]
+        outputs = [f"walk_{few}", f"walk_{many}"]
+        run = run_streams(simulation(Walks, params), {"i": jobs}, outputs, stall=0)
+        cycles = sorted(cycle for name in outputs for cycle in run.cycles[name])
+        assert len(run.cycles[f"walk_{many}"]) == 256
+        assert cycles == [*range(cycles[0], cycles[0] + 256 + 2)], few
