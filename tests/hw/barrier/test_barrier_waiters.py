@@ -7,7 +7,7 @@ import pytest
 from amaranth.sim import Simulator
 
 from hw.barrier.barrier_waiters import BarrierWaiters, Outcome
-from hw.layouts.barriers import BarrierFault
+from hw.layouts.barriers import BARRIER_WORD_ADDRESS_BITS, BarrierFault
 from hw.params import TmaParams
 from tests.quick import quick
 
@@ -223,3 +223,21 @@ def test_a_wake_that_is_not_taken_keeps_the_others():
     trace = rtl([Clock(), *threads, event, *[Clock(ready=0)] * 20, *[Clock()] * 5], params)
     assert [wake[0] for _, wake in trace if wake] == [0] * 19 + [1, 2]
     assert [has_room for has_room, _ in trace[3:8]] == [0, 0, 0, 0, 1]
+
+
+@pytest.mark.parametrize("seed", quick(range(3), 2))
+def test_all_entries_keep_their_addresses(seed):
+    """Threads take all entries; then each wait ends with an event of its own, in any order."""
+    params = TmaParams()
+    rng = random.Random(seed)
+    threads = [
+        Thread(rng.getrandbits(BARRIER_WORD_ADDRESS_BITS), tag, time_limit=100_000)
+        for tag in range(params.barrier_waiters)
+    ]
+    stimulus = [clock for thread in threads for clock in (Clock(thread), Clock())]
+    for thread in rng.sample(threads, len(threads)):
+        stimulus += [Clock(event=Event(thread.address, Outcome.COMPLETE))]
+        stimulus += [Clock()] * rng.randint(0, 3)
+    trace = rtl(stimulus, params)
+    assert trace == ref(stimulus, params)
+    assert sum(wake is not None for _, wake in trace) > 60
