@@ -172,7 +172,7 @@ def _proofs() -> dict[str, tuple[Proof, ...]]:
 @cache
 def _mutants() -> dict[str, tuple[int, int]]:
     """Return the mutants of each class that were killed, and those that are not equivalent."""
-    head, rows = read_table(MUTATION.read_text(), "sample")
+    head, rows = read_table(MUTATION.read_text(), "unit")
     columns = [head.index(name) for name in ("mutants", "equivalent", "explained", "alive")]
     found = {}
     for row in rows:
