@@ -5,6 +5,7 @@ import random
 from hw.generate.column_preparation import ColumnPreparation
 from hw.generate.walk_limits import LEAP
 from hw.layouts.columns import POSITION_BITS, WHEELS
+from hw.layouts.isa import ReductionOp
 from hw.params import TmaParams
 from tests.hw.paced import Paced
 from tests.hw.simulate import run_streams
@@ -32,7 +33,11 @@ def random_job(rng: random.Random, number: int) -> dict:
     levels = [random_level(rng) for _ in range(WHEELS + 1)]
     return {
         "slot": number,
-        "walk": {"has_data": rng.random() < 0.8, "smem_begin": number},
+        "walk": {
+            "has_data": rng.random() < 0.8,
+            "smem_begin": number,
+            "write_mode": {"reduction": {"enabled": 1, "op": ReductionOp(number % 8)}},
+        },
         "column": {
             "enabled": 1,
             "pixels": rng.randrange(1, 1025),
@@ -77,6 +82,7 @@ def test_counts_and_sums() -> None:
     for job, got in zip(jobs, run.payloads["o"], strict=True):
         column, levels = got.column, job["column"]["levels"]
         assert (got.slot, got.walk.smem_begin) == (job["slot"], job["walk"]["smem_begin"])
+        assert got.walk.write_mode.reduction.op == job["walk"]["write_mode"]["reduction"]["op"]
         assert column.pixels == job["column"]["pixels"]
         for number, level in enumerate(levels):
             parts = {"image": column.image}

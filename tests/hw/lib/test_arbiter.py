@@ -1,7 +1,7 @@
 """Arbiter: every payload arrives, and those of an input arrive in order."""
 
 import random
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import pytest
 from amaranth.lib import data
@@ -76,3 +76,13 @@ def test_the_next_valid_input_is_chosen(ways):
             await ctx.tick()
 
     Simulation(dut).run(drive)
+
+
+@pytest.mark.parametrize("ways", range(2, 6))
+def test_any_inputs_take_turns(ways):
+    """Any set of inputs that are always valid are chosen in their order."""
+    for size in range(2, ways + 1):
+        for chosen in combinations(range(ways), size):
+            inputs = {f"way_{way}": [way] * 10 for way in chosen}
+            run = run_streams(Ports(8, ways), inputs, ["o"], stall=0)
+            assert run.payloads["o"] == [*chosen] * 10

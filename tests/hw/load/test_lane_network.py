@@ -300,3 +300,26 @@ def test_little_fill_goes_once_in_two_clocks():
     for lane in range(params.lanes):
         landed = [drive.landed[beat * params.lanes + lane] for beat in range(first, first + count)]
         assert landed == [*range(landed[0], landed[0] + 2 * count, 2)]
+
+
+@pytest.mark.parametrize("lane", range(8))
+def test_fill_of_a_lane_waits_in_its_queue(lane):
+    """Shared memory takes nothing. A piece is at its port, and the queue has one place left."""
+    params = TmaParams()
+    sim = simulation(LaneNetwork, params)
+    dut, taken = sim.dut, 0
+
+    async def drive(ctx):
+        nonlocal taken
+        style = {"swizzle": 0, "fill": 0, "round_tf32": 0}
+        await ctx.tick()
+        for beat in range(2 * params.lane_depth):
+            ctx.set(dut.fill.p, {"slot": 1, "style": style, "beat": beat, "valid": 1 << lane})
+            ctx.set(dut.fill.valid, 1)
+            taken += ctx.get(dut.fill.ready)
+            await ctx.tick()
+            ctx.set(dut.fill.valid, 0)
+            await ctx.tick().repeat(4)
+
+    sim.run(drive)
+    assert taken == 1 + params.lane_depth - 1
