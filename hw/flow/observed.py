@@ -5,6 +5,7 @@ memories. No way goes through a result that is constant, or through an operand t
 never chooses. All else counts as a way, so that a bit without one changes no output.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -91,9 +92,20 @@ class Netlist:
         The modules as Yosys writes them in JSON. Each is in the unit once.
     top : str
         The module of the unit.
+
+    Raises
+    ------
+    ValueError
+        If a module is in the unit more than once.
     """
 
     def __init__(self, modules: Mapping[str, Any], top: str) -> None:
+        inside = Counter(
+            cell["type"] for module in modules.values() for cell in module["cells"].values()
+        )
+        for name in modules:
+            if inside[name] > 1:
+                raise ValueError(f"module {name}: is in the unit {inside[name]} times, not once")
         self._same: dict[Net, Net] = {}
         self._initial: dict[Net, str] = {}
         self._cells: dict[CellName, Cell] = {}

@@ -110,3 +110,11 @@ def test_modules_are_no_cells() -> None:
     assert ("outer", "inner") not in netlist()[0]
     with pytest.raises(KeyError):
         netlist()[0].is_observed((("outer", "inner"), "i", 0))
+
+
+def test_a_module_is_in_the_unit_once() -> None:
+    cell = {"type": "part", "connections": {}}
+    part = {"cells": {}, "ports": {}, "netnames": {}}
+    modules = {"unit": part | {"cells": {"one": cell, "other": cell}}, "part": part}
+    with pytest.raises(ValueError, match="module part: is in the unit 2 times, not once"):
+        Netlist(modules, "unit")
