@@ -234,10 +234,13 @@ def test_all_entries_keep_their_addresses(seed):
         Thread(rng.getrandbits(BARRIER_WORD_ADDRESS_BITS), tag, time_limit=100_000)
         for tag in range(params.barrier_waiters)
     ]
-    stimulus = [clock for thread in threads for clock in (Clock(thread), Clock())]
+    comes = [clock for thread in threads for clock in (Clock(thread), Clock())]
+    ends = []
     for thread in rng.sample(threads, len(threads)):
-        stimulus += [Clock(event=Event(thread.address, Outcome.COMPLETE))]
-        stimulus += [Clock()] * rng.randint(0, 3)
-    trace = rtl(stimulus, params)
-    assert trace == ref(stimulus, params)
-    assert sum(wake is not None for _, wake in trace) > 60
+        ends += [Clock(event=Event(thread.address, Outcome.COMPLETE))]
+        ends += [Clock()] * rng.randint(0, 3)
+    for clocks in range(2):
+        stimulus = [*comes, *[Clock()] * clocks, *ends]
+        trace = rtl(stimulus, params)
+        assert trace == ref(stimulus, params)
+        assert sum(wake is not None for _, wake in trace) > 60
