@@ -202,29 +202,37 @@ class Mutant:
     @property
     def module(self) -> str:
         """Module that has the cell."""
-        return dict(_OPTION.findall(self.options))["module"]
+        return self._option["module"]
 
     @property
     def cell(self) -> str:
         """The cell; one that is a module has the name of the module in its parent."""
-        return dict(_OPTION.findall(self.options))["cell"]
+        return self._option["cell"]
 
     @property
     def port(self) -> str:
         """Port of the cell."""
-        return dict(_OPTION.findall(self.options))["port"]
+        return self._option["port"]
+
+    @property
+    def bit(self) -> int:
+        """Bit of the port."""
+        return int(self._option["portbit"])
 
     @property
     def kept(self) -> tuple[int, str] | None:
         """A bit of the port, and the value of this bit with which the mutant changes nothing."""
-        options = dict(_OPTION.findall(self.options))
         name, value = {
             "const0": ("portbit", "0"),
             "const1": ("portbit", "1"),
             "cnot0": ("ctrlbit", "1"),
             "cnot1": ("ctrlbit", "0"),
-        }.get(options["mode"], ("", ""))
-        return (int(options[name]), value) if name else None
+        }.get(self._option["mode"], ("", ""))
+        return (int(self._option[name]), value) if name else None
+
+    @property
+    def _option(self) -> dict[str, str]:
+        return option_values(self.options)
 
 
 @dataclass(frozen=True)
@@ -298,9 +306,8 @@ class Mutants:
             return self._is_proved(mutant, "netlist.il", mutant.options, seconds)
         # equiv_simple does not look at the clock before if a bit is constant. These are the same:
         # the bit inverts where it is 1, or 0.
-        bit = dict(_OPTION.findall(mutant.options))["portbit"]
-        options = mutant.options.replace("const0", f"cnot1 -ctrlbit {bit}")
-        options = options.replace("const1", f"cnot0 -ctrlbit {bit}")
+        options = mutant.options.replace("const0", f"cnot1 -ctrlbit {mutant.bit}")
+        options = options.replace("const1", f"cnot0 -ctrlbit {mutant.bit}")
         if self._is_same_at_power_up(mutant) and self._is_proved(
             mutant, "netlist.il", options, seconds
         ):
@@ -321,8 +328,7 @@ class Mutants:
             bit, value = mutant.kept
             if self.netlist.constant((cell, mutant.port, bit)) == value:
                 return True
-        bit = int(dict(_OPTION.findall(mutant.options))["portbit"])
-        return not self.netlist.is_observed((cell, mutant.port, bit))
+        return not self.netlist.is_observed((cell, mutant.port, mutant.bit))
 
     def _is_proved(self, mutant: Mutant, netlist: str, options: str, seconds: float) -> bool:
         """Return whether a proof succeeds for a mutant that is planted with ``options``."""
@@ -421,6 +427,15 @@ def planted(
     return Mutants(directory, [Mutant(**each) for each in listed])
 
 
+def option_values(options: str) -> dict[str, str]:
+    """Return the values of the options that plant a mutant, by their names.
+
+    >>> option_values("-mode inv -portbit 3")
+    {'mode': 'inv', 'portbit': '3'}
+    """
+    return dict(_OPTION.findall(options))
+
+
 def acting(output: str) -> set[int]:
     """Return the numbers of the mutants that a simulation reports."""
     return {int(number) for number in _ACTS.findall(output)}
@@ -486,7 +501,7 @@ def _block(module: str, blocks: Mapping[str, str]) -> str:
 
 def _can_be_planted(line: str) -> bool:
     """Return whether the netlist with a mutant of a list is still one that Yosys can write."""
-    options = dict(_OPTION.findall(line))
+    options = option_values(line)
     is_constant = "wire" not in options
     return options["port"] not in CLOCKS and not (options["port"] == "RD_EN" and is_constant)
 

