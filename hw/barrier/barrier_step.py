@@ -82,6 +82,14 @@ class BarrierWordV1(data.Struct):
     phase: 1
 
 
+class InitFlags(data.Struct):
+    """Fields of `BarrierWord` that no operation counts."""
+
+    ignored: 1
+    lock: 1
+    phase: 1
+
+
 class BarrierTask(data.Struct):
     """Operation with its operands decoded.
 
@@ -89,21 +97,31 @@ class BarrierTask(data.Struct):
     -------
     op, address, tag : as in `BarrierCommand`
     v1 : of a command as in `BarrierCommand`; of an update ``reports``, with ``report_mechanism``
-    operand : INIT: the word. NO_COMPLETE forms: mask of the lanes. REPORT: the report. TRY_WAIT and
+    operand : NO_COMPLETE forms: mask of the lanes. REPORT: the report. TRY_WAIT and
         TRY_WAIT_PARITY: the time limit
     too_large : a count of the operation is illegal
+    is_init : a command INIT. The word counts as 0, so that ``arrivals``, ``expected_increment``,
+        ``tx_increment`` and ``init`` are the fields of the new one
     arrivals : arrivals that the operation counts
+    arrives, arrivals_less_one : ``arrivals`` is not 0; ``arrivals - 1``, which has a meaning then
+    expected_increment : of those, the arrivals that later phases do not expect
     tx_increment : bytes that the operation counts; negative for those that are expected.
         PENDING_COUNT: the result in the low 20 bits
+    init : of a command INIT, the other fields of the new word; otherwise 0
     parity : parity of the phase that a test or wait asks for
     """
 
     op: BarrierOp
     address: SMEM_OFFSET_BITS
-    operand: 64
+    operand: TIME_LIMIT_BITS
     too_large: 1
+    is_init: 1
     arrivals: ARRIVAL_BITS
+    arrives: 1
+    arrivals_less_one: ARRIVAL_BITS
+    expected_increment: ARRIVAL_BITS
     tx_increment: signed(BARRIER_COUNT_BITS)
+    init: InitFlags
     parity: 1
     v1: 1
     tag: BARRIER_TAG_BITS
@@ -117,23 +135,11 @@ class _Operation:
     """TRY_WAIT and TRY_WAIT_PARITY."""
     tests: Value
     """``tries``, TEST_WAIT and TEST_WAIT_PARITY."""
-    drops: Value
-    """ARRIVE_DROP in all its forms."""
-    is_init: Value
     is_report: Value
     counts: Value
     """Operations that count arrivals or bytes."""
     reports: Value
     """Updates that count bytes and report NOT_VALID."""
-
-
-@dataclass(frozen=True)
-class _Fields:
-    """Fields of the word that both layouts have, decoded."""
-
-    expected: Signal
-    phase: Signal
-    """Phase that the task asks for: the conditional phase with ``task.v1``."""
 
 
 @dataclass(frozen=True)
@@ -211,13 +217,15 @@ class BarrierStep(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         op = self._decode()
-        fields = self._read_fields(m)
-        counts = self._count(m, op, fields)
+        stored = Signal(BarrierWord)
+        # One LUT with the choice of a forwarded word: INIT is in no later choice.
+        m.d.comb += stored.eq(Mux(self.task.is_init, 0, self.word.as_value()))
+        counts = self._count(m, op, stored, self._find_expected(m, stored))
         self._find_fault(m, op, counts)
         succeeds = Signal()
         m.d.comb += succeeds.eq(~self.has_fault)
-        self._change_word(m, op, counts, succeeds)
-        self._respond(m, op, fields, counts, succeeds)
+        self._change_word(m, op, stored, counts, succeeds)
+        self._respond(m, op, self._find_phase(m), counts, succeeds)
         return m
 
     def _decode(self) -> _Operation:
@@ -227,12 +235,6 @@ class BarrierStep(wiring.Component):
         return _Operation(
             tries=tries,
             tests=tries | op.matches(BarrierOp.TEST_WAIT, BarrierOp.TEST_WAIT_PARITY),
-            drops=op.matches(
-                BarrierOp.ARRIVE_DROP,
-                BarrierOp.ARRIVE_DROP_NO_COMPLETE,
-                BarrierOp.ARRIVE_DROP_EXPECT_TX,
-            ),
-            is_init=(self.task.op == BarrierOp.INIT) & ~self.is_update,
             is_report=self.task.op == BarrierOp.REPORT,
             counts=op.matches(
                 BarrierOp.ARRIVE,
@@ -251,41 +253,54 @@ class BarrierStep(wiring.Component):
             ),
         )
 
-    def _read_fields(self, m: Module) -> _Fields:
-        """Return the fields of the word, of either layout."""
-        task, word = self.task, self.word
-        expected = Signal(ARRIVAL_BITS)
+    def _find_phase(self, m: Module) -> Signal:
+        """Return the phase that the task asks for: the conditional phase with ``task.v1``."""
         phase = Signal()
-        m.d.comb += [expected.eq(word.expected), phase.eq(word.phase)]
+        m.d.comb += phase.eq(self.word.phase)
         if self.params.mbarrier_v1:
-            v1 = data.View(BarrierWordV1, word.as_value())
+            with m.If(self.task.v1):
+                v1 = data.View(BarrierWordV1, self.word.as_value())
+                m.d.comb += phase.eq(v1.conditional_phase)
+        return phase
+
+    def _find_expected(self, m: Module, stored: data.View) -> Signal:
+        """Return the arrivals that each phase expects, of either layout."""
+        expected = Signal(ARRIVAL_BITS)
+        m.d.comb += expected.eq(stored.expected)
+        if self.params.mbarrier_v1:
+            v1 = data.View(BarrierWordV1, stored.as_value())
             with m.If(v1.is_v1):
                 high_bits = ARRIVAL_BITS - V1_ARRIVAL_BITS
                 m.d.comb += expected.eq(Cat(v1.expected, v1.expected.any().replicate(high_bits)))
-            with m.If(task.v1):
-                m.d.comb += phase.eq(v1.conditional_phase)
-        return _Fields(expected, phase)
+        return expected
 
-    def _count(self, m: Module, op: _Operation, fields: _Fields) -> _Counts:
+    def _count(
+        self, m: Module, op: _Operation, stored: data.View, expected_before: Signal
+    ) -> _Counts:
         """Return the counts after the operation."""
-        word, arrivals, tx_increment = self.word, self.task.arrivals, self.task.tx_increment
-        pending = Signal(ARRIVAL_BITS + 1)
+        word, arrivals, tx_increment = stored, self.task.arrivals, self.task.tx_increment
+        pending = Signal(ARRIVAL_BITS)
         expected = Signal(ARRIVAL_BITS)
         tx = Signal(signed(BARRIER_COUNT_BITS + 1))
         all_arrived = Signal()
         over_arrived = Signal()
         tx_out_of_range = Signal()
         complete = Signal()
-        # A stored 0 means that no arrival is left. Any other count ends at 2**20.
+        # A stored 0 means that no arrival is left. Any other count ends at 2**20: there are more
+        # arrivals than are pending if one arrival less reaches that. This does not wait for the
+        # comparison of the sum with 0.
+        exceeds = (word.pending + self.task.arrivals_less_one)[-1]
         m.d.comb += [
             pending.eq(word.pending + arrivals),
             all_arrived.eq(sum_is_zero(word.pending, arrivals)),
-            over_arrived.eq(~all_arrived & ((word.pending == 0) | pending[-1])),
-            expected.eq(fields.expected + Mux(op.drops, arrivals, 0)),
+            over_arrived.eq(self.task.arrives & ((word.pending == 0) | exceeds)),
+            expected.eq(expected_before + self.task.expected_increment),
             tx.eq(word.tx + tx_increment),
             tx_out_of_range.eq(tx[-1] ^ tx[-2]),
             complete.eq(
-                all_arrived & sum_is_zero(word.tx.as_unsigned(), tx_increment.as_unsigned())
+                op.counts
+                & all_arrived
+                & sum_is_zero(word.tx.as_unsigned(), tx_increment.as_unsigned())
             ),
         ]
         return _Counts(pending, expected, tx, complete, over_arrived, tx_out_of_range)
@@ -325,22 +340,21 @@ class BarrierStep(wiring.Component):
             with m.Elif(is_not_v1):
                 m.d.comb += fault.eq(BarrierFault.OPERATION)
 
-    def _change_word(self, m: Module, op: _Operation, counts: _Counts, succeeds: Signal) -> None:
+    def _change_word(
+        self, m: Module, op: _Operation, stored: data.View, counts: _Counts, succeeds: Signal
+    ) -> None:
         """Make the word after the operation."""
-        word, next_word = self.word, self.next_word
-        m.d.comb += next_word.eq(word)
-        with m.If(op.is_init):
-            m.d.comb += next_word.eq(self.task.operand)
-        with m.Elif(~succeeds):
-            m.d.comb += next_word.lock.eq(1)
-        with m.Elif(op.counts):
-            m.d.comb += [
-                next_word.lock.eq(0),
-                next_word.expected.eq(counts.expected),
-                next_word.pending.eq(Mux(counts.complete, counts.expected, counts.pending)),
-                next_word.tx.eq(counts.tx),
-                next_word.phase.eq(word.phase ^ counts.complete),
-            ]
+        word, next_word, init = self.word, self.next_word, self.task.init
+        m.d.comb += [
+            next_word.ignored.eq(stored.ignored | init.ignored),
+            next_word.expected.eq(Mux(succeeds, counts.expected, stored.expected)),
+            next_word.tx.eq(Mux(succeeds, counts.tx, stored.tx)),
+            next_word.lock.eq(~succeeds | init.lock),
+            next_word.pending.eq(
+                Mux(succeeds, Mux(counts.complete, counts.expected, counts.pending), stored.pending)
+            ),
+            next_word.phase.eq(stored.phase ^ (init.phase | (counts.complete & succeeds))),
+        ]
         if self.params.mbarrier_v1:
             v1 = data.View(BarrierWordV1, word.as_value())
             next_v1 = data.View(BarrierWordV1, next_word.as_value())
@@ -362,38 +376,39 @@ class BarrierStep(wiring.Component):
                         next_v1.conditional_phase.eq(v1.conditional_phase ^ (report == 0)),
                     ]
             with m.Elif(op.is_report):
-                m.d.comb += [next_v1.report.eq(report | self.task.operand), next_v1.stale.eq(0)]
+                m.d.comb += [
+                    next_word.expected.eq(word.expected),
+                    next_v1.report.eq(report | self.task.operand),
+                    next_v1.stale.eq(0),
+                ]
 
     def _respond(
-        self, m: Module, op: _Operation, fields: _Fields, counts: _Counts, succeeds: Signal
+        self, m: Module, op: _Operation, phase: Signal, counts: _Counts, succeeds: Signal
     ) -> None:
         """Say whether the word is written, what a test finds, and which waits end."""
         task, word = self.task, self.word
-        time_limit = task.operand[:TIME_LIMIT_BITS]
-        new_word = data.View(BarrierWord, task.operand)
         m.d.comb += [
-            self.write_en.eq(op.counts | op.is_init | (succeeds & op.is_report)),
-            self.done.eq(op.tests & succeeds & (fields.phase != task.parity)),
-            self.can_wait.eq(
-                op.tries & succeeds & (fields.phase == task.parity) & time_limit.any()
-            ),
+            self.write_en.eq(op.counts | task.is_init | (succeeds & op.is_report)),
+            self.done.eq(op.tests & succeeds & (phase != task.parity)),
+            self.can_wait.eq(op.tries & succeeds & (phase == task.parity) & task.operand.any()),
             self.ends_waits.eq(
                 Mux(
                     op.counts,
                     counts.complete | ~succeeds,
-                    op.is_init & (word.phase != new_word.phase),
+                    task.is_init & (word.phase != task.init.phase),
                 )
             ),
             self.outcome.eq(Mux(op.counts & ~succeeds, Outcome.LOCKED, Outcome.COMPLETE)),
         ]
         if self.params.mbarrier_v1:
             v1 = data.View(BarrierWordV1, word.as_value())
-            new_v1 = data.View(BarrierWordV1, task.operand)
+            of_init = Cat(task.init.ignored, task.expected_increment, Const(0, 64))[:64]
+            new_v1 = data.View(BarrierWordV1, of_init)
             has_report = v1.is_v1 & ((~v1.stale & (v1.report != 0)) | op.reports)
             m.d.comb += self.ends_conditional_waits.eq(
                 Mux(
                     op.counts,
                     (counts.complete & ~has_report) | ~succeeds,
-                    op.is_init & (v1.conditional_phase != new_v1.conditional_phase),
+                    task.is_init & (v1.conditional_phase != new_v1.conditional_phase),
                 )
             )

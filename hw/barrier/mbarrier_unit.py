@@ -291,14 +291,21 @@ class MbarrierUnit(wiring.Component):
 
         count = Signal(ARRIVAL_BITS)
         lanes = Signal(LANES_BITS)
-        pending = data.View(BarrierWord, command.state).pending
-        is_pending_count = command.op == BarrierOp.PENDING_COUNT
-        command_count = Mux(is_pending_count, pending, command.count)
-        counts_arrivals = is_one_of(
+        none_arrives = Signal()
+        state = data.View(BarrierWord, command.state)
+        is_init = ~update_fire & (command.op == BarrierOp.INIT)
+        has_pending = command.op.as_value().matches(BarrierOp.PENDING_COUNT, BarrierOp.INIT)
+        command_count = Mux(has_pending, state.pending, command.count)
+        counts_arrivals = is_init | is_one_of(
             BarrierOp.ARRIVE,
             BarrierOp.ARRIVE_NO_COMPLETE,
             BarrierOp.ARRIVE_DROP,
             BarrierOp.ARRIVE_DROP_NO_COMPLETE,
+        )
+        drops = is_one_of(
+            BarrierOp.ARRIVE_DROP,
+            BarrierOp.ARRIVE_DROP_NO_COMPLETE,
+            BarrierOp.ARRIVE_DROP_EXPECT_TX,
         )
         arrives_and_expects = BarrierOp.ARRIVE_EXPECT_TX, BarrierOp.ARRIVE_DROP_EXPECT_TX
         counts_lanes = is_one_of(*arrives_and_expects)
@@ -307,8 +314,20 @@ class MbarrierUnit(wiring.Component):
         m.d.comb += [
             Cat(count, new_task.too_large).eq(Mux(update_fire, update.count, command_count)),
             lanes.eq(Mux(update_fire, update.lanes, command.lanes)),
+            new_task.is_init.eq(is_init),
+            *(
+                new_task.init[name].eq(is_init & state[name])
+                for name in ("ignored", "lock", "phase")
+            ),
             new_task.arrivals.eq(Mux(counts_arrivals, count, 0) | Mux(counts_lanes, lanes, 0)),
-            new_task.tx_increment.eq(Mux(expects, -count, 0) | Mux(completes, count, 0)),
+            Cat(new_task.arrivals_less_one, none_arrives).eq(new_task.arrivals - 1),
+            new_task.arrives.eq(~none_arrives),
+            new_task.expected_increment.eq(
+                Mux(drops, new_task.arrivals, 0) | Mux(is_init, state.expected, 0)
+            ),
+            new_task.tx_increment.eq(
+                Mux(expects, -count, 0) | Mux(completes, count, 0) | Mux(is_init, state.tx, 0)
+            ),
         ]
 
     def _apply(
@@ -393,7 +412,7 @@ class MbarrierUnit(wiring.Component):
             with m.Case(BarrierOp.PENDING_COUNT):
                 m.d.comb += state.eq(task.tx_increment.as_unsigned()[:ARRIVAL_BITS])
             with m.Case(*no_complete):
-                m.d.comb += state.eq(Cat(task.operand[:32], high_half))
+                m.d.comb += state.eq(Cat(task.operand, high_half))
             with m.Default():
                 m.d.comb += state.eq(high_half << 32)
                 if self.params.mbarrier_v1:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import cache
 
-from amaranth.hdl import Assert, Module, Mux, Signal, Value
+from amaranth.hdl import Assert, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
@@ -408,6 +408,8 @@ class BulkGroups(wiring.Component):
         request = current.request
         m.submodules.waits = queue = Queue(wait_layout(p), p.threads)
         waits = Signal(range(p.threads + 1))  # in the queue, and examined
+        has_room = Signal(init=1)  # ``waits != p.threads``
+        is_alone = Signal()  # ``waits == 1``
         valid = Signal()
         wait = Signal(wait_layout(p), reset_less=True)
         is_compared = Signal()
@@ -419,18 +421,26 @@ class BulkGroups(wiring.Component):
         ends = Signal()
         fire = Signal()
         m.d.comb += [
-            goes_back.eq(is_not_over & (waits != 1)),
-            stays.eq(is_not_over & (waits == 1)),
+            goes_back.eq(is_not_over & ~is_alone),
+            stays.eq(is_not_over & is_alone),
             self.result.valid.eq(is_compared & ~pending.any()),
             ends.eq(self.result.valid & self.result.ready),
-            current.may_wait.eq((waits != p.threads) & ~goes_back),
+            current.may_wait.eq(has_room & ~goes_back),
             enters.eq(current.is_wait & current.may_wait),
             queue.i.valid.eq(goes_back | enters),
             queue.o.ready.eq(~valid | goes_back | ends),
             fire.eq(queue.o.valid & queue.o.ready),
         ]
         m.d.sync += [
-            waits.eq(waits + enters - ends),
+            # ``enters`` comes late, and does not go through a sum.
+            *(
+                flag.eq(Mux(enters, Mux(ends, same, one_more), Mux(ends, one_less, same)))
+                for flag, (one_less, same, one_more) in (
+                    (waits, (waits - 1, waits, waits + 1)),
+                    (has_room, (Const(1, 1), has_room, waits != p.threads - 1)),
+                    (is_alone, (waits == 2, is_alone, waits == 0)),
+                )
+            ),
             is_compared.eq(valid & ~goes_back & ~ends),
             Assert(
                 ~queue.i.valid | queue.i.ready, "bulk_group: the queue has no room for a wait\n"

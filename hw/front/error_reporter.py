@@ -1,13 +1,13 @@
 """Error reporter: brings the errors of all blocks to the SM as error records."""
 
-from amaranth.hdl import Module
+from amaranth.hdl import Module, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.layouts.barriers import barrier_fault_layout
 from hw.layouts.isa import ErrorCode
 from hw.layouts.ports import error_layout, error_record_layout, issuer_field
-from hw.lib.arbiter import Arbiter
+from hw.lib.arbiter import Arbiter, pick
 from hw.lib.register_slice import SingleBuffer
 from hw.params import TmaParams
 
@@ -20,9 +20,10 @@ class ErrorReporter(wiring.Component):
     ``BarrierFault`` and its ``value`` the address of the barrier. A wrong tag (WRONG_TAG) belongs
     to no request: the record's ``dim`` is 0 for a read and 1 for a write, its ``value`` the tag.
 
-    Latency: one clock. Throughput: one record every two clocks, inputs in turn. Back-pressure: an
-    error is taken while no record waits. Errors are rare, and come from all over the unit: a record
-    is therefore offered from a register, and no path leads from ``o.ready`` to the blocks.
+    Latency: two clocks. Throughput: one record every three clocks, inputs in turn. Back-pressure:
+    an error is taken while no record waits. Errors are rare, and come from all over the unit: an
+    input is therefore chosen in one clock and taken in the next. Its ``ready`` and the record at
+    ``o`` come from registers.
 
     Parameters
     ----------
@@ -57,12 +58,11 @@ class ErrorReporter(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         p = self.params
-        m.submodules.records = records = Arbiter(error_record_layout(p), len(self.i) + 2 + p.stores)
-        m.submodules.register = register = SingleBuffer(error_record_layout(p))
-        connect(m, records.o, register.i)
-        connect(m, register.o, flipped(self.o))
-        of_blocks = records.i[: len(self.i)]
-        of_barriers, *of_tags = records.i[len(self.i) :]
+        record = stream.Signature(error_record_layout(p))
+        records = [record.create(path=(f"record_{n}",)) for n in range(len(self.i) + 2 + p.stores)]
+        self._merge(m, records)
+        of_blocks = records[: len(self.i)]
+        of_barriers, *of_tags = records[len(self.i) :]
         for record in *of_blocks, *of_tags:
             m.d.comb += [record.p.cta.eq(self.cta_rank)] if p.ctas > 1 else []
         for error, record in zip(self.i, of_blocks, strict=True):
@@ -90,3 +90,25 @@ class ErrorReporter(wiring.Component):
             *(of_barriers.p[name].eq(fault.p[name]) for name in ("request_id", *issuer_field(p))),
         ]
         return m
+
+    def _merge(self, m: Module, records: list[stream.Interface]) -> None:
+        """Choose a record in one clock, and take it into the register of ``o`` in the next."""
+        ways = len(records)
+        m.submodules.turns = turns = Arbiter(range(ways), ways)
+        m.submodules.register = register = SingleBuffer(error_record_layout(self.params))
+        connect(m, register.o, flipped(self.o))
+        granted = Signal(ways)
+        chosen = Signal(range(ways), reset_less=True)
+        m.d.comb += [
+            turns.o.ready.eq(register.i.ready & ~register.i.valid),
+            register.i.valid.eq(granted.any()),
+            register.i.payload.eq(pick([Value.cast(record.payload) for record in records], chosen)),
+        ]
+        m.d.sync += chosen.eq(turns.o.payload)
+        for way, (record, turn) in enumerate(zip(records, turns.i, strict=True)):
+            m.d.comb += [
+                turn.valid.eq(record.valid & ~granted[way]),
+                turn.payload.eq(way),
+                record.ready.eq(granted[way]),
+            ]
+            m.d.sync += granted[way].eq(turn.valid & turn.ready)

@@ -6,7 +6,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.generate.walk_limits import GROUP, limits_of, rest_is_outside
+from hw.generate.walk_limits import GROUP, limits_of, rest_is_outside, wheels_at
 from hw.layouts.columns import POSITION_BITS, WHEELS, prepared_column_layout
 from hw.layouts.jobs import generator_job_layout, in_channel, prepared_job_layout
 from hw.lib.quotient import quotient, reciprocal_of
@@ -185,7 +185,10 @@ class ColumnPreparation(wiring.Component):
             *limits_of(p, counted, counted.first, limits),
             limits.is_outside.eq(is_all_outside | (counted.image.to_limit == 0)),
         ]
-        rest = rest_is_outside(p, counted, counted.first, counted.image, limits, counted.pixels)
+        first, restart = counted.first[0].to_wrap, counted.restart[0].to_wrap
+        is_one_row = ~limits.stays & (counted.pixels - restart <= first)
+        wheels = wheels_at(counted.first, counted.image, limits)
+        rest = rest_is_outside(p, counted, is_one_row, wheels)
         m.d.sync += [
             column.limits.eq(limits),
             column.ends.eq(~counted.enabled | limits.is_outside | (pixels <= limits.most) | rest),

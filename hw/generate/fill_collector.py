@@ -83,16 +83,21 @@ class FillCollector(wiring.Component):
         has_stretch = Signal()  # the step emits a stretch
         fill_remains = Signal()  # between the run and the end of the chain
         collected = self._collected(start, facts, from_before)
+        # A long path begins here: the choice between the two places of the start comes last.
+        continues_before = Signal()
+        continued = self._collected(place_q, facts, continues_before)
         m.d.comb += [
             start.eq(Mux(step.first_of_chain, self._chain_start(step), place_q)),
-            from_before.eq(
-                Mux(
+            continues_before.eq(self._beat(place_q.fill_from) != self._beat(step.start)),
+            from_before.eq(Mux(step.first_of_chain, facts.chain_from_before, continues_before)),
+            has_stretch.eq(
+                step.has_run
+                & Mux(
                     step.first_of_chain,
-                    facts.chain_from_before,
-                    self._beat(place_q.fill_from) != self._beat(step.start),
+                    facts.chain_has_stretch,
+                    continues_before | (facts.crosses_beat & continued.any()),
                 )
             ),
-            has_stretch.eq(step.has_run & (from_before | (facts.crosses_beat & collected.any()))),
             place_d.fill_from.eq(Mux(step.has_run, facts.run_end, start.fill_from)),
             place_d.mask.eq(Mux(step.has_run, Mux(facts.crosses_beat, 0, collected), start.mask)),
             fill_remains.eq(

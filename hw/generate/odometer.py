@@ -5,7 +5,17 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.generate.job_store import HEADS, done_layout
-from hw.generate.walk_limits import GROUP, GROUPS, LEAP, LEAP_LOG2, limits_of, rest_is_outside
+from hw.generate.walk_limits import (
+    GROUP,
+    GROUPS,
+    LEAP,
+    LEAP_LOG2,
+    Wheel,
+    is_outside,
+    limits_of,
+    rest_is_outside,
+    wheels_at,
+)
 from hw.layouts.columns import (
     WHEELS,
     column_step_fields,
@@ -90,10 +100,12 @@ class Odometer(wiring.Component):
             }
         )
         # State of a column at its next step. ``left``: pixels of the chain; ``ends``: the chain
-        # ends with the step; ``first``: it begins. With ``im2col_w``: if a group ends inside a row,
-        # ``offset`` is its end, multiplied in a clock of its own; ``group_end``: the wheels behind
-        # the pixels of the group; ``halo_left``: pixels of the halo, with this one.
+        # ends with the step; ``first``: it begins. With ``im2col_w``: ``is_partial``, a group ends
+        # inside a row; then ``offset`` is its end, multiplied in a clock of its own; ``group_end``:
+        # the wheels behind the pixels of the group; ``halo_left``: pixels of the halo, with this
+        # one.
         groups = {
+            "is_partial": 1,
             "has_offset": 1,
             "offset": address,
             "in_halo": 1,
@@ -227,7 +239,12 @@ class Odometer(wiring.Component):
         groups = []
         if self.params.im2col_w:
             left = Mux(column.enabled & column.grouped, GROUP, left)
-            groups = [state.has_offset.eq(0), state.in_halo.eq(0), state.group.eq(0)]
+            groups = [
+                state.is_partial.eq(self._is_partial(column, column.limits, GROUP)),
+                state.has_offset.eq(0),
+                state.in_halo.eq(0),
+                state.group.eq(0),
+            ]
         return [
             *(wheels.counts[number].eq(column.first[number]) for number in range(WHEELS)),
             *(wheels[name].eq(column[name]) for name in self._wheels.members if name != "counts"),
@@ -249,14 +266,7 @@ class Odometer(wiring.Component):
         turned = Signal(self._wheels)
         partial = Const(0, 1), left, Const(0, p.piece_address_bits)
         if p.im2col_w:
-            is_partial = (
-                column.enabled
-                & column.grouped
-                & state.ends
-                & ~wheels.limits.is_outside
-                & (left < wheels.limits.most)
-            )
-            partial = is_partial, left, state.offset
+            partial = state.is_partial, left, state.offset
         self._turn(m, column, wheels, partial, turned)
         m.d.comb += [
             state_d.eq(state),
@@ -266,13 +276,13 @@ class Odometer(wiring.Component):
         ]
         if p.im2col_w:
             self._walk_groups(m, column, state, state_d, turned, (last_of_column, place))
-        limits_d = state_d.wheels.limits
-        rest = rest_is_outside(p, column, turned.counts, turned.image, turned.limits, state_d.left)
-        m.d.comb += state_d.ends.eq(limits_d.is_outside | (state_d.left <= limits_d.most) | rest)
+        m.d.comb += state_d.ends.eq(self._ends(column, state, state_d))
         if p.im2col_w:
+            limits_d = state_d.wheels.limits
+            m.d.comb += state_d.is_partial.eq(self._is_partial(column, limits_d, state_d.left))
             with m.If(state.has_offset):
                 m.d.comb += [emits.eq(0), state_d.has_offset.eq(0)]
-            with m.Elif(is_partial):
+            with m.Elif(state.is_partial):
                 # The wheels turn in the next step, behind the product.
                 m.d.comb += [
                     is_done.eq(0),
@@ -280,6 +290,60 @@ class Odometer(wiring.Component):
                     state_d.has_offset.eq(1),
                     state_d.offset.eq(left * column.step),
                 ]
+
+    def _is_partial(self, column, limits, left: Value | int) -> Value:
+        """Return whether a group of dense pixels, of which ``left`` are left, ends inside a row."""
+        return column.enabled & column.grouped & ~limits.is_outside & (left < limits.most)
+
+    def _ends(self, column, state, state_d) -> Value:
+        """Return whether the chain ends with the step behind this one.
+
+        Long paths end here. What holds behind a step inside a row, and what holds behind the wrap
+        of a row, are found apart, from registers; the choice comes last.
+        """
+        p = self.params
+        wheels, left, limits_d = state.wheels, state.left, state_d.wheels.limits
+        row, restart = wheels.counts[0].to_wrap, column.restart[0].to_wrap
+        # Inside a row, this step and the next one take ``LEAP`` pixels, or the rest of the row.
+        stays = ~column.dense & (row > 2 * LEAP)
+        is_one_row = ~stays & (left - restart <= row)
+        here = wheels_at(wheels.counts, wheels.image, wheels.limits)
+        ends_inside = Mux(stays, left <= 2 * LEAP, left <= row)
+        ends_inside |= rest_is_outside(p, column, is_one_row, here)
+        # Behind the row, the next step begins a row.
+        stays = ~column.dense & (restart > LEAP)
+        behind = left - row
+        is_one_row = ~stays & (behind <= restart << 1)
+        ends_behind = behind <= Mux(stays, LEAP, restart)
+        ends_behind |= rest_is_outside(p, column, is_one_row, self._turned(column, wheels))
+        ends = Mux(wheels.limits.stays, ends_inside, ends_behind)
+        if p.im2col_w:
+            ends = Mux(column.grouped, state_d.left <= limits_d.most, ends)
+        return limits_d.is_outside | ends
+
+    def _turned(self, column, wheels) -> list[Wheel]:
+        """Return the wheels H, D and N behind the wrap of a row, without their counts."""
+        turned = []
+        below_wrap = Const(1, 1)
+        for number in range(1, WHEELS + 1):
+            if number == WHEELS:  # images do not wrap
+                position, wraps, restart = wheels.image, Const(0, 1), wheels.image
+                wraps_behind = Const(0, 1)
+            else:
+                position, wraps = wheels.counts[number], wheels.limits.wraps[number - 1]
+                restart = column.restart[number]
+                wraps_behind = Mux(wraps, restart.to_wrap == 1, position.to_wrap == 2)
+            outside = [
+                Mux(
+                    below_wrap,
+                    Mux(wraps, is_outside(restart, steps), is_outside(position, steps + 1)),
+                    is_outside(position, steps),
+                )
+                for steps in range(2)
+            ]
+            turned.append(Wheel(*outside, Mux(below_wrap, wraps_behind, wraps)))
+            below_wrap = below_wrap & wraps
+        return turned
 
     def _turn(self, m: Module, column, wheels, partial, turned) -> None:
         """Assign the wheels after this step.

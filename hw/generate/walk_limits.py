@@ -1,5 +1,7 @@
 """Limits of the walks of a column: the pixels of a walk, and what follows behind it."""
 
+from dataclasses import dataclass
+
 from amaranth.hdl import Cat, Const, Mux, Value
 
 from hw.layouts.columns import WHEELS
@@ -32,28 +34,50 @@ def limits_of(params: TmaParams, column, counts, limits) -> list:
     ]
 
 
-def rest_is_outside(params: TmaParams, column, counts, image, limits, left: Value) -> Value:
+@dataclass(frozen=True)
+class Wheel:
+    """What ``rest_is_outside`` asks about a position in H, D or N.
+
+    ``outside``, ``outside_behind``: it is outside the tensor; it is so behind its next step.
+    ``wraps``: it wraps at that step.
+    """
+
+    outside: Value
+    outside_behind: Value
+    wraps: Value
+
+
+def is_outside(counts, steps: int) -> Value:
+    """Return whether a position is outside the tensor, ``steps`` pixels behind ``counts``."""
+    return (counts.before > steps) | (counts.to_limit <= steps)
+
+
+def wheels_at(counts, image, limits) -> list[Wheel]:
+    """Return the wheels H, D and N with the ``counts`` and ``limits`` of a walk's first pixel, and
+    the counts ``image`` of N.
+    """
+    positions = [*(counts[number] for number in range(1, WHEELS)), image]
+    wraps = [*limits.wraps, Const(0, 1)]
+    return [
+        Wheel(is_outside(position, 0), is_outside(position, 1), wrap)
+        for position, wrap in zip(positions, wraps, strict=True)
+    ]
+
+
+def rest_is_outside(params: TmaParams, column, is_one_row: Value, wheels: list[Wheel]) -> Value:
     """Return whether the pixels behind a walk are at most one row, and all outside the tensor
     because of their position in H, D or N; 0 if the column is ``grouped``.
 
-    ``column``, ``counts``, ``limits``: see ``limits_of``; ``image``: counts of N at the walk's
-    first pixel; ``left``: pixels of the column from there on.
+    ``is_one_row``: they are at most one row; ``wheels``: at the walk's first pixel.
     """
-
-    def is_outside(counts, steps: int) -> Value:
-        """Return whether a position is outside the tensor, ``steps`` pixels behind ``counts``."""
-        return (counts.before > steps) | (counts.to_limit <= steps)
-
-    wheels = [*(counts[number] for number in range(1, WHEELS)), image]
     outside = []
     steps = Const(1, 1)  # the wheels below wrap: this one takes a step
     for number, wheel in enumerate(wheels):
-        behind_step = is_outside(wheel, 1)
-        wraps = limits.wraps[number] if number < len(wheels) - 1 else Const(0, 1)
+        behind_step = wheel.outside_behind
         if number < len(wheels) - 1:
-            behind_step = Mux(wraps, is_outside(column.restart[number + 1], 0), behind_step)
-        outside.append(Mux(steps, behind_step, is_outside(wheel, 0)))
-        steps = steps & wraps
-    is_one_row = ~limits.stays & (left - column.restart[0].to_wrap <= counts[0].to_wrap)
+            restart = is_outside(column.restart[number + 1], 0)
+            behind_step = Mux(wheel.wraps, restart, behind_step)
+        outside.append(Mux(steps, behind_step, wheel.outside))
+        steps = steps & wheel.wraps
     is_grouped = column.grouped if params.im2col_w else Const(0, 1)
     return is_one_row & Cat(outside).any() & ~is_grouped

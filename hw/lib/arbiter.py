@@ -7,7 +7,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 
-def _pick(values: Sequence[Value], number: Value) -> Value:
+def pick(values: Sequence[Value], number: Value) -> Value:
     """Return the value of this number, by a tree of multiplexers: the fewest LUTs."""
     if len(values) == 1:
         return values[0]
@@ -15,7 +15,7 @@ def _pick(values: Sequence[Value], number: Value) -> Value:
         Mux(number[0], values[at + 1], values[at]) if at + 1 < len(values) else values[at]
         for at in range(0, len(values), 2)
     ]
-    return _pick(pairs, number[1:])
+    return pick(pairs, number[1:])
 
 
 class Arbiter(wiring.Component):
@@ -71,8 +71,8 @@ class Arbiter(wiring.Component):
         valids = [i.valid for i in self.i]
         m.d.comb += [
             # Without packets, the chosen input is valid if any is.
-            self.o.valid.eq(_pick(valids, chosen) if self.packets else Cat(valids).any()),
-            self.o.payload.eq(_pick([Value.cast(i.payload) for i in self.i], chosen)),
+            self.o.valid.eq(pick(valids, chosen) if self.packets else Cat(valids).any()),
+            self.o.payload.eq(pick([Value.cast(i.payload) for i in self.i], chosen)),
             *(i.ready.eq(self.o.ready & (chosen == way)) for way, i in enumerate(self.i)),
         ]
         with m.If(self.o.valid):

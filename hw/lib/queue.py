@@ -78,39 +78,42 @@ class Queue(wiring.Component):
         m.submodules.storage = storage = RowMemory(self._width, self.depth, in_block=is_block)
         write, read = storage.write_port(), storage.read_port(clocked=is_clocked)
         produce, consume = (Signal(range(self.depth), name=name) for name in ("produce", "consume"))
-        stored = Signal(range(self.depth + 1))  # payloads that were not read
-        dequeues = Signal()
+        waiting = Signal(range(self.depth + 1))
+        dequeues = Signal()  # a payload is read
+        leaves = Signal()  # a payload that waited leaves
         m.d.comb += [
-            self.i.ready.eq(self.level != self.depth),
+            self.level.eq(waiting),
+            self.i.ready.eq(waiting != self.depth),
             write.en.eq(self.i.valid & self.i.ready),
             write.addr.eq(produce),
             write.data.eq(self.i.payload),
             read.addr.eq(consume),
             self.o.payload.eq(read.data),
         ]
-        # ``dequeues`` comes late, and does not go through the sum.
-        with m.If(write.en != dequeues):
-            m.d.sync += stored.eq(Mux(write.en, stored + 1, stored - 1))
+        # ``leaves`` comes late, and does not go through the sum.
+        with m.If(write.en != leaves):
+            m.d.sync += waiting.eq(Mux(write.en, waiting + 1, waiting - 1))
         is_power_of_two = self.depth & (self.depth - 1) == 0
         for place, moves in (produce, write.en), (consume, dequeues):
             wraps = 0 if is_power_of_two else place == self.depth - 1
             with m.If(moves):
                 m.d.sync += place.eq(Mux(wraps, 0, place + 1))
         if is_clocked:
-            is_offered = Signal()  # the payload at the read port's register
+            is_offered = Signal()  # the first payload is in the read port's register
+            is_stored = waiting[1:].any() | (waiting[0] & ~is_offered)  # another one waits
             m.d.comb += [
-                dequeues.eq((stored != 0) & (self.o.ready | ~is_offered)),
+                dequeues.eq(is_stored & (self.o.ready | ~is_offered)),
+                leaves.eq(is_offered & self.o.ready),
                 read.en.eq(dequeues),
                 self.o.valid.eq(is_offered),
-                self.level.eq(stored + is_offered),
             ]
             m.d.sync += is_offered.eq(dequeues | (is_offered & ~self.o.ready))
             return m
-        is_empty = stored == 0
+        is_empty = waiting == 0
         m.d.comb += [
             self.o.valid.eq(~is_empty),
             dequeues.eq(self.o.valid & self.o.ready),
-            self.level.eq(stored),
+            leaves.eq(dequeues),
         ]
         if self.latency == 0:
             with m.If(is_empty):

@@ -2,7 +2,7 @@
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.layouts.isa import Packing, ReportMechanism
 from hw.layouts.jobs import remote_field
@@ -10,6 +10,7 @@ from hw.layouts.lines import line_arrival_layout, line_report_layout, rotated_li
 from hw.layouts.ports import lanes_layout
 from hw.lib.permute import rotate
 from hw.lib.piece_format import fill_piece
+from hw.lib.queue import Queue
 from hw.params import PIECE_BYTES, TmaParams
 
 TF32_NAN = 0x7FFFE000
@@ -112,8 +113,8 @@ class ResponsePath(wiring.Component):
     piece of a ``failed`` line is valid. With ``report_mechanism`` the bytes inside the tensor are
     compared with the pattern that the load reports, as they come from memory.
 
-    Latency: two clocks. Throughput: one line a clock. Back-pressure: ``i.ready`` follows
-    ``o.ready``.
+    Latency: two clocks. Throughput: one line a clock. Back-pressure: ``i`` waits while two lines
+    wait at ``o``. No path leads from ``o`` to ``i``.
 
     Parameters
     ----------
@@ -170,34 +171,30 @@ class ResponsePath(wiring.Component):
                 found = matches(m, arrival.style.report, raw, unread, f"matches_{lane}")
                 reporting.append(found & place.valid)
 
-        line_valid = Signal()
-        line = Signal(rotated_line_layout(p), reset_less=True)
+        # A queue, so that no path leads from ``o.ready`` to ``i.ready``.
+        m.submodules.lines = lines = Queue(rotated_line_layout(p), 2)
+        connect(m, lines.o, flipped(self.o))
+        line = lines.i.p
         m.d.comb += [
-            advance.eq(~line_valid | self.o.ready),
-            self.o.valid.eq(line_valid),
-            self.o.p.eq(line),
+            advance.eq(lines.i.ready),
+            lines.i.valid.eq(arrival_valid),
+            *(
+                line[name].eq(arrival[name])
+                for name in ("slot", "style", "beat", "boundary", "pieces", *remote_field(p))
+            ),
+            line.valid.eq(Cat(piece[-1] for piece in pieces)),
+            *(line.data[lane].eq(piece[:-1]) for lane, piece in enumerate(pieces)),
         ]
-        with m.If(advance):
-            m.d.sync += [
-                line_valid.eq(arrival_valid),
-                *(
-                    line[name].eq(arrival[name])
-                    for name in ("slot", "style", "beat", "boundary", "pieces", *remote_field(p))
-                ),
-                line.valid.eq(Cat(piece[-1] for piece in pieces)),
-                *(line.data[lane].eq(piece[:-1]) for lane, piece in enumerate(pieces)),
-            ]
-            if p.report_mechanism:
-                m.d.sync += line.reports.eq(Cat(reporting).any())
-            if p.word_masks:
-                m.d.sync += [words.eq(~0) for words in line.words]
-            if p.sub_byte:
-                self._unpack(m, arrival, line, pieces)
         if p.report_mechanism:
             m.d.comb += [
-                self.report.valid.eq(line_valid & line.reports),
-                self.report.slot.eq(line.slot),
+                line.reports.eq(Cat(reporting).any()),
+                self.report.valid.eq(lines.o.valid & lines.o.p.reports),
+                self.report.slot.eq(lines.o.p.slot),
             ]
+        if p.word_masks:
+            m.d.comb += [words.eq(~0) for words in line.words]
+        if p.sub_byte:
+            self._unpack(m, arrival, line, pieces)
         return m
 
     def _rotate_places(self, m: Module, advance: Signal) -> tuple[Signal, Signal]:
@@ -273,11 +270,11 @@ class ResponsePath(wiring.Component):
             Cat(piece[-1] & (lane < arrival.boundary) for lane, piece in enumerate(pieces)).any()
         )
         with m.If(arrival.style.packing != Packing.NONE):
-            m.d.sync += [line.boundary.eq(0), line.beat.eq(arrival.beat + in_next)]
+            m.d.comb += [line.boundary.eq(0), line.beat.eq(arrival.beat + in_next)]
         for packing, count in ((Packing.BYTES_8, 8), (Packing.BYTES_12, 12)):
             with m.If(arrival.style.packing == packing):
                 for lane, (unpacked, words) in enumerate(unpack(pieces, count)):
-                    m.d.sync += [
+                    m.d.comb += [
                         line.data[lane].eq(unpacked),
                         line.words[lane].eq(words),
                         line.valid[lane].eq(words.any()),

@@ -20,6 +20,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from hw.layouts.jobs import refusal_layout, request_with_map_layout, walk_job_layout
 from hw.params import TmaParams
 from hw.setup.clip_stage import ClipStage
+from hw.setup.decode_stage import DecodeStage
 from hw.setup.item_sequencer import ItemSequencer
 from hw.setup.job_builder import JobBuilder
 from hw.setup.multiply_stage import MultiplyStage
@@ -32,11 +33,11 @@ STAGES = 5
 class SetupBlock(wiring.Component):
     """Turns each tensor request with its map into jobs or a refusal, in order.
 
-    Latency: 6 clocks, and one for each batch of the request beyond the first. Throughput: a batch a
+    Latency: 7 clocks, and one for each batch of the request beyond the first. Throughput: a batch a
     clock, of an item for each of the ``setup_pipelines``. See ``ItemSequencer`` for the batches of
-    a request. Back-pressure: no stage waits, because jobs and refusals have places in the
-    ``OutcomeQueues``; ``i.ready`` does not depend on ``job.ready`` and ``error.ready`` in the same
-    clock.
+    a request. Back-pressure: a request waits in the ``DecodeStage``. No later stage waits, because
+    jobs and refusals have places in the ``OutcomeQueues``. All outputs, ``i.ready`` included, come
+    from registers.
 
     Errors: a request that violates a check is refused, with the first error in the order of
     ``ErrorCode``. If the tensor map could not be read, the error is GMEM_FAULT. A refused request
@@ -66,6 +67,7 @@ class SetupBlock(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         p = self.params
+        m.submodules.decode_stage = decode = DecodeStage(p)
         m.submodules.item_sequencer = sequencer = ItemSequencer(p)
         m.submodules.clip_stage = clip = ClipStage(p)
         m.submodules.multiply_stage = multiply = MultiplyStage(p)
@@ -75,14 +77,14 @@ class SetupBlock(wiring.Component):
             Signal(name=f"{name}_valid") for name in ("clipped", "multiplied", "spanned")
         )
         m.submodules.outcomes = outcomes = OutcomeQueues(p, STAGES)
+        connect(m, flipped(self.i), decode.i)
+        connect(m, decode.o, sequencer.i)
         connect(m, builder.job, outcomes.job)
         connect(m, builder.error, outcomes.error)
         connect(m, outcomes.o.job, flipped(self.job))
         connect(m, outcomes.o.error, flipped(self.error))
         m.d.comb += [
-            sequencer.i.payload.eq(self.i.payload),
-            sequencer.i.valid.eq(self.i.valid & outcomes.may_admit),
-            self.i.ready.eq(sequencer.i.ready & outcomes.may_admit),
+            decode.admits_next.eq(outcomes.admits_next),
             clip.i.eq(sequencer.o.p),
             multiply.i.eq(clip.o),
             multiply.early_error.eq(sequencer.early_error),

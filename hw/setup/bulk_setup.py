@@ -289,9 +289,11 @@ class BulkSetup(wiring.Component):
         connect(m, stages.error, outcomes.error)
         connect(m, outcomes.o.job, flipped(self.job))
         connect(m, outcomes.o.error, flipped(self.error))
+        may_admit = Signal(init=1)
+        m.d.sync += may_admit.eq(outcomes.admits_next)
         m.d.comb += [
             stages.i.payload.eq(self.i.payload),
-            stages.i.valid.eq(self.i.valid & outcomes.may_admit),
-            self.i.ready.eq(outcomes.may_admit),
+            stages.i.valid.eq(self.i.valid & may_admit),
+            self.i.ready.eq(may_admit),
         ]
         return m

@@ -10,20 +10,21 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.layouts.isa import AccessMode, ErrorCode, Operation, is_store, map_style_layout
-from hw.layouts.jobs import assign_write_mode, channel_of, request_with_map_layout, stream_of
+from hw.layouts.jobs import assign_write_mode, channel_of, stream_of
 from hw.lib.quotient import reciprocal_of
 from hw.lib.remainder import modulo_3
 from hw.params import DIMS, SMEM_OFFSET_BITS, TmaParams
 from hw.setup.checks import Check, TensorOperands, report_first, tensor_checks
+from hw.setup.decode_stage import request_batch_layout
 from hw.setup.items import (
+    GATHERED_ROWS,
     LEVEL_N,
     batch_layout,
     batches,
     early_error_layout,
-    place_of,
     place_of_level,
 )
-from hw.setup.map_decoder import MapDecoder, bytes_of, last_byte_of
+from hw.setup.map_decoder import bytes_of, last_byte_of
 
 GROUPED_PIXELS = 128
 """Pixels of an ``im2col::w::128`` column, without its halos."""
@@ -53,9 +54,9 @@ class Batch:
     the request ``gathers`` rows.
     """
 
-    number: Signal
-    is_first: Signal
-    gathers: Signal
+    number: Value
+    is_first: Value
+    gathers: Value
 
 
 class ItemSequencer(wiring.Component):
@@ -65,8 +66,7 @@ class ItemSequencer(wiring.Component):
     Latency: one clock. Throughput: a batch a clock, of an item for each of the ``setup_pipelines``.
     The items of a request are in the first places: max(1, R - 1) for a tile of rank R, R with an
     interleaved map; those of an im2col box in five. A request of TILE_GATHER4 or TILE_SCATTER4 has
-    four batches. The items of a refused request have no meaning. Back-pressure: none from ``o``, a
-    request is taken with its last batch.
+    four batches. The items of a refused request have no meaning. Back-pressure: none.
 
     Errors: ``early_error`` gives the first violated check of ``tensor_checks``. It belongs to the
     request whose batch was taken from ``o`` last.
@@ -77,7 +77,7 @@ class ItemSequencer(wiring.Component):
 
     Members
     -------
-    i : In(stream.Signature(request_with_map_layout(params)))
+    i : In(stream.Signature(request_batch_layout(params), always_ready=True))
     o : Out(stream.Signature(batch_layout(params), always_ready=True))
     early_error : Out(early_error_layout(params))
     """
@@ -86,7 +86,7 @@ class ItemSequencer(wiring.Component):
         self.params = params
         super().__init__(
             {
-                "i": In(stream.Signature(request_with_map_layout(params))),
+                "i": In(stream.Signature(request_batch_layout(params), always_ready=True)),
                 "o": Out(stream.Signature(batch_layout(params), always_ready=True)),
                 "early_error": Out(early_error_layout(params)),
             }
@@ -97,14 +97,13 @@ class ItemSequencer(wiring.Component):
         item = Signal(batch_layout(self.params), reset_less=True)
         m.d.comb += self.o.payload.eq(item)
         m.d.sync += self.o.valid.eq(self.i.valid)
-        m.submodules.map_decoder = decoder = MapDecoder(self.params)
-        m.d.comb += decoder.words.eq(self.i.p.words)
+        decoded = self.i.p.decoded
         operands = self._operands(m)
-        batch = self._count_batches(m, decoder.o, operands, item)
+        batch = self._place_batch(m, decoded, operands, item)
         for way in range(self.params.setup_pipelines):
-            self._take_item(m, way, batch, decoder.o, operands, item)
-        self._find_early_error(m, decoder.o, operands)
-        self._common_fields(m, decoder.o, operands, item)
+            self._take_item(m, way, batch, decoded, operands, item)
+        self._find_early_error(m, decoded, operands)
+        self._common_fields(m, decoded, operands, item)
         return m
 
     def _operands(self, m: Module) -> TensorOperands:
@@ -226,46 +225,12 @@ class ItemSequencer(wiring.Component):
         rotated = Mux(third == 1, row_mask.rotate_left(8), row_mask.rotate_left(16))
         return Mux(third == 0, row_mask, rotated)
 
-    def _count_batches(self, m: Module, decoded, operands: TensorOperands, item) -> Batch:
-        """Count the batches of a request."""
+    def _place_batch(self, m: Module, decoded, operands: TensorOperands, item) -> Batch:
+        """Assign the fields of an item that say which batch it is in; return the batch."""
         p = self.params
-        ways = p.setup_pipelines
-        number = Signal(range(batches(p)))
-        last_batch = Signal()
-        gathers = Signal()
-        last_number = place_of(p, DIMS - 1)[0]
-
-        def is_last(batch: int) -> Value:
-            """Return whether this is the last batch of a request without gathered rows."""
-            if batch == last_number:
-                return Const(1, 1)
-            rank_less_one, places = decoded.rank_less_one, ways * (batch + 1)
-            fits = (rank_less_one < places) | (~decoded.interleaved & (rank_less_one == places))
-            return fits & ~decoded.im2col if p.im2col else fits
-
-        # A long path begins here: the request leaves its map with the last batch. What makes a
-        # batch behind the first one the last is found a clock earlier.
-        is_first = Signal(init=1)
-        next_is_last = Signal()
-        is_last_q = Signal()
-        m.d.comb += last_batch.eq(is_last_q | (is_first & is_last(0)))
-        with m.Switch(number):
-            for batch in range(last_number):
-                with m.Case(batch):
-                    m.d.comb += next_is_last.eq(is_last(batch + 1))
-        if p.gather4:
-            gather_modes = AccessMode.TILE_GATHER4, AccessMode.TILE_SCATTER4
-            mode = self.i.p.request.mode
-            m.d.comb += gathers.eq(Cat(mode == gather for gather in gather_modes).any())
-            with m.If(gathers):
-                m.d.comb += last_batch.eq(number == 3)
-        m.d.comb += self.i.ready.eq(last_batch)
-        with m.If(self.i.valid):
-            m.d.sync += [
-                number.eq(Mux(last_batch, 0, number + 1)),
-                is_first.eq(last_batch),
-                is_last_q.eq(next_is_last & ~last_batch),
-            ]
+        request = self.i.p
+        number, is_first, last_batch = request.number, request.first, request.last
+        gathers = request.gathers if p.gather4 else Const(0, 1)
         common = item.common
         m.d.sync += [
             common.number.eq(number),
@@ -277,7 +242,7 @@ class ItemSequencer(wiring.Component):
         if p.im2col or p.gather4:
             m.d.sync += [
                 common.has_row_count.eq(gathers | decoded.im2col),
-                common.row_count.eq(4),
+                common.row_count.eq(GATHERED_ROWS),
             ]
         if p.im2col:
             self._count_pixels(m, decoded, operands.im2col_info, common)

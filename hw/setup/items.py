@@ -45,6 +45,9 @@ from hw.lib.quotient import reciprocal_bits
 from hw.params import DIMS, SMEM_OFFSET_BITS, TmaParams
 from hw.setup.map_decoder import ROW_BITS, element_layout
 
+GATHERED_ROWS = 4
+"""Rows of a request that gathers or scatters rows; each is a batch."""
+
 LEVEL_N = DIMS - 2
 """Level of dimension N (the images); W, H and D are levels 0 to 2."""
 
@@ -78,7 +81,7 @@ def starts_walk(params: TmaParams, common) -> Value:
 
 def batches(params: TmaParams) -> int:
     """Return the largest number of batches of a request."""
-    return max(4 if params.gather4 else 1, place_of(params, DIMS - 1)[0] + 1)
+    return max(GATHERED_ROWS if params.gather4 else 1, place_of(params, DIMS - 1)[0] + 1)
 
 
 class Step(data.Struct):

@@ -140,9 +140,12 @@ def decoded_map_layout(params: TmaParams) -> data.StructLayout:
     )
 
 
-def row_mask(row_pieces: Value, row_pitch: int, bits: int) -> Value:
-    """Return a mask of ``bits`` pieces: which pieces from the start of a row on belong to rows."""
-    return Cat((piece % row_pitch) < row_pieces for piece in range(bits))
+def row_mask(last_piece: Value, row_pitch: int, bits: int) -> Value:
+    """Return a mask of ``bits`` pieces: which pieces from the start of a row on belong to rows.
+
+    ``last_piece`` is the number of the last piece of a row.
+    """
+    return Cat((piece % row_pitch) <= last_piece for piece in range(bits))
 
 
 class MapDecoder(wiring.Component):
@@ -286,15 +289,20 @@ class MapDecoder(wiring.Component):
     def _decode_row(self, m: Module, w2, interleaved, element) -> Value:
         """Decode the row in both memories; return whether its swizzle or its length is refused."""
         p, o = self.params, self.o
-        elements = self.words[13][24:] + 1
+        box_less_one = self.words[13][24:]
+        elements = box_less_one + 1
         row_bytes = Signal(12)  # in shared memory
         row_pieces = Signal(ROW_BITS)  # in global memory
+        # Checks and masks use the last byte of the row, which needs no sum.
+        last_byte = Signal(11)  # in shared memory
+        last_piece = last_byte_of(p, element, box_less_one)[4:]
         has_atoms = p.swizzle_atoms or p.swizzle_96b or p.sub_byte
         bad_swizzle = Signal() if has_atoms else Const(0, 1)
         too_wide = Signal()
         m.d.comb += [
             row_bytes.eq(bytes_of(p, element, elements)),
             row_pieces.eq(bytes_of(p, element, elements) >> 4),
+            last_byte.eq(last_byte_of(p, element, box_less_one)),
             o.row_pieces.eq(row_pieces),
             o.row_pitch.eq(row_bytes >> 4),
             o.row_mask.eq(~0),
@@ -308,8 +316,8 @@ class MapDecoder(wiring.Component):
                 with m.Case(swizzle):
                     m.d.comb += [
                         o.row_pitch.eq(pieces),
-                        o.row_mask.eq(row_mask(row_pieces, pieces, p.row_mask_bits)),
-                        too_wide.eq(row_bytes > pieces * PIECE_BYTES),
+                        o.row_mask.eq(row_mask(last_piece, pieces, p.row_mask_bits)),
+                        too_wide.eq(last_byte >= pieces * PIECE_BYTES),
                     ]
         flips = Const(0, 1)
         if p.swizzle_atoms:
@@ -326,11 +334,11 @@ class MapDecoder(wiring.Component):
             with m.If(is_96b):  # the 32-byte swizzle, with rows of 96 bytes
                 m.d.comb += [
                     bad_swizzle.eq(interleaved),
-                    too_wide.eq(row_bytes > PIECES_96B * PIECE_BYTES),
+                    too_wide.eq(last_byte >= PIECES_96B * PIECE_BYTES),
                     o.style.swizzle.eq(Swizzle.SPAN_32B),
                     o.swizzled.eq(1),
                     o.row_pitch.eq(PIECES_96B),
-                    o.row_mask.eq(row_mask(row_pieces, PIECES_96B, p.row_mask_bits)),
+                    o.row_mask.eq(row_mask(last_piece, PIECES_96B, p.row_mask_bits)),
                 ]
         with m.If(interleaved):
             slice_pieces = Mux(w2.interleave[1], 2, 1)
@@ -341,11 +349,15 @@ class MapDecoder(wiring.Component):
                 too_wide.eq(0),
             ]
         refused = bad_swizzle | too_wide
-        bad_length = row_bytes[:4].any()
+        bad_length = ~last_byte[:4].all()
         packed_for_loads = element.is_packed & ~element.is_six if p.sub_byte else Const(0, 1)
         if p.sub_byte:
             with m.If(element.is_packed):  # a row has a byte for each element
-                m.d.comb += [row_bytes.eq(elements), o.row_mask.eq(~0)]
+                m.d.comb += [
+                    row_bytes.eq(elements),
+                    last_byte.eq(box_less_one),
+                    o.row_mask.eq(~0),
+                ]
             legal_swizzle = (w2.swizzle == Swizzle.SPAN_128B) & ~(flips & element.is_six)
             no_swizzle = (w2.swizzle == Swizzle.NONE) & (w2.atom == SwizzleAtom.ATOM_16B)
             if p.b6p2x16_64:

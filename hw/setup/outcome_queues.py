@@ -1,6 +1,6 @@
 """Outcome queues: the jobs and refusals of a setup wait here, so that its stages need not wait."""
 
-from amaranth.hdl import Assert, Module, Signal
+from amaranth.hdl import Assert, Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -15,15 +15,15 @@ MOST_ADMITTED = 8
 """Jobs or refusals that wait while another batch is admitted."""
 
 MOST_STAGES = DEPTH - MOST_ADMITTED - 2
-"""Stages that a setup can have. The two other places are for what passes while ``may_admit`` is
+"""Stages that a setup can have. The two other places are for what passes while ``admits_next`` is
 computed and used."""
 
 
 class OutcomeQueues(wiring.Component):
     """Holds what leaves the last stage of a setup, in order.
 
-    Whatever is in the stages has a place here: a batch enters the first stage only while
-    ``may_admit``. The stages never wait, and no path leads from ``o.ready`` to them.
+    Whatever is in the stages has a place here: a batch enters the first stage only in the clock
+    behind ``admits_next``. The stages never wait, and no path leads from ``o.ready`` to them.
 
     Latency: one clock. Throughput: a job and a refusal a clock. Back-pressure: see above.
 
@@ -37,8 +37,8 @@ class OutcomeQueues(wiring.Component):
     -------
     job : In(stream.Signature(walk_job_layout(params), always_ready=True))
     error : In(stream.Signature(refusal_layout(params), always_ready=True))
-    may_admit : Out(1)
-        A batch may enter the first stage. It comes from a register.
+    admits_next : Out(1)
+        A batch may enter the first stage in the next clock.
     o : Out; the streams ``job`` and ``error``
 
     Raises
@@ -57,7 +57,7 @@ class OutcomeQueues(wiring.Component):
             {
                 "job": In(stream.Signature(walk_job_layout(params), always_ready=True)),
                 "error": In(stream.Signature(refusal_layout(params), always_ready=True)),
-                "may_admit": Out(1),
+                "admits_next": Out(1),
                 "o": Out(wiring.Signature({"job": Out(job), "error": Out(error)})),
             }
         )
@@ -68,9 +68,9 @@ class OutcomeQueues(wiring.Component):
         m.submodules.errors = errors = Queue(refusal_layout(self.params), DEPTH)
         connect(m, jobs.o, flipped(self.o.job))
         connect(m, errors.o, flipped(self.o.error))
-        may_admit = Signal(init=1)
-        m.d.comb += self.may_admit.eq(may_admit)
-        m.d.sync += may_admit.eq((jobs.level <= MOST_ADMITTED) & (errors.level <= MOST_ADMITTED))
+        m.d.comb += self.admits_next.eq(
+            (jobs.level <= MOST_ADMITTED) & (errors.level <= MOST_ADMITTED)
+        )
         for port, queue in (self.job, jobs), (self.error, errors):
             m.d.comb += [queue.i.valid.eq(port.valid), queue.i.payload.eq(port.payload)]
             m.d.sync += Assert(

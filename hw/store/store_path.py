@@ -9,7 +9,7 @@ and another one behind it; over a few lines every lane gets its equal share.
 
 from amaranth.hdl import Assert, Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.layouts.isa import MemoryAttributes, Packing
 from hw.layouts.jobs import write_mode_layout
@@ -246,9 +246,9 @@ class StorePath(wiring.Component):
         """Offer the oldest line when all of its pieces have been read."""
         p = self.params
         waiting = lines.o.p
-        line_valid = Signal()
-        line = Signal(write_line_layout(p), reset_less=True)
-        can_load = Signal()
+        m.submodules.complete_lines = complete_lines = Queue(write_line_layout(p), 2)
+        connect(m, complete_lines.o, flipped(self.o))
+        line = complete_lines.i.p
         complete = Signal()
         fire = Signal()
         incomplete_parts = [
@@ -257,14 +257,12 @@ class StorePath(wiring.Component):
             for lane, queue in enumerate(queues)
         ]
         m.d.comb += [
-            can_load.eq(~line_valid | self.o.ready),
-            complete.eq(lines.o.valid & ~Cat(incomplete_parts).any() & can_load),
+            complete.eq(lines.o.valid & ~Cat(incomplete_parts).any() & complete_lines.i.ready),
             self.source_read.valid.eq(complete & waiting.last),
             self.source_read.payload.eq(waiting.slot),
             fire.eq(complete & (~waiting.last | self.source_read.ready)),
             lines.o.ready.eq(fire),
-            self.o.valid.eq(line_valid),
-            self.o.p.eq(line),
+            complete_lines.i.valid.eq(fire),
             *(
                 queue.o.ready.eq(fire & waiting.wanted[part][lane])
                 for part, queues in enumerate(answers)
@@ -298,14 +296,11 @@ class StorePath(wiring.Component):
             m.d.comb += backwards.eq(-boundary)
             rows = rotate(m, [*packed, *parts[0][len(packed) :]], backwards, "packed")
             pieces = [Mux(waiting.packs, *choice) for choice in zip(rows, pieces, strict=True)]
-        # The data is loaded even if the line is not complete: it counts only with ``line_valid``.
-        with m.If(can_load):
-            m.d.sync += [
-                line_valid.eq(fire),
-                *(
-                    line[name].eq(waiting[name])
-                    for name in ("last", "write_mode", "attributes", "slot", "line", "valid")
-                ),
-                line.has_pieces.eq(waiting.valid.any()),
-                *(line.data[lane].eq(piece) for lane, piece in enumerate(pieces)),
-            ]
+        m.d.comb += [
+            *(
+                line[name].eq(waiting[name])
+                for name in ("last", "write_mode", "attributes", "slot", "line", "valid")
+            ),
+            line.has_pieces.eq(waiting.valid.any()),
+            *(line.data[lane].eq(piece) for lane, piece in enumerate(pieces)),
+        ]

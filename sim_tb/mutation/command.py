@@ -187,7 +187,7 @@ def fates(
     }
     for task, proved in crew.run("proofs", prove, tasks):
         results.put_equivalent(task.mutants[0].options, equivalent=proved)
-    reasons = explanations()
+    reasons = explanations(results.netlist)
     return [
         Fate(
             mutant,
@@ -199,8 +199,11 @@ def fates(
     ]
 
 
-def explanations(path: Path = EXPLANATIONS) -> dict[str, str]:
+def explanations(netlist: str, path: Path = EXPLANATIONS) -> dict[str, str]:
     """Return the reasons of a file by the options of the mutants that they explain.
+
+    Options name cells of one netlist: there is no reason for mutants of another than that of the
+    file. ``netlist`` is its digest, see ``results_of``.
 
     Raises
     ------
@@ -208,7 +211,10 @@ def explanations(path: Path = EXPLANATIONS) -> dict[str, str]:
         If a table has an unknown field or lacks one, or a mutant has two reasons.
     """
     reasons: dict[str, str] = {}
-    for entry in tomllib.loads(path.read_text()).get("survivor", []):
+    contents = tomllib.loads(path.read_text())
+    if contents["netlist"] != netlist:
+        return reasons
+    for entry in contents.get("survivor", []):
         if entry.keys() != {"mutants", "reason"}:
             raise ValueError(f"{path}: a table has {', '.join(entry)}: not mutants and reason")
         for options in entry["mutants"]:
@@ -330,6 +336,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             console.print(line, markup=False, highlight=False, soft_wrap=True)
     results.close()
     console.print(table(ended, names))
+    if not explanations(results.netlist):
+        console.print(f"{EXPLANATIONS.name} explains no mutant of this netlist, {results.netlist}")
     wrong = [fate for fate in ended if fate.reason and not fate.is_explained]
     for fate in wrong:
         what = f"killed by {', '.join(sorted(fate.killed_by))}" if fate.killed_by else "equivalent"

@@ -36,6 +36,8 @@ class Results:
         self._file = sqlite3.connect(path, isolation_level=None)
         self._file.executescript(SCHEMA)
         self._keys = keys
+        self.netlist = path.stem
+        """Digest of the netlist that the file is named for."""
 
     def close(self) -> None:
         """Close the file."""

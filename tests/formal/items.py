@@ -19,6 +19,7 @@ from hw.layouts.isa import Operation
 from hw.params import DIMS, TmaParams
 from hw.setup.item_sequencer import ItemSequencer, Place
 from hw.setup.items import batch_layout
+from hw.setup.map_decoder import MapDecoder
 from tests.formal.inside import Inside
 from tests.formal.pipelines import choose_clock, past
 from tests.formal.proof import Bug, Proof
@@ -94,13 +95,18 @@ class ItemsSpec(Elaboratable):
         m = Module()
         p = TmaParams()
         m.submodules.dut = dut = ItemSequencer(p)
+        m.submodules.map_decoder = decoder = MapDecoder(p)
         chosen = choose_clock(m, STAGES)
         m.d.comb += [
             dut.i.valid.eq(AnySeq(1)),
             dut.i.payload.eq(AnySeq(dut.i.payload.as_value().shape())),
+            decoder.words.eq(dut.i.p.words),
+            dut.i.p.decoded.eq(decoder.o),
             # Other operations do not come here.
             Assume((dut.i.p.request.operation.as_value() & 0b1001) == 0),
         ]
+        # A request has one batch.
+        m.d.comb += [dut.i.p.number.eq(0), dut.i.p.first.eq(1), dut.i.p.last.eq(1)]
         before = data.View(
             dut.i.payload.shape(), past(m, "request", dut.i.payload.as_value(), STAGES)
         )
@@ -252,8 +258,8 @@ class ItemsSpec(Elaboratable):
         return chosen_of([Value.cast(item) for item in items], place)
 
 
-def _swaps_slices_and_images(_sequencer: ItemSequencer, inner: Inside) -> None:
-    tensor = inner.map_decoder.o
+def _swaps_slices_and_images(sequencer: ItemSequencer, inner: Inside) -> None:
+    tensor = sequencer.i.p.decoded
     with inner.module.If(tensor.interleaved & (tensor.rank_less_one == DIMS - 1)):
         inner.module.d.comb += inner.view("place_3", Place).dim.eq(DIMS - 2)
 

@@ -25,28 +25,42 @@ Case = tuple[Item, int, str]
 """Operation, word before it, port."""
 
 
-def task_of(item: Item) -> dict:
+def task_of(item: Item, port: str) -> dict:
     """Return the decoded operation."""
     op = CHANGES.get(item.op)
-    arrivals = tx_increment = 0
+    arrivals = expected_increment = tx_increment = 0
     if op is not None and op.expects_tx:
         arrivals, tx_increment = item.lanes * op.arrives, -item.count
     elif item.op is BarrierOp.COMPLETE_TX:
         tx_increment = item.count
     elif op is not None:
         arrivals = item.count
-    operand = item.state
+    if op is not None and op.drops:
+        expected_increment = arrivals
+    is_init = item.op is BarrierOp.INIT and port == "command"
+    if is_init:
+        arrivals, tx_increment = item.state >> 43 & MAX_COUNT, item.state >> 21 & (1 << 21) - 1
+        expected_increment = item.state >> 1 & MAX_COUNT
+    init = {"ignored": 0, "lock": 42, "phase": 63}
+    operand = item.state & (1 << 32) - 1
     if item.op in TRIES:
         operand = item.time_limit
     elif item.op is BarrierOp.REPORT:
         operand = item.count
     parity = item.state >> (18 if item.v1 else 63) & 1
-    legal = item.count <= MAX_COUNT
+    too_large = item.count > MAX_COUNT and not is_init
+    legal = not too_large or op is None  # the increments of others are 0
+    arrivals = arrivals if legal else 5
     return {
         "op": item.op,
         "operand": operand,
-        "too_large": not legal,
-        "arrivals": arrivals if legal else 5,
+        "too_large": too_large,
+        "is_init": is_init,
+        "init": {name: is_init and item.state >> bit & 1 for name, bit in init.items()},
+        "arrivals": arrivals,
+        "arrives": arrivals > 0,
+        "arrivals_less_one": (arrivals - 1) % (1 << 20),
+        "expected_increment": expected_increment if legal else 3,
         "tx_increment": tx_increment if legal else 5,
         "parity": item.count & 1 if item.op in BY_PARITY else parity,
         "v1": item.v1,
@@ -62,7 +76,7 @@ def rtl(cases: list[Case], params: TmaParams) -> list[tuple]:
     @sim.add_testbench
     async def drive(ctx):
         for item, word, port in cases:
-            ctx.set(dut.task, task_of(item))
+            ctx.set(dut.task, task_of(item, port))
             ctx.set(dut.is_update, port == "update")
             ctx.set(dut.word.as_value(), word)
             await ctx.delay(1e-9)

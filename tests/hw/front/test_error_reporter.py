@@ -75,3 +75,15 @@ def test_every_error_is_reported(ctas: int, seed: int) -> None:
             assert record.cta == fault["cta"]
     if ctas > 1:
         assert all(record.cta == RANK for record in records if record.request_id < 9000)
+
+
+def test_inputs_take_turns() -> None:
+    """Inputs that always have an error: a record every three clocks, of the inputs in turn."""
+    inputs: dict[str, list] = {
+        f"source_{source}": [{"request_id": source} for _ in range(4)] for source in range(3)
+    }
+    inputs |= {"fault": [{"request_id": 3}] * 4, "wrong_read": [9] * 4, "wrong_write": [9] * 4}
+    run = run_streams(Ports(TmaParams(), 3), inputs, ["o"], stall=0)
+    assert run.cycles["o"] == list(range(2, 2 + 3 * 24, 3))
+    in_turn = [(0, 0), (1, 0), (2, 0), (3, 0), (0, 0), (0, 1)]
+    assert [(record.request_id, record.dim) for record in run.payloads["o"]] == in_turn * 4

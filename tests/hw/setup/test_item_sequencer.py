@@ -16,6 +16,7 @@ from golden.geometry import Geometry
 from hw.layouts.isa import AccessMode, ErrorCode, Operation
 from hw.lib.queue import Queue
 from hw.params import DIMS, PRESETS, TmaParams
+from hw.setup.decode_stage import DecodeStage
 from hw.setup.item_sequencer import ItemSequencer
 from hw.setup.items import batch_layout, early_error_layout
 from tests.golden.random_requests import HOPPER_TYPES
@@ -38,12 +39,15 @@ WIDE = AccessMode.IM2COL_W, AccessMode.IM2COL_W_128
 
 
 class WithErrors(wiring.Component):
-    """Item sequencer whose early error is a stream: a payload for the last item of each request."""
+    """Item sequencer behind a decode stage, whose early error is a stream: a payload for the last
+    item of each request.
+    """
 
     def __init__(self, params: TmaParams) -> None:
         self.params = params
         self.items = ItemSequencer(params)
-        ports = self.items.signature.members
+        self.decode = DecodeStage(params)
+        ports = self.decode.signature.members
         error = Out(stream.Signature(early_error_layout(params)))
         items = Out(stream.Signature(batch_layout(params)))
         super().__init__({"i": ports["i"], "o": items, "error": error})
@@ -51,8 +55,11 @@ class WithErrors(wiring.Component):
     def elaborate(self, _platform) -> Module:
         m = Module()
         m.submodules.items = items = self.items
+        m.submodules.decode = decode = self.decode
         m.submodules.errors = errors = Queue(early_error_layout(self.params), 64)
-        connect(m, flipped(self.i), items.i)
+        connect(m, flipped(self.i), decode.i)
+        connect(m, decode.o, items.i)
+        m.d.comb += decode.admits_next.eq(1)
         connect(m, errors.o, flipped(self.error))
         last_item_q = Signal()
         m.d.sync += [

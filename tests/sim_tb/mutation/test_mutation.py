@@ -1,6 +1,7 @@
 """Mutation score: what is kept of the runs of mutants, and how it is counted."""
 
 import re
+import tomllib
 from itertools import islice
 from pathlib import Path
 
@@ -102,7 +103,7 @@ def test_the_table_counts_mutants_that_are_not_equivalent(tmp_path, runs):
 
 def test_a_mutant_with_a_reason_is_explained(tmp_path, runs, monkeypatch):
     del runs
-    monkeypatch.setattr(command, "explanations", lambda: {"-port 4": "It is right."})
+    monkeypatch.setattr(command, "explanations", lambda _netlist: {"-port 4": "It is right."})
     shown = table(run_all(tmp_path / "results"), NAMES)
     rows = list(zip(*(column.cells for column in shown.columns), strict=True))
     assert rows[-1] == ("all", "4", "1", "1", "2", "1", "0", "66.7%")
@@ -110,16 +111,20 @@ def test_a_mutant_with_a_reason_is_explained(tmp_path, runs, monkeypatch):
 
 def test_reasons_are_of_one_mutant_each(tmp_path):
     path = tmp_path / "survivors.toml"
+    head = 'netlist = "1234"\n'
     entry = '[[survivor]]\nmutants = ["-mode inv", "-mode const0"]\nreason = "It is right."\n'
-    path.write_text(entry)
-    assert explanations(path) == dict.fromkeys(["-mode inv", "-mode const0"], "It is right.")
-    path.write_text(entry * 2)
+    path.write_text(head + entry)
+    reasons = dict.fromkeys(["-mode inv", "-mode const0"], "It is right.")
+    assert explanations("1234", path) == reasons
+    assert explanations("5678", path) == {}  # the options name cells of another netlist
+    path.write_text(head + entry * 2)
     with pytest.raises(ValueError, match=r"two reasons for -mode inv$"):
-        explanations(path)
-    path.write_text(entry.replace("reason", "why"))
+        explanations("1234", path)
+    path.write_text(head + entry.replace("reason", "why"))
     with pytest.raises(ValueError, match="a table has mutants, why: not mutants and reason"):
-        explanations(path)
-    assert explanations()
+        explanations("1234", path)
+    of_unit = tomllib.loads(command.EXPLANATIONS.read_text())["netlist"]
+    assert explanations(of_unit)
 
 
 def test_the_count_is_positive(capsys):
