@@ -220,7 +220,7 @@ class BarrierStep(wiring.Component):
         stored = Signal(BarrierWord)
         # One LUT with the choice of a forwarded word: INIT is in no later choice.
         m.d.comb += stored.eq(Mux(self.task.is_init, 0, self.word.as_value()))
-        counts = self._count(m, op, stored, self._find_expected(m, stored))
+        counts = self._count(m, op, stored)
         self._find_fault(m, op, counts)
         succeeds = Signal()
         m.d.comb += succeeds.eq(~self.has_fault)
@@ -274,11 +274,9 @@ class BarrierStep(wiring.Component):
                 m.d.comb += expected.eq(Cat(v1.expected, v1.expected.any().replicate(high_bits)))
         return expected
 
-    def _count(
-        self, m: Module, op: _Operation, stored: data.View, expected_before: Signal
-    ) -> _Counts:
+    def _count(self, m: Module, op: _Operation, stored: data.View) -> _Counts:
         """Return the counts after the operation."""
-        word, arrivals, tx_increment = stored, self.task.arrivals, self.task.tx_increment
+        arrivals, tx_increment = self.task.arrivals, self.task.tx_increment
         pending = Signal(ARRIVAL_BITS)
         expected = Signal(ARRIVAL_BITS)
         tx = Signal(signed(BARRIER_COUNT_BITS + 1))
@@ -289,18 +287,18 @@ class BarrierStep(wiring.Component):
         # A stored 0 means that no arrival is left. Any other count ends at 2**20: there are more
         # arrivals than are pending if one arrival less reaches that. This does not wait for the
         # comparison of the sum with 0.
-        exceeds = (word.pending + self.task.arrivals_less_one)[-1]
+        exceeds = (stored.pending + self.task.arrivals_less_one)[-1]
         m.d.comb += [
-            pending.eq(word.pending + arrivals),
-            all_arrived.eq(sum_is_zero(word.pending, arrivals)),
-            over_arrived.eq(self.task.arrives & ((word.pending == 0) | exceeds)),
-            expected.eq(expected_before + self.task.expected_increment),
-            tx.eq(word.tx + tx_increment),
+            pending.eq(stored.pending + arrivals),
+            all_arrived.eq(sum_is_zero(stored.pending, arrivals)),
+            over_arrived.eq(self.task.arrives & ((stored.pending == 0) | exceeds)),
+            expected.eq(self._find_expected(m, stored) + self.task.expected_increment),
+            tx.eq(stored.tx + tx_increment),
             tx_out_of_range.eq(tx[-1] ^ tx[-2]),
             complete.eq(
                 op.counts
                 & all_arrived
-                & sum_is_zero(word.tx.as_unsigned(), tx_increment.as_unsigned())
+                & sum_is_zero(stored.tx.as_unsigned(), tx_increment.as_unsigned())
             ),
         ]
         return _Counts(pending, expected, tx, complete, over_arrived, tx_out_of_range)

@@ -1,6 +1,6 @@
 """Item sequencer: checks a request, and feeds its items to the setup pipelines batch by batch.
 
-It is the first stage of setup. ``hw.setup.items`` says which item is in which place.
+It is the stage behind the decode stage. ``hw.setup.items`` says which item is in which place.
 """
 
 from dataclasses import dataclass, replace

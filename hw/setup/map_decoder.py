@@ -295,14 +295,15 @@ class MapDecoder(wiring.Component):
         row_pieces = Signal(ROW_BITS)  # in global memory
         # Checks and masks use the last byte of the row, which needs no sum.
         last_byte = Signal(11)  # in shared memory
-        last_piece = last_byte_of(p, element, box_less_one)[4:]
+        last_byte_read = last_byte_of(p, element, box_less_one)  # in global memory
+        last_piece = last_byte_read[4:]
         has_atoms = p.swizzle_atoms or p.swizzle_96b or p.sub_byte
         bad_swizzle = Signal() if has_atoms else Const(0, 1)
         too_wide = Signal()
         m.d.comb += [
             row_bytes.eq(bytes_of(p, element, elements)),
             row_pieces.eq(bytes_of(p, element, elements) >> 4),
-            last_byte.eq(last_byte_of(p, element, box_less_one)),
+            last_byte.eq(last_byte_read),
             o.row_pieces.eq(row_pieces),
             o.row_pitch.eq(row_bytes >> 4),
             o.row_mask.eq(~0),
