@@ -14,7 +14,7 @@ from hw.layouts.translation import cause_field, translated_fill_layout
 from hw.lib.memory import RowMemory
 from hw.lib.one_hot import index_of
 from hw.lib.queue import Queue
-from hw.lib.register_slice import DoubleBuffer, SingleBuffer
+from hw.lib.register_slice import SingleBuffer, SkidBuffer
 from hw.params import TmaParams
 
 MAP_ALIGN_BITS = 6
@@ -23,8 +23,8 @@ MAP_ALIGN_BITS = 6
 FETCHES_WAITING = 2
 """Fetches that can wait for the fetch port before a miss has to wait."""
 
-REQUESTS_WAITING = 4
-"""Requests in the cache, for a request a clock at least three."""
+REQUESTS_WAITING = 2
+"""Requests in the cache: one has its entry, and one waits for its lookup."""
 
 
 class CacheEntries:
@@ -88,14 +88,13 @@ class DescriptorCache(wiring.Component):
 
     Replacement: the next free entry in rotation; free entries without a valid map come first.
 
-    Latency: a request is looked up in the clock after it was accepted; a hit is offered a clock
-    later. A miss is offered to the fetch port two clocks after its lookup, and the request two
+    Latency: a request is looked up in the clock in which it is accepted; a hit is offered in the
+    next one. A miss is offered to the fetch port two clocks after its lookup, and the request two
     clocks after the fill. Throughput: a request a clock on hits; the miss of a request overlaps
-    with the miss of the request before it. Back-pressure: ``i.ready`` is high while fewer than
-    ``REQUESTS_WAITING`` requests are in the cache and fewer than two of them wait for their lookup,
-    ``prefetch.ready`` while no prefetch waits. An
-    invalidation is accepted at once, whatever the other ports do, and so is a fill. A lookup is
-    delayed by one clock for each invalidation, and that of a prefetch while requests hit.
+    with the miss of the request before it. Back-pressure: ``i.ready`` is high while no request
+    waits for its lookup, ``prefetch.ready`` while no prefetch waits. An invalidation is accepted at
+    once, whatever the other ports do, and so is a fill. A lookup is delayed by one clock for each
+    invalidation, and that of a prefetch while requests hit.
 
     Errors: a fill with ``error`` is delivered as ``fault``, with its cause, to the requests that
     wait for it, and is not kept. A fill while no fetch is in flight is dropped.
@@ -233,24 +232,27 @@ class DescriptorCache(wiring.Component):
         """Let requests and prefetches wait for their lookup.
 
         A request waits in a queue until it leaves. Its tag is kept apart, because it is looked up
-        while the request before it is at ``o``. Both come from registers, since long paths begin
-        there. Return the queue of requests, the stream of tags to look up, and the buffer of
-        prefetches.
+        while the request before it is at ``o``. Return the queue of requests, the stream of tags to
+        look up, and the buffer of prefetches.
         """
         layout = queued_request_layout(self.params)
-        m.submodules.requests = requests = Queue(layout, REQUESTS_WAITING, latency=2)
-        m.submodules.tags = tags = DoubleBuffer(tag_bits)
+        m.submodules.requests = requests = Queue(layout, REQUESTS_WAITING)
+        m.submodules.tags = tags = SkidBuffer(tag_bits)
         m.submodules.prefetches = prefetches = SingleBuffer(tag_bits)
         m.d.comb += [
-            self.i.ready.eq(requests.i.ready & tags.i.ready),
+            self.i.ready.eq(tags.i.ready),
             requests.i.valid.eq(self.i.valid & tags.i.ready),
             requests.i.payload.eq(self.i.payload),
-            tags.i.valid.eq(self.i.valid & requests.i.ready),
+            tags.i.valid.eq(self.i.valid),
             tags.i.payload.eq(self.i.payload.global_address[MAP_ALIGN_BITS:]),
             self.prefetch.ready.eq(prefetches.i.ready),
             prefetches.i.valid.eq(self.prefetch.valid),
             prefetches.i.payload.eq(self.prefetch.payload[MAP_ALIGN_BITS:]),
         ]
+        m.d.sync += Assert(
+            ~requests.i.valid | requests.i.ready,
+            "descriptor_cache: more requests than have their entry or wait for their lookup\n",
+        )
         return requests, tags.o, prefetches
 
     def _look_up(

@@ -36,7 +36,7 @@ def limits_of(params: TmaParams, column, counts, limits) -> list:
 
 @dataclass(frozen=True)
 class Wheel:
-    """What ``rest_is_outside`` asks about a position in H, D or N.
+    """A position in H, D or N, as ``rest_is_outside`` needs it.
 
     ``outside``, ``outside_behind``: it is outside the tensor; it is so behind its next step.
     ``wraps``: it wraps at that step.

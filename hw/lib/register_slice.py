@@ -1,4 +1,4 @@
-"""Register slices: pass a stream on from a register."""
+"""Register slices: pass a stream on, and keep the paths of its two sides apart."""
 
 from amaranth.hdl import Module, Mux, ShapeLike, Signal
 from amaranth.lib import stream, wiring
@@ -69,6 +69,30 @@ class PipelineRegister(StreamBuffer):
         ]
         with m.If(self.i.ready):
             m.d.sync += [valid.eq(self.i.valid), payload.eq(self.i.payload)]
+        return m
+
+
+class SkidBuffer(StreamBuffer):
+    """Passes a stream on without a register, and holds a payload that is not taken at once.
+
+    Latency: none. Throughput: a payload a clock. Back-pressure: ``i.ready`` comes from a register,
+    and is low while a payload waits.
+
+    Parameters and members are those of ``StreamBuffer``.
+    """
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        waits = Signal()
+        payload = Signal(self.shape, reset_less=True)
+        m.d.comb += [
+            self.i.ready.eq(~waits),
+            self.o.valid.eq(waits | self.i.valid),
+            self.o.payload.eq(Mux(waits, payload, self.i.payload)),
+        ]
+        m.d.sync += waits.eq(self.o.valid & ~self.o.ready)
+        with m.If(~waits):
+            m.d.sync += payload.eq(self.i.payload)
         return m
 
 

@@ -330,16 +330,10 @@ class MapDecoder(wiring.Component):
                     flips.eq(w2.atom == SwizzleAtom.ATOM_32B_FLIP_8B),
                 ]
         if p.swizzle_96b:
-            is_96b = (w2.swizzle == Swizzle.NONE) & (w2.atom == SwizzleAtom.ATOM_32B)
-            m.d.comb += o.is_96b.eq(is_96b)
-            with m.If(is_96b):  # the 32-byte swizzle, with rows of 96 bytes
+            with m.If(self._decode_96b(m, w2, last_piece)):
                 m.d.comb += [
                     bad_swizzle.eq(interleaved),
                     too_wide.eq(last_byte >= PIECES_96B * PIECE_BYTES),
-                    o.style.swizzle.eq(Swizzle.SPAN_32B),
-                    o.swizzled.eq(1),
-                    o.row_pitch.eq(PIECES_96B),
-                    o.row_mask.eq(row_mask(last_piece, PIECES_96B, p.row_mask_bits)),
                 ]
         with m.If(interleaved):
             slice_pieces = Mux(w2.interleave[1], 2, 1)
@@ -368,6 +362,20 @@ class MapDecoder(wiring.Component):
         if p.swizzle_atoms or p.sub_byte:
             m.d.comb += o.load_only.eq(packed_for_loads | flips)
         return refused | bad_length
+
+    def _decode_96b(self, m: Module, w2, last_piece: Value) -> Value:
+        """Decode the 32-byte swizzle with rows of 96 bytes; return whether the map has it."""
+        o = self.o
+        is_96b = (w2.swizzle == Swizzle.NONE) & (w2.atom == SwizzleAtom.ATOM_32B)
+        m.d.comb += o.is_96b.eq(is_96b)
+        with m.If(is_96b):
+            m.d.comb += [
+                o.style.swizzle.eq(Swizzle.SPAN_32B),
+                o.swizzled.eq(1),
+                o.row_pitch.eq(PIECES_96B),
+                o.row_mask.eq(row_mask(last_piece, PIECES_96B, self.params.row_mask_bits)),
+            ]
+        return is_96b
 
 
 def is_misaligned(params: TmaParams, decoded, coord, store: Value) -> Value:

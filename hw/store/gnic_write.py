@@ -110,8 +110,7 @@ class GnicWrite(wiring.Component):
         # the check of a tag is in no path to ``i.ready``.
         ends_unwritten = Signal()
         ack_valid = Signal()
-        is_taken = (~ack_valid & ~ends_unwritten) | performed.i.ready
-        answer = self._take_answers(m, tags, read, (ack_valid, answer_valid), is_taken)
+        answer = self._take_answers(m, tags, read, (ack_valid, answer_valid), performed.i.ready)
         m.d.comb += [
             ends_unwritten.eq(self.i.valid & ~has_pieces & ~ack_valid),
             self.i.ready.eq(Mux(has_pieces, may_write, ~ack_valid & performed.i.ready)),

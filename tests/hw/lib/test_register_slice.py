@@ -3,10 +3,10 @@
 import pytest
 from amaranth.sim import Simulator
 
-from hw.lib.register_slice import DoubleBuffer, PipelineRegister, SingleBuffer
+from hw.lib.register_slice import DoubleBuffer, PipelineRegister, SingleBuffer, SkidBuffer
 from tests.hw.simulate import run_streams
 
-BUFFERS = SingleBuffer, PipelineRegister, DoubleBuffer
+BUFFERS = SingleBuffer, PipelineRegister, SkidBuffer, DoubleBuffer
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -23,13 +23,18 @@ def test_one_a_clock(buffer):
     assert run.cycles["o"] == list(range(1, 101))
 
 
+def test_a_skid_buffer_has_no_latency():
+    run = run_streams(SkidBuffer(8), {"i": list(range(100))}, ["o"], stall=0)
+    assert run.taken["i"] == run.cycles["o"] == list(range(100))
+
+
 def test_a_single_buffer_passes_one_in_two_clocks():
     run = run_streams(SingleBuffer(8), {"i": list(range(100))}, ["o"], stall=0)
     assert run.taken["i"] == list(range(0, 200, 2))
     assert run.cycles["o"] == list(range(1, 201, 2))
 
 
-@pytest.mark.parametrize("buffer", [SingleBuffer, DoubleBuffer])
+@pytest.mark.parametrize("buffer", [SingleBuffer, SkidBuffer, DoubleBuffer])
 def test_ready_comes_from_a_register(buffer):
     """The inputs of a clock do not change ``i.ready`` in that clock, in any state."""
     dut = buffer(8)
