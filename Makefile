@@ -87,9 +87,10 @@ soak: setup ## run random requests on the default unit and on a cluster without 
 	@$(PYTHON) -W error -m tests.soak $(if $(CLOCKS),--clocks $(CLOCKS)) $(if $(SEED),--seed $(SEED)) \
 		$(if $(DESIGN),--design $(DESIGN)) $(CREW)
 
-mutate: setup ## plant mutants in the RTL and report how many of them each suite of tests kills; 60 take an hour [COUNT=1000] [SEED=1] [DESIGN=unit|axi|tlb|contexts] [BLOCK=LineCutter] [SUITE=recordings|random|directed|blocks] [SCHEDULER=tcp://host:8786] [WORKERS=2]
+mutate: setup ## plant mutants in the RTL and report how many of them each suite of tests kills; 60 take an hour [COUNT=1000] [SEED=1] [DESIGN=unit|axi|tlb|contexts] [BLOCK=LineCutter] [SUITE=recordings|random|directed|blocks] [APART=100] [SCHEDULER=tcp://host:8786] [WORKERS=2]
 	@$(PYTHON) -W error -m sim_tb.mutation $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED)) \
-		$(if $(DESIGN),--design $(DESIGN)) $(if $(BLOCK),--block $(BLOCK)) $(if $(SUITE),--suite $(SUITE)) $(CREW)
+		$(if $(DESIGN),--design $(DESIGN)) $(if $(BLOCK),--block $(BLOCK)) $(if $(SUITE),--suite $(SUITE)) \
+		$(if $(APART),--apart $(APART)) $(CREW)
 
 mutate-golden: setup ## plant mutants in the golden model and report how many of them its tests kill; 1,000 take an hour [COUNT=1000] [SEED=1] [MODULE=walk] [WORKERS=1] [DOCS=1]
 	$(if $(filter-out 1,$(DOCS)),$(error DOCS = $(DOCS): must be 1))

@@ -131,8 +131,8 @@ class BarrierWaiters(wiring.Component):
         m = Module()
         entries = self.params.barrier_waiters
         depth = max(entries, 2)  # a memory of one row would have no address
-        is_block = entries > MOST_ROWS_UNCLOCKED
-        m.submodules.tags = RowMemory(BARRIER_TAG_BITS, depth, in_block=is_block)
+        in_block = True if entries > MOST_ROWS_UNCLOCKED else None
+        m.submodules.tags = RowMemory(BARRIER_TAG_BITS, depth, in_block=in_block)
         m.submodules.deadlines = deadlines = RowMemory(TIME_BITS, depth)
 
         # Masks have one bit per entry; an entry is selected by a one-hot mask.

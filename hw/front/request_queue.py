@@ -4,6 +4,7 @@ from amaranth.hdl import Assert, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from hw.layouts.isa import GLOBAL_ADDRESS_BITS
 from hw.layouts.jobs import channel_of, queued_request_layout, stream_of
 from hw.lib.memory import RowMemory
 from hw.lib.one_hot import index_of
@@ -28,7 +29,7 @@ class RequestQueue(wiring.Component):
     All operands are captured when a request is accepted: the issuer may change its registers in the
     next clock.
 
-    Latency: two clocks: all requests wait in one memory, and leave from its output register.
+    Latency: two clocks: all requests wait in memory, and leave from its output register.
     Throughput: a request a clock, of all channels together. Back-pressure: each channel has room
     for ``request_queue_depth`` requests, and one more in the output register. A request of a
     channel without room holds up all requests behind it, of all channels. An issuer that checks
@@ -75,10 +76,15 @@ class RequestQueue(wiring.Component):
         m = Module()
         p = self.params
         place_bits = (p.request_queue_depth - 1).bit_length()
-        m.submodules.requests = requests = RowMemory(
-            queued_request_layout(p), p.channels << place_bits
-        )
+        rows = p.channels << place_bits
+        members = queued_request_layout(p).members
+        others = [name for name in members if name != "global_address"]
+        layout = data.StructLayout({name: members[name] for name in others})
+        m.submodules.requests = requests = RowMemory(layout, rows)
+        # Long paths begin with the address, and block memory is slow.
+        m.submodules.addresses = addresses = RowMemory(GLOBAL_ADDRESS_BITS, rows, in_block=False)
         write, read = requests.write_port(), requests.read_port()
+        write_address, read_address = addresses.write_port(), addresses.read_port()
         places = data.ArrayLayout(place_bits, p.channels)
         first, free = Signal(places, name="first_place"), Signal(places, name="free_place")
         valid = Signal()  # a request is in the output register
@@ -97,14 +103,23 @@ class RequestQueue(wiring.Component):
             self.i.ready.eq(accepts.bit_select(channel, 1)),
             write.en.eq(self.i.valid & self.i.ready),
             write.addr.eq(Cat(free[channel], channel)),
-            write.data.eq(self.i.payload),
+            *(write.data[name].eq(self.i.p[name]) for name in others),
+            write_address.en.eq(write.en),
+            write_address.addr.eq(write.addr),
+            write_address.data.eq(self.i.p.global_address),
             read.en.eq(waiting.any() & (~valid | taken)),
             read.addr.eq(Cat(first_place, index_of(turn))),
+            read_address.en.eq(read.en),
+            read_address.addr.eq(read.addr),
             taken.eq(Mux(is_bulk, self.bulk.ready, self.tensor.ready)),
             self.tensor.valid.eq(valid & ~is_bulk),
             self.bulk.valid.eq(valid & is_bulk),
-            *(output.payload.eq(read.data) for output in (self.tensor, self.bulk)),
         ]
+        for output in self.tensor, self.bulk:
+            m.d.comb += [
+                *(output.p[name].eq(read.data[name]) for name in others),
+                output.p.global_address.eq(read_address.data),
+            ]
         with m.If(~valid | taken):
             m.d.sync += valid.eq(waiting.any())
         busy = Signal(p.channels)

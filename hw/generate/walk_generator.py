@@ -156,9 +156,11 @@ class WalkGenerator(wiring.Component):
         outputs = [*self.walk, *([self.store_walk] if p.stores else [])]
         behind_store = HEADS + 2 * WALKS_WAITING if p.im2col else 0
         requests = Signal(range(p.channels * (p.jobs_waiting + behind_store) + 1))
-        left = Signal(len(outputs))  # in the clock before
+        came = Signal()  # in the clock before
+        left = Signal(len(outputs))
         m.d.sync += [
+            came.eq(jobs.valid & jobs.p.last),
             left.eq(Cat(output.valid & output.ready & output.p.last for output in outputs)),
-            requests.eq(requests + (jobs.valid & jobs.p.last) - sum(left)),
+            requests.eq(requests + came - sum(left)),
         ]
-        m.d.comb += self.busy.eq(requests != 0)
+        m.d.comb += self.busy.eq(came | (requests != 0))

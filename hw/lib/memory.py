@@ -22,13 +22,15 @@ class RowMemory(Memory):
         A row.
     depth : int
         Rows; with one row, the memory has two.
-    in_block : bool
-        Block memory, whatever the size; otherwise synthesis chooses.
+    in_block : bool, optional
+        Block memory, whatever the size, or LUT memory. Default: synthesis chooses.
     """
 
-    def __init__(self, shape: ShapeLike, depth: int, *, in_block: bool = False) -> None:
+    def __init__(self, shape: ShapeLike, depth: int, *, in_block: bool | None = None) -> None:
         # Synthesis then adds no logic for a row that is read while it is written.
-        attributes = {"no_rw_check": 1} | ({"ram_style": "block"} if in_block else {})
+        attributes: dict[str, int | str] = {"no_rw_check": 1}
+        if in_block is not None:
+            attributes["ram_style"] = "block" if in_block else "distributed"
         super().__init__(shape=shape, depth=max(depth, 2), init=[], attrs=attributes)
 
     def write_port(self) -> WritePort:

@@ -75,7 +75,8 @@ class Queue(wiring.Component):
         m = Module()
         is_clocked = self.latency == 2
         is_block = is_clocked and self.depth > SMALL and self.depth * self._width >= BLOCK_BITS
-        m.submodules.storage = storage = RowMemory(self._width, self.depth, in_block=is_block)
+        in_block = True if is_block else None
+        m.submodules.storage = storage = RowMemory(self._width, self.depth, in_block=in_block)
         write, read = storage.write_port(), storage.read_port(clocked=is_clocked)
         produce, consume = (Signal(range(self.depth), name=name) for name in ("produce", "consume"))
         waiting = Signal(range(self.depth + 1))

@@ -33,7 +33,7 @@ class Gnic(wiring.Component):
     ``o.ready``.
 
     Errors: a response with ``error`` is passed on as a line marked ``failed``. It is also reported
-    on ``fault``, in the first clock in which the line is offered. A response whose tag is not in
+    on ``fault``, a clock after the line is first offered. A response whose tag is not in
     flight is dropped, and its tag is reported on ``wrong_tag``; later responses wait until the
     report is taken.
 
@@ -99,6 +99,8 @@ class Gnic(wiring.Component):
         is_first_offer = Signal()
         response = Signal(translated_response_layout(p), reset_less=True)
         response_fire = Signal()
+        fault_valid = Signal()
+        fault = Signal(read_fault_layout(p), reset_less=True)
         m.d.comb += [
             tags.clear.eq(self.clear),
             # The check of a tag is not in this path: there is room for two wrong ones.
@@ -114,10 +116,14 @@ class Gnic(wiring.Component):
             self.o.p.use.eq(read.data.use),
             self.o.p.failed.eq(response.error),
             self.o.p.data.eq(response.data),
-            self.fault.valid.eq(is_first_offer & response.error & ~tags.wrong),
-            self.fault.p.slot.eq(read.data.use.slot),
-            self.fault.p.line.eq(read.data.line),
-            *(self.fault.p[name].eq(response[name]) for name in cause_field(p)),
+            self.fault.valid.eq(fault_valid),
+            self.fault.p.eq(fault),
+        ]
+        m.d.sync += [
+            fault_valid.eq(is_first_offer & response.error & ~tags.wrong),
+            fault.slot.eq(read.data.use.slot),
+            fault.line.eq(read.data.line),
+            *(fault[name].eq(response[name]) for name in cause_field(p)),
         ]
         m.d.sync += is_first_offer.eq(response_fire)
         with m.If(response_fire):

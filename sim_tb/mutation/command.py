@@ -1,7 +1,8 @@
 """Mutation score of the tests of the unit: ``make mutate``.
 
-Each suite runs on each mutant by itself. A mutant that all suites leave alive is compared with the
-unit by SAT. Worker processes share the mutants. Results stay in an SQLite file under
+Each suite runs on each mutant by itself, or with ``--apart`` on as many of them. A mutant that the
+suites leave alive is compared with the unit by SAT. Worker processes share the mutants. Results
+stay in an SQLite file under
 ``build/mutation``; a run that ended early goes on where it ended. docs/mutation.md explains the
 mutants, the suites and the table.
 """
@@ -32,6 +33,9 @@ COUNT, SEED = 1000, 1
 
 BATCH = 20
 """Mutants on which a suite runs from one start of the simulator."""
+
+QUICKEST_FIRST = "random", "directed", "blocks", "recordings"
+"""Suites by the time that they take for a mutant."""
 
 EXPLANATIONS = Path(__file__).with_name("survivors.toml")
 """Mutants that change nothing that can occur, and the reasons."""
@@ -146,8 +150,13 @@ def fates(
     chosen: Sequence[Mutant],
     names: Sequence[str],
     results: Results,
+    apart: int = COUNT,
 ) -> list[Fate]:
     """Run what has no result yet; return the results of mutants.
+
+    On the first ``apart`` mutants each suite runs by itself. On the others the suites run in the
+    order of ``QUICKEST_FIRST``, each on those that the suites before it left alive and that are not
+    proved equivalent.
 
     Parameters
     ----------
@@ -161,11 +170,45 @@ def fates(
         Names of suites.
     results : Results
         What is known, to which new results are added.
+    apart : int, optional
+        Mutants on which each suite runs by itself.
     """
     unknown = [name for name in names if results.trials(name) is None]
     tasks = {f"{name} without a mutant": Task(planted, (), name) for name in unknown}
     for task, made in crew.run("suites without a mutant", trials, tasks):
         results.put_trials(task.suite, made)
+
+    def living(mutants: Sequence[Mutant]) -> list[Mutant]:
+        return [
+            mutant
+            for mutant in mutants
+            if not killers(mutant, names, results) and not results.equivalent(mutant.options)
+        ]
+
+    run_suites(crew, planted, chosen[:apart], names, results)
+    for name in sorted(names, key=QUICKEST_FIRST.index):
+        run_suites(crew, planted, living(chosen[apart:]), [name], results)
+        prove_all(crew, planted, living(chosen), results)
+    reasons = explanations(results.netlist)
+    return [
+        Fate(
+            mutant,
+            killers(mutant, names, results),
+            bool(results.equivalent(mutant.options)),
+            reasons.get(mutant.options, ""),
+        )
+        for mutant in chosen
+    ]
+
+
+def run_suites(
+    crew: Crew,
+    planted: tuple[int, int, str],
+    chosen: Sequence[Mutant],
+    names: Sequence[str],
+    results: Results,
+) -> None:
+    """Run suites on those mutants on which they have no result yet."""
     tasks = {}
     for name in names:
         known = results.trials(name) or []
@@ -180,23 +223,19 @@ def fates(
     for task, verdicts in crew.run("suites on mutants", judge, tasks):
         for mutant in task.mutants:
             results.put_verdict(mutant.options, task.suite, verdicts[mutant.number])
+
+
+def prove_all(
+    crew: Crew, planted: tuple[int, int, str], chosen: Sequence[Mutant], results: Results
+) -> None:
+    """Try to prove that mutants are equivalent, those of which nobody tried it yet."""
     tasks = {
         f"proof of mutant {mutant.number}": Task(planted, (mutant,))
         for mutant in chosen
-        if results.equivalent(mutant.options) is None and not killers(mutant, names, results)
+        if results.equivalent(mutant.options) is None
     }
     for task, proved in crew.run("proofs", prove, tasks):
         results.put_equivalent(task.mutants[0].options, equivalent=proved)
-    reasons = explanations(results.netlist)
-    return [
-        Fate(
-            mutant,
-            killers(mutant, names, results),
-            bool(results.equivalent(mutant.options)),
-            reasons.get(mutant.options, ""),
-        )
-        for mutant in chosen
-    ]
 
 
 def explanations(netlist: str, path: Path = EXPLANATIONS) -> dict[str, str]:
@@ -308,10 +347,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--block", help="class of the blocks whose mutants run; default: all")
     parser.add_argument("--suite", choices=SUITES, help="only this suite; default: all")
+    parser.add_argument(
+        "--apart",
+        type=int,
+        help="mutants on which each suite runs by itself; on the others, a suite runs only if the "
+        "quicker ones left them alive; default: all",
+    )
     workers.add_arguments(parser)
     options = parser.parse_args(arguments)
     if options.count < 1:
         parser.error(f"--count {options.count}: must be at least 1")
+    if options.apart is not None and options.apart < 0:
+        parser.error(f"--apart {options.apart}: must be at least 0")
     names = list(SUITES) if options.design == "unit" else list(suites.AROUND_THE_UNIT)
     if options.suite and options.suite not in names:
         parser.error(f"--suite {options.suite}: needs --design unit")
@@ -329,7 +376,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     runner.build(subject.params, rtl=directory, optimisation=suites.OPTIMISATION)
     results = results_of(mutants)
     with workers.of(options, parser) as crew:
-        ended = fates(Crew(crew, console), (*planted, options.design), chosen, names, results)
+        apart = len(chosen) if options.apart is None else options.apart
+        crew_here = Crew(crew, console)
+        ended = fates(crew_here, (*planted, options.design), chosen, names, results, apart)
     for fate in ended:
         if fate.is_alive:
             line = f"alive: {fate.mutant.number}, {fate.mutant.block}: {fate.mutant.options}"

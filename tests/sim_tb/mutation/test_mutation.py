@@ -64,11 +64,12 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, str]]:
     return made
 
 
-def run_all(path: Path, **changed: str) -> list[Fate]:
+def run_all(path: Path, apart: int = COUNT, **changed: str) -> list[Fate]:
     results = Results(path, {name: changed.get(name, "first") for name in NAMES})
     for name in NAMES:
         results.put_trials(name, [Trial("a test", 100, [1, 2]), Trial("another", 50, [2, 4])])
-    found = fates(Crew(Serial(), Console()), (4, 1, "unit"), MUTANTS.planted, NAMES, results)
+    crew = Crew(Serial(), Console())
+    found = fates(crew, (4, 1, "unit"), MUTANTS.planted, NAMES, results, apart)
     results.close()
     return found
 
@@ -79,6 +80,22 @@ def test_each_suite_runs_on_each_mutant(tmp_path, runs):
     assert [each.killed_by for each in found] == [frozenset(names) for names in KILLERS.values()]
     assert [each.equivalent for each in found] == [False, False, True, False]
     assert [each.is_alive for each in found] == [False, False, False, True]
+
+
+def test_suites_run_on_what_quicker_ones_left_alive(tmp_path, runs):
+    together = run_all(tmp_path / "together", apart=0)
+    assert runs == [(1, "random"), (2, "random"), (4, "random"), (4, "recordings")]
+    runs.clear()
+    found = run_all(tmp_path / "apart", apart=1)
+    assert runs == [
+        (1, "recordings"),
+        (1, "random"),
+        (2, "random"),
+        (4, "random"),
+        (4, "recordings"),
+    ]
+    assert [each.killed_by for each in found] == [frozenset(names) for names in KILLERS.values()]
+    assert [each.is_alive for each in together] == [each.is_alive for each in found]
 
 
 def test_a_second_run_goes_on_where_the_first_ended(tmp_path, runs):
@@ -139,6 +156,12 @@ def test_mutants_are_in_blocks_around_the_unit(name):
     kinds = {block.kind for block in subject.design().blocks()}
     assert subject.kinds & kinds
     assert "RequestQueue" not in subject.kinds
+
+
+def test_no_mutants_may_be_apart(capsys):
+    with pytest.raises(SystemExit):
+        main(["--apart", "-1"])
+    assert "--apart -1: must be at least 0" in capsys.readouterr().err
 
 
 def test_suites_that_know_the_unit_need_it(capsys):
