@@ -1,6 +1,9 @@
 """Run walker: steps through the runs of a walk."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 
 from amaranth.hdl import Assert, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, enum, stream, wiring
@@ -107,7 +110,6 @@ class RunWalker(wiring.Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        p = self.params
         # Both outputs have a queue, so that neither waits for ``ready`` of the other.
         m.submodules.runs = runs = Queue(self.run.payload.shape(), 2)
         connect(m, runs.o, flipped(self.run))
@@ -122,18 +124,7 @@ class RunWalker(wiring.Component):
         # The innermost loop with steps left takes one step, or as many steps as rows are gathered;
         # the loops below it begin anew.
         has_next, step_level = self._choose_loop(m, job, loops, gathered)
-        next_start = Signal(p.piece_address_bits)
-        next_smem = Signal(p.smem_piece_bits)
-        next_room = Signal.like(gathered.room)
-        with m.Switch(step_level):
-            for level, place in enumerate(self._next_places(m, job, loops, gathered)):
-                with m.Case(level):
-                    m.d.comb += [
-                        output.eq(value)
-                        for output, value in zip(
-                            (next_start, next_smem, next_room), place, strict=True
-                        )
-                    ]
+        next_start, next_smem, next_room = self._next_place(m, job, loops, gathered, step_level)
 
         fire = Signal()
         last_step = Signal()
@@ -238,10 +229,10 @@ class RunWalker(wiring.Component):
             left_d.high.eq(left.high - borrows),
             left_d.exceeds.eq(Mux(borrows, left.high[1:].any(), left.exceeds)),
         ]
-        rows = list(enumerate(job.rows.loop))
+        rows = enumerate(job.rows.loop)
         with m.If(Cat(is_row & (step_level > level) for level, is_row in rows).any()):
             m.d.sync += left.eq(gathered.last)
-        with m.Elif(Cat(is_row & (step_level == level) for level, is_row in rows).any()):
+        with m.Elif(self._steps_rows(job, step_level)):
             m.d.sync += left.eq(left_d)
 
     def _room(self, m: Module, name: str, rows, start: Value, smem: Value) -> Value:
@@ -254,37 +245,62 @@ class RunWalker(wiring.Component):
         ]
         return Mux(in_line < in_beat, in_line, in_beat)
 
-    def _next_places(
-        self, m: Module, job, loops: list[LoopRegisters], gathered: Gathered
-    ) -> list[tuple[Value, Value, Value]]:
-        """Return the next run's addresses in both memories, and the room behind it, for each loop
-        that may take a step.
+    def _next_place(
+        self, m: Module, job, loops: list[LoopRegisters], gathered: Gathered, step_level: Signal
+    ) -> tuple[Value, Value, Value]:
+        """Return the next run's addresses in both memories, and the room behind it.
+
+        The place behind a step of each loop is found, and apart from these the place behind the
+        gathered rows: how many these are is known late.
         """
-        p = self.params
-        leaps: tuple[Value, ...] = ()
-        if self._gathers:
-            leaps = tuple(
-                lookup(step, gathered.room, lambda step, room: step * (room + 1), LEAP_BITS)
-                for step in (job.rows.row_step, job.rows.smem_step)
+        places = [
+            self._place(
+                m, f"level_{level}", job, (registers.start, registers.smem),
+                (loop.global_step, loop.smem_step),
             )
-        places = []
-        for level, (registers, loop) in enumerate(zip(loops, job.walk.loops, strict=True)):
-            start = Signal(p.piece_address_bits, name=f"next_start_{level}")
-            smem = Signal(p.smem_piece_bits, name=f"next_smem_{level}")
-            steps, room = (loop.global_step, loop.smem_step), Const(0)
-            if self._gathers:
-                rows = job.rows
-                steps = tuple(
-                    Mux(rows.loop[level], leap, step)
-                    for leap, step in zip(leaps, steps, strict=True)
+            for level, (registers, loop) in enumerate(zip(loops, job.walk.loops, strict=True))
+        ]  # fmt: skip
+        chosen = Signal(places[0].shape(), name="next_place")
+        with m.Switch(step_level):
+            for level, place in enumerate(places):
+                with m.Case(level):
+                    m.d.comb += chosen.eq(place)
+        if self._gathers:
+            rows = job.rows
+            row = [
+                reduce(or_, (value & is_row.replicate(len(value)) for value, is_row in choices))
+                for choices in (
+                    [(registers.start, rows.loop[n]) for n, registers in enumerate(loops)],
+                    [(registers.smem, rows.loop[n]) for n, registers in enumerate(loops)],
                 )
-                room = self._room(m, f"room_{level}", rows, start, smem)
-            m.d.comb += [
-                start.eq(registers.start + steps[0]),
-                smem.eq(registers.smem + steps[1]),
             ]
-            places.append((start, smem, room))
-        return places
+            leaps = [
+                lookup(step, gathered.room, lambda step, room: step * (room + 1), LEAP_BITS)
+                for step in (rows.row_step, rows.smem_step)
+            ]
+            row_place = self._place(m, "row", job, row, leaps)
+            with m.If(self._steps_rows(job, step_level)):
+                m.d.comb += chosen.eq(row_place)
+        return chosen.start, chosen.smem, chosen.room
+
+    def _steps_rows(self, job, step_level: Value) -> Value:
+        """Return whether the loop that steps is that of the rows that may be gathered."""
+        return Cat(
+            is_row & (step_level == level) for level, is_row in enumerate(job.rows.loop)
+        ).any()
+
+    def _place(self, m: Module, name: str, job, start: Sequence, steps: Sequence) -> data.View:
+        """Return the place behind steps from ``start`` in both memories, and the room there."""
+        p = self.params
+        layout = data.StructLayout(
+            {"start": p.piece_address_bits, "smem": p.smem_piece_bits, "room": p.lane_bits}
+        )
+        place = Signal(layout, name=f"place_{name}")
+        m.d.comb += [place.start.eq(start[0] + steps[0]), place.smem.eq(start[1] + steps[1])]
+        if self._gathers:
+            room = self._room(m, f"room_{name}", job.rows, place.start, place.smem)
+            m.d.comb += place.room.eq(room)
+        return place
 
     def _emit_run(
         self,
