@@ -281,7 +281,7 @@ class RunWalker(wiring.Component):
             row_place = self._place(m, "row", job, row, leaps)
             with m.If(self._steps_rows(job, step_level)):
                 m.d.comb += chosen.eq(row_place)
-        return chosen.start, chosen.smem, chosen.room
+        return chosen.start, chosen.smem, chosen.room if self._gathers else Const(0)
 
     def _steps_rows(self, job, step_level: Value) -> Value:
         """Return whether the loop that steps is that of the rows that may be gathered."""
@@ -292,8 +292,9 @@ class RunWalker(wiring.Component):
     def _place(self, m: Module, name: str, job, start: Sequence, steps: Sequence) -> data.View:
         """Return the place behind steps from ``start`` in both memories, and the room there."""
         p = self.params
+        room = {"room": p.lane_bits} if self._gathers else {}
         layout = data.StructLayout(
-            {"start": p.piece_address_bits, "smem": p.smem_piece_bits, "room": p.lane_bits}
+            {**room, "smem": p.smem_piece_bits, "start": p.piece_address_bits}
         )
         place = Signal(layout, name=f"place_{name}")
         m.d.comb += [place.start.eq(start[0] + steps[0]), place.smem.eq(start[1] + steps[1])]
