@@ -332,7 +332,7 @@ class LinesSpec(Elaboratable):
 
 def _carries_one_loop_only(_walker: RunWalker, inner: Inside) -> None:
     with inner.module.If(inner.step_level == 2):
-        inner.module.d.comb += inner.next_start.eq(inner.next_start_1)
+        inner.module.d.comb += inner.next_place.eq(inner.place_level_1)
 
 
 def _steps_a_row_too_far(_walker: RunWalker, inner: Inside) -> None:
