@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
-from operator import or_
 
 from amaranth.hdl import Assert, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, enum, stream, wiring
@@ -13,6 +11,7 @@ from hw.generate.short_row import lookup
 from hw.layouts.jobs import SHORT_ROW_BITS, prepared_walk_layout, remote_field
 from hw.layouts.lines import fill_step_layout, run_layout
 from hw.layouts.monitor import marks_field
+from hw.lib.one_hot import any_of
 from hw.lib.queue import Queue
 from hw.params import TmaParams
 
@@ -267,13 +266,10 @@ class RunWalker(wiring.Component):
                     m.d.comb += chosen.eq(place)
         if self._gathers:
             rows = job.rows
-            row = [
-                reduce(or_, (value & is_row.replicate(len(value)) for value, is_row in choices))
-                for choices in (
-                    [(registers.start, rows.loop[n]) for n, registers in enumerate(loops)],
-                    [(registers.smem, rows.loop[n]) for n, registers in enumerate(loops)],
-                )
-            ]
+            row = (
+                any_of((rows.loop[level], each.start) for level, each in enumerate(loops)),
+                any_of((rows.loop[level], each.smem) for level, each in enumerate(loops)),
+            )
             leaps = [
                 lookup(step, gathered.room, lambda step, room: step * (room + 1), LEAP_BITS)
                 for step in (rows.row_step, rows.smem_step)

@@ -1,4 +1,8 @@
-"""One-hot masks: pick a bit of a mask, and convert between a one-hot mask and a number."""
+"""One-hot masks: pick a bit or a value, and convert between a one-hot mask and a number."""
+
+from collections.abc import Iterable
+from functools import reduce
+from operator import or_
 
 from amaranth.hdl import Cat, Mux, Value
 from amaranth.utils import ceil_log2
@@ -16,6 +20,14 @@ def one_hot(number: Value, enable: Value, width: int) -> Value:
     is undefined. A shift of ``enable`` would be undefined.
     """
     return Mux(enable, 1 << number, 0)[:width]
+
+
+def any_of(choices: Iterable[tuple[Value, Value]]) -> Value:
+    """Return the value of the choice that applies, or 0; at most one does.
+
+    Each choice is whether it applies, and its value.
+    """
+    return reduce(or_, (value & applies.replicate(len(value)) for applies, value in choices))
 
 
 def index_of(mask: Value) -> Value:

@@ -1,15 +1,12 @@
 """Job builder: accumulates the batches of a walk, and offers its job or the refusal."""
 
-from collections.abc import Iterable
-from functools import reduce
-from operator import or_
-
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.layouts.isa import ErrorCode
 from hw.layouts.jobs import refusal_layout, remote_field, walk_job_layout
+from hw.lib.one_hot import any_of
 from hw.params import DIMS, PIECE_BYTES, TmaParams
 from hw.setup.checks import REPORT_ORDER
 from hw.setup.items import (
@@ -20,11 +17,6 @@ from hw.setup.items import (
     spanned_batch_layout,
     starts_walk,
 )
-
-
-def _any_of(choices: Iterable[tuple[Value, Value]]) -> Value:
-    """Return the value of the choice that applies, or 0; at most one does."""
-    return reduce(or_, (value & applies.replicate(len(value)) for applies, value in choices))
 
 
 class JobBuilder(wiring.Component):
@@ -163,11 +155,11 @@ class JobBuilder(wiring.Component):
                     ]
         # An item merges only if all items below it do: the last one gives the run.
         is_last = merges & Cat(~merges[1:], 1)
-        run = _any_of(zip(is_last, i.runs, strict=True))
+        run = any_of(zip(is_last, i.runs, strict=True))
         m.d.sync += open_below.eq(is_open[-1])
         for field, row_field in ((walk.run, row.pieces), (walk.smem_extent, row.extent)):
             of_row = Mux(is_first, row_field, field)
-            m.d.sync += field.eq(run | _any_of([(~merges[0], of_row)]))
+            m.d.sync += field.eq(run | any_of([(~merges[0], of_row)]))
 
     def _add_column(self, m: Module, job) -> None:
         """Give the levels of the column their positions and addresses."""

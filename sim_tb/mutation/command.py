@@ -2,9 +2,8 @@
 
 Each suite runs on each mutant by itself, or with ``--apart`` on as many of them. A mutant that the
 suites leave alive is compared with the unit by SAT. Worker processes share the mutants. Results
-stay in an SQLite file under
-``build/mutation``; a run that ended early goes on where it ended. docs/mutation.md explains the
-mutants, the suites and the table.
+stay in an SQLite file under ``build/mutation``; a run that ended early goes on where it ended.
+docs/mutation.md explains the mutants, the suites and the table.
 """
 
 import tomllib
@@ -375,10 +374,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     directory = suites.rtl(mutants, options.design)
     runner.build(subject.params, rtl=directory, optimisation=suites.OPTIMISATION)
     results = results_of(mutants)
-    with workers.of(options, parser) as crew:
-        apart = len(chosen) if options.apart is None else options.apart
-        crew_here = Crew(crew, console)
-        ended = fates(crew_here, (*planted, options.design), chosen, names, results, apart)
+    apart = len(chosen) if options.apart is None else options.apart
+    with workers.of(options, parser) as processes:
+        crew = Crew(processes, console)
+        ended = fates(crew, (*planted, options.design), chosen, names, results, apart)
     for fate in ended:
         if fate.is_alive:
             line = f"alive: {fate.mutant.number}, {fate.mutant.block}: {fate.mutant.options}"
