@@ -101,13 +101,16 @@ class Odometer(wiring.Component):
         )
         # State of a column at its next step. ``left``: pixels of the chain; ``ends``: the chain
         # ends with the step; ``first``: it begins. With ``im2col_w``: ``is_partial``, a group ends
-        # inside a row; then ``offset`` is its end, multiplied in a clock of its own; ``group_end``:
-        # the wheels behind the pixels of the group; ``halo_left``: pixels of the halo, with this
-        # one.
+        # inside a row; then ``offset`` is its end, multiplied in a clock of its own; ``is_done``:
+        # the column is done in this clock; ``last_of_group``: the chain is the last one of its
+        # group; ``group_end``: the wheels behind the pixels of the group; ``halo_left``: pixels of
+        # the halo, with this one.
         groups = {
             "is_partial": 1,
             "has_offset": 1,
             "offset": address,
+            "is_done": 1,
+            "last_of_group": 1,
             "in_halo": 1,
             "group": range(GROUPS),
             "halo_left": 5,
@@ -238,10 +241,14 @@ class Odometer(wiring.Component):
         left = column.pixels
         groups = []
         if self.params.im2col_w:
-            left = Mux(column.enabled & column.grouped, GROUP, left)
+            limits = column.limits
+            is_grouped = column.enabled & column.grouped
+            left = Mux(is_grouped, GROUP, left)
             groups = [
-                state.is_partial.eq(self._is_partial(column, column.limits, GROUP)),
+                state.is_partial.eq(is_grouped & ~limits.is_outside & (limits.most > GROUP)),
                 state.has_offset.eq(0),
+                state.is_done.eq(column.ends & ~is_grouped),
+                state.last_of_group.eq(column.halo == 0),
                 state.in_halo.eq(0),
                 state.group.eq(0),
             ]
@@ -261,7 +268,7 @@ class Odometer(wiring.Component):
         with it; whether its walk is the last one of the column; its place.
         """
         p = self.params
-        emits, is_done, last_of_column, place = outputs
+        emits, _, last_of_column, _ = outputs
         wheels, left = state.wheels, state.left
         turned = Signal(self._wheels)
         partial = Const(0, 1), left, Const(0, p.piece_address_bits)
@@ -274,26 +281,19 @@ class Odometer(wiring.Component):
             state_d.left.eq(left - wheels.limits.most),
             state_d.first.eq(state.ends),
         ]
-        if p.im2col_w:
-            self._walk_groups(m, column, state, state_d, turned, (last_of_column, place))
         m.d.comb += state_d.ends.eq(self._ends(column, state, state_d))
         if p.im2col_w:
-            limits_d = state_d.wheels.limits
-            m.d.comb += state_d.is_partial.eq(self._is_partial(column, limits_d, state_d.left))
+            self._walk_groups(m, column, state, state_d, turned, outputs[1:])
             with m.If(state.has_offset):
                 m.d.comb += [emits.eq(0), state_d.has_offset.eq(0)]
             with m.Elif(state.is_partial):
                 # The wheels turn in the next step, behind the product.
                 m.d.comb += [
-                    is_done.eq(0),
                     state_d.eq(state),
+                    state_d.is_done.eq(last_of_column),
                     state_d.has_offset.eq(1),
                     state_d.offset.eq(left * column.step),
                 ]
-
-    def _is_partial(self, column, limits, left: Value | int) -> Value:
-        """Return whether a group of dense pixels, of which ``left`` are left, ends inside a row."""
-        return column.enabled & column.grouped & ~limits.is_outside & (left < limits.most)
 
     def _ends(self, column, state, state_d) -> Value:
         """Return whether the chain ends with the step behind this one.
@@ -316,10 +316,37 @@ class Odometer(wiring.Component):
         is_one_row = ~stays & (behind <= restart << 1)
         ends_behind = behind <= Mux(stays, LEAP, restart)
         ends_behind |= rest_is_outside(p, column, is_one_row, self._turned(column, wheels))
-        ends = Mux(wheels.limits.stays, ends_inside, ends_behind)
-        if p.im2col_w:
-            ends = Mux(column.grouped, state_d.left <= limits_d.most, ends)
-        return limits_d.is_outside | ends
+        return limits_d.is_outside | Mux(wheels.limits.stays, ends_inside, ends_behind)
+
+    def _group_ends(self, column, state) -> tuple[Value, Value]:
+        """Return, of the ``grouped`` step behind this one, whether its chain ends with it, and
+        whether it is dense and ends inside a row. Both are unknown if it is outside the tensor.
+
+        Long paths end here: the cases are compared apart, from registers; the choice comes last.
+        """
+        row, restart = state.wheels.counts[0].to_wrap, column.restart[0].to_wrap
+        dense, left = column.dense, state.left  # pixels that are not dense take a step each
+        behind, in_row = left - row, row - left  # pixels behind the row, or behind the group
+        most = state.group_end.limits.most
+        is_partial = state.is_partial
+
+        def choose(in_group, behind_group, halo, behind_halo) -> Value:
+            behind_chain = Mux(state.in_halo, behind_halo, behind_group)
+            return Mux(state.ends, Mux(state.last_of_group, behind_chain, halo), in_group)
+
+        ends = choose(
+            Mux(dense, behind <= restart, left <= 2),
+            dense & Mux(is_partial, in_row >= GROUP, restart >= GROUP),
+            1,
+            most >= GROUP,
+        )
+        ends_inside_row = choose(
+            dense & (behind < restart),
+            dense & Mux(is_partial, in_row > GROUP, restart > GROUP),
+            0,
+            most > GROUP,
+        )
+        return ends, ends_inside_row
 
     def _turned(self, column, wheels) -> list[Wheel]:
         """Return the wheels H, D and N behind the wrap of a row, without their counts."""
@@ -413,20 +440,36 @@ class Odometer(wiring.Component):
 
     def _walk_groups(self, m: Module, column, state, state_d, turned, outputs) -> None:
         """Walk the chains of ``im2col::w::128``: four groups, and behind each one its halo."""
-        last_of_column, place = outputs
-        last_of_group = Signal()
+        is_done, last_of_column, place = outputs
+        last_of_group = state.last_of_group
+        last_group = GROUPS - 1
+        is_grouped = column.enabled & column.grouped
+        is_outside = state_d.wheels.limits.is_outside
+        ends, ends_inside_row = self._group_ends(column, state)
+        is_last = state_d.last_of_group & (state_d.group == last_group)
         m.d.comb += [
-            last_of_group.eq(Mux(state.in_halo, state.halo_left == 1, column.halo == 0)),
             place.in_halo.eq(state.in_halo),
             place.first_of_halo.eq(state.halo_left == column.halo),
+            is_done.eq(state.is_done),
+            state_d.is_partial.eq(is_grouped & ends_inside_row & ~is_outside),
+            state_d.is_done.eq(state_d.ends & ~state_d.is_partial & (is_last | ~is_grouped)),
         ]
-        with m.If(column.enabled & column.grouped):
-            m.d.comb += last_of_column.eq(state.ends & last_of_group & (state.group == GROUPS - 1))
+        with m.If(column.grouped):
+            m.d.comb += state_d.ends.eq(ends | is_outside)
+        with m.If(is_grouped):
+            m.d.comb += last_of_column.eq(state.ends & last_of_group & (state.group == last_group))
             with m.If(state.ends):
                 m.d.comb += [
                     state_d.in_halo.eq(~last_of_group),
                     state_d.group.eq(state.group + last_of_group),
                     state_d.halo_left.eq(Mux(state.in_halo, state.halo_left - 1, column.halo)),
+                    state_d.last_of_group.eq(
+                        Mux(
+                            last_of_group,
+                            column.halo == 0,
+                            Mux(state.in_halo, state.halo_left == 2, column.halo == 1),
+                        )
+                    ),
                 ]
                 with m.If(~state.in_halo):
                     m.d.comb += state_d.group_end.eq(turned)
