@@ -280,8 +280,8 @@ class Odometer(wiring.Component):
             state_d.wheels.eq(turned),
             state_d.left.eq(left - wheels.limits.most),
             state_d.first.eq(state.ends),
+            state_d.ends.eq(self._ends(column, state, state_d)),
         ]
-        m.d.comb += state_d.ends.eq(self._ends(column, state, state_d))
         if p.im2col_w:
             self._walk_groups(m, column, state, state_d, turned, outputs[1:])
             with m.If(state.has_offset):
@@ -443,7 +443,6 @@ class Odometer(wiring.Component):
         is_done, last_of_column, place = outputs
         last_of_group = state.last_of_group
         last_group = GROUPS - 1
-        is_grouped = column.enabled & column.grouped
         is_outside = state_d.wheels.limits.is_outside
         ends, ends_inside_row = self._group_ends(column, state)
         is_last = state_d.last_of_group & (state_d.group == last_group)
@@ -451,24 +450,22 @@ class Odometer(wiring.Component):
             place.in_halo.eq(state.in_halo),
             place.first_of_halo.eq(state.halo_left == column.halo),
             is_done.eq(state.is_done),
-            state_d.is_partial.eq(is_grouped & ends_inside_row & ~is_outside),
-            state_d.is_done.eq(state_d.ends & ~state_d.is_partial & (is_last | ~is_grouped)),
+            state_d.is_done.eq(state_d.ends),
         ]
-        with m.If(column.grouped):
-            m.d.comb += state_d.ends.eq(ends | is_outside)
-        with m.If(is_grouped):
-            m.d.comb += last_of_column.eq(state.ends & last_of_group & (state.group == last_group))
+        with m.If(column.enabled & column.grouped):
+            m.d.comb += [
+                last_of_column.eq(state.ends & last_of_group & (state.group == last_group)),
+                state_d.ends.eq(ends | is_outside),
+                state_d.is_partial.eq(ends_inside_row & ~is_outside),
+                state_d.is_done.eq(state_d.ends & ~state_d.is_partial & is_last),
+            ]
             with m.If(state.ends):
                 m.d.comb += [
                     state_d.in_halo.eq(~last_of_group),
                     state_d.group.eq(state.group + last_of_group),
                     state_d.halo_left.eq(Mux(state.in_halo, state.halo_left - 1, column.halo)),
                     state_d.last_of_group.eq(
-                        Mux(
-                            last_of_group,
-                            column.halo == 0,
-                            Mux(state.in_halo, state.halo_left == 2, column.halo == 1),
-                        )
+                        Mux(last_of_group, column.halo == 0, state_d.halo_left == 1)
                     ),
                 ]
                 with m.If(~state.in_halo):
