@@ -302,6 +302,7 @@ class Tma(wiring.Component):
         self._connect_memory(m, "gnic_request", block.gnic.request)
         self._connect_memory(m, "gnic_response", block.gnic.response)
         connect(m, block.gnic.o, block.response_path.i)
+        m.d.comb += block.gnic.admits_next.eq(block.response_path.admits_next)
         connect(m, block.gnic.fault, block.completion_tracker.fault)
         if self.params.report_mechanism:
             m.d.comb += block.completion_tracker.report.eq(block.response_path.report)

@@ -115,6 +115,7 @@ class Ingress(wiring.Component):
                 line[name].eq(packet[name])
                 for name in ("style", "beat", "boundary", "valid", "words", "data")
             ),
+            line.next_beat.eq(packet.beat + 1),
             receipt.received.eq(1),
             *(
                 receipt[name].eq(packet[name])

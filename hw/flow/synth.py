@@ -71,7 +71,7 @@ PLACE = (
 WEIGHTS = {"tiny": 10}
 """Weight of timing against the length of wires, which a small unit needs less; see ``WEIGHT``."""
 
-WEIGHT = 30
+WEIGHT = 80
 """Weight for all other presets."""
 
 RESOURCES = {

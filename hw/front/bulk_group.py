@@ -5,7 +5,7 @@ from functools import cache
 
 from amaranth.hdl import Assert, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import bits_for
 
 from hw.layouts.isa import Operation, is_dsmem, is_load, is_store
@@ -13,6 +13,7 @@ from hw.layouts.jobs import directed_request_layout, group_layout, queued_reques
 from hw.layouts.ports import clear_layout, group_result_layout
 from hw.lib.memory import Copies, ReadPort, WritePort, clear_row
 from hw.lib.queue import Queue
+from hw.lib.register_slice import SkidBuffer
 from hw.params import TmaParams
 
 BETWEEN_BLOCKS = 32
@@ -175,11 +176,12 @@ class BulkGroups(wiring.Component):
     behind a commit that waited is offered four clocks after the last token that the commit waited
     for was taken. Throughput: a request a clock, also of one thread, and commits, too. A wait takes
     two clocks if others are in the queue. A ``source_read`` and a ``complete`` a clock, or a
-    ``released`` a clock, for any groups; if both kinds are offered they take turns, so each waits
-    at most one clock for the other.
+    ``released`` a clock, for any groups; if both kinds are offered they take turns, so each is
+    counted at most one clock later. A token of each of the first two kinds has a place to wait.
 
     Back-pressure: ``i.ready`` does not depend on ``i.payload``. It follows ``o.ready`` in the same
-    clock. Tokens are accepted whatever the other ports do.
+    clock. Tokens are accepted whatever the other ports do. That ``source_read`` or ``complete`` is
+    ready comes from a register.
     A result that waits holds up the other waits and nothing else.
 
     Errors: none; every value of ``groups`` is valid.
@@ -206,7 +208,7 @@ class BulkGroups(wiring.Component):
     clear : In(clear_layout(params))
         All counts are to be cleared after a reset.
     busy : Out(1)
-        A request or a wait is here.
+        A request, a wait, or a token that is not counted is here.
 
     Raises
     ------
@@ -234,33 +236,41 @@ class BulkGroups(wiring.Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        (source_read,), (complete, complete_now) = self._take_tokens(m)
+        (source_read,), (complete, complete_now), token_waits = self._take_tokens(m)
         issue = Copies(m, "issue", issue_layout(self.params), self.params.threads, 2)
         issue_now, issue_then = (copy.read_port(forwards=True) for copy in issue.memories)
         current, last_commit = self._pass_requests(m, issue.write, issue_now, complete_now)
         examined = self._queue_waits(m, current)
         self._find_over(m, Counters(issue_then, source_read, complete), last_commit, examined)
         clear_row(m, issue.write, self.clear)
-        m.d.comb += self.busy.eq(current.busy | examined.busy)
+        m.d.comb += self.busy.eq(current.busy | examined.busy | token_waits)
         return m
 
-    def _take_tokens(self, m: Module) -> tuple[list[ReadPort], list[ReadPort]]:
-        """Count the tokens; return read ports for the sources read and for complete requests.
+    def _take_tokens(self, m: Module) -> tuple[list[ReadPort], list[ReadPort], Value]:
+        """Count the tokens; return read ports for the sources read and for complete requests, and
+        whether a token waits to be counted.
 
-        A ``released`` needs both memories, each other token one: the two kinds take turns.
+        A ``released`` needs both memories, each other token one: the two kinds take turns. No path
+        leads from the turn to the ports.
         """
-        # The turn comes from a register, because long paths to the ports follow from it.
+        layout = group_layout(self.params)
+        m.submodules.source_reads = source_reads = SkidBuffer(layout)
+        m.submodules.completes = completes = SkidBuffer(layout)
+        connect(m, flipped(self.source_read), source_reads.i)
+        connect(m, flipped(self.complete), completes.i)
         may_release = Signal(init=1)
-        others_wait = self.source_read.valid | self.complete.valid
+        others_wait = source_reads.o.valid | completes.o.valid
+        releases = self.released.valid & may_release
         m.d.comb += [
             self.released.ready.eq(may_release),
-            self.source_read.ready.eq(~(self.released.valid & may_release)),
-            self.complete.ready.eq(self.source_read.ready),
+            source_reads.o.ready.eq(~releases),
+            completes.o.ready.eq(~releases),
         ]
-        m.d.sync += may_release.eq(~(self.released.valid & may_release & others_wait))
+        m.d.sync += may_release.eq(~(releases & others_wait))
         return (
-            self._count(m, "sources_read", self.source_read, readers=1),
-            self._count(m, "completed", self.complete, readers=2),
+            self._count(m, "sources_read", source_reads.o, readers=1),
+            self._count(m, "completed", completes.o, readers=2),
+            ~source_reads.i.ready | ~completes.i.ready,
         )
 
     def _count(self, m: Module, name: str, port, *, readers: int) -> list[ReadPort]:

@@ -126,7 +126,7 @@ class RequestQueue(wiring.Component):
         m.d.comb += self.busy.eq(busy.any())
         most = p.request_queue_depth
         for number in range(p.channels):
-            comes = write.en & (channel == number)
+            comes = self.i.valid & accepts[number] & (channel == number)
             leaves = read.en & turn[number]
             stored = Signal(range(most + 1), name=f"stored_{number}")
             may_leave, used = self._count_credits(m, number, leaves)

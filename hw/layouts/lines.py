@@ -319,7 +319,8 @@ def rotated_line_layout(params: TmaParams) -> data.StructLayout:
     -------
     slot, style : of the request
     beat : shared-memory beat address of the lanes from ``boundary`` on
-    boundary : lanes below it belong to the next beat
+    next_beat : that of the lanes below ``boundary``; without meaning if that is 0
+    boundary : first lane of ``beat``
     pieces : pieces of the request that the line stands for, even if none of them is written
     valid : lanes whose piece is written
     data : the pieces
@@ -333,6 +334,7 @@ def rotated_line_layout(params: TmaParams) -> data.StructLayout:
             "slot": params.slot_bits,
             "style": data_style_layout(params),
             "beat": params.smem_beat_bits,
+            "next_beat": params.smem_beat_bits,
             "boundary": params.lane_bits,
             "pieces": params.lane_bits + 1,
             "valid": params.lanes,

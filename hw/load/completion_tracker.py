@@ -37,16 +37,13 @@ def fault_layout(params: TmaParams) -> data.StructLayout:
 
     Members
     -------
-    failed : the request has a fault
     decode, page : see `cause_field`
     receiver_absent : the fault is a receiver that does not run; otherwise it is a line that could
         not be read. In a cluster.
     line : number of that line, or of the receiver's CTA
     """
     absent = {"receiver_absent": 1} if params.ctas > 1 else {}
-    return data.StructLayout(
-        {"failed": 1, **cause_field(params), **absent, "line": params.line_address_bits}
-    )
+    return data.StructLayout({**cause_field(params), **absent, "line": params.line_address_bits})
 
 
 class PieceCounter:
@@ -61,7 +58,10 @@ class PieceCounter:
     ----------
     port : stream of ``written_layout``
     write : port that writes the pieces of each slot counted so far
-    own, other : ports that read them, for this counter and for the other one
+    own, other : ports that read them, for this counter and for the other one; ``other`` does not
+        forward
+    other_forwards, other_written : the row that was read by ``other`` was written meanwhile, and
+        what was written
     request : port that reads the pieces of each request
     ends : slots of completed requests
     looks_up, new_slot, new_pieces : the report in the first stage
@@ -81,7 +81,10 @@ class PieceCounter:
         slot_bits, piece_bits = params.slot_bits, params.box_piece_bits
         memory = Copies(m, name, piece_bits, params.requests_in_flight, 2)
         self.port = port
-        self.own, self.other = (copy.read_port(forwards=True) for copy in memory.memories)
+        own, other = memory.memories
+        self.own, self.other = own.read_port(forwards=True), other.read_port()
+        self.other_forwards = signal(1, "other_forwards")
+        self.other_written = signal(piece_bits, "other_written", reset_less=True)
         self.write = memory.write
         self.request = request.read_port(forwards=True)
         self.ends = Queue(slot_bits, 2)
@@ -171,14 +174,17 @@ class CompletionTracker(wiring.Component):
         m.submodules.errors = errors = Queue(error_layout(p), 2)
         m.submodules.transfers = transfers = RowMemory(transfer_layout(p), depth)
         m.submodules.faults = faults = RowMemory(fault_layout(p), depth)
+        # Whether a request has a fault: long paths begin there, and block memory is slow.
+        m.submodules.failed = failed = RowMemory(1, depth, in_block=False)
         pieces = Copies(m, "pieces", p.box_piece_bits, depth, 2)
         connect(m, errors.o, flipped(self.error))
 
-        transfer_write, fault_write = transfers.write_port(), faults.write_port()
+        transfer_write = transfers.write_port()
+        fault_writes = faults.write_port(), failed.write_port()
         self._open(m, slots, transfer_write, pieces.write)
         lines, fill = self._count(m, pieces)
-        self._end(m, slots, errors, lines.ends.o, fill.ends.o, fault_write)
-        for write in lines.write, fill.write, fault_write:
+        self._end(m, slots, errors, lines.ends.o, fill.ends.o, fault_writes)
+        for write in lines.write, fill.write, fault_writes[-1]:
             clear_row(m, write, self.clear)
         m.d.comb += self.busy.eq(slots.busy)
         return m
@@ -230,9 +236,43 @@ class CompletionTracker(wiring.Component):
         is_same_slot = Signal()
         with m.If(advance):
             m.d.sync += is_same_slot.eq(fill.looks_up & (fill.new_slot == lines.new_slot))
-        with m.If(is_same_slot):
-            m.d.comb += lines.other_total.eq(fill.own_total)
+        self._complete(m, lines, fill, [(is_same_slot, fill.own_total)])
+        self._complete(m, fill, lines, [])
         return counters
+
+    def _complete(
+        self, m: Module, counter: PieceCounter, other_counter: PieceCounter, newer: list
+    ) -> None:
+        """Find out whether the report in the second stage completes its request: whether its excess
+        and the pieces of the other counter are 0 together.
+
+        Those pieces come late from their memory, unless they were written meanwhile, or are
+        ``newer``: pairs of a condition and the pieces, the first one counts. So each is compared,
+        and then the result is chosen.
+        """
+        pieces = other_counter.other.data
+        is_newer = other_counter.other_forwards
+        newer_pieces = other_counter.other_written
+        for condition, later_pieces in newer:
+            is_newer = is_newer | condition
+            newer_pieces = Mux(condition, later_pieces, newer_pieces)
+        is_zero = Mux(
+            is_newer,
+            sum_is_zero(newer_pieces, counter.own_excess),
+            sum_is_zero(pieces, counter.own_excess),
+        )
+        total = Signal(self.params.box_piece_bits)
+        request_pieces = Signal(self.params.box_piece_bits)
+        m.d.comb += [
+            counter.complete.eq(counter.busy & counter.counts & is_zero),
+            counter.other_total.eq(Mux(is_newer, newer_pieces, pieces)),
+            total.eq(counter.own_total + counter.other_total),
+            request_pieces.eq(counter.own_total - counter.own_excess),
+        ]
+        m.d.sync += Assert(
+            ~(counter.busy & counter.has_pieces) | (total <= request_pieces),
+            "completion_tracker: more pieces are written than the request has\n",
+        )
 
     def _count_port(
         self, m: Module, advance: Signal, counter: PieceCounter, other_counter: PieceCounter
@@ -264,12 +304,12 @@ class CompletionTracker(wiring.Component):
                 counter.counts.eq(has_pieces | (request.data == 0)),
                 counter.own_total.eq(old_total + counter.new_pieces),
                 counter.own_excess.eq(old_total + (counter.new_pieces - request.data)),
+                other_counter.other_forwards.eq(
+                    other_counter.write.en & (other_counter.write.addr == other.addr)
+                ),
+                other_counter.other_written.eq(other_counter.write.data),
             ]
         m.d.comb += [
-            counter.other_total.eq(other.data),
-            counter.complete.eq(
-                counter.busy & counter.counts & sum_is_zero(counter.other_total, counter.own_excess)
-            ),
             counter.write.en.eq(counter.busy & counter.has_pieces & advance),
             counter.write.addr.eq(counter.slot),
             # At the end: the number of the other counter, negated.
@@ -277,16 +317,6 @@ class CompletionTracker(wiring.Component):
             counter.ends.i.valid.eq(counter.complete & advance),
             counter.ends.i.payload.eq(counter.slot),
         ]
-        total = Signal(self.params.box_piece_bits)
-        request_pieces = Signal(self.params.box_piece_bits)
-        m.d.comb += [
-            total.eq(counter.own_total + counter.other_total),
-            request_pieces.eq(counter.own_total - counter.own_excess),
-        ]
-        m.d.sync += Assert(
-            ~(counter.busy & counter.has_pieces) | (total <= request_pieces),
-            "completion_tracker: more pieces are written than the request has\n",
-        )
 
     def _end(
         self,
@@ -295,7 +325,7 @@ class CompletionTracker(wiring.Component):
         errors: Queue,
         line_end,
         fill_end,
-        fault_write,
+        fault_writes: tuple,
     ) -> None:
         """Look up each ended request. Signal its barrier, or report its fault; free the slot.
 
@@ -304,17 +334,18 @@ class CompletionTracker(wiring.Component):
         p = self.params
         read_transfer = m.submodules.transfers.read_port()
         read_fault = m.submodules.faults.read_port()
+        read_failed = m.submodules.failed.read_port()
         takes_next = Signal()
         next_slot = Signal(p.slot_bits)
         has_end = Signal()
         end_slot = Signal(p.slot_bits, reset_less=True)
-        transfer, fault = read_transfer.data, read_fault.data
+        transfer, fault, failed = read_transfer.data, read_fault.data, read_failed.data
         m.d.comb += [
             next_slot.eq(Mux(line_end.valid, line_end.payload, fill_end.payload)),
             line_end.ready.eq(takes_next),
             fill_end.ready.eq(takes_next & ~line_end.valid),
-            *(read.addr.eq(next_slot) for read in (read_transfer, read_fault)),
-            *(read.en.eq(takes_next) for read in (read_transfer, read_fault)),
+            *(read.addr.eq(next_slot) for read in (read_transfer, read_fault, read_failed)),
+            *(read.en.eq(takes_next) for read in (read_transfer, read_fault, read_failed)),
         ]
         with m.If(takes_next):
             m.d.sync += [has_end.eq(line_end.valid | fill_end.valid), end_slot.eq(next_slot)]
@@ -326,17 +357,17 @@ class CompletionTracker(wiring.Component):
         m.d.comb += [
             retires.eq(
                 Mux(
-                    fault.failed,
+                    failed,
                     errors.i.ready & ~fault_comes,
                     remote | self.completion.ready,
                 )
             ),
             takes_next.eq(~has_end | retires),
-            self.completion.valid.eq(has_end & ~fault.failed & ~remote),
+            self.completion.valid.eq(has_end & ~failed & ~remote),
             self.completion.p.request_id.eq(transfer.request_id),
             self.completion.p.address.eq(transfer.mbarrier),
             self.completion.p.tx_bytes.eq(transfer.pieces << 4),
-            errors.i.valid.eq(has_end & fault.failed & ~fault_comes),
+            errors.i.valid.eq(has_end & failed & ~fault_comes),
             errors.i.p.request_id.eq(transfer.request_id),
             errors.i.p.code.eq(code),
             errors.i.p.dim.eq(cause),
@@ -349,7 +380,7 @@ class CompletionTracker(wiring.Component):
             m.d.comb += [
                 self.slot_use.in_flight.eq(slots.in_flight),
                 ended.valid.eq(slots.returned.valid),
-                ended.failed.eq(fault.failed),
+                ended.failed.eq(failed),
                 ended.slot.eq(end_slot),
                 ended.request_id.eq(transfer.request_id),
             ]
@@ -361,7 +392,7 @@ class CompletionTracker(wiring.Component):
                 self.completion.p.cta.eq(self.cta_rank),
                 *(self.completion.p[name].eq(holder) for name in holder_field(p)),
             ]
-        self._mark_faults(m, fault_write, fault_comes, has_end & fault.failed & retires, end_slot)
+        self._mark_faults(m, fault_writes, fault_comes, has_end & failed & retires, end_slot)
 
     def _mark_reports(self, m: Module, clears, ended_slot) -> None:
         """Mark each slot that reports; clear the mark when its request ends."""
@@ -371,11 +402,20 @@ class CompletionTracker(wiring.Component):
         m.d.comb += self.completion.p.reports.eq(marks.bit_select(ended_slot, 1))
         m.d.sync += marks.eq((marks & ~ended) | reported)
 
-    def _mark_faults(self, m: Module, fault_write, fault_comes, clears, ended_slot) -> None:
-        """Mark each fault in the table of slots when it comes; clear the mark when its request
-        ends. Coming faults go first.
+    def _mark_faults(self, m: Module, writes: tuple, fault_comes, clears, ended_slot) -> None:
+        """Store each fault when it comes, and mark its slot; clear the mark when its request ends.
+        Coming faults go first.
+
+        ``writes``: the write ports of the faults and of the marks.
         """
-        m.d.comb += self.fault.ready.eq(1)
+        fault_write, failed_write = writes
+        m.d.comb += [
+            self.fault.ready.eq(1),
+            fault_write.en.eq(fault_comes),
+            failed_write.en.eq(fault_comes | clears),
+            failed_write.addr.eq(Mux(fault_comes, fault_write.addr, ended_slot)),
+            failed_write.data.eq(fault_comes),
+        ]
         if self.params.ctas > 1:
             absent = self.receiver_absent
             m.d.comb += [
@@ -386,9 +426,7 @@ class CompletionTracker(wiring.Component):
             m.d.comb += fault_comes.eq(self.fault.valid)
         with m.If(self.fault.valid):
             m.d.comb += [
-                fault_write.en.eq(1),
                 fault_write.addr.eq(self.fault.p.slot),
-                fault_write.data.failed.eq(1),
                 fault_write.data.line.eq(self.fault.p.line),
                 *(
                     fault_write.data[name].eq(self.fault.p[name])
@@ -396,13 +434,9 @@ class CompletionTracker(wiring.Component):
                 ),
             ]
         if self.params.ctas > 1:
-            with m.Elif(absent.valid):
+            with m.Else():
                 m.d.comb += [
-                    fault_write.en.eq(1),
                     fault_write.addr.eq(absent.p.slot),
-                    fault_write.data.failed.eq(1),
                     fault_write.data.receiver_absent.eq(1),
                     fault_write.data.line.eq(absent.p.receiver),
                 ]
-        with m.Else():
-            m.d.comb += [fault_write.en.eq(clears), fault_write.addr.eq(ended_slot)]

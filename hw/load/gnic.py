@@ -20,6 +20,10 @@ from hw.lib.queue import Queue
 from hw.lib.tags import Tags
 from hw.params import TmaParams
 
+WRONG_TAGS_WAITING = 4
+"""Places for wrong tags: of the response that is found wrong, of the one behind it, and of the one
+that is admitted before the first is seen to wait."""
+
 
 class Gnic(wiring.Component):
     """Gives each line request a tag, and each response the use that its tag stands for.
@@ -29,13 +33,13 @@ class Gnic(wiring.Component):
 
     Latency: one clock from ``i`` to ``request``, and one from ``response`` to ``o``. Throughput:
     one request and one response a clock. Back-pressure: a request waits while all tags are in
-    flight; for when a tag is free again see ``Tags``. ``response.ready`` follows
-    ``o.ready``.
+    flight; for when a tag is free again see ``Tags``. ``response.ready`` comes from a register: it
+    is high in the clock behind ``admits_next``, while no wrong tag waits to be reported.
 
     Errors: a response with ``error`` is passed on as a line marked ``failed``. It is also reported
-    on ``fault``, a clock after the line is first offered. A response whose tag is not in
-    flight is dropped, and its tag is reported on ``wrong_tag``; later responses wait until the
-    report is taken.
+    on ``fault``, a clock after the line is offered. A response whose tag is not in flight is
+    dropped, and its tag is reported on ``wrong_tag``; later responses wait until the report is
+    taken.
 
     Parameters
     ----------
@@ -44,7 +48,9 @@ class Gnic(wiring.Component):
     Members
     -------
     i : In(stream) of ``line_request_layout``
-    o : Out(stream) of ``line_arrival_layout``
+    o : Out(stream) of ``line_arrival_layout``; always ready
+    admits_next : In(1)
+        A response may be taken in the next clock.
     fault : Out(stream) of ``read_fault_layout``; the receiver is always ready
     request : Out(stream) of ``gnic_request_layout``
     response : In(stream) of ``translated_response_layout``
@@ -57,7 +63,8 @@ class Gnic(wiring.Component):
         super().__init__(
             {
                 "i": In(stream.Signature(line_request_layout(params))),
-                "o": Out(stream.Signature(line_arrival_layout(params))),
+                "o": Out(stream.Signature(line_arrival_layout(params), always_ready=True)),
+                "admits_next": In(1),
                 "fault": Out(stream.Signature(read_fault_layout(params))),
                 "request": Out(stream.Signature(gnic_request_layout(params))),
                 "response": In(stream.Signature(translated_response_layout(params))),
@@ -70,7 +77,7 @@ class Gnic(wiring.Component):
         m = Module()
         p = self.params
         m.submodules.tags = tags = Tags(p)
-        m.submodules.wrong_tags = wrong_tags = Queue(p.tag_bits, 2)
+        m.submodules.wrong_tags = wrong_tags = Queue(p.tag_bits, WRONG_TAGS_WAITING)
         m.submodules.requests = requests = Queue(line_request_layout(p), 2)
         entry = data.StructLayout({"line": p.line_address_bits, "use": line_use_layout(p)})
         m.submodules.table = table = RowMemory(entry, p.tags)
@@ -95,22 +102,20 @@ class Gnic(wiring.Component):
         ]
 
         read = table.read_port()
+        may_admit = Signal()
         arrival_valid = Signal()
-        is_first_offer = Signal()
         response = Signal(translated_response_layout(p), reset_less=True)
         response_fire = Signal()
         fault_valid = Signal()
         fault = Signal(read_fault_layout(p), reset_less=True)
         m.d.comb += [
             tags.clear.eq(self.clear),
-            # The check of a tag is not in this path: there is room for two wrong ones.
-            self.response.ready.eq((wrong_tags.level == 0) & (~arrival_valid | self.o.ready)),
+            self.response.ready.eq(may_admit),
             response_fire.eq(self.response.valid & self.response.ready),
             tags.answer.valid.eq(response_fire),
             tags.answer.payload.eq(self.response.p.tag),
-            wrong_tags.i.valid.eq(is_first_offer & tags.wrong),
+            wrong_tags.i.valid.eq(arrival_valid & tags.wrong),
             wrong_tags.i.payload.eq(response.tag),
-            read.en.eq(response_fire),
             read.addr.eq(self.response.p.tag),
             self.o.valid.eq(arrival_valid & ~tags.wrong),
             self.o.p.use.eq(read.data.use),
@@ -120,20 +125,16 @@ class Gnic(wiring.Component):
             self.fault.p.eq(fault),
         ]
         m.d.sync += [
-            fault_valid.eq(is_first_offer & response.error & ~tags.wrong),
+            may_admit.eq(self.admits_next & (wrong_tags.level == 0)),
+            arrival_valid.eq(response_fire),
+            response.eq(self.response.p),
+            fault_valid.eq(arrival_valid & response.error & ~tags.wrong),
             fault.slot.eq(read.data.use.slot),
             fault.line.eq(read.data.line),
             *(fault[name].eq(response[name]) for name in cause_field(p)),
         ]
-        m.d.sync += is_first_offer.eq(response_fire)
-        with m.If(response_fire):
-            m.d.sync += [arrival_valid.eq(1), response.eq(self.response.p)]
-        with m.Elif(self.o.ready):
-            m.d.sync += arrival_valid.eq(0)
-        m.d.sync += Assert(
-            ~self.fault.valid | self.fault.ready, "gnic: a read fault is not taken\n"
-        )
-        m.d.sync += Assert(
-            ~wrong_tags.i.valid | wrong_tags.i.ready, "gnic: a wrong tag is not taken\n"
-        )
+        m.d.sync += [
+            Assert(~self.fault.valid | self.fault.ready, "gnic: a read fault is not taken\n"),
+            Assert(~wrong_tags.i.valid | wrong_tags.i.ready, "gnic: a wrong tag is not taken\n"),
+        ]
         return m

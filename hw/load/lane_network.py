@@ -141,8 +141,7 @@ class LaneNetwork(wiring.Component):
         push = Signal()
         parts = []
         for part in range(min(2, p.lanes)):
-            beat = Signal(p.smem_beat_bits, name=f"beat_{part}")
-            m.d.comb += beat.eq(line.beat + part)
+            beat = line.next_beat if part else line.beat
             bits = swizzle_bits(m, p, line.style, beat, f"swizzle_{part}")
             wanted = [
                 Cat(

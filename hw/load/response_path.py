@@ -1,6 +1,6 @@
 """Response path: converts an arrived line to the pieces that shared memory is to hold."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Assert, Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -12,6 +12,16 @@ from hw.lib.permute import rotate
 from hw.lib.piece_format import fill_piece
 from hw.lib.queue import Queue
 from hw.params import PIECE_BYTES, TmaParams
+
+LINES_WAITING = 8
+"""Lines that can wait in the queue behind the last stage."""
+
+LINES_IN_STAGES = 4
+"""Lines that can come after no further one is admitted: two in the stages, and those of the clock
+in which this is decided and of the next one."""
+
+PASSED_ON = "slot", "style", "beat", "next_beat", "boundary", "pieces"
+"""Members of a line that the last stage passes on."""
 
 TF32_NAN = 0x7FFFE000
 """The only NaN that rounding to tf32 gives."""
@@ -113,8 +123,10 @@ class ResponsePath(wiring.Component):
     piece of a ``failed`` line is valid. With ``report_mechanism`` the bytes inside the tensor are
     compared with the pattern that the load reports, as they come from memory.
 
-    Latency: two clocks. Throughput: one line a clock. Back-pressure: ``i`` waits while two lines
-    wait at ``o``. No path leads from ``o`` to ``i``.
+    Latency: two clocks. Throughput: one line a clock. Back-pressure: the stages never wait, because
+    whatever is in them has a place in the queue behind them: a line is offered at ``i`` in the
+    second clock behind ``admits_next``. That is high while at most ``LINES_WAITING`` less
+    ``LINES_IN_STAGES`` lines wait at ``o``, and no path leads from ``o.ready`` to it.
 
     Parameters
     ----------
@@ -122,7 +134,9 @@ class ResponsePath(wiring.Component):
 
     Members
     -------
-    i : In(stream) of ``line_arrival_layout``
+    i : In(stream) of ``line_arrival_layout``; always ready
+    admits_next : Out(1)
+        A line may be offered in the second clock from now.
     o : Out(stream) of ``rotated_line_layout``
     report : Out of ``line_report_layout``; for the line at ``o``, while it is there; present with
         ``report_mechanism``
@@ -132,7 +146,8 @@ class ResponsePath(wiring.Component):
         self.params = params
         super().__init__(
             {
-                "i": In(stream.Signature(line_arrival_layout(params))),
+                "i": In(stream.Signature(line_arrival_layout(params), always_ready=True)),
+                "admits_next": Out(1),
                 "o": Out(stream.Signature(rotated_line_layout(params))),
                 **({"report": Out(line_report_layout(params))} if params.report_mechanism else {}),
             }
@@ -141,8 +156,7 @@ class ResponsePath(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         p = self.params
-        advance = Signal()
-        arrival_valid, arrival = self._rotate_places(m, advance)
+        arrival_valid, arrival = self._rotate_places(m)
         outside_bits = Cat(bit.replicate(8) for bit in arrival.outside)
         fill = fill_piece(arrival.style.fill)
         pieces, reporting = [], []
@@ -171,20 +185,19 @@ class ResponsePath(wiring.Component):
                 found = matches(m, arrival.style.report, raw, unread, f"matches_{lane}")
                 reporting.append(found & place.valid)
 
-        # A queue, so that no path leads from ``o.ready`` to ``i.ready``.
-        m.submodules.lines = lines = Queue(rotated_line_layout(p), 2)
+        m.submodules.lines = lines = Queue(rotated_line_layout(p), LINES_WAITING)
         connect(m, lines.o, flipped(self.o))
         line = lines.i.p
         m.d.comb += [
-            advance.eq(lines.i.ready),
+            self.admits_next.eq(lines.level <= LINES_WAITING - LINES_IN_STAGES),
             lines.i.valid.eq(arrival_valid),
-            *(
-                line[name].eq(arrival[name])
-                for name in ("slot", "style", "beat", "boundary", "pieces", *remote_field(p))
-            ),
+            *(line[name].eq(arrival[name]) for name in (*PASSED_ON, *remote_field(p))),
             line.valid.eq(Cat(piece[-1] for piece in pieces)),
             *(line.data[lane].eq(piece[:-1]) for lane, piece in enumerate(pieces)),
         ]
+        m.d.sync += Assert(
+            ~lines.i.valid | lines.i.ready, "response_path: there is no place for a line\n"
+        )
         if p.report_mechanism:
             m.d.comb += [
                 line.reports.eq(Cat(reporting).any()),
@@ -197,18 +210,18 @@ class ResponsePath(wiring.Component):
             self._unpack(m, arrival, line, pieces)
         return m
 
-    def _rotate_places(self, m: Module, advance: Signal) -> tuple[Signal, Signal]:
+    def _rotate_places(self, m: Module) -> tuple[Signal, Signal]:
         """Move each place of the line to its lane, and find the bytes of a tail that are outside.
 
-        Return whether there is such a line, and the line, from registers that move on with
-        ``advance``. Of gathered rows, the number of each lane's piece is moved, and not its data.
+        Return whether there is such a line, and the line, from registers. Of gathered rows, the
+        number of each lane's piece is moved, and not its data.
         """
         p = self.params
         use = self.i.p.use
         place = data.StructLayout(
             {"valid": 1, "tail": 1, **({"source": p.lane_bits} if p.gathers_rows else {})}
         )
-        names = "slot", "style", "beat", "boundary", "pieces", *remote_field(p)
+        names = *PASSED_ON, *remote_field(p)
         arrival = Signal(
             data.StructLayout(
                 {
@@ -229,35 +242,32 @@ class ResponsePath(wiring.Component):
             boundary,
             "place",
         )
-        m.d.comb += self.i.ready.eq(advance)
-        with m.If(advance):
+        beat = use.origin[p.lane_bits :]
+        m.d.sync += [
+            valid.eq(self.i.valid),
+            arrival.slot.eq(use.slot),
+            arrival.style.eq(use.style),
+            arrival.beat.eq(beat),
+            arrival.next_beat.eq(beat + 1),
+            arrival.boundary.eq(boundary),
+            arrival.pieces.eq(sum(use.valid)),
+            *(arrival[name].eq(use[name]) for name in remote_field(p)),
+            arrival.outside.eq(
+                Cat((use.tail_bytes != 0) & (byte >= use.tail_bytes) for byte in range(PIECE_BYTES))
+            ),
+        ]
+        for lane, rotated in enumerate(places):
             m.d.sync += [
-                valid.eq(self.i.valid),
-                arrival.slot.eq(use.slot),
-                arrival.style.eq(use.style),
-                arrival.beat.eq(use.origin[p.lane_bits :]),
-                arrival.boundary.eq(boundary),
-                arrival.pieces.eq(sum(use.valid)),
-                *(arrival[name].eq(use[name]) for name in remote_field(p)),
-                arrival.outside.eq(
-                    Cat(
-                        (use.tail_bytes != 0) & (byte >= use.tail_bytes)
-                        for byte in range(PIECE_BYTES)
-                    )
-                ),
+                arrival.places[lane].valid.eq(rotated[0] & ~self.i.p.failed),
+                arrival.places[lane].tail.eq(rotated[1]),
             ]
-            for lane, rotated in enumerate(places):
+            if p.gathers_rows:
                 m.d.sync += [
-                    arrival.places[lane].valid.eq(rotated[0] & ~self.i.p.failed),
-                    arrival.places[lane].tail.eq(rotated[1]),
+                    arrival.places[lane].source.eq(rotated[2:]),
+                    arrival.data[lane].eq(self.i.p.data[lane]),
                 ]
-                if p.gathers_rows:
-                    m.d.sync += [
-                        arrival.places[lane].source.eq(rotated[2:]),
-                        arrival.data[lane].eq(self.i.p.data[lane]),
-                    ]
-                else:
-                    m.d.sync += arrival.data[lane].eq(rotated[2:])
+            else:
+                m.d.sync += arrival.data[lane].eq(rotated[2:])
         return valid, arrival
 
     def _unpack(self, m: Module, arrival, line, pieces: list) -> None:
@@ -270,7 +280,10 @@ class ResponsePath(wiring.Component):
             Cat(piece[-1] & (lane < arrival.boundary) for lane, piece in enumerate(pieces)).any()
         )
         with m.If(arrival.style.packing != Packing.NONE):
-            m.d.comb += [line.boundary.eq(0), line.beat.eq(arrival.beat + in_next)]
+            m.d.comb += [
+                line.boundary.eq(0),
+                line.beat.eq(Mux(in_next, arrival.next_beat, arrival.beat)),
+            ]
         for packing, count in ((Packing.BYTES_8, 8), (Packing.BYTES_12, 12)):
             with m.If(arrival.style.packing == packing):
                 for lane, (unpacked, words) in enumerate(unpack(pieces, count)):

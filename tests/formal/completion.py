@@ -16,6 +16,7 @@ from amaranth.hdl import (
     Mux,
     ResetSignal,
     Signal,
+    Value,
 )
 from amaranth.lib import data, stream
 
@@ -68,6 +69,11 @@ def _kind(here: Inside, name: str, pieces: int) -> SimpleNamespace:
 def _looked_up_fault(tracker: CompletionTracker, inner: Inside) -> data.View:
     """Return the fault of the request that ends."""
     return data.View(fault_layout(tracker.params), inner.faults.read_ports[0].data)
+
+
+def _looked_up_mark(inner: Inside) -> Value:
+    """Return whether the request that ends has a fault."""
+    return inner.failed.read_ports[0].data
 
 
 def _reports(params: TmaParams, name: str) -> SimpleNamespace:
@@ -436,12 +442,14 @@ class CompletionSpec(Elaboratable):
         for number in slots:
             request = requests[number]
             fault = Signal(fault_layout(p), name=f"fault_{number}")
+            failed = Signal(name=f"failed_{number}")
             transfer = Signal(transfer_layout(p), name=f"transfer_{number}")
             request_pieces = copied_row(m, here, "pieces", number)
             totals = [copied_row(m, here, name, number) for name in ("lines", "fill")]
             counted = totals[0] + totals[1]
             m.d.comb += [
                 fault.eq(row(m, here.faults, number)),
+                failed.eq(row(m, here.failed, number)),
                 transfer.eq(row(m, here.transfers, number)),
             ]
             new, lasts, ends = [], [], [ending & (ending_slot == number)]
@@ -461,10 +469,10 @@ class CompletionSpec(Elaboratable):
                 m.d.comb += [
                     Assert(transfer == request.transfer),
                     Assert(request_pieces == request.transfer.pieces),
-                    Assert(fault.failed == request.failed),
-                    Assert(~fault.failed | (fault.line == request.line)),
+                    Assert(failed == request.failed),
+                    Assert(~failed | (fault.line == request.line)),
                     Assert(
-                        ~fault.failed
+                        ~failed
                         | ((fault.receiver_absent if p.ctas > 1 else 0) == request.receiver_absent)
                     ),
                     Assert(request.transfer.pieces != 0),
@@ -494,7 +502,7 @@ class CompletionSpec(Elaboratable):
                     m.d.comb += Assert(whole == request.written)
             with m.Else():
                 m.d.comb += [
-                    Assert(~fault.failed),
+                    Assert(~failed),
                     Assert(counted[: p.box_piece_bits] == 0),
                     Assert(~has_ended & ~Cat(*lasts).any()),
                     Assert(all_new == 0),
@@ -503,7 +511,7 @@ class CompletionSpec(Elaboratable):
                 looked_up = _looked_up_fault(dut, here)
                 m.d.comb += [
                     Assert(here.transfers.read_ports[0].data == request.transfer),
-                    Assert(looked_up.failed == request.failed),
+                    Assert(_looked_up_mark(here) == request.failed),
                     Assert(~request.failed | (looked_up.line == request.line)),
                 ]
                 if p.ctas > 1:
@@ -560,8 +568,11 @@ def _counts_on(_tracker: CompletionTracker, inner: Inside) -> None:
 
 
 def _does_not_see_fill(_tracker: CompletionTracker, inner: Inside) -> None:
-    (seen_by_lines,) = inner.fill_1.read_ports
-    inner.module.d.comb += inner.lines_other_total.eq(seen_by_lines.data)
+    inner.module.d.sync += inner.is_same_slot.eq(0)
+
+
+def _does_not_see_what_is_stored(_tracker: CompletionTracker, inner: Inside) -> None:
+    inner.module.d.sync += inner.fill_other_forwards.eq(0)
 
 
 def _does_not_see_the_last_report(_tracker: CompletionTracker, inner: Inside) -> None:
@@ -581,13 +592,12 @@ def _signals_the_pieces_of_lines(tracker: CompletionTracker, inner: Inside) -> N
 
 
 def _marks_another_request(_tracker: CompletionTracker, inner: Inside) -> None:
-    (write,) = inner.faults.write_ports
+    (write,) = inner.failed.write_ports
     inner.module.d.comb += write.addr.eq(inner.end_slot)
 
 
-def _repeats_an_error(tracker: CompletionTracker, inner: Inside) -> None:
-    failed = _looked_up_fault(tracker, inner).failed
-    inner.module.d.comb += inner.errors.i.valid.eq(inner.has_end & failed)
+def _repeats_an_error(_tracker: CompletionTracker, inner: Inside) -> None:
+    inner.module.d.comb += inner.errors.i.valid.eq(inner.has_end & _looked_up_mark(inner))
 
 
 def _reuses_a_slot(slots: JobSlots, inner: Inside) -> None:
@@ -599,8 +609,7 @@ def _ends_the_request_of_a_line(_tracker: CompletionTracker, inner: Inside) -> N
 
 
 def _signals_remote_requests(tracker: CompletionTracker, inner: Inside) -> None:
-    failed = _looked_up_fault(tracker, inner).failed
-    inner.module.d.comb += tracker.completion.valid.eq(inner.has_end & ~failed)
+    inner.module.d.comb += tracker.completion.valid.eq(inner.has_end & ~_looked_up_mark(inner))
 
 
 def _drops_an_absent_receiver(tracker: CompletionTracker, inner: Inside) -> None:
@@ -624,6 +633,12 @@ PROOFS = [
                 "a line that does not see fill of its request in the same clock",
                 CompletionTracker,
                 _does_not_see_fill,
+                depth=8,
+            ),
+            Bug(
+                "a line that does not see fill stored in the clock in which it is looked up",
+                CompletionTracker,
+                _does_not_see_what_is_stored,
                 depth=8,
             ),
             Bug(

@@ -131,8 +131,9 @@ def test_packets(seed):
         sent = packets[receipt.request_id]
         assert receipt.received
         assert receipt.reduced == sent["reduction"]["enabled"]
-        assert (line.beat, line.boundary, line.valid) == (
+        assert (line.beat, line.next_beat, line.boundary, line.valid) == (
             sent["beat"],
+            sent["beat"] + 1,
             sent["boundary"],
             sent["valid"],
         )

@@ -129,6 +129,7 @@ def run_of_lines(
                 "slot": slot,
                 "style": {"swizzle": swizzle, "fill": 0, "round_tf32": 0},
                 "beat": origin // lanes,
+                "next_beat": origin // lanes + 1,
                 "boundary": origin % lanes,
                 "pieces": lanes,
                 "valid": (1 << lanes) - 1,

@@ -4,11 +4,16 @@ import random
 
 import numpy as np
 import pytest
+from amaranth.hdl import Module
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+from amaranth.sim import Simulator
 
 from golden import ReportMechanism
 from golden.definition import matches
 from golden.memory import ArrayMemory
-from hw.load.response_path import ResponsePath
+from hw.layouts.lines import line_arrival_layout, rotated_line_layout
+from hw.load.response_path import LINES_WAITING, ResponsePath
 from hw.params import TmaParams
 from tests.hw.simulate import run_streams
 
@@ -44,8 +49,61 @@ def arrival(params: TmaParams, data: bytes, **use) -> dict:
     return {"use": {**fields, **use, "style": style}, "failed": failed, "data": pieces}
 
 
+class Admitted(wiring.Component):
+    """A response path behind a register, as in the unit, which takes lines that are admitted."""
+
+    def __init__(self, params: TmaParams) -> None:
+        self.params = params
+        super().__init__(
+            {
+                "i": In(stream.Signature(line_arrival_layout(params))),
+                "o": Out(stream.Signature(rotated_line_layout(params))),
+            }
+        )
+
+    def elaborate(self, _platform) -> Module:
+        m = Module()
+        m.submodules.dut = dut = ResponsePath(self.params)
+        connect(m, dut.o, flipped(self.o))
+        m.d.sync += [
+            self.i.ready.eq(dut.admits_next),
+            dut.i.valid.eq(self.i.valid & self.i.ready),
+            dut.i.payload.eq(self.i.payload),
+        ]
+        return m
+
+
 def rotated(params: TmaParams, arrivals: list[dict], seed: int = 0) -> list:
-    return run_streams(ResponsePath(params), {"i": arrivals}, ["o"], seed=seed).payloads["o"]
+    return run_streams(Admitted(params), {"i": arrivals}, ["o"], seed=seed).payloads["o"]
+
+
+def test_a_line_a_clock_and_none_is_lost_behind_a_stall():
+    """The receiver waits until all places are taken, and then takes a line in each clock."""
+    params = TmaParams(line_bytes=16)
+    lines = [arrival(params, bytes(16), origin=number) for number in range(60)]
+    dut = Admitted(params)
+    sim = Simulator(dut)
+    sim.add_clock(1e-9)
+    beats: list[int] = []
+
+    @sim.add_testbench
+    async def drive(ctx):
+        taken = 0
+        for clock in range(100):
+            ctx.set(dut.i.valid, taken < len(lines))
+            ctx.set(dut.i.p, lines[min(taken, len(lines) - 1)])
+            ctx.set(dut.o.ready, clock >= 30)
+            taken += ctx.get(dut.i.ready) and taken < len(lines)
+            if ctx.get(dut.o.valid) and ctx.get(dut.o.ready):
+                beats.append(ctx.get(dut.o.p.beat))
+            await ctx.tick()
+            if clock == 29:
+                assert taken == LINES_WAITING
+            if 30 <= clock < 30 + len(lines):
+                assert len(beats) == clock - 29
+
+    sim.run()
+    assert beats == list(range(60))
 
 
 def test_tf32_vectors():
@@ -105,6 +163,7 @@ def test_rotates_pieces_to_their_lanes(line_bytes):
     for given, out in zip(arrivals, rotated(params, arrivals, seed=1), strict=True):
         origin, valid = given["use"]["origin"], given["use"]["valid"]
         assert (out.beat, out.boundary) == (origin // lanes, origin % lanes)
+        assert out.next_beat == out.beat + 1
         assert out.pieces == valid.bit_count()
         for lane in range(lanes):
             target = (origin + lane) % lanes
