@@ -104,7 +104,7 @@ bench: setup ## measure cycles per box, compare them with the floor and the sili
 cells: setup ## count the gates and flip-flops that each optional feature adds
 	@$(PYTHON) -W error -m hw.cells
 
-synth: setup ## synthesize presets for an ECP5 and report area and clock; takes more than half an hour [PRESET=tiny|fpga|full] [SEEDS=1,2,3]
+synth: setup ## synthesize presets for an ECP5 and report area and clock; takes more than half an hour [PRESET=tiny|fpga|full] [SEEDS=2,3,4]
 	@$(PYTHON) -W error -m hw.synth $(if $(SEEDS),--seeds $(SEEDS)) \
 		$(if $(filter file,$(origin PRESET)),,--preset $(PRESET))
 

@@ -255,7 +255,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--preset", default="all", help=f"all ({', '.join(CHOSEN)}) or one of {', '.join(PRESETS)}"
     )
-    parser.add_argument("--seeds", default="1,2,3", help="seeds of nextpnr; default: %(default)s")
+    parser.add_argument("--seeds", default="2,3,4", help="seeds of nextpnr; default: %(default)s")
     options = parser.parse_args(arguments)
     if options.preset != "all" and options.preset not in PRESETS:
         names = ", ".join(PRESETS)
