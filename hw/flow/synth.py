@@ -74,6 +74,9 @@ WEIGHTS = {"tiny": 10}
 WEIGHT = 80
 """Weight for all other presets."""
 
+SEEDS = "2,3,4"
+"""Seeds of place and route. The routing of ``fpga`` with seed 1 does not end."""
+
 RESOURCES = {
     "LUT4": "LUT4",
     "CCU2C": "carry cells (CCU2C)",
@@ -255,7 +258,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--preset", default="all", help=f"all ({', '.join(CHOSEN)}) or one of {', '.join(PRESETS)}"
     )
-    parser.add_argument("--seeds", default="2,3,4", help="seeds of nextpnr; default: %(default)s")
+    parser.add_argument("--seeds", default=SEEDS, help="seeds of nextpnr; default: %(default)s")
     options = parser.parse_args(arguments)
     if options.preset != "all" and options.preset not in PRESETS:
         names = ", ".join(PRESETS)

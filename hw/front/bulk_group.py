@@ -171,18 +171,17 @@ class BulkGroups(wiring.Component):
 
     Latency: one clock from ``i`` to ``o``. The result of a wait that is already over is offered
     five clocks after the wait was accepted, four if ``threads`` is at most 16. The result of any
-    other wait is offered three clocks after the last token was taken, if there is no other wait; up
-    to seven clocks with another wait, and up to two clocks later for each further one. A request
+    other wait is offered three clocks after the last token was counted, if there is no other wait;
+    up to seven clocks with another wait, and up to two clocks later for each further one. A request
     behind a commit that waited is offered four clocks after the last token that the commit waited
-    for was taken. Throughput: a request a clock, also of one thread, and commits, too. A wait takes
-    two clocks if others are in the queue. A ``source_read`` and a ``complete`` a clock, or a
+    for was counted. Throughput: a request a clock, also of one thread, and commits, too. A wait
+    takes two clocks if others are in the queue. A ``source_read`` and a ``complete`` a clock, or a
     ``released`` a clock, for any groups; if both kinds are offered they take turns, so each is
     counted at most one clock later. A token of each of the first two kinds has a place to wait.
 
     Back-pressure: ``i.ready`` does not depend on ``i.payload``. It follows ``o.ready`` in the same
-    clock. Tokens are accepted whatever the other ports do. That ``source_read`` or ``complete`` is
-    ready comes from a register.
-    A result that waits holds up the other waits and nothing else.
+    clock. Tokens are accepted whatever the other ports do. The ready signals of ``source_read`` and
+    ``complete`` come from registers. A result that waits holds up the other waits and nothing else.
 
     Errors: none; every value of ``groups`` is valid.
 

@@ -136,7 +136,7 @@ class RequestQueue(wiring.Component):
             with m.If(leaves):
                 m.d.sync += first[number].eq(self._after(first[number]))
             # These are known ahead, from registers: the paths from ``comes`` and ``leaves`` on are
-            # short.
+            # short. ``comes`` does not wait for ``i.ready``, which is chosen by ``channel``.
             m.d.sync += [
                 stored.eq(stored + comes - leaves),
                 accepts[number].eq(leaves | ((stored != most) & ~(comes & (stored == most - 1)))),

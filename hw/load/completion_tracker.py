@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from amaranth.hdl import Assert, Const, Module, Mux, Signal
+from amaranth.hdl import Assert, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -180,11 +180,11 @@ class CompletionTracker(wiring.Component):
         connect(m, errors.o, flipped(self.error))
 
         transfer_write = transfers.write_port()
-        fault_writes = faults.write_port(), failed.write_port()
+        fault_write, failed_write = faults.write_port(), failed.write_port()
         self._open(m, slots, transfer_write, pieces.write)
         lines, fill = self._count(m, pieces)
-        self._end(m, slots, errors, lines.ends.o, fill.ends.o, fault_writes)
-        for write in lines.write, fill.write, fault_writes[-1]:
+        self._end(m, slots, errors, lines.ends.o, fill.ends.o, (fault_write, failed_write))
+        for write in lines.write, fill.write, failed_write:
             clear_row(m, write, self.clear)
         m.d.comb += self.busy.eq(slots.busy)
         return m
@@ -236,36 +236,35 @@ class CompletionTracker(wiring.Component):
         is_same_slot = Signal()
         with m.If(advance):
             m.d.sync += is_same_slot.eq(fill.looks_up & (fill.new_slot == lines.new_slot))
-        self._complete(m, lines, fill, [(is_same_slot, fill.own_total)])
-        self._complete(m, fill, lines, [])
+        self._complete(
+            m,
+            lines,
+            fill.other.data,
+            fill.other_forwards | is_same_slot,
+            Mux(is_same_slot, fill.own_total, fill.other_written),
+        )
+        self._complete(m, fill, lines.other.data, lines.other_forwards, lines.other_written)
         return counters
 
     def _complete(
-        self, m: Module, counter: PieceCounter, other_counter: PieceCounter, newer: list
+        self, m: Module, counter: PieceCounter, stored: Value, is_newer: Value, newer: Value
     ) -> None:
         """Find out whether the report in the second stage completes its request: whether its excess
         and the pieces of the other counter are 0 together.
 
-        Those pieces come late from their memory, unless they were written meanwhile, or are
-        ``newer``: pairs of a condition and the pieces, the first one counts. So each is compared,
-        and then the result is chosen.
+        ``stored``: those pieces, from the memory. ``newer``: the pieces if ``is_newer``. The memory
+        is slow, so both are compared before one is chosen.
         """
-        pieces = other_counter.other.data
-        is_newer = other_counter.other_forwards
-        newer_pieces = other_counter.other_written
-        for condition, later_pieces in newer:
-            is_newer = is_newer | condition
-            newer_pieces = Mux(condition, later_pieces, newer_pieces)
         is_zero = Mux(
             is_newer,
-            sum_is_zero(newer_pieces, counter.own_excess),
-            sum_is_zero(pieces, counter.own_excess),
+            sum_is_zero(newer, counter.own_excess),
+            sum_is_zero(stored, counter.own_excess),
         )
         total = Signal(self.params.box_piece_bits)
         request_pieces = Signal(self.params.box_piece_bits)
         m.d.comb += [
             counter.complete.eq(counter.busy & counter.counts & is_zero),
-            counter.other_total.eq(Mux(is_newer, newer_pieces, pieces)),
+            counter.other_total.eq(Mux(is_newer, newer, stored)),
             total.eq(counter.own_total + counter.other_total),
             request_pieces.eq(counter.own_total - counter.own_excess),
         ]
