@@ -401,6 +401,8 @@ def multiplied_batch_layout(params: TmaParams) -> data.StructLayout:
     error : the first error among those of ``early_error_layout``
     factors : of each item, the product of its length and those of the items before it in the batch
     too_many : a product exceeds the CTA's shared memory
+    scaled : of each item but the first, ``count_less_one`` and ``skipped_steps`` times the factor
+        of the item before it; present with more than one pipeline
     offsets : of each item, the offset of its position in global memory, in pieces: the sum of
         ``low`` and ``high << POSITION_LOW_BITS``
     restart_offsets : of each item, the offset of the image's ``restart`` in global memory, in
@@ -412,6 +414,8 @@ def multiplied_batch_layout(params: TmaParams) -> data.StructLayout:
         "low": min(address, POSITION_LOW_BITS + 36),
         "high": max(0, min(address, ITEM_POSITION_BITS + 36) - POSITION_LOW_BITS),
     }
+    scaled_step = {"count_less_one": params.box_piece_bits, "skipped_steps": params.box_piece_bits}
+    scaled = {"scaled": data.ArrayLayout(data.StructLayout(scaled_step), ways - 1)}
     images = {
         "images": data.ArrayLayout(ClippedImageStep, ways),
         "restart_offsets": data.ArrayLayout(address, ways),
@@ -424,6 +428,7 @@ def multiplied_batch_layout(params: TmaParams) -> data.StructLayout:
             "steps": data.ArrayLayout(CountedStep, ways),
             "factors": data.ArrayLayout(params.box_piece_bits, ways),
             "too_many": 1,
+            **(scaled if ways > 1 else {}),
             "offsets": data.ArrayLayout(data.StructLayout(offset), ways),
             **(images if params.im2col else {}),
         }
@@ -451,7 +456,8 @@ def spanned_batch_layout(params: TmaParams) -> data.StructLayout:
     """
     ways = params.setup_pipelines
     fields = dict(multiplied_batch_layout(params).members)
-    del fields["factors"]
+    for name in ("factors", "scaled"):
+        fields.pop(name, None)
     return data.StructLayout(
         {
             **fields,

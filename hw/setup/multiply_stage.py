@@ -53,10 +53,13 @@ class MultiplyStage(wiring.Component):
         m.d.sync += out.common.eq(i.common)
         if p.im2col:
             m.d.sync += out.images.eq(i.images)
+        last_steps = []
         for way in range(p.setup_pipelines):
             self._multiply(m, way, out)
-            self._count_steps(m, way, i.steps[way], out.steps[way])
-        self._find_factors(m, out)
+            last_steps.append(self._count_steps(m, way, i.steps[way], out.steps[way]))
+        factors = self._find_factors(m, out)
+        for way in range(1, p.setup_pipelines):
+            self._scale_steps(m, way, factors[way - 1], last_steps[way], out.scaled[way - 1])
         self._count_row(m, out.row)
         self._choose_value(m, out.error)
         return m
@@ -74,8 +77,8 @@ class MultiplyStage(wiring.Component):
             restart = self.i.images[way].restart
             m.d.sync += out.restart_offsets[way].eq(restart * step.stride)
 
-    def _count_steps(self, m: Module, way: int, step, out) -> None:
-        """Count the steps inside the tensor."""
+    def _count_steps(self, m: Module, way: int, step, out) -> Value:
+        """Count the steps inside the tensor. Return the last one."""
         tensor_ends = Signal()  # the tensor ends inside the box
         last_step = Signal(8)  # the last step inside
         m.d.comb += [
@@ -105,9 +108,27 @@ class MultiplyStage(wiring.Component):
                     out.skipped_steps.eq(0),
                     *([out.is_single.eq(0)] if way else ()),
                 ]
+        return last_step
 
-    def _find_factors(self, m: Module, out) -> None:
-        """Multiply the length of each item by those of the items before it.
+    def _scale_steps(self, m: Module, way: int, factor: Value, last_step: Value, out) -> None:
+        """Multiply the steps of an item by the factor of the items below it.
+
+        The span stage needs these products: two of its products would follow each other otherwise.
+        """
+        common, step = self.i.common, self.i.steps[way]
+        bits = len(last_step)
+        m.d.sync += [
+            out.count_less_one.eq(factor * (last_step - step.skipped_steps)[:bits]),
+            out.skipped_steps.eq(factor * step.skipped_steps[:bits]),
+        ]
+        with m.If(step.is_free):
+            m.d.sync += out.eq(0)
+        if "has_row_count" in common.shape().members:
+            with m.If(common.has_row_count):
+                m.d.sync += out.skipped_steps.eq(0)
+
+    def _find_factors(self, m: Module, out) -> list[Value]:
+        """Multiply the length of each item by those of the items before it. Return the products.
 
         No length is 0, so that a product that is too large stays too large.
         """
@@ -129,6 +150,7 @@ class MultiplyStage(wiring.Component):
             *(out.factors[way].eq(factor) for way, factor in enumerate(factors)),
             out.too_many.eq(too_many.any()),
         ]
+        return factors
 
     def _count_row(self, m: Module, out) -> None:
         """Count the pieces of the row inside the tensor."""

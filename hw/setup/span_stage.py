@@ -75,10 +75,15 @@ class SpanStage(wiring.Component):
         below = spanned_below
         for way in range(p.setup_pipelines):
             step = i.steps[way]
+            count, skipped_steps = step.count_less_one + 1, step.skipped_steps
+            if way:
+                scaled = i.scaled[way - 1]
+                count = (scaled.count_less_one + i.factors[way - 1])[: p.box_piece_bits]
+                skipped_steps = scaled.skipped_steps
             m.d.sync += [
                 out.smem_steps[way].eq(below),
-                out.runs[way].eq(below[: p.box_piece_bits] * (step.count_less_one + 1)),
-                out.skipped[way].eq(below[: p.box_piece_bits] * step.skipped_steps),
+                out.runs[way].eq(spanned_below * count),
+                out.skipped[way].eq(spanned_below * skipped_steps),
                 out.are_contiguous[way].eq(
                     (step.global_step == below[: p.box_piece_bits]) | step.is_single
                 ),

@@ -29,6 +29,9 @@ class ProductSpec(Elaboratable):
       ``global_step`` is that of element stride and stride.
     - The factor of item k is the product of the lengths of the items up to k; ``too_many`` is set
       if one of these products has bits that the factor does not have.
+    - ``scaled`` has the products of the factor of item k - 1 and the steps of item k: those inside
+      the tensor, less one, and those in front of it. An item without a dimension has none, and a
+      row of TILE_GATHER4 none in front of the tensor.
     """
 
     def elaborate(self, _platform) -> Module:
@@ -97,6 +100,31 @@ class ProductSpec(Elaboratable):
         for way, factor in enumerate(factors):
             expected = past(m, f"factor_{way}", factor[:bits], 1)
             m.d.comb += Assert(~chosen | (dut.o.factors[way] == expected))
+        for way, step in enumerate(dut.i.steps):
+            if way:
+                self._follow_steps(m, dut, chosen, way, factors[way - 1][:bits], step)
+
+    def _follow_steps(
+        self, m: Module, dut: MultiplyStage, chosen: Signal, way: int, factor, step
+    ) -> None:
+        """Assert the products of the steps of item ``way`` and the factor below it."""
+        ends = step.may_end & (step.steps_to_end_less_one < step.steps_less_one)
+        last = Mux(ends, step.steps_to_end_less_one, step.steps_less_one)
+        count_less_one = (last - step.skipped_steps)[:8]
+        scaled = dut.o.scaled[way - 1]
+        for name, product, is_zero in (
+            ("count_less_one", factor * count_less_one, step.is_free),
+            (
+                "skipped_steps",
+                factor * step.skipped_steps[:8],
+                step.is_free | dut.i.common.has_row_count,
+            ),
+        ):
+            exact = Signal(len(scaled[name]), name=f"scaled_{name}_{way}")
+            with m.If(~is_zero):
+                m.d.comb += exact.eq(product)
+            expected = past(m, f"scaled_{name}_{way}", exact, 1)
+            m.d.comb += Assert(~chosen | (scaled[name] == expected))
 
 
 class SpanSpec(Elaboratable):
@@ -105,8 +133,8 @@ class SpanSpec(Elaboratable):
     The solver chooses a batch of five items behind the multiply stage.
 
     - What the items below an item span is the product of the pitch and their factor; ``spanned`` is
-      that of all. ``smem_steps`` is what is below an item, ``runs`` and ``skipped`` are its
-      products with the steps inside and in front of the tensor.
+      that of all. ``smem_steps`` is what is below an item, ``runs`` and ``skipped`` are the
+      products of the pitch and ``scaled``, with one more factor for the runs.
     - An item is contiguous if its step is what is below it, or it has one step.
     - The offset of an item is the sum of those up to it, modulo the size of memory.
     """
@@ -122,10 +150,15 @@ class SpanSpec(Elaboratable):
         for way, step in enumerate(i.steps):
             low, high = i.offsets[way].low, i.offsets[way].high
             total = (total + low + (high << POSITION_LOW_BITS))[: p.piece_address_bits]
+            count, skipped = step.count_less_one + 1, step.skipped_steps
+            if way:
+                scaled = i.scaled[way - 1]
+                count = (scaled.count_less_one + i.factors[way - 1])[:bits]
+                skipped = scaled.skipped_steps
             expected = {
                 "smem_steps": below[:bits],
-                "runs": (below[:bits] * (step.count_less_one + 1))[:bits],
-                "skipped": (below[:bits] * step.skipped_steps)[:bits],
+                "runs": (i.common.row_pitch * count)[:bits],
+                "skipped": (i.common.row_pitch * skipped)[:bits],
                 "are_contiguous": (step.global_step == below[:bits]) | step.is_single,
                 "offsets": total,
             }
@@ -256,6 +289,11 @@ def _loses_the_sign(stage: MultiplyStage, inner: Inside) -> None:
     inner.module.d.sync += out.offsets[2].high.eq(high * step.stride)
 
 
+def _counts_all_steps(stage: MultiplyStage, inner: Inside) -> None:
+    out, lengths = inner.view("out", stage.o.shape()), [step.length for step in stage.i.steps]
+    inner.module.d.sync += out.scaled[0].count_less_one.eq(lengths[0] * lengths[1])
+
+
 def _forgets_a_factor(stage: SpanStage, inner: Inside) -> None:
     out = inner.view("out", stage.o.shape())
     inner.module.d.sync += out.smem_steps[3].eq(stage.i.common.row_pitch * stage.i.factors[1])
@@ -275,7 +313,10 @@ PROOFS = [
         ProductSpec,
         depth=1,
         cover=4,
-        bugs=(Bug("a position without its sign", MultiplyStage, _loses_the_sign, depth=4),),
+        bugs=(
+            Bug("a position without its sign", MultiplyStage, _loses_the_sign, depth=4),
+            Bug("steps without their skipped ones", MultiplyStage, _counts_all_steps, depth=4),
+        ),
         unbounded=True,
         shares_cells=True,
     ),
