@@ -8,8 +8,9 @@ stages, a batch a clock:
     clip      finds the steps in front of the tensor and up to its end, and the first position
               inside
     multiply  multiplies this position and the element stride by the tensor's stride, and counts the
-              steps inside
-    span      multiplies the lengths of the items, and adds their offsets
+              steps inside, alone and times the lengths of the items below
+    span      multiplies the lengths and these steps by what the batches below span, and adds the
+              offsets of the items
     build     accumulates the addresses, runs and loops of the batches of a walk
 """
 

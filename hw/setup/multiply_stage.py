@@ -18,7 +18,8 @@ from hw.setup.map_decoder import ROW_BITS
 
 class MultiplyStage(wiring.Component):
     """Multiplies the position of each item by the tensor's stride, each half of the position apart,
-    and the lengths of the items, and counts the steps and pieces inside the tensor.
+    and the lengths of the items, and counts the steps and pieces inside the tensor. The steps are
+    also multiplied by the lengths of the items below.
 
     Latency: one clock. Throughput: a batch a clock. Back-pressure: none. Errors: ``o.error`` is
     ``early_error``, with its value.

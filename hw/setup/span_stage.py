@@ -15,8 +15,9 @@ from hw.setup.items import (
 
 
 class SpanStage(wiring.Component):
-    """Multiplies the lengths of row and items, from batch to batch of a walk, and adds the offsets
-    of the items of a batch.
+    """Multiplies the lengths of row and items, from batch to batch of a walk, and the steps inside
+    and in front of the tensor by what the items below span. Adds the offsets of the items of a
+    batch. No product follows another one here.
 
     Latency: one clock. Throughput: a batch a clock. Back-pressure: none. Errors: none.
 
