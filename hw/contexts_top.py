@@ -129,7 +129,8 @@ class Contexts(wiring.Component):
             windows.append(window)
         self._share_lines(m, units, *READS)
         self._share_maps(m, units)
-        m.submodules.smem_write = smem_write = Arbiter(smem_write_layout(p), p.contexts)
+        layout = smem_write_layout(p.of_all_contexts)
+        m.submodules.smem_write = smem_write = Arbiter(layout, p.contexts)
         for window, i in zip(windows, smem_write.i, strict=True):
             connect(m, window.o_write, i)
         connect(m, smem_write.o, flipped(self.smem_write))
@@ -175,7 +176,7 @@ class Contexts(wiring.Component):
     def _share_smem_reads(self, m: Module, units: list, windows: list) -> None:
         """Share the read port of shared memory: windows, room for data, then the port."""
         p = self.params
-        shapes = smem_read_layout(p), lanes_layout(p)
+        shapes = smem_read_layout(p.of_all_contexts), lanes_layout(p)
         reads = p.smem_reads + SMEM_READS_OF_WALK
         m.submodules.smem_read = port = InOrderPort(*shapes, p.contexts, p.contexts * reads)
         for number, (unit, window) in enumerate(zip(units, windows, strict=True)):

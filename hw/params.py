@@ -356,8 +356,11 @@ class TmaParams:
 
     @cached_property
     def smem_piece_bits(self) -> int:
-        """Width of a shared-memory offset in pieces."""
-        return SMEM_OFFSET_BITS - 4
+        """Width of a shared-memory offset in pieces, behind the checks of setup.
+
+        Sums go up to twice the shared memory. The accesses of other CTAs are not checked by setup.
+        """
+        return SMEM_OFFSET_BITS - 4 if self.ctas > 1 else self.box_piece_bits + 1
 
     @cached_property
     def smem_beat_bits(self) -> int:

@@ -27,7 +27,7 @@ class SmemWindow(wiring.Component):
     Members
     -------
     i_write, o_write : In and Out(stream) of ``smem_write_layout``
-        Writes of the context, and in its window.
+        Writes of the context, and in its window, at the port of all contexts.
     i_read, o_read : In and Out(stream) of ``smem_read_layout``
         Reads of the context, and in its window; present with ``stores``.
     i_barrier, o_barrier : In and Out(BarrierMemory)
@@ -37,13 +37,16 @@ class SmemWindow(wiring.Component):
     def __init__(self, params: TmaParams, context: int) -> None:
         self.params = params
         self.context = context
-        write = stream.Signature(smem_write_layout(params))
-        read = stream.Signature(smem_read_layout(params))
+        ports = {"write": smem_write_layout}
+        if params.stores:
+            ports["read"] = smem_read_layout
         super().__init__(
             {
-                "i_write": In(write),
-                "o_write": Out(write),
-                **({"i_read": In(read), "o_read": Out(read)} if params.stores else {}),
+                **{
+                    f"{way}_{name}": flow(stream.Signature(layout(each)))
+                    for name, layout in ports.items()
+                    for way, flow, each in (("i", In, params), ("o", Out, params.of_all_contexts))
+                },
                 "i_barrier": In(BarrierMemory()),
                 "o_barrier": Out(BarrierMemory()),
             }
@@ -60,10 +63,10 @@ class SmemWindow(wiring.Component):
             m.d.comb += [
                 outer.valid.eq(inner.valid),
                 inner.ready.eq(outer.ready),
-                outer.p.eq(inner.p),
             ]
             for own, lane in zip(inner.p, outer.p, strict=True):
                 m.d.comb += [
+                    *(lane[name].eq(own[name]) for name in own.shape().members),
                     lane.valid.eq(own.valid & (own.beat < beats)),
                     lane.beat.eq(own.beat + self.context * beats),
                 ]

@@ -8,11 +8,18 @@ from amaranth.lib import data
 from hw.params import DIMS, TmaParams
 
 STEP_BITS = 40
-"""Width of a global step of a loop, in pieces: an element stride times a tensor stride."""
+"""Width of a global step of an item, in pieces: an element stride times a tensor stride."""
 
+RESTART_BITS = 18
+"""Width of the sum of a lower corner and an im2col offset, signed."""
 
 POSITION_BITS = 34
 """Width of a position in a tensor, signed: the sum of extent, coordinate, corner and offset."""
+
+
+def job_step_bits(params: TmaParams) -> int:
+    """Return the width of a global step of a loop: it is only added to addresses of pieces."""
+    return min(STEP_BITS, params.piece_address_bits)
 
 
 @cache
@@ -37,11 +44,11 @@ def level_layout(params: TmaParams) -> data.StructLayout:
         {
             "absent": 1,
             "position": signed(POSITION_BITS),
-            "restart": signed(POSITION_BITS),
+            "restart": signed(RESTART_BITS),
             "last": signed(POSITION_BITS),
             "limit": 32,
             "stride_less_one": 3,
-            "step": STEP_BITS,
+            "step": job_step_bits(params),
             "address": params.piece_address_bits,
             "restart_address": params.piece_address_bits,
         }
@@ -153,7 +160,7 @@ def prepared_column_layout(params: TmaParams) -> data.StructLayout:
             "restart": counts,
             "image": pixel_counts_layout(params, wraps=False),
             "address": address,
-            "step": STEP_BITS,
+            "step": job_step_bits(params),
             "next_address": data.ArrayLayout(address, WHEELS),
             **{f"turn_{level}": turn(level) for level in range(1, WHEELS + 1)},
             "limits": walk_limits_layout(params),

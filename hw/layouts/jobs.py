@@ -5,7 +5,12 @@ from functools import cache
 from amaranth.hdl import Cat, Mux, Value
 from amaranth.lib import data
 
-from hw.layouts.columns import STEP_BITS, column_layout, column_step_fields, prepared_column_layout
+from hw.layouts.columns import (
+    column_layout,
+    column_step_fields,
+    job_step_bits,
+    prepared_column_layout,
+)
 from hw.layouts.isa import (
     MemoryAttributes,
     Operation,
@@ -273,7 +278,7 @@ def walk_layout(params: TmaParams) -> data.StructLayout:
     loop = data.StructLayout(
         {
             "last": 8,
-            "global_step": STEP_BITS,
+            "global_step": job_step_bits(params),
             "smem_step": params.box_piece_bits,
         }
     )

@@ -28,7 +28,7 @@ from functools import cache
 from amaranth.hdl import Const, Value, signed
 from amaranth.lib import data
 
-from hw.layouts.columns import POSITION_BITS, STEP_BITS
+from hw.layouts.columns import POSITION_BITS, RESTART_BITS, STEP_BITS
 from hw.layouts.isa import (
     GLOBAL_ADDRESS_BITS,
     ErrorCode,
@@ -56,9 +56,6 @@ ITEM_POSITION_BITS = 33
 
 POSITION_LOW_BITS = 16
 """Width of the low part of a position, which is multiplied apart from the high part."""
-
-RESTART_BITS = 18
-"""Width of the sum of a lower corner and an im2col offset, signed."""
 
 
 def place_of(params: TmaParams, place: int) -> tuple[int, int]:

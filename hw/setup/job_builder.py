@@ -227,6 +227,7 @@ class JobBuilder(wiring.Component):
         too_large = Signal(reset_less=True)
         early = Signal(FoundError, reset_less=True)
         channel = Signal(p.channel_bits, reset_less=True)
+        smem_address = Signal.like(common.smem_address, reset_less=True)
         end = common.smem_address[4:] + self.i.spanned
         exceeds = self.i.too_many | (end > p.smem_bytes // PIECE_BYTES)
         is_misplaced = self._misplaced() if p.im2col else []
@@ -240,6 +241,7 @@ class JobBuilder(wiring.Component):
             m.d.sync += [
                 early.eq(self.i.error),
                 channel.eq(common.channel),
+                smem_address.eq(common.smem_address),
                 refused.eq(is_refused),
                 too_large.eq(exceeds | (~is_first & too_large)),
             ]
@@ -274,7 +276,7 @@ class JobBuilder(wiring.Component):
                     with m.If(is_wrong):  # the last one is the lowest dimension
                         m.d.sync += [dim.eq(image.dim), coord.eq(image.coord)]
             report(ErrorCode.IM2COL_START, misplaced, dim, coord)
-        report(ErrorCode.SMEM_RANGE, too_large, 0, job.walk.smem_begin << 4)
+        report(ErrorCode.SMEM_RANGE, too_large, 0, smem_address)
         return is_refused
 
     def _misplaced(self) -> list[Value]:

@@ -8,6 +8,7 @@ from hw.params import TmaParams
 
 PARAMS = TmaParams(line_bytes=32, smem_bytes=4096, contexts=4)
 BEATS, WORDS = 4096 // 32, 4096 // 8
+END = 1 << PARAMS.smem_beat_bits
 
 
 @pytest.mark.parametrize("context", range(PARAMS.contexts))
@@ -17,7 +18,7 @@ def test_window(context: int) -> None:
 
     async def testbench(ctx):
         nonlocal checked
-        for beat in (0, 1, BEATS - 1, BEATS, BEATS + 1, 1 << 18, (1 << 19) - 1):
+        for beat in (0, 1, BEATS - 1, BEATS, BEATS + 1, END // 2, END - 1):
             for inner, outer in (
                 (window.i_write, window.o_write),
                 (window.i_read, window.o_read),

@@ -4,7 +4,7 @@ import random
 
 from hw.generate.column_preparation import ColumnPreparation
 from hw.generate.walk_limits import LEAP
-from hw.layouts.columns import POSITION_BITS, WHEELS
+from hw.layouts.columns import POSITION_BITS, RESTART_BITS, WHEELS
 from hw.layouts.isa import ReductionOp
 from hw.params import TmaParams
 from tests.hw.paced import Paced
@@ -18,9 +18,11 @@ ADDRESSES = 1 << PARAMS.piece_address_bits
 def random_level(rng: random.Random) -> dict:
     """A dimension whose positions are near its edges, or far from them."""
     far = rng.choice((4, 40, 3000, (1 << POSITION_BITS - 1) - 1))
+    far_restart = min(far, (1 << RESTART_BITS - 1) - 1)
     return {
         "absent": rng.random() < 0.2,
-        **{name: rng.randint(-far, far) for name in ("position", "restart", "last")},
+        **{name: rng.randint(-far, far) for name in ("position", "last")},
+        "restart": rng.randint(-far_restart, far_restart),
         "limit": rng.randrange(min(far, 1 << 32)),
         "stride_less_one": rng.randrange(8),
         "step": rng.randrange(1 << 40),

@@ -256,7 +256,7 @@ def test_lines_and_fill_take_turns():
     count = 400
     lines, memory = run_of_lines(params, random.Random(0), 0, count, 3, slot=1)
     style = {"swizzle": 3, "fill": 0, "round_tf32": 0}
-    first = 10_000
+    first = 2_000
     fills = [
         {"slot": 2, "style": style, "beat": beat, "valid": 0xFF, "last": beat == first + count - 1}
         for beat in range(first, first + count)
@@ -291,7 +291,7 @@ def test_little_fill_goes_once_in_two_clocks():
     """While less than half of a queue is fill, each lane takes turns with the lines that wait."""
     params = TmaParams()
     lines, _ = run_of_lines(params, random.Random(0), 0, 64, 0, slot=1)
-    first, count = 10_000, params.lane_depth - 2
+    first, count = 2_000, params.lane_depth - 2
     style = {"swizzle": 0, "fill": 0, "round_tf32": 0}
     fills = [
         {"slot": 2, "style": style, "beat": beat, "valid": 0xFF, "last": beat == first + count - 1}
