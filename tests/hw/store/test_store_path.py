@@ -12,11 +12,11 @@ from golden import Swizzle
 from golden.geometry import swizzled
 from hw.layouts.isa import Packing, SwizzleAtom
 from hw.layouts.isa import Swizzle as Span
-from hw.params import PRESETS, SMEM_OFFSET_BITS, TmaParams
+from hw.params import PRESETS, TmaParams
 from hw.store.store_path import StorePath
 from tests.hw.simulate import Run, run_streams, simulation
 
-PIECES = 1 << (SMEM_OFFSET_BITS - 4)
+PIECES = 1 << TmaParams().smem_piece_bits
 """Pieces of shared memory."""
 
 BLOCK = 8
