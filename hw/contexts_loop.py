@@ -15,6 +15,7 @@ from hw.layouts.contexts import (
 )
 from hw.layouts.isa import Operation
 from hw.layouts.ports import (
+    assign_lanes,
     descriptor_fill_layout,
     gnic_ack_layout,
     gnic_response_layout,
@@ -350,18 +351,10 @@ class ContextsLoop(wiring.Component):
         def is_outside(lanes) -> Value:
             return Cat(lane.valid & (lane.beat >= beats) for lane in lanes).any()
 
-        def of_window(own, shared) -> list:
-            """Connect lanes of the window to those of all shared memory, which have more beats."""
-            return [
-                lane[name].eq(shared_lane[name])
-                for lane, shared_lane in zip(own, shared, strict=True)
-                for name in lane.shape().members
-            ]
-
         write = contexts.smem_write
         stays = is_outside(write.p)
         m.d.comb += [
-            *of_window(self.smem_write.p, write.p),
+            *assign_lanes(self.smem_write.p, write.p),
             self.smem_write.valid.eq(write.valid & ~stays),
             write.ready.eq(stays | self.smem_write.ready),
         ]
@@ -372,7 +365,7 @@ class ContextsLoop(wiring.Component):
         m.d.comb += [
             nobody.ready.eq(1),
             nothing.valid.eq(1),
-            *of_window(self.smem_read.p, contexts.smem_read.p),
+            *assign_lanes(self.smem_read.p, contexts.smem_read.p),
         ]
         self._split_in_order(
             m,

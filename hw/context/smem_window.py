@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from hw.barrier.mbarrier_unit import BarrierMemory
 from hw.layouts.barriers import BARRIER_BYTES
-from hw.layouts.ports import smem_read_layout, smem_write_layout
+from hw.layouts.ports import assign_lanes, smem_read_layout, smem_write_layout
 from hw.params import TmaParams
 
 
@@ -27,9 +27,10 @@ class SmemWindow(wiring.Component):
     Members
     -------
     i_write, o_write : In and Out(stream) of ``smem_write_layout``
-        Writes of the context, and in its window, at the port of all contexts.
+        Writes of the context, and in its window.
     i_read, o_read : In and Out(stream) of ``smem_read_layout``
         Reads of the context, and in its window; present with ``stores``.
+        ``o_write`` and ``o_read`` have the beats of all contexts.
     i_barrier, o_barrier : In and Out(BarrierMemory)
         Words of barriers of the context, and in its window.
     """
@@ -37,16 +38,15 @@ class SmemWindow(wiring.Component):
     def __init__(self, params: TmaParams, context: int) -> None:
         self.params = params
         self.context = context
-        ports = {"write": smem_write_layout}
-        if params.stores:
-            ports["read"] = smem_read_layout
+        (i_write, i_read), (o_write, o_read) = (
+            [stream.Signature(layout(each)) for layout in (smem_write_layout, smem_read_layout)]
+            for each in (params, params.of_all_contexts)
+        )
         super().__init__(
             {
-                **{
-                    f"{way}_{name}": flow(stream.Signature(layout(each)))
-                    for name, layout in ports.items()
-                    for way, flow, each in (("i", In, params), ("o", Out, params.of_all_contexts))
-                },
+                "i_write": In(i_write),
+                "o_write": Out(o_write),
+                **({"i_read": In(i_read), "o_read": Out(o_read)} if params.stores else {}),
                 "i_barrier": In(BarrierMemory()),
                 "o_barrier": Out(BarrierMemory()),
             }
@@ -63,10 +63,10 @@ class SmemWindow(wiring.Component):
             m.d.comb += [
                 outer.valid.eq(inner.valid),
                 inner.ready.eq(outer.ready),
+                *assign_lanes(outer.p, inner.p),
             ]
             for own, lane in zip(inner.p, outer.p, strict=True):
                 m.d.comb += [
-                    *(lane[name].eq(own[name]) for name in own.shape().members),
                     lane.valid.eq(own.valid & (own.beat < beats)),
                     lane.beat.eq(own.beat + self.context * beats),
                 ]

@@ -405,6 +405,17 @@ def smem_read_layout(params: TmaParams) -> data.ArrayLayout:
     return data.ArrayLayout(lane, params.lanes)
 
 
+def assign_lanes(lanes, others) -> list:
+    """Return the assignments of the lanes of a port to ``lanes``, whose beats may be narrower or
+    wider, as those of a context and of all contexts are.
+    """
+    return [
+        lane[name].eq(other[name])
+        for lane, other in zip(lanes, others, strict=True)
+        for name in lane.shape().members
+    ]
+
+
 @cache
 def lanes_layout(params: TmaParams) -> data.ArrayLayout:
     """Bytes of a line or beat as an array of pieces: element i is bytes 16 * i to 16 * i + 15."""

@@ -54,13 +54,10 @@ class MultiplyStage(wiring.Component):
         m.d.sync += out.common.eq(i.common)
         if p.im2col:
             m.d.sync += out.images.eq(i.images)
-        last_steps = []
+        factors = self._find_factors(m, out)
         for way in range(p.setup_pipelines):
             self._multiply(m, way, out)
-            last_steps.append(self._count_steps(m, way, i.steps[way], out.steps[way]))
-        factors = self._find_factors(m, out)
-        for way in range(1, p.setup_pipelines):
-            self._scale_steps(m, way, factors[way - 1], last_steps[way], out.scaled[way - 1])
+            self._count_steps(m, way, factors, out)
         self._count_row(m, out.row)
         self._choose_value(m, out.error)
         return m
@@ -78,8 +75,12 @@ class MultiplyStage(wiring.Component):
             restart = self.i.images[way].restart
             m.d.sync += out.restart_offsets[way].eq(restart * step.stride)
 
-    def _count_steps(self, m: Module, way: int, step, out) -> Value:
-        """Count the steps inside the tensor. Return the last one."""
+    def _count_steps(self, m: Module, way: int, factors: list[Value], out) -> None:
+        """Count the steps inside the tensor, alone and times the factor of the items below.
+
+        The span stage needs both: two of its products would follow each other otherwise.
+        """
+        step, counted = self.i.steps[way], out.steps[way]
         tensor_ends = Signal()  # the tensor ends inside the box
         last_step = Signal(8)  # the last step inside
         m.d.comb += [
@@ -87,46 +88,36 @@ class MultiplyStage(wiring.Component):
             last_step.eq(Mux(tensor_ends, step.steps_to_end_less_one, step.steps_less_one)),
         ]
         m.d.sync += [
-            out.is_single.eq(step.steps_less_one == 0),
-            out.skipped_steps.eq(step.skipped_steps),
-            out.count_less_one.eq(last_step - step.skipped_steps),
-            out.is_full.eq((step.skipped_steps == 0) & ~tensor_ends),
-            out.is_outside.eq(step.is_outside | (step.skipped_steps > last_step)),
-            out.element_stride_less_one.eq(step.element_stride_less_one),
+            counted.is_single.eq(step.steps_less_one == 0),
+            counted.skipped_steps.eq(step.skipped_steps),
+            counted.count_less_one.eq(last_step - step.skipped_steps),
+            counted.is_full.eq((step.skipped_steps == 0) & ~tensor_ends),
+            counted.is_outside.eq(step.is_outside | (step.skipped_steps > last_step)),
+            counted.element_stride_less_one.eq(step.element_stride_less_one),
         ]
+        counts = [counted]
+        if way:
+            scaled, factor, bits = out.scaled[way - 1], factors[way - 1], len(last_step)
+            counts.append(scaled)
+            m.d.sync += [
+                scaled.skipped_steps.eq(factor * step.skipped_steps[:bits]),
+                scaled.count_less_one.eq(factor * (last_step - step.skipped_steps)[:bits]),
+            ]
         with m.If(step.is_free):
             m.d.sync += [
-                out.is_single.eq(1),
-                out.skipped_steps.eq(0),
-                out.count_less_one.eq(0),
-                out.is_full.eq(1),
-                out.is_outside.eq(0),
+                counted.is_single.eq(1),
+                *(each.skipped_steps.eq(0) for each in counts),
+                *(each.count_less_one.eq(0) for each in counts),
+                counted.is_full.eq(1),
+                counted.is_outside.eq(0),
             ]
         if "has_row_count" in self.i.common.shape().members:
             # A row of TILE_GATHER4 keeps its place, and is not merged with the other rows.
             with m.If(self.i.common.has_row_count):
                 m.d.sync += [
-                    out.skipped_steps.eq(0),
-                    *([out.is_single.eq(0)] if way else ()),
+                    *(each.skipped_steps.eq(0) for each in counts),
+                    *([counted.is_single.eq(0)] if way else ()),
                 ]
-        return last_step
-
-    def _scale_steps(self, m: Module, way: int, factor: Value, last_step: Value, out) -> None:
-        """Multiply the steps of an item by the factor of the items below it.
-
-        The span stage needs these products: two of its products would follow each other otherwise.
-        """
-        common, step = self.i.common, self.i.steps[way]
-        bits = len(last_step)
-        m.d.sync += [
-            out.count_less_one.eq(factor * (last_step - step.skipped_steps)[:bits]),
-            out.skipped_steps.eq(factor * step.skipped_steps[:bits]),
-        ]
-        with m.If(step.is_free):
-            m.d.sync += out.eq(0)
-        if "has_row_count" in common.shape().members:
-            with m.If(common.has_row_count):
-                m.d.sync += out.skipped_steps.eq(0)
 
     def _find_factors(self, m: Module, out) -> list[Value]:
         """Multiply the length of each item by those of the items before it. Return the products.

@@ -100,14 +100,14 @@ class ProductSpec(Elaboratable):
         for way, factor in enumerate(factors):
             expected = past(m, f"factor_{way}", factor[:bits], 1)
             m.d.comb += Assert(~chosen | (dut.o.factors[way] == expected))
-        for way, step in enumerate(dut.i.steps):
-            if way:
-                self._follow_steps(m, dut, chosen, way, factors[way - 1][:bits], step)
+        for way, factor in enumerate(factors[:-1], 1):
+            self._follow_steps(m, dut, chosen, way, factor[:bits])
 
     def _follow_steps(
-        self, m: Module, dut: MultiplyStage, chosen: Signal, way: int, factor, step
+        self, m: Module, dut: MultiplyStage, chosen: Signal, way: int, factor
     ) -> None:
         """Assert the products of the steps of item ``way`` and the factor below it."""
+        step = dut.i.steps[way]
         ends = step.may_end & (step.steps_to_end_less_one < step.steps_less_one)
         last = Mux(ends, step.steps_to_end_less_one, step.steps_less_one)
         count_less_one = (last - step.skipped_steps)[:8]
@@ -315,7 +315,7 @@ PROOFS = [
         cover=4,
         bugs=(
             Bug("a position without its sign", MultiplyStage, _loses_the_sign, depth=4),
-            Bug("steps without their skipped ones", MultiplyStage, _counts_all_steps, depth=4),
+            Bug("steps outside that count as inside", MultiplyStage, _counts_all_steps, depth=4),
         ),
         unbounded=True,
         shares_cells=True,

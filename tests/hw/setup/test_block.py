@@ -218,6 +218,8 @@ LAST_MBARRIER = PARAMS.smem_bytes - 8
         ({"smem_address": 64}, ErrorCode.SMEM_ALIGN, 64),
         ({"smem_address": PARAMS.smem_bytes}, ErrorCode.SMEM_RANGE, PARAMS.smem_bytes),
         ({"smem_address": PARAMS.smem_bytes - 384}, ErrorCode.SMEM_RANGE, PARAMS.smem_bytes - 384),
+        # The address has more bits than an offset in shared memory.
+        ({"smem_address": 2**24 - 1024}, ErrorCode.SMEM_RANGE, 2**24 - 1024),
         ({"mbarrier": LAST_MBARRIER + 8}, ErrorCode.SMEM_RANGE, LAST_MBARRIER + 8),
         ({"coords": [-3, 0, 0, 0, 0]}, ErrorCode.COORD_ALIGN, 2**64 - 3),
         ({"mbarrier": 12}, ErrorCode.MBAR_ALIGN, 12),
