@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 from hw.layouts.jobs import in_channel, prepared_job_layout
 from hw.lib.arbiter import Arbiter
 from hw.lib.memory import RowMemory
+from hw.lib.one_hot import any_of
 from hw.params import TmaParams
 
 HEADS = 3
@@ -14,9 +15,11 @@ HEADS = 3
 chosen."""
 
 
-def done_layout(params: TmaParams) -> data.StructLayout:
-    """Return the layout of the end of a job; see ``JobStore``."""
-    return data.StructLayout({"valid": 1, "channel": params.channel_bits, "last": 1})
+class JobDone(data.Struct):
+    """The end of a job; see ``JobStore``."""
+
+    valid: 1
+    last: 1
 
 
 class JobStore(wiring.Component):
@@ -43,15 +46,15 @@ class JobStore(wiring.Component):
     columns : Out(channels)
         A bit for each channel: its first job is a column.
     channel : In(channel_bits)
-        The channel whose first job is offered at ``first``.
+        The channel whose first job is offered in the next clock.
     first_valid, first : Out of ``prepared_job_layout``
-        The first job of ``channel``; if that is ``done``, the one behind it.
+        The first job of the channel; if that is ``done``, the one behind it.
     has_turn : In
-        The first job of ``channel``, if there is one, makes its next step in the next clock. It is
-        then done, unless it is a column.
-    done : In
-        ``valid``: the first job of ``channel`` leaves the store with this clock. ``last``: it is
-        the last job of its request.
+        The job at ``first``, if there is one, makes its next step in the next clock. It is then
+        done, unless it is a column.
+    done : In(JobDone)
+        ``valid``: the job that was offered in the clock before leaves the store with this clock.
+        ``last``: it is the last job of its request.
     freed : Out(channels)
         A bit for each channel: the last job of a request leaves the places for which the request
         queue vouches: it moves up, or if there is no block memory, it leaves the store.
@@ -69,7 +72,7 @@ class JobStore(wiring.Component):
                 "first_valid": Out(1),
                 "first": Out(self._job),
                 "has_turn": In(1),
-                "done": In(done_layout(params)),
+                "done": In(JobDone),
                 "freed": Out(params.channels),
             }
         )
@@ -80,19 +83,23 @@ class JobStore(wiring.Component):
         # Jobs of each channel at its head: with those on their way there, and without.
         coming = [Signal(range(HEADS + 1), name=f"coming_{n}") for n in range(channels)]
         arrived = [Signal(range(HEADS + 1), name=f"arrived_{n}") for n in range(channels)]
-        is_done = [self.done.valid & (self.done.channel == n) for n in range(channels)]
+        # The channel that is offered, and the one that was offered in the clock before.
+        offered, before = (Signal(self.params.channel_bits, name=n) for n in ("offered", "before"))
+        m.d.sync += [offered.eq(self.channel), before.eq(offered)]
+        is_done = [self.done.valid & (before == n) for n in range(channels)]
         m.d.comb += self.waiting.eq(Cat(coming))
-        has_backlog = self.params.jobs_waiting > HEADS
-        leaves = Signal(channels)  # a tile leaves its head: that is known a clock ahead
-        if has_backlog:
-            # A column leaves room in the next clock.
-            is_full = Signal(channels)  # the heads of a channel are all taken
-            has_room = [leaves[n] | ~is_full[n] for n in range(channels)]
-            moved, arrival, job = self._move_up(m, has_room)
-            for n, number in enumerate(coming):
-                full_without = (number == HEADS) & ~is_done[n]
-                full_with = number == Mux(is_done[n], HEADS, HEADS - 1)
-                m.d.sync += is_full[n].eq(Mux(moved[n], full_with, full_without))
+        leaves = Signal(channels)  # a tile leaves its head in the next clock
+        if self.params.jobs_waiting > HEADS:
+            # Of each channel, whether its heads have room in the next clock, if a job moves up in
+            # this one or not. A column leaves room in the clock behind its end.
+            room = [
+                [
+                    leaves[n] | (number != Mux(is_done[n], HEADS, HEADS - 1)),
+                    leaves[n] | (number != HEADS) | is_done[n],
+                ]
+                for n, number in enumerate(coming)
+            ]
+            moved, arrival, job = self._move_up(m, room)
             m.d.comb += self.freed.eq(Mux(job.last, arrival, 0))
         else:
             moved = arrival = Signal(channels, name="arrival")
@@ -110,13 +117,11 @@ class JobStore(wiring.Component):
                     (arrived[n] != HEADS) | ~arrival[n], "job_store: a head has no room for a job\n"
                 ),
             ]
-        places = self._keep_heads(m, arrival, arrived, is_done, job)
+        places = self._keep_heads(m, (moved, arrival), arrived, is_done, job, offered)
         is_tile = self._mark_columns(m, arrival, arrived, is_done, places, job)
-        if has_backlog:
-            m.d.sync += [
-                leaves[n].eq(self.has_turn & (self.channel == n) & is_tile[n])
-                for n in range(channels)
-            ]
+        m.d.comb += leaves.eq(
+            Cat(self.has_turn & (offered == n) & is_tile[n] for n in range(channels))
+        )
         return m
 
     def _arrives(self) -> Cat:
@@ -124,8 +129,11 @@ class JobStore(wiring.Component):
         i = self.i
         return Cat(i.valid & (i.p.channel == number) for number in range(self.params.channels))
 
-    def _move_up(self, m: Module, has_room: list) -> tuple[Signal, Signal, Signal]:
+    def _move_up(self, m: Module, room: list) -> tuple[Signal, Signal, Signal]:
         """Store jobs in block memory, and move the first ones to the heads.
+
+        ``room``: of each channel, whether its heads have room in the next clock if a job moves up
+        in this one, and whether they have if none does.
 
         Return the channel of the job that begins to move, and that of the job that arrives, as
         masks, and the job that arrives.
@@ -153,14 +161,18 @@ class JobStore(wiring.Component):
         for n in range(channels):
             stored = Signal(range(depth + 1), name=f"stored_{n}")
             is_stored = Signal(name=f"is_stored_{n}")  # there is one
+            may_move = Signal(name=f"may_move_{n}")  # there is one, and room
+            stored_d = arrives[n] | (stored > 1), arrives[n] | is_stored
+            moves_d = [has & fits for has, fits in zip(stored_d, room[n], strict=True)]
             m.d.comb += [
-                turns.i[n].valid.eq(is_stored & has_room[n]),
+                turns.i[n].valid.eq(may_move),
                 turns.i[n].p.eq(n),
                 moved[n].eq(turns.i[n].valid & turns.i[n].ready),
             ]
             m.d.sync += [
                 stored.eq(stored + arrives[n] - moved[n]),
-                is_stored.eq(arrives[n] | Mux(moved[n], stored > 1, is_stored)),
+                is_stored.eq(Mux(moved[n], *stored_d)),
+                may_move.eq(Mux(moved[n], *moves_d)),
                 first[n].eq(first[n] + moved[n]),
                 free[n].eq(free[n] + arrives[n]),
                 Assert(
@@ -187,45 +199,55 @@ class JobStore(wiring.Component):
             is_tile.append((number != is_done[n]) & ~marks.bit_select(first_d[n], 1))
         return is_tile
 
-    def _keep_heads(self, m: Module, arrival, arrived: list, is_done: list, job) -> tuple:
-        """Keep the first jobs of each channel, and offer the first one of ``channel``.
+    def _keep_heads(self, m: Module, comes, arrived: list, is_done: list, job, offered) -> tuple:
+        """Keep the first jobs of each channel, and offer the first one of the channel ``offered``.
+
+        ``comes``: the channels of the job that begins to move up, and of the job that arrives.
 
         Return for each channel the place of its first job, that of its first job behind one that is
         done, and that of the next one that arrives.
         """
         channels = self.params.channels
+        moved, arrival = comes
         m.submodules.heads = heads = RowMemory(self._job, HEADS * channels)
         write, read = heads.write_port(), heads.read_port(clocked=False)
         layout = data.ArrayLayout(range(HEADS), channels)
         first, free = Signal(layout, name="first_head"), Signal(layout, name="free_head")
         after = Array([*range(1, HEADS), 0])
-        second = Signal(layout)
         first_d = Signal(layout)
+        # The rows of the first two jobs of the channel are found before it is offered.
+        rows = [Signal(len(read.addr), name=f"row_{n}", init=n) for n in range(2)]
+        is_same = Signal(init=1)  # it was offered in the clock before, too
         number = Signal.like(arrived[0])
-        is_behind = self.done.valid & (self.done.channel == self.channel)
+        is_behind = self.done.valid & is_same
+        rows_of = [Array(self._rows(n)) for n in range(channels)]
+        m.d.sync += [
+            rows[0].eq(Array(rows_of[n][first_d[n]] for n in range(channels))[self.channel]),
+            rows[1].eq(Array(rows_of[n][after[first_d[n]]] for n in range(channels))[self.channel]),
+            is_same.eq(self.channel == offered),
+            first.eq(first_d),
+        ]
         m.d.comb += [
             write.en.eq(arrival.any()),
             write.data.eq(job),
-            *(second[n].eq(after[first[n]]) for n in range(channels)),
-            *(first_d[n].eq(Mux(is_done[n], second[n], first[n])) for n in range(channels)),
-            # Both rows are found before it is known whether the first job is done.
-            read.addr.eq(
-                Mux(
-                    is_behind,
-                    self._row(self.channel, second[self.channel]),
-                    self._row(self.channel, first[self.channel]),
-                )
-            ),
+            *(first_d[n].eq(Mux(is_done[n], after[first[n]], first[n])) for n in range(channels)),
+            read.addr.eq(Mux(is_behind, rows[1], rows[0])),
             self.first.eq(read.data),
-            number.eq(Array(arrived)[self.channel]),
+            number.eq(Array(arrived)[offered]),
             self.first_valid.eq(Mux(is_behind, number > 1, number != 0)),
         ]
-        with m.Switch(arrival):
-            for n in range(channels):
-                with m.Case(1 << n):
-                    m.d.comb += write.addr.eq(Array(self._rows(n))[free[n]])
-                    m.d.sync += free[n].eq(after[free[n]])
-        m.d.sync += first.eq(first_d)
+        free_d = [Mux(arrival[n], after[free[n]], free[n]) for n in range(channels)]
+        m.d.sync += [free[n].eq(free_d[n]) for n in range(channels)]
+        if moved is arrival:
+            m.d.comb += write.addr.eq(
+                any_of((arrival[n], rows_of[n][free[n]]) for n in range(channels))
+            )
+        else:  # the row is found before the job arrives
+            free_row = Signal(len(write.addr))
+            m.d.sync += free_row.eq(
+                any_of((moved[n], rows_of[n][free_d[n]]) for n in range(channels))
+            )
+            m.d.comb += write.addr.eq(free_row)
         return first, first_d, free
 
     def _rows(self, number: int) -> list[Const]:
@@ -236,8 +258,3 @@ class JobStore(wiring.Component):
             Const(min(number * HEADS + at, HEADS * self.params.channels - 1), width)
             for at in range(places)
         ]
-
-    def _row(self, channel, place) -> Array:
-        """Return the row of a head: a table, which is a LUT for each bit."""
-        rows = [row for number in range(1 << len(channel)) for row in self._rows(number)]
-        return Array(rows)[Cat(place, channel)]

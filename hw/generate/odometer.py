@@ -4,7 +4,7 @@ from amaranth.hdl import Assert, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.generate.job_store import HEADS, done_layout
+from hw.generate.job_store import HEADS, JobDone
 from hw.generate.walk_limits import (
     GROUP,
     GROUPS,
@@ -84,7 +84,7 @@ class Odometer(wiring.Component):
                 "first_valid": In(1),
                 "first": In(prepared_job_layout(params)),
                 "has_turn": Out(1),
-                "done": Out(done_layout(params)),
+                "done": Out(JobDone),
                 "o": Out(stream.Signature(column_step_layout(params), always_ready=True)),
                 "taken": In(params.channels),
             }
@@ -144,14 +144,14 @@ class Odometer(wiring.Component):
 
         turn_valid, turn = self._choose(m, lost, used)
         m.d.comb += [
-            self.channel.eq(turn),
             self.done.valid.eq(valid & is_done),
-            self.done.channel.eq(channel),
             self.done.last.eq(job.last),
         ]
         with m.If(valid):
             m.d.sync += has_begun.bit_select(channel, 1).eq(~is_done)
-        is_same = valid & (channel == turn)
+        has_next_turn = Signal(init=1)  # the channel of the step has the turn behind it, too
+        m.d.sync += has_next_turn.eq(self.channel == turn)
+        is_same = valid & has_next_turn
         started = Mux(is_same, ~is_done, has_begun.bit_select(turn, 1))
         current = self._find_state(m, valid, channel, turn, is_same, state_d)
         m.d.comb += [
@@ -198,7 +198,7 @@ class Odometer(wiring.Component):
         valid = Signal(name="turn_valid")
         channel = Signal(p.channel_bits, name="turn")
         was_taken = Signal(p.channels)
-        m.d.comb += turns.o.ready.eq(1)
+        m.d.comb += [turns.o.ready.eq(1), self.channel.eq(turns.o.p)]
         m.d.sync += [valid.eq(turns.o.valid), channel.eq(turns.o.p), was_taken.eq(self.taken)]
         for n in range(p.channels):
             under_way = Signal(range(self.walks_waiting + 1), name=f"under_way_{n}")

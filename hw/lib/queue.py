@@ -10,6 +10,9 @@ SMALL = 16
 """Largest depth that uses registers or LUT memory; deeper queues use block memory."""
 
 
+WIDE = 64
+"""Width from which the write enable has a register of its own."""
+
 BLOCK_BITS = 1024
 """Size in bits of the smallest deep queue that must be in block memory."""
 
@@ -32,9 +35,10 @@ class Queue(wiring.Component):
         Payloads that can wait, at least 1.
     latency : int, optional
         0 or 1: payloads are in registers or LUT memory; the depth is at most
-        ``MOST_ROWS_UNCLOCKED``. 2: payloads are offered from the output register of a memory. If
-        the queue is deeper than ``SMALL`` and has ``BLOCK_BITS`` or more, that is block memory;
-        else synthesis chooses. Default: 1 for a depth up to ``SMALL``, else 2.
+        ``MOST_ROWS_UNCLOCKED``. 2: payloads are offered from the output register of a memory. That
+        is LUT memory up to a depth of ``SMALL``; if the queue is deeper and has ``BLOCK_BITS`` or
+        more, it is block memory; else synthesis chooses. Default: 1 for a depth up to ``SMALL``,
+        else 2.
 
     Members
     -------
@@ -75,27 +79,36 @@ class Queue(wiring.Component):
         m = Module()
         is_clocked = self.latency == 2
         is_block = is_clocked and self.depth > SMALL and self.depth * self._width >= BLOCK_BITS
-        in_block = True if is_block else None
+        in_block = True if is_block else False if self.depth <= SMALL else None
         m.submodules.storage = storage = RowMemory(self._width, self.depth, in_block=in_block)
         write, read = storage.write_port(), storage.read_port(clocked=is_clocked)
         produce, consume = (Signal(range(self.depth), name=name) for name in ("produce", "consume"))
         waiting = Signal(range(self.depth + 1))
+        enters = Signal()  # a payload is stored
         dequeues = Signal()  # a payload is read
         leaves = Signal()  # a payload that waited leaves
         m.d.comb += [
             self.level.eq(waiting),
             self.i.ready.eq(waiting != self.depth),
-            write.en.eq(self.i.valid & self.i.ready),
+            enters.eq(self.i.valid & self.i.ready),
+            write.en.eq(enters),
             write.addr.eq(produce),
             write.data.eq(self.i.payload),
             read.addr.eq(consume),
             self.o.payload.eq(read.data),
         ]
         # ``leaves`` comes late, and does not go through the sum.
-        with m.If(write.en != leaves):
-            m.d.sync += waiting.eq(Mux(write.en, waiting + 1, waiting - 1))
+        with m.If(enters != leaves):
+            m.d.sync += waiting.eq(Mux(enters, waiting + 1, waiting - 1))
+        if self._width >= WIDE and not is_block:
+            # The free row is written in any case, so that neither ``i.valid``, which is often late,
+            # nor ``i.ready``, which goes far, drives the enable of a wide row.
+            is_full = Signal()  # as ``i.ready`` says
+            with m.If(enters != leaves):
+                m.d.sync += is_full.eq(enters & (waiting == self.depth - 1))
+            m.d.comb += write.en.eq(~is_full)
         is_power_of_two = self.depth & (self.depth - 1) == 0
-        for place, moves in (produce, write.en), (consume, dequeues):
+        for place, moves in (produce, enters), (consume, dequeues):
             wraps = 0 if is_power_of_two else place == self.depth - 1
             with m.If(moves):
                 m.d.sync += place.eq(Mux(wraps, 0, place + 1))
@@ -122,6 +135,6 @@ class Queue(wiring.Component):
                     self.o.valid.eq(self.i.valid),
                     self.o.payload.eq(self.i.payload),
                     dequeues.eq(0),
-                    write.en.eq(self.i.valid & ~self.o.ready),
+                    enters.eq(self.i.valid & ~self.o.ready),
                 ]
         return m

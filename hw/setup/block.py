@@ -34,7 +34,7 @@ STAGES = 5
 class SetupBlock(wiring.Component):
     """Turns each tensor request with its map into jobs or a refusal, in order.
 
-    Latency: 7 clocks, and one for each batch of the request beyond the first. Throughput: a batch a
+    Latency: 8 clocks, and one for each batch of the request beyond the first. Throughput: a batch a
     clock, of an item for each of the ``setup_pipelines``. See ``ItemSequencer`` for the batches of
     a request. Back-pressure: a request waits in the ``DecodeStage``. No later stage waits, because
     jobs and refusals have places in the ``OutcomeQueues``. All outputs, ``i.ready`` included, come

@@ -25,7 +25,8 @@ class OutcomeQueues(wiring.Component):
     Whatever is in the stages has a place here: a batch enters the first stage only in the clock
     behind ``admits_next``. The stages never wait, and no path leads from ``o.ready`` to them.
 
-    Latency: one clock. Throughput: a job and a refusal a clock. Back-pressure: see above.
+    Latency: two clocks for a job, one for a refusal. Throughput: a job and a refusal a clock.
+    Back-pressure: see above.
 
     Parameters
     ----------
@@ -64,7 +65,7 @@ class OutcomeQueues(wiring.Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        m.submodules.jobs = jobs = Queue(walk_job_layout(self.params), DEPTH)
+        m.submodules.jobs = jobs = Queue(walk_job_layout(self.params), DEPTH, latency=2)
         m.submodules.errors = errors = Queue(refusal_layout(self.params), DEPTH)
         connect(m, jobs.o, flipped(self.o.job))
         connect(m, errors.o, flipped(self.o.error))

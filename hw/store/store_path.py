@@ -25,6 +25,9 @@ from hw.params import PIECE_BYTES, TmaParams
 PARTS = 2
 """Parts of a line: the pieces of one beat, and those of the next."""
 
+COMPLETE_LINES = 6
+"""Lines that can wait for ``o``. That there is room is found a clock before a line is complete."""
+
 SIX_BITS = 6
 """Bits of each byte that count in a type of six bits."""
 
@@ -53,8 +56,8 @@ class StorePath(wiring.Component):
     ``source_read`` reports the slot of a request whose last byte has been read; the last line of
     the request waits until the report is taken.
 
-    Latency: five clocks from ``i`` to ``o`` if shared memory answers in the next clock, six if
-    ``smem_reads`` is more than 16, seven if it is more than 32. Throughput: one line a clock, as
+    Latency: six clocks from ``i`` to ``o`` if shared memory answers in the next clock, seven if
+    ``smem_reads`` is more than 16, eight if it is more than 32. Throughput: one line a clock, as
     long as no lane of shared memory is asked for more than one piece a clock on average.
     Back-pressure: ``i`` waits while ``smem_reads`` lines wait for their bytes. Shared memory must
     answer in order, at the earliest in the clock after it is asked.
@@ -246,8 +249,19 @@ class StorePath(wiring.Component):
         """Offer the oldest line when all of its pieces have been read."""
         p = self.params
         waiting = lines.o.p
-        m.submodules.complete_lines = complete_lines = Queue(write_line_layout(p), 2)
+        m.submodules.complete_lines = complete_lines = Queue(
+            write_line_layout(p), COMPLETE_LINES, latency=2
+        )
         connect(m, complete_lines.o, flipped(self.o))
+        has_room = Signal()
+        m.d.sync += [
+            # Two lines may come until this counts: in this clock, and in the next one.
+            has_room.eq(complete_lines.level <= COMPLETE_LINES - 2),
+            Assert(
+                ~complete_lines.i.valid | complete_lines.i.ready,
+                "store_path: there is no place for a line\n",
+            ),
+        ]
         line = complete_lines.i.p
         complete = Signal()
         fire = Signal()
@@ -257,7 +271,7 @@ class StorePath(wiring.Component):
             for lane, queue in enumerate(queues)
         ]
         m.d.comb += [
-            complete.eq(lines.o.valid & ~Cat(incomplete_parts).any() & complete_lines.i.ready),
+            complete.eq(lines.o.valid & ~Cat(incomplete_parts).any() & has_room),
             self.source_read.valid.eq(complete & waiting.last),
             self.source_read.payload.eq(waiting.slot),
             fire.eq(complete & (~waiting.last | self.source_read.ready)),

@@ -4,6 +4,7 @@ from functools import partial
 
 from amaranth.asserts import AnyConst, AnySeq
 from amaranth.hdl import (
+    Array,
     Assert,
     Assume,
     Cat,
@@ -45,7 +46,8 @@ class JobSpec(Elaboratable):
     the environment reads any channel, and says that its job is ``done`` a clock after it read it,
     or later.
 
-    - ``first`` is the first job of ``channel``, or the one behind it if that is done in this clock.
+    - ``first`` is the first job of the channel that ``channel`` was in the clock before, or the one
+      behind it if that is done in this clock.
     - ``columns`` says whether the first job is a column.
     - ``waiting`` promises no job that cannot be read two clocks later.
     - Each job is ``freed`` once.
@@ -76,18 +78,18 @@ class JobSpec(Elaboratable):
             Assume(~ResetSignal()),
         ]
         # A tile that was fetched in the clock before is done, a column may be.
-        was_fetched, was_tile = Signal(), Signal()
-        channel_read, last_read = Signal(p.channel_bits), Signal()
+        was_fetched, was_tile, last_read = Signal(), Signal(), Signal()
+        offered, channel_read = Signal(p.channel_bits), Signal(p.channel_bits)
         m.d.comb += dut.has_turn.eq(AnySeq(1))
         m.d.sync += [
             was_fetched.eq(dut.has_turn & dut.first_valid),
             was_tile.eq(~dut.first.column.enabled),
-            channel_read.eq(dut.channel),
+            offered.eq(dut.channel),
+            channel_read.eq(offered),
             last_read.eq(dut.first.last),
         ]
         m.d.comb += [
             dut.done.valid.eq((AnySeq(1) | was_tile) & was_fetched),
-            dut.done.channel.eq(channel_read),
             dut.done.last.eq(last_read),
         ]
 
@@ -97,7 +99,7 @@ class JobSpec(Elaboratable):
         m.d.comb += [
             Assume(number < channels),
             comes.eq(dut.i.valid & (job.channel == number)),
-            goes.eq(dut.done.valid & (dut.done.channel == number)),
+            goes.eq(dut.done.valid & (channel_read == number)),
         ]
         n, want = AnyConst(COUNT), AnyConst(len(fields_of(job)))
         ins, outs, freed = Signal(COUNT), Signal(COUNT), Signal(COUNT)
@@ -107,7 +109,7 @@ class JobSpec(Elaboratable):
         m.d.comb += [Assert(held <= depth), Assert(waits <= depth + HEADS)]
         with m.If(comes & (ins == n)):
             m.d.comb += Assume(fields_of(job) == want)
-        with m.If(dut.first_valid & (dut.channel == number)):
+        with m.If(dut.first_valid & (offered == number)):
             m.d.comb += Assert(waits > goes)
             with m.If((outs + goes)[:COUNT] == n):
                 m.d.comb += Assert(fields_of(dut.first) == want)
@@ -121,7 +123,7 @@ class JobSpec(Elaboratable):
             promised[0].eq(waiting - (goes & (waiting != 0))),
             promised[1].eq(Mux(goes & (promised[0] != 0), promised[0] - 1, promised[0])),
         ]
-        with m.If((dut.channel == number) & (promised[1] > goes)):
+        with m.If((offered == number) & (promised[1] > goes)):
             m.d.comb += Assert(dut.first_valid)
 
         # Where the jobs are: at the heads, on their way there, or in the backlog.
@@ -129,6 +131,26 @@ class JobSpec(Elaboratable):
         first_head = here.view("first_head", heads_layout)
         free_head = here.view("free_head", heads_layout)
         arrival = here.arrival
+        rows = [
+            [
+                at * HEADS + (place + behind) % HEADS
+                for at in range(channels)
+                for place in range(HEADS)
+            ]
+            for behind in range(2)
+        ]
+        m.d.comb += [
+            Assert(offered < channels),
+            Assert(here.offered == offered),
+            Assert(here.before == channel_read),
+            Assert(here.is_same == (offered == channel_read)),
+            *(
+                Assert(
+                    here.signal(f"row_{n}") == Array(rows[n])[offered * HEADS + first_head[offered]]
+                )
+                for n in range(2)
+            ),
+        ]
         if has_backlog:
             m.d.comb += Assert(sum(arrival) <= 1)
         age = (n - outs)[:COUNT]
@@ -181,7 +203,12 @@ class JobSpec(Elaboratable):
                 Assert(free_place[at] == (first_place[at] + stored)[:place_bits]),
                 Assert(stored <= depth),
                 Assert(here.signal(f"is_stored_{at}") == (stored != 0)),
-                Assert(here.is_full[at] == (coming == HEADS)),
+                Assert(~here.signal(f"may_move_{at}") | (stored != 0)),
+                Assert(
+                    ~here.signal(f"may_move_{at}")
+                    | (coming != HEADS)
+                    | (was_fetched & was_tile & (channel_read == at))
+                ),
             ]
             with m.If(under_way):
                 m.d.comb += Assert(read.data.last)
@@ -220,7 +247,7 @@ def arrived_of(here: Inside, number: Value, channels: int) -> Value:
 def _offers_the_job_that_leaves(store: JobStore, inner: Inside) -> None:
     first = inner.view("first_head", data.ArrayLayout(range(HEADS), store.params.channels))
     inner.module.d.comb += inner.heads.read_ports[0].addr.eq(
-        store.channel * HEADS + first[store.channel]
+        inner.offered * HEADS + first[inner.offered]
     )
 
 

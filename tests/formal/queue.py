@@ -3,14 +3,26 @@
 from functools import partial
 
 from amaranth.asserts import AnyConst, AnySeq
-from amaranth.hdl import Assert, Assume, Cover, Elaboratable, Module, Mux, ResetSignal, Signal
+from amaranth.hdl import (
+    Assert,
+    Assume,
+    Cover,
+    Elaboratable,
+    Module,
+    Mux,
+    ResetSignal,
+    Signal,
+    Value,
+)
 
-from hw.lib.queue import Queue
+from hw.lib.queue import WIDE, Queue
 from tests.formal.inside import Inside, inside, row
 from tests.formal.proof import Bug, Proof
 from tests.formal.streams import hold
 
-WIDTH = 4
+WIDTHS = {1: 4, 3: 4, 4: WIDE}
+"""Width of a payload in the queue of each depth; a wide queue has a register more."""
+
 COUNT = 5
 """Width of the transfer counters; fewer payloads wait than they count."""
 
@@ -24,6 +36,8 @@ def follow_the_level(m: Module, queue: Queue) -> Inside:
         Assert(state.consume < queue.depth),
         Assert(state.produce == Mux(written < queue.depth, written, written - queue.depth)),
     ]
+    if len(Value.cast(queue.i.payload)) >= WIDE:
+        m.d.comb += Assert(state.is_full == (queue.level == queue.depth))
     return state
 
 
@@ -32,13 +46,14 @@ class QueueSpec(Elaboratable):
 
     def __init__(self, depth: int) -> None:
         self.depth = depth
+        self.width = WIDTHS[depth]
 
     def elaborate(self, _platform) -> Module:
         m = Module()
-        m.submodules.dut = dut = Queue(WIDTH, self.depth)
+        m.submodules.dut = dut = Queue(self.width, self.depth)
         m.d.comb += [
             dut.i.valid.eq(AnySeq(1)),
-            dut.i.payload.eq(AnySeq(WIDTH)),
+            dut.i.payload.eq(AnySeq(self.width)),
             dut.o.ready.eq(AnySeq(1)),
             Assume(~ResetSignal()),
         ]
@@ -47,7 +62,7 @@ class QueueSpec(Elaboratable):
 
         taken = dut.i.valid & dut.i.ready
         given = dut.o.valid & dut.o.ready
-        n, want = AnyConst(COUNT), AnyConst(WIDTH)
+        n, want = AnyConst(COUNT), AnyConst(self.width)
         ins, outs = Signal(COUNT), Signal(COUNT)
         m.d.sync += [ins.eq(ins + taken), outs.eq(outs + given)]
         with m.If(taken & (ins == n)):
@@ -100,5 +115,5 @@ PROOFS = [
         ),
         unbounded=True,
     )
-    for depth in (1, 3, 4)
+    for depth in WIDTHS
 ]
