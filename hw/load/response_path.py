@@ -13,7 +13,7 @@ from hw.lib.piece_format import fill_piece
 from hw.lib.queue import Queue
 from hw.params import PIECE_BYTES, TmaParams
 
-LINES_WAITING = 8
+LINES_WAITING = 9
 """Lines that can wait in the queue behind the last stage."""
 
 LINES_IN_STAGES = 4

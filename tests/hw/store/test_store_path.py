@@ -13,7 +13,7 @@ from golden.geometry import swizzled
 from hw.layouts.isa import Packing, SwizzleAtom
 from hw.layouts.isa import Swizzle as Span
 from hw.params import PRESETS, TmaParams
-from hw.store.store_path import StorePath
+from hw.store.store_path import COMPLETE_LINES, StorePath
 from tests.hw.simulate import Run, run_streams, simulation
 
 PIECES = 1 << TmaParams().smem_piece_bits
@@ -214,9 +214,10 @@ def check(params: TmaParams, lines: list[Line], run: Run) -> None:
         assert all_read[number] < offered
         assert taken < run.offered["o"][number]
 
-    # One more is in front of the queue, and one has left it and is offered.
-    for late in range(params.smem_reads + 2, len(lines)):
-        assert run.taken["i"][late] > run.cycles["o"][late - params.smem_reads - 2]
+    # ``smem_reads`` lines wait for their bytes at most, and those behind them for ``o``.
+    most = params.smem_reads + COMPLETE_LINES
+    for late in range(most, len(lines)):
+        assert run.taken["i"][late] > run.cycles["o"][late - most]
 
 
 def random_lines(
@@ -316,7 +317,7 @@ def test_full_lines_keep_the_lanes_busy_however_they_come():
     assert run.cycles["o"][-1] - run.cycles["o"][0] <= len(lines) / 0.9
 
 
-@pytest.mark.parametrize(("reads", "latency"), [(4, 5), (32, 6), (64, 7)])
+@pytest.mark.parametrize(("reads", "latency"), [(4, 6), (32, 7), (64, 8)])
 def test_latency_of_a_line(reads, latency):
     params = TmaParams(smem_reads=reads)
     run = fetch(params, run_of_lines(0, 1, Swizzle.NONE, params), latency=(1, 1), stall=0)
