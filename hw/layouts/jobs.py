@@ -321,8 +321,8 @@ def walk_job_layout(params: TmaParams) -> data.StructLayout:
     first, last : this is the first job, the last job of its request
     stream : see ``stream_of``
     group : bulk group of the request; present with ``stores``
-    transfer : completion of the request
     walk, column : the part of the box; ``column`` is present with ``im2col``
+    transfer : completion of the request
     """
     return data.StructLayout(
         {
@@ -330,10 +330,17 @@ def walk_job_layout(params: TmaParams) -> data.StructLayout:
             "last": 1,
             "stream": params.stream_bits,
             **({"group": group_layout(params)} if params.stores else {}),
-            "transfer": transfer_layout(params),
             **_part_fields(params),
+            "transfer": transfer_layout(params),
         }
     )
+
+
+def steering_bits(params: TmaParams) -> int:
+    """Return how many bits at the beginning of a ``walk_job_layout`` decide where a job goes."""
+    walk = walk_job_layout(params)["walk"]
+    last_field = walk.shape["store" if params.stores else "prefetch"]
+    return walk.offset + last_field.offset + last_field.width
 
 
 @cache

@@ -246,12 +246,12 @@ def write_line_layout(params: TmaParams) -> data.StructLayout:
     return data.StructLayout(
         {
             "last": 1,
+            "has_pieces": 1,
+            "slot": params.slot_bits,
             "write_mode": write_mode_layout(params),
             "attributes": MemoryAttributes,
-            "slot": params.slot_bits,
             "line": params.line_address_bits,
             "valid": params.lanes,
-            "has_pieces": 1,
             "data": lanes_layout(params),
         }
     )

@@ -1,6 +1,6 @@
 """Queue: delivers payloads in the order in which it accepts them."""
 
-from amaranth.hdl import Module, Mux, Shape, ShapeLike, Signal
+from amaranth.hdl import Cat, Module, Mux, Shape, ShapeLike, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -33,6 +33,10 @@ class Queue(wiring.Component):
         The payload.
     depth : int
         Payloads that can wait, at least 1.
+    near_bits : int, optional
+        Bits at the beginning of the payload that steer logic. They lie in a memory of their own,
+        with pointers of their own, so that placement can put them near that logic, however far the
+        rest of a wide payload is spread. Only with a latency of 1. Default: 0.
     latency : int, optional
         0 or 1: payloads are in registers or LUT memory; the depth is at most
         ``MOST_ROWS_UNCLOCKED``. 2: payloads are offered from the output register of a memory. That
@@ -50,10 +54,12 @@ class Queue(wiring.Component):
     Raises
     ------
     ValueError
-        If ``depth`` or ``latency`` is outside the given ranges.
+        If ``depth``, ``latency`` or ``near_bits`` is outside the given ranges.
     """
 
-    def __init__(self, shape: ShapeLike, depth: int, *, latency: int | None = None) -> None:
+    def __init__(
+        self, shape: ShapeLike, depth: int, *, near_bits: int = 0, latency: int | None = None
+    ) -> None:
         if depth < 1:
             raise ValueError(f"depth = {depth}: must be at least 1")
         if latency is None:
@@ -64,8 +70,11 @@ class Queue(wiring.Component):
             raise ValueError(
                 f"depth = {depth}: must be at most {MOST_ROWS_UNCLOCKED}, or latency = 2"
             )
+        if near_bits and latency != 1:
+            raise ValueError(f"near_bits = {near_bits}: must be 0 with latency = {latency}")
         self.depth = depth
         self.latency = latency
+        self._near_bits = near_bits
         self._width = Shape.cast(shape).width
         super().__init__(
             {
@@ -80,9 +89,12 @@ class Queue(wiring.Component):
         is_clocked = self.latency == 2
         is_block = is_clocked and self.depth > SMALL and self.depth * self._width >= BLOCK_BITS
         in_block = True if is_block else False if self.depth <= SMALL else None
-        m.submodules.storage = storage = RowMemory(self._width, self.depth, in_block=in_block)
+        near, far = self._near_bits, self._width - self._near_bits
+        m.submodules.storage = storage = RowMemory(far, self.depth, in_block=in_block)
         write, read = storage.write_port(), storage.read_port(clocked=is_clocked)
         produce, consume = (Signal(range(self.depth), name=name) for name in ("produce", "consume"))
+        places = [(write, produce), (read, consume)]
+        payload = Value.cast(self.i.payload)
         waiting = Signal(range(self.depth + 1))
         enters = Signal()  # a payload is stored
         dequeues = Signal()  # a payload is read
@@ -92,11 +104,23 @@ class Queue(wiring.Component):
             self.i.ready.eq(waiting != self.depth),
             enters.eq(self.i.valid & self.i.ready),
             write.en.eq(enters),
-            write.addr.eq(produce),
-            write.data.eq(self.i.payload),
-            read.addr.eq(consume),
-            self.o.payload.eq(read.data),
+            write.data.eq(payload[near:]),
         ]
+        rows = read.data
+        if near:
+            m.submodules.near = near_storage = RowMemory(near, self.depth)
+            near_ports = near_storage.write_port(), near_storage.read_port(clocked=False)
+            # Pointers that start at another row are not merged with those of the rest.
+            places += [
+                (port, Signal(range(self.depth), init=min(1, self.depth - 1), name=name))
+                for port, name in zip(near_ports, ("near_produce", "near_consume"), strict=True)
+            ]
+            m.d.comb += [
+                near_ports[0].en.eq(enters),
+                near_ports[0].data.eq(payload[:near]),
+            ]
+            rows = Cat(near_ports[1].data, read.data)
+        m.d.comb += self.o.payload.eq(rows)
         # ``leaves`` comes late, and does not go through the sum.
         with m.If(enters != leaves):
             m.d.sync += waiting.eq(Mux(enters, waiting + 1, waiting - 1))
@@ -108,9 +132,10 @@ class Queue(wiring.Component):
                 m.d.sync += is_full.eq(enters & (waiting == self.depth - 1))
             m.d.comb += write.en.eq(~is_full)
         is_power_of_two = self.depth & (self.depth - 1) == 0
-        for place, moves in (produce, enters), (consume, dequeues):
+        for number, (port, place) in enumerate(places):
             wraps = 0 if is_power_of_two else place == self.depth - 1
-            with m.If(moves):
+            m.d.comb += port.addr.eq(place)
+            with m.If(dequeues if number % 2 else enters):
                 m.d.sync += place.eq(Mux(wraps, 0, place + 1))
         if is_clocked:
             is_offered = Signal()  # the first payload is in the read port's register

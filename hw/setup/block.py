@@ -34,11 +34,11 @@ STAGES = 5
 class SetupBlock(wiring.Component):
     """Turns each tensor request with its map into jobs or a refusal, in order.
 
-    Latency: 8 clocks to a job and 7 to a refusal, and one for each batch of the request beyond the
-    first. Throughput: a batch a clock, of an item for each of the ``setup_pipelines``. See
-    ``ItemSequencer`` for the batches of a request. Back-pressure: a request waits in the
-    ``DecodeStage``. No later stage waits, because jobs and refusals have places in the
-    ``OutcomeQueues``. All outputs, ``i.ready`` included, come from registers.
+    Latency: 7 clocks, and one for each batch of the request beyond the first. Throughput: a batch a
+    clock, of an item for each of the ``setup_pipelines``. See ``ItemSequencer`` for the batches of
+    a request. Back-pressure: a request waits in the ``DecodeStage``. No later stage waits, because
+    jobs and refusals have places in the ``OutcomeQueues``. All outputs, ``i.ready`` included, come
+    from registers.
 
     Errors: a request that violates a check is refused, with the first error in the order of
     ``ErrorCode``. If the tensor map could not be read, the error is GMEM_FAULT. A refused request

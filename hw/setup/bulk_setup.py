@@ -255,7 +255,7 @@ class BulkSetup(wiring.Component):
     PTX leaves open, get what memory has there. A load of one piece that ignores all of it reads no
     memory, and its piece is fill.
 
-    Latency: four clocks. Throughput: a request a clock. Back-pressure: as of the ``SetupBlock``.
+    Latency: three clocks. Throughput: a request a clock. Back-pressure: as of the ``SetupBlock``.
 
     Errors: a request that violates a check is refused, with the first error in the order of
     ``ErrorCode``. A refused request has no job and no other effect.

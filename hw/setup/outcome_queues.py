@@ -4,7 +4,7 @@ from amaranth.hdl import Assert, Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from hw.layouts.jobs import refusal_layout, walk_job_layout
+from hw.layouts.jobs import refusal_layout, steering_bits, walk_job_layout
 from hw.lib.queue import Queue
 from hw.params import TmaParams
 
@@ -25,8 +25,7 @@ class OutcomeQueues(wiring.Component):
     Whatever is in the stages has a place here: a batch enters the first stage only in the clock
     behind ``admits_next``. The stages never wait, and no path leads from ``o.ready`` to them.
 
-    Latency: two clocks for a job, one for a refusal. Throughput: a job and a refusal a clock.
-    Back-pressure: see above.
+    Latency: one clock. Throughput: a job and a refusal a clock. Back-pressure: see above.
 
     Parameters
     ----------
@@ -65,7 +64,9 @@ class OutcomeQueues(wiring.Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        m.submodules.jobs = jobs = Queue(walk_job_layout(self.params), DEPTH, latency=2)
+        m.submodules.jobs = jobs = Queue(
+            walk_job_layout(self.params), DEPTH, near_bits=steering_bits(self.params)
+        )
         m.submodules.errors = errors = Queue(refusal_layout(self.params), DEPTH)
         connect(m, jobs.o, flipped(self.o.job))
         connect(m, errors.o, flipped(self.o.error))

@@ -25,7 +25,7 @@ from hw.params import PIECE_BYTES, TmaParams
 PARTS = 2
 """Parts of a line: the pieces of one beat, and those of the next."""
 
-COMPLETE_LINES = 6
+COMPLETE_LINES = 4
 """Lines that can wait for ``o``. That there is room is found a clock before a line is complete."""
 
 SIX_BITS = 6
@@ -56,8 +56,8 @@ class StorePath(wiring.Component):
     ``source_read`` reports the slot of a request whose last byte has been read; the last line of
     the request waits until the report is taken.
 
-    Latency: six clocks from ``i`` to ``o`` if shared memory answers in the next clock, seven if
-    ``smem_reads`` is more than 16, eight if it is more than 32. Throughput: one line a clock, as
+    Latency: five clocks from ``i`` to ``o`` if shared memory answers in the next clock, six if
+    ``smem_reads`` is more than 16, seven if it is more than 32. Throughput: one line a clock, as
     long as no lane of shared memory is asked for more than one piece a clock on average.
     Back-pressure: ``i`` waits while ``smem_reads`` lines wait for their bytes. Shared memory must
     answer in order, at the earliest in the clock after it is asked.
@@ -249,8 +249,9 @@ class StorePath(wiring.Component):
         """Offer the oldest line when all of its pieces have been read."""
         p = self.params
         waiting = lines.o.p
+        layout = write_line_layout(p)
         m.submodules.complete_lines = complete_lines = Queue(
-            write_line_layout(p), COMPLETE_LINES, latency=2
+            layout, COMPLETE_LINES, near_bits=layout["write_mode"].offset
         )
         connect(m, complete_lines.o, flipped(self.o))
         has_room = Signal()

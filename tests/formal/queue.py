@@ -20,8 +20,9 @@ from tests.formal.inside import Inside, inside, row
 from tests.formal.proof import Bug, Proof
 from tests.formal.streams import hold
 
-WIDTHS = {1: 4, 3: 4, 4: WIDE}
-"""Width of a payload in the queue of each depth; a wide queue has a register more."""
+QUEUES = {1: (4, 0), 3: (4, 2), 4: (WIDE, 0)}
+"""Width of a payload, and bits kept near, in the queue of each depth. A wide queue has a register
+more."""
 
 COUNT = 5
 """Width of the transfer counters; fewer payloads wait than they count."""
@@ -46,11 +47,11 @@ class QueueSpec(Elaboratable):
 
     def __init__(self, depth: int) -> None:
         self.depth = depth
-        self.width = WIDTHS[depth]
+        self.width, self.near = QUEUES[depth]
 
     def elaborate(self, _platform) -> Module:
         m = Module()
-        m.submodules.dut = dut = Queue(self.width, self.depth)
+        m.submodules.dut = dut = Queue(self.width, self.depth, near_bits=self.near)
         m.d.comb += [
             dut.i.valid.eq(AnySeq(1)),
             dut.i.payload.eq(AnySeq(self.width)),
@@ -77,6 +78,12 @@ class QueueSpec(Elaboratable):
 
         # The place of the payload in the queue.
         state = follow_the_level(m, dut)
+        if self.near:
+            for name in ("produce", "consume"):
+                behind = state.signal(name) + 1
+                m.d.comb += Assert(
+                    state.signal(f"near_{name}") == Mux(behind < self.depth, behind, 0)
+                )
 
         def place(age):
             behind = state.consume + age
@@ -85,7 +92,10 @@ class QueueSpec(Elaboratable):
         age = (n - outs)[:COUNT]
         for number in range(self.depth):
             with m.If((age < dut.level) & (place(age) == number)):
-                m.d.comb += Assert(row(m, state.storage, number) == want)
+                m.d.comb += Assert(row(m, state.storage, number) == want[self.near :])
+                if self.near:  # a row further
+                    near = row(m, state.near, (number + 1) % self.depth)
+                    m.d.comb += Assert(near == want[: self.near])
 
         # The assumptions can be met: the queue fills, and its last entry leaves.
         was_full = Signal()
@@ -115,5 +125,5 @@ PROOFS = [
         ),
         unbounded=True,
     )
-    for depth in WIDTHS
+    for depth in QUEUES
 ]

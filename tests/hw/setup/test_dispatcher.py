@@ -134,12 +134,12 @@ def test_jobs_and_released_groups(seed, stall, stalls):
 
 @pytest.mark.parametrize("store", [False, True])
 def test_a_job_a_clock(store):
-    """A job is offered two clocks after it was taken; its group is released a clock later."""
+    """A job is offered a clock after it was taken; its group is released a clock later."""
     run = dispatch([Request(n, store) for n in range(40)], [], stall=0)
     name = "store" if store else "load"
     assert run.taken["tensor"] == list(range(40))
-    assert run.cycles[name] == list(range(2, 42))
-    assert run.cycles["released"] == ([] if store else list(range(3, 43)))
+    assert run.cycles[name] == list(range(1, 41))
+    assert run.cycles["released"] == ([] if store else list(range(2, 42)))
 
 
 def random_jobs(rng: random.Random, first_id: int, requests: int, *, is_tensor: bool) -> list[dict]:
@@ -207,7 +207,7 @@ def test_tensor_and_bulk_requests_take_turns():
     dut = Dispatcher(TmaParams(threads=32, streams=1))
     run = run_streams(dut, {"tensor": tensor, "bulk": bulk}, OUTPUTS, stall=0)
     times = run.cycles["load"]
-    assert times == list(range(2, len(times) + 2))
+    assert times == list(range(1, len(times) + 1))
     firsts = [job.transfer.request_id < 100 for job in run.payloads["load"] if job.first]
     assert all(a != b for a, b in pairwise(firsts))
 
@@ -221,14 +221,9 @@ def test_stores_need_no_room_for_tokens():
 
 
 def test_neither_starves():
-    """Loads and refusals release groups in turn, while both wait; refusals come first."""
+    """Loads and refusals release groups in turn."""
     loads, refused = [Request(n) for n in range(40)], [Request(1000 + n) for n in range(40)]
     run = dispatch(loads, refused, stall=0)
     threads = [group.thread for group in run.payloads["released"]]
     assert len(threads) == 80
-    is_load = [thread < 1000 for thread in threads]
-    first = is_load.index(True)
-    last = len(threads) - is_load[::-1].index(False)
-    assert first <= 3
-    assert all(a != b for a, b in pairwise(is_load[first:last]))
-    assert last - first >= 2 * (40 - first)
+    assert all((a < 1000) != (b < 1000) for a, b in pairwise(threads))

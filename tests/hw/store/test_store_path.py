@@ -317,7 +317,7 @@ def test_full_lines_keep_the_lanes_busy_however_they_come():
     assert run.cycles["o"][-1] - run.cycles["o"][0] <= len(lines) / 0.9
 
 
-@pytest.mark.parametrize(("reads", "latency"), [(4, 6), (32, 7), (64, 8)])
+@pytest.mark.parametrize(("reads", "latency"), [(4, 5), (32, 6), (64, 7)])
 def test_latency_of_a_line(reads, latency):
     params = TmaParams(smem_reads=reads)
     run = fetch(params, run_of_lines(0, 1, Swizzle.NONE, params), latency=(1, 1), stall=0)
