@@ -127,10 +127,10 @@ class Queue(wiring.Component):
         if self._width >= WIDE and not is_block:
             # The free row is written in any case, so that neither ``i.valid``, which is often late,
             # nor ``i.ready``, which goes far, drives the enable of a wide row.
-            is_full = Signal()  # as ``i.ready`` says
+            has_room = Signal(init=1)  # as ``i.ready`` says
             with m.If(enters != leaves):
-                m.d.sync += is_full.eq(enters & (waiting == self.depth - 1))
-            m.d.comb += write.en.eq(~is_full)
+                m.d.sync += has_room.eq(~enters | (waiting != self.depth - 1))
+            m.d.comb += write.en.eq(has_room)
         is_power_of_two = self.depth & (self.depth - 1) == 0
         for number, (port, place) in enumerate(places):
             wraps = 0 if is_power_of_two else place == self.depth - 1

@@ -38,7 +38,7 @@ def follow_the_level(m: Module, queue: Queue) -> Inside:
         Assert(state.produce == Mux(written < queue.depth, written, written - queue.depth)),
     ]
     if len(Value.cast(queue.i.payload)) >= WIDE:
-        m.d.comb += Assert(state.is_full == (queue.level == queue.depth))
+        m.d.comb += Assert(state.has_room == queue.i.ready)
     return state
 
 
