@@ -1,6 +1,6 @@
 """Queue: delivers payloads in the order in which it accepts them."""
 
-from amaranth.hdl import Cat, Module, Mux, Shape, ShapeLike, Signal, Value
+from amaranth.hdl import Module, Mux, Shape, ShapeLike, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -106,7 +106,8 @@ class Queue(wiring.Component):
             write.en.eq(enters),
             write.data.eq(payload[near:]),
         ]
-        rows = read.data
+        offered = Value.cast(self.o.payload)
+        m.d.comb += offered[near:].eq(read.data)
         if near:
             m.submodules.near = near_storage = RowMemory(near, self.depth)
             near_ports = near_storage.write_port(), near_storage.read_port(clocked=False)
@@ -118,9 +119,8 @@ class Queue(wiring.Component):
             m.d.comb += [
                 near_ports[0].en.eq(enters),
                 near_ports[0].data.eq(payload[:near]),
+                offered[:near].eq(near_ports[1].data),
             ]
-            rows = Cat(near_ports[1].data, read.data)
-        m.d.comb += self.o.payload.eq(rows)
         # ``leaves`` comes late, and does not go through the sum.
         with m.If(enters != leaves):
             m.d.sync += waiting.eq(Mux(enters, waiting + 1, waiting - 1))
