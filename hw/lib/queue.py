@@ -9,7 +9,6 @@ from hw.lib.memory import MOST_ROWS_UNCLOCKED, RowMemory
 SMALL = 16
 """Largest depth that uses registers or LUT memory; deeper queues use block memory."""
 
-
 WIDE = 64
 """Width from which the write enable has a register of its own."""
 
@@ -88,13 +87,12 @@ class Queue(wiring.Component):
         m = Module()
         is_clocked = self.latency == 2
         is_block = is_clocked and self.depth > SMALL and self.depth * self._width >= BLOCK_BITS
-        in_block = True if is_block else False if self.depth <= SMALL else None
+        in_block = None if self.depth > SMALL and not is_block else is_block
         near, far = self._near_bits, self._width - self._near_bits
         m.submodules.storage = storage = RowMemory(far, self.depth, in_block=in_block)
         write, read = storage.write_port(), storage.read_port(clocked=is_clocked)
         produce, consume = (Signal(range(self.depth), name=name) for name in ("produce", "consume"))
-        places = [(write, produce), (read, consume)]
-        payload = Value.cast(self.i.payload)
+        payload, offered = Value.cast(self.i.payload), Value.cast(self.o.payload)
         waiting = Signal(range(self.depth + 1))
         enters = Signal()  # a payload is stored
         dequeues = Signal()  # a payload is read
@@ -105,22 +103,23 @@ class Queue(wiring.Component):
             enters.eq(self.i.valid & self.i.ready),
             write.en.eq(enters),
             write.data.eq(payload[near:]),
+            offered[near:].eq(read.data),
         ]
-        offered = Value.cast(self.o.payload)
-        m.d.comb += offered[near:].eq(read.data)
+        places = [(write, produce, enters), (read, consume, dequeues)]
         if near:
             m.submodules.near = near_storage = RowMemory(near, self.depth)
-            near_ports = near_storage.write_port(), near_storage.read_port(clocked=False)
+            near_write, near_read = near_storage.write_port(), near_storage.read_port(clocked=False)
             # Pointers that start at another row are not merged with those of the rest.
-            places += [
-                (port, Signal(range(self.depth), init=min(1, self.depth - 1), name=name))
-                for port, name in zip(near_ports, ("near_produce", "near_consume"), strict=True)
-            ]
+            near_produce, near_consume = (
+                Signal(range(self.depth), init=min(1, self.depth - 1), name=name)
+                for name in ("near_produce", "near_consume")
+            )
             m.d.comb += [
-                near_ports[0].en.eq(enters),
-                near_ports[0].data.eq(payload[:near]),
-                offered[:near].eq(near_ports[1].data),
+                near_write.en.eq(enters),
+                near_write.data.eq(payload[:near]),
+                offered[:near].eq(near_read.data),
             ]
+            places += [(near_write, near_produce, enters), (near_read, near_consume, dequeues)]
         # ``leaves`` comes late, and does not go through the sum.
         with m.If(enters != leaves):
             m.d.sync += waiting.eq(Mux(enters, waiting + 1, waiting - 1))
@@ -132,10 +131,10 @@ class Queue(wiring.Component):
                 m.d.sync += has_room.eq(~enters | (waiting != self.depth - 1))
             m.d.comb += write.en.eq(has_room)
         is_power_of_two = self.depth & (self.depth - 1) == 0
-        for number, (port, place) in enumerate(places):
+        for port, place, moves in places:
             wraps = 0 if is_power_of_two else place == self.depth - 1
             m.d.comb += port.addr.eq(place)
-            with m.If(dequeues if number % 2 else enters):
+            with m.If(moves):
                 m.d.sync += place.eq(Mux(wraps, 0, place + 1))
         if is_clocked:
             is_offered = Signal()  # the first payload is in the read port's register
