@@ -14,7 +14,7 @@ from hw.layouts.translation import cause_field, translated_fill_layout
 from hw.lib.memory import RowMemory
 from hw.lib.one_hot import index_of
 from hw.lib.queue import Queue
-from hw.lib.register_slice import DoubleBuffer, SingleBuffer
+from hw.lib.register_slice import SingleBuffer, SkidBuffer
 from hw.params import TmaParams
 
 MAP_ALIGN_BITS = 6
@@ -23,8 +23,8 @@ MAP_ALIGN_BITS = 6
 FETCHES_WAITING = 2
 """Fetches that can wait for the fetch port before a miss has to wait."""
 
-REQUESTS_WAITING = 3
-"""Requests in the cache: one has its entry, and two wait for their lookup."""
+REQUESTS_WAITING = 2
+"""Requests in the cache: one has its entry, and one waits for its lookup."""
 
 
 class CacheEntries:
@@ -88,10 +88,10 @@ class DescriptorCache(wiring.Component):
 
     Replacement: the next free entry in rotation; free entries without a valid map come first.
 
-    Latency: a request is looked up in the clock after it is accepted; a hit is offered in the next
-    one. A miss is offered to the fetch port two clocks after its lookup, and the request two clocks
-    after the fill. Throughput: a request a clock on hits; the miss of a request overlaps with the
-    miss of the request before it. Back-pressure: ``i.ready`` is high while at most one request
+    Latency: a request is looked up in the clock in which it is accepted; a hit is offered in the
+    next one. A miss is offered to the fetch port two clocks after its lookup, and the request two
+    clocks after the fill. Throughput: a request a clock on hits; the miss of a request overlaps
+    with the miss of the request before it. Back-pressure: ``i.ready`` is high while no request
     waits for its lookup, ``prefetch.ready`` while no prefetch waits. An invalidation is accepted at
     once, whatever the other ports do, and so is a fill. A lookup is delayed by one clock for each
     invalidation, and that of a prefetch while requests hit.
@@ -237,7 +237,7 @@ class DescriptorCache(wiring.Component):
         """
         layout = queued_request_layout(self.params)
         m.submodules.requests = requests = Queue(layout, REQUESTS_WAITING)
-        m.submodules.tags = tags = DoubleBuffer(tag_bits)
+        m.submodules.tags = tags = SkidBuffer(tag_bits)
         m.submodules.prefetches = prefetches = SingleBuffer(tag_bits)
         m.d.comb += [
             self.i.ready.eq(tags.i.ready),

@@ -323,11 +323,11 @@ def rotated_line_layout(params: TmaParams) -> data.StructLayout:
     boundary : first lane of ``beat``
     pieces : pieces of the request that the line stands for, even if none of them is written
     valid : lanes whose piece is written
-    data : the pieces
     words : 4-byte words of each piece that are written, as in ``smem_write_layout``
     remote : the line goes to shared memory of other CTAs
     reports : see ``reports_field``; does not count for a line that came from another CTA
     receipt : of a line that came from another CTA; see ``receipt_layout``
+    data : the pieces
     """
     return data.StructLayout(
         {
@@ -338,11 +338,11 @@ def rotated_line_layout(params: TmaParams) -> data.StructLayout:
             "boundary": params.lane_bits,
             "pieces": params.lane_bits + 1,
             "valid": params.lanes,
-            "data": lanes_layout(params),
             **({"words": data.ArrayLayout(PIECE_WORDS, params.lanes)} if params.word_masks else {}),
             **remote_field(params),
             **reports_field(params),
             **({"receipt": receipt_layout(params)} if params.ctas > 1 else {}),
+            "data": lanes_layout(params),
         }
     )
 

@@ -1,5 +1,7 @@
 """Queue: delivers payloads in the order in which it accepts them."""
 
+from collections.abc import Sequence
+
 from amaranth.hdl import Module, Mux, Shape, ShapeLike, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -32,10 +34,10 @@ class Queue(wiring.Component):
         The payload.
     depth : int
         Payloads that can wait, at least 1.
-    near_bits : int, optional
-        Bits at the beginning of the payload that steer logic. They lie in a memory of their own,
-        with pointers of their own, so that placement can put them near that logic, however far the
-        rest of a wide payload is spread. Only with a latency of 1. Default: 0.
+    parts : sequence of int, optional
+        Widths of parts of the payload, from its beginning. Each part, and what is behind the last
+        one, lies in a memory of its own, with pointers of its own. So placement can put each part
+        near the logic that uses it, however far the whole payload is spread. Default: none.
     latency : int, optional
         0 or 1: payloads are in registers or LUT memory; the depth is at most
         ``MOST_ROWS_UNCLOCKED``. 2: payloads are offered from the output register of a memory. That
@@ -53,11 +55,11 @@ class Queue(wiring.Component):
     Raises
     ------
     ValueError
-        If ``depth``, ``latency`` or ``near_bits`` is outside the given ranges.
+        If ``depth``, ``latency`` or ``parts`` is outside the given ranges.
     """
 
     def __init__(
-        self, shape: ShapeLike, depth: int, *, near_bits: int = 0, latency: int | None = None
+        self, shape: ShapeLike, depth: int, *, parts: Sequence[int] = (), latency: int | None = None
     ) -> None:
         if depth < 1:
             raise ValueError(f"depth = {depth}: must be at least 1")
@@ -69,12 +71,13 @@ class Queue(wiring.Component):
             raise ValueError(
                 f"depth = {depth}: must be at most {MOST_ROWS_UNCLOCKED}, or latency = 2"
             )
-        if near_bits and latency != 1:
-            raise ValueError(f"near_bits = {near_bits}: must be 0 with latency = {latency}")
+        width = Shape.cast(shape).width
+        if min(parts, default=1) < 1 or sum(parts) >= width > 0:
+            raise ValueError(f"parts = {parts}: must be 1 or more each, below {width} together")
         self.depth = depth
         self.latency = latency
-        self._near_bits = near_bits
-        self._width = Shape.cast(shape).width
+        self._parts = tuple(parts)
+        self._width = width
         super().__init__(
             {
                 "i": In(stream.Signature(shape)),
@@ -87,11 +90,6 @@ class Queue(wiring.Component):
         m = Module()
         is_clocked = self.latency == 2
         is_block = is_clocked and self.depth > SMALL and self.depth * self._width >= BLOCK_BITS
-        in_block = None if self.depth > SMALL and not is_block else is_block
-        near, far = self._near_bits, self._width - self._near_bits
-        m.submodules.storage = storage = RowMemory(far, self.depth, in_block=in_block)
-        write, read = storage.write_port(), storage.read_port(clocked=is_clocked)
-        produce, consume = (Signal(range(self.depth), name=name) for name in ("produce", "consume"))
         payload, offered = Value.cast(self.i.payload), Value.cast(self.o.payload)
         waiting = Signal(range(self.depth + 1))
         enters = Signal()  # a payload is stored
@@ -101,48 +99,46 @@ class Queue(wiring.Component):
             self.level.eq(waiting),
             self.i.ready.eq(waiting != self.depth),
             enters.eq(self.i.valid & self.i.ready),
-            write.en.eq(enters),
-            write.data.eq(payload[near:]),
-            offered[near:].eq(read.data),
         ]
-        places = [(write, produce, enters), (read, consume, dequeues)]
-        if near:
-            m.submodules.near = near_storage = RowMemory(near, self.depth)
-            near_write, near_read = near_storage.write_port(), near_storage.read_port(clocked=False)
-            # Pointers that start at another row are not merged with those of the rest.
-            near_produce, near_consume = (
-                Signal(range(self.depth), init=min(1, self.depth - 1), name=name)
-                for name in ("near_produce", "near_consume")
-            )
-            m.d.comb += [
-                near_write.en.eq(enters),
-                near_write.data.eq(payload[:near]),
-                offered[:near].eq(near_read.data),
-            ]
-            places += [(near_write, near_produce, enters), (near_read, near_consume, dequeues)]
         # ``leaves`` comes late, and does not go through the sum.
         with m.If(enters != leaves):
             m.d.sync += waiting.eq(Mux(enters, waiting + 1, waiting - 1))
+        write_enable = enters
         if self._width >= WIDE and not is_block:
             # The free row is written in any case, so that neither ``i.valid``, which is often late,
             # nor ``i.ready``, which goes far, drives the enable of a wide row.
-            has_room = Signal(init=1)  # as ``i.ready`` says
+            write_enable = Signal(init=1, name="has_room")  # as ``i.ready`` says
             with m.If(enters != leaves):
-                m.d.sync += has_room.eq(~enters | (waiting != self.depth - 1))
-            m.d.comb += write.en.eq(has_room)
-        is_power_of_two = self.depth & (self.depth - 1) == 0
-        for port, place, moves in places:
-            wraps = 0 if is_power_of_two else place == self.depth - 1
-            m.d.comb += port.addr.eq(place)
-            with m.If(moves):
-                m.d.sync += place.eq(Mux(wraps, 0, place + 1))
+                m.d.sync += write_enable.eq(~enters | (waiting != self.depth - 1))
+        in_block = None if self.depth > SMALL and not is_block else is_block
+        start = 0
+        for number, width in enumerate((*self._parts, self._width - sum(self._parts))):
+            of_part = f"_{number}" if number < len(self._parts) else ""
+            bits = slice(start, start + width)
+            storage = RowMemory(width, self.depth, in_block=in_block)
+            m.submodules[f"storage{of_part}"] = storage
+            write, read = storage.write_port(), storage.read_port(clocked=is_clocked)
+            m.d.comb += [
+                write.en.eq(write_enable),
+                write.data.eq(payload[bits]),
+                offered[bits].eq(read.data),
+            ]
+            if is_clocked:
+                m.d.comb += read.en.eq(dequeues)
+            # Pointers that start at different rows are not merged.
+            first = (number + 1) % self.depth if of_part else 0
+            for name, port, moves in ("produce", write, enters), ("consume", read, dequeues):
+                place = Signal(range(self.depth), init=first, name=f"{name}{of_part}")
+                m.d.comb += port.addr.eq(place)
+                with m.If(moves):
+                    m.d.sync += place.eq(self._after(place))
+            start += width
         if is_clocked:
             is_offered = Signal()  # the first payload is in the read port's register
             is_stored = waiting[1:].any() | (waiting[0] & ~is_offered)  # another one waits
             m.d.comb += [
                 dequeues.eq(is_stored & (self.o.ready | ~is_offered)),
                 leaves.eq(is_offered & self.o.ready),
-                read.en.eq(dequeues),
                 self.o.valid.eq(is_offered),
             ]
             m.d.sync += is_offered.eq(dequeues | (is_offered & ~self.o.ready))
@@ -162,3 +158,9 @@ class Queue(wiring.Component):
                     enters.eq(self.i.valid & ~self.o.ready),
                 ]
         return m
+
+    def _after(self, place: Signal) -> Value:
+        """Return the row behind ``place``."""
+        if self.depth & (self.depth - 1) == 0:
+            return place + 1
+        return Mux(place == self.depth - 1, 0, place + 1)

@@ -117,8 +117,9 @@ class LaneNetwork(wiring.Component):
         ]
 
     def _lane(self, piece: data.StructLayout) -> Queue:
-        """Return a queue of pieces in front of a lane."""
-        return Queue(piece, self.params.lane_depth, latency=1)
+        """Return a queue of pieces in front of a lane. The tickets decide which part is next."""
+        parts = [piece["ticket"].width] if self.params.lanes > 1 else []
+        return Queue(piece, self.params.lane_depth, latency=1, parts=parts)
 
     def _has_room(self, m: Module, name: str, tickets: TicketList, queues: list[Queue]) -> Signal:
         """Return, from a register, whether all queues have room for what comes in this clock; there

@@ -13,7 +13,7 @@ from hw.lib.piece_format import fill_piece
 from hw.lib.queue import Queue
 from hw.params import PIECE_BYTES, TmaParams
 
-LINES_WAITING = 9
+LINES_WAITING = 8
 """Lines that can wait in the queue behind the last stage."""
 
 LINES_IN_STAGES = 4
@@ -123,9 +123,9 @@ class ResponsePath(wiring.Component):
     piece of a ``failed`` line is valid. With ``report_mechanism`` the bytes inside the tensor are
     compared with the pattern that the load reports, as they come from memory.
 
-    Latency: three clocks. Throughput: one line a clock. Back-pressure: the stages never wait,
-    because whatever is in them has a place in the queue behind them: a line is offered at ``i`` in
-    the second clock behind ``admits_next``. That is high while at most ``LINES_WAITING`` less
+    Latency: two clocks. Throughput: one line a clock. Back-pressure: the stages never wait, because
+    whatever is in them has a place in the queue behind them: a line is offered at ``i`` in the
+    second clock behind ``admits_next``. That is high while at most ``LINES_WAITING`` less
     ``LINES_IN_STAGES`` lines wait at ``o``, and no path leads from ``o.ready`` to it.
 
     Parameters
@@ -185,7 +185,11 @@ class ResponsePath(wiring.Component):
                 found = matches(m, arrival.style.report, raw, unread, f"matches_{lane}")
                 reporting.append(found & place.valid)
 
-        m.submodules.lines = lines = Queue(rotated_line_layout(p), LINES_WAITING, latency=2)
+        layout = rotated_line_layout(p)
+        # Each lane leaves for a queue of its own; what is in front of them steers them all.
+        lanes = [PIECE_BYTES * 8] * (p.lanes - 1)
+        parts = [layout["data"].offset, *lanes] if lanes else []
+        m.submodules.lines = lines = Queue(layout, LINES_WAITING, parts=parts)
         connect(m, lines.o, flipped(self.o))
         line = lines.i.p
         m.d.comb += [

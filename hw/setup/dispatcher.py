@@ -69,7 +69,7 @@ class Dispatcher(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         m.submodules.jobs = jobs = Queue(
-            walk_job_layout(self.params), QUEUE_DEPTH, near_bits=steering_bits(self.params)
+            walk_job_layout(self.params), QUEUE_DEPTH, parts=[steering_bits(self.params)]
         )
         if self.params.bulk:
             self._join(m, jobs.i)

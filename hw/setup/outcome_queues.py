@@ -65,7 +65,7 @@ class OutcomeQueues(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         m.submodules.jobs = jobs = Queue(
-            walk_job_layout(self.params), DEPTH, near_bits=steering_bits(self.params)
+            walk_job_layout(self.params), DEPTH, parts=[steering_bits(self.params)]
         )
         m.submodules.errors = errors = Queue(refusal_layout(self.params), DEPTH)
         connect(m, jobs.o, flipped(self.o.job))

@@ -93,16 +93,16 @@ class StorePath(wiring.Component):
         self._line = data.StructLayout(
             {
                 "last": 1,
-                "write_mode": write_mode_layout(params),
-                "attributes": MemoryAttributes,
+                "wanted": data.ArrayLayout(params.lanes, PARTS),
                 "slot": params.slot_bits,
-                "line": params.line_address_bits,
                 "valid": params.lanes,
                 "boundary": params.lane_bits,
                 "swizzle": data.ArrayLayout(params.lane_bits, PARTS),
-                "wanted": data.ArrayLayout(params.lanes, PARTS),
                 **({"packs": 1} if params.sub_byte else {}),
                 **({"short_rows": 1} if params.b6p2x16_64 else {}),
+                "write_mode": write_mode_layout(params),
+                "attributes": MemoryAttributes,
+                "line": params.line_address_bits,
             }
         )
         # Tickets are counted as ``second_goes_first`` needs them.
@@ -113,7 +113,10 @@ class StorePath(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         p = self.params
-        m.submodules.lines = lines = Queue(self._line, p.smem_reads)
+        # The lanes that are wanted decide when the line is complete; the rest is data.
+        decides = self._line["wanted"]
+        parts = [decides.offset + decides.width]
+        m.submodules.lines = lines = Queue(self._line, p.smem_reads, parts=parts)
         requests = self._ask(m, lines)
         answers = self._read(m, requests)
         self._assemble(m, lines, answers)
@@ -251,7 +254,7 @@ class StorePath(wiring.Component):
         waiting = lines.o.p
         layout = write_line_layout(p)
         m.submodules.complete_lines = complete_lines = Queue(
-            layout, COMPLETE_LINES, near_bits=layout["write_mode"].offset
+            layout, COMPLETE_LINES, parts=[layout["write_mode"].offset]
         )
         connect(m, complete_lines.o, flipped(self.o))
         has_room = Signal()

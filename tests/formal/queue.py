@@ -1,6 +1,7 @@
 """Queue: no payload is lost, added, reordered or withdrawn."""
 
 from functools import partial
+from itertools import accumulate
 
 from amaranth.asserts import AnyConst, AnySeq
 from amaranth.hdl import (
@@ -20,9 +21,9 @@ from tests.formal.inside import Inside, inside, row
 from tests.formal.proof import Bug, Proof
 from tests.formal.streams import hold
 
-QUEUES = {1: (4, 0), 3: (4, 2), 4: (WIDE, 0)}
-"""Width of a payload, and bits kept near, in the queue of each depth. A wide queue has a register
-more."""
+QUEUES: dict[int, tuple[int, list[int]]] = {1: (4, []), 3: (4, [2, 1]), 4: (WIDE, [])}
+"""Width of a payload, and widths of its parts, in the queue of each depth. A wide queue has a
+register more."""
 
 COUNT = 5
 """Width of the transfer counters; fewer payloads wait than they count."""
@@ -47,11 +48,11 @@ class QueueSpec(Elaboratable):
 
     def __init__(self, depth: int) -> None:
         self.depth = depth
-        self.width, self.near = QUEUES[depth]
+        self.width, self.parts = QUEUES[depth]
 
     def elaborate(self, _platform) -> Module:
         m = Module()
-        m.submodules.dut = dut = Queue(self.width, self.depth, near_bits=self.near)
+        m.submodules.dut = dut = Queue(self.width, self.depth, parts=self.parts)
         m.d.comb += [
             dut.i.valid.eq(AnySeq(1)),
             dut.i.payload.eq(AnySeq(self.width)),
@@ -78,24 +79,30 @@ class QueueSpec(Elaboratable):
 
         # The place of the payload in the queue.
         state = follow_the_level(m, dut)
-        if self.near:
-            for name in ("produce", "consume"):
-                behind = state.signal(name) + 1
-                m.d.comb += Assert(
-                    state.signal(f"near_{name}") == Mux(behind < self.depth, behind, 0)
-                )
 
         def place(age):
             behind = state.consume + age
             return Mux(behind < self.depth, behind, behind - self.depth)
 
+        # Part ``n`` is ``n + 1`` rows further than what is behind all parts.
+        further = [(part, (part + 1) % self.depth) for part in range(len(self.parts))]
+        for part, rows in further:
+            for name in ("produce", "consume"):
+                at = state.signal(name) + rows
+                m.d.comb += Assert(
+                    state.signal(f"{name}_{part}") == Mux(at < self.depth, at, at - self.depth)
+                )
         age = (n - outs)[:COUNT]
+        ends = list(accumulate(self.parts, initial=0))
         for number in range(self.depth):
             with m.If((age < dut.level) & (place(age) == number)):
-                m.d.comb += Assert(row(m, state.storage, number) == want[self.near :])
-                if self.near:  # a row further
-                    near = row(m, state.near, (number + 1) % self.depth)
-                    m.d.comb += Assert(near == want[: self.near])
+                m.d.comb += Assert(row(m, state.storage, number) == want[ends[-1] :])
+                for part, rows in further:
+                    storage = getattr(state, f"storage_{part}")
+                    m.d.comb += Assert(
+                        row(m, storage, (number + rows) % self.depth)
+                        == want[ends[part] : ends[part + 1]]
+                    )
 
         # The assumptions can be met: the queue fills, and its last entry leaves.
         was_full = Signal()
