@@ -75,6 +75,15 @@ def wait_layout(params: TmaParams) -> data.StructLayout:
 
 
 @dataclass(frozen=True)
+class CountReader:
+    """Reads a memory of counts: the row at ``addr`` is ``data`` in the clock after ``en``."""
+
+    en: Value
+    addr: Value
+    data: data.View
+
+
+@dataclass(frozen=True)
 class Counters:
     """Memories with a row for each thread.
 
@@ -83,8 +92,8 @@ class Counters:
     """
 
     issue: ReadPort
-    source_read: ReadPort
-    complete: ReadPort
+    source_read: CountReader
+    complete: CountReader
 
 
 @dataclass(frozen=True)
@@ -245,8 +254,8 @@ class BulkGroups(wiring.Component):
         m.d.comb += self.busy.eq(current.busy | examined.busy | token_waits)
         return m
 
-    def _take_tokens(self, m: Module) -> tuple[list[ReadPort], list[ReadPort], Value]:
-        """Count the tokens; return read ports for the sources read and for complete requests, and
+    def _take_tokens(self, m: Module) -> tuple[list[CountReader], list[CountReader], Value]:
+        """Count the tokens; return readers for the sources read and for complete requests, and
         whether a token waits to be counted.
 
         A ``released`` needs both memories, each other token one: the two kinds take turns. No path
@@ -272,10 +281,13 @@ class BulkGroups(wiring.Component):
             ~source_reads.i.ready | ~completes.i.ready,
         )
 
-    def _count(self, m: Module, name: str, port, *, readers: int) -> list[ReadPort]:
+    def _count(self, m: Module, name: str, port, *, readers: int) -> list[CountReader]:
         """Count the tokens of ``port`` and those of ``released`` in the memory ``name``.
 
-        Return as many read ports of the counts as there are ``readers``.
+        The row of a token is read, then counted, and then written: memory is slow, and may lie far
+        from the sums. Reads take the last row from a register until it is written.
+
+        Return as many readers of the counts as there are ``readers``.
         """
         p = self.params
         layout = group_layout(p)
@@ -285,32 +297,54 @@ class BulkGroups(wiring.Component):
         token = Signal(layout, name=f"{name}_token")
         increments = Signal(name=f"{name}_increments")
         group = Signal(layout, name=f"{name}_group", reset_less=True)
+        row = Signal(counters_layout(p), name=f"{name}_row")
+        last_row = Signal(counters_layout(p), name=f"{name}_last_row", reset_less=True)
+        writes = Signal(name=f"{name}_writes")  # the last row
+        last_thread = Signal(p.thread_bits, name=f"{name}_last_thread", reset_less=True)
+        takes_last_row = Signal(name=f"{name}_takes_last_row")
         released_fire = self.released.valid & self.released.ready
         m.d.comb += [
             token.eq(Mux(released_fire, self.released.payload, port.payload)),
             read.addr.eq(token.thread),
-            write.en.eq(increments),
-            write.addr.eq(group.thread),
-            *(
-                write.data[number].eq(read.data[number] + (group.index == number))
-                for number in range(p.bulk_groups)
-            ),
+            row.eq(Mux(takes_last_row, last_row.as_value(), read.data.as_value())),
+            write.en.eq(writes),
+            write.addr.eq(last_thread),
+            write.data.eq(last_row),
         ]
         m.d.sync += [
             increments.eq((released_fire | (port.valid & port.ready)) & token.joined),
             group.eq(token),
+            takes_last_row.eq(increments & (group.thread == token.thread)),
+            writes.eq(increments),
         ]
+        with m.If(increments):
+            m.d.sync += [
+                last_thread.eq(group.thread),
+                *(
+                    last_row[number].eq(row[number] + (group.index == number))
+                    for number in range(p.bulk_groups)
+                ),
+            ]
         clear_row(m, write, self.clear)
-        return others
+        found = []
+        for number, other in enumerate(others):
+            thread = Signal(p.thread_bits, name=f"{name}_thread_{number}", reset_less=True)
+            counts = Signal(counters_layout(p), name=f"{name}_counts_{number}")
+            is_last = writes & (thread == last_thread)
+            m.d.sync += thread.eq(other.addr)
+            m.d.comb += counts.eq(Mux(is_last, last_row.as_value(), other.data.as_value()))
+            found.append(CountReader(other.en, other.addr, counts))
+        return found
 
     def _pass_requests(
-        self, m: Module, update: WritePort, issue_read: ReadPort, complete_read: ReadPort
+        self, m: Module, update: WritePort, issue_read: ReadPort, complete_read: CountReader
     ) -> tuple[Current, LastCommit]:
         """Accept requests, count those that join, and pass on those that move data.
 
-        The row of a thread is read when its request is accepted, and written when the request
-        leaves. A commit leaves at once: a clock later it is known whether it must wait, and then
-        the requests behind it wait in its place.
+        The row of a thread is read when its request is accepted, and written in the clock after the
+        request left: memory is slow, and may lie far from the sums. A commit leaves at once: a
+        clock later it is known whether it must wait, and then the requests behind it wait in its
+        place.
         """
         p = self.params
         layout = directed_request_layout(p)
@@ -320,8 +354,15 @@ class BulkGroups(wiring.Component):
         may_leave = Signal()
         conflicted = Signal()  # in the clock before: the rows of the commit's thread were read
         commit = LastCommit(Signal(name="conflicts"), Signal(p.thread_bits, name="commit_thread"))
-        row = issue_read.data
+        updates, has_updated = Signal(), Signal()
+        updated = Signal(issue_layout(p), name="updated_row")
+        last_row = Signal(issue_layout(p), reset_less=True)  # that of the last update
+        last_thread = Signal(p.thread_bits, reset_less=True)
+        # The request's row was updated while it was read, and is not written yet.
+        takes_last_row = Signal()
+        row = Signal(issue_layout(p))
         m.d.comb += [
+            row.eq(Mux(takes_last_row, last_row.as_value(), issue_read.data.as_value())),
             may_leave.eq(~commit.conflicts & ~conflicted),
             self.i.ready.eq(may_leave & (~busy | dequeues)),
             issue_read.en.eq(self.i.ready),
@@ -332,7 +373,19 @@ class BulkGroups(wiring.Component):
             m.d.comb += complete_read.addr.eq(commit.thread)
         m.d.sync += conflicted.eq(commit.conflicts)
         with m.If(self.i.ready):
-            m.d.sync += [busy.eq(self.i.valid), request.eq(self.i.payload)]
+            m.d.sync += [
+                busy.eq(self.i.valid),
+                request.eq(self.i.payload),
+                takes_last_row.eq(updates & (self.i.p.thread == request.thread)),
+            ]
+        with m.If(updates):
+            m.d.sync += [last_row.eq(updated), last_thread.eq(request.thread)]
+        m.d.sync += has_updated.eq(updates)
+        m.d.comb += [
+            update.en.eq(has_updated),
+            update.addr.eq(last_thread),
+            update.data.eq(last_row),
+        ]
 
         joins = Signal()
         commits = Signal()
@@ -357,18 +410,17 @@ class BulkGroups(wiring.Component):
         m.d.comb += [
             next_index.eq(row.index + 1),
             joins.eq(writes_memory | (is_load(request.operation) & request.joins_group)),
-            update.en.eq(busy & may_leave & dequeues & (commits | joins)),
-            update.addr.eq(request.thread),
-            update.data.eq(row),
+            updates.eq(busy & may_leave & dequeues & (commits | joins)),
+            updated.eq(row),
         ]
         with m.If(commits):
             m.d.comb += [
-                update.data.index.eq(next_index),
-                update.data.open.eq(issued_next),
-                update.data.issued[row.index].eq(row.open),
+                updated.index.eq(next_index),
+                updated.open.eq(issued_next),
+                updated.issued[row.index].eq(row.open),
             ]
         with m.Else():
-            m.d.comb += update.data.open.eq(row.open + 1)
+            m.d.comb += updated.open.eq(row.open + 1)
         commit_fire = busy & may_leave & commits
         with m.If(~commit.conflicts):
             m.d.sync += commit.thread.eq(request.thread)
@@ -386,7 +438,7 @@ class BulkGroups(wiring.Component):
         conflicts: Signal,
         next_index: Value,
         issued_next: Value,
-        complete_read: ReadPort,
+        complete_read: CountReader,
     ) -> None:
         """Find out whether the group that used the new index of the last commit is complete.
 

@@ -42,10 +42,10 @@ class BulkOperands:
     prefetch, store, to_smem, reduces : Value
         The request is a prefetch; reads shared memory; writes shared memory of another CTA; is a
         reduction.
-    smem_address, smem_end : Value
-        Start of the bytes in the issuer's shared memory, and the byte behind them.
-    dst_address, dst_end : Value
-        Start of the bytes in the other CTA's shared memory, and the byte behind them.
+    smem_address, exceeds_smem : Value
+        Start of the bytes in the issuer's shared memory, and whether they exceed it.
+    dst_address, exceeds_dst : Value
+        Start of the bytes in the other CTA's shared memory, and whether they exceed it.
     global_address, mbarrier : Value
     """
 
@@ -54,9 +54,9 @@ class BulkOperands:
     to_smem: Value
     reduces: Value
     smem_address: Value
-    smem_end: Value
+    exceeds_smem: Value
     dst_address: Value
-    dst_end: Value
+    exceeds_dst: Value
     global_address: Value
     mbarrier: Value
 
@@ -105,8 +105,8 @@ class BulkStages(wiring.Component):
             "store": is_store(self.i.p.operation),
             "to_smem": is_dsmem(self.i.p.operation),
             "reduces": is_reduction(self.i.p.operation),
-            "smem_end": self.i.p.smem_address + whole_pieces,
-            "dst_end": self.i.p.global_address + whole_pieces,
+            "exceeds_smem": self._exceeds_smem(self.i.p.smem_address, whole_pieces),
+            "exceeds_dst": self._exceeds_smem(self.i.p.global_address, whole_pieces),
         }
         registered = {
             name: Signal(name=name, reset_less=True) for name in ("prefetch", "store", "to_smem")
@@ -163,6 +163,12 @@ class BulkStages(wiring.Component):
         ]
         return m
 
+    def _exceeds_smem(self, address: Value, length: Value) -> Value:
+        """Return whether ``length`` bytes at ``address`` exceed shared memory, with short sums."""
+        most = self.params.smem_bytes
+        bits = most.bit_length()
+        return address[bits:].any() | (address[:bits] + length > most)
+
     def _operands(self, request, derived: Mapping[str, Value]) -> BulkOperands:
         """Return the operands of ``request`` that its operation has, with those in ``derived``."""
         prefetch, store, to_smem = (derived[name] for name in ("prefetch", "store", "to_smem"))
@@ -186,14 +192,13 @@ class BulkStages(wiring.Component):
             )
             reduces = reduces & ~Mux(o.to_smem, legal_in_smem, legal_in_gmem)
         low = PIECE_BYTES - 1
-        exceeds_smem = ~o.prefetch & (o.smem_end > p.smem_bytes)
         misdirected = request.misdirected
         return [
             *self._unsupported(request, o.store),
             Check(o.smem_address & low, ErrorCode.SMEM_ALIGN, o.smem_address),
             Check(o.dst_address & low, ErrorCode.SMEM_ALIGN, o.dst_address),
-            Check(exceeds_smem, ErrorCode.SMEM_RANGE, o.smem_address),
-            Check(o.to_smem & (o.dst_end > p.smem_bytes), ErrorCode.SMEM_RANGE, o.dst_address),
+            Check(~o.prefetch & o.exceeds_smem, ErrorCode.SMEM_RANGE, o.smem_address),
+            Check(o.to_smem & o.exceeds_dst, ErrorCode.SMEM_RANGE, o.dst_address),
             Check(o.mbarrier > p.smem_bytes - 8, ErrorCode.SMEM_RANGE, o.mbarrier),
             Check(reduces, ErrorCode.RED_TYPE, request.reduction_op),
             Check(o.global_address & low, ErrorCode.BULK_ALIGN, o.global_address),

@@ -152,6 +152,11 @@ def _ignores_conflicts(_groups: BulkGroups, inner: Inside) -> None:
     inner.module.d.comb += inner.conflicts.eq(0)
 
 
+def _misses_last_update(_groups: BulkGroups, inner: Inside) -> None:
+    (read,) = inner.issue_0.read_ports
+    inner.module.d.comb += inner.row.eq(read.data)
+
+
 DEPTH = 13
 """Clocks in which four commits and a wait can go wrong."""
 
@@ -163,6 +168,7 @@ PROOFS = [
         cover=15,
         bugs=(
             Bug("waits for sources only", BulkGroups, _waits_for_sources_only, depth=9),
+            Bug("a row that lacks the last update", BulkGroups, _misses_last_update, depth=DEPTH),
             Bug("commits that do not wait", BulkGroups, _ignores_conflicts, depth=DEPTH),
         ),
     )
