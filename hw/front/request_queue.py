@@ -101,7 +101,8 @@ class RequestQueue(wiring.Component):
         m.d.comb += [
             channel.eq(channel_of(p, self.i.p.operation, stream_of(p, self.i.p))),
             self.i.ready.eq(accepts.bit_select(channel, 1)),
-            write.en.eq(self.i.valid & self.i.ready),
+            # The free place is written in any case: ``i.valid`` is late, and memory far.
+            write.en.eq(self.i.ready),
             write.addr.eq(Cat(free[channel], channel)),
             *(write.data[name].eq(self.i.p[name]) for name in others),
             write_address.en.eq(write.en),
