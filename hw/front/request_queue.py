@@ -92,6 +92,7 @@ class RequestQueue(wiring.Component):
         is_bulk = read.data.operation.as_value()[0]  # see ``Operation``
         channel = Signal(p.channel_bits)
         accepts = Signal(p.channels, init=-1)
+        has_room = accepts.bit_select(channel, 1)
         waiting = Signal(p.channels)  # channels with a request that may leave
         turn = self._choose(m, waiting, read.en)
         first_place = Cat(
@@ -100,9 +101,9 @@ class RequestQueue(wiring.Component):
         )
         m.d.comb += [
             channel.eq(channel_of(p, self.i.p.operation, stream_of(p, self.i.p))),
-            self.i.ready.eq(accepts.bit_select(channel, 1)),
+            self.i.ready.eq(has_room),
             # The free place is written in any case: ``i.valid`` is late, and memory far.
-            write.en.eq(self.i.ready),
+            write.en.eq(has_room),
             write.addr.eq(Cat(free[channel], channel)),
             *(write.data[name].eq(self.i.p[name]) for name in others),
             write_address.en.eq(write.en),
