@@ -84,6 +84,15 @@ class CountReader:
 
 
 @dataclass(frozen=True)
+class LastRow:
+    """The last row of a memory: ``writes`` while ``row`` is written for ``thread``."""
+
+    writes: Signal
+    thread: Signal
+    row: data.View
+
+
+@dataclass(frozen=True)
 class Counters:
     """Memories with a row for each thread.
 
@@ -284,57 +293,69 @@ class BulkGroups(wiring.Component):
     def _count(self, m: Module, name: str, port, *, readers: int) -> list[CountReader]:
         """Count the tokens of ``port`` and those of ``released`` in the memory ``name``.
 
-        The row of a token is read, then counted, and then written: memory is slow, and may lie far
-        from the sums. Reads take the last row from a register until it is written.
+        The row of a token is read, counted in the next clock, and written in the one after that.
 
         Return as many readers of the counts as there are ``readers``.
         """
         p = self.params
         layout = group_layout(p)
         memory = Copies(m, name, counters_layout(p), p.threads, 1 + readers)
-        write = memory.write
         read, *others = (copy.read_port(forwards=True) for copy in memory.memories)
         token = Signal(layout, name=f"{name}_token")
         increments = Signal(name=f"{name}_increments")
         group = Signal(layout, name=f"{name}_group", reset_less=True)
         row = Signal(counters_layout(p), name=f"{name}_row")
-        last_row = Signal(counters_layout(p), name=f"{name}_last_row", reset_less=True)
-        writes = Signal(name=f"{name}_writes")  # the last row
-        last_thread = Signal(p.thread_bits, name=f"{name}_last_thread", reset_less=True)
+        counted = Signal(counters_layout(p), name=f"{name}_counted")
+        last = self._write_later(m, name, memory.write, increments, group.thread, counted)
         takes_last_row = Signal(name=f"{name}_takes_last_row")
         released_fire = self.released.valid & self.released.ready
         m.d.comb += [
             token.eq(Mux(released_fire, self.released.payload, port.payload)),
             read.addr.eq(token.thread),
-            row.eq(Mux(takes_last_row, last_row.as_value(), read.data.as_value())),
-            write.en.eq(writes),
-            write.addr.eq(last_thread),
-            write.data.eq(last_row),
+            row.eq(Mux(takes_last_row, last.row.as_value(), read.data.as_value())),
+            *(
+                counted[number].eq(row[number] + (group.index == number))
+                for number in range(p.bulk_groups)
+            ),
         ]
         m.d.sync += [
             increments.eq((released_fire | (port.valid & port.ready)) & token.joined),
             group.eq(token),
             takes_last_row.eq(increments & (group.thread == token.thread)),
-            writes.eq(increments),
         ]
-        with m.If(increments):
-            m.d.sync += [
-                last_thread.eq(group.thread),
-                *(
-                    last_row[number].eq(row[number] + (group.index == number))
-                    for number in range(p.bulk_groups)
-                ),
-            ]
-        clear_row(m, write, self.clear)
+        clear_row(m, memory.write, self.clear)
         found = []
         for number, other in enumerate(others):
             thread = Signal(p.thread_bits, name=f"{name}_thread_{number}", reset_less=True)
             counts = Signal(counters_layout(p), name=f"{name}_counts_{number}")
-            is_last = writes & (thread == last_thread)
+            is_last = last.writes & (thread == last.thread)
             m.d.sync += thread.eq(other.addr)
-            m.d.comb += counts.eq(Mux(is_last, last_row.as_value(), other.data.as_value()))
+            m.d.comb += counts.eq(Mux(is_last, last.row.as_value(), other.data.as_value()))
             found.append(CountReader(other.en, other.addr, counts))
         return found
+
+    def _write_later(
+        self, m: Module, name: str, write: WritePort, updates: Signal, thread: Value, row: data.View
+    ) -> LastRow:
+        """Write the ``row`` of a ``thread`` in the clock after one in which it ``updates``.
+
+        Memory is slow, and may lie far from the sums. Who reads the row meanwhile takes it from the
+        register.
+        """
+        last = LastRow(
+            Signal(name=f"{name}_writes"),
+            Signal(self.params.thread_bits, name=f"{name}_last_thread", reset_less=True),
+            Signal(row.shape(), name=f"{name}_last_row", reset_less=True),
+        )
+        with m.If(updates):
+            m.d.sync += [last.thread.eq(thread), last.row.eq(row)]
+        m.d.sync += last.writes.eq(updates)
+        m.d.comb += [
+            write.en.eq(last.writes),
+            write.addr.eq(last.thread),
+            write.data.eq(last.row),
+        ]
+        return last
 
     def _pass_requests(
         self, m: Module, update: WritePort, issue_read: ReadPort, complete_read: CountReader
@@ -342,9 +363,8 @@ class BulkGroups(wiring.Component):
         """Accept requests, count those that join, and pass on those that move data.
 
         The row of a thread is read when its request is accepted, and written in the clock after the
-        request left: memory is slow, and may lie far from the sums. A commit leaves at once: a
-        clock later it is known whether it must wait, and then the requests behind it wait in its
-        place.
+        request left. A commit leaves at once: a clock later it is known whether it must wait, and
+        then the requests behind it wait in its place.
         """
         p = self.params
         layout = directed_request_layout(p)
@@ -354,15 +374,12 @@ class BulkGroups(wiring.Component):
         may_leave = Signal()
         conflicted = Signal()  # in the clock before: the rows of the commit's thread were read
         commit = LastCommit(Signal(name="conflicts"), Signal(p.thread_bits, name="commit_thread"))
-        updates, has_updated = Signal(), Signal()
-        updated = Signal(issue_layout(p), name="updated_row")
-        last_row = Signal(issue_layout(p), reset_less=True)  # that of the last update
-        last_thread = Signal(p.thread_bits, reset_less=True)
-        # The request's row was updated while it was read, and is not written yet.
-        takes_last_row = Signal()
-        row = Signal(issue_layout(p))
+        updates = Signal()
+        row, updated = Signal(issue_layout(p)), Signal(issue_layout(p), name="updated_row")
+        last = self._write_later(m, "issue", update, updates, request.thread, updated)
+        takes_last_row = Signal()  # the row was updated while it was read
         m.d.comb += [
-            row.eq(Mux(takes_last_row, last_row.as_value(), issue_read.data.as_value())),
+            row.eq(Mux(takes_last_row, last.row.as_value(), issue_read.data.as_value())),
             may_leave.eq(~commit.conflicts & ~conflicted),
             self.i.ready.eq(may_leave & (~busy | dequeues)),
             issue_read.en.eq(self.i.ready),
@@ -378,15 +395,6 @@ class BulkGroups(wiring.Component):
                 request.eq(self.i.payload),
                 takes_last_row.eq(updates & (self.i.p.thread == request.thread)),
             ]
-        with m.If(updates):
-            m.d.sync += [last_row.eq(updated), last_thread.eq(request.thread)]
-        m.d.sync += has_updated.eq(updates)
-        m.d.comb += [
-            update.en.eq(has_updated),
-            update.addr.eq(last_thread),
-            update.data.eq(last_row),
-        ]
-
         joins = Signal()
         commits = Signal()
         is_wait = Signal()
