@@ -375,19 +375,19 @@ class BulkGroups(wiring.Component):
         conflicted = Signal()  # in the clock before: the rows of the commit's thread were read
         commit = LastCommit(Signal(name="conflicts"), Signal(p.thread_bits, name="commit_thread"))
         updates = Signal()
-        row, updated = Signal(issue_layout(p)), Signal(issue_layout(p), name="updated_row")
+        row = Signal(issue_layout(p))
+        updated = Signal(issue_layout(p), name="updated_row")
         last = self._write_later(m, "issue", update, updates, request.thread, updated)
         takes_last_row = Signal()  # the row was updated while it was read
+        next_thread = Mux(conflicted, request.thread, self.i.p.thread)
         m.d.comb += [
             row.eq(Mux(takes_last_row, last.row.as_value(), issue_read.data.as_value())),
             may_leave.eq(~commit.conflicts & ~conflicted),
             self.i.ready.eq(may_leave & (~busy | dequeues)),
             issue_read.en.eq(self.i.ready),
             issue_read.addr.eq(self.i.p.thread),
-            complete_read.addr.eq(Mux(conflicted, request.thread, self.i.p.thread)),
+            complete_read.addr.eq(Mux(commit.conflicts, commit.thread, next_thread)),
         ]
-        with m.If(commit.conflicts):
-            m.d.comb += complete_read.addr.eq(commit.thread)
         m.d.sync += conflicted.eq(commit.conflicts)
         with m.If(self.i.ready):
             m.d.sync += [

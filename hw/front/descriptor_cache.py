@@ -187,7 +187,11 @@ class DescriptorCache(wiring.Component):
             *(self.o.payload[name].eq(read.data[name]) for name in cause_field(self.params)),
             self.busy.eq(prefetches.o.valid | entries.filling.any()),
         ]
-        m.d.sync += map_valid.eq(~(entries.filling & read_entry).any())
+        # Apart from the address of the read, which leads to all bits of the maps.
+        filled_entries = ~entries.filling
+        m.d.sync += map_valid.eq(
+            Mux(may_accept, (lookup.hit & filled_entries).any(), (entry & filled_entries).any())
+        )
         with m.If(may_accept):
             m.d.sync += [busy.eq(looked_up.valid & looked_up.ready), entry.eq(lookup.hit)]
         if self.params.counters:
