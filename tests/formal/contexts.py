@@ -36,6 +36,7 @@ from hw.top import tma_ports
 from tests.formal.arbiter import keep_the_choice
 from tests.formal.inside import Inside, inside, row
 from tests.formal.proof import Bug, Proof
+from tests.formal.queue import follow_the_level
 from tests.formal.streams import hold, offer
 
 PARAMS = TmaParams(
@@ -187,9 +188,8 @@ class LinesSpec(ContextsSpec):
     def _own_data(m: Module, room: AnswerRoom, number: int, unit: AnyUnit) -> None:
         """Assert that the answers in a room and at its unit have the data of the context."""
         queue = inside(room).answers
-        state = inside(queue)
+        state = follow_the_level(m, queue)
         rows = Array(row(m, state.storage, place) for place in range(queue.depth))
-        m.d.comb += Assert(state.produce == (state.consume + queue.level)[: len(state.produce)])
         shape = room.answer.p.shape()
         for age in range(queue.depth):
             place = (state.consume + age)[: len(state.consume)]
