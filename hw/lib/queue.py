@@ -72,7 +72,7 @@ class Queue(wiring.Component):
                 f"depth = {depth}: must be at most {MOST_ROWS_UNCLOCKED}, or latency = 2"
             )
         width = Shape.cast(shape).width
-        if min(parts, default=1) < 1 or sum(parts) >= width > 0:
+        if parts and (min(parts) < 1 or sum(parts) >= width):
             raise ValueError(f"parts = {parts}: must be 1 or more each, below {width} together")
         self.depth = depth
         self.latency = latency

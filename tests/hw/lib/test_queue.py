@@ -1,6 +1,7 @@
 """Queue: order, rate, latency and depth."""
 
 import gc
+import re
 
 import pytest
 from amaranth.back import rtlil
@@ -17,6 +18,22 @@ def test_order(depth, seed):
     items = list(range(200))
     run = run_streams(Queue(8, depth), {"i": items}, ["o"], seed=seed)
     assert run.payloads["o"] == items
+
+
+@pytest.mark.parametrize("latency", [1, 2])
+def test_parts_stay_together(latency):
+    items = [value * 0x9E37 & 0xFFFF for value in range(200)]
+    queue = Queue(16, 5, parts=[3, 9], latency=latency)
+    assert run_streams(queue, {"i": items}, ["o"], seed=1).payloads["o"] == items
+
+
+@pytest.mark.parametrize("parts", [[0], [3, 0], [8], [4, 5]])
+def test_parts_are_limited(monkeypatch, parts):
+    monkeypatch.setattr(Queue, "_MustUse__silence", True, raising=False)  # it is never elaborated
+    match = rf"parts = {re.escape(str(parts))}: must be 1 or more each, below 8 together"
+    with pytest.raises(ValueError, match=match):
+        Queue(8, 4, parts=parts)
+    gc.collect()
 
 
 @pytest.mark.parametrize("depth", DEPTHS[1:])
