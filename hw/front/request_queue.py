@@ -81,15 +81,16 @@ class RequestQueue(wiring.Component):
         others = [name for name in members if name != "global_address"]
         layout = data.StructLayout({name: members[name] for name in others})
         m.submodules.requests = requests = RowMemory(layout, rows)
-        # Long paths begin with the address, and block memory is slow.
-        m.submodules.addresses = addresses = RowMemory(GLOBAL_ADDRESS_BITS, rows, in_block=False)
+        # Long paths begin with these fields, and block memory is slow.
+        early_layout = data.StructLayout({"is_bulk": 1, "global_address": GLOBAL_ADDRESS_BITS})
+        m.submodules.early = early = RowMemory(early_layout, rows, in_block=False)
         write, read = requests.write_port(), requests.read_port()
-        write_address, read_address = addresses.write_port(), addresses.read_port()
+        write_early, read_early = early.write_port(), early.read_port()
         places = data.ArrayLayout(place_bits, p.channels)
         first, free = Signal(places, name="first_place"), Signal(places, name="free_place")
         valid = Signal()  # a request is in the output register
         taken = Signal()
-        is_bulk = read.data.operation.as_value()[0]  # see ``Operation``
+        is_bulk = read_early.data.is_bulk
         channel = Signal(p.channel_bits)
         accepts = Signal(p.channels, init=-1)
         has_room = accepts.bit_select(channel, 1)
@@ -106,13 +107,14 @@ class RequestQueue(wiring.Component):
             write.en.eq(has_room),
             write.addr.eq(Cat(free[channel], channel)),
             *(write.data[name].eq(self.i.p[name]) for name in others),
-            write_address.en.eq(write.en),
-            write_address.addr.eq(write.addr),
-            write_address.data.eq(self.i.p.global_address),
+            write_early.en.eq(write.en),
+            write_early.addr.eq(write.addr),
+            write_early.data.is_bulk.eq(self.i.p.operation.as_value()[0]),  # see ``Operation``
+            write_early.data.global_address.eq(self.i.p.global_address),
             read.en.eq(waiting.any() & (~valid | taken)),
             read.addr.eq(Cat(first_place, index_of(turn))),
-            read_address.en.eq(read.en),
-            read_address.addr.eq(read.addr),
+            read_early.en.eq(read.en),
+            read_early.addr.eq(read.addr),
             taken.eq(Mux(is_bulk, self.bulk.ready, self.tensor.ready)),
             self.tensor.valid.eq(valid & ~is_bulk),
             self.bulk.valid.eq(valid & is_bulk),
@@ -120,7 +122,7 @@ class RequestQueue(wiring.Component):
         for output in self.tensor, self.bulk:
             m.d.comb += [
                 *(output.p[name].eq(read.data[name]) for name in others),
-                output.p.global_address.eq(read_address.data),
+                output.p.global_address.eq(read_early.data.global_address),
             ]
         with m.If(~valid | taken):
             m.d.sync += valid.eq(waiting.any())

@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -24,7 +24,7 @@ class ColumnPreparation(wiring.Component):
     The odometer then only counts down and adds. A count has ``pixel_bits`` bits; a larger one is
     the largest number of these bits, which is more than a column has pixels.
 
-    Stages: differences of positions; differences limited to what a count needs; quotients by the
+    Stages: differences of positions; dividends, limited to what a count needs; quotients by the
     element strides; limits of the first walk. The sums of steps are formed meanwhile. A job that is
     no column passes unchanged, but for ``ends``.
 
@@ -129,7 +129,12 @@ class ColumnPreparation(wiring.Component):
                 Signal.like(reciprocal, name=f"reciprocal_{number}_{stage}", reset_less=True)
                 for stage in range(2)
             ]
-            m.d.sync += [reciprocals[0].eq(reciprocal), reciprocals[1].eq(reciprocals[0])]
+            stride = Signal(STRIDE_BITS + 1, name=f"stride_{number}", reset_less=True)
+            m.d.sync += [
+                reciprocals[0].eq(reciprocal),
+                reciprocals[1].eq(reciprocals[0]),
+                stride.eq(level.stride_less_one + 1),
+            ]
             for kind, position in distances.items():
                 counts = column.image if number == WHEELS else column[kind][number]
                 less_one = {"before": ~position, "to_limit": level.limit - position}
@@ -140,6 +145,7 @@ class ColumnPreparation(wiring.Component):
                         m,
                         f"{kind}_{name}_{number}",
                         value,
+                        stride,
                         reciprocals[1],
                         counts[name],
                         least=name == "to_wrap",
@@ -150,6 +156,7 @@ class ColumnPreparation(wiring.Component):
         m: Module,
         name: str,
         less_one: Value,
+        stride: Signal,
         reciprocal: Signal,
         count: Value,
         *,
@@ -158,18 +165,23 @@ class ColumnPreparation(wiring.Component):
         """Count the pixels of a distance: one at the first position, and one after each stride.
 
         ``less_one``: distance, less one position. A negative one has no pixel, with ``least`` one.
+        All that is not the quotient comes before it: multipliers are far from other logic.
         """
-        bits, count_bits = self._dividend_bits, self.params.pixel_bits
+        bits, most = self._dividend_bits, (1 << self.params.pixel_bits) - 1
         distance = Signal(signed(POSITION_BITS + 1), name=name, reset_less=True)
-        limited = Signal(bits, name=f"{name}_limited", reset_less=True)
+        exceeds = Signal(name=f"{name}_exceeds")
+        dividend = Signal(bits, name=f"{name}_dividend", reset_less=True)
         is_empty = Signal(name=f"{name}_is_empty", reset_less=True)
-        pixels = Signal(bits + 1, name=f"{name}_pixels")
-        m.d.comb += pixels.eq(quotient(m, name, limited, reciprocal, bits) + 1)
+        multiple, longest = (
+            Array(Const(each * count, bits) for each in range(1 << len(stride)))[stride]
+            for count in (most, most - 1)
+        )
+        m.d.comb += exceeds.eq(distance[bits:].any() | (distance[:bits] > longest))
         m.d.sync += [
             distance.eq(less_one),
-            limited.eq(Mux(distance[bits:].any(), (1 << bits) - 1, distance)),
+            dividend.eq(Mux(exceeds, multiple, distance[:bits] + stride)),
             is_empty.eq(distance < 0),
-            count.eq(Mux(pixels[count_bits:].any(), (1 << count_bits) - 1, pixels)),
+            count.eq(quotient(m, name, dividend, reciprocal, bits)),
         ]
         with m.If(is_empty):
             m.d.sync += count.eq(int(least))

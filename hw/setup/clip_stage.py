@@ -64,7 +64,10 @@ class ClipStage(wiring.Component):
         coord = Signal(signed(32), name=f"coord_{way}")
         m.d.comb += [
             coord.eq(~step.coord_complement),
-            to_last.eq(step.dim_less_one - coord),
+            # ``dim_less_one - coord``, with a carry instead of the complement of a complement.
+            to_last.eq(
+                (Cat(1, step.dim_less_one) + Cat(1, step.coord_complement).as_signed()) >> 1
+            ),
         ]
         skipped_less_one = quotient(
             m, f"skipped_less_one_{way}", to_first_less_one, step.reciprocal
@@ -86,7 +89,7 @@ class ClipStage(wiring.Component):
             clipped.may_end.eq(to_last < 256),
             clipped.is_outside.eq((is_negative & (to_first_less_one >= 256)) | (to_last < 0)),
             clipped.position.eq(Mux(is_negative, first_inside, coord)),
-            clipped.element_stride_less_one.eq(divisor_less_one),
+            clipped.element_stride.eq(divisor_less_one + 1),
             clipped.stride.eq(step.stride),
             clipped.is_free.eq(step.is_free),
         ]

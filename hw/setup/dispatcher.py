@@ -4,14 +4,15 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from hw.layouts.jobs import group_layout, refusal_layout, steering_bits, walk_job_layout
+from hw.layouts.jobs import group_layout, refusal_layout, walk_job_layout
 from hw.layouts.ports import error_layout
 from hw.lib.arbiter import Arbiter
 from hw.lib.queue import Queue
+from hw.lib.register_slice import PipelineRegister
 from hw.params import TmaParams
 
 QUEUE_DEPTH = 2
-"""Depth of the queues of jobs, of error records and of released groups."""
+"""Depth of the queues of error records and of released groups."""
 
 
 class Dispatcher(wiring.Component):
@@ -28,9 +29,9 @@ class Dispatcher(wiring.Component):
 
     Latency: one clock; a job of the other input than the last one waits for one clock more.
     Throughput: a job and a refusal a clock; a released group a clock, of loads and of refusals in
-    turn. Back-pressure: a job that waits holds up all jobs behind it, loads and stores; two jobs
-    wait in the block, and no path leads from the outputs to the inputs. The inputs of jobs take
-    turns, request by request. A load waits while two released groups of loads wait; a refusal
+    turn. Back-pressure: a job that waits holds up all jobs behind it, loads and stores; one job
+    waits in the block, and its input is ready in the clock in which it leaves. The inputs of jobs
+    take turns, request by request. A load waits while two released groups of loads wait; a refusal
     waits while two error records, or two released groups of refusals, wait.
 
     Parameters
@@ -68,9 +69,7 @@ class Dispatcher(wiring.Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        m.submodules.jobs = jobs = Queue(
-            walk_job_layout(self.params), QUEUE_DEPTH, parts=[steering_bits(self.params)]
-        )
+        m.submodules.jobs = jobs = PipelineRegister(walk_job_layout(self.params))
         if self.params.bulk:
             self._join(m, jobs.i)
         else:

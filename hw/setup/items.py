@@ -25,7 +25,7 @@ place 0 of a batch of its own.
 
 from functools import cache
 
-from amaranth.hdl import Const, Value, signed
+from amaranth.hdl import Const, Shape, Value, signed, unsigned
 from amaranth.lib import data
 
 from hw.layouts.columns import POSITION_BITS, RESTART_BITS, STEP_BITS
@@ -54,8 +54,18 @@ LEVEL_N = DIMS - 2
 ITEM_POSITION_BITS = 33
 """Width of the position of an item, signed: the sum of a coordinate and an im2col offset."""
 
+ELEMENT_STRIDE_BITS = 4
+"""Width of an element stride, from 1 to 8."""
+
+STRIDE_BITS = 36
+"""Width of a tensor's stride in pieces."""
+
 POSITION_LOW_BITS = 16
 """Width of the low part of a position, which is multiplied apart from the high part."""
+
+STRIDE_LOW_BITS = 18
+"""Width of the low part of a stride, which is multiplied apart from the high part: that of a
+multiplier."""
 
 
 def place_of(params: TmaParams, place: int) -> tuple[int, int]:
@@ -81,6 +91,28 @@ def batches(params: TmaParams) -> int:
     return max(GATHERED_ROWS if params.gather4 else 1, place_of(params, DIMS - 1)[0] + 1)
 
 
+def partial_products_layout(bits: int, factor: Shape) -> data.StructLayout:
+    """The product of a factor and a stride modulo ``2**bits``, before ``sum_of`` adds its parts.
+
+    Members
+    -------
+    low, high : products with the low part and the high part of the stride
+    """
+    return data.StructLayout(
+        {
+            "low": Shape(min(bits, factor.width + STRIDE_LOW_BITS), factor.signed),
+            "high": Shape(
+                max(0, min(bits, factor.width + STRIDE_BITS) - STRIDE_LOW_BITS), factor.signed
+            ),
+        }
+    )
+
+
+def sum_of(products: data.View) -> Value:
+    """Return the sum of the parts of a product, see ``partial_products_layout``."""
+    return products.low + (products.high << STRIDE_LOW_BITS)
+
+
 class Step(data.Struct):
     """An item as it enters the clip stage.
 
@@ -100,7 +132,7 @@ class Step(data.Struct):
     box_less_one: 8
     element_stride_less_one: 3
     reciprocal: reciprocal_bits()
-    stride: 36
+    stride: STRIDE_BITS
     is_free: 1
 
 
@@ -143,7 +175,8 @@ def clipped_step_layout(params: TmaParams) -> data.StructLayout:
     may_end : ``steps_to_end_less_one`` is valid; otherwise the tensor's end is not inside the box
     is_outside : the box is too far in front of the tensor, or behind it
     position : position of the first step inside the tensor
-    element_stride_less_one, stride, is_free : as in ``Step``
+    element_stride : distance between two steps in the tensor
+    stride, is_free : as in ``Step``
     """
     return data.StructLayout(
         {
@@ -154,8 +187,8 @@ def clipped_step_layout(params: TmaParams) -> data.StructLayout:
             "may_end": 1,
             "is_outside": 1,
             "position": signed(ITEM_POSITION_BITS),
-            "element_stride_less_one": 3,
-            "stride": 36,
+            "element_stride": ELEMENT_STRIDE_BITS,
+            "stride": STRIDE_BITS,
             "is_free": 1,
         }
     )
@@ -374,8 +407,7 @@ class CountedStep(data.Struct):
     count_less_one : steps inside the tensor, less one
     is_full : all steps are inside
     is_outside : no step is inside
-    element_stride_less_one : as in ``Step``
-    global_step : distance between two steps in global memory, in pieces
+    element_stride : as in ``clipped_step_layout``
     """
 
     is_single: 1
@@ -383,8 +415,7 @@ class CountedStep(data.Struct):
     count_less_one: 8
     is_full: 1
     is_outside: 1
-    element_stride_less_one: 3
-    global_step: STEP_BITS
+    element_stride: ELEMENT_STRIDE_BITS
 
 
 @cache
@@ -400,22 +431,26 @@ def multiplied_batch_layout(params: TmaParams) -> data.StructLayout:
     too_many : a product exceeds the CTA's shared memory
     scaled : of each item but the first, ``count_less_one`` and ``skipped_steps`` times the factor
         of the item before it; present with more than one pipeline
+    global_steps : of each item, the distance between two of its steps in global memory, in pieces,
+        as ``partial_products_layout``
     offsets : of each item, the offset of its position in global memory, in pieces: the sum of
         ``low`` and ``high << POSITION_LOW_BITS``
     restart_offsets : of each item, the offset of the image's ``restart`` in global memory, in
-        pieces
+        pieces, as ``partial_products_layout``
     """
     address = params.piece_address_bits
     ways = params.setup_pipelines
     offset = {
-        "low": min(address, POSITION_LOW_BITS + 36),
-        "high": max(0, min(address, ITEM_POSITION_BITS + 36) - POSITION_LOW_BITS),
+        "low": min(address, POSITION_LOW_BITS + STRIDE_BITS),
+        "high": max(0, min(address, ITEM_POSITION_BITS + STRIDE_BITS) - POSITION_LOW_BITS),
     }
     scaled_step = {"count_less_one": params.box_piece_bits, "skipped_steps": params.box_piece_bits}
     scaled = {"scaled": data.ArrayLayout(data.StructLayout(scaled_step), ways - 1)}
     images = {
         "images": data.ArrayLayout(ClippedImageStep, ways),
-        "restart_offsets": data.ArrayLayout(address, ways),
+        "restart_offsets": data.ArrayLayout(
+            partial_products_layout(address, signed(RESTART_BITS)), ways
+        ),
     }
     return data.StructLayout(
         {
@@ -426,6 +461,9 @@ def multiplied_batch_layout(params: TmaParams) -> data.StructLayout:
             "factors": data.ArrayLayout(params.box_piece_bits, ways),
             "too_many": 1,
             **(scaled if ways > 1 else {}),
+            "global_steps": data.ArrayLayout(
+                partial_products_layout(STEP_BITS, unsigned(ELEMENT_STRIDE_BITS)), ways
+            ),
             "offsets": data.ArrayLayout(data.StructLayout(offset), ways),
             **(images if params.im2col else {}),
         }
@@ -438,7 +476,8 @@ def spanned_batch_layout(params: TmaParams) -> data.StructLayout:
 
     Members
     -------
-    common, row, error, steps, too_many, images, restart_offsets : as in ``multiplied_batch_layout``
+    common, row, error, steps, too_many, images : as in ``multiplied_batch_layout``
+    global_steps, restart_offsets : as in ``multiplied_batch_layout``, but added up
     smem_steps : of each item, pieces of shared memory from one of its steps to the next: what the
         items below span
     spanned : pieces of shared memory that the walk spans, up to this batch
@@ -465,6 +504,12 @@ def spanned_batch_layout(params: TmaParams) -> data.StructLayout:
             "are_contiguous": ways,
             "spanned": 2 * params.box_piece_bits,
             "held": params.box_piece_bits,
+            "global_steps": data.ArrayLayout(STEP_BITS, ways),
             "offsets": data.ArrayLayout(params.piece_address_bits, ways),
+            **(
+                {"restart_offsets": data.ArrayLayout(params.piece_address_bits, ways)}
+                if params.im2col
+                else {}
+            ),
         }
     )

@@ -150,7 +150,7 @@ class JobBuilder(wiring.Component):
                 with m.If(common.number == place_of(p, place)[0]):
                     m.d.sync += [
                         loop.last.eq(step.count_less_one & ~merges[way].replicate(8)),
-                        loop.global_step.eq(step.global_step),
+                        loop.global_step.eq(i.global_steps[way]),
                         loop.smem_step.eq(i.smem_steps[way]),
                     ]
         # An item merges only if all items below it do: the last one gives the run.
@@ -189,8 +189,8 @@ class JobBuilder(wiring.Component):
                     level.restart_address.eq(i.restart_offsets[way]),
                     level.last.eq(image.last),
                     level.limit.eq(image.limit),
-                    level.stride_less_one.eq(step.element_stride_less_one),
-                    level.step.eq(step.global_step),
+                    level.stride_less_one.eq(step.element_stride - 1),
+                    level.step.eq(i.global_steps[way]),
                 ]
         if p.im2col_w:  # dimensions that are not walked come behind N
             for number in reversed(range(1, LEVEL_N)):
@@ -204,13 +204,12 @@ class JobBuilder(wiring.Component):
         p, i = self.params, self.i
         common = i.common
         batch, way = place_of_level(p, 0)
-        step = i.steps[way]
         is_contiguous = (
             i.row.is_full
             & (common.row_pieces == common.row_pitch)
-            & (step.global_step == common.row_pieces)
+            & (i.global_steps[way] == common.row_pieces)
         )
-        has_unit_stride = step.element_stride_less_one == 0
+        has_unit_stride = i.steps[way].element_stride == 1
         with m.If(common.number == batch):
             m.d.sync += column.dense.eq(is_contiguous & has_unit_stride)
 

@@ -9,6 +9,7 @@ from hw.lib.prefixes import prefixes
 from hw.params import TmaParams
 from hw.setup.items import (
     POSITION_LOW_BITS,
+    STRIDE_LOW_BITS,
     clipped_batch_layout,
     early_error_layout,
     multiplied_batch_layout,
@@ -19,7 +20,8 @@ from hw.setup.map_decoder import ROW_BITS
 class MultiplyStage(wiring.Component):
     """Multiplies the position of each item by the tensor's stride, each half of the position apart,
     and the lengths of the items, and counts the steps and pieces inside the tensor. The steps are
-    also multiplied by the lengths of the items below.
+    also multiplied by the lengths of the items below. The element stride and the im2col restart
+    are multiplied by each half of the stride apart.
 
     Latency: one clock. Throughput: a batch a clock. Back-pressure: none. Errors: ``o.error`` is
     ``early_error``, with its value.
@@ -66,14 +68,18 @@ class MultiplyStage(wiring.Component):
         """Multiply the position of an item, and its element stride, by the tensor's stride."""
         step, offset = self.i.steps[way], out.offsets[way]
         low, high = step.position[:POSITION_LOW_BITS], step.position[POSITION_LOW_BITS:]
+        products = [(out.global_steps[way], step.element_stride)]
+        if self.params.im2col:
+            products.append((out.restart_offsets[way], self.i.images[way].restart))
+        for product, factor in products:
+            m.d.sync += [
+                product.low.eq(factor * step.stride[:STRIDE_LOW_BITS]),
+                product.high.eq(factor * step.stride[STRIDE_LOW_BITS:]),
+            ]
         m.d.sync += [
             offset.low.eq(low * step.stride),
             offset.high.eq(high.as_signed() * step.stride),
-            out.steps[way].global_step.eq((step.element_stride_less_one + 1) * step.stride),
         ]
-        if self.params.im2col:
-            restart = self.i.images[way].restart
-            m.d.sync += out.restart_offsets[way].eq(restart * step.stride)
 
     def _count_steps(self, m: Module, way: int, factors: list[Value], out) -> None:
         """Count the steps inside the tensor, alone and times the factor of the items below.
@@ -93,7 +99,7 @@ class MultiplyStage(wiring.Component):
             counted.count_less_one.eq(last_step - step.skipped_steps),
             counted.is_full.eq((step.skipped_steps == 0) & ~tensor_ends),
             counted.is_outside.eq(step.is_outside | (step.skipped_steps > last_step)),
-            counted.element_stride_less_one.eq(step.element_stride_less_one),
+            counted.element_stride.eq(step.element_stride),
         ]
         counts = [counted]
         if way:

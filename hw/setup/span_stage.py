@@ -11,13 +11,14 @@ from hw.setup.items import (
     multiplied_batch_layout,
     spanned_batch_layout,
     starts_walk,
+    sum_of,
 )
 
 
 class SpanStage(wiring.Component):
     """Multiplies the lengths of row and items, from batch to batch of a walk, and the steps inside
-    and in front of the tensor by what the items below span. Adds the offsets of the items of a
-    batch. No product follows another one here.
+    and in front of the tensor by what the items below span. Adds the parts of products with
+    strides, and the offsets of the items of a batch. No product follows another one here.
 
     Latency: one clock. Throughput: a batch a clock. Back-pressure: none. Errors: none.
 
@@ -57,7 +58,9 @@ class SpanStage(wiring.Component):
             held_below.eq(Mux(is_first, i.common.row_pieces, out.held)),
         ]
         unchanged = [name for name in out.shape().members if name in i.shape().members]
-        unchanged.remove("offsets")
+        for name in ("global_steps", "offsets", "restart_offsets"):
+            if name in unchanged:
+                unchanged.remove(name)
         m.d.sync += [
             *(out[name].eq(i[name]) for name in unchanged),
             out.has_open_row.eq(i.row.is_full & (i.common.row_pieces == i.common.row_pitch)),
@@ -75,7 +78,7 @@ class SpanStage(wiring.Component):
         )
         below = spanned_below
         for way in range(p.setup_pipelines):
-            step = i.steps[way]
+            step, global_step = i.steps[way], sum_of(i.global_steps[way])
             count, skipped_steps = step.count_less_one + 1, step.skipped_steps
             if way:
                 scaled = i.scaled[way - 1]
@@ -85,10 +88,13 @@ class SpanStage(wiring.Component):
                 out.smem_steps[way].eq(below),
                 out.runs[way].eq(spanned_below * count),
                 out.skipped[way].eq(spanned_below * skipped_steps),
+                out.global_steps[way].eq(global_step),
                 out.are_contiguous[way].eq(
-                    (step.global_step == below[: p.box_piece_bits]) | step.is_single
+                    (global_step == below[: p.box_piece_bits]) | step.is_single
                 ),
                 out.offsets[way].eq(totals[way]),
             ]
+            if p.im2col:
+                m.d.sync += out.restart_offsets[way].eq(sum_of(i.restart_offsets[way]))
             below = spanned_below * i.factors[way]
         return m

@@ -227,12 +227,12 @@ class BuilderSpec(Elaboratable):
 
 
 def _wraps_late(_preparation: ColumnPreparation, inner: Inside) -> None:
-    with inner.module.If(inner.first_to_wrap_0_limited == 99):
-        inner.module.d.comb += inner.first_to_wrap_0_pixels.eq(101)
+    with inner.module.If(inner.signal("first_to_wrap_0") == 99):
+        inner.module.d.sync += inner.first_to_wrap_0_dividend.eq(101)
 
 
 def _has_an_image_more(_preparation: ColumnPreparation, inner: Inside) -> None:
-    inner.module.d.comb += inner.first_to_limit_3_pixels.eq(inner.first_to_limit_3_limited + 1)
+    inner.module.d.sync += inner.first_to_limit_3_dividend.eq(inner.signal("first_to_limit_3") + 9)
 
 
 def _restarts_less(preparation: ColumnPreparation, inner: Inside) -> None:

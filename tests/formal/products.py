@@ -8,8 +8,9 @@ from amaranth.asserts import AnySeq
 from amaranth.hdl import Assert, Assume, Cat, Const, Cover, Elaboratable, Module, Mux, Signal
 from amaranth.lib import data
 
+from hw.layouts.columns import STEP_BITS
 from hw.params import DIMS, PIECE_BYTES, TmaParams
-from hw.setup.items import POSITION_LOW_BITS
+from hw.setup.items import POSITION_LOW_BITS, STRIDE_LOW_BITS
 from hw.setup.job_builder import JobBuilder
 from hw.setup.multiply_stage import MultiplyStage
 from hw.setup.span_stage import SpanStage
@@ -25,8 +26,10 @@ class ProductSpec(Elaboratable):
 
     - The offset of an item has the products of its stride and of the two parts of its position
       p = l + 2^16 h. The product of h loses only bits beyond the size of memory.
-    - ``restart_offsets`` are the products of restart and stride, modulo the size of memory, and
-      ``global_step`` is that of element stride and stride.
+    - ``restart_offsets`` are the products of restart and stride, and ``global_steps`` those of
+      element stride and stride.
+    - These are products with the two parts of the stride s = t + 2^18 u. They lose only bits beyond
+      the size of memory; the global step has all bits of s.
     - The factor of item k is the product of the lengths of the items up to k; ``too_many`` is set
       if one of these products has bits that the factor does not have.
     - ``scaled`` has the products of the factor of item k - 1 and the steps of item k: those inside
@@ -50,14 +53,24 @@ class ProductSpec(Elaboratable):
             products = {
                 "low": (low * step.stride, dut.o.offsets[way].low),
                 "high": (high * step.stride, dut.o.offsets[way].high),
-                "restart": (image.restart * step.stride, dut.o.restart_offsets[way]),
-                "step": (
-                    (step.element_stride_less_one + 1) * step.stride,
-                    dut.o.steps[way].global_step,
-                ),
             }
+            for name, factor, parts in (
+                ("restart", image.restart, dut.o.restart_offsets[way]),
+                ("step", step.element_stride, dut.o.global_steps[way]),
+            ):
+                bits = STEP_BITS if name == "step" else p.piece_address_bits
+                low_exact = factor * step.stride[:STRIDE_LOW_BITS]
+                high_exact = factor * step.stride[STRIDE_LOW_BITS:]
+                m.d.comb += [
+                    Assert(len(parts.low) >= min(bits, len(low_exact))),
+                    Assert(len(parts.high) >= min(bits - STRIDE_LOW_BITS, len(high_exact))),
+                ]
+                products |= {
+                    f"{name}_low": (low_exact, parts.low),
+                    f"{name}_high": (high_exact, parts.high),
+                }
             for name, (product, field) in products.items():
-                exact = Signal(len(field), name=f"{name}_{way}")
+                exact = Signal.like(field, name=f"{name}_{way}")
                 m.d.comb += exact.eq(product)
                 expected = past(m, f"{name}_{way}", exact, 1)
                 m.d.comb += Assert(~chosen | (field == expected))
@@ -136,7 +149,8 @@ class SpanSpec(Elaboratable):
       that of all. ``smem_steps`` is what is below an item, ``runs`` and ``skipped`` are the
       products of the pitch and ``scaled``, with one more factor for the runs.
     - An item is contiguous if its step is what is below it, or it has one step.
-    - The offset of an item is the sum of those up to it, modulo the size of memory.
+    - The offset of an item is the sum of those up to it, modulo the size of memory. Its step and
+      the offset of its restart are the sums of their parts, modulo the size of memory.
     """
 
     def elaborate(self, _platform) -> Module:
@@ -148,8 +162,12 @@ class SpanSpec(Elaboratable):
         m.d.comb += [dut.i.eq(AnySeq(dut.i.as_value().shape())), dut.valid.eq(1)]
         below, total = i.common.row_pitch, Const(0)
         for way, step in enumerate(i.steps):
+            address_bits = p.piece_address_bits
             low, high = i.offsets[way].low, i.offsets[way].high
-            total = (total + low + (high << POSITION_LOW_BITS))[: p.piece_address_bits]
+            total = (total + low + (high << POSITION_LOW_BITS))[:address_bits]
+            restart = i.restart_offsets[way]
+            step_parts = i.global_steps[way]
+            global_step = (step_parts.low + (step_parts.high << STRIDE_LOW_BITS))[:STEP_BITS]
             count, skipped = step.count_less_one + 1, step.skipped_steps
             if way:
                 scaled = i.scaled[way - 1]
@@ -159,7 +177,9 @@ class SpanSpec(Elaboratable):
                 "smem_steps": below[:bits],
                 "runs": (i.common.row_pitch * count)[:bits],
                 "skipped": (i.common.row_pitch * skipped)[:bits],
-                "are_contiguous": (step.global_step == below[:bits]) | step.is_single,
+                "are_contiguous": (global_step == below[:bits]) | step.is_single,
+                "global_steps": global_step,
+                "restart_offsets": (restart.low + (restart.high << STRIDE_LOW_BITS))[:address_bits],
                 "offsets": total,
             }
             for name, value in expected.items():
@@ -243,7 +263,7 @@ class BuilderSpec(Elaboratable):
             for way, loop in zip(ways, walk.loops, strict=False):
                 m.d.comb += [
                     Assert(loop.last == Mux(in_run[way], 0, i.steps[way].count_less_one)),
-                    Assert(loop.global_step == i.steps[way].global_step),
+                    Assert(loop.global_step == i.global_steps[way]),
                     Assert(loop.smem_step == i.smem_steps[way]),
                 ]
             self._follow_levels(m, i, job.column)
@@ -264,8 +284,8 @@ class BuilderSpec(Elaboratable):
                 Assert(level.restart_address == i.restart_offsets[way]),
                 Assert(level.last == image.last),
                 Assert(level.limit == image.limit),
-                Assert(level.stride_less_one == step.element_stride_less_one),
-                Assert(level.step == step.global_step),
+                Assert(level.stride_less_one == (step.element_stride - 1)[:3]),
+                Assert(level.step == i.global_steps[way]),
             ]
         m.d.comb += [
             Assert(column.enabled == i.common.is_image),
@@ -276,8 +296,8 @@ class BuilderSpec(Elaboratable):
         is_dense = (
             i.row.is_full
             & (i.common.row_pieces == i.common.row_pitch)
-            & (i.steps[DIMS - 1].global_step == i.common.row_pieces)
-            & (i.steps[DIMS - 1].element_stride_less_one == 0)
+            & (i.global_steps[DIMS - 1] == i.common.row_pieces)
+            & (i.steps[DIMS - 1].element_stride == 1)
         )
         m.d.comb += Assert(column.dense == is_dense)
 
