@@ -167,7 +167,7 @@ class SpanSpec(Elaboratable):
             total = (total + low + (high << POSITION_LOW_BITS))[:address_bits]
             restart = i.restart_offsets[way]
             step_parts = i.global_steps[way]
-            global_step = (step_parts.low + (step_parts.high << STRIDE_LOW_BITS))[:STEP_BITS]
+            global_step = step_parts.low + (step_parts.high << STRIDE_LOW_BITS)
             count, skipped = step.count_less_one + 1, step.skipped_steps
             if way:
                 scaled = i.scaled[way - 1]
@@ -178,7 +178,7 @@ class SpanSpec(Elaboratable):
                 "runs": (i.common.row_pitch * count)[:bits],
                 "skipped": (i.common.row_pitch * skipped)[:bits],
                 "are_contiguous": (global_step == below[:bits]) | step.is_single,
-                "global_steps": global_step,
+                "global_steps": global_step[:STEP_BITS],
                 "restart_offsets": (restart.low + (restart.high << STRIDE_LOW_BITS))[:address_bits],
                 "offsets": total,
             }

@@ -84,7 +84,7 @@ class CreditSpec(Elaboratable):
         def channel(request) -> Value:
             return channel_of(p, request.operation, stream_of(p, request))
 
-        (read,) = here.requests.read_ports
+        (read,), (read_early,) = here.requests.read_ports, here.early.read_ports
         offered = here.valid
         given = Cat(port.valid & port.ready for port in (dut.tensor, dut.bulk)).any()
         accepted = dut.i.valid & dut.i.ready
@@ -94,6 +94,7 @@ class CreditSpec(Elaboratable):
         m.d.comb += [
             Assert(dut.tensor.valid == (offered & ~is_bulk)),
             Assert(dut.bulk.valid == (offered & is_bulk)),
+            Assert(~offered | (read_early.data.is_bulk == is_bulk)),
         ]
 
         # Transfers of the chosen channel.
@@ -171,10 +172,14 @@ class CreditSpec(Elaboratable):
                     m.d.comb += Assert(fields_of(read.data) == want)
             for place in range(depth):
                 content = row(m, here.requests, at << place_bits | place)
+                early = row(m, here.early, at << place_bits | place)
                 behind = Signal(range(depth), name=f"behind_{at}_{place}")
                 m.d.comb += behind.eq(Mux(place >= first, place - first, place + depth - first))
                 with m.If(behind < stored[at]):
-                    m.d.comb += Assert(channel(content) == at)
+                    m.d.comb += [
+                        Assert(channel(content) == at),
+                        Assert(early.is_bulk == Value.cast(content.operation)[0]),
+                    ]
                     with m.If((number == at) & (age == behind + in_output)):
                         m.d.comb += Assert(fields_of(content) == want)
 
