@@ -149,18 +149,24 @@ class Odometer(wiring.Component):
         ]
         with m.If(valid):
             m.d.sync += has_begun.bit_select(channel, 1).eq(~is_done)
-        has_next_turn = Signal(init=1)  # the channel of the step has the turn behind it, too
-        m.d.sync += has_next_turn.eq(self.channel == turn)
-        is_same = valid & has_next_turn
+        comes = turn_valid & self.first_valid
+        # The channel of the step has the turn behind it, too. The register that chooses the state
+        # is another one than that of the short logic, so that both can be near what they drive.
+        is_same = Signal()
+        is_other = Signal(init=1)
+        m.d.sync += [
+            is_same.eq(comes & (self.channel == turn)),
+            is_other.eq(~comes | (self.channel != turn)),
+        ]
         started = Mux(is_same, ~is_done, has_begun.bit_select(turn, 1))
-        current = self._find_state(m, valid, channel, turn, is_same, state_d)
+        current = self._find_state(m, valid, channel, turn, is_other, state_d)
         m.d.comb += [
             used[0].eq(one_hot(turn, turn_valid & ~self.first_valid, p.channels)),
             used[1].eq(one_hot(channel, valid, p.channels)),
         ]
         m.d.comb += self.has_turn.eq(turn_valid)
         m.d.sync += [
-            valid.eq(turn_valid & self.first_valid),
+            valid.eq(comes),
             channel.eq(turn),
             job.eq(self.first),
             first_of_column.eq(~started),
@@ -217,11 +223,11 @@ class Odometer(wiring.Component):
             ]
         return valid, channel
 
-    def _find_state(self, m: Module, valid, channel, turn, is_same, state_d) -> Value:
+    def _find_state(self, m: Module, valid, channel, turn, is_other, state_d) -> Value:
         """Return the state of the column of the channel ``turn``, if it has begun.
 
         ``state_d``: of the column of ``channel`` behind the step that is made in this clock;
-        ``is_same``: there is one, and it is that of ``turn``.
+        ``is_other``: there is none, or it is not that of ``turn``.
         """
         p = self.params
         m.submodules.states = states = RowMemory(self._state, p.channels)
@@ -232,7 +238,7 @@ class Odometer(wiring.Component):
             write.data.eq(state_d),
             read.addr.eq(turn),
         ]
-        return Mux(is_same, state_d.as_value(), Value.cast(read.data))
+        return Mux(is_other, Value.cast(read.data), state_d.as_value())
 
     def _start(self, state) -> list:
         """Return the assignments to ``state`` at the first pixel of the job that is fetched."""

@@ -147,7 +147,8 @@ class ColumnSpec(Elaboratable):
         next_row = self._turn(m, "next", column, at)
         self._assume_a_job(m, first, begin)
         valid, is_done = here.signal("valid"), dut.done.valid
-        m.d.comb += Assert(here.has_next_turn)  # there is one channel
+        # There is one channel.
+        m.d.comb += [Assert(here.is_same == valid), Assert(here.is_other == ~valid)]
         most = most_of(column, at)
         pixels = Signal(p.pixel_bits)
         behind = Signal(layout)
