@@ -104,8 +104,9 @@ bench: setup ## measure cycles per box, compare them with the floor and the sili
 cells: setup ## count the gates and flip-flops that each optional feature adds
 	@$(PYTHON) -W error -m hw.cells
 
-synth: setup ## synthesize presets for an ECP5 and report area and clock; takes more than half an hour [PRESET=tiny|fpga|full] [SEEDS=2,3,4]
+synth: setup ## synthesize presets for an ECP5 and report area and clock; takes more than half an hour [PRESET=tiny|fpga|full] [SEEDS=2,3,4] [NEXTPNR=program]
 	@$(PYTHON) -W error -m hw.synth $(if $(SEEDS),--seeds $(SEEDS)) \
+		$(if $(NEXTPNR),--nextpnr $(NEXTPNR)) \
 		$(if $(filter file,$(origin PRESET)),,--preset $(PRESET))
 
 sta: setup ## map presets to standard cells, and report area and clock before layout; needs Debian's yosys and opensta [PRESET=tiny,fpga,default] [LIBERTY=file]

