@@ -141,9 +141,19 @@ class StoreTracker(wiring.Component):
         report = Signal(performed_layout(p), reset_less=True)
         advance = Signal()
         performed = self.performed.p
-        progress_q, progress_d = progress_read.data, Signal(progress_layout)
+        progress_q, progress_d = Signal(progress_layout), Signal(progress_layout)
+        # Rows are written a clock later, from a register: block memory is slow, and far.
+        last_row = Signal(progress_layout, reset_less=True)
+        last_slot = Signal(p.slot_bits, reset_less=True)
+        writes_last_row = Signal()
+        takes_last_row = Signal(reset_less=True)  # the report is of the same slot as the last one
         added = Signal(p.box_piece_bits, reset_less=True)  # to ``excess``, by the report
         complete = Signal()
+        is_zero = Mux(
+            takes_last_row,
+            sum_is_zero(last_row.excess, added),
+            sum_is_zero(progress_read.data.excess, added),
+        )
         failed = progress_q.failed | report.failed
         total_valid = progress_q.total_valid | report.total_valid
         line = Mux(report.failed, report.line, progress_q.line)
@@ -159,7 +169,8 @@ class StoreTracker(wiring.Component):
             self.performed.ready.eq(advance),
             *(port.addr.eq(performed.slot) for port in (owner, progress_read)),
             *(port.en.eq(advance) for port in (owner, progress_read)),
-            complete.eq(busy & total_valid & sum_is_zero(progress_q.excess, added)),
+            progress_q.eq(Mux(takes_last_row, last_row.as_value(), progress_read.data.as_value())),
+            complete.eq(busy & total_valid & is_zero),
             # At the end ``excess`` is 0, and ``line`` has no meaning.
             progress_d.excess.eq(progress_q.excess + added),
             progress_d.total_valid.eq(total_valid & ~complete),
@@ -167,10 +178,11 @@ class StoreTracker(wiring.Component):
             progress_d.line.eq(line),
             *(progress_d[name].eq(value) for name, value in cause.items()),
             *(progress_d[name].eq(receiver_absent) for name in absent_field),
-            progress_write.en.eq(busy & advance),
-            progress_write.addr.eq(report.slot),
-            progress_write.data.eq(progress_d),
+            progress_write.en.eq(writes_last_row),
+            progress_write.addr.eq(last_slot),
+            progress_write.data.eq(last_row),
         ]
+        m.d.sync += writes_last_row.eq(busy & advance)
 
         end_valid = Signal()
         end = Signal(self._end_layout(owner.data.shape()), reset_less=True)
@@ -181,6 +193,9 @@ class StoreTracker(wiring.Component):
             m.d.sync += [
                 busy.eq(self.performed.valid),
                 report.eq(performed),
+                last_row.eq(progress_d),
+                last_slot.eq(report.slot),
+                takes_last_row.eq(busy & (performed.slot == report.slot)),
                 added.eq(performed.answered - Mux(performed.total_valid, performed.total_lines, 0)),
                 end_valid.eq(complete),
                 end.slot.eq(report.slot),
