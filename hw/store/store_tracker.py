@@ -1,6 +1,6 @@
 """Store tracker: reports when the source of a store is read and when its writes are performed."""
 
-from amaranth.hdl import Assert, Const, Module, Mux, Signal
+from amaranth.hdl import Assert, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -134,26 +134,14 @@ class StoreTracker(wiring.Component):
                 "line": p.line_address_bits,
             }
         )
-        m.submodules.progress = progress = RowMemory(progress_layout, p.requests_in_flight)
-        progress_write = progress.write_port()
-        progress_read = progress.read_port(forwards=True)
         busy = Signal()
         report = Signal(performed_layout(p), reset_less=True)
         advance = Signal()
         performed = self.performed.p
-        progress_q, progress_d = Signal(progress_layout), Signal(progress_layout)
-        # Rows are written a clock later, from a register: block memory is slow, and far.
-        last_row = Signal(progress_layout, reset_less=True)
-        last_slot = Signal(p.slot_bits, reset_less=True)
-        writes_last_row = Signal()
-        takes_last_row = Signal(reset_less=True)  # the report is of the same slot as the last one
+        progress_d = Signal(progress_layout)
         added = Signal(p.box_piece_bits, reset_less=True)  # to ``excess``, by the report
         complete = Signal()
-        is_zero = Mux(
-            takes_last_row,
-            sum_is_zero(last_row.excess, added),
-            sum_is_zero(progress_read.data.excess, added),
-        )
+        progress_q, is_zero = self._find_progress(m, busy, report.slot, advance, progress_d, added)
         failed = progress_q.failed | report.failed
         total_valid = progress_q.total_valid | report.total_valid
         line = Mux(report.failed, report.line, progress_q.line)
@@ -167,9 +155,8 @@ class StoreTracker(wiring.Component):
         )
         m.d.comb += [
             self.performed.ready.eq(advance),
-            *(port.addr.eq(performed.slot) for port in (owner, progress_read)),
-            *(port.en.eq(advance) for port in (owner, progress_read)),
-            progress_q.eq(Mux(takes_last_row, last_row.as_value(), progress_read.data.as_value())),
+            owner.addr.eq(performed.slot),
+            owner.en.eq(advance),
             complete.eq(busy & total_valid & is_zero),
             # At the end ``excess`` is 0, and ``line`` has no meaning.
             progress_d.excess.eq(progress_q.excess + added),
@@ -178,11 +165,7 @@ class StoreTracker(wiring.Component):
             progress_d.line.eq(line),
             *(progress_d[name].eq(value) for name, value in cause.items()),
             *(progress_d[name].eq(receiver_absent) for name in absent_field),
-            progress_write.en.eq(writes_last_row),
-            progress_write.addr.eq(last_slot),
-            progress_write.data.eq(last_row),
         ]
-        m.d.sync += writes_last_row.eq(busy & advance)
 
         end_valid = Signal()
         end = Signal(self._end_layout(owner.data.shape()), reset_less=True)
@@ -193,9 +176,6 @@ class StoreTracker(wiring.Component):
             m.d.sync += [
                 busy.eq(self.performed.valid),
                 report.eq(performed),
-                last_row.eq(progress_d),
-                last_slot.eq(report.slot),
-                takes_last_row.eq(busy & (performed.slot == report.slot)),
                 added.eq(performed.answered - Mux(performed.total_valid, performed.total_lines, 0)),
                 end_valid.eq(complete),
                 end.slot.eq(report.slot),
@@ -205,11 +185,50 @@ class StoreTracker(wiring.Component):
                 end.receiver_absent.eq(receiver_absent),
                 end.line.eq(line),
             ]
-        clear_row(m, progress_write, self.clear)
         m.d.sync += Assert(
             ~(busy & progress_q.total_valid & report.total_valid),
             "store_tracker: a request ends twice\n",
         )
+
+    def _find_progress(
+        self, m: Module, busy: Value, slot: Value, advance: Value, progress_d, added: Value
+    ) -> tuple[data.View, Value]:
+        """Return the row of the report at ``slot``, and whether its ``excess`` and ``added`` are 0
+        together. ``progress_d``: what becomes of the row.
+
+        A row is written a clock later, from a register: block memory is slow, and far.
+        """
+        layout = progress_d.shape()
+        m.submodules.progress = progress = RowMemory(layout, self.params.requests_in_flight)
+        write, read = progress.write_port(), progress.read_port(forwards=True)
+        row = Signal(layout, name="progress_q")
+        last_row = Signal(layout, reset_less=True)
+        last_slot = Signal(self.params.slot_bits, reset_less=True)
+        writes_last_row = Signal()
+        takes_last_row = Signal(reset_less=True)  # the report is of the same slot as the last one
+        m.d.comb += [
+            read.addr.eq(self.performed.p.slot),
+            read.en.eq(advance),
+            row.eq(Mux(takes_last_row, last_row.as_value(), read.data.as_value())),
+            write.en.eq(writes_last_row),
+            write.addr.eq(last_slot),
+            write.data.eq(last_row),
+        ]
+        m.d.sync += writes_last_row.eq(busy & advance)
+        with m.If(advance):
+            m.d.sync += [
+                last_row.eq(progress_d),
+                last_slot.eq(slot),
+                takes_last_row.eq(busy & (self.performed.p.slot == slot)),
+            ]
+        clear_row(m, write, self.clear)
+        # The memory is slow, so both sums are compared before one is chosen.
+        is_zero = Mux(
+            takes_last_row,
+            sum_is_zero(last_row.excess, added),
+            sum_is_zero(read.data.excess, added),
+        )
+        return row, is_zero
 
     def _end_layout(self, owner_layout: data.StructLayout) -> data.StructLayout:
         """Return the layout of the request that ended."""
