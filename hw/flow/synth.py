@@ -291,8 +291,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--nextpnr",
         default=TOOLS[1],
         metavar="PROGRAM",
-        help="a nextpnr-ecp5 that is compiled for this machine, which takes half the time; it "
-        "places a seed in another way; default: %(default)s, of PyPI",
+        help="another nextpnr-ecp5; one that is compiled for this machine is quicker, and places "
+        "a seed in another way; default: %(default)s, of PyPI",
     )
     options = parser.parse_args(arguments)
     if options.preset != "all" and options.preset not in PRESETS:

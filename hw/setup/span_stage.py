@@ -57,10 +57,12 @@ class SpanStage(wiring.Component):
             spanned_below.eq(Mux(is_first, i.common.row_pitch, out.spanned)),
             held_below.eq(Mux(is_first, i.common.row_pieces, out.held)),
         ]
-        unchanged = [name for name in out.shape().members if name in i.shape().members]
-        for name in ("global_steps", "offsets", "restart_offsets"):
-            if name in unchanged:
-                unchanged.remove(name)
+        added_up = "global_steps", "offsets", "restart_offsets"
+        unchanged = [
+            name
+            for name in out.shape().members
+            if name in i.shape().members and name not in added_up
+        ]
         m.d.sync += [
             *(out[name].eq(i[name]) for name in unchanged),
             out.has_open_row.eq(i.row.is_full & (i.common.row_pieces == i.common.row_pitch)),
