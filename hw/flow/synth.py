@@ -1,9 +1,10 @@
 """Area and clock of the presets in an ECP5, with open tools: ``make synth``.
 
 Yosys maps the flattened unit with the commands of ``MAP``. nextpnr places and routes it in an
-LFE5U-85 of speed grade 8 with open ports (``--out-of-context``), once for each seed. A unit that
-does not fit is only mapped; the delay of its critical path is estimated from typical delays. Gates,
-flip-flops and memory bits without a technology are counted as in ``make cells``.
+LFE5U-85 of speed grade 8 with open ports (``--out-of-context``), once for each seed; multipliers
+have their places beforehand, see ``hw.flow.floorplan``. A unit that does not fit is only mapped;
+the delay of its critical path is estimated from typical delays. Gates, flip-flops and memory bits
+without a technology are counted as in ``make cells``.
 
 Results are kept in ``build/synth`` by a hash of the netlist, the commands and the versions of the
 tools, and are not made again. All figures are in ``build/synth.json``.
@@ -28,7 +29,7 @@ from amaranth.back import rtlil
 from rich.console import Console
 from rich.table import Table
 
-from hw.flow import cells
+from hw.flow import cells, floorplan
 from hw.flow.route import NoPathError, Route, read_route
 from hw.flow.timing import estimated
 from hw.params import PRESETS
@@ -188,7 +189,8 @@ class Synthesis:
         self.console = console
         text = rtlil.convert(Tma(PRESETS[preset]), name="top", emit_src=False)
         self.weight = WEIGHTS.get(preset, WEIGHT)
-        inputs = json.dumps([text, MAP, PLACE, self.weight, cells.SCRIPT, tools])
+        places = [floorplan.sites(row, CAPACITY["MULT18X18D"]) for row in floorplan.ROWS.values()]
+        inputs = json.dumps([text, MAP, places, PLACE, self.weight, cells.SCRIPT, tools])
         self.stem = DIRECTORY / f"{preset}-{hashlib.sha256(inputs.encode()).hexdigest()[:16]}"
         self.stem.with_suffix(".il").write_text(text)
 
@@ -212,6 +214,10 @@ class Synthesis:
         def make() -> None:
             log = self.stem.with_suffix(".yosys.log")
             call(TOOLS[0], ["-q", "-p", MAP.format(self.stem)], log)
+            mapped = self.stem.with_suffix(".json")
+            netlist = json.loads(mapped.read_text())
+            floorplan.place_multipliers(netlist)
+            mapped.write_text(json.dumps(netlist))
 
         return read_area(self._once("mapping", self.stem.with_suffix(".stat.json"), make))
 

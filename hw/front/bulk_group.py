@@ -11,7 +11,7 @@ from amaranth.utils import bits_for
 from hw.layouts.isa import Operation, is_dsmem, is_load, is_store
 from hw.layouts.jobs import directed_request_layout, group_layout, queued_request_layout
 from hw.layouts.ports import clear_layout, group_result_layout
-from hw.lib.memory import Copies, ReadPort, WritePort, clear_row
+from hw.lib.memory import Copies, ReadPort, WritePort, clear_row, write_later
 from hw.lib.queue import Queue
 from hw.lib.register_slice import SkidBuffer
 from hw.params import TmaParams
@@ -81,15 +81,6 @@ class CountReader:
     en: Value
     addr: Value
     data: data.View
-
-
-@dataclass(frozen=True)
-class LastRow:
-    """The last row of a memory: ``writes`` while ``row`` is written for ``thread``."""
-
-    writes: Signal
-    thread: Signal
-    row: data.View
 
 
 @dataclass(frozen=True)
@@ -306,7 +297,7 @@ class BulkGroups(wiring.Component):
         group = Signal(layout, name=f"{name}_group", reset_less=True)
         row = Signal(counters_layout(p), name=f"{name}_row")
         counted = Signal(counters_layout(p), name=f"{name}_counted")
-        last = self._write_later(m, name, memory.write, increments, group.thread, counted)
+        last = write_later(m, name, memory.write, increments, group.thread, counted)
         takes_last_row = Signal(name=f"{name}_takes_last_row")
         released_fire = self.released.valid & self.released.ready
         m.d.comb += [
@@ -328,34 +319,11 @@ class BulkGroups(wiring.Component):
         for number, other in enumerate(others):
             thread = Signal(p.thread_bits, name=f"{name}_thread_{number}", reset_less=True)
             counts = Signal(counters_layout(p), name=f"{name}_counts_{number}")
-            is_last = last.writes & (thread == last.thread)
+            is_last = last.writes & (thread == last.addr)
             m.d.sync += thread.eq(other.addr)
             m.d.comb += counts.eq(Mux(is_last, last.row.as_value(), other.data.as_value()))
             found.append(CountReader(other.en, other.addr, counts))
         return found
-
-    def _write_later(
-        self, m: Module, name: str, write: WritePort, updates: Signal, thread: Value, row: data.View
-    ) -> LastRow:
-        """Write the ``row`` of a ``thread`` in the clock after one in which it ``updates``.
-
-        Memory is slow, and may lie far from the sums. Who reads the row meanwhile takes it from the
-        register.
-        """
-        last = LastRow(
-            Signal(name=f"{name}_writes"),
-            Signal(self.params.thread_bits, name=f"{name}_last_thread", reset_less=True),
-            Signal(row.shape(), name=f"{name}_last_row", reset_less=True),
-        )
-        with m.If(updates):
-            m.d.sync += [last.thread.eq(thread), last.row.eq(row)]
-        m.d.sync += last.writes.eq(updates)
-        m.d.comb += [
-            write.en.eq(last.writes),
-            write.addr.eq(last.thread),
-            write.data.eq(last.row),
-        ]
-        return last
 
     def _pass_requests(
         self, m: Module, update: WritePort, issue_read: ReadPort, complete_read: CountReader
@@ -377,7 +345,7 @@ class BulkGroups(wiring.Component):
         updates = Signal()
         row = Signal(issue_layout(p))
         updated = Signal(issue_layout(p), name="updated_row")
-        last = self._write_later(m, "issue", update, updates, request.thread, updated)
+        last = write_later(m, "issue", update, updates, request.thread, updated)
         takes_last_row = Signal()  # the row was updated while it was read
         next_thread = Mux(conflicted, request.thread, self.i.p.thread)
         m.d.comb += [

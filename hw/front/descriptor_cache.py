@@ -149,7 +149,7 @@ class DescriptorCache(wiring.Component):
 
         requests, looked_up, prefetches = self._wait(m, tag_bits)
 
-        map_valid = Signal(reset_less=True)
+        map_valid = Signal()
         entry = Signal(count, reset_less=True)
         may_accept = Signal()
         m.d.comb += [
@@ -187,11 +187,17 @@ class DescriptorCache(wiring.Component):
             *(self.o.payload[name].eq(read.data[name]) for name in cause_field(self.params)),
             self.busy.eq(prefetches.o.valid | entries.filling.any()),
         ]
-        # Apart from the address of the read, which leads to all bits of the maps.
+        # The choice follows the registers: in front of them the mapping would share it with the
+        # address of the read, which leads to all bits of the maps.
+        accepted = Signal()
+        hit_filled, entry_filled = Signal(reset_less=True), Signal(reset_less=True)
         filled_entries = ~entries.filling
-        m.d.sync += map_valid.eq(
-            Mux(may_accept, (lookup.hit & filled_entries).any(), (entry & filled_entries).any())
-        )
+        m.d.sync += [
+            accepted.eq(may_accept),
+            hit_filled.eq((lookup.hit & filled_entries).any()),
+            entry_filled.eq((entry & filled_entries).any()),
+        ]
+        m.d.comb += map_valid.eq(Mux(accepted, hit_filled, entry_filled))
         with m.If(may_accept):
             m.d.sync += [busy.eq(looked_up.valid & looked_up.ready), entry.eq(lookup.hit)]
         if self.params.counters:

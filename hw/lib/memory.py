@@ -1,8 +1,9 @@
 """Memories: every memory of the unit is a ``RowMemory``, with one write port and one read port."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from amaranth.hdl import Module, ShapeLike
+from amaranth.hdl import Module, ShapeLike, Signal, Value
 from amaranth.lib import data
 from amaranth.lib.memory import Memory, ReadPort, WritePort
 
@@ -78,6 +79,37 @@ def clear_row(m: Module, write: WritePort, clear: data.View) -> None:
     """
     with m.If(clear.enabled):
         m.d.comb += [write.en.eq(1), write.addr.eq(clear.row), write.data.eq(0)]
+
+
+@dataclass(frozen=True)
+class LastRow:
+    """The row of a memory that was updated last: ``writes`` while ``row`` is written at
+    ``addr``.
+    """
+
+    writes: Signal
+    addr: Signal
+    row: data.View
+
+
+def write_later(
+    m: Module, name: str, write: WritePort, updates: Value, addr: Value, row: data.View
+) -> LastRow:
+    """Write ``row`` at ``addr`` by ``write`` in the clock after one in which it ``updates``.
+
+    Block memory is slow, and may lie far from the logic that finds the row. Who reads the row
+    meanwhile takes it from the register that is returned. The signals' names begin with ``name``.
+    """
+    last = LastRow(
+        Signal(name=f"{name}_writes"),
+        Signal(len(write.addr), name=f"{name}_last_addr", reset_less=True),
+        Signal(row.shape(), name=f"{name}_last_row", reset_less=True),
+    )
+    with m.If(updates):
+        m.d.sync += [last.addr.eq(addr), last.row.eq(row)]
+    m.d.sync += last.writes.eq(updates)
+    m.d.comb += [write.en.eq(last.writes), write.addr.eq(last.addr), write.data.eq(last.row)]
+    return last
 
 
 class Copies:

@@ -5,9 +5,15 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.layouts.columns import POSITION_BITS
-from hw.lib.quotient import quotient
+from hw.lib.quotient import divide, less_remainder, quotient
 from hw.params import TmaParams
-from hw.setup.items import ITEM_POSITION_BITS, batch_layout, clipped_batch_layout, starts_walk
+from hw.setup.items import (
+    DIVIDEND_BITS,
+    ITEM_POSITION_BITS,
+    batch_layout,
+    clipped_batch_layout,
+    starts_walk,
+)
 from hw.setup.map_decoder import last_byte_of
 
 
@@ -69,23 +75,26 @@ class ClipStage(wiring.Component):
                 (Cat(1, step.dim_less_one) + Cat(1, step.coord_complement).as_signed()) >> 1
             ),
         ]
-        skipped_less_one = quotient(
-            m, f"skipped_less_one_{way}", to_first_less_one, step.reciprocal
+        skipped_less_one, fraction = divide(
+            m, f"skipped_less_one_{way}", to_first_less_one[:8], step.reciprocal, DIVIDEND_BITS
+        )
+        steps_less_one, steps_to_end_less_one = (
+            quotient(m, f"{name}_{way}", dividend[:8], step.reciprocal, DIVIDEND_BITS)
+            for name, dividend in (
+                ("steps_less_one", step.box_less_one),
+                ("steps_to_end_less_one", to_last),
+            )
         )
 
         is_negative = coord < 0
         first_inside = Signal(3, name=f"first_inside_{way}")
-        m.d.comb += first_inside.eq(
-            self._first_inside(m, way, coord, divisor_less_one, skipped_less_one)
-        )
-        steps_less_one = quotient(m, f"steps_less_one_{way}", step.box_less_one, step.reciprocal)
+        m.d.comb += first_inside.eq(less_remainder(divisor_less_one, fraction))
         m.d.sync += [
             clipped.steps_less_one.eq(steps_less_one),
-            clipped.length.eq(steps_less_one + 1),
-            clipped.skipped_steps.eq(Mux(is_negative, skipped_less_one + 1, 0)),
-            clipped.steps_to_end_less_one.eq(
-                quotient(m, f"steps_to_end_less_one_{way}", to_last, step.reciprocal)
-            ),
+            clipped.length_less_one.eq(steps_less_one),
+            clipped.is_negative.eq(is_negative),
+            clipped.skipped_less_one.eq(skipped_less_one),
+            clipped.steps_to_end_less_one.eq(steps_to_end_less_one),
             clipped.may_end.eq(to_last < 256),
             clipped.is_outside.eq((is_negative & (to_first_less_one >= 256)) | (to_last < 0)),
             clipped.position.eq(Mux(is_negative, first_inside, coord)),
@@ -95,30 +104,8 @@ class ClipStage(wiring.Component):
         ]
         common = self.i.common
         if way == 0 and "has_row_count" in common.shape().members:
-            with m.If(common.has_row_count):
-                is_first = starts_walk(self.params, common)
-                m.d.sync += clipped.length.eq(Mux(is_first, common.row_count, 1))
-
-    def _first_inside(
-        self, m: Module, way: int, coord, divisor_less_one, skipped_less_one
-    ) -> Value:
-        """Return the first position inside the tensor, of a box that begins in front of it.
-
-        It is below 8: three bits of ``coord + (skipped_less_one + 1) * stride``. The quotient
-        comes late, so that its lowest bit chooses between two sums, and the others add to it.
-        """
-        stride, low = (divisor_less_one + 1)[:3], coord[:3].as_unsigned()
-        quotient_bits = skipped_less_one[:3]
-        chosen = Signal(3, name=f"chosen_{way}")
-        low_product = Signal(name=f"low_product_{way}")
-        high_sum = Signal(name=f"high_sum_{way}")
-        m.d.comb += [
-            chosen.eq(Mux(quotient_bits[0], low + (stride << 1), low + stride)),
-            low_product.eq(quotient_bits[1] & stride[0]),
-            high_sum.eq((quotient_bits[1] & stride[1]) ^ (quotient_bits[2] & stride[0])),
-        ]
-        carry = chosen[1] & low_product
-        return Cat(chosen[0], chosen[1] ^ low_product, chosen[2] ^ high_sum ^ carry)
+            with m.If(common.has_row_count & starts_walk(self.params, common)):
+                m.d.sync += clipped.length_less_one.eq(common.row_count_less_one)
 
     def _clip_row(self, m: Module, row) -> None:
         """Clip the row, in pieces; a row has at most 256 elements."""

@@ -17,6 +17,7 @@ from hw.params import DIMS, SMEM_OFFSET_BITS, TmaParams
 from hw.setup.checks import Check, TensorOperands, report_first, tensor_checks
 from hw.setup.decode_stage import request_batch_layout
 from hw.setup.items import (
+    DIVIDEND_BITS,
     GATHERED_ROWS,
     LEVEL_N,
     batch_layout,
@@ -242,7 +243,7 @@ class ItemSequencer(wiring.Component):
         if p.im2col or p.gather4:
             m.d.sync += [
                 common.has_row_count.eq(gathers | decoded.im2col),
-                common.row_count.eq(GATHERED_ROWS),
+                common.row_count_less_one.eq(GATHERED_ROWS - 1),
             ]
         if p.im2col:
             self._count_pixels(m, decoded, operands.im2col_info, common)
@@ -270,7 +271,7 @@ class ItemSequencer(wiring.Component):
         m.d.sync += [
             step.is_free.eq(~place.is_present | place.is_walked),
             step.element_stride_less_one.eq(element_stride_less_one),
-            step.reciprocal.eq(reciprocal_of(m, element_stride_less_one)),
+            step.reciprocal.eq(reciprocal_of(m, element_stride_less_one, DIVIDEND_BITS)),
         ]
         self._take_dimension(m, decoded, place.dim, step)
         if p.gather4 and way == 0:
@@ -407,22 +408,31 @@ class ItemSequencer(wiring.Component):
         p = self.params
         request = self.i.p.request
         pixels = Signal(p.pixel_bits)
-        row_count = Signal(p.pixel_bits)
-        column_pixels = self.i.p.words[15][:10] + 1
-        m.d.comb += [pixels.eq(column_pixels), row_count.eq(column_pixels)]
+        row_count_less_one = Signal(p.pixel_bits)
+        column_less_one = self.i.p.words[15][:10]
+        m.d.comb += [
+            pixels.eq(column_less_one + 1),
+            row_count_less_one.eq(column_less_one),
+        ]
         m.d.sync += common.is_image.eq(decoded.im2col)
         if p.im2col_w:
             halo = im2col_info[0]
             grouped = request.mode == AccessMode.IM2COL_W_128
             with m.If(request.mode == AccessMode.IM2COL_W):
-                m.d.comb += [pixels.eq(column_pixels + halo), row_count.eq(column_pixels + halo)]
+                m.d.comb += [
+                    pixels.eq(column_less_one + halo + 1),
+                    row_count_less_one.eq(column_less_one + halo),
+                ]
             with m.If(grouped):
                 m.d.comb += [
                     pixels.eq(GROUPED_PIXELS),
-                    row_count.eq(GROUPED_PIXELS + (halo << 2)),
+                    row_count_less_one.eq(GROUPED_PIXELS - 1 + (halo << 2)),
                 ]
             m.d.sync += [common.grouped.eq(grouped), common.halo.eq(halo)]
             if p.stores:
                 m.d.sync += common.stops_outside.eq(decoded.wide & is_store(request.operation))
         with m.If(decoded.im2col):
-            m.d.sync += [common.pixels.eq(pixels), common.row_count.eq(row_count)]
+            m.d.sync += [
+                common.pixels.eq(pixels),
+                common.row_count_less_one.eq(row_count_less_one),
+            ]

@@ -41,7 +41,7 @@ from hw.layouts.jobs import (
     group_layout,
     write_mode_layout,
 )
-from hw.lib.quotient import reciprocal_bits
+from hw.lib.quotient import BITS, FRACTION_BITS, reciprocal_bits
 from hw.params import DIMS, SMEM_OFFSET_BITS, TmaParams
 from hw.setup.map_decoder import ROW_BITS, element_layout
 
@@ -113,6 +113,11 @@ def sum_of(products: data.View) -> Value:
     return products.low + (products.high << STRIDE_LOW_BITS)
 
 
+DIVIDEND_BITS = BITS + FRACTION_BITS
+"""Width of a dividend of the clip stage. Its value is below 2^8, so that the fraction of the
+quotient tells the remainder."""
+
+
 class Step(data.Struct):
     """An item as it enters the clip stage.
 
@@ -121,7 +126,7 @@ class Step(data.Struct):
     coord_complement : bitwise complement of the box's coordinate; of a negative coordinate, the
         distance to the tensor's start, less one
     dim_less_one, box_less_one, element_stride_less_one : from the tensor map
-    reciprocal : of the element stride, see ``hw.lib.quotient``
+    reciprocal : of the element stride, for dividends of ``DIVIDEND_BITS``
     stride : tensor stride in pieces
     is_free : no step is clipped here: there is no item in this place, or a column walks its
         dimension
@@ -131,7 +136,7 @@ class Step(data.Struct):
     dim_less_one: 32
     box_less_one: 8
     element_stride_less_one: 3
-    reciprocal: reciprocal_bits()
+    reciprocal: reciprocal_bits(DIVIDEND_BITS)
     stride: STRIDE_BITS
     is_free: 1
 
@@ -168,9 +173,10 @@ def clipped_step_layout(params: TmaParams) -> data.StructLayout:
     Members
     -------
     steps_less_one : steps of the box, less one
-    length : steps of the box; if the request ``has_row_count``, the rows of the walk for the first
-        item, and 1 for others
-    skipped_steps : steps in front of the tensor's start
+    length_less_one : the same; if the request ``has_row_count``, the rows of the walk, less one,
+        for the first item, and 0 for others
+    is_negative : the box begins in front of the tensor, and has skipped steps
+    skipped_less_one : steps in front of the tensor's start, less one
     steps_to_end_less_one : number of the last step that is not behind the tensor's end
     may_end : ``steps_to_end_less_one`` is valid; otherwise the tensor's end is not inside the box
     is_outside : the box is too far in front of the tensor, or behind it
@@ -181,8 +187,9 @@ def clipped_step_layout(params: TmaParams) -> data.StructLayout:
     return data.StructLayout(
         {
             "steps_less_one": 8,
-            "length": max(9, params.pixel_bits),
-            "skipped_steps": 9,
+            "length_less_one": max(8, params.pixel_bits),
+            "is_negative": 1,
+            "skipped_less_one": 8,
             "steps_to_end_less_one": 8,
             "may_end": 1,
             "is_outside": 1,
@@ -268,7 +275,8 @@ def common_layout(params: TmaParams) -> data.StructLayout:
     row_pieces : pieces of global memory in a row
     row_pitch : pieces of shared memory from a row to the next
     row_mask, style : as in ``walk_layout``
-    has_row_count : ``row_count`` is the number of rows; otherwise the steps of all items give it
+    has_row_count : ``row_count_less_one`` gives the number of rows; otherwise the steps of all
+        items give it
     is_image : the job is a column
     pixels, grouped, halo, stops_outside : as in ``column_layout``
     """
@@ -297,7 +305,7 @@ def common_layout(params: TmaParams) -> data.StructLayout:
         "row_mask": params.row_mask_bits,
     }
     if params.im2col or params.gather4:
-        common |= {"has_row_count": 1, "row_count": params.pixel_bits}
+        common |= {"has_row_count": 1, "row_count_less_one": params.pixel_bits}
     if params.im2col:
         common |= {"is_image": 1, "pixels": params.pixel_bits, "grouped": 1, "halo": 5}
         if params.im2col_w and params.stores:

@@ -89,25 +89,32 @@ class MultiplyStage(wiring.Component):
         step, counted = self.i.steps[way], out.steps[way]
         tensor_ends = Signal()  # the tensor ends inside the box
         last_step = Signal(8)  # the last step inside
+        skipped_steps = Signal(8)
+        count_less_one = Signal(8)
         m.d.comb += [
+            skipped_steps.eq(Mux(step.is_negative, step.skipped_less_one + 1, 0)),
+            # ``last_step - skipped_steps``
+            count_less_one.eq(last_step + Mux(step.is_negative, ~step.skipped_less_one, 0)),
             tensor_ends.eq(step.may_end & (step.steps_to_end_less_one < step.steps_less_one)),
             last_step.eq(Mux(tensor_ends, step.steps_to_end_less_one, step.steps_less_one)),
         ]
         m.d.sync += [
             counted.is_single.eq(step.steps_less_one == 0),
-            counted.skipped_steps.eq(step.skipped_steps),
-            counted.count_less_one.eq(last_step - step.skipped_steps),
-            counted.is_full.eq((step.skipped_steps == 0) & ~tensor_ends),
-            counted.is_outside.eq(step.is_outside | (step.skipped_steps > last_step)),
+            counted.skipped_steps.eq(skipped_steps),
+            counted.count_less_one.eq(count_less_one),
+            counted.is_full.eq(~step.is_negative & ~tensor_ends),
+            counted.is_outside.eq(
+                step.is_outside | (step.is_negative & (step.skipped_less_one >= last_step))
+            ),
             counted.element_stride.eq(step.element_stride),
         ]
         counts = [counted]
         if way:
-            scaled, factor, bits = out.scaled[way - 1], factors[way - 1], len(last_step)
+            scaled, factor = out.scaled[way - 1], factors[way - 1]
             counts.append(scaled)
             m.d.sync += [
-                scaled.skipped_steps.eq(factor * step.skipped_steps[:bits]),
-                scaled.count_less_one.eq(factor * (last_step - step.skipped_steps)[:bits]),
+                scaled.skipped_steps.eq(factor * skipped_steps),
+                scaled.count_less_one.eq(factor * count_less_one),
             ]
         with m.If(step.is_free):
             m.d.sync += [
@@ -131,7 +138,7 @@ class MultiplyStage(wiring.Component):
         No length is 0, so that a product that is too large stays too large.
         """
         p, bits = self.params, self.params.box_piece_bits
-        lengths = [step.length for step in self.i.steps]
+        lengths = [step.length_less_one + 1 for step in self.i.steps]
         too_many = Signal(p.setup_pipelines)
 
         def multiply(first: int, end: int, left: Value, right: Value) -> Value:

@@ -10,7 +10,7 @@ from hw.layouts.monitor import slot_use_layout
 from hw.layouts.ports import clear_layout, error_layout
 from hw.layouts.translation import cause_field
 from hw.lib.job_slots import JobSlots, failure
-from hw.lib.memory import Copies, RowMemory, clear_row
+from hw.lib.memory import Copies, RowMemory, clear_row, write_later
 from hw.lib.queue import Queue
 from hw.lib.zero_sum import sum_is_zero
 from hw.params import TmaParams
@@ -195,37 +195,25 @@ class StoreTracker(wiring.Component):
     ) -> tuple[data.View, Value]:
         """Return the row of the report at ``slot``, and whether its ``excess`` and ``added`` are 0
         together. ``progress_d``: what becomes of the row.
-
-        A row is written a clock later, from a register: block memory is slow, and far.
         """
         layout = progress_d.shape()
         m.submodules.progress = progress = RowMemory(layout, self.params.requests_in_flight)
         write, read = progress.write_port(), progress.read_port(forwards=True)
         row = Signal(layout, name="progress_q")
-        last_row = Signal(layout, reset_less=True)
-        last_slot = Signal(self.params.slot_bits, reset_less=True)
-        writes_last_row = Signal()
+        last = write_later(m, "progress", write, busy & advance, slot, progress_d)
         takes_last_row = Signal(reset_less=True)  # the report is of the same slot as the last one
         m.d.comb += [
             read.addr.eq(self.performed.p.slot),
             read.en.eq(advance),
-            row.eq(Mux(takes_last_row, last_row.as_value(), read.data.as_value())),
-            write.en.eq(writes_last_row),
-            write.addr.eq(last_slot),
-            write.data.eq(last_row),
+            row.eq(Mux(takes_last_row, last.row.as_value(), read.data.as_value())),
         ]
-        m.d.sync += writes_last_row.eq(busy & advance)
         with m.If(advance):
-            m.d.sync += [
-                last_row.eq(progress_d),
-                last_slot.eq(slot),
-                takes_last_row.eq(busy & (self.performed.p.slot == slot)),
-            ]
+            m.d.sync += takes_last_row.eq(busy & (self.performed.p.slot == slot))
         clear_row(m, write, self.clear)
         # The memory is slow, so both sums are compared before one is chosen.
         is_zero = Mux(
             takes_last_row,
-            sum_is_zero(last_row.excess, added),
+            sum_is_zero(last.row.excess, added),
             sum_is_zero(read.data.excess, added),
         )
         return row, is_zero

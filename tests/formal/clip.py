@@ -6,6 +6,7 @@ from amaranth.hdl import Assert, Assume, Cover, Elaboratable, Module, Mux, Signa
 from hw.lib.quotient import reciprocal_of
 from hw.params import TmaParams
 from hw.setup.clip_stage import ClipStage
+from hw.setup.items import DIVIDEND_BITS
 from hw.setup.multiply_stage import MultiplyStage
 from tests.formal.inside import Inside
 from tests.formal.pipelines import choose_clock, past
@@ -26,7 +27,7 @@ class ItemSpec(Elaboratable):
 
     - Step k of the box is inside if and only if the item is not ``is_outside`` and k is one of
       ``count_less_one + 1`` steps behind the first ``skipped_steps``.
-    - The box has step k if and only if k < ``length``; it has one step if it ``is_single``. If the
+    - The box has step k if and only if k < length; it has one step if it ``is_single``. If the
       item ``is_full``, every step is inside, and they are as many as the box has.
     - ``position`` is that of the first step inside.
     """
@@ -41,7 +42,9 @@ class ItemSpec(Elaboratable):
         m.d.comb += [
             clip.i.eq(AnySeq(clip.i.as_value().shape())),
             multiply.i.eq(clip.o),
-            Assume(step.reciprocal == reciprocal_of(m, step.element_stride_less_one)),
+            Assume(
+                step.reciprocal == reciprocal_of(m, step.element_stride_less_one, DIVIDEND_BITS)
+            ),
             Assume(~step.is_free & ~clip.i.common.has_row_count & ~clip.i.common.is_image),
         ]
         coord = past(m, "coord", ~step.coord_complement, STAGES).as_signed()
@@ -49,7 +52,7 @@ class ItemSpec(Elaboratable):
         box = past(m, "box", step.box_less_one + 1, STAGES)
         stride = past(m, "stride", step.element_stride_less_one + 1, STAGES)
         position = past(m, "position", clip.o.steps[0].position, STAGES - 1)
-        length = past(m, "length", clip.o.steps[0].length, STAGES - 1)
+        length = past(m, "length", clip.o.steps[0].length_less_one + 1, STAGES - 1)
 
         k = AnyConst(8)
         at = Signal(signed(POSITION_BITS))

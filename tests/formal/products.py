@@ -44,7 +44,7 @@ class ProductSpec(Elaboratable):
         chosen = choose_clock(m, 1)
         m.d.comb += [
             dut.i.eq(AnySeq(dut.i.as_value().shape())),
-            *(Assume(step.length <= 1024) for step in dut.i.steps),
+            *(Assume(step.length_less_one < 1024) for step in dut.i.steps),
         ]
         restarts = []
         for way, (step, image) in enumerate(zip(dut.i.steps, dut.i.images, strict=True)):
@@ -86,7 +86,7 @@ class ProductSpec(Elaboratable):
         """Assert the products of lengths, as a tree, and which of them have a loss."""
         here = inside(dut)
         bits = dut.params.box_piece_bits
-        lengths = [step.length for step in dut.i.steps]
+        lengths = [step.length_less_one + 1 for step in dut.i.steps]
         lengths = [lengths[0], *(length[:9] for length in lengths[1:])]
         products = [
             here.signal(f"product_{first}_{end}")
@@ -123,13 +123,16 @@ class ProductSpec(Elaboratable):
         step = dut.i.steps[way]
         ends = step.may_end & (step.steps_to_end_less_one < step.steps_less_one)
         last = Mux(ends, step.steps_to_end_less_one, step.steps_less_one)
-        count_less_one = (last - step.skipped_steps)[:8]
+        skipped_steps = Mux(step.is_negative, step.skipped_less_one + 1, 0)[:8]
+        # In the form of the stage, so that the products are of the same operands.
+        count_less_one = (last + Mux(step.is_negative, ~step.skipped_less_one, 0))[:8]
+        m.d.comb += Assert(count_less_one == (last - skipped_steps)[:8])
         scaled = dut.o.scaled[way - 1]
         for name, product, is_zero in (
             ("count_less_one", factor * count_less_one, step.is_free),
             (
                 "skipped_steps",
-                factor * step.skipped_steps[:8],
+                factor * skipped_steps,
                 step.is_free | dut.i.common.has_row_count,
             ),
         ):
@@ -310,7 +313,8 @@ def _loses_the_sign(stage: MultiplyStage, inner: Inside) -> None:
 
 
 def _counts_all_steps(stage: MultiplyStage, inner: Inside) -> None:
-    out, lengths = inner.view("out", stage.o.shape()), [step.length for step in stage.i.steps]
+    out = inner.view("out", stage.o.shape())
+    lengths = [step.length_less_one + 1 for step in stage.i.steps]
     inner.module.d.sync += out.scaled[0].count_less_one.eq(lengths[0] * lengths[1])
 
 

@@ -1,10 +1,17 @@
-"""Quotients: every dividend of 8 bits by every divisor from 1 to 8."""
+"""Quotients and remainders: every dividend of 8 bits by every divisor from 1 to 8."""
 
 from itertools import product
 
 from amaranth.hdl import Const
 
-from hw.lib.quotient import BITS, quotient, reciprocal_of
+from hw.lib.quotient import (
+    BITS,
+    FRACTION_BITS,
+    divide,
+    less_remainder,
+    quotient,
+    reciprocal_of,
+)
 from tests.hw.simulate import evaluate
 
 
@@ -14,6 +21,19 @@ def test_every_quotient():
 
     samples = list(product(range(1 << BITS), range(8)))
     wanted = [dividend // (less_one + 1) for dividend, less_one in samples]
+    assert evaluate(build, [BITS, 3], samples) == wanted
+
+
+def test_every_remainder():
+    bits = BITS + FRACTION_BITS
+
+    def build(m, dividend, divisor_less_one):
+        reciprocal = reciprocal_of(m, divisor_less_one, bits)
+        _, fraction = divide(m, "result", dividend, reciprocal, bits)
+        return less_remainder(divisor_less_one, fraction)
+
+    samples = list(product(range(1 << BITS), range(8)))
+    wanted = [less_one - dividend % (less_one + 1) for dividend, less_one in samples]
     assert evaluate(build, [BITS, 3], samples) == wanted
 
 
