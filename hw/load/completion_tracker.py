@@ -1,5 +1,6 @@
 """Completion tracker: counts the pieces of each load and signals its barrier after the last one."""
 
+from collections.abc import Sequence
 from functools import cache
 
 from amaranth.hdl import Assert, Const, Module, Mux, Signal, Value
@@ -24,7 +25,7 @@ from hw.layouts.monitor import slot_use_layout
 from hw.layouts.ports import clear_layout, error_layout, holder_field
 from hw.layouts.translation import cause_field
 from hw.lib.job_slots import JobSlots, failure
-from hw.lib.memory import Copies, RowMemory, clear_row
+from hw.lib.memory import Copies, ReadPort, RowMemory, WritePort, clear_row
 from hw.lib.one_hot import one_hot
 from hw.lib.queue import Queue
 from hw.lib.zero_sum import sum_is_zero
@@ -46,6 +47,20 @@ def fault_layout(params: TmaParams) -> data.StructLayout:
     return data.StructLayout({**cause_field(params), **absent, "line": params.line_address_bits})
 
 
+@cache
+def expected_layout(params: TmaParams) -> data.StructLayout:
+    """What is to be counted for a slot.
+
+    Members
+    -------
+    total : pieces of all requests that it has had, modulo the size of a counter
+    is_empty : its request has no pieces
+    pieces : pieces of its request, for an assertion
+    """
+    bits = params.box_piece_bits
+    return data.StructLayout({"total": bits, "is_empty": 1, "pieces": bits})
+
+
 class PieceCounter:
     """Signals of one of the two counters: that of lines, or that of fill.
 
@@ -62,19 +77,20 @@ class PieceCounter:
         forward
     other_forwards, other_written : the row that was read by ``other`` was written meanwhile, and
         what was written
-    request : port that reads the pieces of each request
+    expected : port that reads ``expected_layout`` of each slot
     ends : slots of completed requests
     looks_up, new_slot, new_pieces : the report in the first stage
     follows : the report in the second stage has pieces, and is of the same slot
     busy, slot, has_pieces, counts : the report in the second stage; if it ``counts``, it may
         complete its request
     own_total : pieces that this counter has for the slot, with those of the report
-    own_excess : ``own_total``, less the pieces of the request
+    own_excess : ``own_total``, less the expected total
+    request_pieces : pieces of the request, for an assertion
     other_total : pieces that the other counter has for the slot
     complete : the report completes its request
     """
 
-    def __init__(self, m: Module, params: TmaParams, name: str, port, request: RowMemory) -> None:
+    def __init__(self, m: Module, params: TmaParams, name: str, port, expected: RowMemory) -> None:
         def signal(shape, part: str, **options) -> Signal:
             return Signal(shape, name=f"{name}_{part}", **options)
 
@@ -86,7 +102,7 @@ class PieceCounter:
         self.other_forwards = signal(1, "other_forwards")
         self.other_written = signal(piece_bits, "other_written", reset_less=True)
         self.write = memory.write
-        self.request = request.read_port(forwards=True)
+        self.expected = expected.read_port(forwards=True)
         self.ends = Queue(slot_bits, 2)
         m.submodules[f"{name}_ends"] = self.ends
         self.looks_up = signal(1, "looks_up")
@@ -99,6 +115,7 @@ class PieceCounter:
         self.counts = signal(1, "counts", reset_less=True)
         self.own_total = signal(piece_bits, "own_total", reset_less=True)
         self.own_excess = signal(piece_bits, "own_excess", reset_less=True)
+        self.request_pieces = signal(piece_bits, "request_pieces", reset_less=True)
         self.other_total = signal(piece_bits, "other_total")
         self.complete = signal(1, "complete")
 
@@ -176,20 +193,22 @@ class CompletionTracker(wiring.Component):
         m.submodules.faults = faults = RowMemory(fault_layout(p), depth)
         # Whether a request has a fault: long paths begin there, and block memory is slow.
         m.submodules.failed = failed = RowMemory(1, depth, in_block=False)
-        pieces = Copies(m, "pieces", p.box_piece_bits, depth, 2)
+        expected = Copies(m, "expected", expected_layout(p), depth, 3)
         connect(m, errors.o, flipped(self.error))
 
         transfer_write = transfers.write_port()
         fault_write, failed_write = faults.write_port(), failed.write_port()
-        self._open(m, slots, transfer_write, pieces.write)
-        lines, fill = self._count(m, pieces)
+        *counted, before = expected.memories
+        self._open(m, slots, transfer_write)
+        self._expect(m, slots, before.read_port(), expected.write)
+        lines, fill = self._count(m, counted)
         self._end(m, slots, errors, lines.ends.o, fill.ends.o, (fault_write, failed_write))
-        for write in lines.write, fill.write, failed_write:
+        for write in lines.write, fill.write, expected.write, failed_write:
             clear_row(m, write, self.clear)
         m.d.comb += self.busy.eq(slots.busy)
         return m
 
-    def _open(self, m: Module, slots: JobSlots, transfer_write, pieces_write) -> None:
+    def _open(self, m: Module, slots: JobSlots, transfer_write) -> None:
         """Give each request a slot, and store what is to be signalled at its end.
 
         The transfer is written whether or not the job passes: to wait for that would make the path
@@ -201,9 +220,6 @@ class CompletionTracker(wiring.Component):
             transfer_write.en.eq(slots.is_free & self.i.valid),
             transfer_write.addr.eq(slots.slot),
             transfer_write.data.eq(self.i.p.transfer),
-            pieces_write.en.eq(transfer_write.en),
-            pieces_write.addr.eq(transfer_write.addr),
-            pieces_write.data.eq(self.i.p.transfer.pieces),
         ]
         if self.params.ctas > 1:
             m.d.comb += [
@@ -212,19 +228,41 @@ class CompletionTracker(wiring.Component):
                 self.opened.transfer.eq(self.i.p.transfer),
             ]
 
-    def _count(self, m: Module, pieces: Copies) -> list[PieceCounter]:
+    def _expect(self, m: Module, slots: JobSlots, before: ReadPort, write: WritePort) -> None:
+        """Add the pieces of a request to the total of its slot, in the clock after it got the slot.
+
+        ``before`` reads the total, and ``write`` the new one. No report of the request comes
+        earlier.
+        """
+        adds = Signal()
+        added_slot = Signal(self.params.slot_bits, reset_less=True)
+        added_pieces = Signal(self.params.box_piece_bits, reset_less=True)
+        m.d.sync += [
+            adds.eq(slots.opened),
+            added_slot.eq(slots.slot),
+            added_pieces.eq(self.i.p.transfer.pieces),
+        ]
+        m.d.comb += [
+            before.addr.eq(slots.slot),
+            write.en.eq(adds),
+            write.addr.eq(added_slot),
+            write.data.is_empty.eq(added_pieces == 0),
+            write.data.pieces.eq(added_pieces),
+            write.data.total.eq(before.data.total + added_pieces),
+        ]
+
+    def _count(self, m: Module, expected: Sequence[RowMemory]) -> list[PieceCounter]:
         """Add up the pieces of lines and those of fill; return the counters of both.
 
         Each counter has a memory of its own, so that both count in the same clock. The pieces of a
-        request are the sum of both, modulo the size of a counter. The report that completes a
-        request is its last one: it leaves a number in its memory that makes the sum 0 for the next
-        request of the slot.
+        slot are the sum of both, modulo the size of a counter. The counts go on from request to
+        request, as the expected total does: nothing is written at the end of a request.
         """
         p = self.params
         ports = ("lines", self.written), ("fill", self.filled)
         counters = [
             PieceCounter(m, p, name, port, memory)
-            for (name, port), memory in zip(ports, pieces.memories, strict=True)
+            for (name, port), memory in zip(ports, expected, strict=True)
         ]
         lines, fill = counters
         advance = Signal()
@@ -260,16 +298,14 @@ class CompletionTracker(wiring.Component):
             sum_is_zero(newer, counter.own_excess),
             sum_is_zero(stored, counter.own_excess),
         )
-        total = Signal(self.params.box_piece_bits)
-        request_pieces = Signal(self.params.box_piece_bits)
+        left = Signal(self.params.box_piece_bits)
         m.d.comb += [
             counter.complete.eq(counter.busy & counter.counts & is_zero),
             counter.other_total.eq(Mux(is_newer, newer, stored)),
-            total.eq(counter.own_total + counter.other_total),
-            request_pieces.eq(counter.own_total - counter.own_excess),
+            left.eq(-(counter.own_excess + counter.other_total)),
         ]
         m.d.sync += Assert(
-            ~(counter.busy & counter.has_pieces) | (total <= request_pieces),
+            ~(counter.busy & counter.has_pieces) | (left <= counter.request_pieces),
             "completion_tracker: more pieces are written than the request has\n",
         )
 
@@ -277,13 +313,13 @@ class CompletionTracker(wiring.Component):
         self, m: Module, advance: Signal, counter: PieceCounter, other_counter: PieceCounter
     ) -> None:
         """Look up the slot of each report, add its pieces, and find the end of its request."""
-        own, other, request = counter.own, other_counter.other, counter.request
+        own, other, expected = counter.own, other_counter.other, counter.expected
         report = counter.port.p
         m.d.comb += [
             counter.port.ready.eq(advance),
-            *(read.addr.eq(report.slot) for read in (own, request)),
+            *(read.addr.eq(report.slot) for read in (own, expected)),
             other.addr.eq(counter.new_slot),
-            *(read.en.eq(advance) for read in (own, other, request)),
+            *(read.en.eq(advance) for read in (own, other, expected)),
         ]
         # What the report in the second stage adds is not in the memory yet.
         old_total = Mux(counter.follows, counter.own_total, own.data)
@@ -300,9 +336,10 @@ class CompletionTracker(wiring.Component):
                 counter.busy.eq(counter.looks_up),
                 counter.slot.eq(counter.new_slot),
                 counter.has_pieces.eq(has_pieces),
-                counter.counts.eq(has_pieces | (request.data == 0)),
+                counter.counts.eq(has_pieces | expected.data.is_empty),
+                counter.request_pieces.eq(expected.data.pieces),
                 counter.own_total.eq(old_total + counter.new_pieces),
-                counter.own_excess.eq(old_total + (counter.new_pieces - request.data)),
+                counter.own_excess.eq(old_total + (counter.new_pieces - expected.data.total)),
                 other_counter.other_forwards.eq(
                     other_counter.write.en & (other_counter.write.addr == other.addr)
                 ),
@@ -311,8 +348,7 @@ class CompletionTracker(wiring.Component):
         m.d.comb += [
             counter.write.en.eq(counter.busy & counter.has_pieces & advance),
             counter.write.addr.eq(counter.slot),
-            # At the end: the number of the other counter, negated.
-            counter.write.data.eq(Mux(counter.complete, counter.own_excess, counter.own_total)),
+            counter.write.data.eq(counter.own_total),
             counter.ends.i.valid.eq(counter.complete & advance),
             counter.ends.i.payload.eq(counter.slot),
         ]

@@ -24,7 +24,7 @@ from hw.layouts.isa import ErrorCode
 from hw.layouts.jobs import transfer_layout
 from hw.layouts.ports import error_layout
 from hw.lib.job_slots import JobSlots
-from hw.load.completion_tracker import CompletionTracker, fault_layout
+from hw.load.completion_tracker import CompletionTracker, expected_layout, fault_layout
 from hw.params import TmaParams
 from tests.formal.inside import Inside, copied_row, inside, row
 from tests.formal.proof import Bug, Proof
@@ -50,18 +50,19 @@ ERRORS = 8
 
 PARTS = (
     *("looks_up", "new_slot", "new_pieces", "follows"),
-    *("busy", "slot", "has_pieces", "counts", "own_total", "own_excess", "other_total"),
+    *("busy", "slot", "has_pieces", "counts"),
+    *("own_total", "own_excess", "other_total", "request_pieces"),
 )
 
 
-def _kind(here: Inside, name: str, pieces: int) -> SimpleNamespace:
-    """Return the signals that count pieces of a kind, ``lines`` or ``fill``; ``pieces`` is the
-    number of its memory of the pieces of requests.
+def _kind(here: Inside, name: str, copy: int) -> SimpleNamespace:
+    """Return the signals that count pieces of a kind, ``lines`` or ``fill``; ``copy`` is the number
+    of its memory of what is expected.
     """
     return SimpleNamespace(
         name=name,
         own=getattr(here, f"{name}_0").read_ports[0],
-        request=getattr(here, f"pieces_{pieces}").read_ports[0],
+        expected=getattr(here, f"expected_{copy}").read_ports[0],
         ends=getattr(here, f"{name}_ends"),
         **{part: here.signal(f"{name}_{part}") for part in PARTS},
     )
@@ -422,7 +423,7 @@ class CompletionSpec(Elaboratable):
                         counts.follows
                         == (second.busy & (second.pieces != 0) & (second.slot == first.slot))
                     ),
-                    Assert(counts.request.data != 0),
+                    Assert(~counts.expected.data.is_empty),
                 ]
             with m.If(second.busy):
                 m.d.comb += [
@@ -439,19 +440,30 @@ class CompletionSpec(Elaboratable):
             Assert(~ending | (here.end_slot == ending_slot)),
         ]
 
+        # A request that got its slot a clock ago is not in the expected totals yet.
+        adds, added_slot = here.signal("adds"), here.signal("added_slot")
+        added_pieces = here.signal("added_pieces")
+        before = here.expected_2.read_ports[0].data
+        m.d.comb += Assert(~adds | (added_pieces != 0))
+
         # The memories hold the state of each request, without the pieces that are being added.
         for number in slots:
             request = requests[number]
             fault = Signal(fault_layout(p), name=f"fault_{number}")
             failed = Signal(name=f"failed_{number}")
             transfer = Signal(transfer_layout(p), name=f"transfer_{number}")
-            request_pieces = copied_row(m, here, "pieces", number)
+            row_expected = copied_row(m, here, "expected", number, copies=3)
+            stored = data.View(expected_layout(p), row_expected)
+            is_added = adds & (added_slot == number)
+            expected = Signal(p.box_piece_bits, name=f"expected_{number}")
             totals = [copied_row(m, here, name, number) for name in ("lines", "fill")]
             counted = totals[0] + totals[1]
             m.d.comb += [
                 fault.eq(row(m, here.faults, number)),
                 failed.eq(row(m, here.failed, number)),
                 transfer.eq(row(m, here.transfers, number)),
+                expected.eq(stored.total + Mux(is_added, added_pieces, 0)),
+                Assert(~is_added | (before.total == stored.total)),
             ]
             new, lasts, ends = [], [], [ending & (ending_slot == number)]
             for kind in reports:
@@ -465,11 +477,14 @@ class CompletionSpec(Elaboratable):
             has_ended = Cat(*ends).any()
             was_open = request.transfer.pieces != 0
             all_new = sum(new)
-            m.d.comb += Assert(~was_open | (request_pieces != 0))
+            m.d.comb += [
+                Assert(~was_open | is_added | ~stored.is_empty),
+                Assert(~is_added | (request.is_open & (request.written == 0))),
+            ]
             with m.If(request.is_open):
                 m.d.comb += [
                     Assert(transfer == request.transfer),
-                    Assert(request_pieces == request.transfer.pieces),
+                    Assert(Mux(is_added, added_pieces, stored.pieces) == request.transfer.pieces),
                     Assert(failed == request.failed),
                     Assert(~failed | (fault.line == request.line)),
                     Assert(
@@ -494,17 +509,13 @@ class CompletionSpec(Elaboratable):
                     Assert(~lasts[3] | (new[1] == 0)),
                 ]
                 with m.If(has_ended):
-                    m.d.comb += [
-                        Assert(counted[: p.box_piece_bits] == 0),
-                        Assert(all_new == 0),
-                    ]
-                with m.Else():
-                    whole = (counted + all_new)[: p.box_piece_bits]
-                    m.d.comb += Assert(whole == request.written)
+                    m.d.comb += Assert(all_new == 0)
+                whole = counted + all_new + request.transfer.pieces - expected
+                m.d.comb += Assert(whole[: p.box_piece_bits] == request.written)
             with m.Else():
                 m.d.comb += [
                     Assert(~failed),
-                    Assert(counted[: p.box_piece_bits] == 0),
+                    Assert(counted[: p.box_piece_bits] == expected),
                     Assert(~has_ended & ~Cat(*lasts).any()),
                     Assert(all_new == 0),
                 ]
@@ -534,18 +545,23 @@ class CompletionSpec(Elaboratable):
                         Assert(was_open),
                         Assert(counts.follows | (counts.own.data == own)),
                         Assert(
-                            (first.pieces == 0) | (counts.request.data == request.transfer.pieces)
+                            (first.pieces == 0)
+                            | (
+                                (counts.expected.data.pieces == request.transfer.pieces)
+                                & (counts.expected.data.total == expected)
+                            )
                         ),
                     ]
                 with m.If(second.busy & (second.slot == number)):
                     m.d.comb += Assert(was_open)
                     # Fill of no pieces may be stored when its request has ended.
                     with m.If(second.pieces != 0):
-                        excess = counts.own_total - request.transfer.pieces
+                        excess = counts.own_total - expected
                         m.d.comb += [
                             Assert(counts.own_total == (own + second.pieces)[: p.box_piece_bits]),
                             Assert(counts.own_excess == excess[: p.box_piece_bits]),
                             Assert(counts.other_total == other[: p.box_piece_bits]),
+                            Assert(counts.request_pieces == request.transfer.pieces),
                         ]
         # The queue of error records.
         queue = follow_the_level(m, here.errors)
@@ -561,10 +577,9 @@ class CompletionSpec(Elaboratable):
                 m.d.comb += Assert(row(m, queue.storage, position) == wanted.as_value())
 
 
-def _counts_on(_tracker: CompletionTracker, inner: Inside) -> None:
-    for name in "lines", "fill":
-        (write,) = getattr(inner, f"{name}_0").write_ports
-        inner.module.d.comb += write.data.eq(inner.signal(f"{name}_own_total"))
+def _forgets_requests_before(_tracker: CompletionTracker, inner: Inside) -> None:
+    (write,) = inner.expected_0.write_ports
+    inner.module.d.comb += write.data.total.eq(inner.added_pieces)
 
 
 def _does_not_see_fill(_tracker: CompletionTracker, inner: Inside) -> None:
@@ -624,10 +639,10 @@ PROOFS = [
         cover=14,
         bugs=(
             Bug(
-                "a count that goes on in the slot's next request",
+                "a total without the requests before",
                 CompletionTracker,
-                _counts_on,
-                depth=8,
+                _forgets_requests_before,
+                depth=12,
             ),
             Bug(
                 "a line that does not see fill of its request in the same clock",

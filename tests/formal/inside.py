@@ -87,10 +87,10 @@ def row(m: Module, memory: Memory, index: int) -> Value:
     return port.data
 
 
-def copied_row(m: Module, block: Inside, name: str, index: int) -> Value:
-    """Return the content of a row of the memories ``name_0`` and ``name_1``, and assert that it is
-    the same (see ``hw.lib.memory.Copies``).
+def copied_row(m: Module, block: Inside, name: str, index: int, copies: int = 2) -> Value:
+    """Return the content of a row of the memories ``name_0``, ``name_1`` and so on, and assert that
+    it is the same (see ``hw.lib.memory.Copies``).
     """
-    rows = [row(m, getattr(block, f"{name}_{copy}"), index) for copy in range(2)]
-    m.d.comb += Assert(Value.cast(rows[0]) == Value.cast(rows[1]))
-    return rows[0]
+    first, *others = (row(m, getattr(block, f"{name}_{copy}"), index) for copy in range(copies))
+    m.d.comb += [Assert(Value.cast(first) == Value.cast(other)) for other in others]
+    return first
