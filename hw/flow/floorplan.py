@@ -1,9 +1,9 @@
 """Floorplan: the multipliers of an ECP5 that each block gets.
 
-An LFE5U-85 has its multipliers in three rows. nextpnr places those of a unit by their order in a
-chain of averages, and a block may get a row that is far from its registers: both ways to it and
-back then are in one clock. So the multipliers of a block are placed beforehand, side by side, and
-the logic around them follows.
+An LFE5U-85 has its multipliers in three rows. nextpnr spreads those of a unit over all rows, so
+that a block may get some that are far from its registers: operands and product then cross this
+distance in one clock. Here the multipliers of a block get their places beforehand, side by side,
+and its logic is placed around them.
 """
 
 from typing import Any
@@ -34,8 +34,8 @@ def sites(row: int, count: int) -> list[str]:
 def place_multipliers(netlist: dict[str, Any]) -> None:
     """Give the multipliers of a mapped ``netlist`` their places.
 
-    Those of a block are in the order of their names: ``clip_stage``, ``multiply_stage``,
-    ``span_stage``, as the data flows. nextpnr places what has no place in a block's row.
+    Those of a block stand in the order of their names, which is that of the stages of setup and of
+    the walk generator. nextpnr places those for which the row has no place.
     """
     cells = netlist["modules"]["top"]["cells"]
     names = sorted(name for name, cell in cells.items() if cell["type"] == MULTIPLIER)

@@ -88,6 +88,7 @@ class ClipStage(wiring.Component):
 
         is_negative = coord < 0
         first_inside = Signal(3, name=f"first_inside_{way}")
+        # What is left of a stride at the tensor's start.
         m.d.comb += first_inside.eq(less_remainder(divisor_less_one, fraction))
         m.d.sync += [
             clipped.steps_less_one.eq(steps_less_one),
