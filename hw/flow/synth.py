@@ -77,7 +77,7 @@ WEIGHT = 80
 """Weight for all other presets."""
 
 SEEDS = "2,3,4"
-"""Seeds of place and route. The routing of ``fpga`` with seed 1 does not end."""
+"""Seeds of place and route."""
 
 RESOURCES = {
     "LUT4": "LUT4",
