@@ -49,7 +49,7 @@ def fault_layout(params: TmaParams) -> data.StructLayout:
 
 @cache
 def expected_layout(params: TmaParams) -> data.StructLayout:
-    """What is to be counted for a slot.
+    """Pieces that a slot counts to the end of its request.
 
     Members
     -------
