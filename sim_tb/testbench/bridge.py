@@ -319,7 +319,7 @@ _SHARED: dict[str, tuple[list[Any], Any]] = {
 """Functions of the whole testbench: arguments and result."""
 
 _PER_SM: dict[str, tuple[list[Any], Any]] = {
-    "reset": ([*(_U32,) * 5, _PTR, _U64], None),
+    "reset": ([*(_U32,) * 6, _PTR, _U64], None),
     "stall": ([_U32, _F64, _F64, _U64], None),
     "strays": ([_F64, _U64], None),
     "delay": ([_U64, _U64], None),

@@ -255,6 +255,7 @@ class Environment:
                 for name in ("line_bytes", "address_bits", "tags", "streams")
             ),
             self.interface.parameters["axi_data_bits"] > 0,  # tensor maps are read as lines
+            self.interface.parameters["stores"],
             pointer(self.smem),
             self.smem.size,
         )

@@ -339,7 +339,8 @@ struct SmModels {
     template <typename Slot>
     void stray(Strays& strays, Source<uint32_t>& port, const std::vector<Slot>& slots, bool write) {
         const bool traffic = line_reads_busy + line_stores_busy > 0;
-        if (!port.idle() || (strays.old.empty() && !traffic)) return;
+        // A unit without stores has no tags of stores.
+        if (slots.empty() || !port.idle() || (strays.old.empty() && !traffic)) return;
         if (!stray_random.chance(stray_threshold)) return;
         uint32_t tag;
         if (!strays.old.empty()) {

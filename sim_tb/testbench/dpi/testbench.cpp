@@ -252,7 +252,8 @@ void testbench_remove(uint64_t base) { shared.gmem.remove(base); }
 // Called from Python between clocks: functions of one SM
 
 void testbench_reset(uint32_t sm, uint32_t line_bytes, uint32_t address_bits, uint32_t tags,
-                     uint32_t streams, uint32_t reads_maps, uint8_t* smem, uint64_t smem_bytes) {
+                     uint32_t streams, uint32_t reads_maps, uint32_t writes_lines, uint8_t* smem,
+                     uint64_t smem_bytes) {
     const bool wake = models_of(sm).wake;  // kept, because a change of the level would wake Python
     const auto old_reads = in_flight(models_of(sm).line_reads);
     const auto old_stores = in_flight(models_of(sm).line_stores);
@@ -264,7 +265,7 @@ void testbench_reset(uint32_t sm, uint32_t line_bytes, uint32_t address_bits, ui
     models_of(sm).line_bytes = line_bytes;
     models_of(sm).extents = Extents(address_bits, reads_maps != 0);
     models_of(sm).line_reads.resize(tags);
-    models_of(sm).line_stores.resize(tags);
+    models_of(sm).line_stores.resize(writes_lines ? tags : 0);
     if (streams > 1) models_of(sm).streams.resize(streams);
     models_of(sm).smem = smem;
     models_of(sm).smem_bytes = smem_bytes;
