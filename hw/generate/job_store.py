@@ -43,15 +43,15 @@ class JobStore(wiring.Component):
     i : In(stream) of ``prepared_job_layout`` in a channel; always ready
     waiting : Out(ArrayLayout(range(HEADS + 1), channels))
         Jobs of each channel that can be read two clocks later, or earlier.
-    columns : Out(channels)
-        A bit for each channel: its first job is a column.
+    has_more_steps : Out(channels)
+        A bit for each channel: its first job is a column of more than one step.
     channel : In(channel_bits)
         The channel whose first job is offered in the next clock.
     first_valid, first : Out of ``prepared_job_layout``
         The first job of the channel; if that is ``done``, the one behind it.
     has_turn : In
         The job at ``first``, if there is one, makes its next step in the next clock. It is then
-        done, unless it is a column.
+        done, unless it has more steps.
     done : In(JobDone)
         ``valid``: the job that was offered in the clock before leaves the store with this clock.
         ``last``: it is the last job of its request.
@@ -67,7 +67,7 @@ class JobStore(wiring.Component):
             {
                 "i": In(stream.Signature(in_channel(params, self._job), always_ready=True)),
                 "waiting": Out(data.ArrayLayout(range(HEADS + 1), params.channels)),
-                "columns": Out(params.channels),
+                "has_more_steps": Out(params.channels),
                 "channel": In(params.channel_bits),
                 "first_valid": Out(1),
                 "first": Out(self._job),
@@ -88,10 +88,10 @@ class JobStore(wiring.Component):
         m.d.sync += [offered.eq(self.channel), before.eq(offered)]
         is_done = [self.done.valid & (before == n) for n in range(channels)]
         m.d.comb += self.waiting.eq(Cat(coming))
-        leaves = Signal(channels)  # a tile leaves its head in the next clock
+        leaves = Signal(channels)  # a job of one step leaves its head in the next clock
         if self.params.jobs_waiting > HEADS:
             # Of each channel, whether its heads have room in the next clock, if a job moves up in
-            # this one or not. A column leaves room in the clock behind its end.
+            # this one or not. A job of several steps leaves room in the clock behind its end.
             room = [
                 [
                     leaves[n] | (number != Mux(is_done[n], HEADS, HEADS - 1)),
@@ -118,9 +118,9 @@ class JobStore(wiring.Component):
                 ),
             ]
         places = self._keep_heads(m, (moved, arrival), arrived, is_done, job, offered)
-        is_tile = self._mark_columns(m, arrival, arrived, is_done, places, job)
+        has_one_step = self._mark_steps(m, arrival, arrived, is_done, places, job)
         m.d.comb += leaves.eq(
-            Cat(self.has_turn & (offered == n) & is_tile[n] for n in range(channels))
+            Cat(self.has_turn & (offered == n) & has_one_step[n] for n in range(channels))
         )
         return m
 
@@ -183,21 +183,25 @@ class JobStore(wiring.Component):
         m.d.sync += arrival.eq(moved)
         return moved, arrival, read.data
 
-    def _mark_columns(self, m: Module, arrival, arrived: list, is_done: list, places, job) -> list:
-        """Say which channels have a column as their first job.
+    def _mark_steps(self, m: Module, arrival, arrived: list, is_done: list, places, job) -> list:
+        """Say which channels have a job of several steps as their first one.
 
-        Return for each channel whether the job that is its first one behind a job that is done is
-        no column.
+        Return for each channel whether the job that is its first one behind a job that is done has
+        one step.
         """
         first, first_d, free = places
-        is_tile = []
+        column = job.column
+        has_more_steps = ~column.ends
+        if self.params.im2col_w:
+            has_more_steps |= column.enabled & column.grouped
+        has_one_step = []
         for n, number in enumerate(arrived):
             marks = Signal(HEADS, name=f"marks_{n}")
             with m.If(arrival[n]):
-                m.d.sync += marks.bit_select(free[n], 1).eq(job.column.enabled)
-            m.d.comb += self.columns[n].eq((number != 0) & marks.bit_select(first[n], 1))
-            is_tile.append((number != is_done[n]) & ~marks.bit_select(first_d[n], 1))
-        return is_tile
+                m.d.sync += marks.bit_select(free[n], 1).eq(has_more_steps)
+            m.d.comb += self.has_more_steps[n].eq((number != 0) & marks.bit_select(first[n], 1))
+            has_one_step.append((number != is_done[n]) & ~marks.bit_select(first_d[n], 1))
+        return has_one_step
 
     def _keep_heads(self, m: Module, comes, arrived: list, is_done: list, job, offered) -> tuple:
         """Keep the first jobs of each channel, and offer the first one of the channel ``offered``.

@@ -47,10 +47,10 @@ class Odometer(wiring.Component):
     ``GROUP`` pixels are a chain; behind each group the odometer emits the pixels of the halo, each
     of them a chain of its own, and then continues with the next group.
 
-    The channels take turns. A channel takes part while it has a job without a turn, or a column as
-    its first job, and *room*: its steps under way and the walks that wait behind the odometer are
-    at most ``walks_waiting``. A turn is lost if it was given behind the end of a column. The wheels
-    of the channels that do not have the turn are in a memory.
+    The channels take turns. A channel takes part while it has a job without a turn, or a column of
+    several steps as its first job, and *room*: its steps under way and the walks that wait behind
+    the odometer are at most ``walks_waiting``. A turn is lost if it was given behind the end of a
+    column. The wheels of the channels that do not have the turn are in a memory.
 
     Stages: choose a channel; fetch its job and its wheels; emit a step, and turn the wheels.
 
@@ -66,7 +66,7 @@ class Odometer(wiring.Component):
 
     Members
     -------
-    waiting, columns, channel, first_valid, first, has_turn, done :
+    waiting, has_more_steps, channel, first_valid, first, has_turn, done :
         the ports of ``JobStore``, turned round
     o : Out(stream) of ``column_step_layout``; always taken
     taken : In(channels)
@@ -79,7 +79,7 @@ class Odometer(wiring.Component):
         super().__init__(
             {
                 "waiting": In(data.ArrayLayout(range(HEADS + 1), params.channels)),
-                "columns": In(params.channels),
+                "has_more_steps": In(params.channels),
                 "channel": Out(params.channel_bits),
                 "first_valid": In(1),
                 "first": In(prepared_job_layout(params)),
@@ -210,7 +210,7 @@ class Odometer(wiring.Component):
             under_way = Signal(range(self.walks_waiting + 1), name=f"under_way_{n}")
             given = Signal(range(4), name=f"given_{n}")  # turns that are not over
             is_chosen = turns.i[n].valid & turns.i[n].ready
-            has_job = (self.waiting[n] > given) | self.columns[n]
+            has_job = (self.waiting[n] > given) | self.has_more_steps[n]
             m.d.comb += [
                 turns.i[n].valid.eq(has_job & (under_way != self.walks_waiting)),
                 turns.i[n].p.eq(n),

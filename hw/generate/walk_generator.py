@@ -118,7 +118,7 @@ class WalkGenerator(wiring.Component):
         connect(m, odometer.o, builder.i)
         m.d.comb += [
             odometer.waiting.eq(store.waiting),
-            odometer.columns.eq(store.columns),
+            odometer.has_more_steps.eq(store.has_more_steps),
             odometer.first_valid.eq(store.first_valid),
             odometer.first.eq(store.first),
             store.channel.eq(odometer.channel),

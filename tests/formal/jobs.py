@@ -35,7 +35,7 @@ class NarrowParams(TmaParams):
 
 def fields_of(job) -> Value:
     """Return the members of a job that are not 0: all members take the same way."""
-    return Cat(job.slot, job.column.enabled)
+    return Cat(job.slot, job.column.ends)
 
 
 class JobSpec(Elaboratable):
@@ -48,7 +48,7 @@ class JobSpec(Elaboratable):
 
     - ``first`` is the first job of the channel that ``channel`` was in the clock before, or the one
       behind it if that is done in this clock.
-    - ``columns`` says whether the first job is a column.
+    - ``has_more_steps`` says whether the first job has more than one step.
     - ``waiting`` promises no job that cannot be read two clocks later.
     - Each job is ``freed`` once.
     """
@@ -70,26 +70,26 @@ class JobSpec(Elaboratable):
             dut.i.valid.eq(AnySeq(1)),
             job.channel.eq(AnySeq(p.channel_bits)),
             job.slot.eq(AnySeq(p.slot_bits)),
-            job.column.enabled.eq(AnySeq(1)),
+            job.column.ends.eq(AnySeq(1)),
             job.last.eq(1),
             dut.channel.eq(AnySeq(p.channel_bits)),
             Assume(job.channel < channels),
             Assume(dut.channel < channels),
             Assume(~ResetSignal()),
         ]
-        # A tile that was fetched in the clock before is done, a column may be.
-        was_fetched, was_tile, last_read = Signal(), Signal(), Signal()
+        # A job of one step that was fetched in the clock before is done, another one may be.
+        was_fetched, has_one_step, last_read = Signal(), Signal(), Signal()
         offered, channel_read = Signal(p.channel_bits), Signal(p.channel_bits)
         m.d.comb += dut.has_turn.eq(AnySeq(1))
         m.d.sync += [
             was_fetched.eq(dut.has_turn & dut.first_valid),
-            was_tile.eq(~dut.first.column.enabled),
+            has_one_step.eq(dut.first.column.ends),
             offered.eq(dut.channel),
             channel_read.eq(offered),
             last_read.eq(dut.first.last),
         ]
         m.d.comb += [
-            dut.done.valid.eq((AnySeq(1) | was_tile) & was_fetched),
+            dut.done.valid.eq((AnySeq(1) | has_one_step) & was_fetched),
             dut.done.last.eq(last_read),
         ]
 
@@ -114,7 +114,7 @@ class JobSpec(Elaboratable):
             with m.If((outs + goes)[:COUNT] == n):
                 m.d.comb += Assert(fields_of(dut.first) == want)
         with m.If((outs == n) & arrived_of(here, number, channels).any()):
-            m.d.comb += Assert(dut.columns.bit_select(number, 1) == want[-1])
+            m.d.comb += Assert(dut.has_more_steps.bit_select(number, 1) == ~want[-1])
 
         # Jobs that wait can be read two clocks later, but for those that are done meanwhile.
         waiting = dut.waiting[number]
@@ -193,7 +193,7 @@ class JobSpec(Elaboratable):
                 with m.If(head_age < arrived):
                     m.d.comb += [
                         Assert(content.last),
-                        Assert(marks[place] == content.column.enabled),
+                        Assert(marks[place] == ~content.column.ends),
                     ]
                     with m.If(is_chosen & (age == head_age)):
                         m.d.comb += Assert(fields_of(content) == want)
@@ -207,7 +207,7 @@ class JobSpec(Elaboratable):
                 Assert(
                     ~here.signal(f"may_move_{at}")
                     | (coming != HEADS)
-                    | (was_fetched & was_tile & (channel_read == at))
+                    | (was_fetched & has_one_step & (channel_read == at))
                 ),
             ]
             with m.If(under_way):

@@ -107,7 +107,7 @@ class ColumnSpec(Elaboratable):
         here = inside(dut)
         m.d.comb += [
             dut.waiting.eq(AnySeq(2)),
-            dut.columns.eq(AnySeq(1)),
+            dut.has_more_steps.eq(AnySeq(1)),
             dut.taken.eq(AnySeq(1)),
             Assume(~ResetSignal()),
         ]

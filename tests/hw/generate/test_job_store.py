@@ -58,14 +58,15 @@ def test_jobs_leave_as_they_came(name: str) -> None:
     assert checked == 60
 
 
-def test_a_tile_a_clock_of_any_channel() -> None:
-    """The heads of a channel are full again when its next tile leaves."""
+def test_a_job_of_one_step_a_clock_of_any_channel() -> None:
+    """The heads of a channel are full again when its next job of one step leaves."""
     params = TmaParams()
     dut = JobStore(params)
     count = 12
     left: list[list[int]] = []
 
     async def drive(ctx) -> None:
+        ctx.set(dut.i.p.column.ends, 1)
         for channel in range(params.channels):
             ctx.set(dut.i.p.channel, channel)
             for number in range(count):
@@ -114,6 +115,7 @@ def test_jobs_come_and_leave_in_every_clock(name: str) -> None:
             ctx.set(dut.i.valid, comes)
             ctx.set(dut.i.p.channel, channel)
             ctx.set(dut.i.p.slot, number % slots)
+            ctx.set(dut.i.p.column.ends, rng.randrange(2))
             next_turn = rng.choice([*range(params.channels), channel])
             ctx.set(dut.channel, next_turn)
             leaves = ctx.get(dut.first_valid)

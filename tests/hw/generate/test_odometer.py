@@ -76,6 +76,15 @@ def test_a_tile_passes(kind: str) -> None:
     assert run.cycles["o"] == [number + LATENCY for number in tiles]
 
 
+@pytest.mark.parametrize("pixels", [1, 2])
+def test_a_column_of_one_step_a_clock(pixels: int) -> None:
+    """Columns with all of their pixels in a row of the image: a column a clock of one channel."""
+    count = 40
+    run = walk([image(64, 7, 0, pixels)] * count, PRESETS["default"], stall=0)
+    cycles = run.cycles["o"]
+    assert cycles == [*range(cycles[0], cycles[0] + count)]
+
+
 @pytest.mark.parametrize("kind", STORE_KINDS)
 def test_walks_of_a_store_cover_what_is_inside(kind: str) -> None:
     """Dimension 0 counts in whole pieces; in the others the golden model decides."""
