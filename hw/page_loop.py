@@ -18,11 +18,13 @@ from hw.params import TmaParams
 from hw.top import Tma, tma_ports
 from hw.translate.translation import walker_ports
 
-ABSENT = 0x7A60_0000
-"""Virtual address of the page that does not exist."""
+ABSENT = 0xBA60_0000
+"""Virtual address of the page that does not exist. Random requests of units with 32 or 33 bits of
+address do not reach it: their tensors lie in the lowest quarter, the maps in the highest one.
+"""
 
-READ_ONLY = 0x7AA0_0000
-"""Virtual address of the page that cannot be written."""
+READ_ONLY = 0xBAA0_0000
+"""Virtual address of the page that cannot be written; see ``ABSENT``."""
 
 WALKS = 4
 """Walks that take their time together."""
