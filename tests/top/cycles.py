@@ -3,8 +3,11 @@
 Clocks are exact. A test compares them with ``cycles.json``, so that a change of the unit that costs
 a clock anywhere is deliberate, and its diff shows what it costs. A line of the file has a memory, a
 burst, and its ``BurstTimes``: clocks of the loads and of the stores, and lines read and written.
+The command prints the bursts that are slower than before. Its exit status is then 1, and the file
+has the new clocks.
 """
 
+import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -73,12 +76,24 @@ def bursts() -> dict[str, Burst]:
     return dict(sorted(found.items(), key=lambda each: each[0].partition(":")[0]))
 
 
+def slower(before: dict[str, list[int]], after: dict[str, list[int]]) -> list[str]:
+    """Return a message for each burst with a larger figure ``after`` than ``before``."""
+    return [
+        f"{name}: {after[name]}, was {figures}"
+        for name, figures in before.items()
+        if name in after and any(new > old for old, new in zip(figures, after[name], strict=True))
+    ]
+
+
 @entry_point
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure the bursts on the default unit, and write the file; see ``--help``."""
     Parser(prog="python -m tests.top.cycles", description=__doc__).parse_args(arguments)
+    before = json.loads(FILE.read_text())
     runner.run("tests.top.tb_cycles", env={WRITE: "1"})
-    return 0
+    messages = slower(before, json.loads(FILE.read_text()))
+    print("\n".join([*messages, f"{len(messages)} bursts are slower than before"]))
+    return 1 if messages else 0
 
 
 if __name__ == "__main__":
