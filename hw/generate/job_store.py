@@ -4,6 +4,7 @@ from amaranth.hdl import Array, Assert, Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from hw.generate.walk_limits import has_one_step
 from hw.layouts.jobs import in_channel, prepared_job_layout
 from hw.lib.arbiter import Arbiter
 from hw.lib.memory import RowMemory
@@ -118,9 +119,9 @@ class JobStore(wiring.Component):
                 ),
             ]
         places = self._keep_heads(m, (moved, arrival), arrived, is_done, job, offered)
-        has_one_step = self._mark_steps(m, arrival, arrived, is_done, places, job)
+        of_one_step = self._mark_steps(m, arrival, arrived, is_done, places, job)
         m.d.comb += leaves.eq(
-            Cat(self.has_turn & (offered == n) & has_one_step[n] for n in range(channels))
+            Cat(self.has_turn & (offered == n) & of_one_step[n] for n in range(channels))
         )
         return m
 
@@ -190,18 +191,15 @@ class JobStore(wiring.Component):
         one step.
         """
         first, first_d, free = places
-        column = job.column
-        has_more_steps = ~column.ends
-        if self.params.im2col_w:
-            has_more_steps |= column.enabled & column.grouped
-        has_one_step = []
+        has_more_steps = ~has_one_step(self.params, job.column)
+        of_one_step = []
         for n, number in enumerate(arrived):
             marks = Signal(HEADS, name=f"marks_{n}")
             with m.If(arrival[n]):
                 m.d.sync += marks.bit_select(free[n], 1).eq(has_more_steps)
             m.d.comb += self.has_more_steps[n].eq((number != 0) & marks.bit_select(first[n], 1))
-            has_one_step.append((number != is_done[n]) & ~marks.bit_select(first_d[n], 1))
-        return has_one_step
+            of_one_step.append((number != is_done[n]) & ~marks.bit_select(first_d[n], 1))
+        return of_one_step
 
     def _keep_heads(self, m: Module, comes, arrived: list, is_done: list, job, offered) -> tuple:
         """Keep the first jobs of each channel, and offer the first one of the channel ``offered``.

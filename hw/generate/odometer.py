@@ -11,6 +11,7 @@ from hw.generate.walk_limits import (
     LEAP,
     LEAP_LOG2,
     Wheel,
+    has_one_step,
     is_outside,
     limits_of,
     rest_is_outside,
@@ -253,7 +254,7 @@ class Odometer(wiring.Component):
             groups = [
                 state.is_partial.eq(is_grouped & ~limits.is_outside & (limits.most > GROUP)),
                 state.has_offset.eq(0),
-                state.is_done.eq(column.ends & ~is_grouped),
+                state.is_done.eq(has_one_step(self.params, column)),
                 state.last_of_group.eq(column.halo == 0),
                 state.in_halo.eq(0),
                 state.group.eq(0),

@@ -18,6 +18,13 @@ LEAP = 1 << LEAP_LOG2
 """Most pixels of a walk that are not dense; from first to last they span at most 256 positions."""
 
 
+def has_one_step(params: TmaParams, column) -> Value:
+    """Return whether a job has one step. ``column``: of ``prepared_column_layout``."""
+    if params.im2col_w:
+        return column.ends & ~(column.enabled & column.grouped)
+    return column.ends
+
+
 def limits_of(params: TmaParams, column, counts, limits) -> list:
     """Return the assignments to ``limits`` of a walk outside a halo, but for ``is_outside``.
 
