@@ -149,7 +149,7 @@ def build_simulators(simulators: dict[str, bytes], say: Callable[[str], object])
                 if job.result() > 1:
                     say(f"simulator {ready} of {len(jobs)}, {jobs[job]}: {job.result():.0f} s")
             if not done:
-                names = ", ".join(sorted(jobs[job] for job in waiting))
+                names = ", ".join(sorted(jobs[job] for job in waiting if job.running()))
                 say(f"still building after {time.monotonic() - start:.0f} s: {names}")
                 patience = PATIENCE
     say(f"{len(jobs)} simulators are ready after {time.monotonic() - start:.0f} s")

@@ -14,6 +14,7 @@ from golden import (
     ErrorCode,
     HashedMemory,
     Load,
+    Swizzle,
     TensorMap,
     TmaError,
     execute,
@@ -22,7 +23,7 @@ from golden import (
 from golden.mbarrier import MAX_COUNT
 from sim_tb.testbench.barriers import Command
 from sim_tb.testbench.environment import Environment
-from sim_tb.testbench.models import PRESETS, Models, Timing
+from sim_tb.testbench.models import PRESETS, Models, Stall, Timing
 from sim_tb.testbench.results import BarrierResult
 
 BARRIERS = (0x40, 0x48, 0x80)
@@ -30,7 +31,7 @@ TARGET = 0x400
 LOCK = 1 << 42
 TESTS = "TEST_WAIT_PARITY", "TRY_WAIT_PARITY", "TEST_WAIT", "TRY_WAIT"
 LINE = 128
-ROUNDS, MAPS = 30, 150
+ROWS, ROUNDS, MAPS = 256, 30, 150
 MANY = 32
 """Barriers at which loads complete together."""
 LATE = 1000
@@ -289,6 +290,24 @@ async def as_many_loads_in_flight_as_there_are_slots(dut: Any) -> None:
         place = TARGET + 16 * number
         execute(BulkLoad(128 * line, place, 16), HashedMemory(), [expected])
         env.requests.bulk_load(128 * line, place, 16, barrier)
+    await env.barriers.wait(barrier, 0)
+    expected[barrier : barrier + 8] = env.smem[barrier : barrier + 8]
+    assert np.array_equal(env.smem, expected)
+
+
+@cocotb.test()
+async def lines_wait_in_every_lane(dut: Any) -> None:
+    """Shared memory takes little. Each line has pieces in two beats, which are swizzled differently."""
+    stalls = {"smem_write": Stall(0.9, mean=64)}
+    env = await Environment.start(dut, Models(Timing.fixed(1), stalls=stalls))
+    barrier, expected = BARRIERS[0], env.smem.copy()
+    tensor_map = TensorMap.tiled(
+        DataType.UINT8, 16, [LINE, ROWS], [LINE], [LINE, ROWS], swizzle=Swizzle.SWIZZLE_128B
+    )
+    execute(Load(tensor_map, (0, 0), smem_address=TARGET), HashedMemory(), [expected])
+    await env.barriers.command("INIT", barrier, 1)
+    await env.barriers.command("ARRIVE_EXPECT_TX", barrier, LINE * ROWS)
+    env.requests.load(env.descriptors.place(tensor_map), (0, 0), TARGET, barrier)
     await env.barriers.wait(barrier, 0)
     expected[barrier : barrier + 8] = env.smem[barrier : barrier + 8]
     assert np.array_equal(env.smem, expected)
