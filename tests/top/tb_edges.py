@@ -139,6 +139,20 @@ async def errors_of_all_kinds_wait_for_their_port(dut: Any) -> None:
 
 
 @cocotb.test()
+async def errors_of_stores_wait_for_their_port(dut: Any) -> None:
+    """Stores to unwritable lines follow each other; few of their error records are taken."""
+    env = await Environment.start(
+        dut, Models(stalls={"error": Stall(0.9, mean=64)}), background="fault"
+    )
+    stores = {env.requests.bulk_store(LINE * line, TARGET, 16) for line in range(MANY)}
+    expected = {(store, ErrorCode.GMEM_FAULT) for store in stores}
+    env.requests.commit_group()
+    await env.requests.wait_group()
+    await env.idle()
+    assert {(error.request_id, error.code) for error in env.errors.take_all()} == expected
+
+
+@cocotb.test()
 async def completions_of_many_barriers(dut: Any) -> None:
     """Loads complete at barriers anywhere, more of them at a time than their port takes.
 
@@ -297,7 +311,7 @@ async def as_many_loads_in_flight_as_there_are_slots(dut: Any) -> None:
 
 @cocotb.test()
 async def lines_wait_in_every_lane(dut: Any) -> None:
-    """Shared memory takes little. Each line has pieces in two beats, which are swizzled differently."""
+    """Shared memory takes little. Each line has pieces in two beats, swizzled differently."""
     stalls = {"smem_write": Stall(0.9, mean=64)}
     env = await Environment.start(dut, Models(Timing.fixed(1), stalls=stalls))
     barrier, expected = BARRIERS[0], env.smem.copy()
