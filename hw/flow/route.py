@@ -51,13 +51,14 @@ class Route:
 
 
 def signal_of(cell: str) -> str:
-    """Return the Amaranth signal or memory that a mapped cell is named after.
+    """Return the Amaranth signal or memory that a mapped cell is named after; its block, if the
+    signal has no name.
 
     >>> signal_of("setup_block.job_TRELLIS_FF_Q_12_DI_LUT4_Z_C")
     'setup_block.job'
     """
     name = re.split(r"_(?:TRELLIS_FF|LUT4|CCU2C|MULT18X18D|DP16KD)(?:_|$)", cell)[0]
-    name = re.sub(r"\$.*$|\[\d+\]$|_(?:DO|DI|RAD|WAD|WRE)(?:_\d+)?$", "", name)
+    name = re.sub(r"\.?\$.*$|\[\d+\]$|_(?:DO|DI|RAD|WAD|WRE)(?:_\d+)?$", "", name)
     return re.sub(r"(?:\.\d+)+$", "", name)
 
 

@@ -89,6 +89,7 @@ def test_names():
         ("error__valid_LUT4_Z", "error__valid"),
         ("x.y_CCU2C_S0_COUT$CCU2_COMB1", "x.y"),
         ("descriptor_cache.o__valid$52", "descriptor_cache.o__valid"),
+        ("request_queue.$signature__data$21_TRELLIS_FF_Q_12", "request_queue"),
     ):
         assert signal_of(cell) == signal
     route = Route(90.0, "a.x", "c.y", ("a", "b", "c"), 3.0, 8.0)
