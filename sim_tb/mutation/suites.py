@@ -161,6 +161,7 @@ STORE_RULES = (
 EDGES = (
     "every_operation_is_the_golden_models",
     "errors_of_all_kinds_wait_for_their_port",
+    "errors_of_stores_wait_for_their_port",
     "completions_of_many_barriers",
     "waits_end",
     "time_limits_count_from_any_clock",
@@ -168,6 +169,7 @@ EDGES = (
     "as_many_waits_as_there_are_places",
     "addresses_of_maps_and_hints_have_any_bits",
     "as_many_loads_in_flight_as_there_are_slots",
+    "lines_wait_in_every_lane",
     "barriers_outside_shared_memory_or_misaligned_are_refused",
     "ctas_outside_the_cluster_are_refused",
     "completions_wait_for_the_operations_of_threads",
