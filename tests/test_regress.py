@@ -12,6 +12,7 @@ from sim_tb.distribution import workers
 from tests.regress import __main__ as command
 from tests.regress.units import Ended, Unit, run
 from tests.sim_tb.distribution.serial import Serial
+from tests.top.drawn_units import ALL, CLUSTERS, QUICK
 
 COLLECT = """
 import sys
@@ -39,6 +40,16 @@ def test_long_tests_are_units_of_their_own() -> None:
     )
     units = ["2 {}", "1 {}::test_many_tiles", "1 {}::test_many_im2col"]
     assert printed.stdout.splitlines() == [unit.format(file) for unit in units]
+
+
+def test_parameters_of_a_spread_test_are_units_of_their_own() -> None:
+    file = "tests/top/test_drawn_units.py"
+    printed = subprocess.run(
+        [sys.executable, "-c", COLLECT, file], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    units = [line.split(maxsplit=1) for line in printed.stdout.splitlines()]
+    assert sum(int(tests) for tests, _ in units) == ALL + len(CLUSTERS)
+    assert len(units) == 1 + ALL - QUICK + len(CLUSTERS)
 
 
 def test_the_outcome_of_a_unit(tmp_path: Path) -> None:

@@ -76,8 +76,8 @@ class Collector:
 def collected(arguments: Sequence[str]) -> list[Unit]:
     """Return the units of the tests that arguments of pytest select.
 
-    A long test, with all its parameters, is a unit of its own. All other tests of a file are one:
-    they share what is slow to make.
+    A long test, with all its parameters, is a unit of its own; so is each of its tests if it is
+    marked ``spread``. All other tests of a file are one: they share what is slow to make.
 
     Raises
     ------
@@ -91,8 +91,9 @@ def collected(arguments: Sequence[str]) -> list[Unit]:
         raise CollectionError(output.getvalue())
     units = defaultdict(list)
     for item in collector.items:
-        function = item.nodeid.partition("[")[0]
         is_long = item.get_closest_marker("regress") is not None
+        is_spread = item.get_closest_marker("spread") is not None
+        function = item.nodeid if is_spread else item.nodeid.partition("[")[0]
         units[function if is_long else item.nodeid.partition("::")[0]].append(item.nodeid)
     return [Unit(name, tuple(tests)) for name, tests in units.items()]
 
