@@ -30,7 +30,7 @@ class Unit:
     Parameters
     ----------
     name : str
-        A file, or a long test of a file.
+        A file, a long test of a file, or such a test with one set of its parameters.
     tests : tuple of str
         Their names for pytest.
     """
@@ -76,8 +76,8 @@ class Collector:
 def collected(arguments: Sequence[str]) -> list[Unit]:
     """Return the units of the tests that arguments of pytest select.
 
-    A long test, with all its parameters, is a unit of its own; so is each of its tests if it is
-    marked ``spread``. All other tests of a file are one: they share what is slow to make.
+    A long test, with all its parameters, is a unit of its own; if it is marked ``spread``, with
+    each set of them. All other tests of a file are one: they share what is slow to make.
 
     Raises
     ------
@@ -91,10 +91,11 @@ def collected(arguments: Sequence[str]) -> list[Unit]:
         raise CollectionError(output.getvalue())
     units = defaultdict(list)
     for item in collector.items:
-        is_long = item.get_closest_marker("regress") is not None
-        is_spread = item.get_closest_marker("spread") is not None
-        function = item.nodeid if is_spread else item.nodeid.partition("[")[0]
-        units[function if is_long else item.nodeid.partition("::")[0]].append(item.nodeid)
+        name = item.nodeid.partition("::")[0]
+        if item.get_closest_marker("regress"):
+            is_spread = item.get_closest_marker("spread")
+            name = item.nodeid if is_spread else item.nodeid.partition("[")[0]
+        units[name].append(item.nodeid)
     return [Unit(name, tuple(tests)) for name, tests in units.items()]
 
 

@@ -31,7 +31,7 @@ TARGET = 0x400
 LOCK = 1 << 42
 TESTS = "TEST_WAIT_PARITY", "TRY_WAIT_PARITY", "TEST_WAIT", "TRY_WAIT"
 LINE = 128
-ROWS, ROUNDS, MAPS = 256, 30, 150
+ROWS, STORES, ROUNDS, MAPS = 256, 32, 30, 150
 MANY = 32
 """Barriers at which loads complete together."""
 LATE = 1000
@@ -141,10 +141,9 @@ async def errors_of_all_kinds_wait_for_their_port(dut: Any) -> None:
 @cocotb.test()
 async def errors_of_stores_wait_for_their_port(dut: Any) -> None:
     """Stores to unwritable lines follow each other; few of their error records are taken."""
-    env = await Environment.start(
-        dut, Models(stalls={"error": Stall(0.9, mean=64)}), background="fault"
-    )
-    stores = {env.requests.bulk_store(LINE * line, TARGET, 16) for line in range(MANY)}
+    stalls = {"error": Stall(0.9, mean=64)}
+    env = await Environment.start(dut, Models(stalls=stalls), background="fault")
+    stores = {env.requests.bulk_store(LINE * line, TARGET, 16) for line in range(STORES)}
     expected = {(store, ErrorCode.GMEM_FAULT) for store in stores}
     env.requests.commit_group()
     await env.requests.wait_group()
