@@ -56,7 +56,8 @@ NEEDS = {
     **dict.fromkeys(("reductions", "ctas", "cp_mask"), ("stores",)),
     "im2col_w": ("im2col",),
     "scatter4_negative": ("gather4", "stores"),
-    "b6p2x16_64": ("sub_byte", "stores"),
+    "sub_byte": ("swizzle_atoms",),
+    "b6p2x16_64": ("sub_byte", "swizzle_atoms", "stores"),
     "multicast_32b": ("ctas", "stores"),
     "report_mechanism": ("mbarrier_v1",),
 }
