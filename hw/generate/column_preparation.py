@@ -198,9 +198,9 @@ class ColumnPreparation(wiring.Component):
             limits.is_outside.eq(is_all_outside | (counted.image.to_limit == 0)),
         ]
         first, restart = counted.first[0].to_wrap, counted.restart[0].to_wrap
-        is_one_row = ~limits.stays & (counted.pixels - restart <= first)
+        row = ~limits.stays, counted.pixels - restart <= first, counted.image.to_limit <= 1
         wheels = wheels_at(counted.first, counted.image, limits)
-        rest = rest_is_outside(p, counted, is_one_row, wheels)
+        rest = rest_is_outside(p, counted, row, wheels)
         m.d.sync += [
             column.limits.eq(limits),
             column.ends.eq(~counted.enabled | limits.is_outside | (pixels <= limits.most) | rest),

@@ -40,9 +40,9 @@ class Odometer(wiring.Component):
 
     A job that is no column passes in one step. Of a column, each step takes the pixels up to the
     next wrap of the lowest wheel. Pixels that are not ``dense`` are limited to ``LEAP`` a step, and
-    to one a step in ``im2col::w::128``. If all pixels that are left lie outside the tensor, one
-    step takes them all. If they are at most one more row, and that lies outside, the step in front
-    of it takes them, too.
+    to one a step in ``im2col::w::128``. If all pixels of a column lie outside the tensor, one step
+    takes them all. If those behind the last image are left, or at most one more row, and that lies
+    outside, the step in front of them takes them, too.
 
     The steps of a column are one chain. With ``im2col::w::128`` the steps of each group of
     ``GROUP`` pixels are a chain; behind each group the odometer emits the pixels of the halo, each
@@ -287,7 +287,7 @@ class Odometer(wiring.Component):
             state_d.wheels.eq(turned),
             state_d.left.eq(left - wheels.limits.most),
             state_d.first.eq(state.ends),
-            state_d.ends.eq(self._ends(column, state, state_d)),
+            state_d.ends.eq(self._ends(column, state)),
         ]
         if p.im2col_w:
             self._walk_groups(m, column, state, state_d, turned, outputs[1:])
@@ -302,28 +302,29 @@ class Odometer(wiring.Component):
                     state_d.offset.eq(left * column.step),
                 ]
 
-    def _ends(self, column, state, state_d) -> Value:
+    def _ends(self, column, state) -> Value:
         """Return whether the chain ends with the step behind this one.
 
         Long paths end here. What holds behind a step inside a row, and what holds behind the wrap
         of a row, are found apart, from registers; the choice comes last.
         """
         p = self.params
-        wheels, left, limits_d = state.wheels, state.left, state_d.wheels.limits
+        wheels, left = state.wheels, state.left
         row, restart = wheels.counts[0].to_wrap, column.restart[0].to_wrap
         # Inside a row, this step and the next one take ``LEAP`` pixels, or the rest of the row.
         stays = ~column.dense & (row > 2 * LEAP)
-        is_one_row = ~stays & (left - restart <= row)
         here = wheels_at(wheels.counts, wheels.image, wheels.limits)
+        next_row = ~stays, left - restart <= row, wheels.image.to_limit <= 1
         ends_inside = Mux(stays, left <= 2 * LEAP, left <= row)
-        ends_inside |= rest_is_outside(p, column, is_one_row, here)
+        ends_inside |= rest_is_outside(p, column, next_row, here)
         # Behind the row, the next step begins a row.
         stays = ~column.dense & (restart > LEAP)
         behind = left - row
-        is_one_row = ~stays & (behind <= restart << 1)
+        in_last_image = wheels.image.to_limit <= Mux(wheels.limits.wraps.all(), 2, 1)
+        next_row = ~stays, behind <= restart << 1, in_last_image
         ends_behind = behind <= Mux(stays, LEAP, restart)
-        ends_behind |= rest_is_outside(p, column, is_one_row, self._turned(column, wheels))
-        return limits_d.is_outside | Mux(wheels.limits.stays, ends_inside, ends_behind)
+        ends_behind |= rest_is_outside(p, column, next_row, self._turned(column, wheels))
+        return Mux(wheels.limits.stays, ends_inside, ends_behind)
 
     def _group_ends(self, column, state) -> tuple[Value, Value]:
         """Return, of the ``grouped`` step behind this one, whether its chain ends with it, and
@@ -438,8 +439,9 @@ class Odometer(wiring.Component):
             m.d.comb += counts_d.to_wrap.eq(counts.to_wrap - 1)
         else:
             counts, counts_d = wheels.image, turned.image
-            is_outside = wheels.limits.is_outside | (counts.to_limit == 1)
-            m.d.comb += turned.limits.is_outside.eq(is_outside)
+            if self.params.im2col_w:
+                is_outside = wheels.limits.is_outside | (counts.to_limit == 1)
+                m.d.comb += turned.limits.is_outside.eq(is_outside)
         m.d.comb += [
             counts_d.before.eq(_less(counts.before, 1)),
             counts_d.to_limit.eq(_less(counts.to_limit, 1)),

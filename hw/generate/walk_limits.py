@@ -71,12 +71,18 @@ def wheels_at(counts, image, limits) -> list[Wheel]:
     ]
 
 
-def rest_is_outside(params: TmaParams, column, is_one_row: Value, wheels: list[Wheel]) -> Value:
-    """Return whether the pixels behind a walk are at most one row, and all outside the tensor
-    because of their position in H, D or N; 0 if the column is ``grouped``.
+def rest_is_outside(
+    params: TmaParams, column, row: tuple[Value, Value, Value], wheels: list[Wheel]
+) -> Value:
+    """Return whether the pixels behind a walk are all outside the tensor because of their position
+    in H, D or N; 0 if the column is ``grouped``.
 
-    ``is_one_row``: they are at most one row; ``wheels``: at the walk's first pixel.
+    They are at most one row that is outside, or they are behind the last image of the tensor.
+
+    ``row``: the walk ends with its row; if it does, the pixels behind it are at most one row; the
+    row is in the last image. ``wheels``: at the walk's first pixel.
     """
+    ends_row, is_one_row, in_last_image = row
     outside = []
     steps = Const(1, 1)  # the wheels below wrap: this one takes a step
     for number, wheel in enumerate(wheels):
@@ -85,6 +91,7 @@ def rest_is_outside(params: TmaParams, column, is_one_row: Value, wheels: list[W
             restart = is_outside(column.restart[number + 1], 0)
             behind_step = Mux(wheel.wraps, restart, behind_step)
         outside.append(Mux(steps, behind_step, wheel.outside))
-        steps = steps & wheel.wraps
+        ends_image, steps = steps, steps & wheel.wraps
+    rest = is_one_row & Cat(outside).any() | ends_image & in_last_image
     is_grouped = column.grouped if params.im2col_w else Const(0, 1)
-    return is_one_row & Cat(outside).any() & ~is_grouped
+    return ends_row & rest & ~is_grouped

@@ -258,17 +258,18 @@ class StorePath(wiring.Component):
         )
         connect(m, complete_lines.o, flipped(self.o))
         has_room = Signal()
+        complete = Signal()
+        fire = Signal()
         m.d.sync += [
-            # Two lines may come until this counts: in this clock, and in the next one.
-            has_room.eq(complete_lines.level <= COMPLETE_LINES - 2),
+            # Two lines may come until this counts: in this clock, and in the next one. The place of
+            # a line that waits for its report stays its own.
+            has_room.eq((complete_lines.level <= COMPLETE_LINES - 2) | (complete & ~fire)),
             Assert(
                 ~complete_lines.i.valid | complete_lines.i.ready,
                 "store_path: there is no place for a line\n",
             ),
         ]
         line = complete_lines.i.p
-        complete = Signal()
-        fire = Signal()
         incomplete_parts = [
             waiting.wanted[part][lane] & ~queue.o.valid
             for part, queues in enumerate(answers)

@@ -295,10 +295,13 @@ class ColumnSpec(Elaboratable):
         return turned
 
     def _rest_is_outside(self, column, at, next_row) -> Value:
-        """Return whether the pixels behind the row are one row, which is outside in H, D or N."""
+        """Return whether the pixels behind the row are one row, which is outside in H, D or N, or
+        are behind the last image.
+        """
         rest = at.left - at.counts[0].to_wrap
         is_whole = most_of(column, at) == at.counts[0].to_wrap
-        return is_whole & (rest <= column.restart[0].to_wrap) & is_outside(next_row)
+        is_one_row = rest <= column.restart[0].to_wrap
+        return is_whole & (is_one_row & is_outside(next_row) | next_row.outside)
 
     def _assume_a_job(self, m: Module, column, begin) -> None:
         """Assume what column preparation makes of a column, and of a job that is none."""

@@ -151,8 +151,10 @@ def test_no_clock_is_lost_at_any_wrap(channels: int, corner: int) -> None:
     assert len(cycles) == 2 * sum(walks)
 
 
-def test_a_row_outside_at_the_end_is_in_the_walk_before_it() -> None:
-    """It lies in front of or behind the tensor in H, in D behind a wrap, or behind all images."""
+def test_what_is_outside_at_the_end_is_in_the_walk_before_it() -> None:
+    """A row in front of or behind the tensor in H, or in D behind a wrap; or all that lies behind
+    the last image.
+    """
     corners = (0, -1, -1), (0, 1, 1)
     for where, pixels, walks in (
         ((0, 0, 2, 0, 0), 8, 1),  # H 2, then H 3
@@ -164,6 +166,9 @@ def test_a_row_outside_at_the_end_is_in_the_walk_before_it() -> None:
         ((0, 0, 3, 1, 0), 8, 1),  # H 3, then D 2
         ((0, 0, 3, 0, 0), 8, 1),  # H 3, then H -1 of D 1
         ((0, 0, 3, 2, 1), 8, 1),  # the last row of all images
+        ((0, 0, 3, 2, 1), 400, 1),
+        ((0, 0, 2, 2, 1), 400, 2),
+        ((0, 0, 3, 2, 0), 400, 1 + 4 * 5),  # the first image, then all rows of the second one
     ):
         tensor_map = TensorMap.im2col(
             *("f16", 0, (64, 4, 3, 2, 2), (128, 512, 1536, 3072), *corners, 64, pixels),

@@ -317,6 +317,16 @@ def test_full_lines_keep_the_lanes_busy_however_they_come():
     assert run.cycles["o"][-1] - run.cycles["o"][0] <= len(lines) / 0.9
 
 
+def test_a_report_stays_until_it_is_taken():
+    """While the places for complete lines fill up; ``run_streams`` sees a report that is withdrawn.
+
+    Each line ends a store, and has to wait for its report and for a place.
+    """
+    params = SMALL
+    lines = [replace(line, last=True) for line in run_of_lines(0, 40, Swizzle.NONE, params)]
+    fetch(params, lines, latency=(1, 1), seed=1, stall=0.6)
+
+
 @pytest.mark.parametrize(("reads", "latency"), [(4, 5), (32, 6), (64, 7)])
 def test_latency_of_a_line(reads, latency):
     params = TmaParams(smem_reads=reads)
